@@ -1,0 +1,2 @@
+//! The bytepath binary.
+fn main() {}

@@ -1,0 +1,149 @@
+//! What is measured while bytes flow: one file per meter, one line each in
+//! [`CATALOG`]. Meters run in the agent, around the measured window.
+
+mod cpu;
+mod link;
+mod softnet;
+mod tcp_info;
+mod threads;
+mod throughput;
+
+use crate::record::{Facts, Fault, Reading, Role, Series, Support, ThreadTime};
+use crate::sys::Roots;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// Something that measures during a trial.
+pub trait Meter: Sync {
+    /// Name in the catalogue, as the user types it.
+    fn name(&self) -> &'static str;
+
+    /// One line: what it measures and from which source.
+    fn summary(&self) -> &'static str;
+
+    /// How far one instance of it sees; decides in which agents it runs.
+    fn reach(&self) -> Reach;
+
+    /// Whether it works on a host of which this is known.
+    fn probe(&self, facts: &Facts) -> Support {
+        let _ = facts;
+        Support::Yes
+    }
+
+    /// Begins to measure. Called at the start of the window, so it has to be
+    /// quick (well under a millisecond).
+    fn start(&self, context: &Context) -> Result<Box<dyn Running>, Fault>;
+}
+
+/// A meter between start and stop.
+pub trait Running: Send {
+    /// Called about every [`TICK`]; most meters have nothing to do.
+    fn tick(&mut self) {}
+
+    /// The end of the window.
+    fn stop(self: Box<Self>) -> Result<Output, Fault>;
+}
+
+/// Time between two ticks of the agent's control thread.
+pub const TICK: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// How far a meter sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// The whole machine: runs in one agent per machine.
+    Machine,
+    /// The agent's network namespace and its own process: runs in every agent.
+    Agent,
+    /// Counted by the engine itself; the catalogue entry only switches it on.
+    Engine,
+}
+
+/// What a meter may look at.
+#[derive(Clone)]
+pub struct Context {
+    /// Where `/proc` and `/sys` are.
+    pub roots: Roots,
+    /// The role this agent plays.
+    pub role: Role,
+    /// The engine's threads.
+    pub threads: Vec<ThreadTag>,
+    /// The connections, by flow.
+    pub flows: Arc<Vec<OwnedFd>>,
+    /// Bytes a flow has moved so far.
+    pub moved: Arc<dyn Fn(u32) -> u64 + Send + Sync>,
+    /// The network device of the link.
+    pub device: Option<String>,
+}
+
+/// A thread to watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadTag {
+    /// Thread id within this process.
+    pub tid: u32,
+    /// Name that reports show.
+    pub name: String,
+}
+
+/// What a meter says of a window.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Output {
+    /// Numbers.
+    pub readings: Vec<Reading>,
+    /// Numbers over time.
+    pub series: Vec<Series>,
+    /// Run time of threads.
+    pub threads: Vec<ThreadTime>,
+    /// What the reader should know.
+    pub warnings: Vec<String>,
+}
+
+/// Every meter, in the order in which tables show them.
+pub static CATALOG: &[&dyn Meter] = &[
+    &throughput::Throughput,
+    &cpu::Cpu,
+    &threads::Threads,
+    &SYSCALLS,
+    &SIZES,
+    &tcp_info::TcpInfoMeter,
+    &softnet::Softnet,
+    &link::Link,
+];
+
+/// Name of the engine's system-call table in the catalogue.
+pub const SYSCALLS_NAME: &str = "syscalls";
+
+static SYSCALLS: Counted = Counted {
+    name: SYSCALLS_NAME,
+    summary: "system calls of the engine: count, errors, time, bytes (timed in place)",
+};
+static SIZES: Counted = Counted {
+    name: "sizes",
+    summary: "distribution of the bytes handed over at once (counted in place)",
+};
+
+/// A meter whose counting is part of the engine.
+struct Counted {
+    name: &'static str,
+    summary: &'static str,
+}
+
+impl Meter for Counted {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+    fn summary(&self) -> &'static str {
+        self.summary
+    }
+    fn reach(&self) -> Reach {
+        Reach::Engine
+    }
+    fn start(&self, _: &Context) -> Result<Box<dyn Running>, Fault> {
+        struct Nothing;
+        impl Running for Nothing {
+            fn stop(self: Box<Self>) -> Result<Output, Fault> {
+                Ok(Output::default())
+            }
+        }
+        Ok(Box::new(Nothing))
+    }
+}

@@ -1,0 +1,119 @@
+//! The ways bytes can take: one file per data path, one line each in
+//! [`CATALOG`]. Sender and receiver halves are chosen apart; [`PAIRS`] names
+//! the combinations that make sense together.
+
+mod devmem;
+mod flow;
+mod msg_zerocopy;
+mod recorder;
+mod sendfile;
+mod socket;
+mod splice;
+mod tcp_zerocopy_receive;
+mod uring;
+mod uring_zc;
+mod witness;
+mod zcrx;
+
+pub use flow::Flow;
+pub use recorder::Recorder;
+pub use witness::{WITNESS_LEN, WitnessPage, read_witness};
+
+use crate::record::{Attempt, Cell, Facts, Fault, Ledger, OptionSpec, Role, Support};
+
+/// A way for bytes between application memory and the wire.
+pub trait DataPath: Sync {
+    /// Name in the catalogue, as the user types it.
+    fn name(&self) -> &'static str;
+
+    /// One line: how the bytes move.
+    fn summary(&self) -> &'static str;
+
+    /// The roles it can play.
+    fn roles(&self) -> &'static [Role];
+
+    /// What can be set, for one role.
+    fn options(&self, role: Role) -> &'static [OptionSpec];
+
+    /// Tries for real what [`DataPath::probe`] wants to know. Called once per
+    /// host, in the agent, never during a trial. `device` is the network
+    /// device the bytes would take.
+    fn attempt(&self, device: Option<&str>) -> Vec<Attempt> {
+        let _ = device;
+        Vec::new()
+    }
+
+    /// Whether the role can be played on a host of which this is known.
+    fn probe(&self, role: Role, facts: &Facts) -> Support;
+
+    /// Prepares one end of one flow: all memory is taken and touched here.
+    fn open(&self, role: Role, cell: &Cell, flow: Flow) -> Result<Box<dyn Endpoint>, Fault>;
+}
+
+/// One end of one flow, ready to move bytes.
+pub trait Endpoint: Send {
+    /// Names of the calls this engine makes, in the order of the slots that it
+    /// passes to [`Recorder::timed`]. At most 8.
+    fn calls(&self) -> &'static [&'static str];
+
+    /// Sender only: sends the witness page of [`WITNESS_LEN`] bytes the same
+    /// way the stream will go, waits until the peer's kernel has it, then
+    /// overwrites the page (see [`WitnessPage`]). Called once, before `run`.
+    fn witness(&mut self) -> Result<(), Fault>;
+
+    /// Moves bytes until the gate says stop and then ends the stream (sender),
+    /// or until the end of the stream (receiver). Does not return before every
+    /// byte is accounted for. The loop allocates nothing and locks nothing.
+    fn run(&mut self, recorder: &mut Recorder) -> Result<Account, Fault>;
+}
+
+/// What an engine knows at the end of its stream.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Account {
+    /// Copied or not, over the whole stream; `delivered` equals the bytes moved.
+    pub ledger: Ledger,
+    /// What the reader should know: "12 buffers ran out and were re-armed".
+    pub notes: Vec<String>,
+}
+
+/// Every data path, in the order in which tables show them.
+pub static CATALOG: &[&dyn DataPath] = &[
+    &socket::Socket,
+    &sendfile::Sendfile,
+    &splice::Splice,
+    &msg_zerocopy::MsgZerocopy,
+    &tcp_zerocopy_receive::TcpZerocopyReceive,
+    &uring::Uring,
+    &uring_zc::UringZc,
+    &zcrx::Zcrx,
+    &devmem::Devmem,
+];
+
+/// A named combination of a sender's and a receiver's half.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// Name, as the user types it.
+    pub name: &'static str,
+    /// The sender's half.
+    pub tx: &'static str,
+    /// The receiver's half.
+    pub rx: &'static str,
+}
+
+/// The named pairs, in the order in which tables show them. `TX+RX` reaches
+/// every other combination.
+pub static PAIRS: &[Pair] = &[
+    Pair { name: "socket", tx: "socket", rx: "socket" },
+    Pair { name: "sendfile", tx: "sendfile", rx: "socket" },
+    Pair { name: "splice", tx: "splice", rx: "tcp-zerocopy-receive" },
+    Pair { name: "msg-zerocopy", tx: "msg-zerocopy", rx: "tcp-zerocopy-receive" },
+    Pair { name: "uring", tx: "uring", rx: "uring" },
+    Pair { name: "uring-zc", tx: "uring-zc", rx: "uring" },
+    Pair { name: "zcrx", tx: "uring-zc", rx: "zcrx" },
+    Pair { name: "devmem", tx: "devmem", rx: "devmem" },
+];
+
+/// The entry of a catalogue with this name.
+pub fn find<'a>(catalog: &[&'a dyn DataPath], name: &str) -> Option<&'a dyn DataPath> {
+    catalog.iter().copied().find(|path| path.name() == name)
+}

@@ -1,0 +1,78 @@
+//! What an engine writes its progress into: the tally of the workload, read
+//! against the clock and steered by the gate.
+
+use crate::sys::clock;
+use crate::workload::{Gate, Phase, Progress, Tally, TallyEnd};
+use std::io;
+use std::sync::Arc;
+
+/// An engine's view of its trial. Its methods take no lock and no memory.
+#[derive(Debug)]
+pub struct Recorder {
+    gate: Arc<Gate>,
+    progress: Arc<Progress>,
+    tally: Tally,
+}
+
+impl Recorder {
+    /// A recorder for one flow. `detailed` switches the system-call table and
+    /// the size distribution on.
+    pub fn new(gate: Arc<Gate>, progress: Arc<Progress>, detailed: bool) -> Self {
+        clock::tick_seconds();
+        Recorder { gate, progress, tally: Tally::new(detailed) }
+    }
+
+    /// The phase; to be asked once per turn of the loop.
+    #[inline(always)]
+    pub fn phase(&mut self) -> Phase {
+        let phase = self.gate.phase();
+        if phase as u32 != self.tally.phase() as u32 {
+            self.tally.turn(phase, clock::now());
+        }
+        phase
+    }
+
+    /// Makes a system call and enters it under a slot of `Endpoint::calls`.
+    /// The value is the bytes it moved. An interrupted or refused call is an error
+    /// in the table and is handed back as it is.
+    #[inline(always)]
+    pub fn timed(
+        &mut self,
+        slot: usize,
+        call: impl FnOnce() -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        if !self.tally.recording() {
+            return call();
+        }
+        let begin = clock::now();
+        let result = call();
+        let moved = result.as_ref().ok().map(|n| *n as u64);
+        self.tally.call(slot, clock::now().wrapping_sub(begin), moved);
+        result
+    }
+
+    /// Bytes went through this end.
+    #[inline(always)]
+    pub fn moved(&mut self, bytes: usize) {
+        let total = self.tally.moved(bytes as u64);
+        self.progress.publish(total);
+    }
+
+    /// The application was handed a piece of this size at once.
+    #[inline(always)]
+    pub fn piece(&mut self, bytes: usize) {
+        self.tally.piece(bytes as u64);
+    }
+
+    /// Bytes that went through so far.
+    pub fn total(&self) -> u64 {
+        self.tally.total()
+    }
+
+    /// The sums, after the engine has returned. Notices a phase that changed
+    /// after the engine's last look.
+    pub fn finish(mut self) -> TallyEnd {
+        self.phase();
+        self.tally.end()
+    }
+}

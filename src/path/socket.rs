@@ -1,0 +1,25 @@
+//! socket: to be written.
+use super::{DataPath, Endpoint, Flow};
+use crate::record::{Cell, Facts, Fault, FaultKind, OptionSpec, Role, Support};
+/// socket.
+pub struct Socket;
+impl DataPath for Socket {
+    fn name(&self) -> &'static str {
+        "socket"
+    }
+    fn summary(&self) -> &'static str {
+        ""
+    }
+    fn roles(&self) -> &'static [Role] {
+        &[Role::Sender, Role::Receiver]
+    }
+    fn options(&self, _: Role) -> &'static [OptionSpec] {
+        &[]
+    }
+    fn probe(&self, _: Role, _: &Facts) -> Support {
+        Support::no("unwritten", "write it")
+    }
+    fn open(&self, _: Role, _: &Cell, _: Flow) -> Result<Box<dyn Endpoint>, Fault> {
+        Err(Fault::new(FaultKind::Unsupported, "unwritten"))
+    }
+}

@@ -1,0 +1,133 @@
+//! A cell: one combination of levels, complete enough to be run anywhere.
+
+use super::{Options, Role};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// One combination of levels. Everything an agent needs to play its role is
+/// in here; nothing is read from anywhere else.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// Stable across runs and machines: the same levels give the same id.
+    pub id: CellId,
+    /// What is asked of the path.
+    pub stream: Stream,
+    /// The data path of the sender.
+    pub tx: Half,
+    /// The data path of the receiver.
+    pub rx: Half,
+    /// How the link between the two hosts is set up.
+    pub link: LinkSettings,
+    /// Which CPUs the two roles run on.
+    pub placement: Placement,
+    /// True for the second copy of the baseline, which exists so that the
+    /// study can measure its own noise (baseline against baseline).
+    #[serde(default)]
+    pub null: bool,
+}
+
+impl Cell {
+    /// The half that a role plays.
+    pub fn half(&self, role: Role) -> &Half {
+        match role {
+            Role::Sender => &self.tx,
+            Role::Receiver => &self.rx,
+        }
+    }
+}
+
+/// Name of a cell: the path, then every level that differs from its default.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct CellId(pub String);
+
+impl fmt::Display for CellId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// One end of a path: an entry of the path catalogue and its options, all of
+/// them resolved (defaults filled in).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Half {
+    /// Name in the path catalogue.
+    pub path: String,
+    /// Resolved options of that path.
+    pub options: Options,
+}
+
+/// The `stream` workload: bulk TCP. The contract is the same for every path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stream {
+    /// Number of TCP connections, each with a thread of its own at both ends.
+    pub flows: u32,
+    /// Bytes of one application message; also the size of the sender's buffer,
+    /// which is filled once and sent again and again.
+    pub message_size: u64,
+    /// Bytes the receiver asks for at once, and the size of its buffer.
+    pub read_size: u64,
+    /// `SO_SNDBUF` in bytes; none leaves the kernel's autotuning on.
+    pub send_buffer: Option<u64>,
+    /// `SO_RCVBUF` in bytes; none leaves the kernel's autotuning on.
+    pub receive_buffer: Option<u64>,
+    /// `TCP_CONGESTION` of both ends.
+    pub congestion: String,
+    /// What the receiver does with each byte.
+    pub touch: Touch,
+}
+
+/// What the receiving application does with the bytes it was given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Touch {
+    /// Nothing: the bytes are delivered and forgotten.
+    #[default]
+    None,
+    /// Every byte is read once.
+    Read,
+    /// Every byte is compared with the pattern that was sent.
+    Verify,
+}
+
+/// Settings of the testbed's link, the same at both ends unless said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkSettings {
+    /// Name of the preset these settings started from.
+    pub preset: String,
+    /// MTU in bytes.
+    pub mtu: u32,
+    /// TCP segmentation offload at both ends. Off means that the stack cuts
+    /// the stream into MSS-sized packets before they reach the device.
+    pub tso: bool,
+    /// Generic receive offload at both ends.
+    pub gro: bool,
+    /// Largest packet that the stack builds before segmentation, in bytes
+    /// (BIG TCP above 65536). None keeps the device's default.
+    pub gso_max: Option<u32>,
+    /// Largest packet that GRO builds, in bytes. None keeps the default.
+    pub gro_max: Option<u32>,
+    /// Whether the receiving device polls in a kernel thread of its own.
+    pub threaded_napi: bool,
+    /// CPU that receives packets by RPS at the receiver; none leaves RPS off.
+    pub rps: Option<u32>,
+}
+
+/// Where the roles run. None leaves the choice to the scheduler.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    /// CPU of the sender's threads.
+    pub sender: Option<u32>,
+    /// CPU of the receiver's threads.
+    pub receiver: Option<u32>,
+}
+
+impl Placement {
+    /// The CPU a role is pinned to.
+    pub fn cpu(&self, role: Role) -> Option<u32> {
+        match role {
+            Role::Sender => self.sender,
+            Role::Receiver => self.receiver,
+        }
+    }
+}

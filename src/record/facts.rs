@@ -1,0 +1,117 @@
+//! What a host is and what it let us do: the input of every probe.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Facts about the machine an agent runs on, seen from inside its namespaces.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Facts {
+    /// Boot id of the kernel: two agents with the same one share a machine.
+    pub machine: String,
+    /// `uname -r`.
+    pub kernel_release: String,
+    /// `uname -v`.
+    pub kernel_version: String,
+    /// `uname -m`.
+    pub architecture: String,
+    /// Model name of the first CPU.
+    pub cpu_model: String,
+    /// CPUs that are online and that this process may use.
+    pub cpus: Vec<u32>,
+    /// Memory of the machine in bytes.
+    pub memory: u64,
+    /// Page size in bytes.
+    pub page_size: u64,
+    /// What this process may do.
+    pub privileges: Privileges,
+    /// Settings by name, as the host prints them: sysctls, accounting
+    /// configuration, clock source. Sorted, so that two hosts can be compared.
+    pub settings: BTreeMap<String, String>,
+    /// Things that were tried for real, in the order tried.
+    pub attempts: Vec<Attempt>,
+}
+
+/// What the process may do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Privileges {
+    /// Effective user id, inside the process's user namespace.
+    pub euid: u32,
+    /// True where the process lives in a user namespace of its own.
+    pub user_namespace: bool,
+    /// Effective capabilities of interest, by name without the prefix.
+    pub capabilities: Vec<String>,
+}
+
+/// Something that was tried once, and what the kernel said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// Dotted name of what was tried: "io_uring.setup".
+    pub name: String,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// What came of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// It works; the text may carry a detail ("64 entries").
+    Works(String),
+    /// The kernel refused with this error number.
+    Errno(i32),
+    /// It could not even be tried; the text names what is missing.
+    Missing(String),
+}
+
+/// Whether something can run on a host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "supported")]
+pub enum Support {
+    /// It can.
+    Yes,
+    /// It cannot; the user learns why, and what would change that.
+    No {
+        /// What is missing.
+        reason: String,
+        /// What would help.
+        remedy: String,
+    },
+}
+
+impl Support {
+    /// Not supported, with reason and remedy.
+    pub fn no(reason: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Support::No { reason: reason.into(), remedy: remedy.into() }
+    }
+
+    /// True where it can run.
+    pub fn is_yes(&self) -> bool {
+        matches!(self, Support::Yes)
+    }
+
+    /// The first of two refusals, or `Yes` if both can run.
+    pub fn and(self, other: Support) -> Support {
+        if self.is_yes() { other } else { self }
+    }
+}
+
+impl Facts {
+    /// What came of an attempt, if it was made.
+    pub fn attempt(&self, name: &str) -> Option<&Outcome> {
+        self.attempts.iter().find(|a| a.name == name).map(|a| &a.outcome)
+    }
+
+    /// `Yes` if the attempt worked; otherwise a refusal that carries what the
+    /// kernel said, with the given remedy.
+    pub fn require(&self, name: &str, remedy: &str) -> Support {
+        match self.attempt(name) {
+            Some(Outcome::Works(_)) => Support::Yes,
+            Some(Outcome::Errno(errno)) => {
+                let error = std::io::Error::from_raw_os_error(*errno);
+                Support::no(format!("{name}: {error}"), remedy)
+            }
+            Some(Outcome::Missing(what)) => Support::no(format!("{name}: {what}"), remedy),
+            None => Support::no(format!("{name} was not tried on this host"), remedy),
+        }
+    }
+}

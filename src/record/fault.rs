@@ -1,0 +1,83 @@
+//! What went wrong, in a form that crosses a pipe: the thing, the cause, the remedy.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// One failure, told to a person in one line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub struct Fault {
+    /// Kind, which decides the exit code.
+    pub kind: FaultKind,
+    /// What failed and why.
+    pub message: String,
+    /// What the user can do about it, where we know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+}
+
+/// Kinds of failure, each with an exit code of its own (see `cli::exit`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FaultKind {
+    /// The request makes no sense: unknown name, value out of range.
+    Usage,
+    /// The host lacks a feature, a device or a program.
+    Unsupported,
+    /// The host has it, but not for this user.
+    Permission,
+    /// The peer or an agent went away.
+    PeerLost,
+    /// Delivered bytes differ from those that were sent.
+    Corrupt,
+    /// A file could not be read or written.
+    Storage,
+    /// The user asked to stop.
+    Interrupted,
+    /// Anything else the kernel refused.
+    System,
+}
+
+impl Fault {
+    /// A fault without a remedy.
+    pub fn new(kind: FaultKind, message: impl Into<String>) -> Self {
+        Fault { kind, message: message.into(), remedy: None }
+    }
+
+    /// Adds what the user can do about it.
+    pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
+        self
+    }
+
+    /// A failed system call: `what` names the call and its object. The kind
+    /// follows from the error number.
+    pub fn system(what: impl fmt::Display, error: &std::io::Error) -> Self {
+        use std::io::ErrorKind as K;
+        let kind = match error.kind() {
+            K::PermissionDenied => FaultKind::Permission,
+            K::BrokenPipe | K::ConnectionReset | K::ConnectionAborted | K::UnexpectedEof => {
+                FaultKind::PeerLost
+            }
+            K::Unsupported => FaultKind::Unsupported,
+            K::StorageFull | K::QuotaExceeded | K::ReadOnlyFilesystem => FaultKind::Storage,
+            _ => FaultKind::System,
+        };
+        Fault::new(kind, format!("{what}: {error}"))
+    }
+
+    /// Puts the failing thing in front of the message.
+    pub fn context(mut self, what: impl fmt::Display) -> Self {
+        self.message = format!("{what}: {}", self.message);
+        self
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        if let Some(remedy) = &self.remedy {
+            write!(f, " ({remedy})")?;
+        }
+        Ok(())
+    }
+}

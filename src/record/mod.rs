@@ -1,0 +1,32 @@
+//! The plain data that everything else hangs on: what is asked (a cell), what
+//! came out (a trial), and what controller and agent say to each other.
+//!
+//! These types are the only ones that reach a disk or a pipe. They know nothing
+//! of how they are measured; a change to one of them is a change of
+//! [`SCHEMA_VERSION`].
+
+mod cell;
+mod facts;
+mod fault;
+mod ledger;
+mod option;
+mod reading;
+mod study;
+mod trial;
+pub mod unit;
+pub mod wire;
+
+pub use cell::{Cell, CellId, Half, LinkSettings, Placement, Stream, Touch};
+pub use facts::{Attempt, Facts, Outcome, Privileges, Support};
+pub use fault::{Fault, FaultKind};
+pub use ledger::{Evidence, Ledger, Manner};
+pub use option::{OptionKind, OptionSpec, OptionValue, Options};
+pub use reading::{Reading, Scope, Series, Unit};
+pub use study::{CopyCeiling, Schedule, Study, StudyHeader};
+pub use trial::{
+    CallRow, ProvenWitness, Role, RoleRecord, SizeDistribution, ThreadTime, Trial, TrialStatus,
+};
+
+/// Version of every record on disk and on the wire. A reader accepts this
+/// version and all older ones, and refuses newer ones by name.
+pub const SCHEMA_VERSION: u32 = 1;

@@ -1,0 +1,153 @@
+//! Typed options: how a catalogue entry declares what can be set, so that
+//! parsing, help text and errors are written once.
+
+use super::unit;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Declaration of one option of a path, a link preset or a workload.
+#[derive(Clone, Copy, Debug)]
+pub struct OptionSpec {
+    /// Name as the user types it.
+    pub name: &'static str,
+    /// Type and range.
+    pub kind: OptionKind,
+    /// Default, as the user would type it.
+    pub default: &'static str,
+    /// One line of help: what it does, and its unit.
+    pub help: &'static str,
+}
+
+/// Type and range of an option.
+#[derive(Clone, Copy, Debug)]
+pub enum OptionKind {
+    /// Bytes: `4096`, `64K`, `1M` (powers of 1024). Bounds are inclusive.
+    Size(u64, u64),
+    /// A whole number, bounds inclusive.
+    Count(u64, u64),
+    /// `on` or `off`.
+    Flag,
+    /// One of a fixed set of words.
+    Choice(&'static [&'static str]),
+    /// Bytes as for `Size`, or `auto`, which leaves the choice to the kernel.
+    AutoSize(u64, u64),
+    /// A whole number, or `none`.
+    MaybeCount(u64, u64),
+    /// A name of the kernel's: letters, digits, `-` and `_`.
+    Name,
+}
+
+/// Value of an option after parsing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum OptionValue {
+    /// A flag.
+    Flag(bool),
+    /// Bytes or a count.
+    Number(u64),
+    /// A word.
+    Word(String),
+}
+
+/// Resolved options of one catalogue entry: every declared option is there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Options(pub BTreeMap<String, OptionValue>);
+
+impl Options {
+    /// A number, or none where the value is `auto`, `none` or not declared.
+    pub fn number(&self, name: &str) -> Option<u64> {
+        match self.0.get(name) {
+            Some(OptionValue::Number(n)) => Some(*n),
+            _ => None,
+        }
+    }
+
+    /// A flag; false where it is not declared.
+    pub fn flag(&self, name: &str) -> bool {
+        matches!(self.0.get(name), Some(OptionValue::Flag(true)))
+    }
+
+    /// A word; empty where it is not declared.
+    pub fn word(&self, name: &str) -> &str {
+        match self.0.get(name) {
+            Some(OptionValue::Word(w)) => w,
+            _ => "",
+        }
+    }
+}
+
+impl OptionKind {
+    /// Parses one value; the error says what would be right.
+    pub fn parse(&self, text: &str) -> Result<OptionValue, String> {
+        let sized = |min: u64, max: u64| {
+            let n = unit::parse_bytes(text)?;
+            if n < min || n > max {
+                let (min, max) = (unit::bytes(min), unit::bytes(max));
+                return Err(format!("'{text}' is outside {min} to {max}"));
+            }
+            Ok(OptionValue::Number(n))
+        };
+        let counted = |min: u64, max: u64| {
+            let n: u64 = text.parse().map_err(|_| format!("'{text}' is not a whole number"))?;
+            if n < min || n > max {
+                return Err(format!("{n} is outside {min} to {max}"));
+            }
+            Ok(OptionValue::Number(n))
+        };
+        match *self {
+            OptionKind::AutoSize(..) if text == "auto" => Ok(OptionValue::Word("auto".into())),
+            OptionKind::MaybeCount(..) if text == "none" => Ok(OptionValue::Word("none".into())),
+            OptionKind::Size(min, max) | OptionKind::AutoSize(min, max) => sized(min, max),
+            OptionKind::Count(min, max) | OptionKind::MaybeCount(min, max) => counted(min, max),
+            OptionKind::Flag => match text {
+                "on" | "true" | "yes" | "1" => Ok(OptionValue::Flag(true)),
+                "off" | "false" | "no" | "0" => Ok(OptionValue::Flag(false)),
+                _ => Err(format!("'{text}' is neither on nor off")),
+            },
+            OptionKind::Choice(words) if words.contains(&text) => {
+                Ok(OptionValue::Word(text.into()))
+            }
+            OptionKind::Choice(words) => {
+                Err(format!("'{text}' is not one of {}", words.join(", ")))
+            }
+            OptionKind::Name => {
+                let fine = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+                if text.is_empty() || text.len() > 15 || !text.chars().all(fine) {
+                    return Err(format!("'{text}' is not a name (letters, digits, - and _)"));
+                }
+                Ok(OptionValue::Word(text.into()))
+            }
+        }
+    }
+}
+
+impl fmt::Display for OptionKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OptionKind::Size(min, max) => {
+                write!(f, "{}..{}", unit::bytes(*min), unit::bytes(*max))
+            }
+            OptionKind::AutoSize(min, max) => {
+                write!(f, "auto|{}..{}", unit::bytes(*min), unit::bytes(*max))
+            }
+            OptionKind::Count(min, max) => write!(f, "{min}..{max}"),
+            OptionKind::MaybeCount(min, max) => write!(f, "none|{min}..{max}"),
+            OptionKind::Flag => f.write_str("on|off"),
+            OptionKind::Choice(words) => f.write_str(&words.join("|")),
+            OptionKind::Name => f.write_str("NAME"),
+        }
+    }
+}
+
+impl fmt::Display for OptionValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OptionValue::Flag(true) => f.write_str("on"),
+            OptionValue::Flag(false) => f.write_str("off"),
+            OptionValue::Number(n) => f.write_str(&unit::bytes(*n)),
+            OptionValue::Word(w) => f.write_str(w),
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! A trial: one cell, run once, with everything that was seen.
+
+use super::{CellId, Fault, Ledger, Reading, Series};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// One cell, run once. A line of `trials.jsonl`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Trial {
+    /// Version of this record.
+    pub schema: u32,
+    /// Which cell.
+    pub cell: CellId,
+    /// Which pass over all cells, counted from 0.
+    pub block: u32,
+    /// Position in the study, counted from 0 in the order really run.
+    pub order: u32,
+    /// When it began, milliseconds since the Unix epoch.
+    pub started_ms: u64,
+    /// What became of it.
+    pub status: TrialStatus,
+    /// Length of the measured window at the receiver, seconds.
+    pub window: f64,
+    /// Bytes the receiver delivered in that window.
+    pub window_bytes: u64,
+    /// The earned label: "zero-copy", "copied", ... Empty unless measured.
+    pub label: String,
+    /// What each end saw.
+    pub roles: Vec<RoleRecord>,
+    /// Everything the meters said.
+    pub readings: Vec<Reading>,
+    /// Metrics over time.
+    pub series: Vec<Series>,
+    /// What the reader should know; none of it makes the trial invalid.
+    pub warnings: Vec<String>,
+}
+
+/// What became of a trial.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "is")]
+pub enum TrialStatus {
+    /// It ran and counts.
+    Measured,
+    /// It cannot run on this host.
+    Unavailable {
+        /// What is missing.
+        reason: String,
+        /// What would help.
+        remedy: String,
+    },
+    /// It started and did not come to a valid end.
+    Failed {
+        /// Why.
+        fault: Fault,
+    },
+}
+
+/// The two ends of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// Sends the stream.
+    Sender,
+    /// Receives it.
+    Receiver,
+}
+
+impl Role {
+    /// Both, in the order of the bytes.
+    pub const ALL: [Role; 2] = [Role::Sender, Role::Receiver];
+
+    /// The other end.
+    pub fn peer(self) -> Role {
+        match self {
+            Role::Sender => Role::Receiver,
+            Role::Receiver => Role::Sender,
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Role::Sender => "sender",
+            Role::Receiver => "receiver",
+        })
+    }
+}
+
+/// What one end of the stream saw, all flows together.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RoleRecord {
+    /// Which end.
+    pub role: Role,
+    /// Bytes of the whole flow, warm-up and drain included.
+    pub total_bytes: u64,
+    /// Bytes within the measured window, as this end counts them.
+    pub window_bytes: u64,
+    /// Length of that window in seconds, by this end's clock.
+    pub window: f64,
+    /// Copied or not, over the whole flow.
+    pub ledger: Ledger,
+    /// System calls of the engine within the window.
+    pub calls: Vec<CallRow>,
+    /// Sizes of what was handed over at once within the window.
+    pub sizes: SizeDistribution,
+    /// The engine's threads within the window.
+    pub threads: Vec<ThreadTime>,
+    /// What the witness page showed of the sender's path; none at the receiver.
+    #[serde(default)]
+    pub witness: Option<ProvenWitness>,
+    /// What the engine wants the reader to know.
+    pub notes: Vec<String>,
+}
+
+/// Result of the witness page: the sender sends one page by its own path, waits
+/// until the peer's kernel has it, overwrites it, and only then the receiver
+/// reads it. What the receiver sees tells whether the page was copied on the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProvenWitness {
+    /// The receiver saw the new content: both ends shared one page.
+    Shared,
+    /// The receiver saw the old content: somebody had copied it by then.
+    Copied,
+}
+
+/// One line of the system-call table of a role.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CallRow {
+    /// Name of the call.
+    pub name: String,
+    /// How often it was made.
+    pub calls: u64,
+    /// How often it returned an error (would-block included).
+    pub errors: u64,
+    /// Bytes its return values add up to.
+    pub bytes: u64,
+    /// Time inside it, seconds.
+    pub total: f64,
+    /// Shortest, seconds.
+    pub min: f64,
+    /// Mean, seconds.
+    pub avg: f64,
+    /// Longest, seconds.
+    pub max: f64,
+    /// Standard deviation of the mean over the mean, percent, as `perf trace -s` prints it.
+    pub stddev_percent: f64,
+}
+
+/// How large the pieces were.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SizeDistribution {
+    /// How many pieces.
+    pub count: u64,
+    /// Smallest, bytes.
+    pub min: u64,
+    /// Mean, bytes.
+    pub mean: f64,
+    /// Largest, bytes.
+    pub max: u64,
+    /// (percentile, bytes): 10, 50, 90, 99.
+    pub percentiles: Vec<(f64, u64)>,
+}
+
+/// Run time of one thread within the window.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ThreadTime {
+    /// Name of the thread.
+    pub name: String,
+    /// Thread id.
+    pub tid: u32,
+    /// Time on a CPU by `/proc/PID/task/TID/schedstat`, seconds. Softirq time
+    /// that ran on top of the thread is in it.
+    pub run: f64,
+    /// Time it waited for a CPU, seconds.
+    pub wait: f64,
+    /// User time by ticks, seconds.
+    pub user: f64,
+    /// System time by ticks, seconds; softirq on top of the thread is in it.
+    pub system: f64,
+    /// Context switches of its own will.
+    pub voluntary: u64,
+    /// Context switches forced on it.
+    pub involuntary: u64,
+}
+
+impl Trial {
+    /// Throughput at the receiver in bits per second; none unless measured.
+    pub fn throughput(&self) -> Option<f64> {
+        let measured = self.status == TrialStatus::Measured && self.window > 0.0;
+        measured.then(|| self.window_bytes as f64 * 8.0 / self.window)
+    }
+
+    /// What one end saw.
+    pub fn role(&self, role: Role) -> Option<&RoleRecord> {
+        self.roles.iter().find(|r| r.role == role)
+    }
+
+    /// The value of a reading.
+    pub fn reading(&self, metric: &str, scope: &super::Scope) -> Option<f64> {
+        self.readings.iter().find(|r| r.metric == metric && r.scope == *scope).map(|r| r.value)
+    }
+}

@@ -1,0 +1,91 @@
+//! How quantities are written and read: bytes in powers of 1024, durations in
+//! seconds. One place, so that what is printed can be typed again.
+
+use std::time::Duration;
+
+/// Bytes of one GiB.
+pub const GIB: f64 = (1u64 << 30) as f64;
+
+const SUFFIXES: [(char, u64); 4] = [('T', 1 << 40), ('G', 1 << 30), ('M', 1 << 20), ('K', 1 << 10)];
+
+/// Writes bytes exactly, with the largest suffix that divides them: `1M`, `1536`, `4148`.
+pub fn bytes(n: u64) -> String {
+    for (suffix, factor) in SUFFIXES {
+        if n >= factor && n % factor == 0 {
+            return format!("{}{suffix}", n / factor);
+        }
+    }
+    n.to_string()
+}
+
+/// Reads bytes: `4096`, `64K`, `64KiB`, `1m`. Powers of 1024.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let wrong = || format!("'{text}' is not a size (write 4096, 64K, 1M)");
+    let upper = text.trim().to_ascii_uppercase();
+    let stem = upper.strip_suffix("IB").or_else(|| upper.strip_suffix('B')).unwrap_or(&upper);
+    let (digits, factor) = match stem.chars().last() {
+        Some(last) => match SUFFIXES.iter().find(|(s, _)| *s == last) {
+            Some((_, factor)) => (&stem[..stem.len() - 1], *factor),
+            None => (stem, 1),
+        },
+        None => return Err(wrong()),
+    };
+    let n: u64 = digits.parse().map_err(|_| wrong())?;
+    n.checked_mul(factor).ok_or_else(wrong)
+}
+
+/// Writes a duration in seconds without needless digits: `3s`, `1.5s`, `0.25s`.
+pub fn seconds(d: Duration) -> String {
+    let text = format!("{:.3}", d.as_secs_f64());
+    format!("{}s", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
+/// Reads a duration: `3`, `3s`, `250ms`, `2m`.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("'{text}' is not a duration (write 3s, 250ms, 2m)");
+    let lower = text.trim().to_ascii_lowercase();
+    let (digits, scale) = if let Some(stem) = lower.strip_suffix("ms") {
+        (stem, 1e-3)
+    } else if let Some(stem) = lower.strip_suffix('s') {
+        (stem, 1.0)
+    } else if let Some(stem) = lower.strip_suffix('m') {
+        (stem, 60.0)
+    } else {
+        (lower.as_str(), 1.0)
+    };
+    let value: f64 = digits.trim().parse().map_err(|_| wrong())?;
+    Duration::try_from_secs_f64(value * scale).map_err(|_| wrong())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_round_trip() {
+        for n in [0, 1, 1023, 1024, 1536, 4148, 65536, 1 << 20, 3 << 30, 1 << 40] {
+            assert_eq!(parse_bytes(&bytes(n)), Ok(n));
+        }
+        assert_eq!(bytes(1 << 20), "1M");
+        assert_eq!(parse_bytes("64KiB"), Ok(65536));
+        assert_eq!(parse_bytes("64kb"), Ok(65536));
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_an_example() {
+        for text in ["", "K", "1.5M", "-1", "1X", "99999999999T"] {
+            assert!(parse_bytes(text).unwrap_err().contains("64K"), "{text}");
+        }
+        for text in ["", "s", "-1s", "1h", "nan", "inf"] {
+            assert!(parse_duration(text).unwrap_err().contains("250ms"), "{text}");
+        }
+    }
+
+    #[test]
+    fn durations() {
+        assert_eq!(parse_duration("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(seconds(Duration::from_millis(1500)), "1.5s");
+        assert_eq!(seconds(Duration::from_secs(10)), "10s");
+    }
+}

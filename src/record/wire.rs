@@ -1,0 +1,150 @@
+//! What controller and agent say to each other: one JSON object a line, over
+//! the agent's standard input and output. The controller asks, the agent
+//! answers once; `Reply::Lost` alone may come unasked.
+
+use super::{
+    Cell, CopyCeiling, Facts, Fault, LinkSettings, ProvenWitness, Reading, Role, RoleRecord,
+    Series, ThreadTime,
+};
+use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
+
+/// Longest line either side accepts, in bytes.
+pub const MAX_LINE: usize = 16 << 20;
+
+/// Secret that a data connection must show first: 32 hexadecimal digits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Token(pub String);
+
+/// What the controller asks of an agent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "ask")]
+pub enum Request {
+    /// First message: who are you? Answered by `Hello`.
+    Hello,
+    /// Set up this end of the testbed's link. Answered by `Done`.
+    Link(LinkEnd),
+    /// What is this host? Answered by `Facts`. The device, if given, is the
+    /// one that attempts which need a device are made on.
+    Survey {
+        /// Name of the network device.
+        device: Option<String>,
+    },
+    /// Measure memory copies on the given CPU. Answered by `Ceiling`.
+    Ceiling {
+        /// CPU to run on.
+        cpu: Option<u32>,
+        /// Size of the workload's buffers in bytes.
+        size: u64,
+    },
+    /// Receiver: listen for the cell's flows. Answered by `Listening`.
+    Listen {
+        /// The cell to play.
+        cell: Box<Cell>,
+        /// Own address on the link.
+        address: IpAddr,
+        /// What the peer will show.
+        token: Token,
+    },
+    /// Sender: connect all flows, open the path, send the witness page.
+    /// Answered by `Done`.
+    Connect {
+        /// The cell to play.
+        cell: Box<Cell>,
+        /// The receiver's address.
+        address: IpAddr,
+        /// The receiver's port.
+        port: u16,
+        /// What to show it.
+        token: Token,
+    },
+    /// Receiver: take the connections, open the path. Answered by `Done`.
+    Accept,
+    /// Begin to move bytes. Answered by `Done`.
+    Start {
+        /// Meters to run in this agent.
+        meters: Vec<String>,
+    },
+    /// The measured window begins. Answered by `Done`.
+    WindowBegin,
+    /// The measured window ends. Answered by `Window`.
+    WindowEnd,
+    /// Sender: stop, and send end of stream. Answered by `Done`.
+    Stop,
+    /// Wait until the stream has drained, at most this long. Answered by `Finished`.
+    Finish {
+        /// Seconds to wait before the flow is cut.
+        patience: f64,
+    },
+}
+
+/// What the agent answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "reply")]
+pub enum Reply {
+    /// Who it is.
+    Hello {
+        /// `SCHEMA_VERSION` of the agent.
+        schema: u32,
+        /// Version and build id of its binary.
+        build: String,
+        /// Its process id.
+        pid: u32,
+    },
+    /// It is done.
+    Done,
+    /// What the host is.
+    Facts(Box<Facts>),
+    /// Memory-copy bandwidth.
+    Ceiling(CopyCeiling),
+    /// The port it listens on.
+    Listening {
+        /// TCP port.
+        port: u16,
+    },
+    /// What the meters said of the window.
+    Window {
+        /// Numbers.
+        readings: Vec<Reading>,
+        /// Numbers over time.
+        series: Vec<Series>,
+        /// Run time of the engine's threads.
+        threads: Vec<ThreadTime>,
+        /// What the reader should know.
+        warnings: Vec<String>,
+    },
+    /// The end of a role.
+    Finished {
+        /// What it saw.
+        record: Box<RoleRecord>,
+        /// Receiver: what it saw of the sender's witness page.
+        witness: Option<ProvenWitness>,
+        /// Numbers that come from the engine itself.
+        readings: Vec<Reading>,
+    },
+    /// The request failed.
+    Failed(Fault),
+    /// Unasked: the engine stopped before it was told to.
+    Lost(Fault),
+}
+
+/// One end of a link that the testbed asks an agent to set up.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LinkEnd {
+    /// Which end.
+    pub role: Role,
+    /// Device to make (sender) or to wait for (receiver).
+    pub device: String,
+    /// Sender only: the peer's device and the process whose namespace it goes to.
+    pub peer: Option<(String, u32)>,
+    /// Own address.
+    pub address: IpAddr,
+    /// Length of its prefix in bits.
+    pub prefix: u8,
+    /// Settings of the link.
+    pub settings: LinkSettings,
+    /// CPUs that the device's receive processing should run on, where the
+    /// settings ask for it.
+    pub softirq_cpu: Option<u32>,
+}

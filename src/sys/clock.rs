@@ -1,0 +1,83 @@
+//! The cheapest clock that can be read twice around a system call: the time
+//! stamp counter where it is constant, the monotonic clock elsewhere.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// Reading of the clock in ticks of [`tick_seconds`]. About 10 ns with a time
+/// stamp counter, 25 to 50 ns without.
+#[inline(always)]
+pub fn now() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    if source() == Source::Tsc {
+        // SAFETY: RDTSC exists on every x86-64 processor and touches no memory.
+        return unsafe { core::arch::x86_64::_rdtsc() };
+    }
+    monotonic()
+}
+
+/// Length of a tick in seconds. The first call measures it, which takes 20 ms;
+/// call it once before anything is timed.
+pub fn tick_seconds() -> f64 {
+    static TICK: OnceLock<f64> = OnceLock::new();
+    *TICK.get_or_init(|| match source() {
+        Source::Monotonic => 1e-9,
+        Source::Tsc => calibrate(),
+    })
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Tsc,
+    Monotonic,
+}
+
+/// The kernel itself says whether the counter can be trusted: it uses it as
+/// clock source only then (arch/x86/kernel/tsc.c).
+#[inline(always)]
+fn source() -> Source {
+    static SOURCE: OnceLock<Source> = OnceLock::new();
+    *SOURCE.get_or_init(|| {
+        let current = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+        let flags = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let constant = flags.contains("constant_tsc") && flags.contains("nonstop_tsc");
+        match std::fs::read_to_string(current) {
+            // Paravirtual clocks are scaled counters of a constant TSC.
+            Ok(name) if constant && matches!(name.trim(), "tsc" | "kvm-clock") => {
+                if cfg!(target_arch = "x86_64") { Source::Tsc } else { Source::Monotonic }
+            }
+            _ => Source::Monotonic,
+        }
+    })
+}
+
+fn monotonic() -> u64 {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+/// Ticks against the monotonic clock over 20 ms: an error below 10 ppm.
+fn calibrate() -> f64 {
+    let (t0, c0) = (Instant::now(), now());
+    while t0.elapsed() < Duration::from_millis(20) {
+        std::hint::spin_loop();
+    }
+    let (elapsed, c1) = (t0.elapsed(), now());
+    elapsed.as_secs_f64() / (c1 - c0) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_as_long_as_they_say() {
+        let tick = tick_seconds();
+        let (t0, c0) = (Instant::now(), now());
+        while t0.elapsed() < Duration::from_millis(50) {
+            std::hint::spin_loop();
+        }
+        let (wall, counted) = (t0.elapsed().as_secs_f64(), (now() - c0) as f64 * tick);
+        assert!((counted / wall - 1.0).abs() < 0.05, "{counted} s counted in {wall} s");
+    }
+}

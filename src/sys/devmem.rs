@@ -1,0 +1,1 @@
+//! devmem: to be written.

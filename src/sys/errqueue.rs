@@ -1,0 +1,1 @@
+//! errqueue: to be written.

@@ -1,0 +1,95 @@
+//! Page-aligned memory that is there before it is timed.
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::slice;
+
+/// A private anonymous mapping, every page touched. Its bytes never move, so
+/// the kernel may hold references to its pages while it lives.
+#[derive(Debug)]
+pub struct Region {
+    start: NonNull<u8>,
+    len: usize,
+    mapped: usize,
+}
+
+// SAFETY: a Region owns its mapping like a Box<[u8]>; nothing about it is tied
+// to a thread.
+unsafe impl Send for Region {}
+// SAFETY: shared access is read-only access to plain bytes.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// At least `len` zeroed bytes, rounded up to whole pages for the mapping.
+    /// With `huge`, asks for transparent huge pages (advice only).
+    pub fn new(len: usize, huge: bool) -> io::Result<Self> {
+        let page = rustix::param::page_size();
+        let mapped = len.max(1).div_ceil(page) * page;
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's
+        // choice overlaps nothing.
+        let start =
+            unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, prot, MapFlags::PRIVATE)? };
+        let start = NonNull::new(start.cast::<u8>()).expect("mmap never returns null");
+        let mut region = Region { start, len, mapped };
+        if huge {
+            // SAFETY: the range is the mapping just made; huge-page advice
+            // changes no content. A kernel without THP says EINVAL: no harm.
+            let _ = unsafe { madvise(start.as_ptr().cast(), mapped, Advice::LinuxHugepage) };
+        }
+        region.touch(page);
+        Ok(region)
+    }
+
+    /// Writes one byte of every page, so that no page fault is left for later.
+    fn touch(&mut self, page: usize) {
+        for offset in (0..self.mapped).step_by(page) {
+            // SAFETY: the offset lies within the mapping, which is writable.
+            unsafe { self.start.as_ptr().add(offset).write_volatile(0) };
+        }
+    }
+
+    /// Address of the first byte.
+    pub fn as_ptr(&self) -> *const u8 {
+        self.start.as_ptr()
+    }
+}
+
+impl Deref for Region {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `len <= mapped`, the mapping is readable and initialized.
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for Region {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `&mut self` makes the access exclusive.
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours and nobody borrows it any more. Pages
+        // the kernel still refers to live on until it lets go of them.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.mapped) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_is_aligned_and_writable() {
+        let mut region = Region::new(10_000, true).unwrap();
+        assert_eq!(region.len(), 10_000);
+        assert_eq!(region.as_ptr() as usize % rustix::param::page_size(), 0);
+        region.fill(7);
+        assert!(region.iter().all(|b| *b == 7));
+    }
+}

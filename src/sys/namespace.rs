@@ -1,0 +1,1 @@
+//! namespace: to be written.

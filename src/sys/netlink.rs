@@ -1,0 +1,1 @@
+//! netlink: to be written.

@@ -1,0 +1,1 @@
+//! pipe: to be written.

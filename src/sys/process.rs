@@ -1,0 +1,26 @@
+//! The process itself: signals it ignores, and what ends it.
+
+use std::io;
+
+/// Makes this process die with its parent, even if the parent is killed.
+/// `PR_SET_PDEATHSIG`, prctl(2).
+pub fn die_with_parent() -> io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    Ok(())
+}
+
+/// Ignores a signal. A terminal sends Ctrl-C to the whole process group, and
+/// an agent has to outlive it to hand over what was measured.
+pub fn ignore_interrupts() {
+    for signal in [libc::SIGINT, libc::SIGHUP, libc::SIGPIPE, libc::SIGXFSZ] {
+        // SAFETY: SIG_IGN is a valid disposition for these signals, and no
+        // handler of ours is replaced.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+}
+
+/// Ignores SIGXFSZ, so that a file-size limit is an error and not a death.
+pub fn report_file_size_limit() {
+    // SAFETY: as above.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}

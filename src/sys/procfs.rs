@@ -1,0 +1,1 @@
+//! procfs: to be written.

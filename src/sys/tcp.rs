@@ -1,0 +1,258 @@
+//! TCP sockets: the calls and options that `std` does not offer. tcp(7),
+//! socket(7).
+
+use super::check;
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+/// Options that both ends of every flow get before the handshake.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FlowOptions {
+    /// `SO_SNDBUF`, bytes (the kernel doubles it).
+    pub send_buffer: Option<u64>,
+    /// `SO_RCVBUF`, bytes (the kernel doubles it).
+    pub receive_buffer: Option<u64>,
+    /// `TCP_CONGESTION`.
+    pub congestion: Option<String>,
+}
+
+/// Listens on a port of the kernel's choice; accepted sockets inherit the options.
+pub fn listen(address: IpAddr, backlog: u32, options: &FlowOptions) -> io::Result<TcpListener> {
+    let socket = stream_socket(&address)?;
+    set_options(socket.as_fd(), options)?;
+    rustix::net::bind(&socket, &SocketAddr::new(address, 0))?;
+    rustix::net::listen(&socket, backlog as i32)?;
+    Ok(TcpListener::from(socket))
+}
+
+/// Connects to a peer, with the options set before the handshake, because the
+/// window scale is agreed on there.
+pub fn connect(peer: SocketAddr, options: &FlowOptions) -> io::Result<TcpStream> {
+    let socket = stream_socket(&peer.ip())?;
+    set_options(socket.as_fd(), options)?;
+    rustix::net::connect(&socket, &peer)?;
+    Ok(TcpStream::from(socket))
+}
+
+fn stream_socket(address: &IpAddr) -> io::Result<OwnedFd> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    Ok(socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
+}
+
+fn set_options(socket: BorrowedFd, options: &FlowOptions) -> io::Result<()> {
+    if let Some(bytes) = options.send_buffer {
+        rustix::net::sockopt::set_socket_send_buffer_size(socket, bytes as usize)?;
+    }
+    if let Some(bytes) = options.receive_buffer {
+        rustix::net::sockopt::set_socket_recv_buffer_size(socket, bytes as usize)?;
+    }
+    if let Some(name) = &options.congestion {
+        set_congestion(socket, name)?;
+    }
+    Ok(())
+}
+
+/// `TCP_CONGESTION`. ENOENT: the kernel has no such module; EPERM: it is not
+/// among `tcp_allowed_congestion_control`.
+pub fn set_congestion(socket: BorrowedFd, name: &str) -> io::Result<()> {
+    set_option(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, name.as_bytes())
+}
+
+/// A socket option of type `int`.
+pub fn set_int(socket: BorrowedFd, level: i32, option: i32, value: i32) -> io::Result<()> {
+    set_option(socket, level, option, &value.to_ne_bytes())
+}
+
+fn set_option(socket: BorrowedFd, level: i32, option: i32, value: &[u8]) -> io::Result<()> {
+    // SAFETY: the pointer and length describe a live slice, which the kernel only reads.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            value.as_ptr().cast(),
+            value.len() as libc::socklen_t,
+        )
+    };
+    check(result as libc::c_long).map(drop)
+}
+
+/// `send(2)` with flags.
+#[inline]
+pub fn send(socket: BorrowedFd, bytes: &[u8], flags: i32) -> io::Result<usize> {
+    // SAFETY: the slice is live for the call. With MSG_ZEROCOPY the kernel
+    // also refers to its pages afterwards; that is memory-safe whatever the
+    // caller does, because the kernel holds references to the pages.
+    check(unsafe {
+        libc::send(
+            socket.as_raw_fd(),
+            bytes.as_ptr().cast(),
+            bytes.len(),
+            flags | libc::MSG_NOSIGNAL,
+        )
+    } as libc::c_long)
+}
+
+/// `recv(2)` with flags.
+#[inline]
+pub fn recv(socket: BorrowedFd, bytes: &mut [u8], flags: i32) -> io::Result<usize> {
+    // SAFETY: the slice is live, writable and exclusively ours for the call.
+    check(unsafe { libc::recv(socket.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), flags) }
+        as libc::c_long)
+}
+
+/// Bytes that were written and not yet acknowledged by the peer's kernel
+/// (`SIOCOUTQ`, tcp(7)).
+pub fn unacknowledged(socket: BorrowedFd) -> io::Result<u64> {
+    let mut value: libc::c_int = 0;
+    // SAFETY: SIOCOUTQ (TIOCOUTQ) writes one int.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &mut value) };
+    check(result as libc::c_long)?;
+    Ok(value.max(0) as u64)
+}
+
+/// Waits until everything written has reached the peer's kernel.
+pub fn wait_acknowledged(socket: BorrowedFd, patience: Duration) -> io::Result<()> {
+    let start = std::time::Instant::now();
+    while unacknowledged(socket)? > 0 {
+        if start.elapsed() > patience {
+            return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT));
+        }
+        // An acknowledgement takes microseconds on a link of ours; polling for
+        // it is simpler than any notification, and nothing is timed yet.
+        std::thread::yield_now();
+    }
+    Ok(())
+}
+
+/// Half or all of a connection is over: `shutdown(2)`.
+pub fn shutdown(socket: BorrowedFd, how: std::net::Shutdown) -> io::Result<()> {
+    use rustix::net::Shutdown as S;
+    let how = match how {
+        std::net::Shutdown::Read => S::Read,
+        std::net::Shutdown::Write => S::Write,
+        std::net::Shutdown::Both => S::Both,
+    };
+    Ok(rustix::net::shutdown(socket, how)?)
+}
+
+/// What the kernel knows of a connection (`TCP_INFO`, include/uapi/linux/tcp.h).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct TcpInfo {
+    /// Segments retransmitted since the connection began.
+    pub retransmits: u64,
+    /// Congestion window in segments.
+    pub cwnd: u64,
+    /// Maximum segment size for sending, bytes of payload.
+    pub snd_mss: u64,
+    /// Largest segment received, bytes of payload.
+    pub rcv_mss: u64,
+    /// Smoothed round-trip time in seconds.
+    pub rtt: f64,
+    /// Smallest round-trip time seen, seconds.
+    pub min_rtt: f64,
+    /// Most recent delivery rate, bytes per second.
+    pub delivery_rate: f64,
+    /// Time spent limited by the peer's receive window, seconds.
+    pub rwnd_limited: f64,
+    /// Time spent limited by the own send buffer, seconds.
+    pub sndbuf_limited: f64,
+    /// Time spent with unsent or unacknowledged data, seconds.
+    pub busy: f64,
+    /// Bytes received in order, by the kernel's count.
+    pub bytes_received: u64,
+    /// Bytes acknowledged by the peer, by the kernel's count.
+    pub bytes_acked: u64,
+}
+
+/// Reads `TCP_INFO`. Fields that an older kernel does not have are zero.
+pub fn info(socket: BorrowedFd) -> io::Result<TcpInfo> {
+    let mut raw = [0u8; 256];
+    let mut len = raw.len() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes into the live buffer.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            raw.as_mut_ptr().cast(),
+            &mut len,
+        )
+    };
+    check(result as libc::c_long)?;
+    Ok(parse_info(&raw[..(len as usize).min(raw.len())]))
+}
+
+/// Offsets of `struct tcp_info`, which only ever grows at its end.
+fn parse_info(raw: &[u8]) -> TcpInfo {
+    let word = |at: usize| {
+        raw.get(at..at + 4).map_or(0, |b| u32::from_ne_bytes(b.try_into().expect("four bytes")))
+    };
+    let long = |at: usize| {
+        raw.get(at..at + 8).map_or(0, |b| u64::from_ne_bytes(b.try_into().expect("eight bytes")))
+    };
+    const MICRO: f64 = 1e-6;
+    TcpInfo {
+        snd_mss: word(16).into(),
+        rcv_mss: word(20).into(),
+        rtt: f64::from(word(68)) * MICRO,
+        cwnd: word(80).into(),
+        retransmits: word(100).into(),
+        bytes_acked: long(120),
+        bytes_received: long(128),
+        min_rtt: f64::from(word(148)) * MICRO,
+        delivery_rate: long(160) as f64,
+        busy: long(168) as f64 * MICRO,
+        rwnd_limited: long(176) as f64 * MICRO,
+        sndbuf_limited: long(184) as f64 * MICRO,
+    }
+}
+
+/// Takes ownership of a raw descriptor that nobody else owns, for callers that
+/// got it from a kernel interface in this module's care.
+pub(crate) fn owned(fd: i32) -> OwnedFd {
+    // SAFETY: callers pass a descriptor the kernel has just returned to them.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::Ipv4Addr;
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let options = FlowOptions::default();
+        let listener = listen(Ipv4Addr::LOCALHOST.into(), 1, &options).unwrap();
+        let tx = connect(listener.local_addr().unwrap(), &options).unwrap();
+        (tx, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn tcp_info_counts_what_went_through() {
+        let (mut tx, mut rx) = pair();
+        tx.write_all(&[7; 10_000]).unwrap();
+        rx.read_exact(&mut [0; 10_000]).unwrap();
+        wait_acknowledged(tx.as_fd(), Duration::from_secs(5)).unwrap();
+        assert_eq!(info(rx.as_fd()).unwrap().bytes_received, 10_000);
+        let sender = info(tx.as_fd()).unwrap();
+        // The handshake's SYN counts as one.
+        assert!((10_000..=10_001).contains(&sender.bytes_acked), "{sender:?}");
+        assert!(sender.snd_mss > 500 && sender.rtt > 0.0 && sender.cwnd > 0, "{sender:?}");
+    }
+
+    #[test]
+    fn an_unknown_congestion_control_is_an_error() {
+        let options = FlowOptions { congestion: Some("nonsense".into()), ..Default::default() };
+        let error = listen(Ipv4Addr::LOCALHOST.into(), 1, &options).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENOENT));
+    }
+
+    #[test]
+    fn a_short_tcp_info_reads_as_zeros() {
+        assert_eq!(parse_info(&[]), TcpInfo::default());
+    }
+}

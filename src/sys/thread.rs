@@ -1,0 +1,26 @@
+//! Threads: where they run and what they are called.
+
+use rustix::thread::{CpuSet, Pid, sched_setaffinity};
+use std::io;
+
+/// Pins the calling thread to one CPU.
+pub fn pin(cpu: u32) -> io::Result<()> {
+    if cpu as usize >= CpuSet::MAX_CPU {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    let mut set = CpuSet::new();
+    set.set(cpu as usize);
+    Ok(sched_setaffinity(None, &set)?)
+}
+
+/// CPUs this process may run on.
+pub fn allowed() -> io::Result<Vec<u32>> {
+    let set = rustix::thread::sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).map(|cpu| cpu as u32).collect())
+}
+
+/// Thread id of the caller, as `/proc/self/task` names it.
+pub fn id() -> u32 {
+    let tid: Pid = rustix::thread::gettid();
+    tid.as_raw_nonzero().get() as u32
+}

@@ -1,0 +1,1 @@
+//! uring: to be written.

@@ -1,0 +1,1 @@
+//! zerocopy: to be written.
