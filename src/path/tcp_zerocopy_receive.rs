@@ -3,10 +3,10 @@
 //!
 //! The kernel maps a fragment only if it is exactly one page of its own:
 //! neither part of a larger page nor page cache. What is in between is read
-//! with recv(2), less than a page with the same call as the mapping. Where
-//! nothing can be mapped, the engine reads longer and longer stretches with
-//! recv(2) before it tries again, so that a hopeless sender costs no more than
-//! the `socket` path; the ledger tells the bytes apart.
+//! with recv(2). Where nothing can be mapped, the engine reads longer and
+//! longer stretches with recv(2) before it tries again, so that a hopeless
+//! sender costs no more than the `socket` path; the ledger tells the bytes
+//! apart.
 
 use super::{Account, DataPath, Endpoint, Flow, Recorder};
 use crate::record::{
@@ -124,7 +124,6 @@ struct Receiver {
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     mapped: (u64, u64),
-    with_mapping: (u64, u64),
     by_recv: (u64, u64),
 }
 
@@ -201,19 +200,12 @@ impl Receiver {
             Err(e) if e.raw_os_error() == Some(libc::EIO) => return Ok(false),
             Err(e) => return Err(self.flow.fault("TCP_ZEROCOPY_RECEIVE", &e)),
         }
-        let pieces = [
-            (self.mapping.mapped(), &mut self.counts.mapped),
-            (self.mapping.copied(), &mut self.counts.with_mapping),
-        ];
-        for (bytes, (sum, calls)) in pieces {
-            if !bytes.is_empty() {
-                self.toucher.take(bytes)?;
-                recorder.moved(bytes.len());
-                recorder.piece(bytes.len());
-                *sum += bytes.len() as u64;
-                *calls += 1;
-            }
-        }
+        let bytes = self.mapping.mapped();
+        self.toucher.take(bytes)?;
+        recorder.moved(bytes.len());
+        recorder.piece(bytes.len());
+        self.counts.mapped.0 += bytes.len() as u64;
+        self.counts.mapped.1 += 1;
         Ok(true)
     }
 
@@ -251,12 +243,10 @@ impl Receiver {
     }
 
     fn account(&self) -> Account {
-        let Counts { mapped, with_mapping, by_recv } = self.counts;
+        let Counts { mapped, by_recv } = self.counts;
         let mut account = Account::default();
         let ledger = &mut account.ledger;
         ledger.enter(Manner::NotCopied, mapped.0, mapped.1, "TCP_ZEROCOPY_RECEIVE mapped length");
-        let source = "TCP_ZEROCOPY_RECEIVE copybuf: less than a page";
-        ledger.enter(Manner::Copied, with_mapping.0, with_mapping.1, source);
         let source = "recv(2): bytes that could not be mapped";
         ledger.enter(Manner::Copied, by_recv.0, by_recv.1, source);
         let share = ledger.not_copied_share();
