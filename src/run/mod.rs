@@ -1,1 +1,35 @@
-//! run: to be written.
+//! The life of a study: survey the hosts, run the trials in random blocks,
+//! write each one down the moment it ends. [`agent`] is the far half.
+
+pub mod agent;
+mod ceiling;
+mod conduct;
+mod engine;
+mod remote;
+mod session;
+mod store;
+mod trial;
+
+pub use conduct::{Observer, Plan, conduct, survey};
+pub use store::{StudyWriter, load};
+
+use crate::host::Testbed;
+use crate::meter::Meter;
+use crate::path::DataPath;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+
+/// What a run works with: the catalogues (or a test's fakes) and the flag that
+/// asks it to stop.
+pub struct Laboratory<'a> {
+    /// Data paths that cells may name.
+    pub paths: &'static [&'static dyn DataPath],
+    /// Meters that can be asked for.
+    pub meters: &'static [&'static dyn Meter],
+    /// Where the roles run.
+    pub testbed: &'a dyn Testbed,
+    /// The binary that agents are started from.
+    pub program: PathBuf,
+    /// Set by a signal handler: end the trial at once, keep what was measured.
+    pub stop: &'a AtomicBool,
+}
