@@ -32,13 +32,13 @@ fuzz: tools-build
 
 ## bench: bytepath against iperf3, interleaved, as ratios
 bench: build tools-bench
-	benches/against-iperf3
+	cargo bench --locked --bench against_iperf3
 
 tools-build:
 	@tools/need cargo cc c++
 
 tools-bench:
-	@tools/need iperf3 ip ethtool python3
+	@tools/need iperf3 nsenter taskset
 
 clean:
 	cargo clean

@@ -4,7 +4,7 @@
 use super::run::own_program;
 use crate::path::DataPath;
 use crate::record::{Facts, Fault, FaultKind, OptionSpec, Role, Support};
-use crate::run::{Laboratory, survey};
+use crate::run::{Laboratory, path_spec, survey};
 use crate::spec::{self, Ask};
 use crate::{host, meter, path, sys};
 use clap::Args;
@@ -109,7 +109,7 @@ fn look() -> Result<Vec<Facts>, Fault> {
     let cores = spec::parse_cores("none", &allowed)?;
     let paths = [path::PAIRS[0].name.to_owned()];
     let ask = Ask { paths: &paths, stream: "", link: "wire", cores: &cores, baseline: None };
-    let (cells, _) = spec::cells(&ask, &super::run::path_spec())?;
+    let (cells, _) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS))?;
     survey(&laboratory, &cells[0])
 }
 

@@ -3,9 +3,9 @@
 use super::exit::TRIAL_FAILED;
 use super::progress::Progress;
 use super::show::{self, Form};
-use crate::record::{Fault, FaultKind, OptionSpec, Role, Schedule, TrialStatus, unit};
-use crate::run::{Laboratory, Plan, conduct};
-use crate::spec::{self, Ask, PairDeclaration, PathDeclaration, PathSpec};
+use crate::record::{Fault, FaultKind, OptionSpec, Schedule, TrialStatus, unit};
+use crate::run::{Laboratory, Plan, conduct, path_spec};
+use crate::spec::{self, Ask};
 use crate::{host, meter, path, sys};
 use clap::Args;
 use std::path::PathBuf;
@@ -112,7 +112,7 @@ fn plan(arguments: &RunArguments) -> Result<Plan, Fault> {
         cores: &cores,
         baseline: arguments.baseline.as_deref(),
     };
-    let (cells, baseline) = spec::cells(&ask, &path_spec())?;
+    let (cells, baseline) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS))?;
     Ok(Plan {
         cells,
         baseline,
@@ -131,27 +131,6 @@ fn plan(arguments: &RunArguments) -> Result<Plan, Fault> {
 /// A machine with one CPU has no two; there the default is to share it.
 fn default_cores<'a>(asked: &'a str, allowed: &[u32]) -> &'a str {
     if asked == "two" && allowed.len() == 1 { "one" } else { asked }
-}
-
-/// The path catalogue as a request sees it.
-pub(super) fn path_spec() -> PathSpec {
-    let side = |path: &dyn path::DataPath, role: Role| -> Option<&'static [OptionSpec]> {
-        path.roles().contains(&role).then(|| path.options(role))
-    };
-    PathSpec {
-        paths: path::CATALOG
-            .iter()
-            .map(|path| PathDeclaration {
-                name: path.name(),
-                tx: side(*path, Role::Sender),
-                rx: side(*path, Role::Receiver),
-            })
-            .collect(),
-        pairs: path::PAIRS
-            .iter()
-            .map(|pair| PairDeclaration { name: pair.name, tx: pair.tx, rx: pair.rx })
-            .collect(),
-    }
 }
 
 fn meters(text: &str) -> Result<Vec<String>, Fault> {

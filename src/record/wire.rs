@@ -118,7 +118,7 @@ pub enum Reply {
     },
     /// The end of a role.
     Finished {
-        /// What it saw.
+        /// What it saw; thread times are in `Window`.
         record: Box<RoleRecord>,
         /// Receiver: what it saw of the sender's witness page.
         witness: Option<ProvenWitness>,

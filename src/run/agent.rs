@@ -25,7 +25,7 @@ pub(super) enum Event {
     /// The controller is gone.
     HungUp,
     /// An engine has returned.
-    Ended(Ended),
+    Ended(Box<Ended>),
 }
 
 /// Serves one controller until its pipe closes. `paths` and `meters` are the
@@ -102,7 +102,7 @@ impl Agent {
                     say(output, &reply.unwrap_or_else(Reply::Failed))?;
                 }
                 Event::Ended(ended) => {
-                    let lost = self.session.as_mut().and_then(|session| session.ended(ended));
+                    let lost = self.session.as_mut().and_then(|session| session.ended(*ended));
                     if let Some(fault) = lost {
                         say(output, &Reply::Lost(fault))?;
                     }
@@ -175,7 +175,7 @@ impl Agent {
         while !self.session()?.all_ended() {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.inbox.recv_timeout(left) {
-                Ok(Event::Ended(ended)) => self.session()?.record_end(ended),
+                Ok(Event::Ended(ended)) => self.session()?.record_end(*ended),
                 Ok(Event::Request(_)) => {
                     return Err(out_of_turn("a request came while the stream drained"));
                 }

@@ -101,7 +101,7 @@ fn life(assignment: Assignment, opened: &Sender<Opened>, start: &Receiver<bool>)
         )),
     };
     // Nobody listens any more only when the agent is ending anyway.
-    let _ = events.send(Event::Ended(Ended { flow, result }));
+    let _ = events.send(Event::Ended(Box::new(Ended { flow, result })));
 }
 
 /// Opens, waits, runs. None: it never came to run, and whoever waited for it

@@ -29,6 +29,7 @@ pub(super) struct Remotes<'a> {
     sender: Box<dyn Write + Send>,
     receiver: Box<dyn Write + Send>,
     stop: &'a AtomicBool,
+    pids: [u32; 2],
     /// The testbed itself.
     pub raised: Box<dyn Raised>,
 }
@@ -58,16 +59,21 @@ impl<'a> Remotes<'a> {
         };
         let (sender, receiver) = (listen(Role::Sender)?, listen(Role::Receiver)?);
         let early = VecDeque::new();
-        let mut remotes = Remotes { inbox, early, sender, receiver, stop, raised };
+        let mut remotes = Remotes { inbox, early, sender, receiver, stop, pids: [0; 2], raised };
         for role in Role::ALL {
-            remotes.greet(role)?;
+            remotes.pids[role as usize] = remotes.greet(role)?;
         }
         Ok(remotes)
     }
 
-    fn greet(&mut self, role: Role) -> Result<(), Fault> {
+    /// Process id of an agent.
+    pub fn pid(&self, role: Role) -> u32 {
+        self.pids[role as usize]
+    }
+
+    fn greet(&mut self, role: Role) -> Result<u32, Fault> {
         match self.ask(role, &Request::Hello)? {
-            Reply::Hello { schema: SCHEMA_VERSION, build, .. } if build == BUILD => Ok(()),
+            Reply::Hello { schema: SCHEMA_VERSION, build, pid } if build == BUILD => Ok(pid),
             Reply::Hello { schema, build, .. } => Err(Fault::new(
                 FaultKind::Unsupported,
                 format!(
@@ -170,16 +176,18 @@ impl<'a> Remotes<'a> {
 
     /// Prefers the death of an agent over its effect on the other one.
     fn root_cause(&mut self, effect: Fault) -> Fault {
+        if effect.kind != FaultKind::PeerLost {
+            return effect;
+        }
         let deadline = Instant::now() + CAUSE;
-        while effect.kind == FaultKind::PeerLost {
+        loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.inbox.recv_timeout(left) {
                 Ok((who, News::Gone)) => return self.gone(who),
                 Ok(_) => {}
-                Err(_) => break,
+                Err(_) => return effect,
             }
         }
-        effect
     }
 
     fn gone(&mut self, role: Role) -> Fault {

@@ -5,9 +5,7 @@ use super::engine::{Assignment, Ended, Engine, FlowEnd};
 use crate::meter::{self, Context, Meter, Output, Running, ThreadTag};
 use crate::path::{self, DataPath};
 use crate::record::wire::{Reply, Token};
-use crate::record::{
-    Cell, Fault, FaultKind, Ledger, Reading, Role, RoleRecord, Scope, ThreadTime, Unit,
-};
+use crate::record::{Cell, Fault, FaultKind, Ledger, Reading, Role, RoleRecord, Scope, Unit};
 use crate::sys::tcp::FlowOptions;
 use crate::sys::{Roots, clock, tcp};
 use crate::workload::{Gate, Phase, Progress};
@@ -36,7 +34,6 @@ pub(super) struct Session {
     device: Option<String>,
     running: Vec<(&'static str, Box<dyn Running>)>,
     costs: Vec<Reading>,
-    threads: Vec<ThreadTime>,
 }
 
 impl Session {
@@ -109,7 +106,6 @@ impl Session {
             device: None,
             running: Vec::new(),
             costs: Vec::new(),
-            threads: Vec::new(),
         })
     }
 
@@ -175,7 +171,6 @@ impl Session {
             self.costs.push(cost(self.role, name, begin.elapsed()));
         }
         sum.readings.extend(add_up(std::mem::take(&mut self.costs)));
-        self.threads.clone_from(&sum.threads);
         Ok(Reply::Window {
             readings: sum.readings,
             series: sum.series,
@@ -263,7 +258,7 @@ impl Session {
             ledger,
             calls,
             sizes: tally.size_distribution(),
-            threads: std::mem::take(&mut self.threads),
+            threads: Vec::new(),
             witness: None,
             notes,
         };

@@ -78,17 +78,28 @@ fn measure(
 ) -> Result<(), Fault> {
     let mut remotes = Remotes::raise(laboratory.testbed, &laboratory.program, laboratory.stop)?;
     set_up_link(&mut remotes, cell)?;
-    connect(&mut remotes, cell)?;
+    stream(&mut remotes, cell, meters, schedule, trial)
+}
+
+/// One stream over a link that is up, from its handshake to its ledger.
+pub(super) fn stream(
+    remotes: &mut Remotes,
+    cell: &Cell,
+    meters: &[&'static dyn Meter],
+    schedule: &Schedule,
+    trial: &mut Trial,
+) -> Result<(), Fault> {
+    connect(remotes, cell)?;
     for role in [Role::Receiver, Role::Sender] {
         let device = remotes.raised.device(role);
         let meters = meters_of(role, meters);
         remotes.tell(role, &Request::Start { meters, device })?;
     }
     remotes.pass(seconds(schedule.warm_up))?;
-    both(&mut remotes, &Request::WindowBegin, |_, _| Ok(()))?;
+    both(remotes, &Request::WindowBegin, |_, _| Ok(()))?;
     remotes.pass(seconds(schedule.window))?;
     let mut threads = [Vec::new(), Vec::new()];
-    both(&mut remotes, &Request::WindowEnd, |role, reply| match reply {
+    both(remotes, &Request::WindowEnd, |role, reply| match reply {
         Reply::Window { readings, series, threads: seen, warnings } => {
             trial.readings.extend(readings);
             trial.series.extend(series);
@@ -99,7 +110,11 @@ fn measure(
         other => Err(unexpected(role, &other)),
     })?;
     remotes.tell(Role::Sender, &Request::Stop)?;
-    finish(&mut remotes, schedule, trial)
+    finish(remotes, schedule, trial)?;
+    for record in &mut trial.roles {
+        record.threads = std::mem::take(&mut threads[record.role as usize]);
+    }
+    Ok(())
 }
 
 /// Asks both agents for their end of the link, the sender first, because it
