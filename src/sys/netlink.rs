@@ -19,7 +19,7 @@ pub struct Netlink {
     socket: NetlinkSocket,
 }
 
-/// A veth pair to be made (veth(4)). Both ends come up at once.
+/// A veth pair to be made (veth(4)); its ends are down at first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Veth {
     /// Name of the end that stays in the caller's namespace.
@@ -50,6 +50,13 @@ pub struct Link {
     pub mtu: u32,
     /// Transmit queues the device was made with.
     pub tx_queues: u32,
+    /// Receive queues the device was made with.
+    pub rx_queues: u32,
+    /// Interface index of the other end of a veth pair; 0 for other kinds.
+    pub peer_index: u32,
+    /// Id of the namespace that end is in, as this namespace numbers others;
+    /// none if it is the same.
+    pub peer_namespace: Option<i32>,
     /// Limits of segmentation and receive offload.
     pub limits: Limits,
 }
@@ -114,7 +121,21 @@ impl Netlink {
     pub fn link(&mut self, name: &str) -> io::Result<Option<Link>> {
         let mut request = rt_link::Request::new().op_getlink_do(&rt_link::Ifinfomsg::new());
         request.encode().push_ifname(&device_name(name)?);
-        let mut reply = self.socket.request(&request)?;
+        self.read_link(&request)
+    }
+
+    /// Looks up the other end of a veth pair, in whatever namespace it is.
+    /// EPERM: the caller may not administer that namespace.
+    pub fn peer(&mut self, end: &Link) -> io::Result<Option<Link>> {
+        let mut request = rt_link::Request::new().op_getlink_do(&link_header(end.peer_index));
+        if let Some(id) = end.peer_namespace {
+            request.encode().push_target_netnsid(id);
+        }
+        self.read_link(&request)
+    }
+
+    fn read_link(&mut self, request: &rt_link::OpGetlinkDo) -> io::Result<Option<Link>> {
+        let mut reply = self.socket.request(request)?;
         let (header, attributes) = match reply.recv_one() {
             Err(e) if e.as_io_error().raw_os_error() == Some(libc::ENODEV) => return Ok(None),
             other => other.map_err(explained)?,
@@ -128,6 +149,9 @@ impl Netlink {
             operational: attributes.get_operstate().is_ok_and(|state| state == IF_OPER_UP),
             mtu: attributes.get_mtu().unwrap_or(0),
             tx_queues: attributes.get_num_tx_queues().unwrap_or(0),
+            rx_queues: attributes.get_num_rx_queues().unwrap_or(0),
+            peer_index: attributes.get_link().unwrap_or(0),
+            peer_namespace: attributes.get_link_netnsid().ok(),
             limits: Limits {
                 gso: attributes.get_gso_max_size().ok(),
                 gro: attributes.get_gro_max_size().ok(),
@@ -145,7 +169,9 @@ impl Netlink {
 
     /// Brings a device up.
     pub fn set_up(&mut self, index: u32) -> io::Result<()> {
-        let request = rt_link::Request::new().op_setlink_do(&up(link_header(index)));
+        let flag = libc::IFF_UP as u32;
+        let header = rt_link::Ifinfomsg { ifi_flags: flag, ifi_change: flag, ..link_header(index) };
+        let request = rt_link::Request::new().op_setlink_do(&header);
         acknowledged(&mut self.socket, &request)
     }
 
@@ -306,9 +332,7 @@ fn veth_request(veth: &Veth) -> io::Result<rt_link::OpNewlinkDo<'static>> {
     const IFLA_INFO_DATA: u16 = 2;
     const VETH_INFO_PEER: u16 = 1;
     let (name, peer) = (device_name(&veth.name)?, device_name(&veth.peer)?);
-    // A device that comes up together with its peer has a carrier from the
-    // start, and a queueing discipline that sends.
-    let header = up(rt_link::Ifinfomsg::new());
+    let header = rt_link::Ifinfomsg::new();
     let mut request = rt_link::Request::new().set_create().set_excl().op_newlink_do(&header);
 
     let mut other_end = header.as_slice().to_vec();
@@ -346,11 +370,6 @@ fn veth_end<P: Pusher>(
 
 fn link_header(index: u32) -> rt_link::Ifinfomsg {
     rt_link::Ifinfomsg { ifi_index: index as i32, ..Default::default() }
-}
-
-fn up(header: rt_link::Ifinfomsg) -> rt_link::Ifinfomsg {
-    let flag = libc::IFF_UP as u32;
-    rt_link::Ifinfomsg { ifi_flags: flag, ifi_change: flag, ..header }
 }
 
 /// A device name the kernel can take: IFNAMSIZ - 1 = 15 bytes at most.
