@@ -90,8 +90,8 @@ struct Sender {
     fixed: bool,
     /// Where in the message the stream stands.
     at: usize,
-    /// Bytes of the sends that are under way or not notified yet, by slot.
-    slots: Box<[u32]>,
+    /// The sends that are under way or not notified yet.
+    slots: Box<[Slot]>,
     /// Slots that are not in use. Never grows above its first size.
     free: Vec<u32>,
     copied: Sum,
@@ -102,11 +102,25 @@ struct Sender {
     refused: u64,
 }
 
+/// What is known of one send. Its two events come in either order.
+#[derive(Clone, Copy, Default)]
+struct Slot {
+    bytes: Option<u32>,
+    copied: Option<bool>,
+}
+
 /// Bytes and the notifications that spoke of them.
 #[derive(Clone, Copy, Default)]
 struct Sum {
     bytes: u64,
     events: u64,
+}
+
+impl Sum {
+    fn enter(&mut self, bytes: u32) {
+        self.bytes += u64::from(bytes);
+        self.events += 1;
+    }
 }
 
 impl Sender {
@@ -126,7 +140,7 @@ impl Sender {
             chain,
             fixed,
             at: 0,
-            slots: vec![0; slots as usize].into(),
+            slots: vec![Slot::default(); slots as usize].into(),
             free: (0..slots).collect(),
             copied: Sum::default(),
             passed: Sum::default(),
@@ -199,45 +213,52 @@ impl Sender {
         while let Some(event) = self.ring.event() {
             match event {
                 SendEvent::Sent { tag, result, more } => {
-                    match result {
-                        Ok(bytes) => {
-                            self.slots[tag as usize] = bytes;
-                            self.at = (self.at + bytes as usize) % self.message;
-                            recorder.moved(bytes as usize);
-                            recorder.piece(bytes as usize);
+                    let bytes = match result {
+                        Ok(bytes) => bytes,
+                        Err(e) => {
+                            match e.raw_os_error() {
+                                // The rest of a chain whose head came short.
+                                Some(libc::ECANCELED) => {}
+                                // The limit of locked memory, or of the socket's own.
+                                Some(libc::ENOMEM | libc::ENOBUFS) => self.refused += 1,
+                                _ => failure = failure.or(Some(e)),
+                            }
+                            0
                         }
-                        Err(e) => match e.raw_os_error() {
-                            // The rest of a chain whose head came short.
-                            Some(libc::ECANCELED) => {}
-                            // The limit of locked memory, or of a socket's notifications.
-                            Some(libc::ENOMEM | libc::ENOBUFS) => self.refused += 1,
-                            _ => failure = failure.or(Some(e)),
-                        },
+                    };
+                    self.at = (self.at + bytes as usize) % self.message;
+                    if bytes > 0 {
+                        recorder.moved(bytes as usize);
+                        recorder.piece(bytes as usize);
                     }
-                    if !more {
-                        self.silent(tag);
-                    }
+                    self.slots[tag as usize].bytes = Some(bytes);
+                    self.settle(tag as u32, !more);
                 }
-                SendEvent::Notified { tag, copied } => self.notified(tag, copied),
+                SendEvent::Notified { tag, copied } => {
+                    self.slots[tag as usize].copied = Some(copied);
+                    self.settle(tag as u32, false);
+                }
             }
         }
         failure.map_or(Ok(()), |e| Err(ring::fault("cannot send", &e)))
     }
 
-    /// A send of which nothing more will be heard; one that moved bytes is
-    /// left for the account to call unknown.
-    fn silent(&mut self, tag: u64) {
-        self.unproven += u64::from(std::mem::take(&mut self.slots[tag as usize]) > 0);
-        self.free.push(tag as u32);
-    }
-
-    fn notified(&mut self, tag: u64, copied: bool) {
-        let bytes = std::mem::take(&mut self.slots[tag as usize]);
-        let sum = if copied { &mut self.copied } else { &mut self.passed };
-        sum.bytes += u64::from(bytes);
+    /// Enters a send of which everything is known that will be, and frees its
+    /// slot. A send that moved bytes without a notification is left for the
+    /// account to call unknown.
+    fn settle(&mut self, slot: u32, silent: bool) {
+        let known = self.slots[slot as usize];
+        let (Some(bytes), true) = (known.bytes, known.copied.is_some() || silent) else { return };
         // A send that failed is notified too, and speaks of nothing.
-        sum.events += u64::from(bytes > 0);
-        self.free.push(tag as u32);
+        if bytes > 0 {
+            match known.copied {
+                Some(true) => self.copied.enter(bytes),
+                Some(false) => self.passed.enter(bytes),
+                None => self.unproven += 1,
+            }
+        }
+        self.slots[slot as usize] = Slot::default();
+        self.free.push(slot);
     }
 
     /// Nothing could be sent: pages have to be let go of first.
@@ -279,7 +300,8 @@ impl Sender {
             "IORING_OP_SEND_ZC notification without ZC_COPIED",
         );
         let silent = total.saturating_sub(ledger.delivered);
-        let open = self.slots.iter().filter(|bytes| **bytes > 0).count() as u64;
+        let open =
+            self.slots.iter().filter(|slot| slot.bytes.is_some_and(|b| b > 0)).count() as u64;
         let events = self.unproven + open;
         ledger.enter(Manner::Unknown, silent, events, "IORING_OP_SEND_ZC without a notification");
         let mut notes = Vec::new();

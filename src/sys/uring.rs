@@ -88,7 +88,9 @@ struct Core {
     wait_flags: u32,
     gathered: VecDeque<Completion>,
     operations: u32,
-    notifications: u32,
+    /// Notifications promised less those that came: below zero while one has
+    /// overtaken the completion that promises it.
+    notifications: i64,
 }
 
 impl Core {
@@ -190,7 +192,7 @@ impl Core {
                 // they say so.
                 if data & NOTIFIES != 0 {
                     self.operations -= 1;
-                    self.notifications += u32::from(completion.more());
+                    self.notifications += i64::from(completion.more());
                 } else if !completion.more() {
                     self.operations -= 1;
                 }

@@ -34,7 +34,8 @@ pub enum SendEvent {
         /// True where another event with this name will follow.
         more: bool,
     },
-    /// The kernel no longer refers to the memory of a zero-copy send.
+    /// The kernel no longer refers to the memory of a zero-copy send. May come
+    /// before the send's own event.
     Notified {
         /// The caller's name for it.
         tag: u64,
@@ -186,7 +187,7 @@ impl SendRing {
 
     /// Notifications that have not come.
     pub fn notifications(&self) -> u32 {
-        self.core.notifications
+        self.core.notifications.max(0) as u32
     }
 
     /// Ends all sends, but does not wait for notifications; to be called by the
