@@ -272,3 +272,86 @@ fn shares(list: &[(u32, f64)]) -> String {
     }
     parts.join(", ")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The window of a recorded machine.
+    fn window(machine: &str) -> Output {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/meters").join(machine);
+        let read = |file: &str| std::fs::read_to_string(root.join(file)).unwrap();
+        let cpus = |edge: &str| procfs::parse_stat(&read(&format!("{edge}/proc/stat"))).unwrap();
+        let wall = read("wall").trim().parse().unwrap();
+        account(&cpus("start"), &cpus("stop"), wall, 100.0)
+    }
+
+    /// user, system, softirq, irq, iowait, idle, steal, busy.
+    fn assert_cpu(output: &Output, cpu: u32, expected: [f64; 8]) {
+        let scope = Scope::Cpu(cpu);
+        let found: Vec<_> = output.readings.iter().filter(|r| r.scope == scope).collect();
+        let names = ["user", "system", "softirq", "irq", "iowait", "idle", "steal", "busy"];
+        assert_eq!(found.len(), names.len(), "CPU {cpu}");
+        for ((reading, name), value) in found.iter().zip(names).zip(expected) {
+            assert_eq!(reading.metric, format!("cpu.{name}"));
+            assert_eq!(reading.unit, Unit::Seconds);
+            assert!((reading.value - value).abs() < 1e-9, "CPU {cpu}: {reading:?}, not {value}");
+        }
+    }
+
+    #[test]
+    fn a_recorded_window() {
+        let output = window("linux-6.18-2cpu");
+        assert_cpu(&output, 0, [0.38, 0.05, 0.01, 0.0, 0.0, 1.10, 0.0, 0.476734]);
+        assert_cpu(&output, 1, [1.18, 0.03, 0.01, 0.0, 0.01, 0.34, 0.0, 1.226734]);
+        assert_eq!(output.readings[0].value, 1.576734);
+        assert_eq!(output.warnings, [""; 0]);
+    }
+
+    #[test]
+    fn a_server_with_a_cpu_offline_and_an_iowait_that_went_down() {
+        let output = window("server-64cpu-irqtime");
+        assert_eq!(output.readings.len(), 1 + 63 * 8);
+        assert_cpu(&output, 0, [0.1, 1.2, 1.5, 0.2, 0.0, 0.0, 0.0, 3.0]);
+        assert_cpu(&output, 1, [1.5, 1.0, 0.0, 0.0, 0.05, 0.45, 0.0, 2.5]);
+        assert_cpu(&output, 2, [0.0, 0.0, 0.0, 0.0, 0.0, 3.0, 0.0, 0.0]);
+        assert_cpu(&output, 63, [0.0, 0.3, 0.3, 0.0, 0.0, 2.4, 0.0, 0.6]);
+        assert!(output.readings.iter().all(|r| r.scope != Scope::Cpu(5)));
+        assert_eq!(output.warnings, ["cpu: iowait went down (counted as idle): CPU 63 13 %"]);
+    }
+
+    #[test]
+    fn stolen_time_is_neither_idle_nor_busy() {
+        let output = window("linux-3.10-4cpu");
+        assert_cpu(&output, 0, [0.5, 1.0, 0.1, 0.0, 0.0, 0.4, 0.0, 1.6]);
+        assert_cpu(&output, 1, [0.2, 0.3, 0.1, 0.0, 0.1, 1.3, 0.0, 0.6]);
+        assert_cpu(&output, 3, [0.0, 0.0, 0.0, 0.0, 0.0, 1.6, 0.4, 0.0]);
+        assert_eq!(output.warnings, ["cpu: the hypervisor took time away: CPU 3 20 %"]);
+    }
+
+    #[test]
+    fn lost_ticks_and_a_lost_cpu_are_said_once() {
+        let output = window("arm-8cpu");
+        assert_cpu(&output, 0, [0.25, 0.5, 0.05, 0.0, 0.0, 0.2, 0.0, 0.8]);
+        assert_cpu(&output, 7, [0.0, 0.0, 0.0, 0.0, 0.0, 0.4, 0.0, 0.6]);
+        let [ticks, lost] = &output.warnings[..] else { panic!("{:?}", output.warnings) };
+        assert!(ticks.ends_with("CPU 5 40 %, CPU 6 40 %, CPU 7 40 %"), "{ticks}");
+        assert_eq!(lost, "cpu: left out, not online all the time: CPU 4");
+    }
+
+    #[test]
+    fn absurd_counters_give_finite_numbers() {
+        let most =
+            CpuTicks { idle: u64::MAX, iowait: u64::MAX, user: u64::MAX, ..CpuTicks::default() };
+        for (before, after) in [(CpuTicks::default(), most), (most, CpuTicks::default())] {
+            let output = account(&[before], &[after], 0.0, 100.0);
+            assert!(output.readings.iter().all(|r| r.value.is_finite() && r.value >= 0.0));
+        }
+    }
+
+    #[test]
+    fn many_cpus_make_a_short_line() {
+        let list: Vec<_> = (0..9).map(|cpu| (cpu, 0.5)).collect();
+        assert_eq!(shares(&list), "CPU 0 50 %, CPU 1 50 %, CPU 2 50 %, CPU 3 50 %, and 5 more");
+    }
+}

@@ -312,3 +312,107 @@ pub fn parse_net_dev(text: &str) -> Result<Vec<NetDev<'_>>, Malformed> {
 fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stat_of_a_kernel_without_steal() {
+        let text = "cpu  1 2 3 4 5 6 7\ncpu0 1 2 3 4 5 6 7\ncpu12 1 0 0 9\nintr 5 cpu9\n";
+        let cpus = parse_stat(text).unwrap();
+        let first = CpuTicks {
+            cpu: 0,
+            user: 1,
+            nice: 2,
+            system: 3,
+            idle: 4,
+            iowait: 5,
+            irq: 6,
+            softirq: 7,
+            steal: 0,
+        };
+        assert_eq!(cpus, [first, CpuTicks { cpu: 12, user: 1, idle: 9, ..CpuTicks::default() }]);
+    }
+
+    #[test]
+    fn stat_that_is_none_is_an_error() {
+        for text in ["", "intr 1\n", "cpu 1 2 3 4\n", "cpuX 1 2 3 4", "cpu0 1 2 3", "cpu0 1 2 -3 4"]
+        {
+            assert!(parse_stat(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_thread_may_be_called_anything() {
+        let text = "7 (a) S 1 (b) c) R 1 1 1 0 -1 64 5 0 0 0 42 43 3 2 20 0 4 0 999 1 1\n";
+        let stat = parse_task_stat(text).unwrap();
+        let expected = TaskStat { id: 7, comm: "a) S 1 (b) c", user: 42, system: 43, started: 999 };
+        assert_eq!(stat, expected);
+        for text in
+            ["", "7 (a", "7 a) R", ")(", "7 (a) R 1 2 3", "x (a) R 1 1 1 0 -1 64 5 0 0 0 1 1"]
+        {
+            assert!(parse_task_stat(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn schedstat() {
+        let expected = SchedStat { run: 35_540_549, wait: 98_286_010, slices: 1141 };
+        assert_eq!(parse_schedstat("35540549 98286010 1141\n"), Ok(expected));
+        assert!(parse_schedstat("1 2\n").is_err());
+        assert!(parse_schedstat("1 2 99999999999999999999").is_err());
+    }
+
+    #[test]
+    fn switches_are_not_taken_from_the_name() {
+        let text = "Name:\tvoluntary_ctxt_switches:\t9\nvoluntary_ctxt_switches:\t5\n\
+                    nonvoluntary_ctxt_switches:\t6\n";
+        assert_eq!(parse_status_switches(text), Ok(Switches { voluntary: 5, involuntary: 6 }));
+        assert!(parse_status_switches("Name:\tx\nvoluntary_ctxt_switches:\t5\n").is_err());
+    }
+
+    #[test]
+    fn softnet_of_every_age() {
+        let columns = |n: usize| (1..=n).map(|i| format!("{i:08x} ")).collect::<String>() + "\n";
+        let row = SoftnetRow { cpu: None, processed: 1, dropped: 2, squeezed: 3, received_rps: 0 };
+        assert_eq!(parse_softnet(&columns(9)), Ok(vec![row]));
+        let row = SoftnetRow { received_rps: 10, ..row };
+        assert_eq!(parse_softnet(&columns(10)), Ok(vec![row]));
+        assert_eq!(parse_softnet(&columns(11)), Ok(vec![row]));
+        let row = SoftnetRow { cpu: Some(13), ..row };
+        assert_eq!(parse_softnet(&columns(13)), Ok(vec![row]));
+        assert_eq!(parse_softnet(&columns(15)), Ok(vec![row]));
+        assert!(parse_softnet("00000001 0000000g 00000000\n").is_err());
+        assert!(parse_softnet("00000001 00000002\n").is_err());
+    }
+
+    #[test]
+    fn net_dev_without_a_blank_after_the_colon() {
+        let text = "Inter-|\n face |\n  eth0:1 2 3 4 0 0 0 0 5 6 7 8 0 0 0 0\n eth0:1: 9 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
+        let devices = parse_net_dev(text).unwrap();
+        let rx = LinkCounts { bytes: 1, packets: 2, errors: 3, dropped: 4 };
+        let tx = LinkCounts { bytes: 5, packets: 6, errors: 7, dropped: 8 };
+        assert_eq!(devices[0], NetDev { name: "eth0", rx, tx });
+        assert_eq!((devices[1].name, devices[1].rx.bytes), ("eth0:1", 9));
+        assert!(parse_net_dev("h\nh\neth0: 1 2 3\n").is_err());
+        assert_eq!(parse_net_dev(""), Ok(vec![]));
+    }
+
+    #[test]
+    fn errors_quote_little() {
+        let error = parse_schedstat(&"é".repeat(5000)).unwrap_err().to_string();
+        assert!(error.chars().count() < 120, "{error}");
+    }
+
+    #[test]
+    fn a_source_reads_what_the_file_says_now() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        fs::write(&path, "x".repeat(10_000)).unwrap();
+        let mut source = Source::open(&path).unwrap();
+        assert_eq!(source.read().unwrap().len(), 10_000);
+        fs::write(&path, b"a\xffb").unwrap();
+        assert_eq!(source.read().unwrap(), "a\u{fffd}b");
+    }
+}
