@@ -1,0 +1,2 @@
+#![no_main]
+libfuzzer_sys::fuzz_target!(|d: &str| { let _ = bytepath::record::unit::parse_bytes(d); });
