@@ -1,6 +1,6 @@
 //! Registering a receive queue of a network device for zero-copy receive.
-//! `IORING_REGISTER_ZCRX_IFQ`, include/uapi/linux/io_uring.h (since 6.18 in
-//! io_uring/zcrx.h), Documentation/networking/iou-zcrx.rst.
+//! `IORING_REGISTER_ZCRX_IFQ`, include/uapi/linux/io_uring.h,
+//! Documentation/networking/iou-zcrx.rst.
 //!
 //! The structures are our own: the kernel writes into all of them, and later
 //! kernels gave meaning to what had been reserved.
