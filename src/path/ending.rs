@@ -42,16 +42,17 @@ fn cut() -> Fault {
     Fault::new(FaultKind::PeerLost, "the connection was cut before the peer had the whole stream")
 }
 
-/// Receiver: the receive call reported the end of the stream. A fault where
-/// it was this side that shut the connection down (`Shutdown::Both`), which
-/// looks the same to a receive call; a socket that was shut for sending
-/// refuses even to send nothing.
+/// A fault where the connection is broken, or was shut down on this side
+/// (`Shutdown::Both`). To a receive call that looks the same as the peer's end
+/// of stream; but a socket that was shut for sending refuses even to send
+/// nothing.
 pub(super) fn confirm(flow: &Flow) -> Result<(), Fault> {
     match tcp::send(flow.fd(), &[], libc::MSG_DONTWAIT) {
         Ok(_) => Ok(()),
-        Err(e) if e.kind() == ErrorKind::BrokenPipe => {
-            Err(Fault::new(FaultKind::PeerLost, "the connection was cut before the stream ended"))
-        }
-        Err(e) => Err(Fault::system("the stream did not end well", &e)),
+        Err(e) if e.kind() == ErrorKind::BrokenPipe => Err(Fault::new(
+            FaultKind::PeerLost,
+            "the connection was cut in the middle of the stream",
+        )),
+        Err(e) => Err(Fault::system("the connection failed", &e)),
     }
 }

@@ -286,7 +286,8 @@ struct Receiver {
     ring: RecvRing,
     read_size: usize,
     toucher: Toucher,
-    completions: u64,
+    /// Buffers that were filled or partly filled.
+    fillings: u64,
 }
 
 /// Memory of the provided buffers where nothing else is asked for: what the
@@ -315,7 +316,7 @@ impl Receiver {
         })?;
         let toucher = Toucher::new(cell.stream.touch, cell.stream.message_size);
         let read_size = cell.stream.read_size as usize;
-        Ok(Receiver { flow, ring, read_size, toucher, completions: 0 })
+        Ok(Receiver { flow, ring, read_size, toucher, fillings: 0 })
     }
 
     /// Receives until the stream ends.
@@ -331,7 +332,7 @@ impl Receiver {
             while let Some(arrival) = self.ring.arrival() {
                 match arrival {
                     Arrival::Bytes(bytes) => {
-                        self.completions += 1;
+                        self.fillings += 1;
                         for piece in bytes.chunks(self.read_size) {
                             self.toucher.take(piece)?;
                             recorder.piece(piece.len());
@@ -389,16 +390,14 @@ impl Endpoint for Receiver {
         }
         let mut ledger = Ledger::default();
         let source = "IORING_OP_RECV copies into provided buffers";
-        ledger.enter(Manner::Copied, recorder.total(), self.completions, source);
+        ledger.enter(Manner::Copied, recorder.total(), self.fillings, source);
         let mut notes = Vec::new();
-        let starved = self.ring.starved();
-        if starved > 0 {
-            notes.push(format!("the provided buffers ran out {starved} times (ENOBUFS)"));
-        }
-        let again = self.ring.arms().saturating_sub(1 + starved);
+        let (again, starved) = (self.ring.arms().saturating_sub(1), self.ring.starved());
         if again > 0 {
-            notes
-                .push(format!("the multishot receive stopped and was started again {again} times"));
+            notes.push(format!(
+                "the multishot receive was started again {again} times, {starved} of them because \
+                 it had found no buffer (ENOBUFS)"
+            ));
         }
         Ok(Account { ledger, notes })
     }
