@@ -1,6 +1,7 @@
 //! Where roles run: testbeds (two hosts and the link between them), and what
 //! is known of a host. One file per testbed, one line each in [`CATALOG`].
 
+mod child;
 mod facts;
 mod link;
 mod netns;

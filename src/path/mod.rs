@@ -3,9 +3,11 @@
 //! the combinations that make sense together.
 
 mod devmem;
+mod ending;
 mod flow;
 mod msg_zerocopy;
 mod recorder;
+mod ring;
 mod sendfile;
 mod socket;
 mod splice;
@@ -19,7 +21,12 @@ pub use flow::Flow;
 pub use recorder::Recorder;
 pub use witness::{WITNESS_LEN, WitnessPage, read_witness};
 
-use crate::record::{Attempt, Cell, Facts, Fault, Ledger, OptionSpec, Role, Support};
+use crate::record::{
+    Attempt, Cell, Facts, Fault, FaultKind, Ledger, OptionSpec, Outcome, Role, Stream, Support,
+};
+use crate::sys::memory::Region;
+use crate::workload::Pattern;
+use std::io;
 
 /// A way for bytes between application memory and the wire.
 pub trait DataPath: Sync {
@@ -116,4 +123,46 @@ pub static PAIRS: &[Pair] = &[
 /// The entry of a catalogue with this name.
 pub fn find<'a>(catalog: &[&'a dyn DataPath], name: &str) -> Option<&'a dyn DataPath> {
     catalog.iter().copied().find(|path| path.name() == name)
+}
+
+/// The refusal of a role that a path does not have.
+fn lacks(path: &str, role: Role) -> Fault {
+    Fault::new(FaultKind::Usage, format!("path '{path}' has no {role} half"))
+        .remedy("choose another path for that role; 'bytepath paths' lists them")
+}
+
+/// A fault as the answer of a probe.
+fn unsupported(fault: Fault) -> Support {
+    Support::no(fault.message, fault.remedy.unwrap_or_default())
+}
+
+/// One message of the workload in memory of its own, filled in.
+fn message(stream: &Stream, huge: bool) -> Result<Region, Fault> {
+    let mut message = buffer("the message buffer", stream.message_size, huge)?;
+    Pattern::new(stream.message_size).fill(&mut message, 0);
+    Ok(message)
+}
+
+/// Page-aligned memory of an engine, touched.
+fn buffer(what: &str, bytes: u64, huge: bool) -> Result<Region, Fault> {
+    let too_large = || io::Error::from(io::ErrorKind::OutOfMemory);
+    usize::try_from(bytes).map_err(|_| too_large()).and_then(|len| Region::new(len, huge)).map_err(
+        |e| {
+            Fault::system(format_args!("{what} of {bytes} bytes"), &e)
+                .remedy("choose a smaller message or read size, or fewer flows")
+        },
+    )
+}
+
+/// What came of something that was tried, as a fact; the text of a success is
+/// a detail.
+fn tried(name: &str, result: io::Result<String>) -> Attempt {
+    let outcome = match result {
+        Ok(detail) => Outcome::Works(detail),
+        Err(e) => match e.raw_os_error() {
+            Some(errno) => Outcome::Errno(errno),
+            None => Outcome::Missing(e.to_string()),
+        },
+    };
+    Attempt { name: name.to_owned(), outcome }
 }

@@ -1,25 +1,283 @@
-//! splice: to be written.
-use super::{DataPath, Endpoint, Flow};
-use crate::record::{Cell, Facts, Fault, FaultKind, OptionSpec, Role, Support};
-/// splice.
+//! `splice`: pipes filled once hold the message; for each turn tee(2) puts
+//! references to their pages into a second pipe and splice(2) moves those into
+//! the socket. No byte is touched, and because the pages are whole, single and
+//! not page cache, a receiver with TCP_ZEROCOPY_RECEIVE can map them.
+//!
+//! A pipe can only be read from its front, so each source pipe is used from its
+//! start: the pattern repeats every [`PATTERN_PERIOD`] bytes within a message,
+//! and as many pipes as cover one period (one, at the default size) serve a
+//! message of any length. The end of a message that is not a whole number of
+//! pages is sent from the front part of a page; those bytes cannot be mapped.
+//!
+//! The kernel copies even so where the device cannot gather, and nothing in
+//! the calls tells; the witness page does.
+
+use super::{Account, DataPath, Endpoint, Flow, Recorder, WITNESS_LEN, WitnessPage};
+use crate::record::{
+    Attempt, Cell, Facts, Fault, FaultKind, Manner, OptionKind, OptionSpec, Role, Support, unit,
+};
+use crate::sys::pipe::Pipe;
+use crate::sys::tcp;
+use crate::workload::{PATTERN_PERIOD, Pattern, Phase};
+use std::io::{self, ErrorKind};
+use std::os::fd::AsFd;
+
+/// The `splice` path.
 pub struct Splice;
+
+const OPTIONS: &[OptionSpec] = &[OptionSpec {
+    name: "pipe",
+    kind: OptionKind::Size(64 << 10, 256 << 20),
+    default: "1M",
+    help: "size of each pipe: the most that one tee and splice moves",
+}];
+
+/// What is tried on a host.
+const ATTEMPT: &str = "splice";
+
+/// Size of a pipe where the option is not given, bytes.
+const DEFAULT_PIPE: usize = 1 << 20;
+
+const REMEDY: &str = "choose a smaller pipe or fewer flows, or raise sysctl fs.pipe-max-size \
+                      and fs.pipe-user-pages-soft";
+
 impl DataPath for Splice {
     fn name(&self) -> &'static str {
         "splice"
     }
+
     fn summary(&self) -> &'static str {
-        ""
+        "tee and splice from pipes filled once: their pages are sent by reference"
     }
+
     fn roles(&self) -> &'static [Role] {
         &[Role::Sender]
     }
+
     fn options(&self, _: Role) -> &'static [OptionSpec] {
-        &[]
+        OPTIONS
     }
-    fn probe(&self, _: Role, _: &Facts) -> Support {
-        Support::no("unwritten", "write it")
+
+    fn attempt(&self, _: Option<&str>) -> Vec<Attempt> {
+        vec![super::tried(ATTEMPT, attempt())]
     }
-    fn open(&self, _: Role, _: &Cell, _: Flow) -> Result<Box<dyn Endpoint>, Fault> {
-        Err(Fault::new(FaultKind::Unsupported, "unwritten"))
+
+    fn probe(&self, role: Role, facts: &Facts) -> Support {
+        match role {
+            Role::Sender => facts.require(ATTEMPT, REMEDY),
+            Role::Receiver => super::unsupported(super::lacks(self.name(), role)),
+        }
+    }
+
+    fn open(&self, role: Role, cell: &Cell, flow: Flow) -> Result<Box<dyn Endpoint>, Fault> {
+        if role != Role::Sender {
+            return Err(super::lacks(self.name(), role));
+        }
+        flow.reset_on_death()?;
+        let wanted = cell.tx.options.number("pipe").map_or(DEFAULT_PIPE, |n| n as usize);
+        let refused = |e: io::Error| {
+            let size = unit::bytes(wanted as u64);
+            Fault::system(format_args!("a pipe of {size} bytes"), &e).remedy(REMEDY)
+        };
+        let through = Pipe::new(wanted).map_err(refused)?;
+        let sources = Sources::new(cell.stream.message_size, wanted).map_err(refused)?;
+        Ok(Box::new(Sender { flow, sources, through }))
+    }
+}
+
+/// Pipes that hold the pattern of one message.
+struct Sources {
+    pipes: Vec<Pipe>,
+    /// Bytes from the start of one pipe to the start of the next.
+    stride: u64,
+    message_size: u64,
+}
+
+impl Sources {
+    fn new(message_size: u64, capacity: usize) -> io::Result<Self> {
+        let mut pipes = vec![Pipe::new(capacity)?];
+        let stride = pipes[0].capacity() as u64;
+        // All sizes are powers of two, so whole pipes make up whole periods.
+        let span = message_size.min(stride.max(PATTERN_PERIOD as u64));
+        while (pipes.len() as u64) * stride < span {
+            pipes.push(Pipe::new(capacity)?);
+        }
+        let pattern = Pattern::new(message_size);
+        let mut bytes = vec![0; stride.min(span) as usize];
+        for (index, pipe) in pipes.iter_mut().enumerate() {
+            let offset = index as u64 * stride;
+            let len = stride.min(span - offset) as usize;
+            pattern.fill(&mut bytes[..len], offset);
+            pipe.fill(&bytes[..len])?;
+        }
+        Ok(Sources { pipes, stride, message_size })
+    }
+
+    /// The pipe whose front holds what a message carries from this offset on,
+    /// which is a multiple of the stride, and how many bytes to take from it.
+    #[inline]
+    fn at(&self, offset: u64) -> (&Pipe, usize) {
+        let index = (offset / self.stride) as usize % self.pipes.len();
+        (&self.pipes[index], self.stride.min(self.message_size - offset) as usize)
+    }
+}
+
+struct Sender {
+    flow: Flow,
+    sources: Sources,
+    /// The pipe between the sources and the socket, empty between turns.
+    through: Pipe,
+}
+
+/// Slots of the calls.
+const TEE: usize = 0;
+const SPLICE: usize = 1;
+
+impl Endpoint for Sender {
+    fn calls(&self) -> &'static [&'static str] {
+        &["tee", "splice"]
+    }
+
+    /// The page that is sent is user memory lent to a pipe, because nobody can
+    /// write to a page that a pipe owns. From the pipe on it goes the way of
+    /// the stream.
+    fn witness(&mut self) -> Result<(), Fault> {
+        let failed = |e: io::Error| self.flow.fault("splice of the witness page", &e);
+        let mut page = super::buffer("the witness page", WITNESS_LEN as u64, false)?;
+        WitnessPage::before(&mut page);
+        let mut source = Pipe::new(WITNESS_LEN).map_err(failed)?;
+        source.lend(&page).map_err(failed)?;
+        let len = source.tee(&mut self.through, WITNESS_LEN).map_err(failed)?;
+        while self.through.held() > 0 {
+            match self.through.splice(self.flow.fd(), len, false) {
+                Ok(_) => {}
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(failed(e)),
+            }
+        }
+        WitnessPage::settle(&self.flow, |after| page.copy_from_slice(after))
+    }
+
+    fn run(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
+        let (mut at, mut splices) = (0, 0);
+        while recorder.phase() != Phase::Stop {
+            if self.through.held() == 0 {
+                let (source, len) = self.sources.at(at);
+                match recorder.timed(TEE, || source.tee(&mut self.through, len)) {
+                    Ok(n) if n == len => {
+                        at = if at + n as u64 == self.sources.message_size {
+                            0
+                        } else {
+                            at + n as u64
+                        };
+                    }
+                    Ok(n) => return Err(short_tee(n, len)),
+                    Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                    Err(e) => return Err(self.flow.fault("tee", &e)),
+                }
+            }
+            let (fd, held) = (self.flow.fd(), self.through.held());
+            match recorder.timed(SPLICE, || self.through.splice(fd, held, true)) {
+                Ok(n) => {
+                    recorder.moved(n);
+                    splices += 1;
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(self.flow.fault("splice", &e)),
+            }
+        }
+        self.flow.end_stream()?;
+        let mut account = Account::default();
+        account.ledger.enter(
+            Manner::NotCopied,
+            recorder.total(),
+            splices,
+            "splice(2): references to pages of a pipe",
+        );
+        Ok(account)
+    }
+}
+
+/// The kernel fills an empty pipe of the same size whole (`link_pipe`,
+/// fs/splice.c), and what it left out could not be reached any more.
+fn short_tee(got: usize, wanted: usize) -> Fault {
+    Fault::new(FaultKind::System, format!("tee: {got} of {wanted} bytes"))
+}
+
+/// Makes both pipes of the default size and sends a page over the loopback
+/// device, if that is up.
+fn attempt() -> io::Result<String> {
+    let (mut source, mut through) = (Pipe::new(DEFAULT_PIPE)?, Pipe::new(DEFAULT_PIPE)?);
+    source.fill(&[1; WITNESS_LEN])?;
+    let len = source.tee(&mut through, WITNESS_LEN)?;
+    match tcp::loopback_pair() {
+        Ok((tx, _rx)) => through.splice(tx.as_fd(), len, false).map(|n| format!("{n} bytes sent")),
+        Err(e) => Ok(format!("the pipes; not sent, for want of a loopback connection: {e}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Outcome;
+
+    #[test]
+    fn sources_hold_what_the_message_carries_at_each_offset() {
+        let sizes = [1, 5000, 65536, 100_000, 1 << 20, (1 << 20) + 1, 3 << 20, (5 << 20) + 777];
+        for message_size in sizes {
+            for capacity in [64 << 10, 1 << 20] {
+                let sources = Sources::new(message_size, capacity).unwrap();
+                let pattern = Pattern::new(message_size);
+                let mut through = Pipe::new(capacity).unwrap();
+                let (mut offset, mut messages) = (0, 0);
+                while messages < 2 {
+                    let (pipe, len) = sources.at(offset);
+                    assert_eq!(pipe.tee(&mut through, len).unwrap(), len);
+                    let bytes = drain(&mut through);
+                    let checked = pattern.check(&bytes, messages * message_size + offset);
+                    assert_eq!(checked, Ok(()), "{message_size} by {capacity}");
+                    offset += len as u64;
+                    if offset == message_size {
+                        (offset, messages) = (0, messages + 1);
+                    }
+                }
+            }
+        }
+    }
+
+    /// All bytes of a pipe, through a socket.
+    fn drain(pipe: &mut Pipe) -> Vec<u8> {
+        use std::io::Read;
+        use std::os::unix::net::UnixStream;
+        let (tx, mut rx) = UnixStream::pair().unwrap();
+        let reader = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            rx.read_to_end(&mut bytes).unwrap();
+            bytes
+        });
+        while pipe.held() > 0 {
+            pipe.splice(tx.as_fd(), pipe.held(), false).unwrap();
+        }
+        drop(tx);
+        reader.join().unwrap()
+    }
+
+    #[test]
+    fn the_probe_wants_the_attempt() {
+        let mut facts = Facts::default();
+        assert!(!Splice.probe(Role::Sender, &facts).is_yes());
+        for (outcome, yes) in
+            [(Outcome::Works(String::new()), true), (Outcome::Errno(libc::EPERM), false)]
+        {
+            facts.attempts = vec![Attempt { name: ATTEMPT.into(), outcome }];
+            assert_eq!(Splice.probe(Role::Sender, &facts).is_yes(), yes);
+            assert!(!Splice.probe(Role::Receiver, &facts).is_yes());
+        }
+    }
+
+    #[test]
+    fn this_host_passes_its_own_attempt() {
+        let facts = Facts { attempts: Splice.attempt(None), ..Facts::default() };
+        assert!(Splice.probe(Role::Sender, &facts).is_yes(), "{:?}", facts.attempts);
     }
 }

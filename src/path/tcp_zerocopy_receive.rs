@@ -1,25 +1,358 @@
-//! tcp-zerocopy-receive: to be written.
-use super::{DataPath, Endpoint, Flow};
-use crate::record::{Cell, Facts, Fault, FaultKind, OptionSpec, Role, Support};
-/// tcp-zerocopy-receive.
+//! `tcp-zerocopy-receive`: received pages are mapped into the process instead
+//! of copied (`TCP_ZEROCOPY_RECEIVE`, net/ipv4/tcp.c).
+//!
+//! The kernel maps a fragment only if it is exactly one page of its own:
+//! neither part of a larger page nor page cache. What is in between is read
+//! with recv(2), less than a page with the same call as the mapping. Where
+//! nothing can be mapped, the engine reads longer and longer stretches with
+//! recv(2) before it tries again, so that a hopeless sender costs no more than
+//! the `socket` path; the ledger tells the bytes apart.
+
+use super::{Account, DataPath, Endpoint, Flow, Recorder};
+use crate::record::{
+    Attempt, Cell, Facts, Fault, FaultKind, Manner, OptionKind, OptionSpec, Role, Support,
+};
+use crate::sys::memory::Region;
+use crate::sys::tcp::{self, Ready};
+use crate::sys::zerocopy::Mapping;
+use crate::workload::Toucher;
+use std::io::{self, ErrorKind};
+use std::os::fd::AsFd;
+
+/// The `tcp-zerocopy-receive` path.
 pub struct TcpZerocopyReceive;
+
+const OPTIONS: &[OptionSpec] = &[OptionSpec {
+    name: "lowat",
+    kind: OptionKind::AutoSize(1, 1 << 30),
+    default: "auto",
+    help: "SO_RCVLOWAT: bytes to wait for before mapping (auto: see the docs)",
+}];
+
+/// What is tried on a host.
+const ATTEMPT: &str = "tcp-zerocopy-receive";
+
+const REMEDY: &str = "needs Linux 4.18 with CONFIG_MMU";
+
+/// Bytes to wait for where the option says `auto`, at most half the read size:
+/// enough for the cost of a call to vanish beside that of its pages, and little
+/// enough to leave the sender room in the window while we map.
+const AUTO_LOWAT: u64 = 256 << 10;
+
+/// A call that maps less than this, and no more than it leaves to be copied,
+/// was not worth its price.
+const WORTH: usize = 32 << 10;
+
+/// Fruitless calls in a row after which recv reads further than it has to.
+const TRIES: u32 = 4;
+
+/// Most bytes that recv reads between two tries.
+const LONGEST_STRETCH: usize = 64 << 20;
+
+/// Share of mapped bytes below which a note says what mapping takes.
+const NEARLY_ALL: f64 = 0.95;
+
 impl DataPath for TcpZerocopyReceive {
     fn name(&self) -> &'static str {
         "tcp-zerocopy-receive"
     }
+
     fn summary(&self) -> &'static str {
-        ""
+        "pages of the receive queue mapped into the process, the rest by recv"
     }
+
     fn roles(&self) -> &'static [Role] {
         &[Role::Receiver]
     }
+
     fn options(&self, _: Role) -> &'static [OptionSpec] {
-        &[]
+        OPTIONS
     }
-    fn probe(&self, _: Role, _: &Facts) -> Support {
-        Support::no("unwritten", "write it")
+
+    fn attempt(&self, _: Option<&str>) -> Vec<Attempt> {
+        vec![super::tried(ATTEMPT, attempt())]
     }
-    fn open(&self, _: Role, _: &Cell, _: Flow) -> Result<Box<dyn Endpoint>, Fault> {
-        Err(Fault::new(FaultKind::Unsupported, "unwritten"))
+
+    fn probe(&self, role: Role, facts: &Facts) -> Support {
+        match role {
+            Role::Receiver => facts.require(ATTEMPT, REMEDY),
+            Role::Sender => super::unsupported(super::lacks(self.name(), role)),
+        }
+    }
+
+    fn open(&self, role: Role, cell: &Cell, flow: Flow) -> Result<Box<dyn Endpoint>, Fault> {
+        if role != Role::Receiver {
+            return Err(super::lacks(self.name(), role));
+        }
+        let size = cell.stream.read_size;
+        let page = rustix::param::page_size() as u64;
+        if size < page || size > LARGEST_READ {
+            let message = format!("tcp-zerocopy-receive cannot map {size} bytes at once");
+            return Err(Fault::new(FaultKind::Usage, message).remedy(format!(
+                "choose a read size of {page} (one page) to {LARGEST_READ} bytes"
+            )));
+        }
+        let mapping = Mapping::new(flow.fd(), size as usize)
+            .map_err(|e| flow.fault("mapping the receive queue", &e).remedy(REMEDY))?;
+        let auto = AUTO_LOWAT.min(size / 2);
+        let lowat = cell.rx.options.number("lowat").unwrap_or(auto).min(size);
+        Ok(Box::new(Receiver {
+            mapping,
+            buffer: super::buffer("the read buffer", size, false)?,
+            toucher: Toucher::new(cell.stream.touch, cell.stream.message_size),
+            lowat: lowat as usize,
+            counts: Counts::default(),
+            flow,
+        }))
+    }
+}
+
+/// Most bytes that can be mapped at once; the kernel's length has 32 bits.
+const LARGEST_READ: u64 = 1 << 30;
+
+struct Receiver {
+    flow: Flow,
+    mapping: Mapping,
+    /// Where recv puts what cannot be mapped.
+    buffer: Region,
+    toucher: Toucher,
+    lowat: usize,
+    counts: Counts,
+}
+
+/// What went which way: bytes and calls.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    mapped: (u64, u64),
+    with_mapping: (u64, u64),
+    by_recv: (u64, u64),
+}
+
+/// Slots of the calls.
+const MAP: usize = 0;
+const RECV: usize = 1;
+const POLL: usize = 2;
+
+impl Endpoint for Receiver {
+    fn calls(&self) -> &'static [&'static str] {
+        &["getsockopt(zerocopy)", "recv", "poll"]
+    }
+
+    fn witness(&mut self) -> Result<(), Fault> {
+        Err(super::lacks("tcp-zerocopy-receive", Role::Sender))
+    }
+
+    fn run(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
+        let lowat = i32::try_from(self.lowat).unwrap_or(i32::MAX);
+        // Not earlier: it would also hold up who reads the witness page.
+        tcp::set_int(self.flow.fd(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, lowat)
+            .map_err(|e| self.flow.fault("SO_RCVLOWAT", &e))?;
+        let mut stretch = Stretch::default();
+        let mut plain = 0;
+        loop {
+            recorder.phase();
+            if plain > 0 {
+                match self.read(recorder, plain, 0)? {
+                    Read::Bytes(n) => plain -= n,
+                    Read::Nothing => {}
+                    Read::End => break,
+                }
+                continue;
+            }
+            if self.mapping.queued() < self.lowat {
+                self.await_bytes(recorder)?;
+            }
+            if self.map(recorder)? {
+                plain = stretch.after(
+                    self.mapping.mapped().len(),
+                    self.mapping.skip(),
+                    self.buffer.len(),
+                );
+                continue;
+            }
+            // Nothing is queued although poll said so, or the kernel said EIO:
+            // only recv tells the end, an error and a false alarm apart.
+            match self.read(recorder, self.buffer.len(), libc::MSG_DONTWAIT)? {
+                Read::End => break,
+                Read::Bytes(_) | Read::Nothing => {}
+            }
+        }
+        self.flow.confirm_end()?;
+        Ok(self.account())
+    }
+}
+
+/// What became of a recv.
+enum Read {
+    Bytes(usize),
+    Nothing,
+    End,
+}
+
+impl Receiver {
+    /// Maps what is queued and hands it over. False: there was nothing.
+    #[inline]
+    fn map(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
+        let fd = self.flow.fd();
+        match recorder.timed(MAP, || self.mapping.receive(fd)) {
+            Ok(0) => return Ok(self.mapping.skip() > 0),
+            Ok(_) => {}
+            Err(e) if e.kind() == ErrorKind::Interrupted => return Ok(false),
+            Err(e) if e.raw_os_error() == Some(libc::EIO) => return Ok(false),
+            Err(e) => return Err(self.flow.fault("TCP_ZEROCOPY_RECEIVE", &e)),
+        }
+        let pieces = [
+            (self.mapping.mapped(), &mut self.counts.mapped),
+            (self.mapping.copied(), &mut self.counts.with_mapping),
+        ];
+        for (bytes, (sum, calls)) in pieces {
+            if !bytes.is_empty() {
+                self.toucher.take(bytes)?;
+                recorder.moved(bytes.len());
+                recorder.piece(bytes.len());
+                *sum += bytes.len() as u64;
+                *calls += 1;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Reads at most `want` bytes with recv and hands them over.
+    #[inline]
+    fn read(&mut self, recorder: &mut Recorder, want: usize, flags: i32) -> Result<Read, Fault> {
+        let (fd, want) = (self.flow.fd(), want.min(self.buffer.len()));
+        let buffer = &mut self.buffer[..want];
+        match recorder.timed(RECV, || tcp::recv(fd, buffer, flags)) {
+            Ok(0) => Ok(Read::End),
+            Ok(n) => {
+                self.toucher.take(&buffer[..n])?;
+                recorder.moved(n);
+                recorder.piece(n);
+                self.counts.by_recv.0 += n as u64;
+                self.counts.by_recv.1 += 1;
+                Ok(Read::Bytes(n))
+            }
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                Ok(Read::Nothing)
+            }
+            Err(e) => Err(self.flow.fault("recv", &e)),
+        }
+    }
+
+    /// Sleeps until `lowat` bytes are queued, the window is full, or the stream
+    /// is over.
+    #[inline]
+    fn await_bytes(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        let fd = self.flow.fd();
+        match recorder.timed(POLL, || tcp::wait(fd, Ready::IN, None).map(|_| 0)) {
+            Err(e) if e.kind() != ErrorKind::Interrupted => Err(self.flow.fault("poll", &e)),
+            _ => Ok(()),
+        }
+    }
+
+    fn account(&self) -> Account {
+        let Counts { mapped, with_mapping, by_recv } = self.counts;
+        let mut account = Account::default();
+        let ledger = &mut account.ledger;
+        ledger.enter(Manner::NotCopied, mapped.0, mapped.1, "TCP_ZEROCOPY_RECEIVE mapped length");
+        let source = "TCP_ZEROCOPY_RECEIVE copybuf: less than a page";
+        ledger.enter(Manner::Copied, with_mapping.0, with_mapping.1, source);
+        let source = "recv(2): bytes that could not be mapped";
+        ledger.enter(Manner::Copied, by_recv.0, by_recv.1, source);
+        let share = ledger.not_copied_share();
+        if ledger.delivered > 0 && share < NEARLY_ALL {
+            account.notes.push(format!(
+                "{:.1} % could be mapped: that takes packets whose payload is whole pages \
+                 (MTU 4148 for 4 KiB) and a sender whose bytes lie in single pages of their \
+                 own (splice, msg-zerocopy)",
+                share * 100.0
+            ));
+        }
+        account
+    }
+}
+
+/// How far recv reads between two tries to map.
+#[derive(Debug, Default)]
+struct Stretch {
+    fruitless: u32,
+}
+
+impl Stretch {
+    /// Bytes to read with recv after a call that mapped `mapped` and left
+    /// `skip` to be copied: no more than those, until mapping has proved
+    /// fruitless; then twice as much from try to try.
+    #[inline]
+    fn after(&mut self, mapped: usize, skip: usize, read_size: usize) -> usize {
+        if skip == 0 || mapped > skip || mapped >= WORTH {
+            self.fruitless = 0;
+            return skip;
+        }
+        self.fruitless = self.fruitless.saturating_add(1);
+        if self.fruitless <= TRIES {
+            return skip;
+        }
+        let doublings = (self.fruitless - TRIES).min(20);
+        skip.max((read_size << doublings).min(LONGEST_STRETCH))
+    }
+}
+
+/// Maps the empty queue of a loopback connection. Where that device is down,
+/// only whether a socket can be mapped at all.
+fn attempt() -> io::Result<String> {
+    const LEN: usize = 1 << 20;
+    match tcp::loopback_pair() {
+        Ok((_tx, rx)) => {
+            Mapping::new(rx.as_fd(), LEN)?.receive(rx.as_fd())?;
+            Ok("on a loopback connection".into())
+        }
+        Err(e) => {
+            let any = std::net::Ipv4Addr::UNSPECIFIED.into();
+            Mapping::new(tcp::listen(any, 1, &tcp::FlowOptions::default())?.as_fd(), LEN)?;
+            Ok(format!("the mapping; not received, for want of a loopback connection: {e}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Outcome;
+
+    #[test]
+    fn fruitless_tries_become_rare_and_a_fruitful_one_forgives() {
+        let mut stretch = Stretch::default();
+        for _ in 0..TRIES {
+            assert_eq!(stretch.after(0, 65_000, 1 << 20), 65_000);
+        }
+        assert_eq!(stretch.after(0, 65_000, 1 << 20), 2 << 20);
+        assert_eq!(stretch.after(4096, 4096, 1 << 20), 4 << 20);
+        for _ in 0..100 {
+            assert!(stretch.after(0, 1, 1 << 20) <= LONGEST_STRETCH);
+        }
+        assert_eq!(stretch.after(WORTH, 100, 1 << 20), 100);
+        assert_eq!(stretch.after(0, 100, 1 << 20), 100);
+        assert_eq!(stretch.after(4096, 100, 1 << 20), 100);
+        assert_eq!(stretch.after(4096, 0, 1 << 20), 0);
+    }
+
+    #[test]
+    fn the_probe_wants_the_attempt() {
+        let mut facts = Facts::default();
+        assert!(!TcpZerocopyReceive.probe(Role::Receiver, &facts).is_yes());
+        for (outcome, yes) in
+            [(Outcome::Works(String::new()), true), (Outcome::Errno(libc::ENODEV), false)]
+        {
+            facts.attempts = vec![Attempt { name: ATTEMPT.into(), outcome }];
+            assert_eq!(TcpZerocopyReceive.probe(Role::Receiver, &facts).is_yes(), yes);
+            assert!(!TcpZerocopyReceive.probe(Role::Sender, &facts).is_yes());
+        }
+    }
+
+    #[test]
+    fn this_host_passes_its_own_attempt() {
+        let facts = Facts { attempts: TcpZerocopyReceive.attempt(None), ..Facts::default() };
+        let support = TcpZerocopyReceive.probe(Role::Receiver, &facts);
+        assert!(support.is_yes(), "{:?}", facts.attempts);
     }
 }

@@ -11,7 +11,7 @@ const SUFFIXES: [(char, u64); 4] = [('T', 1 << 40), ('G', 1 << 30), ('M', 1 << 2
 /// Writes bytes exactly, with the largest suffix that divides them: `1M`, `1536`, `4148`.
 pub fn bytes(n: u64) -> String {
     for (suffix, factor) in SUFFIXES {
-        if n >= factor && n % factor == 0 {
+        if n >= factor && n.is_multiple_of(factor) {
             return format!("{}{suffix}", n / factor);
         }
     }

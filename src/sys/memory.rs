@@ -1,8 +1,12 @@
 //! Page-aligned memory that is there before it is timed.
 
+use rustix::fs::{MemfdFlags, memfd_create, sendfile};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use std::fs::File;
 use std::io;
 use std::ops::{Deref, DerefMut};
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::slice;
 
@@ -80,6 +84,32 @@ impl Drop for Region {
     }
 }
 
+/// A file that lives in memory only (memfd_create(2)), as a source of sendfile(2).
+#[derive(Debug)]
+pub struct MemoryFile(File);
+
+impl MemoryFile {
+    /// An empty file. The name shows in `/proc/PID/fd` only.
+    pub fn new(name: &str) -> io::Result<Self> {
+        Ok(MemoryFile(File::from(memfd_create(name, MemfdFlags::CLOEXEC)?)))
+    }
+
+    /// Writes all bytes at an offset; the file grows as needed. Pages that are
+    /// in a socket's queue by reference change with it.
+    pub fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.0.write_all_at(bytes, offset)
+    }
+
+    /// Sends up to `len` bytes from an offset on, by reference to the file's
+    /// pages (sendfile(2)); waits while the socket has no room. A process that
+    /// does not ignore SIGPIPE dies of it when the connection is gone.
+    #[inline]
+    pub fn send(&self, socket: BorrowedFd, offset: u64, len: usize) -> io::Result<usize> {
+        let mut offset = offset;
+        Ok(sendfile(socket, &self.0, Some(&mut offset), len)?)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,5 +121,20 @@ mod tests {
         assert_eq!(region.as_ptr() as usize % rustix::param::page_size(), 0);
         region.fill(7);
         assert!(region.iter().all(|b| *b == 7));
+    }
+
+    #[test]
+    fn a_page_sent_from_a_file_changes_with_the_file() {
+        use std::io::Read;
+        use std::os::fd::AsFd;
+        use std::os::unix::net::UnixStream;
+        let (tx, mut rx) = UnixStream::pair().unwrap();
+        let file = MemoryFile::new("test").unwrap();
+        file.write_at(&[1; 8192], 0).unwrap();
+        assert_eq!(file.send(tx.as_fd(), 4096, 8192).unwrap(), 4096);
+        file.write_at(&[2; 100], 4096).unwrap();
+        let mut page = [0; 4096];
+        rx.read_exact(&mut page).unwrap();
+        assert_eq!((page[..100] == [2; 100], page[100..] == [1; 3996]), (true, true));
     }
 }

@@ -4,7 +4,7 @@
 use super::check;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// Options that both ends of every flow get before the handshake.
@@ -128,6 +128,14 @@ pub fn wait_acknowledged(socket: BorrowedFd, patience: Duration) -> io::Result<(
     Ok(())
 }
 
+/// Waits until a descriptor can be read from, or a time has passed: false then.
+pub fn wait_readable(fd: BorrowedFd, patience: Duration) -> io::Result<bool> {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let timeout = patience.try_into().map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    let ready = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout))?;
+    Ok(ready > 0)
+}
+
 /// Half or all of a connection is over: `shutdown(2)`.
 pub fn shutdown(socket: BorrowedFd, how: std::net::Shutdown) -> io::Result<()> {
     use rustix::net::Shutdown as S;
@@ -137,6 +145,45 @@ pub fn shutdown(socket: BorrowedFd, how: std::net::Shutdown) -> io::Result<()> {
         std::net::Shutdown::Both => S::Both,
     };
     Ok(rustix::net::shutdown(socket, how)?)
+}
+
+/// What a socket can be waited for; errors and hang-ups are always among it.
+pub use rustix::event::PollFlags as Ready;
+
+/// Waits until the socket is ready for one of these, fails, or the time is
+/// over (an empty answer). Without a timeout it waits for ever. poll(2).
+pub fn wait(socket: BorrowedFd, ready: Ready, timeout: Option<Duration>) -> io::Result<Ready> {
+    let timeout = timeout.map(|t| rustix::time::Timespec {
+        tv_sec: t.as_secs() as i64,
+        tv_nsec: t.subsec_nanos().into(),
+    });
+    let mut polled = [rustix::event::PollFd::from_borrowed_fd(socket, ready)];
+    rustix::event::poll(&mut polled, timeout.as_ref())?;
+    Ok(polled[0].revents())
+}
+
+/// Whether closing the socket, also by the death of its process, resets the
+/// connection instead of ending it in order (`SO_LINGER` of 0 s, socket(7)).
+pub fn reset_on_close(socket: BorrowedFd, reset: bool) -> io::Result<()> {
+    Ok(rustix::net::sockopt::set_socket_linger(socket, reset.then_some(Duration::ZERO))?)
+}
+
+/// Whether the peer has ended its stream with a FIN that has arrived. A receive
+/// of 0 bytes alone does not say so: it also follows a shutdown of our own side.
+pub fn peer_finished(socket: BorrowedFd) -> io::Result<bool> {
+    // States of include/net/tcp_states.h that a FIN of the peer leads to.
+    const CLOSE_WAIT: u8 = 8;
+    const AFTER_FIN: [u8; 4] = [6, CLOSE_WAIT, 9, 11];
+    let mut raw = [0u8; 256];
+    Ok(raw_info(socket, &mut raw)?.first().is_some_and(|state| AFTER_FIN.contains(state)))
+}
+
+/// Two connected sockets on the loopback device, for trying something out.
+pub fn loopback_pair() -> io::Result<(TcpStream, TcpStream)> {
+    let options = FlowOptions::default();
+    let listener = listen(std::net::Ipv4Addr::LOCALHOST.into(), 1, &options)?;
+    let active = connect(listener.local_addr()?, &options)?;
+    Ok((active, listener.accept()?.0))
 }
 
 /// What the kernel knows of a connection (`TCP_INFO`, include/uapi/linux/tcp.h).
@@ -171,6 +218,10 @@ pub struct TcpInfo {
 /// Reads `TCP_INFO`. Fields that an older kernel does not have are zero.
 pub fn info(socket: BorrowedFd) -> io::Result<TcpInfo> {
     let mut raw = [0u8; 256];
+    Ok(parse_info(raw_info(socket, &mut raw)?))
+}
+
+fn raw_info<'a>(socket: BorrowedFd, raw: &'a mut [u8; 256]) -> io::Result<&'a [u8]> {
     let mut len = raw.len() as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes into the live buffer.
     let result = unsafe {
@@ -183,7 +234,7 @@ pub fn info(socket: BorrowedFd) -> io::Result<TcpInfo> {
         )
     };
     check(result as libc::c_long)?;
-    Ok(parse_info(&raw[..(len as usize).min(raw.len())]))
+    Ok(&raw[..(len as usize).min(raw.len())])
 }
 
 /// Offsets of `struct tcp_info`, which only ever grows at its end.
@@ -211,29 +262,15 @@ fn parse_info(raw: &[u8]) -> TcpInfo {
     }
 }
 
-/// Takes ownership of a raw descriptor that nobody else owns, for callers that
-/// got it from a kernel interface in this module's care.
-pub(crate) fn owned(fd: i32) -> OwnedFd {
-    // SAFETY: callers pass a descriptor the kernel has just returned to them.
-    unsafe { OwnedFd::from_raw_fd(fd) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::io::{Read, Write};
-    use std::net::Ipv4Addr;
-
-    fn pair() -> (TcpStream, TcpStream) {
-        let options = FlowOptions::default();
-        let listener = listen(Ipv4Addr::LOCALHOST.into(), 1, &options).unwrap();
-        let tx = connect(listener.local_addr().unwrap(), &options).unwrap();
-        (tx, listener.accept().unwrap().0)
-    }
+    use std::net::{Ipv4Addr, Shutdown};
 
     #[test]
     fn tcp_info_counts_what_went_through() {
-        let (mut tx, mut rx) = pair();
+        let (mut tx, mut rx) = loopback_pair().unwrap();
         tx.write_all(&[7; 10_000]).unwrap();
         rx.read_exact(&mut [0; 10_000]).unwrap();
         wait_acknowledged(tx.as_fd(), Duration::from_secs(5)).unwrap();
@@ -249,6 +286,26 @@ mod tests {
         let options = FlowOptions { congestion: Some("nonsense".into()), ..Default::default() };
         let error = listen(Ipv4Addr::LOCALHOST.into(), 1, &options).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ENOENT));
+    }
+
+    #[test]
+    fn only_the_peers_own_end_is_an_end() {
+        let (tx, rx) = loopback_pair().unwrap();
+        shutdown(rx.as_fd(), Shutdown::Both).unwrap();
+        assert_eq!(recv(rx.as_fd(), &mut [0; 8], 0).unwrap(), 0);
+        assert!(!peer_finished(rx.as_fd()).unwrap());
+        drop(tx);
+
+        let (tx, rx) = loopback_pair().unwrap();
+        drop(tx);
+        assert_eq!(recv(rx.as_fd(), &mut [0; 8], 0).unwrap(), 0);
+        assert!(peer_finished(rx.as_fd()).unwrap());
+
+        let (tx, rx) = loopback_pair().unwrap();
+        reset_on_close(tx.as_fd(), true).unwrap();
+        drop(tx);
+        assert!(recv(rx.as_fd(), &mut [0; 8], 0).is_err());
+        assert!(!peer_finished(rx.as_fd()).unwrap());
     }
 
     #[test]

@@ -1,1 +1,198 @@
-//! zerocopy: to be written.
+//! `TCP_ZEROCOPY_RECEIVE`: pages of a receive queue mapped into the process
+//! (tcp_zerocopy_receive() in net/ipv4/tcp.c, include/uapi/linux/tcp.h).
+
+use super::check;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::{NonNull, null_mut};
+use std::slice;
+
+/// `struct tcp_zerocopy_receive`. An older kernel fills in the fields it knows
+/// and says so by the length it returns.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct Request {
+    address: u64,
+    length: u32,
+    recv_skip_hint: u32,
+    inq: u32,
+    err: i32,
+    copybuf_address: u64,
+    copybuf_len: i32,
+    flags: u32,
+    msg_control: u64,
+    msg_controllen: u64,
+    msg_flags: u32,
+    reserved: u32,
+}
+
+/// An address range into which the kernel maps received pages. The range is
+/// reused: each call of [`Mapping::receive`] makes the kernel drop the pages of
+/// the call before, as far as it needs the room, so nothing has to be unmapped
+/// in between.
+#[derive(Debug)]
+pub struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+    mapped: usize,
+    /// Less than a page, because the kernel copies everything when all that is
+    /// queued fits in here.
+    rest: Box<[u8]>,
+    copied: usize,
+    skip: usize,
+    queued: usize,
+    pending: Option<i32>,
+}
+
+// SAFETY: a Mapping owns its address range; nothing about it is tied to a thread.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    /// Reserves a range of `len` bytes, rounded down to whole pages, for the
+    /// pages of a TCP socket. EINVAL: less than a page, or 4 GiB and more.
+    /// ENODEV: the kernel has no `TCP_ZEROCOPY_RECEIVE` (built without an MMU,
+    /// or older than 4.18).
+    pub fn new(socket: BorrowedFd, len: usize) -> io::Result<Self> {
+        let page = rustix::param::page_size();
+        let len = len / page * page;
+        if len == 0 || u32::try_from(len).is_err() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing.
+        let start = unsafe { mmap(null_mut(), len, ProtFlags::READ, MapFlags::SHARED, socket, 0)? };
+        let start = NonNull::new(start.cast::<u8>()).expect("mmap never returns null");
+        let rest = vec![0; page - 1].into_boxed_slice();
+        Ok(Mapping { start, len, mapped: 0, rest, copied: 0, skip: 0, queued: 0, pending: None })
+    }
+
+    /// Takes what is queued, without waiting: whole pages by mapping them, and
+    /// up to a page less one byte behind them by copying. Returns the bytes of
+    /// both. 0 with nothing to [`Mapping::skip`] means that nothing is queued.
+    ///
+    /// EIO: nothing is queued and the peer has ended its stream; the kernel has
+    /// no other use for EIO here. An error that came with bytes is kept for the
+    /// next call.
+    pub fn receive(&mut self, socket: BorrowedFd) -> io::Result<usize> {
+        (self.mapped, self.copied, self.skip, self.queued) = (0, 0, 0, 0);
+        if let Some(errno) = self.pending.take() {
+            return Err(io::Error::from_raw_os_error(errno));
+        }
+        let mut request = Request {
+            address: self.start.as_ptr() as u64,
+            length: self.len as u32,
+            copybuf_address: self.rest.as_mut_ptr() as u64,
+            copybuf_len: self.rest.len() as i32,
+            ..Request::default()
+        };
+        let mut size = size_of::<Request>() as libc::socklen_t;
+        // SAFETY: the kernel writes the request, at most `copybuf_len` bytes of
+        // `rest`, and the page table of our own range; all are exclusively ours,
+        // and no slice of the range is alive, because `self` is borrowed mutably.
+        let result = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_ZEROCOPY_RECEIVE,
+                (&raw mut request).cast(),
+                &mut size,
+            )
+        };
+        check(result as libc::c_long)?;
+        self.mapped = (request.length as usize).min(self.len);
+        self.copied = (request.copybuf_len.max(0) as usize).min(self.rest.len());
+        self.skip = request.recv_skip_hint as usize;
+        self.queued = request.inq as usize;
+        match (request.err, self.mapped + self.copied) {
+            (0, taken) => Ok(taken),
+            (error, 0) => Err(io::Error::from_raw_os_error(error.saturating_abs())),
+            (error, taken) => {
+                self.pending = Some(error.saturating_abs());
+                Ok(taken)
+            }
+        }
+    }
+
+    /// Bytes that the last call mapped; they come first in the stream.
+    pub fn mapped(&self) -> &[u8] {
+        // SAFETY: the kernel has mapped this much of the range, readable, and it
+        // stays mapped until `self` is borrowed mutably. It maps only whole
+        // pages that belong to the receive queue alone: neither page cache nor
+        // memory of a process, so nobody writes to them.
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.mapped) }
+    }
+
+    /// Bytes that the last call copied; they come second.
+    pub fn copied(&self) -> &[u8] {
+        &self.rest[..self.copied]
+    }
+
+    /// How many bytes come third that cannot be mapped and are to be read with
+    /// recv(2). The kernel looks no further than to the end of one packet.
+    pub fn skip(&self) -> usize {
+        self.skip
+    }
+
+    /// Bytes that were still queued after the last call (1 also for the end of
+    /// the stream).
+    pub fn queued(&self) -> usize {
+        self.queued
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is ours and nobody borrows it any more.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tcp;
+    use super::*;
+    use std::io::Write;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn the_request_has_the_size_of_the_kernels() {
+        assert_eq!(size_of::<Request>(), 64);
+    }
+
+    #[test]
+    fn less_than_a_page_is_copied_and_the_end_is_eio() {
+        let (mut tx, rx) = tcp::loopback_pair().unwrap();
+        let mut mapping = Mapping::new(rx.as_fd(), 1 << 20).unwrap();
+        assert_eq!(mapping.receive(rx.as_fd()).unwrap(), 0);
+        assert_eq!((mapping.mapped().len(), mapping.copied().len(), mapping.skip()), (0, 0, 0));
+        tx.write_all(b"a few bytes").unwrap();
+        tcp::wait(rx.as_fd(), tcp::Ready::IN, None).unwrap();
+        assert_eq!(mapping.receive(rx.as_fd()).unwrap(), 11);
+        assert_eq!((mapping.mapped(), mapping.copied()), (&b""[..], &b"a few bytes"[..]));
+        drop(tx);
+        tcp::wait(rx.as_fd(), tcp::Ready::IN, None).unwrap();
+        let error = mapping.receive(rx.as_fd()).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EIO));
+    }
+
+    #[test]
+    fn a_reset_is_not_taken_for_the_end() {
+        let (tx, rx) = tcp::loopback_pair().unwrap();
+        let mut mapping = Mapping::new(rx.as_fd(), 1 << 20).unwrap();
+        tcp::reset_on_close(tx.as_fd(), true).unwrap();
+        drop(tx);
+        tcp::wait(rx.as_fd(), tcp::Ready::IN, None).unwrap();
+        let error = mapping.receive(rx.as_fd()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    }
+
+    #[test]
+    fn lengths_that_cannot_be_are_refused() {
+        let (_tx, rx) = tcp::loopback_pair().unwrap();
+        for len in [0, 1, rustix::param::page_size() - 1, 4 << 30] {
+            let error = Mapping::new(rx.as_fd(), len).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{len}");
+        }
+    }
+}
