@@ -90,7 +90,7 @@ fn requests() -> Vec<Request> {
         Request::Listen { cell: Box::new(cell()), address, token: token() },
         Request::Connect { cell: Box::new(cell()), address, port: 40_000, token: token() },
         Request::Accept,
-        Request::Start { meters: vec!["cpu".into(), "threads".into()] },
+        Request::Start { meters: vec!["cpu".into(), "threads".into()], device: Some("bp0".into()) },
         Request::WindowBegin,
         Request::WindowEnd,
         Request::Stop,
@@ -212,11 +212,7 @@ fn replies() -> Vec<Reply> {
             threads: threads(),
             warnings: vec!["softnet: CPU 1 dropped 3 packets".into()],
         },
-        Reply::Finished {
-            record: Box::new(role_record()),
-            witness: Some(ProvenWitness::Shared),
-            readings: readings(),
-        },
+        Reply::Finished { record: Box::new(role_record()), witness: Some(ProvenWitness::Shared) },
         Reply::Failed(fault()),
         Reply::Lost(fault()),
     ]
