@@ -363,8 +363,8 @@ mod tests {
         }
         assert_eq!(mask(33), "2,00000000");
         assert_eq!(cpus("00000000,00000003\n"), [0, 1]);
-        assert_eq!(cpus("00"), []);
-        assert_eq!(cpus("nonsense"), []);
+        assert_eq!(cpus("00"), [0; 0]);
+        assert_eq!(cpus("nonsense"), [0; 0]);
     }
 
     #[test]

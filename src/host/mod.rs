@@ -54,7 +54,7 @@ pub trait Raised: Send {
     fn device(&self, role: Role) -> Option<String>;
 
     /// How an agent that went away ended, in words: "killed by signal 9
-    /// (SIGKILL)", "exited with code 1: <last line it printed>".
+    /// (SIGKILL)", "exited with code 1: THE LAST LINE IT PRINTED".
     fn last_words(&mut self, role: Role) -> String;
 }
 

@@ -10,7 +10,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// The character device that makes dmabufs of memory files (`CONFIG_UDMABUF`).
 pub const UDMABUF: &str = "/dev/udmabuf";
@@ -77,7 +77,8 @@ fn create_udmabuf(device: &File, memory: BorrowedFd) -> io::Result<OwnedFd> {
     // SAFETY: the request reads one `struct udmabuf_create`, which is live.
     let fd = unsafe { libc::ioctl(device.as_raw_fd(), UDMABUF_CREATE as _, &raw const create) };
     let fd = check(fd as libc::c_long)?;
-    Ok(super::tcp::owned(fd as i32))
+    // SAFETY: the kernel has just returned this descriptor; nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
 /// Binds memory to receive queue 0 of a device and lets go of it at once. The
