@@ -5,7 +5,7 @@
 //! and root. Pairs, window and warm-up by BENCH_PAIRS, BENCH_WINDOW (seconds).
 
 use anyhow::{Context, Result, bail};
-use bytepath::record::{Cell, Role, Schedule, Trial};
+use bytepath::record::{Cell, Design, Role, Schedule, Trial};
 use bytepath::run::{Laboratory, Stand, path_spec};
 use bytepath::spec::{self, Ask};
 use bytepath::{host, meter, path};
@@ -65,7 +65,14 @@ fn compare(link: &str, pairs: usize, window: f64) -> Result<()> {
         stop: &stop,
     };
     let cell = socket_cell(link)?;
-    let schedule = Schedule { blocks: 1, warm_up: 0.5, window, seed: 0 };
+    let schedule = Schedule {
+        blocks: 1,
+        warm_up: 0.5,
+        window,
+        seed: 0,
+        design: Design::Trials,
+        stopping: None,
+    };
     let mut stand = Stand::raise(&laboratory, &cell)?;
     let mut ours = Vec::new();
     let mut theirs: Vec<Vec<f64>> = vec![Vec::new(); RIVALS.len()];

@@ -7,9 +7,9 @@ use bytepath::meter::{self, Meter};
 use bytepath::path::{Account, DataPath, Endpoint, Flow, Recorder, WITNESS_LEN, WitnessPage};
 use bytepath::record::wire::LinkEnd;
 use bytepath::record::{
-    Cell, CellId, Facts, Fault, FaultKind, Half, LinkSettings, Manner, OptionSpec, Options,
-    Placement, Reading, Role, Schedule, Scope, Stream, Study, StudyHeader, Support, Touch, Trial,
-    TrialStatus, Unit,
+    Cell, CellId, Design, Facts, Fault, FaultKind, Half, Judgement, LinkSettings, Manner,
+    OptionSpec, Options, Placement, Reading, Role, Schedule, Scope, Stream, Study, StudyHeader,
+    Support, Touch, Trial, TrialStatus, Unit,
 };
 use bytepath::run::{Laboratory, Observer, Plan, agent, conduct, load};
 use bytepath::workload::{Phase, Toucher};
@@ -204,12 +204,22 @@ fn plan(paths: &[&str], folder: &Path) -> Plan {
             rps: None,
         },
         placement: Placement::default(),
+        levels: Default::default(),
         null: false,
     };
     Plan {
+        title: "a fake study".into(),
         cells: paths.iter().map(cell).collect(),
         baseline: CellId(paths[0].to_owned()),
-        schedule: Schedule { blocks: 2, warm_up: 0.02, window: 0.1, seed: 7 },
+        schedule: Schedule {
+            blocks: 2,
+            warm_up: 0.02,
+            window: 0.1,
+            seed: 7,
+            design: Design::Trials,
+            stopping: None,
+        },
+        judgement: Judgement::default(),
         meters: METERS.iter().map(|m| m.name().to_owned()).collect(),
         mandatory: true,
         folder: folder.to_owned(),

@@ -90,7 +90,16 @@ fn cell(message_size: u64, read_size: u64, tx: Half, rx: Half) -> Cell {
         rps: None,
     };
     let placement = Placement::default();
-    Cell { id: CellId("test".into()), stream, tx, rx, link, placement, null: false }
+    Cell {
+        id: CellId("test".into()),
+        stream,
+        tx,
+        rx,
+        link,
+        placement,
+        levels: Default::default(),
+        null: false,
+    }
 }
 
 /// A cell with this sender and the receiver's defaults.

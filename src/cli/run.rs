@@ -3,7 +3,7 @@
 use super::exit::TRIAL_FAILED;
 use super::progress::Progress;
 use super::show::{self, Form};
-use crate::record::{Fault, FaultKind, OptionSpec, Schedule, TrialStatus, unit};
+use crate::record::{Design, Fault, FaultKind, Judgement, OptionSpec, Schedule, TrialStatus, unit};
 use crate::run::{Laboratory, Plan, conduct, path_spec};
 use crate::spec::{self, Ask};
 use crate::{host, meter, path, sys};
@@ -114,6 +114,7 @@ fn plan(arguments: &RunArguments) -> Result<Plan, Fault> {
     };
     let (cells, baseline) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS))?;
     Ok(Plan {
+        title: String::new(),
         cells,
         baseline,
         schedule: Schedule {
@@ -121,7 +122,10 @@ fn plan(arguments: &RunArguments) -> Result<Plan, Fault> {
             warm_up: arguments.warm_up.as_secs_f64(),
             window: arguments.window.as_secs_f64(),
             seed: arguments.seed.unwrap_or_else(rand::random),
+            design: Design::default(),
+            stopping: None,
         },
+        judgement: Judgement::default(),
         meters: meters(&arguments.meters)?,
         mandatory,
         folder: arguments.out.clone().unwrap_or_else(default_folder),

@@ -9,8 +9,8 @@ use crate::meter::Meter;
 use crate::path;
 use crate::record::wire::{Reply, Request};
 use crate::record::{
-    Cell, CellId, CopyCeiling, Facts, Fault, FaultKind, Role, SCHEMA_VERSION, Schedule, Study,
-    StudyHeader, Support, Trial, TrialStatus,
+    Cell, CellId, CopyCeiling, Facts, Fault, FaultKind, Judgement, Role, SCHEMA_VERSION, Schedule,
+    Study, StudyHeader, Support, Trial, TrialStatus,
 };
 use crate::spec;
 use std::path::PathBuf;
@@ -19,12 +19,16 @@ use std::time::{Duration, Instant};
 /// What to run.
 #[derive(Clone, Debug)]
 pub struct Plan {
+    /// What the study is about; may be empty.
+    pub title: String,
     /// The cells, in the order in which reports show them.
     pub cells: Vec<Cell>,
     /// The cell all others are compared with.
     pub baseline: CellId,
     /// Blocks, window, seed.
     pub schedule: Schedule,
+    /// Margin, confidence, exponents.
+    pub judgement: Judgement,
     /// Names of the meters.
     pub meters: Vec<String>,
     /// True if every cell was asked for by name: one that cannot run here is
@@ -75,11 +79,13 @@ fn prepare(laboratory: &Laboratory, plan: &Plan) -> Result<(StudyHeader, StudyWr
     let header = StudyHeader {
         schema: SCHEMA_VERSION,
         bytepath: BUILD.to_owned(),
+        title: plan.title.clone(),
         started_ms: now_ms(),
         testbed: laboratory.testbed.name().to_owned(),
         cells: plan.cells.clone(),
         baseline: plan.baseline.clone(),
         schedule: plan.schedule.clone(),
+        judgement: plan.judgement,
         meters: plan.meters.clone(),
         facts,
         ceiling,

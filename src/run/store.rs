@@ -2,8 +2,7 @@
 //! only ever grows, one fsynced line per trial. Readable after a crash at any byte.
 
 use crate::record::{
-    Cell, CellId, CopyCeiling, Facts, Fault, FaultKind, SCHEMA_VERSION, Schedule, Study,
-    StudyHeader, Trial,
+    CopyCeiling, Facts, Fault, FaultKind, SCHEMA_VERSION, Study, StudyHeader, Trial,
 };
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
@@ -19,19 +18,6 @@ const TRIALS: &str = "trials.jsonl";
 pub struct StudyWriter {
     folder: PathBuf,
     trials: File,
-}
-
-/// `experiment.toml`: the resolved experiment.
-#[derive(Serialize, Deserialize)]
-struct Experiment {
-    schema: u32,
-    bytepath: String,
-    started_ms: u64,
-    testbed: String,
-    baseline: CellId,
-    meters: Vec<String>,
-    schedule: Schedule,
-    cells: Vec<Cell>,
 }
 
 /// `hosts.json`: what the hosts are.
@@ -55,16 +41,9 @@ impl StudyWriter {
             )
             .remedy("choose another one with --out"));
         }
-        let experiment = toml::to_string(&Experiment {
-            schema: header.schema,
-            bytepath: header.bytepath.clone(),
-            started_ms: header.started_ms,
-            testbed: header.testbed.clone(),
-            baseline: header.baseline.clone(),
-            meters: header.meters.clone(),
-            schedule: header.schedule.clone(),
-            cells: header.cells.clone(),
-        });
+        // What the hosts are stands in a file of its own.
+        let asked = StudyHeader { facts: Vec::new(), ceiling: None, ..header.clone() };
+        let experiment = toml::to_string(&asked);
         let experiment = experiment.map_err(|e| encoding(EXPERIMENT, &e))?;
         let hosts = serde_json::to_string_pretty(&Hosts {
             schema: header.schema,
@@ -116,27 +95,13 @@ pub fn load(folder: &Path) -> Result<Study, Fault> {
     let hosts = read(HOSTS)?;
     check_version(folder, EXPERIMENT, toml::from_str::<Version>(&experiment).ok())?;
     check_version(folder, HOSTS, serde_json::from_str::<Version>(&hosts).ok())?;
-    let experiment: Experiment =
+    let experiment: StudyHeader =
         toml::from_str(&experiment).map_err(|e| malformed(EXPERIMENT, &e))?;
     let hosts: Hosts = serde_json::from_str(&hosts).map_err(|e| malformed(HOSTS, &e))?;
     let (trials, remarks) = parse_trials(&read(TRIALS)?)
         .map_err(|fault| fault.context(folder.join(TRIALS).display()))?;
-    Ok(Study {
-        header: StudyHeader {
-            schema: experiment.schema,
-            bytepath: experiment.bytepath,
-            started_ms: experiment.started_ms,
-            testbed: experiment.testbed,
-            cells: experiment.cells,
-            baseline: experiment.baseline,
-            schedule: experiment.schedule,
-            meters: experiment.meters,
-            facts: hosts.facts,
-            ceiling: hosts.ceiling,
-        },
-        trials,
-        remarks,
-    })
+    let header = StudyHeader { facts: hosts.facts, ceiling: hosts.ceiling, ..experiment };
+    Ok(Study { header, trials, remarks })
 }
 
 #[derive(Deserialize)]

@@ -5,6 +5,7 @@ use super::placement::CoreSpec;
 use super::stream::STREAM_OPTIONS;
 use super::{parse_link, parse_stream};
 use crate::record::{Cell, CellId, Fault, Half, OptionSpec};
+use std::collections::BTreeMap;
 
 /// A path of the catalogue, as far as a request has to know it.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +73,7 @@ pub fn cells(ask: &Ask, spec: &PathSpec) -> Result<(Vec<Cell>, CellId), Fault> {
             rx,
             link: link.clone(),
             placement: ask.cores.placement,
+            levels: BTreeMap::new(),
             null: false,
         };
         if cells.iter().any(|known| known.id == cell.id) {

@@ -105,6 +105,8 @@ pub struct Status {
     pub measured: u32,
     /// Trials that came to no valid end, by reason.
     pub failed: Vec<Failure>,
+    /// Trials that an event spoiled: the events of each.
+    pub rejected: Vec<String>,
     /// Why it cannot run here, if so: (reason, remedy).
     pub unavailable: Option<(String, String)>,
 }
@@ -112,7 +114,10 @@ pub struct Status {
 impl Status {
     /// True where no trial of the cell is on record.
     pub fn never_run(&self) -> bool {
-        self.measured == 0 && self.failed.is_empty() && self.unavailable.is_none()
+        self.measured == 0
+            && self.failed.is_empty()
+            && self.rejected.is_empty()
+            && self.unavailable.is_none()
     }
 }
 

@@ -129,6 +129,7 @@ fn status(trials: &[&Trial]) -> Status {
             TrialStatus::Unavailable { reason, remedy } => {
                 status.unavailable.get_or_insert_with(|| (reason.clone(), remedy.clone()));
             }
+            TrialStatus::Rejected { events } => status.rejected.push(events.join("; ")),
             TrialStatus::Failed { fault } => {
                 match status.failed.iter_mut().find(|f| f.fault == *fault) {
                     Some(known) => known.count += 1,

@@ -224,6 +224,7 @@ pub mod tests {
                 rps: None,
             },
             placement: Placement { sender: Some(0), receiver: Some(1) },
+            levels: Default::default(),
             null: false,
         }
     }

@@ -2,8 +2,8 @@
 //! kind of row: measured, failed once, unavailable.
 
 use bytepath::record::{
-    CallRow, Cell, CellId, CopyCeiling, Facts, Fault, FaultKind, Half, Ledger, LinkSettings,
-    Manner, Options, Placement, Privileges, ProvenWitness, Reading, Role, RoleRecord,
+    CallRow, Cell, CellId, CopyCeiling, Design, Facts, Fault, FaultKind, Half, Judgement, Ledger,
+    LinkSettings, Manner, Options, Placement, Privileges, ProvenWitness, Reading, Role, RoleRecord,
     SCHEMA_VERSION, Schedule, Scope, Series, SizeDistribution, Stream, Study, StudyHeader,
     ThreadTime, Touch, Trial, TrialStatus, Unit,
 };
@@ -179,6 +179,7 @@ pub fn cell(name: &str, tx: &str, rx: &str) -> Cell {
             rps: None,
         },
         placement: Placement { sender: Some(0), receiver: Some(1) },
+        levels: Default::default(),
         null: name.contains("again"),
     }
 }
@@ -342,10 +343,19 @@ pub fn header(cells: Vec<Cell>) -> StudyHeader {
         schema: SCHEMA_VERSION,
         bytepath: "0.1.0".into(),
         started_ms: 1_795_000_000_000,
+        title: String::new(),
         testbed: "netns".into(),
         cells,
         baseline: CellId("socket".into()),
-        schedule: Schedule { blocks: 5, warm_up: 1.0, window: WINDOW, seed: 42 },
+        schedule: Schedule {
+            blocks: 5,
+            warm_up: 1.0,
+            window: WINDOW,
+            seed: 42,
+            design: Design::Trials,
+            stopping: None,
+        },
+        judgement: Judgement::default(),
         meters: vec!["throughput".into(), "cpu".into()],
         facts: vec![facts.clone(), facts],
         ceiling: Some(CopyCeiling {
