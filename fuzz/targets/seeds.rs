@@ -1,5 +1,6 @@
-//! Writes the seeds of `wire` and `trial`: one file a message, made of the
-//! records themselves, so that they cannot be of an older format unnoticed.
+//! Writes the seeds of `wire` and `trial`, one file a message, from the records
+//! themselves. Run it after a record has changed: a seed of an older format
+//! still is a seed, but does not reach what is new.
 //!
 //! `cargo run --manifest-path fuzz/Cargo.toml --bin seeds -- fuzz/seeds`
 
@@ -67,6 +68,7 @@ fn cell() -> Cell {
         rx: half("socket"),
         link: settings(),
         placement: Placement { sender: Some(0), receiver: None },
+        levels: [("mtu".to_owned(), "9000".to_owned())].into(),
         null: true,
     }
 }
@@ -221,7 +223,8 @@ fn replies() -> Vec<Reply> {
 fn trials() -> Vec<Trial> {
     let unavailable =
         TrialStatus::Unavailable { reason: "no device".into(), remedy: "a NIC with zcrx".into() };
-    [TrialStatus::Measured, unavailable, TrialStatus::Failed { fault: fault() }]
+    let rejected = TrialStatus::Rejected { events: vec!["CPU 1 lost 12 % to steal".into()] };
+    [TrialStatus::Measured, rejected, unavailable, TrialStatus::Failed { fault: fault() }]
         .map(|status| Trial {
             schema: SCHEMA_VERSION,
             cell: CellId("socket".into()),
