@@ -80,6 +80,7 @@ impl Setup {
                 rps: None,
             },
             placement: Placement::default(),
+            levels: Default::default(),
             null: false,
         }
     }

@@ -1,1 +1,80 @@
-//! cli: to be written.
+//! The command line: clap types turned into requests, and answers printed.
+//! What can be named comes from the catalogues; nothing is listed twice.
+
+mod catalogs;
+mod exit;
+mod progress;
+mod run;
+mod show;
+
+pub use exit::{exit_code, explain};
+
+use crate::record::Fault;
+use crate::{meter, path};
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Which way should your bytes take through this machine, and why?
+///
+/// bytepath drives one TCP stream through every data path Linux has, measures
+/// throughput and CPU cost, and proves whether "zero-copy" was true.
+#[derive(Debug, Parser)]
+#[command(name = "bytepath", version, after_long_help = AFTER_HELP)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Compare paths: run every one in random order, print a table
+    Run(run::RunArguments),
+    /// Print the report of a study that was run before
+    Show(show::ShowArguments),
+    /// List the data paths, what this host supports, and why not
+    Paths(catalogs::CatalogArguments),
+    /// List the meters and what this host supports
+    Meters(catalogs::CatalogArguments),
+    /// The far half, started by `run` and steered over a pipe
+    #[command(hide = true)]
+    Agent,
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  bytepath run                                     every path, about three minutes
+  bytepath run --path socket --path uring          two paths
+  bytepath run --path splice+tcp-zerocopy-receive --stream touch=verify
+  bytepath run --link offload:mtu=9000 --cores one
+  bytepath paths                                   what works here, and why not
+
+Exit codes:
+  0 done   1 the kernel refused something   2 wrong request   3 not supported here
+  4 not permitted   5 a trial failed   6 a file could not be read or written
+  130 stopped by the user (what was measured is kept)";
+
+/// Reads the command line; prints help or a usage error and exits by itself.
+pub fn parse() -> Arguments {
+    Arguments::parse()
+}
+
+/// Does what was asked.
+pub fn dispatch(arguments: Arguments) -> Result<ExitCode, Fault> {
+    match arguments.command {
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Show(arguments) => show::show(&arguments),
+        Command::Paths(arguments) => catalogs::paths(&arguments),
+        Command::Meters(arguments) => catalogs::meters(&arguments),
+        Command::Agent => agent(),
+    }
+}
+
+fn agent() -> Result<ExitCode, Fault> {
+    crate::sys::process::ignore_interrupts();
+    crate::sys::process::die_with_parent()
+        .map_err(|e| Fault::system("cannot tie the agent to its controller", &e))?;
+    let mut output = std::io::stdout().lock();
+    crate::run::agent::serve(std::io::stdin(), &mut output, path::CATALOG, meter::CATALOG)
+        .map_err(|e| Fault::system("cannot speak to the controller", &e))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,7 +1,335 @@
-//! facts: to be written.
-use crate::record::Facts;
+//! What a host is, read from `/proc` and `/sys` (proc(5), sysfs(5)). Nothing is
+//! tried here, and nothing can fail: what a host does not show is left out.
+
+use crate::record::{Facts, Privileges};
 use crate::sys::Roots;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::Path;
+
 /// Facts about this host, without attempts.
-pub fn survey(_roots: &Roots) -> Facts {
-    Facts::default()
+pub fn survey(roots: &Roots) -> Facts {
+    let kernel = |name: &str| read(&roots.proc.join("sys/kernel").join(name)).unwrap_or_default();
+    let status = read(&roots.proc.join("self/status")).unwrap_or_default();
+    let online = read(&roots.sys.join("devices/system/cpu/online")).map(|text| cpu_list(&text));
+    let allowed = field(&status, "Cpus_allowed_list").map(cpu_list).unwrap_or_default();
+    let is_online = |cpu: &u32| online.as_ref().is_none_or(|online| online.contains(cpu));
+    Facts {
+        machine: kernel("random/boot_id"),
+        kernel_release: kernel("osrelease"),
+        kernel_version: kernel("version"),
+        architecture: architecture(kernel("arch")),
+        cpu_model: cpu_model(&read(&roots.proc.join("cpuinfo")).unwrap_or_default()),
+        cpus: allowed.iter().copied().filter(is_online).collect(),
+        memory: memory(&read(&roots.proc.join("meminfo")).unwrap_or_default()),
+        page_size: rustix::param::page_size() as u64,
+        privileges: privileges(
+            &status,
+            &read(&roots.proc.join("self/uid_map")).unwrap_or_default(),
+        ),
+        settings: settings(roots),
+        attempts: Vec::new(),
+    }
+}
+
+/// Sysctls that a throughput depends on, by their names in sysctl(8).
+const SYSCTLS: &[&str] = &[
+    "fs.pipe-max-size",
+    "fs.pipe-user-pages-soft",
+    "kernel.io_uring_disabled",
+    "kernel.numa_balancing",
+    "kernel.perf_event_paranoid",
+    "net.core.busy_poll",
+    "net.core.busy_read",
+    "net.core.optmem_max",
+    "net.core.rmem_max",
+    "net.core.wmem_max",
+    "net.ipv4.tcp_available_congestion_control",
+    "net.ipv4.tcp_congestion_control",
+    "net.ipv4.tcp_limit_output_bytes",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_timestamps",
+    "net.ipv4.tcp_wmem",
+];
+
+/// Other attributes: setting, path below `/sys`.
+const ATTRIBUTES: &[(&str, &str)] = &[
+    ("clocksource", "devices/system/clocksource/clocksource0/current_clocksource"),
+    ("cpuidle.driver", "devices/system/cpu/cpuidle/current_driver"),
+    ("cpuidle.governor", "devices/system/cpu/cpuidle/current_governor"),
+    ("cpu.isolated", "devices/system/cpu/isolated"),
+    ("cpu.nohz_full", "devices/system/cpu/nohz_full"),
+    ("cpu.smt", "devices/system/cpu/smt/control"),
+];
+
+/// Attributes that list all choices with brackets around the one in force.
+const CHOICES: &[(&str, &str)] = &[
+    ("transparent_hugepage", "kernel/mm/transparent_hugepage/enabled"),
+    ("lockdown", "kernel/security/lockdown"),
+];
+
+/// Kernel options that decide how CPU time is accounted and when the kernel
+/// preempts.
+const OPTIONS: &[&str] = &[
+    "HZ",
+    "IRQ_TIME_ACCOUNTING",
+    "NO_HZ_FULL",
+    "PREEMPT",
+    "PREEMPT_DYNAMIC",
+    "PREEMPT_LAZY",
+    "PREEMPT_NONE",
+    "PREEMPT_RT",
+    "PREEMPT_VOLUNTARY",
+    "TICK_CPU_ACCOUNTING",
+    "VIRT_CPU_ACCOUNTING_GEN",
+];
+
+fn settings(roots: &Roots) -> BTreeMap<String, String> {
+    let mut settings = BTreeMap::new();
+    let mut keep = |name: String, value: Option<String>| {
+        // "(null)" is how the kernel prints an empty CPU list.
+        if let Some(value) = value.filter(|value| !value.is_empty() && value != "(null)") {
+            settings.insert(name, value);
+        }
+    };
+    for name in SYSCTLS {
+        let path = roots.proc.join("sys").join(name.replace('.', "/"));
+        let words = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        keep(name.to_string(), read(&path).map(words));
+    }
+    for (name, path) in ATTRIBUTES {
+        keep(name.to_string(), read(&roots.sys.join(path)));
+    }
+    for (name, path) in CHOICES {
+        keep(name.to_string(), read(&roots.sys.join(path)).map(|text| chosen(&text)));
+    }
+    keep("cpufreq.governor".into(), governors(&roots.sys.join("devices/system/cpu")));
+    for (name, state) in entries(&roots.sys.join("devices/system/cpu/vulnerabilities")) {
+        keep(format!("vulnerability.{name}"), Some(state));
+    }
+    for (name, value) in kernel_options(&roots.proc.join("config.gz")) {
+        keep(format!("config.{name}"), Some(value));
+    }
+    settings
+}
+
+/// A small text file, without the white space around it. What is not UTF-8 is
+/// replaced; what is longer than any such file is cut.
+fn read(path: &Path) -> Option<String> {
+    const LONGEST: u64 = 1 << 20;
+    let mut bytes = Vec::new();
+    File::open(path).ok()?.take(LONGEST).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).trim().to_string())
+}
+
+/// Names and contents of the files in a folder.
+fn entries(folder: &Path) -> Vec<(String, String)> {
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    files
+        .filter_map(|file| Some((file.file_name().into_string().ok()?, read(&file.path())?)))
+        .collect()
+}
+
+/// The governors of all CPUs; one word where they agree.
+fn governors(cpus: &Path) -> Option<String> {
+    let folders = std::fs::read_dir(cpus).ok()?.flatten();
+    let found: BTreeSet<String> = folders
+        .filter_map(|folder| read(&folder.path().join("cpufreq/scaling_governor")))
+        .collect();
+    Some(found.into_iter().collect::<Vec<_>>().join(" "))
+}
+
+/// "always [madvise] never" is "madvise"; a text without brackets is itself.
+fn chosen(text: &str) -> String {
+    let inside = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    inside.map_or(text, |(choice, _)| choice).to_string()
+}
+
+/// The value of `name:` in a file of such lines.
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let mut pairs = text.lines().filter_map(|line| line.split_once(':'));
+    pairs.find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim())
+}
+
+/// `/proc/sys/kernel/arch` came with Linux 6.1; before, the binary's own
+/// architecture is the next best.
+fn architecture(shown: String) -> String {
+    if shown.is_empty() { std::env::consts::ARCH.to_string() } else { shown }
+}
+
+/// x86 calls it "model name"; others have names of their own, or numbers only.
+fn cpu_model(cpuinfo: &str) -> String {
+    let names = ["model name", "Model Name", "cpu model", "Processor", "cpu", "uarch"];
+    let named = names.iter().find_map(|name| field(cpuinfo, name));
+    let arm = || {
+        let (implementer, part) = (field(cpuinfo, "CPU implementer")?, field(cpuinfo, "CPU part")?);
+        Some(format!("implementer {implementer} part {part}"))
+    };
+    named.map(str::to_string).or_else(arm).unwrap_or_else(|| "unknown".into())
+}
+
+/// `MemTotal` in bytes; 0 if it is not shown.
+fn memory(meminfo: &str) -> u64 {
+    let kib = field(meminfo, "MemTotal").and_then(|value| value.split_whitespace().next());
+    kib.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0).saturating_mul(1024)
+}
+
+/// "0-3,8" as numbers (the kernel's list format); what is not one is skipped.
+fn cpu_list(text: &str) -> Vec<u32> {
+    // Far above what the kernel supports (8192 on x86-64); it keeps a nonsense
+    // range from filling the memory.
+    const MOST: u32 = 1 << 16;
+    let number = |text: &str| text.trim().parse::<u32>().ok().filter(|cpu| *cpu < MOST);
+    let ranges = text.split(',').filter_map(|part| match part.split_once('-') {
+        Some((first, last)) => Some(number(first)?..=number(last)?),
+        None => number(part).map(|cpu| cpu..=cpu),
+    });
+    ranges.flatten().collect::<BTreeSet<u32>>().into_iter().collect()
+}
+
+/// Capabilities that some path or meter asks for, by bit (linux/capability.h).
+const CAPABILITIES: &[(u32, &str)] = &[
+    (12, "NET_ADMIN"),
+    (13, "NET_RAW"),
+    (14, "IPC_LOCK"),
+    (21, "SYS_ADMIN"),
+    (23, "SYS_NICE"),
+    (24, "SYS_RESOURCE"),
+    (38, "PERFMON"),
+    (39, "BPF"),
+];
+
+fn privileges(status: &str, uid_map: &str) -> Privileges {
+    // Uid: real, effective, saved set, file system.
+    let euid = field(status, "Uid").and_then(|ids| ids.split_whitespace().nth(1));
+    let effective = field(status, "CapEff").and_then(|mask| u64::from_str_radix(mask, 16).ok());
+    let mask = effective.unwrap_or(0);
+    let held = CAPABILITIES.iter().filter(|(bit, _)| mask >> bit & 1 == 1);
+    Privileges {
+        euid: euid.and_then(|id| id.parse().ok()).unwrap_or(u32::MAX),
+        user_namespace: is_mapped(uid_map),
+        capabilities: held.map(|(_, name)| name.to_string()).collect(),
+    }
+}
+
+/// The initial user namespace maps every id to itself (user_namespaces(7)).
+fn is_mapped(uid_map: &str) -> bool {
+    let words: Vec<&str> = uid_map.split_whitespace().collect();
+    !words.is_empty() && words != ["0", "0", "4294967295"]
+}
+
+/// The options of interest from `/proc/config.gz`, where the kernel has it
+/// (CONFIG_IKCONFIG_PROC). "n" stands for "is not set".
+fn kernel_options(path: &Path) -> Vec<(String, String)> {
+    const LONGEST: u64 = 4 << 20;
+    let Ok(file) = File::open(path) else { return Vec::new() };
+    let mut bytes = Vec::new();
+    let mut unpacked = flate2::read::GzDecoder::new(BufReader::new(file)).take(LONGEST);
+    // Of a damaged file, what came before the damage counts.
+    let _ = unpacked.read_to_end(&mut bytes);
+    let text = String::from_utf8_lossy(&bytes);
+    text.lines().filter_map(kernel_option).collect()
+}
+
+fn kernel_option(line: &str) -> Option<(String, String)> {
+    let (name, value) = match line.strip_prefix("# CONFIG_") {
+        Some(rest) => (rest.strip_suffix(" is not set")?, "n"),
+        None => line.strip_prefix("CONFIG_")?.split_once('=')?,
+    };
+    OPTIONS.contains(&name).then(|| (name.to_string(), value.trim_matches('"').to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn recorded(name: &str) -> Facts {
+        let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/hosts");
+        survey(&Roots::recorded(&data.join(name)))
+    }
+
+    #[test]
+    fn a_recorded_root_on_a_vm() {
+        let facts = recorded("x86-vm-root");
+        assert_eq!(facts.machine, "1b4e28ba-2fa1-11d2-883f-0016d3cca427");
+        assert_eq!(facts.kernel_release, "6.18.44");
+        assert_eq!(facts.kernel_version, "#1 SMP PREEMPT_DYNAMIC");
+        assert_eq!(facts.architecture, "x86_64");
+        assert_eq!(facts.cpu_model, "Intel(R) Xeon(R) Processor");
+        assert_eq!(facts.cpus, [0, 1]);
+        assert_eq!(facts.memory, 24_581_432 * 1024);
+        assert_eq!(facts.privileges.euid, 0);
+        assert!(!facts.privileges.user_namespace);
+        let all_but_one =
+            ["NET_ADMIN", "NET_RAW", "IPC_LOCK", "SYS_ADMIN", "SYS_NICE", "PERFMON", "BPF"];
+        assert_eq!(facts.privileges.capabilities, all_but_one);
+        for (name, value) in [
+            ("net.ipv4.tcp_rmem", "4096 131072 33554432"),
+            ("net.ipv4.tcp_congestion_control", "bbr"),
+            ("fs.pipe-max-size", "1048576"),
+            ("clocksource", "kvm-clock"),
+            ("transparent_hugepage", "madvise"),
+            ("vulnerability.retbleed", "Vulnerable"),
+            ("config.HZ", "250"),
+            ("config.IRQ_TIME_ACCOUNTING", "n"),
+            ("config.PREEMPT_NONE", "y"),
+        ] {
+            assert_eq!(facts.settings.get(name).map(String::as_str), Some(value), "{name}");
+        }
+        assert!(!facts.settings.contains_key("cpufreq.governor"));
+    }
+
+    #[test]
+    fn a_recorded_user_on_an_arm_board() {
+        let facts = recorded("arm-board-user");
+        assert_eq!(facts.cpu_model, "implementer 0x41 part 0xd0b");
+        // Two of four are offline or not for this process.
+        assert_eq!(facts.cpus, [0, 2]);
+        assert_eq!(facts.privileges.euid, 0);
+        assert!(facts.privileges.user_namespace);
+        assert_eq!(facts.privileges.capabilities.len(), CAPABILITIES.len());
+        assert_eq!(facts.settings["cpufreq.governor"], "performance schedutil");
+        assert!(!facts.settings.keys().any(|name| name.starts_with("config.")));
+    }
+
+    #[test]
+    fn a_host_that_shows_nothing_has_no_facts_and_no_panic() {
+        let dir = tempfile::tempdir().unwrap();
+        let facts = survey(&Roots::recorded(dir.path()));
+        assert!(facts.cpus.is_empty() && facts.settings.is_empty() && facts.memory == 0);
+        assert_eq!(facts.cpu_model, "unknown");
+    }
+
+    #[test]
+    fn this_host_has_the_facts_that_every_host_has() {
+        let facts = survey(&Roots::real());
+        assert!(facts.machine.len() == 36 && facts.memory > 1 << 20, "{facts:?}");
+        assert_eq!(facts.cpus, crate::sys::thread::allowed().unwrap());
+        assert_eq!(facts.privileges.euid, rustix::process::geteuid().as_raw());
+        assert!(facts.settings.contains_key("net.ipv4.tcp_rmem"), "{facts:?}");
+    }
+
+    #[test]
+    fn lists_of_cpus() {
+        assert_eq!(cpu_list("0-3,8\n"), [0, 1, 2, 3, 8]);
+        assert_eq!(cpu_list("2,0-2"), [0, 1, 2]);
+        assert_eq!(cpu_list("3-1,x,-,4294967295,0-4294967295,5"), [5]);
+        assert!(cpu_list("").is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_a_parser_panic(text in "\\PC*|[0-9,\\- :\\[\\]]*") {
+            cpu_list(&text);
+            chosen(&text);
+            cpu_model(&text);
+            memory(&text);
+            memory(&format!("MemTotal: {text}"));
+            privileges(&format!("Uid:\t{text}\nCapEff:\t{text}"), &text);
+            kernel_option(&text);
+            kernel_option(&format!("# CONFIG_{text}"));
+        }
+    }
 }

@@ -1,7 +1,376 @@
-//! link: to be written.
-use crate::record::Fault;
+//! One end of the testbed's link, set up from inside the agent that owns it.
+//!
+//! Every setting is read back: the kernel refuses some without an error. What
+//! the settings mean on a veth pair:
+//!
+//! - **TSO off** turns off the `tx-tcp*-segmentation` features and leaves
+//!   generic segmentation on, as on a NIC without TSO: TCP builds packets of up
+//!   to 64 KiB, and the stack cuts them into MSS-sized ones just before the
+//!   device (net/core/dev.c, `validate_xmit_skb`). With TSO on a veth never cuts
+//!   them, and the MTU hardly matters.
+//! - **GRO** is off by default on a veth, which then hands packets to the peer's
+//!   backlog; on, the device gets a NAPI instance of its own, and only then can
+//!   that NAPI be threaded.
+
 use crate::record::wire::LinkEnd;
-/// Sets up this end of a link.
-pub fn apply(_end: &LinkEnd) -> Result<(), Fault> {
-    todo!()
+use crate::record::{Fault, FaultKind, Role};
+use crate::sys::namespace::Sysfs;
+use crate::sys::netlink::{Limits, Link, Netlink, Veth};
+use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
+use std::io;
+use std::time::{Duration, Instant};
+
+/// How long the peer's end may take to appear, and a carrier to be seen.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Sets up this end of a link: the sender's end makes the pair anew, the
+/// receiver's end finds it. Returns when every setting was seen to be in force
+/// and, at the receiver's end, which comes second, when both ends can send.
+pub fn apply(end: &LinkEnd) -> Result<(), Fault> {
+    check(end)?;
+    let mut netlink = Netlink::new();
+    let lo = find(&mut netlink, "lo")?;
+    netlink.set_up(lo.index).map_err(|e| refused("bringing up the loopback device", &e))?;
+    let link = match &end.peer {
+        Some((peer, pid)) => make_pair(&mut netlink, end, peer, *pid)?,
+        None => find(&mut netlink, &end.device)?,
+    };
+    configure(&mut netlink, &link, end).map_err(|f| f.context(&end.device))?;
+    if end.role == Role::Receiver {
+        wait_for_carrier(&mut netlink, end)?;
+        steer(&mut netlink, &link, end).map_err(|f| f.context(&end.device))?;
+    }
+    Ok(())
+}
+
+/// Contradictions that no kernel could resolve.
+fn check(end: &LinkEnd) -> Result<(), Fault> {
+    let settings = &end.settings;
+    if end.role == Role::Receiver && settings.threaded_napi && !settings.gro {
+        let text = "threaded NAPI needs GRO: without it a veth device has no NAPI to thread";
+        return Err(Fault::new(FaultKind::Usage, text).remedy("set gro = true"));
+    }
+    Ok(())
+}
+
+/// Makes the pair. A pair that is left from earlier settings goes first, so
+/// that no setting outlives the cell that asked for it.
+fn make_pair(
+    netlink: &mut Netlink,
+    end: &LinkEnd,
+    peer: &str,
+    peer_process: u32,
+) -> Result<Link, Fault> {
+    let what = format!("creating the veth pair {} and {peer}", end.device);
+    if let Some(old) = netlink.link(&end.device).map_err(|e| refused(&what, &e))? {
+        if old.kind != "veth" {
+            let text = format!("{what}: a device of that name exists and is no veth");
+            return Err(Fault::new(FaultKind::System, text));
+        }
+        netlink.delete_link(old.index).map_err(|e| refused(&what, &e))?;
+    }
+    let pair = Veth {
+        name: end.device.clone(),
+        peer: peer.to_string(),
+        peer_process: Some(peer_process),
+        mtu: Some(end.settings.mtu),
+        queues: 1,
+    };
+    netlink.create_veth(&pair).map_err(|e| {
+        refused(format!("{what}, MTU {}", end.settings.mtu), &e).remedy(match e.kind() {
+            io::ErrorKind::Unsupported => "modprobe veth, or use a kernel with CONFIG_VETH",
+            io::ErrorKind::InvalidInput => "a veth takes an MTU of 68 to 65535 bytes",
+            _ => "both ends have to be in namespaces that this process may administer",
+        })
+    })?;
+    find(netlink, &end.device)
+}
+
+/// Waits for a device to be there.
+fn find(netlink: &mut Netlink, name: &str) -> Result<Link, Fault> {
+    poll(&format!("looking for {name}"), || netlink.link(name))?.ok_or_else(|| {
+        let text = format!("there is no device {name}");
+        Fault::new(FaultKind::System, text).remedy("set up the sender's end of the link first")
+    })
+}
+
+/// Waits until both ends can send. A device whose carrier has just come drops
+/// what it is given until the kernel has switched its queue on, and a SYN lost
+/// there costs a second.
+fn wait_for_carrier(netlink: &mut Netlink, end: &LinkEnd) -> Result<(), Fault> {
+    let both = |netlink: &mut Netlink| -> io::Result<Option<()>> {
+        let Some(own) = netlink.link(&end.device)?.filter(|link| link.operational) else {
+            return Ok(None);
+        };
+        Ok(netlink.peer(&own)?.filter(|peer| peer.operational).map(drop))
+    };
+    let what = format!("waiting for the carrier of {}", end.device);
+    poll(&what, || both(netlink))?.ok_or_else(|| {
+        let text = format!("{what}: none within {} s", PATIENCE.as_secs());
+        Fault::new(FaultKind::System, text)
+    })
+}
+
+/// Asks again and again, for a while; none if it never came.
+fn poll<T>(what: &str, mut ask: impl FnMut() -> io::Result<Option<T>>) -> Result<Option<T>, Fault> {
+    let start = Instant::now();
+    loop {
+        match ask().map_err(|e| refused(what, &e))? {
+            Some(answer) => return Ok(Some(answer)),
+            None if start.elapsed() > PATIENCE => return Ok(None),
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
+fn configure(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<(), Fault> {
+    let settings = &end.settings;
+    if end.address.is_ipv4() {
+        quieten_ipv6(&end.device);
+    }
+    netlink
+        .add_address(link.index, end.address, end.prefix)
+        .map_err(|e| refused(format!("address {}/{}", end.address, end.prefix), &e))?;
+    if link.mtu != settings.mtu {
+        let set = netlink.set_mtu(link.index, settings.mtu);
+        set.map_err(|e| refused(format!("MTU {}", settings.mtu), &e))?;
+    }
+    set_offloads(netlink, link.index, settings.tso, settings.gro)?;
+
+    // TCP over IPv4 goes by the IPv4 limits, over IPv6 by the others.
+    let limits = Limits {
+        gso: settings.gso_max,
+        gso_ipv4: settings.gso_max,
+        gro: settings.gro_max,
+        gro_ipv4: settings.gro_max,
+    };
+    if limits != Limits::default() {
+        let set = netlink.set_limits(link.index, &limits);
+        set.map_err(|e| refused(format!("limits of GSO and GRO, {}", limits_text(&limits)), &e))?;
+    }
+    netlink.set_up(link.index).map_err(|e| refused("bringing it up", &e))?;
+    verify(netlink, end, &limits)
+}
+
+/// IPv6 on a link that carries IPv4 only would send router solicitations and
+/// multicast reports into the measurement. Where `/proc/sys` is read-only, as
+/// in containers, they stay: some ten packets.
+fn quieten_ipv6(device: &str) {
+    let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{device}/disable_ipv6"), "1");
+}
+
+const GRO: &str = "rx-gro";
+
+/// Segmentation of TCP in all its kinds; newer kernels know more of them.
+fn is_tso(feature: &str) -> bool {
+    feature.starts_with("tx-tcp") && feature.ends_with("-segmentation")
+}
+
+fn set_offloads(netlink: &mut Netlink, index: u32, tso: bool, gro: bool) -> Result<(), Fault> {
+    let reading = |e| refused("reading offload features (needs CONFIG_ETHTOOL_NETLINK)", &e);
+    let before = netlink.features(index).map_err(reading)?;
+    let concerned = before.changeable.iter().map(String::as_str);
+    let wanted: Vec<(&str, bool)> = concerned
+        .filter_map(|name| match name {
+            GRO => Some((name, gro)),
+            name if is_tso(name) => Some((name, tso)),
+            _ => None,
+        })
+        .collect();
+    netlink.set_features(index, &wanted).map_err(|e| refused("setting offload features", &e))?;
+
+    let after = netlink.features(index).map_err(reading)?;
+    let is_on = |name: &str| after.active.iter().any(|f| f == name);
+    // With TSO off no kind of it may be left on, changeable or not.
+    let mut expected = wanted;
+    expected.extend(after.active.iter().filter(|f| is_tso(f)).map(|f| (f.as_str(), tso)));
+    expected.extend([(GRO, gro), ("tx-tcp-segmentation", tso)]);
+    match expected.iter().find(|(name, on)| is_on(name) != *on) {
+        None => Ok(()),
+        Some((name, on)) => {
+            let state = if *on { "off" } else { "on" };
+            let text = format!("the kernel keeps the offload feature {name} {state}");
+            Err(Fault::new(FaultKind::Unsupported, text))
+        }
+    }
+}
+
+fn verify(netlink: &mut Netlink, end: &LinkEnd, wanted: &Limits) -> Result<(), Fault> {
+    let link = find(netlink, &end.device)?;
+    let has = &link.limits;
+    let pairs = [
+        ("mtu", Some(end.settings.mtu), Some(link.mtu)),
+        ("gso_max_size", wanted.gso, has.gso),
+        ("gro_max_size", wanted.gro, has.gro),
+        ("gso_ipv4_max_size", wanted.gso_ipv4, has.gso_ipv4),
+        ("gro_ipv4_max_size", wanted.gro_ipv4, has.gro_ipv4),
+    ];
+    match pairs.iter().find(|(_, wanted, has)| wanted.is_some() && wanted != has) {
+        None => Ok(()),
+        Some((name, wanted, None)) => {
+            let text = format!("this kernel has no {name} (asked for: {})", wanted.unwrap_or(0));
+            Err(Fault::new(FaultKind::Unsupported, text)
+                .remedy("use Linux 6.3 or later, or leave gso_max and gro_max unset"))
+        }
+        Some((name, wanted, Some(has))) => {
+            let text = format!("{name} is {has} after it was set to {}", wanted.unwrap_or(0));
+            Err(Fault::new(FaultKind::Unsupported, text))
+        }
+    }
+}
+
+fn limits_text(limits: &Limits) -> String {
+    let text = |size: Option<u32>| size.map_or("default".to_string(), |bytes| bytes.to_string());
+    format!("{} and {} bytes", text(limits.gso), text(limits.gro))
+}
+
+/// Which CPU receives: RPS, or a kernel thread that polls. Both are set through
+/// sysfs, and only when asked for.
+fn steer(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<(), Fault> {
+    let settings = &end.settings;
+    if !settings.threaded_napi && settings.rps.is_none() {
+        return Ok(());
+    }
+    let sysfs = Sysfs::open().map_err(|e| {
+        refused("mounting a sysfs that shows this namespace", &e)
+            .remedy("run as root outside a container, or leave threaded NAPI and RPS off")
+    })?;
+    if settings.threaded_napi {
+        let path = format!("class/net/{}/threaded", end.device);
+        set_attribute(&sysfs, &path, "1", "threaded NAPI", |text| text == "1")?;
+        if let Some(cpu) = end.softirq_cpu {
+            pin_napi(netlink, link, end, cpu)?;
+        }
+    }
+    if let Some(cpu) = settings.rps {
+        for queue in 0..link.rx_queues.max(1) {
+            let path = format!("class/net/{}/queues/rx-{queue}/rps_cpus", end.device);
+            let what = format!("RPS to CPU {cpu}");
+            set_attribute(&sysfs, &path, &mask(cpu), &what, |text| cpus(text) == [cpu])?;
+        }
+    }
+    Ok(())
+}
+
+fn set_attribute(
+    sysfs: &Sysfs,
+    path: &str,
+    value: &str,
+    what: &str,
+    holds: impl Fn(&str) -> bool,
+) -> Result<(), Fault> {
+    let fault = |e: io::Error| {
+        let fault = refused(format!("{what} (/sys/{path})"), &e);
+        match e.kind() {
+            io::ErrorKind::PermissionDenied => {
+                fault.remedy("run as root: the kernel allows this to the host's administrator only")
+            }
+            io::ErrorKind::NotFound => fault.remedy("use a kernel that has this attribute"),
+            _ => fault,
+        }
+    };
+    sysfs.write(path, value).map_err(fault)?;
+    let now = sysfs.read(path).map_err(fault)?;
+    if holds(&now) {
+        return Ok(());
+    }
+    let text = format!("{what} (/sys/{path}): reads '{now}' after '{value}' was written");
+    Err(Fault::new(FaultKind::Unsupported, text))
+}
+
+/// Pins the kernel threads of the device's NAPI instances to a CPU.
+fn pin_napi(netlink: &mut Netlink, link: &Link, end: &LinkEnd, cpu: u32) -> Result<(), Fault> {
+    let what = format!("pinning the NAPI thread to CPU {cpu}");
+    let napis = netlink.napis(link.index).map_err(|e| {
+        refused(&what, &e).remedy("use Linux 6.8 or later, which tells which thread it is")
+    })?;
+    if napis.is_empty() {
+        return Err(Fault::new(FaultKind::System, format!("{what}: the device has no NAPI")));
+    }
+    for napi in napis {
+        // The number is the initial PID namespace's. Only a thread of the right
+        // name is touched: elsewhere the number may be anyone's.
+        let name = format!("napi/{}-{}", end.device, napi.id);
+        let thread = napi.thread.filter(|pid| is_called(*pid, &name));
+        let pid = thread.and_then(|pid| Pid::from_raw(pid as i32)).ok_or_else(|| {
+            let text = format!("{what}: the thread {name} cannot be seen from here");
+            Fault::new(FaultKind::Unsupported, text).remedy("run outside a PID namespace")
+        })?;
+        let fail = |e: io::Error| {
+            refused(format!("{what} ({name})"), &e).remedy(match e.kind() {
+                io::ErrorKind::InvalidInput => "choose a CPU that is online",
+                _ => "run as root with CAP_SYS_NICE, or do not ask for a softirq CPU",
+            })
+        };
+        if cpu as usize >= CpuSet::MAX_CPU {
+            return Err(fail(io::Error::from_raw_os_error(libc::EINVAL)));
+        }
+        let mut wanted = CpuSet::new();
+        wanted.set(cpu as usize);
+        sched_setaffinity(Some(pid), &wanted).map_err(|e| fail(e.into()))?;
+        let set = sched_getaffinity(Some(pid)).map_err(|e| fail(e.into()))?;
+        if set != wanted {
+            let text = format!("{what} ({name}): the kernel keeps another affinity");
+            return Err(Fault::new(FaultKind::Unsupported, text));
+        }
+    }
+    Ok(())
+}
+
+/// Since Linux 5.17 `comm` shows the whole name of a kernel thread, before it
+/// was cut to 15 bytes.
+fn is_called(pid: u32, name: &str) -> bool {
+    let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let comm = comm.trim_end();
+    comm == name || (comm.len() == 15 && name.starts_with(comm))
+}
+
+/// A CPU mask with one bit, as the kernel prints it: hexadecimal words of 32
+/// bits, the highest first (lib/bitmap-str.c).
+fn mask(cpu: u32) -> String {
+    format!("{:x}{}", 1u32 << (cpu % 32), ",00000000".repeat((cpu / 32) as usize))
+}
+
+/// The CPUs of such a mask; none where it is not one.
+fn cpus(mask: &str) -> Vec<u32> {
+    let words: Result<Vec<u32>, _> =
+        mask.trim().rsplit(',').map(|word| u32::from_str_radix(word, 16)).collect();
+    let words = words.unwrap_or_default();
+    let bits = (0u32..).zip(&words).flat_map(|(i, word)| {
+        (0..32).filter(move |bit| word >> bit & 1 == 1).map(move |bit| i * 32 + bit)
+    });
+    bits.collect()
+}
+
+/// A refusal. What the kernel calls an invalid argument is a value that the
+/// user chose.
+fn refused(what: impl std::fmt::Display, error: &io::Error) -> Fault {
+    let mut fault = Fault::system(what, error);
+    if error.kind() == io::ErrorKind::InvalidInput {
+        fault.kind = FaultKind::Usage;
+    }
+    fault
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_are_read_as_they_are_written() {
+        for cpu in [0, 1, 31, 32, 63, 64, 200] {
+            assert_eq!(cpus(&mask(cpu)), [cpu], "{}", mask(cpu));
+        }
+        assert_eq!(mask(33), "2,00000000");
+        assert_eq!(cpus("00000000,00000003\n"), [0, 1]);
+        assert_eq!(cpus("00"), [0; 0]);
+        assert_eq!(cpus("nonsense"), [0; 0]);
+    }
+
+    #[test]
+    fn every_kind_of_tcp_segmentation_is_meant() {
+        let all = ["tx-tcp-segmentation", "tx-tcp6-segmentation", "tx-tcp-accecn-segmentation"];
+        assert!(all.iter().all(|name| is_tso(name)));
+        assert!(!is_tso("tx-generic-segmentation") && !is_tso("tx-udp-segmentation"));
+    }
 }

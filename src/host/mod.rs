@@ -1,6 +1,7 @@
 //! Where roles run: testbeds (two hosts and the link between them), and what
 //! is known of a host. One file per testbed, one line each in [`CATALOG`].
 
+mod child;
 mod facts;
 mod link;
 mod netns;
@@ -53,7 +54,7 @@ pub trait Raised: Send {
     fn device(&self, role: Role) -> Option<String>;
 
     /// How an agent that went away ended, in words: "killed by signal 9
-    /// (SIGKILL)", "exited with code 1: <last line it printed>".
+    /// (SIGKILL)", "exited with code 1: THE LAST LINE IT PRINTED".
     fn last_words(&mut self, role: Role) -> String;
 }
 

@@ -8,9 +8,13 @@ mod tcp_info;
 mod threads;
 mod throughput;
 
-use crate::record::{Facts, Fault, Reading, Role, Series, Support, ThreadTime};
+use crate::record::{
+    Facts, Fault, FaultKind, Reading, Role, Scope, Series, Support, ThreadTime, Unit,
+};
 use crate::sys::Roots;
+use crate::sys::procfs::{Malformed, Source};
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Something that measures during a trial.
@@ -97,10 +101,40 @@ pub struct Output {
     pub warnings: Vec<String>,
 }
 
+impl Output {
+    /// Adds one number.
+    fn add(&mut self, metric: &str, unit: Unit, value: f64, scope: &Scope) {
+        self.readings.push(Reading { metric: metric.into(), unit, value, scope: scope.clone() });
+    }
+}
+
+/// A file of `/proc` that is read at both edges of the window and whose
+/// failures carry its name.
+struct Watched {
+    source: Source,
+    path: PathBuf,
+}
+
+impl Watched {
+    fn open(path: PathBuf) -> Result<Self, Fault> {
+        let source = Source::open(&path).map_err(|e| Fault::system(path.display(), &e))?;
+        Ok(Watched { source, path })
+    }
+
+    /// Reads the file and takes from it what is needed.
+    fn read<T>(&mut self, take: impl FnOnce(&str) -> Result<T, Malformed>) -> Result<T, Fault> {
+        let text = self.source.read().map_err(|e| Fault::system(self.path.display(), &e))?;
+        take(&text).map_err(|e| {
+            Fault::new(FaultKind::Unsupported, e.to_string())
+                .remedy("switch this meter off, and please report the kernel version")
+        })
+    }
+}
+
 /// Every meter, in the order in which tables show them.
 pub static CATALOG: &[&dyn Meter] = &[
     &throughput::Throughput,
-    &cpu::Cpu,
+    &cpu::CPU,
     &threads::Threads,
     &SYSCALLS,
     &SIZES,

@@ -3,9 +3,11 @@
 //! the combinations that make sense together.
 
 mod devmem;
+mod ending;
 mod flow;
 mod msg_zerocopy;
 mod recorder;
+mod ring;
 mod sendfile;
 mod socket;
 mod splice;

@@ -1,25 +1,458 @@
-//! uring: to be written.
-use super::{DataPath, Endpoint, Flow};
-use crate::record::{Cell, Facts, Fault, FaultKind, OptionSpec, Role, Support};
-/// uring.
+//! `uring`: a stream through io_uring with ordinary (copying) sends and
+//! receives. What it saves against `socket` is system calls: a chain or bundle
+//! of sends is one io_uring_enter, and a multishot receive delivers all that
+//! has arrived, into buffers picked by the kernel, without being asked again.
+
+use super::ring::{self, CALLS, ENTER};
+use super::{Account, DataPath, Endpoint, Flow, Recorder, WITNESS_LEN, WitnessPage, ending};
+use crate::record::{
+    Attempt, Cell, Facts, Fault, FaultKind, Ledger, Manner, OptionKind, OptionSpec, Role, Support,
+};
+use crate::sys::memory::Region;
+use crate::sys::uring::{self, Arrival, RecvRing, RecvShape, SendEvent, SendRing};
+use crate::workload::{Pattern, Phase, Toucher};
+
+/// The path.
 pub struct Uring;
+
+const TX_OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "mode",
+        kind: OptionKind::Choice(&["send", "bundle"]),
+        default: "send",
+        help: "a chain of linked sends, or one send of a bundle of buffers (Linux 6.10)",
+    },
+    OptionSpec {
+        name: "depth",
+        kind: OptionKind::Count(1, 1024),
+        default: "4",
+        help: "messages per submission; at most 16M of them, or one",
+    },
+];
+
+const RX_OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "buffers",
+        kind: OptionKind::Count(0, 32768),
+        default: "0",
+        help: "buffers in the ring; 0: as many as make up 16M, between 16 and 1024",
+    },
+    OptionSpec {
+        name: "buffer-size",
+        kind: OptionKind::AutoSize(512, 64 << 20),
+        default: "auto",
+        help: "bytes of a buffer; auto: the read size, at most 1M",
+    },
+    OptionSpec {
+        name: "bundle",
+        kind: OptionKind::Flag,
+        default: "off",
+        help: "one completion may fill several buffers (Linux 6.10)",
+    },
+    OptionSpec {
+        name: "incremental",
+        kind: OptionKind::Flag,
+        default: "off",
+        help: "several completions may fill one buffer (Linux 6.12)",
+    },
+];
+
 impl DataPath for Uring {
     fn name(&self) -> &'static str {
         "uring"
     }
+
     fn summary(&self) -> &'static str {
-        ""
+        "io_uring: linked or bundled sends; multishot receive into provided buffers"
     }
+
     fn roles(&self) -> &'static [Role] {
         &[Role::Sender, Role::Receiver]
     }
-    fn options(&self, _: Role) -> &'static [OptionSpec] {
-        &[]
+
+    fn options(&self, role: Role) -> &'static [OptionSpec] {
+        match role {
+            Role::Sender => TX_OPTIONS,
+            Role::Receiver => RX_OPTIONS,
+        }
     }
-    fn probe(&self, _: Role, _: &Facts) -> Support {
-        Support::no("unwritten", "write it")
+
+    fn attempt(&self, _device: Option<&str>) -> Vec<Attempt> {
+        ring::attempts()
     }
-    fn open(&self, _: Role, _: &Cell, _: Flow) -> Result<Box<dyn Endpoint>, Fault> {
-        Err(Fault::new(FaultKind::Unsupported, "unwritten"))
+
+    fn probe(&self, role: Role, facts: &Facts) -> Support {
+        let rings = ring::support(facts);
+        match role {
+            Role::Sender => rings,
+            Role::Receiver => rings
+                .and(ring::needs(facts, ring::BUFFER_RING, "rings of provided buffers", "5.19"))
+                .and(ring::needs(facts, ring::RECV_MULTISHOT, "multishot receive", "6.0")),
+        }
+    }
+
+    fn open(&self, role: Role, cell: &Cell, flow: Flow) -> Result<Box<dyn Endpoint>, Fault> {
+        Ok(match role {
+            Role::Sender => Box::new(Sender::open(cell, flow)?),
+            Role::Receiver => Box::new(Receiver::open(cell, flow)?),
+        })
+    }
+}
+
+/// Kernels before 6.10 would take a bundle for an ordinary operation.
+fn require_bundles(option: &str) -> Result<(), Fault> {
+    let features = uring::features().map_err(|e| ring::fault("io_uring_setup", &e))?;
+    if features.bundle {
+        return Ok(());
+    }
+    let fault = Fault::new(FaultKind::Unsupported, "this kernel's io_uring has no bundles");
+    Err(fault.remedy(format!("boot Linux 6.10 or later, or leave {option} at its default")))
+}
+
+/// The sending end of a flow.
+struct Sender {
+    flow: Flow,
+    ring: SendRing,
+    message: usize,
+    /// Messages per submission.
+    chain: u32,
+    bundle: bool,
+    /// Where in the message the stream stands.
+    at: usize,
+    /// Messages in the buffer ring; bundles only.
+    provided: u32,
+    completions: u64,
+}
+
+impl Sender {
+    fn open(cell: &Cell, flow: Flow) -> Result<Self, Fault> {
+        let message = ring::message_size(cell)?;
+        let options = &cell.tx.options;
+        let bundle = options.word("mode") == "bundle";
+        if bundle {
+            require_bundles("mode")?;
+        }
+        let chain = ring::chain(message as u64, options.number("depth").unwrap_or(1));
+        let mut memory = ring::memory(message)?;
+        Pattern::new(message as u64).fill(&mut memory, 0);
+        let ring = Self::ring(&flow, memory, chain, bundle)?;
+        Ok(Sender { flow, ring, message, chain, bundle, at: 0, provided: 0, completions: 0 })
+    }
+
+    fn ring(flow: &Flow, memory: Region, chain: u32, bundle: bool) -> Result<SendRing, Fault> {
+        let mut made = SendRing::new(flow.fd(), memory, chain, 0)
+            .map_err(|e| ring::fault("cannot set up a sending io_uring", &e))?;
+        if bundle {
+            made.make_group(chain as u16)
+                .map_err(|e| ring::fault("cannot register a buffer ring", &e))?;
+        }
+        Ok(made)
+    }
+
+    /// Sends until the gate says stop.
+    fn pump(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        self.ring.activate().map_err(|e| ring::fault("cannot start the io_uring", &e))?;
+        while recorder.phase() != Phase::Stop {
+            if self.bundle {
+                self.queue_bundle()?;
+            } else {
+                self.queue_chain()?;
+            }
+            self.complete(recorder)?;
+        }
+        Ok(())
+    }
+
+    /// Linked sends are issued one after the other, each when the one before
+    /// has queued all of its bytes, so they keep the order of the stream.
+    fn queue_chain(&mut self) -> Result<(), Fault> {
+        let mut from = self.at;
+        for left in (0..self.chain).rev() {
+            self.ring
+                .send(from..self.message, 0, left > 0)
+                .map_err(|e| ring::fault("cannot queue a send", &e))?;
+            from = 0;
+        }
+        Ok(())
+    }
+
+    /// All buffers of the ring are the one message, so that a message that was
+    /// sent in part is finished by a send of its own, before the next bundle.
+    fn queue_bundle(&mut self) -> Result<(), Fault> {
+        let queued = if self.at > 0 {
+            self.ring.send(self.at..self.message, 0, false)
+        } else {
+            self.fill_group().and_then(|()| self.ring.send_bundle(BUNDLE))
+        };
+        queued.map_err(|e| ring::fault("cannot queue a bundle", &e))
+    }
+
+    fn fill_group(&mut self) -> std::io::Result<()> {
+        while self.provided < self.chain {
+            self.ring.provide(0..self.message, self.provided as u16)?;
+            self.provided += 1;
+        }
+        Ok(())
+    }
+
+    /// Waits for everything that is queued, and counts what was sent.
+    fn complete(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        let mut failure = None;
+        let before = recorder.total();
+        while self.ring.operations() > 0 {
+            let want = self.ring.operations();
+            if let Err(e) = recorder.timed(ENTER, || self.ring.enter(want))
+                && !uring::is_transient(&e)
+            {
+                return Err(ring::fault("io_uring_enter", &e));
+            }
+            while let Some(event) = self.ring.event() {
+                let SendEvent::Sent { tag, result, .. } = event else { continue };
+                match result {
+                    Ok(bytes) => self.count(bytes as usize, tag, recorder),
+                    // The rest of a chain whose head came short; and the end of
+                    // a bundle that has used up the buffer ring.
+                    Err(e) if e.raw_os_error() == Some(libc::ECANCELED) => {}
+                    Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) && tag == BUNDLE => {}
+                    Err(e) => failure = failure.or(Some(e)),
+                }
+            }
+        }
+        match failure {
+            Some(e) => Err(ring::fault("cannot send", &e)),
+            None if recorder.total() == before => {
+                Err(Fault::new(FaultKind::System, "io_uring sent nothing and gave no reason"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn count(&mut self, bytes: usize, tag: u64, recorder: &mut Recorder) {
+        recorder.moved(bytes);
+        recorder.piece(bytes);
+        self.completions += 1;
+        self.at = (self.at + bytes) % self.message;
+        if tag == BUNDLE {
+            // A buffer that was sent in part is used up too.
+            self.provided = self.provided.saturating_sub(bytes.div_ceil(self.message) as u32);
+        }
+    }
+}
+
+/// Name of a bundle among the operations.
+const BUNDLE: u64 = 1;
+
+impl Endpoint for Sender {
+    fn calls(&self) -> &'static [&'static str] {
+        CALLS
+    }
+
+    fn witness(&mut self) -> Result<(), Fault> {
+        let failed = |e: &std::io::Error| ring::fault("cannot send the witness page", e);
+        let mut page = ring::memory(WITNESS_LEN)?;
+        WitnessPage::before(&mut page);
+        let mut made = Self::ring(&self.flow, page, 1, self.bundle)?;
+        made.activate().map_err(|e| failed(&e))?;
+        let queued = if self.bundle {
+            made.provide(0..WITNESS_LEN, 0).and_then(|()| made.send_bundle(BUNDLE))
+        } else {
+            made.send(0..WITNESS_LEN, 0, false)
+        };
+        queued.map_err(|e| failed(&e))?;
+        ring::await_witness(&mut made)?;
+        WitnessPage::settle(&self.flow, |after| made.memory_mut().copy_from_slice(after))
+    }
+
+    fn run(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
+        if let Err(fault) = self.pump(recorder) {
+            self.ring.cancel();
+            return Err(fault);
+        }
+        ending::finish(&self.flow)?;
+        let mut ledger = Ledger::default();
+        let source = if self.bundle {
+            "IORING_OP_SEND with a bundle copies into socket buffers"
+        } else {
+            "IORING_OP_SEND copies into socket buffers"
+        };
+        ledger.enter(Manner::Copied, recorder.total(), self.completions, source);
+        Ok(Account { ledger, notes: Vec::new() })
+    }
+}
+
+/// The receiving end of a flow.
+struct Receiver {
+    flow: Flow,
+    ring: RecvRing,
+    read_size: usize,
+    toucher: Toucher,
+    /// Buffers that were filled or partly filled.
+    fillings: u64,
+}
+
+/// Memory of the provided buffers where nothing else is asked for: what the
+/// fastest sizes have in common (1M x 16, 4K x 1024 with bundles).
+const POOL: u64 = 16 << 20;
+/// Largest buffer that is taken by default. A completion is never larger than
+/// what the socket holds, so larger buffers would spread the same bytes over
+/// more memory.
+const BUFFER: u64 = 1 << 20;
+/// Most memory that buffers may take.
+const MOST: u64 = 4 << 30;
+
+impl Receiver {
+    fn open(cell: &Cell, flow: Flow) -> Result<Self, Fault> {
+        let shape = shape(cell)?;
+        if shape.bundle {
+            require_bundles("bundle")?;
+        }
+        let ring = RecvRing::new(flow.fd(), shape).map_err(|e| {
+            let fault = ring::fault("cannot set up a receiving io_uring", &e);
+            if shape.incremental {
+                fault.remedy("incremental buffers came with Linux 6.12; leave them off")
+            } else {
+                fault
+            }
+        })?;
+        let toucher = Toucher::new(cell.stream.touch, cell.stream.message_size);
+        let read_size = cell.stream.read_size as usize;
+        Ok(Receiver { flow, ring, read_size, toucher, fillings: 0 })
+    }
+
+    /// Receives until the stream ends.
+    fn pump(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        self.ring.activate().map_err(|e| ring::fault("cannot start the io_uring", &e))?;
+        loop {
+            recorder.phase();
+            if let Err(e) = recorder.timed(ENTER, || self.ring.enter())
+                && !uring::is_transient(&e)
+            {
+                return Err(ring::fault("io_uring_enter", &e));
+            }
+            while let Some(arrival) = self.ring.arrival() {
+                match arrival {
+                    Arrival::Bytes(bytes) => {
+                        self.fillings += 1;
+                        for piece in bytes.chunks(self.read_size) {
+                            self.toucher.take(piece)?;
+                            recorder.piece(piece.len());
+                        }
+                        recorder.moved(bytes.len());
+                    }
+                    Arrival::End => return ending::confirm(&self.flow),
+                    Arrival::Failed(e) => return Err(ring::fault("cannot receive", &e)),
+                }
+            }
+        }
+    }
+}
+
+/// The buffers that a cell asks for.
+fn shape(cell: &Cell) -> Result<RecvShape, Fault> {
+    let options = &cell.rx.options;
+    let read_size = cell.stream.read_size;
+    if read_size == 0 {
+        return Err(Fault::new(FaultKind::Usage, "a read size of 0 bytes delivers nothing"));
+    }
+    let buffer_size = options.number("buffer-size").unwrap_or(read_size.min(BUFFER));
+    let buffers = match options.number("buffers").unwrap_or(0) {
+        0 => (POOL / buffer_size).clamp(16, 1024),
+        n => n,
+    };
+    if buffers > 1 << 15 || buffers * buffer_size > MOST {
+        return Err(Fault::new(
+            FaultKind::Usage,
+            format!("{buffers} buffers of {buffer_size} bytes are too much"),
+        )
+        .remedy("give fewer or smaller ones: at most 32768, and at most 4G in all"));
+    }
+    Ok(RecvShape {
+        buffers: buffers as u16,
+        buffer_size: buffer_size as u32,
+        bundle: options.flag("bundle"),
+        incremental: options.flag("incremental"),
+    })
+}
+
+impl Endpoint for Receiver {
+    fn calls(&self) -> &'static [&'static str] {
+        CALLS
+    }
+
+    fn witness(&mut self) -> Result<(), Fault> {
+        Err(Fault::new(FaultKind::Usage, "only a sender sends a witness page"))
+    }
+
+    fn run(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
+        if let Err(fault) = self.pump(recorder) {
+            self.ring.cancel();
+            return Err(fault);
+        }
+        let mut ledger = Ledger::default();
+        let source = "IORING_OP_RECV copies into provided buffers";
+        ledger.enter(Manner::Copied, recorder.total(), self.fillings, source);
+        let mut notes = Vec::new();
+        let (again, starved) = (self.ring.arms().saturating_sub(1), self.ring.starved());
+        if again > 0 {
+            notes.push(format!(
+                "the multishot receive was started again {again} times, {starved} of them because \
+                 it had found no buffer (ENOBUFS)"
+            ));
+        }
+        Ok(Account { ledger, notes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Outcome;
+
+    fn facts(attempts: &[(&str, Outcome)]) -> Facts {
+        let attempts = attempts
+            .iter()
+            .map(|(name, outcome)| Attempt { name: (*name).into(), outcome: outcome.clone() });
+        Facts {
+            kernel_release: "5.10.0".into(),
+            attempts: attempts.collect(),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn each_role_needs_what_it_uses() {
+        let works = Outcome::Works(String::new());
+        let old = facts(&[
+            (ring::SETUP, works.clone()),
+            (ring::BUFFER_RING, Outcome::Errno(libc::EINVAL)),
+            (ring::RECV_MULTISHOT, Outcome::Errno(libc::EINVAL)),
+        ]);
+        assert_eq!(Uring.probe(Role::Sender, &old), Support::Yes);
+        assert_eq!(
+            Uring.probe(Role::Receiver, &old),
+            Support::no(
+                "Linux 5.10.0 has no rings of provided buffers",
+                "boot Linux 5.19 or later"
+            )
+        );
+        let new = facts(&[
+            (ring::SETUP, works.clone()),
+            (ring::BUFFER_RING, works.clone()),
+            (ring::RECV_MULTISHOT, works),
+        ]);
+        assert_eq!(Uring.probe(Role::Receiver, &new), Support::Yes);
+        let none = facts(&[(ring::SETUP, Outcome::Errno(libc::ENOSYS))]);
+        for role in Role::ALL {
+            assert!(!Uring.probe(role, &none).is_yes());
+        }
+    }
+
+    #[test]
+    fn every_default_is_a_value_of_its_option() {
+        for role in Role::ALL {
+            for option in Uring.options(role) {
+                option.kind.parse(option.default).unwrap();
+            }
+        }
     }
 }

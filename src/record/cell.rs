@@ -2,6 +2,7 @@
 
 use super::{Options, Role};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// One combination of levels. Everything an agent needs to play its role is
@@ -20,6 +21,10 @@ pub struct Cell {
     pub link: LinkSettings,
     /// Which CPUs the two roles run on.
     pub placement: Placement,
+    /// The level of every factor that the experiment varies, as typed:
+    /// "path" = "socket", "mtu" = "9000". Empty for a cell asked for by flags.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub levels: BTreeMap<String, String>,
     /// True for the second copy of the baseline, which exists so that the
     /// study can measure its own noise (baseline against baseline).
     #[serde(default)]

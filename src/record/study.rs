@@ -22,6 +22,9 @@ pub struct StudyHeader {
     pub schema: u32,
     /// Version of bytepath that made it.
     pub bytepath: String,
+    /// What the study is about, in the words of its experiment file; may be empty.
+    #[serde(default)]
+    pub title: String,
     /// When it began, milliseconds since the Unix epoch.
     pub started_ms: u64,
     /// Name of the testbed.
@@ -32,11 +35,16 @@ pub struct StudyHeader {
     pub baseline: CellId,
     /// Blocks, window, seed.
     pub schedule: Schedule,
+    /// Margin, confidence, exponents.
+    #[serde(default)]
+    pub judgement: Judgement,
     /// Names of the meters in use.
     pub meters: Vec<String>,
     /// Facts of the sender's and of the receiver's host.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub facts: Vec<Facts>,
     /// Memory-copy bandwidth of one core, measured at the start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ceiling: Option<CopyCeiling>,
 }
 
@@ -51,6 +59,58 @@ pub struct Schedule {
     pub window: f64,
     /// Seed of the random order.
     pub seed: u64,
+    /// How the cells of a block share its time.
+    #[serde(default)]
+    pub design: Design,
+    /// When to stop before all blocks are run; none runs them all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopping: Option<Stopping>,
+}
+
+/// How the cells of a block share its time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum Design {
+    /// One whole trial after the other.
+    #[default]
+    Trials,
+    /// All cells of the block are open at once and take turns in slices of
+    /// this many seconds, so that slow drift of the machine meets all alike.
+    Slices {
+        /// Seconds of one slice.
+        slice: f64,
+    },
+}
+
+/// A stopping rule, declared before the first trial.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Stopping {
+    /// Stop when the interval of every comparison is within this share of its
+    /// effect (0.01: plus or minus 1 %). `Schedule::blocks` is the most that is run.
+    pub within: f64,
+    /// Blocks that are run before the rule is asked for the first time.
+    pub at_least: u32,
+}
+
+/// What the verdicts are to mean, declared before the first trial.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Judgement {
+    /// Differences within this share of the baseline do not matter (0.02: 2 %).
+    pub margin: f64,
+    /// Confidence of the intervals, and over the whole matrix (0.95).
+    pub confidence: f64,
+    /// Exponent of the throughput in the return on investment.
+    pub roi_throughput: f64,
+    /// Exponent of the power in the return on investment by power.
+    pub roi_power: f64,
+}
+
+impl Default for Judgement {
+    fn default() -> Self {
+        Judgement { margin: 0.02, confidence: 0.95, roi_throughput: 2.0, roi_power: 1.0 }
+    }
 }
 
 /// Memory-copy bandwidth of one core, bytes per second.

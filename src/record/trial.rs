@@ -41,6 +41,11 @@ pub struct Trial {
 pub enum TrialStatus {
     /// It ran and counts.
     Measured,
+    /// It ran, but something happened that spoils it: an event, never a value.
+    Rejected {
+        /// What happened, each in words: "CPU 1 lost 12 % to steal".
+        events: Vec<String>,
+    },
     /// It cannot run on this host.
     Unavailable {
         /// What is missing.

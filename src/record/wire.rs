@@ -65,6 +65,8 @@ pub enum Request {
     Start {
         /// Meters to run in this agent.
         meters: Vec<String>,
+        /// The network device of the link.
+        device: Option<String>,
     },
     /// The measured window begins. Answered by `Done`.
     WindowBegin,
@@ -116,12 +118,10 @@ pub enum Reply {
     },
     /// The end of a role.
     Finished {
-        /// What it saw.
+        /// What it saw; thread times are in `Window`.
         record: Box<RoleRecord>,
         /// Receiver: what it saw of the sender's witness page.
         witness: Option<ProvenWitness>,
-        /// Numbers that come from the engine itself.
-        readings: Vec<Reading>,
     },
     /// The request failed.
     Failed(Fault),

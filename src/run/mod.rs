@@ -1,1 +1,53 @@
-//! run: to be written.
+//! The life of a study: survey the hosts, run the trials in random blocks,
+//! write each one down the moment it ends. [`agent`] is the far half.
+
+pub mod agent;
+mod ceiling;
+mod conduct;
+mod engine;
+mod remote;
+mod session;
+mod stand;
+mod store;
+mod trial;
+
+pub use conduct::{Observer, Plan, conduct, survey};
+pub use stand::Stand;
+pub use store::{StudyWriter, load};
+
+use crate::host::Testbed;
+use crate::meter::Meter;
+use crate::path::{DataPath, Pair};
+use crate::record::{OptionSpec, Role};
+use crate::spec::{PairDeclaration, PathDeclaration, PathSpec};
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+
+/// What a run works with: the catalogues (or a test's fakes) and the flag that
+/// asks it to stop.
+pub struct Laboratory<'a> {
+    /// Data paths that cells may name.
+    pub paths: &'static [&'static dyn DataPath],
+    /// Meters that can be asked for.
+    pub meters: &'static [&'static dyn Meter],
+    /// Where the roles run.
+    pub testbed: &'a dyn Testbed,
+    /// The binary that agents are started from.
+    pub program: PathBuf,
+    /// Set by a signal handler: end the trial at once, keep what was measured.
+    pub stop: &'a AtomicBool,
+}
+
+/// The path catalogue as a request sees it.
+pub fn path_spec(paths: &[&'static dyn DataPath], pairs: &[Pair]) -> PathSpec {
+    let side = |path: &dyn DataPath, role: Role| -> Option<&'static [OptionSpec]> {
+        path.roles().contains(&role).then(|| path.options(role))
+    };
+    let path = |path: &&'static dyn DataPath| PathDeclaration {
+        name: path.name(),
+        tx: side(*path, Role::Sender),
+        rx: side(*path, Role::Receiver),
+    };
+    let pair = |pair: &Pair| PairDeclaration { name: pair.name, tx: pair.tx, rx: pair.rx };
+    PathSpec { paths: paths.iter().map(path).collect(), pairs: pairs.iter().map(pair).collect() }
+}

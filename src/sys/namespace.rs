@@ -1,1 +1,361 @@
-//! namespace: to be written.
+//! Processes in anonymous network namespaces of their own: network_namespaces(7),
+//! user_namespaces(7), unshare(2).
+//!
+//! Nothing is bound to a name (as `ip netns` does in `/run/netns`). A namespace
+//! lives exactly as long as the last process in it, and with it live its
+//! devices; so whatever ends the process, SIGKILL included, takes everything
+//! down, and there is nothing that a later start would have to clean up.
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, fsconfig_create, fsmount,
+    fsopen, mount_change,
+};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::process::{Pid, Signal};
+use rustix::thread::{CapabilitySet, LinkNameSpaceType, UnshareFlags};
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+
+/// Which namespaces a child gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Enter {
+    /// A network and a mount namespace of its own; without privileges also a
+    /// user namespace of its own, in which the caller is root.
+    New,
+    /// The same, but owned by the user namespace of this process, a child of
+    /// ours that was spawned with [`Enter::New`]: a veth pair can be put across
+    /// two network namespaces only by someone who may administer both.
+    Beside(u32),
+}
+
+/// What a child does between fork and exec, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Step {
+    /// Find the user namespace of the process to be beside.
+    FindPeer,
+    /// Create a user namespace (unprivileged callers only).
+    UserNamespace,
+    /// Map the caller to root in it.
+    IdMap,
+    /// Join the peer's user namespace (unprivileged callers only).
+    JoinPeer,
+    /// Create the network and the mount namespace.
+    Namespaces,
+    /// Keep mounts made in there from reaching the outside.
+    Mounts,
+    /// Arrange to die with the parent.
+    DeathSignal,
+    /// Make a device, in a rehearsal.
+    Device,
+    /// Run the program.
+    Program,
+}
+
+impl Step {
+    /// What was being done, to be put before "failed" or an error.
+    pub fn words(self) -> &'static str {
+        match self {
+            Step::FindPeer => "finding the other host's user namespace",
+            Step::UserNamespace => "creating a user namespace",
+            Step::IdMap => "mapping the user to root in a user namespace",
+            Step::JoinPeer => "joining the other host's user namespace",
+            Step::Namespaces => "creating a network namespace",
+            Step::Mounts => "making mounts private",
+            Step::DeathSignal => "tying the child to its parent",
+            Step::Device => "creating a veth pair",
+            Step::Program => "running the program",
+        }
+    }
+
+    fn from_byte(byte: u8) -> Step {
+        const ALL: [Step; 9] = [
+            Step::FindPeer,
+            Step::UserNamespace,
+            Step::IdMap,
+            Step::JoinPeer,
+            Step::Namespaces,
+            Step::Mounts,
+            Step::DeathSignal,
+            Step::Device,
+            Step::Program,
+        ];
+        ALL.into_iter().find(|step| *step as u8 == byte).unwrap_or(Step::Program)
+    }
+}
+
+/// A child that could not be put into namespaces of its own.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {error}", .step.words())]
+pub struct Refused {
+    /// Where it ended.
+    pub step: Step,
+    /// What the kernel said.
+    pub error: io::Error,
+}
+
+/// Whether this process may create network namespaces without a user
+/// namespace: root with CAP_SYS_ADMIN and CAP_NET_ADMIN. Someone else who has
+/// the capabilities would lose them on exec, and takes the unprivileged way.
+pub fn privileged() -> bool {
+    let needed = CapabilitySet::SYS_ADMIN | CapabilitySet::NET_ADMIN;
+    let has = rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(needed));
+    has && rustix::process::geteuid().is_root()
+}
+
+/// Runs a program in namespaces of its own. When this returns, the namespaces
+/// are there and the program has been started in them.
+///
+/// The child is killed when the **thread** that calls this ends
+/// (`PR_SET_PDEATHSIG`, prctl(2)), so call it from a thread that lives as long
+/// as the child should. The kernel drops that arrangement if the program is
+/// setuid or carries file capabilities; such a program has to end by itself at
+/// end of file of its standard input.
+pub fn spawn(command: Command, enter: Enter) -> Result<Child, Refused> {
+    Plan::new(enter)?.spawn(command, None)
+}
+
+/// Goes through everything that [`spawn`] does with [`Enter::New`], sends one
+/// request to rtnetlink from inside, and ends without running any program.
+/// `request` is a complete netlink message that asks for an acknowledgement.
+pub fn rehearse(request: Vec<u8>) -> Result<(), Refused> {
+    // The name of the program does not matter: the child ends before exec.
+    let command = Command::new("/proc/self/exe");
+    let mut child = Plan::new(Enter::New)?.spawn(command, Some(request))?;
+    let fail = |error| Refused { step: Step::Device, error };
+    let status = child.wait().map_err(fail)?;
+    if status.success() { Ok(()) } else { Err(fail(io::Error::other(status.to_string()))) }
+}
+
+/// Everything the child needs, made before the fork: between fork and exec
+/// only system calls are allowed, because another thread of the parent may
+/// have held the allocator's lock at that moment.
+struct Plan {
+    way: Way,
+    parent: Pid,
+    /// Where the child writes the step that failed; `std` hands over only the
+    /// error number.
+    failed_step: OwnedFd,
+    step_reader: OwnedFd,
+}
+
+enum Way {
+    Privileged,
+    NewUser { uid_map: Vec<u8>, gid_map: Vec<u8> },
+    JoinUser(OwnedFd),
+}
+
+impl Plan {
+    fn new(enter: Enter) -> Result<Plan, Refused> {
+        let way = match enter {
+            _ if privileged() => Way::Privileged,
+            Enter::New => Way::NewUser {
+                uid_map: format!("0 {} 1\n", rustix::process::geteuid()).into_bytes(),
+                gid_map: format!("0 {} 1\n", rustix::process::getegid()).into_bytes(),
+            },
+            Enter::Beside(pid) => {
+                let namespace = std::fs::File::open(format!("/proc/{pid}/ns/user"));
+                let fail = |error| Refused { step: Step::FindPeer, error };
+                Way::JoinUser(namespace.map_err(fail)?.into())
+            }
+        };
+        use rustix::pipe::{PipeFlags, pipe_with};
+        let (step_reader, failed_step) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
+            .map_err(|errno| Refused { step: Step::Program, error: errno.into() })?;
+        Ok(Plan { way, parent: rustix::process::getpid(), failed_step, step_reader })
+    }
+
+    fn spawn(self, mut command: Command, rehearsal: Option<Vec<u8>>) -> Result<Child, Refused> {
+        let Plan { way, parent, failed_step, step_reader } = self;
+        let inside = move || {
+            enter(&way, parent).and_then(|()| match &rehearsal {
+                Some(request) => attempt(Step::Device, send_request(request)).map(|()| end_now()),
+                None => Ok(()),
+            })
+        };
+        let hook = move || {
+            inside().map_err(|(step, errno): (Step, Errno)| {
+                // Without the byte the step stays unknown; the error number
+                // still arrives.
+                let _ = rustix::io::write(&failed_step, &[step as u8]);
+                io::Error::from(errno)
+            })
+        };
+        // SAFETY: the hook makes system calls only. It allocates nothing, takes
+        // no lock, and reads memory that was prepared before the fork.
+        unsafe { command.pre_exec(hook) };
+        command.spawn().map_err(|error| {
+            let mut byte = [Step::Program as u8];
+            let _ = rustix::io::read(&step_reader, &mut byte);
+            Refused { step: Step::from_byte(byte[0]), error }
+        })
+    }
+}
+
+type Attempted = Result<(), (Step, Errno)>;
+
+fn attempt(step: Step, result: Result<(), Errno>) -> Attempted {
+    result.map_err(|errno| (step, errno))
+}
+
+/// Runs in the child. System calls only.
+fn enter(way: &Way, parent: Pid) -> Attempted {
+    match way {
+        Way::Privileged => {}
+        Way::NewUser { uid_map, gid_map } => {
+            attempt(Step::UserNamespace, unshare(UnshareFlags::NEWUSER))?;
+            // setgroups(2) has to be given up before an unprivileged user may
+            // write a group map (user_namespaces(7), CVE-2014-8989).
+            attempt(Step::IdMap, write_file(c"/proc/self/setgroups", b"deny"))?;
+            attempt(Step::IdMap, write_file(c"/proc/self/uid_map", uid_map))?;
+            attempt(Step::IdMap, write_file(c"/proc/self/gid_map", gid_map))?;
+        }
+        Way::JoinUser(namespace) => {
+            let user = Some(LinkNameSpaceType::User);
+            let joined = rustix::thread::move_into_link_name_space(namespace.as_fd(), user);
+            attempt(Step::JoinPeer, joined)?;
+        }
+    }
+    attempt(Step::Namespaces, unshare(UnshareFlags::NEWNET | UnshareFlags::NEWNS))?;
+    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    attempt(Step::Mounts, mount_change(c"/", private))?;
+    // Last, because a change of credentials clears it (kernel/cred.c).
+    let kill = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+    attempt(Step::DeathSignal, kill)?;
+    // A parent that died before the line above will send no signal any more.
+    let orphaned = rustix::process::getppid() != Some(parent);
+    attempt(Step::DeathSignal, if orphaned { Err(Errno::SRCH) } else { Ok(()) })
+}
+
+fn unshare(flags: UnshareFlags) -> Result<(), Errno> {
+    // SAFETY: only CLONE_FILES can break the owner of a descriptor, and it is
+    // never among the flags.
+    unsafe { rustix::thread::unshare_unsafe(flags) }
+}
+
+fn write_file(path: &CStr, content: &[u8]) -> Result<(), Errno> {
+    let file = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::io::write(&file, content).map(drop)
+}
+
+/// Sends a netlink message and reads its acknowledgement (netlink(7)).
+fn send_request(message: &[u8]) -> Result<(), Errno> {
+    let socket = rustix::net::socket_with(
+        AddressFamily::NETLINK,
+        SocketType::RAW,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    rustix::net::send(&socket, message, SendFlags::empty())?;
+    let mut answer = [0u8; 4096];
+    let (len, _) = rustix::net::recv(&socket, &mut answer, RecvFlags::empty())?;
+    // struct nlmsghdr (16 bytes), then the int of struct nlmsgerr.
+    match answer[..len.min(answer.len())].get(16..20) {
+        Some(&[a, b, c, d]) => match i32::from_ne_bytes([a, b, c, d]) {
+            0 => Ok(()),
+            code => Err(Errno::from_raw_os_error(code.saturating_neg())),
+        },
+        _ => Err(Errno::PROTO),
+    }
+}
+
+fn end_now() {
+    // SAFETY: _exit(2) runs no handlers and no destructors, which is what a
+    // child that shares the parent's memory image must do.
+    unsafe { libc::_exit(0) }
+}
+
+/// sysfs as the caller's network namespace sees it. `/sys` shows the devices
+/// of the namespace of whoever mounted it, which for a child of [`spawn`] is
+/// the outside. This mounts a sysfs of the caller's own and attaches it
+/// nowhere (fsmount(2), Linux 5.2): it is gone with the value.
+#[derive(Debug)]
+pub struct Sysfs(OwnedFd);
+
+impl Sysfs {
+    /// Mounts it. EPERM: the caller lacks CAP_SYS_ADMIN in the user namespace
+    /// that owns its mount and network namespaces, or `/sys` is masked, as it
+    /// is in most containers.
+    pub fn open() -> io::Result<Sysfs> {
+        let context = fsopen(c"sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        fsconfig_create(&context)?;
+        let flags = MountAttrFlags::MOUNT_ATTR_NOSUID
+            | MountAttrFlags::MOUNT_ATTR_NODEV
+            | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+        Ok(Sysfs(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, flags)?))
+    }
+
+    /// Reads an attribute; the path is relative to `/sys`. The newline at the
+    /// end is dropped.
+    pub fn read(&self, path: &str) -> io::Result<String> {
+        let file = self.file(path, OFlags::RDONLY)?;
+        Ok(io::read_to_string(std::fs::File::from(file))?.trim_end().to_string())
+    }
+
+    /// Writes an attribute in one call, as sysfs wants it.
+    pub fn write(&self, path: &str, value: &str) -> io::Result<()> {
+        let file = self.file(path, OFlags::WRONLY)?;
+        Ok(rustix::io::write(&file, value.as_bytes()).map(drop)?)
+    }
+
+    fn file(&self, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
+        Ok(rustix::fs::openat(&self.0, path, flags | OFlags::CLOEXEC, Mode::empty())?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn net(pid: u32) -> std::path::PathBuf {
+        std::fs::read_link(format!("/proc/{pid}/ns/net")).unwrap()
+    }
+
+    fn sleeper() -> Command {
+        let mut command = Command::new("sleep");
+        command.arg("60");
+        command
+    }
+
+    #[test]
+    fn each_child_has_a_network_namespace_of_its_own() {
+        let mut first = spawn(sleeper(), Enter::New).unwrap();
+        let mut second = spawn(sleeper(), Enter::Beside(first.id())).unwrap();
+        let (own, a, b) = (net(std::process::id()), net(first.id()), net(second.id()));
+        let user = |pid| std::fs::read_link(format!("/proc/{pid}/ns/user")).unwrap();
+        let (user_a, user_b) = (user(first.id()), user(second.id()));
+        for child in [&mut first, &mut second] {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        assert!(own != a && own != b && a != b, "{own:?} {a:?} {b:?}");
+        assert_eq!(user_a, user_b);
+    }
+
+    #[test]
+    fn a_child_dies_with_the_thread_that_made_it() {
+        use std::os::unix::process::ExitStatusExt;
+        let make = || spawn(sleeper(), Enter::New).unwrap();
+        let mut child = std::thread::spawn(make).join().unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
+    }
+
+    #[test]
+    fn the_step_that_failed_is_named() {
+        let refused = spawn(Command::new("/no/such/program"), Enter::New).unwrap_err();
+        assert_eq!(refused.step, Step::Program);
+        assert_eq!(refused.error.kind(), io::ErrorKind::NotFound);
+        // Nonsense that rtnetlink refuses: a message type that does not exist.
+        let mut message = vec![0u8; 16];
+        message[0] = 16;
+        message[4..8].copy_from_slice(&[0xff, 0x3f, 5, 0]);
+        let refused = rehearse(message).unwrap_err();
+        assert_eq!(refused.step, Step::Device, "{refused}");
+        assert_eq!(refused.error.raw_os_error(), Some(libc::EOPNOTSUPP), "{refused}");
+    }
+}

@@ -1,1 +1,447 @@
-//! netlink: to be written.
+//! Network devices of the caller's namespace: rtnetlink(7) for links and
+//! addresses, the `ethtool` and `netdev` generic netlink families for features
+//! and NAPI instances (Documentation/netlink/specs in the kernel tree).
+//!
+//! Errors carry the kernel's own explanation (its extended acknowledgement)
+//! behind the error number's text, and keep the error's kind.
+
+use netlink_bindings::traits::{NetlinkRequest, Pusher};
+use netlink_bindings::utils::{finalize_nested_header, push_nested_header};
+use netlink_bindings::{ethtool, netdev, rt_addr, rt_link};
+use netlink_socket2::{NetlinkSocket, ReplyError};
+use std::ffi::{CStr, CString};
+use std::io;
+use std::net::IpAddr;
+
+/// Sockets to the kernel, opened when first used. They stay in the network
+/// namespace in which the thread was at that moment.
+pub struct Netlink {
+    socket: NetlinkSocket,
+}
+
+/// A veth pair to be made (veth(4)); its ends are down at first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Veth {
+    /// Name of the end that stays in the caller's namespace.
+    pub name: String,
+    /// Name of the other end.
+    pub peer: String,
+    /// Process whose network namespace the other end is put into; none keeps
+    /// it in the caller's.
+    pub peer_process: Option<u32>,
+    /// MTU of both ends in bytes; none leaves the kernel's default, 1500.
+    pub mtu: Option<u32>,
+    /// Transmit and receive queues of each end.
+    pub queues: u32,
+}
+
+/// What rtnetlink says of a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Link {
+    /// Interface index.
+    pub index: u32,
+    /// Driver kind ("veth", "tun"); empty for hardware and loopback.
+    pub kind: String,
+    /// Administratively up (IFF_UP).
+    pub up: bool,
+    /// Operational state `IF_OPER_UP` (RFC 2863): packets can be sent.
+    pub operational: bool,
+    /// MTU in bytes.
+    pub mtu: u32,
+    /// Transmit queues the device was made with.
+    pub tx_queues: u32,
+    /// Receive queues the device was made with.
+    pub rx_queues: u32,
+    /// Interface index of the other end of a veth pair; 0 for other kinds.
+    pub peer_index: u32,
+    /// Id of the namespace that end is in, as this namespace numbers others;
+    /// none if it is the same.
+    pub peer_namespace: Option<i32>,
+    /// Limits of segmentation and receive offload.
+    pub limits: Limits,
+}
+
+/// Largest packets of segmentation offload (sending) and GRO (receiving), in
+/// bytes. Above 65536 this is what is called BIG TCP. None in a change leaves
+/// the limit alone; none in an answer means that this kernel has no such limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// `gso_max_size`: IPv6 (and IPv4 before Linux 6.3).
+    pub gso: Option<u32>,
+    /// `gro_max_size`, Linux 5.19: IPv6.
+    pub gro: Option<u32>,
+    /// `gso_ipv4_max_size`, Linux 6.3.
+    pub gso_ipv4: Option<u32>,
+    /// `gro_ipv4_max_size`, Linux 6.3.
+    pub gro_ipv4: Option<u32>,
+}
+
+/// Offload features of a device, by the names that `ethtool -k` resolves to
+/// (net/ethtool/common.c): "tx-tcp-segmentation", "rx-gro".
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Features {
+    /// Those that the user may change.
+    pub changeable: Vec<String>,
+    /// Those that are on.
+    pub active: Vec<String>,
+}
+
+/// A NAPI instance (netdev family, Linux 6.8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Napi {
+    /// Its id.
+    pub id: u32,
+    /// Process id of its kernel thread, where it is threaded, as the initial
+    /// PID namespace has it.
+    pub thread: Option<u32>,
+}
+
+impl Default for Netlink {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Netlink {
+    /// Opens nothing yet.
+    pub fn new() -> Self {
+        Netlink { socket: NetlinkSocket::new() }
+    }
+
+    /// Makes a veth pair. EOPNOTSUPP: the kernel has no veth; EEXIST: a name
+    /// is taken; ESRCH: the peer's process is gone.
+    pub fn create_veth(&mut self, veth: &Veth) -> io::Result<()> {
+        let request = veth_request(veth)?;
+        acknowledged(&mut self.socket, &request)
+    }
+
+    /// Looks a device up by name; none if there is no such device. Where the
+    /// kernel knows of a carrier change that has not taken effect yet, asking
+    /// makes it take effect (net/core/rtnetlink.c, Linux 6.8).
+    pub fn link(&mut self, name: &str) -> io::Result<Option<Link>> {
+        let mut request = rt_link::Request::new().op_getlink_do(&rt_link::Ifinfomsg::new());
+        request.encode().push_ifname(&device_name(name)?);
+        self.read_link(&request)
+    }
+
+    /// Looks up the other end of a veth pair, in whatever namespace it is.
+    /// EPERM: the caller may not administer that namespace.
+    pub fn peer(&mut self, end: &Link) -> io::Result<Option<Link>> {
+        let mut request = rt_link::Request::new().op_getlink_do(&link_header(end.peer_index));
+        if let Some(id) = end.peer_namespace {
+            request.encode().push_target_netnsid(id);
+        }
+        self.read_link(&request)
+    }
+
+    fn read_link(&mut self, request: &rt_link::OpGetlinkDo) -> io::Result<Option<Link>> {
+        let mut reply = self.socket.request(request)?;
+        let (header, attributes) = match reply.recv_one() {
+            Err(e) if e.as_io_error().raw_os_error() == Some(libc::ENODEV) => return Ok(None),
+            other => other.map_err(explained)?,
+        };
+        const IF_OPER_UP: u8 = 6;
+        let kind = attributes.get_linkinfo().ok().and_then(|info| info.get_kind().ok());
+        Ok(Some(Link {
+            index: header.ifi_index as u32,
+            kind: kind.map(|k| k.to_string_lossy().into_owned()).unwrap_or_default(),
+            up: header.ifi_flags & libc::IFF_UP as u32 != 0,
+            operational: attributes.get_operstate().is_ok_and(|state| state == IF_OPER_UP),
+            mtu: attributes.get_mtu().unwrap_or(0),
+            tx_queues: attributes.get_num_tx_queues().unwrap_or(0),
+            rx_queues: attributes.get_num_rx_queues().unwrap_or(0),
+            peer_index: attributes.get_link().unwrap_or(0),
+            peer_namespace: attributes.get_link_netnsid().ok(),
+            limits: Limits {
+                gso: attributes.get_gso_max_size().ok(),
+                gro: attributes.get_gro_max_size().ok(),
+                gso_ipv4: attributes.get_gso_ipv4_max_size().ok(),
+                gro_ipv4: attributes.get_gro_ipv4_max_size().ok(),
+            },
+        }))
+    }
+
+    /// Deletes a device; a veth takes its peer with it.
+    pub fn delete_link(&mut self, index: u32) -> io::Result<()> {
+        let request = rt_link::Request::new().op_dellink_do(&link_header(index));
+        acknowledged(&mut self.socket, &request)
+    }
+
+    /// Brings a device up.
+    pub fn set_up(&mut self, index: u32) -> io::Result<()> {
+        let flag = libc::IFF_UP as u32;
+        let header = rt_link::Ifinfomsg { ifi_flags: flag, ifi_change: flag, ..link_header(index) };
+        let request = rt_link::Request::new().op_setlink_do(&header);
+        acknowledged(&mut self.socket, &request)
+    }
+
+    /// Sets the MTU in bytes. EINVAL: the device does not take it.
+    pub fn set_mtu(&mut self, index: u32, mtu: u32) -> io::Result<()> {
+        let mut request = rt_link::Request::new().op_setlink_do(&link_header(index));
+        request.encode().push_mtu(mtu);
+        acknowledged(&mut self.socket, &request)
+    }
+
+    /// Sets those limits that are given. A kernel that does not know one
+    /// ignores it in silence, so read them back. EINVAL: above what the device
+    /// can do.
+    pub fn set_limits(&mut self, index: u32, limits: &Limits) -> io::Result<()> {
+        let mut request = rt_link::Request::new().op_setlink_do(&link_header(index));
+        let mut attributes = request.encode();
+        // gso_max_size first: up to 65536 it also sets the IPv4 limit.
+        if let Some(bytes) = limits.gso {
+            attributes = attributes.push_gso_max_size(bytes);
+        }
+        if let Some(bytes) = limits.gro {
+            attributes = attributes.push_gro_max_size(bytes);
+        }
+        if let Some(bytes) = limits.gso_ipv4 {
+            attributes = attributes.push_gso_ipv4_max_size(bytes);
+        }
+        if let Some(bytes) = limits.gro_ipv4 {
+            attributes = attributes.push_gro_ipv4_max_size(bytes);
+        }
+        drop(attributes);
+        acknowledged(&mut self.socket, &request)
+    }
+
+    /// Gives a device an address; duplicate address detection is left out.
+    pub fn add_address(&mut self, index: u32, address: IpAddr, prefix: u8) -> io::Result<()> {
+        let (family, flags) = match address {
+            IpAddr::V4(_) => (libc::AF_INET, 0),
+            IpAddr::V6(_) => (libc::AF_INET6, libc::IFA_F_NODAD),
+        };
+        let header = rt_addr::Ifaddrmsg {
+            ifa_family: family as u8,
+            ifa_prefixlen: prefix,
+            ifa_flags: flags as u8,
+            ifa_index: index,
+            ..Default::default()
+        };
+        let mut request = rt_addr::Request::new().set_create().set_excl().op_newaddr_do(&header);
+        request.encode().push_local(address).push_address(address);
+        acknowledged(&mut self.socket, &request)
+    }
+
+    /// Offload features of a device. Needs the `ethtool` netlink family, Linux 5.7.
+    pub fn features(&mut self, index: u32) -> io::Result<Features> {
+        let names = self.feature_names()?;
+        let mut request = ethtool::Request::new().op_features_get_do();
+        number(&mut request.encode(), ETHTOOL_MSG_FEATURES_GET);
+        // Bitmaps: the answer with names would not fit the socket's buffer on
+        // a device with many features.
+        let compact = ethtool::HeaderFlags::CompactBitsets as u32;
+        request.encode().nested_header().push_dev_index(index).push_flags(compact);
+        let mut reply = self.socket.request(&request)?;
+        let answer = reply.recv_one().map_err(explained)?;
+        let named = |bits: &[u8]| {
+            let is_set = |(bit, _): &(u32, String)| is_bit_set(bits, *bit);
+            names.iter().filter(|n| is_set(n)).map(|(_, name)| name.clone()).collect()
+        };
+        let changeable = answer.get_hw().and_then(|set| set.get_value()).map_err(undecodable)?;
+        let active = answer.get_active().and_then(|set| set.get_value()).map_err(undecodable)?;
+        Ok(Features { changeable: named(changeable), active: named(active) })
+    }
+
+    /// Asks for features to be on or off. The kernel may keep some as they
+    /// are, without an error, so read them back. EINVAL: no such feature.
+    pub fn set_features(&mut self, index: u32, wanted: &[(&str, bool)]) -> io::Result<()> {
+        let mut request = ethtool::Request::new().op_features_set_do();
+        number(&mut request.encode(), ETHTOOL_MSG_FEATURES_SET);
+        let quiet = ethtool::HeaderFlags::OmitReply as u32;
+        let header = request.encode().nested_header().push_dev_index(index).push_flags(quiet);
+        let mut bits = header.end_nested().nested_wanted().nested_bits();
+        for (name, on) in wanted {
+            let bit = bits.nested_bit().push_name(&device_text(name)?);
+            bits = if *on { bit.push_value(()) } else { bit }.end_nested();
+        }
+        drop(bits);
+        acknowledged(&mut self.socket, &request)
+    }
+
+    /// NAPI instances of a device that is up. ENOENT: before Linux 6.8.
+    pub fn napis(&mut self, index: u32) -> io::Result<Vec<Napi>> {
+        let mut request = netdev::Request::new().op_napi_get_dump();
+        request.encode().push_ifindex(index);
+        let mut reply = self.socket.request(&request)?;
+        let mut found = Vec::new();
+        while let Some(napi) = reply.recv() {
+            let napi = napi.map_err(explained)?;
+            let id = napi.get_id().map_err(undecodable)?;
+            found.push(Napi { id, thread: napi.get_pid().ok() });
+        }
+        Ok(found)
+    }
+
+    /// Bit number and name of every feature the running kernel knows.
+    fn feature_names(&mut self) -> io::Result<Vec<(u32, String)>> {
+        // ETH_SS_FEATURES, include/uapi/linux/ethtool.h.
+        const FEATURES: u32 = 4;
+        let mut request = ethtool::Request::new().op_strset_get_do();
+        let sets = request.encode().nested_header().end_nested().nested_stringsets();
+        drop(sets.nested_stringset().push_id(FEATURES));
+        let mut reply = self.socket.request(&request)?;
+        let answer = reply.recv_one().map_err(explained)?;
+        let mut names = Vec::new();
+        for set in answer.get_stringsets().map_err(undecodable)?.get_stringset() {
+            // Not `get_strings()`: it gives up at the first other attribute.
+            let strings = set.filter_map(|attribute| match attribute {
+                Ok(ethtool::Stringset::Strings(strings)) => Some(strings),
+                _ => None,
+            });
+            for string in strings.flat_map(|strings| strings.get_string()) {
+                let name = string.get_value().map_err(undecodable)?;
+                let bit = string.get_index().map_err(undecodable)?;
+                names.push((bit, name.to_string_lossy().into_owned()));
+            }
+        }
+        Ok(names)
+    }
+}
+
+// enum of messages to the kernel in linux/ethtool_netlink.h.
+const ETHTOOL_MSG_FEATURES_GET: u8 = 11;
+const ETHTOOL_MSG_FEATURES_SET: u8 = 12;
+
+/// Puts the right command number into a message of the `ethtool` family. The
+/// bindings (0.3.5) number requests and notifications in one sequence; the
+/// kernel numbers each direction on its own.
+fn number(message: &mut impl Pusher, command: u8) {
+    if let Some(first) = message.as_vec_mut().first_mut() {
+        *first = command;
+    }
+}
+
+/// A complete RTM_NEWLINK message that makes a veth pair, for
+/// [`super::namespace::rehearse`].
+pub fn veth_message(veth: &Veth) -> io::Result<Vec<u8>> {
+    let request = veth_request(veth)?;
+    let payload = request.payload();
+    let flags = request.flags() | (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16;
+    let mut message = Vec::with_capacity(16 + payload.len());
+    message.extend(((16 + payload.len()) as u32).to_ne_bytes());
+    message.extend(libc::RTM_NEWLINK.to_ne_bytes());
+    message.extend(flags.to_ne_bytes());
+    message.extend([0; 8]); // sequence number, port
+    message.extend(payload);
+    Ok(message)
+}
+
+fn veth_request(veth: &Veth) -> io::Result<rt_link::OpNewlinkDo<'static>> {
+    // linux/veth.h and linux/if_link.h; the bindings have no veth.
+    const IFLA_INFO_DATA: u16 = 2;
+    const VETH_INFO_PEER: u16 = 1;
+    let (name, peer) = (device_name(&veth.name)?, device_name(&veth.peer)?);
+    let header = rt_link::Ifinfomsg::new();
+    let mut request = rt_link::Request::new().set_create().set_excl().op_newlink_do(&header);
+
+    let mut other_end = header.as_slice().to_vec();
+    let attributes = veth_end(rt_link::PushLinkAttrs::new(&mut other_end), &peer, veth);
+    if let Some(pid) = veth.peer_process {
+        let _ = attributes.push_net_ns_pid(pid);
+    } else {
+        drop(attributes);
+    }
+
+    let attributes = veth_end(request.encode(), &name, veth);
+    let mut info = attributes.nested_linkinfo().push_kind(c"veth");
+    let buffer = info.as_vec_mut();
+    let data = push_nested_header(buffer, IFLA_INFO_DATA);
+    let nested = push_nested_header(buffer, VETH_INFO_PEER);
+    buffer.extend(other_end);
+    finalize_nested_header(buffer, nested);
+    finalize_nested_header(buffer, data);
+    drop(info);
+    Ok(request)
+}
+
+fn veth_end<P: Pusher>(
+    attributes: rt_link::PushLinkAttrs<P>,
+    name: &CStr,
+    veth: &Veth,
+) -> rt_link::PushLinkAttrs<P> {
+    let queues = veth.queues;
+    let named = attributes.push_ifname(name).push_num_tx_queues(queues).push_num_rx_queues(queues);
+    match veth.mtu {
+        Some(mtu) => named.push_mtu(mtu),
+        None => named,
+    }
+}
+
+fn link_header(index: u32) -> rt_link::Ifinfomsg {
+    rt_link::Ifinfomsg { ifi_index: index as i32, ..Default::default() }
+}
+
+/// A device name the kernel can take: IFNAMSIZ - 1 = 15 bytes at most.
+fn device_name(name: &str) -> io::Result<CString> {
+    if name.is_empty() || name.len() > 15 {
+        let text = format!("'{name}' is not a device name of 1 to 15 bytes");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    device_text(name)
+}
+
+fn device_text(text: &str) -> io::Result<CString> {
+    Ok(CString::new(text)?)
+}
+
+fn acknowledged<R: NetlinkRequest>(socket: &mut NetlinkSocket, request: &R) -> io::Result<()> {
+    socket.request(request)?.recv_ack().map_err(explained)
+}
+
+/// The error with what the kernel says of it, and of the same kind.
+fn explained(error: ReplyError) -> io::Error {
+    let message = error.ext_ack().and_then(|ack| ack.get_msg().ok());
+    match message {
+        Some(message) => {
+            let code = error.as_io_error();
+            io::Error::new(code.kind(), format!("{code}: {}", message.to_string_lossy()))
+        }
+        None => error.into(),
+    }
+}
+
+fn undecodable(error: impl std::fmt::Debug) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("unexpected netlink answer: {error:?}"))
+}
+
+/// A bit of a compact ethtool bitset, which is an array of native 32-bit words.
+fn is_bit_set(words: &[u8], bit: u32) -> bool {
+    let (word, shift) = ((bit / 32) as usize, bit % 32);
+    match words.get(word * 4..word * 4 + 4) {
+        Some(&[a, b, c, d]) => u32::from_ne_bytes([a, b, c, d]) >> shift & 1 == 1,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_can_be_read_by_anyone() {
+        let mut netlink = Netlink::new();
+        let lo = netlink.link("lo").unwrap().unwrap();
+        assert!(lo.index == 1 && lo.kind.is_empty() && lo.mtu >= 65536, "{lo:?}");
+        let features = netlink.features(lo.index).unwrap();
+        assert!(features.active.iter().any(|f| f == "tx-tcp-segmentation"), "{features:?}");
+        assert!(features.changeable.iter().all(|f| !f.is_empty()), "{features:?}");
+        assert_eq!(netlink.link("no-such-dev").unwrap(), None);
+    }
+
+    #[test]
+    fn an_error_carries_the_kernels_own_words() {
+        let mut netlink = Netlink::new();
+        let error = netlink.features(u32::MAX).unwrap_err();
+        assert!(error.to_string().contains("no device matches"), "{error}");
+        let name = "sixteen-bytes-12";
+        assert_eq!(netlink.link(name).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn bits_beyond_the_set_are_off() {
+        let words = [0x8000_0001u32.to_ne_bytes(), 2u32.to_ne_bytes()].concat();
+        let set: Vec<u32> = (0..200).filter(|bit| is_bit_set(&words, *bit)).collect();
+        assert_eq!(set, [0, 31, 33]);
+    }
+}

@@ -4,7 +4,7 @@
 use super::check;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// Options that both ends of every flow get before the handshake.
@@ -126,6 +126,14 @@ pub fn wait_acknowledged(socket: BorrowedFd, patience: Duration) -> io::Result<(
         std::thread::yield_now();
     }
     Ok(())
+}
+
+/// Waits until a descriptor can be read from, or a time has passed: false then.
+pub fn wait_readable(fd: BorrowedFd, patience: Duration) -> io::Result<bool> {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let timeout = patience.try_into().map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    let ready = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout))?;
+    Ok(ready > 0)
 }
 
 /// Half or all of a connection is over: `shutdown(2)`.
@@ -252,13 +260,6 @@ fn parse_info(raw: &[u8]) -> TcpInfo {
         rwnd_limited: long(176) as f64 * MICRO,
         sndbuf_limited: long(184) as f64 * MICRO,
     }
-}
-
-/// Takes ownership of a raw descriptor that nobody else owns, for callers that
-/// got it from a kernel interface in this module's care.
-pub(crate) fn owned(fd: i32) -> OwnedFd {
-    // SAFETY: callers pass a descriptor the kernel has just returned to them.
-    unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
 #[cfg(test)]

@@ -1,1 +1,388 @@
-//! uring: to be written.
+//! io_uring for one socket: rings that send from memory they own and receive
+//! into memory they own. io_uring(7), io_uring_setup(2), io_uring_enter(2),
+//! io_uring_register(2).
+//!
+//! # Why this is safe to call
+//!
+//! The kernel reads and writes memory of an operation long after the call that
+//! asked for it, so that memory must outlive the operation whatever the caller
+//! does. Here every ring owns all memory that its operations refer to, callers
+//! name parts of it by offset, and the memory is given back only after the
+//! kernel has reported the end of every operation. Where that cannot be had
+//! (a ring that is dropped by another thread than the one it is bound to,
+//! while operations are under way), the memory is leaked instead.
+//! Notifications of zero-copy sends are the one exception: they may stay
+//! outstanding, because the kernel holds references to those pages itself.
+//!
+//! # Threads
+//!
+//! A ring is made disabled, may be moved, and is bound for good to the thread
+//! that calls `activate` (`IORING_SETUP_R_DISABLED`, `SINGLE_ISSUER`,
+//! `DEFER_TASKRUN`): completions are then processed only inside of
+//! io_uring_enter(2), so no interrupt of the engine goes unaccounted.
+
+mod attempt;
+mod group;
+mod recv;
+mod send;
+mod zcrx;
+
+pub use attempt::{
+    Features, features, try_buffer_ring, try_recv_multishot, try_send_bundle, try_send_zc,
+};
+pub use recv::{Arrival, RecvRing, RecvShape};
+pub use send::{SendEvent, SendRing};
+pub use zcrx::{register_zcrx_queue, zcrx_in_kernel};
+
+use super::memory::Region;
+use io_uring::types::{CancelBuilder, SubmitArgs, Timespec};
+use io_uring::{EnterFlags, IoUring, cqueue, squeue};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+/// True where the call that gave this error should simply be made again: a
+/// signal came (EINTR), or completions have to be taken first (EBUSY).
+pub fn is_transient(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINTR | libc::EBUSY))
+}
+
+/// How long the end of cancelled operations is waited for. Cancelling a socket
+/// operation takes microseconds; the bound only keeps a bug from being a hang.
+const CANCEL_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Mark in the user data of operations that also post a notification.
+const NOTIFIES: u64 = 1 << 63;
+
+/// One completion queue entry.
+#[derive(Clone, Copy, Debug)]
+struct Completion {
+    data: u64,
+    result: i32,
+    flags: u32,
+}
+
+impl Completion {
+    /// Bytes, or the error the operation ended with.
+    fn bytes(&self) -> io::Result<u32> {
+        u32::try_from(self.result).map_err(|_| io::Error::from_raw_os_error(-self.result))
+    }
+
+    fn more(&self) -> bool {
+        cqueue::more(self.flags)
+    }
+
+    fn notification(&self) -> bool {
+        cqueue::notif(self.flags)
+    }
+}
+
+/// What sending and receiving rings have in common: the ring with one
+/// registered socket, the memory that operations refer to, and the count of
+/// operations that the kernel still works on.
+struct Core {
+    // Dropped before `kept`: no new operation can begin on memory that is gone.
+    ring: IoUring,
+    kept: Vec<Region>,
+    wait_flags: u32,
+    gathered: VecDeque<Completion>,
+    operations: u32,
+    /// Notifications promised less those that came: below zero while one has
+    /// overtaken the completion that promises it.
+    notifications: i64,
+}
+
+impl Core {
+    /// A disabled ring for up to `entries` submissions at once, with the
+    /// socket registered as file 0.
+    fn new(socket: BorrowedFd, entries: u32, completions: u32) -> io::Result<Self> {
+        let ring = setup(entries, completions)?;
+        ring.submitter().register_files(&[socket.as_raw_fd()])?;
+        let mut wait_flags = EnterFlags::GETEVENTS;
+        if ring.params().is_feature_no_iowait() {
+            wait_flags |= EnterFlags::NO_IOWAIT;
+        }
+        let gathered = VecDeque::with_capacity(ring.params().cq_entries() as usize);
+        Ok(Core {
+            ring,
+            kept: Vec::with_capacity(2),
+            wait_flags: wait_flags.bits(),
+            gathered,
+            operations: 0,
+            notifications: 0,
+        })
+    }
+
+    /// Binds the ring to the calling thread. Has to come before the first
+    /// operation; a second call does nothing.
+    fn activate(&self) -> io::Result<()> {
+        match self.ring.submitter().register_enable_rings() {
+            // EBADFD: it is not disabled (any more).
+            Err(e) if e.raw_os_error() != Some(libc::EBADFD) => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes memory into the ring's care and says at which place in `kept`.
+    fn keep(&mut self, memory: Region) -> usize {
+        self.kept.push(memory);
+        self.kept.len() - 1
+    }
+
+    /// Queues an operation; the kernel sees it at the next `enter`.
+    ///
+    /// # Safety
+    ///
+    /// All memory the entry refers to lies in a region of `self.kept` and, if
+    /// the kernel may write it, is not referred to by any Rust reference until
+    /// the operation's completion has been taken.
+    unsafe fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
+        // SAFETY: the caller vouches for the memory; the file is registered.
+        let pushed = unsafe { self.ring.submission().push(entry) };
+        pushed.map_err(|_| io::Error::from_raw_os_error(libc::EBUSY))?;
+        self.operations += 1;
+        Ok(())
+    }
+
+    /// The one place where io_uring_enter(2) is called while bytes flow:
+    /// submits what is queued, waits for `want` completions, and takes all that
+    /// are there. The value is the bytes these report.
+    fn enter(&mut self, want: u32) -> io::Result<usize> {
+        let submit = self.ring.submission().len() as u32;
+        // SAFETY: no argument is passed, so there is no pointer to be valid.
+        let entered = unsafe {
+            let submitter = self.ring.submitter();
+            submitter.enter::<libc::sigset_t>(submit, want, self.wait_flags, None)
+        };
+        let bytes = self.gather();
+        entered.map(|_| bytes)
+    }
+
+    /// Waits for one completion at most this long and submits nothing. ETIME
+    /// is not an error. Needs `IORING_FEAT_EXT_ARG` (Linux 5.11).
+    fn wait(&mut self, patience: Duration) -> io::Result<()> {
+        let limit = Timespec::from(patience);
+        let args = SubmitArgs::new().timespec(&limit);
+        let flags = self.wait_flags | EnterFlags::EXT_ARG.bits();
+        // SAFETY: `args` is the structure that EXT_ARG announces, and it and
+        // the time it points to live until the call returns.
+        let entered = unsafe { self.ring.submitter().enter(0, 1, flags, Some(&args)) };
+        self.gather();
+        match entered {
+            Err(e) if e.raw_os_error() == Some(libc::ETIME) || is_transient(&e) => Ok(()),
+            Err(e) => Err(e),
+            Ok(_) => Ok(()),
+        }
+    }
+
+    /// Moves completions out of the kernel's queue; the bytes they report.
+    fn gather(&mut self) -> usize {
+        let mut bytes = 0;
+        let room = self.gathered.capacity() - self.gathered.len();
+        for entry in self.ring.completion().take(room) {
+            let (data, result, flags) = (entry.user_data(), entry.result(), entry.flags());
+            let completion = Completion { data, result, flags };
+            if completion.notification() {
+                self.notifications -= 1;
+            } else {
+                bytes += result.max(0) as usize;
+                // A zero-copy send is over now, and says whether a
+                // notification will follow; other operations go on as long as
+                // they say so.
+                if data & NOTIFIES != 0 {
+                    self.operations -= 1;
+                    self.notifications += i64::from(completion.more());
+                } else if !completion.more() {
+                    self.operations -= 1;
+                }
+            }
+            self.gathered.push_back(completion);
+        }
+        bytes
+    }
+
+    fn take(&mut self) -> Option<Completion> {
+        self.gathered.pop_front()
+    }
+
+    /// Cancels everything under way and waits until the kernel is done with
+    /// it; true if it is. Completions that come meanwhile are dropped.
+    fn cancel(&mut self) -> bool {
+        let queued = |core: &mut Core| core.ring.submission().len() as u32;
+        self.gathered.clear();
+        let begin = Instant::now();
+        while self.operations > queued(self) && begin.elapsed() < CANCEL_PATIENCE {
+            let limit = Some(Timespec::from(CANCEL_PATIENCE));
+            // ENOENT says that nothing was found; what is left then only has
+            // to be taken. EEXIST: this is not the ring's own thread.
+            match self.ring.submitter().register_sync_cancel(limit, CancelBuilder::any()) {
+                Err(e) if e.raw_os_error() == Some(libc::EEXIST) => return false,
+                _ => {}
+            }
+            if self.wait(Duration::from_millis(10)).is_err() {
+                return false;
+            }
+            self.gathered.clear();
+        }
+        self.operations == queued(self)
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        if !self.cancel() {
+            std::mem::forget(std::mem::take(&mut self.kept));
+        }
+        // Otherwise the kernel would let go of these only some time after the
+        // ring is closed, and the next ring would find its memory still
+        // charged and its peer would wait for the socket to close. Errors mean
+        // that there is nothing to let go of.
+        let _ = self.ring.submitter().unregister_buffers();
+        let _ = self.ring.submitter().unregister_files();
+    }
+}
+
+/// Makes a disabled ring with the best set of flags that the kernel has: each
+/// step down leaves out what an older kernel refuses with EINVAL.
+fn setup(entries: u32, completions: u32) -> io::Result<IoUring> {
+    let builder = || {
+        let mut builder = IoUring::builder();
+        builder.setup_r_disabled().setup_cqsize(completions.max(entries)).setup_clamp();
+        builder
+    };
+    let steps = [
+        // Linux 6.1.
+        builder().setup_single_issuer().setup_defer_taskrun().to_owned(),
+        // Linux 5.19.
+        builder().setup_coop_taskrun().to_owned(),
+        builder(),
+    ];
+    let mut refusal = io::Error::from_raw_os_error(libc::EINVAL);
+    for step in steps {
+        match step.build(entries) {
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => refusal = e,
+            other => return other,
+        }
+    }
+    Err(refusal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+    use std::time::Duration;
+
+    const SHAPE: RecvShape =
+        RecvShape { buffers: 2, buffer_size: 4096, bundle: false, incremental: false };
+
+    /// None, with the reason printed, where this host has no io_uring.
+    fn here() -> Option<Features> {
+        features().map_err(|e| println!("skipped: io_uring_setup: {e}")).ok()
+    }
+
+    /// A stream socket whose other end takes nothing more.
+    fn full() -> (UnixStream, UnixStream) {
+        let (socket, peer) = UnixStream::pair().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        while std::io::Write::write(&mut &socket, &[0; 4096]).is_ok() {}
+        socket.set_nonblocking(false).unwrap();
+        (socket, peer)
+    }
+
+    #[test]
+    fn parts_outside_the_memory_are_refused() {
+        let Some(_) = here() else { return };
+        let (socket, _peer) = UnixStream::pair().unwrap();
+        let memory = Region::new(4096, false).unwrap();
+        let mut ring = SendRing::new(socket.as_fd(), memory, 1, 0).unwrap();
+        let invalid = |result: io::Result<()>| {
+            assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EINVAL));
+        };
+        invalid(ring.send(0..4097, 0, false));
+        invalid(ring.send_zc(4097..4098, 0, false));
+        #[allow(clippy::reversed_empty_ranges)]
+        invalid(ring.send(2..1, 0, false));
+        invalid(ring.provide(0..1, 0));
+        ring.send(0..4096, 0, false).unwrap();
+        let busy = ring.send(0..4096, 0, false).unwrap_err();
+        assert_eq!(busy.raw_os_error(), Some(libc::EBUSY));
+    }
+
+    #[test]
+    fn shapes_out_of_range_are_refused() {
+        let Some(_) = here() else { return };
+        let (socket, _peer) = UnixStream::pair().unwrap();
+        for shape in [
+            RecvShape { buffers: 0, ..SHAPE },
+            RecvShape { buffers: 40_000, ..SHAPE },
+            RecvShape { buffer_size: 0, ..SHAPE },
+            RecvShape { buffer_size: u32::MAX, ..SHAPE },
+        ] {
+            let error = RecvRing::new(socket.as_fd(), shape).err().unwrap();
+            assert_eq!(error.raw_os_error(), Some(libc::EINVAL), "{shape:?}");
+        }
+    }
+
+    #[test]
+    fn a_send_under_way_is_cancelled_and_the_peer_sees_no_more_of_it() {
+        let Some(_) = here() else { return };
+        let (socket, peer) = full();
+        let mut memory = Region::new(1 << 20, false).unwrap();
+        memory.fill(7);
+        let mut ring = SendRing::new(socket.as_fd(), memory, 2, 0).unwrap();
+        ring.activate().unwrap();
+        ring.send(0..1 << 20, 0, true).unwrap();
+        ring.send(0..1 << 20, 1, false).unwrap();
+        ring.enter(0).unwrap();
+        assert_eq!(ring.operations(), 2);
+        ring.cancel();
+        assert_eq!(ring.operations(), 0);
+        drop((ring, socket));
+        let mut rest = Vec::new();
+        std::io::Read::read_to_end(&mut &peer, &mut rest).unwrap();
+        assert!(rest.iter().all(|byte| *byte == 0), "something was sent after the end");
+    }
+
+    /// A ring may be dropped by a thread that cannot cancel for it: then its
+    /// memory is leaked, and the receive that goes on writes to nothing else.
+    #[test]
+    fn a_receive_under_way_survives_its_ring() {
+        let Some(Features { deferred: true, .. }) = here() else { return };
+        let (socket, peer) = UnixStream::pair().unwrap();
+        let mut ring = RecvRing::new(socket.as_fd(), SHAPE).unwrap();
+        let ring = std::thread::spawn(move || {
+            ring.activate().unwrap();
+            std::io::Write::write_all(&mut &peer, b"one").unwrap();
+            ring.enter().unwrap();
+            assert!(matches!(ring.arrival(), Some(Arrival::Bytes(b"one"))));
+            assert_eq!(ring.core.operations, 1, "a multishot receive goes on");
+            (ring, peer)
+        });
+        let (mut ring, peer) = ring.join().unwrap();
+        assert!(!ring.core.cancel(), "this thread cannot cancel");
+        let address = ring.core.kept[0].as_ptr() as usize;
+        drop(ring);
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let mapped = maps.lines().any(|line| {
+            let range = line.split(' ').next().and_then(|range| range.split_once('-')).unwrap();
+            let bound = |text| usize::from_str_radix(text, 16).unwrap();
+            (bound(range.0)..bound(range.1)).contains(&address)
+        });
+        assert!(mapped, "the buffers are still there");
+        drop(peer);
+    }
+
+    #[test]
+    fn waiting_for_nothing_ends() {
+        let Some(_) = here() else { return };
+        let (socket, _peer) = UnixStream::pair().unwrap();
+        let memory = Region::new(1, false).unwrap();
+        let mut ring = SendRing::new(socket.as_fd(), memory, 1, 0).unwrap();
+        ring.activate().unwrap();
+        ring.wait(Duration::from_millis(1)).unwrap();
+        assert!(ring.event().is_none());
+    }
+}

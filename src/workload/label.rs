@@ -1,6 +1,6 @@
 //! The label of a path, which has to be earned from both ledgers.
 
-use crate::record::{Ledger, ProvenWitness};
+use crate::record::{Ledger, Manner, ProvenWitness};
 
 /// Share of the bytes that must be proven one way or the other before the
 /// label says so without a percentage.
@@ -15,14 +15,29 @@ enum End {
     Unknown,
 }
 
-/// What may be said of a stream whose ends kept these ledgers. The witness,
-/// where there is one, overrules a sender that believes it did not copy.
-pub fn label(tx: &Ledger, rx: &Ledger, witness: Option<ProvenWitness>) -> String {
-    let sender = match (end(tx), witness) {
-        (End::ZeroCopy | End::Mixed(_), Some(ProvenWitness::Copied)) => End::Copied,
-        (end, _) => end,
-    };
-    match (sender, end(rx)) {
+/// The sender's ledger after the witness page has spoken: bytes that the path
+/// believes it passed by reference are entered as copied if the page was found
+/// copied on its way.
+pub fn believe(tx: &Ledger, witness: Option<ProvenWitness>) -> Ledger {
+    if witness != Some(ProvenWitness::Copied) {
+        return tx.clone();
+    }
+    let mut ledger = Ledger::default();
+    for e in &tx.evidence {
+        match e.manner {
+            Manner::NotCopied => {
+                let source = format!("{}, but the witness page was copied on the way", e.source);
+                ledger.enter(Manner::Copied, e.bytes, e.events, source);
+            }
+            manner => ledger.enter(manner, e.bytes, e.events, e.source.clone()),
+        }
+    }
+    ledger
+}
+
+/// What may be said of a stream whose ends kept these ledgers.
+pub fn label(tx: &Ledger, rx: &Ledger) -> String {
+    match (end(tx), end(rx)) {
         (End::ZeroCopy, End::ZeroCopy) => "zero-copy".into(),
         (End::Copied, End::Copied) => "copied".into(),
         (End::Copied, End::ZeroCopy) => "zero-copy receive, send copied by the kernel".into(),
@@ -70,22 +85,27 @@ mod tests {
     #[test]
     fn labels_are_earned() {
         let (zero, copy) = (ledger(2, 98, 0), ledger(100, 0, 0));
-        let shared = Some(ProvenWitness::Shared);
-        assert_eq!(label(&zero, &zero, shared), "zero-copy");
-        assert_eq!(label(&copy, &copy, None), "copied");
-        assert_eq!(label(&zero, &copy, shared), "zero-copy send, receive copied");
-        assert_eq!(label(&copy, &zero, None), "zero-copy receive, send copied by the kernel");
+        assert_eq!(label(&zero, &zero), "zero-copy");
+        assert_eq!(label(&copy, &copy), "copied");
+        assert_eq!(label(&zero, &copy), "zero-copy send, receive copied");
+        assert_eq!(label(&copy, &zero), "zero-copy receive, send copied by the kernel");
     }
 
     #[test]
-    fn a_silent_copy_is_never_called_zero_copy() {
+    fn unproven_bytes_earn_nothing() {
         let zero = ledger(0, 100, 0);
-        let copied = Some(ProvenWitness::Copied);
-        assert_eq!(label(&zero, &zero, copied), "zero-copy receive, send copied by the kernel");
-        let unproven = ledger(0, 0, 100);
-        assert_eq!(label(&unproven, &zero, None), "send unknown, receive zero-copy");
-        assert_eq!(label(&Ledger::default(), &zero, None), "send unknown, receive zero-copy");
-        let half = ledger(50, 50, 0);
-        assert_eq!(label(&zero, &half, None), "send zero-copy, receive 50 % zero-copy");
+        assert_eq!(label(&ledger(0, 0, 100), &zero), "send unknown, receive zero-copy");
+        assert_eq!(label(&Ledger::default(), &zero), "send unknown, receive zero-copy");
+        assert_eq!(label(&zero, &ledger(50, 50, 0)), "send zero-copy, receive 50 % zero-copy");
+    }
+
+    #[test]
+    fn a_copied_witness_page_overrules_the_sender() {
+        let zero = ledger(5, 95, 0);
+        let believed = believe(&zero, Some(ProvenWitness::Copied));
+        assert_eq!((believed.copied, believed.not_copied, believed.delivered), (100, 0, 100));
+        assert!(believed.evidence.iter().any(|e| e.source.contains("witness")));
+        assert_eq!(label(&believed, &zero), "zero-copy receive, send copied by the kernel");
+        assert_eq!(believe(&zero, Some(ProvenWitness::Shared)), zero);
     }
 }

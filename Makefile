@@ -1,0 +1,45 @@
+# The first two targets are all a newcomer needs: `make run`, `make test`.
+# Each installs what is missing and says so.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+FUZZ_SECONDS ?= 10
+
+.PHONY: run test build check unit fuzz bench lint clean tools-build tools-bench
+
+## run: build in release and compare every path on this machine (about 3 minutes)
+run: build
+	./target/release/bytepath run
+
+## build: the release binary, target/release/bytepath
+build: tools-build
+	cargo build --release --locked
+
+## test: everything that needs no special hardware
+test: tools-build lint unit fuzz
+	@echo "all tests passed"
+
+lint:
+	cargo fmt --check
+	cargo clippy --locked --all-targets -- -D warnings
+
+unit:
+	cargo test --locked
+
+## fuzz: every fuzz target for FUZZ_SECONDS
+fuzz: tools-build
+	fuzz/run $(FUZZ_SECONDS)
+
+## bench: bytepath against iperf3, interleaved, as ratios
+bench: build tools-bench
+	cargo bench --locked --bench against_iperf3
+
+tools-build:
+	@tools/need cargo cc c++
+
+tools-bench:
+	@tools/need iperf3 nsenter taskset
+
+clean:
+	cargo clean
+	rm -rf fuzz/target

@@ -1,0 +1,184 @@
+//! bytepath against iperf3, interleaved in the same namespaces, on the same
+//! link, cores and congestion control. Prints the ratio's median and range.
+//!
+//! `cargo bench --bench against_iperf3 [-- LINK ...]`; needs iperf3 and nsenter,
+//! and root. Pairs, window and warm-up by BENCH_PAIRS, BENCH_WINDOW (seconds).
+
+use anyhow::{Context, Result, bail};
+use bytepath::record::{Cell, Design, Role, Schedule, Trial};
+use bytepath::run::{Laboratory, Stand, path_spec};
+use bytepath::spec::{self, Ask};
+use bytepath::{host, meter, path};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::AtomicBool;
+
+/// The links compared by default: with offloads, wire-like, and BIG TCP.
+const LINKS: &[&str] = &[
+    "offload:mtu=1500",
+    "offload:mtu=4148",
+    "offload:mtu=9000",
+    "wire:mtu=1500",
+    "wire:mtu=4148",
+    "wire:mtu=9000",
+    "big-tcp",
+];
+
+/// What iperf3's own options reach: its default, large calls, sendfile.
+const RIVALS: &[(&str, &[&str])] =
+    &[("default", &[]), ("-l 1M", &["-l", "1M"]), ("-Z -l 1M", &["-Z", "-l", "1M"])];
+
+const CONGESTION: &str = "cubic";
+
+fn main() -> Result<()> {
+    let asked: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
+    let links: Vec<&str> = match asked.as_slice() {
+        [] => LINKS.to_vec(),
+        some => some.iter().map(String::as_str).collect(),
+    };
+    let pairs = number("BENCH_PAIRS", 7.0)? as usize;
+    let window = number("BENCH_WINDOW", 2.0)?;
+    println!("bytepath socket / best of iperf3, {pairs} interleaved pairs, {window} s windows");
+    println!(
+        "{:<20} {:>10} {:>10} {:<10} {:>8}  range",
+        "link", "bytepath", "iperf3", "(best)", "ratio"
+    );
+    for link in links {
+        compare(link, pairs, window).with_context(|| format!("link {link}"))?;
+    }
+    Ok(())
+}
+
+fn number(name: &str, default: f64) -> Result<f64> {
+    match std::env::var(name) {
+        Ok(text) => text.parse().with_context(|| format!("{name} is no number")),
+        Err(_) => Ok(default),
+    }
+}
+
+fn compare(link: &str, pairs: usize, window: f64) -> Result<()> {
+    let stop = AtomicBool::new(false);
+    let laboratory = Laboratory {
+        paths: path::CATALOG,
+        meters: meter::CATALOG,
+        testbed: host::CATALOG[0],
+        program: env!("CARGO_BIN_EXE_bytepath").into(),
+        stop: &stop,
+    };
+    let cell = socket_cell(link)?;
+    let schedule = Schedule {
+        blocks: 1,
+        warm_up: 0.5,
+        window,
+        seed: 0,
+        design: Design::Trials,
+        stopping: None,
+    };
+    let mut stand = Stand::raise(&laboratory, &cell)?;
+    let mut ours = Vec::new();
+    let mut theirs: Vec<Vec<f64>> = vec![Vec::new(); RIVALS.len()];
+    for _ in 0..pairs {
+        ours.push(gbits(&stand.run(&cell, meter::CATALOG, &schedule)?)?);
+        for (results, (_, options)) in theirs.iter_mut().zip(RIVALS) {
+            results.push(iperf3(&stand, &cell, options, window)?);
+        }
+    }
+    // The best of iperf3 is the option set with the highest median.
+    let best = (0..RIVALS.len())
+        .max_by(|a, b| median(&theirs[*a]).total_cmp(&median(&theirs[*b])))
+        .context("no rivals")?;
+    let ratios: Vec<f64> = ours.iter().zip(&theirs[best]).map(|(a, b)| a / b).collect();
+    let (low, high) = ratios.iter().fold((f64::MAX, f64::MIN), |(l, h), r| (l.min(*r), h.max(*r)));
+    println!(
+        "{link:<20} {:>10.1} {:>10.1} {:<10} {:>8.2}  {low:.2} to {high:.2}",
+        median(&ours),
+        median(&theirs[best]),
+        RIVALS[best].0,
+        median(&ratios)
+    );
+    Ok(())
+}
+
+fn socket_cell(link: &str) -> Result<Cell> {
+    let cores = spec::parse_cores("two", &bytepath::sys::thread::allowed()?)?;
+    let stream = format!("congestion={CONGESTION}");
+    let name = std::env::var("BENCH_PATH").unwrap_or_else(|_| "socket".into());
+    let ask = Ask { paths: &[name], stream: &stream, link, cores: &cores, baseline: None };
+    let (cells, _) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS))?;
+    Ok(cells[0].clone())
+}
+
+fn gbits(trial: &Trial) -> Result<f64> {
+    Ok(trial.throughput().context("the trial has no throughput")? / 1e9)
+}
+
+/// One run of iperf3 in the stand's namespaces; Gbit/s at its receiver.
+fn iperf3(stand: &Stand, cell: &Cell, options: &[&str], window: f64) -> Result<f64> {
+    let (sender, receiver) = (cell.placement.sender, cell.placement.receiver);
+    let cpu = |cpu: Option<u32>| cpu.context("the bench pins both ends").map(|c| c.to_string());
+    let server = Server(
+        inside(stand.pid(Role::Receiver))
+            .args(["taskset", "-c", &cpu(receiver)?, "iperf3", "-s", "-1", "--forceflush"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start iperf3 -s")?,
+    );
+    let server = server.listening()?;
+    let address = stand.address(Role::Receiver).to_string();
+    let seconds = format!("{}", window.ceil() as u64);
+    let output = inside(stand.pid(Role::Sender))
+        .args(["taskset", "-c", &cpu(sender)?, "iperf3", "-c", &address, "-J", "-C", CONGESTION])
+        .args(["-O", "1", "-t", &seconds])
+        .args(options)
+        .output()
+        .context("cannot run iperf3 -c")?;
+    drop(server);
+    let json: serde_json::Value =
+        serde_json::from_slice(&output.stdout).context("iperf3 printed no JSON")?;
+    match json["end"]["sum_received"]["bits_per_second"].as_f64() {
+        Some(rate) => Ok(rate / 1e9),
+        None => bail!("iperf3: {}", json["error"].as_str().unwrap_or("no result")),
+    }
+}
+
+fn inside(pid: u32) -> Command {
+    let mut command = Command::new("nsenter");
+    command.args(["-t", &pid.to_string(), "-n", "--"]);
+    command
+}
+
+/// An iperf3 server, ended when dropped.
+struct Server(Child);
+
+impl Server {
+    /// Waits for the line that says it listens.
+    fn listening(mut self) -> Result<Self> {
+        use std::io::{BufRead, BufReader};
+        let output = self.0.stdout.take().context("no output")?;
+        let mut lines = BufReader::new(output).lines();
+        for line in lines.by_ref() {
+            if line?.contains("Server listening") {
+                // The pipe must stay open, or the server dies of SIGPIPE.
+                std::thread::spawn(move || lines.for_each(drop));
+                return Ok(self);
+            }
+        }
+        bail!("iperf3 -s ended before it listened")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => sorted[n / 2],
+        n => (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0,
+    }
+}

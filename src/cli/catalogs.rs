@@ -1,0 +1,147 @@
+//! `bytepath paths` and `bytepath meters`: the catalogues with what this host
+//! supports.
+
+use super::run::own_program;
+use crate::path::DataPath;
+use crate::record::{Facts, Fault, FaultKind, OptionSpec, Role, Support};
+use crate::run::{Laboratory, path_spec, survey};
+use crate::spec::{self, Ask};
+use crate::{host, meter, path, sys};
+use clap::Args;
+use serde::Serialize;
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+
+#[derive(Debug, Args)]
+pub(super) struct CatalogArguments {
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// One half of a path, or a meter, and whether it works here.
+#[derive(Serialize)]
+struct Entry {
+    name: String,
+    summary: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<Role>,
+    #[serde(flatten)]
+    support: Support,
+    options: Vec<OptionEntry>,
+}
+
+#[derive(Serialize)]
+struct OptionEntry {
+    name: &'static str,
+    takes: String,
+    default: &'static str,
+    help: &'static str,
+}
+
+/// Lists the data paths.
+pub(super) fn paths(arguments: &CatalogArguments) -> Result<ExitCode, Fault> {
+    let facts = look();
+    let mut entries = Vec::new();
+    for path in path::CATALOG {
+        for role in path.roles() {
+            entries.push(path_entry(*path, *role, &facts));
+        }
+    }
+    print(&entries, arguments.json)?;
+    if !arguments.json {
+        println!("pairs (TX+RX), as --path takes them:");
+        for pair in path::PAIRS {
+            println!("  {:<14} {}+{}", pair.name, pair.tx, pair.rx);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Lists the meters.
+pub(super) fn meters(arguments: &CatalogArguments) -> Result<ExitCode, Fault> {
+    let facts = look();
+    let entry = |meter: &&dyn meter::Meter| Entry {
+        name: meter.name().to_owned(),
+        summary: meter.summary().to_owned(),
+        role: None,
+        support: match &facts {
+            Ok(facts) => meter.probe(&facts[Role::Receiver as usize]),
+            Err(fault) => unknown(fault),
+        },
+        options: Vec::new(),
+    };
+    let entries: Vec<Entry> = meter::CATALOG.iter().map(entry).collect();
+    print(&entries, arguments.json)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn path_entry(path: &dyn DataPath, role: Role, facts: &Result<Vec<Facts>, Fault>) -> Entry {
+    let option = |spec: &OptionSpec| OptionEntry {
+        name: spec.name,
+        takes: spec.kind.to_string(),
+        default: spec.default,
+        help: spec.help,
+    };
+    Entry {
+        name: path.name().to_owned(),
+        summary: path.summary().to_owned(),
+        role: Some(role),
+        support: match facts {
+            Ok(facts) => path.probe(role, &facts[role as usize]),
+            Err(fault) => unknown(fault),
+        },
+        options: path.options(role).iter().map(option).collect(),
+    }
+}
+
+/// Facts of both hosts of the default testbed with the default link.
+fn look() -> Result<Vec<Facts>, Fault> {
+    let stop = AtomicBool::new(false);
+    let laboratory = Laboratory {
+        paths: path::CATALOG,
+        meters: meter::CATALOG,
+        testbed: host::CATALOG[0],
+        program: own_program()?,
+        stop: &stop,
+    };
+    let allowed = sys::thread::allowed().unwrap_or_default();
+    let cores = spec::parse_cores("none", &allowed)?;
+    let paths = [path::PAIRS[0].name.to_owned()];
+    let ask = Ask { paths: &paths, stream: "", link: "wire", cores: &cores, baseline: None };
+    let (cells, _) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS))?;
+    survey(&laboratory, &cells[0])
+}
+
+fn unknown(fault: &Fault) -> Support {
+    Support::no(
+        format!("unknown, because the testbed cannot be raised: {}", fault.message),
+        fault.remedy.clone().unwrap_or_default(),
+    )
+}
+
+fn print(entries: &[Entry], json: bool) -> Result<(), Fault> {
+    if json {
+        let text = serde_json::to_string_pretty(entries)
+            .map_err(|e| Fault::new(FaultKind::System, format!("cannot encode: {e}")))?;
+        println!("{text}");
+        return Ok(());
+    }
+    for entry in entries {
+        let role = entry.role.map(|role| format!(" ({role})")).unwrap_or_default();
+        let yes = if entry.support.is_yes() { "yes" } else { "no " };
+        println!("{yes}  {}{role}: {}", entry.name, entry.summary);
+        if let Support::No { reason, remedy } = &entry.support {
+            println!("       why not: {reason}");
+            if !remedy.is_empty() {
+                println!("       remedy:  {remedy}");
+            }
+        }
+        for option in &entry.options {
+            let typed = format!("{}={}", option.name, option.takes);
+            println!("       {typed:<34} {} [{}]", option.help, option.default);
+        }
+    }
+    println!();
+    Ok(())
+}

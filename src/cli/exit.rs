@@ -1,0 +1,25 @@
+//! Exit codes and the one line that explains a failure.
+
+use crate::record::{Fault, FaultKind};
+use std::process::ExitCode;
+
+/// The exit code of a run whose report holds a failed trial.
+pub const TRIAL_FAILED: u8 = 5;
+
+/// The exit code of a failure, by its kind.
+pub fn exit_code(fault: &Fault) -> ExitCode {
+    ExitCode::from(match fault.kind {
+        FaultKind::System => 1,
+        FaultKind::Usage => 2,
+        FaultKind::Unsupported => 3,
+        FaultKind::Permission => 4,
+        FaultKind::PeerLost | FaultKind::Corrupt => TRIAL_FAILED,
+        FaultKind::Storage => 6,
+        FaultKind::Interrupted => 130,
+    })
+}
+
+/// Prints thing, cause and remedy to standard error.
+pub fn explain(fault: &Fault) {
+    eprintln!("bytepath: {fault}");
+}

@@ -1,0 +1,82 @@
+//! Progress on standard error: a bar on a terminal, plain lines elsewhere.
+
+use crate::record::{CellId, StudyHeader, Trial, TrialStatus};
+use crate::run::Observer;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::IsTerminal;
+use std::time::Duration;
+
+/// Shows how a study gets on.
+pub(super) struct Progress {
+    bar: Option<ProgressBar>,
+    trials: usize,
+}
+
+impl Progress {
+    pub fn new() -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new(0);
+            let style = ProgressStyle::with_template("{bar:24} {pos}/{len}  {msg}");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar
+        });
+        Progress { bar, trials: 0 }
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Observer for Progress {
+    fn begins(&mut self, header: &StudyHeader, trials: usize) {
+        self.trials = trials;
+        let s = &header.schedule;
+        let each = Duration::from_secs_f64(s.warm_up + s.window);
+        let left = clock(each * trials as u32);
+        match &self.bar {
+            Some(bar) => bar.set_length(trials as u64),
+            None => eprintln!("{trials} trials, about {left}"),
+        }
+    }
+
+    fn trial_begins(&mut self, _number: usize, cell: &CellId, block: u32) {
+        if let Some(bar) = &self.bar {
+            let old = bar.message();
+            let left = old.split_once("  ").map(|(left, _)| left.to_owned());
+            let left = left.filter(|text| text.ends_with("left"));
+            let left = left.map(|text| text + "  ").unwrap_or_default();
+            bar.set_message(format!("{left}block {block}: {cell}"));
+        }
+    }
+
+    fn trial_ends(&mut self, number: usize, trial: &Trial, left: Duration) {
+        let (left, result) = (clock(left), outcome(trial));
+        match &self.bar {
+            Some(bar) => {
+                bar.inc(1);
+                bar.set_message(format!("{left} left  {}: {result}", trial.cell));
+            }
+            None => {
+                let (cell, total) = (&trial.cell, self.trials);
+                eprintln!("[{number:>3}/{total}] {cell:<32} {result:<24} {left} left");
+            }
+        }
+    }
+}
+
+fn outcome(trial: &Trial) -> String {
+    match (&trial.status, trial.throughput()) {
+        (TrialStatus::Failed { fault }, _) => format!("failed: {fault}"),
+        (_, Some(rate)) => format!("{:.1} Gbit/s", rate / 1e9),
+        _ => "unavailable".to_owned(),
+    }
+}
+
+fn clock(time: Duration) -> String {
+    let seconds = time.as_secs_f64().round() as u64;
+    format!("{}:{:02}", seconds / 60, seconds % 60)
+}

@@ -1,0 +1,279 @@
+//! An agent that is a child process: its pipes, its last words, its sure end.
+
+use super::AgentPipe;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long an agent may take to end after its standard input was closed, and
+/// how long one that seems gone is given to be reaped.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// What is kept of the end of an agent's standard error, bytes.
+const TAIL: usize = 4096;
+
+/// A running agent. Dropping it ends the process and reaps it.
+pub struct AgentProcess {
+    child: Child,
+    stdin: SharedStdin,
+    stdout: Option<ChildStdout>,
+    stderr: Arc<Tail>,
+}
+
+impl AgentProcess {
+    /// The command line of an agent, with the pipes that [`AgentProcess::new`]
+    /// expects.
+    pub fn command(program: &std::path::Path) -> Command {
+        let mut command = Command::new(program);
+        command.arg("agent");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Takes charge of a child that was spawned from [`AgentProcess::command`].
+    pub fn new(mut child: Child) -> AgentProcess {
+        let stdin = SharedStdin(Arc::new(Mutex::new(child.stdin.take())));
+        let stdout = child.stdout.take();
+        let stderr = Arc::new(Tail::default());
+        match child.stderr.take() {
+            Some(pipe) => stderr.clone().follow(pipe),
+            None => stderr.lock().ended = true,
+        }
+        AgentProcess { child, stdin, stdout, stderr }
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The pipe to it. A second call gives a pipe that is at its end.
+    pub fn take_pipe(&mut self) -> AgentPipe {
+        let from_agent: Box<dyn Read + Send> = match self.stdout.take() {
+            Some(stdout) => Box::new(stdout),
+            None => Box::new(io::empty()),
+        };
+        AgentPipe { to_agent: Box::new(self.stdin.clone()), from_agent }
+    }
+
+    /// Closes its standard input, which tells it to end.
+    pub fn close(&self) {
+        self.stdin.close();
+    }
+
+    /// How it ended, in words.
+    pub fn last_words(&mut self) -> String {
+        let Some(status) = self.wait(GRACE) else {
+            return "still running".to_string();
+        };
+        let how = ending(status);
+        match self.stderr.last_line() {
+            Some(line) => format!("{how}: {line}"),
+            None => how,
+        }
+    }
+
+    /// Waits for its end, at most that long.
+    fn wait(&mut self, patience: Duration) -> Option<ExitStatus> {
+        if let Ok(Some(status)) = self.child.try_wait() {
+            return Some(status);
+        }
+        // The child has not been reaped, so its id cannot mean anyone else.
+        let pid = Pid::from_raw(self.child.id() as i32)?;
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        let deadline = Instant::now() + patience;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let timeout =
+                Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
+            match poll(&mut fds, Some(&timeout)) {
+                Err(rustix::io::Errno::INTR) => continue,
+                _ => return self.child.try_wait().ok().flatten(),
+            }
+        }
+    }
+}
+
+impl Drop for AgentProcess {
+    fn drop(&mut self) {
+        self.close();
+        if self.wait(GRACE).is_none() {
+            // Fails only if it has ended by now, and then there is no need.
+            let _ = self.child.kill();
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// The writing end of the agent's standard input, which may be closed under
+/// whoever holds it: a forgotten clone must not keep an agent alive.
+#[derive(Clone)]
+struct SharedStdin(Arc<Mutex<Option<ChildStdin>>>);
+
+impl SharedStdin {
+    fn close(&self) {
+        // Somebody blocked in a write holds the lock; the agent is not reading
+        // then, and will be killed instead.
+        if let Ok(mut stdin) = self.0.try_lock() {
+            *stdin = None;
+        }
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut ChildStdin) -> io::Result<T>) -> io::Result<T> {
+        let mut stdin = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        act(stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?)
+    }
+}
+
+impl Write for SharedStdin {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.with(|stdin| stdin.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.with(|stdin| stdin.flush())
+    }
+}
+
+/// The end of what an agent wrote to its standard error.
+#[derive(Default)]
+struct Tail {
+    state: Mutex<TailState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct TailState {
+    bytes: VecDeque<u8>,
+    ended: bool,
+}
+
+impl Tail {
+    fn lock(&self) -> MutexGuard<'_, TailState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the pipe to its end, in a thread of its own, so that an agent that
+    /// writes much never blocks.
+    fn follow(self: Arc<Self>, mut pipe: ChildStderr) {
+        std::thread::spawn(move || {
+            let mut buffer = [0u8; 1024];
+            while let Ok(n @ 1..) = pipe.read(&mut buffer) {
+                let bytes = &mut self.lock().bytes;
+                bytes.extend(&buffer[..n]);
+                let excess = bytes.len().saturating_sub(TAIL);
+                bytes.drain(..excess);
+            }
+            self.lock().ended = true;
+            self.changed.notify_all();
+        });
+    }
+
+    /// The last line with something to say, once the pipe is at its end (a
+    /// process that inherited it may hold it open; that is not waited for).
+    fn last_line(&self) -> Option<String> {
+        let wait = self.changed.wait_timeout_while(self.lock(), GRACE, |state| !state.ended);
+        let (mut state, _) = wait.unwrap_or_else(PoisonError::into_inner);
+        let text = String::from_utf8_lossy(state.bytes.make_contiguous()).into_owned();
+        let hint = "note: run with `RUST_BACKTRACE";
+        let telling = |line: &&str| !line.is_empty() && !line.starts_with(hint);
+        text.lines().map(str::trim).rfind(telling).map(str::to_string)
+    }
+}
+
+/// "exited with code 1", "killed by signal 9 (SIGKILL)".
+fn ending(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exited with code {code}"),
+        (None, Some(signal)) => match signal_name(signal) {
+            Some(name) => format!("killed by signal {signal} ({name})"),
+            None => format!("killed by signal {signal}"),
+        },
+        (None, None) => status.to_string(),
+    }
+}
+
+/// Names of the signals that end processes, signal(7).
+fn signal_name(signal: i32) -> Option<&'static str> {
+    Some(match signal {
+        libc::SIGHUP => "SIGHUP",
+        libc::SIGINT => "SIGINT",
+        libc::SIGQUIT => "SIGQUIT",
+        libc::SIGILL => "SIGILL",
+        libc::SIGTRAP => "SIGTRAP",
+        libc::SIGABRT => "SIGABRT",
+        libc::SIGBUS => "SIGBUS",
+        libc::SIGFPE => "SIGFPE",
+        libc::SIGKILL => "SIGKILL",
+        libc::SIGSEGV => "SIGSEGV",
+        libc::SIGPIPE => "SIGPIPE",
+        libc::SIGALRM => "SIGALRM",
+        libc::SIGTERM => "SIGTERM",
+        libc::SIGXCPU => "SIGXCPU",
+        libc::SIGXFSZ => "SIGXFSZ",
+        libc::SIGSYS => "SIGSYS",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> AgentProcess {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        AgentProcess::new(command.spawn().unwrap())
+    }
+
+    #[test]
+    fn last_words_say_how_it_ended_and_what_it_said() {
+        let mut agent = shell("echo first >&2; echo 'disk on fire' >&2; echo >&2; exit 3");
+        assert_eq!(agent.last_words(), "exited with code 3: disk on fire");
+        assert_eq!(agent.last_words(), "exited with code 3: disk on fire");
+        assert_eq!(shell("kill -9 $$").last_words(), "killed by signal 9 (SIGKILL)");
+        let panic = "echo 'the cause' >&2; echo 'note: run with `RUST_BACKTRACE=1`' >&2; exit 101";
+        assert_eq!(shell(panic).last_words(), "exited with code 101: the cause");
+    }
+
+    #[test]
+    fn a_flood_on_stderr_neither_blocks_nor_grows() {
+        let mut agent = shell("yes noise | head -n 200000 >&2; echo end >&2");
+        let mut pipe = agent.take_pipe();
+        pipe.from_agent.read_to_end(&mut Vec::new()).unwrap();
+        assert_eq!(agent.last_words(), "exited with code 0: end");
+        assert!(agent.stderr.lock().bytes.len() <= TAIL);
+    }
+
+    #[test]
+    fn an_agent_ends_at_end_of_input_even_if_its_pipe_is_held() {
+        let mut agent = shell("cat");
+        let mut pipe = agent.take_pipe();
+        pipe.to_agent.write_all(b"hello\n").unwrap();
+        pipe.to_agent.flush().unwrap();
+        let mut answer = [0; 6];
+        pipe.from_agent.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"hello\n");
+        let start = Instant::now();
+        drop(agent);
+        assert!(start.elapsed() < GRACE, "it had to be killed");
+        assert_eq!(pipe.to_agent.write(b"x").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn an_agent_that_does_not_listen_is_killed() {
+        let agent = shell("exec sleep 60");
+        let pid = agent.id();
+        drop(agent);
+        // ESRCH: not even a zombie is left.
+        let gone = rustix::process::test_kill_process(Pid::from_raw(pid as i32).unwrap());
+        assert_eq!(gone, Err(rustix::io::Errno::SRCH));
+    }
+}

@@ -1,0 +1,167 @@
+//! How numbers are written: as many digits as they are worth, never a NaN, and
+//! never wider than a column can be.
+
+/// Stands where there is no number.
+pub const NONE: &str = "-";
+
+/// A number with so many decimals; a dash for none; an exponent where it is
+/// too large for a column.
+pub fn number(value: impl Into<Option<f64>>, decimals: usize) -> String {
+    match value.into() {
+        Some(v) if !v.is_finite() => NONE.into(),
+        Some(v) if v.abs() >= 1e7 => format!("{v:.1e}"),
+        // Rounding must not leave the sign of a negative zero.
+        Some(v) if v.abs() < 0.5 * 0.1f64.powi(decimals as i32) => format!("{:.decimals$}", 0.0),
+        Some(v) => format!("{v:.decimals$}"),
+        None => NONE.into(),
+    }
+}
+
+/// Bit/s as Gbit/s: `53.10`, `0.42`.
+pub fn gbit(bits: impl Into<Option<f64>>) -> String {
+    let gbit = bits.into().map(|b| b / 1e9);
+    number(gbit, if gbit.is_some_and(|g| g >= 999.5) { 0 } else { 2 })
+}
+
+/// A part of one in percent: `97%`, `2.3%`, `<0.1%`. Without a blank, so that a
+/// line never breaks before the sign.
+pub fn percent(part: impl Into<Option<f64>>) -> String {
+    match part.into() {
+        None => NONE.into(),
+        Some(p) if p > 0.0 && p < 0.0005 => "<0.1%".into(),
+        // What is nearly all is not all.
+        Some(p) if p < 1.0 && p > 0.9995 => ">99.9%".into(),
+        Some(p) if p < 0.0995 && p != 0.0 || (p < 1.0 && p > 0.99) => {
+            format!("{}%", number(p * 100.0, 1))
+        }
+        Some(p) => format!("{}%", number(p * 100.0, 0)),
+    }
+}
+
+/// CPU seconds per GiB: `0.163`.
+pub fn cpu(seconds: impl Into<Option<f64>>) -> String {
+    number(seconds, 3)
+}
+
+/// An amount in three digits or so: `88`, `1234`, `21k`, `9.5k`.
+pub fn amount(value: impl Into<Option<f64>>) -> String {
+    match value.into() {
+        Some(v) if v.abs() >= 999_500.0 => format!("{}M", number(v / 1e6, 1)),
+        Some(v) if v.abs() >= 9_995.0 => format!("{}k", number(v / 1e3, 0)),
+        Some(v) if v.abs() >= 999.5 => format!("{}k", number(v / 1e3, 1)),
+        Some(v) if v.abs() < 9.95 && v.fract() != 0.0 => number(v, 1),
+        other => number(other, 0),
+    }
+}
+
+/// A ratio: `1.16x`. What a column cannot hold is bounded.
+pub fn ratio(value: impl Into<Option<f64>>) -> String {
+    match value.into() {
+        Some(r) if r > 999.0 => ">999x".into(),
+        Some(r) if r < 0.005 => "<0.01x".into(),
+        Some(r) => format!("{r:.2}x"),
+        None => NONE.into(),
+    }
+}
+
+/// An interval of ratios: `[1.09, 1.23]`. A third decimal where two would print
+/// both ends much alike, or an end as just 1.
+pub fn interval(low: f64, high: f64) -> String {
+    let two = |r: f64| format!("{r:.2}");
+    let vague = high - low < 0.02 || two(low) == "1.00" || two(high) == "1.00";
+    let end = |r: f64| match r {
+        r if r > 999.0 => ">999".into(),
+        r if r < 0.0005 => "0".into(),
+        r if vague => format!("{r:.3}"),
+        r => two(r),
+    };
+    format!("[{}, {}]", end(low), end(high))
+}
+
+/// A probability: `0.0625`, `0.25`, `<0.0001`.
+pub fn probability(p: f64) -> String {
+    if p < 0.0001 { "<0.0001".into() } else { trimmed(p, 4) }
+}
+
+/// A part of one that somebody chose, in percent: `2%`, `0.5%`, `95%`.
+pub fn level(part: f64) -> String {
+    format!("{}%", trimmed(part * 100.0, 2))
+}
+
+/// A number without the zeros at its end.
+fn trimmed(value: f64, decimals: usize) -> String {
+    let text = number(value, decimals);
+    if !text.contains('.') || text.contains('e') {
+        return text;
+    }
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// Seconds as milliseconds: `0.112`.
+pub fn milliseconds(seconds: f64) -> String {
+    number(seconds * 1e3, 3)
+}
+
+/// Bytes in the unit that reads best: `4148 B`, `1.5 MiB`.
+pub fn bytes(bytes: f64) -> String {
+    const STEPS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes;
+    let mut step = 0;
+    while value.abs() >= 9999.5 && step + 1 < STEPS.len() {
+        value /= 1024.0;
+        step += 1;
+    }
+    // Round sizes are told in their own unit even when small.
+    if step == 0 && value >= 1024.0 && value % 1024.0 == 0.0 {
+        value /= 1024.0;
+        step = 1;
+    }
+    if step > 0 && value >= 1024.0 && step + 1 < STEPS.len() {
+        value /= 1024.0;
+        step += 1;
+    }
+    let whole = value.fract() == 0.0;
+    format!("{} {}", number(value, usize::from(!whole && step > 0)), STEPS[step])
+}
+
+/// `1 block`, `5 blocks`.
+pub fn plural(n: u64, what: &str) -> String {
+    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short_and_honest() {
+        assert_eq!(number(-0.0001, 2), "0.00");
+        assert_eq!(number(f64::NAN, 2), "-");
+        assert_eq!(number(1e300, 2), "1.0e300");
+        assert_eq!(gbit(53.096e9), "53.10");
+        assert_eq!(percent(0.0), "0%");
+        assert_eq!(percent(0.0001), "<0.1%");
+        assert_eq!(percent(0.023), "2.3%");
+        assert_eq!(percent(0.973), "97%");
+        assert_eq!(percent(0.9991), "99.9%");
+        assert_eq!(percent(0.999_99), ">99.9%", "nearly all is not all");
+        assert_eq!(percent(1.0), "100%");
+        assert_eq!(amount(88.0), "88");
+        assert_eq!(amount(1234.0), "1.2k");
+        assert_eq!(amount(21_040.0), "21k");
+        assert_eq!(amount(1.5), "1.5");
+        assert_eq!(ratio(1e9), ">999x");
+        assert_eq!(interval(1.0912, 1.2288), "[1.09, 1.23]");
+        assert_eq!(interval(1.0012, 1.2288), "[1.001, 1.229]", "an end beside 1 is told apart");
+        assert_eq!(probability(0.0625), "0.0625");
+        assert_eq!(probability(1.0), "1");
+        assert_eq!(
+            (level(0.02), level(0.005), level(0.95)),
+            ("2%".into(), "0.5%".into(), "95%".into())
+        );
+        assert_eq!(bytes(4148.0), "4148 B");
+        assert_eq!(bytes(65536.0), "64 KiB");
+        assert_eq!(bytes(1.5 * 1048576.0), "1.5 MiB");
+        assert_eq!(bytes(23.4 * 1073741824.0), "23.4 GiB");
+    }
+}

@@ -1,0 +1,44 @@
+//! `json`: the analysis and what it is an analysis of, for programs. The raw
+//! trials stay in the study's folder.
+
+use super::{Report, Style};
+use crate::record::{Study, StudyHeader};
+use crate::stats::Analysis;
+use serde::Serialize;
+use std::io::{self, Write};
+
+/// The machine-readable report.
+pub struct Json;
+
+/// The document. `analysis.schema` is its version.
+#[derive(Serialize)]
+struct Document<'a> {
+    /// Says what this is, wherever it is found.
+    format: &'static str,
+    /// What was asked and on which hosts.
+    study: &'a StudyHeader,
+    /// What came out.
+    analysis: &'a Analysis,
+}
+
+impl Report for Json {
+    fn name(&self) -> &'static str {
+        "json"
+    }
+
+    fn summary(&self) -> &'static str {
+        "every number of the analysis with host facts, for programs"
+    }
+
+    fn render(
+        &self,
+        study: &Study,
+        analysis: &Analysis,
+        _: &Style,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let document = Document { format: "bytepath-analysis", study: &study.header, analysis };
+        serde_json::to_writer_pretty(&mut *out, &document)?;
+        writeln!(out)
+    }
+}

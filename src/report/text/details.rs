@@ -1,0 +1,162 @@
+//! What only some want to see: system calls, sizes, and the course of the flow.
+
+use crate::record::{CallRow, Role};
+use crate::report::figures::{amount, bytes, gbit, milliseconds, number, percent};
+use crate::report::page::{Page, Tone};
+use crate::report::table::{Column, Table};
+use crate::stats::{Analysis, Pace};
+
+/// Steps of darkness, from nothing to all.
+const SHADES: &[u8] = b"_.:-=+*#%@";
+
+/// Prints all details.
+pub fn print(page: &mut Page, analysis: &Analysis) {
+    calls(page, analysis);
+    sizes(page, analysis);
+    course(page, analysis);
+}
+
+fn calls(page: &mut Page, analysis: &Analysis) {
+    let mut table = Table::new(vec![
+        Column::words("path", 0, Some(14)),
+        Column::words("role", 0, None),
+        Column::words("call", 0, Some(14)),
+        Column::number("", "calls", 0),
+        Column::number("", "errors", 0),
+        Column::number("", "bytes/call", 3),
+        Column::number("milliseconds", "total", 1),
+        Column::number("milliseconds", "min", 1),
+        Column::number("milliseconds", "avg", 0),
+        Column::number("milliseconds", "max", 0),
+        Column::number("", "stddev", 2),
+    ]);
+    let mut any = false;
+    for row in &analysis.rows {
+        for end in Role::ALL.map(|role| row.end(role)) {
+            for call in &end.calls {
+                any = true;
+                table.row(call_cells(row.cell.to_string(), end.role.to_string(), call));
+            }
+        }
+    }
+    if any {
+        page.heading("System calls of the engines, all measured trials together");
+        table.print(page, 2);
+    }
+}
+
+fn call_cells(cell: String, role: String, call: &CallRow) -> Vec<(String, Tone)> {
+    let done = call.calls.saturating_sub(call.errors);
+    let per_call = (done > 0).then(|| call.bytes as f64 / done as f64);
+    let texts = vec![
+        cell,
+        role,
+        call.name.clone(),
+        call.calls.to_string(),
+        call.errors.to_string(),
+        number(per_call, 0),
+        milliseconds(call.total),
+        milliseconds(call.min),
+        milliseconds(call.avg),
+        milliseconds(call.max),
+        format!("{}%", number(call.stddev_percent, 2)),
+    ];
+    texts.into_iter().map(|text| (text, Tone::Plain)).collect()
+}
+
+fn sizes(page: &mut Page, analysis: &Analysis) {
+    let mut table = Table::new(vec![
+        Column::words("path", 0, Some(14)),
+        Column::words("role", 0, None),
+        Column::number("", "pieces", 0),
+        Column::number("", "smallest", 0),
+        Column::number("", "mean", 0),
+        Column::number("", "largest", 0),
+    ]);
+    let mut any = false;
+    for row in &analysis.rows {
+        for end in Role::ALL.map(|role| row.end(role)).into_iter().filter(|e| e.sizes.count > 0) {
+            any = true;
+            let s = &end.sizes;
+            let texts = [
+                row.cell.to_string(),
+                end.role.to_string(),
+                amount(s.count as f64),
+                bytes(s.min as f64),
+                bytes(s.mean),
+                bytes(s.max as f64),
+            ];
+            table.row(texts.map(|text| (text, Tone::Plain)).to_vec());
+        }
+    }
+    if any {
+        page.heading("Sizes handed over at once");
+        table.print(page, 2);
+    }
+}
+
+fn course(page: &mut Page, analysis: &Analysis) {
+    let paced: Vec<_> = analysis.rows.iter().filter_map(|r| Some((r, r.pace.as_ref()?))).collect();
+    let Some((_, first)) = paced.first() else { return };
+    page.heading(&format!(
+        "Course of the flow, in steps of {} s (drawn: the middle trial, from 0 to its fastest step)",
+        number(first.step, 2)
+    ));
+    let drawn = page.width().saturating_sub(62).clamp(10, 60);
+    let mut table = Table::new(vec![
+        Column::words("path", 0, Some(14)),
+        Column::number("Gbit/s", "slowest", 0),
+        Column::number("Gbit/s", "fastest", 0),
+        Column::number("", "stalled", 0),
+        Column::words("course", 1, None),
+    ]);
+    for (row, pace) in paced {
+        let stalled = match pace.stalled_trials {
+            0 => "no".into(),
+            _ => format!("{} s", number(pace.stalled, 1)),
+        };
+        let texts =
+            [row.cell.to_string(), gbit(pace.min), gbit(pace.max), stalled, sparkline(pace, drawn)];
+        table.row(texts.map(|text| (text, Tone::Plain)).to_vec());
+    }
+    table.print(page, 2);
+    let ceilings: Vec<String> = analysis
+        .rows
+        .iter()
+        .filter_map(|r| Some(format!("{} {}", r.cell, percent(r.ceiling_share?))))
+        .collect();
+    if !ceilings.is_empty() {
+        page.text("  ", &format!("Share of the copy ceiling: {}.", ceilings.join(", ")));
+    }
+}
+
+/// The typical trial in at most `width` signs; neighbouring steps share one.
+fn sparkline(pace: &Pace, width: usize) -> String {
+    let steps = &pace.typical;
+    let signs = steps.len().min(width);
+    let top = steps.iter().copied().fold(0.0, f64::max);
+    let mean_of = |part: &[f64]| part.iter().map(|s| s / part.len() as f64).sum::<f64>();
+    (0..signs)
+        .map(|i| {
+            let part = &steps[i * steps.len() / signs..(i + 1) * steps.len() / signs];
+            let height = if top > 0.0 { mean_of(part) / top } else { 0.0 };
+            let shade = (height * (SHADES.len() - 1) as f64).round() as usize;
+            char::from(SHADES[shade.min(SHADES.len() - 1)])
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stall_is_seen_in_the_line() {
+        let typical = vec![50.0, 50.0, 0.0, 25.0, 50.0, 50.0];
+        let pace =
+            Pace { step: 0.1, min: 0.0, max: 50.0, stalled: 0.1, stalled_trials: 1, typical };
+        assert_eq!(sparkline(&pace, 60), "@@_+@@");
+        assert_eq!(sparkline(&pace, 3), "@:@");
+        assert_eq!(sparkline(&Pace { typical: vec![0.0, 0.0], ..pace }, 3), "__");
+    }
+}

@@ -1,0 +1,48 @@
+//! `text`: the report for a terminal or a mail. Plain ASCII; the answer first,
+//! then the tables, then what they rest on.
+
+mod details;
+mod heading;
+mod prose;
+mod tables;
+
+use super::page::Page;
+use super::{Report, Style};
+use crate::record::Study;
+use crate::stats::Analysis;
+use std::io::{self, Write};
+
+/// The report for people.
+pub struct Text;
+
+impl Report for Text {
+    fn name(&self) -> &'static str {
+        "text"
+    }
+
+    fn summary(&self) -> &'static str {
+        "tables and plain words, for a terminal or a mail"
+    }
+
+    fn render(
+        &self,
+        study: &Study,
+        analysis: &Analysis,
+        style: &Style,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let mut page = Page::new(style.width, style.colour);
+        heading::print(&mut page, study);
+        prose::answer(&mut page, analysis);
+        tables::result(&mut page, analysis);
+        tables::cost(&mut page, analysis);
+        prose::verdicts(&mut page, analysis);
+        prose::zero_copy(&mut page, analysis);
+        prose::not_measured(&mut page, analysis);
+        prose::warnings(&mut page, analysis);
+        if style.details {
+            details::print(&mut page, analysis);
+        }
+        page.finish(out)
+    }
+}

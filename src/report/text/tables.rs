@@ -1,0 +1,144 @@
+//! The two tables: what each path reached, and what it cost.
+
+use crate::record::Role;
+use crate::report::figures::{NONE, amount, cpu, gbit, interval, number, percent, ratio};
+use crate::report::page::{Page, Tone};
+use crate::report::table::{Column, Table};
+use crate::stats::{Analysis, Counted, End, Row, Summary, Verdict};
+
+/// Throughput, what it rests on, and the verdict.
+pub fn result(page: &mut Page, analysis: &Analysis) {
+    if !analysis.rows.iter().any(|row| row.status.measured > 0) {
+        return;
+    }
+    page.heading("Result");
+    let mut table = Table::new(vec![
+        Column::words("path", 0, Some(16)),
+        Column::number("", "n", 6),
+        Column::number("", "Gbit/s", 0),
+        Column::number("", "sd", 2),
+        Column::number("", "ceiling", 3),
+        Column::number("not copied", "tx", 5),
+        Column::number("not copied", "rx", 5),
+        Column::number("", "ratio", 0),
+        Column::words("interval", 1, None),
+        Column::words("verdict", 0, None),
+        Column::words("label", 0, Some(18)),
+    ]);
+    for row in analysis.rows.iter().filter(|row| row.status.measured > 0) {
+        let tone = if row.baseline { Tone::Strong } else { Tone::Plain };
+        let (shown, range, word, word_tone) = verdict(row);
+        let not_copied = |end: &End| percent(end.ledger.as_ref().map(|l| l.not_copied));
+        table.row(vec![
+            (row.cell.to_string(), tone),
+            (row.status.measured.to_string(), Tone::Plain),
+            (gbit(mean(&row.throughput)), tone),
+            (percent(row.throughput.and_then(|t| t.relative_stddev())), Tone::Plain),
+            (percent(row.ceiling_share), Tone::Plain),
+            (not_copied(&row.sender), Tone::Plain),
+            (not_copied(&row.receiver), Tone::Plain),
+            (shown, Tone::Plain),
+            (range, Tone::Plain),
+            (word.into(), word_tone),
+            (labels(&row.labels), Tone::Plain),
+        ]);
+    }
+    table.print(page, 2);
+}
+
+/// Ratio, interval, word, and how to show the word.
+fn verdict(row: &Row) -> (String, String, &'static str, Tone) {
+    let Some(comparison) = &row.comparison else {
+        return if row.baseline {
+            ("1".into(), String::new(), "baseline", Tone::Faint)
+        } else {
+            (NONE.into(), String::new(), "", Tone::Plain)
+        };
+    };
+    let effect = comparison.effect.as_ref();
+    let range = effect.and_then(|e| e.interval).map(|i| interval(i.low, i.high));
+    let tone = match comparison.verdict {
+        Verdict::Faster => Tone::Good,
+        Verdict::Slower => Tone::Bad,
+        _ => Tone::Plain,
+    };
+    let shown = ratio(effect.map(|e| e.ratio));
+    (shown, range.unwrap_or_default(), comparison.verdict.word(), tone)
+}
+
+/// The label, or all of them with their counts where trials disagree.
+pub fn labels(labels: &[Counted]) -> String {
+    match labels {
+        [] => NONE.into(),
+        [one] => one.text.clone(),
+        many => {
+            let each: Vec<_> = many.iter().map(|l| format!("{}x {}", l.count, l.text)).collect();
+            format!("trials disagree: {}", each.join("; "))
+        }
+    }
+}
+
+/// CPU, system calls, return on investment.
+pub fn cost(page: &mut Page, analysis: &Analysis) {
+    let measured = || analysis.rows.iter().filter(|row| row.status.measured > 0);
+    let seen = |row: &Row| {
+        Role::ALL
+            .iter()
+            .any(|role| row.end(*role).cpu.is_some() || row.end(*role).calls_per_gib.is_some())
+    };
+    if !measured().any(seen) {
+        return;
+    }
+    page.heading("Cost: CPU seconds and system calls per GiB delivered");
+    const TX: &str = "sender";
+    const RX: &str = "receiver";
+    const CALLS: &str = "calls";
+    const ROI: &str = "ROI";
+    let mut table = Table::new(vec![
+        Column::words("path", 0, Some(14)),
+        Column::number(TX, "user", 4),
+        Column::number(TX, "sys", 1),
+        Column::number(TX, "softirq", 1),
+        Column::number(TX, "total", 0),
+        Column::number(RX, "user", 4),
+        Column::number(RX, "sys", 1),
+        Column::number(RX, "softirq", 1),
+        Column::number(RX, "total", 0),
+        Column::number("", "both", 3),
+        Column::number(CALLS, "tx", 2),
+        Column::number(CALLS, "rx", 2),
+        Column::number(ROI, "tx", 5),
+        Column::number(ROI, "rx", 5),
+        Column::number(ROI, "both", 2),
+        Column::number("", "retrans", 6),
+    ]);
+    for row in measured() {
+        let tone = if row.baseline { Tone::Strong } else { Tone::Plain };
+        let mut cells = vec![(row.cell.to_string(), tone)];
+        for role in Role::ALL {
+            let cost = row.end(role).cpu.as_ref();
+            let parts = [
+                cost.map(|c| c.user),
+                cost.map(|c| c.system),
+                cost.map(|c| c.softirq),
+                cost.map(|c| c.total.mean),
+            ];
+            cells.extend(parts.map(|part| (cpu(part), Tone::Plain)));
+        }
+        cells.push((cpu(mean(&row.cpu_per_gib)), tone));
+        for role in Role::ALL {
+            cells.push((amount(mean(&row.end(role).calls_per_gib)), Tone::Plain));
+        }
+        for roi in [&row.roi.sender, &row.roi.receiver, &row.roi.total] {
+            cells.push((amount(mean(roi)), Tone::Plain));
+        }
+        cells.push((number(row.retransmits, 0), Tone::Plain));
+        table.row(cells);
+    }
+    table.print(page, 2);
+    page.text("  ", &super::prose::cpu_rule(analysis));
+}
+
+fn mean(summary: &Option<Summary>) -> Option<f64> {
+    summary.map(|s| s.mean)
+}

@@ -1,0 +1,227 @@
+//! The far half: one process per role, steered over its standard input and
+//! output. It holds nothing that outlives it, so it ends when the pipe does.
+
+use super::ceiling;
+use super::engine::Ended;
+use super::session::Session;
+use crate::host;
+use crate::meter::{self, Meter};
+use crate::path::DataPath;
+use crate::record::wire::{MAX_LINE, Reply, Request};
+use crate::record::{Facts, Fault, FaultKind, SCHEMA_VERSION};
+use crate::sys::Roots;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// Version and build of this binary, as `Hello` tells it. Both ends of a study
+/// have to be the same.
+pub const BUILD: &str = env!("CARGO_PKG_VERSION");
+
+/// What reaches the agent's main loop.
+pub(super) enum Event {
+    /// A line from the controller.
+    Request(Result<Request, Fault>),
+    /// The controller is gone.
+    HungUp,
+    /// An engine has returned.
+    Ended(Box<Ended>),
+}
+
+/// Serves one controller until its pipe closes. `paths` and `meters` are the
+/// catalogues that cells may name.
+pub fn serve(
+    input: impl Read + Send + 'static,
+    output: &mut dyn Write,
+    paths: &'static [&'static dyn DataPath],
+    meters: &'static [&'static dyn Meter],
+) -> io::Result<()> {
+    let (events, inbox) = channel();
+    let lines = events.clone();
+    std::thread::Builder::new()
+        .name("controller".into())
+        .spawn(move || read_requests(input, &lines))?;
+    Agent { paths, meters, events, inbox, session: None }.serve(output)
+}
+
+fn read_requests(input: impl Read, events: &Sender<Event>) {
+    let mut input = BufReader::new(input);
+    while let Ok(Some(line)) = read_line(&mut input) {
+        let request = serde_json::from_slice(&line).map_err(|e| {
+            Fault::new(FaultKind::System, format!("the controller sent no valid request: {e}"))
+        });
+        if events.send(Event::Request(request)).is_err() {
+            return;
+        }
+    }
+    // The receiver may be gone already, and then nobody needs to know.
+    let _ = events.send(Event::HungUp);
+}
+
+/// One line without its end, at most [`MAX_LINE`] bytes; none at end of file.
+pub(super) fn read_line(input: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
+    let mut line = Vec::new();
+    input.by_ref().take(MAX_LINE as u64 + 1).read_until(b'\n', &mut line)?;
+    if line.len() > MAX_LINE {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "line too long"));
+    }
+    match line.pop() {
+        Some(b'\n') => Ok(Some(line)),
+        // A torn line says that the writer died in the middle of it.
+        Some(_) | None => Ok(None),
+    }
+}
+
+struct Agent {
+    paths: &'static [&'static dyn DataPath],
+    meters: &'static [&'static dyn Meter],
+    events: Sender<Event>,
+    inbox: Receiver<Event>,
+    session: Option<Session>,
+}
+
+impl Agent {
+    fn serve(mut self, output: &mut dyn Write) -> io::Result<()> {
+        let mut next_tick = Instant::now() + meter::TICK;
+        loop {
+            let event = match self.inbox.recv_timeout(next_tick - Instant::now().min(next_tick)) {
+                Ok(event) => event,
+                Err(RecvTimeoutError::Timeout) => {
+                    if let Some(session) = &mut self.session {
+                        session.tick();
+                    }
+                    next_tick = Instant::now() + meter::TICK;
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            };
+            match event {
+                Event::HungUp => return Ok(()),
+                Event::Request(request) => {
+                    let reply = request.and_then(|request| self.answer(request));
+                    say(output, &reply.unwrap_or_else(Reply::Failed))?;
+                }
+                Event::Ended(ended) => {
+                    let lost = self.session.as_mut().and_then(|session| session.ended(*ended));
+                    if let Some(fault) = lost {
+                        say(output, &Reply::Lost(fault))?;
+                    }
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, request: Request) -> Result<Reply, Fault> {
+        match request {
+            Request::Hello => Ok(Reply::Hello {
+                schema: SCHEMA_VERSION,
+                build: BUILD.to_owned(),
+                pid: std::process::id(),
+            }),
+            Request::Link(end) => {
+                host::apply_link_end(&end)?;
+                Ok(Reply::Done)
+            }
+            Request::Survey { device } => {
+                Ok(Reply::Facts(Box::new(survey(self.paths, device.as_deref()))))
+            }
+            Request::Ceiling { cpu, size } => ceiling::measure(cpu, size).map(Reply::Ceiling),
+            Request::Listen { cell, address, token } => {
+                let session = Session::listen(self.paths, *cell, address, token)?;
+                let port = session.port()?;
+                self.session = Some(session);
+                Ok(Reply::Listening { port })
+            }
+            Request::Connect { cell, address, port, token } => {
+                let peer = (address, port).into();
+                let session =
+                    Session::connect(self.paths, *cell, peer, &token, self.events.clone())?;
+                self.session = Some(session);
+                Ok(Reply::Done)
+            }
+            Request::Accept => {
+                let events = self.events.clone();
+                self.session()?.accept(events)?;
+                Ok(Reply::Done)
+            }
+            Request::Start { meters, device } => {
+                let chosen: Vec<&'static dyn Meter> = self
+                    .meters
+                    .iter()
+                    .copied()
+                    .filter(|m| meters.contains(&m.name().into()))
+                    .collect();
+                self.session()?.start(chosen, device);
+                Ok(Reply::Done)
+            }
+            Request::WindowBegin => {
+                self.session()?.window_begin()?;
+                Ok(Reply::Done)
+            }
+            Request::WindowEnd => self.session()?.window_end(),
+            Request::Stop => {
+                self.session()?.stop();
+                Ok(Reply::Done)
+            }
+            Request::Finish { patience } => self.finish(patience),
+        }
+    }
+
+    /// Waits for the engines, cutting the connections when patience runs out.
+    fn finish(&mut self, patience: f64) -> Result<Reply, Fault> {
+        let patience = Duration::try_from_secs_f64(patience).unwrap_or(Duration::from_secs(10));
+        let mut deadline = Instant::now() + patience;
+        let mut cut = false;
+        while !self.session()?.all_ended() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.inbox.recv_timeout(left) {
+                Ok(Event::Ended(ended)) => self.session()?.record_end(*ended),
+                Ok(Event::Request(_)) => {
+                    return Err(out_of_turn("a request came while the stream drained"));
+                }
+                Ok(Event::HungUp) | Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Fault::new(FaultKind::PeerLost, "the controller went away"));
+                }
+                Err(RecvTimeoutError::Timeout) if cut => {
+                    return Err(Fault::new(
+                        FaultKind::System,
+                        "an engine did not end even after its connection was cut",
+                    ));
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    self.session()?.cut();
+                    cut = true;
+                    deadline = Instant::now() + Duration::from_secs(5);
+                }
+            }
+        }
+        let reply = self.session()?.finish();
+        self.session = None;
+        match reply {
+            Err(fault) if cut => Err(fault.context("the stream did not drain in time")),
+            other => other,
+        }
+    }
+
+    fn session(&mut self) -> Result<&mut Session, Fault> {
+        self.session.as_mut().ok_or_else(|| out_of_turn("there is no stream yet"))
+    }
+}
+
+/// Facts of this host, with the attempts of all paths.
+fn survey(paths: &[&'static dyn DataPath], device: Option<&str>) -> Facts {
+    let mut facts = host::survey(&Roots::real());
+    facts.attempts = paths.iter().flat_map(|path| path.attempt(device)).collect();
+    facts
+}
+
+fn out_of_turn(what: &str) -> Fault {
+    Fault::new(FaultKind::System, format!("controller and agent are out of step: {what}"))
+}
+
+fn say(output: &mut dyn Write, reply: &Reply) -> io::Result<()> {
+    let mut line = serde_json::to_vec(reply)?;
+    line.push(b'\n');
+    output.write_all(&line)?;
+    output.flush()
+}

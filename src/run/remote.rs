@@ -1,0 +1,224 @@
+//! The controller's side of the pipes to both agents: ask, await, and notice
+//! at once when an agent is lost or the user wants to stop.
+
+use super::agent::{BUILD, read_line};
+use crate::host::{Raised, Testbed};
+use crate::record::wire::{Reply, Request};
+use crate::record::{Fault, FaultKind, Role, SCHEMA_VERSION};
+use std::collections::VecDeque;
+use std::io::{BufReader, Read, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// How often a wait looks at the stop flag.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// After one agent reports a lost peer, how long the news that the other one
+/// died may take; its death is the better explanation.
+const CAUSE: Duration = Duration::from_millis(300);
+
+/// Time an agent has to answer anything that does not wait for its engines.
+pub(super) const PROMPT: Duration = Duration::from_secs(30);
+
+/// Both agents of a testbed that is up. Dropping it takes the testbed down.
+pub(super) struct Remotes<'a> {
+    inbox: Receiver<(Role, News)>,
+    early: VecDeque<(Role, Reply)>,
+    sender: Box<dyn Write + Send>,
+    receiver: Box<dyn Write + Send>,
+    stop: &'a AtomicBool,
+    pids: [u32; 2],
+    /// The testbed itself.
+    pub raised: Box<dyn Raised>,
+}
+
+enum News {
+    Said(Reply),
+    Garbled(String),
+    Gone,
+}
+
+impl<'a> Remotes<'a> {
+    /// Raises a testbed and greets both agents.
+    pub fn raise(
+        testbed: &dyn Testbed,
+        program: &Path,
+        stop: &'a AtomicBool,
+    ) -> Result<Self, Fault> {
+        let mut raised = testbed.raise(program)?;
+        let (news, inbox) = channel();
+        let mut listen = |role: Role| -> Result<Box<dyn Write + Send>, Fault> {
+            let (pipe, news) = (raised.take_pipe(role), news.clone());
+            std::thread::Builder::new()
+                .name(format!("{role}-pipe"))
+                .spawn(move || read_replies(role, pipe.from_agent, &news))
+                .map_err(|e| Fault::system("cannot start a thread", &e))?;
+            Ok(pipe.to_agent)
+        };
+        let (sender, receiver) = (listen(Role::Sender)?, listen(Role::Receiver)?);
+        let early = VecDeque::new();
+        let mut remotes = Remotes { inbox, early, sender, receiver, stop, pids: [0; 2], raised };
+        for role in Role::ALL {
+            remotes.pids[role as usize] = remotes.greet(role)?;
+        }
+        Ok(remotes)
+    }
+
+    /// Process id of an agent.
+    pub fn pid(&self, role: Role) -> u32 {
+        self.pids[role as usize]
+    }
+
+    fn greet(&mut self, role: Role) -> Result<u32, Fault> {
+        match self.ask(role, &Request::Hello)? {
+            Reply::Hello { schema: SCHEMA_VERSION, build, pid } if build == BUILD => Ok(pid),
+            Reply::Hello { schema, build, .. } => Err(Fault::new(
+                FaultKind::Unsupported,
+                format!(
+                    "the {role}'s agent is bytepath {build} (records v{schema}), this is {BUILD} (v{SCHEMA_VERSION})"
+                ),
+            )
+            .remedy("install the same version at both ends")),
+            other => Err(unexpected(role, &other)),
+        }
+    }
+
+    /// Asks one agent and waits for its answer.
+    pub fn ask(&mut self, role: Role, request: &Request) -> Result<Reply, Fault> {
+        self.send(role, request)?;
+        self.await_reply(role, PROMPT)
+    }
+
+    /// Asks one agent for something that has no answer but `Done`.
+    pub fn tell(&mut self, role: Role, request: &Request) -> Result<(), Fault> {
+        match self.ask(role, request)? {
+            Reply::Done => Ok(()),
+            other => Err(unexpected(role, &other)),
+        }
+    }
+
+    /// Sends without waiting for the answer.
+    pub fn send(&mut self, role: Role, request: &Request) -> Result<(), Fault> {
+        let mut line = serde_json::to_vec(request)
+            .map_err(|e| Fault::new(FaultKind::System, format!("cannot encode a request: {e}")))?;
+        line.push(b'\n');
+        let pipe = match role {
+            Role::Sender => &mut self.sender,
+            Role::Receiver => &mut self.receiver,
+        };
+        match pipe.write_all(&line).and_then(|()| pipe.flush()) {
+            Ok(()) => Ok(()),
+            Err(_) => Err(self.gone(role)),
+        }
+    }
+
+    /// Waits for the answer of one agent; that of the other is kept.
+    pub fn await_reply(&mut self, role: Role, patience: Duration) -> Result<Reply, Fault> {
+        if let Some(at) = self.early.iter().position(|(who, _)| *who == role) {
+            let (_, reply) = self.early.remove(at).expect("position is valid");
+            return accept(role, reply);
+        }
+        let deadline = Instant::now() + patience;
+        loop {
+            match self.hear(deadline)? {
+                Some((who, reply)) if who == role => return accept(role, reply),
+                Some(other) => self.early.push_back(other),
+                None => {
+                    return Err(Fault::new(
+                        FaultKind::PeerLost,
+                        format!(
+                            "the {role}'s agent gave no answer within {} s",
+                            patience.as_secs()
+                        ),
+                    ));
+                }
+            }
+        }
+    }
+
+    /// Lets time pass while both agents work. Fails at once if one is lost or
+    /// the user wants to stop.
+    pub fn pass(&mut self, time: Duration) -> Result<(), Fault> {
+        let deadline = Instant::now() + time;
+        match self.hear(deadline)? {
+            None => Ok(()),
+            Some((who, reply)) => Err(unexpected(who, &reply)),
+        }
+    }
+
+    /// The next answer of either agent, or none at the deadline.
+    fn hear(&mut self, deadline: Instant) -> Result<Option<(Role, Reply)>, Fault> {
+        loop {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(Fault::new(FaultKind::Interrupted, "stopped by the user"));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.inbox.recv_timeout(left.min(LOOK)) {
+                Ok((who, News::Said(Reply::Lost(fault)))) => {
+                    return Err(self.root_cause(fault.context(format!("{who} lost its stream"))));
+                }
+                Ok((who, News::Said(reply))) => return Ok(Some((who, reply))),
+                Ok((who, News::Garbled(what))) => {
+                    return Err(Fault::new(
+                        FaultKind::System,
+                        format!("the {who}'s agent sent no valid reply: {what}"),
+                    ));
+                }
+                Ok((who, News::Gone)) => return Err(self.gone(who)),
+                Err(RecvTimeoutError::Timeout) if left.is_zero() => return Ok(None),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(self.gone(Role::Sender)),
+            }
+        }
+    }
+
+    /// Prefers the death of an agent over its effect on the other one.
+    fn root_cause(&mut self, effect: Fault) -> Fault {
+        if effect.kind != FaultKind::PeerLost {
+            return effect;
+        }
+        let deadline = Instant::now() + CAUSE;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.inbox.recv_timeout(left) {
+                Ok((who, News::Gone)) => return self.gone(who),
+                Ok(_) => {}
+                Err(_) => return effect,
+            }
+        }
+    }
+
+    fn gone(&mut self, role: Role) -> Fault {
+        let how = self.raised.last_words(role);
+        Fault::new(FaultKind::PeerLost, format!("the {role}'s agent is gone: {how}"))
+    }
+}
+
+fn accept(role: Role, reply: Reply) -> Result<Reply, Fault> {
+    match reply {
+        Reply::Failed(fault) => Err(fault.context(role)),
+        reply => Ok(reply),
+    }
+}
+
+pub(super) fn unexpected(role: Role, reply: &Reply) -> Fault {
+    let text = serde_json::to_string(reply).unwrap_or_default();
+    let text: String = text.chars().take(80).collect();
+    Fault::new(FaultKind::System, format!("the {role}'s agent answered out of turn: {text}"))
+}
+
+fn read_replies(role: Role, from_agent: Box<dyn Read + Send>, news: &Sender<(Role, News)>) {
+    let mut from_agent = BufReader::new(from_agent);
+    while let Ok(Some(line)) = read_line(&mut from_agent) {
+        let said = match serde_json::from_slice(&line) {
+            Ok(reply) => News::Said(reply),
+            Err(error) => News::Garbled(error.to_string()),
+        };
+        if news.send((role, said)).is_err() {
+            return;
+        }
+    }
+    let _ = news.send((role, News::Gone));
+}

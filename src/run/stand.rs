@@ -1,0 +1,49 @@
+//! A testbed that stays up over several streams, for callers that want to
+//! interleave them with something else: benchmarks against other tools.
+
+use super::Laboratory;
+use super::remote::Remotes;
+use super::trial::{Position, blank, set_up_link, stream};
+use crate::meter::Meter;
+use crate::record::{Cell, Fault, Role, Schedule, Trial, TrialStatus};
+use std::net::IpAddr;
+
+/// A testbed with its link up.
+pub struct Stand<'a> {
+    remotes: Remotes<'a>,
+    order: u32,
+}
+
+impl<'a> Stand<'a> {
+    /// Raises the testbed with the link of this cell.
+    pub fn raise(laboratory: &Laboratory<'a>, cell: &Cell) -> Result<Self, Fault> {
+        let mut remotes = Remotes::raise(laboratory.testbed, &laboratory.program, laboratory.stop)?;
+        set_up_link(&mut remotes, cell)?;
+        Ok(Stand { remotes, order: 0 })
+    }
+
+    /// Runs one stream of a cell. The link stays as it was raised; the cell's
+    /// own link settings are not looked at.
+    pub fn run(
+        &mut self,
+        cell: &Cell,
+        meters: &[&'static dyn Meter],
+        schedule: &Schedule,
+    ) -> Result<Trial, Fault> {
+        let mut trial = blank(&cell.id, Position { block: self.order, order: self.order });
+        self.order += 1;
+        stream(&mut self.remotes, cell, meters, schedule, &mut trial)?;
+        trial.status = TrialStatus::Measured;
+        Ok(trial)
+    }
+
+    /// A process that lives in the network namespace of a role.
+    pub fn pid(&self, role: Role) -> u32 {
+        self.remotes.pid(role)
+    }
+
+    /// Address of a role on the link.
+    pub fn address(&self, role: Role) -> IpAddr {
+        self.remotes.raised.address(role)
+    }
+}

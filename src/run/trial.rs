@@ -1,0 +1,244 @@
+//! One trial, from a fresh testbed to its record.
+
+use super::Laboratory;
+use super::remote::{Remotes, unexpected};
+use crate::meter::{Meter, Reach};
+use crate::record::wire::{Reply, Request, Token};
+use crate::record::{
+    Cell, CellId, Fault, FaultKind, ProvenWitness, Role, RoleRecord, SCHEMA_VERSION, Schedule,
+    Trial, TrialStatus,
+};
+use crate::workload;
+use rand::rngs::OsRng;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How long a stream may take to drain after its sender was told to stop.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// Where a trial stands in its study.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Position {
+    pub block: u32,
+    pub order: u32,
+}
+
+/// Runs one cell once. A flow that dies is a failed trial, with the reason and
+/// without a number; only the user's wish to stop is an error.
+pub(super) fn trial(
+    laboratory: &Laboratory,
+    cell: &Cell,
+    meters: &[&'static dyn Meter],
+    schedule: &Schedule,
+    position: Position,
+) -> Result<Trial, Fault> {
+    let mut trial = blank(&cell.id, position);
+    match measure(laboratory, cell, meters, schedule, &mut trial) {
+        Ok(()) => trial.status = TrialStatus::Measured,
+        Err(fault) if fault.kind == FaultKind::Interrupted => return Err(fault),
+        Err(fault) => {
+            // Whatever was read before the flow died is no measurement.
+            trial = Trial { started_ms: trial.started_ms, ..blank(&cell.id, position) };
+            trial.status = TrialStatus::Failed { fault };
+        }
+    }
+    Ok(trial)
+}
+
+/// A trial of which nothing is known yet.
+pub(super) fn blank(cell: &CellId, position: Position) -> Trial {
+    let fault = Fault::new(FaultKind::Interrupted, "the trial has not ended");
+    Trial {
+        schema: SCHEMA_VERSION,
+        cell: cell.clone(),
+        block: position.block,
+        order: position.order,
+        started_ms: now_ms(),
+        status: TrialStatus::Failed { fault },
+        window: 0.0,
+        window_bytes: 0,
+        label: String::new(),
+        roles: Vec::new(),
+        readings: Vec::new(),
+        series: Vec::new(),
+        warnings: Vec::new(),
+    }
+}
+
+/// Milliseconds since the Unix epoch.
+pub(super) fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
+}
+
+fn measure(
+    laboratory: &Laboratory,
+    cell: &Cell,
+    meters: &[&'static dyn Meter],
+    schedule: &Schedule,
+    trial: &mut Trial,
+) -> Result<(), Fault> {
+    let mut remotes = Remotes::raise(laboratory.testbed, &laboratory.program, laboratory.stop)?;
+    set_up_link(&mut remotes, cell)?;
+    stream(&mut remotes, cell, meters, schedule, trial)
+}
+
+/// One stream over a link that is up, from its handshake to its ledger.
+pub(super) fn stream(
+    remotes: &mut Remotes,
+    cell: &Cell,
+    meters: &[&'static dyn Meter],
+    schedule: &Schedule,
+    trial: &mut Trial,
+) -> Result<(), Fault> {
+    connect(remotes, cell)?;
+    for role in [Role::Receiver, Role::Sender] {
+        let device = remotes.raised.device(role);
+        let meters = meters_of(role, meters);
+        remotes.tell(role, &Request::Start { meters, device })?;
+    }
+    remotes.pass(seconds(schedule.warm_up))?;
+    both(remotes, &Request::WindowBegin, |_, _| Ok(()))?;
+    remotes.pass(seconds(schedule.window))?;
+    let mut threads = [Vec::new(), Vec::new()];
+    both(remotes, &Request::WindowEnd, |role, reply| match reply {
+        Reply::Window { readings, series, threads: seen, warnings } => {
+            trial.readings.extend(readings);
+            trial.series.extend(series);
+            trial.warnings.extend(warnings.into_iter().map(|w| format!("{role}: {w}")));
+            threads[role as usize] = seen;
+            Ok(())
+        }
+        other => Err(unexpected(role, &other)),
+    })?;
+    remotes.tell(Role::Sender, &Request::Stop)?;
+    finish(remotes, schedule, trial)?;
+    for record in &mut trial.roles {
+        record.threads = std::mem::take(&mut threads[record.role as usize]);
+    }
+    Ok(())
+}
+
+/// Asks both agents for their end of the link, the sender first, because it
+/// makes the pair.
+pub(super) fn set_up_link(remotes: &mut Remotes, cell: &Cell) -> Result<(), Fault> {
+    for role in Role::ALL {
+        let cpu = cell.placement.cpu(role);
+        if let Some(end) = remotes.raised.link_end(role, &cell.link, cpu) {
+            remotes.tell(role, &Request::Link(end))?;
+        }
+    }
+    Ok(())
+}
+
+fn connect(remotes: &mut Remotes, cell: &Cell) -> Result<(), Fault> {
+    let address = remotes.raised.address(Role::Receiver);
+    let token = new_token()?;
+    let listen = Request::Listen { cell: Box::new(cell.clone()), address, token: token.clone() };
+    let port = match remotes.ask(Role::Receiver, &listen)? {
+        Reply::Listening { port } => port,
+        other => return Err(unexpected(Role::Receiver, &other)),
+    };
+    let cell = Box::new(cell.clone());
+    remotes.tell(Role::Sender, &Request::Connect { cell, address, port, token })?;
+    remotes.tell(Role::Receiver, &Request::Accept)
+}
+
+/// 128 bits that nobody else knows.
+fn new_token() -> Result<Token, Fault> {
+    let mut bytes = [0u8; 16];
+    use rand::TryRngCore;
+    OsRng
+        .unwrap_err()
+        .try_fill_bytes(&mut bytes)
+        .map_err(|e| Fault::new(FaultKind::System, format!("no random numbers: {e}")))?;
+    Ok(Token(bytes.iter().map(|b| format!("{b:02x}")).collect()))
+}
+
+/// A meter that sees the whole machine runs at the receiver alone, because the
+/// testbed's hosts share a machine.
+fn meters_of(role: Role, meters: &[&'static dyn Meter]) -> Vec<String> {
+    let here =
+        |meter: &&&'static dyn Meter| meter.reach() != Reach::Machine || role == Role::Receiver;
+    meters.iter().filter(here).map(|meter| meter.name().to_owned()).collect()
+}
+
+/// Asks both agents at the same moment, then hears both.
+fn both(
+    remotes: &mut Remotes,
+    request: &Request,
+    mut each: impl FnMut(Role, Reply) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    for role in Role::ALL {
+        remotes.send(role, request)?;
+    }
+    for role in Role::ALL {
+        let reply = remotes.await_reply(role, super::remote::PROMPT)?;
+        each(role, reply)?;
+    }
+    Ok(())
+}
+
+fn finish(remotes: &mut Remotes, schedule: &Schedule, trial: &mut Trial) -> Result<(), Fault> {
+    let patience = DRAIN.as_secs_f64();
+    for role in Role::ALL {
+        remotes.send(role, &Request::Finish { patience })?;
+    }
+    let mut shown = None;
+    for role in Role::ALL {
+        match remotes.await_reply(role, DRAIN + super::remote::PROMPT)? {
+            Reply::Finished { record, witness } => {
+                trial.roles.push(*record);
+                shown = shown.or(witness);
+            }
+            other => return Err(unexpected(role, &other)),
+        }
+    }
+    settle(trial, shown)?;
+    check_window(trial, schedule)
+}
+
+/// Brings the two ends together: their byte counts must agree, and the witness
+/// page has the last word on the sender's ledger.
+fn settle(trial: &mut Trial, witness: Option<ProvenWitness>) -> Result<(), Fault> {
+    let [sender, receiver] = trial.roles.as_mut_slice() else {
+        return Err(Fault::new(FaultKind::System, "a role gave no record"));
+    };
+    if sender.total_bytes != receiver.total_bytes {
+        let (sent, got) = (sender.total_bytes, receiver.total_bytes);
+        return Err(Fault::new(
+            FaultKind::Corrupt,
+            format!("{sent} bytes were sent and {got} were received"),
+        ));
+    }
+    sender.witness = witness;
+    sender.ledger = workload::believe(&sender.ledger, witness);
+    trial.label = workload::label(&sender.ledger, &receiver.ledger);
+    trial.window = receiver.window;
+    trial.window_bytes = receiver.window_bytes;
+    for role in [&*sender, &*receiver] {
+        trial.warnings.extend(notes(role));
+    }
+    Ok(())
+}
+
+fn notes(record: &RoleRecord) -> impl Iterator<Item = String> + '_ {
+    record.notes.iter().map(move |note| format!("{}: {note}", record.role))
+}
+
+/// A window is only as good as the engine's looks at its edges.
+fn check_window(trial: &Trial, schedule: &Schedule) -> Result<(), Fault> {
+    let off = (trial.window - schedule.window).abs();
+    if off <= 0.1 * schedule.window + 0.05 {
+        return Ok(());
+    }
+    Err(Fault::new(
+        FaultKind::System,
+        format!(
+            "the receiver's window was {:.2} s long instead of {:.2} s: the stream stood still at its edges",
+            trial.window, schedule.window
+        ),
+    ))
+}
+
+fn seconds(value: f64) -> Duration {
+    Duration::try_from_secs_f64(value).unwrap_or_default()
+}

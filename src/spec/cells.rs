@@ -1,0 +1,276 @@
+//! From paths, workload, link and placement to cells with stable ids.
+
+use super::options::{Given, did_you_mean, differing, resolve, split, usage};
+use super::placement::CoreSpec;
+use super::stream::STREAM_OPTIONS;
+use super::{parse_link, parse_stream};
+use crate::record::{Cell, CellId, Fault, Half, OptionSpec};
+use std::collections::BTreeMap;
+
+/// A path of the catalogue, as far as a request has to know it.
+#[derive(Clone, Copy, Debug)]
+pub struct PathDeclaration {
+    /// Name in the catalogue.
+    pub name: &'static str,
+    /// Options of its sender half; none if it has no such half.
+    pub tx: Option<&'static [OptionSpec]>,
+    /// Options of its receiver half; none if it has no such half.
+    pub rx: Option<&'static [OptionSpec]>,
+}
+
+/// A named pair of halves.
+#[derive(Clone, Copy, Debug)]
+pub struct PairDeclaration {
+    /// Name as the user types it.
+    pub name: &'static str,
+    /// Sender half.
+    pub tx: &'static str,
+    /// Receiver half.
+    pub rx: &'static str,
+}
+
+/// What a request may name.
+#[derive(Clone, Debug, Default)]
+pub struct PathSpec {
+    /// Every path of the catalogue.
+    pub paths: Vec<PathDeclaration>,
+    /// Every named pair.
+    pub pairs: Vec<PairDeclaration>,
+}
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Ask<'a> {
+    /// Paths: `PAIR`, `PAIR:key=value,...` or `TX[:...]+RX[:...]`.
+    pub paths: &'a [String],
+    /// Workload: `key=value,...`.
+    pub stream: &'a str,
+    /// Link: `PRESET[:key=value,...]`.
+    pub link: &'a str,
+    /// Placement.
+    pub cores: &'a CoreSpec,
+    /// The path all others are compared with; none takes the first.
+    pub baseline: Option<&'a str>,
+}
+
+/// The cells asked for, and the id of the baseline. If there is something to
+/// compare, the baseline gets a second cell, marked `null`, by which the study
+/// measures its own noise.
+pub fn cells(ask: &Ask, spec: &PathSpec) -> Result<(Vec<Cell>, CellId), Fault> {
+    let (stream, stream_options) = parse_stream(ask.stream)?;
+    let (link, link_difference) = parse_link(ask.link)?;
+    let mut levels = differing(STREAM_OPTIONS, &stream_options);
+    levels.extend([link_difference, ask.cores.difference.clone()]);
+    levels.retain(|level| !level.is_empty());
+
+    let mut cells: Vec<Cell> = Vec::new();
+    for text in ask.paths {
+        let (name, tx, rx) = halves(text, spec)?;
+        let cell = Cell {
+            id: id(&name, &levels),
+            stream: stream.clone(),
+            tx,
+            rx,
+            link: link.clone(),
+            placement: ask.cores.placement,
+            levels: BTreeMap::new(),
+            null: false,
+        };
+        if cells.iter().any(|known| known.id == cell.id) {
+            return Err(usage(format!("path '{text}' is asked for twice")));
+        }
+        cells.push(cell);
+    }
+    let baseline = match ask.baseline {
+        None => cells.first().map(|cell| cell.id.clone()),
+        Some(text) => {
+            let (name, ..) = halves(text, spec)?;
+            let wanted = id(&name, &levels);
+            cells.iter().find(|cell| cell.id == wanted).map(|cell| cell.id.clone())
+        }
+    };
+    let Some(baseline) = baseline else {
+        let what = ask.baseline.unwrap_or("nothing");
+        return Err(usage(format!("the baseline '{what}' is not among the paths of this run"))
+            .remedy("add it with --path"));
+    };
+    if cells.len() > 1 {
+        let mut null = cells.iter().find(|c| c.id == baseline).expect("just found").clone();
+        null.id = CellId(format!("{} (again)", null.id));
+        null.null = true;
+        cells.push(null);
+    }
+    Ok((cells, baseline))
+}
+
+fn id(name: &str, levels: &[String]) -> CellId {
+    let mut id = name.to_owned();
+    for level in levels {
+        id.push(' ');
+        id.push_str(level);
+    }
+    CellId(id)
+}
+
+/// Reads one path request into its canonical name and both halves.
+fn halves(text: &str, spec: &PathSpec) -> Result<(String, Half, Half), Fault> {
+    if let Some((tx, rx)) = text.split_once('+') {
+        let (tx_name, tx_given) = split(tx)?;
+        let (rx_name, rx_given) = split(rx)?;
+        let tx_half = half(&tx_name, "sender", |d| d.tx, spec)?;
+        let rx_half = half(&rx_name, "receiver", |d| d.rx, spec)?;
+        return finish(spec, (&tx_name, tx_half, tx_given), (&rx_name, rx_half, rx_given));
+    }
+    let (name, given) = split(text)?;
+    let Some(pair) = spec.pairs.iter().find(|pair| pair.name == name) else {
+        return Err(unknown_pair(&name, spec));
+    };
+    let tx = half(pair.tx, "sender", |d| d.tx, spec)?;
+    let rx = half(pair.rx, "receiver", |d| d.rx, spec)?;
+    let declares = |specs: &[OptionSpec], key: &str| specs.iter().any(|s| s.name == key);
+    // An option of a pair goes to every half that declares it.
+    let pick = |specs: &[OptionSpec]| -> Vec<Given> {
+        given.iter().filter(|(key, _)| declares(specs, key)).cloned().collect()
+    };
+    if let Some((stray, _)) = given.iter().find(|(key, _)| !declares(tx, key) && !declares(rx, key))
+    {
+        let names: Vec<&str> = tx.iter().chain(rx).map(|s| s.name).collect();
+        let fault = usage(format!("path {name} has no option '{stray}'"));
+        return Err(match did_you_mean(stray, &names) {
+            Some(near) => fault.remedy(format!("did you mean '{near}'?")),
+            None if names.is_empty() => fault.remedy("it has no options at all"),
+            None => fault.remedy(format!("it has: {}", names.join(", "))),
+        });
+    }
+    finish(spec, (pair.tx, tx, pick(tx)), (pair.rx, rx, pick(rx)))
+}
+
+/// One half as typed: name, declared options, given options.
+type TypedHalf<'a> = (&'a str, &'static [OptionSpec], Vec<Given>);
+
+fn finish(
+    spec: &PathSpec,
+    (tx_name, tx_specs, tx_given): TypedHalf,
+    (rx_name, rx_specs, rx_given): TypedHalf,
+) -> Result<(String, Half, Half), Fault> {
+    let tx_options = resolve(&format!("path {tx_name}"), tx_specs, &tx_given)?;
+    let rx_options = resolve(&format!("path {rx_name}"), rx_specs, &rx_given)?;
+    let tx_difference = differing(tx_specs, &tx_options);
+    let rx_difference = differing(rx_specs, &rx_options);
+    let pair = spec.pairs.iter().find(|pair| pair.tx == tx_name && pair.rx == rx_name);
+    let typed = |name: &str, difference: &[String]| match difference {
+        [] => name.to_owned(),
+        some => format!("{name}:{}", some.join(",")),
+    };
+    let name = match pair {
+        Some(pair) if tx_difference.is_empty() && rx_difference.is_empty() => pair.name.to_owned(),
+        _ => format!("{}+{}", typed(tx_name, &tx_difference), typed(rx_name, &rx_difference)),
+    };
+    let tx = Half { path: tx_name.to_owned(), options: tx_options };
+    let rx = Half { path: rx_name.to_owned(), options: rx_options };
+    Ok((name, tx, rx))
+}
+
+fn half(
+    name: &str,
+    role: &str,
+    side: impl Fn(&PathDeclaration) -> Option<&'static [OptionSpec]>,
+    spec: &PathSpec,
+) -> Result<&'static [OptionSpec], Fault> {
+    let able: Vec<&str> = spec.paths.iter().filter(|d| side(d).is_some()).map(|d| d.name).collect();
+    match spec.paths.iter().find(|declared| declared.name == name) {
+        Some(declared) => side(declared).ok_or_else(|| {
+            usage(format!("path '{name}' has no {role} half"))
+                .remedy(format!("choose one of {}", able.join(", ")))
+        }),
+        None => {
+            let fault = usage(format!("there is no path '{name}'"));
+            Err(match did_you_mean(name, &able) {
+                Some(near) => fault.remedy(format!("did you mean '{near}'?")),
+                None => fault.remedy(format!("choose one of {}", able.join(", "))),
+            })
+        }
+    }
+}
+
+fn unknown_pair(name: &str, spec: &PathSpec) -> Fault {
+    let names: Vec<&str> = spec.pairs.iter().map(|pair| pair.name).collect();
+    let is_half = spec.paths.iter().any(|path| path.name == name);
+    let fault = usage(format!("there is no path '{name}'"));
+    match did_you_mean(name, &names) {
+        _ if is_half => usage(format!("'{name}' is one half of a path"))
+            .remedy(format!("name both, sender first: {name}+RX or TX+{name}")),
+        Some(near) => fault.remedy(format!("did you mean '{near}'?")),
+        None => fault.remedy(format!("choose one of {}, or TX+RX", names.join(", "))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse_cores;
+    use super::*;
+    use crate::record::OptionKind;
+
+    const DEPTH: &[OptionSpec] = &[OptionSpec {
+        name: "depth",
+        kind: OptionKind::Count(1, 64),
+        default: "4",
+        help: "requests in flight",
+    }];
+
+    fn spec() -> PathSpec {
+        PathSpec {
+            paths: vec![
+                PathDeclaration { name: "socket", tx: Some(&[]), rx: Some(&[]) },
+                PathDeclaration { name: "uring", tx: Some(DEPTH), rx: Some(&[]) },
+                PathDeclaration { name: "splice", tx: Some(&[]), rx: None },
+            ],
+            pairs: vec![
+                PairDeclaration { name: "socket", tx: "socket", rx: "socket" },
+                PairDeclaration { name: "uring", tx: "uring", rx: "uring" },
+            ],
+        }
+    }
+
+    fn ids(paths: &[&str], stream: &str, link: &str) -> Result<Vec<String>, Fault> {
+        let paths: Vec<String> = paths.iter().map(|p| (*p).to_owned()).collect();
+        let cores = parse_cores("two", &[0, 1])?;
+        let ask = Ask { paths: &paths, stream, link, cores: &cores, baseline: None };
+        let (cells, baseline) = cells(&ask, &spec())?;
+        assert_eq!(cells[0].id, baseline);
+        Ok(cells.into_iter().map(|c| c.id.0).collect())
+    }
+
+    #[test]
+    fn ids_name_what_differs_from_the_default() {
+        assert_eq!(
+            ids(&["socket", "uring:depth=8", "splice+socket"], "", "wire").unwrap(),
+            ["socket", "uring:depth=8+uring", "splice+socket", "socket (again)"]
+        );
+        assert_eq!(
+            ids(&["socket+socket"], "flows=2", "offload").unwrap(),
+            ["socket flows=2 link=offload"]
+        );
+        assert_eq!(ids(&["uring:depth=4"], "flows=1", "wire").unwrap(), ["uring"]);
+    }
+
+    #[test]
+    fn wrong_paths_are_explained() {
+        let text = |p: &str| ids(&[p], "", "wire").unwrap_err().to_string();
+        assert_eq!(text("sockte"), "there is no path 'sockte' (did you mean 'socket'?)");
+        assert!(text("splice").contains("one half of a path"));
+        assert!(text("socket+splice").contains("no receiver half"));
+        assert!(text("uring:dpth=1").contains("did you mean 'depth'"));
+        assert!(text("socket:x=1").contains("no options at all"));
+        assert!(ids(&["socket", "socket"], "", "wire").unwrap_err().message.contains("twice"));
+    }
+
+    #[test]
+    fn the_baseline_must_be_there() {
+        let paths = ["socket".to_owned()];
+        let cores = parse_cores("two", &[0, 1]).unwrap();
+        let ask =
+            Ask { paths: &paths, stream: "", link: "wire", cores: &cores, baseline: Some("uring") };
+        assert!(cells(&ask, &spec()).unwrap_err().message.contains("not among"));
+    }
+}

@@ -1,0 +1,168 @@
+//! The testbed's link as typed options on top of a named preset.
+
+use super::options::{Given, did_you_mean, resolve, split, usage};
+use crate::record::{Fault, LinkSettings, OptionKind, OptionSpec, Options};
+
+/// What can be set of the link.
+pub const LINK_OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "mtu",
+        kind: OptionKind::Count(576, 65535),
+        default: "4148",
+        help: "MTU in bytes (4148 carries 4096 bytes of payload)",
+    },
+    OptionSpec {
+        name: "tso",
+        kind: OptionKind::Flag,
+        default: "off",
+        help: "segmentation offload; off cuts packets to the MSS, as on a wire",
+    },
+    OptionSpec {
+        name: "gro",
+        kind: OptionKind::Flag,
+        default: "on",
+        help: "generic receive offload",
+    },
+    OptionSpec {
+        name: "gso-max",
+        kind: OptionKind::AutoSize(4096, 524_280),
+        default: "auto",
+        help: "largest packet before segmentation, bytes (above 64K: BIG TCP)",
+    },
+    OptionSpec {
+        name: "gro-max",
+        kind: OptionKind::AutoSize(4096, 524_280),
+        default: "auto",
+        help: "largest packet that GRO builds, bytes",
+    },
+    OptionSpec {
+        name: "threaded-napi",
+        kind: OptionKind::Flag,
+        default: "on",
+        help: "poll each device in a kernel thread on its own role's CPU",
+    },
+    OptionSpec {
+        name: "rps",
+        kind: OptionKind::MaybeCount(0, 4095),
+        default: "none",
+        help: "CPU that receives packets by RPS at the receiver",
+    },
+];
+
+/// A named set of link settings.
+#[derive(Clone, Copy, Debug)]
+pub struct Preset {
+    /// Name as the user types it.
+    pub name: &'static str,
+    /// One line: what it imitates.
+    pub summary: &'static str,
+    /// What it sets, as the user would type it.
+    pub values: &'static [(&'static str, &'static str)],
+}
+
+/// The presets; the first is the default.
+pub const PRESETS: &[Preset] = &[
+    Preset {
+        name: "wire",
+        summary: "packets of one MSS cross the link, GRO merges them, each end pays for its own softirqs",
+        values: &[],
+    },
+    Preset {
+        name: "offload",
+        summary: "64 KiB packets cross whole, as between two containers of one machine",
+        values: &[("mtu", "1500"), ("tso", "on"), ("threaded-napi", "off")],
+    },
+    Preset {
+        name: "big-tcp",
+        summary: "packets of up to 512 KiB cross whole (BIG TCP)",
+        values: &[
+            ("mtu", "1500"),
+            ("tso", "on"),
+            ("threaded-napi", "off"),
+            ("gso-max", "524280"),
+            ("gro-max", "524280"),
+        ],
+    },
+];
+
+/// Reads `PRESET[:key=value,...]`; also returns the part of the cell's id that
+/// says how the link differs from the default preset (empty for the default).
+pub fn parse_link(text: &str) -> Result<(LinkSettings, String), Fault> {
+    let (name, given) = split(text)?;
+    let preset = PRESETS.iter().find(|preset| preset.name == name).ok_or_else(|| unknown(&name))?;
+    let of_preset: Vec<Given> = preset
+        .values
+        .iter()
+        .filter(|(key, _)| !given.iter().any(|(mine, _)| mine == key))
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+        .collect();
+    let all: Vec<Given> = given.iter().cloned().chain(of_preset).collect();
+    let options = resolve(&format!("link {name}"), LINK_OPTIONS, &all)?;
+    let settings = settings(preset.name, &options);
+    if settings.rps.is_some() && settings.threaded_napi {
+        return Err(usage("rps and threaded-napi both move the receive work".into())
+            .remedy("choose one: add threaded-napi=off"));
+    }
+    Ok((settings, difference(preset, &given)))
+}
+
+fn settings(preset: &str, options: &Options) -> LinkSettings {
+    let number = |name: &str| options.number(name).map(|n| n as u32);
+    LinkSettings {
+        preset: preset.to_owned(),
+        mtu: number("mtu").unwrap_or(1500),
+        tso: options.flag("tso"),
+        gro: options.flag("gro"),
+        gso_max: number("gso-max"),
+        gro_max: number("gro-max"),
+        threaded_napi: options.flag("threaded-napi"),
+        rps: number("rps"),
+    }
+}
+
+fn difference(preset: &Preset, given: &[Given]) -> String {
+    let mut parts: Vec<String> =
+        given.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    parts.sort();
+    if preset.name != PRESETS[0].name {
+        parts.insert(0, format!("link={}", preset.name));
+    }
+    parts.join(",")
+}
+
+fn unknown(name: &str) -> Fault {
+    let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
+    let fault = usage(format!("there is no link preset '{name}'"));
+    match did_you_mean(name, &names) {
+        Some(near) => fault.remedy(format!("did you mean '{near}'?")),
+        None => fault.remedy(format!("choose one of {}", names.join(", "))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_preset_is_valid_and_the_default_has_no_name_in_ids() {
+        for preset in PRESETS {
+            let (settings, difference) = parse_link(preset.name).unwrap();
+            assert_eq!(settings.preset, preset.name);
+            assert_eq!(difference.is_empty(), preset.name == "wire");
+        }
+    }
+
+    #[test]
+    fn options_go_over_the_preset() {
+        let (settings, difference) = parse_link("offload:mtu=9000,gro=off").unwrap();
+        assert!(settings.tso && !settings.gro && settings.mtu == 9000);
+        assert_eq!(difference, "link=offload,gro=off,mtu=9000");
+    }
+
+    #[test]
+    fn an_mtu_out_of_range_and_a_slip_are_refused() {
+        assert!(parse_link("wire:mtu=70000").unwrap_err().message.contains("outside 576 to 65535"));
+        assert!(parse_link("wier").unwrap_err().remedy.unwrap().contains("'wire'"));
+        assert!(parse_link("wire:rps=1").is_err());
+    }
+}

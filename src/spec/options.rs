@@ -1,0 +1,136 @@
+//! The one grammar of typed options: `name:key=value,key=value`.
+
+use crate::record::{Fault, FaultKind, OptionSpec, Options};
+
+/// A `key=value` as typed.
+pub type Given = (String, String);
+
+/// Splits `name:key=value,...` into the name and what is given. A key without
+/// a value is a flag that is switched on.
+pub fn split(text: &str) -> Result<(String, Vec<Given>), Fault> {
+    let (name, rest) = text.split_once(':').unwrap_or((text, ""));
+    Ok((name.trim().to_owned(), split_values(rest)?))
+}
+
+/// Splits `key=value,...`.
+pub fn split_values(text: &str) -> Result<Vec<Given>, Fault> {
+    let mut given: Vec<Given> = Vec::new();
+    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        let (key, value) = part.split_once('=').unwrap_or((part, "on"));
+        let (key, value) = (key.trim(), value.trim());
+        if given.iter().any(|(known, _)| known == key) {
+            return Err(usage(format!("option '{key}' is given twice in '{text}'")));
+        }
+        given.push((key.to_owned(), value.to_owned()));
+    }
+    Ok(given)
+}
+
+/// Checks what is given against what is declared and fills in the defaults.
+/// `what` names the owner of the options in errors: "path uring".
+pub fn resolve(what: &str, declared: &[OptionSpec], given: &[Given]) -> Result<Options, Fault> {
+    for (key, _) in given {
+        if !declared.iter().any(|spec| spec.name == key) {
+            return Err(unknown_option(what, declared, key));
+        }
+    }
+    let mut options = Options::default();
+    for spec in declared {
+        let value = given.iter().find(|(key, _)| key == spec.name).map(|(_, value)| value.as_str());
+        let parsed = spec.kind.parse(value.unwrap_or(spec.default)).map_err(|wrong| {
+            usage(format!("option '{}' of {what}: {wrong}", spec.name))
+                .remedy(format!("it takes {}: {}", spec.kind, spec.help))
+        })?;
+        options.0.insert(spec.name.to_owned(), parsed);
+    }
+    Ok(options)
+}
+
+fn unknown_option(what: &str, declared: &[OptionSpec], key: &str) -> Fault {
+    let names: Vec<&str> = declared.iter().map(|spec| spec.name).collect();
+    let fault = usage(format!("{what} has no option '{key}'"));
+    match did_you_mean(key, &names) {
+        _ if names.is_empty() => fault.remedy("it has no options at all"),
+        Some(near) => fault.remedy(format!("did you mean '{near}'?")),
+        None => fault.remedy(format!("it has: {}", names.join(", "))),
+    }
+}
+
+/// The options of a resolved set that differ from their defaults, as typed.
+pub fn differing(declared: &[OptionSpec], options: &Options) -> Vec<String> {
+    declared
+        .iter()
+        .filter_map(|spec| {
+            let value = options.0.get(spec.name)?;
+            let default = spec.kind.parse(spec.default).ok()?;
+            (*value != default).then(|| format!("{}={value}", spec.name))
+        })
+        .collect()
+}
+
+/// The nearest of the known names, if one is near enough to be a slip.
+pub fn did_you_mean<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str> {
+    known
+        .iter()
+        .map(|name| (strsim::jaro_winkler(typed, name), *name))
+        .filter(|(likeness, _)| *likeness > 0.8)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, name)| name)
+}
+
+pub(super) fn usage(message: String) -> Fault {
+    Fault::new(FaultKind::Usage, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{OptionKind, OptionValue};
+
+    const DECLARED: &[OptionSpec] = &[
+        OptionSpec {
+            name: "depth",
+            kind: OptionKind::Count(1, 64),
+            default: "4",
+            help: "requests",
+        },
+        OptionSpec { name: "fixed", kind: OptionKind::Flag, default: "on", help: "registered" },
+        OptionSpec {
+            name: "lowat",
+            kind: OptionKind::AutoSize(1, 1 << 30),
+            default: "auto",
+            help: "bytes",
+        },
+    ];
+
+    fn resolved(text: &str) -> Result<Options, Fault> {
+        let (name, given) = split(text)?;
+        resolve(&format!("path {name}"), DECLARED, &given)
+    }
+
+    #[test]
+    fn defaults_are_filled_in() {
+        let options = resolved("uring:lowat=64K").unwrap();
+        assert_eq!(options.number("depth"), Some(4));
+        assert_eq!(options.number("lowat"), Some(65536));
+        assert!(options.flag("fixed"));
+        assert_eq!(resolved("uring").unwrap().0["lowat"], OptionValue::Word("auto".into()));
+        assert_eq!(differing(DECLARED, &options), ["lowat=64K"]);
+    }
+
+    #[test]
+    fn errors_name_thing_cause_and_remedy() {
+        let text = |t: &str| resolved(t).unwrap_err().to_string();
+        assert_eq!(text("uring:dept=3"), "path uring has no option 'dept' (did you mean 'depth'?)");
+        assert_eq!(
+            text("uring:zzz=3"),
+            "path uring has no option 'zzz' (it has: depth, fixed, lowat)"
+        );
+        assert_eq!(
+            text("uring:depth=0"),
+            "option 'depth' of path uring: 0 is outside 1 to 64 (it takes 1..64: requests)"
+        );
+        assert!(text("uring:depth=1,depth=2").contains("given twice"));
+        assert!(text("uring:fixed=maybe").contains("neither on nor off"));
+    }
+}

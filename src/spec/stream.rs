@@ -1,0 +1,100 @@
+//! The `stream` workload as typed options.
+
+use super::options::{resolve, split_values, usage};
+use crate::record::{Fault, OptionKind, OptionSpec, Options, Stream, Touch};
+
+/// What can be set of a stream; the same for every path.
+pub const STREAM_OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "flows",
+        kind: OptionKind::Count(1, 256),
+        default: "1",
+        help: "TCP connections, each with a thread at both ends",
+    },
+    OptionSpec {
+        name: "message-size",
+        kind: OptionKind::Size(1, 1 << 30),
+        default: "1M",
+        help: "bytes of one application message, and of the sender's buffer",
+    },
+    OptionSpec {
+        name: "read-size",
+        kind: OptionKind::Size(1, 1 << 30),
+        default: "1M",
+        help: "bytes the receiver asks for at once, and its buffer",
+    },
+    OptionSpec {
+        name: "touch",
+        kind: OptionKind::Choice(&["none", "read", "verify"]),
+        default: "none",
+        help: "what the receiver does with each byte",
+    },
+    OptionSpec {
+        name: "congestion",
+        kind: OptionKind::Name,
+        default: "cubic",
+        help: "TCP congestion control of both ends",
+    },
+    OptionSpec {
+        name: "send-buffer",
+        kind: OptionKind::AutoSize(4096, 1 << 30),
+        default: "auto",
+        help: "SO_SNDBUF in bytes; auto leaves the kernel's tuning on",
+    },
+    OptionSpec {
+        name: "receive-buffer",
+        kind: OptionKind::AutoSize(4096, 1 << 30),
+        default: "auto",
+        help: "SO_RCVBUF in bytes; auto leaves the kernel's tuning on",
+    },
+];
+
+/// Memory that all buffers of one trial may take together, bytes.
+const MEMORY_LIMIT: u64 = 8 << 30;
+
+/// Reads `key=value,...` into a stream; also returns the resolved options.
+pub fn parse_stream(text: &str) -> Result<(Stream, Options), Fault> {
+    let options = resolve("the stream workload", STREAM_OPTIONS, &split_values(text)?)?;
+    let required = |name: &str| options.number(name).unwrap_or_default();
+    let stream = Stream {
+        flows: required("flows") as u32,
+        message_size: required("message-size"),
+        read_size: required("read-size"),
+        send_buffer: options.number("send-buffer"),
+        receive_buffer: options.number("receive-buffer"),
+        congestion: options.word("congestion").to_owned(),
+        touch: match options.word("touch") {
+            "read" => Touch::Read,
+            "verify" => Touch::Verify,
+            _ => Touch::None,
+        },
+    };
+    let memory = u64::from(stream.flows) * (stream.message_size + stream.read_size);
+    if memory > MEMORY_LIMIT {
+        let gib = memory >> 30;
+        return Err(usage(format!("the buffers of all flows would take {gib} GiB"))
+            .remedy("fewer flows, or smaller messages and reads"));
+    }
+    Ok((stream, options))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_is_read() {
+        let (s, _) = parse_stream("flows=2,touch=verify,message-size=64M").unwrap();
+        assert_eq!((s.flows, s.touch, s.message_size), (2, Touch::Verify, 64 << 20));
+        assert_eq!((s.read_size, s.send_buffer), (1 << 20, None));
+        assert_eq!(s.congestion, "cubic");
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for text in ["flows=0", "message-size=0", "read-size=2G", "touch=all", "mtu=9000"] {
+            assert!(parse_stream(text).is_err(), "{text}");
+        }
+        assert!(parse_stream("flows=256,message-size=1G").unwrap_err().message.contains("GiB"));
+    }
+}

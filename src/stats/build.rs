@@ -1,0 +1,259 @@
+//! From a study to its analysis.
+
+use super::analysis::{
+    ANALYSIS_VERSION, Analysis, Comparison, CpuCost, End, Failure, Pace, Roi, Row, Rules, Status,
+    Witness,
+};
+use super::cpu::{RoleCpu, role_cpu};
+use super::effect::Effect;
+use super::pool::{self, Shares, count};
+use super::summary::Summary;
+use super::verdict::{Noise, judge};
+use crate::record::unit::GIB;
+use crate::record::{
+    Cell, CellId, ProvenWitness, Role, RoleRecord, Scope, Series, Study, Trial, TrialStatus,
+};
+use std::collections::{BTreeMap, HashMap};
+
+/// A step slower than this part of its trial's mean is a stall.
+const STALL: f64 = 0.05;
+
+/// Analyses a study.
+pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
+    let header = &study.header;
+    let mut by_cell: HashMap<&CellId, Vec<&Trial>> = HashMap::new();
+    for trial in &study.trials {
+        by_cell.entry(&trial.cell).or_default().push(trial);
+    }
+    let trials = |id: &CellId| by_cell.get(id).map_or(&[][..], Vec::as_slice);
+    let baseline = trials(&header.baseline);
+    let (nulls, cells): (Vec<&Cell>, Vec<&Cell>) = header.cells.iter().partition(|c| c.null);
+    let null = nulls.first().map(|cell| row(study, cell, trials(&cell.id)));
+    let noise = nulls
+        .first()
+        .and_then(|cell| throughput_effect(baseline, trials(&cell.id), rules))
+        .and_then(|effect| Noise::of(effect, rules.confidence));
+    let rows = cells
+        .iter()
+        .map(|cell| {
+            let own = trials(&cell.id);
+            let mut row = row(study, cell, own);
+            if !row.baseline && row.status.measured > 0 {
+                let effect = throughput_effect(baseline, own, rules);
+                let verdict = judge(effect.as_ref(), noise.as_ref(), rules.margin);
+                row.comparison = Some(Comparison { effect, verdict });
+            }
+            row
+        })
+        .collect();
+    let warnings = study.trials.iter().flat_map(|t| &t.warnings);
+    Analysis {
+        schema: ANALYSIS_VERSION,
+        rules: *rules,
+        baseline: header.baseline.clone(),
+        rows,
+        null,
+        noise,
+        warnings: count(warnings.map(String::as_str)),
+        remarks: remarks(study),
+    }
+}
+
+fn remarks(study: &Study) -> Vec<String> {
+    let mut remarks = study.remarks.clone();
+    let cells = &study.header.cells;
+    if !cells.iter().any(|c| c.id == study.header.baseline) {
+        remarks
+            .push(format!("the baseline '{}' is not a cell of this study", study.header.baseline));
+    }
+    let stray = study.trials.iter().filter(|t| !cells.iter().any(|c| c.id == t.cell)).count();
+    if stray > 0 {
+        remarks.push(format!("{stray} trials belong to no cell of this study and are left out"));
+    }
+    remarks
+}
+
+/// The second cell's throughput against the first's, in every block that
+/// measured both. Where a block holds several trials of a cell, the last counts.
+fn throughput_effect(first: &[&Trial], second: &[&Trial], rules: &Rules) -> Option<Effect> {
+    let by_block = |trials: &[&Trial]| -> BTreeMap<u32, f64> {
+        trials.iter().filter_map(|t| Some((t.block, t.throughput()?))).collect()
+    };
+    let (first, second) = (by_block(first), by_block(second));
+    let pairs: Vec<_> =
+        first.iter().filter_map(|(block, a)| Some((*a, *second.get(block)?))).collect();
+    Effect::of(&pairs, rules.confidence)
+}
+
+fn row(study: &Study, cell: &Cell, trials: &[&Trial]) -> Row {
+    let measured: Vec<&Trial> =
+        trials.iter().copied().filter(|t| t.throughput().is_some()).collect();
+    let throughput = Summary::of(measured.iter().filter_map(|t| t.throughput()));
+    let ceiling = study.header.ceiling.map(|c| c.workload * 8.0).filter(|c| *c > 0.0);
+    let costs: Vec<Costs> = measured.iter().map(|t| Costs::of(cell, t)).collect();
+    Row {
+        cell: cell.id.clone(),
+        tx: cell.tx.path.clone(),
+        rx: cell.rx.path.clone(),
+        baseline: cell.id == study.header.baseline,
+        status: status(trials),
+        ceiling_share: throughput
+            .zip(ceiling)
+            .map(|(t, c)| t.mean / c)
+            .filter(|share| share.is_finite()),
+        throughput,
+        labels: pool::count_exact(measured.iter().map(|t| t.label.as_str())),
+        sender: end(Role::Sender, &measured, &costs),
+        receiver: end(Role::Receiver, &measured, &costs),
+        cpu_per_gib: Summary::of(costs.iter().filter_map(|c| {
+            let [tx, rx] = c.roles;
+            Some((tx?.total + rx?.total) / c.gib_per_second)
+        })),
+        roi: Roi {
+            sender: roi(&costs, |[tx, _]| Some(tx?.total)),
+            receiver: roi(&costs, |[_, rx]| Some(rx?.total)),
+            total: roi(&costs, |[tx, rx]| Some(tx?.total + rx?.total)),
+        },
+        retransmits: retransmits(&measured),
+        pace: pace(&measured),
+        comparison: None,
+        warnings: count(trials.iter().flat_map(|t| &t.warnings).map(String::as_str)),
+    }
+}
+
+fn status(trials: &[&Trial]) -> Status {
+    let mut status = Status::default();
+    for trial in trials {
+        match &trial.status {
+            TrialStatus::Measured => status.measured += 1,
+            TrialStatus::Unavailable { reason, remedy } => {
+                status.unavailable.get_or_insert_with(|| (reason.clone(), remedy.clone()));
+            }
+            TrialStatus::Rejected { events } => status.rejected.push(events.join("; ")),
+            TrialStatus::Failed { fault } => {
+                match status.failed.iter_mut().find(|f| f.fault == *fault) {
+                    Some(known) => known.count += 1,
+                    None => status.failed.push(Failure { fault: fault.clone(), count: 1 }),
+                }
+            }
+        }
+    }
+    status
+}
+
+/// What one trial cost.
+struct Costs {
+    /// GiB per second at the receiver.
+    gib_per_second: f64,
+    /// By role, in the order of `Role::ALL`.
+    roles: [Option<RoleCpu>; 2],
+}
+
+impl Costs {
+    fn of(cell: &Cell, trial: &Trial) -> Costs {
+        Costs {
+            gib_per_second: trial.throughput().unwrap_or(0.0) / 8.0 / GIB,
+            roles: Role::ALL.map(|role| role_cpu(cell, trial, role)),
+        }
+    }
+}
+
+fn roi(costs: &[Costs], cores: impl Fn([Option<RoleCpu>; 2]) -> Option<f64>) -> Option<Summary> {
+    Summary::of(costs.iter().filter_map(|c| {
+        let gbit = c.gib_per_second * GIB * 8.0 / 1e9;
+        Some(gbit * gbit / cores(c.roles).filter(|cores| *cores > 0.0)?)
+    }))
+}
+
+fn end(role: Role, measured: &[&Trial], costs: &[Costs]) -> End {
+    let records: Vec<&RoleRecord> = measured.iter().filter_map(|t| t.role(role)).collect();
+    // The witness page is recorded with the sender; it speaks of that end only.
+    let seen = |what| records.iter().filter(|r| r.witness == Some(what)).count() as u32;
+    End {
+        role,
+        cpu: cpu_cost(role, costs),
+        calls_per_gib: Summary::of(records.iter().filter_map(|r| calls_per_gib(r))),
+        ledger: Shares::of(records.iter().map(|r| &r.ledger)),
+        witness: Witness {
+            shared: seen(ProvenWitness::Shared),
+            copied: seen(ProvenWitness::Copied),
+        },
+        calls: pool::calls(records.iter().map(|r| r.calls.as_slice())),
+        sizes: pool::sizes(records.iter().map(|r| &r.sizes)),
+        notes: count(records.iter().flat_map(|r| &r.notes).map(String::as_str)),
+    }
+}
+
+fn calls_per_gib(record: &RoleRecord) -> Option<f64> {
+    let counted = !record.calls.is_empty() && record.window_bytes > 0;
+    let calls: f64 = record.calls.iter().map(|c| c.calls as f64).sum();
+    counted.then(|| calls / (record.window_bytes as f64 / GIB))
+}
+
+fn cpu_cost(role: Role, costs: &[Costs]) -> Option<CpuCost> {
+    let at = Role::ALL.iter().position(|r| *r == role)?;
+    let seen = |c: &Costs| Some((c.roles[at]?, c.gib_per_second)).filter(|(_, work)| *work > 0.0);
+    let all: Vec<(RoleCpu, f64)> = costs.iter().filter_map(seen).collect();
+    // Two rules give figures that do not compare; a trial by another rule than
+    // the first (a meter failed in between) is left out.
+    let rule = all.first()?.0.rule;
+    let all: Vec<_> = all.into_iter().filter(|(cpu, _)| cpu.rule == rule).collect();
+    let per_gib = |part: fn(&RoleCpu) -> f64| Summary::of(all.iter().map(|(c, w)| part(c) / w));
+    let mean = |part| per_gib(part).map_or(0.0, |s| s.mean);
+    let total = per_gib(|c| c.total)?;
+    Some(CpuCost {
+        rule,
+        total,
+        user: mean(|c| c.user),
+        system: mean(|c| c.system),
+        softirq: mean(|c| c.softirq),
+        unsplit: mean(|c| c.unsplit),
+        cores: Summary::of(all.iter().map(|(c, _)| c.total))?,
+        iowait: Summary::of(all.iter().filter_map(|(c, _)| c.iowait)).map(|s| s.mean),
+        other: if total.mean > 0.0 { mean(|c| c.other) / total.mean } else { 0.0 },
+    })
+}
+
+fn retransmits(measured: &[&Trial]) -> Option<f64> {
+    let sent = measured.iter().flat_map(|t| &t.readings).filter(|r| {
+        r.metric == "tcp.retransmits" && matches!(r.scope, Scope::Flow(Role::Sender, _))
+    });
+    let values: Vec<f64> = sent.map(|r| r.value).filter(|v| v.is_finite()).collect();
+    (!values.is_empty()).then(|| values.iter().sum::<f64>()).filter(|sum| sum.is_finite())
+}
+
+fn pace(measured: &[&Trial]) -> Option<Pace> {
+    let mut paced: Vec<(f64, f64, Vec<f64>)> = measured
+        .iter()
+        .filter_map(|t| {
+            let (step, steps) = receiver_steps(&t.series)?;
+            Some((t.throughput()?, step, steps))
+        })
+        .collect();
+    paced.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let all = || paced.iter().flat_map(|(_, _, steps)| steps.iter().copied());
+    let range = Summary::of(all())?;
+    let (mut stalled, mut stalled_trials) = (0.0, 0);
+    for (_, step, steps) in &paced {
+        let mean = Summary::of(steps.iter().copied()).map_or(0.0, |s| s.mean);
+        let stalls = steps.iter().filter(|s| **s < mean * STALL).count();
+        stalled += stalls as f64 * step;
+        stalled_trials += u32::from(stalls > 0);
+    }
+    let (_, step, typical) = paced.swap_remove((paced.len() - 1) / 2);
+    Some(Pace { step, min: range.min, max: range.max, stalled, stalled_trials, typical })
+}
+
+/// Length of a step, and the receiver's throughput in bit/s step by step, all
+/// flows together. Steps that not all flows have are cut off.
+fn receiver_steps(series: &[Series]) -> Option<(f64, Vec<f64>)> {
+    let of_receiver =
+        |s: &&Series| s.metric == "throughput" && matches!(s.scope, Scope::Flow(Role::Receiver, _));
+    let flows: Vec<&Series> = series.iter().filter(of_receiver).collect();
+    let step = flows.first()?.step;
+    let steps = flows.iter().map(|s| s.values.len()).min()?;
+    let sum = |i: usize| flows.iter().map(|s| s.values[i]).sum::<f64>() * 8.0;
+    let steps: Vec<f64> = (0..steps).map(sum).collect();
+    let sound = step.is_finite() && step > 0.0 && steps.iter().all(|s| s.is_finite());
+    (sound && !steps.is_empty()).then_some((step, steps))
+}

@@ -1,0 +1,340 @@
+//! Adding up over the trials of a cell what can be added up.
+
+use crate::record::{CallRow, Evidence, Ledger, Manner, SizeDistribution};
+use serde::Serialize;
+
+/// A sentence, and how many trials said it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Counted {
+    /// The sentence, as the first trial worded it.
+    pub text: String,
+    /// How many said it, counting those that differ in their numbers only.
+    pub count: u32,
+}
+
+/// Counts sentences in the order in which they first came. Two that differ only
+/// in their digits are the same sentence: a warning carries its measurement.
+pub fn count<'a>(sentences: impl IntoIterator<Item = &'a str>) -> Vec<Counted> {
+    let mut counted: Vec<Counted> = Vec::new();
+    let mut shapes: std::collections::HashMap<String, usize> = std::collections::HashMap::new();
+    for text in sentences {
+        match shapes.get(&shape(text)) {
+            Some(&at) => counted[at].count += 1,
+            None => {
+                shapes.insert(shape(text), counted.len());
+                counted.push(Counted { text: text.to_owned(), count: 1 });
+            }
+        }
+    }
+    counted
+}
+
+/// Counts words in the order in which they first came; empty ones are not counted.
+pub fn count_exact<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<Counted> {
+    let mut counted: Vec<Counted> = Vec::new();
+    for text in words.into_iter().filter(|w| !w.is_empty()) {
+        match counted.iter_mut().find(|c| c.text == text) {
+            Some(known) => known.count += 1,
+            None => counted.push(Counted { text: text.to_owned(), count: 1 }),
+        }
+    }
+    counted
+}
+
+/// A sentence without its numbers: "steal 1.3 % on CPU 0" is "steal # % on CPU #".
+fn shape(text: &str) -> String {
+    let mut shape = String::with_capacity(text.len());
+    for c in text.chars() {
+        let numeric = c.is_ascii_digit() || (c == '.' && shape.ends_with('#'));
+        if !numeric {
+            shape.push(c);
+        } else if !shape.ends_with('#') {
+            shape.push('#');
+        }
+    }
+    shape
+}
+
+/// The ledgers of one end, added up over trials, as parts of the bytes delivered.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Shares {
+    /// Bytes delivered in all trials together.
+    pub delivered: u64,
+    /// Part that was copied, 0 to 1.
+    pub copied: f64,
+    /// Part that was not copied, 0 to 1.
+    pub not_copied: f64,
+    /// Part without proof either way, 0 to 1.
+    pub unknown: f64,
+    /// What this rests on.
+    pub evidence: Vec<Evidence>,
+}
+
+impl Shares {
+    /// Adds ledgers up; none where no byte was delivered.
+    pub fn of<'a>(ledgers: impl IntoIterator<Item = &'a Ledger>) -> Option<Shares> {
+        let mut sums = [0u128; 3];
+        let mut evidence: Vec<Evidence> = Vec::new();
+        for ledger in ledgers {
+            for (sum, part) in
+                sums.iter_mut().zip([ledger.copied, ledger.not_copied, ledger.unknown])
+            {
+                *sum += u128::from(part);
+            }
+            for e in &ledger.evidence {
+                enter(&mut evidence, e);
+            }
+        }
+        let all: u128 = sums.iter().sum();
+        let part = |n: u128| n as f64 / all as f64;
+        (all > 0).then(|| Shares {
+            delivered: u64::try_from(all).unwrap_or(u64::MAX),
+            copied: part(sums[0]),
+            not_copied: part(sums[1]),
+            unknown: part(sums[2]),
+            evidence,
+        })
+    }
+
+    /// The evidence for one manner, the weightiest first.
+    pub fn evidence_of(&self, manner: Manner) -> Vec<&Evidence> {
+        let mut found: Vec<_> = self.evidence.iter().filter(|e| e.manner == manner).collect();
+        found.sort_by_key(|e| std::cmp::Reverse(e.bytes));
+        found
+    }
+}
+
+fn enter(evidence: &mut Vec<Evidence>, new: &Evidence) {
+    match evidence.iter_mut().find(|e| e.manner == new.manner && e.source == new.source) {
+        Some(known) => {
+            known.bytes = known.bytes.saturating_add(new.bytes);
+            known.events = known.events.saturating_add(new.events);
+        }
+        None => evidence.push(new.clone()),
+    }
+}
+
+/// The system-call tables of several trials as one. The spread is recovered from
+/// each table's own, so the last column is what one long trial would have shown.
+pub fn calls<'a>(tables: impl IntoIterator<Item = &'a [CallRow]>) -> Vec<CallRow> {
+    let mut pooled: Vec<Pool> = Vec::new();
+    for row in tables.into_iter().flatten().filter(|row| row.calls > 0) {
+        match pooled.iter_mut().find(|p| p.row.name == row.name) {
+            Some(pool) => pool.add(row),
+            None => pooled.push(Pool::new(row)),
+        }
+    }
+    pooled.into_iter().map(Pool::end).collect()
+}
+
+struct Pool {
+    row: CallRow,
+    squares: f64,
+}
+
+impl Pool {
+    fn new(row: &CallRow) -> Pool {
+        Pool { row: row.clone(), squares: squares(row) }
+    }
+
+    fn add(&mut self, row: &CallRow) {
+        let sum = &mut self.row;
+        sum.calls = sum.calls.saturating_add(row.calls);
+        sum.errors = sum.errors.saturating_add(row.errors);
+        sum.bytes = sum.bytes.saturating_add(row.bytes);
+        sum.total += row.total;
+        sum.min = sum.min.min(row.min);
+        sum.max = sum.max.max(row.max);
+        self.squares += squares(row);
+    }
+
+    fn end(mut self) -> CallRow {
+        let row = &mut self.row;
+        let n = row.calls as f64;
+        row.avg = row.total / n;
+        let variance = ((self.squares - n * row.avg * row.avg) / (n - 1.0)).max(0.0);
+        row.stddev_percent = 100.0 * (variance / n).sqrt() / row.avg;
+        for figure in [&mut row.total, &mut row.min, &mut row.avg, &mut row.max] {
+            *figure = finite(*figure);
+        }
+        row.stddev_percent = finite(row.stddev_percent);
+        self.row
+    }
+}
+
+/// A number that every format can carry: zero where there is none (the spread of
+/// a single call), the largest there is where a sum ran over.
+fn finite(value: f64) -> f64 {
+    if value.is_nan() { 0.0 } else { value.clamp(f64::MIN, f64::MAX) }
+}
+
+/// Sum of the squares of the calls' durations, back from mean and spread.
+fn squares(row: &CallRow) -> f64 {
+    let n = row.calls as f64;
+    let error = row.avg * row.stddev_percent / 100.0;
+    n * row.avg * row.avg + (n - 1.0) * n * error * error
+}
+
+/// The sizes of several trials as one: count, smallest, mean, largest.
+/// Percentiles of distributions cannot be added up and are left out.
+pub fn sizes<'a>(parts: impl IntoIterator<Item = &'a SizeDistribution>) -> SizeDistribution {
+    let mut sum = SizeDistribution::default();
+    for part in parts.into_iter().filter(|p| p.count > 0) {
+        sum.min = if sum.count == 0 { part.min } else { sum.min.min(part.min) };
+        sum.max = sum.max.max(part.max);
+        let before = sum.count as f64;
+        sum.count = sum.count.saturating_add(part.count);
+        let weight = part.count as f64 / (before + part.count as f64);
+        sum.mean = finite(sum.mean + (part.mean - sum.mean) * weight);
+    }
+    sum
+}
+
+#[cfg(test)]
+pub mod tests {
+    //! Also the small cells and trials that the tests of this folder share.
+
+    use super::*;
+    use crate::record::*;
+
+    /// A cell with the roles on CPU 0 and 1.
+    pub fn cell(id: &str) -> Cell {
+        let half = |path: &str| Half { path: path.to_owned(), options: Options::default() };
+        Cell {
+            id: CellId(id.to_owned()),
+            stream: Stream {
+                flows: 1,
+                message_size: 1 << 20,
+                read_size: 1 << 20,
+                send_buffer: None,
+                receive_buffer: None,
+                congestion: "reno".into(),
+                touch: Touch::None,
+            },
+            tx: half("socket"),
+            rx: half("socket"),
+            link: LinkSettings {
+                preset: "wire".into(),
+                mtu: 4148,
+                tso: false,
+                gro: true,
+                gso_max: None,
+                gro_max: None,
+                threaded_napi: false,
+                rps: None,
+            },
+            placement: Placement { sender: Some(0), receiver: Some(1) },
+            levels: Default::default(),
+            null: false,
+        }
+    }
+
+    /// A measured trial of a window in seconds that delivered so many bytes.
+    pub fn trial(cell: &str, block: u32, window: f64, window_bytes: u64) -> Trial {
+        let role = |role| RoleRecord {
+            role,
+            total_bytes: window_bytes,
+            window_bytes,
+            window,
+            ledger: Ledger::default(),
+            calls: Vec::new(),
+            sizes: SizeDistribution::default(),
+            threads: Vec::new(),
+            witness: None,
+            notes: Vec::new(),
+        };
+        Trial {
+            schema: SCHEMA_VERSION,
+            cell: CellId(cell.to_owned()),
+            block,
+            order: block,
+            started_ms: 0,
+            status: TrialStatus::Measured,
+            window,
+            window_bytes,
+            label: "copied".into(),
+            roles: Role::ALL.map(role).to_vec(),
+            readings: Vec::new(),
+            series: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// A thread that ran so long, with these ticks.
+    pub fn thread(name: &str, run: f64, user: f64, system: f64) -> ThreadTime {
+        let name = name.to_owned();
+        ThreadTime { name, tid: 1, run, wait: 0.0, user, system, voluntary: 0, involuntary: 0 }
+    }
+
+    fn row(durations: &[f64]) -> CallRow {
+        let n = durations.len() as f64;
+        let total: f64 = durations.iter().sum();
+        let avg = total / n;
+        let squares: f64 = durations.iter().map(|d| (d - avg) * (d - avg)).sum();
+        let stddev_percent =
+            if n < 2.0 { 0.0 } else { 100.0 * (squares / (n - 1.0) / n).sqrt() / avg };
+        CallRow {
+            name: "recv".into(),
+            calls: durations.len() as u64,
+            errors: 1,
+            bytes: 100,
+            total,
+            min: durations.iter().copied().fold(f64::INFINITY, f64::min),
+            avg,
+            max: durations.iter().copied().fold(0.0, f64::max),
+            stddev_percent,
+        }
+    }
+
+    #[test]
+    fn two_call_tables_pool_to_the_one_of_all_calls() {
+        let (a, b) = ([1.0, 2.0, 4.0], [8.0, 3.0]);
+        let pooled = calls([&[row(&a)][..], &[row(&b)][..]]);
+        let whole = row(&[1.0, 2.0, 4.0, 8.0, 3.0]);
+        assert_eq!(pooled.len(), 1);
+        let p = &pooled[0];
+        assert_eq!((p.calls, p.errors, p.bytes, p.total), (5, 2, 200, 18.0));
+        assert_eq!((p.min, p.max), (1.0, 8.0));
+        assert!((p.avg - whole.avg).abs() < 1e-12);
+        assert!((p.stddev_percent - whole.stddev_percent).abs() < 1e-9);
+        let single = calls([&[row(&[2.0])][..]]);
+        assert_eq!(single[0].stddev_percent, 0.0, "one call has no spread, and no NaN");
+    }
+
+    #[test]
+    fn sizes_pool_by_weight() {
+        let part = |count, min, mean, max| SizeDistribution {
+            count,
+            min,
+            mean,
+            max,
+            percentiles: vec![(50.0, 7)],
+        };
+        let sum = sizes([&part(1, 10, 10.0, 10), &part(0, 0, 0.0, 0), &part(3, 2, 30.0, 60)]);
+        assert_eq!((sum.count, sum.min, sum.mean, sum.max), (4, 2, 25.0, 60));
+        assert!(sum.percentiles.is_empty());
+    }
+
+    #[test]
+    fn sentences_are_the_same_but_for_their_numbers() {
+        let said =
+            ["steal 1.3 % on CPU 0", "tcp slow", "steal 12 % on CPU 1", "steal 2.25 % of it"];
+        let counted = count(said);
+        assert_eq!(counted.len(), 3);
+        assert_eq!((counted[0].text.as_str(), counted[0].count), ("steal 1.3 % on CPU 0", 2));
+    }
+
+    #[test]
+    fn shares_add_up_over_trials_and_bytes_weigh() {
+        let (mut a, mut b) = (Ledger::default(), Ledger::default());
+        a.enter(Manner::NotCopied, 90, 9, "mapped");
+        a.enter(Manner::Copied, 10, 1, "recv");
+        b.enter(Manner::NotCopied, 210, 2, "mapped");
+        b.enter(Manner::Unknown, 90, 0, "no completion");
+        let s = Shares::of([&a, &b]).unwrap();
+        assert_eq!((s.delivered, s.not_copied, s.copied, s.unknown), (400, 0.75, 0.025, 0.225));
+        let mapped = s.evidence_of(Manner::NotCopied);
+        assert_eq!((mapped.len(), mapped[0].bytes, mapped[0].events), (1, 300, 11));
+        assert_eq!(Shares::of([&Ledger::default()]), None);
+    }
+}

@@ -1,0 +1,75 @@
+//! Quantiles of Student's t distribution, and what follows from them for the
+//! number of blocks.
+
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+/// Most blocks that a plan will speak of; above that it says "more".
+pub const MOST_BLOCKS: u32 = 1000;
+
+/// The value that a t variable with `freedom` degrees of freedom stays below in
+/// size with probability `confidence`. None for less than one degree or a
+/// confidence outside 0 to 1.
+pub fn two_sided(confidence: f64, freedom: f64) -> Option<f64> {
+    if !(confidence > 0.0 && confidence < 1.0) {
+        return None;
+    }
+    let t = StudentsT::new(0.0, 1.0, freedom).ok().filter(|_| freedom >= 1.0)?;
+    let quantile = t.inverse_cdf(0.5 + confidence / 2.0);
+    quantile.is_finite().then_some(quantile)
+}
+
+/// How many blocks bring the half-width of a t interval down to `half_width`,
+/// if the log ratios keep scattering with `stddev`. None above [`MOST_BLOCKS`].
+pub fn blocks_for(stddev: f64, half_width: f64, confidence: f64) -> Option<u32> {
+    let narrow = |n: u32| {
+        two_sided(confidence, f64::from(n) - 1.0)
+            .is_some_and(|t| t * stddev / f64::from(n).sqrt() <= half_width)
+    };
+    // The half-width falls as n grows, so the first n that does is found by halving.
+    let (mut low, mut high) = (2, MOST_BLOCKS);
+    if !narrow(high) {
+        return None;
+    }
+    while low < high {
+        let middle = (low + high) / 2;
+        if narrow(middle) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    Some(low)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_of_the_printed_tables() {
+        for (freedom, expected) in [
+            (1.0, 12.706_204_736),
+            (2.0, 4.302_652_730),
+            (4.0, 2.776_445_105),
+            (9.0, 2.262_157_163),
+            (29.0, 2.045_229_642),
+        ] {
+            let t = two_sided(0.95, freedom).unwrap();
+            assert!((t - expected).abs() < 1e-7, "{freedom}: {t}");
+        }
+        assert!((two_sided(0.99, 4.0).unwrap() - 4.604_094_871).abs() < 1e-7);
+        assert_eq!(two_sided(0.95, 0.0), None);
+        assert_eq!(two_sided(1.0, 4.0), None);
+        assert_eq!(two_sided(f64::NAN, 4.0), None);
+    }
+
+    #[test]
+    fn blocks_needed() {
+        // 0.05 * 2.063899 / sqrt(25) = 0.02064 and 0.05 * 2.059539 / sqrt(26) = 0.02020,
+        // 0.05 * 2.055529 / sqrt(27) = 0.01978: the first within 0.02 is 27.
+        assert_eq!(blocks_for(0.05, 0.02, 0.95), Some(27));
+        assert_eq!(blocks_for(0.0, 0.02, 0.95), Some(2));
+        assert_eq!(blocks_for(5.0, 0.02, 0.95), None);
+        assert_eq!(blocks_for(f64::NAN, 0.02, 0.95), None);
+    }
+}

@@ -1,0 +1,79 @@
+//! What a handful of values looks like.
+
+use serde::Serialize;
+
+/// Centre and spread of a sample. Every field is finite.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// Number of values.
+    pub n: usize,
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Middle value; the mean of the two middle ones where n is even.
+    pub median: f64,
+    /// Smallest value.
+    pub min: f64,
+    /// Largest value.
+    pub max: f64,
+    /// Sample standard deviation (n - 1 below the line); none below two values,
+    /// because one value says nothing of its spread.
+    pub stddev: Option<f64>,
+}
+
+impl Summary {
+    /// Summarises the finite ones among the values; none if there are none.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Summary> {
+        let mut sorted: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
+        sorted.sort_by(f64::total_cmp);
+        let (min, max) = (*sorted.first()?, *sorted.last()?);
+        let n = sorted.len();
+        // Each value is divided before it is added, so that the sum of large
+        // values cannot overflow; rounding must not carry the mean outside.
+        let mean = sorted.iter().map(|v| v / n as f64).sum::<f64>().clamp(min, max);
+        let median =
+            if n % 2 == 1 { sorted[n / 2] } else { sorted[n / 2 - 1] / 2.0 + sorted[n / 2] / 2.0 };
+        Some(Summary { n, mean, median, min, max, stddev: stddev(&sorted, mean) })
+    }
+
+    /// Standard deviation as a part of the mean; none below two values or at a
+    /// mean of zero.
+    pub fn relative_stddev(&self) -> Option<f64> {
+        let ratio = self.stddev? / self.mean.abs();
+        ratio.is_finite().then_some(ratio)
+    }
+}
+
+fn stddev(values: &[f64], mean: f64) -> Option<f64> {
+    if values.len() < 2 {
+        return None;
+    }
+    let squares: f64 = values.iter().map(|v| (v - mean) * (v - mean)).sum();
+    let stddev = (squares / (values.len() - 1) as f64).sqrt();
+    stddev.is_finite().then_some(stddev)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_answers() {
+        // 2, 4, 4, 4, 5, 5, 7, 9: mean 5, sum of squares 32, so s^2 = 32 / 7.
+        let s = Summary::of([9.0, 2.0, 4.0, 5.0, 4.0, 7.0, 4.0, 5.0]).unwrap();
+        assert_eq!((s.n, s.mean, s.median, s.min, s.max), (8, 5.0, 4.5, 2.0, 9.0));
+        assert!((s.stddev.unwrap() - (32.0f64 / 7.0).sqrt()).abs() < 1e-15);
+        assert!((s.relative_stddev().unwrap() - (32.0f64 / 7.0).sqrt() / 5.0).abs() < 1e-15);
+    }
+
+    #[test]
+    fn little_says_little() {
+        assert_eq!(Summary::of([]), None);
+        assert_eq!(Summary::of([f64::NAN, f64::INFINITY]), None);
+        let one = Summary::of([3.0]).unwrap();
+        assert_eq!((one.mean, one.median, one.stddev), (3.0, 3.0, None));
+        assert_eq!(Summary::of([0.0, 0.0]).unwrap().relative_stddev(), None);
+        let huge = Summary::of([f64::MAX, f64::MAX, f64::MAX]).unwrap();
+        assert!(huge.mean.is_finite() && huge.median.is_finite());
+        assert_eq!(Summary::of([f64::MAX, -f64::MAX]).unwrap().stddev, None);
+    }
+}

@@ -1,0 +1,103 @@
+//! The built binary, as a user meets it: help, wrong requests, exit codes.
+//! Nothing here raises a testbed.
+
+use assert_cmd::Command;
+
+fn bytepath(arguments: &[&str]) -> (i32, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_bytepath")).args(arguments).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+}
+
+/// Every wrong request: one line with cause and remedy, exit code 2.
+#[test]
+fn wrong_requests_are_explained_in_one_line() {
+    let cases: &[(&[&str], &str)] = &[
+        (&["--path", "sockte"], "there is no path 'sockte' (did you mean 'socket'?)"),
+        (&["--path", "splice"], ""),
+        (&["--path", "sendfile+splice"], "path 'splice' has no receiver half"),
+        (&["--path", "tcp-zerocopy-receive"], "'tcp-zerocopy-receive' is one half of a path"),
+        (&["--path", "socket", "--path", "socket"], "asked for twice"),
+        (&["--path", "socket", "--baseline", "uring"], "not among the paths of this run"),
+        (&["--stream", "message-size=0"], "outside 1 to 1G"),
+        (&["--stream", "message-size=many"], "'many' is not a size (write 4096, 64K, 1M)"),
+        (&["--stream", "flows=0"], "0 is outside 1 to 256"),
+        (&["--stream", "touhc=verify"], "did you mean 'touch'?"),
+        (&["--link", "wire:mtu=70000"], "70000 is outside 576 to 65535"),
+        (&["--link", "wierd"], "there is no link preset 'wierd'"),
+        (&["--cores", "0,4000"], "CPU 4000 does not exist or may not be used"),
+        (&["--cores", "left"], "'left' is no placement"),
+        (&["--meters", "cpus"], "there is no meter 'cpus' (did you mean 'cpu'?)"),
+    ];
+    for (arguments, words) in cases {
+        let all: Vec<&str> = ["run", "--dry-run"].iter().chain(*arguments).copied().collect();
+        let (code, stdout, stderr) = bytepath(&all);
+        if words.is_empty() {
+            assert_eq!(code, 0, "{arguments:?}: {stderr}");
+            continue;
+        }
+        assert_eq!(code, 2, "{arguments:?}: {stderr}");
+        assert!(stdout.is_empty(), "{arguments:?}: {stdout}");
+        assert_eq!(stderr.lines().count(), 1, "{arguments:?}: {stderr}");
+        assert!(stderr.starts_with("bytepath: ") && stderr.contains(words), "{stderr}");
+    }
+}
+
+#[test]
+fn wrong_flags_exit_with_2() {
+    for arguments in
+        [&["run", "--blocks", "0"][..], &["run", "--window", "1ms"], &["fly"], &["run", "--nope"]]
+    {
+        assert_eq!(bytepath(arguments).0, 2, "{arguments:?}");
+    }
+}
+
+#[test]
+fn help_has_examples_exit_codes_and_every_option() {
+    let (code, help, _) = bytepath(&["--help"]);
+    assert_eq!(code, 0);
+    assert!(help.contains("Examples:") && help.contains("Exit codes:"), "{help}");
+    let (_, help, _) = bytepath(&["run", "--help"]);
+    for option in bytepath::spec::STREAM_OPTIONS.iter().chain(bytepath::spec::LINK_OPTIONS) {
+        assert!(help.contains(&format!("{}=", option.name)), "{} is not in the help", option.name);
+    }
+    for preset in bytepath::spec::PRESETS {
+        assert!(help.contains(preset.summary.split(',').next().unwrap()), "{help}");
+    }
+}
+
+#[test]
+fn a_dry_run_shows_cells_order_and_time() {
+    let arguments =
+        ["run", "--dry-run", "--path", "socket", "--path", "uring", "--blocks", "2", "--seed", "7"];
+    let (code, first, _) = bytepath(&arguments);
+    assert_eq!(code, 0);
+    for words in ["socket  (baseline)", "socket (again)", "block 2: ", "6 trials of 4.0 s"] {
+        assert!(first.contains(words), "{first}");
+    }
+    assert_eq!(bytepath(&arguments).1, first, "the seed decides the order");
+}
+
+#[test]
+fn a_folder_that_is_no_study_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let (code, _, stderr) = bytepath(&["show", folder.path().to_str().unwrap()]);
+    assert_eq!(code, 6);
+    assert!(stderr.contains("experiment.toml") && stderr.contains("bytepath study?"), "{stderr}");
+}
+
+#[test]
+fn an_agent_answers_lines_and_ends_with_its_pipe() {
+    let output = Command::new(env!("CARGO_BIN_EXE_bytepath"))
+        .arg("agent")
+        .write_stdin("{\"ask\":\"hello\"}\nnonsense\n{\"ask\":\"accept\"}\n")
+        .output()
+        .unwrap();
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 3, "{text}");
+    assert!(lines[0].contains("\"hello\"") && lines[0].contains(env!("CARGO_PKG_VERSION")));
+    assert!(lines[1].contains("no valid request"), "{text}");
+    assert!(lines[2].contains("out of step"), "{text}");
+}

@@ -1,0 +1,368 @@
+//! A study as the default run may leave it, with plausible numbers and every
+//! kind of row: measured, failed once, unavailable.
+
+use bytepath::record::{
+    CallRow, Cell, CellId, CopyCeiling, Design, Facts, Fault, FaultKind, Half, Judgement, Ledger,
+    LinkSettings, Manner, Options, Placement, Privileges, ProvenWitness, Reading, Role, RoleRecord,
+    SCHEMA_VERSION, Schedule, Scope, Series, SizeDistribution, Stream, Study, StudyHeader,
+    ThreadTime, Touch, Trial, TrialStatus, Unit,
+};
+
+const WINDOW: f64 = 3.0;
+
+/// One path of the made-up study.
+pub struct Path {
+    name: &'static str,
+    tx: &'static str,
+    rx: &'static str,
+    /// Gbit/s, block by block.
+    gbit: [f64; 5],
+    /// CPU of the sender and of the receiver: user, system, softirq, iowait, as
+    /// parts of the window.
+    cpu: [[f64; 4]; 2],
+    /// What the engine's thread ran of it.
+    threads: [f64; 2],
+    /// Calls per trial.
+    calls: [(&'static str, u64); 2],
+    /// Part that the receiver mapped.
+    mapped: f64,
+    /// What the sender's ledger says, and what the witness page says of it.
+    sent: (Manner, &'static str),
+    witness: ProvenWitness,
+    label: &'static str,
+}
+
+const COPIED_BY_SEND: (Manner, &str) = (Manner::Copied, "send copies by definition");
+
+const SOCKET: Path = Path {
+    name: "socket",
+    tx: "socket",
+    rx: "socket",
+    gbit: [28.1, 27.6, 28.4, 27.9, 28.2],
+    cpu: [[0.010, 0.70, 0.20, 0.0], [0.011, 0.83, 0.05, 0.0]],
+    threads: [0.90, 0.85],
+    calls: [("send", 10_050), ("recv", 10_120)],
+    mapped: 0.0,
+    sent: COPIED_BY_SEND,
+    witness: ProvenWitness::Copied,
+    label: "copied",
+};
+
+/// The measured paths, the null cell second.
+pub const PATHS: [Path; 7] = [
+    SOCKET,
+    Path { name: "socket (again)", gbit: [28.0, 27.9, 28.1, 27.8, 28.5], ..SOCKET },
+    Path {
+        name: "sendfile",
+        tx: "sendfile",
+        rx: "socket",
+        gbit: [28.2, 27.7, 28.3, 28.0, 28.4],
+        cpu: [[0.004, 0.51, 0.22, 0.0], [0.012, 0.84, 0.05, 0.0]],
+        threads: [0.70, 0.86],
+        calls: [("sendfile", 10_700), ("recv", 10_700)],
+        mapped: 0.0,
+        sent: (Manner::NotCopied, "sendfile page references"),
+        witness: ProvenWitness::Shared,
+        label: "zero-copy send, receive copied",
+    },
+    Path {
+        name: "splice",
+        tx: "splice",
+        rx: "tcp-zerocopy-receive",
+        gbit: [33.9, 33.1, 34.4, 33.6, 34.0],
+        cpu: [[0.006, 0.43, 0.24, 0.0], [0.031, 0.80, 0.06, 0.0]],
+        threads: [0.67, 0.80],
+        calls: [("splice", 24_000), ("getsockopt", 13_000)],
+        mapped: 0.973,
+        sent: (Manner::NotCopied, "tee + splice of pipe pages"),
+        witness: ProvenWitness::Shared,
+        label: "zero-copy",
+    },
+    Path {
+        name: "msg-zerocopy",
+        tx: "msg-zerocopy",
+        rx: "tcp-zerocopy-receive",
+        gbit: [21.8, 24.6, 22.3, 20.9, 23.7],
+        cpu: [[0.03, 0.38, 0.41, 0.0], [0.02, 0.61, 0.14, 0.0]],
+        threads: [0.80, 0.60],
+        calls: [("sendmsg", 8_000), ("getsockopt", 9_100)],
+        mapped: 1.0,
+        sent: (Manner::Copied, "MSG_ZEROCOPY completion with COPIED"),
+        witness: ProvenWitness::Copied,
+        label: "zero-copy receive, send copied by the kernel",
+    },
+    Path {
+        name: "uring",
+        tx: "uring",
+        rx: "uring",
+        gbit: [29.3, 27.0, 28.9, 27.3, 30.1],
+        cpu: [[0.012, 0.71, 0.19, 0.02], [0.010, 0.79, 0.05, 0.11]],
+        threads: [0.90, 0.84],
+        calls: [("io_uring_enter", 2_900), ("io_uring_enter", 3_800)],
+        mapped: 0.0,
+        sent: (Manner::Copied, "SEND copies by definition"),
+        witness: ProvenWitness::Copied,
+        label: "copied",
+    },
+    Path {
+        name: "uring-zc",
+        tx: "uring-zc",
+        rx: "uring",
+        gbit: [20.1, 20.4, 19.9, 20.3, 20.2],
+        cpu: [[0.014, 0.37, 0.44, 0.0], [0.010, 0.55, 0.09, 0.0]],
+        threads: [0.80, 0.60],
+        calls: [("io_uring_enter", 2_100), ("io_uring_enter", 2_700)],
+        mapped: 0.0,
+        sent: (Manner::Copied, "SEND_ZC notification with COPIED"),
+        witness: ProvenWitness::Copied,
+        label: "copied",
+    },
+];
+
+/// The study: [`PATHS`] in five blocks, zcrx and devmem unavailable, one trial
+/// of uring-zc failed.
+pub fn study() -> Study {
+    let mut cells: Vec<Cell> = PATHS.iter().map(|p| cell(p.name, p.tx, p.rx)).collect();
+    cells.push(cell("zcrx", "uring-zc", "zcrx"));
+    cells.push(cell("devmem", "devmem", "devmem"));
+    let mut trials: Vec<Trial> = Vec::new();
+    for block in 0..5 {
+        for path in &PATHS {
+            let order = trials.len() as u32;
+            trials.push(trial(path, block, order));
+        }
+    }
+    let lost = trials.iter_mut().find(|t| t.cell.0 == "uring-zc" && t.block == 3).unwrap();
+    let fault = Fault::new(FaultKind::PeerLost, "receiver: killed by signal 9 (SIGKILL)")
+        .remedy("look for the out-of-memory killer in the kernel log");
+    *lost = bare(lost.clone(), TrialStatus::Failed { fault });
+    for (name, reason, remedy) in [
+        (
+            "zcrx",
+            "io_uring.zcrx: Operation not supported (os error 95)",
+            "needs a device whose driver supports memory providers (mlx5, gve, bnxt, fbnic)",
+        ),
+        ("devmem", "/dev/udmabuf is missing", "needs a kernel with CONFIG_UDMABUF"),
+    ] {
+        let (reason, remedy) = (reason.into(), remedy.into());
+        let mut t = bare(trials[0].clone(), TrialStatus::Unavailable { reason, remedy });
+        t.cell = CellId(name.into());
+        trials.push(t);
+    }
+    Study { header: header(cells), trials, remarks: Vec::new() }
+}
+
+/// A cell with the roles on CPU 0 and 1; the null cell is known by its name.
+pub fn cell(name: &str, tx: &str, rx: &str) -> Cell {
+    let half = |path: &str| Half { path: path.into(), options: Options::default() };
+    Cell {
+        id: CellId(name.into()),
+        stream: Stream {
+            flows: 1,
+            message_size: 1 << 20,
+            read_size: 1 << 20,
+            send_buffer: None,
+            receive_buffer: None,
+            congestion: "cubic".into(),
+            touch: Touch::None,
+        },
+        tx: half(tx),
+        rx: half(rx),
+        link: LinkSettings {
+            preset: "wire".into(),
+            mtu: 4148,
+            tso: false,
+            gro: true,
+            gso_max: None,
+            gro_max: None,
+            threaded_napi: false,
+            rps: None,
+        },
+        placement: Placement { sender: Some(0), receiver: Some(1) },
+        levels: Default::default(),
+        null: name.contains("again"),
+    }
+}
+
+/// A measured trial of a path.
+pub fn trial(path: &Path, block: u32, order: u32) -> Trial {
+    let window_bytes = (path.gbit[block as usize] * 1e9 / 8.0 * WINDOW) as u64;
+    let warnings = match (path.name, block) {
+        ("splice", 1) => vec!["CPU 1: steal 1.3 % of the window".into()],
+        ("uring", 4) => vec!["CPU 0: steal 2.1 % of the window".into()],
+        _ => Vec::new(),
+    };
+    Trial {
+        schema: SCHEMA_VERSION,
+        cell: CellId(path.name.into()),
+        block,
+        order,
+        started_ms: 1_795_000_000_000 + u64::from(order) * 5_000,
+        status: TrialStatus::Measured,
+        window: WINDOW,
+        window_bytes,
+        label: path.label.into(),
+        roles: Role::ALL.map(|role| record(path, role, window_bytes)).to_vec(),
+        readings: readings(path),
+        series: vec![series(path, block, window_bytes)],
+        warnings,
+    }
+}
+
+fn readings(path: &Path) -> Vec<Reading> {
+    let read =
+        |metric: &str, unit, value, scope| Reading { metric: metric.into(), unit, value, scope };
+    let mut readings = vec![
+        read("cpu.wall", Unit::Seconds, WINDOW, Scope::Machine),
+        read("tcp.retransmits", Unit::Count, 0.0, Scope::Flow(Role::Sender, 0)),
+    ];
+    for (cpu, [user, system, softirq, iowait]) in path.cpu.into_iter().enumerate() {
+        let busy = user + system + softirq;
+        let parts = [
+            ("cpu.user", user),
+            ("cpu.system", system),
+            ("cpu.softirq", softirq),
+            ("cpu.irq", 0.0),
+            ("cpu.iowait", iowait),
+            ("cpu.idle", 1.0 - busy - iowait),
+            ("cpu.steal", 0.0),
+            ("cpu.busy", busy),
+        ];
+        readings.extend(parts.map(|(metric, part)| {
+            read(metric, Unit::Seconds, part * WINDOW, Scope::Cpu(cpu as u32))
+        }));
+    }
+    readings
+}
+
+/// The course of the flow; the third block of uring stalls for 0.2 s.
+fn series(path: &Path, block: u32, window_bytes: u64) -> Series {
+    let stalls = path.name == "uring" && block == 2;
+    let mean = window_bytes as f64 / WINDOW;
+    let step = |i: u32| match i {
+        11 | 12 if stalls => 0.0,
+        i => mean * (0.97 + 0.02 * f64::from(i % 4)),
+    };
+    Series {
+        metric: "throughput".into(),
+        unit: Unit::BytesPerSecond,
+        scope: Scope::Flow(Role::Receiver, 0),
+        step: 0.1,
+        values: (0..30).map(step).collect(),
+    }
+}
+
+fn record(path: &Path, role: Role, window_bytes: u64) -> RoleRecord {
+    let at = role as usize;
+    let total_bytes = window_bytes + window_bytes / 3;
+    let mut ledger = Ledger::default();
+    match role {
+        Role::Sender => ledger.enter(path.sent.0, total_bytes, total_bytes >> 20, path.sent.1),
+        Role::Receiver => {
+            let mapped = (total_bytes as f64 * path.mapped) as u64;
+            let source = "TCP_ZEROCOPY_RECEIVE mapped length";
+            ledger.enter(Manner::NotCopied, mapped, mapped >> 19, source);
+            let rest = total_bytes - mapped;
+            ledger.enter(Manner::Copied, rest, rest >> 20, "recv copies by definition");
+        }
+    }
+    let (name, calls) = path.calls[at];
+    let inside = path.threads[at] * WINDOW * 0.97;
+    let call = CallRow {
+        name: name.into(),
+        calls,
+        errors: u64::from(role == Role::Receiver) * 3,
+        bytes: window_bytes,
+        total: inside,
+        min: 0.000_004,
+        avg: inside / calls as f64,
+        max: 0.0041,
+        stddev_percent: 0.31,
+    };
+    let thread = ThreadTime {
+        name: format!("{role}-0"),
+        tid: 100 + at as u32,
+        run: path.threads[at] * WINDOW,
+        wait: 0.01,
+        user: path.cpu[at][0] * WINDOW,
+        system: path.cpu[at][1] * WINDOW,
+        voluntary: 900,
+        involuntary: 12,
+    };
+    let pieces = (window_bytes >> 20) + 700;
+    let ran_out = path.name == "uring" && role == Role::Receiver;
+    RoleRecord {
+        role,
+        total_bytes,
+        window_bytes,
+        window: WINDOW,
+        ledger,
+        calls: vec![call],
+        sizes: SizeDistribution {
+            count: pieces,
+            min: 4096,
+            mean: window_bytes as f64 / pieces as f64,
+            max: 1 << 20,
+            percentiles: vec![(50.0, 1 << 20)],
+        },
+        threads: vec![thread],
+        witness: (role == Role::Sender).then_some(path.witness),
+        notes: if ran_out { vec!["205 times out of buffers".into()] } else { Vec::new() },
+    }
+}
+
+/// A trial that has nothing but its status.
+pub fn bare(trial: Trial, status: TrialStatus) -> Trial {
+    Trial {
+        status,
+        window: 0.0,
+        window_bytes: 0,
+        label: String::new(),
+        roles: Vec::new(),
+        readings: Vec::new(),
+        series: Vec::new(),
+        warnings: Vec::new(),
+        ..trial
+    }
+}
+
+/// The head of a study with these cells.
+pub fn header(cells: Vec<Cell>) -> StudyHeader {
+    let facts = Facts {
+        machine: "a".into(),
+        kernel_release: "6.18.0".into(),
+        architecture: "x86_64".into(),
+        cpu_model: "AMD EPYC 9B14".into(),
+        cpus: vec![0, 1],
+        memory: 24 << 30,
+        page_size: 4096,
+        privileges: Privileges { euid: 0, user_namespace: false, capabilities: Vec::new() },
+        ..Facts::default()
+    };
+    StudyHeader {
+        schema: SCHEMA_VERSION,
+        bytepath: "0.1.0".into(),
+        started_ms: 1_795_000_000_000,
+        title: String::new(),
+        testbed: "netns".into(),
+        cells,
+        baseline: CellId("socket".into()),
+        schedule: Schedule {
+            blocks: 5,
+            warm_up: 1.0,
+            window: WINDOW,
+            seed: 42,
+            design: Design::Trials,
+            stopping: None,
+        },
+        judgement: Judgement::default(),
+        meters: vec!["throughput".into(), "cpu".into()],
+        facts: vec![facts.clone(), facts],
+        ceiling: Some(CopyCeiling {
+            workload: 11.9e9,
+            workload_size: 1 << 20,
+            memory: 10.2e9,
+            memory_size: 256 << 20,
+        }),
+    }
+}

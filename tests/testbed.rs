@@ -1,0 +1,508 @@
+//! The embedded testbed in real namespaces, as root and as an ordinary user.
+//!
+//! The agents here are this test binary again, in the part of
+//! [`agent_double`]: it does one small thing per line of its standard input and
+//! prints one answer. Nothing of `ip`, `lsns` or `ethtool` is needed.
+
+use bytepath::host::{self, AgentPipe, Raised};
+use bytepath::record::wire::LinkEnd;
+use bytepath::record::{Fault, FaultKind, LinkSettings, Role};
+use bytepath::sys::netlink::Netlink;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Names the part that a run of this binary plays for another run of it.
+const PART: &str = "TESTBED_TEST_PART";
+/// Stands before every answer, because the test harness prints lines too.
+const MARK: &str = "@@ ";
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn up_and_down_quickly() {
+    if unavailable() {
+        return;
+    }
+    let mut times = Vec::new();
+    for _ in 0..5 {
+        let start = Instant::now();
+        let mut bed = Bed::raise();
+        bed.link(&wire_like()).unwrap();
+        let up = start.elapsed();
+        drop(bed);
+        times.push((start.elapsed(), up));
+    }
+    times.sort();
+    let (both, up) = times[times.len() / 2];
+    println!("testbed up in {up:?}, up and down in {both:?} (median of {})", times.len());
+    let mut bed = Bed::raise();
+    bed.link(&wire_like()).unwrap();
+    let start = Instant::now();
+    bed.link(&wire_like()).unwrap();
+    println!("link made anew in {:?}", start.elapsed());
+    assert!(both < Duration::from_secs(2), "{times:?}");
+}
+
+#[test]
+fn traffic_crosses_and_is_cut_as_on_a_wire() {
+    if unavailable() {
+        return;
+    }
+    let mut bed = Bed::raise();
+    for mtu in [1500, 4148, 9000] {
+        let settings = LinkSettings { mtu, ..wire_like() };
+        bed.link(&settings).unwrap();
+        let seen = bed.transfer(16 * MIB);
+        // 14 bytes of Ethernet header; the pure acknowledgements of the
+        // handshake make the mean a little smaller.
+        let (mean, limit) = (seen.bytes / seen.packets, u64::from(mtu) + 14);
+        assert!(mean <= limit && mean > limit * 8 / 10, "MTU {mtu}: {seen:?}");
+
+        bed.link(&LinkSettings { tso: true, ..settings }).unwrap();
+        let seen = bed.transfer(16 * MIB);
+        let mean = seen.bytes / seen.packets;
+        assert!(mean > 2 * limit, "MTU {mtu} with TSO: {seen:?}");
+    }
+}
+
+#[test]
+fn gro_puts_packets_together_only_when_it_is_on() {
+    if unavailable() {
+        return;
+    }
+    let mut bed = Bed::raise();
+    bed.link(&LinkSettings { mtu: 1500, ..wire_like() }).unwrap();
+    let on = bed.transfer(32 * MIB);
+    bed.link(&LinkSettings { mtu: 1500, gro: false, ..wire_like() }).unwrap();
+    let off = bed.transfer(32 * MIB);
+    assert!(off.to_ip >= off.packets - 10, "off: {off:?}");
+    assert!(on.to_ip < on.packets / 2, "on: {on:?}");
+}
+
+#[test]
+fn settings_are_in_force_at_both_ends() {
+    if unavailable() {
+        return;
+    }
+    let mut bed = Bed::raise();
+    let settings = LinkSettings {
+        gso_max: Some(185_000),
+        gro_max: Some(185_000),
+        threaded_napi: true,
+        ..wire_like()
+    };
+    bed.link(&settings).unwrap();
+    for (role, device) in [(Role::Sender, "byte0"), (Role::Receiver, "byte1")] {
+        let link = bed.ask(role, &format!("device {device}"));
+        for part in ["up: true", "operational: true", "mtu: 4148", "gso_ipv4: Some(185000)"] {
+            assert!(link.contains(part), "{role}: no {part} in {link}");
+        }
+        assert!(link.contains("gro_ipv4: Some(185000)"), "{role}: {link}");
+        assert!(link.contains("\"rx-gro\""), "{role}: {link}");
+        assert!(link.contains("\"tx-generic-segmentation\""), "{role}: {link}");
+        assert!(!link.contains("\"tx-tcp"), "{role}: {link}");
+    }
+    assert!(bed.ask(Role::Receiver, "device byte1").contains("thread: Some("));
+    assert!(!bed.ask(Role::Sender, "device byte0").contains("thread: Some("));
+    bed.transfer(MIB);
+    // The next cell starts from a clean device.
+    bed.link(&LinkSettings { tso: true, gro: false, ..wire_like() }).unwrap();
+    let link = bed.ask(Role::Receiver, "device byte1");
+    assert!(link.contains("gso: Some(65536)") && !link.contains("thread: Some("), "{link}");
+    assert!(link.contains("\"tx-tcp-segmentation\"") && !link.contains("\"rx-gro\""), "{link}");
+}
+
+#[test]
+fn the_receiving_cpu_can_be_chosen_by_root_and_is_a_clear_fault_otherwise() {
+    if unavailable() {
+        return;
+    }
+    let mut bed = Bed::raise();
+    let rps = LinkSettings { rps: Some(0), ..wire_like() };
+    let threaded = LinkSettings { threaded_napi: true, ..wire_like() };
+    let results = [bed.link_on(&rps, None), bed.link_on(&threaded, Some(0))];
+    for result in results {
+        match result {
+            Ok(()) => assert!(is_root()),
+            Err(fault) => {
+                assert!(!is_root(), "{fault}");
+                assert_eq!(fault.kind, FaultKind::Permission, "{fault}");
+                assert!(fault.remedy.is_some(), "{fault}");
+            }
+        }
+    }
+}
+
+#[test]
+fn refused_settings_are_faults_that_name_them() {
+    if unavailable() {
+        return;
+    }
+    let mut bed = Bed::raise();
+    for mtu in [0, 67, 65_536] {
+        let fault = bed.link(&LinkSettings { mtu, ..wire_like() }).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Usage, "{fault}");
+        assert!(fault.message.contains(&format!("MTU {mtu}")), "{fault}");
+    }
+    let huge = LinkSettings { gso_max: Some(600_000), ..wire_like() };
+    let fault = bed.link(&huge).unwrap_err();
+    assert!(fault.kind == FaultKind::Usage && fault.message.contains("600000"), "{fault}");
+    let idle = LinkSettings { threaded_napi: true, gro: false, ..wire_like() };
+    let fault = bed.link(&idle).unwrap_err();
+    assert!(fault.kind == FaultKind::Usage && fault.message.contains("GRO"), "{fault}");
+    // None of it spoiled the testbed.
+    bed.link(&wire_like()).unwrap();
+    bed.transfer(MIB);
+}
+
+#[test]
+fn taking_it_down_leaves_nothing() {
+    if unavailable() {
+        return;
+    }
+    let mut bed = Bed::raise();
+    bed.link(&wire_like()).unwrap();
+    let agents = bed.agents();
+    assert_eq!(agents.iter().filter(|agent| is_namespace_used(&agent.namespace)).count(), 2);
+    let outside = std::fs::read_to_string("/proc/net/dev").unwrap();
+    assert!(!outside.contains("byte0") && !outside.contains("byte1"), "{outside}");
+    drop(bed);
+    for agent in agents {
+        assert!(!Path::new(&format!("/proc/{}", agent.pid)).exists(), "{agent:?} lives");
+        assert!(!is_namespace_used(&agent.namespace), "{agent:?} has left a process");
+    }
+}
+
+#[test]
+fn a_killed_agent_takes_its_end_of_the_link_with_it() {
+    if unavailable() {
+        return;
+    }
+    for (victim, device) in [(Role::Sender, "byte1"), (Role::Receiver, "byte0")] {
+        let mut bed = Bed::raise();
+        bed.link(&wire_like()).unwrap();
+        let pid: i32 = bed.ask(victim, "pid").parse().unwrap();
+        kill(pid);
+        assert_eq!(bed.raised.last_words(victim), "killed by signal 9 (SIGKILL)");
+        // The survivor's device goes when the kernel has freed the namespace.
+        let gone = || bed.ask(victim.peer(), &format!("device {device}")) == "none";
+        wait_until("the peer's namespace is freed", gone);
+    }
+}
+
+#[test]
+fn a_killed_controller_leaves_nothing() {
+    if unavailable() {
+        return;
+    }
+    let mut controller = again("controller_double", "controller");
+    let mut child = controller.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut answers = BufReader::new(child.stdout.take().unwrap());
+    let line = answer(&mut answers);
+    let agents: Vec<Agent> = line.split(' ').map(Agent::parse).collect();
+    assert_eq!(agents.len(), 2, "{line}");
+    assert!(agents.iter().all(|agent| is_namespace_used(&agent.namespace)), "{agents:?}");
+    kill(child.id() as i32);
+    child.wait().unwrap();
+    let gone = || agents.iter().all(|agent| !is_namespace_used(&agent.namespace));
+    wait_until("the agents are gone", gone);
+}
+
+#[test]
+fn it_may_be_raised_from_a_thread_that_ends() {
+    if unavailable() {
+        return;
+    }
+    let mut bed = std::thread::spawn(Bed::raise).join().unwrap();
+    bed.link(&wire_like()).unwrap();
+    bed.transfer(MIB);
+}
+
+/// Root runs all of the above once more without any privileges. An ordinary
+/// user has done so already.
+#[test]
+fn an_ordinary_user_can_do_all_this() {
+    if !is_root() || std::env::var(PART).is_ok() {
+        return;
+    }
+    // A copy, because a home directory need not be open to others.
+    let dir = tempfile::tempdir().unwrap();
+    let binary = dir.path().join("testbed-tests");
+    std::fs::copy(std::env::current_exe().unwrap(), &binary).unwrap();
+    for path in [dir.path(), &binary] {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let (nobody, anyone) = (65_534, 65_534);
+    let mut command = Command::new(&binary);
+    command.args(["--test-threads", "1", "--nocapture"]);
+    command.uid(nobody).gid(anyone).current_dir("/");
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    println!("{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success());
+}
+
+/// Where the host forbids namespaces the tests cannot run; the refusal has to
+/// be one that a user can act on. Whoever has the privileges is always
+/// expected to get them.
+fn unavailable() -> bool {
+    let support = host::CATALOG[0].probe();
+    if let bytepath::record::Support::No { reason, remedy } = &support {
+        assert!(!bytepath::sys::namespace::privileged(), "{reason}");
+        assert!(!reason.is_empty() && !remedy.is_empty());
+        println!("not run: {reason} ({remedy})");
+    }
+    !support.is_yes()
+}
+
+/// Which agent, what it reads, what it writes.
+type Pipe = (Role, Box<dyn Write + Send>, BufReader<Box<dyn Read + Send>>);
+
+/// A testbed with the agents' pipes.
+struct Bed {
+    pipes: [Pipe; 2],
+    raised: Box<dyn Raised>,
+    _program: tempfile::TempDir,
+}
+
+/// What the receiver's device and IP layer saw of a transfer.
+#[derive(Debug)]
+struct Seen {
+    packets: u64,
+    bytes: u64,
+    to_ip: u64,
+}
+
+impl Bed {
+    fn raise() -> Bed {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("agent");
+        let binary = std::env::current_exe().unwrap();
+        let script = format!(
+            "#!/bin/sh\n{PART}=agent exec '{}' --exact agent_double --nocapture -q\n",
+            binary.display()
+        );
+        // Written by a child, so that no descriptor open for writing can be
+        // inherited by a fork in another test's thread (ETXTBSY).
+        let mut write = Command::new("sh");
+        write.arg("-c").arg("cat > \"$0\" && chmod 755 \"$0\"").arg(&program);
+        let mut writer = write.stdin(Stdio::piped()).spawn().unwrap();
+        writer.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+        assert!(writer.wait().unwrap().success());
+
+        let mut raised = host::CATALOG[0].raise(&program).unwrap();
+        let pipes = Role::ALL.map(|role| {
+            let AgentPipe { to_agent, from_agent } = raised.take_pipe(role);
+            (role, to_agent, BufReader::new(from_agent))
+        });
+        Bed { pipes, raised, _program: dir }
+    }
+
+    fn ask(&mut self, role: Role, question: &str) -> String {
+        let (_, to, from) = self.pipes.iter_mut().find(|pipe| pipe.0 == role).unwrap();
+        writeln!(to, "{question}").unwrap();
+        to.flush().unwrap();
+        answer(from)
+    }
+
+    fn link(&mut self, settings: &LinkSettings) -> Result<(), Fault> {
+        self.link_on(settings, None)
+    }
+
+    fn link_on(&mut self, settings: &LinkSettings, cpu: Option<u32>) -> Result<(), Fault> {
+        for role in Role::ALL {
+            let end = self.raised.link_end(role, settings, cpu).unwrap();
+            let end = serde_json::to_string(&end).unwrap();
+            let answer = self.ask(role, &format!("link {end}"));
+            serde_json::from_str::<Result<(), Fault>>(&answer).unwrap()?;
+        }
+        Ok(())
+    }
+
+    /// Sends bytes over TCP; what the receiver got must be as many.
+    fn transfer(&mut self, bytes: u64) -> Seen {
+        let count = |bed: &mut Bed| -> Vec<u64> {
+            let text = bed.ask(Role::Receiver, "counters byte1");
+            text.split(' ').map(|word| word.parse().unwrap()).collect()
+        };
+        let before = count(self);
+        let address = self.raised.address(Role::Receiver);
+        let port = self.ask(Role::Receiver, &format!("listen {address}"));
+        self.ask(Role::Sender, &format!("send {address}:{port} {bytes}"));
+        assert_eq!(self.ask(Role::Receiver, "received"), bytes.to_string());
+        let after = count(self);
+        let of = |i: usize| after[i] - before[i];
+        Seen { packets: of(0), bytes: of(1), to_ip: of(2) }
+    }
+
+    fn agents(&mut self) -> Vec<Agent> {
+        Role::ALL.map(|role| Agent::parse(&self.ask(role, "who"))).into()
+    }
+}
+
+/// Who an agent is: process id and network namespace.
+#[derive(Debug)]
+struct Agent {
+    pid: u32,
+    namespace: PathBuf,
+}
+
+impl Agent {
+    fn parse(text: &str) -> Agent {
+        let (pid, namespace) = text.split_once('/').unwrap();
+        Agent { pid: pid.parse().unwrap(), namespace: namespace.into() }
+    }
+}
+
+/// Whether any process that we may look at lives in a network namespace.
+fn is_namespace_used(namespace: &Path) -> bool {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let mut links = processes.filter_map(|p| std::fs::read_link(p.path().join("ns/net")).ok());
+    links.any(|link| link == namespace)
+}
+
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < Duration::from_secs(10), "never happened: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    println!("{what} after {:?}", start.elapsed());
+}
+
+fn wire_like() -> LinkSettings {
+    LinkSettings {
+        preset: "wire".into(),
+        mtu: 4148,
+        tso: false,
+        gro: true,
+        gso_max: None,
+        gro_max: None,
+        threaded_napi: false,
+        rps: None,
+    }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn kill(pid: i32) {
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
+/// This binary in another part.
+fn again(test: &str, part: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture", "-q"]).env(PART, part);
+    command
+}
+
+/// The next marked answer.
+fn answer(from: &mut impl BufRead) -> String {
+    let mut line = String::new();
+    loop {
+        line.clear();
+        assert!(from.read_line(&mut line).unwrap() > 0, "the agent is gone");
+        if let Some((_, answer)) = line.split_once(MARK) {
+            return answer.trim_end().to_string();
+        }
+    }
+}
+
+fn say(text: impl std::fmt::Display) {
+    println!("{MARK}{text}");
+}
+
+/// Plays the controller that is killed: raises a testbed and stays.
+#[test]
+fn controller_double() {
+    if std::env::var(PART).as_deref() != Ok("controller") {
+        return;
+    }
+    let mut bed = Bed::raise();
+    bed.link(&wire_like()).unwrap();
+    let who = |agent: &Agent| format!("{}/{}", agent.pid, agent.namespace.display());
+    say(bed.agents().iter().map(who).collect::<Vec<_>>().join(" "));
+    // Until it is killed, or the test itself has ended.
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+}
+
+/// Plays an agent: one question a line, until end of file.
+#[test]
+fn agent_double() {
+    if std::env::var(PART).as_deref() != Ok("agent") {
+        return;
+    }
+    let mut receiving = None;
+    for line in std::io::stdin().lines() {
+        let line = line.unwrap();
+        let (verb, rest) = line.split_once(' ').unwrap_or((&line, ""));
+        match verb {
+            "pid" => say(std::process::id()),
+            "who" => {
+                let namespace = std::fs::read_link("/proc/self/ns/net").unwrap();
+                say(format_args!("{}/{}", std::process::id(), namespace.display()));
+            }
+            "link" => {
+                let end: LinkEnd = serde_json::from_str(rest).unwrap();
+                say(serde_json::to_string(&host::apply_link_end(&end)).unwrap());
+            }
+            "device" => say(describe(rest)),
+            "counters" => say(counters(rest)),
+            "listen" => {
+                let address: IpAddr = rest.parse().unwrap();
+                let listener = TcpListener::bind((address, 0)).unwrap();
+                say(listener.local_addr().unwrap().port());
+                receiving = Some(std::thread::spawn(move || {
+                    let mut stream = listener.accept().unwrap().0;
+                    std::io::copy(&mut stream, &mut std::io::sink()).unwrap()
+                }));
+            }
+            "received" => say(receiving.take().unwrap().join().unwrap()),
+            "send" => {
+                let (peer, bytes) = rest.split_once(' ').unwrap();
+                let peer: SocketAddr = peer.parse().unwrap();
+                let mut stream = TcpStream::connect(peer).unwrap();
+                let mut left: usize = bytes.parse().unwrap();
+                let chunk = vec![7; MIB as usize];
+                while left > 0 {
+                    let n = left.min(chunk.len());
+                    stream.write_all(&chunk[..n]).unwrap();
+                    left -= n;
+                }
+                say("sent");
+            }
+            _ => panic!("what is '{line}'?"),
+        }
+    }
+}
+
+fn describe(device: &str) -> String {
+    let mut netlink = Netlink::new();
+    match netlink.link(device).unwrap() {
+        None => "none".into(),
+        Some(link) => {
+            let features = netlink.features(link.index).unwrap().active;
+            let napis = netlink.napis(link.index);
+            format!("{link:?} {features:?} {napis:?}")
+        }
+    }
+}
+
+/// Packets and bytes that a device received, and packets that reached IP.
+fn counters(device: &str) -> String {
+    let text = std::fs::read_to_string("/proc/net/dev").unwrap();
+    let line = text.lines().find_map(|l| l.trim().strip_prefix(&format!("{device}:"))).unwrap();
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    let snmp = std::fs::read_to_string("/proc/net/snmp").unwrap();
+    let to_ip = snmp.lines().filter(|l| l.starts_with("Ip: ")).nth(1).unwrap();
+    // "Ip:" Forwarding DefaultTTL InReceives
+    let to_ip = to_ip.split_whitespace().nth(3).unwrap();
+    format!("{} {} {to_ip}", fields[1], fields[0])
+}
