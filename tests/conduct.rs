@@ -200,6 +200,7 @@ fn plan(paths: &[&str], folder: &Path) -> Plan {
             gro: true,
             gso_max: None,
             gro_max: None,
+            qdisc: "pfifo".into(),
             threaded_napi: false,
             rps: None,
         },

@@ -76,6 +76,7 @@ impl Setup {
                 gro: true,
                 gso_max: None,
                 gro_max: None,
+                qdisc: "pfifo".into(),
                 threaded_napi: false,
                 rps: None,
             },

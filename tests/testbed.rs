@@ -92,6 +92,7 @@ fn settings_are_in_force_at_both_ends() {
     let settings = LinkSettings {
         gso_max: Some(185_000),
         gro_max: Some(185_000),
+        qdisc: "pfifo".into(),
         threaded_napi: true,
         ..wire_like()
     };
@@ -382,6 +383,7 @@ fn wire_like() -> LinkSettings {
         gro: true,
         gso_max: None,
         gro_max: None,
+        qdisc: "pfifo".into(),
         threaded_napi: false,
         rps: None,
     }

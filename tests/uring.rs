@@ -94,6 +94,7 @@ fn cell(message_size: u64, read_size: u64, tx: Half, rx: Half) -> Cell {
         gro: true,
         gso_max: None,
         gro_max: None,
+        qdisc: "pfifo".into(),
         threaded_napi: false,
         rps: None,
     };

@@ -38,6 +38,7 @@ fn settings() -> LinkSettings {
         gro: true,
         gso_max: None,
         gro_max: Some(524_280),
+        qdisc: "pfifo".into(),
         threaded_napi: true,
         rps: Some(1),
     }

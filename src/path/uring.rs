@@ -4,7 +4,7 @@
 //! has arrived, into buffers picked by the kernel, without being asked again.
 
 use super::ring::{self, CALLS, ENTER};
-use super::{Account, DataPath, Endpoint, Flow, Recorder, WITNESS_LEN, WitnessPage, ending};
+use super::{Account, DataPath, Endpoint, Flow, Recorder, WITNESS_LEN, WitnessPage};
 use crate::record::{
     Attempt, Cell, Facts, Fault, FaultKind, Ledger, Manner, OptionKind, OptionSpec, Role, Support,
 };
@@ -126,6 +126,7 @@ struct Sender {
 
 impl Sender {
     fn open(cell: &Cell, flow: Flow) -> Result<Self, Fault> {
+        flow.reset_on_death()?;
         let message = ring::message_size(cell)?;
         let options = &cell.tx.options;
         let bundle = options.word("mode") == "bundle";
@@ -268,7 +269,7 @@ impl Endpoint for Sender {
             self.ring.cancel();
             return Err(fault);
         }
-        ending::finish(&self.flow)?;
+        self.flow.end_stream()?;
         let mut ledger = Ledger::default();
         let source = if self.bundle {
             "IORING_OP_SEND with a bundle copies into socket buffers"
@@ -339,7 +340,7 @@ impl Receiver {
                         }
                         recorder.moved(bytes.len());
                     }
-                    Arrival::End => return ending::confirm(&self.flow),
+                    Arrival::End => return self.flow.confirm_end(),
                     Arrival::Failed(e) => return Err(ring::fault("cannot receive", &e)),
                 }
             }

@@ -3,7 +3,7 @@
 //! lets go of them, which also says whether it copied after all.
 
 use super::ring::{self, CALLS, ENTER};
-use super::{Account, DataPath, Endpoint, Flow, Recorder, WITNESS_LEN, WitnessPage, ending};
+use super::{Account, DataPath, Endpoint, Flow, Recorder, WITNESS_LEN, WitnessPage};
 use crate::record::{
     Attempt, Cell, Facts, Fault, FaultKind, Ledger, Manner, OptionKind, OptionSpec, Role, Support,
 };
@@ -131,6 +131,7 @@ impl Sum {
 
 impl Sender {
     fn open(cell: &Cell, flow: Flow) -> Result<Self, Fault> {
+        flow.reset_on_death()?;
         let message = ring::message_size(cell)?;
         let options = &cell.tx.options;
         let chain = ring::chain(message as u64, options.number("depth").unwrap_or(1));
@@ -296,7 +297,7 @@ impl Sender {
         recorder: &mut Recorder,
         patience: Duration,
     ) -> Result<(), Fault> {
-        ending::confirm(&self.flow)?;
+        self.flow.confirm_end()?;
         recorder
             .timed(ENTER, || self.ring.wait(patience).map(|()| 0))
             .map_err(|e| ring::fault("io_uring_enter", &e))?;
@@ -368,7 +369,7 @@ impl Endpoint for Sender {
             self.ring.cancel();
             return Err(fault);
         }
-        ending::finish(&self.flow)?;
+        self.flow.end_stream()?;
         self.drain(recorder)?;
         Ok(self.account(recorder.total()))
     }

@@ -23,7 +23,7 @@ pub struct Token(pub String);
 pub enum Request {
     /// First message: who are you? Answered by `Hello`.
     Hello,
-    /// Set up this end of the testbed's link. Answered by `Done`.
+    /// Set up this end of the testbed's link. Answered by `Linked`.
     Link(LinkEnd),
     /// What is this host? Answered by `Facts`. The device, if given, is the
     /// one that attempts which need a device are made on.
@@ -96,6 +96,11 @@ pub enum Reply {
     },
     /// It is done.
     Done,
+    /// The link is up.
+    Linked {
+        /// What was wished for and could not be had.
+        notes: Vec<String>,
+    },
     /// What the host is.
     Facts(Box<Facts>),
     /// Memory-copy bandwidth.
@@ -144,7 +149,7 @@ pub struct LinkEnd {
     pub prefix: u8,
     /// Settings of the link.
     pub settings: LinkSettings,
-    /// CPUs that the device's receive processing should run on, where the
-    /// settings ask for it.
+    /// CPU that the device's receive processing should run on, where the
+    /// settings ask for it. A wish: not everyone may pin kernel threads.
     pub softirq_cpu: Option<u32>,
 }

@@ -119,8 +119,8 @@ impl Agent {
                 pid: std::process::id(),
             }),
             Request::Link(end) => {
-                host::apply_link_end(&end)?;
-                Ok(Reply::Done)
+                let notes = host::apply_link_end(&end)?;
+                Ok(Reply::Linked { notes })
             }
             Request::Survey { device } => {
                 Ok(Reply::Facts(Box::new(survey(self.paths, device.as_deref()))))
