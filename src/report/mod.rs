@@ -11,6 +11,7 @@ mod rows;
 mod setup;
 mod table;
 mod text;
+mod words;
 
 use crate::record::Study;
 use crate::stats::Analysis;

@@ -4,7 +4,8 @@ use crate::record::Role;
 use crate::report::figures::{NONE, amount, cpu, gbit, interval, number, percent, ratio};
 use crate::report::page::{Page, Tone};
 use crate::report::table::{Column, Table};
-use crate::stats::{Analysis, Counted, End, Row, Summary, Verdict};
+use crate::report::words::{cpu_rule, labels};
+use crate::stats::{Analysis, End, Row, Summary, Verdict};
 
 /// Throughput, what it rests on, and the verdict.
 pub fn result(page: &mut Page, analysis: &Analysis) {
@@ -66,18 +67,6 @@ fn verdict(row: &Row) -> (String, String, &'static str, Tone) {
     (shown, range.unwrap_or_default(), comparison.verdict.word(), tone)
 }
 
-/// The label, or all of them with their counts where trials disagree.
-pub fn labels(labels: &[Counted]) -> String {
-    match labels {
-        [] => NONE.into(),
-        [one] => one.text.clone(),
-        many => {
-            let each: Vec<_> = many.iter().map(|l| format!("{}x {}", l.count, l.text)).collect();
-            format!("trials disagree: {}", each.join("; "))
-        }
-    }
-}
-
 /// CPU, system calls, return on investment.
 pub fn cost(page: &mut Page, analysis: &Analysis) {
     let measured = || analysis.rows.iter().filter(|row| row.status.measured > 0);
@@ -136,7 +125,7 @@ pub fn cost(page: &mut Page, analysis: &Analysis) {
         table.row(cells);
     }
     table.print(page, 2);
-    page.text("  ", &super::prose::cpu_rule(analysis));
+    page.text("  ", &cpu_rule(analysis));
 }
 
 fn mean(summary: &Option<Summary>) -> Option<f64> {
