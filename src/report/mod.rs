@@ -5,8 +5,10 @@
 mod csv;
 mod figures;
 mod json;
+mod netdev;
 mod page;
 mod parquet;
+mod reproduce;
 mod rows;
 mod setup;
 mod table;
@@ -65,7 +67,8 @@ impl Default for Style {
 }
 
 /// Every format.
-pub static CATALOG: &[&dyn Report] = &[&text::Text, &json::Json, &csv::Csv, &parquet::Parquet];
+pub static CATALOG: &[&dyn Report] =
+    &[&text::Text, &netdev::Netdev, &json::Json, &csv::Csv, &parquet::Parquet];
 
 /// The format with this name.
 pub fn find(name: &str) -> Option<&'static dyn Report> {
