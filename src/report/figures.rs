@@ -129,7 +129,8 @@ pub fn bytes(bytes: f64) -> String {
         value /= 1024.0;
         step = 1;
     }
-    if step > 0 && value >= 1024.0 && step + 1 < STEPS.len() {
+    // 1023.97 would be printed as 1024.0.
+    if step > 0 && value >= 1023.95 && step + 1 < STEPS.len() {
         value /= 1024.0;
         step += 1;
     }
@@ -180,6 +181,7 @@ mod tests {
         assert_eq!(bytes(4148.0), "4148 B");
         assert_eq!(bytes(65536.0), "64 KiB");
         assert_eq!(bytes(1.5 * 1048576.0), "1.5 MiB");
+        assert_eq!(bytes(1048560.0), "1.0 MiB");
         assert_eq!(bytes(23.4 * 1073741824.0), "23.4 GiB");
     }
 }

@@ -4,6 +4,7 @@
 
 mod csv;
 mod figures;
+mod html;
 mod json;
 mod netdev;
 mod page;
@@ -68,7 +69,7 @@ impl Default for Style {
 
 /// Every format.
 pub static CATALOG: &[&dyn Report] =
-    &[&text::Text, &netdev::Netdev, &json::Json, &csv::Csv, &parquet::Parquet];
+    &[&text::Text, &netdev::Netdev, &html::Html, &json::Json, &csv::Csv, &parquet::Parquet];
 
 /// The format with this name.
 pub fn find(name: &str) -> Option<&'static dyn Report> {
