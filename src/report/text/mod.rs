@@ -5,6 +5,7 @@ mod details;
 mod heading;
 mod prose;
 mod tables;
+mod verdicts;
 
 use super::page::Page;
 use super::{Report, Style};
@@ -36,7 +37,8 @@ impl Report for Text {
         prose::answer(&mut page, analysis);
         tables::result(&mut page, analysis);
         tables::cost(&mut page, analysis);
-        prose::verdicts(&mut page, analysis);
+        tables::worth(&mut page, analysis);
+        verdicts::print(&mut page, analysis);
         prose::zero_copy(&mut page, analysis);
         prose::not_measured(&mut page, analysis);
         prose::warnings(&mut page, analysis);
