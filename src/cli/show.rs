@@ -55,7 +55,8 @@ pub(super) fn print(study: &Study, form: &Form) -> Result<(), Fault> {
     }
 }
 
-fn style(details: bool) -> Style {
+/// As wide as the terminal and coloured there, plain elsewhere.
+pub(super) fn style(details: bool) -> Style {
     let terminal = std::io::stdout().is_terminal();
     let width = if terminal { console_width().unwrap_or(PAGE) } else { PAGE };
     let colour = terminal && std::env::var_os("NO_COLOR").is_none();

@@ -116,7 +116,7 @@ impl Frame<'_> {
             return None;
         }
         draft.effect = self.effect(question, baseline, cell);
-        draft.reasons = undeclared(baseline.cell, cell.cell);
+        draft.reasons = undeclared(&baseline.cell.id.0, baseline.cell, cell.cell);
         if question == Question::Cpu {
             let rule = |side: Side| side.costs.iter().find_map(Costs::by_whole_cpu);
             if rule(baseline) != rule(cell) {

@@ -6,15 +6,16 @@ use serde::Serialize;
 use serde_json::Value;
 
 /// What two cells differ in without any factor of the experiment saying so, each
-/// in words. The path and its options are the subject of every experiment.
-pub fn undeclared(baseline: &Cell, cell: &Cell) -> Vec<String> {
+/// in words; `first` is how the words call the first. The path and its options are
+/// the subject of every experiment.
+pub fn undeclared(first: &str, baseline: &Cell, cell: &Cell) -> Vec<String> {
     let mut found = Vec::new();
     let (b, c) = (&baseline.stream, &cell.stream);
     let mut check = |name: &str, also: &[&str], same: bool, values: (String, String)| {
         let declared = |factor: &str| baseline.levels.get(factor) != cell.levels.get(factor);
         if !same && !declared(name) && !also.iter().any(|factor| declared(factor)) {
-            let (first, second) = values;
-            found.push(format!("{name} is {first} in {} and {second} here", baseline.id));
+            let (ours, theirs) = values;
+            found.push(format!("{name} is {ours} in {first} and {theirs} here"));
         }
     };
     macro_rules! same {
@@ -63,12 +64,12 @@ mod tests {
     fn what_no_factor_varies_must_be_the_same() {
         let baseline = cell("a");
         let mut other = cell("b");
-        assert_eq!(undeclared(&baseline, &other), [""; 0]);
+        assert_eq!(undeclared("a", &baseline, &other), [""; 0]);
         other.stream.touch = Touch::Read;
         other.link.tso = true;
         other.stream.send_buffer = Some(4096);
         assert_eq!(
-            undeclared(&baseline, &other),
+            undeclared("a", &baseline, &other),
             [
                 "touch is none in a and read here",
                 "send-buffer is left to the kernel in a and 4096 here",
@@ -91,9 +92,9 @@ mod tests {
             baseline.levels.insert(factor.into(), levels[0].into());
             other.levels.insert(factor.into(), levels[1].into());
         }
-        assert_eq!(undeclared(&baseline, &other), [""; 0]);
+        assert_eq!(undeclared("a", &baseline, &other), [""; 0]);
         // The same level at both says that they are meant to be the same.
         other.levels.insert("read-size".into(), "1M".into());
-        assert_eq!(undeclared(&baseline, &other), ["read-size is 1048576 in a and 4096 here"]);
+        assert_eq!(undeclared("a", &baseline, &other), ["read-size is 1048576 in a and 4096 here"]);
     }
 }

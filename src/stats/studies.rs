@@ -178,7 +178,7 @@ impl Sample {
             log_mean: y_mean - x_mean,
             errors: vec![welch((sx, x.len()), (sy, y.len()))],
         });
-        let mut reasons = undeclared(a.1, b.1);
+        let mut reasons = undeclared("the first study", a.1, b.1);
         if (&a.1.tx, &a.1.rx) != (&b.1.tx, &b.1.rx) {
             reasons.push("the path or its options are not those of the first study".into());
         }

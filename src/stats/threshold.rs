@@ -99,14 +99,8 @@ impl Threshold {
         else {
             return Err(wrong("it takes a subject, a word and an amount".into()));
         };
-        let Some((cell, metric)) = subject.rsplit_once('.').filter(|(cell, _)| !cell.is_empty())
-        else {
-            return Err(wrong(format!("'{subject}' names no metric of a cell")));
-        };
-        let question = match metric {
-            "throughput" => Question::Throughput,
-            "cpu" => Question::Cpu,
-            _ => return Err(wrong(format!("'{metric}' is neither throughput nor cpu"))),
+        let Some((cell, question)) = Question::split(subject) else {
+            return Err(wrong(format!("'{subject}' is neither CELL.throughput nor CELL.cpu")));
         };
         let above = match (question, word) {
             (Question::Throughput, "slower") | (Question::Cpu, "less") => false,
@@ -283,9 +277,9 @@ mod tests {
         for (text, words) in [
             ("", "a subject, a word and an amount"),
             ("socket slower", "a subject, a word and an amount"),
-            ("socket slower 2%", "'socket' names no metric"),
-            (".cpu more 2%", "'.cpu' names no metric"),
-            ("socket.pps slower 2%", "'pps' is neither throughput nor cpu"),
+            ("socket slower 2%", "'socket' is neither CELL.throughput nor CELL.cpu"),
+            (".cpu more 2%", "'.cpu' is neither"),
+            ("socket.pps slower 2%", "'socket.pps' is neither"),
             ("socket.throughput more 2%", "slower or faster, not 'more'"),
             ("socket.cpu slower 2%", "more or less, not 'slower'"),
             ("socket.throughput slower 2", "'2' is no amount"),

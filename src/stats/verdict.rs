@@ -32,19 +32,37 @@ use super::effect::Effect;
 use super::estimate::{Estimate, Interval, ratio};
 use super::holm::{Adjusted, holm};
 use super::student::{blocks_for, two_sided};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Differences within this part are too small to matter, unless asked otherwise.
 pub const DEFAULT_MARGIN: f64 = 0.02;
 
 /// What is compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Question {
     /// Throughput at the receiver.
     Throughput,
     /// CPU seconds per GiB delivered, both ends together.
     Cpu,
+}
+
+impl Question {
+    /// Name of the metric, as thresholds and histories take it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Question::Throughput => "throughput",
+            Question::Cpu => "cpu",
+        }
+    }
+
+    /// Splits `CELL.METRIC`; the cell's id may hold dots. None if it names no
+    /// metric.
+    pub fn split(subject: &str) -> Option<(&str, Question)> {
+        let (cell, metric) = subject.rsplit_once('.').filter(|(cell, _)| !cell.is_empty())?;
+        let known = [Question::Throughput, Question::Cpu];
+        Some((cell, known.into_iter().find(|q| q.name() == metric)?))
+    }
 }
 
 /// What may be said of a comparison.

@@ -4,8 +4,10 @@
 mod details;
 mod heading;
 mod prose;
+mod studies;
 mod tables;
-mod verdicts;
+
+pub use studies::{between, history, thresholds};
 
 use super::page::Page;
 use super::{Report, Style};
@@ -38,7 +40,7 @@ impl Report for Text {
         tables::result(&mut page, analysis);
         tables::cost(&mut page, analysis);
         tables::worth(&mut page, analysis);
-        verdicts::print(&mut page, analysis);
+        prose::verdicts(&mut page, analysis);
         prose::zero_copy(&mut page, analysis);
         prose::not_measured(&mut page, analysis);
         prose::warnings(&mut page, analysis);

@@ -5,7 +5,8 @@ use super::tables::labels;
 use crate::record::{Evidence, Manner, Role};
 use crate::report::figures::{amount, bytes, cpu, gbit, number, percent, plural, ratio};
 use crate::report::page::{Page, plain};
-use crate::stats::{Analysis, Comparison, Counted, CpuRule, End, Row};
+use crate::report::verdicts;
+use crate::stats::{Analysis, Comparison, Counted, CpuRule, End, Question, Row};
 
 /// Parts above this one are worth a sentence.
 const NOTABLE_OTHER: f64 = 0.05;
@@ -53,6 +54,33 @@ fn standing(row: &Row, analysis: &Analysis) -> String {
         }
         _ if row.baseline => format!("{label}; it is the baseline"),
         _ => label,
+    }
+}
+
+/// Every comparison in a sentence, and what the words rest on.
+pub fn verdicts(page: &mut Page, analysis: &Analysis) {
+    let mut any = false;
+    for question in [Question::Throughput, Question::Cpu] {
+        let compared = verdicts::compared(analysis, question);
+        if compared.is_empty() {
+            continue;
+        }
+        any = true;
+        let what = verdicts::subject(question);
+        page.heading(&format!("Verdicts on {what}, against {}", analysis.baseline));
+        let leads = Leads::of(compared.iter().map(|(r, _)| *r));
+        for (row, comparison) in compared {
+            page.text(&leads.lead(&row.cell.0), &verdicts::sentence(comparison, analysis));
+        }
+        page.text("  ", &verdicts::noise(analysis, question));
+    }
+    if any {
+        page.gap();
+        page.text("  ", &verdicts::rule(analysis));
+        page.text("  ", &verdicts::events_rule());
+        if let Some(text) = verdicts::stopping(analysis) {
+            page.text("  ", &text);
+        }
     }
 }
 

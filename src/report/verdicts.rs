@@ -1,54 +1,35 @@
-//! The verdicts in sentences, and the rule that they rest on.
+//! The verdicts in words, and the rules that they rest on; the same in every
+//! format.
 
-use super::prose::Leads;
-use crate::report::figures::{interval, level, percent, plural, probability, ratio};
-use crate::report::page::Page;
+use super::figures::{interval, level, percent, plural, probability, ratio};
 use crate::stats::{
-    Analysis, Ceiling, Comparison, FOREIGN_LIMIT, Noise, Question, Row, STEAL_LIMIT, Test, Verdict,
+    Analysis, Ceiling, Comparison, FOREIGN_LIMIT, Question, Row, STEAL_LIMIT, Test, Verdict,
 };
 
-/// Every comparison in a sentence, and what the words rest on.
-pub fn print(page: &mut Page, analysis: &Analysis) {
-    let of = |question| -> Vec<(&Row, &Comparison)> {
-        analysis
-            .rows
-            .iter()
-            .filter_map(|row| {
-                let found = match question {
-                    Question::Throughput => &row.comparison,
-                    Question::Cpu => &row.cpu_comparison,
-                };
-                Some((row, found.as_ref()?))
-            })
-            .collect()
+/// The comparisons of one question, in the order of the rows.
+pub fn compared(analysis: &Analysis, question: Question) -> Vec<(&Row, &Comparison)> {
+    let of = |row| -> Option<(&Row, &Comparison)> {
+        let row: &Row = row;
+        let found = match question {
+            Question::Throughput => &row.comparison,
+            Question::Cpu => &row.cpu_comparison,
+        };
+        Some((row, found.as_ref()?))
     };
-    let (throughput, cpu) = (of(Question::Throughput), of(Question::Cpu));
-    for (what, compared, noise) in [
-        ("throughput", &throughput, &analysis.noise),
-        ("CPU per GiB, both ends", &cpu, &analysis.cpu_noise),
-    ] {
-        if compared.is_empty() {
-            continue;
-        }
-        page.heading(&format!("Verdicts on {what}, against {}", analysis.baseline));
-        let leads = Leads::of(compared.iter().map(|(r, _)| *r));
-        for (row, comparison) in compared.iter() {
-            page.text(&leads.lead(&row.cell.0), &sentence(comparison, analysis));
-        }
-        page.text("  ", &noise_of(analysis, noise.as_ref()));
-    }
-    if !throughput.is_empty() || !cpu.is_empty() {
-        let all: Vec<&Comparison> = throughput.iter().chain(&cpu).map(|(_, c)| *c).collect();
-        page.gap();
-        page.text("  ", &rule(analysis, &all));
-        page.text("  ", &events_rule());
-        if let Some(text) = stopping(analysis) {
-            page.text("  ", &text);
-        }
+    analysis.rows.iter().filter_map(of).collect()
+}
+
+/// What a question is about, for a heading.
+pub fn subject(question: Question) -> &'static str {
+    match question {
+        Question::Throughput => "throughput",
+        Question::Cpu => "CPU per GiB, both ends",
     }
 }
 
-fn sentence(comparison: &Comparison, analysis: &Analysis) -> String {
+/// A comparison in a sentence: the word, what it rests on, what more blocks would
+/// show.
+pub fn sentence(comparison: &Comparison, analysis: &Analysis) -> String {
     let word = comparison.verdict.word();
     if !comparison.reasons.is_empty() {
         return format!("{word}: {}", comparison.reasons.join("; "));
@@ -112,8 +93,13 @@ pub fn chance(test: &Test, verdict: Verdict) -> String {
     format!("{own}, {} among {}", probability(claim.adjusted), test.family)
 }
 
-fn noise_of(analysis: &Analysis, noise: Option<&Noise>) -> String {
-    let known = noise.zip(analysis.noise_of.as_ref());
+/// How far a cell was from itself.
+pub fn noise(analysis: &Analysis, question: Question) -> String {
+    let noise = match question {
+        Question::Throughput => &analysis.noise,
+        Question::Cpu => &analysis.cpu_noise,
+    };
+    let known = noise.as_ref().zip(analysis.noise_of.as_ref());
     let Some((noise, cell)) = known else {
         return "Noise: not known, because no cell was measured against itself in two blocks or \
                 more. Verdicts rest on their own spread alone."
@@ -131,7 +117,8 @@ fn noise_of(analysis: &Analysis, noise: Option<&Noise>) -> String {
     )
 }
 
-fn rule(analysis: &Analysis, compared: &[&Comparison]) -> String {
+/// What decides between the words.
+pub fn rule(analysis: &Analysis) -> String {
     let confidence = level(analysis.rules.confidence);
     let mut text = format!(
         "Rule: printed intervals are {confidence} by t over the blocks' log ratios, each by \
@@ -139,8 +126,9 @@ fn rule(analysis: &Analysis, compared: &[&Comparison]) -> String {
          second p); EQUIVALENT takes an interval within {}.",
         level(analysis.rules.margin),
     );
-    let tests = compared.iter().filter_map(|c| {
-        let effect = c.effect.as_ref()?;
+    let all = [Question::Throughput, Question::Cpu].map(|question| compared(analysis, question));
+    let tests = all.iter().flatten().filter_map(|(_, comparison)| {
+        let effect = comparison.effect.as_ref()?;
         Some((effect.blocks as u64, effect.permutation?.least))
     });
     if let Some((blocks, least)) = tests.max_by_key(|(blocks, _)| *blocks) {
@@ -157,7 +145,8 @@ fn rule(analysis: &Analysis, compared: &[&Comparison]) -> String {
     text
 }
 
-fn events_rule() -> String {
+/// What rejects a trial.
+pub fn events_rule() -> String {
     format!(
         "A trial is rejected for what happened to it, never for its value: steal above {} or \
          foreign work above {} of a role's CPU, meters that lost a part of it.",
@@ -166,7 +155,8 @@ fn events_rule() -> String {
     )
 }
 
-fn stopping(analysis: &Analysis) -> Option<String> {
+/// The stopping rule and what came of it; none where none was declared.
+pub fn stopping(analysis: &Analysis) -> Option<String> {
     let s = analysis.stopping?;
     Some(format!(
         "Stopping rule, declared in advance: after {} of at most {}, end when every interval is \
