@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Short trials: what is tested here is truth, not speed.
@@ -17,6 +18,7 @@ const MEASURABLE: &[&str] = &["socket", "sendfile", "splice", "msg-zerocopy", "u
 
 #[test]
 fn every_path_delivers_verified_bytes() {
+    let _alone = alone();
     for link in ["wire", "offload", "wire:mtu=9000,threaded-napi=off"] {
         let study = run_paths(MEASURABLE, &["--stream", "touch=verify", "--link", link]);
         for trial in &study.trials {
@@ -33,6 +35,7 @@ fn every_path_delivers_verified_bytes() {
 
 #[test]
 fn every_combination_of_halves_delivers_verified_bytes() {
+    let _alone = alone();
     let senders = ["socket", "sendfile", "splice", "msg-zerocopy", "uring", "uring-zc"];
     let receivers = ["socket", "tcp-zerocopy-receive", "uring"];
     let pairs: Vec<String> = senders
@@ -50,6 +53,7 @@ fn every_combination_of_halves_delivers_verified_bytes() {
 
 #[test]
 fn zero_copy_is_proven_and_silent_copies_are_found() {
+    let _alone = alone();
     let study = run_paths(MEASURABLE, &[]);
     let by_name = |name: &str| study.trials.iter().find(|t| t.cell.0 == name).unwrap();
     let share = |name: &str, role| by_name(name).role(role).unwrap().ledger.not_copied_share();
@@ -83,6 +87,7 @@ fn zero_copy_is_proven_and_silent_copies_are_found() {
 
 #[test]
 fn a_receiver_that_cannot_map_says_copied() {
+    let _alone = alone();
     // An MTU whose segments are no whole page: nothing can be mapped.
     let study = run_paths(&["splice"], &["--link", "wire:mtu=1500"]);
     let receiver = study.trials[0].role(Role::Receiver).unwrap();
@@ -92,6 +97,7 @@ fn a_receiver_that_cannot_map_says_copied() {
 
 #[test]
 fn without_root_the_same_paths_run() {
+    let _alone = alone();
     if !rustix::process::geteuid().is_root() {
         println!("SKIP without_root_the_same_paths_run: already unprivileged, see the other tests");
         return;
@@ -118,6 +124,7 @@ fn without_root_the_same_paths_run() {
 
 #[test]
 fn the_default_study_has_rows_for_what_cannot_run() {
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");
     let output = bytepath(&out, &[]).args(["--json"]).output().unwrap();
@@ -141,27 +148,30 @@ fn the_default_study_has_rows_for_what_cannot_run() {
 
 #[test]
 fn ctrl_c_keeps_what_was_measured_and_leaves_nothing() {
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");
     let mut command = bytepath(&out, &["--path", "socket", "--blocks", "50"]);
     let mut child = Running(command.stderr(Stdio::piped()).spawn().unwrap());
     child.wait_for("[  2/");
+    let agents = a_pair_of_agents(child.0.id());
     child.signal(libc::SIGINT);
     let (code, stderr) = child.end();
     assert_eq!(code, Some(130), "{stderr}");
     assert!(stderr.contains("stopped by the user"), "{stderr}");
     assert!(load(&out).unwrap().trials.len() >= 2);
-    assert_nobody_is_left(child.0.id());
+    assert!(agents.iter().all(|pid| !alive(*pid)), "an agent outlived its controller");
 }
 
 #[test]
 fn sigkill_leaves_nothing_and_a_readable_study() {
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");
     let mut command = bytepath(&out, &["--path", "socket", "--blocks", "50"]);
     let mut child = Running(command.stderr(Stdio::piped()).spawn().unwrap());
     child.wait_for("[  1/");
-    let agents = children_of(child.0.id());
+    let agents = a_pair_of_agents(child.0.id());
     child.signal(libc::SIGKILL);
     child.end();
     assert!(!load(&out).unwrap().trials.is_empty());
@@ -170,6 +180,7 @@ fn sigkill_leaves_nothing_and_a_readable_study() {
 
 #[test]
 fn a_killed_peer_is_a_failed_trial_with_its_reason() {
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");
     let long = ["--path", "socket", "--blocks", "1", "--window", "20s"];
@@ -192,6 +203,7 @@ fn a_killed_peer_is_a_failed_trial_with_its_reason() {
 
 #[test]
 fn a_full_disk_is_named_and_what_was_written_stays() {
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");
     let command = bytepath(&out, &["--path", "socket", "--blocks", "20"]);
@@ -201,6 +213,12 @@ fn a_full_disk_is_named_and_what_was_written_stays() {
     assert_eq!(output.status.code(), Some(6), "{stderr}");
     assert!(stderr.contains("trials.jsonl"), "{stderr}");
     assert!(!load(&out).unwrap().trials.is_empty());
+}
+
+/// Streams that run side by side would starve each other on a small machine.
+fn alone() -> MutexGuard<'static, ()> {
+    static MACHINE: Mutex<()> = Mutex::new(());
+    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn run_paths(paths: &[&str], arguments: &[&str]) -> Study {
@@ -281,10 +299,14 @@ fn signal(pid: u32, number: i32) {
     rustix::process::kill_process(pid, signal).unwrap();
 }
 
+/// Children of every thread: `/proc` lists them by the thread that forked.
 fn children_of(pid: u32) -> Vec<u32> {
-    let path = format!("/proc/{pid}/task/{pid}/children");
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    text.split_whitespace().filter_map(|child| child.parse().ok()).collect()
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let children = |task: std::fs::DirEntry| {
+        std::fs::read_to_string(task.path().join("children")).unwrap_or_default()
+    };
+    let texts: Vec<String> = tasks.flatten().map(children).collect();
+    texts.iter().flat_map(|t| t.split_whitespace()).filter_map(|c| c.parse().ok()).collect()
 }
 
 fn has_thread(pid: u32, name: &str) -> bool {
@@ -298,9 +320,10 @@ fn alive(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
-fn assert_nobody_is_left(pid: u32) {
-    assert!(children_of(pid).is_empty());
-    assert!(!alive(pid));
+/// Waits for a moment at which both agents live, and names them.
+fn a_pair_of_agents(pid: u32) -> Vec<u32> {
+    wait_until("both agents live", || children_of(pid).len() == 2);
+    children_of(pid)
 }
 
 fn wait_until(what: &str, condition: impl Fn() -> bool) {

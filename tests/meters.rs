@@ -360,7 +360,12 @@ fn spin() -> Duration {
 
 #[test]
 fn a_thread_that_spins_is_charged_for_it() {
-    let busy = worker(spin);
+    let busy = worker(|| {
+        let used = spin();
+        // One context switch of its own will, to be counted.
+        std::thread::sleep(Duration::from_millis(1));
+        used
+    });
     let idle = worker(|| Duration::ZERO);
     let mut context = context(Roots::real());
     context.threads = vec![tag(busy.tid, "busy"), tag(idle.tid, "idle")];

@@ -76,6 +76,7 @@ impl Setup {
                 gro: true,
                 gso_max: None,
                 gro_max: None,
+                qdisc: "pfifo".into(),
                 threaded_napi: false,
                 rps: None,
             },
@@ -110,7 +111,7 @@ impl Setup {
     /// Opens an end and sets it to work.
     fn start(&self, role: Role, socket: TcpStream, gate: &Arc<Gate>) -> Running {
         let clone = socket.try_clone().unwrap();
-        Running::new(self.open(role, socket).unwrap(), clone, gate)
+        Running::new(role, self.open(role, socket).unwrap(), clone, gate)
     }
 }
 
@@ -134,10 +135,15 @@ struct Running {
 }
 
 impl Running {
-    fn new(mut endpoint: Box<dyn Endpoint>, socket: TcpStream, gate: &Arc<Gate>) -> Self {
+    fn new(
+        role: Role,
+        mut endpoint: Box<dyn Endpoint>,
+        socket: TcpStream,
+        gate: &Arc<Gate>,
+    ) -> Self {
         let (send, result) = mpsc::channel();
         let progress = Arc::new(Progress::default());
-        let mut recorder = Recorder::new(gate.clone(), progress.clone(), true);
+        let mut recorder = Recorder::new(role, gate.clone(), progress.clone(), true);
         thread::spawn(move || {
             let account = endpoint.run(&mut recorder);
             drop(endpoint);
@@ -189,8 +195,8 @@ fn trial(setup: &Setup) -> End {
     let witness = read_witness(&early).unwrap();
 
     let gate = Arc::new(Gate::default());
-    let receiver = Running::new(receiver, rx_clone, &gate);
-    let sender = Running::new(sender, tx_clone, &gate);
+    let receiver = Running::new(Role::Receiver, receiver, rx_clone, &gate);
+    let sender = Running::new(Role::Sender, sender, tx_clone, &gate);
     receiver.await_first_bytes();
     gate.set(Phase::Window);
     thread::sleep(setup.run_for);
@@ -264,7 +270,10 @@ fn senders_account_for_what_they_did() {
     let ledger = |tx| trial(&Setup::new(tx, "socket")).tx.ledger;
     assert_eq!(ledger("socket").copied_share(), 1.0);
     assert_eq!(ledger("sendfile").not_copied_share(), 1.0);
-    assert_eq!(ledger("splice").not_copied_share(), 1.0);
+    // One byte in a MiB ends a record.
+    let spliced = ledger("splice");
+    assert!(spliced.copied <= spliced.delivered >> 20, "{spliced:?}");
+    assert_eq!(spliced.unknown, 0);
     let pinned = ledger("msg-zerocopy");
     assert_eq!((pinned.copied_share(), pinned.unknown), (1.0, 0), "{pinned:?}");
 }
@@ -299,7 +308,7 @@ fn what_cannot_be_mapped_is_read_and_said_to_be_copied() {
         // Not two calls for each packet: tries to map become rare.
         let (map, recv) =
             (end.rx_tally.calls[0].row("map", 1.0), end.rx_tally.calls[1].row("recv", 1.0));
-        assert!(map.calls < 20 + recv.calls / 2, "{tx}: {map:?} {recv:?}");
+        assert!(map.calls < 20 + recv.calls * 3 / 4, "{tx}: {map:?} {recv:?}");
     }
 }
 
@@ -313,6 +322,7 @@ fn options_change_how_and_not_what() {
         Setup { rx_options: &[("waitall", "on")], ..Setup::new("socket", "socket") },
         Setup { tx_options: &[("notsent-lowat", "128K")], ..Setup::new("socket", "socket") },
         Setup { tx_options: &[("pipe", "64K")], ..Setup::new("splice", "socket") },
+        Setup { tx_options: &[("align", "off")], ..Setup::new("splice", zero_copy_rx) },
         Setup {
             tx_options: &[("pipe", "64K")],
             message_size: 100_000,
@@ -394,25 +404,20 @@ fn a_sender_that_is_killed_is_a_lost_peer() {
 #[test]
 fn a_shutdown_from_outside_frees_a_sender_whose_receiver_is_stuck() {
     for tx in SENDERS {
-        for stop_first in [true, false] {
+        // Before the sender is told to stop, and while it waits for the end.
+        for stop_first in [false, true] {
             let setup = Setup::new(tx, "socket");
             let (tx_socket, _rx_socket) = setup.connect();
             let outside = tx_socket.try_clone().unwrap();
             let gate = Arc::new(Gate::default());
+            let sender = setup.start(Role::Sender, tx_socket, &gate);
+            sender.await_first_bytes();
             if stop_first {
-                // Something has to be in the way of an orderly end.
-                let plain = setup.start(Role::Sender, tx_socket, &gate);
-                plain.await_first_bytes();
                 gate.set(Phase::Stop);
-                thread::sleep(Duration::from_millis(20));
-                outside.shutdown(Shutdown::Both).unwrap();
-                assert_eq!(plain.fault(), FaultKind::PeerLost, "{tx}");
-            } else {
-                let sender = setup.start(Role::Sender, tx_socket, &gate);
-                sender.await_first_bytes();
-                outside.shutdown(Shutdown::Both).unwrap();
-                assert_eq!(sender.fault(), FaultKind::PeerLost, "{tx}");
             }
+            thread::sleep(Duration::from_millis(10));
+            outside.shutdown(Shutdown::Both).unwrap();
+            assert_eq!(sender.fault(), FaultKind::PeerLost, "{tx}");
         }
     }
 }

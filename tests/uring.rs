@@ -11,14 +11,14 @@ use bytepath::workload::{Gate, Phase, Progress, TallyEnd, Toucher};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 /// Longest time that anything here may take before it counts as a hang.
 const HANG: Duration = Duration::from_secs(20);
 /// How long bytes flow.
-const SPAN: Duration = Duration::from_millis(150);
+const SPAN: Duration = Duration::from_millis(90);
 
 const MESSAGES: [u64; 4] = [1 << 20, 64 << 10, 3 << 20, 5000];
 const READS: [u64; 3] = [1 << 20, 64 << 10, 4096];
@@ -34,6 +34,14 @@ fn facts() -> &'static Facts {
         let tried = path::CATALOG.iter().flat_map(|path| path.attempt(Some("lo")));
         Facts { kernel_release: "here".into(), attempts: tried.collect(), ..Default::default() }
     })
+}
+
+/// To be held while rings are up: they and zero-copy sends lock memory, of which
+/// an unprivileged user has 8 MiB in all (`RLIMIT_MEMLOCK`), and tests run
+/// side by side.
+fn memory_lock() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The path, or none with the reason printed where this host lacks it.
@@ -86,6 +94,7 @@ fn cell(message_size: u64, read_size: u64, tx: Half, rx: Half) -> Cell {
         gro: true,
         gso_max: None,
         gro_max: None,
+        qdisc: "pfifo".into(),
         threaded_napi: false,
         rps: None,
     };
@@ -119,11 +128,11 @@ type Ended = Result<(Account, TallyEnd), Fault>;
 
 /// Runs an endpoint in a thread of its own, as an agent does: it was opened by
 /// another thread than the one that runs it.
-fn start(mut endpoint: Box<dyn Endpoint>, gate: &Arc<Gate>) -> Receiver<Ended> {
+fn start(role: Role, mut endpoint: Box<dyn Endpoint>, gate: &Arc<Gate>) -> Receiver<Ended> {
     let (send, receive) = channel();
     let gate = gate.clone();
     thread::spawn(move || {
-        let mut recorder = Recorder::new(gate, Arc::new(Progress::default()), true);
+        let mut recorder = Recorder::new(role, gate, Arc::new(Progress::default()), true);
         let ended = endpoint.run(&mut recorder);
         let total = recorder.total();
         let ended = ended.map(|account| {
@@ -153,13 +162,14 @@ fn conduct(gate: &Gate) {
 fn stream(cell: &Cell, flows: u32) -> Option<Vec<(Account, Account)>> {
     let tx_path = path_for(&cell.tx.path, Role::Sender, &[])?;
     let rx_path = path_for(&cell.rx.path, Role::Receiver, &[])?;
+    let _alone = memory_lock();
     let gate = Arc::new(Gate::default());
     let running: Vec<_> = (0..flows)
         .map(|_| {
             let (tx, rx) = connect();
             let rx = rx_path.open(Role::Receiver, cell, rx).unwrap();
             let tx = tx_path.open(Role::Sender, cell, tx).unwrap();
-            (start(tx, &gate), start(rx, &gate))
+            (start(Role::Sender, tx, &gate), start(Role::Receiver, rx, &gate))
         })
         .collect();
     conduct(&gate);
@@ -178,9 +188,10 @@ fn stream(cell: &Cell, flows: u32) -> Option<Vec<(Account, Account)>> {
 /// Sends to a plain receive loop.
 fn stream_to_plain(cell: &Cell) -> Option<Account> {
     let path = path_for(&cell.tx.path, Role::Sender, &[])?;
+    let _alone = memory_lock();
     let gate = Arc::new(Gate::default());
     let (tx, mut rx) = connect();
-    let tx = start(path.open(Role::Sender, cell, tx).unwrap(), &gate);
+    let tx = start(Role::Sender, path.open(Role::Sender, cell, tx).unwrap(), &gate);
     let size = cell.stream.message_size;
     let reader = thread::spawn(move || {
         let mut toucher = Toucher::new(Touch::Verify, size);
@@ -290,6 +301,7 @@ fn zero_copy_over_loopback_is_entered_as_copied() {
 
 #[test]
 fn the_witness_page_is_copied_over_loopback_and_the_stream_follows_it() {
+    let _alone = memory_lock();
     let ways: [(&str, &[(&str, &str)]); 4] =
         [("uring", &[]), ("uring", BUNDLES), ("uring-zc", &[]), ("uring-zc", &[("fixed", "off")])];
     for (path, set) in ways {
@@ -303,7 +315,7 @@ fn the_witness_page_is_copied_over_loopback_and_the_stream_follows_it() {
         tx.witness().unwrap();
         assert_eq!(read_witness(&before).unwrap(), ProvenWitness::Copied, "{path} {set:?}");
         let gate = Arc::new(Gate::default());
-        let (tx, rx) = (start(tx, &gate), start(rx, &gate));
+        let (tx, rx) = (start(Role::Sender, tx, &gate), start(Role::Receiver, rx, &gate));
         conduct(&gate);
         assert_eq!(end(tx).unwrap().1.total, end(rx).unwrap().1.total);
     }
@@ -316,13 +328,14 @@ fn stuck_sender(path: &str, set: &[(&str, &str)]) -> Option<(Receiver<Ended>, Fl
     let outside = tx.socket.try_clone().unwrap();
     let gate = Arc::new(Gate::default());
     let cell = cell_of(path, set, 1 << 20);
-    let running = start(catalogued.open(Role::Sender, &cell, tx).unwrap(), &gate);
+    let running = start(Role::Sender, catalogued.open(Role::Sender, &cell, tx).unwrap(), &gate);
     (&rx.socket).read_exact(&mut vec![0; 10 << 20]).unwrap();
     Some((running, rx, outside))
 }
 
 #[test]
 fn a_sender_whose_peer_dies_reports_it() {
+    let _alone = memory_lock();
     for (path, set) in SENDERS {
         let Some((running, rx, _outside)) = stuck_sender(path, set) else { continue };
         // Unread bytes make the kernel reset the connection, as for a killed process.
@@ -333,6 +346,7 @@ fn a_sender_whose_peer_dies_reports_it() {
 
 #[test]
 fn a_stuck_sender_that_is_shut_down_from_outside_ends_in_a_fault() {
+    let _alone = memory_lock();
     for (path, set) in SENDERS {
         let Some((running, _rx, outside)) = stuck_sender(path, set) else { continue };
         outside.shutdown(Shutdown::Both).unwrap();
@@ -344,6 +358,7 @@ fn a_stuck_sender_that_is_shut_down_from_outside_ends_in_a_fault() {
 /// The stream is over for the sender, but not all of it has reached the peer.
 #[test]
 fn a_sender_that_waits_for_its_peer_at_the_end_can_be_cut() {
+    let _alone = memory_lock();
     for (path, set) in SENDERS {
         let Some(catalogued) = path_for(path, Role::Sender, set) else { continue };
         let (tx, rx) = connect();
@@ -355,7 +370,7 @@ fn a_sender_that_waits_for_its_peer_at_the_end_can_be_cut() {
         while (&tx.socket).write(&[0; 1 << 16]).is_ok() {}
         tx.socket.set_nonblocking(false).unwrap();
         let cell = cell_of(path, set, 5000);
-        let running = start(catalogued.open(Role::Sender, &cell, tx).unwrap(), &gate);
+        let running = start(Role::Sender, catalogued.open(Role::Sender, &cell, tx).unwrap(), &gate);
         thread::sleep(Duration::from_millis(50));
         assert!(running.try_recv().is_err(), "the peer does not have everything");
         outside.shutdown(Shutdown::Both).unwrap();
@@ -372,12 +387,13 @@ fn receiver(touch: Touch) -> Option<(Receiver<Ended>, Flow, TcpStream)> {
     let (tx, rx) = connect();
     let outside = rx.socket.try_clone().unwrap();
     let gate = Arc::new(Gate::default());
-    let running = start(catalogued.open(Role::Receiver, &cell, rx).unwrap(), &gate);
+    let running = start(Role::Receiver, catalogued.open(Role::Receiver, &cell, rx).unwrap(), &gate);
     Some((running, tx, outside))
 }
 
 #[test]
 fn a_receiver_that_is_shut_down_from_outside_ends_in_a_fault() {
+    let _alone = memory_lock();
     let Some((running, mut tx, outside)) = receiver(Touch::None) else { return };
     tx.socket.write_all(&[0; 100_000]).unwrap();
     outside.shutdown(Shutdown::Both).unwrap();
@@ -386,6 +402,7 @@ fn a_receiver_that_is_shut_down_from_outside_ends_in_a_fault() {
 
 #[test]
 fn a_receiver_whose_peer_resets_the_connection_reports_it() {
+    let _alone = memory_lock();
     let Some((running, mut tx, outside)) = receiver(Touch::None) else { return };
     tx.socket.write_all(&[0; 100_000]).unwrap();
     // What the peer has not read makes its kernel reset the connection.
@@ -396,6 +413,7 @@ fn a_receiver_whose_peer_resets_the_connection_reports_it() {
 
 #[test]
 fn a_wrong_byte_ends_the_stream_as_corrupt() {
+    let _alone = memory_lock();
     let Some((running, mut tx, _outside)) = receiver(Touch::Verify) else { return };
     tx.socket.write_all(&[0; 100_000]).unwrap();
     assert_eq!(end(running).unwrap_err().kind, FaultKind::Corrupt);
@@ -403,6 +421,7 @@ fn a_wrong_byte_ends_the_stream_as_corrupt() {
 
 #[test]
 fn sizes_that_cannot_be_are_refused_with_a_remedy() {
+    let _alone = memory_lock();
     if path_for("uring", Role::Receiver, &[]).is_none() {
         return;
     }

@@ -1,2 +1,26 @@
+//! Every parser of `sys::procfs` on any text: a value or an error, no panic.
 #![no_main]
-libfuzzer_sys::fuzz_target!(|d: &str| { let _ = bytepath::record::unit::parse_bytes(d); });
+
+use bytepath::sys::procfs;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    let text = String::from_utf8_lossy(data);
+    if let Ok(cpus) = procfs::parse_stat(&text) {
+        assert!(!cpus.is_empty());
+    }
+    if let Ok(rows) = procfs::parse_softnet(&text) {
+        assert_eq!(rows.len(), text.lines().count());
+    }
+    if let Ok(devices) = procfs::parse_net_dev(&text) {
+        assert!(devices.iter().all(|device| device.name.trim() == device.name));
+    }
+    if let Ok(task) = procfs::parse_task_stat(&text) {
+        assert!(text.contains(&format!("({})", task.comm)));
+    }
+    let schedstat = procfs::parse_schedstat(&text);
+    let switches = procfs::parse_status_switches(&text);
+    // What is quoted in an error is bounded, however long the text.
+    for error in [schedstat.err(), switches.err()].into_iter().flatten() {
+        assert!(error.to_string().chars().count() < 160);
+    }
+});

@@ -11,6 +11,9 @@
 //! - **GRO** is off by default on a veth, which then hands packets to the peer's
 //!   backlog; on, the device gets a NAPI instance of its own, and only then can
 //!   that NAPI be threaded.
+//! - **A queueing discipline** is what a veth does not have by itself. Without
+//!   one, a full ring drops; with one, it holds the sender back (drivers/net/veth.c,
+//!   since Linux 6.16), as the ring of a NIC does.
 
 use crate::record::wire::LinkEnd;
 use crate::record::{Fault, FaultKind, Role};
@@ -26,7 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Sets up this end of a link: the sender's end makes the pair anew, the
 /// receiver's end finds it. Returns when every setting was seen to be in force
 /// and, at the receiver's end, which comes second, when both ends can send.
-pub fn apply(end: &LinkEnd) -> Result<(), Fault> {
+/// The answer names wishes that could not be had.
+pub fn apply(end: &LinkEnd) -> Result<Vec<String>, Fault> {
     check(end)?;
     let mut netlink = Netlink::new();
     let lo = find(&mut netlink, "lo")?;
@@ -38,9 +42,9 @@ pub fn apply(end: &LinkEnd) -> Result<(), Fault> {
     configure(&mut netlink, &link, end).map_err(|f| f.context(&end.device))?;
     if end.role == Role::Receiver {
         wait_for_carrier(&mut netlink, end)?;
-        steer(&mut netlink, &link, end).map_err(|f| f.context(&end.device))?;
+        return steer(&mut netlink, &link, end).map_err(|f| f.context(&end.device));
     }
-    Ok(())
+    Ok(Vec::new())
 }
 
 /// Contradictions that no kernel could resolve.
@@ -149,8 +153,15 @@ fn configure(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<(), Fa
         set.map_err(|e| refused(format!("limits of GSO and GRO, {}", limits_text(&limits)), &e))?;
     }
     netlink.set_up(link.index).map_err(|e| refused("bringing it up", &e))?;
+    if settings.qdisc == FIFO {
+        let set = netlink.set_fifo(link.index);
+        set.map_err(|e| refused("setting the queueing discipline pfifo", &e))?;
+    }
     verify(netlink, end, &limits)
 }
+
+/// The one discipline that every kernel with queueing disciplines has built in.
+const FIFO: &str = "pfifo";
 
 /// IPv6 on a link that carries IPv4 only would send router solicitations and
 /// multicast reports into the measurement. Where `/proc/sys` is read-only, as
@@ -205,6 +216,11 @@ fn verify(netlink: &mut Netlink, end: &LinkEnd, wanted: &Limits) -> Result<(), F
         ("gso_ipv4_max_size", wanted.gso_ipv4, has.gso_ipv4),
         ("gro_ipv4_max_size", wanted.gro_ipv4, has.gro_ipv4),
     ];
+    let settings = &end.settings;
+    if settings.qdisc == FIFO && link.qdisc != FIFO {
+        let text = format!("the queueing discipline is {} after it was set to {FIFO}", link.qdisc);
+        return Err(Fault::new(FaultKind::Unsupported, text));
+    }
     match pairs.iter().find(|(_, wanted, has)| wanted.is_some() && wanted != has) {
         None => Ok(()),
         Some((name, wanted, None)) => {
@@ -226,10 +242,10 @@ fn limits_text(limits: &Limits) -> String {
 
 /// Which CPU receives: RPS, or a kernel thread that polls. Both are set through
 /// sysfs, and only when asked for.
-fn steer(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<(), Fault> {
-    let settings = &end.settings;
+fn steer(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<Vec<String>, Fault> {
+    let (settings, mut notes) = (&end.settings, Vec::new());
     if !settings.threaded_napi && settings.rps.is_none() {
-        return Ok(());
+        return Ok(notes);
     }
     let sysfs = Sysfs::open().map_err(|e| {
         refused("mounting a sysfs that shows this namespace", &e)
@@ -239,7 +255,13 @@ fn steer(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<(), Fault>
         let path = format!("class/net/{}/threaded", end.device);
         set_attribute(&sysfs, &path, "1", "threaded NAPI", |text| text == "1")?;
         if let Some(cpu) = end.softirq_cpu {
-            pin_napi(netlink, link, end, cpu)?;
+            match pin_napi(netlink, link, end, cpu) {
+                Err(fault) if fault.kind == FaultKind::Permission => notes.push(format!(
+                    "the NAPI thread of {} runs where the scheduler puts it: only root may pin it",
+                    end.device
+                )),
+                pinned => pinned?,
+            }
         }
     }
     if let Some(cpu) = settings.rps {
@@ -249,7 +271,7 @@ fn steer(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<(), Fault>
             set_attribute(&sysfs, &path, &mask(cpu), &what, |text| cpus(text) == [cpu])?;
         }
     }
-    Ok(())
+    Ok(notes)
 }
 
 fn set_attribute(

@@ -340,6 +340,15 @@ mod tests {
     }
 
     #[test]
+    fn idle_that_turned_into_iowait_is_at_rest_once() {
+        // An idle phase of 0.2 s is called iowait, and 0.5 s more pass in it.
+        let before = CpuTicks { idle: 1000, iowait: 50, ..CpuTicks::default() };
+        let after = CpuTicks { idle: 980, iowait: 120, system: 50, ..CpuTicks::default() };
+        let output = account(&[before], &[after], 1.0, 100.0);
+        assert_cpu(&output, 0, [0.0, 0.5, 0.0, 0.0, 0.5, 0.0, 0.0, 0.5]);
+    }
+
+    #[test]
     fn absurd_counters_give_finite_numbers() {
         let most =
             CpuTicks { idle: u64::MAX, iowait: u64::MAX, user: u64::MAX, ..CpuTicks::default() };

@@ -77,8 +77,7 @@ impl DataPath for Devmem {
             Role::Receiver => (BIND_RX, "receives into"),
         };
         family(facts)
-            .and(memory(facts))
-            .and(device(facts, bind, direction))
+            .and(both(memory(facts), device(facts, bind, direction)))
             .and(Support::no(NO_ENGINE, INSTEAD))
     }
 
@@ -89,6 +88,18 @@ impl DataPath for Devmem {
 
 const NO_ENGINE: &str = "this version of bytepath has no devmem engine yet";
 const INSTEAD: &str = "use msg-zerocopy or uring-zc";
+
+/// Two things that are independent of each other: whoever lacks both should
+/// not find out one after the other.
+fn both(one: Support, other: Support) -> Support {
+    match (one, other) {
+        (
+            Support::No { reason: first, remedy: cure },
+            Support::No { reason: second, remedy: other_cure },
+        ) => Support::no(format!("{first}; and {second}"), format!("{cure}; and {other_cure}")),
+        (one, other) => one.and(other),
+    }
+}
 
 /// Binding a receive queue restarts it, which would break the connections of a
 /// NIC that is in use. Virtual devices have no `device` link in sysfs.
@@ -191,6 +202,8 @@ mod tests {
             (OK(), OK(), errno(libc::ENODEV), "does not exist", "name of the device"),
             (OK(), OK(), Outcome::Missing("eth0 is a NIC".into()), "eth0 is a NIC", "mlx5"),
             (OK(), OK(), OK(), "no devmem engine yet", "msg-zerocopy"),
+            (OK(), errno(libc::ENOENT), errno(libc::EOPNOTSUPP), "; and no driver", "; and use"),
+            (OK(), errno(libc::ENOENT), errno(libc::EOPNOTSUPP), "/dev/udmabuf", "CONFIG_UDMABUF"),
         ] {
             for role in Role::ALL {
                 let said = refusal(role, family.clone(), udmabuf.clone(), bind.clone());

@@ -3,7 +3,6 @@
 //! the combinations that make sense together.
 
 mod devmem;
-mod ending;
 mod flow;
 mod msg_zerocopy;
 mod recorder;

@@ -3,10 +3,10 @@
 //!
 //! The kernel maps a fragment only if it is exactly one page of its own:
 //! neither part of a larger page nor page cache. What is in between is read
-//! with recv(2), less than a page with the same call as the mapping. Where
-//! nothing can be mapped, the engine reads longer and longer stretches with
-//! recv(2) before it tries again, so that a hopeless sender costs no more than
-//! the `socket` path; the ledger tells the bytes apart.
+//! with recv(2). Where nothing can be mapped, the engine reads longer and
+//! longer stretches with recv(2) before it tries again, so that a hopeless
+//! sender costs no more than the `socket` path; the ledger tells the bytes
+//! apart.
 
 use super::{Account, DataPath, Endpoint, Flow, Recorder};
 use crate::record::{
@@ -46,8 +46,12 @@ const WORTH: usize = 32 << 10;
 /// Fruitless calls in a row after which recv reads further than it has to.
 const TRIES: u32 = 4;
 
-/// Most bytes that recv reads between two tries.
-const LONGEST_STRETCH: usize = 64 << 20;
+/// Most bytes that recv reads between two tries: a try costs less than a
+/// thousandth of copying this much.
+const LONGEST_STRETCH: usize = 4 << 20;
+
+/// What it reads before the first of the tries that become rare.
+const SHORTEST_STRETCH: usize = 128 << 10;
 
 /// Share of mapped bytes below which a note says what mapping takes.
 const NEARLY_ALL: f64 = 0.95;
@@ -124,7 +128,6 @@ struct Receiver {
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     mapped: (u64, u64),
-    with_mapping: (u64, u64),
     by_recv: (u64, u64),
 }
 
@@ -163,11 +166,7 @@ impl Endpoint for Receiver {
                 self.await_bytes(recorder)?;
             }
             if self.map(recorder)? {
-                plain = stretch.after(
-                    self.mapping.mapped().len(),
-                    self.mapping.skip(),
-                    self.buffer.len(),
-                );
+                plain = stretch.after(self.mapping.mapped().len(), self.mapping.skip());
                 continue;
             }
             // Nothing is queued although poll said so, or the kernel said EIO:
@@ -201,19 +200,12 @@ impl Receiver {
             Err(e) if e.raw_os_error() == Some(libc::EIO) => return Ok(false),
             Err(e) => return Err(self.flow.fault("TCP_ZEROCOPY_RECEIVE", &e)),
         }
-        let pieces = [
-            (self.mapping.mapped(), &mut self.counts.mapped),
-            (self.mapping.copied(), &mut self.counts.with_mapping),
-        ];
-        for (bytes, (sum, calls)) in pieces {
-            if !bytes.is_empty() {
-                self.toucher.take(bytes)?;
-                recorder.moved(bytes.len());
-                recorder.piece(bytes.len());
-                *sum += bytes.len() as u64;
-                *calls += 1;
-            }
-        }
+        let bytes = self.mapping.mapped();
+        self.toucher.take(bytes)?;
+        recorder.moved(bytes.len());
+        recorder.piece(bytes.len());
+        self.counts.mapped.0 += bytes.len() as u64;
+        self.counts.mapped.1 += 1;
         Ok(true)
     }
 
@@ -251,12 +243,10 @@ impl Receiver {
     }
 
     fn account(&self) -> Account {
-        let Counts { mapped, with_mapping, by_recv } = self.counts;
+        let Counts { mapped, by_recv } = self.counts;
         let mut account = Account::default();
         let ledger = &mut account.ledger;
         ledger.enter(Manner::NotCopied, mapped.0, mapped.1, "TCP_ZEROCOPY_RECEIVE mapped length");
-        let source = "TCP_ZEROCOPY_RECEIVE copybuf: less than a page";
-        ledger.enter(Manner::Copied, with_mapping.0, with_mapping.1, source);
         let source = "recv(2): bytes that could not be mapped";
         ledger.enter(Manner::Copied, by_recv.0, by_recv.1, source);
         let share = ledger.not_copied_share();
@@ -276,6 +266,9 @@ impl Receiver {
 #[derive(Debug, Default)]
 struct Stretch {
     fruitless: u32,
+    /// The last stretch was long, so it most likely ended inside a page, where
+    /// nothing can be mapped before the next packet begins.
+    astray: bool,
 }
 
 impl Stretch {
@@ -283,17 +276,21 @@ impl Stretch {
     /// `skip` to be copied: no more than those, until mapping has proved
     /// fruitless; then twice as much from try to try.
     #[inline]
-    fn after(&mut self, mapped: usize, skip: usize, read_size: usize) -> usize {
+    fn after(&mut self, mapped: usize, skip: usize) -> usize {
         if skip == 0 || mapped > skip || mapped >= WORTH {
-            self.fruitless = 0;
+            *self = Stretch::default();
+            return skip;
+        }
+        if std::mem::take(&mut self.astray) {
             return skip;
         }
         self.fruitless = self.fruitless.saturating_add(1);
         if self.fruitless <= TRIES {
             return skip;
         }
-        let doublings = (self.fruitless - TRIES).min(20);
-        skip.max((read_size << doublings).min(LONGEST_STRETCH))
+        self.astray = true;
+        let doublings = (self.fruitless - TRIES - 1).min(16);
+        skip.max((SHORTEST_STRETCH << doublings).min(LONGEST_STRETCH))
     }
 }
 
@@ -323,17 +320,19 @@ mod tests {
     fn fruitless_tries_become_rare_and_a_fruitful_one_forgives() {
         let mut stretch = Stretch::default();
         for _ in 0..TRIES {
-            assert_eq!(stretch.after(0, 65_000, 1 << 20), 65_000);
+            assert_eq!(stretch.after(0, 65_000), 65_000);
         }
-        assert_eq!(stretch.after(0, 65_000, 1 << 20), 2 << 20);
-        assert_eq!(stretch.after(4096, 4096, 1 << 20), 4 << 20);
+        assert_eq!(stretch.after(0, 65_000), SHORTEST_STRETCH);
+        // Somewhere inside a packet: to its end first, and only then a verdict.
+        assert_eq!(stretch.after(0, 30_000), 30_000);
+        assert_eq!(stretch.after(4096, 4096), 2 * SHORTEST_STRETCH);
         for _ in 0..100 {
-            assert!(stretch.after(0, 1, 1 << 20) <= LONGEST_STRETCH);
+            assert!(stretch.after(0, 1) <= LONGEST_STRETCH);
         }
-        assert_eq!(stretch.after(WORTH, 100, 1 << 20), 100);
-        assert_eq!(stretch.after(0, 100, 1 << 20), 100);
-        assert_eq!(stretch.after(4096, 100, 1 << 20), 100);
-        assert_eq!(stretch.after(4096, 0, 1 << 20), 0);
+        assert_eq!(stretch.after(WORTH, WORTH), WORTH);
+        assert_eq!(stretch.after(0, 100), 100);
+        assert_eq!(stretch.after(4096, 100), 100);
+        assert_eq!(stretch.after(4096, 0), 0);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! has arrived, into buffers picked by the kernel, without being asked again.
 
 use super::ring::{self, CALLS, ENTER};
-use super::{Account, DataPath, Endpoint, Flow, Recorder, WITNESS_LEN, WitnessPage, ending};
+use super::{Account, DataPath, Endpoint, Flow, Recorder, WITNESS_LEN, WitnessPage};
 use crate::record::{
     Attempt, Cell, Facts, Fault, FaultKind, Ledger, Manner, OptionKind, OptionSpec, Role, Support,
 };
@@ -126,6 +126,7 @@ struct Sender {
 
 impl Sender {
     fn open(cell: &Cell, flow: Flow) -> Result<Self, Fault> {
+        flow.reset_on_death()?;
         let message = ring::message_size(cell)?;
         let options = &cell.tx.options;
         let bundle = options.word("mode") == "bundle";
@@ -268,7 +269,7 @@ impl Endpoint for Sender {
             self.ring.cancel();
             return Err(fault);
         }
-        ending::finish(&self.flow)?;
+        self.flow.end_stream()?;
         let mut ledger = Ledger::default();
         let source = if self.bundle {
             "IORING_OP_SEND with a bundle copies into socket buffers"
@@ -286,7 +287,8 @@ struct Receiver {
     ring: RecvRing,
     read_size: usize,
     toucher: Toucher,
-    completions: u64,
+    /// Buffers that were filled or partly filled.
+    fillings: u64,
 }
 
 /// Memory of the provided buffers where nothing else is asked for: what the
@@ -315,7 +317,7 @@ impl Receiver {
         })?;
         let toucher = Toucher::new(cell.stream.touch, cell.stream.message_size);
         let read_size = cell.stream.read_size as usize;
-        Ok(Receiver { flow, ring, read_size, toucher, completions: 0 })
+        Ok(Receiver { flow, ring, read_size, toucher, fillings: 0 })
     }
 
     /// Receives until the stream ends.
@@ -331,14 +333,14 @@ impl Receiver {
             while let Some(arrival) = self.ring.arrival() {
                 match arrival {
                     Arrival::Bytes(bytes) => {
-                        self.completions += 1;
+                        self.fillings += 1;
                         for piece in bytes.chunks(self.read_size) {
                             self.toucher.take(piece)?;
                             recorder.piece(piece.len());
                         }
                         recorder.moved(bytes.len());
                     }
-                    Arrival::End => return ending::confirm(&self.flow),
+                    Arrival::End => return self.flow.confirm_end(),
                     Arrival::Failed(e) => return Err(ring::fault("cannot receive", &e)),
                 }
             }
@@ -389,16 +391,14 @@ impl Endpoint for Receiver {
         }
         let mut ledger = Ledger::default();
         let source = "IORING_OP_RECV copies into provided buffers";
-        ledger.enter(Manner::Copied, recorder.total(), self.completions, source);
+        ledger.enter(Manner::Copied, recorder.total(), self.fillings, source);
         let mut notes = Vec::new();
-        let starved = self.ring.starved();
-        if starved > 0 {
-            notes.push(format!("the provided buffers ran out {starved} times (ENOBUFS)"));
-        }
-        let again = self.ring.arms().saturating_sub(1 + starved);
+        let (again, starved) = (self.ring.arms().saturating_sub(1), self.ring.starved());
         if again > 0 {
-            notes
-                .push(format!("the multishot receive stopped and was started again {again} times"));
+            notes.push(format!(
+                "the multishot receive was started again {again} times, {starved} of them because \
+                 it had found no buffer (ENOBUFS)"
+            ));
         }
         Ok(Account { ledger, notes })
     }

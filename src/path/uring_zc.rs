@@ -3,7 +3,7 @@
 //! lets go of them, which also says whether it copied after all.
 
 use super::ring::{self, CALLS, ENTER};
-use super::{Account, DataPath, Endpoint, Flow, Recorder, WITNESS_LEN, WitnessPage, ending};
+use super::{Account, DataPath, Endpoint, Flow, Recorder, WITNESS_LEN, WitnessPage};
 use crate::record::{
     Attempt, Cell, Facts, Fault, FaultKind, Ledger, Manner, OptionKind, OptionSpec, Role, Support,
 };
@@ -34,8 +34,12 @@ const OPTIONS: &[OptionSpec] = &[
 /// more; where it would, the engine waits for notifications.
 const OUTSTANDING: u32 = 4096;
 
+/// How often a wait for notifications is interrupted to look at the connection.
+const GLANCE: Duration = Duration::from_millis(100);
+
 /// How long the last notifications are waited for after the peer's kernel has
-/// all bytes. The pages are held until the peer's application has read them.
+/// all bytes (the pages may be held until the peer's application has read
+/// them), and how long for pages that others hold.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl DataPath for UringZc {
@@ -98,6 +102,8 @@ struct Sender {
     passed: Sum,
     /// Sends that moved bytes and will never be notified.
     unproven: u64,
+    /// Since when not even one message could be sent.
+    stalled: Option<Instant>,
     /// How often the kernel refused to hold more pages.
     refused: u64,
 }
@@ -125,6 +131,7 @@ impl Sum {
 
 impl Sender {
     fn open(cell: &Cell, flow: Flow) -> Result<Self, Fault> {
+        flow.reset_on_death()?;
         let message = ring::message_size(cell)?;
         let options = &cell.tx.options;
         let chain = ring::chain(message as u64, options.number("depth").unwrap_or(1));
@@ -145,6 +152,7 @@ impl Sender {
             copied: Sum::default(),
             passed: Sum::default(),
             unproven: 0,
+            stalled: None,
             refused: 0,
         })
     }
@@ -170,18 +178,19 @@ impl Sender {
         self.ring.activate().map_err(|e| ring::fault("cannot start the io_uring", &e))?;
         while recorder.phase() != Phase::Stop {
             if self.free.len() < self.chain as usize {
-                self.enter(recorder, 1)?;
-                self.collect(recorder)?;
+                self.await_notification(recorder, GLANCE)?;
                 continue;
             }
+            let (held, before) = (self.ring.notifications(), recorder.total());
             self.queue_chain()?;
-            let before = recorder.total();
             while self.ring.operations() > 0 {
                 self.enter(recorder, self.ring.operations())?;
                 self.collect(recorder)?;
             }
-            if recorder.total() == before {
-                self.make_room(recorder)?;
+            if recorder.total() > before {
+                self.stalled = None;
+            } else {
+                self.make_room(recorder, held)?;
             }
         }
         Ok(())
@@ -261,13 +270,37 @@ impl Sender {
         self.free.push(slot);
     }
 
-    /// Nothing could be sent: pages have to be let go of first.
-    fn make_room(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
-        if self.ring.notifications() == 0 {
+    /// Nothing could be sent: pages have to be let go of first, `held` of our
+    /// own sends or, where there were none, those of others of the same user,
+    /// with whom the limit is shared and of whom no event tells.
+    fn make_room(&mut self, recorder: &mut Recorder, held: u32) -> Result<(), Fault> {
+        if held > 0 {
+            // Some may have come by now, together with the refusal.
+            if self.ring.notifications() >= held {
+                self.await_notification(recorder, GLANCE)?;
+            }
+            return Ok(());
+        }
+        let begin = *self.stalled.get_or_insert_with(Instant::now);
+        if begin.elapsed() > PATIENCE {
             let refused = std::io::Error::from_raw_os_error(libc::ENOMEM);
             return Err(ring::fault("cannot hold the pages of one message", &refused));
         }
-        self.enter(recorder, 1)?;
+        self.await_notification(recorder, Duration::from_millis(1))
+    }
+
+    /// Waits for a notification, and looks from time to time whether the
+    /// connection was cut: notifications of bytes that the peer does not take
+    /// would not come even then.
+    fn await_notification(
+        &mut self,
+        recorder: &mut Recorder,
+        patience: Duration,
+    ) -> Result<(), Fault> {
+        self.flow.check_open()?;
+        recorder
+            .timed(ENTER, || self.ring.wait(patience).map(|()| 0))
+            .map_err(|e| ring::fault("io_uring_enter", &e))?;
         self.collect(recorder)
     }
 
@@ -336,7 +369,7 @@ impl Endpoint for Sender {
             self.ring.cancel();
             return Err(fault);
         }
-        ending::finish(&self.flow)?;
+        self.flow.end_stream()?;
         self.drain(recorder)?;
         Ok(self.account(recorder.total()))
     }

@@ -112,7 +112,12 @@ pub struct LinkSettings {
     pub gso_max: Option<u32>,
     /// Largest packet that GRO builds, in bytes. None keeps the default.
     pub gro_max: Option<u32>,
-    /// Whether the receiving device polls in a kernel thread of its own.
+    /// Queueing discipline of both ends: "pfifo", or "none" as a veth has it.
+    /// With a queue, a full ring holds the sender back (Linux 6.16) where a
+    /// veth would drop.
+    pub qdisc: String,
+    /// Whether the receiving device polls in a kernel thread of its own, on the
+    /// receiver's CPU where that can be had.
     pub threaded_napi: bool,
     /// CPU that receives packets by RPS at the receiver; none leaves RPS off.
     pub rps: Option<u32>,

@@ -123,6 +123,19 @@ impl OptionKind {
     }
 }
 
+impl OptionKind {
+    /// Writes a value of this kind so that it parses to the same again. A count
+    /// is written in digits, because a count of `9K` is nothing one can type.
+    pub fn print(&self, value: &OptionValue) -> String {
+        match (self, value) {
+            (OptionKind::Count(..) | OptionKind::MaybeCount(..), OptionValue::Number(n)) => {
+                n.to_string()
+            }
+            _ => value.to_string(),
+        }
+    }
+}
+
 impl fmt::Display for OptionKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -148,6 +161,21 @@ impl fmt::Display for OptionValue {
             OptionValue::Flag(false) => f.write_str("off"),
             OptionValue::Number(n) => f.write_str(&unit::bytes(*n)),
             OptionValue::Word(w) => f.write_str(w),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_printed_can_be_typed_again() {
+        let kinds = [OptionKind::Size(0, 1 << 40), OptionKind::Count(0, 65_535)];
+        for (kind, printed) in kinds.into_iter().zip(["9K", "9216"]) {
+            let value = kind.parse("9216").unwrap();
+            assert_eq!(kind.print(&value), printed);
+            assert_eq!(kind.parse(printed), Ok(value));
         }
     }
 }

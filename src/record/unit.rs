@@ -34,9 +34,9 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     n.checked_mul(factor).ok_or_else(wrong)
 }
 
-/// Writes a duration in seconds without needless digits: `3s`, `1.5s`, `0.25s`.
+/// Writes a duration in seconds, exactly and without needless digits: `3s`, `1.5s`, `0.25s`.
 pub fn seconds(d: Duration) -> String {
-    let text = format!("{:.3}", d.as_secs_f64());
+    let text = format!("{}.{:09}", d.as_secs(), d.subsec_nanos());
     format!("{}s", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
@@ -87,5 +87,7 @@ mod tests {
         assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
         assert_eq!(seconds(Duration::from_millis(1500)), "1.5s");
         assert_eq!(seconds(Duration::from_secs(10)), "10s");
+        assert_eq!(seconds(Duration::from_micros(100)), "0.0001s");
+        assert_eq!(seconds(Duration::ZERO), "0s");
     }
 }

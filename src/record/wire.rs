@@ -23,7 +23,7 @@ pub struct Token(pub String);
 pub enum Request {
     /// First message: who are you? Answered by `Hello`.
     Hello,
-    /// Set up this end of the testbed's link. Answered by `Done`.
+    /// Set up this end of the testbed's link. Answered by `Linked`.
     Link(LinkEnd),
     /// What is this host? Answered by `Facts`. The device, if given, is the
     /// one that attempts which need a device are made on.
@@ -61,12 +61,20 @@ pub enum Request {
     },
     /// Receiver: take the connections, open the path. Answered by `Done`.
     Accept,
-    /// Begin to move bytes. Answered by `Done`.
+    /// Begin to move bytes, or be ready to: a sender that is held waits for
+    /// `Pace`. Answered by `Done`.
     Start {
         /// Meters to run in this agent.
         meters: Vec<String>,
         /// The network device of the link.
         device: Option<String>,
+        /// True to start held.
+        hold: bool,
+    },
+    /// Sender: sleep after the message in hand, or go on. Answered by `Done`.
+    Pace {
+        /// True to sleep.
+        hold: bool,
     },
     /// The measured window begins. Answered by `Done`.
     WindowBegin,
@@ -96,6 +104,11 @@ pub enum Reply {
     },
     /// It is done.
     Done,
+    /// The link is up.
+    Linked {
+        /// What was wished for and could not be had.
+        notes: Vec<String>,
+    },
     /// What the host is.
     Facts(Box<Facts>),
     /// Memory-copy bandwidth.
@@ -144,7 +157,7 @@ pub struct LinkEnd {
     pub prefix: u8,
     /// Settings of the link.
     pub settings: LinkSettings,
-    /// CPUs that the device's receive processing should run on, where the
-    /// settings ask for it.
+    /// CPU that the device's receive processing should run on, where the
+    /// settings ask for it. A wish: not everyone may pin kernel threads.
     pub softirq_cpu: Option<u32>,
 }

@@ -36,10 +36,16 @@ pub const LINK_OPTIONS: &[OptionSpec] = &[
         help: "largest packet that GRO builds, bytes",
     },
     OptionSpec {
+        name: "qdisc",
+        kind: OptionKind::Choice(&["pfifo", "none"]),
+        default: "pfifo",
+        help: "queue before the device; none drops what a full ring cannot take",
+    },
+    OptionSpec {
         name: "threaded-napi",
         kind: OptionKind::Flag,
         default: "on",
-        help: "poll each device in a kernel thread on its own role's CPU",
+        help: "receive in a kernel thread on the receiver's CPU",
     },
     OptionSpec {
         name: "rps",
@@ -64,13 +70,13 @@ pub struct Preset {
 pub const PRESETS: &[Preset] = &[
     Preset {
         name: "wire",
-        summary: "packets of one MSS cross the link, GRO merges them, each end pays for its own softirqs",
+        summary: "packets of one MSS cross the link, GRO merges them, the receiver pays for receiving",
         values: &[],
     },
     Preset {
         name: "offload",
         summary: "64 KiB packets cross whole, as between two containers of one machine",
-        values: &[("mtu", "1500"), ("tso", "on"), ("threaded-napi", "off")],
+        values: &[("mtu", "1500"), ("tso", "on"), ("threaded-napi", "off"), ("qdisc", "none")],
     },
     Preset {
         name: "big-tcp",
@@ -79,6 +85,7 @@ pub const PRESETS: &[Preset] = &[
             ("mtu", "1500"),
             ("tso", "on"),
             ("threaded-napi", "off"),
+            ("qdisc", "none"),
             ("gso-max", "524280"),
             ("gro-max", "524280"),
         ],
@@ -113,6 +120,7 @@ fn settings(preset: &str, options: &Options) -> LinkSettings {
         mtu: number("mtu").unwrap_or(1500),
         tso: options.flag("tso"),
         gro: options.flag("gro"),
+        qdisc: options.word("qdisc").to_owned(),
         gso_max: number("gso-max"),
         gro_max: number("gro-max"),
         threaded_napi: options.flag("threaded-napi"),

@@ -63,7 +63,7 @@ pub fn differing(declared: &[OptionSpec], options: &Options) -> Vec<String> {
         .filter_map(|spec| {
             let value = options.0.get(spec.name)?;
             let default = spec.kind.parse(spec.default).ok()?;
-            (*value != default).then(|| format!("{}={value}", spec.name))
+            (*value != default).then(|| format!("{}={}", spec.name, spec.kind.print(value)))
         })
         .collect()
 }

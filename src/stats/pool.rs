@@ -220,6 +220,7 @@ pub mod tests {
                 gro: true,
                 gso_max: None,
                 gro_max: None,
+                qdisc: "pfifo".into(),
                 threaded_napi: false,
                 rps: None,
             },

@@ -77,7 +77,7 @@ fn extended_error(message: &libc::msghdr) -> Option<libc::sock_extended_err> {
 }
 
 fn parse(error: &libc::sock_extended_err) -> Option<Completion> {
-    (error.ee_origin == ORIGIN_ZEROCOPY && error.ee_errno == 0).then(|| Completion {
+    (error.ee_origin == ORIGIN_ZEROCOPY && error.ee_errno == 0).then_some(Completion {
         first: error.ee_info,
         last: error.ee_data,
         copied: error.ee_code & CODE_COPIED != 0,

@@ -267,3 +267,122 @@ fn setup(entries: u32, completions: u32) -> io::Result<IoUring> {
     }
     Err(refusal)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+    use std::time::Duration;
+
+    const SHAPE: RecvShape =
+        RecvShape { buffers: 2, buffer_size: 4096, bundle: false, incremental: false };
+
+    /// None, with the reason printed, where this host has no io_uring.
+    fn here() -> Option<Features> {
+        features().map_err(|e| println!("skipped: io_uring_setup: {e}")).ok()
+    }
+
+    /// A stream socket whose other end takes nothing more.
+    fn full() -> (UnixStream, UnixStream) {
+        let (socket, peer) = UnixStream::pair().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        while std::io::Write::write(&mut &socket, &[0; 4096]).is_ok() {}
+        socket.set_nonblocking(false).unwrap();
+        (socket, peer)
+    }
+
+    #[test]
+    fn parts_outside_the_memory_are_refused() {
+        let Some(_) = here() else { return };
+        let (socket, _peer) = UnixStream::pair().unwrap();
+        let memory = Region::new(4096, false).unwrap();
+        let mut ring = SendRing::new(socket.as_fd(), memory, 1, 0).unwrap();
+        let invalid = |result: io::Result<()>| {
+            assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EINVAL));
+        };
+        invalid(ring.send(0..4097, 0, false));
+        invalid(ring.send_zc(4097..4098, 0, false));
+        #[allow(clippy::reversed_empty_ranges)]
+        invalid(ring.send(2..1, 0, false));
+        invalid(ring.provide(0..1, 0));
+        ring.send(0..4096, 0, false).unwrap();
+        let busy = ring.send(0..4096, 0, false).unwrap_err();
+        assert_eq!(busy.raw_os_error(), Some(libc::EBUSY));
+    }
+
+    #[test]
+    fn shapes_out_of_range_are_refused() {
+        let Some(_) = here() else { return };
+        let (socket, _peer) = UnixStream::pair().unwrap();
+        for shape in [
+            RecvShape { buffers: 0, ..SHAPE },
+            RecvShape { buffers: 40_000, ..SHAPE },
+            RecvShape { buffer_size: 0, ..SHAPE },
+            RecvShape { buffer_size: u32::MAX, ..SHAPE },
+        ] {
+            let error = RecvRing::new(socket.as_fd(), shape).err().unwrap();
+            assert_eq!(error.raw_os_error(), Some(libc::EINVAL), "{shape:?}");
+        }
+    }
+
+    #[test]
+    fn a_send_under_way_is_cancelled_and_the_peer_sees_no_more_of_it() {
+        let Some(_) = here() else { return };
+        let (socket, peer) = full();
+        let mut memory = Region::new(1 << 20, false).unwrap();
+        memory.fill(7);
+        let mut ring = SendRing::new(socket.as_fd(), memory, 2, 0).unwrap();
+        ring.activate().unwrap();
+        ring.send(0..1 << 20, 0, true).unwrap();
+        ring.send(0..1 << 20, 1, false).unwrap();
+        ring.enter(0).unwrap();
+        assert_eq!(ring.operations(), 2);
+        ring.cancel();
+        assert_eq!(ring.operations(), 0);
+        drop((ring, socket));
+        let mut rest = Vec::new();
+        std::io::Read::read_to_end(&mut &peer, &mut rest).unwrap();
+        assert!(rest.iter().all(|byte| *byte == 0), "something was sent after the end");
+    }
+
+    /// A ring may be dropped by a thread that cannot cancel for it: then its
+    /// memory is leaked, and the receive that goes on writes to nothing else.
+    #[test]
+    fn a_receive_under_way_survives_its_ring() {
+        let Some(Features { deferred: true, .. }) = here() else { return };
+        let (socket, peer) = UnixStream::pair().unwrap();
+        let mut ring = RecvRing::new(socket.as_fd(), SHAPE).unwrap();
+        let ring = std::thread::spawn(move || {
+            ring.activate().unwrap();
+            std::io::Write::write_all(&mut &peer, b"one").unwrap();
+            ring.enter().unwrap();
+            assert!(matches!(ring.arrival(), Some(Arrival::Bytes(b"one"))));
+            assert_eq!(ring.core.operations, 1, "a multishot receive goes on");
+            (ring, peer)
+        });
+        let (mut ring, peer) = ring.join().unwrap();
+        assert!(!ring.core.cancel(), "this thread cannot cancel");
+        let address = ring.core.kept[0].as_ptr() as usize;
+        drop(ring);
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let mapped = maps.lines().any(|line| {
+            let range = line.split(' ').next().and_then(|range| range.split_once('-')).unwrap();
+            let bound = |text| usize::from_str_radix(text, 16).unwrap();
+            (bound(range.0)..bound(range.1)).contains(&address)
+        });
+        assert!(mapped, "the buffers are still there");
+        drop(peer);
+    }
+
+    #[test]
+    fn waiting_for_nothing_ends() {
+        let Some(_) = here() else { return };
+        let (socket, _peer) = UnixStream::pair().unwrap();
+        let memory = Region::new(1, false).unwrap();
+        let mut ring = SendRing::new(socket.as_fd(), memory, 1, 0).unwrap();
+        ring.activate().unwrap();
+        ring.wait(Duration::from_millis(1)).unwrap();
+        assert!(ring.event().is_none());
+    }
+}

@@ -37,10 +37,6 @@ pub struct Mapping {
     start: NonNull<u8>,
     len: usize,
     mapped: usize,
-    /// Less than a page, because the kernel copies everything when all that is
-    /// queued fits in here.
-    rest: Box<[u8]>,
-    copied: usize,
     skip: usize,
     queued: usize,
     pending: Option<i32>,
@@ -63,33 +59,35 @@ impl Mapping {
         // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing.
         let start = unsafe { mmap(null_mut(), len, ProtFlags::READ, MapFlags::SHARED, socket, 0)? };
         let start = NonNull::new(start.cast::<u8>()).expect("mmap never returns null");
-        let rest = vec![0; page - 1].into_boxed_slice();
-        Ok(Mapping { start, len, mapped: 0, rest, copied: 0, skip: 0, queued: 0, pending: None })
+        Ok(Mapping { start, len, mapped: 0, skip: 0, queued: 0, pending: None })
     }
 
-    /// Takes what is queued, without waiting: whole pages by mapping them, and
-    /// up to a page less one byte behind them by copying. Returns the bytes of
-    /// both. 0 with nothing to [`Mapping::skip`] means that nothing is queued.
+    /// Takes the whole pages at the front of the queue by mapping them, as many
+    /// as there are and fit, and never waits. Returns how many bytes that were.
+    /// 0 with nothing to [`Mapping::skip`] means that nothing is queued.
+    ///
+    /// The kernel's offer to copy up to a page behind the mapped ones in the
+    /// same call (`copybuf`) is not taken up: where the range is full it copies
+    /// the front of a page that could have been mapped, and then the rest of
+    /// that packet has to be copied, too.
     ///
     /// EIO: nothing is queued and the peer has ended its stream; the kernel has
     /// no other use for EIO here. An error that came with bytes is kept for the
     /// next call.
     pub fn receive(&mut self, socket: BorrowedFd) -> io::Result<usize> {
-        (self.mapped, self.copied, self.skip, self.queued) = (0, 0, 0, 0);
+        (self.mapped, self.skip, self.queued) = (0, 0, 0);
         if let Some(errno) = self.pending.take() {
             return Err(io::Error::from_raw_os_error(errno));
         }
         let mut request = Request {
             address: self.start.as_ptr() as u64,
             length: self.len as u32,
-            copybuf_address: self.rest.as_mut_ptr() as u64,
-            copybuf_len: self.rest.len() as i32,
             ..Request::default()
         };
         let mut size = size_of::<Request>() as libc::socklen_t;
-        // SAFETY: the kernel writes the request, at most `copybuf_len` bytes of
-        // `rest`, and the page table of our own range; all are exclusively ours,
-        // and no slice of the range is alive, because `self` is borrowed mutably.
+        // SAFETY: the kernel writes the request and the page table of our own
+        // range; both are exclusively ours, and no slice of the range is alive,
+        // because `self` is borrowed mutably.
         let result = unsafe {
             libc::getsockopt(
                 socket.as_raw_fd(),
@@ -101,10 +99,9 @@ impl Mapping {
         };
         check(result as libc::c_long)?;
         self.mapped = (request.length as usize).min(self.len);
-        self.copied = (request.copybuf_len.max(0) as usize).min(self.rest.len());
         self.skip = request.recv_skip_hint as usize;
         self.queued = request.inq as usize;
-        match (request.err, self.mapped + self.copied) {
+        match (request.err, self.mapped) {
             (0, taken) => Ok(taken),
             (error, 0) => Err(io::Error::from_raw_os_error(error.saturating_abs())),
             (error, taken) => {
@@ -114,7 +111,7 @@ impl Mapping {
         }
     }
 
-    /// Bytes that the last call mapped; they come first in the stream.
+    /// What the last call mapped.
     pub fn mapped(&self) -> &[u8] {
         // SAFETY: the kernel has mapped this much of the range, readable, and it
         // stays mapped until `self` is borrowed mutably. It maps only whole
@@ -123,12 +120,7 @@ impl Mapping {
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.mapped) }
     }
 
-    /// Bytes that the last call copied; they come second.
-    pub fn copied(&self) -> &[u8] {
-        &self.rest[..self.copied]
-    }
-
-    /// How many bytes come third that cannot be mapped and are to be read with
+    /// How many bytes come next that cannot be mapped and are to be read with
     /// recv(2). The kernel looks no further than to the end of one packet.
     pub fn skip(&self) -> usize {
         self.skip
@@ -161,15 +153,15 @@ mod tests {
     }
 
     #[test]
-    fn less_than_a_page_is_copied_and_the_end_is_eio() {
+    fn less_than_a_page_is_left_and_the_end_is_eio() {
         let (mut tx, rx) = tcp::loopback_pair().unwrap();
         let mut mapping = Mapping::new(rx.as_fd(), 1 << 20).unwrap();
-        assert_eq!(mapping.receive(rx.as_fd()).unwrap(), 0);
-        assert_eq!((mapping.mapped().len(), mapping.copied().len(), mapping.skip()), (0, 0, 0));
+        assert_eq!((mapping.receive(rx.as_fd()).unwrap(), mapping.skip()), (0, 0));
         tx.write_all(b"a few bytes").unwrap();
         tcp::wait(rx.as_fd(), tcp::Ready::IN, None).unwrap();
-        assert_eq!(mapping.receive(rx.as_fd()).unwrap(), 11);
-        assert_eq!((mapping.mapped(), mapping.copied()), (&b""[..], &b"a few bytes"[..]));
+        assert_eq!((mapping.receive(rx.as_fd()).unwrap(), mapping.skip()), (0, 11));
+        assert_eq!((mapping.mapped(), mapping.queued()), (&b""[..], 11));
+        assert_eq!(tcp::recv(rx.as_fd(), &mut [0; 64], 0).unwrap(), 11);
         drop(tx);
         tcp::wait(rx.as_fd(), tcp::Ready::IN, None).unwrap();
         let error = mapping.receive(rx.as_fd()).unwrap_err();

@@ -1,58 +1,112 @@
-//! How the control thread steers engines and looks at them without a lock.
+//! How the control thread steers engines and looks at them. While bytes flow
+//! there is no lock; only an engine that is held sleeps behind one.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Where a trial stands. Engines look at it once per turn of their loop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Phase {
     /// Bytes flow and are not counted.
+    #[default]
     WarmUp = 0,
     /// The measured window.
     Window = 1,
     /// The window is over; bytes still flow.
     Drain = 2,
+    /// Senders sleep while another cell has its turn.
+    Hold = 3,
     /// The sender ends its stream.
-    Stop = 3,
+    Stop = 4,
 }
 
 /// The phase, shared by the control thread and all engines of an agent.
 #[derive(Debug, Default)]
-pub struct Gate(AtomicU32);
+pub struct Gate {
+    phase: AtomicU32,
+    held: Mutex<()>,
+    moved_on: Condvar,
+}
 
 impl Gate {
     /// Moves every engine to a phase.
     pub fn set(&self, phase: Phase) {
-        self.0.store(phase as u32, Ordering::Release);
+        // The lock is for those who are about to sleep: they must not miss this.
+        let _held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        self.phase.store(phase as u32, Ordering::Release);
+        self.moved_on.notify_all();
     }
 
     /// The phase now.
     #[inline(always)]
     pub fn phase(&self) -> Phase {
-        match self.0.load(Ordering::Relaxed) {
+        match self.phase.load(Ordering::Relaxed) {
             0 => Phase::WarmUp,
             1 => Phase::Window,
             2 => Phase::Drain,
+            3 => Phase::Hold,
             _ => Phase::Stop,
         }
     }
+
+    /// Sleeps while the phase is [`Phase::Hold`]; returns the one after it.
+    #[cold]
+    pub fn wait(&self) -> Phase {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        while self.phase() == Phase::Hold {
+            held = self.moved_on.wait(held).unwrap_or_else(PoisonError::into_inner);
+        }
+        self.phase()
+    }
 }
 
-/// Bytes moved so far by one flow: written by its engine alone, read by the
-/// sampler. On a cache line of its own, so that flows do not slow each other.
+/// What one flow's engine lets the control thread know: written by the engine
+/// alone. On a cache line of its own, so that flows do not slow each other.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub struct Progress(AtomicU64);
+pub struct Progress {
+    total: AtomicU64,
+    noticed: AtomicU32,
+}
 
 impl Progress {
-    /// Publishes the total.
+    /// Publishes the bytes moved so far.
     #[inline(always)]
     pub fn publish(&self, total: u64) {
-        self.0.store(total, Ordering::Relaxed);
+        self.total.store(total, Ordering::Relaxed);
     }
 
     /// The last total published.
     pub fn total(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.total.load(Ordering::Relaxed)
+    }
+
+    /// The engine has noticed a phase.
+    pub fn notice(&self, phase: Phase) {
+        self.noticed.store(phase as u32, Ordering::Release);
+    }
+
+    /// Whether the last phase that the engine noticed is this one.
+    pub fn has_noticed(&self, phase: Phase) -> bool {
+        self.noticed.load(Ordering::Acquire) == phase as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn whoever_is_held_wakes_when_the_phase_moves_on() {
+        let gate = Arc::new(Gate::default());
+        gate.set(Phase::Hold);
+        let sleeper = std::thread::spawn({
+            let gate = gate.clone();
+            move || gate.wait()
+        });
+        gate.set(Phase::Stop);
+        assert_eq!(sleeper.join().unwrap(), Phase::Stop);
     }
 }

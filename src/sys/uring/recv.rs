@@ -38,7 +38,7 @@ pub enum Arrival<'a> {
 
 /// A ring that receives from one stream socket into buffers of its own.
 pub struct RecvRing {
-    core: Core,
+    pub(super) core: Core,
     group: BufferGroup,
     shape: RecvShape,
     armed: bool,

@@ -1,6 +1,6 @@
 //! Registering a receive queue of a network device for zero-copy receive.
-//! `IORING_REGISTER_ZCRX_IFQ`, include/uapi/linux/io_uring.h (since 6.18 in
-//! io_uring/zcrx.h), Documentation/networking/iou-zcrx.rst.
+//! `IORING_REGISTER_ZCRX_IFQ`, include/uapi/linux/io_uring.h,
+//! Documentation/networking/iou-zcrx.rst.
 //!
 //! The structures are our own: the kernel writes into all of them, and later
 //! kernels gave meaning to what had been reserved.
@@ -78,15 +78,18 @@ const _: () = {
     assert!(size_of::<IfqReg>() == 96);
 };
 
-/// Whether the kernel knows the request at all: it is made without an
-/// argument, which a kernel that has zcrx finds out last. EINVAL: the request
+/// Whether the kernel knows the request at all: it is made with an argument
+/// that cannot be read, which a kernel that has zcrx finds out last. EINVAL: the request
 /// is unknown (before Linux 6.15); EOPNOTSUPP: built without
 /// `CONFIG_IO_URING_ZCRX`; EPERM: `CAP_NET_ADMIN` in the initial user
 /// namespace is missing.
 pub fn zcrx_in_kernel() -> io::Result<()> {
     let ring = ring()?;
-    // SAFETY: a null argument makes the kernel answer EFAULT.
-    match unsafe { register(&ring, std::ptr::null_mut()) } {
+    // A null pointer would be refused as invalid before the kernel looks further.
+    let nowhere = std::ptr::without_provenance_mut(1);
+    // SAFETY: nothing can be mapped at address 1, so the kernel answers EFAULT
+    // at the latest when it reads the request.
+    match unsafe { register(&ring, nowhere) } {
         Err(e) if e.raw_os_error() == Some(libc::EFAULT) => Ok(()),
         other => other,
     }
@@ -133,7 +136,7 @@ fn ring() -> io::Result<IoUring<squeue::Entry, cqueue::Entry32>> {
 
 /// # Safety
 ///
-/// `request` is null, or points to a request of which every pointer is valid
+/// `request` points nowhere, or to a request of which every pointer is valid
 /// for writing.
 unsafe fn register(
     ring: &IoUring<squeue::Entry, cqueue::Entry32>,

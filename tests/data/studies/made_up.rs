@@ -175,6 +175,7 @@ pub fn cell(name: &str, tx: &str, rx: &str) -> Cell {
             gro: true,
             gso_max: None,
             gro_max: None,
+            qdisc: "pfifo".into(),
             threaded_napi: false,
             rps: None,
         },

@@ -1,0 +1,33 @@
+//! What a user types: whatever parses can be printed, and what is printed
+//! parses to the same.
+#![no_main]
+
+use bytepath::record::{OptionKind, unit};
+
+const KINDS: [OptionKind; 9] = [
+    OptionKind::Size(0, u64::MAX),
+    OptionKind::Size(4096, 1 << 30),
+    OptionKind::Count(0, u64::MAX),
+    OptionKind::Count(1, 32_768),
+    OptionKind::Flag,
+    OptionKind::Choice(&["none", "read", "verify"]),
+    OptionKind::AutoSize(4096, u64::MAX),
+    OptionKind::MaybeCount(0, u64::MAX),
+    OptionKind::Name,
+];
+
+libfuzzer_sys::fuzz_target!(|text: &str| {
+    for kind in KINDS {
+        if let Ok(value) = kind.parse(text) {
+            let printed = kind.print(&value);
+            assert_eq!(kind.parse(&printed), Ok(value), "{text:?}, printed {printed:?}, as {kind}");
+        }
+    }
+    if let Ok(bytes) = unit::parse_bytes(text) {
+        assert_eq!(unit::parse_bytes(&unit::bytes(bytes)), Ok(bytes), "{text:?}");
+    }
+    if let Ok(duration) = unit::parse_duration(text) {
+        let printed = unit::seconds(duration);
+        assert_eq!(unit::parse_duration(&printed), Ok(duration), "{text:?}, printed {printed:?}");
+    }
+});

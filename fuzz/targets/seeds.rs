@@ -1,0 +1,245 @@
+//! Writes the seeds of `wire` and `trial`, one file a message, from the records
+//! themselves. Run it after a record has changed: a seed of an older format
+//! still is a seed, but does not reach what is new.
+//!
+//! `cargo run --manifest-path fuzz/Cargo.toml --bin seeds -- fuzz/seeds`
+
+use bytepath::record::wire::{LinkEnd, Reply, Request, Token};
+use bytepath::record::*;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::{env, fs, io};
+
+fn main() -> io::Result<()> {
+    let folder = PathBuf::from(env::args_os().nth(1).unwrap_or_else(|| "fuzz/seeds".into()));
+    for (n, request) in requests().iter().enumerate() {
+        write(&folder, "wire", &format!("request-{n:02}"), request)?;
+    }
+    for (n, reply) in replies().iter().enumerate() {
+        write(&folder, "wire", &format!("reply-{n:02}"), reply)?;
+    }
+    for (n, trial) in trials().iter().enumerate() {
+        write(&folder, "trial", &format!("trial-{n:02}"), trial)?;
+    }
+    Ok(())
+}
+
+fn write(folder: &Path, target: &str, name: &str, record: &impl Serialize) -> io::Result<()> {
+    let folder = folder.join(target);
+    fs::create_dir_all(&folder)?;
+    fs::write(folder.join(name), serde_json::to_vec(record)?)
+}
+
+fn settings() -> LinkSettings {
+    LinkSettings {
+        preset: "wire".into(),
+        mtu: 4148,
+        tso: false,
+        gro: true,
+        gso_max: None,
+        gro_max: Some(524_280),
+        qdisc: "pfifo".into(),
+        threaded_napi: true,
+        rps: Some(1),
+    }
+}
+
+fn cell() -> Cell {
+    let options = [
+        ("ring".to_owned(), OptionValue::Number(1024)),
+        ("zc".to_owned(), OptionValue::Flag(true)),
+        ("mode".to_owned(), OptionValue::Word("bundle".into())),
+    ];
+    let half = |path: &str| Half {
+        path: path.into(),
+        options: Options(options.clone().into_iter().collect()),
+    };
+    Cell {
+        id: CellId("uring ring=1K".into()),
+        stream: Stream {
+            flows: 2,
+            message_size: 1 << 20,
+            read_size: 1 << 19,
+            send_buffer: None,
+            receive_buffer: Some(1 << 22),
+            congestion: "cubic".into(),
+            touch: Touch::Verify,
+        },
+        tx: half("uring"),
+        rx: half("socket"),
+        link: settings(),
+        placement: Placement { sender: Some(0), receiver: None },
+        levels: [("mtu".to_owned(), "9000".to_owned())].into(),
+        null: true,
+    }
+}
+
+fn requests() -> Vec<Request> {
+    let token = || Token("00112233445566778899aabbccddeeff".into());
+    let address = "10.0.0.1".parse().expect("an address");
+    vec![
+        Request::Hello,
+        Request::Link(LinkEnd {
+            role: Role::Sender,
+            device: "bp0".into(),
+            peer: Some(("bp1".into(), 4242)),
+            address,
+            prefix: 24,
+            settings: settings(),
+            softirq_cpu: Some(1),
+        }),
+        Request::Survey { device: Some("bp0".into()) },
+        Request::Ceiling { cpu: None, size: 1 << 20 },
+        Request::Listen { cell: Box::new(cell()), address, token: token() },
+        Request::Connect { cell: Box::new(cell()), address, port: 40_000, token: token() },
+        Request::Accept,
+        Request::Start { meters: vec!["cpu".into(), "threads".into()], device: Some("bp0".into()) },
+        Request::WindowBegin,
+        Request::WindowEnd,
+        Request::Stop,
+        Request::Finish { patience: 2.5 },
+    ]
+}
+
+fn readings() -> Vec<Reading> {
+    let link = Scope::Link(Role::Sender, "bp0".into());
+    [
+        ("cpu.wall", Unit::Seconds, 3.000_123, Scope::Machine),
+        ("cpu.busy", Unit::Seconds, 0.1 + 0.2, Scope::Cpu(1)),
+        ("tcp.cwnd", Unit::Count, 10.0, Scope::Flow(Role::Sender, 0)),
+        ("link.rx_bytes", Unit::Bytes, 1e12, link),
+        ("uring.hit", Unit::Ratio, 0.5, Scope::Role(Role::Receiver)),
+    ]
+    .map(|(metric, unit, value, scope)| Reading { metric: metric.into(), unit, value, scope })
+    .into()
+}
+
+fn series() -> Vec<Series> {
+    vec![Series {
+        metric: "throughput".into(),
+        unit: Unit::BytesPerSecond,
+        scope: Scope::Flow(Role::Receiver, 0),
+        step: 0.1,
+        values: vec![1.5e9, 2e9, 0.0],
+    }]
+}
+
+fn threads() -> Vec<ThreadTime> {
+    vec![ThreadTime {
+        name: "rx-0".into(),
+        tid: 77,
+        run: 1.25,
+        wait: 0.001,
+        user: 0.25,
+        system: 1.0,
+        voluntary: 12,
+        involuntary: 3,
+    }]
+}
+
+fn role_record() -> RoleRecord {
+    let mut ledger = Ledger::default();
+    ledger.enter(Manner::Copied, 4096, 1, "recv");
+    ledger.enter(Manner::NotCopied, 1 << 30, 4096, "mapped");
+    ledger.enter(Manner::Unknown, 7, 1, "send");
+    RoleRecord {
+        role: Role::Receiver,
+        total_bytes: ledger.delivered,
+        window_bytes: 1 << 29,
+        window: 3.0,
+        ledger,
+        calls: vec![CallRow {
+            name: "recv".into(),
+            calls: 9,
+            errors: 1,
+            bytes: 4096,
+            total: 0.5,
+            min: 1e-6,
+            avg: 1.12e-4,
+            max: 3.71e-4,
+            stddev_percent: 0.03,
+        }],
+        sizes: SizeDistribution {
+            count: 9,
+            min: 1,
+            mean: 512.5,
+            max: 4096,
+            percentiles: vec![(50.0, 512), (99.0, 4096)],
+        },
+        threads: threads(),
+        witness: Some(ProvenWitness::Copied),
+        notes: vec!["a note".into()],
+    }
+}
+
+fn facts() -> Facts {
+    Facts {
+        machine: "2c3f".into(),
+        cpus: vec![0, 1],
+        memory: 1 << 34,
+        page_size: 4096,
+        privileges: Privileges {
+            euid: 0,
+            user_namespace: true,
+            capabilities: vec!["NET_ADMIN".into()],
+        },
+        settings: [("net.core.rmem_max".to_owned(), "212992".to_owned())].into(),
+        attempts: vec![
+            Attempt { name: "io_uring.setup".into(), outcome: Outcome::Works("64".into()) },
+            Attempt { name: "zcrx".into(), outcome: Outcome::Errno(95) },
+            Attempt { name: "dsa".into(), outcome: Outcome::Missing("no device".into()) },
+        ],
+        ..Facts::default()
+    }
+}
+
+fn fault() -> Fault {
+    Fault::new(FaultKind::PeerLost, "recv: connection reset").remedy("see the other agent")
+}
+
+fn replies() -> Vec<Reply> {
+    vec![
+        Reply::Hello { schema: SCHEMA_VERSION, build: "0.1.0".into(), pid: 4242 },
+        Reply::Done,
+        Reply::Facts(Box::new(facts())),
+        Reply::Ceiling(CopyCeiling {
+            workload: 5e10,
+            workload_size: 1 << 20,
+            memory: 1.25e10,
+            memory_size: 1 << 28,
+        }),
+        Reply::Listening { port: 40_000 },
+        Reply::Window {
+            readings: readings(),
+            series: series(),
+            threads: threads(),
+            warnings: vec!["softnet: CPU 1 dropped 3 packets".into()],
+        },
+        Reply::Finished { record: Box::new(role_record()), witness: Some(ProvenWitness::Shared) },
+        Reply::Failed(fault()),
+        Reply::Lost(fault()),
+    ]
+}
+
+fn trials() -> Vec<Trial> {
+    let unavailable =
+        TrialStatus::Unavailable { reason: "no device".into(), remedy: "a NIC with zcrx".into() };
+    let rejected = TrialStatus::Rejected { events: vec!["CPU 1 lost 12 % to steal".into()] };
+    [TrialStatus::Measured, rejected, unavailable, TrialStatus::Failed { fault: fault() }]
+        .map(|status| Trial {
+            schema: SCHEMA_VERSION,
+            cell: CellId("socket".into()),
+            block: 1,
+            order: 7,
+            started_ms: 1_800_000_000_123,
+            status,
+            window: 3.000_01,
+            window_bytes: 1 << 34,
+            label: "copied".into(),
+            roles: vec![role_record()],
+            readings: readings(),
+            series: series(),
+            warnings: vec!["a warning".into()],
+        })
+        .into()
+}
