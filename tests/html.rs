@@ -239,11 +239,14 @@ fn the_page_needs_nothing_and_allows_nothing() {
         .iter()
         .find(|t| t.attributes.get("http-equiv").is_some_and(|v| v == "Content-Security-Policy"));
     let policy = &policy.unwrap().attributes["content"];
-    let digest = base64(&Sha256::digest(parsed.script.as_bytes()));
-    assert!(
-        policy.contains(&format!("script-src 'sha256-{digest}'")),
-        "the script has the digest sha256-{digest}; the page's policy says {policy}"
-    );
+    for (what, content) in [("style", &parsed.style), ("script", &parsed.script)] {
+        let digest = base64(&Sha256::digest(content.as_bytes()));
+        assert!(
+            policy.contains(&format!("{what}-src 'sha256-{digest}'")),
+            "the {what} has the digest sha256-{digest}; the page's policy says {policy}"
+        );
+    }
+    assert!(!policy.contains("inline"), "{policy}");
     assert!(policy.starts_with("default-src 'none';"), "{policy}");
 }
 

@@ -117,7 +117,7 @@ fn render(
     style: &Style,
     out: &mut dyn Write,
 ) -> std::io::Result<()> {
-    let analysis = stats::analyse(study, &stats::Rules::default());
+    let analysis = stats::analyse(study, &stats::Rules::of(&study.header));
     report.render(study, &analysis, style, out)
 }
 
@@ -142,7 +142,8 @@ fn formats_help() -> String {
     text
 }
 
-fn style(details: bool) -> Style {
+/// As wide as the terminal and coloured there, plain elsewhere.
+pub(super) fn style(details: bool) -> Style {
     let terminal = std::io::stdout().is_terminal();
     let width = if terminal { console_width().unwrap_or(PAGE) } else { PAGE };
     let colour = terminal && std::env::var_os("NO_COLOR").is_none();

@@ -14,7 +14,10 @@ mod rows;
 mod setup;
 mod table;
 mod text;
+mod verdicts;
 mod words;
+
+pub use text::{between, history, thresholds};
 
 use crate::record::Study;
 use crate::stats::Analysis;

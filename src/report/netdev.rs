@@ -3,13 +3,13 @@
 //! and what came out first, then the numbers, then what they rest on, then how
 //! to repeat them.
 
-use super::figures::{NONE, amount, change, cpu, gbit, level, percent, plural};
+use super::figures::{NONE, amount, change, cpu, gbit, level, number, percent, plural};
 use super::page::{Page, Tone};
 use super::table::{Column, Table};
-use super::words::{self, cautions, labels, sentence};
-use super::{Report, Style, reproduce, setup};
+use super::words::{self, cautions, labels};
+use super::{Report, Style, reproduce, setup, verdicts};
 use crate::record::{Cell, Role, Study};
-use crate::stats::{Analysis, Comparison, End, Row, Summary, Verdict};
+use crate::stats::{Analysis, Comparison, End, Question, Row, Summary, Verdict};
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
@@ -79,7 +79,7 @@ fn opening(page: &mut Page, study: &Study, analysis: &Analysis) {
         None => text += " No trial was measured, so there is nothing to compare.",
         Some((row, bits)) => {
             let standing = match &row.comparison {
-                Some(Comparison { effect: Some(e), verdict }) => {
+                Some(Comparison { effect: Some(e), verdict, .. }) => {
                     format!(" ({}, {})", change(e.ratio), verdict.word())
                 }
                 _ if row.baseline => " (the baseline)".into(),
@@ -93,7 +93,13 @@ fn opening(page: &mut Page, study: &Study, analysis: &Analysis) {
         .filter_map(|r| Some((r, r.cpu_per_gib?.mean)))
         .min_by(|a, b| a.1.total_cmp(&b.1));
     if let Some((row, cost)) = cheapest {
-        text += &format!(" Least CPU: {}, {} CPU seconds per GiB, both ends.", row.cell, cpu(cost));
+        let word = row.cpu_comparison.as_ref().map(|c| format!(" ({})", c.verdict.word()));
+        text += &format!(
+            " Least CPU: {}, {} CPU seconds per GiB, both ends{}.",
+            row.cell,
+            cpu(cost),
+            word.unwrap_or_default(),
+        );
     }
     page.text("", &text);
 }
@@ -136,11 +142,6 @@ fn throughput(page: &mut Page, analysis: &Analysis) {
         let effect = row.comparison.as_ref().and_then(|c| c.effect.as_ref());
         let interval = effect.and_then(|e| e.interval);
         let range = interval.map(|i| format!("{} .. {}", change(i.low), change(i.high)));
-        let word = match &row.comparison {
-            Some(comparison) => comparison.verdict.word(),
-            None if row.baseline => "baseline",
-            None => "",
-        };
         let texts = [
             row.cell.to_string(),
             row.status.measured.to_string(),
@@ -148,7 +149,7 @@ fn throughput(page: &mut Page, analysis: &Analysis) {
             percent(row.throughput.and_then(|t| t.relative_stddev())),
             if row.baseline { String::new() } else { change(effect.map(|e| e.ratio)) },
             range.unwrap_or_default(),
-            word.to_owned(),
+            verdicts::word(row, Question::Throughput).to_owned(),
         ];
         table.row(texts.map(|text| (text, Tone::Plain)).to_vec());
     }
@@ -160,36 +161,67 @@ fn cost(page: &mut Page, analysis: &Analysis) {
     if !measured(analysis).any(seen) {
         return;
     }
-    page.heading("CPU seconds and system calls per GiB delivered:");
+    page.heading("CPU seconds per GiB delivered:");
     page.gap();
     let mut table = Table::new(vec![
         Column::words("path", 0, Some(14)),
-        Column::number("CPU", "sender", 1),
-        Column::number("CPU", "receiver", 1),
-        Column::number("CPU", "both", 0),
-        Column::number("CPU", "change", 2),
-        Column::number("calls", "tx", 3),
-        Column::number("calls", "rx", 3),
-        Column::number("", "retrans", 4),
+        Column::number("", "sender", 1),
+        Column::number("", "receiver", 1),
+        Column::number("", "both", 0),
+        Column::number("", "change", 0),
+        Column::words("verdict", 0, None),
     ]);
-    let base = analysis.rows.iter().find(|r| r.baseline).and_then(|r| mean(&r.cpu_per_gib));
     for row in measured(analysis) {
-        let both = mean(&row.cpu_per_gib);
-        let against = base.zip(both).filter(|(base, _)| *base > 0.0).map(|(a, b)| b / a);
+        let effect = row.cpu_comparison.as_ref().and_then(|c| c.effect.as_ref());
         let total = |end: &End| cpu(end.cpu.as_ref().map(|c| c.total.mean));
         let texts = [
             row.cell.to_string(),
             total(&row.sender),
             total(&row.receiver),
-            cpu(both),
-            if row.baseline { String::new() } else { change(against) },
-            amount(mean(&row.sender.calls_per_gib)),
-            amount(mean(&row.receiver.calls_per_gib)),
-            row.retransmits.map_or(NONE.into(), |n| amount(n)),
+            cpu(mean(&row.cpu_per_gib)),
+            if row.baseline { String::new() } else { change(effect.map(|e| e.ratio)) },
+            verdicts::word(row, Question::Cpu).to_owned(),
         ];
         table.row(texts.map(|text| (text, Tone::Plain)).to_vec());
     }
     table.print(page, 2);
+    worth(page, analysis);
+}
+
+/// What came back for the cost, and how many calls it took.
+fn worth(page: &mut Page, analysis: &Analysis) {
+    page.gap();
+    let mut table = Table::new(vec![
+        Column::words("path", 0, Some(14)),
+        Column::number("", "middle", 2),
+        Column::number("", "ROI", 0),
+        Column::number("", "us/KiB", 0),
+        Column::number("calls per GiB", "tx", 1),
+        Column::number("calls per GiB", "rx", 1),
+        Column::number("", "retrans", 3),
+    ]);
+    for row in measured(analysis) {
+        let texts = [
+            row.cell.to_string(),
+            gbit(row.headline.map(|h| h.mean)),
+            amount(mean(&row.roi.total)),
+            number(mean(&row.service_demand.total), 3),
+            amount(mean(&row.sender.calls_per_gib)),
+            amount(mean(&row.receiver.calls_per_gib)),
+            row.retransmits.map_or(NONE.into(), amount),
+        ];
+        table.row(texts.map(|text| (text, Tone::Plain)).to_vec());
+    }
+    table.print(page, 2);
+    page.gap();
+    let mut text = format!(
+        "Both ends together: ROI is T^n / C ({}), us/KiB the CPU time per KiB delivered.",
+        words::terms(analysis)
+    );
+    if let Some(middle) = words::middle_rule(analysis) {
+        text += &format!(" {middle}");
+    }
+    page.text("", &text);
 }
 
 fn zero_copy(page: &mut Page, analysis: &Analysis) {
@@ -229,20 +261,31 @@ fn zero_copy(page: &mut Page, analysis: &Analysis) {
 /// What the words rest on, and what the undecided ones would take.
 fn rules(page: &mut Page, analysis: &Analysis) {
     let mut any = false;
-    for row in measured(analysis) {
-        let Some(comparison) = &row.comparison else { continue };
-        any = true;
-        let claims = matches!(comparison.verdict, Verdict::Faster | Verdict::Slower);
-        if !claims && !matches!(comparison.verdict, Verdict::Equivalent) {
-            page.gap();
-            page.text("", &format!("{}: {}.", row.cell, sentence(comparison, analysis)));
+    for question in [Question::Throughput, Question::Cpu] {
+        let compared = verdicts::compared(analysis, question);
+        if compared.is_empty() {
+            continue;
         }
+        any = true;
+        page.heading(&format!("On {}:", verdicts::subject(question)));
+        page.gap();
+        for (row, comparison) in compared {
+            if comparison.verdict.better().is_none() && comparison.verdict != Verdict::Equivalent {
+                let text = format!("{}: {}", row.cell, verdicts::sentence(comparison, analysis));
+                page.text("  - ", &text);
+            }
+        }
+        page.text("  - ", &verdicts::noise(analysis, question));
     }
     if any {
         page.gap();
-        page.text("", &words::noise(analysis));
+        page.text("", &verdicts::rule(analysis));
         page.gap();
-        page.text("", &words::rule(analysis));
+        page.text("", &verdicts::events_rule());
+        if let Some(text) = verdicts::stopping(analysis) {
+            page.gap();
+            page.text("", &text);
+        }
         page.gap();
         page.text("", &words::cpu_rule(analysis));
     }

@@ -2,7 +2,9 @@
 
 use super::figures::{self, number, plural};
 use crate::record::unit;
-use crate::record::{Cell, CopyCeiling, Facts, LinkSettings, Placement, Stream, Study, Touch};
+use crate::record::{
+    Cell, CopyCeiling, Design, Facts, LinkSettings, Placement, Stream, Study, Touch,
+};
 use std::time::Duration;
 use time::OffsetDateTime;
 use time::macros::format_description;
@@ -27,6 +29,11 @@ pub fn facts(study: &Study) -> Vec<(&'static str, String)> {
             seconds(s.window),
         ),
     ));
+    if let Design::Slices { slice } = s.design {
+        let slice = seconds(slice);
+        let text = format!("all cells of a block are open at once and take turns of {slice}");
+        facts.push(("design", text));
+    }
     facts.extend(header.ceiling.as_ref().map(|c| ("ceiling", ceiling(c))));
     facts
 }

@@ -2,11 +2,9 @@
 //! the evidence, what did not run, and what to beware of.
 
 use super::figures::NONE;
-use super::figures::{
-    amount, bytes, cpu, gbit, interval, level, number, percent, plural, probability, ratio,
-};
+use super::figures::{amount, bytes, cpu, gbit, number, percent, plural, ratio};
 use crate::record::{Evidence, Manner, Role};
-use crate::stats::{Analysis, Comparison, Counted, CpuRule, Effect, End, Row, Verdict};
+use crate::stats::{Analysis, Comparison, Counted, CpuRule, End, PerEnd, Row};
 
 /// Parts above this one are worth a sentence.
 const NOTABLE_OTHER: f64 = 0.05;
@@ -33,17 +31,23 @@ pub fn answer(analysis: &Analysis) -> Vec<(&'static str, String)> {
         let than = base.map(|(b, c)| format!(" ({} {})", b.cell, cpu(c))).unwrap_or_default();
         answer.push((
             "least CPU",
-            format!("{}: {} CPU-s per GiB, both ends{than}", row.cell, cpu(cost)),
+            format!("{}: {} CPU-s per GiB, both ends{than}{}", row.cell, cpu(cost), cheap(row)),
         ));
     }
     answer
+}
+
+/// The word on a row's CPU, where it has one.
+fn cheap(row: &Row) -> String {
+    let word = row.cpu_comparison.as_ref().map(|c| format!(": {}", c.verdict.word()));
+    word.unwrap_or_default()
 }
 
 /// Label of a row and how it stands to the baseline.
 fn standing(row: &Row, analysis: &Analysis) -> String {
     let label = format!(", {}", labels(&row.labels));
     match &row.comparison {
-        Some(Comparison { effect: Some(e), verdict }) => {
+        Some(Comparison { effect: Some(e), verdict, .. }) => {
             format!("{label}; {} {}: {}", ratio(e.ratio), analysis.baseline, verdict.word())
         }
         _ if row.baseline => format!("{label}; it is the baseline"),
@@ -63,104 +67,21 @@ pub fn labels(labels: &[Counted]) -> String {
     }
 }
 
-/// A comparison in a sentence: the word, what it rests on, what more blocks would show.
-pub fn sentence(comparison: &Comparison, analysis: &Analysis) -> String {
-    let word = comparison.verdict.word();
-    let Some(effect) = &comparison.effect else {
-        return format!("{word}: no block has a throughput of both");
-    };
-    let mut text = format!("{word} {}", ratio(effect.ratio));
-    if let Some(i) = &effect.interval {
-        text += &format!(" {}", interval(i.low, i.high));
-    }
-    text += &format!(", {}", plural(effect.blocks as u64, "block"));
-    if let Some(p) = &effect.permutation {
-        text += &format!(", p {}", probability(p.p));
-    }
-    match comparison.verdict {
-        Verdict::Inconclusive { smallest, blocks } => {
-            let margin = level(analysis.rules.margin);
-            let plan = match blocks {
-                Some(n) => format!("about {n} blocks would do for {margin}"),
-                None => format!("more than 1000 blocks would be needed for {margin}"),
-            };
-            text += &format!(": these blocks see effects from {}; {plan}", percent(smallest));
-        }
-        Verdict::NoiseTooHigh { floor } => {
-            text += &format!(": within the noise of this study, {}", percent(floor));
-        }
-        Verdict::NotEnough { .. } => text += ": an interval takes two",
-        Verdict::Equivalent => {
-            text += &format!(": the whole interval is within {}", level(analysis.rules.margin));
-        }
-        Verdict::Faster | Verdict::Slower => {}
-    }
-    if effect.left_out > 0 {
-        let left = plural(effect.left_out as u64, "block");
-        text += &format!("; {left} left out, where a throughput was zero");
-    }
-    text
-}
-
-/// How far the baseline was from itself.
-pub fn noise(analysis: &Analysis) -> String {
-    let Some(noise) = &analysis.noise else {
-        return "Noise: not known, because the baseline was not measured against itself in two \
-                blocks or more. Verdicts rest on their own spread alone."
-            .into();
-    };
-    let e: &Effect = &noise.effect;
-    format!(
-        "Noise: {} against itself came out between {} and {} over {}, on average {}. A difference \
-         below {} is within the noise.",
-        analysis.baseline,
-        ratio(e.range.0),
-        ratio(e.range.1),
-        plural(e.blocks as u64, "block"),
-        ratio(e.ratio),
-        percent(noise.floor),
-    )
-}
-
-/// What decides between the words.
-pub fn rule(analysis: &Analysis) -> String {
-    let confidence = level(analysis.rules.confidence);
-    let mut text = format!(
-        "Rule: {confidence} intervals by t over the blocks' log ratios decide, each by itself; \
-         EQUIVALENT within {}.",
-        level(analysis.rules.margin),
-    );
-    let tests = analysis.rows.iter().filter_map(|row| {
-        let effect = row.comparison.as_ref()?.effect.as_ref()?;
-        Some((effect.blocks as u64, effect.permutation?.least))
-    });
-    match tests.max_by_key(|(blocks, _)| *blocks) {
-        Some((blocks, least)) if least > 1.0 - analysis.rules.confidence => {
-            text += &format!(
-                " p (sign flips) decides nothing: with {} it cannot fall below {}.",
-                plural(blocks, "block"),
-                probability(least),
-            );
-        }
-        Some(_) => text += " p is by sign flips and decides nothing.",
-        None => {}
-    }
-    text
-}
-
 /// How CPU time was given to the roles, and what is not in it.
 pub fn cpu_rule(analysis: &Analysis) -> String {
     let ends = || analysis.rows.iter().flat_map(|row| Role::ALL.map(|role| (row, row.end(role))));
     let rules: Vec<CpuRule> = ends().filter_map(|(_, e)| Some(e.cpu.as_ref()?.rule)).collect();
-    let mut text = String::new();
+    let mut parts: Vec<String> = Vec::new();
     if rules.iter().any(|r| matches!(r, CpuRule::WholeCpu(_))) {
-        text += "CPU: busy time of the role's own CPU, split by ticks; iowait is idle. ";
+        parts.push("CPU: busy time of the role's own CPU, split by ticks; iowait is idle.".into());
     }
     if rules.contains(&CpuRule::Threads) {
-        text += "CPU: run time of the role's threads; softirq on top of them is in sys, softirq on \
-                 an idle CPU is not seen. ";
+        parts.push(
+            "CPU: run time of the role's threads; softirq on top of them is in sys, softirq on an \
+             idle CPU is not seen."
+                .into(),
+        );
     }
-    text += "ROI: (Gbit/s)^2 per CPU kept busy.";
     let notable = |part: fn(&End) -> Option<f64>, above: f64| -> Vec<String> {
         let name = |(row, end): (&Row, &End)| {
             let part = part(end).filter(|p| *p > above)?;
@@ -170,16 +91,46 @@ pub fn cpu_rule(analysis: &Analysis) -> String {
     };
     let other = notable(|e| Some(e.cpu.as_ref()?.other), NOTABLE_OTHER);
     if !other.is_empty() {
-        text += &format!(
-            " Not by the role's own threads (interrupts on an idle CPU, or foreign): {}.",
+        parts.push(format!(
+            "Not by the role's own threads (interrupts on an idle CPU, or foreign): {}.",
             other.join(", ")
-        );
+        ));
     }
     let iowait = notable(|e| e.cpu.as_ref()?.iowait, NOTABLE_IOWAIT);
     if !iowait.is_empty() {
-        text += &format!(" iowait, in no total: {}.", iowait.join(", "));
+        parts.push(format!("iowait, in no total: {}.", iowait.join(", ")));
+    }
+    parts.join(" ")
+}
+
+/// What the terms of the return on investment are.
+pub fn terms(analysis: &Analysis) -> String {
+    let rules = &analysis.rules;
+    let exponent = |e: f64| number(e, 1).trim_end_matches(".0").to_owned();
+    let mut text = format!("T: Gbit/s, C: CPUs kept busy, n = {}", exponent(rules.roi_throughput));
+    if powered(analysis) {
+        text += &format!(", P: watts, m = {}", exponent(rules.roi_power));
     }
     text
+}
+
+/// Whether a meter reported power.
+pub fn powered(analysis: &Analysis) -> bool {
+    analysis.rows.iter().any(|row| row.roi_power != PerEnd::default())
+}
+
+/// What "middle" means; none where no row has such a figure.
+pub fn middle_rule(analysis: &Analysis) -> Option<String> {
+    let headlines: Vec<_> = analysis.rows.iter().filter_map(|row| row.headline).collect();
+    let most = headlines.iter().max_by_key(|h| h.of)?;
+    let fewer = headlines.iter().any(|h| h.of != most.of);
+    Some(format!(
+        "middle: mean Gbit/s of the middle {} of {}{}, in order of time, as published work prints \
+         it; no verdict rests on it.",
+        most.kept,
+        plural(most.of.into(), "trial"),
+        if fewer { " (fewer where trials are missing)" } else { "" },
+    ))
 }
 
 /// What the ledger and the witness page say of one end.

@@ -1,11 +1,11 @@
 //! What a byte cost: CPU by role and kind, service demand, return on investment.
 
 use super::axis::Axis;
-use super::{View, signed};
+use super::{View, changed, verdict};
 use crate::record::Role;
-use crate::report::figures::{NONE, amount, cpu, number, percent};
-use crate::report::words::cpu_rule;
-use crate::stats::{CpuCost, Row, Summary};
+use crate::report::figures::{amount, cpu, gbit, number, percent};
+use crate::report::words::{cpu_rule, middle_rule, terms};
+use crate::stats::{CpuCost, PerEnd, Question, Row, Summary};
 use maud::{Markup, html};
 
 /// Kinds of CPU time: class, name.
@@ -19,9 +19,6 @@ const KINDS: [(&str, &str); 4] = [
 /// Height of the bars of one row, and of one of the two.
 const HEIGHT: u32 = 34;
 const BAR: u32 = 11;
-
-/// CPU microseconds per KiB of one CPU second per GiB.
-const PER_KIB: f64 = 1e6 / (1024.0 * 1024.0);
 
 /// CPU seconds per GiB, stacked.
 pub fn figure(view: &View) -> Option<Markup> {
@@ -38,13 +35,12 @@ pub fn figure(view: &View) -> Option<Markup> {
         || seen.iter().flat_map(|row| Role::ALL.map(|role| row.end(role).cpu.as_ref())).flatten();
     let axis = Axis::over(totals().map(|c| c.total.mean).chain([0.0]));
     let unsplit = totals().any(|c| c.unsplit > 0.0);
-    let base = view.baseline().and_then(|b| b.cpu_per_gib).map(|s| s.mean).filter(|m| *m > 0.0);
     Some(html! {
         figure {
             figcaption {
                 b { "Figure 2. " }
                 "CPU seconds per GiB delivered; in each row the sender above, the receiver below. "
-                "Service demand is the same for both ends together, in CPU microseconds per KiB."
+                "The change is that of both ends together against " (view.analysis.baseline) "."
                 ul class="key" {
                     @for (class, name) in KINDS.iter().take(if unsplit { 4 } else { 3 }) {
                         li { svg viewBox="0 0 14 10" aria-hidden="true" { rect class=(class) width="14" height="10" {} } (name) }
@@ -55,7 +51,7 @@ pub fn figure(view: &View) -> Option<Markup> {
                 thead { tr {
                     th { "cell" } th class="g" { (axis.head()) }
                     th class="n" { "sender" } th class="n" { "receiver" } th class="n" { "both" }
-                    th class="n" { "change" } th class="n" { "\u{b5}s/KiB" }
+                    th class="n" { "change" } th { "verdict" }
                 } }
                 tbody {
                     @for row in &seen {
@@ -72,8 +68,8 @@ pub fn figure(view: &View) -> Option<Markup> {
                             td class="n" data-h="sender" { (total(&row.sender.cpu)) }
                             td class="n" data-h="receiver" { (total(&row.receiver.cpu)) }
                             td class="n" data-h="both" { (cpu(both)) }
-                            td class="n" data-h="change" { @if !row.baseline { (signed(both.zip(base).map(|(b, a)| b / a))) } }
-                            td class="n" data-h="\u{b5}s/KiB" { (number(both.map(|b| b * PER_KIB), 3)) }
+                            td class="n" data-h="change" { @if !row.baseline { (changed(view.effect(row, Question::Cpu))) } }
+                            td { (verdict(row, Question::Cpu)) }
                         }
                     }
                 }
@@ -137,53 +133,105 @@ fn parts(rows: &[&Row]) -> Markup {
     }
 }
 
-/// Return on investment by role and in all.
+/// Return on investment and service demand, by role and in all.
 pub fn returns(view: &View) -> Option<Markup> {
-    let rows: Vec<&Row> = view.rows.iter().copied().filter(|r| r.roi.total.is_some()).collect();
+    let none = PerEnd::default();
+    let some = |r: &&Row| r.roi != none || r.roi_power != none || r.service_demand != none;
+    let rows: Vec<&Row> = view.rows.iter().copied().filter(some).collect();
     if rows.is_empty() {
         return None;
     }
-    let totals = || rows.iter().filter_map(|r| r.roi.total);
-    let axis = Axis::over(totals().flat_map(|s| [s.min, s.max]).chain([0.0]));
-    Some(html! {
-        figure {
-            figcaption {
-                b { "Figure 3. " }
-                "Return on investment: throughput squared over the CPUs kept busy, (Gbit/s)\u{b2} per \
-                 CPU, both ends together. The mean as a dot, the line from the worst to the best \
-                 trial. Squaring rewards throughput and hides cost: read it beside Figure 2."
+    let figure = |number: u8, caption: Markup, of: fn(&Row) -> &PerEnd, write: Write| {
+        let totals = || rows.iter().filter_map(|r| of(r).total);
+        totals().next()?;
+        let ends = |s: Summary| s.interval.map_or([s.mean, s.mean], |(low, high)| [low, high]);
+        let axis = Axis::over(totals().flat_map(ends).chain([0.0]));
+        Some(html! {
+            figure {
+                figcaption { b { "Figure 3" (char::from(b'a' + number)) ". " } (caption) }
+                table class="plot" {
+                    thead { tr {
+                        th { "cell" } th class="g" { (axis.head()) }
+                        th class="n" { "sender" } th class="n" { "receiver" } th class="n" { "both" } th class="n" { "interval" }
+                    } }
+                    tbody { @for row in &rows { (line(&axis, row, of(row), write)) } }
+                }
             }
-            table class="plot" {
-                thead { tr {
-                    th { "cell" } th class="g" { (axis.head()) }
-                    th class="n" { "sender" } th class="n" { "receiver" } th class="n" { "both" }
-                } }
-                tbody {
-                    @for row in &rows {
-                        tr {
-                            th scope="row" { (row.cell) }
-                            td class="g" { @if let Some(s) = &row.roi.total { (range(&axis, s)) } }
-                            td class="n" data-h="sender" { (mean(&row.roi.sender)) }
-                            td class="n" data-h="receiver" { (mean(&row.roi.receiver)) }
-                            td class="n" data-h="both" { (mean(&row.roi.total)) }
+        })
+    };
+    let terms = terms(view.analysis);
+    Some(html! {
+        (figure(0, html! {
+            "Return on investment, T\u{207f} / C (" (terms) "), both ends together: the mean over the \
+             trials and its interval. The exponent rewards throughput and hides cost: read it beside \
+             Figures 1 and 2."
+        }, |row| &row.roi, amount_of).unwrap_or_default())
+        (figure(1, html! {
+            "Return on investment by power, T\u{207f} / P\u{1d50}, both ends together."
+        }, |row| &row.roi_power, amount_of).unwrap_or_default())
+        (figure(2, html! {
+            "Service demand, CPU microseconds per KiB delivered, both ends together."
+        }, |row| &row.service_demand, demand_of).unwrap_or_default())
+        @if let Some(middle) = middle_rule(view.analysis) { (headline(&rows, &middle)) }
+    })
+}
+
+/// How a figure is written.
+type Write = fn(Option<f64>) -> String;
+
+fn amount_of(value: Option<f64>) -> String {
+    amount(value)
+}
+
+fn demand_of(value: Option<f64>) -> String {
+    number(value, 3)
+}
+
+fn line(axis: &Axis, row: &Row, of: &PerEnd, write: Write) -> Markup {
+    let mean = |s: &Option<Summary>| write(s.map(|s| s.mean));
+    let interval = of.total.and_then(|s| s.interval);
+    html! {
+        tr {
+            th scope="row" { (row.cell) }
+            td class="g" {
+                svg height="24" aria-hidden="true" {
+                    (axis.grid(24))
+                    @if let Some((low, high)) = interval {
+                        line class="thin" x1=(axis.at(low)) x2=(axis.at(high)) y1="12" y2="12" {}
+                    }
+                    @if let Some(s) = of.total { circle class="point" cx=(axis.at(s.mean)) cy="12" r="3.6" {} }
+                }
+            }
+            td class="n" data-h="sender" { (mean(&of.sender)) }
+            td class="n" data-h="receiver" { (mean(&of.receiver)) }
+            td class="n" data-h="both" { (mean(&of.total)) }
+            td class="n off" data-h="interval" {
+                @if let Some((low, high)) = interval { (write(Some(low))) " \u{2026} " (write(Some(high))) }
+            }
+        }
+    }
+}
+
+/// Throughput as published work prints it.
+fn headline(rows: &[&Row], rule: &str) -> Markup {
+    html! {
+        details {
+            summary { "Throughput as published work prints it" }
+            p class="note" { (rule) }
+            div class="scroll" {
+                table class="sortable" {
+                    thead { tr { th { "cell" } th class="n" { "middle, Gbit/s" } th class="n" { "all, Gbit/s" } } }
+                    tbody {
+                        @for row in rows {
+                            tr {
+                                th scope="row" { (row.cell) }
+                                td class="n" { (gbit(row.headline.map(|h| h.mean))) }
+                                td class="n" { (gbit(row.throughput.map(|t| t.mean))) }
+                            }
                         }
                     }
                 }
             }
         }
-    })
-}
-
-fn range(axis: &Axis, s: &Summary) -> Markup {
-    html! {
-        svg height="24" aria-hidden="true" {
-            (axis.grid(24))
-            line class="thin" x1=(axis.at(s.min)) x2=(axis.at(s.max)) y1="12" y2="12" {}
-            circle class="point" cx=(axis.at(s.mean)) cy="12" r="3.6" {}
-        }
     }
-}
-
-fn mean(summary: &Option<Summary>) -> String {
-    summary.map_or(NONE.into(), |s| amount(s.mean))
 }

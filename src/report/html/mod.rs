@@ -18,9 +18,10 @@ mod throughput;
 mod verdicts;
 
 use super::figures::{NONE, change};
+use super::verdicts::{comparison, word};
 use super::{Report, Style, setup};
 use crate::record::{Study, Trial};
-use crate::stats::{Analysis, Row, Verdict};
+use crate::stats::{Analysis, Effect, Question, Row};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -29,10 +30,10 @@ use std::io::{self, Write};
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 
-/// What the page may do: nothing but its own style and the script with this
-/// digest (a test tells the right one when the script changes).
-const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; \
-                      form-action 'none'; script-src 'sha256-0RJV5v+En2Y3kbpuqKR2g0yGXHte/ZOrVXGPQCC7cYU='";
+/// What the page may do: nothing but apply the style and run the script with these
+/// digests (a test tells the right ones when they change).
+const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; \
+     style-src 'sha256-Jreb6KbnzJ4bRY2BM0W95GnXtv1tN0sN1uqCf78ctfI='; script-src 'sha256-0RJV5v+En2Y3kbpuqKR2g0yGXHte/ZOrVXGPQCC7cYU='";
 
 /// The page.
 pub struct Html;
@@ -90,6 +91,11 @@ impl<'a> View<'a> {
 
     fn baseline(&self) -> Option<&'a Row> {
         self.analysis.rows.iter().find(|r| r.baseline)
+    }
+
+    /// Effect of a row in one question.
+    fn effect(&self, row: &'a Row, question: Question) -> Option<&'a Effect> {
+        comparison(row, question)?.effect.as_ref()
     }
 }
 
@@ -171,23 +177,29 @@ fn title(view: &View) -> String {
     }
 }
 
-/// Class of a row by its verdict.
-fn tone(row: &Row) -> &'static str {
-    match row.comparison.as_ref().map(|c| &c.verdict) {
-        Some(Verdict::Faster) => "faster",
-        Some(Verdict::Slower) => "slower",
-        _ if row.baseline => "base",
+/// Class of a row by its verdict on one question.
+fn tone(row: &Row, question: Question) -> &'static str {
+    match comparison(row, question).map(|c| c.verdict.better()) {
+        Some(Some(true)) => "better",
+        Some(Some(false)) => "worse",
+        None if row.baseline => "base",
         _ => "open",
     }
 }
 
-/// The word of a row's verdict.
-fn word(row: &Row) -> &'static str {
-    match &row.comparison {
-        Some(comparison) => comparison.verdict.word(),
-        None if row.baseline => "baseline",
-        None => "",
+/// What a comparison came to, for a table: the change and its interval.
+fn changed(effect: Option<&Effect>) -> Markup {
+    html! {
+        (signed(effect.map(|e| e.ratio)))
+        @if let Some(i) = effect.and_then(|e| e.interval) {
+            br; " " span class="off" { (signed(i.low)) " \u{2026} " (signed(i.high)) }
+        }
     }
+}
+
+/// The word of a verdict, in its colour.
+fn verdict(row: &Row, question: Question) -> Markup {
+    html! { span class={ "word " (tone(row, question)) } { (word(row, question)) } }
 }
 
 /// A ratio as a difference in percent, with a minus as long as the plus.

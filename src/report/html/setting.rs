@@ -43,24 +43,30 @@ pub fn beware(view: &View) -> Option<Markup> {
 /// How the page is to be read.
 pub fn method(view: &View) -> Option<Markup> {
     let rules = &view.analysis.rules;
-    let confidence = level(rules.confidence);
     Some(html! {
         p {
             "Every cell moves the same stream under the same contract. The cells run in "
             (plural(view.study.header.schedule.blocks.into(), "block"))
             ", each cell once a block in random order, so that slow drift of the machine meets all of \
              them. A cell is compared with the baseline block by block: the effect is the mean of the \
-             logarithms of the ratios, its interval is by Student\u{2019}s t over the blocks."
+             logarithms of the ratios, its interval is by Student\u{2019}s t over the blocks. \
+             Figures show the " (level(rules.confidence)) " interval of each comparison by itself; the \
+             words rest on wider ones, so that they hold for all comparisons together."
         }
         ul {
-            li { span class="word faster" { "FASTER" } ", " span class="word slower" { "SLOWER" }
-                ": the whole " (confidence) " interval lies on one side of the baseline." }
+            li { span class="word better" { "FASTER" } ", " span class="word worse" { "SLOWER" } ", "
+                span class="word better" { "LESS CPU" } ", " span class="word worse" { "MORE CPU" }
+                ": the whole interval lies on one side of the baseline." }
             li { span class="word" { "EQUIVALENT" } ": the whole interval lies within " (level(rules.margin))
                 ". This has to be earned; few blocks do not earn it." }
             li { span class="word" { "INCONCLUSIVE" } ": these blocks cannot tell. It does not mean \
                 that there is no difference." }
-            li { span class="word" { "NOISE TOO HIGH" } ": the baseline differs from its own second copy \
+            li { span class="word" { "NOISE TOO HIGH" } ": a cell differs from its own second copy \
                 (A against A) by as much as the claim." }
+            li { span class="word" { "SATURATED" } ": both reach the same ceiling, so that the ceiling \
+                was measured and not the paths; compare their CPU." }
+            li { span class="word" { "NOT COMPARABLE" } ": the two were not asked the same, or \
+                something happened to one of them." }
         }
         p {
             "A trial is left out for a recorded event only, never for its value, and the event is \

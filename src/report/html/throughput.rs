@@ -1,10 +1,10 @@
 //! The first figure: every trial as a dot, and the interval that decides.
 
 use super::axis::Axis;
-use super::{View, signed, tone, word};
+use super::{View, changed, tone, verdict};
 use crate::record::{Trial, TrialStatus};
 use crate::report::figures::{gbit, number, percent, plural};
-use crate::stats::{Effect, Row};
+use crate::stats::{Effect, Question, Row};
 use maud::{Markup, html};
 
 /// Height of a row in pixels, and where its dots and its interval stand.
@@ -12,30 +12,44 @@ const HEIGHT: u32 = 38;
 const DOTS: (f64, f64) = (7.0, 20.0);
 const SPAN: u32 = 30;
 
+/// A row of the figure: what it is of, what it is compared with.
+struct Line<'a> {
+    row: &'a Row,
+    effect: Option<&'a Effect>,
+    /// Mean of what it is compared with, bit/s: where its interval is drawn from.
+    base: Option<f64>,
+    /// Whether it is the second copy of a cell.
+    null: bool,
+}
+
 /// Throughput of every cell.
 pub fn figure(view: &View) -> Option<Markup> {
-    let base = view.baseline().and_then(|b| b.throughput).map(|t| t.mean);
-    let mut rows: Vec<(&Row, Option<&Effect>)> = Vec::new();
+    let analysis = view.analysis;
+    let mean = |row: &Row| row.throughput.map(|t| t.mean);
+    let base = view.baseline().and_then(mean);
+    let mut lines: Vec<Line> = Vec::new();
     for row in &view.rows {
-        rows.push((row, row.comparison.as_ref().and_then(|c| c.effect.as_ref())));
-        if let Some(null) =
-            view.analysis.null.as_ref().filter(|n| row.baseline && n.status.measured > 0)
-        {
-            rows.push((null, view.analysis.noise.as_ref().map(|n| &n.effect)));
+        let effect = view.effect(row, Question::Throughput);
+        lines.push(Line { row, effect, base, null: false });
+        // The second copy of a cell stands below the first.
+        let null = analysis.null.as_ref().filter(|n| n.status.measured > 0);
+        if let Some(null) = null.filter(|_| analysis.noise_of.as_ref() == Some(&row.cell)) {
+            let effect = analysis.noise.as_ref().map(|n| &n.effect);
+            lines.push(Line { row: null, effect, base: mean(row), null: true });
         }
     }
-    let trials = || rows.iter().flat_map(|(row, _)| view.trials(row));
-    let axis = Axis::over(trials().filter_map(|t| rate(t)).map(|bits| bits / 1e9));
-    (!rows.is_empty()).then(|| {
+    let rates = lines.iter().flat_map(|line| view.trials(line.row)).filter_map(|t| rate(t));
+    let axis = Axis::over(rates.map(|bits| bits / 1e9));
+    (!lines.is_empty()).then(|| {
         html! {
             figure {
                 figcaption {
                     b { "Figure 1. " }
                     "Throughput at the receiver, Gbit/s. Each dot is one trial, blocks from top to \
                      bottom; an open circle is a trial that does not count. Below them the mean as \
-                     a tick; the bar is the " (percent(view.analysis.rules.confidence))
-                    " interval of the ratio to " (view.analysis.baseline)
-                    ", drawn from the mean of " (view.analysis.baseline) " (dashed). "
+                     a tick; the bar is the " (percent(analysis.rules.confidence))
+                    " interval of the ratio to " (analysis.baseline)
+                    ", drawn from the mean of " (analysis.baseline) " (dashed). "
                     @if axis.low() > 0.0 { "The axis does not begin at zero." }
                 }
                 table class="plot" {
@@ -43,21 +57,19 @@ pub fn figure(view: &View) -> Option<Markup> {
                         th { "cell" } th class="g" { (axis.head()) }
                         th class="n" { "mean" } th class="n" { "sd" } th class="n" { "change" } th { "verdict" }
                     } }
-                    tbody {
-                        @for (row, effect) in &rows { (line(view, &axis, base, row, *effect)) }
-                    }
+                    tbody { @for line in &lines { (drawn(view, &axis, base, line)) } }
                 }
             }
         }
     })
 }
 
-fn line(view: &View, axis: &Axis, base: Option<f64>, row: &Row, effect: Option<&Effect>) -> Markup {
-    let null = view.analysis.null.as_ref().is_some_and(|n| n.cell == row.cell);
+fn drawn(view: &View, axis: &Axis, base: Option<f64>, line: &Line) -> Markup {
+    let Line { row, effect, null, .. } = *line;
     let mean = row.throughput.map(|t| t.mean);
-    let interval = effect.and_then(|e| e.interval).zip(base);
+    let interval = effect.and_then(|e| e.interval).zip(line.base);
     html! {
-        tr class=(if null { "off" } else { tone(row) }) {
+        tr class=(if null { "off" } else { tone(row, Question::Throughput) }) {
             th scope="row" { (row.cell) }
             td class="g" {
                 svg height=(HEIGHT) aria-hidden="true" {
@@ -76,15 +88,8 @@ fn line(view: &View, axis: &Axis, base: Option<f64>, row: &Row, effect: Option<&
             }
             td class="n" data-h="mean" { (gbit(mean)) }
             td class="n" data-h="sd" { (percent(row.throughput.and_then(|t| t.relative_stddev()))) }
-            td class="n" data-h="change" {
-                @if !row.baseline {
-                    (signed(effect.map(|e| e.ratio)))
-                    @if let Some(i) = effect.and_then(|e| e.interval) {
-                        br; " " span class="off" { (signed(i.low)) " \u{2026} " (signed(i.high)) }
-                    }
-                }
-            }
-            td { @if null { "A against A" } @else { span class="word" { (word(row)) } } }
+            td class="n" data-h="change" { @if !row.baseline { (changed(effect)) } }
+            td { @if null { "A against A" } @else { (verdict(row, Question::Throughput)) } }
         }
     }
 }

@@ -2,8 +2,9 @@
 
 use crate::record::Role;
 use crate::report::page::{Page, plain};
-use crate::report::words::{self, evidence, noise, rule, sentence};
-use crate::stats::{Analysis, Comparison, Row};
+use crate::report::verdicts;
+use crate::report::words::{self, evidence};
+use crate::stats::{Analysis, Question, Row};
 
 /// The answer: what is fastest, what is cheapest.
 pub fn answer(page: &mut Page, analysis: &Analysis) {
@@ -16,18 +17,29 @@ pub fn answer(page: &mut Page, analysis: &Analysis) {
 
 /// Every comparison in a sentence, and what the words rest on.
 pub fn verdicts(page: &mut Page, analysis: &Analysis) {
-    let compared: Vec<(&Row, &Comparison)> =
-        analysis.rows.iter().filter_map(|r| Some((r, r.comparison.as_ref()?))).collect();
-    if compared.is_empty() {
-        return;
+    let mut any = false;
+    for question in [Question::Throughput, Question::Cpu] {
+        let compared = verdicts::compared(analysis, question);
+        if compared.is_empty() {
+            continue;
+        }
+        any = true;
+        let what = verdicts::subject(question);
+        page.heading(&format!("Verdicts on {what}, against {}", analysis.baseline));
+        let leads = Leads::of(compared.iter().map(|(r, _)| *r));
+        for (row, comparison) in compared {
+            page.text(&leads.lead(&row.cell.0), &verdicts::sentence(comparison, analysis));
+        }
+        page.text("  ", &verdicts::noise(analysis, question));
     }
-    page.heading(&format!("Verdicts on throughput, against {}", analysis.baseline));
-    let leads = Leads::of(compared.iter().map(|(r, _)| *r));
-    for (row, comparison) in &compared {
-        page.text(&leads.lead(&row.cell.0), &sentence(comparison, analysis));
+    if any {
+        page.gap();
+        page.text("  ", &verdicts::rule(analysis));
+        page.text("  ", &verdicts::events_rule());
+        if let Some(text) = verdicts::stopping(analysis) {
+            page.text("  ", &text);
+        }
     }
-    page.text("  ", &noise(analysis));
-    page.text("  ", &rule(analysis));
 }
 
 /// What each label rests on.
@@ -92,18 +104,18 @@ pub fn warnings(page: &mut Page, analysis: &Analysis) {
 }
 
 /// Leads of equal width for a list of rows.
-struct Leads(usize);
+pub struct Leads(usize);
 
 impl Leads {
     /// As wide as the longest name, but for very long ones, which must not push
     /// all others aside.
-    fn of<'a>(rows: impl Iterator<Item = &'a Row>) -> Leads {
+    pub fn of<'a>(rows: impl Iterator<Item = &'a Row>) -> Leads {
         let widths = rows.map(|row| plain(&row.cell.0).len());
         Leads(widths.filter(|n| *n <= 24).max().unwrap_or(0))
     }
 
     /// The lead of one row; that of no name stands below the others.
-    fn lead(&self, name: &str) -> String {
+    pub fn lead(&self, name: &str) -> String {
         format!("  {:<width$}  ", plain(name), width = self.0)
     }
 }
