@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 FUZZ_SECONDS ?= 10
 
-.PHONY: run test build check unit fuzz bench lint clean tools-build tools-bench
+.PHONY: run test build check unit fuzz bench lint clean tools-build tools-bench tools-reports
 
 ## run: build in release and compare every path on this machine (about 3 minutes)
 run: build
@@ -23,7 +23,7 @@ lint:
 	cargo fmt --check
 	cargo clippy --locked --all-targets -- -D warnings
 
-unit:
+unit: tools-reports
 	cargo test --locked
 
 ## fuzz: every fuzz target for FUZZ_SECONDS
@@ -39,6 +39,10 @@ tools-build:
 
 tools-bench:
 	@tools/need iperf3 nsenter taskset
+
+# Readers of the reports; without them the tests that need them are skipped.
+tools-reports:
+	@tools/readers
 
 clean:
 	cargo clean

@@ -1,7 +1,7 @@
 //! The command that runs a study again.
 
 use super::setup::seconds;
-use crate::record::{Cell, Study};
+use crate::record::{Cell, Design, Study};
 
 /// Names of what belongs to the stream in the id of a cell; a level of any
 /// other name is one of the link, `cores` aside.
@@ -46,11 +46,24 @@ pub fn command(study: &Study) -> Option<Vec<String>> {
         return None;
     }
     let s = &header.schedule;
+    // A stopping rule can only be declared in a file.
+    if s.stopping.is_some() {
+        return None;
+    }
+    pieces.push(match s.design {
+        Design::Trials => "--design trials".to_owned(),
+        Design::Slices { slice } => flag("--design", &format!("slices:{}", compact(slice))),
+    });
     pieces.push(format!("--blocks {}", s.blocks));
-    pieces.push(flag("--warm-up", &seconds(s.warm_up).replace(' ', "")));
-    pieces.push(flag("--window", &seconds(s.window).replace(' ', "")));
+    pieces.push(flag("--warm-up", &compact(s.warm_up)));
+    pieces.push(flag("--window", &compact(s.window)));
     pieces.push(format!("--seed {}", s.seed));
     Some(pieces)
+}
+
+/// Seconds as they are typed.
+fn compact(s: f64) -> String {
+    seconds(s).replace(' ', "")
 }
 
 /// Path and levels of an id that was made from flags.

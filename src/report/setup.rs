@@ -5,6 +5,7 @@ use crate::record::unit;
 use crate::record::{
     Cell, CopyCeiling, Design, Facts, LinkSettings, Placement, Stream, Study, Touch,
 };
+use std::collections::BTreeMap;
 use std::time::Duration;
 use time::OffsetDateTime;
 use time::macros::format_description;
@@ -18,6 +19,10 @@ pub fn facts(study: &Study) -> Vec<(&'static str, String)> {
     facts.push(("testbed", format!("{}; {link}", header.testbed)));
     facts.push(("stream", common(&cells, |c| &c.stream).map_or_else(varies, stream)));
     facts.push(("placement", common(&cells, |c| &c.placement).map_or_else(varies, placement)));
+    let varied = varied(&cells);
+    if !varied.is_empty() {
+        facts.push(("varied", varied));
+    }
     let s = &header.schedule;
     facts.push((
         "schedule",
@@ -74,6 +79,20 @@ pub fn common<'a, T: PartialEq>(
 ) -> Option<&'a T> {
     let first = part(cells.first()?);
     cells.iter().all(|c| part(c) == first).then_some(first)
+}
+
+/// The factors of the experiment that have more than one level: `mtu: 1500, 9000`.
+fn varied(cells: &[&Cell]) -> String {
+    let mut factors: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (factor, level) in cells.iter().flat_map(|cell| &cell.levels) {
+        let levels = factors.entry(factor).or_default();
+        if !levels.contains(&level.as_str()) {
+            levels.push(level);
+        }
+    }
+    let several = factors.iter().filter(|(_, levels)| levels.len() > 1);
+    let each: Vec<_> = several.map(|(f, levels)| format!("{f}: {}", levels.join(", "))).collect();
+    each.join("; ")
 }
 
 fn varies() -> String {

@@ -141,14 +141,27 @@ pub fn returns(view: &View) -> Option<Markup> {
     if rows.is_empty() {
         return None;
     }
-    let figure = |number: u8, caption: Markup, of: fn(&Row) -> &PerEnd, write: Write| {
-        let totals = || rows.iter().filter_map(|r| of(r).total);
-        totals().next()?;
-        let ends = |s: Summary| s.interval.map_or([s.mean, s.mean], |(low, high)| [low, high]);
-        let axis = Axis::over(totals().flat_map(ends).chain([0.0]));
-        Some(html! {
+    let terms = terms(view.analysis);
+    let demand =
+        html! { "Service demand, CPU microseconds per KiB delivered, both ends together." };
+    let roi = html! {
+        "Return on investment, T\u{207f} / C (" (terms) "), both ends together: the mean over the \
+         trials and its interval. The exponent rewards throughput and hides cost: read it beside \
+         Figures 1 and 2."
+    };
+    let power =
+        html! { "Return on investment by power, T\u{207f} / P\u{1d50}, both ends together." };
+    let all: [(Markup, Pick, Write); 3] = [
+        (demand, |row| &row.service_demand, |v| number(v, 3)),
+        (roi, |row| &row.roi, |v| amount(v)),
+        (power, |row| &row.roi_power, |v| amount(v)),
+    ];
+    let there = all.into_iter().filter(|(_, of, _)| rows.iter().any(|r| of(r).total.is_some()));
+    Some(html! {
+        @for (letter, (caption, of, write)) in ('a'..).zip(there) {
+            @let axis = axis_of(&rows, of);
             figure {
-                figcaption { b { "Figure 3" (char::from(b'a' + number)) ". " } (caption) }
+                figcaption { b { "Figure 3" (letter) ". " } (caption) }
                 table class="plot" {
                     thead { tr {
                         th { "cell" } th class="g" { (axis.head()) }
@@ -157,35 +170,22 @@ pub fn returns(view: &View) -> Option<Markup> {
                     tbody { @for row in &rows { (line(&axis, row, of(row), write)) } }
                 }
             }
-        })
-    };
-    let terms = terms(view.analysis);
-    Some(html! {
-        (figure(0, html! {
-            "Return on investment, T\u{207f} / C (" (terms) "), both ends together: the mean over the \
-             trials and its interval. The exponent rewards throughput and hides cost: read it beside \
-             Figures 1 and 2."
-        }, |row| &row.roi, amount_of).unwrap_or_default())
-        (figure(1, html! {
-            "Return on investment by power, T\u{207f} / P\u{1d50}, both ends together."
-        }, |row| &row.roi_power, amount_of).unwrap_or_default())
-        (figure(2, html! {
-            "Service demand, CPU microseconds per KiB delivered, both ends together."
-        }, |row| &row.service_demand, demand_of).unwrap_or_default())
+        }
         @if let Some(middle) = middle_rule(view.analysis) { (headline(&rows, &middle)) }
     })
 }
 
+/// An axis that holds every interval of a figure.
+fn axis_of(rows: &[&Row], of: Pick) -> Axis {
+    let ends = |s: Summary| s.interval.map_or([s.mean, s.mean], |(low, high)| [low, high]);
+    Axis::over(rows.iter().filter_map(|r| of(r).total).flat_map(ends).chain([0.0]))
+}
+
+/// What a figure shows of a row.
+type Pick = fn(&Row) -> &PerEnd;
+
 /// How a figure is written.
 type Write = fn(Option<f64>) -> String;
-
-fn amount_of(value: Option<f64>) -> String {
-    amount(value)
-}
-
-fn demand_of(value: Option<f64>) -> String {
-    number(value, 3)
-}
 
 fn line(axis: &Axis, row: &Row, of: &PerEnd, write: Write) -> Markup {
     let mean = |s: &Option<Summary>| write(s.map(|s| s.mean));

@@ -104,10 +104,13 @@ fn trial_line(view: &View, trial: &Trial) -> Markup {
     }
 }
 
+/// The values of one reading: their unit, and those of each cell.
+type Values = (Unit, Vec<Vec<f64>>);
+
 /// Means of everything that a meter said, one column per cell.
 pub fn readings(view: &View) -> Option<Markup> {
     // The same reading of every cell in one line, sorted by name.
-    let mut lines: BTreeMap<(&str, String), (Unit, Vec<Vec<f64>>)> = BTreeMap::new();
+    let mut lines: BTreeMap<(&str, String), Values> = BTreeMap::new();
     for (column, row) in view.rows.iter().enumerate() {
         let measured = view.trials(row).iter().filter(|t| t.throughput().is_some());
         for Reading { metric, unit, value, scope } in measured.flat_map(|t| &t.readings) {

@@ -6,7 +6,7 @@ use crate::report::verdicts::{
     compared, comparison, events_rule, noise, rule, sentence, stopping, subject,
 };
 use crate::report::words::labels;
-use crate::stats::{Question, Row};
+use crate::stats::{Comparison, Question, Row};
 use maud::{Markup, html};
 
 /// What came out, in two sentences.
@@ -67,8 +67,30 @@ pub fn list(view: &View) -> Markup {
     }
 }
 
+/// Comparisons that are listed whatever they say; of more, those without a claim
+/// are folded, so that a large matrix does not bury its answer.
+const LISTED: usize = 8;
+
 fn sentences(view: &View, question: Question) -> Markup {
-    let rows = view.rows.iter().filter_map(|row| Some((row, comparison(row, question)?)));
+    let rows = view.rows.iter().filter_map(|row| Some((*row, comparison(row, question)?)));
+    let rows: Vec<(&Row, &Comparison)> = rows.collect();
+    if rows.len() <= LISTED {
+        return bullets(view, question, &rows);
+    }
+    let (claims, open): (Vec<_>, Vec<_>) =
+        rows.into_iter().partition(|(_, c)| c.verdict.better().is_some());
+    html! {
+        (bullets(view, question, &claims))
+        @if !open.is_empty() {
+            details {
+                summary { (plural(open.len() as u64, "cell")) " not told apart from " (view.analysis.baseline) }
+                (bullets(view, question, &open))
+            }
+        }
+    }
+}
+
+fn bullets(view: &View, question: Question, rows: &[(&Row, &Comparison)]) -> Markup {
     html! {
         ul {
             @for (row, comparison) in rows {
