@@ -26,6 +26,7 @@ const LEVELS: &[&str] = &[
     "tcp.min_rtt",
     "tcp.delivery_rate",
     "throughput.flow",
+    "power.watts",
 ];
 
 impl Reading {

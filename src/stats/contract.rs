@@ -36,6 +36,7 @@ pub fn undeclared(first: &str, baseline: &Cell, cell: &Cell) -> Vec<String> {
     same!("gro", &["link"], b.gro, c.gro);
     same!("gso-max", &["link"], b.gso_max, c.gso_max);
     same!("gro-max", &["link"], b.gro_max, c.gro_max);
+    same!("qdisc", &["link"], b.qdisc, c.qdisc);
     same!("threaded-napi", &["link"], b.threaded_napi, c.threaded_napi);
     same!("rps", &["link", "cores"], b.rps, c.rps);
     let (b, c) = (baseline.placement, cell.placement);
