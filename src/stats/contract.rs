@@ -11,16 +11,17 @@ use serde_json::Value;
 pub fn undeclared(first: &str, baseline: &Cell, cell: &Cell) -> Vec<String> {
     let mut found = Vec::new();
     let (b, c) = (&baseline.stream, &cell.stream);
-    let mut check = |name: &str, also: &[&str], same: bool, values: (String, String)| {
+    let mut differs = |name: &str, also: &[&str], ours: String, theirs: String| {
         let declared = |factor: &str| baseline.levels.get(factor) != cell.levels.get(factor);
-        if !same && !declared(name) && !also.iter().any(|factor| declared(factor)) {
-            let (ours, theirs) = values;
+        if !declared(name) && !also.iter().any(|factor| declared(factor)) {
             found.push(format!("{name} is {ours} in {first} and {theirs} here"));
         }
     };
     macro_rules! same {
         ($name:literal, $also:expr, $first:expr, $second:expr) => {
-            check($name, $also, $first == $second, (shown(&$first), shown(&$second)))
+            if $first != $second {
+                differs($name, $also, shown(&$first), shown(&$second));
+            }
         };
     }
     same!("flows", &[], b.flows, c.flows);
