@@ -14,6 +14,7 @@ use crate::record::{
     Schedule, Study, StudyHeader, Support, Trial, TrialStatus,
 };
 use crate::spec;
+use crate::stats;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -175,6 +176,7 @@ fn run_all(
                     let cell = able[*index];
                     observer.trial_begins(clock.done + 1, &cell.id, block + 1);
                     let ended = trial(laboratory, cell, &meters, schedule, position(study))?;
+                    let ended = judged(ended, cell, schedule);
                     clock.tell(observer, &ended);
                     keep(study, writer, ended)?;
                 }
@@ -183,7 +185,8 @@ fn run_all(
                 observer.trial_begins(clock.done + 1, &able[0].id, block + 1);
                 let ended =
                     slices::block(laboratory, &able, &meters, schedule, slice, position(study))?;
-                for trial in ended {
+                for (trial, cell) in ended.into_iter().zip(&able) {
+                    let trial = judged(trial, cell, schedule);
                     clock.tell(observer, &trial);
                     keep(study, writer, trial)?;
                 }
@@ -191,6 +194,15 @@ fn run_all(
         }
     }
     Ok(())
+}
+
+/// A trial that an event spoiled is marked before anybody looks at its value.
+fn judged(trial: Trial, cell: &Cell, schedule: &Schedule) -> Trial {
+    let events = stats::judge_events(&trial, cell, schedule);
+    if events.is_empty() {
+        return trial;
+    }
+    Trial { status: TrialStatus::Rejected { events }, ..trial }
 }
 
 /// How long the rest will take, judged by what is done.

@@ -6,8 +6,8 @@
 //!
 //! | event | limit | why there |
 //! |---|---|---|
-//! | steal | [`STEAL_LIMIT`] of a role's CPU | what the hypervisor takes, the stream loses: 2 % of steal moves one trial by up to 2 %, as much as the default margin |
-//! | foreign CPU | [`FOREIGN_LIMIT`] of a role's CPU | work of others on a CPU the role has for itself; of 300 ends of real trials the quiet ones stayed below 3 %, those beside a compiler lay above 10 % |
+//! | steal | [`STEAL_LIMIT`] of a role's CPU | what the hypervisor takes, the stream loses; but on rented machines a few percent are always gone, and meet all cells of a block alike, so only what one block alone may suffer counts |
+//! | foreign CPU | [`FOREIGN_LIMIT`] of a role's CPU | work of others on a CPU the role has for itself; of 300 ends of real trials the quiet ones stayed below 3 % (up to 8 % in one study), those beside a compiler lay above 10 % |
 //! | meters out of step | 10 % and 50 ms | meters and stream measured different times, so no cost per byte holds |
 //! | threads or flows lost | any | a role's figures then lack a part of it |
 //! | a role's CPU came or went | any | its busy time is not known |
@@ -24,10 +24,10 @@ use std::collections::BTreeSet;
 
 /// Most time that the hypervisor may take from a role's CPU, as a part of the
 /// window.
-pub const STEAL_LIMIT: f64 = 0.02;
+pub const STEAL_LIMIT: f64 = 0.10;
 
 /// Most time that others may use of a role's own CPU, as a part of the window.
-pub const FOREIGN_LIMIT: f64 = 0.05;
+pub const FOREIGN_LIMIT: f64 = 0.10;
 
 /// What a column of `/proc/stat` may be off over one window, seconds.
 const TICK: f64 = 0.01;
@@ -225,16 +225,16 @@ mod tests {
     }
 
     #[test]
-    fn steal_beyond_two_percent() {
+    fn steal_beyond_its_limit() {
         let mut t = quiet();
-        read(&mut t, "cpu.steal", Scope::Cpu(1), 0.065);
+        read(&mut t, "cpu.steal", Scope::Cpu(1), 0.305);
         assert_eq!(events(&t), [""; 0], "within the limit and a tick");
-        read(&mut t, "cpu.steal", Scope::Cpu(1), 0.08);
-        assert_eq!(events(&t), ["CPU 1 lost 2.7% to the hypervisor (limit 2%)"]);
+        read(&mut t, "cpu.steal", Scope::Cpu(1), 0.33);
+        assert_eq!(events(&t), ["CPU 1 lost 11% to the hypervisor (limit 10%)"]);
         // Thirty slices of 0.1 s: 55 ms of it may be rounding.
         let sliced = Schedule { design: Design::Slices { slice: 0.1 }, ..SCHEDULE };
         assert_eq!(judge_events(&t, &cell("a"), &sliced), [""; 0]);
-        read(&mut t, "cpu.steal", Scope::Cpu(1), 0.2);
+        read(&mut t, "cpu.steal", Scope::Cpu(1), 0.4);
         assert_eq!(judge_events(&t, &cell("a"), &sliced).len(), 1);
         // On a CPU that no role uses it is nothing to us.
         let mut t = quiet();
@@ -247,7 +247,7 @@ mod tests {
         free.placement = Placement::default();
         assert_eq!(
             judge_events(&t, &free, &SCHEDULE),
-            ["the machine lost 33.3% of its CPU time to the hypervisor (limit 2%)"]
+            ["the machine lost 33.3% of its CPU time to the hypervisor (limit 10%)"]
         );
     }
 
@@ -257,11 +257,11 @@ mod tests {
         let mut t = quiet();
         t.roles[0].threads = vec![thread("engine", 2.0, 0.1, 1.9)];
         read(&mut t, "cpu.user", Scope::Cpu(0), 0.5);
-        assert_eq!(events(&t), ["others used 12.7% of CPU 0 (limit 5%)"]);
+        assert_eq!(events(&t), ["others used 12.7% of CPU 0 (limit 10%)"]);
         // A kernel thread has no user time, but its time is unexplained.
         let mut t = quiet();
-        t.roles[1].threads = vec![thread("engine", 2.1, 0.1, 1.9)];
-        assert_eq!(events(&t), ["others used 9% of CPU 1 (limit 5%)"]);
+        t.roles[1].threads = vec![thread("engine", 2.0, 0.1, 1.8)];
+        assert_eq!(events(&t), ["others used 12.3% of CPU 1 (limit 10%)"]);
         // Softirqs beside the thread are the role's own work.
         read(&mut t, "cpu.softirq", Scope::Cpu(1), 0.8);
         assert_eq!(events(&t), [""; 0]);
@@ -271,9 +271,9 @@ mod tests {
     fn the_peers_polling_thread_is_not_foreign() {
         // The receiver's NAPI thread was not pinned and ran beside the sender.
         let mut t = quiet();
-        t.roles[0].threads = vec![thread("engine", 2.1, 0.1, 1.9)];
+        t.roles[0].threads = vec![thread("engine", 2.0, 0.1, 1.8)];
         assert_eq!(events(&t).len(), 1);
-        t.roles[1].threads.push(thread("napi/byte0-7", 0.3, 0.0, 0.3));
+        t.roles[1].threads.push(thread("napi/byte0-7", 0.4, 0.0, 0.4));
         assert_eq!(events(&t), [""; 0]);
     }
 
@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(judge_events(&t, &shared, &SCHEDULE), [""; 0]);
         t.roles[1].threads = vec![thread("engine", 0.3, 0.05, 0.2)];
         let events = judge_events(&t, &shared, &SCHEDULE);
-        assert_eq!(events, ["others used 25.7% of CPU 0 (limit 5%)"]);
+        assert_eq!(events, ["others used 25.7% of CPU 0 (limit 10%)"]);
     }
 
     #[test]
