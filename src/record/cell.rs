@@ -107,6 +107,9 @@ pub struct LinkSettings {
     pub tso: bool,
     /// Generic receive offload at both ends.
     pub gro: bool,
+    /// Whether the devices merge received packets themselves (`rx-gro-hw`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hw_gro: bool,
     /// Largest packet that the stack builds before segmentation, in bytes
     /// (BIG TCP above 65536). None keeps the device's default.
     pub gso_max: Option<u32>,
