@@ -50,6 +50,33 @@ fn a_study_runs_is_written_down_and_reads_back() {
 }
 
 #[test]
+fn cells_take_turns_in_slices_with_their_streams_kept_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut plan = plan(&["honest", "breaks", "boasts"], folder.path());
+    plan.schedule.design = Design::Slices { slice: 0.05 };
+    plan.schedule.window = 0.2;
+    let (study, result) = run(&plan, &AtomicBool::new(false));
+    result.unwrap();
+    let study = study.unwrap();
+    assert_eq!(study.trials.len(), 6, "three cells, two blocks");
+    for trial in &study.trials {
+        if trial.cell.0 == "breaks" {
+            assert!(
+                matches!(&trial.status, TrialStatus::Failed { fault } if fault.message.contains("it broke"))
+            );
+            continue;
+        }
+        assert_eq!(trial.status, TrialStatus::Measured, "{}", trial.cell);
+        assert!((trial.window - 0.2).abs() < 0.1, "window {}", trial.window);
+        // Four windows of the meter, one a slice.
+        assert_eq!(trial.reading("fake.windows", &Scope::Machine), Some(4.0));
+        let [tx, rx] = trial.roles.as_slice() else { panic!("two roles") };
+        assert_eq!(tx.total_bytes, rx.total_bytes);
+        assert!(rx.window_bytes > 0 && rx.window_bytes < rx.total_bytes);
+    }
+}
+
+#[test]
 fn a_flow_that_dies_is_a_failed_trial_and_the_study_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     for (path, kind, words) in [
@@ -313,8 +340,14 @@ impl Meter for FakeCalls {
     fn reach(&self) -> meter::Reach {
         meter::Reach::Engine
     }
-    fn start(&self, context: &meter::Context) -> Result<Box<dyn meter::Running>, Fault> {
-        FakeMeter.start(context)
+    fn start(&self, _: &meter::Context) -> Result<Box<dyn meter::Running>, Fault> {
+        struct Nothing;
+        impl meter::Running for Nothing {
+            fn stop(self: Box<Self>) -> Result<meter::Output, Fault> {
+                Ok(meter::Output::default())
+            }
+        }
+        Ok(Box::new(Nothing))
     }
 }
 

@@ -112,7 +112,7 @@ impl Setup {
     /// Opens an end and sets it to work.
     fn start(&self, role: Role, socket: TcpStream, gate: &Arc<Gate>) -> Running {
         let clone = socket.try_clone().unwrap();
-        Running::new(self.open(role, socket).unwrap(), clone, gate)
+        Running::new(role, self.open(role, socket).unwrap(), clone, gate)
     }
 }
 
@@ -136,10 +136,15 @@ struct Running {
 }
 
 impl Running {
-    fn new(mut endpoint: Box<dyn Endpoint>, socket: TcpStream, gate: &Arc<Gate>) -> Self {
+    fn new(
+        role: Role,
+        mut endpoint: Box<dyn Endpoint>,
+        socket: TcpStream,
+        gate: &Arc<Gate>,
+    ) -> Self {
         let (send, result) = mpsc::channel();
         let progress = Arc::new(Progress::default());
-        let mut recorder = Recorder::new(gate.clone(), progress.clone(), true);
+        let mut recorder = Recorder::new(role, gate.clone(), progress.clone(), true);
         thread::spawn(move || {
             let account = endpoint.run(&mut recorder);
             drop(endpoint);
@@ -191,8 +196,8 @@ fn trial(setup: &Setup) -> End {
     let witness = read_witness(&early).unwrap();
 
     let gate = Arc::new(Gate::default());
-    let receiver = Running::new(receiver, rx_clone, &gate);
-    let sender = Running::new(sender, tx_clone, &gate);
+    let receiver = Running::new(Role::Receiver, receiver, rx_clone, &gate);
+    let sender = Running::new(Role::Sender, sender, tx_clone, &gate);
     receiver.await_first_bytes();
     gate.set(Phase::Window);
     thread::sleep(setup.run_for);

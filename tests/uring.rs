@@ -129,11 +129,11 @@ type Ended = Result<(Account, TallyEnd), Fault>;
 
 /// Runs an endpoint in a thread of its own, as an agent does: it was opened by
 /// another thread than the one that runs it.
-fn start(mut endpoint: Box<dyn Endpoint>, gate: &Arc<Gate>) -> Receiver<Ended> {
+fn start(role: Role, mut endpoint: Box<dyn Endpoint>, gate: &Arc<Gate>) -> Receiver<Ended> {
     let (send, receive) = channel();
     let gate = gate.clone();
     thread::spawn(move || {
-        let mut recorder = Recorder::new(gate, Arc::new(Progress::default()), true);
+        let mut recorder = Recorder::new(role, gate, Arc::new(Progress::default()), true);
         let ended = endpoint.run(&mut recorder);
         let total = recorder.total();
         let ended = ended.map(|account| {
@@ -170,7 +170,7 @@ fn stream(cell: &Cell, flows: u32) -> Option<Vec<(Account, Account)>> {
             let (tx, rx) = connect();
             let rx = rx_path.open(Role::Receiver, cell, rx).unwrap();
             let tx = tx_path.open(Role::Sender, cell, tx).unwrap();
-            (start(tx, &gate), start(rx, &gate))
+            (start(Role::Sender, tx, &gate), start(Role::Receiver, rx, &gate))
         })
         .collect();
     conduct(&gate);
@@ -192,7 +192,7 @@ fn stream_to_plain(cell: &Cell) -> Option<Account> {
     let _alone = memory_lock();
     let gate = Arc::new(Gate::default());
     let (tx, mut rx) = connect();
-    let tx = start(path.open(Role::Sender, cell, tx).unwrap(), &gate);
+    let tx = start(Role::Sender, path.open(Role::Sender, cell, tx).unwrap(), &gate);
     let size = cell.stream.message_size;
     let reader = thread::spawn(move || {
         let mut toucher = Toucher::new(Touch::Verify, size);
@@ -316,7 +316,7 @@ fn the_witness_page_is_copied_over_loopback_and_the_stream_follows_it() {
         tx.witness().unwrap();
         assert_eq!(read_witness(&before).unwrap(), ProvenWitness::Copied, "{path} {set:?}");
         let gate = Arc::new(Gate::default());
-        let (tx, rx) = (start(tx, &gate), start(rx, &gate));
+        let (tx, rx) = (start(Role::Sender, tx, &gate), start(Role::Receiver, rx, &gate));
         conduct(&gate);
         assert_eq!(end(tx).unwrap().1.total, end(rx).unwrap().1.total);
     }
@@ -329,7 +329,7 @@ fn stuck_sender(path: &str, set: &[(&str, &str)]) -> Option<(Receiver<Ended>, Fl
     let outside = tx.socket.try_clone().unwrap();
     let gate = Arc::new(Gate::default());
     let cell = cell_of(path, set, 1 << 20);
-    let running = start(catalogued.open(Role::Sender, &cell, tx).unwrap(), &gate);
+    let running = start(Role::Sender, catalogued.open(Role::Sender, &cell, tx).unwrap(), &gate);
     (&rx.socket).read_exact(&mut vec![0; 10 << 20]).unwrap();
     Some((running, rx, outside))
 }
@@ -371,7 +371,7 @@ fn a_sender_that_waits_for_its_peer_at_the_end_can_be_cut() {
         while (&tx.socket).write(&[0; 1 << 16]).is_ok() {}
         tx.socket.set_nonblocking(false).unwrap();
         let cell = cell_of(path, set, 5000);
-        let running = start(catalogued.open(Role::Sender, &cell, tx).unwrap(), &gate);
+        let running = start(Role::Sender, catalogued.open(Role::Sender, &cell, tx).unwrap(), &gate);
         thread::sleep(Duration::from_millis(50));
         assert!(running.try_recv().is_err(), "the peer does not have everything");
         outside.shutdown(Shutdown::Both).unwrap();
@@ -388,7 +388,7 @@ fn receiver(touch: Touch) -> Option<(Receiver<Ended>, Flow, TcpStream)> {
     let (tx, rx) = connect();
     let outside = rx.socket.try_clone().unwrap();
     let gate = Arc::new(Gate::default());
-    let running = start(catalogued.open(Role::Receiver, &cell, rx).unwrap(), &gate);
+    let running = start(Role::Receiver, catalogued.open(Role::Receiver, &cell, rx).unwrap(), &gate);
     Some((running, tx, outside))
 }
 

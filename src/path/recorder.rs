@@ -1,6 +1,7 @@
 //! What an engine writes its progress into: the tally of the workload, read
 //! against the clock and steered by the gate.
 
+use crate::record::Role;
 use crate::sys::clock;
 use crate::workload::{Gate, Phase, Progress, Tally, TallyEnd};
 use std::io;
@@ -9,24 +10,37 @@ use std::sync::Arc;
 /// An engine's view of its trial. Its methods take no lock and no memory.
 #[derive(Debug)]
 pub struct Recorder {
+    role: Role,
     gate: Arc<Gate>,
     progress: Arc<Progress>,
     tally: Tally,
 }
 
 impl Recorder {
-    /// A recorder for one flow. `detailed` switches the system-call table and
-    /// the size distribution on.
-    pub fn new(gate: Arc<Gate>, progress: Arc<Progress>, detailed: bool) -> Self {
+    /// A recorder for one end of one flow. `detailed` switches the system-call
+    /// table and the size distribution on.
+    pub fn new(role: Role, gate: Arc<Gate>, progress: Arc<Progress>, detailed: bool) -> Self {
         clock::tick_seconds();
-        Recorder { gate, progress, tally: Tally::new(detailed) }
+        Recorder { role, gate, progress, tally: Tally::new(detailed) }
     }
 
-    /// The phase; to be asked once per turn of the loop.
+    /// The phase; to be asked once per turn of the loop. A sender that is held
+    /// sleeps in here, and never sees [`Phase::Hold`]; a receiver goes on
+    /// with what is still under way.
     #[inline(always)]
     pub fn phase(&mut self) -> Phase {
         let phase = self.gate.phase();
-        if phase as u32 != self.tally.phase() as u32 {
+        if phase as u32 == self.tally.phase() as u32 {
+            return phase;
+        }
+        self.turn(phase)
+    }
+
+    #[cold]
+    fn turn(&mut self, mut phase: Phase) -> Phase {
+        self.tally.turn(phase, clock::now());
+        if phase == Phase::Hold && self.role == Role::Sender {
+            phase = self.gate.wait();
             self.tally.turn(phase, clock::now());
         }
         phase

@@ -17,6 +17,25 @@ pub struct Reading {
     pub scope: Scope,
 }
 
+/// Metrics that are levels: of several windows their mean is taken, not their sum.
+const LEVELS: &[&str] = &[
+    "tcp.cwnd",
+    "tcp.snd_mss",
+    "tcp.rcv_mss",
+    "tcp.rtt",
+    "tcp.min_rtt",
+    "tcp.delivery_rate",
+    "throughput.flow",
+];
+
+impl Reading {
+    /// Whether the values of several windows add up to that of all of them.
+    pub fn adds_up(&self) -> bool {
+        !LEVELS.contains(&self.metric.as_str())
+            && !matches!(self.unit, Unit::Ratio | Unit::BytesPerSecond)
+    }
+}
+
 /// Units in use. Every unit is a plain SI or IEC one; prefixes are for reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -61,12 +61,20 @@ pub enum Request {
     },
     /// Receiver: take the connections, open the path. Answered by `Done`.
     Accept,
-    /// Begin to move bytes. Answered by `Done`.
+    /// Begin to move bytes, or be ready to: a sender that is held waits for
+    /// `Pace`. Answered by `Done`.
     Start {
         /// Meters to run in this agent.
         meters: Vec<String>,
         /// The network device of the link.
         device: Option<String>,
+        /// True to start held.
+        hold: bool,
+    },
+    /// Sender: sleep after the message in hand, or go on. Answered by `Done`.
+    Pace {
+        /// True to sleep.
+        hold: bool,
     },
     /// The measured window begins. Answered by `Done`.
     WindowBegin,

@@ -144,14 +144,20 @@ impl Agent {
                 self.session()?.accept(events)?;
                 Ok(Reply::Done)
             }
-            Request::Start { meters, device } => {
+            Request::Start { meters, device, hold } => {
                 let chosen: Vec<&'static dyn Meter> = self
                     .meters
                     .iter()
                     .copied()
                     .filter(|m| meters.contains(&m.name().into()))
                     .collect();
-                self.session()?.start(chosen, device);
+                let session = self.session()?;
+                session.pace(hold);
+                session.start(chosen, device);
+                Ok(Reply::Done)
+            }
+            Request::Pace { hold } => {
+                self.session()?.pace(hold);
                 Ok(Reply::Done)
             }
             Request::WindowBegin => {

@@ -3,14 +3,15 @@
 use super::Laboratory;
 use super::agent::BUILD;
 use super::remote::{Remotes, unexpected};
+use super::slices;
 use super::store::StudyWriter;
 use super::trial::{Position, blank, now_ms, set_up_link, trial};
 use crate::meter::Meter;
 use crate::path;
 use crate::record::wire::{Reply, Request};
 use crate::record::{
-    Cell, CellId, CopyCeiling, Facts, Fault, FaultKind, Judgement, Role, SCHEMA_VERSION, Schedule,
-    Study, StudyHeader, Support, Trial, TrialStatus,
+    Cell, CellId, CopyCeiling, Design, Facts, Fault, FaultKind, Judgement, Role, SCHEMA_VERSION,
+    Schedule, Study, StudyHeader, Support, Trial, TrialStatus,
 };
 use crate::spec;
 use std::path::PathBuf;
@@ -153,8 +154,9 @@ fn run_all(
         .collect();
     let (able, unable): (Vec<&Cell>, Vec<&Cell>) =
         plan.cells.iter().partition(|cell| support(laboratory, &study.header, cell).is_yes());
-    let order = spec::order(able.len(), plan.schedule.blocks, plan.schedule.seed);
-    observer.begins(&study.header, order.len());
+    let schedule = &plan.schedule;
+    let total = able.len() * schedule.blocks as usize;
+    observer.begins(&study.header, total);
 
     for cell in unable {
         if let Support::No { reason, remedy } = support(laboratory, &study.header, cell) {
@@ -163,17 +165,48 @@ fn run_all(
             keep(study, writer, Trial { status, ..blank(&cell.id, position) })?;
         }
     }
-    let begin = Instant::now();
-    for (done, (block, index)) in order.iter().enumerate() {
-        let (number, cell) = (done + 1, able[*index]);
-        observer.trial_begins(number, &cell.id, block + 1);
-        let position = Position { block: *block, order: study.trials.len() as u32 };
-        let ended = trial(laboratory, cell, &meters, &plan.schedule, position)?;
-        let each = begin.elapsed().div_f64(number as f64);
-        observer.trial_ends(number, &ended, each * (order.len() - number) as u32);
-        keep(study, writer, ended)?;
+    let order = spec::order(able.len(), schedule.blocks, schedule.seed);
+    let mut clock = Clock { begin: Instant::now(), done: 0, total };
+    for block in 0..schedule.blocks {
+        let position = |study: &Study| Position { block, order: study.trials.len() as u32 };
+        match schedule.design {
+            Design::Trials => {
+                for (_, index) in order.iter().filter(|(b, _)| *b == block) {
+                    let cell = able[*index];
+                    observer.trial_begins(clock.done + 1, &cell.id, block + 1);
+                    let ended = trial(laboratory, cell, &meters, schedule, position(study))?;
+                    clock.tell(observer, &ended);
+                    keep(study, writer, ended)?;
+                }
+            }
+            Design::Slices { slice } => {
+                observer.trial_begins(clock.done + 1, &able[0].id, block + 1);
+                let ended =
+                    slices::block(laboratory, &able, &meters, schedule, slice, position(study))?;
+                for trial in ended {
+                    clock.tell(observer, &trial);
+                    keep(study, writer, trial)?;
+                }
+            }
+        }
     }
     Ok(())
+}
+
+/// How long the rest will take, judged by what is done.
+struct Clock {
+    begin: Instant,
+    done: usize,
+    total: usize,
+}
+
+impl Clock {
+    fn tell(&mut self, observer: &mut dyn Observer, ended: &Trial) {
+        self.done += 1;
+        let each = self.begin.elapsed().div_f64(self.done as f64);
+        let left = self.total.saturating_sub(self.done) as u32;
+        observer.trial_ends(self.done, ended, each * left);
+    }
 }
 
 fn keep(study: &mut Study, writer: &mut StudyWriter, trial: Trial) -> Result<(), Fault> {

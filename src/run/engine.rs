@@ -140,7 +140,7 @@ fn play(
             Role::Receiver if index == 0 => Some(read_witness(&watch)?),
             _ => None,
         };
-        let mut recorder = Recorder::new(gate, progress, detailed);
+        let mut recorder = Recorder::new(role, gate, progress, detailed);
         let account = endpoint.run(&mut recorder)?;
         let tally = recorder.finish();
         if account.ledger.delivered != tally.total {

@@ -141,6 +141,11 @@ impl Session {
         }
     }
 
+    /// Holds the sender, or lets it go on without counting.
+    pub fn pace(&self, hold: bool) {
+        self.gate.set(if hold { Phase::Hold } else { Phase::WarmUp });
+    }
+
     /// Starts the meters, then the window.
     pub fn window_begin(&mut self) -> Result<(), Fault> {
         let context = self.context();
@@ -193,7 +198,7 @@ impl Session {
 
     /// An engine has returned. A fault if it was not meant to yet.
     pub fn ended(&mut self, ended: Ended) -> Option<Fault> {
-        let early = self.gate.phase() < Phase::Drain;
+        let early = !matches!(self.gate.phase(), Phase::Drain | Phase::Stop);
         let fault = match &ended.result {
             Err(fault) => Some(fault.clone()),
             Ok(_) if early => Some(Fault::new(

@@ -2,6 +2,7 @@
 
 use super::Laboratory;
 use super::remote::{Remotes, unexpected};
+use super::seen::Seen;
 use crate::meter::{Meter, Reach};
 use crate::record::wire::{Reply, Request, Token};
 use crate::record::{
@@ -89,28 +90,59 @@ pub(super) fn stream(
     schedule: &Schedule,
     trial: &mut Trial,
 ) -> Result<(), Fault> {
+    begin(remotes, cell, meters, false)?;
+    remotes.pass(seconds(schedule.warm_up))?;
+    let seen = window(remotes, schedule.window)?;
+    end(remotes, schedule, trial, seen)
+}
+
+/// Opens both ends and starts them; a sender that is held does not send yet.
+pub(super) fn begin(
+    remotes: &mut Remotes,
+    cell: &Cell,
+    meters: &[&'static dyn Meter],
+    hold: bool,
+) -> Result<(), Fault> {
     connect(remotes, cell)?;
     for role in [Role::Receiver, Role::Sender] {
         let device = remotes.raised.device(role);
         let meters = meters_of(role, meters);
-        remotes.tell(role, &Request::Start { meters, device })?;
+        remotes.tell(role, &Request::Start { meters, device, hold })?;
     }
-    remotes.pass(seconds(schedule.warm_up))?;
+    Ok(())
+}
+
+/// A measured window of a stream that flows.
+pub(super) fn window(remotes: &mut Remotes, length: f64) -> Result<Seen, Fault> {
     both(remotes, &Request::WindowBegin, |_, _| Ok(()))?;
-    remotes.pass(seconds(schedule.window))?;
-    let mut threads = [Vec::new(), Vec::new()];
+    remotes.pass(seconds(length))?;
+    let mut seen = Seen::default();
     both(remotes, &Request::WindowEnd, |role, reply| match reply {
-        Reply::Window { readings, series, threads: seen, warnings } => {
-            trial.readings.extend(readings);
-            trial.series.extend(series);
-            trial.warnings.extend(warnings.into_iter().map(|w| format!("{role}: {w}")));
-            threads[role as usize] = seen;
+        Reply::Window { readings, series, threads, warnings } => {
+            seen.readings.extend(readings);
+            seen.series.extend(series);
+            seen.threads[role as usize] = threads;
+            seen.warnings.extend(warnings.into_iter().map(|w| format!("{role}: {w}")));
             Ok(())
         }
         other => Err(unexpected(role, &other)),
     })?;
+    Ok(seen)
+}
+
+/// Ends a stream and enters what was seen of it.
+pub(super) fn end(
+    remotes: &mut Remotes,
+    schedule: &Schedule,
+    trial: &mut Trial,
+    seen: Seen,
+) -> Result<(), Fault> {
     remotes.tell(Role::Sender, &Request::Stop)?;
+    trial.readings.extend(seen.readings);
+    trial.series.extend(seen.series);
+    trial.warnings.extend(seen.warnings);
     finish(remotes, schedule, trial)?;
+    let mut threads = seen.threads;
     for record in &mut trial.roles {
         record.threads = std::mem::take(&mut threads[record.role as usize]);
     }
@@ -234,6 +266,13 @@ fn notes(record: &RoleRecord) -> impl Iterator<Item = String> + '_ {
 fn check_window(trial: &mut Trial, schedule: &Schedule) -> Result<(), Fault> {
     if trial.window <= 0.0 {
         let text = "the receiver never saw the window begin and end: the stream stood still";
+        return Err(Fault::new(FaultKind::System, text));
+    }
+    if trial.window < 0.8 * schedule.window {
+        let text = format!(
+            "the receiver saw only {:.2} s of the {:.2} s window: the stream stood still",
+            trial.window, schedule.window
+        );
         return Err(Fault::new(FaultKind::System, text));
     }
     let off = (trial.window - schedule.window).abs();

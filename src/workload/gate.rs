@@ -1,40 +1,63 @@
-//! How the control thread steers engines and looks at them without a lock.
+//! How the control thread steers engines and looks at them. While bytes flow
+//! there is no lock; only an engine that is held sleeps behind one.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Where a trial stands. Engines look at it once per turn of their loop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Phase {
     /// Bytes flow and are not counted.
+    #[default]
     WarmUp = 0,
     /// The measured window.
     Window = 1,
     /// The window is over; bytes still flow.
     Drain = 2,
+    /// Senders sleep while another cell has its turn.
+    Hold = 3,
     /// The sender ends its stream.
-    Stop = 3,
+    Stop = 4,
 }
 
 /// The phase, shared by the control thread and all engines of an agent.
 #[derive(Debug, Default)]
-pub struct Gate(AtomicU32);
+pub struct Gate {
+    phase: AtomicU32,
+    held: Mutex<()>,
+    moved_on: Condvar,
+}
 
 impl Gate {
     /// Moves every engine to a phase.
     pub fn set(&self, phase: Phase) {
-        self.0.store(phase as u32, Ordering::Release);
+        // The lock is for those who are about to sleep: they must not miss this.
+        let _held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        self.phase.store(phase as u32, Ordering::Release);
+        self.moved_on.notify_all();
     }
 
     /// The phase now.
     #[inline(always)]
     pub fn phase(&self) -> Phase {
-        match self.0.load(Ordering::Relaxed) {
+        match self.phase.load(Ordering::Relaxed) {
             0 => Phase::WarmUp,
             1 => Phase::Window,
             2 => Phase::Drain,
+            3 => Phase::Hold,
             _ => Phase::Stop,
         }
+    }
+
+    /// Sleeps while the phase is [`Phase::Hold`]; returns the one after it.
+    #[cold]
+    pub fn wait(&self) -> Phase {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        while self.phase() == Phase::Hold {
+            held = self.moved_on.wait(held).unwrap_or_else(PoisonError::into_inner);
+        }
+        self.phase()
     }
 }
 
@@ -54,5 +77,23 @@ impl Progress {
     /// The last total published.
     pub fn total(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn whoever_is_held_wakes_when_the_phase_moves_on() {
+        let gate = Arc::new(Gate::default());
+        gate.set(Phase::Hold);
+        let sleeper = std::thread::spawn({
+            let gate = gate.clone();
+            move || gate.wait()
+        });
+        gate.set(Phase::Stop);
+        assert_eq!(sleeper.join().unwrap(), Phase::Stop);
     }
 }

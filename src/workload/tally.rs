@@ -80,7 +80,8 @@ pub struct Tally {
     phase: Phase,
     total: u64,
     begin: Option<Mark>,
-    end: Option<Mark>,
+    window_bytes: u64,
+    window_ticks: u64,
     detailed: bool,
     calls: [CallStats; SLOTS],
     sizes: Histogram<u64>,
@@ -98,10 +99,10 @@ struct Mark {
 pub struct TallyEnd {
     /// Bytes of the whole flow.
     pub total: u64,
-    /// Bytes within the window.
+    /// Bytes within the window, or within all windows of a sliced trial.
     pub window_bytes: u64,
-    /// Ticks from the first to the last byte counted in the window; 0 where
-    /// the window was never seen to begin or end.
+    /// Ticks between the looks that noticed the window's begin and its end; 0
+    /// where no window was seen to begin and end.
     pub window_ticks: u64,
     /// Calls within the window, by the engine's slots.
     pub calls: [CallStats; SLOTS],
@@ -117,7 +118,8 @@ impl Tally {
             phase: Phase::WarmUp,
             total: 0,
             begin: None,
-            end: None,
+            window_bytes: 0,
+            window_ticks: 0,
             detailed,
             calls: [CallStats::default(); SLOTS],
             sizes: size_histogram(),
@@ -139,12 +141,12 @@ impl Tally {
     /// The engine has noticed a new phase at this clock reading. A window that
     /// came and went between two looks is not counted.
     pub fn turn(&mut self, phase: Phase, ticks: u64) {
-        let mark = Mark { ticks, bytes: self.total };
-        if phase == Phase::Window && self.begin.is_none() {
-            self.begin = Some(mark);
+        if let Some(begin) = self.begin.take() {
+            self.window_bytes += self.total - begin.bytes;
+            self.window_ticks += ticks.saturating_sub(begin.ticks);
         }
-        if phase > Phase::Window && self.begin.is_some() && self.end.is_none() {
-            self.end = Some(mark);
+        if phase == Phase::Window {
+            self.begin = Some(Mark { ticks, bytes: self.total });
         }
         self.phase = phase;
     }
@@ -177,14 +179,10 @@ impl Tally {
 
     /// The sums.
     pub fn end(self) -> TallyEnd {
-        let (window_bytes, window_ticks) = match (self.begin, self.end) {
-            (Some(b), Some(e)) => (e.bytes - b.bytes, e.ticks.saturating_sub(b.ticks)),
-            _ => (0, 0),
-        };
         TallyEnd {
             total: self.total,
-            window_bytes,
-            window_ticks,
+            window_bytes: self.window_bytes,
+            window_ticks: self.window_ticks,
             calls: self.calls,
             sizes: self.sizes,
         }
@@ -258,6 +256,20 @@ mod tests {
         t.turn(Phase::Stop, 4000);
         let end = t.end();
         assert_eq!((end.window_bytes, end.window_ticks), (0, 0));
+    }
+
+    #[test]
+    fn several_windows_add_up() {
+        let mut t = Tally::new(true);
+        for (begin, bytes) in [(1000, 10), (5000, 20)] {
+            t.turn(Phase::Window, begin);
+            t.moved(bytes);
+            t.turn(Phase::Drain, begin + 100);
+            t.moved(1);
+            t.turn(Phase::WarmUp, begin + 200);
+        }
+        let end = t.end();
+        assert_eq!((end.total, end.window_bytes, end.window_ticks), (32, 30, 200));
     }
 
     #[test]

@@ -1,0 +1,114 @@
+//! What the meters of both agents saw of one window, and how the windows of a
+//! sliced trial add up.
+
+use crate::record::{Reading, Series, ThreadTime};
+
+/// What was seen, by both agents.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Seen {
+    /// Numbers.
+    pub readings: Vec<Reading>,
+    /// Numbers over time.
+    pub series: Vec<Series>,
+    /// Thread times, in the order of `Role::ALL`.
+    pub threads: [Vec<ThreadTime>; 2],
+    /// What the reader should know.
+    pub warnings: Vec<String>,
+}
+
+impl Seen {
+    /// All windows of a trial as one: counts and times add up, levels are
+    /// averaged, courses over time follow each other.
+    pub fn together(windows: Vec<Seen>) -> Seen {
+        let count = windows.len().max(1) as f64;
+        let mut sum = Seen::default();
+        for window in windows {
+            for reading in window.readings {
+                add_reading(&mut sum.readings, reading);
+            }
+            for series in window.series {
+                add_series(&mut sum.series, series);
+            }
+            for (all, some) in sum.threads.iter_mut().zip(window.threads) {
+                some.into_iter().for_each(|thread| add_thread(all, thread));
+            }
+            for warning in window.warnings {
+                let kind = without_digits(&warning);
+                if !sum.warnings.iter().any(|known| without_digits(known) == kind) {
+                    sum.warnings.push(warning);
+                }
+            }
+        }
+        for level in sum.readings.iter_mut().filter(|reading| !reading.adds_up()) {
+            level.value /= count;
+        }
+        sum
+    }
+}
+
+fn add_reading(all: &mut Vec<Reading>, reading: Reading) {
+    let same =
+        |known: &&mut Reading| known.metric == reading.metric && known.scope == reading.scope;
+    match all.iter_mut().find(same) {
+        Some(known) => known.value += reading.value,
+        None => all.push(reading),
+    }
+}
+
+fn add_series(all: &mut Vec<Series>, series: Series) {
+    let same = |known: &&mut Series| {
+        known.metric == series.metric && known.scope == series.scope && known.step == series.step
+    };
+    match all.iter_mut().find(same) {
+        Some(known) => known.values.extend(series.values),
+        None => all.push(series),
+    }
+}
+
+fn add_thread(all: &mut Vec<ThreadTime>, thread: ThreadTime) {
+    match all.iter_mut().find(|known| known.tid == thread.tid && known.name == thread.name) {
+        Some(known) => {
+            known.run += thread.run;
+            known.wait += thread.wait;
+            known.user += thread.user;
+            known.system += thread.system;
+            known.voluntary += thread.voluntary;
+            known.involuntary += thread.involuntary;
+        }
+        None => all.push(thread),
+    }
+}
+
+fn without_digits(text: &str) -> String {
+    text.chars().filter(|c| !c.is_ascii_digit()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Scope, Unit};
+
+    fn window(busy: f64, rtt: f64, warning: &str) -> Seen {
+        let reading = |metric: &str, value| Reading {
+            metric: metric.into(),
+            unit: Unit::Seconds,
+            value,
+            scope: Scope::Cpu(0),
+        };
+        Seen {
+            readings: vec![reading("cpu.busy", busy), reading("tcp.rtt", rtt)],
+            warnings: vec![warning.into()],
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn times_add_up_and_levels_are_averaged() {
+        let seen =
+            Seen::together(vec![window(0.2, 4.0, "CPU 0 1 %"), window(0.1, 2.0, "CPU 1 3 %")]);
+        let values: Vec<f64> = seen.readings.iter().map(|r| r.value).collect();
+        assert!((values[0] - 0.3).abs() < 1e-12 && values[1] == 3.0, "{values:?}");
+        assert_eq!(seen.warnings, ["CPU 0 1 %"]);
+        assert_eq!(Seen::together(Vec::new()), Seen::default());
+    }
+}

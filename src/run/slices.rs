@@ -1,0 +1,119 @@
+//! One block of a sliced study: every cell has a testbed and an open stream of
+//! its own, and they take turns in slices of a fraction of a second. Whatever
+//! the machine does slowly then meets all cells alike.
+
+use super::Laboratory;
+use super::remote::Remotes;
+use super::seen::Seen;
+use super::trial::{Position, begin, blank, end, set_up_link, window};
+use crate::meter::Meter;
+use crate::record::wire::Request;
+use crate::record::{Cell, Fault, FaultKind, Role, Schedule, Trial, TrialStatus};
+use crate::spec;
+use std::time::Duration;
+
+/// Bytes that flow at the start of each slice before it counts: several
+/// hundred round trips of a link on one machine, so that the window is open again.
+const RAMP: Duration = Duration::from_millis(40);
+
+/// A cell with its stream.
+struct Lane<'a> {
+    cell: &'a Cell,
+    trial: Trial,
+    remotes: Option<Remotes<'a>>,
+    windows: Vec<Seen>,
+}
+
+/// Runs one block and gives one trial per cell, in the cells' order. A lane
+/// whose flow dies is a failed trial and the others go on; only the user's wish
+/// to stop is an error, and then the whole block is lost.
+pub(super) fn block<'a>(
+    laboratory: &'a Laboratory,
+    cells: &[&'a Cell],
+    meters: &[&'static dyn Meter],
+    schedule: &Schedule,
+    slice: f64,
+    position: Position,
+) -> Result<Vec<Trial>, Fault> {
+    let mut lanes = Vec::with_capacity(cells.len());
+    for (index, cell) in cells.iter().enumerate() {
+        let position = Position { order: position.order + index as u32, ..position };
+        lanes.push(Lane::open(laboratory, cell, meters, position)?);
+    }
+    // One round more than half a slice short of the window is no round.
+    let rounds = (schedule.window / slice).round().max(1.0) as u32;
+    let seed = schedule.seed.wrapping_add(u64::from(position.block) + 1);
+    for (round, turn) in spec::order(lanes.len(), rounds, seed) {
+        let ramp = if round == 0 { Duration::from_secs_f64(schedule.warm_up) } else { RAMP };
+        let length = schedule.window / f64::from(rounds);
+        lanes[turn].attempt(|windows, remotes| {
+            remotes.tell(Role::Receiver, &Request::Pace { hold: false })?;
+            remotes.tell(Role::Sender, &Request::Pace { hold: false })?;
+            remotes.pass(ramp)?;
+            windows.push(window(remotes, length)?);
+            remotes.tell(Role::Sender, &Request::Pace { hold: true })
+        })?;
+    }
+    lanes.into_iter().map(|lane| lane.close(schedule)).collect()
+}
+
+impl<'a> Lane<'a> {
+    fn open(
+        laboratory: &'a Laboratory,
+        cell: &'a Cell,
+        meters: &[&'static dyn Meter],
+        position: Position,
+    ) -> Result<Self, Fault> {
+        let mut lane =
+            Lane { cell, trial: blank(&cell.id, position), remotes: None, windows: Vec::new() };
+        let raise = || -> Result<(Remotes<'a>, Vec<String>), Fault> {
+            let mut remotes =
+                Remotes::raise(laboratory.testbed, &laboratory.program, laboratory.stop)?;
+            let notes = set_up_link(&mut remotes, cell)?;
+            begin(&mut remotes, cell, meters, true)?;
+            Ok((remotes, notes))
+        };
+        match raise() {
+            Ok((remotes, notes)) => {
+                lane.trial.warnings.extend(notes);
+                lane.remotes = Some(remotes);
+            }
+            Err(fault) => lane.fail(fault)?,
+        }
+        Ok(lane)
+    }
+
+    /// Does something with a lane that still lives; a failure ends it.
+    fn attempt(
+        &mut self,
+        step: impl FnOnce(&mut Vec<Seen>, &mut Remotes<'a>) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let Some(remotes) = &mut self.remotes else { return Ok(()) };
+        match step(&mut self.windows, remotes) {
+            Ok(()) => Ok(()),
+            Err(fault) => self.fail(fault),
+        }
+    }
+
+    fn fail(&mut self, fault: Fault) -> Result<(), Fault> {
+        if fault.kind == FaultKind::Interrupted {
+            return Err(fault);
+        }
+        self.remotes = None;
+        let position = Position { block: self.trial.block, order: self.trial.order };
+        let started_ms = self.trial.started_ms;
+        let status = TrialStatus::Failed { fault };
+        self.trial = Trial { started_ms, status, ..blank(&self.cell.id, position) };
+        Ok(())
+    }
+
+    fn close(mut self, schedule: &Schedule) -> Result<Trial, Fault> {
+        let Some(mut remotes) = self.remotes.take() else { return Ok(self.trial) };
+        let seen = Seen::together(std::mem::take(&mut self.windows));
+        match end(&mut remotes, schedule, &mut self.trial, seen) {
+            Ok(()) => self.trial.status = TrialStatus::Measured,
+            Err(fault) => self.fail(fault)?,
+        }
+        Ok(self.trial)
+    }
+}
