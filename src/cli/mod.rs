@@ -3,8 +3,10 @@
 
 mod catalogs;
 mod exit;
+mod plan;
 mod progress;
 mod run;
+mod schema;
 mod show;
 
 pub use exit::{exit_code, explain};
@@ -29,12 +31,16 @@ pub struct Arguments {
 enum Command {
     /// Compare paths: run every one in random order, print a table
     Run(run::RunArguments),
+    /// Go on with a study that was interrupted
+    Resume(run::ResumeArguments),
     /// Print the report of a study that was run before
     Show(show::ShowArguments),
     /// List the data paths, what this host supports, and why not
     Paths(catalogs::CatalogArguments),
     /// List the meters and what this host supports
     Meters(catalogs::CatalogArguments),
+    /// Print the JSON Schema of a file that bytepath reads or writes
+    Schema(schema::SchemaArguments),
     /// The far half, started by `run` and steered over a pipe
     #[command(hide = true)]
     Agent,
@@ -46,6 +52,8 @@ Examples:
   bytepath run --path socket --path uring          two paths
   bytepath run --path splice+tcp-zerocopy-receive --stream touch=verify
   bytepath run --link offload:mtu=9000 --cores one
+  bytepath run experiments/battle-quick.toml       what an experiment file says
+  bytepath resume bytepath-studies/20260102-030405 go on after Ctrl-C or a crash
   bytepath paths                                   what works here, and why not
 
 Exit codes:
@@ -62,9 +70,11 @@ pub fn parse() -> Arguments {
 pub fn dispatch(arguments: Arguments) -> Result<ExitCode, Fault> {
     match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
+        Command::Resume(arguments) => run::resume(&arguments),
         Command::Show(arguments) => show::show(&arguments),
         Command::Paths(arguments) => catalogs::paths(&arguments),
         Command::Meters(arguments) => catalogs::meters(&arguments),
+        Command::Schema(arguments) => schema::schema(&arguments),
         Command::Agent => agent(),
     }
 }

@@ -16,8 +16,8 @@ pub use document::{parse_warm_up, parse_window};
 pub use factors::{OWN_FACTORS, factor_names};
 pub use product::MOST_CELLS;
 pub use schedule::{
-    DEFAULT_BLOCKS, DEFAULT_WARM_UP, DEFAULT_WINDOW, MOST_BLOCKS, check_design, check_stopping,
-    parse_design,
+    DEFAULT_BLOCKS, DEFAULT_WARM_UP, DEFAULT_WINDOW, MOST_BLOCKS, check_design, check_lanes,
+    check_stopping, parse_design,
 };
 pub use schema::experiment_schema;
 
@@ -122,6 +122,11 @@ pub fn parse_experiment(
     let excludes = top.get("exclude").map(|e| e.list()).unwrap_or_default();
     let product = product::product(&entry, &factors, &excludes, catalogues)?;
     let (cells, baseline) = product.finish(top.get("baseline").as_ref(), catalogues)?;
+    if let (Err(fault), Some(entry)) =
+        (schedule::check_lanes(&cells, layout.design), top.get("design"))
+    {
+        return Err(entry.fault(fault));
+    }
     Ok(Experiment {
         title,
         testbed: testbed.to_owned(),

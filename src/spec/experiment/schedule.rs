@@ -2,8 +2,9 @@
 //! are to mean.
 
 use super::document::{Entry, Section, between, parse_warm_up, parse_window};
-use crate::record::{Design, Fault, FaultKind, Judgement, Stopping};
+use crate::record::{Cell, Design, Fault, FaultKind, Judgement, Stopping};
 use crate::spec::did_you_mean;
+use crate::spec::stream::MEMORY_LIMIT;
 use std::time::Duration;
 
 /// Blocks of a study that says nothing of them.
@@ -24,6 +25,9 @@ const DEFAULT_SLICE: f64 = 0.25;
 /// Blocks before the stopping rule is asked for the first time. Fewer give no
 /// variance that an interval could stand on.
 const DEFAULT_AT_LEAST: u32 = 5;
+
+/// Most cells that a sliced block keeps open at once.
+const MOST_LANES: usize = 64;
 
 /// Keys of `stop`.
 pub(super) const STOP_KEYS: &[&str] = &["within", "at-least"];
@@ -102,6 +106,27 @@ pub fn check_design(design: Design, window: Duration) -> Result<Design, Fault> {
         }
         design => Ok(design),
     }
+}
+
+/// Cells of a sliced block are open at once, each with two agents, and their
+/// buffers are all in memory: there is an end to how many that can be.
+pub fn check_lanes(cells: &[Cell], design: Design) -> Result<(), Fault> {
+    if design == Design::Trials {
+        return Ok(());
+    }
+    let buffers = |cell: &Cell| {
+        let s = &cell.stream;
+        u64::from(s.flows) * (s.message_size + s.read_size)
+    };
+    let memory: u64 = cells.iter().map(buffers).fold(0, u64::saturating_add);
+    let what = if cells.len() > MOST_LANES {
+        format!("slices keep all {} cells open at once, and {MOST_LANES} is the most", cells.len())
+    } else if memory > MEMORY_LIMIT {
+        format!("slices keep all cells open at once, and their buffers take {} GiB", memory >> 30)
+    } else {
+        return Ok(());
+    };
+    Err(usage(what).remedy("choose the design trials, or fewer cells"))
 }
 
 /// The blocks must allow what the rule wants.

@@ -175,7 +175,7 @@ fn options_of_the_link_go_over_the_link() {
 fn every_error_has_a_place_a_cause_and_a_remedy() {
     let cases = [
         ("title = ", "x.toml:1:", "no valid TOML"),
-        ("title = 'a\nb'", "x.toml:1:", "no valid TOML"),
+        ("title = 'a\nb'", "x.toml:2:3: ", "no valid TOML"),
         ("a = 1\na = 2", "x.toml:2:1: ", "duplicate key"),
         ("blcoks = 3", "x.toml:1:1: ", "no key 'blcoks' (did you mean 'blocks'?)"),
         ("\n  zzz = 3", "x.toml:2:3: ", "(it has: title, workload"),
@@ -273,7 +273,7 @@ fn every_error_has_a_place_a_cause_and_a_remedy() {
             "x.toml:1:12: ",
             "'mtu' is not among [factors] (they are path)",
         ),
-        ("exclude = {mut=1500}\n[factors]\npath='socket'", "x.toml:1:12: ", "did you mean 'mtu'?"),
+        ("exclude = {mtus=1500}\n[factors]\npath='socket'", "x.toml:1:12: ", "did you mean 'mtu'?"),
         (
             "exclude = 3\n[factors]\npath='socket'",
             "x.toml:1:11: ",
