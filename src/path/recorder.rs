@@ -39,9 +39,11 @@ impl Recorder {
     #[cold]
     fn turn(&mut self, mut phase: Phase) -> Phase {
         self.tally.turn(phase, clock::now());
+        self.progress.notice(phase);
         if phase == Phase::Hold && self.role == Role::Sender {
             phase = self.gate.wait();
             self.tally.turn(phase, clock::now());
+            self.progress.notice(phase);
         }
         phase
     }

@@ -157,7 +157,7 @@ impl<'a> Remotes<'a> {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.inbox.recv_timeout(left.min(LOOK)) {
                 Ok((who, News::Said(Reply::Lost(fault)))) => {
-                    return Err(self.root_cause(fault.context(format!("{who} lost its stream"))));
+                    return Err(self.root_cause(lost(who, fault)));
                 }
                 Ok((who, News::Said(reply))) => return Ok(Some((who, reply))),
                 Ok((who, News::Garbled(what))) => {
@@ -174,7 +174,8 @@ impl<'a> Remotes<'a> {
         }
     }
 
-    /// Prefers the death of an agent over its effect on the other one.
+    /// A lost peer is an effect. The death of the other agent, or what its
+    /// engine has to say, explains it better.
     fn root_cause(&mut self, effect: Fault) -> Fault {
         if effect.kind != FaultKind::PeerLost {
             return effect;
@@ -184,6 +185,9 @@ impl<'a> Remotes<'a> {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.inbox.recv_timeout(left) {
                 Ok((who, News::Gone)) => return self.gone(who),
+                Ok((who, News::Said(Reply::Lost(fault)))) if fault.kind != FaultKind::PeerLost => {
+                    return lost(who, fault);
+                }
                 Ok(_) => {}
                 Err(_) => return effect,
             }
@@ -194,6 +198,10 @@ impl<'a> Remotes<'a> {
         let how = self.raised.last_words(role);
         Fault::new(FaultKind::PeerLost, format!("the {role}'s agent is gone: {how}"))
     }
+}
+
+fn lost(role: Role, fault: Fault) -> Fault {
+    fault.context(format!("{role} lost its stream"))
 }
 
 fn accept(role: Role, reply: Reply) -> Result<Reply, Fault> {

@@ -19,6 +19,9 @@ use std::time::{Duration, Instant};
 /// How long the peer may take to connect and to show its token.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
+/// How long an engine may take to notice the end of a window.
+const NOTICE: Duration = Duration::from_millis(250);
+
 /// A stream in one of its states, from listening to finished.
 pub(super) struct Session {
     cell: Arc<Cell>,
@@ -175,6 +178,7 @@ impl Session {
             sum.warnings.extend(output.warnings);
             self.costs.push(cost(self.role, name, begin.elapsed()));
         }
+        self.await_notice(Phase::Drain);
         sum.readings.extend(add_up(std::mem::take(&mut self.costs)));
         Ok(Reply::Window {
             readings: sum.readings,
@@ -182,6 +186,18 @@ impl Session {
             threads: sum.threads,
             warnings: sum.warnings,
         })
+    }
+
+    /// Waits until every engine has noticed the end of its window. An engine
+    /// looks when bytes come, so the sender must not be held before that: a
+    /// window that ends in silence would last until the next slice. A stream
+    /// that stands still is not waited for; the length of its window shows it.
+    fn await_notice(&self, phase: Phase) {
+        let deadline = Instant::now() + NOTICE;
+        let noticed = || self.progress.iter().all(|flow| flow.has_noticed(phase));
+        while !noticed() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_micros(50));
+        }
     }
 
     /// Sender: ends the stream.

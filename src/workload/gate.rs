@@ -61,22 +61,35 @@ impl Gate {
     }
 }
 
-/// Bytes moved so far by one flow: written by its engine alone, read by the
-/// sampler. On a cache line of its own, so that flows do not slow each other.
+/// What one flow's engine lets the control thread know: written by the engine
+/// alone. On a cache line of its own, so that flows do not slow each other.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub struct Progress(AtomicU64);
+pub struct Progress {
+    total: AtomicU64,
+    noticed: AtomicU32,
+}
 
 impl Progress {
-    /// Publishes the total.
+    /// Publishes the bytes moved so far.
     #[inline(always)]
     pub fn publish(&self, total: u64) {
-        self.0.store(total, Ordering::Relaxed);
+        self.total.store(total, Ordering::Relaxed);
     }
 
     /// The last total published.
     pub fn total(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.total.load(Ordering::Relaxed)
+    }
+
+    /// The engine has noticed a phase.
+    pub fn notice(&self, phase: Phase) {
+        self.noticed.store(phase as u32, Ordering::Release);
+    }
+
+    /// Whether the last phase that the engine noticed is this one.
+    pub fn has_noticed(&self, phase: Phase) -> bool {
+        self.noticed.load(Ordering::Acquire) == phase as u32
     }
 }
 

@@ -1,0 +1,118 @@
+//! Which layout of a block in time sees the smallest effect? Runs the baseline
+//! against itself under each design, interleaved, and prints the spread of the
+//! log ratios and the effect that a study of ten minutes could see.
+//!
+//! `cargo bench --bench designs`; rounds and window by BENCH_ROUNDS, BENCH_WINDOW.
+
+use anyhow::{Context, Result};
+use bytepath::record::{CellId, Design, Fault, Judgement, Schedule, StudyHeader, Trial};
+use bytepath::run::{Laboratory, Observer, Plan, conduct, path_spec};
+use bytepath::spec::{self, Ask};
+use bytepath::{host, meter, path};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+const DESIGNS: &[(&str, Design)] = &[
+    ("whole trials", Design::Trials),
+    ("slices of 0.50 s", Design::Slices { slice: 0.5 }),
+    ("slices of 0.25 s", Design::Slices { slice: 0.25 }),
+    ("slices of 0.10 s", Design::Slices { slice: 0.1 }),
+];
+
+/// Time of the study whose smallest effect is printed, seconds.
+const STUDY: f64 = 600.0;
+
+fn main() -> Result<()> {
+    let rounds = number("BENCH_ROUNDS", 8.0)? as u64;
+    let window = number("BENCH_WINDOW", 2.0)?;
+    let stop = AtomicBool::new(false);
+    let laboratory = Laboratory {
+        paths: path::CATALOG,
+        meters: meter::CATALOG,
+        testbed: host::CATALOG[0],
+        program: env!("CARGO_BIN_EXE_bytepath").into(),
+        stop: &stop,
+    };
+    let mut ratios: Vec<Vec<f64>> = vec![Vec::new(); DESIGNS.len()];
+    let mut times = vec![0.0; DESIGNS.len()];
+    for round in 0..rounds {
+        for (index, (_, design)) in DESIGNS.iter().enumerate() {
+            let begin = Instant::now();
+            ratios[index].push(log_ratio(&laboratory, *design, window, round)?);
+            times[index] += begin.elapsed().as_secs_f64();
+        }
+    }
+    println!("socket against itself, {rounds} blocks a design, {window} s windows, interleaved");
+    println!(
+        "{:<18} {:>10} {:>8} {:>10} {:>22}",
+        "design", "s a block", "bias", "spread", "10 minutes can see"
+    );
+    for (((name, _), ratios), time) in DESIGNS.iter().zip(&ratios).zip(&times) {
+        let each = time / rounds as f64;
+        let (mean, deviation) = moments(ratios);
+        // Half the width of a 95 % interval over the blocks that fit.
+        let blocks = STUDY / each;
+        let visible = 1.96 * deviation / blocks.sqrt();
+        println!(
+            "{name:<18} {each:>10.1} {:>7.1}% {:>9.1}% {:>21.1}%",
+            mean * 100.0,
+            deviation * 100.0,
+            visible * 100.0
+        );
+    }
+    Ok(())
+}
+
+/// One block of the baseline against itself; the log of the ratio.
+fn log_ratio(laboratory: &Laboratory, design: Design, window: f64, seed: u64) -> Result<f64> {
+    let cores = spec::parse_cores("two", &bytepath::sys::thread::allowed()?)?;
+    let paths = ["socket".to_owned(), "sendfile".to_owned()];
+    let ask = Ask { paths: &paths, stream: "", link: "wire", cores: &cores, baseline: None };
+    let (mut cells, baseline) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS))?;
+    cells.retain(|cell| cell.null || cell.id == baseline);
+    let folder = tempfile::tempdir()?;
+    let schedule = Schedule { blocks: 1, warm_up: 0.3, window, seed, design, stopping: None };
+    let plan = Plan {
+        title: String::new(),
+        cells,
+        baseline,
+        schedule,
+        judgement: Judgement::default(),
+        meters: Vec::new(),
+        mandatory: true,
+        folder: folder.path().join("study"),
+    };
+    let (study, result) = conduct(laboratory, &plan, &mut Silent);
+    result?;
+    let study = study.context("no study")?;
+    let rate = |null: bool| -> Result<f64> {
+        let cell = plan.cells.iter().find(|cell| cell.null == null).context("no cell")?;
+        let trial = study.trials.iter().find(|trial| trial.cell == cell.id).context("no trial")?;
+        trial.throughput().with_context(|| format!("{:?}", trial.status))
+    };
+    Ok((rate(true)? / rate(false)?).ln())
+}
+
+struct Silent;
+
+impl Observer for Silent {
+    fn begins(&mut self, _: &StudyHeader, _: usize) {}
+    fn trial_begins(&mut self, _: usize, _: &CellId, _: u32) {}
+    fn trial_ends(&mut self, _: usize, _: &Trial, _: Duration) {}
+}
+
+fn moments(values: &[f64]) -> (f64, f64) {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let squares = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>();
+    (mean, (squares / (n - 1.0).max(1.0)).sqrt())
+}
+
+fn number(name: &str, default: f64) -> Result<f64, Fault> {
+    let parse = |text: String| {
+        text.parse().map_err(|_| {
+            Fault::new(bytepath::record::FaultKind::Usage, format!("{name} is no number"))
+        })
+    };
+    std::env::var(name).map_or(Ok(default), parse)
+}
