@@ -30,7 +30,7 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Compare paths: run every one in random order, print a table
-    Run(run::RunArguments),
+    Run(Box<run::RunArguments>),
     /// Go on with a study that was interrupted
     Resume(run::ResumeArguments),
     /// Print the report of a study that was run before
