@@ -2,13 +2,15 @@
 //! link, cores and congestion control. Prints the ratio's median and range.
 //!
 //! `cargo bench --bench against_iperf3 [-- LINK ...]`; needs iperf3 and nsenter,
-//! and root. Pairs, window and warm-up by BENCH_PAIRS, BENCH_WINDOW (seconds).
+//! and root. Pairs and window by BENCH_PAIRS and BENCH_WINDOW (seconds), another
+//! path than `socket` by BENCH_PATH.
+
+mod common;
 
 use anyhow::{Context, Result, bail};
+use bytepath::meter;
 use bytepath::record::{Cell, Design, Role, Schedule, Trial};
-use bytepath::run::{Laboratory, Stand, path_spec};
-use bytepath::spec::{self, Ask};
-use bytepath::{host, meter, path};
+use bytepath::run::Stand;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 
@@ -35,8 +37,8 @@ fn main() -> Result<()> {
         [] => LINKS.to_vec(),
         some => some.iter().map(String::as_str).collect(),
     };
-    let pairs = number("BENCH_PAIRS", 7.0)? as usize;
-    let window = number("BENCH_WINDOW", 2.0)?;
+    let pairs = common::number("BENCH_PAIRS", 7.0)? as usize;
+    let window = common::number("BENCH_WINDOW", 2.0)?;
     println!("bytepath socket / best of iperf3, {pairs} interleaved pairs, {window} s windows");
     println!(
         "{:<20} {:>10} {:>10} {:<10} {:>8}  range",
@@ -48,23 +50,13 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn number(name: &str, default: f64) -> Result<f64> {
-    match std::env::var(name) {
-        Ok(text) => text.parse().with_context(|| format!("{name} is no number")),
-        Err(_) => Ok(default),
-    }
-}
-
 fn compare(link: &str, pairs: usize, window: f64) -> Result<()> {
     let stop = AtomicBool::new(false);
-    let laboratory = Laboratory {
-        paths: path::CATALOG,
-        meters: meter::CATALOG,
-        testbed: host::CATALOG[0],
-        program: env!("CARGO_BIN_EXE_bytepath").into(),
-        stop: &stop,
-    };
-    let cell = socket_cell(link)?;
+    let laboratory = common::laboratory(&stop);
+    let path = std::env::var("BENCH_PATH").unwrap_or_else(|_| "socket".into());
+    let stream = format!("congestion={CONGESTION}");
+    let (cells, _) = common::cells(&[&path], &stream, link)?;
+    let cell = &cells[0];
     let schedule = Schedule {
         blocks: 1,
         warm_up: 0.5,
@@ -73,13 +65,13 @@ fn compare(link: &str, pairs: usize, window: f64) -> Result<()> {
         design: Design::Trials,
         stopping: None,
     };
-    let mut stand = Stand::raise(&laboratory, &cell)?;
+    let mut stand = Stand::raise(&laboratory, cell)?;
     let mut ours = Vec::new();
     let mut theirs: Vec<Vec<f64>> = vec![Vec::new(); RIVALS.len()];
     for _ in 0..pairs {
-        ours.push(gbits(&stand.run(&cell, meter::CATALOG, &schedule)?)?);
+        ours.push(gbits(&stand.run(cell, meter::CATALOG, &schedule)?)?);
         for (results, (_, options)) in theirs.iter_mut().zip(RIVALS) {
-            results.push(iperf3(&stand, &cell, options, window)?);
+            results.push(iperf3(&stand, cell, options, window)?);
         }
     }
     // The best of iperf3 is the option set with the highest median.
@@ -96,15 +88,6 @@ fn compare(link: &str, pairs: usize, window: f64) -> Result<()> {
         median(&ratios)
     );
     Ok(())
-}
-
-fn socket_cell(link: &str) -> Result<Cell> {
-    let cores = spec::parse_cores("two", &bytepath::sys::thread::allowed()?)?;
-    let stream = format!("congestion={CONGESTION}");
-    let name = std::env::var("BENCH_PATH").unwrap_or_else(|_| "socket".into());
-    let ask = Ask { paths: &[name], stream: &stream, link, cores: &cores, baseline: None };
-    let (cells, _) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS))?;
-    Ok(cells[0].clone())
 }
 
 fn gbits(trial: &Trial) -> Result<f64> {

@@ -4,11 +4,11 @@
 //!
 //! `cargo bench --bench designs`; rounds and window by BENCH_ROUNDS, BENCH_WINDOW.
 
+mod common;
+
 use anyhow::{Context, Result};
-use bytepath::record::{CellId, Design, Fault, Judgement, Schedule, StudyHeader, Trial};
-use bytepath::run::{Laboratory, Observer, Plan, conduct, path_spec};
-use bytepath::spec::{self, Ask};
-use bytepath::{host, meter, path};
+use bytepath::record::{CellId, Design, Judgement, Schedule, StudyHeader, Trial};
+use bytepath::run::{Laboratory, Observer, Plan, conduct};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -23,16 +23,10 @@ const DESIGNS: &[(&str, Design)] = &[
 const STUDY: f64 = 600.0;
 
 fn main() -> Result<()> {
-    let rounds = number("BENCH_ROUNDS", 8.0)? as u64;
-    let window = number("BENCH_WINDOW", 2.0)?;
+    let rounds = common::number("BENCH_ROUNDS", 8.0)? as u64;
+    let window = common::number("BENCH_WINDOW", 2.0)?;
     let stop = AtomicBool::new(false);
-    let laboratory = Laboratory {
-        paths: path::CATALOG,
-        meters: meter::CATALOG,
-        testbed: host::CATALOG[0],
-        program: env!("CARGO_BIN_EXE_bytepath").into(),
-        stop: &stop,
-    };
+    let laboratory = common::laboratory(&stop);
     let mut ratios: Vec<Vec<f64>> = vec![Vec::new(); DESIGNS.len()];
     let mut times = vec![0.0; DESIGNS.len()];
     for round in 0..rounds {
@@ -65,10 +59,7 @@ fn main() -> Result<()> {
 
 /// One block of the baseline against itself; the log of the ratio.
 fn log_ratio(laboratory: &Laboratory, design: Design, window: f64, seed: u64) -> Result<f64> {
-    let cores = spec::parse_cores("two", &bytepath::sys::thread::allowed()?)?;
-    let paths = ["socket".to_owned(), "sendfile".to_owned()];
-    let ask = Ask { paths: &paths, stream: "", link: "wire", cores: &cores, baseline: None };
-    let (mut cells, baseline) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS))?;
+    let (mut cells, baseline) = common::cells(&["socket", "sendfile"], "", "wire")?;
     cells.retain(|cell| cell.null || cell.id == baseline);
     let folder = tempfile::tempdir()?;
     let schedule = Schedule { blocks: 1, warm_up: 0.3, window, seed, design, stopping: None };
@@ -106,13 +97,4 @@ fn moments(values: &[f64]) -> (f64, f64) {
     let mean = values.iter().sum::<f64>() / n;
     let squares = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>();
     (mean, (squares / (n - 1.0).max(1.0)).sqrt())
-}
-
-fn number(name: &str, default: f64) -> Result<f64, Fault> {
-    let parse = |text: String| {
-        text.parse().map_err(|_| {
-            Fault::new(bytepath::record::FaultKind::Usage, format!("{name} is no number"))
-        })
-    };
-    std::env::var(name).map_or(Ok(default), parse)
 }

@@ -4,33 +4,21 @@
 //!
 //! `cargo bench --bench overhead`; pairs and window by BENCH_PAIRS, BENCH_WINDOW.
 
+mod common;
+
 use anyhow::{Context, Result};
 use bytepath::meter::{self, Meter};
 use bytepath::record::{Design, Schedule};
-use bytepath::run::{Laboratory, Stand, path_spec};
-use bytepath::spec::{self, Ask};
-use bytepath::{host, path};
+use bytepath::run::Stand;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 fn main() -> Result<()> {
-    let number = |name: &str, default: f64| -> Result<f64> {
-        std::env::var(name).map_or(Ok(default), |text| text.parse().context(name.to_owned()))
-    };
-    let pairs = number("BENCH_PAIRS", 25.0)? as usize;
-    let window = number("BENCH_WINDOW", 0.5)?;
+    let pairs = common::number("BENCH_PAIRS", 25.0)? as usize;
+    let window = common::number("BENCH_WINDOW", 0.5)?;
     let stop = AtomicBool::new(false);
-    let laboratory = Laboratory {
-        paths: path::CATALOG,
-        meters: meter::CATALOG,
-        testbed: host::CATALOG[0],
-        program: env!("CARGO_BIN_EXE_bytepath").into(),
-        stop: &stop,
-    };
-    let cores = spec::parse_cores("two", &bytepath::sys::thread::allowed()?)?;
-    let paths = ["socket".to_owned()];
-    let ask = Ask { paths: &paths, stream: "", link: "offload", cores: &cores, baseline: None };
-    let (cells, _) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS))?;
+    let laboratory = common::laboratory(&stop);
+    let (cells, _) = common::cells(&["socket"], "", "offload")?;
     let cell = &cells[0];
 
     let mut cycles: Vec<f64> = Vec::new();

@@ -56,6 +56,16 @@ impl Flow {
         tcp::reset_on_close(self.fd(), false).map_err(failed)
     }
 
+    /// Sender, within its stream: whether the connection was cut, by the peer or
+    /// from outside. A socket that is shut refuses even to send nothing.
+    pub fn check_open(&self) -> Result<(), Fault> {
+        match tcp::send(self.fd(), &[], libc::MSG_DONTWAIT) {
+            Err(e) if e.kind() == ErrorKind::BrokenPipe => Err(self.cut_off()),
+            Err(e) if e.kind() != ErrorKind::WouldBlock => Err(self.fault("send", &e)),
+            _ => Ok(()),
+        }
+    }
+
     /// Receiver, after a receive of 0 bytes: whether that really was the end of
     /// the sender's stream. It is not when our own side was shut down.
     pub fn confirm_end(&self) -> Result<(), Fault> {
@@ -97,6 +107,14 @@ mod tests {
     fn flows() -> (Flow, Flow) {
         let (tx, rx) = tcp::loopback_pair().unwrap();
         (Flow { socket: tx, index: 0 }, Flow { socket: rx, index: 1 })
+    }
+
+    #[test]
+    fn a_cut_connection_is_seen_without_sending_anything() {
+        let (tx, _rx) = flows();
+        tx.check_open().unwrap();
+        tx.socket.shutdown(Shutdown::Both).unwrap();
+        assert_eq!(tx.check_open().unwrap_err().kind, FaultKind::PeerLost);
     }
 
     #[test]

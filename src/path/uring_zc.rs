@@ -297,7 +297,7 @@ impl Sender {
         recorder: &mut Recorder,
         patience: Duration,
     ) -> Result<(), Fault> {
-        self.flow.confirm_end()?;
+        self.flow.check_open()?;
         recorder
             .timed(ENTER, || self.ring.wait(patience).map(|()| 0))
             .map_err(|e| ring::fault("io_uring_enter", &e))?;

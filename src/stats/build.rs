@@ -237,7 +237,8 @@ fn pace(measured: &[&Trial]) -> Option<Pace> {
     for (_, step, steps) in &paced {
         let mean = Summary::of(steps.iter().copied()).map_or(0.0, |s| s.mean);
         let stalls = steps.iter().filter(|s| **s < mean * STALL).count();
-        stalled += stalls as f64 * step;
+        // A damaged record may hold any step; the sum stays a number.
+        stalled = (stalled + stalls as f64 * step).clamp(f64::MIN, f64::MAX);
         stalled_trials += u32::from(stalls > 0);
     }
     let (_, step, typical) = paced.swap_remove((paced.len() - 1) / 2);

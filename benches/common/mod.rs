@@ -1,0 +1,36 @@
+//! What the benches share: the real laboratory, cells asked for by name, and
+//! numbers from the environment.
+
+use anyhow::{Context, Result};
+use bytepath::record::{Cell, CellId};
+use bytepath::run::{Laboratory, path_spec};
+use bytepath::spec::{self, Ask};
+use bytepath::{host, meter, path, sys};
+use std::sync::atomic::AtomicBool;
+
+/// The real catalogues, the default testbed, and the binary built for the bench.
+pub fn laboratory(stop: &AtomicBool) -> Laboratory<'_> {
+    Laboratory {
+        paths: path::CATALOG,
+        meters: meter::CATALOG,
+        testbed: host::CATALOG[0],
+        program: env!("CARGO_BIN_EXE_bytepath").into(),
+        stop,
+    }
+}
+
+/// Cells on two CPUs, and the baseline's id.
+pub fn cells(paths: &[&str], stream: &str, link: &str) -> Result<(Vec<Cell>, CellId)> {
+    let paths: Vec<String> = paths.iter().map(|path| (*path).to_owned()).collect();
+    let cores = spec::parse_cores("two", &sys::thread::allowed()?)?;
+    let ask = Ask { paths: &paths, stream, link, cores: &cores, baseline: None };
+    Ok(spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS))?)
+}
+
+/// A number from the environment.
+pub fn number(name: &str, default: f64) -> Result<f64> {
+    match std::env::var(name) {
+        Ok(text) => text.parse().with_context(|| format!("{name} is no number")),
+        Err(_) => Ok(default),
+    }
+}
