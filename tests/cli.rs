@@ -92,7 +92,7 @@ fn an_experiment_file_and_the_flags_that_go_over_it() {
         (text, &["--path", "uring"], "cannot be used with"),
         (text, &["--link", "wire"], "cannot be used with"),
         (text, &["--blocks", "1"], "at least 2 of 1 blocks"),
-        (text, &["--design", "slices:3s"], "longer than the window"),
+        (text, &["--design", "slices:5s"], "longer than the window"),
         (text, &["--design", "slcies"], "did you mean 'slices'?"),
         (text, &["--meters", "cpus"], "did you mean 'cpu'?"),
         ("blcoks = 3", &[], "x.toml:1:1: an experiment has no key 'blcoks'"),

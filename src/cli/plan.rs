@@ -2,7 +2,7 @@
 
 use super::run::RunArguments;
 use crate::host::{self, Testbed};
-use crate::record::{Cell, Fault, FaultKind, Judgement, Schedule, unit};
+use crate::record::{Cell, Design, Fault, FaultKind, Judgement, Schedule, unit};
 use crate::run::{Plan, path_spec};
 use crate::spec::{self, Ask, Catalogues, Experiment};
 use crate::{meter, path, sys};
@@ -16,11 +16,9 @@ pub(super) fn plan(arguments: &RunArguments) -> Result<(Plan, &'static dyn Testb
         Some(file) => (read(file)?, false),
         None => (from_flags(arguments)?, !arguments.path.is_empty()),
     };
-    let design = match &arguments.design {
-        Some(design) => *design,
-        None => experiment.design,
-    };
     let window = arguments.window.unwrap_or(experiment.window);
+    let design = arguments.design.or(experiment.design);
+    let design = design.unwrap_or_else(|| spec::default_design(&experiment.cells, window));
     let schedule = Schedule {
         blocks: arguments.blocks.unwrap_or(experiment.blocks),
         warm_up: arguments.warm_up.unwrap_or(experiment.warm_up).as_secs_f64(),
@@ -84,6 +82,12 @@ fn write(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     if !plan.title.is_empty() {
         writeln!(out, "{}", plan.title)?;
     }
+    match s.design {
+        Design::Trials => writeln!(out, "design: one whole trial after the other")?,
+        Design::Slices { slice } => {
+            writeln!(out, "design: cells take turns in slices of {slice} s")?
+        }
+    }
     writeln!(out, "cells:")?;
     for cell in &plan.cells {
         let mark = if cell.id == plan.baseline { "  (baseline)" } else { "" };
@@ -144,7 +148,7 @@ fn from_flags(arguments: &RunArguments) -> Result<Experiment, Fault> {
         warm_up: spec::DEFAULT_WARM_UP,
         window: spec::DEFAULT_WINDOW,
         seed: None,
-        design: crate::record::Design::default(),
+        design: None,
         stopping: None,
         judgement: Judgement::default(),
         meters: catalogues.meters.iter().map(|name| (*name).to_owned()).collect(),

@@ -48,7 +48,7 @@ pub(super) struct RunArguments {
     /// The measured window [default: the file's, or 3s]
     #[arg(long, value_name = "TIME", value_parser = spec::parse_window)]
     pub window: Option<Duration>,
-    /// How the cells of a block share its time: trials or slices[:TIME] [default: the file's, or trials]
+    /// How the cells of a block share its time: trials or slices[:TIME] [default: the file's, or slices if all cells can be open at once]
     #[arg(long, value_name = "DESIGN", value_parser = design)]
     pub design: Option<Design>,
     /// Seed of the random order [default: the file's, or random]

@@ -13,7 +13,8 @@ pub use cells::{Ask, PairDeclaration, PathDeclaration, PathSpec, cells};
 pub use experiment::{
     Catalogues, DEFAULT_BLOCKS, DEFAULT_WARM_UP, DEFAULT_WINDOW, EXPERIMENT_KEYS, Experiment,
     MOST_BLOCKS, MOST_CELLS, OWN_FACTORS, check_design, check_lanes, check_stopping,
-    experiment_schema, factor_names, parse_design, parse_experiment, parse_warm_up, parse_window,
+    default_design, experiment_schema, factor_names, parse_design, parse_experiment, parse_warm_up,
+    parse_window,
 };
 pub use link::{LINK_OPTIONS, PRESETS, Preset, parse_link};
 pub use options::{did_you_mean, resolve, split};

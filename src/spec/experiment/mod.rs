@@ -17,7 +17,7 @@ pub use factors::{OWN_FACTORS, factor_names};
 pub use product::MOST_CELLS;
 pub use schedule::{
     DEFAULT_BLOCKS, DEFAULT_WARM_UP, DEFAULT_WINDOW, MOST_BLOCKS, check_design, check_lanes,
-    check_stopping, parse_design,
+    check_stopping, default_design, parse_design,
 };
 pub use schema::experiment_schema;
 
@@ -59,8 +59,9 @@ pub struct Experiment {
     pub window: Duration,
     /// Seed of the random order; none leaves it to chance.
     pub seed: Option<u64>,
-    /// How the cells of a block share its time.
-    pub design: Design,
+    /// How the cells of a block share its time; none leaves it to
+    /// [`default_design`].
+    pub design: Option<Design>,
     /// When to stop before all blocks are run.
     pub stopping: Option<Stopping>,
     /// What the verdicts are to mean.
@@ -122,10 +123,8 @@ pub fn parse_experiment(
     let excludes = top.get("exclude").map(|e| e.list()).unwrap_or_default();
     let product = product::product(&entry, &factors, &excludes, catalogues)?;
     let (cells, baseline) = product.finish(top.get("baseline").as_ref(), catalogues)?;
-    if let (Err(fault), Some(entry)) =
-        (schedule::check_lanes(&cells, layout.design), top.get("design"))
-    {
-        return Err(entry.fault(fault));
+    if let (Some(design), Some(entry)) = (layout.design, top.get("design")) {
+        schedule::check_lanes(&cells, design).map_err(|fault| entry.fault(fault))?;
     }
     Ok(Experiment {
         title,

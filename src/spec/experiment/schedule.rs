@@ -18,9 +18,9 @@ pub const DEFAULT_WARM_UP: Duration = Duration::from_secs(1);
 /// See [`DEFAULT_WARM_UP`].
 pub const DEFAULT_WINDOW: Duration = Duration::from_secs(3);
 
-/// One slice of the design `slices`, in seconds: long against a round trip and a
-/// scheduler tick, short against the drift of a shared machine.
-const DEFAULT_SLICE: f64 = 0.25;
+/// One slice of the design `slices`, in seconds. Of the lengths that were tried
+/// it saw the smallest effect in a given time (docs/journal/0002-slices.md).
+const DEFAULT_SLICE: f64 = 0.1;
 
 /// Blocks before the stopping rule is asked for the first time. Fewer give no
 /// variance that an interval could stand on.
@@ -42,7 +42,7 @@ pub(super) struct Layout {
     pub warm_up: Duration,
     pub window: Duration,
     pub seed: Option<u64>,
-    pub design: Design,
+    pub design: Option<Design>,
     pub stopping: Option<Stopping>,
 }
 
@@ -55,11 +55,11 @@ pub(super) fn layout(top: &Section) -> Result<Layout, Fault> {
     let blocks = blocks.map_or(DEFAULT_BLOCKS, |n| n as u32);
     let window = window.unwrap_or(DEFAULT_WINDOW);
     let design = match top.get("design") {
-        None => Design::default(),
+        None => None,
         Some(entry) => {
             let design = parse_design(entry.string("\"slices:250ms\"")?)
                 .and_then(|design| check_design(design, window));
-            design.map_err(|f| entry.fault(f))?
+            Some(design.map_err(|f| entry.fault(f))?)
         }
     };
     if let (Some(rule), Some(entry)) = (stopping, top.get("stop"))
@@ -95,6 +95,14 @@ pub fn parse_design(text: &str) -> Result<Design, Fault> {
             })
         }
     }
+}
+
+/// The design of a study that asks for none: slices, which see smaller effects
+/// in the same time, unless all cells cannot be open at once.
+pub fn default_design(cells: &[Cell], window: Duration) -> Design {
+    let slices = Design::Slices { slice: DEFAULT_SLICE };
+    let fits = check_design(slices, window).and_then(|design| check_lanes(cells, design));
+    if fits.is_ok() { slices } else { Design::Trials }
 }
 
 /// A slice is a part of a window.

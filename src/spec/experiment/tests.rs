@@ -72,7 +72,7 @@ fn a_file_is_read() {
     assert_eq!((x.title.as_str(), x.testbed.as_str()), ("GRO and the core layout", "netns"));
     assert_eq!((x.blocks, x.seed), (12, Some(7)));
     assert_eq!((x.warm_up, x.window), (Duration::from_millis(500), Duration::from_secs(2)));
-    assert_eq!(x.design, Design::Slices { slice: 0.25 });
+    assert_eq!(x.design, Some(Design::Slices { slice: 0.25 }));
     assert_eq!(x.stopping, Some(Stopping { within: 0.01, at_least: 6 }));
     let j = x.judgement;
     assert_eq!((j.margin, j.confidence, j.roi_throughput, j.roi_power), (0.03, 0.9, 1.5, 2.0));
@@ -101,7 +101,7 @@ fn a_file_is_read() {
 fn what_is_left_out_has_the_same_default_as_a_flag() {
     let x = read("factors = { path = 'socket' }").unwrap();
     assert_eq!((x.blocks, x.warm_up, x.window), (5, DEFAULT_WARM_UP, DEFAULT_WINDOW));
-    assert_eq!((x.seed, x.design, x.stopping), (None, Design::Trials, None));
+    assert_eq!((x.seed, x.design, x.stopping), (None, None, None));
     assert_eq!(x.judgement, Judgement::default());
     assert_eq!(x.meters, ["cpu", "calls", "tcp-info"]);
     assert_eq!(x.testbed, "netns");
@@ -368,4 +368,19 @@ fn ten_thousand_cells_are_planned_in_a_moment() {
     let x = read(&text).unwrap();
     assert_eq!(x.cells.len(), 10_001);
     assert_eq!(x.cells[101].id.0, "socket message-size=4097 read-size=4097");
+}
+
+#[test]
+fn slices_are_the_default_where_all_cells_can_be_open_at_once() {
+    let cells =
+        |factors: &str| read(&format!("[factors]\npath='socket'\n{factors}")).unwrap().cells;
+    let (few, window) = (cells("mtu=[1500,9000]"), Duration::from_secs(1));
+    assert_eq!(default_design(&few, window), Design::Slices { slice: 0.1 });
+    let large = cells("message-size='1G'\nread-size='1G'\nmtu=[1500,9000,4148,8000]");
+    assert_eq!(default_design(&large, window), Design::Trials, "8 GiB of buffers");
+    let mtus: Vec<String> = (1500..1570).map(|mtu| mtu.to_string()).collect();
+    let many = format!("mtu=[{}]", mtus.join(","));
+    assert_eq!(default_design(&cells(&many), window), Design::Trials, "too many cells");
+    let fault = read(&format!("design='slices'\n[factors]\npath='socket'\n{many}")).unwrap_err();
+    assert!(fault.to_string().starts_with("x.toml:1:8: slices keep all 71 cells"), "{fault}");
 }
