@@ -225,6 +225,7 @@ fn plan(paths: &[&str], folder: &Path) -> Plan {
             mtu: 65536,
             tso: true,
             gro: true,
+            hw_gro: false,
             gso_max: None,
             gro_max: None,
             qdisc: "pfifo".into(),

@@ -66,6 +66,13 @@ impl Observer for Progress {
             }
         }
     }
+
+    fn stops_early(&mut self, why: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(why),
+            None => eprintln!("{why}"),
+        }
+    }
 }
 
 fn outcome(trial: &Trial) -> String {
