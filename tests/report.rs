@@ -153,7 +153,7 @@ fn what_was_not_shown_is_not_claimed() {
     let said = words(&text(&study(), 100));
     assert!(!said.contains("no difference") && !said.contains("not significant"));
     assert!(
-        said.contains("p (sign flips) decides nothing: with 5 blocks it cannot fall below 0.0625")
+        said.contains("Sign flips decide nothing: with 5 blocks their p cannot fall below 0.0625")
     );
     // A noisy null takes the claim of a small effect back.
     let mut noisy = study();
@@ -206,7 +206,7 @@ fn a_throughput_of_zero_is_left_out_of_the_ratio_and_told() {
     let mut dead = study();
     let t = dead.trials.iter_mut().find(|t| t.cell.0 == "splice" && t.block == 2).unwrap();
     t.window_bytes = 0;
-    assert!(words(&text(&dead, 120)).contains("1 block left out, where a throughput was zero"));
+    assert!(words(&text(&dead, 120)).contains("1 block left out, where a figure was zero"));
 }
 
 #[test]

@@ -6,6 +6,9 @@ use std::process::ExitCode;
 /// The exit code of a run whose report holds a failed trial.
 pub const TRIAL_FAILED: u8 = 5;
 
+/// The exit code of a comparison that fails a threshold of `--fail-if`.
+pub const THRESHOLD_FAILED: u8 = 7;
+
 /// The exit code of a failure, by its kind.
 pub fn exit_code(fault: &Fault) -> ExitCode {
     ExitCode::from(match fault.kind {

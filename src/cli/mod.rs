@@ -2,7 +2,9 @@
 //! What can be named comes from the catalogues; nothing is listed twice.
 
 mod catalogs;
+mod compare;
 mod exit;
+mod history;
 mod plan;
 mod progress;
 mod run;
@@ -35,6 +37,10 @@ enum Command {
     Resume(run::ResumeArguments),
     /// Print the report of a study that was run before
     Show(show::ShowArguments),
+    /// Compare a study's paths, or two studies, and check limits
+    Compare(compare::CompareArguments),
+    /// Show one figure over many studies, and where it changed
+    History(history::HistoryArguments),
     /// List the data paths, what this host supports, and why not
     Paths(catalogs::CatalogArguments),
     /// List the meters and what this host supports
@@ -52,6 +58,8 @@ Examples:
   bytepath run --path socket --path uring          two paths
   bytepath run --path splice+tcp-zerocopy-receive --stream touch=verify
   bytepath run --link offload:mtu=9000 --cores one
+  bytepath compare BEFORE AFTER --fail-if \"*.throughput slower 2%\"
+  bytepath history bytepath-studies socket.throughput
   bytepath run experiments/battle-quick.toml       what an experiment file says
   bytepath resume bytepath-studies/20260102-030405 go on after Ctrl-C or a crash
   bytepath paths                                   what works here, and why not
@@ -59,6 +67,7 @@ Examples:
 Exit codes:
   0 done   1 the kernel refused something   2 wrong request   3 not supported here
   4 not permitted   5 a trial failed   6 a file could not be read or written
+  7 a threshold of --fail-if was passed
   130 stopped by the user (what was measured is kept)";
 
 /// Reads the command line; prints help or a usage error and exits by itself.
@@ -72,6 +81,8 @@ pub fn dispatch(arguments: Arguments) -> Result<ExitCode, Fault> {
         Command::Run(arguments) => run::run(&arguments),
         Command::Resume(arguments) => run::resume(&arguments),
         Command::Show(arguments) => show::show(&arguments),
+        Command::Compare(arguments) => compare::compare(&arguments),
+        Command::History(arguments) => history::history(&arguments),
         Command::Paths(arguments) => catalogs::paths(&arguments),
         Command::Meters(arguments) => catalogs::meters(&arguments),
         Command::Schema(arguments) => schema::schema(&arguments),

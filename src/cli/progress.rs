@@ -77,6 +77,7 @@ impl Observer for Progress {
 
 fn outcome(trial: &Trial) -> String {
     match (&trial.status, trial.throughput()) {
+        (TrialStatus::Rejected { events }, _) => format!("rejected: {}", events.join("; ")),
         (TrialStatus::Failed { fault }, _) => format!("failed: {fault}"),
         (_, Some(rate)) => format!("{:.1} Gbit/s", rate / 1e9),
         _ => "unavailable".to_owned(),

@@ -46,7 +46,7 @@ pub(super) fn print(study: &Study, form: &Form) -> Result<(), Fault> {
     let Some(report) = report::find(name) else {
         return Err(Fault::new(FaultKind::Usage, format!("there is no report '{name}'")));
     };
-    let analysis = stats::analyse(study, &stats::Rules::default());
+    let analysis = stats::analyse(study, &stats::Rules::of(&study.header));
     let style = style(form.details);
     match report.render(study, &analysis, &style, &mut std::io::stdout().lock()) {
         // Whoever reads may stop early: `bytepath show STUDY | head`.
@@ -55,7 +55,8 @@ pub(super) fn print(study: &Study, form: &Form) -> Result<(), Fault> {
     }
 }
 
-fn style(details: bool) -> Style {
+/// As wide as the terminal and coloured there, plain elsewhere.
+pub(super) fn style(details: bool) -> Style {
     let terminal = std::io::stdout().is_terminal();
     let width = if terminal { console_width().unwrap_or(PAGE) } else { PAGE };
     let colour = terminal && std::env::var_os("NO_COLOR").is_none();

@@ -27,6 +27,7 @@ const LEVELS: &[&str] = &[
     "tcp.min_rtt",
     "tcp.delivery_rate",
     "throughput.flow",
+    "power.watts",
 ];
 
 impl Reading {

@@ -7,6 +7,9 @@ mod json;
 mod page;
 mod table;
 mod text;
+mod verdicts;
+
+pub use text::{between, history, thresholds};
 
 use crate::record::Study;
 use crate::stats::Analysis;

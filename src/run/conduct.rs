@@ -359,10 +359,22 @@ impl Run<'_, '_> {
     }
 
     fn keep(&mut self, trials: Vec<Trial>) -> Result<(), Fault> {
+        let header = &self.opened.study.header;
+        let trials: Vec<Trial> = trials.into_iter().map(|trial| judged(trial, header)).collect();
         self.opened.writer.append(&trials)?;
         self.opened.study.trials.extend(trials);
         Ok(())
     }
+}
+
+/// A trial that an event spoiled is marked before anybody looks at its value.
+fn judged(trial: Trial, header: &StudyHeader) -> Trial {
+    let Some(cell) = header.cells.iter().find(|cell| cell.id == trial.cell) else { return trial };
+    let events = stats::judge_events(&trial, cell, &header.schedule);
+    if events.is_empty() {
+        return trial;
+    }
+    Trial { status: TrialStatus::Rejected { events }, ..trial }
 }
 
 /// How long the rest will take, judged by what is done.

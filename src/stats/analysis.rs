@@ -1,11 +1,11 @@
 //! What a study comes to: the numbers and words that every report prints.
 
 use super::cpu::CpuRule;
-use super::effect::Effect;
+use super::effect::{CONFIDENCE, Effect};
 use super::pool::{Counted, Shares};
 use super::summary::Summary;
-use super::verdict::{DEFAULT_MARGIN, Noise, Verdict};
-use crate::record::{CallRow, CellId, Fault, Role, SizeDistribution};
+use super::verdict::{DEFAULT_MARGIN, Noise, Question, Test, Verdict};
+use crate::record::{CallRow, CellId, Fault, Judgement, Role, SizeDistribution, StudyHeader};
 use serde::Serialize;
 
 /// Version of this record, as the `json` report prints it. It grows when a
@@ -25,8 +25,15 @@ pub struct Analysis {
     pub rows: Vec<Row>,
     /// The second copy of the baseline, where the study has one.
     pub null: Option<Row>,
-    /// How far the baseline is from itself; none without two blocks of the null cell.
+    /// The cell that the null cell is a copy of: the one whose noise is known.
+    pub noise_of: Option<CellId>,
+    /// How far that cell's throughput is from itself; none without two blocks of
+    /// the null cell.
     pub noise: Option<Noise>,
+    /// The same for CPU seconds per GiB.
+    pub cpu_noise: Option<Noise>,
+    /// The stopping rule, where one was declared.
+    pub stopping: Option<StoppingNote>,
     /// Warnings of all trials, counted.
     pub warnings: Vec<Counted>,
     /// What the reader should know of the study itself.
@@ -38,15 +45,50 @@ pub struct Analysis {
 pub struct Rules {
     /// Differences within this part of one are too small to matter.
     pub margin: f64,
-    /// Confidence of every interval, each by itself: no correction is made for the
-    /// number of comparisons in the study.
+    /// Confidence of every printed interval by itself, and of the words of one
+    /// question over the whole study (see [`Verdict`]).
     pub confidence: f64,
+    /// Exponent of the throughput in the return on investment.
+    pub roi_throughput: f64,
+    /// Exponent of the power in the return on investment by power.
+    pub roi_power: f64,
+}
+
+impl Rules {
+    /// Those that a study declared before its first trial.
+    pub fn of(header: &StudyHeader) -> Rules {
+        header.judgement.into()
+    }
+}
+
+impl From<Judgement> for Rules {
+    fn from(j: Judgement) -> Rules {
+        Rules {
+            margin: j.margin,
+            confidence: j.confidence,
+            roi_throughput: j.roi_throughput,
+            roi_power: j.roi_power,
+        }
+    }
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        Rules { margin: DEFAULT_MARGIN, confidence: super::effect::CONFIDENCE }
+        Rules { margin: DEFAULT_MARGIN, confidence: CONFIDENCE, ..Judgement::default().into() }
     }
+}
+
+/// A stopping rule and what came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct StoppingNote {
+    /// Stop when every interval is within this part of its ratio.
+    pub within: f64,
+    /// Blocks before the rule was asked.
+    pub at_least: u32,
+    /// Most blocks.
+    pub most: u32,
+    /// Blocks that were begun.
+    pub run: u32,
 }
 
 /// One cell.
@@ -75,8 +117,18 @@ pub struct Row {
     pub receiver: End,
     /// CPU seconds per GiB delivered, both ends together.
     pub cpu_per_gib: Option<Summary>,
-    /// Return on investment.
-    pub roi: Roi,
+    /// Return on investment, T^n / C: throughput in Gbit/s to the power of
+    /// [`Rules::roi_throughput`] over CPUs kept busy. An exponent above 1 rewards
+    /// throughput and hides cost, so it stands beside its parts.
+    pub roi: PerEnd,
+    /// Return on investment by power, T^n / P^m, with P in watts to the power of
+    /// [`Rules::roi_power`]; none where no meter reported
+    /// [`power.watts`](super::POWER).
+    pub roi_power: PerEnd,
+    /// Service demand: CPU microseconds per KiB delivered.
+    pub service_demand: PerEnd,
+    /// Throughput as published work prints it; none below five trials.
+    pub headline: Option<Headline>,
     /// TCP retransmits of all measured trials; none where nothing counted them.
     pub retransmits: Option<f64>,
     /// Evenness of the flow.
@@ -84,6 +136,9 @@ pub struct Row {
     /// Throughput against the baseline; none for the baseline and for a cell
     /// that has no measured trial.
     pub comparison: Option<Comparison>,
+    /// CPU seconds per GiB, both ends, against the baseline; none also where no
+    /// meter saw the CPU time of both.
+    pub cpu_comparison: Option<Comparison>,
     /// Warnings of its trials, counted.
     pub warnings: Vec<Counted>,
 }
@@ -186,16 +241,29 @@ pub struct Witness {
     pub copied: u32,
 }
 
-/// Return on investment: throughput squared over CPUs kept busy, (Gbit/s)^2 per
-/// CPU. Squaring rewards throughput, so it stands beside its parts.
+/// A figure of one trial by end, over the measured trials, with the interval of
+/// its mean.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Roi {
-    /// By the sender's CPU time.
+pub struct PerEnd {
+    /// By what the sender spent.
     pub sender: Option<Summary>,
-    /// By the receiver's.
+    /// By what the receiver spent.
     pub receiver: Option<Summary>,
     /// By both together.
     pub total: Option<Summary>,
+}
+
+/// The mean throughput without the first and the last trial in order of time, to
+/// be set beside work that publishes "the middle three of five runs". It decides
+/// nothing: verdicts and intervals use every trial that counts.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Headline {
+    /// Mean of the kept trials, bit/s.
+    pub mean: f64,
+    /// Trials kept.
+    pub kept: u32,
+    /// Trials in all.
+    pub of: u32,
 }
 
 /// How even the flow was, from the receiver's throughput in short steps.
@@ -215,11 +283,17 @@ pub struct Pace {
     pub typical: Vec<f64>,
 }
 
-/// A cell against the baseline.
+/// A cell against the baseline, in one question.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// Ratio of throughputs; none where no block has both.
+    /// What is compared.
+    pub question: Question,
+    /// Ratio, cell over baseline; none where no block has both.
     pub effect: Option<Effect>,
+    /// How sure a claim is among all of the study; none without an interval.
+    pub test: Option<Test>,
     /// The word for it.
     pub verdict: Verdict,
+    /// Why the two cannot be compared, if so.
+    pub reasons: Vec<String>,
 }

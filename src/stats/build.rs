@@ -1,62 +1,122 @@
 //! From a study to its analysis.
 
 use super::analysis::{
-    ANALYSIS_VERSION, Analysis, Comparison, CpuCost, End, Failure, Pace, Roi, Row, Rules, Status,
+    ANALYSIS_VERSION, Analysis, CpuCost, End, Failure, Pace, Row, Rules, Status, StoppingNote,
     Witness,
 };
-use super::cpu::{RoleCpu, role_cpu};
-use super::effect::Effect;
+use super::compare::{Frame, Side};
+use super::cpu::RoleCpu;
 use super::pool::{self, Shares, count};
 use super::summary::Summary;
-use super::verdict::{Noise, judge};
+use super::verdict::{Noise, Question};
+use super::worth::{self, Costs};
 use crate::record::unit::GIB;
 use crate::record::{
     Cell, CellId, ProvenWitness, Role, RoleRecord, Scope, Series, Study, Trial, TrialStatus,
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
 /// A step slower than this part of its trial's mean is a stall.
 const STALL: f64 = 0.05;
 
-/// Analyses a study.
+/// Analyses a study. Rules that differ from [`Rules::of`] its header were made up
+/// after the fact; a report that prints them says so.
 pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
     let header = &study.header;
     let mut by_cell: HashMap<&CellId, Vec<&Trial>> = HashMap::new();
     for trial in &study.trials {
         by_cell.entry(&trial.cell).or_default().push(trial);
     }
-    let trials = |id: &CellId| by_cell.get(id).map_or(&[][..], Vec::as_slice);
-    let baseline = trials(&header.baseline);
-    let (nulls, cells): (Vec<&Cell>, Vec<&Cell>) = header.cells.iter().partition(|c| c.null);
-    let null = nulls.first().map(|cell| row(study, cell, trials(&cell.id)));
-    let noise = nulls
-        .first()
-        .and_then(|cell| throughput_effect(baseline, trials(&cell.id), rules))
-        .and_then(|effect| Noise::of(effect, rules.confidence));
-    let rows = cells
+    let known: Vec<Known> = header
+        .cells
         .iter()
-        .map(|cell| {
-            let own = trials(&cell.id);
-            let mut row = row(study, cell, own);
-            if !row.baseline && row.status.measured > 0 {
-                let effect = throughput_effect(baseline, own, rules);
-                let verdict = judge(effect.as_ref(), noise.as_ref(), rules.margin);
-                row.comparison = Some(Comparison { effect, verdict });
-            }
-            row
-        })
+        .map(|cell| Known::of(cell, by_cell.remove(&cell.id).unwrap_or_default()))
         .collect();
+    let (nulls, cells): (Vec<&Known>, Vec<&Known>) = known.iter().partition(|k| k.cell.null);
+    let frame = Frame {
+        rules,
+        opening: header.schedule.stopping.map(|s| s.at_least as usize),
+        ceiling: header.ceiling,
+    };
+    let original = nulls.first().and_then(|null| original(null.cell, &cells, &header.baseline));
+    let noise = |question| {
+        let effect = frame.effect(question, original?.side(), nulls.first()?.side())?;
+        Noise::of(effect, rules.confidence)
+    };
+    let (throughput_noise, cpu_noise) = (noise(Question::Throughput), noise(Question::Cpu));
+    let mut rows: Vec<Row> = cells.iter().map(|k| row(study, rules, k)).collect();
+    let baseline = cells.iter().find(|k| k.cell.id == header.baseline).map(|k| k.side());
+    let (others, sides): (Vec<usize>, Vec<Side>) = cells
+        .iter()
+        .enumerate()
+        .filter(|(_, k)| k.cell.id != header.baseline)
+        .map(|(at, k)| (at, k.side()))
+        .unzip();
+    let compare =
+        |question, noise: &Option<Noise>| frame.compare(question, baseline, &sides, noise.as_ref());
+    let throughput = compare(Question::Throughput, &throughput_noise);
+    let cpu = compare(Question::Cpu, &cpu_noise);
+    for ((at, throughput), cpu) in others.into_iter().zip(throughput).zip(cpu) {
+        (rows[at].comparison, rows[at].cpu_comparison) = (throughput, cpu);
+    }
     let warnings = study.trials.iter().flat_map(|t| &t.warnings);
     Analysis {
         schema: ANALYSIS_VERSION,
         rules: *rules,
         baseline: header.baseline.clone(),
         rows,
-        null,
-        noise,
+        null: nulls.first().map(|k| row(study, rules, k)),
+        noise_of: original.map(|k| k.cell.id.clone()),
+        noise: throughput_noise,
+        cpu_noise,
+        stopping: stopping(study),
         warnings: count(warnings.map(String::as_str)),
         remarks: remarks(study),
     }
+}
+
+/// A cell and all that was run of it.
+struct Known<'a> {
+    cell: &'a Cell,
+    trials: Vec<&'a Trial>,
+    measured: Vec<&'a Trial>,
+    costs: Vec<Costs>,
+}
+
+impl<'a> Known<'a> {
+    fn of(cell: &'a Cell, trials: Vec<&'a Trial>) -> Self {
+        let measured: Vec<&Trial> =
+            trials.iter().copied().filter(|t| t.throughput().is_some()).collect();
+        let costs = measured.iter().map(|t| Costs::of(cell, t)).collect();
+        Known { cell, trials, measured, costs }
+    }
+
+    fn side(&self) -> Side<'_> {
+        Side { cell: self.cell, trials: &self.trials, costs: &self.costs }
+    }
+}
+
+/// The cell that the null cell is a second copy of; the baseline if that is one
+/// of several.
+fn original<'a>(null: &Cell, cells: &[&'a Known], baseline: &CellId) -> Option<&'a Known<'a>> {
+    let same = |c: &Cell| {
+        (&c.stream, &c.tx, &c.rx, &c.link, c.placement)
+            == (&null.stream, &null.tx, &null.rx, &null.link, null.placement)
+    };
+    let twins = || cells.iter().copied().filter(|k| same(k.cell));
+    twins().find(|k| k.cell.id == *baseline).or_else(|| twins().next())
+}
+
+fn stopping(study: &Study) -> Option<StoppingNote> {
+    let rule = study.header.schedule.stopping?;
+    let ran = |t: &&Trial| !matches!(t.status, TrialStatus::Unavailable { .. });
+    let blocks: BTreeSet<u32> = study.trials.iter().filter(ran).map(|t| t.block).collect();
+    Some(StoppingNote {
+        within: rule.within,
+        at_least: rule.at_least,
+        most: study.header.schedule.blocks,
+        run: blocks.len() as u32,
+    })
 }
 
 fn remarks(study: &Study) -> Vec<String> {
@@ -73,50 +133,33 @@ fn remarks(study: &Study) -> Vec<String> {
     remarks
 }
 
-/// The second cell's throughput against the first's, in every block that
-/// measured both. Where a block holds several trials of a cell, the last counts.
-fn throughput_effect(first: &[&Trial], second: &[&Trial], rules: &Rules) -> Option<Effect> {
-    let by_block = |trials: &[&Trial]| -> BTreeMap<u32, f64> {
-        trials.iter().filter_map(|t| Some((t.block, t.throughput()?))).collect()
-    };
-    let (first, second) = (by_block(first), by_block(second));
-    let pairs: Vec<_> =
-        first.iter().filter_map(|(block, a)| Some((*a, *second.get(block)?))).collect();
-    Effect::of(&pairs, rules.confidence)
-}
-
-fn row(study: &Study, cell: &Cell, trials: &[&Trial]) -> Row {
-    let measured: Vec<&Trial> =
-        trials.iter().copied().filter(|t| t.throughput().is_some()).collect();
+fn row(study: &Study, rules: &Rules, known: &Known) -> Row {
+    let Known { cell, trials, measured, costs } = known;
     let throughput = Summary::of(measured.iter().filter_map(|t| t.throughput()));
+    let throughput = throughput.map(|s| s.at(rules.confidence));
     let ceiling = study.header.ceiling.map(|c| c.workload * 8.0).filter(|c| *c > 0.0);
-    let costs: Vec<Costs> = measured.iter().map(|t| Costs::of(cell, t)).collect();
+    let share = throughput.zip(ceiling).map(|(t, c)| t.mean / c);
+    let cpu_per_gib = Summary::of(costs.iter().filter_map(Costs::cpu_per_gib));
     Row {
         cell: cell.id.clone(),
         tx: cell.tx.path.clone(),
         rx: cell.rx.path.clone(),
         baseline: cell.id == study.header.baseline,
         status: status(trials),
-        ceiling_share: throughput
-            .zip(ceiling)
-            .map(|(t, c)| t.mean / c)
-            .filter(|share| share.is_finite()),
+        ceiling_share: share.filter(|share| share.is_finite()),
         throughput,
         labels: pool::count_exact(measured.iter().map(|t| t.label.as_str())),
-        sender: end(Role::Sender, &measured, &costs),
-        receiver: end(Role::Receiver, &measured, &costs),
-        cpu_per_gib: Summary::of(costs.iter().filter_map(|c| {
-            let [tx, rx] = c.roles;
-            Some((tx?.total + rx?.total) / c.gib_per_second)
-        })),
-        roi: Roi {
-            sender: roi(&costs, |[tx, _]| Some(tx?.total)),
-            receiver: roi(&costs, |[_, rx]| Some(rx?.total)),
-            total: roi(&costs, |[tx, rx]| Some(tx?.total + rx?.total)),
-        },
-        retransmits: retransmits(&measured),
-        pace: pace(&measured),
+        sender: end(Role::Sender, measured, costs),
+        receiver: end(Role::Receiver, measured, costs),
+        cpu_per_gib: cpu_per_gib.map(|s| s.at(rules.confidence)),
+        roi: worth::roi(costs, rules),
+        roi_power: worth::roi_power(costs, rules),
+        service_demand: worth::service_demand(costs, rules),
+        headline: worth::headline(measured),
+        retransmits: retransmits(measured),
+        pace: pace(measured),
         comparison: None,
+        cpu_comparison: None,
         warnings: count(trials.iter().flat_map(|t| &t.warnings).map(String::as_str)),
     }
 }
@@ -139,30 +182,6 @@ fn status(trials: &[&Trial]) -> Status {
         }
     }
     status
-}
-
-/// What one trial cost.
-struct Costs {
-    /// GiB per second at the receiver.
-    gib_per_second: f64,
-    /// By role, in the order of `Role::ALL`.
-    roles: [Option<RoleCpu>; 2],
-}
-
-impl Costs {
-    fn of(cell: &Cell, trial: &Trial) -> Costs {
-        Costs {
-            gib_per_second: trial.throughput().unwrap_or(0.0) / 8.0 / GIB,
-            roles: Role::ALL.map(|role| role_cpu(cell, trial, role)),
-        }
-    }
-}
-
-fn roi(costs: &[Costs], cores: impl Fn([Option<RoleCpu>; 2]) -> Option<f64>) -> Option<Summary> {
-    Summary::of(costs.iter().filter_map(|c| {
-        let gbit = c.gib_per_second * GIB * 8.0 / 1e9;
-        Some(gbit * gbit / cores(c.roles).filter(|cores| *cores > 0.0)?)
-    }))
 }
 
 fn end(role: Role, measured: &[&Trial], costs: &[Costs]) -> End {

@@ -4,7 +4,8 @@
 //! machine touches both and cancels in their ratio. Ratios are taken as
 //! logarithms: twice as fast and half as fast are then equally far from equal.
 
-use super::student::two_sided;
+use super::estimate::{Estimate, Interval, StandardError, centre_and_spread, ratio};
+use super::random::Random;
 use serde::Serialize;
 
 /// Confidence of every interval, unless asked otherwise.
@@ -15,10 +16,6 @@ const EXACT: usize = 30;
 
 /// Above it, this many flips are drawn.
 const DRAWS: u32 = 19_999;
-
-/// A ratio is never told beyond exp(700), about 1e304: an interval that
-/// reaches there is unbounded for every purpose, and stays a number.
-const LOG_BOUND: f64 = 700.0;
 
 /// A cell against another, paired by block.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -40,19 +37,18 @@ pub struct Effect {
     pub log_mean: f64,
     /// Sample standard deviation of the log ratios; none below two blocks.
     pub log_stddev: Option<f64>,
+    /// The blocks that a stopping rule began with, where one was declared.
+    pub opening: Option<Opening>,
 }
 
-/// A confidence interval of a ratio, by Student's t over the log ratios.
+/// The first blocks of a study that may stop early. Every interval is then at
+/// least as wide as their spread says: see [`should_stop`](super::should_stop).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Interval {
-    /// Lower end, as a ratio.
-    pub low: f64,
-    /// Upper end, as a ratio.
-    pub high: f64,
-    /// Half of its width, in logarithms.
-    pub log_half_width: f64,
-    /// Probability with which such an interval covers the truth.
-    pub confidence: f64,
+pub struct Opening {
+    /// How many blocks these are, at least two.
+    pub blocks: usize,
+    /// Sample standard deviation of their log ratios.
+    pub log_stddev: f64,
 }
 
 /// A two-sided test by flipping the signs of the log ratios.
@@ -72,6 +68,12 @@ impl Effect {
     /// Compares the second value of each pair with the first. None where no
     /// pair has a ratio.
     pub fn of(pairs: &[(f64, f64)], confidence: f64) -> Option<Effect> {
+        Effect::opened(pairs, confidence, None)
+    }
+
+    /// The same for a study whose stopping rule was first asked after `opening`
+    /// blocks.
+    pub fn opened(pairs: &[(f64, f64)], confidence: f64, opening: Option<usize>) -> Option<Effect> {
         let usable = |v: f64| v.is_finite() && v > 0.0;
         let logs: Vec<f64> = pairs
             .iter()
@@ -82,38 +84,44 @@ impl Effect {
             return None;
         }
         let n = logs.len();
-        let log_mean = logs.iter().sum::<f64>() / n as f64;
-        let log_stddev = (n >= 2).then(|| {
-            let squares: f64 = logs.iter().map(|d| (d - log_mean) * (d - log_mean)).sum();
-            (squares / (n - 1) as f64).sqrt()
-        });
-        let interval = log_stddev.and_then(|s| {
-            let half = two_sided(confidence, n as f64 - 1.0)? * s / (n as f64).sqrt();
-            Some(Interval {
-                low: ratio(log_mean - half),
-                high: ratio(log_mean + half),
-                log_half_width: half,
-                confidence,
-            })
+        let (log_mean, log_stddev) = centre_and_spread(&logs);
+        let opening = opening.and_then(|blocks| {
+            let blocks = blocks.clamp(2, n.max(2));
+            let (_, spread) = centre_and_spread(logs.get(..blocks)?);
+            Some(Opening { blocks, log_stddev: spread? })
         });
         let least = logs.iter().copied().fold(f64::INFINITY, f64::min);
         let most = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        Some(Effect {
+        let mut effect = Effect {
             blocks: n,
             left_out: pairs.len() - n,
             ratio: ratio(log_mean),
             range: (ratio(least), ratio(most)),
-            interval,
+            interval: None,
             permutation: (n >= 2).then(|| permute(&logs)),
             log_mean,
             log_stddev,
-        })
+            opening,
+        };
+        effect.interval = effect.estimate().interval(confidence);
+        Some(effect)
     }
-}
 
-/// The ratio that belongs to a logarithm, kept finite and above zero.
-pub fn ratio(log: f64) -> f64 {
-    log.clamp(-LOG_BOUND, LOG_BOUND).exp()
+    /// The mean log ratio with its standard error, from all blocks and, where
+    /// there is one, from the opening too.
+    pub fn estimate(&self) -> Estimate {
+        let root = (self.blocks as f64).sqrt();
+        let all = self.log_stddev.map(|s| (s, self.blocks));
+        let opening = self.opening.map(|o| (o.log_stddev, o.blocks));
+        let error = |(stddev, blocks): (f64, usize)| StandardError {
+            size: stddev / root,
+            freedom: blocks as f64 - 1.0,
+        };
+        Estimate {
+            log_mean: self.log_mean,
+            errors: all.into_iter().chain(opening).map(error).collect(),
+        }
+    }
 }
 
 fn permute(logs: &[f64]) -> Permutation {
@@ -131,8 +139,8 @@ fn permute(logs: &[f64]) -> Permutation {
     } else {
         // The observed pattern is counted among the draws, which keeps the test
         // valid (Phipson and Smyth 2010, "Permutation p-values should never be zero").
-        let mut state = 0x6279_7465_7061_7468;
-        let far = (0..DRAWS).filter(|_| drawn_sum(logs, &mut state).abs() >= threshold).count();
+        let mut random = Random::new(0x6279_7465_7061_7468);
+        let far = (0..DRAWS).filter(|_| drawn_sum(logs, &mut random).abs() >= threshold).count();
         let p = (far + 1) as f64 / f64::from(DRAWS + 1);
         Permutation { p, least, draws: Some(DRAWS) }
     }
@@ -168,27 +176,17 @@ fn far_pairs(left: &[f64], right: &[f64], threshold: f64) -> u64 {
     far
 }
 
-fn drawn_sum(logs: &[f64], state: &mut u64) -> f64 {
+fn drawn_sum(logs: &[f64], random: &mut Random) -> f64 {
     let mut bits = 0u64;
     let mut sum = 0.0;
     for (i, d) in logs.iter().enumerate() {
         if i % 64 == 0 {
-            bits = splitmix(state);
+            bits = random.bits();
         }
         sum += if bits & 1 == 0 { *d } else { -*d };
         bits >>= 1;
     }
     sum
-}
-
-/// SplitMix64 (Steele, Lea, Flood 2014): small, and the same on every machine
-/// and in every version, so that a report of an old study never changes.
-fn splitmix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]
@@ -279,12 +277,11 @@ mod tests {
     fn the_interval_covers_the_truth_as_often_as_it_says() {
         // The true ratio is 1.05, the noise log-normal with 8 %. Over 4000 made-up
         // studies of 5 blocks, 95 % coverage has a standard error of 0.34 %.
-        let mut state = 1;
-        let mut gauss =
-            || (0..12).map(|_| splitmix(&mut state) as f64 / 2f64.powi(64)).sum::<f64>() - 6.0;
+        let mut random = Random::new(1);
         let mut covered = 0;
         for _ in 0..4000 {
-            let pairs: Vec<_> = (0..5).map(|_| (1.0, 1.05 * (0.08 * gauss()).exp())).collect();
+            let pairs: Vec<_> =
+                (0..5).map(|_| (1.0, 1.05 * (0.08 * random.normal()).exp())).collect();
             let i = Effect::of(&pairs, CONFIDENCE).unwrap().interval.unwrap();
             covered += u32::from(i.low <= 1.05 && 1.05 <= i.high);
         }

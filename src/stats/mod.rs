@@ -3,22 +3,41 @@
 
 mod analysis;
 mod build;
+mod change;
+mod compare;
+mod contract;
 mod cpu;
 mod effect;
+mod estimate;
+mod events;
+mod history;
+mod holm;
 mod pool;
+mod random;
 mod sequential;
 mod student;
+mod studies;
 mod summary;
+mod threshold;
 mod verdict;
+mod worth;
 
 pub use analysis::{
-    ANALYSIS_VERSION, Analysis, Comparison, CpuCost, End, Failure, Pace, Roi, Row, Rules, Status,
-    Witness,
+    ANALYSIS_VERSION, Analysis, Comparison, CpuCost, End, Failure, Headline, Pace, PerEnd, Row,
+    Rules, Status, StoppingNote, Witness,
 };
 pub use build::analyse;
+pub use change::{Change, changes};
 pub use cpu::{CpuRule, RoleCpu, role_cpu};
-pub use effect::{Effect, Interval, Permutation};
+pub use effect::{Effect, Opening, Permutation};
+pub use estimate::Interval;
+pub use events::{FOREIGN_LIMIT, STEAL_LIMIT, judge_events};
+pub use history::{CHANGE_LEVEL, Entry, History, Point, Shift, StudyPoints, history, points};
+pub use holm::{Adjusted, holm};
 pub use pool::{Counted, Shares};
 pub use sequential::should_stop;
+pub use studies::{Between, Difference, Pairing, Weight, between, differences};
 pub use summary::Summary;
-pub use verdict::{DEFAULT_MARGIN, Noise, Verdict, judge};
+pub use threshold::{Outcome, Subject, Threshold, ThresholdResult, judge_thresholds, subjects};
+pub use verdict::{Ceiling, DEFAULT_MARGIN, Noise, Question, Test, Verdict};
+pub use worth::POWER;

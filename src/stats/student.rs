@@ -1,4 +1,4 @@
-//! Quantiles of Student's t distribution, and what follows from them for the
+//! Quantiles and tails of Student's t distribution, and what follows from them for the
 //! number of blocks.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
@@ -16,6 +16,16 @@ pub fn two_sided(confidence: f64, freedom: f64) -> Option<f64> {
     let t = StudentsT::new(0.0, 1.0, freedom).ok().filter(|_| freedom >= 1.0)?;
     let quantile = t.inverse_cdf(0.5 + confidence / 2.0);
     quantile.is_finite().then_some(quantile)
+}
+
+/// The probability that a t variable with `freedom` degrees of freedom is at
+/// least `statistic` away from zero. 1 where that is no number, so that nothing
+/// follows from it.
+pub fn tails(statistic: f64, freedom: f64) -> f64 {
+    match StudentsT::new(0.0, 1.0, freedom) {
+        Ok(t) if !statistic.is_nan() => (2.0 * t.sf(statistic.abs())).clamp(0.0, 1.0),
+        _ => 1.0,
+    }
 }
 
 /// How many blocks bring the half-width of a t interval down to `half_width`,
@@ -61,6 +71,19 @@ mod tests {
         assert_eq!(two_sided(0.95, 0.0), None);
         assert_eq!(two_sided(1.0, 4.0), None);
         assert_eq!(two_sided(f64::NAN, 4.0), None);
+    }
+
+    #[test]
+    fn tails_and_quantiles_agree() {
+        for freedom in [1.0, 4.0, 9.5, 29.0] {
+            for confidence in [0.5, 0.95, 0.999] {
+                let t = two_sided(confidence, freedom).unwrap();
+                assert!((tails(t, freedom) - (1.0 - confidence)).abs() < 1e-9);
+                assert_eq!(tails(-t, freedom), tails(t, freedom));
+            }
+        }
+        assert_eq!((tails(0.0, 4.0), tails(f64::INFINITY, 4.0)), (1.0, 0.0));
+        assert_eq!((tails(f64::NAN, 4.0), tails(3.0, 0.0)), (1.0, 1.0));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What a handful of values looks like.
 
+use super::student::two_sided;
 use serde::Serialize;
 
 /// Centre and spread of a sample. Every field is finite.
@@ -18,6 +19,9 @@ pub struct Summary {
     /// Sample standard deviation (n - 1 below the line); none below two values,
     /// because one value says nothing of its spread.
     pub stddev: Option<f64>,
+    /// Where the true mean lies, by Student's t; none below two values, and none
+    /// where nobody asked for it.
+    pub interval: Option<(f64, f64)>,
 }
 
 impl Summary {
@@ -32,7 +36,19 @@ impl Summary {
         let mean = sorted.iter().map(|v| v / n as f64).sum::<f64>().clamp(min, max);
         let median =
             if n % 2 == 1 { sorted[n / 2] } else { sorted[n / 2 - 1] / 2.0 + sorted[n / 2] / 2.0 };
-        Some(Summary { n, mean, median, min, max, stddev: stddev(&sorted, mean) })
+        Some(Summary { n, mean, median, min, max, stddev: stddev(&sorted, mean), interval: None })
+    }
+
+    /// The same with the t interval of the mean at this confidence.
+    pub fn at(mut self, confidence: f64) -> Summary {
+        let half = |stddev: f64| {
+            let n = self.n as f64;
+            Some(two_sided(confidence, n - 1.0)? * stddev / n.sqrt())
+        };
+        let ends = |half: f64| (self.mean - half, self.mean + half);
+        let finite = |(low, high): &(f64, f64)| low.is_finite() && high.is_finite();
+        self.interval = self.stddev.and_then(half).map(ends).filter(finite);
+        self
     }
 
     /// Standard deviation as a part of the mean; none below two values or at a
@@ -63,6 +79,17 @@ mod tests {
         assert_eq!((s.n, s.mean, s.median, s.min, s.max), (8, 5.0, 4.5, 2.0, 9.0));
         assert!((s.stddev.unwrap() - (32.0f64 / 7.0).sqrt()).abs() < 1e-15);
         assert!((s.relative_stddev().unwrap() - (32.0f64 / 7.0).sqrt() / 5.0).abs() < 1e-15);
+    }
+
+    #[test]
+    fn the_interval_of_the_mean() {
+        // 1 to 9: sum of squares 60; t(8, 0.975) = 2.306004.
+        let s = Summary::of((1..=9).map(f64::from)).unwrap().at(0.95);
+        let half = 2.306_004_135 * (60.0f64 / 8.0 / 9.0).sqrt();
+        let (low, high) = s.interval.unwrap();
+        assert!((low - (5.0 - half)).abs() < 1e-8 && (high - (5.0 + half)).abs() < 1e-8);
+        assert_eq!(Summary::of([1.0]).unwrap().at(0.95).interval, None);
+        assert_eq!(Summary::of([1.0, 2.0]).unwrap().at(1.0).interval, None);
     }
 
     #[test]

@@ -39,7 +39,9 @@ pub fn print(page: &mut Page, study: &Study) {
     }
 }
 
-fn date(ms: u64) -> Option<String> {
+/// A moment, milliseconds since the Unix epoch, to the minute; none beyond the
+/// calendar.
+pub fn date(ms: u64) -> Option<String> {
     let at = OffsetDateTime::from_unix_timestamp(i64::try_from(ms / 1000).ok()?).ok()?;
     at.format(format_description!("[year]-[month]-[day] [hour]:[minute] UTC")).ok()
 }

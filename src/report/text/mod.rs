@@ -4,7 +4,10 @@
 mod details;
 mod heading;
 mod prose;
+mod studies;
 mod tables;
+
+pub use studies::{between, history, thresholds};
 
 use super::page::Page;
 use super::{Report, Style};
@@ -36,6 +39,7 @@ impl Report for Text {
         prose::answer(&mut page, analysis);
         tables::result(&mut page, analysis);
         tables::cost(&mut page, analysis);
+        tables::worth(&mut page, analysis);
         prose::verdicts(&mut page, analysis);
         prose::zero_copy(&mut page, analysis);
         prose::not_measured(&mut page, analysis);

@@ -1,13 +1,12 @@
-//! What is said in words: the answer, the verdicts, the evidence, what did not
-//! run, and what to beware of.
+//! What is said in words: the answer, the evidence, what did not run, and what
+//! to beware of.
 
 use super::tables::labels;
 use crate::record::{Evidence, Manner, Role};
-use crate::report::figures::{
-    amount, bytes, cpu, gbit, interval, level, number, percent, plural, probability, ratio,
-};
+use crate::report::figures::{amount, bytes, cpu, gbit, number, percent, plural, ratio};
 use crate::report::page::{Page, plain};
-use crate::stats::{Analysis, Comparison, Counted, CpuRule, Effect, End, Row, Verdict};
+use crate::report::verdicts;
+use crate::stats::{Analysis, Comparison, Counted, CpuRule, End, Question, Row};
 
 /// Parts above this one are worth a sentence.
 const NOTABLE_OTHER: f64 = 0.05;
@@ -35,16 +34,22 @@ pub fn answer(page: &mut Page, analysis: &Analysis) {
         let than = base.map(|(b, c)| format!(" ({} {})", b.cell, cpu(c))).unwrap_or_default();
         page.text(
             "least CPU  ",
-            &format!("{}: {} CPU-s per GiB, both ends{than}", row.cell, cpu(cost)),
+            &format!("{}: {} CPU-s per GiB, both ends{than}{}", row.cell, cpu(cost), cheap(row)),
         );
     }
+}
+
+/// The word on a row's CPU, where it has one.
+fn cheap(row: &Row) -> String {
+    let word = row.cpu_comparison.as_ref().map(|c| format!(": {}", c.verdict.word()));
+    word.unwrap_or_default()
 }
 
 /// Label of a row and how it stands to the baseline.
 fn standing(row: &Row, analysis: &Analysis) -> String {
     let label = format!(", {}", labels(&row.labels));
     match &row.comparison {
-        Some(Comparison { effect: Some(e), verdict }) => {
+        Some(Comparison { effect: Some(e), verdict, .. }) => {
             format!("{label}; {} {}: {}", ratio(e.ratio), analysis.baseline, verdict.word())
         }
         _ if row.baseline => format!("{label}; it is the baseline"),
@@ -54,115 +59,49 @@ fn standing(row: &Row, analysis: &Analysis) -> String {
 
 /// Every comparison in a sentence, and what the words rest on.
 pub fn verdicts(page: &mut Page, analysis: &Analysis) {
-    let compared: Vec<(&Row, &Comparison)> =
-        analysis.rows.iter().filter_map(|r| Some((r, r.comparison.as_ref()?))).collect();
-    if compared.is_empty() {
-        return;
-    }
-    page.heading(&format!("Verdicts on throughput, against {}", analysis.baseline));
-    let leads = Leads::of(compared.iter().map(|(r, _)| *r));
-    for (row, comparison) in &compared {
-        page.text(&leads.lead(&row.cell.0), &sentence(comparison, analysis));
-    }
-    page.text("  ", &noise(analysis));
-    page.text("  ", &rule(analysis, &compared));
-}
-
-fn sentence(comparison: &Comparison, analysis: &Analysis) -> String {
-    let word = comparison.verdict.word();
-    let Some(effect) = &comparison.effect else {
-        return format!("{word}: no block has a throughput of both");
-    };
-    let mut text = format!("{word} {}", ratio(effect.ratio));
-    if let Some(i) = &effect.interval {
-        text += &format!(" {}", interval(i.low, i.high));
-    }
-    text += &format!(", {}", plural(effect.blocks as u64, "block"));
-    if let Some(p) = &effect.permutation {
-        text += &format!(", p {}", probability(p.p));
-    }
-    match comparison.verdict {
-        Verdict::Inconclusive { smallest, blocks } => {
-            let margin = level(analysis.rules.margin);
-            let plan = match blocks {
-                Some(n) => format!("about {n} blocks would do for {margin}"),
-                None => format!("more than 1000 blocks would be needed for {margin}"),
-            };
-            text += &format!(": these blocks see effects from {}; {plan}", percent(smallest));
+    let mut any = false;
+    for question in [Question::Throughput, Question::Cpu] {
+        let compared = verdicts::compared(analysis, question);
+        if compared.is_empty() {
+            continue;
         }
-        Verdict::NoiseTooHigh { floor } => {
-            text += &format!(": within the noise of this study, {}", percent(floor));
+        any = true;
+        let what = verdicts::subject(question);
+        page.heading(&format!("Verdicts on {what}, against {}", analysis.baseline));
+        let leads = Leads::of(compared.iter().map(|(r, _)| *r));
+        for (row, comparison) in compared {
+            page.text(&leads.lead(&row.cell.0), &verdicts::sentence(comparison, analysis));
         }
-        Verdict::NotEnough { .. } => text += ": an interval takes two",
-        Verdict::Equivalent => {
-            text += &format!(": the whole interval is within {}", level(analysis.rules.margin));
+        page.text("  ", &verdicts::noise(analysis, question));
+    }
+    if any {
+        page.gap();
+        page.text("  ", &verdicts::rule(analysis));
+        page.text("  ", &verdicts::events_rule());
+        if let Some(text) = verdicts::stopping(analysis) {
+            page.text("  ", &text);
         }
-        Verdict::Faster | Verdict::Slower => {}
     }
-    if effect.left_out > 0 {
-        let left = plural(effect.left_out as u64, "block");
-        text += &format!("; {left} left out, where a throughput was zero");
-    }
-    text
-}
-
-fn noise(analysis: &Analysis) -> String {
-    let Some(noise) = &analysis.noise else {
-        return "Noise: not known, because the baseline was not measured against itself in two \
-                blocks or more. Verdicts rest on their own spread alone."
-            .into();
-    };
-    let e: &Effect = &noise.effect;
-    format!(
-        "Noise: {} against itself came out between {} and {} over {}, on average {}. A difference \
-         below {} is within the noise.",
-        analysis.baseline,
-        ratio(e.range.0),
-        ratio(e.range.1),
-        plural(e.blocks as u64, "block"),
-        ratio(e.ratio),
-        percent(noise.floor),
-    )
-}
-
-fn rule(analysis: &Analysis, compared: &[(&Row, &Comparison)]) -> String {
-    let confidence = level(analysis.rules.confidence);
-    let mut text = format!(
-        "Rule: {confidence} intervals by t over the blocks' log ratios decide, each by itself; \
-         EQUIVALENT within {}.",
-        level(analysis.rules.margin),
-    );
-    let tests = compared.iter().filter_map(|(_, c)| {
-        let effect = c.effect.as_ref()?;
-        Some((effect.blocks as u64, effect.permutation?.least))
-    });
-    match tests.max_by_key(|(blocks, _)| *blocks) {
-        Some((blocks, least)) if least > 1.0 - analysis.rules.confidence => {
-            text += &format!(
-                " p (sign flips) decides nothing: with {} it cannot fall below {}.",
-                plural(blocks, "block"),
-                probability(least),
-            );
-        }
-        Some(_) => text += " p is by sign flips and decides nothing.",
-        None => {}
-    }
-    text
 }
 
 /// How CPU time was given to the roles, and what is not in it.
 pub fn cpu_rule(analysis: &Analysis) -> String {
     let ends = || analysis.rows.iter().flat_map(|row| Role::ALL.map(|role| (row, row.end(role))));
     let rules: Vec<CpuRule> = ends().filter_map(|(_, e)| Some(e.cpu.as_ref()?.rule)).collect();
-    let mut text = String::new();
+    let mut parts: Vec<String> = Vec::new();
     if rules.iter().any(|r| matches!(r, CpuRule::WholeCpu(_))) {
-        text += "CPU: busy time of the role's own CPU, split by ticks; iowait is idle. ";
+        parts.push(
+            "CPU: busy time of the role's own CPU, split by ticks (soft: softirq); iowait is idle."
+                .into(),
+        );
     }
     if rules.contains(&CpuRule::Threads) {
-        text += "CPU: run time of the role's threads; softirq on top of them is in sys, softirq on \
-                 an idle CPU is not seen. ";
+        parts.push(
+            "CPU: run time of the role's threads; softirq on top of them is in sys, softirq on an \
+             idle CPU is not seen."
+                .into(),
+        );
     }
-    text += "ROI: (Gbit/s)^2 per CPU kept busy.";
     let notable = |part: fn(&End) -> Option<f64>, above: f64| -> Vec<String> {
         let name = |(row, end): (&Row, &End)| {
             let part = part(end).filter(|p| *p > above)?;
@@ -172,16 +111,16 @@ pub fn cpu_rule(analysis: &Analysis) -> String {
     };
     let other = notable(|e| Some(e.cpu.as_ref()?.other), NOTABLE_OTHER);
     if !other.is_empty() {
-        text += &format!(
-            " Not by the role's own threads (interrupts on an idle CPU, or foreign): {}.",
+        parts.push(format!(
+            "Not by the role's own threads (interrupts on an idle CPU, or foreign): {}.",
             other.join(", ")
-        );
+        ));
     }
     let iowait = notable(|e| e.cpu.as_ref()?.iowait, NOTABLE_IOWAIT);
     if !iowait.is_empty() {
-        text += &format!(" iowait, in no total: {}.", iowait.join(", "));
+        parts.push(format!("iowait, in no total: {}.", iowait.join(", ")));
     }
-    text
+    parts.join(" ")
 }
 
 /// What each label rests on.
@@ -271,6 +210,16 @@ pub fn not_measured(page: &mut Page, analysis: &Analysis) {
             }
         }
     }
+    let rejected: Vec<_> = all().filter(|r| !r.status.rejected.is_empty()).collect();
+    if !rejected.is_empty() {
+        page.heading("Rejected trials (something happened to them; not counted)");
+        let leads = Leads::of(rejected.iter().copied());
+        for row in rejected {
+            for events in &row.status.rejected {
+                page.text(&leads.lead(&row.cell.0), events);
+            }
+        }
+    }
     let never: Vec<_> =
         all().filter(|r| r.status.never_run()).map(|r| r.cell.to_string()).collect();
     if !never.is_empty() {
@@ -319,18 +268,18 @@ fn counted(sentence: &Counted) -> String {
 }
 
 /// Leads of equal width for a list of rows.
-struct Leads(usize);
+pub struct Leads(usize);
 
 impl Leads {
     /// As wide as the longest name, but for very long ones, which must not push
     /// all others aside.
-    fn of<'a>(rows: impl Iterator<Item = &'a Row>) -> Leads {
+    pub fn of<'a>(rows: impl Iterator<Item = &'a Row>) -> Leads {
         let widths = rows.map(|row| plain(&row.cell.0).len());
         Leads(widths.filter(|n| *n <= 24).max().unwrap_or(0))
     }
 
     /// The lead of one row; that of no name stands below the others.
-    fn lead(&self, name: &str) -> String {
+    pub fn lead(&self, name: &str) -> String {
         format!("  {:<width$}  ", plain(name), width = self.0)
     }
 }

@@ -1,10 +1,10 @@
 //! The two tables: what each path reached, and what it cost.
 
 use crate::record::Role;
-use crate::report::figures::{NONE, amount, cpu, gbit, interval, number, percent, ratio};
+use crate::report::figures::{NONE, amount, cpu, gbit, interval, number, percent, plural, ratio};
 use crate::report::page::{Page, Tone};
 use crate::report::table::{Column, Table};
-use crate::stats::{Analysis, Counted, End, Row, Summary, Verdict};
+use crate::stats::{Analysis, Comparison, Counted, End, PerEnd, Row, Summary};
 
 /// Throughput, what it rests on, and the verdict.
 pub fn result(page: &mut Page, analysis: &Analysis) {
@@ -27,7 +27,7 @@ pub fn result(page: &mut Page, analysis: &Analysis) {
     ]);
     for row in analysis.rows.iter().filter(|row| row.status.measured > 0) {
         let tone = if row.baseline { Tone::Strong } else { Tone::Plain };
-        let (shown, range, word, word_tone) = verdict(row);
+        let (shown, range, word, word_tone) = verdict(row, &row.comparison);
         let not_copied = |end: &End| percent(end.ledger.as_ref().map(|l| l.not_copied));
         table.row(vec![
             (row.cell.to_string(), tone),
@@ -47,8 +47,8 @@ pub fn result(page: &mut Page, analysis: &Analysis) {
 }
 
 /// Ratio, interval, word, and how to show the word.
-fn verdict(row: &Row) -> (String, String, &'static str, Tone) {
-    let Some(comparison) = &row.comparison else {
+fn verdict(row: &Row, comparison: &Option<Comparison>) -> (String, String, &'static str, Tone) {
+    let Some(comparison) = comparison else {
         return if row.baseline {
             ("1".into(), String::new(), "baseline", Tone::Faint)
         } else {
@@ -57,10 +57,10 @@ fn verdict(row: &Row) -> (String, String, &'static str, Tone) {
     };
     let effect = comparison.effect.as_ref();
     let range = effect.and_then(|e| e.interval).map(|i| interval(i.low, i.high));
-    let tone = match comparison.verdict {
-        Verdict::Faster => Tone::Good,
-        Verdict::Slower => Tone::Bad,
-        _ => Tone::Plain,
+    let tone = match comparison.verdict.better() {
+        Some(true) => Tone::Good,
+        Some(false) => Tone::Bad,
+        None => Tone::Plain,
     };
     let shown = ratio(effect.map(|e| e.ratio));
     (shown, range.unwrap_or_default(), comparison.verdict.word(), tone)
@@ -93,23 +93,22 @@ pub fn cost(page: &mut Page, analysis: &Analysis) {
     const TX: &str = "sender";
     const RX: &str = "receiver";
     const CALLS: &str = "calls";
-    const ROI: &str = "ROI";
+    const VERSUS: &str = "both ends";
     let mut table = Table::new(vec![
         Column::words("path", 0, Some(14)),
         Column::number(TX, "user", 4),
         Column::number(TX, "sys", 1),
-        Column::number(TX, "softirq", 1),
+        Column::number(TX, "soft", 1),
         Column::number(TX, "total", 0),
         Column::number(RX, "user", 4),
         Column::number(RX, "sys", 1),
-        Column::number(RX, "softirq", 1),
+        Column::number(RX, "soft", 1),
         Column::number(RX, "total", 0),
-        Column::number("", "both", 3),
-        Column::number(CALLS, "tx", 2),
-        Column::number(CALLS, "rx", 2),
-        Column::number(ROI, "tx", 5),
-        Column::number(ROI, "rx", 5),
-        Column::number(ROI, "both", 2),
+        Column::number(VERSUS, "total", 0),
+        Column::number(VERSUS, "ratio", 2),
+        Column::words("verdict", 0, None),
+        Column::number(CALLS, "tx", 3),
+        Column::number(CALLS, "rx", 3),
         Column::number("", "retrans", 6),
     ]);
     for row in measured() {
@@ -126,17 +125,88 @@ pub fn cost(page: &mut Page, analysis: &Analysis) {
             cells.extend(parts.map(|part| (cpu(part), Tone::Plain)));
         }
         cells.push((cpu(mean(&row.cpu_per_gib)), tone));
+        let (shown, _, word, word_tone) = verdict(row, &row.cpu_comparison);
+        cells.push((shown, Tone::Plain));
+        cells.push((word.into(), word_tone));
         for role in Role::ALL {
             cells.push((amount(mean(&row.end(role).calls_per_gib)), Tone::Plain));
-        }
-        for roi in [&row.roi.sender, &row.roi.receiver, &row.roi.total] {
-            cells.push((amount(mean(roi)), Tone::Plain));
         }
         cells.push((number(row.retransmits, 0), Tone::Plain));
         table.row(cells);
     }
     table.print(page, 2);
     page.text("  ", &super::prose::cpu_rule(analysis));
+}
+
+/// What came back for the cost, and throughput as published work prints it.
+pub fn worth(page: &mut Page, analysis: &Analysis) {
+    let rows: Vec<&Row> = analysis
+        .rows
+        .iter()
+        .filter(|row| {
+            row.service_demand != Default::default() || row.roi_power != Default::default()
+        })
+        .collect();
+    if rows.is_empty() {
+        return;
+    }
+    let rules = &analysis.rules;
+    page.heading("Return on investment and service demand, per trial");
+    const ROI: &str = "T^n / C";
+    const POWER: &str = "T^n / P^m";
+    const DEMAND: &str = "CPU us per KiB";
+    let powered = rows.iter().any(|row| row.roi_power != Default::default());
+    let mut columns = vec![Column::words("path", 0, Some(14)), Column::number("", "middle", 2)];
+    for group in [ROI].into_iter().chain(powered.then_some(POWER)).chain([DEMAND]) {
+        columns.extend([
+            Column::number(group, "tx", 3),
+            Column::number(group, "rx", 3),
+            Column::number(group, "both", 0),
+            Column::words("interval", 4, None),
+        ]);
+    }
+    let mut table = Table::new(columns);
+    for row in &rows {
+        let tone = if row.baseline { Tone::Strong } else { Tone::Plain };
+        let mut cells = vec![(row.cell.to_string(), tone)];
+        cells.push((gbit(row.headline.map(|h| h.mean)), Tone::Plain));
+        let mut add = |of: &PerEnd, write: fn(Option<f64>) -> String| {
+            let parts = [&of.sender, &of.receiver, &of.total];
+            cells.extend(parts.map(|part| (write(mean(part)), Tone::Plain)));
+            let range = of.total.and_then(|s| s.interval);
+            let range =
+                range.map(|(low, high)| format!("[{}, {}]", write(Some(low)), write(Some(high))));
+            cells.push((range.unwrap_or_default(), Tone::Plain));
+        };
+        add(&row.roi, amount);
+        if powered {
+            add(&row.roi_power, amount);
+        }
+        add(&row.service_demand, |v| number(v, 3));
+        table.row(cells);
+    }
+    table.print(page, 2);
+    let mut text = format!(
+        "T: Gbit/s, C: CPUs kept busy, n = {}",
+        number(rules.roi_throughput, 1).trim_end_matches(".0")
+    );
+    if powered {
+        let m = number(rules.roi_power, 1);
+        text += &format!(", P: watts, m = {}", m.trim_end_matches(".0"));
+    }
+    text += ". Intervals are of the mean over the trials.";
+    let headlines: Vec<_> = rows.iter().filter_map(|row| row.headline).collect();
+    if let Some(most) = headlines.iter().max_by_key(|h| h.of) {
+        let fewer = headlines.iter().any(|h| h.of != most.of);
+        text += &format!(
+            " middle: mean Gbit/s of the middle {} of {}{}, in order of time, as published work \
+             prints it; no verdict rests on it.",
+            most.kept,
+            plural(most.of.into(), "trial"),
+            if fewer { " (fewer where trials are missing)" } else { "" },
+        );
+    }
+    page.text("  ", &text);
 }
 
 fn mean(summary: &Option<Summary>) -> Option<f64> {

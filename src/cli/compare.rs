@@ -1,0 +1,214 @@
+//! `bytepath compare`: a study against another baseline, two studies against each
+//! other, and the thresholds of a build server.
+
+use super::exit::THRESHOLD_FAILED;
+use super::show::style;
+use crate::record::{CellId, Fault, FaultKind, Study};
+use crate::report;
+use crate::run::load;
+use crate::spec::did_you_mean;
+use crate::stats::{self, Analysis, Between, Outcome, Rules, Subject, Threshold, ThresholdResult};
+use clap::Args;
+use serde::Serialize;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct CompareArguments {
+    /// Folder of the study; with OTHER, the one before
+    #[arg(value_name = "STUDY")]
+    study: PathBuf,
+    /// Folder of the study after: its cells are compared with those of STUDY
+    #[arg(value_name = "OTHER")]
+    other: Option<PathBuf>,
+    /// Cell that the others of STUDY are compared with [default: the study's own]
+    #[arg(long, value_name = "CELL", conflicts_with = "other")]
+    baseline: Option<String>,
+    /// Exit with 7 if this is shown to be so; repeatable
+    #[arg(long, value_name = "LIMIT", value_parser = Threshold::parse)]
+    fail_if: Vec<Threshold>,
+    /// An undecided limit counts as failed
+    #[arg(long, requires = "fail_if")]
+    strict: bool,
+    /// Compare two studies although their machines differ
+    #[arg(long, requires = "other")]
+    different_hosts: bool,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+    /// Add system-call tables, sizes and rates over time (one study)
+    #[arg(long, conflicts_with = "other")]
+    details: bool,
+}
+
+const AFTER_HELP: &str = "\
+Limits (--fail-if):
+  CELL.throughput slower 2%     CELL.throughput faster 2%
+  CELL.cpu more 5%              CELL.cpu less 5%       (CPU seconds per GiB, both ends)
+  CELL is a cell's id, or * for all. A limit fails where the whole interval lies
+  beyond it; undecided where the interval holds it (see docs/statistics.md).";
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Document<'a> {
+    format: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    analysis: Option<&'a Analysis>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    between: Option<&'a Between>,
+    thresholds: &'a [ThresholdResult],
+    /// True where the exit code is that of a failed threshold.
+    failed: bool,
+}
+
+/// Prints a comparison and checks the thresholds.
+pub(super) fn compare(arguments: &CompareArguments) -> Result<ExitCode, Fault> {
+    match &arguments.other {
+        None => within(arguments),
+        Some(other) => across(arguments, other),
+    }
+}
+
+/// The cells of one study against its baseline, or against another.
+fn within(arguments: &CompareArguments) -> Result<ExitCode, Fault> {
+    let mut study = load(&arguments.study)?;
+    if let Some(name) = &arguments.baseline {
+        choose_baseline(&mut study, name)?;
+    }
+    let analysis = stats::analyse(&study, &Rules::of(&study.header));
+    let subjects = stats::subjects(&analysis);
+    let results = check(arguments, &subjects, &analysis.rules)?;
+    let failed = failed(arguments, &results);
+    let style = style(arguments.details);
+    if arguments.json {
+        let (analysis, between) = (Some(&analysis), None);
+        let format = "bytepath-comparison";
+        print_json(&Document { format, analysis, between, thresholds: &results, failed })?;
+    } else {
+        print(|out| {
+            report::CATALOG[0].render(&study, &analysis, &style, out)?;
+            print_results(&results, &style, out)
+        })?;
+    }
+    Ok(exit(failed))
+}
+
+/// Two studies with the same cells.
+fn across(arguments: &CompareArguments, other: &Path) -> Result<ExitCode, Fault> {
+    let (first, second) = (load(&arguments.study)?, load(other)?);
+    let between = stats::between(&first, &second);
+    refuse_other_machines(arguments, &between)?;
+    if between.pairings.is_empty() {
+        let what = "the two studies have no cell in common";
+        return Err(Fault::new(FaultKind::Usage, what)
+            .remedy(format!("STUDY has {}", names(&first).join(", "))));
+    }
+    let results = check(arguments, &between.subjects(), &between.rules)?;
+    let failed = failed(arguments, &results);
+    if arguments.json {
+        let (analysis, between) = (None, Some(&between));
+        let format = "bytepath-comparison";
+        print_json(&Document { format, analysis, between, thresholds: &results, failed })?;
+    } else {
+        let paths = [&arguments.study, other].map(|path| path.display().to_string());
+        let style = style(false);
+        print(|out| {
+            let names = [paths[0].as_str(), paths[1].as_str()];
+            report::between(names, [&first, &second], &between, &style, out)?;
+            print_results(&results, &style, out)
+        })?;
+    }
+    Ok(exit(failed))
+}
+
+/// Makes another cell the baseline. The report says that it was not the declared one.
+fn choose_baseline(study: &mut Study, name: &str) -> Result<(), Fault> {
+    let names = names(study);
+    if !names.contains(&name) {
+        let fault = Fault::new(FaultKind::Usage, format!("the study has no cell '{name}'"));
+        return Err(match did_you_mean(name, &names) {
+            Some(near) => fault.remedy(format!("did you mean '{near}'?")),
+            None => fault.remedy(format!("choose from {}", names.join(", "))),
+        });
+    }
+    let declared = std::mem::replace(&mut study.header.baseline, CellId(name.to_owned()));
+    if declared.0 != name {
+        study.remarks.push(format!(
+            "the baseline '{name}' was chosen after the fact; the study declared '{declared}'"
+        ));
+    }
+    Ok(())
+}
+
+/// Cells that can be compared: the null cell is none.
+fn names(study: &Study) -> Vec<&str> {
+    study.header.cells.iter().filter(|c| !c.null).map(|c| c.id.0.as_str()).collect()
+}
+
+/// Numbers of two machines say nothing of what changed in software.
+fn refuse_other_machines(arguments: &CompareArguments, between: &Between) -> Result<(), Fault> {
+    if arguments.different_hosts {
+        return Ok(());
+    }
+    let named: Vec<String> = between
+        .other_machine()
+        .map(|d| format!("{} ({} and {})", d.what, d.first, d.second))
+        .collect();
+    if named.is_empty() {
+        return Ok(());
+    }
+    let what = format!("the studies are of different machines: {}", named.join(", "));
+    Err(Fault::new(FaultKind::Usage, what)
+        .remedy("compare them all the same with --different-hosts"))
+}
+
+fn check(
+    arguments: &CompareArguments,
+    subjects: &[Subject],
+    rules: &Rules,
+) -> Result<Vec<ThresholdResult>, Fault> {
+    stats::judge_thresholds(&arguments.fail_if, subjects, rules)
+}
+
+fn failed(arguments: &CompareArguments, results: &[ThresholdResult]) -> bool {
+    results.iter().any(|r| match r.outcome {
+        Outcome::Failed => true,
+        Outcome::Undecided => arguments.strict,
+        Outcome::Passed => false,
+    })
+}
+
+fn exit(failed: bool) -> ExitCode {
+    if failed { ExitCode::from(THRESHOLD_FAILED) } else { ExitCode::SUCCESS }
+}
+
+fn print_results(
+    results: &[ThresholdResult],
+    style: &report::Style,
+    out: &mut dyn Write,
+) -> std::io::Result<()> {
+    if results.is_empty() {
+        return Ok(());
+    }
+    writeln!(out)?;
+    report::thresholds(results, style, out)
+}
+
+/// Prints a value as JSON.
+pub(super) fn print_json(value: &impl Serialize) -> Result<(), Fault> {
+    let text = serde_json::to_string_pretty(value)
+        .map_err(|e| Fault::new(FaultKind::System, format!("cannot encode: {e}")))?;
+    print(|out| writeln!(out, "{text}"))
+}
+
+/// Writes to standard output. Whoever reads may stop early.
+pub(super) fn print(
+    write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
+) -> Result<(), Fault> {
+    match write(&mut std::io::stdout().lock()) {
+        Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
+        other => other.map_err(|e| Fault::system("cannot print the comparison", &e)),
+    }
+}

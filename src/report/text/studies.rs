@@ -1,0 +1,253 @@
+//! More than one study, and limits: two studies side by side, a figure over many,
+//! and what came of thresholds.
+
+use super::heading::date;
+use crate::record::Study;
+use crate::report::Style;
+use crate::report::figures::{
+    cpu, gbit, interval, level, number, percent, plural, probability, ratio,
+};
+use crate::report::page::{Page, Tone};
+use crate::report::table::{Column, Table};
+use crate::report::verdicts;
+use crate::stats::{
+    Between, CHANGE_LEVEL, Difference, Entry, History, Pairing, Question, Shift, Summary,
+    ThresholdResult, Weight,
+};
+use std::io::{self, Write};
+
+/// Differences of a kind that are named before the rest is only counted.
+const NAMED: usize = 12;
+
+/// Writes the comparison of two studies, which are named as the user did.
+pub fn between(
+    names: [&str; 2],
+    studies: [&Study; 2],
+    between: &Between,
+    style: &Style,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut page = Page::new(style.width, style.colour);
+    page.pieces(&[("bytepath: two studies, the second against the first".into(), Tone::Strong)]);
+    page.gap();
+    for (lead, (name, study)) in ["first   ", "second  "].iter().zip(names.iter().zip(studies)) {
+        let header = &study.header;
+        let when = date(header.started_ms).map(|d| format!(", {d}")).unwrap_or_default();
+        let facts = header.facts.last();
+        let host =
+            facts.map(|f| format!(", {}, {}", f.kernel_release, f.cpu_model)).unwrap_or_default();
+        page.text(lead, &format!("{name}{when}{host}"));
+    }
+    differences(&mut page, &between.differences);
+    for question in [Question::Throughput, Question::Cpu] {
+        let of = |p: &&Pairing| p.question == question && (p.first.is_some() || p.second.is_some());
+        let pairings: Vec<&Pairing> = between.pairings.iter().filter(of).collect();
+        pairs(&mut page, question, &pairings);
+    }
+    for (what, cells) in [("first", &between.only_first), ("second", &between.only_second)] {
+        if !cells.is_empty() {
+            page.gap();
+            let cells: Vec<&str> = cells.iter().map(|c| c.0.as_str()).collect();
+            page.text(&format!("Only in the {what}: "), &cells.join(", "));
+        }
+    }
+    page.gap();
+    let rules = &between.rules;
+    page.text(
+        "",
+        &format!(
+            "Rule: intervals are {} by Welch's t over the logarithms of all trials, each by \
+             itself; words hold at {} for all cells of a table together (Holm; the second p); \
+             EQUIVALENT takes an interval within {}. No trial of the one is paired with one of the \
+             other and no A-against-A lies between them, so whatever else changed from the first \
+             to the second is in the ratio and not in the interval.",
+            level(rules.confidence),
+            level(rules.confidence),
+            level(rules.margin),
+        ),
+    );
+    page.finish(out)
+}
+
+fn differences(page: &mut Page, all: &[Difference]) {
+    if all.is_empty() {
+        page.text("hosts   ", "no difference in what the studies recorded of hosts and method");
+        return;
+    }
+    for (weight, title) in [
+        (Weight::Machine, "Another machine"),
+        (Weight::State, "The hosts differ in"),
+        (Weight::Method, "Measured in another way"),
+    ] {
+        let of: Vec<&Difference> = all.iter().filter(|d| d.weight == weight).collect();
+        if of.is_empty() {
+            continue;
+        }
+        page.heading(title);
+        let width = of.iter().map(|d| d.what.len()).filter(|n| *n <= 24).max().unwrap_or(0);
+        for d in of.iter().take(NAMED) {
+            let lead = format!("  {:<width$}  ", d.what);
+            page.text(&lead, &format!("{} -> {}", d.first, d.second));
+        }
+        if of.len() > NAMED {
+            page.text("  ", &format!("and {} more (--json has all)", of.len() - NAMED));
+        }
+    }
+}
+
+fn pairs(page: &mut Page, question: Question, pairings: &[&Pairing]) {
+    if pairings.is_empty() {
+        return;
+    }
+    let (title, write): (_, fn(Option<f64>) -> String) = match question {
+        Question::Throughput => ("Throughput, Gbit/s", gbit),
+        Question::Cpu => ("CPU seconds per GiB, both ends", cpu),
+    };
+    page.heading(title);
+    const P: &str = "p";
+    let mut table = Table::new(vec![
+        Column::words("path", 0, Some(16)),
+        Column::number("first", "n", 4),
+        Column::number("first", "mean", 0),
+        Column::number("first", "sd", 3),
+        Column::number("second", "n", 4),
+        Column::number("second", "mean", 0),
+        Column::number("second", "sd", 3),
+        Column::number("", "ratio", 0),
+        Column::words("interval", 1, None),
+        Column::words("verdict", 0, None),
+        Column::number(P, "alone", 2),
+        Column::number(P, "among all", 2),
+    ]);
+    for p in pairings {
+        let mut texts = vec![p.cell.to_string()];
+        for side in [&p.first, &p.second] {
+            let n = side.map_or(0, |s| s.n);
+            texts.push(n.to_string());
+            texts.push(write(side.map(|s| s.mean)));
+            texts.push(percent(side.and_then(|s| Summary::relative_stddev(&s))));
+        }
+        texts.push(ratio(p.ratio));
+        texts.push(p.interval.map_or(String::new(), |i| interval(i.low, i.high)));
+        let mut cells: Vec<(String, Tone)> =
+            texts.into_iter().map(|text| (text, Tone::Plain)).collect();
+        cells.push((p.verdict.word().into(), tone(p.verdict.better())));
+        let p_of = |p: Option<f64>| (p.map_or(String::new(), probability), Tone::Plain);
+        cells.push(p_of(p.test.map(|t| t.different.p)));
+        cells.push(p_of(p.test.map(|t| t.different.adjusted)));
+        table.row(cells);
+    }
+    table.print(page, 2);
+    for p in pairings.iter().filter(|p| !p.reasons.is_empty()) {
+        page.text("  ", &format!("{}: {}", p.cell, p.reasons.join("; ")));
+    }
+}
+
+fn tone(better: Option<bool>) -> Tone {
+    match better {
+        Some(true) => Tone::Good,
+        Some(false) => Tone::Bad,
+        None => Tone::Plain,
+    }
+}
+
+/// Writes what came of thresholds.
+pub fn thresholds(
+    results: &[ThresholdResult],
+    style: &Style,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut page = Page::new(style.width, style.colour);
+    page.heading("Thresholds");
+    for r in results {
+        let found = match r.interval {
+            Some(i) => format!("{} (limit {})", interval(i.low, i.high), limit(r.threshold.limit)),
+            None => "nothing to compare".into(),
+        };
+        let lead = format!("  {:<9}  ", r.outcome.word());
+        page.text(&lead, &format!("{}: {} is {found}", r.threshold.text, r.cell));
+    }
+    if let Some(i) = results.iter().find_map(|r| r.interval) {
+        let text = format!(
+            "FAILED: the whole interval lies beyond the limit; UNDECIDED: it holds the limit. \
+             Intervals are {} each, for {} together.",
+            percent_of_confidence(i.confidence),
+            plural(results.len() as u64, "check"),
+        );
+        page.text("  ", &text);
+    }
+    page.finish(out)
+}
+
+/// A confidence, in as many digits as tell it from 100 %.
+fn percent_of_confidence(confidence: f64) -> String {
+    level((confidence * 1e4).floor() / 1e4)
+}
+
+/// A limit in three decimals: 0.98 of a threshold at 2 % is exact.
+fn limit(ratio: f64) -> String {
+    let text = number(ratio, 4);
+    text.trim_end_matches('0').to_owned() + "x"
+}
+
+/// Writes a figure over time.
+pub fn history(history: &History, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    let mut page = Page::new(style.width, style.colour);
+    let (unit, write): (_, fn(Option<f64>) -> String) = match history.question {
+        Question::Throughput => ("Gbit/s", gbit),
+        Question::Cpu => ("CPU-s per GiB", cpu),
+    };
+    let what = verdicts::subject(history.question);
+    let studies = plural(history.entries.len() as u64, "study").replace("studys", "studies");
+    page.heading(&format!("{}: {what}, {studies}", history.cell));
+    let mut table = Table::new(vec![
+        Column::words("begun", 1, None),
+        Column::words("study", 0, Some(12)),
+        Column::number("", "n", 2),
+        Column::number("", unit, 0),
+        Column::number("", "sd", 2),
+        Column::words("", 0, Some(20)),
+    ]);
+    for (at, entry) in history.entries.iter().enumerate() {
+        let shift = history.shifts.iter().find(|s| s.at == at);
+        let better = shift.map(|s| (s.ratio > 1.0) == (history.question == Question::Throughput));
+        let spread = entry.stddev.map(|s| s / entry.mean);
+        table.row(vec![
+            (date(entry.started_ms).unwrap_or_default(), Tone::Plain),
+            (entry.study.clone(), Tone::Plain),
+            (entry.n.to_string(), Tone::Plain),
+            (write(Some(entry.mean)), Tone::Plain),
+            (percent(spread), Tone::Plain),
+            (remark(entry, shift), tone(better)),
+        ]);
+    }
+    table.print(&mut page, 2);
+    page.gap();
+    let text = match history.shifts.len() {
+        0 => "No change was found".to_owned(),
+        n => format!("{} found", plural(n as u64, "change")),
+    };
+    page.text(
+        "",
+        &format!(
+            "{text}: e-divisive (energy distance, random orders) at {}. It takes about eight \
+             studies before any change can be found, and two on either side of it.",
+            level(CHANGE_LEVEL)
+        ),
+    );
+    page.finish(out)
+}
+
+/// What is to be said of one study: a change of level, and what else changed.
+fn remark(entry: &Entry, shift: Option<&Shift>) -> String {
+    let mut parts = Vec::new();
+    if let Some(s) = shift {
+        parts.push(format!("CHANGE {} (p {})", ratio(s.ratio), probability(s.p)));
+    }
+    let named = entry.changed.iter().take(3);
+    parts.extend(named.map(|(what, before, now)| format!("{what}: {before} -> {now}")));
+    if entry.changed.len() > 3 {
+        parts.push(format!("and {} more", entry.changed.len() - 3));
+    }
+    parts.join("; ")
+}

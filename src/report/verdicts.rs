@@ -1,0 +1,171 @@
+//! The verdicts in words, and the rules that they rest on; the same in every
+//! format.
+
+use super::figures::{interval, level, percent, plural, probability, ratio};
+use crate::stats::{
+    Analysis, Ceiling, Comparison, FOREIGN_LIMIT, Question, Row, STEAL_LIMIT, Test, Verdict,
+};
+
+/// The comparisons of one question, in the order of the rows.
+pub fn compared(analysis: &Analysis, question: Question) -> Vec<(&Row, &Comparison)> {
+    let of = |row| -> Option<(&Row, &Comparison)> {
+        let row: &Row = row;
+        let found = match question {
+            Question::Throughput => &row.comparison,
+            Question::Cpu => &row.cpu_comparison,
+        };
+        Some((row, found.as_ref()?))
+    };
+    analysis.rows.iter().filter_map(of).collect()
+}
+
+/// What a question is about, for a heading.
+pub fn subject(question: Question) -> &'static str {
+    match question {
+        Question::Throughput => "throughput",
+        Question::Cpu => "CPU per GiB, both ends",
+    }
+}
+
+/// A comparison in a sentence: the word, what it rests on, what more blocks would
+/// show.
+pub fn sentence(comparison: &Comparison, analysis: &Analysis) -> String {
+    let word = comparison.verdict.word();
+    if !comparison.reasons.is_empty() {
+        return format!("{word}: {}", comparison.reasons.join("; "));
+    }
+    let Some(effect) = &comparison.effect else {
+        return format!("{word}: no block has measured both");
+    };
+    let mut text = format!("{word} {}", ratio(effect.ratio));
+    if let Some(i) = &effect.interval {
+        text += &format!(" {}", interval(i.low, i.high));
+    }
+    text += &format!(", {}", plural(effect.blocks as u64, "block"));
+    if let Some(test) = &comparison.test {
+        text += &format!(", {}", chance(test, comparison.verdict));
+    }
+    if let Some(p) = &effect.permutation {
+        text += &format!(" (sign flips {})", probability(p.p));
+    }
+    let margin = level(analysis.rules.margin);
+    match comparison.verdict {
+        Verdict::Inconclusive { smallest, blocks } => {
+            let plan = match blocks {
+                Some(n) => format!("about {n} blocks would do for {margin}"),
+                None => format!("more than 1000 blocks would be needed for {margin}"),
+            };
+            text += &format!(": these blocks see effects from {}; {plan}", percent(smallest));
+        }
+        Verdict::NoiseTooHigh { floor } => {
+            text += &format!(": within the noise of this study, {}", percent(floor));
+        }
+        Verdict::NotEnough { .. } => text += ": an interval takes two",
+        Verdict::Equivalent => text += &format!(": the whole interval is within {margin}"),
+        Verdict::Saturated { ceiling } => {
+            let at = match ceiling {
+                Ceiling::Copy => "one core's copy bandwidth",
+                Ceiling::Link => "the rate of the link",
+            };
+            text += &format!(": both are at {at}, within {margin}; compare CPU per GiB");
+        }
+        Verdict::Faster
+        | Verdict::Slower
+        | Verdict::LessCpu
+        | Verdict::MoreCpu
+        | Verdict::NotComparable => {}
+    }
+    if effect.left_out > 0 {
+        let left = plural(effect.left_out as u64, "block");
+        text += &format!("; {left} left out, where a figure was zero");
+    }
+    text
+}
+
+/// `p 0.004, 0.02 among 5`: alone and among all. Of EQUIVALENT it is the p of a
+/// difference as large as the margin, of every other word that of none.
+pub fn chance(test: &Test, verdict: Verdict) -> String {
+    let claim = if verdict == Verdict::Equivalent { test.equivalent } else { test.different };
+    let own = format!("p {}", probability(claim.p));
+    if test.family < 2 {
+        return own;
+    }
+    format!("{own}, {} among {}", probability(claim.adjusted), test.family)
+}
+
+/// How far a cell was from itself.
+pub fn noise(analysis: &Analysis, question: Question) -> String {
+    let noise = match question {
+        Question::Throughput => &analysis.noise,
+        Question::Cpu => &analysis.cpu_noise,
+    };
+    let known = noise.as_ref().zip(analysis.noise_of.as_ref());
+    let Some((noise, cell)) = known else {
+        return "Noise: not known, because no cell was measured against itself in two blocks or \
+                more. Verdicts rest on their own spread alone."
+            .into();
+    };
+    let e = &noise.effect;
+    format!(
+        "Noise: {cell} against itself came out between {} and {} over {}, on average {}. A \
+         difference below {} is within the noise.",
+        ratio(e.range.0),
+        ratio(e.range.1),
+        plural(e.blocks as u64, "block"),
+        ratio(e.ratio),
+        percent(noise.floor),
+    )
+}
+
+/// What decides between the words.
+pub fn rule(analysis: &Analysis) -> String {
+    let confidence = level(analysis.rules.confidence);
+    let mut text = format!(
+        "Rule: printed intervals are {confidence} by t over the blocks' log ratios, each by \
+         itself. Words hold at {confidence} for all comparisons of their kind together (Holm; the \
+         second p); EQUIVALENT takes an interval within {}.",
+        level(analysis.rules.margin),
+    );
+    let all = [Question::Throughput, Question::Cpu].map(|question| compared(analysis, question));
+    let tests = all.iter().flatten().filter_map(|(_, comparison)| {
+        let effect = comparison.effect.as_ref()?;
+        Some((effect.blocks as u64, effect.permutation?.least))
+    });
+    if let Some((blocks, least)) = tests.max_by_key(|(blocks, _)| *blocks) {
+        text += " Sign flips decide nothing";
+        if least > 1.0 - analysis.rules.confidence {
+            text += &format!(
+                ": with {} their p cannot fall below {}",
+                plural(blocks, "block"),
+                probability(least),
+            );
+        }
+        text += ".";
+    }
+    text
+}
+
+/// What rejects a trial.
+pub fn events_rule() -> String {
+    format!(
+        "A trial is rejected for what happened to it, never for its value: steal above {} or \
+         foreign work above {} of a role's CPU, meters that lost a part of it.",
+        level(STEAL_LIMIT),
+        level(FOREIGN_LIMIT),
+    )
+}
+
+/// The stopping rule and what came of it; none where none was declared.
+pub fn stopping(analysis: &Analysis) -> Option<String> {
+    let s = analysis.stopping?;
+    Some(format!(
+        "Stopping rule, declared in advance: after {} of at most {}, end when every interval is \
+         within {}; it looks at spreads only, and intervals are no narrower than those {} say. \
+         {} run.",
+        plural(s.at_least.into(), "block"),
+        s.most,
+        level(s.within),
+        plural(s.at_least.into(), "block"),
+        if s.run == 1 { "1 block was".into() } else { format!("{} blocks were", s.run) },
+    ))
+}
