@@ -326,10 +326,13 @@ impl Run<'_, '_> {
     /// Tells the observer of the last trials, which are on disk by now.
     fn tell(&mut self, clock: &mut Clock, count: usize) {
         let trials = &self.opened.study.trials;
-        for trial in &trials[trials.len().saturating_sub(count)..] {
-            clock.done += 1;
-            self.observer.trial_ends(clock.done, trial, clock.left());
+        let first = clock.done + 1;
+        clock.done += count;
+        let ended = &trials[trials.len().saturating_sub(count)..];
+        for (number, trial) in (first..).zip(ended) {
+            self.observer.trial_ends(number, trial, clock.left());
         }
+    }
     }
 
     /// Asks the declared rule, and writes down what it saves.
