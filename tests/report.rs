@@ -7,12 +7,10 @@ mod anything;
 mod made_up;
 
 use anything::any_study;
-use bytepath::record::{
-    CellId, Fault, FaultKind, Placement, Role, Scope, Study, Trial, TrialStatus,
-};
+use bytepath::record::{CellId, Placement, Role, Scope, Study, Trial, TrialStatus};
 use bytepath::report::{self, Style};
 use bytepath::stats::{Analysis, Row, Rules, Verdict, analyse};
-use made_up::{PATHS, bare, cell, header, study, trial};
+use made_up::{PATHS, cell, header, study, trial};
 use proptest::prelude::*;
 use serde_json::Value;
 
