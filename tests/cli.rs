@@ -67,6 +67,63 @@ fn help_has_examples_exit_codes_and_every_option() {
 }
 
 #[test]
+fn an_experiment_file_and_the_flags_that_go_over_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.toml");
+    let name = file.to_str().unwrap();
+    let dry = |text: &str, flags: &[&str]| {
+        std::fs::write(&file, text).unwrap();
+        bytepath(&[&["run", name, "--dry-run"], flags].concat())
+    };
+    let text = "title = 'GRO'\nblocks = 3\nwindow = '2s'\nseed = 9\nstop = { within = '1%', at-least = 2 }\n\
+                [factors]\npath = 'socket'\nthreaded-napi = false\ngro = [true, false]\n";
+    let (code, stdout, stderr) = dry(text, &[]);
+    assert_eq!(code, 0, "{stderr}");
+    for words in
+        ["GRO", "socket gro=off,threaded-napi=off\n", "(again)", "seed 9", "9 trials of 3.0 s"]
+    {
+        assert!(stdout.contains(words), "{words}: {stdout}");
+    }
+    assert!(stdout.contains("stops after 2 blocks or later") && stdout.contains("18s at best"));
+    let (_, stdout, _) = dry(text, &["--blocks", "2", "--window", "500ms", "--seed", "1"]);
+    assert!(stdout.contains("6 trials of 1.5 s") && stdout.contains("seed 1"), "{stdout}");
+
+    let wrong: &[(&str, &[&str], &str)] = &[
+        (text, &["--path", "uring"], "cannot be used with"),
+        (text, &["--link", "wire"], "cannot be used with"),
+        (text, &["--blocks", "1"], "at least 2 of 1 blocks"),
+        (text, &["--design", "slices:5s"], "longer than the window"),
+        (text, &["--design", "slcies"], "did you mean 'slices'?"),
+        (text, &["--meters", "cpus"], "did you mean 'cpu'?"),
+        ("blcoks = 3", &[], "x.toml:1:1: an experiment has no key 'blcoks'"),
+        ("[factors]\npath = 'zcrz'", &[], "x.toml:2:8: there is no path 'zcrz'"),
+    ];
+    for (text, flags, words) in wrong {
+        let (code, stdout, stderr) = dry(text, flags);
+        assert!(
+            code == 2 && stdout.is_empty() && stderr.contains(words),
+            "{flags:?}: {code} {stderr}"
+        );
+    }
+    let (code, _, stderr) = bytepath(&["run", "/no/such/file.toml"]);
+    assert!(code == 6 && stderr.contains("cannot read /no/such/file.toml"), "{stderr}");
+    let (code, _, stderr) = bytepath(&["resume", folder.path().to_str().unwrap()]);
+    assert!(code == 6 && stderr.contains("bytepath study?"), "{stderr}");
+}
+
+#[test]
+fn every_schema_is_printed() {
+    for subject in ["trial", "study", "hosts", "experiment"] {
+        let (code, stdout, stderr) = bytepath(&["schema", subject]);
+        assert_eq!(code, 0, "{stderr}");
+        let schema: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+        assert_eq!(schema["type"], "object", "{subject}");
+        assert!(schema["$schema"].as_str().unwrap().contains("2020-12"), "{subject}");
+    }
+    assert_eq!(bytepath(&["schema", "trail"]).0, 2);
+}
+
+#[test]
 fn a_dry_run_shows_cells_order_and_time() {
     let arguments =
         ["run", "--dry-run", "--path", "socket", "--path", "uring", "--blocks", "2", "--seed", "7"];

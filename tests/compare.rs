@@ -27,7 +27,7 @@ fn words(text: &str) -> String {
 fn write(study: &Study, folder: &Path) -> String {
     let mut writer = StudyWriter::create(folder, &study.header).unwrap();
     for trial in &study.trials {
-        writer.append(trial).unwrap();
+        writer.append(std::slice::from_ref(trial)).unwrap();
     }
     folder.display().to_string()
 }

@@ -12,7 +12,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Short trials: what is tested here is truth, not speed.
-const SHORT: &[&str] = &["--blocks", "1", "--warm-up", "100ms", "--window", "300ms"];
+const SHORT: &[&str] =
+    &["--blocks", "1", "--warm-up", "100ms", "--window", "300ms", "--design", "trials"];
 
 const MEASURABLE: &[&str] = &["socket", "sendfile", "splice", "msg-zerocopy", "uring", "uring-zc"];
 
@@ -143,7 +144,9 @@ fn the_default_study_has_rows_for_what_cannot_run() {
         let output = bytepath(&folder.path().join(name), &["--path", name]).output().unwrap();
         assert_eq!(output.status.code(), Some(3));
     }
-    assert_eq!(study.trials.iter().filter(|t| t.status == TrialStatus::Measured).count(), 7);
+    let ran = study.trials.iter().filter(|t| !t.roles.is_empty());
+    ran.clone().for_each(assert_measured);
+    assert_eq!(ran.count(), 7);
 }
 
 #[test]
@@ -251,9 +254,14 @@ fn with_file_size_limit(command: &Command, kilobytes: u32) -> Command {
     limited
 }
 
+/// It ran to a valid end. On a machine that does other things meanwhile its
+/// number may have been rejected; its bytes and its ledger stand.
 fn assert_measured(trial: &Trial) {
-    let TrialStatus::Measured = &trial.status else { panic!("{}: {:?}", trial.cell, trial.status) };
-    assert!(trial.throughput().unwrap() > 0.0, "{}", trial.cell);
+    match &trial.status {
+        TrialStatus::Measured | TrialStatus::Rejected { .. } => {}
+        other => panic!("{}: {other:?}", trial.cell),
+    }
+    assert!(trial.window > 0.0 && trial.window_bytes > 0, "{}", trial.cell);
 }
 
 /// A bytepath that runs; killed if the test fails.

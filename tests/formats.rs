@@ -296,7 +296,7 @@ fn a_report_goes_to_a_file_whose_name_tells_the_format() {
     let study = study();
     let writer = bytepath::run::StudyWriter::create(&study_folder, &study.header);
     let mut writer = writer.unwrap();
-    study.trials.iter().for_each(|trial| writer.append(trial).unwrap());
+    study.trials.iter().for_each(|trial| writer.append(std::slice::from_ref(trial)).unwrap());
     let show = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
         command.arg("show").arg(&study_folder).args(arguments).current_dir(folder.path());

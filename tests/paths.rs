@@ -74,6 +74,7 @@ impl Setup {
                 mtu: 65536,
                 tso: true,
                 gro: true,
+                hw_gro: false,
                 gso_max: None,
                 gro_max: None,
                 qdisc: "pfifo".into(),

@@ -395,6 +395,7 @@ fn wire_like() -> LinkSettings {
         mtu: 4148,
         tso: false,
         gro: true,
+        hw_gro: false,
         gso_max: None,
         gro_max: None,
         qdisc: "pfifo".into(),

@@ -92,6 +92,7 @@ fn cell(message_size: u64, read_size: u64, tx: Half, rx: Half) -> Cell {
         mtu: 65536,
         tso: true,
         gro: true,
+        hw_gro: false,
         gso_max: None,
         gro_max: None,
         qdisc: "pfifo".into(),

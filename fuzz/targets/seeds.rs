@@ -36,6 +36,7 @@ fn settings() -> LinkSettings {
         mtu: 4148,
         tso: false,
         gro: true,
+        hw_gro: false,
         gso_max: None,
         gro_max: Some(524_280),
         qdisc: "pfifo".into(),

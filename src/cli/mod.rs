@@ -5,8 +5,10 @@ mod catalogs;
 mod compare;
 mod exit;
 mod history;
+mod plan;
 mod progress;
 mod run;
+mod schema;
 mod show;
 
 pub use exit::{exit_code, explain};
@@ -30,7 +32,9 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Compare paths: run every one in random order, print a table
-    Run(run::RunArguments),
+    Run(Box<run::RunArguments>),
+    /// Go on with a study that was interrupted
+    Resume(run::ResumeArguments),
     /// Print the report of a study that was run before
     Show(show::ShowArguments),
     /// Compare a study's paths, or two studies, and check limits
@@ -41,6 +45,8 @@ enum Command {
     Paths(catalogs::CatalogArguments),
     /// List the meters and what this host supports
     Meters(catalogs::CatalogArguments),
+    /// Print the JSON Schema of a file that bytepath reads or writes
+    Schema(schema::SchemaArguments),
     /// The far half, started by `run` and steered over a pipe
     #[command(hide = true)]
     Agent,
@@ -54,6 +60,8 @@ Examples:
   bytepath run --link offload:mtu=9000 --cores one
   bytepath compare BEFORE AFTER --fail-if \"*.throughput slower 2%\"
   bytepath history bytepath-studies socket.throughput
+  bytepath run experiments/battle-quick.toml       what an experiment file says
+  bytepath resume bytepath-studies/20260102-030405 go on after Ctrl-C or a crash
   bytepath paths                                   what works here, and why not
 
 Exit codes:
@@ -71,11 +79,13 @@ pub fn parse() -> Arguments {
 pub fn dispatch(arguments: Arguments) -> Result<ExitCode, Fault> {
     match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
+        Command::Resume(arguments) => run::resume(&arguments),
         Command::Show(arguments) => show::show(&arguments),
         Command::Compare(arguments) => compare::compare(&arguments),
         Command::History(arguments) => history::history(&arguments),
         Command::Paths(arguments) => catalogs::paths(&arguments),
         Command::Meters(arguments) => catalogs::meters(&arguments),
+        Command::Schema(arguments) => schema::schema(&arguments),
         Command::Agent => agent(),
     }
 }

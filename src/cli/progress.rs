@@ -66,10 +66,18 @@ impl Observer for Progress {
             }
         }
     }
+
+    fn stops_early(&mut self, why: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(why),
+            None => eprintln!("{why}"),
+        }
+    }
 }
 
 fn outcome(trial: &Trial) -> String {
     match (&trial.status, trial.throughput()) {
+        (TrialStatus::Rejected { events }, _) => format!("rejected: {}", events.join("; ")),
         (TrialStatus::Failed { fault }, _) => format!("failed: {fault}"),
         (_, Some(rate)) => format!("{:.1} Gbit/s", rate / 1e9),
         _ => "unavailable".to_owned(),

@@ -16,7 +16,7 @@
 //!   since Linux 6.16), as the ring of a NIC does.
 
 use crate::record::wire::LinkEnd;
-use crate::record::{Fault, FaultKind, Role};
+use crate::record::{Fault, FaultKind, LinkSettings, Role};
 use crate::sys::namespace::Sysfs;
 use crate::sys::netlink::{Limits, Link, Netlink, Veth};
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
@@ -139,7 +139,7 @@ fn configure(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<(), Fa
         let set = netlink.set_mtu(link.index, settings.mtu);
         set.map_err(|e| refused(format!("MTU {}", settings.mtu), &e))?;
     }
-    set_offloads(netlink, link.index, settings.tso, settings.gro)?;
+    set_offloads(netlink, link.index, settings)?;
 
     // TCP over IPv4 goes by the IPv4 limits, over IPv6 by the others.
     let limits = Limits {
@@ -171,19 +171,27 @@ fn quieten_ipv6(device: &str) {
 }
 
 const GRO: &str = "rx-gro";
+const HW_GRO: &str = "rx-gro-hw";
 
 /// Segmentation of TCP in all its kinds; newer kernels know more of them.
 fn is_tso(feature: &str) -> bool {
     feature.starts_with("tx-tcp") && feature.ends_with("-segmentation")
 }
 
-fn set_offloads(netlink: &mut Netlink, index: u32, tso: bool, gro: bool) -> Result<(), Fault> {
+fn set_offloads(netlink: &mut Netlink, index: u32, settings: &LinkSettings) -> Result<(), Fault> {
+    let LinkSettings { tso, gro, hw_gro, .. } = *settings;
     let reading = |e| refused("reading offload features (needs CONFIG_ETHTOOL_NETLINK)", &e);
     let before = netlink.features(index).map_err(reading)?;
+    if hw_gro && !before.changeable.iter().any(|name| name == HW_GRO) {
+        let text = format!("this device has no hardware GRO ({HW_GRO} cannot be switched on)");
+        return Err(Fault::new(FaultKind::Unsupported, text)
+            .remedy("use a NIC with hardware GRO; 'ethtool -k DEVICE' shows it"));
+    }
     let concerned = before.changeable.iter().map(String::as_str);
     let wanted: Vec<(&str, bool)> = concerned
         .filter_map(|name| match name {
             GRO => Some((name, gro)),
+            HW_GRO => Some((name, hw_gro)),
             name if is_tso(name) => Some((name, tso)),
             _ => None,
         })
@@ -195,7 +203,7 @@ fn set_offloads(netlink: &mut Netlink, index: u32, tso: bool, gro: bool) -> Resu
     // With TSO off no kind of it may be left on, changeable or not.
     let mut expected = wanted;
     expected.extend(after.active.iter().filter(|f| is_tso(f)).map(|f| (f.as_str(), tso)));
-    expected.extend([(GRO, gro), ("tx-tcp-segmentation", tso)]);
+    expected.extend([(GRO, gro), (HW_GRO, hw_gro), ("tx-tcp-segmentation", tso)]);
     match expected.iter().find(|(name, on)| is_on(name) != *on) {
         None => Ok(()),
         Some((name, on)) => {

@@ -1,13 +1,14 @@
 //! A cell: one combination of levels, complete enough to be run anywhere.
 
 use super::{Options, Role};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
 /// One combination of levels. Everything an agent needs to play its role is
 /// in here; nothing is read from anywhere else.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cell {
     /// Stable across runs and machines: the same levels give the same id.
     pub id: CellId,
@@ -42,7 +43,9 @@ impl Cell {
 }
 
 /// Name of a cell: the path, then every level that differs from its default.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(transparent)]
 pub struct CellId(pub String);
 
@@ -54,7 +57,7 @@ impl fmt::Display for CellId {
 
 /// One end of a path: an entry of the path catalogue and its options, all of
 /// them resolved (defaults filled in).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Half {
     /// Name in the path catalogue.
     pub path: String,
@@ -63,7 +66,7 @@ pub struct Half {
 }
 
 /// The `stream` workload: bulk TCP. The contract is the same for every path.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Stream {
     /// Number of TCP connections, each with a thread of its own at both ends.
     pub flows: u32,
@@ -83,7 +86,7 @@ pub struct Stream {
 }
 
 /// What the receiving application does with the bytes it was given.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Touch {
     /// Nothing: the bytes are delivered and forgotten.
@@ -96,7 +99,7 @@ pub enum Touch {
 }
 
 /// Settings of the testbed's link, the same at both ends unless said.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LinkSettings {
     /// Name of the preset these settings started from.
     pub preset: String,
@@ -107,6 +110,9 @@ pub struct LinkSettings {
     pub tso: bool,
     /// Generic receive offload at both ends.
     pub gro: bool,
+    /// Whether the devices merge received packets themselves (`rx-gro-hw`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hw_gro: bool,
     /// Largest packet that the stack builds before segmentation, in bytes
     /// (BIG TCP above 65536). None keeps the device's default.
     pub gso_max: Option<u32>,
@@ -124,7 +130,7 @@ pub struct LinkSettings {
 }
 
 /// Where the roles run. None leaves the choice to the scheduler.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Placement {
     /// CPU of the sender's threads.
     pub sender: Option<u32>,

@@ -1,10 +1,11 @@
 //! What a host is and what it let us do: the input of every probe.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Facts about the machine an agent runs on, seen from inside its namespaces.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Facts {
     /// Boot id of the kernel: two agents with the same one share a machine.
     pub machine: String,
@@ -32,7 +33,7 @@ pub struct Facts {
 }
 
 /// What the process may do.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Privileges {
     /// Effective user id, inside the process's user namespace.
     pub euid: u32,
@@ -43,7 +44,7 @@ pub struct Privileges {
 }
 
 /// Something that was tried once, and what the kernel said.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Attempt {
     /// Dotted name of what was tried: "io_uring.setup".
     pub name: String,
@@ -52,7 +53,7 @@ pub struct Attempt {
 }
 
 /// What came of an attempt.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// It works; the text may carry a detail ("64 entries").
@@ -64,7 +65,7 @@ pub enum Outcome {
 }
 
 /// Whether something can run on a host.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "supported")]
 pub enum Support {
     /// It can.

@@ -1,10 +1,11 @@
 //! What went wrong, in a form that crosses a pipe: the thing, the cause, the remedy.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// One failure, told to a person in one line.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, thiserror::Error)]
 pub struct Fault {
     /// Kind, which decides the exit code.
     pub kind: FaultKind,
@@ -16,7 +17,7 @@ pub struct Fault {
 }
 
 /// Kinds of failure, each with an exit code of its own (see `cli::exit`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultKind {
     /// The request makes no sense: unknown name, value out of range.

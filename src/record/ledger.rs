@@ -1,12 +1,13 @@
 //! The ledger of a role: how many bytes went through, and how we know whether
 //! they were copied.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Bytes that crossed the boundary between application and kernel at one end,
 /// split by what is known of them. `delivered = copied + not_copied + unknown`
 /// holds at all times because every entry goes through [`Ledger::enter`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Ledger {
     /// All bytes of the flow, warm-up and drain included.
     pub delivered: u64,
@@ -21,7 +22,7 @@ pub struct Ledger {
 }
 
 /// One source of knowledge about bytes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Evidence {
     /// What it says of the bytes.
     pub manner: Manner,
@@ -34,7 +35,7 @@ pub struct Evidence {
 }
 
 /// What happened to bytes on their way between application and kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Manner {
     /// Copied by the CPU.

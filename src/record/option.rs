@@ -2,6 +2,7 @@
 //! parsing, help text and errors are written once.
 
 use super::unit;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -39,7 +40,7 @@ pub enum OptionKind {
 }
 
 /// Value of an option after parsing.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum OptionValue {
     /// A flag.
@@ -51,7 +52,7 @@ pub enum OptionValue {
 }
 
 /// Resolved options of one catalogue entry: every declared option is there.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Options(pub BTreeMap<String, OptionValue>);
 

@@ -1,11 +1,12 @@
 //! What a meter says: a number with its unit and what it is a number of.
 
 use super::Role;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// One number of one trial, taken over the measured window unless the metric
 /// says otherwise.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Reading {
     /// Dotted name, the meter first: "cpu.softirq".
     pub metric: String,
@@ -26,6 +27,7 @@ const LEVELS: &[&str] = &[
     "tcp.min_rtt",
     "tcp.delivery_rate",
     "throughput.flow",
+    "power.watts",
 ];
 
 impl Reading {
@@ -37,7 +39,7 @@ impl Reading {
 }
 
 /// Units in use. Every unit is a plain SI or IEC one; prefixes are for reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {
     /// Seconds.
@@ -53,7 +55,7 @@ pub enum Unit {
 }
 
 /// What a reading is a reading of.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scope {
     /// The whole machine.
@@ -69,7 +71,7 @@ pub enum Scope {
 }
 
 /// A metric over time: equal steps from the start of the measured window.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Series {
     /// Dotted name of the metric.
     pub metric: String,

@@ -1,10 +1,11 @@
 //! A study: the folder that a run leaves behind.
 
 use super::{Cell, CellId, Facts, Trial};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Everything a report renders.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Study {
     /// What was asked and on which hosts.
     pub header: StudyHeader,
@@ -16,7 +17,7 @@ pub struct Study {
 }
 
 /// What was asked and on which hosts: `experiment.toml` and `hosts.json`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StudyHeader {
     /// Version of this record.
     pub schema: u32,
@@ -49,7 +50,7 @@ pub struct StudyHeader {
 }
 
 /// How the trials are laid out in time.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Schedule {
     /// Passes over all cells.
     pub blocks: u32,
@@ -68,7 +69,7 @@ pub struct Schedule {
 }
 
 /// How the cells of a block share its time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Design {
     /// One whole trial after the other.
@@ -83,7 +84,7 @@ pub enum Design {
 }
 
 /// A stopping rule, declared before the first trial.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Stopping {
     /// Stop when the interval of every comparison is within this share of its
@@ -94,7 +95,7 @@ pub struct Stopping {
 }
 
 /// What the verdicts are to mean, declared before the first trial.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Judgement {
     /// Differences within this share of the baseline do not matter (0.02: 2 %).
@@ -114,7 +115,7 @@ impl Default for Judgement {
 }
 
 /// Memory-copy bandwidth of one core, bytes per second.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CopyCeiling {
     /// With buffers of the size the workload uses (message to read buffer).
     pub workload: f64,

@@ -1,11 +1,12 @@
 //! A trial: one cell, run once, with everything that was seen.
 
 use super::{CellId, Fault, Ledger, Reading, Series};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// One cell, run once. A line of `trials.jsonl`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Trial {
     /// Version of this record.
     pub schema: u32,
@@ -36,7 +37,7 @@ pub struct Trial {
 }
 
 /// What became of a trial.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "is")]
 pub enum TrialStatus {
     /// It ran and counts.
@@ -61,7 +62,9 @@ pub enum TrialStatus {
 }
 
 /// The two ends of a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// Sends the stream.
@@ -93,7 +96,7 @@ impl fmt::Display for Role {
 }
 
 /// What one end of the stream saw, all flows together.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RoleRecord {
     /// Which end.
     pub role: Role,
@@ -121,7 +124,7 @@ pub struct RoleRecord {
 /// Result of the witness page: the sender sends one page by its own path, waits
 /// until the peer's kernel has it, overwrites it, and only then the receiver
 /// reads it. What the receiver sees tells whether the page was copied on the way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProvenWitness {
     /// The receiver saw the new content: both ends shared one page.
@@ -131,7 +134,7 @@ pub enum ProvenWitness {
 }
 
 /// One line of the system-call table of a role.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CallRow {
     /// Name of the call.
     pub name: String,
@@ -154,7 +157,7 @@ pub struct CallRow {
 }
 
 /// How large the pieces were.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SizeDistribution {
     /// How many pieces.
     pub count: u64,
@@ -169,7 +172,7 @@ pub struct SizeDistribution {
 }
 
 /// Run time of one thread within the window.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ThreadTime {
     /// Name of the thread.
     pub name: String,

@@ -1,20 +1,20 @@
-//! A study from its first look at the hosts to its last trial.
+//! A study from its first look at the hosts to its last trial, and on from
+//! where it was interrupted.
 
 use super::Laboratory;
 use super::agent::BUILD;
-use super::remote::{Remotes, unexpected};
+use super::outlook::{Outlook, look};
 use super::slices;
 use super::store::StudyWriter;
-use super::trial::{Position, blank, now_ms, set_up_link, trial};
+use super::trial::{Position, blank, now_ms, trial};
 use crate::meter::Meter;
-use crate::path;
-use crate::record::wire::{Reply, Request};
 use crate::record::{
-    Cell, CellId, CopyCeiling, Design, Facts, Fault, FaultKind, Judgement, Role, SCHEMA_VERSION,
-    Schedule, Study, StudyHeader, Support, Trial, TrialStatus,
+    Cell, CellId, Design, Facts, Fault, FaultKind, Judgement, Role, SCHEMA_VERSION, Schedule,
+    Study, StudyHeader, Trial, TrialStatus, unit,
 };
-use crate::spec;
-use std::path::PathBuf;
+use crate::{spec, stats};
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// What to run.
@@ -47,6 +47,10 @@ pub trait Observer {
     fn trial_begins(&mut self, number: usize, cell: &CellId, block: u32);
     /// A trial has ended; so much time the rest will take.
     fn trial_ends(&mut self, number: usize, trial: &Trial, left: Duration);
+    /// The stopping rule ended the study; the text says why, and what it saved.
+    fn stops_early(&mut self, why: &str) {
+        let _ = why;
+    }
 }
 
 /// Runs a study. What was measured before an error or the user's stop is on
@@ -56,27 +60,51 @@ pub fn conduct(
     plan: &Plan,
     observer: &mut dyn Observer,
 ) -> (Option<Study>, Result<(), Fault>) {
-    let (header, mut writer) = match prepare(laboratory, plan) {
-        Ok(prepared) => prepared,
-        Err(fault) => return (None, Err(fault)),
-    };
-    let mut study = Study { header, trials: Vec::new(), remarks: Vec::new() };
-    let result = run_all(laboratory, plan, &mut study, &mut writer, observer);
-    (Some(study), result)
+    finish(laboratory, prepare(laboratory, plan), observer)
 }
 
-/// Looks at both hosts of a testbed, with a link of these settings.
-pub fn survey(laboratory: &Laboratory, cell: &Cell) -> Result<Vec<Facts>, Fault> {
-    let (facts, _) = look(laboratory, cell, false)?;
-    Ok(facts)
+/// Goes on with a study that was interrupted: the trials that are missing, in
+/// the order in which they would have come. Nothing that has ended, however it
+/// ended, is repeated.
+///
+/// Refuses a study that is complete, and one that was begun on another kernel,
+/// another CPU or by another version of bytepath, because its trials would not
+/// compare with those to come.
+pub fn resume(
+    laboratory: &Laboratory,
+    folder: &Path,
+    observer: &mut dyn Observer,
+) -> (Option<Study>, Result<(), Fault>) {
+    finish(laboratory, reopen(laboratory, folder), observer)
 }
 
-fn prepare(laboratory: &Laboratory, plan: &Plan) -> Result<(StudyHeader, StudyWriter), Fault> {
-    let first = plan
-        .cells
-        .first()
-        .ok_or_else(|| Fault::new(FaultKind::Usage, "there is nothing to run"))?;
-    let (facts, ceiling) = look(laboratory, first, true)?;
+/// A study that can be run, or run on.
+struct Opened {
+    study: Study,
+    writer: StudyWriter,
+    outlook: Outlook,
+}
+
+fn finish(
+    laboratory: &Laboratory,
+    opened: Result<Opened, Fault>,
+    observer: &mut dyn Observer,
+) -> (Option<Study>, Result<(), Fault>) {
+    match opened {
+        Ok(opened) => {
+            let mut run = Run { laboratory, observer, opened };
+            let result = run.all();
+            (Some(run.opened.study), result)
+        }
+        Err(fault) => (None, Err(fault)),
+    }
+}
+
+fn prepare(laboratory: &Laboratory, plan: &Plan) -> Result<Opened, Fault> {
+    let baseline = plan.cells.iter().find(|cell| cell.id == plan.baseline);
+    let baseline =
+        baseline.ok_or_else(|| Fault::new(FaultKind::Usage, "there is nothing to run"))?;
+    let (facts, ceiling) = look(laboratory, baseline, true)?;
     let header = StudyHeader {
         schema: SCHEMA_VERSION,
         bytepath: BUILD.to_owned(),
@@ -91,106 +119,261 @@ fn prepare(laboratory: &Laboratory, plan: &Plan) -> Result<(StudyHeader, StudyWr
         facts,
         ceiling,
     };
-    check_runnable(laboratory, plan, &header)?;
+    // What is asked for by name must run, and so must the baseline.
+    let mut outlook = Outlook::of(&header.facts, baseline);
+    for cell in header.cells.iter().filter(|cell| plan.mandatory || cell.id == header.baseline) {
+        if let Some(obstacle) = outlook.obstacle(laboratory, cell)? {
+            return Err(obstacle.fault(cell));
+        }
+    }
     let writer = StudyWriter::create(&plan.folder, &header)?;
-    Ok((header, writer))
+    let study = Study { header, trials: Vec::new(), remarks: Vec::new() };
+    Ok(Opened { study, writer, outlook })
 }
 
-/// What is asked for by name must run, and so must the baseline.
-fn check_runnable(laboratory: &Laboratory, plan: &Plan, header: &StudyHeader) -> Result<(), Fault> {
-    for cell in &plan.cells {
-        let needed = plan.mandatory || cell.id == plan.baseline;
-        if let Support::No { reason, remedy } = support(laboratory, header, cell)
-            && needed
-        {
-            return Err(Fault::new(
-                FaultKind::Unsupported,
-                format!("path {} cannot run here: {reason}", cell.id),
-            )
-            .remedy(remedy));
-        }
+fn reopen(laboratory: &Laboratory, folder: &Path) -> Result<Opened, Fault> {
+    let (mut writer, mut study) = StudyWriter::reopen(folder)?;
+    let header = &study.header;
+    let complete = |how: &str| {
+        Fault::new(FaultKind::Usage, format!("the study {} is complete: {how}", folder.display()))
+            .remedy("`bytepath show` prints its report")
+    };
+    let ended = Ended::of(&study);
+    if ended.missing(header) == 0 {
+        return Err(complete(&format!("all {} trials have ended", ended.trials.len())));
     }
-    Ok(())
+    if let Some(why) = stopped_early(&study) {
+        if !study.remarks.iter().any(|remark| remark.contains(&why)) {
+            writer.remark(&format!("stopped early: {why}"))?;
+        }
+        return Err(complete(&why));
+    }
+    let baseline = header.cells.iter().find(|cell| cell.id == header.baseline);
+    let baseline = baseline.ok_or_else(|| {
+        let text = format!("the baseline '{}' is not a cell of this study", header.baseline);
+        Fault::new(FaultKind::Storage, text)
+    })?;
+    let (facts, _) = look(laboratory, baseline, false)?;
+    if let Some(difference) = difference(header, &facts) {
+        let text = format!("the study {} cannot go on here: {difference}", folder.display());
+        return Err(Fault::new(FaultKind::Unsupported, text)
+            .remedy("go on where it was begun, or begin a new study"));
+    }
+    let outlook = Outlook::of(&facts, baseline);
+    let (count, total) = (ended.trials.len(), ended.trials.len() + ended.missing(header));
+    let remark = format!("interrupted and resumed after {count} of {total} trials");
+    writer.remark(&remark)?;
+    study.remarks.push(remark);
+    Ok(Opened { study, writer, outlook })
 }
 
-fn look(
-    laboratory: &Laboratory,
-    cell: &Cell,
-    measure: bool,
-) -> Result<(Vec<Facts>, Option<CopyCeiling>), Fault> {
-    let mut remotes = Remotes::raise(laboratory.testbed, &laboratory.program, laboratory.stop)?;
-    set_up_link(&mut remotes, cell)?;
-    let mut facts = Vec::new();
-    for role in Role::ALL {
-        let device = remotes.raised.device(role);
-        match remotes.ask(role, &Request::Survey { device })? {
-            Reply::Facts(found) => facts.push(*found),
-            other => return Err(unexpected(role, &other)),
-        }
+/// What differs between the hosts a study was begun on and these, if it matters.
+fn difference(header: &StudyHeader, now: &[Facts]) -> Option<String> {
+    if header.bytepath != BUILD {
+        return Some(format!("bytepath was {} and is {BUILD}", header.bytepath));
     }
-    if !measure {
-        return Ok((facts, None));
-    }
-    let size = cell.stream.message_size.max(cell.stream.read_size);
-    let request = Request::Ceiling { cpu: cell.placement.receiver, size };
-    match remotes.ask(Role::Receiver, &request)? {
-        Reply::Ceiling(ceiling) => Ok((facts, Some(ceiling))),
-        other => Err(unexpected(Role::Receiver, &other)),
-    }
-}
-
-fn run_all(
-    laboratory: &Laboratory,
-    plan: &Plan,
-    study: &mut Study,
-    writer: &mut StudyWriter,
-    observer: &mut dyn Observer,
-) -> Result<(), Fault> {
-    let meters: Vec<&'static dyn Meter> = laboratory
-        .meters
-        .iter()
-        .copied()
-        .filter(|m| plan.meters.contains(&m.name().into()))
-        .collect();
-    let (able, unable): (Vec<&Cell>, Vec<&Cell>) =
-        plan.cells.iter().partition(|cell| support(laboratory, &study.header, cell).is_yes());
-    let schedule = &plan.schedule;
-    let total = able.len() * schedule.blocks as usize;
-    observer.begins(&study.header, total);
-
-    for cell in unable {
-        if let Support::No { reason, remedy } = support(laboratory, &study.header, cell) {
-            let position = Position { block: 0, order: study.trials.len() as u32 };
-            let status = TrialStatus::Unavailable { reason, remedy };
-            keep(study, writer, Trial { status, ..blank(&cell.id, position) })?;
-        }
-    }
-    let order = spec::order(able.len(), schedule.blocks, schedule.seed);
-    let mut clock = Clock { begin: Instant::now(), done: 0, total };
-    for block in 0..schedule.blocks {
-        let position = |study: &Study| Position { block, order: study.trials.len() as u32 };
-        match schedule.design {
-            Design::Trials => {
-                for (_, index) in order.iter().filter(|(b, _)| *b == block) {
-                    let cell = able[*index];
-                    observer.trial_begins(clock.done + 1, &cell.id, block + 1);
-                    let ended = trial(laboratory, cell, &meters, schedule, position(study))?;
-                    clock.tell(observer, &ended);
-                    keep(study, writer, ended)?;
-                }
-            }
-            Design::Slices { slice } => {
-                observer.trial_begins(clock.done + 1, &able[0].id, block + 1);
-                let ended =
-                    slices::block(laboratory, &able, &meters, schedule, slice, position(study))?;
-                for trial in ended {
-                    clock.tell(observer, &trial);
-                    keep(study, writer, trial)?;
-                }
+    for (role, (then, now)) in Role::ALL.into_iter().zip(header.facts.iter().zip(now)) {
+        for (what, then, now) in [
+            ("kernel", &then.kernel_release, &now.kernel_release),
+            ("kernel build", &then.kernel_version, &now.kernel_version),
+            ("architecture", &then.architecture, &now.architecture),
+            ("CPU model", &then.cpu_model, &now.cpu_model),
+        ] {
+            if then != now {
+                return Some(format!("the {role}'s {what} was '{then}' and is '{now}'"));
             }
         }
     }
-    Ok(())
+    None
+}
+
+/// What a study's folder already has.
+struct Ended {
+    /// Trials that have ended, by cell and block.
+    trials: HashSet<(CellId, u32)>,
+    /// Cells that cannot run.
+    unable: HashSet<CellId>,
+}
+
+impl Ended {
+    fn of(study: &Study) -> Ended {
+        let mut ended = Ended { trials: HashSet::new(), unable: HashSet::new() };
+        for trial in &study.trials {
+            match trial.status {
+                TrialStatus::Unavailable { .. } => {
+                    ended.unable.insert(trial.cell.clone());
+                }
+                _ => {
+                    ended.trials.insert((trial.cell.clone(), trial.block));
+                }
+            }
+        }
+        ended
+    }
+
+    fn is_missing(&self, cell: &Cell, block: u32) -> bool {
+        !self.unable.contains(&cell.id) && !self.trials.contains(&(cell.id.clone(), block))
+    }
+
+    /// Trials still to be run if every block is.
+    fn missing(&self, header: &StudyHeader) -> usize {
+        let blocks = 0..header.schedule.blocks;
+        blocks.map(|block| header.cells.iter().filter(|c| self.is_missing(c, block)).count()).sum()
+    }
+
+    /// Whether a block was begun.
+    fn has(&self, block: u32) -> bool {
+        self.trials.iter().any(|(_, known)| *known == block)
+    }
+}
+
+/// Why the declared rule ends a study that stands at the end of a block. A rule
+/// that was asked and said no is not asked again after later blocks were begun.
+fn stopped_early(study: &Study) -> Option<String> {
+    let header = &study.header;
+    header.schedule.stopping?;
+    let ended = Ended::of(study);
+    let last = (0..header.schedule.blocks).take_while(|block| ended.has(*block)).last()?;
+    let whole = header.cells.iter().all(|cell| !ended.is_missing(cell, last));
+    if whole { stats::should_stop(study) } else { None }
+}
+
+/// A study that is under way.
+struct Run<'r, 'a> {
+    laboratory: &'r Laboratory<'a>,
+    observer: &'r mut dyn Observer,
+    opened: Opened,
+}
+
+impl Run<'_, '_> {
+    /// Runs every trial that is missing.
+    fn all(&mut self) -> Result<(), Fault> {
+        self.note_unavailable()?;
+        let header = self.opened.study.header.clone();
+        let schedule = &header.schedule;
+        let ended = Ended::of(&self.opened.study);
+        let total = ended.missing(&header);
+        self.observer.begins(&header, total);
+        let mut clock = Clock { begin: Instant::now(), done: 0, total };
+        // All cells are in the order, those that cannot run too, so that it is
+        // the same whatever the host can do.
+        let order = spec::order(header.cells.len(), schedule.blocks, schedule.seed);
+        for (block, pass) in (0..).zip(order.chunks(header.cells.len().max(1))) {
+            let cells = pass.iter().map(|(_, index)| &header.cells[*index]);
+            let missing: Vec<&Cell> = cells.filter(|cell| ended.is_missing(cell, block)).collect();
+            if missing.is_empty() {
+                continue;
+            }
+            match schedule.design {
+                Design::Trials => self.trials(&missing, block, &mut clock)?,
+                Design::Slices { slice } => self.slices(&missing, slice, block, &mut clock)?,
+            }
+            if block + 1 < schedule.blocks && self.stop_early(&clock)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes down which cells cannot run, and why.
+    fn note_unavailable(&mut self) -> Result<(), Fault> {
+        let header = self.opened.study.header.clone();
+        let ended = Ended::of(&self.opened.study);
+        for cell in header.cells.iter().filter(|cell| !ended.unable.contains(&cell.id)) {
+            if let Some(obstacle) = self.opened.outlook.obstacle(self.laboratory, cell)? {
+                let (reason, remedy) = (obstacle.reason, obstacle.remedy);
+                let status = TrialStatus::Unavailable { reason, remedy };
+                let row = Trial { status, ..blank(&cell.id, self.position(0)) };
+                self.keep(vec![row])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One block of whole trials, one after the other.
+    fn trials(&mut self, cells: &[&Cell], block: u32, clock: &mut Clock) -> Result<(), Fault> {
+        let meters = self.meters();
+        let schedule = self.opened.study.header.schedule.clone();
+        for cell in cells {
+            self.observer.trial_begins(clock.done + 1, &cell.id, block + 1);
+            let position = self.position(block);
+            let ended = trial(self.laboratory, cell, &meters, &schedule, position)?;
+            self.keep(vec![ended])?;
+            self.tell(clock, 1);
+        }
+        Ok(())
+    }
+
+    /// One block whose cells take turns. It is written down as a whole, because
+    /// a part of it could not be completed by slices of another hour.
+    fn slices(
+        &mut self,
+        cells: &[&Cell],
+        slice: f64,
+        block: u32,
+        clock: &mut Clock,
+    ) -> Result<(), Fault> {
+        let meters = self.meters();
+        let schedule = self.opened.study.header.schedule.clone();
+        self.observer.trial_begins(clock.done + 1, &cells[0].id, block + 1);
+        let position = self.position(block);
+        let ended = slices::block(self.laboratory, cells, &meters, &schedule, slice, position)?;
+        self.keep(ended)?;
+        self.tell(clock, cells.len());
+        Ok(())
+    }
+
+    /// Tells the observer of the last trials, which are on disk by now.
+    fn tell(&mut self, clock: &mut Clock, count: usize) {
+        let trials = &self.opened.study.trials;
+        let first = clock.done + 1;
+        clock.done += count;
+        let ended = &trials[trials.len().saturating_sub(count)..];
+        for (number, trial) in (first..).zip(ended) {
+            self.observer.trial_ends(number, trial, clock.left());
+        }
+    }
+
+    /// Asks the declared rule, and writes down what it saves.
+    fn stop_early(&mut self, clock: &Clock) -> Result<bool, Fault> {
+        let Some(why) = stopped_early(&self.opened.study) else {
+            return Ok(false);
+        };
+        let saved = unit::seconds(Duration::from_secs(clock.left().as_secs()));
+        let remark = format!("stopped early: {why}; about {saved} saved");
+        self.opened.writer.remark(&remark)?;
+        self.observer.stops_early(&remark);
+        self.opened.study.remarks.push(remark);
+        Ok(true)
+    }
+
+    fn meters(&self) -> Vec<&'static dyn Meter> {
+        let chosen = &self.opened.study.header.meters;
+        let all = self.laboratory.meters.iter().copied();
+        all.filter(|meter| chosen.iter().any(|name| name == meter.name())).collect()
+    }
+
+    fn position(&self, block: u32) -> Position {
+        Position { block, order: self.opened.study.trials.len() as u32 }
+    }
+
+    fn keep(&mut self, trials: Vec<Trial>) -> Result<(), Fault> {
+        let header = &self.opened.study.header;
+        let trials: Vec<Trial> = trials.into_iter().map(|trial| judged(trial, header)).collect();
+        self.opened.writer.append(&trials)?;
+        self.opened.study.trials.extend(trials);
+        Ok(())
+    }
+}
+
+/// A trial that an event spoiled is marked before anybody looks at its value.
+fn judged(trial: Trial, header: &StudyHeader) -> Trial {
+    let Some(cell) = header.cells.iter().find(|cell| cell.id == trial.cell) else { return trial };
+    let events = stats::judge_events(&trial, cell, &header.schedule);
+    if events.is_empty() {
+        return trial;
+    }
+    Trial { status: TrialStatus::Rejected { events }, ..trial }
 }
 
 /// How long the rest will take, judged by what is done.
@@ -201,28 +384,8 @@ struct Clock {
 }
 
 impl Clock {
-    fn tell(&mut self, observer: &mut dyn Observer, ended: &Trial) {
-        self.done += 1;
-        let each = self.begin.elapsed().div_f64(self.done as f64);
-        let left = self.total.saturating_sub(self.done) as u32;
-        observer.trial_ends(self.done, ended, each * left);
+    fn left(&self) -> Duration {
+        let each = self.begin.elapsed().div_f64(self.done.max(1) as f64);
+        each * self.total.saturating_sub(self.done) as u32
     }
-}
-
-fn keep(study: &mut Study, writer: &mut StudyWriter, trial: Trial) -> Result<(), Fault> {
-    writer.append(&trial)?;
-    study.trials.push(trial);
-    Ok(())
-}
-
-/// Whether both halves of a cell can run on the hosts surveyed.
-fn support(laboratory: &Laboratory, header: &StudyHeader, cell: &Cell) -> Support {
-    let probe = |role: Role| {
-        let facts = header.facts.get(role as usize);
-        match (path::find(laboratory.paths, &cell.half(role).path), facts) {
-            (Some(path), Some(facts)) => path.probe(role, facts),
-            _ => Support::no("no such path, or no facts of its host", "report this as a bug"),
-        }
-    };
-    probe(Role::Sender).and(probe(Role::Receiver))
 }

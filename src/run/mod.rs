@@ -5,6 +5,7 @@ pub mod agent;
 mod ceiling;
 mod conduct;
 mod engine;
+mod outlook;
 mod remote;
 mod seen;
 mod session;
@@ -13,9 +14,10 @@ mod stand;
 mod store;
 mod trial;
 
-pub use conduct::{Observer, Plan, conduct, survey};
+pub use conduct::{Observer, Plan, conduct, resume};
+pub use outlook::survey;
 pub use stand::Stand;
-pub use store::{StudyWriter, load};
+pub use store::{Hosts, StudyWriter, load};
 
 use crate::host::Testbed;
 use crate::meter::Meter;

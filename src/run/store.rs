@@ -1,9 +1,12 @@
-//! The study folder: `experiment.toml`, `hosts.json`, and `trials.jsonl`, which
-//! only ever grows, one fsynced line per trial. Readable after a crash at any byte.
+//! The study folder: `experiment.toml`, `hosts.json`, and two files that only
+//! ever grow, each line fsynced: `trials.jsonl` and `remarks.txt`. Readable after
+//! a crash at any byte.
 
 use crate::record::{
     CopyCeiling, Facts, Fault, FaultKind, SCHEMA_VERSION, Study, StudyHeader, Trial,
 };
+use rustix::fs::{FlockOperation, flock};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -12,8 +15,9 @@ use std::path::{Path, PathBuf};
 const EXPERIMENT: &str = "experiment.toml";
 const HOSTS: &str = "hosts.json";
 const TRIALS: &str = "trials.jsonl";
+const REMARKS: &str = "remarks.txt";
 
-/// Appends trials to a study folder.
+/// Appends trials to a study folder. While it lives, no other process can.
 #[derive(Debug)]
 pub struct StudyWriter {
     folder: PathBuf,
@@ -21,11 +25,14 @@ pub struct StudyWriter {
 }
 
 /// `hosts.json`: what the hosts are.
-#[derive(Serialize, Deserialize)]
-struct Hosts {
-    schema: u32,
-    facts: Vec<Facts>,
-    ceiling: Option<CopyCeiling>,
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub struct Hosts {
+    /// Version of this record.
+    pub schema: u32,
+    /// Facts of the sender's and of the receiver's host.
+    pub facts: Vec<Facts>,
+    /// Memory-copy bandwidth of one core, measured at the start.
+    pub ceiling: Option<CopyCeiling>,
 }
 
 impl StudyWriter {
@@ -56,15 +63,63 @@ impl StudyWriter {
         let path = folder.join(TRIALS);
         let trials = OpenOptions::new().create_new(true).append(true).open(&path);
         let trials = trials.map_err(|e| fault(&path, &e))?;
+        lock(folder, &trials)?;
+        // The names of the files have to outlive a crash too.
+        let durable = File::open(folder).and_then(|folder| folder.sync_all());
+        durable.map_err(|e| fault(folder, &e))?;
         Ok(StudyWriter { folder: folder.to_owned(), trials })
     }
 
-    /// Appends one trial; when this returns, it is on disk.
-    pub fn append(&mut self, trial: &Trial) -> Result<(), Fault> {
-        let mut line = serde_json::to_vec(trial).map_err(|e| encoding(TRIALS, &e))?;
-        line.push(b'\n');
-        let written = self.trials.write_all(&line).and_then(|()| self.trials.sync_data());
+    /// Opens a folder to go on with its study. A torn last line is cut off.
+    pub fn reopen(folder: &Path) -> Result<(Self, Study), Fault> {
+        let path = folder.join(TRIALS);
+        let fault = |e: &io::Error| storage("write", &path, e);
+        // Whatever is wrong with the folder, `load` says it better.
+        load(folder)?;
+        let trials = OpenOptions::new().append(true).open(&path).map_err(|e| fault(&e))?;
+        lock(folder, &trials)?;
+        let text = fs::read(&path).map_err(|e| fault(&e))?;
+        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
+        if whole < text.len() {
+            let cut = trials.set_len(whole as u64).and_then(|()| trials.sync_data());
+            cut.map_err(|e| fault(&e))?;
+        }
+        Ok((StudyWriter { folder: folder.to_owned(), trials }, load(folder)?))
+    }
+
+    /// Appends trials, all in one write; when this returns, they are on disk.
+    pub fn append(&mut self, trials: &[Trial]) -> Result<(), Fault> {
+        let mut lines = Vec::new();
+        for trial in trials {
+            serde_json::to_writer(&mut lines, trial).map_err(|e| encoding(TRIALS, &e))?;
+            lines.push(b'\n');
+        }
+        let written = self.trials.write_all(&lines).and_then(|()| self.trials.sync_data());
         written.map_err(|e| storage("write", &self.folder.join(TRIALS), &e))
+    }
+
+    /// Appends what the reader of the study should know, one line.
+    pub fn remark(&mut self, remark: &str) -> Result<(), Fault> {
+        let path = self.folder.join(REMARKS);
+        let append = || -> io::Result<()> {
+            let mut file = OpenOptions::new().create(true).append(true).open(&path)?;
+            file.write_all(format!("{remark}\n").as_bytes())?;
+            file.sync_data()
+        };
+        append().map_err(|e| storage("write", &path, &e))
+    }
+}
+
+/// Keeps other processes from writing to the same study. A file system without
+/// locks has to do without.
+fn lock(folder: &Path, trials: &File) -> Result<(), Fault> {
+    match flock(trials, FlockOperation::NonBlockingLockExclusive) {
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(Fault::new(
+            FaultKind::Storage,
+            format!("the study {} is being run by another process", folder.display()),
+        )
+        .remedy("wait until it has ended")),
+        _ => Ok(()),
     }
 }
 
@@ -98,10 +153,26 @@ pub fn load(folder: &Path) -> Result<Study, Fault> {
     let experiment: StudyHeader =
         toml::from_str(&experiment).map_err(|e| malformed(EXPERIMENT, &e))?;
     let hosts: Hosts = serde_json::from_str(&hosts).map_err(|e| malformed(HOSTS, &e))?;
-    let (trials, remarks) = parse_trials(&read(TRIALS)?)
+    let (trials, torn) = parse_trials(&read(TRIALS)?)
         .map_err(|fault| fault.context(folder.join(TRIALS).display()))?;
+    let mut remarks = remarks(folder)?;
+    remarks.extend(torn);
     let header = StudyHeader { facts: hosts.facts, ceiling: hosts.ceiling, ..experiment };
     Ok(Study { header, trials, remarks })
+}
+
+/// Remarks of the run itself; a torn last line is none.
+fn remarks(folder: &Path) -> Result<Vec<String>, Fault> {
+    let path = folder.join(REMARKS);
+    match fs::read(&path) {
+        Ok(bytes) => {
+            let text = String::from_utf8_lossy(&bytes);
+            let whole = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+            Ok(whole.map(str::to_owned).collect())
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(e) => Err(storage("read", &path, &e)),
+    }
 }
 
 #[derive(Deserialize)]

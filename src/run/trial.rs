@@ -165,7 +165,8 @@ pub(super) fn set_up_link(remotes: &mut Remotes, cell: &Cell) -> Result<Vec<Stri
     Ok(all)
 }
 
-fn connect(remotes: &mut Remotes, cell: &Cell) -> Result<(), Fault> {
+/// Connects every flow and opens both ends of the path; no byte flows yet.
+pub(super) fn connect(remotes: &mut Remotes, cell: &Cell) -> Result<(), Fault> {
     let address = remotes.raised.address(Role::Receiver);
     let token = new_token()?;
     let listen = Request::Listen { cell: Box::new(cell.clone()), address, token: token.clone() };

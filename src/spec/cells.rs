@@ -4,7 +4,7 @@ use super::options::{Given, did_you_mean, differing, resolve, split, usage};
 use super::placement::CoreSpec;
 use super::stream::STREAM_OPTIONS;
 use super::{parse_link, parse_stream};
-use crate::record::{Cell, CellId, Fault, Half, OptionSpec};
+use crate::record::{Cell, CellId, Fault, Half, OptionSpec, Role};
 use std::collections::BTreeMap;
 
 /// A path of the catalogue, as far as a request has to know it.
@@ -57,50 +57,62 @@ pub struct Ask<'a> {
 /// compare, the baseline gets a second cell, marked `null`, by which the study
 /// measures its own noise.
 pub fn cells(ask: &Ask, spec: &PathSpec) -> Result<(Vec<Cell>, CellId), Fault> {
-    let (stream, stream_options) = parse_stream(ask.stream)?;
-    let (link, link_difference) = parse_link(ask.link)?;
-    let mut levels = differing(STREAM_OPTIONS, &stream_options);
-    levels.extend([link_difference, ask.cores.difference.clone()]);
-    levels.retain(|level| !level.is_empty());
-
     let mut cells: Vec<Cell> = Vec::new();
     for text in ask.paths {
-        let (name, tx, rx) = halves(text, spec)?;
-        let cell = Cell {
-            id: id(&name, &levels),
-            stream: stream.clone(),
-            tx,
-            rx,
-            link: link.clone(),
-            placement: ask.cores.placement,
-            levels: BTreeMap::new(),
-            null: false,
-        };
+        let cell = cell(text, ask.stream, ask.link, ask.cores, spec)?;
         if cells.iter().any(|known| known.id == cell.id) {
             return Err(usage(format!("path '{text}' is asked for twice")));
         }
         cells.push(cell);
     }
     let baseline = match ask.baseline {
-        None => cells.first().map(|cell| cell.id.clone()),
+        None => cells.first(),
         Some(text) => {
-            let (name, ..) = halves(text, spec)?;
-            let wanted = id(&name, &levels);
-            cells.iter().find(|cell| cell.id == wanted).map(|cell| cell.id.clone())
+            let (_, tx, rx) = halves(text, spec)?;
+            cells.iter().find(|cell| cell.tx == tx && cell.rx == rx)
         }
     };
-    let Some(baseline) = baseline else {
+    let Some(baseline) = baseline.cloned() else {
         let what = ask.baseline.unwrap_or("nothing");
         return Err(usage(format!("the baseline '{what}' is not among the paths of this run"))
             .remedy("add it with --path"));
     };
     if cells.len() > 1 {
-        let mut null = cells.iter().find(|c| c.id == baseline).expect("just found").clone();
-        null.id = CellId(format!("{} (again)", null.id));
-        null.null = true;
-        cells.push(null);
+        cells.push(null_of(&baseline));
     }
-    Ok((cells, baseline))
+    Ok((cells, baseline.id))
+}
+
+/// One cell from its parts as typed, without levels.
+pub(super) fn cell(
+    path: &str,
+    stream: &str,
+    link: &str,
+    cores: &CoreSpec,
+    spec: &PathSpec,
+) -> Result<Cell, Fault> {
+    let (stream, stream_options) = parse_stream(stream)?;
+    let (link, link_difference) = parse_link(link)?;
+    let (name, tx, rx) = halves(path, spec)?;
+    let mut levels = differing(STREAM_OPTIONS, &stream_options);
+    levels.extend([link_difference, cores.difference.clone()]);
+    levels.retain(|level| !level.is_empty());
+    Ok(Cell {
+        id: id(&name, &levels),
+        stream,
+        tx,
+        rx,
+        link,
+        placement: cores.placement,
+        levels: BTreeMap::new(),
+        null: false,
+    })
+}
+
+/// The second copy of the baseline, by which a study measures its own noise.
+pub(super) fn null_of(baseline: &Cell) -> Cell {
+    let id = CellId(format!("{} (again)", baseline.id));
+    Cell { id, null: true, ..baseline.clone() }
 }
 
 fn id(name: &str, levels: &[String]) -> CellId {
@@ -113,7 +125,7 @@ fn id(name: &str, levels: &[String]) -> CellId {
 }
 
 /// Reads one path request into its canonical name and both halves.
-fn halves(text: &str, spec: &PathSpec) -> Result<(String, Half, Half), Fault> {
+pub(super) fn halves(text: &str, spec: &PathSpec) -> Result<(String, Half, Half), Fault> {
     if let Some((tx, rx)) = text.split_once('+') {
         let (tx_name, tx_given) = split(tx)?;
         let (rx_name, rx_given) = split(rx)?;
@@ -145,6 +157,25 @@ fn halves(text: &str, spec: &PathSpec) -> Result<(String, Half, Half), Fault> {
     finish(spec, (pair.tx, tx, pick(tx)), (pair.rx, rx, pick(rx)))
 }
 
+/// Reads a request for one half alone (`uring:depth=8`) into its canonical form.
+pub(super) fn one_half(role: Role, text: &str, spec: &PathSpec) -> Result<String, Fault> {
+    let (name, given) = split(text)?;
+    let specs = match role {
+        Role::Sender => half(&name, "sender", |d| d.tx, spec)?,
+        Role::Receiver => half(&name, "receiver", |d| d.rx, spec)?,
+    };
+    let options = resolve(&format!("path {name}"), specs, &given)?;
+    Ok(typed(&name, &differing(specs, &options)))
+}
+
+/// A half as one would type it: its name and what differs from the defaults.
+fn typed(name: &str, difference: &[String]) -> String {
+    match difference {
+        [] => name.to_owned(),
+        some => format!("{name}:{}", some.join(",")),
+    }
+}
+
 /// One half as typed: name, declared options, given options.
 type TypedHalf<'a> = (&'a str, &'static [OptionSpec], Vec<Given>);
 
@@ -158,10 +189,6 @@ fn finish(
     let tx_difference = differing(tx_specs, &tx_options);
     let rx_difference = differing(rx_specs, &rx_options);
     let pair = spec.pairs.iter().find(|pair| pair.tx == tx_name && pair.rx == rx_name);
-    let typed = |name: &str, difference: &[String]| match difference {
-        [] => name.to_owned(),
-        some => format!("{name}:{}", some.join(",")),
-    };
     let name = match pair {
         Some(pair) if tx_difference.is_empty() && rx_difference.is_empty() => pair.name.to_owned(),
         _ => format!("{}+{}", typed(tx_name, &tx_difference), typed(rx_name, &rx_difference)),

@@ -24,6 +24,12 @@ pub const LINK_OPTIONS: &[OptionSpec] = &[
         help: "generic receive offload",
     },
     OptionSpec {
+        name: "hw-gro",
+        kind: OptionKind::Flag,
+        default: "off",
+        help: "GRO by the device (rx-gro-hw); no virtual device has it",
+    },
+    OptionSpec {
         name: "gso-max",
         kind: OptionKind::AutoSize(4096, 524_280),
         default: "auto",
@@ -97,20 +103,23 @@ pub const PRESETS: &[Preset] = &[
 pub fn parse_link(text: &str) -> Result<(LinkSettings, String), Fault> {
     let (name, given) = split(text)?;
     let preset = PRESETS.iter().find(|preset| preset.name == name).ok_or_else(|| unknown(&name))?;
-    let of_preset: Vec<Given> = preset
-        .values
-        .iter()
-        .filter(|(key, _)| !given.iter().any(|(mine, _)| mine == key))
-        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-        .collect();
-    let all: Vec<Given> = given.iter().cloned().chain(of_preset).collect();
+    let of_preset: Vec<Given> =
+        preset.values.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+    let untouched = of_preset.iter().filter(|(key, _)| !given.iter().any(|(mine, _)| mine == key));
+    let all: Vec<Given> = given.iter().chain(untouched).cloned().collect();
     let options = resolve(&format!("link {name}"), LINK_OPTIONS, &all)?;
     let settings = settings(preset.name, &options);
     if settings.rps.is_some() && settings.threaded_napi {
         return Err(usage("rps and threaded-napi both move the receive work".into())
             .remedy("choose one: add threaded-napi=off"));
     }
-    Ok((settings, difference(preset, &given)))
+    if settings.threaded_napi && !settings.gro {
+        return Err(usage(
+            "threaded-napi needs gro: without it a veth has no NAPI to thread".into(),
+        )
+        .remedy("add threaded-napi=off"));
+    }
+    Ok((settings, difference(preset, &of_preset, &given)))
 }
 
 fn settings(preset: &str, options: &Options) -> LinkSettings {
@@ -120,6 +129,7 @@ fn settings(preset: &str, options: &Options) -> LinkSettings {
         mtu: number("mtu").unwrap_or(1500),
         tso: options.flag("tso"),
         gro: options.flag("gro"),
+        hw_gro: options.flag("hw-gro"),
         qdisc: options.word("qdisc").to_owned(),
         gso_max: number("gso-max"),
         gro_max: number("gro-max"),
@@ -128,9 +138,18 @@ fn settings(preset: &str, options: &Options) -> LinkSettings {
     }
 }
 
-fn difference(preset: &Preset, given: &[Given]) -> String {
-    let mut parts: Vec<String> =
-        given.iter().map(|(key, value)| format!("{key}={value}")).collect();
+/// What is given and differs from the preset, as one would type it.
+fn difference(preset: &Preset, of_preset: &[Given], given: &[Given]) -> String {
+    let mut parts: Vec<String> = given
+        .iter()
+        .filter_map(|(key, value)| {
+            let spec = LINK_OPTIONS.iter().find(|spec| spec.name == key)?;
+            let usual = of_preset.iter().find(|(name, _)| name == key);
+            let usual = spec.kind.parse(usual.map_or(spec.default, |(_, value)| value)).ok()?;
+            let value = spec.kind.parse(value).ok()?;
+            (value != usual).then(|| format!("{key}={}", spec.kind.print(&value)))
+        })
+        .collect();
     parts.sort();
     if preset.name != PRESETS[0].name {
         parts.insert(0, format!("link={}", preset.name));
@@ -165,6 +184,9 @@ mod tests {
         let (settings, difference) = parse_link("offload:mtu=9000,gro=off").unwrap();
         assert!(settings.tso && !settings.gro && settings.mtu == 9000);
         assert_eq!(difference, "link=offload,gro=off,mtu=9000");
+        let (settings, difference) = parse_link("offload:mtu=1500,gro=yes,tso=0").unwrap();
+        assert!(!settings.tso);
+        assert_eq!(difference, "link=offload,tso=off", "what the preset says has no name in ids");
     }
 
     #[test]
@@ -172,5 +194,6 @@ mod tests {
         assert!(parse_link("wire:mtu=70000").unwrap_err().message.contains("outside 576 to 65535"));
         assert!(parse_link("wier").unwrap_err().remedy.unwrap().contains("'wire'"));
         assert!(parse_link("wire:rps=1").is_err());
+        assert!(parse_link("wire:gro=off").unwrap_err().remedy.unwrap().contains("napi=off"));
     }
 }

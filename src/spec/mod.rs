@@ -2,6 +2,7 @@
 //! plain declarations, and the same request gives the same cells anywhere.
 
 mod cells;
+mod experiment;
 mod link;
 mod options;
 mod order;
@@ -9,8 +10,14 @@ mod placement;
 mod stream;
 
 pub use cells::{Ask, PairDeclaration, PathDeclaration, PathSpec, cells};
+pub use experiment::{
+    Catalogues, DEFAULT_BLOCKS, DEFAULT_WARM_UP, DEFAULT_WINDOW, EXPERIMENT_KEYS, Experiment,
+    MOST_BLOCKS, MOST_CELLS, OWN_FACTORS, check_design, check_lanes, check_stopping,
+    default_design, experiment_schema, factor_names, parse_design, parse_experiment, parse_warm_up,
+    parse_window,
+};
 pub use link::{LINK_OPTIONS, PRESETS, Preset, parse_link};
 pub use options::{did_you_mean, resolve, split};
 pub use order::order;
-pub use placement::{CoreSpec, parse_cores};
+pub use placement::{CoreSpec, parse_cores, read_cores};
 pub use stream::{STREAM_OPTIONS, parse_stream};

@@ -50,7 +50,7 @@ pub const STREAM_OPTIONS: &[OptionSpec] = &[
 ];
 
 /// Memory that all buffers of one trial may take together, bytes.
-const MEMORY_LIMIT: u64 = 8 << 30;
+pub(super) const MEMORY_LIMIT: u64 = 8 << 30;
 
 /// Reads `key=value,...` into a stream; also returns the resolved options.
 pub fn parse_stream(text: &str) -> Result<(Stream, Options), Fault> {

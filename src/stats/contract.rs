@@ -11,16 +11,17 @@ use serde_json::Value;
 pub fn undeclared(first: &str, baseline: &Cell, cell: &Cell) -> Vec<String> {
     let mut found = Vec::new();
     let (b, c) = (&baseline.stream, &cell.stream);
-    let mut check = |name: &str, also: &[&str], same: bool, values: (String, String)| {
+    let mut differs = |name: &str, also: &[&str], ours: String, theirs: String| {
         let declared = |factor: &str| baseline.levels.get(factor) != cell.levels.get(factor);
-        if !same && !declared(name) && !also.iter().any(|factor| declared(factor)) {
-            let (ours, theirs) = values;
+        if !declared(name) && !also.iter().any(|factor| declared(factor)) {
             found.push(format!("{name} is {ours} in {first} and {theirs} here"));
         }
     };
     macro_rules! same {
         ($name:literal, $also:expr, $first:expr, $second:expr) => {
-            check($name, $also, $first == $second, (shown(&$first), shown(&$second)))
+            if $first != $second {
+                differs($name, $also, shown(&$first), shown(&$second));
+            }
         };
     }
     same!("flows", &[], b.flows, c.flows);
@@ -36,6 +37,7 @@ pub fn undeclared(first: &str, baseline: &Cell, cell: &Cell) -> Vec<String> {
     same!("gro", &["link"], b.gro, c.gro);
     same!("gso-max", &["link"], b.gso_max, c.gso_max);
     same!("gro-max", &["link"], b.gro_max, c.gro_max);
+    same!("qdisc", &["link"], b.qdisc, c.qdisc);
     same!("threaded-napi", &["link"], b.threaded_napi, c.threaded_napi);
     same!("rps", &["link", "cores"], b.rps, c.rps);
     let (b, c) = (baseline.placement, cell.placement);

@@ -95,7 +95,8 @@ impl Threads {
     }
 }
 
-fn polls_for_device(thread: &ThreadTime) -> bool {
+/// Whether this is a kernel thread that polls for a device (threaded NAPI).
+pub fn polls_for_device(thread: &ThreadTime) -> bool {
     thread.name.starts_with("napi/")
 }
 

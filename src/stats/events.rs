@@ -6,27 +6,30 @@
 //!
 //! | event | limit | why there |
 //! |---|---|---|
-//! | steal | [`STEAL_LIMIT`] of a role's CPU | what the hypervisor takes, the stream loses: 2 % of steal moves one trial by up to 2 %, as much as the default margin |
-//! | foreign CPU | [`FOREIGN_LIMIT`] of a role's CPU | work of others on a CPU the role has for itself; of 300 ends of real trials the quiet ones stayed below 3 %, those beside a compiler lay above 10 % |
+//! | steal | [`STEAL_LIMIT`] of a role's CPU | what the hypervisor takes, the stream loses; but on rented machines a few percent are always gone, and meet all cells of a block alike, so only what one block alone may suffer counts |
+//! | foreign CPU | [`FOREIGN_LIMIT`] of a role's CPU | work of others on a CPU the role has for itself; of 300 ends of real trials the quiet ones stayed below 3 % (up to 8 % in one study), those beside a compiler lay above 10 % |
 //! | meters out of step | 10 % and 50 ms | meters and stream measured different times, so no cost per byte holds |
 //! | threads or flows lost | any | a role's figures then lack a part of it |
 //! | a role's CPU came or went | any | its busy time is not known |
 //!
 //! Packets dropped on the link and retransmits are results of the path, and no
-//! events. Every time here is told to 10 ms by `/proc/stat`, and each of its
-//! columns is cut, so a limit is passed only by more than that.
+//! events. Every time here is told to 10 ms by `/proc/stat`, at both ends of a
+//! window, so a limit is passed only by more than that. The windows of a sliced
+//! trial are many; their errors are as likely up as down and add up like the root of
+//! their number.
 
-use crate::record::{Cell, Role, Schedule, Scope, ThreadTime, Trial, TrialStatus};
+use super::cpu::polls_for_device;
+use crate::record::{Cell, Design, Role, Schedule, Scope, ThreadTime, Trial, TrialStatus};
 use std::collections::BTreeSet;
 
 /// Most time that the hypervisor may take from a role's CPU, as a part of the
 /// window.
-pub const STEAL_LIMIT: f64 = 0.02;
+pub const STEAL_LIMIT: f64 = 0.10;
 
 /// Most time that others may use of a role's own CPU, as a part of the window.
-pub const FOREIGN_LIMIT: f64 = 0.05;
+pub const FOREIGN_LIMIT: f64 = 0.10;
 
-/// What a column of `/proc/stat` may be off, seconds.
+/// What a column of `/proc/stat` may be off over one window, seconds.
 const TICK: f64 = 0.01;
 
 /// How far the meters' window may be from the stream's: a part of it, and seconds.
@@ -47,12 +50,16 @@ pub fn judge_events(trial: &Trial, cell: &Cell, schedule: &Schedule) -> Vec<Stri
                 "the meters' window was {wall:.2} s and the stream's {expected:.2} s"
             ));
         }
+        let tick = match schedule.design {
+            Design::Slices { slice } if slice > 0.0 => TICK * (wall / slice).max(1.0).sqrt(),
+            _ => TICK,
+        };
         let cpus: BTreeSet<u32> = Role::ALL.iter().filter_map(|r| cell.placement.cpu(*r)).collect();
         for cpu in cpus {
-            events.extend(of_cpu(trial, cell, cpu, wall));
+            events.extend(of_cpu(trial, cell, cpu, (wall, tick)));
         }
         if Role::ALL.iter().any(|role| cell.placement.cpu(*role).is_none()) {
-            events.extend(stolen_anywhere(trial, wall));
+            events.extend(stolen_anywhere(trial, (wall, tick)));
         }
     }
     for role in Role::ALL {
@@ -62,14 +69,14 @@ pub fn judge_events(trial: &Trial, cell: &Cell, schedule: &Schedule) -> Vec<Stri
 }
 
 /// What happened to a CPU that a role, or both, are pinned to.
-fn of_cpu(trial: &Trial, cell: &Cell, cpu: u32, wall: f64) -> Vec<String> {
+fn of_cpu(trial: &Trial, cell: &Cell, cpu: u32, (wall, tick): (f64, f64)) -> Vec<String> {
     let read = |metric: &str| trial.reading(metric, &Scope::Cpu(cpu));
     let Some(busy) = read("cpu.busy") else {
         return vec![format!("CPU {cpu} was not online all the time")];
     };
     let mut events = Vec::new();
     let steal = read("cpu.steal").unwrap_or(0.0);
-    if steal > STEAL_LIMIT * wall + TICK {
+    if steal > STEAL_LIMIT * wall + tick {
         events.push(format!(
             "CPU {cpu} lost {} to the hypervisor (limit {})",
             percent(steal / wall),
@@ -89,12 +96,12 @@ fn of_cpu(trial: &Trial, cell: &Cell, cpu: u32, wall: f64) -> Vec<String> {
     // Two lower bounds of what others used; either proves it. All interrupt work
     // is taken as the role's own. (1) Time that neither the role's threads nor
     // interrupts explain: busy is cut three times (idle, iowait, steal).
-    let own: f64 = threads.iter().map(|t| t.run).sum();
+    let own: f64 = threads.iter().map(|t| t.run).sum::<f64>() + polling_elsewhere(trial, cell, cpu);
     let interrupts = read("cpu.softirq").unwrap_or(0.0) + read("cpu.irq").unwrap_or(0.0);
-    let unexplained = busy - own - interrupts - 3.0 * TICK;
+    let unexplained = busy - own - interrupts - 3.0 * tick;
     // (2) User time that is not of the role's threads: no kernel thread has any.
     let own_user: f64 = threads.iter().map(|t| t.user).sum();
-    let user = read("cpu.user").unwrap_or(0.0) - own_user - 2.0 * TICK;
+    let user = read("cpu.user").unwrap_or(0.0) - own_user - 2.0 * tick;
     let foreign = unexplained.max(user);
     if foreign > FOREIGN_LIMIT * wall {
         events.push(format!(
@@ -106,8 +113,16 @@ fn of_cpu(trial: &Trial, cell: &Cell, cpu: u32, wall: f64) -> Vec<String> {
     events
 }
 
+/// Run time of the kernel threads that poll for the device of a role with another
+/// CPU: such a thread may not be pinned, and may have run here.
+fn polling_elsewhere(trial: &Trial, cell: &Cell, cpu: u32) -> f64 {
+    let others = trial.roles.iter().filter(|r| cell.placement.cpu(r.role) != Some(cpu));
+    let threads = others.flat_map(|r| &r.threads);
+    threads.filter(|t| polls_for_device(t)).map(|t| t.run).sum()
+}
+
 /// Steal where a role is left to the scheduler, which may put it on any CPU.
-fn stolen_anywhere(trial: &Trial, wall: f64) -> Option<String> {
+fn stolen_anywhere(trial: &Trial, (wall, tick): (f64, f64)) -> Option<String> {
     let on_cpus = |metric: &str| -> Vec<f64> {
         let of_cpu =
             |r: &&crate::record::Reading| r.metric == metric && matches!(r.scope, Scope::Cpu(_));
@@ -115,7 +130,7 @@ fn stolen_anywhere(trial: &Trial, wall: f64) -> Option<String> {
     };
     let steal = on_cpus("cpu.steal");
     let share = steal.iter().sum::<f64>() / (wall * steal.len() as f64);
-    (share > STEAL_LIMIT + TICK / wall).then(|| {
+    (share > STEAL_LIMIT + tick / wall).then(|| {
         format!(
             "the machine lost {} of its CPU time to the hypervisor (limit {})",
             percent(share),
@@ -160,7 +175,7 @@ fn percent(part: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Design, Fault, FaultKind, Placement, Reading, Unit};
+    use crate::record::{Fault, FaultKind, Placement, Reading, Unit};
     use crate::stats::pool::tests::{cell, thread, trial};
 
     const SCHEDULE: Schedule = Schedule {
@@ -210,12 +225,17 @@ mod tests {
     }
 
     #[test]
-    fn steal_beyond_two_percent() {
+    fn steal_beyond_its_limit() {
         let mut t = quiet();
-        read(&mut t, "cpu.steal", Scope::Cpu(1), 0.065);
+        read(&mut t, "cpu.steal", Scope::Cpu(1), 0.305);
         assert_eq!(events(&t), [""; 0], "within the limit and a tick");
-        read(&mut t, "cpu.steal", Scope::Cpu(1), 0.08);
-        assert_eq!(events(&t), ["CPU 1 lost 2.7% to the hypervisor (limit 2%)"]);
+        read(&mut t, "cpu.steal", Scope::Cpu(1), 0.33);
+        assert_eq!(events(&t), ["CPU 1 lost 11% to the hypervisor (limit 10%)"]);
+        // Thirty slices of 0.1 s: 55 ms of it may be rounding.
+        let sliced = Schedule { design: Design::Slices { slice: 0.1 }, ..SCHEDULE };
+        assert_eq!(judge_events(&t, &cell("a"), &sliced), [""; 0]);
+        read(&mut t, "cpu.steal", Scope::Cpu(1), 0.4);
+        assert_eq!(judge_events(&t, &cell("a"), &sliced).len(), 1);
         // On a CPU that no role uses it is nothing to us.
         let mut t = quiet();
         read(&mut t, "cpu.steal", Scope::Cpu(5), 3.0);
@@ -227,7 +247,7 @@ mod tests {
         free.placement = Placement::default();
         assert_eq!(
             judge_events(&t, &free, &SCHEDULE),
-            ["the machine lost 33.3% of its CPU time to the hypervisor (limit 2%)"]
+            ["the machine lost 33.3% of its CPU time to the hypervisor (limit 10%)"]
         );
     }
 
@@ -237,13 +257,23 @@ mod tests {
         let mut t = quiet();
         t.roles[0].threads = vec![thread("engine", 2.0, 0.1, 1.9)];
         read(&mut t, "cpu.user", Scope::Cpu(0), 0.5);
-        assert_eq!(events(&t), ["others used 12.7% of CPU 0 (limit 5%)"]);
+        assert_eq!(events(&t), ["others used 12.7% of CPU 0 (limit 10%)"]);
         // A kernel thread has no user time, but its time is unexplained.
         let mut t = quiet();
-        t.roles[1].threads = vec![thread("engine", 2.1, 0.1, 1.9)];
-        assert_eq!(events(&t), ["others used 9% of CPU 1 (limit 5%)"]);
+        t.roles[1].threads = vec![thread("engine", 2.0, 0.1, 1.8)];
+        assert_eq!(events(&t), ["others used 12.3% of CPU 1 (limit 10%)"]);
         // Softirqs beside the thread are the role's own work.
         read(&mut t, "cpu.softirq", Scope::Cpu(1), 0.8);
+        assert_eq!(events(&t), [""; 0]);
+    }
+
+    #[test]
+    fn the_peers_polling_thread_is_not_foreign() {
+        // The receiver's NAPI thread was not pinned and ran beside the sender.
+        let mut t = quiet();
+        t.roles[0].threads = vec![thread("engine", 2.0, 0.1, 1.8)];
+        assert_eq!(events(&t).len(), 1);
+        t.roles[1].threads.push(thread("napi/byte0-7", 0.4, 0.0, 0.4));
         assert_eq!(events(&t), [""; 0]);
     }
 
@@ -258,7 +288,7 @@ mod tests {
         assert_eq!(judge_events(&t, &shared, &SCHEDULE), [""; 0]);
         t.roles[1].threads = vec![thread("engine", 0.3, 0.05, 0.2)];
         let events = judge_events(&t, &shared, &SCHEDULE);
-        assert_eq!(events, ["others used 25.7% of CPU 0 (limit 5%)"]);
+        assert_eq!(events, ["others used 25.7% of CPU 0 (limit 10%)"]);
     }
 
     #[test]

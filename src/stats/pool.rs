@@ -218,6 +218,7 @@ pub mod tests {
                 mtu: 4148,
                 tso: false,
                 gro: true,
+                hw_gro: false,
                 gso_max: None,
                 gro_max: None,
                 qdisc: "pfifo".into(),

@@ -173,6 +173,7 @@ pub fn cell(name: &str, tx: &str, rx: &str) -> Cell {
             mtu: 4148,
             tso: false,
             gro: true,
+            hw_gro: false,
             gso_max: None,
             gro_max: None,
             qdisc: "pfifo".into(),

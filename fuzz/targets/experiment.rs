@@ -1,0 +1,41 @@
+//! Experiment files: any text gives an experiment or one line with a place in it.
+//! An experiment that is accepted keeps what the rest of the program relies on.
+#![no_main]
+
+use bytepath::record::FaultKind;
+use bytepath::spec::{Catalogues, MOST_CELLS, parse_experiment};
+use bytepath::{host, meter, path, run};
+use std::collections::HashSet;
+use std::sync::LazyLock;
+
+static CATALOGUES: LazyLock<Catalogues> = LazyLock::new(|| Catalogues {
+    paths: run::path_spec(path::CATALOG, path::PAIRS),
+    testbeds: host::CATALOG.iter().map(|testbed| testbed.name()).collect(),
+    meters: meter::CATALOG.iter().map(|meter| meter.name()).collect(),
+    cpus: vec![0, 1],
+});
+
+libfuzzer_sys::fuzz_target!(|text: &str| {
+    match parse_experiment("x.toml", text, &CATALOGUES) {
+        Err(fault) => {
+            let line = fault.to_string();
+            assert_eq!(fault.kind, FaultKind::Usage, "{line}");
+            assert!(!line.chars().any(char::is_control), "{line:?}");
+            let place: Vec<&str> = line.splitn(4, ':').collect();
+            let [file, row, column, _] = place.as_slice() else { panic!("no place: {line}") };
+            assert_eq!(*file, "x.toml");
+            let row: usize = row.parse().expect("a line");
+            assert!((1..=text.bytes().filter(|b| *b == b'\n').count() + 1).contains(&row), "{line}");
+            assert!(column.parse::<usize>().expect("a column") <= text.len() + 1, "{line}");
+        }
+        Ok(x) => {
+            assert!((2..=MOST_CELLS + 1).contains(&x.cells.len()));
+            let ids: HashSet<&str> = x.cells.iter().map(|cell| cell.id.0.as_str()).collect();
+            assert_eq!(ids.len(), x.cells.len(), "ids are unique");
+            assert!(x.cells.iter().any(|cell| cell.id == x.baseline && !cell.null));
+            assert_eq!(x.cells.iter().filter(|cell| cell.null).count(), 1);
+            assert!(x.blocks > 0 && x.window.as_millis() >= 100);
+            assert!(x.stopping.is_none_or(|rule| rule.at_least <= x.blocks));
+        }
+    }
+});

@@ -1,0 +1,201 @@
+//! From flags and an experiment file to a plan.
+
+use super::run::RunArguments;
+use crate::host::{self, Testbed};
+use crate::record::{Cell, Design, Fault, FaultKind, Judgement, Schedule, unit};
+use crate::run::{Plan, path_spec};
+use crate::spec::{self, Ask, Catalogues, Experiment};
+use crate::{meter, path, sys};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What is asked for, checked as far as that needs no testbed, and where.
+pub(super) fn plan(arguments: &RunArguments) -> Result<(Plan, &'static dyn Testbed), Fault> {
+    let (experiment, mandatory) = match &arguments.file {
+        Some(file) => (read(file)?, false),
+        None => (from_flags(arguments)?, !arguments.path.is_empty()),
+    };
+    let window = arguments.window.unwrap_or(experiment.window);
+    let design = arguments.design.or(experiment.design);
+    let design = design.unwrap_or_else(|| spec::default_design(&experiment.cells, window));
+    let schedule = Schedule {
+        blocks: arguments.blocks.unwrap_or(experiment.blocks),
+        warm_up: arguments.warm_up.unwrap_or(experiment.warm_up).as_secs_f64(),
+        window: window.as_secs_f64(),
+        seed: arguments.seed.or(experiment.seed).unwrap_or_else(seed),
+        design: spec::check_design(design, window)?,
+        stopping: experiment.stopping,
+    };
+    spec::check_lanes(&experiment.cells, design)?;
+    if let Some(rule) = schedule.stopping {
+        spec::check_stopping(rule, schedule.blocks)?;
+    }
+    let chosen = arguments.meters.as_deref().map(meters).transpose()?;
+    let plan = Plan {
+        title: experiment.title,
+        cells: experiment.cells,
+        baseline: experiment.baseline,
+        schedule,
+        judgement: experiment.judgement,
+        meters: chosen.unwrap_or(experiment.meters),
+        mandatory,
+        folder: arguments.out.clone().unwrap_or_else(default_folder),
+    };
+    Ok((plan, testbed(&experiment.testbed)?))
+}
+
+/// The testbed of this name.
+pub(super) fn testbed(name: &str) -> Result<&'static dyn Testbed, Fault> {
+    host::CATALOG.iter().copied().find(|testbed| testbed.name() == name).ok_or_else(|| {
+        let names: Vec<&str> = host::CATALOG.iter().map(|testbed| testbed.name()).collect();
+        Fault::new(FaultKind::Usage, format!("there is no testbed '{name}'"))
+            .remedy(format!("choose from {}", names.join(", ")))
+    })
+}
+
+/// What an experiment file may name here.
+pub(super) fn catalogues() -> Result<Catalogues, Fault> {
+    Ok(Catalogues {
+        paths: path_spec(path::CATALOG, path::PAIRS),
+        testbeds: host::CATALOG.iter().map(|testbed| testbed.name()).collect(),
+        meters: meter::CATALOG.iter().map(|meter| meter.name()).collect(),
+        cpus: sys::thread::allowed()
+            .map_err(|e| Fault::system("cannot read the CPUs of this process", &e))?,
+    })
+}
+
+/// Prints the cells, their order and the time they take.
+pub(super) fn print(plan: &Plan) -> Result<(), Fault> {
+    let mut text = Vec::new();
+    let cannot = |e: &io::Error| Fault::system("cannot print the plan", e);
+    write(plan, &mut text).map_err(|e| cannot(&e))?;
+    match io::stdout().lock().write_all(&text) {
+        // Whoever reads may stop early: `bytepath run FILE --dry-run | head`.
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(cannot(&e)),
+        _ => Ok(()),
+    }
+}
+
+fn write(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
+    let s = &plan.schedule;
+    if !plan.title.is_empty() {
+        writeln!(out, "{}", plan.title)?;
+    }
+    match s.design {
+        Design::Trials => writeln!(out, "design: one whole trial after the other")?,
+        Design::Slices { slice } => {
+            writeln!(out, "design: cells take turns in slices of {slice} s")?
+        }
+    }
+    writeln!(out, "cells:")?;
+    for cell in &plan.cells {
+        let mark = if cell.id == plan.baseline { "  (baseline)" } else { "" };
+        writeln!(out, "  {}{mark}", cell.id)?;
+    }
+    let order = spec::order(plan.cells.len(), s.blocks, s.seed);
+    writeln!(out, "order (seed {}):", s.seed)?;
+    for (block, pass) in (1..).zip(order.chunks(plan.cells.len().max(1))) {
+        let pass: Vec<&str> =
+            pass.iter().map(|(_, cell)| plan.cells[*cell].id.0.as_str()).collect();
+        writeln!(out, "  block {block}: {}", pass.join(", "))?;
+    }
+    let each = s.warm_up + s.window;
+    let time = |blocks: u32| {
+        let seconds = each * plan.cells.len() as f64 * f64::from(blocks);
+        unit::seconds(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
+    };
+    writeln!(out, "{} trials of {each:.1} s: at least {}", order.len(), time(s.blocks))?;
+    if let Some(rule) = s.stopping {
+        let (within, early) = (rule.within * 100.0, time(rule.at_least));
+        writeln!(
+            out,
+            "stops after {} blocks or later, when every interval is within {within}%: {early} at best",
+            rule.at_least
+        )?;
+    }
+    Ok(())
+}
+
+fn read(file: &Path) -> Result<Experiment, Fault> {
+    let name = file.display().to_string();
+    let text = std::fs::read_to_string(file).map_err(|e| {
+        let fault = Fault::new(FaultKind::Storage, format!("cannot read {name}: {e}"));
+        fault.remedy("name an experiment file; docs/experiments.md describes the format")
+    })?;
+    spec::parse_experiment(&name, &text, &catalogues()?)
+}
+
+fn from_flags(arguments: &RunArguments) -> Result<Experiment, Fault> {
+    let all: Vec<String> = path::PAIRS.iter().map(|pair| pair.name.to_owned()).collect();
+    let catalogues = catalogues()?;
+    let cores = default_cores(&arguments.cores, &catalogues.cpus);
+    let cores = spec::parse_cores(cores, &catalogues.cpus)?;
+    let ask = Ask {
+        paths: if arguments.path.is_empty() { &all } else { &arguments.path },
+        stream: &arguments.stream,
+        link: &arguments.link,
+        cores: &cores,
+        baseline: arguments.baseline.as_deref(),
+    };
+    let (cells, baseline): (Vec<Cell>, _) = spec::cells(&ask, &catalogues.paths)?;
+    Ok(Experiment {
+        title: String::new(),
+        testbed: host::CATALOG[0].name().to_owned(),
+        cells,
+        baseline,
+        blocks: spec::DEFAULT_BLOCKS,
+        warm_up: spec::DEFAULT_WARM_UP,
+        window: spec::DEFAULT_WINDOW,
+        seed: None,
+        design: None,
+        stopping: None,
+        judgement: Judgement::default(),
+        meters: catalogues.meters.iter().map(|name| (*name).to_owned()).collect(),
+    })
+}
+
+/// A seed that can be written into an experiment file: TOML has no larger numbers.
+fn seed() -> u64 {
+    rand::random::<u64>() >> 1
+}
+
+/// A machine with one CPU has no two; there the default is to share it.
+fn default_cores<'a>(asked: &'a str, allowed: &[u32]) -> &'a str {
+    if asked == "two" && allowed.len() == 1 { "one" } else { asked }
+}
+
+fn meters(text: &str) -> Result<Vec<String>, Fault> {
+    let all: Vec<&str> = meter::CATALOG.iter().map(|meter| meter.name()).collect();
+    let chosen: Vec<&str> = match text {
+        "all" => all.clone(),
+        "none" => Vec::new(),
+        list => list.split(',').map(str::trim).collect(),
+    };
+    for name in &chosen {
+        if !all.contains(name) {
+            let fault = Fault::new(FaultKind::Usage, format!("there is no meter '{name}'"));
+            return Err(match spec::did_you_mean(name, &all) {
+                Some(near) => fault.remedy(format!("did you mean '{near}'?")),
+                None => fault.remedy(format!("choose from {}", all.join(", "))),
+            });
+        }
+    }
+    Ok(chosen.into_iter().map(str::to_owned).collect())
+}
+
+fn default_folder() -> PathBuf {
+    let format = time::macros::format_description!("[year][month][day]-[hour][minute][second]");
+    let now = time::OffsetDateTime::now_utc();
+    let name = now.format(format).unwrap_or_else(|_| now.unix_timestamp().to_string());
+    let folder = PathBuf::from("bytepath-studies").join(&name);
+    // Two studies may begin within one second.
+    let mut free = folder.clone();
+    for number in 2.. {
+        if !free.exists() {
+            break;
+        }
+        free = folder.with_file_name(format!("{name}-{number}"));
+    }
+    free
+}

@@ -1,0 +1,56 @@
+//! `bytepath schema`: JSON Schemas of the files that bytepath reads and writes.
+
+use super::plan::catalogues;
+use crate::record::{Fault, FaultKind, StudyHeader, Trial};
+use crate::run::Hosts;
+use crate::spec::experiment_schema;
+use clap::{Args, ValueEnum};
+use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
+use serde_json::Value;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+#[derive(Debug, Args)]
+pub(super) struct SchemaArguments {
+    /// Whose schema
+    #[arg(value_name = "FILE", value_enum, default_value_t = Subject::Trial)]
+    subject: Subject,
+}
+
+/// A kind of file.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Subject {
+    /// A line of trials.jsonl in a study folder
+    Trial,
+    /// experiment.toml in a study folder: the resolved experiment
+    Study,
+    /// hosts.json in a study folder
+    Hosts,
+    /// An experiment file, as `bytepath run FILE` reads it
+    Experiment,
+}
+
+/// Prints one schema (draft 2020-12).
+pub(super) fn schema(arguments: &SchemaArguments) -> Result<ExitCode, Fault> {
+    let schema = match arguments.subject {
+        Subject::Trial => of::<Trial>(),
+        Subject::Study => of::<StudyHeader>(),
+        Subject::Hosts => of::<Hosts>(),
+        Subject::Experiment => experiment_schema(&catalogues()?),
+    };
+    let text = serde_json::to_string_pretty(&schema)
+        .map_err(|e| Fault::new(FaultKind::System, format!("cannot encode: {e}")))?;
+    match writeln!(io::stdout().lock(), "{text}") {
+        // Whoever reads may stop early: `bytepath schema | head`.
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Fault::system("cannot print the schema", &e))
+        }
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// The schema of a record as it is written.
+fn of<T: JsonSchema>() -> Value {
+    let settings = SchemaSettings::draft2020_12().for_serialize();
+    SchemaGenerator::new(settings).into_root_schema_for::<T>().to_value()
+}

@@ -1,0 +1,219 @@
+//! The axes of an experiment: factors, their levels, and choices among them.
+
+use super::Catalogues;
+use super::document::{Entry, Section};
+use crate::record::{Fault, FaultKind, OptionSpec, Role};
+use crate::spec::cells::{halves, one_half};
+use crate::spec::link::{LINK_OPTIONS, parse_link};
+use crate::spec::placement::read_cores;
+use crate::spec::stream::STREAM_OPTIONS;
+use crate::spec::{PRESETS, did_you_mean};
+
+/// The factors that are no option of the stream or the link, and what they take.
+pub const OWN_FACTORS: &[(&str, &str)] = &[
+    ("path", "both ends of the path: PAIR[:key=value,...] or TX[:...]+RX[:...]"),
+    ("tx", "the sender's half of the path alone: TX[:key=value,...]"),
+    ("rx", "the receiver's half of the path alone: RX[:key=value,...]"),
+    ("link", "the link: PRESET[:key=value,...]"),
+    ("cores", "CPUs of sender and receiver: two, one, none, or S,R"),
+];
+
+/// The name of every factor that an experiment file may vary.
+pub fn factor_names() -> Vec<&'static str> {
+    let own = OWN_FACTORS.iter().map(|(name, _)| *name);
+    own.chain(STREAM_OPTIONS.iter().chain(LINK_OPTIONS).map(|spec| spec.name)).collect()
+}
+
+/// One axis.
+#[derive(Clone, Debug)]
+pub(super) struct Factor<'a> {
+    pub name: &'a str,
+    pub kind: Kind,
+    pub levels: Vec<Level>,
+}
+
+/// What an axis is an axis of.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    Path,
+    Half(Role),
+    Link,
+    Cores,
+    StreamOption(&'static OptionSpec),
+    LinkOption(&'static OptionSpec),
+}
+
+/// One value on an axis.
+#[derive(Clone, Debug)]
+pub(super) struct Level {
+    /// As typed.
+    pub text: String,
+    /// Two spellings of one level (1M, 1024K) have the same.
+    pub canonical: String,
+}
+
+/// Levels of some factors, which a cell has or has not.
+#[derive(Clone, Debug)]
+pub(super) struct Choice {
+    /// Index of a factor and of the levels of it that are meant.
+    factors: Vec<(usize, Vec<usize>)>,
+}
+
+impl Choice {
+    /// Whether a cell with these levels (an index for each factor) is meant.
+    pub fn holds(&self, picks: &[usize]) -> bool {
+        self.factors.iter().all(|(factor, levels)| levels.contains(&picks[*factor]))
+    }
+
+    /// Names of the factors that this choice leaves open and that do vary.
+    pub fn leaves_open<'f>(&self, factors: &[Factor<'f>]) -> Vec<&'f str> {
+        let chosen = |index: usize| self.factors.iter().any(|(factor, _)| *factor == index);
+        let open = factors.iter().enumerate();
+        let open = open.filter(|(index, factor)| factor.levels.len() > 1 && !chosen(*index));
+        open.map(|(_, factor)| factor.name).collect()
+    }
+}
+
+/// Reads `[factors]`.
+pub(super) fn factors<'a>(
+    entry: &Entry<'a>,
+    catalogues: &Catalogues,
+) -> Result<Vec<Factor<'a>>, Fault> {
+    let section = entry.section("[factors]", "{ path = [\"socket\", \"uring\"] }")?;
+    let mut factors: Vec<Factor> = Vec::new();
+    for entry in &section.entries {
+        let kind = kind(entry)?;
+        let mut levels: Vec<Level> = Vec::new();
+        for value in entry.list() {
+            let level = level(kind, &value, catalogues)?;
+            if let Some(same) = levels.iter().find(|known| known.canonical == level.canonical) {
+                let text = format!("'{}' is the same level as '{}'", level.text, same.text);
+                return Err(value.wrong(text).remedy("name each level once"));
+            }
+            levels.push(level);
+        }
+        if levels.is_empty() {
+            let fault = entry.wrong(format!("factor '{}' has no levels", entry.key));
+            return Err(fault.remedy("name at least one, or leave the factor out"));
+        }
+        factors.push(Factor { name: entry.key, kind, levels });
+    }
+    complete(entry, &section)?;
+    Ok(factors)
+}
+
+/// A path is named as a whole or as two halves.
+fn complete(entry: &Entry, section: &Section) -> Result<(), Fault> {
+    let example = "path = [\"socket\", \"uring\"], or tx and rx";
+    match (section.get("path"), section.get("tx"), section.get("rx")) {
+        (Some(_), None, None) | (None, Some(_), Some(_)) => Ok(()),
+        (Some(_), Some(half), _) | (Some(_), _, Some(half)) => Err(half
+            .wrong_key(format!("'{}' contradicts 'path', which names both halves", half.key))
+            .remedy("write path, or tx and rx")),
+        (None, Some(half), None) => {
+            Err(half.wrong_key("'tx' stands without 'rx'").remedy("write rx = \"socket\""))
+        }
+        (None, None, Some(half)) => {
+            Err(half.wrong_key("'rx' stands without 'tx'").remedy("write tx = \"socket\""))
+        }
+        (None, None, None) => {
+            let fault = entry.wrong_key("[factors] names no path");
+            Err(fault.remedy(format!("write {example}")))
+        }
+    }
+}
+
+/// Reads levels of some of the factors: an `[[exclude]]`, or a baseline.
+pub(super) fn choice(
+    section: &Section,
+    factors: &[Factor],
+    catalogues: &Catalogues,
+) -> Result<Choice, Fault> {
+    let names: Vec<&str> = factors.iter().map(|factor| factor.name).collect();
+    let mut choice = Choice { factors: Vec::new() };
+    for entry in &section.entries {
+        let Some(index) = names.iter().position(|name| *name == entry.key) else {
+            kind(entry)?;
+            let fault = entry.wrong_key(format!("'{}' is not among [factors]", entry.key));
+            return Err(fault.remedy(format!("they are {}", names.join(", "))));
+        };
+        let mut levels = Vec::new();
+        for value in entry.list() {
+            levels.push(level_index(&factors[index], &value, catalogues)?);
+        }
+        if levels.is_empty() {
+            return Err(entry.wrong(format!("no level of '{}' is named", entry.key)));
+        }
+        choice.factors.push((index, levels));
+    }
+    Ok(choice)
+}
+
+fn level_index(factor: &Factor, value: &Entry, catalogues: &Catalogues) -> Result<usize, Fault> {
+    let wanted = level(factor.kind, value, catalogues)?;
+    let found = factor.levels.iter().position(|level| level.canonical == wanted.canonical);
+    found.ok_or_else(|| {
+        let known: Vec<&str> = factor.levels.iter().map(|level| level.text.as_str()).collect();
+        let text = format!("'{}' is no level of '{}' in [factors]", wanted.text, factor.name);
+        let fault = value.wrong(text);
+        match did_you_mean(&wanted.text, &known) {
+            Some(near) => fault.remedy(format!("did you mean '{near}'?")),
+            None => fault.remedy(format!("its levels are {}", known.join(", "))),
+        }
+    })
+}
+
+fn kind(entry: &Entry) -> Result<Kind, Fault> {
+    let option = |specs: &'static [OptionSpec]| specs.iter().find(|spec| spec.name == entry.key);
+    let kind = match entry.key {
+        "path" => Some(Kind::Path),
+        "tx" => Some(Kind::Half(Role::Sender)),
+        "rx" => Some(Kind::Half(Role::Receiver)),
+        "link" => Some(Kind::Link),
+        "cores" => Some(Kind::Cores),
+        _ => option(STREAM_OPTIONS)
+            .map(Kind::StreamOption)
+            .or_else(|| option(LINK_OPTIONS).map(Kind::LinkOption)),
+    };
+    kind.ok_or_else(|| {
+        let names = factor_names();
+        let fault = entry.wrong_key(format!("there is no factor '{}'", entry.key));
+        match did_you_mean(entry.key, &names) {
+            Some(near) => fault.remedy(format!("did you mean '{near}'?")),
+            None => fault.remedy(format!("choose from {}", names.join(", "))),
+        }
+    })
+}
+
+fn level(kind: Kind, value: &Entry, catalogues: &Catalogues) -> Result<Level, Fault> {
+    let text = value.level()?;
+    let canonical = canonical(kind, &text, catalogues).map_err(|fault| value.fault(fault))?;
+    Ok(Level { text, canonical })
+}
+
+fn canonical(kind: Kind, text: &str, catalogues: &Catalogues) -> Result<String, Fault> {
+    match kind {
+        Kind::Path => halves(text, &catalogues.paths).map(|(name, ..)| name),
+        Kind::Half(role) => one_half(role, text, &catalogues.paths),
+        Kind::Link => parse_link(text).map(|(settings, difference)| {
+            // The usual preset has no name in ids.
+            if difference.is_empty() { settings.preset } else { difference }
+        }),
+        Kind::Cores => read_cores(text, &catalogues.cpus).map(|cores| {
+            let p = cores.placement;
+            format!("{:?}/{:?}", p.sender, p.receiver)
+        }),
+        Kind::StreamOption(spec) | Kind::LinkOption(spec) => {
+            let parsed = spec.kind.parse(text);
+            parsed.map(|value| spec.kind.print(&value)).map_err(|wrong| {
+                Fault::new(FaultKind::Usage, format!("factor '{}': {wrong}", spec.name))
+                    .remedy(format!("it takes {}: {}", spec.kind, spec.help))
+            })
+        }
+    }
+}
+
+/// Names of the link presets, for a schema.
+pub(super) fn preset_names() -> Vec<&'static str> {
+    PRESETS.iter().map(|preset| preset.name).collect()
+}
