@@ -8,7 +8,7 @@ mod anything;
 mod made_up;
 
 use anything::any_study;
-use bytepath::record::{CellId, Study, TrialStatus};
+use bytepath::record::{CellId, Design, Stopping, Study, TrialStatus};
 use bytepath::report::{self, CATALOG, Style};
 use bytepath::run::path_spec;
 use bytepath::spec::{self, Ask};
@@ -137,7 +137,16 @@ fn the_command_asks_for_the_same_cells_again() {
         assert_eq!(again, (study.header.cells.clone(), base), "{said}");
         let shape = [one("--blocks", ""), one("--warm-up", ""), one("--window", "")];
         assert_eq!((shape, one("--seed", "")), (["5", "1s", "3s"], "42"));
+        assert_eq!(spec::parse_design(one("--design", "")), Ok(Design::Trials));
     }
+    let mut slices = study();
+    slices.header.schedule.design = Design::Slices { slice: 0.25 };
+    let words = command(&text("netdev", &slices));
+    let design = spec::parse_design(values(&words, "--design")[0]);
+    assert_eq!(design, Ok(slices.header.schedule.design));
+    // What no flag can say is not said wrongly.
+    slices.header.schedule.stopping = Some(Stopping { within: 0.01, at_least: 5 });
+    assert!(text("netdev", &slices).contains("bytepath run EXPERIMENT.toml"));
     let mut mixed = study();
     mixed.header.cells[3].id = CellId("splice mtu=9000".into());
     assert!(text("netdev", &mixed).contains("bytepath run EXPERIMENT.toml"));
