@@ -333,7 +333,6 @@ impl Run<'_, '_> {
             self.observer.trial_ends(number, trial, clock.left());
         }
     }
-    }
 
     /// Asks the declared rule, and writes down what it saves.
     fn stop_early(&mut self, clock: &Clock) -> Result<bool, Fault> {
