@@ -12,12 +12,13 @@ use bytepath::record::{
     Support, Touch, Trial, TrialStatus, Unit,
 };
 use bytepath::run::{Laboratory, Observer, Plan, agent, conduct, load};
+use bytepath::stats;
 use bytepath::workload::{Phase, Toucher};
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[test]
 fn a_study_runs_is_written_down_and_reads_back() {
@@ -73,6 +74,34 @@ fn cells_take_turns_in_slices_with_their_streams_kept_open() {
         let [tx, rx] = trial.roles.as_slice() else { panic!("two roles") };
         assert_eq!(tx.total_bytes, rx.total_bytes);
         assert!(rx.window_bytes > 0 && rx.window_bytes < rx.total_bytes);
+    }
+}
+
+/// Delays put into a path come out of the study: three paced cells whose true
+/// ratios to the baseline are known.
+#[test]
+fn a_known_delay_is_recovered() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut plan = plan(&["paced", "paced+3", "paced+5", "paced+10"], folder.path());
+    for cell in &mut plan.cells {
+        cell.stream.flows = 1;
+        cell.stream.touch = Touch::None;
+    }
+    plan.schedule =
+        Schedule { blocks: 5, window: 0.6, design: Design::Slices { slice: 0.2 }, ..plan.schedule };
+    let (study, result) = run(&plan, &AtomicBool::new(false));
+    result.unwrap();
+    let study = study.unwrap();
+    let analysis = stats::analyse(&study, &stats::Rules::of(&study.header));
+    for (name, delay) in [("paced+3", 1.03), ("paced+5", 1.05), ("paced+10", 1.10)] {
+        let row = analysis.rows.iter().find(|row| row.cell.0 == name).unwrap();
+        let effect = row.comparison.as_ref().unwrap().effect.as_ref().unwrap();
+        let interval = effect.interval.unwrap();
+        let truth = 1.0 / delay;
+        // One piece of 64 KiB more or less in a window of 0.6 s is 0.3 %.
+        let (low, high) = (interval.low - 0.005, interval.high + 0.005);
+        assert!(low <= truth && truth <= high, "{name}: {truth} is not in {interval:?}");
+        assert!((effect.ratio - truth).abs() < 0.02, "{name}: {} for {truth}", effect.ratio);
     }
 }
 
@@ -364,7 +393,15 @@ static PATHS: &[&dyn DataPath] = &[
     &FakePath("panics"),
     &FakePath("miscounts"),
     &FakePath("boasts"),
+    &FakePath("paced"),
+    &FakePath("paced+3"),
+    &FakePath("paced+5"),
+    &FakePath("paced+10"),
 ];
+
+/// Time between two pieces of a paced sender at no delay: about 1 Gbit/s, far
+/// below what the machine can do, so that the pace alone decides.
+const PACE: Duration = Duration::from_micros(500);
 
 impl DataPath for FakePath {
     fn name(&self) -> &'static str {
@@ -431,10 +468,21 @@ impl Endpoint for FakeEnd {
 impl FakeEnd {
     fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
         let mut at = 0;
+        let delay = self.conduct.strip_prefix("paced").map(|percent| {
+            let percent: f64 = percent.parse().unwrap_or(0.0);
+            PACE.mul_f64(1.0 + percent / 100.0)
+        });
+        let mut due = Instant::now();
         loop {
             let phase = recorder.phase();
             if phase == Phase::Stop {
                 return Ok(());
+            }
+            if let Some(delay) = delay {
+                let now = Instant::now();
+                // After a pause the pace starts anew; small lags are made good.
+                due = if now > due + 20 * PACE { now } else { due + delay };
+                std::thread::sleep(due.saturating_duration_since(now));
             }
             if phase == Phase::Window {
                 match self.conduct {

@@ -1,15 +1,16 @@
 //! Reports, on studies made up here: what they print (snapshots; INSTA_UPDATE=always
 //! blesses), and what they never print whatever the study is.
 
+#[path = "data/studies/anything.rs"]
+mod anything;
 #[path = "data/studies/made_up.rs"]
 mod made_up;
 
-use bytepath::record::{
-    CellId, Fault, FaultKind, Placement, Role, Scope, Study, Trial, TrialStatus,
-};
+use anything::any_study;
+use bytepath::record::{CellId, Placement, Role, Scope, Study, Trial, TrialStatus};
 use bytepath::report::{self, Style};
 use bytepath::stats::{Analysis, Row, Rules, Verdict, analyse};
-use made_up::{PATHS, bare, cell, header, study, trial};
+use made_up::{PATHS, cell, header, study, trial};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -318,87 +319,6 @@ fn numbers_are_numbers(value: &Value) {
         Value::Array(all) => all.iter().for_each(numbers_are_numbers),
         _ => {}
     }
-}
-
-/// Any number that a record read from a disk can hold.
-fn figure() -> impl Strategy<Value = f64> {
-    use proptest::num::f64::{NEGATIVE, NORMAL, POSITIVE, SUBNORMAL, ZERO};
-    prop_oneof![
-        3 => 0.0..100.0f64,
-        1 => NORMAL | SUBNORMAL | ZERO | POSITIVE | NEGATIVE,
-    ]
-}
-
-fn name() -> impl Strategy<Value = String> {
-    prop_oneof![
-        3 => "[a-e +/,0-9-]{0,40}",
-        1 => "[\\x00-\\x1f\\x7fa-e\u{e9}\u{202e}\u{1f4a9} ]{0,60}",
-    ]
-}
-
-/// Turns the figures and texts of a well-formed study into anything at all.
-fn any_study() -> impl Strategy<Value = Study> {
-    let figures = proptest::collection::vec(figure(), 1..40);
-    let texts = proptest::collection::vec(name(), 1..12);
-    let counts = proptest::collection::vec(any::<u64>(), 1..12);
-    (figures, texts, counts, 0..45usize, any::<[bool; 4]>()).prop_map(
-        |(figures, texts, counts, length, [free, no_facts, no_ceiling, rename])| {
-            let mut figures = figures.into_iter().cycle();
-            let mut texts = texts.into_iter().cycle();
-            let mut counts = counts.into_iter().cycle();
-            let mut study = study();
-            study.trials.truncate(length);
-            for (i, trial) in study.trials.iter_mut().enumerate() {
-                let mut figure = || figures.next().unwrap();
-                let mut count = || counts.next().unwrap() >> (i % 64);
-                trial.window = figure();
-                trial.window_bytes = count();
-                trial.block = (count() % 4) as u32;
-                trial.label = texts.next().unwrap();
-                trial.warnings.push(texts.next().unwrap());
-                trial.readings.iter_mut().for_each(|r| r.value = figure());
-                for series in &mut trial.series {
-                    series.step = figure();
-                    series.values.iter_mut().for_each(|v| *v = figure());
-                }
-                for role in &mut trial.roles {
-                    (role.window, role.window_bytes) = (figure(), count());
-                    role.notes.push(texts.next().unwrap());
-                    role.threads.iter_mut().for_each(|t| (t.run, t.user) = (figure(), figure()));
-                    role.sizes.mean = figure();
-                    role.sizes.count = count();
-                    role.ledger.copied = count();
-                    role.ledger.not_copied = count();
-                    for call in &mut role.calls {
-                        (call.calls, call.bytes, call.errors) = (count(), count(), count());
-                        (call.total, call.min, call.avg) = (figure(), figure(), figure());
-                        call.stddev_percent = figure();
-                    }
-                }
-                if i % 7 == 3 {
-                    let fault = Fault::new(FaultKind::System, texts.next().unwrap());
-                    *trial = bare(trial.clone(), TrialStatus::Failed { fault });
-                }
-            }
-            if free {
-                study.header.cells.iter_mut().for_each(|c| c.placement = Placement::default());
-            }
-            if no_facts {
-                study.header.facts.clear();
-            }
-            if no_ceiling {
-                study.header.ceiling = None;
-            } else if let Some(c) = &mut study.header.ceiling {
-                c.workload = figures.next().unwrap();
-            }
-            if rename {
-                study.header.cells.iter_mut().for_each(|c| c.id = CellId(texts.next().unwrap()));
-            }
-            study.header.schedule.window = figures.next().unwrap();
-            study.header.started_ms = counts.next().unwrap();
-            study
-        },
-    )
 }
 
 proptest! {

@@ -1,28 +1,37 @@
-//! `bytepath show`: the report of a study, now or long after.
+//! `bytepath show`: the report of a study, now or long after, in any format.
 
 use crate::record::{Fault, FaultKind, Study};
-use crate::report::{self, Style};
+use crate::report::{self, CATALOG, Report, Style};
 use crate::run::load;
+use crate::spec::did_you_mean;
 use crate::stats;
 use clap::Args;
-use std::io::{ErrorKind, IsTerminal};
-use std::path::PathBuf;
+use std::fs;
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(Debug, Args)]
+#[command(after_help = formats_help())]
 pub(super) struct ShowArguments {
     /// Folder of the study
     #[arg(value_name = "STUDY")]
     study: PathBuf,
     #[command(flatten)]
     form: Form,
+    /// Write the report to this file, in the format its name ends with unless --format says another
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
 }
 
 /// How a report is printed.
 #[derive(Debug, Args)]
 pub(super) struct Form {
-    /// Print the result as JSON
-    #[arg(long)]
+    /// Format of the report [default: text]
+    #[arg(long, value_name = "NAME", value_parser = format)]
+    format: Option<&'static str>,
+    /// Print the result as JSON: short for --format json
+    #[arg(long, conflicts_with = "format")]
     json: bool,
     /// Add system-call tables, sizes and rates over time
     #[arg(long)]
@@ -32,27 +41,105 @@ pub(super) struct Form {
 /// Columns of a page that is no terminal.
 const PAGE: usize = 100;
 
-/// Prints the report of a study folder.
+/// Writes the report of a study folder to where it was asked.
 pub(super) fn show(arguments: &ShowArguments) -> Result<ExitCode, Fault> {
     let study = load(&arguments.study)?;
-    print(&study, &arguments.form)?;
+    match &arguments.out {
+        Some(file) => write(&study, &arguments.form, file)?,
+        None => print(&study, &arguments.form)?,
+    }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Prints a report to standard output: coloured and as wide as the terminal
 /// there, plain elsewhere.
 pub(super) fn print(study: &Study, form: &Form) -> Result<(), Fault> {
-    let name = if form.json { "json" } else { "text" };
-    let Some(report) = report::find(name) else {
-        return Err(Fault::new(FaultKind::Usage, format!("there is no report '{name}'")));
-    };
-    let analysis = stats::analyse(study, &stats::Rules::of(&study.header));
+    let report = form.named().unwrap_or(CATALOG[0]);
+    let output = std::io::stdout();
+    if report.binary() && output.is_terminal() {
+        let name = report.name();
+        return Err(Fault::new(FaultKind::Usage, format!("'{name}' is not fit for a terminal"))
+            .remedy(format!("name a file with `bytepath show STUDY --out FILE.{name}`")));
+    }
     let style = style(form.details);
-    match report.render(study, &analysis, &style, &mut std::io::stdout().lock()) {
+    match render(report, study, &style, &mut output.lock()) {
         // Whoever reads may stop early: `bytepath show STUDY | head`.
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
         other => other.map_err(|e| Fault::system("cannot print the report", &e)),
     }
+}
+
+impl Form {
+    /// The format asked for by name.
+    fn named(&self) -> Option<&'static dyn Report> {
+        report::find(if self.json { "json" } else { self.format? })
+    }
+}
+
+/// Writes a report to a file, whole or not at all.
+fn write(study: &Study, form: &Form, file: &Path) -> Result<(), Fault> {
+    let by_ending = || report::find_by_extension(file.extension()?.to_str()?);
+    let report = form.named().or_else(by_ending).ok_or_else(|| {
+        let endings: Vec<String> = CATALOG.iter().map(|r| format!(".{}", r.extension())).collect();
+        let what = format!("the name '{}' does not tell the format", file.display());
+        Fault::new(FaultKind::Usage, what)
+            .remedy(format!("let it end in one of {}, or add --format", endings.join(", ")))
+    })?;
+    let style = Style { width: PAGE, colour: false, details: form.details };
+    let storage = |e: std::io::Error| {
+        Fault::new(FaultKind::Storage, format!("cannot write {}: {e}", file.display()))
+    };
+    let mut content = Vec::new();
+    render(report, study, &style, &mut content).map_err(storage)?;
+    replace(file, &content).map_err(storage)
+}
+
+/// Puts a whole new file in the place of an old one, if there is one. What is
+/// no regular file, a pipe say, is written to as it is.
+fn replace(file: &Path, content: &[u8]) -> std::io::Result<()> {
+    if fs::metadata(file).is_ok_and(|m| !m.is_file()) {
+        return fs::OpenOptions::new().write(true).open(file)?.write_all(content);
+    }
+    let mut name = file.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.part", std::process::id()));
+    let part = file.with_file_name(name);
+    let done = fs::write(&part, content).and_then(|()| fs::rename(&part, file));
+    if done.is_err() {
+        // The first error is the one that matters.
+        let _ = fs::remove_file(&part);
+    }
+    done
+}
+
+fn render(
+    report: &dyn Report,
+    study: &Study,
+    style: &Style,
+    out: &mut dyn Write,
+) -> std::io::Result<()> {
+    let analysis = stats::analyse(study, &stats::Rules::of(&study.header));
+    report.render(study, &analysis, style, out)
+}
+
+/// A name of the catalogue.
+fn format(text: &str) -> Result<&'static str, String> {
+    report::find(text).map(Report::name).ok_or_else(|| {
+        let names: Vec<&str> = CATALOG.iter().map(|r| r.name()).collect();
+        match did_you_mean(text, &names) {
+            Some(near) => format!("there is no format '{text}' (did you mean '{near}'?)"),
+            None => format!("there is no format '{text}' (choose from {})", names.join(", ")),
+        }
+    })
+}
+
+/// Every format with what it is good for.
+fn formats_help() -> String {
+    let mut text = String::from("Formats (--format):\n");
+    for report in CATALOG {
+        text.push_str(&format!("  {:<8} {}\n", report.name(), report.summary()));
+    }
+    text.push_str("\ndocs/reports.md describes each of them.");
+    text
 }
 
 /// As wide as the terminal and coloured there, plain elsewhere.

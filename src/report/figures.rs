@@ -78,6 +78,19 @@ pub fn interval(low: f64, high: f64) -> String {
     format!("[{}, {}]", end(low), end(high))
 }
 
+/// A ratio as a difference in percent: `+20.5%`, `-71.6%`, `+900%`, `0.0%`.
+pub fn change(value: impl Into<Option<f64>>) -> String {
+    let Some(part) = value.into().map(|r| r - 1.0).filter(|p| p.is_finite()) else {
+        return NONE.into();
+    };
+    if part > 998.0 {
+        return ">+99800%".into();
+    }
+    let text = number(part * 100.0, usize::from(part.abs() < 0.995));
+    let sign = if part > 0.0 && text != "0.0" { "+" } else { "" };
+    format!("{sign}{text}%")
+}
+
 /// A probability: `0.0625`, `0.25`, `<0.0001`.
 pub fn probability(p: f64) -> String {
     if p < 0.0001 { "<0.0001".into() } else { trimmed(p, 4) }
@@ -116,7 +129,8 @@ pub fn bytes(bytes: f64) -> String {
         value /= 1024.0;
         step = 1;
     }
-    if step > 0 && value >= 1024.0 && step + 1 < STEPS.len() {
+    // 1023.97 would be printed as 1024.0.
+    if step > 0 && value >= 1023.95 && step + 1 < STEPS.len() {
         value /= 1024.0;
         step += 1;
     }
@@ -153,6 +167,11 @@ mod tests {
         assert_eq!(ratio(1e9), ">999x");
         assert_eq!(interval(1.0912, 1.2288), "[1.09, 1.23]");
         assert_eq!(interval(1.0012, 1.2288), "[1.001, 1.229]", "an end beside 1 is told apart");
+        assert_eq!(change(1.2049), "+20.5%");
+        assert_eq!(change(0.284), "-71.6%");
+        assert_eq!(change(10.0), "+900%");
+        assert_eq!(change(1.0001), "0.0%");
+        assert_eq!(change(1e300), ">+99800%");
         assert_eq!(probability(0.0625), "0.0625");
         assert_eq!(probability(1.0), "1");
         assert_eq!(
@@ -162,6 +181,7 @@ mod tests {
         assert_eq!(bytes(4148.0), "4148 B");
         assert_eq!(bytes(65536.0), "64 KiB");
         assert_eq!(bytes(1.5 * 1048576.0), "1.5 MiB");
+        assert_eq!(bytes(1048560.0), "1.0 MiB");
         assert_eq!(bytes(23.4 * 1073741824.0), "23.4 GiB");
     }
 }

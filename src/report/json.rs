@@ -30,6 +30,10 @@ impl Report for Json {
         "every number of the analysis with host facts, for programs"
     }
 
+    fn extension(&self) -> &'static str {
+        "json"
+    }
+
     fn render(
         &self,
         study: &Study,

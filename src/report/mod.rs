@@ -2,12 +2,20 @@
 //! [`CATALOG`]. A report needs nothing but the study, so an old one renders
 //! on any machine, and to the same bytes.
 
+mod csv;
 mod figures;
+mod html;
 mod json;
+mod netdev;
 mod page;
+mod parquet;
+mod reproduce;
+mod rows;
+mod setup;
 mod table;
 mod text;
 mod verdicts;
+mod words;
 
 pub use text::{between, history, thresholds};
 
@@ -22,6 +30,17 @@ pub trait Report: Sync {
 
     /// One line: what it is good for.
     fn summary(&self) -> &'static str;
+
+    /// How the name of a file of this format ends, without the dot. Several
+    /// formats may share one.
+    fn extension(&self) -> &'static str {
+        "txt"
+    }
+
+    /// Whether it is unfit for a terminal.
+    fn binary(&self) -> bool {
+        false
+    }
 
     /// Writes the study. The analysis must be that of this study. Fails only
     /// where `out` does.
@@ -52,9 +71,20 @@ impl Default for Style {
 }
 
 /// Every format.
-pub static CATALOG: &[&dyn Report] = &[&text::Text, &json::Json];
+pub static CATALOG: &[&dyn Report] =
+    &[&text::Text, &netdev::Netdev, &html::Html, &json::Json, &csv::Csv, &parquet::Parquet];
 
 /// The format with this name.
 pub fn find(name: &str) -> Option<&'static dyn Report> {
     CATALOG.iter().copied().find(|report| report.name() == name)
+}
+
+/// The first format whose files end like this.
+pub fn find_by_extension(extension: &str) -> Option<&'static dyn Report> {
+    CATALOG.iter().copied().find(|report| report.extension() == extension)
+}
+
+/// The columns of `csv` and `parquet`, in order.
+pub fn columns() -> impl Iterator<Item = &'static str> {
+    rows::COLUMNS.iter().map(|column| column.name)
 }

@@ -8,15 +8,24 @@ use crate::stats::{
 
 /// The comparisons of one question, in the order of the rows.
 pub fn compared(analysis: &Analysis, question: Question) -> Vec<(&Row, &Comparison)> {
-    let of = |row| -> Option<(&Row, &Comparison)> {
-        let row: &Row = row;
-        let found = match question {
-            Question::Throughput => &row.comparison,
-            Question::Cpu => &row.cpu_comparison,
-        };
-        Some((row, found.as_ref()?))
-    };
-    analysis.rows.iter().filter_map(of).collect()
+    analysis.rows.iter().filter_map(|row| Some((row, comparison(row, question)?))).collect()
+}
+
+/// How a row compares with the baseline in one question.
+pub fn comparison(row: &Row, question: Question) -> Option<&Comparison> {
+    match question {
+        Question::Throughput => row.comparison.as_ref(),
+        Question::Cpu => row.cpu_comparison.as_ref(),
+    }
+}
+
+/// The word of a row in one question, for a table.
+pub fn word(row: &Row, question: Question) -> &'static str {
+    match comparison(row, question) {
+        Some(comparison) => comparison.verdict.word(),
+        None if row.baseline => "baseline",
+        None => "",
+    }
 }
 
 /// What a question is about, for a heading.

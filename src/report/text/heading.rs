@@ -1,12 +1,8 @@
 //! The head of the report: what was run, on what, under which contract.
 
-use crate::record::unit;
-use crate::record::{Cell, CopyCeiling, Facts, LinkSettings, Placement, Stream, Study, Touch};
-use crate::report::figures::{self, number, plural};
+use crate::record::Study;
 use crate::report::page::{Page, Tone, plain};
-use std::time::Duration;
-use time::OffsetDateTime;
-use time::macros::format_description;
+use crate::report::setup::{date, facts};
 
 /// Prints the head.
 pub fn print(page: &mut Page, study: &Study) {
@@ -15,135 +11,7 @@ pub fn print(page: &mut Page, study: &Study) {
     let when = date(header.started_ms).map(|d| format!(", study of {d}")).unwrap_or_default();
     page.pieces(&[(title, Tone::Strong), (when, Tone::Plain)]);
     page.gap();
-    for (lead, text) in hosts(&header.facts) {
-        page.text(&lead, &text);
+    for (name, text) in facts(study) {
+        page.text(&format!("{name:<11}"), &text);
     }
-    let cells: Vec<&Cell> = header.cells.iter().collect();
-    let link = common(&cells, |c| &c.link).map_or_else(varies, link);
-    page.text("testbed    ", &format!("{}; {link}", header.testbed));
-    page.text("stream     ", &common(&cells, |c| &c.stream).map_or_else(varies, stream));
-    page.text("placement  ", &common(&cells, |c| &c.placement).map_or_else(varies, placement));
-    let s = &header.schedule;
-    page.text(
-        "schedule   ",
-        &format!(
-            "{} of all paths in random order (seed {}); {} warm-up, {} window",
-            plural(s.blocks.into(), "block"),
-            s.seed,
-            seconds(s.warm_up),
-            seconds(s.window),
-        ),
-    );
-    if let Some(c) = &header.ceiling {
-        page.text("ceiling    ", &ceiling(c));
-    }
-}
-
-/// A moment, milliseconds since the Unix epoch, to the minute; none beyond the
-/// calendar.
-pub fn date(ms: u64) -> Option<String> {
-    let at = OffsetDateTime::from_unix_timestamp(i64::try_from(ms / 1000).ok()?).ok()?;
-    at.format(format_description!("[year]-[month]-[day] [hour]:[minute] UTC")).ok()
-}
-
-/// Kernel and machine; apart by role where the two hosts are not the same machine.
-fn hosts(facts: &[Facts]) -> Vec<(String, String)> {
-    let lines = |lead: &str, f: &Facts| {
-        let kernel = format!("{lead}{} {}", f.kernel_release, f.architecture);
-        let memory = figures::bytes(f.memory as f64);
-        let cpus = plural(f.cpus.len() as u64, "CPU");
-        let user = if f.privileges.user_namespace {
-            ", in a user namespace"
-        } else if f.privileges.euid == 0 {
-            ", as root"
-        } else {
-            ", not as root"
-        };
-        [
-            ("kernel     ".to_owned(), kernel),
-            ("machine    ".to_owned(), format!("{lead}{}, {cpus}, {memory}{user}", f.cpu_model)),
-        ]
-    };
-    match facts {
-        [one] => lines("", one).to_vec(),
-        [tx, rx] if tx.machine == rx.machine => lines("", tx).to_vec(),
-        [tx, rx] => [lines("sender: ", tx), lines("receiver: ", rx)].concat(),
-        _ => Vec::new(),
-    }
-}
-
-/// The value that all cells share; none where they differ.
-fn common<'a, T: PartialEq>(cells: &[&'a Cell], part: impl Fn(&'a Cell) -> &'a T) -> Option<&'a T> {
-    let first = part(cells.first()?);
-    cells.iter().all(|c| part(c) == first).then_some(first)
-}
-
-fn varies() -> String {
-    "not the same in all rows".into()
-}
-
-fn link(l: &LinkSettings) -> String {
-    let flag = |on: bool| if on { "on" } else { "off" };
-    let mut text =
-        format!("link {}: MTU {}, TSO {}, GRO {}", l.preset, l.mtu, flag(l.tso), flag(l.gro));
-    for (name, size) in [("GSO", l.gso_max), ("GRO", l.gro_max)] {
-        if let Some(size) = size {
-            text += &format!(", largest {name} packet {size}");
-        }
-    }
-    if l.threaded_napi {
-        text += ", threaded NAPI";
-    }
-    if let Some(cpu) = l.rps {
-        text += &format!(", RPS to CPU {cpu}");
-    }
-    text
-}
-
-fn stream(s: &Stream) -> String {
-    let size = |b: u64| figures::bytes(b as f64);
-    let buffers = match (s.send_buffer, s.receive_buffer) {
-        (None, None) => "socket buffers autotuned".to_owned(),
-        (tx, rx) => {
-            let one = |b: Option<u64>| b.map_or("auto".to_owned(), size);
-            format!("socket buffers {} / {}", one(tx), one(rx))
-        }
-    };
-    let touch = match s.touch {
-        Touch::None => "payload not touched",
-        Touch::Read => "every byte read",
-        Touch::Verify => "every byte verified",
-    };
-    format!(
-        "{} of TCP ({}), messages of {}, reads of {}, {buffers}, {touch}",
-        plural(s.flows.into(), "flow"),
-        s.congestion,
-        size(s.message_size),
-        size(s.read_size),
-    )
-}
-
-fn placement(p: &Placement) -> String {
-    let one = |cpu: Option<u32>| cpu.map_or("left to the scheduler".into(), |c| format!("CPU {c}"));
-    match (p.sender, p.receiver) {
-        (None, None) => "left to the scheduler".into(),
-        (tx, rx) => format!("sender {}, receiver {}", one(tx), one(rx)),
-    }
-}
-
-fn ceiling(c: &CopyCeiling) -> String {
-    let rate = |r: f64| format!("{} Gbit/s", number(r * 8.0 / 1e9, 0));
-    format!(
-        "one core copies {} with buffers of {}, {} with {}",
-        rate(c.workload),
-        figures::bytes(c.workload_size as f64),
-        rate(c.memory),
-        figures::bytes(c.memory_size as f64),
-    )
-}
-
-fn seconds(s: f64) -> String {
-    Duration::try_from_secs_f64(s)
-        .map_or_else(|_| figures::NONE.into(), unit::seconds)
-        .replace('s', " s")
 }

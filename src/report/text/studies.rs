@@ -1,13 +1,13 @@
 //! More than one study, and limits: two studies side by side, a figure over many,
 //! and what came of thresholds.
 
-use super::heading::date;
 use crate::record::Study;
 use crate::report::Style;
 use crate::report::figures::{
     cpu, gbit, interval, level, number, percent, plural, probability, ratio,
 };
 use crate::report::page::{Page, Tone};
+use crate::report::setup::date;
 use crate::report::table::{Column, Table};
 use crate::report::verdicts;
 use crate::stats::{

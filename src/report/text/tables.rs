@@ -1,10 +1,11 @@
 //! The two tables: what each path reached, and what it cost.
 
 use crate::record::Role;
-use crate::report::figures::{NONE, amount, cpu, gbit, interval, number, percent, plural, ratio};
+use crate::report::figures::{NONE, amount, cpu, gbit, interval, number, percent, ratio};
 use crate::report::page::{Page, Tone};
 use crate::report::table::{Column, Table};
-use crate::stats::{Analysis, Comparison, Counted, End, PerEnd, Row, Summary};
+use crate::report::words::{cpu_rule, labels, middle_rule, powered, terms};
+use crate::stats::{Analysis, Comparison, End, PerEnd, Row, Summary};
 
 /// Throughput, what it rests on, and the verdict.
 pub fn result(page: &mut Page, analysis: &Analysis) {
@@ -66,18 +67,6 @@ fn verdict(row: &Row, comparison: &Option<Comparison>) -> (String, String, &'sta
     (shown, range.unwrap_or_default(), comparison.verdict.word(), tone)
 }
 
-/// The label, or all of them with their counts where trials disagree.
-pub fn labels(labels: &[Counted]) -> String {
-    match labels {
-        [] => NONE.into(),
-        [one] => one.text.clone(),
-        many => {
-            let each: Vec<_> = many.iter().map(|l| format!("{}x {}", l.count, l.text)).collect();
-            format!("trials disagree: {}", each.join("; "))
-        }
-    }
-}
-
 /// CPU, system calls, return on investment.
 pub fn cost(page: &mut Page, analysis: &Analysis) {
     let measured = || analysis.rows.iter().filter(|row| row.status.measured > 0);
@@ -135,7 +124,7 @@ pub fn cost(page: &mut Page, analysis: &Analysis) {
         table.row(cells);
     }
     table.print(page, 2);
-    page.text("  ", &super::prose::cpu_rule(analysis));
+    page.text("  ", &format!("soft: softirq. {}", cpu_rule(analysis)));
 }
 
 /// What came back for the cost, and throughput as published work prints it.
@@ -150,12 +139,11 @@ pub fn worth(page: &mut Page, analysis: &Analysis) {
     if rows.is_empty() {
         return;
     }
-    let rules = &analysis.rules;
     page.heading("Return on investment and service demand, per trial");
     const ROI: &str = "T^n / C";
     const POWER: &str = "T^n / P^m";
     const DEMAND: &str = "CPU us per KiB";
-    let powered = rows.iter().any(|row| row.roi_power != Default::default());
+    let powered = powered(analysis);
     let mut columns = vec![Column::words("path", 0, Some(14)), Column::number("", "middle", 2)];
     for group in [ROI].into_iter().chain(powered.then_some(POWER)).chain([DEMAND]) {
         columns.extend([
@@ -186,25 +174,9 @@ pub fn worth(page: &mut Page, analysis: &Analysis) {
         table.row(cells);
     }
     table.print(page, 2);
-    let mut text = format!(
-        "T: Gbit/s, C: CPUs kept busy, n = {}",
-        number(rules.roi_throughput, 1).trim_end_matches(".0")
-    );
-    if powered {
-        let m = number(rules.roi_power, 1);
-        text += &format!(", P: watts, m = {}", m.trim_end_matches(".0"));
-    }
-    text += ". Intervals are of the mean over the trials.";
-    let headlines: Vec<_> = rows.iter().filter_map(|row| row.headline).collect();
-    if let Some(most) = headlines.iter().max_by_key(|h| h.of) {
-        let fewer = headlines.iter().any(|h| h.of != most.of);
-        text += &format!(
-            " middle: mean Gbit/s of the middle {} of {}{}, in order of time, as published work \
-             prints it; no verdict rests on it.",
-            most.kept,
-            plural(most.of.into(), "trial"),
-            if fewer { " (fewer where trials are missing)" } else { "" },
-        );
+    let mut text = format!("{}. Intervals are of the mean over the trials.", terms(analysis));
+    if let Some(middle) = middle_rule(analysis) {
+        text += &format!(" {middle}");
     }
     page.text("  ", &text);
 }

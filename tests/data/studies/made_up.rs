@@ -368,3 +368,40 @@ pub fn header(cells: Vec<Cell>) -> StudyHeader {
         }),
     }
 }
+
+/// A large study: this many cells in this many blocks, each trial with the
+/// readings and the course of a ten-second window.
+#[allow(dead_code, reason = "not every test that includes this file wants a large one")]
+pub fn large(cells: usize, blocks: u32) -> Study {
+    let names: Vec<String> = (0..cells)
+        .map(|i| match i {
+            0 => "socket".into(),
+            i => format!("{} read-size={}K", PATHS[2 + i % 5].name, 64 * i),
+        })
+        .collect();
+    let path = |i: usize| &PATHS[if i == 0 { 0 } else { 2 + i % 5 }];
+    let head = names.iter().enumerate().map(|(i, name)| cell(name, path(i).tx, path(i).rx));
+    let mut study = Study { header: header(head.collect()), trials: Vec::new(), remarks: vec![] };
+    study.header.schedule.blocks = blocks;
+    for block in 0..blocks {
+        for (i, name) in names.iter().enumerate() {
+            let order = study.trials.len() as u32;
+            let mut trial = trial(path(i), block % 5, order);
+            trial.cell = CellId(name.clone());
+            trial.block = block;
+            trial.window_bytes += u64::from(order % 17) * 10_000_000;
+            let steps = trial.series[0].values.clone();
+            trial.series[0].values = steps.iter().cycle().take(100).copied().collect();
+            for flow in 0..16 {
+                trial.readings.push(Reading {
+                    metric: format!("tcp.made-up-{}", flow % 8),
+                    unit: Unit::Count,
+                    value: f64::from(flow * order),
+                    scope: Scope::Flow(Role::ALL[flow as usize / 8], 0),
+                });
+            }
+            study.trials.push(trial);
+        }
+    }
+    study
+}

@@ -1,0 +1,237 @@
+//! What a byte cost: CPU by role and kind, service demand, return on investment.
+
+use super::axis::Axis;
+use super::{View, changed, verdict};
+use crate::record::Role;
+use crate::report::figures::{amount, cpu, gbit, number, percent};
+use crate::report::words::{cpu_rule, middle_rule, terms};
+use crate::stats::{CpuCost, PerEnd, Question, Row, Summary};
+use maud::{Markup, html};
+
+/// Kinds of CPU time: class, name.
+const KINDS: [(&str, &str); 4] = [
+    ("user", "application (user)"),
+    ("system", "system calls"),
+    ("softirq", "softirq"),
+    ("unsplit", "not told apart"),
+];
+
+/// Height of the bars of one row, and of one of the two.
+const HEIGHT: u32 = 34;
+const BAR: u32 = 11;
+
+/// CPU seconds per GiB, stacked.
+pub fn figure(view: &View) -> Option<Markup> {
+    let seen: Vec<&Row> = view
+        .rows
+        .iter()
+        .copied()
+        .filter(|row| Role::ALL.iter().any(|role| row.end(*role).cpu.is_some()))
+        .collect();
+    if seen.is_empty() {
+        return None;
+    }
+    let totals =
+        || seen.iter().flat_map(|row| Role::ALL.map(|role| row.end(role).cpu.as_ref())).flatten();
+    let axis = Axis::over(totals().map(|c| c.total.mean).chain([0.0]));
+    let unsplit = totals().any(|c| c.unsplit > 0.0);
+    Some(html! {
+        figure {
+            figcaption {
+                b { "Figure 2. " }
+                "CPU seconds per GiB delivered; in each row the sender above, the receiver below. "
+                "The change is that of both ends together against " (view.analysis.baseline) "."
+                ul class="key" {
+                    @for (class, name) in KINDS.iter().take(if unsplit { 4 } else { 3 }) {
+                        li { svg viewBox="0 0 14 10" aria-hidden="true" { rect class=(class) width="14" height="10" {} } (name) }
+                    }
+                }
+            }
+            table class="plot" {
+                thead { tr {
+                    th { "cell" } th class="g" { (axis.head()) }
+                    th class="n" { "sender" } th class="n" { "receiver" } th class="n" { "both" }
+                    th class="n" { "change" } th { "verdict" }
+                } }
+                tbody {
+                    @for row in &seen {
+                        @let both = row.cpu_per_gib.map(|s| s.mean);
+                        tr {
+                            th scope="row" { (row.cell) }
+                            td class="g" {
+                                svg height=(HEIGHT) aria-hidden="true" {
+                                    (axis.grid(HEIGHT))
+                                    (bar(&axis, row.sender.cpu.as_ref(), 5))
+                                    (bar(&axis, row.receiver.cpu.as_ref(), 7 + BAR))
+                                }
+                            }
+                            td class="n" data-h="sender" { (total(&row.sender.cpu)) }
+                            td class="n" data-h="receiver" { (total(&row.receiver.cpu)) }
+                            td class="n" data-h="both" { (cpu(both)) }
+                            td class="n" data-h="change" { @if !row.baseline { (changed(view.effect(row, Question::Cpu))) } }
+                            td { (verdict(row, Question::Cpu)) }
+                        }
+                    }
+                }
+            }
+            (parts(&seen))
+        }
+        p class="note" { (cpu_rule(view.analysis)) }
+    })
+}
+
+fn bar(axis: &Axis, cost: Option<&CpuCost>, y: u32) -> Markup {
+    let parts = cost.map_or([0.0; 4], |c| [c.user, c.system, c.softirq, c.unsplit]);
+    let mut from = 0.0;
+    html! {
+        @for ((class, name), part) in KINDS.iter().zip(parts) {
+            @if part > 0.0 && part.is_finite() {
+                rect class=(class) x=(axis.at(from)) y=(y) width=(axis.width(from, from + part)) height=(BAR) {
+                    title { (name) ": " (cpu(part)) " s/GiB" }
+                }
+                @let () = from += part;
+            }
+        }
+    }
+}
+
+fn total(cost: &Option<CpuCost>) -> String {
+    cpu(cost.as_ref().map(|c| c.total.mean))
+}
+
+/// The numbers behind the bars.
+fn parts(rows: &[&Row]) -> Markup {
+    html! {
+        details {
+            summary { "Figure 2 in numbers" }
+            div class="scroll" {
+                table class="sortable" {
+                    thead { tr {
+                        th { "cell" } th { "role" } th class="n" { "user" } th class="n" { "system" }
+                        th class="n" { "softirq" } th class="n" { "not told apart" } th class="n" { "total" }
+                        th class="n" { "sd" } th class="n" { "CPUs busy" } th class="n" { "iowait" } th class="n" { "not its threads" }
+                    } }
+                    tbody {
+                        @for row in rows {
+                            @for (role, c) in Role::ALL.iter().filter_map(|r| Some((r, row.end(*r).cpu.as_ref()?))) {
+                                tr {
+                                    th scope="row" { (row.cell) } td { (role.to_string()) }
+                                    @for part in [c.user, c.system, c.softirq, c.unsplit, c.total.mean] {
+                                        td class="n" { (cpu(part)) }
+                                    }
+                                    td class="n" data-v=(c.total.relative_stddev().unwrap_or(-1.0)) { (percent(c.total.relative_stddev())) }
+                                    td class="n" { (number(c.cores.mean, 2)) }
+                                    td class="n" data-v=(c.iowait.unwrap_or(-1.0)) { (percent(c.iowait)) }
+                                    td class="n" data-v=(c.other) { (percent(c.other)) }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Return on investment and service demand, by role and in all.
+pub fn returns(view: &View) -> Option<Markup> {
+    let none = PerEnd::default();
+    let some = |r: &&Row| r.roi != none || r.roi_power != none || r.service_demand != none;
+    let rows: Vec<&Row> = view.rows.iter().copied().filter(some).collect();
+    if rows.is_empty() {
+        return None;
+    }
+    let figure = |number: u8, caption: Markup, of: fn(&Row) -> &PerEnd, write: Write| {
+        let totals = || rows.iter().filter_map(|r| of(r).total);
+        totals().next()?;
+        let ends = |s: Summary| s.interval.map_or([s.mean, s.mean], |(low, high)| [low, high]);
+        let axis = Axis::over(totals().flat_map(ends).chain([0.0]));
+        Some(html! {
+            figure {
+                figcaption { b { "Figure 3" (char::from(b'a' + number)) ". " } (caption) }
+                table class="plot" {
+                    thead { tr {
+                        th { "cell" } th class="g" { (axis.head()) }
+                        th class="n" { "sender" } th class="n" { "receiver" } th class="n" { "both" } th class="n" { "interval" }
+                    } }
+                    tbody { @for row in &rows { (line(&axis, row, of(row), write)) } }
+                }
+            }
+        })
+    };
+    let terms = terms(view.analysis);
+    Some(html! {
+        (figure(0, html! {
+            "Return on investment, T\u{207f} / C (" (terms) "), both ends together: the mean over the \
+             trials and its interval. The exponent rewards throughput and hides cost: read it beside \
+             Figures 1 and 2."
+        }, |row| &row.roi, amount_of).unwrap_or_default())
+        (figure(1, html! {
+            "Return on investment by power, T\u{207f} / P\u{1d50}, both ends together."
+        }, |row| &row.roi_power, amount_of).unwrap_or_default())
+        (figure(2, html! {
+            "Service demand, CPU microseconds per KiB delivered, both ends together."
+        }, |row| &row.service_demand, demand_of).unwrap_or_default())
+        @if let Some(middle) = middle_rule(view.analysis) { (headline(&rows, &middle)) }
+    })
+}
+
+/// How a figure is written.
+type Write = fn(Option<f64>) -> String;
+
+fn amount_of(value: Option<f64>) -> String {
+    amount(value)
+}
+
+fn demand_of(value: Option<f64>) -> String {
+    number(value, 3)
+}
+
+fn line(axis: &Axis, row: &Row, of: &PerEnd, write: Write) -> Markup {
+    let mean = |s: &Option<Summary>| write(s.map(|s| s.mean));
+    let interval = of.total.and_then(|s| s.interval);
+    html! {
+        tr {
+            th scope="row" { (row.cell) }
+            td class="g" {
+                svg height="24" aria-hidden="true" {
+                    (axis.grid(24))
+                    @if let Some((low, high)) = interval {
+                        line class="thin" x1=(axis.at(low)) x2=(axis.at(high)) y1="12" y2="12" {}
+                    }
+                    @if let Some(s) = of.total { circle class="point" cx=(axis.at(s.mean)) cy="12" r="3.6" {} }
+                }
+            }
+            td class="n" data-h="sender" { (mean(&of.sender)) }
+            td class="n" data-h="receiver" { (mean(&of.receiver)) }
+            td class="n" data-h="both" { (mean(&of.total)) }
+            td class="n off" data-h="interval" {
+                @if let Some((low, high)) = interval { (write(Some(low))) " \u{2026} " (write(Some(high))) }
+            }
+        }
+    }
+}
+
+/// Throughput as published work prints it.
+fn headline(rows: &[&Row], rule: &str) -> Markup {
+    html! {
+        details {
+            summary { "Throughput as published work prints it" }
+            p class="note" { (rule) }
+            div class="scroll" {
+                table class="sortable" {
+                    thead { tr { th { "cell" } th class="n" { "middle, Gbit/s" } th class="n" { "all, Gbit/s" } } }
+                    tbody {
+                        @for row in rows {
+                            tr {
+                                th scope="row" { (row.cell) }
+                                td class="n" { (gbit(row.headline.map(|h| h.mean))) }
+                                td class="n" { (gbit(row.throughput.map(|t| t.mean))) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! `html`: the study as one file that needs no network: for a browser, a phone,
+//! a printer. Verdicts first, figures, tables, methods and host facts last.
+//!
+//! Every text that comes from outside goes through `maud`, which escapes it;
+//! control and direction signs are made visible in the finished page
+//! ([`tame`]); and the page's own policy lets nothing run but the one script
+//! whose digest it names. Figures are tables whose rows hold a small drawing:
+//! what is drawn can be read beside it.
+
+mod axis;
+mod cost;
+mod course;
+mod ledger;
+mod setting;
+mod sizes;
+mod tables;
+mod throughput;
+mod verdicts;
+
+use super::figures::{NONE, change};
+use super::verdicts::{comparison, word};
+use super::{Report, Style, setup};
+use crate::record::{Study, Trial};
+use crate::stats::{Analysis, Effect, Question, Row};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+const STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("script.js");
+
+/// What the page may do: nothing but apply the style and run the script with these
+/// digests (a test tells the right ones when they change).
+const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; \
+     style-src 'sha256-Jreb6KbnzJ4bRY2BM0W95GnXtv1tN0sN1uqCf78ctfI='; script-src 'sha256-0RJV5v+En2Y3kbpuqKR2g0yGXHte/ZOrVXGPQCC7cYU='";
+
+/// The page.
+pub struct Html;
+
+impl Report for Html {
+    fn name(&self) -> &'static str {
+        "html"
+    }
+
+    fn summary(&self) -> &'static str {
+        "one self-contained page with figures, for a browser or a printer"
+    }
+
+    fn extension(&self) -> &'static str {
+        "html"
+    }
+
+    fn render(
+        &self,
+        study: &Study,
+        analysis: &Analysis,
+        _: &Style,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let page = page(&View::new(study, analysis)).into_string();
+        out.write_all(tame(&page).as_bytes())?;
+        writeln!(out)
+    }
+}
+
+/// What every part of the page is made from.
+struct View<'a> {
+    study: &'a Study,
+    analysis: &'a Analysis,
+    /// Measured rows in the order of all figures: the fastest first.
+    rows: Vec<&'a Row>,
+    /// The trials of each cell, in the order run.
+    trials: HashMap<&'a str, Vec<&'a Trial>>,
+}
+
+impl<'a> View<'a> {
+    fn new(study: &'a Study, analysis: &'a Analysis) -> View<'a> {
+        let mut rows: Vec<&Row> = analysis.rows.iter().filter(|r| r.status.measured > 0).collect();
+        rows.sort_by(|a, b| rank(b).total_cmp(&rank(a)));
+        let mut trials: HashMap<&str, Vec<&Trial>> = HashMap::new();
+        for trial in &study.trials {
+            trials.entry(&trial.cell.0).or_default().push(trial);
+        }
+        View { study, analysis, rows, trials }
+    }
+
+    fn trials(&self, row: &Row) -> &[&'a Trial] {
+        self.trials.get(row.cell.0.as_str()).map_or(&[], Vec::as_slice)
+    }
+
+    fn baseline(&self) -> Option<&'a Row> {
+        self.analysis.rows.iter().find(|r| r.baseline)
+    }
+
+    /// Effect of a row in one question.
+    fn effect(&self, row: &'a Row, question: Question) -> Option<&'a Effect> {
+        comparison(row, question)?.effect.as_ref()
+    }
+}
+
+/// Mean throughput, by which rows are sorted.
+fn rank(row: &Row) -> f64 {
+    row.throughput.map_or(0.0, |t| t.mean)
+}
+
+fn page(view: &View) -> Markup {
+    let header = &view.study.header;
+    let date = setup::date(header.started_ms).unwrap_or_else(|| NONE.into());
+    let title = title(view);
+    let parts = [
+        ("throughput", "Throughput", throughput::figure(view)),
+        ("cpu", "CPU per GiB", cost::figure(view)),
+        ("roi", "Return on investment", cost::returns(view)),
+        ("ledger", "Zero-copy ledger", ledger::figure(view)),
+        ("course", "Course of the flows", course::figure(view)),
+        ("sizes", "Sizes", sizes::figure(view)),
+        ("calls", "System calls", tables::calls(view)),
+        ("trials", "All trials", tables::trials(view)),
+        ("readings", "All readings", tables::readings(view)),
+        ("missing", "Not measured", setting::missing(view)),
+        ("beware", "Beware", setting::beware(view)),
+        ("method", "How to read this", setting::method(view)),
+        ("setup", "Setup", setting::facts(view)),
+    ];
+    let parts: Vec<_> =
+        parts.into_iter().filter_map(|(id, name, p)| Some((id, name, p?))).collect();
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                meta name="generator" content={ "bytepath " (header.bytepath) };
+                title { (title) " \u{b7} bytepath" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                header {
+                    p class="kicker" { "bytepath " (header.bytepath) " \u{b7} study of " (date) }
+                    h1 { (title) }
+                    (verdicts::answer(view))
+                    nav aria-label="Contents" {
+                        @for (id, name, _) in &parts { a href={ "#" (id) } { (name) } " " }
+                    }
+                }
+                main {
+                    (verdicts::list(view))
+                    @for (id, name, part) in &parts {
+                        section id=(id) {
+                            h2 { (name) }
+                            (part)
+                        }
+                    }
+                }
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    }
+}
+
+fn title(view: &View) -> String {
+    let header = &view.study.header;
+    if !header.title.is_empty() {
+        return header.title.clone();
+    }
+    let what = match view.rows.len() {
+        0 => "No data path measured".to_owned(),
+        1 => format!("One data path: {}", view.rows[0].cell),
+        n => format!("{n} data paths for a TCP stream"),
+    };
+    match header.facts.first() {
+        Some(facts) => format!("{what}, Linux {}", facts.kernel_release),
+        None => what,
+    }
+}
+
+/// Class of a row by its verdict on one question.
+fn tone(row: &Row, question: Question) -> &'static str {
+    match comparison(row, question).map(|c| c.verdict.better()) {
+        Some(Some(true)) => "better",
+        Some(Some(false)) => "worse",
+        None if row.baseline => "base",
+        _ => "open",
+    }
+}
+
+/// What a comparison came to, for a table: the change and its interval.
+fn changed(effect: Option<&Effect>) -> Markup {
+    html! {
+        (signed(effect.map(|e| e.ratio)))
+        @if let Some(i) = effect.and_then(|e| e.interval) {
+            br; " " span class="off" { (signed(i.low)) " \u{2026} " (signed(i.high)) }
+        }
+    }
+}
+
+/// The word of a verdict, in its colour.
+fn verdict(row: &Row, question: Question) -> Markup {
+    html! { span class={ "word " (tone(row, question)) } { (word(row, question)) } }
+}
+
+/// A ratio as a difference in percent, with a minus as long as the plus.
+fn signed(ratio: impl Into<Option<f64>>) -> String {
+    change(ratio).replace('-', "\u{2212}")
+}
+
+/// Makes signs visible that steer or disguise: control characters, and those
+/// that change the direction of text or take no room.
+fn tame(page: &str) -> Cow<'_, str> {
+    let steers = |c: char| {
+        c.is_control() && c != '\n'
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
+            || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
+    };
+    if !page.contains(steers) {
+        return page.into();
+    }
+    let mut tamed = String::with_capacity(page.len() + 64);
+    for c in page.chars() {
+        if steers(c) { tamed.extend(c.escape_unicode()) } else { tamed.push(c) }
+    }
+    tamed.into()
+}

@@ -1,0 +1,115 @@
+//! What did not run, what to beware of, how to read the page, and the hosts.
+
+use super::View;
+use crate::record::Facts;
+use crate::report::figures::{level, plural};
+use crate::report::words::{Unmeasured, cautions, never_run, not_counted, unavailable};
+use crate::report::{reproduce, setup};
+use maud::{Markup, html};
+
+/// Cells and trials without a number, each with its reason.
+pub fn missing(view: &View) -> Option<Markup> {
+    let (cannot, lost) = (unavailable(view.analysis), not_counted(view.analysis));
+    let never = never_run(view.analysis);
+    if cannot.is_empty() && lost.is_empty() && never.is_empty() {
+        return None;
+    }
+    Some(html! {
+        @if !cannot.is_empty() { h3 { "Not available on this host" } (list(&cannot)) }
+        @if !lost.is_empty() { h3 { "Trials that do not count" } (list(&lost)) }
+        @if !never.is_empty() { p { "Not run: " (never.join(", ")) "." } }
+    })
+}
+
+fn list(all: &[Unmeasured]) -> Markup {
+    html! {
+        ul {
+            @for one in all {
+                li {
+                    strong { (one.row.cell) } ": " (one.reason)
+                    @if !one.remedy.is_empty() { span class="off" { " \u{2192} " (one.remedy) } }
+                }
+            }
+        }
+    }
+}
+
+/// Warnings.
+pub fn beware(view: &View) -> Option<Markup> {
+    let lines = cautions(view.analysis);
+    (!lines.is_empty()).then(|| html! { ul { @for line in &lines { li { (line) } } } })
+}
+
+/// How the page is to be read.
+pub fn method(view: &View) -> Option<Markup> {
+    let rules = &view.analysis.rules;
+    Some(html! {
+        p {
+            "Every cell moves the same stream under the same contract. The cells run in "
+            (plural(view.study.header.schedule.blocks.into(), "block"))
+            ", each cell once a block in random order, so that slow drift of the machine meets all of \
+             them. A cell is compared with the baseline block by block: the effect is the mean of the \
+             logarithms of the ratios, its interval is by Student\u{2019}s t over the blocks. \
+             Figures show the " (level(rules.confidence)) " interval of each comparison by itself; the \
+             words rest on wider ones, so that they hold for all comparisons together."
+        }
+        ul {
+            li { span class="word better" { "FASTER" } ", " span class="word worse" { "SLOWER" } ", "
+                span class="word better" { "LESS CPU" } ", " span class="word worse" { "MORE CPU" }
+                ": the whole interval lies on one side of the baseline." }
+            li { span class="word" { "EQUIVALENT" } ": the whole interval lies within " (level(rules.margin))
+                ". This has to be earned; few blocks do not earn it." }
+            li { span class="word" { "INCONCLUSIVE" } ": these blocks cannot tell. It does not mean \
+                that there is no difference." }
+            li { span class="word" { "NOISE TOO HIGH" } ": a cell differs from its own second copy \
+                (A against A) by as much as the claim." }
+            li { span class="word" { "SATURATED" } ": both reach the same ceiling, so that the ceiling \
+                was measured and not the paths; compare their CPU." }
+            li { span class="word" { "NOT COMPARABLE" } ": the two were not asked the same, or \
+                something happened to one of them." }
+        }
+        p {
+            "A trial is left out for a recorded event only, never for its value, and the event is \
+             shown. \u{201c}Zero-copy\u{201d} is a label that both ledgers and the witness page have to \
+             agree on; bytes without proof count as unknown, not as zero-copy."
+        }
+    })
+}
+
+/// The setup, the command, the hosts.
+pub fn facts(view: &View) -> Option<Markup> {
+    let hosts = &view.study.header.facts;
+    Some(html! {
+        dl class="facts" {
+            @for (name, text) in setup::facts(view.study) { dt { (name) } dd { (text) } }
+            dt { "meters" } dd { (view.study.header.meters.join(", ")) }
+        }
+        @if let Some(pieces) = reproduce::command(view.study) {
+            p class="note" { "To run it again:" }
+            pre { (pieces.join(" \\\n    ")) }
+        }
+        @for (i, host) in hosts.iter().enumerate() {
+            @if i == 0 || *host != hosts[0] { (details(host, i, hosts.len())) }
+        }
+    })
+}
+
+fn details(host: &Facts, at: usize, of: usize) -> Markup {
+    let name = match (at, of) {
+        (_, 1) => "host",
+        (0, _) => "the sender\u{2019}s host",
+        _ => "the receiver\u{2019}s host",
+    };
+    html! {
+        details {
+            summary { "Settings of " (name) }
+            dl class="facts" {
+                dt { "kernel" } dd { (host.kernel_version) }
+                @if !host.privileges.capabilities.is_empty() {
+                    dt { "capabilities" } dd { (host.privileges.capabilities.join(", ")) }
+                }
+                @for (name, value) in &host.settings { dt { (name) } dd { (value) } }
+            }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The long tables: system calls, trials, readings. All of them can be sorted.
+
+use super::View;
+use crate::record::{CallRow, Reading, Role, Scope, Trial, Unit};
+use crate::report::figures::{NONE, amount, bytes, cpu, gbit, milliseconds, number, percent};
+use crate::report::rows::status;
+use crate::stats::{Row, Summary, role_cpu};
+use maud::{Markup, html};
+use std::collections::BTreeMap;
+
+/// A study of more trials than this keeps their table folded.
+const FOLDED: usize = 60;
+
+/// System calls of the engines.
+pub fn calls(view: &View) -> Option<Markup> {
+    let mut lines: Vec<(&Row, Role, &CallRow)> = Vec::new();
+    for row in &view.rows {
+        for role in Role::ALL {
+            lines.extend(row.end(role).calls.iter().map(|call| (*row, role, call)));
+        }
+    }
+    let heads =
+        ["calls", "errors", "bytes/call", "total s", "min ms", "avg ms", "max ms", "stddev"];
+    (!lines.is_empty()).then(|| {
+        html! {
+            p class="note" { "All measured trials of a cell together; a click on a head sorts." }
+            div class="scroll" {
+                table class="sortable" {
+                    thead { tr {
+                        th { "cell" } th { "role" } th { "call" }
+                        @for head in heads { th class="n" { (head) } }
+                    } }
+                    tbody {
+                        @for (row, role, c) in &lines {
+                            @let done = c.calls.saturating_sub(c.errors);
+                            @let each = (done > 0).then(|| c.bytes as f64 / done as f64);
+                            tr {
+                                th scope="row" { (row.cell) } td { (role.to_string()) } td { (c.name) }
+                                td class="n" { (c.calls) } td class="n" { (c.errors) }
+                                td class="n" data-v=(number(each, 0)) { (each.map_or(NONE.into(), bytes)) }
+                                td class="n" { (number(c.total, 3)) }
+                                td class="n" { (milliseconds(c.min)) }
+                                td class="n" { (milliseconds(c.avg)) }
+                                td class="n" { (milliseconds(c.max)) }
+                                td class="n" data-v=(number(c.stddev_percent, 3)) { (number(c.stddev_percent, 2)) "%" }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    })
+}
+
+/// Every trial, in the order run.
+pub fn trials(view: &View) -> Option<Markup> {
+    let trials = &view.study.trials;
+    let table = html! {
+        div class="scroll" {
+            table class="sortable" {
+                thead { tr {
+                    th class="n" { "order" } th class="n" { "block" } th class="n" { "after s" } th { "cell" }
+                    th class="n" { "Gbit/s" } th class="n" { "CPU tx" } th class="n" { "CPU rx" }
+                    th { "label" } th { "status" }
+                } }
+                tbody { @for trial in trials { (trial_line(view, trial)) } }
+            }
+        }
+    };
+    (!trials.is_empty()).then(|| {
+        html! {
+            p class="note" {
+                "In the order run; \u{201c}after\u{201d} counts from the start of the study. CPU is in CPUs \
+                 kept busy by the role."
+            }
+            @if trials.len() > FOLDED {
+                details { summary { (trials.len()) " trials" } (table) }
+            } @else { (table) }
+        }
+    })
+}
+
+fn trial_line(view: &View, trial: &Trial) -> Markup {
+    let header = &view.study.header;
+    let cell = header.cells.iter().find(|c| c.id == trial.cell);
+    let busy = |role| {
+        let measured = trial.throughput().and(cell)?;
+        role_cpu(measured, trial, role).map(|c| c.total)
+    };
+    let after = trial.started_ms.saturating_sub(header.started_ms) as f64 / 1e3;
+    let (word, why) = status(trial);
+    html! {
+        tr class=[trial.throughput().is_none().then_some("off")] {
+            td class="n" { (u64::from(trial.order) + 1) } td class="n" { (u64::from(trial.block) + 1) }
+            td class="n" { (number(after, 1)) } th scope="row" { (trial.cell) }
+            td class="n" { (gbit(trial.throughput())) }
+            td class="n" { (number(busy(Role::Sender), 2)) } td class="n" { (number(busy(Role::Receiver), 2)) }
+            td class="w" { (trial.label) }
+            td class="w" {
+                (word) @if let Some(why) = why { ": " (why) }
+                @if !trial.warnings.is_empty() { span title=(trial.warnings.join("; ")) { " (warned)" } }
+            }
+        }
+    }
+}
+
+/// Means of everything that a meter said, one column per cell.
+pub fn readings(view: &View) -> Option<Markup> {
+    // The same reading of every cell in one line, sorted by name.
+    let mut lines: BTreeMap<(&str, String), (Unit, Vec<Vec<f64>>)> = BTreeMap::new();
+    for (column, row) in view.rows.iter().enumerate() {
+        let measured = view.trials(row).iter().filter(|t| t.throughput().is_some());
+        for Reading { metric, unit, value, scope } in measured.flat_map(|t| &t.readings) {
+            let line = lines.entry((metric, scope_words(scope)));
+            let (_, values) = line.or_insert_with(|| (*unit, vec![Vec::new(); view.rows.len()]));
+            values[column].push(*value);
+        }
+    }
+    (!lines.is_empty()).then(|| {
+        html! {
+            p class="note" {
+                "Everything the meters said, as the mean over the measured trials of a cell. The values \
+                 of each trial are in the " code { "csv" } " and " code { "parquet" } " reports."
+            }
+            details {
+                summary { (lines.len()) " readings" }
+                div class="scroll" {
+                    table class="sortable" {
+                        thead { tr {
+                            th { "metric" } th { "of" }
+                            @for row in &view.rows { th class="n" { (row.cell) } }
+                        } }
+                        tbody {
+                            @for ((metric, scope), (unit, values)) in &lines {
+                                tr {
+                                    th scope="row" { (metric) } td { (scope) }
+                                    @for values in values {
+                                        @let mean = Summary::of(values.iter().copied()).map(|s| s.mean);
+                                        td class="n" data-v=[mean] { (quantity(*unit, mean)) }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    })
+}
+
+fn scope_words(scope: &Scope) -> String {
+    match scope {
+        Scope::Machine => "machine".into(),
+        Scope::Cpu(cpu) => format!("CPU {cpu}"),
+        Scope::Role(role) => role.to_string(),
+        Scope::Flow(role, flow) => format!("{role}, flow {flow}"),
+        Scope::Link(role, device) => format!("{role}, {device}"),
+    }
+}
+
+fn quantity(unit: Unit, value: Option<f64>) -> String {
+    let Some(v) = value else { return NONE.into() };
+    match unit {
+        Unit::Seconds if v != 0.0 && v.abs() < 0.01 => format!("{} \u{b5}s", number(v * 1e6, 1)),
+        Unit::Seconds => format!("{} s", cpu(v)),
+        Unit::Bytes => bytes(v),
+        Unit::BytesPerSecond => format!("{} Gbit/s", gbit(v * 8.0)),
+        Unit::Count => amount(v),
+        Unit::Ratio => percent(v),
+    }
+}

@@ -1,0 +1,368 @@
+//! `netdev`: the study as the text of a mail to a kernel list: at most 72
+//! columns, plain ASCII, nothing to touch before it is sent. What was compared
+//! and what came out first, then the numbers, then what they rest on, then how
+//! to repeat them.
+
+use super::figures::{NONE, amount, change, cpu, gbit, level, number, percent, plural};
+use super::page::{Page, Tone};
+use super::table::{Column, Table};
+use super::words::{self, cautions, labels};
+use super::{Report, Style, reproduce, setup, verdicts};
+use crate::record::{Cell, Role, Study};
+use crate::stats::{Analysis, Comparison, End, Question, Row, Summary, Verdict};
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+
+/// Columns of a mail: those of a commit message, so that a reply can quote it
+/// twice without breaking a line.
+const WIDTH: usize = 72;
+
+/// Warnings beyond this many are only counted: a mail is no log.
+const CAUTIONS: usize = 8;
+
+/// The mail.
+pub struct Netdev;
+
+impl Report for Netdev {
+    fn name(&self) -> &'static str {
+        "netdev"
+    }
+
+    fn summary(&self) -> &'static str {
+        "plain text of at most 72 columns, to paste into mail"
+    }
+
+    fn render(
+        &self,
+        study: &Study,
+        analysis: &Analysis,
+        _: &Style,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let mut page = Page::new(WIDTH, false);
+        opening(&mut page, study, analysis);
+        throughput(&mut page, analysis);
+        cost(&mut page, analysis);
+        zero_copy(&mut page, analysis);
+        rules(&mut page, analysis);
+        missing(&mut page, analysis);
+        beware(&mut page, analysis);
+        head(&mut page, study);
+        again(&mut page, study);
+        page.finish(out)
+    }
+}
+
+fn measured(analysis: &Analysis) -> impl Iterator<Item = &Row> {
+    analysis.rows.iter().filter(|row| row.status.measured > 0)
+}
+
+/// What was compared, and the answer.
+fn opening(page: &mut Page, study: &Study, analysis: &Analysis) {
+    let header = &study.header;
+    if !header.title.is_empty() {
+        page.text("", &header.title);
+        page.gap();
+    }
+    let varied = if differ_in_path_alone(study) { "data path" } else { "configuration" };
+    let mut text = format!(
+        "{} for a TCP stream, measured against {} on Linux {} over {} in random order.",
+        plural(measured(analysis).count() as u64, varied),
+        analysis.baseline,
+        kernel(study),
+        plural(blocks(study), "block"),
+    );
+    let best = measured(analysis)
+        .filter_map(|r| Some((r, r.throughput?.mean)))
+        .max_by(|a, b| a.1.total_cmp(&b.1));
+    match best {
+        None => text += " No trial was measured, so there is nothing to compare.",
+        Some((row, bits)) => {
+            let standing = match &row.comparison {
+                Some(Comparison { effect: Some(e), verdict, .. }) => {
+                    format!(" ({}, {})", change(e.ratio), verdict.word())
+                }
+                _ if row.baseline => " (the baseline)".into(),
+                _ => String::new(),
+            };
+            let (cell, label, rate) = (&row.cell, labels(&row.labels), gbit(bits));
+            text += &format!(" Highest mean: {cell}, {rate} Gbit/s{standing}, {label}.");
+        }
+    }
+    let cheapest = measured(analysis)
+        .filter_map(|r| Some((r, r.cpu_per_gib?.mean)))
+        .min_by(|a, b| a.1.total_cmp(&b.1));
+    if let Some((row, cost)) = cheapest {
+        let word = row.cpu_comparison.as_ref().map(|c| format!(" ({})", c.verdict.word()));
+        text += &format!(
+            " Least CPU: {}, {} CPU seconds per GiB, both ends{}.",
+            row.cell,
+            cpu(cost),
+            word.unwrap_or_default(),
+        );
+    }
+    page.text("", &text);
+}
+
+fn differ_in_path_alone(study: &Study) -> bool {
+    let cells: Vec<&Cell> = study.header.cells.iter().collect();
+    setup::common(&cells, |c| &c.link).is_some()
+        && setup::common(&cells, |c| &c.stream).is_some()
+        && setup::common(&cells, |c| &c.placement).is_some()
+}
+
+fn kernel(study: &Study) -> &str {
+    study.header.facts.first().map_or("(version not known)", |f| f.kernel_release.as_str())
+}
+
+/// Blocks that really have a trial.
+fn blocks(study: &Study) -> u64 {
+    study.trials.iter().map(|t| t.block).collect::<BTreeSet<_>>().len() as u64
+}
+
+fn throughput(page: &mut Page, analysis: &Analysis) {
+    if measured(analysis).next().is_none() {
+        return;
+    }
+    page.heading(&format!(
+        "Throughput at the receiver, with {} intervals:",
+        level(analysis.rules.confidence)
+    ));
+    page.gap();
+    let mut table = Table::new(vec![
+        Column::words("path", 0, Some(14)),
+        Column::number("", "n", 4),
+        Column::number("", "Gbit/s", 0),
+        Column::number("", "sd", 3),
+        Column::number("", "change", 0),
+        Column::number("", "interval", 1),
+        Column::words("verdict", 0, None),
+    ]);
+    for row in measured(analysis) {
+        let effect = row.comparison.as_ref().and_then(|c| c.effect.as_ref());
+        let interval = effect.and_then(|e| e.interval);
+        let range = interval.map(|i| format!("{} .. {}", change(i.low), change(i.high)));
+        let texts = [
+            row.cell.to_string(),
+            row.status.measured.to_string(),
+            gbit(mean(&row.throughput)),
+            percent(row.throughput.and_then(|t| t.relative_stddev())),
+            if row.baseline { String::new() } else { change(effect.map(|e| e.ratio)) },
+            range.unwrap_or_default(),
+            verdicts::word(row, Question::Throughput).to_owned(),
+        ];
+        table.row(texts.map(|text| (text, Tone::Plain)).to_vec());
+    }
+    table.print(page, 2);
+}
+
+fn cost(page: &mut Page, analysis: &Analysis) {
+    let seen = |r: &Row| Role::ALL.iter().any(|role| r.end(*role).cpu.is_some());
+    if !measured(analysis).any(seen) {
+        return;
+    }
+    page.heading("CPU seconds per GiB delivered:");
+    page.gap();
+    let mut table = Table::new(vec![
+        Column::words("path", 0, Some(14)),
+        Column::number("", "sender", 1),
+        Column::number("", "receiver", 1),
+        Column::number("", "both", 0),
+        Column::number("", "change", 0),
+        Column::words("verdict", 0, None),
+    ]);
+    for row in measured(analysis) {
+        let effect = row.cpu_comparison.as_ref().and_then(|c| c.effect.as_ref());
+        let total = |end: &End| cpu(end.cpu.as_ref().map(|c| c.total.mean));
+        let texts = [
+            row.cell.to_string(),
+            total(&row.sender),
+            total(&row.receiver),
+            cpu(mean(&row.cpu_per_gib)),
+            if row.baseline { String::new() } else { change(effect.map(|e| e.ratio)) },
+            verdicts::word(row, Question::Cpu).to_owned(),
+        ];
+        table.row(texts.map(|text| (text, Tone::Plain)).to_vec());
+    }
+    table.print(page, 2);
+    worth(page, analysis);
+}
+
+/// What came back for the cost, and how many calls it took.
+fn worth(page: &mut Page, analysis: &Analysis) {
+    page.gap();
+    let mut table = Table::new(vec![
+        Column::words("path", 0, Some(14)),
+        Column::number("", "middle", 2),
+        Column::number("", "ROI", 0),
+        Column::number("", "us/KiB", 0),
+        Column::number("calls per GiB", "tx", 1),
+        Column::number("calls per GiB", "rx", 1),
+        Column::number("", "retrans", 3),
+    ]);
+    for row in measured(analysis) {
+        let texts = [
+            row.cell.to_string(),
+            gbit(row.headline.map(|h| h.mean)),
+            amount(mean(&row.roi.total)),
+            number(mean(&row.service_demand.total), 3),
+            amount(mean(&row.sender.calls_per_gib)),
+            amount(mean(&row.receiver.calls_per_gib)),
+            row.retransmits.map_or(NONE.into(), amount),
+        ];
+        table.row(texts.map(|text| (text, Tone::Plain)).to_vec());
+    }
+    table.print(page, 2);
+    page.gap();
+    let mut text = format!(
+        "Both ends together: ROI is T^n / C ({}), us/KiB the CPU time per KiB delivered.",
+        words::terms(analysis)
+    );
+    if let Some(middle) = words::middle_rule(analysis) {
+        text += &format!(" {middle}");
+    }
+    page.text("", &text);
+}
+
+fn zero_copy(page: &mut Page, analysis: &Analysis) {
+    let proven = |r: &&Row| Role::ALL.iter().any(|role| r.end(*role).ledger.is_some());
+    if measured(analysis).filter(proven).count() == 0 {
+        return;
+    }
+    page.heading("Bytes proven not to have been copied, at each end:");
+    page.gap();
+    let mut table = Table::new(vec![
+        Column::words("path", 0, Some(14)),
+        Column::number("not copied", "tx", 0),
+        Column::number("not copied", "rx", 0),
+        Column::words("witness page", 1, None),
+        Column::words("label", 0, Some(18)),
+    ]);
+    for row in measured(analysis).filter(proven) {
+        let share = |end: &End| percent(end.ledger.as_ref().map(|l| l.not_copied));
+        let witness = match (row.sender.witness.shared, row.sender.witness.copied) {
+            (0, 0) => NONE,
+            (_, 0) => "shared",
+            (0, _) => "copied",
+            _ => "differs",
+        };
+        let texts = [
+            row.cell.to_string(),
+            share(&row.sender),
+            share(&row.receiver),
+            witness.to_owned(),
+            labels(&row.labels),
+        ];
+        table.row(texts.map(|text| (text, Tone::Plain)).to_vec());
+    }
+    table.print(page, 2);
+}
+
+/// What the words rest on, and what the undecided ones would take.
+fn rules(page: &mut Page, analysis: &Analysis) {
+    let mut any = false;
+    for question in [Question::Throughput, Question::Cpu] {
+        let compared = verdicts::compared(analysis, question);
+        if compared.is_empty() {
+            continue;
+        }
+        any = true;
+        page.heading(&format!("On {}:", verdicts::subject(question)));
+        page.gap();
+        for (row, comparison) in compared {
+            if comparison.verdict.better().is_none() && comparison.verdict != Verdict::Equivalent {
+                let text = format!("{}: {}", row.cell, verdicts::sentence(comparison, analysis));
+                page.text("  - ", &text);
+            }
+        }
+        page.text("  - ", &verdicts::noise(analysis, question));
+    }
+    if any {
+        page.gap();
+        page.text("", &verdicts::rule(analysis));
+        page.gap();
+        page.text("", &verdicts::events_rule());
+        if let Some(text) = verdicts::stopping(analysis) {
+            page.gap();
+            page.text("", &text);
+        }
+        page.gap();
+        page.text("", &words::cpu_rule(analysis));
+    }
+}
+
+fn missing(page: &mut Page, analysis: &Analysis) {
+    for (title, list) in [
+        ("Could not run on this host:", words::unavailable(analysis)),
+        ("Trials that do not count:", words::not_counted(analysis)),
+    ] {
+        if list.is_empty() {
+            continue;
+        }
+        page.heading(title);
+        page.gap();
+        for unmeasured in list {
+            page.text("  - ", &format!("{}: {}", unmeasured.row.cell, unmeasured.reason));
+        }
+    }
+    let never = words::never_run(analysis);
+    if !never.is_empty() {
+        page.gap();
+        page.text("", &format!("Not run: {}.", never.join(", ")));
+    }
+}
+
+fn beware(page: &mut Page, analysis: &Analysis) {
+    let lines = cautions(analysis);
+    if lines.is_empty() {
+        return;
+    }
+    page.heading("To be kept in mind:");
+    page.gap();
+    for line in lines.iter().take(CAUTIONS) {
+        page.text("  - ", line);
+    }
+    if lines.len() > CAUTIONS {
+        page.text("  - ", &format!("and {} more, in the study", lines.len() - CAUTIONS));
+    }
+}
+
+fn head(page: &mut Page, study: &Study) {
+    page.heading("Setup:");
+    page.gap();
+    for (name, text) in setup::facts(study) {
+        page.text(&format!("  {name:<11}"), &text);
+    }
+}
+
+/// How to run it again.
+fn again(page: &mut Page, study: &Study) {
+    let version = &study.header.bytepath;
+    page.heading(&format!("To reproduce, with bytepath {version}:"));
+    page.gap();
+    let Some(pieces) = reproduce::command(study) else {
+        page.pieces(&[("  bytepath run EXPERIMENT.toml".into(), Tone::Plain)]);
+        page.gap();
+        return page.text(
+            "",
+            "with the experiment file of this study; experiment.toml in the folder of the study \
+             lists every cell with all that was set.",
+        );
+    };
+    let mut line = String::from(" ");
+    for (i, piece) in pieces.iter().enumerate() {
+        // Room for the sign that continues the line.
+        if line.len() + 1 + piece.len() + 2 > WIDTH && line.trim() != "" {
+            page.text("", &format!("{line} \\"));
+            line = String::from("     ");
+        }
+        line += &format!(" {piece}");
+        if i + 1 == pieces.len() {
+            page.text("", &line);
+        }
+    }
+}
+
+fn mean(summary: &Option<Summary>) -> Option<f64> {
+    summary.map(|s| s.mean)
+}

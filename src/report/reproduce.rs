@@ -1,0 +1,70 @@
+//! The command that runs a study again.
+
+use super::setup::seconds;
+use crate::record::{Cell, Study};
+
+/// Names of what belongs to the stream in the id of a cell; a level of any
+/// other name is one of the link, `cores` aside.
+const STREAM: [&str; 7] =
+    ["flows", "message-size", "read-size", "touch", "congestion", "send-buffer", "receive-buffer"];
+
+/// The command as pieces that belong on one line each, ready for a shell. None
+/// where flags cannot say it, because the cells differ in more than their path.
+pub fn command(study: &Study) -> Option<Vec<String>> {
+    let header = &study.header;
+    let cells: Vec<&Cell> = header.cells.iter().filter(|c| !c.null).collect();
+    let (_, levels) = split(cells.first()?)?;
+    let mut paths = Vec::new();
+    for cell in &cells {
+        let (path, own) = split(cell)?;
+        if own != levels || !cell.levels.is_empty() {
+            return None;
+        }
+        paths.push(path);
+    }
+    let mut pieces = vec!["bytepath run".to_owned()];
+    pieces.extend(paths.iter().map(|path| flag("--path", path)));
+    let baseline = split(cells.iter().find(|c| c.id == header.baseline)?)?.0;
+    if paths.first() != Some(&baseline) {
+        pieces.push(flag("--baseline", baseline));
+    }
+    let (mut stream, mut link) = (Vec::new(), Vec::new());
+    for level in levels {
+        match level.split_once('=')? {
+            ("cores", cores) => pieces.push(flag("--cores", &cores.replace('/', ","))),
+            (name, _) if STREAM.contains(&name) => stream.push(level),
+            ("link", preset) => link.push(preset.replacen(',', ":", 1)),
+            _ => link.push(format!("wire:{level}")),
+        }
+    }
+    if !stream.is_empty() {
+        pieces.push(flag("--stream", &stream.join(",")));
+    }
+    if let [one] = link.as_slice() {
+        pieces.push(flag("--link", one));
+    } else if !link.is_empty() {
+        return None;
+    }
+    let s = &header.schedule;
+    pieces.push(format!("--blocks {}", s.blocks));
+    pieces.push(flag("--warm-up", &seconds(s.warm_up).replace(' ', "")));
+    pieces.push(flag("--window", &seconds(s.window).replace(' ', "")));
+    pieces.push(format!("--seed {}", s.seed));
+    Some(pieces)
+}
+
+/// Path and levels of an id that was made from flags.
+fn split(cell: &Cell) -> Option<(&str, Vec<&str>)> {
+    let mut words = cell.id.0.split(' ');
+    let path = words.next().filter(|path| !path.is_empty())?;
+    let levels: Vec<&str> = words.collect();
+    levels.iter().all(|level| level.contains('=')).then_some((path, levels))
+}
+
+fn flag(name: &str, value: &str) -> String {
+    let fine = |c: char| c.is_ascii_alphanumeric() || "+-_=:,./".contains(c);
+    if !value.is_empty() && value.chars().all(fine) {
+        return format!("{name} {value}");
+    }
+    format!("{name} '{}'", value.replace('\'', r"'\''"))
+}

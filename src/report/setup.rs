@@ -1,0 +1,148 @@
+//! What was run, on what, under which contract: the facts at the head of a report.
+
+use super::figures::{self, number, plural};
+use crate::record::unit;
+use crate::record::{
+    Cell, CopyCeiling, Design, Facts, LinkSettings, Placement, Stream, Study, Touch,
+};
+use std::time::Duration;
+use time::OffsetDateTime;
+use time::macros::format_description;
+
+/// The facts as (name, text), in the order in which a reader wants them.
+pub fn facts(study: &Study) -> Vec<(&'static str, String)> {
+    let header = &study.header;
+    let mut facts = hosts(&header.facts);
+    let cells: Vec<&Cell> = header.cells.iter().collect();
+    let link = common(&cells, |c| &c.link).map_or_else(varies, link);
+    facts.push(("testbed", format!("{}; {link}", header.testbed)));
+    facts.push(("stream", common(&cells, |c| &c.stream).map_or_else(varies, stream)));
+    facts.push(("placement", common(&cells, |c| &c.placement).map_or_else(varies, placement)));
+    let s = &header.schedule;
+    facts.push((
+        "schedule",
+        format!(
+            "{} of all paths in random order (seed {}); {} warm-up, {} window",
+            plural(s.blocks.into(), "block"),
+            s.seed,
+            seconds(s.warm_up),
+            seconds(s.window),
+        ),
+    ));
+    if let Design::Slices { slice } = s.design {
+        let slice = seconds(slice);
+        let text = format!("all cells of a block are open at once and take turns of {slice}");
+        facts.push(("design", text));
+    }
+    facts.extend(header.ceiling.as_ref().map(|c| ("ceiling", ceiling(c))));
+    facts
+}
+
+/// A moment as `2026-11-18 11:06 UTC`; none where the clock was out of all bounds.
+pub fn date(ms: u64) -> Option<String> {
+    let at = OffsetDateTime::from_unix_timestamp(i64::try_from(ms / 1000).ok()?).ok()?;
+    at.format(format_description!("[year]-[month]-[day] [hour]:[minute] UTC")).ok()
+}
+
+/// Kernel and machine; apart by role where the two hosts are not the same machine.
+fn hosts(facts: &[Facts]) -> Vec<(&'static str, String)> {
+    let lines = |lead: &str, f: &Facts| {
+        let kernel = format!("{lead}{} {}", f.kernel_release, f.architecture);
+        let memory = figures::bytes(f.memory as f64);
+        let cpus = plural(f.cpus.len() as u64, "CPU");
+        let user = if f.privileges.user_namespace {
+            ", in a user namespace"
+        } else if f.privileges.euid == 0 {
+            ", as root"
+        } else {
+            ", not as root"
+        };
+        [("kernel", kernel), ("machine", format!("{lead}{}, {cpus}, {memory}{user}", f.cpu_model))]
+    };
+    match facts {
+        [one] => lines("", one).to_vec(),
+        [tx, rx] if tx.machine == rx.machine => lines("", tx).to_vec(),
+        [tx, rx] => [lines("sender: ", tx), lines("receiver: ", rx)].concat(),
+        _ => Vec::new(),
+    }
+}
+
+/// The value that all cells share; none where they differ.
+pub fn common<'a, T: PartialEq>(
+    cells: &[&'a Cell],
+    part: impl Fn(&'a Cell) -> &'a T,
+) -> Option<&'a T> {
+    let first = part(cells.first()?);
+    cells.iter().all(|c| part(c) == first).then_some(first)
+}
+
+fn varies() -> String {
+    "not the same in all rows".into()
+}
+
+fn link(l: &LinkSettings) -> String {
+    let flag = |on: bool| if on { "on" } else { "off" };
+    let mut text =
+        format!("link {}: MTU {}, TSO {}, GRO {}", l.preset, l.mtu, flag(l.tso), flag(l.gro));
+    for (name, size) in [("GSO", l.gso_max), ("GRO", l.gro_max)] {
+        if let Some(size) = size {
+            text += &format!(", largest {name} packet {size}");
+        }
+    }
+    if l.threaded_napi {
+        text += ", threaded NAPI";
+    }
+    if let Some(cpu) = l.rps {
+        text += &format!(", RPS to CPU {cpu}");
+    }
+    text
+}
+
+fn stream(s: &Stream) -> String {
+    let size = |b: u64| figures::bytes(b as f64);
+    let buffers = match (s.send_buffer, s.receive_buffer) {
+        (None, None) => "socket buffers autotuned".to_owned(),
+        (tx, rx) => {
+            let one = |b: Option<u64>| b.map_or("auto".to_owned(), size);
+            format!("socket buffers {} / {}", one(tx), one(rx))
+        }
+    };
+    let touch = match s.touch {
+        Touch::None => "payload not touched",
+        Touch::Read => "every byte read",
+        Touch::Verify => "every byte verified",
+    };
+    format!(
+        "{} of TCP ({}), messages of {}, reads of {}, {buffers}, {touch}",
+        plural(s.flows.into(), "flow"),
+        s.congestion,
+        size(s.message_size),
+        size(s.read_size),
+    )
+}
+
+fn placement(p: &Placement) -> String {
+    let one = |cpu: Option<u32>| cpu.map_or("left to the scheduler".into(), |c| format!("CPU {c}"));
+    match (p.sender, p.receiver) {
+        (None, None) => "left to the scheduler".into(),
+        (tx, rx) => format!("sender {}, receiver {}", one(tx), one(rx)),
+    }
+}
+
+fn ceiling(c: &CopyCeiling) -> String {
+    let rate = |r: f64| format!("{} Gbit/s", number(r * 8.0 / 1e9, 0));
+    format!(
+        "one core copies {} with buffers of {}, {} with {}",
+        rate(c.workload),
+        figures::bytes(c.workload_size as f64),
+        rate(c.memory),
+        figures::bytes(c.memory_size as f64),
+    )
+}
+
+/// Seconds as a person writes them: `3 s`, `0.5 s`.
+pub fn seconds(s: f64) -> String {
+    Duration::try_from_secs_f64(s)
+        .map_or_else(|_| figures::NONE.into(), unit::seconds)
+        .replace('s', " s")
+}

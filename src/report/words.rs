@@ -1,0 +1,250 @@
+//! What is said in words, the same in every format: the answer, the verdicts,
+//! the evidence, what did not run, and what to beware of.
+
+use super::figures::NONE;
+use super::figures::{amount, bytes, cpu, gbit, number, percent, plural, ratio};
+use crate::record::{Evidence, Manner, Role};
+use crate::stats::{Analysis, Comparison, Counted, CpuRule, End, PerEnd, Row};
+
+/// Parts above this one are worth a sentence.
+const NOTABLE_OTHER: f64 = 0.05;
+const NOTABLE_IOWAIT: f64 = 0.01;
+
+/// The answer in a line or two, each with its lead: what is fastest, what is cheapest.
+pub fn answer(analysis: &Analysis) -> Vec<(&'static str, String)> {
+    let measured = || analysis.rows.iter().filter(|r| r.status.measured > 0);
+    let best =
+        measured().filter_map(|r| Some((r, r.throughput?.mean))).max_by(|a, b| a.1.total_cmp(&b.1));
+    let Some((row, bits)) = best else {
+        return vec![("", "No trial was measured, so there is nothing to compare.".into())];
+    };
+    let mut answer = vec![(
+        "fastest",
+        format!("{}: {} Gbit/s{}", row.cell, gbit(bits), standing(row, analysis)),
+    )];
+    let cheapest = measured()
+        .filter_map(|r| Some((r, r.cpu_per_gib?.mean)))
+        .min_by(|a, b| a.1.total_cmp(&b.1));
+    if let Some((row, cost)) = cheapest {
+        let base = analysis.rows.iter().find(|r| r.baseline && !row.baseline);
+        let base = base.and_then(|b| Some((b, b.cpu_per_gib?.mean)));
+        let than = base.map(|(b, c)| format!(" ({} {})", b.cell, cpu(c))).unwrap_or_default();
+        answer.push((
+            "least CPU",
+            format!("{}: {} CPU-s per GiB, both ends{than}{}", row.cell, cpu(cost), cheap(row)),
+        ));
+    }
+    answer
+}
+
+/// The word on a row's CPU, where it has one.
+fn cheap(row: &Row) -> String {
+    let word = row.cpu_comparison.as_ref().map(|c| format!(": {}", c.verdict.word()));
+    word.unwrap_or_default()
+}
+
+/// Label of a row and how it stands to the baseline.
+fn standing(row: &Row, analysis: &Analysis) -> String {
+    let label = format!(", {}", labels(&row.labels));
+    match &row.comparison {
+        Some(Comparison { effect: Some(e), verdict, .. }) => {
+            format!("{label}; {} {}: {}", ratio(e.ratio), analysis.baseline, verdict.word())
+        }
+        _ if row.baseline => format!("{label}; it is the baseline"),
+        _ => label,
+    }
+}
+
+/// The label, or all of them with their counts where trials disagree.
+pub fn labels(labels: &[Counted]) -> String {
+    match labels {
+        [] => NONE.into(),
+        [one] => one.text.clone(),
+        many => {
+            let each: Vec<_> = many.iter().map(|l| format!("{}x {}", l.count, l.text)).collect();
+            format!("trials disagree: {}", each.join("; "))
+        }
+    }
+}
+
+/// How CPU time was given to the roles, and what is not in it.
+pub fn cpu_rule(analysis: &Analysis) -> String {
+    let ends = || analysis.rows.iter().flat_map(|row| Role::ALL.map(|role| (row, row.end(role))));
+    let rules: Vec<CpuRule> = ends().filter_map(|(_, e)| Some(e.cpu.as_ref()?.rule)).collect();
+    let mut parts: Vec<String> = Vec::new();
+    if rules.iter().any(|r| matches!(r, CpuRule::WholeCpu(_))) {
+        parts.push("CPU: busy time of the role's own CPU, split by ticks; iowait is idle.".into());
+    }
+    if rules.contains(&CpuRule::Threads) {
+        parts.push(
+            "CPU: run time of the role's threads; softirq on top of them is in sys, softirq on an \
+             idle CPU is not seen."
+                .into(),
+        );
+    }
+    let notable = |part: fn(&End) -> Option<f64>, above: f64| -> Vec<String> {
+        let name = |(row, end): (&Row, &End)| {
+            let part = part(end).filter(|p| *p > above)?;
+            Some(format!("{} {} {}", row.cell, end.role, percent(part)))
+        };
+        ends().filter_map(name).collect()
+    };
+    let other = notable(|e| Some(e.cpu.as_ref()?.other), NOTABLE_OTHER);
+    if !other.is_empty() {
+        parts.push(format!(
+            "Not by the role's own threads (interrupts on an idle CPU, or foreign): {}.",
+            other.join(", ")
+        ));
+    }
+    let iowait = notable(|e| e.cpu.as_ref()?.iowait, NOTABLE_IOWAIT);
+    if !iowait.is_empty() {
+        parts.push(format!("iowait, in no total: {}.", iowait.join(", ")));
+    }
+    parts.join(" ")
+}
+
+/// What the terms of the return on investment are.
+pub fn terms(analysis: &Analysis) -> String {
+    let rules = &analysis.rules;
+    let exponent = |e: f64| number(e, 1).trim_end_matches(".0").to_owned();
+    let mut text = format!("T: Gbit/s, C: CPUs kept busy, n = {}", exponent(rules.roi_throughput));
+    if powered(analysis) {
+        text += &format!(", P: watts, m = {}", exponent(rules.roi_power));
+    }
+    text
+}
+
+/// Whether a meter reported power.
+pub fn powered(analysis: &Analysis) -> bool {
+    analysis.rows.iter().any(|row| row.roi_power != PerEnd::default())
+}
+
+/// What "middle" means; none where no row has such a figure.
+pub fn middle_rule(analysis: &Analysis) -> Option<String> {
+    let headlines: Vec<_> = analysis.rows.iter().filter_map(|row| row.headline).collect();
+    let most = headlines.iter().max_by_key(|h| h.of)?;
+    let fewer = headlines.iter().any(|h| h.of != most.of);
+    Some(format!(
+        "middle: mean Gbit/s of the middle {} of {}{}, in order of time, as published work prints \
+         it; no verdict rests on it.",
+        most.kept,
+        plural(most.of.into(), "trial"),
+        if fewer { " (fewer where trials are missing)" } else { "" },
+    ))
+}
+
+/// What the ledger and the witness page say of one end.
+pub fn evidence(end: &End) -> String {
+    let Some(ledger) = &end.ledger else { return "kept no ledger".into() };
+    let mut parts = Vec::new();
+    for (manner, share, words) in [
+        (Manner::NotCopied, ledger.not_copied, "not copied"),
+        (Manner::Copied, ledger.copied, "copied"),
+        (Manner::Unknown, ledger.unknown, "unknown"),
+    ] {
+        if share > 0.0 {
+            let sources: Vec<String> = ledger.evidence_of(manner).into_iter().map(source).collect();
+            let by = if sources.is_empty() { "no evidence".into() } else { sources.join(", ") };
+            parts.push(format!("{} {words} ({by})", percent(share)));
+        }
+    }
+    let mut text = parts.join(", ");
+    let w = end.witness;
+    text += &match (w.shared, w.copied) {
+        (0, 0) => String::new(),
+        (_, 0) => ", witness page shared".into(),
+        (0, _) => ", witness page copied".into(),
+        (s, c) => format!(", witness page shared in {s}, copied in {c} trials"),
+    };
+    text
+}
+
+fn source(e: &Evidence) -> String {
+    if e.events == 0 {
+        return e.source.clone();
+    }
+    format!("{}: {}, {} events", e.source, bytes(e.bytes as f64), amount(e.events as f64))
+}
+
+/// A cell, or some of its trials, without a number.
+pub struct Unmeasured<'a> {
+    /// The cell.
+    pub row: &'a Row,
+    /// What happened.
+    pub reason: String,
+    /// What would help; may be empty.
+    pub remedy: &'a str,
+}
+
+/// Cells that cannot run on this host.
+pub fn unavailable(analysis: &Analysis) -> Vec<Unmeasured<'_>> {
+    let of = |row| -> Option<Unmeasured> {
+        let row: &Row = row;
+        let (reason, remedy) = row.status.unavailable.as_ref()?;
+        Some(Unmeasured { row, reason: reason.clone(), remedy })
+    };
+    all(analysis).filter_map(of).collect()
+}
+
+/// Trials that failed, or that an event spoiled: none of them counts.
+pub fn not_counted(analysis: &Analysis) -> Vec<Unmeasured<'_>> {
+    let mut found = Vec::new();
+    for row in all(analysis) {
+        let status = &row.status;
+        let failed: u32 = status.failed.iter().map(|f| f.count).sum();
+        let of = status.measured + failed + status.rejected.len() as u32;
+        for failure in &status.failed {
+            let reason = format!("{} of {of}: {}", failure.count, failure.fault.message);
+            let remedy = failure.fault.remedy.as_deref().unwrap_or("");
+            found.push(Unmeasured { row, reason, remedy });
+        }
+        for events in &status.rejected {
+            let reason = format!("1 of {of} rejected: {events}");
+            found.push(Unmeasured { row, reason, remedy: "" });
+        }
+    }
+    found
+}
+
+/// Cells that have no trial at all.
+pub fn never_run(analysis: &Analysis) -> Vec<String> {
+    all(analysis).filter(|r| r.status.never_run()).map(|r| r.cell.to_string()).collect()
+}
+
+fn all(analysis: &Analysis) -> impl Iterator<Item = &Row> {
+    analysis.rows.iter().chain(&analysis.null)
+}
+
+/// What the reader has to beware of: remarks on the study, stalls, warnings of the
+/// trials, notes of the engines.
+pub fn cautions(analysis: &Analysis) -> Vec<String> {
+    let mut lines: Vec<String> = analysis.remarks.clone();
+    for row in analysis.rows.iter().chain(&analysis.null) {
+        if let Some(pace) = row.pace.as_ref().filter(|p| p.stalled_trials > 0) {
+            lines.push(format!(
+                "{}: the flow stalled for {} s in {} of {}",
+                row.cell,
+                number(pace.stalled, 1),
+                pace.stalled_trials,
+                plural(row.status.measured.into(), "trial"),
+            ));
+        }
+    }
+    lines.extend(analysis.warnings.iter().map(counted));
+    for row in &analysis.rows {
+        for end in Role::ALL.map(|role| row.end(role)) {
+            for note in &end.notes {
+                lines.push(format!("{} {}: {}", row.cell, end.role, counted(note)));
+            }
+        }
+    }
+    lines
+}
+
+/// A sentence and how often it was said.
+pub fn counted(sentence: &Counted) -> String {
+    match sentence.count {
+        0 | 1 => sentence.text.clone(),
+        n => format!("{} ({} more like it)", sentence.text, n - 1),
+    }
+}
