@@ -1,7 +1,7 @@
 //! What a byte cost: CPU by role and kind, service demand, return on investment.
 
 use super::axis::Axis;
-use super::{View, changed, verdict};
+use super::{View, changed, name, verdict};
 use crate::record::Role;
 use crate::report::figures::{amount, cpu, gbit, number, percent};
 use crate::report::words::{cpu_rule, middle_rule, terms};
@@ -57,7 +57,7 @@ pub fn figure(view: &View) -> Option<Markup> {
                     @for row in &seen {
                         @let both = row.cpu_per_gib.map(|s| s.mean);
                         tr {
-                            th scope="row" { (row.cell) }
+                            th scope="row" { (name(&row.cell)) }
                             td class="g" {
                                 svg height=(HEIGHT) aria-hidden="true" {
                                     (axis.grid(HEIGHT))
@@ -115,7 +115,7 @@ fn parts(rows: &[&Row]) -> Markup {
                         @for row in rows {
                             @for (role, c) in Role::ALL.iter().filter_map(|r| Some((r, row.end(*r).cpu.as_ref()?))) {
                                 tr {
-                                    th scope="row" { (row.cell) } td { (role.to_string()) }
+                                    th scope="row" { (name(&row.cell)) } td { (role.to_string()) }
                                     @for part in [c.user, c.system, c.softirq, c.unsplit, c.total.mean] {
                                         td class="n" { (cpu(part)) }
                                     }
@@ -192,7 +192,7 @@ fn line(axis: &Axis, row: &Row, of: &PerEnd, write: Write) -> Markup {
     let interval = of.total.and_then(|s| s.interval);
     html! {
         tr {
-            th scope="row" { (row.cell) }
+            th scope="row" { (name(&row.cell)) }
             td class="g" {
                 svg height="24" aria-hidden="true" {
                     (axis.grid(24))
@@ -224,7 +224,7 @@ fn headline(rows: &[&Row], rule: &str) -> Markup {
                     tbody {
                         @for row in rows {
                             tr {
-                                th scope="row" { (row.cell) }
+                                th scope="row" { (name(&row.cell)) }
                                 td class="n" { (gbit(row.headline.map(|h| h.mean))) }
                                 td class="n" { (gbit(row.throughput.map(|t| t.mean))) }
                             }

@@ -1,6 +1,6 @@
 //! How even the flows were: every trial's throughput over its window.
 
-use super::View;
+use super::{View, name};
 use crate::record::{Role, Scope, Trial};
 use crate::report::figures::{gbit, number, plural};
 use crate::stats::{Pace, Row};
@@ -43,7 +43,7 @@ fn panel(view: &View, row: &Row, pace: &Pace, top: f64) -> Markup {
         view.trials(row).iter().filter_map(|t| steps(t)).map(|s| points(&s, top)).collect();
     html! {
         div class="panel" {
-            h3 { (row.cell) }
+            h3 { (name(&row.cell)) }
             svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } preserveAspectRatio="none" aria-hidden="true" {
                 line class="grid" x1="0" x2=(WIDTH) y1=(HEIGHT / 2.0) y2=(HEIGHT / 2.0) stroke-dasharray="2 3" {}
                 @for line in lines.iter().take(LINES) { polyline class="course" points=(line) {} }

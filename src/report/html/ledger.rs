@@ -1,7 +1,7 @@
 //! The zero-copy ledger of both ends.
 
-use super::View;
 use super::axis::Axis;
+use super::{View, name};
 use crate::record::Role;
 use crate::report::figures::percent;
 use crate::report::words::{evidence, labels};
@@ -45,7 +45,7 @@ pub fn figure(view: &View) -> Option<Markup> {
                 tbody {
                     @for row in &rows {
                         tr {
-                            th scope="row" { (row.cell) }
+                            th scope="row" { (name(&row.cell)) }
                             td class="g" {
                                 svg height=(HEIGHT) aria-hidden="true" {
                                     (axis.grid(HEIGHT))

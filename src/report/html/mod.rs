@@ -20,7 +20,7 @@ mod verdicts;
 use super::figures::{NONE, change};
 use super::verdicts::{comparison, word};
 use super::{Report, Style, setup};
-use crate::record::{Study, Trial};
+use crate::record::{CellId, Study, Trial};
 use crate::stats::{Analysis, Effect, Question, Row};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use std::borrow::Cow;
@@ -184,6 +184,15 @@ fn tone(row: &Row, question: Question) -> &'static str {
         Some(Some(false)) => "worse",
         None if row.baseline => "base",
         _ => "open",
+    }
+}
+
+/// The name of a cell, which may be broken behind a sign that joins its parts.
+fn name(id: &CellId) -> Markup {
+    html! {
+        @for (i, part) in id.0.split_inclusive([',', '+', ';', '/']).enumerate() {
+            @if i > 0 { wbr; } (part)
+        }
     }
 }
 

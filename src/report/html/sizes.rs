@@ -1,7 +1,7 @@
 //! How much was handed over at once.
 
-use super::View;
 use super::axis::Axis;
+use super::{View, name};
 use crate::record::{Role, SizeDistribution, Trial};
 use crate::report::figures::{amount, bytes};
 use crate::stats::Row;
@@ -61,7 +61,7 @@ fn line(axis: &Axis, end: &Sizes) -> Markup {
     let size = |b: Option<f64>| b.map(bytes).unwrap_or_default();
     html! {
         tr {
-            th scope="row" { (end.row.cell) }
+            th scope="row" { (name(&end.row.cell)) }
             td class="g" {
                 svg height="22" aria-hidden="true" {
                     (axis.grid(22))

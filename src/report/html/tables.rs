@@ -1,6 +1,6 @@
 //! The long tables: system calls, trials, readings. All of them can be sorted.
 
-use super::View;
+use super::{View, name};
 use crate::record::{CallRow, Reading, Role, Scope, Trial, Unit};
 use crate::report::figures::{NONE, amount, bytes, cpu, gbit, milliseconds, number, percent};
 use crate::report::rows::status;
@@ -35,7 +35,7 @@ pub fn calls(view: &View) -> Option<Markup> {
                             @let done = c.calls.saturating_sub(c.errors);
                             @let each = (done > 0).then(|| c.bytes as f64 / done as f64);
                             tr {
-                                th scope="row" { (row.cell) } td { (role.to_string()) } td { (c.name) }
+                                th scope="row" { (name(&row.cell)) } td { (role.to_string()) } td { (c.name) }
                                 td class="n" { (c.calls) } td class="n" { (c.errors) }
                                 td class="n" data-v=(number(each, 0)) { (each.map_or(NONE.into(), bytes)) }
                                 td class="n" { (number(c.total, 3)) }
@@ -92,7 +92,7 @@ fn trial_line(view: &View, trial: &Trial) -> Markup {
     html! {
         tr class=[trial.throughput().is_none().then_some("off")] {
             td class="n" { (u64::from(trial.order) + 1) } td class="n" { (u64::from(trial.block) + 1) }
-            td class="n" { (number(after, 1)) } th scope="row" { (trial.cell) }
+            td class="n" { (number(after, 1)) } th scope="row" { (name(&trial.cell)) }
             td class="n" { (gbit(trial.throughput())) }
             td class="n" { (number(busy(Role::Sender), 2)) } td class="n" { (number(busy(Role::Receiver), 2)) }
             td class="w" { (trial.label) }
@@ -131,7 +131,7 @@ pub fn readings(view: &View) -> Option<Markup> {
                     table class="sortable" {
                         thead { tr {
                             th { "metric" } th { "of" }
-                            @for row in &view.rows { th class="n" { (row.cell) } }
+                            @for row in &view.rows { th class="n" { (name(&row.cell)) } }
                         } }
                         tbody {
                             @for ((metric, scope), (unit, values)) in &lines {

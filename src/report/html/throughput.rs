@@ -1,7 +1,7 @@
 //! The first figure: every trial as a dot, and the interval that decides.
 
 use super::axis::Axis;
-use super::{View, changed, tone, verdict};
+use super::{View, changed, name, tone, verdict};
 use crate::record::{Trial, TrialStatus};
 use crate::report::figures::{gbit, number, percent, plural};
 use crate::stats::{Effect, Question, Row};
@@ -70,7 +70,7 @@ fn drawn(view: &View, axis: &Axis, base: Option<f64>, line: &Line) -> Markup {
     let interval = effect.and_then(|e| e.interval).zip(line.base);
     html! {
         tr class=(if null { "off" } else { tone(row, Question::Throughput) }) {
-            th scope="row" { (row.cell) }
+            th scope="row" { (name(&row.cell)) }
             td class="g" {
                 svg height=(HEIGHT) aria-hidden="true" {
                     (axis.grid(HEIGHT))

@@ -1,6 +1,6 @@
 //! The answer and the verdicts, in words.
 
-use super::{View, signed, tone, verdict};
+use super::{View, signed, verdict};
 use crate::report::figures::{cpu, gbit, plural};
 use crate::report::verdicts::{
     compared, comparison, events_rule, noise, rule, sentence, stopping, subject,
@@ -45,66 +45,78 @@ fn standing(view: &View, row: &Row, question: Question) -> Markup {
     }
 }
 
-/// Every comparison in a sentence, and what the words rest on.
-pub fn list(view: &View) -> Markup {
-    let analysis = view.analysis;
-    let questions = [Question::Throughput, Question::Cpu]
-        .into_iter()
-        .filter(|question| !compared(analysis, *question).is_empty());
-    let questions: Vec<Question> = questions.collect();
-    html! {
-        @if !questions.is_empty() {
-            section id="verdict" {
-                @for question in &questions {
-                    h2 { "Verdicts on " (subject(*question)) ", against " (analysis.baseline) }
-                    (sentences(view, *question))
-                    p class="note" { (noise(analysis, *question)) }
-                }
-                p class="note" { (rule(analysis)) " " (events_rule()) }
-                @if let Some(text) = stopping(analysis) { p class="note" { (text) } }
-            }
-        }
-    }
-}
-
-/// Comparisons that are listed whatever they say; of more, those without a claim
+/// Cells that are listed whatever is said of them; of more, those without a claim
 /// are folded, so that a large matrix does not bury its answer.
 const LISTED: usize = 8;
 
-fn sentences(view: &View, question: Question) -> Markup {
-    let rows = view.rows.iter().filter_map(|row| Some((*row, comparison(row, question)?)));
-    let rows: Vec<(&Row, &Comparison)> = rows.collect();
-    if rows.len() <= LISTED {
-        return bullets(view, question, &rows);
+const QUESTIONS: [Question; 2] = [Question::Throughput, Question::Cpu];
+
+/// What is said of a cell: the question and its comparison.
+type Said<'a> = Vec<(Question, &'a Comparison)>;
+
+/// Every comparison in a sentence, and what the words rest on.
+pub fn list(view: &View) -> Markup {
+    let analysis = view.analysis;
+    let said = |row| -> Said {
+        QUESTIONS.into_iter().filter_map(|q| Some((q, comparison(row, q)?))).collect()
+    };
+    let rows: Vec<(&Row, Said)> = view.rows.iter().map(|row| (*row, said(row))).collect();
+    let rows: Vec<_> = rows.into_iter().filter(|(_, said)| !said.is_empty()).collect();
+    if rows.is_empty() {
+        return html! {};
     }
-    let (claims, open): (Vec<_>, Vec<_>) =
-        rows.into_iter().partition(|(_, c)| c.verdict.better().is_some());
+    let many = rows.len() > LISTED;
+    let claims = |said: &Said| said.iter().any(|(_, c)| c.verdict.better().is_some());
+    let (shown, folded): (Vec<_>, Vec<_>) =
+        rows.into_iter().partition(|(_, said)| !many || claims(said));
     html! {
-        (bullets(view, question, &claims))
-        @if !open.is_empty() {
-            details {
-                summary { (plural(open.len() as u64, "cell")) " not told apart from " (view.analysis.baseline) }
-                (bullets(view, question, &open))
+        section id="verdict" {
+            h2 { "Verdicts, against " (analysis.baseline) }
+            (bullets(view, &shown))
+            @if !folded.is_empty() {
+                details {
+                    summary { (plural(folded.len() as u64, "cell")) " not told apart from " (analysis.baseline) }
+                    (bullets(view, &folded))
+                }
+            }
+            @for question in QUESTIONS {
+                @if !compared(analysis, question).is_empty() {
+                    p class="note" { "On " (subject(question)) ". " (noise(analysis, question)) }
+                }
+            }
+            p class="note" { (rule(analysis)) " " (events_rule()) }
+            @if let Some(text) = stopping(analysis) { p class="note" { (text) } }
+        }
+    }
+}
+
+fn bullets(view: &View, rows: &[(&Row, Said)]) -> Markup {
+    html! {
+        ul {
+            @for (row, said) in rows {
+                li {
+                    strong { (row.cell) }
+                    // What makes two cells incomparable does so in every question.
+                    @if let [(question, one), (_, other)] = said[..]
+                        && !one.reasons.is_empty() && one.reasons == other.reasons {
+                        ": " (verdict(row, question)) span class="note" { (rest(view, one)) "." }
+                    } @else {
+                        @for (question, comparison) in said {
+                            br; (subject(*question)) ": " (verdict(row, *question))
+                            @if comparison.verdict.better().is_some() {
+                                @if let Some(effect) = &comparison.effect { " " (signed(effect.ratio)) ":" }
+                            }
+                            (rest(view, comparison)) "."
+                        }
+                    }
+                }
             }
         }
     }
 }
 
-fn bullets(view: &View, question: Question, rows: &[(&Row, &Comparison)]) -> Markup {
-    html! {
-        ul {
-            @for (row, comparison) in rows {
-                @let told = sentence(comparison, view.analysis);
-                @let rest = told.strip_prefix(comparison.verdict.word()).unwrap_or(&told);
-                li {
-                    strong { (row.cell) } ": "
-                    span class={ "word " (tone(row, question)) } { (comparison.verdict.word()) }
-                    @if comparison.verdict.better().is_some() {
-                        @if let Some(effect) = &comparison.effect { " " (signed(effect.ratio)) ":" }
-                    }
-                    (rest)
-                }
-            }
-        }
-    }
+/// A sentence behind its word.
+fn rest(view: &View, comparison: &Comparison) -> String {
+    let told = sentence(comparison, view.analysis);
+    told.strip_prefix(comparison.verdict.word()).unwrap_or(&told).to_owned()
 }
