@@ -1,5 +1,6 @@
-//! How long each format takes for a study of 1000 trials: all of it, from trials to
-//! bytes, must take less than a second.
+//! How long each format takes for a study of 1000 trials, from trials to bytes, how
+//! long such a study takes to be read back, as resuming it does, and how long a
+//! matrix of 10,000 cells takes to be planned. Each must stay below a second.
 //!
 //! `cargo bench --bench reports`; needs nothing.
 
@@ -8,7 +9,10 @@
 mod made_up;
 
 use bytepath::report::{CATALOG, Style};
+use bytepath::run::{StudyWriter, load};
 use bytepath::stats::{Rules, analyse};
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(1);
@@ -33,8 +37,39 @@ fn main() {
             slow.push(report.name());
         }
     }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("study");
+    let mut writer = StudyWriter::create(&path, &study.header).expect("a study folder");
+    writer.append(&study.trials).expect("room for the trials");
+    let start = Instant::now();
+    let read = load(&path).expect("what was just written");
+    let took = start.elapsed();
+    println!("{:<9} {:>8.1} ms", "load", took.as_secs_f64() * 1e3);
+    assert_eq!(read.trials.len(), study.trials.len());
+    if took > LIMIT {
+        slow.push("load");
+    }
+    let took = plan_ten_thousand(folder.path());
+    println!("{:<9} {:>8.1} ms", "plan", took.as_secs_f64() * 1e3);
+    if took > LIMIT {
+        slow.push("plan");
+    }
     if !slow.is_empty() {
         eprintln!("above {LIMIT:?} with the analysis: {}", slow.join(", "));
         std::process::exit(1);
     }
+}
+
+/// The whole command for a matrix of 10,000 cells, as a user waits for it.
+fn plan_ten_thousand(folder: &Path) -> Duration {
+    let sizes: Vec<String> = (0..100).map(|n| (4096 + n).to_string()).collect();
+    let sizes = sizes.join(",");
+    let file = folder.join("matrix.toml");
+    let text = format!("[factors]\npath='socket'\nread-size=[{sizes}]\nmessage-size=[{sizes}]\n");
+    std::fs::write(&file, text).expect("room for a file");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
+    let start = Instant::now();
+    let output = command.args(["run", "--dry-run"]).arg(&file).output().expect("the binary runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    start.elapsed()
 }

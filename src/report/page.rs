@@ -71,7 +71,11 @@ impl Page {
         };
         for (i, line) in wrap(&plain(text), self.width - indent).into_iter().enumerate() {
             let lead = if i == 0 { lead.as_str() } else { "" };
-            self.lines.push(format!("{lead:indent$}{line}").trim_end().to_owned());
+            // Text of nothing but spaces, as a title may be, is no line.
+            match format!("{lead:indent$}{line}").trim_end() {
+                "" => self.gap(),
+                line => self.lines.push(line.to_owned()),
+            }
         }
     }
 
