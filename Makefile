@@ -7,7 +7,7 @@ FUZZ_SECONDS ?= 10
 
 .PHONY: run test build check unit fuzz bench lint clean tools-build tools-bench tools-reports
 
-## run: build in release and compare every path on this machine (about 3 minutes)
+## run: build in release and compare every path on this machine (about 4 minutes after the build)
 run: build
 	./target/release/bytepath run
 
