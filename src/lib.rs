@@ -8,6 +8,7 @@
 pub mod record;
 pub mod sys;
 
+pub mod profile;
 pub mod spec;
 pub mod stats;
 pub mod workload;

@@ -10,13 +10,17 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("sys", &[]),
     ("spec", &["record"]),
     ("workload", &["record"]),
+    ("profile", &["record"]),
     ("stats", &["record"]),
     ("path", &["record", "sys", "workload"]),
     ("meter", &["record", "sys"]),
     ("host", &["record", "sys"]),
-    ("run", &["record", "sys", "spec", "workload", "path", "meter", "host", "stats"]),
-    ("report", &["record", "stats"]),
-    ("cli", &["record", "sys", "spec", "path", "meter", "host", "run", "stats", "report"]),
+    ("run", &["record", "sys", "spec", "workload", "path", "meter", "host", "stats", "profile"]),
+    ("report", &["record", "stats", "profile"]),
+    (
+        "cli",
+        &["record", "sys", "spec", "path", "meter", "host", "run", "stats", "profile", "report"],
+    ),
 ];
 
 /// Folders whose files are entries of a catalogue and never use each other.

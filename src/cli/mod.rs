@@ -3,9 +3,12 @@
 
 mod catalogs;
 mod compare;
+mod diff;
 mod exit;
 mod history;
+mod observe;
 mod plan;
+mod profile;
 mod progress;
 mod run;
 mod schema;
@@ -41,6 +44,12 @@ enum Command {
     Compare(compare::CompareArguments),
     /// Show one figure over many studies, and where it changed
     History(history::HistoryArguments),
+    /// Rank the functions that make the difference between two profiles
+    Diff(diff::DiffArguments),
+    /// Show a profile, or write it in another format
+    Profile(profile::ProfileArguments),
+    /// Watch a program: its calls, its CPU, its profile
+    Observe(observe::ObserveArguments),
     /// List the data paths, what this host supports, and why not
     Paths(catalogs::CatalogArguments),
     /// List the meters and what this host supports
@@ -83,6 +92,9 @@ pub fn dispatch(arguments: Arguments) -> Result<ExitCode, Fault> {
         Command::Show(arguments) => show::show(&arguments),
         Command::Compare(arguments) => compare::compare(&arguments),
         Command::History(arguments) => history::history(&arguments),
+        Command::Diff(arguments) => diff::diff(&arguments),
+        Command::Profile(arguments) => profile::profile(&arguments),
+        Command::Observe(arguments) => observe::observe(&arguments),
         Command::Paths(arguments) => catalogs::paths(&arguments),
         Command::Meters(arguments) => catalogs::meters(&arguments),
         Command::Schema(arguments) => schema::schema(&arguments),
