@@ -8,8 +8,8 @@ use bytepath::path::{Account, DataPath, Endpoint, Flow, Recorder, WITNESS_LEN, W
 use bytepath::record::wire::LinkEnd;
 use bytepath::record::{
     Cell, CellId, Design, Facts, Fault, FaultKind, Half, Judgement, LinkSettings, Manner,
-    OptionSpec, Options, Placement, Reading, Role, Schedule, Scope, Stream, Study, StudyHeader,
-    Support, Touch, Trial, TrialStatus, Unit,
+    OptionSpec, Reading, Role, Schedule, Scope, Stream, Study, StudyHeader, Support, Touch, Trial,
+    TrialStatus, Unit,
 };
 use bytepath::run::{Laboratory, Observer, Plan, agent, conduct, load};
 use bytepath::stats;
@@ -235,35 +235,17 @@ fn laboratory(stop: &AtomicBool) -> Laboratory<'_> {
 }
 
 fn plan(paths: &[&str], folder: &Path) -> Plan {
-    let half = |name: &str| Half { path: name.to_owned(), options: Options::default() };
+    let stream = Stream {
+        flows: 2,
+        message_size: 65536,
+        read_size: 65536,
+        congestion: "reno".into(),
+        touch: Touch::Verify,
+        ..Stream::default()
+    };
     let cell = |name: &&str| Cell {
-        id: CellId((*name).to_owned()),
-        stream: Stream {
-            flows: 2,
-            message_size: 65536,
-            read_size: 65536,
-            send_buffer: None,
-            receive_buffer: None,
-            congestion: "reno".into(),
-            touch: Touch::Verify,
-        },
-        tx: half(name),
-        rx: half(name),
-        link: LinkSettings {
-            preset: "none".into(),
-            mtu: 65536,
-            tso: true,
-            gro: true,
-            hw_gro: false,
-            gso_max: None,
-            gro_max: None,
-            qdisc: "pfifo".into(),
-            threaded_napi: false,
-            rps: None,
-        },
-        placement: Placement::default(),
-        levels: Default::default(),
-        null: false,
+        stream: stream.clone(),
+        ..Cell::new(*name, Half::plain(*name), Half::plain(*name))
     };
     Plan {
         title: "a fake study".into(),

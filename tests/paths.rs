@@ -2,10 +2,7 @@
 //! TCP connections on the loopback device.
 
 use bytepath::path::{self, Account, Endpoint, Flow, Recorder, read_witness};
-use bytepath::record::{
-    Cell, CellId, Fault, FaultKind, Half, LinkSettings, Options, Placement, ProvenWitness, Role,
-    Stream, Touch,
-};
+use bytepath::record::{Cell, Fault, FaultKind, Half, Options, ProvenWitness, Role, Stream, Touch};
 use bytepath::sys::tcp::{self, FlowOptions};
 use bytepath::workload::{Gate, Phase, Progress, TallyEnd};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -56,35 +53,16 @@ impl Setup {
     }
 
     fn cell(&self) -> Cell {
-        Cell {
-            id: CellId("test".into()),
-            stream: Stream {
-                flows: 1,
-                message_size: self.message_size,
-                read_size: self.read_size,
-                send_buffer: None,
-                receive_buffer: None,
-                congestion: "reno".into(),
-                touch: Touch::Verify,
-            },
-            tx: half(self.tx, Role::Sender, self.tx_options),
-            rx: half(self.rx, Role::Receiver, self.rx_options),
-            link: LinkSettings {
-                preset: "none".into(),
-                mtu: 65536,
-                tso: true,
-                gro: true,
-                hw_gro: false,
-                gso_max: None,
-                gro_max: None,
-                qdisc: "pfifo".into(),
-                threaded_napi: false,
-                rps: None,
-            },
-            placement: Placement::default(),
-            levels: Default::default(),
-            null: false,
-        }
+        let stream = Stream {
+            message_size: self.message_size,
+            read_size: self.read_size,
+            congestion: "reno".into(),
+            touch: Touch::Verify,
+            ..Stream::default()
+        };
+        let tx = half(self.tx, Role::Sender, self.tx_options);
+        let rx = half(self.rx, Role::Receiver, self.rx_options);
+        Cell { stream, ..Cell::new("test", tx, rx) }
     }
 
     fn listen(&self) -> (TcpListener, SocketAddr) {

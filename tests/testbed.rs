@@ -390,18 +390,7 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 fn wire_like() -> LinkSettings {
-    LinkSettings {
-        preset: "wire".into(),
-        mtu: 4148,
-        tso: false,
-        gro: true,
-        hw_gro: false,
-        gso_max: None,
-        gro_max: None,
-        qdisc: "pfifo".into(),
-        threaded_napi: false,
-        rps: None,
-    }
+    LinkSettings { threaded_napi: false, ..LinkSettings::default() }
 }
 
 fn is_root() -> bool {

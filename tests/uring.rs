@@ -4,8 +4,8 @@
 
 use bytepath::path::{self, Account, DataPath, Endpoint, Flow, Recorder, read_witness};
 use bytepath::record::{
-    Attempt, Cell, CellId, Facts, Fault, FaultKind, Half, LinkSettings, Options, Outcome,
-    Placement, ProvenWitness, Role, Stream, Support, Touch,
+    Attempt, Cell, Facts, Fault, FaultKind, Half, Options, Outcome, ProvenWitness, Role, Stream,
+    Support, Touch,
 };
 use bytepath::workload::{Gate, Phase, Progress, TallyEnd, Toucher};
 use std::io::{Read, Write};
@@ -79,37 +79,13 @@ fn half(path: &str, role: Role, set: &[(&str, &str)]) -> Half {
 
 fn cell(message_size: u64, read_size: u64, tx: Half, rx: Half) -> Cell {
     let stream = Stream {
-        flows: 1,
         message_size,
         read_size,
-        send_buffer: None,
-        receive_buffer: None,
         congestion: "reno".into(),
         touch: Touch::Verify,
+        ..Stream::default()
     };
-    let link = LinkSettings {
-        preset: "loopback".into(),
-        mtu: 65536,
-        tso: true,
-        gro: true,
-        hw_gro: false,
-        gso_max: None,
-        gro_max: None,
-        qdisc: "pfifo".into(),
-        threaded_napi: false,
-        rps: None,
-    };
-    let placement = Placement::default();
-    Cell {
-        id: CellId("test".into()),
-        stream,
-        tx,
-        rx,
-        link,
-        placement,
-        levels: Default::default(),
-        null: false,
-    }
+    Cell { stream, ..Cell::new("test", tx, rx) }
 }
 
 /// A cell with this sender and the receiver's defaults.

@@ -39,6 +39,7 @@ fn settings() -> LinkSettings {
         hw_gro: false,
         gso_max: None,
         gro_max: Some(524_280),
+        wmem: Some(1 << 20),
         qdisc: "pfifo".into(),
         threaded_napi: true,
         rps: Some(1),

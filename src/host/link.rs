@@ -15,6 +15,7 @@
 //!   one, a full ring drops; with one, it holds the sender back (drivers/net/veth.c,
 //!   since Linux 6.16), as the ring of a NIC does.
 
+use super::send_memory;
 use crate::record::wire::LinkEnd;
 use crate::record::{Fault, FaultKind, LinkSettings, Role};
 use crate::sys::namespace::Sysfs;
@@ -40,6 +41,7 @@ pub fn apply(end: &LinkEnd) -> Result<Vec<String>, Fault> {
         None => find(&mut netlink, &end.device)?,
     };
     configure(&mut netlink, &link, end).map_err(|f| f.context(&end.device))?;
+    send_memory::limit(end.settings.wmem)?;
     if end.role == Role::Receiver {
         wait_for_carrier(&mut netlink, end)?;
         return steer(&mut netlink, &link, end).map_err(|f| f.context(&end.device));

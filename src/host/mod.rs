@@ -5,6 +5,7 @@ mod child;
 mod facts;
 mod link;
 mod netns;
+mod send_memory;
 
 pub use facts::survey;
 pub use link::apply as apply_link_end;

@@ -33,6 +33,20 @@ pub struct Cell {
 }
 
 impl Cell {
+    /// A cell in which nothing but the paths is said.
+    pub fn new(id: impl Into<String>, tx: Half, rx: Half) -> Cell {
+        Cell {
+            id: CellId(id.into()),
+            stream: Stream::default(),
+            tx,
+            rx,
+            link: LinkSettings::default(),
+            placement: Placement::default(),
+            levels: BTreeMap::new(),
+            null: false,
+        }
+    }
+
     /// The half that a role plays.
     pub fn half(&self, role: Role) -> &Half {
         match role {
@@ -65,6 +79,13 @@ pub struct Half {
     pub options: Options,
 }
 
+impl Half {
+    /// A path without options of its own.
+    pub fn plain(path: impl Into<String>) -> Half {
+        Half { path: path.into(), options: Options::default() }
+    }
+}
+
 /// The `stream` workload: bulk TCP. The contract is the same for every path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Stream {
@@ -83,6 +104,22 @@ pub struct Stream {
     pub congestion: String,
     /// What the receiver does with each byte.
     pub touch: Touch,
+}
+
+/// What is asked of a path where nothing is said; `spec::STREAM_OPTIONS` has the
+/// same for the user.
+impl Default for Stream {
+    fn default() -> Self {
+        Stream {
+            flows: 1,
+            message_size: 1 << 20,
+            read_size: 1 << 20,
+            send_buffer: None,
+            receive_buffer: None,
+            congestion: "cubic".into(),
+            touch: Touch::None,
+        }
+    }
 }
 
 /// What the receiving application does with the bytes it was given.
@@ -118,6 +155,11 @@ pub struct LinkSettings {
     pub gso_max: Option<u32>,
     /// Largest packet that GRO builds, in bytes. None keeps the default.
     pub gro_max: Option<u32>,
+    /// Most memory that TCP's own tuning gives to a send buffer, in bytes, so
+    /// roughly twice the payload that can be in flight (`tcp_wmem` of both
+    /// namespaces). None keeps the kernel's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wmem: Option<u32>,
     /// Queueing discipline of both ends: "pfifo", or "none" as a veth has it.
     /// With a queue, a full ring holds the sender back (Linux 6.16) where a
     /// veth would drop.
@@ -127,6 +169,25 @@ pub struct LinkSettings {
     pub threaded_napi: bool,
     /// CPU that receives packets by RPS at the receiver; none leaves RPS off.
     pub rps: Option<u32>,
+}
+
+/// The wire-like link, `spec::PRESETS`' first.
+impl Default for LinkSettings {
+    fn default() -> Self {
+        LinkSettings {
+            preset: "wire".into(),
+            mtu: 4148,
+            tso: false,
+            gro: true,
+            hw_gro: false,
+            gso_max: None,
+            gro_max: None,
+            wmem: Some(1 << 20),
+            qdisc: "pfifo".into(),
+            threaded_napi: true,
+            rps: None,
+        }
+    }
 }
 
 /// Where the roles run. None leaves the choice to the scheduler.

@@ -42,6 +42,12 @@ pub const LINK_OPTIONS: &[OptionSpec] = &[
         help: "largest packet that GRO builds, bytes",
     },
     OptionSpec {
+        name: "wmem",
+        kind: OptionKind::AutoSize(4096, 1 << 30),
+        default: "1M",
+        help: "most memory of a send buffer that TCP tunes, bytes: bounds what is in flight",
+    },
+    OptionSpec {
         name: "qdisc",
         kind: OptionKind::Choice(&["pfifo", "none"]),
         default: "pfifo",
@@ -82,7 +88,13 @@ pub const PRESETS: &[Preset] = &[
     Preset {
         name: "offload",
         summary: "64 KiB packets cross whole, as between two containers of one machine",
-        values: &[("mtu", "1500"), ("tso", "on"), ("threaded-napi", "off"), ("qdisc", "none")],
+        values: &[
+            ("mtu", "1500"),
+            ("tso", "on"),
+            ("threaded-napi", "off"),
+            ("qdisc", "none"),
+            ("wmem", "auto"),
+        ],
     },
     Preset {
         name: "big-tcp",
@@ -94,6 +106,7 @@ pub const PRESETS: &[Preset] = &[
             ("qdisc", "none"),
             ("gso-max", "524280"),
             ("gro-max", "524280"),
+            ("wmem", "auto"),
         ],
     },
 ];
@@ -133,6 +146,7 @@ fn settings(preset: &str, options: &Options) -> LinkSettings {
         qdisc: options.word("qdisc").to_owned(),
         gso_max: number("gso-max"),
         gro_max: number("gro-max"),
+        wmem: number("wmem"),
         threaded_napi: options.flag("threaded-napi"),
         rps: number("rps"),
     }
@@ -177,6 +191,7 @@ mod tests {
             assert_eq!(settings.preset, preset.name);
             assert_eq!(difference.is_empty(), preset.name == "wire");
         }
+        assert_eq!(parse_link("wire").unwrap().0, LinkSettings::default());
     }
 
     #[test]

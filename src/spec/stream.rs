@@ -88,6 +88,7 @@ mod tests {
         assert_eq!((s.flows, s.touch, s.message_size), (2, Touch::Verify, 64 << 20));
         assert_eq!((s.read_size, s.send_buffer), (1 << 20, None));
         assert_eq!(s.congestion, "cubic");
+        assert_eq!(parse_stream("").unwrap().0, Stream::default());
     }
 
     #[test]

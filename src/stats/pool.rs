@@ -199,35 +199,10 @@ pub mod tests {
 
     /// A cell with the roles on CPU 0 and 1.
     pub fn cell(id: &str) -> Cell {
-        let half = |path: &str| Half { path: path.to_owned(), options: Options::default() };
+        let half = || Half::plain("socket");
         Cell {
-            id: CellId(id.to_owned()),
-            stream: Stream {
-                flows: 1,
-                message_size: 1 << 20,
-                read_size: 1 << 20,
-                send_buffer: None,
-                receive_buffer: None,
-                congestion: "reno".into(),
-                touch: Touch::None,
-            },
-            tx: half("socket"),
-            rx: half("socket"),
-            link: LinkSettings {
-                preset: "wire".into(),
-                mtu: 4148,
-                tso: false,
-                gro: true,
-                hw_gro: false,
-                gso_max: None,
-                gro_max: None,
-                qdisc: "pfifo".into(),
-                threaded_napi: false,
-                rps: None,
-            },
             placement: Placement { sender: Some(0), receiver: Some(1) },
-            levels: Default::default(),
-            null: false,
+            ..Cell::new(id, half(), half())
         }
     }
 

@@ -3,9 +3,9 @@
 
 use bytepath::record::{
     CallRow, Cell, CellId, CopyCeiling, Design, Facts, Fault, FaultKind, Half, Judgement, Ledger,
-    LinkSettings, Manner, Options, Placement, Privileges, ProvenWitness, Reading, Role, RoleRecord,
-    SCHEMA_VERSION, Schedule, Scope, Series, SizeDistribution, Stream, Study, StudyHeader,
-    ThreadTime, Touch, Trial, TrialStatus, Unit,
+    Manner, Placement, Privileges, ProvenWitness, Reading, Role, RoleRecord, SCHEMA_VERSION,
+    Schedule, Scope, Series, SizeDistribution, Study, StudyHeader, ThreadTime, Trial, TrialStatus,
+    Unit,
 };
 
 const WINDOW: f64 = 3.0;
@@ -154,35 +154,10 @@ pub fn study() -> Study {
 
 /// A cell with the roles on CPU 0 and 1; the null cell is known by its name.
 pub fn cell(name: &str, tx: &str, rx: &str) -> Cell {
-    let half = |path: &str| Half { path: path.into(), options: Options::default() };
     Cell {
-        id: CellId(name.into()),
-        stream: Stream {
-            flows: 1,
-            message_size: 1 << 20,
-            read_size: 1 << 20,
-            send_buffer: None,
-            receive_buffer: None,
-            congestion: "cubic".into(),
-            touch: Touch::None,
-        },
-        tx: half(tx),
-        rx: half(rx),
-        link: LinkSettings {
-            preset: "wire".into(),
-            mtu: 4148,
-            tso: false,
-            gro: true,
-            hw_gro: false,
-            gso_max: None,
-            gro_max: None,
-            qdisc: "pfifo".into(),
-            threaded_napi: false,
-            rps: None,
-        },
         placement: Placement { sender: Some(0), receiver: Some(1) },
-        levels: Default::default(),
         null: name.contains("again"),
+        ..Cell::new(name, Half::plain(tx), Half::plain(rx))
     }
 }
 
