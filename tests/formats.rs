@@ -8,7 +8,7 @@ mod anything;
 mod made_up;
 
 use anything::any_study;
-use bytepath::record::{CellId, Design, Stopping, Study, TrialStatus};
+use bytepath::record::{CellId, Design, Source, Stopping, Study, TrialStatus};
 use bytepath::report::{self, CATALOG, Style};
 use bytepath::run::path_spec;
 use bytepath::spec::{self, Ask};
@@ -150,6 +150,19 @@ fn the_command_asks_for_the_same_cells_again() {
     let mut mixed = study();
     mixed.header.cells[3].id = CellId("splice mtu=9000".into());
     assert!(text("netdev", &mixed).contains("bytepath run EXPERIMENT.toml"));
+    // A file is named and shown, so that the mail is all that is needed.
+    let text_of_file =
+        "# Why.\n\nbaseline = { path = \"socket\" }\n[factors]\npath = [\"socket\"]\n";
+    mixed.header.source = Some(Source { name: "my file.toml".into(), text: text_of_file.into() });
+    let said = text("netdev", &mixed);
+    mail(&said);
+    assert!(said.contains("bytepath run 'my file.toml' --design trials --blocks 5"), "{said}");
+    let shown = "  baseline = { path = \"socket\" }\n  [factors]\n  path = [\"socket\"]\n";
+    assert!(said.contains(shown) && !said.contains("Why."), "{said}");
+    let long: String = (0..99).map(|n| format!("key{n} = {n}\n")).collect();
+    mixed.header.source = Some(Source { name: "long.toml".into(), text: long });
+    let said = text("netdev", &mixed);
+    assert!(said.contains("experiment.toml in the folder") && !said.contains("key7"), "{said}");
 }
 
 #[test]

@@ -24,6 +24,7 @@ fn context(roots: Roots) -> Context {
         flows: Arc::new(Vec::new()),
         moved: Arc::new(|_| 0),
         device: None,
+        last_look: Default::default(),
     }
 }
 
@@ -314,8 +315,17 @@ fn files_of_nonsense_are_errors_that_name_the_file() {
 #[test]
 fn every_meter_says_what_it_is() {
     let names: Vec<_> = CATALOG.iter().map(|m| m.name()).collect();
-    let expected =
-        ["throughput", "cpu", "threads", "syscalls", "sizes", "tcp-info", "softnet", "link"];
+    let expected = [
+        "throughput",
+        "cpu",
+        "threads",
+        "syscalls",
+        "sizes",
+        "tcp-info",
+        "softnet",
+        "link",
+        "steady",
+    ];
     assert_eq!(names, expected);
     assert!(CATALOG.iter().all(|m| m.summary().len() > 20 && m.summary().len() < 100));
     assert_eq!(meter("cpu").reach(), Reach::Machine);
@@ -499,4 +509,36 @@ fn the_edges_of_the_window_are_quick() {
         let most = Duration::from_millis(if cfg!(debug_assertions) { 5 } else { 2 });
         assert!(fastest.0 < most && fastest.1 < most, "{}: {fastest:?}", meter.name());
     }
+}
+
+#[test]
+fn steady_tells_of_throttling_and_of_another_clock_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let lay = |path: &str, text: &str| {
+        let path = dir.path().join("sys/devices/system").join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    let clock = "clocksource/clocksource0/current_clocksource";
+    lay(clock, "tsc\n");
+    lay("cpu/cpu1/thermal_throttle/core_throttle_count", "7\n");
+    lay("cpu/cpu1/thermal_throttle/package_throttle_count", "1\n");
+    fs::create_dir_all(dir.path().join("sys/devices/system/cpu/cpu0")).unwrap();
+    let context = context(Roots::recorded(dir.path()));
+    let window = |during: &dyn Fn()| {
+        let running = meter("steady").start(&context).unwrap();
+        during();
+        running.stop().unwrap()
+    };
+    let seen = |output: &Output| {
+        let clock = value(output, "steady.clock_changes", &Scope::Machine);
+        (clock, value(output, "steady.throttled", &Scope::Cpu(1)))
+    };
+    assert_eq!(seen(&window(&|| ())), (0.0, 0.0));
+    // Between two windows, and within one.
+    lay("cpu/cpu1/thermal_throttle/core_throttle_count", "9\n");
+    let second = window(&|| lay(clock, "hpet\n"));
+    assert_eq!(seen(&second), (1.0, 2.0));
+    assert_eq!(second.warnings, ["steady: the clock source was tsc and is hpet"]);
+    assert_eq!(seen(&window(&|| ())), (0.0, 0.0), "told once");
 }

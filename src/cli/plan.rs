@@ -2,7 +2,7 @@
 
 use super::run::RunArguments;
 use crate::host::{self, Testbed};
-use crate::record::{Cell, Design, Fault, FaultKind, Judgement, Schedule, unit};
+use crate::record::{Cell, Design, Fault, FaultKind, Judgement, Schedule, Source, unit};
 use crate::run::{Plan, path_spec};
 use crate::spec::{self, Ask, Catalogues, Experiment};
 use crate::{meter, path, sys};
@@ -12,9 +12,13 @@ use std::time::Duration;
 
 /// What is asked for, checked as far as that needs no testbed, and where.
 pub(super) fn plan(arguments: &RunArguments) -> Result<(Plan, &'static dyn Testbed), Fault> {
-    let (experiment, mandatory) = match &arguments.file {
-        Some(file) => (read(file)?, false),
-        None => (from_flags(arguments)?, !arguments.path.is_empty()),
+    let (experiment, source) = match &arguments.file {
+        Some(file) => {
+            let source = read(file)?;
+            let name = file.display().to_string();
+            (spec::parse_experiment(&name, &source.text, &catalogues()?)?, Some(source))
+        }
+        None => (from_flags(arguments)?, None),
     };
     let window = arguments.window.unwrap_or(experiment.window);
     let design = arguments.design.or(experiment.design);
@@ -39,7 +43,8 @@ pub(super) fn plan(arguments: &RunArguments) -> Result<(Plan, &'static dyn Testb
         schedule,
         judgement: experiment.judgement,
         meters: chosen.unwrap_or(experiment.meters),
-        mandatory,
+        mandatory: source.is_none() && !arguments.path.is_empty(),
+        source,
         folder: arguments.out.clone().unwrap_or_else(default_folder),
     };
     Ok((plan, testbed(&experiment.testbed)?))
@@ -117,13 +122,14 @@ fn write(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn read(file: &Path) -> Result<Experiment, Fault> {
+fn read(file: &Path) -> Result<Source, Fault> {
     let name = file.display().to_string();
     let text = std::fs::read_to_string(file).map_err(|e| {
         let fault = Fault::new(FaultKind::Storage, format!("cannot read {name}: {e}"));
         fault.remedy("name an experiment file; docs/experiments.md describes the format")
     })?;
-    spec::parse_experiment(&name, &text, &catalogues()?)
+    let name = file.file_name().map_or(name, |last| last.to_string_lossy().into_owned());
+    Ok(Source { name, text })
 }
 
 fn from_flags(arguments: &RunArguments) -> Result<Experiment, Fault> {

@@ -4,9 +4,12 @@
 mod cpu;
 mod link;
 mod softnet;
+mod steady;
 mod tcp_info;
 mod threads;
 mod throughput;
+
+pub use steady::LastLook;
 
 use crate::record::{
     Facts, Fault, FaultKind, Reading, Role, Scope, Series, Support, ThreadTime, Unit,
@@ -77,6 +80,8 @@ pub struct Context {
     pub moved: Arc<dyn Fn(u32) -> u64 + Send + Sync>,
     /// The network device of the link.
     pub device: Option<String>,
+    /// What the meter `steady` saw last of the stream's surroundings.
+    pub last_look: LastLook,
 }
 
 /// A thread to watch.
@@ -141,6 +146,7 @@ pub static CATALOG: &[&dyn Meter] = &[
     &tcp_info::TcpInfoMeter,
     &softnet::Softnet,
     &link::Link,
+    &steady::Steady,
 ];
 
 /// Name of the engine's system-call table in the catalogue.

@@ -22,7 +22,7 @@ pub use fault::{Fault, FaultKind};
 pub use ledger::{Evidence, Ledger, Manner};
 pub use option::{OptionKind, OptionSpec, OptionValue, Options};
 pub use reading::{Reading, Scope, Series, Unit};
-pub use study::{CopyCeiling, Design, Judgement, Schedule, Stopping, Study, StudyHeader};
+pub use study::{CopyCeiling, Design, Judgement, Schedule, Source, Stopping, Study, StudyHeader};
 pub use trial::{
     CallRow, ProvenWitness, Role, RoleRecord, SizeDistribution, ThreadTime, Trial, TrialStatus,
 };

@@ -41,12 +41,24 @@ pub struct StudyHeader {
     pub judgement: Judgement,
     /// Names of the meters in use.
     pub meters: Vec<String>,
+    /// The experiment file it was run from; none if flags said everything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Source>,
     /// Facts of the sender's and of the receiver's host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub facts: Vec<Facts>,
     /// Memory-copy bandwidth of one core, measured at the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ceiling: Option<CopyCeiling>,
+}
+
+/// An experiment file, kept so that the study can be run again from its folder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Source {
+    /// Its name, without folders.
+    pub name: String,
+    /// What it says.
+    pub text: String,
 }
 
 /// How the trials are laid out in time.

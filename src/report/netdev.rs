@@ -17,6 +17,9 @@ use std::io::{self, Write};
 /// twice without breaking a line.
 const WIDTH: usize = 72;
 
+/// Longest experiment file that is printed whole, in lines.
+const FILE_LINES: usize = 24;
+
 /// Warnings beyond this many are only counted: a mail is no log.
 const CAUTIONS: usize = 8;
 
@@ -360,6 +363,21 @@ fn again(page: &mut Page, study: &Study) {
         if i + 1 == pieces.len() {
             page.text("", &line);
         }
+    }
+    match reproduce::file(study) {
+        Some(lines) if lines.len() <= FILE_LINES => {
+            page.gap();
+            page.text("", "with this file:");
+            page.gap();
+            for line in lines {
+                page.text("  ", line);
+            }
+        }
+        Some(_) => {
+            page.gap();
+            page.text("", "with the file that experiment.toml in the folder of the study holds.");
+        }
+        None => {}
     }
 }
 

@@ -8,9 +8,36 @@ use crate::record::{Cell, Design, Study};
 const STREAM: [&str; 7] =
     ["flows", "message-size", "read-size", "touch", "congestion", "send-buffer", "receive-buffer"];
 
-/// The command as pieces that belong on one line each, ready for a shell. None
-/// where flags cannot say it, because the cells differ in more than their path.
+/// The command as pieces that belong on one line each, ready for a shell. A study
+/// that was run from a file names it (see [`file`]). None where flags cannot say
+/// it, because the cells differ in more than their path.
 pub fn command(study: &Study) -> Option<Vec<String>> {
+    let mut pieces = match &study.header.source {
+        Some(source) => vec![flag("bytepath run", &source.name)],
+        None => of_flags(study)?,
+    };
+    let s = &study.header.schedule;
+    pieces.push(match s.design {
+        Design::Trials => "--design trials".to_owned(),
+        Design::Slices { slice } => flag("--design", &format!("slices:{}", compact(slice))),
+    });
+    pieces.push(format!("--blocks {}", s.blocks));
+    pieces.push(flag("--warm-up", &compact(s.warm_up)));
+    pieces.push(flag("--window", &compact(s.window)));
+    pieces.push(format!("--seed {}", s.seed));
+    Some(pieces)
+}
+
+/// The file that the command names: its lines without comments and blank ones,
+/// which is all that is needed to run it.
+pub fn file(study: &Study) -> Option<Vec<&str>> {
+    let lines = study.header.source.as_ref()?.text.lines().map(str::trim_end);
+    let says = |line: &&str| !line.is_empty() && !line.trim_start().starts_with('#');
+    Some(lines.filter(says).collect())
+}
+
+/// The part of the command that says what is compared, if flags can.
+fn of_flags(study: &Study) -> Option<Vec<String>> {
     let header = &study.header;
     let cells: Vec<&Cell> = header.cells.iter().filter(|c| !c.null).collect();
     let (_, levels) = split(cells.first()?)?;
@@ -45,20 +72,8 @@ pub fn command(study: &Study) -> Option<Vec<String>> {
     } else if !link.is_empty() {
         return None;
     }
-    let s = &header.schedule;
     // A stopping rule can only be declared in a file.
-    if s.stopping.is_some() {
-        return None;
-    }
-    pieces.push(match s.design {
-        Design::Trials => "--design trials".to_owned(),
-        Design::Slices { slice } => flag("--design", &format!("slices:{}", compact(slice))),
-    });
-    pieces.push(format!("--blocks {}", s.blocks));
-    pieces.push(flag("--warm-up", &compact(s.warm_up)));
-    pieces.push(flag("--window", &compact(s.window)));
-    pieces.push(format!("--seed {}", s.seed));
-    Some(pieces)
+    header.schedule.stopping.is_none().then_some(pieces)
 }
 
 /// Seconds as they are typed.

@@ -108,6 +108,9 @@ fn link(l: &LinkSettings) -> String {
             text += &format!(", largest {name} packet {size}");
         }
     }
+    if let Some(most) = l.wmem {
+        text += &format!(", send buffers up to {}", figures::bytes(f64::from(most)));
+    }
     if l.threaded_napi {
         text += ", threaded NAPI";
     }

@@ -10,7 +10,7 @@ use super::trial::{Position, blank, now_ms, trial};
 use crate::meter::Meter;
 use crate::record::{
     Cell, CellId, Design, Facts, Fault, FaultKind, Judgement, Role, SCHEMA_VERSION, Schedule,
-    Study, StudyHeader, Trial, TrialStatus, unit,
+    Source, Study, StudyHeader, Trial, TrialStatus, unit,
 };
 use crate::{spec, stats};
 use std::collections::HashSet;
@@ -32,6 +32,8 @@ pub struct Plan {
     pub judgement: Judgement,
     /// Names of the meters.
     pub meters: Vec<String>,
+    /// The experiment file, if there is one.
+    pub source: Option<Source>,
     /// True if every cell was asked for by name: one that cannot run here is
     /// an error then, and not a row with a reason.
     pub mandatory: bool,
@@ -116,6 +118,7 @@ fn prepare(laboratory: &Laboratory, plan: &Plan) -> Result<Opened, Fault> {
         schedule: plan.schedule.clone(),
         judgement: plan.judgement,
         meters: plan.meters.clone(),
+        source: plan.source.clone(),
         facts,
         ceiling,
     };

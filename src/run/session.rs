@@ -35,6 +35,7 @@ pub(super) struct Session {
     ends: Vec<Option<Result<FlowEnd, Fault>>>,
     meters: Vec<&'static dyn Meter>,
     device: Option<String>,
+    last_look: meter::LastLook,
     running: Vec<(&'static str, Box<dyn Running>)>,
     costs: Vec<Reading>,
 }
@@ -107,6 +108,7 @@ impl Session {
             ends: (0..flows).map(|_| None).collect(),
             meters: Vec::new(),
             device: None,
+            last_look: meter::LastLook::default(),
             running: Vec::new(),
             costs: Vec::new(),
         })
@@ -299,6 +301,7 @@ impl Session {
             flows: self.sockets.clone(),
             moved: Arc::new(move |flow| progress.get(flow as usize).map_or(0, |p| p.total())),
             device: self.device.clone(),
+            last_look: self.last_look.clone(),
         }
     }
 }

@@ -11,6 +11,9 @@
 //! | meters out of step | 10 % and 50 ms | meters and stream measured different times, so no cost per byte holds |
 //! | threads or flows lost | any | a role's figures then lack a part of it |
 //! | a role's CPU came or went | any | its busy time is not known |
+//! | a role's CPU was throttled | any | it ran at another speed than its neighbours in the block |
+//! | clock source changed | any | times before and after do not compare |
+//! | settings of the link changed | any | the rest of the trial ran over another link |
 //!
 //! Packets dropped on the link and retransmits are results of the path, and no
 //! events. Every time here is told to 10 ms by `/proc/stat`, at both ends of a
@@ -65,7 +68,29 @@ pub fn judge_events(trial: &Trial, cell: &Cell, schedule: &Schedule) -> Vec<Stri
     for role in Role::ALL {
         events.extend(lost(trial, cell, role));
     }
+    events.extend(unsteady(trial, cell));
     events
+}
+
+/// What did not stay as it was, by the meter `steady`.
+fn unsteady(trial: &Trial, cell: &Cell) -> Vec<String> {
+    let concerns = |cpu: u32| {
+        // A role without a CPU of its own may have run on any.
+        Role::ALL.iter().any(|role| cell.placement.cpu(*role).is_none_or(|own| own == cpu))
+    };
+    let happened = trial.readings.iter().filter(|reading| reading.value > 0.0);
+    happened
+        .filter_map(|reading| match (reading.metric.as_str(), &reading.scope) {
+            ("steady.throttled", Scope::Cpu(cpu)) if concerns(*cpu) => {
+                Some(format!("CPU {cpu} was throttled ({} events)", reading.value))
+            }
+            ("steady.clock_changes", _) => Some("the clock source changed".to_owned()),
+            ("steady.link_changes", Scope::Link(role, device)) => {
+                Some(format!("settings of the {role}'s link {device} changed"))
+            }
+            _ => None,
+        })
+        .collect()
 }
 
 /// What happened to a CPU that a role, or both, are pinned to.
@@ -324,5 +349,28 @@ mod tests {
         read(&mut failed, "cpu.steal", Scope::Cpu(1), 3.0);
         failed.status = TrialStatus::Failed { fault: Fault::new(FaultKind::System, "x") };
         assert_eq!(events(&failed), [""; 0]);
+    }
+
+    #[test]
+    fn what_did_not_stay_as_it_was() {
+        let mut t = quiet();
+        let link = Scope::Link(Role::Receiver, "byte1".into());
+        read(&mut t, "steady.clock_changes", Scope::Machine, 0.0);
+        read(&mut t, "steady.throttled", Scope::Cpu(7), 3.0);
+        read(&mut t, "steady.link_changes", link.clone(), 0.0);
+        assert_eq!(events(&t), [""; 0], "CPU 7 is nobody's");
+        read(&mut t, "steady.throttled", Scope::Cpu(1), 2.0);
+        read(&mut t, "steady.clock_changes", Scope::Machine, 1.0);
+        read(&mut t, "steady.link_changes", link, 1.0);
+        assert_eq!(
+            events(&t),
+            [
+                "CPU 1 was throttled (2 events)",
+                "the clock source changed",
+                "settings of the receiver's link byte1 changed",
+            ]
+        );
+        let free = crate::record::Cell { placement: Placement::default(), ..cell("a") };
+        assert_eq!(judge_events(&t, &free, &SCHEDULE).len(), 4, "a role may be anywhere");
     }
 }

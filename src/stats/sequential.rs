@@ -111,6 +111,7 @@ mod tests {
             },
             judgement: Judgement::default(),
             meters: Vec::new(),
+            source: None,
             facts: Vec::new(),
             ceiling: None,
         };

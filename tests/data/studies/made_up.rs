@@ -334,6 +334,7 @@ pub fn header(cells: Vec<Cell>) -> StudyHeader {
         },
         judgement: Judgement::default(),
         meters: vec!["throughput".into(), "cpu".into()],
+        source: None,
         facts: vec![facts.clone(), facts],
         ceiling: Some(CopyCeiling {
             workload: 11.9e9,
