@@ -149,11 +149,8 @@ pub static CATALOG: &[&dyn Meter] = &[
     &steady::Steady,
 ];
 
-/// Name of the engine's system-call table in the catalogue.
-pub const SYSCALLS_NAME: &str = "syscalls";
-
 static SYSCALLS: Counted = Counted {
-    name: SYSCALLS_NAME,
+    name: "syscalls",
     summary: "system calls of the engine: count, errors, time, bytes (timed in place)",
 };
 static SIZES: Counted = Counted {

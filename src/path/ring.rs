@@ -1,7 +1,7 @@
 //! What the io_uring paths have in common: what is tried on a host, the words
 //! for what it lacks, and the words for what fails.
 
-use super::WITNESS_LEN;
+use super::{Flow, WITNESS_LEN, WitnessPage};
 use crate::record::{Attempt, Cell, Facts, Fault, FaultKind, Outcome, Support};
 use crate::sys::memory::Region;
 use crate::sys::uring::{self, SendEvent, SendRing};
@@ -49,9 +49,26 @@ pub(super) fn memory(len: usize) -> Result<Region, Fault> {
     Region::new(len, false).map_err(|e| Fault::system(format!("cannot get {len} bytes"), &e))
 }
 
+/// Sends the witness page of a flow through a ring of its own, and overwrites it
+/// when the peer's kernel has it. `make` sets the ring up around the page, `send`
+/// queues the one operation.
+pub(super) fn witness(
+    flow: &Flow,
+    make: impl FnOnce(Region) -> Result<SendRing, Fault>,
+    send: impl FnOnce(&mut SendRing) -> io::Result<()>,
+) -> Result<(), Fault> {
+    let failed = |e: &io::Error| fault("cannot send the witness page", e);
+    let mut page = memory(WITNESS_LEN)?;
+    WitnessPage::before(&mut page);
+    let mut ring = make(page)?;
+    ring.activate().and_then(|()| send(&mut ring)).map_err(|e| failed(&e))?;
+    await_witness(&mut ring)?;
+    WitnessPage::settle(flow, |after| ring.memory_mut().copy_from_slice(after))
+}
+
 /// Waits until the one send that is queued, of the witness page, is through.
 /// Its notification, where there is one, may come only after the peer has read.
-pub(super) fn await_witness(ring: &mut SendRing) -> Result<(), Fault> {
+fn await_witness(ring: &mut SendRing) -> Result<(), Fault> {
     let failed = |e: &io::Error| fault("cannot send the witness page", e);
     let mut sent = 0;
     while ring.operations() > 0 {

@@ -4,7 +4,7 @@
 //! has arrived, into buffers picked by the kernel, without being asked again.
 
 use super::ring::{self, CALLS, ENTER};
-use super::{Account, DataPath, Endpoint, Flow, Recorder, WITNESS_LEN, WitnessPage};
+use super::{Account, DataPath, Endpoint, Flow, Recorder, WITNESS_LEN};
 use crate::record::{
     Attempt, Cell, Facts, Fault, FaultKind, Ledger, Manner, OptionKind, OptionSpec, Role, Support,
 };
@@ -249,19 +249,15 @@ impl Endpoint for Sender {
     }
 
     fn witness(&mut self) -> Result<(), Fault> {
-        let failed = |e: &std::io::Error| ring::fault("cannot send the witness page", e);
-        let mut page = ring::memory(WITNESS_LEN)?;
-        WitnessPage::before(&mut page);
-        let mut made = Self::ring(&self.flow, page, 1, self.bundle)?;
-        made.activate().map_err(|e| failed(&e))?;
-        let queued = if self.bundle {
-            made.provide(0..WITNESS_LEN, 0).and_then(|()| made.send_bundle(BUNDLE))
-        } else {
-            made.send(0..WITNESS_LEN, 0, false)
-        };
-        queued.map_err(|e| failed(&e))?;
-        ring::await_witness(&mut made)?;
-        WitnessPage::settle(&self.flow, |after| made.memory_mut().copy_from_slice(after))
+        let bundle = self.bundle;
+        ring::witness(
+            &self.flow,
+            |page| Self::ring(&self.flow, page, 1, bundle),
+            |ring| match bundle {
+                true => ring.provide(0..WITNESS_LEN, 0).and_then(|()| ring.send_bundle(BUNDLE)),
+                false => ring.send(0..WITNESS_LEN, 0, false),
+            },
+        )
     }
 
     fn run(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {

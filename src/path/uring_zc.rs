@@ -3,7 +3,7 @@
 //! lets go of them, which also says whether it copied after all.
 
 use super::ring::{self, CALLS, ENTER};
-use super::{Account, DataPath, Endpoint, Flow, Recorder, WITNESS_LEN, WitnessPage};
+use super::{Account, DataPath, Endpoint, Flow, Recorder, WITNESS_LEN};
 use crate::record::{
     Attempt, Cell, Facts, Fault, FaultKind, Ledger, Manner, OptionKind, OptionSpec, Role, Support,
 };
@@ -354,14 +354,11 @@ impl Endpoint for Sender {
     }
 
     fn witness(&mut self) -> Result<(), Fault> {
-        let failed = |e: &std::io::Error| ring::fault("cannot send the witness page", e);
-        let mut page = ring::memory(WITNESS_LEN)?;
-        WitnessPage::before(&mut page);
-        let mut made = Self::ring(&self.flow, page, 1, self.fixed)?;
-        made.activate().map_err(|e| failed(&e))?;
-        made.send_zc(0..WITNESS_LEN, 0, false).map_err(|e| failed(&e))?;
-        ring::await_witness(&mut made)?;
-        WitnessPage::settle(&self.flow, |after| made.memory_mut().copy_from_slice(after))
+        ring::witness(
+            &self.flow,
+            |page| Self::ring(&self.flow, page, 1, self.fixed),
+            |ring| ring.send_zc(0..WITNESS_LEN, 0, false),
+        )
     }
 
     fn run(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {

@@ -9,18 +9,21 @@ pub fn die_with_parent() -> io::Result<()> {
     Ok(())
 }
 
-/// Ignores a signal. A terminal sends Ctrl-C to the whole process group, and
-/// an agent has to outlive it to hand over what was measured.
+/// Ignores what would end an agent early. A terminal sends Ctrl-C to the whole
+/// process group, and an agent has to outlive it to hand over what was measured.
 pub fn ignore_interrupts() {
-    for signal in [libc::SIGINT, libc::SIGHUP, libc::SIGPIPE, libc::SIGXFSZ] {
-        // SAFETY: SIG_IGN is a valid disposition for these signals, and no
-        // handler of ours is replaced.
-        unsafe { libc::signal(signal, libc::SIG_IGN) };
-    }
+    ignore(&[libc::SIGINT, libc::SIGHUP, libc::SIGPIPE, libc::SIGXFSZ]);
 }
 
 /// Ignores SIGXFSZ, so that a file-size limit is an error and not a death.
 pub fn report_file_size_limit() {
-    // SAFETY: as above.
-    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    ignore(&[libc::SIGXFSZ]);
+}
+
+fn ignore(signals: &[libc::c_int]) {
+    for signal in signals {
+        // SAFETY: SIG_IGN is a valid disposition for these signals, and no
+        // handler of ours is replaced.
+        unsafe { libc::signal(*signal, libc::SIG_IGN) };
+    }
 }
