@@ -13,6 +13,7 @@ mod progress;
 mod run;
 mod schema;
 mod show;
+mod sizing;
 
 pub use exit::{exit_code, explain};
 
@@ -50,6 +51,8 @@ enum Command {
     Profile(profile::ProfileArguments),
     /// Watch a program: its calls, its CPU, its profile
     Observe(observe::ObserveArguments),
+    /// Work out how large buffers, rings and limits have to be
+    Plan(sizing::PlanArguments),
     /// List the data paths, what this host supports, and why not
     Paths(catalogs::CatalogArguments),
     /// List the meters and what this host supports
@@ -71,6 +74,7 @@ Examples:
   bytepath history bytepath-studies socket.throughput
   bytepath run experiments/battle-quick.toml       what an experiment file says
   bytepath resume bytepath-studies/20260102-030405 go on after Ctrl-C or a crash
+  bytepath plan --rate 200G --rtt 0.1ms --mtu 4148 how large the buffers have to be
   bytepath paths                                   what works here, and why not
 
 Exit codes:
@@ -95,6 +99,7 @@ pub fn dispatch(arguments: Arguments) -> Result<ExitCode, Fault> {
         Command::Diff(arguments) => diff::diff(&arguments),
         Command::Profile(arguments) => profile::profile(&arguments),
         Command::Observe(arguments) => observe::observe(&arguments),
+        Command::Plan(arguments) => sizing::plan(&arguments),
         Command::Paths(arguments) => catalogs::paths(&arguments),
         Command::Meters(arguments) => catalogs::meters(&arguments),
         Command::Schema(arguments) => schema::schema(&arguments),

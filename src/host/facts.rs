@@ -51,6 +51,7 @@ const SYSCTLS: &[&str] = &[
     "net.ipv4.tcp_rmem",
     "net.ipv4.tcp_timestamps",
     "net.ipv4.tcp_wmem",
+    "vm.nr_hugepages",
 ];
 
 /// Other attributes: setting, path below `/sys`.

@@ -34,18 +34,32 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     n.checked_mul(factor).ok_or_else(wrong)
 }
 
+/// Reads a rate in bits per second: `200G`, `2.5g`, `100Mbit/s`. Powers of 1000.
+pub fn parse_rate(text: &str) -> Result<f64, String> {
+    let wrong = || format!("'{text}' is not a rate (write 200G, 2.5G, 100M: bits per second)");
+    let lower = text.trim().to_ascii_lowercase();
+    let stem = lower.strip_suffix("bit/s").or_else(|| lower.strip_suffix("bps")).unwrap_or(&lower);
+    let scales = [('k', 1e3), ('m', 1e6), ('g', 1e9), ('t', 1e12)];
+    let scale = scales.iter().find(|(suffix, _)| stem.ends_with(*suffix));
+    let (digits, scale) = scale.map_or((stem, 1.0), |(_, f)| (&stem[..stem.len() - 1], *f));
+    let value: f64 = digits.trim().parse().map_err(|_| wrong())?;
+    if value > 0.0 && value * scale <= 1e15 { Ok(value * scale) } else { Err(wrong()) }
+}
+
 /// Writes a duration in seconds, exactly and without needless digits: `3s`, `1.5s`, `0.25s`.
 pub fn seconds(d: Duration) -> String {
     let text = format!("{}.{:09}", d.as_secs(), d.subsec_nanos());
     format!("{}s", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// Reads a duration: `3`, `3s`, `250ms`, `2m`.
+/// Reads a duration: `3`, `3s`, `250ms`, `20us`, `2m`.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("'{text}' is not a duration (write 3s, 250ms, 2m)");
     let lower = text.trim().to_ascii_lowercase();
     let (digits, scale) = if let Some(stem) = lower.strip_suffix("ms") {
         (stem, 1e-3)
+    } else if let Some(stem) = lower.strip_suffix("us") {
+        (stem, 1e-6)
     } else if let Some(stem) = lower.strip_suffix('s') {
         (stem, 1.0)
     } else if let Some(stem) = lower.strip_suffix('m') {
@@ -82,7 +96,18 @@ mod tests {
     }
 
     #[test]
+    fn rates() {
+        assert_eq!(parse_rate("200G"), Ok(200e9));
+        assert_eq!(parse_rate("2.5gbit/s"), Ok(2.5e9));
+        assert_eq!(parse_rate("9600bps"), Ok(9600.0));
+        for text in ["", "G", "-1G", "0", "nan", "inf", "1X", "9999999T"] {
+            assert!(parse_rate(text).unwrap_err().contains("200G"), "{text}");
+        }
+    }
+
+    #[test]
     fn durations() {
+        assert_eq!(parse_duration("20us"), Ok(Duration::from_micros(20)));
         assert_eq!(parse_duration("250ms"), Ok(Duration::from_millis(250)));
         assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
         assert_eq!(seconds(Duration::from_millis(1500)), "1.5s");

@@ -12,11 +12,13 @@ mod parquet;
 mod reproduce;
 mod rows;
 mod setup;
+mod sizing;
 mod table;
 mod text;
 mod verdicts;
 mod words;
 
+pub use sizing::{SizingPlan, sizing};
 pub use text::{between, history, thresholds};
 
 use crate::record::Study;

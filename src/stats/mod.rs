@@ -12,9 +12,11 @@ mod estimate;
 mod events;
 mod history;
 mod holm;
+mod page_pool;
 mod pool;
 mod random;
 mod sequential;
+mod sizing;
 mod student;
 mod studies;
 mod summary;
@@ -34,8 +36,12 @@ pub use estimate::Interval;
 pub use events::{FOREIGN_LIMIT, STEAL_LIMIT, judge_events};
 pub use history::{CHANGE_LEVEL, Entry, History, Point, Shift, StudyPoints, history, points};
 pub use holm::{Adjusted, holm};
+pub use page_pool::{PoolCourse, PoolModel};
 pub use pool::{Counted, Shares};
 pub use sequential::should_stop;
+pub use sizing::{
+    DONTNEED, Goal, LARGEST_RING, POLL_WEIGHT, Shortage, Sizing, Traffic, shortages, traffic,
+};
 pub use studies::{Between, Difference, Pairing, Weight, between, differences};
 pub use summary::Summary;
 pub use threshold::{Outcome, Subject, Threshold, ThresholdResult, judge_thresholds, subjects};

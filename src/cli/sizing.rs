@@ -1,0 +1,132 @@
+//! `bytepath plan`: how large buffers, rings and limits have to be.
+
+use super::show::style;
+use crate::record::{Fault, FaultKind, unit};
+use crate::report;
+use crate::stats::{Goal, LARGEST_RING, PoolCourse, PoolModel, Shortage, Sizing, Traffic};
+use crate::{host, stats, sys};
+use clap::Args;
+use serde::Serialize;
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct PlanArguments {
+    /// Payload to move, bits per second: 200G, 2.5G
+    #[arg(long, value_parser = unit::parse_rate)]
+    rate: f64,
+    /// Round-trip time: 0.1ms, 20us
+    #[arg(long, value_parser = unit::parse_duration)]
+    rtt: Duration,
+    /// MTU in bytes
+    #[arg(long, default_value_t = 4148, value_parser = clap::value_parser!(u32).range(68..=65535))]
+    mtu: u32,
+    /// Bytes the application keeps before it gives them back
+    #[arg(long, default_value = "0", value_parser = unit::parse_bytes)]
+    hold: u64,
+    /// Receive queues that share the rate
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    queues: u32,
+    /// Entries of each receive ring [default: the least that will do]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=LARGEST_RING as i64))]
+    ring: Option<u32>,
+    /// Bytes of a receive buffer
+    #[arg(long, default_value = "4096", value_parser = buffer)]
+    buffer: u32,
+    /// Bytes the application reads at once
+    #[arg(long, default_value = "1M", value_parser = unit::parse_bytes)]
+    read: u64,
+    /// Buffers it gives back at once
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    batch: u64,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  bytepath plan --rate 200G --rtt 0.1ms --hold 48MiB --ring 4096
+  bytepath plan --rate 40G --rtt 2ms --mtu 9000 --queues 4 --json";
+
+/// What is printed.
+#[derive(Serialize)]
+struct Document {
+    goal: Goal,
+    sizing: Sizing,
+    traffic: [Traffic; 4],
+    shortages: Vec<Shortage>,
+    pool: PoolModel,
+    course: PoolCourse,
+    least_buffers: Option<u64>,
+}
+
+pub(super) fn plan(arguments: &PlanArguments) -> Result<ExitCode, Fault> {
+    let document = work_out(arguments);
+    let mut text = Vec::new();
+    let fault = |e: &std::io::Error| Fault::system("cannot print the plan", e);
+    if arguments.json {
+        serde_json::to_writer_pretty(&mut text, &document).map_err(|e| fault(&e.into()))?;
+        text.push(b'\n');
+    } else {
+        let plan = report::SizingPlan {
+            goal: &document.goal,
+            sizing: &document.sizing,
+            traffic: &document.traffic,
+            shortages: &document.shortages,
+            pool: &document.pool,
+            course: &document.course,
+            least_buffers: document.least_buffers,
+        };
+        report::sizing(&plan, &style(false), &mut text).map_err(|e| fault(&e))?;
+    }
+    match std::io::stdout().lock().write_all(&text) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(fault(&e)),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn work_out(arguments: &PlanArguments) -> Document {
+    let goal = Goal {
+        rate: arguments.rate,
+        rtt: arguments.rtt.as_secs_f64(),
+        mtu: arguments.mtu,
+        hold: arguments.hold,
+        queues: arguments.queues,
+        ring: arguments.ring,
+        buffer: arguments.buffer,
+    };
+    let sizing = Sizing::of(&goal);
+    let buffers = |bytes: u64| (bytes / u64::from(goal.buffer)).max(1);
+    let share = goal.rate / 8.0 / f64::from(goal.queues);
+    let pool = PoolModel {
+        arrivals: share / f64::from(sizing.segment.min(goal.buffer)),
+        buffers: buffers(sizing.area),
+        ring: u64::from(sizing.ring),
+        read: buffers(arguments.read),
+        // What it keeps, at this rate, it keeps for so long.
+        hold: goal.hold as f64 / f64::from(goal.queues) / share,
+        batch: arguments.batch,
+    };
+    // Long enough for what is kept, and the pool itself, to go round ten times.
+    let simulated = 10.0 * (pool.hold + pool.buffers as f64 / pool.arrivals);
+    Document {
+        traffic: stats::traffic(goal.rate),
+        shortages: stats::shortages(&host::survey(&sys::Roots::real()), &sizing),
+        course: pool.run(simulated),
+        least_buffers: pool.least_buffers(simulated, pool.buffers * 4),
+        pool,
+        goal,
+        sizing,
+    }
+}
+
+fn buffer(text: &str) -> Result<u32, String> {
+    let bytes = unit::parse_bytes(text)?;
+    match u32::try_from(bytes) {
+        Ok(bytes) if (64..=1 << 24).contains(&bytes) => Ok(bytes),
+        _ => Err(Fault::new(FaultKind::Usage, "a receive buffer has 64 bytes to 16M").to_string()),
+    }
+}
