@@ -161,9 +161,10 @@ fn an_agent_answers_lines_and_ends_with_its_pipe() {
 
 #[test]
 fn plan_repeats_the_published_arithmetic_and_is_checked() {
-    let goal = ["plan", "--rate", "200G", "--rtt", "0.1ms", "--hold", "48MiB", "--ring", "4096"];
-    let output = bytepath().args(goal).assert().success();
-    let text = String::from_utf8(output.get_output().stdout.clone()).unwrap();
+    const GOAL: &[&str] =
+        &["plan", "--rate", "200G", "--rtt", "0.1ms", "--hold", "48MiB", "--ring", "4096"];
+    let (code, text, _) = bytepath(GOAL);
+    assert_eq!(code, 0);
     for line in [
         "200 Gbit/s over 0.1 ms with an MTU of 4148, 48 MiB kept by the application",
         "  receive ring  4096 entries, 16 MiB of buffers, each queue",
@@ -173,14 +174,20 @@ fn plan_repeats_the_published_arithmetic_and_is_checked() {
         assert!(text.contains(line), "{text}");
     }
     assert!(text.lines().all(|line| line.len() <= 100), "{text}");
-    let json = bytepath().args(goal).arg("--json").assert().success();
-    let json: serde_json::Value = serde_json::from_slice(&json.get_output().stdout).unwrap();
-    assert_eq!(json["sizing"]["area"], 64 << 20);
-    assert_eq!(json["course"]["first_copy"], serde_json::Value::Null);
-    let dry = bytepath().args(goal).args(["--json", "--batch", "20000"]).assert().success();
-    let dry: serde_json::Value = serde_json::from_slice(&dry.get_output().stdout).unwrap();
+    let json = |more: &[&str]| -> serde_json::Value {
+        let (_, text, _) = bytepath(&[GOAL, &["--json"], more].concat());
+        serde_json::from_str(&text).unwrap()
+    };
+    let enough = json(&[]);
+    assert_eq!(enough["sizing"]["area"], 64 << 20);
+    assert_eq!(enough["course"]["first_copy"], serde_json::Value::Null);
+    let dry = json(&["--batch", "20000"]);
     assert!(dry["course"]["first_copy"].as_f64().unwrap() > 0.0);
     for wrong in [["--rate", "0"], ["--rtt", "soon"], ["--mtu", "10"], ["--ring", "0"]] {
-        bytepath().args(goal).args(wrong).assert().code(2);
+        let asked: Vec<&str> = match GOAL.iter().position(|word| *word == wrong[0]) {
+            Some(at) => [&GOAL[..at], &wrong, &GOAL[at + 2..]].concat(),
+            None => [GOAL, &wrong].concat(),
+        };
+        assert_eq!(bytepath(&asked).0, 2, "{wrong:?}");
     }
 }
