@@ -70,6 +70,7 @@ fn log_ratio(laboratory: &Laboratory, design: Design, window: f64, seed: u64) ->
         schedule,
         judgement: Judgement::default(),
         meters: Vec::new(),
+        profiling: None,
         mandatory: true,
         folder: folder.path().join("study"),
     };

@@ -24,6 +24,7 @@ fn context(roots: Roots) -> Context {
         flows: Arc::new(Vec::new()),
         moved: Arc::new(|_| 0),
         device: None,
+        sampling: None,
     }
 }
 

@@ -199,11 +199,6 @@ impl Processes {
         all.insert(at, mapping);
     }
 
-    /// Forgets what a process had mapped: it runs another program now.
-    pub fn forget(&mut self, pid: u32) {
-        self.0.remove(&pid);
-    }
-
     /// Gives a new process what the one that made it has mapped.
     pub fn fork(&mut self, pid: u32, parent: u32) {
         if let (false, Some(maps)) = (self.0.contains_key(&pid), self.0.get(&parent)) {
@@ -449,8 +444,8 @@ not a line
         assert!(processes.find(7, 0x44_0000).is_none(), "what it lies over is gone");
         processes.fork(8, 7);
         assert_eq!(processes.find(8, 0x45_0001).unwrap().path, "/new");
-        processes.forget(7);
-        assert!(!processes.knows(7) && processes.knows(8));
+        processes.fork(8, 9);
+        assert!(processes.knows(8) && !processes.knows(9));
     }
 
     /// A function of this very program, by its address in this very process.

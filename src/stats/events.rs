@@ -11,6 +11,7 @@
 //! | meters out of step | 10 % and 50 ms | meters and stream measured different times, so no cost per byte holds |
 //! | threads or flows lost | any | a role's figures then lack a part of it |
 //! | a role's CPU came or went | any | its busy time is not known |
+//! | samples lost | any | a profile trial's own: what is missing is not missing at random |
 //!
 //! Packets dropped on the link and retransmits are results of the path, and no
 //! events. Every time here is told to 10 ms by `/proc/stat`, at both ends of a
@@ -64,6 +65,10 @@ pub fn judge_events(trial: &Trial, cell: &Cell, schedule: &Schedule) -> Vec<Stri
     }
     for role in Role::ALL {
         events.extend(lost(trial, cell, role));
+    }
+    if let Some(profile) = trial.profile.as_ref().filter(|profile| profile.lost > 0) {
+        let all = profile.samples.saturating_add(profile.lost);
+        events.push(format!("{} of {all} samples were lost", profile.lost));
     }
     events
 }
@@ -175,7 +180,7 @@ fn percent(part: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Fault, FaultKind, Placement, Reading, Unit};
+    use crate::record::{Fault, FaultKind, Placement, ProfileRecord, Reading, Unit};
     use crate::stats::pool::tests::{cell, thread, trial};
 
     const SCHEDULE: Schedule = Schedule {
@@ -311,6 +316,23 @@ mod tests {
                 "only 1 of 2 threads of the receiver were seen",
             ]
         );
+    }
+
+    #[test]
+    fn lost_samples_spoil_a_profile() {
+        let mut t = quiet();
+        let record = ProfileRecord {
+            number: 1,
+            file: "profiles/a-1.pb.gz".into(),
+            event: "cycles".into(),
+            rate: 999,
+            samples: 5990,
+            lost: 0,
+        };
+        t.profile = Some(record.clone());
+        assert_eq!(events(&t), [""; 0]);
+        t.profile = Some(ProfileRecord { lost: 10, ..record });
+        assert_eq!(events(&t), ["10 of 6000 samples were lost"]);
     }
 
     #[test]

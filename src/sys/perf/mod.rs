@@ -13,6 +13,6 @@ mod sampler;
 
 pub use cost::{Cost, sample_cost};
 pub use event::{Event, Unit, UnknownEvent};
-pub use record::{Chain, Malformed, Mmap, Record, Sample, Task, records};
+pub use record::{Call, Chain, Malformed, Mmap, Record, Sample, Task, records};
 pub use ring::{Span, spans};
 pub use sampler::{Control, LARGEST_SAMPLE, Rate, Refused, Request, Sampler, Step, Tally};

@@ -76,21 +76,35 @@ pub struct Mmap<'a> {
     pub path: &'a [u8],
 }
 
+/// One line of a call chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Call {
+    /// Address of an instruction.
+    pub address: u64,
+    /// Whether it is in the kernel.
+    pub in_kernel: bool,
+    /// Whether the instruction at the address itself was executed. Otherwise it is
+    /// where a call returns to, behind the instruction that called.
+    pub exact: bool,
+}
+
 /// A call chain, leaf first: addresses, between them marks that say where what
 /// follows is (`PERF_CONTEXT_*`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Chain<'a>(&'a [u8]);
 
 impl<'a> Chain<'a> {
-    /// The addresses, each with whether it is in the kernel. What is neither
-    /// kernel nor user (a guest's) is left out.
-    pub fn addresses(self) -> impl Iterator<Item = (u64, bool)> + 'a {
-        let mut context = None;
+    /// The addresses. What is neither kernel nor user (a guest's) is left out.
+    pub fn calls(self) -> impl Iterator<Item = Call> + 'a {
+        let (mut context, mut exact) = (None, false);
         self.0.chunks_exact(8).filter_map(move |bytes| {
             let address = u64::from_ne_bytes(bytes.try_into().ok()?);
             if address < b::PERF_CONTEXT_MAX {
-                return context.map(|in_kernel| (address, in_kernel));
+                let call = context.map(|in_kernel| Call { address, in_kernel, exact });
+                exact = false;
+                return call;
             }
+            exact = true;
             context = match address {
                 b::PERF_CONTEXT_KERNEL => Some(true),
                 b::PERF_CONTEXT_USER => Some(false),
@@ -276,8 +290,11 @@ pub(super) mod tests {
         let [Ok(Record::Sample(sample))] = found.as_slice() else { panic!("{found:?}") };
         assert_eq!((sample.task, sample.cpu, sample.time), (Task { pid: 7, tid: 9 }, 1, 123));
         assert_eq!((sample.period, sample.in_kernel), (1000, true));
-        let chain: Vec<_> = sample.chain.addresses().collect();
-        assert_eq!(chain, [(0xffff_1, true), (0xffff_2, true), (0x40, false)]);
+        let call = |address, in_kernel, exact| Call { address, in_kernel, exact };
+        let chain: Vec<_> = sample.chain.calls().collect();
+        let expected =
+            [call(0xffff_1, true, true), call(0xffff_2, true, false), call(0x40, false, true)];
+        assert_eq!(chain, expected);
     }
 
     #[test]
