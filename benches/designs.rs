@@ -71,6 +71,7 @@ fn log_ratio(laboratory: &Laboratory, design: Design, window: f64, seed: u64) ->
         judgement: Judgement::default(),
         meters: Vec::new(),
         source: None,
+        profiling: None,
         mandatory: true,
         folder: folder.path().join("study"),
     };

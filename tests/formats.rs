@@ -60,7 +60,12 @@ fn netdev_of_one_cell_and_of_none() {
     let mut one = small();
     one.trials.retain(|t| t.cell.0 == "socket");
     insta::assert_snapshot!("netdev_one", text("netdev", &one));
-    let none = Study { header: header(Vec::new()), trials: Vec::new(), remarks: Vec::new() };
+    let none = Study {
+        header: header(Vec::new()),
+        trials: Vec::new(),
+        profiles: Vec::new(),
+        remarks: Vec::new(),
+    };
     mail(&text("netdev", &none));
 }
 
@@ -121,7 +126,12 @@ fn the_command_asks_for_the_same_cells_again() {
         (&["socket"], "", "big-tcp", "two", None),
     ] {
         let (cells, base) = ask(paths, stream, link, cores, baseline);
-        let mut study = Study { header: header(cells), trials: Vec::new(), remarks: Vec::new() };
+        let mut study = Study {
+            header: header(cells),
+            trials: Vec::new(),
+            profiles: Vec::new(),
+            remarks: Vec::new(),
+        };
         study.header.baseline = base.clone();
         let said = text("netdev", &study);
         mail(&said);

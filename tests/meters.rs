@@ -25,6 +25,7 @@ fn context(roots: Roots) -> Context {
         moved: Arc::new(|_| 0),
         device: None,
         last_look: Default::default(),
+        sampling: None,
     }
 }
 

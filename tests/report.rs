@@ -91,7 +91,7 @@ fn lines_of_version_1_stay_readable() {
         cell("splice", "splice", "tcp-zerocopy-receive"),
         cell("zcrx", "uring-zc", "zcrx"),
     ];
-    let old = Study { header: header(cells), trials, remarks: Vec::new() };
+    let old = Study { header: header(cells), trials, profiles: Vec::new(), remarks: Vec::new() };
     insta::assert_snapshot!("text_v1", text(&old, 100));
 }
 

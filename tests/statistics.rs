@@ -69,7 +69,7 @@ fn study(
             trials.push(trial(name, block, (3.0 + drift + log_gbit(at, chance)).exp()));
         }
     }
-    Study { header, trials, remarks: Vec::new() }
+    Study { header, trials, profiles: Vec::new(), remarks: Vec::new() }
 }
 
 fn rows(study: &Study) -> Vec<Row> {

@@ -35,6 +35,10 @@ pub(super) fn plan(arguments: &RunArguments) -> Result<(Plan, &'static dyn Testb
     if let Some(rule) = schedule.stopping {
         spec::check_stopping(rule, schedule.blocks)?;
     }
+    let profiling = match &arguments.profile {
+        Some(text) => spec::parse_profile(text)?,
+        None => experiment.profiling,
+    };
     let chosen = arguments.meters.as_deref().map(meters).transpose()?;
     let plan = Plan {
         title: experiment.title,
@@ -45,6 +49,7 @@ pub(super) fn plan(arguments: &RunArguments) -> Result<(Plan, &'static dyn Testb
         meters: chosen.unwrap_or(experiment.meters),
         mandatory: source.is_none() && !arguments.path.is_empty(),
         source,
+        profiling,
         folder: arguments.out.clone().unwrap_or_else(default_folder),
     };
     Ok((plan, testbed(&experiment.testbed)?))
@@ -64,7 +69,7 @@ pub(super) fn catalogues() -> Result<Catalogues, Fault> {
     Ok(Catalogues {
         paths: path_spec(path::CATALOG, path::PAIRS),
         testbeds: host::CATALOG.iter().map(|testbed| testbed.name()).collect(),
-        meters: meter::CATALOG.iter().map(|meter| meter.name()).collect(),
+        meters: meter_names(),
         cpus: sys::thread::allowed()
             .map_err(|e| Fault::system("cannot read the CPUs of this process", &e))?,
     })
@@ -111,6 +116,13 @@ fn write(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
         unit::seconds(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
     };
     writeln!(out, "{} trials of {each:.1} s: at least {}", order.len(), time(s.blocks))?;
+    if let Some(profiling) = &plan.profiling {
+        let measured = plan.cells.iter().filter(|cell| !cell.null).count();
+        let trials = spec::most_profiled(profiling, measured) as f64 * f64::from(profiling.trials);
+        let seconds = trials * (s.warm_up + profiling.window);
+        let time = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+        writeln!(out, "then at most {trials} profile trials: {}", unit::seconds(time))?;
+    }
     if let Some(rule) = s.stopping {
         let (within, early) = (rule.within * 100.0, time(rule.at_least));
         writeln!(
@@ -158,6 +170,7 @@ fn from_flags(arguments: &RunArguments) -> Result<Experiment, Fault> {
         stopping: None,
         judgement: Judgement::default(),
         meters: catalogues.meters.iter().map(|name| (*name).to_owned()).collect(),
+        profiling: spec::parse_profile(spec::DEFAULT_PROFILE)?,
     })
 }
 
@@ -171,8 +184,13 @@ fn default_cores<'a>(asked: &'a str, allowed: &[u32]) -> &'a str {
     if asked == "two" && allowed.len() == 1 { "one" } else { asked }
 }
 
+/// The meters that can be chosen; profiles are asked for in a way of their own.
+fn meter_names() -> Vec<&'static str> {
+    meter::CATALOG.iter().filter(|meter| !meter.apart()).map(|meter| meter.name()).collect()
+}
+
 fn meters(text: &str) -> Result<Vec<String>, Fault> {
-    let all: Vec<&str> = meter::CATALOG.iter().map(|meter| meter.name()).collect();
+    let all = meter_names();
     let chosen: Vec<&str> = match text {
         "all" => all.clone(),
         "none" => Vec::new(),

@@ -10,6 +10,7 @@ use std::time::Duration;
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
     trials: usize,
+    profiles: usize,
 }
 
 impl Progress {
@@ -20,7 +21,7 @@ impl Progress {
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar
         });
-        Progress { bar, trials: 0 }
+        Progress { bar, trials: 0, profiles: 0 }
     }
 
     /// Takes the bar away.
@@ -63,6 +64,39 @@ impl Observer for Progress {
             None => {
                 let (cell, total) = (&trial.cell, self.trials);
                 eprintln!("[{number:>3}/{total}] {cell:<32} {result:<24} {left} left");
+            }
+        }
+    }
+
+    fn profiles_begin(&mut self, trials: usize, each: Duration) {
+        self.profiles = trials;
+        match &self.bar {
+            Some(bar) => bar.inc_length(trials as u64),
+            None => eprintln!("{trials} profiles, about {}", clock(each * trials as u32)),
+        }
+    }
+
+    fn profile_begins(&mut self, number: usize, cell: &CellId) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(format!("profile {number} of {}: {cell}", self.profiles));
+        }
+    }
+
+    fn profile_ends(&mut self, number: usize, trial: &Trial, left: Duration) {
+        let samples = trial.profile.as_ref().map_or(0, |profile| profile.samples);
+        let result = match &trial.status {
+            TrialStatus::Measured => format!("{samples} samples, {}", outcome(trial)),
+            _ => outcome(trial),
+        };
+        let left = clock(left);
+        match &self.bar {
+            Some(bar) => {
+                bar.inc(1);
+                bar.set_message(format!("{left} left  profile of {}: {result}", trial.cell));
+            }
+            None => {
+                let (cell, total) = (&trial.cell, self.profiles);
+                eprintln!("[profile {number}/{total}] {cell:<28} {result:<24} {left} left");
             }
         }
     }

@@ -54,6 +54,9 @@ pub(super) struct RunArguments {
     /// Seed of the random order [default: the file's, or random]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
     pub seed: Option<u64>,
+    /// Profiles to take at the end: largest, all or none, with options as in largest:rate=499,trials=5 [default: the file's, or largest]
+    #[arg(long, value_name = "WHAT")]
+    pub profile: Option<String>,
     /// Folder for the study [default: bytepath-studies/DATE-TIME]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -166,6 +169,12 @@ fn run_options_help() -> String {
     }
     text.push('\n');
     text.push_str(&list("Link options:", spec::LINK_OPTIONS));
+    text.push_str("\nProfiles (--profile):\n");
+    for (name, summary) in spec::PROFILED_CELLS {
+        text.push_str(&format!("  {name:<10} {summary}\n"));
+    }
+    text.push('\n');
+    text.push_str(&list("Profile options:", spec::PROFILE_OPTIONS));
     text.push_str("\n`bytepath paths` lists the paths and their options.");
     text
 }

@@ -3,16 +3,18 @@
 
 mod cpu;
 mod link;
+mod profile;
 mod softnet;
 mod steady;
 mod tcp_info;
 mod threads;
 mod throughput;
 
+pub use profile::{Capture, NAME as PROFILE_NAME, price as sample_price};
 pub use steady::LastLook;
 
 use crate::record::{
-    Facts, Fault, FaultKind, Reading, Role, Scope, Series, Support, ThreadTime, Unit,
+    Facts, Fault, FaultKind, Reading, Role, Sampling, Scope, Series, Support, ThreadTime, Unit,
 };
 use crate::sys::Roots;
 use crate::sys::procfs::{Malformed, Source};
@@ -37,9 +39,29 @@ pub trait Meter: Sync {
         Support::Yes
     }
 
+    /// Whether it runs in trials of its own alone, because it costs the stream
+    /// more than other meters do.
+    fn apart(&self) -> bool {
+        false
+    }
+
+    /// Does what takes too long for the start of a window. Called before the
+    /// bytes flow; most meters have nothing to do.
+    fn prepare(&self, context: &Context) -> Result<Option<Box<dyn Prepared>>, Fault> {
+        let _ = context;
+        Ok(None)
+    }
+
     /// Begins to measure. Called at the start of the window, so it has to be
-    /// quick (well under a millisecond).
+    /// quick (well under a millisecond). Not called where `prepare` gave something
+    /// to start.
     fn start(&self, context: &Context) -> Result<Box<dyn Running>, Fault>;
+}
+
+/// A meter that is ready to start.
+pub trait Prepared: Send {
+    /// Begins to measure, as quickly as [`Meter::start`].
+    fn start(self: Box<Self>) -> Result<Box<dyn Running>, Fault>;
 }
 
 /// A meter between start and stop.
@@ -82,6 +104,8 @@ pub struct Context {
     pub device: Option<String>,
     /// What the meter `steady` saw last of the stream's surroundings.
     pub last_look: LastLook,
+    /// What the meter `profile` is to sample.
+    pub sampling: Option<Sampling>,
 }
 
 /// A thread to watch.
@@ -104,6 +128,8 @@ pub struct Output {
     pub threads: Vec<ThreadTime>,
     /// What the reader should know.
     pub warnings: Vec<String>,
+    /// Samples, from the meter `profile` alone.
+    pub capture: Option<Box<Capture>>,
 }
 
 impl Output {
@@ -147,6 +173,7 @@ pub static CATALOG: &[&dyn Meter] = &[
     &softnet::Softnet,
     &link::Link,
     &steady::Steady,
+    &profile::Profile,
 ];
 
 static SYSCALLS: Counted = Counted {

@@ -10,6 +10,7 @@ mod facts;
 mod fault;
 mod ledger;
 mod option;
+mod profile;
 mod reading;
 mod study;
 mod trial;
@@ -21,6 +22,7 @@ pub use facts::{Attempt, Facts, Outcome, Privileges, Support};
 pub use fault::{Fault, FaultKind};
 pub use ledger::{Evidence, Ledger, Manner};
 pub use option::{OptionKind, OptionSpec, OptionValue, Options};
+pub use profile::{Bytes, ProfileRecord, ProfiledCells, Profiling, SamplePrice, Sampling};
 pub use reading::{Reading, Scope, Series, Unit};
 pub use study::{CopyCeiling, Design, Judgement, Schedule, Source, Stopping, Study, StudyHeader};
 pub use trial::{

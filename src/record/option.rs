@@ -35,8 +35,14 @@ pub enum OptionKind {
     AutoSize(u64, u64),
     /// A whole number, or `none`.
     MaybeCount(u64, u64),
+    /// A whole number, or `auto`, which leaves the choice to what is found.
+    AutoCount(u64, u64),
+    /// A time, `250ms` or `2s`, kept in milliseconds; bounds inclusive.
+    Time(u64, u64),
     /// A name of the kernel's: letters, digits, `-` and `_`.
     Name,
+    /// Any text of one line.
+    Text,
 }
 
 /// Value of an option after parsing.
@@ -98,10 +104,32 @@ impl OptionKind {
             Ok(OptionValue::Number(n))
         };
         match *self {
-            OptionKind::AutoSize(..) if text == "auto" => Ok(OptionValue::Word("auto".into())),
+            OptionKind::AutoSize(..) | OptionKind::AutoCount(..) if text == "auto" => {
+                Ok(OptionValue::Word("auto".into()))
+            }
             OptionKind::MaybeCount(..) if text == "none" => Ok(OptionValue::Word("none".into())),
             OptionKind::Size(min, max) | OptionKind::AutoSize(min, max) => sized(min, max),
-            OptionKind::Count(min, max) | OptionKind::MaybeCount(min, max) => counted(min, max),
+            OptionKind::Count(min, max)
+            | OptionKind::MaybeCount(min, max)
+            | OptionKind::AutoCount(min, max) => counted(min, max),
+            OptionKind::Time(min, max) => {
+                let time = unit::parse_duration(text)?;
+                match u64::try_from(time.as_millis()) {
+                    Ok(ms) if (min..=max).contains(&ms) => Ok(OptionValue::Number(ms)),
+                    _ => Err(format!(
+                        "'{text}' is outside {} to {}",
+                        milliseconds(min),
+                        milliseconds(max)
+                    )),
+                }
+            }
+            OptionKind::Text => {
+                let fine = !text.is_empty() && text.len() <= 200;
+                if !fine || text.chars().any(char::is_control) {
+                    return Err(format!("'{text}' is no text of one line and 200 bytes"));
+                }
+                Ok(OptionValue::Word(text.into()))
+            }
             OptionKind::Flag => match text {
                 "on" | "true" | "yes" | "1" => Ok(OptionValue::Flag(true)),
                 "off" | "false" | "no" | "0" => Ok(OptionValue::Flag(false)),
@@ -129,12 +157,21 @@ impl OptionKind {
     /// is written in digits, because a count of `9K` is nothing one can type.
     pub fn print(&self, value: &OptionValue) -> String {
         match (self, value) {
-            (OptionKind::Count(..) | OptionKind::MaybeCount(..), OptionValue::Number(n)) => {
-                n.to_string()
-            }
+            (
+                OptionKind::Count(..) | OptionKind::MaybeCount(..) | OptionKind::AutoCount(..),
+                OptionValue::Number(n),
+            ) => n.to_string(),
+            (OptionKind::Time(..), OptionValue::Number(ms)) => milliseconds(*ms),
             _ => value.to_string(),
         }
     }
+}
+
+fn milliseconds(ms: u64) -> String {
+    if ms < 1000 {
+        return format!("{ms}ms");
+    }
+    unit::seconds(std::time::Duration::from_millis(ms))
 }
 
 impl fmt::Display for OptionKind {
@@ -148,6 +185,11 @@ impl fmt::Display for OptionKind {
             }
             OptionKind::Count(min, max) => write!(f, "{min}..{max}"),
             OptionKind::MaybeCount(min, max) => write!(f, "none|{min}..{max}"),
+            OptionKind::AutoCount(min, max) => write!(f, "auto|{min}..{max}"),
+            OptionKind::Time(min, max) => {
+                write!(f, "{}..{}", milliseconds(*min), milliseconds(*max))
+            }
+            OptionKind::Text => f.write_str("TEXT"),
             OptionKind::Flag => f.write_str("on|off"),
             OptionKind::Choice(words) => f.write_str(&words.join("|")),
             OptionKind::Name => f.write_str("NAME"),

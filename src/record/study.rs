@@ -1,6 +1,6 @@
 //! A study: the folder that a run leaves behind.
 
-use super::{Cell, CellId, Facts, Trial};
+use super::{Cell, CellId, Facts, Profiling, Trial};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +11,10 @@ pub struct Study {
     pub header: StudyHeader,
     /// What came out, in the order it was run.
     pub trials: Vec<Trial>,
+    /// Trials that took profiles, in the order they were run. On disk they stand
+    /// among the others; here they are apart, because no figure may rest on them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub profiles: Vec<Trial>,
     /// What the reader of the folder should know: a torn last line, say.
     #[serde(default)]
     pub remarks: Vec<String>,
@@ -44,6 +48,9 @@ pub struct StudyHeader {
     /// The experiment file it was run from; none if flags said everything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
+    /// Which profiles are taken; none if none are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profiling: Option<Profiling>,
     /// Facts of the sender's and of the receiver's host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub facts: Vec<Facts>,

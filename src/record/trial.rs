@@ -1,6 +1,6 @@
 //! A trial: one cell, run once, with everything that was seen.
 
-use super::{CellId, Fault, Ledger, Reading, Series};
+use super::{CellId, Fault, Ledger, ProfileRecord, Reading, Series};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -34,6 +34,10 @@ pub struct Trial {
     pub series: Vec<Series>,
     /// What the reader should know; none of it makes the trial invalid.
     pub warnings: Vec<String>,
+    /// The profile that was taken. Sampling costs throughput, so a trial with a
+    /// profile is no measurement of its cell: see `Study::profiles`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<ProfileRecord>,
 }
 
 /// What became of a trial.

@@ -3,8 +3,8 @@
 //! answers once; `Reply::Lost` alone may come unasked.
 
 use super::{
-    Cell, CopyCeiling, Facts, Fault, LinkSettings, ProvenWitness, Reading, Role, RoleRecord,
-    Series, ThreadTime,
+    Bytes, Cell, CopyCeiling, Facts, Fault, LinkSettings, Placement, ProvenWitness, Reading, Role,
+    RoleRecord, SamplePrice, Sampling, Series, ThreadTime,
 };
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -70,6 +70,9 @@ pub enum Request {
         device: Option<String>,
         /// True to start held.
         hold: bool,
+        /// What the meter `profile` is to sample.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        sampling: Option<Sampling>,
     },
     /// Sender: sleep after the message in hand, or go on. Answered by `Done`.
     Pace {
@@ -87,7 +90,33 @@ pub enum Request {
         /// Seconds to wait before the flow is cut.
         patience: f64,
     },
+    /// What does one sample cost? Answered by `SamplePrice`.
+    SamplePrice {
+        /// The event; none takes the best that there is.
+        event: Option<String>,
+        /// CPU to measure on; none takes any.
+        cpu: Option<u32>,
+    },
+    /// Name and pack the samples of the last window. Answered by `Profile`.
+    Profile {
+        /// Name for people.
+        title: String,
+        /// Bytes that the receiver got in the window.
+        bytes: u64,
+        /// Process ids of the sender's and of the receiver's agent.
+        agents: [u32; 2],
+        /// The CPUs of the roles.
+        placement: Placement,
+    },
+    /// A part of the packed profile. Answered by `Part`.
+    Part {
+        /// Where it begins, in bytes.
+        at: u64,
+    },
 }
+
+/// Most bytes of one part of a profile: well below [`MAX_LINE`] in digits.
+pub const LARGEST_PART: usize = 4 << 20;
 
 /// What the agent answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -135,6 +164,24 @@ pub enum Reply {
         record: Box<RoleRecord>,
         /// Receiver: what it saw of the sender's witness page.
         witness: Option<ProvenWitness>,
+    },
+    /// What one sample costs.
+    SamplePrice(SamplePrice),
+    /// The samples of the last window are named and packed.
+    Profile {
+        /// Size of the packed profile in bytes.
+        size: u64,
+        /// Samples in it.
+        samples: u64,
+        /// Samples that were lost.
+        lost: u64,
+        /// What the reader should know.
+        notes: Vec<String>,
+    },
+    /// Part of a packed profile.
+    Part {
+        /// The bytes.
+        bytes: Bytes,
     },
     /// The request failed.
     Failed(Fault),

@@ -3,12 +3,14 @@
 
 use super::ceiling;
 use super::engine::Ended;
+use super::samples::{self, Packed};
 use super::session::Session;
 use crate::host;
-use crate::meter::{self, Meter};
+use crate::meter::{self, Capture, Meter};
 use crate::path::DataPath;
-use crate::record::wire::{MAX_LINE, Reply, Request};
-use crate::record::{Facts, Fault, FaultKind, SCHEMA_VERSION};
+use crate::profile::attribution::Stream;
+use crate::record::wire::{LARGEST_PART, MAX_LINE, Reply, Request};
+use crate::record::{Bytes, Facts, Fault, FaultKind, SCHEMA_VERSION};
 use crate::sys::Roots;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -41,7 +43,8 @@ pub fn serve(
     std::thread::Builder::new()
         .name("controller".into())
         .spawn(move || read_requests(input, &lines))?;
-    Agent { paths, meters, events, inbox, session: None }.serve(output)
+    let session = None;
+    Agent { paths, meters, events, inbox, session, capture: None, packed: None }.serve(output)
 }
 
 fn read_requests(input: impl Read, events: &Sender<Event>) {
@@ -78,6 +81,10 @@ struct Agent {
     events: Sender<Event>,
     inbox: Receiver<Event>,
     session: Option<Session>,
+    /// What was sampled in the last window.
+    capture: Option<Box<Capture>>,
+    /// The same, named and packed.
+    packed: Option<Packed>,
 }
 
 impl Agent {
@@ -144,7 +151,7 @@ impl Agent {
                 self.session()?.accept(events)?;
                 Ok(Reply::Done)
             }
-            Request::Start { meters, device, hold } => {
+            Request::Start { meters, device, hold, sampling } => {
                 let chosen: Vec<&'static dyn Meter> = self
                     .meters
                     .iter()
@@ -153,7 +160,7 @@ impl Agent {
                     .collect();
                 let session = self.session()?;
                 session.pace(hold);
-                session.start(chosen, device);
+                session.start(chosen, device, sampling)?;
                 Ok(Reply::Done)
             }
             Request::Pace { hold } => {
@@ -170,6 +177,31 @@ impl Agent {
                 Ok(Reply::Done)
             }
             Request::Finish { patience } => self.finish(patience),
+            Request::SamplePrice { event, cpu } => {
+                let cpu = match cpu {
+                    Some(cpu) => cpu,
+                    None => any_cpu()?,
+                };
+                let price = meter::sample_price(event.as_deref(), cpu, &Roots::real());
+                price.map(Reply::SamplePrice)
+            }
+            Request::Profile { title, bytes, agents, placement } => {
+                let stream = Stream { agents: agents.map(Some), placement };
+                let capture = self.capture.take();
+                let capture = capture.ok_or_else(|| out_of_turn("nothing was sampled"))?;
+                let packed = samples::pack(&capture, title, bytes, &stream)?;
+                let (size, notes) = (packed.bytes.len() as u64, packed.notes.clone());
+                let (samples, lost) = (packed.samples, packed.lost);
+                self.packed = Some(packed);
+                Ok(Reply::Profile { size, samples, lost, notes })
+            }
+            Request::Part { at } => {
+                let packed = self.packed.as_ref().ok_or_else(|| out_of_turn("no profile"))?;
+                let rest = usize::try_from(at).ok().and_then(|at| packed.bytes.get(at..));
+                let rest = rest.ok_or_else(|| out_of_turn("a part behind the end"))?;
+                let part = &rest[..rest.len().min(LARGEST_PART)];
+                Ok(Reply::Part { bytes: Bytes(part.to_vec()) })
+            }
         }
     }
 
@@ -201,7 +233,9 @@ impl Agent {
                 }
             }
         }
-        let reply = self.session()?.finish();
+        let session = self.session()?;
+        let reply = session.finish();
+        self.capture = session.take_capture();
         self.session = None;
         match reply {
             Err(fault) if cut => Err(fault.context("the stream did not drain in time")),
@@ -219,6 +253,12 @@ fn survey(paths: &[&'static dyn DataPath], device: Option<&str>) -> Facts {
     let mut facts = host::survey(&Roots::real());
     facts.attempts = paths.iter().flat_map(|path| path.attempt(device)).collect();
     facts
+}
+
+fn any_cpu() -> Result<u32, Fault> {
+    let allowed = crate::sys::thread::allowed();
+    let allowed = allowed.map_err(|e| Fault::system("cannot read the CPUs of this process", &e))?;
+    Ok(allowed.first().copied().unwrap_or_default())
 }
 
 fn out_of_turn(what: &str) -> Fault {

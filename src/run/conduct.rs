@@ -4,13 +4,14 @@
 use super::Laboratory;
 use super::agent::BUILD;
 use super::outlook::{Outlook, look};
+use super::profiles;
 use super::slices;
 use super::store::StudyWriter;
 use super::trial::{Position, blank, now_ms, trial};
 use crate::meter::Meter;
 use crate::record::{
-    Cell, CellId, Design, Facts, Fault, FaultKind, Judgement, Role, SCHEMA_VERSION, Schedule,
-    Source, Study, StudyHeader, Trial, TrialStatus, unit,
+    Cell, CellId, Design, Facts, Fault, FaultKind, Judgement, Profiling, Role, SCHEMA_VERSION,
+    Schedule, Source, Study, StudyHeader, Trial, TrialStatus, unit,
 };
 use crate::{spec, stats};
 use std::collections::HashSet;
@@ -34,6 +35,8 @@ pub struct Plan {
     pub meters: Vec<String>,
     /// The experiment file, if there is one.
     pub source: Option<Source>,
+    /// Which profiles are taken after the last block; none if none are.
+    pub profiling: Option<Profiling>,
     /// True if every cell was asked for by name: one that cannot run here is
     /// an error then, and not a row with a reason.
     pub mandatory: bool,
@@ -49,6 +52,19 @@ pub trait Observer {
     fn trial_begins(&mut self, number: usize, cell: &CellId, block: u32);
     /// A trial has ended; so much time the rest will take.
     fn trial_ends(&mut self, number: usize, trial: &Trial, left: Duration);
+    /// The trials that count have ended; so many profile trials follow, each of
+    /// this length.
+    fn profiles_begin(&mut self, trials: usize, each: Duration) {
+        let _ = (trials, each);
+    }
+    /// A profile trial starts: its number among them (from 1), cell.
+    fn profile_begins(&mut self, number: usize, cell: &CellId) {
+        let _ = (number, cell);
+    }
+    /// A profile trial has ended; so much time the rest will take.
+    fn profile_ends(&mut self, number: usize, trial: &Trial, left: Duration) {
+        let _ = (number, trial, left);
+    }
     /// The stopping rule ended the study; the text says why, and what it saved.
     fn stops_early(&mut self, why: &str) {
         let _ = why;
@@ -81,9 +97,9 @@ pub fn resume(
 }
 
 /// A study that can be run, or run on.
-struct Opened {
-    study: Study,
-    writer: StudyWriter,
+pub(super) struct Opened {
+    pub study: Study,
+    pub writer: StudyWriter,
     outlook: Outlook,
 }
 
@@ -119,6 +135,7 @@ fn prepare(laboratory: &Laboratory, plan: &Plan) -> Result<Opened, Fault> {
         judgement: plan.judgement,
         meters: plan.meters.clone(),
         source: plan.source.clone(),
+        profiling: plan.profiling.clone(),
         facts,
         ceiling,
     };
@@ -130,7 +147,7 @@ fn prepare(laboratory: &Laboratory, plan: &Plan) -> Result<Opened, Fault> {
         }
     }
     let writer = StudyWriter::create(&plan.folder, &header)?;
-    let study = Study { header, trials: Vec::new(), remarks: Vec::new() };
+    let study = Study { header, trials: Vec::new(), profiles: Vec::new(), remarks: Vec::new() };
     Ok(Opened { study, writer, outlook })
 }
 
@@ -142,10 +159,12 @@ fn reopen(laboratory: &Laboratory, folder: &Path) -> Result<Opened, Fault> {
             .remedy("`bytepath show` prints its report")
     };
     let ended = Ended::of(&study);
-    if ended.missing(header) == 0 {
+    let stopped = stopped_early(&study);
+    let profiles = profiles::missing(&study).len();
+    if ended.missing(header) == 0 && profiles == 0 {
         return Err(complete(&format!("all {} trials have ended", ended.trials.len())));
     }
-    if let Some(why) = stopped_early(&study) {
+    if let (Some(why), 0) = (stopped, profiles) {
         if !study.remarks.iter().any(|remark| remark.contains(&why)) {
             writer.remark(&format!("stopped early: {why}"))?;
         }
@@ -164,7 +183,11 @@ fn reopen(laboratory: &Laboratory, folder: &Path) -> Result<Opened, Fault> {
     }
     let outlook = Outlook::of(&facts, baseline);
     let (count, total) = (ended.trials.len(), ended.trials.len() + ended.missing(header));
-    let remark = format!("interrupted and resumed after {count} of {total} trials");
+    let taken = study.profiles.len();
+    let remark = match taken {
+        0 => format!("interrupted and resumed after {count} of {total} trials"),
+        _ => format!("interrupted and resumed after {count} trials and {taken} profiles"),
+    };
     writer.remark(&remark)?;
     study.remarks.push(remark);
     Ok(Opened { study, writer, outlook })
@@ -242,10 +265,10 @@ fn stopped_early(study: &Study) -> Option<String> {
 }
 
 /// A study that is under way.
-struct Run<'r, 'a> {
-    laboratory: &'r Laboratory<'a>,
-    observer: &'r mut dyn Observer,
-    opened: Opened,
+pub(super) struct Run<'r, 'a> {
+    pub laboratory: &'r Laboratory<'a>,
+    pub observer: &'r mut dyn Observer,
+    pub opened: Opened,
 }
 
 impl Run<'_, '_> {
@@ -256,6 +279,9 @@ impl Run<'_, '_> {
         let schedule = &header.schedule;
         let ended = Ended::of(&self.opened.study);
         let total = ended.missing(&header);
+        if total == 0 || stopped_early(&self.opened.study).is_some() {
+            return self.profiles();
+        }
         self.observer.begins(&header, total);
         let mut clock = Clock { begin: Instant::now(), done: 0, total };
         // All cells are in the order, those that cannot run too, so that it is
@@ -275,7 +301,7 @@ impl Run<'_, '_> {
                 break;
             }
         }
-        Ok(())
+        self.profiles()
     }
 
     /// Writes down which cells cannot run, and why.
@@ -350,19 +376,31 @@ impl Run<'_, '_> {
         Ok(true)
     }
 
-    fn meters(&self) -> Vec<&'static dyn Meter> {
+    pub(super) fn meters(&self) -> Vec<&'static dyn Meter> {
         let chosen = &self.opened.study.header.meters;
         let all = self.laboratory.meters.iter().copied();
         all.filter(|meter| chosen.iter().any(|name| name == meter.name())).collect()
     }
 
-    fn position(&self, block: u32) -> Position {
-        Position { block, order: self.opened.study.trials.len() as u32 }
+    pub(super) fn position(&self, block: u32) -> Position {
+        let study = &self.opened.study;
+        Position { block, order: (study.trials.len() + study.profiles.len()) as u32 }
+    }
+
+    /// Writes down what the reader of the study should know.
+    pub(super) fn remark(&mut self, remark: String) -> Result<(), Fault> {
+        self.opened.writer.remark(&remark)?;
+        self.opened.study.remarks.push(remark);
+        Ok(())
     }
 
     fn keep(&mut self, trials: Vec<Trial>) -> Result<(), Fault> {
         let header = &self.opened.study.header;
-        let trials: Vec<Trial> = trials.into_iter().map(|trial| judged(trial, header)).collect();
+        let judge = |trial: Trial| match header.cells.iter().find(|cell| cell.id == trial.cell) {
+            Some(cell) => judged(trial, cell, &header.schedule),
+            None => trial,
+        };
+        let trials: Vec<Trial> = trials.into_iter().map(judge).collect();
         self.opened.writer.append(&trials)?;
         self.opened.study.trials.extend(trials);
         Ok(())
@@ -370,9 +408,8 @@ impl Run<'_, '_> {
 }
 
 /// A trial that an event spoiled is marked before anybody looks at its value.
-fn judged(trial: Trial, header: &StudyHeader) -> Trial {
-    let Some(cell) = header.cells.iter().find(|cell| cell.id == trial.cell) else { return trial };
-    let events = stats::judge_events(&trial, cell, &header.schedule);
+pub(super) fn judged(trial: Trial, cell: &Cell, schedule: &Schedule) -> Trial {
+    let events = stats::judge_events(&trial, cell, schedule);
     if events.is_empty() {
         return trial;
     }
@@ -380,14 +417,14 @@ fn judged(trial: Trial, header: &StudyHeader) -> Trial {
 }
 
 /// How long the rest will take, judged by what is done.
-struct Clock {
-    begin: Instant,
-    done: usize,
-    total: usize,
+pub(super) struct Clock {
+    pub begin: Instant,
+    pub done: usize,
+    pub total: usize,
 }
 
 impl Clock {
-    fn left(&self) -> Duration {
+    pub(super) fn left(&self) -> Duration {
         let each = self.begin.elapsed().div_f64(self.done.max(1) as f64);
         each * self.total.saturating_sub(self.done) as u32
     }

@@ -2,10 +2,12 @@
 
 use super::agent::Event;
 use super::engine::{Assignment, Ended, Engine, FlowEnd};
-use crate::meter::{self, Context, Meter, Output, Running, ThreadTag};
+use crate::meter::{self, Capture, Context, Meter, Output, Prepared, Running, ThreadTag};
 use crate::path::{self, DataPath};
 use crate::record::wire::{Reply, Token};
-use crate::record::{Cell, Fault, FaultKind, Ledger, Reading, Role, RoleRecord, Scope, Unit};
+use crate::record::{
+    Cell, Fault, FaultKind, Ledger, Reading, Role, RoleRecord, Sampling, Scope, Unit,
+};
 use crate::sys::tcp::FlowOptions;
 use crate::sys::{Roots, clock, tcp};
 use crate::workload::{Gate, Phase, Progress};
@@ -36,8 +38,11 @@ pub(super) struct Session {
     meters: Vec<&'static dyn Meter>,
     device: Option<String>,
     last_look: meter::LastLook,
+    sampling: Option<Sampling>,
+    prepared: Vec<(&'static str, Box<dyn Prepared>)>,
     running: Vec<(&'static str, Box<dyn Running>)>,
     costs: Vec<Reading>,
+    capture: Option<Box<Capture>>,
 }
 
 impl Session {
@@ -109,8 +114,11 @@ impl Session {
             meters: Vec::new(),
             device: None,
             last_look: meter::LastLook::default(),
+            sampling: None,
+            prepared: Vec::new(),
             running: Vec::new(),
             costs: Vec::new(),
+            capture: None,
         })
     }
 
@@ -136,14 +144,27 @@ impl Session {
         Ok(())
     }
 
-    /// Lets the bytes flow.
-    pub fn start(&mut self, meters: Vec<&'static dyn Meter>, device: Option<String>) {
+    /// Gets the meters ready and lets the bytes flow.
+    pub fn start(
+        &mut self,
+        meters: Vec<&'static dyn Meter>,
+        device: Option<String>,
+        sampling: Option<Sampling>,
+    ) -> Result<(), Fault> {
         let detailed = meters.iter().any(|meter| meter.reach() == meter::Reach::Engine);
         self.meters = meters;
         self.device = device;
+        self.sampling = sampling;
+        let context = self.context();
+        for meter in &self.meters {
+            let prepared = meter.prepare(&context);
+            let prepared = prepared.map_err(|fault| cannot_start(*meter, fault))?;
+            self.prepared.extend(prepared.map(|ready| (meter.name(), ready)));
+        }
         for engine in &self.engines {
             engine.start(detailed);
         }
+        Ok(())
     }
 
     /// Holds the sender, or lets it go on without counting.
@@ -156,9 +177,12 @@ impl Session {
         let context = self.context();
         for meter in &self.meters {
             let begin = Instant::now();
-            let running = meter
-                .start(&context)
-                .map_err(|fault| fault.context(format!("meter {} cannot start", meter.name())))?;
+            let ready = self.prepared.iter().position(|(name, _)| *name == meter.name());
+            let running = match ready {
+                Some(at) => self.prepared.swap_remove(at).1.start(),
+                None => meter.start(&context),
+            };
+            let running = running.map_err(|fault| cannot_start(*meter, fault))?;
             self.running.push((meter.name(), running));
             self.costs.push(cost(self.role, meter.name(), begin.elapsed()));
         }
@@ -178,6 +202,7 @@ impl Session {
             sum.series.extend(output.series);
             sum.threads.extend(output.threads);
             sum.warnings.extend(output.warnings);
+            self.capture = output.capture.or(self.capture.take());
             self.costs.push(cost(self.role, name, begin.elapsed()));
         }
         self.await_notice(Phase::Drain);
@@ -188,6 +213,11 @@ impl Session {
             threads: sum.threads,
             warnings: sum.warnings,
         })
+    }
+
+    /// What was sampled in the last window, once.
+    pub fn take_capture(&mut self) -> Option<Box<Capture>> {
+        self.capture.take()
     }
 
     /// Waits until every engine has noticed the end of its window. An engine
@@ -302,8 +332,13 @@ impl Session {
             moved: Arc::new(move |flow| progress.get(flow as usize).map_or(0, |p| p.total())),
             device: self.device.clone(),
             last_look: self.last_look.clone(),
+            sampling: self.sampling.clone(),
         }
     }
+}
+
+fn cannot_start(meter: &dyn Meter, fault: Fault) -> Fault {
+    fault.context(format!("meter {} cannot start", meter.name()))
 }
 
 fn flow_options(cell: &Cell) -> FlowOptions {

@@ -70,7 +70,7 @@ impl<'a> Lane<'a> {
             let mut remotes =
                 Remotes::raise(laboratory.testbed, &laboratory.program, laboratory.stop)?;
             let notes = set_up_link(&mut remotes, cell)?;
-            begin(&mut remotes, cell, meters, true)?;
+            begin(&mut remotes, cell, meters, true, None)?;
             Ok((remotes, notes))
         };
         match raise() {

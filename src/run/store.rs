@@ -16,6 +16,7 @@ const EXPERIMENT: &str = "experiment.toml";
 const HOSTS: &str = "hosts.json";
 const TRIALS: &str = "trials.jsonl";
 const REMARKS: &str = "remarks.txt";
+const PROFILES: &str = "profiles";
 
 /// Appends trials to a study folder. While it lives, no other process can.
 #[derive(Debug)]
@@ -98,6 +99,23 @@ impl StudyWriter {
         written.map_err(|e| storage("write", &self.folder.join(TRIALS), &e))
     }
 
+    /// Writes a profile, whole or not at all, and gives its name below the folder
+    /// of the study.
+    pub fn profile(&mut self, name: &str, packed: &[u8]) -> Result<String, Fault> {
+        let folder = self.folder.join(PROFILES);
+        let (path, part) = (folder.join(name), folder.join(format!("{name}.part")));
+        let write = || -> io::Result<()> {
+            fs::create_dir_all(&folder)?;
+            let mut file = File::create(&part)?;
+            file.write_all(packed)?;
+            file.sync_all()?;
+            fs::rename(&part, &path)?;
+            File::open(&folder)?.sync_all()
+        };
+        write().map_err(|e| storage("write", &path, &e))?;
+        Ok(format!("{PROFILES}/{name}"))
+    }
+
     /// Appends what the reader of the study should know, one line.
     pub fn remark(&mut self, remark: &str) -> Result<(), Fault> {
         let path = self.folder.join(REMARKS);
@@ -158,7 +176,8 @@ pub fn load(folder: &Path) -> Result<Study, Fault> {
     let mut remarks = remarks(folder)?;
     remarks.extend(torn);
     let header = StudyHeader { facts: hosts.facts, ceiling: hosts.ceiling, ..experiment };
-    Ok(Study { header, trials, remarks })
+    let (profiles, trials) = trials.into_iter().partition(|trial| trial.profile.is_some());
+    Ok(Study { header, trials, profiles, remarks })
 }
 
 /// Remarks of the run itself; a torn last line is none.

@@ -6,8 +6,8 @@ use super::seen::Seen;
 use crate::meter::{Meter, Reach};
 use crate::record::wire::{Reply, Request, Token};
 use crate::record::{
-    Cell, CellId, Fault, FaultKind, ProvenWitness, Role, RoleRecord, SCHEMA_VERSION, Schedule,
-    Trial, TrialStatus,
+    Cell, CellId, Fault, FaultKind, ProvenWitness, Role, RoleRecord, SCHEMA_VERSION, Sampling,
+    Schedule, Trial, TrialStatus,
 };
 use crate::workload;
 use rand::rngs::OsRng;
@@ -62,6 +62,7 @@ pub(super) fn blank(cell: &CellId, position: Position) -> Trial {
         readings: Vec::new(),
         series: Vec::new(),
         warnings: Vec::new(),
+        profile: None,
     }
 }
 
@@ -90,7 +91,7 @@ pub(super) fn stream(
     schedule: &Schedule,
     trial: &mut Trial,
 ) -> Result<(), Fault> {
-    begin(remotes, cell, meters, false)?;
+    begin(remotes, cell, meters, false, None)?;
     remotes.pass(seconds(schedule.warm_up))?;
     let seen = window(remotes, schedule.window)?;
     end(remotes, schedule, trial, seen)
@@ -102,12 +103,14 @@ pub(super) fn begin(
     cell: &Cell,
     meters: &[&'static dyn Meter],
     hold: bool,
+    sampling: Option<&Sampling>,
 ) -> Result<(), Fault> {
     connect(remotes, cell)?;
     for role in [Role::Receiver, Role::Sender] {
         let device = remotes.raised.device(role);
         let meters = meters_of(role, meters);
-        remotes.tell(role, &Request::Start { meters, device, hold })?;
+        let sampling = sampling.cloned();
+        remotes.tell(role, &Request::Start { meters, device, hold, sampling })?;
     }
     Ok(())
 }
@@ -286,6 +289,6 @@ fn check_window(trial: &mut Trial, schedule: &Schedule) -> Result<(), Fault> {
     Ok(())
 }
 
-fn seconds(value: f64) -> Duration {
+pub(super) fn seconds(value: f64) -> Duration {
     Duration::try_from_secs_f64(value).unwrap_or_default()
 }

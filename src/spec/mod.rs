@@ -7,6 +7,7 @@ mod link;
 mod options;
 mod order;
 mod placement;
+mod profiling;
 mod stream;
 
 pub use cells::{Ask, PairDeclaration, PathDeclaration, PathSpec, cells};
@@ -20,4 +21,7 @@ pub use link::{LINK_OPTIONS, PRESETS, Preset, parse_link};
 pub use options::{did_you_mean, resolve, split};
 pub use order::order;
 pub use placement::{CoreSpec, parse_cores, read_cores};
+pub use profiling::{
+    DEFAULT_PROFILE, PROFILE_OPTIONS, PROFILED_CELLS, most_profiled, parse_profile, print_profile,
+};
 pub use stream::{STREAM_OPTIONS, parse_stream};

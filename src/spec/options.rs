@@ -15,7 +15,13 @@ pub fn split(text: &str) -> Result<(String, Vec<Given>), Fault> {
 /// Splits `key=value,...`.
 pub fn split_values(text: &str) -> Result<Vec<Given>, Fault> {
     let mut given: Vec<Given> = Vec::new();
-    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+    // A comma between slashes is part of a value: the event cpu/event=1,umask=2/.
+    let mut between = false;
+    let comma = |c: char| {
+        between ^= c == '/';
+        c == ',' && !between
+    };
+    for part in text.split(comma).map(str::trim).filter(|part| !part.is_empty()) {
         let (key, value) = part.split_once('=').unwrap_or((part, "on"));
         let (key, value) = (key.trim(), value.trim());
         if given.iter().any(|(known, _)| known == key) {
@@ -86,6 +92,12 @@ pub(super) fn usage(message: String) -> Fault {
 mod tests {
     use super::*;
     use crate::record::{OptionKind, OptionValue};
+
+    #[test]
+    fn commas_between_slashes_are_part_of_a_value() {
+        let given = split_values("a=x/y=1,z/,b=2").unwrap();
+        assert_eq!(given, [("a".into(), "x/y=1,z/".into()), ("b".into(), "2".into())]);
+    }
 
     const DECLARED: &[OptionSpec] = &[
         OptionSpec {

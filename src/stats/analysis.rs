@@ -3,6 +3,7 @@
 use super::cpu::CpuRule;
 use super::effect::{CONFIDENCE, Effect};
 use super::pool::{Counted, Shares};
+use super::profiling::ProfilingNote;
 use super::summary::Summary;
 use super::verdict::{DEFAULT_MARGIN, Noise, Question, Test, Verdict};
 use crate::record::{CallRow, CellId, Fault, Judgement, Role, SizeDistribution, StudyHeader};
@@ -34,6 +35,9 @@ pub struct Analysis {
     pub cpu_noise: Option<Noise>,
     /// The stopping rule, where one was declared.
     pub stopping: Option<StoppingNote>,
+    /// What profiles there are, and what it cost to take them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profiling: Option<ProfilingNote>,
     /// Warnings of all trials, counted.
     pub warnings: Vec<Counted>,
     /// What the reader should know of the study itself.

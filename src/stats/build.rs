@@ -7,6 +7,7 @@ use super::analysis::{
 use super::compare::{Frame, Side};
 use super::cpu::RoleCpu;
 use super::pool::{self, Shares, count};
+use super::profiling::profiling_note;
 use super::summary::Summary;
 use super::verdict::{Noise, Question};
 use super::worth::{self, Costs};
@@ -70,6 +71,7 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
         noise: throughput_noise,
         cpu_noise,
         stopping: stopping(study),
+        profiling: profiling_note(study, rules),
         warnings: count(warnings.map(String::as_str)),
         remarks: remarks(study),
     }

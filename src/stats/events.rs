@@ -14,6 +14,7 @@
 //! | a role's CPU was throttled | any | it ran at another speed than its neighbours in the block |
 //! | clock source changed | any | times before and after do not compare |
 //! | settings of the link changed | any | the rest of the trial ran over another link |
+//! | samples lost | any | a profile trial's own: what is missing is not missing at random |
 //!
 //! Packets dropped on the link and retransmits are results of the path, and no
 //! events. Every time here is told to 10 ms by `/proc/stat`, at both ends of a
@@ -69,6 +70,10 @@ pub fn judge_events(trial: &Trial, cell: &Cell, schedule: &Schedule) -> Vec<Stri
         events.extend(lost(trial, cell, role));
     }
     events.extend(unsteady(trial, cell));
+    if let Some(profile) = trial.profile.as_ref().filter(|profile| profile.lost > 0) {
+        let all = profile.samples.saturating_add(profile.lost);
+        events.push(format!("{} of {all} samples were lost", profile.lost));
+    }
     events
 }
 
@@ -200,7 +205,7 @@ fn percent(part: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Fault, FaultKind, Placement, Reading, Unit};
+    use crate::record::{Fault, FaultKind, Placement, ProfileRecord, Reading, Unit};
     use crate::stats::pool::tests::{cell, thread, trial};
 
     const SCHEDULE: Schedule = Schedule {
@@ -336,6 +341,23 @@ mod tests {
                 "only 1 of 2 threads of the receiver were seen",
             ]
         );
+    }
+
+    #[test]
+    fn lost_samples_spoil_a_profile() {
+        let mut t = quiet();
+        let record = ProfileRecord {
+            number: 1,
+            file: "profiles/a-1.pb.gz".into(),
+            event: "cycles".into(),
+            rate: 999,
+            samples: 5990,
+            lost: 0,
+        };
+        t.profile = Some(record.clone());
+        assert_eq!(events(&t), [""; 0]);
+        t.profile = Some(ProfileRecord { lost: 10, ..record });
+        assert_eq!(events(&t), ["10 of 6000 samples were lost"]);
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod history;
 mod holm;
 mod page_pool;
 mod pool;
+mod profiling;
 mod random;
 mod sequential;
 mod sizing;
@@ -38,6 +39,7 @@ pub use history::{CHANGE_LEVEL, Entry, History, Point, Shift, StudyPoints, histo
 pub use holm::{Adjusted, holm};
 pub use page_pool::{PoolCourse, PoolModel};
 pub use pool::{Counted, Shares};
+pub use profiling::{ProfilingNote, SamplingCost, cells_to_profile};
 pub use sequential::should_stop;
 pub use sizing::{
     DONTNEED, Goal, LARGEST_RING, POLL_WEIGHT, Shortage, Sizing, Traffic, shortages, traffic,

@@ -234,6 +234,7 @@ pub mod tests {
             readings: Vec::new(),
             series: Vec::new(),
             warnings: Vec::new(),
+            profile: None,
         }
     }
 

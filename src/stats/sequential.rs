@@ -84,7 +84,7 @@ pub fn should_stop(study: &Study) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::record::{
         Design, Judgement, SCHEMA_VERSION, Schedule, Stopping, StudyHeader, TrialStatus,
@@ -92,7 +92,7 @@ mod tests {
     use crate::stats::pool::tests::{cell, trial};
 
     /// A study of a, b and c with these throughputs, block by block.
-    fn study(within: f64, rows: &[[u64; 3]]) -> Study {
+    pub fn study(within: f64, rows: &[[u64; 3]]) -> Study {
         let header = StudyHeader {
             schema: SCHEMA_VERSION,
             bytepath: String::new(),
@@ -114,12 +114,13 @@ mod tests {
             source: None,
             facts: Vec::new(),
             ceiling: None,
+            profiling: None,
         };
         let trials = rows.iter().zip(0..).flat_map(|(row, block)| {
             let each = ["a", "b", "c"].into_iter().zip(row);
             each.map(move |(name, bytes)| trial(name, block, 1.0, *bytes))
         });
-        Study { header, trials: trials.collect(), remarks: Vec::new() }
+        Study { header, trials: trials.collect(), profiles: Vec::new(), remarks: Vec::new() }
     }
 
     const QUIET: [[u64; 3]; 3] = [[1000, 1100, 2001], [1001, 1101, 2000], [1000, 1099, 2002]];

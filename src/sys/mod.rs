@@ -8,6 +8,7 @@ pub mod errqueue;
 pub mod memory;
 pub mod namespace;
 pub mod netlink;
+pub mod perf;
 pub mod pipe;
 pub mod process;
 pub mod procfs;

@@ -21,8 +21,8 @@ pub use schedule::{
 };
 pub use schema::experiment_schema;
 
-use super::{PathSpec, did_you_mean};
-use crate::record::{Cell, CellId, Design, Fault, Judgement, Stopping};
+use super::{PathSpec, did_you_mean, parse_profile};
+use crate::record::{Cell, CellId, Design, Fault, Judgement, Profiling, Stopping};
 use document::{Entry, Section, Text};
 use std::time::Duration;
 
@@ -68,6 +68,8 @@ pub struct Experiment {
     pub judgement: Judgement,
     /// Names of the meters to run.
     pub meters: Vec<String>,
+    /// Which profiles are taken; none if none are.
+    pub profiling: Option<Profiling>,
 }
 
 /// Every key of an experiment file and what it says.
@@ -86,6 +88,10 @@ pub const EXPERIMENT_KEYS: &[(&str, &str)] = &[
     ("design", "how the cells of a block share its time: \"trials\" or \"slices:TIME\""),
     ("stop", "stopping rule: within this share, after at least so many blocks"),
     ("meters", "\"all\", \"none\", or a list of meters"),
+    (
+        "profile",
+        "profiles taken at the end: \"none\", \"largest\" or \"all\", with options as in largest:rate=499",
+    ),
     ("factors", "what is varied: a level or a list of levels each"),
     ("exclude", "combinations of levels that are left out"),
 ];
@@ -118,6 +124,14 @@ pub fn parse_experiment(
     let judgement = schedule::judgement(&top)?;
     let meters = meters(top.get("meters").as_ref(), &catalogues.meters)?;
 
+    let profiling = match top.get("profile") {
+        Some(entry) => {
+            let text = entry.string("\"largest\"")?;
+            parse_profile(text).map_err(|fault| entry.fault(fault))?
+        }
+        None => None,
+    };
+
     let entry = top.need("factors", &(0..0), "[factors] with path = [\"socket\", \"uring\"]")?;
     let factors = factors::factors(&entry, catalogues)?;
     let excludes = top.get("exclude").map(|e| e.list()).unwrap_or_default();
@@ -139,6 +153,7 @@ pub fn parse_experiment(
         stopping: layout.stopping,
         judgement,
         meters,
+        profiling,
     })
 }
 

@@ -5,7 +5,7 @@ use super::factors::{OWN_FACTORS, preset_names};
 use super::schedule::MOST_BLOCKS;
 use super::{Catalogues, EXPERIMENT_KEYS, LONGEST_TITLE};
 use crate::record::{OptionKind, OptionSpec};
-use crate::spec::{LINK_OPTIONS, STREAM_OPTIONS};
+use crate::spec::{LINK_OPTIONS, PROFILED_CELLS, STREAM_OPTIONS};
 use serde_json::{Map, Value, json};
 
 /// The schema of an experiment file, as far as a schema can say it: names of
@@ -50,6 +50,10 @@ fn key_schema(key: &str, catalogues: &Catalogues) -> Value {
             let meters = json!({"enum": catalogues.meters});
             json!({"anyOf": [{"enum": ["all", "none"]}, meters, list(&meters)]})
         }
+        "profile" => {
+            let names: Vec<&str> = PROFILED_CELLS.iter().map(|(name, _)| *name).collect();
+            json!({"type": "string", "pattern": format!("^({}|[0-9]+)(:.*)?$", names.join("|"))})
+        }
         "factors" => factors_object(&factors()),
         "exclude" => {
             let one = factors_object(&factors());
@@ -87,10 +91,11 @@ fn option_level(spec: &OptionSpec) -> Value {
         OptionKind::Count(min, max) => {
             json!({"anyOf": [{"type": "integer", "minimum": min, "maximum": max}, {"type": "string"}]})
         }
-        OptionKind::MaybeCount(min, max) => {
+        OptionKind::MaybeCount(min, max) | OptionKind::AutoCount(min, max) => {
             json!({"anyOf": [{"type": "integer", "minimum": min, "maximum": max}, {"type": "string"}]})
         }
-        OptionKind::Name => json!({"type": "string"}),
+        OptionKind::Time(..) => json!({"type": ["string", "number"]}),
+        OptionKind::Name | OptionKind::Text => json!({"type": "string"}),
         OptionKind::Size(..) | OptionKind::AutoSize(..) => {
             json!({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]})
         }

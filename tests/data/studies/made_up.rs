@@ -149,7 +149,7 @@ pub fn study() -> Study {
         t.cell = CellId(name.into());
         trials.push(t);
     }
-    Study { header: header(cells), trials, remarks: Vec::new() }
+    Study { header: header(cells), trials, profiles: Vec::new(), remarks: Vec::new() }
 }
 
 /// A cell with the roles on CPU 0 and 1; the null cell is known by its name.
@@ -183,6 +183,7 @@ pub fn trial(path: &Path, block: u32, order: u32) -> Trial {
         readings: readings(path),
         series: vec![series(path, block, window_bytes)],
         warnings,
+        profile: None,
     }
 }
 
@@ -335,6 +336,7 @@ pub fn header(cells: Vec<Cell>) -> StudyHeader {
         judgement: Judgement::default(),
         meters: vec!["throughput".into(), "cpu".into()],
         source: None,
+        profiling: None,
         facts: vec![facts.clone(), facts],
         ceiling: Some(CopyCeiling {
             workload: 11.9e9,
@@ -357,7 +359,12 @@ pub fn large(cells: usize, blocks: u32) -> Study {
         .collect();
     let path = |i: usize| &PATHS[if i == 0 { 0 } else { 2 + i % 5 }];
     let head = names.iter().enumerate().map(|(i, name)| cell(name, path(i).tx, path(i).rx));
-    let mut study = Study { header: header(head.collect()), trials: Vec::new(), remarks: vec![] };
+    let mut study = Study {
+        header: header(head.collect()),
+        trials: Vec::new(),
+        profiles: vec![],
+        remarks: vec![],
+    };
     study.header.schedule.blocks = blocks;
     for block in 0..blocks {
         for (i, name) in names.iter().enumerate() {

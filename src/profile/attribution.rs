@@ -1,0 +1,158 @@
+//! For whom a sample's time was spent, from the thread it hit, the functions on
+//! its stack and the CPU it ran on. Pure.
+
+use super::{Owner, Thread};
+use crate::record::{Placement, Role};
+
+/// What has to be known of the stream that ran meanwhile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stream {
+    /// Process ids of the two agents, in the order of [`Role::ALL`]; none if
+    /// unknown or on another machine.
+    pub agents: [Option<u32>; 2],
+    /// The CPUs of the roles.
+    pub placement: Placement,
+}
+
+/// Functions by which softirqs are run, whatever they interrupt (kernel/softirq.c,
+/// net/core/dev.c). Which of them stand on a stack depends on what the compiler
+/// has put into its caller.
+const SOFTIRQ: &[&str] = &[
+    "handle_softirqs",
+    "__do_softirq",
+    "do_softirq",
+    "do_softirq_own_stack",
+    "__do_softirq_own_stack",
+    "net_rx_action",
+    "net_tx_action",
+];
+
+/// Names of kernel threads, as they begin (kernel/softirq.c, net/core/dev.c,
+/// io_uring/io-wq.c, io_uring/sqpoll.c, kernel/vhost_task.c).
+const KERNEL_THREADS: &[(&str, Owner)] = &[
+    ("ksoftirqd/", Owner::Ksoftirqd),
+    ("napi/", Owner::Napi),
+    ("iou-wrk-", Owner::IoWq),
+    ("iou-sqp-", Owner::IoWq),
+    ("vhost-", Owner::Vhost),
+];
+
+/// The owner of a sample. `functions` are the kernel's on its stack, in any order.
+///
+/// Softirqs that ran on top of a thread are not that thread's: they belong to the
+/// role whose CPU it was, if it was that of one role alone. Softirqs in a thread
+/// of their own, and device polling, go by that thread's name.
+pub fn owner<'a>(
+    stream: &Stream,
+    thread: &Thread,
+    cpu: Option<u32>,
+    mut functions: impl Iterator<Item = &'a str>,
+) -> Owner {
+    // A worker of io_uring and vhost run the softirqs that their own sends raise.
+    let named = KERNEL_THREADS.iter().find(|(start, _)| thread.name.starts_with(start));
+    if let Some((_, owner @ (Owner::Ksoftirqd | Owner::Napi))) = named {
+        return *owner;
+    }
+    if functions.any(is_softirq) {
+        return Owner::Softirq(role_of_cpu(stream.placement, cpu));
+    }
+    if let Some((_, owner)) = named {
+        return *owner;
+    }
+    if (thread.pid, thread.tid) == (0, 0) {
+        return Owner::Idle;
+    }
+    if thread.tid == u32::MAX {
+        return Owner::Unknown;
+    }
+    let engine = |role: &Role| {
+        let agent = stream.agents[*role as usize];
+        // Engine threads are called by their role and flow: "sender/0".
+        let flow = thread.name.strip_prefix(role_name(*role)).and_then(|n| n.strip_prefix('/'));
+        agent == Some(thread.pid) && flow.is_some_and(|flow| flow.parse::<u32>().is_ok())
+    };
+    Role::ALL.into_iter().find(engine).map_or(Owner::Foreign, Owner::Role)
+}
+
+fn is_softirq(function: &str) -> bool {
+    // The compiler splits functions: do_softirq.part.0.
+    let plain = function.split('.').next().unwrap_or(function);
+    SOFTIRQ.contains(&plain)
+}
+
+fn role_of_cpu(placement: Placement, cpu: Option<u32>) -> Option<Role> {
+    let cpu = cpu?;
+    let mut here = Role::ALL.into_iter().filter(|role| placement.cpu(*role) == Some(cpu));
+    match (here.next(), here.next()) {
+        (Some(role), None) => Some(role),
+        _ => None,
+    }
+}
+
+fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Sender => "sender",
+        Role::Receiver => "receiver",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const APART: Placement = Placement { sender: Some(0), receiver: Some(1) };
+    const SHARED: Placement = Placement { sender: Some(0), receiver: Some(0) };
+
+    #[test]
+    fn every_kind_of_thread_and_stack() {
+        let (tx, rx) = (Owner::Role(Role::Sender), Owner::Role(Role::Receiver));
+        let softirq = |role| Owner::Softirq(role);
+        // (comm, pid, tid, cpu, functions, owner)
+        type Case<'a> = (&'a str, u32, u32, u32, &'a [&'a str], Owner);
+        let cases: &[Case] = &[
+            ("sender/0", 10, 12, 0, &["tcp_sendmsg"], tx),
+            ("receiver/3", 20, 22, 1, &[], rx),
+            ("sender/0", 20, 12, 0, &[], Owner::Foreign),
+            ("sender/x", 10, 12, 0, &[], Owner::Foreign),
+            ("bytepath", 10, 10, 0, &["ep_poll"], Owner::Foreign),
+            (
+                "sender/0",
+                10,
+                12,
+                0,
+                &["tcp_v4_rcv", "handle_softirqs"],
+                softirq(Some(Role::Sender)),
+            ),
+            ("sender/0", 10, 12, 1, &["do_softirq.part.0"], softirq(Some(Role::Receiver))),
+            ("cargo", 99, 99, 0, &["__do_softirq"], softirq(Some(Role::Sender))),
+            ("cargo", 99, 99, 7, &["net_rx_action"], softirq(None)),
+            ("swapper/1", 0, 0, 1, &["default_idle"], Owner::Idle),
+            ("swapper/1", 0, 0, 1, &["handle_softirqs"], softirq(Some(Role::Receiver))),
+            ("ksoftirqd/1", 25, 25, 1, &["handle_softirqs", "run_ksoftirqd"], Owner::Ksoftirqd),
+            ("napi/byte1-8193", 30, 30, 1, &["napi_threaded_poll"], Owner::Napi),
+            ("iou-wrk-12", 10, 40, 0, &["io_wq_worker"], Owner::IoWq),
+            ("iou-sqp-12", 10, 41, 0, &[], Owner::IoWq),
+            ("iou-wrk-12", 10, 40, 0, &["do_softirq"], softirq(Some(Role::Sender))),
+            ("vhost-77", 70, 71, 0, &["handle_tx"], Owner::Vhost),
+            ("", u32::MAX, u32::MAX, 0, &[], Owner::Unknown),
+            ("kworker/0:1", 8, 8, 0, &["my_do_softirq_stats"], Owner::Foreign),
+        ];
+        let stream = Stream { agents: [Some(10), Some(20)], placement: APART };
+        for (name, pid, tid, cpu, functions, expected) in cases {
+            let thread = Thread { name: (*name).into(), pid: *pid, tid: *tid };
+            let found = owner(&stream, &thread, Some(*cpu), functions.iter().copied());
+            assert_eq!(found, *expected, "{name} on {cpu}: {functions:?}");
+        }
+    }
+
+    #[test]
+    fn a_shared_or_unknown_cpu_tells_no_role() {
+        let thread = Thread { name: "x".into(), pid: 1, tid: 1 };
+        for (placement, cpu) in [(SHARED, Some(0)), (APART, None), (Placement::default(), Some(0))]
+        {
+            let stream = Stream { agents: [None, None], placement };
+            let found = owner(&stream, &thread, cpu, ["handle_softirqs"].into_iter());
+            assert_eq!(found, Owner::Softirq(None));
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Profiles as records: what a study wants of them, what an agent is told, and
+//! what stands in a trial that took one.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Which profiles a study takes, after its last block.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct Profiling {
+    /// Of which cells.
+    pub cells: ProfiledCells,
+    /// Samples a second and CPU; none leaves it to what a sample costs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<u64>,
+    /// The event to sample; none takes cycles, or the CPU clock where there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event: Option<String>,
+    /// Profile trials of each cell.
+    pub trials: u32,
+    /// Seconds of the window of each.
+    pub window: f64,
+}
+
+/// Cells of which profiles are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProfiledCells {
+    /// The baseline and the cell whose CPU cost differs most from it.
+    Largest,
+    /// Every cell that was measured.
+    All,
+}
+
+/// What an agent is to sample.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sampling {
+    /// Name of the event.
+    pub event: String,
+    /// Samples a second and CPU.
+    pub rate: u64,
+    /// The CPUs.
+    pub cpus: Vec<u32>,
+}
+
+/// What one sample costs where an agent runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SamplePrice {
+    /// Name of the event that can be sampled.
+    pub event: String,
+    /// Seconds that a sample takes from what it interrupts; none if it could not
+    /// be measured, because the event does not happen in a loop that does nothing.
+    pub seconds: Option<f64>,
+}
+
+/// The profile that a trial took. Such a trial counts for nothing else.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ProfileRecord {
+    /// Which of the profile trials of its cell, counted from 1.
+    pub number: u32,
+    /// Its file, below the folder of the study; empty if there is none.
+    pub file: String,
+    /// The event that was sampled.
+    pub event: String,
+    /// Samples a second and CPU that were asked for.
+    pub rate: u64,
+    /// Samples in the file.
+    pub samples: u64,
+    /// Samples that the kernel took, or should have taken, and that are not there.
+    pub lost: u64,
+}
+
+/// Bytes of any kind within a line of JSON: hexadecimal digits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bytes(pub Vec<u8>);
+
+impl Serialize for Bytes {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble & 15)]);
+        let text: String =
+            self.0.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect();
+        serializer.serialize_str(&text)
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let digit = |byte: &u8| char::from(*byte).to_digit(16);
+        let pair = |pair: &[u8]| match pair {
+            [high, low] => Some((digit(high)? << 4 | digit(low)?) as u8),
+            _ => None,
+        };
+        let bytes: Option<Vec<u8>> = text.as_bytes().chunks(2).map(pair).collect();
+        bytes.map(Bytes).ok_or_else(|| serde::de::Error::custom("not hexadecimal digits"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_cross_a_line_of_json() {
+        let all = Bytes((0..=255).collect());
+        let text = serde_json::to_string(&all).unwrap();
+        assert!(text.starts_with("\"000102"));
+        assert_eq!(serde_json::from_str::<Bytes>(&text).unwrap(), all);
+        assert_eq!(serde_json::from_str::<Bytes>("\"\"").unwrap(), Bytes::default());
+        for wrong in ["\"0\"", "\"0g\"", "\"+1\"", "\"é\"", "1"] {
+            assert!(serde_json::from_str::<Bytes>(wrong).is_err(), "{wrong}");
+        }
+    }
+}

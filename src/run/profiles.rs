@@ -1,0 +1,316 @@
+//! Profiles are taken after the last block, in trials of their own: the same
+//! stream once more, sampled. They stand in the study beside the trials that
+//! count, each with the name of its file.
+
+use super::Laboratory;
+use super::conduct::{Clock, Run, judged};
+use super::remote::{Remotes, unexpected};
+use super::trial::{Position, begin, blank, end, seconds, set_up_link, window};
+use crate::meter::{self, Meter};
+use crate::record::wire::{Reply, Request};
+use crate::record::{
+    Cell, CellId, Design, Fault, FaultKind, ProfileRecord, Profiling, Role, SamplePrice, Sampling,
+    Schedule, Study, StudyHeader, Trial, TrialStatus,
+};
+use crate::stats;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+/// How long an agent may take to name a profile: programs with much debug
+/// information take their time.
+const NAMING: Duration = Duration::from_secs(300);
+
+/// Largest profile that a study takes, bytes.
+const LARGEST: u64 = 1 << 30;
+
+/// Part of a CPU that sampling may take by itself. What it does to caches comes
+/// on top, and both together should stay below 2 %.
+const SHARE: f64 = 0.015;
+
+/// Rates to choose from, in Hz: beside those of the kernel's own ticks, so that
+/// samples do not always hit the same thing.
+const RATES: [u64; 6] = [999, 499, 249, 99, 49, 19];
+
+/// How the remark begins that says why there are no profiles.
+const NONE: &str = "no profiles: ";
+
+/// The highest rate at which samples of this cost, in seconds, take no more than
+/// [`SHARE`] of a CPU.
+fn affordable_rate(cost: Option<f64>) -> u64 {
+    let affordable = |rate: &u64| cost.is_none_or(|cost| *rate as f64 * cost <= SHARE);
+    RATES.into_iter().find(affordable).unwrap_or(RATES[RATES.len() - 1])
+}
+
+/// Profile trials that a study still lacks, in the order in which they are taken:
+/// cells in turn, so that what the machine does slowly meets all alike.
+pub(super) fn missing(study: &Study) -> Vec<(CellId, u32)> {
+    let Some(profiling) = &study.header.profiling else { return Vec::new() };
+    if study.remarks.iter().any(|remark| remark.starts_with(NONE)) {
+        return Vec::new();
+    }
+    let cells = stats::cells_to_profile(study, profiling.cells);
+    let taken = |cell: &CellId, number: u32| {
+        let number_of = |trial: &Trial| trial.profile.as_ref().map(|profile| profile.number);
+        study.profiles.iter().any(|trial| trial.cell == *cell && number_of(trial) == Some(number))
+    };
+    let turns = (1..=profiling.trials).flat_map(|number| cells.iter().map(move |c| (c, number)));
+    turns.filter(|(cell, number)| !taken(cell, *number)).map(|(c, n)| (c.clone(), n)).collect()
+}
+
+impl Run<'_, '_> {
+    /// Takes every profile that is missing. Where the host allows none, the study
+    /// says so, and is complete without.
+    pub(super) fn profiles(&mut self) -> Result<(), Fault> {
+        let missing = missing(&self.opened.study);
+        let header = self.opened.study.header.clone();
+        let (Some(profiling), false) = (&header.profiling, missing.is_empty()) else {
+            return Ok(());
+        };
+        let sampling = match self.sampling(&header, profiling, &missing) {
+            Ok(sampling) => sampling,
+            Err(fault) if fault.kind == FaultKind::Interrupted => return Err(fault),
+            Err(fault) => return self.remark(format!("{NONE}{fault}")),
+        };
+        let schedule = Schedule {
+            blocks: profiling.trials,
+            window: profiling.window,
+            design: Design::Trials,
+            stopping: None,
+            ..header.schedule.clone()
+        };
+        let each = seconds(schedule.warm_up + schedule.window);
+        self.observer.profiles_begin(missing.len(), each);
+        let mut clock = Clock { begin: Instant::now(), done: 0, total: missing.len() };
+        for (id, number) in &missing {
+            let Some(cell) = header.cells.iter().find(|cell| cell.id == *id) else { continue };
+            self.observer.profile_begins(clock.done + 1, id);
+            let sampling = Sampling { cpus: cpus(cell, &header), ..sampling.clone() };
+            let position = Position { block: number - 1, ..self.position(0) };
+            let meters = self.meters_with_profile();
+            let (trial, packed) =
+                taken(self.laboratory, cell, &meters, &schedule, &sampling, *number, position)?;
+            let mut trial = judged(trial, cell, &schedule);
+            if let (Some(profile), Some(packed)) = (&mut trial.profile, packed) {
+                profile.file = self.opened.writer.profile(&file_name(id, *number), &packed)?;
+            }
+            self.opened.writer.append(std::slice::from_ref(&trial))?;
+            self.opened.study.profiles.push(trial);
+            clock.done += 1;
+            if let Some(trial) = self.opened.study.profiles.last() {
+                self.observer.profile_ends(clock.done, trial, clock.left());
+            }
+        }
+        Ok(())
+    }
+
+    /// What to sample, and how often; says in the study what that costs.
+    fn sampling(
+        &mut self,
+        header: &StudyHeader,
+        profiling: &Profiling,
+        missing: &[(CellId, u32)],
+    ) -> Result<Sampling, Fault> {
+        if !self.laboratory.meters.iter().any(|meter| meter.name() == meter::PROFILE_NAME) {
+            return Err(Fault::new(FaultKind::Unsupported, "there is no meter for them"));
+        }
+        // A study that goes on keeps to what it began with.
+        let before = self.opened.study.profiles.iter().find_map(|trial| trial.profile.as_ref());
+        if let Some(ProfileRecord { event, rate, .. }) = before {
+            return Ok(Sampling { event: event.clone(), rate: *rate, cpus: Vec::new() });
+        }
+        let cell = missing.first().and_then(|(id, _)| header.cells.iter().find(|c| c.id == *id));
+        let cpu = cell.and_then(|cell| cell.placement.receiver);
+        let price = price(self.laboratory, profiling.event.clone(), cpu)?;
+        let rate = profiling.rate.unwrap_or_else(|| affordable_rate(price.seconds));
+        self.remark(words(&price, rate))?;
+        Ok(Sampling { event: price.event, rate, cpus: Vec::new() })
+    }
+
+    fn meters_with_profile(&self) -> Vec<&'static dyn Meter> {
+        let profile = |meter: &&&'static dyn Meter| meter.name() == meter::PROFILE_NAME;
+        let mut meters = self.meters();
+        meters.extend(self.laboratory.meters.iter().find(profile));
+        meters
+    }
+}
+
+/// What a sample costs, in words.
+fn words(price: &SamplePrice, rate: u64) -> String {
+    let event = &price.event;
+    match price.seconds {
+        Some(seconds) => format!(
+            "profiles: {event} at {rate} Hz; a sample takes {:.1} us, all of them {:.1}% of a CPU",
+            seconds * 1e6,
+            seconds * rate as f64 * 100.0
+        ),
+        None => format!("profiles: {event} at {rate} Hz; what a sample takes is not known"),
+    }
+}
+
+/// Asks the receiver's host what a sample costs.
+fn price(
+    laboratory: &Laboratory,
+    event: Option<String>,
+    cpu: Option<u32>,
+) -> Result<SamplePrice, Fault> {
+    let mut remotes = Remotes::raise(laboratory.testbed, &laboratory.program, laboratory.stop)?;
+    match remotes.ask(Role::Receiver, &Request::SamplePrice { event, cpu })? {
+        Reply::SamplePrice(price) => Ok(price),
+        other => Err(unexpected(Role::Receiver, &other)),
+    }
+}
+
+/// The CPUs that a cell's stream runs on; all there are where that is left to the
+/// scheduler.
+fn cpus(cell: &Cell, header: &StudyHeader) -> Vec<u32> {
+    let pinned: Option<BTreeSet<u32>> =
+        Role::ALL.into_iter().map(|role| cell.placement.cpu(role)).collect();
+    match pinned {
+        Some(mut cpus) => {
+            cpus.extend(cell.link.rps);
+            cpus.into_iter().collect()
+        }
+        None => {
+            let facts = header.facts.get(Role::Receiver as usize);
+            facts.map(|facts| facts.cpus.clone()).unwrap_or_default()
+        }
+    }
+}
+
+/// One profile trial and its packed profile. A flow that dies is a failed trial
+/// without a profile; only the user's wish to stop is an error.
+fn taken(
+    laboratory: &Laboratory,
+    cell: &Cell,
+    meters: &[&'static dyn Meter],
+    schedule: &Schedule,
+    sampling: &Sampling,
+    number: u32,
+    position: Position,
+) -> Result<(Trial, Option<Vec<u8>>), Fault> {
+    let record = ProfileRecord {
+        number,
+        file: String::new(),
+        event: sampling.event.clone(),
+        rate: sampling.rate,
+        samples: 0,
+        lost: 0,
+    };
+    let fresh = Trial { profile: Some(record), ..blank(&cell.id, position) };
+    let mut trial = fresh.clone();
+    match sample(laboratory, cell, meters, schedule, sampling, &mut trial) {
+        Ok(packed) => {
+            trial.status = TrialStatus::Measured;
+            Ok((trial, Some(packed)))
+        }
+        Err(fault) if fault.kind == FaultKind::Interrupted => Err(fault),
+        Err(fault) => Ok((Trial { status: TrialStatus::Failed { fault }, ..fresh }, None)),
+    }
+}
+
+fn sample(
+    laboratory: &Laboratory,
+    cell: &Cell,
+    meters: &[&'static dyn Meter],
+    schedule: &Schedule,
+    sampling: &Sampling,
+    trial: &mut Trial,
+) -> Result<Vec<u8>, Fault> {
+    let mut remotes = Remotes::raise(laboratory.testbed, &laboratory.program, laboratory.stop)?;
+    trial.warnings.extend(set_up_link(&mut remotes, cell)?);
+    begin(&mut remotes, cell, meters, false, Some(sampling))?;
+    remotes.pass(seconds(schedule.warm_up))?;
+    let seen = window(&mut remotes, schedule.window)?;
+    end(&mut remotes, schedule, trial, seen)?;
+    fetch(&mut remotes, cell, trial)
+}
+
+/// Has the receiver's agent name the samples, and brings them over.
+fn fetch(remotes: &mut Remotes, cell: &Cell, trial: &mut Trial) -> Result<Vec<u8>, Fault> {
+    let number = trial.profile.as_ref().map_or(0, |profile| profile.number);
+    let ask = Request::Profile {
+        title: format!("{} ({number})", cell.id),
+        bytes: trial.window_bytes,
+        agents: Role::ALL.map(|role| remotes.pid(role)),
+        placement: cell.placement,
+    };
+    remotes.send(Role::Receiver, &ask)?;
+    let size = match remotes.await_reply(Role::Receiver, NAMING)? {
+        Reply::Profile { size, samples, lost, notes } => {
+            if let Some(profile) = &mut trial.profile {
+                (profile.samples, profile.lost) = (samples, lost);
+            }
+            trial.warnings.extend(notes.into_iter().map(|note| format!("profile: {note}")));
+            size
+        }
+        other => return Err(unexpected(Role::Receiver, &other)),
+    };
+    if size > LARGEST {
+        let text = format!("the profile takes {} MiB", size >> 20);
+        return Err(Fault::new(FaultKind::System, text).remedy("a lower rate, a shorter window"));
+    }
+    let mut packed = Vec::new();
+    while (packed.len() as u64) < size {
+        match remotes.ask(Role::Receiver, &Request::Part { at: packed.len() as u64 })? {
+            Reply::Part { bytes } if !bytes.0.is_empty() => packed.extend(bytes.0),
+            other => return Err(unexpected(Role::Receiver, &other)),
+        }
+    }
+    Ok(packed)
+}
+
+/// Longest stem of a file's name, bytes: with number and ending it has to stay
+/// below the 255 that file systems allow.
+const LONGEST_STEM: usize = 180;
+
+/// `CELL-N.pb.gz`, the cell's id such that no two have the same and none leads out
+/// of its folder: a blank is `_`, anything else unusual `%` and its code.
+fn file_name(cell: &CellId, number: u32) -> String {
+    let mut stem = String::new();
+    for (at, byte) in cell.0.bytes().enumerate() {
+        match byte {
+            b' ' => stem.push('_'),
+            b'.' if at > 0 => stem.push('.'),
+            b'+' | b'-' | b'=' | b',' => stem.push(char::from(byte)),
+            _ if byte.is_ascii_alphanumeric() => stem.push(char::from(byte)),
+            _ => stem.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    if stem.len() > LONGEST_STEM {
+        stem.truncate(LONGEST_STEM - 17);
+        stem.push_str(&format!("-{:016x}", fnv(cell.0.as_bytes())));
+    }
+    format!("{stem}-{number}.pb.gz")
+}
+
+/// FNV-1a: the same on every machine and in every version.
+fn fnv(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_sample_costs_decides_the_rate() {
+        let us = |us: f64| affordable_rate(Some(us * 1e-6));
+        assert_eq!((us(0.8), us(15.0)), (999, 999));
+        assert_eq!((us(20.0), us(25.0), us(30.0)), (499, 499, 499));
+        assert_eq!((us(60.0), us(100.0), us(1e6)), (249, 99, 19));
+        assert_eq!(affordable_rate(None), 999);
+    }
+
+    #[test]
+    fn cells_become_file_names_of_their_own() {
+        let name = |cell: &str| file_name(&CellId(cell.into()), 3);
+        assert_eq!(name("uring:depth=8+uring mtu=9000"), "uring%3Adepth=8+uring_mtu=9000-3.pb.gz");
+        assert_eq!(name("../../etc"), "%2E.%2F..%2Fetc-3.pb.gz");
+        assert_ne!(name("a b"), name("a_b"));
+        let long = |last: char| name(&format!("{}{last}", "x/".repeat(400)));
+        assert!(long('a').len() < 255 && long('a') != long('b'));
+        assert!(name("é\n").is_ascii());
+    }
+}

@@ -1,0 +1,253 @@
+//! From what the kernel told of a window to a profile that opens anywhere: names
+//! for addresses, names and owners for threads. Done by the agent right after the
+//! window, while the processes and files that were sampled are still there.
+
+use crate::meter::Capture;
+use crate::profile::attribution::{Stream, owner};
+use crate::profile::symbols::{
+    KernelSymbols, Mapping, Processes, UserSymbols, kernel_build_id, parse_maps,
+};
+use crate::profile::{
+    Builder, FrameId, FrameKind, Header, Profile, Sample, Thread, Weight, Work, pprof,
+};
+use crate::record::{Fault, FaultKind};
+use crate::sys::Roots;
+use crate::sys::perf::{self, Call, Record, Task, Unit, records};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// A profile, ready for its file.
+#[derive(Clone, Debug)]
+pub(super) struct Packed {
+    /// The file.
+    pub bytes: Vec<u8>,
+    /// Samples in it.
+    pub samples: u64,
+    /// Samples that are not.
+    pub lost: u64,
+    /// What the reader should know.
+    pub notes: Vec<String>,
+}
+
+/// Names what was captured and packs it.
+pub(super) fn pack(
+    capture: &Capture,
+    title: String,
+    bytes: u64,
+    stream: &Stream,
+) -> Result<Packed, Fault> {
+    let mut profile = profile(capture, stream, &Roots::real())?;
+    profile.header.title = title;
+    profile.header.work = Work { bytes: Some(bytes as f64), packets: None };
+    let mut packed = Vec::new();
+    pprof::write(&profile, &mut packed)
+        .map_err(|e| Fault::new(FaultKind::System, format!("cannot pack the profile: {e}")))?;
+    let Header { lost, notes, .. } = profile.header.clone();
+    Ok(Packed { bytes: packed, samples: profile.count(), lost, notes })
+}
+
+/// The profile of a window.
+pub(super) fn profile(capture: &Capture, stream: &Stream, roots: &Roots) -> Result<Profile, Fault> {
+    let read = |path: &std::path::Path| std::fs::read(path).unwrap_or_default();
+    let kallsyms = String::from_utf8_lossy(&read(&roots.proc.join("kallsyms"))).into_owned();
+    let mut kernel = KernelSymbols::parse(kallsyms);
+    kernel.build_id = kernel_build_id(&read(&roots.sys.join("kernel/notes"))).unwrap_or_default();
+
+    let header = header(capture, kernel.hidden());
+    let world = World::of(capture)?;
+    let names = Names {
+        kernel,
+        user: UserSymbols::default(),
+        roots,
+        known: HashMap::new(),
+        functions: HashMap::new(),
+    };
+    build(capture, stream, &world, names, header)
+}
+
+fn header(capture: &Capture, hidden: Option<&str>) -> Header {
+    let sampling = &capture.sampling;
+    let mut notes = vec![format!("sampled at {} Hz on each CPU", sampling.rate)];
+    notes.extend(hidden.map(str::to_owned));
+    if capture.throttled > 0 {
+        notes.push(format!(
+            "the kernel stopped sampling {} times because it took too long \
+             (kernel.perf_cpu_time_max_percent)",
+            capture.throttled
+        ));
+    }
+    if capture.counted < 0.99 {
+        notes.push(format!(
+            "the event was counted for {:.0}% of the window only, because others shared the \
+             counters",
+            capture.counted * 100.0
+        ));
+    }
+    Header {
+        event: sampling.event.clone(),
+        weight: match capture.unit {
+            Unit::Nanoseconds => Weight::Nanoseconds,
+            Unit::Events => Weight::Events,
+        },
+        // The kernel turns the rate of a clock into a period once and for all; that
+        // of other events it adjusts as it goes.
+        period: (capture.unit == Unit::Nanoseconds).then(|| (1e9 / sampling.rate as f64).floor()),
+        seconds: Some(capture.seconds),
+        cpus: Some(sampling.cpus.len() as u32),
+        // How many samples a pause has cost nobody knows; at least one.
+        lost: capture.lost + capture.throttled,
+        notes,
+        ..Header::default()
+    }
+}
+
+/// What the records say of threads and processes, whatever was sampled.
+struct World {
+    processes: Processes,
+    threads: HashMap<u32, Thread>,
+}
+
+impl World {
+    /// A thread is called what it was called last. What a process has mapped is
+    /// what it had at the end of the window; of one that was gone by then, what
+    /// the records told.
+    fn of(capture: &Capture) -> Result<World, Fault> {
+        let mut processes = Processes::default();
+        for (pid, text) in &capture.maps {
+            parse_maps(text).into_iter().for_each(|mapping| processes.map(*pid, mapping));
+        }
+        let mut threads: HashMap<u32, Thread> = HashMap::new();
+        for (pid, tid, name) in &capture.threads {
+            threads.insert(*tid, Thread { name: name.clone(), pid: *pid, tid: *tid });
+        }
+        for record in capture.records.iter().flat_map(|bytes| records(bytes)) {
+            match record.map_err(malformed)? {
+                Record::Comm(task, name, _) => {
+                    let name = String::from_utf8_lossy(name).into_owned();
+                    threads.insert(task.tid, Thread { name, pid: task.pid, tid: task.tid });
+                }
+                Record::Fork(task, parent) => {
+                    let name = threads.get(&parent.tid).map(|thread| thread.name.clone());
+                    let name = name.unwrap_or_default();
+                    let thread = Thread { name, pid: task.pid, tid: task.tid };
+                    threads.entry(task.tid).or_insert(thread);
+                    processes.fork(task.pid, parent.pid);
+                }
+                Record::Mmap(map) if !capture.maps.contains_key(&map.task.pid) => {
+                    let Some(end) = map.start.checked_add(map.len) else { continue };
+                    let path = String::from_utf8_lossy(map.path);
+                    // What the kernel calls memory without a file.
+                    let path = path.strip_prefix("//anon").unwrap_or(&path).to_owned();
+                    let mapping = Mapping { start: map.start, end, offset: map.offset, path };
+                    processes.map(map.task.pid, mapping);
+                }
+                _ => {}
+            }
+        }
+        Ok(World { processes, threads })
+    }
+
+    fn thread(&self, task: Task, cpu: u32) -> Thread {
+        let Task { pid, tid } = task;
+        if (pid, tid) == (0, 0) {
+            // One idle task a CPU, all with the same id; /proc shows none of them.
+            return Thread { name: format!("swapper/{cpu}"), pid, tid };
+        }
+        let unknown = Thread { name: String::new(), pid, tid };
+        self.threads.get(&tid).filter(|thread| thread.pid == pid).cloned().unwrap_or(unknown)
+    }
+}
+
+/// Finds frames for addresses and remembers them.
+struct Names<'a> {
+    kernel: KernelSymbols,
+    user: UserSymbols,
+    roots: &'a Roots,
+    known: HashMap<(u32, Call), Option<Rc<[FrameId]>>>,
+    /// Names of the kernel's functions, by which owners are told.
+    functions: HashMap<FrameId, String>,
+}
+
+impl Names<'_> {
+    /// The frames of a line of a chain; none where it cannot be true.
+    fn frames(
+        &mut self,
+        builder: &mut Builder,
+        processes: &Processes,
+        pid: u32,
+        call: Call,
+    ) -> Option<Rc<[FrameId]>> {
+        let key = (if call.in_kernel { 0 } else { pid }, call);
+        if let Some(known) = self.known.get(&key) {
+            return known.clone();
+        }
+        // A return address may be the first of the next function.
+        let address = if call.exact { call.address } else { call.address.saturating_sub(1) };
+        let frames = if call.in_kernel {
+            Some(vec![self.kernel.frame(address)])
+        } else {
+            self.user.frames(processes, &self.roots.proc, pid, address)
+        };
+        let ids = frames.map(|frames| {
+            let id = |frame: crate::profile::Frame| {
+                let name = (frame.kind == FrameKind::Kernel).then(|| frame.function.clone());
+                let id = builder.frame(frame);
+                self.functions.extend(name.map(|name| (id, name)));
+                id
+            };
+            frames.into_iter().map(id).collect::<Rc<[FrameId]>>()
+        });
+        self.known.insert(key, ids.clone());
+        ids
+    }
+}
+
+fn build(
+    capture: &Capture,
+    stream: &Stream,
+    world: &World,
+    mut names: Names,
+    header: Header,
+) -> Result<Profile, Fault> {
+    let mut samples: Vec<perf::Sample> = Vec::new();
+    for record in capture.records.iter().flat_map(|bytes| records(bytes)) {
+        if let Record::Sample(sample) = record.map_err(malformed)? {
+            samples.push(sample);
+        }
+    }
+    samples.sort_by_key(|sample| sample.time);
+    let mut builder = Builder::new(header);
+    let mut stack: Vec<FrameId> = Vec::new();
+    for sample in &samples {
+        stack.clear();
+        // Where the kernel could not walk the stack there is the address alone.
+        let alone = Call { address: sample.ip, in_kernel: sample.in_kernel, exact: true };
+        let none = sample.chain.calls().next().is_none();
+        for call in sample.chain.calls().chain(none.then_some(alone)) {
+            let frames = names.frames(&mut builder, &world.processes, sample.task.pid, call);
+            // Behind an address where no code is, a chain is guesswork: the program
+            // keeps no frame pointers.
+            let Some(frames) = frames else { break };
+            stack.extend(frames.iter());
+        }
+        let thread = world.thread(sample.task, sample.cpu);
+        let functions = stack.iter().filter_map(|id| names.functions.get(id));
+        let owner = owner(stream, &thread, Some(sample.cpu), functions.map(String::as_str));
+        let sample = Sample {
+            stack: builder.stack(&stack),
+            thread: builder.thread(thread),
+            owner,
+            cpu: Some(sample.cpu),
+            time: Some(sample.time.saturating_sub(capture.begin) as f64 * 1e-9),
+            count: 1,
+            weight: sample.period as f64,
+        };
+        builder.add(sample);
+    }
+    Ok(builder.build())
+}
+
+fn malformed(error: perf::Malformed) -> Fault {
+    Fault::new(FaultKind::System, error.to_string())
+        .remedy("please report this with the kernel version")
+}

@@ -1,0 +1,18 @@
+//! Sampling by perf_event_open(2): what can be counted, opened on CPUs, read
+//! from the kernel's ring buffers, and taken apart.
+//!
+//! [`Event`] turns a name into what the kernel wants to hear, [`Sampler`] opens
+//! it on CPUs and drains the rings, [`records`] takes the bytes apart. Names and
+//! records are pure; only the sampler speaks to the kernel.
+
+mod cost;
+mod event;
+mod record;
+mod ring;
+mod sampler;
+
+pub use cost::{Cost, sample_cost};
+pub use event::{Event, Unit, UnknownEvent};
+pub use record::{Call, Chain, Malformed, Mmap, Record, Sample, Task, records};
+pub use ring::{Span, spans};
+pub use sampler::{Control, LARGEST_SAMPLE, Rate, Refused, Request, Sampler, Step, Tally};

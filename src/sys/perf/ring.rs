@@ -1,0 +1,153 @@
+//! The ring buffer of one event (perf_event_open(2), "MMAP layout"): a page of
+//! positions, then a power of two of pages of data. The kernel moves the head,
+//! the reader the tail, and nothing between the two is written to before the
+//! tail has passed it.
+
+use super::record::Malformed;
+use perf_event_open_sys::bindings::perf_event_mmap_page;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+use std::slice;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of a ring as a range of its data.
+pub type Span = Range<usize>;
+
+/// What is unread between two positions, which only ever grow, of a ring of
+/// `size` bytes (a power of two): up to the end of the data, and on from its
+/// beginning. Both together are whole records.
+pub fn spans(tail: u64, head: u64, size: usize) -> Result<(Span, Span), Malformed> {
+    let malformed = |what| Malformed { at: 0, what };
+    if !size.is_power_of_two() {
+        return Err(malformed("the ring's size is no power of two"));
+    }
+    let unread = usize::try_from(head.wrapping_sub(tail)).ok().filter(|unread| *unread <= size);
+    let unread = unread.ok_or(malformed("its head is behind its tail or too far ahead"))?;
+    let begin = (tail & (size as u64 - 1)) as usize;
+    let first = unread.min(size - begin);
+    Ok((begin..begin + first, 0..unread - first))
+}
+
+/// A mapped ring.
+#[derive(Debug)]
+pub(super) struct Ring {
+    start: NonNull<u8>,
+    page: usize,
+    data: usize,
+}
+
+// SAFETY: a Ring owns its mapping; nothing about it is tied to a thread.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    /// Maps `pages` pages of data (a power of two) of an event.
+    pub fn map(event: impl AsFd, pages: usize) -> io::Result<Ring> {
+        let page = rustix::param::page_size();
+        let data = pages * page;
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps
+        // nothing. Writable, so that the kernel minds the tail.
+        let start =
+            unsafe { mmap(std::ptr::null_mut(), page + data, prot, MapFlags::SHARED, event, 0)? };
+        let start = NonNull::new(start.cast::<u8>()).expect("mmap never returns null");
+        Ok(Ring { start, page, data })
+    }
+
+    /// Bytes of data that it can hold.
+    pub fn size(&self) -> usize {
+        self.data
+    }
+
+    /// Hands all unread records over, in one or two pieces, and frees their room.
+    pub fn drain(&mut self, mut take: impl FnMut(&[u8], &[u8])) -> Result<(), Malformed> {
+        // The head is read before the data, the data before the tail is written.
+        let head = self.position(std::mem::offset_of!(perf_event_mmap_page, data_head));
+        let tail = self.position(std::mem::offset_of!(perf_event_mmap_page, data_tail));
+        let (head, old) = (head.load(Ordering::Acquire), tail.load(Ordering::Relaxed));
+        let (first, second) = spans(old, head, self.data)?;
+        if !first.is_empty() {
+            take(self.bytes(first), self.bytes(second));
+            tail.store(head, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    fn position(&self, offset: usize) -> &AtomicU64 {
+        debug_assert!(offset + 8 <= self.page);
+        // SAFETY: the offset is that of an aligned u64 within the first page of
+        // the mapping, which lives as long as `self`. The kernel reads and writes
+        // these positions atomically.
+        unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) }
+    }
+
+    fn bytes(&self, span: Span) -> &[u8] {
+        assert!(span.start <= span.end && span.end <= self.data);
+        // SAFETY: the span lies within the data, which is mapped and readable,
+        // and between tail and head, where the kernel does not write. The borrow
+        // ends before `drain` moves the tail.
+        unsafe {
+            slice::from_raw_parts(
+                self.start.as_ptr().add(self.page + span.start),
+                span.end - span.start,
+            )
+        }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and all borrows of it have ended.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.page + self.data) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::tests::sample;
+    use super::super::{Record, records};
+    use super::*;
+
+    #[test]
+    fn spans_wrap() {
+        assert_eq!(spans(0, 0, 64), Ok((0..0, 0..0)));
+        assert_eq!(spans(0, 64, 64), Ok((0..64, 0..0)));
+        assert_eq!(spans(48, 80, 64), Ok((48..64, 0..16)));
+        assert_eq!(spans(64 * 1000 + 8, 64 * 1000 + 16, 64), Ok((8..16, 0..0)));
+        let near = u64::MAX - 7;
+        assert_eq!(spans(near, near.wrapping_add(24), 64), Ok((56..64, 0..16)));
+        assert!(spans(8, 0, 64).is_err());
+        assert!(spans(0, 65, 64).is_err());
+        assert!(spans(0, 8, 48).is_err());
+        assert!(spans(0, 0, 0).is_err());
+    }
+
+    /// A ring as the kernel fills it, drained after every few records: whatever
+    /// way a record lies across the end, it comes out whole.
+    #[test]
+    fn records_across_the_end_come_out_whole() {
+        const SIZE: usize = 256;
+        let (mut ring, mut head, mut tail) = ([0u8; SIZE], 0u64, 0u64);
+        let (mut expected, mut found) = (0, Vec::new());
+        for turn in 0..200u32 {
+            let chain: Vec<u64> = (0..u64::from(turn % 9)).collect();
+            for byte in sample(turn, &chain) {
+                ring[head as usize % SIZE] = byte;
+                head += 1;
+            }
+            expected += 1;
+            if turn % 2 == 1 {
+                let (first, second) = spans(tail, head, SIZE).unwrap();
+                let bytes = [&ring[first], &ring[second]].concat();
+                for record in records(&bytes) {
+                    let Ok(Record::Sample(sample)) = record else { panic!("{record:?}") };
+                    found.push(sample.task.tid);
+                }
+                tail = head;
+            }
+        }
+        assert_eq!(found, (0..expected).collect::<Vec<u32>>());
+    }
+}
