@@ -155,6 +155,8 @@ fn sound(page: &str) -> Parsed {
     for tag in &parsed.tags {
         for (name, value) in &tag.attributes {
             assert!(!name.starts_with("on") && name != "style", "{tag:?}");
+            // What has a colour of its own has it in one scheme only.
+            assert!(!["fill", "stroke", "opacity", "color"].contains(&name.as_str()), "{tag:?}");
             assert!(!["src", "action", "srcset"].contains(&name.as_str()), "{tag:?}");
             assert!(name != "href" || value.starts_with('#'), "{tag:?}");
             let numeric =
@@ -450,6 +452,22 @@ addEventListener("load", () => {
       return box.width > 5 && box.height > 5;
     });
     found.push(name + " drawings " + drawn.length);
+    const paint = (mark) => {
+      const { fill, stroke } = frame.contentWindow.getComputedStyle(mark);
+      return fill !== "none" ? fill : stroke;
+    };
+    // A mark without a rule of its own is black on any paper, or not seen at all.
+    const plain = [...page.querySelectorAll(".chart :is(circle, rect, line, polyline)")].filter((mark) => {
+      return ["rgb(0, 0, 0)", "none"].includes(paint(mark));
+    });
+    found.push(name + " plain " + plain.slice(0, 4).map((mark) => mark.outerHTML).join(" "));
+    const outside = [...page.querySelectorAll(".chart :is(circle, rect)")].filter((mark) => {
+      const box = mark.getBoundingClientRect(), chart = mark.closest("svg").getBoundingClientRect();
+      return box.left < chart.left - 1 || box.right > chart.right + 1 || box.top < chart.top - 1 || box.bottom > chart.bottom + 1;
+    });
+    found.push(name + " outside " + outside.slice(0, 4).map((mark) => mark.outerHTML).join(" "));
+    const heights = [...page.querySelectorAll(".chart text")].map((text) => text.getBoundingClientRect().height);
+    found.push(name + " text " + (heights.length > 10 && heights.every((height) => 9 < height && height < 20)));
     found.push(name + " owned " + (frame.contentWindow.owned ?? 0) + " " + (page.title === "owned"));
     const table = page.querySelector("#trials table"), head = [...table.tHead.rows[0].cells];
     const column = head.findIndex((cell) => cell.textContent === "Gbit/s");
@@ -508,6 +526,8 @@ fn in_a_browser(name: &str, study: &Study) {
         assert_eq!(value("opened overflow"), "0", "{found}");
         assert_eq!(value("owned"), "0 false", "{found}");
         assert_eq!(value("sorted"), "true descending", "{found}");
+        assert_eq!((value("plain"), value("outside")), ("", ""), "{found}");
+        assert_eq!(value("text"), "true", "{found}");
         assert!(value("drawings").parse::<usize>().unwrap() >= 4 * rows.min(6), "{found}");
     }
 }

@@ -1,6 +1,7 @@
 //! What a byte cost: CPU by role and kind, service demand, return on investment.
 
-use super::axis::Axis;
+use super::plot::{self, Mark};
+use super::scale::Scale;
 use super::{View, changed, name, verdict};
 use crate::record::Role;
 use crate::report::figures::{amount, cpu, gbit, number, percent};
@@ -16,9 +17,12 @@ const KINDS: [(&str, &str); 4] = [
     ("unsplit", "not told apart"),
 ];
 
-/// Height of the bars of one row, and of one of the two.
-const HEIGHT: u32 = 34;
-const BAR: u32 = 11;
+/// Pixels of a row with two bars: its height, where each bar begins and ends.
+const HEIGHT: f64 = 34.0;
+const BARS: [(Role, f64, f64); 2] = [(Role::Sender, 5.0, 16.0), (Role::Receiver, 18.0, 29.0)];
+
+/// Height of a row with one interval, in pixels.
+const THIN: f64 = 24.0;
 
 /// CPU seconds per GiB, stacked.
 pub fn figure(view: &View) -> Option<Markup> {
@@ -33,7 +37,7 @@ pub fn figure(view: &View) -> Option<Markup> {
     }
     let totals =
         || seen.iter().flat_map(|row| Role::ALL.map(|role| row.end(role).cpu.as_ref())).flatten();
-    let axis = Axis::over(totals().map(|c| c.total.mean).chain([0.0]));
+    let scale = Scale::over(totals().map(|c| c.total.mean).chain([0.0]));
     let unsplit = totals().any(|c| c.unsplit > 0.0);
     Some(html! {
         figure {
@@ -49,7 +53,7 @@ pub fn figure(view: &View) -> Option<Markup> {
             }
             table class="plot" {
                 thead { tr {
-                    th { "cell" } th class="g" { (axis.head()) }
+                    th { "cell" } th class="g" { (plot::head(&scale)) }
                     th class="n" { "sender" } th class="n" { "receiver" } th class="n" { "both" }
                     th class="n" { "change" } th { "verdict" }
                 } }
@@ -59,11 +63,7 @@ pub fn figure(view: &View) -> Option<Markup> {
                         tr {
                             th scope="row" { (name(&row.cell)) }
                             td class="g" {
-                                svg height=(HEIGHT) aria-hidden="true" {
-                                    (axis.grid(HEIGHT))
-                                    (bar(&axis, row.sender.cpu.as_ref(), 5))
-                                    (bar(&axis, row.receiver.cpu.as_ref(), 7 + BAR))
-                                }
+                                (plot::row(&scale, HEIGHT, bars(row)))
                             }
                             td class="n" data-h="sender" { (total(&row.sender.cpu)) }
                             td class="n" data-h="receiver" { (total(&row.receiver.cpu)) }
@@ -80,19 +80,21 @@ pub fn figure(view: &View) -> Option<Markup> {
     })
 }
 
-fn bar(axis: &Axis, cost: Option<&CpuCost>, y: u32) -> Markup {
-    let parts = cost.map_or([0.0; 4], |c| [c.user, c.system, c.softirq, c.unsplit]);
-    let mut from = 0.0;
-    html! {
-        @for ((class, name), part) in KINDS.iter().zip(parts) {
-            @if part > 0.0 && part.is_finite() {
-                rect class=(class) x=(axis.at(from)) y=(y) width=(axis.width(from, from + part)) height=(BAR) {
-                    title { (name) ": " (cpu(part)) " s/GiB" }
-                }
-                @let () = from += part;
+/// Both ends of a row, each kind of CPU time beside the one before.
+fn bars(row: &Row) -> Vec<Mark> {
+    let mut marks = Vec::new();
+    for (role, top, bottom) in BARS {
+        let Some(c) = &row.end(role).cpu else { continue };
+        let mut from = 0.0;
+        for ((class, name), part) in KINDS.iter().zip([c.user, c.system, c.softirq, c.unsplit]) {
+            if part > 0.0 && part.is_finite() {
+                let bar = Mark::bar(class, (from, top), (from + part, bottom));
+                marks.push(bar.says(format!("{name}: {} s/GiB", cpu(part))));
+                from += part;
             }
         }
     }
+    marks
 }
 
 fn total(cost: &Option<CpuCost>) -> String {
@@ -159,15 +161,15 @@ pub fn returns(view: &View) -> Option<Markup> {
     let there = all.into_iter().filter(|(_, of, _)| rows.iter().any(|r| of(r).total.is_some()));
     Some(html! {
         @for (letter, (caption, of, write)) in ('a'..).zip(there) {
-            @let axis = axis_of(&rows, of);
+            @let scale = scale_of(&rows, of);
             figure {
                 figcaption { b { "Figure 3" (letter) ". " } (caption) }
                 table class="plot" {
                     thead { tr {
-                        th { "cell" } th class="g" { (axis.head()) }
+                        th { "cell" } th class="g" { (plot::head(&scale)) }
                         th class="n" { "sender" } th class="n" { "receiver" } th class="n" { "both" } th class="n" { "interval" }
                     } }
-                    tbody { @for row in &rows { (line(&axis, row, of(row), write)) } }
+                    tbody { @for row in &rows { (line(&scale, row, of(row), write)) } }
                 }
             }
         }
@@ -176,9 +178,9 @@ pub fn returns(view: &View) -> Option<Markup> {
 }
 
 /// An axis that holds every interval of a figure.
-fn axis_of(rows: &[&Row], of: Pick) -> Axis {
+fn scale_of(rows: &[&Row], of: Pick) -> Scale {
     let ends = |s: Summary| s.interval.map_or([s.mean, s.mean], |(low, high)| [low, high]);
-    Axis::over(rows.iter().filter_map(|r| of(r).total).flat_map(ends).chain([0.0]))
+    Scale::over(rows.iter().filter_map(|r| of(r).total).flat_map(ends).chain([0.0]))
 }
 
 /// What a figure shows of a row.
@@ -187,20 +189,20 @@ type Pick = fn(&Row) -> &PerEnd;
 /// How a figure is written.
 type Write = fn(Option<f64>) -> String;
 
-fn line(axis: &Axis, row: &Row, of: &PerEnd, write: Write) -> Markup {
+fn line(scale: &Scale, row: &Row, of: &PerEnd, write: Write) -> Markup {
     let mean = |s: &Option<Summary>| write(s.map(|s| s.mean));
     let interval = of.total.and_then(|s| s.interval);
+    let middle = THIN / 2.0;
+    let mut marks = Vec::new();
+    marks.extend(
+        interval.map(|(low, high)| Mark::line("thin", vec![(low, middle), (high, middle)])),
+    );
+    marks.extend(of.total.map(|s| Mark::dot("point", (s.mean, middle), 3.6)));
     html! {
         tr {
             th scope="row" { (name(&row.cell)) }
             td class="g" {
-                svg height="24" aria-hidden="true" {
-                    (axis.grid(24))
-                    @if let Some((low, high)) = interval {
-                        line class="thin" x1=(axis.at(low)) x2=(axis.at(high)) y1="12" y2="12" {}
-                    }
-                    @if let Some(s) = of.total { circle class="point" cx=(axis.at(s.mean)) cy="12" r="3.6" {} }
-                }
+                (plot::row(scale, THIN, marks))
             }
             td class="n" data-h="sender" { (mean(&of.sender)) }
             td class="n" data-h="receiver" { (mean(&of.receiver)) }

@@ -1,19 +1,21 @@
 //! The zero-copy ledger of both ends.
 
-use super::axis::Axis;
+use super::plot::{self, Mark};
+use super::scale::Scale;
 use super::{View, name};
 use crate::record::Role;
 use crate::report::figures::percent;
 use crate::report::words::{evidence, labels};
-use crate::stats::{Row, Shares};
+use crate::stats::Row;
 use maud::{Markup, html};
 
 /// What is known of bytes: class, name.
 const MANNERS: [(&str, &str); 3] =
     [("free", "not copied"), ("copied", "copied"), ("unknown", "no proof either way")];
 
-const HEIGHT: u32 = 34;
-const BAR: u32 = 11;
+/// Pixels of a row: its height, where the bar of each end begins and ends.
+const HEIGHT: f64 = 34.0;
+const BARS: [(Role, f64, f64); 2] = [(Role::Sender, 5.0, 16.0), (Role::Receiver, 18.0, 29.0)];
 
 /// The ledger as bars, and what it rests on.
 pub fn figure(view: &View) -> Option<Markup> {
@@ -22,7 +24,7 @@ pub fn figure(view: &View) -> Option<Markup> {
     if rows.is_empty() {
         return None;
     }
-    let axis = Axis::shares();
+    let scale = Scale::shares();
     Some(html! {
         figure {
             figcaption {
@@ -39,7 +41,7 @@ pub fn figure(view: &View) -> Option<Markup> {
             }
             table class="plot" {
                 thead { tr {
-                    th { "cell" } th class="g" { (axis.head()) }
+                    th { "cell" } th class="g" { (plot::head(&scale)) }
                     th class="n" { "sender" } th class="n" { "receiver" } th { "witness" } th { "label" }
                 } }
                 tbody {
@@ -47,11 +49,7 @@ pub fn figure(view: &View) -> Option<Markup> {
                         tr {
                             th scope="row" { (name(&row.cell)) }
                             td class="g" {
-                                svg height=(HEIGHT) aria-hidden="true" {
-                                    (axis.grid(HEIGHT))
-                                    (bar(&axis, row.sender.ledger.as_ref(), 5))
-                                    (bar(&axis, row.receiver.ledger.as_ref(), 7 + BAR))
-                                }
+                                (plot::row(&scale, HEIGHT, bars(row)))
                             }
                             td class="n" data-h="not copied: sender" { (share(row, Role::Sender)) }
                             td class="n" data-h="receiver" { (share(row, Role::Receiver)) }
@@ -76,19 +74,22 @@ pub fn figure(view: &View) -> Option<Markup> {
     })
 }
 
-fn bar(axis: &Axis, shares: Option<&Shares>, y: u32) -> Markup {
-    let parts = shares.map_or([0.0; 3], |s| [s.not_copied, s.copied, s.unknown]);
-    let mut from = 0.0;
-    html! {
-        @for ((class, name), part) in MANNERS.iter().zip(parts) {
-            @if part > 0.0 {
-                rect class=(class) x=(axis.at(from)) y=(y) width=(axis.width(from, from + part)) height=(BAR) {
-                    title { (name) ": " (percent(part)) }
-                }
-                @let () = from += part;
+/// Both ends of a row, what is known of bytes side by side.
+fn bars(row: &Row) -> Vec<Mark> {
+    let mut marks = Vec::new();
+    for (role, top, bottom) in BARS {
+        let Some(shares) = &row.end(role).ledger else { continue };
+        let mut from = 0.0;
+        let parts = [shares.not_copied, shares.copied, shares.unknown];
+        for ((class, name), part) in MANNERS.iter().zip(parts) {
+            if part > 0.0 {
+                let bar = Mark::bar(class, (from, top), (from + part, bottom));
+                marks.push(bar.says(format!("{name}: {}", percent(part))));
+                from += part;
             }
         }
     }
+    marks
 }
 
 fn share(row: &Row, role: Role) -> String {

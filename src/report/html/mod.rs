@@ -4,13 +4,14 @@
 //! Every text that comes from outside goes through `maud`, which escapes it;
 //! control and direction signs are made visible in the finished page
 //! ([`tame`]); and the page's own policy lets nothing run but the one script
-//! whose digest it names. Figures are tables whose rows hold a small drawing:
-//! what is drawn can be read beside it.
+//! whose digest it names. Figures are tables whose rows hold a small drawing
+//! ([`plot`]): what is drawn can be read beside it.
 
-mod axis;
 mod cost;
 mod course;
 mod ledger;
+mod plot;
+mod scale;
 mod setting;
 mod sizes;
 mod tables;
@@ -33,7 +34,7 @@ const SCRIPT: &str = include_str!("script.js");
 /// What the page may do: nothing but apply the style and run the script with these
 /// digests (a test tells the right ones when they change).
 const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; \
-     style-src 'sha256-Jreb6KbnzJ4bRY2BM0W95GnXtv1tN0sN1uqCf78ctfI='; script-src 'sha256-0RJV5v+En2Y3kbpuqKR2g0yGXHte/ZOrVXGPQCC7cYU='";
+     style-src 'sha256-ej9DBf5KAZxMGY9wr1wqhhQH+uiJ7OYuyPUqCz2vdbo='; script-src 'sha256-0RJV5v+En2Y3kbpuqKR2g0yGXHte/ZOrVXGPQCC7cYU='";
 
 /// The page.
 pub struct Html;

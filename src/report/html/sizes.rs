@@ -1,11 +1,15 @@
 //! How much was handed over at once.
 
-use super::axis::Axis;
+use super::plot::{self, Mark};
+use super::scale::Scale;
 use super::{View, name};
 use crate::record::{Role, SizeDistribution, Trial};
 use crate::report::figures::{amount, bytes};
 use crate::stats::Row;
 use maud::{Markup, html};
+
+/// Height of a row in pixels.
+const HEIGHT: f64 = 22.0;
 
 /// The sizes of one end of a cell: of all trials, and of the middle one.
 struct Sizes<'a> {
@@ -31,7 +35,7 @@ pub fn figure(view: &View) -> Option<Markup> {
     if ends.is_empty() {
         return None;
     }
-    let axis = Axis::sizes(ends.iter().flat_map(|e| [e.all.min as f64, e.all.max as f64]));
+    let scale = Scale::sizes(ends.iter().flat_map(|e| [e.all.min as f64, e.all.max as f64]));
     Some(html! {
         figure {
             figcaption {
@@ -42,35 +46,33 @@ pub fn figure(view: &View) -> Option<Markup> {
             }
             table class="plot" {
                 thead { tr {
-                    th { "cell" } th class="g" { (axis.head()) }
+                    th { "cell" } th class="g" { (plot::head(&scale)) }
                     th { "role" } th class="n" { "pieces" } th class="n" { "mean" }
                     th class="n" { "median" } th class="n" { "99 %" }
                 } }
-                tbody { @for end in &ends { (line(&axis, end)) } }
+                tbody { @for end in &ends { (line(&scale, end)) } }
             }
         }
     })
 }
 
-fn line(axis: &Axis, end: &Sizes) -> Markup {
+fn line(scale: &Scale, end: &Sizes) -> Markup {
     let all = end.all;
     let at = |p: f64| {
         let known = end.middle?.percentiles.iter().find(|(percentile, _)| *percentile == p)?;
         Some(known.1 as f64)
     };
     let size = |b: Option<f64>| b.map(bytes).unwrap_or_default();
+    let middle = HEIGHT / 2.0;
+    let span = |class, low, high| Mark::line(class, vec![(low, middle), (high, middle)]);
+    let mut marks = vec![span("thin", all.min as f64, all.max as f64)];
+    marks.extend(at(10.0).zip(at(90.0)).map(|(low, high)| span("thick", low, high)));
+    marks.push(Mark::dot("point", (all.mean, middle), 3.4));
     html! {
         tr {
             th scope="row" { (name(&end.row.cell)) }
             td class="g" {
-                svg height="22" aria-hidden="true" {
-                    (axis.grid(22))
-                    line class="thin" x1=(axis.at(all.min as f64)) x2=(axis.at(all.max as f64)) y1="11" y2="11" {}
-                    @if let Some((low, high)) = at(10.0).zip(at(90.0)) {
-                        line class="thick" x1=(axis.at(low)) x2=(axis.at(high)) y1="11" y2="11" {}
-                    }
-                    circle class="point" cx=(axis.at(all.mean)) cy="11" r="3.4" {}
-                }
+                (plot::row(scale, HEIGHT, marks))
             }
             td { (end.role.to_string()) }
             td class="n" data-h="pieces" { (amount(all.count as f64)) }

@@ -1,16 +1,17 @@
 //! The first figure: every trial as a dot, and the interval that decides.
 
-use super::axis::Axis;
+use super::plot::{self, Mark};
+use super::scale::Scale;
 use super::{View, changed, name, tone, verdict};
 use crate::record::{Trial, TrialStatus};
-use crate::report::figures::{gbit, number, percent, plural};
+use crate::report::figures::{gbit, percent, plural};
 use crate::stats::{Effect, Question, Row};
 use maud::{Markup, html};
 
 /// Height of a row in pixels, and where its dots and its interval stand.
-const HEIGHT: u32 = 38;
+const HEIGHT: f64 = 38.0;
 const DOTS: (f64, f64) = (7.0, 20.0);
-const SPAN: u32 = 30;
+const SPAN: f64 = 30.0;
 
 /// A row of the figure: what it is of, what it is compared with.
 struct Line<'a> {
@@ -38,8 +39,7 @@ pub fn figure(view: &View) -> Option<Markup> {
             lines.push(Line { row: null, effect, base: mean(row), null: true });
         }
     }
-    let rates = lines.iter().flat_map(|line| view.trials(line.row)).filter_map(|t| rate(t));
-    let axis = Axis::over(rates.map(|bits| bits / 1e9));
+    let scale = scale(view, &lines);
     (!lines.is_empty()).then(|| {
         html! {
             figure {
@@ -50,43 +50,46 @@ pub fn figure(view: &View) -> Option<Markup> {
                      a tick; the bar is the " (percent(analysis.rules.confidence))
                     " interval of the ratio to " (analysis.baseline)
                     ", drawn from the mean of " (analysis.baseline) " (dashed). "
-                    @if axis.low() > 0.0 { "The axis does not begin at zero." }
+                    @if scale.low() > 0.0 { "The axis does not begin at zero." }
                 }
                 table class="plot" {
                     thead { tr {
-                        th { "cell" } th class="g" { (axis.head()) }
+                        th { "cell" } th class="g" { (plot::head(&scale)) }
                         th class="n" { "mean" } th class="n" { "sd" } th class="n" { "change" } th { "verdict" }
                     } }
-                    tbody { @for line in &lines { (drawn(view, &axis, base, line)) } }
+                    tbody { @for line in &lines { (drawn(view, &scale, base, line)) } }
                 }
             }
         }
     })
 }
 
-fn drawn(view: &View, axis: &Axis, base: Option<f64>, line: &Line) -> Markup {
+/// An axis that holds every trial, and every interval that is not much wider than
+/// all of the trials: an endless one goes to the end of the axis.
+fn scale(view: &View, lines: &[Line]) -> Scale {
+    let trials = lines.iter().flat_map(|line| view.trials(line.row)).filter_map(|t| rate(t));
+    let trials: Vec<f64> = trials.map(|bits| bits / 1e9).collect();
+    let least = trials.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = trials.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let wide = most - least;
+    let ends = lines.iter().filter_map(interval).flatten();
+    let ends = ends.map(|end| (end / 1e9).max(least - wide).min(most + wide).max(0.0));
+    Scale::over(ends.chain(trials.iter().copied()))
+}
+
+/// The interval of a row's mean: that of the ratio, from the mean compared with, bit/s.
+fn interval(line: &Line) -> Option<[f64; 2]> {
+    let (interval, base) = line.effect?.interval.zip(line.base)?;
+    Some([base * interval.low, base * interval.high])
+}
+
+fn drawn(view: &View, scale: &Scale, base: Option<f64>, line: &Line) -> Markup {
     let Line { row, effect, null, .. } = *line;
-    let mean = row.throughput.map(|t| t.mean);
-    let interval = effect.and_then(|e| e.interval).zip(line.base);
     html! {
         tr class=(if null { "off" } else { tone(row, Question::Throughput) }) {
             th scope="row" { (name(&row.cell)) }
-            td class="g" {
-                svg height=(HEIGHT) aria-hidden="true" {
-                    (axis.grid(HEIGHT))
-                    @if let Some(base) = base {
-                        line class="baseline" x1=(axis.at(base / 1e9)) x2=(axis.at(base / 1e9)) y1="0" y2=(HEIGHT) {}
-                    }
-                    @if let Some((i, base)) = interval {
-                        line class="span" x1=(axis.at(base * i.low / 1e9)) x2=(axis.at(base * i.high / 1e9)) y1=(SPAN) y2=(SPAN) {}
-                    }
-                    @if let Some(mean) = mean {
-                        line class="mean" x1=(axis.at(mean / 1e9)) x2=(axis.at(mean / 1e9)) y1=(SPAN - 5) y2=(SPAN + 5) {}
-                    }
-                    (dots(view, axis, row))
-                }
-            }
-            td class="n" data-h="mean" { (gbit(mean)) }
+            td class="g" { (plot::row(scale, HEIGHT, marks(view, base, line))) }
+            td class="n" data-h="mean" { (gbit(row.throughput.map(|t| t.mean))) }
             td class="n" data-h="sd" { (percent(row.throughput.and_then(|t| t.relative_stddev()))) }
             td class="n" data-h="change" { @if !row.baseline { (changed(effect)) } }
             td { @if null { "A against A" } @else { (verdict(row, Question::Throughput)) } }
@@ -94,30 +97,39 @@ fn drawn(view: &View, axis: &Axis, base: Option<f64>, line: &Line) -> Markup {
     }
 }
 
-fn dots(view: &View, axis: &Axis, row: &Row) -> Markup {
-    let trials = view.trials(row);
-    let last = trials.iter().map(|t| t.block).max().unwrap_or(0);
-    let height = |block: u32| {
-        let part = if last == 0 { 0.5 } else { f64::from(block) / f64::from(last) };
-        number(DOTS.0 + part * (DOTS.1 - DOTS.0), 1)
+/// What is drawn of a row: the mean it is compared with, the interval, its own
+/// mean, and the trials above them.
+fn marks(view: &View, base: Option<f64>, line: &Line) -> Vec<Mark> {
+    let upright = |class, bits: f64, top, bottom| {
+        Mark::line(class, vec![(bits / 1e9, top), (bits / 1e9, bottom)])
     };
-    html! {
-        @for (trial, bits) in trials.iter().filter_map(|t| Some((t, rate(t)?))) {
-            @let counts = trial.status == TrialStatus::Measured;
-            circle class=(if counts { "dot" } else { "out" }) cx=(axis.at(bits / 1e9)) cy=(height(trial.block)) r="3.4" {
-                title {
-                    (gbit(bits)) " Gbit/s, block " (u64::from(trial.block) + 1) ", " (nth(trial))
-                    @if let TrialStatus::Rejected { events } = &trial.status {
-                        ", rejected: " (events.join("; "))
-                    }
-                }
-            }
-        }
+    let mut marks = Vec::new();
+    marks.extend(base.map(|bits| upright("baseline", bits, 0.0, HEIGHT)));
+    marks.extend(
+        interval(line).map(|ends| Mark::line("span", ends.map(|e| (e / 1e9, SPAN)).into())),
+    );
+    let mean = line.row.throughput.map(|t| t.mean);
+    marks.extend(mean.map(|bits| upright("mean", bits, SPAN - 5.0, SPAN + 5.0)));
+    let trials = view.trials(line.row);
+    let last = trials.iter().map(|t| t.block).max().unwrap_or(0);
+    for (trial, bits) in trials.iter().filter_map(|t| Some((t, rate(t)?))) {
+        let part = if last == 0 { 0.5 } else { f64::from(trial.block) / f64::from(last) };
+        let class = if trial.status == TrialStatus::Measured { "dot" } else { "out" };
+        let at = (bits / 1e9, DOTS.0 + part * (DOTS.1 - DOTS.0));
+        marks.push(Mark::dot(class, at, 3.4).says(words(trial, bits)));
     }
+    marks
 }
 
-fn nth(trial: &Trial) -> String {
-    format!("trial {} of the study", u64::from(trial.order) + 1)
+/// What a dot says of its trial.
+fn words(trial: &Trial, bits: f64) -> String {
+    let (block, order) = (u64::from(trial.block) + 1, u64::from(trial.order) + 1);
+    let mut words = format!("{} Gbit/s, block {block}, trial {order} of the study", gbit(bits));
+    if let TrialStatus::Rejected { events } = &trial.status {
+        words += ", rejected: ";
+        words += &events.join("; ");
+    }
+    words
 }
 
 /// Throughput of a trial that ran, whether it counts or not, bit/s.

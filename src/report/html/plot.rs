@@ -1,0 +1,322 @@
+//! The drawings of the page, by plotters: ticks, grid, marks, and the SVG itself.
+//!
+//! The page has one palette for each scheme (light, dark, print), so a mark has a
+//! class there and no colour. plotters knows colours only: each mark is drawn in one
+//! that is its number, and [`themed`] puts the class of the mark in its place.
+
+use super::scale::Scale;
+use maud::{Markup, PreEscaped, html};
+use plotters::prelude::*;
+use std::fmt::Write;
+
+/// plotters has whole units only, so that a drawing is made in tenths of a pixel.
+const UNIT: f64 = 10.0;
+
+/// Pixels a drawing is wide. About as wide as the page shows it, on a desk and on a
+/// phone, so that its text has nearly the size it is drawn in.
+const WIDTH: f64 = 400.0;
+
+/// Pixels left free at both ends of a row, in which half of a tick's text has room.
+const MARGIN: f64 = 18.0;
+
+/// Height of the head of a plot in pixels.
+const HEAD: f64 = 16.0;
+
+/// A panel in pixels: its size, and what its ticks take of it.
+const PANEL: (f64, f64) = (300.0, 112.0);
+const LEFT: f64 = 28.0;
+const BELOW: f64 = 20.0;
+
+/// Length of a tick at an axis of a panel, in pixels; its text stands twice as far off.
+const TICK: f64 = 2.0;
+
+/// Ticks of a row, and of the two axes of a panel, at most.
+const TICKS: usize = 6;
+const PANEL_TICKS: (usize, usize) = (5, 4);
+
+/// Something drawn, with its place in values of the horizontal axis and, in a
+/// row, in pixels from above.
+pub struct Mark {
+    form: Form,
+    class: &'static str,
+    words: Option<String>,
+}
+
+enum Form {
+    /// A disc: centre, radius in pixels.
+    Dot((f64, f64), f64),
+    /// A line through points.
+    Line(Vec<(f64, f64)>),
+    /// A filled rectangle between two corners.
+    Bar((f64, f64), (f64, f64)),
+}
+
+impl Mark {
+    /// A dot of this radius in pixels.
+    pub fn dot(class: &'static str, at: (f64, f64), radius: f64) -> Mark {
+        Mark { form: Form::Dot(at, radius), class, words: None }
+    }
+
+    /// A line through these points.
+    pub fn line(class: &'static str, points: Vec<(f64, f64)>) -> Mark {
+        Mark { form: Form::Line(points), class, words: None }
+    }
+
+    /// A bar between two opposite corners.
+    pub fn bar(class: &'static str, from: (f64, f64), to: (f64, f64)) -> Mark {
+        Mark { form: Form::Bar(from, to), class, words: None }
+    }
+
+    /// With words for those who point at it.
+    pub fn says(self, words: String) -> Mark {
+        Mark { words: Some(words), ..self }
+    }
+}
+
+/// The head of a plot: the ticks that its rows share.
+pub fn head(scale: &Scale) -> Markup {
+    let frame = Frame {
+        size: (WIDTH, HEAD),
+        sides: MARGIN,
+        labels: vec![(LabelAreaPosition::Top, HEAD - 1.0)],
+        ticks: (TICKS, 0),
+        grid: false,
+        axes: false,
+    };
+    drawn(&frame, scale, &Scale::between(1.0, 0.0), Vec::new())
+}
+
+/// A row of a plot, so many pixels tall.
+pub fn row(scale: &Scale, height: f64, marks: Vec<Mark>) -> Markup {
+    let frame = Frame {
+        size: (WIDTH, height),
+        sides: MARGIN,
+        labels: Vec::new(),
+        ticks: (TICKS, 0),
+        grid: true,
+        axes: false,
+    };
+    drawn(&frame, scale, &Scale::between(height, 0.0), marks)
+}
+
+/// A small plot with both of its axes.
+pub fn panel(across: &Scale, up: &Scale, marks: Vec<Mark>) -> Markup {
+    let frame = Frame {
+        size: PANEL,
+        sides: 0.0,
+        labels: vec![(LabelAreaPosition::Left, LEFT), (LabelAreaPosition::Bottom, BELOW)],
+        ticks: PANEL_TICKS,
+        grid: true,
+        axes: true,
+    };
+    drawn(&frame, across, up, marks)
+}
+
+/// What surrounds the marks; lengths in pixels.
+struct Frame {
+    size: (f64, f64),
+    /// Left free at the left and the right.
+    sides: f64,
+    /// Where ticks are written, and how much room they have there.
+    labels: Vec<(LabelAreaPosition, f64)>,
+    /// Ticks of the horizontal and the vertical axis, at most.
+    ticks: (usize, usize),
+    grid: bool,
+    axes: bool,
+}
+
+fn drawn(frame: &Frame, across: &Scale, up: &Scale, marks: Vec<Mark>) -> Markup {
+    let mut key = Key(Vec::new());
+    let mut svg = String::new();
+    let (width, height) = (units(frame.size.0), units(frame.size.1));
+    let result = draw(
+        SVGBackend::with_string(&mut svg, (width, height)),
+        frame,
+        (across, up),
+        marks,
+        &mut key,
+    );
+    match result {
+        Ok(()) => html! {
+            svg class="chart" viewBox={ "0 0 " (width) " " (height) } aria-hidden="true" {
+                (themed(&svg, &key))
+            }
+        },
+        Err(error) => {
+            html! { p class="note" { "plotters could not draw this: " (error.to_string()) } }
+        }
+    }
+}
+
+type Drawn<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
+
+fn draw<B: DrawingBackend>(
+    backend: B,
+    frame: &Frame,
+    (across, up): (&Scale, &Scale),
+    marks: Vec<Mark>,
+    key: &mut Key,
+) -> Drawn<B> {
+    let root = backend.into_drawing_area();
+    let mut builder = ChartBuilder::on(&root);
+    builder.margin_left(units(frame.sides)).margin_right(units(frame.sides));
+    if frame.axes {
+        // Half of the text of the last tick of each axis.
+        builder.margin_top(units(6.0)).margin_right(units(10.0));
+    }
+    for (side, size) in &frame.labels {
+        builder.set_label_area_size(*side, units(*size));
+    }
+    let mut chart = builder.build_cartesian_2d(across.clone(), up.clone())?;
+    let (axis, tick) = if frame.axes {
+        (key.colour("axis", None).to_rgba(), units(TICK))
+    } else {
+        (TRANSPARENT, 0)
+    };
+    let mut mesh = chart.configure_mesh();
+    if !frame.grid {
+        mesh.disable_mesh();
+    }
+    mesh.x_labels(frame.ticks.0)
+        .y_labels(frame.ticks.1)
+        .max_light_lines(0)
+        .set_all_tick_mark_size(tick)
+        .axis_style(axis)
+        .bold_line_style(key.colour("grid", None))
+        .label_style(("sans-serif", 1).into_font().color(&key.colour("tick", None)))
+        .x_label_formatter(&|value| across.label(*value))
+        .y_label_formatter(&|value| up.label(*value))
+        .draw()?;
+    for Mark { form, class, words } in marks {
+        let colour = key.colour(class, words);
+        match form {
+            Form::Dot(at, radius) => {
+                chart.draw_series([Circle::new(at, units(radius), colour.filled())])?;
+            }
+            Form::Bar(from, to) => {
+                chart.draw_series([Rectangle::new([from, to], colour.filled())])?;
+            }
+            Form::Line(points) => {
+                chart.draw_series(LineSeries::new(points, colour))?;
+            }
+        }
+    }
+    root.present()
+}
+
+fn units(pixels: f64) -> u32 {
+    (pixels * UNIT).round() as u32
+}
+
+/// Which class and which words a colour stands for.
+struct Key(Vec<(&'static str, Option<String>)>);
+
+impl Key {
+    /// A colour of its own for this class and these words.
+    fn colour(&mut self, class: &'static str, words: Option<String>) -> RGBColor {
+        let [_, red, green, blue] = (self.0.len() as u32).to_be_bytes();
+        self.0.push((class, words));
+        RGBColor(red, green, blue)
+    }
+
+    fn of(&self, colour: &str) -> Option<&(&'static str, Option<String>)> {
+        self.0.get(usize::from_str_radix(colour.strip_prefix('#')?, 16).ok()?)
+    }
+}
+
+/// What the page's style decides, and a name that no browser needs in a page.
+const STYLED: [&str; 7] =
+    ["fill", "stroke", "stroke-width", "opacity", "font-family", "font-size", "xmlns"];
+
+/// What is inside of plotters' drawing, with a class and words in place of each
+/// colour. It has one element, one text or one end of an element in a line, and
+/// its texts and attributes are escaped.
+fn themed(svg: &str, key: &Key) -> Markup {
+    let mut page = String::with_capacity(svg.len());
+    for line in svg.lines() {
+        let Some((name, attributes)) = line.strip_prefix('<').and_then(|l| l.split_once(' '))
+        else {
+            if line != "</svg>" {
+                page.push_str(line);
+            }
+            continue;
+        };
+        if name == "svg" {
+            continue;
+        }
+        let attributes: Vec<(&str, &str)> = attributes
+            .trim_end_matches(['>', '/', '"'])
+            .split("\" ")
+            .filter_map(|attribute| attribute.split_once("=\""))
+            .collect();
+        let mark = attributes.iter().find_map(|(_, value)| key.of(value));
+        page.push('<');
+        page.push_str(name);
+        if let Some((class, _)) = mark {
+            let _ = write!(page, " class=\"{class}\"");
+        }
+        for (name, value) in attributes.iter().filter(|(name, _)| !STYLED.contains(name)) {
+            let _ = write!(page, " {name}=\"{}\"", value.trim_end());
+        }
+        page.push('>');
+        if let Some((_, Some(words))) = mark {
+            page.push_str(&html! { title { (words) } }.into_string());
+        }
+        if line.ends_with("/>") {
+            let _ = write!(page, "</{name}>");
+        }
+    }
+    PreEscaped(page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_has_its_class_its_words_and_no_colour() {
+        let marks = vec![
+            Mark::bar("user", (0.0, 2.0), (5.0, 8.0)),
+            Mark::dot("dot", (5.0, 6.0), 3.4).says("5 & <b>\"".into()),
+            Mark::line("mean", vec![(10.0, 1.0), (10.0, 9.0)]),
+        ];
+        let drawn = row(&Scale::between(0.0, 10.0), 10.0, marks).into_string();
+        let (left, right) = (units(MARGIN), units(WIDTH - MARGIN));
+        let middle = (left + right) / 2;
+        assert!(drawn.starts_with("<svg class=\"chart\" viewBox=\"0 0 4000 100\""), "{drawn}");
+        let width = middle - left - 1;
+        let bar = format!("<rect class=\"user\" x=\"{left}\" y=\"20\" width=\"{width}\"");
+        assert!(drawn.contains(&bar), "{bar} in {drawn}");
+        assert!(drawn.contains("<title>5 &amp; &lt;b&gt;&quot;</title></circle>"), "{drawn}");
+        assert!(drawn.contains("<polyline class=\"mean\" points="), "{drawn}");
+        assert!(drawn.contains("<line class=\"grid\""), "{drawn}");
+        for word in ["#", "opacity", "font", "fill", "stroke", "xmlns"] {
+            assert!(!drawn.contains(word), "{word} in {drawn}");
+        }
+    }
+
+    #[test]
+    fn ticks_are_written_once_at_the_head_and_at_both_axes_of_a_panel() {
+        let scale = Scale::between(0.0, 10.0);
+        let texts = |markup: Markup| -> Vec<String> {
+            let text = markup.into_string();
+            let texts = text.split("</text>").filter_map(|part| part.split_once("<text "));
+            texts.filter_map(|(_, t)| Some(t.rsplit_once('>')?.1.to_owned())).collect()
+        };
+        assert_eq!(texts(head(&scale)), ["0", "2", "4", "6", "8", "10"]);
+        assert!(texts(row(&scale, 20.0, Vec::new())).is_empty());
+        let both = texts(panel(&scale, &Scale::shares(), Vec::new()));
+        assert!(both.contains(&"10".to_owned()) && both.contains(&"100%".to_owned()), "{both:?}");
+    }
+
+    #[test]
+    fn any_number_of_marks_is_told_apart() {
+        let mut key = Key(Vec::new());
+        for n in 0..70_000 {
+            let RGBColor(red, green, blue) = key.colour("dot", Some(n.to_string()));
+            let colour = format!("#{red:02X}{green:02X}{blue:02X}");
+            assert_eq!(key.of(&colour).and_then(|m| m.1.as_deref()), Some(&*n.to_string()));
+        }
+        assert!(key.of("none").is_none() && key.of("#").is_none());
+    }
+}
