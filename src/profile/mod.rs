@@ -4,6 +4,7 @@
 pub mod export;
 pub mod import;
 mod model;
+pub mod names;
 
 pub use model::{
     Builder, Frame, FrameId, FrameKind, Header, Owner, Profile, Sample, StackId, Thread, ThreadId,
