@@ -5,6 +5,7 @@ pub mod export;
 pub mod import;
 mod model;
 pub mod names;
+pub mod subsystem;
 
 pub use model::{
     Builder, Frame, FrameId, FrameKind, Header, Owner, Profile, Sample, StackId, Thread, ThreadId,
