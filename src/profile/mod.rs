@@ -1,6 +1,7 @@
 //! Profiles: what was on the CPUs, by call stack; where they come from, what
 //! they become, and how two of them differ. Pure but for symbol files.
 
+pub mod diff;
 pub mod export;
 pub mod import;
 mod model;
