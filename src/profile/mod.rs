@@ -2,10 +2,13 @@
 //! they become, and how two of them differ. Pure but for symbol files.
 
 pub mod attribution;
+pub mod diff;
 pub mod export;
 pub mod import;
 mod model;
+pub mod names;
 pub mod pprof;
+pub mod subsystem;
 pub mod symbols;
 
 pub use model::{

@@ -2,6 +2,8 @@
 //! [`CATALOG`]. Every reader is streaming, so that memory grows with the number
 //! of different stacks and not with the size of the file.
 
+mod readprofile;
+
 use super::Profile;
 use crate::record::{Fault, FaultKind};
 use std::io::BufRead;
@@ -25,7 +27,7 @@ pub trait Importer: Sync {
 pub const HEAD: usize = 64 << 10;
 
 /// Every format, the most telling beginnings first.
-pub static CATALOG: &[&dyn Importer] = &[];
+pub static CATALOG: &[&dyn Importer] = &[&readprofile::Readprofile];
 
 /// The format with this name.
 pub fn find(name: &str) -> Option<&'static dyn Importer> {

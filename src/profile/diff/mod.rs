@@ -1,0 +1,232 @@
+//! What makes the difference between two profiles: every function with what it
+//! takes in both, ranked by what is saved.
+//!
+//! `without` is the profile before a change, `with` the one after it, and saved =
+//! without - with, so that a positive number is a gain. Each side may be several
+//! profiles, repeated trials say, which are added up.
+
+mod amount;
+mod rank;
+
+pub use amount::{GIB, Side};
+
+use super::subsystem::{Classes, Coverage, Rules, Subsystem, is_idle};
+use super::{FrameKind, Profile, Sample, names};
+use crate::record::Fault;
+use rank::Ranking;
+use serde::Serialize;
+use std::collections::HashMap;
+
+/// How two profiles are compared.
+#[derive(Clone, Debug)]
+pub struct Options<'a> {
+    /// What of a function counts.
+    pub measure: Measure,
+    /// By what weights are divided; by itself, the bytes delivered where both
+    /// sides tell them, else nothing.
+    pub per: Option<Per>,
+    /// What tells two rows of one function apart.
+    pub by: GroupBy,
+    /// Whether idle samples are rows like all others.
+    pub idle: bool,
+    /// Which subsystem a function belongs to.
+    pub rules: &'a Rules,
+}
+
+impl Default for Options<'_> {
+    fn default() -> Self {
+        Options {
+            measure: Measure::SelfOnly,
+            per: None,
+            by: GroupBy::None,
+            idle: false,
+            rules: Rules::built_in(),
+        }
+    }
+}
+
+/// What of a function counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Measure {
+    /// Its own code.
+    #[default]
+    #[serde(rename = "self")]
+    SelfOnly,
+    /// Its own code and all that it called. One that calls itself counts once.
+    Total,
+}
+
+/// By what weights are divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Per {
+    /// GiB delivered.
+    Gib,
+    /// Packets delivered.
+    Packet,
+    /// Seconds of wall time.
+    Second,
+    /// All samples that are compared: shares in percent.
+    Sample,
+    /// Nothing.
+    None,
+}
+
+/// What tells two rows of one function apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GroupBy {
+    /// Nothing: there is one row.
+    #[default]
+    None,
+    /// The name of the thread.
+    Thread,
+    /// For whom the time was spent.
+    Role,
+    /// The subsystem the sample was in.
+    Subsystem,
+}
+
+/// In which of the two profiles a row is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Presence {
+    /// In both.
+    Both,
+    /// Only in the one after the change.
+    Appeared,
+    /// Only in the one before it.
+    Vanished,
+}
+
+/// An amount on both sides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Pair {
+    /// After the change.
+    pub with: f64,
+    /// Before the change.
+    pub without: f64,
+    /// `without - with`.
+    pub saved: f64,
+}
+
+/// A function.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// Name, without what differs between two builds.
+    pub function: String,
+    /// The file it is from; empty if unknown.
+    pub module: String,
+    /// Thread, role or subsystem; empty where rows are not grouped.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// The subsystem of the function itself; none for a helper, which belongs to
+    /// its callers.
+    pub subsystem: Option<Subsystem>,
+    /// In which profile it is.
+    pub presence: Presence,
+    /// What it takes.
+    #[serde(flatten)]
+    pub amount: Pair,
+}
+
+/// The difference of two profiles.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Diff {
+    /// What of a function counts.
+    pub measure: Measure,
+    /// By what weights were divided.
+    pub per: Per,
+    /// What tells rows of one function apart.
+    pub by: GroupBy,
+    /// Unit of all amounts.
+    pub unit: String,
+    /// Before the change.
+    pub without: Side,
+    /// After the change.
+    pub with: Side,
+    /// All samples that are compared.
+    pub total: Pair,
+    /// Idle samples, where they are not rows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle: Option<Pair>,
+    /// The part of the kernel's time on both sides that the rules could name.
+    pub classified: Option<f64>,
+    /// Every function, most saved first.
+    pub rows: Vec<Row>,
+    /// What has to be kept in mind.
+    pub notes: Vec<String>,
+}
+
+impl Pair {
+    /// An amount from both of its values.
+    pub fn new(without: f64, with: f64) -> Pair {
+        Pair { with, without, saved: without - with }
+    }
+}
+
+/// Compares two sides.
+pub fn diff(without: &[Profile], with: &[Profile], options: &Options) -> Result<Diff, Fault> {
+    let sides = [Side::of("without", without)?, Side::of("with", with)?];
+    let per = options.per.unwrap_or_else(|| amount::natural([&sides[0], &sides[1]]));
+    amount::comparable([&sides[0], &sides[1]], per)?;
+    let mut ranking = Ranking::new(options, [without, with]);
+    for (side, profiles) in [without, with].into_iter().enumerate() {
+        for profile in profiles {
+            ranking.add(side, profile);
+        }
+    }
+    let scales = [
+        sides[0].scale("without", per, ranking.busy[0])?,
+        sides[1].scale("with", per, ranking.busy[1])?,
+    ];
+    let pair = |amounts: [f64; 2]| Pair::new(amounts[0] * scales[0], amounts[1] * scales[1]);
+    let unit = amount::unit(if sides[0].event.is_empty() { &sides[1] } else { &sides[0] }, per);
+    let [before, after] = sides;
+    Ok(Diff {
+        measure: options.measure,
+        per,
+        by: options.by,
+        unit,
+        notes: notes(&before, &after, per),
+        total: pair(ranking.busy),
+        idle: (ranking.idle != [0.0; 2]).then(|| pair(ranking.idle)),
+        classified: ranking.coverage.share(),
+        rows: ranking.rows(pair),
+        without: before,
+        with: after,
+    })
+}
+
+fn notes(without: &Side, with: &Side, per: Per) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (name, side) in [("without", without), ("with", with)] {
+        if side.lost > 0 {
+            notes.push(format!(
+                "the profile {name} lost {} of its samples: its amounts are too small",
+                side.lost
+            ));
+        }
+        if side.samples == 0 {
+            notes.push(format!("the profile {name} has no sample"));
+        }
+    }
+    let (a, b) = (without.profiles.len(), with.profiles.len());
+    if per == Per::None && a != b {
+        notes.push(format!(
+            "{a} profiles without and {b} with are added up as they are: divide by the work with \
+             --per"
+        ));
+    }
+    if without.event != with.event && !without.event.is_empty() && !with.event.is_empty() {
+        notes.push(format!(
+            "the samples are of different events: {} without, {} with",
+            without.event, with.event
+        ));
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,193 @@
+//! Adding up samples by function, and the order of the rows.
+
+use super::*;
+
+/// A function, as it is known on both sides.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    function: String,
+    /// Empty where functions are told apart by name alone.
+    module: String,
+}
+
+/// What is known of a function besides its amounts.
+#[derive(Clone, Debug)]
+struct Known {
+    module: String,
+    subsystem: Option<Subsystem>,
+}
+
+/// Amounts being added up.
+pub(super) struct Ranking<'a> {
+    options: &'a Options<'a>,
+    /// Whether functions of user space are told apart by the file they are in:
+    /// only where both sides tell it.
+    modules: bool,
+    keys: HashMap<Key, u32>,
+    known: Vec<Known>,
+    groups: HashMap<String, u32>,
+    amounts: HashMap<(u32, u32), [f64; 2]>,
+    /// Weight of the samples compared, without and with.
+    pub busy: [f64; 2],
+    /// Weight of the idle samples that are set apart.
+    pub idle: [f64; 2],
+    pub coverage: Coverage,
+}
+
+impl<'a> Ranking<'a> {
+    pub fn new(options: &'a Options<'a>, sides: [&[Profile]; 2]) -> Self {
+        let tells = |profile: &Profile| {
+            let mut user = profile.frames().iter().filter(|f| f.kind == FrameKind::User);
+            user.any(|f| !f.module.is_empty())
+        };
+        Ranking {
+            options,
+            modules: sides.into_iter().all(|side| side.iter().all(tells)),
+            keys: HashMap::new(),
+            known: Vec::new(),
+            groups: HashMap::new(),
+            amounts: HashMap::new(),
+            busy: [0.0; 2],
+            idle: [0.0; 2],
+            coverage: Coverage::default(),
+        }
+    }
+
+    /// Adds a profile to a side (0 without, 1 with).
+    pub fn add(&mut self, side: usize, profile: &Profile) {
+        let classes = Classes::of(profile, self.options.rules);
+        self.coverage = self.coverage.and(Coverage::of(profile, &classes));
+        let keys: Vec<u32> = profile.frames().iter().map(|frame| self.key(frame)).collect();
+        // Samples of one stack and group are added up first: stacks are taken
+        // apart once, however often they were seen.
+        let mut stacks: HashMap<(u32, u32), f64> = HashMap::new();
+        let mut threads = HashMap::new();
+        for sample in profile.samples() {
+            if !self.options.idle && is_idle(profile, &classes, sample) {
+                self.idle[side] += sample.weight;
+                continue;
+            }
+            self.busy[side] += sample.weight;
+            let group = self.group(profile, &classes, sample, &mut threads);
+            *stacks.entry((sample.stack.0, group)).or_default() += sample.weight;
+        }
+        // Sums do not depend on the order of a hash map.
+        let mut stacks: Vec<_> = stacks.into_iter().collect();
+        stacks.sort_unstable_by_key(|(key, _)| *key);
+        let mut seen: Vec<usize> = vec![0; self.known.len()];
+        for (turn, ((stack, group), weight)) in stacks.into_iter().enumerate() {
+            let stack = profile.stack(super::super::StackId(stack));
+            let deep = match self.options.measure {
+                Measure::SelfOnly => 1,
+                Measure::Total => stack.len(),
+            };
+            for frame in stack.iter().take(deep) {
+                let Some(key) = keys.get(frame.0 as usize) else { continue };
+                match seen.get_mut(*key as usize) {
+                    // A function that calls itself.
+                    Some(last) if *last == turn + 1 => continue,
+                    Some(last) => *last = turn + 1,
+                    None => continue,
+                }
+                self.amounts.entry((*key, group)).or_default()[side] += weight;
+            }
+        }
+    }
+
+    fn key(&mut self, frame: &super::super::Frame) -> u32 {
+        let file = names::module(&frame.module);
+        let apart = self.modules && frame.kind == FrameKind::User;
+        let key = Key {
+            function: names::of_frame(frame).into_owned(),
+            module: if apart { file.to_owned() } else { String::new() },
+        };
+        let next = self.known.len() as u32;
+        let id = *self.keys.entry(key).or_insert(next);
+        if id == next {
+            use super::super::subsystem::Class;
+            let subsystem = match self.options.rules.class(frame) {
+                Some(Class::Is(subsystem)) => Some(subsystem),
+                Some(Class::Caller) => None,
+                None => Some(Subsystem::Other),
+            };
+            self.known.push(Known { module: file.to_owned(), subsystem });
+        }
+        id
+    }
+
+    fn group(
+        &mut self,
+        profile: &Profile,
+        classes: &Classes,
+        sample: &Sample,
+        threads: &mut HashMap<u32, u32>,
+    ) -> u32 {
+        let name = match self.options.by {
+            GroupBy::None => "",
+            GroupBy::Role => sample.owner.name(),
+            GroupBy::Subsystem => classes.sample(sample).name(),
+            GroupBy::Thread => {
+                if let Some(group) = threads.get(&sample.thread.0) {
+                    return *group;
+                }
+                let group = self.intern(&names::thread(&profile.thread(sample.thread).name));
+                threads.insert(sample.thread.0, group);
+                return group;
+            }
+        };
+        self.intern(name)
+    }
+
+    fn intern(&mut self, group: &str) -> u32 {
+        if let Some(id) = self.groups.get(group) {
+            return *id;
+        }
+        let id = self.groups.len() as u32;
+        self.groups.insert(group.to_owned(), id);
+        id
+    }
+
+    /// Every row with its amounts told by `pair`, in order.
+    pub fn rows(self, pair: impl Fn([f64; 2]) -> Pair) -> Vec<Row> {
+        let mut functions: Vec<(u32, String)> =
+            self.keys.into_iter().map(|(key, id)| (id, key.function)).collect();
+        functions.sort_unstable_by_key(|(id, _)| *id);
+        let mut groups: Vec<(u32, String)> = self.groups.into_iter().map(|(g, i)| (i, g)).collect();
+        groups.sort_unstable_by_key(|(id, _)| *id);
+        let row = |((key, group), amounts): ((u32, u32), [f64; 2])| {
+            let known = self.known.get(key as usize)?;
+            Some(Row {
+                function: functions.get(key as usize)?.1.clone(),
+                module: known.module.clone(),
+                group: groups.get(group as usize)?.1.clone(),
+                subsystem: known.subsystem,
+                presence: match amounts {
+                    [0.0, _] => Presence::Appeared,
+                    [_, 0.0] => Presence::Vanished,
+                    _ => Presence::Both,
+                },
+                amount: pair(amounts),
+            })
+        };
+        let some = |(_, amounts): &(_, [f64; 2])| *amounts != [0.0; 2];
+        let mut rows: Vec<Row> = self.amounts.into_iter().filter(some).filter_map(row).collect();
+        rows.sort_by(order);
+        rows
+    }
+}
+
+/// Most saved first. Of equal savings, first those of functions that both
+/// profiles have: one that is missing may only have fallen below what its tool
+/// lists, and then its saving is no more than a bound. Then those that leave less
+/// behind, for which the saving is the larger part; then by name.
+fn order(a: &Row, b: &Row) -> std::cmp::Ordering {
+    let one_sided = |row: &Row| row.presence != Presence::Both;
+    b.amount
+        .saved
+        .total_cmp(&a.amount.saved)
+        .then(one_sided(a).cmp(&one_sided(b)))
+        .then(a.amount.with.total_cmp(&b.amount.with))
+        .then_with(|| a.function.cmp(&b.function))
+        .then_with(|| a.module.cmp(&b.module))
+        .then_with(|| a.group.cmp(&b.group))
+}

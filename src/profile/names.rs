@@ -1,0 +1,212 @@
+//! Names that mean the same function in two builds, so that profiles of two
+//! kernels can be laid side by side.
+
+use super::{Frame, FrameKind};
+use std::borrow::Cow;
+
+/// Endings that compilers and linkers add to the name of a function, each
+/// perhaps with a number behind it. `.isra`, `.constprop` and `.part` are GCC's
+/// clones, `.cold` the part of a function that hardly ever runs, `.llvm` a
+/// static function that ThinLTO made global, `.lto_priv` what GCC's LTO did the
+/// same to, `.localalias` and `.warm` GCC's, `.cfi_jt` and `.cfi` Clang's.
+const CLONES: &[&str] = &[
+    "isra",
+    "constprop",
+    "part",
+    "cold",
+    "llvm",
+    "lto_priv",
+    "localalias",
+    "warm",
+    "cfi",
+    "cfi_jt",
+    "clone",
+];
+
+/// The name of a function without what differs between two builds: an offset
+/// (`+0x1f`), the kind that folded stacks carry (`_[k]`), a symbol version
+/// (`@@GLIBC_2.14`) and the endings of clones. A name that is nothing but that
+/// is left as it is.
+pub fn function(name: &str) -> &str {
+    let mut rest = name.trim();
+    loop {
+        let shorter = without_kind(without_version(without_clone(without_offset(rest))));
+        if shorter == rest || shorter.is_empty() {
+            return rest;
+        }
+        rest = shorter;
+    }
+}
+
+/// What a frame is called when profiles are compared: its function, or the file
+/// it is from in brackets where it has only an address, which the next build
+/// will have elsewhere.
+pub fn of_frame(frame: &Frame) -> Cow<'_, str> {
+    let name = function(&frame.function);
+    if !is_address(name) {
+        return Cow::Borrowed(name);
+    }
+    match module(&frame.module) {
+        "" if frame.kind == FrameKind::Kernel => Cow::Borrowed("[kernel]"),
+        "" => Cow::Borrowed("[unknown]"),
+        file if file.starts_with('[') => Cow::Borrowed(file),
+        file => Cow::Owned(format!("[{file}]")),
+    }
+}
+
+/// The name of a file without its folder: a library may lie elsewhere.
+pub fn module(path: &str) -> &str {
+    let path = path.trim();
+    // perf writes this behind a file that was replaced while it ran.
+    let path = path.strip_suffix(" (deleted)").unwrap_or(path);
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// The name of a thread without what tells it from its like: `kworker/1:2` and
+/// `kworker/0:1` are `kworker/*:*`, `iou-wrk-4711` is `iou-wrk-*`.
+pub fn thread(name: &str) -> String {
+    let mut short = String::with_capacity(name.len());
+    let mut rest = name.trim();
+    while let Some(c) = rest.chars().next() {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        if digits > 0 && short.ends_with(['/', '-', ':', 'u']) {
+            short.push('*');
+            rest = &rest[digits..];
+        } else {
+            short.push(c);
+            rest = &rest[c.len_utf8()..];
+        }
+    }
+    short
+}
+
+/// Whether a name is nothing but an address, or says that there is none.
+fn is_address(name: &str) -> bool {
+    let hex = |digits: &str, least: usize| {
+        digits.len() >= least && digits.bytes().all(|b| b.is_ascii_hexdigit())
+    };
+    match name {
+        "" | "[unknown]" | "??" | "(unknown)" => true,
+        _ => match name.strip_prefix("0x").or_else(|| name.strip_prefix("0X")) {
+            Some(digits) => hex(digits, 1),
+            // Without a prefix, only what is as long as an address can be one:
+            // `add` and `face` are functions.
+            None => hex(name, 8) && name.bytes().any(|b| b.is_ascii_digit()),
+        },
+    }
+}
+
+/// Without `+0x1f` or `+0x1f/0x80` at the end.
+fn without_offset(name: &str) -> &str {
+    let Some((head, tail)) = name.rsplit_once("+0x") else { return name };
+    let fine = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_hexdigit());
+    let (offset, size) = tail.split_once("/0x").unwrap_or((tail, "0"));
+    if fine(offset) && fine(size) { head } else { name }
+}
+
+/// Without the `_[k]` that `stackcollapse-perf.pl --all` puts behind a function
+/// (kernel, inlined, compiled just in time, waking).
+fn without_kind(name: &str) -> &str {
+    ["_[k]", "_[i]", "_[j]", "_[w]"].iter().find_map(|kind| name.strip_suffix(kind)).unwrap_or(name)
+}
+
+/// Without the version of a library's symbol.
+fn without_version(name: &str) -> &str {
+    match name.find('@') {
+        // `@plt` is another piece of code than the function itself.
+        Some(at) if at > 0 && !name[at..].starts_with("@plt") => &name[..at],
+        _ => name,
+    }
+}
+
+/// Without one `.ending` or `.ending.123` of [`CLONES`].
+fn without_clone(name: &str) -> &str {
+    let Some((head, last)) = name.rsplit_once('.') else { return name };
+    if CLONES.contains(&last) {
+        return head;
+    }
+    let number = !last.is_empty() && last.bytes().all(|b| b.is_ascii_hexdigit());
+    match head.rsplit_once('.') {
+        Some((function, ending)) if number && CLONES.contains(&ending) => function,
+        // A static function of which the linker saw several: `poll.7`.
+        _ if last.bytes().all(|b| b.is_ascii_digit()) && !last.is_empty() => head,
+        _ => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_builds_add_goes() {
+        for (name, expected) in [
+            ("tcp_sendmsg", "tcp_sendmsg"),
+            ("tcp_v4_rcv.isra.0", "tcp_v4_rcv"),
+            ("tcp_v4_rcv.isra.0.cold", "tcp_v4_rcv"),
+            ("tcp_ack.constprop.12.isra.3", "tcp_ack"),
+            ("skb_put.part.0", "skb_put"),
+            ("__alloc_skb.cold", "__alloc_skb"),
+            ("ip_rcv.llvm.1234567890", "ip_rcv"),
+            ("ip_rcv.llvm.12ab34cd", "ip_rcv"),
+            ("poll.lto_priv.0", "poll"),
+            ("poll.lto_priv.0.lto_priv.1", "poll"),
+            ("inet_send_prepare.localalias", "inet_send_prepare"),
+            ("poll.7", "poll"),
+            ("schedule+0x1f", "schedule"),
+            ("schedule+0x1f/0x80", "schedule"),
+            ("schedule+0x1f/0x80_[k]", "schedule"),
+            ("tcp_ack.isra.0_[k]", "tcp_ack"),
+            ("memcpy@@GLIBC_2.14", "memcpy"),
+            ("memcpy@GLIBC_2.2.5", "memcpy"),
+            ("memcpy@plt", "memcpy@plt"),
+            ("  USER ", "USER"),
+            // What only looks like it stays.
+            (".cold", ".cold"),
+            ("a+0x", "a+0x"),
+            ("operator+", "operator+"),
+            ("core::fmt::write", "core::fmt::write"),
+            ("<T as Into<U>>::into", "<T as Into<U>>::into"),
+            ("v1.2.party", "v1.2.party"),
+            ("@", "@"),
+            ("", ""),
+            ("_[k]", "_[k]"),
+        ] {
+            assert_eq!(function(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn addresses_become_the_file_they_are_in() {
+        for (name, module, kind, expected) in [
+            ("0x7f12ab", "/usr/lib/libc.so.6", FrameKind::User, "[libc.so.6]"),
+            ("ffffffff81000000", "", FrameKind::Kernel, "[kernel]"),
+            ("[unknown]", "[veth]", FrameKind::Kernel, "[veth]"),
+            ("0x10+0x4", "", FrameKind::User, "[unknown]"),
+            ("0x10", "/tmp/a.out (deleted)", FrameKind::User, "[a.out]"),
+            ("deadbeef", "/bin/x", FrameKind::User, "deadbeef"),
+            ("add", "/bin/x", FrameKind::User, "add"),
+        ] {
+            let frame =
+                Frame { function: name.into(), module: module.into(), kind, ..Frame::default() };
+            assert_eq!(of_frame(&frame), expected, "{name} in {module}");
+        }
+    }
+
+    #[test]
+    fn threads_of_a_kind_have_one_name() {
+        for (name, expected) in [
+            ("kworker/1:2-events", "kworker/*:*-events"),
+            ("kworker/u8:3", "kworker/u*:*"),
+            ("ksoftirqd/0", "ksoftirqd/*"),
+            ("iou-wrk-4711", "iou-wrk-*"),
+            ("napi/byte0-5", "napi/byte0-*"),
+            ("swapper", "swapper"),
+            ("h264", "h264"),
+            ("7z", "7z"),
+            ("f\u{fc}nf-5", "f\u{fc}nf-*"),
+        ] {
+            assert_eq!(thread(name), expected, "{name}");
+        }
+    }
+}

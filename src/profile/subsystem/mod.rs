@@ -1,0 +1,249 @@
+//! Which part of the kernel a sample was in, by rules about the names of
+//! functions, their modules and their source folders. The rules are data
+//! (`subsystems.toml`); users add their own.
+
+mod rules;
+
+pub use rules::{Class, Rules};
+
+use super::{FrameKind, Owner, Profile, Sample, StackId};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A part of the kernel, or what is not the kernel. The list is closed, so that
+/// the parts of a waterfall always mean the same.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Subsystem {
+    /// Bytes moved or set: between user and kernel, and within the kernel.
+    Copy,
+    /// Internet checksums.
+    Checksum,
+    /// Pages, slabs, the page pool, and their accounting.
+    PageAllocation,
+    /// Files, pipes, splice and the page cache.
+    Files,
+    /// Socket buffers: made, cloned, freed.
+    Skb,
+    /// TCP.
+    Tcp,
+    /// IP, UDP, routes, neighbours, tunnels.
+    Ip,
+    /// Netfilter, queue disciplines and their classifiers.
+    NetfilterQdisc,
+    /// The device layer, NAPI, drivers, virtual devices, DMA.
+    Driver,
+    /// Generic receive and segmentation offload.
+    GroGso,
+    /// Sockets, polling, file descriptors, security hooks, system-call entry.
+    SocketSyscall,
+    /// Spin locks, mutexes, RCU, futexes.
+    Locks,
+    /// Switching, waking up, work queues, life of tasks.
+    Scheduler,
+    /// io_uring.
+    #[serde(rename = "io_uring")]
+    IoUring,
+    /// Page tables, page faults, pinning of pages.
+    MemoryMapping,
+    /// Interrupts, softirqs, calls to other CPUs, timers and clocks.
+    InterruptsTimers,
+    /// Retpolines, return thunks, hardened usercopy and lists.
+    Mitigations,
+    /// BPF, tracing, and the taking of samples itself.
+    Tracing,
+    /// The CPU had nothing to do.
+    Idle,
+    /// Not the kernel.
+    User,
+    /// No rule fits.
+    Other,
+}
+
+impl Subsystem {
+    /// Every subsystem, in the order in which tables show them.
+    pub const ALL: [Subsystem; 21] = [
+        Subsystem::Copy,
+        Subsystem::Checksum,
+        Subsystem::PageAllocation,
+        Subsystem::MemoryMapping,
+        Subsystem::Files,
+        Subsystem::Skb,
+        Subsystem::Tcp,
+        Subsystem::Ip,
+        Subsystem::NetfilterQdisc,
+        Subsystem::GroGso,
+        Subsystem::Driver,
+        Subsystem::SocketSyscall,
+        Subsystem::IoUring,
+        Subsystem::Locks,
+        Subsystem::Scheduler,
+        Subsystem::InterruptsTimers,
+        Subsystem::Mitigations,
+        Subsystem::Tracing,
+        Subsystem::Idle,
+        Subsystem::User,
+        Subsystem::Other,
+    ];
+
+    /// Its name in rule files and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Subsystem::Copy => "copy",
+            Subsystem::Checksum => "checksum",
+            Subsystem::PageAllocation => "page-allocation",
+            Subsystem::Files => "files",
+            Subsystem::Skb => "skb",
+            Subsystem::Tcp => "tcp",
+            Subsystem::Ip => "ip",
+            Subsystem::NetfilterQdisc => "netfilter-qdisc",
+            Subsystem::Driver => "driver",
+            Subsystem::GroGso => "gro-gso",
+            Subsystem::SocketSyscall => "socket-syscall",
+            Subsystem::Locks => "locks",
+            Subsystem::Scheduler => "scheduler",
+            Subsystem::IoUring => "io_uring",
+            Subsystem::MemoryMapping => "memory-mapping",
+            Subsystem::InterruptsTimers => "interrupts-timers",
+            Subsystem::Mitigations => "mitigations",
+            Subsystem::Tracing => "tracing",
+            Subsystem::Idle => "idle",
+            Subsystem::User => "user",
+            Subsystem::Other => "other",
+        }
+    }
+
+    /// What it is, so that a sentence can say "0.25 less ...".
+    pub fn title(self) -> &'static str {
+        match self {
+            Subsystem::Copy => "copying",
+            Subsystem::Checksum => "checksums",
+            Subsystem::PageAllocation => "page allocation",
+            Subsystem::Files => "files and splice",
+            Subsystem::Skb => "skb handling",
+            Subsystem::Tcp => "TCP",
+            Subsystem::Ip => "IP",
+            Subsystem::NetfilterQdisc => "netfilter and qdisc",
+            Subsystem::Driver => "device layer",
+            Subsystem::GroGso => "GRO and GSO",
+            Subsystem::SocketSyscall => "sockets and system calls",
+            Subsystem::Locks => "locks",
+            Subsystem::Scheduler => "scheduling",
+            Subsystem::IoUring => "io_uring",
+            Subsystem::MemoryMapping => "page mapping",
+            Subsystem::InterruptsTimers => "interrupts and timers",
+            Subsystem::Mitigations => "mitigations",
+            Subsystem::Tracing => "BPF and tracing",
+            Subsystem::Idle => "idling",
+            Subsystem::User => "user space",
+            Subsystem::Other => "other kernel code",
+        }
+    }
+
+    /// The subsystem with this [`name`](Subsystem::name).
+    pub fn parse(name: &str) -> Option<Subsystem> {
+        Subsystem::ALL.into_iter().find(|subsystem| subsystem.name() == name)
+    }
+}
+
+impl fmt::Display for Subsystem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The subsystem of every stack of a profile.
+#[derive(Clone, Debug)]
+pub struct Classes {
+    stacks: Vec<Subsystem>,
+}
+
+impl Classes {
+    /// Classifies every stack. Each function is looked up once.
+    pub fn of(profile: &Profile, rules: &Rules) -> Classes {
+        let frames: Vec<Option<Class>> = profile.frames().iter().map(|f| rules.class(f)).collect();
+        let stack = |index: usize| {
+            let stack = profile.stack(StackId(index as u32));
+            let known = |id: &super::FrameId| frames.get(id.0 as usize).copied().flatten();
+            for id in stack {
+                match (profile.frame(*id).kind, known(id)) {
+                    (FrameKind::User, _) if Some(id) == stack.first() => return Subsystem::User,
+                    // A helper called by nobody of the kernel.
+                    (FrameKind::User, _) => return Subsystem::Other,
+                    (_, Some(Class::Is(subsystem))) => return subsystem,
+                    (_, Some(Class::Caller)) => {}
+                    (FrameKind::Kernel, None) => return Subsystem::Other,
+                    // Of a stack of which nothing is told, and no function of which
+                    // is one of the kernel's, only user space is left.
+                    (FrameKind::Unknown, None) if stack.iter().all(|id| known(id).is_none()) => {
+                        return Subsystem::User;
+                    }
+                    (FrameKind::Unknown, None) => return Subsystem::Other,
+                }
+            }
+            Subsystem::Other
+        };
+        Classes { stacks: (0..profile.stacks()).map(stack).collect() }
+    }
+
+    /// The subsystem of a sample.
+    pub fn sample(&self, sample: &Sample) -> Subsystem {
+        match sample.owner {
+            Owner::Idle => Subsystem::Idle,
+            _ => self.stacks.get(sample.stack.0 as usize).copied().unwrap_or(Subsystem::Other),
+        }
+    }
+}
+
+/// How much of the kernel's time the rules could name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Coverage {
+    /// Weight of the samples in the kernel that were not idle.
+    pub kernel: f64,
+    /// The part of that weight which no rule fits.
+    pub other: f64,
+}
+
+impl Coverage {
+    /// Of a profile.
+    pub fn of(profile: &Profile, classes: &Classes) -> Coverage {
+        let mut coverage = Coverage::default();
+        for sample in profile.samples() {
+            match classes.sample(sample) {
+                Subsystem::User | Subsystem::Idle => {}
+                subsystem => {
+                    coverage.kernel += sample.weight;
+                    if subsystem == Subsystem::Other {
+                        coverage.other += sample.weight;
+                    }
+                }
+            }
+        }
+        coverage
+    }
+
+    /// Both together.
+    pub fn and(self, other: Coverage) -> Coverage {
+        Coverage { kernel: self.kernel + other.kernel, other: self.other + other.other }
+    }
+
+    /// The part that was named, 0 to 1; none without a sample in the kernel.
+    pub fn share(self) -> Option<f64> {
+        (self.kernel > 0.0).then(|| 1.0 - self.other / self.kernel)
+    }
+}
+
+/// Whether a sample is of a CPU that had nothing to do: the idle task says so, or
+/// its thread is the idle task and the function one that waits. Softirqs that ran
+/// on top of the idle task are work.
+pub fn is_idle(profile: &Profile, classes: &Classes, sample: &Sample) -> bool {
+    let thread = &profile.thread(sample.thread).name;
+    let swapper = thread == "swapper" || thread.starts_with("swapper/");
+    sample.owner == Owner::Idle || swapper && classes.sample(sample) == Subsystem::Idle
+}
+
+#[cfg(test)]
+mod tests;
