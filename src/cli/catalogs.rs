@@ -96,7 +96,7 @@ fn path_entry(path: &dyn DataPath, role: Role, facts: &Result<Vec<Facts>, Fault>
 }
 
 /// Facts of both hosts of the default testbed with the default link.
-fn look() -> Result<Vec<Facts>, Fault> {
+pub(super) fn look() -> Result<Vec<Facts>, Fault> {
     let stop = AtomicBool::new(false);
     let laboratory = Laboratory {
         paths: path::CATALOG,

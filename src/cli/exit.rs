@@ -9,12 +9,15 @@ pub const TRIAL_FAILED: u8 = 5;
 /// The exit code of a comparison that fails a threshold of `--fail-if`.
 pub const THRESHOLD_FAILED: u8 = 7;
 
+/// The exit code where something cannot run on this host.
+pub const UNSUPPORTED: u8 = 3;
+
 /// The exit code of a failure, by its kind.
 pub fn exit_code(fault: &Fault) -> ExitCode {
     ExitCode::from(match fault.kind {
         FaultKind::System => 1,
         FaultKind::Usage => 2,
-        FaultKind::Unsupported => 3,
+        FaultKind::Unsupported => UNSUPPORTED,
         FaultKind::Permission => 4,
         FaultKind::PeerLost | FaultKind::Corrupt => TRIAL_FAILED,
         FaultKind::Storage => 6,

@@ -4,6 +4,7 @@
 mod catalogs;
 mod compare;
 mod diff;
+mod doctor;
 mod exit;
 mod history;
 mod observe;
@@ -53,6 +54,8 @@ enum Command {
     Observe(observe::ObserveArguments),
     /// Work out how large buffers, rings and limits have to be
     Plan(sizing::PlanArguments),
+    /// Say what works on this host, and what would spoil a measurement
+    Doctor(doctor::DoctorArguments),
     /// List the data paths, what this host supports, and why not
     Paths(catalogs::CatalogArguments),
     /// List the meters and what this host supports
@@ -75,6 +78,7 @@ Examples:
   bytepath run experiments/battle-quick.toml       what an experiment file says
   bytepath resume bytepath-studies/20260102-030405 go on after Ctrl-C or a crash
   bytepath plan --rate 200G --rtt 0.1ms --mtu 4148 how large the buffers have to be
+  bytepath doctor                                  what would spoil a measurement
   bytepath paths                                   what works here, and why not
 
 Exit codes:
@@ -100,6 +104,7 @@ pub fn dispatch(arguments: Arguments) -> Result<ExitCode, Fault> {
         Command::Profile(arguments) => profile::profile(&arguments),
         Command::Observe(arguments) => observe::observe(&arguments),
         Command::Plan(arguments) => sizing::plan(&arguments),
+        Command::Doctor(arguments) => doctor::doctor(&arguments),
         Command::Paths(arguments) => catalogs::paths(&arguments),
         Command::Meters(arguments) => catalogs::meters(&arguments),
         Command::Schema(arguments) => schema::schema(&arguments),

@@ -134,7 +134,7 @@ fn write(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn read(file: &Path) -> Result<Source, Fault> {
+pub(super) fn read(file: &Path) -> Result<Source, Fault> {
     let name = file.display().to_string();
     let text = std::fs::read_to_string(file).map_err(|e| {
         let fault = Fault::new(FaultKind::Storage, format!("cannot read {name}: {e}"));

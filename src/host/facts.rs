@@ -38,10 +38,12 @@ const SYSCTLS: &[&str] = &[
     "fs.pipe-max-size",
     "fs.pipe-user-pages-soft",
     "kernel.io_uring_disabled",
+    "kernel.nmi_watchdog",
     "kernel.numa_balancing",
     "kernel.perf_event_paranoid",
     "net.core.busy_poll",
     "net.core.busy_read",
+    "net.core.default_qdisc",
     "net.core.optmem_max",
     "net.core.rmem_max",
     "net.core.wmem_max",
@@ -62,6 +64,9 @@ const ATTRIBUTES: &[(&str, &str)] = &[
     ("cpu.isolated", "devices/system/cpu/isolated"),
     ("cpu.nohz_full", "devices/system/cpu/nohz_full"),
     ("cpu.smt", "devices/system/cpu/smt/control"),
+    ("cpufreq.boost", "devices/system/cpu/cpufreq/boost"),
+    ("cpufreq.no_turbo", "devices/system/cpu/intel_pstate/no_turbo"),
+    ("numa.nodes", "devices/system/node/online"),
 ];
 
 /// Attributes that list all choices with brackets around the one in force.
@@ -70,11 +75,17 @@ const CHOICES: &[(&str, &str)] = &[
     ("lockdown", "kernel/security/lockdown"),
 ];
 
-/// Kernel options that decide how CPU time is accounted and when the kernel
-/// preempts.
+/// Kernel options that decide how CPU time is accounted, when the kernel
+/// preempts, what it checks at run time, and which paths it has.
 const OPTIONS: &[&str] = &[
+    "DEBUG_PREEMPT",
+    "HARDENED_USERCOPY",
     "HZ",
+    "IO_URING_ZCRX",
     "IRQ_TIME_ACCOUNTING",
+    "KASAN",
+    "MAX_SKB_FRAGS",
+    "NET_DEVMEM",
     "NO_HZ_FULL",
     "PREEMPT",
     "PREEMPT_DYNAMIC",
@@ -82,6 +93,8 @@ const OPTIONS: &[&str] = &[
     "PREEMPT_NONE",
     "PREEMPT_RT",
     "PREEMPT_VOLUNTARY",
+    "PROVE_LOCKING",
+    "SLUB_DEBUG_ON",
     "TICK_CPU_ACCOUNTING",
     "VIRT_CPU_ACCOUNTING_GEN",
 ];
@@ -105,7 +118,19 @@ fn settings(roots: &Roots) -> BTreeMap<String, String> {
     for (name, path) in CHOICES {
         keep(name.to_string(), read(&roots.sys.join(path)).map(|text| chosen(&text)));
     }
-    keep("cpufreq.governor".into(), governors(&roots.sys.join("devices/system/cpu")));
+    let cpus = roots.sys.join("devices/system/cpu");
+    keep("cpufreq.governor".into(), of_all(&cpus, "cpufreq/scaling_governor"));
+    keep("cpufreq.preference".into(), of_all(&cpus, "cpufreq/energy_performance_preference"));
+    keep("cpuidle.states".into(), idle_states(&cpus.join("cpu0/cpuidle")));
+    for device in ["kvm", "udmabuf", "vhost-net"] {
+        let shown = roots.sys.join("class/misc").join(device).exists();
+        keep(format!("device.{device}"), shown.then(|| "there".into()));
+    }
+    let engines = names(&roots.sys.join("bus/dsa/devices"));
+    keep("device.dsa".into(), (!engines.is_empty()).then(|| engines.join(" ")));
+    for (name, value) in super::nic::settings(&roots.sys.join("class/net")) {
+        keep(name, Some(value));
+    }
     for (name, state) in entries(&roots.sys.join("devices/system/cpu/vulnerabilities")) {
         keep(format!("vulnerability.{name}"), Some(state));
     }
@@ -117,7 +142,7 @@ fn settings(roots: &Roots) -> BTreeMap<String, String> {
 
 /// A small text file, without the white space around it. What is not UTF-8 is
 /// replaced; what is longer than any such file is cut.
-fn read(path: &Path) -> Option<String> {
+pub(super) fn read(path: &Path) -> Option<String> {
     const LONGEST: u64 = 1 << 20;
     let mut bytes = Vec::new();
     File::open(path).ok()?.take(LONGEST).read_to_end(&mut bytes).ok()?;
@@ -132,13 +157,34 @@ fn entries(folder: &Path) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The governors of all CPUs; one word where they agree.
-fn governors(cpus: &Path) -> Option<String> {
+/// What an attribute says of all CPUs; one word where they agree.
+fn of_all(cpus: &Path, attribute: &str) -> Option<String> {
     let folders = std::fs::read_dir(cpus).ok()?.flatten();
-    let found: BTreeSet<String> = folders
-        .filter_map(|folder| read(&folder.path().join("cpufreq/scaling_governor")))
-        .collect();
+    let found: BTreeSet<String> =
+        folders.filter_map(|folder| read(&folder.path().join(attribute))).collect();
     Some(found.into_iter().collect::<Vec<_>>().join(" "))
+}
+
+/// The idle states that a CPU may enter, with what leaving one takes:
+/// "POLL 0us, C1 2us, C6 133us" (Documentation/admin-guide/pm/cpuidle.rst).
+fn idle_states(folder: &Path) -> Option<String> {
+    let state = |index: usize| {
+        let folder = folder.join(format!("state{index}"));
+        let (name, latency) = (read(&folder.join("name"))?, read(&folder.join("latency"))?);
+        let off = read(&folder.join("disable")).is_some_and(|text| text != "0");
+        Some((!off).then(|| format!("{name} {latency}us")))
+    };
+    let states: Vec<String> = (0..32).map_while(state).flatten().collect();
+    Some(states.join(", "))
+}
+
+/// Names in a folder, sorted.
+pub(super) fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<String> =
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
 }
 
 /// "always [madvise] never" is "madvise"; a text without brackets is itself.

@@ -2,11 +2,14 @@
 //! is known of a host. One file per testbed, one line each in [`CATALOG`].
 
 mod child;
+mod doctor;
 mod facts;
 mod link;
 mod netns;
+mod nic;
 mod send_memory;
 
+pub use doctor::{Moment, examine, moment};
 pub use facts::survey;
 pub use link::apply as apply_link_end;
 

@@ -8,6 +8,7 @@
 mod cell;
 mod facts;
 mod fault;
+mod finding;
 mod ledger;
 mod option;
 mod profile;
@@ -20,6 +21,7 @@ pub mod wire;
 pub use cell::{Cell, CellId, Half, LinkSettings, Placement, Stream, Touch};
 pub use facts::{Attempt, Facts, Outcome, Privileges, Support};
 pub use fault::{Fault, FaultKind};
+pub use finding::{Finding, Severity};
 pub use ledger::{Evidence, Ledger, Manner};
 pub use option::{OptionKind, OptionSpec, OptionValue, Options};
 pub use profile::{Bytes, ProfileRecord, ProfiledCells, Profiling, SamplePrice, Sampling};

@@ -3,6 +3,7 @@
 //! on any machine, and to the same bytes.
 
 mod csv;
+mod examination;
 mod figures;
 mod html;
 mod json;
@@ -18,6 +19,7 @@ mod text;
 mod verdicts;
 mod words;
 
+pub use examination::examination;
 pub use sizing::{SizingPlan, sizing};
 pub use text::{between, history, thresholds};
 

@@ -1,0 +1,140 @@
+//! `bytepath doctor`: what works on this host, and what would spoil a measurement.
+
+use super::catalogs::look;
+use super::exit::UNSUPPORTED;
+use super::plan::{catalogues, read};
+use super::show::style;
+use crate::record::{Cell, CellId, Facts, Fault, Finding, Role, Severity, Support};
+use crate::sys::Roots;
+use crate::{host, meter, path, report, spec};
+use clap::Args;
+use serde::Serialize;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct DoctorArguments {
+    /// Also say which cells of an experiment cannot run here
+    #[arg(long = "for", value_name = "EXPERIMENT")]
+    experiment: Option<PathBuf>,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  bytepath doctor
+  bytepath doctor --for experiments/battle-of-zcs.toml
+
+Exits with 3 if something blocks: a cell of the experiment that cannot run, or
+without --for anything that is marked 'blocks'.";
+
+/// What is printed.
+#[derive(Serialize)]
+struct Document {
+    testbeds: Vec<Item>,
+    paths: Vec<Item>,
+    meters: Vec<Item>,
+    findings: Vec<Finding>,
+    /// Cells of the experiment that cannot run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cells: Option<Vec<Item>>,
+}
+
+#[derive(Serialize)]
+struct Item {
+    name: String,
+    #[serde(flatten)]
+    support: Support,
+}
+
+pub(super) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Fault> {
+    // A slip in the file is told before anything is raised.
+    let experiment = arguments.experiment.as_deref().map(|file| {
+        let source = read(file)?;
+        spec::parse_experiment(&file.display().to_string(), &source.text, &catalogues()?)
+    });
+    let experiment = experiment.transpose()?;
+    let roots = Roots::real();
+    let facts = look();
+    let of = |role: Role| facts.as_ref().map(|facts| &facts[role as usize]);
+    let item = |name: &str, support: Support| Item { name: name.to_owned(), support };
+    let halves = path::CATALOG.iter().flat_map(|p| p.roles().iter().map(move |role| (p, *role)));
+    let document = Document {
+        testbeds: host::CATALOG.iter().map(|bed| item(bed.name(), bed.probe())).collect(),
+        paths: halves
+            .map(|(path, role)| {
+                let support = of(role).map_or_else(no_testbed, |facts| path.probe(role, facts));
+                item(&format!("{} ({role})", path.name()), support)
+            })
+            .collect(),
+        meters: meter::CATALOG
+            .iter()
+            .map(|meter| {
+                let support = of(Role::Receiver).map_or_else(no_testbed, |f| meter.probe(f));
+                item(meter.name(), support)
+            })
+            .collect(),
+        findings: host::examine(&host::survey(&roots), &host::moment(&roots)),
+        cells: experiment.map(|experiment| {
+            let cells = experiment.cells.iter().map(|cell| (&cell.id, able(cell, &facts)));
+            let unable = cells.filter(|(_, support)| !support.is_yes());
+            unable.map(|(CellId(id), support)| item(id, support)).collect()
+        }),
+    };
+    let blocked = match &document.cells {
+        Some(cells) => !cells.is_empty(),
+        None => document.findings.iter().any(|f| f.severity == Severity::Blocks),
+    };
+    print(&document, arguments)?;
+    Ok(if blocked { ExitCode::from(UNSUPPORTED) } else { ExitCode::SUCCESS })
+}
+
+fn able(cell: &Cell, facts: &Result<Vec<Facts>, Fault>) -> Support {
+    let facts = match facts {
+        Ok(facts) => facts,
+        Err(fault) => return no_testbed(fault),
+    };
+    let half = |role: Role| match path::find(path::CATALOG, &cell.half(role).path) {
+        Some(path) => path.probe(role, &facts[role as usize]),
+        None => Support::no("there is no such path", ""),
+    };
+    half(Role::Sender).and(half(Role::Receiver))
+}
+
+fn no_testbed(fault: &Fault) -> Support {
+    Support::no(
+        format!("unknown, because the testbed cannot be raised: {}", fault.message),
+        fault.remedy.clone().unwrap_or_default(),
+    )
+}
+
+fn print(document: &Document, arguments: &DoctorArguments) -> Result<(), Fault> {
+    let fault = |e: &std::io::Error| Fault::system("cannot print the examination", e);
+    let mut text = Vec::new();
+    if arguments.json {
+        serde_json::to_writer_pretty(&mut text, document).map_err(|e| fault(&e.into()))?;
+        text.push(b'\n');
+    } else {
+        let pairs = |items: &[Item]| -> Vec<(String, Support)> {
+            items.iter().map(|item| (item.name.clone(), item.support.clone())).collect()
+        };
+        let mut groups = vec![
+            ("Testbeds", pairs(&document.testbeds)),
+            ("Paths", pairs(&document.paths)),
+            ("Meters", pairs(&document.meters)),
+        ];
+        if let Some(cells) = &document.cells {
+            groups.push(("Cells of the experiment that cannot run", pairs(cells)));
+        }
+        report::examination(&groups, &document.findings, &style(false), &mut text)
+            .map_err(|e| fault(&e))?;
+    }
+    match std::io::stdout().lock().write_all(&text) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(fault(&e)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,31 @@
+//! What an examination of a host found.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Something about a host that matters to a measurement.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Finding {
+    /// How much it matters.
+    pub severity: Severity,
+    /// What was found.
+    pub what: String,
+    /// What it does to a measurement.
+    pub effect: String,
+    /// What would change it; a command where there is one.
+    pub command: String,
+}
+
+/// How much a finding matters.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    /// Something cannot run.
+    Blocks,
+    /// Results are spoiled, or favour one side.
+    Distorts,
+    /// Good to know when reading results.
+    Note,
+}

@@ -1,0 +1,83 @@
+//! `doctor` on machines of every kind, and on this one.
+
+use bytepath::host::{examine, moment, survey};
+use bytepath::record::{Finding, Severity};
+use bytepath::sys::Roots;
+use std::path::Path;
+use std::process::Command;
+
+fn findings(machine: &str) -> Vec<Finding> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/hosts").join(machine);
+    assert!(folder.exists(), "{machine}");
+    let roots = Roots::recorded(&folder);
+    examine(&survey(&roots), &moment(&roots))
+}
+
+/// What is said of a machine, one line each: "Distorts: irqbalance is running".
+fn said(machine: &str) -> String {
+    let line = |f: &Finding| format!("{:?}: {}", f.severity, f.what);
+    findings(machine).iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn six_machines() {
+    for machine in
+        ["sapphire-rapids-server", "epyc-server", "laptop", "small-vm", "arm-server", "container"]
+    {
+        insta::assert_snapshot!(machine, said(machine));
+    }
+}
+
+#[test]
+fn every_finding_says_what_it_does_and_what_helps() {
+    let mut all = Vec::new();
+    for machine in ["sapphire-rapids-server", "laptop", "small-vm", "container"] {
+        all.extend(findings(machine));
+    }
+    assert!(all.len() > 20, "{}", all.len());
+    for finding in &all {
+        assert!(finding.effect.len() > 20 && finding.command.len() > 5, "{finding:?}");
+        assert!(!finding.what.ends_with('.') && !finding.effect.ends_with('.'), "{finding:?}");
+    }
+    assert!(all.iter().any(|f| f.severity == Severity::Blocks));
+}
+
+#[test]
+fn a_well_kept_server_has_nothing_that_blocks_or_distorts() {
+    let worse = |f: &Finding| f.severity != Severity::Note;
+    let worse: Vec<Finding> = findings("epyc-server").into_iter().filter(worse).collect();
+    assert_eq!(worse, []);
+    // What hid the effect of a tap patch for weeks is named.
+    assert!(said("epyc-server").contains("Safe RET"));
+}
+
+#[test]
+fn a_host_that_shows_nothing_is_not_judged() {
+    let empty = tempfile::tempdir().unwrap();
+    let roots = Roots::recorded(empty.path());
+    let facts = survey(&roots);
+    let judged = examine(&facts, &moment(&roots));
+    let devices = judged.iter().filter(|f| f.what.starts_with("there is no ")).count();
+    assert_eq!(judged.len(), devices, "{judged:?}");
+}
+
+#[test]
+fn this_machine_is_examined_and_cells_that_cannot_run_are_named() {
+    let bytepath = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_bytepath")).args(arguments).output().unwrap();
+        (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
+    };
+    let (_, text) = bytepath(&["doctor"]);
+    for part in ["Testbeds\n", "Paths\n", "Meters\n", "socket (sender)"] {
+        assert!(text.contains(part), "{text}");
+    }
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/battle-of-zcs.toml");
+    let (code, text) = bytepath(&["doctor", "--for", file, "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let cells = json["cells"].as_array().unwrap();
+    assert_eq!(code, if cells.is_empty() { 0 } else { 3 });
+    for cell in cells {
+        assert!(!cell["reason"].as_str().unwrap().is_empty(), "{cell}");
+    }
+    assert_eq!(bytepath(&["doctor", "--for", "/no/such.toml"]).0, 6);
+}
