@@ -194,9 +194,7 @@ fn line(scale: &Scale, row: &Row, of: &PerEnd, write: Write) -> Markup {
     let interval = of.total.and_then(|s| s.interval);
     let middle = THIN / 2.0;
     let mut marks = Vec::new();
-    marks.extend(
-        interval.map(|(low, high)| Mark::line("thin", vec![(low, middle), (high, middle)])),
-    );
+    marks.extend(interval.map(|(low, high)| Mark::line("thin", (low, middle), (high, middle))));
     marks.extend(of.total.map(|s| Mark::dot("point", (s.mean, middle), 3.6)));
     html! {
         tr {

@@ -40,7 +40,7 @@ pub fn figure(view: &View) -> Option<Markup> {
 fn panel(view: &View, row: &Row, pace: &Pace, (across, up): &(Scale, Scale)) -> Markup {
     let courses: Vec<Vec<f64>> = view.trials(row).iter().filter_map(|t| steps(t)).collect();
     let drawn = courses.iter().take(LINES);
-    let lines = drawn.map(|steps| Mark::line("course", points(steps, pace.step))).collect();
+    let lines = drawn.map(|steps| Mark::course("course", points(steps, pace.step))).collect();
     html! {
         div class="panel" {
             h3 { (name(&row.cell)) }

@@ -12,17 +12,18 @@ use std::fmt::Write;
 /// plotters has whole units only, so that a drawing is made in tenths of a pixel.
 const UNIT: f64 = 10.0;
 
-/// Pixels a drawing is wide. About as wide as the page shows it, on a desk and on a
-/// phone, so that its text has nearly the size it is drawn in.
+/// A row is drawn as wide as this in pixels, and shown as wide as the page has room:
+/// what is across in it are parts of the width, and all else keeps its size.
 const WIDTH: f64 = 400.0;
 
-/// Pixels left free at both ends of a row, in which half of a tick's text has room.
+/// Left free at both ends of a row of that width: half of a tick's text has room there.
 const MARGIN: f64 = 18.0;
 
 /// Height of the head of a plot in pixels.
 const HEAD: f64 = 16.0;
 
-/// A panel in pixels: its size, and what its ticks take of it.
+/// A panel in pixels: its size, which it keeps but for the page's rounding to columns,
+/// and what its ticks take of it.
 const PANEL: (f64, f64) = (300.0, 112.0);
 const LEFT: f64 = 28.0;
 const BELOW: f64 = 20.0;
@@ -45,8 +46,10 @@ pub struct Mark {
 enum Form {
     /// A disc: centre, radius in pixels.
     Dot((f64, f64), f64),
-    /// A line through points.
-    Line(Vec<(f64, f64)>),
+    /// A line between two points.
+    Line((f64, f64), (f64, f64)),
+    /// A line through many.
+    Course(Vec<(f64, f64)>),
     /// A filled rectangle between two corners.
     Bar((f64, f64), (f64, f64)),
 }
@@ -57,9 +60,14 @@ impl Mark {
         Mark { form: Form::Dot(at, radius), class, words: None }
     }
 
-    /// A line through these points.
-    pub fn line(class: &'static str, points: Vec<(f64, f64)>) -> Mark {
-        Mark { form: Form::Line(points), class, words: None }
+    /// A line between two points.
+    pub fn line(class: &'static str, from: (f64, f64), to: (f64, f64)) -> Mark {
+        Mark { form: Form::Line(from, to), class, words: None }
+    }
+
+    /// A line through any number of points, for a panel.
+    pub fn course(class: &'static str, points: Vec<(f64, f64)>) -> Mark {
+        Mark { form: Form::Course(points), class, words: None }
     }
 
     /// A bar between two opposite corners.
@@ -137,9 +145,14 @@ fn drawn(frame: &Frame, across: &Scale, up: &Scale, marks: Vec<Mark>) -> Markup 
         &mut key,
     );
     match result {
+        Ok(()) if frame.axes => html! {
+            svg class="chart" viewBox={ "0 0 " (frame.size.0) " " (frame.size.1) } aria-hidden="true" {
+                (themed(&svg, &key, None))
+            }
+        },
         Ok(()) => html! {
-            svg class="chart" viewBox={ "0 0 " (width) " " (height) } aria-hidden="true" {
-                (themed(&svg, &key))
+            svg class="chart" height=(frame.size.1) aria-hidden="true" {
+                (themed(&svg, &key, Some(width)))
             }
         },
         Err(error) => {
@@ -196,7 +209,10 @@ fn draw<B: DrawingBackend>(
             Form::Bar(from, to) => {
                 chart.draw_series([Rectangle::new([from, to], colour.filled())])?;
             }
-            Form::Line(points) => {
+            Form::Line(from, to) => {
+                chart.draw_series(LineSeries::new([from, to], colour))?;
+            }
+            Form::Course(points) => {
                 chart.draw_series(LineSeries::new(points, colour))?;
             }
         }
@@ -229,9 +245,10 @@ const STYLED: [&str; 7] =
     ["fill", "stroke", "stroke-width", "opacity", "font-family", "font-size", "xmlns"];
 
 /// What is inside of plotters' drawing, with a class and words in place of each
-/// colour. It has one element, one text or one end of an element in a line, and
-/// its texts and attributes are escaped.
-fn themed(svg: &str, key: &Key) -> Markup {
+/// colour, in pixels; or, where the units it is wide are given, in parts of the width
+/// and pixels from above. It has one element, one text or one end of an element in a
+/// line, and its texts and attributes are escaped.
+fn themed(svg: &str, key: &Key, wide: Option<u32>) -> Markup {
     let mut page = String::with_capacity(svg.len());
     for line in svg.lines() {
         let Some((name, attributes)) = line.strip_prefix('<').and_then(|l| l.split_once(' '))
@@ -250,13 +267,19 @@ fn themed(svg: &str, key: &Key) -> Markup {
             .filter_map(|attribute| attribute.split_once("=\""))
             .collect();
         let mark = attributes.iter().find_map(|(_, value)| key.of(value));
+        let between = attributes.iter().find_map(|(_, value)| ends(value));
+        let (name, attributes) = match &between {
+            // Of all lines, only this element takes parts of the width.
+            Some(ends) if wide.is_some() => ("line", ends.to_vec()),
+            _ => (name, attributes),
+        };
         page.push('<');
         page.push_str(name);
         if let Some((class, _)) = mark {
             let _ = write!(page, " class=\"{class}\"");
         }
         for (name, value) in attributes.iter().filter(|(name, _)| !STYLED.contains(name)) {
-            let _ = write!(page, " {name}=\"{}\"", value.trim_end());
+            let _ = write!(page, " {name}=\"{}\"", place(name, value, wide));
         }
         page.push('>');
         if let Some((_, Some(words))) = mark {
@@ -269,6 +292,33 @@ fn themed(svg: &str, key: &Key) -> Markup {
     PreEscaped(page)
 }
 
+/// Both ends of a polyline of two points, as attributes of a line.
+fn ends(points: &str) -> Option<[(&'static str, &str); 4]> {
+    let (from, to) = points.trim_end().split_once(' ').filter(|(_, to)| !to.contains(' '))?;
+    let ((x1, y1), (x2, y2)) = (from.split_once(',')?, to.split_once(',')?);
+    Some([("x1", x1), ("y1", y1), ("x2", x2), ("y2", y2)])
+}
+
+/// An attribute in pixels, or in parts of so many units where it goes across.
+fn place(name: &str, value: &str, wide: Option<u32>) -> String {
+    let pixels = |value: &str| match value.parse::<f64>() {
+        Ok(units) => (units / UNIT).to_string(),
+        Err(_) => value.to_owned(),
+    };
+    match (name, wide, value.parse::<f64>()) {
+        ("x" | "x1" | "x2" | "cx" | "width", Some(wide), Ok(units)) => {
+            format!("{}%", units * 100.0 / f64::from(wide))
+        }
+        ("points", ..) => {
+            let points = value.split_whitespace().filter_map(|point| point.split_once(','));
+            let points: Vec<String> =
+                points.map(|(x, y)| format!("{},{}", pixels(x), pixels(y))).collect();
+            points.join(" ")
+        }
+        _ => pixels(value),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -278,21 +328,32 @@ mod tests {
         let marks = vec![
             Mark::bar("user", (0.0, 2.0), (5.0, 8.0)),
             Mark::dot("dot", (5.0, 6.0), 3.4).says("5 & <b>\"".into()),
-            Mark::line("mean", vec![(10.0, 1.0), (10.0, 9.0)]),
+            Mark::line("mean", (10.0, 1.0), (10.0, 9.0)),
         ];
         let drawn = row(&Scale::between(0.0, 10.0), 10.0, marks).into_string();
-        let (left, right) = (units(MARGIN), units(WIDTH - MARGIN));
-        let middle = (left + right) / 2;
-        assert!(drawn.starts_with("<svg class=\"chart\" viewBox=\"0 0 4000 100\""), "{drawn}");
-        let width = middle - left - 1;
-        let bar = format!("<rect class=\"user\" x=\"{left}\" y=\"20\" width=\"{width}\"");
-        assert!(drawn.contains(&bar), "{bar} in {drawn}");
+        assert!(drawn.starts_with("<svg class=\"chart\" height=\"10\""), "{drawn}");
+        // From the left margin of 18 of 400 pixels to the middle.
+        let bar = r#"<rect class="user" x="4.5%" y="2" width="45.475%" height="6">"#;
+        assert!(drawn.contains(bar), "{bar} in {drawn}");
+        assert!(drawn.contains(r#"cx="49.975%" cy="6" r="3.4">"#), "{drawn}");
         assert!(drawn.contains("<title>5 &amp; &lt;b&gt;&quot;</title></circle>"), "{drawn}");
-        assert!(drawn.contains("<polyline class=\"mean\" points="), "{drawn}");
+        let mean = r#"<line class="mean" x1="95.475%" y1="1" x2="95.475%" y2="9">"#;
+        assert!(drawn.contains(mean), "{drawn}");
         assert!(drawn.contains("<line class=\"grid\""), "{drawn}");
         for word in ["#", "opacity", "font", "fill", "stroke", "xmlns"] {
             assert!(!drawn.contains(word), "{word} in {drawn}");
         }
+    }
+
+    #[test]
+    fn a_panel_is_drawn_in_pixels_and_scales_as_one() {
+        let course = Mark::course("course", vec![(0.0, 0.0), (5.0, 1.0), (10.0, 0.0)]);
+        let drawn = panel(&Scale::between(0.0, 10.0), &Scale::shares(), vec![course]);
+        let drawn = drawn.into_string();
+        assert!(drawn.starts_with("<svg class=\"chart\" viewBox=\"0 0 300 112\""), "{drawn}");
+        let points = r#"<polyline class="course" points="28,91.9 158.9,6 289.9,91.9">"#;
+        assert!(drawn.contains(points), "{drawn}");
+        assert!(!drawn.replace("%<", "").contains('%'), "{drawn}");
     }
 
     #[test]

@@ -8,14 +8,14 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::data::{fitting_range, float::FloatPrettyPrinter};
 use std::ops::Range;
 
-/// Doublings between two values, and the values they lie between, at most: no
-/// size of memory is outside of them.
+/// Every size in bytes lies between these.
 const SIZES: Range<f64> = 1.0..9_223_372_036_854_775_808.0;
 
-/// Above this, and for steps as many times finer, ticks are not written: their
-/// digits would say nothing, and plotters' search for round values would not end.
-const FINEST: f64 = 1e-12;
+/// An axis with larger values than this, or shorter than this part of them, has no
+/// ticks: their digits would say nothing, and plotters' search for round values
+/// compares with an epsilon that is too large or too small there.
 const LARGEST: f64 = 1e15;
+const FINEST: f64 = 1e-12;
 
 /// An axis. It has a place for every value: one outside of the range stands at
 /// its end, and one that is no number at its beginning.
@@ -76,6 +76,11 @@ impl Scale {
         self.low
     }
 
+    /// Whether this value lies on the axis.
+    pub fn holds(&self, value: f64) -> bool {
+        (self.low..=self.high).contains(&value)
+    }
+
     /// How a tick is written.
     pub fn label(&self, value: f64) -> String {
         let decimal = |value| {
@@ -110,9 +115,10 @@ impl Ranged for Scale {
         match self.kind {
             Kind::Sizes => self.doublings().map(&value, limit),
             // Halves, so that the way from one end to the other is finite.
-            _ => Scale { low: self.low / 2.0, high: self.high / 2.0, ..self.clone() }
-                .linear()
-                .map(&(value / 2.0), limit),
+            Kind::Amounts | Kind::Shares => {
+                let halves: RangedCoordf64 = (self.low / 2.0..self.high / 2.0).into();
+                halves.map(&(value / 2.0), limit)
+            }
         }
     }
 

@@ -64,7 +64,7 @@ fn line(scale: &Scale, end: &Sizes) -> Markup {
     };
     let size = |b: Option<f64>| b.map(bytes).unwrap_or_default();
     let middle = HEIGHT / 2.0;
-    let span = |class, low, high| Mark::line(class, vec![(low, middle), (high, middle)]);
+    let span = |class, low, high| Mark::line(class, (low, middle), (high, middle));
     let mut marks = vec![span("thin", all.min as f64, all.max as f64)];
     marks.extend(at(10.0).zip(at(90.0)).map(|(low, high)| span("thick", low, high)));
     marks.push(Mark::dot("point", (all.mean, middle), 3.4));

@@ -40,6 +40,7 @@ pub fn figure(view: &View) -> Option<Markup> {
         }
     }
     let scale = scale(view, &lines);
+    let cut = lines.iter().filter_map(interval).flatten().any(|end| !scale.holds(end / 1e9));
     (!lines.is_empty()).then(|| {
         html! {
             figure {
@@ -50,7 +51,8 @@ pub fn figure(view: &View) -> Option<Markup> {
                      a tick; the bar is the " (percent(analysis.rules.confidence))
                     " interval of the ratio to " (analysis.baseline)
                     ", drawn from the mean of " (analysis.baseline) " (dashed). "
-                    @if scale.low() > 0.0 { "The axis does not begin at zero." }
+                    @if scale.low() > 0.0 { "The axis does not begin at zero. " }
+                    @if cut { "An interval that reaches an end of the axis goes on beyond it." }
                 }
                 table class="plot" {
                     thead { tr {
@@ -100,13 +102,12 @@ fn drawn(view: &View, scale: &Scale, base: Option<f64>, line: &Line) -> Markup {
 /// What is drawn of a row: the mean it is compared with, the interval, its own
 /// mean, and the trials above them.
 fn marks(view: &View, base: Option<f64>, line: &Line) -> Vec<Mark> {
-    let upright = |class, bits: f64, top, bottom| {
-        Mark::line(class, vec![(bits / 1e9, top), (bits / 1e9, bottom)])
-    };
+    let upright =
+        |class, bits: f64, top, bottom| Mark::line(class, (bits / 1e9, top), (bits / 1e9, bottom));
     let mut marks = Vec::new();
     marks.extend(base.map(|bits| upright("baseline", bits, 0.0, HEIGHT)));
     marks.extend(
-        interval(line).map(|ends| Mark::line("span", ends.map(|e| (e / 1e9, SPAN)).into())),
+        interval(line).map(|[from, to]| Mark::line("span", (from / 1e9, SPAN), (to / 1e9, SPAN))),
     );
     let mean = line.row.throughput.map(|t| t.mean);
     marks.extend(mean.map(|bits| upright("mean", bits, SPAN - 5.0, SPAN + 5.0)));
