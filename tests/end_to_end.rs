@@ -12,8 +12,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Short trials: what is tested here is truth, not speed.
-const SHORT: &[&str] =
-    &["--blocks", "1", "--warm-up", "100ms", "--window", "300ms", "--design", "trials"];
+const SHORT: &[&str] = &[
+    "--blocks",
+    "1",
+    "--warm-up",
+    "100ms",
+    "--window",
+    "300ms",
+    "--design",
+    "trials",
+    "--profile",
+    "none",
+];
 
 const MEASURABLE: &[&str] = &["socket", "sendfile", "splice", "msg-zerocopy", "uring", "uring-zc"];
 

@@ -95,7 +95,12 @@ fn requests() -> Vec<Request> {
         Request::Listen { cell: Box::new(cell()), address, token: token() },
         Request::Connect { cell: Box::new(cell()), address, port: 40_000, token: token() },
         Request::Accept,
-        Request::Start { meters: vec!["cpu".into(), "threads".into()], device: Some("bp0".into()) },
+        Request::Start {
+            meters: vec!["cpu".into(), "threads".into()],
+            device: Some("bp0".into()),
+            hold: false,
+            sampling: Some(Sampling { event: "cycles".into(), rate: 999, cpus: vec![0, 1] }),
+        },
         Request::WindowBegin,
         Request::WindowEnd,
         Request::Stop,

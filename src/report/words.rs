@@ -2,7 +2,7 @@
 //! the evidence, what did not run, and what to beware of.
 
 use super::figures::NONE;
-use super::figures::{amount, bytes, cpu, gbit, number, percent, plural, ratio};
+use super::figures::{amount, bytes, cpu, gbit, interval, number, percent, plural, ratio};
 use crate::record::{Evidence, Manner, Role};
 use crate::stats::{Analysis, Comparison, Counted, CpuRule, End, PerEnd, Row};
 
@@ -213,6 +213,29 @@ pub fn never_run(analysis: &Analysis) -> Vec<String> {
 
 fn all(analysis: &Analysis) -> impl Iterator<Item = &Row> {
     analysis.rows.iter().chain(&analysis.null)
+}
+
+/// Which profiles a study has, and what it cost the stream to take them.
+pub fn profiles(analysis: &Analysis) -> Option<String> {
+    let note = analysis.profiling.as_ref()?;
+    let cells: Vec<String> = note.cells.iter().map(|cell| cell.to_string()).collect();
+    let mut text = match note.trials {
+        0 => "none that counts".to_owned(),
+        n => format!("{n} of {}", cells.join(" and ")),
+    };
+    text += &format!(", {} at {} Hz", note.event, note.rate);
+    if let Some(cost) = &note.cost {
+        let range = cost.interval.map(|i| format!(" {}", interval(i.low, i.high)));
+        text += &format!(
+            "; with sampling {}{} of the throughput without",
+            ratio(cost.ratio),
+            range.unwrap_or_default()
+        );
+    }
+    if let Some(first) = note.spoiled.first() {
+        text += &format!("; {} more not counted ({first})", note.spoiled.len());
+    }
+    Some(text)
 }
 
 /// What the reader has to beware of: remarks on the study, stalls, warnings of the

@@ -41,6 +41,7 @@ impl Report for Text {
         tables::cost(&mut page, analysis);
         tables::worth(&mut page, analysis);
         prose::verdicts(&mut page, analysis);
+        prose::profiles(&mut page, analysis);
         prose::zero_copy(&mut page, analysis);
         prose::not_measured(&mut page, analysis);
         prose::warnings(&mut page, analysis);

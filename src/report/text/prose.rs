@@ -42,6 +42,14 @@ pub fn verdicts(page: &mut Page, analysis: &Analysis) {
     }
 }
 
+/// Which profiles there are, and what it cost to take them.
+pub fn profiles(page: &mut Page, analysis: &Analysis) {
+    if let Some(line) = words::profiles(analysis) {
+        page.gap();
+        page.text("Profiles: ", &line);
+    }
+}
+
 /// What each label rests on.
 pub fn zero_copy(page: &mut Page, analysis: &Analysis) {
     let proven: Vec<&Row> = analysis

@@ -45,6 +45,7 @@ pub fn sample_cost(event: &Event, cpu: u32) -> Result<Option<Cost>, Refused> {
     let measured = std::thread::scope(|scope| {
         let work = || {
             crate::sys::thread::pin(cpu)?;
+            let own = crate::sys::thread::id();
             let control = sampler.control();
             let (mut with, mut without, mut samples) = (0.0, 0.0, 0);
             for _ in 0..TURNS {
@@ -54,8 +55,8 @@ pub fn sample_cost(event: &Event, cpu: u32) -> Result<Option<Cost>, Refused> {
                 control.disable()?;
                 let mut count = |_: usize, first: &[u8], second: &[u8]| {
                     let bytes = [first, second].concat();
-                    let sampled =
-                        |record: &Result<Record, _>| matches!(record, Ok(Record::Sample(_)));
+                    // On a busy machine others are sampled too while they have the CPU.
+                    let sampled = |record: &Result<Record, _>| matches!(record, Ok(Record::Sample(sample)) if sample.task.tid == own);
                     samples += records(&bytes).filter(sampled).count() as u64;
                 };
                 sampler.drain(&mut count).map_err(std::io::Error::other)?;
