@@ -3,6 +3,7 @@
 
 pub mod diff;
 pub mod export;
+pub mod flame;
 pub mod import;
 mod model;
 pub mod names;

@@ -157,6 +157,9 @@ pub struct Diff {
     pub rows: Vec<Row>,
     /// What has to be kept in mind.
     pub notes: Vec<String>,
+    /// By what the weights of both sides were multiplied, without and with.
+    #[serde(skip)]
+    pub scales: [f64; 2],
 }
 
 impl Pair {
@@ -196,6 +199,7 @@ pub fn diff(without: &[Profile], with: &[Profile], options: &Options) -> Result<
         rows: ranking.rows(pair),
         without: before,
         with: after,
+        scales,
     })
 }
 
