@@ -17,7 +17,7 @@ mod text;
 mod verdicts;
 mod words;
 
-pub use text::{between, history, thresholds};
+pub use text::{between, difference, history, thresholds};
 
 use crate::record::Study;
 use crate::stats::Analysis;
