@@ -2,13 +2,16 @@
 //! they become, and how two of them differ. Pure but for symbol files.
 
 pub mod diff;
+mod explanation;
 pub mod export;
 pub mod flame;
 pub mod import;
 mod model;
 pub mod names;
 pub mod subsystem;
+pub mod waterfall;
 
+pub use explanation::{CONFIDENCE, Explanation, explain};
 pub use model::{
     Builder, Frame, FrameId, FrameKind, Header, Owner, Profile, Sample, StackId, Thread, ThreadId,
     Weight, Work,
