@@ -1,12 +1,333 @@
 //! `bytepath diff`: what makes the difference between two profiles.
 
+use super::compare::{print, print_json};
+use super::show::{replace, style};
+use crate::profile::diff::{self, Diff, GroupBy, Measure, Options, Per};
+use crate::profile::flame::{Flames, Widths, flames, label};
+use crate::profile::subsystem::Rules;
+use crate::profile::{Profile, import};
 use crate::record::{Fault, FaultKind};
-use clap::Args;
+use crate::report;
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use std::fs;
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(Debug, Args)]
-pub(super) struct DiffArguments {}
+#[command(after_help = AFTER_HELP)]
+pub(super) struct DiffArguments {
+    /// The profile without the change: FILE, several with commas, STUDY#CELL, or - for standard input
+    #[arg(value_name = "BEFORE")]
+    without: String,
+    /// The profile with the change
+    #[arg(value_name = "AFTER")]
+    with: String,
+    /// Count what a function called, too; one that calls itself counts once
+    #[arg(long)]
+    total: bool,
+    /// Divide by the work that was done [default: gib if both profiles tell it, else none]
+    #[arg(long, value_name = "UNIT")]
+    per: Option<PerName>,
+    /// Tell the rows of one function apart
+    #[arg(long, value_name = "WHAT", default_value = "none")]
+    by: ByName,
+    /// Show at most so many functions, those that differ most [default: 30 for text, else all]
+    #[arg(long, value_name = "N")]
+    top: Option<usize>,
+    /// Show only functions that differ by so many percent of the larger total
+    #[arg(long, value_name = "PERCENT", default_value = "0", value_parser = percent)]
+    threshold: f64,
+    /// Rank idle samples, too
+    #[arg(long)]
+    idle: bool,
+    /// File of rules that say which subsystem a function is in; asked before the built-in ones
+    #[arg(long, value_name = "FILE")]
+    rules: Option<PathBuf>,
+    /// How the difference is printed
+    #[arg(long, value_name = "NAME", default_value = "text")]
+    format: FormatName,
+    /// Print the result as JSON: short for --format json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+    /// Columns of the text [default: the terminal's, else 100]
+    #[arg(long, value_name = "N")]
+    width: Option<usize>,
+    /// Write a differential flame graph, its widths those of AFTER
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Write a differential flame graph, its widths those of BEFORE: shows what vanished
+    #[arg(long, value_name = "FILE")]
+    svg_before: Option<PathBuf>,
+}
 
-pub(super) fn diff(_: &DiffArguments) -> Result<ExitCode, Fault> {
-    Err(Fault::new(FaultKind::Unsupported, "not built yet"))
+const AFTER_HELP: &str = "\
+Examples:
+  bytepath diff before.txt after.txt                     two profiles of any tool
+  bytepath diff a1.pb.gz,a2.pb.gz b1.pb.gz,b2.pb.gz      repeated trials of two
+  bytepath diff STUDY#socket STUDY#splice                two cells of a study
+  perf script | bytepath diff before.txt - --per sample --svg change.svg
+  bytepath diff a b --total --by role --top 50
+
+saved = without - with: what is saved by going from BEFORE to AFTER.
+docs/profiles.md says what is read, how functions are matched, and what the rules are.";
+
+/// Functions that text shows unless told otherwise.
+const TOP: usize = 30;
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum PerName {
+    /// GiB delivered
+    Gib,
+    /// Packet delivered
+    Packet,
+    /// Second of wall time
+    Second,
+    /// Sample: shares of the whole
+    Sample,
+    /// Weights as they are
+    None,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ByName {
+    /// One row for a function
+    None,
+    /// By name of the thread
+    Thread,
+    /// By for whom the time was spent
+    #[value(alias = "owner")]
+    Role,
+    /// By subsystem of the sample
+    Subsystem,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum FormatName {
+    /// A table for a terminal or a mail
+    Text,
+    /// One row a function, tabs between
+    Tsv,
+    /// Everything, for programs
+    Json,
+}
+
+/// What `--format json` prints.
+#[derive(Serialize)]
+struct Document<'a> {
+    format: &'static str,
+    schema: u32,
+    #[serde(flatten)]
+    diff: &'a Diff,
+}
+
+/// Compares two profiles.
+pub(super) fn diff(arguments: &DiffArguments) -> Result<ExitCode, Fault> {
+    let rules = rules(arguments.rules.as_deref())?;
+    if arguments.without == "-" && arguments.with == "-" {
+        return Err(Fault::new(FaultKind::Usage, "only one side can be standard input")
+            .remedy("name a file for the other"));
+    }
+    let without = side(&arguments.without)?;
+    let with = side(&arguments.with)?;
+    let options = Options {
+        measure: if arguments.total { Measure::Total } else { Measure::SelfOnly },
+        per: arguments.per.map(Per::from),
+        by: arguments.by.into(),
+        idle: arguments.idle,
+        rules: &rules,
+    };
+    let mut found = diff::diff(&without, &with, &options)?;
+    let format = if arguments.json { FormatName::Json } else { arguments.format };
+    if arguments.svg.is_some() || arguments.svg_before.is_some() {
+        let flames = flames(&without, &with, &found, &rules);
+        for (file, widths) in
+            [(&arguments.svg, Widths::With), (&arguments.svg_before, Widths::Without)]
+        {
+            if let Some(file) = file {
+                write_svg(&flames, &title(&found), widths, file)?;
+            }
+        }
+    }
+    let top = arguments.top.or((format == FormatName::Text).then_some(TOP));
+    found.keep(top, arguments.threshold / 100.0);
+    match format {
+        FormatName::Text => print(|out| {
+            let mut style = style(false);
+            style.width = arguments.width.unwrap_or(style.width);
+            report::difference(&found, &style, out)
+        })?,
+        FormatName::Tsv => print(|out| tsv(&found, out))?,
+        FormatName::Json => {
+            print_json(&Document { format: "bytepath-diff", schema: 1, diff: &found })?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn title(diff: &Diff) -> String {
+    let of = |titles: &[String]| match titles {
+        [one] => one.clone(),
+        [first, rest @ ..] => format!("{first} and {} more", rest.len()),
+        [] => String::new(),
+    };
+    format!("{} to {}, {}", of(&diff.without.profiles), of(&diff.with.profiles), diff.unit)
+}
+
+/// The built-in rules, and those of a file before them.
+fn rules(file: Option<&Path>) -> Result<Rules, Fault> {
+    let Some(file) = file else { return Ok(Rules::built_in().clone()) };
+    let text = fs::read_to_string(file).map_err(|e| cannot("read", file, &e))?;
+    Rules::built_in().with(&file.display().to_string(), &text)
+}
+
+/// The profiles that an argument names.
+fn side(argument: &str) -> Result<Vec<Profile>, Fault> {
+    if argument == "-" {
+        return Ok(vec![import::read("standard input", &mut io::stdin().lock())?]);
+    }
+    // A name is taken as it is before anything is read into its signs.
+    if Path::new(argument).exists() {
+        return Ok(vec![open(Path::new(argument))?]);
+    }
+    if let Some((study, cell)) = argument.rsplit_once('#') {
+        return of_cell(Path::new(study), cell);
+    }
+    argument.split(',').map(|file| open(Path::new(file))).collect()
+}
+
+fn open(path: &Path) -> Result<Profile, Fault> {
+    let file = fs::File::open(path).map_err(|e| cannot("read", path, &e))?;
+    if file.metadata().is_ok_and(|m| m.is_dir()) {
+        let what = format!("{} is a folder", path.display());
+        return Err(Fault::new(FaultKind::Usage, what)
+            .remedy(format!("name a cell of the study: {}#CELL", path.display())));
+    }
+    import::read(&path.display().to_string(), &mut io::BufReader::with_capacity(1 << 20, file))
+}
+
+/// All profiles that a study has of a cell, in the order of their file names.
+fn of_cell(study: &Path, cell: &str) -> Result<Vec<Profile>, Fault> {
+    let folder = study.join("profiles");
+    let entries = fs::read_dir(&folder).map_err(|e| cannot("read", &folder, &e))?;
+    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    files.sort();
+    let name = |file: &Path| file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let of_it: Vec<&PathBuf> = files.iter().filter(|f| is_of_cell(&name(f), cell)).collect();
+    if of_it.is_empty() {
+        let what = format!("{} has no profile of '{cell}'", study.display());
+        let all: Vec<String> = files.iter().map(|file| name(file)).collect();
+        return Err(
+            Fault::new(FaultKind::Usage, what).remedy(format!("there are {}", all.join(", ")))
+        );
+    }
+    of_it.into_iter().map(|file| open(file)).collect()
+}
+
+/// Whether a file holds a profile of a cell: `CELL.pb.gz`, `CELL-3.pb.gz`. What
+/// follows the cell's name is a number, for `uring-zc-1` is none of `uring`.
+fn is_of_cell(file: &str, cell: &str) -> bool {
+    let Some(stem) = file.strip_suffix(".pb.gz").or_else(|| file.strip_suffix(".pb")) else {
+        return false;
+    };
+    stem.strip_prefix(cell).is_some_and(|rest| {
+        rest.is_empty()
+            || rest.starts_with(['-', '.', '_'])
+                && rest.chars().all(|c| c.is_ascii_digit() || "-._".contains(c))
+    })
+}
+
+fn write_svg(flames: &Flames, title: &str, widths: Widths, file: &Path) -> Result<(), Fault> {
+    let mut svg = Vec::new();
+    flames.svg(title, widths, &mut svg).map_err(|e| match e.kind() {
+        ErrorKind::InvalidData => {
+            let side = if widths == Widths::With { "AFTER" } else { "BEFORE" };
+            Fault::new(FaultKind::Usage, format!("{side} has no sample to draw"))
+                .remedy("draw the other direction, or neither")
+        }
+        _ => Fault::system("cannot draw the flame graph", &e),
+    })?;
+    replace(file, &svg).map_err(|e| cannot("write", file, &e))
+}
+
+fn cannot(what: &str, path: &Path, error: &io::Error) -> Fault {
+    Fault::new(FaultKind::Storage, format!("cannot {what} {}: {error}", path.display()))
+}
+
+/// One row a function. The first four columns are those of a hand-made list:
+/// function, with, without, saved.
+fn tsv(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "function\twith\twithout\tsaved\tpresence\tsubsystem\tmodule\tgroup")?;
+    for row in &diff.rows {
+        let presence = match row.presence {
+            diff::Presence::Both => "both",
+            diff::Presence::Appeared => "appeared",
+            diff::Presence::Vanished => "vanished",
+        };
+        let field = |text: &str| if text.is_empty() { String::new() } else { label(text) };
+        writeln!(
+            out,
+            "{}\t{}\t{}\t{}\t{presence}\t{}\t{}\t{}",
+            label(&row.function),
+            row.amount.with,
+            row.amount.without,
+            row.amount.saved,
+            row.subsystem.map_or("", |s| s.name()),
+            field(&row.module),
+            field(&row.group),
+        )?;
+    }
+    Ok(())
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    match text.trim_end_matches('%').parse::<f64>() {
+        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
+        _ => Err(format!("'{text}' is no number of percent from 0 to 100")),
+    }
+}
+
+impl From<PerName> for Per {
+    fn from(name: PerName) -> Per {
+        match name {
+            PerName::Gib => Per::Gib,
+            PerName::Packet => Per::Packet,
+            PerName::Second => Per::Second,
+            PerName::Sample => Per::Sample,
+            PerName::None => Per::None,
+        }
+    }
+}
+
+impl From<ByName> for GroupBy {
+    fn from(name: ByName) -> GroupBy {
+        match name {
+            ByName::None => GroupBy::None,
+            ByName::Thread => GroupBy::Thread,
+            ByName::Role => GroupBy::Role,
+            ByName::Subsystem => GroupBy::Subsystem,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_belongs_to_the_cell_whose_name_it_has() {
+        for (file, cell, expected) in [
+            ("uring.pb.gz", "uring", true),
+            ("uring-1.pb.gz", "uring", true),
+            ("uring.2-3.pb.gz", "uring", true),
+            ("uring-zc-1.pb.gz", "uring", false),
+            ("uring-zc-1.pb.gz", "uring-zc", true),
+            ("uring1.pb.gz", "uring", false),
+            ("uring-1.txt", "uring", false),
+            ("mtu=1500,path=uring-10.pb.gz", "mtu=1500,path=uring", true),
+        ] {
+            assert_eq!(is_of_cell(file, cell), expected, "{file} of {cell}");
+        }
+    }
 }

@@ -3,14 +3,18 @@
 
 pub mod attribution;
 pub mod diff;
+mod explanation;
 pub mod export;
+pub mod flame;
 pub mod import;
 mod model;
 pub mod names;
 pub mod pprof;
 pub mod subsystem;
 pub mod symbols;
+pub mod waterfall;
 
+pub use explanation::{CONFIDENCE, Explanation, explain};
 pub use model::{
     Builder, Frame, FrameId, FrameKind, Header, Owner, Profile, Sample, StackId, Thread, ThreadId,
     Weight, Work,

@@ -21,7 +21,7 @@ mod words;
 
 pub use examination::examination;
 pub use sizing::{SizingPlan, sizing};
-pub use text::{between, history, thresholds};
+pub use text::{between, difference, history, thresholds};
 
 use crate::record::Study;
 use crate::stats::Analysis;

@@ -15,7 +15,7 @@ use super::{FrameKind, Profile, Sample, names};
 use crate::record::Fault;
 use rank::Ranking;
 use serde::Serialize;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// How two profiles are compared.
 #[derive(Clone, Debug)]
@@ -153,10 +153,64 @@ pub struct Diff {
     pub idle: Option<Pair>,
     /// The part of the kernel's time on both sides that the rules could name.
     pub classified: Option<f64>,
-    /// Every function, most saved first.
+    /// Functions, most saved first.
     pub rows: Vec<Row>,
+    /// Functions that only the profile after the change has, the largest first.
+    pub appeared: Vec<String>,
+    /// Functions that only the profile before the change has, the largest first.
+    pub vanished: Vec<String>,
+    /// Rows that [`Diff::keep`] left out, added up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<LeftOut>,
     /// What has to be kept in mind.
     pub notes: Vec<String>,
+    /// By what the weights of both sides were multiplied, without and with.
+    #[serde(skip)]
+    pub scales: [f64; 2],
+}
+
+/// Rows that are not shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct LeftOut {
+    /// How many.
+    pub rows: usize,
+    /// Their amounts together. Of [`Measure::Total`] this says little, for one
+    /// function's total holds that of another.
+    #[serde(flatten)]
+    pub amount: Pair,
+}
+
+impl Diff {
+    /// Keeps the rows that make the most difference, gain or loss: at most `top`
+    /// of them, and only those of at least `threshold` times the larger total. They
+    /// stay in their order.
+    pub fn keep(&mut self, top: Option<usize>, threshold: f64) {
+        let least = threshold * self.total.with.max(self.total.without);
+        let mut sizes: Vec<f64> = self.rows.iter().map(|r| r.amount.saved.abs()).collect();
+        sizes.sort_unstable_by(|a, b| b.total_cmp(a));
+        let top = top.unwrap_or(usize::MAX);
+        let bound = top
+            .checked_sub(1)
+            .map_or(f64::INFINITY, |last| sizes.get(last).copied().unwrap_or(0.0));
+        // Of rows that differ by just as much as the last one, the first stay.
+        let mut room = top.saturating_sub(sizes.iter().filter(|size| **size > bound).count());
+        let mut left = LeftOut::default();
+        self.rows.retain(|row| {
+            let size = row.amount.saved.abs();
+            let fits = size > bound || size == bound && room > 0;
+            if size == bound && room > 0 {
+                room -= 1;
+            }
+            let stays = fits && size >= least;
+            if !stays {
+                let Pair { with, without, .. } = left.amount;
+                left.rows += 1;
+                left.amount = Pair::new(without + row.amount.without, with + row.amount.with);
+            }
+            stays
+        });
+        self.left_out = (left.rows > 0).then_some(left);
+    }
 }
 
 impl Pair {
@@ -182,6 +236,7 @@ pub fn diff(without: &[Profile], with: &[Profile], options: &Options) -> Result<
         sides[1].scale("with", per, ranking.busy[1])?,
     ];
     let pair = |amounts: [f64; 2]| Pair::new(amounts[0] * scales[0], amounts[1] * scales[1]);
+    let rows = ranking.rows(pair);
     let unit = amount::unit(if sides[0].event.is_empty() { &sides[1] } else { &sides[0] }, per);
     let [before, after] = sides;
     Ok(Diff {
@@ -193,10 +248,29 @@ pub fn diff(without: &[Profile], with: &[Profile], options: &Options) -> Result<
         total: pair(ranking.busy),
         idle: (ranking.idle != [0.0; 2]).then(|| pair(ranking.idle)),
         classified: ranking.coverage.share(),
-        rows: ranking.rows(pair),
+        appeared: only(&rows, Presence::Appeared),
+        vanished: only(&rows, Presence::Vanished),
+        rows,
+        left_out: None,
         without: before,
         with: after,
+        scales,
     })
+}
+
+/// Functions that one side alone has in any of its groups, the largest first.
+fn only(rows: &[Row], presence: Presence) -> Vec<String> {
+    let key = |row: &'_ Row| (row.function.clone(), row.module.clone());
+    let elsewhere: HashSet<(String, String)> =
+        rows.iter().filter(|row| row.presence != presence).map(key).collect();
+    let mut only: Vec<&Row> = rows
+        .iter()
+        .filter(|row| row.presence == presence && !elsewhere.contains(&key(row)))
+        .collect();
+    only.sort_by(|a, b| b.amount.saved.abs().total_cmp(&a.amount.saved.abs()));
+    let mut seen = HashSet::new();
+    only.retain(|row| seen.insert(key(row)));
+    only.into_iter().map(|row| row.function.clone()).collect()
 }
 
 fn notes(without: &Side, with: &Side, per: Per) -> Vec<String> {

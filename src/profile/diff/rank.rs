@@ -148,29 +148,32 @@ impl<'a> Ranking<'a> {
     }
 
     /// Every row with its amounts told by `pair`, in order.
-    pub fn rows(self, pair: impl Fn([f64; 2]) -> Pair) -> Vec<Row> {
-        let mut functions: Vec<(u32, String)> =
-            self.keys.into_iter().map(|(key, id)| (id, key.function)).collect();
-        functions.sort_unstable_by_key(|(id, _)| *id);
-        let mut groups: Vec<(u32, String)> = self.groups.into_iter().map(|(g, i)| (i, g)).collect();
-        groups.sort_unstable_by_key(|(id, _)| *id);
-        let row = |((key, group), amounts): ((u32, u32), [f64; 2])| {
-            let known = self.known.get(key as usize)?;
+    pub fn rows(&self, pair: impl Fn([f64; 2]) -> Pair) -> Vec<Row> {
+        let mut functions = vec![""; self.known.len()];
+        for (key, id) in &self.keys {
+            functions[*id as usize] = &key.function;
+        }
+        let mut groups = vec![""; self.groups.len()];
+        for (group, id) in &self.groups {
+            groups[*id as usize] = group;
+        }
+        let row = |((key, group), amounts): (&(u32, u32), &[f64; 2])| {
+            let known = self.known.get(*key as usize)?;
             Some(Row {
-                function: functions.get(key as usize)?.1.clone(),
+                function: (*functions.get(*key as usize)?).to_owned(),
                 module: known.module.clone(),
-                group: groups.get(group as usize)?.1.clone(),
+                group: (*groups.get(*group as usize)?).to_owned(),
                 subsystem: known.subsystem,
-                presence: match amounts {
+                presence: match *amounts {
                     [0.0, _] => Presence::Appeared,
                     [_, 0.0] => Presence::Vanished,
                     _ => Presence::Both,
                 },
-                amount: pair(amounts),
+                amount: pair(*amounts),
             })
         };
-        let some = |(_, amounts): &(_, [f64; 2])| *amounts != [0.0; 2];
-        let mut rows: Vec<Row> = self.amounts.into_iter().filter(some).filter_map(row).collect();
+        let some = |(_, amounts): &(_, &[f64; 2])| **amounts != [0.0; 2];
+        let mut rows: Vec<Row> = self.amounts.iter().filter(some).filter_map(row).collect();
         rows.sort_by(order);
         rows
     }

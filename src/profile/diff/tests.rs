@@ -88,6 +88,8 @@ fn ties_put_what_both_have_first_then_what_leaves_less() {
     let presence: Vec<Presence> = diff.rows.iter().map(|r| r.presence).collect();
     use Presence::*;
     assert_eq!(presence, [Both, Both, Vanished, Vanished, Appeared]);
+    assert_eq!(diff.appeared, ["new"]);
+    assert_eq!(diff.vanished, ["also", "gone"]);
 }
 
 #[test]
@@ -225,4 +227,24 @@ fn groups_tell_rows_apart_and_idle_is_set_apart() {
     assert_eq!((kept.idle, kept.total.without), (None, 10.0));
     assert_eq!(kept.rows[0].function, "pv_native_safe_halt");
     assert_eq!(kept.rows[0].subsystem, Some(Subsystem::Idle));
+}
+
+#[test]
+fn the_rows_that_are_kept_are_those_that_differ_most() {
+    let without = simple(&[(&["gain"], 9.0), (&["same"], 5.0), (&["one"], 2.0), (&["two"], 2.0)]);
+    let with = simple(&[(&["same"], 5.0), (&["loss"], 7.0), (&["one"], 1.0), (&["two"], 1.0)]);
+    let kept = |top, threshold| {
+        let mut diff = diff(&without, &with, &Options::default()).unwrap();
+        diff.keep(top, threshold);
+        let names: Vec<String> = diff.rows.iter().map(|r| r.function.clone()).collect();
+        (names.join(" "), diff.left_out)
+    };
+    let left = |rows, without, with| Some(LeftOut { rows, amount: Pair::new(without, with) });
+    assert_eq!(kept(None, 0.0), ("gain one two same loss".to_owned(), None));
+    assert_eq!(kept(Some(2), 0.0), ("gain loss".to_owned(), left(3, 9.0, 7.0)));
+    assert_eq!(kept(Some(3), 0.0), ("gain one loss".to_owned(), left(2, 7.0, 6.0)));
+    assert_eq!(kept(Some(0), 0.0), (String::new(), left(5, 18.0, 14.0)));
+    // Of 18, a quarter is 4.5.
+    assert_eq!(kept(None, 0.25), ("gain loss".to_owned(), left(3, 9.0, 7.0)));
+    assert_eq!(kept(Some(9), 0.0).1, None);
 }

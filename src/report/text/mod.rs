@@ -2,11 +2,13 @@
 //! then the tables, then what they rest on.
 
 mod details;
+mod difference;
 mod heading;
 mod prose;
 mod studies;
 mod tables;
 
+pub use difference::difference;
 pub use studies::{between, history, thresholds};
 
 use super::page::Page;

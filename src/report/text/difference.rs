@@ -1,0 +1,152 @@
+//! The difference of two profiles as a table.
+
+use crate::profile::diff::{Diff, GroupBy, Measure, Pair, Side};
+use crate::report::Style;
+use crate::report::figures::{amount, number, percent, plural};
+use crate::report::page::{Page, Tone};
+use crate::report::table::{Column, Table};
+use std::io::{self, Write};
+
+/// Names in the lists of what appeared and what vanished.
+const NAMES: usize = 12;
+
+/// Prints the difference of two profiles.
+pub fn difference(diff: &Diff, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    let mut page = Page::new(style.width, style.colour);
+    heading(&mut page, diff);
+    table(&mut page, diff);
+    remarks(&mut page, diff);
+    page.finish(out)
+}
+
+fn heading(page: &mut Page, diff: &Diff) {
+    let what = match diff.measure {
+        Measure::SelfOnly => "each function's own code",
+        Measure::Total => "each function with all that it called",
+    };
+    page.text("", &format!("{} by function: {what}; saved = without - with.", diff.unit));
+    page.text("without  ", &side(&diff.without));
+    page.text("with     ", &side(&diff.with));
+    page.gap();
+}
+
+fn side(side: &Side) -> String {
+    let mut text = format!("{}: {} samples", side.profiles.join(", "), side.samples);
+    if !side.event.is_empty() {
+        text += &format!(" of {}", side.event);
+    }
+    if let Some(bytes) = side.bytes {
+        text += &format!(", {} GiB", number(bytes / crate::profile::diff::GIB, 2));
+    }
+    if let Some(packets) = side.packets {
+        text += &format!(", {} packets", amount(packets));
+    }
+    if let Some(seconds) = side.seconds {
+        text += &format!(", {} s", number(seconds, 1));
+    }
+    text
+}
+
+fn table(page: &mut Page, diff: &Diff) {
+    let group = match diff.by {
+        GroupBy::None => None,
+        GroupBy::Thread => Some("thread"),
+        GroupBy::Role => Some("role"),
+        GroupBy::Subsystem => Some("subsystem"),
+    };
+    let mut columns = vec![Column::words("function", 0, Some(24))];
+    columns.extend(group.map(|title| Column::words(title, 0, Some(17))));
+    columns.extend([
+        Column::number("", "with", 0),
+        Column::number("", "without", 0),
+        Column::number("", "saved", 0),
+        Column::number("", "change", 1),
+    ]);
+    let classed = diff.by != GroupBy::Subsystem;
+    columns.extend(classed.then(|| Column::words("subsystem", 2, None)));
+    let decimals = decimals(diff);
+    let mut table = Table::new(columns);
+    let mut add = |function: &str, of: &str, pair: Pair, subsystem: &str, tone: Tone| {
+        let mut cells = vec![(function.to_owned(), tone)];
+        cells.extend(group.map(|_| (of.to_owned(), Tone::Plain)));
+        let saved = match pair.saved {
+            s if s > 0.0 => Tone::Good,
+            s if s < 0.0 => Tone::Bad,
+            _ => Tone::Plain,
+        };
+        cells.extend([
+            (number(pair.with, decimals), Tone::Plain),
+            (number(pair.without, decimals), Tone::Plain),
+            (number(pair.saved, decimals), saved),
+            (change(pair), Tone::Faint),
+        ]);
+        cells.extend(classed.then(|| (subsystem.to_owned(), Tone::Faint)));
+        table.row(cells);
+    };
+    add("all", "", diff.total, "", Tone::Strong);
+    for row in &diff.rows {
+        let subsystem = row.subsystem.map_or("of its caller", |s| s.name());
+        add(&row.function, &row.group, row.amount, subsystem, Tone::Plain);
+    }
+    if let Some(left) = diff.left_out {
+        // Totals of functions hold each other and do not add up.
+        let what = format!("{} more", left.rows);
+        match diff.measure {
+            Measure::SelfOnly => add(&what, "", left.amount, "", Tone::Faint),
+            Measure::Total => {}
+        }
+    }
+    table.print(page, 0);
+    if let (Some(left), Measure::Total) = (diff.left_out, diff.measure) {
+        page.text("", &format!("and {} more", plural(left.rows as u64, "function")));
+    }
+}
+
+/// Digits behind the point, so that the total has four that count.
+fn decimals(diff: &Diff) -> usize {
+    let total = diff.total.with.max(diff.total.without);
+    if total > 0.0 { (3.0 - total.log10().floor()).clamp(0.0, 6.0) as usize } else { 0 }
+}
+
+/// The change of a function, as a part of what it took before.
+fn change(pair: Pair) -> String {
+    if pair.without > 0.0 && pair.with > 0.0 {
+        crate::report::figures::change(pair.with / pair.without)
+    } else if pair.with > 0.0 {
+        "new".into()
+    } else {
+        "gone".into()
+    }
+}
+
+fn remarks(page: &mut Page, diff: &Diff) {
+    page.gap();
+    for (names, lead) in
+        [(&diff.appeared, "appeared (only with): "), (&diff.vanished, "vanished (only without): ")]
+    {
+        if names.is_empty() {
+            continue;
+        }
+        let more = names.len().saturating_sub(NAMES);
+        let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let shown = names.get(..NAMES).unwrap_or(names).join(", ");
+        page.text("", &format!("{lead}{shown}{tail}"));
+    }
+    if let Some(idle) = diff.idle {
+        let decimals = decimals(diff);
+        page.text(
+            "",
+            &format!(
+                "idle, not in the table: {} with, {} without",
+                number(idle.with, decimals),
+                number(idle.without, decimals)
+            ),
+        );
+    }
+    if let Some(part) = diff.classified {
+        page.text("", &format!("{} of the kernel's time is in a named subsystem", percent(part)));
+    }
+    for note in &diff.notes {
+        page.text("note: ", note);
+    }
+}

@@ -1,0 +1,166 @@
+//! `bytepath diff`: the pair of 2002, its formats, and what it refuses.
+
+use assert_cmd::Command;
+use serde_json::Value;
+use std::fs;
+use std::path::PathBuf;
+
+const PAIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/affinity-2002");
+
+fn diff(arguments: &[&str]) -> Command {
+    let mut command = Command::cargo_bin("bytepath").unwrap();
+    command.current_dir(PAIR).arg("diff").args(arguments);
+    command
+}
+
+fn printed(arguments: &[&str]) -> String {
+    let output = diff(arguments).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stderr.is_empty());
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Exit code and message of a refusal.
+fn refused(arguments: &[&str]) -> (i32, String) {
+    let output = diff(arguments).output().unwrap();
+    assert!(output.stdout.is_empty(), "a refusal prints nothing");
+    (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+}
+
+fn savings() -> String {
+    fs::read_to_string(PathBuf::from(PAIR).join("savings.txt")).unwrap()
+}
+
+#[test]
+fn the_pair_of_2002_comes_out_row_for_row() {
+    let text = printed(&["baseline.txt", "affinity.txt", "--format", "tsv"]);
+    let (head, rows) = text.split_once('\n').unwrap();
+    assert!(head.starts_with("function\twith\twithout\tsaved\t"));
+    let first_four = |row: &str| row.split('\t').take(4).collect::<Vec<_>>().join(" ") + "\n";
+    assert_eq!(rows.lines().map(first_four).collect::<String>(), savings());
+}
+
+#[test]
+fn json_says_the_same_and_more() {
+    let value: Value =
+        serde_json::from_str(&printed(&["baseline.txt", "affinity.txt", "--json"])).unwrap();
+    let row = |row: &Value| {
+        let number = |name: &str| row[name].as_f64().unwrap();
+        let function = row["function"].as_str().unwrap();
+        format!("{function} {} {} {}\n", number("with"), number("without"), number("saved"))
+    };
+    let rows: String = value["rows"].as_array().unwrap().iter().map(row).collect();
+    assert_eq!(rows, savings());
+    assert_eq!((&value["format"], &value["unit"]), (&"bytepath-diff".into(), &"samples".into()));
+    assert_eq!(value["vanished"].as_array().unwrap().len(), 14);
+    assert_eq!(value["appeared"].as_array().unwrap().len(), 0);
+    assert_eq!(value["rows"][0]["subsystem"], "idle");
+}
+
+#[test]
+fn the_other_way_round_losses_are_shown() {
+    let text = printed(&["affinity.txt", "baseline.txt", "--top", "2"]);
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[5].starts_with("all "), "{text}");
+    assert!(lines[6].starts_with("schedule ") && lines[6].contains(" -15817 "), "{text}");
+    assert!(lines[7].starts_with("poll_idle ") && lines[7].contains(" -49502 "), "{text}");
+    assert!(lines[8].starts_with("66 more "), "{text}");
+    assert!(text.contains("appeared (only with): speedo_rx, eth_type_trans, "), "{text}");
+}
+
+#[test]
+fn text_fits_its_width_and_is_plain() {
+    for (width, by) in [("100", "none"), ("72", "none"), ("72", "subsystem"), ("40", "thread")] {
+        let text =
+            printed(&["baseline.txt", "affinity.txt", "--width", width, "--by", by, "--top", "99"]);
+        let most = width.parse().unwrap();
+        for line in text.lines() {
+            assert!(line.len() <= most, "{width}: {line}");
+            assert!(line.bytes().all(|b| (b' '..=b'~').contains(&b)), "{line}");
+        }
+        assert!(text.contains("csum_partial"), "{text}");
+    }
+}
+
+#[test]
+fn sides_are_added_up_and_shares_do_not_change_by_it() {
+    let twice = printed(&["baseline.txt,baseline.txt", "affinity.txt", "--format", "tsv"]);
+    assert!(twice.contains("\npoll_idle\t72241\t243486\t171245\t"), "{twice}");
+    let text = printed(&["baseline.txt,baseline.txt", "affinity.txt"]);
+    assert!(text.contains("2 profiles without and 1 with are added up as they are"), "{text}");
+    let share = |before: &str| {
+        let text = printed(&[before, "affinity.txt", "--per", "sample", "--format", "tsv"]);
+        let row = text.lines().find(|row| row.starts_with("schedule\t")).unwrap().to_owned();
+        row.split('\t').nth(2).unwrap().parse::<f64>().unwrap()
+    };
+    assert!((share("baseline.txt") - 100.0 * 24853.0 / 291873.0).abs() < 1e-9);
+    assert!((share("baseline.txt") - share("baseline.txt,baseline.txt")).abs() < 1e-9);
+}
+
+#[test]
+fn standard_input_is_a_side() {
+    let affinity = fs::read(PathBuf::from(PAIR).join("affinity.txt")).unwrap();
+    let piped =
+        diff(&["baseline.txt", "-", "--format", "tsv"]).write_stdin(affinity).output().unwrap();
+    let named = printed(&["baseline.txt", "affinity.txt", "--format", "tsv"]);
+    assert_eq!(String::from_utf8(piped.stdout).unwrap(), named);
+    assert_eq!(refused(&["-", "-"]).0, 2);
+}
+
+#[test]
+fn rules_of_the_user_come_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("mine.toml");
+    fs::write(&file, "version = 1\n[driver]\nexact = ['schedule']\n").unwrap();
+    let rules = file.to_str().unwrap();
+    let text = printed(&["baseline.txt", "affinity.txt", "--rules", rules, "--format", "tsv"]);
+    assert!(text.contains("\nschedule\t9036\t24853\t15817\tboth\tdriver\t"), "{text}");
+    assert!(text.contains("\n__wake_up\t1779\t6143\t4364\tboth\tscheduler\t"), "{text}");
+    fs::write(&file, "version = 1\n[nowhere]\nexact = ['schedule']\n").unwrap();
+    let (code, message) = refused(&["baseline.txt", "affinity.txt", "--rules", rules]);
+    assert!(code == 2 && message.contains("no subsystem 'nowhere'"), "{message}");
+}
+
+#[test]
+fn flame_graphs_are_written_in_both_directions() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (after, before) = (path("after.svg"), path("before.svg"));
+    printed(&["baseline.txt", "affinity.txt", "--svg", &after, "--svg-before", &before]);
+    let read = |file: &str| fs::read_to_string(file).unwrap();
+    assert!(read(&after).contains("poll_idle (") && read(&before).contains("poll_idle ("));
+    // What vanished has no width after the change.
+    assert!(!read(&after).contains("speedo_rx (") && read(&before).contains("speedo_rx ("));
+    let left: Vec<_> = fs::read_dir(&folder).unwrap().collect();
+    assert_eq!(left.len(), 2, "nothing half-written stays");
+}
+
+#[test]
+fn refusals_name_the_thing_and_the_way_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let torn = write("torn", &format!("{}garbage\n", "schedule [c01]: 5\n".repeat(9)));
+    let nothing = write("nothing", "no profile at all\n");
+    let study = folder.path().join("study");
+    fs::create_dir_all(study.join("profiles")).unwrap();
+    fs::write(study.join("profiles/uring-zc-1.pb.gz"), "").unwrap();
+    let cell = format!("{}#uring", study.display());
+    for (before, extra, code, expected) in [
+        (torn.as_str(), &[][..], 6, "torn, line 10: no function and its ticks in \"garbage\""),
+        (nothing.as_str(), &[], 6, "no profile of a known format"),
+        ("missing", &[], 6, "cannot read missing"),
+        (".", &[], 2, "is a folder (name a cell of the study: .#CELL)"),
+        (cell.as_str(), &[], 2, "has no profile of 'uring' (there are uring-zc-1.pb.gz)"),
+        ("baseline.txt", &["--per", "gib"], 2, "does not tell how many bytes"),
+        ("baseline.txt", &["--threshold", "101"], 2, "no number of percent"),
+    ] {
+        let mut arguments = vec![before, "affinity.txt"];
+        arguments.extend(extra);
+        let (was, message) = refused(&arguments);
+        assert!(was == code && message.contains(expected), "{was}: {message}");
+    }
+}
