@@ -8,7 +8,7 @@
 #[allow(dead_code, reason = "tests use more of it")]
 mod made_up;
 
-use bytepath::report::{CATALOG, Style};
+use bytepath::report::{CATALOG, Style, Subject};
 use bytepath::run::{StudyWriter, load};
 use bytepath::stats::{Rules, analyse};
 use std::path::Path;
@@ -29,7 +29,8 @@ fn main() {
         let style = Style { details: true, ..Style::default() };
         let mut out = Vec::new();
         let start = Instant::now();
-        report.render(&study, &analysis, &style, &mut out).expect("memory takes everything");
+        let subject = Subject { study: &study, analysis: &analysis, explanation: None };
+        report.render(&subject, &style, &mut out).expect("memory takes everything");
         let took = start.elapsed();
         let (ms, kib) = (took.as_secs_f64() * 1e3, out.len() >> 10);
         println!("{:<9} {ms:>8.1} ms {kib:>8} KiB", report.name());

@@ -26,7 +26,8 @@ use std::process::Command;
 fn render(name: &str, study: &Study) -> Vec<u8> {
     let analysis = analyse(study, &Rules::default());
     let mut out = Vec::new();
-    report::find(name).unwrap().render(study, &analysis, &Style::default(), &mut out).unwrap();
+    let subject = report::Subject { study, analysis: &analysis, explanation: None };
+    report::find(name).unwrap().render(&subject, &Style::default(), &mut out).unwrap();
     out
 }
 

@@ -21,7 +21,8 @@ fn page(study: &Study) -> String {
     let analysis = analyse(study, &Rules::default());
     let mut out = Vec::new();
     let html = report::find("html").unwrap();
-    html.render(study, &analysis, &Style::default(), &mut out).unwrap();
+    let subject = report::Subject { study, analysis: &analysis, explanation: None };
+    html.render(&subject, &Style::default(), &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 

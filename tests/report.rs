@@ -17,7 +17,8 @@ use serde_json::Value;
 fn render(name: &str, study: &Study, style: &Style) -> String {
     let analysis = analyse(study, &Rules::default());
     let mut out = Vec::new();
-    report::find(name).unwrap().render(study, &analysis, style, &mut out).unwrap();
+    let subject = report::Subject { study, analysis: &analysis, explanation: None };
+    report::find(name).unwrap().render(&subject, style, &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 

@@ -338,6 +338,7 @@ fn plan(paths: &[&str], profile: &str, folder: &Path) -> Plan {
         },
         judgement: Default::default(),
         meters: vec!["cpu".into()],
+        source: None,
         profiling: spec::parse_profile(profile).unwrap(),
         mandatory: true,
         folder: folder.to_owned(),

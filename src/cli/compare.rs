@@ -5,7 +5,7 @@ use super::exit::THRESHOLD_FAILED;
 use super::show::style;
 use crate::record::{CellId, Fault, FaultKind, Study};
 use crate::report;
-use crate::run::load;
+use crate::run::{explanation, load};
 use crate::spec::did_you_mean;
 use crate::stats::{self, Analysis, Between, Outcome, Rules, Subject, Threshold, ThresholdResult};
 use clap::Args;
@@ -82,13 +82,16 @@ fn within(arguments: &CompareArguments) -> Result<ExitCode, Fault> {
     let results = check(arguments, &subjects, &analysis.rules)?;
     let failed = failed(arguments, &results);
     let style = style(arguments.details);
+    let explanation = explanation(&arguments.study, &study, &analysis);
     if arguments.json {
         let (analysis, between) = (Some(&analysis), None);
         let format = "bytepath-comparison";
         print_json(&Document { format, analysis, between, thresholds: &results, failed })?;
     } else {
         print(|out| {
-            report::CATALOG[0].render(&study, &analysis, &style, out)?;
+            let explanation = explanation.as_ref();
+            let subject = report::Subject { study: &study, analysis: &analysis, explanation };
+            report::CATALOG[0].render(&subject, &style, out)?;
             print_results(&results, &style, out)
         })?;
     }

@@ -124,7 +124,7 @@ fn watch(
     if let Some(study) = &study
         && !study.trials.is_empty()
     {
-        show::print(study, form)?;
+        show::print(folder, study, form)?;
         eprintln!("study: {}", folder.display());
     }
     if result.is_err() && study.is_some() {

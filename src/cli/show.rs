@@ -1,8 +1,8 @@
 //! `bytepath show`: the report of a study, now or long after, in any format.
 
 use crate::record::{Fault, FaultKind, Study};
-use crate::report::{self, CATALOG, Report, Style};
-use crate::run::load;
+use crate::report::{self, CATALOG, Report, Style, Subject};
+use crate::run::{explanation, load};
 use crate::spec::did_you_mean;
 use crate::stats;
 use clap::Args;
@@ -45,15 +45,15 @@ const PAGE: usize = 100;
 pub(super) fn show(arguments: &ShowArguments) -> Result<ExitCode, Fault> {
     let study = load(&arguments.study)?;
     match &arguments.out {
-        Some(file) => write(&study, &arguments.form, file)?,
-        None => print(&study, &arguments.form)?,
+        Some(file) => write(&arguments.study, &study, &arguments.form, file)?,
+        None => print(&arguments.study, &study, &arguments.form)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Prints a report to standard output: coloured and as wide as the terminal
 /// there, plain elsewhere.
-pub(super) fn print(study: &Study, form: &Form) -> Result<(), Fault> {
+pub(super) fn print(folder: &Path, study: &Study, form: &Form) -> Result<(), Fault> {
     let report = form.named().unwrap_or(CATALOG[0]);
     let output = std::io::stdout();
     if report.binary() && output.is_terminal() {
@@ -62,7 +62,7 @@ pub(super) fn print(study: &Study, form: &Form) -> Result<(), Fault> {
             .remedy(format!("name a file with `bytepath show STUDY --out FILE.{name}`")));
     }
     let style = style(form.details);
-    match render(report, study, &style, &mut output.lock()) {
+    match render(report, folder, study, &style, &mut output.lock()) {
         // Whoever reads may stop early: `bytepath show STUDY | head`.
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
         other => other.map_err(|e| Fault::system("cannot print the report", &e)),
@@ -77,7 +77,7 @@ impl Form {
 }
 
 /// Writes a report to a file, whole or not at all.
-fn write(study: &Study, form: &Form, file: &Path) -> Result<(), Fault> {
+fn write(folder: &Path, study: &Study, form: &Form, file: &Path) -> Result<(), Fault> {
     let by_ending = || report::find_by_extension(file.extension()?.to_str()?);
     let report = form.named().or_else(by_ending).ok_or_else(|| {
         let endings: Vec<String> = CATALOG.iter().map(|r| format!(".{}", r.extension())).collect();
@@ -90,7 +90,7 @@ fn write(study: &Study, form: &Form, file: &Path) -> Result<(), Fault> {
         Fault::new(FaultKind::Storage, format!("cannot write {}: {e}", file.display()))
     };
     let mut content = Vec::new();
-    render(report, study, &style, &mut content).map_err(storage)?;
+    render(report, folder, study, &style, &mut content).map_err(storage)?;
     replace(file, &content).map_err(storage)
 }
 
@@ -113,12 +113,15 @@ pub(super) fn replace(file: &Path, content: &[u8]) -> std::io::Result<()> {
 
 fn render(
     report: &dyn Report,
+    folder: &Path,
     study: &Study,
     style: &Style,
     out: &mut dyn Write,
 ) -> std::io::Result<()> {
     let analysis = stats::analyse(study, &stats::Rules::of(&study.header));
-    report.render(study, &analysis, style, out)
+    let explanation = explanation(folder, study, &analysis);
+    let subject = Subject { study, analysis: &analysis, explanation: explanation.as_ref() };
+    report.render(&subject, style, out)
 }
 
 /// A name of the catalogue.

@@ -239,19 +239,19 @@ fn kernel(facts: &Facts, all: &mut Vec<Finding>) {
             "boot without lockdown= and without secure boot",
         );
     }
-    if let Some(clock) = facts.settings.get("clocksource") {
-        if !matches!(
+    if let Some(clock) = facts.settings.get("clocksource")
+        && !matches!(
             clock.as_str(),
             "tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page" | "arch_sys_counter"
-        ) {
-            say(
-                all,
-                Severity::Distorts,
-                format!("the clock source is {clock}"),
-                "reading the time is a system call or a device access, and every call is timed",
-                "boot with tsc=reliable, if the machine's clock is sound",
-            );
-        }
+        )
+    {
+        say(
+            all,
+            Severity::Distorts,
+            format!("the clock source is {clock}"),
+            "reading the time is a system call or a device access, and every call is timed",
+            "boot with tsc=reliable, if the machine's clock is sound",
+        );
     }
     if facts.settings.get("kernel.nmi_watchdog").is_some_and(|on| on == "1") {
         say(

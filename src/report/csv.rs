@@ -3,9 +3,7 @@
 //! every Unix tool wants. An absent value is an empty field.
 
 use super::rows::{COLUMNS, Value, rows};
-use super::{Report, Style};
-use crate::record::Study;
-use crate::stats::Analysis;
+use super::{Report, Style, Subject};
 use std::io::{self, Write};
 
 /// The long table as text.
@@ -24,13 +22,8 @@ impl Report for Csv {
         "csv"
     }
 
-    fn render(
-        &self,
-        study: &Study,
-        _: &Analysis,
-        _: &Style,
-        out: &mut dyn Write,
-    ) -> io::Result<()> {
+    fn render(&self, subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
+        let study = subject.study;
         let mut table = ::csv::Writer::from_writer(out);
         table.write_record(COLUMNS.iter().map(|c| c.name)).map_err(cause)?;
         for trial in &study.trials {

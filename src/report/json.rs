@@ -1,8 +1,9 @@
 //! `json`: the analysis and what it is an analysis of, for programs. The raw
 //! trials stay in the study's folder.
 
-use super::{Report, Style};
-use crate::record::{Study, StudyHeader};
+use super::{Report, Style, Subject};
+use crate::profile::Explanation;
+use crate::record::StudyHeader;
 use crate::stats::Analysis;
 use serde::Serialize;
 use std::io::{self, Write};
@@ -19,6 +20,9 @@ struct Document<'a> {
     study: &'a StudyHeader,
     /// What came out.
     analysis: &'a Analysis,
+    /// Where the costs of its cells differ, by their profiles.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    explanation: Option<&'a Explanation>,
 }
 
 impl Report for Json {
@@ -34,14 +38,10 @@ impl Report for Json {
         "json"
     }
 
-    fn render(
-        &self,
-        study: &Study,
-        analysis: &Analysis,
-        _: &Style,
-        out: &mut dyn Write,
-    ) -> io::Result<()> {
-        let document = Document { format: "bytepath-analysis", study: &study.header, analysis };
+    fn render(&self, subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
+        let Subject { study, analysis, explanation } = *subject;
+        let format = "bytepath-analysis";
+        let document = Document { format, study: &study.header, analysis, explanation };
         serde_json::to_writer_pretty(&mut *out, &document)?;
         writeln!(out)
     }

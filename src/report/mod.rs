@@ -23,6 +23,7 @@ pub use examination::examination;
 pub use sizing::{SizingPlan, sizing};
 pub use text::{between, difference, history, thresholds};
 
+use crate::profile::Explanation;
 use crate::record::Study;
 use crate::stats::Analysis;
 use std::io::{self, Write};
@@ -46,15 +47,19 @@ pub trait Report: Sync {
         false
     }
 
-    /// Writes the study. The analysis must be that of this study. Fails only
-    /// where `out` does.
-    fn render(
-        &self,
-        study: &Study,
-        analysis: &Analysis,
-        style: &Style,
-        out: &mut dyn Write,
-    ) -> io::Result<()>;
+    /// Writes the report. Fails only where `out` does.
+    fn render(&self, subject: &Subject, style: &Style, out: &mut dyn Write) -> io::Result<()>;
+}
+
+/// What a report is of.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    /// What was asked, and every trial.
+    pub study: &'a Study,
+    /// What it comes to. Must be that of this study.
+    pub analysis: &'a Analysis,
+    /// Where the costs of its cells differ; none without profiles of two cells.
+    pub explanation: Option<&'a Explanation>,
 }
 
 /// How a report is to look, as far as its format leaves a choice.

@@ -7,7 +7,7 @@ use super::figures::{NONE, amount, change, cpu, gbit, level, number, percent, pl
 use super::page::{Page, Tone};
 use super::table::{Column, Table};
 use super::words::{self, cautions, labels};
-use super::{Report, Style, reproduce, setup, verdicts};
+use super::{Report, Style, Subject, reproduce, setup, verdicts};
 use crate::record::{Cell, Role, Study};
 use crate::stats::{Analysis, Comparison, End, Question, Row, Summary, Verdict};
 use std::collections::BTreeSet;
@@ -35,13 +35,8 @@ impl Report for Netdev {
         "plain text of at most 72 columns, to paste into mail"
     }
 
-    fn render(
-        &self,
-        study: &Study,
-        analysis: &Analysis,
-        _: &Style,
-        out: &mut dyn Write,
-    ) -> io::Result<()> {
+    fn render(&self, subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
+        let Subject { study, analysis, .. } = *subject;
         let mut page = Page::new(WIDTH, false);
         opening(&mut page, study, analysis);
         throughput(&mut page, analysis);

@@ -3,9 +3,8 @@
 //! would save little and cost a dependency.
 
 use super::rows::{COLUMNS, Column, Kind, Row, Value, rows};
-use super::{Report, Style};
+use super::{Report, Style, Subject};
 use crate::record::Study;
-use crate::stats::Analysis;
 use ::parquet::basic::{LogicalType, Repetition, TimeUnit, Type as Physical};
 use ::parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
 use ::parquet::errors::ParquetError;
@@ -38,16 +37,10 @@ impl Report for Parquet {
         true
     }
 
-    fn render(
-        &self,
-        study: &Study,
-        _: &Analysis,
-        _: &Style,
-        out: &mut dyn Write,
-    ) -> io::Result<()> {
+    fn render(&self, subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
         // The format's writer wants to be sent between threads, which `out`
         // cannot promise; a table of this kind fits into memory.
-        let file = encode(study).map_err(cause)?;
+        let file = encode(subject.study).map_err(cause)?;
         out.write_all(&file)
     }
 }

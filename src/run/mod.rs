@@ -5,6 +5,7 @@ pub mod agent;
 mod ceiling;
 mod conduct;
 mod engine;
+mod explanation;
 mod outlook;
 mod profiles;
 mod remote;
@@ -17,6 +18,7 @@ mod store;
 mod trial;
 
 pub use conduct::{Observer, Plan, conduct, resume};
+pub use explanation::explanation;
 pub use outlook::survey;
 pub use stand::Stand;
 pub use store::{Hosts, StudyWriter, load};

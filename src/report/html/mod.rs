@@ -20,7 +20,7 @@ mod verdicts;
 
 use super::figures::{NONE, change};
 use super::verdicts::{comparison, word};
-use super::{Report, Style, setup};
+use super::{Report, Style, Subject, setup};
 use crate::record::{CellId, Study, Trial};
 use crate::stats::{Analysis, Effect, Question, Row};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -52,14 +52,8 @@ impl Report for Html {
         "html"
     }
 
-    fn render(
-        &self,
-        study: &Study,
-        analysis: &Analysis,
-        _: &Style,
-        out: &mut dyn Write,
-    ) -> io::Result<()> {
-        let page = page(&View::new(study, analysis)).into_string();
+    fn render(&self, subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
+        let page = page(&View::new(subject.study, subject.analysis)).into_string();
         out.write_all(tame(&page).as_bytes())?;
         writeln!(out)
     }

@@ -12,9 +12,7 @@ pub use difference::difference;
 pub use studies::{between, history, thresholds};
 
 use super::page::Page;
-use super::{Report, Style};
-use crate::record::Study;
-use crate::stats::Analysis;
+use super::{Report, Style, Subject};
 use std::io::{self, Write};
 
 /// The report for people.
@@ -29,13 +27,8 @@ impl Report for Text {
         "tables and plain words, for a terminal or a mail"
     }
 
-    fn render(
-        &self,
-        study: &Study,
-        analysis: &Analysis,
-        style: &Style,
-        out: &mut dyn Write,
-    ) -> io::Result<()> {
+    fn render(&self, subject: &Subject, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        let Subject { study, analysis, .. } = *subject;
         let mut page = Page::new(style.width, style.colour);
         heading::print(&mut page, study);
         prose::answer(&mut page, analysis);

@@ -285,7 +285,7 @@ pub(super) mod tests {
     #[test]
     fn a_sample_with_both_halves_of_its_chain() {
         let marks = (b::PERF_CONTEXT_KERNEL, b::PERF_CONTEXT_USER, b::PERF_CONTEXT_GUEST);
-        let bytes = sample(9, &[5, marks.0, 0xffff_1, 0xffff_2, marks.1, 0x40, marks.2, 0x50]);
+        let bytes = sample(9, &[5, marks.0, 0xf_fff1, 0xf_fff2, marks.1, 0x40, marks.2, 0x50]);
         let found: Vec<_> = records(&bytes).collect();
         let [Ok(Record::Sample(sample))] = found.as_slice() else { panic!("{found:?}") };
         assert_eq!((sample.task, sample.cpu, sample.time), (Task { pid: 7, tid: 9 }, 1, 123));
@@ -293,7 +293,7 @@ pub(super) mod tests {
         let call = |address, in_kernel, exact| Call { address, in_kernel, exact };
         let chain: Vec<_> = sample.chain.calls().collect();
         let expected =
-            [call(0xffff_1, true, true), call(0xffff_2, true, false), call(0x40, false, true)];
+            [call(0xf_fff1, true, true), call(0xf_fff2, true, false), call(0x40, false, true)];
         assert_eq!(chain, expected);
     }
 
