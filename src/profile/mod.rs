@@ -4,8 +4,9 @@
 pub mod export;
 pub mod import;
 mod model;
+pub mod pprof;
 
 pub use model::{
     Builder, Frame, FrameId, FrameKind, Header, Owner, Profile, Sample, StackId, Thread, ThreadId,
-    Weight, Work,
+    Track, Weight, Work,
 };
