@@ -91,7 +91,7 @@ fn frame(frame: &Frame) -> String {
     let (address, name) = match (hexadecimal, frame.kind) {
         (Some(digits), _) => (digits.to_owned(), "[unknown]"),
         (None, FrameKind::Kernel) => ("ffffffff80000000".to_owned(), name.as_str()),
-        (None, _) => ("1000".to_owned(), name.as_str()),
+        (None, _) => ("0".to_owned(), name.as_str()),
     };
     let name = if name.trim().is_empty() { "[unknown]" } else { name };
     if frame.inlined {

@@ -59,23 +59,38 @@ impl Importer for PerfData {
                 false => fault,
             }
         })?;
-        let cursor = Cursor::new(bytes.as_slice());
-        let said = |e: linux_perf_data::Error| bad(format!("is no perf.data: {e}"));
-        let PerfFileReader { mut perf_file, mut record_iter } = match shape {
-            guard::Shape::File => PerfFileReader::parse_file(cursor).map_err(said)?,
-            guard::Shape::Pipe => PerfFileReader::parse_pipe(cursor).map_err(said)?,
-        };
-        let mut reader = Reader::new(title, &perf_file);
-        while let Some(record) = record_iter.next_record(&mut perf_file).map_err(said)? {
-            if let PerfFileRecord::EventRecord { attr_index, record } = record {
-                reader.record(attr_index, &record).map_err(bad)?;
-            }
+        let mut reader = pass(title, &bytes, shape, None).map_err(bad)?;
+        // The first event may have no sample, as the one that only follows threads.
+        if let (0, Some(other)) = (reader.samples, reader.others.keys().min().copied()) {
+            reader = pass(title, &bytes, shape, Some(other)).map_err(bad)?;
         }
         reader.finish().map_err(bad)
     }
 }
 
-struct Reader<'a> {
+/// Reads the samples of one event, by its place in the list of the file.
+fn pass(
+    title: &str,
+    bytes: &[u8],
+    shape: guard::Shape,
+    event: Option<usize>,
+) -> Result<Reader, String> {
+    let cursor = Cursor::new(bytes);
+    let said = |e: linux_perf_data::Error| format!("is no perf.data: {e}");
+    let PerfFileReader { mut perf_file, mut record_iter } = match shape {
+        guard::Shape::File => PerfFileReader::parse_file(cursor).map_err(said)?,
+        guard::Shape::Pipe => PerfFileReader::parse_pipe(cursor).map_err(said)?,
+    };
+    let mut reader = Reader::new(title, &perf_file, event.unwrap_or(0));
+    while let Some(record) = record_iter.next_record(&mut perf_file).map_err(said)? {
+        if let PerfFileRecord::EventRecord { attr_index, record } = record {
+            reader.record(attr_index, &record)?;
+        }
+    }
+    Ok(reader)
+}
+
+struct Reader {
     collector: Collector,
     endian: Endianness,
     attributes: Vec<AttributeDescription>,
@@ -84,11 +99,10 @@ struct Reader<'a> {
     comms: HashMap<i32, String>,
     frames: HashMap<(Option<ModuleId>, u64, FrameKind), FrameId>,
     stack: Vec<FrameId>,
-    /// The event that is read: the first that has a sample.
-    event: Option<usize>,
+    /// The event that is read.
+    event: usize,
     others: HashMap<usize, u64>,
     samples: u64,
-    title: &'a str,
 }
 
 /// A sample's fields, as far as they are of use.
@@ -108,8 +122,8 @@ const CONTEXT: u64 = -4095_i64 as u64;
 const CONTEXT_KERNEL: u64 = -128_i64 as u64;
 const CONTEXT_USER: u64 = -512_i64 as u64;
 
-impl<'a> Reader<'a> {
-    fn new(title: &'a str, file: &PerfFile) -> Self {
+impl Reader {
+    fn new(title: &str, file: &PerfFile, event: usize) -> Self {
         let mut collector = Collector::default();
         let header = collector.builder.header();
         title.clone_into(&mut header.title);
@@ -137,10 +151,9 @@ impl<'a> Reader<'a> {
             comms: HashMap::new(),
             frames: HashMap::new(),
             stack: Vec::new(),
-            event: None,
+            event,
             others: HashMap::new(),
             samples: 0,
-            title,
         }
     }
 
@@ -240,7 +253,7 @@ impl<'a> Reader<'a> {
         let Some(fields) = fields(bytes, info.sample_format, info.read_format) else {
             return torn();
         };
-        if *self.event.get_or_insert(attribute) != attribute {
+        if attribute != self.event {
             *self.others.entry(attribute).or_default() += 1;
             return Ok(());
         }
@@ -328,10 +341,10 @@ impl<'a> Reader<'a> {
     }
 
     fn finish(mut self) -> Result<Profile, String> {
-        let Some(event) = self.event.filter(|_| self.samples > 0) else {
+        if self.samples == 0 {
             return Err("holds no sample".into());
-        };
-        let name = self.event_name(event);
+        }
+        let name = self.event_name(self.event);
         let mut others: Vec<(usize, u64)> = std::mem::take(&mut self.others).into_iter().collect();
         others.sort_unstable();
         let others: Vec<String> = others
@@ -342,7 +355,6 @@ impl<'a> Reader<'a> {
             .collect();
         let period = self.collector.period();
         let header = self.collector.builder.header();
-        debug_assert_eq!(header.title, self.title);
         header.weight = match names::weight_of(&name) {
             Weight::Nanoseconds => Weight::Nanoseconds,
             _ => Weight::Events,

@@ -11,18 +11,57 @@ use crate::record::{Fault, FaultKind};
 use prost::Message;
 use std::collections::{HashMap, HashSet};
 
-/// Whether bytes look like the beginning of a message: a sample type first, as
-/// every writer writes it, or the strings.
+/// Whether bytes look like the beginning of a message: every field is one of
+/// the message's, of its kind, and there is a sample type that is one.
 pub fn recognises(head: &[u8]) -> bool {
-    match head {
-        // Field 1, 0 to 20 bytes, and in it fields 1 and 2, which are numbers.
-        [0x0a, length, rest @ ..] if *length <= 20 => {
-            let Some(message) = rest.get(..usize::from(*length)) else { return false };
-            pb::ValueType::decode(message).is_ok()
-                && rest.get(usize::from(*length)).is_some_and(|tag| matches!(tag, 0x0a | 0x12))
+    let mut rest = head;
+    let mut typed = false;
+    for _ in 0..64 {
+        if rest.is_empty() {
+            break;
         }
-        _ => false,
+        let Some(tag) = varint(&mut rest) else { return false };
+        match (tag >> 3, tag & 7) {
+            (7..=10 | 12..=14, 0) => {
+                if varint(&mut rest).is_none() {
+                    return false;
+                }
+            }
+            (field @ (1..=6 | 11 | 13), 2) => {
+                let Some(length) = varint(&mut rest).and_then(|n| usize::try_from(n).ok()) else {
+                    return false;
+                };
+                let Some((message, after)) = rest.split_at_checked(length) else {
+                    // It goes on behind the head.
+                    return typed;
+                };
+                if field == 1 {
+                    let numbers = message.first().is_none_or(|tag| matches!(tag, 0x08 | 0x10));
+                    if !numbers || length > 20 || pb::ValueType::decode(message).is_err() {
+                        return false;
+                    }
+                    typed = true;
+                }
+                rest = after;
+            }
+            _ => return false,
+        }
     }
+    typed
+}
+
+/// A number of variable length, of at most ten bytes.
+fn varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value = 0_u64;
+    for shift in 0..10 {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        value |= u64::from(byte & 0x7f).checked_shl(shift * 7).unwrap_or(0);
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
 }
 
 /// Reads a message that is not packed; `title` is what errors call it.
