@@ -36,12 +36,13 @@ pub(super) struct ProfileArguments {
 /// Reads a profile and shows it, or writes it in another format.
 pub(super) fn profile(arguments: &ProfileArguments) -> Result<ExitCode, Fault> {
     let format = exporter(arguments)?;
-    if let (Some(format), None) = (format, &arguments.out) {
-        if format.binary() && std::io::stdout().is_terminal() {
-            let what = format!("'{}' is not fit for a terminal", format.name());
-            let file = format!("name a file with --out FILE.{}", format.extension());
-            return Err(Fault::new(FaultKind::Usage, what).remedy(file));
-        }
+    if let (Some(format), None) = (format, &arguments.out)
+        && format.binary()
+        && std::io::stdout().is_terminal()
+    {
+        let what = format!("'{}' is not fit for a terminal", format.name());
+        let file = format!("name a file with --out FILE.{}", format.extension());
+        return Err(Fault::new(FaultKind::Usage, what).remedy(file));
     }
     let importer = arguments.from.and_then(import::find);
     let profile = read(&arguments.file, importer)?;

@@ -36,14 +36,17 @@ impl Exporter for PerfScript {
             (event, _) => line(event).replace(' ', "_"),
         };
         let frames: Vec<String> = profile.frames().iter().map(frame).collect();
+        let each = profile.count() <= MOST;
         for sample in profile.samples() {
-            self.sample(profile, sample, &event, &frames, out)?;
+            let records = if each { sample.count.max(1) } else { 1 };
+            self.sample(profile, sample, records, &event, &frames, out)?;
         }
         Ok(())
     }
 }
 
-/// More records than this are not written for samples that are one here.
+/// Of a profile of more samples than this, those that are one here stay one:
+/// the weights of folded stacks may be nanoseconds, and are read as samples.
 const MOST: u64 = 1 << 20;
 
 impl PerfScript {
@@ -53,6 +56,7 @@ impl PerfScript {
         &self,
         profile: &Profile,
         sample: &Sample,
+        records: u64,
         event: &str,
         frames: &[String],
         out: &mut dyn Write,
@@ -60,7 +64,6 @@ impl PerfScript {
         let thread = profile.thread(sample.thread);
         let name = line(&thread.name);
         let name = if name.trim().is_empty() { "[unknown]" } else { name.trim() };
-        let records = sample.count.clamp(1, MOST);
         // Percent are written as millionths, periods being whole numbers.
         let scale = if profile.header.weight == Weight::Percent { 1e4 } else { 1.0 };
         let whole = (sample.weight * scale).max(0.0).round() as u64;

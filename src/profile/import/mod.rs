@@ -14,6 +14,7 @@ mod perf_script;
 mod pprof;
 
 pub use collect::TIMED;
+pub(super) use lines::quote;
 
 use super::Profile;
 use crate::record::{Fault, FaultKind};

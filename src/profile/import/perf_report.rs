@@ -178,10 +178,8 @@ impl Reader {
             self.note(note);
         } else if let Some(rest) = said.strip_prefix("nrcpus online : ") {
             self.builder.header().cpus = rest.trim().parse().ok();
-        } else if let Some(places) = ruler(line) {
-            if self.columns.is_empty() {
-                self.columns = self.headed(&places)?;
-            }
+        } else if let (true, Some(places)) = (self.columns.is_empty(), ruler(line)) {
+            self.columns = self.headed(&places)?;
         }
         self.heading = line.to_vec();
         Ok(())

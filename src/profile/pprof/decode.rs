@@ -2,7 +2,7 @@
 
 use super::message as pb;
 use super::{FORMAT, OURS, PPM};
-use crate::profile::import::names;
+use crate::profile::import::{names, quote};
 use crate::profile::{
     Builder, Frame, FrameId, FrameKind, Header, Owner, Profile, Sample, StackId, Thread, ThreadId,
     Track, Weight,
@@ -69,7 +69,10 @@ pub fn decode(title: &str, bytes: &[u8]) -> Result<Profile, Fault> {
     let bad = |what: String| Fault::new(FaultKind::Storage, format!("{title}: {what}"));
     let message =
         pb::Profile::decode(bytes).map_err(|e| bad(format!("is no complete pprof: {e}")))?;
-    Decoder::new(title, &message).and_then(Decoder::run).map_err(bad)
+    // A location can stand for many frames, and a stack can name it many times:
+    // without a limit a small file could fill any memory.
+    let room = bytes.len().saturating_mul(16).saturating_add(1 << 20);
+    Decoder::new(title, &message, room).and_then(Decoder::run).map_err(bad)
 }
 
 struct Decoder<'a> {
@@ -82,6 +85,8 @@ struct Decoder<'a> {
     functions: HashMap<u64, &'a pb::Function>,
     /// Frames of each location, leaf first.
     locations: HashMap<u64, Vec<FrameId>>,
+    /// How many more frames all stacks together may have.
+    room: usize,
 }
 
 /// What a mapping says of the frames in it.
@@ -100,7 +105,7 @@ struct Values {
 }
 
 impl<'a> Decoder<'a> {
-    fn new(title: &'a str, message: &'a pb::Profile) -> Result<Self, String> {
+    fn new(title: &'a str, message: &'a pb::Profile, room: usize) -> Result<Self, String> {
         let mut decoder = Decoder {
             title,
             message,
@@ -109,6 +114,7 @@ impl<'a> Decoder<'a> {
             mappings: HashMap::new(),
             functions: HashMap::new(),
             locations: HashMap::new(),
+            room,
         };
         for id in &message.comment {
             let text = decoder.text(*id)?;
@@ -119,7 +125,10 @@ impl<'a> Decoder<'a> {
             }
         }
         if let Some(version) = decoder.own("format").filter(|version| *version != FORMAT) {
-            return Err(format!("was written by a newer bytepath (format {version})"));
+            return Err(format!(
+                "was written by a newer bytepath, format {}",
+                quote(version.as_bytes())
+            ));
         }
         Ok(decoder)
     }
@@ -161,7 +170,10 @@ impl<'a> Decoder<'a> {
     /// A number in a comment of ours.
     fn number<T: std::str::FromStr>(&self, key: &str) -> Result<Option<T>, String> {
         self.own(key)
-            .map(|text| text.parse().map_err(|_| format!("{OURS}{key} is no number: '{text}'")))
+            .map(|text| {
+                text.parse()
+                    .map_err(|_| format!("{OURS}{key} is no number: {}", quote(text.as_bytes())))
+            })
             .transpose()
     }
 
@@ -343,14 +355,15 @@ impl<'a> Decoder<'a> {
             let mut parts = text.splitn(3, ' ');
             let mut id = || parts.next().and_then(|part| part.parse().ok());
             let (Some(pid), Some(tid)) = (id(), id()) else {
-                return Err(format!("{OURS}thread is none: '{text}'"));
+                return Err(format!("{OURS}thread is none: {}", quote(text.as_bytes())));
             };
             let name = parts.next().unwrap_or("").to_owned();
             self.builder.thread(Thread { name, pid, tid });
         }
         for text in self.all("stack") {
             let ids: Result<Vec<u64>, _> = text.split_whitespace().map(str::parse).collect();
-            let ids = ids.map_err(|_| format!("{OURS}stack is none: '{text}'"))?;
+            let ids =
+                ids.map_err(|_| format!("{OURS}stack is none: {}", quote(text.as_bytes())))?;
             self.stack(&ids)?;
         }
         Ok(())
@@ -361,10 +374,11 @@ impl<'a> Decoder<'a> {
         for id in locations {
             let own =
                 self.locations.get(id).ok_or_else(|| format!("location {id} does not exist"))?;
+            self.room = self
+                .room
+                .checked_sub(own.len())
+                .ok_or("its stacks are out of all proportion to the file")?;
             frames.extend_from_slice(own);
-            if frames.len() > DEEPEST {
-                return Err(format!("its stack has more than {DEEPEST} frames"));
-            }
         }
         Ok(self.builder.stack(&frames))
     }
@@ -433,17 +447,13 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// Deeper stacks are refused: a location that many samples repeat would take
-/// memory out of all proportion to the file.
-const DEEPEST: usize = 1 << 16;
-
 /// Whether the period is of the values that are read.
 fn types_agree(message: &pb::Profile, weight: usize) -> bool {
     message.period_type.is_some() && message.period_type == message.sample_type.get(weight).copied()
 }
 
 fn track(text: &str) -> Result<Track, String> {
-    let bad = || format!("{OURS}track is none: '{}'", text.chars().take(60).collect::<String>());
+    let bad = || format!("{OURS}track is none: {}", quote(text.as_bytes()));
     let (name, unit, points): (String, String, Vec<(String, String)>) =
         serde_json::from_str(text).map_err(|_| bad())?;
     let points = points

@@ -249,7 +249,8 @@ fn profiles_of_perf_data_converter_are_read() {
 
 #[test]
 fn what_does_not_hold_together_is_refused() {
-    let spoil: [(&str, fn(&mut pb::Profile)); 6] = [
+    type Spoil = fn(&mut pb::Profile);
+    let spoil: [(&str, Spoil); 6] = [
         ("location 9", |m| m.sample[0].location_id.push(9)),
         ("function 9", |m| m.location[0].line[0].function_id = 9),
         ("mapping 9", |m| m.location[0].mapping_id = 9),
@@ -263,6 +264,13 @@ fn what_does_not_hold_together_is_refused() {
         let error = decode("t", &message.encode_to_vec()).unwrap_err();
         assert!(error.message.starts_with("t: ") && error.message.contains(word), "{error}");
     }
+    let mut bomb = of_go();
+    bomb.location[0].line = vec![pb::Line { function_id: 1, line: 0 }; 10_000];
+    bomb.sample = (2..500)
+        .map(|n| pb::Sample { location_id: vec![1; n], value: vec![1, 1], label: vec![] })
+        .collect();
+    let error = decode("t", &bomb.encode_to_vec()).unwrap_err();
+    assert!(error.message.contains("proportion"), "{error}");
     let newer = {
         let mut message = of_go();
         message.string_table.push("bytepath:format=9".into());
