@@ -1,12 +1,162 @@
 //! `bytepath profile`: one profile, shown or converted.
 
+use super::show::replace;
+use crate::profile::import::{self, Importer};
+use crate::profile::{Profile, Weight, export};
 use crate::record::{Fault, FaultKind};
+use crate::spec::did_you_mean;
 use clap::Args;
+use std::fs::File;
+use std::io::{BufRead, BufReader, ErrorKind, IsTerminal, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-#[derive(Debug, Args)]
-pub(super) struct ProfileArguments {}
+mod summary;
 
-pub(super) fn profile(_: &ProfileArguments) -> Result<ExitCode, Fault> {
-    Err(Fault::new(FaultKind::Unsupported, "not built yet"))
+#[derive(Debug, Args)]
+#[command(after_help = formats_help())]
+pub(super) struct ProfileArguments {
+    /// Profile of any known format, packed by gzip or not; - is standard input
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Format of the file [default: what it looks like]
+    #[arg(long, value_name = "FORMAT", value_parser = source)]
+    from: Option<&'static str>,
+    /// Write it in this format instead of showing it
+    #[arg(long, value_name = "FORMAT", value_parser = target)]
+    to: Option<&'static str>,
+    /// Write to this file, in the format its name ends with unless --to says another
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Functions to show
+    #[arg(long, value_name = "N", default_value_t = 20, conflicts_with_all = ["to", "out"])]
+    top: usize,
+}
+
+/// Reads a profile and shows it, or writes it in another format.
+pub(super) fn profile(arguments: &ProfileArguments) -> Result<ExitCode, Fault> {
+    let format = exporter(arguments)?;
+    if let (Some(format), None) = (format, &arguments.out)
+        && format.binary()
+        && std::io::stdout().is_terminal()
+    {
+        let what = format!("'{}' is not fit for a terminal", format.name());
+        let file = format!("name a file with --out FILE.{}", format.extension());
+        return Err(Fault::new(FaultKind::Usage, what).remedy(file));
+    }
+    let importer = arguments.from.and_then(import::find);
+    let profile = read(&arguments.file, importer)?;
+    match (format, &arguments.out) {
+        (Some(format), Some(file)) => {
+            let mut content = Vec::new();
+            format
+                .write(&profile, &mut content)
+                .and_then(|()| replace(file, &content))
+                .map_err(|e| unwritten(&file.display().to_string(), &e))?;
+        }
+        (Some(format), None) => print(&mut |out| format.write(&profile, out))?,
+        (None, _) => print(&mut |out| summary::write(&profile, arguments.top, out))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reads a profile from a file or, if its name is `-`, from standard input.
+pub(super) fn read(file: &Path, importer: Option<&dyn Importer>) -> Result<Profile, Fault> {
+    let title = match file.to_str() {
+        Some("-") => "standard input".to_owned(),
+        _ => file.display().to_string(),
+    };
+    let mut input: Box<dyn BufRead> = if title == "standard input" {
+        Box::new(std::io::stdin().lock())
+    } else {
+        let opened = File::open(file)
+            .map_err(|e| Fault::new(FaultKind::Storage, format!("cannot read {title}: {e}")))?;
+        Box::new(BufReader::with_capacity(256 << 10, opened))
+    };
+    match importer {
+        Some(importer) => import::read_as(importer, &title, &mut input),
+        None => import::read(&title, &mut input),
+    }
+}
+
+/// What to write, if anything is to be written and not shown.
+fn exporter(arguments: &ProfileArguments) -> Result<Option<&'static dyn export::Exporter>, Fault> {
+    if let Some(name) = arguments.to {
+        return Ok(export::find(name));
+    }
+    let Some(file) = &arguments.out else { return Ok(None) };
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    export::find_by_file_name(&name).map(Some).ok_or_else(|| {
+        let endings: Vec<String> =
+            export::CATALOG.iter().map(|e| format!(".{}", e.extension())).collect();
+        Fault::new(FaultKind::Usage, format!("the name '{name}' does not tell the format"))
+            .remedy(format!("let it end in one of {}, or add --to", endings.join(", ")))
+    })
+}
+
+/// Writes to standard output, whose reader may stop early (`| head`).
+fn print(write: &mut dyn FnMut(&mut dyn Write) -> std::io::Result<()>) -> Result<(), Fault> {
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    match write(&mut out).and_then(|()| out.flush()) {
+        Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
+        other => other.map_err(|e| unwritten("standard output", &e)),
+    }
+}
+
+fn unwritten(what: &str, error: &std::io::Error) -> Fault {
+    Fault::new(FaultKind::Storage, format!("cannot write {what}: {error}"))
+}
+
+/// A format that can be read.
+pub(super) fn source(text: &str) -> Result<&'static str, String> {
+    let names: Vec<&'static str> = import::CATALOG.iter().map(|importer| importer.name()).collect();
+    pick(text, &names)
+}
+
+/// A format that can be written.
+fn target(text: &str) -> Result<&'static str, String> {
+    let names: Vec<&'static str> = export::CATALOG.iter().map(|exporter| exporter.name()).collect();
+    pick(text, &names)
+}
+
+fn pick(text: &str, names: &[&'static str]) -> Result<&'static str, String> {
+    if let Some(name) = names.iter().find(|name| **name == text) {
+        return Ok(name);
+    }
+    Err(match did_you_mean(text, names) {
+        Some(near) => format!("there is no format '{text}' (did you mean '{near}'?)"),
+        None => format!("there is no format '{text}' (choose from {})", names.join(", ")),
+    })
+}
+
+/// Every format with what it is, and examples.
+fn formats_help() -> String {
+    let mut text = String::from("Formats that are read (--from):\n");
+    for importer in import::CATALOG {
+        text.push_str(&format!("  {:<12} {}\n", importer.name(), importer.summary()));
+    }
+    text.push_str("\nFormats that are written (--to):\n");
+    for exporter in export::CATALOG {
+        text.push_str(&format!("  {:<12} {}\n", exporter.name(), exporter.summary()));
+    }
+    text.push_str(
+        "\nExamples:
+  perf script | bytepath profile -                    what perf recorded, at a glance
+  bytepath profile perf.script --out perf.svg         a flame graph
+  bytepath profile cpu.pb.gz --to folded | grep tcp_  what Go recorded, one stack a line
+  perf report --stdio | bytepath profile - --top 50   a table that came by mail
+
+docs/profiles.md says what each format keeps and loses.",
+    );
+    text
+}
+
+/// What the weights of a profile count, in words.
+fn unit(weight: Weight) -> &'static str {
+    match weight {
+        Weight::Nanoseconds => "CPU time",
+        Weight::Events => "events",
+        Weight::Samples => "samples",
+        Weight::Percent => "percent",
+    }
 }

@@ -17,5 +17,5 @@ pub mod waterfall;
 pub use explanation::{CONFIDENCE, Explanation, explain};
 pub use model::{
     Builder, Frame, FrameId, FrameKind, Header, Owner, Profile, Sample, StackId, Thread, ThreadId,
-    Weight, Work,
+    Track, Weight, Work,
 };

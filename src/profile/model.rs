@@ -39,6 +39,19 @@ pub struct Header {
     pub work: Work,
     /// Anything else worth keeping, one line each: host, kernel, command.
     pub notes: Vec<String>,
+    /// What was counted meanwhile, to be drawn beside the samples.
+    pub tracks: Vec<Track>,
+}
+
+/// A quantity over time: throughput, share of softirq.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Track {
+    /// Its name.
+    pub name: String,
+    /// Unit of its values: `bytes/s`, `%`; may be empty.
+    pub unit: String,
+    /// Seconds from the start, and the value from then on; in order of time.
+    pub points: Vec<(f64, f64)>,
 }
 
 /// What the weight of a sample counts.
@@ -248,6 +261,16 @@ impl Builder {
             known.push(thread.clone());
             next
         })
+    }
+
+    /// A function that was given an id here.
+    pub fn function(&self, frame: FrameId) -> Option<&Frame> {
+        self.profile.frames.get(frame.0 as usize)
+    }
+
+    /// Name of a thread that was given an id here; empty for any other.
+    pub fn name(&self, thread: ThreadId) -> &str {
+        self.profile.threads.get(thread.0 as usize).map_or("", |thread| &thread.name)
     }
 
     /// The id of a stack, given leaf first.

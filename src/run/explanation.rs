@@ -1,9 +1,10 @@
 //! The explanation of a study: its profiles are read from its folder, and the
 //! costs of cells are laid side by side.
 
+use crate::profile::import::{Importer, Pprof};
 use crate::profile::subsystem::Rules;
 use crate::profile::waterfall::{Metered, Trials};
-use crate::profile::{Explanation, Profile, explain, pprof};
+use crate::profile::{Explanation, Profile, explain};
 use crate::record::{CellId, Fault, FaultKind, Study, Trial, TrialStatus};
 use crate::stats::{Analysis, Row};
 use std::fs::File;
@@ -69,5 +70,5 @@ fn profile(folder: &Path, trial: &Trial) -> Result<Profile, Fault> {
     let title = path.display().to_string();
     let file = File::open(&path)
         .map_err(|e| Fault::new(FaultKind::Storage, format!("cannot read {title}: {e}")))?;
-    pprof::read(&title, &mut BufReader::new(file))
+    Pprof.read(&title, &mut BufReader::new(file))
 }

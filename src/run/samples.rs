@@ -4,12 +4,11 @@
 
 use crate::meter::Capture;
 use crate::profile::attribution::{Stream, owner};
+use crate::profile::export::{Exporter, Pprof};
 use crate::profile::symbols::{
     KernelSymbols, Mapping, Processes, UserSymbols, kernel_build_id, parse_maps,
 };
-use crate::profile::{
-    Builder, FrameId, FrameKind, Header, Profile, Sample, Thread, Weight, Work, pprof,
-};
+use crate::profile::{Builder, FrameId, FrameKind, Header, Profile, Sample, Thread, Weight, Work};
 use crate::record::{Fault, FaultKind};
 use crate::sys::Roots;
 use crate::sys::perf::{self, Call, Record, Task, Unit, records};
@@ -40,7 +39,8 @@ pub(super) fn pack(
     profile.header.title = title;
     profile.header.work = Work { bytes: Some(bytes as f64), packets: None };
     let mut packed = Vec::new();
-    pprof::write(&profile, &mut packed)
+    Pprof
+        .write(&profile, &mut packed)
         .map_err(|e| Fault::new(FaultKind::System, format!("cannot pack the profile: {e}")))?;
     let Header { lost, notes, .. } = profile.header.clone();
     Ok(Packed { bytes: packed, samples: profile.count(), lost, notes })

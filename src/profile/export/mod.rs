@@ -1,5 +1,13 @@
 //! What a profile can become: one file per format, one line each in [`CATALOG`].
 
+mod firefox;
+mod folded;
+mod perf_script;
+mod pprof;
+mod svg;
+
+pub use pprof::Pprof;
+
 use super::Profile;
 use std::io::{self, Write};
 
@@ -24,9 +32,17 @@ pub trait Exporter: Sync {
 }
 
 /// Every format.
-pub static CATALOG: &[&dyn Exporter] = &[];
+pub static CATALOG: &[&dyn Exporter] =
+    &[&pprof::Pprof, &folded::Folded, &svg::Svg, &firefox::Firefox, &perf_script::PerfScript];
 
 /// The format with this name.
 pub fn find(name: &str) -> Option<&'static dyn Exporter> {
     CATALOG.iter().copied().find(|exporter| exporter.name() == name)
+}
+
+/// The first format whose files are named like this one.
+pub fn find_by_file_name(name: &str) -> Option<&'static dyn Exporter> {
+    CATALOG.iter().copied().find(|exporter| {
+        name.strip_suffix(exporter.extension()).is_some_and(|rest| rest.ends_with('.'))
+    })
 }

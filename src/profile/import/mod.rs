@@ -2,11 +2,27 @@
 //! [`CATALOG`]. Every reader is streaming, so that memory grows with the number
 //! of different stacks and not with the size of the file.
 
+mod collect;
+mod folded;
+mod header;
+mod lines;
+pub(super) mod names;
+pub mod number;
+mod perf_data;
+mod perf_report;
+mod perf_script;
+mod pprof;
 mod readprofile;
+
+pub use self::pprof::Pprof;
+pub use collect::TIMED;
+pub(super) use lines::quote;
 
 use super::Profile;
 use crate::record::{Fault, FaultKind};
-use std::io::BufRead;
+use flate2::bufread::MultiGzDecoder;
+use lines::unreadable;
+use std::io::{BufRead, BufReader, Read};
 
 /// A format that can be read.
 pub trait Importer: Sync {
@@ -27,7 +43,14 @@ pub trait Importer: Sync {
 pub const HEAD: usize = 64 << 10;
 
 /// Every format, the most telling beginnings first.
-pub static CATALOG: &[&dyn Importer] = &[&readprofile::Readprofile];
+pub static CATALOG: &[&dyn Importer] = &[
+    &perf_data::PerfData,
+    &pprof::Pprof,
+    &perf_report::PerfReport,
+    &perf_script::PerfScript,
+    &readprofile::Readprofile,
+    &folded::Folded,
+];
 
 /// The format with this name.
 pub fn find(name: &str) -> Option<&'static dyn Importer> {
@@ -35,26 +58,49 @@ pub fn find(name: &str) -> Option<&'static dyn Importer> {
 }
 
 /// Reads a profile in whatever format it is; `title` is what errors call it.
+/// What gzip has packed is unpacked first.
 pub fn read(title: &str, input: &mut dyn BufRead) -> Result<Profile, Fault> {
-    let (head, rest) = peek(title, input)?;
-    let importer = CATALOG.iter().find(|importer| importer.recognises(&head)).ok_or_else(|| {
-        let known: Vec<&str> = CATALOG.iter().map(|importer| importer.name()).collect();
-        Fault::new(FaultKind::Storage, format!("{title} is no profile of a known format"))
-            .remedy(format!("known are: {}", known.join(", ")))
-    })?;
-    importer.read(title, &mut std::io::BufReader::new(std::io::Read::chain(&head[..], rest)))
+    plain(title, input, &mut |input| {
+        let head = peek(title, input)?;
+        let importer =
+            CATALOG.iter().find(|importer| importer.recognises(&head)).ok_or_else(|| {
+                let known: Vec<&str> = CATALOG.iter().map(|importer| importer.name()).collect();
+                Fault::new(FaultKind::Storage, format!("{title} is no profile of a known format"))
+                    .remedy(format!("known are: {}", known.join(", ")))
+            })?;
+        importer.read(title, &mut BufReader::with_capacity(BUFFER, head.chain(input)))
+    })
 }
 
-/// The first [`HEAD`] bytes, and what comes after them.
-fn peek<'a>(
+/// Reads a profile of a known format, which gzip may have packed.
+pub fn read_as(
+    importer: &dyn Importer,
     title: &str,
-    input: &'a mut dyn BufRead,
-) -> Result<(Vec<u8>, &'a mut dyn BufRead), Fault> {
-    use std::io::Read;
+    input: &mut dyn BufRead,
+) -> Result<Profile, Fault> {
+    plain(title, input, &mut |input| importer.read(title, input))
+}
+
+/// Reading in large pieces, which what is behind a trait object is best read in.
+const BUFFER: usize = 256 << 10;
+
+/// Unpacks what gzip has packed, and hands it to `reader`.
+fn plain(
+    title: &str,
+    input: &mut dyn BufRead,
+    reader: &mut dyn FnMut(&mut dyn BufRead) -> Result<Profile, Fault>,
+) -> Result<Profile, Fault> {
+    let head = input.fill_buf().map_err(|e| unreadable(title, &e))?;
+    if head.starts_with(&[0x1f, 0x8b]) {
+        reader(&mut BufReader::with_capacity(BUFFER, MultiGzDecoder::new(input)))
+    } else {
+        reader(input)
+    }
+}
+
+/// The first [`HEAD`] bytes.
+fn peek(title: &str, input: &mut dyn BufRead) -> Result<Vec<u8>, Fault> {
     let mut head = Vec::new();
-    (&mut *input)
-        .take(HEAD as u64)
-        .read_to_end(&mut head)
-        .map_err(|e| Fault::new(FaultKind::Storage, format!("cannot read {title}: {e}")))?;
-    Ok((head, input))
+    input.take(HEAD as u64).read_to_end(&mut head).map_err(|e| unreadable(title, &e))?;
+    Ok(head)
 }

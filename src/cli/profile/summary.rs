@@ -1,0 +1,181 @@
+//! A profile on a page of text.
+
+use super::unit;
+use crate::profile::{FrameId, FrameKind, Header, Owner, Profile, StackId, Weight};
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+/// Writes what the profile is of, for whom the time went, and the functions
+/// with the largest shares.
+pub(super) fn write(profile: &Profile, top: usize, out: &mut dyn Write) -> io::Result<()> {
+    facts(profile, out)?;
+    let total = profile.total();
+    if total <= 0.0 {
+        return writeln!(out, "\nNo sample has any weight.");
+    }
+    owners(profile, total, out)?;
+    functions(profile, total, top, out)
+}
+
+fn facts(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+    let Header { title, event, weight, period, seconds, cpus, lost, work, notes, tracks } =
+        &profile.header;
+    let mut fact = |name: &str, value: &str| writeln!(out, "{name:<9} {}", plain(value));
+    fact("profile", title)?;
+    let event = if event.is_empty() { "not told" } else { event };
+    match period {
+        Some(period) => {
+            let each = amount(*weight, *period);
+            fact("event", &format!("{event}, one sample each {each}"))?;
+        }
+        None => fact("event", event)?,
+    }
+    let distinct = (profile.stacks(), profile.threads().len());
+    let samples = format!(
+        "{} in {} threads, {} stacks of {} functions",
+        profile.count(),
+        distinct.1,
+        distinct.0,
+        profile.frames().len()
+    );
+    fact("samples", &samples)?;
+    fact("lost", &lost.to_string())?;
+    if *weight != Weight::Samples {
+        fact("weight", &format!("{} ({})", amount(*weight, profile.total()), unit(*weight)))?;
+    }
+    if let Some(seconds) = seconds {
+        let on = cpus.map_or(String::new(), |cpus| format!(" on {cpus} CPUs"));
+        fact("time", &format!("{seconds:.3} s{on}"))?;
+    }
+    for (what, value) in [("bytes", work.bytes), ("packets", work.packets)] {
+        if let Some(value) = value {
+            fact("work", &format!("{value:.0} {what}"))?;
+        }
+    }
+    for track in tracks {
+        fact("track", &format!("{} ({}), {} points", track.name, track.unit, track.points.len()))?;
+    }
+    for note in notes {
+        fact("note", note)?;
+    }
+    Ok(())
+}
+
+/// Shares by owner, if any is told.
+fn owners(profile: &Profile, total: f64, out: &mut dyn Write) -> io::Result<()> {
+    let mut weights: HashMap<Owner, f64> = HashMap::new();
+    for sample in profile.samples() {
+        *weights.entry(sample.owner).or_default() += sample.weight;
+    }
+    if weights.keys().all(|owner| *owner == Owner::Unknown) {
+        return Ok(());
+    }
+    writeln!(out, "\n   share  spent by")?;
+    for owner in Owner::ALL {
+        if let Some(weight) = weights.get(&owner) {
+            writeln!(out, "{}  {owner}", percent(*weight, total))?;
+        }
+    }
+    Ok(())
+}
+
+/// A function's weights: alone, with all that it called, and by owner alone.
+#[derive(Clone, Default)]
+struct Shares {
+    own: f64,
+    all: f64,
+    owners: HashMap<Owner, f64>,
+}
+
+fn functions(profile: &Profile, total: f64, top: usize, out: &mut dyn Write) -> io::Result<()> {
+    let shares = shares(profile);
+    let mut order: Vec<usize> = (0..shares.len()).collect();
+    order.sort_by(|a, b| {
+        let key = |index: &usize| shares.get(*index).map_or((0.0, 0.0), |s| (s.own, s.all));
+        let (a, b) = (key(a), key(b));
+        b.0.total_cmp(&a.0).then(b.1.total_cmp(&a.1))
+    });
+    let split = shares.iter().any(|s| s.owners.keys().any(|owner| *owner != Owner::Unknown));
+    let head = if split { "  by whom" } else { "" };
+    writeln!(out, "\n    self    total  function{head}")?;
+    let mut shown = 0.0;
+    for index in order.iter().take(top) {
+        let (Some(share), Some(frame)) = (shares.get(*index), profile.frames().get(*index)) else {
+            continue;
+        };
+        shown += share.own;
+        let module = match (frame.module.as_str(), frame.kind) {
+            ("", FrameKind::Kernel) => "  [kernel]".to_owned(),
+            ("", _) => String::new(),
+            (module, _) => format!("  {}", module.rsplit('/').next().unwrap_or(module)),
+        };
+        let inlined = if frame.inlined { " (inlined)" } else { "" };
+        let by = if split { by_whom(share) } else { String::new() };
+        let line = format!("{}{inlined}{module}{by}", frame.function);
+        let (own, all) = (percent(share.own, total), percent(share.all, total));
+        writeln!(out, "{own} {all}  {}", plain(&line))?;
+    }
+    let rest = order.len().saturating_sub(top);
+    if rest > 0 {
+        writeln!(out, "{}           {rest} more functions", percent(total - shown, total))?;
+    }
+    Ok(())
+}
+
+/// `  (sender 60 %, softirq 40 %)`, of a function's own weight.
+fn by_whom(share: &Shares) -> String {
+    if share.own <= 0.0 {
+        return String::new();
+    }
+    let parts: Vec<String> = Owner::ALL
+        .iter()
+        .filter_map(|owner| share.owners.get(owner).map(|weight| (owner, weight / share.own)))
+        .filter(|(_, part)| *part >= 0.005)
+        .map(|(owner, part)| format!("{owner} {:.0} %", part * 100.0))
+        .collect();
+    format!("  ({})", parts.join(", "))
+}
+
+fn shares(profile: &Profile) -> Vec<Shares> {
+    let mut shares = vec![Shares::default(); profile.frames().len()];
+    let mut stacks: HashMap<StackId, f64> = HashMap::new();
+    for sample in profile.samples() {
+        *stacks.entry(sample.stack).or_default() += sample.weight;
+        let leaf = profile.stack(sample.stack).first();
+        if let Some(share) = leaf.and_then(|id| shares.get_mut(id.0 as usize)) {
+            share.own += sample.weight;
+            *share.owners.entry(sample.owner).or_default() += sample.weight;
+        }
+    }
+    for (stack, weight) in stacks {
+        // A function that calls itself is counted once.
+        let mut frames: Vec<FrameId> = profile.stack(stack).to_vec();
+        frames.sort_unstable();
+        frames.dedup();
+        for id in frames {
+            if let Some(share) = shares.get_mut(id.0 as usize) {
+                share.all += weight;
+            }
+        }
+    }
+    shares
+}
+
+fn percent(weight: f64, total: f64) -> String {
+    format!("{:>7.2}%", weight / total * 100.0)
+}
+
+/// A weight with its unit.
+fn amount(weight: Weight, value: f64) -> String {
+    match weight {
+        Weight::Nanoseconds if value >= 1e9 => format!("{:.3} s", value / 1e9),
+        Weight::Nanoseconds => format!("{:.3} ms", value / 1e6),
+        Weight::Events | Weight::Samples => format!("{value:.0}"),
+        Weight::Percent => format!("{value:.2} %"),
+    }
+}
+
+/// Names come from files; nothing in them is to reach a terminal but text.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}

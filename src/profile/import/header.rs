@@ -1,0 +1,325 @@
+//! The first line of a sample of `perf script`: `comm pid/tid [cpu] time:
+//! period event: rest`, of which `-F` may leave out any.
+//!
+//! A thread's name may hold blanks and digits (`net rx 0 20554 1811.1:`), so the
+//! line is read outwards from the fields that look like nothing else.
+
+use super::lines::digits;
+
+/// What the line says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Head<'a> {
+    pub(super) comm: &'a [u8],
+    pub(super) pid: Option<u32>,
+    pub(super) tid: Option<u32>,
+    pub(super) cpu: Option<u32>,
+    /// Nanoseconds.
+    pub(super) time: Option<u64>,
+    pub(super) period: Option<u64>,
+    pub(super) event: Option<&'a [u8]>,
+    /// What comes after: a frame, or what a tracepoint recorded.
+    pub(super) rest: &'a [u8],
+    /// There is a time, a CPU or an event, which no line of other text has.
+    pub(super) certain: bool,
+}
+
+impl Head<'_> {
+    /// Whether the event is a tracepoint, which prints what it recorded.
+    pub(super) fn traces(&self) -> bool {
+        // `cycles:ppp` has modifiers; `sched:sched_switch` a system and a name.
+        self.event.is_some_and(|event| {
+            memchr::memchr(b':', event)
+                .and_then(|at| event.get(at + 1..))
+                .is_some_and(|after| after.len() > 6 || after.contains(&b'_'))
+        })
+    }
+}
+
+/// More words than any of the fields before the event are not looked at.
+const WORDS: usize = 48;
+
+/// The words of a line, by where they begin and end.
+struct Words<'a> {
+    line: &'a [u8],
+    places: [(usize, usize); WORDS],
+    count: usize,
+}
+
+impl<'a> Words<'a> {
+    fn of(line: &'a [u8]) -> Words<'a> {
+        let mut words = Words { line, places: [(0, 0); WORDS], count: 0 };
+        let mut begin = None;
+        for (at, byte) in line.iter().enumerate() {
+            match (byte.is_ascii_whitespace(), begin) {
+                (false, None) => begin = Some(at),
+                (true, Some(from)) => {
+                    begin = None;
+                    if !words.push(from, at) {
+                        return words;
+                    }
+                }
+                _ => {}
+            }
+        }
+        if let Some(from) = begin {
+            words.push(from, line.len());
+        }
+        words
+    }
+
+    fn push(&mut self, from: usize, to: usize) -> bool {
+        let Some(place) = self.places.get_mut(self.count) else { return false };
+        *place = (from, to);
+        self.count += 1;
+        true
+    }
+
+    fn get(&self, index: usize) -> Option<&'a [u8]> {
+        let (from, to) = *self.places.get(..self.count)?.get(index)?;
+        self.line.get(from..to)
+    }
+
+    fn find(&self, test: impl Fn(&[u8]) -> bool) -> Option<usize> {
+        (0..self.count).find(|index| self.get(*index).is_some_and(&test))
+    }
+
+    /// Bytes from the end of the word before `index` to the end of that word.
+    fn gap(&self, index: usize) -> usize {
+        let end = |index: usize| self.places.get(index).map(|(_, to)| *to);
+        match (end(index), index.checked_sub(1).and_then(end)) {
+            (Some(own), Some(before)) => own.saturating_sub(before),
+            _ => 0,
+        }
+    }
+
+    /// The text of the words before `index`.
+    fn before(&self, index: usize) -> &'a [u8] {
+        match (self.places.first(), index.checked_sub(1).and_then(|last| self.places.get(last))) {
+            (Some((from, _)), Some((_, to))) => self.line.get(*from..*to).unwrap_or_default(),
+            _ => b"",
+        }
+    }
+
+    /// The text from word `index` on.
+    fn from(&self, index: usize) -> &'a [u8] {
+        match self.places.get(..self.count).and_then(|places| places.get(index)) {
+            Some((from, _)) => self.line.get(*from..).unwrap_or_default().trim_ascii_end(),
+            None => b"",
+        }
+    }
+}
+
+/// Takes a line apart; none if nothing is in it.
+pub(super) fn parse(line: &[u8]) -> Option<Head<'_>> {
+    let words = Words::of(line);
+    if words.count == 0 {
+        return None;
+    }
+    let timed = words.find(|word| time(word).is_some());
+    if let Some(anchor) = timed.or_else(|| words.find(|word| cpu(word).is_some())) {
+        return Some(anchored(&words, anchor));
+    }
+    // No time and no CPU: the event, just before the address or the end.
+    let stop = (1..words.count)
+        .find(|index| words.get(*index).is_some_and(address))
+        .unwrap_or(words.count);
+    let event = stop.checked_sub(1).filter(|at| words.get(*at).is_some_and(is_event));
+    // What a tracepoint recorded stands between.
+    let event = event.or_else(|| {
+        (1..stop).find(|at| {
+            words.get(*at).is_some_and(is_event)
+                && words.get(at - 1).is_some_and(|word| ids(word).is_some())
+        })
+    });
+    let Some(event) = event else {
+        return Some(named(&words, stop));
+    };
+    // `pid period event:` or `pid event:`. A thread's name may end with a number,
+    // so what tells a period is its column, which is ten wide.
+    let number = |back: usize| {
+        let word = words.get(event.checked_sub(back)?)?;
+        ids(word).map(|ids| (ids, digits(word)))
+    };
+    let wide = words.gap(event.wrapping_sub(1)) > 10;
+    let (ids, period, comm) = match (number(1), number(2)) {
+        (Some((_, Some(period))), Some((ids, _))) if wide => (Some(ids), Some(period), event - 2),
+        (Some((ids, _)), _) => (Some(ids), None, event - 1),
+        (None, _) => (None, None, event),
+    };
+    let (pid, tid) = ids.map_or((None, None), |(pid, tid)| (pid, Some(tid)));
+    Some(Head {
+        comm: words.before(comm),
+        pid,
+        tid,
+        cpu: None,
+        time: None,
+        period,
+        event: words.get(event).and_then(|word| word.strip_suffix(b":")),
+        rest: words.from(event + 1),
+        certain: true,
+    })
+}
+
+/// A line with a time or a CPU.
+fn anchored<'a>(words: &Words<'a>, anchor: usize) -> Head<'a> {
+    let time = words.get(anchor).and_then(time);
+    let mut left = anchor;
+    let mut on = (time.is_none()).then(|| words.get(anchor).and_then(cpu)).flatten();
+    if time.is_some() {
+        // Between CPU and time there may be flags: `d..1.` of the interrupt state.
+        for back in 1..=2 {
+            let Some(index) = anchor.checked_sub(back) else { break };
+            if let Some(found) = words.get(index).and_then(cpu) {
+                (on, left) = (Some(found), index);
+                break;
+            }
+        }
+    }
+    let ids = left.checked_sub(1).and_then(|index| words.get(index)).and_then(ids);
+    let comm = if ids.is_some() { left - 1 } else { left };
+    let mut next = anchor + 1;
+    let period = words.get(next).and_then(digits);
+    if period.is_some() {
+        next += 1;
+    }
+    let event = words.get(next).filter(|word| is_event(word));
+    if event.is_some() {
+        next += 1;
+    } else if period.is_some() {
+        // A number without an event is no period.
+        next -= 1;
+    }
+    let (pid, tid) = ids.map_or((None, None), |(pid, tid)| (pid, Some(tid)));
+    Head {
+        comm: words.before(comm),
+        pid,
+        tid,
+        cpu: on,
+        time,
+        period: event.and(period),
+        event: event.and_then(|word| word.strip_suffix(b":")),
+        rest: words.from(next),
+        certain: true,
+    }
+}
+
+/// A line of a thread's name, its id perhaps, and a frame perhaps.
+fn named<'a>(words: &Words<'a>, stop: usize) -> Head<'a> {
+    let ids = stop.checked_sub(1).and_then(|last| words.get(last)).and_then(ids);
+    let comm = if ids.is_some() { stop - 1 } else { stop };
+    let (pid, tid) = ids.map_or((None, None), |(pid, tid)| (pid, Some(tid)));
+    Head {
+        comm: words.before(comm),
+        pid,
+        tid,
+        cpu: None,
+        time: None,
+        period: None,
+        event: None,
+        rest: words.from(stop),
+        certain: false,
+    }
+}
+
+/// `1811.125732:`, in nanoseconds.
+fn time(word: &[u8]) -> Option<u64> {
+    let word = word.strip_suffix(b":")?;
+    let point = memchr::memchr(b'.', word)?;
+    let (whole, fraction) = (word.get(..point)?, word.get(point + 1..)?);
+    if !(3..=9).contains(&fraction.len()) {
+        return None;
+    }
+    let places = u32::try_from(9 - fraction.len()).ok()?;
+    let nanoseconds = digits(fraction)?.checked_mul(10_u64.checked_pow(places)?)?;
+    digits(whole)?.checked_mul(1_000_000_000)?.checked_add(nanoseconds)
+}
+
+/// `[003]`.
+fn cpu(word: &[u8]) -> Option<u32> {
+    let number = word.strip_prefix(b"[")?.strip_suffix(b"]")?;
+    if number.len() < 3 {
+        return None;
+    }
+    digits(number).and_then(|cpu| u32::try_from(cpu).ok())
+}
+
+/// `20554` (a thread) or `20550/20554` (a process and its thread). The idle
+/// task of a guest has -1.
+fn ids(word: &[u8]) -> Option<(Option<u32>, u32)> {
+    let id = |text: &[u8]| match text {
+        b"-1" => Some(0),
+        _ => digits(text).and_then(|id| u32::try_from(id).ok()),
+    };
+    match memchr::memchr(b'/', word) {
+        Some(at) => Some((Some(id(word.get(..at)?)?), id(word.get(at + 1..)?)?)),
+        None => Some((None, id(word)?)),
+    }
+}
+
+/// `cpu-clock:`, `cycles:P:`, `cpu/event=0x3c/u:`.
+fn is_event(word: &[u8]) -> bool {
+    word.len() > 1 && word.ends_with(b":") && !word.first().is_some_and(u8::is_ascii_punctuation)
+}
+
+/// An address, and not a thread id that has no digit above nine.
+fn address(word: &[u8]) -> bool {
+    word.len() >= 8 && word.len() <= 16 && word.iter().all(u8::is_ascii_hexdigit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(line: &str) -> Head<'_> {
+        parse(line.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn the_default_line() {
+        let h = head("net rx 0 20554 [001]  1811.125732:    2004008 cpu-clock: ");
+        assert_eq!(h.comm, b"net rx 0");
+        assert_eq!((h.pid, h.tid, h.cpu), (None, Some(20554), Some(1)));
+        assert_eq!(h.time, Some(1_811_125_732_000));
+        assert_eq!((h.period, h.event), (Some(2_004_008), Some(&b"cpu-clock"[..])));
+        assert_eq!((h.rest, h.certain), (&b""[..], true));
+    }
+
+    #[test]
+    fn a_frame_on_the_same_line() {
+        let h = head("   tx:1 (main) 1/20555  1811.1:  5 cycles:P:  ffff81 read+0x7 ([kernel])");
+        assert_eq!(h.time, None, "one digit is no time");
+        let h = head("   tx:1 (main) 1/20555  1811.125:  5 cycles:P:  ffff81 read+0x7 ([kernel])");
+        assert_eq!((h.comm, h.pid, h.tid), (&b"tx:1 (main)"[..], Some(1), Some(20555)));
+        assert_eq!((h.event, h.rest), (Some(&b"cycles:P"[..]), &b"ffff81 read+0x7 ([kernel])"[..]));
+        assert!(!h.traces());
+    }
+
+    #[test]
+    fn fields_that_are_left_out() {
+        let h = head("net rx 0 20579 cpu-clock:  ffffffff81d335f7 read_zero");
+        assert_eq!((h.comm, h.tid), (&b"net rx 0"[..], Some(20579)));
+        assert_eq!(
+            (h.event, h.rest),
+            (Some(&b"cpu-clock"[..]), &b"ffffffff81d335f7 read_zero"[..])
+        );
+        let h = head("        net rx 0 24927    3344481   cpu-clock: ");
+        assert_eq!((h.comm, h.tid, h.period), (&b"net rx 0"[..], Some(24927), Some(3_344_481)));
+        let h = head("nginx: worker process 7 cycles:");
+        assert_eq!((h.comm, h.event), (&b"nginx: worker process"[..], Some(&b"cycles"[..])));
+        let h = head("net rx 0  ffffffff81d335f7 read_zero ([kernel.kallsyms])");
+        assert_eq!((h.comm, h.certain), (&b"net rx"[..], false), "its last word looks like an id");
+        assert_eq!(h.rest, b"ffffffff81d335f7 read_zero ([kernel.kallsyms])");
+        let h = head("busy ");
+        assert_eq!((h.comm, h.certain), (&b"busy"[..], false));
+        let h = head("20554  1811.125732: ");
+        assert_eq!((h.comm, h.tid, h.event), (&b""[..], Some(20554), None));
+    }
+
+    #[test]
+    fn tracepoints() {
+        let h = head("perf 7 [000] 1.000001: sched:sched_switch: prev_comm=perf prev_pid=7 ==> a");
+        assert_eq!(h.event, Some(&b"sched:sched_switch"[..]));
+        assert!(h.traces());
+        assert!(h.rest.starts_with(b"prev_comm"));
+    }
+}
