@@ -7,7 +7,7 @@ mod anything;
 mod made_up;
 
 use anything::any_study;
-use bytepath::record::{CellId, Placement, Role, Scope, Study, Trial, TrialStatus};
+use bytepath::record::{CellId, Placement, ProfileRecord, Role, Scope, Study, Trial, TrialStatus};
 use bytepath::report::{self, Style};
 use bytepath::stats::{Analysis, Row, Rules, Verdict, analyse};
 use made_up::{PATHS, cell, header, study, trial};
@@ -40,6 +40,40 @@ fn text_at_usual_widths() {
     for width in [80, 100, 120] {
         insta::assert_snapshot!(format!("text_{width}"), text(&study(), width));
     }
+}
+
+/// Trials that took profiles move no figure; one line says what they are.
+#[test]
+fn profiles_are_one_line_and_no_figure() {
+    let mut study = study();
+    let without = text(&study, 100);
+    let record = |number: u32| ProfileRecord {
+        number,
+        file: format!("profiles/socket-{number}.pb.gz"),
+        event: "cpu-clock".into(),
+        rate: 499,
+        samples: 1996,
+        lost: 0,
+    };
+    for number in 1..=3 {
+        let mut sampled = trial(&PATHS[0], number - 1, 100 + number);
+        sampled.window_bytes = sampled.window_bytes / 100 * 98;
+        sampled.profile = Some(record(number));
+        study.profiles.push(sampled);
+    }
+    study.profiles[2].status = TrialStatus::Rejected { events: vec!["7 samples were lost".into()] };
+    let with = text(&study, 100);
+    let more: Vec<&str> = with.lines().filter(|line| !without.contains(line)).collect();
+    let more = words(&more.join(" "));
+    assert!(
+        more.starts_with("Profiles: 2 of socket, cpu-clock at 499 Hz; with sampling "),
+        "{more}"
+    );
+    assert!(more.ends_with("; 1 more not counted (socket: 7 samples were lost)"), "{more}");
+    let csv = |study: &Study| render("csv", study, &Style::default());
+    let mut plain = study.clone();
+    plain.profiles.clear();
+    assert_eq!(csv(&study), csv(&plain));
 }
 
 #[test]

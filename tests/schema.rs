@@ -57,6 +57,7 @@ fn every_shipped_experiment_fits_the_schema() {
         json!({"factors": {"path": "socket"}, "margin": 2}),
         json!({"factors": {"path": "socket"}, "stop": {"at-least": 3}}),
         json!({"factors": {"path": "socket"}, "meters": ["cpus"]}),
+        json!({"factors": {"path": "socket"}, "profile": 499}),
     ] {
         assert!(check(&schema, &wrong).is_err(), "{wrong}");
     }

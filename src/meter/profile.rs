@@ -68,7 +68,7 @@ impl Meter for Profile {
     }
 
     fn summary(&self) -> &'static str {
-        "samples of what runs on the testbed's CPUs, with call chains; in trials of their own (perf_event_open)"
+        "samples of what runs on the CPUs, with call chains; in trials of its own (perf_event_open)"
     }
 
     fn reach(&self) -> Reach {
@@ -139,12 +139,15 @@ pub fn price(event: Option<&str>, cpu: u32, roots: &Roots) -> Result<SamplePrice
         None => {
             let cycles = Event::cycles();
             match measure(&cycles) {
-                // Virtual machines often have no counters at all.
-                Err(refused) if refused.step == Step::Open && !is_permission(&refused) => {
+                // Virtual machines often have no counters at all, or some that never count.
+                Err(refused) if refused.step != Step::Open || is_permission(&refused) => {
+                    (Err(refused), cycles)
+                }
+                Ok(Some(cost)) => (Ok(Some(cost)), cycles),
+                _ => {
                     let clock = Event::cpu_clock();
                     (measure(&clock), clock)
                 }
-                other => (other, cycles),
             }
         }
     };

@@ -257,12 +257,15 @@ impl UserSymbols {
         address: u64,
     ) -> Option<Vec<Frame>> {
         let mapping = processes.find(pid, address)?;
-        if !mapping.path.starts_with('/') {
-            // [vdso], [vsyscall], code made at run time.
-            let name = if mapping.path.is_empty() { "[anon]" } else { &mapping.path };
-            return Some(vec![unnamed(address, name, FrameKind::User)]);
+        if mapping.path.is_empty() {
+            // Code that was made at run time.
+            return Some(vec![unnamed(address, "[anon]", FrameKind::User)]);
         }
         let offset = (address - mapping.start).checked_add(mapping.offset)?;
+        if !mapping.path.starts_with('/') {
+            // [vdso] and its like lie elsewhere in each process, but are the same.
+            return Some(vec![unnamed(offset, &mapping.path, FrameKind::User)]);
+        }
         let key = (mapping.path.clone(), offset);
         if let Some(frames) = self.named.get(&key) {
             return Some(frames.clone());

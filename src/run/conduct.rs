@@ -159,16 +159,20 @@ fn reopen(laboratory: &Laboratory, folder: &Path) -> Result<Opened, Fault> {
             .remedy("`bytepath show` prints its report")
     };
     let ended = Ended::of(&study);
-    let stopped = stopped_early(&study);
-    let profiles = profiles::missing(&study).len();
-    if ended.missing(header) == 0 && profiles == 0 {
-        return Err(complete(&format!("all {} trials have ended", ended.trials.len())));
+    // A study that ran every block was stopped by nothing.
+    let stopped = stopped_early(&study).filter(|_| ended.missing(header) > 0);
+    if let Some(why) = &stopped
+        && !study.remarks.iter().any(|remark| remark.contains(why))
+    {
+        writer.remark(&format!("stopped early: {why}"))?;
     }
-    if let (Some(why), 0) = (stopped, profiles) {
-        if !study.remarks.iter().any(|remark| remark.contains(&why)) {
-            writer.remark(&format!("stopped early: {why}"))?;
+    if profiles::missing(&study).is_empty() {
+        if let Some(why) = stopped {
+            return Err(complete(&why));
         }
-        return Err(complete(&why));
+        if ended.missing(header) == 0 {
+            return Err(complete(&format!("all {} trials have ended", ended.trials.len())));
+        }
     }
     let baseline = header.cells.iter().find(|cell| cell.id == header.baseline);
     let baseline = baseline.ok_or_else(|| {

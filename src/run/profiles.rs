@@ -9,8 +9,8 @@ use super::trial::{Position, begin, blank, end, seconds, set_up_link, window};
 use crate::meter::{self, Meter};
 use crate::record::wire::{Reply, Request};
 use crate::record::{
-    Cell, CellId, Design, Fault, FaultKind, ProfileRecord, Profiling, Role, SamplePrice, Sampling,
-    Schedule, Study, StudyHeader, Trial, TrialStatus,
+    Cell, CellId, Design, Fault, FaultKind, ProfileRecord, ProfiledCells, Profiling, Role,
+    SamplePrice, Sampling, Schedule, Study, StudyHeader, Trial, TrialStatus,
 };
 use crate::stats;
 use std::collections::BTreeSet;
@@ -63,6 +63,9 @@ impl Run<'_, '_> {
     pub(super) fn profiles(&mut self) -> Result<(), Fault> {
         let missing = missing(&self.opened.study);
         let header = self.opened.study.header.clone();
+        if self.has_nothing_to_profile() {
+            return self.remark(format!("{NONE}too few cells were measured"));
+        }
         let (Some(profiling), false) = (&header.profiling, missing.is_empty()) else {
             return Ok(());
         };
@@ -101,6 +104,19 @@ impl Run<'_, '_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether profiles were wanted of cells that were all run in vain.
+    fn has_nothing_to_profile(&self) -> bool {
+        let study = &self.opened.study;
+        let Some(profiling) = &study.header.profiling else { return false };
+        let cells = study.header.cells.iter().filter(|cell| !cell.null).count();
+        let wanted = match profiling.cells {
+            ProfiledCells::Largest => cells > 1,
+            ProfiledCells::All => true,
+        };
+        let said = study.remarks.iter().any(|remark| remark.starts_with(NONE));
+        wanted && !said && stats::cells_to_profile(study, profiling.cells).is_empty()
     }
 
     /// What to sample, and how often; says in the study what that costs.

@@ -251,3 +251,142 @@ fn malformed(error: perf::Malformed) -> Fault {
     Fault::new(FaultKind::System, error.to_string())
         .remedy("please report this with the kernel version")
 }
+
+#[cfg(all(test, target_endian = "little"))]
+mod tests {
+    use super::*;
+    use crate::profile::Owner;
+    use crate::record::{Placement, Role, Sampling};
+    use std::collections::BTreeMap;
+
+    /// What Linux 6.18 wrote while /bin/true was started and ended.
+    const EXEC: &[u8] = include_bytes!("../../tests/data/perf/exec-6.18.records");
+    const PERIOD: u64 = 1_001_001;
+
+    fn capture(records: Vec<Vec<u8>>, threads: &[(u32, u32, &str)]) -> Capture {
+        let thread = |(pid, tid, name): &(u32, u32, &str)| (*pid, *tid, (*name).to_owned());
+        Capture {
+            sampling: Sampling { event: "cpu-clock".into(), rate: 999, cpus: vec![0, 1] },
+            unit: Unit::Nanoseconds,
+            records,
+            begin: 1_000_000_000,
+            seconds: 2.0,
+            lost: 3,
+            throttled: 0,
+            counted: 1.0,
+            threads: threads.iter().map(thread).collect(),
+            maps: BTreeMap::new(),
+        }
+    }
+
+    /// A sample as the kernel writes it; kernel addresses have their upper half set.
+    fn sample(task: (u32, u32), time: u64, cpu: u32, chain: &[u64]) -> Vec<u8> {
+        let mut body = Vec::new();
+        let mut marked: Vec<u64> = Vec::new();
+        let mut last = None;
+        for address in chain {
+            let kernel = *address >> 63 == 1;
+            if last != Some(kernel) {
+                // PERF_CONTEXT_KERNEL and PERF_CONTEXT_USER.
+                marked.push(if kernel { -128i64 as u64 } else { -512i64 as u64 });
+                last = Some(kernel);
+            }
+            marked.push(*address);
+        }
+        body.extend(0x1234u64.to_ne_bytes());
+        body.extend(task.0.to_ne_bytes());
+        body.extend(task.1.to_ne_bytes());
+        body.extend(time.to_ne_bytes());
+        body.extend(cpu.to_ne_bytes());
+        body.extend(0u32.to_ne_bytes());
+        body.extend(PERIOD.to_ne_bytes());
+        body.extend((marked.len() as u64).to_ne_bytes());
+        body.extend(marked.iter().flat_map(|word| word.to_ne_bytes()));
+        let mut record = 9u32.to_ne_bytes().to_vec();
+        record.extend(2u16.to_ne_bytes());
+        record.extend((8 + body.len() as u16).to_ne_bytes());
+        record.extend(body);
+        record
+    }
+
+    fn roots(kallsyms: &str) -> (tempfile::TempDir, Roots) {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("proc")).unwrap();
+        std::fs::write(dir.path().join("proc/kallsyms"), kallsyms).unwrap();
+        let roots = Roots::recorded(dir.path());
+        (dir, roots)
+    }
+
+    const KALLSYMS: &str = "\
+ffffffff81000000 T tcp_sendmsg
+ffffffff81000100 T do_syscall_64
+ffffffff81000200 T net_rx_action
+ffffffff81000300 T default_idle
+";
+
+    #[test]
+    fn samples_get_names_owners_and_an_order() {
+        let (_dir, roots) = roots(KALLSYMS);
+        let kernel = |offset: u64| 0xffff_ffff_8100_0000 + offset;
+        let ms = |ms: u64| 1_000_000_000 + ms * 1_000_000;
+        // The return address 0x200 is behind a call at the very end of do_syscall_64,
+        // and nothing was called by net_rx_action.
+        let first = sample((10, 12), ms(2), 0, &[kernel(0x10), kernel(0x200)]);
+        let earlier = sample((20, 22), ms(1), 1, &[kernel(0x204), kernel(0x102)]);
+        let idle = sample((0, 0), ms(3), 1, &[kernel(0x300)]);
+        let bare = sample((10, 12), ms(4), 0, &[]);
+        let records = vec![[first, bare].concat(), [earlier, idle].concat()];
+        let capture = capture(records, &[(10, 12, "sender/0"), (20, 22, "receiver/0")]);
+        let placement = Placement { sender: Some(0), receiver: Some(1) };
+        let stream = Stream { agents: [Some(10), Some(20)], placement };
+        let profile = profile(&capture, &stream, &roots).unwrap();
+        let seen: Vec<(Owner, String, Vec<&str>)> = profile
+            .samples()
+            .iter()
+            .map(|s| {
+                let stack = profile.stack(s.stack).iter();
+                let stack = stack.map(|id| profile.frame(*id).function.as_str()).collect();
+                (s.owner, profile.thread(s.thread).name.clone(), stack)
+            })
+            .collect();
+        let (tx, rx) = (Role::Sender, Role::Receiver);
+        let expected = [
+            (Owner::Softirq(Some(rx)), "receiver/0".into(), vec!["net_rx_action", "do_syscall_64"]),
+            (Owner::Role(tx), "sender/0".into(), vec!["tcp_sendmsg", "do_syscall_64"]),
+            (Owner::Idle, "swapper/1".into(), vec!["default_idle"]),
+            // No chain, an address of the program, and nothing known of its files.
+            (Owner::Role(tx), "sender/0".into(), vec![]),
+        ];
+        assert_eq!(seen, expected);
+        let header = &profile.header;
+        assert_eq!((header.lost, header.period, header.cpus), (3, Some(1_001_001.0), Some(2)));
+        assert_eq!((header.weight, profile.total()), (Weight::Nanoseconds, 4.0 * PERIOD as f64));
+        let times: Vec<f64> = profile.samples().iter().map(|s| s.time.unwrap()).collect();
+        assert!(times.is_sorted() && (times[0] - 0.001).abs() < 1e-9, "{times:?}");
+    }
+
+    #[test]
+    fn a_program_that_was_gone_has_its_name_from_the_records() {
+        let (_dir, roots) = roots("0000000000000000 T hidden\n");
+        let mut capture = capture(vec![EXEC.to_vec()], &[]);
+        (capture.throttled, capture.counted) = (2, 0.5);
+        let profile = profile(&capture, &Stream::default(), &roots).unwrap();
+        let [one] = profile.samples() else { panic!("{:?}", profile.samples()) };
+        assert_eq!(profile.thread(one.thread).name, "true");
+        assert_eq!(one.owner, Owner::Foreign);
+        let stack = profile.stack(one.stack);
+        assert!(stack.iter().any(|id| profile.frame(*id).module == "[kernel]"));
+        let notes = profile.header.notes.join("; ");
+        for part in ["kptr_restrict", "2 times", "50%"] {
+            assert!(notes.contains(part), "{notes}");
+        }
+        assert_eq!(profile.header.lost, 5, "a pause is a loss");
+    }
+
+    #[test]
+    fn bytes_that_are_no_records_are_a_fault() {
+        let (_dir, roots) = roots("");
+        let fault = profile(&capture(vec![vec![1; 24]], &[]), &Stream::default(), &roots);
+        assert!(fault.unwrap_err().message.contains("malformed"));
+    }
+}

@@ -49,6 +49,7 @@ roi = { throughput = 1.5, power = 2 }
 design = "slices:250ms"
 stop = { within = "1%", at-least = 6 }
 meters = ["cpu", "calls"]
+profile = "all:rate=97,window=1s"
 
 [factors]
 path = ["socket", "uring"]
@@ -77,6 +78,7 @@ fn a_file_is_read() {
     let j = x.judgement;
     assert_eq!((j.margin, j.confidence, j.roi_throughput, j.roi_power), (0.03, 0.9, 1.5, 2.0));
     assert_eq!(x.meters, ["cpu", "calls"]);
+    assert_eq!(x.profiling, crate::spec::parse_profile("all:rate=97,window=1s").unwrap());
     let ids: Vec<&str> = x.cells.iter().map(|cell| cell.id.0.as_str()).collect();
     assert_eq!(
         ids,
@@ -104,6 +106,7 @@ fn what_is_left_out_has_the_same_default_as_a_flag() {
     assert_eq!((x.seed, x.design, x.stopping), (None, None, None));
     assert_eq!(x.judgement, Judgement::default());
     assert_eq!(x.meters, ["cpu", "calls", "tcp-info"]);
+    assert_eq!(x.profiling, None, "profiles have to be asked for");
     assert_eq!(x.testbed, "netns");
     // One cell is compared with itself.
     let ids: Vec<&str> = x.cells.iter().map(|cell| cell.id.0.as_str()).collect();
@@ -211,6 +214,9 @@ fn every_error_has_a_place_a_cause_and_a_remedy() {
         ("stop = { at-least = 3 }", "x.toml:1:8: ", "lacks 'within'"),
         ("stop = { within = '1%' }\nblocks = 3", "x.toml:1:8: ", "at least 5 of 3 blocks"),
         ("meters = ['cpus']", "x.toml:1:11: ", "no meter 'cpus' (did you mean 'cpu'?)"),
+        ("profile = 'larges'", "x.toml:1:11: ", "did you mean 'largest'?"),
+        ("profile = 'all:rat=5'", "x.toml:1:11: ", "did you mean 'rate'?"),
+        ("profile = 499", "x.toml:1:11: ", "takes a text"),
         ("title = 'x'", "x.toml:1:1: ", "lacks 'factors' (write [factors] with path"),
         ("[factors]\nmtu = 1500", "x.toml:1:2: ", "names no path"),
         ("[factors]\npath = 'sockte'", "x.toml:2:8: ", "no path 'sockte' (did you mean 'socket'?)"),

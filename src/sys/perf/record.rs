@@ -285,15 +285,19 @@ pub(super) mod tests {
     #[test]
     fn a_sample_with_both_halves_of_its_chain() {
         let marks = (b::PERF_CONTEXT_KERNEL, b::PERF_CONTEXT_USER, b::PERF_CONTEXT_GUEST);
-        let bytes = sample(9, &[5, marks.0, 0xf_fff1, 0xf_fff2, marks.1, 0x40, marks.2, 0x50]);
+        let bytes =
+            sample(9, &[5, marks.0, 0x000f_fff1, 0x000f_fff2, marks.1, 0x40, marks.2, 0x50]);
         let found: Vec<_> = records(&bytes).collect();
         let [Ok(Record::Sample(sample))] = found.as_slice() else { panic!("{found:?}") };
         assert_eq!((sample.task, sample.cpu, sample.time), (Task { pid: 7, tid: 9 }, 1, 123));
         assert_eq!((sample.period, sample.in_kernel), (1000, true));
         let call = |address, in_kernel, exact| Call { address, in_kernel, exact };
         let chain: Vec<_> = sample.chain.calls().collect();
-        let expected =
-            [call(0xf_fff1, true, true), call(0xf_fff2, true, false), call(0x40, false, true)];
+        let expected = [
+            call(0x000f_fff1, true, true),
+            call(0x000f_fff2, true, false),
+            call(0x40, false, true),
+        ];
         assert_eq!(chain, expected);
     }
 
@@ -333,6 +337,35 @@ pub(super) mod tests {
             Record::Other(77),
         ];
         assert_eq!(found, expected);
+    }
+
+    /// What Linux 6.18 wrote on x86-64 while a program was started and ended.
+    #[cfg(target_endian = "little")]
+    const EXEC: &[u8] = include_bytes!("../../../tests/data/perf/exec-6.18.records");
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn a_recorded_program_from_its_fork_to_its_end() {
+        let found: Vec<_> = records(EXEC).map(Result::unwrap).collect();
+        let task = Task { pid: 31913, tid: 31913 };
+        assert_eq!(found[0], Record::Fork(task, Task { pid: 31911, tid: 31912 }));
+        assert_eq!(found[1], Record::Comm(task, b"true", true));
+        let path = &b"/usr/bin/true"[..];
+        let (start, len, offset) = (0x55dc_586b_7000, 0x4000, 0x2000);
+        assert_eq!(found[2], Record::Mmap(Mmap { task, start, len, offset, path }));
+        let maps = found.iter().filter(|record| matches!(record, Record::Mmap(_))).count();
+        assert_eq!(maps, 4);
+        let Record::Sample(sample) = &found[6] else { panic!("{:?}", found[6]) };
+        assert_eq!((sample.task, sample.cpu, sample.period), (task, 0, 2_004_008));
+        assert_eq!(sample.chain.calls().count(), 10);
+        assert_eq!(found[7..], [Record::Exit(task)]);
+        // The same bytes across the end of a ring, wherever that is.
+        for cut in 0..=EXEC.len() {
+            let again = [&EXEC[..cut], &EXEC[cut..]].concat();
+            assert_eq!(records(&again).count(), found.len());
+            let part = records(&EXEC[..cut]).filter(Result::is_ok).count();
+            assert!(part <= found.len() && (part < found.len() || cut == EXEC.len()));
+        }
     }
 
     #[test]
