@@ -5,7 +5,8 @@ use super::show::{replace, style};
 use crate::profile::diff::{self, Diff, GroupBy, Measure, Options, Per};
 use crate::profile::flame::{Flames, Widths, flames, label};
 use crate::profile::subsystem::Rules;
-use crate::profile::{Profile, import};
+use crate::profile::waterfall::Trials;
+use crate::profile::{self, Profile, import};
 use crate::record::{Fault, FaultKind};
 use crate::report;
 use clap::{Args, ValueEnum};
@@ -54,6 +55,9 @@ pub(super) struct DiffArguments {
     /// Columns of the text [default: the terminal's, else 100]
     #[arg(long, value_name = "N")]
     width: Option<usize>,
+    /// Explain the difference by subsystems instead, in steps from one cost per GiB to the other
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["format", "json", "per", "by", "total"])]
+    explain: Option<ExplainName>,
     /// Write a differential flame graph, its widths those of AFTER
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -113,13 +117,25 @@ enum FormatName {
     Json,
 }
 
-/// What `--format json` prints.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ExplainName {
+    /// Words, bars, functions
+    Text,
+    /// The same for a mail, in 72 columns
+    Netdev,
+    /// A page with flame graphs
+    Html,
+    /// Everything, for programs
+    Json,
+}
+
+/// What is printed as JSON.
 #[derive(Serialize)]
-struct Document<'a> {
+struct Document<'a, T> {
     format: &'static str,
     schema: u32,
     #[serde(flatten)]
-    diff: &'a Diff,
+    content: &'a T,
 }
 
 /// Compares two profiles.
@@ -138,6 +154,10 @@ pub(super) fn diff(arguments: &DiffArguments) -> Result<ExitCode, Fault> {
         idle: arguments.idle,
         rules: &rules,
     };
+    if let Some(form) = arguments.explain {
+        explain(arguments, [&without, &with], &rules, form)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut found = diff::diff(&without, &with, &options)?;
     let format = if arguments.json { FormatName::Json } else { arguments.format };
     if arguments.svg.is_some() || arguments.svg_before.is_some() {
@@ -160,10 +180,49 @@ pub(super) fn diff(arguments: &DiffArguments) -> Result<ExitCode, Fault> {
         })?,
         FormatName::Tsv => print(|out| tsv(&found, out))?,
         FormatName::Json => {
-            print_json(&Document { format: "bytepath-diff", schema: 1, diff: &found })?;
+            print_json(&Document { format: "bytepath-diff", schema: 1, content: &found })?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the steps from one side's cost to the other's.
+fn explain(
+    arguments: &DiffArguments,
+    sides: [&[Profile]; 2],
+    rules: &Rules,
+    form: ExplainName,
+) -> Result<(), Fault> {
+    let names = [&arguments.without, &arguments.with].map(|argument| cell_name(argument));
+    let trials = |side: usize| Trials {
+        cell: &names[side],
+        profiles: sides[side],
+        // The meter's numbers are the study's; samples have to do here.
+        metered: None,
+    };
+    let found = profile::explain(&trials(0), &[trials(1)], rules)?;
+    match form {
+        ExplainName::Text => print(|out| {
+            let mut style = style(false);
+            style.width = arguments.width.unwrap_or(style.width);
+            report::explanation(&found, &style, out)
+        }),
+        ExplainName::Netdev => print(|out| report::explanation_for_mail(&found, out)),
+        ExplainName::Html => print(|out| report::explanation_page(&found, out)),
+        ExplainName::Json => {
+            let format = "bytepath-explanation";
+            print_json(&Document { format, schema: 1, content: &found })
+        }
+    }
+}
+
+/// What a side is called: the cell, or the first of its files.
+fn cell_name(argument: &str) -> String {
+    let name = match argument.rsplit_once('#') {
+        Some((_, cell)) => cell,
+        None => argument.split(',').next().unwrap_or(argument),
+    };
+    name.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(name).to_owned()
 }
 
 fn title(diff: &Diff) -> String {

@@ -7,7 +7,8 @@ use super::figures::{NONE, amount, change, cpu, gbit, level, number, percent, pl
 use super::page::{Page, Tone};
 use super::table::{Column, Table};
 use super::words::{self, cautions, labels};
-use super::{Report, Style, reproduce, setup, verdicts};
+use super::{Report, Style, reproduce, setup, verdicts, waterfall};
+use crate::profile::Explanation;
 use crate::record::{Cell, Role, Study};
 use crate::stats::{Analysis, Comparison, End, Question, Row, Summary, Verdict};
 use std::collections::BTreeSet;
@@ -51,6 +52,13 @@ impl Report for Netdev {
         again(&mut page, study);
         page.finish(out)
     }
+}
+
+/// Why cells differ, compact: words and steps.
+pub fn explanation(explanation: &Explanation, out: &mut dyn Write) -> io::Result<()> {
+    let mut page = Page::new(WIDTH, false);
+    waterfall::print(&mut page, explanation, 18, false);
+    page.finish(out)
 }
 
 fn measured(analysis: &Analysis) -> impl Iterator<Item = &Row> {

@@ -16,10 +16,12 @@ mod sizes;
 mod tables;
 mod throughput;
 mod verdicts;
+mod waterfall;
 
 use super::figures::{NONE, change};
 use super::verdicts::{comparison, word};
 use super::{Report, Style, setup};
+use crate::profile::Explanation;
 use crate::record::{CellId, Study, Trial};
 use crate::stats::{Analysis, Effect, Question, Row};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -33,7 +35,7 @@ const SCRIPT: &str = include_str!("script.js");
 /// What the page may do: nothing but apply the style and run the script with these
 /// digests (a test tells the right ones when they change).
 const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; \
-     style-src 'sha256-Jreb6KbnzJ4bRY2BM0W95GnXtv1tN0sN1uqCf78ctfI='; script-src 'sha256-0RJV5v+En2Y3kbpuqKR2g0yGXHte/ZOrVXGPQCC7cYU='";
+     style-src 'sha256-v0AhSGrTCE6TBiz+fcHqWoJVcjpttNlyM3n+Alki8PE='; script-src 'sha256-0RJV5v+En2Y3kbpuqKR2g0yGXHte/ZOrVXGPQCC7cYU='";
 
 /// The page.
 pub struct Html;
@@ -61,6 +63,42 @@ impl Report for Html {
         let page = page(&View::new(study, analysis)).into_string();
         out.write_all(tame(&page).as_bytes())?;
         writeln!(out)
+    }
+}
+
+/// Writes a page that holds nothing but why cells differ.
+pub fn explanation(explanation: &Explanation, out: &mut dyn Write) -> io::Result<()> {
+    let title = match explanation.waterfalls.as_slice() {
+        [one] => format!("{} against {}", one.after.cell, one.before.cell),
+        all => format!("{} differences", all.len()),
+    };
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            (head(&title, env!("CARGO_PKG_VERSION")))
+            body {
+                header { h1 { (title) } }
+                main { section { @if let Some(part) = waterfall::section(explanation) { (part) } } }
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    };
+    out.write_all(tame(&page.into_string()).as_bytes())?;
+    writeln!(out)
+}
+
+/// The head of every page; `version` is that of the program the numbers are from.
+fn head(title: &str, version: &str) -> Markup {
+    html! {
+        head {
+            meta charset="utf-8";
+            meta http-equiv="Content-Security-Policy" content=(POLICY);
+            meta name="viewport" content="width=device-width, initial-scale=1";
+            meta name="color-scheme" content="light dark";
+            meta name="generator" content={ "bytepath " (version) };
+            title { (title) " \u{b7} bytepath" }
+            style { (PreEscaped(STYLE)) }
+        }
     }
 }
 
@@ -128,15 +166,7 @@ fn page(view: &View) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta http-equiv="Content-Security-Policy" content=(POLICY);
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                meta name="generator" content={ "bytepath " (header.bytepath) };
-                title { (title) " \u{b7} bytepath" }
-                style { (PreEscaped(STYLE)) }
-            }
+            (head(&title, &header.bytepath))
             body {
                 header {
                     p class="kicker" { "bytepath " (header.bytepath) " \u{b7} study of " (date) }
