@@ -43,6 +43,9 @@ pub(super) struct DiffArguments {
     /// Rank idle samples, too
     #[arg(long)]
     idle: bool,
+    /// Rank samples of threads that have nothing to do with the stream, too
+    #[arg(long)]
+    foreign: bool,
     /// File of rules that say which subsystem a function is in; asked before the built-in ones
     #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
@@ -56,7 +59,7 @@ pub(super) struct DiffArguments {
     #[arg(long, value_name = "N")]
     width: Option<usize>,
     /// Explain the difference by subsystems instead, in steps from one cost per GiB to the other
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["format", "json", "per", "by", "total"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["format", "json", "per", "by", "total", "svg", "svg_before"])]
     explain: Option<ExplainName>,
     /// Write a differential flame graph, its widths those of AFTER
     #[arg(long, value_name = "FILE")]
@@ -152,6 +155,7 @@ pub(super) fn diff(arguments: &DiffArguments) -> Result<ExitCode, Fault> {
         per: arguments.per.map(Per::from),
         by: arguments.by.into(),
         idle: arguments.idle,
+        foreign: arguments.foreign,
         rules: &rules,
     };
     if let Some(form) = arguments.explain {
