@@ -288,17 +288,33 @@ fn of_cell(study: &Path, cell: &str) -> Result<Vec<Profile>, Fault> {
     of_it.into_iter().map(|file| open(file)).collect()
 }
 
-/// Whether a file holds a profile of a cell: `CELL.pb.gz`, `CELL-3.pb.gz`. What
-/// follows the cell's name is a number, for `uring-zc-1` is none of `uring`.
+/// Whether a file holds a profile of a cell: `CELL-3.pb.gz`, in which a blank of the
+/// cell's id is `_` and an unusual sign `%` and its code. What follows the id is
+/// a number, for `uring-zc-1` is none of `uring`.
 fn is_of_cell(file: &str, cell: &str) -> bool {
-    let Some(stem) = file.strip_suffix(".pb.gz").or_else(|| file.strip_suffix(".pb")) else {
-        return false;
+    let Some(stem) = file.strip_suffix(".pb.gz") else { return false };
+    let id = match stem.rsplit_once('-') {
+        Some((id, number)) if number.parse::<u32>().is_ok() => id,
+        _ => stem,
     };
-    stem.strip_prefix(cell).is_some_and(|rest| {
-        rest.is_empty()
-            || rest.starts_with(['-', '.', '_'])
-                && rest.chars().all(|c| c.is_ascii_digit() || "-._".contains(c))
-    })
+    decoded(id).as_deref() == Some(cell)
+}
+
+/// The id that a file name stands for; none if it stands for no text.
+fn decoded(name: &str) -> Option<String> {
+    let mut bytes = Vec::new();
+    let mut rest = name.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'_' => b' ',
+            b'%' => {
+                let code = [rest.next()?, rest.next()?];
+                u8::from_str_radix(std::str::from_utf8(&code).ok()?, 16).ok()?
+            }
+            other => other,
+        });
+    }
+    String::from_utf8(bytes).ok()
 }
 
 fn write_svg(flames: &Flames, title: &str, widths: Widths, file: &Path) -> Result<(), Fault> {
@@ -383,12 +399,13 @@ mod tests {
         for (file, cell, expected) in [
             ("uring.pb.gz", "uring", true),
             ("uring-1.pb.gz", "uring", true),
-            ("uring.2-3.pb.gz", "uring", true),
             ("uring-zc-1.pb.gz", "uring", false),
             ("uring-zc-1.pb.gz", "uring-zc", true),
             ("uring1.pb.gz", "uring", false),
             ("uring-1.txt", "uring", false),
-            ("mtu=1500,path=uring-10.pb.gz", "mtu=1500,path=uring", true),
+            ("uring%3Adepth=8+uring_mtu=9000-10.pb.gz", "uring:depth=8+uring mtu=9000", true),
+            ("uring%3-1.pb.gz", "uring", false),
+            ("uring%FF-1.pb.gz", "uring", false),
         ] {
             assert_eq!(is_of_cell(file, cell), expected, "{file} of {cell}");
         }
