@@ -98,7 +98,7 @@ fn table(page: &mut Page, diff: &Diff) {
     }
     table.print(page, 0);
     if let (Some(left), Measure::Total) = (diff.left_out, diff.measure) {
-        page.text("", &format!("and {} more", plural(left.rows as u64, "function")));
+        page.text("", &format!("and {} more", plural(left.rows as u64, "row")));
     }
 }
 
