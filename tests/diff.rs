@@ -156,6 +156,8 @@ fn refusals_name_the_thing_and_the_way_out() {
         (".", &[], 2, "is a folder (name a cell of the study: .#CELL)"),
         (cell.as_str(), &[], 2, "has no profile of 'uring' (there are uring-zc-1.pb.gz)"),
         ("baseline.txt", &["--per", "gib"], 2, "does not tell how many bytes"),
+        ("baseline.txt", &["--explain", "text"], 2, "baseline.txt: its samples tell no CPU time"),
+        ("baseline.txt", &["--explain", "text", "--json"], 2, "cannot be used with"),
         ("baseline.txt", &["--threshold", "101"], 2, "no number of percent"),
     ] {
         let mut arguments = vec![before, "affinity.txt"];

@@ -6,6 +6,8 @@
 mod anything;
 #[path = "data/studies/made_up.rs"]
 mod made_up;
+#[path = "data/profiles/made_up.rs"]
+mod profiles;
 
 use anything::any_study;
 use bytepath::record::{CellId, Fault, FaultKind, Study, TrialStatus};
@@ -268,6 +270,33 @@ fn the_page_needs_nothing_and_allows_nothing() {
     }
     assert!(!policy.contains("inline"), "{policy}");
     assert!(policy.starts_with("default-src 'none';"), "{policy}");
+}
+
+fn explained(trials: usize, hostile: &str) -> String {
+    let mut out = Vec::new();
+    report::explanation_page(&profiles::explanation(trials, hostile), &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn the_page_that_explains_is_sound_whatever_functions_are_called() {
+    let hostile = "</svg><script>alert(1)</script>\" onload=\"x\u{202e}\u{0}";
+    for (trials, names) in [(1, ""), (3, ""), (3, hostile)] {
+        let page = explained(trials, names);
+        assert!(page.len() < 2 << 20);
+        let parsed = sound(&page);
+        assert!(!parsed.script.contains("alert"));
+        let said = words(&parsed.text);
+        assert!(said.contains("saves 0.170 CPU-s/GiB against"), "{said}");
+        assert!(said.contains("_copy_to_iter") && said.contains("Flame graph: "), "{said}");
+        let count = |class: &str| {
+            let of = |tag: &&Tag| tag.attributes.get("class").is_some_and(|c| c == class);
+            parsed.tags.iter().filter(of).count()
+        };
+        // Two costs; boxes of three flame graphs; less and more in both kinds of figure.
+        assert_eq!((count("cost"), count("flame")), (2, 3));
+        assert!(count("kernel") > 5 && count("less") > 5 && count("more") > 5);
+    }
 }
 
 fn base64(bytes: &[u8]) -> String {

@@ -5,7 +5,8 @@ use super::show::{replace, style};
 use crate::profile::diff::{self, Diff, GroupBy, Measure, Options, Per};
 use crate::profile::flame::{Flames, Widths, flames, label};
 use crate::profile::subsystem::Rules;
-use crate::profile::{Profile, import};
+use crate::profile::waterfall::Trials;
+use crate::profile::{self, Profile, import};
 use crate::record::{Fault, FaultKind};
 use crate::report;
 use clap::{Args, ValueEnum};
@@ -42,6 +43,9 @@ pub(super) struct DiffArguments {
     /// Rank idle samples, too
     #[arg(long)]
     idle: bool,
+    /// Rank samples of threads that have nothing to do with the stream, too
+    #[arg(long)]
+    foreign: bool,
     /// File of rules that say which subsystem a function is in; asked before the built-in ones
     #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
@@ -54,6 +58,9 @@ pub(super) struct DiffArguments {
     /// Columns of the text [default: the terminal's, else 100]
     #[arg(long, value_name = "N")]
     width: Option<usize>,
+    /// Explain the difference by subsystems instead, in steps from one cost per GiB to the other
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["format", "json", "per", "by", "total", "svg", "svg_before"])]
+    explain: Option<ExplainName>,
     /// Write a differential flame graph, its widths those of AFTER
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -113,13 +120,25 @@ enum FormatName {
     Json,
 }
 
-/// What `--format json` prints.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ExplainName {
+    /// Words, bars, functions
+    Text,
+    /// The same for a mail, in 72 columns
+    Netdev,
+    /// A page with flame graphs
+    Html,
+    /// Everything, for programs
+    Json,
+}
+
+/// What is printed as JSON.
 #[derive(Serialize)]
-struct Document<'a> {
+struct Document<'a, T> {
     format: &'static str,
     schema: u32,
     #[serde(flatten)]
-    diff: &'a Diff,
+    content: &'a T,
 }
 
 /// Compares two profiles.
@@ -136,8 +155,13 @@ pub(super) fn diff(arguments: &DiffArguments) -> Result<ExitCode, Fault> {
         per: arguments.per.map(Per::from),
         by: arguments.by.into(),
         idle: arguments.idle,
+        foreign: arguments.foreign,
         rules: &rules,
     };
+    if let Some(form) = arguments.explain {
+        explain(arguments, [&without, &with], &rules, form)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut found = diff::diff(&without, &with, &options)?;
     let format = if arguments.json { FormatName::Json } else { arguments.format };
     if arguments.svg.is_some() || arguments.svg_before.is_some() {
@@ -160,10 +184,49 @@ pub(super) fn diff(arguments: &DiffArguments) -> Result<ExitCode, Fault> {
         })?,
         FormatName::Tsv => print(|out| tsv(&found, out))?,
         FormatName::Json => {
-            print_json(&Document { format: "bytepath-diff", schema: 1, diff: &found })?;
+            print_json(&Document { format: "bytepath-diff", schema: 1, content: &found })?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the steps from one side's cost to the other's.
+fn explain(
+    arguments: &DiffArguments,
+    sides: [&[Profile]; 2],
+    rules: &Rules,
+    form: ExplainName,
+) -> Result<(), Fault> {
+    let names = [&arguments.without, &arguments.with].map(|argument| cell_name(argument));
+    let trials = |side: usize| Trials {
+        cell: &names[side],
+        profiles: sides[side],
+        // The meter's numbers are the study's; samples have to do here.
+        metered: None,
+    };
+    let found = profile::explain(&trials(0), &[trials(1)], rules)?;
+    match form {
+        ExplainName::Text => print(|out| {
+            let mut style = style(false);
+            style.width = arguments.width.unwrap_or(style.width);
+            report::explanation(&found, &style, out)
+        }),
+        ExplainName::Netdev => print(|out| report::explanation_for_mail(&found, out)),
+        ExplainName::Html => print(|out| report::explanation_page(&found, out)),
+        ExplainName::Json => {
+            let format = "bytepath-explanation";
+            print_json(&Document { format, schema: 1, content: &found })
+        }
+    }
+}
+
+/// What a side is called: the cell, or the first of its files.
+fn cell_name(argument: &str) -> String {
+    let name = match argument.rsplit_once('#') {
+        Some((_, cell)) => cell,
+        None => argument.split(',').next().unwrap_or(argument),
+    };
+    name.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(name).to_owned()
 }
 
 fn title(diff: &Diff) -> String {
@@ -225,17 +288,33 @@ fn of_cell(study: &Path, cell: &str) -> Result<Vec<Profile>, Fault> {
     of_it.into_iter().map(|file| open(file)).collect()
 }
 
-/// Whether a file holds a profile of a cell: `CELL.pb.gz`, `CELL-3.pb.gz`. What
-/// follows the cell's name is a number, for `uring-zc-1` is none of `uring`.
+/// Whether a file holds a profile of a cell: `CELL-3.pb.gz`, in which a blank of the
+/// cell's id is `_` and an unusual sign `%` and its code. What follows the id is
+/// a number, for `uring-zc-1` is none of `uring`.
 fn is_of_cell(file: &str, cell: &str) -> bool {
-    let Some(stem) = file.strip_suffix(".pb.gz").or_else(|| file.strip_suffix(".pb")) else {
-        return false;
+    let Some(stem) = file.strip_suffix(".pb.gz") else { return false };
+    let id = match stem.rsplit_once('-') {
+        Some((id, number)) if number.parse::<u32>().is_ok() => id,
+        _ => stem,
     };
-    stem.strip_prefix(cell).is_some_and(|rest| {
-        rest.is_empty()
-            || rest.starts_with(['-', '.', '_'])
-                && rest.chars().all(|c| c.is_ascii_digit() || "-._".contains(c))
-    })
+    decoded(id).as_deref() == Some(cell)
+}
+
+/// The id that a file name stands for; none if it stands for no text.
+fn decoded(name: &str) -> Option<String> {
+    let mut bytes = Vec::new();
+    let mut rest = name.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'_' => b' ',
+            b'%' => {
+                let code = [rest.next()?, rest.next()?];
+                u8::from_str_radix(std::str::from_utf8(&code).ok()?, 16).ok()?
+            }
+            other => other,
+        });
+    }
+    String::from_utf8(bytes).ok()
 }
 
 fn write_svg(flames: &Flames, title: &str, widths: Widths, file: &Path) -> Result<(), Fault> {
@@ -320,12 +399,13 @@ mod tests {
         for (file, cell, expected) in [
             ("uring.pb.gz", "uring", true),
             ("uring-1.pb.gz", "uring", true),
-            ("uring.2-3.pb.gz", "uring", true),
             ("uring-zc-1.pb.gz", "uring", false),
             ("uring-zc-1.pb.gz", "uring-zc", true),
             ("uring1.pb.gz", "uring", false),
             ("uring-1.txt", "uring", false),
-            ("mtu=1500,path=uring-10.pb.gz", "mtu=1500,path=uring", true),
+            ("uring%3Adepth=8+uring_mtu=9000-10.pb.gz", "uring:depth=8+uring mtu=9000", true),
+            ("uring%3-1.pb.gz", "uring", false),
+            ("uring%FF-1.pb.gz", "uring", false),
         ] {
             assert_eq!(is_of_cell(file, cell), expected, "{file} of {cell}");
         }

@@ -91,14 +91,17 @@ impl Flames {
         }
     }
 
-    /// Adds the busy samples of a profile to a side (0 without, 1 with), each
-    /// weight multiplied by `scale`.
+    /// Adds the samples of a profile, but for idle and foreign ones, to a side (0
+    /// without, 1 with), each weight multiplied by `scale`.
     pub fn add(&mut self, side: usize, profile: &Profile, scale: f64, rules: &Rules) {
         let classes = Classes::of(profile, rules);
         let names: Vec<u32> =
             profile.frames().iter().map(|f| self.name(&label(&names::of_frame(f)))).collect();
         let mut stacks: HashMap<(u32, u32), f64> = HashMap::new();
-        for sample in profile.samples().iter().filter(|s| !is_idle(profile, &classes, s)) {
+        for sample in profile.samples() {
+            if sample.owner == Owner::Foreign || is_idle(profile, &classes, sample) {
+                continue;
+            }
             let root = root(profile, sample).map_or(0, |root| self.name(&root));
             *stacks.entry((root, sample.stack.0)).or_default() += sample.weight * scale;
         }

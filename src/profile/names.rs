@@ -209,4 +209,17 @@ mod tests {
             assert_eq!(thread(name), expected, "{name}");
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn any_name_has_a_shortest_form(name: String, ending in "(\\.[a-z0-9_]{1,5}|\\+0x[0-9a-f/x]{0,5}|_\\[k\\]|@+[A-Z]){0,3}") {
+            for name in [name.clone(), ending.clone(), format!("{name}{ending}")] {
+                let short = function(&name);
+                proptest::prop_assert_eq!(function(short), short);
+                proptest::prop_assert!(short.is_empty() == name.trim().is_empty());
+                let once = thread(&name);
+                proptest::prop_assert_eq!(&thread(&once), &once);
+            }
+        }
+    }
 }

@@ -4,6 +4,7 @@
 
 mod csv;
 mod examination;
+mod explanation;
 mod figures;
 mod html;
 mod json;
@@ -17,6 +18,7 @@ mod sizing;
 mod table;
 mod text;
 mod verdicts;
+mod waterfall;
 mod words;
 
 pub use examination::examination;
@@ -91,6 +93,27 @@ pub fn find(name: &str) -> Option<&'static dyn Report> {
 /// The first format whose files end like this.
 pub fn find_by_extension(extension: &str) -> Option<&'static dyn Report> {
     CATALOG.iter().copied().find(|report| report.extension() == extension)
+}
+
+/// Prints why cells differ, for a terminal: in words, in steps, function by function.
+pub fn explanation(
+    explanation: &Explanation,
+    style: &Style,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut page = page::Page::new(style.width, style.colour);
+    waterfall::print(&mut page, explanation, 32, true);
+    page.finish(out)
+}
+
+/// Prints why cells differ, for a mail: at most 72 columns.
+pub fn explanation_for_mail(explanation: &Explanation, out: &mut dyn Write) -> io::Result<()> {
+    netdev::explanation(explanation, out)
+}
+
+/// Writes why cells differ as a page of its own, with flame graphs.
+pub fn explanation_page(explanation: &Explanation, out: &mut dyn Write) -> io::Result<()> {
+    html::explanation(explanation, out)
 }
 
 /// The columns of `csv` and `parquet`, in order.

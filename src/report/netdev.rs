@@ -7,7 +7,8 @@ use super::figures::{NONE, amount, change, cpu, gbit, level, number, percent, pl
 use super::page::{Page, Tone};
 use super::table::{Column, Table};
 use super::words::{self, cautions, labels};
-use super::{Report, Style, Subject, reproduce, setup, verdicts};
+use super::{Report, Style, Subject, reproduce, setup, verdicts, waterfall};
+use crate::profile::Explanation;
 use crate::record::{Cell, Role, Study};
 use crate::stats::{Analysis, Comparison, End, Question, Row, Summary, Verdict};
 use std::collections::BTreeSet;
@@ -16,6 +17,9 @@ use std::io::{self, Write};
 /// Columns of a mail: those of a commit message, so that a reply can quote it
 /// twice without breaking a line.
 const WIDTH: usize = 72;
+
+/// Columns of the bars of a waterfall.
+const BARS: usize = 18;
 
 /// Longest experiment file that is printed whole, in lines.
 const FILE_LINES: usize = 24;
@@ -36,11 +40,14 @@ impl Report for Netdev {
     }
 
     fn render(&self, subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
-        let Subject { study, analysis, .. } = *subject;
+        let Subject { study, analysis, explanation } = *subject;
         let mut page = Page::new(WIDTH, false);
         opening(&mut page, study, analysis);
         throughput(&mut page, analysis);
         cost(&mut page, analysis);
+        if let Some(explanation) = explanation {
+            waterfall::print(&mut page, explanation, BARS, false);
+        }
         zero_copy(&mut page, analysis);
         rules(&mut page, analysis);
         missing(&mut page, analysis);
@@ -49,6 +56,13 @@ impl Report for Netdev {
         again(&mut page, study);
         page.finish(out)
     }
+}
+
+/// Why cells differ, compact: words and steps.
+pub fn explanation(explanation: &Explanation, out: &mut dyn Write) -> io::Result<()> {
+    let mut page = Page::new(WIDTH, false);
+    waterfall::print(&mut page, explanation, BARS, false);
+    page.finish(out)
 }
 
 fn measured(analysis: &Analysis) -> impl Iterator<Item = &Row> {

@@ -11,7 +11,7 @@ mod rank;
 pub use amount::{GIB, Side};
 
 use super::subsystem::{Classes, Coverage, Rules, Subsystem, is_idle};
-use super::{FrameKind, Profile, Sample, names};
+use super::{FrameKind, Owner, Profile, Sample, names};
 use crate::record::Fault;
 use rank::Ranking;
 use serde::Serialize;
@@ -29,6 +29,8 @@ pub struct Options<'a> {
     pub by: GroupBy,
     /// Whether idle samples are rows like all others.
     pub idle: bool,
+    /// Whether those of threads that have nothing to do with the stream are.
+    pub foreign: bool,
     /// Which subsystem a function belongs to.
     pub rules: &'a Rules,
 }
@@ -40,6 +42,7 @@ impl Default for Options<'_> {
             per: None,
             by: GroupBy::None,
             idle: false,
+            foreign: false,
             rules: Rules::built_in(),
         }
     }
@@ -151,6 +154,9 @@ pub struct Diff {
     /// Idle samples, where they are not rows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle: Option<Pair>,
+    /// Samples of foreign threads, where they are not rows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub foreign: Option<Pair>,
     /// The part of the kernel's time on both sides that the rules could name.
     pub classified: Option<f64>,
     /// Functions, most saved first.
@@ -247,6 +253,7 @@ pub fn diff(without: &[Profile], with: &[Profile], options: &Options) -> Result<
         notes: notes(&before, &after, per),
         total: pair(ranking.busy),
         idle: (ranking.idle != [0.0; 2]).then(|| pair(ranking.idle)),
+        foreign: (ranking.foreign != [0.0; 2]).then(|| pair(ranking.foreign)),
         classified: ranking.coverage.share(),
         appeared: only(&rows, Presence::Appeared),
         vanished: only(&rows, Presence::Vanished),

@@ -31,6 +31,9 @@ pub(super) struct Ranking<'a> {
     pub busy: [f64; 2],
     /// Weight of the idle samples that are set apart.
     pub idle: [f64; 2],
+    /// Weight of the foreign samples that are set apart.
+    pub foreign: [f64; 2],
+    /// How much of the kernel's time the rules could name.
     pub coverage: Coverage,
 }
 
@@ -49,6 +52,7 @@ impl<'a> Ranking<'a> {
             amounts: HashMap::new(),
             busy: [0.0; 2],
             idle: [0.0; 2],
+            foreign: [0.0; 2],
             coverage: Coverage::default(),
         }
     }
@@ -65,6 +69,10 @@ impl<'a> Ranking<'a> {
         for sample in profile.samples() {
             if !self.options.idle && is_idle(profile, &classes, sample) {
                 self.idle[side] += sample.weight;
+                continue;
+            }
+            if !self.options.foreign && sample.owner == Owner::Foreign {
+                self.foreign[side] += sample.weight;
                 continue;
             }
             self.busy[side] += sample.weight;

@@ -1,7 +1,7 @@
 //! Amounts, units and the order of rows.
 
 use super::*;
-use crate::profile::{Builder, Frame, Header, Owner, Thread, Weight, Work, import};
+use crate::profile::{Builder, Frame, Header, Thread, Weight, Work, import};
 use crate::record::Role;
 
 /// A sample: stack leaf first, thread, owner, weight.
@@ -209,12 +209,14 @@ fn groups_tell_rows_apart_and_idle_is_set_apart() {
         (&["tcp_ack"], "kworker/0:1", tx, 1.0),
         (&["tcp_ack"], "kworker/1:7", Owner::Ksoftirqd, 2.0),
         (&["pv_native_safe_halt"], "swapper/0", Owner::Unknown, 7.0),
+        (&["memcpy"], "cron", Owner::Foreign, 4.0),
     ];
     let side = [profile(Header::default(), samples)];
     let none = simple(&[]);
     let grouped = |by| {
         let diff = diff(&side, &none, &Options { by, ..Options::default() }).unwrap();
         assert_eq!(diff.idle, Some(Pair::new(7.0, 0.0)));
+        assert_eq!(diff.foreign, Some(Pair::new(4.0, 0.0)));
         let row = |r: Row| (r.group, r.amount.without);
         diff.rows.into_iter().map(row).collect::<Vec<_>>()
     };
@@ -223,8 +225,9 @@ fn groups_tell_rows_apart_and_idle_is_set_apart() {
     assert_eq!(grouped(GroupBy::Thread), [text("kworker/*:*", 3.0)]);
     assert_eq!(grouped(GroupBy::Role), [text("ksoftirqd", 2.0), text("sender", 1.0)]);
     assert_eq!(grouped(GroupBy::Subsystem), [text("tcp", 3.0)]);
-    let kept = diff(&side, &none, &Options { idle: true, ..Options::default() }).unwrap();
-    assert_eq!((kept.idle, kept.total.without), (None, 10.0));
+    let options = Options { idle: true, foreign: true, ..Options::default() };
+    let kept = diff(&side, &none, &options).unwrap();
+    assert_eq!((kept.idle, kept.foreign, kept.total.without), (None, None, 14.0));
     assert_eq!(kept.rows[0].function, "pv_native_safe_halt");
     assert_eq!(kept.rows[0].subsystem, Some(Subsystem::Idle));
 }

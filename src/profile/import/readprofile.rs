@@ -276,4 +276,27 @@ mod tests {
             assert!(!Readprofile.recognises(other), "{:?}", String::from_utf8_lossy(other));
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_a_profile_or_a_fault(bytes: Vec<u8>, lines in "([a-z:\\[\\] 0-9.,]{0,12}\n){0,6}") {
+            for input in [&bytes[..], lines.as_bytes()] {
+                let _ = Readprofile.recognises(input);
+                match read(input) {
+                    Ok(profile) => proptest::prop_assert!(profile.total() >= 0.0),
+                    Err(fault) => proptest::prop_assert!(fault.message.contains("line ")),
+                }
+            }
+        }
+
+        #[test]
+        fn what_is_listed_is_read(ticks in proptest::collection::vec(0u64..1 << 50, 1..20)) {
+            let line = |(i, n): (usize, &u64)| format!("f{i} [c0{i:06x}]: {n}\n");
+            let text: String = ticks.iter().enumerate().map(line).collect();
+            proptest::prop_assert!(Readprofile.recognises(text.as_bytes()));
+            let profile = read(text.as_bytes()).unwrap();
+            let counts: Vec<u64> = profile.samples().iter().map(|s| s.count).collect();
+            proptest::prop_assert_eq!(counts, ticks);
+        }
+    }
 }

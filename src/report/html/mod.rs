@@ -17,10 +17,12 @@ mod sizes;
 mod tables;
 mod throughput;
 mod verdicts;
+mod waterfall;
 
 use super::figures::{NONE, change};
 use super::verdicts::{comparison, word};
 use super::{Report, Style, Subject, setup};
+use crate::profile::Explanation;
 use crate::record::{CellId, Study, Trial};
 use crate::stats::{Analysis, Effect, Question, Row};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -53,9 +55,45 @@ impl Report for Html {
     }
 
     fn render(&self, subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
-        let page = page(&View::new(subject.study, subject.analysis)).into_string();
+        let page = page(&View::new(subject)).into_string();
         out.write_all(tame(&page).as_bytes())?;
         writeln!(out)
+    }
+}
+
+/// Writes a page that holds nothing but why cells differ.
+pub fn explanation(explanation: &Explanation, out: &mut dyn Write) -> io::Result<()> {
+    let title = match explanation.waterfalls.as_slice() {
+        [one] => format!("{} against {}", one.after.cell, one.before.cell),
+        all => format!("{} differences", all.len()),
+    };
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            (head(&title, env!("CARGO_PKG_VERSION")))
+            body {
+                header { h1 { (title) } }
+                main { section { @if let Some(part) = waterfall::section(explanation) { (part) } } }
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    };
+    out.write_all(tame(&page.into_string()).as_bytes())?;
+    writeln!(out)
+}
+
+/// The head of every page; `version` is that of the program the numbers are from.
+fn head(title: &str, version: &str) -> Markup {
+    html! {
+        head {
+            meta charset="utf-8";
+            meta http-equiv="Content-Security-Policy" content=(POLICY);
+            meta name="viewport" content="width=device-width, initial-scale=1";
+            meta name="color-scheme" content="light dark";
+            meta name="generator" content={ "bytepath " (version) };
+            title { (title) " \u{b7} bytepath" }
+            style { (PreEscaped(STYLE)) }
+        }
     }
 }
 
@@ -63,6 +101,7 @@ impl Report for Html {
 struct View<'a> {
     study: &'a Study,
     analysis: &'a Analysis,
+    explanation: Option<&'a Explanation>,
     /// Measured rows in the order of all figures: the fastest first.
     rows: Vec<&'a Row>,
     /// The trials of each cell, in the order run.
@@ -70,14 +109,15 @@ struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    fn new(study: &'a Study, analysis: &'a Analysis) -> View<'a> {
+    fn new(subject: &Subject<'a>) -> View<'a> {
+        let Subject { study, analysis, explanation } = *subject;
         let mut rows: Vec<&Row> = analysis.rows.iter().filter(|r| r.status.measured > 0).collect();
         rows.sort_by(|a, b| rank(b).total_cmp(&rank(a)));
         let mut trials: HashMap<&str, Vec<&Trial>> = HashMap::new();
         for trial in &study.trials {
             trials.entry(&trial.cell.0).or_default().push(trial);
         }
-        View { study, analysis, rows, trials }
+        View { study, analysis, explanation, rows, trials }
     }
 
     fn trials(&self, row: &Row) -> &[&'a Trial] {
@@ -106,6 +146,7 @@ fn page(view: &View) -> Markup {
     let parts = [
         ("throughput", "Throughput", throughput::figure(view)),
         ("cpu", "CPU per GiB", cost::figure(view)),
+        ("why", "Where the CPU time goes", view.explanation.and_then(waterfall::section)),
         ("roi", "Return on investment", cost::returns(view)),
         ("ledger", "Zero-copy ledger", ledger::figure(view)),
         ("course", "Course of the flows", course::figure(view)),
@@ -123,15 +164,7 @@ fn page(view: &View) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta http-equiv="Content-Security-Policy" content=(POLICY);
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                meta name="generator" content={ "bytepath " (header.bytepath) };
-                title { (title) " \u{b7} bytepath" }
-                style { (PreEscaped(STYLE)) }
-            }
+            (head(&title, &header.bytepath))
             body {
                 header {
                     p class="kicker" { "bytepath " (header.bytepath) " \u{b7} study of " (date) }

@@ -98,7 +98,7 @@ fn table(page: &mut Page, diff: &Diff) {
     }
     table.print(page, 0);
     if let (Some(left), Measure::Total) = (diff.left_out, diff.measure) {
-        page.text("", &format!("and {} more", plural(left.rows as u64, "function")));
+        page.text("", &format!("and {} more", plural(left.rows as u64, "row")));
     }
 }
 
@@ -132,16 +132,12 @@ fn remarks(page: &mut Page, diff: &Diff) {
         let shown = names.get(..NAMES).unwrap_or(names).join(", ");
         page.text("", &format!("{lead}{shown}{tail}"));
     }
-    if let Some(idle) = diff.idle {
-        let decimals = decimals(diff);
-        page.text(
-            "",
-            &format!(
-                "idle, not in the table: {} with, {} without",
-                number(idle.with, decimals),
-                number(idle.without, decimals)
-            ),
-        );
+    let digits = decimals(diff);
+    for (what, apart) in [("idle", diff.idle), ("foreign threads", diff.foreign)] {
+        if let Some(Pair { with, without, .. }) = apart {
+            let (with, without) = (number(with, digits), number(without, digits));
+            page.text("", &format!("{what}, not in the table: {with} with, {without} without"));
+        }
     }
     if let Some(part) = diff.classified {
         page.text("", &format!("{} of the kernel's time is in a named subsystem", percent(part)));

@@ -12,8 +12,11 @@ pub use difference::difference;
 pub use studies::{between, history, thresholds};
 
 use super::page::Page;
-use super::{Report, Style, Subject};
+use super::{Report, Style, Subject, waterfall};
 use std::io::{self, Write};
+
+/// Columns of the bars of a waterfall.
+const BARS: usize = 32;
 
 /// The report for people.
 pub struct Text;
@@ -28,7 +31,7 @@ impl Report for Text {
     }
 
     fn render(&self, subject: &Subject, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        let Subject { study, analysis, .. } = *subject;
+        let Subject { study, analysis, explanation } = *subject;
         let mut page = Page::new(style.width, style.colour);
         heading::print(&mut page, study);
         prose::answer(&mut page, analysis);
@@ -37,6 +40,9 @@ impl Report for Text {
         tables::worth(&mut page, analysis);
         prose::verdicts(&mut page, analysis);
         prose::profiles(&mut page, analysis);
+        if let Some(explanation) = explanation {
+            waterfall::print(&mut page, explanation, BARS, style.details);
+        }
         prose::zero_copy(&mut page, analysis);
         prose::not_measured(&mut page, analysis);
         prose::warnings(&mut page, analysis);

@@ -1,0 +1,244 @@
+//! What formats share of an explanation: the sentences, and which steps are
+//! worth a line.
+
+use super::figures::{NONE, level, number, plural};
+use crate::profile::Explanation;
+use crate::profile::waterfall::{Bar, Change, Check, Function, Waterfall};
+
+/// Steps below this part of the larger cost are added up in one line.
+const SMALL: f64 = 0.01;
+
+/// Steps that a sentence names.
+const NAMED: usize = 6;
+
+/// A line of a waterfall.
+pub struct Step<'a> {
+    /// What it is: a cell's id, a subsystem.
+    pub title: String,
+    /// What kind of line.
+    pub kind: Kind,
+    /// Where its bar begins and ends.
+    pub span: (f64, f64),
+    /// The amount: a cost, or a step.
+    pub amount: f64,
+    /// Half the width of its interval.
+    pub half_width: Option<f64>,
+    /// Whether there is no doubt of its direction.
+    pub resolved: bool,
+    /// The functions that make it up.
+    pub functions: &'a [Function],
+}
+
+/// What kind a line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A cell's cost.
+    Cost,
+    /// A subsystem's step.
+    Part,
+    /// Small steps together, or what no step accounts for.
+    Rest,
+}
+
+impl Step<'_> {
+    /// Its amount; a step has a sign.
+    pub fn amount(&self, decimals: usize) -> String {
+        match self.kind {
+            Kind::Cost => number(self.amount, decimals),
+            _ => signed(self.amount, decimals),
+        }
+    }
+
+    /// Its interval; a dash where there is none.
+    pub fn interval(&self, decimals: usize) -> String {
+        match self.half_width {
+            None => NONE.into(),
+            Some(half) if self.kind == Kind::Cost => format!("+-{}", number(half, decimals)),
+            Some(half) => format!(
+                "{} .. {}",
+                signed(self.amount - half, decimals),
+                signed(self.amount + half, decimals)
+            ),
+        }
+    }
+}
+
+/// The lines of a waterfall: from the first cell's cost over every step that is
+/// large enough, the others together, and what is left over, to the last one's.
+pub fn steps(waterfall: &Waterfall) -> Vec<Step<'_>> {
+    let (first, last) = (&waterfall.before, &waterfall.after);
+    let mut steps = vec![cost(first)];
+    let mut at = first.cost();
+    let mut step = |title: String, kind: Kind, change: Change, functions| {
+        let span = (at, at + change.mean);
+        at += change.mean;
+        let (amount, half_width, resolved) = (change.mean, change.half_width, change.resolved());
+        Step { title, kind, span, amount, half_width, resolved, functions }
+    };
+    let least = SMALL * larger_cost(waterfall);
+    let mut small: (usize, f64) = (0, 0.0);
+    for part in &waterfall.parts {
+        if part.change.mean.abs() < least {
+            small = (small.0 + 1, small.1 + part.change.mean);
+            continue;
+        }
+        let title = part.subsystem.title().to_owned();
+        steps.push(step(title, Kind::Part, part.change, part.functions.as_slice()));
+    }
+    if small.0 > 0 {
+        let title = format!("{} smaller", small.0);
+        steps.push(step(title, Kind::Rest, Change { mean: small.1, half_width: None }, &[]));
+    }
+    if let Some(check) = &waterfall.check {
+        let rest = Change { mean: check.rest, half_width: None };
+        steps.push(step("not attributed".into(), Kind::Rest, rest, &[]));
+    }
+    steps.push(cost(last));
+    steps
+}
+
+fn cost(bar: &Bar) -> Step<'_> {
+    Step {
+        title: bar.cell.clone(),
+        kind: Kind::Cost,
+        span: (0.0, bar.cost()),
+        amount: bar.cost(),
+        half_width: bar.metered.and_then(|m| m.half_width),
+        resolved: false,
+        functions: &[],
+    }
+}
+
+fn larger_cost(waterfall: &Waterfall) -> f64 {
+    waterfall.before.cost().max(waterfall.after.cost())
+}
+
+/// Digits behind the point, so that the larger cost has three that count.
+pub fn decimals(waterfall: &Waterfall) -> usize {
+    let cost = larger_cost(waterfall);
+    if cost > 0.0 { (2.0 - cost.log10().floor()).clamp(0.0, 6.0) as usize } else { 3 }
+}
+
+/// A number with its sign: `+0.060`, `-0.250`, `0.000`.
+pub fn signed(value: f64, decimals: usize) -> String {
+    let text = number(value, decimals);
+    let zero = text.chars().all(|c| "-0.".contains(c));
+    if value > 0.0 && !zero { format!("+{text}") } else { text }
+}
+
+/// The waterfall in plain words: names only what the intervals leave no doubt of.
+pub fn words(waterfall: &Waterfall) -> String {
+    let Waterfall { before, after, unit, .. } = waterfall;
+    let digits = decimals(waterfall);
+    let all = waterfall.check.map_or(waterfall.sampled, |check| check.metered);
+    let by = if waterfall.check.is_some() { "by the CPU meter" } else { "by its samples" };
+    let mut text = match (all.resolved(), all.mean < 0.0) {
+        (true, true) => format!(
+            "{} saves {} {unit} against {} {by}",
+            after.cell,
+            number(-all.mean, digits),
+            before.cell
+        ),
+        (true, false) => format!(
+            "{} costs {} {unit} more than {} {by}",
+            after.cell,
+            number(all.mean, digits),
+            before.cell
+        ),
+        (false, _) => format!(
+            "{} and {} differ by {} {unit} {by}, which is not resolved",
+            after.cell,
+            before.cell,
+            number(all.mean.abs(), digits)
+        ),
+    };
+    let least = SMALL * larger_cost(waterfall);
+    let resolved: Vec<String> = waterfall
+        .parts
+        .iter()
+        .filter(|part| part.change.resolved() && part.change.mean.abs() >= least)
+        .map(|part| {
+            let size = number(part.change.mean.abs(), digits);
+            let sign = if part.change.mean < 0.0 { "less" } else { "more" };
+            format!("{size} {sign} {}", part.subsystem.title())
+        })
+        .collect();
+    if resolved.is_empty() {
+        let why = match before.trials.min(after.trials) {
+            0 | 1 => "one profile trial of a cell has no interval",
+            _ => "every interval holds zero, or the step is small",
+        };
+        text += &format!(". No step can be named: {why}.");
+        return text;
+    }
+    let more = resolved.len().saturating_sub(NAMED);
+    let tail = if more > 0 { format!(", and {more} smaller") } else { String::new() };
+    let named = resolved.get(..NAMED).unwrap_or(&resolved).join(", ");
+    // Where the largest step is in doubt, or goes the other way, what is named
+    // does not make up the difference, and must not read as if it did.
+    let makes_up = waterfall.parts.first().is_some_and(|largest| {
+        all.resolved() && largest.change.resolved() && largest.change.mean * all.mean > 0.0
+    });
+    let lead = if makes_up { ": " } else { ". Of the steps these are resolved: " };
+    text += &format!("{lead}{named}{tail}.");
+    text
+}
+
+/// Whether the steps add up to what the meter saw, in a sentence.
+pub fn check(waterfall: &Waterfall) -> String {
+    let digits = decimals(waterfall);
+    let trials = format!(
+        "{} of {} and {} of {}",
+        plural(waterfall.before.trials as u64, "profile trial"),
+        waterfall.before.cell,
+        waterfall.after.trials,
+        waterfall.after.cell
+    );
+    let sampled = signed(waterfall.sampled.mean, digits);
+    let Some(Check { metered, rest, tolerance, holds }) = waterfall.check else {
+        return format!(
+            "Over {trials}. The steps add up to {sampled} {}; there is no CPU meter of both cells \
+             to compare that with.",
+            waterfall.unit
+        );
+    };
+    let verdict = if holds { "within" } else { "BEYOND" };
+    // A check that nothing can fail says nothing.
+    let weak = if holds && tolerance >= metered.mean.abs() {
+        " That is wider than the difference itself: more profile trials would tell."
+    } else {
+        ""
+    };
+    format!(
+        "Over {trials}. The steps add up to {sampled}, the CPU meter's difference is {}: {} is not \
+         attributed, {verdict} the tolerance of {}.{weak}",
+        signed(metered.mean, digits),
+        signed(rest, digits),
+        number(tolerance, digits)
+    )
+}
+
+/// How the steps are to be read.
+pub fn rule(waterfall: &Waterfall) -> String {
+    format!(
+        "Steps are CPU time of samples by subsystem, idle and foreign ones aside; intervals are \
+         Welch's at {}, each for itself.",
+        level(waterfall.confidence)
+    )
+}
+
+/// What else has to be said, once for all waterfalls.
+pub fn remarks(explanation: &Explanation) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(part) = explanation.classified {
+        let part = super::figures::percent(part);
+        lines.push(format!("{part} of the kernel's busy samples are in a named subsystem."));
+    }
+    let notes = explanation.waterfalls.iter().flat_map(|w| &w.notes).chain(&explanation.notes);
+    for note in notes {
+        if !lines.contains(note) {
+            lines.push(note.clone());
+        }
+    }
+    lines
+}

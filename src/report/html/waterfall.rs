@@ -1,0 +1,188 @@
+//! Why cells differ: waterfalls, and flame graphs as boxes that need no script.
+
+use super::plot::{self, Mark};
+use super::scale::Scale;
+use crate::profile::Explanation;
+use crate::profile::flame::{Chart, FlameBox};
+use crate::profile::waterfall::Waterfall;
+use crate::report::explanation::{self, Kind, Step, decimals, signed, steps};
+use crate::report::figures::{number, percent};
+use maud::{Markup, html};
+
+/// Pixels of a line of a waterfall: its height, where its bar begins and ends.
+const HEIGHT: f64 = 20.0;
+const BAR: (f64, f64) = (4.0, 15.0);
+
+/// Height of a line of a flame graph, pixels.
+const LINE: u32 = 16;
+
+/// Width of a letter in a flame graph as a part of the page's width, generously.
+const LETTER: f64 = 0.0075;
+
+/// The section of a page; none where there is nothing to explain.
+pub fn section(explanation: &Explanation) -> Option<Markup> {
+    let first = explanation.waterfalls.first()?;
+    Some(html! {
+        @for waterfall in &explanation.waterfalls { (figure(waterfall)) }
+        p class="note" { (explanation::rule(first)) }
+        @for line in explanation::remarks(explanation) { p class="note" { (line) } }
+        @for chart in &explanation.charts { (flame(chart)) }
+    })
+}
+
+fn figure(waterfall: &Waterfall) -> Markup {
+    let steps = steps(waterfall);
+    let ends = steps.iter().flat_map(|step| [step.span.0, step.span.1]);
+    let scale = Scale::over(ends.chain([0.0]));
+    let digits = decimals(waterfall);
+    html! {
+        h3 { (waterfall.after.cell) " against " (waterfall.before.cell) }
+        p { (explanation::words(waterfall)) }
+        figure {
+            figcaption {
+                (waterfall.unit) ", from the cost of " (waterfall.before.cell) " to that of "
+                (waterfall.after.cell) ". A step is pale where its interval holds zero or is not known. "
+                (explanation::check(waterfall))
+            }
+            table class="plot" {
+                thead { tr {
+                    th { "step" } th class="g" { (plot::head(&scale)) }
+                    th class="n" { "amount" } th class="n" { "interval" }
+                } }
+                tbody {
+                    @for step in &steps {
+                        tr {
+                            th scope="row" { (step.title) }
+                            td class="g" { (plot::row(&scale, HEIGHT, vec![bar(step)])) }
+                            td class="n" data-h="amount" { (minus(&step.amount(digits))) }
+                            td class="n" data-h="interval" { (minus(&step.interval(digits))) }
+                        }
+                    }
+                }
+            }
+            (numbers(waterfall))
+        }
+    }
+}
+
+fn bar(step: &Step) -> Mark {
+    let class = match (step.kind, step.amount < 0.0, step.resolved) {
+        (Kind::Cost, _, _) => "cost",
+        (_, true, true) => "less",
+        (_, true, false) => "less unsure",
+        (_, false, true) => "more",
+        (_, false, false) => "more unsure",
+    };
+    Mark::bar(class, (step.span.0.min(step.span.1), BAR.0), (step.span.0.max(step.span.1), BAR.1))
+}
+
+/// Every subsystem with its functions, as a table.
+fn numbers(waterfall: &Waterfall) -> Markup {
+    let digits = decimals(waterfall) + 1;
+    html! {
+        details {
+            summary { (waterfall.after.cell) " against " (waterfall.before.cell) " in numbers, with the functions behind them" }
+            div class="scroll" {
+                table class="sortable" {
+                    thead { tr {
+                        th { "subsystem" } th class="n" { (waterfall.before.cell) } th class="n" { (waterfall.after.cell) }
+                        th class="n" { "change" } th class="n" { "interval" } th { "functions" }
+                    } }
+                    tbody {
+                        @for part in &waterfall.parts {
+                            tr {
+                                th scope="row" { (part.subsystem.title()) }
+                                td class="n" { (number(part.before, digits)) }
+                                td class="n" { (number(part.after, digits)) }
+                                td class="n" data-v=(sortable(part.change.mean)) { (minus(&signed(part.change.mean, digits))) }
+                                td class="n" {
+                                    @match part.change.half_width {
+                                        Some(half) => { "\u{b1}" (number(half, digits)) }
+                                        None => { "-" }
+                                    }
+                                }
+                                td class="w" {
+                                    @for (i, f) in part.functions.iter().enumerate() {
+                                        @if i > 0 { ", " }
+                                        code { (f.name) } " " (minus(&signed(f.after - f.before, digits)))
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A flame graph, roots below.
+fn flame(chart: &Chart) -> Markup {
+    let lines = chart.boxes.iter().map(|b| b.depth + 1).max().unwrap_or(0);
+    let changes = chart.boxes.iter().filter_map(|b| b.change);
+    let most = changes.map(f64::abs).fold(0.0, f64::max);
+    let differential = chart.boxes.iter().any(|b| b.change.is_some());
+    html! {
+        details {
+            summary { "Flame graph: " (chart.title) ", " (number(chart.total, 3)) " " (chart.unit) }
+            p class="note" {
+                "Width: " (chart.unit) " of a function with all that it called; callers are below. "
+                @if differential { "Orange: more than in the other cell, green: less; the stronger, the more. " }
+                @if chart.narrower > 0.0005 { (percent(chart.narrower)) " of it goes on in boxes too narrow to be drawn." }
+            }
+            svg class="flame" height=(lines * LINE) role="img" aria-label={ "flame graph of " (chart.title) } {
+                @for one in &chart.boxes { (flame_box(one, chart, lines, most)) }
+            }
+        }
+    }
+}
+
+fn flame_box(one: &FlameBox, chart: &Chart, lines: u32, most: f64) -> Markup {
+    let y = lines.saturating_sub(one.depth + 1) * LINE;
+    let (class, strength) = match one.change {
+        Some(change) if most > 0.0 => {
+            (if change < 0.0 { "less" } else { "more" }, 0.08 + 0.92 * change.abs() / most)
+        }
+        _ if one.kernel => ("kernel", 1.0),
+        _ => ("program", 1.0),
+    };
+    let letters = (one.width / LETTER) as usize;
+    html! {
+        svg x=(part(one.start)) y=(y) width=(part(one.width)) height=(LINE - 1) {
+            rect class=(class) width="100%" height="100%" fill-opacity=(number(strength.clamp(0.0, 1.0), 2)) {
+                title {
+                    (one.name) ": " (number(one.amount, 4)) " " (chart.unit) ", " (percent(one.width))
+                    @if let Some(change) = one.change { ", change " (minus(&signed(change, 4))) }
+                }
+            }
+            @if letters >= 4 {
+                text x="2" y="11" { (short(&one.name, letters)) }
+            }
+        }
+    }
+}
+
+/// A part of one as a part of the width.
+fn part(value: f64) -> String {
+    format!("{:.3}%", value.clamp(0.0, 1.0) * 100.0)
+}
+
+/// As much of a name as there is room for.
+fn short(name: &str, letters: usize) -> String {
+    if name.chars().count() <= letters {
+        return name.to_owned();
+    }
+    let mut short: String = name.chars().take(letters.saturating_sub(1)).collect();
+    short.push('\u{2026}');
+    short
+}
+
+/// A minus as long as a plus.
+fn minus(text: &str) -> String {
+    text.replace('-', "\u{2212}").replace("+\u{2212}", "\u{b1}").replace("..", "\u{2026}")
+}
+
+/// A number that the page's script can sort by.
+fn sortable(value: f64) -> String {
+    if value.is_finite() { format!("{value}") } else { "0".into() }
+}

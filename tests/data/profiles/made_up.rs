@@ -1,0 +1,89 @@
+//! Profiles of a made-up study: a cell that copies, and one that maps pages.
+
+use bytepath::profile::waterfall::{Metered, Trials};
+use bytepath::profile::{
+    Builder, Explanation, Frame, FrameKind, Header, Owner, Profile, Sample, Thread, Weight, Work,
+    explain, subsystem::Rules,
+};
+use bytepath::record::Role;
+
+/// Functions of the sender and the receiver: stack from the root, CPU seconds per
+/// GiB in the cell that copies and in the one that maps.
+const STACKS: &[(Role, &[&str], f64, f64)] = &[
+    (Role::Sender, &["main", "send", "do_syscall_64", "tcp_sendmsg", "_copy_from_iter"], 0.11, 0.0),
+    (Role::Sender, &["main", "splice", "do_syscall_64", "splice_to_socket"], 0.0, 0.02),
+    (Role::Sender, &["main", "send", "do_syscall_64", "tcp_sendmsg"], 0.05, 0.05),
+    (
+        Role::Receiver,
+        &["main", "recv", "do_syscall_64", "tcp_recvmsg", "_copy_to_iter"],
+        0.14,
+        0.01,
+    ),
+    (Role::Receiver, &["main", "recv", "do_syscall_64", "tcp_recvmsg"], 0.03, 0.02),
+    (
+        Role::Receiver,
+        &["main", "getsockopt", "do_syscall_64", "tcp_zerocopy_receive", "vm_insert_pages"],
+        0.0,
+        0.06,
+    ),
+    (Role::Receiver, &["main", "touch"], 0.02, 0.02),
+];
+
+/// One profile trial of 4 GiB. `noise` is added to every function's cost, a part
+/// of it.
+pub fn trial(title: &str, maps: bool, noise: f64, hostile: &str) -> Profile {
+    let mut builder = Builder::new(Header {
+        title: title.to_owned(),
+        event: "cpu-clock".into(),
+        weight: Weight::Nanoseconds,
+        work: Work { bytes: Some(4.0 * 1073741824.0), packets: None },
+        ..Header::default()
+    });
+    for (i, (role, stack, copies, with)) in STACKS.iter().enumerate() {
+        let cost = if maps { *with } else { *copies };
+        if cost == 0.0 {
+            continue;
+        }
+        let mut ids: Vec<_> = stack
+            .iter()
+            .map(|name| {
+                let user = ["main", "send", "recv", "splice", "getsockopt", "touch"];
+                let kind = if user.contains(name) { FrameKind::User } else { FrameKind::Kernel };
+                let function = format!("{name}{}", if *name == "main" { hostile } else { "" });
+                builder.frame(Frame { function, kind, ..Frame::default() })
+            })
+            .collect();
+        ids.reverse();
+        let stack = builder.stack(&ids);
+        let thread = builder.thread(Thread { name: role.to_string(), ..Thread::default() });
+        // Neighbours are off in different directions.
+        let off = 1.0 + if i % 2 == 0 { noise } else { -noise };
+        builder.add(Sample {
+            stack,
+            thread,
+            owner: Owner::Role(*role),
+            cpu: None,
+            time: None,
+            count: 100,
+            weight: cost * off * 4e9,
+        });
+    }
+    builder.build()
+}
+
+/// Three trials of each cell that are off by a few hundredths.
+pub fn explanation(trials: usize, hostile: &str) -> Explanation {
+    let of = |maps| -> Vec<Profile> {
+        let noise = [0.0, 0.03, -0.02];
+        (0..trials).map(|i| trial(&format!("trial {i}"), maps, noise[i % 3], hostile)).collect()
+    };
+    let (copies, maps) = (of(false), of(true));
+    let cell = |name| format!("{name}{hostile}");
+    let metered = |mean| Some(Metered { mean, half_width: Some(0.004) });
+    explain(
+        &Trials { cell: &cell("socket"), profiles: &copies, metered: metered(0.36) },
+        &[Trials { cell: &cell("tcp-zerocopy-receive"), profiles: &maps, metered: metered(0.19) }],
+        Rules::built_in(),
+    )
+    .unwrap()
+}

@@ -1,0 +1,76 @@
+//! Why two cells differ, as the plain formats tell it.
+
+#[path = "data/profiles/made_up.rs"]
+mod made_up;
+
+use bytepath::profile::Explanation;
+use bytepath::report::{self, Style};
+use made_up::explanation;
+
+fn text(explanation: &Explanation, width: usize) -> String {
+    let mut out = Vec::new();
+    report::explanation(explanation, &Style { width, ..Style::default() }, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+fn mail(explanation: &Explanation) -> String {
+    let mut out = Vec::new();
+    report::explanation_for_mail(explanation, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn the_words_name_what_is_beyond_doubt() {
+    let said = words(&text(&explanation(3, ""), 100));
+    let expected = "tcp-zerocopy-receive saves 0.170 CPU-s/GiB against socket by the CPU meter: \
+                    0.240 less copying, 0.060 more page mapping, 0.020 more sockets and system \
+                    calls, 0.010 less TCP. ";
+    assert!(said.contains(expected), "{said}");
+    assert!(said.contains("not attributed, within the tolerance of"), "{said}");
+    assert!(said.contains("copying: _copy_to_iter 0.1"), "{said}");
+}
+
+#[test]
+fn one_trial_names_nothing() {
+    let said = words(&text(&explanation(1, ""), 100));
+    assert!(said.contains("No step can be named: one profile trial of a cell has no interval."));
+    assert!(!said.contains("less copying"), "{said}");
+    // The steps are there all the same.
+    assert!(said.contains("copying -0.240 - "), "{said}");
+}
+
+#[test]
+fn every_line_fits_and_is_plain() {
+    for hostile in ["", "\x1b[2J<b>\u{202e}\n", "abcdefghi jklmnopqrstuvwxyz0123456789-and-so-on"] {
+        let explanation = explanation(2, hostile);
+        for (width, printed) in [
+            (72, mail(&explanation)),
+            (40, text(&explanation, 40)),
+            (72, text(&explanation, 72)),
+            (120, text(&explanation, 120)),
+        ] {
+            for line in printed.lines() {
+                assert!(line.len() <= width, "{width}: {line}");
+                assert!(line.bytes().all(|b| (b' '..=b'~').contains(&b)), "{line:?}");
+            }
+            assert!(printed.contains("copying"), "{printed}");
+        }
+    }
+}
+
+#[test]
+fn it_is_read_back_as_it_was_written() {
+    let explanation = explanation(3, "");
+    let json = serde_json::to_string(&explanation).unwrap();
+    assert_eq!(serde_json::from_str::<Explanation>(&json).unwrap(), explanation);
+}
+
+#[test]
+fn nothing_to_explain_prints_nothing() {
+    let nothing = Explanation::default();
+    assert_eq!((text(&nothing, 100), mail(&nothing)), (String::new(), String::new()));
+}
