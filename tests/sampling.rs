@@ -144,6 +144,7 @@ fn the_window_begins_quickly() {
         flows: Default::default(),
         moved: std::sync::Arc::new(|_| 0),
         device: None,
+        last_look: Default::default(),
         sampling: Some(Sampling { event: "cpu-clock".into(), rate: 999, cpus }),
     };
     // The best of several: what others do on the machine is not the meter's.
