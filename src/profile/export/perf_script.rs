@@ -14,7 +14,7 @@ impl Exporter for PerfScript {
     }
 
     fn summary(&self) -> &'static str {
-        "text as of `perf script`, for stackcollapse-perf.pl, speedscope, Hotspot"
+        "text as of `perf script`, for stackcollapse-perf.pl and speedscope"
     }
 
     fn extension(&self) -> &'static str {

@@ -26,11 +26,11 @@ pub(super) struct Head<'a> {
 impl Head<'_> {
     /// Whether the event is a tracepoint, which prints what it recorded.
     pub(super) fn traces(&self) -> bool {
-        // `cycles:ppp` has modifiers; `sched:sched_switch` a system and a name.
+        // `cycles:ppp` has modifiers (perf-list(1)); `block:bio` a system and a name.
         self.event.is_some_and(|event| {
             memchr::memchr(b':', event)
                 .and_then(|at| event.get(at + 1..))
-                .is_some_and(|after| after.len() > 6 || after.contains(&b'_'))
+                .is_some_and(|after| !after.iter().all(|byte| b"ukhIGHpPSDWeb".contains(byte)))
         })
     }
 }

@@ -18,7 +18,7 @@ impl Importer for Pprof {
     }
 
     fn summary(&self) -> &'static str {
-        "protocol buffer, packed by gzip or not; bytepath's own format, and that of Go and others"
+        "protocol buffer of bytepath, Go and others, packed by gzip or not"
     }
 
     fn recognises(&self, head: &[u8]) -> bool {
