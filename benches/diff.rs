@@ -9,8 +9,11 @@
 
 use anyhow::{Context, Result, ensure};
 use bytepath::profile::diff::{Options, diff};
-use bytepath::profile::{Builder, Frame, Header, Owner, Profile, Sample, Thread, Weight, import};
+use bytepath::profile::{
+    Builder, Frame, FrameId, Header, Owner, Profile, Sample, Thread, Weight, import,
+};
 use inferno::collapse::Collapse;
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
@@ -176,6 +179,7 @@ fn known(file: &Path) -> Result<bool> {
 fn read_folded(file: &Path) -> Result<Profile> {
     let mut builder = Builder::new(Header { weight: Weight::Samples, ..Header::default() });
     let thread = builder.thread(Thread::default());
+    let mut known: HashMap<String, FrameId> = HashMap::new();
     let mut ids = Vec::new();
     let mut input = BufReader::with_capacity(1 << 20, File::open(file)?);
     let mut line = String::new();
@@ -183,7 +187,13 @@ fn read_folded(file: &Path) -> Result<Profile> {
         let (stack, count) = line.trim_end().rsplit_once(' ').context("no count")?;
         ids.clear();
         for name in stack.rsplit(';') {
-            ids.push(builder.frame(Frame { function: name.to_owned(), ..Frame::default() }));
+            let id = known.get(name).copied().unwrap_or_else(|| {
+                let function = name.to_owned();
+                let id = builder.frame(Frame { function, ..Frame::default() });
+                known.insert(name.to_owned(), id);
+                id
+            });
+            ids.push(id);
         }
         let (stack, count) = (builder.stack(&ids), count.parse()?);
         builder.add(Sample {

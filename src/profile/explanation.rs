@@ -10,8 +10,9 @@ use super::waterfall::{Trials, Waterfall, waterfall};
 use crate::record::Fault;
 use serde::{Deserialize, Serialize};
 
-/// Boxes of one flame graph: a page with a few of them stays below 2 MB.
+/// Boxes of one flame graph at most, and of all together: a page stays below 2 MB.
 const BOXES: usize = 700;
+const ALL_BOXES: usize = 7000;
 
 /// Confidence of the intervals.
 pub const CONFIDENCE: f64 = 0.95;
@@ -33,6 +34,7 @@ pub struct Explanation {
 pub fn explain(baseline: &Trials, others: &[Trials], rules: &Rules) -> Result<Explanation, Fault> {
     let mut explanation = Explanation::default();
     let options = Options { per: Some(Per::Gib), rules, ..Options::default() };
+    let most = (ALL_BOXES / (1 + 2 * others.len())).min(BOXES);
     let mut coverage = covered(baseline.profiles, rules);
     for (i, other) in others.iter().enumerate() {
         explanation.waterfalls.push(waterfall(baseline, other, rules, CONFIDENCE)?);
@@ -41,11 +43,11 @@ pub fn explain(baseline: &Trials, others: &[Trials], rules: &Rules) -> Result<Ex
         let flames = flames(baseline.profiles, other.profiles, &found, rules);
         let charts = &mut explanation.charts;
         if i == 0 {
-            charts.push(flames.chart(baseline.cell, Widths::Without, false, BOXES));
+            charts.push(flames.chart(baseline.cell, Widths::Without, false, most));
         }
-        charts.push(flames.chart(other.cell, Widths::With, false, BOXES));
+        charts.push(flames.chart(other.cell, Widths::With, false, most));
         let title = format!("{} against {}", other.cell, baseline.cell);
-        charts.push(flames.chart(&title, Widths::With, true, BOXES));
+        charts.push(flames.chart(&title, Widths::With, true, most));
     }
     explanation.charts.retain(|chart| !chart.boxes.is_empty());
     explanation.classified = coverage.share();

@@ -25,12 +25,13 @@ const CLONES: &[&str] = &[
 
 /// The name of a function without what differs between two builds: an offset
 /// (`+0x1f`), the kind that folded stacks carry (`_[k]`), a symbol version
-/// (`@@GLIBC_2.14`) and the endings of clones. A name that is nothing but that
+/// (`@@GLIBC_2.14`), the hash of a Rust crate and the endings of clones. A name that is nothing but that
 /// is left as it is.
 pub fn function(name: &str) -> &str {
     let mut rest = name.trim();
     loop {
-        let shorter = without_kind(without_version(without_clone(without_offset(rest))));
+        let shorter =
+            without_kind(without_version(without_clone(without_hash(without_offset(rest)))));
         if shorter == rest || shorter.is_empty() {
             return rest;
         }
@@ -104,6 +105,17 @@ fn without_offset(name: &str) -> &str {
     if fine(offset) && fine(size) { head } else { name }
 }
 
+/// Without the `::h0123456789abcdef` that tells two versions of a Rust crate apart
+/// in mangled names.
+fn without_hash(name: &str) -> &str {
+    match name.rsplit_once("::h") {
+        Some((head, hash)) if hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit()) => {
+            head
+        }
+        _ => name,
+    }
+}
+
 /// Without the `_[k]` that `stackcollapse-perf.pl --all` puts behind a function
 /// (kernel, inlined, compiled just in time, waking).
 fn without_kind(name: &str) -> &str {
@@ -160,6 +172,8 @@ mod tests {
             ("memcpy@@GLIBC_2.14", "memcpy"),
             ("memcpy@GLIBC_2.2.5", "memcpy"),
             ("memcpy@plt", "memcpy@plt"),
+            ("core::fmt::write::h0123456789abcdef", "core::fmt::write"),
+            ("core::fmt::write::hash", "core::fmt::write::hash"),
             ("  USER ", "USER"),
             // What only looks like it stays.
             (".cold", ".cold"),
