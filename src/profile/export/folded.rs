@@ -79,7 +79,7 @@ fn name(frame: &Frame) -> String {
 
 /// A name without what the format gives a meaning, and without what no text holds.
 fn clean(name: &str) -> String {
-    name.trim()
+    let text: String = name
         .chars()
         .map(|c| {
             if c == ';' {
@@ -90,7 +90,9 @@ fn clean(name: &str) -> String {
                 c
             }
         })
-        .collect()
+        .collect();
+    // After that: a control character may have stood at the edge.
+    text.trim().to_owned()
 }
 
 /// A stack that no reader takes for a comment (`# ...`), nor its last word for a
@@ -115,7 +117,7 @@ pub(super) fn number(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::unmistakable;
+    use super::{clean, unmistakable};
 
     #[test]
     fn stacks_are_neither_comments_nor_differences() {
@@ -128,5 +130,6 @@ mod tests {
         ] {
             assert_eq!(unmistakable(stack.into()), safe);
         }
+        assert_eq!(clean("\u{2}# a;b\n"), "# a:b");
     }
 }
