@@ -48,7 +48,7 @@ pub(crate) fn fold(profile: &Profile) -> Vec<(String, f64)> {
                 line.push(';');
                 line.push_str(names.get(frame.0 as usize).map_or("", String::as_str));
             }
-            (line, weight)
+            (unmistakable(line), weight)
         })
         .collect();
     lines.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
@@ -79,7 +79,7 @@ fn name(frame: &Frame) -> String {
 
 /// A name without what the format gives a meaning, and without what no text holds.
 fn clean(name: &str) -> String {
-    name.trim()
+    let text: String = name
         .chars()
         .map(|c| {
             if c == ';' {
@@ -90,10 +90,46 @@ fn clean(name: &str) -> String {
                 c
             }
         })
-        .collect()
+        .collect();
+    // After that: a control character may have stood at the edge.
+    text.trim().to_owned()
+}
+
+/// A stack that no reader takes for a comment (`# ...`), nor its last word for a
+/// weight: of two numbers at the end flamegraph.pl and inferno draw a difference.
+fn unmistakable(mut stack: String) -> String {
+    if stack.starts_with('#') {
+        stack.insert(0, '_');
+    }
+    if let Some(at) = stack.rfind(' ') {
+        let tail = stack.get(at + 1..).unwrap_or_default();
+        if tail.chars().all(|c| c.is_ascii_digit() || c == '.') {
+            stack.replace_range(at..=at, "_");
+        }
+    }
+    stack
 }
 
 /// A whole number without a point, any other with all its digits.
 pub(super) fn number(value: f64) -> String {
     format!("{value}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{clean, unmistakable};
+
+    #[test]
+    fn stacks_are_neither_comments_nor_differences() {
+        for (stack, safe) in [
+            ("# a;b", "_# a;b"),
+            ("net rx 0", "net rx_0"),
+            ("net rx 0;f", "net rx 0;f"),
+            ("a;f 1.5", "a;f_1.5"),
+            ("a", "a"),
+        ] {
+            assert_eq!(unmistakable(stack.into()), safe);
+        }
+        assert_eq!(clean("\u{2}# a;b\n"), "# a:b");
+    }
 }
