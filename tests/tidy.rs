@@ -15,6 +15,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("path", &["record", "sys", "workload"]),
     ("meter", &["record", "sys"]),
     ("host", &["record", "sys"]),
+    ("observe", &["record", "sys", "profile", "meter"]),
     ("run", &["record", "sys", "spec", "workload", "path", "meter", "host", "stats", "profile"]),
     ("report", &["record", "stats", "profile"]),
     (
