@@ -20,7 +20,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("report", &["record", "stats", "profile"]),
     (
         "cli",
-        &["record", "sys", "spec", "path", "meter", "host", "run", "stats", "profile", "report"],
+        &[
+            "record", "sys", "spec", "path", "meter", "host", "run", "stats", "profile", "observe",
+            "report",
+        ],
     ),
 ];
 

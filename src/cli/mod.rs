@@ -71,6 +71,7 @@ Examples:
   bytepath history bytepath-studies socket.throughput
   bytepath run experiments/battle-quick.toml       what an experiment file says
   bytepath resume bytepath-studies/20260102-030405 go on after Ctrl-C or a crash
+  bytepath observe -- iperf3 -c 10.0.0.2           any program: calls, sockets, CPU
   bytepath paths                                   what works here, and why not
 
 Exit codes:

@@ -39,7 +39,7 @@ pub(super) struct Form {
 }
 
 /// Columns of a page that is no terminal.
-const PAGE: usize = 100;
+pub(super) const PAGE: usize = 100;
 
 /// Writes the report of a study folder to where it was asked.
 pub(super) fn show(arguments: &ShowArguments) -> Result<ExitCode, Fault> {
@@ -96,7 +96,7 @@ fn write(study: &Study, form: &Form, file: &Path) -> Result<(), Fault> {
 
 /// Puts a whole new file in the place of an old one, if there is one. What is
 /// no regular file, a pipe say, is written to as it is.
-fn replace(file: &Path, content: &[u8]) -> std::io::Result<()> {
+pub(super) fn replace(file: &Path, content: &[u8]) -> std::io::Result<()> {
     if fs::metadata(file).is_ok_and(|m| !m.is_file()) {
         return fs::OpenOptions::new().write(true).open(file)?.write_all(content);
     }

@@ -2,7 +2,7 @@
 //! programs, reads the maps.
 
 use super::layout::{self, copies, lost, row, socket, state, thread};
-use super::program::{self, Form, Maps, Members, copy, end, enter, exit, fork};
+use super::program::{Form, Maps, Members, copy, end, enter, exit, fork};
 use super::seen::{Row, Seen, Socket, Thread};
 use crate::record::{Fault, FaultKind};
 use crate::sys::bpf::asm::{AsmError, Insn};
@@ -169,12 +169,6 @@ impl Counting {
             lost_sockets: number(&self.maps.lost, lost::SOCKETS)?,
             copies,
         })
-    }
-
-    /// Whether the program's sockets are told apart.
-    pub fn knows_sockets(&self) -> bool {
-        program::ARGUMENTS
-            && matches!(&self.form, Form::Typed(members) if members.sockets.is_some())
     }
 }
 

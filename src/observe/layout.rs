@@ -86,8 +86,10 @@ pub mod thread {
     pub const INVOLUNTARY: i16 = 56;
     /// Name, 16 bytes, ends in a zero.
     pub const NAME: i16 = 64;
+    /// Time it was ready and waited for a CPU.
+    pub const WAIT: i16 = 80;
     /// Size of the whole.
-    pub const SIZE: usize = 80;
+    pub const SIZE: usize = 88;
 }
 
 /// A socket that bytes went through.

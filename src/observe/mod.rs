@@ -1,5 +1,430 @@
-//! Any program under the same meters.
-pub mod kernel;
-pub mod layout;
-pub mod program;
-pub mod seen;
+//! Any program under the same meters: a program that is not ours is started, or
+//! a process taken as it runs, and its system calls, sockets and CPU time are
+//! counted until it ends. `docs/observe.md` says how each figure comes about.
+
+mod copies;
+mod counter;
+mod family;
+mod kernel;
+mod layout;
+mod program;
+mod rings;
+mod seen;
+mod traffic;
+
+pub use copies::{disagreement, estimate};
+pub use counter::Method;
+
+use crate::meter::{self, Context, Running};
+use crate::profile::Profile;
+use crate::record::{
+    Absent, CallRow, CopyCount, CpuSource, CpuTime, Ending, Fault, FaultKind, Observation,
+    ObservedCall, ObservedThread, Role, SCHEMA_VERSION, ThreadTime,
+};
+use crate::sys::launch::{self, Ended, Held, How};
+use crate::sys::{Roots, calls};
+use counter::{Counting, Start};
+use family::Member;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use seen::{Row, Seen, Used};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// What to watch, and how.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Whom.
+    pub target: Target,
+    /// How system calls are counted.
+    pub method: Method,
+    /// When to stop watching a process that runs already.
+    pub limit: Option<Duration>,
+}
+
+/// Whom to watch.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// A program to be started: its name and its arguments.
+    Command(Vec<OsString>),
+    /// A process that runs, with its threads and its descendants.
+    Process(u32),
+}
+
+/// What signals ask for; set by handlers.
+#[derive(Debug, Default)]
+pub struct Asked {
+    /// To stop watching a process. A program that we started hears Ctrl-C by
+    /// itself, and is watched until it ends.
+    pub stop: Arc<AtomicBool>,
+    /// A signal to be passed on to a program that we started; 0 for none.
+    pub pass_on: Arc<AtomicUsize>,
+}
+
+/// What was seen.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// Everything that goes to disk.
+    pub observation: Observation,
+    /// Where the program's time went; none until a profile meter runs beside
+    /// the others.
+    pub profile: Option<Profile>,
+}
+
+/// Longest time between two looks at what signals ask for.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Starts the program or takes the process, and watches until it ends, or until
+/// the limit or a signal.
+pub fn observe(request: &Request, asked: &Asked) -> Result<Observed, Fault> {
+    let roots = Roots::real();
+    match &request.target {
+        Target::Command(words) => command(words, request, asked, &roots),
+        Target::Process(pid) => process(*pid, request, asked, &roots),
+    }
+}
+
+fn command(
+    words: &[OsString],
+    request: &Request,
+    asked: &Asked,
+    roots: &Roots,
+) -> Result<Observed, Fault> {
+    let name = words.first().ok_or_else(|| Fault::new(FaultKind::Usage, "no program is named"))?;
+    let cannot = |e: &std::io::Error| {
+        Fault::new(FaultKind::Usage, format!("cannot run '{}': {e}", name.to_string_lossy()))
+            .remedy("name a program as the shell would")
+    };
+    let file = launch::find(name, std::env::var_os("PATH")).map_err(|e| cannot(&e))?;
+    let held = Held::new(&file, words).map_err(|e| Fault::system("cannot make a process", &e))?;
+    let pid = held.pid();
+    let (counting, absent) = counter::start(request.method, roots, &Start::Exec(pid))?;
+    let mut watch = Watch::begin(pid, BTreeMap::new(), counting, absent, roots);
+    let end = end_of(pid)?;
+    let launched = held.release().map_err(|e| cannot(&e))?;
+    while !readable(&end, watch.patience())? {
+        watch.tick()?;
+        let signal = asked.pass_on.swap(0, Ordering::Relaxed);
+        if let Some(signal) = i32::try_from(signal).ok().filter(|signal| *signal != 0) {
+            // A program that has just ended does not need it any more.
+            let _ = launch::signal(pid, signal);
+        }
+    }
+    let ended = launched.wait().map_err(|e| Fault::system("cannot wait for the program", &e))?;
+    let words = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    watch.finish(words, Some(ended), Ending::Gone)
+}
+
+fn process(
+    pid: u32,
+    request: &Request,
+    asked: &Asked,
+    roots: &Roots,
+) -> Result<Observed, Fault> {
+    let end = end_of(pid)?;
+    let words = command_line(&roots.proc, pid);
+    let (counting, absent) = counter::start(request.method, roots, &Start::Now(pid))?;
+    // What they have used before is not counted, so it is read once more, now.
+    let before = family::members(&roots.proc, pid);
+    let mut watch = Watch::begin(pid, before, counting, absent, roots);
+    let begun = Instant::now();
+    let ending = loop {
+        let left = request.limit.map(|limit| limit.saturating_sub(begun.elapsed()));
+        if readable(&end, watch.patience().min(left.unwrap_or(Duration::MAX)))? {
+            break Ending::Gone;
+        }
+        watch.tick()?;
+        if asked.stop.load(Ordering::Relaxed) || left.is_some_and(|left| left.is_zero()) {
+            break Ending::Running;
+        }
+    };
+    watch.finish(words, None, ending)
+}
+
+/// A watch that goes on.
+struct Watch<'a> {
+    pid: u32,
+    /// Threads that were there before, with what they had used.
+    before: BTreeMap<u32, Member>,
+    counting: Option<Counting>,
+    absent: Vec<Absent>,
+    warnings: Vec<String>,
+    machine: Option<Box<dyn Running>>,
+    roots: &'a Roots,
+    begun: Instant,
+    started_ms: u64,
+}
+
+impl<'a> Watch<'a> {
+    fn begin(
+        pid: u32,
+        before: BTreeMap<u32, Member>,
+        counting: Option<Counting>,
+        mut absent: Vec<Absent>,
+        roots: &'a Roots,
+    ) -> Self {
+        let machine = machine(roots).map_err(|fault| absent.push(missing("CPU time of the machine", fault)));
+        let warnings = counting.as_ref().map(Counting::remarks).unwrap_or_default();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Watch {
+            pid,
+            before,
+            counting,
+            absent,
+            warnings,
+            machine: machine.ok(),
+            roots,
+            begun: Instant::now(),
+            started_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// How long it may be left alone.
+    fn patience(&self) -> Duration {
+        self.counting.as_ref().map_or(LOOK, |counting| counting.patience().min(LOOK))
+    }
+
+    fn tick(&mut self) -> Result<(), Fault> {
+        self.counting.as_mut().map_or(Ok(()), Counting::tick)
+    }
+
+    fn finish(
+        mut self,
+        command: Vec<String>,
+        ended: Option<Ended>,
+        ending: Ending,
+    ) -> Result<Observed, Fault> {
+        let seconds = self.begun.elapsed().as_secs_f64();
+        let machine = self.machine.take().map(Running::stop).transpose()?.unwrap_or_default();
+        let kind = self.counting.as_ref().map(Counting::kind);
+        let seen = match self.counting.as_mut() {
+            Some(counting) => counting.seen()?,
+            None => Seen::default(),
+        };
+        let threads = self.threads(&seen);
+        let (sent, received) = traffic::traffic(&seen);
+        let copies = self.copies(&seen);
+        self.warn(&seen, machine.warnings);
+        Ok(Observed {
+            observation: Observation {
+                schema: SCHEMA_VERSION,
+                bytepath: env!("CARGO_PKG_VERSION").to_owned(),
+                command,
+                pid: self.pid,
+                started_ms: self.started_ms,
+                seconds,
+                ending: ended.map_or(ending, |ended| match ended.how {
+                    How::Code(code) => Ending::Code(code),
+                    How::Signal(signal) => Ending::Signal(signal),
+                }),
+                counter: kind,
+                used: used(ended, &threads),
+                threads,
+                calls: table(&seen.rows),
+                sockets: traffic::sockets(&seen),
+                disagreement: disagreement(&copies, &sent.ledger, &received.ledger),
+                sent,
+                received,
+                machine: machine.readings,
+                copies,
+                absent: self.absent,
+                warnings: self.warnings,
+            },
+            profile: None,
+        })
+    }
+
+    /// All threads: those that were there, those that were made, those of which
+    /// only calls are known.
+    fn threads(&self, seen: &Seen) -> Vec<ObservedThread> {
+        let mut threads: BTreeMap<u32, ObservedThread> = BTreeMap::new();
+        let blank = |tid: u32| ObservedThread {
+            tid,
+            pid: 0,
+            parent: 0,
+            name: String::new(),
+            ended: false,
+            time: None,
+        };
+        for (tid, member) in &self.before {
+            let name = member.name.clone();
+            threads.insert(*tid, ObservedThread { pid: member.process, name, ..blank(*tid) });
+        }
+        for thread in &seen.threads {
+            let known = threads.entry(thread.tid).or_insert_with(|| blank(thread.tid));
+            known.pid = if thread.process != 0 { thread.process } else { known.pid };
+            known.parent = thread.parent;
+            known.ended = thread.ended;
+            known.name = thread.name.clone();
+            known.time = thread.used.map(|used| self.time(thread.tid, used.adjusted()));
+        }
+        for row in &seen.rows {
+            threads.entry(row.tid).or_insert_with(|| blank(row.tid));
+        }
+        for (tid, thread) in threads.iter_mut().filter(|(_, thread)| thread.time.is_none()) {
+            let proc = &self.roots.proc;
+            if let Some(used) = family::used(proc, *tid).filter(|_| !thread.ended) {
+                thread.time = Some(self.time(*tid, used));
+                let folder = proc.join(tid.to_string());
+                if let Some(name) = crate::sys::procfs::name(&folder.join("task").join(tid.to_string())) {
+                    thread.name = name;
+                }
+            } else {
+                thread.ended = true;
+            }
+        }
+        for thread in threads.values_mut() {
+            if let Some(time) = &mut thread.time {
+                time.name = thread.name.clone();
+            }
+        }
+        threads.into_values().collect()
+    }
+
+    /// What a thread used while it was watched, in seconds.
+    fn time(&self, tid: u32, used: Used) -> ThreadTime {
+        let before = self.before.get(&tid).and_then(|member| member.used).unwrap_or_default();
+        let used = used.since(&before);
+        let seconds = |nanoseconds: u64| nanoseconds as f64 * 1e-9;
+        ThreadTime {
+            name: String::new(),
+            tid,
+            run: seconds(used.run),
+            wait: seconds(used.wait),
+            user: seconds(used.user),
+            system: seconds(used.system),
+            voluntary: used.voluntary,
+            involuntary: used.involuntary,
+        }
+    }
+
+    fn copies(&mut self, seen: &Seen) -> CopyCount {
+        match seen.copies {
+            Some((to_program, from_program)) => CopyCount::Counted { to_program, from_program },
+            None => {
+                if let Some(why) = self.counting.as_ref().and_then(Counting::no_copies) {
+                    self.absent.push(missing("bytes really copied", why));
+                }
+                CopyCount::Unknown
+            }
+        }
+    }
+
+    fn warn(&mut self, seen: &Seen, machine: Vec<String>) {
+        for (count, what) in [
+            (seen.lost_calls, "system calls were not counted: no room in the table"),
+            (seen.lost_threads, "threads were not followed: no room for them"),
+            (seen.lost_sockets, "looks at new sockets found no room: their bytes are missing"),
+        ] {
+            if count > 0 {
+                self.warnings.push(format!("{count} {what}"));
+            }
+        }
+        self.warnings.extend(traffic::doubts(seen, calls::name));
+        self.warnings.extend(machine);
+    }
+}
+
+/// The machine's own CPU time, by the meter that trials use too.
+fn machine(roots: &Roots) -> Result<Box<dyn Running>, Fault> {
+    let cpu = meter::CATALOG.iter().find(|meter| meter.name() == "cpu");
+    let cpu = cpu.ok_or_else(|| Fault::new(FaultKind::Unsupported, "there is no meter 'cpu'"))?;
+    cpu.start(&Context {
+        roots: roots.clone(),
+        role: Role::Sender,
+        threads: Vec::new(),
+        flows: Arc::new(Vec::new()),
+        moved: Arc::new(|_| 0),
+        device: None,
+    })
+}
+
+/// The table, in the order of threads and, within them, of time.
+fn table(rows: &[Row]) -> Vec<ObservedCall> {
+    let seconds = |nanoseconds: f64| nanoseconds * 1e-9;
+    let mut table: Vec<ObservedCall> = rows
+        .iter()
+        .filter(|row| row.calls > 0)
+        .map(|row| ObservedCall {
+            tid: row.tid,
+            number: row.number,
+            row: CallRow {
+                name: calls::name(row.number)
+                    .map_or_else(|| format!("call {}", row.number), str::to_owned),
+                calls: row.calls,
+                errors: row.errors,
+                bytes: row.bytes,
+                total: seconds(row.total as f64),
+                min: seconds(row.min as f64),
+                avg: seconds(row.total as f64 / row.calls as f64),
+                max: seconds(row.max as f64),
+                stddev_percent: row.relative_deviation().unwrap_or(0.0) * 100.0,
+            },
+            histogram: row.histogram.to_vec(),
+        })
+        .collect();
+    table.sort_by(|a, b| {
+        a.tid.cmp(&b.tid).then(b.row.total.total_cmp(&a.row.total)).then(a.number.cmp(&b.number))
+    });
+    table
+}
+
+/// The program's CPU time: what its parent was told, or the sum of its threads.
+fn used(ended: Option<Ended>, threads: &[ObservedThread]) -> Option<CpuTime> {
+    if let Some(ended) = ended {
+        return Some(CpuTime {
+            user: ended.user.as_secs_f64(),
+            system: ended.system.as_secs_f64(),
+            source: CpuSource::Wait,
+        });
+    }
+    let times: Vec<&ThreadTime> = threads.iter().filter_map(|t| t.time.as_ref()).collect();
+    (!times.is_empty()).then(|| CpuTime {
+        user: times.iter().map(|time| time.user).sum(),
+        system: times.iter().map(|time| time.system).sum(),
+        source: CpuSource::Threads,
+    })
+}
+
+fn command_line(proc: &Path, pid: u32) -> Vec<String> {
+    let bytes = std::fs::read(proc.join(pid.to_string()).join("cmdline")).unwrap_or_default();
+    let words = bytes.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+    words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
+/// What becomes readable when a process ends.
+fn end_of(pid: u32) -> Result<OwnedFd, Fault> {
+    let no_such = || {
+        Fault::new(FaultKind::Usage, format!("there is no process {pid}"))
+            .remedy("name a process by the number that ps prints")
+    };
+    let id = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or_else(no_such)?;
+    pidfd_open(id, PidfdFlags::empty()).map_err(|e| match e {
+        rustix::io::Errno::SRCH | rustix::io::Errno::INVAL => no_such(),
+        other => Fault::system(format!("pidfd_open of process {pid}"), &other.into()),
+    })
+}
+
+/// Waits until a process has ended, at most for so long.
+fn readable(end: &OwnedFd, patience: Duration) -> Result<bool, Fault> {
+    let mut fds = [PollFd::new(end, PollFlags::IN)];
+    let patience = rustix::event::Timespec {
+        tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: patience.subsec_nanos().into(),
+    };
+    match poll(&mut fds, Some(&patience)) {
+        Ok(ready) => Ok(ready > 0),
+        // A signal: what it asks for is looked at by the caller.
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(e) => Err(Fault::system("poll", &e.into())),
+    }
+}
+
+fn missing(what: &str, fault: Fault) -> Absent {
+    Absent { what: what.to_owned(), reason: fault.message, remedy: fault.remedy }
+}

@@ -72,6 +72,8 @@ pub struct Used {
     pub system: u64,
     /// Time on a CPU, nanoseconds.
     pub run: u64,
+    /// Time it waited for a CPU, nanoseconds.
+    pub wait: u64,
     /// Voluntary context switches.
     pub voluntary: u64,
     /// Involuntary ones.
@@ -166,7 +168,8 @@ impl Row {
 impl Thread {
     /// From an entry of the map.
     pub fn decode(key: &[u8], value: &[u8], with_times: bool) -> Thread {
-        let name = value.get(thread::NAME as usize..).unwrap_or_default();
+        let name = thread::NAME as usize..thread::WAIT as usize;
+        let name = value.get(name).unwrap_or_default();
         let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
         let ended = long(value, thread::END) != 0;
         let at = |offset| long(value, offset);
@@ -174,6 +177,7 @@ impl Thread {
             user: at(thread::USER),
             system: at(thread::SYSTEM),
             run: at(thread::RUN),
+            wait: at(thread::WAIT),
             voluntary: at(thread::VOLUNTARY),
             involuntary: at(thread::INVOLUNTARY),
         };
@@ -189,6 +193,20 @@ impl Thread {
 }
 
 impl Socket {
+    /// One that stands for many.
+    pub fn many(key: u64, process: u32) -> Socket {
+        Socket {
+            key,
+            family: 0,
+            protocol: 0,
+            local: ([0; 16], 0),
+            remote: ([0; 16], 0),
+            process,
+            bytes: [0; WAYS],
+            calls: [0; WAYS],
+        }
+    }
+
     /// From an entry of the map.
     pub fn decode(key: &[u8], value: &[u8]) -> Socket {
         let family = layout::half(value, socket::FAMILY);

@@ -9,6 +9,7 @@ mod cell;
 mod facts;
 mod fault;
 mod ledger;
+mod observation;
 mod option;
 mod reading;
 mod study;
@@ -20,6 +21,10 @@ pub use cell::{Cell, CellId, Half, LinkSettings, Placement, Stream, Touch};
 pub use facts::{Attempt, Facts, Outcome, Privileges, Support};
 pub use fault::{Fault, FaultKind};
 pub use ledger::{Evidence, Ledger, Manner};
+pub use observation::{
+    Absent, CopyCount, Counter, CpuSource, CpuTime, Ending, Observation, ObservedCall, ObservedSocket,
+    ObservedThread, Traffic,
+};
 pub use option::{OptionKind, OptionSpec, OptionValue, Options};
 pub use reading::{Reading, Scope, Series, Unit};
 pub use study::{CopyCeiling, Design, Judgement, Schedule, Stopping, Study, StudyHeader};

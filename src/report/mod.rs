@@ -7,6 +7,7 @@ mod figures;
 mod html;
 mod json;
 mod netdev;
+mod observation;
 mod page;
 mod parquet;
 mod reproduce;
@@ -17,6 +18,7 @@ mod text;
 mod verdicts;
 mod words;
 
+pub use observation::observation;
 pub use text::{between, history, thresholds};
 
 use crate::record::Study;

@@ -17,6 +17,7 @@ pub mod process;
 pub mod procfs;
 pub mod tcp;
 pub mod thread;
+pub mod trace_ring;
 pub mod tracefs;
 pub mod uring;
 pub mod zerocopy;

@@ -38,13 +38,15 @@ pub fn program(form: &Form, maps: &Maps) -> Result<Vec<Insn>, AsmError> {
     a.alu(Alu::Rsh, R7, 32).store(Size::Word, R8, thread::PROCESS, R7);
     if let Form::Typed(members) = form {
         a.load(Size::Double, R7, R6, 0);
-        for (from, to) in [
+        let wait = members.wait.map(|wait| (wait, thread::WAIT));
+        let others = [
             (members.utime, thread::USER),
             (members.stime, thread::SYSTEM),
             (members.run, thread::RUN),
             (members.nvcsw, thread::VOLUNTARY),
             (members.nivcsw, thread::INVOLUNTARY),
-        ] {
+        ];
+        for (from, to) in others.into_iter().chain(wait) {
             a.load(Size::Double, R1, R7, from).store(Size::Double, R8, to, R1);
         }
     }

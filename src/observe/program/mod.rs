@@ -67,6 +67,8 @@ pub struct Members {
     pub stime: i16,
     /// Run time.
     pub run: i16,
+    /// Time it waited for a CPU; not there without `CONFIG_SCHED_INFO`.
+    pub wait: Option<i16>,
     /// Voluntary context switches.
     pub nvcsw: i16,
     /// Involuntary ones.
@@ -112,6 +114,7 @@ impl Members {
             utime: at("task_struct", "utime")?,
             stime: at("task_struct", "stime")?,
             run: at("task_struct", "se.sum_exec_runtime")?,
+            wait: at("task_struct", "sched_info.run_delay").ok(),
             nvcsw: at("task_struct", "nvcsw")?,
             nivcsw: at("task_struct", "nivcsw")?,
             sockets: socket_members(&at).ok(),
