@@ -208,7 +208,16 @@ fn count_copies(btf: &Btf, form: &Form, maps: &Maps, links: &mut Vec<Link>) -> R
     for function in copy::FUNCTIONS {
         let Some(id) = btf.id(Kind::Function, function.name) else { continue };
         let insns = copy::program(form, maps, *function);
-        let program = load(Hook::FunctionExit(id), function.name, insns)?;
+        let program = load(Hook::FunctionExit(id), function.name, insns).map_err(|fault| {
+            // Other programs of ours have been taken by now, so it is not for
+            // want of privileges.
+            match fault.kind {
+                FaultKind::Permission => Fault { remedy: None, ..fault }.remedy(
+                    "a kernel that is not locked down counts them: see kernel_lockdown(7)",
+                ),
+                _ => fault,
+            }
+        })?;
         let link = program.attach(None).map_err(|e| attach_fault(function.name, &e))?;
         behind.push(link);
     }
