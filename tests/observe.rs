@@ -8,7 +8,7 @@ use bytepath::record::{CpuSource, Ending, Manner, Observation, ObservedCall};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -70,12 +70,12 @@ fn bytes_of_sockets_go_to_their_ledger_by_the_way_they_took() {
         found.filter(|e| e.manner == manner).map_or((0, 0), |e| (e.bytes, e.events))
     };
     // What part_sockets does, way by way.
-    assert_eq!(entered(true, Manner::Copied, "write and send"), (40_000 + 10_000 + 3_000, 6));
+    assert_eq!(entered(true, Manner::Copied, "write and send"), (40_000 + 10_000 + 600 + 3_000, 7));
     assert_eq!(entered(true, Manner::Unknown, "MSG_ZEROCOPY"), (20_000, 1));
     assert_eq!(entered(true, Manner::Unknown, "sendfile"), (8_192, 1));
     let received = &seen.received.ledger;
     assert_eq!(entered(false, Manner::NotCopied, "MSG_TRUNC").0, 5_000);
-    assert_eq!(received.delivered, 40_000 + 10_000 + 20_000 + 8_192 + 3_000);
+    assert_eq!(received.delivered, 40_000 + 10_000 + 20_000 + 8_192 + 600 + 3_000);
     assert_eq!(received.copied, received.delivered - 5_000);
     assert!(seen.warnings.iter().any(|w| w.starts_with("100 bytes were read with MSG_PEEK")));
     // Both ends are closed by now, and are here all the same.
@@ -84,8 +84,8 @@ fn bytes_of_sockets_go_to_their_ledger_by_the_way_they_took() {
     assert_eq!(tcp[0].local, tcp[1].remote);
     assert_eq!(tcp[0].remote, tcp[1].local);
     let unix: Vec<_> = seen.sockets.iter().filter(|s| s.kind == "unix").collect();
-    assert_eq!(unix.iter().map(|s| s.sent).sum::<u64>(), 3_000);
-    assert_eq!(unix.iter().map(|s| s.received).sum::<u64>(), 3_000);
+    assert_eq!(unix.iter().map(|s| s.sent).sum::<u64>(), 3_600);
+    assert_eq!(unix.iter().map(|s| s.received).sum::<u64>(), 3_600);
     assert_eq!(seen.received.label, "94 % copied");
     sound(&seen);
 }
@@ -250,6 +250,38 @@ fn iperf3_is_seen_as_it_sees_itself() {
 }
 
 #[test]
+fn mapped_bytes_are_those_that_the_program_knows_of() {
+    if !works("task-storage") {
+        return;
+    }
+    // A program that keeps a ledger of its own, from the same calls' results.
+    let folder = tempfile::tempdir().unwrap();
+    let study = folder.path().join("study");
+    let program = env!("CARGO_BIN_EXE_bytepath");
+    let words = [program, "run", "--path", "splice+tcp-zerocopy-receive", "--blocks", "1"]
+        .into_iter()
+        .chain(["--warm-up", "100ms", "--window", "300ms", "--out", study.to_str().unwrap()])
+        .map(String::from);
+    let (seen, output) = observe(&["--count", "task-storage"], &words.collect::<Vec<_>>());
+    if seen.ending != Ending::Code(0) {
+        println!("SKIP mapped_bytes_are_those_that_the_program_knows_of: {}", text(&output.stderr));
+        return;
+    }
+    let trials = std::fs::read_to_string(study.join("trials.jsonl")).unwrap();
+    let mut mapped = 0;
+    for line in trials.lines() {
+        let trial: bytepath::record::Trial = serde_json::from_str(line).unwrap();
+        let receiver = trial.role(bytepath::record::Role::Receiver).unwrap();
+        mapped += receiver.ledger.not_copied;
+    }
+    assert!(mapped > 1 << 20, "{trials}");
+    assert_eq!(seen.received.ledger.not_copied, mapped);
+    assert_eq!(seen.received.label, "not copied");
+    assert_eq!(seen.sent.label, "unknown", "splice is no proof");
+    println!("{mapped} bytes mapped, by its ledger and by ours");
+}
+
+#[test]
 fn without_counting_the_program_still_runs_and_the_reason_is_there() {
     let (seen, output) =
         observe(&["--count", "none"], &["sh", "-c", "exit 5"].map(String::from));
@@ -390,6 +422,27 @@ fn part_sockets() {
     let mut from = 0;
     assert_eq!(rustix::fs::sendfile(&out, &file, Some(&mut from), 8_192), Ok(8_192));
     take(&mut room, 8_192);
+    // Several messages at once: 100, 200 and 300 bytes.
+    let (one, other) = std::os::unix::net::UnixDatagram::pair().unwrap();
+    let mut pieces = [100, 200, 300].map(|length| libc::iovec {
+        iov_base: room.as_mut_ptr().cast(),
+        iov_len: length,
+    });
+    // SAFETY: all zeros are a valid, empty message.
+    let mut vector: [libc::mmsghdr; 3] = unsafe { std::mem::zeroed() };
+    for (message, piece) in vector.iter_mut().zip(&mut pieces) {
+        message.msg_hdr.msg_iov = piece;
+        message.msg_hdr.msg_iovlen = 1;
+    }
+    // SAFETY: three messages, each of one piece within `room`.
+    let sent = unsafe { libc::sendmmsg(one.as_raw_fd(), vector.as_mut_ptr(), 3, 0) };
+    assert_eq!(sent, 3);
+    pieces.iter_mut().for_each(|piece| piece.iov_len = 1000);
+    // SAFETY: as above; every piece is 1000 bytes of `room`.
+    let received = unsafe {
+        libc::recvmmsg(other.as_raw_fd(), vector.as_mut_ptr(), 3, 0, std::ptr::null_mut())
+    };
+    assert_eq!((received, vector.map(|m| m.msg_len)), (3, [100, 200, 300]));
     // Another kind of socket.
     let (left, mut right) = std::os::unix::net::UnixStream::pair().unwrap();
     assert_eq!(send(&left, &data[..3_000], SendFlags::empty()), Ok(3_000));
