@@ -7,8 +7,6 @@
 //! their lines. Rounds and seconds of each run by BENCH_PAIRS and BENCH_WINDOW;
 //! options of the client by BENCH_IPERF3 (default: -l 128K -A 0,1 -C cubic).
 
-mod common;
-
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -32,8 +30,8 @@ const WATCHERS: &[(&str, &[&str])] = &[
 const BYTEPATH: &str = env!("CARGO_BIN_EXE_bytepath");
 
 fn main() -> Result<()> {
-    let rounds = common::number("BENCH_PAIRS", 7.0)? as usize;
-    let window = common::number("BENCH_WINDOW", 2.0)?;
+    let rounds = number("BENCH_PAIRS", 7.0)? as usize;
+    let window = number("BENCH_WINDOW", 2.0)?;
     let options =
         std::env::var("BENCH_IPERF3").unwrap_or_else(|_| "-l 128K -A 0,1 -C cubic".into());
     println!("iperf3 {options}, loopback, {rounds} rounds of {window} s each");
@@ -125,6 +123,14 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+/// A number from the environment.
+fn number(name: &str, default: f64) -> Result<f64> {
+    match std::env::var(name) {
+        Ok(text) => text.parse().with_context(|| format!("{name} is no number")),
+        Err(_) => Ok(default),
     }
 }
 

@@ -127,10 +127,11 @@ fn a_signal_for_us_reaches_the_program_and_the_report_follows() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("report");
     let script = "trap 'exit 9' TERM; echo ready; while :; do sleep 0.05; done";
-    let mut child = bytepath(&["observe", "--out", out.to_str().unwrap(), "--", "sh", "-c", script])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child =
+        bytepath(&["observe", "--out", out.to_str().unwrap(), "--", "sh", "-c", script])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
     let mut ready = [0; 6];
     child.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
     let pid = rustix::process::Pid::from_child(&child);
@@ -283,8 +284,7 @@ fn mapped_bytes_are_those_that_the_program_knows_of() {
 
 #[test]
 fn without_counting_the_program_still_runs_and_the_reason_is_there() {
-    let (seen, output) =
-        observe(&["--count", "none"], &["sh", "-c", "exit 5"].map(String::from));
+    let (seen, output) = observe(&["--count", "none"], &["sh", "-c", "exit 5"].map(String::from));
     assert_eq!((output.status.code(), seen.counter), (Some(5), None));
     assert!(seen.calls.is_empty() && seen.absent[0].reason.contains("not asked for"));
     assert!(seen.used.is_some());
@@ -424,10 +424,8 @@ fn part_sockets() {
     take(&mut room, 8_192);
     // Several messages at once: 100, 200 and 300 bytes.
     let (one, other) = std::os::unix::net::UnixDatagram::pair().unwrap();
-    let mut pieces = [100, 200, 300].map(|length| libc::iovec {
-        iov_base: room.as_mut_ptr().cast(),
-        iov_len: length,
-    });
+    let mut pieces = [100, 200, 300]
+        .map(|length| libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: length });
     // SAFETY: all zeros are a valid, empty message.
     let mut vector: [libc::mmsghdr; 3] = unsafe { std::mem::zeroed() };
     for (message, piece) in vector.iter_mut().zip(&mut pieces) {

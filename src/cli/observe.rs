@@ -16,7 +16,12 @@ use std::time::Duration;
 #[command(after_help = EXAMPLES)]
 pub(super) struct ObserveArguments {
     /// Watch a process that runs already, with its threads and descendants; Ctrl-C ends it
-    #[arg(long, value_name = "PID", conflicts_with = "command", required_unless_present = "command")]
+    #[arg(
+        long,
+        value_name = "PID",
+        conflicts_with = "command",
+        required_unless_present = "command"
+    )]
     pid: Option<u32>,
     /// Stop watching after this long (with --pid)
     #[arg(long = "for", value_name = "TIME", requires = "pid", value_parser = unit::parse_duration)]

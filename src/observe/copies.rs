@@ -80,13 +80,11 @@ pub fn disagreement(copies: &CopyCount, sent: &Ledger, received: &Ledger) -> Opt
     match copies {
         CopyCount::Unknown => None,
         CopyCount::Counted { to_program, from_program } => {
-            let parts: Vec<String> = [
-                ("sent", sent, *from_program),
-                ("received", received, *to_program),
-            ]
-            .into_iter()
-            .filter_map(|(what, ledger, counted)| direction(what, ledger, counted))
-            .collect();
+            let parts: Vec<String> =
+                [("sent", sent, *from_program), ("received", received, *to_program)]
+                    .into_iter()
+                    .filter_map(|(what, ledger, counted)| direction(what, ledger, counted))
+                    .collect();
             (!parts.is_empty()).then(|| parts.join("; "))
         }
         CopyCount::Estimated { low, high, .. } => {

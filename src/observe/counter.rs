@@ -69,7 +69,9 @@ pub fn start(
             for counter in [Counter::TaskStorage, Counter::Hash, Counter::Tracepoints] {
                 match begin(counter, roots, start) {
                     Ok(counting) => return Ok((Some(counting), Vec::new())),
-                    Err(fault) => absent.push(missing(&format!("{WHAT} ({})", words(counter)), fault)),
+                    Err(fault) => {
+                        absent.push(missing(&format!("{WHAT} ({})", words(counter)), fault))
+                    }
                 }
             }
             Ok((None, absent))

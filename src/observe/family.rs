@@ -30,7 +30,8 @@ pub fn members(proc: &Path, process: u32) -> BTreeMap<u32, Member> {
         for tid in procfs::numbered(&tasks).unwrap_or_default() {
             let folder = tasks.join(tid.to_string());
             let children = fs::read_to_string(folder.join("children")).unwrap_or_default();
-            waiting.extend(children.split_ascii_whitespace().filter_map(|id| id.parse::<u32>().ok()));
+            waiting
+                .extend(children.split_ascii_whitespace().filter_map(|id| id.parse::<u32>().ok()));
             let name = procfs::name(&folder).unwrap_or_default();
             let member = Member { process, name, used: used(proc, tid) };
             if members.insert(tid, member).is_some() {

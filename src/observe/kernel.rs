@@ -74,7 +74,7 @@ impl Counting {
         Ok(Counting { maps, form, _links: links, no_copies, remarks })
     }
 
-    /// With raw tracepoints and a hash: Linux 4.17 and later, BTF or not.
+    /// With raw tracepoints and a hash: Linux 5.5 and later, BTF or not.
     pub fn plain(roots: &Roots) -> Result<Counting, Fault> {
         if !initial_pid_namespace(roots) {
             let what = "thread ids differ inside and outside of this PID namespace";
@@ -212,9 +212,8 @@ fn count_copies(btf: &Btf, form: &Form, maps: &Maps, links: &mut Vec<Link>) -> R
             // Other programs of ours have been taken by now, so it is not for
             // want of privileges.
             match fault.kind {
-                FaultKind::Permission => Fault { remedy: None, ..fault }.remedy(
-                    "a kernel that is not locked down counts them: see kernel_lockdown(7)",
-                ),
+                FaultKind::Permission => Fault { remedy: None, ..fault }
+                    .remedy("a kernel that is not locked down counts them: see kernel_lockdown(7)"),
                 _ => fault,
             }
         })?;
@@ -271,10 +270,8 @@ mod tests {
 
     #[test]
     fn a_refusal_names_program_cause_and_remedy() {
-        let refused = Refused {
-            error: io::Error::from_raw_os_error(libc::EPERM),
-            log: String::new(),
-        };
+        let refused =
+            Refused { error: io::Error::from_raw_os_error(libc::EPERM), log: String::new() };
         let fault = load_fault("sys_enter", &refused);
         assert_eq!(fault.kind, FaultKind::Permission);
         assert!(fault.to_string().contains("sys_enter") && fault.to_string().contains("CAP_BPF"));

@@ -120,12 +120,7 @@ fn command(
     watch.finish(words, Some(ended), Ending::Gone)
 }
 
-fn process(
-    pid: u32,
-    request: &Request,
-    asked: &Asked,
-    roots: &Roots,
-) -> Result<Observed, Fault> {
+fn process(pid: u32, request: &Request, asked: &Asked, roots: &Roots) -> Result<Observed, Fault> {
     let end = end_of(pid)?;
     let words = command_line(&roots.proc, pid);
     let (counting, absent) = counter::start(request.method, roots, &Start::Now(pid))?;
@@ -168,7 +163,8 @@ impl<'a> Watch<'a> {
         mut absent: Vec<Absent>,
         roots: &'a Roots,
     ) -> Self {
-        let machine = machine(roots).map_err(|fault| absent.push(missing("CPU time of the machine", fault)));
+        let machine =
+            machine(roots).map_err(|fault| absent.push(missing("CPU time of the machine", fault)));
         let warnings = counting.as_ref().map(Counting::remarks).unwrap_or_default();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Watch {
@@ -271,7 +267,9 @@ impl<'a> Watch<'a> {
             if let Some(used) = family::used(proc, *tid).filter(|_| !thread.ended) {
                 thread.time = Some(self.time(*tid, used));
                 let folder = proc.join(tid.to_string());
-                if let Some(name) = crate::sys::procfs::name(&folder.join("task").join(tid.to_string())) {
+                if let Some(name) =
+                    crate::sys::procfs::name(&folder.join("task").join(tid.to_string()))
+                {
                     thread.name = name;
                 }
             } else {

@@ -47,8 +47,7 @@ struct Offsets {
 pub fn remarks() -> Vec<String> {
     vec![
         "system calls are counted from records: each call is slowed by microseconds".to_owned(),
-        "sockets are not told apart, and read and write on them not from those on files"
-            .to_owned(),
+        "sockets are not told apart, and read and write on them not from those on files".to_owned(),
         "bytes of recvmmsg, sendmmsg and TCP_ZEROCOPY_RECEIVE are not known".to_owned(),
     ]
 }
@@ -225,8 +224,7 @@ impl Table {
         let Some(call) = self.open.remove(&tid) else { return };
         let moved = call.kind & kind::BYTES != 0 && result > 0;
         let bytes = if moved { result as u64 } else { 0 };
-        let row =
-            self.rows.entry((tid, call.number)).or_insert_with(|| Row::new(tid, call.number));
+        let row = self.rows.entry((tid, call.number)).or_insert_with(|| Row::new(tid, call.number));
         row.add(time.saturating_sub(call.began), result < 0, bytes);
         if call.kind & kind::DESCRIPTOR != 0 && call.kind & kind::BYTES != 0 && result >= 0 {
             let all = call.kind & kind::SOCKET != 0;

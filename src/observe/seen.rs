@@ -212,8 +212,7 @@ impl Socket {
         let family = layout::half(value, socket::FAMILY);
         let address = |v4: i16, v6: i16| {
             let mut address = [0; 16];
-            let (at, length) =
-                if i32::from(family) == libc::AF_INET6 { (v6, 16) } else { (v4, 4) };
+            let (at, length) = if i32::from(family) == libc::AF_INET6 { (v6, 16) } else { (v4, 4) };
             let bytes = value.get(at as usize..at as usize + length).unwrap_or_default();
             address[..bytes.len()].copy_from_slice(bytes);
             address

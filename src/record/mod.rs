@@ -22,8 +22,8 @@ pub use facts::{Attempt, Facts, Outcome, Privileges, Support};
 pub use fault::{Fault, FaultKind};
 pub use ledger::{Evidence, Ledger, Manner};
 pub use observation::{
-    Absent, CopyCount, Counter, CpuSource, CpuTime, Ending, Observation, ObservedCall, ObservedSocket,
-    ObservedThread, Traffic,
+    Absent, CopyCount, Counter, CpuSource, CpuTime, Ending, Observation, ObservedCall,
+    ObservedSocket, ObservedThread, Traffic,
 };
 pub use option::{OptionKind, OptionSpec, OptionValue, Options};
 pub use reading::{Reading, Scope, Series, Unit};

@@ -1,9 +1,7 @@
 //! What was seen of a program that is not ours, as text.
 
 use super::Style;
-use super::figures::{
-    NONE, amount, bytes, cpu, gbit, milliseconds, number, percent, plural,
-};
+use super::figures::{NONE, amount, bytes, cpu, gbit, milliseconds, number, percent, plural};
 use super::page::{Page, Tone};
 use super::table::{Column, Table};
 use crate::record::{
@@ -149,11 +147,9 @@ fn direction(traffic: &Traffic) -> String {
         return "nothing".into();
     }
     let mut parts = Vec::new();
-    for (part, words) in [
-        (ledger.copied, "copied"),
-        (ledger.not_copied, "not copied"),
-        (ledger.unknown, "unknown"),
-    ] {
+    for (part, words) in
+        [(ledger.copied, "copied"), (ledger.not_copied, "not copied"), (ledger.unknown, "unknown")]
+    {
         if part > 0 {
             parts.push(format!("{} {words}", percent(part as f64 / ledger.delivered as f64)));
         }
@@ -257,7 +253,8 @@ fn machine(page: &mut Page, seen: &Observation) {
         let mut cells = vec![(cpu.to_string(), Tone::Plain)];
         cells.extend(kinds.iter().map(|kind| {
             let reading = seen.machine.iter().find(|reading| {
-                reading.scope == Scope::Cpu(cpu) && reading.metric.strip_prefix("cpu.") == Some(kind)
+                reading.scope == Scope::Cpu(cpu)
+                    && reading.metric.strip_prefix("cpu.") == Some(kind)
             });
             (number(reading.map(|reading| reading.value), 2), Tone::Plain)
         }));

@@ -153,8 +153,7 @@ impl Launched {
         let mut status = 0;
         loop {
             // SAFETY: both pointers are to variables of the right types.
-            let done =
-                unsafe { libc::wait4(self.pid as libc::pid_t, &mut status, 0, &mut usage) };
+            let done = unsafe { libc::wait4(self.pid as libc::pid_t, &mut status, 0, &mut usage) };
             match check(done.into()) {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 other => {

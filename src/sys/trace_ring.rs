@@ -143,8 +143,7 @@ impl TraceRing {
     fn join(&mut self, event: OwnedFd) -> io::Result<()> {
         let ring = self.owner.as_raw_fd();
         // SAFETY: the ioctl takes a plain number.
-        let done =
-            unsafe { perf_event_open_sys::ioctls::SET_OUTPUT(event.as_raw_fd(), ring) };
+        let done = unsafe { perf_event_open_sys::ioctls::SET_OUTPUT(event.as_raw_fd(), ring) };
         check(done.into())?;
         self.others.push(event);
         Ok(())

@@ -36,11 +36,7 @@ pub const FUNCTIONS: &[CopyFunction] = {
 const KEY: i16 = -8;
 
 /// For the return of a copy function.
-pub fn program(
-    form: &Form,
-    maps: &Maps,
-    function: CopyFunction,
-) -> Result<Vec<Insn>, AsmError> {
+pub fn program(form: &Form, maps: &Maps, function: CopyFunction) -> Result<Vec<Insn>, AsmError> {
     let mut asm = Assembler::new();
     let a = &mut asm;
     a.mov(R6, R1);

@@ -122,9 +122,7 @@ impl Members {
     }
 }
 
-fn socket_members(
-    at: &dyn Fn(&str, &str) -> Result<i16, String>,
-) -> Result<SocketMembers, String> {
+fn socket_members(at: &dyn Fn(&str, &str) -> Result<i16, String>) -> Result<SocketMembers, String> {
     Ok(SocketMembers {
         task_files: at("task_struct", "files")?,
         files_fdt: at("files_struct", "fdt")?,

@@ -264,7 +264,8 @@ impl Assembler {
     fn push(&mut self, code: u8, dst: Reg, src: u8, off: i16, imm: i32) -> &mut Self {
         let dst = dst as u8;
         // Two bit fields of four bits each, which C puts in the order of bytes.
-        let registers = if cfg!(target_endian = "little") { src << 4 | dst } else { dst << 4 | src };
+        let registers =
+            if cfg!(target_endian = "little") { src << 4 | dst } else { dst << 4 | src };
         self.insns.push(Insn { code, registers, off, imm });
         self
     }
@@ -306,13 +307,41 @@ mod tests {
         ("r3 <<= 32", |a| _ = a.alu(Alu::Lsh, R3, 32), [0x67, 3, 0, 0, 32, 0, 0, 0]),
         ("r3 &= 255", |a| _ = a.alu(Alu::And, R3, 255), [0x57, 3, 0, 0, 0xff, 0, 0, 0]),
         ("r3 |= r1", |a| _ = a.alu(Alu::Or, R3, R1), [0x4f, 0x13, 0, 0, 0, 0, 0, 0]),
-        ("r1 = *(u8 *)(r2 + 4)", |a| _ = a.load(Size::Byte, R1, R2, 4), [0x71, 0x21, 4, 0, 0, 0, 0, 0]),
-        ("r1 = *(u16 *)(r2 + 0)", |a| _ = a.load(Size::Half, R1, R2, 0), [0x69, 0x21, 0, 0, 0, 0, 0, 0]),
-        ("r1 = *(u32 *)(r2 + 0)", |a| _ = a.load(Size::Word, R1, R2, 0), [0x61, 0x21, 0, 0, 0, 0, 0, 0]),
-        ("r1 = *(u64 *)(r10 - 8)", |a| _ = a.load(Size::Double, R1, R10, -8), [0x79, 0xa1, 0xf8, 0xff, 0, 0, 0, 0]),
-        ("*(u64 *)(r10 - 8) = 0", |a| _ = a.store(Size::Double, R10, -8, 0), [0x7a, 0x0a, 0xf8, 0xff, 0, 0, 0, 0]),
-        ("*(u32 *)(r10 - 4) = r1", |a| _ = a.store(Size::Word, R10, -4, R1), [0x63, 0x1a, 0xfc, 0xff, 0, 0, 0, 0]),
-        ("lock *(u64 *)(r0 + 16) += r1", |a| _ = a.atomic_add(R0, 16, R1), [0xdb, 0x10, 16, 0, 0, 0, 0, 0]),
+        (
+            "r1 = *(u8 *)(r2 + 4)",
+            |a| _ = a.load(Size::Byte, R1, R2, 4),
+            [0x71, 0x21, 4, 0, 0, 0, 0, 0],
+        ),
+        (
+            "r1 = *(u16 *)(r2 + 0)",
+            |a| _ = a.load(Size::Half, R1, R2, 0),
+            [0x69, 0x21, 0, 0, 0, 0, 0, 0],
+        ),
+        (
+            "r1 = *(u32 *)(r2 + 0)",
+            |a| _ = a.load(Size::Word, R1, R2, 0),
+            [0x61, 0x21, 0, 0, 0, 0, 0, 0],
+        ),
+        (
+            "r1 = *(u64 *)(r10 - 8)",
+            |a| _ = a.load(Size::Double, R1, R10, -8),
+            [0x79, 0xa1, 0xf8, 0xff, 0, 0, 0, 0],
+        ),
+        (
+            "*(u64 *)(r10 - 8) = 0",
+            |a| _ = a.store(Size::Double, R10, -8, 0),
+            [0x7a, 0x0a, 0xf8, 0xff, 0, 0, 0, 0],
+        ),
+        (
+            "*(u32 *)(r10 - 4) = r1",
+            |a| _ = a.store(Size::Word, R10, -4, R1),
+            [0x63, 0x1a, 0xfc, 0xff, 0, 0, 0, 0],
+        ),
+        (
+            "lock *(u64 *)(r0 + 16) += r1",
+            |a| _ = a.atomic_add(R0, 16, R1),
+            [0xdb, 0x10, 16, 0, 0, 0, 0, 0],
+        ),
         ("call 5", |a| _ = a.call(Helper::KtimeGetNs), [0x85, 0, 0, 0, 5, 0, 0, 0]),
         ("exit", |a| _ = a.exit(), [0x95, 0, 0, 0, 0, 0, 0, 0]),
     ];

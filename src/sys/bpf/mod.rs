@@ -383,7 +383,9 @@ fn verdict(log: &str) -> String {
     let lines: Vec<&str> = log.lines().filter(|line| !line.starts_with("processed ")).collect();
     match lines.as_slice() {
         [] => String::new(),
-        lines => format!("; the verifier says: {}", lines[lines.len().saturating_sub(3)..].join(" | ")),
+        lines => {
+            format!("; the verifier says: {}", lines[lines.len().saturating_sub(3)..].join(" | "))
+        }
     }
 }
 
@@ -421,8 +423,7 @@ unsafe fn call<T>(command: libc::c_int, attr: &T) -> io::Result<usize> {
     // The verifier gives up with EAGAIN when a signal is pending.
     for _ in 0..8 {
         // SAFETY: promised by the caller; the size is that of the structure.
-        let result =
-            check(unsafe { libc::syscall(libc::SYS_bpf, command, attr, size_of::<T>()) });
+        let result = check(unsafe { libc::syscall(libc::SYS_bpf, command, attr, size_of::<T>()) });
         match result {
             Err(e) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => {}
             other => return other,
