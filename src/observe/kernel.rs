@@ -13,10 +13,11 @@ use crate::sys::{Roots, calls};
 use std::ffi::CStr;
 use std::io;
 
-/// Room in the maps; memory for all of it is taken at the start.
-const ROWS: u32 = 16 << 10;
-const THREADS: u32 = 16 << 10;
-const SOCKETS: u32 = 32 << 10;
+/// Room in the maps. Memory is taken as it is needed, up to some hundred MiB if
+/// a program really makes that many threads.
+const ROWS: u32 = 512 << 10;
+const THREADS: u32 = 64 << 10;
+const SOCKETS: u32 = 256 << 10;
 
 /// From when on calls are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -267,6 +268,42 @@ fn known(result: io::Result<()>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_copy_program_passes_the_verifier() {
+        let roots = Roots::real();
+        let counting = match Counting::typed(&roots) {
+            Ok(counting) => counting,
+            Err(fault) => {
+                println!("SKIP the_copy_program_passes_the_verifier: {fault}");
+                assert!(fault.kind != FaultKind::System, "{fault}");
+                return;
+            }
+        };
+        // Functions may be out of bounds here, so it is loaded for a tracepoint
+        // whose second argument stands where a result would.
+        let btf = Btf::kernel(&roots.sys).unwrap();
+        let id = btf.id(Kind::Typedef, "btf_trace_sys_exit").unwrap();
+        let function = copy::CopyFunction { arguments: 1, ..copy::FUNCTIONS[0] };
+        let insns = copy::program(&counting.form, &counting.maps, function);
+        load(Hook::TypedTracepoint(id), "copy", insns).unwrap();
+    }
+
+    #[test]
+    fn a_program_that_reads_what_is_not_there_is_refused_with_the_reason() {
+        use crate::sys::bpf::asm::{Assembler, Reg};
+        let mut asm = Assembler::new();
+        // R0 is the result, and nothing has been written to it.
+        asm.mov(Reg::R1, 0).exit();
+        let fault = match load(Hook::RawTracepoint, "broken", asm.finish()) {
+            Ok(_) => panic!("the verifier let it pass"),
+            Err(fault) => fault,
+        };
+        match fault.kind {
+            FaultKind::Permission => println!("SKIP: {fault}"),
+            _ => assert!(fault.message.contains("R0 !read_ok"), "{fault}"),
+        }
+    }
 
     #[test]
     fn a_refusal_names_program_cause_and_remedy() {

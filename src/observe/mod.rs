@@ -12,7 +12,6 @@ mod rings;
 mod seen;
 mod traffic;
 
-pub use copies::{disagreement, estimate};
 pub use counter::Method;
 
 use crate::meter::{self, Context, Running};
@@ -23,6 +22,7 @@ use crate::record::{
 };
 use crate::sys::launch::{self, Ended, Held, How};
 use crate::sys::{Roots, calls};
+use copies::{disagreement, estimate};
 use counter::{Counting, Start};
 use family::Member;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -74,6 +74,26 @@ pub struct Observed {
     /// Where the program's time went; none until a profile meter runs beside
     /// the others.
     pub profile: Option<Profile>,
+}
+
+impl Observed {
+    /// Adds a profile that was taken meanwhile. Where the copies could not be
+    /// counted, they are estimated from it: `bandwidth` is how fast one core
+    /// copies, bytes per second, at least (from memory) and at most (in cache).
+    pub fn with_profile(mut self, profile: Profile, bandwidth: (f64, f64)) -> Observed {
+        let seen = &mut self.observation;
+        if seen.copies == CopyCount::Unknown {
+            let mut pids: Vec<u32> =
+                seen.threads.iter().map(|thread| thread.pid).filter(|pid| *pid != 0).collect();
+            pids.push(seen.pid);
+            if let Some(copies) = estimate(&profile, &pids, bandwidth) {
+                seen.disagreement = disagreement(&copies, &seen.sent.ledger, &seen.received.ledger);
+                seen.copies = copies;
+            }
+        }
+        self.profile = Some(profile);
+        self
+    }
 }
 
 /// Longest time between two looks at what signals ask for.

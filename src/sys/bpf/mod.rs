@@ -17,8 +17,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum MapKind {
-    /// Values by key. Memory for all entries is taken when it is made, so an
-    /// update can only fail for want of a free entry.
+    /// Values by key. Memory for an entry is taken when it is made.
     Hash = 1,
     /// Values by index; all are there from the start, zeroed.
     Array = 2,
@@ -95,7 +94,7 @@ const PROG_LOAD: libc::c_int = 5;
 const RAW_TRACEPOINT_OPEN: libc::c_int = 17;
 const BTF_LOAD: libc::c_int = 18;
 
-/// Entries are made when they are needed; demanded of task storage.
+/// Memory is taken entry by entry; demanded of task storage.
 const NO_PREALLOC: u32 = 1;
 
 impl Map {
@@ -116,6 +115,9 @@ impl Map {
             name: object_name(name),
             ..MapAttr::default()
         };
+        if kind == MapKind::Hash {
+            attr.flags = NO_PREALLOC;
+        }
         // Described only for task storage, and needed no longer than the call.
         let types;
         if kind == MapKind::TaskStorage {
