@@ -5,7 +5,7 @@ use super::seen::Used;
 use crate::sys::procfs::{self, Switches};
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A thread that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,8 +45,7 @@ pub fn members(proc: &Path, process: u32) -> BTreeMap<u32, Member> {
 
 /// What a thread has used since it began; none if it has ended.
 pub fn used(proc: &Path, tid: u32) -> Option<Used> {
-    // A thread's own folder can be opened by its id, whatever its process.
-    let folder = proc.join(tid.to_string()).join("task").join(tid.to_string());
+    let folder = folder(proc, tid);
     let read = |name: &str| fs::read(folder.join(name)).ok();
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     let stat = text(read("stat")?);
@@ -59,6 +58,16 @@ pub fn used(proc: &Path, tid: u32) -> Option<Used> {
     let (user, system) = (nanoseconds(stat.user), nanoseconds(stat.system));
     let (run, wait) = sched.map_or((user.saturating_add(system), 0), |s| (s.run, s.wait));
     Some(Used { user, system, run, wait, voluntary, involuntary })
+}
+
+/// The name of a thread; none if it has ended.
+pub fn name(proc: &Path, tid: u32) -> Option<String> {
+    procfs::name(&folder(proc, tid))
+}
+
+/// A thread's own folder, which can be opened by its id, whatever its process.
+fn folder(proc: &Path, tid: u32) -> PathBuf {
+    proc.join(tid.to_string()).join("task").join(tid.to_string())
 }
 
 impl Used {

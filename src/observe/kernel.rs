@@ -55,6 +55,13 @@ impl Counting {
         if members.sockets.is_none() {
             remarks.push("this kernel's descriptors are laid out in a way unknown here, so sockets are not told apart".to_owned());
         }
+        if !initial_pid_namespace(roots) {
+            remarks.push(
+                "inside a PID namespace: thread ids are the host's, so CPU time of threads that \
+                 live is missing"
+                    .to_owned(),
+            );
+        }
         let form = Form::Typed(Box::new(members));
         let storage = Map::new(MapKind::TaskStorage, "bytepath_state", 4, state::SIZE, 0);
         let maps = maps(storage)?;

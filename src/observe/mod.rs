@@ -167,6 +167,8 @@ struct Watch<'a> {
     /// Threads that were there before, with what they had used.
     before: BTreeMap<u32, Member>,
     counting: Option<Counting>,
+    /// Whether `/proc` knows threads by the ids that the kernel counts them by.
+    ids_agree: bool,
     absent: Vec<Absent>,
     warnings: Vec<String>,
     machine: Option<Box<dyn Running>>,
@@ -187,9 +189,11 @@ impl<'a> Watch<'a> {
             machine(roots).map_err(|fault| absent.push(missing("CPU time of the machine", fault)));
         let warnings = counting.as_ref().map(Counting::remarks).unwrap_or_default();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let ids_agree = counting.is_none() || kernel::initial_pid_namespace(roots);
         Watch {
             pid,
-            before,
+            ids_agree,
+            before: if ids_agree { before } else { BTreeMap::new() },
             counting,
             absent,
             warnings,
@@ -276,25 +280,16 @@ impl<'a> Watch<'a> {
             known.pid = if thread.process != 0 { thread.process } else { known.pid };
             known.parent = thread.parent;
             known.ended = thread.ended;
-            known.name = thread.name.clone();
+            if !thread.name.is_empty() {
+                known.name = thread.name.clone();
+            }
             known.time = thread.used.map(|used| self.time(thread.tid, used.adjusted()));
         }
         for row in &seen.rows {
             threads.entry(row.tid).or_insert_with(|| blank(row.tid));
         }
-        for (tid, thread) in threads.iter_mut().filter(|(_, thread)| thread.time.is_none()) {
-            let proc = &self.roots.proc;
-            if let Some(used) = family::used(proc, *tid).filter(|_| !thread.ended) {
-                thread.time = Some(self.time(*tid, used));
-                let folder = proc.join(tid.to_string());
-                if let Some(name) =
-                    crate::sys::procfs::name(&folder.join("task").join(tid.to_string()))
-                {
-                    thread.name = name;
-                }
-            } else {
-                thread.ended = true;
-            }
+        if self.ids_agree {
+            threads.values_mut().filter(|t| t.time.is_none()).for_each(|t| self.ask_proc(t));
         }
         for thread in threads.values_mut() {
             if let Some(time) = &mut thread.time {
@@ -302,6 +297,19 @@ impl<'a> Watch<'a> {
             }
         }
         threads.into_values().collect()
+    }
+
+    /// Time and name of a thread that lives; one that `/proc` does not have has ended.
+    fn ask_proc(&self, thread: &mut ObservedThread) {
+        let proc = &self.roots.proc;
+        let living = !thread.ended;
+        match living.then(|| family::used(proc, thread.tid)).flatten() {
+            Some(used) => {
+                thread.time = Some(self.time(thread.tid, used));
+                thread.name = family::name(proc, thread.tid).unwrap_or_default();
+            }
+            None => thread.ended = true,
+        }
     }
 
     /// What a thread used while it was watched, in seconds.
