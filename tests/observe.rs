@@ -132,12 +132,32 @@ fn a_signal_for_us_reaches_the_program_and_the_report_follows() {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-    let mut ready = [0; 6];
-    child.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
+    wait_for(child.stdout.as_mut().unwrap(), "ready");
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(9));
     assert!(std::fs::read_to_string(&out).unwrap().contains("exit code 9"));
+}
+
+#[test]
+fn ctrl_c_is_for_the_program_and_the_report_follows() {
+    use std::os::unix::process::CommandExt;
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("report");
+    let script = "trap 'exit 12' INT; echo ready; while :; do sleep 0.05; done";
+    // A group of its own, as a shell gives to every job: a terminal sends
+    // Ctrl-C to all of the group.
+    let mut child =
+        bytepath(&["observe", "--out", out.to_str().unwrap(), "--", "sh", "-c", script])
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .unwrap();
+    wait_for(child.stdout.as_mut().unwrap(), "ready");
+    let group = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process_group(group, rustix::process::Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(12));
+    assert!(std::fs::read_to_string(&out).unwrap().contains("exit code 12"));
 }
 
 #[test]
