@@ -27,7 +27,7 @@ const SIZE: u64 = 512;
 #[test]
 fn every_call_of_four_threads_and_three_children_is_counted() {
     for method in METHODS.into_iter().filter(|method| works(method)) {
-        let (seen, output) = observe(&["--count", method], &double("family"));
+        let (seen, output) = watched(&["--count", method], &double("family"));
         assert_eq!(seen.ending, Ending::Code(7), "{method}");
         // Thread i makes i + 1 times as many calls; so does child i.
         for i in 0..4u64 {
@@ -62,7 +62,7 @@ fn bytes_of_sockets_go_to_their_ledger_by_the_way_they_took() {
     if !works("task-storage") {
         return;
     }
-    let (seen, _) = observe(&["--count", "task-storage"], &double("sockets"));
+    let (seen, _) = watched(&["--count", "task-storage"], &double("sockets"));
     assert_eq!(seen.ending, Ending::Code(0), "{seen:#?}");
     let entered = |sent: bool, manner: Manner, words: &str| {
         let ledger = if sent { &seen.sent.ledger } else { &seen.received.ledger };
@@ -98,7 +98,7 @@ fn exit_codes_and_signals_are_the_program_s() {
         ("kill -KILL $$", 128 + 9, Ending::Signal(9)),
         ("kill -SEGV $$", 128 + 11, Ending::Signal(11)),
     ] {
-        let (seen, output) = observe(&["--count", "auto"], &["sh", "-c", script].map(String::from));
+        let (seen, output) = watched(&["--count", "auto"], &["sh", "-c", script].map(String::from));
         assert_eq!((output.status.code(), seen.ending), (Some(code), ending), "{script}");
     }
     let output = bytepath(&["observe", "--", "/nowhere/to/be/found"]).output().unwrap();
@@ -219,7 +219,7 @@ fn counts_are_those_of_strace() {
     let table = std::fs::read_to_string(&table).unwrap();
     let mut compared = 0;
     for method in METHODS.into_iter().filter(|method| works(method)) {
-        let (seen, _) = observe(&["--count", method], &words.map(String::from));
+        let (seen, _) = watched(&["--count", method], &words.map(String::from));
         for line in table.lines() {
             let fields: Vec<&str> = line.split_whitespace().collect();
             let (Some(Ok(calls)), Some(name)) =
@@ -254,7 +254,7 @@ fn iperf3_is_seen_as_it_sees_itself() {
         .unwrap();
     wait_for(server.stdout.as_mut().unwrap(), "listening");
     let words = ["iperf3", "-c", "127.0.0.1", "-p", &port, "-t", "1", "-P", "2", "-J"];
-    let (seen, output) = observe(&[], &words.map(String::from));
+    let (seen, output) = watched(&[], &words.map(String::from));
     server.kill().unwrap();
     server.wait().unwrap();
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -283,7 +283,7 @@ fn mapped_bytes_are_those_that_the_program_knows_of() {
         .into_iter()
         .chain(["--warm-up", "100ms", "--window", "300ms", "--out", study.to_str().unwrap()])
         .map(String::from);
-    let (seen, output) = observe(&["--count", "task-storage"], &words.collect::<Vec<_>>());
+    let (seen, output) = watched(&["--count", "task-storage"], &words.collect::<Vec<_>>());
     if seen.ending != Ending::Code(0) {
         println!("SKIP mapped_bytes_are_those_that_the_program_knows_of: {}", text(&output.stderr));
         return;
@@ -304,7 +304,7 @@ fn mapped_bytes_are_those_that_the_program_knows_of() {
 
 #[test]
 fn without_counting_the_program_still_runs_and_the_reason_is_there() {
-    let (seen, output) = observe(&["--count", "none"], &["sh", "-c", "exit 5"].map(String::from));
+    let (seen, output) = watched(&["--count", "none"], &["sh", "-c", "exit 5"].map(String::from));
     assert_eq!((output.status.code(), seen.counter), (Some(5), None));
     assert!(seen.calls.is_empty() && seen.absent[0].reason.contains("not asked for"));
     assert!(seen.used.is_some());
@@ -499,7 +499,7 @@ fn works(method: &str) -> bool {
 }
 
 /// Runs a program under observation. The report comes as JSON in a file.
-fn observe(options: &[&str], words: &[String]) -> (Observation, Output) {
+fn watched(options: &[&str], words: &[String]) -> (Observation, Output) {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("observation.json");
     let output = bytepath(&["observe", "--json", "--out", out.to_str().unwrap()])

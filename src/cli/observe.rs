@@ -90,7 +90,7 @@ pub(super) fn observe(arguments: &ObserveArguments) -> Result<ExitCode, Fault> {
     heed(&asked, arguments.pid.is_some())
         .map_err(|e| Fault::system("cannot install a signal handler", &e))?;
     let request = Request { target, method, limit: arguments.limit };
-    let observed = observe::observe(&request, &asked)?;
+    let observed = observe::observe(&request, &asked, None)?;
     let code = match observed.observation.ending {
         Ending::Code(code) => u8::try_from(code).unwrap_or(u8::MAX),
         Ending::Signal(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),

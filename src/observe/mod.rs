@@ -71,49 +71,62 @@ pub struct Asked {
 pub struct Observed {
     /// Everything that goes to disk.
     pub observation: Observation,
-    /// Where the program's time went; none until a profile meter runs beside
-    /// the others.
+    /// Where the program's time went; none without a sampler.
     pub profile: Option<Profile>,
 }
 
+/// Something that takes a profile of the program meanwhile.
+pub trait Sampler {
+    /// The program is there and has not run an instruction yet, or runs already.
+    fn begin(&mut self, pid: u32) -> Result<(), Fault>;
+
+    /// Called at least every [`LOOK`], to take what has come in.
+    fn tick(&mut self);
+
+    /// The program has ended, or watching has.
+    fn end(&mut self) -> Result<Profile, Fault>;
+}
+
 impl Observed {
-    /// Adds a profile that was taken meanwhile. Where the copies could not be
-    /// counted, they are estimated from it: `bandwidth` is how fast one core
-    /// copies, bytes per second, at least (from memory) and at most (in cache).
-    pub fn with_profile(mut self, profile: Profile, bandwidth: (f64, f64)) -> Observed {
+    /// Estimates the copies from the profile, where they could not be counted:
+    /// `bandwidth` is how fast one core copies, bytes per second, at least (from
+    /// memory) and at most (in cache).
+    pub fn estimate_copies(&mut self, bandwidth: (f64, f64)) {
         let seen = &mut self.observation;
-        if seen.copies == CopyCount::Unknown {
-            let mut pids: Vec<u32> =
-                seen.threads.iter().map(|thread| thread.pid).filter(|pid| *pid != 0).collect();
-            pids.push(seen.pid);
-            if let Some(copies) = estimate(&profile, &pids, bandwidth) {
-                seen.disagreement = disagreement(&copies, &seen.sent.ledger, &seen.received.ledger);
-                seen.copies = copies;
-            }
+        let Some(profile) = self.profile.as_ref().filter(|_| seen.copies == CopyCount::Unknown)
+        else {
+            return;
+        };
+        let threads = seen.threads.iter().map(|thread| thread.pid).filter(|pid| *pid != 0);
+        let pids: Vec<u32> = threads.chain([seen.pid]).collect();
+        if let Some(copies) = estimate(profile, &pids, bandwidth) {
+            seen.disagreement = disagreement(&copies, &seen.sent.ledger, &seen.received.ledger);
+            seen.copies = copies;
         }
-        self.profile = Some(profile);
-        self
     }
 }
 
-/// Longest time between two looks at what signals ask for.
-const LOOK: Duration = Duration::from_millis(100);
+/// Longest time between two looks at what signals ask for, and at samples.
+pub const LOOK: Duration = Duration::from_millis(100);
 
 /// Starts the program or takes the process, and watches until it ends, or until
-/// the limit or a signal.
-pub fn observe(request: &Request, asked: &Asked) -> Result<Observed, Fault> {
-    let roots = Roots::real();
+/// the limit or a signal. What a sampler cannot do is among what is absent.
+pub fn observe(
+    request: &Request,
+    asked: &Asked,
+    sampler: Option<&mut dyn Sampler>,
+) -> Result<Observed, Fault> {
     match &request.target {
-        Target::Command(words) => command(words, request, asked, &roots),
-        Target::Process(pid) => process(*pid, request, asked, &roots),
+        Target::Command(words) => command(words, request.method, asked, sampler),
+        Target::Process(pid) => process(*pid, request, asked, sampler),
     }
 }
 
 fn command(
     words: &[OsString],
-    request: &Request,
+    method: Method,
     asked: &Asked,
-    roots: &Roots,
+    sampler: Option<&mut dyn Sampler>,
 ) -> Result<Observed, Fault> {
     let name = words.first().ok_or_else(|| Fault::new(FaultKind::Usage, "no program is named"))?;
     let cannot = |e: &std::io::Error| {
@@ -123,12 +136,13 @@ fn command(
     let file = launch::find(name, std::env::var_os("PATH")).map_err(|e| cannot(&e))?;
     let held = Held::new(&file, words).map_err(|e| Fault::system("cannot make a process", &e))?;
     let pid = held.pid();
-    let (counting, absent) = counter::start(request.method, roots, &Start::Exec(pid))?;
-    let mut watch = Watch::begin(pid, BTreeMap::new(), counting, absent, roots);
+    let roots = Roots::real();
+    let started = counter::start(method, &roots, &Start::Exec(pid))?;
+    let mut watch = Watch::begin(pid, BTreeMap::new(), started, sampler, roots);
     let end = end_of(pid)?;
     let launched = held.release().map_err(|e| cannot(&e))?;
     while !readable(&end, watch.patience())? {
-        watch.tick()?;
+        watch.tick();
         let signal = asked.pass_on.swap(0, Ordering::Relaxed);
         if let Some(signal) = i32::try_from(signal).ok().filter(|signal| *signal != 0) {
             // A program that has just ended does not need it any more.
@@ -137,28 +151,34 @@ fn command(
     }
     let ended = launched.wait().map_err(|e| Fault::system("cannot wait for the program", &e))?;
     let words = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    watch.finish(words, Some(ended), Ending::Gone)
+    Ok(watch.finish(words, Some(ended), Ending::Gone))
 }
 
-fn process(pid: u32, request: &Request, asked: &Asked, roots: &Roots) -> Result<Observed, Fault> {
+fn process(
+    pid: u32,
+    request: &Request,
+    asked: &Asked,
+    sampler: Option<&mut dyn Sampler>,
+) -> Result<Observed, Fault> {
+    let roots = Roots::real();
     let end = end_of(pid)?;
     let words = command_line(&roots.proc, pid);
-    let (counting, absent) = counter::start(request.method, roots, &Start::Now(pid))?;
+    let started = counter::start(request.method, &roots, &Start::Now(pid))?;
     // What they have used before is not counted, so it is read once more, now.
     let before = family::members(&roots.proc, pid);
-    let mut watch = Watch::begin(pid, before, counting, absent, roots);
+    let mut watch = Watch::begin(pid, before, started, sampler, roots);
     let begun = Instant::now();
     let ending = loop {
         let left = request.limit.map(|limit| limit.saturating_sub(begun.elapsed()));
         if readable(&end, watch.patience().min(left.unwrap_or(Duration::MAX)))? {
             break Ending::Gone;
         }
-        watch.tick()?;
+        watch.tick();
         if asked.stop.load(Ordering::Relaxed) || left.is_some_and(|left| left.is_zero()) {
             break Ending::Running;
         }
     };
-    watch.finish(words, None, ending)
+    Ok(watch.finish(words, None, ending))
 }
 
 /// A watch that goes on.
@@ -172,7 +192,8 @@ struct Watch<'a> {
     absent: Vec<Absent>,
     warnings: Vec<String>,
     machine: Option<Box<dyn Running>>,
-    roots: &'a Roots,
+    sampler: Option<&'a mut dyn Sampler>,
+    roots: Roots,
     begun: Instant,
     started_ms: u64,
 }
@@ -181,15 +202,19 @@ impl<'a> Watch<'a> {
     fn begin(
         pid: u32,
         before: BTreeMap<u32, Member>,
-        counting: Option<Counting>,
-        mut absent: Vec<Absent>,
-        roots: &'a Roots,
+        (counting, mut absent): (Option<Counting>, Vec<Absent>),
+        mut sampler: Option<&'a mut dyn Sampler>,
+        roots: Roots,
     ) -> Self {
-        let machine =
-            machine(roots).map_err(|fault| absent.push(missing("CPU time of the machine", fault)));
+        // Whoever cannot begin is absent, and nobody else's figures suffer.
+        let begun = sampler.as_mut().map(|sampler| sampler.begin(pid));
+        if or_absent(&mut absent, PROFILE, begun).is_none() {
+            sampler = None;
+        }
+        let machine = or_absent(&mut absent, MACHINE, Some(machine(&roots)));
         let warnings = counting.as_ref().map(Counting::remarks).unwrap_or_default();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let ids_agree = counting.is_none() || kernel::initial_pid_namespace(roots);
+        let ids_agree = counting.is_none() || kernel::initial_pid_namespace(&roots);
         Watch {
             pid,
             ids_agree,
@@ -197,7 +222,8 @@ impl<'a> Watch<'a> {
             counting,
             absent,
             warnings,
-            machine: machine.ok(),
+            machine,
+            sampler,
             roots,
             begun: Instant::now(),
             started_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
@@ -209,28 +235,32 @@ impl<'a> Watch<'a> {
         self.counting.as_ref().map_or(LOOK, |counting| counting.patience().min(LOOK))
     }
 
-    fn tick(&mut self) -> Result<(), Fault> {
-        self.counting.as_mut().map_or(Ok(()), Counting::tick)
+    fn tick(&mut self) {
+        if let Some(counting) = &mut self.counting {
+            counting.tick();
+        }
+        if let Some(sampler) = &mut self.sampler {
+            sampler.tick();
+        }
     }
 
-    fn finish(
-        mut self,
-        command: Vec<String>,
-        ended: Option<Ended>,
-        ending: Ending,
-    ) -> Result<Observed, Fault> {
+    /// Puts everything together. The program has ended, so whatever cannot be
+    /// had now is absent, and its exit code is kept.
+    fn finish(mut self, command: Vec<String>, ended: Option<Ended>, ending: Ending) -> Observed {
         let seconds = self.begun.elapsed().as_secs_f64();
-        let machine = self.machine.take().map(Running::stop).transpose()?.unwrap_or_default();
-        let kind = self.counting.as_ref().map(Counting::kind);
-        let seen = match self.counting.as_mut() {
-            Some(counting) => counting.seen()?,
-            None => Seen::default(),
-        };
+        let machine = self.machine.take().map(|machine| machine.stop());
+        let machine = or_absent(&mut self.absent, MACHINE, machine).unwrap_or_default();
+        let profile = self.sampler.take().map(|sampler| sampler.end());
+        let profile = or_absent(&mut self.absent, PROFILE, profile);
+        let seen = self.counting.as_mut().map(Counting::seen);
+        let seen = or_absent(&mut self.absent, counter::WHAT, seen);
+        let kind = seen.as_ref().and(self.counting.as_ref()).map(Counting::kind);
+        let seen = seen.unwrap_or_default();
         let threads = self.threads(&seen);
         let (sent, received) = traffic::traffic(&seen);
         let copies = self.copies(&seen);
         self.warn(&seen, machine.warnings);
-        Ok(Observed {
+        Observed {
             observation: Observation {
                 schema: SCHEMA_VERSION,
                 bytepath: env!("CARGO_PKG_VERSION").to_owned(),
@@ -255,8 +285,8 @@ impl<'a> Watch<'a> {
                 absent: self.absent,
                 warnings: self.warnings,
             },
-            profile: None,
-        })
+            profile,
+        }
     }
 
     /// All threads: those that were there, those that were made, those of which
@@ -356,6 +386,9 @@ impl<'a> Watch<'a> {
     }
 }
 
+const MACHINE: &str = "CPU time of the machine";
+const PROFILE: &str = "profile";
+
 /// The machine's own CPU time, by the meter that trials use too.
 fn machine(roots: &Roots) -> Result<Box<dyn Running>, Fault> {
     let cpu = meter::CATALOG.iter().find(|meter| meter.name() == "cpu");
@@ -449,6 +482,15 @@ fn readable(end: &OwnedFd, patience: Duration) -> Result<bool, Fault> {
         Err(rustix::io::Errno::INTR) => Ok(false),
         Err(e) => Err(Fault::system("poll", &e.into())),
     }
+}
+
+/// A figure, or the reason why it is not there.
+fn or_absent<T>(
+    absent: &mut Vec<Absent>,
+    what: &str,
+    result: Option<Result<T, Fault>>,
+) -> Option<T> {
+    result.and_then(|result| result.map_err(|fault| absent.push(missing(what, fault))).ok())
 }
 
 fn missing(what: &str, fault: Fault) -> Absent {
