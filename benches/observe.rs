@@ -5,7 +5,7 @@
 //!
 //! `cargo bench --bench observe`; needs iperf3 and root, and perf and strace for
 //! their lines. Rounds and seconds of each run by BENCH_PAIRS and BENCH_WINDOW;
-//! options of the client by BENCH_IPERF3 (default: -l 128K -A 0,1 -C cubic).
+//! options of the client by BENCH_IPERF3 (default: -l 128K -C cubic).
 
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader};
@@ -33,7 +33,7 @@ fn main() -> Result<()> {
     let rounds = number("BENCH_PAIRS", 7.0)? as usize;
     let window = number("BENCH_WINDOW", 2.0)?;
     let options =
-        std::env::var("BENCH_IPERF3").unwrap_or_else(|_| "-l 128K -A 0,1 -C cubic".into());
+        std::env::var("BENCH_IPERF3").unwrap_or_else(|_| "-l 128K -C cubic".into());
     println!("iperf3 {options}, loopback, {rounds} rounds of {window} s each");
     let mut rates: Vec<Vec<f64>> = vec![Vec::new(); WATCHERS.len()];
     let mut missing = vec![None; WATCHERS.len()];
