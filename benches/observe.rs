@@ -32,8 +32,7 @@ const BYTEPATH: &str = env!("CARGO_BIN_EXE_bytepath");
 fn main() -> Result<()> {
     let rounds = number("BENCH_PAIRS", 7.0)? as usize;
     let window = number("BENCH_WINDOW", 2.0)?;
-    let options =
-        std::env::var("BENCH_IPERF3").unwrap_or_else(|_| "-l 128K -C cubic".into());
+    let options = std::env::var("BENCH_IPERF3").unwrap_or_else(|_| "-l 128K -C cubic".into());
     println!("iperf3 {options}, loopback, {rounds} rounds of {window} s each");
     let mut rates: Vec<Vec<f64>> = vec![Vec::new(); WATCHERS.len()];
     let mut missing = vec![None; WATCHERS.len()];

@@ -15,7 +15,7 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ObserveArguments {
-    /// Watch a process that runs already, with its threads and descendants; Ctrl-C ends it
+    /// Watch a process that runs already, with its threads and descendants, until it ends or Ctrl-C
     #[arg(
         long,
         value_name = "PID",
