@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 FUZZ_SECONDS ?= 10
 
-.PHONY: run test build check unit fuzz bench lint clean tools-build tools-bench tools-reports
+.PHONY: run test build check unit fuzz bench lint clean tools-build tools-bench tools-reports tools-observe observe-examples
 
 ## run: build in release and compare every path on this machine (about 4 minutes after the build)
 run: build
@@ -39,6 +39,15 @@ tools-build:
 
 tools-bench:
 	@tools/need iperf3 nsenter taskset
+
+## observe-examples: iperf3, nginx and redis, watched by bytepath (as root)
+observe-examples: build tools-observe
+	examples/observe-iperf3.sh
+	examples/observe-nginx.sh
+	examples/observe-redis.sh
+
+tools-observe:
+	@tools/need iperf3 nginx wrk redis-server redis-benchmark redis-cli ss strace perf
 
 # Readers of the reports; without them the tests that need them are skipped.
 tools-reports:

@@ -17,6 +17,8 @@ pub mod host;
 pub mod meter;
 pub mod path;
 
+pub mod observe;
+
 pub mod run;
 
 pub mod report;

@@ -15,11 +15,15 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("path", &["record", "sys", "workload"]),
     ("meter", &["record", "sys"]),
     ("host", &["record", "sys"]),
+    ("observe", &["record", "sys", "profile", "meter"]),
     ("run", &["record", "sys", "spec", "workload", "path", "meter", "host", "stats", "profile"]),
     ("report", &["record", "stats", "profile"]),
     (
         "cli",
-        &["record", "sys", "spec", "path", "meter", "host", "run", "stats", "profile", "report"],
+        &[
+            "record", "sys", "spec", "path", "meter", "host", "run", "stats", "profile", "observe",
+            "report",
+        ],
     ),
 ];
 

@@ -79,6 +79,7 @@ Examples:
   bytepath resume bytepath-studies/20260102-030405 go on after Ctrl-C or a crash
   bytepath plan --rate 200G --rtt 0.1ms --mtu 4148 how large the buffers have to be
   bytepath doctor                                  what would spoil a measurement
+  bytepath observe -- iperf3 -c 10.0.0.2           any program: calls, sockets, CPU
   bytepath paths                                   what works here, and why not
 
 Exit codes:

@@ -1,7 +1,7 @@
 //! `bytepath schema`: JSON Schemas of the files that bytepath reads and writes.
 
 use super::plan::catalogues;
-use crate::record::{Fault, FaultKind, StudyHeader, Trial};
+use crate::record::{Fault, FaultKind, Observation, StudyHeader, Trial};
 use crate::run::Hosts;
 use crate::spec::experiment_schema;
 use clap::{Args, ValueEnum};
@@ -26,6 +26,8 @@ enum Subject {
     Study,
     /// hosts.json in a study folder
     Hosts,
+    /// What `bytepath observe --json` writes
+    Observation,
     /// An experiment file, as `bytepath run FILE` reads it
     Experiment,
 }
@@ -36,6 +38,7 @@ pub(super) fn schema(arguments: &SchemaArguments) -> Result<ExitCode, Fault> {
         Subject::Trial => of::<Trial>(),
         Subject::Study => of::<StudyHeader>(),
         Subject::Hosts => of::<Hosts>(),
+        Subject::Observation => of::<Observation>(),
         Subject::Experiment => experiment_schema(&catalogues()?),
     };
     let text = serde_json::to_string_pretty(&schema)

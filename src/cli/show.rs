@@ -39,7 +39,7 @@ pub(super) struct Form {
 }
 
 /// Columns of a page that is no terminal.
-const PAGE: usize = 100;
+pub(super) const PAGE: usize = 100;
 
 /// Writes the report of a study folder to where it was asked.
 pub(super) fn show(arguments: &ShowArguments) -> Result<ExitCode, Fault> {

@@ -10,6 +10,7 @@ mod facts;
 mod fault;
 mod finding;
 mod ledger;
+mod observation;
 mod option;
 mod profile;
 mod reading;
@@ -23,6 +24,10 @@ pub use facts::{Attempt, Facts, Outcome, Privileges, Support};
 pub use fault::{Fault, FaultKind};
 pub use finding::{Finding, Severity};
 pub use ledger::{Evidence, Ledger, Manner};
+pub use observation::{
+    Absent, CopyCount, Counter, CpuSource, CpuTime, Ending, Observation, ObservedCall,
+    ObservedSocket, ObservedThread, Traffic,
+};
 pub use option::{OptionKind, OptionSpec, OptionValue, Options};
 pub use profile::{Bytes, ProfileRecord, ProfiledCells, Profiling, SamplePrice, Sampling};
 pub use reading::{Reading, Scope, Series, Unit};

@@ -9,6 +9,7 @@ mod figures;
 mod html;
 mod json;
 mod netdev;
+mod observation;
 mod page;
 mod parquet;
 mod reproduce;
@@ -22,6 +23,7 @@ mod waterfall;
 mod words;
 
 pub use examination::examination;
+pub use observation::observation;
 pub use sizing::{SizingPlan, sizing};
 pub use text::{between, difference, history, thresholds};
 

@@ -2,9 +2,13 @@
 //! `/proc` and `/sys`. It knows nothing of bytepath's own words; each file is
 //! one kernel interface, wrapped so that its callers cannot misuse it.
 
+pub mod bpf;
+pub mod btf;
+pub mod calls;
 pub mod clock;
 pub mod devmem;
 pub mod errqueue;
+pub mod launch;
 pub mod memory;
 pub mod namespace;
 pub mod netlink;
@@ -14,6 +18,8 @@ pub mod process;
 pub mod procfs;
 pub mod tcp;
 pub mod thread;
+pub mod trace_ring;
+pub mod tracefs;
 pub mod uring;
 pub mod zerocopy;
 

@@ -1,0 +1,330 @@
+//! The table kept in the kernel: makes the maps, loads and attaches the
+//! programs, reads the maps.
+
+use super::layout::{self, copies, lost, row, socket, state, thread};
+use super::program::{Form, Maps, Members, copy, end, enter, exit, fork};
+use super::seen::{Row, Seen, Socket, Thread};
+use crate::record::{Fault, FaultKind};
+use crate::sys::bpf::asm::{AsmError, Insn};
+use crate::sys::bpf::{self, Hook, Link, Map, MapKind, Program, Refused, Update};
+use crate::sys::btf::{Btf, Kind};
+use crate::sys::tracefs::Event;
+use crate::sys::{Roots, calls};
+use std::ffi::CStr;
+use std::io;
+
+/// Room in the maps. Memory is taken as it is needed, up to some hundred MiB if
+/// a program really makes that many threads.
+const ROWS: u32 = 512 << 10;
+const THREADS: u32 = 64 << 10;
+const SOCKETS: u32 = 256 << 10;
+
+/// From when on calls are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum From {
+    /// From the next one on.
+    Now,
+    /// From the next execve on, which is the first.
+    Exec,
+}
+
+/// Programs that count, for as long as this lives.
+#[derive(Debug)]
+pub struct Counting {
+    maps: Maps,
+    form: Form,
+    _links: Vec<Link>,
+    /// Why there is no count of the bytes copied; none if there is one.
+    pub no_copies: Option<Fault>,
+    /// What the reader of the figures should know.
+    pub remarks: Vec<String>,
+}
+
+impl Counting {
+    /// With typed tracepoints and task storage: Linux 5.11 and later with
+    /// `CONFIG_DEBUG_INFO_BTF`.
+    pub fn typed(roots: &Roots) -> Result<Counting, Fault> {
+        let btf = Btf::kernel(&roots.sys).map_err(|e| {
+            Fault::new(FaultKind::Unsupported, format!("the kernel's own types (BTF): {e}"))
+                .remedy("a kernel with CONFIG_DEBUG_INFO_BTF has them")
+        })?;
+        let members = Members::of(&btf).map_err(|missing| {
+            Fault::new(FaultKind::Unsupported, format!("this kernel has no {missing}"))
+        })?;
+        let mut remarks = Vec::new();
+        if members.sockets.is_none() {
+            remarks.push("this kernel's descriptors are laid out in a way unknown here, so sockets are not told apart".to_owned());
+        }
+        if !initial_pid_namespace(roots) {
+            remarks.push(
+                "inside a PID namespace: thread ids are the host's, so CPU time of threads that \
+                 live is missing"
+                    .to_owned(),
+            );
+        }
+        let form = Form::Typed(Box::new(members));
+        let storage = Map::new(MapKind::TaskStorage, "bytepath_state", 4, state::SIZE, 0);
+        let maps = maps(storage)?;
+        let mut links = Vec::new();
+        for (name, insns) in [
+            ("sched_process_fork", fork::program(&form, &maps)),
+            ("sched_process_exit", end::program(&form, &maps)),
+            ("sys_exit", exit::program(&form, &maps)),
+            ("sys_enter", enter::program(&form, &maps)),
+        ] {
+            let id = btf.id(Kind::Typedef, &format!("btf_trace_{name}")).ok_or_else(|| {
+                Fault::new(FaultKind::Unsupported, format!("this kernel has no tracepoint {name}"))
+            })?;
+            let program = load(Hook::TypedTracepoint(id), name, insns)?;
+            links.push(program.attach(None).map_err(|e| attach_fault(name, &e))?);
+        }
+        let no_copies = count_copies(&btf, &form, &maps, &mut links).err();
+        Ok(Counting { maps, form, _links: links, no_copies, remarks })
+    }
+
+    /// With raw tracepoints and a hash: Linux 5.5 and later, BTF or not.
+    pub fn plain(roots: &Roots) -> Result<Counting, Fault> {
+        if !initial_pid_namespace(roots) {
+            let what = "thread ids differ inside and outside of this PID namespace";
+            return Err(Fault::new(FaultKind::Unsupported, what)
+                .remedy("run bytepath in the host's PID namespace"));
+        }
+        let event = |name: &str| {
+            Event::open(&roots.sys, "sched", name).map_err(|e| {
+                Fault::system(format!("tracepoint sched:{name}"), &e)
+                    .remedy("mount tracefs: mount -t tracefs tracefs /sys/kernel/tracing")
+            })
+        };
+        let (forks, ends) = (event("sched_process_fork")?, event("sched_process_exit")?);
+        let child = forks.offset("child_pid").and_then(|at| i16::try_from(at).ok());
+        let child = child.ok_or_else(|| {
+            Fault::new(FaultKind::Unsupported, "sched_process_fork does not tell the child's id")
+        })?;
+        let form = Form::Plain { child };
+        let maps = maps(Map::new(MapKind::Hash, "bytepath_state", 4, state::SIZE, THREADS))?;
+        let mut links = Vec::new();
+        for (name, event, insns) in [
+            ("sched_process_fork", &forks, fork::program(&form, &maps)),
+            ("sched_process_exit", &ends, end::program(&form, &maps)),
+        ] {
+            let program = load(Hook::Tracepoint, name, insns)?;
+            let link = program.attach_tracepoint(event.id);
+            links.push(link.map_err(|e| attach_fault(name, &e))?);
+        }
+        for (name, insns) in [
+            (c"sys_exit", exit::program(&form, &maps)),
+            (c"sys_enter", enter::program(&form, &maps)),
+        ] {
+            let text = name.to_string_lossy();
+            let program = load(Hook::RawTracepoint, &text, insns)?;
+            links.push(attach_raw(&program, name)?);
+        }
+        let why = "the kernel's types are not used, so its copy functions are not found";
+        let no_copies = Some(Fault::new(FaultKind::Unsupported, why));
+        let remarks = vec![
+            "sockets are not told apart, and read and write on them not from those on files"
+                .to_owned(),
+        ];
+        Ok(Counting { maps, form, _links: links, no_copies, remarks })
+    }
+
+    /// Follows a thread, and what it will make: from now on, or from the moment
+    /// at which it becomes another program.
+    pub fn follow(&self, tid: u32, from: From) -> io::Result<()> {
+        let mut fresh = [0; state::SIZE];
+        fresh[state::UNTIL_EXEC as usize] = u8::from(from == From::Exec);
+        match &self.form {
+            Form::Typed(_) => {
+                use std::os::fd::AsRawFd;
+                let thread = bpf::open_thread(tid)?;
+                let key = thread.as_raw_fd().to_ne_bytes();
+                // One that is followed already keeps what it has.
+                known(self.maps.state.update(&key, &fresh, Update::IfNew))
+            }
+            Form::Plain { .. } => {
+                known(self.maps.state.update(&tid.to_ne_bytes(), &fresh, Update::IfNew))
+            }
+        }
+    }
+
+    /// What was counted so far.
+    pub fn seen(&self) -> Result<Seen, Fault> {
+        let entries = |map: &Map, what: &str| {
+            map.entries().map_err(|e| Fault::system(format!("cannot read the {what}"), &e))
+        };
+        let number = |map: &Map, index: i32| {
+            let value = map.lookup(&index.to_ne_bytes());
+            let value = value.map_err(|e| Fault::system("cannot read a count", &e))?;
+            Ok::<u64, Fault>(layout::long(&value, 0))
+        };
+        let typed = matches!(self.form, Form::Typed(_));
+        let rows = entries(&self.maps.rows, "table of calls")?;
+        let threads = entries(&self.maps.threads, "threads")?;
+        let sockets = entries(&self.maps.sockets, "sockets")?;
+        let copies = match self.no_copies {
+            Some(_) => None,
+            None => Some((
+                number(&self.maps.copies, copies::TO_PROGRAM)?,
+                number(&self.maps.copies, copies::FROM_PROGRAM)?,
+            )),
+        };
+        Ok(Seen {
+            rows: rows.iter().map(|(key, value)| Row::decode(key, value)).collect(),
+            threads: threads.iter().map(|(k, v)| Thread::decode(k, v, typed)).collect(),
+            sockets: sockets.iter().map(|(key, value)| Socket::decode(key, value)).collect(),
+            lost_calls: number(&self.maps.lost, lost::CALLS)?,
+            lost_threads: number(&self.maps.lost, lost::THREADS)?,
+            lost_sockets: number(&self.maps.lost, lost::SOCKETS)?,
+            copies,
+        })
+    }
+}
+
+/// Whether ids of threads mean the same to us as to the kernel's programs: the
+/// first PID namespace has a fixed number (`PROC_PID_INIT_INO`,
+/// include/linux/proc_ns.h).
+pub fn initial_pid_namespace(roots: &Roots) -> bool {
+    let link = std::fs::read_link(roots.proc.join("self/ns/pid"));
+    link.is_ok_and(|link| link.as_os_str() == "pid:[4026531836]")
+}
+
+fn maps(state: io::Result<Map>) -> Result<Maps, Fault> {
+    bpf::lift_memory_limit();
+    let make = || -> io::Result<Maps> {
+        let maps = Maps {
+            state: state?,
+            rows: Map::new(MapKind::Hash, "bytepath_rows", 8, row::SIZE, ROWS)?,
+            zero: Map::new(MapKind::Array, "bytepath_zero", 4, row::SIZE, 1)?,
+            threads: Map::new(MapKind::Hash, "bytepath_thread", 4, thread::SIZE, THREADS)?,
+            sockets: Map::new(MapKind::Hash, "bytepath_socket", 8, socket::SIZE, SOCKETS)?,
+            kinds: Map::new(MapKind::Array, "bytepath_kinds", 4, 4, calls::LIMIT)?,
+            lost: Map::new(MapKind::Array, "bytepath_lost", 4, 8, lost::COUNT)?,
+            copies: Map::new(MapKind::Array, "bytepath_copies", 4, 8, copies::COUNT)?,
+        };
+        for (number, kind) in (0u32..).zip(layout::kinds()) {
+            maps.kinds.update(&number.to_ne_bytes(), &kind.to_ne_bytes(), Update::Any)?;
+        }
+        Ok(maps)
+    };
+    make().map_err(|e| with_remedy(Fault::system("cannot make BPF maps", &e)))
+}
+
+/// Tries to count behind every copy function. All or nothing: a sum that lacks
+/// one of them would pass for a whole.
+fn count_copies(btf: &Btf, form: &Form, maps: &Maps, links: &mut Vec<Link>) -> Result<(), Fault> {
+    let mut behind = Vec::new();
+    for function in copy::FUNCTIONS {
+        let Some(id) = btf.id(Kind::Function, function.name) else { continue };
+        let insns = copy::program(form, maps, *function);
+        let program = load(Hook::FunctionExit(id), function.name, insns).map_err(|fault| {
+            // Other programs of ours have been taken by now, so it is not for
+            // want of privileges.
+            match fault.kind {
+                FaultKind::Permission => Fault { remedy: None, ..fault }
+                    .remedy("a kernel that is not locked down counts them: see kernel_lockdown(7)"),
+                _ => fault,
+            }
+        })?;
+        let link = program.attach(None).map_err(|e| attach_fault(function.name, &e))?;
+        behind.push(link);
+    }
+    if behind.is_empty() {
+        return Err(Fault::new(FaultKind::Unsupported, "this kernel's copy functions are unknown"));
+    }
+    links.append(&mut behind);
+    Ok(())
+}
+
+fn load(hook: Hook, name: &str, insns: Result<Vec<Insn>, AsmError>) -> Result<Program, Fault> {
+    let insns = insns
+        .map_err(|e| Fault::new(FaultKind::System, format!("the BPF program for {name}: {e}")))?;
+    Program::load(hook, name, &insns).map_err(|refused| load_fault(name, &refused))
+}
+
+/// EPERM is about who asks; everything else about the program.
+fn load_fault(name: &str, refused: &Refused) -> Fault {
+    let message = format!("the kernel refuses the BPF program for {name}: {refused}");
+    match refused.error.raw_os_error() {
+        Some(libc::EPERM) => with_remedy(Fault::new(FaultKind::Permission, message)),
+        _ => Fault::new(FaultKind::Unsupported, message),
+    }
+}
+
+fn attach_fault(name: &str, error: &io::Error) -> Fault {
+    with_remedy(Fault::system(format!("cannot attach a BPF program to {name}"), error))
+}
+
+fn with_remedy(fault: Fault) -> Fault {
+    match fault.kind {
+        FaultKind::Permission => fault.remedy("run it as root, or with CAP_BPF and CAP_PERFMON"),
+        _ => fault,
+    }
+}
+
+fn attach_raw(program: &Program, name: &CStr) -> Result<Link, Fault> {
+    program.attach(Some(name)).map_err(|e| attach_fault(&name.to_string_lossy(), &e))
+}
+
+fn known(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_copy_program_passes_the_verifier() {
+        let roots = Roots::real();
+        let counting = match Counting::typed(&roots) {
+            Ok(counting) => counting,
+            Err(fault) => {
+                println!("SKIP the_copy_program_passes_the_verifier: {fault}");
+                assert!(fault.kind != FaultKind::System, "{fault}");
+                return;
+            }
+        };
+        // Functions may be out of bounds here, so it is loaded for a tracepoint
+        // whose second argument stands where a result would.
+        let btf = Btf::kernel(&roots.sys).unwrap();
+        let id = btf.id(Kind::Typedef, "btf_trace_sys_exit").unwrap();
+        let function = copy::CopyFunction { arguments: 1, ..copy::FUNCTIONS[0] };
+        let insns = copy::program(&counting.form, &counting.maps, function);
+        load(Hook::TypedTracepoint(id), "copy", insns).unwrap();
+    }
+
+    #[test]
+    fn a_program_that_reads_what_is_not_there_is_refused_with_the_reason() {
+        use crate::sys::bpf::asm::{Assembler, Reg};
+        let mut asm = Assembler::new();
+        // R0 is the result, and nothing has been written to it.
+        asm.mov(Reg::R1, 0).exit();
+        let fault = match load(Hook::RawTracepoint, "broken", asm.finish()) {
+            Ok(_) => panic!("the verifier let it pass"),
+            Err(fault) => fault,
+        };
+        match fault.kind {
+            FaultKind::Permission => println!("SKIP: {fault}"),
+            _ => assert!(fault.message.contains("R0 !read_ok"), "{fault}"),
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_program_cause_and_remedy() {
+        let refused =
+            Refused { error: io::Error::from_raw_os_error(libc::EPERM), log: String::new() };
+        let fault = load_fault("sys_enter", &refused);
+        assert_eq!(fault.kind, FaultKind::Permission);
+        assert!(fault.to_string().contains("sys_enter") && fault.to_string().contains("CAP_BPF"));
+        let refused = Refused {
+            error: io::Error::from_raw_os_error(libc::EACCES),
+            log: "R0 !read_ok".into(),
+        };
+        let fault = load_fault("sys_enter", &refused);
+        assert_eq!(fault.kind, FaultKind::Unsupported);
+        assert!(fault.message.contains("R0 !read_ok"), "{fault}");
+    }
+}

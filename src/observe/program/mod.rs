@@ -1,0 +1,218 @@
+//! The programs that run in the kernel, one a file, and what they have in
+//! common: how a thread finds its state, how an argument of a system call is
+//! read, how memory of the kernel is read.
+//!
+//! There are two forms of each. With *typed tracepoints* the verifier knows the
+//! kernel's types, a thread's state hangs on the thread itself (task storage,
+//! about 10 ns), and the kernel's own BTF says where members are. With *plain*
+//! ones the state is in a hash by thread id, and nothing is known of the kernel's
+//! structures, so sockets cannot be told apart.
+
+pub mod copy;
+pub mod end;
+pub mod enter;
+pub mod exit;
+pub mod fork;
+
+use crate::sys::bpf::Map;
+use crate::sys::bpf::asm::{Assembler, Helper, If, Reg, Size};
+use crate::sys::btf::Btf;
+use Reg::*;
+use std::os::fd::AsFd;
+
+/// The maps.
+#[derive(Debug)]
+pub struct Maps {
+    /// Threads that are followed: [`state`](super::layout::state).
+    pub state: Map,
+    /// The table: [`row`](super::layout::row) by thread id and call number.
+    pub rows: Map,
+    /// A row of zeros, to begin new ones with.
+    pub zero: Map,
+    /// Every thread that was followed: [`thread`](super::layout::thread) by id.
+    pub threads: Map,
+    /// [`socket`](super::layout::socket) by inode number.
+    pub sockets: Map,
+    /// What is known of each call: [`kind`](super::layout::kind) by number.
+    pub kinds: Map,
+    /// What got [`lost`](super::layout::lost).
+    pub lost: Map,
+    /// Bytes [copied](super::layout::copies).
+    pub copies: Map,
+}
+
+/// Form of the programs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Typed tracepoints, with where things are in this kernel.
+    Typed(Box<Members>),
+    /// Raw tracepoints and those of tracefs, with where the id of a new thread
+    /// is in the record of `sched_process_fork`.
+    Plain {
+        /// Offset in bytes.
+        child: i16,
+    },
+}
+
+/// Where members of the kernel's structures are, bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Members {
+    /// `task_struct`: id of the thread.
+    pub pid: i16,
+    /// Id of its process.
+    pub tgid: i16,
+    /// User time.
+    pub utime: i16,
+    /// System time.
+    pub stime: i16,
+    /// Run time.
+    pub run: i16,
+    /// Time it waited for a CPU; not there without `CONFIG_SCHED_INFO`.
+    pub wait: Option<i16>,
+    /// Voluntary context switches.
+    pub nvcsw: i16,
+    /// Involuntary ones.
+    pub nivcsw: i16,
+    /// What leads from a descriptor to a socket, if all of it is there.
+    pub sockets: Option<SocketMembers>,
+}
+
+/// The way from a task and a descriptor to a socket and its addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct SocketMembers {
+    pub task_files: i16,
+    pub files_fdt: i16,
+    pub fdt_max: i16,
+    pub fdt_fd: i16,
+    pub file_inode: i16,
+    pub file_private: i16,
+    pub inode_mode: i16,
+    pub inode_number: i16,
+    pub socket_sk: i16,
+    pub sk_protocol: i16,
+    pub sk_family: i16,
+    pub sk_remote: i16,
+    pub sk_local: i16,
+    pub sk_remote_port: i16,
+    pub sk_local_port: i16,
+    /// Not there in a kernel without IPv6.
+    pub sk_remote6: Option<i16>,
+    pub sk_local6: Option<i16>,
+}
+
+impl Members {
+    /// Looks everything up; the error names what this kernel does not have.
+    pub fn of(btf: &Btf) -> Result<Members, String> {
+        let at = |structure: &str, path: &str| {
+            let offset = btf.offset(structure, path).and_then(|at| i16::try_from(at).ok());
+            offset.ok_or_else(|| format!("{structure}.{path}"))
+        };
+        Ok(Members {
+            pid: at("task_struct", "pid")?,
+            tgid: at("task_struct", "tgid")?,
+            utime: at("task_struct", "utime")?,
+            stime: at("task_struct", "stime")?,
+            run: at("task_struct", "se.sum_exec_runtime")?,
+            wait: at("task_struct", "sched_info.run_delay").ok(),
+            nvcsw: at("task_struct", "nvcsw")?,
+            nivcsw: at("task_struct", "nivcsw")?,
+            sockets: socket_members(&at).ok(),
+        })
+    }
+}
+
+fn socket_members(at: &dyn Fn(&str, &str) -> Result<i16, String>) -> Result<SocketMembers, String> {
+    Ok(SocketMembers {
+        task_files: at("task_struct", "files")?,
+        files_fdt: at("files_struct", "fdt")?,
+        fdt_max: at("fdtable", "max_fds")?,
+        fdt_fd: at("fdtable", "fd")?,
+        file_inode: at("file", "f_inode")?,
+        file_private: at("file", "private_data")?,
+        inode_mode: at("inode", "i_mode")?,
+        inode_number: at("inode", "i_ino")?,
+        socket_sk: at("socket", "sk")?,
+        sk_protocol: at("sock", "sk_protocol")?,
+        sk_family: at("sock_common", "skc_family")?,
+        sk_remote: at("sock_common", "skc_daddr")?,
+        sk_local: at("sock_common", "skc_rcv_saddr")?,
+        sk_remote_port: at("sock_common", "skc_dport")?,
+        sk_local_port: at("sock_common", "skc_num")?,
+        sk_remote6: at("sock_common", "skc_v6_daddr").ok(),
+        sk_local6: at("sock_common", "skc_v6_rcv_saddr").ok(),
+    })
+}
+
+/// Whether the arguments of system calls can be read on this architecture.
+pub const ARGUMENTS: bool = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
+
+/// Where argument `n` of a system call is in `struct pt_regs`
+/// (uapi/asm/ptrace.h of the architecture), bytes.
+fn argument_offset(n: usize) -> i16 {
+    const X86_64: [i16; 6] = [112, 104, 96, 56, 72, 64];
+    if cfg!(target_arch = "x86_64") { X86_64[n] } else { 8 * n as i16 }
+}
+
+/// `R0` = the state of this thread; goes to `out` if it is not followed.
+/// Changes R1 to R5 and, in the plain form, the 4 bytes at the end of the stack.
+fn find_state(asm: &mut Assembler, form: &Form, maps: &Maps, out: &str) {
+    match form {
+        Form::Typed(_) => {
+            asm.call(Helper::GetCurrentTaskBtf).mov(R2, R0);
+            // No value to begin with, no flag to make one.
+            asm.map(R1, maps.state.as_fd()).mov(R3, 0).mov(R4, 0);
+            asm.call(Helper::TaskStorageGet);
+        }
+        Form::Plain { .. } => {
+            asm.call(Helper::GetCurrentPidTgid).store(Size::Word, R10, -4, R0);
+            lookup(asm, &maps.state, -4);
+        }
+    }
+    asm.jump_if(If::Eq, R0, 0, out);
+}
+
+/// `R0` = the value in a map for the key on the stack at this offset, or null.
+fn lookup(asm: &mut Assembler, map: &Map, key: i16) {
+    asm.map(R1, map.as_fd()).mov(R2, R10).add(R2, i32::from(key)).call(Helper::MapLookup);
+}
+
+/// Counts one that got lost. Changes R0 to R5 and the last 4 bytes of the stack.
+fn count_lost(asm: &mut Assembler, maps: &Maps, which: i32, out: &str) {
+    asm.store(Size::Word, R10, -4, which);
+    lookup(asm, &maps.lost, -4);
+    asm.jump_if(If::Eq, R0, 0, out).mov(R1, 1).atomic_add(R0, 0, R1);
+}
+
+/// Reads `size` bytes of the kernel's memory at `base + offset` to the stack.
+/// Memory that is not there reads as zeros. Changes R0 to R5.
+fn read_kernel(asm: &mut Assembler, to: i16, size: i32, base: Reg, offset: i16) {
+    asm.mov(R3, base).add(R3, i32::from(offset));
+    asm.mov(R1, R10).add(R1, i32::from(to)).mov(R2, size).call(Helper::ProbeReadKernel);
+}
+
+/// `dst` = the low 32 bits of argument `n`, or all 64. `registers` holds the
+/// first argument of the tracepoint. In the plain form R0 to R5 are changed,
+/// and 8 bytes of the stack at `scratch`.
+fn argument(
+    asm: &mut Assembler,
+    form: &Form,
+    size: Size,
+    dst: Reg,
+    n: usize,
+    registers: Reg,
+    scratch: i16,
+) {
+    match form {
+        Form::Typed(_) => _ = asm.load(size, dst, registers, argument_offset(n)),
+        Form::Plain { .. } => {
+            read_kernel(asm, scratch, 8, registers, argument_offset(n));
+            asm.load(size, dst, R10, scratch);
+        }
+    }
+}
+
+/// Ends a program. What a tracing program returns is of no matter.
+fn leave(asm: &mut Assembler) {
+    asm.label("out").mov(R0, 0).exit();
+}

@@ -1,0 +1,207 @@
+//! What was seen of a program that is not ours.
+
+use super::{CallRow, Ledger, Reading, ThreadTime};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A program, watched from its start to its end or for a while.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Observation {
+    /// Version of this record.
+    pub schema: u32,
+    /// Version of bytepath that made it.
+    pub bytepath: String,
+    /// The command, word by word; of a process that ran already, as far as it tells.
+    pub command: Vec<String>,
+    /// Its process id.
+    pub pid: u32,
+    /// When watching began, milliseconds since the Unix epoch.
+    pub started_ms: u64,
+    /// How long it was watched, seconds.
+    pub seconds: f64,
+    /// How it ended.
+    pub ending: Ending,
+    /// What counted its system calls; none if nothing could.
+    pub counter: Option<Counter>,
+    /// Every thread that was followed, its children's too.
+    pub threads: Vec<ObservedThread>,
+    /// The table of system calls, one entry for each thread and call.
+    pub calls: Vec<ObservedCall>,
+    /// Sockets that bytes went through, those that were closed too.
+    pub sockets: Vec<ObservedSocket>,
+    /// What it sent.
+    pub sent: Traffic,
+    /// What it received.
+    pub received: Traffic,
+    /// CPU time of the program.
+    pub used: Option<CpuTime>,
+    /// CPU time of the machine meanwhile: `cpu.user`, `cpu.softirq`, and so on.
+    pub machine: Vec<Reading>,
+    /// Bytes really copied between kernel and program, by another source than
+    /// the ledgers.
+    pub copies: CopyCount,
+    /// In what the copies disagree with the ledgers; none if they do not, or
+    /// cannot be compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disagreement: Option<String>,
+    /// What is missing here, and why.
+    pub absent: Vec<Absent>,
+    /// What the reader of the figures should know.
+    pub warnings: Vec<String>,
+}
+
+/// How a program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ending {
+    /// By itself, with this exit code.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+    /// Not before we stopped watching.
+    Running,
+    /// By itself, and only its parent knows how.
+    Gone,
+}
+
+/// What counts system calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Counter {
+    /// BPF at typed tracepoints, the state of a thread kept with the thread.
+    TaskStorage,
+    /// BPF at raw tracepoints, the state of a thread kept in a hash.
+    Hash,
+    /// Records of the tracepoints `raw_syscalls`, through perf's rings.
+    Tracepoints,
+}
+
+/// A thread.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ObservedThread {
+    /// Thread id.
+    pub tid: u32,
+    /// The process it belongs to; 0 if unknown.
+    pub pid: u32,
+    /// The thread that made it; 0 if it was there before.
+    pub parent: u32,
+    /// Its last name.
+    pub name: String,
+    /// Whether it ended meanwhile.
+    pub ended: bool,
+    /// CPU time and context switches while watched; none where nobody told.
+    pub time: Option<ThreadTime>,
+}
+
+/// All calls of one name by one thread.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ObservedCall {
+    /// Thread id.
+    pub tid: u32,
+    /// Number of the call on this architecture.
+    pub number: u32,
+    /// Calls, errors, times, bytes. Here `stddev_percent` is the standard
+    /// deviation of the mean, as `perf trace -s` has it.
+    pub row: CallRow,
+    /// How many calls took 2^i to 2^(i+1) nanoseconds; the last one holds all
+    /// that took longer.
+    pub histogram: Vec<u64>,
+}
+
+/// A socket.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ObservedSocket {
+    /// Inode number, as in `/proc/PID/fd`; none if it stands for many that
+    /// could not be told apart.
+    pub inode: Option<u64>,
+    /// What it is: `tcp`, `udp`, `unix`, ...
+    pub kind: String,
+    /// The process that used it first.
+    pub pid: u32,
+    /// Own address, where there is one.
+    pub local: Option<String>,
+    /// The peer's.
+    pub remote: Option<String>,
+    /// Bytes sent.
+    pub sent: u64,
+    /// Bytes received.
+    pub received: u64,
+    /// Calls that sent.
+    pub send_calls: u64,
+    /// Calls that received.
+    pub receive_calls: u64,
+}
+
+/// One direction of all sockets together.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Traffic {
+    /// Bytes and how they went. One ledger over all sockets, TCP and others.
+    pub ledger: Ledger,
+    /// What may be said of it in a word or two.
+    pub label: String,
+}
+
+/// CPU time in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CpuTime {
+    /// In the program's own code.
+    pub user: f64,
+    /// In the kernel on its behalf. Softirq time that ran on top of its threads
+    /// is in it, unless the kernel accounts interrupts by themselves.
+    pub system: f64,
+    /// Where the figures are from.
+    pub source: CpuSource,
+}
+
+/// Who told the CPU time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum CpuSource {
+    /// wait4(2): the program and all of its children that were waited for.
+    Wait,
+    /// The sum over the threads that were followed.
+    Threads,
+}
+
+/// Bytes copied between kernel and program for calls on sockets.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum CopyCount {
+    /// Counted behind the kernel's copy functions.
+    Counted {
+        /// From the kernel to the program.
+        to_program: u64,
+        /// From the program to the kernel.
+        from_program: u64,
+    },
+    /// Estimated from the time in copy functions: both directions together.
+    Estimated {
+        /// At least.
+        low: f64,
+        /// At most.
+        high: f64,
+        /// What it rests on.
+        basis: String,
+    },
+    /// Not known, for the reason in [`Observation::absent`].
+    Unknown,
+}
+
+/// A figure that is not there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Absent {
+    /// Which.
+    pub what: String,
+    /// Why.
+    pub reason: String,
+    /// What would help.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+}
+
+impl ObservedSocket {
+    /// Bytes in both directions.
+    pub fn bytes(&self) -> u64 {
+        self.sent.saturating_add(self.received)
+    }
+}

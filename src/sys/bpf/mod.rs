@@ -1,0 +1,474 @@
+//! Small programs that run in the kernel, and the maps they share with us:
+//! bpf(2). Programs are written with [`asm`] and checked by the kernel's
+//! verifier when they are loaded; what it says is part of the error.
+//!
+//! Everything made here is a file descriptor: when the last one is closed, by
+//! whatever way the process ends, program and map are gone.
+
+pub mod asm;
+
+use super::{btf, check};
+use asm::Insn;
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+/// Kinds of maps, by their numbers in `enum bpf_map_type`, uapi/linux/bpf.h.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum MapKind {
+    /// Values by key. Memory for an entry is taken when it is made.
+    Hash = 1,
+    /// Values by index; all are there from the start, zeroed.
+    Array = 2,
+    /// One value per thread, gone with the thread. Its keys here are pidfds.
+    TaskStorage = 29,
+}
+
+/// A map.
+#[derive(Debug)]
+pub struct Map {
+    fd: OwnedFd,
+    key_size: usize,
+    value_size: usize,
+}
+
+/// Kinds of programs, by their numbers in `enum bpf_prog_type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hook {
+    /// Attached to a raw tracepoint; arguments are plain numbers.
+    RawTracepoint,
+    /// Attached to a raw tracepoint; the verifier knows the types of its
+    /// arguments. The number is that of the typedef `btf_trace_NAME`.
+    TypedTracepoint(u32),
+    /// Attached to a tracepoint; sees the record that tracefs describes.
+    Tracepoint,
+    /// Attached behind the return of a function of the kernel, by its number.
+    FunctionExit(u32),
+}
+
+/// A program that was loaded.
+#[derive(Debug)]
+pub struct Program {
+    fd: OwnedFd,
+}
+
+/// What keeps a program attached; dropping it detaches.
+#[derive(Debug)]
+pub struct Link {
+    _fd: OwnedFd,
+}
+
+/// A program that the kernel refused.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}{}", verdict(.log))]
+pub struct Refused {
+    /// What bpf(2) said.
+    pub error: io::Error,
+    /// The verifier's log, if it came that far; the reason is at its end.
+    pub log: String,
+}
+
+/// Modes of an update.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Update {
+    /// New or not.
+    Any = 0,
+    /// Only if there is none yet.
+    IfNew = 1,
+}
+
+/// Licence of the programs. Some helpers are for programs under the GPL or
+/// compatible licences only (`license_is_gpl_compatible`, linux/license.h).
+const LICENCE: &CStr = c"Dual MIT/GPL";
+/// Largest log that is asked for, bytes (`bpf_verifier_log_attr_valid`).
+const LARGEST_LOG: usize = 16 << 20;
+
+// Commands, `enum bpf_cmd`.
+const MAP_CREATE: libc::c_int = 0;
+const MAP_LOOKUP_ELEM: libc::c_int = 1;
+const MAP_UPDATE_ELEM: libc::c_int = 2;
+const MAP_GET_NEXT_KEY: libc::c_int = 4;
+const PROG_LOAD: libc::c_int = 5;
+const RAW_TRACEPOINT_OPEN: libc::c_int = 17;
+const BTF_LOAD: libc::c_int = 18;
+
+/// Memory is taken entry by entry; demanded of task storage.
+const NO_PREALLOC: u32 = 1;
+
+impl Map {
+    /// Makes a map. Sizes in bytes. Task storage wants keys of 4 bytes, values
+    /// of a multiple of 8, and no limit of entries.
+    pub fn new(
+        kind: MapKind,
+        name: &str,
+        key_size: usize,
+        value_size: usize,
+        entries: u32,
+    ) -> io::Result<Map> {
+        let mut attr = MapAttr {
+            kind: kind as u32,
+            key_size: small(key_size)?,
+            value_size: small(value_size)?,
+            entries,
+            name: object_name(name),
+            ..MapAttr::default()
+        };
+        if kind == MapKind::Hash {
+            attr.flags = NO_PREALLOC;
+        }
+        // Described only for task storage, and needed no longer than the call.
+        let types;
+        if kind == MapKind::TaskStorage {
+            types = load_types(&btf::describe_value(attr.value_size / 8))?;
+            attr.flags = NO_PREALLOC;
+            attr.types_fd = types.as_raw_fd() as u32;
+            (attr.key_type, attr.value_type) = (1, btf::VALUE_TYPE);
+        }
+        // SAFETY: MAP_CREATE reads the structure only.
+        let fd = unsafe { make(MAP_CREATE, &attr) }?;
+        Ok(Map { fd, key_size, value_size })
+    }
+
+    /// Enters a value.
+    pub fn update(&self, key: &[u8], value: &[u8], mode: Update) -> io::Result<()> {
+        if key.len() != self.key_size || value.len() != self.value_size {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let attr = self.element(key.as_ptr(), value.as_ptr(), mode as u64);
+        // SAFETY: the kernel reads key_size bytes at the key and value_size
+        // bytes at the value, which are as long as that by the check above.
+        unsafe { call(MAP_UPDATE_ELEM, &attr) }.map(drop)
+    }
+
+    /// The value of a key; ENOENT says that there is none.
+    pub fn lookup(&self, key: &[u8]) -> io::Result<Vec<u8>> {
+        if key.len() != self.key_size {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let mut value = vec![0u8; self.value_size];
+        let attr = self.element(key.as_ptr(), value.as_mut_ptr(), 0);
+        // SAFETY: the kernel reads key_size bytes at the key and writes
+        // value_size bytes at the value, which are as long as that.
+        unsafe { call(MAP_LOOKUP_ELEM, &attr) }?;
+        Ok(value)
+    }
+
+    /// All keys with their values. Entries made meanwhile may be missing.
+    pub fn entries(&self) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let mut entries = Vec::new();
+        let mut key: Option<Vec<u8>> = None;
+        loop {
+            let mut next = vec![0u8; self.key_size];
+            let before = key.as_ref().map_or(std::ptr::null(), |key| key.as_ptr());
+            let attr = self.element(before, next.as_mut_ptr(), 0);
+            // SAFETY: the kernel reads key_size bytes at the key, unless it is
+            // null, and writes key_size bytes at the other.
+            match unsafe { call(MAP_GET_NEXT_KEY, &attr) } {
+                Err(e) if e.raw_os_error() == Some(libc::ENOENT) => return Ok(entries),
+                other => other?,
+            };
+            match self.lookup(&next) {
+                Ok(value) => entries.push((next.clone(), value)),
+                Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {}
+                Err(e) => return Err(e),
+            }
+            key = Some(next);
+        }
+    }
+
+    fn element(&self, key: *const u8, value: *const u8, flags: u64) -> ElementAttr {
+        let map = self.fd.as_raw_fd() as u32;
+        ElementAttr { map, pad: 0, key: key as u64, value: value as u64, flags }
+    }
+}
+
+impl AsFd for Map {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Program {
+    /// Loads a program. The maps it names must be open.
+    pub fn load(hook: Hook, name: &str, insns: &[Insn]) -> Result<Program, Refused> {
+        match load(hook, name, insns, &mut []) {
+            Ok(fd) => Ok(Program { fd }),
+            Err(error) => Err(Refused { log: explain(hook, name, insns), error }),
+        }
+    }
+
+    /// Attaches to a raw tracepoint by its name, or to what it was loaded for
+    /// if it was loaded for a typed tracepoint or a function.
+    pub fn attach(&self, tracepoint: Option<&CStr>) -> io::Result<Link> {
+        let name = tracepoint.map_or(0, |name| name.as_ptr() as u64);
+        let attr = TracepointAttr { name, program: self.fd.as_raw_fd() as u32, pad: 0 };
+        // SAFETY: the kernel reads a string that ends in zero, or none.
+        let fd = unsafe { make(RAW_TRACEPOINT_OPEN, &attr) }?;
+        Ok(Link { _fd: fd })
+    }
+
+    /// Attaches to a tracepoint by its number in tracefs (`events/SYSTEM/NAME/id`).
+    /// It runs for every task on every CPU.
+    pub fn attach_tracepoint(&self, id: u64) -> io::Result<Link> {
+        use perf_event_open_sys as perf;
+        let mut attr = perf::bindings::perf_event_attr {
+            type_: perf::bindings::PERF_TYPE_TRACEPOINT,
+            size: size_of::<perf::bindings::perf_event_attr>() as u32,
+            config: id,
+            ..Default::default()
+        };
+        let close_on_exec = perf::bindings::PERF_FLAG_FD_CLOEXEC as libc::c_ulong;
+        // SAFETY: the structure is initialised and says its size. The event
+        // itself counts on CPU 0 only, which is of no matter: the program
+        // belongs to the tracepoint (perf_event_attach_bpf_prog,
+        // kernel/trace/bpf_trace.c).
+        let fd = unsafe { perf::perf_event_open(&mut attr, -1, 0, -1, close_on_exec) };
+        check(fd as libc::c_long)?;
+        // SAFETY: a descriptor that was just made and belongs to nobody else.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        // SAFETY: both ioctls take plain numbers.
+        unsafe {
+            let program = self.fd.as_raw_fd() as u32;
+            check(perf::ioctls::SET_BPF(fd.as_raw_fd(), program).into())?;
+            check(perf::ioctls::ENABLE(fd.as_raw_fd(), 0).into())?;
+        }
+        Ok(Link { _fd: fd })
+    }
+}
+
+/// Lifts the limit of locked memory, which kernels before 5.11 charge maps to.
+/// A refusal is of no matter on later ones, so it is not told.
+pub fn lift_memory_limit() {
+    let none = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: the structure is read only.
+    unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &none) };
+}
+
+/// A thread as maps of task storage name it (`PIDFD_THREAD`, pidfd_open(2),
+/// Linux 6.9). The first thread of a process is opened on older kernels too.
+pub fn open_thread(tid: u32) -> io::Result<OwnedFd> {
+    let open = |flags: libc::c_uint| -> io::Result<OwnedFd> {
+        // SAFETY: pidfd_open takes plain numbers.
+        let fd = check(unsafe { libc::syscall(libc::SYS_pidfd_open, tid as libc::pid_t, flags) })?;
+        // SAFETY: a descriptor that was just made and belongs to nobody else.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+    };
+    match open(libc::O_EXCL as libc::c_uint) {
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => open(0),
+        other => other,
+    }
+}
+
+/// `BPF_MAP_CREATE`.
+#[derive(Default)]
+#[repr(C)]
+struct MapAttr {
+    kind: u32,
+    key_size: u32,
+    value_size: u32,
+    entries: u32,
+    flags: u32,
+    inner: u32,
+    numa_node: u32,
+    name: [u8; 16],
+    device: u32,
+    types_fd: u32,
+    key_type: u32,
+    value_type: u32,
+}
+
+/// `BPF_MAP_*_ELEM` and `BPF_MAP_GET_NEXT_KEY`.
+#[repr(C)]
+struct ElementAttr {
+    map: u32,
+    pad: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+/// `BPF_PROG_LOAD`, as far as Linux 5.5 has it.
+#[derive(Default)]
+#[repr(C)]
+struct LoadAttr {
+    kind: u32,
+    insn_count: u32,
+    insns: u64,
+    licence: u64,
+    log_level: u32,
+    log_size: u32,
+    log: u64,
+    kernel_version: u32,
+    flags: u32,
+    name: [u8; 16],
+    device: u32,
+    attach_type: u32,
+    types_fd: u32,
+    function_size: u32,
+    functions: u64,
+    function_count: u32,
+    line_size: u32,
+    lines: u64,
+    line_count: u32,
+    attach_type_id: u32,
+    attach_program: u32,
+    pad: u32,
+}
+
+/// `BPF_RAW_TRACEPOINT_OPEN`.
+#[repr(C)]
+struct TracepointAttr {
+    name: u64,
+    program: u32,
+    pad: u32,
+}
+
+/// `BPF_BTF_LOAD`.
+#[repr(C)]
+struct TypesAttr {
+    types: u64,
+    log: u64,
+    types_size: u32,
+    log_size: u32,
+    log_level: u32,
+    pad: u32,
+}
+
+fn load(hook: Hook, name: &str, insns: &[Insn], log: &mut [u8]) -> io::Result<OwnedFd> {
+    // Numbers of enum bpf_prog_type and enum bpf_attach_type.
+    let (kind, attach_type, attach_type_id) = match hook {
+        Hook::Tracepoint => (5, 0, 0),
+        Hook::RawTracepoint => (17, 0, 0),
+        Hook::TypedTracepoint(id) => (26, 23, id),
+        Hook::FunctionExit(id) => (26, 25, id),
+    };
+    let attr = LoadAttr {
+        kind,
+        insn_count: small(insns.len())?,
+        insns: insns.as_ptr() as u64,
+        licence: LICENCE.as_ptr() as u64,
+        log_level: u32::from(!log.is_empty()),
+        log_size: small(log.len())?,
+        log: if log.is_empty() { 0 } else { log.as_mut_ptr() as u64 },
+        name: object_name(name),
+        attach_type,
+        attach_type_id,
+        ..LoadAttr::default()
+    };
+    // SAFETY: the kernel reads insn_count instructions and a string, and
+    // writes at most log_size bytes to the log; all outlive the call.
+    unsafe { make(PROG_LOAD, &attr) }
+}
+
+/// Loads it once more for the verifier's log; a log that does not fit is asked
+/// for again with more room.
+fn explain(hook: Hook, name: &str, insns: &[Insn]) -> String {
+    let mut room = 64 << 10;
+    loop {
+        let mut log = vec![0u8; room];
+        let full = match load(hook, name, insns, &mut log) {
+            Err(e) => e.raw_os_error() == Some(libc::ENOSPC),
+            Ok(_) => false,
+        };
+        if !full || room >= LARGEST_LOG {
+            let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
+            return String::from_utf8_lossy(&log[..end]).trim_end().to_owned();
+        }
+        room *= 4;
+    }
+}
+
+/// The end of a log, where the reason is.
+fn verdict(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().filter(|line| !line.starts_with("processed ")).collect();
+    match lines.as_slice() {
+        [] => String::new(),
+        lines => {
+            format!("; the verifier says: {}", lines[lines.len().saturating_sub(3)..].join(" | "))
+        }
+    }
+}
+
+fn load_types(types: &[u8]) -> io::Result<OwnedFd> {
+    let attr = TypesAttr {
+        types: types.as_ptr() as u64,
+        log: 0,
+        types_size: small(types.len())?,
+        log_size: 0,
+        log_level: 0,
+        pad: 0,
+    };
+    // SAFETY: the kernel reads types_size bytes.
+    unsafe { make(BTF_LOAD, &attr) }
+}
+
+/// A command that gives a descriptor.
+///
+/// # Safety
+/// As for [`call`].
+unsafe fn make<T>(command: libc::c_int, attr: &T) -> io::Result<OwnedFd> {
+    // SAFETY: promised by the caller.
+    let fd = unsafe { call(command, attr) }?;
+    // SAFETY: a descriptor that was just made and belongs to nobody else. The
+    // kernel makes all of bpf(2)'s close-on-exec.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+/// bpf(2). A structure shorter than the kernel's counts as filled up with zeros.
+///
+/// # Safety
+/// The structure must be the command's, and every address in it valid for what
+/// the command does there.
+unsafe fn call<T>(command: libc::c_int, attr: &T) -> io::Result<usize> {
+    // The verifier gives up with EAGAIN when a signal is pending.
+    for _ in 0..8 {
+        // SAFETY: promised by the caller; the size is that of the structure.
+        let result = check(unsafe { libc::syscall(libc::SYS_bpf, command, attr, size_of::<T>()) });
+        match result {
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => {}
+            other => return other,
+        }
+    }
+    Err(io::Error::from_raw_os_error(libc::EAGAIN))
+}
+
+fn small(value: usize) -> io::Result<u32> {
+    u32::try_from(value).map_err(|_| io::ErrorKind::InvalidInput.into())
+}
+
+/// At most 15 letters, digits, dots and underlines.
+fn object_name(name: &str) -> [u8; 16] {
+    let mut field = [0; 16];
+    for (slot, byte) in field.iter_mut().take(15).zip(name.bytes()) {
+        *slot = if byte.is_ascii_alphanumeric() || byte == b'.' { byte } else { b'_' };
+    }
+    field
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn structures_are_as_large_as_the_kernel_s() {
+        assert_eq!(size_of::<MapAttr>(), 60);
+        assert_eq!(size_of::<ElementAttr>(), 32);
+        assert_eq!(std::mem::offset_of!(LoadAttr, attach_type_id), 108);
+        assert_eq!(size_of::<TracepointAttr>(), 16);
+    }
+
+    #[test]
+    fn names_are_cut_to_what_the_kernel_takes() {
+        assert_eq!(&object_name("a-b c.d"), b"a_b_c.d\0\0\0\0\0\0\0\0\0");
+        assert_eq!(object_name(&"x".repeat(40))[15], 0);
+    }
+
+    #[test]
+    fn the_reason_is_taken_from_the_end_of_the_log() {
+        let log = "0: r1 = 1\n1: r2 = 2\n2: exit\nR0 !read_ok\nprocessed 3 insns";
+        assert_eq!(verdict(log), "; the verifier says: 1: r2 = 2 | 2: exit | R0 !read_ok");
+        assert_eq!(verdict(""), "");
+    }
+}

@@ -1,0 +1,264 @@
+//! A program that waits before its first instruction until everything that
+//! watches it is in place: fork(2), execve(2), wait4(2).
+
+use super::check;
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A child that is not the program yet. Dropping it ends it.
+#[derive(Debug)]
+pub struct Held {
+    pid: u32,
+    /// The child waits for a byte from here; end of file is the end of it.
+    go: Option<File>,
+    /// Where the child writes the error if the program cannot be run.
+    failed: File,
+}
+
+/// A child that is the program.
+#[derive(Debug)]
+pub struct Launched {
+    pid: u32,
+}
+
+/// How a child ended and what it used, itself and those children of it that it
+/// waited for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ended {
+    /// Exit code, or the signal that ended it.
+    pub how: How,
+    /// User time.
+    pub user: Duration,
+    /// System time.
+    pub system: Duration,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// It ended by itself, with this code.
+    Code(i32),
+    /// A signal ended it.
+    Signal(i32),
+}
+
+/// The file that a command's name means: itself if there is a slash in it,
+/// else the first executable of that name in the folders of `PATH`.
+pub fn find(command: &OsStr, path: Option<OsString>) -> io::Result<PathBuf> {
+    if command.as_bytes().contains(&b'/') {
+        return Ok(command.into());
+    }
+    let path = path.unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+    let mut error = io::Error::from(io::ErrorKind::NotFound);
+    for folder in std::env::split_paths(&path) {
+        let file = folder.join(command);
+        match file.metadata() {
+            Ok(found) if found.is_file() && found.permissions().mode() & 0o111 != 0 => {
+                return Ok(file);
+            }
+            Ok(_) => error = io::Error::from(io::ErrorKind::PermissionDenied),
+            Err(_) => {}
+        }
+    }
+    Err(error)
+}
+
+impl Held {
+    /// Makes the child. `arguments` begin with the name the program is to see
+    /// itself called by.
+    pub fn new(file: &Path, arguments: &[OsString]) -> io::Result<Held> {
+        let text = |text: &OsStr| {
+            CString::new(text.as_bytes()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))
+        };
+        let file = text(file.as_os_str())?;
+        let arguments: Vec<CString> =
+            arguments.iter().map(|argument| text(argument)).collect::<io::Result<_>>()?;
+        let environment: Vec<CString> = std::env::vars_os()
+            .filter_map(|(key, value)| {
+                let mut pair = key.into_vec();
+                pair.push(b'=');
+                pair.extend(value.into_vec());
+                CString::new(pair).ok()
+            })
+            .collect();
+        let list = |texts: &[CString]| -> Vec<*const libc::c_char> {
+            texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
+        };
+        let (argv, envp) = (list(&arguments), list(&environment));
+        let (wait, go) = pipe()?;
+        let (failed, report) = pipe()?;
+        // SAFETY: the child does nothing but system calls before it runs the
+        // program or ends, as fork(2) demands of a process with threads.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            // SAFETY: every pointer is to memory made above, which the child
+            // has a copy of; the lists end in null.
+            unsafe { child(&wait, &go, &report, file.as_ptr(), argv.as_ptr(), envp.as_ptr()) }
+        }
+        let pid = check(pid.into())? as u32;
+        Ok(Held { pid, go: Some(go.into()), failed: failed.into() })
+    }
+
+    /// Its process id; the program's, later.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Lets it become the program. An error is why the program cannot be run.
+    pub fn release(mut self) -> io::Result<Launched> {
+        // Taken, so that it is closed here and the drop below does nothing.
+        if let Some(mut go) = self.go.take() {
+            go.write_all(&[1])?;
+        }
+        let mut error = [0; 4];
+        let launched = Launched { pid: self.pid };
+        match self.failed.read_exact(&mut error) {
+            // End of file: exec has closed the other end.
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(launched),
+            Err(e) => Err(e),
+            Ok(()) => {
+                launched.wait()?;
+                Err(io::Error::from_raw_os_error(i32::from_ne_bytes(error)))
+            }
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(go) = self.go.take() {
+            drop(go);
+            // It ends at the end of file; the status is of no use to anyone.
+            let _ = Launched { pid: self.pid }.wait();
+        }
+    }
+}
+
+impl Launched {
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Waits for its end.
+    pub fn wait(self) -> io::Result<Ended> {
+        // SAFETY: all zeros are a valid rusage.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        let mut status = 0;
+        loop {
+            // SAFETY: both pointers are to variables of the right types.
+            let done = unsafe { libc::wait4(self.pid as libc::pid_t, &mut status, 0, &mut usage) };
+            match check(done.into()) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                other => {
+                    other?;
+                    break;
+                }
+            }
+        }
+        let how = if libc::WIFSIGNALED(status) {
+            How::Signal(libc::WTERMSIG(status))
+        } else {
+            How::Code(libc::WEXITSTATUS(status))
+        };
+        Ok(Ended { how, user: duration(usage.ru_utime), system: duration(usage.ru_stime) })
+    }
+}
+
+/// Sends a signal to a process.
+pub fn signal(pid: u32, signal: i32) -> io::Result<()> {
+    // SAFETY: kill takes plain numbers.
+    check(unsafe { libc::kill(pid as libc::pid_t, signal) }.into()).map(drop)
+}
+
+/// What the child does.
+///
+/// # Safety
+/// For a child right after fork. The pointers must be what execve(2) wants.
+unsafe fn child(
+    wait: &OwnedFd,
+    go: &OwnedFd,
+    report: &OwnedFd,
+    file: *const libc::c_char,
+    argv: *const *const libc::c_char,
+    envp: *const *const libc::c_char,
+) -> ! {
+    // SAFETY: only system calls that are safe after fork; buffers are local.
+    unsafe {
+        // Its own copy of the writing end would keep end of file away.
+        libc::close(go.as_raw_fd());
+        let mut byte = 0u8;
+        let mut got;
+        loop {
+            got = libc::read(wait.as_raw_fd(), (&raw mut byte).cast(), 1);
+            if got != -1 || *libc::__errno_location() != libc::EINTR {
+                break;
+            }
+        }
+        if got != 1 {
+            libc::_exit(127);
+        }
+        // Rust ignores SIGPIPE; programs expect it as it comes.
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
+        libc::execve(file, argv, envp);
+        let error = *libc::__errno_location();
+        libc::write(report.as_raw_fd(), (&raw const error).cast(), 4);
+        libc::_exit(127)
+    }
+}
+
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?)
+}
+
+fn duration(time: libc::timeval) -> Duration {
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    Duration::from_secs(seconds) + Duration::from_micros(u64::try_from(time.tv_usec).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(command: &[&str]) -> io::Result<How> {
+        let arguments: Vec<OsString> = command.iter().map(OsString::from).collect();
+        let file = find(&arguments[0], std::env::var_os("PATH"))?;
+        Ok(Held::new(&file, &arguments)?.release()?.wait()?.how)
+    }
+
+    #[test]
+    fn codes_and_signals_come_through() {
+        assert_eq!(run(&["sh", "-c", "exit 7"]).unwrap(), How::Code(7));
+        assert_eq!(run(&["sh", "-c", "kill -TERM $$"]).unwrap(), How::Signal(libc::SIGTERM));
+    }
+
+    #[test]
+    fn what_cannot_be_run_says_why() {
+        assert_eq!(run(&["/"]).unwrap_err().raw_os_error(), Some(libc::EACCES));
+        assert_eq!(run(&["no-such-program-at-all"]).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(run(&["/nowhere/x"]).unwrap_err().raw_os_error(), Some(libc::ENOENT));
+    }
+
+    #[test]
+    fn it_waits_until_it_is_let_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let mark = dir.path().join("mark");
+        let arguments = ["touch".into(), mark.clone().into_os_string()];
+        let file = find(&arguments[0], std::env::var_os("PATH")).unwrap();
+        drop(Held::new(&file, &arguments).unwrap());
+        assert!(!mark.exists(), "a child that was never let go did something");
+        let held = Held::new(&file, &arguments).unwrap();
+        assert!(!mark.exists());
+        held.release().unwrap().wait().unwrap();
+        assert!(mark.exists());
+    }
+}

@@ -1,0 +1,579 @@
+//! Real programs under `bytepath observe`: exact counts of calls and bytes,
+//! threads and children followed, exit codes kept.
+//!
+//! The program that is watched is this test binary again, in a part of
+//! [`program_double`], where it makes calls whose numbers are known.
+
+use bytepath::record::{CpuSource, Ending, Manner, Observation, ObservedCall};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Names the part that a run of this binary plays for another run of it.
+const PART: &str = "OBSERVE_TEST_PART";
+
+/// Every way to count; what one of them cannot do is said where it matters.
+const METHODS: [&str; 3] = ["task-storage", "hash", "tracepoints"];
+
+const READS: u64 = 1000;
+const WRITES: u64 = 700;
+const FAILURES: u64 = 50;
+const SIZE: u64 = 512;
+
+#[test]
+fn every_call_of_four_threads_and_three_children_is_counted() {
+    for method in METHODS.into_iter().filter(|method| works(method)) {
+        let (seen, output) = watched(&["--count", method], &double("family"));
+        assert_eq!(seen.ending, Ending::Code(7), "{method}");
+        // Thread i makes i + 1 times as many calls; so does child i.
+        for i in 0..4u64 {
+            let times = i + 1;
+            let thread = seen.threads.iter().find(|t| t.name == format!("known-{i}")).unwrap();
+            let read = call(&seen, thread.tid, "read");
+            assert_eq!((read.row.calls, read.row.bytes), (times * READS, times * READS * SIZE));
+            let write = call(&seen, thread.tid, "write");
+            assert_eq!((write.row.calls, write.row.bytes), (times * WRITES, times * WRITES * SIZE));
+            let close = call(&seen, thread.tid, "close");
+            assert_eq!((close.row.errors, close.row.bytes), (times * FAILURES, 0), "{method}");
+            assert!(thread.ended && thread.pid == seen.pid, "{method}: {thread:?}");
+        }
+        let children: Vec<u32> = text(&output.stdout)
+            .lines()
+            .filter_map(|line| line.strip_prefix("child ")?.parse().ok())
+            .collect();
+        assert_eq!(children.len(), 3);
+        for (times, child) in (1..).zip(children) {
+            let write = call(&seen, child, "write");
+            assert_eq!((write.row.calls, write.row.bytes), (times * WRITES, times * WRITES * SIZE));
+            let thread = seen.threads.iter().find(|t| t.tid == child).unwrap();
+            assert!(thread.ended && thread.pid == child && thread.parent != 0, "{thread:?}");
+        }
+        sound(&seen);
+        println!("{method}: {} calls in {} rows", total(&seen), seen.calls.len());
+    }
+}
+
+#[test]
+fn bytes_of_sockets_go_to_their_ledger_by_the_way_they_took() {
+    if !works("task-storage") {
+        return;
+    }
+    let (seen, _) = watched(&["--count", "task-storage"], &double("sockets"));
+    assert_eq!(seen.ending, Ending::Code(0), "{seen:#?}");
+    let entered = |sent: bool, manner: Manner, words: &str| {
+        let ledger = if sent { &seen.sent.ledger } else { &seen.received.ledger };
+        let found = ledger.evidence.iter().find(|e| e.source.contains(words));
+        found.filter(|e| e.manner == manner).map_or((0, 0), |e| (e.bytes, e.events))
+    };
+    // What part_sockets does, way by way.
+    assert_eq!(entered(true, Manner::Copied, "write and send"), (40_000 + 10_000 + 600 + 3_000, 7));
+    assert_eq!(entered(true, Manner::Unknown, "MSG_ZEROCOPY"), (20_000, 1));
+    assert_eq!(entered(true, Manner::Unknown, "sendfile"), (8_192, 1));
+    let received = &seen.received.ledger;
+    assert_eq!(entered(false, Manner::NotCopied, "MSG_TRUNC").0, 5_000);
+    assert_eq!(received.delivered, 40_000 + 10_000 + 20_000 + 8_192 + 600 + 3_000);
+    assert_eq!(received.copied, received.delivered - 5_000);
+    assert!(seen.warnings.iter().any(|w| w.starts_with("100 bytes were read with MSG_PEEK")));
+    // Both ends are closed by now, and are here all the same.
+    let tcp: Vec<_> = seen.sockets.iter().filter(|s| s.kind == "tcp").collect();
+    assert_eq!(tcp.len(), 2, "{tcp:#?}");
+    assert_eq!(tcp[0].local, tcp[1].remote);
+    assert_eq!(tcp[0].remote, tcp[1].local);
+    let unix: Vec<_> = seen.sockets.iter().filter(|s| s.kind == "unix").collect();
+    assert_eq!(unix.iter().map(|s| s.sent).sum::<u64>(), 3_600);
+    assert_eq!(unix.iter().map(|s| s.received).sum::<u64>(), 3_600);
+    assert_eq!(seen.received.label, "94 % copied");
+    sound(&seen);
+}
+
+#[test]
+fn exit_codes_and_signals_are_the_program_s() {
+    for (script, code, ending) in [
+        ("exit 0", 0, Ending::Code(0)),
+        ("exit 41", 41, Ending::Code(41)),
+        ("kill -KILL $$", 128 + 9, Ending::Signal(9)),
+        ("kill -SEGV $$", 128 + 11, Ending::Signal(11)),
+    ] {
+        let (seen, output) = watched(&["--count", "auto"], &["sh", "-c", script].map(String::from));
+        assert_eq!((output.status.code(), seen.ending), (Some(code), ending), "{script}");
+    }
+    let output = bytepath(&["observe", "--", "/nowhere/to/be/found"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("/nowhere/to/be/found"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn the_program_keeps_its_streams() {
+    let mut child = bytepath(&["observe", "--", "sh", "-c", "cat; echo complaint >&2"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"through and through").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(text(&output.stdout), "through and through");
+    let errors = text(&output.stderr);
+    assert!(errors.starts_with("complaint\n"), "{errors}");
+    assert!(errors.contains("bytepath observe: sh -c"), "{errors}");
+}
+
+#[test]
+fn a_signal_for_us_reaches_the_program_and_the_report_follows() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("report");
+    let script = "trap 'exit 9' TERM; echo ready; while :; do sleep 0.05; done";
+    let mut child =
+        bytepath(&["observe", "--out", out.to_str().unwrap(), "--", "sh", "-c", script])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+    wait_for(child.stdout.as_mut().unwrap(), "ready");
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(9));
+    assert!(std::fs::read_to_string(&out).unwrap().contains("exit code 9"));
+}
+
+#[test]
+fn ctrl_c_is_for_the_program_and_the_report_follows() {
+    use std::os::unix::process::CommandExt;
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("report");
+    let script = "trap 'exit 12' INT; echo ready; while :; do sleep 0.05; done";
+    // A group of its own, as a shell gives to every job: a terminal sends
+    // Ctrl-C to all of the group.
+    let mut child =
+        bytepath(&["observe", "--out", out.to_str().unwrap(), "--", "sh", "-c", script])
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .unwrap();
+    wait_for(child.stdout.as_mut().unwrap(), "ready");
+    let group = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process_group(group, rustix::process::Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(12));
+    assert!(std::fs::read_to_string(&out).unwrap().contains("exit code 12"));
+}
+
+#[test]
+fn a_process_that_runs_is_watched_with_all_its_threads() {
+    for method in METHODS.into_iter().filter(|method| works(method)) {
+        let words = double("endless");
+        let mut program = Command::new(&words[0])
+            .args(&words[1..])
+            .env(PART, "endless")
+            .stdout(Stdio::piped())
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        wait_for(program.stdout.as_mut().unwrap(), "ready");
+        let pid = program.id().to_string();
+        let output = bytepath(&["observe", "--json", "--count", method])
+            .args(["--pid", &pid, "--for", "400ms"])
+            .output()
+            .unwrap();
+        drop(program.stdin.take());
+        assert!(program.wait().unwrap().success());
+        assert_eq!(output.status.code(), Some(0), "{method}: {}", text(&output.stderr));
+        let seen = parse(&output.stderr);
+        assert_eq!(seen.ending, Ending::Running, "{method}");
+        for i in 0..3 {
+            let name = format!("endless-{i}");
+            let thread = seen.threads.iter().find(|t| t.name == name);
+            let thread = thread.unwrap_or_else(|| panic!("{method}: no {name} in {seen:#?}"));
+            let write = call(&seen, thread.tid, "write");
+            assert!(write.row.calls > 10, "{method}: {write:?}");
+            assert_eq!(write.row.bytes, write.row.calls * SIZE, "{method}");
+            let time = thread.time.as_ref().unwrap();
+            assert!(time.run < seen.seconds * 1.5, "{method}: time from before counts: {time:?}");
+        }
+        assert_eq!(seen.used.unwrap().source, CpuSource::Threads);
+        sound(&seen);
+    }
+}
+
+#[test]
+fn counts_are_those_of_strace() {
+    if Command::new("strace").arg("-V").output().is_err() || !works("task-storage") {
+        println!("SKIP counts_are_those_of_strace: no strace, or nothing that counts");
+        return;
+    }
+    let words = ["dd", "if=/dev/zero", "of=/dev/null", "bs=1000", "count=345"];
+    let folder = tempfile::tempdir().unwrap();
+    let table = folder.path().join("strace");
+    let traced = Command::new("strace")
+        .args(["-f", "-c", "-U", "calls,errors,name", "-o"])
+        .arg(&table)
+        .args(words)
+        .output()
+        .unwrap();
+    if !traced.status.success() {
+        println!("SKIP counts_are_those_of_strace: {}", text(&traced.stderr));
+        return;
+    }
+    let table = std::fs::read_to_string(&table).unwrap();
+    let mut compared = 0;
+    for method in METHODS.into_iter().filter(|method| works(method)) {
+        let (seen, _) = watched(&["--count", method], &words.map(String::from));
+        for line in table.lines() {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let (Some(Ok(calls)), Some(name)) =
+                (fields.first().map(|n| n.parse::<u64>()), fields.last())
+            else {
+                continue;
+            };
+            if *name == "total" {
+                continue;
+            }
+            let errors = if fields.len() > 2 { fields[1].parse().unwrap() } else { 0 };
+            let ours = call(&seen, seen.pid, name);
+            assert_eq!((ours.row.calls, ours.row.errors), (calls, errors), "{method}: {name}");
+            compared += 1;
+        }
+    }
+    println!("compared {compared} rows");
+    assert!(compared > 10, "{table}");
+}
+
+#[test]
+fn iperf3_is_seen_as_it_sees_itself() {
+    if Command::new("iperf3").arg("-v").output().is_err() || !works("task-storage") {
+        println!("SKIP iperf3_is_seen_as_it_sees_itself: no iperf3, or nothing that counts");
+        return;
+    }
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let mut server = Command::new("iperf3")
+        .args(["-s", "-1", "-p", &port, "--forceflush"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_for(server.stdout.as_mut().unwrap(), "listening");
+    let words = ["iperf3", "-c", "127.0.0.1", "-p", &port, "-t", "1", "-P", "2", "-J"];
+    let (seen, output) = watched(&[], &words.map(String::from));
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let itself = json["end"]["sum_sent"]["bytes"].as_u64().unwrap();
+    let ours: u64 = seen.sockets.iter().filter(|s| s.sent > 1 << 20).map(|s| s.sent).sum();
+    // It stops to count at the end of the time, and a block of each stream is under way.
+    let apart = ours.abs_diff(itself);
+    assert!(apart <= 2 * 128 * 1024 + 100, "we saw {ours}, iperf3 says {itself}");
+    assert_eq!(seen.sockets.len(), 3, "two streams and the control connection");
+    assert_eq!(seen.sent.label, "copied");
+    assert!(seen.sockets[0].remote.as_ref().unwrap().ends_with(&format!(":{port}")));
+    sound(&seen);
+    println!("iperf3 says {itself} bytes, {ours} went through its sockets");
+}
+
+#[test]
+fn mapped_bytes_are_those_that_the_program_knows_of() {
+    if !works("task-storage") {
+        return;
+    }
+    // A program that keeps a ledger of its own, from the same calls' results.
+    let folder = tempfile::tempdir().unwrap();
+    let study = folder.path().join("study");
+    let program = env!("CARGO_BIN_EXE_bytepath");
+    let words = [program, "run", "--path", "splice+tcp-zerocopy-receive", "--blocks", "1"]
+        .into_iter()
+        .chain(["--warm-up", "100ms", "--window", "300ms", "--out", study.to_str().unwrap()])
+        .map(String::from);
+    let (seen, output) = watched(&["--count", "task-storage"], &words.collect::<Vec<_>>());
+    if seen.ending != Ending::Code(0) {
+        println!("SKIP mapped_bytes_are_those_that_the_program_knows_of: {}", text(&output.stderr));
+        return;
+    }
+    let trials = std::fs::read_to_string(study.join("trials.jsonl")).unwrap();
+    let mut mapped = 0;
+    for line in trials.lines() {
+        let trial: bytepath::record::Trial = serde_json::from_str(line).unwrap();
+        let receiver = trial.role(bytepath::record::Role::Receiver).unwrap();
+        mapped += receiver.ledger.not_copied;
+    }
+    assert!(mapped > 1 << 20, "{trials}");
+    assert_eq!(seen.received.ledger.not_copied, mapped);
+    assert_eq!(seen.received.label, "not copied");
+    assert_eq!(seen.sent.label, "unknown", "splice is no proof");
+    println!("{mapped} bytes mapped, by its ledger and by ours");
+}
+
+#[test]
+fn without_counting_the_program_still_runs_and_the_reason_is_there() {
+    let (seen, output) = watched(&["--count", "none"], &["sh", "-c", "exit 5"].map(String::from));
+    assert_eq!((output.status.code(), seen.counter), (Some(5), None));
+    assert!(seen.calls.is_empty() && seen.absent[0].reason.contains("not asked for"));
+    assert!(seen.used.is_some());
+}
+
+#[test]
+fn an_ordinary_user_gets_reasons_and_remedies() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIP an_ordinary_user_gets_reasons_and_remedies: not root, see the other tests");
+        return;
+    }
+    // A copy in a place that everyone may enter.
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let program = folder.path().join("bytepath");
+    std::fs::copy(env!("CARGO_BIN_EXE_bytepath"), &program).unwrap();
+    let output = Command::new(&program)
+        .args(["observe", "--json", "--", "sh", "-c", "exit 6"])
+        .uid(65_534)
+        .gid(65_534)
+        .current_dir("/")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(6), "{}", text(&output.stderr));
+    let seen = parse(&output.stderr);
+    if seen.counter.is_none() {
+        assert!(seen.absent.len() >= 3, "{:#?}", seen.absent);
+        let bpf = &seen.absent[0];
+        assert!(bpf.remedy.as_ref().is_some_and(|r| r.contains("CAP_BPF")), "{bpf:?}");
+    }
+    // What is asked for by name has to work.
+    let output = Command::new(&program)
+        .args(["observe", "--count", "task-storage", "--", "true"])
+        .uid(65_534)
+        .gid(65_534)
+        .current_dir("/")
+        .output()
+        .unwrap();
+    if seen.counter.is_none() {
+        assert_eq!(output.status.code(), Some(4), "{}", text(&output.stderr));
+    }
+}
+
+/// Not a test of its own: the program that is watched.
+#[test]
+fn program_double() {
+    match std::env::var(PART).as_deref() {
+        Ok("family") => part_family(),
+        Ok("sockets") => part_sockets(),
+        Ok("endless") => part_endless(),
+        _ => return,
+    }
+    std::process::exit(0);
+}
+
+/// Four threads and three children that make calls whose numbers are known.
+fn part_family() {
+    let work = |times: u64, reads: bool| {
+        let (zero, null) = (File::open("/dev/zero").unwrap(), File::create("/dev/null").unwrap());
+        let mut bytes = [0u8; SIZE as usize];
+        for _ in 0..times * READS * u64::from(reads) {
+            assert_eq!(rustix::io::read(&zero, &mut bytes), Ok(SIZE as usize));
+        }
+        for _ in 0..times * WRITES {
+            assert_eq!(rustix::io::write(&null, &bytes), Ok(SIZE as usize));
+        }
+        for _ in 0..times * FAILURES {
+            // SAFETY: there is no descriptor of this number to be closed.
+            assert_eq!(unsafe { libc::close(-1) }, -1);
+        }
+    };
+    let threads: Vec<_> = (0..4u64)
+        .map(|i| {
+            let thread = std::thread::Builder::new().name(format!("known-{i}"));
+            thread.spawn(move || work(i + 1, true)).unwrap()
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let null = File::create("/dev/null").unwrap();
+    for times in 1..=3 {
+        // SAFETY: the child makes nothing but system calls and ends.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            let bytes = [0u8; SIZE as usize];
+            for _ in 0..times * WRITES {
+                let _ = rustix::io::write(&null, &bytes);
+            }
+            // SAFETY: ends at once, without destructors of its parent's things.
+            unsafe { libc::_exit(0) };
+        }
+        println!("\nchild {pid}");
+        // SAFETY: waits for the child just made; no status is asked for.
+        assert_eq!(unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) }, pid);
+    }
+    std::process::exit(7);
+}
+
+/// Sends and receives by every way that needs no special device.
+fn part_sockets() {
+    use rustix::net::{RecvFlags, SendFlags, recv, send};
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let out = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let into = listener.accept().unwrap().0;
+    let data = vec![5u8; 64 << 10];
+    let mut room = vec![0u8; 64 << 10];
+    let take = |room: &mut [u8], mut left: usize| {
+        while left > 0 {
+            let n = left.min(room.len());
+            left -= recv(&into, &mut room[..n], RecvFlags::empty()).unwrap().0;
+        }
+    };
+    // Four times write, 40 000 bytes; peek at 100, throw 5 000 away.
+    for _ in 0..4 {
+        assert_eq!(rustix::io::write(&out, &data[..10_000]), Ok(10_000));
+    }
+    assert_eq!(recv(&into, &mut room[..100], RecvFlags::PEEK).unwrap().0, 100);
+    let waited = RecvFlags::TRUNC | RecvFlags::WAITALL;
+    assert_eq!(recv(&into, &mut room[..5_000], waited).unwrap().0, 5_000);
+    take(&mut room, 35_000);
+    // One message in three pieces.
+    let pieces = [&data[..1_000], &data[..2_000], &data[..7_000]].map(std::io::IoSlice::new);
+    let mut control = rustix::net::SendAncillaryBuffer::default();
+    let sent = rustix::net::sendmsg(&out, &pieces, &mut control, SendFlags::empty());
+    assert_eq!(sent, Ok(10_000));
+    take(&mut room, 10_000);
+    // By reference, as far as the caller can tell.
+    bytepath::sys::tcp::set_int(out.as_fd(), libc::SOL_SOCKET, libc::SO_ZEROCOPY, 1).unwrap();
+    let zerocopy = SendFlags::from_bits_retain(libc::MSG_ZEROCOPY as u32);
+    assert_eq!(send(&out, &data[..20_000], zerocopy), Ok(20_000));
+    take(&mut room, 20_000);
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(&data[..8_192]).unwrap();
+    let mut from = 0;
+    assert_eq!(rustix::fs::sendfile(&out, &file, Some(&mut from), 8_192), Ok(8_192));
+    take(&mut room, 8_192);
+    // Several messages at once: 100, 200 and 300 bytes.
+    let (one, other) = std::os::unix::net::UnixDatagram::pair().unwrap();
+    let mut pieces = [100, 200, 300]
+        .map(|length| libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: length });
+    // SAFETY: all zeros are a valid, empty message.
+    let mut vector: [libc::mmsghdr; 3] = unsafe { std::mem::zeroed() };
+    for (message, piece) in vector.iter_mut().zip(&mut pieces) {
+        message.msg_hdr.msg_iov = piece;
+        message.msg_hdr.msg_iovlen = 1;
+    }
+    // SAFETY: three messages, each of one piece within `room`.
+    let sent = unsafe { libc::sendmmsg(one.as_raw_fd(), vector.as_mut_ptr(), 3, 0) };
+    assert_eq!(sent, 3);
+    pieces.iter_mut().for_each(|piece| piece.iov_len = 1000);
+    // SAFETY: as above; every piece is 1000 bytes of `room`.
+    let received = unsafe {
+        libc::recvmmsg(other.as_raw_fd(), vector.as_mut_ptr(), 3, 0, std::ptr::null_mut())
+    };
+    assert_eq!((received, vector.map(|m| m.msg_len)), (3, [100, 200, 300]));
+    // Another kind of socket.
+    let (left, mut right) = std::os::unix::net::UnixStream::pair().unwrap();
+    assert_eq!(send(&left, &data[..3_000], SendFlags::empty()), Ok(3_000));
+    right.read_exact(&mut room[..3_000]).unwrap();
+}
+
+/// Three threads that write until standard input ends.
+fn part_endless() {
+    for i in 0..3 {
+        let null = File::create("/dev/null").unwrap();
+        let thread = std::thread::Builder::new().name(format!("endless-{i}"));
+        let run = move || {
+            loop {
+                rustix::io::write(&null, &[0; SIZE as usize]).unwrap();
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        };
+        thread.spawn(run).unwrap();
+    }
+    println!("\nready");
+    let _ = std::io::stdin().read(&mut [0; 1]);
+}
+
+/// Whether a way to count works here. What it says otherwise has to be of use.
+fn works(method: &str) -> bool {
+    let output = bytepath(&["observe", "--count", method, "--", "true"]).output().unwrap();
+    match output.status.code() {
+        Some(0) => true,
+        Some(1 | 3 | 4) => {
+            println!("not run: --count {method}: {}", text(&output.stderr));
+            assert!(text(&output.stderr).len() > 20);
+            false
+        }
+        other => panic!("--count {method}: {other:?}: {}", text(&output.stderr)),
+    }
+}
+
+/// Runs a program under observation. The report comes as JSON in a file.
+fn watched(options: &[&str], words: &[String]) -> (Observation, Output) {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("observation.json");
+    let output = bytepath(&["observe", "--json", "--out", out.to_str().unwrap()])
+        .args(options)
+        .arg("--")
+        .args(words)
+        .output()
+        .unwrap();
+    let bytes = std::fs::read(&out).unwrap_or_else(|e| panic!("{e}: {}", text(&output.stderr)));
+    (parse(&bytes), output)
+}
+
+/// The command line of a part of this binary.
+fn double(part: &str) -> Vec<String> {
+    let program = std::env::current_exe().unwrap();
+    [
+        "env",
+        &format!("{PART}={part}"),
+        program.to_str().unwrap(),
+        "program_double",
+        "--exact",
+        "--nocapture",
+        "--test-threads=1",
+    ]
+    .map(str::to_owned)
+    .to_vec()
+}
+
+fn bytepath(arguments: &[&str]) -> Command {
+    let mut command = Command::new(Path::new(env!("CARGO_BIN_EXE_bytepath")));
+    command.args(arguments);
+    command
+}
+
+fn parse(bytes: &[u8]) -> Observation {
+    serde_json::from_slice(bytes).unwrap_or_else(|e| panic!("{e}: {}", text(bytes)))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn call<'a>(seen: &'a Observation, tid: u32, name: &str) -> &'a ObservedCall {
+    let mut calls = seen.calls.iter().filter(|call| call.tid == tid && call.row.name == name);
+    calls.next().unwrap_or_else(|| panic!("{tid} made no {name}: {:#?}", seen.threads))
+}
+
+fn total(seen: &Observation) -> u64 {
+    seen.calls.iter().map(|call| call.row.calls).sum()
+}
+
+/// What holds of every table.
+fn sound(seen: &Observation) {
+    assert!(!seen.calls.is_empty());
+    for call in &seen.calls {
+        let row = &call.row;
+        assert!(row.min <= row.avg * 1.000_001 && row.avg <= row.max * 1.000_001, "{call:?}");
+        assert!(row.errors <= row.calls && row.total <= seen.seconds * 1.1, "{call:?}");
+        assert_eq!(call.histogram.iter().sum::<u64>(), row.calls, "{call:?}");
+        assert!(row.stddev_percent >= 0.0 && row.stddev_percent <= 100.1, "{call:?}");
+    }
+    for ledger in [&seen.sent.ledger, &seen.received.ledger] {
+        assert_eq!(ledger.delivered, ledger.copied + ledger.not_copied + ledger.unknown);
+    }
+    assert!(!seen.warnings.iter().any(|w| w.contains("no room")), "{:?}", seen.warnings);
+}
+
+/// Reads until a line has these words.
+fn wait_for(from: &mut impl Read, words: &str) {
+    let (begun, mut all) = (Instant::now(), Vec::new());
+    let mut byte = [0];
+    while !text(&all).contains(words) {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{}", text(&all));
+        assert_eq!(from.read(&mut byte).unwrap(), 1, "{}", text(&all));
+        all.push(byte[0]);
+    }
+}
