@@ -17,8 +17,12 @@ use std::process::{Child, Command, Stdio};
 const WATCHERS: &[(&str, &[&str])] = &[
     ("alone", &[]),
     ("alone (again)", &[]),
-    ("observe", &[BYTEPATH, "observe", "--out", "/dev/null", "--"]),
-    ("observe, hash", &[BYTEPATH, "observe", "--count", "hash", "--out", "/dev/null", "--"]),
+    ("observe", &[BYTEPATH, "observe", "--sample", "none", "--out", "/dev/null", "--"]),
+    ("observe, with a profile", &[BYTEPATH, "observe", "--out", "/dev/null", "--"]),
+    (
+        "observe, hash",
+        &[BYTEPATH, "observe", "--sample=none", "--count", "hash", "--out", "/dev/null", "--"],
+    ),
     (
         "observe, tracepoints",
         &[BYTEPATH, "observe", "--count", "tracepoints", "--out", "/dev/null", "--"],

@@ -38,6 +38,7 @@ fn main() -> Result<()> {
         design: Design::Trials,
         stopping: None,
     };
+    let all: Vec<&'static dyn Meter> = meter::regular().collect();
     let mut stand = Stand::raise(&laboratory, cell)?;
     let mut ratios = Vec::new();
     for pair in 0..pairs {
@@ -46,11 +47,11 @@ fn main() -> Result<()> {
         };
         // Which comes first alternates, so that drift cancels.
         let (with, without) = if pair % 2 == 0 {
-            let with = rate(meter::CATALOG)?;
+            let with = rate(&all)?;
             (with, rate(&[])?)
         } else {
             let without = rate(&[])?;
-            (rate(meter::CATALOG)?, without)
+            (rate(&all)?, without)
         };
         ratios.push(with / without);
     }

@@ -16,7 +16,13 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("meter", &["record", "sys"]),
     ("host", &["record", "sys"]),
     ("observe", &["record", "sys", "profile", "meter"]),
-    ("run", &["record", "sys", "spec", "workload", "path", "meter", "host", "stats", "profile"]),
+    (
+        "run",
+        &[
+            "record", "sys", "spec", "workload", "path", "meter", "host", "stats", "profile",
+            "observe",
+        ],
+    ),
     ("report", &["record", "stats", "profile"]),
     (
         "cli",

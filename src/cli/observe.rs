@@ -1,14 +1,17 @@
 //! `bytepath observe`: any program under the same meters.
 
 use super::exit::{exit_code, explain};
+use super::profile::summary;
 use super::show::{PAGE, replace};
 use crate::observe::{self, Asked, Method, Observed, Request, Target};
+use crate::profile::{Profile, export};
 use crate::record::{Ending, Fault, FaultKind, unit};
 use crate::report::{self, Style};
+use crate::run::{ProgramSampler, copy_ceiling, of_program};
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -38,9 +41,47 @@ pub(super) struct ObserveArguments {
     /// How system calls are counted
     #[arg(long, value_enum, default_value_t = Count::Auto)]
     count: Count,
+    /// Samples a second and CPU for the profile: a rate in Hz, auto or none
+    #[arg(long, value_name = "HZ", default_value = "auto", value_parser = sampling)]
+    sample: Sampling,
+    /// Write the program's profile to this file, in the format its name ends with
+    #[arg(long, value_name = "FILE", value_parser = profile_file)]
+    profile: Option<PathBuf>,
     /// The program and its arguments, behind `--`
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
+}
+
+/// Whether a profile is taken.
+#[derive(Clone, Copy, Debug)]
+enum Sampling {
+    /// As often as it costs little.
+    Auto,
+    /// So often.
+    Hz(u64),
+    /// Not at all.
+    None,
+}
+
+fn sampling(text: &str) -> Result<Sampling, String> {
+    match text {
+        "auto" => Ok(Sampling::Auto),
+        "none" => Ok(Sampling::None),
+        rate => match rate.parse() {
+            Ok(rate @ 1..=20_000) => Ok(Sampling::Hz(rate)),
+            _ => Err(format!("'{rate}' is no rate (write auto, none, or 1 to 20000 Hz)")),
+        },
+    }
+}
+
+/// A file whose name tells a format.
+fn profile_file(text: &str) -> Result<PathBuf, String> {
+    if export::find_by_file_name(text).is_some() {
+        return Ok(text.into());
+    }
+    let endings: Vec<String> =
+        export::CATALOG.iter().map(|e| format!(".{}", e.extension())).collect();
+    Err(format!("the name does not tell the format (let it end in one of {})", endings.join(", ")))
 }
 
 /// How system calls are counted.
@@ -68,6 +109,7 @@ Examples:
   bytepath observe -- iperf3 -c 10.0.0.2 -t 10
   bytepath observe --out nginx.txt --details -- nginx -g 'daemon off;'
   bytepath observe --pid 4711 --for 10s
+  bytepath observe --profile redis.svg -- redis-benchmark -q -n 100000
   bytepath observe --json --out run.json -- redis-benchmark -q -n 100000
 
 docs/observe.md says how each figure comes about, what it costs, and what cannot
@@ -90,7 +132,14 @@ pub(super) fn observe(arguments: &ObserveArguments) -> Result<ExitCode, Fault> {
     heed(&asked, arguments.pid.is_some())
         .map_err(|e| Fault::system("cannot install a signal handler", &e))?;
     let request = Request { target, method, limit: arguments.limit };
-    let observed = observe::observe(&request, &asked, None)?;
+    let mut sampler = match arguments.sample {
+        Sampling::Auto => Some(ProgramSampler::new(None)),
+        Sampling::Hz(rate) => Some(ProgramSampler::new(Some(rate))),
+        Sampling::None => None,
+    };
+    let sampler = sampler.as_mut().map(|sampler| sampler as &mut dyn observe::Sampler);
+    let mut observed = observe::observe(&request, &asked, sampler)?;
+    complete(&mut observed);
     let code = match observed.observation.ending {
         Ending::Code(code) => u8::try_from(code).unwrap_or(u8::MAX),
         Ending::Signal(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
@@ -109,6 +158,26 @@ pub(super) fn observe(arguments: &ObserveArguments) -> Result<ExitCode, Fault> {
         Ok(()) => Ok(ExitCode::from(code)),
     }
 }
+
+/// What follows from the profile: the copies, as far as they can be estimated,
+/// and the part of it that is the program's own.
+fn complete(observed: &mut Observed) {
+    let Some(profile) = observed.profile.take() else { return };
+    let seen = &observed.observation;
+    let threads = seen.threads.iter().map(|thread| thread.pid).filter(|pid| *pid != 0);
+    let pids: Vec<u32> = threads.chain([seen.pid]).collect();
+    observed.profile = Some(of_program(&profile, &pids));
+    // Without a measured bandwidth there is no estimate, and the report says so.
+    if let Ok(ceiling) = copy_ceiling(None, COPIED_AT_ONCE) {
+        observed.estimate_copies((ceiling.memory, ceiling.workload));
+    }
+}
+
+/// Bytes that a program copies at once, for the upper end of the estimate.
+const COPIED_AT_ONCE: u64 = 128 << 10;
+
+/// Functions of the profile that are shown.
+const FUNCTIONS: usize = 15;
 
 /// A terminal sends Ctrl-C to the program too, so it is enough not to die of
 /// it. What `kill` sends to us alone is passed on.
@@ -135,8 +204,15 @@ fn write(arguments: &ObserveArguments, observed: &Observed) -> Result<(), Fault>
             .map_err(|e| Fault::new(FaultKind::System, format!("cannot encode: {e}")))?;
         text.push(b'\n');
     } else {
-        report::observation(&observed.observation, &style, &mut text)
-            .map_err(|e| Fault::system("cannot make the report", &e))?;
+        let fault = |e: std::io::Error| Fault::system("cannot make the report", &e);
+        report::observation(&observed.observation, &style, &mut text).map_err(fault)?;
+        if let Some(profile) = &observed.profile {
+            text.extend_from_slice(b"\nProfile of the program\n");
+            summary::write(profile, FUNCTIONS, &mut text).map_err(fault)?;
+        }
+    }
+    if let (Some(file), Some(profile)) = (&arguments.profile, &observed.profile) {
+        keep(profile, file)?;
     }
     match &arguments.out {
         Some(file) => replace(file, &text).map_err(|e| {
@@ -147,6 +223,17 @@ fn write(arguments: &ObserveArguments, observed: &Observed) -> Result<(), Fault>
             .write_all(&text)
             .map_err(|e| Fault::system("cannot print the report", &e)),
     }
+}
+
+/// Writes the profile in the format that the file's name tells.
+fn keep(profile: &Profile, file: &Path) -> Result<(), Fault> {
+    let name = file.to_string_lossy();
+    let mut content = Vec::new();
+    let written = match export::find_by_file_name(&name) {
+        Some(format) => format.write(profile, &mut content).and_then(|()| replace(file, &content)),
+        None => Ok(()),
+    };
+    written.map_err(|e| Fault::new(FaultKind::Storage, format!("cannot write {name}: {e}")))
 }
 
 fn width() -> Option<usize> {

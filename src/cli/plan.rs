@@ -186,7 +186,7 @@ fn default_cores<'a>(asked: &'a str, allowed: &[u32]) -> &'a str {
 
 /// The meters that can be chosen; profiles are asked for in a way of their own.
 fn meter_names() -> Vec<&'static str> {
-    meter::CATALOG.iter().filter(|meter| !meter.apart()).map(|meter| meter.name()).collect()
+    meter::regular().map(|meter| meter.name()).collect()
 }
 
 fn meters(text: &str) -> Result<Vec<String>, Fault> {

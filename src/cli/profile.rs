@@ -11,7 +11,7 @@ use std::io::{BufRead, BufReader, ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-mod summary;
+pub(super) mod summary;
 
 #[derive(Debug, Args)]
 #[command(after_help = formats_help())]

@@ -176,6 +176,11 @@ pub static CATALOG: &[&dyn Meter] = &[
     &profile::Profile,
 ];
 
+/// The meters of trials that count: all but those that want trials of their own.
+pub fn regular() -> impl Iterator<Item = &'static dyn Meter> {
+    CATALOG.iter().copied().filter(|meter| !meter.apart())
+}
+
 static SYSCALLS: Counted = Counted {
     name: "syscalls",
     summary: "system calls of the engine: count, errors, time, bytes (timed in place)",

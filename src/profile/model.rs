@@ -133,6 +133,8 @@ pub enum Owner {
     IoWq,
     /// The kernel's virtual-machine network thread.
     Vhost,
+    /// A program that is observed.
+    Program,
     /// The idle task.
     Idle,
     /// Threads that have nothing to do with the stream.
@@ -314,7 +316,7 @@ impl Builder {
 
 impl Owner {
     /// Every owner there is, in the order in which tables show them.
-    pub const ALL: [Owner; 12] = [
+    pub const ALL: [Owner; 13] = [
         Owner::Role(Role::Sender),
         Owner::Softirq(Some(Role::Sender)),
         Owner::Role(Role::Receiver),
@@ -324,6 +326,7 @@ impl Owner {
         Owner::Napi,
         Owner::IoWq,
         Owner::Vhost,
+        Owner::Program,
         Owner::Idle,
         Owner::Foreign,
         Owner::Unknown,
@@ -346,6 +349,7 @@ impl Owner {
             Owner::Napi => "napi thread",
             Owner::IoWq => "io-wq",
             Owner::Vhost => "vhost",
+            Owner::Program => "program",
             Owner::Idle => "idle",
             Owner::Foreign => "foreign",
             Owner::Unknown => "unknown",

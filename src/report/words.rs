@@ -227,9 +227,11 @@ pub fn profiles(analysis: &Analysis) -> Option<String> {
     if let Some(cost) = &note.cost {
         let range = cost.interval.map(|i| format!(" {}", interval(i.low, i.high)));
         text += &format!(
-            "; with sampling {}{} of the throughput without",
+            "; with sampling {}{} of the throughput without{}",
             ratio(cost.ratio),
-            range.unwrap_or_default()
+            range.unwrap_or_default(),
+            // A trial that runs alone has its caches to itself.
+            if cost.same_design { "" } else { ", where cells took turns and here they ran alone" }
         );
     }
     if let Some(first) = note.spoiled.first() {

@@ -6,6 +6,7 @@ mod ceiling;
 mod conduct;
 mod engine;
 mod explanation;
+mod observing;
 mod outlook;
 mod profiles;
 mod remote;
@@ -17,8 +18,10 @@ mod stand;
 mod store;
 mod trial;
 
+pub use ceiling::measure as copy_ceiling;
 pub use conduct::{Observer, Plan, conduct, resume};
 pub use explanation::explanation;
+pub use observing::{ProgramSampler, of_program};
 pub use outlook::survey;
 pub use stand::Stand;
 pub use store::{Hosts, StudyWriter, load};

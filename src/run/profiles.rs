@@ -36,7 +36,7 @@ const NONE: &str = "no profiles: ";
 
 /// The highest rate at which samples of this cost, in seconds, take no more than
 /// [`SHARE`] of a CPU.
-fn affordable_rate(cost: Option<f64>) -> u64 {
+pub(super) fn affordable_rate(cost: Option<f64>) -> u64 {
     let affordable = |rate: &u64| cost.is_none_or(|cost| *rate as f64 * cost <= SHARE);
     RATES.into_iter().find(affordable).unwrap_or(RATES[RATES.len() - 1])
 }

@@ -3,7 +3,7 @@
 use super::analysis::{Analysis, Row, Rules};
 use super::build::analyse;
 use super::estimate::{Estimate, Interval, StandardError, centre_and_spread, ratio};
-use crate::record::{CellId, ProfiledCells, Study, Trial};
+use crate::record::{CellId, Design, ProfiledCells, Study, Trial};
 use serde::Serialize;
 
 /// What the profiles of a study are, and what sampling cost.
@@ -31,6 +31,9 @@ pub struct SamplingCost {
     pub ratio: f64,
     /// Where it lies; none where there is one trial only.
     pub interval: Option<Interval>,
+    /// Whether the trials without sampling were whole trials too. If they took
+    /// turns in slices, the ratio holds the difference of the designs as well.
+    pub same_design: bool,
 }
 
 /// The cells of which profiles are taken, the baseline first.
@@ -153,7 +156,9 @@ fn cost(study: &Study, cells: &[CellId], confidence: f64) -> Option<SamplingCost
         StandardError { size: sum.sqrt() / count, freedom }
     });
     let estimate = Estimate { log_mean, errors: errors.collect() };
-    Some(SamplingCost { ratio: ratio(log_mean), interval: estimate.interval(confidence) })
+    let (ratio, interval) = (ratio(log_mean), estimate.interval(confidence));
+    let same_design = study.header.schedule.design == Design::Trials;
+    Some(SamplingCost { ratio, interval, same_design })
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 
 /// Writes what the profile is of, for whom the time went, and the functions
 /// with the largest shares.
-pub(super) fn write(profile: &Profile, top: usize, out: &mut dyn Write) -> io::Result<()> {
+pub(in crate::cli) fn write(profile: &Profile, top: usize, out: &mut dyn Write) -> io::Result<()> {
     facts(profile, out)?;
     let total = profile.total();
     if total <= 0.0 {
@@ -67,7 +67,7 @@ fn owners(profile: &Profile, total: f64, out: &mut dyn Write) -> io::Result<()> 
     for sample in profile.samples() {
         *weights.entry(sample.owner).or_default() += sample.weight;
     }
-    if weights.keys().all(|owner| *owner == Owner::Unknown) {
+    if !weights.keys().any(tells) {
         return Ok(());
     }
     writeln!(out, "\n   share  spent by")?;
@@ -95,7 +95,7 @@ fn functions(profile: &Profile, total: f64, top: usize, out: &mut dyn Write) -> 
         let (a, b) = (key(a), key(b));
         b.0.total_cmp(&a.0).then(b.1.total_cmp(&a.1))
     });
-    let split = shares.iter().any(|s| s.owners.keys().any(|owner| *owner != Owner::Unknown));
+    let split = shares.iter().any(|s| s.owners.keys().any(tells));
     let head = if split { "  by whom" } else { "" };
     writeln!(out, "\n    self    total  function{head}")?;
     let mut shown = 0.0;
@@ -111,7 +111,7 @@ fn functions(profile: &Profile, total: f64, top: usize, out: &mut dyn Write) -> 
         };
         let inlined = if frame.inlined { " (inlined)" } else { "" };
         let by = if split { by_whom(share) } else { String::new() };
-        let line = format!("{}{inlined}{module}{by}", frame.function);
+        let line = format!("{}{inlined}{module}{by}", short(&frame.function));
         let (own, all) = (percent(share.own, total), percent(share.all, total));
         writeln!(out, "{own} {all}  {}", plain(&line))?;
     }
@@ -163,6 +163,21 @@ fn shares(profile: &Profile) -> Vec<Shares> {
 
 fn percent(weight: f64, total: f64) -> String {
     format!("{:>7.2}%", weight / total * 100.0)
+}
+
+/// Whether an owner says more than the name of the thread does.
+fn tells(owner: &Owner) -> bool {
+    !matches!(owner, Owner::Unknown | Owner::Idle | Owner::Program)
+}
+
+/// Letters of a name that are shown; C++ and Rust make far longer ones.
+const LETTERS: usize = 64;
+
+fn short(name: &str) -> String {
+    match name.char_indices().nth(LETTERS) {
+        Some((end, _)) => format!("{}...", &name[..end]),
+        None => name.to_owned(),
+    }
 }
 
 /// A weight with its unit.

@@ -1,0 +1,111 @@
+//! The profile of a program that is observed, by the meter that trials use.
+
+use super::profiles::affordable_rate;
+use super::samples;
+use crate::meter::{self, Context, LastLook, Running};
+use crate::observe;
+use crate::profile::attribution::Stream;
+use crate::profile::{Builder, Owner, Profile, Sample};
+use crate::record::{Fault, FaultKind, Role, Sampling};
+use crate::sys::{Roots, thread};
+use std::sync::Arc;
+
+/// Samples all CPUs from the program's first instruction to its end.
+pub struct ProgramSampler {
+    roots: Roots,
+    rate: Option<u64>,
+    running: Option<Box<dyn Running>>,
+}
+
+impl ProgramSampler {
+    /// Samples so many times a second and CPU; without a rate, as often as takes
+    /// about 1 % of a CPU. Opens nothing yet.
+    pub fn new(rate: Option<u64>) -> Self {
+        ProgramSampler { roots: Roots::real(), rate, running: None }
+    }
+}
+
+impl observe::Sampler for ProgramSampler {
+    fn begin(&mut self, _: u32) -> Result<(), Fault> {
+        let cpus = thread::allowed()
+            .map_err(|e| Fault::system("cannot read the CPUs of this process", &e))?;
+        let first = cpus.first().copied().unwrap_or_default();
+        let price = meter::sample_price(None, first, &self.roots)?;
+        let rate = self.rate.unwrap_or_else(|| affordable_rate(price.seconds));
+        let context = Context {
+            roots: self.roots.clone(),
+            role: Role::Receiver,
+            threads: Vec::new(),
+            flows: Arc::default(),
+            moved: Arc::new(|_| 0),
+            device: None,
+            last_look: LastLook::default(),
+            sampling: Some(Sampling { event: price.event, rate, cpus }),
+        };
+        let profile = meter::CATALOG.iter().find(|meter| meter.name() == meter::PROFILE_NAME);
+        let prepared = profile.map(|meter| meter.prepare(&context)).transpose()?.flatten();
+        let prepared = prepared.ok_or_else(nothing)?;
+        self.running = Some(prepared.start()?);
+        Ok(())
+    }
+
+    fn tick(&mut self) {
+        // The meter has a thread of its own that empties the rings.
+    }
+
+    fn end(&mut self) -> Result<Profile, Fault> {
+        let running = self.running.take().ok_or_else(nothing)?;
+        let capture = running.stop()?.capture.ok_or_else(nothing)?;
+        samples::profile(&capture, &Stream::default(), &self.roots)
+    }
+}
+
+fn nothing() -> Fault {
+    Fault::new(FaultKind::System, "nothing was sampled")
+}
+
+/// The part of a profile that is of these processes. Softirqs that ran on top of
+/// their threads are in it, and marked as such.
+pub fn of_program(profile: &Profile, pids: &[u32]) -> Profile {
+    let mut builder = Builder::new(profile.header.clone());
+    let own = |sample: &&Sample| pids.contains(&profile.thread(sample.thread).pid);
+    for sample in profile.samples().iter().filter(own) {
+        let frames: Vec<_> = profile
+            .stack(sample.stack)
+            .iter()
+            .map(|id| builder.frame(profile.frame(*id).clone()))
+            .collect();
+        let stack = builder.stack(&frames);
+        let thread = builder.thread(profile.thread(sample.thread).clone());
+        let owner = match sample.owner {
+            Owner::Foreign => Owner::Program,
+            other => other,
+        };
+        builder.add(Sample { stack, thread, owner, ..*sample });
+    }
+    builder.build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::{Frame, Header, Thread};
+
+    #[test]
+    fn only_the_program_is_left() {
+        let mut builder = Builder::new(Header { title: "t".into(), ..Header::default() });
+        let frame = builder.frame(Frame { function: "f".into(), ..Frame::default() });
+        let stack = builder.stack(&[frame]);
+        for (pid, owner) in [(7, Owner::Foreign), (7, Owner::Softirq(None)), (8, Owner::Foreign)] {
+            let thread = builder.thread(Thread { name: "x".into(), pid, tid: pid });
+            let sample =
+                Sample { stack, thread, owner, cpu: None, time: Some(0.1), count: 1, weight: 1.0 };
+            builder.add(sample);
+        }
+        let own = of_program(&builder.build(), &[7]);
+        assert_eq!(own.header.title, "t");
+        let owners: Vec<Owner> = own.samples().iter().map(|sample| sample.owner).collect();
+        assert_eq!(owners, [Owner::Program, Owner::Softirq(None)]);
+        assert_eq!(own.threads().len(), 1);
+    }
+}
