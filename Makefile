@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 FUZZ_SECONDS ?= 10
 
-.PHONY: run test build check unit fuzz bench lint clean tools-build tools-bench tools-reports tools-observe observe-examples
+.PHONY: run test build check unit fuzz bench lint clean tools-build tools-bench tools-reports tools-tests tools-observe observe-examples
 
 ## run: build in release and compare every path on this machine (about 4 minutes after the build)
 run: build
@@ -23,8 +23,8 @@ lint:
 	cargo fmt --check
 	cargo clippy --locked --all-targets -- -D warnings
 
-unit: tools-reports
-	cargo test --locked
+unit: tools-tests
+	tools/unit
 
 ## fuzz: every fuzz target for FUZZ_SECONDS
 fuzz: tools-build
@@ -48,6 +48,10 @@ observe-examples: build tools-observe
 
 tools-observe:
 	@tools/need iperf3 nginx wrk redis-server redis-benchmark redis-cli ss strace perf
+
+# Programs that tests lay beside bytepath; without them those tests are skipped.
+tools-tests: tools-reports
+	@tools/need iperf3 strace || true
 
 # Readers of the reports; without them the tests that need them are skipped.
 tools-reports:

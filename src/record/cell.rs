@@ -182,7 +182,7 @@ impl Default for LinkSettings {
             hw_gro: false,
             gso_max: None,
             gro_max: None,
-            wmem: Some(1 << 20),
+            wmem: Some(768 << 10),
             qdisc: "pfifo".into(),
             threaded_napi: true,
             rps: None,

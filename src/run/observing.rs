@@ -10,6 +10,10 @@ use crate::record::{Fault, FaultKind, Role, Sampling};
 use crate::sys::{Roots, thread};
 use std::sync::Arc;
 
+/// The highest rate that is chosen by itself, Hz. A program is watched once, beside
+/// what it is there for; trials are sampled apart from those that count.
+const GENTLE: u64 = 99;
+
 /// Samples all CPUs from the program's first instruction to its end.
 pub struct ProgramSampler {
     roots: Roots,
@@ -18,8 +22,8 @@ pub struct ProgramSampler {
 }
 
 impl ProgramSampler {
-    /// Samples so many times a second and CPU; without a rate, as often as takes
-    /// about 1 % of a CPU. Opens nothing yet.
+    /// Samples so many times a second and CPU; without a rate, as often as
+    /// costs little. Opens nothing yet.
     pub fn new(rate: Option<u64>) -> Self {
         ProgramSampler { roots: Roots::real(), rate, running: None }
     }
@@ -31,7 +35,7 @@ impl observe::Sampler for ProgramSampler {
             .map_err(|e| Fault::system("cannot read the CPUs of this process", &e))?;
         let first = cpus.first().copied().unwrap_or_default();
         let price = meter::sample_price(None, first, &self.roots)?;
-        let rate = self.rate.unwrap_or_else(|| affordable_rate(price.seconds));
+        let rate = self.rate.unwrap_or_else(|| affordable_rate(price.seconds).min(GENTLE));
         let context = Context {
             roots: self.roots.clone(),
             role: Role::Receiver,

@@ -44,7 +44,7 @@ pub const LINK_OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "wmem",
         kind: OptionKind::AutoSize(4096, 1 << 30),
-        default: "1M",
+        default: "768K",
         help: "most memory of a send buffer that TCP tunes, bytes: bounds what is in flight",
     },
     OptionSpec {
