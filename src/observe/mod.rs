@@ -250,13 +250,15 @@ impl<'a> Watch<'a> {
         let seconds = self.begun.elapsed().as_secs_f64();
         let machine = self.machine.take().map(|machine| machine.stop());
         let machine = or_absent(&mut self.absent, MACHINE, machine).unwrap_or_default();
-        let profile = self.sampler.take().map(|sampler| sampler.end());
-        let profile = or_absent(&mut self.absent, PROFILE, profile);
         let seen = self.counting.as_mut().map(Counting::seen);
         let seen = or_absent(&mut self.absent, counter::WHAT, seen);
         let kind = seen.as_ref().and(self.counting.as_ref()).map(Counting::kind);
         let seen = seen.unwrap_or_default();
         let threads = self.threads(&seen);
+        // Naming what was sampled takes its time, in which a process that runs
+        // would be counted on.
+        let profile = self.sampler.take().map(|sampler| sampler.end());
+        let profile = or_absent(&mut self.absent, PROFILE, profile);
         let (sent, received) = traffic::traffic(&seen);
         let copies = self.copies(&seen);
         self.warn(&seen, machine.warnings);

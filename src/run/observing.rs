@@ -2,7 +2,7 @@
 
 use super::profiles::affordable_rate;
 use super::samples;
-use crate::meter::{self, Context, LastLook, Running};
+use crate::meter::{self, Context, LastLook, Prepared, Running};
 use crate::observe;
 use crate::profile::attribution::Stream;
 use crate::profile::{Builder, Owner, Profile, Sample};
@@ -17,38 +17,24 @@ const GENTLE: u64 = 99;
 /// Samples all CPUs from the program's first instruction to its end.
 pub struct ProgramSampler {
     roots: Roots,
-    rate: Option<u64>,
+    /// Ready to sample, or why not; told when the program is there.
+    prepared: Option<Result<Box<dyn Prepared>, Fault>>,
     running: Option<Box<dyn Running>>,
 }
 
 impl ProgramSampler {
-    /// Samples so many times a second and CPU; without a rate, as often as
-    /// costs little. Opens nothing yet.
+    /// Gets ready to sample so many times a second and CPU; without a rate, as
+    /// often as costs little. Takes about a second, in which it measures what a
+    /// sample costs: to be called before anything else is counted.
     pub fn new(rate: Option<u64>) -> Self {
-        ProgramSampler { roots: Roots::real(), rate, running: None }
+        let roots = Roots::real();
+        ProgramSampler { prepared: Some(prepare(rate, &roots)), running: None, roots }
     }
 }
 
 impl observe::Sampler for ProgramSampler {
     fn begin(&mut self, _: u32) -> Result<(), Fault> {
-        let cpus = thread::allowed()
-            .map_err(|e| Fault::system("cannot read the CPUs of this process", &e))?;
-        let first = cpus.first().copied().unwrap_or_default();
-        let price = meter::sample_price(None, first, &self.roots)?;
-        let rate = self.rate.unwrap_or_else(|| affordable_rate(price.seconds).min(GENTLE));
-        let context = Context {
-            roots: self.roots.clone(),
-            role: Role::Receiver,
-            threads: Vec::new(),
-            flows: Arc::default(),
-            moved: Arc::new(|_| 0),
-            device: None,
-            last_look: LastLook::default(),
-            sampling: Some(Sampling { event: price.event, rate, cpus }),
-        };
-        let profile = meter::CATALOG.iter().find(|meter| meter.name() == meter::PROFILE_NAME);
-        let prepared = profile.map(|meter| meter.prepare(&context)).transpose()?.flatten();
-        let prepared = prepared.ok_or_else(nothing)?;
+        let prepared = self.prepared.take().ok_or_else(nothing)??;
         self.running = Some(prepared.start()?);
         Ok(())
     }
@@ -62,6 +48,26 @@ impl observe::Sampler for ProgramSampler {
         let capture = running.stop()?.capture.ok_or_else(nothing)?;
         samples::profile(&capture, &Stream::default(), &self.roots)
     }
+}
+
+fn prepare(rate: Option<u64>, roots: &Roots) -> Result<Box<dyn Prepared>, Fault> {
+    let cpus =
+        thread::allowed().map_err(|e| Fault::system("cannot read the CPUs of this process", &e))?;
+    let first = cpus.first().copied().unwrap_or_default();
+    let price = meter::sample_price(None, first, roots)?;
+    let rate = rate.unwrap_or_else(|| affordable_rate(price.seconds).min(GENTLE));
+    let context = Context {
+        roots: roots.clone(),
+        role: Role::Receiver,
+        threads: Vec::new(),
+        flows: Arc::default(),
+        moved: Arc::new(|_| 0),
+        device: None,
+        last_look: LastLook::default(),
+        sampling: Some(Sampling { event: price.event, rate, cpus }),
+    };
+    let profile = meter::CATALOG.iter().find(|meter| meter.name() == meter::PROFILE_NAME);
+    profile.map(|meter| meter.prepare(&context)).transpose()?.flatten().ok_or_else(nothing)
 }
 
 fn nothing() -> Fault {
