@@ -32,6 +32,8 @@ pub fn function(name: &str) -> &str {
     loop {
         let shorter =
             without_kind(without_version(without_clone(without_hash(without_offset(rest)))));
+        // What stood before an ending may end in a blank of its own.
+        let shorter = shorter.trim_end();
         if shorter == rest || shorter.is_empty() {
             return rest;
         }
