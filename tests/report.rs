@@ -380,3 +380,14 @@ fn the_made_up_study_is_sound() {
     }
     assert_eq!(trial(&PATHS[0], 0, 0), study.trials[0]);
 }
+
+#[test]
+fn a_path_against_itself_tells_the_noise() {
+    let mut study = study();
+    study.header.cells.retain(|cell| cell.id == study.header.baseline || cell.null);
+    let kept: Vec<_> = study.header.cells.iter().map(|cell| cell.id.clone()).collect();
+    study.trials.retain(|trial| kept.contains(&trial.cell));
+    let text = text(&study, 100);
+    assert!(text.contains("Noise of throughput"), "{text}");
+    assert!(text.contains("socket against itself came out between"), "{text}");
+}

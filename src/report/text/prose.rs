@@ -20,11 +20,16 @@ pub fn verdicts(page: &mut Page, analysis: &Analysis) {
     let mut any = false;
     for question in [Question::Throughput, Question::Cpu] {
         let compared = verdicts::compared(analysis, question);
+        let what = verdicts::subject(question);
         if compared.is_empty() {
+            // A cell against itself has nothing but its noise to tell.
+            if analysis.noise.is_some() {
+                page.heading(&format!("Noise of {what}"));
+                page.text("  ", &verdicts::noise(analysis, question));
+            }
             continue;
         }
         any = true;
-        let what = verdicts::subject(question);
         page.heading(&format!("Verdicts on {what}, against {}", analysis.baseline));
         let leads = Leads::of(compared.iter().map(|(r, _)| *r));
         for (row, comparison) in compared {
