@@ -164,9 +164,7 @@ pub(super) fn observe(arguments: &ObserveArguments) -> Result<ExitCode, Fault> {
 fn complete(observed: &mut Observed) {
     let Some(profile) = observed.profile.take() else { return };
     let seen = &observed.observation;
-    let threads = seen.threads.iter().map(|thread| thread.pid).filter(|pid| *pid != 0);
-    let pids: Vec<u32> = threads.chain([seen.pid]).collect();
-    let mut own = of_program(&profile, &pids);
+    let mut own = of_program(&profile, &seen.pids());
     own.header.title = seen.command.join(" ");
     observed.profile = Some(own);
     // Without a measured bandwidth there is no estimate, and the report says so.

@@ -97,8 +97,7 @@ impl Observed {
         else {
             return;
         };
-        let threads = seen.threads.iter().map(|thread| thread.pid).filter(|pid| *pid != 0);
-        let pids: Vec<u32> = threads.chain([seen.pid]).collect();
+        let pids = seen.pids();
         if let Some(copies) = estimate(profile, &pids, bandwidth) {
             seen.disagreement = disagreement(&copies, &seen.sent.ledger, &seen.received.ledger);
             seen.copies = copies;

@@ -49,15 +49,15 @@ pub fn owner<'a>(
     mut functions: impl Iterator<Item = &'a str>,
 ) -> Owner {
     // A worker of io_uring and vhost run the softirqs that their own sends raise.
-    let named = KERNEL_THREADS.iter().find(|(start, _)| thread.name.starts_with(start));
-    if let Some((_, owner @ (Owner::Ksoftirqd | Owner::Napi))) = named {
-        return *owner;
+    let named = kernel_thread(&thread.name);
+    if let Some(owner @ (Owner::Ksoftirqd | Owner::Napi)) = named {
+        return owner;
     }
     if functions.any(is_softirq) {
         return Owner::Softirq(role_of_cpu(stream.placement, cpu));
     }
-    if let Some((_, owner)) = named {
-        return *owner;
+    if let Some(owner) = named {
+        return owner;
     }
     if (thread.pid, thread.tid) == (0, 0) {
         return Owner::Idle;
@@ -68,10 +68,16 @@ pub fn owner<'a>(
     let engine = |role: &Role| {
         let agent = stream.agents[*role as usize];
         // Engine threads are called by their role and flow: "sender/0".
-        let flow = thread.name.strip_prefix(role_name(*role)).and_then(|n| n.strip_prefix('/'));
+        let name = Owner::Role(*role).name();
+        let flow = thread.name.strip_prefix(name).and_then(|n| n.strip_prefix('/'));
         agent == Some(thread.pid) && flow.is_some_and(|flow| flow.parse::<u32>().is_ok())
     };
     Role::ALL.into_iter().find(engine).map_or(Owner::Foreign, Owner::Role)
+}
+
+/// What a kernel thread does, as far as its name alone tells.
+pub fn kernel_thread(name: &str) -> Option<Owner> {
+    KERNEL_THREADS.iter().find(|(start, _)| name.starts_with(start)).map(|(_, owner)| *owner)
 }
 
 fn is_softirq(function: &str) -> bool {
@@ -86,13 +92,6 @@ fn role_of_cpu(placement: Placement, cpu: Option<u32>) -> Option<Role> {
     match (here.next(), here.next()) {
         (Some(role), None) => Some(role),
         _ => None,
-    }
-}
-
-fn role_name(role: Role) -> &'static str {
-    match role {
-        Role::Sender => "sender",
-        Role::Receiver => "receiver",
     }
 }
 

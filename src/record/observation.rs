@@ -50,6 +50,14 @@ pub struct Observation {
     pub warnings: Vec<String>,
 }
 
+impl Observation {
+    /// Processes of the program: its own, and those of its threads and children.
+    pub fn pids(&self) -> Vec<u32> {
+        let threads = self.threads.iter().map(|thread| thread.pid).filter(|pid| *pid != 0);
+        threads.chain([self.pid]).collect()
+    }
+}
+
 /// How a program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]

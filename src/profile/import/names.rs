@@ -1,5 +1,6 @@
 //! Names as the tools spell them, made one: modules, threads, events.
 
+use crate::profile::attribution::kernel_thread;
 use crate::profile::{FrameKind, Owner, Weight};
 
 /// A module's name and side, from what a tool calls it: `[kernel.kallsyms]`,
@@ -38,16 +39,8 @@ pub(crate) fn module(text: &str) -> (String, FrameKind) {
 pub(crate) fn owner(comm: &str, pid: Option<u32>) -> Owner {
     if comm == "swapper" && pid.is_none_or(|pid| pid == 0) || comm.starts_with("swapper/") {
         Owner::Idle
-    } else if comm.starts_with("ksoftirqd/") {
-        Owner::Ksoftirqd
-    } else if comm.starts_with("napi/") {
-        Owner::Napi
-    } else if comm.starts_with("iou-wrk-") || comm.starts_with("iou-sqp-") {
-        Owner::IoWq
-    } else if comm.starts_with("vhost-") {
-        Owner::Vhost
     } else {
-        Owner::Unknown
+        kernel_thread(comm).unwrap_or_default()
     }
 }
 
