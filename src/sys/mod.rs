@@ -8,6 +8,8 @@ pub mod calls;
 pub mod clock;
 pub mod devmem;
 pub mod errqueue;
+pub mod ethtool;
+pub mod flow_steering;
 pub mod launch;
 pub mod memory;
 pub mod namespace;

@@ -16,7 +16,7 @@ use std::net::IpAddr;
 /// Sockets to the kernel, opened when first used. They stay in the network
 /// namespace in which the thread was at that moment.
 pub struct Netlink {
-    socket: NetlinkSocket,
+    pub(super) socket: NetlinkSocket,
 }
 
 /// A veth pair to be made (veth(4)); its ends are down at first.
@@ -318,7 +318,7 @@ const ETHTOOL_MSG_FEATURES_SET: u8 = 12;
 /// Puts the right command number into a message of the `ethtool` family. The
 /// bindings (0.3.5) number requests and notifications in one sequence; the
 /// kernel numbers each direction on its own.
-fn number(message: &mut impl Pusher, command: u8) {
+pub(super) fn number(message: &mut impl Pusher, command: u8) {
     if let Some(first) = message.as_vec_mut().first_mut() {
         *first = command;
     }
@@ -437,12 +437,15 @@ impl NetlinkRequest for RootQdisc {
     fn decode_reply(_: &[u8]) -> Self::ReplyType<'_> {}
 }
 
-fn acknowledged<R: NetlinkRequest>(socket: &mut NetlinkSocket, request: &R) -> io::Result<()> {
+pub(super) fn acknowledged<R: NetlinkRequest>(
+    socket: &mut NetlinkSocket,
+    request: &R,
+) -> io::Result<()> {
     socket.request(request)?.recv_ack().map_err(explained)
 }
 
 /// The error with what the kernel says of it, and of the same kind.
-fn explained(error: ReplyError) -> io::Error {
+pub(super) fn explained(error: ReplyError) -> io::Error {
     let message = error.ext_ack().and_then(|ack| ack.get_msg().ok());
     match message {
         Some(message) => {
@@ -453,7 +456,7 @@ fn explained(error: ReplyError) -> io::Error {
     }
 }
 
-fn undecodable(error: impl std::fmt::Debug) -> io::Error {
+pub(super) fn undecodable(error: impl std::fmt::Debug) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("unexpected netlink answer: {error:?}"))
 }
 
