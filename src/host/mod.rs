@@ -8,6 +8,7 @@ mod link;
 mod netns;
 mod nic;
 mod send_memory;
+pub mod settings;
 
 pub use doctor::{Moment, examine, moment};
 pub use facts::survey;
