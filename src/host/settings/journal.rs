@@ -212,7 +212,8 @@ mod tests {
         let whole = bytes(&example());
         for cut in 0..whole.len() {
             let mut torn = whole[..cut].to_vec();
-            let lines = torn.iter().filter(|byte| **byte == b'\n').count();
+            // A line that lacks nothing but its end is whole.
+            let lines = whole[..=cut].iter().filter(|byte| **byte == b'\n').count();
             let entries = &example()[..lines];
             let told = read(&torn).unwrap();
             assert_eq!(told.changes, read(&bytes(entries)).unwrap().changes, "cut at {cut}");
@@ -227,11 +228,10 @@ mod tests {
     #[test]
     fn damage_is_noticed_and_a_newer_version_refused() {
         let mut damaged = bytes(&example());
-        let at = damaged.iter().position(|byte| *byte == b'1').unwrap();
         let second = damaged.iter().position(|byte| *byte == b'\n').unwrap() + 30;
         damaged[second] ^= 1;
         let told = read(&damaged).unwrap();
-        assert!(told.damaged == [2] && told.changes.is_empty(), "{told:?} {at}");
+        assert!(told.damaged == [2] && told.changes.is_empty(), "{told:?}");
         let newer = Entry::Begin(Begin { schema: JOURNAL_SCHEMA + 1, ..Begin::default() });
         assert_eq!(read(&newer.line().unwrap()).unwrap_err().kind, FaultKind::Unsupported);
     }
