@@ -4,6 +4,7 @@
 mod child;
 mod doctor;
 mod facts;
+mod fingerprint;
 mod link;
 mod netns;
 mod nic;
@@ -12,6 +13,7 @@ pub mod settings;
 
 pub use doctor::{Moment, examine, moment};
 pub use facts::survey;
+pub use fingerprint::{Fingerprint, differences, fingerprint};
 pub use link::apply as apply_link_end;
 
 use crate::record::wire::LinkEnd;

@@ -3,7 +3,7 @@
 use super::figures::{self, number, plural};
 use crate::record::unit;
 use crate::record::{
-    Cell, CopyCeiling, Design, Facts, LinkSettings, Placement, Stream, Study, Touch,
+    Cell, CopyCeiling, Design, Facts, LinkSettings, Placement, SettingRecord, Stream, Study, Touch,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -39,6 +39,7 @@ pub fn facts(study: &Study) -> Vec<(&'static str, String)> {
         let text = format!("all cells of a block are open at once and take turns of {slice}");
         facts.push(("design", text));
     }
+    facts.extend(settings(&header.settings));
     facts.extend(header.ceiling.as_ref().map(|c| ("ceiling", ceiling(c))));
     facts
 }
@@ -149,6 +150,24 @@ fn placement(p: &Placement) -> String {
         (None, None) => "left to the scheduler".into(),
         (tx, rx) => format!("sender {}, receiver {}", one(tx), one(rx)),
     }
+}
+
+/// What was set on the host for the study, and what could not be.
+fn settings(records: &[SettingRecord]) -> Vec<(&'static str, String)> {
+    let (skipped, made): (Vec<_>, Vec<_>) = records.iter().partition(|r| r.skipped.is_some());
+    let (so, set): (Vec<_>, Vec<_>) = made.into_iter().partition(|r| r.before == r.after);
+    let all = |records: &[&SettingRecord]| {
+        records.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    };
+    [
+        ("settings", format!("made for the study and put back: {}", all(&set)), set.is_empty()),
+        ("found so", all(&so), so.is_empty()),
+        ("not set", all(&skipped), skipped.is_empty()),
+    ]
+    .into_iter()
+    .filter(|(.., empty)| !empty)
+    .map(|(name, text, _)| (name, text))
+    .collect()
 }
 
 fn ceiling(c: &CopyCeiling) -> String {

@@ -8,6 +8,7 @@ mod options;
 mod order;
 mod placement;
 mod profiling;
+mod settings;
 mod stream;
 
 pub use cells::{Ask, PairDeclaration, PathDeclaration, PathSpec, cells};
@@ -24,4 +25,5 @@ pub use placement::{CoreSpec, parse_cores, read_cores};
 pub use profiling::{
     DEFAULT_PROFILE, PROFILE_OPTIONS, PROFILED_CELLS, most_profiled, parse_profile, print_profile,
 };
+pub use settings::{SETTING_PROFILES, SettingProfile, find_setting_profile, wanted_settings};
 pub use stream::{STREAM_OPTIONS, parse_stream};

@@ -128,6 +128,7 @@ impl<M: Machine, J: Medium> Engine<M, J> {
             setting: setting.clone(),
             before: before.clone(),
             set: goal.clone(),
+            verified: false,
             undone: false,
         });
         self.machine.write(setting, goal)?;
@@ -140,6 +141,7 @@ impl<M: Machine, J: Medium> Engine<M, J> {
         self.note(&Entry::Done { number, value: after.clone() })?;
         if let Some(change) = self.changes.last_mut() {
             change.set = after.clone();
+            change.verified = true;
         }
         Ok(after)
     }
@@ -205,7 +207,7 @@ impl<M: Machine, J: Medium> Engine<M, J> {
                 continue;
             }
             match change.set.get(name) {
-                Some(set) if self.is_ours(setting, (was, set, now)) => {
+                Some(set) if self.is_ours(change, (was, set, now)) => {
                     ours.0.insert(name.clone(), was.clone());
                 }
                 set => foreign.push((name.as_str(), now, set)),
@@ -250,14 +252,14 @@ impl<M: Machine, J: Medium> Engine<M, J> {
     }
 
     /// Whether what is there now is what we set. The kernel may have found fewer
-    /// huge pages than it was asked for.
-    fn is_ours(&self, setting: &Setting, (was, set, now): (&str, &str, &str)) -> bool {
-        if self.machine.same(setting, now, set) {
+    /// huge pages than it was asked for; that is known only once they are counted.
+    fn is_ours(&self, change: &Change, (was, set, now): (&str, &str, &str)) -> bool {
+        if self.machine.same(&change.setting, now, set) {
             return true;
         }
         let number = |text: &str| text.trim().parse::<u64>().ok();
-        match (setting, number(was), number(set), number(now)) {
-            (Setting::HugePages { .. }, Some(was), Some(set), Some(now)) => {
+        match (&change.setting, number(was), number(set), number(now)) {
+            (Setting::HugePages { .. }, Some(was), Some(set), Some(now)) if !change.verified => {
                 (was.min(set)..=was.max(set)).contains(&now)
             }
             _ => false,

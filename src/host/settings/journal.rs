@@ -75,6 +75,8 @@ pub struct Change {
     /// What they said after; where the journal ends before it was read back, what
     /// some of them were to say.
     pub set: SettingValue,
+    /// True once it was read back.
+    pub verified: bool,
     /// True once it needs nothing more.
     pub undone: bool,
 }
@@ -140,12 +142,13 @@ pub fn read(bytes: &[u8]) -> Result<Chronicle, Fault> {
             }
             Some(Entry::Begin(begin)) => told.begin = Some(begin),
             Some(Entry::Intent { number, setting, before, goal }) => {
-                let change = Change { number, setting, before, set: goal, undone: false };
+                let change = Change { number, setting, before, set: goal, verified: false, undone: false };
                 found.insert(number, change);
             }
             Some(Entry::Done { number, value }) => {
                 if let Some(change) = found.get_mut(&number) {
                     change.set = value;
+                    change.verified = true;
                 }
             }
             Some(Entry::Undone { number }) => {

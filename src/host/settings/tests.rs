@@ -276,8 +276,8 @@ proptest! {
             }
             let theirs = foreign.and_then(|at| changed.get(at % changed.len().max(1)));
             if let Some(file) = theirs {
-                tree.put(file, "77\n");
-                expected.insert(tree.path(file), b"77\n".to_vec());
+                tree.put(file, "777\n");
+                expected.insert(tree.path(file), b"777\n".to_vec());
             }
             restore_until(&tree, second, part);
             let rows = tree.restore();

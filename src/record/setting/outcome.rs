@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 pub struct WantedSetting {
     /// The setting.
     pub setting: Setting,
-    /// Name of the profile that asks for it; none if it is asked for by itself.
+    /// The profile that asks for it, as typed; none if it is asked for by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
     /// True: where it cannot be made it is a row with its reason, and no error.
@@ -34,7 +34,7 @@ pub struct SettingValue(pub BTreeMap<String, String>);
 pub struct SettingRecord {
     /// The setting.
     pub setting: Setting,
-    /// Name of the profile that asked for it; none if it was asked for by itself.
+    /// The profile that asked for it, as typed; none if it was asked for by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
     /// What it was; empty where that could not be read.
@@ -82,6 +82,21 @@ pub struct RestorationRow {
     pub note: String,
 }
 
+/// One line for people: `net.core.rmem_max: 212992 -> 67108864`.
+impl std::fmt::Display for SettingRecord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let SettingRecord { setting, before, after, skipped, .. } = self;
+        match skipped {
+            Some(why) => write!(f, "{setting}: {why}"),
+            None if before == after => write!(f, "{}: {before} already", setting.subject()),
+            None => {
+                let (before, after) = (before.parts_of(after), after.parts_unlike(before));
+                write!(f, "{}: {before} -> {after}", setting.subject())
+            }
+        }
+    }
+}
+
 impl RestorationRow {
     /// True where something is left to do.
     pub fn is_pending(&self) -> bool {
@@ -118,11 +133,30 @@ impl SettingValue {
         self.0.get(name).map(String::as_str)
     }
 
+    /// Those parts whose text is another there, or of which nothing is known there.
+    fn parts_unlike(&self, other: &SettingValue) -> SettingValue {
+        let unlike = self.0.iter().filter(|(name, text)| other.0.get(*name) != Some(*text));
+        SettingValue(unlike.map(|(name, text)| (name.clone(), text.clone())).collect())
+    }
+
+    /// Those parts whose text is another there, if they are there at all.
+    fn parts_of(&self, other: &SettingValue) -> SettingValue {
+        let changed = |(name, text): &(&String, &String)| {
+            other.0.get(*name).is_some_and(|there| there != *text)
+        };
+        let parts = self.0.iter().filter(changed);
+        SettingValue(parts.map(|(name, text)| (name.clone(), text.clone())).collect())
+    }
+
     /// True where nothing is known.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
+
+/// Characters of a text that are shown to people: a table by which flows are spread
+/// has hundreds of numbers.
+const LONGEST: usize = 72;
 
 /// For people: the text alone where there is one, else every name with its text;
 /// names with one text (CPUs, say) are put together.
@@ -132,7 +166,11 @@ impl std::fmt::Display for SettingValue {
         let readable = |word: &&str| !word.starts_with("options=");
         let squeeze = |text: &str| {
             let words: Vec<&str> = text.split_whitespace().filter(readable).collect();
-            words.join(" ")
+            let text = words.join(" ").replace(char::is_control, "?");
+            match text.char_indices().nth(LONGEST) {
+                Some((cut, _)) => format!("{}...", &text[..cut]),
+                None => text,
+            }
         };
         let mut texts: Vec<(String, Vec<&str>)> = Vec::new();
         for (name, text) in &self.0 {
