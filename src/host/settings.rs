@@ -178,14 +178,14 @@ fn missing(setting: &Setting) -> Fault {
         Setting::IrqAffinity { irq, .. } => (format!("there is no interrupt {irq}"), ""),
         Setting::HugePages { .. } => (format!("there are no {}", setting.subject()), ""),
         Setting::Rps { device, .. } | Setting::Xps { device, .. } => {
-            (format!("there is no such queue of a device {device}"), "")
+            (format!("there is no device {device} with such a queue"), "")
         }
         other => match other.device() {
-            Some(device) => (format!("there is no device {device} that has it"), ""),
+            Some(device) => (format!("there is no device {device}"), ""),
             None => ("it is not there".into(), ""),
         },
     };
-    let fault = Fault::new(FaultKind::Unsupported, format!("'{setting}' cannot be set: {what}"));
+    let fault = Fault::new(FaultKind::Unsupported, what);
     if remedy.is_empty() { fault } else { fault.remedy(remedy) }
 }
 

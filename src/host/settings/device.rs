@@ -19,7 +19,13 @@ pub(super) fn read(
     tap_flags: Option<u32>,
 ) -> Result<Option<SettingValue>, Fault> {
     let Some(device) = setting.device() else { return Ok(None) };
-    let fault = |e: &io::Error| Fault::system(format!("cannot read '{setting}'"), e);
+    let fault = |e: &io::Error| match e.kind() {
+        io::ErrorKind::Unsupported => {
+            let text = format!("the driver of {device} has no such thing ({e})");
+            Fault::new(FaultKind::Unsupported, text)
+        }
+        _ => Fault::system(format!("cannot ask {device}"), e),
+    };
     let Some(link) = netlink.link(device.as_str()).map_err(|e| fault(&e))? else {
         return Ok(None);
     };
@@ -113,7 +119,7 @@ pub(super) fn goal(setting: &Setting, before: &SettingValue) -> Result<SettingVa
         Setting::Qdisc { discipline, .. } => {
             let root = before.get("root").unwrap_or_default();
             if let Some(why) = irreplaceable(root) {
-                return Err(Fault::new(FaultKind::Unsupported, format!("'{setting}': {why}")));
+                return Err(Fault::new(FaultKind::Unsupported, why));
             }
             SettingValue::one("root", discipline.as_str())
         }
@@ -129,7 +135,7 @@ pub(super) fn write(
     to: &SettingValue,
     tap_flags: Option<u32>,
 ) -> Result<(), Fault> {
-    let fault = |e: &io::Error| Fault::system(format!("cannot set '{setting}' to {to}"), e);
+    let fault = |e: &io::Error| Fault::system(format!("the kernel refused {to}"), e);
     let Some(device) = setting.device() else { return Ok(()) };
     let link = netlink.link(device.as_str()).map_err(|e| fault(&e))?;
     let index = link.ok_or_else(|| missing(setting))?.index;

@@ -48,7 +48,7 @@ impl<M: Machine, J: Medium> Engine<M, J> {
     /// too, and the caller undoes what was done before it.
     pub fn apply(&mut self, wanted: &[WantedSetting]) -> Result<Vec<SettingRecord>, Fault> {
         for want in wanted.iter().filter(|want| !want.optional && want.obstacle.is_none()) {
-            self.feasible(&want.setting)?;
+            self.feasible(&want.setting).map_err(|fault| cannot_set(&want.setting, fault))?;
         }
         let mut records = Vec::new();
         for want in wanted {
@@ -74,7 +74,7 @@ impl<M: Machine, J: Medium> Engine<M, J> {
         let (before, goal) = match self.feasible(setting) {
             Ok(feasible) => feasible,
             Err(fault) if want.optional => return Ok(skipped(fault)),
-            Err(fault) => return Err(fault),
+            Err(fault) => return Err(cannot_set(setting, fault)),
         };
         if self.holds(setting, &before, &goal) {
             return Ok(SettingRecord { after: before.clone(), before, ..record });
@@ -88,7 +88,7 @@ impl<M: Machine, J: Medium> Engine<M, J> {
                 }
                 Ok(skipped(fault))
             }
-            Err(fault) => Err(fault),
+            Err(fault) => Err(cannot_set(setting, fault)),
         }
     }
 
@@ -134,7 +134,7 @@ impl<M: Machine, J: Medium> Engine<M, J> {
         self.machine.write(setting, goal)?;
         let after = self.machine.read(setting)?.ok_or_else(|| super::missing(setting))?;
         if !self.holds(setting, &after, goal) {
-            let text = format!("'{setting}' was taken by the kernel, but it says {after} now");
+            let text = format!("the kernel took it, but it says {after} now");
             return Err(Fault::new(FaultKind::Unsupported, text)
                 .remedy("ask for what the kernel or the driver can do"));
         }
@@ -298,6 +298,10 @@ impl Home {
             Home::Lost
         }
     }
+}
+
+fn cannot_set(setting: &Setting, fault: Fault) -> Fault {
+    fault.context(format!("cannot set '{setting}'"))
 }
 
 fn cannot_note(error: &io::Error) -> Fault {

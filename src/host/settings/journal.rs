@@ -142,7 +142,8 @@ pub fn read(bytes: &[u8]) -> Result<Chronicle, Fault> {
             }
             Some(Entry::Begin(begin)) => told.begin = Some(begin),
             Some(Entry::Intent { number, setting, before, goal }) => {
-                let change = Change { number, setting, before, set: goal, verified: false, undone: false };
+                let change =
+                    Change { number, setting, before, set: goal, verified: false, undone: false };
                 found.insert(number, change);
             }
             Some(Entry::Done { number, value }) => {

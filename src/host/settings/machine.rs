@@ -2,9 +2,10 @@
 
 use super::{device, files, missing};
 use crate::record::{Fault, FaultKind, Setting, SettingValue};
-use crate::sys::Roots;
 use crate::sys::netlink::Netlink;
+use crate::sys::{Roots, procfs};
 use std::io;
+use std::path::Path;
 
 /// Reads and writes settings. The engine speaks to nothing else, so that tests
 /// can put a machine in its place that dies at any step.
@@ -52,6 +53,50 @@ impl Host {
         Host { roots, netlink: Netlink::new() }
     }
 
+    /// Refuses a device of `/sys` that is not the one of our network namespace:
+    /// `/sys` shows the devices of the namespace in which it was mounted, and a
+    /// device of the same name there is not ours to change. They are one if
+    /// number and counters agree. False: there is no such device.
+    fn is_ours(&mut self, setting: &Setting) -> Result<bool, Fault> {
+        let Some(device) = setting.device().filter(|_| self.roots.sys == Path::new("/sys")) else {
+            return Ok(true);
+        };
+        let folder = self.roots.sys.join("class/net").join(device.as_str());
+        let number = |path: &str| -> Option<u64> {
+            files::read(&folder.join(path)).ok()?.trim().parse().ok()
+        };
+        let counted = || -> Option<(u64, u64)> {
+            let text = files::read(&self.roots.proc.join("self/net/dev")).ok()?;
+            let all = procfs::parse_net_dev(&text).ok()?;
+            let own = all.iter().find(|own| own.name == device.as_str())?;
+            Some((own.rx.bytes, own.tx.bytes))
+        };
+        // Between two looks at ours, the other must be between the two.
+        let before = counted();
+        let shown = number("statistics/rx_bytes").zip(number("statistics/tx_bytes"));
+        let after = counted();
+        let index = number("ifindex");
+        let link = self.netlink.link(device.as_str());
+        let link = link.map_err(|e| Fault::system(format!("cannot look for {device}"), &e))?;
+        let agree = match (before, shown, after) {
+            (Some(before), Some(shown), Some(after)) => {
+                (before.0..=after.0).contains(&shown.0) && (before.1..=after.1).contains(&shown.1)
+            }
+            _ => false,
+        };
+        match (link, index) {
+            (None, None) => Ok(false),
+            (Some(link), Some(index)) if u64::from(link.index) == index && agree => Ok(true),
+            _ => {
+                let text = format!(
+                    "/sys shows the devices of another network namespace, not our {device}"
+                );
+                Err(Fault::new(FaultKind::Unsupported, text)
+                    .remedy("mount a new sysfs on /sys in this namespace, as `ip netns exec` does"))
+            }
+        }
+    }
+
     /// Flags of a tap device.
     fn tap_flags(&self, setting: &Setting) -> Option<u32> {
         let path = self.roots.sys.join("class/net").join(setting.device()?.as_str());
@@ -62,7 +107,12 @@ impl Host {
 
 impl Machine for Host {
     fn read(&mut self, setting: &Setting) -> Result<Option<SettingValue>, Fault> {
-        let Some(knobs) = files::knobs(&self.roots, setting) else {
+        let knobs = files::knobs(&self.roots, setting);
+        let by_files = knobs.is_some() || matches!(setting, Setting::TapFlags { .. });
+        if by_files && !self.is_ours(setting)? {
+            return Ok(None);
+        }
+        let Some(knobs) = knobs else {
             let flags = self.tap_flags(setting);
             return device::read(&mut self.netlink, setting, flags);
         };
@@ -91,7 +141,7 @@ impl Machine for Host {
         match unknown {
             None => Ok(goal),
             Some(name) => {
-                let text = format!("'{setting}': the driver does not know {name}");
+                let text = format!("the driver does not know {name}");
                 Err(Fault::new(FaultKind::Unsupported, text))
             }
         }
@@ -132,7 +182,7 @@ impl Machine for Host {
             let link = std::fs::read_link(proc.join(pid.to_string()).join("ns/net"));
             link.is_ok_and(|link| link.to_string_lossy() == namespace)
         };
-        let processes = crate::sys::procfs::numbered(proc).unwrap_or_default();
+        let processes = procfs::numbered(proc).unwrap_or_default();
         // `ip netns` keeps one by a mount of its file.
         let mounts = std::fs::read(proc.join("self/mountinfo")).unwrap_or_default();
         processes.iter().any(of_process)
@@ -140,7 +190,7 @@ impl Machine for Host {
     }
 }
 
-fn refused(verb: &str, path: &std::path::Path, error: &io::Error) -> Fault {
+fn refused(verb: &str, path: &Path, error: &io::Error) -> Fault {
     let fault = Fault::system(format!("cannot {verb} {}", path.display()), error);
     match error.kind() {
         io::ErrorKind::PermissionDenied => fault.remedy("run bytepath as root"),

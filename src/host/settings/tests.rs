@@ -359,7 +359,7 @@ fn what_does_not_say_what_was_asked_for_is_undone() {
     let before = tree.snapshot();
     let lines = ["mtu eth0 4148", "sysctl net.core.optmem_max=1048576"];
     let refusal = Applied::apply(&tree.place(), tree.host(), &wanted(&lines)).err().unwrap();
-    assert!(refusal.message.contains("was taken by the kernel, but it says"), "{refusal}");
+    assert!(refusal.message.contains("the kernel took it, but it says"), "{refusal}");
     assert_eq!(tree.snapshot(), before, "the MTU was put back");
     assert!(tree.restore().is_empty());
 }
