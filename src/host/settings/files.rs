@@ -97,6 +97,12 @@ pub(super) fn read(path: &Path) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
 }
 
+/// Whether this process may write a file. Some parameters of the whole machine are
+/// shown in every network namespace, but can be written in the first one alone.
+pub(super) fn may_write(path: &Path) -> io::Result<()> {
+    Ok(rustix::fs::access(path, rustix::fs::Access::WRITE_OK)?)
+}
+
 /// Writes a file that is there, in one call, as the kernel wants it.
 pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
     if text.len() > LONGEST || text.contains('\0') {

@@ -133,6 +133,9 @@ impl Machine for Host {
     fn goal(&mut self, setting: &Setting, before: &SettingValue) -> Result<SettingValue, Fault> {
         let goal = match files::knobs(&self.roots, setting) {
             Some(knobs) => {
+                for knob in &knobs {
+                    files::may_write(&knob.path).map_err(|e| refused("write", &knob.path, &e))?;
+                }
                 SettingValue(knobs.into_iter().map(|knob| (knob.name, knob.goal)).collect())
             }
             None => device::goal(setting, before)?,
@@ -193,7 +196,9 @@ impl Machine for Host {
 fn refused(verb: &str, path: &Path, error: &io::Error) -> Fault {
     let fault = Fault::system(format!("cannot {verb} {}", path.display()), error);
     match error.kind() {
-        io::ErrorKind::PermissionDenied => fault.remedy("run bytepath as root"),
+        io::ErrorKind::PermissionDenied => {
+            fault.remedy("run bytepath as root, and in the host's own network namespace")
+        }
         _ => fault,
     }
 }
