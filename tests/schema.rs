@@ -87,7 +87,7 @@ fn every_shipped_experiment_fits_the_schema() {
         json!({"factors": {"path": "socket"}, "stop": {"at-least": 3}}),
         json!({"factors": {"path": "socket"}, "meters": ["cpus"]}),
         json!({"factors": {"path": "socket"}, "profile": 499}),
-        json!({"factors": {"path": "socket"}, "settings": "quite"}),
+        json!({"factors": {"path": "socket"}, "settings": 3}),
         json!({"factors": {"path": "socket"}, "settings": {"sets": []}}),
     ] {
         assert!(check(&schema, &wrong).is_err(), "{wrong}");
