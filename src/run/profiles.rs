@@ -9,7 +9,7 @@ use super::trial::{Position, begin, blank, end, seconds, set_up_link, window};
 use crate::meter::{self, Meter};
 use crate::record::wire::{Reply, Request};
 use crate::record::{
-    Cell, CellId, Design, Fault, FaultKind, ProfileRecord, ProfiledCells, Profiling, Role,
+    Cell, CellId, Design, Fault, FaultKind, Kernel, ProfileRecord, ProfiledCells, Profiling, Role,
     SamplePrice, Sampling, Schedule, Study, StudyHeader, Trial, TrialStatus,
 };
 use crate::stats;
@@ -136,7 +136,8 @@ impl Run<'_, '_> {
         }
         let cell = missing.first().and_then(|(id, _)| header.cells.iter().find(|c| c.id == *id));
         let cpu = cell.and_then(|cell| cell.placement.receiver);
-        let price = price(self.laboratory, profiling.event.clone(), cpu)?;
+        let kernel = cell.and_then(|cell| cell.kernel.as_ref());
+        let price = price(self.laboratory, kernel, profiling.event.clone(), cpu)?;
         let rate = profiling.rate.unwrap_or_else(|| affordable_rate(price.seconds));
         self.remark(words(&price, rate))?;
         Ok(Sampling { event: price.event, rate, cpus: Vec::new() })
@@ -166,10 +167,11 @@ fn words(price: &SamplePrice, rate: u64) -> String {
 /// Asks the receiver's host what a sample costs.
 fn price(
     laboratory: &Laboratory,
+    kernel: Option<&Kernel>,
     event: Option<String>,
     cpu: Option<u32>,
 ) -> Result<SamplePrice, Fault> {
-    let mut remotes = Remotes::raise(laboratory.testbed, &laboratory.program, laboratory.stop)?;
+    let mut remotes = Remotes::raise(laboratory, kernel)?;
     match remotes.ask(Role::Receiver, &Request::SamplePrice { event, cpu })? {
         Reply::SamplePrice(price) => Ok(price),
         other => Err(unexpected(Role::Receiver, &other)),
@@ -187,7 +189,7 @@ fn cpus(cell: &Cell, header: &StudyHeader) -> Vec<u32> {
             cpus.into_iter().collect()
         }
         None => {
-            let facts = header.facts.get(Role::Receiver as usize);
+            let facts = header.facts_of(cell).get(Role::Receiver as usize);
             facts.map(|facts| facts.cpus.clone()).unwrap_or_default()
         }
     }
@@ -232,7 +234,7 @@ fn sample(
     sampling: &Sampling,
     trial: &mut Trial,
 ) -> Result<Vec<u8>, Fault> {
-    let mut remotes = Remotes::raise(laboratory.testbed, &laboratory.program, laboratory.stop)?;
+    let mut remotes = Remotes::raise(laboratory, cell.kernel.as_ref())?;
     trial.warnings.extend(set_up_link(&mut remotes, cell)?);
     begin(&mut remotes, cell, meters, false, Some(sampling))?;
     remotes.pass(seconds(schedule.warm_up))?;
