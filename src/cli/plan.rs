@@ -3,8 +3,8 @@
 use super::run::RunArguments;
 use crate::host::{self, Testbed};
 use crate::record::{Cell, Design, Fault, FaultKind, Judgement, Kernel, Schedule, Source, unit};
-use crate::run::{Plan, path_spec};
-use crate::spec::{self, Ask, Catalogues, Experiment, TestbedChoice, TestbedDeclaration};
+use crate::run::{Plan, path_spec, testbed_spec};
+use crate::spec::{self, Ask, Catalogues, Experiment, TestbedChoice};
 use crate::{meter, path, sys};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -23,9 +23,13 @@ pub(super) fn plan(arguments: &RunArguments) -> Result<(Plan, Bed), Fault> {
     let window = arguments.window.unwrap_or(experiment.window);
     let design = arguments.design.or(experiment.design);
     let testbed = testbed(&experiment.testbed)?;
-    let usual = || match testbed.as_ref().holds_several() {
-        true => spec::default_design(&experiment.cells, window),
-        false => Design::Trials,
+    // Short turns are there to see small differences; where none is judged, whole
+    // trials show the same and strain the hosts less.
+    let usual = || match testbed.as_ref() {
+        bed if bed.holds_several() && bed.functional().is_none() => {
+            spec::default_design(&experiment.cells, window)
+        }
+        _ => Design::Trials,
     };
     let design = design.unwrap_or_else(usual);
     if design != Design::Trials && !testbed.as_ref().holds_several() {
@@ -92,23 +96,14 @@ pub(super) fn testbed(choice: &TestbedChoice) -> Result<Bed, Fault> {
 
 /// Reads a testbed as it is typed.
 pub(super) fn choice(text: &str) -> Result<TestbedChoice, Fault> {
-    spec::parse_testbed(text, &testbeds())
-}
-
-fn testbeds() -> Vec<TestbedDeclaration> {
-    let declare = |testbed: &&'static dyn Testbed| TestbedDeclaration {
-        name: testbed.name(),
-        options: testbed.options(),
-        boots_kernels: testbed.boots_kernels(),
-    };
-    host::CATALOG.iter().map(declare).collect()
+    spec::parse_testbed(text, &testbed_spec(host::CATALOG))
 }
 
 /// What an experiment file may name here.
 pub(super) fn catalogues() -> Result<Catalogues, Fault> {
     Ok(Catalogues {
         paths: path_spec(path::CATALOG, path::PAIRS),
-        testbeds: testbeds(),
+        testbeds: testbed_spec(host::CATALOG),
         meters: meter_names(),
         cpus: sys::thread::allowed()
             .map_err(|e| Fault::system("cannot read the CPUs of this process", &e))?,

@@ -52,7 +52,8 @@ impl Testbed for Netns {
 
     fn raise(&self, site: &Site) -> Result<Box<dyn Raised>, Fault> {
         if let Some(kernel) = site.kernel {
-            let text = format!("testbed netns runs on this machine's kernel, not on {}", kernel.name);
+            let text =
+                format!("testbed netns runs on this machine's kernel, not on {}", kernel.name);
             return Err(Fault::new(FaultKind::Usage, text).remedy("choose the testbed vm"));
         }
         let (keeper, sender, receiver) = Keeper::start(site.program.to_path_buf())?;

@@ -418,7 +418,7 @@ impl Run<'_, '_> {
     fn keep(&mut self, trials: Vec<Trial>) -> Result<(), Fault> {
         let header = &self.opened.study.header;
         let judge = |trial: Trial| match header.cells.iter().find(|cell| cell.id == trial.cell) {
-            Some(cell) => judged(trial, cell, &header.schedule),
+            Some(cell) => judged(trial, cell, &header.schedule, header.functional.is_some()),
             None => trial,
         };
         let trials: Vec<Trial> = trials.into_iter().map(judge).collect();
@@ -429,8 +429,18 @@ impl Run<'_, '_> {
 }
 
 /// A trial that an event spoiled is marked before anybody looks at its value.
-pub(super) fn judged(trial: Trial, cell: &Cell, schedule: &Schedule) -> Trial {
+/// Where no speed is measured, events spoil nothing and are only told.
+pub(super) fn judged(
+    mut trial: Trial,
+    cell: &Cell,
+    schedule: &Schedule,
+    functional: bool,
+) -> Trial {
     let events = stats::judge_events(&trial, cell, schedule);
+    if functional {
+        trial.warnings.extend(events);
+        return trial;
+    }
     if events.is_empty() {
         return trial;
     }

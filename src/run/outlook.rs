@@ -184,11 +184,10 @@ impl Outlook {
             },
             ..self.baseline.clone()
         };
-        let attempt =
-            Remotes::raise(lab, cell.kernel.as_ref()).and_then(|mut remotes| {
-                set_up_link(&mut remotes, &cell)?;
-                connect(&mut remotes, &cell)
-            });
+        let attempt = Remotes::raise(lab, cell.kernel.as_ref()).and_then(|mut remotes| {
+            set_up_link(&mut remotes, &cell)?;
+            connect(&mut remotes, &cell)
+        });
         match attempt {
             Ok(()) => Ok(None),
             Err(fault) if fault.kind == FaultKind::Interrupted => Err(fault),

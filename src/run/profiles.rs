@@ -92,7 +92,7 @@ impl Run<'_, '_> {
             let meters = self.meters_with_profile();
             let (trial, packed) =
                 taken(self.laboratory, cell, &meters, &schedule, &sampling, *number, position)?;
-            let mut trial = judged(trial, cell, &schedule);
+            let mut trial = judged(trial, cell, &schedule, header.functional.is_some());
             if let (Some(profile), Some(packed)) = (&mut trial.profile, packed) {
                 profile.file = self.opened.writer.profile(&file_name(id, *number), &packed)?;
             }

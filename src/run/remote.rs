@@ -189,8 +189,7 @@ impl<'a> Remotes<'a> {
     }
 
     fn silent(&mut self, role: Role, patience: Duration) -> Fault {
-        let mut text =
-            format!("the {role}'s agent gave no answer within {} s", patience.as_secs());
+        let mut text = format!("the {role}'s agent gave no answer within {} s", patience.as_secs());
         if let Some(shown) = self.raised.console(role) {
             text.push_str(&format!("; its host's console shows: {shown}"));
         }

@@ -53,12 +53,8 @@ impl StudyWriter {
             .remedy("choose another one with --out"));
         }
         // What the hosts are stands in a file of its own.
-        let asked = StudyHeader {
-            facts: Vec::new(),
-            kernels: Vec::new(),
-            ceiling: None,
-            ..header.clone()
-        };
+        let asked =
+            StudyHeader { facts: Vec::new(), kernels: Vec::new(), ceiling: None, ..header.clone() };
         let experiment = toml::to_string(&asked);
         let experiment = experiment.map_err(|e| encoding(EXPERIMENT, &e))?;
         let hosts = serde_json::to_string_pretty(&Hosts {

@@ -42,7 +42,8 @@ impl TestbedChoice {
         if !named || self.boots_kernels {
             return Ok(());
         }
-        let text = format!("testbed {} runs on this machine's kernel and boots no other", self.name);
+        let text =
+            format!("testbed {} runs on this machine's kernel and boots no other", self.name);
         Err(usage(text).remedy("choose the testbed vm"))
     }
 }

@@ -188,7 +188,7 @@ mod tests {
     fn too_long_is_refused_at_both_ends() {
         let frame = Frame { session: 1, says: Says::Bytes(Role::Sender, vec![0; LARGEST + 1]) };
         assert!(frame.write(&mut Vec::new()).is_err());
-        let mut bytes = vec![0; 9];
+        let mut bytes = [0; 9];
         bytes[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
         assert_eq!(Frame::read(&mut &bytes[..]).unwrap_err().kind(), io::ErrorKind::InvalidData);
     }

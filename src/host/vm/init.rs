@@ -177,7 +177,8 @@ impl Session {
             let mut to_agent = pipe.to_agent;
             spawn(move || {
                 // An agent that ended is told of by its other pipe.
-                let write = |bytes: Vec<u8>| to_agent.write_all(&bytes).and_then(|()| to_agent.flush());
+                let write =
+                    |bytes: Vec<u8>| to_agent.write_all(&bytes).and_then(|()| to_agent.flush());
                 bytes.into_iter().map(write).find(Result::is_err);
             })?;
             to_agents.push(sender);

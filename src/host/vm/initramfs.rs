@@ -81,18 +81,18 @@ impl Tree {
     }
 }
 
+/// Libraries by path.
+type Libraries = BTreeMap<String, Vec<u8>>;
+
 /// A program, and all libraries that it needs, by the path that its loader will
 /// look for them at.
-fn with_libraries(
-    program: &Path,
-    folders: &[PathBuf],
-) -> Result<(Vec<u8>, BTreeMap<String, Vec<u8>>), Fault> {
+fn with_libraries(program: &Path, folders: &[PathBuf]) -> Result<(Vec<u8>, Libraries), Fault> {
     let unfit = |path: &Path, why: String| {
         Fault::new(FaultKind::Unsupported, format!("{}: {why}", path.display()))
             .remedy("guests run the bytepath binary itself, built for this machine")
     };
     let bytes = read(program)?;
-    let mut found: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+    let mut found = Libraries::new();
     let mut names: BTreeSet<String> = BTreeSet::new();
     let needs = elf::needs(&bytes).map_err(|why| unfit(program, why))?;
     if let Some(interpreter) = &needs.interpreter {
@@ -111,14 +111,20 @@ fn with_libraries(
             }
             let places = own.iter().chain(folders).map(|folder| folder.join(&name));
             let Some(path) = places.into_iter().find(|path| path.is_file()) else {
-                return Err(unfit(&of, format!("it needs {name}, which is in no folder of libraries")));
+                return Err(unfit(
+                    &of,
+                    format!("it needs {name}, which is in no folder of libraries"),
+                ));
             };
             let bytes = read(&path)?;
             let needs = elf::needs(&bytes).map_err(|why| unfit(&path, why))?;
             found.insert(path.display().to_string(), bytes);
             open.push((path, needs));
             if found.len() > MOST_LIBRARIES {
-                return Err(unfit(program, format!("it needs more than {MOST_LIBRARIES} libraries")));
+                return Err(unfit(
+                    program,
+                    format!("it needs more than {MOST_LIBRARIES} libraries"),
+                ));
             }
         }
     }

@@ -77,11 +77,10 @@ fn fetched(root: &Path, wanted: &str) -> Result<Image, Fault> {
     };
     match names.iter().filter(fits).max_by(|a, b| by_version(a, b)) {
         Some(name) => image(&folder.join(name).join("vmlinuz")),
-        None => Err(absent(format!(
-            "there is no kernel '{FETCHED}{wanted}' in {}",
-            folder.display()
-        ))
-        .remedy(FETCH)),
+        None => {
+            Err(absent(format!("there is no kernel '{FETCHED}{wanted}' in {}", folder.display()))
+                .remedy(FETCH))
+        }
     }
 }
 

@@ -66,6 +66,24 @@ struct State {
     last: u32,
 }
 
+/// A session that is up.
+pub struct SessionUp {
+    /// Its number.
+    pub number: u32,
+    /// What the guest says of it.
+    pub raised: Raised,
+    /// What its agents write, by role.
+    pub from_agents: [Receiver<Vec<u8>>; 2],
+}
+
+/// A process that runs a guest.
+struct Kept {
+    keeper: JoinHandle<()>,
+    pid: u32,
+    console: Arc<Tail>,
+    words: Arc<Tail>,
+}
+
 /// What came of a session so far.
 #[derive(Default)]
 struct Session {
@@ -81,7 +99,7 @@ impl Machine {
         let slowness = slowness(start.accelerator);
         let kernel = start.kernel.display().to_string();
         let shared = Arc::<Shared>::default();
-        let (keeper, pid, console, words) = keep(start, shared.clone())?;
+        let Kept { keeper, pid, console, words } = keep(start, shared.clone())?;
         let started = || -> io::Result<(OwnedFd, UnixStream)> {
             let pid = Pid::from_raw(pid as i32).ok_or(io::ErrorKind::NotFound)?;
             Ok((pidfd_open(pid, PidfdFlags::empty())?, ours.try_clone()?))
@@ -114,12 +132,8 @@ impl Machine {
         !self.shared.lock().gone
     }
 
-    /// Raises a session and gives its number, what the guest says of it and the
-    /// pipes from its agents.
-    pub fn raise(
-        &self,
-        stop: &AtomicBool,
-    ) -> Result<(u32, Raised, [Receiver<Vec<u8>>; 2]), Fault> {
+    /// Raises a session.
+    pub fn raise(&self, stop: &AtomicBool) -> Result<SessionUp, Fault> {
         let ((to_tx, from_tx), (to_rx, from_rx)) = (channel(), channel());
         let number = {
             let mut state = self.shared.lock();
@@ -135,7 +149,9 @@ impl Machine {
             state.sessions.get_mut(&number).and_then(|session| session.raised.take())
         });
         match raised {
-            Ok(Some(Ok(raised))) => Ok((number, raised, [from_tx, from_rx])),
+            Ok(Some(Ok(raised))) => {
+                Ok(SessionUp { number, raised, from_agents: [from_tx, from_rx] })
+            }
             Ok(Some(Err(fault))) => Err(fault.context("in the guest")),
             Ok(None) => Err(self.fault("raised no agents")),
             Err(fault) => Err(fault),
@@ -348,10 +364,7 @@ pub fn slowness(accelerator: &Accelerator) -> f64 {
 
 /// Starts the process in a thread that waits for its end: the kernel ends the
 /// process when that thread does, and so with us, whatever ends us.
-fn keep(
-    start: Start,
-    shared: Arc<Shared>,
-) -> Result<(JoinHandle<()>, u32, Arc<Tail>, Arc<Tail>), Fault> {
+fn keep(start: Start, shared: Arc<Shared>) -> Result<Kept, Fault> {
     let (started, result) = sync_channel(1);
     let command = qemu::command(&start);
     let program = start.program.clone();
@@ -381,7 +394,7 @@ fn keep(
     let started = result.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()));
     let (pid, console, words) =
         started.map_err(|e| Fault::system(format!("starting {}", program.display()), &e))?;
-    Ok((thread, pid, console, words))
+    Ok(Kept { keeper: thread, pid, console, words })
 }
 
 /// The last lines of a console, without what the terminal would do.

@@ -26,10 +26,8 @@ pub use init::run as guest_init;
 use super::netns;
 use super::{AgentPipe, Raised, Site, Testbed};
 use crate::record::wire::LinkEnd;
-use crate::record::{
-    Fault, Kernel, LinkSettings, OptionKind, OptionSpec, Options, Role, Support,
-};
-use machine::{FromAgent, Machine, ToAgent};
+use crate::record::{Fault, Kernel, LinkSettings, OptionKind, OptionSpec, Options, Role, Support};
+use machine::{FromAgent, Machine, SessionUp, ToAgent};
 use modules::Modules;
 use qemu::{Accelerator, Start};
 use std::net::IpAddr;
@@ -193,9 +191,9 @@ impl Testbed for Vm {
 
     fn functional(&self) -> Option<String> {
         match qemu::accelerator(self.settings.accelerator) {
-            Ok(Accelerator::Tcg { because }) => Some(format!(
-                "guests ran on an emulated processor (TCG), because {because}"
-            )),
+            Ok(Accelerator::Tcg { because }) => {
+                Some(format!("guests ran on an emulated processor (TCG), because {because}"))
+            }
             _ => None,
         }
     }
@@ -209,9 +207,9 @@ impl Testbed for Vm {
 
     fn raise(&self, site: &Site) -> Result<Box<dyn Raised>, Fault> {
         let machine = self.guest(site)?;
-        let (session, raised, [sender, receiver]) = machine.raise(site.stop)?;
-        let pipes = [Some(sender), Some(receiver)];
-        Ok(Box::new(Up { machine, session, receiver: raised.receiver, pipes }))
+        let SessionUp { number, raised, from_agents } = machine.raise(site.stop)?;
+        let pipes = from_agents.map(Some);
+        Ok(Box::new(Up { machine, session: number, receiver: raised.receiver, pipes }))
     }
 }
 
@@ -267,5 +265,6 @@ impl Drop for Up {
 
 /// Whether this process is the first of a guest: the kernel calls it so.
 pub fn is_guest_init() -> bool {
-    std::process::id() == 1 && std::env::args_os().next().is_some_and(|name| name == initramfs::INIT)
+    std::process::id() == 1
+        && std::env::args_os().next().is_some_and(|name| name == initramfs::INIT)
 }

@@ -122,8 +122,8 @@ impl Modules {
             return Err(broken(format!("module {last} depends on {name}, which is not there")));
         };
         let bytes = unpack(path)?;
-        let needs = depends(&bytes)
-            .map_err(|why| broken(format!("module {}: {why}", path.display())))?;
+        let needs =
+            depends(&bytes).map_err(|why| broken(format!("module {}: {why}", path.display())))?;
         above.push(name.to_owned());
         for need in needs {
             self.visit(&need, above, order)?;

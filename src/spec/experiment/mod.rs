@@ -21,7 +21,9 @@ pub use schedule::{
 };
 pub use schema::experiment_schema;
 
-use super::{PathSpec, TestbedChoice, TestbedDeclaration, did_you_mean, parse_profile, parse_testbed};
+use super::{
+    PathSpec, TestbedChoice, TestbedDeclaration, did_you_mean, parse_profile, parse_testbed,
+};
 use crate::record::{Cell, CellId, Design, Fault, Judgement, Profiling, Stopping};
 use document::{Entry, Section, Text};
 use std::time::Duration;
