@@ -78,7 +78,7 @@ fn measure(
     schedule: &Schedule,
     trial: &mut Trial,
 ) -> Result<(), Fault> {
-    let mut remotes = Remotes::raise(laboratory.testbed, &laboratory.program, laboratory.stop)?;
+    let mut remotes = Remotes::raise(laboratory, cell.kernel.as_ref())?;
     trial.warnings.extend(set_up_link(&mut remotes, cell)?);
     stream(&mut remotes, cell, meters, schedule, None, trial)
 }
