@@ -3,8 +3,8 @@
 //! a crash at any byte.
 
 use crate::record::{
-    CopyCeiling, Facts, Fault, FaultKind, RestorationRow, SCHEMA_VERSION, SettingRecord, Study,
-    StudyHeader, Trial,
+    CopyCeiling, Facts, Fault, FaultKind, KernelHosts, RestorationRow, SCHEMA_VERSION,
+    SettingRecord, Study, StudyHeader, Trial,
 };
 use rustix::fs::{FlockOperation, flock};
 use schemars::JsonSchema;
@@ -35,6 +35,9 @@ pub struct Hosts {
     pub schema: u32,
     /// Facts of the sender's and of the receiver's host.
     pub facts: Vec<Facts>,
+    /// The same for every kernel that cells name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kernels: Vec<KernelHosts>,
     /// Memory-copy bandwidth of one core, measured at the start.
     pub ceiling: Option<CopyCeiling>,
     /// Settings of the host that were made for the study, from what to what.
@@ -73,6 +76,7 @@ impl StudyWriter {
         // What the hosts are stands in a file of its own.
         let asked = StudyHeader {
             facts: Vec::new(),
+            kernels: Vec::new(),
             ceiling: None,
             settings: Vec::new(),
             fingerprint: BTreeMap::new(),
@@ -83,6 +87,7 @@ impl StudyWriter {
         let hosts = serde_json::to_string_pretty(&Hosts {
             schema: header.schema,
             facts: header.facts.clone(),
+            kernels: header.kernels.clone(),
             ceiling: header.ceiling,
             settings: header.settings.clone(),
             fingerprint: header.fingerprint.clone(),
@@ -212,6 +217,7 @@ pub fn load(folder: &Path) -> Result<Study, Fault> {
     remarks.extend(torn);
     let header = StudyHeader {
         facts: hosts.facts,
+        kernels: hosts.kernels,
         ceiling: hosts.ceiling,
         settings: hosts.settings,
         fingerprint: hosts.fingerprint,

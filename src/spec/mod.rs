@@ -3,6 +3,7 @@
 
 mod cells;
 mod experiment;
+mod kernel;
 mod link;
 mod options;
 mod order;
@@ -10,6 +11,7 @@ mod placement;
 mod profiling;
 mod settings;
 mod stream;
+mod testbed;
 
 pub use cells::{Ask, PairDeclaration, PathDeclaration, PathSpec, cells};
 pub use experiment::{
@@ -18,6 +20,7 @@ pub use experiment::{
     default_design, experiment_schema, factor_names, parse_design, parse_experiment, parse_warm_up,
     parse_window,
 };
+pub use kernel::parse_kernel;
 pub use link::{LINK_OPTIONS, PRESETS, Preset, parse_link};
 pub use options::{did_you_mean, resolve, split};
 pub use order::order;
@@ -27,3 +30,4 @@ pub use profiling::{
 };
 pub use settings::{SETTING_PROFILES, SettingProfile, find_setting_profile, wanted_settings};
 pub use stream::{STREAM_OPTIONS, parse_stream};
+pub use testbed::{TestbedChoice, TestbedDeclaration, parse_testbed};
