@@ -71,6 +71,7 @@ fn log_ratio(laboratory: &Laboratory, design: Design, window: f64, seed: u64) ->
         judgement: Judgement::default(),
         meters: Vec::new(),
         source: None,
+        settings: Vec::new(),
         profiling: None,
         mandatory: true,
         testbed: "netns".into(),
