@@ -33,7 +33,7 @@ pub(super) struct RunArguments {
     /// The testbed's link: PRESET[:key=value,...]
     #[arg(long, value_name = "LINK", default_value = "wire")]
     pub link: String,
-    /// CPUs of sender and receiver: two, one, none, or S,R
+    /// CPUs of the work: two-cores, one-core, unpinned, S,R, or parts by name as in sender=0,receiver=1,softirq=1,io-wq=0
     #[arg(long, value_name = "CORES", default_value = "two")]
     pub cores: String,
     /// Meters to run: all, none, or a list with commas [default: the file's, or all]

@@ -96,6 +96,7 @@ impl Raised for Up {
             prefix: PREFIX,
             settings: settings.clone(),
             softirq_cpu,
+            softirq_required: false,
         })
     }
 

@@ -4,6 +4,7 @@
 mod cpu;
 mod link;
 mod profile;
+mod softirqs;
 mod softnet;
 mod steady;
 mod tcp_info;
@@ -171,6 +172,7 @@ pub static CATALOG: &[&dyn Meter] = &[
     &SIZES,
     &tcp_info::TcpInfoMeter,
     &softnet::Softnet,
+    &softirqs::Softirqs,
     &link::Link,
     &steady::Steady,
     &profile::Profile,

@@ -12,6 +12,7 @@ mod finding;
 mod ledger;
 mod observation;
 mod option;
+mod placement;
 mod profile;
 mod reading;
 mod study;
@@ -19,7 +20,7 @@ mod trial;
 pub mod unit;
 pub mod wire;
 
-pub use cell::{Cell, CellId, Half, LinkSettings, Placement, Stream, Touch};
+pub use cell::{Cell, CellId, Half, LinkSettings, Stream, Touch};
 pub use facts::{Attempt, Facts, Outcome, Privileges, Support};
 pub use fault::{Fault, FaultKind};
 pub use finding::{Finding, Severity};
@@ -29,6 +30,7 @@ pub use observation::{
     ObservedSocket, ObservedThread, Traffic,
 };
 pub use option::{OptionKind, OptionSpec, OptionValue, Options};
+pub use placement::{Placement, SoftirqCpu};
 pub use profile::{Bytes, ProfileRecord, ProfiledCells, Profiling, SamplePrice, Sampling};
 pub use reading::{Reading, Scope, Series, Unit};
 pub use study::{CopyCeiling, Design, Judgement, Schedule, Source, Stopping, Study, StudyHeader};

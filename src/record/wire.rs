@@ -204,7 +204,10 @@ pub struct LinkEnd {
     pub prefix: u8,
     /// Settings of the link.
     pub settings: LinkSettings,
-    /// CPU that the device's receive processing should run on, where the
-    /// settings ask for it. A wish: not everyone may pin kernel threads.
+    /// CPU that the device's receive processing should run on.
     pub softirq_cpu: Option<u32>,
+    /// Whether that CPU was asked for by name. Otherwise it is a wish: not everyone
+    /// may pin kernel threads.
+    #[serde(default)]
+    pub softirq_required: bool,
 }

@@ -12,6 +12,7 @@ mod netdev;
 mod observation;
 mod page;
 mod parquet;
+mod placement;
 mod reproduce;
 mod rows;
 mod setup;

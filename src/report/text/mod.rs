@@ -38,6 +38,7 @@ impl Report for Text {
         tables::result(&mut page, analysis);
         tables::cost(&mut page, analysis);
         tables::worth(&mut page, analysis);
+        prose::placement(&mut page, analysis);
         prose::verdicts(&mut page, analysis);
         prose::profiles(&mut page, analysis);
         if let Some(explanation) = explanation {
