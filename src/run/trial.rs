@@ -86,7 +86,7 @@ fn measure(
 }
 
 /// A placement of workers that neither end has.
-fn nothing_to_place(laboratory: &Laboratory, cell: &Cell) -> Option<String> {
+pub(super) fn nothing_to_place(laboratory: &Laboratory, cell: &Cell) -> Option<String> {
     let cpu = cell.placement.io_wq?;
     let works = |role| {
         let path = path::find(laboratory.paths, &cell.half(role).path);

@@ -43,6 +43,10 @@ impl Report for Text {
         prose::profiles(&mut page, analysis);
         if let Some(explanation) = explanation {
             waterfall::print(&mut page, explanation, BARS, style.details);
+            // Of many pairs the waterfalls are enough, unless details are asked for.
+            if explanation.ranked.len() == 1 || style.details {
+                explanation.ranked.iter().for_each(|each| difference::ranked(&mut page, each));
+            }
         }
         prose::zero_copy(&mut page, analysis);
         prose::not_measured(&mut page, analysis);
