@@ -13,6 +13,7 @@ mod ledger;
 mod observation;
 mod option;
 mod placement;
+mod pool;
 mod profile;
 mod reading;
 mod study;
@@ -31,6 +32,7 @@ pub use observation::{
 };
 pub use option::{OptionKind, OptionSpec, OptionValue, Options};
 pub use placement::{Placement, SoftirqCpu};
+pub use pool::{PoolRun, PoolSeen};
 pub use profile::{Bytes, ProfileRecord, ProfiledCells, Profiling, SamplePrice, Sampling};
 pub use reading::{Reading, Scope, Series, Unit};
 pub use study::{CopyCeiling, Design, Judgement, Schedule, Source, Stopping, Study, StudyHeader};

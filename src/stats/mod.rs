@@ -38,7 +38,7 @@ pub use estimate::Interval;
 pub use events::{FOREIGN_LIMIT, STEAL_LIMIT, judge_events};
 pub use history::{CHANGE_LEVEL, Entry, History, Point, Shift, StudyPoints, history, points};
 pub use holm::{Adjusted, holm};
-pub use page_pool::{PoolCourse, PoolModel};
+pub use page_pool::{CheckedPool, PoolCourse, PoolModel};
 pub use placement::{CpuShare, ELSEWHERE_LIMIT, ReceiveWork, collisions};
 pub use pool::{Counted, Shares};
 pub use profiling::{ProfilingNote, SamplingCost, cells_to_profile};
