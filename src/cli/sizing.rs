@@ -182,7 +182,7 @@ fn check(pool: &PoolModel) -> Result<Check, Fault> {
             read: u32::try_from(model.read).unwrap_or(u32::MAX),
             hold: model.hold,
             batch: u32::try_from(model.batch).unwrap_or(u32::MAX),
-            seconds: model.rounds(ROUNDS),
+            seconds: scaled.rounds(ROUNDS),
         })
         .collect();
     let stop = catch_signals()?;

@@ -11,9 +11,8 @@
 //! tick (100 ms). Of a pinned thread that is exact; one that wanders is given to a
 //! CPU for what it ran on another in between.
 
-use super::{Context, Meter, Output, Reach, Running, Watched};
+use super::{Context, Meter, Output, Reach, Running, Watched, polling_threads};
 use crate::record::{Fault, Scope, Unit};
-use crate::sys::netlink::Netlink;
 use crate::sys::procfs::{self, SoftirqRow};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -37,7 +36,8 @@ impl Meter for Softirqs {
     fn start(&self, context: &Context) -> Result<Box<dyn Running>, Fault> {
         let proc = &context.roots.proc;
         let device = context.device.as_deref();
-        let threads = device.map(|device| polling(proc, device)).unwrap_or_default();
+        let found = device.map(|device| polling_threads(proc, device)).unwrap_or_default();
+        let threads = found.iter().filter_map(|(dir, ..)| Polling::open(dir).ok()).collect();
         let mut file = Watched::open(proc.join("softirqs"))?;
         let start = file.read(procfs::parse_softirqs)?;
         Ok(Box::new(Window { file, start, threads }))
@@ -113,22 +113,4 @@ impl Polling {
         let of_cpu = self.ran.entry(cpu).or_default();
         *of_cpu = of_cpu.saturating_add(since);
     }
-}
-
-/// The polling threads of a device. Devices of other namespaces may have its name, so
-/// the ids of its NAPI instances are asked for, where the kernel tells (Linux 6.8).
-fn polling(proc: &Path, device: &str) -> Vec<Polling> {
-    let named = procfs::napi_threads(proc, device);
-    let own = own_threads(device);
-    let is_own = |id: &u32| own.is_empty() || own.contains(id);
-    let own = named.iter().filter(|(_, id, _)| is_own(id));
-    own.filter_map(|(dir, ..)| Polling::open(dir).ok()).collect()
-}
-
-/// Process ids of the threads; none where the kernel does not tell.
-fn own_threads(device: &str) -> Vec<u32> {
-    let mut netlink = Netlink::new();
-    let link = netlink.link(device).ok().flatten();
-    let napis = link.and_then(|link| netlink.napis(link.index).ok()).unwrap_or_default();
-    napis.into_iter().filter_map(|napi| napi.thread).collect()
 }

@@ -12,7 +12,7 @@
 //! A thread that is running is charged at each tick, so an edge of the window
 //! is sharp to one tick (1 to 10 ms).
 
-use super::{Context, Meter, Output, Reach, Running, Watched};
+use super::{Context, Meter, Output, Reach, Running, Watched, polling_threads};
 use crate::record::{Fault, ThreadTime};
 use crate::sys::procfs::{self, SchedStat, Switches};
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ impl Meter for Threads {
         }
         // Last, because it looks at every kernel thread: 0.5 ms with a hundred.
         if let Some(device) = &context.device {
-            for thread in procfs::napi_threads(proc, device) {
+            for thread in polling_threads(proc, device) {
                 window.watch(thread);
             }
         }

@@ -10,6 +10,9 @@ use std::io;
 /// Size of the drawing in pixels.
 const SIZE: (u32, u32) = (760, 360);
 
+/// Above the largest pool there is room for the legend.
+const HEADROOM: f64 = 1.35;
+
 /// Colours that are told apart by those who see no red or green (Okabe and Ito), the
 /// middle one, what was asked for, the strongest.
 const COLOURS: [RGBColor; 3] =
@@ -52,7 +55,7 @@ fn draw<B: DrawingBackend>(backend: B, title: &str, pools: &[Drawing]) -> Drawn<
         .margin_right(24)
         .x_label_area_size(36)
         .y_label_area_size(64)
-        .build_cartesian_2d(0.0..longest * 1e3, 0.0..most as f64 * 1.02)?;
+        .build_cartesian_2d(0.0..longest * 1e3, 0.0..most as f64 * HEADROOM)?;
     chart
         .configure_mesh()
         .x_desc("milliseconds")
@@ -75,6 +78,11 @@ fn draw<B: DrawingBackend>(backend: B, title: &str, pools: &[Drawing]) -> Drawn<
         ))?;
         let style = ("sans-serif", 12).into_font().color(&colour);
         root.draw(&Text::new(outcome(model, course), (place.0 + 22, place.1), style))?;
+    }
+    if pools.iter().any(|pool| !pool.measured.is_empty()) {
+        let place = (SIZE.0 as i32 - 308, 40 + pools.len() as i32 * 18);
+        let style = ("sans-serif", 12).into_font().color(&GREY);
+        root.draw(&Text::new("lines: the model; dots: measured", place, style))?;
     }
     root.present()
 }
@@ -118,5 +126,52 @@ fn short(value: f64) -> String {
         text.trim_end_matches('0').trim_end_matches('.').to_owned()
     } else {
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drawing_tells_every_pool_and_where_it_runs_dry() {
+        let pool = PoolModel {
+            arrivals: 6.1e6,
+            buffers: 16384,
+            ring: 4096,
+            read: 256,
+            hold: 2e-3,
+            batch: 1024,
+        };
+        let [half, same, twice] = pool.neighbours(0.01, 100);
+        let drawing = |(model, course): (PoolModel, PoolCourse), measured| Drawing {
+            model,
+            course,
+            measured,
+        };
+        let svg = |measured: Vec<(f64, f64)>| {
+            let pools = [
+                drawing(half.clone(), measured),
+                drawing(same.clone(), Vec::new()),
+                drawing(twice.clone(), Vec::new()),
+            ];
+            pool_svg("a <b> & \"c\"", &pools).unwrap()
+        };
+        let text = svg(Vec::new());
+        assert!(text.starts_with("<svg ") && text.trim_end().ends_with("</svg>"));
+        assert!(text.contains("a &lt;b&gt; &amp; "), "the title is escaped");
+        assert!(text.contains("8192 buffers: dry after 1.34 ms, "), "{text}");
+        assert!(text.contains("16384 buffers: never dry, ") && text.contains("32768 buffers: "));
+        assert_eq!(text.matches("<polygon").count(), 1, "one pool runs dry");
+        assert_eq!(text.matches("<circle").count(), 0);
+        let dots = svg(vec![(0.001, 8000.0), (0.002, 10.0)]);
+        assert_eq!(dots.matches("<circle").count(), 2);
+        assert!(dots.contains("dots: measured"));
+    }
+
+    #[test]
+    fn nothing_to_draw_is_an_empty_frame() {
+        let text = pool_svg("", &[]).unwrap();
+        assert!(text.contains("milliseconds"));
     }
 }

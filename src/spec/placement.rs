@@ -268,7 +268,11 @@ mod tests {
             let read = read_cores(text, &[0, 1, 2]).unwrap();
             let id = read.difference.strip_prefix("cores=").unwrap_or("two");
             assert!(!id.contains([',', ' ']), "{id}");
-            assert_eq!(read_cores(&id.replace('/', ","), &[0, 1, 2]), Ok(read), "{text}: {id}");
+            assert_eq!(
+                read_cores(&id.replace('/', ","), &[0, 1, 2]),
+                Ok(read.clone()),
+                "{text}: {id}"
+            );
         }
         let id = |text: &str| read_cores(text, &[0, 1]).unwrap().difference;
         assert_eq!(

@@ -38,7 +38,7 @@ pub struct CpuShare {
 impl ReceiveWork {
     /// What the meters `softirqs` and `cpu` saw in the measured trials of a cell; none
     /// where one of them did not run.
-    pub(super) fn of(cell: &Cell, measured: &[&Trial]) -> Option<ReceiveWork> {
+    pub fn of(cell: &Cell, measured: &[&Trial]) -> Option<ReceiveWork> {
         let mut sums: BTreeMap<u32, [f64; 3]> = BTreeMap::new();
         let mut wall = 0.0;
         for trial in measured {
