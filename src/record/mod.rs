@@ -16,6 +16,7 @@ mod placement;
 mod pool;
 mod profile;
 mod reading;
+mod setting;
 mod study;
 mod trial;
 pub mod unit;
@@ -35,6 +36,10 @@ pub use placement::{Placement, SoftirqCpu};
 pub use pool::{PoolRun, PoolSeen};
 pub use profile::{Bytes, ProfileRecord, ProfiledCells, Profiling, SamplePrice, Sampling};
 pub use reading::{Reading, Scope, Series, Unit};
+pub use setting::{
+    Channels, Coalescing, Cpus, DeviceName, FlowRule, IdleChoice, PacketLimits, Rings,
+    SETTING_FORMS, Setting, SettingRecord, SettingValue, Split, SysctlName, TapFlags, Word,
+};
 pub use study::{CopyCeiling, Design, Judgement, Schedule, Source, Stopping, Study, StudyHeader};
 pub use trial::{
     CallRow, ProvenWitness, Role, RoleRecord, SizeDistribution, ThreadTime, Trial, TrialStatus,

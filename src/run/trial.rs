@@ -82,7 +82,7 @@ fn measure(
     let mut remotes = Remotes::raise(laboratory.testbed, &laboratory.program, laboratory.stop)?;
     trial.warnings.extend(set_up_link(&mut remotes, cell)?);
     trial.warnings.extend(nothing_to_place(laboratory, cell));
-    stream(&mut remotes, cell, meters, schedule, trial)
+    stream(&mut remotes, cell, meters, schedule, None, trial)
 }
 
 /// A placement of workers that neither end has.
@@ -102,9 +102,10 @@ pub(super) fn stream(
     cell: &Cell,
     meters: &[&'static dyn Meter],
     schedule: &Schedule,
+    sampling: Option<&Sampling>,
     trial: &mut Trial,
 ) -> Result<(), Fault> {
-    begin(remotes, cell, meters, false, None)?;
+    begin(remotes, cell, meters, false, sampling)?;
     remotes.pass(seconds(schedule.warm_up))?;
     let seen = window(remotes, schedule.window)?;
     end(remotes, schedule, trial, seen)
