@@ -255,7 +255,7 @@ fn run(cell: &Cell) -> Trial {
     let meters: Vec<_> = meter::regular().collect();
     // Others may keep a stream from most of its window; then it is no trial, but another
     // one may be.
-    let mut attempts = (0..5).map(|_| stand.run(cell, &meters, &schedule));
+    let mut attempts = (0..5).map(|_| stand.run(cell, &meters, &schedule, None));
     let trial = attempts.find_map(Result::ok).expect("one trial of five");
     assert_eq!(trial.roles.iter().map(|role| role.role).collect::<Vec<_>>(), Role::ALL);
     trial
