@@ -5,7 +5,7 @@
 use super::Laboratory;
 use super::conduct::{Clock, Run, judged};
 use super::remote::{Remotes, unexpected};
-use super::trial::{Position, begin, blank, end, seconds, set_up_link, window};
+use super::trial::{Position, blank, seconds, set_up_link, stream};
 use crate::meter::{self, Meter};
 use crate::record::wire::{Reply, Request};
 use crate::record::{
@@ -172,6 +172,15 @@ fn price(
     cpu: Option<u32>,
 ) -> Result<SamplePrice, Fault> {
     let mut remotes = Remotes::raise(laboratory, kernel)?;
+    price_at(&mut remotes, event, cpu)
+}
+
+/// Asks the receiver's agent of a testbed that is up.
+pub(super) fn price_at(
+    remotes: &mut Remotes,
+    event: Option<String>,
+    cpu: Option<u32>,
+) -> Result<SamplePrice, Fault> {
     match remotes.ask(Role::Receiver, &Request::SamplePrice { event, cpu })? {
         Reply::SamplePrice(price) => Ok(price),
         other => Err(unexpected(Role::Receiver, &other)),
@@ -236,10 +245,7 @@ fn sample(
 ) -> Result<Vec<u8>, Fault> {
     let mut remotes = Remotes::raise(laboratory, cell.kernel.as_ref())?;
     trial.warnings.extend(set_up_link(&mut remotes, cell)?);
-    begin(&mut remotes, cell, meters, false, Some(sampling))?;
-    remotes.pass(seconds(schedule.warm_up))?;
-    let seen = window(&mut remotes, schedule.window)?;
-    end(&mut remotes, schedule, trial, seen)?;
+    stream(&mut remotes, cell, meters, schedule, Some(sampling), trial)?;
     fetch(&mut remotes, cell, trial)
 }
 
