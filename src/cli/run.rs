@@ -3,6 +3,7 @@
 use super::exit::TRIAL_FAILED;
 use super::plan;
 use super::progress::Progress;
+use super::settings;
 use super::show::{self, Form};
 use crate::host::{self, Testbed};
 use crate::record::{Design, Fault, OptionSpec, Study, Trial, TrialStatus};
@@ -63,10 +64,16 @@ pub(super) struct RunArguments {
     /// Profiles to take at the end: largest, all or none, with options as in largest:rate=499,trials=5 [default: the file's, or largest]
     #[arg(long, value_name = "WHAT")]
     pub profile: Option<String>,
+    /// Settings of the host that are made for the study and put back: PROFILE[:device=NAME]; repeatable
+    #[arg(long, value_name = "PROFILE")]
+    pub settings: Vec<String>,
+    /// One such setting, as `bytepath settings` lists them: "mtu eth0 4148"; repeatable
+    #[arg(long, value_name = "SETTING")]
+    pub set: Vec<String>,
     /// Folder for the study [default: bytepath-studies/DATE-TIME]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// List the cells, their order and the time they take; run nothing
+    /// List the cells, their order, the time they take, and what would be set; run nothing
     #[arg(long)]
     pub dry_run: bool,
     #[command(flatten)]
@@ -126,6 +133,7 @@ fn watch(
         program: own_program()?,
         stop: &stop,
     };
+    settings::tell_left_behind();
     let mut progress = Progress::new();
     let (study, result) = work(&laboratory, &mut progress);
     progress.finish();

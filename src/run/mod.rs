@@ -6,6 +6,7 @@ mod ceiling;
 mod conduct;
 mod engine;
 mod explanation;
+mod guard;
 mod observing;
 mod outlook;
 mod pool_check;
@@ -26,7 +27,7 @@ pub use observing::{ProgramSampler, of_program};
 pub use outlook::survey;
 pub use pool_check::pool_check;
 pub use stand::Stand;
-pub use store::{Hosts, StudyWriter, load};
+pub use store::{Hosts, HostsAfter, StudyWriter, load};
 
 use crate::host::Testbed;
 use crate::meter::Meter;

@@ -90,8 +90,9 @@ impl Run<'_, '_> {
             let sampling = Sampling { cpus: cpus(cell, &header), ..sampling.clone() };
             let position = Position { block: number - 1, ..self.position(0) };
             let meters = self.meters_with_profile();
-            let (trial, packed) =
+            let (mut trial, packed) =
                 taken(self.laboratory, cell, &meters, &schedule, &sampling, *number, position)?;
+            self.watch_host(std::slice::from_mut(&mut trial))?;
             let mut trial = judged(trial, cell, &schedule, header.functional.is_some());
             if let (Some(profile), Some(packed)) = (&mut trial.profile, packed) {
                 profile.file = self.opened.writer.profile(&file_name(id, *number), &packed)?;

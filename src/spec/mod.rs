@@ -9,6 +9,7 @@ mod options;
 mod order;
 mod placement;
 mod profiling;
+mod settings;
 mod stream;
 mod testbed;
 
@@ -27,5 +28,6 @@ pub use placement::{CoreSpec, PARTS, SHORT_FORMS, parse_cores, read_cores};
 pub use profiling::{
     DEFAULT_PROFILE, PROFILE_OPTIONS, PROFILED_CELLS, most_profiled, parse_profile, print_profile,
 };
+pub use settings::{SETTING_PROFILES, SettingProfile, find_setting_profile, wanted_settings};
 pub use stream::{STREAM_OPTIONS, parse_stream};
 pub use testbed::{TestbedChoice, TestbedDeclaration, parse_testbed};

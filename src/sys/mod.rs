@@ -10,6 +10,7 @@ pub mod clock;
 pub mod devmem;
 pub mod errqueue;
 pub mod ethtool;
+pub mod file_lock;
 pub mod flow_steering;
 pub mod launch;
 pub mod memory;

@@ -346,6 +346,8 @@ pub fn header(cells: Vec<Cell>) -> StudyHeader {
             memory: 10.2e9,
             memory_size: 256 << 20,
         }),
+        settings: Vec::new(),
+        fingerprint: Default::default(),
     }
 }
 
