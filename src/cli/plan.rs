@@ -238,7 +238,7 @@ fn seed() -> u64 {
 
 /// A machine with one CPU has no two; there the default is to share it.
 fn default_cores<'a>(asked: &'a str, allowed: &[u32]) -> &'a str {
-    if asked == "two" && allowed.len() == 1 { "one" } else { asked }
+    if matches!(asked, "two" | "two-cores") && allowed.len() == 1 { "one" } else { asked }
 }
 
 /// The meters that can be chosen; profiles are asked for in a way of their own.

@@ -40,7 +40,7 @@ pub(super) struct RunArguments {
     /// Kernel that the hosts of the testbed vm boot: [NAME=]SOURCE [COMMAND LINE]; repeatable
     #[arg(long, value_name = "KERNEL")]
     pub kernel: Vec<String>,
-    /// CPUs of sender and receiver: two, one, none, or S,R
+    /// CPUs of the work: two-cores, one-core, unpinned, S,R, or parts by name as in sender=0,receiver=1,softirq=1,io-wq=0
     #[arg(long, value_name = "CORES", default_value = "two")]
     pub cores: String,
     /// Meters to run: all, none, or a list with commas [default: the file's, or all]
@@ -157,7 +157,7 @@ pub(super) fn own_program() -> Result<PathBuf, Fault> {
 }
 
 /// A flag that the first Ctrl-C sets; the second one ends the process at once.
-fn catch_signals() -> Result<Arc<AtomicBool>, Fault> {
+pub(super) fn catch_signals() -> Result<Arc<AtomicBool>, Fault> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         signal_hook::flag::register_conditional_default(signal, stop.clone())

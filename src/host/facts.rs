@@ -15,13 +15,15 @@ pub fn survey(roots: &Roots) -> Facts {
     let online = read(&roots.sys.join("devices/system/cpu/online")).map(|text| cpu_list(&text));
     let allowed = field(&status, "Cpus_allowed_list").map(cpu_list).unwrap_or_default();
     let is_online = |cpu: &u32| online.as_ref().is_none_or(|online| online.contains(cpu));
+    let cpus: Vec<u32> = allowed.iter().copied().filter(is_online).collect();
     Facts {
+        siblings: siblings(roots, online.as_ref().unwrap_or(&cpus)),
         machine: kernel("random/boot_id"),
         kernel_release: kernel("osrelease"),
         kernel_version: kernel("version"),
         architecture: architecture(kernel("arch")),
         cpu_model: cpu_model(&read(&roots.proc.join("cpuinfo")).unwrap_or_default()),
-        cpus: allowed.iter().copied().filter(is_online).collect(),
+        cpus,
         memory: memory(&read(&roots.proc.join("meminfo")).unwrap_or_default()),
         page_size: rustix::param::page_size() as u64,
         privileges: privileges(
@@ -31,6 +33,17 @@ pub fn survey(roots: &Roots) -> Facts {
         settings: adjustable(roots).into_iter().chain(built_in(roots)).collect(),
         attempts: Vec::new(),
     }
+}
+
+/// Cores with more than one thread
+/// (Documentation/admin-guide/cputopology.rst, `thread_siblings_list`).
+fn siblings(roots: &Roots, cpus: &[u32]) -> Vec<Vec<u32>> {
+    let of = |cpu: &u32| {
+        let topology = format!("devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+        read(&roots.sys.join(topology)).map(|text| cpu_list(&text)).filter(|core| core.len() > 1)
+    };
+    let cores: BTreeSet<Vec<u32>> = cpus.iter().filter_map(of).collect();
+    cores.into_iter().collect()
 }
 
 /// Sysctls that a throughput depends on, by their names in sysctl(8).

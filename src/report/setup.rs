@@ -4,7 +4,7 @@ use super::figures::{self, number, plural};
 use crate::record::unit;
 use crate::record::{
     Cell, CopyCeiling, Design, Facts, Kernel, KernelHosts, LinkSettings, Placement, SettingRecord,
-    Stream, Study, Touch,
+    SoftirqCpu, Stream, Study, Touch,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -167,10 +167,19 @@ fn stream(s: &Stream) -> String {
 
 fn placement(p: &Placement) -> String {
     let one = |cpu: Option<u32>| cpu.map_or("left to the scheduler".into(), |c| format!("CPU {c}"));
-    match (p.sender, p.receiver) {
+    let mut text = match (p.sender, p.receiver) {
         (None, None) => "left to the scheduler".into(),
         (tx, rx) => format!("sender {}, receiver {}", one(tx), one(rx)),
+    };
+    text += &match p.softirq {
+        SoftirqCpu::Link => String::new(),
+        SoftirqCpu::Free => ", softirq left to the scheduler".into(),
+        SoftirqCpu::Cpu(cpu) => format!(", softirq CPU {cpu}"),
+    };
+    for (part, cpu) in [("io-wq", p.io_wq), ("vhost", p.vhost)] {
+        text += &cpu.map(|cpu| format!(", {part} CPU {cpu}")).unwrap_or_default();
     }
+    text
 }
 
 /// What was set on the host for the study, and what could not be.

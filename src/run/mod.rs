@@ -9,6 +9,7 @@ mod explanation;
 mod guard;
 mod observing;
 mod outlook;
+mod pool_check;
 mod profiles;
 mod remote;
 mod samples;
@@ -24,6 +25,7 @@ pub use conduct::{Observer, Plan, conduct, resume};
 pub use explanation::explanation;
 pub use observing::{ProgramSampler, of_program};
 pub use outlook::survey;
+pub use pool_check::pool_check;
 pub use stand::Stand;
 pub use store::{Hosts, HostsAfter, StudyWriter, load};
 

@@ -10,7 +10,7 @@ use crate::meter::{self, Meter};
 use crate::record::wire::{Reply, Request};
 use crate::record::{
     Cell, CellId, Design, Fault, FaultKind, Kernel, ProfileRecord, ProfiledCells, Profiling, Role,
-    SamplePrice, Sampling, Schedule, Study, StudyHeader, Trial, TrialStatus,
+    SamplePrice, Sampling, Schedule, SoftirqCpu, Study, StudyHeader, Trial, TrialStatus,
 };
 use crate::stats;
 use std::collections::BTreeSet;
@@ -194,11 +194,12 @@ fn cpus(cell: &Cell, header: &StudyHeader) -> Vec<u32> {
     let pinned: Option<BTreeSet<u32>> =
         Role::ALL.into_iter().map(|role| cell.placement.cpu(role)).collect();
     match pinned {
-        Some(mut cpus) => {
+        Some(mut cpus) if cell.placement.softirq != SoftirqCpu::Free => {
             cpus.extend(cell.link.rps);
+            cpus.extend(cell.placement.named().map(|(_, cpu)| cpu));
             cpus.into_iter().collect()
         }
-        None => {
+        _ => {
             let facts = header.facts_of(cell).get(Role::Receiver as usize);
             facts.map(|facts| facts.cpus.clone()).unwrap_or_default()
         }

@@ -24,7 +24,7 @@ pub use kernel::parse_kernel;
 pub use link::{LINK_OPTIONS, PRESETS, Preset, parse_link};
 pub use options::{did_you_mean, resolve, split};
 pub use order::order;
-pub use placement::{CoreSpec, parse_cores, read_cores};
+pub use placement::{CoreSpec, PARTS, SHORT_FORMS, parse_cores, read_cores};
 pub use profiling::{
     DEFAULT_PROFILE, PROFILE_OPTIONS, PROFILED_CELLS, most_profiled, parse_profile, print_profile,
 };

@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn two_roles_on_one_cpu_are_not_foreign_to_each_other() {
         let mut shared = cell("a");
-        shared.placement = Placement { sender: Some(0), receiver: Some(0) };
+        shared.placement = Placement::pinned(0, 0);
         let mut t = quiet();
         for record in &mut t.roles {
             record.threads = vec![thread("engine", 1.3, 0.05, 1.1)];

@@ -16,6 +16,7 @@ pub mod launch;
 pub mod memory;
 pub mod namespace;
 pub mod netlink;
+pub mod packet;
 pub mod perf;
 pub mod pipe;
 pub mod process;

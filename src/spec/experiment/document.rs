@@ -240,6 +240,11 @@ impl<'a> Entry<'a> {
         }
     }
 
+    /// Whether the value is a table.
+    pub fn is_section(&self) -> bool {
+        matches!(self.value.get_ref(), DeValue::Table(_))
+    }
+
     /// The elements of a list; a value that is no list is a list of itself.
     pub fn list(&self) -> Vec<Entry<'a>> {
         let element = |value| Entry { value, ..*self };
