@@ -71,7 +71,6 @@ fn log_ratio(laboratory: &Laboratory, design: Design, window: f64, seed: u64) ->
         judgement: Judgement::default(),
         meters: Vec::new(),
         source: None,
-        settings: Vec::new(),
         profiling: None,
         settings: Vec::new(),
         mandatory: true,
