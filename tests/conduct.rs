@@ -278,6 +278,7 @@ fn plan(paths: &[&str], folder: &Path) -> Plan {
         meters: METERS.iter().map(|m| m.name().to_owned()).collect(),
         source: None,
         profiling: None,
+        power: Default::default(),
         mandatory: true,
         folder: folder.to_owned(),
     }

@@ -26,6 +26,7 @@ fn context(roots: Roots) -> Context {
         device: None,
         last_look: Default::default(),
         sampling: None,
+        power: Default::default(),
     }
 }
 

@@ -9,6 +9,7 @@ mod exit;
 mod history;
 mod observe;
 mod plan;
+mod power;
 mod profile;
 mod progress;
 mod run;
@@ -44,6 +45,8 @@ enum Command {
     Show(show::ShowArguments),
     /// Compare a study's paths, or two studies, and check limits
     Compare(compare::CompareArguments),
+    /// Lay the log of an external power meter beside a study
+    Power(power::PowerArguments),
     /// Show one figure over many studies, and where it changed
     History(history::HistoryArguments),
     /// Rank the functions that make the difference between two profiles
@@ -100,6 +103,7 @@ pub fn dispatch(arguments: Arguments) -> Result<ExitCode, Fault> {
         Command::Resume(arguments) => run::resume(&arguments),
         Command::Show(arguments) => show::show(&arguments),
         Command::Compare(arguments) => compare::compare(&arguments),
+        Command::Power(arguments) => power::power(&arguments),
         Command::History(arguments) => history::history(&arguments),
         Command::Diff(arguments) => diff::diff(&arguments),
         Command::Profile(arguments) => profile::profile(&arguments),

@@ -2,7 +2,7 @@
 
 use super::run::RunArguments;
 use crate::host::{self, Testbed};
-use crate::record::{Cell, Design, Fault, FaultKind, Judgement, Schedule, Source, unit};
+use crate::record::{Cell, Design, Fault, FaultKind, Judgement, Power, Schedule, Source, unit};
 use crate::run::{Plan, path_spec};
 use crate::spec::{self, Ask, Catalogues, Experiment};
 use crate::{meter, path, sys};
@@ -39,6 +39,10 @@ pub(super) fn plan(arguments: &RunArguments) -> Result<(Plan, &'static dyn Testb
         Some(text) => spec::parse_profile(text)?,
         None => experiment.profiling,
     };
+    let power = match &arguments.power {
+        Some(text) => spec::parse_power(text)?,
+        None => experiment.power.clone(),
+    };
     let chosen = arguments.meters.as_deref().map(meters).transpose()?;
     let plan = Plan {
         title: experiment.title,
@@ -47,6 +51,7 @@ pub(super) fn plan(arguments: &RunArguments) -> Result<(Plan, &'static dyn Testb
         schedule,
         judgement: experiment.judgement,
         meters: chosen.unwrap_or(experiment.meters),
+        power,
         mandatory: source.is_none() && !arguments.path.is_empty(),
         source,
         profiling,
@@ -171,6 +176,7 @@ fn from_flags(arguments: &RunArguments) -> Result<Experiment, Fault> {
         judgement: Judgement::default(),
         meters: catalogues.meters.iter().map(|name| (*name).to_owned()).collect(),
         profiling: spec::parse_profile(spec::DEFAULT_PROFILE)?,
+        power: Power::default(),
     })
 }
 

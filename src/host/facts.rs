@@ -131,6 +131,11 @@ fn settings(roots: &Roots) -> BTreeMap<String, String> {
     for (name, value) in super::nic::settings(&roots.sys.join("class/net")) {
         keep(name, Some(value));
     }
+    for (name, value) in super::energy::settings(&roots.sys) {
+        keep(name, Some(value));
+    }
+    let ipmi = roots.sys.join("class/ipmi/ipmi0").exists();
+    keep("device.ipmi".into(), ipmi.then(|| "there".into()));
     for (name, state) in entries(&roots.sys.join("devices/system/cpu/vulnerabilities")) {
         keep(format!("vulnerability.{name}"), Some(state));
     }

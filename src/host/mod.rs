@@ -3,6 +3,7 @@
 
 mod child;
 mod doctor;
+mod energy;
 mod facts;
 mod link;
 mod netns;

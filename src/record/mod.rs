@@ -12,6 +12,7 @@ mod finding;
 mod ledger;
 mod observation;
 mod option;
+mod power;
 mod profile;
 mod reading;
 mod study;
@@ -29,6 +30,7 @@ pub use observation::{
     ObservedSocket, ObservedThread, Traffic,
 };
 pub use option::{OptionKind, OptionSpec, OptionValue, Options};
+pub use power::{LogClock, LoggedTrial, Power, PowerLog, PowerSource, Rest, TimeSpan};
 pub use profile::{Bytes, ProfileRecord, ProfiledCells, Profiling, SamplePrice, Sampling};
 pub use reading::{Reading, Scope, Series, Unit};
 pub use study::{CopyCeiling, Design, Judgement, Schedule, Source, Stopping, Study, StudyHeader};

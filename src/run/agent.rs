@@ -151,7 +151,7 @@ impl Agent {
                 self.session()?.accept(events)?;
                 Ok(Reply::Done)
             }
-            Request::Start { meters, device, hold, sampling } => {
+            Request::Start { meters, device, hold, sampling, power } => {
                 let chosen: Vec<&'static dyn Meter> = self
                     .meters
                     .iter()
@@ -160,7 +160,7 @@ impl Agent {
                     .collect();
                 let session = self.session()?;
                 session.pace(hold);
-                session.start(chosen, device, sampling)?;
+                session.start(chosen, device, (sampling, power))?;
                 Ok(Reply::Done)
             }
             Request::Pace { hold } => {

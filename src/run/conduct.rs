@@ -4,14 +4,15 @@
 use super::Laboratory;
 use super::agent::BUILD;
 use super::outlook::{Outlook, look};
+use super::power;
 use super::profiles;
 use super::slices;
 use super::store::StudyWriter;
-use super::trial::{Position, blank, now_ms, trial};
+use super::trial::{Metering, Position, blank, now_ms, trial};
 use crate::meter::Meter;
 use crate::record::{
-    Cell, CellId, Design, Facts, Fault, FaultKind, Judgement, Profiling, Role, SCHEMA_VERSION,
-    Schedule, Source, Study, StudyHeader, Trial, TrialStatus, unit,
+    Cell, CellId, Design, Facts, Fault, FaultKind, Judgement, Power, Profiling, Role,
+    SCHEMA_VERSION, Schedule, Source, Study, StudyHeader, Trial, TrialStatus, unit,
 };
 use crate::{spec, stats};
 use std::collections::HashSet;
@@ -37,6 +38,8 @@ pub struct Plan {
     pub source: Option<Source>,
     /// Which profiles are taken after the last block; none if none are.
     pub profiling: Option<Profiling>,
+    /// How power is measured.
+    pub power: Power,
     /// True if every cell was asked for by name: one that cannot run here is
     /// an error then, and not a row with a reason.
     pub mandatory: bool,
@@ -111,7 +114,7 @@ fn finish(
     match opened {
         Ok(opened) => {
             let mut run = Run { laboratory, observer, opened };
-            let result = run.all();
+            let result = run.all().and_then(|()| run.power_log());
             (Some(run.opened.study), result)
         }
         Err(fault) => (None, Err(fault)),
@@ -123,6 +126,7 @@ fn prepare(laboratory: &Laboratory, plan: &Plan) -> Result<Opened, Fault> {
     let baseline =
         baseline.ok_or_else(|| Fault::new(FaultKind::Usage, "there is nothing to run"))?;
     let (facts, ceiling) = look(laboratory, baseline, true)?;
+    let (power, resting) = power::settle(&plan.power, &plan.meters, &facts)?;
     let header = StudyHeader {
         schema: SCHEMA_VERSION,
         bytepath: BUILD.to_owned(),
@@ -136,6 +140,7 @@ fn prepare(laboratory: &Laboratory, plan: &Plan) -> Result<Opened, Fault> {
         meters: plan.meters.clone(),
         source: plan.source.clone(),
         profiling: plan.profiling.clone(),
+        power,
         facts,
         ceiling,
     };
@@ -146,8 +151,12 @@ fn prepare(laboratory: &Laboratory, plan: &Plan) -> Result<Opened, Fault> {
             return Err(obstacle.fault(cell));
         }
     }
-    let writer = StudyWriter::create(&plan.folder, &header)?;
-    let study = Study { header, trials: Vec::new(), profiles: Vec::new(), remarks: Vec::new() };
+    let mut writer = StudyWriter::create(&plan.folder, &header)?;
+    if let Some(remark) = &resting {
+        writer.remark(remark)?;
+    }
+    let remarks = resting.into_iter().collect();
+    let study = Study { header, trials: Vec::new(), profiles: Vec::new(), remarks };
     Ok(Opened { study, writer, outlook })
 }
 
@@ -327,10 +336,12 @@ impl Run<'_, '_> {
     fn trials(&mut self, cells: &[&Cell], block: u32, clock: &mut Clock) -> Result<(), Fault> {
         let meters = self.meters();
         let schedule = self.opened.study.header.schedule.clone();
+        let power = self.opened.study.header.power.clone();
+        let metering = Metering { meters: &meters, power: &power };
         for cell in cells {
             self.observer.trial_begins(clock.done + 1, &cell.id, block + 1);
             let position = self.position(block);
-            let ended = trial(self.laboratory, cell, &meters, &schedule, position)?;
+            let ended = trial(self.laboratory, cell, metering, &schedule, position)?;
             self.keep(vec![ended])?;
             self.tell(clock, 1);
         }
@@ -348,9 +359,11 @@ impl Run<'_, '_> {
     ) -> Result<(), Fault> {
         let meters = self.meters();
         let schedule = self.opened.study.header.schedule.clone();
+        let power = self.opened.study.header.power.clone();
+        let metering = Metering { meters: &meters, power: &power };
         self.observer.trial_begins(clock.done + 1, &cells[0].id, block + 1);
         let position = self.position(block);
-        let ended = slices::block(self.laboratory, cells, &meters, &schedule, slice, position)?;
+        let ended = slices::block(self.laboratory, cells, metering, &schedule, slice, position)?;
         self.keep(ended)?;
         self.tell(clock, cells.len());
         Ok(())
@@ -378,6 +391,15 @@ impl Run<'_, '_> {
         self.observer.stops_early(&remark);
         self.opened.study.remarks.push(remark);
         Ok(true)
+    }
+
+    /// Reads the log of an external meter, if the study has one.
+    fn power_log(&mut self) -> Result<(), Fault> {
+        let study = &mut self.opened.study;
+        let Some(log) = power::read_log(study)? else { return Ok(()) };
+        self.opened.writer.power_log(&log)?;
+        power::enter(study, &log);
+        Ok(())
     }
 
     pub(super) fn meters(&self) -> Vec<&'static dyn Meter> {

@@ -8,6 +8,7 @@ mod engine;
 mod explanation;
 mod observing;
 mod outlook;
+mod power;
 mod profiles;
 mod remote;
 mod samples;
@@ -23,6 +24,7 @@ pub use conduct::{Observer, Plan, conduct, resume};
 pub use explanation::explanation;
 pub use observing::{ProgramSampler, of_program};
 pub use outlook::survey;
+pub use power::import as import_power;
 pub use stand::Stand;
 pub use store::{Hosts, StudyWriter, load};
 

@@ -5,7 +5,7 @@
 use super::Laboratory;
 use super::conduct::{Clock, Run, judged};
 use super::remote::{Remotes, unexpected};
-use super::trial::{Position, begin, blank, end, seconds, set_up_link, window};
+use super::trial::{Metering, Position, begin, blank, end, seconds, set_up_link, window};
 use crate::meter::{self, Meter};
 use crate::record::wire::{Reply, Request};
 use crate::record::{
@@ -90,8 +90,9 @@ impl Run<'_, '_> {
             let sampling = Sampling { cpus: cpus(cell, &header), ..sampling.clone() };
             let position = Position { block: number - 1, ..self.position(0) };
             let meters = self.meters_with_profile();
+            let metering = Metering { meters: &meters, power: &header.power };
             let (trial, packed) =
-                taken(self.laboratory, cell, &meters, &schedule, &sampling, *number, position)?;
+                taken(self.laboratory, cell, metering, &schedule, &sampling, *number, position)?;
             let mut trial = judged(trial, cell, &schedule);
             if let (Some(profile), Some(packed)) = (&mut trial.profile, packed) {
                 profile.file = self.opened.writer.profile(&file_name(id, *number), &packed)?;
@@ -198,7 +199,7 @@ fn cpus(cell: &Cell, header: &StudyHeader) -> Vec<u32> {
 fn taken(
     laboratory: &Laboratory,
     cell: &Cell,
-    meters: &[&'static dyn Meter],
+    metering: Metering,
     schedule: &Schedule,
     sampling: &Sampling,
     number: u32,
@@ -214,7 +215,7 @@ fn taken(
     };
     let fresh = Trial { profile: Some(record), ..blank(&cell.id, position) };
     let mut trial = fresh.clone();
-    match sample(laboratory, cell, meters, schedule, sampling, &mut trial) {
+    match sample(laboratory, cell, metering, schedule, sampling, &mut trial) {
         Ok(packed) => {
             trial.status = TrialStatus::Measured;
             Ok((trial, Some(packed)))
@@ -227,14 +228,14 @@ fn taken(
 fn sample(
     laboratory: &Laboratory,
     cell: &Cell,
-    meters: &[&'static dyn Meter],
+    metering: Metering,
     schedule: &Schedule,
     sampling: &Sampling,
     trial: &mut Trial,
 ) -> Result<Vec<u8>, Fault> {
     let mut remotes = Remotes::raise(laboratory.testbed, &laboratory.program, laboratory.stop)?;
     trial.warnings.extend(set_up_link(&mut remotes, cell)?);
-    begin(&mut remotes, cell, meters, false, Some(sampling))?;
+    begin(&mut remotes, cell, metering, false, Some(sampling))?;
     remotes.pass(seconds(schedule.warm_up))?;
     let seen = window(&mut remotes, schedule.window)?;
     end(&mut remotes, schedule, trial, seen)?;

@@ -129,6 +129,11 @@ pub struct Row {
     /// [`Rules::roi_power`]; none where no meter reported
     /// [`power.watts`](super::POWER).
     pub roi_power: PerEnd,
+    /// Watts that both ends drew, less the resting power if that is taken off; none
+    /// where no meter reported any.
+    pub watts: Option<Summary>,
+    /// Joules per GiB delivered, both ends together.
+    pub joules_per_gib: Option<Summary>,
     /// Service demand: CPU microseconds per KiB delivered.
     pub service_demand: PerEnd,
     /// Throughput as published work prints it; none below five trials.

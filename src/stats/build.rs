@@ -141,7 +141,10 @@ fn row(study: &Study, rules: &Rules, known: &Known) -> Row {
     let throughput = throughput.map(|s| s.at(rules.confidence));
     let ceiling = study.header.ceiling.map(|c| c.workload * 8.0).filter(|c| *c > 0.0);
     let share = throughput.zip(ceiling).map(|(t, c)| t.mean / c);
-    let cpu_per_gib = Summary::of(costs.iter().filter_map(Costs::cpu_per_gib));
+    let over = |figure: fn(&Costs) -> Option<f64>| {
+        let values = costs.iter().filter_map(figure);
+        Summary::of(values).map(|s| s.at(rules.confidence))
+    };
     Row {
         cell: cell.id.clone(),
         tx: cell.tx.path.clone(),
@@ -153,9 +156,11 @@ fn row(study: &Study, rules: &Rules, known: &Known) -> Row {
         labels: pool::count_exact(measured.iter().map(|t| t.label.as_str())),
         sender: end(Role::Sender, measured, costs),
         receiver: end(Role::Receiver, measured, costs),
-        cpu_per_gib: cpu_per_gib.map(|s| s.at(rules.confidence)),
+        cpu_per_gib: over(Costs::cpu_per_gib),
         roi: worth::roi(costs, rules),
         roi_power: worth::roi_power(costs, rules),
+        watts: over(Costs::watts),
+        joules_per_gib: over(Costs::joules_per_gib),
         service_demand: worth::service_demand(costs, rules),
         headline: worth::headline(measured),
         retransmits: retransmits(measured),

@@ -23,6 +23,7 @@ mod studies;
 mod summary;
 mod threshold;
 mod verdict;
+pub mod wattmeter;
 mod worth;
 
 pub use analysis::{

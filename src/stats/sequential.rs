@@ -115,6 +115,7 @@ pub mod tests {
             facts: Vec::new(),
             ceiling: None,
             profiling: None,
+            power: Default::default(),
         };
         let trials = rows.iter().zip(0..).flat_map(|(row, block)| {
             let each = ["a", "b", "c"].into_iter().zip(row);

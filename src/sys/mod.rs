@@ -2,18 +2,25 @@
 //! `/proc` and `/sys`. It knows nothing of bytepath's own words; each file is
 //! one kernel interface, wrapped so that its callers cannot misuse it.
 
+pub mod attribute;
 pub mod bpf;
 pub mod btf;
 pub mod calls;
 pub mod clock;
+pub mod cpuidle;
 pub mod devmem;
 pub mod errqueue;
+pub mod hwmon;
 pub mod launch;
 pub mod memory;
 pub mod namespace;
 pub mod netlink;
+pub mod netstat;
+pub mod nic_stats;
 pub mod perf;
 pub mod pipe;
+pub mod pmu;
+pub mod powercap;
 pub mod process;
 pub mod procfs;
 pub mod tcp;

@@ -16,7 +16,7 @@ use std::net::IpAddr;
 /// Sockets to the kernel, opened when first used. They stay in the network
 /// namespace in which the thread was at that moment.
 pub struct Netlink {
-    socket: NetlinkSocket,
+    pub(super) socket: NetlinkSocket,
 }
 
 /// A veth pair to be made (veth(4)); its ends are down at first.
@@ -442,7 +442,7 @@ fn acknowledged<R: NetlinkRequest>(socket: &mut NetlinkSocket, request: &R) -> i
 }
 
 /// The error with what the kernel says of it, and of the same kind.
-fn explained(error: ReplyError) -> io::Error {
+pub(super) fn explained(error: ReplyError) -> io::Error {
     let message = error.ext_ack().and_then(|ack| ack.get_msg().ok());
     match message {
         Some(message) => {

@@ -21,8 +21,8 @@ pub use schedule::{
 };
 pub use schema::experiment_schema;
 
-use super::{PathSpec, did_you_mean, parse_profile};
-use crate::record::{Cell, CellId, Design, Fault, Judgement, Profiling, Stopping};
+use super::{PathSpec, did_you_mean, parse_power, parse_profile};
+use crate::record::{Cell, CellId, Design, Fault, Judgement, Power, Profiling, Stopping};
 use document::{Entry, Section, Text};
 use std::time::Duration;
 
@@ -70,6 +70,8 @@ pub struct Experiment {
     pub meters: Vec<String>,
     /// Which profiles are taken; none if none are.
     pub profiling: Option<Profiling>,
+    /// How power is measured.
+    pub power: Power,
 }
 
 /// Every key of an experiment file and what it says.
@@ -91,6 +93,10 @@ pub const EXPERIMENT_KEYS: &[(&str, &str)] = &[
     (
         "profile",
         "profiles taken at the end: \"none\", \"largest\" or \"all\", with options as in largest:rate=499",
+    ),
+    (
+        "power",
+        "where readings of power come from: \"auto\", \"rapl\", \"csv=FILE\" ..., with options",
     ),
     ("factors", "what is varied: a level or a list of levels each"),
     ("exclude", "combinations of levels that are left out"),
@@ -132,6 +138,14 @@ pub fn parse_experiment(
         None => None,
     };
 
+    let power = match top.get("power") {
+        Some(entry) => {
+            let text = entry.string("\"auto\"")?;
+            parse_power(text).map_err(|fault| entry.fault(fault))?
+        }
+        None => Power::default(),
+    };
+
     let entry = top.need("factors", &(0..0), "[factors] with path = [\"socket\", \"uring\"]")?;
     let factors = factors::factors(&entry, catalogues)?;
     let excludes = top.get("exclude").map(|e| e.list()).unwrap_or_default();
@@ -154,6 +168,7 @@ pub fn parse_experiment(
         judgement,
         meters,
         profiling,
+        power,
     })
 }
 
