@@ -90,7 +90,7 @@ impl DriverStats {
 
     fn strings(&self, count: u32) -> io::Result<Vec<String>> {
         // struct ethtool_gstrings: command, set, length, names.
-        let size = (12 + room(count) * NAME).next_multiple_of(8) / 8;
+        let size = (12 + room(count) * NAME).div_ceil(8);
         let mut buffer = vec![0u64; size];
         set_words(&mut buffer, [ETHTOOL_GSTRINGS, STATS]);
         if let Some(length) = buffer.get_mut(1) {

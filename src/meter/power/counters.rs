@@ -35,7 +35,8 @@ pub(super) fn rapl(sys: &Path) -> Result<Box<dyn Gauge>, Fault> {
         let last = read(&number)?;
         counters.push(Wrapping { zone, number, last, gained: 0 });
     }
-    Ok(Box::new(Rapl { counters, looked: Instant::now() }))
+    let begin = Instant::now();
+    Ok(Box::new(Rapl { counters, begin, looked: begin }))
 }
 
 /// How often the counters are read within a window, so that none wraps twice unseen:
@@ -44,6 +45,7 @@ const LOOK: Duration = Duration::from_secs(20);
 
 struct Rapl {
     counters: Vec<Wrapping>,
+    begin: Instant,
     looked: Instant,
 }
 
@@ -83,13 +85,14 @@ impl Gauge for Rapl {
 
     fn stop(mut self: Box<Self>) -> Result<Measured, Fault> {
         let mut parts = Vec::new();
+        let seconds = self.begin.elapsed().as_secs_f64();
         for counter in &mut self.counters {
             counter.look()?;
             let name = counter.zone.name.clone();
             let domain = Domain::of(&name);
             parts.push(Part { name, domain, joules: counter.gained as f64 * 1e-6 });
         }
-        Ok(Measured { parts, ..Measured::default() })
+        Ok(Measured { seconds, parts, ..Measured::default() })
     }
 }
 
@@ -112,15 +115,17 @@ pub(super) fn perf(sys: &Path) -> Result<Box<dyn Gauge>, Fault> {
             counters.push((event.clone(), counter));
         }
     }
-    Ok(Box::new(Perf { counters }))
+    Ok(Box::new(Perf { counters, begin: Instant::now() }))
 }
 
 struct Perf {
     counters: Vec<(Offered, Counter)>,
+    begin: Instant,
 }
 
 impl Gauge for Perf {
     fn stop(self: Box<Self>) -> Result<Measured, Fault> {
+        let seconds = self.begin.elapsed().as_secs_f64();
         let many = |event: &Offered| event.cpus.len() > 1;
         let mut parts = Vec::new();
         for (event, counter) in &self.counters {
@@ -134,6 +139,6 @@ impl Gauge for Perf {
             };
             parts.push(Part { name, domain, joules: count as f64 * event.scale });
         }
-        Ok(Measured { parts, ..Measured::default() })
+        Ok(Measured { seconds, parts, ..Measured::default() })
     }
 }

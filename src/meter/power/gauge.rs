@@ -16,6 +16,8 @@ pub(super) trait Gauge: Send {
 /// What a source saw of a window.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Measured {
+    /// Length of the window that the source saw, seconds.
+    pub seconds: f64,
     /// Energy by part.
     pub parts: Vec<Part>,
     /// How many readings of power the energy was made of; none where the source counts

@@ -66,9 +66,7 @@ impl Meter for Power {
             source => open(source, context)?,
         };
         Ok(match gauge {
-            Some(gauge) => {
-                Box::new(Window { begin: Instant::now(), gauge, rest: rest(&context.power) })
-            }
+            Some(gauge) => Box::new(Window { gauge, rest: rest(&context.power) }),
             None => Box::new(Nothing),
         })
     }
@@ -200,7 +198,7 @@ struct Ready {
 impl Prepared for Ready {
     fn start(self: Box<Self>) -> Result<Box<dyn Running>, Fault> {
         let gauge = Box::new(self.program.begin());
-        Ok(Box::new(Window { begin: Instant::now(), gauge, rest: self.rest }))
+        Ok(Box::new(Window { gauge, rest: self.rest }))
     }
 }
 
@@ -214,7 +212,6 @@ impl Running for Nothing {
 }
 
 struct Window {
-    begin: Instant,
     gauge: Box<dyn Gauge>,
     rest: Option<f64>,
 }
@@ -226,12 +223,13 @@ impl Running for Window {
 
     fn stop(self: Box<Self>) -> Result<Output, Fault> {
         let measured = self.gauge.stop()?;
-        Ok(report(measured, self.begin.elapsed().as_secs_f64(), self.rest))
+        Ok(report(measured, self.rest))
     }
 }
 
-/// The readings of a window of so many seconds.
-fn report(measured: Measured, seconds: f64, rest: Option<f64>) -> Output {
+/// The readings of a window.
+fn report(measured: Measured, rest: Option<f64>) -> Output {
+    let seconds = measured.seconds;
     let mut output = Output { warnings: measured.warnings, ..Output::default() };
     let (total, doubt) = domain::total(&measured.parts);
     for part in &measured.parts {

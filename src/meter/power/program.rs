@@ -90,14 +90,14 @@ impl Gauge for Reader {
         let end = Instant::now();
         let state = self.program.shared.lock();
         let name = &self.program.name;
-        let mut measured = Measured::default();
+        let seconds = end.saturating_duration_since(self.begin).as_secs_f64();
+        let mut measured = Measured { seconds, ..Measured::default() };
         if let Some(trouble) = &state.trouble {
             measured.warnings.push(format!("power: {name}: {trouble}"));
         }
         let count = state.readings.len();
         measured.readings = Some(u32::try_from(count).unwrap_or(u32::MAX));
         if count < FEWEST {
-            let seconds = end.saturating_duration_since(self.begin).as_secs_f64();
             measured.warnings.push(format!(
                 "power: {name} gave {count} readings in a window of {seconds:.1} s, too few for a \
                  figure (--window 5s and --design trials give it time)"

@@ -63,7 +63,8 @@ impl Gauge for Sensors {
     fn stop(mut self: Box<Self>) -> Result<Measured, Fault> {
         self.tick();
         let end = Instant::now();
-        let mut measured = Measured::default();
+        let seconds = (end - self.begin).as_secs_f64();
+        let mut measured = Measured { seconds, ..Measured::default() };
         for gauge in &self.gauges {
             let joules = match gauge.sensor.shows {
                 Shows::Power => integrate(&gauge.readings, self.begin, end).unwrap_or(0.0),
