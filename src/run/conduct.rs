@@ -337,7 +337,7 @@ impl Run<'_, '_> {
         let meters = self.meters();
         let schedule = self.opened.study.header.schedule.clone();
         let power = self.opened.study.header.power.clone();
-        let metering = Metering { meters: &meters, power: &power };
+        let metering = Metering { meters: &meters, power: &power, sampling: None };
         for cell in cells {
             self.observer.trial_begins(clock.done + 1, &cell.id, block + 1);
             let position = self.position(block);
@@ -360,7 +360,7 @@ impl Run<'_, '_> {
         let meters = self.meters();
         let schedule = self.opened.study.header.schedule.clone();
         let power = self.opened.study.header.power.clone();
-        let metering = Metering { meters: &meters, power: &power };
+        let metering = Metering { meters: &meters, power: &power, sampling: None };
         self.observer.trial_begins(clock.done + 1, &cells[0].id, block + 1);
         let position = self.position(block);
         let ended = slices::block(self.laboratory, cells, metering, &schedule, slice, position)?;

@@ -5,7 +5,7 @@
 use super::Laboratory;
 use super::conduct::{Clock, Run, judged};
 use super::remote::{Remotes, unexpected};
-use super::trial::{Metering, Position, begin, blank, end, seconds, set_up_link, window};
+use super::trial::{Metering, Position, blank, seconds, set_up_link, stream};
 use crate::meter::{self, Meter};
 use crate::record::wire::{Reply, Request};
 use crate::record::{
@@ -90,7 +90,8 @@ impl Run<'_, '_> {
             let sampling = Sampling { cpus: cpus(cell, &header), ..sampling.clone() };
             let position = Position { block: number - 1, ..self.position(0) };
             let meters = self.meters_with_profile();
-            let metering = Metering { meters: &meters, power: &header.power };
+            let metering =
+                Metering { meters: &meters, power: &header.power, sampling: Some(&sampling) };
             let (trial, packed) =
                 taken(self.laboratory, cell, metering, &schedule, &sampling, *number, position)?;
             let mut trial = judged(trial, cell, &schedule);
@@ -171,6 +172,15 @@ fn price(
     cpu: Option<u32>,
 ) -> Result<SamplePrice, Fault> {
     let mut remotes = Remotes::raise(laboratory.testbed, &laboratory.program, laboratory.stop)?;
+    price_at(&mut remotes, event, cpu)
+}
+
+/// Asks the receiver's agent of a testbed that is up.
+pub(super) fn price_at(
+    remotes: &mut Remotes,
+    event: Option<String>,
+    cpu: Option<u32>,
+) -> Result<SamplePrice, Fault> {
     match remotes.ask(Role::Receiver, &Request::SamplePrice { event, cpu })? {
         Reply::SamplePrice(price) => Ok(price),
         other => Err(unexpected(Role::Receiver, &other)),
@@ -215,7 +225,7 @@ fn taken(
     };
     let fresh = Trial { profile: Some(record), ..blank(&cell.id, position) };
     let mut trial = fresh.clone();
-    match sample(laboratory, cell, metering, schedule, sampling, &mut trial) {
+    match sample(laboratory, cell, metering, schedule, &mut trial) {
         Ok(packed) => {
             trial.status = TrialStatus::Measured;
             Ok((trial, Some(packed)))
@@ -230,15 +240,11 @@ fn sample(
     cell: &Cell,
     metering: Metering,
     schedule: &Schedule,
-    sampling: &Sampling,
     trial: &mut Trial,
 ) -> Result<Vec<u8>, Fault> {
     let mut remotes = Remotes::raise(laboratory.testbed, &laboratory.program, laboratory.stop)?;
     trial.warnings.extend(set_up_link(&mut remotes, cell)?);
-    begin(&mut remotes, cell, metering, false, Some(sampling))?;
-    remotes.pass(seconds(schedule.warm_up))?;
-    let seen = window(&mut remotes, schedule.window)?;
-    end(&mut remotes, schedule, trial, seen)?;
+    stream(&mut remotes, cell, metering, schedule, trial)?;
     fetch(&mut remotes, cell, trial)
 }
 

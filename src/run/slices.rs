@@ -69,7 +69,7 @@ impl<'a> Lane<'a> {
             let mut remotes =
                 Remotes::raise(laboratory.testbed, &laboratory.program, laboratory.stop)?;
             let notes = set_up_link(&mut remotes, cell)?;
-            begin(&mut remotes, cell, metering, true, None)?;
+            begin(&mut remotes, cell, metering, true)?;
             Ok((remotes, notes))
         };
         match raise() {

@@ -23,6 +23,8 @@ pub(super) struct Metering<'a> {
     pub meters: &'a [&'static dyn Meter],
     /// What the meter `power` reads.
     pub power: &'a Power,
+    /// What the meter `profile` samples.
+    pub sampling: Option<&'a Sampling>,
 }
 
 /// Where a trial stands in its study.
@@ -106,7 +108,7 @@ pub(super) fn stream(
     schedule: &Schedule,
     trial: &mut Trial,
 ) -> Result<(), Fault> {
-    begin(remotes, cell, metering, false, None)?;
+    begin(remotes, cell, metering, false)?;
     remotes.pass(seconds(schedule.warm_up))?;
     let seen = window(remotes, schedule.window)?;
     end(remotes, schedule, trial, seen)
@@ -118,13 +120,12 @@ pub(super) fn begin(
     cell: &Cell,
     metering: Metering,
     hold: bool,
-    sampling: Option<&Sampling>,
 ) -> Result<(), Fault> {
     connect(remotes, cell)?;
     for role in [Role::Receiver, Role::Sender] {
         let device = remotes.raised.device(role);
         let meters = meters_of(role, metering.meters);
-        let (sampling, power) = (sampling.cloned(), metering.power.clone());
+        let (sampling, power) = (metering.sampling.cloned(), metering.power.clone());
         remotes.tell(role, &Request::Start { meters, device, hold, sampling, power })?;
     }
     Ok(())
