@@ -131,6 +131,9 @@ fn settings(roots: &Roots) -> BTreeMap<String, String> {
     for (name, value) in super::nic::settings(&roots.sys.join("class/net")) {
         keep(name, Some(value));
     }
+    for (name, value) in super::card::settings(roots) {
+        keep(name, Some(value));
+    }
     for (name, value) in super::energy::settings(&roots.sys) {
         keep(name, Some(value));
     }

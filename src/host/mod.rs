@@ -1,8 +1,10 @@
 //! Where roles run: testbeds (two hosts and the link between them), and what
 //! is known of a host. One file per testbed, one line each in [`CATALOG`].
 
+mod card;
 mod child;
 mod doctor;
+mod doctor_card;
 mod energy;
 mod facts;
 mod link;
@@ -10,6 +12,7 @@ mod netns;
 mod nic;
 mod send_memory;
 
+pub use card::{Card, record as record_cards};
 pub use doctor::{Moment, examine, moment};
 pub use facts::survey;
 pub use link::apply as apply_link_end;

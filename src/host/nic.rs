@@ -15,15 +15,18 @@ const ATTRIBUTES: &[(&str, &str)] = &[
     ("pcie_speed_max", "device/max_link_speed"),
 ];
 
+/// Names of the devices with hardware behind them.
+pub fn cards(folder: &Path) -> Vec<String> {
+    let is_card = |name: &String| folder.join(name).join("device").exists();
+    names(folder).into_iter().filter(is_card).collect()
+}
+
 /// Facts of every device with hardware behind it: "nic.eth0.speed" and the like.
 /// A card that is down does not tell its speed.
 pub fn settings(folder: &Path) -> Vec<(String, String)> {
     let mut all = Vec::new();
-    for name in names(folder) {
+    for name in cards(folder) {
         let device = folder.join(&name);
-        if !device.join("device").exists() {
-            continue;
-        }
         let mut keep = |what: &str, value: String| all.push((format!("nic.{name}.{what}"), value));
         for (what, path) in ATTRIBUTES {
             if let Some(value) = read(&device.join(path)) {

@@ -43,17 +43,20 @@ pub struct Roots {
     pub proc: PathBuf,
     /// Folder that stands for `/sys`.
     pub sys: PathBuf,
+    /// File that stands for what netlink says of the network cards; none asks the
+    /// kernel. A recorded tree without such a file says nothing of them.
+    pub cards: Option<PathBuf>,
 }
 
 impl Roots {
     /// The running kernel's.
     pub fn real() -> Self {
-        Roots { proc: "/proc".into(), sys: "/sys".into() }
+        Roots { proc: "/proc".into(), sys: "/sys".into(), cards: None }
     }
 
-    /// Recorded trees below one folder: `DIR/proc` and `DIR/sys`.
+    /// Recorded trees below one folder: `DIR/proc`, `DIR/sys`, `DIR/cards.json`.
     pub fn recorded(dir: &Path) -> Self {
-        Roots { proc: dir.join("proc"), sys: dir.join("sys") }
+        Roots { proc: dir.join("proc"), sys: dir.join("sys"), cards: Some(dir.join("cards.json")) }
     }
 }
 
