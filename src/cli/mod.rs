@@ -121,6 +121,7 @@ fn agent() -> Result<ExitCode, Fault> {
     crate::sys::process::ignore_interrupts();
     crate::sys::process::die_with_parent()
         .map_err(|e| Fault::system("cannot tie the agent to its controller", &e))?;
+    crate::sys::process::allow_many_files();
     let mut output = std::io::stdout().lock();
     crate::run::agent::serve(std::io::stdin(), &mut output, path::CATALOG, meter::CATALOG)
         .map_err(|e| Fault::system("cannot speak to the controller", &e))?;

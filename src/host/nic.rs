@@ -1,7 +1,8 @@
 //! What is known of the network cards of a host from `/sys/class/net`
 //! (Documentation/ABI/testing/sysfs-class-net, sysfs-bus-pci).
 
-use super::facts::{names, read};
+use super::facts::read;
+use crate::sys::attribute::names;
 use std::path::Path;
 
 /// Attributes of a card: name of the fact, path below the device's folder.

@@ -393,13 +393,20 @@ impl Run<'_, '_> {
         Ok(true)
     }
 
-    /// Reads the log of an external meter, if the study has one.
+    /// Reads the log of an external meter, if the study has one. A log that does not fit
+    /// costs its figures and not the study: it can be laid beside it again.
     fn power_log(&mut self) -> Result<(), Fault> {
-        let study = &mut self.opened.study;
-        let Some(log) = power::read_log(study)? else { return Ok(()) };
-        self.opened.writer.power_log(&log)?;
-        power::enter(study, &log);
-        Ok(())
+        match power::read_log(&self.opened.study) {
+            Ok(None) => Ok(()),
+            Ok(Some(log)) => {
+                self.opened.writer.power_log(&log)?;
+                power::enter(&mut self.opened.study, &log);
+                Ok(())
+            }
+            Err(fault) => self.remark(format!(
+                "no figures of power: {fault}; `bytepath power STUDY LOG` tries again"
+            )),
+        }
     }
 
     pub(super) fn meters(&self) -> Vec<&'static dyn Meter> {

@@ -2,6 +2,7 @@
 
 use super::cpu::CpuRule;
 use super::effect::{CONFIDENCE, Effect};
+use super::idle::IdleShare;
 use super::pool::{Counted, Shares};
 use super::profiling::ProfilingNote;
 use super::summary::Summary;
@@ -211,6 +212,8 @@ pub struct End {
     pub calls: Vec<CallRow>,
     /// Sizes handed over at once, all trials together.
     pub sizes: SizeDistribution,
+    /// Where its CPU rested; empty where no meter saw it or it has no CPU of its own.
+    pub idle: Vec<IdleShare>,
     /// What the engine said, counted.
     pub notes: Vec<Counted>,
 }

@@ -6,6 +6,7 @@ use super::analysis::{
 };
 use super::compare::{Frame, Side};
 use super::cpu::RoleCpu;
+use super::idle::idle;
 use super::pool::{self, Shares, count};
 use super::profiling::profiling_note;
 use super::summary::Summary;
@@ -154,8 +155,8 @@ fn row(study: &Study, rules: &Rules, known: &Known) -> Row {
         ceiling_share: share.filter(|share| share.is_finite()),
         throughput,
         labels: pool::count_exact(measured.iter().map(|t| t.label.as_str())),
-        sender: end(Role::Sender, measured, costs),
-        receiver: end(Role::Receiver, measured, costs),
+        sender: end(Role::Sender, cell, measured, costs),
+        receiver: end(Role::Receiver, cell, measured, costs),
         cpu_per_gib: over(Costs::cpu_per_gib),
         roi: worth::roi(costs, rules),
         roi_power: worth::roi_power(costs, rules),
@@ -191,7 +192,7 @@ fn status(trials: &[&Trial]) -> Status {
     status
 }
 
-fn end(role: Role, measured: &[&Trial], costs: &[Costs]) -> End {
+fn end(role: Role, cell: &Cell, measured: &[&Trial], costs: &[Costs]) -> End {
     let records: Vec<&RoleRecord> = measured.iter().filter_map(|t| t.role(role)).collect();
     // The witness page is recorded with the sender; it speaks of that end only.
     let seen = |what| records.iter().filter(|r| r.witness == Some(what)).count() as u32;
@@ -206,6 +207,7 @@ fn end(role: Role, measured: &[&Trial], costs: &[Costs]) -> End {
         },
         calls: pool::calls(records.iter().map(|r| r.calls.as_slice())),
         sizes: pool::sizes(records.iter().map(|r| &r.sizes)),
+        idle: idle(role, cell, measured),
         notes: count(records.iter().flat_map(|r| &r.notes).map(String::as_str)),
     }
 }

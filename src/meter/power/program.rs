@@ -45,6 +45,11 @@ pub(super) fn start(source: &PowerSource) -> Result<Program, Fault> {
         PowerSource::Command { argv } => (argv.clone(), false),
         _ => (IPMITOOL.map(str::to_owned).to_vec(), true),
     };
+    run(argv, asked)
+}
+
+/// Runs a program once and reads its lines, or again and again and reads its answers.
+fn run(argv: Vec<String>, asked: bool) -> Result<Program, Fault> {
     let name = argv.first().cloned().unwrap_or_default();
     let shared = Arc::new(Shared::default());
     // The first is started here, so that a program that is not there is told at once.
@@ -335,9 +340,12 @@ mod tests {
         }
     }
 
+    fn argv(script: &str) -> Vec<String> {
+        ["sh", "-c", script].map(str::to_owned).to_vec()
+    }
+
     fn program(script: &str) -> Program {
-        let argv = ["sh", "-c", script].map(str::to_owned).to_vec();
-        start(&PowerSource::Command { argv }).unwrap()
+        start(&PowerSource::Command { argv: argv(script) }).unwrap()
     }
 
     /// Waits until a program has done what it is to do; a minute means that it never will.
@@ -361,6 +369,28 @@ mod tests {
         let watts = part.joules / begin.elapsed().as_secs_f64();
         assert!(watts > 25.0 && watts <= 50.0, "{watts}");
         assert!(measured.readings > Some(3) && measured.warnings.is_empty(), "{measured:?}");
+    }
+
+    #[test]
+    fn a_controller_is_asked_again_and_again() {
+        let program = run(argv(&format!("echo '{DCMI}'")), true).unwrap();
+        until(&program, |state| state.readings.len() == 2);
+        let state = program.shared.lock();
+        assert_eq!(state.readings.iter().map(|r| r.1).collect::<Vec<_>>(), [233.0, 233.0]);
+        let apart = state.readings[1].0 - state.readings[0].0;
+        assert!(apart > PERIOD / 2, "{apart:?}");
+        assert_eq!(state.trouble, None);
+    }
+
+    #[test]
+    fn an_answer_that_does_not_come_is_not_waited_for() {
+        let shared = Shared::default();
+        let (child, mut output) = spawn(&argv("sleep 600"), &shared).unwrap();
+        let begin = Instant::now();
+        let answer = read_until(&mut output, begin + Duration::from_millis(30));
+        assert!(answer.unwrap_err().contains("no answer"));
+        shared.reap(child);
+        assert!(begin.elapsed() < Duration::from_secs(60));
     }
 
     #[test]
