@@ -110,3 +110,27 @@ fn this_machine_is_examined_and_cells_that_cannot_run_are_named() {
     }
     assert_eq!(bytepath(&["doctor", "--for", "/no/such.toml"]).0, 6);
 }
+
+#[test]
+fn the_cards_of_this_machine_are_asked() {
+    let facts = survey(&Roots::real());
+    let attribute = |card: &Path, name: &str| std::fs::read_to_string(card.join(name));
+    for card in std::fs::read_dir("/sys/class/net").unwrap().flatten().map(|entry| entry.path()) {
+        let flags = attribute(&card, "flags").unwrap_or_default();
+        let flags = u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16).unwrap_or(0);
+        if !card.join("device").exists() || flags & 1 == 0 {
+            continue;
+        }
+        let name = card.file_name().unwrap().to_string_lossy().into_owned();
+        let known: Vec<_> = facts
+            .settings
+            .iter()
+            .filter(|(setting, _)| setting.starts_with(&format!("nic.{name}.")))
+            .collect();
+        println!("{known:?}");
+        for what in ["qdisc", "gro", "mtu"] {
+            let setting = format!("nic.{name}.{what}");
+            assert!(facts.settings.contains_key(&setting), "{setting}: {known:?}");
+        }
+    }
+}
