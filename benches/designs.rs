@@ -73,7 +73,9 @@ fn log_ratio(laboratory: &Laboratory, design: Design, window: f64, seed: u64) ->
         source: None,
         profiling: None,
         power: Default::default(),
+        settings: Vec::new(),
         mandatory: true,
+        testbed: "netns".into(),
         folder: folder.path().join("study"),
     };
     let (study, result) = conduct(laboratory, &plan, &mut Silent);

@@ -2,7 +2,7 @@
 
 use super::plan::catalogues;
 use crate::record::{Fault, FaultKind, Observation, PowerLog, StudyHeader, Trial};
-use crate::run::Hosts;
+use crate::run::{Hosts, HostsAfter};
 use crate::spec::experiment_schema;
 use clap::{Args, ValueEnum};
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
@@ -28,6 +28,8 @@ enum Subject {
     Hosts,
     /// power.json in a study folder: what an external meter's log says of the trials
     Power,
+    /// hosts-after.json in a study folder
+    HostsAfter,
     /// What `bytepath observe --json` writes
     Observation,
     /// An experiment file, as `bytepath run FILE` reads it
@@ -41,6 +43,7 @@ pub(super) fn schema(arguments: &SchemaArguments) -> Result<ExitCode, Fault> {
         Subject::Study => of::<StudyHeader>(),
         Subject::Hosts => of::<Hosts>(),
         Subject::Power => of::<PowerLog>(),
+        Subject::HostsAfter => of::<HostsAfter>(),
         Subject::Observation => of::<Observation>(),
         Subject::Experiment => experiment_schema(&catalogues()?),
     };

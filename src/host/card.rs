@@ -106,7 +106,9 @@ impl Card {
         let (micros, frames) = self.rx_coalescing;
         let waits = [micros.map(|n| format!("{n} us")), frames.map(|n| format!("{n} packets"))];
         let waits: Vec<String> = waits.into_iter().flatten().collect();
-        keep("rx_coalescing", Some(waits.join(", ")).filter(|text| !text.is_empty()));
+        // A driver that adapts may tell what it waits for at the moment, which is no setting.
+        let set = self.adaptive != Some(true);
+        keep("rx_coalescing", Some(waits.join(", ")).filter(|text| set && !text.is_empty()));
         keep("adaptive_coalescing", self.adaptive.map(switch));
         for (name, feature) in OFFLOADS {
             let known = self.has(feature) || self.changeable.iter().any(|f| f == feature);

@@ -8,6 +8,7 @@ mod link;
 mod nic;
 mod power;
 mod profile;
+mod softirqs;
 mod softnet;
 mod steady;
 mod tcp_info;
@@ -26,9 +27,10 @@ use crate::record::{
     Unit,
 };
 use crate::sys::Roots;
-use crate::sys::procfs::{Malformed, Source};
+use crate::sys::netlink::Netlink;
+use crate::sys::procfs::{self, Malformed, Source};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Something that measures during a trial.
@@ -173,6 +175,19 @@ impl Watched {
     }
 }
 
+/// The kernel threads that poll for a device: folder below `/proc`, id, name. A device of
+/// another namespace may have the same name, so the ids are asked for where the kernel
+/// tells them (Linux 6.8).
+fn polling_threads(proc: &Path, device: &str) -> Vec<(PathBuf, u32, String)> {
+    let mut found = procfs::napi_threads(proc, device);
+    let mut netlink = Netlink::new();
+    let link = netlink.link(device).ok().flatten();
+    if let Some(napis) = link.and_then(|link| netlink.napis(link.index).ok()) {
+        found.retain(|(_, id, _)| napis.iter().any(|napi| napi.thread == Some(*id)));
+    }
+    found
+}
+
 /// Every meter, in the order in which tables show them.
 pub static CATALOG: &[&dyn Meter] = &[
     &throughput::Throughput,
@@ -183,6 +198,7 @@ pub static CATALOG: &[&dyn Meter] = &[
     &tcp_info::TcpInfoMeter,
     &tcp_stack::TcpStack,
     &softnet::Softnet,
+    &softirqs::Softirqs,
     &link::Link,
     &nic::Nic,
     &steady::Steady,

@@ -9,9 +9,12 @@ mod cell;
 mod facts;
 mod fault;
 mod finding;
+mod kernel;
 mod ledger;
 mod observation;
 mod option;
+mod placement;
+mod pool;
 mod power;
 mod profile;
 mod reading;
@@ -21,22 +24,26 @@ mod trial;
 pub mod unit;
 pub mod wire;
 
-pub use cell::{Cell, CellId, Half, LinkSettings, Placement, Stream, Touch};
+pub use cell::{Cell, CellId, Half, LinkSettings, Stream, Touch};
 pub use facts::{Attempt, Facts, Outcome, Privileges, Support};
 pub use fault::{Fault, FaultKind};
 pub use finding::{Finding, Severity};
+pub use kernel::{Kernel, KernelHosts};
 pub use ledger::{Evidence, Ledger, Manner};
 pub use observation::{
     Absent, CopyCount, Counter, CpuSource, CpuTime, Ending, Observation, ObservedCall,
     ObservedSocket, ObservedThread, Traffic,
 };
 pub use option::{OptionKind, OptionSpec, OptionValue, Options};
+pub use placement::{Placement, SoftirqCpu};
+pub use pool::{PoolRun, PoolSeen};
 pub use power::{LogClock, LoggedTrial, Power, PowerLog, PowerSource, Rest, TimeSpan};
 pub use profile::{Bytes, ProfileRecord, ProfiledCells, Profiling, SamplePrice, Sampling};
 pub use reading::{Reading, Scope, Series, Unit};
 pub use setting::{
-    Channels, Coalescing, Cpus, DeviceName, FlowRule, IdleChoice, PacketLimits, Rings,
-    SETTING_FORMS, Setting, SettingRecord, SettingValue, Split, SysctlName, TapFlags, Word,
+    Channels, Coalescing, Cpus, DeviceName, FlowRule, IdleChoice, PacketLimits, Restoration,
+    RestorationRow, Rings, SETTING_FORMS, Setting, SettingRecord, SettingValue, Split, SysctlName,
+    TapFlags, WantedSetting, Word,
 };
 pub use study::{CopyCeiling, Design, Judgement, Schedule, Source, Stopping, Study, StudyHeader};
 pub use trial::{

@@ -54,6 +54,11 @@ pub(super) fn settle(
     if asked.rest != Rest::Measured {
         return Ok((asked.clone(), None));
     }
+    let here = crate::host::survey(&Roots::real()).machine;
+    if facts.get(Role::Receiver as usize).is_some_and(|facts| facts.machine != here) {
+        let text = "the resting power of another machine cannot be measured from here";
+        return Err(Fault::new(FaultKind::Unsupported, text).remedy("give it: rest=WATTS"));
+    }
     let watts = meter::at_rest(&context(asked), AT_REST)?;
     let remark = format!(
         "at rest the machine drew {watts:.1} W over {} s before the first trial; that is taken \

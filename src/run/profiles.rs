@@ -9,8 +9,8 @@ use super::trial::{Metering, Position, blank, seconds, set_up_link, stream};
 use crate::meter::{self, Meter};
 use crate::record::wire::{Reply, Request};
 use crate::record::{
-    Cell, CellId, Design, Fault, FaultKind, ProfileRecord, ProfiledCells, Profiling, Role,
-    SamplePrice, Sampling, Schedule, Study, StudyHeader, Trial, TrialStatus,
+    Cell, CellId, Design, Fault, FaultKind, Kernel, ProfileRecord, ProfiledCells, Profiling, Role,
+    SamplePrice, Sampling, Schedule, SoftirqCpu, Study, StudyHeader, Trial, TrialStatus,
 };
 use crate::stats;
 use std::collections::BTreeSet;
@@ -92,9 +92,10 @@ impl Run<'_, '_> {
             let meters = self.meters_with_profile();
             let metering =
                 Metering { meters: &meters, power: &header.power, sampling: Some(&sampling) };
-            let (trial, packed) =
+            let (mut trial, packed) =
                 taken(self.laboratory, cell, metering, &schedule, &sampling, *number, position)?;
-            let mut trial = judged(trial, cell, &schedule);
+            self.watch_host(std::slice::from_mut(&mut trial))?;
+            let mut trial = judged(trial, cell, &schedule, header.functional.is_some());
             if let (Some(profile), Some(packed)) = (&mut trial.profile, packed) {
                 profile.file = self.opened.writer.profile(&file_name(id, *number), &packed)?;
             }
@@ -138,7 +139,8 @@ impl Run<'_, '_> {
         }
         let cell = missing.first().and_then(|(id, _)| header.cells.iter().find(|c| c.id == *id));
         let cpu = cell.and_then(|cell| cell.placement.receiver);
-        let price = price(self.laboratory, profiling.event.clone(), cpu)?;
+        let kernel = cell.and_then(|cell| cell.kernel.as_ref());
+        let price = price(self.laboratory, kernel, profiling.event.clone(), cpu)?;
         let rate = profiling.rate.unwrap_or_else(|| affordable_rate(price.seconds));
         self.remark(words(&price, rate))?;
         Ok(Sampling { event: price.event, rate, cpus: Vec::new() })
@@ -168,10 +170,11 @@ fn words(price: &SamplePrice, rate: u64) -> String {
 /// Asks the receiver's host what a sample costs.
 fn price(
     laboratory: &Laboratory,
+    kernel: Option<&Kernel>,
     event: Option<String>,
     cpu: Option<u32>,
 ) -> Result<SamplePrice, Fault> {
-    let mut remotes = Remotes::raise(laboratory.testbed, &laboratory.program, laboratory.stop)?;
+    let mut remotes = Remotes::raise(laboratory, kernel)?;
     price_at(&mut remotes, event, cpu)
 }
 
@@ -193,12 +196,13 @@ fn cpus(cell: &Cell, header: &StudyHeader) -> Vec<u32> {
     let pinned: Option<BTreeSet<u32>> =
         Role::ALL.into_iter().map(|role| cell.placement.cpu(role)).collect();
     match pinned {
-        Some(mut cpus) => {
+        Some(mut cpus) if cell.placement.softirq != SoftirqCpu::Free => {
             cpus.extend(cell.link.rps);
+            cpus.extend(cell.placement.named().map(|(_, cpu)| cpu));
             cpus.into_iter().collect()
         }
-        None => {
-            let facts = header.facts.get(Role::Receiver as usize);
+        _ => {
+            let facts = header.facts_of(cell).get(Role::Receiver as usize);
             facts.map(|facts| facts.cpus.clone()).unwrap_or_default()
         }
     }
@@ -242,7 +246,7 @@ fn sample(
     schedule: &Schedule,
     trial: &mut Trial,
 ) -> Result<Vec<u8>, Fault> {
-    let mut remotes = Remotes::raise(laboratory.testbed, &laboratory.program, laboratory.stop)?;
+    let mut remotes = Remotes::raise(laboratory, cell.kernel.as_ref())?;
     trial.warnings.extend(set_up_link(&mut remotes, cell)?);
     stream(&mut remotes, cell, metering, schedule, trial)?;
     fetch(&mut remotes, cell, trial)

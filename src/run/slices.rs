@@ -5,7 +5,7 @@
 use super::Laboratory;
 use super::remote::Remotes;
 use super::seen::Seen;
-use super::trial::{Metering, Position, begin, blank, end, set_up_link, window};
+use super::trial::{Metering, Position, begin, blank, end, nothing_to_place, set_up_link, window};
 use crate::record::wire::Request;
 use crate::record::{Cell, Fault, FaultKind, Role, Schedule, Trial, TrialStatus};
 use crate::spec;
@@ -66,9 +66,9 @@ impl<'a> Lane<'a> {
         let mut lane =
             Lane { cell, trial: blank(&cell.id, position), remotes: None, windows: Vec::new() };
         let raise = || -> Result<(Remotes<'a>, Vec<String>), Fault> {
-            let mut remotes =
-                Remotes::raise(laboratory.testbed, &laboratory.program, laboratory.stop)?;
-            let notes = set_up_link(&mut remotes, cell)?;
+            let mut remotes = Remotes::raise(laboratory, cell.kernel.as_ref())?;
+            let mut notes = set_up_link(&mut remotes, cell)?;
+            notes.extend(nothing_to_place(laboratory, cell));
             begin(&mut remotes, cell, metering, true)?;
             Ok((remotes, notes))
         };

@@ -3,13 +3,16 @@
 
 mod cells;
 mod experiment;
+mod kernel;
 mod link;
 mod options;
 mod order;
 mod placement;
 mod power;
 mod profiling;
+mod settings;
 mod stream;
+mod testbed;
 
 pub use cells::{Ask, PairDeclaration, PathDeclaration, PathSpec, cells};
 pub use experiment::{
@@ -18,12 +21,15 @@ pub use experiment::{
     default_design, experiment_schema, factor_names, parse_design, parse_experiment, parse_warm_up,
     parse_window,
 };
+pub use kernel::parse_kernel;
 pub use link::{LINK_OPTIONS, PRESETS, Preset, parse_link};
 pub use options::{did_you_mean, resolve, split};
 pub use order::order;
-pub use placement::{CoreSpec, parse_cores, read_cores};
+pub use placement::{CoreSpec, PARTS, SHORT_FORMS, parse_cores, read_cores};
 pub use power::{POWER_OPTIONS, POWER_SOURCES, parse_power, print_power, read_clock, read_rest};
 pub use profiling::{
     DEFAULT_PROFILE, PROFILE_OPTIONS, PROFILED_CELLS, most_profiled, parse_profile, print_profile,
 };
+pub use settings::{SETTING_PROFILES, SettingProfile, find_setting_profile, wanted_settings};
 pub use stream::{STREAM_OPTIONS, parse_stream};
+pub use testbed::{TestbedChoice, TestbedDeclaration, parse_testbed};

@@ -3,6 +3,7 @@
 use super::cpu::CpuRule;
 use super::effect::{CONFIDENCE, Effect};
 use super::idle::IdleShare;
+use super::placement::ReceiveWork;
 use super::pool::{Counted, Shares};
 use super::profiling::ProfilingNote;
 use super::summary::Summary;
@@ -34,6 +35,9 @@ pub struct Analysis {
     pub noise: Option<Noise>,
     /// The same for CPU seconds per GiB.
     pub cpu_noise: Option<Noise>,
+    /// Why the study says nothing of speed; none where it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub functional: Option<String>,
     /// The stopping rule, where one was declared.
     pub stopping: Option<StoppingNote>,
     /// What profiles there are, and what it cost to take them.
@@ -143,6 +147,12 @@ pub struct Row {
     pub retransmits: Option<f64>,
     /// Evenness of the flow.
     pub pace: Option<Pace>,
+    /// Where the kernel's receive work ran; none where no meter saw it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receive_work: Option<ReceiveWork>,
+    /// Parts of its work that were put in each other's way, in words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub collisions: Vec<String>,
     /// Throughput against the baseline; none for the baseline and for a cell
     /// that has no measured trial.
     pub comparison: Option<Comparison>,

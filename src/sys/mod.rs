@@ -3,6 +3,7 @@
 //! one kernel interface, wrapped so that its callers cannot misuse it.
 
 pub mod attribute;
+pub mod boot;
 pub mod bpf;
 pub mod btf;
 pub mod calls;
@@ -11,6 +12,7 @@ pub mod cpuidle;
 pub mod devmem;
 pub mod errqueue;
 pub mod ethtool;
+pub mod file_lock;
 pub mod flow_steering;
 pub mod hwmon;
 pub mod launch;
@@ -19,6 +21,7 @@ pub mod namespace;
 pub mod netlink;
 pub mod netstat;
 pub mod nic_stats;
+pub mod packet;
 pub mod perf;
 pub mod pipe;
 pub mod pmu;

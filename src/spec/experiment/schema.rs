@@ -5,7 +5,9 @@ use super::factors::{OWN_FACTORS, preset_names};
 use super::schedule::MOST_BLOCKS;
 use super::{Catalogues, EXPERIMENT_KEYS, LONGEST_TITLE};
 use crate::record::{OptionKind, OptionSpec};
-use crate::spec::{LINK_OPTIONS, POWER_SOURCES, PROFILED_CELLS, STREAM_OPTIONS};
+use crate::spec::{
+    LINK_OPTIONS, PARTS, POWER_SOURCES, PROFILED_CELLS, SETTING_PROFILES, STREAM_OPTIONS,
+};
 use serde_json::{Map, Value, json};
 
 /// The schema of an experiment file, as far as a schema can say it: names of
@@ -32,7 +34,10 @@ fn key_schema(key: &str, catalogues: &Catalogues) -> Value {
     match key {
         "title" => json!({"type": "string", "maxLength": LONGEST_TITLE}),
         "workload" => json!({"enum": ["stream"]}),
-        "testbed" => json!({"enum": catalogues.testbeds}),
+        "testbed" => {
+            let names: Vec<&str> = catalogues.testbeds.iter().map(|one| one.name).collect();
+            json!({"type": "string", "pattern": format!("^({})(:.*)?$", names.join("|"))})
+        }
         "baseline" => {
             json!({"anyOf": [{"type": "string"}, factors_object(&self::factors(Value::clone))]})
         }
@@ -59,6 +64,15 @@ fn key_schema(key: &str, catalogues: &Catalogues) -> Value {
             let names: Vec<&str> = POWER_SOURCES.iter().map(|(name, _)| stem(name)).collect();
             json!({"type": "string", "pattern": format!("^({})([=,].*)?$", names.join("|"))})
         }
+        "settings" => {
+            let names: Vec<&str> = SETTING_PROFILES.iter().map(|profile| profile.name).collect();
+            let pattern = format!("^({})(:.*)?$", names.join("|"));
+            let profile = json!({"type": "string", "pattern": pattern});
+            let profiles = json!({"anyOf": [profile, list(&profile)]});
+            let line = json!({"type": "string"});
+            let set = json!({"anyOf": [line, list(&line)]});
+            json!({"anyOf": [profiles, object(&json!({"profile": profiles, "set": set}), &[])]})
+        }
         "factors" => factors_object(&factors()),
         "exclude" => {
             let one = factors_object(&factors());
@@ -82,6 +96,20 @@ fn own_level(name: &str) -> Value {
     match name {
         "link" => {
             json!({"type": "string", "pattern": format!("^({})(:.*)?$", preset_names().join("|"))})
+        }
+        "cores" => {
+            let part = json!({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]});
+            let parts: Map<String, Value> = PARTS
+                .iter()
+                .map(|(part_name, help)| ((*part_name).to_owned(), with_help(part.clone(), help)))
+                .collect();
+            let table = json!({
+                "type": "object",
+                "properties": parts,
+                "additionalProperties": false,
+                "minProperties": 1,
+            });
+            json!({"anyOf": [{"type": "string"}, table]})
         }
         _ => json!({"type": "string"}),
     }
