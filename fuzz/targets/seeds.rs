@@ -222,7 +222,11 @@ fn replies() -> Vec<Reply> {
             threads: threads(),
             warnings: vec!["softnet: CPU 1 dropped 3 packets".into()],
         },
-        Reply::Finished { record: Box::new(role_record()), witness: Some(ProvenWitness::Shared) },
+        Reply::Finished {
+            record: Box::new(role_record()),
+            witness: Some(ProvenWitness::Shared),
+            readings: Vec::new(),
+        },
         Reply::Failed(fault()),
         Reply::Lost(fault()),
     ]

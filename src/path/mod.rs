@@ -21,7 +21,8 @@ pub use recorder::Recorder;
 pub use witness::{WITNESS_LEN, WitnessPage, read_witness};
 
 use crate::record::{
-    Attempt, Cell, Facts, Fault, FaultKind, Ledger, OptionSpec, Outcome, Role, Stream, Support,
+    Attempt, Cell, Facts, Fault, FaultKind, Ledger, OptionSpec, Outcome, Reading, Role, Stream,
+    Support,
 };
 use crate::sys::memory::Region;
 use crate::workload::Pattern;
@@ -80,6 +81,9 @@ pub struct Account {
     pub ledger: Ledger,
     /// What the reader should know: "12 buffers ran out and were re-armed".
     pub notes: Vec<String>,
+    /// What the path itself counted, over the whole stream: named after the path,
+    /// `zcrx.returned`, and of the flow.
+    pub readings: Vec<Reading>,
 }
 
 /// Every data path, in the order in which tables show them.

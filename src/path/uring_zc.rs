@@ -344,7 +344,7 @@ impl Sender {
                 self.refused
             ));
         }
-        Account { ledger, notes }
+        Account { ledger, notes, ..Account::default() }
     }
 }
 

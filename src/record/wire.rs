@@ -164,6 +164,9 @@ pub enum Reply {
         record: Box<RoleRecord>,
         /// Receiver: what it saw of the sender's witness page.
         witness: Option<ProvenWitness>,
+        /// What the path itself counted, over the whole stream.
+        #[serde(default)]
+        readings: Vec<Reading>,
     },
     /// What one sample costs.
     SamplePrice(SamplePrice),

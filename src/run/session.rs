@@ -282,12 +282,14 @@ impl Session {
     pub fn finish(&mut self) -> Result<Reply, Fault> {
         let mut ledger = Ledger::default();
         let mut notes: Vec<String> = Vec::new();
+        let mut readings = Vec::new();
         let mut witness = None;
         let mut sum = None;
         for end in self.ends.iter_mut().map(Option::take) {
             let end = end.ok_or_else(|| wrong_state("an engine still runs"))??;
             ledger.add(&end.account.ledger);
             notes.extend(end.account.notes);
+            readings.extend(end.account.readings);
             witness = witness.or(end.witness);
             match &mut sum {
                 None => sum = Some(end.tally),
@@ -315,7 +317,7 @@ impl Session {
             witness: None,
             notes,
         };
-        Ok(Reply::Finished { record: Box::new(record), witness })
+        Ok(Reply::Finished { record: Box::new(record), witness, readings })
     }
 
     fn context(&self) -> Context {

@@ -25,14 +25,13 @@ mod attempt;
 mod group;
 mod recv;
 mod send;
-mod zcrx;
+pub mod zcrx;
 
 pub use attempt::{
     Features, features, try_buffer_ring, try_recv_multishot, try_send_bundle, try_send_zc,
 };
 pub use recv::{Arrival, RecvRing, RecvShape};
 pub use send::{SendEvent, SendRing};
-pub use zcrx::{register_zcrx_queue, zcrx_in_kernel};
 
 use super::memory::Region;
 use io_uring::types::{CancelBuilder, SubmitArgs, Timespec};

@@ -1,0 +1,383 @@
+//! The receiving engine: one multishot receive, pieces of the area handed over
+//! as they come, buffers given back in batches.
+
+use super::plan::Plan;
+use super::probe::NIC;
+use super::shared::{Copied, SharedQueue};
+use crate::path::ring::{self, CALLS_ZCRX as CALLS, ENTER, REGISTER};
+use crate::path::{Account, Endpoint, Flow, Recorder};
+use crate::record::{Cell, Fault, FaultKind, Ledger, Manner, Reading, Role, Scope, Unit};
+use crate::sys::uring;
+use crate::sys::uring::zcrx::{self, Abilities, AreaMemory, QueueShape, RecvZcRing, ZcArrival};
+use crate::sys::{devmem, netlink};
+use crate::workload::Toucher;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The receiving end of a flow.
+pub(super) struct Receiver {
+    flow: Flow,
+    ring: RecvZcRing,
+    /// The queue of all flows, where there is one.
+    shared: Option<Arc<SharedQueue>>,
+    /// The device that writes into the area; none: the kernel copies.
+    device: Option<String>,
+    read_size: usize,
+    toucher: Toucher,
+}
+
+/// How long a NIC's queue may still belong to a ring that was closed: the
+/// kernel takes rings apart in the background and tells nobody.
+const SETTLING: Duration = Duration::from_secs(5);
+
+impl Receiver {
+    pub fn open(cell: &Cell, flow: Flow) -> Result<Self, Fault> {
+        let plan = Plan::of(cell, rustix::param::page_size() as u64)?;
+        let abilities = zcrx::abilities().ok();
+        let stream = flow.socket.local_addr().map_err(|e| flow.fault("reading its address", &e))?;
+        let toucher = Toucher::new(cell.stream.touch, cell.stream.message_size);
+        let read_size = plan.read_size;
+        if flow.index > 0
+            && let Some(shared) = SharedQueue::find(stream)
+        {
+            let ring =
+                RecvZcRing::import(flow.fd(), &shared.exported, plan.completions, plan.batch)
+                    .map_err(|e| ring::fault("cannot import the queue of the first flow", &e))?;
+            let device = shared.device.clone();
+            return Ok(Receiver { flow, ring, shared: Some(shared), device, read_size, toucher });
+        }
+        let (mut ring, device) = register(&plan, abilities, &flow)?;
+        let several = cell.stream.flows > 1;
+        let shared = if several && (plan.share || device.is_some()) {
+            Some(SharedQueue::publish(stream, export(&mut ring, abilities)?, device.clone()))
+        } else {
+            None
+        };
+        Ok(Receiver { flow, ring, shared, device, read_size, toucher })
+    }
+
+    /// Receives until the stream ends.
+    fn pump(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        self.ring.activate().map_err(|e| ring::fault("cannot start the io_uring", &e))?;
+        let flushes = self.ring.flushes();
+        loop {
+            recorder.phase();
+            if let Err(e) = recorder.timed(ENTER, || self.ring.enter())
+                && !uring::is_transient(&e)
+            {
+                return Err(starved(e));
+            }
+            while let Some(arrival) = self.ring.arrival() {
+                match arrival {
+                    ZcArrival::Bytes(bytes) => {
+                        for piece in bytes.chunks(self.read_size) {
+                            self.toucher.take(piece)?;
+                            recorder.piece(piece.len());
+                        }
+                        recorder.moved(bytes.len());
+                    }
+                    ZcArrival::End => return self.flow.confirm_end(),
+                    ZcArrival::Failed(e) => return Err(self.flow.fault("RECV_ZC", &e)),
+                }
+                if self.ring.due() {
+                    let given = if flushes {
+                        recorder.timed(REGISTER, || self.ring.give_back().map(|()| 0)).map(drop)
+                    } else {
+                        self.ring.give_back()
+                    };
+                    given.map_err(|e| ring::fault("cannot give buffers back", &e))?;
+                }
+            }
+        }
+    }
+
+    fn account(&mut self, total: u64) -> Account {
+        let copied = self.ring.copied().map(|(fragments, bytes)| {
+            let counted = Copied { fragments, bytes };
+            match &self.shared {
+                Some(shared) => shared.claim(counted, total),
+                None => Copied { bytes: bytes.min(total), ..counted },
+            }
+        });
+        let counts = self.ring.counts();
+        let mut account = Account {
+            ledger: ledger(total, counts.pieces, copied, self.device.is_some()),
+            ..Account::default()
+        };
+        let scope = Scope::Flow(Role::Receiver, self.flow.index);
+        let counted = copied.unwrap_or_default();
+        let mut enter = |name: &str, unit, value: u64| {
+            account.readings.push(Reading {
+                metric: format!("zcrx.{name}"),
+                unit,
+                value: value as f64,
+                scope: scope.clone(),
+            });
+        };
+        for (name, value) in [
+            ("pieces", counts.pieces),
+            ("arms", counts.arms),
+            ("no_buffer", counts.no_buffer),
+            ("queue_full", counts.queue_full),
+            ("overflows", counts.overflows),
+            ("alloc_failures", counts.alloc_failures),
+            ("returned", counts.returned),
+            ("batches", counts.batches),
+            ("flushes", counts.flushes),
+            ("refill_full", counts.refill_full),
+            ("contended", counts.contended),
+        ] {
+            enter(name, Unit::Count, value);
+        }
+        if copied.is_some() {
+            enter("copied_fragments", Unit::Count, counted.fragments);
+            enter("copied_bytes", Unit::Bytes, counted.bytes);
+        }
+        account.notes = self.notes();
+        account
+    }
+
+    fn notes(&mut self) -> Vec<String> {
+        let (counts, lost) = (self.ring.counts(), self.ring.lost());
+        let mut notes = Vec::new();
+        if self.device.is_none() {
+            notes.push(
+                "zcrx ran on a queue without a device (NODEV): the kernel copied every byte".into(),
+            );
+        }
+        let mut event = |count: u64, what: &str| {
+            if count > 0 {
+                notes.push(format!("{count} times {what}"));
+            }
+        };
+        event(
+            counts.no_buffer,
+            "no buffer of the area was free to copy into, and the receive was started again; give a larger area",
+        );
+        event(
+            counts.alloc_failures,
+            "the NIC found no buffer of the area free (counted at most once a turn): packets were dropped; give a larger area",
+        );
+        event(
+            counts.queue_full,
+            "the completion queue was full, and the receive was started again; give more completions",
+        );
+        event(u64::from(lost), "a completion was lost");
+        event(
+            counts.refill_full,
+            "the refill ring had no room for all that went back; give a larger rq",
+        );
+        notes
+    }
+}
+
+/// What may be said of the bytes. A NIC's queue cannot be registered unless the
+/// device splits headers off all packets (net/core/netdev_rx_queue.c), so payload
+/// that is no counted fragment was written by the device.
+fn ledger(total: u64, pieces: u64, copied: Option<Copied>, device: bool) -> Ledger {
+    let mut ledger = Ledger::default();
+    match (device, copied) {
+        (true, Some(copied)) => {
+            let source = "zcrx_stats: fragments that the kernel copied into the area";
+            ledger.enter(Manner::Copied, copied.bytes, copied.fragments, source);
+            let source = "RECV_ZC completions that zcrx_stats does not call copied";
+            let rest = total.saturating_sub(copied.bytes);
+            ledger.enter(Manner::NotCopied, rest, pieces, source);
+        }
+        (true, None) => {
+            let source = "RECV_ZC completions; before Linux 7.2 nothing tells which were copied";
+            ledger.enter(Manner::Unknown, total, pieces, source);
+        }
+        (false, Some(copied)) => {
+            let source = "zcrx_stats: fragments that the kernel copied into the area (NODEV)";
+            ledger.enter(Manner::Copied, copied.bytes, copied.fragments, source);
+            let rest = total.saturating_sub(copied.bytes);
+            if rest > 0 {
+                let source = "linear parts of packets, copied (NODEV) and not in zcrx_stats";
+                ledger.enter(Manner::Copied, rest, pieces, source);
+            }
+        }
+        (false, None) => {
+            let source = "RECV_ZC without a device (NODEV) copies into the area";
+            ledger.enter(Manner::Copied, total, pieces, source);
+        }
+    }
+    if !device {
+        ledger.mode = "NODEV".into();
+    }
+    ledger
+}
+
+/// Registers a queue: of the device that the flow goes through, if it can, and
+/// otherwise one without a device. The name of the device, if it is one's.
+fn register(
+    plan: &Plan,
+    abilities: Option<Abilities>,
+    flow: &Flow,
+) -> Result<(RecvZcRing, Option<String>), Fault> {
+    let no_device = abilities.is_some_and(|can| can.no_device);
+    if plan.device {
+        let name = device_of(flow)?;
+        let failed = match on_device(plan, abilities, flow, &name)? {
+            Ok(ring) => return Ok((ring, Some(name))),
+            Err(e) => e,
+        };
+        if failed.raw_os_error() != Some(libc::EOPNOTSUPP) || !no_device {
+            return Err(refused(&name, &failed));
+        }
+    }
+    if !no_device {
+        let fault =
+            Fault::new(FaultKind::Unsupported, "this kernel has no queues without a device");
+        return Err(fault.remedy("boot Linux 7.1 or later, or leave device=auto"));
+    }
+    if plan.buffer.is_some() {
+        let fault = Fault::new(
+            FaultKind::Usage,
+            "rx-buf-len needs a NIC; without a device (NODEV) \
+             buffers are pages",
+        );
+        return Err(fault.remedy("leave rx-buf-len=auto, or give device=auto and a NIC"));
+    }
+    let shape = shape(plan, abilities, None);
+    let ring = RecvZcRing::register(flow.fd(), shape, plan.completions, plan.batch);
+    ring.map(|ring| (ring, None)).map_err(|e| memory_fault(plan, &e))
+}
+
+/// Registers the planned queue of a device; the inner error is the kernel's.
+fn on_device(
+    plan: &Plan,
+    abilities: Option<Abilities>,
+    flow: &Flow,
+    name: &str,
+) -> Result<io::Result<RecvZcRing>, Fault> {
+    let index = devmem::device_index(name);
+    let index = index.map_err(|e| Fault::system(format!("cannot find device {name}"), &e))?;
+    let queue = plan.queue_of(receive_queues(name))?;
+    let begin = Instant::now();
+    let mut pause = Duration::from_millis(1);
+    loop {
+        let shape = shape(plan, abilities, Some((index, queue)));
+        match RecvZcRing::register(flow.fd(), shape, plan.completions, plan.batch) {
+            Err(e)
+                if matches!(e.raw_os_error(), Some(libc::EEXIST | libc::EBUSY))
+                    && begin.elapsed() < SETTLING =>
+            {
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(Duration::from_millis(100));
+            }
+            other => return Ok(other),
+        }
+    }
+}
+
+fn shape(plan: &Plan, abilities: Option<Abilities>, device: Option<(u32, u32)>) -> QueueShape {
+    QueueShape {
+        device,
+        area: if plan.huge { AreaMemory::Huge(plan.area) } else { AreaMemory::Normal(plan.area) },
+        entries: plan.entries,
+        buffer: plan.buffer,
+        kernel_ring: plan.kernel_ring,
+        abilities,
+    }
+}
+
+/// The device that has the flow's own address.
+fn device_of(flow: &Flow) -> Result<String, Fault> {
+    let address = flow.socket.local_addr().map_err(|e| flow.fault("reading its address", &e))?.ip();
+    netlink::device_of(address)
+        .map_err(|e| Fault::system(format!("cannot find the device with address {address}"), &e))
+}
+
+/// Receive queues of a device.
+fn receive_queues(name: &str) -> u32 {
+    let folder = Path::new("/sys/class/net").join(name).join("queues");
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("rx-")).count() as u32
+}
+
+fn export(ring: &mut RecvZcRing, abilities: Option<Abilities>) -> Result<zcrx::Exported, Fault> {
+    if !abilities.is_some_and(|can| can.import) {
+        let text = "this kernel cannot share a zcrx queue between the rings of several flows";
+        let fault = Fault::new(FaultKind::Unsupported, text);
+        return Err(fault.remedy("boot Linux 6.19 or later, or use one flow"));
+    }
+    ring.export().map_err(|e| ring::fault("cannot export the queue", &e))
+}
+
+fn refused(device: &str, error: &io::Error) -> Fault {
+    let fault = Fault::system(format!("cannot register a receive queue of {device}"), error);
+    match error.raw_os_error() {
+        Some(libc::EOPNOTSUPP) => Fault { kind: FaultKind::Unsupported, ..fault }.remedy(NIC),
+        Some(libc::EINVAL) => fault.remedy(
+            "ethtool -G DEV tcp-data-split on hds-thresh 0; detach XDP and AF_XDP from the queue; \
+             rx-buf-len=auto",
+        ),
+        Some(libc::EEXIST | libc::EBUSY) => fault.remedy("free the queue, or give queue=N"),
+        Some(libc::EPERM) => fault.remedy("run as root, not in a user namespace"),
+        Some(libc::ENOMEM) => fault.remedy("raise 'ulimit -l' (RLIMIT_MEMLOCK), or a smaller area"),
+        Some(libc::ERANGE) => fault.remedy("rx-buf-len larger than a page needs memory=huge"),
+        _ => fault,
+    }
+}
+
+fn memory_fault(plan: &Plan, error: &io::Error) -> Fault {
+    let fault = Fault::system("cannot register a queue without a device", error);
+    match error.raw_os_error() {
+        Some(libc::ENOMEM) if plan.huge => {
+            let pages = plan.area.div_ceil(crate::sys::memory::HUGE_PAGE);
+            fault.remedy(format!("set {pages} huge pages aside: sysctl vm.nr_hugepages={pages}"))
+        }
+        Some(libc::ENOMEM) => fault.remedy("raise 'ulimit -l' (RLIMIT_MEMLOCK), or a smaller area"),
+        Some(libc::EPERM) => fault.remedy("run as root, not in a user namespace"),
+        _ => fault,
+    }
+}
+
+fn starved(error: io::Error) -> Fault {
+    if error.kind() == io::ErrorKind::TimedOut {
+        return Fault::system("zcrx stands still", &error)
+            .remedy("give a larger area; other flows of the queue hold what there is");
+    }
+    ring::fault("io_uring_enter", &error)
+}
+
+impl Endpoint for Receiver {
+    fn calls(&self) -> &'static [&'static str] {
+        CALLS
+    }
+
+    fn witness(&mut self) -> Result<(), Fault> {
+        Err(Fault::new(FaultKind::Usage, "only a sender sends a witness page"))
+    }
+
+    fn run(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
+        self.pump(recorder)?;
+        Ok(self.account(recorder.total()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ledger_claims_no_more_than_is_known() {
+        let some = |fragments, bytes| Some(Copied { fragments, bytes });
+        for (device, copied, expected) in [
+            (true, some(3, 10), (10, 90, 0)),
+            (true, some(0, 0), (0, 100, 0)),
+            (true, None, (0, 0, 100)),
+            (false, some(3, 90), (100, 0, 0)),
+            (false, some(3, 100), (100, 0, 0)),
+            (false, None, (100, 0, 0)),
+        ] {
+            let ledger = ledger(100, 5, copied, device);
+            assert_eq!(ledger.delivered, 100, "{device} {copied:?}");
+            assert_eq!((ledger.copied, ledger.not_copied, ledger.unknown), expected);
+            assert_eq!(ledger.mode.is_empty(), device);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! `zcrx`: io_uring zero-copy receive. The NIC writes payload straight into
+//! memory of the application; only headers pass through the kernel.
+//! Documentation/networking/iou-zcrx.rst.
+//!
+//! Where the link's device cannot do that, and the kernel has queues without a
+//! device (NODEV, Linux 7.1), the same engine runs on such a queue: then the
+//! kernel copies every byte into the area, and ledger and label say so.
+
+mod engine;
+mod plan;
+mod probe;
+mod shared;
+
+use super::{DataPath, Endpoint, Flow};
+use crate::record::{
+    Attempt, Cell, Facts, Fault, FaultKind, OptionKind, OptionSpec, Role, Support,
+};
+
+/// The path.
+pub struct Zcrx;
+
+const OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "area",
+        kind: OptionKind::Size(4096, 64 << 30),
+        default: "64M",
+        help: "memory that bytes arrive in; whole pages",
+    },
+    OptionSpec {
+        name: "memory",
+        kind: OptionKind::Choice(&["normal", "huge"]),
+        default: "normal",
+        help: "what it is made of; huge: 2M pages that were set aside (vm.nr_hugepages)",
+    },
+    OptionSpec {
+        name: "rx-buf-len",
+        kind: OptionKind::AutoSize(4096, 1 << 30),
+        default: "auto",
+        help: "bytes of a buffer, a power of two (Linux 7.0, mlx5 and bnxt); auto: a page",
+    },
+    OptionSpec {
+        name: "rq",
+        kind: OptionKind::AutoCount(1, 32768),
+        default: "auto",
+        help: "entries of the refill ring; auto: one for each buffer, at most 32768",
+    },
+    OptionSpec {
+        name: "rq-memory",
+        kind: OptionKind::Choice(&["user", "kernel"]),
+        default: "user",
+        help: "who provides the refill ring's memory",
+    },
+    OptionSpec {
+        name: "recycle",
+        kind: OptionKind::Count(1, 32768),
+        default: "64",
+        help: "buffers that go back at once, at most a quarter of the area",
+    },
+    OptionSpec {
+        name: "completions",
+        kind: OptionKind::AutoCount(2, 65536),
+        default: "auto",
+        help: "entries of the completion queue; auto: two for each buffer, 1024 to 32768",
+    },
+    OptionSpec {
+        name: "device",
+        kind: OptionKind::Choice(&["auto", "none"]),
+        default: "auto",
+        help: "none: a queue without a device, always copied (Linux 7.1); auto: where there is none",
+    },
+    OptionSpec {
+        name: "queue",
+        kind: OptionKind::AutoCount(0, 65535),
+        default: "auto",
+        help: "receive queue of the NIC; auto: its last",
+    },
+    OptionSpec {
+        name: "share",
+        kind: OptionKind::Flag,
+        default: "off",
+        help: "flows share one queue without a device, as they do on a NIC (Linux 6.19)",
+    },
+];
+
+impl DataPath for Zcrx {
+    fn name(&self) -> &'static str {
+        "zcrx"
+    }
+
+    fn summary(&self) -> &'static str {
+        "io_uring: zero-copy receive, the NIC writes into application memory"
+    }
+
+    fn roles(&self) -> &'static [Role] {
+        &[Role::Receiver]
+    }
+
+    fn options(&self, role: Role) -> &'static [OptionSpec] {
+        match role {
+            Role::Sender => &[],
+            Role::Receiver => OPTIONS,
+        }
+    }
+
+    fn attempt(&self, device: Option<&str>) -> Vec<Attempt> {
+        probe::attempts(device)
+    }
+
+    fn probe(&self, role: Role, facts: &Facts) -> Support {
+        probe::support(role, facts)
+    }
+
+    fn open(&self, role: Role, cell: &Cell, flow: Flow) -> Result<Box<dyn Endpoint>, Fault> {
+        if role == Role::Sender {
+            let fault = Fault::new(FaultKind::Usage, "zcrx only receives");
+            return Err(fault.remedy("send by uring-zc"));
+        }
+        Ok(Box::new(engine::Receiver::open(cell, flow)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_default_is_a_value_of_its_option() {
+        for option in OPTIONS {
+            option.kind.parse(option.default).unwrap();
+        }
+    }
+}
