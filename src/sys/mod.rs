@@ -6,6 +6,7 @@ pub mod bpf;
 pub mod btf;
 pub mod calls;
 pub mod clock;
+pub mod device;
 pub mod devmem;
 pub mod errqueue;
 pub mod ethtool;

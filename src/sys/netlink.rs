@@ -9,7 +9,6 @@ use netlink_bindings::traits::{NetlinkRequest, Protocol, Pusher};
 use netlink_bindings::utils::{finalize_nested_header, push_nested_header};
 use netlink_bindings::{ethtool, netdev, rt_addr, rt_link};
 use netlink_socket2::{NetlinkSocket, ReplyError};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
 use std::ffi::{CStr, CString};
 use std::io;
 use std::net::IpAddr;
@@ -323,25 +322,6 @@ pub(super) fn number(message: &mut impl Pusher, command: u8) {
     if let Some(first) = message.as_vec_mut().first_mut() {
         *first = command;
     }
-}
-
-/// Name of the device that has this address. ENODEV: none has.
-pub fn device_of(address: IpAddr) -> io::Result<String> {
-    let header = rt_addr::Ifaddrmsg::default();
-    let request = rt_addr::Request::new().op_getaddr_dump(&header);
-    let mut socket = NetlinkSocket::new();
-    let mut replies = socket.request(&request)?;
-    let mut found = None;
-    while let Some(reply) = replies.recv() {
-        let (header, attributes) = reply?;
-        let local = attributes.get_local().or_else(|_| attributes.get_address());
-        if local.is_ok_and(|local| local == address) {
-            found = found.or(Some(header.ifa_index));
-        }
-    }
-    let index = found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?;
-    let any = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-    Ok(netdevice::index_to_name(any, index)?)
 }
 
 /// A complete RTM_NEWLINK message that makes a veth pair, for

@@ -9,10 +9,9 @@ use crate::path::{Account, Endpoint, Flow, Recorder};
 use crate::record::{Cell, Fault, FaultKind, Ledger, Manner, Reading, Role, Scope, Unit};
 use crate::sys::uring;
 use crate::sys::uring::zcrx::{self, Abilities, AreaMemory, QueueShape, RecvZcRing, ZcArrival};
-use crate::sys::{devmem, netlink};
+use crate::sys::{device, devmem};
 use crate::workload::Toucher;
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -103,7 +102,13 @@ impl Receiver {
         });
         let counts = self.ring.counts();
         let mut account = Account {
-            ledger: ledger(total, counts.pieces, copied, self.device.is_some()),
+            ledger: ledger(
+                total,
+                counts.pieces,
+                copied,
+                self.device.is_some(),
+                self.shared.is_some(),
+            ),
             ..Account::default()
         };
         let scope = Scope::Flow(Role::Receiver, self.flow.index);
@@ -142,7 +147,7 @@ impl Receiver {
     fn notes(&mut self) -> Vec<String> {
         let (counts, lost) = (self.ring.counts(), self.ring.lost());
         let mut notes = Vec::new();
-        if self.device.is_none() {
+        if self.device.is_none() && self.flow.index == 0 {
             notes.push(
                 "zcrx ran on a queue without a device (NODEV): the kernel copied every byte".into(),
             );
@@ -175,16 +180,23 @@ impl Receiver {
 
 /// What may be said of the bytes. A NIC's queue cannot be registered unless the
 /// device splits headers off all packets (net/core/netdev_rx_queue.c), so payload
-/// that is no counted fragment was written by the device.
-fn ledger(total: u64, pieces: u64, copied: Option<Copied>, device: bool) -> Ledger {
+/// that is no counted fragment was written by the device. But rings that share a
+/// queue overwrite each other's counts (`zcrx_stat_add`, io_uring/zcrx.c): there
+/// anything above zero is a lower bound, and only zero is proof.
+fn ledger(total: u64, pieces: u64, copied: Option<Copied>, device: bool, shared: bool) -> Ledger {
     let mut ledger = Ledger::default();
     match (device, copied) {
         (true, Some(copied)) => {
             let source = "zcrx_stats: fragments that the kernel copied into the area";
             ledger.enter(Manner::Copied, copied.bytes, copied.fragments, source);
-            let source = "RECV_ZC completions that zcrx_stats does not call copied";
             let rest = total.saturating_sub(copied.bytes);
-            ledger.enter(Manner::NotCopied, rest, pieces, source);
+            if shared && copied != Copied::default() {
+                let source = "RECV_ZC completions; zcrx_stats of a shared queue misses copies";
+                ledger.enter(Manner::Unknown, rest, pieces, source);
+            } else {
+                let source = "RECV_ZC completions that zcrx_stats does not call copied";
+                ledger.enter(Manner::NotCopied, rest, pieces, source);
+            }
         }
         (true, None) => {
             let source = "RECV_ZC completions; before Linux 7.2 nothing tells which were copied";
@@ -195,7 +207,12 @@ fn ledger(total: u64, pieces: u64, copied: Option<Copied>, device: bool) -> Ledg
             ledger.enter(Manner::Copied, copied.bytes, copied.fragments, source);
             let rest = total.saturating_sub(copied.bytes);
             if rest > 0 {
-                let source = "linear parts of packets, copied (NODEV) and not in zcrx_stats";
+                let source = if shared {
+                    "copied (NODEV) and not in zcrx_stats, which misses copies where rings share \
+                     a queue"
+                } else {
+                    "linear parts of packets, copied (NODEV) and not in zcrx_stats"
+                };
                 ledger.enter(Manner::Copied, rest, pieces, source);
             }
         }
@@ -255,7 +272,10 @@ fn on_device(
 ) -> Result<io::Result<RecvZcRing>, Fault> {
     let index = devmem::device_index(name);
     let index = index.map_err(|e| Fault::system(format!("cannot find device {name}"), &e))?;
-    let queue = plan.queue_of(receive_queues(name))?;
+    let queues = device::receive_queues(name);
+    let queues = queues
+        .map_err(|e| Fault::system(format!("cannot count the receive queues of {name}"), &e))?;
+    let queue = plan.queue_of(queues)?;
     let begin = Instant::now();
     let mut pause = Duration::from_millis(1);
     loop {
@@ -287,15 +307,8 @@ fn shape(plan: &Plan, abilities: Option<Abilities>, device: Option<(u32, u32)>) 
 /// The device that has the flow's own address.
 fn device_of(flow: &Flow) -> Result<String, Fault> {
     let address = flow.socket.local_addr().map_err(|e| flow.fault("reading its address", &e))?.ip();
-    netlink::device_of(address)
+    device::of_address(address)
         .map_err(|e| Fault::system(format!("cannot find the device with address {address}"), &e))
-}
-
-/// Receive queues of a device.
-fn receive_queues(name: &str) -> u32 {
-    let folder = Path::new("/sys/class/net").join(name).join("queues");
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("rx-")).count() as u32
 }
 
 fn export(ring: &mut RecvZcRing, abilities: Option<Abilities>) -> Result<zcrx::Exported, Fault> {
@@ -366,15 +379,18 @@ mod tests {
     #[test]
     fn the_ledger_claims_no_more_than_is_known() {
         let some = |fragments, bytes| Some(Copied { fragments, bytes });
-        for (device, copied, expected) in [
-            (true, some(3, 10), (10, 90, 0)),
-            (true, some(0, 0), (0, 100, 0)),
-            (true, None, (0, 0, 100)),
-            (false, some(3, 90), (100, 0, 0)),
-            (false, some(3, 100), (100, 0, 0)),
-            (false, None, (100, 0, 0)),
+        for (device, shared, copied, expected) in [
+            (true, false, some(3, 10), (10, 90, 0)),
+            (true, false, some(0, 0), (0, 100, 0)),
+            (true, true, some(0, 0), (0, 100, 0)),
+            (true, true, some(3, 10), (10, 0, 90)),
+            (true, false, None, (0, 0, 100)),
+            (false, false, some(3, 90), (100, 0, 0)),
+            (false, true, some(3, 90), (100, 0, 0)),
+            (false, false, some(3, 100), (100, 0, 0)),
+            (false, false, None, (100, 0, 0)),
         ] {
-            let ledger = ledger(100, 5, copied, device);
+            let ledger = ledger(100, 5, copied, device, shared);
             assert_eq!(ledger.delivered, 100, "{device} {copied:?}");
             assert_eq!((ledger.copied, ledger.not_copied, ledger.unknown), expected);
             assert_eq!(ledger.mode.is_empty(), device);

@@ -2,11 +2,9 @@
 
 use crate::path::ring;
 use crate::record::{Attempt, Facts, Outcome, Role, Support};
-use crate::sys::devmem;
 use crate::sys::uring::zcrx::{self, Abilities};
-use std::fs;
+use crate::sys::{device, devmem};
 use std::io;
-use std::path::Path;
 
 /// Names of the attempts, as they stand in [`Facts`].
 const KERNEL: &str = "zcrx.kernel";
@@ -72,17 +70,17 @@ fn words(can: &Abilities) -> String {
 }
 
 /// Registering a queue restarts it, which would break the connections of a NIC
-/// that is in use: there the driver's name has to do until a trial begins.
-/// Virtual devices have no `device` link in sysfs, and nothing to lose.
+/// that is in use: there the driver's name has to do until a trial begins. A
+/// device that is all software has nothing to lose.
 fn on_device(device: &str) -> Attempt {
-    let folder = Path::new("/sys/class/net").join(device).join("device");
-    if !folder.exists() {
-        let result = devmem::device_index(device).and_then(|index| zcrx::try_queue(index, 0));
-        return ring::attempt(REGISTER, result, &format!("queue 0 of {device}"));
+    match device::driver(device) {
+        Ok(Some(driver)) => nic(device, &driver),
+        Ok(None) => {
+            let result = devmem::device_index(device).and_then(|index| zcrx::try_queue(index, 0));
+            ring::attempt(REGISTER, result, &format!("queue 0 of {device}"))
+        }
+        Err(e) => ring::attempt(REGISTER, Err(e), ""),
     }
-    let driver = fs::read_link(folder.join("driver")).ok();
-    let driver = driver.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy());
-    nic(device, driver.as_deref().unwrap_or("unknown"))
 }
 
 fn nic(device: &str, driver: &str) -> Attempt {
@@ -119,7 +117,7 @@ fn kernel(facts: &Facts) -> Support {
 
 /// A queue of the link's device, or else one without a device; what both lack.
 fn queue(facts: &Facts) -> Support {
-    let of_device = device(facts);
+    let of_device = of_device(facts);
     if of_device.is_yes() || matches!(facts.attempt(NO_DEVICE), Some(Outcome::Works(_))) {
         return Support::Yes;
     }
@@ -143,7 +141,7 @@ fn queue(facts: &Facts) -> Support {
 }
 
 /// What the link's device lacks.
-fn device(facts: &Facts) -> Support {
+fn of_device(facts: &Facts) -> Support {
     match facts.attempt(REGISTER) {
         Some(Outcome::Errno(libc::EOPNOTSUPP)) => Support::no(
             "the driver of the link's device has no memory-provider queues (EOPNOTSUPP; lo, \
