@@ -19,6 +19,8 @@ pub mod perf;
 pub mod pipe;
 pub mod process;
 pub mod procfs;
+pub mod qdisc;
+pub mod tap;
 pub mod tcp;
 pub mod thread;
 pub mod trace_ring;

@@ -5,7 +5,7 @@
 //! Errors carry the kernel's own explanation (its extended acknowledgement)
 //! behind the error number's text, and keep the error's kind.
 
-use netlink_bindings::traits::{NetlinkRequest, Protocol, Pusher};
+use netlink_bindings::traits::{NetlinkRequest, Pusher};
 use netlink_bindings::utils::{finalize_nested_header, push_nested_header};
 use netlink_bindings::{ethtool, netdev, rt_addr, rt_link};
 use netlink_socket2::{NetlinkSocket, ReplyError};
@@ -184,7 +184,7 @@ impl Netlink {
     /// Replaces the root queueing discipline by a queue of `txqueuelen` packets,
     /// first in, first out (tc-pfifo(8)). The kernel needs no module for it.
     pub fn set_fifo(&mut self, index: u32) -> io::Result<()> {
-        acknowledged(&mut self.socket, &RootQdisc::new(index, c"pfifo"))
+        self.replace_root_qdisc(index, "pfifo", 0, &[])
     }
 
     /// Sets the MTU in bytes. EINVAL: the device does not take it.
@@ -395,46 +395,6 @@ fn device_name(name: &str) -> io::Result<CString> {
 
 fn device_text(text: &str) -> io::Result<CString> {
     Ok(CString::new(text)?)
-}
-
-/// RTM_NEWQDISC for a discipline without options. Encoded here, because the
-/// bindings of the `tc` family are larger than the rest of bytepath.
-struct RootQdisc(Vec<u8>);
-
-impl RootQdisc {
-    fn new(index: u32, kind: &CStr) -> Self {
-        const TC_H_ROOT: u32 = 0xffff_ffff;
-        const TCA_KIND: u16 = 1;
-        // struct tcmsg: family and padding, ifindex, handle, parent, info.
-        let words = [0, index, 0, TC_H_ROOT, 0];
-        let mut payload: Vec<u8> = words.iter().flat_map(|word: &u32| word.to_ne_bytes()).collect();
-        let name = kind.to_bytes_with_nul();
-        let length = 4 + name.len();
-        payload.extend((length as u16).to_ne_bytes());
-        payload.extend(TCA_KIND.to_ne_bytes());
-        payload.extend(name);
-        payload.resize(payload.len().next_multiple_of(4), 0);
-        RootQdisc(payload)
-    }
-}
-
-impl NetlinkRequest for RootQdisc {
-    fn protocol(&self) -> Protocol {
-        let (protonum, request_type) = (libc::NETLINK_ROUTE as u16, libc::RTM_NEWQDISC);
-        Protocol::Raw { protonum, request_type }
-    }
-
-    fn flags(&self) -> u16 {
-        (libc::NLM_F_CREATE | libc::NLM_F_REPLACE) as u16
-    }
-
-    fn payload(&self) -> &[u8] {
-        &self.0
-    }
-
-    type ReplyType<'buf> = ();
-
-    fn decode_reply(_: &[u8]) -> Self::ReplyType<'_> {}
 }
 
 pub(super) fn acknowledged<R: NetlinkRequest>(
