@@ -5,6 +5,7 @@
 mod devmem;
 mod flow;
 mod msg_zerocopy;
+mod nic;
 mod recorder;
 mod ring;
 mod sendfile;
@@ -17,12 +18,13 @@ mod witness;
 mod zcrx;
 
 pub use flow::Flow;
+pub use nic::Nic;
 pub use recorder::Recorder;
 pub use witness::{WITNESS_LEN, WitnessPage, read_witness};
 
 use crate::record::{
-    Attempt, Cell, Facts, Fault, FaultKind, Ledger, OptionSpec, Outcome, Reading, Role, Stream,
-    Support,
+    Attempt, Cell, Facts, Fault, FaultKind, Ledger, OptionSpec, Outcome, Reading, Role, Setting,
+    Stream, Support,
 };
 use crate::sys::memory::Region;
 use crate::workload::Pattern;
@@ -52,6 +54,14 @@ pub trait DataPath: Sync {
 
     /// Whether the role can be played on a host of which this is known.
     fn probe(&self, role: Role, facts: &Facts) -> Support;
+
+    /// What the role asks of a NIC, as settings in the order in which to make
+    /// them. Pure: the run makes them, with a journal, and undoes them. Nothing is
+    /// asked of devices that are all software.
+    fn preparation(&self, role: Role, cell: &Cell, nic: &Nic) -> Result<Vec<Setting>, Fault> {
+        let _ = (role, cell, nic);
+        Ok(Vec::new())
+    }
 
     /// Prepares one end of one flow: all memory is taken and touched here.
     fn open(&self, role: Role, cell: &Cell, flow: Flow) -> Result<Box<dyn Endpoint>, Fault>;

@@ -324,10 +324,10 @@ fn refused(device: &str, error: &io::Error) -> Fault {
     let fault = Fault::system(format!("cannot register a receive queue of {device}"), error);
     match error.raw_os_error() {
         Some(libc::EOPNOTSUPP) => Fault { kind: FaultKind::Unsupported, ..fault }.remedy(NIC),
-        Some(libc::EINVAL) => fault.remedy(
-            "ethtool -G DEV tcp-data-split on hds-thresh 0; detach XDP and AF_XDP from the queue; \
-             rx-buf-len=auto",
-        ),
+        Some(libc::EINVAL) => fault.remedy(format!(
+            "ethtool -G {device} tcp-data-split on hds-thresh 0; detach XDP and AF_XDP from the \
+             queue; rx-buf-len=auto"
+        )),
         Some(libc::EEXIST | libc::EBUSY) => fault.remedy("free the queue, or give queue=N"),
         Some(libc::EPERM) => fault.remedy("run as root, not in a user namespace"),
         Some(libc::ENOMEM) => fault.remedy("raise 'ulimit -l' (RLIMIT_MEMLOCK), or a smaller area"),

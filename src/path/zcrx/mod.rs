@@ -11,9 +11,10 @@ mod plan;
 mod probe;
 mod shared;
 
-use super::{DataPath, Endpoint, Flow};
+use super::nic::own_queue;
+use super::{DataPath, Endpoint, Flow, Nic};
 use crate::record::{
-    Attempt, Cell, Facts, Fault, FaultKind, OptionKind, OptionSpec, Role, Support,
+    Attempt, Cell, Facts, Fault, FaultKind, OptionKind, OptionSpec, Role, Setting, Support,
 };
 
 /// The path.
@@ -110,6 +111,14 @@ impl DataPath for Zcrx {
         probe::support(role, facts)
     }
 
+    fn preparation(&self, role: Role, cell: &Cell, nic: &Nic) -> Result<Vec<Setting>, Fault> {
+        let plan = plan::Plan::of(cell, rustix::param::page_size() as u64)?;
+        if role == Role::Sender || !plan.device {
+            return Ok(Vec::new());
+        }
+        own_queue(nic, plan.queue_of(nic.queues)?)
+    }
+
     fn open(&self, role: Role, cell: &Cell, flow: Flow) -> Result<Box<dyn Endpoint>, Fault> {
         if role == Role::Sender {
             let fault = Fault::new(FaultKind::Usage, "zcrx only receives");
@@ -122,6 +131,42 @@ impl DataPath for Zcrx {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::{DeviceName, Half, Options};
+
+    fn preparation(role: Role, set: &[(&str, &str)], queues: u32) -> Result<Vec<Setting>, Fault> {
+        let mut options = Options::default();
+        for spec in OPTIONS {
+            let text =
+                set.iter().find(|(name, _)| *name == spec.name).map_or(spec.default, |s| s.1);
+            options.0.insert(spec.name.into(), spec.kind.parse(text).unwrap());
+        }
+        let half = |path: &str| Half { path: path.into(), options: options.clone() };
+        let nic = Nic {
+            device: DeviceName::new("eth2").unwrap(),
+            queues,
+            address: [10, 0, 0, 2].into(),
+            peer: None,
+            port: Some(5201),
+        };
+        Zcrx.preparation(role, &Cell::new("test", half("uring-zc"), half("zcrx")), &nic)
+    }
+
+    #[test]
+    fn a_nic_is_prepared_for_the_queue_that_is_used() {
+        let commands = |set: &[(&str, &str)]| -> Vec<String> {
+            let settings = preparation(Role::Receiver, set, 16).unwrap();
+            settings.iter().map(Setting::command).collect()
+        };
+        let last = commands(&[]);
+        assert_eq!(last[0], "ethtool -G eth2 tcp-data-split on hds-thresh 0");
+        assert_eq!(last[1], "ethtool -X eth2 equal 15");
+        assert!(last[2].ends_with("dst-port 5201 action 15"), "{last:?}");
+        assert_eq!(commands(&[("queue", "3")])[1], "ethtool -X eth2 equal 3");
+        assert_eq!(commands(&[("device", "none")]), Vec::<String>::new());
+        assert_eq!(preparation(Role::Sender, &[], 16).unwrap(), []);
+        assert!(preparation(Role::Receiver, &[("queue", "16")], 16).is_err());
+        assert!(preparation(Role::Receiver, &[], 1).is_err(), "the only queue is everybody's");
+    }
 
     #[test]
     fn every_default_is_a_value_of_its_option() {
