@@ -15,13 +15,15 @@ mod uring;
 mod uring_zc;
 mod witness;
 mod zcrx;
+mod zerocopy_send;
 
 pub use flow::Flow;
 pub use recorder::Recorder;
 pub use witness::{WITNESS_LEN, WitnessPage, read_witness};
 
 use crate::record::{
-    Attempt, Cell, Facts, Fault, FaultKind, Ledger, OptionSpec, Outcome, Role, Stream, Support,
+    Attempt, Cell, Facts, Fault, FaultKind, Ledger, OptionSpec, Options, Outcome, Role, Stream,
+    Support,
 };
 use crate::sys::memory::Region;
 use crate::workload::Pattern;
@@ -49,8 +51,15 @@ pub trait DataPath: Sync {
         Vec::new()
     }
 
-    /// Whether the role can be played on a host of which this is known.
+    /// Whether the role can be played on a host of which this is known, with the
+    /// default options.
     fn probe(&self, role: Role, facts: &Facts) -> Support;
+
+    /// The same for a half with options, some of which ask for more of a host.
+    fn probe_with(&self, role: Role, options: &Options, facts: &Facts) -> Support {
+        let _ = options;
+        self.probe(role, facts)
+    }
 
     /// Prepares one end of one flow: all memory is taken and touched here.
     fn open(&self, role: Role, cell: &Cell, flow: Flow) -> Result<Box<dyn Endpoint>, Fault>;

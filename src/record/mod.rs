@@ -9,6 +9,7 @@ mod cell;
 mod facts;
 mod fault;
 mod finding;
+mod fragments;
 mod ledger;
 mod observation;
 mod option;
@@ -23,6 +24,7 @@ pub use cell::{Cell, CellId, Half, LinkSettings, Placement, Stream, Touch};
 pub use facts::{Attempt, Facts, Outcome, Privileges, Support};
 pub use fault::{Fault, FaultKind};
 pub use finding::{Finding, Severity};
+pub use fragments::{FEW, FREED_AT_ONCE, FragmentCounts};
 pub use ledger::{Evidence, Ledger, Manner};
 pub use observation::{
     Absent, CopyCount, Counter, CpuSource, CpuTime, Ending, Observation, ObservedCall,

@@ -114,7 +114,7 @@ impl Outlook {
                 format!("this process may use {}", usable.join(", ")),
             );
         }
-        path.probe(role, facts)
+        path.probe_with(role, &cell.half(role).options, facts)
     }
 
     fn rehearse(

@@ -216,6 +216,7 @@ pub mod tests {
             ledger: Ledger::default(),
             calls: Vec::new(),
             sizes: SizeDistribution::default(),
+            fragments: None,
             threads: Vec::new(),
             witness: None,
             notes: Vec::new(),
