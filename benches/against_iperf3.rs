@@ -6,12 +6,15 @@
 //! path than `socket` by BENCH_PATH.
 
 mod common;
+#[path = "common/iperf3.rs"]
+mod iperf3;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use bytepath::meter;
 use bytepath::record::{Cell, Design, Role, Schedule, Trial};
 use bytepath::run::Stand;
-use std::process::{Child, Command, Stdio};
+use iperf3::{Server, median};
+use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
 /// The links compared by default: with offloads, wire-like, and BIG TCP.
@@ -71,7 +74,7 @@ fn compare(link: &str, pairs: usize, window: f64) -> Result<()> {
     for _ in 0..pairs {
         ours.push(gbits(&stand.run(cell, &meter::regular().collect::<Vec<_>>(), &schedule)?)?);
         for (results, (_, options)) in theirs.iter_mut().zip(RIVALS) {
-            results.push(iperf3(&stand, cell, options, window)?);
+            results.push(rival(&stand, cell, options, window)?);
         }
     }
     // The best of iperf3 is the option set with the highest median.
@@ -95,17 +98,12 @@ fn gbits(trial: &Trial) -> Result<f64> {
 }
 
 /// One run of iperf3 in the stand's namespaces; Gbit/s at its receiver.
-fn iperf3(stand: &Stand, cell: &Cell, options: &[&str], window: f64) -> Result<f64> {
+fn rival(stand: &Stand, cell: &Cell, options: &[&str], window: f64) -> Result<f64> {
     let (sender, receiver) = (cell.placement.sender, cell.placement.receiver);
     let cpu = |cpu: Option<u32>| cpu.context("the bench pins both ends").map(|c| c.to_string());
-    let server = Server(
-        inside(stand.pid(Role::Receiver))
-            .args(["taskset", "-c", &cpu(receiver)?, "iperf3", "-s", "-1", "--forceflush"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("cannot start iperf3 -s")?,
-    );
-    let server = server.listening()?;
+    let mut server = inside(stand.pid(Role::Receiver));
+    server.args(["taskset", "-c", &cpu(receiver)?, "iperf3"]);
+    let server = Server::listening(server)?;
     let address = stand.address(Role::Receiver).to_string();
     let seconds = format!("{}", window.ceil() as u64);
     let output = inside(stand.pid(Role::Sender))
@@ -115,53 +113,11 @@ fn iperf3(stand: &Stand, cell: &Cell, options: &[&str], window: f64) -> Result<f
         .output()
         .context("cannot run iperf3 -c")?;
     drop(server);
-    let json: serde_json::Value =
-        serde_json::from_slice(&output.stdout).context("iperf3 printed no JSON")?;
-    match json["end"]["sum_received"]["bits_per_second"].as_f64() {
-        Some(rate) => Ok(rate / 1e9),
-        None => bail!("iperf3: {}", json["error"].as_str().unwrap_or("no result")),
-    }
+    Ok(iperf3::received(&output)? / 1e9)
 }
 
 fn inside(pid: u32) -> Command {
     let mut command = Command::new("nsenter");
     command.args(["-t", &pid.to_string(), "-n", "--"]);
     command
-}
-
-/// An iperf3 server, ended when dropped.
-struct Server(Child);
-
-impl Server {
-    /// Waits for the line that says it listens.
-    fn listening(mut self) -> Result<Self> {
-        use std::io::{BufRead, BufReader};
-        let output = self.0.stdout.take().context("no output")?;
-        let mut lines = BufReader::new(output).lines();
-        for line in lines.by_ref() {
-            if line?.contains("Server listening") {
-                // The pipe must stay open, or the server dies of SIGPIPE.
-                std::thread::spawn(move || lines.for_each(drop));
-                return Ok(self);
-            }
-        }
-        bail!("iperf3 -s ended before it listened")
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    match sorted.len() {
-        0 => f64::NAN,
-        n if n % 2 == 1 => sorted[n / 2],
-        n => (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0,
-    }
 }

@@ -7,10 +7,13 @@
 //! their lines. Rounds and seconds of each run by BENCH_PAIRS and BENCH_WINDOW;
 //! options of the client by BENCH_IPERF3 (default: -l 128K -C cubic).
 
-use anyhow::{Context, Result, bail};
-use std::io::{BufRead, BufReader};
+#[path = "common/iperf3.rs"]
+mod iperf3;
+
+use anyhow::{Context, Result};
+use iperf3::{Server, median};
 use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 /// What iperf3 runs under. The first is the yardstick; it is there twice, so
 /// that the noise between two runs of the same thing can be seen.
@@ -47,7 +50,7 @@ fn main() -> Result<()> {
                 rates[i].push(f64::NAN);
                 continue;
             }
-            match iperf3(WATCHERS[i].1, &options, window) {
+            match run(WATCHERS[i].1, &options, window) {
                 Ok(rate) => rates[i].push(rate),
                 // Without iperf3 itself there is nothing to compare with.
                 Err(e) if i == 0 => return Err(e),
@@ -74,9 +77,11 @@ fn main() -> Result<()> {
 }
 
 /// One run of the client under a watcher; bit/s at the receiver.
-fn iperf3(watcher: &[&str], options: &str, window: f64) -> Result<f64> {
+fn run(watcher: &[&str], options: &str, window: f64) -> Result<f64> {
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
-    let server = Server::listening(&port)?;
+    let mut server = Command::new("iperf3");
+    server.args(["-p", &port]);
+    let server = Server::listening(server)?;
     let seconds = format!("{}", window.ceil() as u64);
     let client = ["iperf3", "-c", "127.0.0.1", "-p", &port, "-J", "-t", &seconds];
     let words: Vec<&str> = watcher.iter().copied().chain(client).collect();
@@ -87,46 +92,7 @@ fn iperf3(watcher: &[&str], options: &str, window: f64) -> Result<f64> {
         .output()
         .with_context(|| format!("cannot run {}", words[0]))?;
     drop(server);
-    let json: serde_json::Value = serde_json::from_slice(&output.stdout).with_context(|| {
-        let errors = String::from_utf8_lossy(&output.stderr);
-        format!("no JSON: {}", errors.lines().next().unwrap_or_default())
-    })?;
-    match json["end"]["sum_received"]["bits_per_second"].as_f64() {
-        Some(rate) => Ok(rate),
-        None => bail!("iperf3: {}", json["error"].as_str().unwrap_or("no result")),
-    }
-}
-
-/// An iperf3 server for one client, ended when dropped.
-struct Server(Child);
-
-impl Server {
-    fn listening(port: &str) -> Result<Self> {
-        let mut server = Server(
-            Command::new("iperf3")
-                .args(["-s", "-1", "-p", port, "--forceflush"])
-                .stdout(Stdio::piped())
-                .spawn()
-                .context("cannot start iperf3 -s")?,
-        );
-        let output = server.0.stdout.take().context("no output")?;
-        let mut lines = BufReader::new(output).lines();
-        for line in lines.by_ref() {
-            if line?.contains("Server listening") {
-                // The pipe must stay open, or the server dies of SIGPIPE.
-                std::thread::spawn(move || lines.for_each(drop));
-                return Ok(server);
-            }
-        }
-        bail!("iperf3 -s ended before it listened")
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    iperf3::received(&output)
 }
 
 /// A number from the environment.
@@ -134,15 +100,5 @@ fn number(name: &str, default: f64) -> Result<f64> {
     match std::env::var(name) {
         Ok(text) => text.parse().with_context(|| format!("{name} is no number")),
         Err(_) => Ok(default),
-    }
-}
-
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    match sorted.len() {
-        0 => f64::NAN,
-        n if n % 2 == 1 => sorted[n / 2],
-        n => (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0,
     }
 }

@@ -10,7 +10,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let Some((choice, mut rest)) = data.split_first() else { return };
     let choice = usize::from(*choice) % (import::CATALOG.len() + 1);
     let read = match import::CATALOG.get(choice) {
-        Some(importer) => importer.read("fuzz", &mut rest),
+        Some(importer) => importer.read("fuzz", import::Times::Kept, &mut rest),
         None => import::read("fuzz", &mut rest),
     };
     let profile = match read {

@@ -248,7 +248,7 @@ fn rules(file: Option<&Path>) -> Result<Rules, Fault> {
 /// The profiles that an argument names.
 fn side(argument: &str) -> Result<Vec<Profile>, Fault> {
     if argument == "-" {
-        return Ok(vec![import::read("standard input", &mut io::stdin().lock())?]);
+        return Ok(vec![import::read_sums("standard input", &mut io::stdin().lock())?]);
     }
     // A name is taken as it is before anything is read into its signs.
     if Path::new(argument).exists() {
@@ -267,7 +267,10 @@ fn open(path: &Path) -> Result<Profile, Fault> {
         return Err(Fault::new(FaultKind::Usage, what)
             .remedy(format!("name a cell of the study: {}#CELL", path.display())));
     }
-    import::read(&path.display().to_string(), &mut io::BufReader::with_capacity(1 << 20, file))
+    import::read_sums(
+        &path.display().to_string(),
+        &mut io::BufReader::with_capacity(256 << 10, file),
+    )
 }
 
 /// All profiles that a study has of a cell, in the order of their file names.

@@ -309,7 +309,8 @@ impl Builder {
     }
 
     /// The profile.
-    pub fn build(self) -> Profile {
+    pub fn build(mut self) -> Profile {
+        self.profile.samples.shrink_to_fit();
         self.profile
     }
 }

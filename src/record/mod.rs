@@ -15,6 +15,7 @@ mod observation;
 mod option;
 mod profile;
 mod reading;
+mod setting;
 mod study;
 mod trial;
 pub mod unit;
@@ -33,6 +34,10 @@ pub use observation::{
 pub use option::{OptionKind, OptionSpec, OptionValue, Options};
 pub use profile::{Bytes, ProfileRecord, ProfiledCells, Profiling, SamplePrice, Sampling};
 pub use reading::{Reading, Scope, Series, Unit};
+pub use setting::{
+    Channels, Coalescing, Cpus, DeviceName, FlowRule, IdleChoice, PacketLimits, Rings,
+    SETTING_FORMS, Setting, SettingRecord, SettingValue, Split, SysctlName, TapFlags, Word,
+};
 pub use study::{CopyCeiling, Design, Judgement, Schedule, Source, Stopping, Study, StudyHeader};
 pub use trial::{
     CallRow, ProvenWitness, Role, RoleRecord, SizeDistribution, ThreadTime, Trial, TrialStatus,

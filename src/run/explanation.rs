@@ -1,7 +1,7 @@
 //! The explanation of a study: its profiles are read from its folder, and the
 //! costs of cells are laid side by side.
 
-use crate::profile::import::{Importer, Pprof};
+use crate::profile::import::{Importer, Pprof, Times};
 use crate::profile::subsystem::Rules;
 use crate::profile::waterfall::{Metered, Trials};
 use crate::profile::{Explanation, Profile, explain};
@@ -70,5 +70,5 @@ fn profile(folder: &Path, trial: &Trial) -> Result<Profile, Fault> {
     let title = path.display().to_string();
     let file = File::open(&path)
         .map_err(|e| Fault::new(FaultKind::Storage, format!("cannot read {title}: {e}")))?;
-    Pprof.read(&title, &mut BufReader::new(file))
+    Pprof.read(&title, Times::LeftOut, &mut BufReader::new(file))
 }

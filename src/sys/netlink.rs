@@ -5,7 +5,7 @@
 //! Errors carry the kernel's own explanation (its extended acknowledgement)
 //! behind the error number's text, and keep the error's kind.
 
-use netlink_bindings::traits::{NetlinkRequest, Protocol, Pusher};
+use netlink_bindings::traits::{NetlinkRequest, Pusher};
 use netlink_bindings::utils::{finalize_nested_header, push_nested_header};
 use netlink_bindings::{ethtool, netdev, rt_addr, rt_link};
 use netlink_socket2::{NetlinkSocket, ReplyError};
@@ -16,7 +16,7 @@ use std::net::IpAddr;
 /// Sockets to the kernel, opened when first used. They stay in the network
 /// namespace in which the thread was at that moment.
 pub struct Netlink {
-    socket: NetlinkSocket,
+    pub(super) socket: NetlinkSocket,
 }
 
 /// A veth pair to be made (veth(4)); its ends are down at first.
@@ -184,7 +184,7 @@ impl Netlink {
     /// Replaces the root queueing discipline by a queue of `txqueuelen` packets,
     /// first in, first out (tc-pfifo(8)). The kernel needs no module for it.
     pub fn set_fifo(&mut self, index: u32) -> io::Result<()> {
-        acknowledged(&mut self.socket, &RootQdisc::new(index, c"pfifo"))
+        self.replace_root_qdisc(index, "pfifo", 0, &[])
     }
 
     /// Sets the MTU in bytes. EINVAL: the device does not take it.
@@ -318,7 +318,7 @@ const ETHTOOL_MSG_FEATURES_SET: u8 = 12;
 /// Puts the right command number into a message of the `ethtool` family. The
 /// bindings (0.3.5) number requests and notifications in one sequence; the
 /// kernel numbers each direction on its own.
-fn number(message: &mut impl Pusher, command: u8) {
+pub(super) fn number(message: &mut impl Pusher, command: u8) {
     if let Some(first) = message.as_vec_mut().first_mut() {
         *first = command;
     }
@@ -397,52 +397,15 @@ fn device_text(text: &str) -> io::Result<CString> {
     Ok(CString::new(text)?)
 }
 
-/// RTM_NEWQDISC for a discipline without options. Encoded here, because the
-/// bindings of the `tc` family are larger than the rest of bytepath.
-struct RootQdisc(Vec<u8>);
-
-impl RootQdisc {
-    fn new(index: u32, kind: &CStr) -> Self {
-        const TC_H_ROOT: u32 = 0xffff_ffff;
-        const TCA_KIND: u16 = 1;
-        // struct tcmsg: family and padding, ifindex, handle, parent, info.
-        let words = [0, index, 0, TC_H_ROOT, 0];
-        let mut payload: Vec<u8> = words.iter().flat_map(|word: &u32| word.to_ne_bytes()).collect();
-        let name = kind.to_bytes_with_nul();
-        let length = 4 + name.len();
-        payload.extend((length as u16).to_ne_bytes());
-        payload.extend(TCA_KIND.to_ne_bytes());
-        payload.extend(name);
-        payload.resize(payload.len().next_multiple_of(4), 0);
-        RootQdisc(payload)
-    }
-}
-
-impl NetlinkRequest for RootQdisc {
-    fn protocol(&self) -> Protocol {
-        let (protonum, request_type) = (libc::NETLINK_ROUTE as u16, libc::RTM_NEWQDISC);
-        Protocol::Raw { protonum, request_type }
-    }
-
-    fn flags(&self) -> u16 {
-        (libc::NLM_F_CREATE | libc::NLM_F_REPLACE) as u16
-    }
-
-    fn payload(&self) -> &[u8] {
-        &self.0
-    }
-
-    type ReplyType<'buf> = ();
-
-    fn decode_reply(_: &[u8]) -> Self::ReplyType<'_> {}
-}
-
-fn acknowledged<R: NetlinkRequest>(socket: &mut NetlinkSocket, request: &R) -> io::Result<()> {
+pub(super) fn acknowledged<R: NetlinkRequest>(
+    socket: &mut NetlinkSocket,
+    request: &R,
+) -> io::Result<()> {
     socket.request(request)?.recv_ack().map_err(explained)
 }
 
 /// The error with what the kernel says of it, and of the same kind.
-fn explained(error: ReplyError) -> io::Error {
+pub(super) fn explained(error: ReplyError) -> io::Error {
     let message = error.ext_ack().and_then(|ack| ack.get_msg().ok());
     match message {
         Some(message) => {
@@ -453,7 +416,7 @@ fn explained(error: ReplyError) -> io::Error {
     }
 }
 
-fn undecodable(error: impl std::fmt::Debug) -> io::Error {
+pub(super) fn undecodable(error: impl std::fmt::Debug) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("unexpected netlink answer: {error:?}"))
 }
 

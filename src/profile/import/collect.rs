@@ -2,6 +2,7 @@
 //! profile keeps the time of every sample, of a large one equal samples are
 //! added up and their times go.
 
+use super::Times;
 use crate::profile::{Builder, Owner, Profile, Sample, StackId, ThreadId};
 
 /// So many samples keep their times, which are worth more in a small profile
@@ -27,6 +28,7 @@ pub(super) struct Collector {
     /// Where functions, threads and stacks are kept.
     pub(super) builder: Builder,
     timed: Vec<Taken>,
+    times: Times,
     /// The samples have become too many for their times.
     many: bool,
     first: Option<u64>,
@@ -44,6 +46,10 @@ enum Period {
 }
 
 impl Collector {
+    pub(super) fn new(times: Times) -> Collector {
+        Collector { times, ..Collector::default() }
+    }
+
     /// Takes a sample.
     pub(super) fn push(&mut self, taken: Taken) {
         let each = taken.weight / taken.count.max(1) as f64;
@@ -56,7 +62,7 @@ impl Collector {
             self.first = Some(self.first.map_or(time, |first| first.min(time)));
             self.last = self.last.max(time);
         }
-        if self.many || taken.time.is_none() {
+        if self.many || self.times == Times::LeftOut || taken.time.is_none() {
             add(&mut self.builder, taken, None);
             return;
         }
@@ -115,11 +121,10 @@ fn seconds(nanoseconds: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::{Header, Thread};
+    use crate::profile::Thread;
 
-    fn collect(samples: u64) -> Profile {
-        let mut collector =
-            Collector { builder: Builder::new(Header::default()), ..Collector::default() };
+    fn collect(times: Times, samples: u64) -> Profile {
+        let mut collector = Collector::new(times);
         let thread = collector.builder.thread(Thread::default());
         let stack = collector.builder.stack(&[]);
         for n in 0..samples {
@@ -133,13 +138,20 @@ mod tests {
 
     #[test]
     fn times_are_kept_until_there_are_too_many() {
-        let few = collect(3);
+        let few = collect(Times::Kept, 3);
         assert_eq!(few.samples().len(), 3);
         assert_eq!(few.samples()[1].time, Some(1e-6));
         assert_eq!(few.header.seconds, Some(2e-6));
-        let many = collect(TIMED as u64 + 5);
+        let many = collect(Times::Kept, TIMED as u64 + 5);
         assert_eq!(many.samples().len(), 1);
         assert_eq!((many.count(), many.samples()[0].time), (TIMED as u64 + 5, None));
         assert!(many.header.notes[0].contains("left out"));
+    }
+
+    #[test]
+    fn times_that_nobody_wants_are_not_kept() {
+        let sums = collect(Times::LeftOut, 3);
+        assert_eq!((sums.samples().len(), sums.count()), (1, 3));
+        assert_eq!((sums.samples()[0].time, sums.header.seconds), (None, Some(2e-6)));
     }
 }

@@ -7,7 +7,7 @@
 use super::lines::{Lines, quote};
 use super::names;
 use super::number::{Marks, Number};
-use super::{HEAD, Importer};
+use super::{HEAD, Importer, Times};
 use crate::profile::{
     Builder, Frame, FrameId, FrameKind, Header, Profile, Sample, Thread, ThreadId, Weight,
 };
@@ -49,7 +49,7 @@ impl Importer for Folded {
         any && deep
     }
 
-    fn read(&self, title: &str, input: &mut dyn BufRead) -> Result<Profile, Fault> {
+    fn read(&self, title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
         let mut lines = Lines::new(title, input);
         let mut line = Vec::with_capacity(4096);
         let mut reader = Reader {
@@ -211,7 +211,7 @@ mod tests {
     use crate::profile::Owner;
 
     fn read(text: &str) -> Result<Profile, Fault> {
-        Folded.read("t", &mut text.as_bytes())
+        Folded.read("t", Times::Kept, &mut text.as_bytes())
     }
 
     #[test]

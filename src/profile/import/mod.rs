@@ -36,7 +36,18 @@ pub trait Importer: Sync {
     fn recognises(&self, head: &[u8]) -> bool;
 
     /// Reads all of it. An error names `title` and, for text, the line.
-    fn read(&self, title: &str, input: &mut dyn BufRead) -> Result<Profile, Fault>;
+    fn read(&self, title: &str, times: Times, input: &mut dyn BufRead) -> Result<Profile, Fault>;
+}
+
+/// What becomes of the moments at which samples were taken. Only one sample in
+/// a line of events can keep its own; equal ones without take no memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Times {
+    /// Kept, up to [`TIMED`] samples.
+    #[default]
+    Kept,
+    /// Left out: for whoever only adds up.
+    LeftOut,
 }
 
 /// How much of a file is shown to [`Importer::recognises`].
@@ -60,6 +71,15 @@ pub fn find(name: &str) -> Option<&'static dyn Importer> {
 /// Reads a profile in whatever format it is; `title` is what errors call it.
 /// What gzip has packed is unpacked first.
 pub fn read(title: &str, input: &mut dyn BufRead) -> Result<Profile, Fault> {
+    recognised(title, Times::Kept, input)
+}
+
+/// As [`read`], for whoever has no use for the times of samples.
+pub fn read_sums(title: &str, input: &mut dyn BufRead) -> Result<Profile, Fault> {
+    recognised(title, Times::LeftOut, input)
+}
+
+fn recognised(title: &str, times: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
     plain(title, input, &mut |input| {
         let head = peek(title, input)?;
         let importer =
@@ -68,7 +88,8 @@ pub fn read(title: &str, input: &mut dyn BufRead) -> Result<Profile, Fault> {
                 Fault::new(FaultKind::Storage, format!("{title} is no profile of a known format"))
                     .remedy(format!("known are: {}", known.join(", ")))
             })?;
-        importer.read(title, &mut BufReader::with_capacity(BUFFER, head.chain(input)))
+        let mut input = BufReader::with_capacity(BUFFER, head.chain(input));
+        importer.read(title, times, &mut input)
     })
 }
 
@@ -78,7 +99,7 @@ pub fn read_as(
     title: &str,
     input: &mut dyn BufRead,
 ) -> Result<Profile, Fault> {
-    plain(title, input, &mut |input| importer.read(title, input))
+    plain(title, input, &mut |input| importer.read(title, Times::Kept, input))
 }
 
 /// Reading in large pieces, which what is behind a trait object is best read in.

@@ -13,7 +13,7 @@ mod space;
 
 use super::collect::{Collector, Taken};
 use super::lines::unreadable;
-use super::{Importer, names};
+use super::{Importer, Times, names};
 use crate::profile::{Frame, FrameId, FrameKind, Profile, Thread, Weight};
 use crate::record::{Fault, FaultKind};
 use guard::Bytes;
@@ -45,7 +45,7 @@ impl Importer for PerfData {
         head.starts_with(b"PERFILE2") || head.starts_with(b"2ELIFREP")
     }
 
-    fn read(&self, title: &str, input: &mut dyn BufRead) -> Result<Profile, Fault> {
+    fn read(&self, title: &str, times: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
         let mut bytes = Vec::new();
         input.take(MOST + 1).read_to_end(&mut bytes).map_err(|e| unreadable(title, &e))?;
         let bad = |what: String| Fault::new(FaultKind::Storage, format!("{title}: {what}"));
@@ -59,10 +59,10 @@ impl Importer for PerfData {
                 false => fault,
             }
         })?;
-        let mut reader = pass(title, &bytes, shape, None).map_err(bad)?;
+        let mut reader = pass((title, times), &bytes, shape, None).map_err(bad)?;
         // The first event may have no sample, as the one that only follows threads.
         if let (0, Some(other)) = (reader.samples, reader.others.keys().min().copied()) {
-            reader = pass(title, &bytes, shape, Some(other)).map_err(bad)?;
+            reader = pass((title, times), &bytes, shape, Some(other)).map_err(bad)?;
         }
         reader.finish().map_err(bad)
     }
@@ -70,7 +70,7 @@ impl Importer for PerfData {
 
 /// Reads the samples of one event, by its place in the list of the file.
 fn pass(
-    title: &str,
+    (title, times): (&str, Times),
     bytes: &[u8],
     shape: guard::Shape,
     event: Option<usize>,
@@ -81,7 +81,7 @@ fn pass(
         guard::Shape::File => PerfFileReader::parse_file(cursor).map_err(said)?,
         guard::Shape::Pipe => PerfFileReader::parse_pipe(cursor).map_err(said)?,
     };
-    let mut reader = Reader::new(title, &perf_file, event.unwrap_or(0));
+    let mut reader = Reader::new(title, times, &perf_file, event.unwrap_or(0));
     while let Some(record) = record_iter.next_record(&mut perf_file).map_err(said)? {
         if let PerfFileRecord::EventRecord { attr_index, record } = record {
             reader.record(attr_index, &record)?;
@@ -123,8 +123,8 @@ const CONTEXT_KERNEL: u64 = -128_i64 as u64;
 const CONTEXT_USER: u64 = -512_i64 as u64;
 
 impl Reader {
-    fn new(title: &str, file: &PerfFile, event: usize) -> Self {
-        let mut collector = Collector::default();
+    fn new(title: &str, times: Times, file: &PerfFile, event: usize) -> Self {
+        let mut collector = Collector::new(times);
         let header = collector.builder.header();
         title.clone_into(&mut header.title);
         let texts = [

@@ -9,7 +9,7 @@
 use super::lines::{Lines, digits, quote};
 use super::names;
 use super::number::{Marks, Number};
-use super::{HEAD, Importer};
+use super::{HEAD, Importer, Times};
 use crate::profile::{Builder, Frame, FrameKind, Header, Profile, Sample, Thread, Weight};
 use crate::record::Fault;
 use std::io::BufRead;
@@ -37,7 +37,7 @@ impl Importer for PerfReport {
         })
     }
 
-    fn read(&self, title: &str, input: &mut dyn BufRead) -> Result<Profile, Fault> {
+    fn read(&self, title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
         let mut lines = Lines::new(title, input);
         let mut line = Vec::with_capacity(1024);
         let mut reader = Reader {
@@ -396,7 +396,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Profile, Fault> {
-        PerfReport.read("t", &mut text.as_bytes())
+        PerfReport.read("t", Times::Kept, &mut text.as_bytes())
     }
 
     /// Function, weight and number of samples of each row.

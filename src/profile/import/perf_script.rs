@@ -9,7 +9,7 @@ use super::collect::{Collector, Taken};
 use super::header::{self, Head};
 use super::lines::{Lines, quote};
 use super::names;
-use super::{HEAD, Importer};
+use super::{HEAD, Importer, Times};
 use crate::profile::{Frame, FrameId, FrameKind, Profile, Thread, ThreadId, Weight};
 use crate::record::Fault;
 use std::collections::HashMap;
@@ -53,10 +53,10 @@ impl Importer for PerfScript {
         false
     }
 
-    fn read(&self, title: &str, input: &mut dyn BufRead) -> Result<Profile, Fault> {
+    fn read(&self, title: &str, times: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
         let mut lines = Lines::new(title, input);
         let mut line = Vec::with_capacity(4096);
-        let mut reader = Reader::default();
+        let mut reader = Reader { collector: Collector::new(times), ..Reader::default() };
         reader.collector.builder.header().title = title.to_owned();
         while lines.next(&mut line)? {
             reader.line(&line).map_err(|what| lines.fault(what))?;

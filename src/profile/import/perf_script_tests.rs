@@ -2,7 +2,7 @@ use super::*;
 use crate::profile::Owner;
 
 fn read(text: &str) -> Result<Profile, Fault> {
-    PerfScript.read("t", &mut text.as_bytes())
+    PerfScript.read("t", Times::Kept, &mut text.as_bytes())
 }
 
 /// Stacks as folded text, outermost first, with their modules.

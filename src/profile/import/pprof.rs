@@ -1,7 +1,7 @@
 //! pprof, ours and others'; see [`crate::profile::pprof`].
 
-use super::Importer;
 use super::lines::unreadable;
+use super::{Importer, Times};
 use crate::profile::{Profile, pprof};
 use crate::record::{Fault, FaultKind};
 use std::io::{BufRead, Read};
@@ -25,7 +25,7 @@ impl Importer for Pprof {
         pprof::recognises(head)
     }
 
-    fn read(&self, title: &str, input: &mut dyn BufRead) -> Result<Profile, Fault> {
+    fn read(&self, title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
         super::plain(title, input, &mut |input| {
             let mut bytes = Vec::new();
             input.take(MOST + 1).read_to_end(&mut bytes).map_err(|e| unreadable(title, &e))?;

@@ -2,7 +2,7 @@
 //! them (`ticks symbol load`, with `-v` an address in front), and in the form
 //! `symbol [address]: ticks` in which such lists were passed around.
 
-use super::Importer;
+use super::{Importer, Times};
 use crate::profile::{Builder, Frame, FrameKind, Header, Owner, Profile, Sample, Thread, Weight};
 use crate::record::{Fault, FaultKind};
 use std::io::{BufRead, Read};
@@ -31,7 +31,7 @@ impl Importer for Readprofile {
         lines.peek().is_some() && lines.all(|line| entry(line).is_some())
     }
 
-    fn read(&self, title: &str, input: &mut dyn BufRead) -> Result<Profile, Fault> {
+    fn read(&self, title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
         let mut builder = Builder::new(Header {
             title: title.to_owned(),
             weight: Weight::Samples,
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     fn read(text: &[u8]) -> Result<Profile, Fault> {
-        Readprofile.read("list", &mut &text[..])
+        Readprofile.read("list", Times::Kept, &mut &text[..])
     }
 
     fn ticks(profile: &Profile) -> Vec<(String, u64)> {

@@ -1,0 +1,58 @@
+//! iperf3 as the benches run it: a server for one client, the client's result,
+//! and the median of several.
+
+use anyhow::{Context, Result, bail};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+/// An iperf3 server for one client, ended when dropped.
+pub struct Server(Child);
+
+impl Server {
+    /// Starts it, and waits for the line that says it listens. `command` is
+    /// `iperf3`, or what runs it somewhere: `nsenter ... iperf3`.
+    pub fn listening(mut command: Command) -> Result<Server> {
+        command.args(["-s", "-1", "--forceflush"]).stdout(Stdio::piped());
+        let mut server = Server(command.spawn().context("cannot start iperf3 -s")?);
+        let output = server.0.stdout.take().context("no output")?;
+        let mut lines = BufReader::new(output).lines();
+        for line in lines.by_ref() {
+            if line?.contains("Server listening") {
+                // The pipe must stay open, or the server dies of SIGPIPE.
+                std::thread::spawn(move || lines.for_each(drop));
+                return Ok(server);
+            }
+        }
+        bail!("iperf3 -s ended before it listened")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// bit/s at the receiver, from what a client printed with `-J`.
+pub fn received(output: &std::process::Output) -> Result<f64> {
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).with_context(|| {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        format!("iperf3 printed no JSON: {}", errors.lines().next().unwrap_or_default())
+    })?;
+    match json["end"]["sum_received"]["bits_per_second"].as_f64() {
+        Some(rate) => Ok(rate),
+        None => bail!("iperf3: {}", json["error"].as_str().unwrap_or("no result")),
+    }
+}
+
+/// The middle one, or the mean of the two in the middle; NaN of none.
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => sorted[n / 2],
+        n => (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0,
+    }
+}

@@ -1,0 +1,162 @@
+use super::*;
+
+/// One of each kind: as typed, and what the usual tools would be told.
+const EXAMPLES: &[(&str, &str)] = &[
+    (
+        "sysctl net.ipv4.tcp_rmem=4096 131072 67108864",
+        "sysctl -w net.ipv4.tcp_rmem='4096 131072 67108864'",
+    ),
+    ("sysctl kernel.numa_balancing=0", "sysctl -w kernel.numa_balancing='0'"),
+    ("feature eth0 rx-gro=off", "ethtool -K eth0 rx-gro off"),
+    (
+        "rings eth0 rx=4096 tx=1024 rx-buf-len=32768 tcp-data-split=on hds-thresh=0",
+        "ethtool -G eth0 rx 4096 tx 1024 rx-buf-len 32768 tcp-data-split on hds-thresh 0",
+    ),
+    ("channels eth0 combined=8", "ethtool -L eth0 combined 8"),
+    ("coalescing eth0 rx-usecs=30 adaptive-rx=off", "ethtool -C eth0 adaptive-rx off rx-usecs 30"),
+    ("spread eth0 queues=7", "ethtool -X eth0 equal 7"),
+    ("flow eth0 dst-port=5201 queue=7", "ethtool -N eth0 flow-type tcp4 dst-port 5201 action 7"),
+    (
+        "flow eth0 dst-port=5201 ipv6 queue=7",
+        "ethtool -N eth0 flow-type tcp6 dst-port 5201 action 7",
+    ),
+    (
+        "flow eth0 src=fd00::1 dst=fd00::2 queue=0",
+        "ethtool -N eth0 flow-type tcp6 src-ip fd00::1 dst-ip fd00::2 action 0",
+    ),
+    ("mtu eth0 4148", "ip link set dev eth0 mtu 4148"),
+    (
+        "packet-limits eth0 gso=65536 gro-ipv4=185000",
+        "ip link set dev eth0 gso_max_size 65536 gro_ipv4_max_size 185000",
+    ),
+    ("qdisc eth0 fq_codel", "tc qdisc replace dev eth0 root fq_codel"),
+    ("irq 45 2-3", "echo 2-3 > /proc/irq/45/smp_affinity_list"),
+    ("rps eth0 0 1,33", "echo 2,00000002 > /sys/class/net/eth0/queues/rx-0/rps_cpus"),
+    ("rps eth0 none", "echo 0 | tee /sys/class/net/eth0/queues/rx-*/rps_cpus"),
+    ("xps eth0 3 3", "echo 8 > /sys/class/net/eth0/queues/tx-3/xps_cpus"),
+    ("governor all performance", "cpupower -c all frequency-set -g performance"),
+    ("governor 0-3 schedutil", "cpupower -c 0-3 frequency-set -g schedutil"),
+    ("idle all slower-than=10us", "cpupower -c all idle-set -D 11"),
+    ("idle 2 without=C6", "cpupower -c 2 idle-set -d STATE  # the one called C6"),
+    ("hugepages 2M 512", "echo 512 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"),
+    (
+        "hugepages 1G node=1 4",
+        "echo 4 > /sys/devices/system/node/node1/hugepages/hugepages-1048576kB/nr_hugepages",
+    ),
+    ("threaded-napi eth0 on", "echo 1 > /sys/class/net/eth0/threaded"),
+    ("tap tap0 backpressure=on", "# ioctl(TUNSETIFF) on tap0 with backpressure=on"),
+];
+
+#[test]
+fn every_kind_is_typed_printed_and_kept_without_loss() {
+    let mut kinds = std::collections::BTreeSet::new();
+    for (line, command) in EXAMPLES {
+        let setting: Setting = line.parse().unwrap_or_else(|e| panic!("{line}: {e}"));
+        assert_eq!(setting.to_string(), *line);
+        assert_eq!(setting.command(), *command);
+        let json = serde_json::to_string(&setting).unwrap();
+        assert_eq!(serde_json::from_str::<Setting>(&json).unwrap(), setting, "{json}");
+        kinds.insert(line.split(' ').next().unwrap());
+    }
+    for (form, example) in text::FORMS {
+        let kind = form.split(' ').next().unwrap();
+        assert!(kinds.contains(kind), "no example of '{kind}'");
+        let (_, example) = example.rsplit_once(": ").unwrap();
+        example.parse::<Setting>().unwrap_or_else(|e| panic!("{example}: {e}"));
+    }
+}
+
+#[test]
+fn names_that_lead_elsewhere_are_refused() {
+    for line in [
+        "sysctl net/../kernel.core_pattern=x",
+        "sysctl net...kernel=x",
+        "sysctl net.//.core_pattern=x",
+        "sysctl kernel.core_pattern=|/bin/sh",
+        "sysctl kernel.modprobe=/tmp/x",
+        "sysctl net.ipv4.ip_forward=1",
+        "sysctl net.ipv4.conf.all.rp_filter=1",
+        "sysctl net.ipv4.route.flush=1",
+        "sysctl net=1",
+        "mtu ../../x 1500",
+        "mtu .. 1500",
+        "mtu sixteen-bytes-12 1500",
+        "mtu eth0:1 1500",
+        "governor all ../../x",
+        "qdisc eth0 -x",
+    ] {
+        let fault = line.parse::<Setting>().unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Usage, "{line}");
+        assert!(fault.remedy.is_some(), "{line}: {fault}");
+    }
+    // The same by way of a journal or a file.
+    for json in [
+        r#"{"kind":"mtu","device":"../x","bytes":1500}"#,
+        r#"{"kind":"sysctl","name":"kernel.core_pattern","value":"x"}"#,
+        r#"{"kind":"irq-affinity","irq":1,"cpus":"0-4000000000"}"#,
+    ] {
+        assert!(serde_json::from_str::<Setting>(json).is_err(), "{json}");
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_the_form() {
+    for (line, says) in [
+        ("", "there is no setting"),
+        ("nonsense eth0", "choose from sysctl"),
+        ("sysctl net.core.rmem_max", "sysctl NAME=VALUE"),
+        ("sysctl net.core.rmem_max= ", "no value"),
+        ("rings eth0", "sets nothing"),
+        ("rings eth0 rx=1 rx=2", "twice"),
+        ("rings eth0 rx=4294967296", "not a whole number"),
+        ("rings eth0 speed=1", "'speed' does not belong there"),
+        ("mtu eth0 1279", "IPv6"),
+        ("mtu eth0", "it lacks the bytes"),
+        ("mtu eth0 1500 9000", "'9000' does not belong there"),
+        ("spread eth0 queues=0", "at least one queue"),
+        ("flow eth0 queue=1", "every flow"),
+        ("flow eth0 src=10.0.0.1 dst=fd00::1 queue=1", "one family"),
+        ("irq 4 none", "needs a CPU"),
+        ("governor none performance", "names no CPU"),
+        ("hugepages 3M 1", "no pages of"),
+        ("idle all", "which states"),
+        ("threaded-napi eth0 yes", "not on or off"),
+        ("rps eth0 8192", "list of CPUs"),
+    ] {
+        let text = line.parse::<Setting>().unwrap_err().to_string();
+        assert!(text.contains(says), "{line}: {text}");
+    }
+}
+
+#[test]
+fn masks_and_lists_of_cpus() {
+    for (list, mask) in [
+        ("none", "0"),
+        ("0", "1"),
+        ("0-3,8", "10f"),
+        ("31-32", "1,80000000"),
+        ("64", "1,00000000,00000000"),
+    ] {
+        let cpus: Cpus = list.parse().unwrap();
+        assert_eq!((cpus.to_string().as_str(), cpus.mask().as_str()), (list, mask));
+        assert_eq!(Cpus::from_mask(mask), Some(cpus));
+    }
+    assert_eq!(Cpus::from_mask("00000000,00000003\n"), Some("0-1".parse().unwrap()));
+    for text in ["", "x", "1,,2", "123456789", "+1"] {
+        assert_eq!(Cpus::from_mask(text), None, "{text}");
+    }
+}
+
+#[test]
+fn values_in_few_words() {
+    let text = |pairs: &[(&str, &str)]| {
+        let pairs = pairs.iter().map(|(name, text)| (name.to_string(), text.to_string()));
+        SettingValue(pairs.collect()).to_string()
+    };
+    assert_eq!(text(&[("value", "4096\t131072\t6291456\n")]), "4096 131072 6291456");
+    assert_eq!(text(&[("rx", "512"), ("tx", "256")]), "rx 512, tx 256");
+    let cpus = [("cpu0", "a"), ("cpu1", "a"), ("cpu2", "a"), ("cpu3", "b")];
+    assert_eq!(text(&cpus), "cpu0 and 2 others a, cpu3 b");
+    assert_eq!(text(&cpus[..2]), "a");
+    assert_eq!(text(&[]), "nothing");
+}

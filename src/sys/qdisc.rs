@@ -1,0 +1,171 @@
+//! Queueing disciplines of devices: rtnetlink(7), RTM_GETQDISC and its kin
+//! (net/sched/sch_api.c). Encoded here, because the bindings of the `tc` family
+//! are larger than the rest of bytepath.
+
+use super::netlink::{Netlink, acknowledged, explained};
+use netlink_bindings::traits::{NetlinkRequest, Protocol};
+use std::ffi::CString;
+use std::io;
+
+/// A queueing discipline that is in force.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Qdisc {
+    /// Interface index of its device.
+    pub device: u32,
+    /// Its name: `fq_codel`, `noqueue`.
+    pub kind: String,
+    /// Its number; 0 where the kernel put it there by itself.
+    pub handle: u32,
+    /// What it hangs on; [`ROOT`] for the root.
+    pub parent: u32,
+    /// Its options as the kernel tells them (`TCA_OPTIONS`), which is how it
+    /// takes them, too.
+    pub options: Vec<u8>,
+}
+
+/// `TC_H_ROOT`: the parent of a device's root discipline.
+pub const ROOT: u32 = 0xffff_ffff;
+
+const TCA_KIND: u16 = 1;
+const TCA_OPTIONS: u16 = 2;
+/// Bytes of `struct tcmsg`: family and padding, device, handle, parent, info.
+const HEADER: usize = 20;
+
+impl Netlink {
+    /// The queueing disciplines of a device that is up; a device that is down
+    /// has none.
+    pub fn qdiscs(&mut self, index: u32) -> io::Result<Vec<Qdisc>> {
+        let mut reply = self.socket.request(&Dump(header(index, 0, 0)))?;
+        let mut found = Vec::new();
+        // The kernel tells those of all devices.
+        while let Some(qdisc) = reply.recv() {
+            found.extend(qdisc.map_err(explained)?.filter(|qdisc| qdisc.device == index));
+        }
+        Ok(found)
+    }
+
+    /// Puts a discipline at the root of a device in place of what is there. A
+    /// handle of 0 leaves the number to the kernel; without options it has its
+    /// defaults. ENOENT: the kernel has no such discipline.
+    pub fn replace_root_qdisc(
+        &mut self,
+        index: u32,
+        kind: &str,
+        handle: u32,
+        options: &[u8],
+    ) -> io::Result<()> {
+        let mut payload = header(index, handle, ROOT);
+        attribute(&mut payload, TCA_KIND, CString::new(kind)?.as_bytes_with_nul());
+        if !options.is_empty() {
+            attribute(&mut payload, TCA_OPTIONS, options);
+        }
+        acknowledged(&mut self.socket, &Replace(payload))
+    }
+
+    /// Takes the root discipline off a device; the kernel puts its default there
+    /// (`net.core.default_qdisc`, or none for a virtual device). EINVAL or
+    /// ENOENT: the kernel's default is there already.
+    pub fn delete_root_qdisc(&mut self, index: u32) -> io::Result<()> {
+        acknowledged(&mut self.socket, &Delete(header(index, 0, ROOT)))
+    }
+}
+
+fn header(index: u32, handle: u32, parent: u32) -> Vec<u8> {
+    [0, index, handle, parent, 0].iter().flat_map(|word: &u32| word.to_ne_bytes()).collect()
+}
+
+fn attribute(payload: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    payload.extend(((4 + value.len()) as u16).to_ne_bytes());
+    payload.extend(kind.to_ne_bytes());
+    payload.extend(value);
+    payload.resize(payload.len().next_multiple_of(4), 0);
+}
+
+/// A message that tells a discipline; none if it is cut off.
+fn parse(message: &[u8]) -> Option<Qdisc> {
+    let word = |at: usize| -> Option<u32> {
+        Some(u32::from_ne_bytes(message.get(at..at + 4)?.try_into().ok()?))
+    };
+    let mut qdisc =
+        Qdisc { device: word(4)?, handle: word(8)?, parent: word(12)?, ..Qdisc::default() };
+    let mut rest = message.get(HEADER..)?;
+    while let Some((&[a, b, c, d], _)) = rest.split_first_chunk::<4>() {
+        let length = usize::from(u16::from_ne_bytes([a, b]));
+        let value = rest.get(4..length)?;
+        match u16::from_ne_bytes([c, d]) & 0x3fff {
+            TCA_KIND => {
+                let name = value.split(|byte| *byte == 0).next().unwrap_or_default();
+                qdisc.kind = String::from_utf8_lossy(name).into_owned();
+            }
+            TCA_OPTIONS => qdisc.options = value.to_vec(),
+            _ => {}
+        }
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    Some(qdisc)
+}
+
+/// A request of the family with its type, flags and answer.
+macro_rules! request {
+    ($name:ident, $kind:expr, $flags:expr, $reply:ty, $decode:expr) => {
+        struct $name(Vec<u8>);
+
+        impl NetlinkRequest for $name {
+            fn protocol(&self) -> Protocol {
+                Protocol::Raw { protonum: libc::NETLINK_ROUTE as u16, request_type: $kind }
+            }
+
+            fn flags(&self) -> u16 {
+                $flags as u16
+            }
+
+            fn payload(&self) -> &[u8] {
+                &self.0
+            }
+
+            type ReplyType<'buf> = $reply;
+
+            fn decode_reply(message: &[u8]) -> Self::ReplyType<'_> {
+                ($decode)(message)
+            }
+        }
+    };
+}
+
+request!(Dump, libc::RTM_GETQDISC, libc::NLM_F_DUMP, Option<Qdisc>, parse);
+request!(Replace, libc::RTM_NEWQDISC, libc::NLM_F_CREATE | libc::NLM_F_REPLACE, (), |_| ());
+request!(Delete, libc::RTM_DELQDISC, 0, (), |_| ());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_has_no_queue() {
+        let found = Netlink::new().qdiscs(1).unwrap();
+        let roots: Vec<&Qdisc> = found.iter().filter(|qdisc| qdisc.parent == ROOT).collect();
+        assert!(matches!(roots.as_slice(), [root] if root.kind == "noqueue"), "{found:?}");
+    }
+
+    #[test]
+    fn messages_that_are_cut_off() {
+        let mut whole = header(7, 0x8001_0000, ROOT);
+        attribute(&mut whole, TCA_KIND, b"pfifo\0");
+        attribute(&mut whole, TCA_OPTIONS, &[1, 2, 3, 4, 5]);
+        let qdisc = parse(&whole).unwrap();
+        let expected = Qdisc {
+            device: 7,
+            kind: "pfifo".into(),
+            handle: 0x8001_0000,
+            parent: ROOT,
+            options: vec![1, 2, 3, 4, 5],
+        };
+        assert_eq!(qdisc, expected);
+        for length in 0..whole.len() {
+            parse(&whole[..length]);
+        }
+        // A length of zero must end the walk.
+        whole[HEADER..HEADER + 2].copy_from_slice(&[0, 0]);
+        assert_eq!(parse(&whole), None);
+    }
+}
