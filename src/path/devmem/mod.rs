@@ -3,14 +3,17 @@
 //! (Documentation/networking/devmem.rst; `docs/devmem.md`).
 
 mod area;
+mod preparation;
 mod receive;
 #[cfg(test)]
 mod receive_tests;
 mod send;
 mod support;
 
-use super::{DataPath, Endpoint, Flow};
-use crate::record::{Attempt, Cell, Facts, Fault, OptionKind, OptionSpec, Options, Role, Support};
+use super::{DataPath, Endpoint, Flow, Wire};
+use crate::record::{
+    Attempt, Cell, Facts, Fault, OptionKind, OptionSpec, Options, Role, Setting, Support,
+};
 use crate::sys::devmem;
 use area::{Area, Place};
 use receive::{Live, Receiving};
@@ -103,6 +106,15 @@ impl DataPath for Devmem {
 
     fn probe_with(&self, role: Role, options: &Options, facts: &Facts) -> Support {
         support::support(role, memory(options), facts)
+    }
+
+    fn preparation(
+        &self,
+        role: Role,
+        options: &Options,
+        wire: &Wire,
+    ) -> Result<Vec<Setting>, Fault> {
+        preparation::settings(role, options, wire)
     }
 
     fn open(&self, role: Role, cell: &Cell, flow: Flow) -> Result<Box<dyn Endpoint>, Fault> {

@@ -5,7 +5,7 @@ use crate::record::{Attempt, Facts, Outcome, Role, Support};
 use crate::sys::devmem::{self, Binding, Refusal};
 use crate::sys::dmabuf::{self, Memory};
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::Path;
 
 /// Names of the attempts, as they stand in [`Facts`].
@@ -44,47 +44,47 @@ pub(super) fn attempts(device: Option<&str>) -> Vec<Attempt> {
 
 /// Tries to bind memory to a device, both ways.
 fn bindings(device: &str, memory: Option<&dyn Memory>) -> Vec<Attempt> {
-    // A driver that cannot says so before the kernel looks at the memory, so that
-    // a plain memory file in place of a dmabuf tells that much.
-    let stand_in: Option<OwnedFd> = match memory {
-        Some(_) => None,
-        None => match devmem::stand_in() {
-            Ok(file) => Some(file),
-            Err(e) => return vec![attempt(BIND_RX, Err(e), "")],
-        },
-    };
-    let fd = match (memory, &stand_in) {
-        (Some(memory), _) => memory.fd(),
-        (None, Some(file)) => file.as_fd(),
-        (None, None) => return Vec::new(),
+    let stand_in = match devmem::stand_in() {
+        Ok(file) => file,
+        Err(e) => return vec![attempt(BIND_RX, Err(e), "")],
     };
     let index = || devmem::device_index(device).map_err(Refusal::from);
-    let receive = if is_hardware(device) {
-        let what = format!("not tried: {device} is a NIC and would lose packets");
-        Attempt { name: BIND_RX.into(), outcome: Outcome::Missing(what) }
-    } else {
-        let result = index().and_then(|index| devmem::bind_receive(index, &[0], None, fd));
-        bound(BIND_RX, result, memory.is_some(), device)
-    };
+    // Binding a receive queue restarts it, which would break the connections of
+    // a NIC that is in use. It gets a plain memory file, which a driver that can
+    // bind refuses as no dmabuf before it does anything.
+    let hardware = is_hardware(device);
+    let dmabuf = memory.filter(|_| !hardware);
+    let fd = dmabuf.map_or(stand_in.as_fd(), |memory| memory.fd());
+    let result = index().and_then(|index| devmem::bind_receive(index, &[0], None, fd));
+    let receive = bound(BIND_RX, result, dmabuf.is_some(), hardware, device);
+    let fd = memory.map_or(stand_in.as_fd(), |memory| memory.fd());
     let result = index().and_then(|index| devmem::bind_send(index, fd));
-    vec![receive, bound(BIND_TX, result, memory.is_some(), device)]
+    vec![receive, bound(BIND_TX, result, memory.is_some(), false, device)]
 }
 
-/// Binding a receive queue restarts it, which would break the connections of a
-/// NIC that is in use. Virtual devices have no `device` link in sysfs.
+/// Virtual devices have no `device` link in sysfs.
 fn is_hardware(device: &str) -> bool {
     Path::new("/sys/class/net").join(device).join("device").exists()
 }
 
 /// What came of a binding. With a plain memory file the kernel refuses at the
-/// latest when it looks for the dmabuf: then the driver is fine, and it is the
-/// dmabuf that is missing.
-fn bound(name: &str, result: Result<Binding, Refusal>, has_dmabuf: bool, device: &str) -> Attempt {
+/// latest when it looks for the dmabuf: then the driver has nothing against it,
+/// and unless that was all we wanted to know, it is the dmabuf that is missing.
+fn bound(
+    name: &str,
+    result: Result<Binding, Refusal>,
+    has_dmabuf: bool,
+    enough: bool,
+    device: &str,
+) -> Attempt {
     let refusal = match result {
         Ok(_) => return attempt(name, Ok(()), device),
         Err(refusal) => refusal,
     };
     let outcome = match (refusal.error.raw_os_error(), refusal.words) {
+        (Some(libc::EINVAL), None) if !has_dmabuf && enough => {
+            Outcome::Works(format!("{device} does not refuse; its queue is bound by a trial"))
+        }
         (Some(libc::EINVAL), None) if !has_dmabuf => Outcome::Missing("no dmabuf to bind".into()),
         (Some(errno), Some(words)) => Outcome::Refused { errno, words },
         (..) => return attempt(name, Err(refusal.error), device),
@@ -238,7 +238,7 @@ mod tests {
             (OK(), OK(), said(libc::EINVAL, "tcp-data-split is off"), "is off", "data-split on"),
             (OK(), OK(), errno(libc::ENODEV), "does not exist", "name of the device"),
             (OK(), OK(), errno(libc::EBUSY), "someone else", "another queue"),
-            (OK(), OK(), Outcome::Missing("eth0 is a NIC".into()), "eth0 is a NIC", "mlx5"),
+            (OK(), OK(), Outcome::Missing("no dmabuf to bind".into()), "no dmabuf", "mlx5"),
             (OK(), OK(), OK(), "yes", ""),
             (OK(), errno(libc::ENOENT), no_driver(), "; and no driver", "; and use"),
             (OK(), errno(libc::ENOENT), no_driver(), "/dev/udmabuf", "CONFIG_UDMABUF"),
@@ -273,16 +273,28 @@ mod tests {
 
     #[test]
     fn a_missing_dmabuf_is_not_blamed_on_the_device() {
-        let refused = |words: Option<&str>| {
-            let error = io::Error::from_raw_os_error(libc::EINVAL);
+        let refused = |errno, words: Option<&str>| {
+            let error = io::Error::from_raw_os_error(errno);
             Err(Refusal { error, words: words.map(Into::into) })
         };
-        let without = bound(BIND_TX, refused(None), false, "byte0");
+        let invalid = || refused(libc::EINVAL, None);
+        let without = bound(BIND_TX, invalid(), false, false, "byte0");
         assert_eq!(without.outcome, Outcome::Missing("no dmabuf to bind".into()));
-        let with = bound(BIND_TX, refused(None), true, "byte0");
+        let with = bound(BIND_TX, invalid(), true, false, "byte0");
         assert_eq!(with.outcome, Outcome::Errno(libc::EINVAL));
-        let said = bound(BIND_TX, refused(Some("tcp-data-split is off")), false, "byte0");
+        let said = refused(libc::EINVAL, Some("tcp-data-split is disabled"));
+        let said = bound(BIND_TX, said, false, false, "byte0");
         assert_eq!(said.outcome.errno(), Some(libc::EINVAL));
+    }
+
+    #[test]
+    fn a_nic_that_does_not_refuse_is_believed_until_a_trial_binds_it() {
+        let nic = |errno| {
+            let error = io::Error::from_raw_os_error(errno);
+            bound(BIND_RX, Err(Refusal { error, words: None }), false, true, "eth1").outcome
+        };
+        assert!(matches!(nic(libc::EINVAL), Outcome::Works(words) if words.contains("eth1")));
+        assert_eq!(nic(libc::EOPNOTSUPP), Outcome::Errno(libc::EOPNOTSUPP));
     }
 
     #[test]
