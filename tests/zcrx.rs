@@ -294,8 +294,8 @@ fn flows_share_one_queue_and_add_up_to_its_statistics() {
             total += tally.total;
             copied += reading(account, "copied_bytes");
             let evidence = account.ledger.evidence.iter();
-            linear +=
-                evidence.filter(|e| e.source.contains("linear")).map(|e| e.bytes).sum::<u64>();
+            missed +=
+                evidence.filter(|e| e.source.contains("misses")).map(|e| e.bytes).sum::<u64>();
             println!("{set:?}: {:?}", account.readings);
         }
         // The kernel's counters are not atomic, so that rings on several CPUs lose a

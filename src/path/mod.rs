@@ -16,19 +16,20 @@ mod uring;
 mod uring_zc;
 mod witness;
 mod zcrx;
+mod zerocopy_send;
 
 pub use flow::Flow;
-pub use nic::Nic;
 pub use recorder::Recorder;
 pub use witness::{WITNESS_LEN, WitnessPage, read_witness};
 
 use crate::record::{
-    Attempt, Cell, Facts, Fault, FaultKind, Ledger, OptionSpec, Outcome, Reading, Role, Setting,
-    Stream, Support,
+    Attempt, Cell, Facts, Fault, FaultKind, Ledger, OptionSpec, Options, Outcome, Reading, Role,
+    Setting, Stream, Support,
 };
 use crate::sys::memory::Region;
 use crate::workload::Pattern;
 use std::io;
+use std::net::IpAddr;
 
 /// A way for bytes between application memory and the wire.
 pub trait DataPath: Sync {
@@ -52,19 +53,49 @@ pub trait DataPath: Sync {
         Vec::new()
     }
 
-    /// Whether the role can be played on a host of which this is known.
+    /// Whether the role can be played on a host of which this is known, with the
+    /// default options.
     fn probe(&self, role: Role, facts: &Facts) -> Support;
 
-    /// What the role asks of a NIC, as settings in the order in which to make
-    /// them. Pure: the run makes them, with a journal, and undoes them. Nothing is
-    /// asked of devices that are all software.
-    fn preparation(&self, role: Role, cell: &Cell, nic: &Nic) -> Result<Vec<Setting>, Fault> {
-        let _ = (role, cell, nic);
+    /// The same for a half with options, some of which ask for more of a host.
+    fn probe_with(&self, role: Role, options: &Options, facts: &Facts) -> Support {
+        let _ = options;
+        self.probe(role, facts)
+    }
+
+    /// What has to be set on a NIC before a half with these options can be
+    /// opened over it, in this order. Pure; nothing is set here, and nothing is
+    /// asked for on a virtual device.
+    fn preparation(
+        &self,
+        role: Role,
+        options: &Options,
+        wire: &Wire,
+    ) -> Result<Vec<Setting>, Fault> {
+        let _ = (role, options, wire);
         Ok(Vec::new())
     }
 
     /// Prepares one end of one flow: all memory is taken and touched here.
     fn open(&self, role: Role, cell: &Cell, flow: Flow) -> Result<Box<dyn Endpoint>, Fault>;
+}
+
+/// The NIC that flows come by, for [`DataPath::preparation`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wire<'a> {
+    /// Name of the device.
+    pub device: &'a str,
+    /// Its driver, as the kernel names it: `mlx5_core`, `gve`, `bnxt_en`, `fbnic`.
+    pub driver: &'a str,
+    /// Receive queues in use.
+    pub queues: u32,
+    /// Address of this end.
+    pub own: IpAddr,
+    /// Address of the other end.
+    pub peer: IpAddr,
+    /// Port of this end where it is known. Without it, everything that the peer
+    /// sends to this address by TCP is taken for the flows.
+    pub port: Option<u16>,
 }
 
 /// One end of one flow, ready to move bytes.

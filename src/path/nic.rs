@@ -1,120 +1,52 @@
-//! What a NIC has to be set to before it writes payload into memory of ours:
-//! what `zcrx` and `devmem` both ask of it (Documentation/networking/devmem.rst,
-//! Documentation/networking/iou-zcrx.rst).
+//! What a NIC has to be set to before it writes payload into memory of ours, so
+//! that a flow, and nothing else, comes by one receive queue: what `zcrx` and
+//! `devmem` both ask of it (Documentation/networking/devmem.rst, "NIC Setup",
+//! Documentation/networking/iou-zcrx.rst, "Setup NIC").
 
-use crate::record::{DeviceName, Fault, FaultKind, FlowRule, Rings, Setting, Split};
-use std::net::IpAddr;
+use super::Wire;
+use crate::record::{DeviceName, Fault, FaultKind, FlowRule, Options, Rings, Setting, Split, Word};
 
-/// A NIC that is to be prepared, as far as it is known.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Nic {
-    /// Its name.
-    pub device: DeviceName,
-    /// Receive queues it uses.
-    pub queues: u32,
-    /// Own address of the stream's flows.
-    pub address: IpAddr,
-    /// The peer's address, if it is known.
-    pub peer: Option<IpAddr>,
-    /// The port that the flows go to, if it is known.
-    pub port: Option<u16>,
-}
-
-/// Settings that give a stream the receive queue with this number for itself, in
-/// the order in which to make them: headers are split off every packet, no other
-/// flow is spread to the queue, and the stream's flows are steered there. A flow
-/// that went there by chance would find its payload unreadable, so that a rule
-/// must name the port or, on a network of its own, the peer.
-pub(super) fn own_queue(nic: &Nic, queue: u32) -> Result<Vec<Setting>, Fault> {
-    let device = || nic.device.clone();
-    let refused = |text: String| Fault::new(FaultKind::Usage, text);
-    if queue >= nic.queues {
-        let text = format!("{} has {} receive queues, and none is {queue}", nic.device, nic.queues);
-        return Err(refused(text));
-    }
-    if queue == 0 {
+/// The settings of a receiver's device, in the order in which they have to be
+/// made. The queue is the one of the option `queue`, or else the last.
+pub(super) fn own_queue(path: &str, options: &Options, wire: &Wire) -> Result<Vec<Setting>, Fault> {
+    let device = DeviceName::new(wire.device)?;
+    let queue = options.number("queue").map_or(wire.queues.saturating_sub(1), |queue| queue as u32);
+    if queue == 0 || queue >= wire.queues {
         let text = format!(
-            "receive queue 0 of {} cannot be had alone: flows of others are spread over the queues \
-             below the one of a stream",
-            nic.device
+            "queue {queue} of the {} that {} has cannot be set apart for {path}",
+            wire.queues, wire.device
         );
-        return Err(refused(text).remedy("give a queue from 1 on, and the device two or more"));
+        return Err(Fault::new(FaultKind::Usage, text).remedy(format!(
+            "choose a queue from 1 on (the others carry everything else), or give the device more: \
+             ethtool -L {} combined N",
+            wire.device
+        )));
     }
-    if nic.peer.is_none() && nic.port.is_none() {
-        let text = format!("no rule tells the stream's flows from others on {}", nic.device);
-        return Err(refused(text));
-    }
-    let split = Rings { tcp_data_split: Some(Split::On), hds_thresh: Some(0), ..Rings::default() };
+    // Drivers without a threshold always split, and refuse to be told.
+    let hds_thresh = THRESHOLD.contains(&wire.driver).then_some(0);
+    let rings = Rings { tcp_data_split: Some(Split::On), hds_thresh, ..Rings::default() };
+    let feature = Word::new("rx-ntuple-filter")?;
     let rule = FlowRule {
-        source: nic.peer,
-        destination: Some(nic.address),
-        destination_port: nic.port,
-        ipv6: nic.address.is_ipv6(),
+        source: Some(wire.peer),
+        destination: Some(wire.own),
+        destination_port: wire.port,
+        ipv6: wire.own.is_ipv6(),
         queue,
         ..FlowRule::default()
     };
-    let settings = [
-        Setting::Rings { device: device(), rings: split },
-        Setting::Spread { device: device(), queues: queue },
-        Setting::Flow { device: device(), rule },
+    // Without it, mlx5 does not split.
+    let merging = (wire.driver == "mlx5_core").then(|| Word::new("rx-gro-hw")).transpose()?;
+    let merging =
+        merging.map(|feature| Setting::Feature { device: device.clone(), feature, on: true });
+    let steering = [
+        Setting::Rings { device: device.clone(), rings },
+        Setting::Spread { device: device.clone(), queues: queue },
+        Setting::Feature { device: device.clone(), feature, on: true },
+        Setting::Flow { device, rule },
     ];
-    settings.into_iter().map(Setting::checked).collect()
+    merging.into_iter().chain(steering).map(Setting::checked).collect()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn nic() -> Nic {
-        Nic {
-            device: DeviceName::new("eth2").unwrap(),
-            queues: 8,
-            address: [10, 0, 0, 2].into(),
-            peer: Some([10, 0, 0, 1].into()),
-            port: Some(5201),
-        }
-    }
-
-    fn commands(nic: &Nic, queue: u32) -> Vec<String> {
-        own_queue(nic, queue).unwrap().iter().map(Setting::command).collect()
-    }
-
-    #[test]
-    fn a_queue_is_split_cleared_and_steered_to_in_this_order() {
-        assert_eq!(
-            commands(&nic(), 7),
-            [
-                "ethtool -G eth2 tcp-data-split on hds-thresh 0",
-                "ethtool -X eth2 equal 7",
-                "ethtool -N eth2 flow-type tcp4 src-ip 10.0.0.1 dst-ip 10.0.0.2 dst-port 5201 \
-                 action 7",
-            ]
-        );
-        let six = Nic {
-            address: "fd00::2".parse().unwrap(),
-            peer: Some("fd00::1".parse().unwrap()),
-            port: None,
-            ..nic()
-        };
-        let steer = "ethtool -N eth2 flow-type tcp6 src-ip fd00::1 dst-ip fd00::2 action 3";
-        assert_eq!(commands(&six, 3)[2], steer);
-        let by_port = Nic { peer: None, ..nic() };
-        assert!(commands(&by_port, 1)[2].ends_with("dst-ip 10.0.0.2 dst-port 5201 action 1"));
-    }
-
-    #[test]
-    fn what_would_break_other_flows_is_refused() {
-        for (nic, queue, why) in [
-            (nic(), 8, "none is 8"),
-            (nic(), 0, "cannot be had alone"),
-            (Nic { queues: 1, ..nic() }, 0, "cannot be had alone"),
-            (Nic { peer: None, port: None, ..nic() }, 7, "no rule tells"),
-        ] {
-            let fault = own_queue(&nic, queue).unwrap_err();
-            assert!(fault.message.contains(why), "{fault}");
-        }
-        // Both families at once would be a rule that no flow matches.
-        let mixed = Nic { peer: Some("fd00::1".parse().unwrap()), ..nic() };
-        assert!(own_queue(&mixed, 7).is_err());
-    }
-}
+/// Drivers whose header split has a threshold (`ethtool_ops.supported_ring_params`
+/// with `ETHTOOL_RING_USE_HDS_THRS`).
+const THRESHOLD: &[&str] = &["bnxt_en", "fbnic"];

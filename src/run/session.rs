@@ -313,6 +313,7 @@ impl Session {
             ledger,
             calls,
             sizes: tally.size_distribution(),
+            fragments: (tally.fragments.calls > 0).then_some(tally.fragments),
             threads: Vec::new(),
             witness: None,
             notes,

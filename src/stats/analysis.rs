@@ -2,6 +2,7 @@
 
 use super::cpu::CpuRule;
 use super::effect::{CONFIDENCE, Effect};
+use super::pool::Fragments;
 use super::pool::{Counted, Shares};
 use super::profiling::ProfilingNote;
 use super::summary::Summary;
@@ -209,6 +210,10 @@ pub struct End {
     pub calls: Vec<CallRow>,
     /// Sizes handed over at once, all trials together.
     pub sizes: SizeDistribution,
+    /// Fragments per receive, all trials together; none where nothing was received
+    /// into device memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fragments: Option<Fragments>,
     /// What the engine said, counted.
     pub notes: Vec<Counted>,
 }

@@ -206,6 +206,7 @@ fn end(role: Role, measured: &[&Trial], costs: &[Costs]) -> End {
         },
         calls: pool::calls(records.iter().map(|r| r.calls.as_slice())),
         sizes: pool::sizes(records.iter().map(|r| &r.sizes)),
+        fragments: pool::fragments(records.iter().filter_map(|r| r.fragments.as_ref())),
         notes: count(records.iter().flat_map(|r| &r.notes).map(String::as_str)),
     }
 }

@@ -38,7 +38,7 @@ pub use events::{FOREIGN_LIMIT, STEAL_LIMIT, judge_events};
 pub use history::{CHANGE_LEVEL, Entry, History, Point, Shift, StudyPoints, history, points};
 pub use holm::{Adjusted, holm};
 pub use page_pool::{PoolCourse, PoolModel};
-pub use pool::{Counted, Shares};
+pub use pool::{Counted, Fragments, Shares};
 pub use profiling::{ProfilingNote, SamplingCost, cells_to_profile};
 pub use sequential::should_stop;
 pub use sizing::{

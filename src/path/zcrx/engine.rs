@@ -1,12 +1,13 @@
 //! The receiving engine: one multishot receive, pieces of the area handed over
 //! as they come, buffers given back in batches.
 
-use super::plan::Plan;
+use super::plan::{Memory, Plan};
 use super::probe::NIC;
 use super::shared::{Copied, SharedQueue};
 use crate::path::ring::{self, CALLS_ZCRX as CALLS, ENTER, REGISTER};
 use crate::path::{Account, Endpoint, Flow, Recorder};
 use crate::record::{Cell, Fault, FaultKind, Ledger, Manner, Reading, Role, Scope, Unit};
+use crate::sys::dmabuf::{self, Provider};
 use crate::sys::uring;
 use crate::sys::uring::zcrx::{self, Abilities, AreaMemory, QueueShape, RecvZcRing, ZcArrival};
 use crate::sys::{device, devmem};
@@ -250,15 +251,16 @@ fn register(
             Fault::new(FaultKind::Unsupported, "this kernel has no queues without a device");
         return Err(fault.remedy("boot Linux 7.1 or later, or leave device=auto"));
     }
-    if plan.buffer.is_some() {
-        let fault = Fault::new(
-            FaultKind::Usage,
-            "rx-buf-len needs a NIC; without a device (NODEV) \
-             buffers are pages",
-        );
-        return Err(fault.remedy("leave rx-buf-len=auto, or give device=auto and a NIC"));
+    for (asked, option, instead) in [
+        (plan.buffer.is_some(), "rx-buf-len", "rx-buf-len=auto"),
+        (plan.memory == Memory::Dmabuf, "memory=dmabuf", "memory=normal or huge"),
+    ] {
+        if asked {
+            let text = format!("{option} needs a NIC: without a device (NODEV) the kernel copies");
+            return Err(Fault::new(FaultKind::Usage, text).remedy(format!("give {instead}")));
+        }
     }
-    let shape = shape(plan, abilities, None);
+    let shape = shape(plan, abilities, None)?;
     let ring = RecvZcRing::register(flow.fd(), shape, plan.completions, plan.batch);
     ring.map(|ring| (ring, None)).map_err(|e| memory_fault(plan, &e))
 }
@@ -279,7 +281,7 @@ fn on_device(
     let begin = Instant::now();
     let mut pause = Duration::from_millis(1);
     loop {
-        let shape = shape(plan, abilities, Some((index, queue)));
+        let shape = shape(plan, abilities, Some((index, queue)))?;
         match RecvZcRing::register(flow.fd(), shape, plan.completions, plan.batch) {
             Err(e)
                 if matches!(e.raw_os_error(), Some(libc::EEXIST | libc::EBUSY))
@@ -293,15 +295,31 @@ fn on_device(
     }
 }
 
-fn shape(plan: &Plan, abilities: Option<Abilities>, device: Option<(u32, u32)>) -> QueueShape {
-    QueueShape {
+/// The shape of the planned queue; takes its memory, but for ordinary pages.
+fn shape(
+    plan: &Plan,
+    abilities: Option<Abilities>,
+    device: Option<(u32, u32)>,
+) -> Result<QueueShape, Fault> {
+    let area = match plan.memory {
+        Memory::Normal => AreaMemory::Normal(plan.area),
+        Memory::Huge => AreaMemory::Huge(plan.area),
+        Memory::Dmabuf => {
+            let memory = dmabuf::Udmabuf { huge: false }.allocate(plan.area);
+            AreaMemory::Dmabuf(memory.map_err(|e| {
+                let text = format!("cannot make a dmabuf of {} bytes", plan.area);
+                Fault::system(text, &e).remedy("boot a kernel with CONFIG_UDMABUF, or memory=huge")
+            })?)
+        }
+    };
+    Ok(QueueShape {
         device,
-        area: if plan.huge { AreaMemory::Huge(plan.area) } else { AreaMemory::Normal(plan.area) },
+        area,
         entries: plan.entries,
         buffer: plan.buffer,
         kernel_ring: plan.kernel_ring,
         abilities,
-    }
+    })
 }
 
 /// The device that has the flow's own address.
@@ -339,7 +357,7 @@ fn refused(device: &str, error: &io::Error) -> Fault {
 fn memory_fault(plan: &Plan, error: &io::Error) -> Fault {
     let fault = Fault::system("cannot register a queue without a device", error);
     match error.raw_os_error() {
-        Some(libc::ENOMEM) if plan.huge => {
+        Some(libc::ENOMEM) if plan.memory == Memory::Huge => {
             let pages = plan.area.div_ceil(crate::sys::memory::HUGE_PAGE);
             fault.remedy(format!("set {pages} huge pages aside: sysctl vm.nr_hugepages={pages}"))
         }

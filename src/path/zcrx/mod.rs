@@ -12,9 +12,9 @@ mod probe;
 mod shared;
 
 use super::nic::own_queue;
-use super::{DataPath, Endpoint, Flow, Nic};
+use super::{DataPath, Endpoint, Flow, Wire};
 use crate::record::{
-    Attempt, Cell, Facts, Fault, FaultKind, OptionKind, OptionSpec, Role, Setting, Support,
+    Attempt, Cell, Facts, Fault, FaultKind, OptionKind, OptionSpec, Options, Role, Setting, Support,
 };
 
 /// The path.
@@ -29,9 +29,9 @@ const OPTIONS: &[OptionSpec] = &[
     },
     OptionSpec {
         name: "memory",
-        kind: OptionKind::Choice(&["normal", "huge"]),
+        kind: OptionKind::Choice(&["normal", "huge", "dmabuf"]),
         default: "normal",
-        help: "what it is made of; huge: 2M pages that were set aside (vm.nr_hugepages)",
+        help: "what it is made of: pages, huge pages that were set aside, or a udmabuf (Linux 6.16)",
     },
     OptionSpec {
         name: "rx-buf-len",
@@ -111,12 +111,20 @@ impl DataPath for Zcrx {
         probe::support(role, facts)
     }
 
-    fn preparation(&self, role: Role, cell: &Cell, nic: &Nic) -> Result<Vec<Setting>, Fault> {
-        let plan = plan::Plan::of(cell, rustix::param::page_size() as u64)?;
-        if role == Role::Sender || !plan.device {
+    fn probe_with(&self, role: Role, options: &Options, facts: &Facts) -> Support {
+        probe::support_with(role, options, facts)
+    }
+
+    fn preparation(
+        &self,
+        role: Role,
+        options: &Options,
+        wire: &Wire,
+    ) -> Result<Vec<Setting>, Fault> {
+        if role == Role::Sender || options.word("device") == "none" {
             return Ok(Vec::new());
         }
-        own_queue(nic, plan.queue_of(nic.queues)?)
+        own_queue("zcrx", options, wire)
     }
 
     fn open(&self, role: Role, cell: &Cell, flow: Flow) -> Result<Box<dyn Endpoint>, Fault> {
@@ -128,42 +136,51 @@ impl DataPath for Zcrx {
     }
 }
 
+/// Options as they are typed, the others at their defaults.
+#[cfg(test)]
+fn options(set: &[(&str, &str)]) -> Options {
+    let mut options = Options::default();
+    for spec in OPTIONS {
+        let text = set.iter().find(|(name, _)| *name == spec.name).map_or(spec.default, |s| s.1);
+        options.0.insert(spec.name.into(), spec.kind.parse(text).unwrap());
+    }
+    options
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{DeviceName, Half, Options};
 
-    fn preparation(role: Role, set: &[(&str, &str)], queues: u32) -> Result<Vec<Setting>, Fault> {
-        let mut options = Options::default();
-        for spec in OPTIONS {
-            let text =
-                set.iter().find(|(name, _)| *name == spec.name).map_or(spec.default, |s| s.1);
-            options.0.insert(spec.name.into(), spec.kind.parse(text).unwrap());
-        }
-        let half = |path: &str| Half { path: path.into(), options: options.clone() };
-        let nic = Nic {
-            device: DeviceName::new("eth2").unwrap(),
+    fn preparation(role: Role, set: &[(&str, &str)], queues: u32) -> Result<Vec<String>, Fault> {
+        let wire = Wire {
+            device: "eth2",
+            driver: "bnxt_en",
             queues,
-            address: [10, 0, 0, 2].into(),
-            peer: None,
+            own: [10, 0, 0, 2].into(),
+            peer: [10, 0, 0, 1].into(),
             port: Some(5201),
         };
-        Zcrx.preparation(role, &Cell::new("test", half("uring-zc"), half("zcrx")), &nic)
+        let settings = Zcrx.preparation(role, &options(set), &wire)?;
+        Ok(settings.iter().map(Setting::command).collect())
     }
 
     #[test]
     fn a_nic_is_prepared_for_the_queue_that_is_used() {
-        let commands = |set: &[(&str, &str)]| -> Vec<String> {
-            let settings = preparation(Role::Receiver, set, 16).unwrap();
-            settings.iter().map(Setting::command).collect()
-        };
+        let commands = |set| preparation(Role::Receiver, set, 16).unwrap();
         let last = commands(&[]);
-        assert_eq!(last[0], "ethtool -G eth2 tcp-data-split on hds-thresh 0");
-        assert_eq!(last[1], "ethtool -X eth2 equal 15");
-        assert!(last[2].ends_with("dst-port 5201 action 15"), "{last:?}");
+        assert_eq!(
+            last[..3],
+            [
+                "ethtool -G eth2 tcp-data-split on hds-thresh 0",
+                "ethtool -X eth2 equal 15",
+                "ethtool -K eth2 rx-ntuple-filter on",
+            ]
+        );
+        assert!(last[3].starts_with("ethtool -N eth2 flow-type tcp4"), "{last:?}");
+        assert!(last[3].ends_with("dst-port 5201 action 15"), "{last:?}");
         assert_eq!(commands(&[("queue", "3")])[1], "ethtool -X eth2 equal 3");
         assert_eq!(commands(&[("device", "none")]), Vec::<String>::new());
-        assert_eq!(preparation(Role::Sender, &[], 16).unwrap(), []);
+        assert_eq!(preparation(Role::Sender, &[], 16).unwrap(), Vec::<String>::new());
         assert!(preparation(Role::Receiver, &[("queue", "16")], 16).is_err());
         assert!(preparation(Role::Receiver, &[], 1).is_err(), "the only queue is everybody's");
     }

@@ -1,14 +1,15 @@
 //! What a cell's options come to: sizes that fit each other.
 
-use crate::record::{Cell, Fault, FaultKind};
+use crate::record::{Cell, Fault, FaultKind, Options};
+use crate::sys::memory::HUGE_PAGE;
 
 /// How a receiver is to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     /// Bytes of the area.
     pub area: usize,
-    /// On huge pages.
-    pub huge: bool,
+    /// What it is made of.
+    pub memory: Memory,
     /// Bytes of a buffer, where other than a page.
     pub buffer: Option<u32>,
     /// Entries of the refill ring.
@@ -29,6 +30,28 @@ pub(super) struct Plan {
     pub read_size: usize,
 }
 
+/// What an area can be made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Memory {
+    /// Pages.
+    Normal,
+    /// Huge pages that were set aside.
+    Huge,
+    /// A dmabuf of host memory.
+    Dmabuf,
+}
+
+impl Memory {
+    /// What the options ask for.
+    pub fn of(options: &Options) -> Memory {
+        match options.word("memory") {
+            "huge" => Memory::Huge,
+            "dmabuf" => Memory::Dmabuf,
+            _ => Memory::Normal,
+        }
+    }
+}
+
 /// Most entries of a refill ring (`IO_RQ_MAX_ENTRIES`, io_uring/zcrx.c).
 const MOST_ENTRIES: u64 = 32768;
 
@@ -40,7 +63,7 @@ impl Plan {
         if read_size == 0 {
             return Err(Fault::new(FaultKind::Usage, "a read size of 0 bytes delivers nothing"));
         }
-        let huge = options.word("memory") == "huge";
+        let memory = Memory::of(options);
         let buffer = options.number("rx-buf-len").filter(|bytes| *bytes != page);
         if let Some(bytes) = buffer
             && (!bytes.is_power_of_two() || bytes < page)
@@ -48,7 +71,7 @@ impl Plan {
             let text = format!("rx-buf-len={bytes} is no power of two from {page} bytes on");
             return Err(Fault::new(FaultKind::Usage, text).remedy("give 8K, 16K, 32K ..., or auto"));
         }
-        let unit = if huge { crate::sys::memory::HUGE_PAGE as u64 } else { page };
+        let unit = if memory == Memory::Huge { HUGE_PAGE as u64 } else { page };
         let unit = unit.max(buffer.unwrap_or(page));
         let asked = options.number("area").unwrap_or(0).max(1);
         let area = asked.checked_next_multiple_of(unit).and_then(|area| usize::try_from(area).ok());
@@ -64,7 +87,7 @@ impl Plan {
         let batch = options.number("recycle").unwrap_or(1).min(buffers / 4).max(1);
         Ok(Plan {
             area,
-            huge,
+            memory,
             buffer: buffer.map(|bytes| bytes.min(1 << 30) as u32),
             entries: entries.min(MOST_ENTRIES) as u32,
             kernel_ring: options.word("rq-memory") == "kernel",
@@ -91,18 +114,12 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
-    use super::super::OPTIONS;
+    use super::super::options;
     use super::*;
-    use crate::record::{Half, Options};
+    use crate::record::Half;
 
     fn plan(set: &[(&str, &str)]) -> Result<Plan, Fault> {
-        let mut options = Options::default();
-        for spec in OPTIONS {
-            let text =
-                set.iter().find(|(name, _)| *name == spec.name).map_or(spec.default, |s| s.1);
-            options.0.insert(spec.name.into(), spec.kind.parse(text).unwrap());
-        }
-        let half = |path: &str| Half { path: path.into(), options: options.clone() };
+        let half = |path: &str| Half { path: path.into(), options: options(set) };
         Plan::of(&Cell::new("test", half("uring-zc"), half("zcrx")), 4096)
     }
 
@@ -117,7 +134,7 @@ mod tests {
         let odd = plan(&[("area", "70000")]).unwrap();
         assert_eq!((odd.area, odd.entries), (18 * 4096, 32));
         let huge = plan(&[("area", "3M"), ("memory", "huge")]).unwrap();
-        assert_eq!((huge.area, huge.huge), (4 << 20, true));
+        assert_eq!((huge.area, huge.memory), (4 << 20, Memory::Huge));
         let large = plan(&[("rx-buf-len", "32K"), ("area", "100K")]).unwrap();
         assert_eq!((large.area, large.buffer, large.entries), (128 << 10, Some(32768), 4));
         assert_eq!(large.batch, 1);

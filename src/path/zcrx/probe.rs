@@ -1,7 +1,8 @@
 //! What is tried on a host, and what it says about whether zcrx can run there.
 
+use super::plan::Memory;
 use crate::path::ring;
-use crate::record::{Attempt, Facts, Outcome, Role, Support};
+use crate::record::{Attempt, Facts, Options, Outcome, Role, Support};
 use crate::sys::uring::zcrx::{self, Abilities};
 use crate::sys::{device, devmem};
 use std::io;
@@ -45,6 +46,29 @@ pub(super) fn support(role: Role, facts: &Facts) -> Support {
         return Support::no("zcrx only receives", "send by uring-zc");
     }
     ring::support(facts).and(kernel(facts)).and(queue(facts))
+}
+
+/// The same for a half with options: some can only be had on a device, and one
+/// does without.
+pub(super) fn support_with(role: Role, options: &Options, facts: &Facts) -> Support {
+    let general = support(role, facts);
+    if !general.is_yes() {
+        return general;
+    }
+    let without = matches!(facts.attempt(NO_DEVICE), Some(Outcome::Works(_)));
+    if options.word("device") == "none" && !without {
+        let release = &facts.kernel_release;
+        return Support::no(
+            format!("Linux {release} has no queues without a device"),
+            "boot Linux 7.1 or later, or give device=auto",
+        );
+    }
+    let buffer = options.number("rx-buf-len").is_some_and(|bytes| bytes != facts.page_size);
+    if buffer || Memory::of(options) == Memory::Dmabuf {
+        // Without a device the kernel copies page by page, and cannot into a dmabuf.
+        return of_device(facts);
+    }
+    Support::Yes
 }
 
 fn no_device(can: Abilities) -> io::Result<String> {
@@ -174,6 +198,7 @@ fn of_device(facts: &Facts) -> Support {
 
 #[cfg(test)]
 mod tests {
+    use super::super::options;
     use super::*;
 
     const OK: fn() -> Outcome = || Outcome::Works(String::new());
@@ -231,6 +256,34 @@ mod tests {
             panic!("neither works")
         };
         assert!(reason.contains("EOPNOTSUPP") && reason.contains("Input/output"), "{reason}");
+    }
+
+    #[test]
+    fn options_may_ask_for_more() {
+        let facts = |register: Outcome, no_device: Outcome| Facts {
+            attempts: [(ring::SETUP, OK()), (KERNEL, OK()), (NO_DEVICE, no_device)]
+                .into_iter()
+                .chain([(REGISTER, register)])
+                .map(|(name, outcome)| Attempt { name: name.into(), outcome })
+                .collect(),
+            page_size: 4096,
+            ..Default::default()
+        };
+        let copying = facts(Outcome::Errno(libc::EOPNOTSUPP), OK());
+        let nic = facts(OK(), Outcome::Missing("old".into()));
+        let yes = |set: &[(&str, &str)], facts| {
+            support_with(Role::Receiver, &options(set), facts).is_yes()
+        };
+        for (set, on_copying, on_nic) in [
+            (&[] as &[(&str, &str)], true, true),
+            (&[("device", "none")], true, false),
+            (&[("rx-buf-len", "4096")], true, true),
+            (&[("rx-buf-len", "32K")], false, true),
+            (&[("memory", "dmabuf")], false, true),
+            (&[("memory", "huge")], true, true),
+        ] {
+            assert_eq!((yes(set, &copying), yes(set, &nic)), (on_copying, on_nic), "{set:?}");
+        }
     }
 
     #[test]

@@ -7,13 +7,13 @@ use super::abi::{
     QUERY_ZCRX, QueryHeader, QueryZcrx, REG_IMPORT, REG_NODEV, REGION_OF_USER, REGISTER_CTRL,
     REGISTER_IFQ, REGISTER_QUERY, RefillEntry, RegionDesc, STATS,
 };
-use super::arrivals::{EVENTS, Reader};
+use super::arrivals::{EVENTS, Piece, Reader};
 use super::refill::{RefillRing, RingMemory};
-use crate::sys::check;
 use crate::sys::memory::{FileMapping, HUGE_PAGE, Region};
+use crate::sys::{check, dmabuf};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::ptr::NonNull;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::slice;
 use std::sync::{Mutex, PoisonError};
 
 /// What the kernel says of its zero-copy receive (`IO_URING_QUERY_ZCRX`).
@@ -70,8 +70,8 @@ pub enum AreaMemory {
     Normal(usize),
     /// Huge pages that were set aside; rounded up to whole ones.
     Huge(usize),
-    /// A whole dmabuf of this size, which the kernel cannot copy into.
-    Dmabuf(OwnedFd, usize),
+    /// A whole dmabuf that the CPU can look at. The kernel cannot copy into it.
+    Dmabuf(Box<dyn dmabuf::Memory>),
 }
 
 /// What a queue is to be like.
@@ -112,7 +112,7 @@ pub(super) struct Queue {
 #[derive(Debug)]
 enum Area {
     Memory(Region),
-    Dmabuf { mapping: FileMapping, _dmabuf: OwnedFd },
+    Dmabuf(Box<dyn dmabuf::Memory>),
 }
 
 impl Area {
@@ -120,24 +120,14 @@ impl Area {
         Ok(match memory {
             AreaMemory::Normal(len) => Area::Memory(Region::new(len, len >= HUGE_PAGE)?),
             AreaMemory::Huge(len) => Area::Memory(Region::on_huge_pages(len)?),
-            AreaMemory::Dmabuf(dmabuf, len) => {
-                let mapping = FileMapping::new(dmabuf.as_fd(), 0, len)?;
-                Area::Dmabuf { mapping, _dmabuf: dmabuf }
-            }
+            AreaMemory::Dmabuf(memory) => Area::Dmabuf(memory),
         })
-    }
-
-    fn start(&self) -> NonNull<u8> {
-        match self {
-            Area::Memory(region) => region.start(),
-            Area::Dmabuf { mapping, .. } => mapping.start(),
-        }
     }
 
     fn len(&self) -> usize {
         match self {
             Area::Memory(region) => region.len(),
-            Area::Dmabuf { mapping, .. } => mapping.len(),
+            Area::Dmabuf(memory) => memory.size(),
         }
     }
 
@@ -148,10 +138,10 @@ impl Area {
             Area::Memory(region) => {
                 AreaReg { addr: region.start().as_ptr() as u64, len, ..Default::default() }
             }
-            Area::Dmabuf { _dmabuf, .. } => AreaReg {
+            Area::Dmabuf(memory) => AreaReg {
                 len,
                 flags: AREA_DMABUF,
-                dmabuf_fd: _dmabuf.as_raw_fd() as u32,
+                dmabuf_fd: memory.fd().as_raw_fd() as u32,
                 ..Default::default()
             },
         }
@@ -227,9 +217,37 @@ impl Queue {
         Ok((queue, request.zcrx_id))
     }
 
-    /// Start of the area. What lies there may be looked at while it is lent.
-    pub fn start(&self) -> NonNull<u8> {
-        self.area.start()
+    /// Bytes of the area; none where the piece does not lie within it, or where the
+    /// CPU cannot look.
+    ///
+    /// # Safety
+    ///
+    /// The kernel has lent the piece to the caller, and does not get it back while
+    /// the bytes are looked at.
+    #[inline]
+    pub unsafe fn bytes(&self, piece: Piece) -> Option<&[u8]> {
+        match &self.area {
+            Area::Memory(region) => {
+                let end = piece.at.checked_add(piece.len)?;
+                let within = end <= region.len();
+                // SAFETY: the piece lies within the mapping, and by the caller's
+                // promise nobody writes to it.
+                within.then(|| unsafe {
+                    slice::from_raw_parts(region.start().add(piece.at).as_ptr(), piece.len)
+                })
+            }
+            Area::Dmabuf(memory) => memory.view(piece.at, piece.len),
+        }
+    }
+
+    /// Around the CPU's looking at what a device wrote: makes it visible. Nothing
+    /// to do for an area that is no dmabuf.
+    pub fn sync(&self, begin: bool) -> io::Result<()> {
+        match &self.area {
+            Area::Memory(_) => Ok(()),
+            Area::Dmabuf(memory) if begin => memory.begin_read(),
+            Area::Dmabuf(memory) => memory.end_read(),
+        }
     }
 
     /// Shows entries to the kernel, as many as there is room for; how many. With

@@ -8,7 +8,6 @@ use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::slice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -80,6 +79,8 @@ pub struct RecvZcRing {
     barren: Option<(Instant, u32)>,
     /// The queue is shared with other rings.
     shared: bool,
+    /// The CPU looks at the area.
+    looking: bool,
 }
 
 /// A queue that other rings of this process can import.
@@ -153,6 +154,7 @@ impl RecvZcRing {
             id,
             wait_flags,
             shared,
+            looking: false,
         }
     }
 
@@ -212,6 +214,9 @@ impl RecvZcRing {
         if self.ring.submission().cq_overflow() {
             self.counts.overflows += 1;
         }
+        if std::mem::take(&mut self.looking) {
+            self.queue.sync(false)?;
+        }
         let submit = self.ring.submission().len() as u32;
         // SAFETY: no argument is passed, so there is no pointer to be valid.
         let entered = unsafe {
@@ -219,7 +224,10 @@ impl RecvZcRing {
             self.ring.submitter().enter::<libc::sigset_t>(submit, 1, flags, None)
         };
         let bytes = self.gather();
-        entered.map(|_| bytes)
+        entered?;
+        self.queue.sync(true)?;
+        self.looking = true;
+        Ok(bytes)
     }
 
     /// The next thing that came in, in the order of the stream; none when
@@ -236,7 +244,7 @@ impl RecvZcRing {
                 self.armed &= cqueue::more(completion.flags);
             }
             match self.queue.reader.read(&completion) {
-                Arrived::Bytes(piece) => return Some(ZcArrival::Bytes(self.lend(piece))),
+                Arrived::Bytes(piece) => return Some(self.lend(piece)),
                 Arrived::End => return Some(ZcArrival::End),
                 Arrived::NoBuffer => self.ended_barren(|counts| counts.no_buffer += 1),
                 Arrived::QueueFull => self.ended_barren(|counts| counts.queue_full += 1),
@@ -262,15 +270,18 @@ impl RecvZcRing {
     }
 
     #[inline]
-    fn lend(&mut self, piece: Piece) -> &[u8] {
+    fn lend(&mut self, piece: Piece) -> ZcArrival<'_> {
         // `arrival` has seen that one more can be held.
         self.owed.lend(piece);
         self.barren = None;
         self.counts.pieces += 1;
-        // SAFETY: the piece lies within the area, which the queue has mapped. The
-        // kernel has written it, and writes to it again only after it was given
-        // back, which takes another call of a method that borrows `self` mutably.
-        unsafe { slice::from_raw_parts(self.queue.start().add(piece.at).as_ptr(), piece.len) }
+        // SAFETY: the kernel has written the piece, and writes to it again only
+        // after it was given back, which takes another call of a method that
+        // borrows `self` mutably.
+        match unsafe { self.queue.bytes(piece) } {
+            Some(bytes) => ZcArrival::Bytes(bytes),
+            None => ZcArrival::Failed(io::Error::from_raw_os_error(libc::EFAULT)),
+        }
     }
 
     /// Whether a batch of buffers waits to be given back.
