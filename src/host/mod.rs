@@ -14,7 +14,7 @@ mod vm;
 pub use doctor::{Moment, examine, moment};
 pub use facts::survey;
 pub use link::apply as apply_link_end;
-pub use vm::{guest_init, is_guest_init};
+pub use vm::{guest, guest_init, is_guest_init};
 
 use crate::record::wire::LinkEnd;
 use crate::record::{Fault, Kernel, LinkSettings, OptionSpec, Options, Role, Support};

@@ -23,6 +23,13 @@ mod qemu;
 
 pub use init::run as guest_init;
 
+/// Readers of what others wrote, for tests and fuzzing.
+pub mod guest {
+    pub use super::elf::{Needs, depends, needs};
+    pub use super::frame::{Frame, Says};
+    pub use super::kernel::release_in;
+}
+
 use super::netns;
 use super::{AgentPipe, Raised, Site, Testbed};
 use crate::record::wire::LinkEnd;
