@@ -25,6 +25,7 @@ mod attempt;
 mod group;
 mod recv;
 mod send;
+mod workers;
 pub mod zcrx;
 
 pub use attempt::{
@@ -32,6 +33,7 @@ pub use attempt::{
 };
 pub use recv::{Arrival, RecvRing, RecvShape};
 pub use send::{SendEvent, SendRing};
+pub use workers::pin_workers;
 
 use super::memory::Region;
 use io_uring::types::{CancelBuilder, SubmitArgs, Timespec};

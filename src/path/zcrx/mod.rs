@@ -127,6 +127,10 @@ impl DataPath for Zcrx {
         own_queue("zcrx", options, wire)
     }
 
+    fn uses_io_uring(&self) -> bool {
+        true
+    }
+
     fn open(&self, role: Role, cell: &Cell, flow: Flow) -> Result<Box<dyn Endpoint>, Fault> {
         if role == Role::Sender {
             let fault = Fault::new(FaultKind::Usage, "zcrx only receives");
