@@ -9,6 +9,7 @@ mod exit;
 mod history;
 mod observe;
 mod plan;
+mod preparation;
 mod profile;
 mod progress;
 mod run;
