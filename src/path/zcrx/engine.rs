@@ -1,20 +1,17 @@
 //! The receiving engine: one multishot receive, pieces of the area handed over
 //! as they come, buffers given back in batches.
 
-use super::plan::{Memory, Plan};
-use super::probe::NIC;
+use super::plan::Plan;
+use super::setup::{self, Writer};
 use super::shared::{Copied, SharedQueue};
 use crate::path::ring::{self, CALLS_ZCRX as CALLS, ENTER, REGISTER};
 use crate::path::{Account, Endpoint, Flow, Recorder};
 use crate::record::{Cell, Fault, FaultKind, Ledger, Manner, Reading, Role, Scope, Unit};
-use crate::sys::dmabuf::{self, Provider};
 use crate::sys::uring;
-use crate::sys::uring::zcrx::{self, Abilities, AreaMemory, QueueShape, RecvZcRing, ZcArrival};
-use crate::sys::{device, devmem};
+use crate::sys::uring::zcrx::{self, RecvZcRing, ZcArrival};
 use crate::workload::Toucher;
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 /// The receiving end of a flow.
 pub(super) struct Receiver {
@@ -22,15 +19,10 @@ pub(super) struct Receiver {
     ring: RecvZcRing,
     /// The queue of all flows, where there is one.
     shared: Option<Arc<SharedQueue>>,
-    /// The device that writes into the area; none: the kernel copies.
-    device: Option<String>,
+    writer: Writer,
     read_size: usize,
     toucher: Toucher,
 }
-
-/// How long a NIC's queue may still belong to a ring that was closed: the
-/// kernel takes rings apart in the background and tells nobody.
-const SETTLING: Duration = Duration::from_secs(5);
 
 impl Receiver {
     pub fn open(cell: &Cell, flow: Flow) -> Result<Self, Fault> {
@@ -45,17 +37,18 @@ impl Receiver {
             let ring =
                 RecvZcRing::import(flow.fd(), &shared.exported, plan.completions, plan.batch)
                     .map_err(|e| ring::fault("cannot import the queue of the first flow", &e))?;
-            let device = shared.device.clone();
-            return Ok(Receiver { flow, ring, shared: Some(shared), device, read_size, toucher });
+            let writer = shared.writer.clone();
+            return Ok(Receiver { flow, ring, shared: Some(shared), writer, read_size, toucher });
         }
-        let (mut ring, device) = register(&plan, abilities, &flow)?;
+        let (mut ring, writer) = setup::register(&plan, abilities, &flow)?;
         let several = cell.stream.flows > 1;
-        let shared = if several && (plan.share || device.is_some()) {
-            Some(SharedQueue::publish(stream, export(&mut ring, abilities)?, device.clone()))
+        let shared = if several && (plan.share || writer.is_device()) {
+            let exported = setup::export(&mut ring, abilities)?;
+            Some(SharedQueue::publish(stream, exported, writer.clone()))
         } else {
             None
         };
-        Ok(Receiver { flow, ring, shared, device, read_size, toucher })
+        Ok(Receiver { flow, ring, shared, writer, read_size, toucher })
     }
 
     /// Receives until the stream ends.
@@ -107,7 +100,7 @@ impl Receiver {
                 total,
                 counts.pieces,
                 copied,
-                self.device.is_some(),
+                self.writer.is_device(),
                 self.shared.is_some(),
             ),
             ..Account::default()
@@ -148,10 +141,15 @@ impl Receiver {
     fn notes(&mut self) -> Vec<String> {
         let (counts, lost) = (self.ring.counts(), self.ring.lost());
         let mut notes = Vec::new();
-        if self.device.is_none() && self.flow.index == 0 {
-            notes.push(
-                "zcrx ran on a queue without a device (NODEV): the kernel copied every byte".into(),
-            );
+        if let Writer::Kernel { unable } = &self.writer
+            && self.flow.index == 0
+        {
+            let why = unable.as_ref().map_or(String::new(), |device| {
+                format!(", for {device} has no memory-provider queues")
+            });
+            notes.push(format!(
+                "zcrx ran on a queue without a device (NODEV){why}: the kernel copied every byte"
+            ));
         }
         let mut event = |count: u64, what: &str| {
             if count > 0 {
@@ -226,145 +224,6 @@ fn ledger(total: u64, pieces: u64, copied: Option<Copied>, device: bool, shared:
         ledger.mode = "NODEV".into();
     }
     ledger
-}
-
-/// Registers a queue: of the device that the flow goes through, if it can, and
-/// otherwise one without a device. The name of the device, if it is one's.
-fn register(
-    plan: &Plan,
-    abilities: Option<Abilities>,
-    flow: &Flow,
-) -> Result<(RecvZcRing, Option<String>), Fault> {
-    let no_device = abilities.is_some_and(|can| can.no_device);
-    if plan.device {
-        let name = device_of(flow)?;
-        let failed = match on_device(plan, abilities, flow, &name)? {
-            Ok(ring) => return Ok((ring, Some(name))),
-            Err(e) => e,
-        };
-        if failed.raw_os_error() != Some(libc::EOPNOTSUPP) || !no_device {
-            return Err(refused(&name, &failed));
-        }
-    }
-    if !no_device {
-        let fault =
-            Fault::new(FaultKind::Unsupported, "this kernel has no queues without a device");
-        return Err(fault.remedy("boot Linux 7.1 or later, or leave device=auto"));
-    }
-    for (asked, option, instead) in [
-        (plan.buffer.is_some(), "rx-buf-len", "rx-buf-len=auto"),
-        (plan.memory == Memory::Dmabuf, "memory=dmabuf", "memory=normal or huge"),
-    ] {
-        if asked {
-            let text = format!("{option} needs a NIC: without a device (NODEV) the kernel copies");
-            return Err(Fault::new(FaultKind::Usage, text).remedy(format!("give {instead}")));
-        }
-    }
-    let shape = shape(plan, abilities, None)?;
-    let ring = RecvZcRing::register(flow.fd(), shape, plan.completions, plan.batch);
-    ring.map(|ring| (ring, None)).map_err(|e| memory_fault(plan, &e))
-}
-
-/// Registers the planned queue of a device; the inner error is the kernel's.
-fn on_device(
-    plan: &Plan,
-    abilities: Option<Abilities>,
-    flow: &Flow,
-    name: &str,
-) -> Result<io::Result<RecvZcRing>, Fault> {
-    let index = devmem::device_index(name);
-    let index = index.map_err(|e| Fault::system(format!("cannot find device {name}"), &e))?;
-    let queues = device::receive_queues(name);
-    let queues = queues
-        .map_err(|e| Fault::system(format!("cannot count the receive queues of {name}"), &e))?;
-    let queue = plan.queue_of(queues)?;
-    let begin = Instant::now();
-    let mut pause = Duration::from_millis(1);
-    loop {
-        let shape = shape(plan, abilities, Some((index, queue)))?;
-        match RecvZcRing::register(flow.fd(), shape, plan.completions, plan.batch) {
-            Err(e)
-                if matches!(e.raw_os_error(), Some(libc::EEXIST | libc::EBUSY))
-                    && begin.elapsed() < SETTLING =>
-            {
-                std::thread::sleep(pause);
-                pause = (pause * 2).min(Duration::from_millis(100));
-            }
-            other => return Ok(other),
-        }
-    }
-}
-
-/// The shape of the planned queue; takes its memory, but for ordinary pages.
-fn shape(
-    plan: &Plan,
-    abilities: Option<Abilities>,
-    device: Option<(u32, u32)>,
-) -> Result<QueueShape, Fault> {
-    let area = match plan.memory {
-        Memory::Normal => AreaMemory::Normal(plan.area),
-        Memory::Huge => AreaMemory::Huge(plan.area),
-        Memory::Dmabuf => {
-            let memory = dmabuf::Udmabuf { huge: false }.allocate(plan.area);
-            AreaMemory::Dmabuf(memory.map_err(|e| {
-                let text = format!("cannot make a dmabuf of {} bytes", plan.area);
-                Fault::system(text, &e).remedy("boot a kernel with CONFIG_UDMABUF, or memory=huge")
-            })?)
-        }
-    };
-    Ok(QueueShape {
-        device,
-        area,
-        entries: plan.entries,
-        buffer: plan.buffer,
-        kernel_ring: plan.kernel_ring,
-        abilities,
-    })
-}
-
-/// The device that has the flow's own address.
-fn device_of(flow: &Flow) -> Result<String, Fault> {
-    let address = flow.socket.local_addr().map_err(|e| flow.fault("reading its address", &e))?.ip();
-    device::of_address(address)
-        .map_err(|e| Fault::system(format!("cannot find the device with address {address}"), &e))
-}
-
-fn export(ring: &mut RecvZcRing, abilities: Option<Abilities>) -> Result<zcrx::Exported, Fault> {
-    if !abilities.is_some_and(|can| can.import) {
-        let text = "this kernel cannot share a zcrx queue between the rings of several flows";
-        let fault = Fault::new(FaultKind::Unsupported, text);
-        return Err(fault.remedy("boot Linux 6.19 or later, or use one flow"));
-    }
-    ring.export().map_err(|e| ring::fault("cannot export the queue", &e))
-}
-
-fn refused(device: &str, error: &io::Error) -> Fault {
-    let fault = Fault::system(format!("cannot register a receive queue of {device}"), error);
-    match error.raw_os_error() {
-        Some(libc::EOPNOTSUPP) => Fault { kind: FaultKind::Unsupported, ..fault }.remedy(NIC),
-        Some(libc::EINVAL) => fault.remedy(format!(
-            "ethtool -G {device} tcp-data-split on hds-thresh 0; detach XDP and AF_XDP from the \
-             queue; rx-buf-len=auto"
-        )),
-        Some(libc::EEXIST | libc::EBUSY) => fault.remedy("free the queue, or give queue=N"),
-        Some(libc::EPERM) => fault.remedy("run as root, not in a user namespace"),
-        Some(libc::ENOMEM) => fault.remedy("raise 'ulimit -l' (RLIMIT_MEMLOCK), or a smaller area"),
-        Some(libc::ERANGE) => fault.remedy("rx-buf-len larger than a page needs memory=huge"),
-        _ => fault,
-    }
-}
-
-fn memory_fault(plan: &Plan, error: &io::Error) -> Fault {
-    let fault = Fault::system("cannot register a queue without a device", error);
-    match error.raw_os_error() {
-        Some(libc::ENOMEM) if plan.memory == Memory::Huge => {
-            let pages = plan.area.div_ceil(crate::sys::memory::HUGE_PAGE);
-            fault.remedy(format!("set {pages} huge pages aside: sysctl vm.nr_hugepages={pages}"))
-        }
-        Some(libc::ENOMEM) => fault.remedy("raise 'ulimit -l' (RLIMIT_MEMLOCK), or a smaller area"),
-        Some(libc::EPERM) => fault.remedy("run as root, not in a user namespace"),
-        _ => fault,
-    }
 }
 
 fn starved(error: io::Error) -> Fault {

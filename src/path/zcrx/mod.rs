@@ -9,6 +9,7 @@
 mod engine;
 mod plan;
 mod probe;
+mod setup;
 mod shared;
 
 use super::nic::own_queue;

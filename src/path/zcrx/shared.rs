@@ -1,6 +1,7 @@
 //! One queue for all flows of a stream: the first registers it, the others
 //! import it. Each flow has an engine, and each engine a ring of its own.
 
+use super::setup::Writer;
 use crate::sys::uring::zcrx::Exported;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -10,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 pub(super) struct SharedQueue {
     /// What the other flows import.
     pub exported: Exported,
-    /// The device that writes into it; none: the kernel copies.
-    pub device: Option<String>,
+    /// Who writes into it.
+    pub writer: Writer,
     claimed: Mutex<Copied>,
 }
 
@@ -28,12 +29,8 @@ static QUEUES: Mutex<Vec<(SocketAddr, Weak<SharedQueue>)>> = Mutex::new(Vec::new
 
 impl SharedQueue {
     /// Shows a queue to the other flows of its stream.
-    pub fn publish(
-        stream: SocketAddr,
-        exported: Exported,
-        device: Option<String>,
-    ) -> Arc<SharedQueue> {
-        let queue = Arc::new(SharedQueue { exported, device, claimed: Mutex::default() });
+    pub fn publish(stream: SocketAddr, exported: Exported, writer: Writer) -> Arc<SharedQueue> {
+        let queue = Arc::new(SharedQueue { exported, writer, claimed: Mutex::default() });
         let mut queues = lock(&QUEUES);
         queues.retain(|(other, known)| *other != stream && known.strong_count() > 0);
         queues.push((stream, Arc::downgrade(&queue)));
