@@ -145,6 +145,13 @@ fn threads() -> Vec<ThreadTime> {
     }]
 }
 
+fn fragments() -> FragmentCounts {
+    let mut fragments = FragmentCounts::default();
+    fragments.enter(875, 875, false);
+    fragments.enter(1025, 1900, true);
+    fragments
+}
+
 fn role_record() -> RoleRecord {
     let mut ledger = Ledger::default();
     ledger.enter(Manner::Copied, 4096, 1, "recv");
@@ -174,6 +181,7 @@ fn role_record() -> RoleRecord {
             max: 4096,
             percentiles: vec![(50.0, 512), (99.0, 4096)],
         },
+        fragments: Some(fragments()),
         threads: threads(),
         witness: Some(ProvenWitness::Copied),
         notes: vec!["a note".into()],
@@ -223,7 +231,11 @@ fn replies() -> Vec<Reply> {
             threads: threads(),
             warnings: vec!["softnet: CPU 1 dropped 3 packets".into()],
         },
-        Reply::Finished { record: Box::new(role_record()), witness: Some(ProvenWitness::Shared) },
+        Reply::Finished {
+            record: Box::new(role_record()),
+            witness: Some(ProvenWitness::Shared),
+            readings: Vec::new(),
+        },
         Reply::Failed(fault()),
         Reply::Lost(fault()),
     ]

@@ -106,7 +106,7 @@ fn able(cell: &Cell, facts: &Result<Vec<Facts>, Fault>) -> Support {
         Err(fault) => return no_testbed(fault),
     };
     let half = |role: Role| match path::find(path::CATALOG, &cell.half(role).path) {
-        Some(path) => path.probe(role, &facts[role as usize]),
+        Some(path) => path.probe_with(role, &cell.half(role).options, &facts[role as usize]),
         None => Support::no("there is no such path", ""),
     };
     half(Role::Sender).and(half(Role::Receiver))

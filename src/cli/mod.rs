@@ -11,6 +11,7 @@ mod observe;
 mod place;
 mod plan;
 mod power;
+mod preparation;
 mod profile;
 mod progress;
 mod run;

@@ -5,6 +5,7 @@
 mod devmem;
 mod flow;
 mod msg_zerocopy;
+mod nic;
 mod recorder;
 mod ring;
 mod sendfile;
@@ -15,17 +16,20 @@ mod uring;
 mod uring_zc;
 mod witness;
 mod zcrx;
+mod zerocopy_send;
 
 pub use flow::Flow;
 pub use recorder::Recorder;
 pub use witness::{WITNESS_LEN, WitnessPage, read_witness};
 
 use crate::record::{
-    Attempt, Cell, Facts, Fault, FaultKind, Ledger, OptionSpec, Outcome, Role, Stream, Support,
+    Attempt, Cell, Facts, Fault, FaultKind, Ledger, OptionSpec, Options, Outcome, Reading, Role,
+    Setting, Stream, Support,
 };
 use crate::sys::memory::Region;
 use crate::workload::Pattern;
 use std::io;
+use std::net::IpAddr;
 
 /// A way for bytes between application memory and the wire.
 pub trait DataPath: Sync {
@@ -49,8 +53,28 @@ pub trait DataPath: Sync {
         Vec::new()
     }
 
-    /// Whether the role can be played on a host of which this is known.
+    /// Whether the role can be played on a host of which this is known, with the
+    /// default options.
     fn probe(&self, role: Role, facts: &Facts) -> Support;
+
+    /// The same for a half with options, some of which ask for more of a host.
+    fn probe_with(&self, role: Role, options: &Options, facts: &Facts) -> Support {
+        let _ = options;
+        self.probe(role, facts)
+    }
+
+    /// What has to be set on a NIC before a half with these options can be
+    /// opened over it, in this order. Pure; nothing is set here, and nothing is
+    /// asked for on a virtual device.
+    fn preparation(
+        &self,
+        role: Role,
+        options: &Options,
+        wire: &Wire,
+    ) -> Result<Vec<Setting>, Fault> {
+        let _ = (role, options, wire);
+        Ok(Vec::new())
+    }
 
     /// Whether its engine works by io_uring, and may have worker threads therefore.
     fn uses_io_uring(&self) -> bool {
@@ -59,6 +83,24 @@ pub trait DataPath: Sync {
 
     /// Prepares one end of one flow: all memory is taken and touched here.
     fn open(&self, role: Role, cell: &Cell, flow: Flow) -> Result<Box<dyn Endpoint>, Fault>;
+}
+
+/// The NIC that flows come by, for [`DataPath::preparation`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wire<'a> {
+    /// Name of the device.
+    pub device: &'a str,
+    /// Its driver, as the kernel names it: `mlx5_core`, `gve`, `bnxt_en`, `fbnic`.
+    pub driver: &'a str,
+    /// Receive queues in use.
+    pub queues: u32,
+    /// Address of this end.
+    pub own: IpAddr,
+    /// Address of the other end.
+    pub peer: IpAddr,
+    /// Port of this end where it is known. Without it, everything that the peer
+    /// sends to this address by TCP is taken for the flows.
+    pub port: Option<u16>,
 }
 
 /// One end of one flow, ready to move bytes.
@@ -85,6 +127,9 @@ pub struct Account {
     pub ledger: Ledger,
     /// What the reader should know: "12 buffers ran out and were re-armed".
     pub notes: Vec<String>,
+    /// What the path itself counted, over the whole stream: named after the path,
+    /// `zcrx.returned`, and of the flow.
+    pub readings: Vec<Reading>,
 }
 
 /// Every data path, in the order in which tables show them.

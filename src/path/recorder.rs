@@ -80,6 +80,13 @@ impl Recorder {
         self.tally.piece(bytes as u64);
     }
 
+    /// A receive brought so many fragments in device memory, after which `held`
+    /// tokens were held; `freed` if they were given back at once.
+    #[inline(always)]
+    pub fn fragments(&mut self, fragments: u64, held: u64, freed: bool) {
+        self.tally.fragments(fragments, held, freed);
+    }
+
     /// Bytes that went through so far.
     pub fn total(&self) -> u64 {
         self.tally.total()

@@ -64,8 +64,25 @@ pub enum Outcome {
     Works(String),
     /// The kernel refused with this error number.
     Errno(i32),
+    /// The kernel refused with this error number, and said why.
+    Refused {
+        /// The error number.
+        errno: i32,
+        /// The kernel's own words (a netlink extended acknowledgement).
+        words: String,
+    },
     /// It could not even be tried; the text names what is missing.
     Missing(String),
+}
+
+impl Outcome {
+    /// The number of the error that the kernel refused with.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Outcome::Errno(errno) | Outcome::Refused { errno, .. } => Some(*errno),
+            Outcome::Works(_) | Outcome::Missing(_) => None,
+        }
+    }
 }
 
 /// Whether something can run on a host.
@@ -114,6 +131,10 @@ impl Facts {
             Some(Outcome::Errno(errno)) => {
                 let error = std::io::Error::from_raw_os_error(*errno);
                 Support::no(format!("{name}: {error}"), remedy)
+            }
+            Some(Outcome::Refused { errno, words }) => {
+                let error = std::io::Error::from_raw_os_error(*errno);
+                Support::no(format!("{name}: {error}: {words}"), remedy)
             }
             Some(Outcome::Missing(what)) => Support::no(format!("{name}: {what}"), remedy),
             None => Support::no(format!("{name} was not tried on this host"), remedy),

@@ -66,6 +66,14 @@ impl Fault {
         Fault::new(kind, format!("{what}: {error}"))
     }
 
+    /// Adds what the kernel itself said of it, where it did.
+    pub fn words(mut self, words: Option<&str>) -> Self {
+        if let Some(words) = words {
+            self.message = format!("{}: {words}", self.message);
+        }
+        self
+    }
+
     /// Puts the failing thing in front of the message.
     pub fn context(mut self, what: impl fmt::Display) -> Self {
         self.message = format!("{what}: {}", self.message);

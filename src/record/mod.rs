@@ -9,6 +9,7 @@ mod cell;
 mod facts;
 mod fault;
 mod finding;
+mod fragments;
 mod kernel;
 mod ledger;
 mod observation;
@@ -28,6 +29,7 @@ pub use cell::{Cell, CellId, Half, LinkSettings, Stream, Touch};
 pub use facts::{Attempt, Facts, Outcome, Privileges, Support};
 pub use fault::{Fault, FaultKind};
 pub use finding::{Finding, Severity};
+pub use fragments::{FEW, FREED_AT_ONCE, FragmentCounts};
 pub use kernel::{Kernel, KernelHosts};
 pub use ledger::{Evidence, Ledger, Manner};
 pub use observation::{

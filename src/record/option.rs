@@ -37,6 +37,8 @@ pub enum OptionKind {
     MaybeCount(u64, u64),
     /// A whole number, or `auto`, which leaves the choice to what is found.
     AutoCount(u64, u64),
+    /// A word, or a whole number within bounds.
+    WordCount(&'static str, u64, u64),
     /// A time, `250ms` or `2s`, kept in milliseconds; bounds inclusive.
     Time(u64, u64),
     /// A name of the kernel's: letters, digits, `-` and `_`.
@@ -63,7 +65,7 @@ pub enum OptionValue {
 pub struct Options(pub BTreeMap<String, OptionValue>);
 
 impl Options {
-    /// A number, or none where the value is `auto`, `none` or not declared.
+    /// A number, or none where the value is a word or not declared.
     pub fn number(&self, name: &str) -> Option<u64> {
         match self.0.get(name) {
             Some(OptionValue::Number(n)) => Some(*n),
@@ -108,10 +110,12 @@ impl OptionKind {
                 Ok(OptionValue::Word("auto".into()))
             }
             OptionKind::MaybeCount(..) if text == "none" => Ok(OptionValue::Word("none".into())),
+            OptionKind::WordCount(word, ..) if text == word => Ok(OptionValue::Word(word.into())),
             OptionKind::Size(min, max) | OptionKind::AutoSize(min, max) => sized(min, max),
             OptionKind::Count(min, max)
             | OptionKind::MaybeCount(min, max)
-            | OptionKind::AutoCount(min, max) => counted(min, max),
+            | OptionKind::AutoCount(min, max)
+            | OptionKind::WordCount(_, min, max) => counted(min, max),
             OptionKind::Time(min, max) => {
                 let time = unit::parse_duration(text)?;
                 match u64::try_from(time.as_millis()) {
@@ -158,7 +162,10 @@ impl OptionKind {
     pub fn print(&self, value: &OptionValue) -> String {
         match (self, value) {
             (
-                OptionKind::Count(..) | OptionKind::MaybeCount(..) | OptionKind::AutoCount(..),
+                OptionKind::Count(..)
+                | OptionKind::MaybeCount(..)
+                | OptionKind::AutoCount(..)
+                | OptionKind::WordCount(..),
                 OptionValue::Number(n),
             ) => n.to_string(),
             (OptionKind::Time(..), OptionValue::Number(ms)) => milliseconds(*ms),
@@ -186,6 +193,7 @@ impl fmt::Display for OptionKind {
             OptionKind::Count(min, max) => write!(f, "{min}..{max}"),
             OptionKind::MaybeCount(min, max) => write!(f, "none|{min}..{max}"),
             OptionKind::AutoCount(min, max) => write!(f, "auto|{min}..{max}"),
+            OptionKind::WordCount(word, min, max) => write!(f, "{word}|{min}..{max}"),
             OptionKind::Time(min, max) => {
                 write!(f, "{}..{}", milliseconds(*min), milliseconds(*max))
             }

@@ -1,6 +1,6 @@
 //! A trial: one cell, run once, with everything that was seen.
 
-use super::{CellId, Fault, Ledger, ProfileRecord, Reading, Series, TimeSpan};
+use super::{CellId, Fault, FragmentCounts, Ledger, ProfileRecord, Reading, Series, TimeSpan};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -120,6 +120,10 @@ pub struct RoleRecord {
     pub calls: Vec<CallRow>,
     /// Sizes of what was handed over at once within the window.
     pub sizes: SizeDistribution,
+    /// Fragments per receive within the window; none where nothing was received
+    /// into device memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fragments: Option<FragmentCounts>,
     /// The engine's threads within the window.
     pub threads: Vec<ThreadTime>,
     /// What the witness page showed of the sender's path; none at the receiver.

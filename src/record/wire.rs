@@ -183,6 +183,9 @@ pub enum Reply {
         record: Box<RoleRecord>,
         /// Receiver: what it saw of the sender's witness page.
         witness: Option<ProvenWitness>,
+        /// What the path itself counted, over the whole stream.
+        #[serde(default)]
+        readings: Vec<Reading>,
     },
     /// What became of a pool.
     Pool(PoolSeen),

@@ -1,7 +1,9 @@
 //! The long table: one row per trial and value, the same for every format that
 //! goes into other programs. [`COLUMNS`] is the one place that names a column.
 
-use crate::record::{Cell, Evidence, Manner, ProvenWitness, Role, RoleRecord, Scope, Series};
+use crate::record::{
+    Cell, Evidence, FragmentCounts, Manner, ProvenWitness, Role, RoleRecord, Scope, Series,
+};
 use crate::record::{Study, StudyHeader, Trial, TrialStatus, Unit};
 use crate::stats::role_cpu;
 use std::borrow::Cow;
@@ -202,6 +204,9 @@ impl<'a> Rows<'a> {
                 self.rows.push(Row { value: Some(*bytes as f64), ..row });
             }
         }
+        if let Some(fragments) = &record.fragments {
+            self.of_fragments(fragments, here);
+        }
         for call in &record.calls {
             let place: Place = ("call", Some(role), None, Some(&call.name));
             self.push("call.calls", "1", place, call.calls as f64);
@@ -221,6 +226,32 @@ impl<'a> Rows<'a> {
             self.push("thread.system", "s", place, thread.system);
             self.push("thread.voluntary", "1", place, thread.voluntary as f64);
             self.push("thread.involuntary", "1", place, thread.involuntary as f64);
+        }
+    }
+
+    fn of_fragments(&mut self, counts: &FragmentCounts, here: Place<'a>) {
+        for (metric, value) in [
+            ("fragments.calls", counts.calls),
+            ("fragments.count", counts.fragments),
+            ("fragments.min", counts.min),
+            ("fragments.max", counts.max),
+            ("fragments.calls.above_1024", counts.above_1024),
+            ("fragments.calls.from_512_to_1024", counts.from_512_to_1024),
+            ("fragments.calls.below_512", counts.below_512),
+            ("fragments.calls.gathered_above_1024", counts.gathered_above_1024),
+            ("fragments.frees_avoided", counts.frees_avoided),
+        ] {
+            self.push(metric, "1", here, value as f64);
+        }
+        for (metric, value) in [
+            ("fragments.average", counts.average()),
+            ("fragments.share.above_1024", counts.above_share()),
+            ("fragments.share.above_1024_of_gathered", counts.above_share_of_gathered()),
+            ("fragments.share.below_512", counts.below_share()),
+        ] {
+            if let Some(value) = value {
+                self.push(metric, "1", here, value);
+            }
         }
     }
 

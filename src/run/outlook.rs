@@ -224,5 +224,5 @@ fn probe(laboratory: &Laboratory, cell: &Cell, role: Role, facts: &[Facts]) -> S
             format!("this process may use {}", usable.join(", ")),
         );
     }
-    path.probe(role, facts)
+    path.probe_with(role, &cell.half(role).options, facts)
 }

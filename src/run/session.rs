@@ -285,12 +285,14 @@ impl Session {
     pub fn finish(&mut self) -> Result<Reply, Fault> {
         let mut ledger = Ledger::default();
         let mut notes: Vec<String> = Vec::new();
+        let mut readings = Vec::new();
         let mut witness = None;
         let mut sum = None;
         for end in self.ends.iter_mut().map(Option::take) {
             let end = end.ok_or_else(|| wrong_state("an engine still runs"))??;
             ledger.add(&end.account.ledger);
             notes.extend(end.account.notes);
+            readings.extend(end.account.readings);
             witness = witness.or(end.witness);
             match &mut sum {
                 None => sum = Some(end.tally),
@@ -314,11 +316,12 @@ impl Session {
             ledger,
             calls,
             sizes: tally.size_distribution(),
+            fragments: (tally.fragments.calls > 0).then_some(tally.fragments),
             threads: Vec::new(),
             witness: None,
             notes,
         };
-        Ok(Reply::Finished { record: Box::new(record), witness })
+        Ok(Reply::Finished { record: Box::new(record), witness, readings })
     }
 
     fn context(&self) -> Context {

@@ -277,7 +277,8 @@ fn finish(remotes: &mut Remotes, schedule: &Schedule, trial: &mut Trial) -> Resu
     let mut shown = None;
     for role in Role::ALL {
         match remotes.await_reply(role, DRAIN + super::remote::PROMPT)? {
-            Reply::Finished { record, witness } => {
+            Reply::Finished { record, witness, readings } => {
+                trial.readings.extend(readings);
                 trial.roles.push(*record);
                 shown = shown.or(witness);
             }

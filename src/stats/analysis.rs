@@ -4,6 +4,7 @@ use super::cpu::CpuRule;
 use super::effect::{CONFIDENCE, Effect};
 use super::idle::IdleShare;
 use super::placement::ReceiveWork;
+use super::pool::Fragments;
 use super::pool::{Counted, Shares};
 use super::profiling::ProfilingNote;
 use super::summary::Summary;
@@ -224,6 +225,10 @@ pub struct End {
     pub sizes: SizeDistribution,
     /// Where its CPU rested; empty where no meter saw it or it has no CPU of its own.
     pub idle: Vec<IdleShare>,
+    /// Fragments per receive, all trials together; none where nothing was received
+    /// into device memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fragments: Option<Fragments>,
     /// What the engine said, counted.
     pub notes: Vec<Counted>,
 }

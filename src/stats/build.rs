@@ -216,6 +216,7 @@ fn end(role: Role, cell: &Cell, measured: &[&Trial], costs: &[Costs]) -> End {
         calls: pool::calls(records.iter().map(|r| r.calls.as_slice())),
         sizes: pool::sizes(records.iter().map(|r| &r.sizes)),
         idle: idle(role, cell, measured),
+        fragments: pool::fragments(records.iter().filter_map(|r| r.fragments.as_ref())),
         notes: count(records.iter().flat_map(|r| &r.notes).map(String::as_str)),
     }
 }

@@ -43,7 +43,7 @@ pub use holm::{Adjusted, holm};
 pub use idle::IdleShare;
 pub use page_pool::{CheckedPool, PoolCourse, PoolModel};
 pub use placement::{CpuShare, ELSEWHERE_LIMIT, ReceiveWork, collisions};
-pub use pool::{Counted, Shares};
+pub use pool::{Counted, Fragments, Shares};
 pub use profiling::{ProfilingNote, SamplingCost, cells_to_profile};
 pub use sequential::should_stop;
 pub use sizing::{

@@ -1,6 +1,6 @@
 //! Adding up over the trials of a cell what can be added up.
 
-use crate::record::{CallRow, Evidence, Ledger, Manner, SizeDistribution};
+use crate::record::{CallRow, Evidence, FragmentCounts, Ledger, Manner, SizeDistribution};
 use serde::Serialize;
 
 /// A sentence, and how many trials said it.
@@ -190,6 +190,36 @@ pub fn sizes<'a>(parts: impl IntoIterator<Item = &'a SizeDistribution>) -> SizeD
     sum
 }
 
+/// Fragments per receive over several trials: the counts, and what they come to.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Fragments {
+    /// The counts.
+    #[serde(flatten)]
+    pub counts: FragmentCounts,
+    /// Fragments per call.
+    pub average: f64,
+    /// Part of all calls that brought more than 1024, 0 to 1.
+    pub above_share: f64,
+    /// Of the calls after which more than 1024 were held, the part that brought
+    /// so many by itself, 0 to 1; none where there was no such call.
+    pub above_share_of_gathered: Option<f64>,
+    /// Part of all calls that brought fewer than 512, 0 to 1.
+    pub below_share: f64,
+}
+
+/// Adds fragment counts up; none where there was no call.
+pub fn fragments<'a>(parts: impl IntoIterator<Item = &'a FragmentCounts>) -> Option<Fragments> {
+    let mut counts = FragmentCounts::default();
+    parts.into_iter().for_each(|part| counts.add(part));
+    Some(Fragments {
+        average: counts.average()?,
+        above_share: counts.above_share()?,
+        above_share_of_gathered: counts.above_share_of_gathered(),
+        below_share: counts.below_share()?,
+        counts,
+    })
+}
+
 #[cfg(test)]
 pub mod tests {
     //! Also the small cells and trials that the tests of this folder share.
@@ -213,6 +243,7 @@ pub mod tests {
             ledger: Ledger::default(),
             calls: Vec::new(),
             sizes: SizeDistribution::default(),
+            fragments: None,
             threads: Vec::new(),
             witness: None,
             notes: Vec::new(),

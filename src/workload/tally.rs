@@ -2,7 +2,7 @@
 //! stream starts.
 
 use super::gate::Phase;
-use crate::record::{CallRow, SizeDistribution};
+use crate::record::{CallRow, FragmentCounts, SizeDistribution};
 use hdrhistogram::Histogram;
 
 /// Calls an engine may tell apart.
@@ -85,6 +85,7 @@ pub struct Tally {
     detailed: bool,
     calls: [CallStats; SLOTS],
     sizes: Histogram<u64>,
+    fragments: FragmentCounts,
 }
 
 /// The moment an engine noticed a change of phase.
@@ -108,6 +109,8 @@ pub struct TallyEnd {
     pub calls: [CallStats; SLOTS],
     /// Sizes handed over at once within the window.
     pub sizes: Histogram<u64>,
+    /// Fragments per receive within the window.
+    pub fragments: FragmentCounts,
 }
 
 impl Tally {
@@ -123,6 +126,7 @@ impl Tally {
             detailed,
             calls: [CallStats::default(); SLOTS],
             sizes: size_histogram(),
+            fragments: FragmentCounts::default(),
         }
     }
 
@@ -172,6 +176,15 @@ impl Tally {
         }
     }
 
+    /// A receive brought so many fragments in device memory, after which `held`
+    /// tokens were held; `freed` if they were given back at once.
+    #[inline(always)]
+    pub fn fragments(&mut self, fragments: u64, held: u64, freed: bool) {
+        if self.recording() {
+            self.fragments.enter(fragments, held, freed);
+        }
+    }
+
     /// Bytes moved so far.
     pub fn total(&self) -> u64 {
         self.total
@@ -185,6 +198,7 @@ impl Tally {
             window_ticks: self.window_ticks,
             calls: self.calls,
             sizes: self.sizes,
+            fragments: self.fragments,
         }
     }
 }
@@ -201,6 +215,7 @@ impl TallyEnd {
         }
         // Both histograms have the same bounds, so this cannot fail.
         let _ = self.sizes.add(&other.sizes);
+        self.fragments.add(&other.fragments);
     }
 
     /// The distribution of sizes.

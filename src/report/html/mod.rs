@@ -154,6 +154,7 @@ fn page(view: &View) -> Markup {
         ("ledger", "Zero-copy ledger", ledger::figure(view)),
         ("course", "Course of the flows", course::figure(view)),
         ("sizes", "Sizes", sizes::figure(view)),
+        ("fragments", "Fragments", tables::fragments(view)),
         ("calls", "System calls", tables::calls(view)),
         ("trials", "All trials", tables::trials(view)),
         ("readings", "All readings", tables::readings(view)),

@@ -4,7 +4,7 @@ use super::{View, name};
 use crate::record::{CallRow, Reading, Role, Scope, Trial, Unit};
 use crate::report::figures::{NONE, amount, bytes, cpu, gbit, milliseconds, number, percent};
 use crate::report::rows::status;
-use crate::stats::{Row, Summary, role_cpu};
+use crate::stats::{Fragments, Row, Summary, role_cpu};
 use maud::{Markup, html};
 use std::collections::BTreeMap;
 
@@ -43,6 +43,58 @@ pub fn calls(view: &View) -> Option<Markup> {
                                 td class="n" { (milliseconds(c.avg)) }
                                 td class="n" { (milliseconds(c.max)) }
                                 td class="n" data-v=(number(c.stddev_percent, 3)) { (number(c.stddev_percent, 2)) "%" }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    })
+}
+
+/// Fragments per receive into device memory.
+pub fn fragments(view: &View) -> Option<Markup> {
+    let lines: Vec<(&Row, Fragments)> =
+        view.rows.iter().filter_map(|row| Some((*row, row.receiver.fragments?))).collect();
+    let heads = [
+        "calls",
+        "average",
+        "min",
+        "max",
+        "> 1024",
+        "512 to 1024",
+        "< 512",
+        "frees avoided",
+        "> 1024, share",
+        "of gathered",
+        "< 512, share",
+    ];
+    (!lines.is_empty()).then(|| {
+        html! {
+            p class="note" {
+                "How many pieces of device memory one receive brought, all measured trials of a cell \
+                 together. One call gives at most 1024 of them back. \u{201c}Frees avoided\u{201d} are calls \
+                 after which nothing was given back, because pieces were gathered; \u{201c}of \
+                 gathered\u{201d} are those that brought more than 1024 by themselves, among the calls \
+                 after which more than 1024 were held."
+            }
+            div class="scroll" {
+                table class="sortable" {
+                    thead { tr {
+                        th { "cell" }
+                        @for head in heads { th class="n" { (head) } }
+                    } }
+                    tbody {
+                        @for (row, Fragments { counts: c, average, .. }) in &lines {
+                            tr {
+                                th scope="row" { (name(&row.cell)) }
+                                td class="n" { (c.calls) } td class="n" { (number(*average, 1)) }
+                                td class="n" { (c.min) } td class="n" { (c.max) }
+                                td class="n" { (c.above_1024) } td class="n" { (c.from_512_to_1024) }
+                                td class="n" { (c.below_512) } td class="n" { (c.frees_avoided) }
+                                @for share in [c.above_share(), c.above_share_of_gathered(), c.below_share()] {
+                                    td class="n" data-v=[share] { (percent(share)) }
+                                }
                             }
                         }
                     }

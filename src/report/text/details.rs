@@ -4,7 +4,7 @@ use crate::record::{CallRow, Role};
 use crate::report::figures::{amount, bytes, gbit, milliseconds, number, percent};
 use crate::report::page::{Page, Tone};
 use crate::report::table::{Column, Table};
-use crate::stats::{Analysis, Pace};
+use crate::stats::{Analysis, Fragments, Pace};
 
 /// Steps of darkness, from nothing to all.
 const SHADES: &[u8] = b"_.:-=+*#%@";
@@ -14,6 +14,7 @@ pub fn print(page: &mut Page, analysis: &Analysis) {
     calls(page, analysis);
     sizes(page, analysis);
     idle(page, analysis);
+    fragments(page, analysis);
     course(page, analysis);
 }
 
@@ -129,6 +130,54 @@ fn idle(page: &mut Page, analysis: &Analysis) {
         table.print(page, 2);
     }
 }
+
+fn fragments(page: &mut Page, analysis: &Analysis) {
+    let mut table = Table::new(vec![
+        Column::words("path", 0, Some(14)),
+        Column::number("", "calls", 0),
+        Column::number("fragments per call", "average", 0),
+        Column::number("fragments per call", "min", 0),
+        Column::number("fragments per call", "max", 0),
+        Column::number("calls", "> 1024", 0),
+        Column::number("calls", "512-1024", 0),
+        Column::number("calls", "< 512", 0),
+        Column::number("frees", "avoided", 0),
+        Column::number("share of calls", "> 1024", 0),
+        Column::number("share of calls", "of gathered", 1),
+        Column::number("share of calls", "< 512", 0),
+    ]);
+    let rows = analysis.rows.iter().filter_map(|row| Some((row, row.receiver.fragments?)));
+    let mut any = false;
+    for (row, Fragments { counts, average, .. }) in rows.clone() {
+        any = true;
+        let texts = [
+            row.cell.to_string(),
+            counts.calls.to_string(),
+            number(average, 1),
+            counts.min.to_string(),
+            counts.max.to_string(),
+            counts.above_1024.to_string(),
+            counts.from_512_to_1024.to_string(),
+            counts.below_512.to_string(),
+            counts.frees_avoided.to_string(),
+            percent(counts.above_share()),
+            percent(counts.above_share_of_gathered()),
+            percent(counts.below_share()),
+        ];
+        table.row(texts.map(|text| (text, Tone::Plain)).to_vec());
+    }
+    if any {
+        page.heading("Fragments per receive into device memory");
+        table.print(page, 2);
+        page.text("  ", FRAGMENTS);
+    }
+}
+
+/// What the columns of fragments mean.
+const FRAGMENTS: &str = "One call gives at most 1024 fragments back. Frees avoided: calls after \
+                         which nothing was given back, because fragments were gathered. Of \
+                         gathered: calls that brought more than 1024 by themselves, among those \
+                         after which more than 1024 were held.";
 
 fn course(page: &mut Page, analysis: &Analysis) {
     let paced: Vec<_> = analysis.rows.iter().filter_map(|r| Some((r, r.pace.as_ref()?))).collect();

@@ -124,7 +124,9 @@ fn option_level(spec: &OptionSpec) -> Value {
         OptionKind::Count(min, max) => {
             json!({"anyOf": [{"type": "integer", "minimum": min, "maximum": max}, {"type": "string"}]})
         }
-        OptionKind::MaybeCount(min, max) | OptionKind::AutoCount(min, max) => {
+        OptionKind::MaybeCount(min, max)
+        | OptionKind::AutoCount(min, max)
+        | OptionKind::WordCount(_, min, max) => {
             json!({"anyOf": [{"type": "integer", "minimum": min, "maximum": max}, {"type": "string"}]})
         }
         OptionKind::Time(..) => json!({"type": ["string", "number"]}),

@@ -284,6 +284,7 @@ fn record(path: &Path, role: Role, window_bytes: u64) -> RoleRecord {
             max: 1 << 20,
             percentiles: vec![(50.0, 1 << 20)],
         },
+        fragments: None,
         threads: vec![thread],
         witness: (role == Role::Sender).then_some(path.witness),
         notes: if ran_out { vec!["205 times out of buffers".into()] } else { Vec::new() },

@@ -1,0 +1,69 @@
+//! Control messages as recvmsg(2) leaves them, and the books of the tokens in
+//! them against a kernel that frees as many as it likes: no token is lost, none is
+//! given back twice, and there is an end to it.
+
+#![no_main]
+
+use bytepath::sys::devmem::message::encode;
+use bytepath::sys::devmem::{Control, Fragment, Freer, Held, TokenRange, fragments};
+use libfuzzer_sys::fuzz_target;
+use std::collections::HashMap;
+use std::io;
+
+/// A kernel that knows how often each token is out.
+struct Kernel<'a> {
+    out: HashMap<u32, u32>,
+    /// Most that each call frees, over and over.
+    most: &'a [u8],
+    call: usize,
+}
+
+impl Freer for Kernel<'_> {
+    fn free(&mut self, ranges: &[TokenRange]) -> io::Result<usize> {
+        assert!(ranges.len() <= 128);
+        let asked: u32 = ranges.iter().map(|range| range.count).sum();
+        assert!((1..=1024).contains(&asked));
+        let most = self.most.get(self.call % self.most.len().max(1)).copied().unwrap_or(1);
+        self.call += 1;
+        let most = usize::from(most.max(1));
+        let tokens = ranges.iter().flat_map(|r| (0..r.count).map(|i| r.start.checked_add(i).unwrap()));
+        let mut freed = 0;
+        for token in tokens.take(most) {
+            let out = self.out.get_mut(&token).expect("a token that was never dealt out");
+            *out = out.checked_sub(1).expect("a token that was freed twice");
+            freed += 1;
+        }
+        Ok(freed)
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&split, rest)) = data.split_first() else { return };
+    let (most, messages) = rest.split_at(rest.len().min(usize::from(split)));
+
+    // Through the buffer that receives use, as far as it has room.
+    let mut control = Control::new(64);
+    control.fill(messages);
+    let good: Vec<Fragment> = fragments(control.bytes()).map_while(Result::ok).collect();
+    assert!(good.len() <= 64 * 3);
+
+    // What was understood says the same when it is written again.
+    let mut again = Vec::new();
+    encode(&good, &mut again);
+    assert!(fragments(&again).eq(good.iter().copied().map(Ok)));
+
+    let mut held = Held::with_room(16);
+    let mut kernel = Kernel { out: HashMap::new(), most, call: 0 };
+    for fragment in &good {
+        if let Fragment::Dmabuf { token, .. } = fragment {
+            *kernel.out.entry(*token).or_default() += 1;
+            held.take(*token);
+        }
+    }
+    while !held.is_empty() {
+        let before = held.len();
+        held.give_back(&mut kernel).unwrap();
+        assert!(held.len() < before);
+    }
+    assert!(kernel.out.values().all(|out| *out == 0));
+});

@@ -1,0 +1,147 @@
+//! The memory that a receive queue writes into. A queue is bound once, so all
+//! flows of a process that use it share one area.
+
+use super::{device, memory};
+use crate::path::Flow;
+use crate::record::{Fault, FaultKind, Options};
+use crate::sys::devmem::{self, Binding};
+use crate::sys::dmabuf::{self, Memory};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// Which memory, bound to what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub device: String,
+    pub queue: u32,
+    pub memory: String,
+    pub bytes: u64,
+    pub page_size: Option<u32>,
+}
+
+/// A dmabuf, bound for as long as this lives.
+#[derive(Debug)]
+pub(super) struct Area {
+    /// The number by which the kernel names the dmabuf.
+    pub dmabuf: u32,
+    /// Its memory.
+    pub memory: Box<dyn Memory>,
+    /// None where somebody plays the kernel.
+    _binding: Option<Binding>,
+}
+
+impl Place {
+    /// What the options of a receiver ask for.
+    pub fn of(options: &Options, flow: &Flow) -> Result<Place, Fault> {
+        let device = device(options, flow)?;
+        let queue = match options.number("queue") {
+            Some(queue) => queue as u32,
+            None => last_queue(Path::new("/sys/class/net"), &device).ok_or_else(|| {
+                let message = format!("{device} shows no receive queues in /sys/class/net");
+                Fault::new(FaultKind::Unsupported, message).remedy("name one: queue=N")
+            })?,
+        };
+        let page_size = options.number("rx-page-size").map(|bytes| bytes as u32);
+        if let Some(bytes) = page_size.filter(|bytes| !bytes.is_power_of_two()) {
+            let message = format!("rx-page-size of {bytes} bytes is no power of two");
+            return Err(Fault::new(FaultKind::Usage, message));
+        }
+        let bytes = options.number("area").unwrap_or(64 << 20);
+        Ok(Place { device, queue, memory: memory(options).to_owned(), bytes, page_size })
+    }
+}
+
+impl Area {
+    /// The area of a place: the one that another flow has bound, or a new one.
+    pub fn of(place: &Place) -> Result<Arc<Area>, Fault> {
+        static BOUND: Mutex<Vec<(Place, Weak<Area>)>> = Mutex::new(Vec::new());
+        let mut bound = BOUND.lock().unwrap_or_else(PoisonError::into_inner);
+        bound.retain(|(_, area)| area.strong_count() > 0);
+        let known = bound.iter().find(|(other, _)| other == place);
+        if let Some(area) = known.and_then(|(_, area)| area.upgrade()) {
+            return Ok(area);
+        }
+        let area = Arc::new(Area::bind(place)?);
+        bound.push((place.clone(), Arc::downgrade(&area)));
+        Ok(area)
+    }
+
+    fn bind(place: &Place) -> Result<Area, Fault> {
+        let Place { device, queue, memory, bytes, page_size } = place;
+        let memory = allocate(memory, *bytes)?;
+        let binding = devmem::device_index(device)
+            .map_err(devmem::Refusal::from)
+            .and_then(|index| devmem::bind_receive(index, &[*queue], *page_size, memory.fd()))
+            .map_err(|refusal| {
+                let what = format!("binding a dmabuf to receive queue {queue} of {device}");
+                Fault::system(what, &refusal.error)
+                    .words(refusal.words.as_deref())
+                    .remedy(super::support::cure(refusal.error.raw_os_error()))
+            })?;
+        Ok(Area { dmabuf: binding.dmabuf, memory, _binding: Some(binding) })
+    }
+
+    /// An area that nobody bound, for who plays the kernel.
+    #[cfg(test)]
+    pub fn unbound(dmabuf: u32, memory: Box<dyn Memory>) -> Arc<Area> {
+        Arc::new(Area { dmabuf, memory, _binding: None })
+    }
+}
+
+/// Memory of a provider, at least so many bytes.
+pub(super) fn allocate(name: &str, bytes: u64) -> Result<Box<dyn Memory>, Fault> {
+    let provider = dmabuf::provider(name).ok_or_else(|| {
+        Fault::new(FaultKind::Usage, format!("there is no memory '{name}' for dmabufs"))
+    })?;
+    let len = usize::try_from(bytes).unwrap_or(usize::MAX);
+    provider.allocate(len).map_err(|e| {
+        let fault = Fault::system(format_args!("a dmabuf of {bytes} bytes of {name}"), &e);
+        let remedy = match (name, e.raw_os_error()) {
+            ("udmabuf" | "udmabuf-huge", Some(libc::EINVAL)) => {
+                "raise /sys/module/udmabuf/parameters/size_limit_mb (64 by default)"
+            }
+            ("udmabuf-huge", Some(libc::ENOMEM)) => "set huge pages aside: sysctl vm.nr_hugepages",
+            _ => "'bytepath paths' says what each kind of memory lacks on this host",
+        };
+        fault.remedy(remedy)
+    })
+}
+
+/// The last receive queue of a device, by its folder in sysfs.
+fn last_queue(folder: &Path, device: &str) -> Option<u32> {
+    let queues = std::fs::read_dir(folder.join(device).join("queues")).ok()?;
+    let names = queues.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names.filter_map(|name| name.strip_prefix("rx-")?.parse().ok()).max()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_queue_is_the_highest_number() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["rx-0", "rx-9", "rx-15", "tx-31", "rx-x"] {
+            std::fs::create_dir_all(folder.path().join("eth1/queues").join(name)).unwrap();
+        }
+        assert_eq!(last_queue(folder.path(), "eth1"), Some(15));
+        assert_eq!(last_queue(folder.path(), "eth2"), None);
+    }
+
+    #[test]
+    fn a_refused_binding_names_device_queue_and_remedy() {
+        let place = Place {
+            device: "lo".into(),
+            queue: 3,
+            memory: "none such".into(),
+            bytes: 4096,
+            page_size: None,
+        };
+        assert_eq!(Area::of(&place).unwrap_err().kind, FaultKind::Usage);
+        let place = Place { memory: "udmabuf".into(), ..place };
+        let fault = Area::of(&place).unwrap_err();
+        assert!(fault.remedy.is_some(), "{fault}");
+        let expected = ["queue 3 of lo", "4096 bytes of udmabuf"];
+        assert!(expected.iter().any(|part| fault.message.contains(part)), "{fault}");
+    }
+}

@@ -1,0 +1,376 @@
+//! The receiver: fragments are taken where the device has put them, and their
+//! tokens go back to the kernel, at once or gathered.
+//!
+//! Gathering saves calls and costs buffers: whoever holds so many that the device
+//! has none left waits for bytes that cannot come. So a receive waits for
+//! [`PATIENCE`] only, and then everything held goes back.
+
+use super::area::Area;
+use crate::path::{Account, Endpoint, Flow, Recorder, buffer};
+use crate::record::{Cell, Fault, FaultKind, Manner, Role, Touch};
+use crate::sys::devmem::{self, Control, Fragment, Freer, Held, Received, TokenRange, fragments};
+use crate::sys::dmabuf::Memory;
+use crate::sys::memory::Region;
+use crate::workload::Toucher;
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A socket that receives into device memory, or who plays one.
+pub(super) trait Receiver: Freer + Send {
+    /// Receives; see [`devmem::Socket::receive`]. WouldBlock: nothing came for
+    /// [`PATIENCE`].
+    fn receive(&mut self, linear: &mut [u8], control: &mut Control) -> io::Result<Received>;
+
+    /// Called before the first receive.
+    fn prepare(&mut self) -> Result<(), Fault>;
+
+    /// Called after a receive of 0 bytes: whether that was the end of the stream.
+    fn confirm_end(&self) -> Result<(), Fault>;
+
+    /// The fault of a call.
+    fn fault(&self, call: &str, error: &io::Error) -> Fault;
+}
+
+/// How long tokens are gathered while nothing arrives.
+pub(super) const PATIENCE: Duration = Duration::from_millis(20);
+
+/// Smallest fragment that room is made for, bytes: packets of an ordinary MTU
+/// carry more. With smaller ones a receive brings less than it was asked for.
+const SMALL: u64 = 1024;
+
+/// Bytes that are copied at once from memory that the CPU cannot look at.
+const COPIED_AT_ONCE: u64 = 256 << 10;
+
+/// The connection.
+pub(super) struct Live(pub Flow);
+
+impl Freer for Live {
+    #[inline]
+    fn free(&mut self, ranges: &[TokenRange]) -> io::Result<usize> {
+        devmem::Socket(self.0.fd()).free(ranges)
+    }
+}
+
+impl Receiver for Live {
+    #[inline]
+    fn receive(&mut self, linear: &mut [u8], control: &mut Control) -> io::Result<Received> {
+        devmem::Socket(self.0.fd()).receive(linear, control)
+    }
+
+    fn prepare(&mut self) -> Result<(), Fault> {
+        let set = devmem::Socket(self.0.fd()).set_patience(PATIENCE);
+        set.map_err(|e| self.0.fault("SO_RCVTIMEO", &e))
+    }
+
+    fn confirm_end(&self) -> Result<(), Fault> {
+        self.0.confirm_end()
+    }
+
+    fn fault(&self, call: &str, error: &io::Error) -> Fault {
+        self.0.fault(call, error)
+    }
+}
+
+/// The receiving engine.
+pub(super) struct Receiving<R> {
+    receiver: R,
+    area: Arc<Area>,
+    control: Control,
+    /// Where the kernel copies what is not in device memory.
+    linear: Region,
+    eyes: Eyes,
+    held: Held,
+    batch: u64,
+    counts: Counts,
+}
+
+/// What the application does with what it gets.
+struct Eyes {
+    toucher: Toucher,
+    /// Where bytes are copied to be looked at; none where they can be seen.
+    window: Option<Region>,
+    /// Bytes and copies of it.
+    copied: (u64, u64),
+}
+
+impl Eyes {
+    /// Does with a fragment what the contract says. False: it is not within the
+    /// memory.
+    #[inline]
+    fn look(&mut self, memory: &dyn Memory, offset: u64, len: u32) -> Result<bool, Fault> {
+        let size = len as usize;
+        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+        if offset.checked_add(size).is_none_or(|end| end > memory.size()) {
+            return Ok(false);
+        }
+        if !self.toucher.looks() {
+            self.toucher.pass(u64::from(len));
+            return Ok(true);
+        }
+        let Some(window) = &mut self.window else {
+            let bytes = memory.view(offset, size);
+            return bytes.map_or(Ok(false), |bytes| self.toucher.take(bytes).map(|()| true));
+        };
+        let mut done = 0;
+        while done < size {
+            let part = (size - done).min(window.len());
+            let part = &mut window[..part];
+            memory
+                .read(offset + done, part)
+                .map_err(|e| Fault::system("copying bytes out of device memory", &e))?;
+            self.toucher.take(part)?;
+            done += part.len();
+            self.copied.0 += part.len() as u64;
+            self.copied.1 += 1;
+        }
+        Ok(true)
+    }
+}
+
+/// What came which way: bytes and pieces.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    device: (u64, u64),
+    linear: (u64, u64),
+    ordinary: (u64, u64),
+    /// Times that everything held went back because nothing arrived.
+    starved: u64,
+}
+
+/// Slots of the calls.
+const RECEIVE: usize = 0;
+const FREE: usize = 1;
+
+impl<R: Receiver> Receiving<R> {
+    /// An engine over an area; all memory is taken here.
+    pub fn new(receiver: R, area: Arc<Area>, cell: &Cell) -> Result<Self, Fault> {
+        let size = cell.stream.read_size;
+        let most = usize::try_from(size / SMALL + 64).unwrap_or(usize::MAX);
+        let batch = cell.rx.options.number("recycle-batch").unwrap_or(1);
+        let looks = cell.stream.touch != Touch::None;
+        let blind = area.memory.view(0, 1).is_none();
+        let window = (looks && blind).then(|| buffer("the copy buffer", COPIED_AT_ONCE, false));
+        Ok(Receiving {
+            control: Control::new(most),
+            linear: buffer("the read buffer", size, false)?,
+            eyes: Eyes {
+                toucher: Toucher::new(cell.stream.touch, cell.stream.message_size),
+                window: window.transpose()?,
+                copied: (0, 0),
+            },
+            // Each call may bring a row of its own to every fragment.
+            held: Held::with_room(most.saturating_add(batch as usize)),
+            batch,
+            counts: Counts::default(),
+            receiver,
+            area,
+        })
+    }
+
+    /// Takes what a receive has brought.
+    fn deliver(&mut self, received: Received, recorder: &mut Recorder) -> Result<(), Fault> {
+        if received.truncated {
+            let text = "the kernel truncated the control messages of a receive (MSG_CTRUNC), so \
+                        fragments of the stream are lost";
+            return Err(Fault::new(FaultKind::System, text).remedy("choose a smaller read size"));
+        }
+        let looks = self.eyes.toucher.looks();
+        if looks {
+            self.area.memory.begin_read().map_err(|e| sync_fault(&e))?;
+        }
+        let (mut described, mut copied, mut pieces) = (0u64, 0usize, 0u64);
+        for fragment in fragments(self.control.bytes()) {
+            let fragment =
+                fragment.map_err(|e| Fault::new(FaultKind::System, format!("receiving: {e}")))?;
+            match fragment {
+                Fragment::Linear { len } => {
+                    let end = copied.saturating_add(len as usize);
+                    let bytes = self.linear.get(copied..end).ok_or_else(|| beyond(&fragment))?;
+                    self.eyes.toucher.take(bytes)?;
+                    copied = end;
+                    described += u64::from(len);
+                    add(&mut self.counts.linear, len);
+                }
+                Fragment::Dmabuf { dmabuf, offset, len, token } => {
+                    self.held.take(token);
+                    if dmabuf != self.area.dmabuf {
+                        return Err(foreign(dmabuf, self.area.dmabuf));
+                    }
+                    pieces += 1;
+                    described += u64::from(len);
+                    add(&mut self.counts.device, len);
+                    if !self.eyes.look(self.area.memory.as_ref(), offset, len)? {
+                        return Err(beyond(&fragment));
+                    }
+                }
+            }
+        }
+        if described == 0 {
+            // By a queue without a dmabuf: an ordinary receive.
+            let bytes = self.linear.get(..received.bytes).unwrap_or_default();
+            self.eyes.toucher.take(bytes)?;
+            self.counts.ordinary.0 += received.bytes as u64;
+            self.counts.ordinary.1 += 1;
+        } else if described != received.bytes as u64 {
+            let text = format!(
+                "a receive brought {} bytes and described {described} of them",
+                received.bytes
+            );
+            return Err(Fault::new(FaultKind::System, text).remedy("report this with the kernel"));
+        }
+        if looks {
+            self.area.memory.end_read().map_err(|e| sync_fault(&e))?;
+        }
+        recorder.moved(received.bytes);
+        recorder.piece(received.bytes);
+        let full = self.held.len() >= self.batch;
+        recorder.fragments(pieces, self.held.len(), full);
+        if full { self.give_all_back(recorder) } else { Ok(()) }
+    }
+
+    /// Gives all tokens back, in as many calls as it takes.
+    fn give_all_back(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        while !self.held.is_empty() {
+            let (held, receiver) = (&mut self.held, &mut self.receiver);
+            match recorder.timed(FREE, || held.give_back(receiver).map(|_| 0)) {
+                Ok(_) => {}
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.raw_os_error() == Some(libc::EBADMSG) => {
+                    let text = format!(
+                        "the kernel did not take {} fragments back (SO_DEVMEM_DONTNEED)",
+                        self.held.len()
+                    );
+                    return Err(Fault::new(FaultKind::System, text)
+                        .remedy("report this with the kernel version"));
+                }
+                Err(e) => return Err(self.receiver.fault("SO_DEVMEM_DONTNEED", &e)),
+            }
+        }
+        Ok(())
+    }
+
+    fn account(&self) -> Account {
+        let Counts { device, linear, ordinary, starved } = self.counts;
+        let looked_at = self.eyes.copied;
+        let mut account = Account::default();
+        let ledger = &mut account.ledger;
+        ledger.enter(
+            Manner::NotCopied,
+            device.0,
+            device.1,
+            "fragments that the NIC put in a dmabuf",
+        );
+        let source = "SO_DEVMEM_LINEAR: the NIC did not split these from their headers";
+        ledger.enter(Manner::Copied, linear.0, linear.1, source);
+        let source = "recvmsg without fragments: bytes of a queue without a dmabuf";
+        ledger.enter(Manner::Copied, ordinary.0, ordinary.1, source);
+        let notes = &mut account.notes;
+        if linear.0 > 0 {
+            notes.push(format!(
+                "{} bytes in {} fragments were in host memory: the buffers ran out, or the NIC \
+                 could not split the headers off",
+                linear.0, linear.1
+            ));
+        }
+        if device.0 == 0 && ordinary.0 > 0 {
+            notes.push("no byte came by the bound queue: the flow was not steered to it".into());
+        }
+        if looked_at.1 > 0 {
+            notes.push(format!(
+                "{} bytes were copied out of device memory in {} copies to be looked at; the \
+                 ledger does not count these",
+                looked_at.0, looked_at.1
+            ));
+        }
+        if starved > 0 {
+            notes.push(format!(
+                "{starved} times nothing came for {} ms while fragments were held: the batch is \
+                 large for the area",
+                PATIENCE.as_millis()
+            ));
+        }
+        let (calls, short) = self.held.calls();
+        if short > 0 {
+            notes.push(format!(
+                "{short} of {calls} times the kernel freed fewer fragments than it was asked to"
+            ));
+        }
+        account
+    }
+}
+
+impl<R: Receiver> Endpoint for Receiving<R> {
+    fn calls(&self) -> &'static [&'static str] {
+        &["recvmsg(devmem)", "setsockopt(dontneed)"]
+    }
+
+    fn witness(&mut self) -> Result<(), Fault> {
+        Err(crate::path::lacks("devmem's receiver", Role::Sender))
+    }
+
+    fn run(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
+        self.receiver.prepare()?;
+        loop {
+            recorder.phase();
+            let mut received = Received { bytes: 0, truncated: false };
+            let (receiver, linear, control) =
+                (&mut self.receiver, &mut self.linear, &mut self.control);
+            let result = recorder.timed(RECEIVE, || {
+                received = receiver.receive(linear, control)?;
+                Ok(received.bytes)
+            });
+            match result {
+                Ok(0) => break,
+                Ok(_) => self.deliver(received, recorder)?,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    self.counts.starved += u64::from(!self.held.is_empty());
+                    self.give_all_back(recorder)?;
+                }
+                Err(e) => return Err(receive_fault(&self.receiver, &e)),
+            }
+        }
+        self.give_all_back(recorder)?;
+        self.receiver.confirm_end()?;
+        Ok(self.account())
+    }
+}
+
+#[inline]
+fn add(count: &mut (u64, u64), bytes: u32) {
+    count.0 += u64::from(bytes);
+    count.1 += 1;
+}
+
+/// The errors that mean something else here than elsewhere (tcp_recvmsg_dmabuf(),
+/// net/ipv4/tcp.c).
+fn receive_fault(receiver: &impl Receiver, error: &io::Error) -> Fault {
+    let fault = receiver.fault("recvmsg with MSG_SOCK_DEVMEM", error);
+    match error.raw_os_error() {
+        Some(libc::EFAULT) => fault
+            .context("bytes are in device memory that the kernel cannot describe")
+            .remedy("receive into device memory takes Linux 6.12 with CONFIG_NET_DEVMEM"),
+        Some(libc::ENODEV) => fault
+            .context("bytes are in memory that someone else has bound to the queue")
+            .remedy("free the queue of other programs (io_uring zero-copy receive, ncdevmem)"),
+        Some(devmem::ETOOSMALL) => fault
+            .context("the control buffer has no room for one fragment")
+            .remedy("choose a larger read size"),
+        _ => fault,
+    }
+}
+
+fn foreign(found: u32, ours: u32) -> Fault {
+    let text = format!("a fragment is in dmabuf {found}, and the one we have bound is {ours}");
+    Fault::new(FaultKind::System, text).remedy("bind one dmabuf to the queue, and steer to it")
+}
+
+fn beyond(fragment: &Fragment) -> Fault {
+    let text = format!("a fragment lies outside of its memory: {fragment:?}");
+    Fault::new(FaultKind::System, text).remedy("report this with the kernel version")
+}
+
+fn sync_fault(error: &io::Error) -> Fault {
+    Fault::system("DMA_BUF_IOCTL_SYNC", error).remedy("choose touch=none, or other memory")
+}

@@ -1,0 +1,265 @@
+//! Memory of a GPU, by the CUDA driver's own library (cuda.h of the CUDA
+//! toolkit, "Driver API"), which is loaded when it is first asked for: nothing of
+//! CUDA is needed to build bytepath, and a machine without it hears so in words.
+
+use libloading::{Library, Symbol};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::fmt;
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::OnceLock;
+
+/// The library that comes with the driver.
+const LIBRARY: &str = "libcuda.so.1";
+
+/// `CUresult`; 0 is success.
+type Status = c_int;
+/// `CUdevice`, `CUcontext`, `CUdeviceptr`.
+type Device = c_int;
+type Context = *mut c_void;
+type Pointer = u64;
+
+/// `CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED`.
+const DMA_BUF_SUPPORTED: c_int = 124;
+/// `CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD`.
+const DMA_BUF_FD: c_int = 1;
+/// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`: a copy that has returned is done.
+const SYNC_MEMOPS: c_int = 6;
+
+/// The functions we call, by the names that the library exports them under.
+struct Functions {
+    init: unsafe extern "C" fn(c_uint) -> Status,
+    error_string: unsafe extern "C" fn(Status, *mut *const c_char) -> Status,
+    device: unsafe extern "C" fn(*mut Device, c_int) -> Status,
+    device_name: unsafe extern "C" fn(*mut c_char, c_int, Device) -> Status,
+    attribute: unsafe extern "C" fn(*mut c_int, c_int, Device) -> Status,
+    retain: unsafe extern "C" fn(*mut Context, Device) -> Status,
+    make_current: unsafe extern "C" fn(Context) -> Status,
+    allocate: unsafe extern "C" fn(*mut Pointer, usize) -> Status,
+    free: unsafe extern "C" fn(Pointer) -> Status,
+    set_attribute: unsafe extern "C" fn(*const c_void, c_int, Pointer) -> Status,
+    handle: unsafe extern "C" fn(*mut c_void, Pointer, usize, c_int, u64) -> Status,
+    to_host: unsafe extern "C" fn(*mut c_void, Pointer, usize) -> Status,
+    to_device: unsafe extern "C" fn(Pointer, *const c_void, usize) -> Status,
+}
+
+/// The driver, initialised, with the first GPU.
+pub struct Driver {
+    call: Functions,
+    context: Context,
+    name: String,
+    // Last, and never dropped: the functions above are in it.
+    _library: Library,
+}
+
+// SAFETY: the driver API may be called from any thread; a context is made
+// current on the calling thread before each use.
+unsafe impl Send for Driver {}
+// SAFETY: as above; nothing in here is written after it was made.
+unsafe impl Sync for Driver {}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// The driver of this machine, loaded and initialised once per process. Errors
+/// have no number but words: which library is missing, what the driver says.
+pub fn driver() -> io::Result<&'static Driver> {
+    static DRIVER: OnceLock<Result<Driver, String>> = OnceLock::new();
+    match DRIVER.get_or_init(|| load().map_err(|e| e.to_string())) {
+        Ok(driver) => Ok(driver),
+        Err(words) => Err(io::Error::other(words.clone())),
+    }
+}
+
+fn load() -> io::Result<Driver> {
+    // SAFETY: the driver's library has an initialiser that is made to be run
+    // from any thread of any process.
+    let library = unsafe { Library::new(LIBRARY) }.map_err(|_| {
+        io::Error::other(format!("{LIBRARY} cannot be loaded: no NVIDIA driver is installed"))
+    })?;
+    let call = functions(&library)?;
+    // SAFETY: plain calls by the signatures of cuda.h; every pointer is to a
+    // live variable of ours.
+    unsafe {
+        call.check("cuInit", (call.init)(0))?;
+        let mut device: Device = 0;
+        call.check("cuDeviceGet", (call.device)(&mut device, 0))?;
+        let mut name = [0 as c_char; 128];
+        let room = name.len() as c_int - 1;
+        call.check("cuDeviceGetName", (call.device_name)(name.as_mut_ptr(), room, device))?;
+        let name = CStr::from_ptr(name.as_ptr()).to_string_lossy().into_owned();
+        let mut supported = 0;
+        let asked = (call.attribute)(&mut supported, DMA_BUF_SUPPORTED, device);
+        call.check("cuDeviceGetAttribute", asked)?;
+        if supported == 0 {
+            return Err(io::Error::other(format!(
+                "the driver of {name} exports no dmabufs (that takes the open kernel modules)"
+            )));
+        }
+        let mut context: Context = std::ptr::null_mut();
+        call.check("cuDevicePrimaryCtxRetain", (call.retain)(&mut context, device))?;
+        Ok(Driver { call, context, name, _library: library })
+    }
+}
+
+fn functions(library: &Library) -> io::Result<Functions> {
+    /// # Safety
+    ///
+    /// `T` is the type of the function of that name.
+    unsafe fn find<T: Copy>(library: &Library, name: &str) -> io::Result<T> {
+        // SAFETY: by the caller's promise.
+        let symbol: Result<Symbol<T>, _> = unsafe { library.get(name) };
+        let missing = |_| io::Error::other(format!("{LIBRARY} is too old: it has no {name}"));
+        symbol.map(|symbol| *symbol).map_err(missing)
+    }
+    // SAFETY: the fields have the signatures of cuda.h, where functions without
+    // a suffix below are #defined to those with one.
+    unsafe {
+        Ok(Functions {
+            init: find(library, "cuInit")?,
+            error_string: find(library, "cuGetErrorString")?,
+            device: find(library, "cuDeviceGet")?,
+            device_name: find(library, "cuDeviceGetName")?,
+            attribute: find(library, "cuDeviceGetAttribute")?,
+            retain: find(library, "cuDevicePrimaryCtxRetain")?,
+            make_current: find(library, "cuCtxSetCurrent")?,
+            allocate: find(library, "cuMemAlloc_v2")?,
+            free: find(library, "cuMemFree_v2")?,
+            set_attribute: find(library, "cuPointerSetAttribute")?,
+            handle: find(library, "cuMemGetHandleForAddressRange")?,
+            to_host: find(library, "cuMemcpyDtoH_v2")?,
+            to_device: find(library, "cuMemcpyHtoD_v2")?,
+        })
+    }
+}
+
+impl Functions {
+    fn check(&self, what: &str, status: Status) -> io::Result<()> {
+        if status == 0 {
+            return Ok(());
+        }
+        let mut words: *const c_char = std::ptr::null();
+        // SAFETY: the call stores a pointer to a string that lives as long as
+        // the library, or leaves null for a status it does not know.
+        let words = unsafe {
+            (self.error_string)(status, &mut words);
+            if words.is_null() { None } else { Some(CStr::from_ptr(words).to_string_lossy()) }
+        };
+        let words = words.unwrap_or("an unknown error".into());
+        Err(io::Error::other(format!("{what}: {words} (CUDA error {status})")))
+    }
+}
+
+impl Driver {
+    /// Name of the GPU.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Memory of the GPU, `size` bytes.
+    pub fn allocate(&'static self, size: usize) -> io::Result<Allocation> {
+        self.enter()?;
+        let mut pointer: Pointer = 0;
+        // SAFETY: the call stores an address in a live variable.
+        let status = unsafe { (self.call.allocate)(&mut pointer, size) };
+        self.call.check("cuMemAlloc", status)?;
+        let allocation = Allocation { driver: self, pointer, size };
+        let on: c_uint = 1;
+        // SAFETY: the attribute is one live c_uint, the address is one of ours.
+        let status =
+            unsafe { (self.call.set_attribute)((&raw const on).cast(), SYNC_MEMOPS, pointer) };
+        self.call.check("cuPointerSetAttribute(SYNC_MEMOPS)", status)?;
+        Ok(allocation)
+    }
+
+    /// Engines run on threads of their own, and a context belongs to a thread.
+    fn enter(&self) -> io::Result<()> {
+        // SAFETY: the context was retained and is never released.
+        let status = unsafe { (self.call.make_current)(self.context) };
+        self.call.check("cuCtxSetCurrent", status)
+    }
+}
+
+/// Memory of a GPU.
+#[derive(Debug)]
+pub struct Allocation {
+    driver: &'static Driver,
+    pointer: Pointer,
+    size: usize,
+}
+
+impl Allocation {
+    /// All of it as a dmabuf. The memory has to start and end at a page of the
+    /// host, which allocations of whole megabytes do.
+    pub fn export(&self) -> io::Result<OwnedFd> {
+        self.driver.enter()?;
+        let mut fd: c_int = -1;
+        let call = &self.driver.call;
+        // SAFETY: for this type of handle the call stores one c_int, a
+        // descriptor, in a live variable.
+        let status =
+            unsafe { (call.handle)((&raw mut fd).cast(), self.pointer, self.size, DMA_BUF_FD, 0) };
+        call.check("cuMemGetHandleForAddressRange", status)?;
+        if fd < 0 {
+            return Err(io::Error::other("the CUDA driver returned no descriptor"));
+        }
+        // SAFETY: the driver has just made this descriptor for us.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    /// Copies bytes to the host. EINVAL: the range ends beyond the memory.
+    pub fn read(&self, offset: usize, into: &mut [u8]) -> io::Result<()> {
+        let from = self.at(offset, into.len())?;
+        self.driver.enter()?;
+        // SAFETY: the range of the GPU is within our allocation, the slice is
+        // live and exclusively ours, and the copy is done when the call returns.
+        let status =
+            unsafe { (self.driver.call.to_host)(into.as_mut_ptr().cast(), from, into.len()) };
+        self.driver.call.check("cuMemcpyDtoH", status)
+    }
+
+    /// Copies bytes from the host. EINVAL: the range ends beyond the memory.
+    pub fn write(&mut self, offset: usize, from: &[u8]) -> io::Result<()> {
+        let to = self.at(offset, from.len())?;
+        self.driver.enter()?;
+        // SAFETY: as above, and the slice is only read.
+        let status = unsafe { (self.driver.call.to_device)(to, from.as_ptr().cast(), from.len()) };
+        self.driver.call.check("cuMemcpyHtoD", status)
+    }
+
+    fn at(&self, offset: usize, len: usize) -> io::Result<Pointer> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.size => Ok(self.pointer + offset as u64),
+            _ => Err(io::Error::from_raw_os_error(libc::EINVAL)),
+        }
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        if self.driver.enter().is_ok() {
+            // SAFETY: the memory is ours and is freed once. A dmabuf of it keeps
+            // the memory itself alive for as long as a device needs it.
+            let _ = unsafe { (self.driver.call.free)(self.pointer) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_driver_the_reason_is_in_words() {
+        match driver() {
+            Ok(driver) => assert!(!driver.name().is_empty()),
+            Err(e) => {
+                println!("SKIP the CUDA driver: {e}");
+                assert!(e.raw_os_error().is_none() && e.to_string().len() > 20, "{e}");
+            }
+        }
+    }
+}
