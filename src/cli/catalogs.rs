@@ -4,7 +4,7 @@
 use super::run::own_program;
 use crate::path::DataPath;
 use crate::record::{Facts, Fault, FaultKind, OptionSpec, Role, Support};
-use crate::run::{Laboratory, path_spec, survey};
+use crate::run::{Laboratory, path_spec, survey, survey_device};
 use crate::spec::{self, Ask};
 use crate::{host, meter, path, sys};
 use clap::Args;
@@ -14,6 +14,9 @@ use std::sync::atomic::AtomicBool;
 
 #[derive(Debug, Args)]
 pub(super) struct CatalogArguments {
+    /// Say what works over this network device, instead of over the testbed's link
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
     /// Print as JSON
     #[arg(long)]
     json: bool,
@@ -41,7 +44,7 @@ struct OptionEntry {
 
 /// Lists the data paths.
 pub(super) fn paths(arguments: &CatalogArguments) -> Result<ExitCode, Fault> {
-    let facts = look();
+    let facts = look(arguments.device.as_deref())?;
     let mut entries = Vec::new();
     for path in path::CATALOG {
         for role in path.roles() {
@@ -60,7 +63,7 @@ pub(super) fn paths(arguments: &CatalogArguments) -> Result<ExitCode, Fault> {
 
 /// Lists the meters.
 pub(super) fn meters(arguments: &CatalogArguments) -> Result<ExitCode, Fault> {
-    let facts = look();
+    let facts = look(arguments.device.as_deref())?;
     let entry = |meter: &&dyn meter::Meter| Entry {
         name: meter.name().to_owned(),
         summary: meter.summary().to_owned(),
@@ -95,8 +98,19 @@ fn path_entry(path: &dyn DataPath, role: Role, facts: &Result<Vec<Facts>, Fault>
     }
 }
 
-/// Facts of both hosts of the default testbed with the default link.
-pub(super) fn look() -> Result<Vec<Facts>, Fault> {
+/// Facts of both hosts of the default testbed with the default link; or of this
+/// host for both roles, over a device that it has.
+///
+/// The outer fault is of what the user typed, the inner one of the testbed.
+pub(super) fn look(device: Option<&str>) -> Result<Result<Vec<Facts>, Fault>, Fault> {
+    let Some(device) = device else { return Ok(look_at_testbed()) };
+    sys::devmem::device_index(device)
+        .map_err(|e| Fault::system(format_args!("the network device {device}"), &e))?;
+    let facts = survey_device(path::CATALOG, Some(device));
+    Ok(Ok(vec![facts.clone(), facts]))
+}
+
+fn look_at_testbed() -> Result<Vec<Facts>, Fault> {
     let stop = AtomicBool::new(false);
     let laboratory = Laboratory {
         paths: path::CATALOG,

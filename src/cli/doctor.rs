@@ -19,6 +19,9 @@ pub(super) struct DoctorArguments {
     /// Also say which cells of an experiment cannot run here
     #[arg(long = "for", value_name = "EXPERIMENT")]
     experiment: Option<PathBuf>,
+    /// Judge paths over this network device, instead of over the testbed's link
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
     /// Print as JSON
     #[arg(long)]
     json: bool,
@@ -28,6 +31,7 @@ const AFTER_HELP: &str = "\
 Examples:
   bytepath doctor
   bytepath doctor --for experiments/battle-of-zcs.toml
+  bytepath doctor --for experiments/battle-of-zcs.toml --device eth1
 
 Exits with 3 if something blocks: a cell of the experiment that cannot run, or
 without --for anything that is marked 'blocks'.";
@@ -59,7 +63,7 @@ pub(super) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Fault> {
     });
     let experiment = experiment.transpose()?;
     let roots = Roots::real();
-    let facts = look();
+    let facts = look(arguments.device.as_deref())?;
     let of = |role: Role| facts.as_ref().map(|facts| &facts[role as usize]);
     let item = |name: &str, support: Support| Item { name: name.to_owned(), support };
     let halves = path::CATALOG.iter().flat_map(|p| p.roles().iter().map(move |role| (p, *role)));
