@@ -72,7 +72,12 @@ fn compare(link: &str, pairs: usize, window: f64) -> Result<()> {
     let mut ours = Vec::new();
     let mut theirs: Vec<Vec<f64>> = vec![Vec::new(); RIVALS.len()];
     for _ in 0..pairs {
-        ours.push(gbits(&stand.run(cell, &meter::regular().collect::<Vec<_>>(), &schedule)?)?);
+        ours.push(gbits(&stand.run(
+            cell,
+            &meter::regular().collect::<Vec<_>>(),
+            &schedule,
+            None,
+        )?)?);
         for (results, (_, options)) in theirs.iter_mut().zip(RIVALS) {
             results.push(rival(&stand, cell, options, window)?);
         }

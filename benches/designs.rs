@@ -73,6 +73,7 @@ fn log_ratio(laboratory: &Laboratory, design: Design, window: f64, seed: u64) ->
         source: None,
         profiling: None,
         mandatory: true,
+        testbed: "netns".into(),
         folder: folder.path().join("study"),
     };
     let (study, result) = conduct(laboratory, &plan, &mut Silent);

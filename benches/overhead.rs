@@ -1,6 +1,7 @@
-//! What watching costs: the same stream with all meters and with none,
-//! interleaved in one testbed; prints the ratio's median and range. And how
-//! long the testbed takes to come up and to go.
+//! What watching costs: the same stream with all meters and with none, and with
+//! the profile a study takes beside all meters and without, interleaved in one
+//! testbed; prints the ratio's median and range. And how long the testbed takes
+//! to come up and to go.
 //!
 //! `cargo bench --bench overhead`; pairs and window by BENCH_PAIRS, BENCH_WINDOW.
 
@@ -8,7 +9,7 @@ mod common;
 
 use anyhow::{Context, Result};
 use bytepath::meter::{self, Meter};
-use bytepath::record::{Design, Schedule};
+use bytepath::record::{Design, Sampling, Schedule};
 use bytepath::run::Stand;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -40,28 +41,48 @@ fn main() -> Result<()> {
     };
     let all: Vec<&'static dyn Meter> = meter::regular().collect();
     let mut stand = Stand::raise(&laboratory, cell)?;
-    let mut ratios = Vec::new();
-    for pair in 0..pairs {
-        let mut rate = |meters: &[&'static dyn Meter]| -> Result<f64> {
-            stand.run(cell, meters, &schedule)?.throughput().context("no throughput")
-        };
-        // Which comes first alternates, so that drift cancels.
-        let (with, without) = if pair % 2 == 0 {
-            let with = rate(&all)?;
-            (with, rate(&[])?)
-        } else {
-            let without = rate(&[])?;
-            (rate(&all)?, without)
-        };
-        ratios.push(with / without);
-    }
-    ratios.sort_by(f64::total_cmp);
-    let at = |share: f64| ratios[((ratios.len() - 1) as f64 * share).round() as usize];
+    let mut rate = |meters: &[&'static dyn Meter], sampling: Option<&Sampling>| -> Result<f64> {
+        stand.run(cell, meters, &schedule, sampling)?.throughput().context("no throughput")
+    };
+    let ratios = interleaved(pairs, |with| rate(if with { &all } else { &[] }, None))?;
+    println!("all meters / none, {pairs} interleaved pairs of {window} s: {ratios}");
+
+    let sampling = Stand::raise(&laboratory, cell)?.usual_sampling(cell)?;
+    let profile = *meter::CATALOG
+        .iter()
+        .find(|meter| meter.name() == meter::PROFILE_NAME)
+        .context("no meter of profiles")?;
+    let sampled: Vec<&'static dyn Meter> = all.iter().copied().chain([profile]).collect();
+    let ratios = interleaved(pairs, |with| match with {
+        true => rate(&sampled, Some(&sampling)),
+        false => rate(&all, None),
+    })?;
+    let Sampling { event, rate, .. } = &sampling;
     println!(
-        "all meters / none, {pairs} interleaved pairs of {window} s: median {:.3}, middle half {:.3} to {:.3}",
-        at(0.5),
-        at(0.25),
-        at(0.75)
+        "profile ({event}, {rate} Hz) / none, {pairs} interleaved pairs of {window} s: {ratios}"
     );
     Ok(())
+}
+
+/// Ratios of runs with something to runs without, one after the other. Which
+/// comes first alternates, so that drift cancels.
+fn interleaved(pairs: usize, mut run: impl FnMut(bool) -> Result<f64>) -> Result<Ratios> {
+    let mut ratios = Vec::new();
+    for pair in 0..pairs {
+        let first = pair % 2 == 0;
+        let (one, other) = (run(first)?, run(!first)?);
+        ratios.push(if first { one / other } else { other / one });
+    }
+    ratios.sort_by(f64::total_cmp);
+    Ok(Ratios(ratios))
+}
+
+/// Ratios in order.
+struct Ratios(Vec<f64>);
+
+impl std::fmt::Display for Ratios {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let at = |share: f64| self.0[((self.0.len() - 1) as f64 * share).round() as usize];
+        write!(f, "median {:.3}, middle half {:.3} to {:.3}", at(0.5), at(0.25), at(0.75))
+    }
 }

@@ -382,7 +382,14 @@ fn plan(paths: &[&str], profile: &str, folder: &Path) -> Plan {
     let allowed = bytepath::sys::thread::allowed().unwrap();
     let cores = if allowed.len() > 1 { "two" } else { "one" };
     let cores = spec::parse_cores(cores, &allowed).unwrap();
-    let ask = Ask { paths: &paths, stream: "", link: "wire", cores: &cores, baseline: None };
+    let ask = Ask {
+        paths: &paths,
+        stream: "",
+        link: "wire",
+        cores: &cores,
+        kernels: &[],
+        baseline: None,
+    };
     let (mut cells, baseline) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS)).unwrap();
     cells.retain(|cell| !cell.null);
     Plan {
@@ -402,6 +409,7 @@ fn plan(paths: &[&str], profile: &str, folder: &Path) -> Plan {
         source: None,
         profiling: spec::parse_profile(profile).unwrap(),
         mandatory: true,
+        testbed: "netns".into(),
         folder: folder.to_owned(),
     }
 }

@@ -113,6 +113,20 @@ pub fn dispatch(arguments: Arguments) -> Result<ExitCode, Fault> {
     }
 }
 
+/// Whether this process is the first of a guest, whose arguments are words of
+/// the kernel's command line and not for us.
+pub fn is_guest_init() -> bool {
+    crate::host::is_guest_init()
+}
+
+/// Runs a guest until its host is gone. It returns only if the machine cannot be
+/// switched off; the kernel then panics, because its first process ended.
+pub fn guest_init() -> ExitCode {
+    let error = crate::host::guest_init(crate::run::agent::BUILD);
+    eprintln!("bytepath: the guest cannot be switched off: {error}");
+    ExitCode::FAILURE
+}
+
 fn agent() -> Result<ExitCode, Fault> {
     crate::sys::process::ignore_interrupts();
     crate::sys::process::die_with_parent()

@@ -10,6 +10,7 @@ mod facts;
 mod fault;
 mod finding;
 mod fragments;
+mod kernel;
 mod ledger;
 mod observation;
 mod option;
@@ -26,6 +27,7 @@ pub use facts::{Attempt, Facts, Outcome, Privileges, Support};
 pub use fault::{Fault, FaultKind};
 pub use finding::{Finding, Severity};
 pub use fragments::{FEW, FREED_AT_ONCE, FragmentCounts};
+pub use kernel::{Kernel, KernelHosts};
 pub use ledger::{Evidence, Ledger, Manner};
 pub use observation::{
     Absent, CopyCount, Counter, CpuSource, CpuTime, Ending, Observation, ObservedCall,

@@ -1,6 +1,6 @@
 //! A study: the folder that a run leaves behind.
 
-use super::{Cell, CellId, Facts, Profiling, Trial};
+use super::{Cell, CellId, Facts, KernelHosts, Profiling, Trial};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -32,8 +32,12 @@ pub struct StudyHeader {
     pub title: String,
     /// When it began, milliseconds since the Unix epoch.
     pub started_ms: u64,
-    /// Name of the testbed.
+    /// The testbed as one would type it: "netns", "vm:cpus=4".
     pub testbed: String,
+    /// Why this study says nothing of speed (its hosts were emulated, say): it
+    /// shows that things work, and no verdict is given. None where it measures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub functional: Option<String>,
     /// The cells, in the order asked for.
     pub cells: Vec<Cell>,
     /// The cell all others are compared with.
@@ -54,9 +58,21 @@ pub struct StudyHeader {
     /// Facts of the sender's and of the receiver's host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub facts: Vec<Facts>,
+    /// The same for every kernel that cells name; empty where none does.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kernels: Vec<KernelHosts>,
     /// Memory-copy bandwidth of one core, measured at the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ceiling: Option<CopyCeiling>,
+}
+
+impl StudyHeader {
+    /// Facts of the hosts that a cell runs on; the baseline's, where nothing else
+    /// is known.
+    pub fn facts_of(&self, cell: &Cell) -> &[Facts] {
+        let own = self.kernels.iter().find(|hosts| cell.kernel.as_ref() == Some(&hosts.kernel));
+        own.map_or(&self.facts, |hosts| &hosts.facts)
+    }
 }
 
 /// An experiment file, kept so that the study can be run again from its folder.

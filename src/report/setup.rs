@@ -3,7 +3,8 @@
 use super::figures::{self, number, plural};
 use crate::record::unit;
 use crate::record::{
-    Cell, CopyCeiling, Design, Facts, LinkSettings, Placement, Stream, Study, Touch,
+    Cell, CopyCeiling, Design, Facts, Kernel, KernelHosts, LinkSettings, Placement, Stream, Study,
+    Touch,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,9 +14,15 @@ use time::macros::format_description;
 /// The facts as (name, text), in the order in which a reader wants them.
 pub fn facts(study: &Study) -> Vec<(&'static str, String)> {
     let header = &study.header;
-    let mut facts = hosts(&header.facts);
+    let mut facts = match header.kernels.as_slice() {
+        [] => hosts(&header.facts),
+        named => kernels(named, &header.facts),
+    };
     let cells: Vec<&Cell> = header.cells.iter().collect();
     let link = common(&cells, |c| &c.link).map_or_else(varies, link);
+    if let Some(because) = &header.functional {
+        facts.push(("evidence", format!("functional, not performance: {because}")));
+    }
     facts.push(("testbed", format!("{}; {link}", header.testbed)));
     facts.push(("stream", common(&cells, |c| &c.stream).map_or_else(varies, stream)));
     facts.push(("placement", common(&cells, |c| &c.placement).map_or_else(varies, placement)));
@@ -70,6 +77,20 @@ fn hosts(facts: &[Facts]) -> Vec<(&'static str, String)> {
         [tx, rx] => [lines("sender: ", tx), lines("receiver: ", rx)].concat(),
         _ => Vec::new(),
     }
+}
+
+/// Each kernel of the study, then the machine, which is the same under all.
+fn kernels(named: &[KernelHosts], facts: &[Facts]) -> Vec<(&'static str, String)> {
+    let line = |hosts: &KernelHosts| {
+        let Kernel { name, cmdline, .. } = &hosts.kernel;
+        let known = hosts.facts.first();
+        let is =
+            known.map_or_else(String::new, |f| format!("{} {}", f.kernel_release, f.architecture));
+        let added = if cmdline.is_empty() { String::new() } else { format!(", with {cmdline}") };
+        ("kernel", format!("{name}: {is}{added}"))
+    };
+    let machine = self::hosts(facts).into_iter().filter(|(name, _)| *name == "machine");
+    named.iter().map(line).chain(machine).collect()
 }
 
 /// The value that all cells share; none where they differ.

@@ -40,6 +40,9 @@ pub fn subject(question: Question) -> &'static str {
 /// show.
 pub fn sentence(comparison: &Comparison, analysis: &Analysis) -> String {
     let word = comparison.verdict.word();
+    if comparison.verdict == Verdict::Functional {
+        return format!("{word}: speed was not measured");
+    }
     if !comparison.reasons.is_empty() {
         return format!("{word}: {}", comparison.reasons.join("; "));
     }
@@ -82,7 +85,8 @@ pub fn sentence(comparison: &Comparison, analysis: &Analysis) -> String {
         | Verdict::Slower
         | Verdict::LessCpu
         | Verdict::MoreCpu
-        | Verdict::NotComparable => {}
+        | Verdict::NotComparable
+        | Verdict::Functional => {}
     }
     if effect.left_out > 0 {
         let left = plural(effect.left_out as u64, "block");
@@ -104,6 +108,9 @@ pub fn chance(test: &Test, verdict: Verdict) -> String {
 
 /// How far a cell was from itself.
 pub fn noise(analysis: &Analysis, question: Question) -> String {
+    if analysis.functional.is_some() {
+        return "Noise: not judged, because no speed was measured.".into();
+    }
     let noise = match question {
         Question::Throughput => &analysis.noise,
         Question::Cpu => &analysis.cpu_noise,

@@ -3,7 +3,7 @@
 
 use super::Laboratory;
 use super::agent::BUILD;
-use super::outlook::{Outlook, look};
+use super::outlook::{Outlook, Surveyed, look_at_all, recorded};
 use super::profiles;
 use super::slices;
 use super::store::StudyWriter;
@@ -40,6 +40,8 @@ pub struct Plan {
     /// True if every cell was asked for by name: one that cannot run here is
     /// an error then, and not a row with a reason.
     pub mandatory: bool,
+    /// The testbed as one would type it, to find it again.
+    pub testbed: String,
     /// Folder for the study.
     pub folder: PathBuf,
 }
@@ -122,13 +124,15 @@ fn prepare(laboratory: &Laboratory, plan: &Plan) -> Result<Opened, Fault> {
     let baseline = plan.cells.iter().find(|cell| cell.id == plan.baseline);
     let baseline =
         baseline.ok_or_else(|| Fault::new(FaultKind::Usage, "there is nothing to run"))?;
-    let (facts, ceiling) = look(laboratory, baseline, true)?;
+    let (surveyed, ceiling) = look_at_all(laboratory, &plan.cells, baseline, true)?;
+    let (facts, kernels) = recorded(&surveyed);
     let header = StudyHeader {
         schema: SCHEMA_VERSION,
         bytepath: BUILD.to_owned(),
         title: plan.title.clone(),
         started_ms: now_ms(),
-        testbed: laboratory.testbed.name().to_owned(),
+        testbed: plan.testbed.clone(),
+        functional: laboratory.testbed.functional(),
         cells: plan.cells.clone(),
         baseline: plan.baseline.clone(),
         schedule: plan.schedule.clone(),
@@ -137,10 +141,11 @@ fn prepare(laboratory: &Laboratory, plan: &Plan) -> Result<Opened, Fault> {
         source: plan.source.clone(),
         profiling: plan.profiling.clone(),
         facts,
+        kernels,
         ceiling,
     };
     // What is asked for by name must run, and so must the baseline.
-    let mut outlook = Outlook::of(&header.facts, baseline);
+    let mut outlook = Outlook::of(surveyed, baseline);
     for cell in header.cells.iter().filter(|cell| plan.mandatory || cell.id == header.baseline) {
         if let Some(obstacle) = outlook.obstacle(laboratory, cell)? {
             return Err(obstacle.fault(cell));
@@ -179,13 +184,13 @@ fn reopen(laboratory: &Laboratory, folder: &Path) -> Result<Opened, Fault> {
         let text = format!("the baseline '{}' is not a cell of this study", header.baseline);
         Fault::new(FaultKind::Storage, text)
     })?;
-    let (facts, _) = look(laboratory, baseline, false)?;
-    if let Some(difference) = difference(header, &facts) {
+    let (surveyed, _) = look_at_all(laboratory, &header.cells, baseline, false)?;
+    if let Some(difference) = difference(header, &surveyed) {
         let text = format!("the study {} cannot go on here: {difference}", folder.display());
         return Err(Fault::new(FaultKind::Unsupported, text)
             .remedy("go on where it was begun, or begin a new study"));
     }
-    let outlook = Outlook::of(&facts, baseline);
+    let outlook = Outlook::of(surveyed, baseline);
     let (count, total) = (ended.trials.len(), ended.trials.len() + ended.missing(header));
     let taken = study.profiles.len();
     let remark = match taken {
@@ -198,11 +203,23 @@ fn reopen(laboratory: &Laboratory, folder: &Path) -> Result<Opened, Fault> {
 }
 
 /// What differs between the hosts a study was begun on and these, if it matters.
-fn difference(header: &StudyHeader, now: &[Facts]) -> Option<String> {
+fn difference(header: &StudyHeader, now: &[Surveyed]) -> Option<String> {
     if header.bytepath != BUILD {
         return Some(format!("bytepath was {} and is {BUILD}", header.bytepath));
     }
-    for (role, (then, now)) in Role::ALL.into_iter().zip(header.facts.iter().zip(now)) {
+    now.iter().find_map(|now| {
+        let named = header.kernels.iter().find(|hosts| now.kernel.as_ref() == Some(&hosts.kernel));
+        let then = named.map_or(&header.facts, |hosts| &hosts.facts);
+        let difference = host_difference(then, now.facts.as_deref().unwrap_or_default())?;
+        match &now.kernel {
+            Some(kernel) => Some(format!("with kernel {}, {difference}", kernel.name)),
+            None => Some(difference),
+        }
+    })
+}
+
+fn host_difference(then: &[Facts], now: &[Facts]) -> Option<String> {
+    for (role, (then, now)) in Role::ALL.into_iter().zip(then.iter().zip(now)) {
         for (what, then, now) in [
             ("kernel", &then.kernel_release, &now.kernel_release),
             ("kernel build", &then.kernel_version, &now.kernel_version),
@@ -401,7 +418,7 @@ impl Run<'_, '_> {
     fn keep(&mut self, trials: Vec<Trial>) -> Result<(), Fault> {
         let header = &self.opened.study.header;
         let judge = |trial: Trial| match header.cells.iter().find(|cell| cell.id == trial.cell) {
-            Some(cell) => judged(trial, cell, &header.schedule),
+            Some(cell) => judged(trial, cell, &header.schedule, header.functional.is_some()),
             None => trial,
         };
         let trials: Vec<Trial> = trials.into_iter().map(judge).collect();
@@ -412,8 +429,18 @@ impl Run<'_, '_> {
 }
 
 /// A trial that an event spoiled is marked before anybody looks at its value.
-pub(super) fn judged(trial: Trial, cell: &Cell, schedule: &Schedule) -> Trial {
+/// Where no speed is measured, events spoil nothing and are only told.
+pub(super) fn judged(
+    mut trial: Trial,
+    cell: &Cell,
+    schedule: &Schedule,
+    functional: bool,
+) -> Trial {
     let events = stats::judge_events(&trial, cell, schedule);
+    if functional {
+        trial.warnings.extend(events);
+        return trial;
+    }
     if events.is_empty() {
         return trial;
     }

@@ -5,11 +5,11 @@
 use super::Laboratory;
 use super::conduct::{Clock, Run, judged};
 use super::remote::{Remotes, unexpected};
-use super::trial::{Position, begin, blank, end, seconds, set_up_link, window};
+use super::trial::{Position, blank, seconds, set_up_link, stream};
 use crate::meter::{self, Meter};
 use crate::record::wire::{Reply, Request};
 use crate::record::{
-    Cell, CellId, Design, Fault, FaultKind, ProfileRecord, ProfiledCells, Profiling, Role,
+    Cell, CellId, Design, Fault, FaultKind, Kernel, ProfileRecord, ProfiledCells, Profiling, Role,
     SamplePrice, Sampling, Schedule, Study, StudyHeader, Trial, TrialStatus,
 };
 use crate::stats;
@@ -92,7 +92,7 @@ impl Run<'_, '_> {
             let meters = self.meters_with_profile();
             let (trial, packed) =
                 taken(self.laboratory, cell, &meters, &schedule, &sampling, *number, position)?;
-            let mut trial = judged(trial, cell, &schedule);
+            let mut trial = judged(trial, cell, &schedule, header.functional.is_some());
             if let (Some(profile), Some(packed)) = (&mut trial.profile, packed) {
                 profile.file = self.opened.writer.profile(&file_name(id, *number), &packed)?;
             }
@@ -136,7 +136,8 @@ impl Run<'_, '_> {
         }
         let cell = missing.first().and_then(|(id, _)| header.cells.iter().find(|c| c.id == *id));
         let cpu = cell.and_then(|cell| cell.placement.receiver);
-        let price = price(self.laboratory, profiling.event.clone(), cpu)?;
+        let kernel = cell.and_then(|cell| cell.kernel.as_ref());
+        let price = price(self.laboratory, kernel, profiling.event.clone(), cpu)?;
         let rate = profiling.rate.unwrap_or_else(|| affordable_rate(price.seconds));
         self.remark(words(&price, rate))?;
         Ok(Sampling { event: price.event, rate, cpus: Vec::new() })
@@ -166,10 +167,20 @@ fn words(price: &SamplePrice, rate: u64) -> String {
 /// Asks the receiver's host what a sample costs.
 fn price(
     laboratory: &Laboratory,
+    kernel: Option<&Kernel>,
     event: Option<String>,
     cpu: Option<u32>,
 ) -> Result<SamplePrice, Fault> {
-    let mut remotes = Remotes::raise(laboratory.testbed, &laboratory.program, laboratory.stop)?;
+    let mut remotes = Remotes::raise(laboratory, kernel)?;
+    price_at(&mut remotes, event, cpu)
+}
+
+/// Asks the receiver's agent of a testbed that is up.
+pub(super) fn price_at(
+    remotes: &mut Remotes,
+    event: Option<String>,
+    cpu: Option<u32>,
+) -> Result<SamplePrice, Fault> {
     match remotes.ask(Role::Receiver, &Request::SamplePrice { event, cpu })? {
         Reply::SamplePrice(price) => Ok(price),
         other => Err(unexpected(Role::Receiver, &other)),
@@ -187,7 +198,7 @@ fn cpus(cell: &Cell, header: &StudyHeader) -> Vec<u32> {
             cpus.into_iter().collect()
         }
         None => {
-            let facts = header.facts.get(Role::Receiver as usize);
+            let facts = header.facts_of(cell).get(Role::Receiver as usize);
             facts.map(|facts| facts.cpus.clone()).unwrap_or_default()
         }
     }
@@ -232,12 +243,9 @@ fn sample(
     sampling: &Sampling,
     trial: &mut Trial,
 ) -> Result<Vec<u8>, Fault> {
-    let mut remotes = Remotes::raise(laboratory.testbed, &laboratory.program, laboratory.stop)?;
+    let mut remotes = Remotes::raise(laboratory, cell.kernel.as_ref())?;
     trial.warnings.extend(set_up_link(&mut remotes, cell)?);
-    begin(&mut remotes, cell, meters, false, Some(sampling))?;
-    remotes.pass(seconds(schedule.warm_up))?;
-    let seen = window(&mut remotes, schedule.window)?;
-    end(&mut remotes, schedule, trial, seen)?;
+    stream(&mut remotes, cell, meters, schedule, Some(sampling), trial)?;
     fetch(&mut remotes, cell, trial)
 }
 

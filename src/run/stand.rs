@@ -2,10 +2,11 @@
 //! interleave them with something else: benchmarks against other tools.
 
 use super::Laboratory;
+use super::profiles::{affordable_rate, price_at};
 use super::remote::Remotes;
 use super::trial::{Position, blank, set_up_link, stream};
 use crate::meter::Meter;
-use crate::record::{Cell, Fault, Role, Schedule, Trial, TrialStatus};
+use crate::record::{Cell, Fault, Role, Sampling, Schedule, Trial, TrialStatus};
 use std::net::IpAddr;
 
 /// A testbed with its link up.
@@ -17,24 +18,33 @@ pub struct Stand<'a> {
 impl<'a> Stand<'a> {
     /// Raises the testbed with the link of this cell.
     pub fn raise(laboratory: &Laboratory<'a>, cell: &Cell) -> Result<Self, Fault> {
-        let mut remotes = Remotes::raise(laboratory.testbed, &laboratory.program, laboratory.stop)?;
+        let mut remotes = Remotes::raise(laboratory, cell.kernel.as_ref())?;
         set_up_link(&mut remotes, cell)?;
         Ok(Stand { remotes, order: 0 })
     }
 
     /// Runs one stream of a cell. The link stays as it was raised; the cell's
-    /// own link settings are not looked at.
+    /// own link settings are not looked at. The meter `profile` needs a sampling;
+    /// its samples are taken and dropped.
     pub fn run(
         &mut self,
         cell: &Cell,
         meters: &[&'static dyn Meter],
         schedule: &Schedule,
+        sampling: Option<&Sampling>,
     ) -> Result<Trial, Fault> {
         let mut trial = blank(&cell.id, Position { block: self.order, order: self.order });
         self.order += 1;
-        stream(&mut self.remotes, cell, meters, schedule, &mut trial)?;
+        stream(&mut self.remotes, cell, meters, schedule, sampling, &mut trial)?;
         trial.status = TrialStatus::Measured;
         Ok(trial)
+    }
+
+    /// What a study samples of a pinned cell if nobody asks for anything else.
+    pub fn usual_sampling(&mut self, cell: &Cell) -> Result<Sampling, Fault> {
+        let price = price_at(&mut self.remotes, None, cell.placement.receiver)?;
+        let cpus = Role::ALL.into_iter().filter_map(|role| cell.placement.cpu(role)).collect();
+        Ok(Sampling { event: price.event, rate: affordable_rate(price.seconds), cpus })
     }
 
     /// A process that lives in the network namespace of a role.

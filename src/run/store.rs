@@ -3,7 +3,7 @@
 //! a crash at any byte.
 
 use crate::record::{
-    CopyCeiling, Facts, Fault, FaultKind, SCHEMA_VERSION, Study, StudyHeader, Trial,
+    CopyCeiling, Facts, Fault, FaultKind, KernelHosts, SCHEMA_VERSION, Study, StudyHeader, Trial,
 };
 use rustix::fs::{FlockOperation, flock};
 use schemars::JsonSchema;
@@ -32,6 +32,9 @@ pub struct Hosts {
     pub schema: u32,
     /// Facts of the sender's and of the receiver's host.
     pub facts: Vec<Facts>,
+    /// The same for every kernel that cells name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kernels: Vec<KernelHosts>,
     /// Memory-copy bandwidth of one core, measured at the start.
     pub ceiling: Option<CopyCeiling>,
 }
@@ -50,12 +53,14 @@ impl StudyWriter {
             .remedy("choose another one with --out"));
         }
         // What the hosts are stands in a file of its own.
-        let asked = StudyHeader { facts: Vec::new(), ceiling: None, ..header.clone() };
+        let asked =
+            StudyHeader { facts: Vec::new(), kernels: Vec::new(), ceiling: None, ..header.clone() };
         let experiment = toml::to_string(&asked);
         let experiment = experiment.map_err(|e| encoding(EXPERIMENT, &e))?;
         let hosts = serde_json::to_string_pretty(&Hosts {
             schema: header.schema,
             facts: header.facts.clone(),
+            kernels: header.kernels.clone(),
             ceiling: header.ceiling,
         });
         let hosts = hosts.map_err(|e| encoding(HOSTS, &e))?;
@@ -175,7 +180,8 @@ pub fn load(folder: &Path) -> Result<Study, Fault> {
         .map_err(|fault| fault.context(folder.join(TRIALS).display()))?;
     let mut remarks = remarks(folder)?;
     remarks.extend(torn);
-    let header = StudyHeader { facts: hosts.facts, ceiling: hosts.ceiling, ..experiment };
+    let Hosts { facts, kernels, ceiling, .. } = hosts;
+    let header = StudyHeader { facts, kernels, ceiling, ..experiment };
     let (profiles, trials) = trials.into_iter().partition(|trial| trial.profile.is_some());
     Ok(Study { header, trials, profiles, remarks })
 }

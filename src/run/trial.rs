@@ -78,9 +78,9 @@ fn measure(
     schedule: &Schedule,
     trial: &mut Trial,
 ) -> Result<(), Fault> {
-    let mut remotes = Remotes::raise(laboratory.testbed, &laboratory.program, laboratory.stop)?;
+    let mut remotes = Remotes::raise(laboratory, cell.kernel.as_ref())?;
     trial.warnings.extend(set_up_link(&mut remotes, cell)?);
-    stream(&mut remotes, cell, meters, schedule, trial)
+    stream(&mut remotes, cell, meters, schedule, None, trial)
 }
 
 /// One stream over a link that is up, from its handshake to its ledger.
@@ -89,9 +89,10 @@ pub(super) fn stream(
     cell: &Cell,
     meters: &[&'static dyn Meter],
     schedule: &Schedule,
+    sampling: Option<&Sampling>,
     trial: &mut Trial,
 ) -> Result<(), Fault> {
-    begin(remotes, cell, meters, false, None)?;
+    begin(remotes, cell, meters, false, sampling)?;
     remotes.pass(seconds(schedule.warm_up))?;
     let seen = window(remotes, schedule.window)?;
     end(remotes, schedule, trial, seen)

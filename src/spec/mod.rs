@@ -3,12 +3,14 @@
 
 mod cells;
 mod experiment;
+mod kernel;
 mod link;
 mod options;
 mod order;
 mod placement;
 mod profiling;
 mod stream;
+mod testbed;
 
 pub use cells::{Ask, PairDeclaration, PathDeclaration, PathSpec, cells};
 pub use experiment::{
@@ -17,6 +19,7 @@ pub use experiment::{
     default_design, experiment_schema, factor_names, parse_design, parse_experiment, parse_warm_up,
     parse_window,
 };
+pub use kernel::parse_kernel;
 pub use link::{LINK_OPTIONS, PRESETS, Preset, parse_link};
 pub use options::{did_you_mean, resolve, split};
 pub use order::order;
@@ -25,3 +28,4 @@ pub use profiling::{
     DEFAULT_PROFILE, PROFILE_OPTIONS, PROFILED_CELLS, most_profiled, parse_profile, print_profile,
 };
 pub use stream::{STREAM_OPTIONS, parse_stream};
+pub use testbed::{TestbedChoice, TestbedDeclaration, parse_testbed};

@@ -43,6 +43,8 @@ pub fn undeclared(first: &str, baseline: &Cell, cell: &Cell) -> Vec<String> {
     let (b, c) = (baseline.placement, cell.placement);
     same!("sender CPU", &["cores"], b.sender, c.sender);
     same!("receiver CPU", &["cores"], b.receiver, c.receiver);
+    let name = |cell: &Cell| cell.kernel.as_ref().map(|kernel| kernel.to_string());
+    same!("kernel", &[], name(baseline), name(cell));
     found
 }
 

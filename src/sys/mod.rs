@@ -2,6 +2,7 @@
 //! `/proc` and `/sys`. It knows nothing of bytepath's own words; each file is
 //! one kernel interface, wrapped so that its callers cannot misuse it.
 
+pub mod boot;
 pub mod bpf;
 pub mod btf;
 pub mod calls;

@@ -5,12 +5,15 @@ use crate::report::figures::{cpu, gbit, plural};
 use crate::report::verdicts::{
     compared, comparison, events_rule, noise, rule, sentence, stopping, subject,
 };
-use crate::report::words::labels;
+use crate::report::words::{functional, labels};
 use crate::stats::{Comparison, Question, Row};
 use maud::{Markup, html};
 
 /// What came out, in two sentences.
 pub fn answer(view: &View) -> Markup {
+    if let Some(text) = functional(view.analysis) {
+        return html! { p class="lede" { (text) } };
+    }
     let Some(best) = view.rows.first() else {
         return html! { p class="lede" { "No trial was measured, so there is nothing to compare." } };
     };

@@ -32,7 +32,10 @@ fn key_schema(key: &str, catalogues: &Catalogues) -> Value {
     match key {
         "title" => json!({"type": "string", "maxLength": LONGEST_TITLE}),
         "workload" => json!({"enum": ["stream"]}),
-        "testbed" => json!({"enum": catalogues.testbeds}),
+        "testbed" => {
+            let names: Vec<&str> = catalogues.testbeds.iter().map(|one| one.name).collect();
+            json!({"type": "string", "pattern": format!("^({})(:.*)?$", names.join("|"))})
+        }
         "baseline" => {
             json!({"anyOf": [{"type": "string"}, factors_object(&self::factors(Value::clone))]})
         }

@@ -10,6 +10,7 @@ const DEPTH: &[OptionSpec] = &[OptionSpec {
 }];
 
 fn catalogues() -> Catalogues {
+    let bed = |name, boots_kernels| TestbedDeclaration { name, options: &[], boots_kernels };
     let pair = |name| PairDeclaration { name, tx: name, rx: name };
     Catalogues {
         paths: PathSpec {
@@ -20,7 +21,7 @@ fn catalogues() -> Catalogues {
             ],
             pairs: vec![pair("socket"), pair("uring")],
         },
-        testbeds: vec!["netns"],
+        testbeds: vec![bed("netns", false), bed("vm", true)],
         meters: vec!["cpu", "calls", "tcp-info"],
         cpus: vec![0, 1],
     }
@@ -70,7 +71,7 @@ cores = ["one"]
 #[test]
 fn a_file_is_read() {
     let x = read(FULL).unwrap();
-    assert_eq!((x.title.as_str(), x.testbed.as_str()), ("GRO and the core layout", "netns"));
+    assert_eq!((x.title.as_str(), x.testbed.text.as_str()), ("GRO and the core layout", "netns"));
     assert_eq!((x.blocks, x.seed), (12, Some(7)));
     assert_eq!((x.warm_up, x.window), (Duration::from_millis(500), Duration::from_secs(2)));
     assert_eq!(x.design, Some(Design::Slices { slice: 0.25 }));
@@ -107,7 +108,7 @@ fn what_is_left_out_has_the_same_default_as_a_flag() {
     assert_eq!(x.judgement, Judgement::default());
     assert_eq!(x.meters, ["cpu", "calls", "tcp-info"]);
     assert_eq!(x.profiling, None, "profiles have to be asked for");
-    assert_eq!(x.testbed, "netns");
+    assert_eq!(x.testbed.text, "netns");
     // One cell is compared with itself.
     let ids: Vec<&str> = x.cells.iter().map(|cell| cell.id.0.as_str()).collect();
     assert_eq!(ids, ["socket", "socket (again)"]);

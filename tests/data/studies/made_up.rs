@@ -324,6 +324,8 @@ pub fn header(cells: Vec<Cell>) -> StudyHeader {
         started_ms: 1_795_000_000_000,
         title: String::new(),
         testbed: "netns".into(),
+        functional: None,
+        kernels: Vec::new(),
         cells,
         baseline: CellId("socket".into()),
         schedule: Schedule {
