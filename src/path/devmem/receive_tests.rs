@@ -342,6 +342,7 @@ fn what_the_kernel_cannot_have_meant_is_a_fault_that_names_it() {
         (Arrival::Raw(16, false, vec![piece(3, u64::MAX, 16)]), "outside of its memory"),
         (Arrival::Raw(16, false, vec![piece(3, 4096 * 4096 - 15, 16)]), "outside of its memory"),
         (Arrival::Raw(16, false, vec![piece(3, 0, 15)]), "16 bytes and described 15"),
+        (Arrival::Raw(16, false, vec![Fragment::Linear { len: 0 }]), "16 bytes and described 0"),
         (Arrival::Raw(16, false, vec![Fragment::Linear { len: u32::MAX }]), "outside"),
         (Arrival::Error(libc::EFAULT), "cannot describe"),
         (Arrival::Error(libc::ENODEV), "someone else has bound"),
