@@ -4,17 +4,20 @@
 mod child;
 mod doctor;
 mod facts;
+mod fingerprint;
 mod link;
 mod netns;
 mod nic;
 mod send_memory;
+pub mod settings;
 mod tail;
 mod vm;
 
 pub use doctor::{Moment, examine, moment};
 pub use facts::survey;
+pub use fingerprint::{Fingerprint, differences, fingerprint};
 pub use link::apply as apply_link_end;
-pub use vm::{guest_init, is_guest_init};
+pub use vm::{guest, guest_init, is_guest_init};
 
 use crate::record::wire::LinkEnd;
 use crate::record::{Fault, Kernel, LinkSettings, OptionSpec, Options, Role, Support};
@@ -55,6 +58,12 @@ pub trait Testbed: Sync {
     /// Whether several can be up at once, as the design `slices` needs it.
     fn holds_several(&self) -> bool {
         true
+    }
+
+    /// Whether each role has a machine of its own. Meters of a whole machine are
+    /// left out then, because the records have a place for one machine.
+    fn has_hosts_apart(&self) -> bool {
+        false
     }
 
     /// Why its speed says nothing of any machine; none where it does.

@@ -6,8 +6,12 @@ use crate::stats::{
     Analysis, Ceiling, Comparison, FOREIGN_LIMIT, Question, Row, STEAL_LIMIT, Test, Verdict,
 };
 
-/// The comparisons of one question, in the order of the rows.
+/// The comparisons of one question, in the order of the rows; none where the study
+/// measured no speed, so that there is nothing to be said of them.
 pub fn compared(analysis: &Analysis, question: Question) -> Vec<(&Row, &Comparison)> {
+    if analysis.functional.is_some() {
+        return Vec::new();
+    }
     analysis.rows.iter().filter_map(|row| Some((row, comparison(row, question)?))).collect()
 }
 
@@ -108,9 +112,6 @@ pub fn chance(test: &Test, verdict: Verdict) -> String {
 
 /// How far a cell was from itself.
 pub fn noise(analysis: &Analysis, question: Question) -> String {
-    if analysis.functional.is_some() {
-        return "Noise: not judged, because no speed was measured.".into();
-    }
     let noise = match question {
         Question::Throughput => &analysis.noise,
         Question::Cpu => &analysis.cpu_noise,

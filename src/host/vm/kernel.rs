@@ -4,7 +4,7 @@
 use crate::record::{Fault, FaultKind};
 use std::cmp::Ordering;
 use std::fs;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -101,38 +101,36 @@ fn image(path: &Path) -> Result<Image, Fault> {
     Ok(Image { path, release, modules })
 }
 
-/// Reads the release from the header of an x86 image: `HdrS` at 0x202, and at
-/// 0x20e where, less 0x200, the text of the version is
-/// (Documentation/arch/x86/boot.rst).
+/// How much of an image is read for its release: the text lies in the setup code,
+/// which is at most 64 KiB long.
+const SETUP: u64 = 0x200 + (1 << 16) + 256;
+
 fn release(path: &Path) -> Result<String, Fault> {
     let fault = |e: &io::Error| unreadable(path, e);
-    let mut file = fs::File::open(path).map_err(|e| fault(&e))?;
-    let mut header = [0; 0x210];
-    let no_image = || {
+    let file = fs::File::open(path).map_err(|e| fault(&e))?;
+    let mut setup = Vec::new();
+    file.take(SETUP).read_to_end(&mut setup).map_err(|e| fault(&e))?;
+    release_in(&setup).ok_or_else(|| {
         let text = format!("{} is no kernel image (bzImage) for x86", path.display());
         Fault::new(FaultKind::Usage, text)
             .remedy("name what a boot loader takes: /boot/vmlinuz-..., arch/x86/boot/bzImage")
-    };
-    match file.read_exact(&mut header) {
-        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Err(no_image()),
-        read => read.map_err(|e| fault(&e))?,
+    })
+}
+
+/// Reads the release from the header of an x86 image: `HdrS` at 0x202, and at
+/// 0x20e where, less 0x200, the text of the version is
+/// (Documentation/arch/x86/boot.rst). None if it is no such image.
+pub fn release_in(image: &[u8]) -> Option<String> {
+    if image.get(0x202..0x206)? != b"HdrS" {
+        return None;
     }
-    if header.get(0x202..0x206) != Some(b"HdrS") {
-        return Err(no_image());
-    }
-    let at = u64::from(u16::from_le_bytes([header[0x20e], header[0x20f]])) + 0x200;
-    let mut text = Vec::new();
-    file.seek(SeekFrom::Start(at)).map_err(|e| fault(&e))?;
-    file.take(256).read_to_end(&mut text).map_err(|e| fault(&e))?;
-    let version = text.split(|b| *b == 0).next().unwrap_or_default();
-    let version = String::from_utf8_lossy(version);
+    let at = u16::from_le_bytes(image.get(0x20e..0x210)?.try_into().ok()?);
+    let text = image.get(usize::from(at) + 0x200..)?;
     // "7.3.4+deb13-cloud-amd64 (debian-kernel@...) #1 SMP ..."
-    let release = version.split(' ').next().unwrap_or_default();
-    let fine = |c: char| c.is_ascii_alphanumeric() || "+-_.~".contains(c);
-    if release.is_empty() || !release.chars().all(fine) {
-        return Err(no_image());
-    }
-    Ok(release.to_owned())
+    let release = text.split(|byte| matches!(byte, 0 | b' ')).next()?;
+    let fine = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-_.~".contains(byte);
+    let known = !release.is_empty() && release.len() <= 128 && release.iter().all(fine);
+    known.then(|| String::from_utf8_lossy(release).into_owned())
 }
 
 /// The modules of an image: its own folder, or lib/modules/RELEASE beside it,

@@ -177,3 +177,119 @@ fn unpack(path: &Path) -> Result<Vec<u8>, Fault> {
 fn unreadable(path: &Path, error: &io::Error) -> Fault {
     Fault::new(FaultKind::Storage, format!("cannot read {}: {error}", path.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    /// The least that is a kernel module: an ELF file whose only section of
+    /// interest says what it depends on.
+    fn module(depends: &str) -> Vec<u8> {
+        let information = format!("license=GPL\0depends={depends}\0name=x\0");
+        let names = b"\0.modinfo\0.shstrtab\0";
+        let mut bytes = vec![0u8; 64];
+        bytes[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        // e_type, e_machine, e_version; e_shoff; e_ehsize; e_shentsize, number, names.
+        bytes[16..24].copy_from_slice(&[1, 0, 62, 0, 1, 0, 0, 0]);
+        let (data, strings) = (64, 64 + information.len());
+        let sections = (strings + names.len()).next_multiple_of(8);
+        bytes[40..48].copy_from_slice(&(sections as u64).to_le_bytes());
+        bytes[52..54].copy_from_slice(&64u16.to_le_bytes());
+        bytes[58..64].copy_from_slice(&[64, 0, 3, 0, 2, 0]);
+        bytes.extend_from_slice(information.as_bytes());
+        bytes.extend_from_slice(names);
+        bytes.resize(sections + 64, 0);
+        for (name, kind, at, length) in
+            [(1u32, 1u32, data, information.len()), (10, 3, strings, names.len())]
+        {
+            let mut header = Vec::new();
+            header.extend_from_slice(&name.to_le_bytes());
+            header.extend_from_slice(&kind.to_le_bytes());
+            header.extend_from_slice(&[0; 16]);
+            header.extend_from_slice(&(at as u64).to_le_bytes());
+            header.extend_from_slice(&(length as u64).to_le_bytes());
+            header.resize(64, 0);
+            bytes.extend_from_slice(&header);
+        }
+        bytes
+    }
+
+    struct Tree(tempfile::TempDir);
+
+    impl Tree {
+        fn of(files: &[(&str, &str)], built_in: &str) -> Tree {
+            let tree = Tree(tempfile::tempdir().unwrap());
+            for (path, depends) in files {
+                tree.write(path, &module(depends));
+            }
+            fs::write(tree.0.path().join("modules.builtin"), built_in).unwrap();
+            tree
+        }
+
+        fn write(&self, path: &str, bytes: &[u8]) {
+            let path = self.0.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, bytes).unwrap();
+        }
+
+        fn order(&self, wanted: &[(&str, bool)]) -> Result<Vec<String>, Fault> {
+            let order = Modules::of(self.0.path())?.order(wanted)?;
+            Ok(order.into_iter().map(|module| module.name).collect())
+        }
+    }
+
+    #[test]
+    fn each_comes_after_what_it_depends_on_and_once() {
+        let tree = Tree::of(
+            &[
+                ("kernel/a/virtio.ko", "virtio_ring"),
+                ("kernel/a/virtio_ring.ko", ""),
+                ("kernel/b/virtio-pci.ko", "virtio,virtio_ring,virtio-pci-modern"),
+                ("kernel/b/virtio_pci_modern.ko", "virtio"),
+                ("kernel/c/veth.ko", "page_pool"),
+            ],
+            "kernel/net/page-pool.ko\n",
+        );
+        let cases: [(&[&str], &[&str]); 4] = [
+            (&["veth"], &["veth"]),
+            (&["virtio"], &["virtio_ring", "virtio"]),
+            (
+                &["virtio_pci", "virtio", "veth"],
+                &["virtio_ring", "virtio", "virtio_pci_modern", "virtio_pci", "veth"],
+            ),
+            (&["page_pool"], &[]),
+        ];
+        for (wanted, order) in cases {
+            let wanted: Vec<(&str, bool)> = wanted.iter().map(|name| (*name, true)).collect();
+            assert_eq!(tree.order(&wanted).unwrap(), *order, "{wanted:?}");
+        }
+        assert_eq!(tree.order(&[("tcp_bbr", false)]).unwrap(), [""; 0]);
+    }
+
+    #[test]
+    fn what_is_missing_broken_or_circular_is_named() {
+        let tree = Tree::of(&[("a.ko", "b"), ("b.ko", "a"), ("c.ko", "gone")], "");
+        let wrong = |name| tree.order(&[(name, true)]).unwrap_err().to_string();
+        assert!(wrong("veth").contains("CONFIG_VETH=y or =m"), "{}", wrong("veth"));
+        assert!(wrong("a").contains("a needs b needs a"), "{}", wrong("a"));
+        assert!(wrong("c").contains("module c depends on gone"), "{}", wrong("c"));
+        tree.write("d.ko", b"no ELF");
+        assert!(wrong("d").contains("d.ko: it is no 64-bit ELF"), "{}", wrong("d"));
+        tree.write("e.ko.xz", b"no archive");
+        assert!(wrong("e").contains("cannot read"), "{}", wrong("e"));
+        assert_eq!(Modules::unknown().order(&[("veth", true)]), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn packed_modules_are_unpacked() {
+        let tree = Tree::of(&[("plain.ko", "zipped")], "");
+        let mut zip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        zip.write_all(&module("zstandard")).unwrap();
+        tree.write("x/zipped.ko.gz", &zip.finish().unwrap());
+        use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+        let zst = compress_to_vec(&module("")[..], CompressionLevel::Fastest);
+        tree.write("x/zstandard.ko.zst", &zst);
+        assert_eq!(tree.order(&[("plain", true)]).unwrap(), ["zstandard", "zipped", "plain"]);
+    }
+}

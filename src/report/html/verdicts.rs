@@ -65,7 +65,7 @@ pub fn list(view: &View) -> Markup {
     };
     let rows: Vec<(&Row, Said)> = view.rows.iter().map(|row| (*row, said(row))).collect();
     let rows: Vec<_> = rows.into_iter().filter(|(_, said)| !said.is_empty()).collect();
-    if rows.is_empty() {
+    if rows.is_empty() || analysis.functional.is_some() {
         return html! {};
     }
     let many = rows.len() > LISTED;
