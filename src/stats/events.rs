@@ -353,7 +353,7 @@ mod tests {
         let mut t = quiet();
         read(&mut t, "cpu.busy", Scope::Cpu(2), 2.9);
         t.roles.iter_mut().for_each(|role| role.threads[0].run = 1.9);
-        assert_eq!(judge(&t), ["others used 42.9% of the machine's CPUs (limit 10%)"]);
+        assert_eq!(judge(&t), ["others used 42.8% of the machine's CPUs (limit 10%)"]);
         t.roles.iter_mut().for_each(|role| role.threads.clear());
         assert_eq!(judge(&t), [""; 0], "what no meter saw cannot spoil it");
     }
