@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 FUZZ_SECONDS ?= 10
 
-.PHONY: run test build check unit fuzz bench lint clean tools-build tools-bench tools-reports tools-tests tools-observe observe-examples
+.PHONY: run test build check unit fuzz bench lint clean tools-build tools-bench tools-reports tools-tests tools-observe observe-examples vm-kernel
 
 ## run: build in release and compare every path on this machine (about 4 minutes after the build)
 run: build
@@ -50,8 +50,12 @@ tools-observe:
 	@tools/need iperf3 nginx wrk redis-server redis-benchmark redis-cli ss strace perf
 
 # Programs that tests lay beside bytepath; without them those tests are skipped.
-tools-tests: tools-reports
-	@tools/need iperf3 strace || true
+tools-tests: tools-reports vm-kernel
+	@tools/need iperf3 strace qemu-system-x86_64 || true
+
+## vm-kernel: the newest Debian kernel and an older one, for guests; nothing is installed
+vm-kernel:
+	@tools/vm-kernel
 
 # Readers of the reports; without them the tests that need them are skipped.
 tools-reports:

@@ -72,7 +72,9 @@ fn log_ratio(laboratory: &Laboratory, design: Design, window: f64, seed: u64) ->
         meters: Vec::new(),
         source: None,
         profiling: None,
+        settings: Vec::new(),
         mandatory: true,
+        testbed: "netns".into(),
         folder: folder.path().join("study"),
     };
     let (study, result) = conduct(laboratory, &plan, &mut Silent);

@@ -4,6 +4,9 @@ use bytepath::cli;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    if cli::is_guest_init() {
+        return cli::guest_init();
+    }
     match cli::dispatch(cli::parse()) {
         Ok(code) => code,
         Err(fault) => {

@@ -2,7 +2,7 @@
 //! both agents run as threads of this process, over pipes, with loopback TCP
 //! between them. Nothing here needs a privilege or a namespace.
 
-use bytepath::host::{AgentPipe, Raised, Testbed};
+use bytepath::host::{AgentPipe, Raised, Site, Testbed};
 use bytepath::meter::{self, Meter};
 use bytepath::path::{Account, DataPath, Endpoint, Flow, Recorder, WITNESS_LEN, WitnessPage};
 use bytepath::record::wire::LinkEnd;
@@ -277,8 +277,10 @@ fn plan(paths: &[&str], folder: &Path) -> Plan {
         judgement: Judgement::default(),
         meters: METERS.iter().map(|m| m.name().to_owned()).collect(),
         source: None,
+        settings: Vec::new(),
         profiling: None,
         mandatory: true,
+        testbed: "in-process".into(),
         folder: folder.to_owned(),
     }
 }
@@ -300,7 +302,7 @@ impl Testbed for InProcess {
     fn probe(&self) -> Support {
         Support::Yes
     }
-    fn raise(&self, _: &Path) -> Result<Box<dyn Raised>, Fault> {
+    fn raise(&self, _: &Site) -> Result<Box<dyn Raised>, Fault> {
         let agent = || {
             let (requests, to_agent) = std::io::pipe().unwrap();
             let (from_agent, mut replies) = std::io::pipe().unwrap();

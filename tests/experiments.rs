@@ -2,7 +2,7 @@
 //! that can be written, and a study that was cut short goes on to the same end.
 
 use bytepath::record::{Study, Trial, TrialStatus};
-use bytepath::run::{load, path_spec};
+use bytepath::run::{load, path_spec, testbed_spec};
 use bytepath::spec::{
     Catalogues, EXPERIMENT_KEYS, Experiment, factor_names, order, parse_experiment,
 };
@@ -371,7 +371,7 @@ fn shipped() -> Vec<PathBuf> {
 fn catalogues() -> Catalogues {
     Catalogues {
         paths: path_spec(path::CATALOG, path::PAIRS),
-        testbeds: host::CATALOG.iter().map(|testbed| testbed.name()).collect(),
+        testbeds: testbed_spec(host::CATALOG),
         meters: meter::CATALOG.iter().map(|meter| meter.name()).collect(),
         cpus: vec![0, 1],
     }

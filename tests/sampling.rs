@@ -382,7 +382,14 @@ fn plan(paths: &[&str], profile: &str, folder: &Path) -> Plan {
     let allowed = bytepath::sys::thread::allowed().unwrap();
     let cores = if allowed.len() > 1 { "two" } else { "one" };
     let cores = spec::parse_cores(cores, &allowed).unwrap();
-    let ask = Ask { paths: &paths, stream: "", link: "wire", cores: &cores, baseline: None };
+    let ask = Ask {
+        paths: &paths,
+        stream: "",
+        link: "wire",
+        cores: &cores,
+        kernels: &[],
+        baseline: None,
+    };
     let (mut cells, baseline) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS)).unwrap();
     cells.retain(|cell| !cell.null);
     Plan {
@@ -400,8 +407,10 @@ fn plan(paths: &[&str], profile: &str, folder: &Path) -> Plan {
         judgement: Default::default(),
         meters: vec!["cpu".into()],
         source: None,
+        settings: Vec::new(),
         profiling: spec::parse_profile(profile).unwrap(),
         mandatory: true,
+        testbed: "netns".into(),
         folder: folder.to_owned(),
     }
 }

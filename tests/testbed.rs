@@ -4,7 +4,7 @@
 //! [`agent_double`]: it does one small thing per line of its standard input and
 //! prints one answer. Nothing of `ip`, `lsns` or `ethtool` is needed.
 
-use bytepath::host::{self, AgentPipe, Raised};
+use bytepath::host::{self, AgentPipe, Raised, Site};
 use bytepath::record::wire::LinkEnd;
 use bytepath::record::{Fault, FaultKind, LinkSettings, Role};
 use bytepath::sys::netlink::Netlink;
@@ -307,7 +307,7 @@ impl Bed {
         writer.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
         assert!(writer.wait().unwrap().success());
 
-        let mut raised = host::CATALOG[0].raise(&program).unwrap();
+        let mut raised = host::CATALOG[0].raise(&Site::of(&program)).unwrap();
         let pipes = Role::ALL.map(|role| {
             let AgentPipe { to_agent, from_agent } = raised.take_pipe(role);
             (role, to_agent, BufReader::new(from_agent))

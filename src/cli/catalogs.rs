@@ -108,7 +108,14 @@ pub(super) fn look() -> Result<Vec<Facts>, Fault> {
     let allowed = sys::thread::allowed().unwrap_or_default();
     let cores = spec::parse_cores("none", &allowed)?;
     let paths = [path::PAIRS[0].name.to_owned()];
-    let ask = Ask { paths: &paths, stream: "", link: "wire", cores: &cores, baseline: None };
+    let ask = Ask {
+        paths: &paths,
+        stream: "",
+        link: "wire",
+        cores: &cores,
+        kernels: &[],
+        baseline: None,
+    };
     let (cells, _) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS))?;
     survey(&laboratory, &cells[0])
 }

@@ -2,16 +2,16 @@
 
 use super::run::RunArguments;
 use crate::host::{self, Testbed};
-use crate::record::{Cell, Design, Fault, FaultKind, Judgement, Schedule, Source, unit};
-use crate::run::{Plan, path_spec};
-use crate::spec::{self, Ask, Catalogues, Experiment};
+use crate::record::{Cell, Design, Fault, FaultKind, Judgement, Kernel, Schedule, Source, unit};
+use crate::run::{Plan, path_spec, testbed_spec};
+use crate::spec::{self, Ask, Catalogues, Experiment, TestbedChoice};
 use crate::{meter, path, sys};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What is asked for, checked as far as that needs no testbed, and where.
-pub(super) fn plan(arguments: &RunArguments) -> Result<(Plan, &'static dyn Testbed), Fault> {
+pub(super) fn plan(arguments: &RunArguments) -> Result<(Plan, Bed), Fault> {
     let (experiment, source) = match &arguments.file {
         Some(file) => {
             let source = read(file)?;
@@ -22,7 +22,20 @@ pub(super) fn plan(arguments: &RunArguments) -> Result<(Plan, &'static dyn Testb
     };
     let window = arguments.window.unwrap_or(experiment.window);
     let design = arguments.design.or(experiment.design);
-    let design = design.unwrap_or_else(|| spec::default_design(&experiment.cells, window));
+    let testbed = testbed(&experiment.testbed)?;
+    // Short turns are there to see small differences; where none is judged, whole
+    // trials show the same and strain the hosts less.
+    let usual = || match testbed.as_ref() {
+        bed if bed.holds_several() && bed.functional().is_none() => {
+            spec::default_design(&experiment.cells, window)
+        }
+        _ => Design::Trials,
+    };
+    let design = design.unwrap_or_else(usual);
+    if design != Design::Trials && !testbed.as_ref().holds_several() {
+        let text = format!("testbed {} cannot hold several cells at once", experiment.testbed.text);
+        return Err(Fault::new(FaultKind::Usage, text).remedy("choose the design trials"));
+    }
     let schedule = Schedule {
         blocks: arguments.blocks.unwrap_or(experiment.blocks),
         warm_up: arguments.warm_up.unwrap_or(experiment.warm_up).as_secs_f64(),
@@ -40,7 +53,12 @@ pub(super) fn plan(arguments: &RunArguments) -> Result<(Plan, &'static dyn Testb
         None => experiment.profiling,
     };
     let chosen = arguments.meters.as_deref().map(meters).transpose()?;
+    // What is typed comes after what the file says, and so wins.
+    let mut settings = experiment.settings;
+    let profiles = arguments.settings.iter().map(String::as_str);
+    settings.extend(spec::wanted_settings(profiles, arguments.set.iter().map(String::as_str))?);
     let plan = Plan {
+        settings,
         title: experiment.title,
         cells: experiment.cells,
         baseline: experiment.baseline,
@@ -50,25 +68,47 @@ pub(super) fn plan(arguments: &RunArguments) -> Result<(Plan, &'static dyn Testb
         mandatory: source.is_none() && !arguments.path.is_empty(),
         source,
         profiling,
+        testbed: experiment.testbed.text,
         folder: arguments.out.clone().unwrap_or_else(default_folder),
     };
-    Ok((plan, testbed(&experiment.testbed)?))
+    Ok((plan, testbed))
 }
 
-/// The testbed of this name.
-pub(super) fn testbed(name: &str) -> Result<&'static dyn Testbed, Fault> {
-    host::CATALOG.iter().copied().find(|testbed| testbed.name() == name).ok_or_else(|| {
-        let names: Vec<&str> = host::CATALOG.iter().map(|testbed| testbed.name()).collect();
-        Fault::new(FaultKind::Usage, format!("there is no testbed '{name}'"))
-            .remedy(format!("choose from {}", names.join(", ")))
-    })
+/// A testbed, from the catalogue or with options of its own.
+pub(super) enum Bed {
+    Catalogue(&'static dyn Testbed),
+    Configured(Box<dyn Testbed>),
+}
+
+impl Bed {
+    pub fn as_ref(&self) -> &dyn Testbed {
+        match self {
+            Bed::Catalogue(testbed) => *testbed,
+            Bed::Configured(testbed) => testbed.as_ref(),
+        }
+    }
+}
+
+/// The testbed that was chosen, with its options.
+pub(super) fn testbed(choice: &TestbedChoice) -> Result<Bed, Fault> {
+    let known = host::CATALOG.iter().copied().find(|testbed| testbed.name() == choice.name);
+    let known = known.ok_or_else(|| {
+        Fault::new(FaultKind::Usage, format!("there is no testbed '{}'", choice.name))
+    })?;
+    let configured = known.configured(&choice.options)?;
+    Ok(configured.map_or(Bed::Catalogue(known), Bed::Configured))
+}
+
+/// Reads a testbed as it is typed.
+pub(super) fn choice(text: &str) -> Result<TestbedChoice, Fault> {
+    spec::parse_testbed(text, &testbed_spec(host::CATALOG))
 }
 
 /// What an experiment file may name here.
 pub(super) fn catalogues() -> Result<Catalogues, Fault> {
     Ok(Catalogues {
         paths: path_spec(path::CATALOG, path::PAIRS),
-        testbeds: host::CATALOG.iter().map(|testbed| testbed.name()).collect(),
+        testbeds: testbed_spec(host::CATALOG),
         meters: meter_names(),
         cpus: sys::thread::allowed()
             .map_err(|e| Fault::system("cannot read the CPUs of this process", &e))?,
@@ -123,6 +163,16 @@ fn write(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
         let time = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
         writeln!(out, "then at most {trials} profile trials: {}", unit::seconds(time))?;
     }
+    if !plan.settings.is_empty() {
+        writeln!(
+            out,
+            "settings of the host, made before the first trial and put back at the end:"
+        )?;
+        let host = host::settings::Host::new(sys::Roots::real());
+        for record in host::settings::preview(host, &plan.settings) {
+            writeln!(out, "  {record}")?;
+        }
+    }
     if let Some(rule) = s.stopping {
         let (within, early) = (rule.within * 100.0, time(rule.at_least));
         writeln!(
@@ -147,19 +197,25 @@ pub(super) fn read(file: &Path) -> Result<Source, Fault> {
 fn from_flags(arguments: &RunArguments) -> Result<Experiment, Fault> {
     let all: Vec<String> = path::PAIRS.iter().map(|pair| pair.name.to_owned()).collect();
     let catalogues = catalogues()?;
-    let cores = default_cores(&arguments.cores, &catalogues.cpus);
-    let cores = spec::parse_cores(cores, &catalogues.cpus)?;
+    let testbed = choice(&arguments.testbed)?;
+    testbed.check_kernels(!arguments.kernel.is_empty())?;
+    let kernels = arguments.kernel.iter().map(|text| spec::parse_kernel(text));
+    let kernels = kernels.collect::<Result<Vec<Kernel>, Fault>>()?;
+    let cpus = testbed.cpus(&catalogues.cpus);
+    let cores = default_cores(&arguments.cores, &cpus);
+    let cores = spec::parse_cores(cores, &cpus)?;
     let ask = Ask {
         paths: if arguments.path.is_empty() { &all } else { &arguments.path },
         stream: &arguments.stream,
         link: &arguments.link,
         cores: &cores,
+        kernels: &kernels,
         baseline: arguments.baseline.as_deref(),
     };
     let (cells, baseline): (Vec<Cell>, _) = spec::cells(&ask, &catalogues.paths)?;
     Ok(Experiment {
         title: String::new(),
-        testbed: host::CATALOG[0].name().to_owned(),
+        testbed,
         cells,
         baseline,
         blocks: spec::DEFAULT_BLOCKS,
@@ -171,6 +227,7 @@ fn from_flags(arguments: &RunArguments) -> Result<Experiment, Fault> {
         judgement: Judgement::default(),
         meters: catalogues.meters.iter().map(|name| (*name).to_owned()).collect(),
         profiling: spec::parse_profile(spec::DEFAULT_PROFILE)?,
+        settings: Vec::new(),
     })
 }
 

@@ -3,8 +3,9 @@
 use super::exit::TRIAL_FAILED;
 use super::plan;
 use super::progress::Progress;
+use super::settings;
 use super::show::{self, Form};
-use crate::host::Testbed;
+use crate::host::{self, Testbed};
 use crate::record::{Design, Fault, OptionSpec, Study, Trial, TrialStatus};
 use crate::run::{Laboratory, conduct, load, resume as go_on};
 use crate::{meter, path, spec, sys};
@@ -19,7 +20,7 @@ use std::time::Duration;
 #[command(after_help = run_options_help())]
 pub(super) struct RunArguments {
     /// Experiment file (see docs/experiments.md); without it, the flags say what to run
-    #[arg(value_name = "FILE", conflicts_with_all = ["path", "baseline", "stream", "link", "cores"])]
+    #[arg(value_name = "FILE", conflicts_with_all = ["path", "baseline", "stream", "link", "cores", "testbed", "kernel"])]
     pub file: Option<PathBuf>,
     /// Path to run: PAIR[:key=value,...] or TX[:...]+RX[:...]; repeatable [default: all pairs]
     #[arg(long, value_name = "PATH")]
@@ -33,6 +34,12 @@ pub(super) struct RunArguments {
     /// The testbed's link: PRESET[:key=value,...]
     #[arg(long, value_name = "LINK", default_value = "wire")]
     pub link: String,
+    /// Where the roles run: netns, or vm[:key=value,...]
+    #[arg(long, value_name = "TESTBED", default_value = "netns")]
+    pub testbed: String,
+    /// Kernel that the hosts of the testbed vm boot: [NAME=]SOURCE [COMMAND LINE]; repeatable
+    #[arg(long, value_name = "KERNEL")]
+    pub kernel: Vec<String>,
     /// CPUs of the work: two-cores, one-core, unpinned, S,R, or parts by name as in sender=0,receiver=1,softirq=1,io-wq=0
     #[arg(long, value_name = "CORES", default_value = "two")]
     pub cores: String,
@@ -57,10 +64,16 @@ pub(super) struct RunArguments {
     /// Profiles to take at the end: largest, all or none, with options as in largest:rate=499,trials=5 [default: the file's, or largest]
     #[arg(long, value_name = "WHAT")]
     pub profile: Option<String>,
+    /// Settings of the host that are made for the study and put back: PROFILE[:device=NAME]; repeatable
+    #[arg(long, value_name = "PROFILE")]
+    pub settings: Vec<String>,
+    /// One such setting, as `bytepath settings` lists them: "mtu eth0 4148"; repeatable
+    #[arg(long, value_name = "SETTING")]
+    pub set: Vec<String>,
     /// Folder for the study [default: bytepath-studies/DATE-TIME]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// List the cells, their order and the time they take; run nothing
+    /// List the cells, their order, the time they take, and what would be set; run nothing
     #[arg(long)]
     pub dry_run: bool,
     #[command(flatten)]
@@ -83,6 +96,7 @@ fn design(text: &str) -> Result<Design, String> {
 /// Runs a study and prints its report.
 pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode, Fault> {
     let (plan, testbed) = plan::plan(arguments)?;
+    let testbed = testbed.as_ref();
     if arguments.dry_run {
         plan::print(&plan)?;
         return Ok(ExitCode::SUCCESS);
@@ -94,7 +108,8 @@ pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode, Fault> {
 
 /// Goes on with a study that was interrupted and prints its report.
 pub(super) fn resume(arguments: &ResumeArguments) -> Result<ExitCode, Fault> {
-    let testbed = plan::testbed(&load(&arguments.study)?.header.testbed)?;
+    let testbed = plan::testbed(&plan::choice(&load(&arguments.study)?.header.testbed)?)?;
+    let testbed = testbed.as_ref();
     let work = |laboratory: &Laboratory, progress: &mut Progress| {
         go_on(laboratory, &arguments.study, progress)
     };
@@ -118,6 +133,7 @@ fn watch(
         program: own_program()?,
         stop: &stop,
     };
+    settings::tell_left_behind();
     let mut progress = Progress::new();
     let (study, result) = work(&laboratory, &mut progress);
     progress.finish();
@@ -169,6 +185,11 @@ fn run_options_help() -> String {
     }
     text.push('\n');
     text.push_str(&list("Link options:", spec::LINK_OPTIONS));
+    for testbed in host::CATALOG.iter().filter(|testbed| !testbed.options().is_empty()) {
+        text.push('\n');
+        let title = format!("Options of the testbed {} (--testbed):", testbed.name());
+        text.push_str(&list(&title, testbed.options()));
+    }
     text.push_str("\nProfiles (--profile):\n");
     for (name, summary) in spec::PROFILED_CELLS {
         text.push_str(&format!("  {name:<10} {summary}\n"));

@@ -1,13 +1,13 @@
 //! An agent that is a child process: its pipes, its last words, its sure end.
 
 use super::AgentPipe;
+use super::tail::Tail;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long an agent may take to end after its standard input was closed, and
@@ -39,11 +39,7 @@ impl AgentProcess {
     pub fn new(mut child: Child) -> AgentProcess {
         let stdin = SharedStdin(Arc::new(Mutex::new(child.stdin.take())));
         let stdout = child.stdout.take();
-        let stderr = Arc::new(Tail::default());
-        match child.stderr.take() {
-            Some(pipe) => stderr.clone().follow(pipe),
-            None => stderr.lock().ended = true,
-        }
+        let stderr = Tail::of(child.stderr.take(), TAIL);
         AgentProcess { child, stdin, stdout, stderr }
     }
 
@@ -72,7 +68,7 @@ impl AgentProcess {
             return "still running".to_string();
         };
         let how = ending(status);
-        match self.stderr.last_line() {
+        match self.stderr.last_line(GRACE) {
             Some(line) => format!("{how}: {line}"),
             None => how,
         }
@@ -141,54 +137,8 @@ impl Write for SharedStdin {
     }
 }
 
-/// The end of what an agent wrote to its standard error.
-#[derive(Default)]
-struct Tail {
-    state: Mutex<TailState>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct TailState {
-    bytes: VecDeque<u8>,
-    ended: bool,
-}
-
-impl Tail {
-    fn lock(&self) -> MutexGuard<'_, TailState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Reads the pipe to its end, in a thread of its own, so that an agent that
-    /// writes much never blocks.
-    fn follow(self: Arc<Self>, mut pipe: ChildStderr) {
-        std::thread::spawn(move || {
-            let mut buffer = [0u8; 1024];
-            while let Ok(n @ 1..) = pipe.read(&mut buffer) {
-                let bytes = &mut self.lock().bytes;
-                bytes.extend(&buffer[..n]);
-                let excess = bytes.len().saturating_sub(TAIL);
-                bytes.drain(..excess);
-            }
-            self.lock().ended = true;
-            self.changed.notify_all();
-        });
-    }
-
-    /// The last line with something to say, once the pipe is at its end (a
-    /// process that inherited it may hold it open; that is not waited for).
-    fn last_line(&self) -> Option<String> {
-        let wait = self.changed.wait_timeout_while(self.lock(), GRACE, |state| !state.ended);
-        let (mut state, _) = wait.unwrap_or_else(PoisonError::into_inner);
-        let text = String::from_utf8_lossy(state.bytes.make_contiguous()).into_owned();
-        let hint = "note: run with `RUST_BACKTRACE";
-        let telling = |line: &&str| !line.is_empty() && !line.starts_with(hint);
-        text.lines().map(str::trim).rfind(telling).map(str::to_string)
-    }
-}
-
 /// "exited with code 1", "killed by signal 9 (SIGKILL)".
-fn ending(status: ExitStatus) -> String {
+pub(super) fn ending(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exited with code {code}"),
         (None, Some(signal)) => match signal_name(signal) {
@@ -249,7 +199,7 @@ mod tests {
         let mut pipe = agent.take_pipe();
         pipe.from_agent.read_to_end(&mut Vec::new()).unwrap();
         assert_eq!(agent.last_words(), "exited with code 0: end");
-        assert!(agent.stderr.lock().bytes.len() <= TAIL);
+        assert!(agent.stderr.text().len() <= TAIL);
     }
 
     #[test]

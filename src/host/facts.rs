@@ -30,7 +30,7 @@ pub fn survey(roots: &Roots) -> Facts {
             &status,
             &read(&roots.proc.join("self/uid_map")).unwrap_or_default(),
         ),
-        settings: settings(roots),
+        settings: adjustable(roots).into_iter().chain(built_in(roots)).collect(),
         attempts: Vec::new(),
     }
 }
@@ -112,7 +112,8 @@ const OPTIONS: &[&str] = &[
     "VIRT_CPU_ACCOUNTING_GEN",
 ];
 
-fn settings(roots: &Roots) -> BTreeMap<String, String> {
+/// What somebody could set while a study runs.
+pub(super) fn adjustable(roots: &Roots) -> BTreeMap<String, String> {
     let mut settings = BTreeMap::new();
     let mut keep = |name: String, value: Option<String>| {
         // "(null)" is how the kernel prints an empty CPU list.
@@ -144,13 +145,16 @@ fn settings(roots: &Roots) -> BTreeMap<String, String> {
     for (name, value) in super::nic::settings(&roots.sys.join("class/net")) {
         keep(name, Some(value));
     }
-    for (name, state) in entries(&roots.sys.join("devices/system/cpu/vulnerabilities")) {
-        keep(format!("vulnerability.{name}"), Some(state));
-    }
-    for (name, value) in kernel_options(&roots.proc.join("config.gz")) {
-        keep(format!("config.{name}"), Some(value));
-    }
     settings
+}
+
+/// What is as it was booted.
+fn built_in(roots: &Roots) -> BTreeMap<String, String> {
+    let states = entries(&roots.sys.join("devices/system/cpu/vulnerabilities"));
+    let states = states.into_iter().map(|(name, state)| (format!("vulnerability.{name}"), state));
+    let options = kernel_options(&roots.proc.join("config.gz"));
+    let options = options.into_iter().map(|(name, value)| (format!("config.{name}"), value));
+    states.chain(options).filter(|(_, value)| !value.is_empty()).collect()
 }
 
 /// A small text file, without the white space around it. What is not UTF-8 is

@@ -4,20 +4,27 @@
 mod child;
 mod doctor;
 mod facts;
+mod fingerprint;
 mod link;
 mod netns;
 mod nic;
 mod send_memory;
+pub mod settings;
+mod tail;
+mod vm;
 
 pub use doctor::{Moment, examine, moment};
 pub use facts::survey;
+pub use fingerprint::{Fingerprint, differences, fingerprint};
 pub use link::apply as apply_link_end;
+pub use vm::{guest, guest_init, is_guest_init};
 
 use crate::record::wire::LinkEnd;
-use crate::record::{Fault, LinkSettings, Role, Support};
+use crate::record::{Fault, Kernel, LinkSettings, OptionSpec, Options, Role, Support};
 use std::io::{Read, Write};
 use std::net::IpAddr;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 /// Two hosts and the link between them.
 pub trait Testbed: Sync {
@@ -31,10 +38,61 @@ pub trait Testbed: Sync {
     /// the only honest way, and leaves nothing behind.
     fn probe(&self) -> Support;
 
-    /// Starts one agent per role. `program` is the bytepath binary to run as
-    /// agent. The link is not there yet: the agents set it up when they are
-    /// asked to (see [`Raised::link_end`]).
-    fn raise(&self, program: &Path) -> Result<Box<dyn Raised>, Fault>;
+    /// What can be set of it.
+    fn options(&self) -> &'static [OptionSpec] {
+        &[]
+    }
+
+    /// The same testbed with these options, all of them resolved. None where it
+    /// has none to set, and is used as it is.
+    fn configured(&self, options: &Options) -> Result<Option<Box<dyn Testbed>>, Fault> {
+        let _ = options;
+        Ok(None)
+    }
+
+    /// Whether it boots the kernels that cells name.
+    fn boots_kernels(&self) -> bool {
+        false
+    }
+
+    /// Whether several can be up at once, as the design `slices` needs it.
+    fn holds_several(&self) -> bool {
+        true
+    }
+
+    /// Why its speed says nothing of any machine; none where it does.
+    fn functional(&self) -> Option<String> {
+        None
+    }
+
+    /// How many times slower than a machine of our day its hosts may be: what
+    /// waits for them waits so many times longer.
+    fn slowness(&self) -> f64 {
+        1.0
+    }
+
+    /// Starts one agent per role. The link is not there yet: the agents set it
+    /// up when they are asked to (see [`Raised::link_end`]).
+    fn raise(&self, site: &Site) -> Result<Box<dyn Raised>, Fault>;
+}
+
+/// What a testbed is raised with.
+#[derive(Clone, Copy, Debug)]
+pub struct Site<'a> {
+    /// The bytepath binary to run as agent.
+    pub program: &'a Path,
+    /// The kernel that the cell names; none leaves it to the testbed.
+    pub kernel: Option<&'a Kernel>,
+    /// Set when the user wants to stop: whatever takes long gives up.
+    pub stop: &'a AtomicBool,
+}
+
+impl<'a> Site<'a> {
+    /// With the testbed's own kernel, and nobody to stop it.
+    pub fn of(program: &'a Path) -> Site<'a> {
+        static NEVER: AtomicBool = AtomicBool::new(false);
+        Site { program, kernel: None, stop: &NEVER }
+    }
 }
 
 /// A testbed that is up. Dropping it ends its agents and takes it down.
@@ -60,6 +118,12 @@ pub trait Raised: Send {
     /// How an agent that went away ended, in words: "killed by signal 9
     /// (SIGKILL)", "exited with code 1: THE LAST LINE IT PRINTED".
     fn last_words(&mut self, role: Role) -> String;
+
+    /// What the console of a host that does not answer shows, if it has one.
+    fn console(&mut self, role: Role) -> Option<String> {
+        let _ = role;
+        None
+    }
 }
 
 /// The two ends of a pipe to an agent.
@@ -71,4 +135,4 @@ pub struct AgentPipe {
 }
 
 /// Every testbed.
-pub static CATALOG: &[&dyn Testbed] = &[&netns::Netns];
+pub static CATALOG: &[&dyn Testbed] = &[&netns::Netns, &vm::DEFAULT];

@@ -6,7 +6,7 @@
 //! them, so that nothing can be left behind, whoever is killed.
 
 use super::child::AgentProcess;
-use super::{AgentPipe, Raised, Testbed};
+use super::{AgentPipe, Raised, Site, Testbed};
 use crate::record::wire::LinkEnd;
 use crate::record::{Fault, FaultKind, LinkSettings, Role, Support};
 use crate::sys::Roots;
@@ -50,8 +50,13 @@ impl Testbed for Netns {
         }
     }
 
-    fn raise(&self, program: &Path) -> Result<Box<dyn Raised>, Fault> {
-        let (keeper, sender, receiver) = Keeper::start(program.to_path_buf())?;
+    fn raise(&self, site: &Site) -> Result<Box<dyn Raised>, Fault> {
+        if let Some(kernel) = site.kernel {
+            let text =
+                format!("testbed netns runs on this machine's kernel, not on {}", kernel.name);
+            return Err(Fault::new(FaultKind::Usage, text).remedy("choose the testbed vm"));
+        }
+        let (keeper, sender, receiver) = Keeper::start(site.program.to_path_buf())?;
         Ok(Box::new(Up { sender, receiver, _keeper: keeper }))
     }
 }
@@ -84,20 +89,7 @@ impl Raised for Up {
         settings: &LinkSettings,
         softirq_cpu: Option<u32>,
     ) -> Option<LinkEnd> {
-        let peer = match role {
-            Role::Sender => Some((device(Role::Receiver).to_string(), self.receiver.id())),
-            Role::Receiver => None,
-        };
-        Some(LinkEnd {
-            role,
-            device: device(role).to_string(),
-            peer,
-            address: address(role),
-            prefix: PREFIX,
-            settings: settings.clone(),
-            softirq_cpu,
-            softirq_required: false,
-        })
+        Some(veth_end(role, settings, softirq_cpu, self.receiver.id()))
     }
 
     fn address(&self, role: Role) -> IpAddr {
@@ -121,18 +113,44 @@ impl Drop for Up {
     }
 }
 
+/// One end of the pair. `receiver` is the process whose namespace the peer's
+/// device goes to, as the sender's agent knows it.
+pub(super) fn veth_end(
+    role: Role,
+    settings: &LinkSettings,
+    softirq_cpu: Option<u32>,
+    receiver: u32,
+) -> LinkEnd {
+    let peer = match role {
+        Role::Sender => Some((device(Role::Receiver).to_string(), receiver)),
+        Role::Receiver => None,
+    };
+    LinkEnd {
+        role,
+        device: device(role).to_string(),
+        peer,
+        address: address(role),
+        prefix: PREFIX,
+        settings: settings.clone(),
+        softirq_cpu,
+        softirq_required: false,
+    }
+}
+
 /// Addresses from 198.18.0.0/15, which RFC 2544 sets aside for benchmarks of
 /// network devices; no real network has them.
-fn address(role: Role) -> IpAddr {
+pub(super) fn address(role: Role) -> IpAddr {
     IpAddr::V4(match role {
         Role::Sender => Ipv4Addr::new(198, 18, 0, 1),
         Role::Receiver => Ipv4Addr::new(198, 18, 0, 2),
     })
 }
 
-const PREFIX: u8 = 30;
+/// Length of the link's prefix in bits.
+pub(super) const PREFIX: u8 = 30;
 
-fn device(role: Role) -> &'static str {
+/// Device of a role's end of the pair.
+pub(super) fn device(role: Role) -> &'static str {
     match role {
         Role::Sender => "byte0",
         Role::Receiver => "byte1",
@@ -296,7 +314,7 @@ mod tests {
             // The refusal itself is covered above.
             return;
         }
-        let fault = Netns.raise(Path::new("/no/such/bytepath")).err().unwrap();
+        let fault = Netns.raise(&Site::of(Path::new("/no/such/bytepath"))).err().unwrap();
         assert!(fault.message.contains("/no/such/bytepath"), "{fault}");
     }
 }

@@ -1,6 +1,6 @@
 //! A cell: one combination of levels, complete enough to be run anywhere.
 
-use super::{Options, Placement, Role};
+use super::{Kernel, Options, Placement, Role};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -22,6 +22,9 @@ pub struct Cell {
     pub link: LinkSettings,
     /// Which CPUs the work runs on.
     pub placement: Placement,
+    /// The kernel that its hosts boot; none leaves it to the testbed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<Kernel>,
     /// The level of every factor that the experiment varies, as typed:
     /// "path" = "socket", "mtu" = "9000". Empty for a cell asked for by flags.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -42,6 +45,7 @@ impl Cell {
             rx,
             link: LinkSettings::default(),
             placement: Placement::default(),
+            kernel: None,
             levels: BTreeMap::new(),
             null: false,
         }

@@ -9,6 +9,7 @@ mod cell;
 mod facts;
 mod fault;
 mod finding;
+mod kernel;
 mod ledger;
 mod observation;
 mod option;
@@ -26,6 +27,7 @@ pub use cell::{Cell, CellId, Half, LinkSettings, Stream, Touch};
 pub use facts::{Attempt, Facts, Outcome, Privileges, Support};
 pub use fault::{Fault, FaultKind};
 pub use finding::{Finding, Severity};
+pub use kernel::{Kernel, KernelHosts};
 pub use ledger::{Evidence, Ledger, Manner};
 pub use observation::{
     Absent, CopyCount, Counter, CpuSource, CpuTime, Ending, Observation, ObservedCall,
@@ -37,8 +39,9 @@ pub use pool::{PoolRun, PoolSeen};
 pub use profile::{Bytes, ProfileRecord, ProfiledCells, Profiling, SamplePrice, Sampling};
 pub use reading::{Reading, Scope, Series, Unit};
 pub use setting::{
-    Channels, Coalescing, Cpus, DeviceName, FlowRule, IdleChoice, PacketLimits, Rings,
-    SETTING_FORMS, Setting, SettingRecord, SettingValue, Split, SysctlName, TapFlags, Word,
+    Channels, Coalescing, Cpus, DeviceName, FlowRule, IdleChoice, PacketLimits, Restoration,
+    RestorationRow, Rings, SETTING_FORMS, Setting, SettingRecord, SettingValue, Split, SysctlName,
+    TapFlags, WantedSetting, Word,
 };
 pub use study::{CopyCeiling, Design, Judgement, Schedule, Source, Stopping, Study, StudyHeader};
 pub use trial::{

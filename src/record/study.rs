@@ -1,8 +1,9 @@
 //! A study: the folder that a run leaves behind.
 
-use super::{Cell, CellId, Facts, Profiling, Trial};
+use super::{Cell, CellId, Facts, KernelHosts, Profiling, SettingRecord, Trial};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Everything a report renders.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -32,8 +33,12 @@ pub struct StudyHeader {
     pub title: String,
     /// When it began, milliseconds since the Unix epoch.
     pub started_ms: u64,
-    /// Name of the testbed.
+    /// The testbed as one would type it: "netns", "vm:cpus=4".
     pub testbed: String,
+    /// Why this study says nothing of speed (its hosts were emulated, say): it
+    /// shows that things work, and no verdict is given. None where it measures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub functional: Option<String>,
     /// The cells, in the order asked for.
     pub cells: Vec<Cell>,
     /// The cell all others are compared with.
@@ -54,9 +59,28 @@ pub struct StudyHeader {
     /// Facts of the sender's and of the receiver's host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub facts: Vec<Facts>,
+    /// The same for every kernel that cells name; empty where none does.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kernels: Vec<KernelHosts>,
     /// Memory-copy bandwidth of one core, measured at the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ceiling: Option<CopyCeiling>,
+    /// Settings of the host that were made for the study, from what to what.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub settings: Vec<SettingRecord>,
+    /// What the controller's host was set to when the first trial began, its own
+    /// settings included: what must not change while the study runs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub fingerprint: BTreeMap<String, String>,
+}
+
+impl StudyHeader {
+    /// Facts of the hosts that a cell runs on; the baseline's, where nothing else
+    /// is known.
+    pub fn facts_of(&self, cell: &Cell) -> &[Facts] {
+        let own = self.kernels.iter().find(|hosts| cell.kernel.as_ref() == Some(&hosts.kernel));
+        own.map_or(&self.facts, |hosts| &hosts.facts)
+    }
 }
 
 /// An experiment file, kept so that the study can be run again from its folder.

@@ -84,6 +84,10 @@ fn opening(page: &mut Page, study: &Study, analysis: &Analysis) {
         kernel(study),
         plural(blocks(study), "block"),
     );
+    if let Some(functional) = words::functional(analysis) {
+        text += &format!(" {functional}");
+        return page.text("", &text);
+    }
     let best = measured(analysis)
         .filter_map(|r| Some((r, r.throughput?.mean)))
         .max_by(|a, b| a.1.total_cmp(&b.1));

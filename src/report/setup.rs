@@ -3,7 +3,8 @@
 use super::figures::{self, number, plural};
 use crate::record::unit;
 use crate::record::{
-    Cell, CopyCeiling, Design, Facts, LinkSettings, Placement, SoftirqCpu, Stream, Study, Touch,
+    Cell, CopyCeiling, Design, Facts, Kernel, KernelHosts, LinkSettings, Placement, SettingRecord,
+    SoftirqCpu, Stream, Study, Touch,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,9 +14,15 @@ use time::macros::format_description;
 /// The facts as (name, text), in the order in which a reader wants them.
 pub fn facts(study: &Study) -> Vec<(&'static str, String)> {
     let header = &study.header;
-    let mut facts = hosts(&header.facts);
+    let mut facts = match header.kernels.as_slice() {
+        [] => hosts(&header.facts),
+        named => kernels(named, &header.facts),
+    };
     let cells: Vec<&Cell> = header.cells.iter().collect();
     let link = common(&cells, |c| &c.link).map_or_else(varies, link);
+    if let Some(because) = &header.functional {
+        facts.push(("evidence", format!("functional, not performance: {because}")));
+    }
     facts.push(("testbed", format!("{}; {link}", header.testbed)));
     facts.push(("stream", common(&cells, |c| &c.stream).map_or_else(varies, stream)));
     facts.push(("placement", common(&cells, |c| &c.placement).map_or_else(varies, placement)));
@@ -39,6 +46,7 @@ pub fn facts(study: &Study) -> Vec<(&'static str, String)> {
         let text = format!("all cells of a block are open at once and take turns of {slice}");
         facts.push(("design", text));
     }
+    facts.extend(settings(&header.settings));
     facts.extend(header.ceiling.as_ref().map(|c| ("ceiling", ceiling(c))));
     facts
 }
@@ -70,6 +78,20 @@ fn hosts(facts: &[Facts]) -> Vec<(&'static str, String)> {
         [tx, rx] => [lines("sender: ", tx), lines("receiver: ", rx)].concat(),
         _ => Vec::new(),
     }
+}
+
+/// Each kernel of the study, then the machine, which is the same under all.
+fn kernels(named: &[KernelHosts], facts: &[Facts]) -> Vec<(&'static str, String)> {
+    let line = |hosts: &KernelHosts| {
+        let Kernel { name, cmdline, .. } = &hosts.kernel;
+        let known = hosts.facts.first();
+        let is =
+            known.map_or_else(String::new, |f| format!("{} {}", f.kernel_release, f.architecture));
+        let added = if cmdline.is_empty() { String::new() } else { format!(", with {cmdline}") };
+        ("kernel", format!("{name}: {is}{added}"))
+    };
+    let machine = self::hosts(facts).into_iter().filter(|(name, _)| *name == "machine");
+    named.iter().map(line).chain(machine).collect()
 }
 
 /// The value that all cells share; none where they differ.
@@ -158,6 +180,24 @@ fn placement(p: &Placement) -> String {
         text += &cpu.map(|cpu| format!(", {part} CPU {cpu}")).unwrap_or_default();
     }
     text
+}
+
+/// What was set on the host for the study, and what could not be.
+fn settings(records: &[SettingRecord]) -> Vec<(&'static str, String)> {
+    let (skipped, made): (Vec<_>, Vec<_>) = records.iter().partition(|r| r.skipped.is_some());
+    let (so, set): (Vec<_>, Vec<_>) = made.into_iter().partition(|r| r.before == r.after);
+    let all = |records: &[&SettingRecord]| {
+        records.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    };
+    [
+        ("settings", format!("made for the study and put back: {}", all(&set)), set.is_empty()),
+        ("found so", all(&so), so.is_empty()),
+        ("not set", all(&skipped), skipped.is_empty()),
+    ]
+    .into_iter()
+    .filter(|(.., empty)| !empty)
+    .map(|(name, text, _)| (name, text))
+    .collect()
 }
 
 fn ceiling(c: &CopyCeiling) -> String {

@@ -6,8 +6,12 @@ use crate::stats::{
     Analysis, Ceiling, Comparison, FOREIGN_LIMIT, Question, Row, STEAL_LIMIT, Test, Verdict,
 };
 
-/// The comparisons of one question, in the order of the rows.
+/// The comparisons of one question, in the order of the rows; none where the study
+/// measured no speed, so that there is nothing to be said of them.
 pub fn compared(analysis: &Analysis, question: Question) -> Vec<(&Row, &Comparison)> {
+    if analysis.functional.is_some() {
+        return Vec::new();
+    }
     analysis.rows.iter().filter_map(|row| Some((row, comparison(row, question)?))).collect()
 }
 
@@ -40,6 +44,9 @@ pub fn subject(question: Question) -> &'static str {
 /// show.
 pub fn sentence(comparison: &Comparison, analysis: &Analysis) -> String {
     let word = comparison.verdict.word();
+    if comparison.verdict == Verdict::Functional {
+        return format!("{word}: speed was not measured");
+    }
     if !comparison.reasons.is_empty() {
         return format!("{word}: {}", comparison.reasons.join("; "));
     }
@@ -82,7 +89,8 @@ pub fn sentence(comparison: &Comparison, analysis: &Analysis) -> String {
         | Verdict::Slower
         | Verdict::LessCpu
         | Verdict::MoreCpu
-        | Verdict::NotComparable => {}
+        | Verdict::NotComparable
+        | Verdict::Functional => {}
     }
     if effect.left_out > 0 {
         let left = plural(effect.left_out as u64, "block");

@@ -13,6 +13,9 @@ const NOTABLE_IOWAIT: f64 = 0.01;
 
 /// The answer in a line or two, each with its lead: what is fastest, what is cheapest.
 pub fn answer(analysis: &Analysis) -> Vec<(&'static str, String)> {
+    if let Some(text) = functional(analysis) {
+        return vec![("", text)];
+    }
     let measured = || analysis.rows.iter().filter(|r| r.status.measured > 0);
     let best =
         measured().filter_map(|r| Some((r, r.throughput?.mean))).max_by(|a, b| a.1.total_cmp(&b.1));
@@ -36,6 +39,17 @@ pub fn answer(analysis: &Analysis) -> Vec<(&'static str, String)> {
         ));
     }
     answer
+}
+
+/// What a study that measured no speed does show; none where it measured.
+pub fn functional(analysis: &Analysis) -> Option<String> {
+    let because = analysis.functional.as_ref()?;
+    let worked = analysis.rows.iter().filter(|row| row.status.measured > 0).count();
+    Some(format!(
+        "Functional, not performance: {because}. {worked} of {} ran; what was copied and what \
+         arrived is as on any machine, and no figure here says how fast anything is.",
+        plural(analysis.rows.len() as u64, "cell"),
+    ))
 }
 
 /// The word on a row's CPU, where it has one.

@@ -6,6 +6,7 @@ mod ceiling;
 mod conduct;
 mod engine;
 mod explanation;
+mod guard;
 mod observing;
 mod outlook;
 mod pool_check;
@@ -26,13 +27,13 @@ pub use observing::{ProgramSampler, of_program};
 pub use outlook::survey;
 pub use pool_check::pool_check;
 pub use stand::Stand;
-pub use store::{Hosts, StudyWriter, load};
+pub use store::{Hosts, HostsAfter, StudyWriter, load};
 
 use crate::host::Testbed;
 use crate::meter::Meter;
 use crate::path::{DataPath, Pair};
 use crate::record::{OptionSpec, Role};
-use crate::spec::{PairDeclaration, PathDeclaration, PathSpec};
+use crate::spec::{PairDeclaration, PathDeclaration, PathSpec, TestbedDeclaration};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
@@ -49,6 +50,16 @@ pub struct Laboratory<'a> {
     pub program: PathBuf,
     /// Set by a signal handler: end the trial at once, keep what was measured.
     pub stop: &'a AtomicBool,
+}
+
+/// The catalogue of testbeds as a request sees it.
+pub fn testbed_spec(testbeds: &[&'static dyn Testbed]) -> Vec<TestbedDeclaration> {
+    let declare = |testbed: &&'static dyn Testbed| TestbedDeclaration {
+        name: testbed.name(),
+        options: testbed.options(),
+        boots_kernels: testbed.boots_kernels(),
+    };
+    testbeds.iter().map(declare).collect()
 }
 
 /// The path catalogue as a request sees it.

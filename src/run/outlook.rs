@@ -7,8 +7,8 @@ use super::trial::{connect, set_up_link};
 use crate::path;
 use crate::record::wire::{Reply, Request};
 use crate::record::{
-    Cell, CopyCeiling, Facts, Fault, FaultKind, LinkSettings, Placement, Role, SoftirqCpu, Stream,
-    Support,
+    Cell, CopyCeiling, Facts, Fault, FaultKind, Kernel, KernelHosts, LinkSettings, Placement, Role,
+    SoftirqCpu, Stream, Support,
 };
 
 /// Largest message and read of a rehearsal, bytes: what is tried is the link
@@ -27,7 +27,7 @@ pub(super) fn look(
     cell: &Cell,
     measure: bool,
 ) -> Result<(Vec<Facts>, Option<CopyCeiling>), Fault> {
-    let mut remotes = Remotes::raise(laboratory.testbed, &laboratory.program, laboratory.stop)?;
+    let mut remotes = Remotes::raise(laboratory, cell.kernel.as_ref())?;
     set_up_link(&mut remotes, cell)?;
     let mut facts = Vec::new();
     for role in Role::ALL {
@@ -57,6 +57,11 @@ pub(super) struct Obstacle {
 }
 
 impl Obstacle {
+    fn of(fault: Fault) -> Obstacle {
+        let Fault { kind, message, remedy } = fault;
+        Obstacle { kind, reason: message, remedy: remedy.unwrap_or_default() }
+    }
+
     /// The fault of asking for such a cell by name.
     pub fn fault(self, cell: &Cell) -> Fault {
         let message = format!("path {} cannot run here: {}", cell.id, self.reason);
@@ -68,6 +73,7 @@ impl Obstacle {
 /// What is tried once for all cells that share it.
 #[derive(PartialEq)]
 struct Rehearsed {
+    kernel: Option<Kernel>,
     link: LinkSettings,
     softirq: SoftirqCpu,
     congestion: String,
@@ -77,15 +83,59 @@ struct Rehearsed {
 /// tried for real, each combination once, with the baseline's path, because the
 /// answer depends on devices, modules and privileges in ways that no fact tells.
 pub(super) struct Outlook {
-    facts: Vec<Facts>,
+    surveyed: Vec<Surveyed>,
     baseline: Cell,
     rehearsed: Vec<(Rehearsed, Option<Obstacle>)>,
 }
 
+/// The hosts under one kernel: their facts, or why there are none.
+#[derive(Clone, Debug)]
+pub(super) struct Surveyed {
+    pub kernel: Option<Kernel>,
+    pub facts: Result<Vec<Facts>, Obstacle>,
+}
+
+/// Looks at the hosts under every kernel that cells name, the baseline's first.
+/// A kernel that does not come up is an obstacle of its cells, unless it is the
+/// baseline's, without which there is nothing to compare.
+pub(super) fn look_at_all(
+    laboratory: &Laboratory,
+    cells: &[Cell],
+    baseline: &Cell,
+    measure: bool,
+) -> Result<(Vec<Surveyed>, Option<CopyCeiling>), Fault> {
+    let (facts, ceiling) = look(laboratory, baseline, measure)?;
+    let mut all = vec![Surveyed { kernel: baseline.kernel.clone(), facts: Ok(facts) }];
+    for cell in cells {
+        if all.iter().any(|known| known.kernel == cell.kernel) {
+            continue;
+        }
+        let alike = Cell { kernel: cell.kernel.clone(), ..baseline.clone() };
+        let facts = match look(laboratory, &alike, false) {
+            Ok((facts, _)) => Ok(facts),
+            Err(fault) if fault.kind == FaultKind::Interrupted => return Err(fault),
+            Err(fault) => Err(Obstacle::of(fault)),
+        };
+        all.push(Surveyed { kernel: cell.kernel.clone(), facts });
+    }
+    Ok((all, ceiling))
+}
+
+/// What a study's header keeps of it: the baseline's facts, and those of every
+/// kernel that has a name.
+pub(super) fn recorded(surveyed: &[Surveyed]) -> (Vec<Facts>, Vec<KernelHosts>) {
+    let facts = surveyed.first().and_then(|first| first.facts.clone().ok()).unwrap_or_default();
+    let named = |one: &Surveyed| {
+        let (kernel, facts) = (one.kernel.clone()?, one.facts.clone().ok()?);
+        Some(KernelHosts { kernel, facts })
+    };
+    (facts, surveyed.iter().filter_map(named).collect())
+}
+
 impl Outlook {
     /// The outlook of cells on hosts that have been surveyed.
-    pub fn of(facts: &[Facts], baseline: &Cell) -> Self {
-        Outlook { facts: facts.to_vec(), baseline: baseline.clone(), rehearsed: Vec::new() }
+    pub fn of(surveyed: Vec<Surveyed>, baseline: &Cell) -> Self {
+        Outlook { surveyed, baseline: baseline.clone(), rehearsed: Vec::new() }
     }
 
     /// What stands in the way of a cell, if anything does. The error is the
@@ -95,15 +145,22 @@ impl Outlook {
         laboratory: &Laboratory,
         cell: &Cell,
     ) -> Result<Option<Obstacle>, Fault> {
+        let facts = match self.facts(cell) {
+            Ok(facts) => facts,
+            Err(obstacle) => return Ok(Some(obstacle)),
+        };
         for role in Role::ALL {
-            let support = self.probe(laboratory, cell, role);
+            let support = probe(laboratory, cell, role, facts);
             if let Support::No { reason, remedy } = support {
                 return Ok(Some(Obstacle { kind: FaultKind::Unsupported, reason, remedy }));
             }
         }
-        let link = cell.link.clone();
-        let softirq = cell.placement.softirq;
-        let this = Rehearsed { link, softirq, congestion: cell.stream.congestion.clone() };
+        let this = Rehearsed {
+            kernel: cell.kernel.clone(),
+            link: cell.link.clone(),
+            softirq: cell.placement.softirq,
+            congestion: cell.stream.congestion.clone(),
+        };
         if let Some((_, obstacle)) = self.rehearsed.iter().find(|(known, _)| *known == this) {
             return Ok(obstacle.clone());
         }
@@ -112,35 +169,18 @@ impl Outlook {
         Ok(obstacle)
     }
 
-    fn probe(&self, laboratory: &Laboratory, cell: &Cell, role: Role) -> Support {
-        let path = path::find(laboratory.paths, &cell.half(role).path);
-        let (Some(path), Some(facts)) = (path, self.facts.get(role as usize)) else {
-            return Support::no("no such path, or no facts of its host", "report this as a bug");
-        };
-        if let Some(vhost) = cell.placement.vhost {
-            return Support::no(
-                format!(
-                    "vhost={vhost}: the testbed {} has no vhost thread",
-                    laboratory.testbed.name()
-                ),
-                "leave vhost out; it is for a link through a virtual machine's device",
-            );
+    /// Facts of the hosts that a cell runs on.
+    fn facts(&self, cell: &Cell) -> Result<&[Facts], Obstacle> {
+        match self.surveyed.iter().find(|one| one.kernel == cell.kernel) {
+            Some(one) => one.facts.as_deref().map_err(Obstacle::clone),
+            None => Ok(&[]),
         }
-        let peer = role.peer().to_string();
-        let mut named = cell.placement.named().filter(|(part, _)| *part != peer);
-        if let Some((part, cpu)) = named.find(|(_, cpu)| !facts.cpus.contains(cpu)) {
-            let usable: Vec<String> = facts.cpus.iter().map(u32::to_string).collect();
-            return Support::no(
-                format!("the {part}'s CPU {cpu} does not exist or may not be used"),
-                format!("this process may use {}", usable.join(", ")),
-            );
-        }
-        path.probe(role, facts)
     }
 
     fn rehearse(&self, lab: &Laboratory, wanted: &Rehearsed) -> Result<Option<Obstacle>, Fault> {
         let stream = &self.baseline.stream;
         let cell = Cell {
+            kernel: wanted.kernel.clone(),
             link: wanted.link.clone(),
             placement: Placement { softirq: wanted.softirq, ..self.baseline.placement },
             stream: Stream {
@@ -152,18 +192,37 @@ impl Outlook {
             },
             ..self.baseline.clone()
         };
-        let attempt =
-            Remotes::raise(lab.testbed, &lab.program, lab.stop).and_then(|mut remotes| {
-                set_up_link(&mut remotes, &cell)?;
-                connect(&mut remotes, &cell)
-            });
+        let attempt = Remotes::raise(lab, cell.kernel.as_ref()).and_then(|mut remotes| {
+            set_up_link(&mut remotes, &cell)?;
+            connect(&mut remotes, &cell)
+        });
         match attempt {
             Ok(()) => Ok(None),
             Err(fault) if fault.kind == FaultKind::Interrupted => Err(fault),
-            Err(Fault { kind, message, remedy }) => {
-                let remedy = remedy.unwrap_or_default();
-                Ok(Some(Obstacle { kind, reason: message, remedy }))
-            }
+            Err(fault) => Ok(Some(Obstacle::of(fault))),
         }
     }
+}
+
+fn probe(laboratory: &Laboratory, cell: &Cell, role: Role, facts: &[Facts]) -> Support {
+    let path = path::find(laboratory.paths, &cell.half(role).path);
+    let (Some(path), Some(facts)) = (path, facts.get(role as usize)) else {
+        return Support::no("no such path, or no facts of its host", "report this as a bug");
+    };
+    if let Some(vhost) = cell.placement.vhost {
+        return Support::no(
+            format!("vhost={vhost}: the testbed {} has no vhost thread", laboratory.testbed.name()),
+            "leave vhost out; it is for a link through a virtual machine's device",
+        );
+    }
+    let peer = role.peer().to_string();
+    let mut named = cell.placement.named().filter(|(part, _)| *part != peer);
+    if let Some((part, cpu)) = named.find(|(_, cpu)| !facts.cpus.contains(cpu)) {
+        let usable: Vec<String> = facts.cpus.iter().map(u32::to_string).collect();
+        return Support::no(
+            format!("the {part}'s CPU {cpu} does not exist or may not be used"),
+            format!("this process may use {}", usable.join(", ")),
+        );
+    }
+    path.probe(role, facts)
 }

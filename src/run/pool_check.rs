@@ -40,7 +40,7 @@ pub fn pool_check(
     rate: f64,
     runs: &[PoolRun],
 ) -> Result<Vec<PoolSeen>, Fault> {
-    let mut remotes = Remotes::raise(laboratory.testbed, &laboratory.program, laboratory.stop)?;
+    let mut remotes = Remotes::raise(laboratory, None)?;
     let half = Half::plain("socket");
     // Packets of another protocol than IP pass everything that a link could merge or steer.
     let link =

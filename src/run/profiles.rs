@@ -9,7 +9,7 @@ use super::trial::{Position, blank, seconds, set_up_link, stream};
 use crate::meter::{self, Meter};
 use crate::record::wire::{Reply, Request};
 use crate::record::{
-    Cell, CellId, Design, Fault, FaultKind, ProfileRecord, ProfiledCells, Profiling, Role,
+    Cell, CellId, Design, Fault, FaultKind, Kernel, ProfileRecord, ProfiledCells, Profiling, Role,
     SamplePrice, Sampling, Schedule, SoftirqCpu, Study, StudyHeader, Trial, TrialStatus,
 };
 use crate::stats;
@@ -90,9 +90,10 @@ impl Run<'_, '_> {
             let sampling = Sampling { cpus: cpus(cell, &header), ..sampling.clone() };
             let position = Position { block: number - 1, ..self.position(0) };
             let meters = self.meters_with_profile();
-            let (trial, packed) =
+            let (mut trial, packed) =
                 taken(self.laboratory, cell, &meters, &schedule, &sampling, *number, position)?;
-            let mut trial = judged(trial, cell, &schedule);
+            self.watch_host(std::slice::from_mut(&mut trial))?;
+            let mut trial = judged(trial, cell, &schedule, header.functional.is_some());
             if let (Some(profile), Some(packed)) = (&mut trial.profile, packed) {
                 profile.file = self.opened.writer.profile(&file_name(id, *number), &packed)?;
             }
@@ -136,7 +137,8 @@ impl Run<'_, '_> {
         }
         let cell = missing.first().and_then(|(id, _)| header.cells.iter().find(|c| c.id == *id));
         let cpu = cell.and_then(|cell| cell.placement.receiver);
-        let price = price(self.laboratory, profiling.event.clone(), cpu)?;
+        let kernel = cell.and_then(|cell| cell.kernel.as_ref());
+        let price = price(self.laboratory, kernel, profiling.event.clone(), cpu)?;
         let rate = profiling.rate.unwrap_or_else(|| affordable_rate(price.seconds));
         self.remark(words(&price, rate))?;
         Ok(Sampling { event: price.event, rate, cpus: Vec::new() })
@@ -166,10 +168,11 @@ fn words(price: &SamplePrice, rate: u64) -> String {
 /// Asks the receiver's host what a sample costs.
 fn price(
     laboratory: &Laboratory,
+    kernel: Option<&Kernel>,
     event: Option<String>,
     cpu: Option<u32>,
 ) -> Result<SamplePrice, Fault> {
-    let mut remotes = Remotes::raise(laboratory.testbed, &laboratory.program, laboratory.stop)?;
+    let mut remotes = Remotes::raise(laboratory, kernel)?;
     price_at(&mut remotes, event, cpu)
 }
 
@@ -197,7 +200,7 @@ fn cpus(cell: &Cell, header: &StudyHeader) -> Vec<u32> {
             cpus.into_iter().collect()
         }
         _ => {
-            let facts = header.facts.get(Role::Receiver as usize);
+            let facts = header.facts_of(cell).get(Role::Receiver as usize);
             facts.map(|facts| facts.cpus.clone()).unwrap_or_default()
         }
     }
@@ -242,7 +245,7 @@ fn sample(
     sampling: &Sampling,
     trial: &mut Trial,
 ) -> Result<Vec<u8>, Fault> {
-    let mut remotes = Remotes::raise(laboratory.testbed, &laboratory.program, laboratory.stop)?;
+    let mut remotes = Remotes::raise(laboratory, cell.kernel.as_ref())?;
     trial.warnings.extend(set_up_link(&mut remotes, cell)?);
     stream(&mut remotes, cell, meters, schedule, Some(sampling), trial)?;
     fetch(&mut remotes, cell, trial)

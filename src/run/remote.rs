@@ -1,13 +1,13 @@
 //! The controller's side of the pipes to both agents: ask, await, and notice
 //! at once when an agent is lost or the user wants to stop.
 
+use super::Laboratory;
 use super::agent::{BUILD, read_line};
-use crate::host::{Raised, Testbed};
+use crate::host::{Raised, Site};
 use crate::record::wire::{Reply, Request};
-use crate::record::{Fault, FaultKind, Role, SCHEMA_VERSION};
+use crate::record::{Fault, FaultKind, Kernel, Role, SCHEMA_VERSION};
 use std::collections::VecDeque;
 use std::io::{BufReader, Read, Write};
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -30,6 +30,7 @@ pub(super) struct Remotes<'a> {
     receiver: Box<dyn Write + Send>,
     stop: &'a AtomicBool,
     pids: [u32; 2],
+    slowness: f64,
     /// The testbed itself.
     pub raised: Box<dyn Raised>,
 }
@@ -41,13 +42,11 @@ enum News {
 }
 
 impl<'a> Remotes<'a> {
-    /// Raises a testbed and greets both agents.
-    pub fn raise(
-        testbed: &dyn Testbed,
-        program: &Path,
-        stop: &'a AtomicBool,
-    ) -> Result<Self, Fault> {
-        let mut raised = testbed.raise(program)?;
+    /// Raises a testbed with this kernel (none leaves it to the testbed) and
+    /// greets both agents.
+    pub fn raise(laboratory: &Laboratory<'a>, kernel: Option<&Kernel>) -> Result<Self, Fault> {
+        let Laboratory { testbed, program, stop, .. } = laboratory;
+        let mut raised = testbed.raise(&Site { program, kernel, stop })?;
         let (news, inbox) = channel();
         let mut listen = |role: Role| -> Result<Box<dyn Write + Send>, Fault> {
             let (pipe, news) = (raised.take_pipe(role), news.clone());
@@ -59,7 +58,8 @@ impl<'a> Remotes<'a> {
         };
         let (sender, receiver) = (listen(Role::Sender)?, listen(Role::Receiver)?);
         let early = VecDeque::new();
-        let mut remotes = Remotes { inbox, early, sender, receiver, stop, pids: [0; 2], raised };
+        let (pids, slowness) = ([0; 2], testbed.slowness());
+        let mut remotes = Remotes { inbox, early, sender, receiver, stop, pids, slowness, raised };
         for role in Role::ALL {
             remotes.pids[role as usize] = remotes.greet(role)?;
         }
@@ -114,26 +114,20 @@ impl<'a> Remotes<'a> {
         }
     }
 
-    /// Waits for the answer of one agent; that of the other is kept.
+    /// Waits for the answer of one agent, on slow hosts accordingly longer; that
+    /// of the other is kept.
     pub fn await_reply(&mut self, role: Role, patience: Duration) -> Result<Reply, Fault> {
         if let Some(at) = self.early.iter().position(|(who, _)| *who == role) {
             let (_, reply) = self.early.remove(at).expect("position is valid");
             return accept(role, reply);
         }
+        let patience = patience.mul_f64(self.slowness);
         let deadline = Instant::now() + patience;
         loop {
             match self.hear(deadline)? {
                 Some((who, reply)) if who == role => return accept(role, reply),
                 Some(other) => self.early.push_back(other),
-                None => {
-                    return Err(Fault::new(
-                        FaultKind::PeerLost,
-                        format!(
-                            "the {role}'s agent gave no answer within {} s",
-                            patience.as_secs()
-                        ),
-                    ));
-                }
+                None => return Err(self.silent(role, patience)),
             }
         }
     }
@@ -192,6 +186,14 @@ impl<'a> Remotes<'a> {
                 Err(_) => return effect,
             }
         }
+    }
+
+    fn silent(&mut self, role: Role, patience: Duration) -> Fault {
+        let mut text = format!("the {role}'s agent gave no answer within {} s", patience.as_secs());
+        if let Some(shown) = self.raised.console(role) {
+            text.push_str(&format!("; its host's console shows: {shown}"));
+        }
+        Fault::new(FaultKind::PeerLost, text)
     }
 
     fn gone(&mut self, role: Role) -> Fault {

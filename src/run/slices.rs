@@ -67,8 +67,7 @@ impl<'a> Lane<'a> {
         let mut lane =
             Lane { cell, trial: blank(&cell.id, position), remotes: None, windows: Vec::new() };
         let raise = || -> Result<(Remotes<'a>, Vec<String>), Fault> {
-            let mut remotes =
-                Remotes::raise(laboratory.testbed, &laboratory.program, laboratory.stop)?;
+            let mut remotes = Remotes::raise(laboratory, cell.kernel.as_ref())?;
             let mut notes = set_up_link(&mut remotes, cell)?;
             notes.extend(nothing_to_place(laboratory, cell));
             begin(&mut remotes, cell, meters, true, None)?;

@@ -18,7 +18,7 @@ pub struct Stand<'a> {
 impl<'a> Stand<'a> {
     /// Raises the testbed with the link of this cell.
     pub fn raise(laboratory: &Laboratory<'a>, cell: &Cell) -> Result<Self, Fault> {
-        let mut remotes = Remotes::raise(laboratory.testbed, &laboratory.program, laboratory.stop)?;
+        let mut remotes = Remotes::raise(laboratory, cell.kernel.as_ref())?;
         set_up_link(&mut remotes, cell)?;
         Ok(Stand { remotes, order: 0 })
     }

@@ -79,7 +79,7 @@ fn measure(
     schedule: &Schedule,
     trial: &mut Trial,
 ) -> Result<(), Fault> {
-    let mut remotes = Remotes::raise(laboratory.testbed, &laboratory.program, laboratory.stop)?;
+    let mut remotes = Remotes::raise(laboratory, cell.kernel.as_ref())?;
     trial.warnings.extend(set_up_link(&mut remotes, cell)?);
     trial.warnings.extend(nothing_to_place(laboratory, cell));
     stream(&mut remotes, cell, meters, schedule, None, trial)

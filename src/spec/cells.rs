@@ -4,7 +4,7 @@ use super::options::{Given, did_you_mean, differing, resolve, split, usage};
 use super::placement::CoreSpec;
 use super::stream::STREAM_OPTIONS;
 use super::{parse_link, parse_stream};
-use crate::record::{Cell, CellId, Fault, Half, LinkSettings, OptionSpec, Role};
+use crate::record::{Cell, CellId, Fault, Half, Kernel, LinkSettings, OptionSpec, Role};
 use std::collections::BTreeMap;
 
 /// A path of the catalogue, as far as a request has to know it.
@@ -49,6 +49,8 @@ pub struct Ask<'a> {
     pub link: &'a str,
     /// Placement.
     pub cores: &'a CoreSpec,
+    /// Kernels, each for every path; none leaves the kernel to the testbed.
+    pub kernels: &'a [Kernel],
     /// The path all others are compared with; none takes the first.
     pub baseline: Option<&'a str>,
 }
@@ -58,12 +60,22 @@ pub struct Ask<'a> {
 /// measures its own noise.
 pub fn cells(ask: &Ask, spec: &PathSpec) -> Result<(Vec<Cell>, CellId), Fault> {
     let mut cells: Vec<Cell> = Vec::new();
+    let own = [None];
+    let named: Vec<Option<&Kernel>> = ask.kernels.iter().map(Some).collect();
+    let kernels = if named.is_empty() { &own[..] } else { &named[..] };
     for text in ask.paths {
-        let cell = cell(text, ask.stream, ask.link, ask.cores, spec)?;
-        if cells.iter().any(|known| known.id == cell.id) {
-            return Err(usage(format!("path '{text}' is asked for twice")));
+        for kernel in kernels {
+            let mut cell = cell(text, ask.stream, ask.link, ask.cores, *kernel, spec)?;
+            if cells.iter().any(|known| known.id == cell.id) {
+                let what = kernel.map_or(String::new(), |k| format!(" with kernel '{}'", k.name));
+                return Err(usage(format!("path '{text}'{what} is asked for twice")));
+            }
+            // Two kernels are what such a study varies, and it says so.
+            if let (true, Some(kernel)) = (kernels.len() > 1, kernel) {
+                cell.levels.insert("kernel".into(), kernel.to_string());
+            }
+            cells.push(cell);
         }
-        cells.push(cell);
     }
     let baseline = match ask.baseline {
         None => cells.first(),
@@ -89,6 +101,7 @@ pub(super) fn cell(
     stream: &str,
     link: &str,
     cores: &CoreSpec,
+    kernel: Option<&Kernel>,
     spec: &PathSpec,
 ) -> Result<Cell, Fault> {
     let (stream, stream_options) = parse_stream(stream)?;
@@ -97,6 +110,7 @@ pub(super) fn cell(
     agree(&link, cores)?;
     let mut levels = differing(STREAM_OPTIONS, &stream_options);
     levels.extend([link_difference, cores.difference.clone()]);
+    levels.extend(kernel.map(|kernel| format!("kernel={}", kernel.name)));
     levels.retain(|level| !level.is_empty());
     Ok(Cell {
         id: id(&name, &levels),
@@ -105,6 +119,7 @@ pub(super) fn cell(
         rx,
         link,
         placement: cores.placement,
+        kernel: kernel.cloned(),
         levels: BTreeMap::new(),
         null: false,
     })
@@ -273,7 +288,7 @@ mod tests {
     fn ids(paths: &[&str], stream: &str, link: &str) -> Result<Vec<String>, Fault> {
         let paths: Vec<String> = paths.iter().map(|p| (*p).to_owned()).collect();
         let cores = parse_cores("two", &[0, 1])?;
-        let ask = Ask { paths: &paths, stream, link, cores: &cores, baseline: None };
+        let ask = Ask { paths: &paths, stream, link, cores: &cores, kernels: &[], baseline: None };
         let (cells, baseline) = cells(&ask, &spec())?;
         assert_eq!(cells[0].id, baseline);
         Ok(cells.into_iter().map(|c| c.id.0).collect())
@@ -293,6 +308,40 @@ mod tests {
     }
 
     #[test]
+    fn every_path_is_run_on_every_kernel() {
+        let cores = parse_cores("two", &[0, 1]).unwrap();
+        let kernels = [Kernel::named("old", "./a"), Kernel::named("new", "./b")];
+        let paths = ["socket".to_owned(), "uring".to_owned()];
+        let ask = |kernels| Ask {
+            paths: &paths,
+            stream: "",
+            link: "wire",
+            cores: &cores,
+            kernels,
+            baseline: None,
+        };
+        let (all, baseline) = cells(&ask(&kernels), &spec()).unwrap();
+        let ids: Vec<&str> = all.iter().map(|cell| cell.id.0.as_str()).collect();
+        assert_eq!(
+            ids,
+            [
+                "socket kernel=old",
+                "socket kernel=new",
+                "uring kernel=old",
+                "uring kernel=new",
+                "socket kernel=old (again)"
+            ]
+        );
+        assert_eq!(baseline.0, "socket kernel=old");
+        assert_eq!(all[1].levels["kernel"], "new=./b");
+        assert_eq!(all[1].kernel, Some(kernels[1].clone()));
+        let (one, _) = cells(&ask(&kernels[..1]), &spec()).unwrap();
+        assert_eq!((one[0].id.0.as_str(), one[0].levels.len()), ("socket kernel=old", 0));
+        let twice = [kernels[0].clone(), kernels[0].clone()];
+        assert!(cells(&ask(&twice), &spec()).unwrap_err().message.contains("with kernel 'old'"));
+    }
+
+    #[test]
     fn wrong_paths_are_explained() {
         let text = |p: &str| ids(&[p], "", "wire").unwrap_err().to_string();
         assert_eq!(text("sockte"), "there is no path 'sockte' (did you mean 'socket'?)");
@@ -307,8 +356,9 @@ mod tests {
     fn the_baseline_must_be_there() {
         let paths = ["socket".to_owned()];
         let cores = parse_cores("two", &[0, 1]).unwrap();
+        let baseline = Some("uring");
         let ask =
-            Ask { paths: &paths, stream: "", link: "wire", cores: &cores, baseline: Some("uring") };
+            Ask { paths: &paths, stream: "", link: "wire", cores: &cores, kernels: &[], baseline };
         assert!(cells(&ask, &spec()).unwrap_err().message.contains("not among"));
     }
 }

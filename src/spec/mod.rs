@@ -3,12 +3,15 @@
 
 mod cells;
 mod experiment;
+mod kernel;
 mod link;
 mod options;
 mod order;
 mod placement;
 mod profiling;
+mod settings;
 mod stream;
+mod testbed;
 
 pub use cells::{Ask, PairDeclaration, PathDeclaration, PathSpec, cells};
 pub use experiment::{
@@ -17,6 +20,7 @@ pub use experiment::{
     default_design, experiment_schema, factor_names, parse_design, parse_experiment, parse_warm_up,
     parse_window,
 };
+pub use kernel::parse_kernel;
 pub use link::{LINK_OPTIONS, PRESETS, Preset, parse_link};
 pub use options::{did_you_mean, resolve, split};
 pub use order::order;
@@ -24,4 +28,6 @@ pub use placement::{CoreSpec, PARTS, SHORT_FORMS, parse_cores, read_cores};
 pub use profiling::{
     DEFAULT_PROFILE, PROFILE_OPTIONS, PROFILED_CELLS, most_profiled, parse_profile, print_profile,
 };
+pub use settings::{SETTING_PROFILES, SettingProfile, find_setting_profile, wanted_settings};
 pub use stream::{STREAM_OPTIONS, parse_stream};
+pub use testbed::{TestbedChoice, TestbedDeclaration, parse_testbed};

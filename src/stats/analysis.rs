@@ -34,6 +34,9 @@ pub struct Analysis {
     pub noise: Option<Noise>,
     /// The same for CPU seconds per GiB.
     pub cpu_noise: Option<Noise>,
+    /// Why the study says nothing of speed; none where it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub functional: Option<String>,
     /// The stopping rule, where one was declared.
     pub stopping: Option<StoppingNote>,
     /// What profiles there are, and what it cost to take them.

@@ -39,9 +39,13 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
         rules,
         opening: header.schedule.stopping.map(|s| s.at_least as usize),
         ceiling: header.ceiling,
+        functional: header.functional.is_some(),
     };
     let original = nulls.first().and_then(|null| original(null.cell, &cells, &header.baseline));
     let noise = |question| {
+        if frame.functional {
+            return None;
+        }
         let effect = frame.effect(question, original?.side(), nulls.first()?.side())?;
         Noise::of(effect, rules.confidence)
     };
@@ -71,6 +75,7 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
         noise_of: original.map(|k| k.cell.id.clone()),
         noise: throughput_noise,
         cpu_noise,
+        functional: header.functional.clone(),
         stopping: stopping(study),
         profiling: profiling_note(study, rules),
         warnings: count(warnings.map(String::as_str)),
@@ -103,8 +108,8 @@ impl<'a> Known<'a> {
 /// of several.
 fn original<'a>(null: &Cell, cells: &[&'a Known], baseline: &CellId) -> Option<&'a Known<'a>> {
     let same = |c: &Cell| {
-        (&c.stream, &c.tx, &c.rx, &c.link, c.placement)
-            == (&null.stream, &null.tx, &null.rx, &null.link, null.placement)
+        (&c.stream, &c.tx, &c.rx, &c.link, c.placement, &c.kernel)
+            == (&null.stream, &null.tx, &null.rx, &null.link, null.placement, &null.kernel)
     };
     let twins = || cells.iter().copied().filter(|k| same(k.cell));
     twins().find(|k| k.cell.id == *baseline).or_else(|| twins().next())

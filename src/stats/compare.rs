@@ -68,6 +68,9 @@ pub struct Frame<'a> {
     pub opening: Option<usize>,
     /// Copy bandwidth, where it is known.
     pub ceiling: Option<CopyCeiling>,
+    /// Whether the study measured no speed: nothing is claimed then, and no ratio
+    /// is given.
+    pub functional: bool,
 }
 
 impl Frame<'_> {
@@ -111,6 +114,9 @@ impl Frame<'_> {
             return None;
         }
         let mut draft = Draft::default();
+        if self.functional {
+            return Some(draft);
+        }
         let Some(baseline) = baseline else { return Some(draft) };
         if question == Question::Cpu && baseline.figures(question).is_empty() {
             return None;
@@ -158,6 +164,7 @@ impl Frame<'_> {
             log_floor: noise.and_then(|n| n.log_floor(blocks)).unwrap_or(0.0),
         };
         let verdict = match draft.ceiling {
+            _ if self.functional => Verdict::Functional,
             _ if !draft.reasons.is_empty() => Verdict::NotComparable,
             Some(ceiling) if test.is_some() => Verdict::Saturated { ceiling },
             _ => judge(&found, self.rules),
@@ -235,6 +242,7 @@ mod tests {
         let frame = Frame {
             rules: &Rules::default(),
             opening: None,
+            functional: false,
             ceiling: ceiling.map(|gbit| CopyCeiling {
                 workload: gbit * GBIT,
                 workload_size: 1,

@@ -41,11 +41,11 @@ use crate::record::{CellId, Study, Trial};
 /// comparison.
 pub fn should_stop(study: &Study) -> Option<String> {
     let header = &study.header;
-    let rule = header.schedule.stopping?;
+    let rule = header.schedule.stopping.filter(|_| header.functional.is_none())?;
     let at_least = (rule.at_least as usize).max(2);
     let limit = rule.within.ln_1p();
     let rules = Rules::of(header);
-    let frame = Frame { rules: &rules, opening: Some(at_least), ceiling: None };
+    let frame = Frame { rules: &rules, opening: Some(at_least), ceiling: None, functional: false };
     let trials_of =
         |id: &CellId| -> Vec<&Trial> { study.trials.iter().filter(|t| t.cell == *id).collect() };
     let baseline_cell = header.cells.iter().find(|c| c.id == header.baseline)?;
@@ -99,6 +99,8 @@ pub mod tests {
             title: String::new(),
             started_ms: 0,
             testbed: String::new(),
+            functional: None,
+            kernels: Vec::new(),
             cells: ["a", "b", "c"].map(cell).to_vec(),
             baseline: CellId("a".into()),
             schedule: Schedule {
@@ -114,6 +116,8 @@ pub mod tests {
             source: None,
             facts: Vec::new(),
             ceiling: None,
+            settings: Vec::new(),
+            fingerprint: Default::default(),
             profiling: None,
         };
         let trials = rows.iter().zip(0..).flat_map(|(row, block)| {

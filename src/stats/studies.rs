@@ -179,6 +179,11 @@ impl Sample {
             errors: vec![welch((sx, x.len()), (sy, y.len()))],
         });
         let mut reasons = undeclared("the first study", a.1, b.1);
+        for (which, (study, _)) in [("first", a), ("second", b)] {
+            if study.header.functional.is_some() {
+                reasons.push(format!("the {which} study shows that things work, not how fast"));
+            }
+        }
         if (&a.1.tx, &a.1.rx) != (&b.1.tx, &b.1.rx) {
             reasons.push("the path or its options are not those of the first study".into());
         }

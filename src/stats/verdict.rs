@@ -1,6 +1,7 @@
 //! The word for a comparison, and the rule that earns it.
 //!
 //! The rule, in order:
+//! 0. The study measured no speed, because its hosts were emulated: FUNCTIONAL ONLY.
 //! 1. Something happened, or the two were not asked the same: NOT COMPARABLE.
 //! 2. Fewer than two blocks: NOT ENOUGH.
 //! 3. Throughput only, both at the same ceiling: SATURATED. The ceiling was
@@ -103,6 +104,8 @@ pub enum Verdict {
     /// Something happened, or they were not asked the same; the comparison's
     /// `reasons` say what.
     NotComparable,
+    /// The study shows that things work; nothing in it says how fast.
+    Functional,
     /// Fewer than two blocks have both cells.
     NotEnough {
         /// How many have.
@@ -133,6 +136,7 @@ impl Verdict {
             Verdict::NoiseTooHigh { .. } => "NOISE TOO HIGH",
             Verdict::Saturated { .. } => "SATURATED",
             Verdict::NotComparable => "NOT COMPARABLE",
+            Verdict::Functional => "FUNCTIONAL ONLY",
             Verdict::NotEnough { .. } => "NOT ENOUGH",
         }
     }

@@ -2,6 +2,7 @@
 //! `/proc` and `/sys`. It knows nothing of bytepath's own words; each file is
 //! one kernel interface, wrapped so that its callers cannot misuse it.
 
+pub mod boot;
 pub mod bpf;
 pub mod btf;
 pub mod calls;
@@ -9,6 +10,7 @@ pub mod clock;
 pub mod devmem;
 pub mod errqueue;
 pub mod ethtool;
+pub mod file_lock;
 pub mod flow_steering;
 pub mod launch;
 pub mod memory;

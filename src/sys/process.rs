@@ -1,12 +1,46 @@
 //! The process itself: signals it ignores, and what ends it.
 
+use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
+use rustix::process::{Signal, set_parent_process_death_signal};
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
 
 /// Makes this process die with its parent, even if the parent is killed.
 /// `PR_SET_PDEATHSIG`, prctl(2).
 pub fn die_with_parent() -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     Ok(())
+}
+
+/// Starts a program that the kernel kills when the calling thread ends
+/// (`PR_SET_PDEATHSIG`, prctl(2)) and that inherits these descriptors under the
+/// numbers that they have here.
+pub fn spawn_tied(mut command: Command, inherited: &[BorrowedFd]) -> io::Result<Child> {
+    let parent = rustix::process::getpid();
+    let numbers: Vec<RawFd> = inherited.iter().map(AsRawFd::as_raw_fd).collect();
+    let hook = move || -> io::Result<()> {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        // A parent that died before the line above will send no signal any more.
+        if rustix::process::getppid() != Some(parent) {
+            return Err(rustix::io::Errno::SRCH.into());
+        }
+        numbers.iter().try_for_each(|number| inherit(*number))
+    };
+    // SAFETY: the hook makes system calls only. It allocates nothing, takes no
+    // lock, and reads memory that was prepared before the fork.
+    unsafe { command.pre_exec(hook) };
+    command.spawn()
+}
+
+/// In a child that [`spawn_tied`] made: lets a descriptor outlive execve.
+fn inherit(number: RawFd) -> io::Result<()> {
+    // SAFETY: the parent borrows the descriptor of this number while it forks,
+    // so the child has it too, and nobody closes it before execve.
+    let fd = unsafe { BorrowedFd::borrow_raw(number) };
+    let flags = fcntl_getfd(fd)?;
+    Ok(fcntl_setfd(fd, flags - FdFlags::CLOEXEC)?)
 }
 
 /// Ignores what would end an agent early. A terminal sends Ctrl-C to the whole

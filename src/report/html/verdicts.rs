@@ -5,12 +5,15 @@ use crate::report::figures::{cpu, gbit, plural};
 use crate::report::verdicts::{
     compared, comparison, events_rule, noise, rule, sentence, stopping, subject,
 };
-use crate::report::words::labels;
+use crate::report::words::{functional, labels};
 use crate::stats::{Comparison, Question, Row};
 use maud::{Markup, html};
 
 /// What came out, in two sentences.
 pub fn answer(view: &View) -> Markup {
+    if let Some(text) = functional(view.analysis) {
+        return html! { p class="lede" { (text) } };
+    }
     let Some(best) = view.rows.first() else {
         return html! { p class="lede" { "No trial was measured, so there is nothing to compare." } };
     };
@@ -62,7 +65,7 @@ pub fn list(view: &View) -> Markup {
     };
     let rows: Vec<(&Row, Said)> = view.rows.iter().map(|row| (*row, said(row))).collect();
     let rows: Vec<_> = rows.into_iter().filter(|(_, said)| !said.is_empty()).collect();
-    if rows.is_empty() {
+    if rows.is_empty() || analysis.functional.is_some() {
         return html! {};
     }
     let many = rows.len() > LISTED;

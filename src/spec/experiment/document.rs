@@ -227,6 +227,11 @@ impl<'a> Entry<'a> {
         parse(text).map_err(|wrong| self.wrong(format!("'{}': {wrong}", self.key)))
     }
 
+    /// True for a table.
+    pub fn is_table(&self) -> bool {
+        matches!(self.value.get_ref(), DeValue::Table(_))
+    }
+
     /// A table.
     pub fn section(&self, what: &'static str, example: &str) -> Result<Section<'a>, Fault> {
         match self.value.get_ref() {

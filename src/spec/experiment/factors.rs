@@ -4,6 +4,7 @@ use super::Catalogues;
 use super::document::{Entry, Section};
 use crate::record::{Fault, FaultKind, OptionSpec, Role};
 use crate::spec::cells::{halves, one_half};
+use crate::spec::kernel::parse_kernel;
 use crate::spec::link::{LINK_OPTIONS, parse_link};
 use crate::spec::placement::{PARTS, read_cores};
 use crate::spec::stream::STREAM_OPTIONS;
@@ -19,6 +20,7 @@ pub const OWN_FACTORS: &[(&str, &str)] = &[
         "cores",
         "CPUs of the work: two-cores, one-core, unpinned, S,R, or parts (sender=0,softirq=1)",
     ),
+    ("kernel", "the kernel that hosts boot: [NAME=]SOURCE [COMMAND LINE]"),
 ];
 
 /// The name of every factor that an experiment file may vary.
@@ -42,6 +44,7 @@ pub(super) enum Kind {
     Half(Role),
     Link,
     Cores,
+    Kernel,
     StreamOption(&'static OptionSpec),
     LinkOption(&'static OptionSpec),
 }
@@ -103,6 +106,12 @@ pub(super) fn factors<'a>(
     }
     complete(entry, &section)?;
     Ok(factors)
+}
+
+/// The entry that names kernels, if there is one.
+pub(super) fn kernels<'a>(entry: &Entry<'a>) -> Result<Option<Entry<'a>>, Fault> {
+    let section = entry.section("[factors]", "{ path = [\"socket\", \"uring\"] }")?;
+    Ok(section.get("kernel"))
 }
 
 /// A path is named as a whole or as two halves.
@@ -174,6 +183,7 @@ fn kind(entry: &Entry) -> Result<Kind, Fault> {
         "rx" => Some(Kind::Half(Role::Receiver)),
         "link" => Some(Kind::Link),
         "cores" => Some(Kind::Cores),
+        "kernel" => Some(Kind::Kernel),
         _ => option(STREAM_OPTIONS)
             .map(Kind::StreamOption)
             .or_else(|| option(LINK_OPTIONS).map(Kind::LinkOption)),
@@ -224,6 +234,8 @@ fn canonical(kind: Kind, text: &str, catalogues: &Catalogues) -> Result<String, 
         Kind::Cores => {
             read_cores(text, &catalogues.cpus).map(|cores| format!("{:?}", cores.placement))
         }
+        // Two names of one kernel are two levels: noise has a look at itself so.
+        Kind::Kernel => parse_kernel(text).map(|kernel| kernel.name),
         Kind::StreamOption(spec) | Kind::LinkOption(spec) => {
             let parsed = spec.kind.parse(text);
             parsed.map(|value| spec.kind.print(&value)).map_err(|wrong| {

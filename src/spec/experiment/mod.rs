@@ -11,6 +11,7 @@ mod factors;
 mod product;
 mod schedule;
 mod schema;
+mod settings;
 
 pub use document::{parse_warm_up, parse_window};
 pub use factors::{OWN_FACTORS, factor_names};
@@ -21,8 +22,10 @@ pub use schedule::{
 };
 pub use schema::experiment_schema;
 
-use super::{PathSpec, did_you_mean, parse_profile};
-use crate::record::{Cell, CellId, Design, Fault, Judgement, Profiling, Stopping};
+use super::{
+    PathSpec, TestbedChoice, TestbedDeclaration, did_you_mean, parse_profile, parse_testbed,
+};
+use crate::record::{Cell, CellId, Design, Fault, Judgement, Profiling, Stopping, WantedSetting};
 use document::{Entry, Section, Text};
 use std::time::Duration;
 
@@ -31,8 +34,8 @@ use std::time::Duration;
 pub struct Catalogues {
     /// Paths and pairs.
     pub paths: PathSpec,
-    /// Names of the testbeds; the first is the default.
-    pub testbeds: Vec<&'static str>,
+    /// The testbeds; the first is the default.
+    pub testbeds: Vec<TestbedDeclaration>,
     /// Names of the meters.
     pub meters: Vec<&'static str>,
     /// CPUs that this process may use.
@@ -44,8 +47,8 @@ pub struct Catalogues {
 pub struct Experiment {
     /// What it is about, in the words of the file; may be empty.
     pub title: String,
-    /// Name of the testbed.
-    pub testbed: String,
+    /// The testbed and its options.
+    pub testbed: TestbedChoice,
     /// The cells, the first factor varying slowest; at their end the second
     /// copy of the baseline, by which the study measures its own noise.
     pub cells: Vec<Cell>,
@@ -70,6 +73,9 @@ pub struct Experiment {
     pub meters: Vec<String>,
     /// Which profiles are taken; none if none are.
     pub profiling: Option<Profiling>,
+    /// Settings of the host that are made before the first trial and put back
+    /// after the last.
+    pub settings: Vec<WantedSetting>,
 }
 
 /// Every key of an experiment file and what it says.
@@ -91,6 +97,10 @@ pub const EXPERIMENT_KEYS: &[(&str, &str)] = &[
     (
         "profile",
         "profiles taken at the end: \"none\", \"largest\" or \"all\", with options as in largest:rate=499",
+    ),
+    (
+        "settings",
+        "settings of the host that are made and put back: a profile, or a table of profile and set",
     ),
     ("factors", "what is varied: a level or a list of levels each"),
     ("exclude", "combinations of levels that are left out"),
@@ -117,9 +127,16 @@ pub fn parse_experiment(
         one_of(&entry, "workload", &["stream"])?;
     }
     let testbed = match top.get("testbed") {
-        Some(entry) => one_of(&entry, "testbed", &catalogues.testbeds)?,
-        None => catalogues.testbeds.first().copied().unwrap_or_default(),
+        Some(entry) => {
+            let text = entry.string("\"vm\"")?;
+            parse_testbed(text, &catalogues.testbeds).map_err(|fault| entry.fault(fault))?
+        }
+        None => {
+            let first = catalogues.testbeds.first().map_or("", |testbed| testbed.name);
+            parse_testbed(first, &catalogues.testbeds)?
+        }
     };
+    let catalogues = &Catalogues { cpus: testbed.cpus(&catalogues.cpus), ..catalogues.clone() };
     let layout = schedule::layout(&top)?;
     let judgement = schedule::judgement(&top)?;
     let meters = meters(top.get("meters").as_ref(), &catalogues.meters)?;
@@ -132,8 +149,13 @@ pub fn parse_experiment(
         None => None,
     };
 
+    let settings = top.get("settings").map(|entry| settings::settings(&entry)).transpose()?;
+
     let entry = top.need("factors", &(0..0), "[factors] with path = [\"socket\", \"uring\"]")?;
     let factors = factors::factors(&entry, catalogues)?;
+    if let Some(kernels) = factors::kernels(&entry)? {
+        testbed.check_kernels(true).map_err(|fault| kernels.fault_at_key(fault))?;
+    }
     let excludes = top.get("exclude").map(|e| e.list()).unwrap_or_default();
     let product = product::product(&entry, &factors, &excludes, catalogues)?;
     let (cells, baseline) = product.finish(top.get("baseline").as_ref(), catalogues)?;
@@ -142,7 +164,7 @@ pub fn parse_experiment(
     }
     Ok(Experiment {
         title,
-        testbed: testbed.to_owned(),
+        testbed,
         cells,
         baseline,
         blocks: layout.blocks,
@@ -154,6 +176,7 @@ pub fn parse_experiment(
         judgement,
         meters,
         profiling,
+        settings: settings.unwrap_or_default(),
     })
 }
 

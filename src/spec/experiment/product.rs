@@ -5,6 +5,7 @@ use super::document::Entry;
 use super::factors::{Choice, Factor, Kind, Level, choice};
 use crate::record::{Cell, CellId, Fault};
 use crate::spec::cells::{cell, halves, null_of};
+use crate::spec::kernel::parse_kernel;
 use crate::spec::placement::{CoreSpec, read_cores};
 use std::collections::{BTreeMap, HashMap};
 
@@ -139,13 +140,14 @@ fn picks(factors: &[Factor], mut number: usize) -> Vec<usize> {
 fn build(factors: &[Factor], picks: &[usize], catalogues: &Catalogues) -> Result<Cell, Fault> {
     let (mut path, mut halves) = (None, [String::new(), String::new()]);
     let (mut stream, mut link_options) = (Vec::new(), Vec::new());
-    let (mut link, mut cores) = ("wire", None);
+    let (mut link, mut cores, mut kernel) = ("wire", None, None);
     for (factor, level) in chosen(factors, picks) {
         match factor.kind {
             Kind::Path => path = Some(level.text.clone()),
             Kind::Half(role) => halves[role as usize].clone_from(&level.text),
             Kind::Link => link = &level.text,
             Kind::Cores => cores = Some(read_cores(&level.text, &catalogues.cpus)?),
+            Kind::Kernel => kernel = Some(parse_kernel(&level.text)?),
             Kind::StreamOption(spec) => stream.push(format!("{}={}", spec.name, level.canonical)),
             Kind::LinkOption(spec) => {
                 link_options.push(format!("{}={}", spec.name, level.canonical));
@@ -160,7 +162,8 @@ fn build(factors: &[Factor], picks: &[usize], catalogues: &Catalogues) -> Result
     };
     let link = format!("{link}{separator}{}", link_options.join(","));
     let cores = cores.map_or_else(|| usual_cores(&catalogues.cpus), Ok)?;
-    let mut cell = cell(&path, &stream.join(","), &link, &cores, &catalogues.paths)?;
+    let (stream, kernel) = (stream.join(","), kernel.as_ref());
+    let mut cell = cell(&path, &stream, &link, &cores, kernel, &catalogues.paths)?;
     let varied = chosen(factors, picks).filter(|(factor, _)| factor.levels.len() > 1);
     cell.levels = varied
         .map(|(f, level)| (f.name.to_owned(), level.text.clone()))

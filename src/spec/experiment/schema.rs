@@ -5,7 +5,7 @@ use super::factors::{OWN_FACTORS, preset_names};
 use super::schedule::MOST_BLOCKS;
 use super::{Catalogues, EXPERIMENT_KEYS, LONGEST_TITLE};
 use crate::record::{OptionKind, OptionSpec};
-use crate::spec::{LINK_OPTIONS, PARTS, PROFILED_CELLS, STREAM_OPTIONS};
+use crate::spec::{LINK_OPTIONS, PARTS, PROFILED_CELLS, SETTING_PROFILES, STREAM_OPTIONS};
 use serde_json::{Map, Value, json};
 
 /// The schema of an experiment file, as far as a schema can say it: names of
@@ -32,7 +32,10 @@ fn key_schema(key: &str, catalogues: &Catalogues) -> Value {
     match key {
         "title" => json!({"type": "string", "maxLength": LONGEST_TITLE}),
         "workload" => json!({"enum": ["stream"]}),
-        "testbed" => json!({"enum": catalogues.testbeds}),
+        "testbed" => {
+            let names: Vec<&str> = catalogues.testbeds.iter().map(|one| one.name).collect();
+            json!({"type": "string", "pattern": format!("^({})(:.*)?$", names.join("|"))})
+        }
         "baseline" => {
             json!({"anyOf": [{"type": "string"}, factors_object(&self::factors(Value::clone))]})
         }
@@ -53,6 +56,15 @@ fn key_schema(key: &str, catalogues: &Catalogues) -> Value {
         "profile" => {
             let names: Vec<&str> = PROFILED_CELLS.iter().map(|(name, _)| *name).collect();
             json!({"type": "string", "pattern": format!("^({}|[0-9]+)(:.*)?$", names.join("|"))})
+        }
+        "settings" => {
+            let names: Vec<&str> = SETTING_PROFILES.iter().map(|profile| profile.name).collect();
+            let pattern = format!("^({})(:.*)?$", names.join("|"));
+            let profile = json!({"type": "string", "pattern": pattern});
+            let profiles = json!({"anyOf": [profile, list(&profile)]});
+            let line = json!({"type": "string"});
+            let set = json!({"anyOf": [line, list(&line)]});
+            json!({"anyOf": [profiles, object(&json!({"profile": profiles, "set": set}), &[])]})
         }
         "factors" => factors_object(&factors()),
         "exclude" => {

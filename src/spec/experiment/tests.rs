@@ -10,6 +10,7 @@ const DEPTH: &[OptionSpec] = &[OptionSpec {
 }];
 
 fn catalogues() -> Catalogues {
+    let bed = |name, boots_kernels| TestbedDeclaration { name, options: &[], boots_kernels };
     let pair = |name| PairDeclaration { name, tx: name, rx: name };
     Catalogues {
         paths: PathSpec {
@@ -20,7 +21,7 @@ fn catalogues() -> Catalogues {
             ],
             pairs: vec![pair("socket"), pair("uring")],
         },
-        testbeds: vec!["netns"],
+        testbeds: vec![bed("netns", false), bed("vm", true)],
         meters: vec!["cpu", "calls", "tcp-info"],
         cpus: vec![0, 1],
     }
@@ -50,6 +51,7 @@ design = "slices:250ms"
 stop = { within = "1%", at-least = 6 }
 meters = ["cpu", "calls"]
 profile = "all:rate=97,window=1s"
+settings = { profile = "quiet", set = ["mtu eth0 4148"] }
 
 [factors]
 path = ["socket", "uring"]
@@ -70,7 +72,7 @@ cores = ["one"]
 #[test]
 fn a_file_is_read() {
     let x = read(FULL).unwrap();
-    assert_eq!((x.title.as_str(), x.testbed.as_str()), ("GRO and the core layout", "netns"));
+    assert_eq!((x.title.as_str(), x.testbed.text.as_str()), ("GRO and the core layout", "netns"));
     assert_eq!((x.blocks, x.seed), (12, Some(7)));
     assert_eq!((x.warm_up, x.window), (Duration::from_millis(500), Duration::from_secs(2)));
     assert_eq!(x.design, Some(Design::Slices { slice: 0.25 }));
@@ -107,7 +109,7 @@ fn what_is_left_out_has_the_same_default_as_a_flag() {
     assert_eq!(x.judgement, Judgement::default());
     assert_eq!(x.meters, ["cpu", "calls", "tcp-info"]);
     assert_eq!(x.profiling, None, "profiles have to be asked for");
-    assert_eq!(x.testbed, "netns");
+    assert_eq!(x.testbed.text, "netns");
     // One cell is compared with itself.
     let ids: Vec<&str> = x.cells.iter().map(|cell| cell.id.0.as_str()).collect();
     assert_eq!(ids, ["socket", "socket (again)"]);
@@ -389,4 +391,27 @@ fn slices_are_the_default_where_all_cells_can_be_open_at_once() {
     assert_eq!(default_design(&cells(&many), window), Design::Trials, "too many cells");
     let fault = read(&format!("design='slices'\n[factors]\npath='socket'\n{many}")).unwrap_err();
     assert!(fault.to_string().starts_with("x.toml:1:8: slices keep all 71 cells"), "{fault}");
+}
+
+#[test]
+fn settings_of_the_host() {
+    let settings = |value: &str| {
+        read(&format!("settings = {value}\n[factors]\npath = \"socket\"\n"))
+            .map(|experiment| experiment.settings)
+            .map_err(|fault| fault.to_string())
+    };
+    let wanted = settings(r#"["quiet", "battle-of-zcs:device=eth0"]"#).unwrap();
+    assert!(wanted.iter().any(|want| want.profile.as_deref() == Some("battle-of-zcs:device=eth0")));
+    let wanted = settings(r#"{ profile = "quiet", set = "mtu eth0 4148" }"#).unwrap();
+    assert!(wanted.last().is_some_and(|want| want.profile.is_none() && !want.optional));
+    assert_eq!(settings("{}").unwrap(), []);
+    for (value, says) in [
+        (r#""quite""#, "x.toml:1:12: there is no profile of settings 'quite' (did you mean"),
+        (r#"{ set = ["mtu eth0 4148", "mtu eth0"] }"#, "setting 'mtu eth0': it lacks the bytes"),
+        ("{ sets = [] }", "settings has no key 'sets' (did you mean 'set'?)"),
+        ("{ set = 3 }", "x.toml:1:20"),
+    ] {
+        let text = settings(value).unwrap_err();
+        assert!(text.contains(says), "{value}: {text}");
+    }
 }

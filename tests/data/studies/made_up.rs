@@ -323,6 +323,8 @@ pub fn header(cells: Vec<Cell>) -> StudyHeader {
         started_ms: 1_795_000_000_000,
         title: String::new(),
         testbed: "netns".into(),
+        functional: None,
+        kernels: Vec::new(),
         cells,
         baseline: CellId("socket".into()),
         schedule: Schedule {
@@ -344,6 +346,8 @@ pub fn header(cells: Vec<Cell>) -> StudyHeader {
             memory: 10.2e9,
             memory_size: 256 << 20,
         }),
+        settings: Vec::new(),
+        fingerprint: Default::default(),
     }
 }
 

@@ -1,0 +1,25 @@
+//! What the vm testbed reads that others wrote: programs, libraries and modules,
+//! the header of a kernel's image, and what a guest says over its port.
+#![no_main]
+
+use bytepath::host::guest;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    if let Ok(needs) = guest::needs(data) {
+        assert!(needs.libraries.len() <= data.len());
+    }
+    if let Ok(names) = guest::depends(data) {
+        assert!(names.iter().all(|name| !name.is_empty() && !name.contains('-')));
+    }
+    if let Some(release) = guest::release_in(data) {
+        assert!(!release.is_empty() && !release.contains('/'));
+    }
+    // Whatever is read is written as the same bytes again, or as the same frame.
+    let mut rest = data;
+    while let Ok(frame) = guest::Frame::read(&mut rest) {
+        let mut bytes = Vec::new();
+        frame.write(&mut bytes).expect("a frame that was read can be written");
+        let again = guest::Frame::read(&mut bytes.as_slice()).expect("and read again");
+        assert_eq!(format!("{frame:?}"), format!("{again:?}"));
+    }
+});

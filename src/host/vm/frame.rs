@@ -1,0 +1,203 @@
+//! What host and guest say to each other over one serial port: frames, each of
+//! a session. A session is a testbed inside the guest, raised for one trial; its
+//! agents' pipes are carried as bytes, so that a guest can hold several at once
+//! and each trial gets fresh agents.
+//!
+//! A frame is five numbers and bytes: session (4 bytes), length (4), kind (1),
+//! all little-endian; then so many bytes.
+
+use crate::record::{Fault, Role};
+use serde::{Deserialize, Serialize};
+use std::io::{self, Read, Write};
+
+/// Most bytes in a frame.
+pub const LARGEST: usize = 1 << 16;
+
+/// One message.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Frame {
+    /// Which session it is about; 0 is about the guest itself.
+    pub session: u32,
+    /// What it says.
+    pub says: Says,
+}
+
+/// What a frame says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Says {
+    /// Guest: it is up.
+    Ready(Ready),
+    /// Host: raise a testbed.
+    Raise,
+    /// Guest: it is raised.
+    Raised(Raised),
+    /// Guest: it cannot be raised.
+    Refused(Fault),
+    /// Bytes to or from the agent of a role.
+    Bytes(Role, Vec<u8>),
+    /// Guest: an agent has ended, in these words. No bytes of it follow.
+    Ended(Role, String),
+    /// Host: take the session down.
+    Lower,
+    /// Guest: it is down.
+    Lowered,
+}
+
+/// What a guest tells of itself when it is up.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ready {
+    /// Version and build of the program in it.
+    pub build: String,
+    /// `uname -r`.
+    pub release: String,
+    /// Seconds since its kernel began.
+    pub uptime: f64,
+    /// What went wrong without being fatal: modules that would not load.
+    pub notes: Vec<String>,
+}
+
+/// What the host has to know of a session in a guest.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Raised {
+    /// Process id, in the guest, of the receiver's agent.
+    pub receiver: u32,
+}
+
+const READY: u8 = 1;
+const RAISE: u8 = 2;
+const RAISED: u8 = 3;
+const REFUSED: u8 = 4;
+const BYTES: [u8; 2] = [5, 6];
+const ENDED: [u8; 2] = [7, 8];
+const LOWER: u8 = 9;
+const LOWERED: u8 = 10;
+
+impl Frame {
+    /// Writes it in one call.
+    pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let (kind, body) = self.says.encode()?;
+        if body.len() > LARGEST {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a frame is too long"));
+        }
+        let mut bytes = Vec::with_capacity(body.len() + 9);
+        bytes.extend_from_slice(&self.session.to_le_bytes());
+        bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
+        bytes.push(kind);
+        bytes.extend_from_slice(&body);
+        out.write_all(&bytes)?;
+        out.flush()
+    }
+
+    /// Reads one; an end of file before its first byte is `UnexpectedEof` too.
+    pub fn read(input: &mut impl Read) -> io::Result<Frame> {
+        let mut head = [0; 9];
+        input.read_exact(&mut head)?;
+        let [a, b, c, d, e, f, g, h, kind] = head;
+        let length = u32::from_le_bytes([e, f, g, h]) as usize;
+        if length > LARGEST {
+            return Err(invalid("a frame is too long"));
+        }
+        let mut body = vec![0; length];
+        input.read_exact(&mut body)?;
+        Ok(Frame { session: u32::from_le_bytes([a, b, c, d]), says: Says::decode(kind, body)? })
+    }
+}
+
+impl Says {
+    fn encode(&self) -> io::Result<(u8, Vec<u8>)> {
+        Ok(match self {
+            Says::Ready(ready) => (READY, serde_json::to_vec(ready)?),
+            Says::Raise => (RAISE, Vec::new()),
+            Says::Raised(raised) => (RAISED, serde_json::to_vec(raised)?),
+            Says::Refused(fault) => (REFUSED, serde_json::to_vec(fault)?),
+            Says::Bytes(role, bytes) => (BYTES[*role as usize], bytes.clone()),
+            Says::Ended(role, words) => (ENDED[*role as usize], words.clone().into_bytes()),
+            Says::Lower => (LOWER, Vec::new()),
+            Says::Lowered => (LOWERED, Vec::new()),
+        })
+    }
+
+    fn decode(kind: u8, body: Vec<u8>) -> io::Result<Says> {
+        let role = |kinds: [u8; 2]| Role::ALL.into_iter().find(|r| kinds[*r as usize] == kind);
+        if let Some(role) = role(BYTES) {
+            return Ok(Says::Bytes(role, body));
+        }
+        if let Some(role) = role(ENDED) {
+            return Ok(Says::Ended(role, String::from_utf8_lossy(&body).into_owned()));
+        }
+        Ok(match kind {
+            READY => Says::Ready(serde_json::from_slice(&body)?),
+            RAISE => Says::Raise,
+            RAISED => Says::Raised(serde_json::from_slice(&body)?),
+            REFUSED => Says::Refused(serde_json::from_slice(&body)?),
+            LOWER => Says::Lower,
+            LOWERED => Says::Lowered,
+            _ => return Err(invalid("a frame of an unknown kind")),
+        })
+    }
+}
+
+fn invalid(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::FaultKind;
+    use proptest::prelude::*;
+
+    fn all() -> Vec<Says> {
+        let ready = Ready {
+            build: "1".into(),
+            release: "7.3".into(),
+            uptime: 2.5,
+            notes: vec!["a module".into()],
+        };
+        vec![
+            Says::Ready(ready),
+            Says::Raise,
+            Says::Raised(Raised { receiver: 77 }),
+            Says::Refused(Fault::new(FaultKind::System, "no").remedy("yes")),
+            Says::Bytes(Role::Sender, vec![]),
+            Says::Bytes(Role::Receiver, vec![0, 255, 10]),
+            Says::Ended(Role::Sender, "exited with code 1".into()),
+            Says::Ended(Role::Receiver, String::new()),
+            Says::Lower,
+            Says::Lowered,
+        ]
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let frames = (7..).zip(all()).map(|(session, says)| Frame { session, says });
+        let frames: Vec<Frame> = frames.collect();
+        let mut bytes = Vec::new();
+        for frame in &frames {
+            frame.write(&mut bytes).unwrap();
+        }
+        let mut rest = bytes.as_slice();
+        for frame in &frames {
+            assert_eq!(Frame::read(&mut rest).unwrap(), *frame);
+        }
+        let end = Frame::read(&mut rest).unwrap_err();
+        assert_eq!(end.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn too_long_is_refused_at_both_ends() {
+        let frame = Frame { session: 1, says: Says::Bytes(Role::Sender, vec![0; LARGEST + 1]) };
+        assert!(frame.write(&mut Vec::new()).is_err());
+        let mut bytes = [0; 9];
+        bytes[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert_eq!(Frame::read(&mut &bytes[..]).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let mut rest = bytes.as_slice();
+            while Frame::read(&mut rest).is_ok() {}
+        }
+    }
+}

@@ -1,0 +1,461 @@
+//! A guest, seen from the host: the process that runs it, the port to its
+//! agents, its console, and how it ended.
+
+use super::super::child::ending;
+use super::super::tail::Tail;
+use super::frame::{Frame, LARGEST, Raised, Ready, Says};
+use super::qemu::{self, Accelerator, Start};
+use crate::record::{Fault, FaultKind, Role};
+use crate::sys::process;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::ExitStatus;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long a guest may take from its start until its program answers.
+const BOOT: Duration = Duration::from_secs(30);
+
+/// How long a guest may take to raise or lower a session: a few processes and
+/// namespaces.
+const SESSION: Duration = Duration::from_secs(10);
+
+/// What is kept of a console and of qemu's own words, bytes.
+const CONSOLE: usize = 1 << 16;
+const WORDS: usize = 4096;
+
+/// Lines of the console that a fault quotes.
+const QUOTED: usize = 6;
+
+/// How often a wait looks whether the user wants to stop.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A guest that is up. Dropping it ends the process that runs it.
+pub struct Machine {
+    port: Mutex<UnixStream>,
+    shared: Arc<Shared>,
+    console: Arc<Tail>,
+    words: Arc<Tail>,
+    process: OwnedFd,
+    keeper: Option<JoinHandle<()>>,
+    slowness: f64,
+    kernel: String,
+    /// What it told of itself.
+    pub ready: Ready,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// The port is at its end: nothing comes from this guest any more.
+    gone: bool,
+    ready: Option<Ready>,
+    exit: Option<ExitStatus>,
+    sessions: HashMap<u32, Session>,
+    last: u32,
+}
+
+/// A session that is up.
+pub struct SessionUp {
+    /// Its number.
+    pub number: u32,
+    /// What the guest says of it.
+    pub raised: Raised,
+    /// What its agents write, by role.
+    pub from_agents: [Receiver<Vec<u8>>; 2],
+}
+
+/// A process that runs a guest.
+struct Kept {
+    keeper: JoinHandle<()>,
+    pid: u32,
+    console: Arc<Tail>,
+    words: Arc<Tail>,
+}
+
+/// What came of a session so far.
+#[derive(Default)]
+struct Session {
+    pipes: [Option<Sender<Vec<u8>>>; 2],
+    raised: Option<Result<Raised, Fault>>,
+    ended: [Option<String>; 2],
+    lowered: bool,
+}
+
+impl Machine {
+    /// Starts a guest and waits until its program answers.
+    pub fn boot(start: Start, ours: UnixStream, stop: &AtomicBool) -> Result<Machine, Fault> {
+        let slowness = slowness(start.accelerator);
+        let kernel = start.kernel.display().to_string();
+        let shared = Arc::<Shared>::default();
+        let Kept { keeper, pid, console, words } = keep(start, shared.clone())?;
+        let started = || -> io::Result<(OwnedFd, UnixStream)> {
+            let pid = Pid::from_raw(pid as i32).ok_or(io::ErrorKind::NotFound)?;
+            Ok((pidfd_open(pid, PidfdFlags::empty())?, ours.try_clone()?))
+        };
+        let (process, reader) = started().map_err(|e| Fault::system("starting a guest", &e))?;
+        let listener = shared.clone();
+        std::thread::Builder::new()
+            .name("guest-port".into())
+            .spawn(move || listener.listen(reader))
+            .map_err(|e| Fault::system("cannot start a thread", &e))?;
+        let ready =
+            Ready { build: String::new(), release: String::new(), uptime: 0.0, notes: Vec::new() };
+        let mut machine = Machine {
+            port: Mutex::new(ours),
+            shared,
+            console,
+            words,
+            process,
+            keeper: Some(keeper),
+            slowness,
+            kernel,
+            ready,
+        };
+        machine.ready = machine.await_ready(stop)?;
+        Ok(machine)
+    }
+
+    /// Whether it still answers.
+    pub fn is_alive(&self) -> bool {
+        !self.shared.lock().gone
+    }
+
+    /// Raises a session.
+    pub fn raise(&self, stop: &AtomicBool) -> Result<SessionUp, Fault> {
+        let ((to_tx, from_tx), (to_rx, from_rx)) = (channel(), channel());
+        let number = {
+            let mut state = self.shared.lock();
+            state.last += 1;
+            let number = state.last;
+            let session = Session { pipes: [Some(to_tx), Some(to_rx)], ..Session::default() };
+            state.sessions.insert(number, session);
+            number
+        };
+        let asked = self.say(Frame { session: number, says: Says::Raise });
+        asked.map_err(|_| self.fault("cannot be asked for agents"))?;
+        let raised = self.wait(SESSION, stop, |state| {
+            state.sessions.get_mut(&number).and_then(|session| session.raised.take())
+        });
+        match raised {
+            Ok(Some(Ok(raised))) => {
+                Ok(SessionUp { number, raised, from_agents: [from_tx, from_rx] })
+            }
+            Ok(Some(Err(fault))) => Err(fault.context("in the guest")),
+            Ok(None) => Err(self.fault("raised no agents")),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Takes a session down. A guest that does not do so in time is ended, since
+    /// nothing that it says can be relied on any more.
+    pub fn lower(&self, session: u32) {
+        let never = AtomicBool::new(false);
+        let lowered = self.say(Frame { session, says: Says::Lower }).is_ok()
+            && self
+                .wait(SESSION, &never, |state| {
+                    state.sessions.get(&session).is_none_or(|s| s.lowered).then_some(())
+                })
+                .is_ok_and(|lowered| lowered.is_some());
+        self.shared.lock().sessions.remove(&session);
+        if !lowered {
+            self.kill();
+        }
+    }
+
+    /// Bytes for the agent of a role.
+    pub fn write(&self, session: u32, role: Role, bytes: &[u8]) -> io::Result<usize> {
+        let part = bytes.get(..bytes.len().min(LARGEST)).unwrap_or_default();
+        self.say(Frame { session, says: Says::Bytes(role, part.to_vec()) })?;
+        Ok(part.len())
+    }
+
+    /// How an agent ended, in words.
+    pub fn last_words(&self, session: u32, role: Role) -> String {
+        let never = AtomicBool::new(false);
+        let told = self.wait(Duration::from_secs(1), &never, |state| {
+            state.sessions.get(&session)?.ended[role as usize].clone()
+        });
+        match told {
+            Ok(Some(words)) => words,
+            _ if self.is_alive() => "still running".into(),
+            _ => self.obituary(),
+        }
+    }
+
+    /// The last lines of its console, on one line.
+    pub fn console(&self) -> String {
+        quoted(&self.console.text())
+    }
+
+    /// Why nothing comes from it any more.
+    fn obituary(&self) -> String {
+        let never = AtomicBool::new(false);
+        let patience = Duration::from_secs(2);
+        let exit = self.wait_whatever(patience, &never, |state| state.exit);
+        self.console.await_end(Duration::from_millis(500));
+        let text = self.console.text();
+        let panic = text.lines().rev().find_map(|line| {
+            let (_, words) = line.split_once("Kernel panic - not syncing: ")?;
+            Some(words.trim().to_owned())
+        });
+        let how = match (panic, exit) {
+            (Some(words), _) => format!("the guest's kernel panicked: {words}"),
+            (None, Some(status)) if status.success() => "the guest switched itself off".to_owned(),
+            (None, Some(status)) => {
+                let words = self.words.last_line(Duration::from_millis(200));
+                let words = words.map(|line| format!(": {line}")).unwrap_or_default();
+                format!("the guest's qemu {}{words}", ending(status))
+            }
+            (None, None) => "the guest closed its port".to_owned(),
+        };
+        let console = self.console();
+        if console.is_empty() { how } else { format!("{how}; its console ended with: {console}") }
+    }
+
+    fn await_ready(&self, stop: &AtomicBool) -> Result<Ready, Fault> {
+        let ready = self.wait(BOOT, stop, |state| state.ready.take())?;
+        ready.ok_or_else(|| self.fault("did not come up"))
+    }
+
+    /// A fault that says what became of the guest, or what its console shows.
+    fn fault(&self, what: &str) -> Fault {
+        let how = if self.is_alive() {
+            let console = self.console();
+            let shows = if console.is_empty() { "nothing".into() } else { console };
+            format!("it is silent, and its console shows: {shows}")
+        } else {
+            self.obituary()
+        };
+        let text = format!("the guest with kernel {} {what}: {how}", self.kernel);
+        Fault::new(FaultKind::PeerLost, text)
+    }
+
+    fn say(&self, frame: Frame) -> io::Result<()> {
+        let mut port = self.port.lock().unwrap_or_else(PoisonError::into_inner);
+        frame.write(&mut *port)
+    }
+
+    /// Waits for something to be there; none at the deadline, or when the guest
+    /// is gone and it is not there.
+    fn wait<T>(
+        &self,
+        patience: Duration,
+        stop: &AtomicBool,
+        mut look: impl FnMut(&mut State) -> Option<T>,
+    ) -> Result<Option<T>, Fault> {
+        let mut gone = false;
+        let found = self.wait_whatever(patience.mul_f64(self.slowness), stop, |state| {
+            let found = look(state);
+            gone = found.is_none() && state.gone;
+            if gone { Some(None) } else { found.map(Some) }
+        });
+        if found.is_none() && stop.load(Ordering::Relaxed) {
+            return Err(Fault::new(FaultKind::Interrupted, "stopped by the user"));
+        }
+        Ok(found.flatten())
+    }
+
+    fn wait_whatever<T>(
+        &self,
+        patience: Duration,
+        stop: &AtomicBool,
+        mut look: impl FnMut(&mut State) -> Option<T>,
+    ) -> Option<T> {
+        let deadline = Instant::now() + patience;
+        let mut state = self.shared.lock();
+        loop {
+            if let Some(found) = look(&mut state) {
+                return Some(found);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || stop.load(Ordering::Relaxed) {
+                return None;
+            }
+            let waited = self.shared.changed.wait_timeout(state, left.min(LOOK));
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn kill(&self) {
+        // It fails only if the process has ended by now.
+        let _ = pidfd_send_signal(&self.process, Signal::KILL);
+        self.shared.end();
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // Nothing in a guest is worth saving.
+        self.kill();
+        if let Some(keeper) = self.keeper.take() {
+            let _ = keeper.join();
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads frames until the port is at its end.
+    fn listen(&self, mut port: UnixStream) {
+        while let Ok(frame) = Frame::read(&mut port) {
+            self.hear(frame);
+            self.changed.notify_all();
+        }
+        self.end();
+    }
+
+    fn hear(&self, frame: Frame) {
+        let mut state = self.lock();
+        if let Says::Ready(ready) = frame.says {
+            state.ready = Some(ready);
+            return;
+        }
+        let Some(session) = state.sessions.get_mut(&frame.session) else { return };
+        match frame.says {
+            Says::Raised(raised) => session.raised = Some(Ok(raised)),
+            Says::Refused(fault) => session.raised = Some(Err(fault)),
+            Says::Bytes(role, bytes) => {
+                // Whoever read it may be gone.
+                let _ = session.pipes[role as usize].as_ref().map(|pipe| pipe.send(bytes));
+            }
+            Says::Ended(role, words) => {
+                session.ended[role as usize] = Some(words);
+                session.pipes[role as usize] = None;
+            }
+            Says::Lowered => session.lowered = true,
+            Says::Ready(_) | Says::Raise | Says::Lower => {}
+        }
+    }
+
+    /// Nothing comes any more: every pipe is at its end.
+    fn end(&self) {
+        let mut state = self.lock();
+        state.gone = true;
+        for session in state.sessions.values_mut() {
+            session.pipes = [None, None];
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+}
+
+/// How much longer than on a machine of our day things take.
+pub fn slowness(accelerator: &Accelerator) -> f64 {
+    match accelerator {
+        Accelerator::Kvm => 1.0,
+        Accelerator::Tcg { .. } => 4.0,
+    }
+}
+
+/// Starts the process in a thread that waits for its end: the kernel ends the
+/// process when that thread does, and so with us, whatever ends us.
+fn keep(start: Start, shared: Arc<Shared>) -> Result<Kept, Fault> {
+    let (started, result) = sync_channel(1);
+    let command = qemu::command(&start);
+    let program = start.program.clone();
+    let Start { initramfs, port, network, .. } = start;
+    let work = move || {
+        let wire = network.as_ref().map(|network| network.wire.as_fd());
+        let inherited: Vec<_> = [initramfs.as_fd(), port.as_fd()].into_iter().chain(wire).collect();
+        let child = process::spawn_tied(command, &inherited);
+        // Our copies go, so that the port is at its end when the process is.
+        drop(inherited);
+        drop((initramfs, port, network));
+        let mut child = match child {
+            Ok(child) => child,
+            Err(e) => return drop(started.send(Err(e))),
+        };
+        let console = Tail::of(child.stdout.take(), CONSOLE);
+        let words = Tail::of(child.stderr.take(), WORDS);
+        let _ = started.send(Ok((child.id(), console, words)));
+        let exit = child.wait().ok();
+        shared.lock().exit = exit;
+        shared.end();
+    };
+    let thread = std::thread::Builder::new()
+        .name("guest-keeper".into())
+        .spawn(work)
+        .map_err(|e| Fault::system("starting a thread for a guest", &e))?;
+    let started = result.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()));
+    let (pid, console, words) =
+        started.map_err(|e| Fault::system(format!("starting {}", program.display()), &e))?;
+    Ok(Kept { keeper: thread, pid, console, words })
+}
+
+/// The last lines of a console, without what the terminal would do.
+fn quoted(text: &str) -> String {
+    let clean = |line: &str| -> String {
+        line.chars().filter(|c| !c.is_control()).collect::<String>().trim().to_owned()
+    };
+    let lines: Vec<String> = text.lines().map(clean).filter(|line| !line.is_empty()).collect();
+    let first = lines.len().saturating_sub(QUOTED);
+    lines.get(first..).unwrap_or_default().join(" | ")
+}
+
+/// What the controller writes to an agent.
+pub struct ToAgent {
+    pub machine: Arc<Machine>,
+    pub session: u32,
+    pub role: Role,
+}
+
+impl Write for ToAgent {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.machine.write(self.session, self.role, bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What an agent writes to the controller.
+pub struct FromAgent {
+    pub pipe: Receiver<Vec<u8>>,
+    pub rest: Vec<u8>,
+}
+
+impl Read for FromAgent {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.rest.is_empty() {
+            match self.pipe.recv() {
+                Ok(bytes) => self.rest = bytes,
+                Err(_) => return Ok(0),
+            }
+        }
+        let n = buffer.len().min(self.rest.len());
+        for (to, from) in buffer.iter_mut().zip(self.rest.drain(..n)) {
+            *to = from;
+        }
+        Ok(n)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_console_is_quoted_on_one_line() {
+        assert_eq!(quoted(""), "");
+        assert_eq!(quoted("a\r\n\n  b \u{1b}[1m\n"), "a | b [1m");
+        let many: String = (0..100).map(|n| format!("line {n}\n")).collect();
+        assert_eq!(quoted(&many).split(" | ").count(), QUOTED);
+        assert!(quoted(&many).ends_with("line 99"));
+    }
+}

@@ -1,0 +1,117 @@
+//! A testbed and its options: `vm:cpus=4,memory=2G`.
+
+use super::options::{did_you_mean, differing, resolve, split, usage};
+use crate::record::{Fault, OptionSpec, Options};
+
+/// A testbed of the catalogue, as far as a request has to know it.
+#[derive(Clone, Copy, Debug)]
+pub struct TestbedDeclaration {
+    /// Name in the catalogue.
+    pub name: &'static str,
+    /// What can be set of it. One with an option `cpus` has hosts with so many
+    /// CPUs, from 0 on; any other has those of this machine.
+    pub options: &'static [OptionSpec],
+    /// Whether it boots the kernels that cells name.
+    pub boots_kernels: bool,
+}
+
+/// A testbed that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TestbedChoice {
+    /// Name in the catalogue.
+    pub name: &'static str,
+    /// Its options, all of them resolved.
+    pub options: Options,
+    /// As one would type it: the name, and what differs from the defaults.
+    pub text: String,
+    /// Whether it boots the kernels that cells name.
+    pub boots_kernels: bool,
+}
+
+impl TestbedChoice {
+    /// The CPUs that roles may be placed on, where this machine has `own`.
+    pub fn cpus(&self, own: &[u32]) -> Vec<u32> {
+        match self.options.number("cpus") {
+            Some(count) => (0..u32::try_from(count).unwrap_or(u32::MAX)).collect(),
+            None => own.to_vec(),
+        }
+    }
+
+    /// Refuses kernels where the testbed boots none.
+    pub fn check_kernels(&self, named: bool) -> Result<(), Fault> {
+        if !named || self.boots_kernels {
+            return Ok(());
+        }
+        let text =
+            format!("testbed {} runs on this machine's kernel and boots no other", self.name);
+        Err(usage(text).remedy("choose the testbed vm"))
+    }
+}
+
+/// Reads `NAME[:key=value,...]`.
+pub fn parse_testbed(text: &str, known: &[TestbedDeclaration]) -> Result<TestbedChoice, Fault> {
+    let (name, given) = split(text)?;
+    let Some(declared) = known.iter().find(|declared| declared.name == name) else {
+        let names: Vec<&str> = known.iter().map(|declared| declared.name).collect();
+        let fault = usage(format!("there is no testbed '{name}'"));
+        return Err(match did_you_mean(&name, &names) {
+            Some(near) => fault.remedy(format!("did you mean '{near}'?")),
+            None => fault.remedy(format!("choose from {}", names.join(", "))),
+        });
+    };
+    let options = resolve(&format!("testbed {name}"), declared.options, &given)?;
+    let difference = differing(declared.options, &options);
+    let text = match difference.as_slice() {
+        [] => name,
+        some => format!("{name}:{}", some.join(",")),
+    };
+    let boots_kernels = declared.boots_kernels;
+    Ok(TestbedChoice { name: declared.name, options, text, boots_kernels })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::OptionKind;
+
+    const KNOWN: &[TestbedDeclaration] = &[
+        TestbedDeclaration { name: "netns", options: &[], boots_kernels: false },
+        TestbedDeclaration {
+            name: "vm",
+            options: &[OptionSpec {
+                name: "cpus",
+                kind: OptionKind::Count(1, 8),
+                default: "2",
+                help: "CPUs of a guest",
+            }],
+            boots_kernels: true,
+        },
+    ];
+
+    #[test]
+    fn the_text_names_what_differs_from_the_defaults() {
+        let text = |text: &str| parse_testbed(text, KNOWN).map(|choice| choice.text);
+        assert_eq!(text("netns"), Ok("netns".into()));
+        assert_eq!(text("vm:cpus=2"), Ok("vm".into()));
+        assert_eq!(text("vm: cpus = 4"), Ok("vm:cpus=4".into()));
+        assert_eq!(parse_testbed("vm", KNOWN).unwrap().options.number("cpus"), Some(2));
+    }
+
+    #[test]
+    fn the_cpus_are_those_of_the_hosts() {
+        let cpus = |text: &str| parse_testbed(text, KNOWN).unwrap().cpus(&[4, 6]);
+        assert_eq!((cpus("netns"), cpus("vm:cpus=3")), (vec![4, 6], vec![0, 1, 2]));
+        assert!(parse_testbed("netns", KNOWN).unwrap().check_kernels(true).is_err());
+        assert!(parse_testbed("vm", KNOWN).unwrap().check_kernels(true).is_ok());
+    }
+
+    #[test]
+    fn wrong_testbeds_are_explained() {
+        let wrong = |text: &str| parse_testbed(text, KNOWN).unwrap_err().to_string();
+        assert!(wrong("netsn").contains("did you mean 'netns'?"));
+        assert!(wrong("cloud").contains("choose from netns, vm"));
+        assert!(wrong("netns:cpus=2").contains("no options at all"));
+        assert!(wrong("vm:cpu=2").contains("did you mean 'cpus'?"));
+        assert!(wrong("vm:cpus=9").contains("it takes 1..8"));
+    }
+}
