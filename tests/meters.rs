@@ -297,61 +297,6 @@ fn a_device_that_was_replaced_has_no_numbers() {
     assert!(output.readings.is_empty() && output.warnings[0].contains("went backwards"));
 }
 
-/// Writes `/proc` as far as the meter `softirqs` looks at it: counts by CPU, and a NAPI
-/// thread of the device "wire" that ran so long on this CPU.
-fn lay_softirqs(dir: &Path, counts: [(u32, u32); 2], cpu: u32, run: u64) {
-    let [(tx0, rx0), (tx3, rx3)] = counts;
-    let softirqs = format!(
-        "       CPU0 CPU3\n  TIMER: 1 1\n NET_TX: {tx0} {tx3}\n NET_RX: {rx0} {rx3}\n  BLOCK: 0 0\n"
-    );
-    let stat = format!(
-        "77 (napi/wire-5) S 2 0 0 0 -1 0 0 0 0 0 0 9 0 0 20 0 1 0 50 0 0 {} {cpu} 0\n",
-        "0 ".repeat(14).trim_end()
-    );
-    for (file, text) in [
-        ("2/comm", "kthreadd\n".to_owned()),
-        ("2/task/2/children", "3 77 78 ".to_owned()),
-        ("3/comm", "rcu_gp\n".to_owned()),
-        ("77/comm", "napi/wire-5\n".to_owned()),
-        ("78/comm", "napi/other-6\n".to_owned()),
-        ("77/stat", stat),
-        ("77/schedstat", format!("{run} 5 6\n")),
-        ("softirqs", softirqs),
-    ] {
-        let path = dir.join("proc").join(file);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
-}
-
-#[test]
-fn softirqs_are_counted_and_a_polling_thread_is_followed_from_cpu_to_cpu() {
-    let dir = tempfile::tempdir().unwrap();
-    let second = 1_000_000_000;
-    lay_softirqs(dir.path(), [(1, u32::MAX - 9), (0, 100)], 0, second);
-    let mut context = context(Roots::recorded(dir.path()));
-    context.device = Some("wire".into());
-    let mut running = meter("softirqs").start(&context).unwrap();
-    lay_softirqs(dir.path(), [(1, u32::MAX), (0, 100)], 0, 3 * second / 2);
-    running.tick();
-    lay_softirqs(dir.path(), [(3, 10), (0, 142)], 3, 2 * second);
-    let output = running.stop().unwrap();
-    let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
-    for (metric, first, other) in [
-        ("softirqs.net_rx", 20.0, 42.0),
-        ("softirqs.net_tx", 2.0, 0.0),
-        ("softirqs.napi", 0.5, 0.5),
-    ] {
-        let found = [0, 3].map(|cpu| value(&output, metric, &Scope::Cpu(cpu)));
-        assert!(near(found[0], first) && near(found[1], other), "{metric}: {found:?}");
-    }
-    assert_eq!(output.warnings, [""; 0]);
-    // Without a device there is no thread to look for.
-    context.device = None;
-    let output = meter("softirqs").start(&context).unwrap().stop().unwrap();
-    assert!(output.readings.iter().all(|reading| reading.metric != "softirqs.napi"));
-}
-
 #[test]
 fn files_of_nonsense_are_errors_that_name_the_file() {
     let dir = tempfile::tempdir().unwrap();
