@@ -53,6 +53,7 @@ fn softirqs_are_counted_and_a_polling_thread_is_followed_from_cpu_to_cpu() {
         moved: Arc::new(|_| 0),
         device: Some("wire".into()),
         last_look: Default::default(),
+        power: Default::default(),
         sampling: None,
     };
     let meter = meter::CATALOG.iter().find(|meter| meter.name() == "softirqs").unwrap();
