@@ -277,6 +277,7 @@ fn plan(paths: &[&str], folder: &Path) -> Plan {
         judgement: Judgement::default(),
         meters: METERS.iter().map(|m| m.name().to_owned()).collect(),
         source: None,
+        settings: Vec::new(),
         profiling: None,
         mandatory: true,
         testbed: "in-process".into(),

@@ -407,6 +407,7 @@ fn plan(paths: &[&str], profile: &str, folder: &Path) -> Plan {
         judgement: Default::default(),
         meters: vec!["cpu".into()],
         source: None,
+        settings: Vec::new(),
         profiling: spec::parse_profile(profile).unwrap(),
         mandatory: true,
         testbed: "netns".into(),

@@ -4,6 +4,8 @@
 #[path = "data/studies/made_up.rs"]
 mod made_up;
 
+use bytepath::record::{Restoration, RestorationRow, SettingRecord, SettingValue};
+use bytepath::run::HostsAfter;
 use serde_json::{Map, Value, json};
 use std::process::Command;
 
@@ -22,6 +24,33 @@ fn every_record_of_a_study_fits_its_schema() {
         "ceiling": study.header.ceiling,
     });
     check(&schema("hosts"), &hosts).unwrap();
+
+    // The same with settings of the host, and what became of them.
+    let value = |text: &str| SettingValue::one("value", text);
+    let mut set = study.header.clone();
+    set.settings = ["mtu eth0 4148", "rings eth0 rx=4096 tcp-data-split=on", "idle all without=C6"]
+        .map(|line| SettingRecord {
+            setting: line.parse().unwrap(),
+            profile: Some("quiet".into()),
+            before: value("1500"),
+            after: value("4148"),
+            skipped: None,
+        })
+        .to_vec();
+    set.fingerprint.insert("clocksource".into(), "tsc".into());
+    check(&schema("study"), &serde_json::to_value(&set).unwrap()).unwrap();
+    let after = HostsAfter {
+        schema: set.schema,
+        fingerprint: set.fingerprint.clone(),
+        settings: vec![RestorationRow {
+            setting: set.settings[0].setting.clone(),
+            before: value("1500"),
+            set: value("4148"),
+            outcome: Restoration::Restored,
+            note: String::new(),
+        }],
+    };
+    check(&schema("hosts-after"), &serde_json::to_value(&after).unwrap()).unwrap();
 
     // What is no record does not pass.
     let mut wrong = serde_json::to_value(&study.trials[0]).unwrap();
@@ -58,6 +87,8 @@ fn every_shipped_experiment_fits_the_schema() {
         json!({"factors": {"path": "socket"}, "stop": {"at-least": 3}}),
         json!({"factors": {"path": "socket"}, "meters": ["cpus"]}),
         json!({"factors": {"path": "socket"}, "profile": 499}),
+        json!({"factors": {"path": "socket"}, "settings": 3}),
+        json!({"factors": {"path": "socket"}, "settings": {"sets": []}}),
     ] {
         assert!(check(&schema, &wrong).is_err(), "{wrong}");
     }

@@ -11,6 +11,9 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     if let Ok(rows) = procfs::parse_softnet(&text) {
         assert_eq!(rows.len(), text.lines().count());
     }
+    if let Ok(rows) = procfs::parse_softirqs(&text) {
+        assert!(rows.len() <= text.split_ascii_whitespace().count());
+    }
     if let Ok(devices) = procfs::parse_net_dev(&text) {
         assert!(devices.iter().all(|device| device.name.trim() == device.name));
     }

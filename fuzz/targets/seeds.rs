@@ -70,7 +70,7 @@ fn cell() -> Cell {
         tx: half("uring"),
         rx: half("socket"),
         link: settings(),
-        placement: Placement { sender: Some(0), receiver: None },
+        placement: Placement { sender: Some(0), ..Placement::default() },
         levels: [("mtu".to_owned(), "9000".to_owned())].into(),
         null: true,
     }

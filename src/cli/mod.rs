@@ -14,6 +14,7 @@ mod profile;
 mod progress;
 mod run;
 mod schema;
+mod settings;
 mod show;
 mod sizing;
 
@@ -57,6 +58,10 @@ enum Command {
     Plan(sizing::PlanArguments),
     /// Say what works on this host, and what would spoil a measurement
     Doctor(doctor::DoctorArguments),
+    /// List settings of a host, and what a profile would change here
+    Settings(settings::SettingsArguments),
+    /// Put back what a run that was killed left set
+    Restore(settings::RestoreArguments),
     /// List the data paths, what this host supports, and why not
     Paths(catalogs::CatalogArguments),
     /// List the meters and what this host supports
@@ -80,6 +85,7 @@ Examples:
   bytepath resume bytepath-studies/20260102-030405 go on after Ctrl-C or a crash
   bytepath plan --rate 200G --rtt 0.1ms --mtu 4148 how large the buffers have to be
   bytepath doctor                                  what would spoil a measurement
+  bytepath run --settings quiet                    hold the host still; put back afterwards
   bytepath observe -- iperf3 -c 10.0.0.2           any program: calls, sockets, CPU
   bytepath paths                                   what works here, and why not
 
@@ -107,6 +113,8 @@ pub fn dispatch(arguments: Arguments) -> Result<ExitCode, Fault> {
         Command::Observe(arguments) => observe::observe(&arguments),
         Command::Plan(arguments) => sizing::plan(&arguments),
         Command::Doctor(arguments) => doctor::doctor(&arguments),
+        Command::Settings(arguments) => settings::settings(&arguments),
+        Command::Restore(arguments) => settings::restore(&arguments),
         Command::Paths(arguments) => catalogs::paths(&arguments),
         Command::Meters(arguments) => catalogs::meters(&arguments),
         Command::Schema(arguments) => schema::schema(&arguments),

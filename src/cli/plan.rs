@@ -53,7 +53,12 @@ pub(super) fn plan(arguments: &RunArguments) -> Result<(Plan, Bed), Fault> {
         None => experiment.profiling,
     };
     let chosen = arguments.meters.as_deref().map(meters).transpose()?;
+    // What is typed comes after what the file says, and so wins.
+    let mut settings = experiment.settings;
+    let profiles = arguments.settings.iter().map(String::as_str);
+    settings.extend(spec::wanted_settings(profiles, arguments.set.iter().map(String::as_str))?);
     let plan = Plan {
+        settings,
         title: experiment.title,
         cells: experiment.cells,
         baseline: experiment.baseline,
@@ -158,6 +163,16 @@ fn write(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
         let time = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
         writeln!(out, "then at most {trials} profile trials: {}", unit::seconds(time))?;
     }
+    if !plan.settings.is_empty() {
+        writeln!(
+            out,
+            "settings of the host, made before the first trial and put back at the end:"
+        )?;
+        let host = host::settings::Host::new(sys::Roots::real());
+        for record in host::settings::preview(host, &plan.settings) {
+            writeln!(out, "  {record}")?;
+        }
+    }
     if let Some(rule) = s.stopping {
         let (within, early) = (rule.within * 100.0, time(rule.at_least));
         writeln!(
@@ -212,6 +227,7 @@ fn from_flags(arguments: &RunArguments) -> Result<Experiment, Fault> {
         judgement: Judgement::default(),
         meters: catalogues.meters.iter().map(|name| (*name).to_owned()).collect(),
         profiling: spec::parse_profile(spec::DEFAULT_PROFILE)?,
+        settings: Vec::new(),
     })
 }
 
@@ -222,7 +238,7 @@ fn seed() -> u64 {
 
 /// A machine with one CPU has no two; there the default is to share it.
 fn default_cores<'a>(asked: &'a str, allowed: &[u32]) -> &'a str {
-    if asked == "two" && allowed.len() == 1 { "one" } else { asked }
+    if matches!(asked, "two" | "two-cores") && allowed.len() == 1 { "one" } else { asked }
 }
 
 /// The meters that can be chosen; profiles are asked for in a way of their own.

@@ -1,6 +1,8 @@
 //! Progress on standard error: a bar on a terminal, plain lines elsewhere.
 
-use crate::record::{CellId, StudyHeader, Trial, TrialStatus};
+use crate::record::{
+    CellId, Restoration, RestorationRow, SettingRecord, StudyHeader, Trial, TrialStatus,
+};
 use crate::run::Observer;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
@@ -22,6 +24,14 @@ impl Progress {
             bar
         });
         Progress { bar, trials: 0, profiles: 0 }
+    }
+
+    /// One line, above the bar where there is one.
+    fn say(&self, line: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(line),
+            None => eprintln!("{line}"),
+        }
     }
 
     /// Takes the bar away.
@@ -102,10 +112,37 @@ impl Observer for Progress {
     }
 
     fn stops_early(&mut self, why: &str) {
-        match &self.bar {
-            Some(bar) => bar.println(why),
-            None => eprintln!("{why}"),
+        self.say(why);
+    }
+
+    fn settings(&mut self, records: &[SettingRecord], left_behind: &[RestorationRow]) {
+        for row in left_behind {
+            self.say(&format!("left behind by an earlier run: {row}"));
         }
+        for record in records.iter().filter(|record| record.before != record.after) {
+            self.say(&format!("set: {record}"));
+        }
+        for record in records.iter().filter(|record| record.skipped.is_some()) {
+            self.say(&format!("not set: {record}"));
+        }
+    }
+
+    fn put_back(&mut self, rows: &[RestorationRow]) {
+        let back = |row: &&RestorationRow| {
+            matches!(row.outcome, Restoration::Restored | Restoration::AlreadyBack)
+        };
+        let count = rows.iter().filter(back).count();
+        if count > 0 {
+            let what = if count == 1 { "setting" } else { "settings" };
+            self.say(&format!("put back: {count} {what} of the host"));
+        }
+        for row in rows.iter().filter(|row| !back(row)) {
+            self.say(&row.to_string());
+        }
+    }
+
+    fn host_changed(&mut self, remark: &str) {
+        self.say(remark);
     }
 }
 

@@ -3,6 +3,7 @@
 use super::exit::TRIAL_FAILED;
 use super::plan;
 use super::progress::Progress;
+use super::settings;
 use super::show::{self, Form};
 use crate::host::{self, Testbed};
 use crate::record::{Design, Fault, OptionSpec, Study, Trial, TrialStatus};
@@ -39,7 +40,7 @@ pub(super) struct RunArguments {
     /// Kernel that the hosts of the testbed vm boot: [NAME=]SOURCE [COMMAND LINE]; repeatable
     #[arg(long, value_name = "KERNEL")]
     pub kernel: Vec<String>,
-    /// CPUs of sender and receiver: two, one, none, or S,R
+    /// CPUs of the work: two-cores, one-core, unpinned, S,R, or parts by name as in sender=0,receiver=1,softirq=1,io-wq=0
     #[arg(long, value_name = "CORES", default_value = "two")]
     pub cores: String,
     /// Meters to run: all, none, or a list with commas [default: the file's, or all]
@@ -63,10 +64,16 @@ pub(super) struct RunArguments {
     /// Profiles to take at the end: largest, all or none, with options as in largest:rate=499,trials=5 [default: the file's, or largest]
     #[arg(long, value_name = "WHAT")]
     pub profile: Option<String>,
+    /// Settings of the host that are made for the study and put back: PROFILE[:device=NAME]; repeatable
+    #[arg(long, value_name = "PROFILE")]
+    pub settings: Vec<String>,
+    /// One such setting, as `bytepath settings` lists them: "mtu eth0 4148"; repeatable
+    #[arg(long, value_name = "SETTING")]
+    pub set: Vec<String>,
     /// Folder for the study [default: bytepath-studies/DATE-TIME]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// List the cells, their order and the time they take; run nothing
+    /// List the cells, their order, the time they take, and what would be set; run nothing
     #[arg(long)]
     pub dry_run: bool,
     #[command(flatten)]
@@ -126,6 +133,7 @@ fn watch(
         program: own_program()?,
         stop: &stop,
     };
+    settings::tell_left_behind();
     let mut progress = Progress::new();
     let (study, result) = work(&laboratory, &mut progress);
     progress.finish();
@@ -149,7 +157,7 @@ pub(super) fn own_program() -> Result<PathBuf, Fault> {
 }
 
 /// A flag that the first Ctrl-C sets; the second one ends the process at once.
-fn catch_signals() -> Result<Arc<AtomicBool>, Fault> {
+pub(super) fn catch_signals() -> Result<Arc<AtomicBool>, Fault> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         signal_hook::flag::register_conditional_default(signal, stop.clone())

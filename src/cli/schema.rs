@@ -2,7 +2,7 @@
 
 use super::plan::catalogues;
 use crate::record::{Fault, FaultKind, Observation, StudyHeader, Trial};
-use crate::run::Hosts;
+use crate::run::{Hosts, HostsAfter};
 use crate::spec::experiment_schema;
 use clap::{Args, ValueEnum};
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
@@ -26,6 +26,8 @@ enum Subject {
     Study,
     /// hosts.json in a study folder
     Hosts,
+    /// hosts-after.json in a study folder
+    HostsAfter,
     /// What `bytepath observe --json` writes
     Observation,
     /// An experiment file, as `bytepath run FILE` reads it
@@ -38,6 +40,7 @@ pub(super) fn schema(arguments: &SchemaArguments) -> Result<ExitCode, Fault> {
         Subject::Trial => of::<Trial>(),
         Subject::Study => of::<StudyHeader>(),
         Subject::Hosts => of::<Hosts>(),
+        Subject::HostsAfter => of::<HostsAfter>(),
         Subject::Observation => of::<Observation>(),
         Subject::Experiment => experiment_schema(&catalogues()?),
     };

@@ -15,22 +15,35 @@ pub fn survey(roots: &Roots) -> Facts {
     let online = read(&roots.sys.join("devices/system/cpu/online")).map(|text| cpu_list(&text));
     let allowed = field(&status, "Cpus_allowed_list").map(cpu_list).unwrap_or_default();
     let is_online = |cpu: &u32| online.as_ref().is_none_or(|online| online.contains(cpu));
+    let cpus: Vec<u32> = allowed.iter().copied().filter(is_online).collect();
     Facts {
+        siblings: siblings(roots, online.as_ref().unwrap_or(&cpus)),
         machine: kernel("random/boot_id"),
         kernel_release: kernel("osrelease"),
         kernel_version: kernel("version"),
         architecture: architecture(kernel("arch")),
         cpu_model: cpu_model(&read(&roots.proc.join("cpuinfo")).unwrap_or_default()),
-        cpus: allowed.iter().copied().filter(is_online).collect(),
+        cpus,
         memory: memory(&read(&roots.proc.join("meminfo")).unwrap_or_default()),
         page_size: rustix::param::page_size() as u64,
         privileges: privileges(
             &status,
             &read(&roots.proc.join("self/uid_map")).unwrap_or_default(),
         ),
-        settings: settings(roots),
+        settings: adjustable(roots).into_iter().chain(built_in(roots)).collect(),
         attempts: Vec::new(),
     }
+}
+
+/// Cores with more than one thread
+/// (Documentation/admin-guide/cputopology.rst, `thread_siblings_list`).
+fn siblings(roots: &Roots, cpus: &[u32]) -> Vec<Vec<u32>> {
+    let of = |cpu: &u32| {
+        let topology = format!("devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+        read(&roots.sys.join(topology)).map(|text| cpu_list(&text)).filter(|core| core.len() > 1)
+    };
+    let cores: BTreeSet<Vec<u32>> = cpus.iter().filter_map(of).collect();
+    cores.into_iter().collect()
 }
 
 /// Sysctls that a throughput depends on, by their names in sysctl(8).
@@ -99,7 +112,8 @@ const OPTIONS: &[&str] = &[
     "VIRT_CPU_ACCOUNTING_GEN",
 ];
 
-fn settings(roots: &Roots) -> BTreeMap<String, String> {
+/// What somebody could set while a study runs.
+pub(super) fn adjustable(roots: &Roots) -> BTreeMap<String, String> {
     let mut settings = BTreeMap::new();
     let mut keep = |name: String, value: Option<String>| {
         // "(null)" is how the kernel prints an empty CPU list.
@@ -131,13 +145,16 @@ fn settings(roots: &Roots) -> BTreeMap<String, String> {
     for (name, value) in super::nic::settings(&roots.sys.join("class/net")) {
         keep(name, Some(value));
     }
-    for (name, state) in entries(&roots.sys.join("devices/system/cpu/vulnerabilities")) {
-        keep(format!("vulnerability.{name}"), Some(state));
-    }
-    for (name, value) in kernel_options(&roots.proc.join("config.gz")) {
-        keep(format!("config.{name}"), Some(value));
-    }
     settings
+}
+
+/// What is as it was booted.
+fn built_in(roots: &Roots) -> BTreeMap<String, String> {
+    let states = entries(&roots.sys.join("devices/system/cpu/vulnerabilities"));
+    let states = states.into_iter().map(|(name, state)| (format!("vulnerability.{name}"), state));
+    let options = kernel_options(&roots.proc.join("config.gz"));
+    let options = options.into_iter().map(|(name, value)| (format!("config.{name}"), value));
+    states.chain(options).filter(|(_, value)| !value.is_empty()).collect()
 }
 
 /// A small text file, without the white space around it. What is not UTF-8 is

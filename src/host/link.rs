@@ -259,7 +259,9 @@ fn limits_text(limits: &Limits) -> String {
 /// sysfs, and only when asked for.
 fn steer(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<Vec<String>, Fault> {
     let (settings, mut notes) = (&end.settings, Vec::new());
-    if !settings.threaded_napi && settings.rps.is_none() {
+    let by_name = end.softirq_cpu.filter(|_| end.softirq_required && !settings.threaded_napi);
+    let rps = settings.rps.or(by_name);
+    if !settings.threaded_napi && rps.is_none() {
         return Ok(notes);
     }
     let sysfs = Sysfs::open().map_err(|e| {
@@ -271,15 +273,18 @@ fn steer(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<Vec<String
         set_attribute(&sysfs, &path, "1", "threaded NAPI", |text| text == "1")?;
         if let Some(cpu) = end.softirq_cpu {
             match pin_napi(netlink, link, end, cpu) {
-                Err(fault) if fault.kind == FaultKind::Permission => notes.push(format!(
-                    "the NAPI thread of {} runs where the scheduler puts it: only root may pin it",
-                    end.device
-                )),
+                Err(fault) if fault.kind == FaultKind::Permission && !end.softirq_required => {
+                    notes.push(format!(
+                        "the NAPI thread of {} runs where the scheduler puts it: only root may pin \
+                         it",
+                        end.device
+                    ));
+                }
                 pinned => notes.extend(pinned?),
             }
         }
     }
-    if let Some(cpu) = settings.rps {
+    if let Some(cpu) = rps {
         for queue in 0..link.rx_queues.max(1) {
             let path = format!("class/net/{}/queues/rx-{queue}/rps_cpus", end.device);
             let what = format!("RPS to CPU {cpu}");

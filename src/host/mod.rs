@@ -4,15 +4,18 @@
 mod child;
 mod doctor;
 mod facts;
+mod fingerprint;
 mod link;
 mod netns;
 mod nic;
 mod send_memory;
+pub mod settings;
 mod tail;
 mod vm;
 
 pub use doctor::{Moment, examine, moment};
 pub use facts::survey;
+pub use fingerprint::{Fingerprint, differences, fingerprint};
 pub use link::apply as apply_link_end;
 pub use vm::{guest, guest_init, is_guest_init};
 

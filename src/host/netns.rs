@@ -133,6 +133,7 @@ pub(super) fn veth_end(
         prefix: PREFIX,
         settings: settings.clone(),
         softirq_cpu,
+        softirq_required: false,
     }
 }
 

@@ -4,6 +4,7 @@
 mod cpu;
 mod link;
 mod profile;
+mod softirqs;
 mod softnet;
 mod steady;
 mod tcp_info;
@@ -17,9 +18,10 @@ use crate::record::{
     Facts, Fault, FaultKind, Reading, Role, Sampling, Scope, Series, Support, ThreadTime, Unit,
 };
 use crate::sys::Roots;
-use crate::sys::procfs::{Malformed, Source};
+use crate::sys::netlink::Netlink;
+use crate::sys::procfs::{self, Malformed, Source};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Something that measures during a trial.
@@ -162,6 +164,19 @@ impl Watched {
     }
 }
 
+/// The kernel threads that poll for a device: folder below `/proc`, id, name. A device of
+/// another namespace may have the same name, so the ids are asked for where the kernel
+/// tells them (Linux 6.8).
+fn polling_threads(proc: &Path, device: &str) -> Vec<(PathBuf, u32, String)> {
+    let mut found = procfs::napi_threads(proc, device);
+    let mut netlink = Netlink::new();
+    let link = netlink.link(device).ok().flatten();
+    if let Some(napis) = link.and_then(|link| netlink.napis(link.index).ok()) {
+        found.retain(|(_, id, _)| napis.iter().any(|napi| napi.thread == Some(*id)));
+    }
+    found
+}
+
 /// Every meter, in the order in which tables show them.
 pub static CATALOG: &[&dyn Meter] = &[
     &throughput::Throughput,
@@ -171,6 +186,7 @@ pub static CATALOG: &[&dyn Meter] = &[
     &SIZES,
     &tcp_info::TcpInfoMeter,
     &softnet::Softnet,
+    &softirqs::Softirqs,
     &link::Link,
     &steady::Steady,
     &profile::Profile,

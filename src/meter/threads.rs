@@ -12,7 +12,7 @@
 //! A thread that is running is charged at each tick, so an edge of the window
 //! is sharp to one tick (1 to 10 ms).
 
-use super::{Context, Meter, Output, Reach, Running, Watched};
+use super::{Context, Meter, Output, Reach, Running, Watched, polling_threads};
 use crate::record::{Fault, ThreadTime};
 use crate::sys::procfs::{self, SchedStat, Switches};
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ impl Meter for Threads {
         }
         // Last, because it looks at every kernel thread: 0.5 ms with a hundred.
         if let Some(device) = &context.device {
-            for thread in napi_threads(proc, device) {
+            for thread in polling_threads(proc, device) {
                 window.watch(thread);
             }
         }
@@ -229,36 +229,4 @@ fn uring_workers(tasks: &Path, known: &[u32]) -> Vec<Found> {
     };
     let threads = procfs::numbered(tasks).unwrap_or_default();
     threads.into_iter().filter(|tid| !known.contains(tid)).filter_map(worker).collect()
-}
-
-/// The NAPI threads of a device, named `napi/DEVICE-ID` (`napi_kthread_create`,
-/// net/core/dev.c). A device of the same name in another network namespace
-/// cannot be told apart.
-fn napi_threads(proc: &Path, device: &str) -> Vec<Found> {
-    let prefix = format!("napi/{device}-");
-    let thread = |pid: u32| {
-        let dir = proc.join(pid.to_string());
-        let name = procfs::name(&dir)?;
-        is_napi_of(&name, &prefix).then_some((dir, pid, name))
-    };
-    procfs::kernel_threads(proc).into_iter().filter_map(thread).collect()
-}
-
-/// Kernels before 5.17 cut the name after 15 bytes.
-fn is_napi_of(name: &str, prefix: &str) -> bool {
-    name.starts_with(prefix) || (name.len() == 15 && prefix.starts_with(name))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn napi_threads_go_by_the_whole_device_name() {
-        assert!(is_napi_of("napi/veth0-8193", "napi/veth0-"));
-        assert!(!is_napi_of("napi/veth01-8193", "napi/veth0-"));
-        assert!(!is_napi_of("napi/veth0", "napi/veth0-"));
-        // "napi/bytepath-rx0-12" as an older kernel has it.
-        assert!(is_napi_of("napi/bytepath-r", "napi/bytepath-rx0-"));
-    }
 }

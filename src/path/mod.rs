@@ -52,6 +52,11 @@ pub trait DataPath: Sync {
     /// Whether the role can be played on a host of which this is known.
     fn probe(&self, role: Role, facts: &Facts) -> Support;
 
+    /// Whether its engine works by io_uring, and may have worker threads therefore.
+    fn uses_io_uring(&self) -> bool {
+        false
+    }
+
     /// Prepares one end of one flow: all memory is taken and touched here.
     fn open(&self, role: Role, cell: &Cell, flow: Flow) -> Result<Box<dyn Endpoint>, Fault>;
 }

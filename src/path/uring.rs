@@ -91,6 +91,10 @@ impl DataPath for Uring {
         }
     }
 
+    fn uses_io_uring(&self) -> bool {
+        true
+    }
+
     fn open(&self, role: Role, cell: &Cell, flow: Flow) -> Result<Box<dyn Endpoint>, Fault> {
         Ok(match role {
             Role::Sender => Box::new(Sender::open(cell, flow)?),

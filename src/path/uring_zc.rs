@@ -75,6 +75,10 @@ impl DataPath for UringZc {
         ring::support(facts).and(ring::needs(facts, ring::SEND_ZC, what, "6.2"))
     }
 
+    fn uses_io_uring(&self) -> bool {
+        true
+    }
+
     fn open(&self, role: Role, cell: &Cell, flow: Flow) -> Result<Box<dyn Endpoint>, Fault> {
         if role == Role::Receiver {
             let fault = Fault::new(FaultKind::Usage, "uring-zc only sends");

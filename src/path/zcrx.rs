@@ -53,6 +53,10 @@ impl DataPath for Zcrx {
         ring::support(facts).and(kernel(facts)).and(queue(facts)).and(engine())
     }
 
+    fn uses_io_uring(&self) -> bool {
+        true
+    }
+
     fn open(&self, _: Role, _: &Cell, _: Flow) -> Result<Box<dyn Endpoint>, Fault> {
         Err(Fault::new(FaultKind::Unsupported, NO_ENGINE).remedy(INSTEAD))
     }

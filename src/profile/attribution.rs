@@ -99,8 +99,8 @@ fn role_of_cpu(placement: Placement, cpu: Option<u32>) -> Option<Role> {
 mod tests {
     use super::*;
 
-    const APART: Placement = Placement { sender: Some(0), receiver: Some(1) };
-    const SHARED: Placement = Placement { sender: Some(0), receiver: Some(0) };
+    const APART: Placement = Placement::pinned(0, 1);
+    const SHARED: Placement = Placement::pinned(0, 0);
 
     #[test]
     fn every_kind_of_thread_and_stack() {

@@ -3,7 +3,7 @@
 //! rendered in any format.
 
 use super::Profile;
-use super::diff::{self, Options, Per};
+use super::diff::{self, LeftOut, Options, Pair, Per, Row};
 use super::flame::{Chart, Widths, flames};
 use super::subsystem::{Classes, Coverage, Rules};
 use super::waterfall::{Trials, Waterfall, waterfall};
@@ -22,6 +22,9 @@ pub const CONFIDENCE: f64 = 0.95;
 pub struct Explanation {
     /// From the baseline to each other cell.
     pub waterfalls: Vec<Waterfall>,
+    /// The functions of the same pairs, most saved first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ranked: Vec<Ranked>,
     /// A flame graph of each cell, and of each difference to the baseline.
     pub charts: Vec<Chart>,
     /// The part of the kernel's time that the rules could name.
@@ -29,6 +32,28 @@ pub struct Explanation {
     /// What has to be kept in mind.
     pub notes: Vec<String>,
 }
+
+/// The functions of two cells side by side, ranked by what is saved. A function's
+/// amount is its own code.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ranked {
+    /// The cell before the change: the baseline.
+    pub without: String,
+    /// The cell after it.
+    pub with: String,
+    /// Unit of all amounts.
+    pub unit: String,
+    /// All functions together.
+    pub total: Pair,
+    /// Those that make the most difference, most saved first.
+    pub rows: Vec<Row>,
+    /// The others together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<LeftOut>,
+}
+
+/// Functions of a ranking.
+const RANKED: usize = 15;
 
 /// Explains what every other cell costs more or less than the baseline.
 pub fn explain(baseline: &Trials, others: &[Trials], rules: &Rules) -> Result<Explanation, Fault> {
@@ -39,7 +64,7 @@ pub fn explain(baseline: &Trials, others: &[Trials], rules: &Rules) -> Result<Ex
     for (i, other) in others.iter().enumerate() {
         explanation.waterfalls.push(waterfall(baseline, other, rules, CONFIDENCE)?);
         coverage = coverage.and(covered(other.profiles, rules));
-        let found = diff::diff(baseline.profiles, other.profiles, &options)?;
+        let mut found = diff::diff(baseline.profiles, other.profiles, &options)?;
         let flames = flames(baseline.profiles, other.profiles, &found, rules);
         let charts = &mut explanation.charts;
         if i == 0 {
@@ -48,6 +73,15 @@ pub fn explain(baseline: &Trials, others: &[Trials], rules: &Rules) -> Result<Ex
         charts.push(flames.chart(other.cell, Widths::With, false, most));
         let title = format!("{} against {}", other.cell, baseline.cell);
         charts.push(flames.chart(&title, Widths::With, true, most));
+        found.keep(Some(RANKED), 0.0);
+        explanation.ranked.push(Ranked {
+            without: baseline.cell.to_owned(),
+            with: other.cell.to_owned(),
+            unit: found.unit,
+            total: found.total,
+            rows: found.rows,
+            left_out: found.left_out,
+        });
     }
     explanation.charts.retain(|chart| !chart.boxes.is_empty());
     explanation.classified = coverage.share();

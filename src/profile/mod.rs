@@ -14,7 +14,7 @@ pub mod subsystem;
 pub mod symbols;
 pub mod waterfall;
 
-pub use explanation::{CONFIDENCE, Explanation, explain};
+pub use explanation::{CONFIDENCE, Explanation, Ranked, explain};
 pub use model::{
     Builder, Frame, FrameId, FrameKind, Header, Owner, Profile, Sample, StackId, Thread, ThreadId,
     Track, Weight, Work,

@@ -1,6 +1,6 @@
 //! A cell: one combination of levels, complete enough to be run anywhere.
 
-use super::{Kernel, Options, Role};
+use super::{Kernel, Options, Placement, Role};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ pub struct Cell {
     pub rx: Half,
     /// How the link between the two hosts is set up.
     pub link: LinkSettings,
-    /// Which CPUs the two roles run on.
+    /// Which CPUs the work runs on.
     pub placement: Placement,
     /// The kernel that its hosts boot; none leaves it to the testbed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -190,25 +190,6 @@ impl Default for LinkSettings {
             qdisc: "pfifo".into(),
             threaded_napi: true,
             rps: None,
-        }
-    }
-}
-
-/// Where the roles run. None leaves the choice to the scheduler.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Placement {
-    /// CPU of the sender's threads.
-    pub sender: Option<u32>,
-    /// CPU of the receiver's threads.
-    pub receiver: Option<u32>,
-}
-
-impl Placement {
-    /// The CPU a role is pinned to.
-    pub fn cpu(&self, role: Role) -> Option<u32> {
-        match role {
-            Role::Sender => self.sender,
-            Role::Receiver => self.receiver,
         }
     }
 }

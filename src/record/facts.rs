@@ -19,6 +19,10 @@ pub struct Facts {
     pub cpu_model: String,
     /// CPUs that are online and that this process may use.
     pub cpus: Vec<u32>,
+    /// CPUs that are threads of one core (SMT), core by core; cores with one thread
+    /// are left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub siblings: Vec<Vec<u32>>,
     /// Memory of the machine in bytes.
     pub memory: u64,
     /// Page size in bytes.

@@ -13,6 +13,8 @@ mod kernel;
 mod ledger;
 mod observation;
 mod option;
+mod placement;
+mod pool;
 mod profile;
 mod reading;
 mod setting;
@@ -21,7 +23,7 @@ mod trial;
 pub mod unit;
 pub mod wire;
 
-pub use cell::{Cell, CellId, Half, LinkSettings, Placement, Stream, Touch};
+pub use cell::{Cell, CellId, Half, LinkSettings, Stream, Touch};
 pub use facts::{Attempt, Facts, Outcome, Privileges, Support};
 pub use fault::{Fault, FaultKind};
 pub use finding::{Finding, Severity};
@@ -32,11 +34,14 @@ pub use observation::{
     ObservedSocket, ObservedThread, Traffic,
 };
 pub use option::{OptionKind, OptionSpec, OptionValue, Options};
+pub use placement::{Placement, SoftirqCpu};
+pub use pool::{PoolRun, PoolSeen};
 pub use profile::{Bytes, ProfileRecord, ProfiledCells, Profiling, SamplePrice, Sampling};
 pub use reading::{Reading, Scope, Series, Unit};
 pub use setting::{
-    Channels, Coalescing, Cpus, DeviceName, FlowRule, IdleChoice, PacketLimits, Rings,
-    SETTING_FORMS, Setting, SettingRecord, SettingValue, Split, SysctlName, TapFlags, Word,
+    Channels, Coalescing, Cpus, DeviceName, FlowRule, IdleChoice, PacketLimits, Restoration,
+    RestorationRow, Rings, SETTING_FORMS, Setting, SettingRecord, SettingValue, Split, SysctlName,
+    TapFlags, WantedSetting, Word,
 };
 pub use study::{CopyCeiling, Design, Judgement, Schedule, Source, Stopping, Study, StudyHeader};
 pub use trial::{

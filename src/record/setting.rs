@@ -11,15 +11,16 @@
 
 mod command;
 mod names;
+mod outcome;
 mod text;
 
 pub use names::{Cpus, DeviceName, SysctlName, Word};
+pub use outcome::{Restoration, RestorationRow, SettingRecord, SettingValue, WantedSetting};
 pub use text::FORMS as SETTING_FORMS;
 
-use super::{Fault, FaultKind};
+use super::{Fault, FaultKind, unit};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 /// One thing that is set on a host. All of them are gone after a reboot.
@@ -324,34 +325,27 @@ pub struct TapFlags {
     pub backpressure: Option<bool>,
 }
 
-/// What a setting is or was, by name. Which names there are depends on the kind:
-/// `rx` and `tx` of rings, one name a CPU for governors. Texts are as the kernel
-/// prints them, so that what is put back is what was there.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(transparent)]
-pub struct SettingValue(pub BTreeMap<String, String>);
-
-/// What became of a setting: a row of the report's setup and of `hosts.json`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct SettingRecord {
-    /// The setting.
-    pub setting: Setting,
-    /// Name of the profile that asked for it; none if it was asked for by itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub profile: Option<String>,
-    /// What it was; empty where that could not be read.
-    #[serde(default)]
-    pub before: SettingValue,
-    /// What it was changed to; equal to `before` where nothing had to change.
-    /// Empty where it was not set.
-    #[serde(default)]
-    pub after: SettingValue,
-    /// Why it was not set; only an optional setting may have one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub skipped: Option<String>,
-}
-
 impl Setting {
+    /// What it is about, without what it is set to: `mtu eth0`.
+    pub fn subject(&self) -> String {
+        match self {
+            Setting::Sysctl { name, .. } => name.to_string(),
+            Setting::Feature { device, feature, .. } => format!("feature {device} {feature}"),
+            Setting::Governor { .. } => "governor".into(),
+            Setting::IdleStates { .. } => "idle states".into(),
+            Setting::IrqAffinity { irq, .. } => format!("CPUs of interrupt {irq}"),
+            Setting::Flow { .. } => self.to_string(),
+            Setting::HugePages { size, node, .. } => {
+                let node = node.map_or(String::new(), |node| format!(" of node {node}"));
+                format!("huge pages of {}{node}", unit::bytes(*size))
+            }
+            other => {
+                let text = other.to_string();
+                text.split(' ').take(2).collect::<Vec<_>>().join(" ")
+            }
+        }
+    }
+
     /// A setting that was built and not typed, checked as if it had been typed:
     /// ranges, and that it sets anything at all.
     pub fn checked(self) -> Result<Setting, Fault> {
@@ -441,55 +435,6 @@ impl FlowRule {
             || self.source_port.is_some()
             || self.destination_port.is_some();
         (!any).then(|| "it would steer every flow; give a port or an address".into())
-    }
-}
-
-impl SettingValue {
-    /// One name and its text.
-    pub fn one(name: impl Into<String>, text: impl Into<String>) -> Self {
-        SettingValue(BTreeMap::from([(name.into(), text.into())]))
-    }
-
-    /// The text of a name.
-    pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str)
-    }
-
-    /// True where nothing is known.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
-/// For people: the text alone where there is one, else every name with its text;
-/// names with one text (CPUs, say) are put together.
-impl std::fmt::Display for SettingValue {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let squeeze = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let mut texts: Vec<(String, Vec<&str>)> = Vec::new();
-        for (name, text) in &self.0 {
-            let text = squeeze(text);
-            match texts.iter_mut().find(|(known, _)| *known == text) {
-                Some((_, names)) => names.push(name),
-                None => texts.push((text, vec![name])),
-            }
-        }
-        match texts.as_slice() {
-            [] => f.write_str("nothing"),
-            [(text, _)] => f.write_str(if text.is_empty() { "empty" } else { text }),
-            several => {
-                for (at, (text, names)) in several.iter().enumerate() {
-                    let comma = if at > 0 { ", " } else { "" };
-                    match names.as_slice() {
-                        [first, rest @ ..] if rest.len() > 1 => {
-                            write!(f, "{comma}{first} and {} others {text}", rest.len())?;
-                        }
-                        names => write!(f, "{comma}{} {text}", names.join(" and "))?,
-                    }
-                }
-                Ok(())
-            }
-        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! A study: the folder that a run leaves behind.
 
-use super::{Cell, CellId, Facts, KernelHosts, Profiling, Trial};
+use super::{Cell, CellId, Facts, KernelHosts, Profiling, SettingRecord, Trial};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Everything a report renders.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -64,6 +65,13 @@ pub struct StudyHeader {
     /// Memory-copy bandwidth of one core, measured at the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ceiling: Option<CopyCeiling>,
+    /// Settings of the host that were made for the study, from what to what.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub settings: Vec<SettingRecord>,
+    /// What the controller's host was set to when the first trial began, its own
+    /// settings included: what must not change while the study runs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub fingerprint: BTreeMap<String, String>,
 }
 
 impl StudyHeader {

@@ -3,8 +3,8 @@
 //! answers once; `Reply::Lost` alone may come unasked.
 
 use super::{
-    Bytes, Cell, CopyCeiling, Facts, Fault, LinkSettings, Placement, ProvenWitness, Reading, Role,
-    RoleRecord, SamplePrice, Sampling, Series, ThreadTime,
+    Bytes, Cell, CopyCeiling, Facts, Fault, LinkSettings, Placement, PoolRun, PoolSeen,
+    ProvenWitness, Reading, Role, RoleRecord, SamplePrice, Sampling, Series, ThreadTime,
 };
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -90,6 +90,22 @@ pub enum Request {
         /// Seconds to wait before the flow is cut.
         patience: f64,
     },
+    /// Sender: send small packets through a device. Answered by `Done`, at the end.
+    Flood {
+        /// The device.
+        device: String,
+        /// Packets a second.
+        rate: f64,
+        /// For how many seconds.
+        seconds: f64,
+    },
+    /// Receiver: take such packets into a pool of buffers. Answered by `Pool`, at the end.
+    Pool {
+        /// The device.
+        device: String,
+        /// What is done with the buffers.
+        run: PoolRun,
+    },
     /// What does one sample cost? Answered by `SamplePrice`.
     SamplePrice {
         /// The event; none takes the best that there is.
@@ -165,6 +181,8 @@ pub enum Reply {
         /// Receiver: what it saw of the sender's witness page.
         witness: Option<ProvenWitness>,
     },
+    /// What became of a pool.
+    Pool(PoolSeen),
     /// What one sample costs.
     SamplePrice(SamplePrice),
     /// The samples of the last window are named and packed.
@@ -204,7 +222,10 @@ pub struct LinkEnd {
     pub prefix: u8,
     /// Settings of the link.
     pub settings: LinkSettings,
-    /// CPU that the device's receive processing should run on, where the
-    /// settings ask for it. A wish: not everyone may pin kernel threads.
+    /// CPU that the device's receive processing should run on.
     pub softirq_cpu: Option<u32>,
+    /// Whether that CPU was asked for by name. Otherwise it is a wish: not everyone
+    /// may pin kernel threads.
+    #[serde(default)]
+    pub softirq_required: bool,
 }

@@ -12,6 +12,8 @@ mod netdev;
 mod observation;
 mod page;
 mod parquet;
+mod placement;
+mod pool_plot;
 mod reproduce;
 mod rows;
 mod setup;
@@ -24,7 +26,8 @@ mod words;
 
 pub use examination::examination;
 pub use observation::observation;
-pub use sizing::{SizingPlan, sizing};
+pub use pool_plot::{Drawing, pool_svg};
+pub use sizing::{SizingPlan, sizing, title as sizing_title};
 pub use text::{between, difference, history, thresholds};
 
 use crate::profile::Explanation;

@@ -16,6 +16,7 @@ pub fn command(study: &Study) -> Option<Vec<String>> {
         Some(source) => vec![flag("bytepath run", &source.name)],
         None => of_flags(study)?,
     };
+    pieces.extend(settings(study));
     let s = &study.header.schedule;
     pieces.push(match s.design {
         Design::Trials => "--design trials".to_owned(),
@@ -87,6 +88,23 @@ fn of_flags(study: &Study) -> Option<Vec<String>> {
     }
     // A stopping rule can only be declared in a file.
     header.schedule.stopping.is_none().then_some(pieces)
+}
+
+/// Settings of the host that the file, if there is one, does not ask for itself.
+fn settings(study: &Study) -> Vec<String> {
+    let file = study.header.source.as_ref().map_or("", |source| source.text.as_str());
+    let mut pieces: Vec<String> = Vec::new();
+    for record in &study.header.settings {
+        let (option, value) = match &record.profile {
+            Some(profile) => ("--settings", profile.clone()),
+            None => ("--set", record.setting.to_string()),
+        };
+        let piece = flag(option, &value);
+        if !file.contains(&value) && !pieces.contains(&piece) {
+            pieces.push(piece);
+        }
+    }
+    pieces
 }
 
 /// Seconds as they are typed.

@@ -3,8 +3,8 @@
 use super::figures::{self, number, plural};
 use crate::record::unit;
 use crate::record::{
-    Cell, CopyCeiling, Design, Facts, Kernel, KernelHosts, LinkSettings, Placement, Stream, Study,
-    Touch,
+    Cell, CopyCeiling, Design, Facts, Kernel, KernelHosts, LinkSettings, Placement, SettingRecord,
+    SoftirqCpu, Stream, Study, Touch,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -46,6 +46,7 @@ pub fn facts(study: &Study) -> Vec<(&'static str, String)> {
         let text = format!("all cells of a block are open at once and take turns of {slice}");
         facts.push(("design", text));
     }
+    facts.extend(settings(&header.settings));
     facts.extend(header.ceiling.as_ref().map(|c| ("ceiling", ceiling(c))));
     facts
 }
@@ -166,10 +167,37 @@ fn stream(s: &Stream) -> String {
 
 fn placement(p: &Placement) -> String {
     let one = |cpu: Option<u32>| cpu.map_or("left to the scheduler".into(), |c| format!("CPU {c}"));
-    match (p.sender, p.receiver) {
+    let mut text = match (p.sender, p.receiver) {
         (None, None) => "left to the scheduler".into(),
         (tx, rx) => format!("sender {}, receiver {}", one(tx), one(rx)),
+    };
+    text += &match p.softirq {
+        SoftirqCpu::Link => String::new(),
+        SoftirqCpu::Free => ", softirq left to the scheduler".into(),
+        SoftirqCpu::Cpu(cpu) => format!(", softirq CPU {cpu}"),
+    };
+    for (part, cpu) in [("io-wq", p.io_wq), ("vhost", p.vhost)] {
+        text += &cpu.map(|cpu| format!(", {part} CPU {cpu}")).unwrap_or_default();
     }
+    text
+}
+
+/// What was set on the host for the study, and what could not be.
+fn settings(records: &[SettingRecord]) -> Vec<(&'static str, String)> {
+    let (skipped, made): (Vec<_>, Vec<_>) = records.iter().partition(|r| r.skipped.is_some());
+    let (so, set): (Vec<_>, Vec<_>) = made.into_iter().partition(|r| r.before == r.after);
+    let all = |records: &[&SettingRecord]| {
+        records.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    };
+    [
+        ("settings", format!("made for the study and put back: {}", all(&set)), set.is_empty()),
+        ("found so", all(&so), so.is_empty()),
+        ("not set", all(&skipped), skipped.is_empty()),
+    ]
+    .into_iter()
+    .filter(|(.., empty)| !empty)
+    .map(|(name, text, _)| (name, text))
+    .collect()
 }
 
 fn ceiling(c: &CopyCeiling) -> String {

@@ -5,7 +5,9 @@ use super::Style;
 use super::figures::{amount, bytes, number, percent};
 use super::page::{Page, Tone};
 use super::table::{Column, Table};
-use crate::stats::{DONTNEED, Goal, POLL_WEIGHT, PoolCourse, PoolModel, Shortage, Sizing, Traffic};
+use crate::stats::{
+    CheckedPool, DONTNEED, Goal, POLL_WEIGHT, PoolCourse, PoolModel, Shortage, Sizing, Traffic,
+};
 use std::io::{self, Write};
 
 /// Everything a plan says.
@@ -25,6 +27,12 @@ pub struct SizingPlan<'a> {
     pub course: &'a PoolCourse,
     /// The least pool that never runs dry; none if even four times as much does.
     pub least_buffers: Option<u64>,
+    /// Pools of other sizes beside it, with what becomes of each.
+    pub neighbours: &'a [(PoolModel, PoolCourse)],
+    /// Pools that were run for real; empty if none was.
+    pub checked: &'a [CheckedPool],
+    /// By what time was stretched and counts were divided in those runs.
+    pub scale: (f64, f64),
 }
 
 /// Writes a plan.
@@ -62,7 +70,8 @@ pub fn sizing(plan: &SizingPlan, style: &Style, out: &mut dyn Write) -> io::Resu
     page.finish(out)
 }
 
-fn title(goal: &Goal) -> String {
+/// What was asked, in one line.
+pub fn title(goal: &Goal) -> String {
     let queues = if goal.queues == 1 { String::new() } else { format!(", {} queues", goal.queues) };
     format!(
         "{} Gbit/s over {} ms with an MTU of {}{queues}, {} kept by the application",
@@ -158,8 +167,88 @@ fn pool(page: &mut Page, plan: &SizingPlan) {
         None => "Four times as many would not do either.".into(),
     };
     page.text("  ", &least);
+    neighbours(page, plan);
     page.text(
         "  ",
         "A model with steady arrivals and a steady application; bursts and stalls need more.",
     );
+    checked(page, plan);
+}
+
+/// Pools of other sizes.
+fn neighbours(page: &mut Page, plan: &SizingPlan) {
+    let mut table = Table::new(vec![
+        Column::number("", "buffers", 0),
+        Column::number("", "memory", 0),
+        Column::number("", "dry after", 0),
+        Column::number("", "copied", 0),
+        Column::number("", "fewest left", 0),
+    ]);
+    for (model, course) in plan.neighbours {
+        let memory = bytes(model.buffers as f64 * f64::from(plan.goal.buffer));
+        let cells = [
+            model.buffers.to_string(),
+            memory,
+            dry(course.first_copy),
+            percent(course.copied),
+            course.least.to_string(),
+        ];
+        table.row(cells.map(|text| (text, Tone::Plain)).to_vec());
+    }
+    table.print(page, 2);
+}
+
+/// The model beside what was measured.
+fn checked(page: &mut Page, plan: &SizingPlan) {
+    if plan.checked.is_empty() {
+        return;
+    }
+    page.heading("The model beside a run over the testbed's link");
+    const MODEL: &str = "model";
+    const SEEN: &str = "measured";
+    let mut table = Table::new(vec![
+        Column::number("", "buffers", 0),
+        Column::number("", "packets/s", 0),
+        Column::number("", "kept for", 0),
+        Column::number(MODEL, "dry after", 0),
+        Column::number(MODEL, "no buffer", 0),
+        Column::number(SEEN, "dry after", 0),
+        Column::number(SEEN, "no buffer", 0),
+    ]);
+    for pool in plan.checked {
+        let cells = [
+            pool.seen.buffers.to_string(),
+            amount(pool.model.arrivals),
+            format!("{} ms", number(pool.model.hold * 1e3, 0)),
+            dry(pool.predicted.first_copy),
+            percent(pool.predicted.copied),
+            dry(pool.seen.first_refused),
+            percent(pool.refused()),
+        ];
+        table.row(cells.map(|text| (text, Tone::Plain)).to_vec());
+    }
+    table.print(page, 2);
+    let (slow, shrink) = plan.scale;
+    let paced = if slow >= 1.0 {
+        format!("{} times slower than planned", number(slow, 1))
+    } else {
+        format!("{} times faster than planned", number(1.0 / slow, 1))
+    };
+    let smaller = if shrink > 1.0 {
+        format!(", with {} times fewer buffers", number(shrink, 1))
+    } else {
+        String::new()
+    };
+    page.text(
+        "  ",
+        &format!(
+            "Small packets over a veth pair into a ring of a packet socket, {paced}{smaller}. The \
+             kernel drops a packet for which the ring has no buffer; a card's page pool would have \
+             it copied. What a card, its driver and its bursts do is not in this."
+        ),
+    );
+}
+
+fn dry(at: Option<f64>) -> String {
+    at.map_or("never".into(), |at| format!("{} ms", number(at * 1e3, 2)))
 }

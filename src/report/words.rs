@@ -3,6 +3,7 @@
 
 use super::figures::NONE;
 use super::figures::{amount, bytes, cpu, gbit, interval, number, percent, plural, ratio};
+use super::placement;
 use crate::record::{Evidence, Manner, Role};
 use crate::stats::{Analysis, Comparison, Counted, CpuRule, End, PerEnd, Row};
 
@@ -269,6 +270,7 @@ pub fn cautions(analysis: &Analysis) -> Vec<String> {
             ));
         }
     }
+    lines.extend(placement::strayed(analysis));
     lines.extend(analysis.warnings.iter().map(counted));
     for row in &analysis.rows {
         for end in Role::ALL.map(|role| row.end(role)) {

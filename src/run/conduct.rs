@@ -3,15 +3,18 @@
 
 use super::Laboratory;
 use super::agent::BUILD;
+use super::guard::{Guard, note_changes};
 use super::outlook::{Outlook, Surveyed, look_at_all, recorded};
 use super::profiles;
 use super::slices;
-use super::store::StudyWriter;
+use super::store::{HostsAfter, StudyWriter};
 use super::trial::{Position, blank, now_ms, trial};
+use crate::host::differences;
 use crate::meter::Meter;
 use crate::record::{
-    Cell, CellId, Design, Facts, Fault, FaultKind, Judgement, Profiling, Role, SCHEMA_VERSION,
-    Schedule, Source, Study, StudyHeader, Trial, TrialStatus, unit,
+    Cell, CellId, Design, Facts, Fault, FaultKind, Judgement, Profiling, Restoration,
+    RestorationRow, Role, SCHEMA_VERSION, Schedule, SettingRecord, Source, Study, StudyHeader,
+    Trial, TrialStatus, WantedSetting, unit,
 };
 use crate::{spec, stats};
 use std::collections::HashSet;
@@ -37,6 +40,9 @@ pub struct Plan {
     pub source: Option<Source>,
     /// Which profiles are taken after the last block; none if none are.
     pub profiling: Option<Profiling>,
+    /// Settings of the host that are made before the first testbed is raised, and
+    /// put back after the last trial.
+    pub settings: Vec<WantedSetting>,
     /// True if every cell was asked for by name: one that cannot run here is
     /// an error then, and not a row with a reason.
     pub mandatory: bool,
@@ -48,6 +54,19 @@ pub struct Plan {
 
 /// Who watches a study.
 pub trait Observer {
+    /// The host is set; the rows tell what an earlier run that died had left
+    /// behind and was put back first.
+    fn settings(&mut self, records: &[SettingRecord], left_behind: &[RestorationRow]) {
+        let _ = (records, left_behind);
+    }
+    /// The host's settings were put back, the last one first.
+    fn put_back(&mut self, rows: &[RestorationRow]) {
+        let _ = rows;
+    }
+    /// Somebody else changed settings of the host while trials ran.
+    fn host_changed(&mut self, remark: &str) {
+        let _ = remark;
+    }
     /// The hosts are known; `trials` will be run.
     fn begins(&mut self, header: &StudyHeader, trials: usize);
     /// A trial starts: its number (from 1), cell, block (from 1).
@@ -80,7 +99,8 @@ pub fn conduct(
     plan: &Plan,
     observer: &mut dyn Observer,
 ) -> (Option<Study>, Result<(), Fault>) {
-    finish(laboratory, prepare(laboratory, plan), observer)
+    let opened = prepare(laboratory, plan, observer);
+    finish(laboratory, opened, observer)
 }
 
 /// Goes on with a study that was interrupted: the trials that are missing, in
@@ -95,13 +115,15 @@ pub fn resume(
     folder: &Path,
     observer: &mut dyn Observer,
 ) -> (Option<Study>, Result<(), Fault>) {
-    finish(laboratory, reopen(laboratory, folder), observer)
+    let opened = reopen(laboratory, folder, observer);
+    finish(laboratory, opened, observer)
 }
 
 /// A study that can be run, or run on.
 pub(super) struct Opened {
     pub study: Study,
     pub writer: StudyWriter,
+    pub guard: Guard,
     outlook: Outlook,
 }
 
@@ -114,16 +136,23 @@ fn finish(
         Ok(opened) => {
             let mut run = Run { laboratory, observer, opened };
             let result = run.all();
-            (Some(run.opened.study), result)
+            let end = run.end();
+            (Some(run.opened.study), result.and(end))
         }
         Err(fault) => (None, Err(fault)),
     }
 }
 
-fn prepare(laboratory: &Laboratory, plan: &Plan) -> Result<Opened, Fault> {
+fn prepare(
+    laboratory: &Laboratory,
+    plan: &Plan,
+    observer: &mut dyn Observer,
+) -> Result<Opened, Fault> {
     let baseline = plan.cells.iter().find(|cell| cell.id == plan.baseline);
     let baseline =
         baseline.ok_or_else(|| Fault::new(FaultKind::Usage, "there is nothing to run"))?;
+    let (guard, left_behind) = Guard::begin(&plan.settings)?;
+    observer.settings(guard.records(), &left_behind);
     let (surveyed, ceiling) = look_at_all(laboratory, &plan.cells, baseline, true)?;
     let (facts, kernels) = recorded(&surveyed);
     let header = StudyHeader {
@@ -143,6 +172,8 @@ fn prepare(laboratory: &Laboratory, plan: &Plan) -> Result<Opened, Fault> {
         facts,
         kernels,
         ceiling,
+        settings: guard.records().to_vec(),
+        fingerprint: guard.fingerprint().clone(),
     };
     // What is asked for by name must run, and so must the baseline.
     let mut outlook = Outlook::of(surveyed, baseline);
@@ -153,10 +184,14 @@ fn prepare(laboratory: &Laboratory, plan: &Plan) -> Result<Opened, Fault> {
     }
     let writer = StudyWriter::create(&plan.folder, &header)?;
     let study = Study { header, trials: Vec::new(), profiles: Vec::new(), remarks: Vec::new() };
-    Ok(Opened { study, writer, outlook })
+    Ok(Opened { study, writer, guard, outlook })
 }
 
-fn reopen(laboratory: &Laboratory, folder: &Path) -> Result<Opened, Fault> {
+fn reopen(
+    laboratory: &Laboratory,
+    folder: &Path,
+    observer: &mut dyn Observer,
+) -> Result<Opened, Fault> {
     let (mut writer, mut study) = StudyWriter::reopen(folder)?;
     let header = &study.header;
     let complete = |how: &str| {
@@ -184,6 +219,8 @@ fn reopen(laboratory: &Laboratory, folder: &Path) -> Result<Opened, Fault> {
         let text = format!("the baseline '{}' is not a cell of this study", header.baseline);
         Fault::new(FaultKind::Storage, text)
     })?;
+    let (guard, left_behind) = Guard::begin(&again(&header.settings))?;
+    observer.settings(guard.records(), &left_behind);
     let (surveyed, _) = look_at_all(laboratory, &header.cells, baseline, false)?;
     if let Some(difference) = difference(header, &surveyed) {
         let text = format!("the study {} cannot go on here: {difference}", folder.display());
@@ -199,7 +236,28 @@ fn reopen(laboratory: &Laboratory, folder: &Path) -> Result<Opened, Fault> {
     };
     writer.remark(&remark)?;
     study.remarks.push(remark);
-    Ok(Opened { study, writer, outlook })
+    // A study of before there were fingerprints has none to compare with.
+    let header = &study.header;
+    if !header.fingerprint.is_empty() {
+        for change in differences(&header.fingerprint, guard.fingerprint()) {
+            let remark = format!("when the study went on, {change}");
+            writer.remark(&remark)?;
+            study.remarks.push(remark);
+        }
+    }
+    Ok(Opened { study, writer, guard, outlook })
+}
+
+/// What a study had set, to be set again. What could not be set then is no error
+/// if it cannot be now.
+fn again(records: &[SettingRecord]) -> Vec<WantedSetting> {
+    let want = |record: &SettingRecord| WantedSetting {
+        setting: record.setting.clone(),
+        profile: record.profile.clone(),
+        optional: record.skipped.is_some(),
+        obstacle: None,
+    };
+    records.iter().map(want).collect()
 }
 
 /// What differs between the hosts a study was begun on and these, if it matters.
@@ -415,7 +473,51 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    fn keep(&mut self, trials: Vec<Trial>) -> Result<(), Fault> {
+    /// The host as the run leaves it: what it was set to at the end, and what
+    /// became of the study's own settings.
+    fn end(&mut self) -> Result<(), Fault> {
+        let changes = self.opened.guard.look();
+        let fingerprint = self.opened.guard.fingerprint().clone();
+        let settings = self.opened.guard.end();
+        for change in changes {
+            self.remark(format!("the host changed after the last trial: {change}"))?;
+        }
+        self.observer.put_back(&settings);
+        for row in settings.iter().filter(|row| row.outcome != Restoration::Restored) {
+            self.remark(format!("settings of the host: {row}"))?;
+        }
+        let pending = settings.iter().find(|row| row.is_pending()).map(ToString::to_string);
+        let schema = SCHEMA_VERSION;
+        self.opened.writer.after(&HostsAfter { schema, fingerprint, settings })?;
+        match pending {
+            None => Ok(()),
+            Some(row) => Err(Fault::new(FaultKind::System, row)
+                .remedy("`bytepath restore` tries again; the study itself is whole")),
+        }
+    }
+
+    /// What somebody changed on the host while these trials ran, noted in them and
+    /// in the study.
+    pub(super) fn watch_host(&mut self, trials: &mut [Trial]) -> Result<(), Fault> {
+        if !trials.iter().any(|trial| trial.status == TrialStatus::Measured) {
+            return Ok(());
+        }
+        let changes = self.opened.guard.look();
+        note_changes(trials, &changes);
+        let Some(first) = trials.first().filter(|_| !changes.is_empty()) else { return Ok(()) };
+        let remark = format!(
+            "the host changed during block {} ({}): {}; trials before and after it were not \
+             run on the same host",
+            first.block + 1,
+            first.cell,
+            changes.join("; ")
+        );
+        self.observer.host_changed(&remark);
+        self.remark(remark)
+    }
+
+    fn keep(&mut self, mut trials: Vec<Trial>) -> Result<(), Fault> {
+        self.watch_host(&mut trials)?;
         let header = &self.opened.study.header;
         let judge = |trial: Trial| match header.cells.iter().find(|cell| cell.id == trial.cell) {
             Some(cell) => judged(trial, cell, &header.schedule, header.functional.is_some()),

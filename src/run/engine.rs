@@ -3,7 +3,7 @@
 use super::agent::Event;
 use crate::path::{Account, DataPath, Flow, Recorder, read_witness};
 use crate::record::{Cell, Fault, FaultKind, ProvenWitness, Role};
-use crate::sys::{tcp, thread};
+use crate::sys::{tcp, thread, uring};
 use crate::workload::{Gate, Progress, TallyEnd};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsFd;
@@ -115,6 +115,12 @@ fn play(
     let open = || -> Result<_, Fault> {
         if let Some(cpu) = cell.placement.cpu(role) {
             thread::pin(cpu).map_err(|e| Fault::system(format!("cannot pin to CPU {cpu}"), &e))?;
+        }
+        if let Some(cpu) = cell.placement.io_wq.filter(|_| path.uses_io_uring()) {
+            uring::pin_workers(cpu).map_err(|e| {
+                Fault::system(format!("cannot pin io_uring's workers to CPU {cpu}"), &e)
+                    .remedy("leave io-wq out; it takes Linux 5.14 and a CPU of this process")
+            })?;
         }
         let duplicate =
             || socket.try_clone().map_err(|e| Fault::system("cannot duplicate the connection", &e));

@@ -7,8 +7,8 @@ use super::trial::{connect, set_up_link};
 use crate::path;
 use crate::record::wire::{Reply, Request};
 use crate::record::{
-    Cell, CopyCeiling, Facts, Fault, FaultKind, Kernel, KernelHosts, LinkSettings, Role, Stream,
-    Support,
+    Cell, CopyCeiling, Facts, Fault, FaultKind, Kernel, KernelHosts, LinkSettings, Placement, Role,
+    SoftirqCpu, Stream, Support,
 };
 
 /// Largest message and read of a rehearsal, bytes: what is tried is the link
@@ -70,17 +70,23 @@ impl Obstacle {
     }
 }
 
+/// What is tried once for all cells that share it.
+#[derive(PartialEq)]
+struct Rehearsed {
+    kernel: Option<Kernel>,
+    link: LinkSettings,
+    softirq: SoftirqCpu,
+    congestion: String,
+}
+
 /// Finds out what stands in the way of cells. Links and congestion controls are
 /// tried for real, each combination once, with the baseline's path, because the
 /// answer depends on devices, modules and privileges in ways that no fact tells.
 pub(super) struct Outlook {
     surveyed: Vec<Surveyed>,
     baseline: Cell,
-    rehearsed: Vec<(Rehearsal, Option<Obstacle>)>,
+    rehearsed: Vec<(Rehearsed, Option<Obstacle>)>,
 }
-
-/// What is tried together: kernel, link, congestion control.
-type Rehearsal = (Option<Kernel>, LinkSettings, String);
 
 /// The hosts under one kernel: their facts, or why there are none.
 #[derive(Clone, Debug)]
@@ -149,12 +155,17 @@ impl Outlook {
                 return Ok(Some(Obstacle { kind: FaultKind::Unsupported, reason, remedy }));
             }
         }
-        let tried = (cell.kernel.clone(), cell.link.clone(), cell.stream.congestion.clone());
-        if let Some((_, obstacle)) = self.rehearsed.iter().find(|(known, _)| *known == tried) {
+        let this = Rehearsed {
+            kernel: cell.kernel.clone(),
+            link: cell.link.clone(),
+            softirq: cell.placement.softirq,
+            congestion: cell.stream.congestion.clone(),
+        };
+        if let Some((_, obstacle)) = self.rehearsed.iter().find(|(known, _)| *known == this) {
             return Ok(obstacle.clone());
         }
-        let obstacle = self.rehearse(laboratory, &tried)?;
-        self.rehearsed.push((tried, obstacle.clone()));
+        let obstacle = self.rehearse(laboratory, &this)?;
+        self.rehearsed.push((this, obstacle.clone()));
         Ok(obstacle)
     }
 
@@ -166,20 +177,17 @@ impl Outlook {
         }
     }
 
-    fn rehearse(
-        &self,
-        lab: &Laboratory,
-        (kernel, link, congestion): &Rehearsal,
-    ) -> Result<Option<Obstacle>, Fault> {
+    fn rehearse(&self, lab: &Laboratory, wanted: &Rehearsed) -> Result<Option<Obstacle>, Fault> {
         let stream = &self.baseline.stream;
         let cell = Cell {
-            kernel: kernel.clone(),
-            link: link.clone(),
+            kernel: wanted.kernel.clone(),
+            link: wanted.link.clone(),
+            placement: Placement { softirq: wanted.softirq, ..self.baseline.placement },
             stream: Stream {
                 flows: 1,
                 message_size: stream.message_size.min(REHEARSED_SIZE),
                 read_size: stream.read_size.min(REHEARSED_SIZE),
-                congestion: congestion.clone(),
+                congestion: wanted.congestion.clone(),
                 ..stream.clone()
             },
             ..self.baseline.clone()
@@ -201,10 +209,18 @@ fn probe(laboratory: &Laboratory, cell: &Cell, role: Role, facts: &[Facts]) -> S
     let (Some(path), Some(facts)) = (path, facts.get(role as usize)) else {
         return Support::no("no such path, or no facts of its host", "report this as a bug");
     };
-    if let Some(cpu) = cell.placement.cpu(role).filter(|cpu| !facts.cpus.contains(cpu)) {
+    if let Some(vhost) = cell.placement.vhost {
+        return Support::no(
+            format!("vhost={vhost}: the testbed {} has no vhost thread", laboratory.testbed.name()),
+            "leave vhost out; it is for a link through a virtual machine's device",
+        );
+    }
+    let peer = role.peer().to_string();
+    let mut named = cell.placement.named().filter(|(part, _)| *part != peer);
+    if let Some((part, cpu)) = named.find(|(_, cpu)| !facts.cpus.contains(cpu)) {
         let usable: Vec<String> = facts.cpus.iter().map(u32::to_string).collect();
         return Support::no(
-            format!("the {role}'s CPU {cpu} does not exist or may not be used"),
+            format!("the {part}'s CPU {cpu} does not exist or may not be used"),
             format!("this process may use {}", usable.join(", ")),
         );
     }

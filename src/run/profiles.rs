@@ -10,7 +10,7 @@ use crate::meter::{self, Meter};
 use crate::record::wire::{Reply, Request};
 use crate::record::{
     Cell, CellId, Design, Fault, FaultKind, Kernel, ProfileRecord, ProfiledCells, Profiling, Role,
-    SamplePrice, Sampling, Schedule, Study, StudyHeader, Trial, TrialStatus,
+    SamplePrice, Sampling, Schedule, SoftirqCpu, Study, StudyHeader, Trial, TrialStatus,
 };
 use crate::stats;
 use std::collections::BTreeSet;
@@ -90,8 +90,9 @@ impl Run<'_, '_> {
             let sampling = Sampling { cpus: cpus(cell, &header), ..sampling.clone() };
             let position = Position { block: number - 1, ..self.position(0) };
             let meters = self.meters_with_profile();
-            let (trial, packed) =
+            let (mut trial, packed) =
                 taken(self.laboratory, cell, &meters, &schedule, &sampling, *number, position)?;
+            self.watch_host(std::slice::from_mut(&mut trial))?;
             let mut trial = judged(trial, cell, &schedule, header.functional.is_some());
             if let (Some(profile), Some(packed)) = (&mut trial.profile, packed) {
                 profile.file = self.opened.writer.profile(&file_name(id, *number), &packed)?;
@@ -197,11 +198,12 @@ fn cpus(cell: &Cell, header: &StudyHeader) -> Vec<u32> {
     let pinned: Option<BTreeSet<u32>> =
         Role::ALL.into_iter().map(|role| cell.placement.cpu(role)).collect();
     match pinned {
-        Some(mut cpus) => {
+        Some(mut cpus) if cell.placement.softirq != SoftirqCpu::Free => {
             cpus.extend(cell.link.rps);
+            cpus.extend(cell.placement.named().map(|(_, cpu)| cpu));
             cpus.into_iter().collect()
         }
-        None => {
+        _ => {
             let facts = header.facts_of(cell).get(Role::Receiver as usize);
             facts.map(|facts| facts.cpus.clone()).unwrap_or_default()
         }

@@ -355,7 +355,7 @@ ffffffff81000300 T default_idle
         let bare = sample((10, 12), ms(4), 0, &[]);
         let records = vec![[first, bare].concat(), [earlier, idle].concat()];
         let capture = capture(records, &[(10, 12, "sender/0"), (20, 22, "receiver/0")]);
-        let placement = Placement { sender: Some(0), receiver: Some(1) };
+        let placement = Placement::pinned(0, 1);
         let stream = Stream { agents: [Some(10), Some(20)], placement };
         let profile = profile(&capture, &stream, &roots).unwrap();
         let seen: Vec<(Owner, String, Vec<&str>)> = profile

@@ -5,7 +5,7 @@
 use super::Laboratory;
 use super::remote::Remotes;
 use super::seen::Seen;
-use super::trial::{Position, begin, blank, end, set_up_link, window};
+use super::trial::{Position, begin, blank, end, nothing_to_place, set_up_link, window};
 use crate::meter::Meter;
 use crate::record::wire::Request;
 use crate::record::{Cell, Fault, FaultKind, Role, Schedule, Trial, TrialStatus};
@@ -68,7 +68,8 @@ impl<'a> Lane<'a> {
             Lane { cell, trial: blank(&cell.id, position), remotes: None, windows: Vec::new() };
         let raise = || -> Result<(Remotes<'a>, Vec<String>), Fault> {
             let mut remotes = Remotes::raise(laboratory, cell.kernel.as_ref())?;
-            let notes = set_up_link(&mut remotes, cell)?;
+            let mut notes = set_up_link(&mut remotes, cell)?;
+            notes.extend(nothing_to_place(laboratory, cell));
             begin(&mut remotes, cell, meters, true, None)?;
             Ok((remotes, notes))
         };

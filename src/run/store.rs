@@ -3,17 +3,20 @@
 //! a crash at any byte.
 
 use crate::record::{
-    CopyCeiling, Facts, Fault, FaultKind, KernelHosts, SCHEMA_VERSION, Study, StudyHeader, Trial,
+    CopyCeiling, Facts, Fault, FaultKind, KernelHosts, RestorationRow, SCHEMA_VERSION,
+    SettingRecord, Study, StudyHeader, Trial,
 };
 use rustix::fs::{FlockOperation, flock};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 const EXPERIMENT: &str = "experiment.toml";
 const HOSTS: &str = "hosts.json";
+const AFTER: &str = "hosts-after.json";
 const TRIALS: &str = "trials.jsonl";
 const REMARKS: &str = "remarks.txt";
 const PROFILES: &str = "profiles";
@@ -37,6 +40,24 @@ pub struct Hosts {
     pub kernels: Vec<KernelHosts>,
     /// Memory-copy bandwidth of one core, measured at the start.
     pub ceiling: Option<CopyCeiling>,
+    /// Settings of the host that were made for the study, from what to what.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub settings: Vec<SettingRecord>,
+    /// What the controller's host was set to when the first trial began.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub fingerprint: BTreeMap<String, String>,
+}
+
+/// `hosts-after.json`: what the hosts were when the run ended, however it ended.
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub struct HostsAfter {
+    /// Version of this record.
+    pub schema: u32,
+    /// What the controller's host was set to after the last trial, before the
+    /// study's own settings were put back.
+    pub fingerprint: BTreeMap<String, String>,
+    /// What became of the study's own settings, the last one first.
+    pub settings: Vec<RestorationRow>,
 }
 
 impl StudyWriter {
@@ -53,8 +74,14 @@ impl StudyWriter {
             .remedy("choose another one with --out"));
         }
         // What the hosts are stands in a file of its own.
-        let asked =
-            StudyHeader { facts: Vec::new(), kernels: Vec::new(), ceiling: None, ..header.clone() };
+        let asked = StudyHeader {
+            facts: Vec::new(),
+            kernels: Vec::new(),
+            ceiling: None,
+            settings: Vec::new(),
+            fingerprint: BTreeMap::new(),
+            ..header.clone()
+        };
         let experiment = toml::to_string(&asked);
         let experiment = experiment.map_err(|e| encoding(EXPERIMENT, &e))?;
         let hosts = serde_json::to_string_pretty(&Hosts {
@@ -62,6 +89,8 @@ impl StudyWriter {
             facts: header.facts.clone(),
             kernels: header.kernels.clone(),
             ceiling: header.ceiling,
+            settings: header.settings.clone(),
+            fingerprint: header.fingerprint.clone(),
         });
         let hosts = hosts.map_err(|e| encoding(HOSTS, &e))?;
         write_durably(&folder.join(EXPERIMENT), &experiment)?;
@@ -119,6 +148,12 @@ impl StudyWriter {
         };
         write().map_err(|e| storage("write", &path, &e))?;
         Ok(format!("{PROFILES}/{name}"))
+    }
+
+    /// Writes down what the hosts were at the end of the run.
+    pub fn after(&mut self, after: &HostsAfter) -> Result<(), Fault> {
+        let text = serde_json::to_string_pretty(after);
+        write_durably(&self.folder.join(AFTER), &text.map_err(|e| encoding(AFTER, &e))?)
     }
 
     /// Appends what the reader of the study should know, one line.
@@ -180,8 +215,14 @@ pub fn load(folder: &Path) -> Result<Study, Fault> {
         .map_err(|fault| fault.context(folder.join(TRIALS).display()))?;
     let mut remarks = remarks(folder)?;
     remarks.extend(torn);
-    let Hosts { facts, kernels, ceiling, .. } = hosts;
-    let header = StudyHeader { facts, kernels, ceiling, ..experiment };
+    let header = StudyHeader {
+        facts: hosts.facts,
+        kernels: hosts.kernels,
+        ceiling: hosts.ceiling,
+        settings: hosts.settings,
+        fingerprint: hosts.fingerprint,
+        ..experiment
+    };
     let (profiles, trials) = trials.into_iter().partition(|trial| trial.profile.is_some());
     Ok(Study { header, trials, profiles, remarks })
 }

@@ -4,7 +4,8 @@ use super::Laboratory;
 use super::remote::{Remotes, unexpected};
 use super::seen::Seen;
 use crate::meter::{Meter, Reach};
-use crate::record::wire::{Reply, Request, Token};
+use crate::path;
+use crate::record::wire::{LinkEnd, Reply, Request, Token};
 use crate::record::{
     Cell, CellId, Fault, FaultKind, ProvenWitness, Role, RoleRecord, SCHEMA_VERSION, Sampling,
     Schedule, Trial, TrialStatus,
@@ -80,7 +81,19 @@ fn measure(
 ) -> Result<(), Fault> {
     let mut remotes = Remotes::raise(laboratory, cell.kernel.as_ref())?;
     trial.warnings.extend(set_up_link(&mut remotes, cell)?);
+    trial.warnings.extend(nothing_to_place(laboratory, cell));
     stream(&mut remotes, cell, meters, schedule, None, trial)
+}
+
+/// A placement of workers that neither end has.
+pub(super) fn nothing_to_place(laboratory: &Laboratory, cell: &Cell) -> Option<String> {
+    let cpu = cell.placement.io_wq?;
+    let works = |role| {
+        let path = path::find(laboratory.paths, &cell.half(role).path);
+        path.is_some_and(|path| path.uses_io_uring())
+    };
+    let none = !Role::ALL.into_iter().any(works);
+    none.then(|| format!("io-wq={cpu} places nothing: neither end works by io_uring"))
 }
 
 /// One stream over a link that is up, from its handshake to its ledger.
@@ -158,15 +171,34 @@ pub(super) fn end(
 pub(super) fn set_up_link(remotes: &mut Remotes, cell: &Cell) -> Result<Vec<String>, Fault> {
     let mut all = Vec::new();
     for role in Role::ALL {
-        let cpu = cell.placement.cpu(role);
-        if let Some(end) = remotes.raised.link_end(role, &cell.link, cpu) {
+        // The receiver's end alone steers: what the sender's gets are acknowledgements.
+        let cpu = cell.softirq_cpu().filter(|_| role == Role::Receiver);
+        let by_name = cell.placement.softirq.cpu().filter(|_| role == Role::Receiver);
+        let end = remotes.raised.link_end(role, &cell.link, cpu);
+        if let Some(end) = end {
+            let end = LinkEnd { softirq_required: by_name.is_some(), ..end };
             match remotes.ask(role, &Request::Link(end))? {
                 Reply::Linked { notes } => all.extend(notes),
                 other => return Err(unexpected(role, &other)),
             }
+        } else if let Some(cpu) = by_name {
+            return Err(not_our_link(remotes.raised.device(role), cpu));
         }
     }
     Ok(all)
+}
+
+/// The interrupts of a card belong to the whole host, and other links may share them.
+fn not_our_link(device: Option<String>, cpu: u32) -> Fault {
+    let device = device.unwrap_or_else(|| "the receiver's device".into());
+    let text = format!(
+        "softirq={cpu}: the link is not this testbed's to make, so that nobody here \
+                        moves the interrupts of {device}"
+    );
+    Fault::new(FaultKind::Unsupported, text).remedy(format!(
+        "leave softirq out, and write {cpu} to /proc/irq/N/smp_affinity_list for the interrupts of \
+         {device} in /proc/interrupts"
+    ))
 }
 
 /// Connects every flow and opens both ends of the path; no byte flows yet.

@@ -4,7 +4,7 @@ use super::options::{Given, did_you_mean, differing, resolve, split, usage};
 use super::placement::CoreSpec;
 use super::stream::STREAM_OPTIONS;
 use super::{parse_link, parse_stream};
-use crate::record::{Cell, CellId, Fault, Half, Kernel, OptionSpec, Role};
+use crate::record::{Cell, CellId, Fault, Half, Kernel, LinkSettings, OptionSpec, Role};
 use std::collections::BTreeMap;
 
 /// A path of the catalogue, as far as a request has to know it.
@@ -107,6 +107,7 @@ pub(super) fn cell(
     let (stream, stream_options) = parse_stream(stream)?;
     let (link, link_difference) = parse_link(link)?;
     let (name, tx, rx) = halves(path, spec)?;
+    agree(&link, cores)?;
     let mut levels = differing(STREAM_OPTIONS, &stream_options);
     levels.extend([link_difference, cores.difference.clone()]);
     levels.extend(kernel.map(|kernel| format!("kernel={}", kernel.name)));
@@ -122,6 +123,16 @@ pub(super) fn cell(
         levels: BTreeMap::new(),
         null: false,
     })
+}
+
+/// Link and placement may both say where the kernel's receive work goes.
+fn agree(link: &LinkSettings, cores: &CoreSpec) -> Result<(), Fault> {
+    let (Some(rps), softirq) = (link.rps, cores.placement.softirq) else { return Ok(()) };
+    if softirq.is_link() || softirq.cpu() == Some(rps) {
+        return Ok(());
+    }
+    let text = format!("the link's rps={rps} and the placement's softirq contradict each other");
+    Err(usage(text).remedy("say it once: leave out rps, or softirq"))
 }
 
 /// The second copy of the baseline, by which a study measures its own noise.

@@ -9,6 +9,7 @@ mod options;
 mod order;
 mod placement;
 mod profiling;
+mod settings;
 mod stream;
 mod testbed;
 
@@ -23,9 +24,10 @@ pub use kernel::parse_kernel;
 pub use link::{LINK_OPTIONS, PRESETS, Preset, parse_link};
 pub use options::{did_you_mean, resolve, split};
 pub use order::order;
-pub use placement::{CoreSpec, parse_cores, read_cores};
+pub use placement::{CoreSpec, PARTS, SHORT_FORMS, parse_cores, read_cores};
 pub use profiling::{
     DEFAULT_PROFILE, PROFILE_OPTIONS, PROFILED_CELLS, most_profiled, parse_profile, print_profile,
 };
+pub use settings::{SETTING_PROFILES, SettingProfile, find_setting_profile, wanted_settings};
 pub use stream::{STREAM_OPTIONS, parse_stream};
 pub use testbed::{TestbedChoice, TestbedDeclaration, parse_testbed};

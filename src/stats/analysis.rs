@@ -2,6 +2,7 @@
 
 use super::cpu::CpuRule;
 use super::effect::{CONFIDENCE, Effect};
+use super::placement::ReceiveWork;
 use super::pool::{Counted, Shares};
 use super::profiling::ProfilingNote;
 use super::summary::Summary;
@@ -140,6 +141,12 @@ pub struct Row {
     pub retransmits: Option<f64>,
     /// Evenness of the flow.
     pub pace: Option<Pace>,
+    /// Where the kernel's receive work ran; none where no meter saw it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receive_work: Option<ReceiveWork>,
+    /// Parts of its work that were put in each other's way, in words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub collisions: Vec<String>,
     /// Throughput against the baseline; none for the baseline and for a cell
     /// that has no measured trial.
     pub comparison: Option<Comparison>,

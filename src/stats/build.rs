@@ -6,6 +6,7 @@ use super::analysis::{
 };
 use super::compare::{Frame, Side};
 use super::cpu::RoleCpu;
+use super::placement::{ReceiveWork, collisions};
 use super::pool::{self, Shares, count};
 use super::profiling::profiling_note;
 use super::summary::Summary;
@@ -165,6 +166,8 @@ fn row(study: &Study, rules: &Rules, known: &Known) -> Row {
         headline: worth::headline(measured),
         retransmits: retransmits(measured),
         pace: pace(measured),
+        receive_work: ReceiveWork::of(cell, measured),
+        collisions: collisions(cell, &study.header.facts),
         comparison: None,
         cpu_comparison: None,
         warnings: count(trials.iter().flat_map(|t| &t.warnings).map(String::as_str)),

@@ -43,6 +43,9 @@ pub fn undeclared(first: &str, baseline: &Cell, cell: &Cell) -> Vec<String> {
     let (b, c) = (baseline.placement, cell.placement);
     same!("sender CPU", &["cores"], b.sender, c.sender);
     same!("receiver CPU", &["cores"], b.receiver, c.receiver);
+    same!("softirq CPU", &["cores"], b.softirq, c.softirq);
+    same!("io-wq CPU", &["cores"], b.io_wq, c.io_wq);
+    same!("vhost CPU", &["cores"], b.vhost, c.vhost);
     let name = |cell: &Cell| cell.kernel.as_ref().map(|kernel| kernel.to_string());
     same!("kernel", &[], name(baseline), name(cell));
     found

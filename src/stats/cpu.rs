@@ -15,10 +15,16 @@
 //! of a thread is inside its system time, one that ran on an idle CPU is seen
 //! nowhere; a report has to say so.
 //!
+//! **Receive work away from the receiver's CPU** is the receiver's all the same. Of a
+//! polling thread that was put on another CPU the run time is added to the receiver's,
+//! and taken from the sender's if it was put there; of RPS to a CPU that is no role's,
+//! that CPU's busy time is added. Where such a thread may run anywhere, no CPU is
+//! anyone's own, and the second rule holds.
+//!
 //! iowait is idle: no thread ran. It is kept apart, never added. ksoftirqd
 //! needs no care: its time is in its CPU's softirq ticks, once.
 
-use crate::record::{Cell, Role, Scope, ThreadTime, Trial};
+use crate::record::{Cell, Role, Scope, SoftirqCpu, ThreadTime, Trial};
 use serde::Serialize;
 
 /// How CPU time was given to roles.
@@ -61,9 +67,74 @@ pub struct RoleCpu {
 pub fn role_cpu(cell: &Cell, trial: &Trial, role: Role) -> Option<RoleCpu> {
     let threads = Threads::of(trial, role);
     let apart = cell.placement.cpu(role) != cell.placement.cpu(role.peer());
-    let alone =
-        cell.placement.cpu(role).filter(|_| apart && cell.placement.cpu(role.peer()).is_some());
-    alone.and_then(|cpu| whole_cpu(trial, cpu, &threads)).or_else(|| by_threads(&threads))
+    let receive_work = ReceiveWork::of(cell, trial);
+    let alone = cell.placement.cpu(role).filter(|_| {
+        apart && cell.placement.cpu(role.peer()).is_some() && receive_work != ReceiveWork::Anywhere
+    });
+    alone
+        .and_then(|cpu| whole_cpu(trial, cpu, &threads, receive_work.beside(trial, cell, role)?))
+        .or_else(|| by_threads(&threads))
+}
+
+/// Where the receiver's packets were taken from its device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum ReceiveWork {
+    /// On a CPU whose busy time tells it already.
+    Counted,
+    /// By a polling thread on another CPU than the receiver's, that ran for so long, in cores.
+    Thread { cpu: u32, run: f64 },
+    /// By softirqs on a CPU that is no role's.
+    Softirqs { cpu: u32 },
+    /// By a polling thread that may have run on any CPU.
+    Anywhere,
+}
+
+/// What of the receive work is to be put right beside a role's own CPU, in cores.
+#[derive(Clone, Copy, Debug, Default)]
+struct Beside {
+    /// Done for it elsewhere.
+    more: f64,
+    /// Done on its CPU for its peer, by a thread that polls.
+    less: f64,
+    /// Whether its own polling thread ran on its own CPU.
+    polls_here: bool,
+}
+
+impl ReceiveWork {
+    fn of(cell: &Cell, trial: &Trial) -> ReceiveWork {
+        let run = Threads::of(trial, Role::Receiver).polling;
+        let is_role = |cpu| Role::ALL.iter().any(|role| cell.placement.cpu(*role) == Some(cpu));
+        match cell.softirq_cpu() {
+            Some(cpu) if cell.placement.receiver == Some(cpu) => ReceiveWork::Counted,
+            Some(cpu) if run > 0.0 => ReceiveWork::Thread { cpu, run },
+            Some(cpu) if !is_role(cpu) => ReceiveWork::Softirqs { cpu },
+            None if run > 0.0 && cell.placement.softirq == SoftirqCpu::Free => {
+                ReceiveWork::Anywhere
+            }
+            _ => ReceiveWork::Counted,
+        }
+    }
+
+    /// None where the CPU that it was on was not seen.
+    fn beside(self, trial: &Trial, cell: &Cell, role: Role) -> Option<Beside> {
+        let nothing = Beside { polls_here: true, ..Beside::default() };
+        Some(match (self, role) {
+            (ReceiveWork::Thread { run, .. }, Role::Receiver) => {
+                Beside { more: run, ..Beside::default() }
+            }
+            (ReceiveWork::Thread { cpu, run }, Role::Sender)
+                if cell.placement.sender == Some(cpu) =>
+            {
+                Beside { less: run, ..nothing }
+            }
+            (ReceiveWork::Softirqs { cpu }, Role::Receiver) => {
+                let wall = trial.reading("cpu.wall", &Scope::Machine).filter(|w| *w > 0.0)?;
+                let busy = trial.reading("cpu.busy", &Scope::Cpu(cpu))?;
+                Beside { more: cores(busy, wall), ..nothing }
+            }
+            _ => nothing,
+        })
+    }
 }
 
 /// Run times of a role's threads, in cores.
@@ -106,7 +177,7 @@ fn cores(seconds: f64, wall: f64) -> f64 {
     if cores.is_finite() { cores.max(0.0) } else { 0.0 }
 }
 
-fn whole_cpu(trial: &Trial, cpu: u32, threads: &Threads) -> Option<RoleCpu> {
+fn whole_cpu(trial: &Trial, cpu: u32, threads: &Threads, beside: Beside) -> Option<RoleCpu> {
     let wall = trial.reading("cpu.wall", &Scope::Machine).filter(|w| *w > 0.0)?;
     let of = |metric| trial.reading(metric, &Scope::Cpu(cpu)).map(|s| cores(s, wall));
     let ticks = |metric| of(metric).unwrap_or(0.0);
@@ -115,17 +186,20 @@ fn whole_cpu(trial: &Trial, cpu: u32, threads: &Threads) -> Option<RoleCpu> {
     let softirq = ticks("cpu.softirq") + ticks("cpu.irq");
     let all = user + system + softirq;
     let split = |part: f64| if all > 0.0 { total * (part / all) } else { 0.0 };
-    let polling = threads.polling.min(split(system));
+    let polling = if beside.polls_here { threads.polling.min(split(system)) } else { 0.0 };
+    let less = beside.less.min(split(system) - polling);
+    let total_here = total - less;
+    let own = threads.run + if beside.polls_here { threads.polling } else { 0.0 };
     Some(RoleCpu {
         rule: CpuRule::WholeCpu(cpu),
-        total,
+        total: total_here + beside.more,
         user: split(user),
-        system: split(system) - polling,
-        softirq: split(softirq) + polling,
+        system: split(system) - polling - less,
+        softirq: split(softirq) + polling + beside.more,
         unsplit: if all > 0.0 { 0.0 } else { total },
         iowait: of("cpu.iowait"),
         threads: threads.run + threads.polling,
-        other: (total - threads.run - threads.polling).max(0.0),
+        other: (total_here - own).max(0.0),
     })
 }
 
@@ -213,14 +287,54 @@ mod tests {
     }
 
     #[test]
+    fn receive_work_on_another_cpu_is_the_receivers_all_the_same() {
+        let mut t = wall(trial("a", 0, 1.0, 0), 1.0);
+        t.roles[0].threads = vec![thread("tx", 0.5, 0.1, 0.4)];
+        t.roles[1].threads =
+            vec![thread("rx", 0.6, 0.1, 0.5), thread("napi/byte1-5", 0.3, 0.0, 0.3)];
+        let ticks = |user, system| {
+            [("cpu.busy", user + system), ("cpu.user", user), ("cpu.system", system)]
+        };
+        let t = with_cpu(t, 0, &ticks(0.1, 0.7));
+        let t = with_cpu(t, 1, &ticks(0.1, 0.5));
+        let t = with_cpu(t, 2, &ticks(0.0, 0.25));
+        let mut c = cell("a");
+        c.link.threaded_napi = true;
+        // The thread that polls shares the sender's CPU.
+        c.placement.softirq = SoftirqCpu::Cpu(0);
+        let [tx, rx] = Role::ALL.map(|role| role_cpu(&c, &t, role).unwrap());
+        assert!(near(tx.total, 0.5) && near(tx.system, 0.4) && near(tx.other, 0.0), "{tx:?}");
+        assert!(near(rx.total, 0.9) && near(rx.system, 0.5) && near(rx.softirq, 0.3), "{rx:?}");
+        // On a CPU that is no role's, only the receiver's sum changes.
+        c.placement.softirq = SoftirqCpu::Cpu(2);
+        let [tx, rx] = Role::ALL.map(|role| role_cpu(&c, &t, role).unwrap());
+        assert!(near(tx.total, 0.8) && near(rx.total, 0.9), "{tx:?} {rx:?}");
+        // Anywhere: it may have been on either role's CPU.
+        c.placement.softirq = SoftirqCpu::Free;
+        let [tx, rx] = Role::ALL.map(|role| role_cpu(&c, &t, role).unwrap());
+        assert_eq!((tx.rule, rx.rule), (CpuRule::Threads, CpuRule::Threads));
+        assert!(near(tx.total, 0.5) && near(rx.total, 0.9));
+        // Without such a thread, softirqs on CPU 2 by RPS.
+        let mut softirqs = t.clone();
+        softirqs.roles[1].threads.truncate(1);
+        c.link.threaded_napi = false;
+        for rps in [false, true] {
+            c.placement.softirq = if rps { SoftirqCpu::Link } else { SoftirqCpu::Cpu(2) };
+            c.link.rps = rps.then_some(2);
+            let rx = role_cpu(&c, &softirqs, Role::Receiver).unwrap();
+            assert!(near(rx.total, 0.85) && near(rx.softirq, 0.25), "{rx:?}");
+        }
+    }
+
+    #[test]
     fn without_a_cpu_of_its_own_a_role_pays_for_its_threads() {
         let mut t = wall(trial("a", 0, 2.0, 0), 2.0);
         t.roles[0].threads = vec![thread("tx", 1.0, 0.2, 0.6), thread("tx", 0.6, 0.0, 0.0)];
         let t = with_cpu(t, 0, &[("cpu.busy", 1.9), ("cpu.user", 1.0)]);
         for placement in [
             Placement::default(),
-            Placement { sender: Some(0), receiver: None },
-            Placement { sender: Some(0), receiver: Some(0) },
+            Placement { sender: Some(0), ..Placement::default() },
+            Placement::pinned(0, 0),
         ] {
             let mut c = cell("a");
             c.placement = placement;

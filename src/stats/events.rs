@@ -14,6 +14,7 @@
 //! | a role's CPU was throttled | any | it ran at another speed than its neighbours in the block |
 //! | clock source changed | any | times before and after do not compare |
 //! | settings of the link changed | any | the rest of the trial ran over another link |
+//! | settings of the host changed | any, by somebody else | the rest of the trial ran on another host |
 //! | samples lost | any | a profile trial's own: what is missing is not missing at random |
 //!
 //! Packets dropped on the link and retransmits are results of the path, and no
@@ -90,6 +91,11 @@ fn unsteady(trial: &Trial, cell: &Cell) -> Vec<String> {
                 Some(format!("CPU {cpu} was throttled ({} events)", reading.value))
             }
             ("steady.clock_changes", _) => Some("the clock source changed".to_owned()),
+            ("host.changes", _) => {
+                let warnings = trial.warnings.iter();
+                let names: Vec<&str> = warnings.filter_map(|w| w.strip_prefix("host: ")).collect();
+                Some(format!("settings of the host changed: {}", names.join("; ")))
+            }
             ("steady.link_changes", Scope::Link(role, device)) => {
                 Some(format!("settings of the {role}'s link {device} changed"))
             }
@@ -310,7 +316,7 @@ mod tests {
     #[test]
     fn two_roles_on_one_cpu_are_not_foreign_to_each_other() {
         let mut shared = cell("a");
-        shared.placement = Placement { sender: Some(0), receiver: Some(0) };
+        shared.placement = Placement::pinned(0, 0);
         let mut t = quiet();
         for record in &mut t.roles {
             record.threads = vec![thread("engine", 1.3, 0.05, 1.1)];
@@ -394,5 +400,9 @@ mod tests {
         );
         let free = crate::record::Cell { placement: Placement::default(), ..cell("a") };
         assert_eq!(judge_events(&t, &free, &SCHEDULE).len(), 4, "a role may be anywhere");
+        let mut t = quiet();
+        read(&mut t, "host.changes", Scope::Machine, 1.0);
+        t.warnings.push("host: irq.24.cpus was 0-1 and is 1".into());
+        assert_eq!(events(&t), ["settings of the host changed: irq.24.cpus was 0-1 and is 1"]);
     }
 }

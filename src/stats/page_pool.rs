@@ -8,6 +8,7 @@
 //! fallback buffer.
 
 use super::sizing::POLL_WEIGHT;
+use crate::record::{PoolRun, PoolSeen};
 use serde::Serialize;
 use std::collections::VecDeque;
 
@@ -52,6 +53,12 @@ const MOST_POLLS: f64 = 4e6;
 impl PoolModel {
     /// Lets packets arrive for so many seconds, or as long as is simulated at most.
     pub fn run(&self, seconds: f64) -> PoolCourse {
+        self.run_in(seconds, STEPS)
+    }
+
+    /// As [`PoolModel::run`], with so many steps of the course.
+    pub fn run_in(&self, seconds: f64, steps: usize) -> PoolCourse {
+        let steps = steps.max(1);
         let poll = POLL_WEIGHT / self.arrivals.max(1e-9);
         let polls = (seconds / poll).clamp(1.0, MOST_POLLS) as u64;
         let (read, batch) = (self.read.max(1), self.batch.max(1));
@@ -62,8 +69,8 @@ impl PoolModel {
             first_copy: None,
             copied: 0.0,
             least: self.buffers,
-            course: Vec::with_capacity(STEPS),
-            step: polls as f64 * poll / STEPS as f64,
+            course: Vec::with_capacity(steps),
+            step: polls as f64 * poll / steps as f64,
         };
         let mut copied = 0;
         for turn in 0..polls {
@@ -89,13 +96,47 @@ impl PoolModel {
             free -= refill;
             posted += refill;
             result.least = result.least.min(free + posted);
-            let step = (turn as u128 * STEPS as u128 / u128::from(polls)) as usize;
+            let step = (turn as u128 * steps as u128 / u128::from(polls)) as usize;
             if result.course.len() <= step {
                 result.course.push(free + posted);
             }
         }
         result.copied = copied as f64 / (polls as f64 * POLL_WEIGHT);
         result
+    }
+
+    /// Pools of half as many buffers, as many, and twice as many.
+    pub fn sizes(&self) -> [PoolModel; 3] {
+        let sizes = [self.buffers / 2, self.buffers, self.buffers.saturating_mul(2)];
+        sizes.map(|buffers| PoolModel { buffers: buffers.max(1), ..*self })
+    }
+
+    /// Those pools, each with what becomes of it in so many seconds, in so many steps.
+    pub fn neighbours(&self, seconds: f64, steps: usize) -> [(PoolModel, PoolCourse); 3] {
+        self.sizes().map(|model| (model, model.run_in(seconds, steps)))
+    }
+
+    /// Seconds in which what is kept, and the pool itself, go round so many times.
+    pub fn rounds(&self, rounds: f64) -> f64 {
+        rounds * (self.hold + self.buffers as f64 / self.arrivals.max(1e-9))
+    }
+
+    /// The same pool at so many arrivals a second, and shrunk to so many buffers at
+    /// most: time is stretched, and counts divided, alike everywhere. Nothing in the
+    /// model depends on either, but for the packets of a poll.
+    pub fn scaled(&self, arrivals: f64, most_buffers: u64) -> PoolModel {
+        let shrink = (self.buffers as f64 / most_buffers.max(1) as f64).max(1.0);
+        let count = |n: u64| if n == 0 { 0 } else { ((n as f64 / shrink) as u64).max(1) };
+        let arrived = self.arrivals / shrink;
+        let slow = arrived / arrivals;
+        PoolModel {
+            arrivals: arrived / slow,
+            buffers: count(self.buffers),
+            ring: count(self.ring),
+            read: count(self.read),
+            hold: self.hold * slow,
+            batch: count(self.batch),
+        }
     }
 
     /// The least number of buffers with which no packet is copied; none if not
@@ -115,6 +156,41 @@ impl PoolModel {
             }
         }
         Some(enough_at)
+    }
+}
+
+/// A pool that was run for real, beside what the model says of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CheckedPool {
+    /// The model of the run: with the arrivals and the buffers that there really were.
+    pub model: PoolModel,
+    /// What it predicts.
+    pub predicted: PoolCourse,
+    /// What was seen.
+    pub seen: PoolSeen,
+}
+
+impl CheckedPool {
+    /// Lays the model beside a run.
+    pub fn of(run: &PoolRun, seen: PoolSeen) -> CheckedPool {
+        let seconds = if seen.seconds > 0.0 { seen.seconds } else { run.seconds };
+        let model = PoolModel {
+            arrivals: seen.packets as f64 / seconds,
+            buffers: u64::from(seen.buffers),
+            ring: u64::from(seen.buffers),
+            read: u64::from(run.read),
+            hold: run.hold,
+            batch: u64::from(run.batch),
+        };
+        CheckedPool { model, predicted: model.run(seconds), seen }
+    }
+
+    /// The part of the packets that found no buffer.
+    pub fn refused(&self) -> f64 {
+        if self.seen.packets == 0 {
+            return 0.0;
+        }
+        self.seen.refused as f64 / self.seen.packets as f64
     }
 }
 
@@ -159,6 +235,34 @@ mod tests {
         assert!(PoolModel { buffers: least - 1, ..FAST }.run(0.05).first_copy.is_some());
         assert!(least < FAST.buffers, "{least}");
         assert_eq!(PoolModel { hold: 10.0, ..FAST }.least_buffers(0.05, 4096), None);
+    }
+
+    #[test]
+    fn a_pool_that_is_slowed_down_and_shrunk_runs_dry_in_the_same_way() {
+        let dry = PoolModel { hold: 10e-3, ..FAST };
+        let fast = dry.run(0.05);
+        for (rate, most) in [(6.1e5, 1 << 20), (6.1e4, 1 << 20), (1e5, 8192), (6.1e6, 4096)] {
+            let slow = dry.scaled(rate, most);
+            let shrink = dry.buffers as f64 / slow.buffers as f64;
+            let stretch = slow.hold / dry.hold;
+            assert!((slow.arrivals * shrink * stretch / dry.arrivals - 1.0).abs() < 1e-9);
+            assert!(slow.arrivals <= rate * 1.000_001 && slow.buffers <= most);
+            let course = slow.run(0.05 * stretch);
+            assert!((course.copied - fast.copied).abs() < 0.03, "{course:?}");
+            let (first, other) = (course.first_copy.unwrap(), fast.first_copy.unwrap());
+            assert!((first / stretch / other - 1.0).abs() < 0.03, "{first} {other}");
+        }
+    }
+
+    #[test]
+    fn neighbours_are_half_and_twice_as_large() {
+        let dry = PoolModel { hold: 3e-3, ..FAST };
+        let [half, same, twice] = dry.neighbours(dry.rounds(10.0), 60);
+        assert_eq!([half.0.buffers, same.0.buffers, twice.0.buffers], [8192, 16384, 32768]);
+        assert!(half.1.first_copy.is_some() && twice.1.first_copy.is_none());
+        assert!(half.1.copied > same.1.copied);
+        let none = PoolModel { buffers: 0, ..FAST }.neighbours(0.01, 0);
+        assert!(none.iter().all(|(model, course)| model.buffers == 1 && course.copied > 0.9));
     }
 
     #[test]

@@ -200,10 +200,7 @@ pub mod tests {
     /// A cell with the roles on CPU 0 and 1.
     pub fn cell(id: &str) -> Cell {
         let half = || Half::plain("socket");
-        Cell {
-            placement: Placement { sender: Some(0), receiver: Some(1) },
-            ..Cell::new(id, half(), half())
-        }
+        Cell { placement: Placement::pinned(0, 1), ..Cell::new(id, half(), half()) }
     }
 
     /// A measured trial of a window in seconds that delivered so many bytes.

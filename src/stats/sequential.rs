@@ -116,6 +116,8 @@ pub mod tests {
             source: None,
             facts: Vec::new(),
             ceiling: None,
+            settings: Vec::new(),
+            fingerprint: Default::default(),
             profiling: None,
         };
         let trials = rows.iter().zip(0..).flat_map(|(row, block)| {

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A file below `/proc`, held open. Reading it again costs one or two
 /// `pread(2)` and no path walk, which matters at the edges of a window.
@@ -71,6 +71,24 @@ pub fn kernel_threads(proc: &Path) -> Vec<u32> {
         Ok(text) => text.split_ascii_whitespace().filter_map(|id| id.parse().ok()).collect(),
         Err(_) => numbered(proc).unwrap_or_default(),
     }
+}
+
+/// The NAPI threads of a device, named `napi/DEVICE-ID` (`napi_kthread_create`,
+/// net/core/dev.c): folder below `/proc`, id, name. A device of the same name in
+/// another network namespace cannot be told apart.
+pub fn napi_threads(proc: &Path, device: &str) -> Vec<(PathBuf, u32, String)> {
+    let prefix = format!("napi/{device}-");
+    let thread = |pid: u32| {
+        let dir = proc.join(pid.to_string());
+        let name = name(&dir)?;
+        is_napi_of(&name, &prefix).then_some((dir, pid, name))
+    };
+    kernel_threads(proc).into_iter().filter_map(thread).collect()
+}
+
+/// Kernels before 5.17 cut the name after 15 bytes.
+fn is_napi_of(name: &str, prefix: &str) -> bool {
+    name.starts_with(prefix) || (name.len() == 15 && prefix.starts_with(name))
 }
 
 /// Ticks a second in which `/proc` counts CPU time (`USER_HZ`, sysconf(3)); not
@@ -180,6 +198,8 @@ pub struct TaskStat<'a> {
     /// When it began, ticks of [`user_hz`] after boot: tells a thread from a
     /// later one with the same id.
     pub started: u64,
+    /// The CPU it runs on, or ran on last; none where the line ends before that.
+    pub cpu: Option<u32>,
 }
 
 /// `/proc/PID/task/TID/stat` (`do_task_stat`, fs/proc/array.c). The name may
@@ -193,7 +213,8 @@ pub fn parse_task_stat(text: &str) -> Result<TaskStat<'_>, Malformed> {
         let user = fields.nth(14 - 3)?.parse().ok()?;
         let system = fields.next()?.parse().ok()?;
         let started = fields.nth(22 - 16)?.parse().ok()?;
-        Some(TaskStat { id: id.trim().parse().ok()?, comm, user, system, started })
+        let cpu = fields.nth(39 - 23).and_then(|cpu| cpu.parse().ok());
+        Some(TaskStat { id: id.trim().parse().ok()?, comm, user, system, started, cpu })
     };
     parse().ok_or_else(|| Malformed::new("task stat", first_line(text)))
 }
@@ -217,6 +238,39 @@ pub fn parse_status_switches(text: &str) -> Result<Switches, Malformed> {
         (Some(voluntary), Some(involuntary)) => Ok(Switches { voluntary, involuntary }),
         _ => Err(Malformed::new("task status", text.lines().last().unwrap_or_default())),
     }
+}
+
+/// Network softirqs of one CPU since boot. The kernel's counters are 32 bits wide
+/// and wrap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SoftirqRow {
+    /// The CPU.
+    pub cpu: u32,
+    /// Times that NET_TX ran there.
+    pub net_tx: u32,
+    /// Times that NET_RX ran there.
+    pub net_rx: u32,
+}
+
+/// `/proc/softirqs` (`show_softirqs`, fs/proc/softirqs.c): a line that names every CPU
+/// that there could be, then a line a softirq with a count for each.
+pub fn parse_softirqs(text: &str) -> Result<Vec<SoftirqRow>, Malformed> {
+    let counts = |name: &str| -> Option<Vec<u32>> {
+        let line = text.lines().find_map(|line| line.trim_start().strip_prefix(name))?;
+        line.split_ascii_whitespace().map(|count| count.parse().ok()).collect()
+    };
+    let rows = || -> Option<Vec<SoftirqRow>> {
+        let head = text.lines().next()?.split_ascii_whitespace();
+        let cpus: Option<Vec<u32>> =
+            head.map(|cpu| cpu.strip_prefix("CPU")?.parse().ok()).collect();
+        let (cpus, tx, rx) = (cpus?, counts("NET_TX:")?, counts("NET_RX:")?);
+        let complete = tx.len() == cpus.len() && rx.len() == cpus.len();
+        let each = cpus.into_iter().zip(tx).zip(rx);
+        complete
+            .then(|| each.map(|((cpu, net_tx), net_rx)| SoftirqRow { cpu, net_tx, net_rx }))
+            .map(Iterator::collect)
+    };
+    rows().ok_or_else(|| Malformed::new("/proc/softirqs", first_line(text)))
 }
 
 /// Receive processing of one CPU since boot. The kernel's counters are 32 bits
@@ -347,8 +401,12 @@ mod tests {
     fn a_thread_may_be_called_anything() {
         let text = "7 (a) S 1 (b) c) R 1 1 1 0 -1 64 5 0 0 0 42 43 3 2 20 0 4 0 999 1 1\n";
         let stat = parse_task_stat(text).unwrap();
-        let expected = TaskStat { id: 7, comm: "a) S 1 (b) c", user: 42, system: 43, started: 999 };
+        let comm = "a) S 1 (b) c";
+        let expected = TaskStat { id: 7, comm, user: 42, system: 43, started: 999, cpu: None };
         assert_eq!(stat, expected);
+        // Fields 25 to 38, then the CPU.
+        let long = format!("{} {} 3 0 0\n", text.trim_end(), "9 ".repeat(14).trim_end());
+        assert_eq!(parse_task_stat(&long).unwrap(), TaskStat { cpu: Some(3), ..expected });
         for text in
             ["", "7 (a", "7 a) R", ")(", "7 (a) R 1 2 3", "x (a) R 1 1 1 0 -1 64 5 0 0 0 1 1"]
         {
@@ -414,5 +472,27 @@ mod tests {
         assert_eq!(source.read().unwrap().len(), 10_000);
         fs::write(&path, b"a\xffb").unwrap();
         assert_eq!(source.read().unwrap(), "a\u{fffd}b");
+    }
+
+    #[test]
+    fn napi_threads_go_by_the_whole_device_name() {
+        assert!(is_napi_of("napi/veth0-8193", "napi/veth0-"));
+        assert!(!is_napi_of("napi/veth01-8193", "napi/veth0-"));
+        assert!(!is_napi_of("napi/veth0", "napi/veth0-"));
+        // "napi/bytepath-rx0-12" as an older kernel has it.
+        assert!(is_napi_of("napi/bytepath-r", "napi/bytepath-rx0-"));
+    }
+
+    #[test]
+    fn softirqs_by_cpu() {
+        let text = "                    CPU0       CPU3       \n          HI:          0          1\n      \
+                    NET_TX:         12          0\n      NET_RX:     914082 4294967295\n";
+        let row = |cpu, net_tx, net_rx| SoftirqRow { cpu, net_tx, net_rx };
+        assert_eq!(parse_softirqs(text).unwrap(), [row(0, 12, 914_082), row(3, 0, u32::MAX)]);
+        let cut = text.replace(" 4294967295", "");
+        for wrong in ["", "CPU0\n", "CPUx\nNET_TX: 1\nNET_RX: 1\n", cut.as_str()] {
+            let error = parse_softirqs(wrong).unwrap_err().to_string();
+            assert!(error.contains("/proc/softirqs"), "{error}");
+        }
     }
 }

@@ -25,6 +25,7 @@ mod attempt;
 mod group;
 mod recv;
 mod send;
+mod workers;
 mod zcrx;
 
 pub use attempt::{
@@ -32,6 +33,7 @@ pub use attempt::{
 };
 pub use recv::{Arrival, RecvRing, RecvShape};
 pub use send::{SendEvent, SendRing};
+pub use workers::pin_workers;
 pub use zcrx::{register_zcrx_queue, zcrx_in_kernel};
 
 use super::memory::Region;

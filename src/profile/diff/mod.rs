@@ -14,7 +14,7 @@ use super::subsystem::{Classes, Coverage, Rules, Subsystem, is_idle};
 use super::{FrameKind, Owner, Profile, Sample, names};
 use crate::record::Fault;
 use rank::Ranking;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 
 /// How two profiles are compared.
@@ -92,7 +92,7 @@ pub enum GroupBy {
 }
 
 /// In which of the two profiles a row is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Presence {
     /// In both.
@@ -104,7 +104,7 @@ pub enum Presence {
 }
 
 /// An amount on both sides.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pair {
     /// After the change.
     pub with: f64,
@@ -115,14 +115,14 @@ pub struct Pair {
 }
 
 /// A function.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Name, without what differs between two builds.
     pub function: String,
     /// The file it is from; empty if unknown.
     pub module: String,
     /// Thread, role or subsystem; empty where rows are not grouped.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub group: String,
     /// The subsystem of the function itself; none for a helper, which belongs to
     /// its callers.
@@ -176,7 +176,7 @@ pub struct Diff {
 }
 
 /// Rows that are not shown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LeftOut {
     /// How many.
     pub rows: usize,

@@ -4,7 +4,7 @@ use super::View;
 use crate::record::Facts;
 use crate::report::figures::{level, plural};
 use crate::report::words::{Unmeasured, cautions, never_run, not_counted, unavailable};
-use crate::report::{reproduce, setup};
+use crate::report::{placement, reproduce, setup};
 use maud::{Markup, html};
 
 /// Cells and trials without a number, each with its reason.
@@ -83,6 +83,9 @@ pub fn facts(view: &View) -> Option<Markup> {
         dl class="facts" {
             @for (name, text) in setup::facts(view.study) { dt { (name) } dd { (text) } }
             dt { "meters" } dd { (view.study.header.meters.join(", ")) }
+            @for line in &placement::lines(view.analysis) {
+                dt { "where it ran" } dd { (line.cells) ": " (line.text) }
+            }
         }
         @if let Some(pieces) = reproduce::command(view.study) {
             p class="note" { "To run it again:" }

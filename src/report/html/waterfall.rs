@@ -2,9 +2,10 @@
 
 use super::plot::{self, Mark};
 use super::scale::Scale;
-use crate::profile::Explanation;
+use crate::profile::diff::Pair;
 use crate::profile::flame::{Chart, FlameBox};
 use crate::profile::waterfall::Waterfall;
+use crate::profile::{Explanation, Ranked};
 use crate::report::explanation::{self, Kind, Step, decimals, signed, steps};
 use crate::report::figures::{number, percent};
 use maud::{Markup, html};
@@ -26,6 +27,7 @@ pub fn section(explanation: &Explanation) -> Option<Markup> {
         @for waterfall in &explanation.waterfalls { (figure(waterfall)) }
         p class="note" { (explanation::rule(first)) }
         @for line in explanation::remarks(explanation) { p class="note" { (line) } }
+        @for ranked in &explanation.ranked { (ranking(ranked)) }
         @for chart in &explanation.charts { (flame(chart)) }
     })
 }
@@ -107,6 +109,47 @@ fn numbers(waterfall: &Waterfall) -> Markup {
                                         code { (f.name) } " " (minus(&signed(f.after - f.before, digits)))
                                     }
                                 }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The functions of two cells, most saved first.
+fn ranking(ranked: &Ranked) -> Markup {
+    let amounts = |pair: &Pair| {
+        html! {
+            @for value in [pair.with, pair.without, pair.saved] {
+                td class="n" data-v=(sortable(value)) { (minus(&number(value, 4))) }
+            }
+        }
+    };
+    html! {
+        details {
+            summary { "Functions, most saved first: " (ranked.with) " against " (ranked.without) }
+            p class="note" { (ranked.unit) "; of each function its own code; saved = without \u{2212} with." }
+            div class="scroll" {
+                table class="sortable" {
+                    thead { tr {
+                        th { "function" } th class="n" { "with" } th class="n" { "without" }
+                        th class="n" { "saved" } th { "subsystem" }
+                    } }
+                    tbody {
+                        @for row in &ranked.rows {
+                            tr {
+                                th scope="row" { code { (row.function) } }
+                                (amounts(&row.amount))
+                                td { (row.subsystem.map_or("of its caller", |s| s.name())) }
+                            }
+                        }
+                        @if let Some(left) = &ranked.left_out {
+                            tr {
+                                th scope="row" { (left.rows) " more" }
+                                (amounts(&left.amount))
+                                td {}
                             }
                         }
                     }

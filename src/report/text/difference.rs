@@ -1,5 +1,6 @@
 //! The difference of two profiles as a table.
 
+use crate::profile::Ranked;
 use crate::profile::diff::{Diff, GroupBy, Measure, Pair, Side};
 use crate::report::Style;
 use crate::report::figures::{amount, number, percent, plural};
@@ -17,6 +18,59 @@ pub fn difference(diff: &Diff, style: &Style, out: &mut dyn Write) -> io::Result
     table(&mut page, diff);
     remarks(&mut page, diff);
     page.finish(out)
+}
+
+/// Puts the functions of two cells on a page, most saved first.
+pub fn ranked(page: &mut Page, ranked: &Ranked) {
+    page.heading("Functions, most saved first");
+    let text = format!("{}; with: {}, without: {}.", ranked.unit, ranked.with, ranked.without);
+    page.text("", &text);
+    page.gap();
+    let columns = vec![
+        Column::words("function", 0, Some(24)),
+        Column::number("", "with", 0),
+        Column::number("", "without", 0),
+        Column::number("", "saved", 0),
+        Column::number("", "change", 1),
+        Column::words("subsystem", 2, None),
+    ];
+    let mut table = Table::new(columns);
+    let decimals = decimals(ranked.total);
+    let mut add = |function: &str, pair: Pair, subsystem: &str, tone: Tone| {
+        let mut cells = vec![(function.to_owned(), tone)];
+        cells.extend(amounts(pair, decimals));
+        cells.push((subsystem.to_owned(), Tone::Faint));
+        table.row(cells);
+    };
+    add("all", ranked.total, "", Tone::Strong);
+    for row in &ranked.rows {
+        add(
+            &row.function,
+            row.amount,
+            row.subsystem.map_or("of its caller", |s| s.name()),
+            Tone::Plain,
+        );
+    }
+    if let Some(left) = ranked.left_out {
+        add(&format!("{} more", left.rows), left.amount, "", Tone::Faint);
+    }
+    table.print(page, 2);
+    page.text("  ", "Of each function its own code; saved = without - with.");
+}
+
+/// With, without, saved, change.
+fn amounts(pair: Pair, decimals: usize) -> [(String, Tone); 4] {
+    let saved = match pair.saved {
+        s if s > 0.0 => Tone::Good,
+        s if s < 0.0 => Tone::Bad,
+        _ => Tone::Plain,
+    };
+    [
+        (number(pair.with, decimals), Tone::Plain),
+        (number(pair.without, decimals), Tone::Plain),
+        (number(pair.saved, decimals), saved),
+        (change(pair), Tone::Faint),
+    ]
 }
 
 fn heading(page: &mut Page, diff: &Diff) {
@@ -64,22 +118,12 @@ fn table(page: &mut Page, diff: &Diff) {
     ]);
     let classed = diff.by != GroupBy::Subsystem;
     columns.extend(classed.then(|| Column::words("subsystem", 2, None)));
-    let decimals = decimals(diff);
+    let decimals = decimals(diff.total);
     let mut table = Table::new(columns);
     let mut add = |function: &str, of: &str, pair: Pair, subsystem: &str, tone: Tone| {
         let mut cells = vec![(function.to_owned(), tone)];
         cells.extend(group.map(|_| (of.to_owned(), Tone::Plain)));
-        let saved = match pair.saved {
-            s if s > 0.0 => Tone::Good,
-            s if s < 0.0 => Tone::Bad,
-            _ => Tone::Plain,
-        };
-        cells.extend([
-            (number(pair.with, decimals), Tone::Plain),
-            (number(pair.without, decimals), Tone::Plain),
-            (number(pair.saved, decimals), saved),
-            (change(pair), Tone::Faint),
-        ]);
+        cells.extend(amounts(pair, decimals));
         cells.extend(classed.then(|| (subsystem.to_owned(), Tone::Faint)));
         table.row(cells);
     };
@@ -103,8 +147,8 @@ fn table(page: &mut Page, diff: &Diff) {
 }
 
 /// Digits behind the point, so that the total has four that count.
-fn decimals(diff: &Diff) -> usize {
-    let total = diff.total.with.max(diff.total.without);
+fn decimals(total: Pair) -> usize {
+    let total = total.with.max(total.without);
     if total > 0.0 { (3.0 - total.log10().floor()).clamp(0.0, 6.0) as usize } else { 0 }
 }
 
@@ -132,7 +176,7 @@ fn remarks(page: &mut Page, diff: &Diff) {
         let shown = names.get(..NAMES).unwrap_or(names).join(", ");
         page.text("", &format!("{lead}{shown}{tail}"));
     }
-    let digits = decimals(diff);
+    let digits = decimals(diff.total);
     for (what, apart) in [("idle", diff.idle), ("foreign threads", diff.foreign)] {
         if let Some(Pair { with, without, .. }) = apart {
             let (with, without) = (number(with, digits), number(without, digits));

@@ -38,10 +38,15 @@ impl Report for Text {
         tables::result(&mut page, analysis);
         tables::cost(&mut page, analysis);
         tables::worth(&mut page, analysis);
+        prose::placement(&mut page, analysis);
         prose::verdicts(&mut page, analysis);
         prose::profiles(&mut page, analysis);
         if let Some(explanation) = explanation {
             waterfall::print(&mut page, explanation, BARS, style.details);
+            // Of many pairs the waterfalls are enough, unless details are asked for.
+            if explanation.ranked.len() == 1 || style.details {
+                explanation.ranked.iter().for_each(|each| difference::ranked(&mut page, each));
+            }
         }
         prose::zero_copy(&mut page, analysis);
         prose::not_measured(&mut page, analysis);

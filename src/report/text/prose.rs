@@ -2,8 +2,8 @@
 
 use crate::record::Role;
 use crate::report::page::{Page, plain};
-use crate::report::verdicts;
 use crate::report::words::{self, evidence};
+use crate::report::{placement, verdicts};
 use crate::stats::{Analysis, Question, Row};
 
 /// The answer: what is fastest, what is cheapest.
@@ -44,6 +44,23 @@ pub fn verdicts(page: &mut Page, analysis: &Analysis) {
         if let Some(text) = verdicts::stopping(analysis) {
             page.text("  ", &text);
         }
+    }
+}
+
+/// Where the kernel's receive work ran, and which parts of the work collided.
+pub fn placement(page: &mut Page, analysis: &Analysis) {
+    let lines = placement::lines(analysis);
+    if lines.is_empty() {
+        return;
+    }
+    page.heading("Where it ran");
+    let widest = lines.iter().map(|line| plain(&line.cells).len()).filter(|n| *n <= 24).max();
+    let leads = Leads(widest.unwrap_or(0));
+    for line in &lines {
+        page.text(&leads.lead(&line.cells), &line.text);
+    }
+    if analysis.rows.iter().any(|row| row.receive_work.is_some()) {
+        page.text("  ", placement::RULE);
     }
 }
 

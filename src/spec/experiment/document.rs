@@ -227,12 +227,22 @@ impl<'a> Entry<'a> {
         parse(text).map_err(|wrong| self.wrong(format!("'{}': {wrong}", self.key)))
     }
 
+    /// True for a table.
+    pub fn is_table(&self) -> bool {
+        matches!(self.value.get_ref(), DeValue::Table(_))
+    }
+
     /// A table.
     pub fn section(&self, what: &'static str, example: &str) -> Result<Section<'a>, Fault> {
         match self.value.get_ref() {
             DeValue::Table(table) => Ok(Section::of(self.text, what, table)),
             _ => Err(self.kind_error("a table", example)),
         }
+    }
+
+    /// Whether the value is a table.
+    pub fn is_section(&self) -> bool {
+        matches!(self.value.get_ref(), DeValue::Table(_))
     }
 
     /// The elements of a list; a value that is no list is a list of itself.

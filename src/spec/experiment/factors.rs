@@ -6,7 +6,7 @@ use crate::record::{Fault, FaultKind, OptionSpec, Role};
 use crate::spec::cells::{halves, one_half};
 use crate::spec::kernel::parse_kernel;
 use crate::spec::link::{LINK_OPTIONS, parse_link};
-use crate::spec::placement::read_cores;
+use crate::spec::placement::{PARTS, read_cores};
 use crate::spec::stream::STREAM_OPTIONS;
 use crate::spec::{PRESETS, did_you_mean};
 
@@ -16,7 +16,10 @@ pub const OWN_FACTORS: &[(&str, &str)] = &[
     ("tx", "the sender's half of the path alone: TX[:key=value,...]"),
     ("rx", "the receiver's half of the path alone: RX[:key=value,...]"),
     ("link", "the link: PRESET[:key=value,...]"),
-    ("cores", "CPUs of sender and receiver: two, one, none, or S,R"),
+    (
+        "cores",
+        "CPUs of the work: two-cores, one-core, unpinned, S,R, or parts (sender=0,softirq=1)",
+    ),
     ("kernel", "the kernel that hosts boot: [NAME=]SOURCE [COMMAND LINE]"),
 ];
 
@@ -196,9 +199,28 @@ fn kind(entry: &Entry) -> Result<Kind, Fault> {
 }
 
 fn level(kind: Kind, value: &Entry, catalogues: &Catalogues) -> Result<Level, Fault> {
-    let text = value.level()?;
+    let text = match kind {
+        Kind::Cores if value.is_section() => cores_table(value)?,
+        _ => value.level()?,
+    };
     let canonical = canonical(kind, &text, catalogues).map_err(|fault| value.fault(fault))?;
     Ok(Level { text, canonical })
+}
+
+/// A placement as a table: its parts by name, as they would be typed in one line.
+fn cores_table(value: &Entry) -> Result<String, Fault> {
+    let example = "{ sender = 0, receiver = 1, softirq = 1 }";
+    let section = value.section("a placement", example)?;
+    section.only(&PARTS.map(|(part, _)| part))?;
+    let mut parts = Vec::new();
+    for entry in &section.entries {
+        parts.push(format!("{}={}", entry.key, entry.level()?));
+    }
+    if parts.is_empty() {
+        let fault = value.wrong("this placement names no part of the work");
+        return Err(fault.remedy(format!("write {example}, or \"unpinned\"")));
+    }
+    Ok(parts.join(","))
 }
 
 fn canonical(kind: Kind, text: &str, catalogues: &Catalogues) -> Result<String, Fault> {
@@ -209,10 +231,9 @@ fn canonical(kind: Kind, text: &str, catalogues: &Catalogues) -> Result<String, 
             // The usual preset has no name in ids.
             if difference.is_empty() { settings.preset } else { difference }
         }),
-        Kind::Cores => read_cores(text, &catalogues.cpus).map(|cores| {
-            let p = cores.placement;
-            format!("{:?}/{:?}", p.sender, p.receiver)
-        }),
+        Kind::Cores => {
+            read_cores(text, &catalogues.cpus).map(|cores| format!("{:?}", cores.placement))
+        }
         // Two names of one kernel are two levels: noise has a look at itself so.
         Kind::Kernel => parse_kernel(text).map(|kernel| kernel.name),
         Kind::StreamOption(spec) | Kind::LinkOption(spec) => {

@@ -11,6 +11,7 @@ mod factors;
 mod product;
 mod schedule;
 mod schema;
+mod settings;
 
 pub use document::{parse_warm_up, parse_window};
 pub use factors::{OWN_FACTORS, factor_names};
@@ -24,7 +25,7 @@ pub use schema::experiment_schema;
 use super::{
     PathSpec, TestbedChoice, TestbedDeclaration, did_you_mean, parse_profile, parse_testbed,
 };
-use crate::record::{Cell, CellId, Design, Fault, Judgement, Profiling, Stopping};
+use crate::record::{Cell, CellId, Design, Fault, Judgement, Profiling, Stopping, WantedSetting};
 use document::{Entry, Section, Text};
 use std::time::Duration;
 
@@ -72,6 +73,9 @@ pub struct Experiment {
     pub meters: Vec<String>,
     /// Which profiles are taken; none if none are.
     pub profiling: Option<Profiling>,
+    /// Settings of the host that are made before the first trial and put back
+    /// after the last.
+    pub settings: Vec<WantedSetting>,
 }
 
 /// Every key of an experiment file and what it says.
@@ -93,6 +97,10 @@ pub const EXPERIMENT_KEYS: &[(&str, &str)] = &[
     (
         "profile",
         "profiles taken at the end: \"none\", \"largest\" or \"all\", with options as in largest:rate=499",
+    ),
+    (
+        "settings",
+        "settings of the host that are made and put back: a profile, or a table of profile and set",
     ),
     ("factors", "what is varied: a level or a list of levels each"),
     ("exclude", "combinations of levels that are left out"),
@@ -141,6 +149,8 @@ pub fn parse_experiment(
         None => None,
     };
 
+    let settings = top.get("settings").map(|entry| settings::settings(&entry)).transpose()?;
+
     let entry = top.need("factors", &(0..0), "[factors] with path = [\"socket\", \"uring\"]")?;
     let factors = factors::factors(&entry, catalogues)?;
     if let Some(kernels) = factors::kernels(&entry)? {
@@ -166,6 +176,7 @@ pub fn parse_experiment(
         judgement,
         meters,
         profiling,
+        settings: settings.unwrap_or_default(),
     })
 }
 

@@ -5,7 +5,7 @@ use super::factors::{OWN_FACTORS, preset_names};
 use super::schedule::MOST_BLOCKS;
 use super::{Catalogues, EXPERIMENT_KEYS, LONGEST_TITLE};
 use crate::record::{OptionKind, OptionSpec};
-use crate::spec::{LINK_OPTIONS, PROFILED_CELLS, STREAM_OPTIONS};
+use crate::spec::{LINK_OPTIONS, PARTS, PROFILED_CELLS, SETTING_PROFILES, STREAM_OPTIONS};
 use serde_json::{Map, Value, json};
 
 /// The schema of an experiment file, as far as a schema can say it: names of
@@ -57,6 +57,15 @@ fn key_schema(key: &str, catalogues: &Catalogues) -> Value {
             let names: Vec<&str> = PROFILED_CELLS.iter().map(|(name, _)| *name).collect();
             json!({"type": "string", "pattern": format!("^({}|[0-9]+)(:.*)?$", names.join("|"))})
         }
+        "settings" => {
+            let names: Vec<&str> = SETTING_PROFILES.iter().map(|profile| profile.name).collect();
+            let pattern = format!("^({})(:.*)?$", names.join("|"));
+            let profile = json!({"type": "string", "pattern": pattern});
+            let profiles = json!({"anyOf": [profile, list(&profile)]});
+            let line = json!({"type": "string"});
+            let set = json!({"anyOf": [line, list(&line)]});
+            json!({"anyOf": [profiles, object(&json!({"profile": profiles, "set": set}), &[])]})
+        }
         "factors" => factors_object(&factors()),
         "exclude" => {
             let one = factors_object(&factors());
@@ -80,6 +89,20 @@ fn own_level(name: &str) -> Value {
     match name {
         "link" => {
             json!({"type": "string", "pattern": format!("^({})(:.*)?$", preset_names().join("|"))})
+        }
+        "cores" => {
+            let part = json!({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]});
+            let parts: Map<String, Value> = PARTS
+                .iter()
+                .map(|(part_name, help)| ((*part_name).to_owned(), with_help(part.clone(), help)))
+                .collect();
+            let table = json!({
+                "type": "object",
+                "properties": parts,
+                "additionalProperties": false,
+                "minProperties": 1,
+            });
+            json!({"anyOf": [{"type": "string"}, table]})
         }
         _ => json!({"type": "string"}),
     }

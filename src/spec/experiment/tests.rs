@@ -51,6 +51,7 @@ design = "slices:250ms"
 stop = { within = "1%", at-least = 6 }
 meters = ["cpu", "calls"]
 profile = "all:rate=97,window=1s"
+settings = { profile = "quiet", set = ["mtu eth0 4148"] }
 
 [factors]
 path = ["socket", "uring"]
@@ -390,4 +391,27 @@ fn slices_are_the_default_where_all_cells_can_be_open_at_once() {
     assert_eq!(default_design(&cells(&many), window), Design::Trials, "too many cells");
     let fault = read(&format!("design='slices'\n[factors]\npath='socket'\n{many}")).unwrap_err();
     assert!(fault.to_string().starts_with("x.toml:1:8: slices keep all 71 cells"), "{fault}");
+}
+
+#[test]
+fn settings_of_the_host() {
+    let settings = |value: &str| {
+        read(&format!("settings = {value}\n[factors]\npath = \"socket\"\n"))
+            .map(|experiment| experiment.settings)
+            .map_err(|fault| fault.to_string())
+    };
+    let wanted = settings(r#"["quiet", "battle-of-zcs:device=eth0"]"#).unwrap();
+    assert!(wanted.iter().any(|want| want.profile.as_deref() == Some("battle-of-zcs:device=eth0")));
+    let wanted = settings(r#"{ profile = "quiet", set = "mtu eth0 4148" }"#).unwrap();
+    assert!(wanted.last().is_some_and(|want| want.profile.is_none() && !want.optional));
+    assert_eq!(settings("{}").unwrap(), []);
+    for (value, says) in [
+        (r#""quite""#, "x.toml:1:12: there is no profile of settings 'quite' (did you mean"),
+        (r#"{ set = ["mtu eth0 4148", "mtu eth0"] }"#, "setting 'mtu eth0': it lacks the bytes"),
+        ("{ sets = [] }", "settings has no key 'sets' (did you mean 'set'?)"),
+        ("{ set = 3 }", "x.toml:1:20"),
+    ] {
+        let text = settings(value).unwrap_err();
+        assert!(text.contains(says), "{value}: {text}");
+    }
 }

@@ -155,7 +155,7 @@ pub fn study() -> Study {
 /// A cell with the roles on CPU 0 and 1; the null cell is known by its name.
 pub fn cell(name: &str, tx: &str, rx: &str) -> Cell {
     Cell {
-        placement: Placement { sender: Some(0), receiver: Some(1) },
+        placement: Placement::pinned(0, 1),
         null: name.contains("again"),
         ..Cell::new(name, Half::plain(tx), Half::plain(rx))
     }
@@ -346,6 +346,8 @@ pub fn header(cells: Vec<Cell>) -> StudyHeader {
             memory: 10.2e9,
             memory_size: 256 << 20,
         }),
+        settings: Vec::new(),
+        fingerprint: Default::default(),
     }
 }
 

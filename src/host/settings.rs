@@ -1,0 +1,198 @@
+//! Settings of the host that are always put back: read, written down, changed,
+//! verified; and undone in reverse order at the end, on an error, on Ctrl-C, on a
+//! panic, and after SIGKILL by whoever reads the journal next. `docs/settings.md`
+//! says how each setting is read, changed and undone, and what outlives what.
+
+mod device;
+mod engine;
+mod files;
+pub mod journal;
+mod machine;
+mod place;
+
+pub use machine::{Host, Identity, Machine};
+pub use place::{JournalFile, Lock, Place, STATE_VARIABLE};
+
+use crate::record::{
+    Fault, FaultKind, RestorationRow, Setting, SettingRecord, SettingValue, WantedSetting,
+};
+use engine::{Engine, Home};
+use journal::{Chronicle, Medium};
+
+/// Settings that are in force. Dropping it puts them back; [`Applied::undo`]
+/// does so too and tells what became of each.
+pub struct Applied {
+    engine: Engine<Host, JournalFile>,
+    records: Vec<SettingRecord>,
+    undone: bool,
+    _lock: Lock,
+}
+
+impl Applied {
+    /// Sets everything that is wanted, in this order. The journal of an earlier run
+    /// that died is worked off first; its rows come back beside.
+    ///
+    /// Nothing is changed where another bytepath sets things on this host, where
+    /// the earlier run's settings cannot be put back, or where a mandatory setting
+    /// cannot be made. If one fails when it is its turn, those before it are put
+    /// back.
+    pub fn apply(
+        place: &Place,
+        host: Host,
+        wanted: &[WantedSetting],
+    ) -> Result<(Applied, Vec<RestorationRow>), Fault> {
+        let lock = place.lock()?;
+        let (host, rows) = work_off(place, &lock, host)?;
+        if let Some(row) = rows.iter().find(|row| row.is_pending()) {
+            let text = format!("settings of an earlier run are still in force: {row}");
+            return Err(Fault::new(FaultKind::System, text).remedy(format!(
+                "`bytepath restore --show` tells more; removing {} forgets them",
+                place.journal().display()
+            )));
+        }
+        let journal = place.create(&lock)?;
+        let engine = Engine::begin(host, journal, now_ms())?;
+        let mut applied = Applied { engine, records: Vec::new(), undone: false, _lock: lock };
+        applied.add(wanted)?;
+        Ok((applied, rows))
+    }
+
+    /// Sets more. On a fault everything is put back, what was set before too.
+    pub fn add(&mut self, wanted: &[WantedSetting]) -> Result<(), Fault> {
+        match self.engine.apply(wanted) {
+            Ok(records) => {
+                self.records.extend(records);
+                Ok(())
+            }
+            Err(mut fault) => {
+                for row in self.put_back().iter().filter(|row| row.is_pending()) {
+                    fault.message.push_str(&format!("; {row}"));
+                }
+                Err(fault)
+            }
+        }
+    }
+
+    /// What was set, from what to what, and what was skipped and why.
+    pub fn records(&self) -> &[SettingRecord] {
+        &self.records
+    }
+
+    /// Puts everything back, the last first; tells what became of each.
+    pub fn undo(mut self) -> Vec<RestorationRow> {
+        self.put_back()
+    }
+
+    fn put_back(&mut self) -> Vec<RestorationRow> {
+        self.undone = true;
+        // A journal that cannot be taken away tells of what is back already.
+        self.engine.undo(Home::Here).unwrap_or_default()
+    }
+}
+
+impl Drop for Applied {
+    fn drop(&mut self) {
+        if self.undone {
+            return;
+        }
+        for row in self.put_back().iter().filter(|row| row.is_pending()) {
+            eprintln!("bytepath: {row}");
+        }
+    }
+}
+
+/// Puts back what a run that has died left behind. The rows come in the order in
+/// which it was done; none are there if nothing was to be done.
+pub fn restore(place: &Place, host: Host) -> Result<Vec<RestorationRow>, Fault> {
+    // Without a journal there is nothing to lock, and no folder to make.
+    if place.read()?.is_none() && !place.is_locked() {
+        return Ok(Vec::new());
+    }
+    let lock = place.lock()?;
+    Ok(work_off(place, &lock, host)?.1)
+}
+
+fn work_off(place: &Place, lock: &Lock, host: Host) -> Result<(Host, Vec<RestorationRow>), Fault> {
+    let Some(told) = place.read()? else {
+        return Ok((host, Vec::new()));
+    };
+    let home = Home::of(&told, &host);
+    let mut engine = Engine::inherit(host, place.reopen(lock)?, told.changes);
+    let rows = engine.undo(home)?;
+    Ok((engine.machine, rows))
+}
+
+/// What a run that has died left behind, if any did; none while one is at work.
+pub fn left_behind(place: &Place) -> Option<Chronicle> {
+    // One that cannot be read is told of by whoever wants to set something.
+    place.read().ok().flatten().filter(|_| !place.is_locked())
+}
+
+/// What would be set, from what to what. Nothing is changed, nothing written.
+pub fn preview(host: Host, wanted: &[WantedSetting]) -> Vec<SettingRecord> {
+    let mut engine = Engine::inherit(host, Nowhere, Vec::new());
+    let mut look = |want: &WantedSetting| {
+        let record = SettingRecord {
+            setting: want.setting.clone(),
+            profile: want.profile.clone(),
+            before: SettingValue::default(),
+            after: SettingValue::default(),
+            skipped: want.obstacle.clone(),
+        };
+        if record.skipped.is_some() {
+            return record;
+        }
+        match engine.feasible(&want.setting) {
+            Err(fault) => SettingRecord { skipped: Some(fault.message), ..record },
+            Ok((before, goal)) if engine.holds(&want.setting, &before, &goal) => {
+                SettingRecord { after: before.clone(), before, ..record }
+            }
+            Ok((before, goal)) => SettingRecord { before, after: goal, ..record },
+        }
+    };
+    wanted.iter().map(&mut look).collect()
+}
+
+/// A preview writes no journal.
+struct Nowhere;
+
+impl Medium for Nowhere {
+    fn append(&mut self, _: &[u8]) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn discard(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What a setting is about is not there.
+fn missing(setting: &Setting) -> Fault {
+    let (what, remedy) = match setting {
+        Setting::Sysctl { name, .. } => (format!("this kernel has no sysctl {name}"), ""),
+        Setting::Governor { .. } => (
+            "no CPU's clock can be chosen (there is no cpufreq)".into(),
+            "a hypervisor keeps it to itself; set it on the host",
+        ),
+        Setting::IdleStates { .. } => ("no CPU has such an idle state".into(), ""),
+        Setting::IrqAffinity { irq, .. } => (format!("there is no interrupt {irq}"), ""),
+        Setting::HugePages { .. } => (format!("there are no {}", setting.subject()), ""),
+        Setting::Rps { device, .. } | Setting::Xps { device, .. } => {
+            (format!("there is no device {device} with such a queue"), "")
+        }
+        other => match other.device() {
+            Some(device) => (format!("there is no device {device}"), ""),
+            None => ("it is not there".into(), ""),
+        },
+    };
+    let fault = Fault::new(FaultKind::Unsupported, what);
+    if remedy.is_empty() { fault } else { fault.remedy(remedy) }
+}
+
+fn now_ms() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |now| now.as_millis() as u64)
+}
+
+#[cfg(test)]
+mod tests;

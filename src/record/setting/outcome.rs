@@ -1,0 +1,213 @@
+//! What a setting was, what it became, and what became of it in the end: the rows
+//! of `hosts.json`, of the journal and of `bytepath restore`.
+
+use super::Setting;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A setting that somebody asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WantedSetting {
+    /// The setting.
+    pub setting: Setting,
+    /// The profile that asks for it, as typed; none if it is asked for by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// True: where it cannot be made it is a row with its reason, and no error.
+    #[serde(default)]
+    pub optional: bool,
+    /// Why it is not even tried: a profile's device was not named, say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub obstacle: Option<String>,
+}
+
+/// What a setting is or was, by name. Which names there are depends on the kind:
+/// `rx` and `tx` of rings, one name a CPU for governors. Texts are as the kernel
+/// prints them, so that what is put back is what was there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct SettingValue(pub BTreeMap<String, String>);
+
+/// What became of a setting: a row of the report's setup and of `hosts.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SettingRecord {
+    /// The setting.
+    pub setting: Setting,
+    /// The profile that asked for it, as typed; none if it was asked for by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// What it was; empty where that could not be read.
+    #[serde(default)]
+    pub before: SettingValue,
+    /// What it was changed to; equal to `before` where nothing had to change.
+    /// Empty where it was not set.
+    #[serde(default)]
+    pub after: SettingValue,
+    /// Why it was not set; only an optional setting may have one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
+}
+
+/// What became of a setting when it was to be put back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Restoration {
+    /// It says again what it said before.
+    Restored,
+    /// It said so already.
+    AlreadyBack,
+    /// Somebody else has changed it since; that stands.
+    LeftAlone,
+    /// What it was about is not there any more.
+    Gone,
+    /// It belongs to a network namespace that is not this one.
+    Elsewhere,
+    /// The kernel refused.
+    Failed,
+}
+
+/// A setting that was to be put back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RestorationRow {
+    /// The setting.
+    pub setting: Setting,
+    /// What it was before.
+    pub before: SettingValue,
+    /// What it had been set to.
+    pub set: SettingValue,
+    /// What became of it.
+    pub outcome: Restoration,
+    /// More of it, in words; may be empty.
+    pub note: String,
+}
+
+/// One line for people: `net.core.rmem_max: 212992 -> 67108864`.
+impl std::fmt::Display for SettingRecord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let SettingRecord { setting, before, after, skipped, .. } = self;
+        match skipped {
+            Some(why) => write!(f, "{setting}: {why}"),
+            None if before == after => write!(f, "{}: {before} already", setting.subject()),
+            None => {
+                let (part, before, after) = before.beside(after);
+                write!(f, "{}{part}: {before} -> {after}", setting.subject())
+            }
+        }
+    }
+}
+
+impl RestorationRow {
+    /// True where something is left to do.
+    pub fn is_pending(&self) -> bool {
+        matches!(self.outcome, Restoration::Elsewhere | Restoration::Failed)
+    }
+}
+
+/// One line for people, without a line feed.
+impl std::fmt::Display for RestorationRow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let RestorationRow { setting, before, set, outcome, note } = self;
+        let (part, before, set) = before.beside(set);
+        let what = match outcome {
+            Restoration::Restored => format!("put back: {before} (was set to {set})"),
+            Restoration::AlreadyBack => format!("already back: {before}"),
+            // The note says it all.
+            Restoration::LeftAlone => String::new(),
+            Restoration::Gone => "gone".into(),
+            Restoration::Elsewhere => "still set".into(),
+            Restoration::Failed => format!("NOT put back to {before}"),
+        };
+        let colon = if what.is_empty() || note.is_empty() { "" } else { ": " };
+        write!(f, "{}{part}: {what}{colon}{note}", setting.subject())
+    }
+}
+
+impl SettingValue {
+    /// One name and its text.
+    pub fn one(name: impl Into<String>, text: impl Into<String>) -> Self {
+        SettingValue(BTreeMap::from([(name.into(), text.into())]))
+    }
+
+    /// The text of a name.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// Those parts whose text is another there, or of which nothing is known there.
+    fn parts_unlike(&self, other: &SettingValue) -> SettingValue {
+        let unlike = self.0.iter().filter(|(name, text)| other.0.get(*name) != Some(*text));
+        SettingValue(unlike.map(|(name, text)| (name.clone(), text.clone())).collect())
+    }
+
+    /// Those parts whose text is another there, if they are there at all.
+    fn parts_of(&self, other: &SettingValue) -> SettingValue {
+        let changed = |(name, text): &(&String, &String)| {
+            other.0.get(*name).is_some_and(|there| there != *text)
+        };
+        let parts = self.0.iter().filter(changed);
+        SettingValue(parts.map(|(name, text)| (name.clone(), text.clone())).collect())
+    }
+
+    /// Those parts of this and a later value that differ, and where of several
+    /// parts only one does, its name behind a blank.
+    pub fn beside(&self, later: &SettingValue) -> (String, SettingValue, SettingValue) {
+        let (before, after) = (self.parts_of(later), later.parts_unlike(self));
+        let part = match after.0.keys().next() {
+            Some(name) if self.0.len() > 1 && after.0.len() == 1 => format!(" {name}"),
+            _ => String::new(),
+        };
+        // Where nothing differs, what there is says more than nothing.
+        if before.is_empty() { (part, self.clone(), later.clone()) } else { (part, before, after) }
+    }
+
+    /// True where nothing is known.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Characters of a text that are shown to people: a table by which flows are spread
+/// has hundreds of numbers.
+const LONGEST: usize = 72;
+
+/// For people: the text alone where there is one, else every name with its text;
+/// names with one text (CPUs, say) are put together.
+impl std::fmt::Display for SettingValue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The options of a queueing discipline are in the kernel's own encoding.
+        let readable = |word: &&str| !word.starts_with("options=");
+        let squeeze = |text: &str| {
+            let words: Vec<&str> = text.split_whitespace().filter(readable).collect();
+            let text = words.join(" ").replace(char::is_control, "?");
+            match text.char_indices().nth(LONGEST) {
+                Some((cut, _)) => format!("{}...", &text[..cut]),
+                None => text,
+            }
+        };
+        let mut texts: Vec<(String, Vec<&str>)> = Vec::new();
+        for (name, text) in &self.0 {
+            let text = squeeze(text);
+            match texts.iter_mut().find(|(known, _)| *known == text) {
+                Some((_, names)) => names.push(name),
+                None => texts.push((text, vec![name])),
+            }
+        }
+        match texts.as_slice() {
+            [] => f.write_str("nothing"),
+            [(text, _)] => f.write_str(if text.is_empty() { "empty" } else { text }),
+            several => {
+                for (at, (text, names)) in several.iter().enumerate() {
+                    let comma = if at > 0 { ", " } else { "" };
+                    match names.as_slice() {
+                        [first, rest @ ..] if rest.len() > 1 => {
+                            write!(f, "{comma}{first} and {} others {text}", rest.len())?;
+                        }
+                        names => write!(f, "{comma}{} {text}", names.join(" and "))?,
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}

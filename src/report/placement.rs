@@ -1,0 +1,79 @@
+//! Where the kernel's receive work ran, and what was put in its way, in words.
+
+use super::figures::percent;
+use crate::stats::{Analysis, ReceiveWork, Row};
+
+/// A line on some cells that were placed alike.
+pub struct Placed {
+    /// The cells: a name, or how many they are.
+    pub cells: String,
+    /// What is to be said of them.
+    pub text: String,
+}
+
+/// Every placement with where its receive work ran. Cells of which the same CPU was
+/// asked for share a line, with the means of their parts.
+pub fn lines(analysis: &Analysis) -> Vec<Placed> {
+    let mut groups: Vec<Vec<&Row>> = Vec::new();
+    for row in &analysis.rows {
+        if row.receive_work.is_none() && row.collisions.is_empty() {
+            continue;
+        }
+        let alike = |other: &&Row| {
+            asked(row) == asked(other)
+                && row.collisions == other.collisions
+                && placement(row) == placement(other)
+        };
+        match groups.iter_mut().find(|group| group.first().is_some_and(alike)) {
+            Some(group) => group.push(row),
+            None => groups.push(vec![row]),
+        }
+    }
+    groups.iter().map(|group| placed(group, analysis.rows.len())).collect()
+}
+
+/// The receive work of cells that strayed from the CPU that was asked for.
+pub fn strayed(analysis: &Analysis) -> Vec<String> {
+    let of = |row: &Row| {
+        let work = row.receive_work.as_ref().filter(|work| work.strayed())?;
+        let (asked, part) = (work.asked?, work.elsewhere()?);
+        let part = percent(part);
+        Some(format!("{}: {part} of the receive work ran elsewhere than on CPU {asked}", row.cell))
+    };
+    analysis.rows.iter().filter_map(of).collect()
+}
+
+fn placed(group: &[&Row], all: usize) -> Placed {
+    let cells = match group {
+        [one] => one.cell.to_string(),
+        several if several.len() == all => "all cells".to_owned(),
+        several => format!("{} cells", several.len()),
+    };
+    let works: Vec<&ReceiveWork> =
+        group.iter().filter_map(|row| row.receive_work.as_ref()).collect();
+    let mut parts = Vec::new();
+    if let Some(first) = works.first() {
+        let cpus = ReceiveWork::mean(&works);
+        let of_cpu = |(cpu, part): &(u32, f64)| format!("CPU {cpu}: {}", percent(*part));
+        let ran: Vec<String> = cpus.iter().filter(|(_, part)| *part >= 0.001).map(of_cpu).collect();
+        let asked = first.asked.map_or("left free".to_owned(), |cpu| format!("asked: CPU {cpu}"));
+        parts.push(format!("softirq ran on {}; {asked}", ran.join(", ")));
+    }
+    if let Some(first) = group.first() {
+        parts.extend(first.collisions.iter().cloned());
+    }
+    Placed { cells, text: parts.join("; ") }
+}
+
+fn asked(row: &Row) -> Option<Option<u32>> {
+    row.receive_work.as_ref().map(|work| work.asked)
+}
+
+/// The part of a cell's id that says where it was placed.
+fn placement(row: &Row) -> Option<&str> {
+    row.cell.0.split(' ').find(|level| level.starts_with("cores="))
+}
+
+/// What the figures are parts of.
+pub const RULE: &str = "softirq: time in softirqs (by ticks, of any device) and in the threads \
+                        that poll for the receiver's device (by their run time).";

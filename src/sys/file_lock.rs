@@ -1,0 +1,54 @@
+//! Locks that belong to an open file and end with it (fcntl(2), "open file
+//! description locks"): a process that was killed holds none. Unlike flock(2),
+//! somebody else's lock can be seen without taking it.
+
+use super::check;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+
+/// Takes the lock on a whole file that is open for writing. False: somebody else
+/// has it.
+pub fn take(file: &File) -> io::Result<bool> {
+    match fcntl(file, libc::F_OFD_SETLK) {
+        Ok(_) => Ok(true),
+        Err(e) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// Whether somebody else has the lock.
+pub fn is_taken(file: &File) -> io::Result<bool> {
+    Ok(fcntl(file, libc::F_OFD_GETLK)?.l_type != libc::F_UNLCK as libc::c_short)
+}
+
+fn fcntl(file: &File, command: libc::c_int) -> io::Result<libc::flock> {
+    // SAFETY: all-zero bytes are a valid `flock`: it is plain data. OFD locks
+    // want `l_pid` to be zero; a start and length of zero are the whole file.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = libc::F_WRLCK as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    // SAFETY: the call reads and writes one `flock`, which is live.
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) };
+    check(result.into()).map(|_| lock)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::OpenOptions;
+
+    #[test]
+    fn a_lock_is_seen_and_ends_with_its_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let open = || OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+        let (first, second) = (open().unwrap(), open().unwrap());
+        assert!(!is_taken(&second).unwrap());
+        assert!(take(&first).unwrap());
+        assert!(is_taken(&second).unwrap() && !take(&second).unwrap());
+        assert!(!is_taken(&first).unwrap(), "one's own is not somebody else's");
+        drop(first);
+        assert!(!is_taken(&second).unwrap() && take(&second).unwrap());
+    }
+}
