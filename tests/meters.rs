@@ -326,6 +326,7 @@ fn every_meter_says_what_it_is() {
         "tcp-info",
         "tcp-stack",
         "softnet",
+        "softirqs",
         "link",
         "nic",
         "steady",
