@@ -8,6 +8,7 @@ mod doctor;
 mod exit;
 mod history;
 mod observe;
+mod place;
 mod plan;
 mod power;
 mod profile;

@@ -64,6 +64,12 @@ pub trait Testbed: Sync {
         true
     }
 
+    /// Whether each role has a machine of its own. Meters of a whole machine are
+    /// left out then, because the records have a place for one machine.
+    fn has_hosts_apart(&self) -> bool {
+        false
+    }
+
     /// Why its speed says nothing of any machine; none where it does.
     fn functional(&self) -> Option<String> {
         None

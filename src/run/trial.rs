@@ -137,7 +137,7 @@ pub(super) fn begin(
     connect(remotes, cell)?;
     for role in [Role::Receiver, Role::Sender] {
         let device = remotes.raised.device(role);
-        let meters = meters_of(role, metering.meters);
+        let meters = meters_of(role, metering.meters, remotes.apart);
         let (sampling, power) = (metering.sampling.cloned(), metering.power.clone());
         remotes.tell(role, &Request::Start { meters, device, hold, sampling, power })?;
     }
@@ -245,10 +245,11 @@ fn new_token() -> Result<Token, Fault> {
 }
 
 /// A meter that sees the whole machine runs at the receiver alone, because the
-/// testbed's hosts share a machine.
-fn meters_of(role: Role, meters: &[&'static dyn Meter]) -> Vec<String> {
-    let here =
-        |meter: &&&'static dyn Meter| meter.reach() != Reach::Machine || role == Role::Receiver;
+/// testbed's hosts share a machine; where they do not (`apart`) it does not run.
+fn meters_of(role: Role, meters: &[&'static dyn Meter], apart: bool) -> Vec<String> {
+    let here = |meter: &&&'static dyn Meter| {
+        meter.reach() != Reach::Machine || (role == Role::Receiver && !apart)
+    };
     meters.iter().filter(here).map(|meter| meter.name().to_owned()).collect()
 }
 
