@@ -75,6 +75,7 @@ pub fn device_end(role: Role, settings: &LinkSettings, softirq_cpu: Option<u32>)
         prefix: netns::PREFIX,
         settings: settings.clone(),
         softirq_cpu,
+        softirq_required: false,
     }
 }
 
