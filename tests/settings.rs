@@ -94,7 +94,7 @@ fn inside_a_killed_study_is_restored() {
     assert!(restored.status.success(), "{}", text(&restored));
     assert_eq!(text(&restored).matches(": put back: ").count(), LINES.len());
     assert_eq!(differences(&before, &host.look()), [""; 0]);
-    assert!(text(&host.run(&["restore"])).starts_with("nothing to restore"));
+    assert!(text(&host.run(&["restore"])).starts_with("nothing to restore: "));
 
     // Killed when the journal has one line more each time.
     for lines in 1..=2 * LINES.len() + 1 {

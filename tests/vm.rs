@@ -5,10 +5,10 @@
 use bytepath::host::{self, Site};
 use bytepath::record::{Kernel, Study, Support, TrialStatus};
 use bytepath::run::load;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Emulated guests take every CPU there is, and one after the other is sooner.
 static MACHINE: Mutex<()> = Mutex::new(());
@@ -119,6 +119,74 @@ fn a_guest_that_panics_is_told_with_its_console() {
 }
 
 #[test]
+fn a_guest_that_is_killed_fails_its_trial_and_the_next_boots_anew() {
+    let name = "a_guest_that_is_killed_fails_its_trial_and_the_next_boots_anew";
+    let Some(_machine) = able(name) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("study");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
+    command.args(["run", "--testbed", "vm", "--path", "socket", "--blocks", "2"]);
+    command.args(["--warm-up", "200ms", "--window", "3s", "--profile", "none", "--meters", "none"]);
+    command.arg("--out").arg(&out).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // The guest has to be in its first trial: the study's folder is there then,
+    // and what follows is one window of three seconds.
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !out.join("trials.jsonl").exists() {
+        assert!(Instant::now() < deadline, "the study did not begin");
+        assert!(child.try_wait().unwrap().is_none(), "the study ended at once");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let guests = guests_of(child.id());
+    assert_eq!(guests.len(), 1, "one guest for one kernel: {guests:?}");
+    let victim = rustix::process::Pid::from_raw(guests[0] as i32).unwrap();
+    rustix::process::kill_process(victim, rustix::process::Signal::KILL).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = shown(&output);
+    assert_eq!(output.status.code(), Some(5), "{text}");
+    let study = load(&out).unwrap();
+    let TrialStatus::Failed { fault } = &study.trials[0].status else { panic!("{text}") };
+    let how = "qemu killed by signal 9 (SIGKILL)";
+    assert!(fault.message.contains(how), "{fault}");
+    assert_eq!(study.trials[1].status, TrialStatus::Measured, "{text}");
+    assert_eq!(leftovers(), [0; 0]);
+}
+
+#[test]
+fn two_guests_are_two_machines_with_a_wire() {
+    let Some(_machine) = able("two_guests_are_two_machines_with_a_wire") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("study");
+    let output = bytepath(&[
+        "run",
+        "--testbed",
+        "vm:guests=2",
+        "--path",
+        "socket",
+        "--stream",
+        "touch=verify",
+        "--blocks",
+        "2",
+        "--warm-up",
+        "200ms",
+        "--window",
+        "500ms",
+        "--out",
+        out.to_str().unwrap(),
+    ]);
+    let text = shown(&output);
+    assert!(output.status.success(), "{text}");
+    let study = load(&out).unwrap();
+    assert_eq!(measured(&study), 2, "{text}");
+    let [sender, receiver] = study.header.facts.as_slice() else { panic!("{text}") };
+    assert_ne!(sender.machine, receiver.machine);
+    let metrics: Vec<&str> =
+        study.trials[0].readings.iter().map(|reading| reading.metric.as_str()).collect();
+    assert!(!metrics.iter().any(|metric| metric.starts_with("cpu.")), "{metrics:?}");
+    assert_eq!(leftovers(), [0; 0]);
+}
+
+#[test]
 fn a_kernel_that_is_not_there_is_named() {
     let output = bytepath(&["run", "--testbed", "vm", "--path", "socket", "--kernel", "/no/such"]);
     let text = shown(&output);
@@ -127,6 +195,14 @@ fn a_kernel_that_is_not_there_is_named() {
     let text = shown(&output);
     assert_eq!(output.status.code(), Some(2), "{text}");
     assert!(text.contains("choose the testbed vm"), "{text}");
+}
+
+/// Processes that run guests for a process.
+fn guests_of(parent: u32) -> Vec<u32> {
+    let parent = parent.to_string();
+    processes("qemu-system", &|stat: &str| {
+        stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1)) == Some(&parent)
+    })
 }
 
 /// Raises a guest that cannot come up, and gives the fault.
@@ -173,14 +249,22 @@ fn host_release() -> String {
 /// Guests of this test program's or its children's that still run.
 fn leftovers() -> Vec<u32> {
     let own = std::process::id().to_string();
-    let is_ours = |folder: &Path| {
-        let name = std::fs::read_to_string(folder.join("comm")).unwrap_or_default();
-        let stat = std::fs::read_to_string(folder.join("stat")).unwrap_or_default();
+    processes("qemu-system", &|stat: &str| {
         let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
         // An orphan's parent is the first process.
-        name.starts_with("qemu-system") && matches!(parent, Some(p) if p == own || p == "1")
-    };
+        matches!(parent, Some(parent) if parent == own || parent == "1")
+    })
+}
+
+/// Processes whose name begins so and whose `/proc/PID/stat` is as asked for.
+fn processes(name: &str, is_meant: &dyn Fn(&str) -> bool) -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let numbered = entries.filter_map(|e| Some((e.file_name().to_str()?.parse().ok()?, e.path())));
-    numbered.filter(|(_, folder)| is_ours(folder)).map(|(pid, _)| pid).collect()
+    let read = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default();
+    numbered
+        .filter(|(_, folder)| {
+            read(folder.join("comm")).starts_with(name) && is_meant(&read(folder.join("stat")))
+        })
+        .map(|(pid, _)| pid)
+        .collect()
 }

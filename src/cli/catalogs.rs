@@ -1,19 +1,18 @@
 //! `bytepath paths` and `bytepath meters`: the catalogues with what this host
 //! supports.
 
-use super::run::own_program;
+use super::place::PlaceArguments;
 use crate::path::DataPath;
 use crate::record::{Facts, Fault, FaultKind, OptionSpec, Role, Support};
-use crate::run::{Laboratory, path_spec, survey};
-use crate::spec::{self, Ask};
-use crate::{host, meter, path, sys};
+use crate::{meter, path};
 use clap::Args;
 use serde::Serialize;
 use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
 
 #[derive(Debug, Args)]
 pub(super) struct CatalogArguments {
+    #[command(flatten)]
+    place: PlaceArguments,
     /// Print as JSON
     #[arg(long)]
     json: bool,
@@ -41,7 +40,7 @@ struct OptionEntry {
 
 /// Lists the data paths.
 pub(super) fn paths(arguments: &CatalogArguments) -> Result<ExitCode, Fault> {
-    let facts = look();
+    let facts = arguments.place.look();
     let mut entries = Vec::new();
     for path in path::CATALOG {
         for role in path.roles() {
@@ -60,7 +59,7 @@ pub(super) fn paths(arguments: &CatalogArguments) -> Result<ExitCode, Fault> {
 
 /// Lists the meters.
 pub(super) fn meters(arguments: &CatalogArguments) -> Result<ExitCode, Fault> {
-    let facts = look();
+    let facts = arguments.place.look();
     let entry = |meter: &&dyn meter::Meter| Entry {
         name: meter.name().to_owned(),
         summary: meter.summary().to_owned(),
@@ -93,31 +92,6 @@ fn path_entry(path: &dyn DataPath, role: Role, facts: &Result<Vec<Facts>, Fault>
         },
         options: path.options(role).iter().map(option).collect(),
     }
-}
-
-/// Facts of both hosts of the default testbed with the default link.
-pub(super) fn look() -> Result<Vec<Facts>, Fault> {
-    let stop = AtomicBool::new(false);
-    let laboratory = Laboratory {
-        paths: path::CATALOG,
-        meters: meter::CATALOG,
-        testbed: host::CATALOG[0],
-        program: own_program()?,
-        stop: &stop,
-    };
-    let allowed = sys::thread::allowed().unwrap_or_default();
-    let cores = spec::parse_cores("none", &allowed)?;
-    let paths = [path::PAIRS[0].name.to_owned()];
-    let ask = Ask {
-        paths: &paths,
-        stream: "",
-        link: "wire",
-        cores: &cores,
-        kernels: &[],
-        baseline: None,
-    };
-    let (cells, _) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS))?;
-    survey(&laboratory, &cells[0])
 }
 
 fn unknown(fault: &Fault) -> Support {

@@ -1,7 +1,7 @@
 //! `bytepath doctor`: what works on this host, and what would spoil a measurement.
 
-use super::catalogs::look;
 use super::exit::UNSUPPORTED;
+use super::place::{Place, PlaceArguments};
 use super::plan::{catalogues, read};
 use super::show::style;
 use crate::record::{Cell, CellId, Facts, Fault, Finding, Role, Severity, Support};
@@ -19,6 +19,8 @@ pub(super) struct DoctorArguments {
     /// Also say which cells of an experiment cannot run here
     #[arg(long = "for", value_name = "EXPERIMENT")]
     experiment: Option<PathBuf>,
+    #[command(flatten)]
+    place: PlaceArguments,
     /// Print as JSON
     #[arg(long)]
     json: bool,
@@ -59,7 +61,7 @@ pub(super) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Fault> {
     });
     let experiment = experiment.transpose()?;
     let roots = Roots::real();
-    let facts = look();
+    let facts = arguments.place.look();
     let of = |role: Role| facts.as_ref().map(|facts| &facts[role as usize]);
     let item = |name: &str, support: Support| Item { name: name.to_owned(), support };
     let halves = path::CATALOG.iter().flat_map(|p| p.roles().iter().map(move |role| (p, *role)));
@@ -79,11 +81,16 @@ pub(super) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Fault> {
             })
             .collect(),
         findings: host::examine(&host::survey(&roots), &host::moment(&roots)),
-        cells: experiment.map(|experiment| {
-            let cells = experiment.cells.iter().map(|cell| (&cell.id, able(cell, &facts)));
-            let unable = cells.filter(|(_, support)| !support.is_yes());
-            unable.map(|(CellId(id), support)| item(id, support)).collect()
-        }),
+        cells: experiment
+            .map(|experiment| -> Result<Vec<Item>, Fault> {
+                let surveyed = Place::new(experiment.testbed)?.look_for(&experiment.cells);
+                let of = |cell: &Cell| surveyed.iter().find(|(kernel, _)| *kernel == cell.kernel);
+                let cells =
+                    experiment.cells.iter().filter_map(|c| Some((&c.id, able(c, &of(c)?.1))));
+                let unable = cells.filter(|(_, support)| !support.is_yes());
+                Ok(unable.map(|(CellId(id), support)| item(id, support)).collect())
+            })
+            .transpose()?,
     };
     let blocked = match &document.cells {
         Some(cells) => !cells.is_empty(),

@@ -113,7 +113,7 @@ pub(super) fn restore(arguments: &RestoreArguments) -> Result<ExitCode, Fault> {
     let text = if arguments.json {
         json(&rows)?
     } else if rows.is_empty() {
-        format!("nothing to restore ({} has nothing)\n", place.journal().display())
+        nothing(&place)
     } else {
         rows.iter().map(|row| format!("{row}\n")).collect()
     };
@@ -157,7 +157,7 @@ fn show(place: &Place, as_json: bool) -> Result<String, Fault> {
     }
     let path = place.journal();
     let Some(told) = told else {
-        return Ok(format!("nothing to restore ({} has nothing)\n", path.display()));
+        return Ok(nothing(place));
     };
     let mut text = format!("{}\n", path.display());
     if let Some(begin) = &told.begin {
@@ -167,13 +167,19 @@ fn show(place: &Place, as_json: bool) -> Result<String, Fault> {
     }
     for change in &told.changes {
         let state = if change.undone { "back" } else { "set" };
-        let (subject, before, set) = (change.setting.subject(), &change.before, &change.set);
-        let _ = writeln!(text, "  {:>3}  {state:<4}  {subject}: {before} -> {set}", change.number);
+        let (part, before, set) = change.before.beside(&change.set);
+        let subject = change.setting.subject();
+        let line = format!("{:>3}  {state:<4}  {subject}{part}: {before} -> {set}", change.number);
+        let _ = writeln!(text, "  {line}");
     }
     for line in &told.damaged {
         let _ = writeln!(text, "  line {line} is torn or damaged, and passed over");
     }
     Ok(text)
+}
+
+fn nothing(place: &Place) -> String {
+    format!("nothing to restore: {} tells of nothing\n", place.journal().display())
 }
 
 fn json(value: &impl Serialize) -> Result<String, Fault> {

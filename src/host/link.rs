@@ -19,7 +19,8 @@ use super::send_memory;
 use crate::record::wire::LinkEnd;
 use crate::record::{Fault, FaultKind, LinkSettings, Role};
 use crate::sys::namespace::Sysfs;
-use crate::sys::netlink::{Limits, Link, Netlink, Veth};
+use crate::sys::netlink::{Limits, Link, Napi, Netlink, Veth};
+use crate::sys::{Roots, procfs};
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 use std::io;
 use std::time::{Duration, Instant};
@@ -108,6 +109,10 @@ fn wait_for_carrier(netlink: &mut Netlink, end: &LinkEnd) -> Result<(), Fault> {
         let Some(own) = netlink.link(&end.device)?.filter(|link| link.operational) else {
             return Ok(None);
         };
+        // The far end of anything but a veth pair is out of sight.
+        if own.kind != "veth" {
+            return Ok(Some(()));
+        }
         Ok(netlink.peer(&own)?.filter(|peer| peer.operational).map(drop))
     };
     let what = format!("waiting for the carrier of {}", end.device);
@@ -275,7 +280,7 @@ fn steer(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<Vec<String
                         end.device
                     ));
                 }
-                pinned => pinned?,
+                pinned => notes.extend(pinned?),
             }
         }
     }
@@ -316,19 +321,32 @@ fn set_attribute(
 }
 
 /// Pins the kernel threads of the device's NAPI instances to a CPU.
-fn pin_napi(netlink: &mut Netlink, link: &Link, end: &LinkEnd, cpu: u32) -> Result<(), Fault> {
+/// The answer is why they are not, on a kernel that does not tell which they are.
+fn pin_napi(
+    netlink: &mut Netlink,
+    link: &Link,
+    end: &LinkEnd,
+    cpu: u32,
+) -> Result<Option<String>, Fault> {
     let what = format!("pinning the NAPI thread to CPU {cpu}");
-    let napis = netlink.napis(link.index).map_err(|e| {
-        refused(&what, &e).remedy("use Linux 6.8 or later, which tells which thread it is")
-    })?;
+    let napis = match netlink.napis(link.index) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => match only_thread(&end.device) {
+            Ok(one) => vec![one],
+            Err(note) => return Ok(Some(note)),
+        },
+        napis => {
+            let napis = napis.map_err(|e| refused(&what, &e))?;
+            let named = |napi: Napi| (format!("napi/{}-{}", end.device, napi.id), napi.thread);
+            napis.into_iter().map(named).collect()
+        }
+    };
     if napis.is_empty() {
         return Err(Fault::new(FaultKind::System, format!("{what}: the device has no NAPI")));
     }
-    for napi in napis {
+    for (name, thread) in napis {
         // The number is the initial PID namespace's. Only a thread of the right
         // name is touched: elsewhere the number may be anyone's.
-        let name = format!("napi/{}-{}", end.device, napi.id);
-        let thread = napi.thread.filter(|pid| is_called(*pid, &name));
+        let thread = thread.filter(|pid| is_called(*pid, &name));
         let pid = thread.and_then(|pid| Pid::from_raw(pid as i32)).ok_or_else(|| {
             let text = format!("{what}: the thread {name} cannot be seen from here");
             Fault::new(FaultKind::Unsupported, text).remedy("run outside a PID namespace")
@@ -351,7 +369,28 @@ fn pin_napi(netlink: &mut Netlink, link: &Link, end: &LinkEnd, cpu: u32) -> Resu
             return Err(Fault::new(FaultKind::Unsupported, text));
         }
     }
-    Ok(())
+    Ok(None)
+}
+
+/// The NAPI thread of a device, by its name alone: before Linux 6.8 the kernel does
+/// not tell whose a thread is. A device of the same name in another namespace has
+/// one of the same name, and then which of them it is cannot be known.
+fn only_thread(device: &str) -> Result<(String, Option<u32>), String> {
+    let proc = &Roots::real().proc;
+    let lead = format!("napi/{device}-");
+    let named = |pid: u32| Some((procfs::name(&proc.join(pid.to_string()))?, Some(pid)));
+    let threads = procfs::kernel_threads(proc).into_iter().filter_map(named);
+    let mut threads: Vec<_> = threads.filter(|(name, _)| name.starts_with(&lead)).collect();
+    match (threads.pop(), threads.is_empty()) {
+        (Some(one), true) => Ok(one),
+        (found, _) => {
+            let how = if found.is_none() { "none" } else { "several" };
+            Err(format!(
+                "the NAPI thread of {device} runs where the scheduler puts it: {how} of the \
+                 kernel's threads are called {lead}*, and only Linux 6.8 tells whose they are"
+            ))
+        }
+    }
 }
 
 /// Since Linux 5.17 `comm` shows the whole name of a kernel thread, before it

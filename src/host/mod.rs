@@ -1,8 +1,11 @@
 //! Where roles run: testbeds (two hosts and the link between them), and what
 //! is known of a host. One file per testbed, one line each in [`CATALOG`].
 
+mod card;
 mod child;
 mod doctor;
+mod doctor_card;
+mod energy;
 mod facts;
 mod fingerprint;
 mod link;
@@ -13,6 +16,7 @@ pub mod settings;
 mod tail;
 mod vm;
 
+pub use card::{Card, record as record_cards};
 pub use doctor::{Moment, examine, moment};
 pub use facts::survey;
 pub use fingerprint::{Fingerprint, differences, fingerprint};
@@ -58,6 +62,12 @@ pub trait Testbed: Sync {
     /// Whether several can be up at once, as the design `slices` needs it.
     fn holds_several(&self) -> bool {
         true
+    }
+
+    /// Whether each role has a machine of its own. Meters of a whole machine are
+    /// left out then, because the records have a place for one machine.
+    fn has_hosts_apart(&self) -> bool {
+        false
     }
 
     /// Why its speed says nothing of any machine; none where it does.

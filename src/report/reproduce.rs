@@ -43,14 +43,27 @@ fn of_flags(study: &Study) -> Option<Vec<String>> {
     let cells: Vec<&Cell> = header.cells.iter().filter(|c| !c.null).collect();
     let (_, levels) = split(cells.first()?)?;
     let mut paths = Vec::new();
+    let mut kernels = Vec::new();
     for cell in &cells {
         let (path, own) = split(cell)?;
-        if own != levels || !cell.levels.is_empty() {
+        if own != levels || cell.levels.keys().any(|factor| factor != "kernel") {
             return None;
         }
-        paths.push(path);
+        if !paths.contains(&path) {
+            paths.push(path);
+        }
+        let new = cell.kernel.as_ref().filter(|kernel| !kernels.contains(kernel));
+        kernels.extend(new);
+    }
+    // Flags run every path on every kernel.
+    if cells.len() != paths.len() * kernels.len().max(1) {
+        return None;
     }
     let mut pieces = vec!["bytepath run".to_owned()];
+    if header.testbed != "netns" {
+        pieces.push(flag("--testbed", &header.testbed));
+    }
+    pieces.extend(kernels.iter().map(|kernel| flag("--kernel", &kernel.to_string())));
     pieces.extend(paths.iter().map(|path| flag("--path", path)));
     let baseline = split(cells.iter().find(|c| c.id == header.baseline)?)?.0;
     if paths.first() != Some(&baseline) {
@@ -103,7 +116,8 @@ fn compact(s: f64) -> String {
 fn split(cell: &Cell) -> Option<(&str, Vec<&str>)> {
     let mut words = cell.id.0.split(' ');
     let path = words.next().filter(|path| !path.is_empty())?;
-    let levels: Vec<&str> = words.collect();
+    // The kernel is said apart, with its source.
+    let levels: Vec<&str> = words.filter(|word| !word.starts_with("kernel=")).collect();
     levels.iter().all(|level| level.contains('=')).then_some((path, levels))
 }
 

@@ -31,6 +31,8 @@ pub(super) struct Remotes<'a> {
     stop: &'a AtomicBool,
     pids: [u32; 2],
     slowness: f64,
+    /// Whether each role has a machine of its own.
+    pub apart: bool,
     /// The testbed itself.
     pub raised: Box<dyn Raised>,
 }
@@ -59,7 +61,9 @@ impl<'a> Remotes<'a> {
         let (sender, receiver) = (listen(Role::Sender)?, listen(Role::Receiver)?);
         let early = VecDeque::new();
         let (pids, slowness) = ([0; 2], testbed.slowness());
-        let mut remotes = Remotes { inbox, early, sender, receiver, stop, pids, slowness, raised };
+        let apart = testbed.has_hosts_apart();
+        let mut remotes =
+            Remotes { inbox, early, sender, receiver, stop, pids, slowness, apart, raised };
         for role in Role::ALL {
             remotes.pids[role as usize] = remotes.greet(role)?;
         }

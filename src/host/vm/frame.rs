@@ -27,8 +27,8 @@ pub struct Frame {
 pub enum Says {
     /// Guest: it is up.
     Ready(Ready),
-    /// Host: raise a testbed.
-    Raise,
+    /// Host: raise what this guest is to be.
+    Raise(Layout),
     /// Guest: it is raised.
     Raised(Raised),
     /// Guest: it cannot be raised.
@@ -56,10 +56,21 @@ pub struct Ready {
     pub notes: Vec<String>,
 }
 
+/// What a guest is to a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Layout {
+    /// Both roles: namespaces and a veth pair inside.
+    Pair,
+    /// This role alone; the other one is another guest, and the link is the
+    /// guest's own network device.
+    One(Role),
+}
+
 /// What the host has to know of a session in a guest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Raised {
-    /// Process id, in the guest, of the receiver's agent.
+    /// Process id, in the guest, of the receiver's agent; 0 where it is elsewhere.
     pub receiver: u32,
 }
 
@@ -107,7 +118,7 @@ impl Says {
     fn encode(&self) -> io::Result<(u8, Vec<u8>)> {
         Ok(match self {
             Says::Ready(ready) => (READY, serde_json::to_vec(ready)?),
-            Says::Raise => (RAISE, Vec::new()),
+            Says::Raise(layout) => (RAISE, serde_json::to_vec(layout)?),
             Says::Raised(raised) => (RAISED, serde_json::to_vec(raised)?),
             Says::Refused(fault) => (REFUSED, serde_json::to_vec(fault)?),
             Says::Bytes(role, bytes) => (BYTES[*role as usize], bytes.clone()),
@@ -127,7 +138,7 @@ impl Says {
         }
         Ok(match kind {
             READY => Says::Ready(serde_json::from_slice(&body)?),
-            RAISE => Says::Raise,
+            RAISE => Says::Raise(serde_json::from_slice(&body)?),
             RAISED => Says::Raised(serde_json::from_slice(&body)?),
             REFUSED => Says::Refused(serde_json::from_slice(&body)?),
             LOWER => Says::Lower,
@@ -156,7 +167,8 @@ mod tests {
         };
         vec![
             Says::Ready(ready),
-            Says::Raise,
+            Says::Raise(Layout::Pair),
+            Says::Raise(Layout::One(Role::Receiver)),
             Says::Raised(Raised { receiver: 77 }),
             Says::Refused(Fault::new(FaultKind::System, "no").remedy("yes")),
             Says::Bytes(Role::Sender, vec![]),

@@ -1,12 +1,14 @@
 //! The first process of a guest: mounts, modules, then sessions. Each session is
-//! the very testbed of the host, two namespaces and a veth pair, raised inside.
+//! the very testbed of the host, two namespaces and a veth pair, raised inside; or
+//! one agent, where another guest plays the other role.
 //!
 //! There is nothing to reap but the agents, which their own handles wait for:
 //! no program but this one exists in a guest, and agents start no other.
 
 use super::super::netns::Netns;
 use super::super::{Raised as Testbed, Site, Testbed as _};
-use super::frame::{Frame, LARGEST, Raised, Ready, Says};
+use super::alone::Alone;
+use super::frame::{Frame, LARGEST, Layout, Raised, Ready, Says};
 use super::{initramfs, qemu};
 use crate::record::{Fault, FaultKind, LinkSettings, Role};
 use crate::sys::boot;
@@ -62,7 +64,7 @@ fn serve(build: &str) -> Result<(), Fault> {
         };
         let number = frame.session;
         match frame.says {
-            Says::Raise => match Session::raise(number, &output) {
+            Says::Raise(layout) => match Session::raise(number, layout, &output) {
                 Ok((session, raised)) => {
                     sessions.insert(number, session);
                     output.say(number, Says::Raised(raised)).map_err(fail)?;
@@ -165,8 +167,12 @@ struct Session {
 }
 
 impl Session {
-    fn raise(number: u32, output: &Output) -> Result<(Session, Raised), Fault> {
-        let mut raised = Netns.raise(&Site::of(Path::new(initramfs::PROGRAM)))?;
+    fn raise(number: u32, layout: Layout, output: &Output) -> Result<(Session, Raised), Fault> {
+        let site = Site::of(Path::new(initramfs::PROGRAM));
+        let mut raised: Box<dyn Testbed> = match layout {
+            Layout::Pair => Netns.raise(&site)?,
+            Layout::One(role) => Box::new(Alone::raise(role, &site)?),
+        };
         let end = raised.link_end(Role::Sender, &LinkSettings::default(), None);
         let receiver = end.and_then(|end| end.peer).map_or(0, |(_, pid)| pid);
         let pipes = Role::ALL.map(|role| (role, raised.take_pipe(role)));

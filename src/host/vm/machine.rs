@@ -3,7 +3,7 @@
 
 use super::super::child::ending;
 use super::super::tail::Tail;
-use super::frame::{Frame, LARGEST, Raised, Ready, Says};
+use super::frame::{Frame, LARGEST, Layout, Raised, Ready, Says};
 use super::qemu::{self, Accelerator, Start};
 use crate::record::{Fault, FaultKind, Role};
 use crate::sys::process;
@@ -133,7 +133,7 @@ impl Machine {
     }
 
     /// Raises a session.
-    pub fn raise(&self, stop: &AtomicBool) -> Result<SessionUp, Fault> {
+    pub fn raise(&self, layout: Layout, stop: &AtomicBool) -> Result<SessionUp, Fault> {
         let ((to_tx, from_tx), (to_rx, from_rx)) = (channel(), channel());
         let number = {
             let mut state = self.shared.lock();
@@ -143,7 +143,7 @@ impl Machine {
             state.sessions.insert(number, session);
             number
         };
-        let asked = self.say(Frame { session: number, says: Says::Raise });
+        let asked = self.say(Frame { session: number, says: Says::Raise(layout) });
         asked.map_err(|_| self.fault("cannot be asked for agents"))?;
         let raised = self.wait(SESSION, stop, |state| {
             state.sessions.get_mut(&number).and_then(|session| session.raised.take())
@@ -338,7 +338,7 @@ impl Shared {
                 session.pipes[role as usize] = None;
             }
             Says::Lowered => session.lowered = true,
-            Says::Ready(_) | Says::Raise | Says::Lower => {}
+            Says::Ready(_) | Says::Raise(_) | Says::Lower => {}
         }
     }
 

@@ -10,7 +10,9 @@
 //! | `machine` | a guest that runs: port, console, end |
 //! | `frame` | what host and guest say to each other |
 //! | `init` | the guest's side of it: the first process |
+//! | `alone` | a session of one role, where another guest plays the other |
 
+mod alone;
 mod cpio;
 mod elf;
 mod frame;
@@ -33,12 +35,16 @@ pub mod guest {
 use super::netns;
 use super::{AgentPipe, Raised, Site, Testbed};
 use crate::record::wire::LinkEnd;
-use crate::record::{Fault, Kernel, LinkSettings, OptionKind, OptionSpec, Options, Role, Support};
+use crate::record::{
+    Fault, FaultKind, Kernel, LinkSettings, OptionKind, OptionSpec, Options, Role, Support,
+};
+use frame::Layout;
 use machine::{FromAgent, Machine, SessionUp, ToAgent};
 use modules::Modules;
-use qemu::{Accelerator, Start};
+use qemu::{Accelerator, Network, Start};
+use std::io::{self, Read, Write};
 use std::net::IpAddr;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -51,6 +57,8 @@ pub struct Vm {
 /// What can be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
+    /// One guest for both roles, or one for each.
+    pub guests: u32,
     /// CPUs of a guest.
     pub cpus: u32,
     /// Memory of a guest, bytes.
@@ -64,11 +72,30 @@ pub struct Settings {
 /// and they are new for each.
 struct Guest {
     kernel: Kernel,
-    machine: Arc<Machine>,
+    /// One machine for both roles, or the sender's and the receiver's.
+    machines: Vec<Arc<Machine>>,
+}
+
+impl Guest {
+    fn is_alive(&self) -> bool {
+        self.machines.iter().all(|machine| machine.is_alive())
+    }
+
+    /// Whether no session holds it. One guest holds any number of them; a pair
+    /// of guests has one link between them.
+    fn is_free(&self) -> bool {
+        self.machines.len() == 1 || self.machines.iter().all(|one| Arc::strong_count(one) == 1)
+    }
 }
 
 /// What can be set, as the user types it.
 const OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "guests",
+        kind: OptionKind::Count(1, 2),
+        default: "1",
+        help: "1: both roles in one guest, over veth; 2: a guest for each, over virtio-net",
+    },
     OptionSpec {
         name: "cpus",
         kind: OptionKind::Count(1, 255),
@@ -98,6 +125,7 @@ const MODULES: &[(&str, bool)] = &[
     ("virtio_pci", true),
     ("virtio_console", true),
     ("veth", true),
+    ("virtio_net", false),
     ("tcp_bbr", false),
     ("tcp_dctcp", false),
     ("udmabuf", false),
@@ -110,28 +138,29 @@ const OWN_KERNEL: &str = "debian:newest";
 
 /// With every option at its default.
 pub static DEFAULT: Vm = Vm {
-    settings: Settings { cpus: 2, memory: 1 << 30, accelerator: "auto" },
+    settings: Settings { guests: 1, cpus: 2, memory: 1 << 30, accelerator: "auto" },
     guests: Mutex::new(Vec::new()),
 };
 
 impl Vm {
-    /// A guest with this kernel that is up: one that was, or a new one.
-    fn guest(&self, site: &Site) -> Result<Arc<Machine>, Fault> {
+    /// The guests of a session: some that are up and free, or new ones.
+    fn guest(&self, site: &Site) -> Result<Vec<Arc<Machine>>, Fault> {
         let kernel = site.kernel.cloned().unwrap_or_else(|| Kernel::named("newest", OWN_KERNEL));
         let mut guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
-        guests.retain(|guest| guest.machine.is_alive());
+        guests.retain(Guest::is_alive);
         let same = |guest: &&Guest| {
             (&guest.kernel.source, &guest.kernel.cmdline) == (&kernel.source, &kernel.cmdline)
         };
-        if let Some(guest) = guests.iter().find(same) {
-            return Ok(guest.machine.clone());
+        if let Some(guest) = guests.iter().filter(|guest| guest.is_free()).find(same) {
+            return Ok(guest.machines.clone());
         }
-        let machine = Arc::new(self.boot(site, &kernel)?);
-        guests.push(Guest { kernel, machine: machine.clone() });
-        Ok(machine)
+        let machines = self.boot(site, &kernel)?;
+        guests.push(Guest { kernel, machines: machines.clone() });
+        Ok(machines)
     }
 
-    fn boot(&self, site: &Site, kernel: &Kernel) -> Result<Machine, Fault> {
+    /// Boots one guest, or two with a wire between them, at the same time.
+    fn boot(&self, site: &Site, kernel: &Kernel) -> Result<Vec<Arc<Machine>>, Fault> {
         let program = qemu::find()?;
         let accelerator = qemu::accelerator(self.settings.accelerator)?;
         let image = kernel::find(&kernel.source)?;
@@ -142,18 +171,37 @@ impl Vm {
         let modules = modules.order(MODULES).map_err(|f| f.context(image.path.display()))?;
         let archive = initramfs::build(site.program, &modules)?;
         let fail = |e: std::io::Error| Fault::system("preparing a guest", &e);
-        let (ours, theirs) = UnixStream::pair().map_err(fail)?;
-        let start = Start {
-            program,
-            settings: &self.settings,
-            accelerator: &accelerator,
-            kernel: image.path,
-            cmdline: &kernel.cmdline,
-            initramfs: qemu::in_memory("initramfs", &archive).map_err(fail)?,
-            port: theirs.into(),
-            network: None,
+        let start = |network: Option<Network>| -> Result<(Start, UnixStream), Fault> {
+            let (ours, theirs) = UnixStream::pair().map_err(fail)?;
+            let start = Start {
+                program: program.clone(),
+                settings: &self.settings,
+                accelerator: &accelerator,
+                kernel: image.path.clone(),
+                cmdline: &kernel.cmdline,
+                initramfs: qemu::in_memory("initramfs", &archive).map_err(fail)?,
+                port: theirs.into(),
+                network,
+            };
+            Ok((start, ours))
         };
-        Machine::boot(start, ours, site.stop)
+        if self.settings.guests == 1 {
+            let (start, ours) = start(None)?;
+            return Ok(vec![Arc::new(Machine::boot(start, ours, site.stop)?)]);
+        }
+        let wires = UnixDatagram::pair().map_err(fail)?;
+        let starts = [wires.0, wires.1].into_iter().zip(Role::ALL).map(|(wire, role)| {
+            let mac = format!("52:54:00:c6:12:0{}", role as usize + 1);
+            start(Some(Network { wire: wire.into(), mac }))
+        });
+        let starts = starts.collect::<Result<Vec<_>, Fault>>()?;
+        std::thread::scope(|scope| {
+            let boot = |(start, ours)| scope.spawn(move || Machine::boot(start, ours, site.stop));
+            let booting: Vec<_> = starts.into_iter().map(boot).collect();
+            let lost = || Fault::new(FaultKind::System, "a thread that boots a guest ended early");
+            let booted = booting.into_iter().map(|one| one.join().unwrap_or_else(|_| Err(lost())));
+            booted.map(|machine| machine.map(Arc::new)).collect()
+        })
     }
 }
 
@@ -174,6 +222,7 @@ impl Testbed for Vm {
         let word = options.word("accel");
         let accelerator = ACCELERATORS.iter().find(|known| **known == word).copied();
         let settings = Settings {
+            guests: options.number("guests").map_or(DEFAULT.settings.guests, |n| n as u32),
             cpus: options.number("cpus").map_or(DEFAULT.settings.cpus, |n| n as u32),
             memory: options.number("memory").unwrap_or(DEFAULT.settings.memory),
             accelerator: accelerator.unwrap_or(DEFAULT.settings.accelerator),
@@ -196,6 +245,14 @@ impl Testbed for Vm {
         true
     }
 
+    fn holds_several(&self) -> bool {
+        self.settings.guests == 1
+    }
+
+    fn has_hosts_apart(&self) -> bool {
+        self.settings.guests > 1
+    }
+
     fn functional(&self) -> Option<String> {
         match qemu::accelerator(self.settings.accelerator) {
             Ok(Accelerator::Tcg { because }) => {
@@ -213,29 +270,48 @@ impl Testbed for Vm {
     }
 
     fn raise(&self, site: &Site) -> Result<Box<dyn Raised>, Fault> {
-        let machine = self.guest(site)?;
-        let SessionUp { number, raised, from_agents } = machine.raise(site.stop)?;
-        let pipes = from_agents.map(Some);
-        Ok(Box::new(Up { machine, session: number, receiver: raised.receiver, pipes }))
+        let machines = self.guest(site)?;
+        let mut up = Up { parts: Vec::new(), receiver: 0, pipes: [None, None] };
+        for (machine, role) in machines.iter().zip(Role::ALL) {
+            let layout = if machines.len() == 1 { Layout::Pair } else { Layout::One(role) };
+            let SessionUp { number, raised, from_agents } = machine.raise(layout, site.stop)?;
+            up.parts.push((machine.clone(), number));
+            up.receiver = raised.receiver;
+            for (pipe, of) in from_agents.into_iter().zip(Role::ALL) {
+                if layout == Layout::Pair || of == role {
+                    up.pipes[of as usize] = Some(pipe);
+                }
+            }
+        }
+        Ok(Box::new(up))
     }
 }
 
-/// A session that is up. Dropping it takes it down; the guest stays.
+/// Sessions that are up. Dropping it takes them down; the guests stay.
 struct Up {
-    machine: Arc<Machine>,
-    session: u32,
+    /// A machine and the session in it: one for both roles, or one for each.
+    parts: Vec<(Arc<Machine>, u32)>,
     receiver: u32,
     pipes: [Option<Receiver<Vec<u8>>>; 2],
 }
 
+impl Up {
+    fn part(&self, role: Role) -> Option<&(Arc<Machine>, u32)> {
+        self.parts.get(role as usize).or(self.parts.first())
+    }
+}
+
 impl Raised for Up {
     fn take_pipe(&mut self, role: Role) -> AgentPipe {
-        let (machine, session) = (self.machine.clone(), self.session);
-        let from_agent: Box<dyn std::io::Read + Send> = match self.pipes[role as usize].take() {
-            Some(pipe) => Box::new(FromAgent { pipe, rest: Vec::new() }),
-            None => Box::new(std::io::empty()),
+        let to_agent: Box<dyn Write + Send> = match self.part(role).cloned() {
+            Some((machine, session)) => Box::new(ToAgent { machine, session, role }),
+            None => Box::new(io::sink()),
         };
-        AgentPipe { to_agent: Box::new(ToAgent { machine, session, role }), from_agent }
+        let from_agent: Box<dyn Read + Send> = match self.pipes[role as usize].take() {
+            Some(pipe) => Box::new(FromAgent { pipe, rest: Vec::new() }),
+            None => Box::new(io::empty()),
+        };
+        AgentPipe { to_agent, from_agent }
     }
 
     fn link_end(
@@ -244,7 +320,10 @@ impl Raised for Up {
         settings: &LinkSettings,
         softirq_cpu: Option<u32>,
     ) -> Option<LinkEnd> {
-        Some(netns::veth_end(role, settings, softirq_cpu, self.receiver))
+        Some(match self.parts.len() {
+            1 => netns::veth_end(role, settings, softirq_cpu, self.receiver),
+            _ => alone::device_end(role, settings, softirq_cpu),
+        })
     }
 
     fn address(&self, role: Role) -> IpAddr {
@@ -252,21 +331,27 @@ impl Raised for Up {
     }
 
     fn device(&self, role: Role) -> Option<String> {
-        Some(netns::device(role).to_owned())
+        Some(if self.parts.len() == 1 { netns::device(role) } else { alone::DEVICE }.to_owned())
     }
 
     fn last_words(&mut self, role: Role) -> String {
-        self.machine.last_words(self.session, role)
+        match self.part(role) {
+            Some((machine, session)) => machine.last_words(*session, role),
+            None => "never begun".to_owned(),
+        }
     }
 
-    fn console(&mut self, _: Role) -> Option<String> {
-        Some(self.machine.console()).filter(|text| !text.is_empty())
+    fn console(&mut self, role: Role) -> Option<String> {
+        let (machine, _) = self.part(role)?;
+        Some(machine.console()).filter(|text| !text.is_empty())
     }
 }
 
 impl Drop for Up {
     fn drop(&mut self) {
-        self.machine.lower(self.session);
+        for (machine, session) in &self.parts {
+            machine.lower(*session);
+        }
     }
 }
 

@@ -90,8 +90,8 @@ impl std::fmt::Display for SettingRecord {
             Some(why) => write!(f, "{setting}: {why}"),
             None if before == after => write!(f, "{}: {before} already", setting.subject()),
             None => {
-                let (before, after) = (before.parts_of(after), after.parts_unlike(before));
-                write!(f, "{}: {before} -> {after}", setting.subject())
+                let (part, before, after) = before.beside(after);
+                write!(f, "{}{part}: {before} -> {after}", setting.subject())
             }
         }
     }
@@ -108,6 +108,7 @@ impl RestorationRow {
 impl std::fmt::Display for RestorationRow {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let RestorationRow { setting, before, set, outcome, note } = self;
+        let (part, before, set) = before.beside(set);
         let what = match outcome {
             Restoration::Restored => format!("put back: {before} (was set to {set})"),
             Restoration::AlreadyBack => format!("already back: {before}"),
@@ -118,7 +119,7 @@ impl std::fmt::Display for RestorationRow {
             Restoration::Failed => format!("NOT put back to {before}"),
         };
         let colon = if what.is_empty() || note.is_empty() { "" } else { ": " };
-        write!(f, "{}: {what}{colon}{note}", setting.subject())
+        write!(f, "{}{part}: {what}{colon}{note}", setting.subject())
     }
 }
 
@@ -146,6 +147,18 @@ impl SettingValue {
         };
         let parts = self.0.iter().filter(changed);
         SettingValue(parts.map(|(name, text)| (name.clone(), text.clone())).collect())
+    }
+
+    /// Those parts of this and a later value that differ, and where of several
+    /// parts only one does, its name behind a blank.
+    pub fn beside(&self, later: &SettingValue) -> (String, SettingValue, SettingValue) {
+        let (before, after) = (self.parts_of(later), later.parts_unlike(self));
+        let part = match after.0.keys().next() {
+            Some(name) if self.0.len() > 1 && after.0.len() == 1 => format!(" {name}"),
+            _ => String::new(),
+        };
+        // Where nothing differs, what there is says more than nothing.
+        if before.is_empty() { (part, self.clone(), later.clone()) } else { (part, before, after) }
     }
 
     /// True where nothing is known.

@@ -160,3 +160,40 @@ fn values_in_few_words() {
     assert_eq!(text(&cpus[..2]), "a");
     assert_eq!(text(&[]), "nothing");
 }
+
+#[test]
+fn what_became_of_a_setting_in_one_line() {
+    let value = |pairs: &[(&str, &str)]| {
+        let pairs = pairs.iter().map(|(name, text)| (name.to_string(), text.to_string()));
+        SettingValue(pairs.collect())
+    };
+    let row = |line: &str, before: &[(&str, &str)], after: &[(&str, &str)]| {
+        let record = SettingRecord {
+            setting: line.parse().unwrap(),
+            profile: None,
+            before: value(before),
+            after: value(after),
+            skipped: None,
+        };
+        record.to_string()
+    };
+    assert_eq!(
+        row("mtu eth0 4148", &[("mtu", "1500\n")], &[("mtu", "4148\n")]),
+        "mtu eth0: 1500 -> 4148"
+    );
+    let (before, after) = ([("rx", "512"), ("tx", "512")], [("rx", "4096"), ("tx", "512")]);
+    assert_eq!(row("rings eth0 rx=4096", &before, &after), "rings eth0 rx: 512 -> 4096");
+    assert_eq!(
+        row("rings eth0 rx=4096 tx=1024", &before, &[("rx", "4096"), ("tx", "1024")]),
+        "rings eth0: 512 -> rx 4096, tx 1024"
+    );
+    assert_eq!(row("rings eth0 rx=512", &before, &before), "rings eth0: 512 already");
+    let back = RestorationRow {
+        setting: "rings eth0 rx=4096".parse().unwrap(),
+        before: value(&before),
+        set: value(&after),
+        outcome: Restoration::Restored,
+        note: String::new(),
+    };
+    assert_eq!(back.to_string(), "rings eth0 rx: put back: 512 (was set to 4096)");
+}

@@ -1,0 +1,83 @@
+//! On which hosts a question is asked: a testbed, and the kernel that it boots.
+
+use super::plan::{Bed, choice, testbed};
+use super::run::own_program;
+use crate::record::{Cell, Facts, Fault, Kernel};
+use crate::run::{Laboratory, path_spec, survey};
+use crate::spec::{self, Ask, TestbedChoice};
+use crate::{meter, path, sys};
+use clap::Args;
+use std::sync::atomic::AtomicBool;
+
+#[derive(Debug, Args)]
+pub(super) struct PlaceArguments {
+    /// Ask on this testbed: netns, or vm[:key=value,...]
+    #[arg(long, value_name = "TESTBED", default_value = "netns")]
+    testbed: String,
+    /// Kernel that the testbed vm boots: [NAME=]SOURCE [COMMAND LINE]
+    #[arg(long, value_name = "KERNEL")]
+    kernel: Option<String>,
+}
+
+/// A testbed on which questions are asked.
+pub(super) struct Place {
+    choice: TestbedChoice,
+    bed: Bed,
+}
+
+/// A kernel, and what the hosts are under it.
+type Seen = (Option<Kernel>, Result<Vec<Facts>, Fault>);
+
+impl PlaceArguments {
+    /// Facts of both hosts, with the default link.
+    pub fn look(&self) -> Result<Vec<Facts>, Fault> {
+        let choice = choice(&self.testbed)?;
+        choice.check_kernels(self.kernel.is_some())?;
+        let kernel = self.kernel.as_deref().map(spec::parse_kernel).transpose()?;
+        Place::new(choice)?.look(kernel.as_ref())
+    }
+}
+
+impl Place {
+    /// Raises nothing yet.
+    pub fn new(choice: TestbedChoice) -> Result<Place, Fault> {
+        Ok(Place { bed: testbed(&choice)?, choice })
+    }
+
+    /// Facts of both hosts under this kernel, with the default link.
+    pub fn look(&self, kernel: Option<&Kernel>) -> Result<Vec<Facts>, Fault> {
+        let stop = AtomicBool::new(false);
+        let laboratory = Laboratory {
+            paths: path::CATALOG,
+            meters: meter::CATALOG,
+            testbed: self.bed.as_ref(),
+            program: own_program()?,
+            stop: &stop,
+        };
+        let allowed = self.choice.cpus(&sys::thread::allowed().unwrap_or_default());
+        let cores = spec::parse_cores("none", &allowed)?;
+        let paths = [path::PAIRS[0].name.to_owned()];
+        let kernels: Vec<Kernel> = kernel.cloned().into_iter().collect();
+        let ask = Ask {
+            paths: &paths,
+            stream: "",
+            link: "wire",
+            cores: &cores,
+            kernels: &kernels,
+            baseline: None,
+        };
+        let (cells, _) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS))?;
+        survey(&laboratory, &cells[0])
+    }
+
+    /// The same for every kernel that cells name.
+    pub fn look_for(&self, cells: &[Cell]) -> Vec<Seen> {
+        let mut all: Vec<Seen> = Vec::new();
+        for cell in cells {
+            if !all.iter().any(|(kernel, _)| *kernel == cell.kernel) {
+                all.push((cell.kernel.clone(), self.look(cell.kernel.as_ref())));
+            }
+        }
+        all
+    }
+}

@@ -1,0 +1,119 @@
+//! One role in a guest of its own: an agent in the guest's own network namespace,
+//! whose device is the link.
+
+use super::super::child::AgentProcess;
+use super::super::netns;
+use super::super::{AgentPipe, Raised, Site};
+use crate::record::wire::LinkEnd;
+use crate::record::{Fault, FaultKind, LinkSettings, Role};
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+/// The device: the kernel's name for the first one of its kind.
+pub const DEVICE: &str = "eth0";
+
+/// The driver of the device.
+const DRIVER: &str = "/sys/bus/virtio/drivers/virtio_net";
+
+/// An agent that has the guest to itself.
+pub struct Alone {
+    role: Role,
+    agent: AgentProcess,
+}
+
+impl Alone {
+    /// Renews the device, so that no setting of an earlier session is left, and
+    /// starts the agent.
+    pub fn raise(role: Role, site: &Site) -> Result<Alone, Fault> {
+        renew(Path::new(DRIVER))?;
+        let child = AgentProcess::command(site.program).spawn();
+        let child =
+            child.map_err(|e| Fault::system(format!("starting {}", site.program.display()), &e))?;
+        Ok(Alone { role, agent: AgentProcess::new(child) })
+    }
+}
+
+impl Raised for Alone {
+    fn take_pipe(&mut self, role: Role) -> AgentPipe {
+        if role == self.role {
+            return self.agent.take_pipe();
+        }
+        AgentPipe { to_agent: Box::new(io::sink()), from_agent: Box::new(io::empty()) }
+    }
+
+    fn link_end(
+        &self,
+        role: Role,
+        settings: &LinkSettings,
+        softirq_cpu: Option<u32>,
+    ) -> Option<LinkEnd> {
+        Some(device_end(role, settings, softirq_cpu))
+    }
+
+    fn address(&self, role: Role) -> IpAddr {
+        netns::address(role)
+    }
+
+    fn device(&self, _: Role) -> Option<String> {
+        Some(DEVICE.to_owned())
+    }
+
+    fn last_words(&mut self, role: Role) -> String {
+        if role == self.role { self.agent.last_words() } else { "in another guest".to_owned() }
+    }
+}
+
+/// One end of a link whose devices are there already.
+pub fn device_end(role: Role, settings: &LinkSettings, softirq_cpu: Option<u32>) -> LinkEnd {
+    LinkEnd {
+        role,
+        device: DEVICE.to_owned(),
+        peer: None,
+        address: netns::address(role),
+        prefix: netns::PREFIX,
+        settings: settings.clone(),
+        softirq_cpu,
+        softirq_required: false,
+    }
+}
+
+/// Takes every device from its driver and gives it back, after which it is as new
+/// (Documentation/ABI/testing/sysfs-bus-virtio; drivers/base/bus.c).
+fn renew(driver: &Path) -> Result<(), Fault> {
+    let fault = |path: PathBuf| {
+        move |e: io::Error| Fault::system(format!("renewing the device ({})", path.display()), &e)
+    };
+    let entries = fs::read_dir(driver).map_err(fault(driver.to_owned()))?;
+    let names: Vec<String> =
+        entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let devices: Vec<&String> = names.iter().filter(|name| name.starts_with("virtio")).collect();
+    if devices.is_empty() {
+        let text = "the guest has no network device that virtio_net drives";
+        return Err(Fault::new(FaultKind::Unsupported, text));
+    }
+    for device in devices {
+        for verb in ["unbind", "bind"] {
+            let path = driver.join(verb);
+            fs::write(&path, device).map_err(fault(path))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_without_a_device_says_so() {
+        let driver = tempfile::tempdir().unwrap();
+        assert!(renew(driver.path()).unwrap_err().message.contains("no network device"));
+        fs::create_dir(driver.path().join("virtio3")).unwrap();
+        renew(driver.path()).unwrap();
+        assert_eq!(fs::read_to_string(driver.path().join("bind")).unwrap(), "virtio3");
+        let fault = renew(&driver.path().join("gone")).unwrap_err();
+        assert!(fault.message.contains("renewing the device"), "{fault}");
+    }
+}
