@@ -5,15 +5,17 @@
 #[allow(dead_code)]
 mod made_up;
 
-use bytepath::path;
 use bytepath::record::{
-    Attempt, Facts, FragmentCounts, OptionValue, Options, Outcome, Role, Support,
+    Attempt, Facts, FragmentCounts, OptionValue, Options, Outcome, Role, Support, TrialStatus,
 };
 use bytepath::report::{self, Style};
+use bytepath::run::load;
 use bytepath::stats::{Rules, analyse};
 use bytepath::sys::devmem::{self, Refusal};
 use bytepath::sys::dmabuf::{self, Memory};
+use bytepath::{host, path};
 use std::os::fd::{AsFd, OwnedFd};
+use std::process::Command;
 
 /// Set in a guest whose devices are all its own: then those with hardware behind
 /// them are tried, too.
@@ -213,4 +215,63 @@ fn fragments_per_receive_are_reported() {
     let mut out = Vec::new();
     report::find("html").unwrap().render(&subject, &Style::default(), &mut out).unwrap();
     assert!(!String::from_utf8(out).unwrap().contains("id=\"fragments\""));
+}
+
+/// In a guest with a kernel that has all of devmem, memory is to be had, and what
+/// is missing is a device: the study has a row that says so in the kernel's words.
+#[test]
+fn a_guest_of_a_new_kernel_lacks_nothing_but_a_nic() {
+    const NAME: &str = "a_guest_of_a_new_kernel_lacks_nothing_but_a_nic";
+    let testbed = host::CATALOG.iter().find(|testbed| testbed.name() == "vm").unwrap();
+    if let Support::No { reason, .. } = testbed.probe() {
+        println!("SKIP {NAME}: {reason}");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("guest.toml");
+    let experiment = r#"
+        testbed = "vm"
+        blocks = 1
+        warm-up = "100ms"
+        window = "300ms"
+        meters = "none"
+        profile = "none"
+        design = "trials"
+        baseline = { path = "socket" }
+        [factors]
+        path = ["socket", "devmem", "devmem:recycle-batch=1024", "devmem:memory=gpu"]
+    "#;
+    std::fs::write(&file, experiment).unwrap();
+    let out = folder.path().join("study");
+    let output = Command::new(env!("CARGO_BIN_EXE_bytepath"))
+        .args(["run", file.to_str().unwrap(), "--out", out.to_str().unwrap()])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    let study = load(&out).unwrap();
+    let facts = &study.header.facts[1];
+    let release = facts.kernel_release.clone();
+    if facts.attempt("devmem.bind-tx").and_then(Outcome::errno).is_none_or(|e| e == libc::EINVAL) {
+        println!("SKIP {NAME}: Linux {release} does not know how to bind for sending");
+        return;
+    }
+    for memory in ["udmabuf", "heap"] {
+        let outcome = facts.attempt(&format!("devmem.memory.{memory}")).unwrap();
+        assert!(matches!(outcome, Outcome::Works(_)), "{memory} on {release}: {outcome:?}");
+    }
+    let reason = |cell: &str| {
+        let trial = study.trials.iter().find(|trial| trial.cell.0 == cell);
+        match &trial.unwrap_or_else(|| panic!("no cell {cell}")).status {
+            TrialStatus::Unavailable { reason, .. } => reason.clone(),
+            other => panic!("{cell}: {other:?}"),
+        }
+    };
+    for cell in study.header.cells.iter().filter(|cell| cell.rx.path == "devmem") {
+        let reason = reason(&cell.id.0);
+        println!("{release}: {}: {reason}", cell.id);
+        assert!(reason.contains("Driver does not support netmem TX"), "{reason}");
+        let asks_for_gpu = cell.rx.options.word("memory") == "gpu";
+        assert_eq!(reason.contains("libcuda"), asks_for_gpu, "{reason}");
+    }
 }

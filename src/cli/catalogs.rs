@@ -40,7 +40,7 @@ struct OptionEntry {
 
 /// Lists the data paths.
 pub(super) fn paths(arguments: &CatalogArguments) -> Result<ExitCode, Fault> {
-    let facts = arguments.place.look();
+    let facts = arguments.place.facts()?;
     let mut entries = Vec::new();
     for path in path::CATALOG {
         for role in path.roles() {
@@ -59,7 +59,7 @@ pub(super) fn paths(arguments: &CatalogArguments) -> Result<ExitCode, Fault> {
 
 /// Lists the meters.
 pub(super) fn meters(arguments: &CatalogArguments) -> Result<ExitCode, Fault> {
-    let facts = arguments.place.look();
+    let facts = arguments.place.facts()?;
     let entry = |meter: &&dyn meter::Meter| Entry {
         name: meter.name().to_owned(),
         summary: meter.summary().to_owned(),

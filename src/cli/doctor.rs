@@ -30,6 +30,7 @@ const AFTER_HELP: &str = "\
 Examples:
   bytepath doctor
   bytepath doctor --for experiments/battle-of-zcs.toml
+  bytepath doctor --for experiments/battle-of-zcs.toml --device eth1
 
 Exits with 3 if something blocks: a cell of the experiment that cannot run, or
 without --for anything that is marked 'blocks'.";
@@ -61,7 +62,7 @@ pub(super) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Fault> {
     });
     let experiment = experiment.transpose()?;
     let roots = Roots::real();
-    let facts = arguments.place.look();
+    let facts = arguments.place.facts()?;
     let of = |role: Role| facts.as_ref().map(|facts| &facts[role as usize]);
     let item = |name: &str, support: Support| Item { name: name.to_owned(), support };
     let halves = path::CATALOG.iter().flat_map(|p| p.roles().iter().map(move |role| (p, *role)));
@@ -83,10 +84,16 @@ pub(super) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Fault> {
         findings: host::examine(&host::survey(&roots), &host::moment(&roots)),
         cells: experiment
             .map(|experiment| -> Result<Vec<Item>, Fault> {
-                let surveyed = Place::new(experiment.testbed)?.look_for(&experiment.cells);
-                let of = |cell: &Cell| surveyed.iter().find(|(kernel, _)| *kernel == cell.kernel);
-                let cells =
-                    experiment.cells.iter().filter_map(|c| Some((&c.id, able(c, &of(c)?.1))));
+                let surveyed = match arguments.place.is_device() {
+                    true => Vec::new(),
+                    false => Place::new(experiment.testbed)?.look_for(&experiment.cells),
+                };
+                // A device is there under one kernel, the running one.
+                let of = |cell: &Cell| match arguments.place.is_device() {
+                    true => Some(&facts),
+                    false => surveyed.iter().find(|(k, _)| *k == cell.kernel).map(|(_, f)| f),
+                };
+                let cells = experiment.cells.iter().filter_map(|c| Some((&c.id, able(c, of(c)?))));
                 let unable = cells.filter(|(_, support)| !support.is_yes());
                 Ok(unable.map(|(CellId(id), support)| item(id, support)).collect())
             })

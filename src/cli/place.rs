@@ -3,7 +3,7 @@
 use super::plan::{Bed, choice, testbed};
 use super::run::own_program;
 use crate::record::{Cell, Facts, Fault, Kernel};
-use crate::run::{Laboratory, path_spec, survey};
+use crate::run::{Laboratory, path_spec, survey, survey_device};
 use crate::spec::{self, Ask, TestbedChoice};
 use crate::{meter, path, sys};
 use clap::Args;
@@ -17,6 +17,9 @@ pub(super) struct PlaceArguments {
     /// Kernel that the testbed vm boots: [NAME=]SOURCE [COMMAND LINE]
     #[arg(long, value_name = "KERNEL")]
     kernel: Option<String>,
+    /// Ask over this network device of this host, instead of on a testbed
+    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["testbed", "kernel"])]
+    device: Option<String>,
 }
 
 /// A testbed on which questions are asked.
@@ -29,8 +32,24 @@ pub(super) struct Place {
 type Seen = (Option<Kernel>, Result<Vec<Facts>, Fault>);
 
 impl PlaceArguments {
+    /// Whether a device was named.
+    pub fn is_device(&self) -> bool {
+        self.device.is_some()
+    }
+
+    /// Facts of both hosts, or of this one for both roles over the device that
+    /// was named. The outer fault is of what was typed, the inner one of the
+    /// testbed.
+    pub fn facts(&self) -> Result<Result<Vec<Facts>, Fault>, Fault> {
+        let Some(device) = &self.device else { return Ok(self.look()) };
+        sys::devmem::device_index(device)
+            .map_err(|e| Fault::system(format_args!("the network device {device}"), &e))?;
+        let facts = survey_device(path::CATALOG, Some(device));
+        Ok(Ok(vec![facts.clone(), facts]))
+    }
+
     /// Facts of both hosts, with the default link.
-    pub fn look(&self) -> Result<Vec<Facts>, Fault> {
+    fn look(&self) -> Result<Vec<Facts>, Fault> {
         let choice = choice(&self.testbed)?;
         choice.check_kernels(self.kernel.is_some())?;
         let kernel = self.kernel.as_deref().map(spec::parse_kernel).transpose()?;

@@ -254,8 +254,9 @@ impl Agent {
     }
 }
 
-/// Facts of this host, with the attempts of all paths.
-fn survey(paths: &[&'static dyn DataPath], device: Option<&str>) -> Facts {
+/// Facts of this host as this process sees it, with the attempts of all paths
+/// over a network device of its namespace.
+pub fn survey(paths: &[&'static dyn DataPath], device: Option<&str>) -> Facts {
     let mut facts = host::survey(&Roots::real());
     facts.attempts = paths.iter().flat_map(|path| path.attempt(device)).collect();
     facts

@@ -21,6 +21,7 @@ mod stand;
 mod store;
 mod trial;
 
+pub use agent::survey as survey_device;
 pub use ceiling::measure as copy_ceiling;
 pub use conduct::{Observer, Plan, conduct, resume};
 pub use explanation::explanation;

@@ -48,8 +48,6 @@ pub struct Driver {
     call: Functions,
     context: Context,
     name: String,
-    // Last, and never dropped: the functions above are in it.
-    _library: Library,
 }
 
 // SAFETY: the driver API may be called from any thread; a context is made
@@ -80,7 +78,9 @@ fn load() -> io::Result<Driver> {
     let library = unsafe { Library::new(LIBRARY) }.map_err(|_| {
         io::Error::other(format!("{LIBRARY} cannot be loaded: no NVIDIA driver is installed"))
     })?;
-    let call = functions(&library)?;
+    // Never unloaded, whatever comes of it: the driver starts threads of its own.
+    let library: &'static Library = Box::leak(Box::new(library));
+    let call = functions(library)?;
     // SAFETY: plain calls by the signatures of cuda.h; every pointer is to a
     // live variable of ours.
     unsafe {
@@ -101,7 +101,7 @@ fn load() -> io::Result<Driver> {
         }
         let mut context: Context = std::ptr::null_mut();
         call.check("cuDevicePrimaryCtxRetain", (call.retain)(&mut context, device))?;
-        Ok(Driver { call, context, name, _library: library })
+        Ok(Driver { call, context, name })
     }
 }
 
@@ -110,7 +110,7 @@ fn functions(library: &Library) -> io::Result<Functions> {
     ///
     /// `T` is the type of the function of that name.
     unsafe fn find<T: Copy>(library: &Library, name: &str) -> io::Result<T> {
-        // SAFETY: by the caller's promise.
+        // SAFETY: by the caller's promise; the library is never unloaded.
         let symbol: Result<Symbol<T>, _> = unsafe { library.get(name) };
         let missing = |_| io::Error::other(format!("{LIBRARY} is too old: it has no {name}"));
         symbol.map(|symbol| *symbol).map_err(missing)

@@ -180,9 +180,11 @@ impl<R: Receiver> Receiving<R> {
             self.area.memory.begin_read().map_err(|e| sync_fault(&e))?;
         }
         let (mut described, mut copied, mut pieces) = (0u64, 0usize, 0u64);
+        let mut ordinary = true;
         for fragment in fragments(self.control.bytes()) {
             let fragment =
                 fragment.map_err(|e| Fault::new(FaultKind::System, format!("receiving: {e}")))?;
+            ordinary = false;
             match fragment {
                 Fragment::Linear { len } => {
                     let end = copied.saturating_add(len as usize);
@@ -206,7 +208,7 @@ impl<R: Receiver> Receiving<R> {
                 }
             }
         }
-        if described == 0 {
+        if ordinary {
             // By a queue without a dmabuf: an ordinary receive.
             let bytes = self.linear.get(..received.bytes).unwrap_or_default();
             self.eyes.toucher.take(bytes)?;

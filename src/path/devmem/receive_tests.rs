@@ -69,6 +69,49 @@ impl Kernel {
         *at += len as u64;
         bytes
     }
+
+    /// Brings pieces, as many as there are free buffers for.
+    fn pieces(
+        &mut self,
+        pieces: &[(bool, u16)],
+        linear: &mut [u8],
+        control: &mut Control,
+    ) -> io::Result<Received> {
+        let mut messages = Vec::new();
+        let (mut total, mut copied, mut taken) = (0, 0, 0);
+        for (in_device, len) in pieces {
+            let len = *len as usize;
+            if total + len > linear.len() {
+                break;
+            }
+            let fragment = if *in_device {
+                let Some(buffer) = self.free.pop_front() else { break };
+                let bytes = self.bytes(len);
+                let offset = buffer * PAGE + (PAGE - len);
+                self.memory.write_all_at(&bytes, offset as u64).unwrap();
+                let token = self.deal(buffer);
+                let (offset, len) = (offset as u64, len as u32);
+                Fragment::Dmabuf { dmabuf: DMABUF, offset, len, token }
+            } else {
+                let bytes = self.bytes(len);
+                linear[copied..copied + len].copy_from_slice(&bytes);
+                copied += len;
+                Fragment::Linear { len: len as u32 }
+            };
+            message::encode(&[fragment], &mut messages);
+            total += len;
+            taken += 1;
+        }
+        if taken < pieces.len() {
+            // The rest comes with a later call, once buffers are free.
+            self.arrivals.push_front(Arrival::Pieces(pieces[taken..].to_vec()));
+        }
+        if total == 0 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        assert!(control.fill(&messages), "more fragments than there is room for");
+        Ok(Received { bytes: total, truncated: false })
+    }
 }
 
 impl Freer for Kernel {
@@ -97,56 +140,22 @@ impl Receiver for Kernel {
         let Some(arrival) = self.arrivals.pop_front() else {
             return Ok(Received { bytes: 0, truncated: false });
         };
-        let mut messages = Vec::new();
         match arrival {
-            Arrival::Interrupted => return Err(io::ErrorKind::Interrupted.into()),
-            Arrival::Silence => return Err(io::ErrorKind::WouldBlock.into()),
-            Arrival::Error(errno) => return Err(io::Error::from_raw_os_error(errno)),
+            Arrival::Interrupted => Err(io::ErrorKind::Interrupted.into()),
+            Arrival::Silence => Err(io::ErrorKind::WouldBlock.into()),
+            Arrival::Error(errno) => Err(io::Error::from_raw_os_error(errno)),
             Arrival::Ordinary(len) => {
                 let bytes = self.bytes(len.into());
                 linear[..bytes.len()].copy_from_slice(&bytes);
-                return Ok(Received { bytes: bytes.len(), truncated: false });
+                Ok(Received { bytes: bytes.len(), truncated: false })
             }
             Arrival::Raw(bytes, truncated, fragments) => {
+                let mut messages = Vec::new();
                 message::encode(&fragments, &mut messages);
                 control.fill(&messages);
-                return Ok(Received { bytes, truncated });
+                Ok(Received { bytes, truncated })
             }
-            Arrival::Pieces(pieces) => {
-                let (mut total, mut copied, mut taken) = (0, 0, 0);
-                for (in_device, len) in &pieces {
-                    let len = *len as usize;
-                    if total + len > linear.len() {
-                        break;
-                    }
-                    let fragment = if *in_device {
-                        let Some(buffer) = self.free.pop_front() else { break };
-                        let bytes = self.bytes(len);
-                        let offset = buffer * PAGE + (PAGE - len);
-                        self.memory.write_all_at(&bytes, offset as u64).unwrap();
-                        let token = self.deal(buffer);
-                        let (offset, len) = (offset as u64, len as u32);
-                        Fragment::Dmabuf { dmabuf: DMABUF, offset, len, token }
-                    } else {
-                        let bytes = self.bytes(len);
-                        linear[copied..copied + len].copy_from_slice(&bytes);
-                        copied += len;
-                        Fragment::Linear { len: len as u32 }
-                    };
-                    message::encode(&[fragment], &mut messages);
-                    total += len;
-                    taken += 1;
-                }
-                if taken < pieces.len() {
-                    // The rest comes with a later call, once buffers are free.
-                    self.arrivals.push_front(Arrival::Pieces(pieces[taken..].to_vec()));
-                }
-                if total == 0 {
-                    return Err(io::ErrorKind::WouldBlock.into());
-                }
-                assert!(control.fill(&messages), "more fragments than there is room for");
-                Ok(Received { bytes: total, truncated: false })
-            }
+            Arrival::Pieces(pieces) => self.pieces(&pieces, linear, control),
         }
     }
 
@@ -333,6 +342,7 @@ fn what_the_kernel_cannot_have_meant_is_a_fault_that_names_it() {
         (Arrival::Raw(16, false, vec![piece(3, u64::MAX, 16)]), "outside of its memory"),
         (Arrival::Raw(16, false, vec![piece(3, 4096 * 4096 - 15, 16)]), "outside of its memory"),
         (Arrival::Raw(16, false, vec![piece(3, 0, 15)]), "16 bytes and described 15"),
+        (Arrival::Raw(16, false, vec![Fragment::Linear { len: 0 }]), "16 bytes and described 0"),
         (Arrival::Raw(16, false, vec![Fragment::Linear { len: u32::MAX }]), "outside"),
         (Arrival::Error(libc::EFAULT), "cannot describe"),
         (Arrival::Error(libc::ENODEV), "someone else has bound"),

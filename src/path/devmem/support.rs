@@ -174,9 +174,10 @@ fn device(facts: &Facts, bind: &str, direction: &str) -> Support {
             no(format!("the link's device {direction} dmabufs, but is not set up for it"), "EINVAL")
         }
         Some(libc::ENODEV) => no("the link's device does not exist".into(), "ENODEV"),
-        Some(libc::EEXIST | libc::EBUSY) => {
-            no("someone else has bound the queue of the link's device".into(), "EBUSY")
-        }
+        Some(errno @ (libc::EEXIST | libc::EBUSY)) => no(
+            "the queue of the link's device is in use by something else".into(),
+            if errno == libc::EBUSY { "EBUSY" } else { "EEXIST" },
+        ),
         _ => match outcome {
             None => Support::no("no device was given to bind a dmabuf to", NIC),
             _ => facts.require(bind, NIC),
@@ -237,7 +238,7 @@ mod tests {
             (OK(), OK(), errno(libc::EPERM), "EPERM", "CAP_NET_ADMIN"),
             (OK(), OK(), said(libc::EINVAL, "tcp-data-split is off"), "is off", "data-split on"),
             (OK(), OK(), errno(libc::ENODEV), "does not exist", "name of the device"),
-            (OK(), OK(), errno(libc::EBUSY), "someone else", "another queue"),
+            (OK(), OK(), errno(libc::EBUSY), "in use by something else (EBUSY)", "another queue"),
             (OK(), OK(), Outcome::Missing("no dmabuf to bind".into()), "no dmabuf", "mlx5"),
             (OK(), OK(), OK(), "yes", ""),
             (OK(), errno(libc::ENOENT), no_driver(), "; and no driver", "; and use"),

@@ -2,7 +2,7 @@
 //! any text, in the shape of the made-up study.
 
 use super::made_up::{bare, study};
-use bytepath::record::{CellId, Fault, FaultKind, Placement, Study, TrialStatus};
+use bytepath::record::{CellId, Fault, FaultKind, FragmentCounts, Placement, Study, TrialStatus};
 use proptest::prelude::*;
 
 /// Any number that a record read from a disk can hold.
@@ -53,6 +53,13 @@ pub fn any_study() -> impl Strategy<Value = Study> {
                     role.threads.iter_mut().for_each(|t| (t.run, t.user) = (figure(), figure()));
                     role.sizes.mean = figure();
                     role.sizes.count = count();
+                    role.fragments = Some(FragmentCounts {
+                        calls: count(),
+                        fragments: count(),
+                        max: count(),
+                        above_1024: count(),
+                        ..FragmentCounts::default()
+                    });
                     role.ledger.copied = count();
                     role.ledger.not_copied = count();
                     for call in &mut role.calls {
