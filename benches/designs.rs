@@ -72,6 +72,7 @@ fn log_ratio(laboratory: &Laboratory, design: Design, window: f64, seed: u64) ->
         meters: Vec::new(),
         source: None,
         profiling: None,
+        power: Default::default(),
         settings: Vec::new(),
         mandatory: true,
         testbed: "netns".into(),

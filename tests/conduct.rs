@@ -279,6 +279,7 @@ fn plan(paths: &[&str], folder: &Path) -> Plan {
         source: None,
         settings: Vec::new(),
         profiling: None,
+        power: Default::default(),
         mandatory: true,
         testbed: "in-process".into(),
         folder: folder.to_owned(),

@@ -43,6 +43,35 @@ fn every_finding_says_what_it_does_and_what_helps() {
 }
 
 #[test]
+fn what_netlink_says_of_a_card_is_judged_with_the_exact_command() {
+    let command = |machine: &str, what: &str| {
+        let all = findings(machine);
+        let found = all.iter().find(|finding| finding.what.contains(what));
+        found.unwrap_or_else(|| panic!("{machine}: nothing of '{what}': {all:?}")).command.clone()
+    };
+    for (what, expected) in [
+        ("header split is off", "ethtool -G ens3f0np0 tcp-data-split on"),
+        ("1024 descriptors, 8192", "ethtool -G ens3f0np0 rx 4096"),
+        ("adapts to the load", "ethtool -C ens3f0np0 adaptive-rx off rx-usecs 8"),
+        ("hardware GRO is there", "ethtool -K ens3f0np0 rx-gro-hw on"),
+    ] {
+        assert_eq!(command("sapphire-rapids-server", what), expected);
+    }
+    for (what, expected) in [
+        ("LRO is on", "ethtool -K enp1s0f0np0 lro off"),
+        ("TSO is off", "ethtool -K enp1s0f0np0 tso on"),
+        ("up to 256 bytes", "ethtool -G enp1s0f0np0 hds-thresh 0"),
+        ("waits 250 us", "ethtool -C enp1s0f0np0 rx-usecs 8"),
+        ("qdisc htb", "tc qdisc replace dev enp1s0f0np0 root fq"),
+    ] {
+        assert_eq!(command("arm-server", what), expected);
+    }
+    // A ring that cannot be larger, and what a driver does not tell, are no findings.
+    assert!(!said("arm-server").contains("descriptors"));
+    assert!(!said("laptop").contains("wlp0s20f3"), "{}", said("laptop"));
+}
+
+#[test]
 fn a_well_kept_server_has_nothing_that_blocks_or_distorts() {
     let worse = |f: &Finding| f.severity != Severity::Note;
     let worse: Vec<Finding> = findings("epyc-server").into_iter().filter(worse).collect();
@@ -80,4 +109,28 @@ fn this_machine_is_examined_and_cells_that_cannot_run_are_named() {
         assert!(!cell["reason"].as_str().unwrap().is_empty(), "{cell}");
     }
     assert_eq!(bytepath(&["doctor", "--for", "/no/such.toml"]).0, 6);
+}
+
+#[test]
+fn the_cards_of_this_machine_are_asked() {
+    let facts = survey(&Roots::real());
+    let attribute = |card: &Path, name: &str| std::fs::read_to_string(card.join(name));
+    for card in std::fs::read_dir("/sys/class/net").unwrap().flatten().map(|entry| entry.path()) {
+        let flags = attribute(&card, "flags").unwrap_or_default();
+        let flags = u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16).unwrap_or(0);
+        if !card.join("device").exists() || flags & 1 == 0 {
+            continue;
+        }
+        let name = card.file_name().unwrap().to_string_lossy().into_owned();
+        let known: Vec<_> = facts
+            .settings
+            .iter()
+            .filter(|(setting, _)| setting.starts_with(&format!("nic.{name}.")))
+            .collect();
+        println!("{known:?}");
+        for what in ["qdisc", "gro", "mtu"] {
+            let setting = format!("nic.{name}.{what}");
+            assert!(facts.settings.contains_key(&setting), "{setting}: {known:?}");
+        }
+    }
 }

@@ -26,6 +26,7 @@ fn context(roots: Roots) -> Context {
         device: None,
         last_look: Default::default(),
         sampling: None,
+        power: Default::default(),
     }
 }
 
@@ -323,9 +324,14 @@ fn every_meter_says_what_it_is() {
         "syscalls",
         "sizes",
         "tcp-info",
+        "tcp-stack",
         "softnet",
         "link",
+        "nic",
         "steady",
+        "cstates",
+        "frequency",
+        "power",
     ];
     assert_eq!(names, [&always[..], &["profile"]].concat());
     let apart: Vec<_> = CATALOG.iter().filter(|m| m.apart()).map(|m| m.name()).collect();

@@ -151,6 +151,7 @@ fn the_window_begins_quickly() {
         device: None,
         last_look: Default::default(),
         sampling: Some(Sampling { event: "cpu-clock".into(), rate: 999, cpus }),
+        power: Default::default(),
     };
     // The best of several: what others do on the machine is not the meter's.
     let once = |_| {
@@ -409,6 +410,7 @@ fn plan(paths: &[&str], profile: &str, folder: &Path) -> Plan {
         source: None,
         settings: Vec::new(),
         profiling: spec::parse_profile(profile).unwrap(),
+        power: Default::default(),
         mandatory: true,
         testbed: "netns".into(),
         folder: folder.to_owned(),

@@ -417,13 +417,11 @@ fn sizes_that_cannot_be_are_refused_with_a_remedy() {
 /// No software device can do it, so on a loopback device there is always
 /// something to name, and it has been tried.
 #[test]
-fn zcrx_and_devmem_say_what_this_host_lacks() {
+fn devmem_says_what_this_host_lacks() {
     for Attempt { name, outcome } in &facts().attempts {
         println!("{name}: {outcome:?}");
     }
-    for (path, role) in
-        [("zcrx", Role::Receiver), ("devmem", Role::Receiver), ("devmem", Role::Sender)]
-    {
+    for (path, role) in [("devmem", Role::Receiver), ("devmem", Role::Sender)] {
         match path::find(path::CATALOG, path).unwrap().probe(role, facts()) {
             Support::No { reason, remedy } => {
                 println!("{path} as {role}: {reason} ({remedy})");

@@ -100,6 +100,7 @@ fn requests() -> Vec<Request> {
             device: Some("bp0".into()),
             hold: false,
             sampling: Some(Sampling { event: "cycles".into(), rate: 999, cpus: vec![0, 1] }),
+            power: Default::default(),
         },
         Request::WindowBegin,
         Request::WindowEnd,
@@ -230,7 +231,11 @@ fn replies() -> Vec<Reply> {
             threads: threads(),
             warnings: vec!["softnet: CPU 1 dropped 3 packets".into()],
         },
-        Reply::Finished { record: Box::new(role_record()), witness: Some(ProvenWitness::Shared) },
+        Reply::Finished {
+            record: Box::new(role_record()),
+            witness: Some(ProvenWitness::Shared),
+            readings: Vec::new(),
+        },
         Reply::Failed(fault()),
         Reply::Lost(fault()),
     ]
@@ -250,11 +255,13 @@ fn trials() -> Vec<Trial> {
             status,
             window: 3.000_01,
             window_bytes: 1 << 34,
+            spans: vec![TimeSpan { begin: 1_800_000_001.5, length: 3.000_01 }],
             label: "copied".into(),
             roles: vec![role_record()],
             readings: readings(),
             series: series(),
             warnings: vec!["a warning".into()],
+            profile: None,
         })
         .into()
 }

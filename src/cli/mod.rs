@@ -10,6 +10,8 @@ mod history;
 mod observe;
 mod place;
 mod plan;
+mod power;
+mod preparation;
 mod profile;
 mod progress;
 mod run;
@@ -46,6 +48,8 @@ enum Command {
     Show(show::ShowArguments),
     /// Compare a study's paths, or two studies, and check limits
     Compare(compare::CompareArguments),
+    /// Lay the log of an external power meter beside a study
+    Power(power::PowerArguments),
     /// Show one figure over many studies, and where it changed
     History(history::HistoryArguments),
     /// Rank the functions that make the difference between two profiles
@@ -107,6 +111,7 @@ pub fn dispatch(arguments: Arguments) -> Result<ExitCode, Fault> {
         Command::Resume(arguments) => run::resume(&arguments),
         Command::Show(arguments) => show::show(&arguments),
         Command::Compare(arguments) => compare::compare(&arguments),
+        Command::Power(arguments) => power::power(&arguments),
         Command::History(arguments) => history::history(&arguments),
         Command::Diff(arguments) => diff::diff(&arguments),
         Command::Profile(arguments) => profile::profile(&arguments),
@@ -140,6 +145,7 @@ fn agent() -> Result<ExitCode, Fault> {
     crate::sys::process::ignore_interrupts();
     crate::sys::process::die_with_parent()
         .map_err(|e| Fault::system("cannot tie the agent to its controller", &e))?;
+    crate::sys::process::allow_many_files();
     let mut output = std::io::stdout().lock();
     crate::run::agent::serve(std::io::stdin(), &mut output, path::CATALOG, meter::CATALOG)
         .map_err(|e| Fault::system("cannot speak to the controller", &e))?;

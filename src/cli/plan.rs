@@ -2,7 +2,9 @@
 
 use super::run::RunArguments;
 use crate::host::{self, Testbed};
-use crate::record::{Cell, Design, Fault, FaultKind, Judgement, Kernel, Schedule, Source, unit};
+use crate::record::{
+    Cell, Design, Fault, FaultKind, Judgement, Kernel, Power, Schedule, Source, unit,
+};
 use crate::run::{Plan, path_spec, testbed_spec};
 use crate::spec::{self, Ask, Catalogues, Experiment, TestbedChoice};
 use crate::{meter, path, sys};
@@ -52,6 +54,10 @@ pub(super) fn plan(arguments: &RunArguments) -> Result<(Plan, Bed), Fault> {
         Some(text) => spec::parse_profile(text)?,
         None => experiment.profiling,
     };
+    let power = match &arguments.power {
+        Some(text) => spec::parse_power(text)?,
+        None => experiment.power.clone(),
+    };
     let chosen = arguments.meters.as_deref().map(meters).transpose()?;
     // What is typed comes after what the file says, and so wins.
     let mut settings = experiment.settings;
@@ -65,6 +71,7 @@ pub(super) fn plan(arguments: &RunArguments) -> Result<(Plan, Bed), Fault> {
         schedule,
         judgement: experiment.judgement,
         meters: chosen.unwrap_or(experiment.meters),
+        power,
         mandatory: source.is_none() && !arguments.path.is_empty(),
         source,
         profiling,
@@ -227,6 +234,7 @@ fn from_flags(arguments: &RunArguments) -> Result<Experiment, Fault> {
         judgement: Judgement::default(),
         meters: catalogues.meters.iter().map(|name| (*name).to_owned()).collect(),
         profiling: spec::parse_profile(spec::DEFAULT_PROFILE)?,
+        power: Power::default(),
         settings: Vec::new(),
     })
 }

@@ -64,6 +64,9 @@ pub(super) struct RunArguments {
     /// Profiles to take at the end: largest, all or none, with options as in largest:rate=499,trials=5 [default: the file's, or largest]
     #[arg(long, value_name = "WHAT")]
     pub profile: Option<String>,
+    /// Where readings of power come from: SOURCE[=ARGUMENT][,rest=WATTS] [default: the file's, or auto]
+    #[arg(long, value_name = "SOURCE")]
+    pub power: Option<String>,
     /// Settings of the host that are made for the study and put back: PROFILE[:device=NAME]; repeatable
     #[arg(long, value_name = "PROFILE")]
     pub settings: Vec<String>,
@@ -196,6 +199,10 @@ fn run_options_help() -> String {
     }
     text.push('\n');
     text.push_str(&list("Profile options:", spec::PROFILE_OPTIONS));
+    text.push_str("\nSources of power (--power):\n");
+    for (name, summary) in spec::POWER_SOURCES.iter().chain(spec::POWER_OPTIONS) {
+        text.push_str(&format!("  {name:<24} {summary}\n"));
+    }
     text.push_str("\n`bytepath paths` lists the paths and their options.");
     text
 }

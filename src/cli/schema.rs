@@ -1,7 +1,7 @@
 //! `bytepath schema`: JSON Schemas of the files that bytepath reads and writes.
 
 use super::plan::catalogues;
-use crate::record::{Fault, FaultKind, Observation, StudyHeader, Trial};
+use crate::record::{Fault, FaultKind, Observation, PowerLog, StudyHeader, Trial};
 use crate::run::{Hosts, HostsAfter};
 use crate::spec::experiment_schema;
 use clap::{Args, ValueEnum};
@@ -26,6 +26,8 @@ enum Subject {
     Study,
     /// hosts.json in a study folder
     Hosts,
+    /// power.json in a study folder: what an external meter's log says of the trials
+    Power,
     /// hosts-after.json in a study folder
     HostsAfter,
     /// What `bytepath observe --json` writes
@@ -40,6 +42,7 @@ pub(super) fn schema(arguments: &SchemaArguments) -> Result<ExitCode, Fault> {
         Subject::Trial => of::<Trial>(),
         Subject::Study => of::<StudyHeader>(),
         Subject::Hosts => of::<Hosts>(),
+        Subject::Power => of::<PowerLog>(),
         Subject::HostsAfter => of::<HostsAfter>(),
         Subject::Observation => of::<Observation>(),
         Subject::Experiment => experiment_schema(&catalogues()?),

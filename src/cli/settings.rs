@@ -1,6 +1,7 @@
 //! `bytepath settings` and `bytepath restore`: what can be set on a host, and what
 //! an earlier run left set.
 
+use super::preparation::{self, PreparationArguments};
 use crate::host::settings::{self as engine, Host, Place};
 use crate::record::{
     Fault, FaultKind, RestorationRow, SETTING_FORMS, SettingRecord, WantedSetting,
@@ -25,6 +26,8 @@ pub(super) struct SettingsArguments {
     /// Print as JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    preparation: PreparationArguments,
 }
 
 const SETTINGS_HELP: &str = "\
@@ -32,6 +35,7 @@ Examples:
   bytepath settings                                profiles, and what can be set
   bytepath settings quiet                          from what to what, here
   bytepath settings battle-of-zcs:device=eth0
+  bytepath settings --path zcrx --address 10.0.0.2 --peer 10.0.0.1
   bytepath run --settings quiet --set \"sysctl net.core.rmem_max=67108864\"
 
 Nothing is changed here. docs/settings.md tells how each setting is put back.";
@@ -66,6 +70,12 @@ struct Item {
 
 /// Lists profiles and forms, or shows one profile.
 pub(super) fn settings(arguments: &SettingsArguments) -> Result<ExitCode, Fault> {
+    if let Some(asked) = preparation::preparation(&arguments.preparation)? {
+        return print(&match arguments.json {
+            true => json(&asked.records)?,
+            false => preparation::text(&asked),
+        });
+    }
     let Some(name) = &arguments.profile else {
         return print(&list(arguments.json)?);
     };

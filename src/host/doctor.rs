@@ -59,7 +59,7 @@ pub fn examine(facts: &Facts, moment: &Moment) -> Vec<Finding> {
     all
 }
 
-fn say(
+pub(super) fn say(
     all: &mut Vec<Finding>,
     severity: Severity,
     what: impl Into<String>,
@@ -326,6 +326,7 @@ fn network(facts: &Facts, moment: &Moment, all: &mut Vec<Finding>) {
             _ => {}
         }
     }
+    super::doctor_card::examine(facts, all);
     if moment.irqbalance && facts.settings.keys().any(|name| name.starts_with("nic.")) {
         say(
             all,

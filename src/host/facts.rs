@@ -2,7 +2,7 @@
 //! tried here, and nothing can fail: what a host does not show is left out.
 
 use crate::record::{Facts, Privileges};
-use crate::sys::Roots;
+use crate::sys::{Roots, attribute};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -12,8 +12,9 @@ use std::path::Path;
 pub fn survey(roots: &Roots) -> Facts {
     let kernel = |name: &str| read(&roots.proc.join("sys/kernel").join(name)).unwrap_or_default();
     let status = read(&roots.proc.join("self/status")).unwrap_or_default();
-    let online = read(&roots.sys.join("devices/system/cpu/online")).map(|text| cpu_list(&text));
-    let allowed = field(&status, "Cpus_allowed_list").map(cpu_list).unwrap_or_default();
+    let online =
+        read(&roots.sys.join("devices/system/cpu/online")).map(|text| attribute::list(&text));
+    let allowed = field(&status, "Cpus_allowed_list").map(attribute::list).unwrap_or_default();
     let is_online = |cpu: &u32| online.as_ref().is_none_or(|online| online.contains(cpu));
     let cpus: Vec<u32> = allowed.iter().copied().filter(is_online).collect();
     Facts {
@@ -40,7 +41,9 @@ pub fn survey(roots: &Roots) -> Facts {
 fn siblings(roots: &Roots, cpus: &[u32]) -> Vec<Vec<u32>> {
     let of = |cpu: &u32| {
         let topology = format!("devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
-        read(&roots.sys.join(topology)).map(|text| cpu_list(&text)).filter(|core| core.len() > 1)
+        read(&roots.sys.join(topology))
+            .map(|text| attribute::list(&text))
+            .filter(|core| core.len() > 1)
     };
     let cores: BTreeSet<Vec<u32>> = cpus.iter().filter_map(of).collect();
     cores.into_iter().collect()
@@ -140,21 +143,27 @@ pub(super) fn adjustable(roots: &Roots) -> BTreeMap<String, String> {
         let shown = roots.sys.join("class/misc").join(device).exists();
         keep(format!("device.{device}"), shown.then(|| "there".into()));
     }
-    let engines = names(&roots.sys.join("bus/dsa/devices"));
+    let engines = attribute::names(&roots.sys.join("bus/dsa/devices"));
     keep("device.dsa".into(), (!engines.is_empty()).then(|| engines.join(" ")));
     for (name, value) in super::nic::settings(&roots.sys.join("class/net")) {
+        keep(name, Some(value));
+    }
+    for (name, value) in super::card::settings(roots) {
         keep(name, Some(value));
     }
     settings
 }
 
-/// What is as it was booted.
+/// What the machine has, and is as it was booted.
 fn built_in(roots: &Roots) -> BTreeMap<String, String> {
     let states = entries(&roots.sys.join("devices/system/cpu/vulnerabilities"));
     let states = states.into_iter().map(|(name, state)| (format!("vulnerability.{name}"), state));
     let options = kernel_options(&roots.proc.join("config.gz"));
     let options = options.into_iter().map(|(name, value)| (format!("config.{name}"), value));
-    states.chain(options).filter(|(_, value)| !value.is_empty()).collect()
+    let ipmi = roots.sys.join("class/ipmi/ipmi0").exists();
+    let ipmi = ipmi.then(|| ("device.ipmi".to_owned(), "there".to_owned()));
+    let sources = super::energy::settings(&roots.sys).into_iter().chain(ipmi);
+    states.chain(options).chain(sources).filter(|(_, value)| !value.is_empty()).collect()
 }
 
 /// A small text file, without the white space around it. What is not UTF-8 is
@@ -195,15 +204,6 @@ fn idle_states(folder: &Path) -> Option<String> {
     Some(states.join(", "))
 }
 
-/// Names in a folder, sorted.
-pub(super) fn names(folder: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut names: Vec<String> =
-        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    names.sort();
-    names
-}
-
 /// "always [madvise] never" is "madvise"; a text without brackets is itself.
 fn chosen(text: &str) -> String {
     let inside = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
@@ -237,19 +237,6 @@ fn cpu_model(cpuinfo: &str) -> String {
 fn memory(meminfo: &str) -> u64 {
     let kib = field(meminfo, "MemTotal").and_then(|value| value.split_whitespace().next());
     kib.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0).saturating_mul(1024)
-}
-
-/// "0-3,8" as numbers (the kernel's list format); what is not one is skipped.
-fn cpu_list(text: &str) -> Vec<u32> {
-    // Far above what the kernel supports (8192 on x86-64); it keeps a nonsense
-    // range from filling the memory.
-    const MOST: u32 = 1 << 16;
-    let number = |text: &str| text.trim().parse::<u32>().ok().filter(|cpu| *cpu < MOST);
-    let ranges = text.split(',').filter_map(|part| match part.split_once('-') {
-        Some((first, last)) => Some(number(first)?..=number(last)?),
-        None => number(part).map(|cpu| cpu..=cpu),
-    });
-    ranges.flatten().collect::<BTreeSet<u32>>().into_iter().collect()
 }
 
 /// Capabilities that some path or meter asks for, by bit (linux/capability.h).
@@ -377,16 +364,16 @@ mod tests {
 
     #[test]
     fn lists_of_cpus() {
-        assert_eq!(cpu_list("0-3,8\n"), [0, 1, 2, 3, 8]);
-        assert_eq!(cpu_list("2,0-2"), [0, 1, 2]);
-        assert_eq!(cpu_list("3-1,x,-,4294967295,0-4294967295,5"), [5]);
-        assert!(cpu_list("").is_empty());
+        assert_eq!(attribute::list("0-3,8\n"), [0, 1, 2, 3, 8]);
+        assert_eq!(attribute::list("2,0-2"), [0, 1, 2]);
+        assert_eq!(attribute::list("3-1,x,-,4294967295,0-4294967295,5"), [5]);
+        assert!(attribute::list("").is_empty());
     }
 
     proptest! {
         #[test]
         fn no_text_makes_a_parser_panic(text in "\\PC*|[0-9,\\- :\\[\\]]*") {
-            cpu_list(&text);
+            attribute::list(&text);
             chosen(&text);
             cpu_model(&text);
             memory(&text);

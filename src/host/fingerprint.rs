@@ -1,10 +1,9 @@
 //! What a host is set to: the facts that must not change while a study runs.
 
-use super::facts::{adjustable, names, read};
+use super::facts::{adjustable, read};
 use crate::sys::Roots;
-use crate::sys::netlink::Netlink;
+use crate::sys::attribute::names;
 use std::collections::BTreeMap;
-use std::path::Path;
 
 /// Settings by name, as the host prints them.
 pub type Fingerprint = BTreeMap<String, String>;
@@ -14,7 +13,7 @@ pub type Fingerprint = BTreeMap<String, String>;
 const PASSING: &[&str] = &["net.ipv4.tcp_available_congestion_control", "device."];
 
 /// Sysctls, clock source, governors, idle states, the CPUs of every interrupt,
-/// queueing disciplines and attributes of the network cards: what the doctor
+/// attributes, rings, queues, offloads and queueing disciplines of the network cards: what the doctor
 /// reads, as far as somebody could set it, and what moves packets.
 pub fn fingerprint(roots: &Roots) -> Fingerprint {
     let passing = |name: &str| PASSING.iter().any(|passing| name.starts_with(passing));
@@ -23,9 +22,6 @@ pub fn fingerprint(roots: &Roots) -> Fingerprint {
     for irq in names(&roots.proc.join("irq")) {
         let path = roots.proc.join("irq").join(&irq).join("smp_affinity_list");
         all.extend(read(&path).map(|cpus| (format!("irq.{irq}.cpus"), cpus)));
-    }
-    if roots.sys == Path::new("/sys") {
-        all.extend(disciplines(&roots.sys.join("class/net")));
     }
     all
 }
@@ -38,18 +34,6 @@ pub fn differences(before: &Fingerprint, now: &Fingerprint) -> Vec<String> {
     let text = |value: Option<&String>| value.map_or("not there".to_owned(), String::clone);
     changed
         .map(|name| format!("{name} was {} and is {}", text(before.get(name)), text(now.get(name))))
-        .collect()
-}
-
-/// The root queueing disciplines of the network cards; those are not in `/sys`.
-fn disciplines(folder: &Path) -> Vec<(String, String)> {
-    let mut netlink = Netlink::new();
-    let cards = names(folder).into_iter().filter(|name| folder.join(name).join("device").exists());
-    cards
-        .filter_map(|name| {
-            let qdisc = netlink.link(&name).ok()??.qdisc;
-            (!qdisc.is_empty()).then(|| (format!("nic.{name}.qdisc"), qdisc))
-        })
         .collect()
 }
 

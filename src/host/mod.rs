@@ -1,8 +1,11 @@
 //! Where roles run: testbeds (two hosts and the link between them), and what
 //! is known of a host. One file per testbed, one line each in [`CATALOG`].
 
+mod card;
 mod child;
 mod doctor;
+mod doctor_card;
+mod energy;
 mod facts;
 mod fingerprint;
 mod link;
@@ -13,6 +16,7 @@ pub mod settings;
 mod tail;
 mod vm;
 
+pub use card::{Card, record as record_cards};
 pub use doctor::{Moment, examine, moment};
 pub use facts::survey;
 pub use fingerprint::{Fingerprint, differences, fingerprint};

@@ -1,7 +1,8 @@
 //! What is known of the network cards of a host from `/sys/class/net`
 //! (Documentation/ABI/testing/sysfs-class-net, sysfs-bus-pci).
 
-use super::facts::{names, read};
+use super::facts::read;
+use crate::sys::attribute::names;
 use std::path::Path;
 
 /// Attributes of a card: name of the fact, path below the device's folder.
@@ -15,15 +16,18 @@ const ATTRIBUTES: &[(&str, &str)] = &[
     ("pcie_speed_max", "device/max_link_speed"),
 ];
 
+/// Names of the devices with hardware behind them.
+pub fn cards(folder: &Path) -> Vec<String> {
+    let is_card = |name: &String| folder.join(name).join("device").exists();
+    names(folder).into_iter().filter(is_card).collect()
+}
+
 /// Facts of every device with hardware behind it: "nic.eth0.speed" and the like.
 /// A card that is down does not tell its speed.
 pub fn settings(folder: &Path) -> Vec<(String, String)> {
     let mut all = Vec::new();
-    for name in names(folder) {
+    for name in cards(folder) {
         let device = folder.join(&name);
-        if !device.join("device").exists() {
-            continue;
-        }
         let mut keep = |what: &str, value: String| all.push((format!("nic.{name}.{what}"), value));
         for (what, path) in ATTRIBUTES {
             if let Some(value) = read(&device.join(path)) {

@@ -2,20 +2,29 @@
 //! [`CATALOG`]. Meters run in the agent, around the measured window.
 
 mod cpu;
+mod cstates;
+mod frequency;
 mod link;
+mod nic;
+mod power;
 mod profile;
 mod softirqs;
 mod softnet;
 mod steady;
 mod tcp_info;
+mod tcp_stack;
 mod threads;
 mod throughput;
 
+pub use power::{
+    NAME as POWER_NAME, at_rest, dcmi_reading, printed_watts, support as power_support,
+};
 pub use profile::{Capture, NAME as PROFILE_NAME, price as sample_price};
 pub use steady::LastLook;
 
 use crate::record::{
-    Facts, Fault, FaultKind, Reading, Role, Sampling, Scope, Series, Support, ThreadTime, Unit,
+    Facts, Fault, FaultKind, Power, Reading, Role, Sampling, Scope, Series, Support, ThreadTime,
+    Unit,
 };
 use crate::sys::Roots;
 use crate::sys::netlink::Netlink;
@@ -108,6 +117,8 @@ pub struct Context {
     pub last_look: LastLook,
     /// What the meter `profile` is to sample.
     pub sampling: Option<Sampling>,
+    /// What the meter `power` is to read.
+    pub power: Power,
 }
 
 /// A thread to watch.
@@ -185,10 +196,15 @@ pub static CATALOG: &[&dyn Meter] = &[
     &SYSCALLS,
     &SIZES,
     &tcp_info::TcpInfoMeter,
+    &tcp_stack::TcpStack,
     &softnet::Softnet,
     &softirqs::Softirqs,
     &link::Link,
+    &nic::Nic,
     &steady::Steady,
+    &cstates::CSTATES,
+    &frequency::FREQUENCY,
+    &power::Power,
     &profile::Profile,
 ];
 

@@ -403,6 +403,7 @@ fn machine(roots: &Roots) -> Result<Box<dyn Running>, Fault> {
         device: None,
         last_look: LastLook::default(),
         sampling: None,
+        power: Default::default(),
     })
 }
 

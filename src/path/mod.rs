@@ -5,6 +5,7 @@
 mod devmem;
 mod flow;
 mod msg_zerocopy;
+mod nic;
 mod recorder;
 mod ring;
 mod sendfile;
@@ -22,8 +23,8 @@ pub use recorder::Recorder;
 pub use witness::{WITNESS_LEN, WitnessPage, read_witness};
 
 use crate::record::{
-    Attempt, Cell, Facts, Fault, FaultKind, Ledger, OptionSpec, Options, Outcome, Role, Setting,
-    Stream, Support,
+    Attempt, Cell, Facts, Fault, FaultKind, Ledger, OptionSpec, Options, Outcome, Reading, Role,
+    Setting, Stream, Support,
 };
 use crate::sys::memory::Region;
 use crate::workload::Pattern;
@@ -126,6 +127,9 @@ pub struct Account {
     pub ledger: Ledger,
     /// What the reader should know: "12 buffers ran out and were re-armed".
     pub notes: Vec<String>,
+    /// What the path itself counted, over the whole stream: named after the path,
+    /// `zcrx.returned`, and of the flow.
+    pub readings: Vec<Reading>,
 }
 
 /// Every data path, in the order in which tables show them.

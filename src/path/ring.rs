@@ -22,6 +22,11 @@ pub(super) const NO_IOWAIT: &str = "io_uring.no-iowait";
 pub(super) const CALLS: &[&str] = &["io_uring_enter"];
 /// Its slot.
 pub(super) const ENTER: usize = 0;
+/// The calls of `zcrx`, which on a queue without a device also has the refill
+/// ring flushed.
+pub(super) const CALLS_ZCRX: &[&str] = &["io_uring_enter", "io_uring_register"];
+/// Slot of the second.
+pub(super) const REGISTER: usize = 1;
 
 /// Most bytes that one chain or bundle of sends may hold, so that an engine
 /// still hears of a new phase within milliseconds.

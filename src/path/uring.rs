@@ -277,7 +277,7 @@ impl Endpoint for Sender {
             "IORING_OP_SEND copies into socket buffers"
         };
         ledger.enter(Manner::Copied, recorder.total(), self.completions, source);
-        Ok(Account { ledger, notes: Vec::new() })
+        Ok(Account { ledger, ..Account::default() })
     }
 }
 
@@ -400,7 +400,7 @@ impl Endpoint for Receiver {
                  it had found no buffer (ENOBUFS)"
             ));
         }
-        Ok(Account { ledger, notes })
+        Ok(Account { ledger, notes, ..Account::default() })
     }
 }
 

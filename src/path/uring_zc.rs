@@ -348,7 +348,7 @@ impl Sender {
                 self.refused
             ));
         }
-        Account { ledger, notes }
+        Account { ledger, notes, ..Account::default() }
     }
 }
 

@@ -19,6 +19,10 @@ pub struct Ledger {
     pub unknown: u64,
     /// What each of the sums rests on.
     pub evidence: Vec<Evidence>,
+    /// What the label has to add, where a path can run in a mode that is not what
+    /// its name promises: "NODEV". Empty for most.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub mode: String,
 }
 
 /// One source of knowledge about bytes.
@@ -74,6 +78,9 @@ impl Ledger {
     pub fn add(&mut self, other: &Ledger) {
         for e in &other.evidence {
             self.enter(e.manner, e.bytes, e.events, e.source.clone());
+        }
+        if self.mode.is_empty() {
+            self.mode.clone_from(&other.mode);
         }
     }
 

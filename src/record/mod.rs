@@ -16,6 +16,7 @@ mod observation;
 mod option;
 mod placement;
 mod pool;
+mod power;
 mod profile;
 mod reading;
 mod setting;
@@ -38,6 +39,7 @@ pub use observation::{
 pub use option::{OptionKind, OptionSpec, OptionValue, Options};
 pub use placement::{Placement, SoftirqCpu};
 pub use pool::{PoolRun, PoolSeen};
+pub use power::{LogClock, LoggedTrial, Power, PowerLog, PowerSource, Rest, TimeSpan};
 pub use profile::{Bytes, ProfileRecord, ProfiledCells, Profiling, SamplePrice, Sampling};
 pub use reading::{Reading, Scope, Series, Unit};
 pub use setting::{

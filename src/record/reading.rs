@@ -27,14 +27,17 @@ const LEVELS: &[&str] = &[
     "tcp.min_rtt",
     "tcp.delivery_rate",
     "throughput.flow",
+    "nic.qdisc.backlog",
+    "nic.qdisc.qlen",
     "power.watts",
+    "power.rest",
 ];
 
 impl Reading {
     /// Whether the values of several windows add up to that of all of them.
     pub fn adds_up(&self) -> bool {
         !LEVELS.contains(&self.metric.as_str())
-            && !matches!(self.unit, Unit::Ratio | Unit::BytesPerSecond)
+            && !matches!(self.unit, Unit::Ratio | Unit::BytesPerSecond | Unit::Hertz)
     }
 }
 
@@ -52,6 +55,12 @@ pub enum Unit {
     Count,
     /// A part of one.
     Ratio,
+    /// Joules.
+    Joules,
+    /// Watts.
+    Watts,
+    /// Hertz.
+    Hertz,
 }
 
 /// What a reading is a reading of.

@@ -1,6 +1,6 @@
 //! A study: the folder that a run leaves behind.
 
-use super::{Cell, CellId, Facts, KernelHosts, Profiling, SettingRecord, Trial};
+use super::{Cell, CellId, Facts, KernelHosts, Power, Profiling, SettingRecord, Trial};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -56,6 +56,9 @@ pub struct StudyHeader {
     /// Which profiles are taken; none if none are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profiling: Option<Profiling>,
+    /// How power is measured.
+    #[serde(default, skip_serializing_if = "Power::is_default")]
+    pub power: Power,
     /// Facts of the sender's and of the receiver's host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub facts: Vec<Facts>,

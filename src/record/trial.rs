@@ -1,6 +1,6 @@
 //! A trial: one cell, run once, with everything that was seen.
 
-use super::{CellId, Fault, FragmentCounts, Ledger, ProfileRecord, Reading, Series};
+use super::{CellId, Fault, FragmentCounts, Ledger, ProfileRecord, Reading, Series, TimeSpan};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -24,6 +24,10 @@ pub struct Trial {
     pub window: f64,
     /// Bytes the receiver delivered in that window.
     pub window_bytes: u64,
+    /// When the window was open, by the controller's clock; several stretches where the
+    /// cells take turns. An external meter's log is laid beside it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spans: Vec<TimeSpan>,
     /// The earned label: "zero-copy", "copied", ... Empty unless measured.
     pub label: String,
     /// What each end saw.

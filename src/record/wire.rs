@@ -3,7 +3,7 @@
 //! answers once; `Reply::Lost` alone may come unasked.
 
 use super::{
-    Bytes, Cell, CopyCeiling, Facts, Fault, LinkSettings, Placement, PoolRun, PoolSeen,
+    Bytes, Cell, CopyCeiling, Facts, Fault, LinkSettings, Placement, PoolRun, PoolSeen, Power,
     ProvenWitness, Reading, Role, RoleRecord, SamplePrice, Sampling, Series, ThreadTime,
 };
 use serde::{Deserialize, Serialize};
@@ -73,6 +73,9 @@ pub enum Request {
         /// What the meter `profile` is to sample.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         sampling: Option<Sampling>,
+        /// What the meter `power` is to read.
+        #[serde(default)]
+        power: Power,
     },
     /// Sender: sleep after the message in hand, or go on. Answered by `Done`.
     Pace {
@@ -180,6 +183,9 @@ pub enum Reply {
         record: Box<RoleRecord>,
         /// Receiver: what it saw of the sender's witness page.
         witness: Option<ProvenWitness>,
+        /// What the path itself counted, over the whole stream.
+        #[serde(default)]
+        readings: Vec<Reading>,
     },
     /// What became of a pool.
     Pool(PoolSeen),

@@ -130,6 +130,9 @@ pub fn unit(unit: Unit) -> &'static str {
         Unit::BytesPerSecond => "B/s",
         Unit::Count => "1",
         Unit::Ratio => "ratio",
+        Unit::Joules => "J",
+        Unit::Watts => "W",
+        Unit::Hertz => "Hz",
     }
 }
 

@@ -131,7 +131,7 @@ pub fn terms(analysis: &Analysis) -> String {
 
 /// Whether a meter reported power.
 pub fn powered(analysis: &Analysis) -> bool {
-    analysis.rows.iter().any(|row| row.roi_power != PerEnd::default())
+    analysis.rows.iter().any(|row| row.watts.is_some() || row.roi_power != PerEnd::default())
 }
 
 /// What "middle" means; none where no row has such a figure.

@@ -152,7 +152,7 @@ impl Agent {
                 self.session()?.accept(events)?;
                 Ok(Reply::Done)
             }
-            Request::Start { meters, device, hold, sampling } => {
+            Request::Start { meters, device, hold, sampling, power } => {
                 let chosen: Vec<&'static dyn Meter> = self
                     .meters
                     .iter()
@@ -161,7 +161,7 @@ impl Agent {
                     .collect();
                 let session = self.session()?;
                 session.pace(hold);
-                session.start(chosen, device, sampling)?;
+                session.start(chosen, device, (sampling, power))?;
                 Ok(Reply::Done)
             }
             Request::Pace { hold } => {

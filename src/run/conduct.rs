@@ -5,14 +5,15 @@ use super::Laboratory;
 use super::agent::BUILD;
 use super::guard::{Guard, note_changes};
 use super::outlook::{Outlook, Surveyed, look_at_all, recorded};
+use super::power;
 use super::profiles;
 use super::slices;
 use super::store::{HostsAfter, StudyWriter};
-use super::trial::{Position, blank, now_ms, trial};
+use super::trial::{Metering, Position, blank, now_ms, trial};
 use crate::host::differences;
 use crate::meter::Meter;
 use crate::record::{
-    Cell, CellId, Design, Facts, Fault, FaultKind, Judgement, Profiling, Restoration,
+    Cell, CellId, Design, Facts, Fault, FaultKind, Judgement, Power, Profiling, Restoration,
     RestorationRow, Role, SCHEMA_VERSION, Schedule, SettingRecord, Source, Study, StudyHeader,
     Trial, TrialStatus, WantedSetting, unit,
 };
@@ -40,6 +41,8 @@ pub struct Plan {
     pub source: Option<Source>,
     /// Which profiles are taken after the last block; none if none are.
     pub profiling: Option<Profiling>,
+    /// How power is measured.
+    pub power: Power,
     /// Settings of the host that are made before the first testbed is raised, and
     /// put back after the last trial.
     pub settings: Vec<WantedSetting>,
@@ -135,7 +138,7 @@ fn finish(
     match opened {
         Ok(opened) => {
             let mut run = Run { laboratory, observer, opened };
-            let result = run.all();
+            let result = run.all().and_then(|()| run.power_log());
             let end = run.end();
             (Some(run.opened.study), result.and(end))
         }
@@ -155,6 +158,7 @@ fn prepare(
     observer.settings(guard.records(), &left_behind);
     let (surveyed, ceiling) = look_at_all(laboratory, &plan.cells, baseline, true)?;
     let (facts, kernels) = recorded(&surveyed);
+    let (power, resting) = power::settle(&plan.power, &plan.meters, &facts)?;
     let header = StudyHeader {
         schema: SCHEMA_VERSION,
         bytepath: BUILD.to_owned(),
@@ -169,6 +173,7 @@ fn prepare(
         meters: plan.meters.clone(),
         source: plan.source.clone(),
         profiling: plan.profiling.clone(),
+        power,
         facts,
         kernels,
         ceiling,
@@ -182,8 +187,12 @@ fn prepare(
             return Err(obstacle.fault(cell));
         }
     }
-    let writer = StudyWriter::create(&plan.folder, &header)?;
-    let study = Study { header, trials: Vec::new(), profiles: Vec::new(), remarks: Vec::new() };
+    let mut writer = StudyWriter::create(&plan.folder, &header)?;
+    if let Some(remark) = &resting {
+        writer.remark(remark)?;
+    }
+    let remarks = resting.into_iter().collect();
+    let study = Study { header, trials: Vec::new(), profiles: Vec::new(), remarks };
     Ok(Opened { study, writer, guard, outlook })
 }
 
@@ -402,10 +411,12 @@ impl Run<'_, '_> {
     fn trials(&mut self, cells: &[&Cell], block: u32, clock: &mut Clock) -> Result<(), Fault> {
         let meters = self.meters();
         let schedule = self.opened.study.header.schedule.clone();
+        let power = self.opened.study.header.power.clone();
+        let metering = Metering { meters: &meters, power: &power, sampling: None };
         for cell in cells {
             self.observer.trial_begins(clock.done + 1, &cell.id, block + 1);
             let position = self.position(block);
-            let ended = trial(self.laboratory, cell, &meters, &schedule, position)?;
+            let ended = trial(self.laboratory, cell, metering, &schedule, position)?;
             self.keep(vec![ended])?;
             self.tell(clock, 1);
         }
@@ -423,9 +434,11 @@ impl Run<'_, '_> {
     ) -> Result<(), Fault> {
         let meters = self.meters();
         let schedule = self.opened.study.header.schedule.clone();
+        let power = self.opened.study.header.power.clone();
+        let metering = Metering { meters: &meters, power: &power, sampling: None };
         self.observer.trial_begins(clock.done + 1, &cells[0].id, block + 1);
         let position = self.position(block);
-        let ended = slices::block(self.laboratory, cells, &meters, &schedule, slice, position)?;
+        let ended = slices::block(self.laboratory, cells, metering, &schedule, slice, position)?;
         self.keep(ended)?;
         self.tell(clock, cells.len());
         Ok(())
@@ -453,6 +466,22 @@ impl Run<'_, '_> {
         self.observer.stops_early(&remark);
         self.opened.study.remarks.push(remark);
         Ok(true)
+    }
+
+    /// Reads the log of an external meter, if the study has one. A log that does not fit
+    /// costs its figures and not the study: it can be laid beside it again.
+    fn power_log(&mut self) -> Result<(), Fault> {
+        match power::read_log(&self.opened.study) {
+            Ok(None) => Ok(()),
+            Ok(Some(log)) => {
+                self.opened.writer.power_log(&log)?;
+                power::enter(&mut self.opened.study, &log);
+                Ok(())
+            }
+            Err(fault) => self.remark(format!(
+                "no figures of power: {fault}; `bytepath power STUDY LOG` tries again"
+            )),
+        }
     }
 
     pub(super) fn meters(&self) -> Vec<&'static dyn Meter> {

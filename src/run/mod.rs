@@ -10,6 +10,7 @@ mod guard;
 mod observing;
 mod outlook;
 mod pool_check;
+mod power;
 mod profiles;
 mod remote;
 mod samples;
@@ -27,6 +28,7 @@ pub use explanation::explanation;
 pub use observing::{ProgramSampler, of_program};
 pub use outlook::survey;
 pub use pool_check::pool_check;
+pub use power::import as import_power;
 pub use stand::Stand;
 pub use store::{Hosts, HostsAfter, StudyWriter, load};
 

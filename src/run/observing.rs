@@ -65,6 +65,7 @@ fn prepare(rate: Option<u64>, roots: &Roots) -> Result<Box<dyn Prepared>, Fault>
         device: None,
         last_look: LastLook::default(),
         sampling: Some(Sampling { event: price.event, rate, cpus }),
+        power: Default::default(),
     };
     let profile = meter::CATALOG.iter().find(|meter| meter.name() == meter::PROFILE_NAME);
     profile.map(|meter| meter.prepare(&context)).transpose()?.flatten().ok_or_else(nothing)

@@ -5,7 +5,7 @@
 use super::Laboratory;
 use super::conduct::{Clock, Run, judged};
 use super::remote::{Remotes, unexpected};
-use super::trial::{Position, blank, seconds, set_up_link, stream};
+use super::trial::{Metering, Position, blank, seconds, set_up_link, stream};
 use crate::meter::{self, Meter};
 use crate::record::wire::{Reply, Request};
 use crate::record::{
@@ -90,8 +90,10 @@ impl Run<'_, '_> {
             let sampling = Sampling { cpus: cpus(cell, &header), ..sampling.clone() };
             let position = Position { block: number - 1, ..self.position(0) };
             let meters = self.meters_with_profile();
+            let metering =
+                Metering { meters: &meters, power: &header.power, sampling: Some(&sampling) };
             let (mut trial, packed) =
-                taken(self.laboratory, cell, &meters, &schedule, &sampling, *number, position)?;
+                taken(self.laboratory, cell, metering, &schedule, &sampling, *number, position)?;
             self.watch_host(std::slice::from_mut(&mut trial))?;
             let mut trial = judged(trial, cell, &schedule, header.functional.is_some());
             if let (Some(profile), Some(packed)) = (&mut trial.profile, packed) {
@@ -215,7 +217,7 @@ fn cpus(cell: &Cell, header: &StudyHeader) -> Vec<u32> {
 fn taken(
     laboratory: &Laboratory,
     cell: &Cell,
-    meters: &[&'static dyn Meter],
+    metering: Metering,
     schedule: &Schedule,
     sampling: &Sampling,
     number: u32,
@@ -231,7 +233,7 @@ fn taken(
     };
     let fresh = Trial { profile: Some(record), ..blank(&cell.id, position) };
     let mut trial = fresh.clone();
-    match sample(laboratory, cell, meters, schedule, sampling, &mut trial) {
+    match sample(laboratory, cell, metering, schedule, &mut trial) {
         Ok(packed) => {
             trial.status = TrialStatus::Measured;
             Ok((trial, Some(packed)))
@@ -244,14 +246,13 @@ fn taken(
 fn sample(
     laboratory: &Laboratory,
     cell: &Cell,
-    meters: &[&'static dyn Meter],
+    metering: Metering,
     schedule: &Schedule,
-    sampling: &Sampling,
     trial: &mut Trial,
 ) -> Result<Vec<u8>, Fault> {
     let mut remotes = Remotes::raise(laboratory, cell.kernel.as_ref())?;
     trial.warnings.extend(set_up_link(&mut remotes, cell)?);
-    stream(&mut remotes, cell, meters, schedule, Some(sampling), trial)?;
+    stream(&mut remotes, cell, metering, schedule, trial)?;
     fetch(&mut remotes, cell, trial)
 }
 

@@ -1,7 +1,7 @@
 //! What the meters of both agents saw of one window, and how the windows of a
 //! sliced trial add up.
 
-use crate::record::{Reading, Series, ThreadTime};
+use crate::record::{Reading, Series, ThreadTime, TimeSpan};
 
 /// What was seen, by both agents.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -14,6 +14,8 @@ pub(super) struct Seen {
     pub threads: [Vec<ThreadTime>; 2],
     /// What the reader should know.
     pub warnings: Vec<String>,
+    /// When the window was open.
+    pub spans: Vec<TimeSpan>,
 }
 
 impl Seen {
@@ -23,6 +25,7 @@ impl Seen {
         let count = windows.len().max(1) as f64;
         let mut sum = Seen::default();
         for window in windows {
+            sum.spans.extend(window.spans);
             for reading in window.readings {
                 add_reading(&mut sum.readings, reading);
             }

@@ -6,7 +6,7 @@ use crate::meter::{self, Capture, Context, Meter, Output, Prepared, Running, Thr
 use crate::path::{self, DataPath};
 use crate::record::wire::{Reply, Token};
 use crate::record::{
-    Cell, Fault, FaultKind, Ledger, Reading, Role, RoleRecord, Sampling, Scope, Unit,
+    Cell, Fault, FaultKind, Ledger, Power, Reading, Role, RoleRecord, Sampling, Scope, Unit,
 };
 use crate::sys::tcp::FlowOptions;
 use crate::sys::{Roots, clock, tcp};
@@ -39,6 +39,7 @@ pub(super) struct Session {
     device: Option<String>,
     last_look: meter::LastLook,
     sampling: Option<Sampling>,
+    power: Power,
     prepared: Vec<(&'static str, Box<dyn Prepared>)>,
     running: Vec<(&'static str, Box<dyn Running>)>,
     costs: Vec<Reading>,
@@ -115,6 +116,7 @@ impl Session {
             device: None,
             last_look: meter::LastLook::default(),
             sampling: None,
+            power: Power::default(),
             prepared: Vec::new(),
             running: Vec::new(),
             costs: Vec::new(),
@@ -149,12 +151,13 @@ impl Session {
         &mut self,
         meters: Vec<&'static dyn Meter>,
         device: Option<String>,
-        sampling: Option<Sampling>,
+        (sampling, power): (Option<Sampling>, Power),
     ) -> Result<(), Fault> {
         let detailed = meters.iter().any(|meter| meter.reach() == meter::Reach::Engine);
         self.meters = meters;
         self.device = device;
         self.sampling = sampling;
+        self.power = power;
         let context = self.context();
         for meter in &self.meters {
             let prepared = meter.prepare(&context);
@@ -282,12 +285,14 @@ impl Session {
     pub fn finish(&mut self) -> Result<Reply, Fault> {
         let mut ledger = Ledger::default();
         let mut notes: Vec<String> = Vec::new();
+        let mut readings = Vec::new();
         let mut witness = None;
         let mut sum = None;
         for end in self.ends.iter_mut().map(Option::take) {
             let end = end.ok_or_else(|| wrong_state("an engine still runs"))??;
             ledger.add(&end.account.ledger);
             notes.extend(end.account.notes);
+            readings.extend(end.account.readings);
             witness = witness.or(end.witness);
             match &mut sum {
                 None => sum = Some(end.tally),
@@ -316,7 +321,7 @@ impl Session {
             witness: None,
             notes,
         };
-        Ok(Reply::Finished { record: Box::new(record), witness })
+        Ok(Reply::Finished { record: Box::new(record), witness, readings })
     }
 
     fn context(&self) -> Context {
@@ -334,6 +339,7 @@ impl Session {
             device: self.device.clone(),
             last_look: self.last_look.clone(),
             sampling: self.sampling.clone(),
+            power: self.power.clone(),
         }
     }
 }

@@ -5,8 +5,7 @@
 use super::Laboratory;
 use super::remote::Remotes;
 use super::seen::Seen;
-use super::trial::{Position, begin, blank, end, nothing_to_place, set_up_link, window};
-use crate::meter::Meter;
+use super::trial::{Metering, Position, begin, blank, end, nothing_to_place, set_up_link, window};
 use crate::record::wire::Request;
 use crate::record::{Cell, Fault, FaultKind, Role, Schedule, Trial, TrialStatus};
 use crate::spec;
@@ -30,7 +29,7 @@ struct Lane<'a> {
 pub(super) fn block<'a>(
     laboratory: &'a Laboratory,
     cells: &[&'a Cell],
-    meters: &[&'static dyn Meter],
+    metering: Metering,
     schedule: &Schedule,
     slice: f64,
     position: Position,
@@ -38,7 +37,7 @@ pub(super) fn block<'a>(
     let mut lanes = Vec::with_capacity(cells.len());
     for (index, cell) in cells.iter().enumerate() {
         let position = Position { order: position.order + index as u32, ..position };
-        lanes.push(Lane::open(laboratory, cell, meters, position)?);
+        lanes.push(Lane::open(laboratory, cell, metering, position)?);
     }
     // One round more than half a slice short of the window is no round.
     let rounds = (schedule.window / slice).round().max(1.0) as u32;
@@ -61,7 +60,7 @@ impl<'a> Lane<'a> {
     fn open(
         laboratory: &'a Laboratory,
         cell: &'a Cell,
-        meters: &[&'static dyn Meter],
+        metering: Metering,
         position: Position,
     ) -> Result<Self, Fault> {
         let mut lane =
@@ -70,7 +69,7 @@ impl<'a> Lane<'a> {
             let mut remotes = Remotes::raise(laboratory, cell.kernel.as_ref())?;
             let mut notes = set_up_link(&mut remotes, cell)?;
             notes.extend(nothing_to_place(laboratory, cell));
-            begin(&mut remotes, cell, meters, true, None)?;
+            begin(&mut remotes, cell, metering, true)?;
             Ok((remotes, notes))
         };
         match raise() {

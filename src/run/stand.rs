@@ -4,9 +4,9 @@
 use super::Laboratory;
 use super::profiles::{affordable_rate, price_at};
 use super::remote::Remotes;
-use super::trial::{Position, blank, set_up_link, stream};
+use super::trial::{Metering, Position, blank, set_up_link, stream};
 use crate::meter::Meter;
-use crate::record::{Cell, Fault, Role, Sampling, Schedule, Trial, TrialStatus};
+use crate::record::{Cell, Fault, Power, Role, Sampling, Schedule, Trial, TrialStatus};
 use std::net::IpAddr;
 
 /// A testbed with its link up.
@@ -35,7 +35,8 @@ impl<'a> Stand<'a> {
     ) -> Result<Trial, Fault> {
         let mut trial = blank(&cell.id, Position { block: self.order, order: self.order });
         self.order += 1;
-        stream(&mut self.remotes, cell, meters, schedule, sampling, &mut trial)?;
+        let metering = Metering { meters, power: &Power::default(), sampling };
+        stream(&mut self.remotes, cell, metering, schedule, &mut trial)?;
         trial.status = TrialStatus::Measured;
         Ok(trial)
     }

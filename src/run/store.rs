@@ -2,8 +2,9 @@
 //! ever grow, each line fsynced: `trials.jsonl` and `remarks.txt`. Readable after
 //! a crash at any byte.
 
+use super::power;
 use crate::record::{
-    CopyCeiling, Facts, Fault, FaultKind, KernelHosts, RestorationRow, SCHEMA_VERSION,
+    CopyCeiling, Facts, Fault, FaultKind, KernelHosts, PowerLog, RestorationRow, SCHEMA_VERSION,
     SettingRecord, Study, StudyHeader, Trial,
 };
 use rustix::fs::{FlockOperation, flock};
@@ -20,6 +21,7 @@ const AFTER: &str = "hosts-after.json";
 const TRIALS: &str = "trials.jsonl";
 const REMARKS: &str = "remarks.txt";
 const PROFILES: &str = "profiles";
+const POWER: &str = "power.json";
 
 /// Appends trials to a study folder. While it lives, no other process can.
 #[derive(Debug)]
@@ -150,6 +152,17 @@ impl StudyWriter {
         Ok(format!("{PROFILES}/{name}"))
     }
 
+    /// Writes what an external meter's log says of the trials, whole or not at all.
+    pub fn power_log(&mut self, log: &PowerLog) -> Result<(), Fault> {
+        let (path, part) = (self.folder.join(POWER), self.folder.join(format!("{POWER}.part")));
+        let text = serde_json::to_string_pretty(log).map_err(|e| encoding(POWER, &e))?;
+        write_durably(&part, &text)?;
+        let renamed = fs::rename(&part, &path)
+            .and_then(|()| File::open(&self.folder))
+            .and_then(|folder| folder.sync_all());
+        renamed.map_err(|e| storage("write", &path, &e))
+    }
+
     /// Writes down what the hosts were at the end of the run.
     pub fn after(&mut self, after: &HostsAfter) -> Result<(), Fault> {
         let text = serde_json::to_string_pretty(after);
@@ -224,7 +237,14 @@ pub fn load(folder: &Path) -> Result<Study, Fault> {
         ..experiment
     };
     let (profiles, trials) = trials.into_iter().partition(|trial| trial.profile.is_some());
-    Ok(Study { header, trials, profiles, remarks })
+    let mut study = Study { header, trials, profiles, remarks };
+    if folder.join(POWER).exists() {
+        let text = read(POWER)?;
+        check_version(folder, POWER, serde_json::from_str::<Version>(&text).ok())?;
+        let log = serde_json::from_str(&text).map_err(|e| malformed(POWER, &e))?;
+        power::enter(&mut study, &log);
+    }
+    Ok(study)
 }
 
 /// Remarks of the run itself; a torn last line is none.

@@ -7,8 +7,8 @@ use crate::meter::{Meter, Reach};
 use crate::path;
 use crate::record::wire::{LinkEnd, Reply, Request, Token};
 use crate::record::{
-    Cell, CellId, Fault, FaultKind, ProvenWitness, Role, RoleRecord, SCHEMA_VERSION, Sampling,
-    Schedule, Trial, TrialStatus,
+    Cell, CellId, Fault, FaultKind, Power, ProvenWitness, Role, RoleRecord, SCHEMA_VERSION,
+    Sampling, Schedule, TimeSpan, Trial, TrialStatus,
 };
 use crate::workload;
 use rand::rngs::OsRng;
@@ -16,6 +16,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How long a stream may take to drain after its sender was told to stop.
 const DRAIN: Duration = Duration::from_secs(10);
+
+/// What measures during a trial.
+#[derive(Clone, Copy)]
+pub(super) struct Metering<'a> {
+    /// The meters.
+    pub meters: &'a [&'static dyn Meter],
+    /// What the meter `power` reads.
+    pub power: &'a Power,
+    /// What the meter `profile` samples.
+    pub sampling: Option<&'a Sampling>,
+}
 
 /// Where a trial stands in its study.
 #[derive(Clone, Copy, Debug)]
@@ -29,12 +40,12 @@ pub(super) struct Position {
 pub(super) fn trial(
     laboratory: &Laboratory,
     cell: &Cell,
-    meters: &[&'static dyn Meter],
+    metering: Metering,
     schedule: &Schedule,
     position: Position,
 ) -> Result<Trial, Fault> {
     let mut trial = blank(&cell.id, position);
-    match measure(laboratory, cell, meters, schedule, &mut trial) {
+    match measure(laboratory, cell, metering, schedule, &mut trial) {
         Ok(()) => trial.status = TrialStatus::Measured,
         Err(fault) if fault.kind == FaultKind::Interrupted => return Err(fault),
         Err(fault) => {
@@ -58,6 +69,7 @@ pub(super) fn blank(cell: &CellId, position: Position) -> Trial {
         status: TrialStatus::Failed { fault },
         window: 0.0,
         window_bytes: 0,
+        spans: Vec::new(),
         label: String::new(),
         roles: Vec::new(),
         readings: Vec::new(),
@@ -72,17 +84,22 @@ pub(super) fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
 }
 
+/// Seconds since the Unix epoch.
+fn now_seconds() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
+}
+
 fn measure(
     laboratory: &Laboratory,
     cell: &Cell,
-    meters: &[&'static dyn Meter],
+    metering: Metering,
     schedule: &Schedule,
     trial: &mut Trial,
 ) -> Result<(), Fault> {
     let mut remotes = Remotes::raise(laboratory, cell.kernel.as_ref())?;
     trial.warnings.extend(set_up_link(&mut remotes, cell)?);
     trial.warnings.extend(nothing_to_place(laboratory, cell));
-    stream(&mut remotes, cell, meters, schedule, None, trial)
+    stream(&mut remotes, cell, metering, schedule, trial)
 }
 
 /// A placement of workers that neither end has.
@@ -100,12 +117,11 @@ pub(super) fn nothing_to_place(laboratory: &Laboratory, cell: &Cell) -> Option<S
 pub(super) fn stream(
     remotes: &mut Remotes,
     cell: &Cell,
-    meters: &[&'static dyn Meter],
+    metering: Metering,
     schedule: &Schedule,
-    sampling: Option<&Sampling>,
     trial: &mut Trial,
 ) -> Result<(), Fault> {
-    begin(remotes, cell, meters, false, sampling)?;
+    begin(remotes, cell, metering, false)?;
     remotes.pass(seconds(schedule.warm_up))?;
     let seen = window(remotes, schedule.window)?;
     end(remotes, schedule, trial, seen)
@@ -115,16 +131,15 @@ pub(super) fn stream(
 pub(super) fn begin(
     remotes: &mut Remotes,
     cell: &Cell,
-    meters: &[&'static dyn Meter],
+    metering: Metering,
     hold: bool,
-    sampling: Option<&Sampling>,
 ) -> Result<(), Fault> {
     connect(remotes, cell)?;
     for role in [Role::Receiver, Role::Sender] {
         let device = remotes.raised.device(role);
-        let meters = meters_of(role, meters, remotes.apart);
-        let sampling = sampling.cloned();
-        remotes.tell(role, &Request::Start { meters, device, hold, sampling })?;
+        let meters = meters_of(role, metering.meters, remotes.apart);
+        let (sampling, power) = (metering.sampling.cloned(), metering.power.clone());
+        remotes.tell(role, &Request::Start { meters, device, hold, sampling, power })?;
     }
     Ok(())
 }
@@ -132,8 +147,10 @@ pub(super) fn begin(
 /// A measured window of a stream that flows.
 pub(super) fn window(remotes: &mut Remotes, length: f64) -> Result<Seen, Fault> {
     both(remotes, &Request::WindowBegin, |_, _| Ok(()))?;
+    let begin = now_seconds();
     remotes.pass(seconds(length))?;
-    let mut seen = Seen::default();
+    let span = TimeSpan { begin, length: (now_seconds() - begin).max(0.0) };
+    let mut seen = Seen { spans: vec![span], ..Seen::default() };
     both(remotes, &Request::WindowEnd, |role, reply| match reply {
         Reply::Window { readings, series, threads, warnings } => {
             seen.readings.extend(readings);
@@ -158,6 +175,7 @@ pub(super) fn end(
     trial.readings.extend(seen.readings);
     trial.series.extend(seen.series);
     trial.warnings.extend(seen.warnings);
+    trial.spans.extend(seen.spans);
     finish(remotes, schedule, trial)?;
     let mut threads = seen.threads;
     for record in &mut trial.roles {
@@ -259,7 +277,8 @@ fn finish(remotes: &mut Remotes, schedule: &Schedule, trial: &mut Trial) -> Resu
     let mut shown = None;
     for role in Role::ALL {
         match remotes.await_reply(role, DRAIN + super::remote::PROMPT)? {
-            Reply::Finished { record, witness } => {
+            Reply::Finished { record, witness, readings } => {
+                trial.readings.extend(readings);
                 trial.roles.push(*record);
                 shown = shown.or(witness);
             }

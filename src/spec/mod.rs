@@ -8,6 +8,7 @@ mod link;
 mod options;
 mod order;
 mod placement;
+mod power;
 mod profiling;
 mod settings;
 mod stream;
@@ -25,6 +26,7 @@ pub use link::{LINK_OPTIONS, PRESETS, Preset, parse_link};
 pub use options::{did_you_mean, resolve, split};
 pub use order::order;
 pub use placement::{CoreSpec, PARTS, SHORT_FORMS, parse_cores, read_cores};
+pub use power::{POWER_OPTIONS, POWER_SOURCES, parse_power, print_power, read_clock, read_rest};
 pub use profiling::{
     DEFAULT_PROFILE, PROFILE_OPTIONS, PROFILED_CELLS, most_profiled, parse_profile, print_profile,
 };

@@ -2,6 +2,7 @@
 
 use super::cpu::CpuRule;
 use super::effect::{CONFIDENCE, Effect};
+use super::idle::IdleShare;
 use super::placement::ReceiveWork;
 use super::pool::Fragments;
 use super::pool::{Counted, Shares};
@@ -134,6 +135,11 @@ pub struct Row {
     /// [`Rules::roi_power`]; none where no meter reported
     /// [`power.watts`](super::POWER).
     pub roi_power: PerEnd,
+    /// Watts that both ends drew, less the resting power if that is taken off; none
+    /// where no meter reported any.
+    pub watts: Option<Summary>,
+    /// Joules per GiB delivered, both ends together.
+    pub joules_per_gib: Option<Summary>,
     /// Service demand: CPU microseconds per KiB delivered.
     pub service_demand: PerEnd,
     /// Throughput as published work prints it; none below five trials.
@@ -217,6 +223,8 @@ pub struct End {
     pub calls: Vec<CallRow>,
     /// Sizes handed over at once, all trials together.
     pub sizes: SizeDistribution,
+    /// Where its CPU rested; empty where no meter saw it or it has no CPU of its own.
+    pub idle: Vec<IdleShare>,
     /// Fragments per receive, all trials together; none where nothing was received
     /// into device memory.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -6,6 +6,7 @@ use super::analysis::{
 };
 use super::compare::{Frame, Side};
 use super::cpu::RoleCpu;
+use super::idle::idle;
 use super::placement::{ReceiveWork, collisions};
 use super::pool::{self, Shares, count};
 use super::profiling::profiling_note;
@@ -147,7 +148,10 @@ fn row(study: &Study, rules: &Rules, known: &Known) -> Row {
     let throughput = throughput.map(|s| s.at(rules.confidence));
     let ceiling = study.header.ceiling.map(|c| c.workload * 8.0).filter(|c| *c > 0.0);
     let share = throughput.zip(ceiling).map(|(t, c)| t.mean / c);
-    let cpu_per_gib = Summary::of(costs.iter().filter_map(Costs::cpu_per_gib));
+    let over = |figure: fn(&Costs) -> Option<f64>| {
+        let values = costs.iter().filter_map(figure);
+        Summary::of(values).map(|s| s.at(rules.confidence))
+    };
     Row {
         cell: cell.id.clone(),
         tx: cell.tx.path.clone(),
@@ -157,11 +161,13 @@ fn row(study: &Study, rules: &Rules, known: &Known) -> Row {
         ceiling_share: share.filter(|share| share.is_finite()),
         throughput,
         labels: pool::count_exact(measured.iter().map(|t| t.label.as_str())),
-        sender: end(Role::Sender, measured, costs),
-        receiver: end(Role::Receiver, measured, costs),
-        cpu_per_gib: cpu_per_gib.map(|s| s.at(rules.confidence)),
+        sender: end(Role::Sender, cell, measured, costs),
+        receiver: end(Role::Receiver, cell, measured, costs),
+        cpu_per_gib: over(Costs::cpu_per_gib),
         roi: worth::roi(costs, rules),
         roi_power: worth::roi_power(costs, rules),
+        watts: over(Costs::watts),
+        joules_per_gib: over(Costs::joules_per_gib),
         service_demand: worth::service_demand(costs, rules),
         headline: worth::headline(measured),
         retransmits: retransmits(measured),
@@ -194,7 +200,7 @@ fn status(trials: &[&Trial]) -> Status {
     status
 }
 
-fn end(role: Role, measured: &[&Trial], costs: &[Costs]) -> End {
+fn end(role: Role, cell: &Cell, measured: &[&Trial], costs: &[Costs]) -> End {
     let records: Vec<&RoleRecord> = measured.iter().filter_map(|t| t.role(role)).collect();
     // The witness page is recorded with the sender; it speaks of that end only.
     let seen = |what| records.iter().filter(|r| r.witness == Some(what)).count() as u32;
@@ -209,6 +215,7 @@ fn end(role: Role, measured: &[&Trial], costs: &[Costs]) -> End {
         },
         calls: pool::calls(records.iter().map(|r| r.calls.as_slice())),
         sizes: pool::sizes(records.iter().map(|r| &r.sizes)),
+        idle: idle(role, cell, measured),
         fragments: pool::fragments(records.iter().filter_map(|r| r.fragments.as_ref())),
         notes: count(records.iter().flat_map(|r| &r.notes).map(String::as_str)),
     }

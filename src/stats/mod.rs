@@ -12,6 +12,7 @@ mod estimate;
 mod events;
 mod history;
 mod holm;
+mod idle;
 mod page_pool;
 mod placement;
 mod pool;
@@ -24,6 +25,7 @@ mod studies;
 mod summary;
 mod threshold;
 mod verdict;
+pub mod wattmeter;
 mod worth;
 
 pub use analysis::{
@@ -38,6 +40,7 @@ pub use estimate::Interval;
 pub use events::{FOREIGN_LIMIT, STEAL_LIMIT, judge_events};
 pub use history::{CHANGE_LEVEL, Entry, History, Point, Shift, StudyPoints, history, points};
 pub use holm::{Adjusted, holm};
+pub use idle::IdleShare;
 pub use page_pool::{CheckedPool, PoolCourse, PoolModel};
 pub use placement::{CpuShare, ELSEWHERE_LIMIT, ReceiveWork, collisions};
 pub use pool::{Counted, Fragments, Shares};

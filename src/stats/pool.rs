@@ -257,6 +257,7 @@ pub mod tests {
             status: TrialStatus::Measured,
             window,
             window_bytes,
+            spans: Vec::new(),
             label: "copied".into(),
             roles: Role::ALL.map(role).to_vec(),
             readings: Vec::new(),

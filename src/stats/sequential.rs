@@ -119,6 +119,7 @@ pub mod tests {
             settings: Vec::new(),
             fingerprint: Default::default(),
             profiling: None,
+            power: Default::default(),
         };
         let trials = rows.iter().zip(0..).flat_map(|(row, block)| {
             let each = ["a", "b", "c"].into_iter().zip(row);

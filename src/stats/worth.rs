@@ -51,6 +51,17 @@ impl Costs {
         cost.is_finite().then_some(cost)
     }
 
+    /// Watts that both ends drew.
+    pub fn watts(&self) -> Option<f64> {
+        self.watts[2]
+    }
+
+    /// Joules per GiB, both ends together.
+    pub fn joules_per_gib(&self) -> Option<f64> {
+        let joules = self.watts[2]? / self.gib_per_second;
+        joules.is_finite().then_some(joules)
+    }
+
     /// By which rules the two ends' CPU time was found. Figures found by
     /// different rules do not compare: one holds softirq that the other misses.
     pub fn by_whole_cpu(&self) -> Option<[bool; 2]> {
@@ -131,7 +142,7 @@ mod tests {
         for (role, watts) in Role::ALL.into_iter().zip([40.0, 60.0]) {
             t.readings.push(Reading {
                 metric: POWER.into(),
-                unit: Unit::Count,
+                unit: Unit::Watts,
                 value: watts,
                 scope: Scope::Role(role),
             });
@@ -150,6 +161,8 @@ mod tests {
         let r = roi(&costs, &rules);
         assert!(near(r.sender, 200.0) && near(r.receiver, 400.0) && near(r.total, 100.0 / 0.75));
         let p = roi_power(&costs, &rules);
+        let joules = Summary::of(costs[0].joules_per_gib());
+        assert!(near(joules, 100.0 * GIB / 1.25e9) && costs[0].watts() == Some(100.0));
         assert!(near(p.sender, 2.5) && near(p.receiver, 100.0 / 60.0) && near(p.total, 1.0));
         let rules = Rules { roi_throughput: 1.0, roi_power: 2.0, ..rules };
         assert!(near(roi(&costs, &rules).total, 10.0 / 0.75));

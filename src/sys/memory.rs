@@ -1,7 +1,7 @@
 //! Page-aligned memory that is there before it is timed.
 
 use rustix::fs::{MemfdFlags, memfd_create, sendfile};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use std::fs::File;
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -9,6 +9,9 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::slice;
+
+/// Bytes of a huge page as [`Region::on_huge_pages`] takes them.
+pub const HUGE_PAGE: usize = 2 << 20;
 
 /// A private anonymous mapping, every page touched. Its bytes never move, so
 /// the kernel may hold references to its pages while it lives.
@@ -47,6 +50,24 @@ impl Region {
         Ok(region)
     }
 
+    /// At least `len` zeroed bytes on huge pages of 2 MiB that the administrator
+    /// has set aside (`vm.nr_hugepages`, `MAP_HUGETLB`), in whole ones. ENOMEM:
+    /// not so many of them are free.
+    pub fn on_huge_pages(len: usize) -> io::Result<Self> {
+        let mapped = len.max(1).checked_next_multiple_of(HUGE_PAGE);
+        let mapped = mapped.ok_or(io::ErrorKind::OutOfMemory)?;
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's
+        // choice overlaps nothing.
+        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, prot, flags)? };
+        let start = NonNull::new(start.cast::<u8>()).expect("mmap never returns null");
+        let mut region = Region { start, len: mapped, mapped };
+        // The pages were reserved when the mapping was made, so this cannot fault.
+        region.touch(HUGE_PAGE);
+        Ok(region)
+    }
+
     /// Writes one byte of every page, so that no page fault is left for later.
     fn touch(&mut self, page: usize) {
         for offset in (0..self.mapped).step_by(page) {
@@ -58,6 +79,12 @@ impl Region {
     /// Address of the first byte.
     pub fn as_ptr(&self) -> *const u8 {
         self.start.as_ptr()
+    }
+
+    /// The same, for whoever shares the memory with the kernel and therefore
+    /// must not make references to it.
+    pub(super) fn start(&self) -> NonNull<u8> {
+        self.start
     }
 }
 
@@ -81,6 +108,52 @@ impl Drop for Region {
         // SAFETY: the mapping is ours and nobody borrows it any more. Pages
         // the kernel still refers to live on until it lets go of them.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.mapped) };
+    }
+}
+
+/// Part of a file or device, mapped for reading and writing and shared with
+/// whoever else has it: never referred to by Rust references, because others
+/// change it at any time.
+#[derive(Debug)]
+pub struct FileMapping {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a mapping is not tied to a thread; whoever reads or writes through its
+// address answers for that.
+unsafe impl Send for FileMapping {}
+// SAFETY: as above: the address alone is what is shared.
+unsafe impl Sync for FileMapping {}
+
+impl FileMapping {
+    /// Maps `len` bytes from an offset on, every page present (`MAP_POPULATE`).
+    pub fn new(file: BorrowedFd, offset: u64, len: usize) -> io::Result<Self> {
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice overlaps
+        // nothing.
+        let start = unsafe { mmap(std::ptr::null_mut(), len, prot, flags, file, offset)? };
+        let start = NonNull::new(start.cast::<u8>()).expect("mmap never returns null");
+        Ok(FileMapping { start, len })
+    }
+
+    /// Address of the first byte.
+    pub(super) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// Its length in bytes.
+    #[allow(clippy::len_without_is_empty, reason = "the kernel maps no empty ranges")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for FileMapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nobody refers to it any more.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
 

@@ -2,25 +2,33 @@
 //! `/proc` and `/sys`. It knows nothing of bytepath's own words; each file is
 //! one kernel interface, wrapped so that its callers cannot misuse it.
 
+pub mod attribute;
 pub mod boot;
 pub mod bpf;
 pub mod btf;
 pub mod calls;
 pub mod clock;
+pub mod cpuidle;
 pub mod cuda;
+pub mod device;
 pub mod devmem;
 pub mod dmabuf;
 pub mod errqueue;
 pub mod ethtool;
 pub mod file_lock;
 pub mod flow_steering;
+pub mod hwmon;
 pub mod launch;
 pub mod memory;
 pub mod namespace;
 pub mod netlink;
+pub mod netstat;
+pub mod nic_stats;
 pub mod packet;
 pub mod perf;
 pub mod pipe;
+pub mod pmu;
+pub mod powercap;
 pub mod process;
 pub mod procfs;
 pub mod qdisc;
@@ -41,17 +49,20 @@ pub struct Roots {
     pub proc: PathBuf,
     /// Folder that stands for `/sys`.
     pub sys: PathBuf,
+    /// File that stands for what netlink says of the network cards; none asks the
+    /// kernel. A recorded tree without such a file says nothing of them.
+    pub cards: Option<PathBuf>,
 }
 
 impl Roots {
     /// The running kernel's.
     pub fn real() -> Self {
-        Roots { proc: "/proc".into(), sys: "/sys".into() }
+        Roots { proc: "/proc".into(), sys: "/sys".into(), cards: None }
     }
 
-    /// Recorded trees below one folder: `DIR/proc` and `DIR/sys`.
+    /// Recorded trees below one folder: `DIR/proc`, `DIR/sys`, `DIR/cards.json`.
     pub fn recorded(dir: &Path) -> Self {
-        Roots { proc: dir.join("proc"), sys: dir.join("sys") }
+        Roots { proc: dir.join("proc"), sys: dir.join("sys"), cards: Some(dir.join("cards.json")) }
     }
 }
 

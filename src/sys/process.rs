@@ -61,3 +61,11 @@ fn ignore(signals: &[libc::c_int]) {
         unsafe { libc::signal(*signal, libc::SIG_IGN) };
     }
 }
+
+/// Raises this process's limit on open files to what it may have at most: counters of
+/// every CPU of a large machine are held open. A limit that cannot be raised stays.
+pub fn allow_many_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}

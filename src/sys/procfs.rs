@@ -106,7 +106,7 @@ pub struct Malformed {
 }
 
 impl Malformed {
-    fn new(file: &'static str, at: &str) -> Self {
+    pub(super) fn new(file: &'static str, at: &str) -> Self {
         Malformed { file, at: at.chars().take(60).collect() }
     }
 }

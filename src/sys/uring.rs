@@ -26,7 +26,7 @@ mod group;
 mod recv;
 mod send;
 mod workers;
-mod zcrx;
+pub mod zcrx;
 
 pub use attempt::{
     Features, features, try_buffer_ring, try_recv_multishot, try_send_bundle, try_send_zc,
@@ -34,7 +34,6 @@ pub use attempt::{
 pub use recv::{Arrival, RecvRing, RecvShape};
 pub use send::{SendEvent, SendRing};
 pub use workers::pin_workers;
-pub use zcrx::{register_zcrx_queue, zcrx_in_kernel};
 
 use super::memory::Region;
 use io_uring::types::{CancelBuilder, SubmitArgs, Timespec};

@@ -22,7 +22,7 @@ pub fn believe(tx: &Ledger, witness: Option<ProvenWitness>) -> Ledger {
     if witness != Some(ProvenWitness::Copied) {
         return tx.clone();
     }
-    let mut ledger = Ledger::default();
+    let mut ledger = Ledger { mode: tx.mode.clone(), ..Ledger::default() };
     for e in &tx.evidence {
         match e.manner {
             Manner::NotCopied => {
@@ -37,6 +37,13 @@ pub fn believe(tx: &Ledger, witness: Option<ProvenWitness>) -> Ledger {
 
 /// What may be said of a stream whose ends kept these ledgers.
 pub fn label(tx: &Ledger, rx: &Ledger) -> String {
+    let label = earned(tx, rx);
+    let modes: Vec<&str> =
+        [tx, rx].iter().map(|l| l.mode.as_str()).filter(|m| !m.is_empty()).collect();
+    if modes.is_empty() { label } else { format!("{label} ({})", modes.join(", ")) }
+}
+
+fn earned(tx: &Ledger, rx: &Ledger) -> String {
     match (end(tx), end(rx)) {
         (End::ZeroCopy, End::ZeroCopy) => "zero-copy".into(),
         (End::Copied, End::Copied) => "copied".into(),
@@ -89,6 +96,17 @@ mod tests {
         assert_eq!(label(&copy, &copy), "copied");
         assert_eq!(label(&zero, &copy), "zero-copy send, receive copied");
         assert_eq!(label(&copy, &zero), "zero-copy receive, send copied by the kernel");
+    }
+
+    #[test]
+    fn a_mode_that_is_not_what_the_name_promises_is_said() {
+        let copy = ledger(100, 0, 0);
+        let nodev = Ledger { mode: "NODEV".into(), ..copy.clone() };
+        assert_eq!(label(&copy, &nodev), "copied (NODEV)");
+        let mut both = nodev.clone();
+        both.add(&nodev);
+        assert_eq!((both.mode.as_str(), both.copied), ("NODEV", 200));
+        assert_eq!(believe(&nodev, Some(ProvenWitness::Copied)).mode, "NODEV");
     }
 
     #[test]

@@ -1,59 +1,17 @@
 //! What a NIC has to be set to so that a flow, and nothing else, comes by the
-//! queue that the dmabuf is bound to (Documentation/networking/devmem.rst, "NIC
-//! Setup").
+//! queue that the dmabuf is bound to.
 
-use crate::path::Wire;
-use crate::record::{
-    DeviceName, Fault, FaultKind, FlowRule, Options, Rings, Role, Setting, Split, Word,
-};
+use crate::path::{Wire, nic};
+use crate::record::{Fault, Options, Role, Setting};
 
 /// The settings of a role's device, in the order in which they have to be made.
 /// A sender needs none: binding is all.
 pub(super) fn settings(role: Role, options: &Options, wire: &Wire) -> Result<Vec<Setting>, Fault> {
-    if role == Role::Sender {
-        return Ok(Vec::new());
+    match role {
+        Role::Sender => Ok(Vec::new()),
+        Role::Receiver => nic::own_queue("devmem", options, wire),
     }
-    let device = DeviceName::new(wire.device)?;
-    let queue = options.number("queue").map_or(wire.queues.saturating_sub(1), |queue| queue as u32);
-    if queue == 0 || queue >= wire.queues {
-        let text = format!(
-            "queue {queue} of the {} that {} has cannot be set apart for devmem",
-            wire.queues, wire.device
-        );
-        return Err(Fault::new(FaultKind::Usage, text).remedy(format!(
-            "choose a queue from 1 on (the others carry everything else), or give the device more: \
-             ethtool -L {} combined N",
-            wire.device
-        )));
-    }
-    // Drivers without a threshold always split, and refuse to be told.
-    let hds_thresh = THRESHOLD.contains(&wire.driver).then_some(0);
-    let rings = Rings { tcp_data_split: Some(Split::On), hds_thresh, ..Rings::default() };
-    let feature = Word::new("rx-ntuple-filter")?;
-    let rule = FlowRule {
-        source: Some(wire.peer),
-        destination: Some(wire.own),
-        destination_port: wire.port,
-        ipv6: wire.own.is_ipv6(),
-        queue,
-        ..FlowRule::default()
-    };
-    // Without it, mlx5 does not split.
-    let merging = (wire.driver == "mlx5_core").then(|| Word::new("rx-gro-hw")).transpose()?;
-    let merging =
-        merging.map(|feature| Setting::Feature { device: device.clone(), feature, on: true });
-    let steering = [
-        Setting::Rings { device: device.clone(), rings },
-        Setting::Spread { device: device.clone(), queues: queue },
-        Setting::Feature { device: device.clone(), feature, on: true },
-        Setting::Flow { device, rule },
-    ];
-    merging.into_iter().chain(steering).map(Setting::checked).collect()
 }
-
-/// Drivers whose header split has a threshold (`ethtool_ops.supported_ring_params`
-/// with `ETHTOOL_RING_USE_HDS_THRS`).
-const THRESHOLD: &[&str] = &["bnxt_en", "fbnic"];
 
 #[cfg(test)]
 mod tests {

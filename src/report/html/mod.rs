@@ -9,6 +9,7 @@
 
 mod cost;
 mod course;
+mod energy;
 mod ledger;
 mod plot;
 mod scale;
@@ -148,6 +149,8 @@ fn page(view: &View) -> Markup {
         ("cpu", "CPU per GiB", cost::figure(view)),
         ("why", "Where the CPU time goes", view.explanation.and_then(waterfall::section)),
         ("roi", "Return on investment", cost::returns(view)),
+        ("energy", "Energy", energy::energy(view)),
+        ("idle", "Idle states", energy::idle(view)),
         ("ledger", "Zero-copy ledger", ledger::figure(view)),
         ("course", "Course of the flows", course::figure(view)),
         ("sizes", "Sizes", sizes::figure(view)),

@@ -222,5 +222,8 @@ fn quantity(unit: Unit, value: Option<f64>) -> String {
         Unit::BytesPerSecond => format!("{} Gbit/s", gbit(v * 8.0)),
         Unit::Count => amount(v),
         Unit::Ratio => percent(v),
+        Unit::Joules => format!("{} J", number(v, 1)),
+        Unit::Watts => format!("{} W", number(v, 1)),
+        Unit::Hertz => format!("{} GHz", number(v / 1e9, 2)),
     }
 }

@@ -13,6 +13,7 @@ const SHADES: &[u8] = b"_.:-=+*#%@";
 pub fn print(page: &mut Page, analysis: &Analysis) {
     calls(page, analysis);
     sizes(page, analysis);
+    idle(page, analysis);
     fragments(page, analysis);
     course(page, analysis);
 }
@@ -92,6 +93,40 @@ fn sizes(page: &mut Page, analysis: &Analysis) {
     }
     if any {
         page.heading("Sizes handed over at once");
+        table.print(page, 2);
+    }
+}
+
+fn idle(page: &mut Page, analysis: &Analysis) {
+    let mut table = Table::new(vec![
+        Column::words("path", 0, Some(14)),
+        Column::words("role", 0, None),
+        Column::words("state", 0, None),
+        Column::number("", "share", 0),
+        Column::number("", "entries/s", 1),
+        Column::words("by", 2, None),
+    ]);
+    let mut any = false;
+    for row in &analysis.rows {
+        for end in Role::ALL.map(|role| row.end(role)) {
+            for share in &end.idle {
+                any = true;
+                let by =
+                    if share.hardware { "done by the hardware" } else { "asked for (cpuidle)" };
+                let texts = [
+                    row.cell.to_string(),
+                    end.role.to_string(),
+                    share.state.clone(),
+                    percent(share.share),
+                    amount(share.entries),
+                    by.to_owned(),
+                ];
+                table.row(texts.map(|text| (text, Tone::Plain)).to_vec());
+            }
+        }
+    }
+    if any {
+        page.heading("Idle states of each role's CPU, as parts of the window");
         table.print(page, 2);
     }
 }

@@ -37,6 +37,7 @@ impl Report for Text {
         prose::answer(&mut page, analysis);
         tables::result(&mut page, analysis);
         tables::cost(&mut page, analysis);
+        tables::energy(&mut page, analysis);
         tables::worth(&mut page, analysis);
         prose::placement(&mut page, analysis);
         prose::verdicts(&mut page, analysis);

@@ -127,6 +127,44 @@ pub fn cost(page: &mut Page, analysis: &Analysis) {
     page.text("  ", &format!("soft: softirq. {}", cpu_rule(analysis)));
 }
 
+/// What was drawn: one line a path, where a meter reported power.
+pub fn energy(page: &mut Page, analysis: &Analysis) {
+    let rows = analysis.rows.iter().filter(|row| row.watts.is_some());
+    let rows: Vec<&Row> = rows.collect();
+    if rows.is_empty() {
+        return;
+    }
+    page.heading("Energy, both ends together");
+    let mut table = Table::new(vec![
+        Column::words("path", 0, Some(14)),
+        Column::number("", "watts", 1),
+        Column::words("interval", 4, None),
+        Column::number("", "J/GiB", 0),
+        Column::words("interval", 4, None),
+        Column::number("", "trials", 3),
+    ]);
+    for row in rows {
+        let tone = if row.baseline { Tone::Strong } else { Tone::Plain };
+        let mut cells = vec![(row.cell.to_string(), tone)];
+        for (figure, decimals) in [(&row.watts, 1), (&row.joules_per_gib, 1)] {
+            let write = |value: f64| number(value, decimals);
+            let range = figure.and_then(|s| s.interval);
+            let range = range.map(|(low, high)| format!("[{}, {}]", write(low), write(high)));
+            cells.push((number(mean(figure), decimals), tone));
+            cells.push((range.unwrap_or_default(), Tone::Plain));
+        }
+        let trials = row.watts.map(|s| s.n as f64);
+        cells.push((number(trials, 0), Tone::Plain));
+        table.row(cells);
+    }
+    table.print(page, 2);
+    page.text(
+        "  ",
+        "Watts: mean over the window, of what the source sees (`docs/meters.md`): figures of \
+         different sources do not compare.",
+    );
+}
+
 /// What came back for the cost, and throughput as published work prints it.
 pub fn worth(page: &mut Page, analysis: &Analysis) {
     let rows: Vec<&Row> = analysis

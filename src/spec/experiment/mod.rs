@@ -23,9 +23,12 @@ pub use schedule::{
 pub use schema::experiment_schema;
 
 use super::{
-    PathSpec, TestbedChoice, TestbedDeclaration, did_you_mean, parse_profile, parse_testbed,
+    PathSpec, TestbedChoice, TestbedDeclaration, did_you_mean, parse_power, parse_profile,
+    parse_testbed,
 };
-use crate::record::{Cell, CellId, Design, Fault, Judgement, Profiling, Stopping, WantedSetting};
+use crate::record::{
+    Cell, CellId, Design, Fault, Judgement, Power, Profiling, Stopping, WantedSetting,
+};
 use document::{Entry, Section, Text};
 use std::time::Duration;
 
@@ -73,6 +76,8 @@ pub struct Experiment {
     pub meters: Vec<String>,
     /// Which profiles are taken; none if none are.
     pub profiling: Option<Profiling>,
+    /// How power is measured.
+    pub power: Power,
     /// Settings of the host that are made before the first trial and put back
     /// after the last.
     pub settings: Vec<WantedSetting>,
@@ -97,6 +102,10 @@ pub const EXPERIMENT_KEYS: &[(&str, &str)] = &[
     (
         "profile",
         "profiles taken at the end: \"none\", \"largest\" or \"all\", with options as in largest:rate=499",
+    ),
+    (
+        "power",
+        "where readings of power come from: \"auto\", \"rapl\", \"csv=FILE\" ..., with options",
     ),
     (
         "settings",
@@ -149,6 +158,13 @@ pub fn parse_experiment(
         None => None,
     };
 
+    let power = match top.get("power") {
+        Some(entry) => {
+            let text = entry.string("\"auto\"")?;
+            parse_power(text).map_err(|fault| entry.fault(fault))?
+        }
+        None => Power::default(),
+    };
     let settings = top.get("settings").map(|entry| settings::settings(&entry)).transpose()?;
 
     let entry = top.need("factors", &(0..0), "[factors] with path = [\"socket\", \"uring\"]")?;
@@ -176,6 +192,7 @@ pub fn parse_experiment(
         judgement,
         meters,
         profiling,
+        power,
         settings: settings.unwrap_or_default(),
     })
 }

@@ -5,7 +5,9 @@ use super::factors::{OWN_FACTORS, preset_names};
 use super::schedule::MOST_BLOCKS;
 use super::{Catalogues, EXPERIMENT_KEYS, LONGEST_TITLE};
 use crate::record::{OptionKind, OptionSpec};
-use crate::spec::{LINK_OPTIONS, PARTS, PROFILED_CELLS, SETTING_PROFILES, STREAM_OPTIONS};
+use crate::spec::{
+    LINK_OPTIONS, PARTS, POWER_SOURCES, PROFILED_CELLS, SETTING_PROFILES, STREAM_OPTIONS,
+};
 use serde_json::{Map, Value, json};
 
 /// The schema of an experiment file, as far as a schema can say it: names of
@@ -56,6 +58,11 @@ fn key_schema(key: &str, catalogues: &Catalogues) -> Value {
         "profile" => {
             let names: Vec<&str> = PROFILED_CELLS.iter().map(|(name, _)| *name).collect();
             json!({"type": "string", "pattern": format!("^({}|[0-9]+)(:.*)?$", names.join("|"))})
+        }
+        "power" => {
+            let stem = |name: &'static str| name.split('=').next().unwrap_or(name);
+            let names: Vec<&str> = POWER_SOURCES.iter().map(|(name, _)| stem(name)).collect();
+            json!({"type": "string", "pattern": format!("^({})([=,].*)?$", names.join("|"))})
         }
         "settings" => {
             let names: Vec<&str> = SETTING_PROFILES.iter().map(|profile| profile.name).collect();

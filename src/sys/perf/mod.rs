@@ -6,12 +6,14 @@
 //! records are pure; only the sampler speaks to the kernel.
 
 mod cost;
+mod count;
 mod event;
 mod record;
 mod ring;
 mod sampler;
 
 pub use cost::{Cost, sample_cost};
+pub use count::Count;
 pub use event::{Event, Unit, UnknownEvent};
 pub use record::{Call, Chain, Malformed, Mmap, Record, Sample, Task, records};
 pub use ring::{Span, spans};

@@ -178,6 +178,7 @@ pub fn trial(path: &Path, block: u32, order: u32) -> Trial {
         status: TrialStatus::Measured,
         window: WINDOW,
         window_bytes,
+        spans: Vec::new(),
         label: path.label.into(),
         roles: Role::ALL.map(|role| record(path, role, window_bytes)).to_vec(),
         readings: readings(path),
@@ -296,6 +297,7 @@ pub fn bare(trial: Trial, status: TrialStatus) -> Trial {
         status,
         window: 0.0,
         window_bytes: 0,
+        spans: Vec::new(),
         label: String::new(),
         roles: Vec::new(),
         readings: Vec::new(),
@@ -340,6 +342,7 @@ pub fn header(cells: Vec<Cell>) -> StudyHeader {
         meters: vec!["throughput".into(), "cpu".into()],
         source: None,
         profiling: None,
+        power: Default::default(),
         facts: vec![facts.clone(), facts],
         ceiling: Some(CopyCeiling {
             workload: 11.9e9,

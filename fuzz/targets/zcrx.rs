@@ -1,0 +1,42 @@
+//! Completions of a zero-copy receive with any numbers: a piece within the area
+//! or something else, no panic; and whatever came goes back once, in order.
+#![no_main]
+
+use bytepath::sys::uring::zcrx::{Arrived, Owed, RawCompletion, Reader};
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    let Some((head, mut rest)) = data.split_first_chunk::<24>() else { return };
+    let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+    let area = usize::try_from(number(&head[..8]) % (1 << 40)).expect("64 bits");
+    let reader = Reader { area, token: number(&head[8..16]) };
+    let (batch, most) = (usize::from(head[16]), usize::from(head[17]));
+    let mut owed = Owed::new(reader, batch, most);
+    let (mut lent, mut back) = (Vec::new(), Vec::new());
+    // Each completion comes with a byte that says how many buffers go back after it.
+    while let Some((entry, tail)) = rest.split_first_chunk::<25>() {
+        rest = tail;
+        let four = |at: usize| u32::from_le_bytes(entry[at..at + 4].try_into().expect("four"));
+        let completion = RawCompletion {
+            data: u64::from(entry[0] % 3),
+            result: four(8) as i32,
+            flags: four(12),
+            off: number(&entry[16..24]),
+        };
+        if let Arrived::Bytes(piece) = reader.read(&completion) {
+            assert!(piece.len > 0 && piece.at.checked_add(piece.len).is_some_and(|e| e <= area));
+            let entry = reader.entry(piece);
+            assert_eq!((entry.off, entry.len as usize), (completion.off, piece.len));
+            if owed.lend(piece) {
+                lent.push(entry);
+            } else {
+                assert!(owed.is_full());
+            }
+        }
+        let count = usize::from(entry[24]).min(owed.returning().len());
+        back.extend_from_slice(&owed.returning()[..count]);
+        owed.gone(count);
+    }
+    owed.retire();
+    back.extend_from_slice(owed.returning());
+    assert_eq!(lent, back);
+});

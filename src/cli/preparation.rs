@@ -1,0 +1,99 @@
+//! `bytepath settings --path`: what a data path asks of a NIC before a stream
+//! comes by it, as settings that a run makes and puts back.
+
+use crate::host::settings::{self as engine, Host};
+use crate::path::{self, DataPath, Wire};
+use crate::record::{Fault, FaultKind, Role, SettingRecord, WantedSetting};
+use crate::spec::{resolve, split};
+use crate::sys::{Roots, device};
+use clap::Args;
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+/// Which path, and between which addresses its flows go.
+#[derive(Debug, Args)]
+pub(super) struct PreparationArguments {
+    /// Show what a path asks of the NIC with --address instead: PATH[:key=value,...]
+    #[arg(long, value_name = "PATH", requires = "address", requires = "peer")]
+    path: Option<String>,
+    /// Own address of the flows, on this host's NIC
+    #[arg(long, requires = "path")]
+    address: Option<IpAddr>,
+    /// The other end's address
+    #[arg(long, requires = "path")]
+    peer: Option<IpAddr>,
+    /// Port that the flows go to; without it all that the peer sends by TCP is taken
+    /// for them
+    #[arg(long, requires = "path")]
+    port: Option<u16>,
+    /// The role that is played here: receiver or sender
+    #[arg(long, requires = "path", default_value = "receiver")]
+    role: String,
+}
+
+/// What a path asks of a NIC here: the device, and each setting from what to what.
+pub(super) struct Preparation {
+    pub device: String,
+    pub records: Vec<SettingRecord>,
+}
+
+/// What is asked for; none where no path was named. Nothing is changed.
+pub(super) fn preparation(asked: &PreparationArguments) -> Result<Option<Preparation>, Fault> {
+    let (Some(text), Some(own), Some(peer)) = (&asked.path, asked.address, asked.peer) else {
+        return Ok(None);
+    };
+    let role = match asked.role.as_str() {
+        "receiver" => Role::Receiver,
+        "sender" => Role::Sender,
+        other => {
+            let text = format!("'{other}' is no role");
+            return Err(Fault::new(FaultKind::Usage, text).remedy("receiver or sender"));
+        }
+    };
+    let (path, options) = half(text, role)?;
+    let name = device::of_address(own)
+        .map_err(|e| Fault::system(format!("cannot find the device with address {own}"), &e))?;
+    let failed = |e: std::io::Error| Fault::system(format!("cannot look at {name}"), &e);
+    let Some(driver) = device::driver(&name).map_err(failed)? else {
+        let text = format!("{name}, which has the address {own}, is all software");
+        let fault = Fault::new(FaultKind::Unsupported, text);
+        return Err(fault.remedy("there is nothing to prepare; a NIC is what asks for it"));
+    };
+    let queues = device::receive_queues(&name).map_err(failed)?;
+    let wire = Wire { device: &name, driver: &driver, queues, own, peer, port: asked.port };
+    let settings = path.preparation(role, &options, &wire)?;
+    let wanted: Vec<WantedSetting> = settings
+        .into_iter()
+        .map(|setting| WantedSetting { setting, profile: None, optional: false, obstacle: None })
+        .collect();
+    let records = engine::preview(Host::new(Roots::real()), &wanted);
+    Ok(Some(Preparation { device: name, records }))
+}
+
+/// The settings as text: from what to what, and how a run is told to make them.
+pub(super) fn text(preparation: &Preparation) -> String {
+    let mut text = String::new();
+    if preparation.records.is_empty() {
+        return format!("nothing has to be set on {} for this role\n", preparation.device);
+    }
+    // Writing to a String cannot fail.
+    for record in &preparation.records {
+        let _ = writeln!(text, "  {record}\n    as   {}", record.setting.command());
+    }
+    text.push_str("\nA run makes them, and puts them back, with:\n");
+    for record in &preparation.records {
+        let _ = writeln!(text, "  --set \"{}\" \\", record.setting);
+    }
+    text
+}
+
+/// A path with its options, as they are typed.
+fn half(text: &str, role: Role) -> Result<(&'static dyn DataPath, crate::record::Options), Fault> {
+    let (name, given) = split(text)?;
+    let found = path::find(path::CATALOG, &name).ok_or_else(|| {
+        let fault = Fault::new(FaultKind::Usage, format!("there is no path '{name}'"));
+        fault.remedy("'bytepath paths' lists them")
+    })?;
+    let options = resolve(&format!("path {name}"), found.options(role), &given)?;
+    Ok((found, options))
+}

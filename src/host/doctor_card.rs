@@ -1,0 +1,183 @@
+//! What a card's settings do to a measurement: rules over the facts `nic.CARD.*`.
+
+use super::doctor::say;
+use crate::record::{Facts, Finding, Severity};
+use std::collections::BTreeSet;
+
+/// Descriptors of a ring that the published runs of one fast flow use.
+const RING: u32 = 4096;
+
+/// Largest wait of an interrupt that is still short beside a round trip, microseconds.
+const LONG_WAIT: u32 = 100;
+
+/// Disciplines that delay or drop on purpose (tc(8)).
+const SHAPERS: &[&str] = &["htb", "tbf", "hfsc", "cake", "netem", "cbq"];
+
+/// What has to be said of every card whose settings are known.
+pub(super) fn examine(facts: &Facts, all: &mut Vec<Finding>) {
+    let names = facts.settings.keys().filter_map(|name| name.strip_prefix("nic."));
+    let names = names.filter_map(|name| name.rsplit_once('.').map(|(card, _)| card));
+    for card in names.collect::<BTreeSet<_>>() {
+        Examined { facts, card }.all(all);
+    }
+}
+
+struct Examined<'a> {
+    facts: &'a Facts,
+    card: &'a str,
+}
+
+impl Examined<'_> {
+    fn setting(&self, what: &str) -> Option<&str> {
+        self.facts.settings.get(&format!("nic.{}.{what}", self.card)).map(String::as_str)
+    }
+
+    /// "512 of 8192" as two numbers.
+    fn of_most(&self, what: &str) -> Option<(u32, u32)> {
+        let (now, most) = self.setting(what)?.split_once(" of ")?;
+        now.parse().ok().zip(most.parse().ok())
+    }
+
+    fn all(&self, all: &mut Vec<Finding>) {
+        self.rings(all);
+        self.interrupts(all);
+        self.offloads(all);
+        self.header_split(all);
+        let card = self.card;
+        if let Some(qdisc) = self.setting("qdisc").filter(|qdisc| SHAPERS.contains(qdisc)) {
+            say(
+                all,
+                Severity::Distorts,
+                format!("{card}: the qdisc {qdisc} shapes what is sent"),
+                "its rate and its delays are measured, and not the path",
+                &format!("tc qdisc replace dev {card} root fq"),
+            );
+        }
+    }
+
+    fn rings(&self, all: &mut Vec<Finding>) {
+        let card = self.card;
+        if let Some((now, most)) =
+            self.of_most("rx_ring").filter(|(now, most)| *now < RING.min(*most))
+        {
+            let wanted = RING.min(most);
+            say(
+                all,
+                Severity::Distorts,
+                format!("{card}: receive rings of {now} descriptors, {most} are possible"),
+                "a burst that the ring cannot hold is dropped by the card, and TCP slows down",
+                &format!("ethtool -G {card} rx {wanted}"),
+            );
+        }
+        if let Some((1, most)) = self.of_most("channels").filter(|(_, most)| *most > 1) {
+            say(
+                all,
+                Severity::Note,
+                format!("{card}: one receive queue, {most} are possible"),
+                "all flows share one CPU's softirq, and zcrx and devmem find no queue for themselves",
+                &format!(
+                    "ethtool -L {card} combined {}",
+                    most.min(self.facts.cpus.len().max(2) as u32)
+                ),
+            );
+        }
+    }
+
+    fn interrupts(&self, all: &mut Vec<Finding>) {
+        let card = self.card;
+        if self.setting("adaptive_coalescing") == Some("on") {
+            say(
+                all,
+                Severity::Distorts,
+                format!("{card}: interrupt coalescing adapts to the load"),
+                "paths meet other interrupts than each other, and one trial other than the next",
+                &format!("ethtool -C {card} adaptive-rx off rx-usecs 8"),
+            );
+            return;
+        }
+        let waits = self.setting("rx_coalescing").and_then(|text| text.split_once(" us"));
+        let waits = waits.and_then(|(micros, _)| micros.parse::<u32>().ok());
+        if let Some(micros) = waits.filter(|micros| *micros > LONG_WAIT) {
+            say(
+                all,
+                Severity::Note,
+                format!("{card}: an interrupt waits {micros} us for more packets"),
+                "each round trip is longer by that, so buffers have to be larger (bytepath plan)",
+                &format!("ethtool -C {card} rx-usecs 8"),
+            );
+        }
+    }
+
+    fn offloads(&self, all: &mut Vec<Finding>) {
+        let card = self.card;
+        let rules = [
+            (
+                "gro",
+                "off",
+                Severity::Distorts,
+                "GRO is off",
+                "every packet goes up the stack alone, which hides what a path costs",
+                "gro on",
+            ),
+            (
+                "tso",
+                "off",
+                Severity::Distorts,
+                "TSO is off",
+                "the CPU cuts what is sent into packets, which hides what a path costs",
+                "tso on",
+            ),
+            (
+                "lro",
+                "on",
+                Severity::Distorts,
+                "LRO is on",
+                "packets are merged without the headers that zero-copy receive needs",
+                "lro off",
+            ),
+            (
+                "rx_checksum",
+                "off",
+                Severity::Distorts,
+                "receive checksums are not offloaded",
+                "the CPU reads every byte, so no path is without a touch of the payload",
+                "rx on",
+            ),
+            (
+                "hw_gro",
+                "off",
+                Severity::Note,
+                "hardware GRO is there and off",
+                "published runs of zcrx gained a third by it",
+                "rx-gro-hw on",
+            ),
+        ];
+        for (what, state, severity, said, effect, option) in rules {
+            if self.setting(what) == Some(state) {
+                let command = format!("ethtool -K {card} {option}");
+                say(all, severity, format!("{card}: {said}"), effect, &command);
+            }
+        }
+    }
+
+    fn header_split(&self, all: &mut Vec<Finding>) {
+        let card = self.card;
+        match (self.setting("header_split"), self.setting("header_split_threshold")) {
+            (Some("off"), _) => say(
+                all,
+                Severity::Blocks,
+                format!("{card}: header split is off"),
+                "zcrx and devmem cannot receive into memory of their own on this card",
+                &format!("ethtool -G {card} tcp-data-split on"),
+            ),
+            (Some("on"), Some(threshold)) if threshold != "0" => say(
+                all,
+                Severity::Distorts,
+                format!("{card}: packets up to {threshold} bytes are not split from their headers"),
+                "they are copied, on a path that is called zero-copy",
+                &format!("ethtool -G {card} hds-thresh 0"),
+            ),
+            _ => {}
+        }
+    }
+}

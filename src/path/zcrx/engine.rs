@@ -1,0 +1,276 @@
+//! The receiving engine: one multishot receive, pieces of the area handed over
+//! as they come, buffers given back in batches.
+
+use super::plan::Plan;
+use super::setup::{self, Writer};
+use super::shared::{Copied, SharedQueue};
+use crate::path::ring::{self, CALLS_ZCRX as CALLS, ENTER, REGISTER};
+use crate::path::{Account, Endpoint, Flow, Recorder};
+use crate::record::{Cell, Fault, FaultKind, Ledger, Manner, Reading, Role, Scope, Unit};
+use crate::sys::uring;
+use crate::sys::uring::zcrx::{self, RecvZcRing, ZcArrival};
+use crate::workload::Toucher;
+use std::io;
+use std::sync::Arc;
+
+/// The receiving end of a flow.
+pub(super) struct Receiver {
+    flow: Flow,
+    ring: RecvZcRing,
+    /// The queue of all flows, where there is one.
+    shared: Option<Arc<SharedQueue>>,
+    writer: Writer,
+    read_size: usize,
+    toucher: Toucher,
+}
+
+impl Receiver {
+    pub fn open(cell: &Cell, flow: Flow) -> Result<Self, Fault> {
+        let plan = Plan::of(cell, rustix::param::page_size() as u64)?;
+        let abilities = zcrx::abilities().ok();
+        let stream = flow.socket.local_addr().map_err(|e| flow.fault("reading its address", &e))?;
+        let toucher = Toucher::new(cell.stream.touch, cell.stream.message_size);
+        let read_size = plan.read_size;
+        if flow.index > 0
+            && let Some(shared) = SharedQueue::find(stream)
+        {
+            let ring =
+                RecvZcRing::import(flow.fd(), &shared.exported, plan.completions, plan.batch)
+                    .map_err(|e| ring::fault("cannot import the queue of the first flow", &e))?;
+            let writer = shared.writer.clone();
+            return Ok(Receiver { flow, ring, shared: Some(shared), writer, read_size, toucher });
+        }
+        let (mut ring, writer) = setup::register(&plan, abilities, &flow)?;
+        let several = cell.stream.flows > 1;
+        let shared = if several && (plan.share || writer.is_device()) {
+            let exported = setup::export(&mut ring, abilities)?;
+            Some(SharedQueue::publish(stream, exported, writer.clone()))
+        } else {
+            None
+        };
+        Ok(Receiver { flow, ring, shared, writer, read_size, toucher })
+    }
+
+    /// Receives until the stream ends.
+    fn pump(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        self.ring.activate().map_err(|e| ring::fault("cannot start the io_uring", &e))?;
+        let flushes = self.ring.flushes();
+        loop {
+            recorder.phase();
+            if let Err(e) = recorder.timed(ENTER, || self.ring.enter())
+                && !uring::is_transient(&e)
+            {
+                return Err(starved(e));
+            }
+            while let Some(arrival) = self.ring.arrival() {
+                match arrival {
+                    ZcArrival::Bytes(bytes) => {
+                        for piece in bytes.chunks(self.read_size) {
+                            self.toucher.take(piece)?;
+                            recorder.piece(piece.len());
+                        }
+                        recorder.moved(bytes.len());
+                    }
+                    ZcArrival::End => return self.flow.confirm_end(),
+                    ZcArrival::Failed(e) => return Err(self.flow.fault("RECV_ZC", &e)),
+                }
+                if self.ring.due() {
+                    let given = if flushes {
+                        recorder.timed(REGISTER, || self.ring.give_back().map(|()| 0)).map(drop)
+                    } else {
+                        self.ring.give_back()
+                    };
+                    given.map_err(|e| ring::fault("cannot give buffers back", &e))?;
+                }
+            }
+        }
+    }
+
+    fn account(&mut self, total: u64) -> Account {
+        let copied = self.ring.copied().map(|(fragments, bytes)| {
+            let counted = Copied { fragments, bytes };
+            match &self.shared {
+                Some(shared) => shared.claim(counted, total),
+                None => Copied { bytes: bytes.min(total), ..counted },
+            }
+        });
+        let counts = self.ring.counts();
+        let mut account = Account {
+            ledger: ledger(
+                total,
+                counts.pieces,
+                copied,
+                self.writer.is_device(),
+                self.shared.is_some(),
+            ),
+            ..Account::default()
+        };
+        let scope = Scope::Flow(Role::Receiver, self.flow.index);
+        let counted = copied.unwrap_or_default();
+        let mut enter = |name: &str, unit, value: u64| {
+            account.readings.push(Reading {
+                metric: format!("zcrx.{name}"),
+                unit,
+                value: value as f64,
+                scope: scope.clone(),
+            });
+        };
+        for (name, value) in [
+            ("pieces", counts.pieces),
+            ("arms", counts.arms),
+            ("no_buffer", counts.no_buffer),
+            ("queue_full", counts.queue_full),
+            ("overflows", counts.overflows),
+            ("alloc_failures", counts.alloc_failures),
+            ("returned", counts.returned),
+            ("batches", counts.batches),
+            ("flushes", counts.flushes),
+            ("refill_full", counts.refill_full),
+            ("contended", counts.contended),
+        ] {
+            enter(name, Unit::Count, value);
+        }
+        if copied.is_some() {
+            enter("copied_fragments", Unit::Count, counted.fragments);
+            enter("copied_bytes", Unit::Bytes, counted.bytes);
+        }
+        account.notes = self.notes();
+        account
+    }
+
+    fn notes(&mut self) -> Vec<String> {
+        let (counts, lost) = (self.ring.counts(), self.ring.lost());
+        let mut notes = Vec::new();
+        if let Writer::Kernel { unable } = &self.writer
+            && self.flow.index == 0
+        {
+            let why = unable.as_ref().map_or(String::new(), |device| {
+                format!(", for {device} has no memory-provider queues")
+            });
+            notes.push(format!(
+                "zcrx ran on a queue without a device (NODEV){why}: the kernel copied every byte"
+            ));
+        }
+        let mut event = |count: u64, what: &str| {
+            if count > 0 {
+                notes.push(format!("{count} times {what}"));
+            }
+        };
+        event(
+            counts.no_buffer,
+            "no buffer of the area was free to copy into, and the receive was started again; give a larger area",
+        );
+        event(
+            counts.alloc_failures,
+            "the NIC found no buffer of the area free (counted at most once a turn): packets were dropped; give a larger area",
+        );
+        event(
+            counts.queue_full,
+            "the completion queue was full, and the receive was started again; give more completions",
+        );
+        event(u64::from(lost), "a completion was lost");
+        event(
+            counts.refill_full,
+            "the refill ring had no room for all that went back; give a larger rq",
+        );
+        notes
+    }
+}
+
+/// What may be said of the bytes. A NIC's queue cannot be registered unless the
+/// device splits headers off all packets (net/core/netdev_rx_queue.c), so payload
+/// that is no counted fragment was written by the device. But rings that share a
+/// queue overwrite each other's counts (`zcrx_stat_add`, io_uring/zcrx.c): there
+/// anything above zero is a lower bound, and only zero is proof.
+fn ledger(total: u64, pieces: u64, copied: Option<Copied>, device: bool, shared: bool) -> Ledger {
+    let mut ledger = Ledger::default();
+    match (device, copied) {
+        (true, Some(copied)) => {
+            let source = "zcrx_stats: fragments that the kernel copied into the area";
+            ledger.enter(Manner::Copied, copied.bytes, copied.fragments, source);
+            let rest = total.saturating_sub(copied.bytes);
+            if shared && copied != Copied::default() {
+                let source = "RECV_ZC completions; zcrx_stats of a shared queue misses copies";
+                ledger.enter(Manner::Unknown, rest, pieces, source);
+            } else {
+                let source = "RECV_ZC completions that zcrx_stats does not call copied";
+                ledger.enter(Manner::NotCopied, rest, pieces, source);
+            }
+        }
+        (true, None) => {
+            let source = "RECV_ZC completions; before Linux 7.2 nothing tells which were copied";
+            ledger.enter(Manner::Unknown, total, pieces, source);
+        }
+        (false, Some(copied)) => {
+            let source = "zcrx_stats: fragments that the kernel copied into the area (NODEV)";
+            ledger.enter(Manner::Copied, copied.bytes, copied.fragments, source);
+            let rest = total.saturating_sub(copied.bytes);
+            if rest > 0 {
+                let source = if shared {
+                    "copied (NODEV) and not in zcrx_stats, which misses copies where rings share \
+                     a queue"
+                } else {
+                    "linear parts of packets, copied (NODEV) and not in zcrx_stats"
+                };
+                ledger.enter(Manner::Copied, rest, pieces, source);
+            }
+        }
+        (false, None) => {
+            let source = "RECV_ZC without a device (NODEV) copies into the area";
+            ledger.enter(Manner::Copied, total, pieces, source);
+        }
+    }
+    if !device {
+        ledger.mode = "NODEV".into();
+    }
+    ledger
+}
+
+fn starved(error: io::Error) -> Fault {
+    if error.kind() == io::ErrorKind::TimedOut {
+        return Fault::system("zcrx stands still", &error)
+            .remedy("give a larger area; other flows of the queue hold what there is");
+    }
+    ring::fault("io_uring_enter", &error)
+}
+
+impl Endpoint for Receiver {
+    fn calls(&self) -> &'static [&'static str] {
+        CALLS
+    }
+
+    fn witness(&mut self) -> Result<(), Fault> {
+        Err(Fault::new(FaultKind::Usage, "only a sender sends a witness page"))
+    }
+
+    fn run(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
+        self.pump(recorder)?;
+        Ok(self.account(recorder.total()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ledger_claims_no_more_than_is_known() {
+        let some = |fragments, bytes| Some(Copied { fragments, bytes });
+        for (device, shared, copied, expected) in [
+            (true, false, some(3, 10), (10, 90, 0)),
+            (true, false, some(0, 0), (0, 100, 0)),
+            (true, true, some(0, 0), (0, 100, 0)),
+            (true, true, some(3, 10), (10, 0, 90)),
+            (true, false, None, (0, 0, 100)),
+            (false, false, some(3, 90), (100, 0, 0)),
+            (false, true, some(3, 90), (100, 0, 0)),
+            (false, false, some(3, 100), (100, 0, 0)),
+            (false, false, None, (100, 0, 0)),
+        ] {
+            let ledger = ledger(100, 5, copied, device, shared);
+            assert_eq!(ledger.delivered, 100, "{device} {copied:?}");
+            assert_eq!((ledger.copied, ledger.not_copied, ledger.unknown), expected);
+            assert_eq!(ledger.mode.is_empty(), device);
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! `zcrx`: io_uring zero-copy receive. The NIC writes payload straight into
+//! memory of the application; only headers pass through the kernel.
+//! Documentation/networking/iou-zcrx.rst.
+//!
+//! Where the link's device cannot do that, and the kernel has queues without a
+//! device (NODEV, Linux 7.1), the same engine runs on such a queue: then the
+//! kernel copies every byte into the area, and ledger and label say so.
+
+mod engine;
+mod plan;
+mod probe;
+mod setup;
+mod shared;
+
+use super::nic::own_queue;
+use super::{DataPath, Endpoint, Flow, Wire};
+use crate::record::{
+    Attempt, Cell, Facts, Fault, FaultKind, OptionKind, OptionSpec, Options, Role, Setting, Support,
+};
+
+/// The path.
+pub struct Zcrx;
+
+const OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "area",
+        kind: OptionKind::Size(4096, 64 << 30),
+        default: "64M",
+        help: "memory that bytes arrive in; whole pages",
+    },
+    OptionSpec {
+        name: "memory",
+        kind: OptionKind::Choice(&["normal", "huge", "dmabuf"]),
+        default: "normal",
+        help: "what it is made of: pages, huge pages that were set aside, or a udmabuf (Linux 6.16)",
+    },
+    OptionSpec {
+        name: "rx-buf-len",
+        kind: OptionKind::AutoSize(4096, 1 << 30),
+        default: "auto",
+        help: "bytes of a buffer, a power of two (Linux 7.0, mlx5 and bnxt); auto: a page",
+    },
+    OptionSpec {
+        name: "rq",
+        kind: OptionKind::AutoCount(1, 32768),
+        default: "auto",
+        help: "entries of the refill ring; auto: one for each buffer, at most 32768",
+    },
+    OptionSpec {
+        name: "rq-memory",
+        kind: OptionKind::Choice(&["user", "kernel"]),
+        default: "user",
+        help: "who provides the refill ring's memory",
+    },
+    OptionSpec {
+        name: "recycle",
+        kind: OptionKind::Count(1, 32768),
+        default: "64",
+        help: "buffers that go back at once, at most a quarter of the area",
+    },
+    OptionSpec {
+        name: "completions",
+        kind: OptionKind::AutoCount(2, 65536),
+        default: "auto",
+        help: "entries of the completion queue; auto: two for each buffer, 1024 to 32768",
+    },
+    OptionSpec {
+        name: "device",
+        kind: OptionKind::Choice(&["auto", "none"]),
+        default: "auto",
+        help: "none: a queue without a device, always copied (Linux 7.1); auto: where there is none",
+    },
+    OptionSpec {
+        name: "queue",
+        kind: OptionKind::AutoCount(0, 65535),
+        default: "auto",
+        help: "receive queue of the NIC; auto: its last",
+    },
+    OptionSpec {
+        name: "share",
+        kind: OptionKind::Flag,
+        default: "off",
+        help: "flows share one queue without a device, as they do on a NIC (Linux 6.19)",
+    },
+];
+
+impl DataPath for Zcrx {
+    fn name(&self) -> &'static str {
+        "zcrx"
+    }
+
+    fn summary(&self) -> &'static str {
+        "io_uring: zero-copy receive, the NIC writes into application memory"
+    }
+
+    fn roles(&self) -> &'static [Role] {
+        &[Role::Receiver]
+    }
+
+    fn options(&self, role: Role) -> &'static [OptionSpec] {
+        match role {
+            Role::Sender => &[],
+            Role::Receiver => OPTIONS,
+        }
+    }
+
+    fn attempt(&self, device: Option<&str>) -> Vec<Attempt> {
+        probe::attempts(device)
+    }
+
+    fn probe(&self, role: Role, facts: &Facts) -> Support {
+        probe::support(role, facts)
+    }
+
+    fn probe_with(&self, role: Role, options: &Options, facts: &Facts) -> Support {
+        probe::support_with(role, options, facts)
+    }
+
+    fn preparation(
+        &self,
+        role: Role,
+        options: &Options,
+        wire: &Wire,
+    ) -> Result<Vec<Setting>, Fault> {
+        if role == Role::Sender || options.word("device") == "none" {
+            return Ok(Vec::new());
+        }
+        own_queue("zcrx", options, wire)
+    }
+
+    fn uses_io_uring(&self) -> bool {
+        true
+    }
+
+    fn open(&self, role: Role, cell: &Cell, flow: Flow) -> Result<Box<dyn Endpoint>, Fault> {
+        if role == Role::Sender {
+            let fault = Fault::new(FaultKind::Usage, "zcrx only receives");
+            return Err(fault.remedy("send by uring-zc"));
+        }
+        Ok(Box::new(engine::Receiver::open(cell, flow)?))
+    }
+}
+
+/// Options as they are typed, the others at their defaults.
+#[cfg(test)]
+fn options(set: &[(&str, &str)]) -> Options {
+    let mut options = Options::default();
+    for spec in OPTIONS {
+        let text = set.iter().find(|(name, _)| *name == spec.name).map_or(spec.default, |s| s.1);
+        options.0.insert(spec.name.into(), spec.kind.parse(text).unwrap());
+    }
+    options
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn preparation(role: Role, set: &[(&str, &str)], queues: u32) -> Result<Vec<String>, Fault> {
+        let wire = Wire {
+            device: "eth2",
+            driver: "bnxt_en",
+            queues,
+            own: [10, 0, 0, 2].into(),
+            peer: [10, 0, 0, 1].into(),
+            port: Some(5201),
+        };
+        let settings = Zcrx.preparation(role, &options(set), &wire)?;
+        Ok(settings.iter().map(Setting::command).collect())
+    }
+
+    #[test]
+    fn a_nic_is_prepared_for_the_queue_that_is_used() {
+        let commands = |set| preparation(Role::Receiver, set, 16).unwrap();
+        let last = commands(&[]);
+        assert_eq!(
+            last[..3],
+            [
+                "ethtool -G eth2 tcp-data-split on hds-thresh 0",
+                "ethtool -X eth2 equal 15",
+                "ethtool -K eth2 rx-ntuple-filter on",
+            ]
+        );
+        assert!(last[3].starts_with("ethtool -N eth2 flow-type tcp4"), "{last:?}");
+        assert!(last[3].ends_with("dst-port 5201 action 15"), "{last:?}");
+        assert_eq!(commands(&[("queue", "3")])[1], "ethtool -X eth2 equal 3");
+        assert_eq!(commands(&[("device", "none")]), Vec::<String>::new());
+        assert_eq!(preparation(Role::Sender, &[], 16).unwrap(), Vec::<String>::new());
+        assert!(preparation(Role::Receiver, &[("queue", "16")], 16).is_err());
+        assert!(preparation(Role::Receiver, &[], 1).is_err(), "the only queue is everybody's");
+    }
+
+    #[test]
+    fn every_default_is_a_value_of_its_option() {
+        for option in OPTIONS {
+            option.kind.parse(option.default).unwrap();
+        }
+    }
+}

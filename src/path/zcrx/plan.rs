@@ -1,0 +1,157 @@
+//! What a cell's options come to: sizes that fit each other.
+
+use crate::record::{Cell, Fault, FaultKind, Options};
+use crate::sys::memory::HUGE_PAGE;
+
+/// How a receiver is to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// Bytes of the area.
+    pub area: usize,
+    /// What it is made of.
+    pub memory: Memory,
+    /// Bytes of a buffer, where other than a page.
+    pub buffer: Option<u32>,
+    /// Entries of the refill ring.
+    pub entries: u32,
+    /// The refill ring lies in memory of the kernel's.
+    pub kernel_ring: bool,
+    /// Buffers that go back at once.
+    pub batch: usize,
+    /// Entries of the completion queue.
+    pub completions: u32,
+    /// A device may be used.
+    pub device: bool,
+    /// The receive queue that was asked for.
+    pub queue: Option<u32>,
+    /// Flows share a queue also without a device.
+    pub share: bool,
+    /// Most bytes that are handed over at once.
+    pub read_size: usize,
+}
+
+/// What an area can be made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Memory {
+    /// Pages.
+    Normal,
+    /// Huge pages that were set aside.
+    Huge,
+    /// A dmabuf of host memory.
+    Dmabuf,
+}
+
+impl Memory {
+    /// What the options ask for.
+    pub fn of(options: &Options) -> Memory {
+        match options.word("memory") {
+            "huge" => Memory::Huge,
+            "dmabuf" => Memory::Dmabuf,
+            _ => Memory::Normal,
+        }
+    }
+}
+
+/// Most entries of a refill ring (`IO_RQ_MAX_ENTRIES`, io_uring/zcrx.c).
+const MOST_ENTRIES: u64 = 32768;
+
+impl Plan {
+    /// The plan of a cell, on a machine with pages of this size.
+    pub fn of(cell: &Cell, page: u64) -> Result<Plan, Fault> {
+        let options = &cell.rx.options;
+        let read_size = cell.stream.read_size;
+        if read_size == 0 {
+            return Err(Fault::new(FaultKind::Usage, "a read size of 0 bytes delivers nothing"));
+        }
+        let memory = Memory::of(options);
+        let buffer = options.number("rx-buf-len").filter(|bytes| *bytes != page);
+        if let Some(bytes) = buffer
+            && (!bytes.is_power_of_two() || bytes < page)
+        {
+            let text = format!("rx-buf-len={bytes} is no power of two from {page} bytes on");
+            return Err(Fault::new(FaultKind::Usage, text).remedy("give 8K, 16K, 32K ..., or auto"));
+        }
+        let unit = if memory == Memory::Huge { HUGE_PAGE as u64 } else { page };
+        let unit = unit.max(buffer.unwrap_or(page));
+        let asked = options.number("area").unwrap_or(0).max(1);
+        let area = asked.checked_next_multiple_of(unit).and_then(|area| usize::try_from(area).ok());
+        let area = area.ok_or_else(|| {
+            Fault::new(FaultKind::Usage, format!("an area of {asked} bytes does not fit"))
+                .remedy("give a smaller one; 64M is usual for one queue")
+        })?;
+        let buffers = area as u64 / buffer.unwrap_or(page);
+        let entries = options.number("rq").unwrap_or_else(|| buffers.next_power_of_two());
+        let completions = options
+            .number("completions")
+            .unwrap_or_else(|| (2 * buffers).next_power_of_two().clamp(1024, MOST_ENTRIES));
+        let batch = options.number("recycle").unwrap_or(1).min(buffers / 4).max(1);
+        Ok(Plan {
+            area,
+            memory,
+            buffer: buffer.map(|bytes| bytes.min(1 << 30) as u32),
+            entries: entries.min(MOST_ENTRIES) as u32,
+            kernel_ring: options.word("rq-memory") == "kernel",
+            batch: batch as usize,
+            completions: completions.min(65536) as u32,
+            device: options.word("device") != "none",
+            queue: options.number("queue").and_then(|queue| u32::try_from(queue).ok()),
+            share: options.flag("share"),
+            read_size: read_size as usize,
+        })
+    }
+
+    /// The receive queue of a NIC with so many of them: the last, unless another
+    /// was asked for.
+    pub fn queue_of(&self, queues: u32) -> Result<u32, Fault> {
+        let queue = self.queue.unwrap_or(queues.saturating_sub(1));
+        if queue < queues {
+            return Ok(queue);
+        }
+        let text = format!("the device has {queues} receive queues, and none is number {queue}");
+        Err(Fault::new(FaultKind::Usage, text).remedy("queues are counted from 0"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::options;
+    use super::*;
+    use crate::record::Half;
+
+    fn plan(set: &[(&str, &str)]) -> Result<Plan, Fault> {
+        let half = |path: &str| Half { path: path.into(), options: options(set) };
+        Plan::of(&Cell::new("test", half("uring-zc"), half("zcrx")), 4096)
+    }
+
+    #[test]
+    fn sizes_fit_each_other() {
+        let usual = plan(&[]).unwrap();
+        assert_eq!((usual.area, usual.entries, usual.completions), (64 << 20, 16384, 32768));
+        assert_eq!((usual.batch, usual.buffer, usual.kernel_ring), (64, None, false));
+        let tiny = plan(&[("area", "64K"), ("completions", "4"), ("rq", "2")]).unwrap();
+        assert_eq!((tiny.area, tiny.batch), (64 << 10, 4), "a quarter of 16 buffers");
+        assert_eq!((tiny.entries, tiny.completions), (2, 4));
+        let odd = plan(&[("area", "70000")]).unwrap();
+        assert_eq!((odd.area, odd.entries), (18 * 4096, 32));
+        let huge = plan(&[("area", "3M"), ("memory", "huge")]).unwrap();
+        assert_eq!((huge.area, huge.memory), (4 << 20, Memory::Huge));
+        let large = plan(&[("rx-buf-len", "32K"), ("area", "100K")]).unwrap();
+        assert_eq!((large.area, large.buffer, large.entries), (128 << 10, Some(32768), 4));
+        assert_eq!(large.batch, 1);
+        let vast = plan(&[("area", "64G")]).unwrap();
+        assert_eq!((vast.entries, vast.completions), (32768, 32768));
+        assert_eq!(plan(&[("rx-buf-len", "4096")]).unwrap().buffer, None, "that is a page");
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_a_remedy() {
+        let fault = plan(&[("rx-buf-len", "12K")]).unwrap_err();
+        assert!(fault.message.contains("power of two") && fault.remedy.is_some(), "{fault:?}");
+        let plan = plan(&[]).unwrap();
+        assert_eq!(plan.queue_of(8).unwrap(), 7);
+        assert_eq!(Plan { queue: Some(2), ..plan }.queue_of(8).unwrap(), 2);
+        let fault = Plan { queue: Some(8), ..plan }.queue_of(8).unwrap_err();
+        assert!(fault.message.contains("has 8 receive queues"), "{fault:?}");
+        assert!(plan.queue_of(0).is_err(), "a device without queues has none");
+    }
+}

@@ -1,0 +1,102 @@
+//! One queue for all flows of a stream: the first registers it, the others
+//! import it. Each flow has an engine, and each engine a ring of its own.
+
+use super::setup::Writer;
+use crate::sys::uring::zcrx::Exported;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// A queue that several flows receive from.
+#[derive(Debug)]
+pub(super) struct SharedQueue {
+    /// What the other flows import.
+    pub exported: Exported,
+    /// Who writes into it.
+    pub writer: Writer,
+    claimed: Mutex<Copied>,
+}
+
+/// Copies that the kernel has counted: fragments and bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Copied {
+    pub fragments: u64,
+    pub bytes: u64,
+}
+
+/// The queues of this process, by the address that all flows of a stream were
+/// accepted at.
+static QUEUES: Mutex<Vec<(SocketAddr, Weak<SharedQueue>)>> = Mutex::new(Vec::new());
+
+impl SharedQueue {
+    /// Shows a queue to the other flows of its stream.
+    pub fn publish(stream: SocketAddr, exported: Exported, writer: Writer) -> Arc<SharedQueue> {
+        let queue = Arc::new(SharedQueue { exported, writer, claimed: Mutex::default() });
+        let mut queues = lock(&QUEUES);
+        queues.retain(|(other, known)| *other != stream && known.strong_count() > 0);
+        queues.push((stream, Arc::downgrade(&queue)));
+        queue
+    }
+
+    /// The queue of a stream, if its first flow has one.
+    pub fn find(stream: SocketAddr) -> Option<Arc<SharedQueue>> {
+        lock(&QUEUES).iter().find(|(known, _)| *known == stream)?.1.upgrade()
+    }
+
+    /// What a flow that ends takes of the copies that were counted so far: as much
+    /// as it received. The kernel counts for the queue, not for a flow; what the
+    /// flows claim adds up to what was counted.
+    pub fn claim(&self, counted: Copied, received: u64) -> Copied {
+        let mut claimed = lock(&self.claimed);
+        let part = claim(&mut claimed, counted, received);
+        drop(claimed);
+        part
+    }
+}
+
+fn claim(claimed: &mut Copied, counted: Copied, received: u64) -> Copied {
+    let left = counted.bytes.saturating_sub(claimed.bytes);
+    let bytes = left.min(received);
+    let part = if left == 0 { 1.0 } else { bytes as f64 / left as f64 };
+    let fragments = counted.fragments.saturating_sub(claimed.fragments);
+    let fragments = (fragments as f64 * part).round() as u64;
+    claimed.bytes += bytes;
+    claimed.fragments += fragments;
+    Copied { fragments, bytes }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Flows end one after the other while the rest goes on being copied.
+        #[test]
+        fn claims_add_up_to_what_was_counted(
+            flows in prop::collection::vec((1u64..1000, 1u64..1000), 1..8),
+        ) {
+            // Before each end every flow that is left receives and is copied a part.
+            let mut claimed = Copied::default();
+            let mut counted = Copied::default();
+            let mut received = vec![0; flows.len()];
+            let mut sum = Copied::default();
+            for end in 0..flows.len() {
+                for flow in end..flows.len() {
+                    let (bytes, part) = flows[flow];
+                    received[flow] += bytes;
+                    counted.bytes += bytes.min(part);
+                    counted.fragments += 1;
+                }
+                let part = claim(&mut claimed, counted, received[end]);
+                prop_assert!(part.bytes <= received[end]);
+                sum.bytes += part.bytes;
+                sum.fragments += part.fragments;
+            }
+            prop_assert_eq!(sum, counted);
+        }
+    }
+}

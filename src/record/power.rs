@@ -1,0 +1,125 @@
+//! How power is measured, and what an external meter said of a study.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How a study measures power.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Power {
+    /// Where the readings come from.
+    #[serde(default)]
+    pub source: PowerSource,
+    /// What is taken off every reading.
+    #[serde(default)]
+    pub rest: Rest,
+}
+
+impl Power {
+    /// True for what is done if nobody asks for anything.
+    pub fn is_default(&self) -> bool {
+        *self == Power::default()
+    }
+}
+
+/// Where readings of power come from.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum PowerSource {
+    /// The best that the host has and that needs no other program; none if it has none.
+    #[default]
+    Auto,
+    /// The processor's energy counters by the powercap class.
+    Rapl,
+    /// The same counters by perf's unit `power`.
+    Perf,
+    /// Sensors of the hwmon class.
+    Hwmon,
+    /// The board's management controller, asked by `ipmitool dcmi power reading`.
+    Ipmi,
+    /// A program that prints one reading in watts a line, as long as it lives.
+    Command {
+        /// The program and its arguments; no shell reads them.
+        argv: Vec<String>,
+    },
+    /// An external meter's log, read when the study has ended.
+    Csv {
+        /// Path of the file.
+        file: String,
+        /// How its clock stands to that of the study.
+        clock: LogClock,
+    },
+}
+
+/// How the clock of a log stands to the clock of the study.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", tag = "by")]
+pub enum LogClock {
+    /// Found by laying the steps of the power on the begins and ends of trials.
+    #[default]
+    Steps,
+    /// Given.
+    Offset {
+        /// What has to be added to the log's times, seconds.
+        seconds: f64,
+    },
+}
+
+/// What is taken off every reading, because the machine draws it anyway.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", tag = "rest")]
+pub enum Rest {
+    /// Nothing.
+    #[default]
+    Kept,
+    /// So much.
+    Given {
+        /// Watts.
+        watts: f64,
+    },
+    /// What it draws before the first trial.
+    Measured,
+}
+
+/// `power.json`: what an external meter's log says of the trials of a study.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PowerLog {
+    /// Version of this record.
+    pub schema: u32,
+    /// Name of the log.
+    pub file: String,
+    /// What was added to the log's times, seconds.
+    pub offset: f64,
+    /// How much of the log's variation the trials' begins and ends explain at that
+    /// offset, as a part of one; none if the offset was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub explained: Option<f64>,
+    /// What was taken off, watts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rest: Option<f64>,
+    /// One entry a trial that the log covers.
+    pub trials: Vec<LoggedTrial>,
+    /// What the reader should know.
+    pub remarks: Vec<String>,
+}
+
+/// What a log says of one trial.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LoggedTrial {
+    /// `Trial::order` of the trial.
+    pub order: u32,
+    /// Energy over its windows, joules, less what was taken off.
+    pub joules: f64,
+    /// Length of its windows, seconds.
+    pub seconds: f64,
+    /// Readings in them.
+    pub readings: u32,
+}
+
+/// A stretch of time by the clock of the controller's host.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TimeSpan {
+    /// When it began, seconds since the Unix epoch.
+    pub begin: f64,
+    /// Its length in seconds.
+    pub length: f64,
+}

@@ -1,0 +1,241 @@
+//! Power at the edges of a study: whether the source is there, what the machine draws
+//! at rest, and the log of an external meter at the end.
+
+use super::store::{StudyWriter, load};
+use crate::meter::{self, Context};
+use crate::record::{
+    Facts, Fault, FaultKind, LogClock, LoggedTrial, Power, PowerLog, PowerSource, Reading, Rest,
+    Role, SCHEMA_VERSION, Scope, Study, TimeSpan, Trial, TrialStatus, Unit,
+};
+use crate::stats::wattmeter::{Alignment, LONGEST_LOG, Log, align};
+use crate::sys::Roots;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the machine is watched at rest.
+const AT_REST: Duration = Duration::from_secs(5);
+
+/// Fewest readings of a log in a window that make a figure.
+const FEWEST: u32 = 2;
+
+/// Power as a study will measure it, before its first trial: a source that was asked
+/// for by name must be there, and a resting power that is to be measured is. Gives a
+/// remark with it.
+pub(super) fn settle(
+    asked: &Power,
+    meters: &[String],
+    facts: &[Facts],
+) -> Result<(Power, Option<String>), Fault> {
+    if asked.is_default() {
+        return Ok((asked.clone(), None));
+    }
+    if !meters.iter().any(|name| name == meter::POWER_NAME) {
+        return Err(Fault::new(
+            FaultKind::Usage,
+            "power is to be read, but its meter is switched off",
+        )
+        .remedy("add power to --meters"));
+    }
+    // A machine's hosts share its sources; the receiver's agent reads them.
+    if let Some(facts) = facts.get(Role::Receiver as usize)
+        && let crate::record::Support::No { reason, remedy } =
+            meter::power_support(facts, &asked.source)
+    {
+        let fault = Fault::new(FaultKind::Unsupported, format!("power: {reason}"));
+        return Err(if remedy.is_empty() { fault } else { fault.remedy(remedy) });
+    }
+    if let PowerSource::Csv { file, .. } = &asked.source {
+        // A slip in its name is better told before the study than behind it.
+        read_text(file)?;
+        return Ok((asked.clone(), None));
+    }
+    if asked.rest != Rest::Measured {
+        return Ok((asked.clone(), None));
+    }
+    let here = crate::host::survey(&Roots::real()).machine;
+    if facts.get(Role::Receiver as usize).is_some_and(|facts| facts.machine != here) {
+        let text = "the resting power of another machine cannot be measured from here";
+        return Err(Fault::new(FaultKind::Unsupported, text).remedy("give it: rest=WATTS"));
+    }
+    let watts = meter::at_rest(&context(asked), AT_REST)?;
+    let remark = format!(
+        "at rest the machine drew {watts:.1} W over {} s before the first trial; that is taken \
+         off every reading of power",
+        AT_REST.as_secs()
+    );
+    Ok((Power { rest: Rest::Given { watts }, ..asked.clone() }, Some(remark)))
+}
+
+fn context(power: &Power) -> Context {
+    Context {
+        roots: Roots::real(),
+        role: Role::Receiver,
+        threads: Vec::new(),
+        flows: Arc::new(Vec::new()),
+        moved: Arc::new(|_| 0),
+        device: None,
+        last_look: Default::default(),
+        sampling: None,
+        power: power.clone(),
+    }
+}
+
+/// Lays the log of an external meter beside a study that has ended, and keeps what it
+/// says with the study. A log that was there before is replaced.
+pub fn import(folder: &Path, power: &Power) -> Result<(Study, PowerLog), Fault> {
+    let (mut writer, study) = StudyWriter::reopen(folder)?;
+    let log = read(&study, power)?;
+    writer.power_log(&log)?;
+    // Read anew, because the study may hold what an older log said.
+    Ok((load(folder)?, log))
+}
+
+/// What the log that a study names says of its trials; none if it names none.
+pub(super) fn read_log(study: &Study) -> Result<Option<PowerLog>, Fault> {
+    match &study.header.power.source {
+        PowerSource::Csv { .. } => read(study, &study.header.power).map(Some),
+        _ => Ok(None),
+    }
+}
+
+fn read(study: &Study, power: &Power) -> Result<PowerLog, Fault> {
+    let PowerSource::Csv { file, clock } = &power.source else {
+        return Err(Fault::new(
+            FaultKind::Usage,
+            "only a log can be laid beside a study that has ended",
+        )
+        .remedy("csv=FILE"));
+    };
+    let wrong = |cause: String| Fault::new(FaultKind::Storage, format!("{file}: {cause}"));
+    let log = Log::parse(&read_text(file)?).map_err(wrong)?;
+    let trials: Vec<&Trial> = study.trials.iter().chain(&study.profiles).collect();
+    let alignment = match clock {
+        LogClock::Offset { seconds } => Alignment { offset: *seconds, explained: f64::NAN },
+        LogClock::Steps => {
+            let flowed =
+                trials.iter().filter_map(|trial| flow(trial, study.header.schedule.warm_up));
+            align(&log, &flowed.collect::<Vec<_>>()).map_err(|cause| {
+                wrong(cause).remedy("give the offset of its clock, if you know it: clock=SECONDS")
+            })?
+        }
+    };
+    let offset = alignment.offset;
+    let rest = match power.rest {
+        Rest::Kept => None,
+        Rest::Given { watts } => Some(watts),
+        Rest::Measured => {
+            let first = trials.iter().map(|trial| trial.started_ms).min().unwrap_or_default();
+            let mean = log.mean_before(first as f64 * 1e-3 - offset);
+            let mean = mean.filter(|(_, count)| *count >= FEWEST as usize).map(|(mean, _)| mean);
+            Some(mean.ok_or_else(|| {
+                wrong("the log begins with the study, so it does not show the resting power".into())
+                    .remedy("give it: rest=WATTS")
+            })?)
+        }
+    };
+    let ran = trials.iter().filter(|trial| !trial.spans.is_empty());
+    let (mut logged, mut without) = (Vec::new(), 0);
+    for trial in ran {
+        match of_trial(&log, trial, offset, rest.unwrap_or(0.0)) {
+            Some(entry) => logged.push(entry),
+            None => without += 1,
+        }
+    }
+    let mut remarks = Vec::new();
+    if without > 0 {
+        remarks.push(format!(
+            "power: the log has no {FEWEST} readings in every window of {without} trials, which \
+             therefore have no figure of power (a reading every {:.1} s)",
+            log.interval()
+        ));
+    }
+    Ok(PowerLog {
+        schema: SCHEMA_VERSION,
+        file: Path::new(file).file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        offset,
+        explained: Some(alignment.explained).filter(|explained| explained.is_finite()),
+        rest,
+        trials: logged,
+        remarks,
+    })
+}
+
+/// From the first byte of the warm-up to the end of the window.
+fn flow(trial: &Trial, warm_up: f64) -> Option<TimeSpan> {
+    let (first, last) = (trial.spans.first()?, trial.spans.last()?);
+    let begin = first.begin - warm_up;
+    Some(TimeSpan { begin, length: last.begin + last.length - begin })
+}
+
+fn of_trial(log: &Log, trial: &Trial, offset: f64, rest: f64) -> Option<LoggedTrial> {
+    let mut sum = LoggedTrial { order: trial.order, joules: 0.0, seconds: 0.0, readings: 0 };
+    for span in &trial.spans {
+        let begin = span.begin - offset;
+        let (joules, readings) = log.energy(begin, begin + span.length)?;
+        if readings < FEWEST {
+            return None;
+        }
+        sum.joules += joules - rest * span.length;
+        sum.seconds += span.length;
+        sum.readings = sum.readings.saturating_add(readings);
+    }
+    Some(sum).filter(|sum| sum.seconds > 0.0)
+}
+
+/// Enters what a log says into the trials that it covers.
+pub(super) fn enter(study: &mut Study, log: &PowerLog) {
+    let ran = |trial: &&mut Trial| {
+        matches!(trial.status, TrialStatus::Measured | TrialStatus::Rejected { .. })
+    };
+    for trial in study.trials.iter_mut().chain(&mut study.profiles).filter(ran) {
+        let Some(logged) = log.trials.iter().find(|logged| logged.order == trial.order) else {
+            continue;
+        };
+        trial.readings.retain(|reading| !reading.metric.starts_with("power."));
+        let mut add = |metric: &str, unit, value| {
+            trial.readings.push(Reading {
+                metric: metric.into(),
+                unit,
+                value,
+                scope: Scope::Machine,
+            });
+        };
+        add("power.energy", Unit::Joules, logged.joules);
+        add("power.watts", Unit::Watts, logged.joules / logged.seconds);
+        add("power.readings", Unit::Count, f64::from(logged.readings));
+        if let Some(rest) = log.rest {
+            add("power.rest", Unit::Watts, rest);
+        }
+    }
+    let how = match log.explained {
+        Some(explained) => format!(
+            "found by the trials' begins and ends, which explain {:.0}% of it",
+            explained * 100.0
+        ),
+        None => "as given".to_owned(),
+    };
+    study.remarks.push(format!(
+        "power is by the log {}, {} trials; its clock is {:+.2} s off, {how}",
+        log.file,
+        log.trials.len(),
+        -log.offset
+    ));
+    study.remarks.extend(log.remarks.iter().cloned());
+}
+
+fn read_text(file: &str) -> Result<String, Fault> {
+    let fault = |e: &std::io::Error| {
+        Fault::new(FaultKind::Storage, format!("cannot read the log {file}: {e}"))
+            .remedy("name a file of times and watts: --power csv=FILE")
+    };
+    let mut bytes = Vec::new();
+    let open = std::fs::File::open(file).map_err(|e| fault(&e))?;
+    open.take(LONGEST_LOG + 1).read_to_end(&mut bytes).map_err(|e| fault(&e))?;
+    if bytes.len() as u64 > LONGEST_LOG {
+        let text = format!("the log {file} is larger than {} MiB", LONGEST_LOG >> 20);
+        return Err(Fault::new(FaultKind::Storage, text).remedy("cut it to the time of the study"));
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}

@@ -1,0 +1,10 @@
+//! The log of an external power meter, laid beside the trials of a study.
+//!
+//! The meter has a clock of its own. How it stands to the study's is found by
+//! [`align`], or given.
+
+mod align;
+mod log;
+
+pub use align::{Alignment, align};
+pub use log::{LONGEST_LOG, Log};

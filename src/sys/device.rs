@@ -1,0 +1,100 @@
+//! What a network device is: which one an address belongs to, how many queues
+//! it has, and which driver it is of. Asked by netlink, because sysfs shows the
+//! devices of the namespace that it was mounted in, which need not be ours.
+
+use netlink_bindings::netdev::{self, QueueType};
+use netlink_bindings::{rt_addr, rt_link};
+use netlink_socket2::NetlinkSocket;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+/// Name of the device that has this address. ENODEV: none has.
+pub fn of_address(address: IpAddr) -> io::Result<String> {
+    let header = rt_addr::Ifaddrmsg::default();
+    let request = rt_addr::Request::new().op_getaddr_dump(&header);
+    let mut socket = NetlinkSocket::new();
+    let mut replies = socket.request(&request)?;
+    let mut found = None;
+    while let Some(reply) = replies.recv() {
+        let (header, attributes) = reply?;
+        let local = attributes.get_local().or_else(|_| attributes.get_address());
+        if local.is_ok_and(|local| local == address) {
+            found = found.or(Some(header.ifa_index));
+        }
+    }
+    let index = found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?;
+    Ok(netdevice::index_to_name(any_socket()?, index)?)
+}
+
+/// Number of receive queues that a device uses. ENOENT: before Linux 6.8.
+pub fn receive_queues(name: &str) -> io::Result<u32> {
+    let index = netdevice::name_to_index(any_socket()?, name)?;
+    let mut request = netdev::Request::new().op_queue_get_dump();
+    request.encode().push_ifindex(index);
+    let mut socket = NetlinkSocket::new();
+    let mut replies = socket.request(&request)?;
+    let mut count = 0;
+    while let Some(queue) = replies.recv() {
+        let receives = queue?.get_type().is_ok_and(|kind| kind == QueueType::Rx as u32);
+        count += u32::from(receives);
+    }
+    Ok(count)
+}
+
+/// Name of the driver of a device that stands on a bus: a NIC, also an emulated
+/// one. None for devices that are all software, and for those that do not exist.
+pub fn driver(name: &str) -> io::Result<Option<String>> {
+    let header = rt_link::Ifinfomsg::new();
+    let mut request = rt_link::Request::new().op_getlink_do(&header);
+    let short = CString::new(name).map_err(|_| io::ErrorKind::InvalidInput)?;
+    request.encode().push_ifname(&short);
+    let mut socket = NetlinkSocket::new();
+    let mut reply = socket.request(&request)?;
+    let attributes = match reply.recv_one() {
+        Err(e) if e.as_io_error().raw_os_error() == Some(libc::ENODEV) => return Ok(None),
+        other => other?.1,
+    };
+    let bus = attributes.get_parent_dev_bus_name().ok();
+    let Some((bus, parent)) = bus.zip(attributes.get_parent_dev_name().ok()) else {
+        return Ok(None);
+    };
+    let (bus, parent) = (bus.to_string_lossy(), parent.to_string_lossy());
+    let link = Path::new("/sys/bus").join(&*bus).join("devices").join(&*parent).join("driver");
+    let target = fs::read_link(link).ok();
+    let driver = target.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy());
+    Ok(Some(driver.map_or_else(|| "unknown".into(), |name| name.into_owned())))
+}
+
+fn any_socket() -> io::Result<OwnedFd> {
+    Ok(socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    #[test]
+    fn the_loopback_device_is_all_software() {
+        assert_eq!(of_address(Ipv4Addr::LOCALHOST.into()).unwrap(), "lo");
+        assert_eq!(driver("lo").unwrap(), None);
+        match receive_queues("lo") {
+            Ok(queues) => assert_eq!(queues, 1),
+            Err(e) => println!("SKIP the_loopback_device_is_all_software: {e}"),
+        }
+    }
+
+    #[test]
+    fn what_does_not_exist_is_not_found() {
+        // TEST-NET-1 of RFC 5737, which nobody has.
+        let error = of_address(Ipv4Addr::new(192, 0, 2, 77).into()).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
+        assert_eq!(driver("no-such-dev").unwrap(), None);
+        assert!(receive_queues("no-such-dev").is_err());
+    }
+}

@@ -1,0 +1,126 @@
+//! Sensors of power and energy in the hwmon class: `/sys/class/hwmon/hwmon*`
+//! (Documentation/hwmon/sysfs-interface.rst).
+
+use super::attribute;
+use std::path::{Path, PathBuf};
+
+/// A sensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sensor {
+    /// Name of the chip: "power_meter", "amd_energy", "BAT0", "amdgpu".
+    pub chip: String,
+    /// What the driver calls the sensor: "Esocket0"; empty where it says nothing.
+    pub label: String,
+    /// What it shows.
+    pub shows: Shows,
+    /// The attribute with its value.
+    pub path: PathBuf,
+}
+
+/// What a sensor shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shows {
+    /// Energy so far, microjoules.
+    Energy,
+    /// Power, microwatts.
+    Power,
+}
+
+/// Every sensor of energy or power below `sys`. Of a sensor that shows an average and a
+/// momentary value, the average is taken.
+pub fn sensors(sys: &Path) -> Vec<Sensor> {
+    let class = sys.join("class/hwmon");
+    let mut sensors = Vec::new();
+    for folder in attribute::names(&class) {
+        let folder = class.join(folder);
+        let Some(chip) = attribute::text(&folder.join("name")) else { continue };
+        let files = attribute::names(&folder);
+        for file in &files {
+            let (number, shows) = match split(file) {
+                Some(("energy", number, "input")) => (number, Shows::Energy),
+                Some(("power", number, "average")) => (number, Shows::Power),
+                Some(("power", number, "input"))
+                    if !files.contains(&format!("power{number}_average")) =>
+                {
+                    (number, Shows::Power)
+                }
+                _ => continue,
+            };
+            let kind = if shows == Shows::Energy { "energy" } else { "power" };
+            let label = attribute::text(&folder.join(format!("{kind}{number}_label")));
+            sensors.push(Sensor {
+                chip: chip.clone(),
+                label: label.unwrap_or_default(),
+                shows,
+                path: folder.join(file),
+            });
+        }
+    }
+    sensors
+}
+
+impl Sensor {
+    /// Chip and label: "amd_energy/Esocket0".
+    pub fn name(&self) -> String {
+        match self.label.is_empty() {
+            true => self.chip.clone(),
+            false => format!("{}/{}", self.chip, self.label),
+        }
+    }
+
+    /// Whether it counts the energy of one processor (drivers/hwmon/amd_energy.c).
+    pub fn is_socket(&self) -> bool {
+        self.shows == Shows::Energy && self.label.starts_with("Esocket")
+    }
+}
+
+/// The sensors that show what the whole machine draws; if none does, those of its
+/// sockets; if none does, none. A sensor of the board (acpi_power_meter) goes before a
+/// battery, and a battery counts only while it gives power: on mains it shows what
+/// charges it. Sensors of parts (graphics cards, regulators, single cores) say nothing
+/// of the machine.
+pub fn whole(sys: &Path) -> Vec<Sensor> {
+    let all = sensors(sys);
+    let board = all.iter().filter(|sensor| sensor.chip == "power_meter").take(1);
+    let battery =
+        all.iter().filter(|sensor| sensor.shows == Shows::Power && discharges(sys, &sensor.chip));
+    let sockets = all.iter().filter(|sensor| sensor.is_socket());
+    for chosen in [board.collect::<Vec<_>>(), battery.collect(), sockets.collect()] {
+        if !chosen.is_empty() {
+            return chosen.into_iter().cloned().collect();
+        }
+    }
+    Vec::new()
+}
+
+/// Whether a battery gives power at the moment, by its name
+/// (Documentation/ABI/testing/sysfs-class-power).
+pub fn discharges(sys: &Path, battery: &str) -> bool {
+    let folder = sys.join("class/power_supply").join(battery);
+    let says =
+        |file: &str, word: &str| attribute::text(&folder.join(file)).as_deref() == Some(word);
+    says("type", "Battery") && says("status", "Discharging")
+}
+
+/// "power1_average" is ("power", "1", "average").
+fn split(file: &str) -> Option<(&str, &str, &str)> {
+    let (head, item) = file.split_once('_')?;
+    let digits = head.find(|c: char| c.is_ascii_digit())?;
+    let (kind, number) = head.split_at(digits);
+    number.bytes().all(|byte| byte.is_ascii_digit()).then_some((kind, number, item))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_attributes() {
+        assert_eq!(split("power1_average"), Some(("power", "1", "average")));
+        assert_eq!(split("energy12_input"), Some(("energy", "12", "input")));
+        assert_eq!(split("power1_average_interval"), Some(("power", "1", "average_interval")));
+        for other in ["name", "power_input", "power1", "powerx1y_input", ""] {
+            assert_eq!(split(other), None, "{other}");
+        }
+    }
+}

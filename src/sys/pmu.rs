@@ -1,0 +1,69 @@
+//! Counters of performance-monitoring units that do not sample: what
+//! `/sys/bus/event_source/devices/UNIT` offers
+//! (Documentation/ABI/testing/sysfs-bus-event_source-devices-events), opened by
+//! perf_event_open(2) on the CPUs of the unit's `cpumask`.
+
+use super::attribute;
+use super::perf::{Count, Event};
+use std::io;
+use std::path::Path;
+
+/// An event that a unit offers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Offered {
+    /// Name of the unit: "power", "cstate_core".
+    pub unit: String,
+    /// Name of the event: "energy-pkg", "c6-residency".
+    pub name: String,
+    /// What one count is worth, in [`Offered::measure`]s; 1 where the unit says nothing.
+    pub scale: f64,
+    /// What is measured: "Joules"; empty where the unit says nothing.
+    pub measure: String,
+    /// CPUs on which it is to be counted, one a package or core; empty where the unit
+    /// leaves that open.
+    pub cpus: Vec<u32>,
+}
+
+/// Every event that a unit below `sys` offers; none where there is no such unit.
+pub fn offered(sys: &Path, unit: &str) -> Vec<Offered> {
+    let folder = sys.join("bus/event_source/devices").join(unit);
+    let events = folder.join("events");
+    let cpus = attribute::text(&folder.join("cpumask")).map(|text| attribute::list(&text));
+    let cpus = cpus.unwrap_or_default();
+    let names = attribute::names(&events);
+    let of = |name: &String| Offered {
+        unit: unit.to_owned(),
+        name: name.clone(),
+        scale: attribute::text(&events.join(format!("{name}.scale")))
+            .and_then(|text| text.parse().ok())
+            .filter(|scale: &f64| scale.is_finite() && *scale > 0.0)
+            .unwrap_or(1.0),
+        measure: attribute::text(&events.join(format!("{name}.unit"))).unwrap_or_default(),
+        cpus: cpus.clone(),
+    };
+    names.iter().filter(|name| !name.contains('.')).map(of).collect()
+}
+
+/// An event that is being counted on one CPU.
+#[derive(Debug)]
+pub struct Counter {
+    count: Count,
+    /// The CPU.
+    pub cpu: u32,
+}
+
+impl Counter {
+    /// Begins to count. EACCES: not for this user (kernel.perf_event_paranoid, at most
+    /// 0 for events of a whole CPU). ENODEV, ENOENT: not on this CPU.
+    pub fn open(offered: &Offered, cpu: u32, sys: &Path) -> io::Result<Counter> {
+        let name = format!("{}/{}/", offered.unit, offered.name);
+        let event = Event::parse(&name, sys)
+            .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()))?;
+        Ok(Counter { count: Count::open(&event, cpu)?, cpu })
+    }
+
+    /// Counts since it was opened.
+    pub fn read(&self) -> io::Result<u64> {
+        self.count.read()
+    }
+}

@@ -1,0 +1,291 @@
+//! What completions of a zero-copy receive say, and the account of the pieces
+//! that are lent: the pure part, which trusts nobody with a length.
+
+use super::abi::{AREA_SHIFT, EVENT_ALLOC_FAIL, EVENT_COPY, RefillEntry};
+use io_uring::cqueue;
+
+/// User data of the one receive of a ring.
+pub(super) const RECEIVE: u64 = 0;
+/// User data of the queue's events.
+pub(super) const EVENTS: u64 = 1;
+
+/// One completion queue entry of 32 bytes, as the kernel posts it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RawCompletion {
+    /// `user_data`.
+    pub data: u64,
+    /// `res`.
+    pub result: i32,
+    /// `flags`.
+    pub flags: u32,
+    /// `off` of `struct io_uring_zcrx_cqe`, in the second half of the entry.
+    pub off: u64,
+}
+
+/// What one completion says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrived {
+    /// The next bytes of the stream are in the area.
+    Bytes(Piece),
+    /// The receive direction is shut.
+    End,
+    /// The receive is over because no buffer was left for bytes that had to be
+    /// copied (ENOMEM, ENOBUFS).
+    NoBuffer,
+    /// The receive is over because the completion queue was full (ENOSPC).
+    QueueFull,
+    /// The NIC's page pool found no buffer (`ZCRX_EVENT_ALLOC_FAIL`).
+    AllocFailed,
+    /// A fragment was copied (`ZCRX_EVENT_COPY`).
+    FragmentCopied,
+    /// The receive is over with this error number.
+    Failed(i32),
+    /// Nothing that a receive of ours can say: a piece outside of the area, an
+    /// operation that was never started.
+    Malformed,
+}
+
+/// A piece of the area, in bytes. It lies within the area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Where it begins.
+    pub at: usize,
+    /// Its length, at least 1.
+    pub len: usize,
+}
+
+/// Reads completions of one area.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader {
+    /// Bytes of the area.
+    pub area: usize,
+    /// The token that the kernel gave for it, its number in the upper bits.
+    pub token: u64,
+}
+
+/// Bits of an offset that hold the number of the area.
+const AREA: u64 = !((1 << AREA_SHIFT) - 1);
+
+impl Reader {
+    /// What a completion says.
+    #[inline]
+    pub fn read(&self, entry: &RawCompletion) -> Arrived {
+        if entry.data == EVENTS {
+            return match u32::try_from(entry.result) {
+                Ok(EVENT_ALLOC_FAIL) => Arrived::AllocFailed,
+                Ok(EVENT_COPY) => Arrived::FragmentCopied,
+                _ => Arrived::Malformed,
+            };
+        }
+        if entry.data != RECEIVE {
+            return Arrived::Malformed;
+        }
+        match entry.result {
+            1.. => self.piece(entry).map_or(Arrived::Malformed, Arrived::Bytes),
+            // A receive that goes on has nothing to say without bytes.
+            0 if cqueue::more(entry.flags) => Arrived::Malformed,
+            0 => Arrived::End,
+            error => match error.checked_neg() {
+                Some(libc::ENOMEM | libc::ENOBUFS) => Arrived::NoBuffer,
+                Some(libc::ENOSPC) => Arrived::QueueFull,
+                Some(errno) => Arrived::Failed(errno),
+                None => Arrived::Malformed,
+            },
+        }
+    }
+
+    #[inline]
+    fn piece(&self, entry: &RawCompletion) -> Option<Piece> {
+        if entry.off & AREA != self.token & AREA {
+            return None;
+        }
+        let at = usize::try_from(entry.off & !AREA).ok()?;
+        let len = usize::try_from(entry.result).ok()?;
+        let end = at.checked_add(len)?;
+        (end <= self.area).then_some(Piece { at, len })
+    }
+
+    /// The refill ring's entry that gives a piece back.
+    #[inline]
+    pub fn entry(&self, piece: Piece) -> RefillEntry {
+        RefillEntry { off: piece.at as u64 | self.token & AREA, len: piece.len as u32, pad: 0 }
+    }
+}
+
+/// The pieces that one ring was handed and owes to the kernel. Each is owed from
+/// the completion on, lent to the caller while it is looked at, and leaves once.
+#[derive(Debug)]
+pub struct Owed {
+    reader: Reader,
+    lent: Option<Piece>,
+    returning: Vec<RefillEntry>,
+    batch: usize,
+}
+
+impl Owed {
+    /// Gives back whenever `batch` pieces have gathered; never holds more than
+    /// `most`, which is at least the batch.
+    pub fn new(reader: Reader, batch: usize, most: usize) -> Self {
+        let returning = Vec::with_capacity(most.max(batch).max(1));
+        Owed { reader, lent: None, returning, batch: batch.max(1) }
+    }
+
+    /// Lends a piece to the caller; the one lent before is to be returned.
+    /// False where nothing more can be held: something has to go back first.
+    #[inline]
+    pub fn lend(&mut self, piece: Piece) -> bool {
+        self.retire();
+        if self.is_full() {
+            return false;
+        }
+        self.lent = Some(piece);
+        true
+    }
+
+    /// The caller is done with the piece it was lent.
+    #[inline]
+    pub fn retire(&mut self) {
+        if let Some(piece) = self.lent.take() {
+            // `lend` has seen that there is room.
+            self.returning.push(self.reader.entry(piece));
+        }
+    }
+
+    /// True where nothing more can be lent before something has gone back.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.returning.len() == self.returning.capacity()
+    }
+
+    /// True when a batch has gathered.
+    #[inline]
+    pub fn due(&self) -> bool {
+        self.returning.len() >= self.batch
+    }
+
+    /// What is to be returned, in the order it came.
+    pub fn returning(&self) -> &[RefillEntry] {
+        &self.returning
+    }
+
+    /// The first `count` of them have gone back.
+    pub fn gone(&mut self, count: usize) {
+        self.returning.drain(..count.min(self.returning.len()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::refill::tests::fake;
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    const MORE: u32 = 2;
+    const AREA_LEN: usize = 16 << 12;
+    const READER: Reader = Reader { area: AREA_LEN, token: 3 << 48 };
+
+    fn bytes(off: u64, result: i32) -> RawCompletion {
+        RawCompletion { data: RECEIVE, result, flags: MORE, off }
+    }
+
+    #[test]
+    fn every_end_of_a_receive_is_told_apart() {
+        let ended = |result| READER.read(&RawCompletion { result, ..Default::default() });
+        assert_eq!(ended(0), Arrived::End);
+        assert_eq!(ended(-libc::ENOMEM), Arrived::NoBuffer);
+        assert_eq!(ended(-libc::ENOBUFS), Arrived::NoBuffer);
+        assert_eq!(ended(-libc::ENOSPC), Arrived::QueueFull);
+        assert_eq!(ended(-libc::ECONNRESET), Arrived::Failed(libc::ECONNRESET));
+        assert_eq!(ended(i32::MIN), Arrived::Malformed);
+        let event = |result| READER.read(&RawCompletion { data: EVENTS, result, ..bytes(0, 0) });
+        assert_eq!(event(0), Arrived::AllocFailed);
+        assert_eq!(event(1), Arrived::FragmentCopied);
+        assert_eq!([event(2), event(-1)], [Arrived::Malformed; 2]);
+    }
+
+    #[test]
+    fn offset_and_area_are_split_and_put_together_again() {
+        let at = 5 << 12 | 7;
+        let Arrived::Bytes(piece) = READER.read(&bytes(at | 3 << 48, 100)) else {
+            panic!("these are bytes")
+        };
+        assert_eq!(piece, Piece { at: at as usize, len: 100 });
+        let entry = READER.entry(piece);
+        assert_eq!((entry.off, entry.len, entry.pad), (at | 3 << 48, 100, 0));
+    }
+
+    #[test]
+    fn a_piece_outside_of_the_area_is_malformed() {
+        let area = AREA_LEN as u64;
+        for (off, len) in [
+            (area | 3 << 48, 1),
+            ((area - 1) | 3 << 48, 2),
+            (0, 1),
+            (4 << 48, 1),
+            (u64::MAX, i32::MAX),
+        ] {
+            assert_eq!(READER.read(&bytes(off, len)), Arrived::Malformed, "{off:x} {len}");
+        }
+    }
+
+    proptest! {
+        /// Whatever the kernel posts and however slowly it takes: what was lent goes
+        /// back exactly once, in order, and nothing else does.
+        #[test]
+        fn no_buffer_is_lost_or_given_back_twice(
+            batch in 1usize..40,
+            most in 1usize..60,
+            entries in 0u32..6,
+            start in any::<u32>(),
+            course in prop::collection::vec((0usize..5, 0usize..20), 1..300),
+        ) {
+            let (mut ring, mut kernel) = fake(1 << entries, start);
+            let mut owed = Owed::new(READER, batch, most);
+            let (mut lent, mut back) = (Vec::new(), Vec::new());
+            let mut posted = 0u64;
+            for (arrivals, takes) in course {
+                for _ in 0..arrivals {
+                    let off = posted * 777 % (AREA_LEN as u64 - 100) | 3 << 48;
+                    let Arrived::Bytes(piece) = READER.read(&bytes(off, 1 + posted as i32 % 99))
+                    else { panic!("these are bytes") };
+                    if !owed.lend(piece) {
+                        prop_assert!(owed.is_full());
+                        break;
+                    }
+                    posted += 1;
+                    lent.push(READER.entry(piece));
+                }
+                if owed.due() || owed.is_full() {
+                    let gone = ring.give(owed.returning());
+                    owed.gone(gone);
+                }
+                back.extend(kernel.take(takes));
+            }
+            owed.retire();
+            while !owed.returning().is_empty() {
+                let gone = ring.give(owed.returning());
+                owed.gone(gone);
+                back.extend(kernel.take(3));
+            }
+            back.extend(kernel.take(usize::MAX));
+            let count = |all: &[RefillEntry]| {
+                let mut sums: HashMap<u64, u32> = HashMap::new();
+                all.iter().for_each(|entry| *sums.entry(entry.off >> 12).or_default() += 1);
+                sums
+            };
+            prop_assert_eq!(count(&lent), count(&back), "each buffer as often as it was lent");
+            prop_assert_eq!(lent, back, "and in the order in which it came");
+        }
+
+        #[test]
+        fn no_completion_makes_a_piece_outside_of_the_area(
+            data in 0u64..3, result: i32, flags: u32, off: u64, area in 0usize..1 << 40, token: u64,
+        ) {
+            let reader = Reader { area, token };
+            if let Arrived::Bytes(piece) = reader.read(&RawCompletion { data, result, flags, off }) {
+                prop_assert!(piece.len > 0 && piece.at + piece.len <= area);
+            }
+        }
+    }
+}

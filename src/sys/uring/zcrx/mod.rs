@@ -1,0 +1,24 @@
+//! Zero-copy receive: the NIC writes payload into an area of ours, completions
+//! say where, and what has been read goes back through a refill ring.
+//! Documentation/networking/iou-zcrx.rst, io_uring/zcrx.c.
+//!
+//! # Why this is safe to call
+//!
+//! While a queue is registered the kernel has the pages of its area and of its
+//! refill ring pinned, so nothing here can be freed too early. The kernel writes
+//! to a piece of the area only after it was given back, and a [`RecvZcRing`]
+//! gives a piece back only after the borrow by which the caller looked at it is
+//! over. Pieces are checked to lie within the area.
+
+mod abi;
+mod arrivals;
+mod attempt;
+mod refill;
+mod register;
+mod ring;
+
+pub use abi::RefillEntry;
+pub use arrivals::{Arrived, Owed, Piece, RawCompletion, Reader};
+pub use attempt::{try_no_device, try_queue, zcrx_in_kernel};
+pub use register::{Abilities, AreaMemory, QueueShape, abilities};
+pub use ring::{Counts, Exported, RecvZcRing, ZcArrival};
