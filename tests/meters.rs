@@ -301,14 +301,19 @@ fn a_device_that_was_replaced_has_no_numbers() {
 #[test]
 fn files_of_nonsense_are_errors_that_name_the_file() {
     let dir = tempfile::tempdir().unwrap();
-    for file in ["stat", "net/softnet_stat", "self/net/dev"] {
+    for file in ["stat", "softirqs", "net/softnet_stat", "self/net/dev"] {
         let path = dir.path().join("proc").join(file);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, b"\xff\0nonsense\n:\n:\ncpu\n").unwrap();
     }
     let mut context = context(Roots::recorded(dir.path()));
     context.device = Some("lo".into());
-    for (name, file) in [("cpu", "/proc/stat"), ("softnet", "softnet_stat"), ("link", "net/dev")] {
+    for (name, file) in [
+        ("cpu", "/proc/stat"),
+        ("softirqs", "/proc/softirqs"),
+        ("softnet", "softnet_stat"),
+        ("link", "net/dev"),
+    ] {
         let fault = meter(name).start(&context).err().unwrap();
         assert!(fault.message.contains(file), "{fault}");
     }
@@ -326,6 +331,7 @@ fn every_meter_says_what_it_is() {
         "tcp-info",
         "tcp-stack",
         "softnet",
+        "softirqs",
         "link",
         "nic",
         "steady",

@@ -2,13 +2,17 @@
 //! is refused with a reason, and the model of a buffer pool says what a ring of the
 //! kernel does.
 
-use bytepath::record::{Cell, PoolRun, Role, Schedule, Scope, Support, Trial};
-use bytepath::record::{Design, Reading};
+use bytepath::meter::Context;
+use bytepath::record::{Cell, Design, PoolRun, Reading, Role, Schedule, Scope, Support, Trial};
 use bytepath::run::{Laboratory, Stand, path_spec, pool_check};
 use bytepath::spec::{self, Ask};
 use bytepath::stats::{CheckedPool, ReceiveWork};
+use bytepath::sys::Roots;
 use bytepath::{host, meter, path, sys};
+use std::fs;
+use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -34,6 +38,48 @@ fn a_polling_thread_runs_where_it_was_asked_to() {
         let all: f64 = work.cpus.iter().map(|share| share.part).sum();
         assert!((all - 1.0).abs() < 1e-9, "{work:?}");
     }
+}
+
+#[test]
+fn softirqs_are_counted_and_a_polling_thread_is_followed_from_cpu_to_cpu() {
+    let dir = tempfile::tempdir().unwrap();
+    let second = 1_000_000_000;
+    lay_softirqs(dir.path(), [(1, u32::MAX - 9), (0, 100)], 0, second);
+    let mut context = Context {
+        roots: Roots::recorded(dir.path()),
+        role: Role::Receiver,
+        threads: Vec::new(),
+        flows: Arc::default(),
+        moved: Arc::new(|_| 0),
+        device: Some("wire".into()),
+        last_look: Default::default(),
+        power: Default::default(),
+        sampling: None,
+    };
+    let meter = meter::CATALOG.iter().find(|meter| meter.name() == "softirqs").unwrap();
+    let mut running = meter.start(&context).unwrap();
+    lay_softirqs(dir.path(), [(1, u32::MAX), (0, 100)], 0, 3 * second / 2);
+    running.tick();
+    lay_softirqs(dir.path(), [(3, 10), (0, 142)], 3, 2 * second);
+    let output = running.stop().unwrap();
+    let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
+    for (metric, first, other) in [
+        ("softirqs.net_rx", 20.0, 42.0),
+        ("softirqs.net_tx", 2.0, 0.0),
+        ("softirqs.napi", 0.5, 0.5),
+    ] {
+        let of_cpu = |cpu| {
+            let here = |r: &&Reading| r.metric == metric && r.scope == Scope::Cpu(cpu);
+            output.readings.iter().find(here).expect(metric).value
+        };
+        let found = [0, 3].map(of_cpu);
+        assert!(near(found[0], first) && near(found[1], other), "{metric}: {found:?}");
+    }
+    assert_eq!(output.warnings, [""; 0]);
+    // Without a device there is no thread to look for.
+    context.device = None;
+    let output = meter.start(&context).unwrap().stop().unwrap();
+    assert!(output.readings.iter().all(|reading| reading.metric != "softirqs.napi"));
 }
 
 #[test]
@@ -177,6 +223,33 @@ fn a_plan_is_drawn_and_checked_by_the_command() {
     std::fs::remove_file(&svg).unwrap();
     let (code, _, error) = bytepath(&[plan, &["--svg", "/no/such/folder/x.svg"]]);
     assert!(code != 0 && error.contains("cannot write /no/such/folder/x.svg"), "{error}");
+}
+
+/// Writes `/proc` as far as the meter `softirqs` looks at it: counts by CPU, and a NAPI
+/// thread of the device "wire" that ran so long on this CPU.
+fn lay_softirqs(dir: &Path, counts: [(u32, u32); 2], cpu: u32, run: u64) {
+    let [(tx0, rx0), (tx3, rx3)] = counts;
+    let softirqs = format!(
+        "       CPU0 CPU3\n  TIMER: 1 1\n NET_TX: {tx0} {tx3}\n NET_RX: {rx0} {rx3}\n  BLOCK: 0 0\n"
+    );
+    let stat = format!(
+        "77 (napi/wire-5) S 2 0 0 0 -1 0 0 0 0 0 0 9 0 0 20 0 1 0 50 0 0 {} {cpu} 0\n",
+        "0 ".repeat(14).trim_end()
+    );
+    for (file, text) in [
+        ("2/comm", "kthreadd\n".to_owned()),
+        ("2/task/2/children", "3 77 78 ".to_owned()),
+        ("3/comm", "rcu_gp\n".to_owned()),
+        ("77/comm", "napi/wire-5\n".to_owned()),
+        ("78/comm", "napi/other-6\n".to_owned()),
+        ("77/stat", stat),
+        ("77/schedstat", format!("{run} 5 6\n")),
+        ("softirqs", softirqs),
+    ] {
+        let path = dir.join("proc").join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
 }
 
 const SHORT: &[&str] = &[

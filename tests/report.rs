@@ -5,9 +5,14 @@
 mod anything;
 #[path = "data/studies/made_up.rs"]
 mod made_up;
+#[path = "data/profiles/made_up.rs"]
+mod profiles;
 
 use anything::any_study;
-use bytepath::record::{CellId, Placement, ProfileRecord, Role, Scope, Study, Trial, TrialStatus};
+use bytepath::record::{
+    CellId, Placement, ProfileRecord, Reading, Role, Scope, SoftirqCpu, Study, Trial, TrialStatus,
+    Unit,
+};
 use bytepath::report::{self, Style};
 use bytepath::stats::{Analysis, Row, Rules, Verdict, analyse};
 use made_up::{PATHS, cell, header, study, trial};
@@ -255,6 +260,83 @@ fn without_pinned_cpus_the_report_says_what_it_cannot_see() {
     assert!(said.contains("placement left to the scheduler"));
     assert!(said.contains("softirq on top of them is in sys, softirq on an idle CPU is not seen"));
     assert!(!said.contains("busy time of the role's own CPU"));
+}
+
+/// The study with the meter `softirqs`: so much of the receive work on either CPU.
+fn with_receive_work(parts: impl Fn(&str) -> [f64; 2]) -> Study {
+    let mut study = study();
+    for trial in &mut study.trials {
+        let parts = parts(&trial.cell.0);
+        trial.readings.retain(|r| r.metric != "cpu.softirq");
+        for (cpu, part) in (0..).zip(parts) {
+            for (metric, value) in [("cpu.softirq", part), ("softirqs.net_rx", 1000.0 * part)] {
+                trial.readings.push(Reading {
+                    metric: metric.into(),
+                    unit: Unit::Seconds,
+                    value,
+                    scope: Scope::Cpu(cpu),
+                });
+            }
+        }
+    }
+    study
+}
+
+#[test]
+fn where_receive_work_ran_is_told_and_a_cell_that_strayed_is_named() {
+    let said = words(&text(&with_receive_work(|_| [0.05, 0.95]), 100));
+    assert!(
+        said.contains("all cells softirq ran on CPU 0: 5.0%, CPU 1: 95%; asked: CPU 1"),
+        "{said}"
+    );
+    assert!(!said.contains("ran elsewhere"), "{said}");
+    let splice = |cell: &str| if cell == "splice" { [0.4, 0.6] } else { [0.05, 0.95] };
+    let study = with_receive_work(splice);
+    for format in ["text", "netdev"] {
+        let said = words(&render(format, &study, &Style::default()));
+        let stray = "splice: 40% of the receive work ran elsewhere than on CPU 1";
+        assert_eq!(said.matches(stray).count(), 1, "{format}: {said}");
+    }
+    let json: Value = serde_json::from_str(&render("json", &study, &Style::default())).unwrap();
+    let rows = json["analysis"]["rows"].as_array().unwrap();
+    let row = rows.iter().find(|row| row["cell"] == "splice").unwrap();
+    assert_eq!(row["receive_work"]["asked"], 1);
+    assert!((row["receive_work"]["cpus"][0]["part"].as_f64().unwrap() - 0.4).abs() < 1e-9);
+    // Cells that were asked for something else stand apart, with what collides.
+    let mut apart = study.clone();
+    let cell = apart.header.cells.iter_mut().find(|cell| cell.id.0 == "splice").unwrap();
+    cell.placement = Placement { softirq: SoftirqCpu::Cpu(0), ..Placement::pinned(0, 0) };
+    let said = words(&text(&apart, 100));
+    let own = "splice softirq ran on CPU 0: 40%, CPU 1: 60%; asked: CPU 0; sender and receiver \
+               share CPU 0; sender and softirq share CPU 0";
+    assert!(said.contains(own), "{said}");
+    assert!(!text(&made_up::study(), 100).contains("Where it ran"), "no meter, no line");
+}
+
+#[test]
+fn the_functions_of_two_cells_are_ranked_by_what_is_saved() {
+    let (study, explanation) = (study(), profiles::explanation(3, ""));
+    let analysis = analyse(&study, &Rules::default());
+    let mut out = Vec::new();
+    let subject =
+        report::Subject { study: &study, analysis: &analysis, explanation: Some(&explanation) };
+    report::find("text").unwrap().render(&subject, &Style::default(), &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    let (_, table) = text.split_once("Functions, most saved first\n").expect("a ranking");
+    let names: Vec<&str> = table
+        .lines()
+        .skip_while(|line| !line.trim_start().starts_with("function"))
+        .map_while(|line| line.split_whitespace().next())
+        .take(5)
+        .collect();
+    assert_eq!(names, ["function", "all", "_copy_to_iter", "_copy_from_iter", "tcp_recvmsg"]);
+    let row = table.lines().find(|line| line.contains("vm_insert_pages")).unwrap();
+    assert!(row.contains(" 0.0000 ") && row.contains(" -0.0") && row.contains(" new "), "{row}");
+    // The parts make up the whole.
+    let ranked = &explanation.ranked[0];
+    let rows: f64 = ranked.rows.iter().map(|row| row.amount.saved).sum();
+    assert!((rows - ranked.total.saved).abs() < 1e-9, "{ranked:?}");
+    assert!((ranked.without.as_str(), ranked.with.as_str()) == ("socket", "tcp-zerocopy-receive"));
 }
 
 #[test]

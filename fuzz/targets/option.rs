@@ -3,6 +3,7 @@
 #![no_main]
 
 use bytepath::record::{OptionKind, unit};
+use bytepath::spec;
 
 const KINDS: [OptionKind; 9] = [
     OptionKind::Size(0, u64::MAX),
@@ -25,6 +26,11 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
     }
     if let Ok(bytes) = unit::parse_bytes(text) {
         assert_eq!(unit::parse_bytes(&unit::bytes(bytes)), Ok(bytes), "{text:?}");
+    }
+    const CPUS: &[u32] = &[0, 1, 2];
+    if let Ok(cores) = spec::read_cores(text, CPUS) {
+        let id = cores.difference.strip_prefix("cores=").unwrap_or("two").replace('/', ",");
+        assert_eq!(spec::read_cores(&id, CPUS), Ok(cores), "{text:?}, in ids {id:?}");
     }
     if let Ok(duration) = unit::parse_duration(text) {
         let printed = unit::seconds(duration);

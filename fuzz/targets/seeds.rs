@@ -70,8 +70,13 @@ fn cell() -> Cell {
         tx: half("uring"),
         rx: half("socket"),
         link: settings(),
-        placement: Placement { sender: Some(0), ..Placement::default() },
+        placement: Placement {
+            softirq: SoftirqCpu::Cpu(1),
+            io_wq: Some(0),
+            ..Placement::pinned(0, 1)
+        },
         levels: [("mtu".to_owned(), "9000".to_owned())].into(),
+        kernel: None,
         null: true,
     }
 }
@@ -89,7 +94,13 @@ fn requests() -> Vec<Request> {
             prefix: 24,
             settings: settings(),
             softirq_cpu: Some(1),
+            softirq_required: true,
         }),
+        Request::Flood { device: "bp0".into(), rate: 4e4, seconds: 2.5 },
+        Request::Pool {
+            device: "bp1".into(),
+            run: PoolRun { buffers: 4096, read: 256, hold: 0.25, batch: 64, seconds: 2.0 },
+        },
         Request::Survey { device: Some("bp0".into()) },
         Request::Ceiling { cpu: None, size: 1 << 20 },
         Request::Listen { cell: Box::new(cell()), address, token: token() },

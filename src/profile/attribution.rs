@@ -91,6 +91,8 @@ fn role_of_cpu(placement: Placement, cpu: Option<u32>) -> Option<Role> {
     let mut here = Role::ALL.into_iter().filter(|role| placement.cpu(*role) == Some(cpu));
     match (here.next(), here.next()) {
         (Some(role), None) => Some(role),
+        // A CPU that was set aside for the receive work is no role's own.
+        (None, _) if placement.softirq.cpu() == Some(cpu) => Some(Role::Receiver),
         _ => None,
     }
 }
@@ -98,6 +100,7 @@ fn role_of_cpu(placement: Placement, cpu: Option<u32>) -> Option<Role> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::SoftirqCpu;
 
     const APART: Placement = Placement::pinned(0, 1);
     const SHARED: Placement = Placement::pinned(0, 0);
@@ -152,6 +155,13 @@ mod tests {
             let stream = Stream { agents: [None, None], placement };
             let found = owner(&stream, &thread, cpu, ["handle_softirqs"].into_iter());
             assert_eq!(found, Owner::Softirq(None));
+        }
+        // One that was set aside for the receive work is the receiver's.
+        let placement = Placement { softirq: SoftirqCpu::Cpu(2), ..APART };
+        let stream = Stream { agents: [None, None], placement };
+        for (cpu, role) in [(2, Some(Role::Receiver)), (0, Some(Role::Sender)), (3, None)] {
+            let found = owner(&stream, &thread, Some(cpu), ["net_rx_action"].into_iter());
+            assert_eq!(found, Owner::Softirq(role));
         }
     }
 }

@@ -29,7 +29,8 @@ pub fn lines(analysis: &Analysis) -> Vec<Placed> {
             None => groups.push(vec![row]),
         }
     }
-    groups.iter().map(|group| placed(group, analysis.rows.len())).collect()
+    let alone = groups.len() == 1;
+    groups.iter().map(|group| placed(group, alone)).collect()
 }
 
 /// The receive work of cells that strayed from the CPU that was asked for.
@@ -43,10 +44,10 @@ pub fn strayed(analysis: &Analysis) -> Vec<String> {
     analysis.rows.iter().filter_map(of).collect()
 }
 
-fn placed(group: &[&Row], all: usize) -> Placed {
+fn placed(group: &[&Row], alone: bool) -> Placed {
     let cells = match group {
         [one] => one.cell.to_string(),
-        several if several.len() == all => "all cells".to_owned(),
+        _ if alone => "all cells".to_owned(),
         several => format!("{} cells", several.len()),
     };
     let works: Vec<&ReceiveWork> =

@@ -206,16 +206,14 @@ pub(super) fn set_up_link(remotes: &mut Remotes, cell: &Cell) -> Result<Vec<Stri
     Ok(all)
 }
 
-/// The interrupts of a card belong to the whole host, and other links may share them.
+/// The interrupts of a card belong to the whole host, and other links may share them:
+/// they are a setting of the host, and no part of a cell.
 fn not_our_link(device: Option<String>, cpu: u32) -> Fault {
     let device = device.unwrap_or_else(|| "the receiver's device".into());
-    let text = format!(
-        "softirq={cpu}: the link is not this testbed's to make, so that nobody here \
-                        moves the interrupts of {device}"
-    );
+    let text = format!("softirq={cpu}: the link is not this testbed's to make");
     Fault::new(FaultKind::Unsupported, text).remedy(format!(
-        "leave softirq out, and write {cpu} to /proc/irq/N/smp_affinity_list for the interrupts of \
-         {device} in /proc/interrupts"
+        "leave softirq out, and move the interrupts of {device}, which /proc/interrupts numbers: \
+         --set \"irq NUMBER {cpu}\""
     ))
 }
 

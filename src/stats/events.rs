@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | steal | [`STEAL_LIMIT`] of a role's CPU | what the hypervisor takes, the stream loses; but on rented machines a few percent are always gone, and meet all cells of a block alike, so only what one block alone may suffer counts |
 //! | foreign CPU | [`FOREIGN_LIMIT`] of a role's CPU | work of others on a CPU the role has for itself; of 300 ends of real trials the quiet ones stayed below 3 % (up to 8 % in one study), those beside a compiler lay above 10 % |
+//! | foreign CPU, a role left to the scheduler | [`FOREIGN_LIMIT`] of all CPUs | the same for cells that have no CPU of their own |
 //! | meters out of step | 10 % and 50 ms | meters and stream measured different times, so no cost per byte holds |
 //! | threads or flows lost | any | a role's figures then lack a part of it |
 //! | a role's CPU came or went | any | its busy time is not known |
@@ -65,6 +66,7 @@ pub fn judge_events(trial: &Trial, cell: &Cell, schedule: &Schedule) -> Vec<Stri
         }
         if Role::ALL.iter().any(|role| cell.placement.cpu(*role).is_none()) {
             events.extend(stolen_anywhere(trial, (wall, tick)));
+            events.extend(foreign_anywhere(trial, (wall, tick)));
         }
     }
     for role in Role::ALL {
@@ -171,6 +173,39 @@ fn stolen_anywhere(trial: &Trial, (wall, tick): (f64, f64)) -> Option<String> {
             "the machine lost {} of its CPU time to the hypervisor (limit {})",
             percent(share),
             percent(STEAL_LIMIT)
+        )
+    })
+}
+
+/// Work of others where a role is left to the scheduler: of all CPUs together, by the
+/// same two lower bounds as of one. Pinned cells and free ones are then judged alike,
+/// and a comparison of the two does not keep the disturbed trials of one side only.
+fn foreign_anywhere(trial: &Trial, (wall, tick): (f64, f64)) -> Option<String> {
+    let threads: Vec<&ThreadTime> = trial.roles.iter().flat_map(|role| &role.threads).collect();
+    let of_cpus = |metric: &str| -> (f64, usize) {
+        let of_cpu = |r: &&crate::record::Reading| {
+            r.metric == metric && matches!(r.scope, Scope::Cpu(_)) && r.value.is_finite()
+        };
+        let values = trial.readings.iter().filter(of_cpu).map(|r| r.value);
+        values.fold((0.0, 0), |(sum, count), value| (sum + value, count + 1))
+    };
+    let (busy, cpus) = of_cpus("cpu.busy");
+    if threads.is_empty() || cpus == 0 {
+        return None;
+    }
+    // Errors of so many CPUs are as likely up as down.
+    let tick = tick * (cpus as f64).sqrt();
+    let own: f64 = threads.iter().map(|t| t.run).sum();
+    let interrupts = of_cpus("cpu.softirq").0 + of_cpus("cpu.irq").0;
+    let unexplained = busy - own - interrupts - 3.0 * tick;
+    let own_user: f64 = threads.iter().map(|t| t.user).sum();
+    let user = of_cpus("cpu.user").0 - own_user - 2.0 * tick;
+    let share = unexplained.max(user) / (wall * cpus as f64);
+    (share > FOREIGN_LIMIT).then(|| {
+        format!(
+            "others used {} of the machine's CPUs (limit {})",
+            percent(share),
+            percent(FOREIGN_LIMIT)
         )
     })
 }
@@ -301,6 +336,32 @@ mod tests {
         // Softirqs beside the thread are the role's own work.
         read(&mut t, "cpu.softirq", Scope::Cpu(1), 0.8);
         assert_eq!(events(&t), [""; 0]);
+    }
+
+    #[test]
+    fn foreign_work_beside_roles_that_are_left_to_the_scheduler() {
+        let mut free = cell("a");
+        free.placement = Placement::default();
+        let judge = |t: &Trial| judge_events(t, &free, &SCHEDULE);
+        let mut t = quiet();
+        assert_eq!(judge(&t), [""; 0], "two CPUs, each busy with a role");
+        // Another process used 0.8 of the 6 seconds.
+        read(&mut t, "cpu.user", Scope::Cpu(0), 0.91);
+        assert_eq!(judge(&t), ["others used 13.2% of the machine's CPUs (limit 10%)"]);
+        // On four CPUs it is less of them.
+        for cpu in [2, 3] {
+            for metric in ["cpu.busy", "cpu.user", "cpu.softirq"] {
+                read(&mut t, metric, Scope::Cpu(cpu), 0.0);
+            }
+        }
+        assert_eq!(judge(&t), [""; 0]);
+        // A kernel thread on a third CPU, without any user time.
+        let mut t = quiet();
+        read(&mut t, "cpu.busy", Scope::Cpu(2), 2.9);
+        t.roles.iter_mut().for_each(|role| role.threads[0].run = 1.9);
+        assert_eq!(judge(&t), ["others used 42.8% of the machine's CPUs (limit 10%)"]);
+        t.roles.iter_mut().for_each(|role| role.threads.clear());
+        assert_eq!(judge(&t), [""; 0], "what no meter saw cannot spoil it");
     }
 
     #[test]
