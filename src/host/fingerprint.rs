@@ -12,9 +12,10 @@ pub type Fingerprint = BTreeMap<String, String>;
 /// module is loaded when a socket asks for it, and devices come with modules.
 const PASSING: &[&str] = &["net.ipv4.tcp_available_congestion_control", "device."];
 
-/// Sysctls, clock source, governors, idle states, the CPUs of every interrupt,
-/// attributes, rings, queues, offloads and queueing disciplines of the network cards: what the doctor
-/// reads, as far as somebody could set it, and what moves packets.
+/// Sysctls, clock source, governors, idle states, the CPUs of every interrupt, and
+/// attributes, rings, queues, offloads and queueing disciplines of the network
+/// cards: what the doctor reads, as far as somebody could set it, and what moves
+/// packets.
 pub fn fingerprint(roots: &Roots) -> Fingerprint {
     let passing = |name: &str| PASSING.iter().any(|passing| name.starts_with(passing));
     let mut all = adjustable(roots);

@@ -211,7 +211,7 @@ impl<M: Machine, J: Medium> Engine<M, J> {
                 continue;
             }
             match change.set.get(name) {
-                Some(set) if self.is_ours(change, (was, set, now)) => {
+                Some(set) if self.is_ours(change, name, (was, set, now)) => {
                     ours.0.insert(name.clone(), was.clone());
                 }
                 set => foreign.push((name.as_str(), now, set)),
@@ -255,11 +255,23 @@ impl<M: Machine, J: Medium> Engine<M, J> {
         Ok((outcome, notes.join("; ")))
     }
 
-    /// Whether what is there now is what we set. The kernel may have found fewer
-    /// huge pages than it was asked for; that is known only once they are counted.
-    fn is_ours(&self, change: &Change, (was, set, now): (&str, &str, &str)) -> bool {
+    /// Whether what is there now is what we set, or follows from it. The kernel may
+    /// have found fewer huge pages than it was asked for; that is known only once
+    /// they are counted. A driver that adapts its interrupts moves their waits.
+    pub fn is_ours(
+        &self,
+        change: &Change,
+        name: &str,
+        (was, set, now): (&str, &str, &str),
+    ) -> bool {
         if self.machine.same(&change.setting, now, set) {
             return true;
+        }
+        let adapts = |switch: &str| change.set.get(switch) == Some("on");
+        match (&change.setting, name) {
+            (Setting::Coalescing { .. }, "rx-usecs" | "rx-frames") => return adapts("adaptive-rx"),
+            (Setting::Coalescing { .. }, "tx-usecs" | "tx-frames") => return adapts("adaptive-tx"),
+            _ => {}
         }
         let number = |text: &str| text.trim().parse::<u64>().ok();
         match (&change.setting, number(was), number(set), number(now)) {

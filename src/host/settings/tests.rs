@@ -457,6 +457,23 @@ fn a_run_finds_and_restores_what_another_left_behind() {
     assert_eq!(tree.snapshot(), before);
 }
 
+/// A driver that adapts moves its waits by itself: that is nobody else's doing.
+#[test]
+fn waits_of_a_driver_that_adapts_are_put_back() {
+    let engine = Engine::inherit(Tree::new().host(), Nowhere, Vec::new());
+    let set = |adaptive: &str| journal::Change {
+        number: 0,
+        setting: "coalescing eth0 adaptive-rx=on".parse().unwrap(),
+        before: SettingValue::one("rx-usecs", "30"),
+        set: SettingValue::one("adaptive-rx", adaptive),
+        verified: true,
+        undone: false,
+    };
+    assert!(engine.is_ours(&set("on"), "rx-usecs", ("30", "30", "64")));
+    assert!(!engine.is_ours(&set("off"), "rx-usecs", ("30", "30", "64")));
+    assert!(!engine.is_ours(&set("on"), "tx-usecs", ("30", "30", "64")));
+}
+
 #[test]
 fn one_bytepath_at_a_time() {
     let tree = Tree::new();
