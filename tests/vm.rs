@@ -4,7 +4,8 @@
 
 use bytepath::host::{self, Site};
 use bytepath::record::{Kernel, Study, Support, TrialStatus};
-use bytepath::run::load;
+use bytepath::run::{load, testbed_spec};
+use bytepath::spec;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -54,6 +55,39 @@ fn a_guest_runs_a_verified_stream() {
     }
     assert_eq!(study.header.functional.is_some(), text.contains("not performance"), "{text}");
     assert_eq!(leftovers(), [0; 0], "no guest outlives its study");
+}
+
+#[test]
+fn agents_answer_soon_after_the_guest_is_started() {
+    let Some(_machine) = able("agents_answer_soon_after_the_guest_is_started") else { return };
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_bytepath"));
+    let choice = spec::parse_testbed("vm", &testbed_spec(host::CATALOG)).unwrap();
+    let vm = host::CATALOG.iter().find(|testbed| testbed.name() == "vm").unwrap();
+    let testbed = vm.configured(&choice.options).unwrap().unwrap();
+    let time = || {
+        let began = Instant::now();
+        let raised = testbed.raise(&Site::of(&program)).unwrap();
+        (began.elapsed().as_secs_f64(), raised)
+    };
+    let (boot, first) = time();
+    // On a machine that is busy with other things the CPU time says more.
+    let cpu: f64 = guests_of(std::process::id()).into_iter().map(cpu_time).sum();
+    let (again, second) = time();
+    println!("boot to agents: {boot:.1} s ({cpu:.1} s of CPU); raised again: {again:.2} s");
+    assert!(again < boot, "the guest was not booted again");
+    assert!(cpu < 20.0, "{cpu:.1} s of CPU to boot");
+    drop((first, second, testbed));
+    assert_eq!(leftovers(), [0; 0]);
+}
+
+/// CPU time of a process so far, in seconds.
+fn cpu_time(pid: u32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let rest = stat.rsplit(')').next().unwrap();
+    // utime and stime are the 14th and 15th of proc_pid_stat(5), in ticks.
+    let ticks: f64 =
+        rest.split_whitespace().skip(11).take(2).map(|n| n.parse::<f64>().unwrap()).sum();
+    ticks / rustix::param::clock_ticks_per_second() as f64
 }
 
 #[test]

@@ -227,6 +227,7 @@ fn the_ledger_is_what_the_kernel_counted() {
             return;
         }
         let counted = reading(account, "copied_bytes");
+        assert_eq!(reading(account, "copy_events"), 1, "the event said so, once");
         let evidence = &account.ledger.evidence;
         println!("{tx}: {} bytes, {counted} counted as copied: {evidence:?}", tally.total);
         let stats = evidence.iter().find(|e| e.source.contains("zcrx_stats: fragments")).unwrap();

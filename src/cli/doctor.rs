@@ -81,7 +81,7 @@ pub(super) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Fault> {
                 item(meter.name(), support)
             })
             .collect(),
-        findings: host::examine(&host::survey(&roots), &host::moment(&roots)),
+        findings: findings(&roots),
         cells: experiment
             .map(|experiment| -> Result<Vec<Item>, Fault> {
                 let surveyed = match arguments.place.is_device() {
@@ -105,6 +105,24 @@ pub(super) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Fault> {
     };
     print(&document, arguments)?;
     Ok(if blocked { ExitCode::from(UNSUPPORTED) } else { ExitCode::SUCCESS })
+}
+
+/// What would spoil a measurement on this host, and in testbeds that can be raised
+/// here and measure no speed.
+fn findings(roots: &Roots) -> Vec<Finding> {
+    let mut all = host::examine(&host::survey(roots), &host::moment(roots));
+    for bed in host::CATALOG.iter().filter(|bed| bed.probe().is_yes()) {
+        if let Some(because) = bed.functional() {
+            all.push(Finding {
+                severity: Severity::Note,
+                what: format!("testbed {}: {because}", bed.name()),
+                effect: "its studies show that things work, and not how fast".to_owned(),
+                command: "run it on the machine itself, or ask its host for nested virtualisation"
+                    .to_owned(),
+            });
+        }
+    }
+    all
 }
 
 fn able(cell: &Cell, facts: &Result<Vec<Facts>, Fault>) -> Support {

@@ -280,6 +280,9 @@ fn steer(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<Vec<String
                         end.device
                     ));
                 }
+                Ok(Some(note)) if end.softirq_required => {
+                    return Err(Fault::new(FaultKind::Unsupported, note));
+                }
                 pinned => notes.extend(pinned?),
             }
         }

@@ -158,7 +158,8 @@ fn prepare(
     observer.settings(guard.records(), &left_behind);
     let (surveyed, ceiling) = look_at_all(laboratory, &plan.cells, baseline, true)?;
     let (facts, kernels) = recorded(&surveyed);
-    let (power, resting) = power::settle(&plan.power, &plan.meters, &facts)?;
+    let apart = laboratory.testbed.has_hosts_apart();
+    let (power, resting) = power::settle(&plan.power, &plan.meters, &facts, apart)?;
     let header = StudyHeader {
         schema: SCHEMA_VERSION,
         bytepath: BUILD.to_owned(),

@@ -22,11 +22,12 @@ const FEWEST: u32 = 2;
 
 /// Power as a study will measure it, before its first trial: a source that was asked
 /// for by name must be there, and a resting power that is to be measured is. Gives a
-/// remark with it.
+/// remark with it. `apart`: the testbed's hosts do not share this machine.
 pub(super) fn settle(
     asked: &Power,
     meters: &[String],
     facts: &[Facts],
+    apart: bool,
 ) -> Result<(Power, Option<String>), Fault> {
     if asked.is_default() {
         return Ok((asked.clone(), None));
@@ -37,6 +38,12 @@ pub(super) fn settle(
             "power is to be read, but its meter is switched off",
         )
         .remedy("add power to --meters"));
+    }
+    if apart && !matches!(asked.source, PowerSource::Csv { .. }) {
+        let text = "the hosts of this testbed are machines of their own, which have no power \
+                    to be read";
+        return Err(Fault::new(FaultKind::Unsupported, text)
+            .remedy("read the log of an external meter: --power csv=FILE"));
     }
     // A machine's hosts share its sources; the receiver's agent reads them.
     if let Some(facts) = facts.get(Role::Receiver as usize)
@@ -53,11 +60,6 @@ pub(super) fn settle(
     }
     if asked.rest != Rest::Measured {
         return Ok((asked.clone(), None));
-    }
-    let here = crate::host::survey(&Roots::real()).machine;
-    if facts.get(Role::Receiver as usize).is_some_and(|facts| facts.machine != here) {
-        let text = "the resting power of another machine cannot be measured from here";
-        return Err(Fault::new(FaultKind::Unsupported, text).remedy("give it: rest=WATTS"));
     }
     let watts = meter::at_rest(&context(asked), AT_REST)?;
     let remark = format!(

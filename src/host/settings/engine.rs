@@ -171,6 +171,10 @@ impl<M: Machine, J: Medium> Engine<M, J> {
         } else {
             match self.put_back(&change, home) {
                 Ok(result) => result,
+                // Nothing that was set before a boot is in force after it.
+                Err(fault) if home == Home::Rebooted => {
+                    (Restoration::Gone, format!("the machine was rebooted since; {fault}"))
+                }
                 Err(fault) => (Restoration::Failed, fault.to_string()),
             }
         };

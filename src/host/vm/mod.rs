@@ -256,7 +256,7 @@ impl Testbed for Vm {
     fn functional(&self) -> Option<String> {
         match qemu::accelerator(self.settings.accelerator) {
             Ok(Accelerator::Tcg { because }) => {
-                Some(format!("guests ran on an emulated processor (TCG), because {because}"))
+                Some(format!("guests run on an emulated processor (TCG): {because}"))
             }
             _ => None,
         }

@@ -122,6 +122,7 @@ impl Receiver {
             ("queue_full", counts.queue_full),
             ("overflows", counts.overflows),
             ("alloc_failures", counts.alloc_failures),
+            ("copy_events", counts.copy_events),
             ("returned", counts.returned),
             ("batches", counts.batches),
             ("flushes", counts.flushes),

@@ -246,7 +246,7 @@ mod tests {
             let mut posted = 0u64;
             for (arrivals, takes) in course {
                 for _ in 0..arrivals {
-                    let off = posted * 777 % (AREA_LEN as u64 - 100) | 3 << 48;
+                    let off = (posted * 777 % (AREA_LEN as u64 - 100)) | (3 << 48);
                     let Arrived::Bytes(piece) = READER.read(&bytes(off, 1 + posted as i32 % 99))
                     else { panic!("these are bytes") };
                     if !owed.lend(piece) {

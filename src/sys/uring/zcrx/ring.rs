@@ -459,3 +459,89 @@ fn ring(
 
 /// Submissions at once: a ring has one operation.
 const ENTRIES: u32 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::super::{AreaMemory, abilities};
+    use super::*;
+    use crate::sys::tcp;
+    use std::io::Write;
+
+    /// A ring on a queue without a device, or none with the reason printed.
+    fn ring_of(test: &str, socket: BorrowedFd, pages: usize) -> Option<RecvZcRing> {
+        let can = match abilities() {
+            Ok(can) if can.no_device && can.events => can,
+            Ok(can) => {
+                println!("SKIP {test}: {can:?}");
+                return None;
+            }
+            Err(e) => {
+                println!("SKIP {test}: IORING_REGISTER_QUERY: {e}");
+                return None;
+            }
+        };
+        let shape = QueueShape {
+            device: None,
+            area: AreaMemory::Normal(pages * rustix::param::page_size()),
+            entries: 16,
+            buffer: None,
+            kernel_ring: false,
+            abilities: Some(can),
+        };
+        match RecvZcRing::register(socket, shape, 64, 1) {
+            Ok(ring) => Some(ring),
+            Err(e) => {
+                println!("SKIP {test}: {e}");
+                None
+            }
+        }
+    }
+
+    /// Receives this many bytes.
+    fn receive(ring: &mut RecvZcRing, mut bytes: usize) {
+        while bytes > 0 {
+            ring.enter().unwrap();
+            while let Some(arrival) = ring.arrival() {
+                match arrival {
+                    ZcArrival::Bytes(piece) => bytes -= piece.len(),
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_event_fires_again_when_it_was_armed_again() {
+        let (mut tx, rx) = tcp::loopback_pair().unwrap();
+        let name = "an_event_fires_again_when_it_was_armed_again";
+        let Some(mut ring) = ring_of(name, rx.as_fd(), 64) else { return };
+        ring.activate().unwrap();
+        let mut round = |ring: &mut RecvZcRing| {
+            tx.write_all(&[1; 10_000]).unwrap();
+            receive(ring, 10_000);
+            // The event is posted by work of its own, which may come after the bytes.
+            ring.pause().unwrap();
+            assert!(ring.arrival().is_none());
+            ring.counts().copy_events
+        };
+        assert_eq!(round(&mut ring), 1);
+        assert_eq!(round(&mut ring), 1, "it fires once");
+        ring.fired[EVENT_COPY as usize] = true;
+        assert_eq!(round(&mut ring), 2, "and once more");
+        let (fragments, bytes) = ring.copied().unwrap();
+        assert!(fragments >= 3 && bytes == 30_000, "{fragments} {bytes}");
+    }
+
+    #[test]
+    fn what_is_not_given_back_is_missed_and_then_flushed() {
+        let (mut tx, rx) = tcp::loopback_pair().unwrap();
+        let name = "what_is_not_given_back_is_missed_and_then_flushed";
+        let Some(mut ring) = ring_of(name, rx.as_fd(), 4) else { return };
+        ring.activate().unwrap();
+        tx.write_all(&[1; 40_000]).unwrap();
+        receive(&mut ring, 40_000);
+        let counts = ring.counts();
+        assert!(counts.no_buffer > 0 && counts.flushes > 0, "{counts:?}");
+        assert_eq!(ring.waiting(), 0, "each batch was flushed");
+    }
+}
