@@ -2,16 +2,17 @@
 //! run through the same loop that runs on a connection.
 
 use super::area::Area;
-use super::receive::{Receiver, Receiving};
-use crate::path::{Endpoint, Recorder};
+use super::receive::{Live, Receiver, Receiving};
+use crate::path::{Endpoint, Flow, Recorder};
 use crate::record::{Cell, Fault, FaultKind, Half, OptionValue, Role, Touch};
 use crate::sys::devmem::{Control, Fragment, Freer, Received, TokenRange, message};
 use crate::sys::dmabuf::Rehearsal;
+use crate::sys::tcp;
 use crate::workload::{Gate, Pattern, Phase, Progress, TallyEnd};
 use proptest::prelude::*;
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex};
 
@@ -238,6 +239,32 @@ fn play(scene: Scene) -> Run {
 
 fn pages(count: usize) -> Arrival {
     Arrival::Pieces(vec![(true, PAGE as u16); count])
+}
+
+/// The same loop on a real connection, with the real calls. Nothing is bound, so
+/// all that the kernel can do is copy, and the ledger says so.
+#[test]
+fn on_a_connection_without_a_bound_queue_every_byte_is_copied() {
+    const LEN: usize = 3_000_000;
+    let (tx, rx) = tcp::loopback_pair().unwrap();
+    let sender = std::thread::spawn(move || {
+        let flow = Flow { socket: tx, index: 0 };
+        let mut stream = vec![0; LEN];
+        Pattern::new(MESSAGE).fill(&mut stream, 0);
+        (&flow.socket).write_all(&stream).unwrap();
+        flow.end_stream().unwrap();
+    });
+    let mut cell = Cell::new("devmem", Half::plain("devmem"), Half::plain("devmem"));
+    cell.stream.touch = Touch::Verify;
+    cell.stream.message_size = MESSAGE;
+    let area = Area::unbound(DMABUF, Box::new(Rehearsal::new(PAGE, true).unwrap()));
+    let live = Live(Flow { socket: rx, index: 0 });
+    let mut engine = Receiving::new(live, area, &cell).unwrap();
+    let mut recorder = Recorder::new(Role::Receiver, Arc::default(), Arc::default(), true);
+    let account = engine.run(&mut recorder).unwrap();
+    sender.join().unwrap();
+    assert_eq!((account.ledger.delivered, account.ledger.copied), (LEN as u64, LEN as u64));
+    assert!(account.notes[0].contains("not steered to it"), "{:?}", account.notes);
 }
 
 #[test]
