@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd;
 /// Takes the lock on a whole file that is open for writing. False: somebody else
 /// has it.
 pub fn take(file: &File) -> io::Result<bool> {
-    match fcntl(file, libc::F_OFD_SETLK) {
+    match fcntl(file, libc::F_OFD_SETLK, libc::F_WRLCK) {
         Ok(_) => Ok(true),
         Err(e) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
         Err(e) => Err(e),
@@ -19,14 +19,20 @@ pub fn take(file: &File) -> io::Result<bool> {
 
 /// Whether somebody else has the lock.
 pub fn is_taken(file: &File) -> io::Result<bool> {
-    Ok(fcntl(file, libc::F_OFD_GETLK)?.l_type != libc::F_UNLCK as libc::c_short)
+    Ok(fcntl(file, libc::F_OFD_GETLK, libc::F_WRLCK)?.l_type != libc::F_UNLCK as libc::c_short)
 }
 
-fn fcntl(file: &File, command: libc::c_int) -> io::Result<libc::flock> {
+/// Gives the lock back. Closing the file would do, but for a child that another
+/// thread is just starting: it has the file open, too, until it executes its program.
+pub fn release(file: &File) -> io::Result<()> {
+    fcntl(file, libc::F_OFD_SETLK, libc::F_UNLCK).map(drop)
+}
+
+fn fcntl(file: &File, command: libc::c_int, kind: libc::c_int) -> io::Result<libc::flock> {
     // SAFETY: all-zero bytes are a valid `flock`: it is plain data. OFD locks
     // want `l_pid` to be zero; a start and length of zero are the whole file.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-    lock.l_type = libc::F_WRLCK as libc::c_short;
+    lock.l_type = kind as libc::c_short;
     lock.l_whence = libc::SEEK_SET as libc::c_short;
     // SAFETY: the call reads and writes one `flock`, which is live.
     let result = unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) };
@@ -50,5 +56,19 @@ mod tests {
         assert!(!is_taken(&first).unwrap(), "one's own is not somebody else's");
         drop(first);
         assert!(!is_taken(&second).unwrap() && take(&second).unwrap());
+    }
+
+    #[test]
+    fn a_lock_that_was_released_is_free_though_a_child_has_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || File::create(dir.path().join("lock")).unwrap();
+        let (first, second) = (open(), open());
+        assert!(take(&first).unwrap());
+        // What a child has between fork and exec: the same open file.
+        let child = first.try_clone().unwrap();
+        release(&first).unwrap();
+        drop(first);
+        assert!(take(&second).unwrap());
+        drop(child);
     }
 }

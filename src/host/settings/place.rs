@@ -24,7 +24,14 @@ pub struct Place {
 /// ends.
 #[derive(Debug)]
 pub struct Lock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // If it fails, closing the file gives the lock back.
+        let _ = file_lock::release(&self.file);
+    }
 }
 
 /// A journal on disk.
@@ -91,7 +98,7 @@ impl Place {
             write!(file, "{}", std::process::id())
         };
         note().map_err(|e| fault(&e))?;
-        Ok(Lock { _file: file })
+        Ok(Lock { file })
     }
 
     /// What the journal of an earlier run tells; none if there is none, or if it
