@@ -19,17 +19,30 @@ enum End {
 /// believes it passed by reference are entered as copied if the page was found
 /// copied on its way.
 pub fn believe(tx: &Ledger, witness: Option<ProvenWitness>) -> Ledger {
-    if witness != Some(ProvenWitness::Copied) {
-        return tx.clone();
+    match witness {
+        Some(ProvenWitness::Copied) => {
+            by_reference(tx, Manner::Copied, "but the witness page was copied on the way")
+        }
+        Some(ProvenWitness::Shared) | None => tx.clone(),
     }
+}
+
+/// The sender's ledger where the two ends share no memory. A wire copies the
+/// witness page in any case, so the page says nothing of the sender's kernel, and
+/// the path's own evidence stands alone.
+pub fn untested(tx: &Ledger) -> Ledger {
+    by_reference(tx, Manner::NotCopied, "by the sender's word alone, as the hosts share no memory")
+}
+
+/// The ledger with what was passed by reference entered in this manner.
+fn by_reference(tx: &Ledger, manner: Manner, why: &str) -> Ledger {
     let mut ledger = Ledger { mode: tx.mode.clone(), ..Ledger::default() };
     for e in &tx.evidence {
         match e.manner {
             Manner::NotCopied => {
-                let source = format!("{}, but the witness page was copied on the way", e.source);
-                ledger.enter(Manner::Copied, e.bytes, e.events, source);
+                ledger.enter(manner, e.bytes, e.events, format!("{}, {why}", e.source));
             }
-            manner => ledger.enter(manner, e.bytes, e.events, e.source.clone()),
+            other => ledger.enter(other, e.bytes, e.events, e.source.clone()),
         }
     }
     ledger
@@ -125,5 +138,13 @@ mod tests {
         assert!(believed.evidence.iter().any(|e| e.source.contains("witness")));
         assert_eq!(label(&believed, &zero), "zero-copy receive, send copied by the kernel");
         assert_eq!(believe(&zero, Some(ProvenWitness::Shared)), zero);
+    }
+
+    #[test]
+    fn between_machines_the_sender_s_own_evidence_stands() {
+        let told = untested(&ledger(5, 95, 0));
+        assert_eq!((told.copied, told.not_copied, told.delivered), (5, 95, 100));
+        let sources: Vec<&str> = told.evidence.iter().map(|e| e.source.as_str()).collect();
+        assert_eq!(sources.iter().filter(|s| s.contains("share no memory")).count(), 1);
     }
 }

@@ -7,6 +7,6 @@ mod payload;
 mod tally;
 
 pub use gate::{Gate, Phase, Progress};
-pub use label::{believe, label};
+pub use label::{believe, label, untested};
 pub use payload::{PATTERN_PERIOD, Pattern, Toucher};
 pub use tally::{CallStats, Tally, TallyEnd};
