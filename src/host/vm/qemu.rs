@@ -190,7 +190,7 @@ pub fn command(start: &Start) -> Command {
     command.args(["-smp", &cpus.to_string(), "-m", &format!("{}M", memory >> 20)]);
     command.arg("-kernel").arg(&start.kernel);
     command.args(["-initrd", &path_of(&start.initramfs)]);
-    command.args(["-append", &cmdline(start.cmdline)]);
+    command.args(["-append", &cmdline(start.accelerator, start.cmdline)]);
     command.args(["-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console"]);
     let port = format!("socket,id=agents,fd={}", start.port.as_raw_fd());
     command.args(["-device", "virtio-serial-pci", "-chardev", &port]);
@@ -206,8 +206,17 @@ pub fn command(start: &Start) -> Command {
 
 /// The kernel's command line: the console is a serial port; a panic ends the
 /// machine at once; then what the study adds, which may overrule all of it.
-fn cmdline(added: &str) -> String {
-    let text = format!("console=ttyS0 panic=-1 loglevel=4 {added}");
+fn cmdline(accelerator: &Accelerator, added: &str) -> String {
+    let clocks = match accelerator {
+        Accelerator::Kvm => "",
+        // An emulated processor stands still while others use the real one. The
+        // kernel would take that for a timer without interrupts, and panic
+        // (arch/x86/kernel/apic/io_apic.c), or for a counter that is unstable, and
+        // read a far slower clock from then on (kernel/time/clocksource.c). Under
+        // KVM it makes both allowances by itself.
+        Accelerator::Tcg { .. } => "no_timer_check tsc=reliable ",
+    };
+    let text = format!("console=ttyS0 panic=-1 loglevel=4 {clocks}{added}");
     text.trim_end().to_owned()
 }
 
@@ -242,7 +251,11 @@ mod tests {
 
     #[test]
     fn what_the_study_adds_comes_last() {
-        assert!(cmdline("mitigations=off").ends_with(" mitigations=off"));
-        assert!(cmdline("").ends_with("loglevel=4"));
+        let tcg = Accelerator::Tcg { because: String::new() };
+        for accelerator in [&Accelerator::Kvm, &tcg] {
+            assert!(cmdline(accelerator, "mitigations=off").ends_with(" mitigations=off"));
+        }
+        assert!(cmdline(&Accelerator::Kvm, "").ends_with("loglevel=4"));
+        assert!(cmdline(&tcg, "").ends_with("tsc=reliable"));
     }
 }
