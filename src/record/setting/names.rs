@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-/// Name of a network device: what `dev_valid_name` (net/core/dev.c) takes.
+/// Name of a network device: what `dev_valid_name` (net/core/dev.c) takes, but for
+/// `=`, which a setting as it is typed could not tell from `name=value`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
@@ -45,7 +46,7 @@ const MOST_CPUS: u32 = 8192;
 impl DeviceName {
     /// Checks a name.
     pub fn new(name: &str) -> Result<Self, Fault> {
-        let odd = |c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control();
+        let odd = |c: char| matches!(c, '/' | ':' | '=') || c.is_whitespace() || c.is_control();
         let fits = (1..=15).contains(&name.len()) && !name.contains(odd);
         if fits && name != "." && name != ".." {
             Ok(DeviceName(name.to_owned()))
@@ -284,8 +285,8 @@ pub(super) fn value_flaw(value: &str) -> Option<String> {
     if value.trim().is_empty() {
         return Some("it has no value".into());
     }
-    let fits = value.len() <= 1024 && value.chars().all(sound);
-    (!fits).then(|| "its value is not one line of plain text".into())
+    let fits = value.len() <= 1024 && value.chars().all(sound) && value.trim() == value;
+    (!fits).then(|| "its value is not one line of plain text, without blanks around it".into())
 }
 
 fn wrong(message: String) -> Fault {

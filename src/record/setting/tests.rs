@@ -92,6 +92,7 @@ fn names_that_lead_elsewhere_are_refused() {
     // The same by way of a journal or a file.
     for json in [
         r#"{"kind":"mtu","device":"../x","bytes":1500}"#,
+        r#"{"kind":"mtu","device":"eth0=","bytes":1500}"#,
         r#"{"kind":"sysctl","name":"kernel.core_pattern","value":"x"}"#,
         r#"{"kind":"irq-affinity","irq":1,"cpus":"0-4000000000"}"#,
     ] {
@@ -126,6 +127,13 @@ fn what_makes_no_sense_is_refused_with_the_form() {
         let text = line.parse::<Setting>().unwrap_err().to_string();
         assert!(text.contains(says), "{line}: {text}");
     }
+}
+
+#[test]
+fn what_was_built_is_checked_as_if_it_had_been_typed() {
+    let json = r#"{"kind":"sysctl","name":"net.core.rmem_max","value":" 1"}"#;
+    let built: Setting = serde_json::from_str(json).unwrap();
+    assert!(built.checked().unwrap_err().message.contains("blanks around it"));
 }
 
 #[test]
