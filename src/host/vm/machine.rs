@@ -84,6 +84,9 @@ struct Kept {
     words: Arc<Tail>,
 }
 
+/// How a fault of a guest says that its kernel gave up.
+pub const PANICKED: &str = "the guest's kernel panicked";
+
 /// What came of a session so far.
 #[derive(Default)]
 struct Session {
@@ -211,7 +214,7 @@ impl Machine {
             Some(words.trim().to_owned())
         });
         let how = match (panic, exit) {
-            (Some(words), _) => format!("the guest's kernel panicked: {words}"),
+            (Some(words), _) => format!("{PANICKED}: {words}"),
             (None, Some(status)) if status.success() => "the guest switched itself off".to_owned(),
             (None, Some(status)) => {
                 let words = self.words.last_line(Duration::from_millis(200));

@@ -185,7 +185,11 @@ pub fn command(start: &Start) -> Command {
     command.args(COMMON).args(["-name", "bytepath"]);
     match start.accelerator {
         Accelerator::Kvm => command.args(["-accel", "kvm", "-cpu", "host"]),
-        Accelerator::Tcg { .. } => command.args(["-accel", "tcg,thread=multi", "-cpu", "max"]),
+        // Page tables of five levels are the newest thing that the emulator does, and
+        // guests need none of it.
+        Accelerator::Tcg { .. } => {
+            command.args(["-accel", "tcg,thread=multi", "-cpu", "max,la57=off"])
+        }
     };
     command.args(["-smp", &cpus.to_string(), "-m", &format!("{}M", memory >> 20)]);
     command.arg("-kernel").arg(&start.kernel);
