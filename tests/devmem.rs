@@ -11,6 +11,7 @@ use bytepath::record::{
 use bytepath::report::{self, Style};
 use bytepath::run::load;
 use bytepath::stats::{Rules, analyse};
+use bytepath::sys;
 use bytepath::sys::devmem::{self, Refusal};
 use bytepath::sys::dmabuf::{self, Memory};
 use bytepath::{host, path};
@@ -44,7 +45,7 @@ fn devices_that_cannot_bind_say_why() {
         if entry.path().join("device").exists() && !all || !entry.path().join("ifindex").exists() {
             continue;
         }
-        let index = devmem::device_index(&name).unwrap();
+        let index = sys::device::index(&name).unwrap();
         let bindings = [
             ("rx", devmem::bind_receive(index, &[0], None, fd)),
             ("tx", devmem::bind_send(index, fd)),

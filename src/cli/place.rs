@@ -42,7 +42,7 @@ impl PlaceArguments {
     /// testbed.
     pub fn facts(&self) -> Result<Result<Vec<Facts>, Fault>, Fault> {
         let Some(device) = &self.device else { return Ok(self.look()) };
-        sys::devmem::device_index(device)
+        sys::device::index(device)
             .map_err(|e| Fault::system(format_args!("the network device {device}"), &e))?;
         let facts = survey_device(path::CATALOG, Some(device));
         Ok(Ok(vec![facts.clone(), facts]))

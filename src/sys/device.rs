@@ -31,9 +31,14 @@ pub fn of_address(address: IpAddr) -> io::Result<String> {
     Ok(netdevice::index_to_name(any_socket()?, index)?)
 }
 
+/// Index of a device in the namespace of the caller. ENODEV: no such device.
+pub fn index(name: &str) -> io::Result<u32> {
+    Ok(netdevice::name_to_index(any_socket()?, name)?)
+}
+
 /// Number of receive queues that a device uses. ENOENT: before Linux 6.8.
 pub fn receive_queues(name: &str) -> io::Result<u32> {
-    let index = netdevice::name_to_index(any_socket()?, name)?;
+    let index = index(name)?;
     let mut request = netdev::Request::new().op_queue_get_dump();
     request.encode().push_ifindex(index);
     let mut socket = NetlinkSocket::new();
@@ -82,6 +87,7 @@ mod tests {
     #[test]
     fn the_loopback_device_is_all_software() {
         assert_eq!(of_address(Ipv4Addr::LOCALHOST.into()).unwrap(), "lo");
+        assert_eq!(index("lo").unwrap(), 1);
         assert_eq!(driver("lo").unwrap(), None);
         match receive_queues("lo") {
             Ok(queues) => assert_eq!(queues, 1),

@@ -4,6 +4,7 @@
 use super::{device, memory};
 use crate::path::Flow;
 use crate::record::{Fault, FaultKind, Options};
+use crate::sys;
 use crate::sys::devmem::{self, Binding};
 use crate::sys::dmabuf::{self, Memory};
 use std::path::Path;
@@ -69,7 +70,7 @@ impl Area {
     fn bind(place: &Place) -> Result<Area, Fault> {
         let Place { device, queue, memory, bytes, page_size } = place;
         let memory = allocate(memory, *bytes)?;
-        let binding = devmem::device_index(device)
+        let binding = sys::device::index(device)
             .map_err(devmem::Refusal::from)
             .and_then(|index| devmem::bind_receive(index, &[*queue], *page_size, memory.fd()))
             .map_err(|refusal| {

@@ -14,7 +14,7 @@ use super::{DataPath, Endpoint, Flow, Wire};
 use crate::record::{
     Attempt, Cell, Facts, Fault, OptionKind, OptionSpec, Options, Role, Setting, Support,
 };
-use crate::sys::devmem;
+use crate::sys;
 use area::{Area, Place};
 use receive::{Live, Receiving};
 
@@ -141,7 +141,7 @@ fn device(options: &Options, flow: &Flow) -> Result<String, Fault> {
     match options.word(DEVICE.name) {
         "" | "auto" => flow.socket.local_addr().and_then(|address| {
             let ip = address.ip().to_canonical();
-            devmem::device_of(ip)
+            sys::device::of_address(ip)
         }),
         name => return Ok(name.to_owned()),
     }

@@ -7,6 +7,7 @@ use super::{device, memory};
 use crate::path::zerocopy_send::{Payload, ZerocopySender};
 use crate::path::{Account, Endpoint, Flow, Recorder, WITNESS_LEN, WitnessPage};
 use crate::record::{Cell, Fault, FaultKind};
+use crate::sys;
 use crate::sys::devmem::{self, Binding};
 use crate::sys::dmabuf::Memory;
 use crate::workload::Pattern;
@@ -24,7 +25,7 @@ pub(super) fn open(cell: &Cell, flow: Flow) -> Result<Box<dyn Endpoint>, Fault> 
     let mut memory = allocate(memory(options), size)?;
     let pattern = Pattern::new(size);
     fill(memory.as_mut(), &pattern, size)?;
-    let binding = devmem::device_index(&device)
+    let binding = sys::device::index(&device)
         .map_err(devmem::Refusal::from)
         .and_then(|index| devmem::bind_send(index, memory.fd()))
         .map_err(|refusal| {

@@ -2,6 +2,7 @@
 
 use crate::path::ring::attempt;
 use crate::record::{Attempt, Facts, Outcome, Role, Support};
+use crate::sys;
 use crate::sys::devmem::{self, Binding, Refusal};
 use crate::sys::dmabuf::{self, Memory};
 
@@ -48,7 +49,7 @@ fn bindings(device: &str, memory: Option<&dyn Memory>) -> Vec<Attempt> {
         Ok(file) => file,
         Err(e) => return vec![attempt(BIND_RX, Err(e), "")],
     };
-    let index = || devmem::device_index(device).map_err(Refusal::from);
+    let index = || sys::device::index(device).map_err(Refusal::from);
     // Binding a receive queue restarts it, which would break the connections of
     // a NIC that is in use. It gets a plain memory file, which a driver that can
     // bind refuses as no dmabuf before it does anything.

@@ -3,8 +3,8 @@
 use super::plan::Memory;
 use crate::path::ring;
 use crate::record::{Attempt, Facts, Options, Outcome, Role, Support};
+use crate::sys::device;
 use crate::sys::uring::zcrx::{self, Abilities};
-use crate::sys::{device, devmem};
 use std::io;
 
 /// Names of the attempts, as they stand in [`Facts`].
@@ -100,7 +100,7 @@ fn on_device(device: &str) -> Attempt {
     match device::driver(device) {
         Ok(Some(driver)) => nic(device, &driver),
         Ok(None) => {
-            let result = devmem::device_index(device).and_then(|index| zcrx::try_queue(index, 0));
+            let result = device::index(device).and_then(|index| zcrx::try_queue(index, 0));
             ring::attempt(REGISTER, result, &format!("queue 0 of {device}"))
         }
         Err(e) => ring::attempt(REGISTER, Err(e), ""),

@@ -5,9 +5,9 @@ use super::plan::{Memory, Plan};
 use super::probe::NIC;
 use crate::path::{Flow, ring};
 use crate::record::{Fault, FaultKind};
+use crate::sys::device;
 use crate::sys::dmabuf::{self, Provider};
 use crate::sys::uring::zcrx::{self, Abilities, AreaMemory, QueueShape, RecvZcRing};
-use crate::sys::{device, devmem};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -80,7 +80,7 @@ fn on_device(
     flow: &Flow,
     name: &str,
 ) -> Result<io::Result<RecvZcRing>, Fault> {
-    let index = devmem::device_index(name);
+    let index = device::index(name);
     let index = index.map_err(|e| Fault::system(format!("cannot find device {name}"), &e))?;
     let queues = device::receive_queues(name);
     let queues = queues

@@ -2,12 +2,9 @@
 //! (Documentation/netlink/specs/netdev.yaml).
 
 use netlink_bindings::netdev::{QueueType, Request};
-use netlink_bindings::rt_addr;
 use netlink_socket2::{NetlinkSocket, ReplyError};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
 use std::fmt;
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 
@@ -111,33 +108,6 @@ pub fn stand_in() -> io::Result<OwnedFd> {
     crate::sys::dmabuf::sealed(1 << 20, false)
 }
 
-/// Index of a network device in the namespace of the caller. ENODEV: no such device.
-pub fn device_index(name: &str) -> io::Result<u32> {
-    Ok(netdevice::name_to_index(any_socket()?, name)?)
-}
-
-/// Name of the device that has this address. ENODEV: none has.
-pub fn device_of(address: IpAddr) -> io::Result<String> {
-    let header = rt_addr::Ifaddrmsg::default();
-    let request = rt_addr::Request::new().op_getaddr_dump(&header);
-    let mut socket = NetlinkSocket::new();
-    let mut replies = socket.request(&request)?;
-    let mut found = None;
-    while let Some(reply) = replies.recv() {
-        let (header, attributes) = reply?;
-        let local = attributes.get_local().or_else(|_| attributes.get_address());
-        if local.is_ok_and(|local| local == address) {
-            found = found.or(Some(header.ifa_index));
-        }
-    }
-    let index = found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?;
-    Ok(netdevice::index_to_name(any_socket()?, index)?)
-}
-
-fn any_socket() -> io::Result<OwnedFd> {
-    Ok(socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?)
-}
-
 /// Whether the kernel has the `netdev` netlink family: lists the devices by
 /// it. ENOENT: it has not (before Linux 6.3).
 pub fn netdev_family() -> io::Result<()> {
@@ -153,17 +123,7 @@ pub fn netdev_family() -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::Ipv4Addr;
     use std::os::fd::AsFd;
-
-    #[test]
-    fn the_device_of_an_address_is_found() {
-        assert_eq!(device_of(Ipv4Addr::LOCALHOST.into()).unwrap(), "lo");
-        assert_eq!(device_index("lo").unwrap(), 1);
-        // TEST-NET-1 of RFC 5737, which nobody has.
-        let error = device_of(Ipv4Addr::new(192, 0, 2, 77).into()).unwrap_err();
-        assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
-    }
 
     #[test]
     fn the_loopback_device_refuses_to_bind() {

@@ -11,9 +11,7 @@ pub mod message;
 pub mod socket;
 pub mod tokens;
 
-pub use bind::{
-    Binding, Refusal, bind_receive, bind_send, device_index, device_of, netdev_family, stand_in,
-};
+pub use bind::{Binding, Refusal, bind_receive, bind_send, netdev_family, stand_in};
 pub use message::{Fragment, Malformed, fragments};
 pub use socket::{Control, ETOOSMALL, Received, Socket};
 pub use tokens::{Freer, Held, TokenRange};
