@@ -285,7 +285,10 @@ fn mapped_bytes_are_those_that_the_program_knows_of() {
         .map(String::from);
     let (seen, output) = watched(&["--count", "task-storage"], &words.collect::<Vec<_>>());
     if seen.ending != Ending::Code(0) {
-        println!("SKIP mapped_bytes_are_those_that_the_program_knows_of: {}", text(&output.stderr));
+        // Others were at work, say; the last line tells.
+        let said = text(&output.stderr);
+        let why = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
+        println!("SKIP mapped_bytes_are_those_that_the_program_knows_of: {why}");
         return;
     }
     let trials = std::fs::read_to_string(study.join("trials.jsonl")).unwrap();
