@@ -119,6 +119,8 @@ impl<'a> Decoder<'a> {
         for id in &message.comment {
             let text = decoder.text(*id)?;
             match text.strip_prefix(OURS).and_then(|rest| rest.split_once('=')) {
+                // Where it stands among the others, so that notes keep their order.
+                Some(("note", value)) => decoder.builder.header().notes.push(value.to_owned()),
                 Some((key, value)) => decoder.own.push((key, value)),
                 None if !text.is_empty() => decoder.builder.header().notes.push(text.to_owned()),
                 None => {}
@@ -329,9 +331,7 @@ impl<'a> Decoder<'a> {
         };
         *self.builder.header() = exact;
         let own = self.own("format").is_some();
-        let notes: Vec<String> = self.all("note").into_iter().map(str::to_owned).collect();
         let (message, header) = (self.message, self.builder.header());
-        header.notes.extend(notes);
         if !own {
             if message.duration_nanos > 0 {
                 header.seconds = Some(message.duration_nanos as f64 / 1e9);

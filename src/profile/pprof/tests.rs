@@ -59,9 +59,7 @@ fn any_header() -> impl Strategy<Value = Header> {
                 notes,
                 tracks,
             )| {
-                let mut notes: Vec<String> = notes.into_iter().map(str::to_owned).collect();
-                // Notes of ours come after others'.
-                notes.sort_by_key(|note| note.is_empty() || note.starts_with(OURS));
+                let notes = notes.into_iter().map(str::to_owned).collect();
                 Header {
                     title,
                     event: event.into(),
