@@ -11,22 +11,23 @@
 //! `cstate_core` and `cstate_pkg` (arch/x86/events/intel/cstate.c), as a part of the
 //! time-stamp counter's course. Virtual machines and AMD's processors have none.
 
+use super::held::Held;
 use super::{Context, Meter, Output, Reach, Running};
 use crate::record::{Fault, FaultKind, Scope, Support, Unit};
 use crate::sys::cpuidle::{self, Counts, State};
 use crate::sys::pmu::{self, Counter, Offered};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// The meter `cstates`.
-pub static CSTATES: CStates = CStates { open: Mutex::new(None) };
+pub static CSTATES: CStates = CStates { open: Held::new() };
 
 /// Residency of idle states, by CPU.
 pub struct CStates {
     /// Its sources and the `/sys` they were found in: to find and open them takes
     /// milliseconds on a large machine, and they stay as they are.
-    open: Mutex<Option<(PathBuf, Arc<Sources>)>>,
+    open: Held<Sources>,
 }
 
 /// Counters that stay open.
@@ -63,31 +64,17 @@ impl Meter for CStates {
     }
 
     fn prepare(&self, context: &Context) -> Result<Option<Box<dyn super::Prepared>>, Fault> {
-        self.sources(&context.roots.sys);
+        self.open.get(&context.roots.sys, Sources::open);
         Ok(None)
     }
 
     fn start(&self, context: &Context) -> Result<Box<dyn Running>, Fault> {
-        let sources = self.sources(&context.roots.sys);
+        let sources = self.open.get(&context.roots.sys, Sources::open);
         let begin = Instant::now();
         let counts = sources.states.iter().map(|state| state.read().ok()).collect();
         let residency = sources.residency.iter().map(|(_, counter)| counter.read().ok()).collect();
         let clock = sources.clock.iter().map(|counter| counter.read().ok()).collect();
         Ok(Box::new(Window { sources, begin, counts, residency, clock }))
-    }
-}
-
-impl CStates {
-    fn sources(&self, sys: &Path) -> Arc<Sources> {
-        let mut known = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*known {
-            Some((root, sources)) if root == sys => Arc::clone(sources),
-            _ => {
-                let sources = Arc::new(Sources::open(sys));
-                *known = Some((sys.to_owned(), Arc::clone(&sources)));
-                sources
-            }
-        }
     }
 }
 

@@ -8,21 +8,22 @@
 //! the last tick or so, elsewhere what was asked for. Times that a CPU was throttled are
 //! counted by the meter `steady`, because they spoil a trial.
 
+use super::held::Held;
 use super::{Context, Meter, Output, Reach, Running};
 use crate::record::{Facts, Fault, Scope, Support, Unit};
 use crate::sys::attribute::{self, Number};
 use crate::sys::pmu::{self, Counter};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// The meter `frequency`.
-pub static FREQUENCY: Frequency = Frequency { open: Mutex::new(None) };
+pub static FREQUENCY: Frequency = Frequency { open: Held::new() };
 
 /// Clock frequency, by CPU.
 pub struct Frequency {
     /// Its sources and the `/sys` they were found in; they stay open.
-    open: Mutex<Option<(PathBuf, Arc<Sources>)>>,
+    open: Held<Sources>,
 }
 
 #[derive(Default)]
@@ -58,28 +59,14 @@ impl Meter for Frequency {
     }
 
     fn prepare(&self, context: &Context) -> Result<Option<Box<dyn super::Prepared>>, Fault> {
-        self.sources(&context.roots.sys);
+        self.open.get(&context.roots.sys, Sources::open);
         Ok(None)
     }
 
     fn start(&self, context: &Context) -> Result<Box<dyn Running>, Fault> {
-        let sources = self.sources(&context.roots.sys);
+        let sources = self.open.get(&context.roots.sys, Sources::open);
         let begin = Look::take(&sources);
         Ok(Box::new(Window { sources, begin }))
-    }
-}
-
-impl Frequency {
-    fn sources(&self, sys: &Path) -> Arc<Sources> {
-        let mut known = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*known {
-            Some((root, sources)) if root == sys => Arc::clone(sources),
-            _ => {
-                let sources = Arc::new(Sources::open(sys));
-                *known = Some((sys.to_owned(), Arc::clone(&sources)));
-                sources
-            }
-        }
     }
 }
 

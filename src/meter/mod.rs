@@ -4,6 +4,7 @@
 mod cpu;
 mod cstates;
 mod frequency;
+mod held;
 mod link;
 mod nic;
 mod power;
