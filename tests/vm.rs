@@ -6,7 +6,7 @@ use bytepath::host::{self, Site};
 use bytepath::record::{Kernel, Study, Support, TrialStatus};
 use bytepath::run::{load, testbed_spec};
 use bytepath::spec;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,25 +24,7 @@ fn a_guest_runs_a_verified_stream() {
     let folder = tempfile::tempdir().unwrap();
     let began = Instant::now();
     let out = folder.path().join("study");
-    let output = bytepath(&[
-        "run",
-        "--testbed",
-        "vm",
-        "--path",
-        "socket",
-        "--stream",
-        "touch=verify",
-        "--blocks",
-        "2",
-        "--warm-up",
-        "200ms",
-        "--window",
-        "500ms",
-        "--profile",
-        "none",
-        "--out",
-        out.to_str().unwrap(),
-    ]);
+    let output = verified_stream("vm", &["--profile", "none"], &out);
     println!("a study with one guest took {:.1} s", began.elapsed().as_secs_f64());
     let text = shown(&output);
     assert!(output.status.success(), "{text}");
@@ -191,23 +173,7 @@ fn two_guests_are_two_machines_with_a_wire() {
     let Some(_machine) = able("two_guests_are_two_machines_with_a_wire") else { return };
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");
-    let output = bytepath(&[
-        "run",
-        "--testbed",
-        "vm:guests=2",
-        "--path",
-        "socket",
-        "--stream",
-        "touch=verify",
-        "--blocks",
-        "2",
-        "--warm-up",
-        "200ms",
-        "--window",
-        "500ms",
-        "--out",
-        out.to_str().unwrap(),
-    ]);
+    let output = verified_stream("vm:guests=2", &[], &out);
     let text = shown(&output);
     assert!(output.status.success(), "{text}");
     let study = load(&out).unwrap();
@@ -261,6 +227,15 @@ fn able(test: &str) -> Option<MutexGuard<'static, ()>> {
             None
         }
     }
+}
+
+/// Two short blocks of one path, every byte looked at by the receiver.
+fn verified_stream(testbed: &str, more: &[&str], out: &Path) -> Output {
+    let mut words = vec!["run", "--testbed", testbed, "--path", "socket"];
+    words.extend(["--stream", "touch=verify", "--blocks", "2"]);
+    words.extend(["--warm-up", "200ms", "--window", "500ms", "--out", out.to_str().unwrap()]);
+    words.extend(more);
+    bytepath(&words)
 }
 
 fn bytepath(arguments: &[&str]) -> Output {

@@ -84,8 +84,24 @@ struct Kept {
     words: Arc<Tail>,
 }
 
-/// How a fault of a guest says that its kernel gave up.
-pub const PANICKED: &str = "the guest's kernel panicked";
+/// Why a guest did not boot.
+pub struct NotBooted {
+    pub fault: Fault,
+    /// Its kernel gave up.
+    pub panicked: bool,
+}
+
+impl From<Fault> for NotBooted {
+    fn from(fault: Fault) -> Self {
+        NotBooted { fault, panicked: false }
+    }
+}
+
+impl From<NotBooted> for Fault {
+    fn from(not: NotBooted) -> Self {
+        not.fault
+    }
+}
 
 /// What came of a session so far.
 #[derive(Default)]
@@ -98,7 +114,7 @@ struct Session {
 
 impl Machine {
     /// Starts a guest and waits until its program answers.
-    pub fn boot(start: Start, ours: UnixStream, stop: &AtomicBool) -> Result<Machine, Fault> {
+    pub fn boot(start: Start, ours: UnixStream, stop: &AtomicBool) -> Result<Machine, NotBooted> {
         let slowness = slowness(start.accelerator);
         let kernel = start.kernel.display().to_string();
         let shared = Arc::<Shared>::default();
@@ -126,7 +142,10 @@ impl Machine {
             kernel,
             ready,
         };
-        machine.ready = machine.await_ready(stop)?;
+        machine.ready = machine.await_ready(stop).map_err(|fault| {
+            let panicked = machine.panic().is_some();
+            NotBooted { fault, panicked }
+        })?;
         Ok(machine)
     }
 
@@ -208,13 +227,8 @@ impl Machine {
         let patience = Duration::from_secs(2);
         let exit = self.wait_whatever(patience, &never, |state| state.exit);
         self.console.await_end(Duration::from_millis(500));
-        let text = self.console.text();
-        let panic = text.lines().rev().find_map(|line| {
-            let (_, words) = line.split_once("Kernel panic - not syncing: ")?;
-            Some(words.trim().to_owned())
-        });
-        let how = match (panic, exit) {
-            (Some(words), _) => format!("{PANICKED}: {words}"),
+        let how = match (self.panic(), exit) {
+            (Some(words), _) => format!("the guest's kernel panicked: {words}"),
             (None, Some(status)) if status.success() => "the guest switched itself off".to_owned(),
             (None, Some(status)) => {
                 let words = self.words.last_line(Duration::from_millis(200));
@@ -225,6 +239,15 @@ impl Machine {
         };
         let console = self.console();
         if console.is_empty() { how } else { format!("{how}; its console ended with: {console}") }
+    }
+
+    /// What its kernel said when it gave up, if it did.
+    fn panic(&self) -> Option<String> {
+        let text = self.console.text();
+        text.lines().rev().find_map(|line| {
+            let (_, words) = line.split_once("Kernel panic - not syncing: ")?;
+            Some(words.trim().to_owned())
+        })
     }
 
     fn await_ready(&self, stop: &AtomicBool) -> Result<Ready, Fault> {

@@ -39,7 +39,7 @@ use crate::record::{
     Fault, FaultKind, Kernel, LinkSettings, OptionKind, OptionSpec, Options, Role, Support,
 };
 use frame::Layout;
-use machine::{FromAgent, Machine, SessionUp, ToAgent};
+use machine::{FromAgent, Machine, NotBooted, SessionUp, ToAgent};
 use modules::Modules;
 use qemu::{Accelerator, Network, Start};
 use std::io::{self, Read, Write};
@@ -157,9 +157,7 @@ impl Vm {
         let machines = match self.boot(site, &kernel) {
             // On a busy host the emulated processors of a guest run far apart, and once in
             // many boots a kernel that is all right dies of that. One that is not dies twice.
-            Err(fault) if self.is_emulated() && fault.message.contains(machine::PANICKED) => {
-                self.boot(site, &kernel)?
-            }
+            Err(not) if self.is_emulated() && not.panicked => self.boot(site, &kernel)?,
             booted => booted?,
         };
         guests.push(Guest { kernel, machines: machines.clone() });
@@ -171,7 +169,7 @@ impl Vm {
     }
 
     /// Boots one guest, or two with a wire between them, at the same time.
-    fn boot(&self, site: &Site, kernel: &Kernel) -> Result<Vec<Arc<Machine>>, Fault> {
+    fn boot(&self, site: &Site, kernel: &Kernel) -> Result<Vec<Arc<Machine>>, NotBooted> {
         let program = qemu::find()?;
         let accelerator = qemu::accelerator(self.settings.accelerator)?;
         let image = kernel::find(&kernel.source)?;
@@ -210,7 +208,8 @@ impl Vm {
             let boot = |(start, ours)| scope.spawn(move || Machine::boot(start, ours, site.stop));
             let booting: Vec<_> = starts.into_iter().map(boot).collect();
             let lost = || Fault::new(FaultKind::System, "a thread that boots a guest ended early");
-            let booted = booting.into_iter().map(|one| one.join().unwrap_or_else(|_| Err(lost())));
+            let booted =
+                booting.into_iter().map(|one| one.join().unwrap_or_else(|_| Err(lost().into())));
             booted.map(|machine| machine.map(Arc::new)).collect()
         })
     }
