@@ -180,6 +180,11 @@ fn quieten_ipv6(device: &str) {
 const GRO: &str = "rx-gro";
 const HW_GRO: &str = "rx-gro-hw";
 
+/// Whether a link switches this offload feature.
+pub(super) fn is_set_by_link(feature: &str) -> bool {
+    feature == GRO || feature == HW_GRO || is_tso(feature)
+}
+
 /// Segmentation of TCP in all its kinds; newer kernels know more of them.
 fn is_tso(feature: &str) -> bool {
     feature.starts_with("tx-tcp") && feature.ends_with("-segmentation")

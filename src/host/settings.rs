@@ -7,9 +7,11 @@ mod device;
 mod engine;
 mod files;
 pub mod journal;
+mod loan;
 mod machine;
 mod place;
 
+pub use loan::{namespace_of, tune, tuning};
 pub use machine::{Host, Identity, Machine};
 pub use place::{JournalFile, Lock, Place, STATE_VARIABLE};
 

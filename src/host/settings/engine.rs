@@ -2,6 +2,7 @@
 //! same steps backwards.
 
 use super::journal::{Begin, Change, Chronicle, Entry, JOURNAL_SCHEMA, Medium};
+use super::loan;
 use super::machine::Machine;
 use crate::record::{
     Fault, FaultKind, Restoration, RestorationRow, Setting, SettingRecord, SettingValue,
@@ -266,6 +267,9 @@ impl<M: Machine, J: Medium> Engine<M, J> {
     ) -> bool {
         if self.machine.same(&change.setting, now, set) {
             return true;
+        }
+        if let Setting::Loan { .. } = change.setting {
+            return loan::is_ours(name, was, now);
         }
         let adapts = |switch: &str| change.set.get(switch) == Some("on");
         match (&change.setting, name) {
