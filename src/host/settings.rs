@@ -130,6 +130,12 @@ pub fn left_behind(place: &Place) -> Option<Chronicle> {
     place.read().ok().flatten().filter(|_| !place.is_locked())
 }
 
+/// Whether these settings can be made, the mandatory ones; the fault tells which one
+/// cannot, and why. Nothing is changed, nothing written.
+pub fn feasible(host: Host, wanted: &[WantedSetting]) -> Result<(), Fault> {
+    Engine::inherit(host, Nowhere, Vec::new()).all_feasible(wanted)
+}
+
 /// What would be set, from what to what. Nothing is changed, nothing written.
 pub fn preview(host: Host, wanted: &[WantedSetting]) -> Vec<SettingRecord> {
     let mut engine = Engine::inherit(host, Nowhere, Vec::new());

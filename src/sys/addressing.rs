@@ -75,6 +75,10 @@ const RTN_UNICAST: u8 = 1;
 const RT_TABLE_LOCAL: u32 = 255;
 /// By a redirect, by the kernel, by a router's advertisement.
 const MADE_BY_ITSELF: &[u8] = &[1, 2, 9];
+// include/uapi/linux/neighbour.h.
+const NDA_DST: u16 = 1;
+const NDA_LLADDR: u16 = 2;
+const NUD_PERMANENT: u16 = 0x80;
 /// Bytes of `struct rtmsg`: eight single ones, flags.
 const ROUTE_HEADER: usize = 12;
 
@@ -117,6 +121,27 @@ impl Netlink {
         let mut payload = route.message.clone();
         attribute(&mut payload, RTA_OIF, &index.to_ne_bytes());
         there_already(acknowledged(&mut self.socket, &NewRoute(payload)))
+    }
+
+    /// Tells a device the hardware address of a neighbour, for good.
+    pub fn set_neighbour(
+        &mut self,
+        index: u32,
+        address: IpAddr,
+        hardware: [u8; 6],
+    ) -> io::Result<()> {
+        let (family, bytes) = match address {
+            IpAddr::V4(ip) => (libc::AF_INET, ip.octets().to_vec()),
+            IpAddr::V6(ip) => (libc::AF_INET6, ip.octets().to_vec()),
+        };
+        // struct ndmsg: family, padding, device, state, flags, type.
+        let mut payload = vec![family as u8, 0, 0, 0];
+        payload.extend(index.to_ne_bytes());
+        payload.extend(NUD_PERMANENT.to_ne_bytes());
+        payload.extend([0, 0]);
+        attribute(&mut payload, NDA_DST, &bytes);
+        attribute(&mut payload, NDA_LLADDR, &hardware);
+        acknowledged(&mut self.socket, &NewNeighbour(payload))
     }
 }
 
@@ -313,6 +338,7 @@ request!(AllAddresses, libc::RTM_GETADDR, libc::NLM_F_DUMP, Option<Vec<u8>>, who
 request!(NewAddress, libc::RTM_NEWADDR, NEW, (), |_| ());
 request!(AllRoutes, libc::RTM_GETROUTE, libc::NLM_F_DUMP, Option<Vec<u8>>, whole);
 request!(NewRoute, libc::RTM_NEWROUTE, NEW, (), |_| ());
+request!(NewNeighbour, libc::RTM_NEWNEIGH, libc::NLM_F_CREATE | libc::NLM_F_REPLACE, (), |_| ());
 
 #[cfg(test)]
 mod tests {

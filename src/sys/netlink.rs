@@ -278,6 +278,15 @@ impl Netlink {
         acknowledged(&mut self.socket, &request)
     }
 
+    /// Hardware address of an Ethernet device. InvalidData: it has none of six bytes.
+    pub fn hardware_address(&mut self, name: &str) -> io::Result<[u8; 6]> {
+        let mut request = rt_link::Request::new().op_getlink_do(&rt_link::Ifinfomsg::new());
+        request.encode().push_ifname(&device_name(name)?);
+        let mut reply = self.socket.request(&request)?;
+        let (_, attributes) = reply.recv_one().map_err(explained)?;
+        attributes.get_address().map_err(undecodable)?.try_into().map_err(undecodable)
+    }
+
     /// Offload features of a device. Needs the `ethtool` netlink family, Linux 5.7.
     pub fn features(&mut self, index: u32) -> io::Result<Features> {
         let names = self.feature_names()?;

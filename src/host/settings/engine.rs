@@ -48,14 +48,20 @@ impl<M: Machine, J: Medium> Engine<M, J> {
     /// was changed where that could be known; one that fails later is a fault
     /// too, and the caller undoes what was done before it.
     pub fn apply(&mut self, wanted: &[WantedSetting]) -> Result<Vec<SettingRecord>, Fault> {
-        for want in wanted.iter().filter(|want| !want.optional && want.obstacle.is_none()) {
-            self.feasible(&want.setting).map_err(|fault| cannot_set(&want.setting, fault))?;
-        }
+        self.all_feasible(wanted)?;
         let mut records = Vec::new();
         for want in wanted {
             records.push(self.apply_one(want)?);
         }
         Ok(records)
+    }
+
+    /// Whether every mandatory setting can be made, as far as a look tells.
+    pub fn all_feasible(&mut self, wanted: &[WantedSetting]) -> Result<(), Fault> {
+        for want in wanted.iter().filter(|want| !want.optional && want.obstacle.is_none()) {
+            self.feasible(&want.setting).map_err(|fault| cannot_set(&want.setting, fault))?;
+        }
+        Ok(())
     }
 
     fn apply_one(&mut self, want: &WantedSetting) -> Result<SettingRecord, Fault> {
