@@ -2,7 +2,7 @@
 
 use super::plan::{Bed, choice, testbed};
 use super::run::own_program;
-use crate::record::{Cell, Facts, Fault, Kernel};
+use crate::record::{Cell, Facts, Fault, FaultKind, Kernel, Support};
 use crate::run::{Laboratory, path_spec, survey, survey_device};
 use crate::spec::{self, Ask, TestbedChoice};
 use crate::{meter, path, sys};
@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 
 #[derive(Debug, Args)]
 pub(super) struct PlaceArguments {
-    /// Ask on this testbed: netns, or vm[:key=value,...]
+    /// Ask on this testbed: netns, ports:sender=DEVICE,receiver=DEVICE, or vm[:key=value,...]
     #[arg(long, value_name = "TESTBED", default_value = "netns")]
     testbed: String,
     /// Kernel that the testbed vm boots: [NAME=]SOURCE [COMMAND LINE]
@@ -65,6 +65,9 @@ impl Place {
 
     /// Facts of both hosts under this kernel, with the default link.
     pub fn look(&self, kernel: Option<&Kernel>) -> Result<Vec<Facts>, Fault> {
+        if let Some([sender, receiver]) = self.bed.as_ref().devices() {
+            return self.look_at([sender, receiver]);
+        }
         let stop = AtomicBool::new(false);
         let laboratory = Laboratory {
             paths: path::CATALOG,
@@ -80,13 +83,21 @@ impl Place {
         let ask = Ask {
             paths: &paths,
             stream: "",
-            link: "wire",
+            link: self.choice.link,
             cores: &cores,
             kernels: &kernels,
             baseline: None,
         };
         let (cells, _) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS))?;
         survey(&laboratory, &cells[0])
+    }
+
+    /// Facts of this host over devices that stay where they are, for each role its own.
+    fn look_at(&self, devices: [String; 2]) -> Result<Vec<Facts>, Fault> {
+        if let Support::No { reason, remedy } = self.bed.as_ref().probe() {
+            return Err(Fault::new(FaultKind::Unsupported, reason).remedy(remedy));
+        }
+        Ok(devices.iter().map(|device| survey_device(path::CATALOG, Some(device))).collect())
     }
 
     /// The same for every kernel that cells name.

@@ -18,7 +18,9 @@ pub(super) fn plan(arguments: &RunArguments) -> Result<(Plan, Bed), Fault> {
         Some(file) => {
             let source = read(file)?;
             let name = file.display().to_string();
-            (spec::parse_experiment(&name, &source.text, &catalogues()?)?, Some(source))
+            let testbed = arguments.testbed.as_deref().map(choice).transpose()?;
+            let catalogues = Catalogues { testbed, ..catalogues()? };
+            (spec::parse_experiment(&name, &source.text, &catalogues)?, Some(source))
         }
         None => (from_flags(arguments)?, None),
     };
@@ -119,6 +121,7 @@ pub(super) fn catalogues() -> Result<Catalogues, Fault> {
         meters: meter_names(),
         cpus: sys::thread::allowed()
             .map_err(|e| Fault::system("cannot read the CPUs of this process", &e))?,
+        testbed: None,
     })
 }
 
@@ -204,7 +207,7 @@ pub(super) fn read(file: &Path) -> Result<Source, Fault> {
 fn from_flags(arguments: &RunArguments) -> Result<Experiment, Fault> {
     let all: Vec<String> = path::PAIRS.iter().map(|pair| pair.name.to_owned()).collect();
     let catalogues = catalogues()?;
-    let testbed = choice(&arguments.testbed)?;
+    let testbed = choice(arguments.testbed.as_deref().unwrap_or(USUAL))?;
     testbed.check_kernels(!arguments.kernel.is_empty())?;
     let kernels = arguments.kernel.iter().map(|text| spec::parse_kernel(text));
     let kernels = kernels.collect::<Result<Vec<Kernel>, Fault>>()?;
@@ -214,7 +217,7 @@ fn from_flags(arguments: &RunArguments) -> Result<Experiment, Fault> {
     let ask = Ask {
         paths: if arguments.path.is_empty() { &all } else { &arguments.path },
         stream: &arguments.stream,
-        link: &arguments.link,
+        link: arguments.link.as_deref().unwrap_or(testbed.link),
         cores: &cores,
         kernels: &kernels,
         baseline: arguments.baseline.as_deref(),
@@ -238,6 +241,9 @@ fn from_flags(arguments: &RunArguments) -> Result<Experiment, Fault> {
         settings: Vec::new(),
     })
 }
+
+/// The testbed where nobody asks for another.
+const USUAL: &str = "netns";
 
 /// A seed that can be written into an experiment file: TOML has no larger numbers.
 fn seed() -> u64 {

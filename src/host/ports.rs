@@ -336,7 +336,11 @@ impl Raised for Up {
             let Some(driver) = device::driver(name.as_str()).map_err(fault)? else {
                 return Ok(None);
             };
-            let queues = device::receive_queues(name.as_str()).map_err(fault)?;
+            let queues = match device::receive_queues(name.as_str()) {
+                // Before Linux 6.8 only ethtool's channels tell.
+                Err(_) => channels(name).map_err(fault)?,
+                Ok(queues) => queues,
+            };
             Ok(Some(Nic { device: name.to_string(), driver, queues }))
         })
     }
@@ -371,6 +375,18 @@ impl Drop for Up {
         self.sender.close();
         self.receiver.close();
     }
+}
+
+/// Queues that receive, alone or in a pair; one, where the driver tells of none.
+fn channels(device: &DeviceName) -> io::Result<u32> {
+    let mut netlink = Netlink::new();
+    let Some(link) = netlink.link(device.as_str())? else {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    };
+    let count = netlink.channels(link.index).map_or(1, |channels| {
+        channels.rx.unwrap_or(0).saturating_add(channels.combined.unwrap_or(0))
+    });
+    Ok(count.max(1))
 }
 
 fn of_wmem(error: &io::Error) -> Fault {

@@ -26,6 +26,8 @@ use journal::{Chronicle, Medium};
 pub struct Applied {
     engine: Engine<Host, JournalFile>,
     records: Vec<SettingRecord>,
+    /// Changes from this one on are those of a preparation.
+    lasting: usize,
     undone: bool,
     _lock: Lock,
 }
@@ -54,7 +56,8 @@ impl Applied {
         }
         let journal = place.create(&lock)?;
         let engine = Engine::begin(host, journal, now_ms())?;
-        let mut applied = Applied { engine, records: Vec::new(), undone: false, _lock: lock };
+        let (records, undone) = (Vec::new(), false);
+        let mut applied = Applied { engine, records, lasting: 0, undone, _lock: lock };
         applied.add(wanted)?;
         Ok((applied, rows))
     }
@@ -64,6 +67,7 @@ impl Applied {
         match self.engine.apply(wanted) {
             Ok(records) => {
                 self.records.extend(records);
+                self.lasting = self.engine.changes.len();
                 Ok(())
             }
             Err(mut fault) => {
@@ -73,6 +77,23 @@ impl Applied {
                 Err(fault)
             }
         }
+    }
+
+    /// Sets more for a while, until [`Applied::unprepare`]. On a fault these alone are put
+    /// back, and what was set before stays.
+    pub fn prepare(&mut self, wanted: &[WantedSetting]) -> Result<Vec<SettingRecord>, Fault> {
+        self.engine.apply(wanted).map_err(|mut fault| {
+            for row in self.unprepare().iter().filter(|row| row.is_pending()) {
+                fault.message.push_str(&format!("; {row}"));
+            }
+            fault
+        })
+    }
+
+    /// Puts back what was prepared, the last first. What cannot be put back yet is tried
+    /// again when this is called again.
+    pub fn unprepare(&mut self) -> Vec<RestorationRow> {
+        self.engine.undo_from(self.lasting, Home::Here)
     }
 
     /// What was set, from what to what, and what was skipped and why.

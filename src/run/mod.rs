@@ -11,6 +11,7 @@ mod observing;
 mod outlook;
 mod pool_check;
 mod power;
+mod preparation;
 mod profiles;
 mod remote;
 mod samples;
@@ -61,6 +62,7 @@ pub fn testbed_spec(testbeds: &[&'static dyn Testbed]) -> Vec<TestbedDeclaration
         name: testbed.name(),
         options: testbed.options(),
         boots_kernels: testbed.boots_kernels(),
+        link: testbed.usual_link(),
     };
     testbeds.iter().map(declare).collect()
 }

@@ -156,17 +156,24 @@ impl<M: Machine, J: Medium> Engine<M, J> {
     /// Puts everything back, the last change first. Rows come in that order. The
     /// journal goes when nothing is left to be put back.
     pub fn undo(&mut self, home: Home) -> Result<Vec<RestorationRow>, Fault> {
-        let mut rows = Vec::new();
-        for at in (0..self.changes.len()).rev() {
-            if !self.changes[at].undone {
-                rows.push(self.undo_one(at, home));
-            }
-        }
+        let rows = self.undo_from(0, home);
         if self.changes.iter().all(|change| change.undone) {
             let noted = self.note(&Entry::End);
             self.journal.discard().map_err(|e| cannot_note(&e)).or(noted)?;
         }
         Ok(rows)
+    }
+
+    /// Puts the changes from this one on back, the last first, and goes on with the
+    /// journal. Asked again, it tries those again that could not be put back.
+    pub fn undo_from(&mut self, first: usize, home: Home) -> Vec<RestorationRow> {
+        let mut rows = Vec::new();
+        for at in (first..self.changes.len()).rev() {
+            if !self.changes[at].undone {
+                rows.push(self.undo_one(at, home));
+            }
+        }
+        rows
     }
 
     fn undo_one(&mut self, at: usize, home: Home) -> RestorationRow {
