@@ -1,6 +1,6 @@
 //! On which hosts a question is asked: a testbed, and the kernel that it boots.
 
-use super::plan::{Bed, choice, testbed};
+use super::plan::{Bed, USUAL, choice, testbed};
 use super::run::own_program;
 use crate::record::{Cell, Facts, Fault, FaultKind, Kernel, Support};
 use crate::run::{Laboratory, path_spec, survey, survey_device};
@@ -11,9 +11,9 @@ use std::sync::atomic::AtomicBool;
 
 #[derive(Debug, Args)]
 pub(super) struct PlaceArguments {
-    /// Ask on this testbed: netns, ports:sender=DEVICE,receiver=DEVICE, or vm[:key=value,...]
-    #[arg(long, value_name = "TESTBED", default_value = "netns")]
-    testbed: String,
+    /// Ask on this testbed: netns, ports:sender=DEVICE,receiver=DEVICE, or vm[:key=value,...] [default: netns]
+    #[arg(long, value_name = "TESTBED")]
+    testbed: Option<String>,
     /// Kernel that the testbed vm boots: [NAME=]SOURCE [COMMAND LINE]
     #[arg(long, value_name = "KERNEL")]
     kernel: Option<String>,
@@ -37,6 +37,11 @@ impl PlaceArguments {
         self.device.is_some()
     }
 
+    /// The testbed that was named, if one was.
+    pub fn choice(&self) -> Result<Option<TestbedChoice>, Fault> {
+        self.testbed.as_deref().map(choice).transpose()
+    }
+
     /// Facts of both hosts, or of this one for both roles over the device that
     /// was named. The outer fault is of what was typed, the inner one of the
     /// testbed.
@@ -50,7 +55,7 @@ impl PlaceArguments {
 
     /// Facts of both hosts, with the default link.
     fn look(&self) -> Result<Vec<Facts>, Fault> {
-        let choice = choice(&self.testbed)?;
+        let choice = self.choice()?.map_or_else(|| choice(USUAL), Ok)?;
         choice.check_kernels(self.kernel.is_some())?;
         let kernel = self.kernel.as_deref().map(spec::parse_kernel).transpose()?;
         Place::new(choice)?.look(kernel.as_ref())

@@ -243,7 +243,7 @@ fn from_flags(arguments: &RunArguments) -> Result<Experiment, Fault> {
 }
 
 /// The testbed where nobody asks for another.
-const USUAL: &str = "netns";
+pub(super) const USUAL: &str = "netns";
 
 /// A seed that can be written into an experiment file: TOML has no larger numbers.
 fn seed() -> u64 {

@@ -3,7 +3,7 @@
 //! ends one; what was in it is still there after a crash.
 
 use super::namespace::reside;
-use rustix::fs::{CWD, Mode, OFlags, fstatfs, openat};
+use rustix::fs::{CWD, FsWord, Mode, OFlags, fstatfs, openat};
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -13,7 +13,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 /// `NSFS_MAGIC`, include/uapi/linux/magic.h: what statfs(2) says of a namespace.
-const NSFS: i64 = 0x6e73_6673;
+const NSFS: FsWord = 0x6e73_6673;
 
 /// Makes a network namespace and ties it to a file, which is made where it is not
 /// there. EEXIST: a namespace is tied to it already. EPERM: not root.
@@ -48,7 +48,7 @@ pub fn open(file: &Path) -> io::Result<Option<OwnedFd>> {
         Err(rustix::io::Errno::NOENT) => return Ok(None),
         found => found?,
     };
-    Ok(Some(found).filter(|found| fstatfs(found).is_ok_and(|of| of.f_type as i64 == NSFS)))
+    Ok(Some(found).filter(|found| fstatfs(found).is_ok_and(|of| of.f_type == NSFS)))
 }
 
 /// Unties a namespace from its file and removes the file. The namespace ends with the

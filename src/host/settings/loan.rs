@@ -289,9 +289,9 @@ fn bring_back(netlink: &mut Netlink, device: &DeviceName, to: &SettingValue) -> 
             let link = there.link(device.as_str()).map_err(|e| asking(device, &e))?;
             let link = link.ok_or_else(|| super::missing(&loan(device)))?;
             there.set_namespace(link.index, home.as_fd()).map_err(|e| {
-                fault("bringing back", &e).remedy(format!(
-                    "if another device has the name by now, rename that one; then `bytepath restore`"
-                ))
+                fault("bringing back", &e).remedy(
+                    "if another device has the name by now, rename that one; then `bytepath restore`",
+                )
             })
         };
         within(namespace.as_fd(), back).map_err(|e| fault("entering the namespace of", &e))??;
