@@ -143,15 +143,8 @@ fn the_window_begins_quickly() {
     let meter = meter::CATALOG.iter().find(|m| m.name() == meter::PROFILE_NAME).unwrap();
     let cpus = bytepath::sys::thread::allowed().unwrap();
     let context = meter::Context {
-        roots: Roots::real(),
-        role: Role::Receiver,
-        threads: Vec::new(),
-        flows: Default::default(),
-        moved: std::sync::Arc::new(|_| 0),
-        device: None,
-        last_look: Default::default(),
         sampling: Some(Sampling { event: "cpu-clock".into(), rate: 999, cpus }),
-        power: Default::default(),
+        ..meter::Context::idle(Roots::real())
     };
     // The best of several: what others do on the machine is not the meter's.
     let once = |_| {
