@@ -2,8 +2,10 @@
 //! network namespace that stands for a machine. Each test starts itself anew in there
 //! (unshare(1)); what the devices are is read by iproute2, which knows nothing of ours.
 
-use bytepath::record::{Role, TrialStatus};
+use bytepath::host::settings::{Applied, Host, Place};
+use bytepath::record::{DeviceName, Restoration, Role, Setting, Take, TrialStatus, WantedSetting};
 use bytepath::run::load;
+use bytepath::sys::Roots;
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -20,7 +22,9 @@ fn in_namespaces(name: &str) {
         return;
     }
     let test = std::env::current_exe().unwrap();
+    let state = tempfile::tempdir().unwrap();
     let run = Command::new("unshare")
+        .env("BYTEPATH_STATE", state.path())
         .args(["--net", "--mount"])
         .arg(test)
         .args([name, "--exact", "--ignored", "--nocapture", "--test-threads=1"])
@@ -46,6 +50,11 @@ fn two_ports_stream_and_come_back_as_they_were() {
 #[test]
 fn a_study_that_is_killed_gives_its_ports_back_by_a_restore() {
     in_namespaces("inside_a_killed_study_gives_its_ports_back");
+}
+
+#[test]
+fn settings_for_a_lent_port_are_made_where_it_is() {
+    in_namespaces("inside_settings_reach_a_lent_port");
 }
 
 #[test]
@@ -161,6 +170,46 @@ fn inside_a_killed_study_gives_its_ports_back() {
         machine.is(&before, &format!("killed at line {lines}"));
         machine.has_no_namespaces();
     }
+}
+
+#[test]
+#[ignore = "started in namespaces by settings_for_a_lent_port_are_made_where_it_is"]
+fn inside_settings_reach_a_lent_port() {
+    let machine = Machine::new();
+    let before = machine.look();
+    let want = |setting| WantedSetting { setting, profile: None, optional: false, obstacle: None };
+    let device = DeviceName::new("pb").unwrap();
+    let loan = Setting::Loan { device: device.clone(), take: Take::Idle };
+    let place = Place::standard();
+    let (mut applied, _) = Applied::apply(&place, Host::new(Roots::real()), &[want(loan)]).unwrap();
+    let there = |words: &str| {
+        let namespace = format!("--net={}", place.lent(&device).display());
+        let output = Command::new("nsenter").arg(namespace).args(words.split(' ')).output();
+        text(&output.unwrap())
+    };
+    assert!(there("ip link show pb").contains("mtu 1500"), "{}", there("ip link show pb"));
+    // By netlink, by a file of sysfs, and both.
+    let lines = ["feature pb rx-gro=on", "rps pb 0 none", "mtu pb 3000"];
+    let lines: Vec<WantedSetting> = lines.iter().map(|line| want(line.parse().unwrap())).collect();
+    for _ in 0..2 {
+        let records = applied.prepare(&lines).unwrap();
+        let said: Vec<String> = records.iter().map(ToString::to_string).collect();
+        assert_eq!(said[0], "feature pb rx-gro: off -> on");
+        assert!(
+            said[1].starts_with("rps pb: 1 -> 0") && said[2] == "mtu pb: 1500 -> 3000",
+            "{said:?}"
+        );
+        assert!(there("ip link show pb").contains("mtu 3000"), "{}", there("ip link show pb"));
+        let rows = applied.unprepare();
+        assert!(rows.iter().all(|row| row.outcome == Restoration::Restored), "{rows:?}");
+        assert!(there("ip link show pb").contains("mtu 1500"), "{}", there("ip link show pb"));
+    }
+    // Whatever is set then goes back with the port.
+    applied.prepare(&lines).unwrap();
+    let rows = applied.undo();
+    assert!(rows.iter().all(|row| row.outcome == Restoration::Restored), "{rows:?}");
+    machine.is(&before, "after settings in its namespace");
+    machine.has_no_namespaces();
 }
 
 #[test]
@@ -367,7 +416,8 @@ impl Machine {
     fn has_no_namespaces(&self) {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let ours = self.dir.path().display().to_string();
-        let left: Vec<&str> = mounts.lines().filter(|line| line.contains(&ours)).collect();
+        let held = |line: &&str| line.contains(&ours) || line.contains("/lent/");
+        let left: Vec<&str> = mounts.lines().filter(held).collect();
         assert!(left.is_empty(), "{left:?}");
     }
 }

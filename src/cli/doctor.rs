@@ -87,16 +87,18 @@ pub(super) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Fault> {
         findings: findings(&roots),
         cells: experiment
             .map(|experiment| -> Result<Vec<Item>, Fault> {
+                let place = Place::new(experiment.testbed)?;
                 let surveyed = match arguments.place.is_device() {
                     true => Vec::new(),
-                    false => Place::new(experiment.testbed)?.look_for(&experiment.cells),
+                    false => place.look_for(&experiment.cells),
                 };
                 // A device is there under one kernel, the running one.
                 let of = |cell: &Cell| match arguments.place.is_device() {
                     true => Some(&facts),
                     false => surveyed.iter().find(|(k, _)| *k == cell.kernel).map(|(_, f)| f),
                 };
-                let cells = experiment.cells.iter().filter_map(|c| Some((&c.id, able(c, of(c)?))));
+                let judged = |cell: &Cell| Some(able(cell, of(cell)?).and(place.preparable(cell)));
+                let cells = experiment.cells.iter().filter_map(|c| Some((&c.id, judged(c)?)));
                 let unable = cells.filter(|(_, support)| !support.is_yes());
                 Ok(unable.map(|(CellId(id), support)| item(id, support)).collect())
             })

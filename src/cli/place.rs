@@ -3,7 +3,7 @@
 use super::plan::{Bed, USUAL, choice, testbed};
 use super::run::own_program;
 use crate::record::{Cell, Facts, Fault, FaultKind, Kernel, Support};
-use crate::run::{Laboratory, path_spec, survey, survey_device};
+use crate::run::{Laboratory, path_spec, preparable, survey, survey_device};
 use crate::spec::{self, Ask, TestbedChoice};
 use crate::{meter, path, sys};
 use clap::Args;
@@ -103,6 +103,14 @@ impl Place {
             return Err(Fault::new(FaultKind::Unsupported, reason).remedy(remedy));
         }
         Ok(devices.iter().map(|device| survey_device(path::CATALOG, Some(device))).collect())
+    }
+
+    /// Whether the cards could be prepared for a cell, where there are cards.
+    pub fn preparable(&self, cell: &Cell) -> Support {
+        match preparable(path::CATALOG, self.bed.as_ref(), cell) {
+            Ok(()) => Support::Yes,
+            Err(fault) => Support::no(fault.message, fault.remedy.unwrap_or_default()),
+        }
     }
 
     /// The same for every kernel that cells name.

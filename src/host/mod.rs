@@ -23,6 +23,7 @@ pub use doctor::{Moment, examine, moment};
 pub use facts::survey;
 pub use fingerprint::{Fingerprint, differences, fingerprint};
 pub use link::apply as apply_link_end;
+pub use netns::address;
 pub use vm::{guest, guest_init, is_guest_init};
 
 use crate::record::wire::LinkEnd;

@@ -141,7 +141,7 @@ pub(super) fn veth_end(
 
 /// Addresses from 198.18.0.0/15, which RFC 2544 sets aside for benchmarks of
 /// network devices; no real network has them.
-pub(super) fn address(role: Role) -> IpAddr {
+pub fn address(role: Role) -> IpAddr {
     IpAddr::V4(match role {
         Role::Sender => Ipv4Addr::new(198, 18, 0, 1),
         Role::Receiver => Ipv4Addr::new(198, 18, 0, 2),

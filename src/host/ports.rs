@@ -331,18 +331,7 @@ impl Raised for Up {
     }
 
     fn nic(&self, role: Role) -> Result<Option<Nic>, Fault> {
-        self.end(role).within(|name| {
-            let fault = |e: io::Error| Fault::system(format!("cannot look at {name}"), &e);
-            let Some(driver) = device::driver(name.as_str()).map_err(fault)? else {
-                return Ok(None);
-            };
-            let queues = match device::receive_queues(name.as_str()) {
-                // Before Linux 6.8 only ethtool's channels tell.
-                Err(_) => channels(name).map_err(fault)?,
-                Ok(queues) => queues,
-            };
-            Ok(Some(Nic { device: name.to_string(), driver, queues }))
-        })
+        self.end(role).within(|device| Nic::of(device.as_str()))
     }
 
     fn settle(&mut self, stop: &AtomicBool) -> Result<(), Fault> {
@@ -377,10 +366,24 @@ impl Drop for Up {
     }
 }
 
+impl Nic {
+    /// A device of the calling thread's network namespace; none where it is all software.
+    pub fn of(name: &str) -> Result<Option<Nic>, Fault> {
+        let fault = |e: io::Error| Fault::system(format!("cannot look at {name}"), &e);
+        let Some(driver) = device::driver(name).map_err(fault)? else { return Ok(None) };
+        let queues = match device::receive_queues(name) {
+            // Before Linux 6.8 only ethtool's channels tell.
+            Err(_) => channels(name).map_err(fault)?,
+            Ok(queues) => queues,
+        };
+        Ok(Some(Nic { device: name.to_owned(), driver, queues }))
+    }
+}
+
 /// Queues that receive, alone or in a pair; one, where the driver tells of none.
-fn channels(device: &DeviceName) -> io::Result<u32> {
+fn channels(device: &str) -> io::Result<u32> {
     let mut netlink = Netlink::new();
-    let Some(link) = netlink.link(device.as_str())? else {
+    let Some(link) = netlink.link(device)? else {
         return Err(io::Error::from_raw_os_error(libc::ENODEV));
     };
     let count = netlink.channels(link.index).map_or(1, |channels| {

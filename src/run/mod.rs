@@ -30,6 +30,7 @@ pub use observing::{ProgramSampler, of_program};
 pub use outlook::survey;
 pub use pool_check::pool_check;
 pub use power::import as import_power;
+pub use preparation::preparable;
 pub use stand::Stand;
 pub use store::{Hosts, HostsAfter, StudyWriter, load};
 

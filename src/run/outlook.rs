@@ -200,7 +200,7 @@ impl Outlook {
     ) -> Result<Option<Obstacle>, Fault> {
         let surveyed = self.surveyed.iter().find(|one| one.kernel == cell.kernel);
         let Some(wires) = surveyed.and_then(|one| one.wires.as_ref()) else { return Ok(None) };
-        let wanted = match wires.wanted(laboratory, cell) {
+        let wanted = match wires.wanted(laboratory.paths, cell) {
             Ok(wanted) if wanted.is_empty() => return Ok(None),
             Ok(wanted) => wanted,
             Err(fault) => return Ok(Some(Obstacle::of(fault))),

@@ -9,8 +9,9 @@
 use super::Laboratory;
 use super::guard::Guard;
 use super::remote::Remotes;
-use crate::host::{Nic, Raised};
-use crate::path::{self, Wire};
+use crate::host::settings;
+use crate::host::{self, Nic, Raised, Testbed};
+use crate::path::{self, DataPath, Wire};
 use crate::record::{Cell, Fault, Role, SettingRecord, WantedSetting};
 use std::net::IpAddr;
 
@@ -35,14 +36,14 @@ impl Wires {
     /// opened; nobody else is on the link whose flows could be taken for ours.
     pub fn wanted(
         &self,
-        laboratory: &Laboratory,
+        paths: &[&'static dyn DataPath],
         cell: &Cell,
     ) -> Result<Vec<WantedSetting>, Fault> {
         let mut all = Vec::new();
         for role in Role::ALL {
             let half = cell.half(role);
             let Some(nic) = &self.nics[role as usize] else { continue };
-            let Some(path) = path::find(laboratory.paths, &half.path) else { continue };
+            let Some(path) = path::find(paths, &half.path) else { continue };
             let wire = Wire {
                 device: &nic.device,
                 driver: &nic.driver,
@@ -63,6 +64,19 @@ impl Wires {
     }
 }
 
+/// Whether the devices of a testbed could be prepared for a cell, as far as a look at them
+/// tells where they are. Nothing is changed.
+pub fn preparable(
+    paths: &[&'static dyn DataPath],
+    testbed: &dyn Testbed,
+    cell: &Cell,
+) -> Result<(), Fault> {
+    let Some([sender, receiver]) = testbed.devices() else { return Ok(()) };
+    let nics = [Nic::of(&sender)?, Nic::of(&receiver)?];
+    let wanted = Wires { nics, addresses: Role::ALL.map(host::address) }.wanted(paths, cell)?;
+    settings::feasible(testbed.host().1, &wanted)
+}
+
 /// Prepares the cards of a testbed whose link is up. The caller has the guard put it
 /// back once the testbed is down: a queue cannot be given back while an agent holds it.
 pub(super) fn prepare(
@@ -71,7 +85,7 @@ pub(super) fn prepare(
     remotes: &mut Remotes,
     cell: &Cell,
 ) -> Result<Vec<SettingRecord>, Fault> {
-    let wanted = Wires::of(&*remotes.raised)?.wanted(laboratory, cell)?;
+    let wanted = Wires::of(&*remotes.raised)?.wanted(laboratory.paths, cell)?;
     let records = guard.prepare(laboratory.testbed, &wanted)?;
     remotes.raised.settle(laboratory.stop)?;
     Ok(records)
