@@ -126,10 +126,10 @@ pub(super) fn catalogues() -> Result<Catalogues, Fault> {
 }
 
 /// Prints the cells, their order and the time they take.
-pub(super) fn print(plan: &Plan) -> Result<(), Fault> {
+pub(super) fn print(plan: &Plan, testbed: &dyn Testbed) -> Result<(), Fault> {
     let mut text = Vec::new();
     let cannot = |e: &io::Error| Fault::system("cannot print the plan", e);
-    write(plan, &mut text).map_err(|e| cannot(&e))?;
+    write(plan, testbed, &mut text).map_err(|e| cannot(&e))?;
     match io::stdout().lock().write_all(&text) {
         // Whoever reads may stop early: `bytepath run FILE --dry-run | head`.
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(cannot(&e)),
@@ -137,7 +137,7 @@ pub(super) fn print(plan: &Plan) -> Result<(), Fault> {
     }
 }
 
-fn write(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
+fn write(plan: &Plan, testbed: &dyn Testbed, out: &mut dyn Write) -> io::Result<()> {
     let s = &plan.schedule;
     if !plan.title.is_empty() {
         writeln!(out, "{}", plan.title)?;
@@ -173,13 +173,13 @@ fn write(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
         let time = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
         writeln!(out, "then at most {trials} profile trials: {}", unit::seconds(time))?;
     }
-    if !plan.settings.is_empty() {
+    let settings = [&plan.settings[..], &testbed.settings()].concat();
+    if !settings.is_empty() {
         writeln!(
             out,
             "settings of the host, made before the first trial and put back at the end:"
         )?;
-        let host = host::settings::Host::new(sys::Roots::real());
-        for record in host::settings::preview(host, &plan.settings) {
+        for record in host::settings::preview(testbed.host().1, &settings) {
             writeln!(out, "  {record}")?;
         }
     }

@@ -101,7 +101,7 @@ pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode, Fault> {
     let (plan, testbed) = plan::plan(arguments)?;
     let testbed = testbed.as_ref();
     if arguments.dry_run {
-        plan::print(&plan)?;
+        plan::print(&plan, testbed)?;
         return Ok(ExitCode::SUCCESS);
     }
     let work =

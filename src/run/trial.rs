@@ -9,8 +9,8 @@ use crate::meter::{Meter, Reach};
 use crate::path;
 use crate::record::wire::{LinkEnd, Reply, Request, Token};
 use crate::record::{
-    Cell, CellId, Fault, FaultKind, Power, ProvenWitness, Role, RoleRecord, SCHEMA_VERSION,
-    Sampling, Schedule, TimeSpan, Trial, TrialStatus,
+    Cell, CellId, Fault, FaultKind, Power, ProvenWitness, Restoration, RestorationRow, Role,
+    RoleRecord, SCHEMA_VERSION, Sampling, Schedule, TimeSpan, Trial, TrialStatus,
 };
 use crate::workload;
 use rand::rngs::OsRng;
@@ -49,9 +49,12 @@ pub(super) fn trial(
 ) -> Result<Trial, Fault> {
     let mut trial = blank(&cell.id, position);
     let measured = measure(laboratory, guard, cell, metering, schedule, &mut trial);
-    guard.unprepare()?;
+    let rows = guard.unprepare()?;
     match measured {
-        Ok(()) => trial.status = TrialStatus::Measured,
+        Ok(()) => {
+            trial.status = TrialStatus::Measured;
+            trial.warnings.extend(not_put_back(&rows));
+        }
         Err(fault) if fault.kind == FaultKind::Interrupted => return Err(fault),
         Err(fault) => {
             // Whatever was read before the flow died is no measurement.
@@ -60,6 +63,14 @@ pub(super) fn trial(
         }
     }
     Ok(trial)
+}
+
+/// What somebody else changed of a card while it was prepared.
+fn not_put_back(rows: &[RestorationRow]) -> impl Iterator<Item = String> + '_ {
+    let odd = |row: &&RestorationRow| {
+        !matches!(row.outcome, Restoration::Restored | Restoration::AlreadyBack)
+    };
+    rows.iter().filter(odd).map(|row| format!("card: {row}"))
 }
 
 /// A trial of which nothing is known yet.

@@ -145,7 +145,17 @@ pub(super) fn read(
     let opening = |e: io::Error| Fault::system(format!("cannot open {}", file.display()), &e);
     let namespace = lasting::open(&file).map_err(opening)?;
     let Some(link) = netlink.link(device.as_str()).map_err(|e| asking(device, &e))? else {
-        let Some(namespace) = namespace else { return Ok(None) };
+        let Some(namespace) = namespace else {
+            // A mount is seen in the mount namespace alone in which it was made.
+            if !file.exists() {
+                return Ok(None);
+            }
+            let text = format!("{device} is gone, and {} holds no namespace here", file.display());
+            return Err(Fault::new(FaultKind::System, text).remedy(
+                "`bytepath restore` where the study ran, in its mount namespace; if the device is \
+                 no more, remove the file",
+            ));
+        };
         let there = || Netlink::new().link(device.as_str());
         let there = within(namespace.as_fd(), there).and_then(|found| found);
         if there.map_err(|e| asking(device, &e))?.is_none() {
