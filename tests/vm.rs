@@ -1,22 +1,17 @@
 //! The vm testbed, really booted: this binary as the first process of a guest,
-//! real trials in it, two kernels in one study, guests that die. Without qemu or
-//! a kernel each of these is skipped aloud.
+//! real trials in it, two kernels in one study, a kernel that comes as a package.
+//! Without qemu or a kernel each of these is skipped aloud.
+
+mod guests;
 
 use bytepath::host::{self, Site};
-use bytepath::record::{Kernel, Study, Support, TrialStatus};
+use bytepath::record::{Study, TrialStatus};
 use bytepath::run::{load, testbed_spec};
 use bytepath::spec;
+use guests::{able, bytepath, guests_of, leftovers, shown, testbed};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
-
-/// Emulated guests take every CPU there is, and one after the other is sooner.
-static MACHINE: Mutex<()> = Mutex::new(());
-
-fn machine() -> MutexGuard<'static, ()> {
-    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use std::process::Output;
+use std::time::Instant;
 
 #[test]
 fn a_guest_runs_a_verified_stream() {
@@ -44,8 +39,7 @@ fn agents_answer_soon_after_the_guest_is_started() {
     let Some(_machine) = able("agents_answer_soon_after_the_guest_is_started") else { return };
     let program = PathBuf::from(env!("CARGO_BIN_EXE_bytepath"));
     let choice = spec::parse_testbed("vm", &testbed_spec(host::CATALOG)).unwrap();
-    let vm = host::CATALOG.iter().find(|testbed| testbed.name() == "vm").unwrap();
-    let testbed = vm.configured(&choice.options).unwrap().unwrap();
+    let testbed = testbed().configured(&choice.options).unwrap().unwrap();
     let time = || {
         let began = Instant::now();
         let raised = testbed.raise(&Site::of(&program)).unwrap();
@@ -125,50 +119,6 @@ fn two_command_lines_are_two_kernels() {
 }
 
 #[test]
-fn a_guest_that_panics_is_told_with_its_console() {
-    let Some(_machine) = able("a_guest_that_panics_is_told_with_its_console") else { return };
-    // There is no such program in the guest, and the kernel ends for want of one.
-    let fault = refused("debian:newest", "rdinit=/nothing init=/nothing");
-    assert!(fault.contains("did not come up: the guest's kernel panicked"), "{fault}");
-    assert!(fault.contains("console ended with"), "{fault}");
-    assert_eq!(leftovers(), [0; 0]);
-}
-
-#[test]
-fn a_guest_that_is_killed_fails_its_trial_and_the_next_boots_anew() {
-    let name = "a_guest_that_is_killed_fails_its_trial_and_the_next_boots_anew";
-    let Some(_machine) = able(name) else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().join("study");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
-    command.args(["run", "--testbed", "vm", "--path", "socket", "--blocks", "2"]);
-    command.args(["--warm-up", "200ms", "--window", "3s", "--profile", "none", "--meters", "none"]);
-    command.arg("--out").arg(&out).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    // The guest has to be in its first trial: the study's folder is there then,
-    // and what follows is one window of three seconds.
-    let deadline = Instant::now() + Duration::from_secs(120);
-    while !out.join("trials.jsonl").exists() {
-        assert!(Instant::now() < deadline, "the study did not begin");
-        assert!(child.try_wait().unwrap().is_none(), "the study ended at once");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let guests = guests_of(child.id());
-    assert_eq!(guests.len(), 1, "one guest for one kernel: {guests:?}");
-    let victim = rustix::process::Pid::from_raw(guests[0] as i32).unwrap();
-    rustix::process::kill_process(victim, rustix::process::Signal::KILL).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let text = shown(&output);
-    assert_eq!(output.status.code(), Some(5), "{text}");
-    let study = load(&out).unwrap();
-    let TrialStatus::Failed { fault } = &study.trials[0].status else { panic!("{text}") };
-    let how = "qemu killed by signal 9 (SIGKILL)";
-    assert!(fault.message.contains(how), "{fault}");
-    assert_eq!(study.trials[1].status, TrialStatus::Measured, "{text}");
-    assert_eq!(leftovers(), [0; 0]);
-}
-
-#[test]
 fn two_guests_are_two_machines_with_a_wire() {
     let Some(_machine) = able("two_guests_are_two_machines_with_a_wire") else { return };
     let folder = tempfile::tempdir().unwrap();
@@ -197,38 +147,6 @@ fn a_kernel_that_is_not_there_is_named() {
     assert!(text.contains("choose the testbed vm"), "{text}");
 }
 
-/// Processes that run guests for a process.
-fn guests_of(parent: u32) -> Vec<u32> {
-    let parent = parent.to_string();
-    processes("qemu-system", &|stat: &str| {
-        stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1)) == Some(&parent)
-    })
-}
-
-/// Raises a guest that cannot come up, and gives the fault.
-fn refused(source: &str, cmdline: &str) -> String {
-    let testbed = host::CATALOG.iter().find(|testbed| testbed.name() == "vm").unwrap();
-    let kernel = Kernel { cmdline: cmdline.into(), ..Kernel::named("broken", source) };
-    let program = PathBuf::from(env!("CARGO_BIN_EXE_bytepath"));
-    let site = Site { kernel: Some(&kernel), ..Site::of(&program) };
-    match testbed.raise(&site) {
-        Ok(_) => panic!("it came up"),
-        Err(fault) => fault.to_string(),
-    }
-}
-
-/// The machine to itself, if guests can be booted on it.
-fn able(test: &str) -> Option<MutexGuard<'static, ()>> {
-    let testbed = host::CATALOG.iter().find(|testbed| testbed.name() == "vm").unwrap();
-    match testbed.probe() {
-        Support::Yes => Some(machine()),
-        Support::No { reason, .. } => {
-            println!("SKIP {test}: {reason}");
-            None
-        }
-    }
-}
-
 /// Two short blocks of one path, every byte looked at by the receiver.
 fn verified_stream(testbed: &str, more: &[&str], out: &Path) -> Output {
     let mut words = vec!["run", "--testbed", testbed, "--path", "socket"];
@@ -238,42 +156,11 @@ fn verified_stream(testbed: &str, more: &[&str], out: &Path) -> Output {
     bytepath(&words)
 }
 
-fn bytepath(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_bytepath")).args(arguments).output().unwrap()
-}
-
-fn shown(output: &Output) -> String {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    text(&output.stdout) + &text(&output.stderr)
-}
-
+/// Trials that were measured.
 fn measured(study: &Study) -> usize {
     study.trials.iter().filter(|trial| trial.status == TrialStatus::Measured).count()
 }
 
 fn host_release() -> String {
     std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap().trim().to_owned()
-}
-
-/// Guests of this test program's or its children's that still run.
-fn leftovers() -> Vec<u32> {
-    let own = std::process::id().to_string();
-    processes("qemu-system", &|stat: &str| {
-        let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
-        // An orphan's parent is the first process.
-        matches!(parent, Some(parent) if parent == own || parent == "1")
-    })
-}
-
-/// Processes whose name begins so and whose `/proc/PID/stat` is as asked for.
-fn processes(name: &str, is_meant: &dyn Fn(&str) -> bool) -> Vec<u32> {
-    let entries = std::fs::read_dir("/proc").unwrap().flatten();
-    let numbered = entries.filter_map(|e| Some((e.file_name().to_str()?.parse().ok()?, e.path())));
-    let read = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default();
-    numbered
-        .filter(|(_, folder)| {
-            read(folder.join("comm")).starts_with(name) && is_meant(&read(folder.join("stat")))
-        })
-        .map(|(pid, _)| pid)
-        .collect()
 }

@@ -1,6 +1,8 @@
 //! What an ELF file says it needs: the loader and the libraries of a program
-//! (elf(5), ld.so(8)), the other modules of a kernel module.
+//! (elf(5), ld.so(8)), the other modules of a kernel module. And what it does not
+//! need in order to run.
 
+use object::build::elf::Builder;
 use object::elf::{DT_NEEDED, DT_RPATH, DT_RUNPATH, FileHeader64, PT_INTERP};
 use object::read::elf::{ElfFile, ProgramHeader};
 use object::{Endianness, Object, ObjectSection};
@@ -52,6 +54,20 @@ pub fn depends(bytes: &[u8]) -> Result<Vec<String>, String> {
     let entry = information.split(|b| *b == 0).find_map(|entry| entry.strip_prefix(b"depends="));
     let names = text(entry.unwrap_or_default())?;
     Ok(names.split(',').filter(|name| !name.is_empty()).map(normal).collect())
+}
+
+/// A program without its debug information (sections `.debug_*` that are not
+/// loaded), which is most of it and which nothing needs to run. Its symbols stay,
+/// so that functions have names. The error says what is wrong with the file.
+pub fn without_debug(program: &[u8]) -> Result<Vec<u8>, String> {
+    let mut file = Builder::read64(program).map_err(|e| e.to_string())?;
+    for section in file.sections.iter_mut() {
+        section.delete |= !section.is_alloc() && section.name.as_slice().starts_with(b".debug_");
+    }
+    file.delete_orphan_symbols();
+    let mut bytes = Vec::new();
+    file.write(&mut bytes).map_err(|e| e.to_string())?;
+    Ok(bytes)
 }
 
 /// The name of a module as the kernel has it: `-` and `_` are the same.
