@@ -9,7 +9,7 @@ use bytepath::host::Site;
 use bytepath::record::{Kernel, Study, TrialStatus};
 use bytepath::run::{load, testbed_spec};
 use bytepath::{host, spec};
-use guests::{able, guests_of, leftovers, shown, testbed};
+use guests::{able, cpu_time, guests_of, leftovers, shown, testbed};
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -49,8 +49,8 @@ fn a_guest_that_hangs_fails_its_trial_and_the_next_boots_anew() {
     let began = Instant::now();
     let (fault, text) = harmed("vm:silence=6s", &[], Signal::STOP);
     println!("a study with a guest that hung took {:.1} s", began.elapsed().as_secs_f64());
-    assert!(fault.contains("host is lost: the guest with kernel"), "{fault}");
-    assert!(fault.contains("hangs: it was silent for 6 s, and its console "), "{fault}");
+    assert!(fault.contains(": it was silent for 6 s, and its console "), "{fault}");
+    assert!(fault.contains("hangs"), "it was in its trial: {fault}");
     assert!(text.contains("hangs"), "the report tells: {text}");
 }
 
@@ -65,7 +65,7 @@ fn a_guest_that_panics_in_a_trial_fails_it_with_its_last_words() {
     let output = guests::bytepath(&[
         "run",
         "--testbed",
-        "vm:memory=256M",
+        "vm:memory=768M",
         "--path",
         "socket",
         "--blocks",
@@ -73,7 +73,7 @@ fn a_guest_that_panics_in_a_trial_fails_it_with_its_last_words() {
         "--kernel",
         "oom=debian:newest sysctl.vm.panic_on_oom=1",
         "--stream",
-        "flows=64,message-size=4M,read-size=4M",
+        "flows=128,message-size=8M,read-size=8M",
         "--warm-up",
         "200ms",
         "--window",
@@ -90,7 +90,7 @@ fn a_guest_that_panics_in_a_trial_fails_it_with_its_last_words() {
     assert!(fault.contains("the guest's kernel panicked: Out of memory"), "{fault}");
     assert!(fault.contains("its console ended with: "), "{fault}");
     assert_eq!(output.status.code(), Some(5), "{text}");
-    assert_eq!(leftovers(), [0; 0]);
+    assert_eq!(leftovers(), []);
 }
 
 #[test]
@@ -141,6 +141,12 @@ fn harmed(testbed: &str, more: &[&str], signal: Signal) -> (String, String) {
     let out = folder.path().join("study");
     let arguments = [&["--testbed", testbed][..], TWO_TRIALS, more].concat();
     let (child, guest) = begun(&arguments, &out);
+    // Until agents are up, which takes less than that, and the stream flows.
+    let until = cpu_time(guest) + 2.5;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while cpu_time(guest) < until && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(5));
+    }
     kill_process(guest, signal).unwrap();
     let output: Output = child.wait_with_output().unwrap();
     let text = shown(&output);
@@ -148,7 +154,7 @@ fn harmed(testbed: &str, more: &[&str], signal: Signal) -> (String, String) {
     let study = load(&out).unwrap();
     let fault = first_fault(&study, &text);
     assert_eq!(study.trials[1].status, TrialStatus::Measured, "{text}");
-    assert_eq!(leftovers(), [0; 0]);
+    assert_eq!(leftovers(), []);
     assert!(rustix::process::test_kill_process(guest).is_err(), "the guest was reaped");
     (fault, text)
 }
@@ -167,7 +173,7 @@ fn begun(arguments: &[&str], out: &Path) -> (Child, Pid) {
     }
     let guests = guests_of(child.id());
     assert_eq!(guests.len(), 1, "one guest for one kernel: {guests:?}");
-    (child, Pid::from_raw(guests[0] as i32).unwrap())
+    (child, guests[0])
 }
 
 /// Why the first trial of a study failed.
@@ -189,7 +195,7 @@ fn refused(with: &str, source: &str, cmdline: &str) -> String {
         Ok(_) => panic!("it came up"),
         Err(fault) => fault.to_string(),
     };
-    assert_eq!(leftovers(), [0; 0]);
+    assert_eq!(leftovers(), []);
     fault
 }
 

@@ -97,6 +97,32 @@ mod tests {
     }
 
     #[test]
+    fn a_program_without_its_debug_information_is_the_same_program() {
+        let own = std::fs::read("/proc/self/exe").unwrap();
+        let lean = without_debug(&own).unwrap();
+        assert!(lean.len() < own.len(), "{} of {}", lean.len(), own.len());
+        assert_eq!(needs(&lean).unwrap(), needs(&own).unwrap());
+        let sections = |bytes: &[u8]| -> Vec<String> {
+            let file = parse(bytes).unwrap();
+            file.sections().filter_map(|s| Some(s.name().ok()?.to_owned())).collect()
+        };
+        let debug = |name: &String| name.starts_with(".debug_") && name != ".debug_gdb_scripts";
+        let kept: Vec<String> = sections(&own).into_iter().filter(|name| !debug(name)).collect();
+        assert_eq!(sections(&lean), kept, "and symbols are among them");
+        assert!(kept.contains(&".symtab".to_owned()), "{kept:?}");
+        // It runs: another name of a test program lists its tests.
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lean");
+        std::fs::write(&path, &lean).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&path, mode).unwrap();
+        let listed = std::process::Command::new(&path).arg("--list").output().unwrap();
+        let text = String::from_utf8_lossy(&listed.stdout).into_owned();
+        assert!(text.contains("elf::tests::a_program_without"), "{text}");
+        assert!(without_debug(b"#!/bin/sh\n").is_err());
+    }
+
+    #[test]
     fn what_is_cut_or_foreign_is_refused_and_never_a_panic() {
         let own = std::fs::read("/proc/self/exe").unwrap();
         for length in [0, 1, 63, 64, 4096, own.len() / 2] {

@@ -32,7 +32,7 @@ pub use init::run as guest_init;
 
 /// Readers of what others wrote, for tests and fuzzing.
 pub mod guest {
-    pub use super::elf::{Needs, depends, needs};
+    pub use super::elf::{Needs, depends, needs, without_debug};
     pub use super::frame::{Frame, Says};
     pub use super::kernel::release_in;
     pub use super::vmlinux::of_image as kernel_in;

@@ -24,7 +24,7 @@ const LETTER: f64 = 0.0075;
 pub fn section(explanation: &Explanation) -> Option<Markup> {
     let first = explanation.waterfalls.first()?;
     Some(html! {
-        @for waterfall in &explanation.waterfalls { (figure(waterfall)) }
+        @for waterfall in &explanation.waterfalls { (figure(waterfall, explanation.functional)) }
         p class="note" { (explanation::rule(first)) }
         @for line in explanation::remarks(explanation) { p class="note" { (line) } }
         @for ranked in &explanation.ranked { (ranking(ranked)) }
@@ -32,14 +32,14 @@ pub fn section(explanation: &Explanation) -> Option<Markup> {
     })
 }
 
-fn figure(waterfall: &Waterfall) -> Markup {
+fn figure(waterfall: &Waterfall, functional: bool) -> Markup {
     let steps = steps(waterfall);
     let ends = steps.iter().flat_map(|step| [step.span.0, step.span.1]);
     let scale = Scale::over(ends.chain([0.0]));
     let digits = decimals(waterfall);
     html! {
         h3 { (waterfall.after.cell) " against " (waterfall.before.cell) }
-        p { (explanation::words(waterfall)) }
+        p { (explanation::words(waterfall, functional)) }
         figure {
             figcaption {
                 (waterfall.unit) ", from the cost of " (waterfall.before.cell) " to that of "
