@@ -130,7 +130,7 @@ fn ranking(ranked: &Ranked) -> Markup {
     html! {
         details {
             summary { "Functions, most saved first: " (ranked.with) " against " (ranked.without) }
-            p class="note" { (ranked.unit) "; of each function its own code; saved = without \u{2212} with." }
+            p class="note" { (ranked.unit) "; of each function its own code, in all profile trials together; saved = without \u{2212} with." }
             div class="scroll" {
                 table class="sortable" {
                     thead { tr {
