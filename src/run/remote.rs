@@ -137,14 +137,21 @@ impl<'a> Remotes<'a> {
                 Some((who, reply)) if who == role => return accept(role, reply),
                 Some(other) => self.early.push_back(other),
                 None if Instant::now() >= deadline => return Err(self.silent(role, patience)),
-                None => {
-                    if let Some(how) = self.raised.hangs(role) {
-                        let text = format!("the {role}'s host is lost: {how}");
-                        return Err(Fault::new(FaultKind::PeerLost, text));
-                    }
-                }
+                None => self.watch()?,
             }
         }
+    }
+
+    /// Notices a host that hangs. It need not be that of the agent which keeps us
+    /// waiting: that one may be waiting itself, for its peer.
+    fn watch(&mut self) -> Result<(), Fault> {
+        for role in Role::ALL {
+            if let Some(how) = self.raised.hangs(role) {
+                let text = format!("the {role}'s host is lost: {how}");
+                return Err(Fault::new(FaultKind::PeerLost, text));
+            }
+        }
+        Ok(())
     }
 
     /// Lets time pass while both agents work. Fails at once if one is lost or
