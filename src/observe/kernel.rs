@@ -1,8 +1,8 @@
 //! The table kept in the kernel: makes the maps, loads and attaches the
 //! programs, reads the maps.
 
-use super::layout::{self, copies, lost, row, socket, state, thread};
-use super::program::{Form, Maps, Members, copy, end, enter, exit, fork};
+use super::layout::{self, copies, lost, row, socket, state, thread, used};
+use super::program::{Form, Maps, Members, Slots, copy, end, enter, exit, fork};
 use super::seen::{Row, Seen, Socket, Thread};
 use crate::record::{Fault, FaultKind};
 use crate::sys::bpf::asm::{AsmError, Insn};
@@ -41,7 +41,7 @@ pub struct Counting {
 }
 
 impl Counting {
-    /// With typed tracepoints and task storage: Linux 5.11 and later with
+    /// With typed tracepoints and task storage: Linux 5.12 and later with
     /// `CONFIG_DEBUG_INFO_BTF`.
     pub fn typed(roots: &Roots) -> Result<Counting, Fault> {
         let btf = Btf::kernel(&roots.sys).map_err(|e| {
@@ -63,8 +63,8 @@ impl Counting {
             );
         }
         let form = Form::Typed(Box::new(members));
-        let storage = Map::new(MapKind::TaskStorage, "bytepath_state", 4, state::SIZE, 0);
-        let maps = maps(storage)?;
+        let storage = Map::new(MapKind::TaskStorage, "bytepath_state", 4, state::TYPED_SIZE, 0);
+        let maps = Maps { slots: Some(slots()?), ..maps(storage)? };
         let mut links = Vec::new();
         for (name, insns) in [
             ("sched_process_fork", fork::program(&form, &maps)),
@@ -131,7 +131,7 @@ impl Counting {
     /// Follows a thread, and what it will make: from now on, or from the moment
     /// at which it becomes another program.
     pub fn follow(&self, tid: u32, from: From) -> io::Result<()> {
-        let mut fresh = [0; state::SIZE];
+        let mut fresh = [0; state::TYPED_SIZE];
         fresh[state::UNTIL_EXEC as usize] = u8::from(from == From::Exec);
         match &self.form {
             Form::Typed(_) => {
@@ -142,7 +142,8 @@ impl Counting {
                 known(self.maps.state.update(&key, &fresh, Update::IfNew))
             }
             Form::Plain { .. } => {
-                known(self.maps.state.update(&tid.to_ne_bytes(), &fresh, Update::IfNew))
+                let fresh = &fresh[..state::SIZE];
+                known(self.maps.state.update(&tid.to_ne_bytes(), fresh, Update::IfNew))
             }
         }
     }
@@ -161,6 +162,22 @@ impl Counting {
         let rows = entries(&self.maps.rows, "table of calls")?;
         let threads = entries(&self.maps.threads, "threads")?;
         let sockets = entries(&self.maps.sockets, "sockets")?;
+        let mut rows: Vec<Row> = rows.iter().map(|(key, value)| Row::decode(key, value)).collect();
+        let mut sockets: Vec<Socket> =
+            sockets.iter().map(|(key, value)| Socket::decode(key, value)).collect();
+        if let Some(slots) = &self.maps.slots {
+            let entry = |map: &Map, index: u32| {
+                let value = map.lookup(&index.to_ne_bytes());
+                value.map_err(|e| Fault::system(format!("cannot read entry {index}"), &e))
+            };
+            let taken = number(&slots.used, used::ROWS)?.min(u64::from(Slots::ROWS) - 1);
+            for index in 1..=taken as u32 {
+                rows.push(Row::decode_slot(&entry(&slots.rows, index)?));
+            }
+            for socket in sockets.iter_mut().filter(|socket| socket.slot != 0) {
+                socket.add_slot(&entry(&slots.sockets, socket.slot)?);
+            }
+        }
         let copies = match self.no_copies {
             Some(_) => None,
             None => Some((
@@ -169,9 +186,9 @@ impl Counting {
             )),
         };
         Ok(Seen {
-            rows: rows.iter().map(|(key, value)| Row::decode(key, value)).collect(),
+            rows: Row::merged(rows),
             threads: threads.iter().map(|(k, v)| Thread::decode(k, v, typed)).collect(),
-            sockets: sockets.iter().map(|(key, value)| Socket::decode(key, value)).collect(),
+            sockets,
             lost_calls: number(&self.maps.lost, lost::CALLS)?,
             lost_threads: number(&self.maps.lost, lost::THREADS)?,
             lost_sockets: number(&self.maps.lost, lost::SOCKETS)?,
@@ -200,6 +217,7 @@ fn maps(state: io::Result<Map>) -> Result<Maps, Fault> {
             kinds: Map::new(MapKind::Array, "bytepath_kinds", 4, 4, calls::LIMIT)?,
             lost: Map::new(MapKind::Array, "bytepath_lost", 4, 8, lost::COUNT)?,
             copies: Map::new(MapKind::Array, "bytepath_copies", 4, 8, copies::COUNT)?,
+            slots: None,
         };
         for (number, kind) in (0u32..).zip(layout::kinds()) {
             maps.kinds.update(&number.to_ne_bytes(), &kind.to_ne_bytes(), Update::Any)?;
@@ -209,13 +227,28 @@ fn maps(state: io::Result<Map>) -> Result<Maps, Fault> {
     make().map_err(|e| with_remedy(Fault::system("cannot make BPF maps", &e)))
 }
 
+fn slots() -> Result<Slots, Fault> {
+    let array = |name, size, entries| Map::new(MapKind::Array, name, 4, size, entries);
+    let make = || -> io::Result<Slots> {
+        Ok(Slots {
+            rows: array("bytepath_rows", row::SLOT_SIZE, Slots::ROWS)?,
+            sockets: array("bytepath_socket", socket::SLOT_SIZE, Slots::SOCKETS)?,
+            used: array("bytepath_used", 8, used::COUNT)?,
+        })
+    };
+    bpf::lift_memory_limit();
+    make().map_err(|e| with_remedy(Fault::system("cannot make BPF maps", &e)))
+}
+
 /// Tries to count behind every copy function. All or nothing: a sum that lacks
 /// one of them would pass for a whole.
 fn count_copies(btf: &Btf, form: &Form, maps: &Maps, links: &mut Vec<Link>) -> Result<(), Fault> {
     let mut behind = Vec::new();
     for function in copy::FUNCTIONS {
         let Some(id) = btf.id(Kind::Function, function.name) else { continue };
-        let insns = copy::program(form, maps, *function);
+        // No function that a program can be put behind takes more than twelve.
+        let arguments = btf.arguments(id).and_then(|count| i16::try_from(count).ok());
+        let insns = copy::program(form, maps, *function, arguments.unwrap_or_default());
         let program = load(Hook::FunctionExit(id), function.name, insns).map_err(|fault| {
             // Other programs of ours have been taken by now, so it is not for
             // want of privileges.
@@ -291,9 +324,10 @@ mod tests {
         // whose second argument stands where a result would.
         let btf = Btf::kernel(&roots.sys).unwrap();
         let id = btf.id(Kind::Typedef, "btf_trace_sys_exit").unwrap();
-        let function = copy::CopyFunction { arguments: 1, ..copy::FUNCTIONS[0] };
-        let insns = copy::program(&counting.form, &counting.maps, function);
-        load(Hook::TypedTracepoint(id), "copy", insns).unwrap();
+        for function in copy::FUNCTIONS {
+            let insns = copy::program(&counting.form, &counting.maps, *function, 1);
+            load(Hook::TypedTracepoint(id), function.name, insns).unwrap();
+        }
     }
 
     #[test]

@@ -197,6 +197,7 @@ mod tests {
             process: 5,
             bytes,
             calls: bytes.map(|bytes| bytes.div_ceil(10)),
+            slot: 0,
         }
     }
 
