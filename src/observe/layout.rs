@@ -25,8 +25,10 @@ pub mod state {
     /// Not 0 until the thread calls execve: what a child does before it is the
     /// program is not the program's.
     pub const UNTIL_EXEC: i16 = 56;
-    /// Index of the counts of the socket used last; 0 if it has none of its own.
+    /// Index of the counts of the socket used last, 32 bits; 0 if it has none of its own.
     pub const SLOT: i16 = 64;
+    /// Not 0 from when on a call that sends copies its data, 32 bits.
+    pub const DATA: i16 = 68;
     /// Size of what every form of the programs has.
     pub const SIZE: usize = 72;
     /// Index of this thread's row for each call, 16 bits each, by the call's number;
@@ -142,7 +144,7 @@ pub mod socket {
     pub const ANYTHING: i32 = -2;
 }
 
-/// Bytes copied between kernel and program by the kernel's copy functions.
+/// Bytes copied between kernel and program, by the kernel's own functions.
 pub mod copies {
     /// Index of what went to the program.
     pub const TO_PROGRAM: i32 = 0;

@@ -66,6 +66,7 @@ fn what_is_known(a: &mut Assembler, maps: &Maps) {
     a.load(Size::Word, R8, R0, 0);
     a.jump_if(If::Eq, R8, 0, "started");
     a.store(Size::Word, R9, state::KIND, R8);
+    a.store(Size::Word, R9, state::DATA, 0);
     a.mov(R1, R8).alu(Alu::And, R1, super::super::layout::WAYS as i32 - 1);
     a.store(Size::Double, R9, state::WAY, R1);
 }
@@ -152,7 +153,7 @@ fn which_socket(a: &mut Assembler, form: &Form, maps: &Maps) {
     a.load(Size::Double, R1, R9, state::LAST);
     a.jump_if(If::Eq, R1, R7, "started");
     a.store(Size::Double, R9, state::LAST, R7);
-    a.store(Size::Double, R9, state::SLOT, 0);
+    a.store(Size::Word, R9, state::SLOT, 0);
     describe(a, members, maps);
 }
 
@@ -242,7 +243,7 @@ fn describe(a: &mut Assembler, m: &SocketMembers, maps: &Maps) {
     lookup(a, &maps.sockets, KEY);
     a.jump_if(If::Eq, R0, 0, "started");
     a.label("described").load(Size::Word, R1, R0, socket::SLOT);
-    a.store(Size::Double, R9, state::SLOT, R1);
+    a.store(Size::Word, R9, state::SLOT, R1);
 }
 
 fn zero_value(a: &mut Assembler) {

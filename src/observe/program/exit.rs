@@ -3,8 +3,8 @@
 
 use super::super::layout::{WAYS, Way, kind, lost, row, socket, state, used};
 use super::{Form, Maps, Slots, count_lost, find_state, leave, lookup, take_slot};
-use crate::sys::calls;
 use crate::sys::bpf::asm::{Alu, AsmError, Assembler, Helper, If, Insn, Reg, Size};
+use crate::sys::calls;
 use Reg::*;
 use std::os::fd::AsFd;
 
@@ -173,7 +173,7 @@ fn to_socket(a: &mut Assembler, maps: &Maps, tag: &str) {
     a.alu(Alu::And, R8, WAYS as i32 - 1).alu(Alu::Lsh, R8, 3);
     if let Some(slots) = &maps.slots {
         let by_hash = format!("{tag} by hash");
-        a.load(Size::Double, R2, R9, state::SLOT).jump_if(If::Eq, R2, 0, by_hash.clone());
+        a.load(Size::Word, R2, R9, state::SLOT).jump_if(If::Eq, R2, 0, by_hash.clone());
         a.store(Size::Word, R10, SCRATCH, R2);
         lookup(a, &slots.sockets, SCRATCH);
         a.jump_if(If::Eq, R0, 0, end.clone()).add(R0, R8).atomic_add(R0, 0, R7);
