@@ -34,7 +34,7 @@ pub use kernel::{Kernel, KernelHosts};
 pub use ledger::{Evidence, Ledger, Manner};
 pub use observation::{
     Absent, CopyCount, Counter, CpuSource, CpuTime, Ending, Observation, ObservedCall,
-    ObservedSocket, ObservedThread, Traffic,
+    ObservedSocket, ObservedThread, ProfileSummary, ProfiledFunction, Traffic,
 };
 pub use option::{OptionKind, OptionSpec, OptionValue, Options};
 pub use placement::{Placement, SoftirqCpu};

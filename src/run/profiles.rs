@@ -25,9 +25,12 @@ const NAMING: Duration = Duration::from_secs(300);
 /// Largest profile that a study takes, bytes.
 const LARGEST: u64 = 1 << 30;
 
-/// Part of a CPU that sampling may take, by the cost of a sample in a loop. Longer
-/// call chains and colder caches come on top, and all together should stay below 2 %.
-const SHARE: f64 = 0.0125;
+/// Part of a CPU that sampling may take, by the cost of a sample in a loop. A stream
+/// loses several times of that, with its longer call chains, colder caches and CPUs
+/// that wait for each other: with `cpu-clock` in a virtual machine it lost 10 % of its
+/// throughput at 499 Hz, where samples took 0.7 % of a CPU. All together should stay
+/// below 2 %.
+const SHARE: f64 = 0.0025;
 
 /// Rates to choose from, in Hz: beside those of the kernel's own ticks, so that
 /// samples do not always hit the same thing.
@@ -335,9 +338,9 @@ mod tests {
     #[test]
     fn what_a_sample_costs_decides_the_rate() {
         let us = |us: f64| affordable_rate(Some(us * 1e-6));
-        assert_eq!((us(0.8), us(12.5)), (999, 999));
-        assert_eq!((us(13.0), us(20.0), us(25.0)), (499, 499, 499));
-        assert_eq!((us(30.0), us(50.0), us(100.0), us(1e6)), (249, 249, 99, 19));
+        assert_eq!((us(0.8), us(2.5)), (999, 999));
+        assert_eq!((us(5.0), us(10.0), us(13.0), us(25.0)), (499, 249, 99, 99));
+        assert_eq!((us(30.0), us(50.0), us(100.0), us(1e6)), (49, 49, 19, 19));
         assert_eq!(affordable_rate(None), 999);
     }
 
