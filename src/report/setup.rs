@@ -47,6 +47,7 @@ pub fn facts(study: &Study) -> Vec<(&'static str, String)> {
         facts.push(("design", text));
     }
     facts.extend(settings(&header.settings));
+    facts.extend(prepared(study));
     facts.extend(header.ceiling.as_ref().map(|c| ("ceiling", ceiling(c))));
     facts
 }
@@ -203,6 +204,22 @@ fn settings(records: &[SettingRecord]) -> Vec<(&'static str, String)> {
     .filter(|(.., empty)| !empty)
     .map(|(name, text, _)| (name, text))
     .collect()
+}
+
+/// What was set on cards for some cells alone, by cell. Every trial has it of its own;
+/// the first one's is told.
+fn prepared(study: &Study) -> Option<(&'static str, String)> {
+    let of = |cell: &Cell| {
+        let trials = study.trials.iter().chain(&study.profiles);
+        let first = trials.filter(|t| t.cell == cell.id).find(|t| !t.prepared.is_empty())?;
+        let all: Vec<String> = first.prepared.iter().map(ToString::to_string).collect();
+        Some(format!("for {}: {}", cell.id, all.join("; ")))
+    };
+    let cells: Vec<String> = study.header.cells.iter().filter_map(of).collect();
+    (!cells.is_empty()).then(|| {
+        let text = format!("made before each trial and put back after it, {}", cells.join(". "));
+        ("prepared", text)
+    })
 }
 
 fn ceiling(c: &CopyCeiling) -> String {

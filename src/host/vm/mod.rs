@@ -13,11 +13,13 @@
 //! | `frame` | what host and guest say to each other |
 //! | `init` | the guest's side of it: the first process |
 //! | `alone` | a session of one role, where another guest plays the other |
+//! | `errand` | a session that runs a program and gives back what it prints |
 
 mod alone;
 mod cpio;
 mod elf;
 mod end;
+mod errand;
 mod frame;
 mod init;
 mod initramfs;
@@ -30,9 +32,11 @@ mod vmlinux;
 
 pub use init::run as guest_init;
 
-/// Readers of what others wrote, for tests and fuzzing.
+/// Readers of what others wrote, for tests and fuzzing; and guests that run the
+/// programs of tests.
 pub mod guest {
     pub use super::elf::{Needs, depends, needs, without_debug};
+    pub use super::errand::{Errand, Errands, Outcome};
     pub use super::frame::{Frame, Says};
     pub use super::kernel::release_in;
     pub use super::vmlinux::of_image as kernel_in;
@@ -45,12 +49,14 @@ use crate::record::{
     Fault, FaultKind, Kernel, LinkSettings, OptionKind, OptionSpec, Options, Role, Support,
 };
 use frame::Layout;
+use kernel::Image;
 use machine::{FromAgent, Machine, NotBooted, SessionUp, ToAgent};
 use modules::Modules;
 use qemu::{Accelerator, Network, Start};
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::path::Path;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -210,13 +216,7 @@ impl Vm {
     fn boot(&self, site: &Site, kernel: &Kernel) -> Result<Vec<Arc<Machine>>, NotBooted> {
         let program = qemu::find()?;
         let accelerator = qemu::accelerator(self.settings.accelerator)?;
-        let image = kernel::find(&kernel.source)?;
-        let modules = match &image.modules {
-            Some(folder) => Modules::of(folder)?,
-            None => Modules::unknown(),
-        };
-        let modules = modules.order(MODULES).map_err(|f| f.context(image.path.display()))?;
-        let archive = initramfs::build(site.program, &modules)?;
+        let (image, archive) = prepare(&kernel.source, site.program, &[])?;
         let fail = |e: std::io::Error| Fault::system("preparing a guest", &e);
         let initramfs = qemu::in_memory("initramfs", &archive).map_err(fail)?;
         drop(archive);
@@ -256,6 +256,23 @@ impl Vm {
             booted.map(|machine| machine.map(Arc::new)).collect()
         })
     }
+}
+
+/// The image of a kernel and the file system of its guests: this program, others
+/// where the first of each pair says, modules.
+fn prepare(
+    kernel: &str,
+    program: &Path,
+    others: &[(&str, &Path)],
+) -> Result<(Image, Vec<u8>), Fault> {
+    let image = kernel::find(kernel)?;
+    let modules = match &image.modules {
+        Some(folder) => Modules::of(folder)?,
+        None => Modules::unknown(),
+    };
+    let modules = modules.order(MODULES).map_err(|f| f.context(image.path.display()))?;
+    let archive = initramfs::build(program, others, &modules)?;
+    Ok((image, archive))
 }
 
 impl Testbed for Vm {
@@ -332,12 +349,13 @@ impl Testbed for Vm {
         let machines = self.guest(site)?;
         let mut up = Up { parts: Vec::new(), receiver: 0, pipes: [None, None] };
         for (machine, role) in machines.iter().zip(Role::ALL) {
-            let layout = if machines.len() == 1 { Layout::Pair } else { Layout::One(role) };
+            let is_pair = machines.len() == 1;
+            let layout = if is_pair { Layout::Pair } else { Layout::One(role) };
             let SessionUp { number, raised, from_agents } = machine.raise(layout, site.stop)?;
             up.parts.push((machine.clone(), number));
             up.receiver = raised.receiver;
             for (pipe, of) in from_agents.into_iter().zip(Role::ALL) {
-                if layout == Layout::Pair || of == role {
+                if is_pair || of == role {
                     up.pipes[of as usize] = Some(pipe);
                 }
             }
