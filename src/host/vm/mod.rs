@@ -35,7 +35,7 @@ pub use init::run as guest_init;
 /// Readers of what others wrote, for tests and fuzzing; and guests that run the
 /// programs of tests.
 pub mod guest {
-    pub use super::elf::{Needs, depends, needs, without_debug};
+    pub use super::elf::{Needs, depends, needs};
     pub use super::errand::{Errand, Errands, Outcome};
     pub use super::frame::{Frame, Says};
     pub use super::kernel::release_in;
