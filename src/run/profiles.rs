@@ -4,6 +4,8 @@
 
 use super::Laboratory;
 use super::conduct::{Clock, Run, judged};
+use super::guard::Guard;
+use super::preparation::prepare;
 use super::remote::{Remotes, unexpected};
 use super::trial::{Metering, Position, blank, seconds, set_up_link, stream};
 use crate::meter::{self, Meter};
@@ -95,8 +97,9 @@ impl Run<'_, '_> {
             let meters = self.meters_with_profile();
             let metering =
                 Metering { meters: &meters, power: &header.power, sampling: Some(&sampling) };
+            let (guard, profile) = (&mut self.opened.guard, (&sampling, *number));
             let (mut trial, packed) =
-                taken(self.laboratory, cell, metering, &schedule, &sampling, *number, position)?;
+                taken(self.laboratory, guard, cell, metering, &schedule, profile, position)?;
             self.watch_host(std::slice::from_mut(&mut trial))?;
             let mut trial = judged(trial, cell, &schedule, header.functional.is_some());
             if let (Some(profile), Some(packed)) = (&mut trial.profile, packed) {
@@ -219,11 +222,11 @@ fn cpus(cell: &Cell, header: &StudyHeader) -> Vec<u32> {
 /// without a profile; only the user's wish to stop is an error.
 fn taken(
     laboratory: &Laboratory,
+    guard: &mut Guard,
     cell: &Cell,
     metering: Metering,
     schedule: &Schedule,
-    sampling: &Sampling,
-    number: u32,
+    (sampling, number): (&Sampling, u32),
     position: Position,
 ) -> Result<(Trial, Option<Vec<u8>>), Fault> {
     let record = ProfileRecord {
@@ -236,7 +239,9 @@ fn taken(
     };
     let fresh = Trial { profile: Some(record), ..blank(&cell.id, position) };
     let mut trial = fresh.clone();
-    match sample(laboratory, cell, metering, schedule, &mut trial) {
+    let sampled = sample(laboratory, guard, cell, metering, schedule, &mut trial);
+    guard.unprepare()?;
+    match sampled {
         Ok(packed) => {
             trial.status = TrialStatus::Measured;
             Ok((trial, Some(packed)))
@@ -248,6 +253,7 @@ fn taken(
 
 fn sample(
     laboratory: &Laboratory,
+    guard: &mut Guard,
     cell: &Cell,
     metering: Metering,
     schedule: &Schedule,
@@ -255,6 +261,7 @@ fn sample(
 ) -> Result<Vec<u8>, Fault> {
     let mut remotes = Remotes::raise(laboratory, cell.kernel.as_ref())?;
     trial.warnings.extend(set_up_link(&mut remotes, cell)?);
+    trial.prepared = prepare(laboratory, guard, &mut remotes, cell)?;
     stream(&mut remotes, cell, metering, schedule, trial)?;
     fetch(&mut remotes, cell, trial)
 }

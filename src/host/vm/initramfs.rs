@@ -51,7 +51,9 @@ pub fn build(
     let mut all = Libraries::new();
     for (place, program) in [(PROGRAM, program)].iter().chain(others) {
         let (bytes, libraries) = with_libraries(program, &folders)?;
-        tree.file(place, 0o755, &bytes);
+        // Every byte of it costs the guest twice, to unpack and to hold.
+        let lean = elf::without_debug(&bytes);
+        tree.file(place, 0o755, lean.as_deref().unwrap_or(&bytes));
         all.extend(libraries);
     }
     tree.archive.link(INIT, PROGRAM);
