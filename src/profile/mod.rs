@@ -8,7 +8,7 @@ pub mod export;
 pub mod flame;
 pub mod import;
 mod model;
-pub mod names;
+pub mod normalise;
 pub mod pprof;
 pub mod subsystem;
 pub mod symbols;
@@ -16,6 +16,6 @@ pub mod waterfall;
 
 pub use explanation::{CONFIDENCE, Explanation, Ranked, explain};
 pub use model::{
-    Builder, Frame, FrameId, FrameKind, Header, Owner, Profile, Sample, StackId, Thread, ThreadId,
-    Track, Weight, Work,
+    Builder, Frame, FrameId, FrameKind, FrameRef, Header, Owner, Profile, Sample, StackId, Thread,
+    ThreadId, Track, Weight, Work, WorkUnit,
 };

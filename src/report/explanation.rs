@@ -1,12 +1,15 @@
 //! What formats share of an explanation: the sentences, and which steps are
 //! worth a line.
 
-use super::figures::{NONE, level, number, plural};
+use super::figures::{NONE, bytes, digits, level, number, plural};
 use crate::profile::Explanation;
 use crate::profile::waterfall::{Bar, Change, Check, Function, Waterfall};
 
 /// Steps below this part of the larger cost are added up in one line.
 const SMALL: f64 = 0.01;
+
+/// Packets whose sizes differ by less than this part of one are alike.
+const ALIKE: f64 = 0.1;
 
 /// Steps that a sentence names.
 const NAMED: usize = 6;
@@ -116,7 +119,7 @@ fn larger_cost(waterfall: &Waterfall) -> f64 {
 /// Digits behind the point, so that the larger cost has three that count.
 pub fn decimals(waterfall: &Waterfall) -> usize {
     let cost = larger_cost(waterfall);
-    if cost > 0.0 { (2.0 - cost.log10().floor()).clamp(0.0, 6.0) as usize } else { 3 }
+    if cost > 0.0 { digits(cost, 3) } else { 3 }
 }
 
 /// A number with its sign: `+0.060`, `-0.250`, `0.000`.
@@ -182,6 +185,28 @@ pub fn words(waterfall: &Waterfall) -> String {
     let lead = if makes_up { ": " } else { ". Of the steps these are resolved: " };
     text += &format!("{lead}{named}{tail}.");
     text
+}
+
+/// What a packet is, where costs are told per packet: packets of two sizes are two
+/// kinds of work.
+pub fn packets(waterfall: &Waterfall) -> Option<String> {
+    let Waterfall { before, after, unit, .. } = waterfall;
+    let (a, b) = (before.packet?, after.packet?);
+    let differ = if (a / b).ln().abs() > ALIKE {
+        " That is work of two kinds: compare per GiB, too."
+    } else {
+        ""
+    };
+    unit.ends_with("/packet").then(|| {
+        format!(
+            "A packet is what the receiver's device counts as one: {} of stream on average in {}, \
+             {} in {}.{differ}",
+            bytes(a),
+            before.cell,
+            bytes(b),
+            after.cell
+        )
+    })
 }
 
 /// Whether the steps add up to what the meter saw, in a sentence.

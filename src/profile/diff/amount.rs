@@ -3,14 +3,13 @@
 
 use super::Per;
 use crate::profile::{Profile, Weight};
+use crate::record::unit::GIB;
 use crate::record::{Fault, FaultKind};
+use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Bytes in a GiB.
-pub const GIB: f64 = (1u64 << 30) as f64;
-
 /// What all profiles of one side are together.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Side {
     /// Titles of the profiles, in the order given.
     pub profiles: Vec<String>,

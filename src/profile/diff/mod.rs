@@ -8,14 +8,15 @@
 mod amount;
 mod rank;
 
-pub use amount::{GIB, Side};
+pub use amount::Side;
 
 use super::subsystem::{Classes, Coverage, Rules, Subsystem, is_idle};
-use super::{FrameKind, Owner, Profile, Sample, names};
+use super::{FrameKind, Owner, Profile, Sample, normalise};
 use crate::record::Fault;
+use hashbrown::{HashMap, HashSet};
 use rank::Ranking;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::{HashMap, HashSet};
 
 /// How two profiles are compared.
 #[derive(Clone, Debug)]
@@ -49,7 +50,7 @@ impl Default for Options<'_> {
 }
 
 /// What of a function counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Measure {
     /// Its own code.
@@ -61,7 +62,7 @@ pub enum Measure {
 }
 
 /// By what weights are divided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Per {
     /// GiB delivered.
@@ -77,7 +78,7 @@ pub enum Per {
 }
 
 /// What tells two rows of one function apart.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum GroupBy {
     /// Nothing: there is one row.
@@ -92,7 +93,7 @@ pub enum GroupBy {
 }
 
 /// In which of the two profiles a row is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Presence {
     /// In both.
@@ -104,7 +105,7 @@ pub enum Presence {
 }
 
 /// An amount on both sides.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Pair {
     /// After the change.
     pub with: f64,
@@ -115,7 +116,7 @@ pub struct Pair {
 }
 
 /// A function.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
     /// Name, without what differs between two builds.
     pub function: String,
@@ -135,7 +136,7 @@ pub struct Row {
 }
 
 /// The difference of two profiles.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Diff {
     /// What of a function counts.
     pub measure: Measure,
@@ -176,7 +177,7 @@ pub struct Diff {
 }
 
 /// Rows that are not shown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LeftOut {
     /// How many.
     pub rows: usize,

@@ -103,10 +103,10 @@ impl<'a> Ranking<'a> {
     }
 
     fn key(&mut self, frame: &super::super::Frame) -> u32 {
-        let file = names::module(&frame.module);
+        let file = normalise::module(&frame.module);
         let apart = self.modules && frame.kind == FrameKind::User;
         let key = Key {
-            function: names::of_frame(frame).into_owned(),
+            function: normalise::of_frame(frame).into_owned(),
             module: if apart { file.to_owned() } else { String::new() },
         };
         let next = self.known.len() as u32;
@@ -138,7 +138,7 @@ impl<'a> Ranking<'a> {
                 if let Some(group) = threads.get(&sample.thread.0) {
                     return *group;
                 }
-                let group = self.intern(&names::thread(&profile.thread(sample.thread).name));
+                let group = self.intern(&normalise::thread(&profile.thread(sample.thread).name));
                 threads.insert(sample.thread.0, group);
                 return group;
             }

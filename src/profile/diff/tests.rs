@@ -3,6 +3,7 @@
 use super::*;
 use crate::profile::{Builder, Frame, Header, Thread, Weight, Work, import};
 use crate::record::Role;
+use crate::record::unit::GIB;
 
 /// A sample: stack leaf first, thread, owner, weight.
 type Made<'a> = (&'a [&'a str], &'a str, Owner, f64);

@@ -1,9 +1,9 @@
 //! The rules: read from text, compiled to what can be looked up fast.
 
 use super::Subsystem;
-use crate::profile::{Frame, FrameKind, names};
+use crate::profile::{Frame, FrameKind, normalise};
 use crate::record::{Fault, FaultKind};
-use std::collections::HashMap;
+use hashbrown::HashMap;
 use std::sync::OnceLock;
 
 /// The rules that come with the program.
@@ -53,7 +53,7 @@ impl Rules {
         if frame.kind == FrameKind::User {
             return Some(Class::Is(Subsystem::User));
         }
-        let name = names::function(&frame.function);
+        let name = normalise::function(&frame.function);
         self.layers.iter().find_map(|layer| layer.class(name, frame))
     }
 
@@ -202,7 +202,7 @@ mod tests {
         for (name, class) in &layer.exact {
             assert_eq!(by_name(name), Some(*class));
             assert_ne!(layer.by_prefix(name), Some(*class), "exact {name}: a prefix says it too");
-            assert_eq!(names::function(name), name, "{name} is never asked for like this");
+            assert_eq!(normalise::function(name), name, "{name} is never asked for like this");
         }
         for pair in layer.prefix.windows(2) {
             assert_ne!(pair[0].0, pair[1].0, "twice");

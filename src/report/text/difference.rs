@@ -3,7 +3,7 @@
 use crate::profile::Ranked;
 use crate::profile::diff::{Diff, GroupBy, Measure, Pair, Side};
 use crate::report::Style;
-use crate::report::figures::{amount, number, percent, plural};
+use crate::report::figures::{amount, digits, number, percent, plural};
 use crate::report::page::{Page, Tone};
 use crate::report::table::{Column, Table};
 use std::io::{self, Write};
@@ -90,7 +90,7 @@ fn side(side: &Side) -> String {
         text += &format!(" of {}", side.event);
     }
     if let Some(bytes) = side.bytes {
-        text += &format!(", {} GiB", number(bytes / crate::profile::diff::GIB, 2));
+        text += &format!(", {} GiB", number(bytes / crate::record::unit::GIB, 2));
     }
     if let Some(packets) = side.packets {
         text += &format!(", {} packets", amount(packets));
@@ -148,8 +148,7 @@ fn table(page: &mut Page, diff: &Diff) {
 
 /// Digits behind the point, so that the total has four that count.
 fn decimals(total: Pair) -> usize {
-    let total = total.with.max(total.without);
-    if total > 0.0 { (3.0 - total.log10().floor()).clamp(0.0, 6.0) as usize } else { 0 }
+    digits(total.with.max(total.without), 4)
 }
 
 /// The change of a function, as a part of what it took before.
