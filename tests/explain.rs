@@ -64,6 +64,16 @@ fn what_cannot_be_compared_is_told_all_the_same() {
 }
 
 #[test]
+fn a_largest_step_in_doubt_is_not_passed_over() {
+    let mut explanation = explanation(3, "");
+    explanation.waterfalls[0].parts[0].change.half_width = Some(9.0);
+    let said = words(&text(&explanation, 100));
+    let expected = "by the CPU meter. The largest step, 0.240 less copying, is not resolved; these \
+                    are: 0.060 more page mapping, ";
+    assert!(said.contains(expected), "{said}");
+}
+
+#[test]
 fn one_trial_names_nothing() {
     let said = words(&text(&explanation(1, ""), 100));
     assert!(said.contains("No step can be named: one profile trial of a cell has no interval."));

@@ -167,7 +167,7 @@ pub(super) fn diff(arguments: &DiffArguments) -> Result<ExitCode, Fault> {
         rules: &rules,
     };
     let mut found = diff::diff(without.profiles(), with.profiles(), &options)?;
-    found.notes.extend([&without, &with].into_iter().flat_map(Side::notes).cloned());
+    found.notes.extend(notes([&without, &with]));
     let format = if arguments.json { FormatName::Json } else { arguments.format };
     if arguments.svg.is_some() || arguments.svg_before.is_some() {
         let flames = flames(without.profiles(), with.profiles(), &found, &rules);
@@ -214,7 +214,7 @@ fn explain(
     let names = names([&arguments.without, &arguments.with]);
     let [before, after] = [0, 1].map(|at| Trials { cell: &names[at], ..sides[at].trials(unit) });
     let mut found = profile::explain(&before, &[after], rules, unit)?;
-    found.notes.extend(sides.into_iter().flat_map(Side::notes).cloned());
+    found.notes.extend(notes(sides));
     match form {
         ExplainName::Text => print(|out| {
             let mut style = style(false);
@@ -260,6 +260,13 @@ impl Side {
             Side::Cell(cell) => cell.trials(unit),
         }
     }
+}
+
+/// What both sides say, each thing once.
+fn notes(sides: [&Side; 2]) -> Vec<String> {
+    let [first, second] = sides.map(Side::notes);
+    let more = second.iter().filter(|note| !first.contains(note));
+    first.iter().chain(more).cloned().collect()
 }
 
 /// Both sides, read at the same time.
@@ -351,7 +358,10 @@ fn cannot(what: &str, path: &Path, error: &io::Error) -> Fault {
 /// One row a function. The first four columns are those of a hand-made list:
 /// function, with, without, saved.
 fn tsv(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "function\twith\twithout\tsaved\tpresence\tsubsystem\tmodule\tgroup")?;
+    writeln!(
+        out,
+        "function\twith\twithout\tsaved\tpresence\tsubsystem\tmodule\tgroup\thalf_width"
+    )?;
     for row in &diff.rows {
         let presence = match row.presence {
             diff::Presence::Both => "both",
@@ -361,7 +371,7 @@ fn tsv(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
         let field = |text: &str| if text.is_empty() { String::new() } else { label(text) };
         writeln!(
             out,
-            "{}\t{}\t{}\t{}\t{presence}\t{}\t{}\t{}",
+            "{}\t{}\t{}\t{}\t{presence}\t{}\t{}\t{}\t{}",
             label(&row.function),
             row.amount.with,
             row.amount.without,
@@ -369,6 +379,7 @@ fn tsv(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
             row.subsystem.map_or("", |s| s.name()),
             field(&row.module),
             field(&row.group),
+            row.amount.half_width.map(|half| half.to_string()).unwrap_or_default(),
         )?;
     }
     Ok(())

@@ -2,7 +2,7 @@
 //! differs from the baseline's, and flame graphs. Plain data, to be made once and
 //! rendered in any format.
 
-use super::diff::{self, LeftOut, Options, Pair, Per, Row};
+use super::diff::{self, CONFIDENCE, LeftOut, Options, Pair, Per, Row};
 use super::flame::{Chart, Widths, flames};
 use super::subsystem::{Classes, Coverage, Rules};
 use super::waterfall::{Trials, Waterfall, waterfall};
@@ -14,9 +14,6 @@ use serde::{Deserialize, Serialize};
 /// Boxes of one flame graph at most, and of all together: a page stays below 2 MB.
 const BOXES: usize = 700;
 const ALL_BOXES: usize = 7000;
-
-/// Confidence of the intervals.
-pub const CONFIDENCE: f64 = 0.95;
 
 /// The explanation of a study's differences.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

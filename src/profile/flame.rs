@@ -284,8 +284,8 @@ impl Flames {
 pub fn flames(without: &[Profile], with: &[Profile], diff: &Diff, rules: &Rules) -> Flames {
     let mut flames = Flames::new(&diff.unit);
     for (side, profiles) in [without, with].into_iter().enumerate() {
-        for profile in profiles {
-            flames.add(side, profile, diff.scales[side], rules);
+        for (profile, scale) in profiles.iter().zip(&diff.scales[side]) {
+            flames.add(side, profile, *scale, rules);
         }
     }
     flames

@@ -2,6 +2,7 @@
 //! they become, and how two of them differ. Pure but for symbol files.
 
 pub mod attribution;
+pub mod change;
 pub mod diff;
 mod explanation;
 pub mod export;
@@ -14,7 +15,7 @@ pub mod subsystem;
 pub mod symbols;
 pub mod waterfall;
 
-pub use explanation::{CONFIDENCE, Explanation, Ranked, explain};
+pub use explanation::{Explanation, Ranked, explain};
 pub use model::{
     Builder, Frame, FrameId, FrameKind, FrameRef, Header, Owner, Profile, Sample, StackId, Thread,
     ThreadId, Track, Weight, Work, WorkUnit,

@@ -2,10 +2,9 @@
 //! or per packet, of every subsystem, more or less, with intervals over repeated
 //! profile trials, and what the samples do not account for.
 //!
-//! CPU time is that of all samples but idle and foreign ones. Values of one trial
-//! are independent of those of another, so an interval is Welch's (B. L. Welch,
-//! Biometrika 34, 1947): each cell has its own variance.
+//! CPU time is that of all samples but idle and foreign ones.
 
+use super::change::{Change, Values};
 use super::subsystem::{Classes, Rules, Subsystem, is_idle};
 use super::{Header, Owner, Profile, Weight, WorkUnit, normalise};
 use crate::record::unit::GIB;
@@ -13,7 +12,6 @@ use crate::record::{Fault, FaultKind};
 use hashbrown::HashMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use statrs::distribution::{ContinuousCDF, StudentsT};
 use std::collections::BTreeMap;
 
 /// Functions that are told of each part.
@@ -116,23 +114,6 @@ pub struct Function {
     pub after: f64,
 }
 
-/// A difference, after - before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Change {
-    /// Its mean.
-    pub mean: f64,
-    /// Half the width of its interval; none below two trials of each cell.
-    pub half_width: Option<f64>,
-}
-
-impl Change {
-    /// Whether the interval leaves no doubt that there is a difference, and in
-    /// which direction.
-    pub fn resolved(&self) -> bool {
-        self.half_width.is_some_and(|half| self.mean.abs() > half)
-    }
-}
-
 /// Whether the steps make up the difference that the CPU meter saw.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Check {
@@ -165,8 +146,8 @@ pub fn waterfall(
             .remedy("take the profiles of all cells with one event"));
     }
     let change = |of: &dyn Fn(&Cost) -> f64| {
-        let values = |c: &Costs| c.trials.iter().map(of).collect::<Vec<f64>>();
-        welch(&values(&costs[0]), &values(&costs[1]), confidence)
+        let values = |c: &Costs| c.trials.iter().map(of).collect::<Values>();
+        Change::between(values(&costs[0]), values(&costs[1]), confidence)
     };
     let mut parts: Vec<Part> = Subsystem::ALL
         .into_iter()
@@ -352,33 +333,6 @@ fn functions(costs: &[Costs; 2], subsystem: Subsystem) -> Vec<Function> {
     functions
 }
 
-/// The difference of two means, and Welch's interval of it.
-fn welch(before: &[f64], after: &[f64], confidence: f64) -> Change {
-    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-    let (a, b) = (mean(before), mean(after));
-    let change = Change { mean: b - a, half_width: None };
-    if before.len() < 2 || after.len() < 2 {
-        return change;
-    }
-    // Square of the standard error of a mean, and its degrees of freedom.
-    let error = |values: &[f64], mean: f64| {
-        let n = values.len() as f64;
-        let squares: f64 = values.iter().map(|v| (v - mean) * (v - mean)).sum();
-        (squares / (n - 1.0) / n, n - 1.0)
-    };
-    let ((va, fa), (vb, fb)) = (error(before, a), error(after, b));
-    let both = va + vb;
-    if both == 0.0 {
-        return Change { half_width: Some(0.0), ..change };
-    }
-    let freedom = both * both / (va * va / fa + vb * vb / fb);
-    let half = StudentsT::new(0.0, 1.0, freedom)
-        .map(|t| t.inverse_cdf(0.5 + confidence / 2.0) * both.sqrt())
-        .ok()
-        .filter(|half| half.is_finite());
-    Change { half_width: half, ..change }
-}
-
 fn check(before: &Bar, after: &Bar, sampled: Change) -> Option<Check> {
     let (a, b) = (before.metered?, after.metered?);
     let square = |x: Option<f64>, y: Option<f64>| Some(x?.hypot(y?));
@@ -549,14 +503,5 @@ pub(crate) mod tests {
         assert!(fault.message.contains("how many packets"), "{fault}");
         let per_gib = waterfall(&first, &third, rules, WorkUnit::Gib, 0.95).unwrap();
         assert_eq!(per_gib.after.packet, None);
-    }
-
-    #[test]
-    fn welch_against_numbers_from_a_table() {
-        // Means 2 and 5, variances 1 and 4, n 3 and 3: se^2 = 5/3, freedom = 2.941176,
-        // where the quantile lies between those of 2 and 3 (4.3027 and 3.1824).
-        let change = welch(&[1.0, 2.0, 3.0], &[3.0, 5.0, 7.0], 0.95);
-        let t = change.half_width.unwrap() / (5.0f64 / 3.0).sqrt();
-        assert!(near(change.mean, 3.0) && t > 3.1824 && t < 3.26, "{t}");
     }
 }

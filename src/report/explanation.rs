@@ -3,7 +3,8 @@
 
 use super::figures::{NONE, bytes, digits, level, number, plural};
 use crate::profile::Explanation;
-use crate::profile::waterfall::{Bar, Change, Check, Function, Waterfall};
+use crate::profile::change::Change;
+use crate::profile::waterfall::{Bar, Check, Function, Part, Waterfall};
 
 /// Steps below this part of the larger cost are added up in one line.
 const SMALL: f64 = 0.01;
@@ -134,7 +135,7 @@ pub fn words(waterfall: &Waterfall) -> String {
     let Waterfall { before, after, unit, .. } = waterfall;
     let digits = decimals(waterfall);
     let all = waterfall.check.map_or(waterfall.sampled, |check| check.metered);
-    let by = if waterfall.check.is_some() { "by the CPU meter" } else { "by its samples" };
+    let by = if waterfall.check.is_some() { "by the CPU meter" } else { "by the samples" };
     let mut text = match (all.resolved(), all.mean < 0.0) {
         (true, true) => format!(
             "{} saves {} {unit} against {} {by}",
@@ -156,15 +157,16 @@ pub fn words(waterfall: &Waterfall) -> String {
         ),
     };
     let least = SMALL * larger_cost(waterfall);
+    let step = |part: &Part| {
+        let size = number(part.change.mean.abs(), digits);
+        let sign = if part.change.mean < 0.0 { "less" } else { "more" };
+        format!("{size} {sign} {}", part.subsystem.title())
+    };
     let resolved: Vec<String> = waterfall
         .parts
         .iter()
         .filter(|part| part.change.resolved() && part.change.mean.abs() >= least)
-        .map(|part| {
-            let size = number(part.change.mean.abs(), digits);
-            let sign = if part.change.mean < 0.0 { "less" } else { "more" };
-            format!("{size} {sign} {}", part.subsystem.title())
-        })
+        .map(step)
         .collect();
     if resolved.is_empty() {
         let why = match before.trials.min(after.trials) {
@@ -177,12 +179,16 @@ pub fn words(waterfall: &Waterfall) -> String {
     let more = resolved.len().saturating_sub(NAMED);
     let tail = if more > 0 { format!(", and {more} smaller") } else { String::new() };
     let named = resolved.get(..NAMED).unwrap_or(&resolved).join(", ");
-    // Where the largest step is in doubt, or goes the other way, what is named
-    // does not make up the difference, and must not read as if it did.
-    let makes_up = waterfall.parts.first().is_some_and(|largest| {
-        all.resolved() && largest.change.resolved() && largest.change.mean * all.mean > 0.0
-    });
-    let lead = if makes_up { ": " } else { ". Of the steps these are resolved: " };
+    let lead = match waterfall.parts.first() {
+        // What is named does not make up the difference, and must not read as if it did.
+        Some(largest) if !largest.change.resolved() => {
+            format!(". The largest step, {}, is not resolved; these are: ", step(largest))
+        }
+        Some(largest) if !all.resolved() || largest.change.mean * all.mean < 0.0 => {
+            ". Of the steps these are resolved: ".to_owned()
+        }
+        _ => ": ".to_owned(),
+    };
     text += &format!("{lead}{named}{tail}.");
     text
 }

@@ -14,7 +14,6 @@ use crate::profile::{
 };
 use crate::record::Fault;
 use hashbrown::HashMap;
-use std::borrow::Cow;
 use std::io::BufRead;
 
 /// See the module's text.
@@ -73,7 +72,7 @@ impl Importer for Folded {
 
 struct Reader {
     builder: Builder,
-    threads: HashMap<Box<[u8]>, (ThreadId, Owner)>,
+    threads: HashMap<String, (ThreadId, Owner)>,
     /// The line before without its weight. Files are sorted as a rule, so most
     /// names of a line stand in the one before it, in the same place.
     before: Vec<u8>,
@@ -113,13 +112,13 @@ impl Reader {
 
     fn line(&mut self, line: &[u8]) -> Result<(), String> {
         let bad = || format!("{} is no stack with a weight behind it", quote(line));
-        let at = memchr::memrchr(b' ', line).ok_or_else(bad)?;
-        let (text, number) = (line.get(..at).ok_or_else(bad)?, line.get(at + 1..).ok_or_else(bad)?);
-        let number = std::str::from_utf8(number).ok().and_then(weight).ok_or_else(bad)?;
+        let text = String::from_utf8_lossy(line);
+        let (stack, number) = text.rsplit_once(' ').ok_or_else(bad)?;
+        let number = weight(number).ok_or_else(bad)?;
         self.marks.see(number)?;
         let weight = self.marks.value(number);
         self.whole &= weight.fract() == 0.0 && weight < 9e15;
-        self.names(text.trim_ascii());
+        self.names(stack.trim_ascii());
         self.stack.clear();
         self.stack.extend(self.names.iter().skip(1).rev().map(|name| name.frame));
         if self.names.iter().any(|name| name.inlined) {
@@ -141,18 +140,22 @@ impl Reader {
 
     /// Takes a line apart into [`Reader::names`]: those that it does not share with
     /// the line before are looked up.
-    fn names(&mut self, text: &[u8]) {
-        let same = shared(text, &self.before);
-        let ends = |at: usize| matches!(text.get(at), None | Some(b';'));
+    fn names(&mut self, text: &str) {
+        let bytes = text.as_bytes();
+        let same = shared(bytes, &self.before);
+        let ends = |at: usize| matches!(bytes.get(at), None | Some(b';'));
         let kept = self.names.iter().take_while(|name| name.end <= same && ends(name.end)).count();
         self.names.truncate(kept);
         self.before.truncate(same);
-        self.before.extend_from_slice(text.get(same..).unwrap_or_default());
+        self.before.extend_from_slice(bytes.get(same..).unwrap_or_default());
         let mut begin = self.names.last().map_or(0, |name| name.end + 1);
-        while begin <= text.len() {
-            let rest = text.get(begin..).unwrap_or_default();
-            let length = memchr::memchr(b';', rest).unwrap_or(rest.len());
-            let (end, name) = (begin + length, rest.get(..length).unwrap_or_default());
+        // A name that ends the line before may end this one, too.
+        let rest = bytes.get(begin..).map(|rest| memchr::memchr_iter(b';', rest));
+        let offset = begin;
+        let ends = rest.into_iter().flatten().map(|at| offset + at);
+        let last = (begin <= bytes.len()).then_some(bytes.len());
+        for end in ends.chain(last) {
+            let name = text.get(begin..end).unwrap_or_default();
             let (frame, inlined) = if self.names.is_empty() {
                 self.thread = self.thread(name);
                 (FrameId(0), false)
@@ -164,42 +167,33 @@ impl Reader {
         }
     }
 
-    fn thread(&mut self, name: &[u8]) -> (ThreadId, Owner) {
+    fn thread(&mut self, name: &str) -> (ThreadId, Owner) {
         if let Some(known) = self.threads.get(name) {
             return *known;
         }
-        let text = String::from_utf8_lossy(name);
-        let ids = text.rsplit_once('-').and_then(|(comm, ids)| {
+        let ids = name.rsplit_once('-').and_then(|(comm, ids)| {
             let (pid, tid) = ids.split_once('/')?;
             Some((comm, pid.parse().ok()?, tid.parse().ok()?))
         });
-        let (comm, pid, tid) = ids.unwrap_or((&text, 0, 0));
+        let (comm, pid, tid) = ids.unwrap_or((name, 0, 0));
         let id = self.builder.thread(Thread { name: comm.to_owned(), pid, tid });
         let known = (id, conventions::owner(comm, None));
-        self.threads.insert(name.into(), known);
+        self.threads.insert(name.to_owned(), known);
         known
     }
 
     /// A function, and whether the compiler had put it into its caller.
-    fn frame(&mut self, name: &[u8]) -> (FrameId, bool) {
-        let text = match std::str::from_utf8(name) {
-            Ok(text) => Cow::Borrowed(text),
-            Err(_) => String::from_utf8_lossy(name),
-        };
+    fn frame(&mut self, name: &str) -> (FrameId, bool) {
         // `_[j]` marks code that was made at run time.
-        let (function, mark) = match text
-            .strip_suffix(']')
-            .and_then(|rest| rest.split_at_checked(rest.len().checked_sub(3)?))
-        {
-            Some((function, mark @ ("_[k" | "_[i" | "_[j"))) => (function, mark),
-            _ => (&*text, ""),
-        };
-        let inlined = mark == "_[i";
-        let kind = if mark == "_[k" { FrameKind::Kernel } else { FrameKind::Unknown };
-        (
-            self.builder.frame_of(FrameRef { function, kind, inlined, ..FrameRef::default() }),
-            inlined,
-        )
+        let (function, mark) =
+            match name.len().checked_sub(4).and_then(|at| name.split_at_checked(at)) {
+                Some((function, mark @ ("_[k]" | "_[i]" | "_[j]"))) => (function, mark),
+                _ => (name, ""),
+            };
+        let inlined = mark == "_[i]";
+        let kind = if mark == "_[k]" { FrameKind::Kernel } else { FrameKind::Unknown };
+        let frame = FrameRef { function, kind, inlined, ..FrameRef::default() };
+        (self.builder.frame_of(frame), inlined)
     }
 
     /// An inlined function is on the side of the one that it was inlined into,
@@ -233,10 +227,11 @@ impl Reader {
 
 /// How many bytes two texts begin with alike.
 fn shared(a: &[u8], b: &[u8]) -> usize {
-    const WORD: usize = 16;
-    let words = a.chunks_exact(WORD).zip(b.chunks_exact(WORD)).take_while(|(a, b)| a == b).count();
-    let rest = a.iter().zip(b).skip(words * WORD).take_while(|(a, b)| a == b).count();
-    words * WORD + rest
+    // Arrays of a known length are compared in place, without a call.
+    let ((words_a, _), (words_b, _)) = (a.as_chunks::<16>(), b.as_chunks::<16>());
+    let alike = words_a.iter().zip(words_b).take_while(|(a, b)| a == b).count() * 16;
+    let (a, b) = (a.get(alike..).unwrap_or_default(), b.get(alike..).unwrap_or_default());
+    alike + a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
 /// A weight as these programs print it, `1e+06` included.

@@ -125,10 +125,19 @@ fn numbers(waterfall: &Waterfall) -> Markup {
 /// The functions of two cells, most saved first.
 fn ranking(ranked: &Ranked) -> Markup {
     let digits = digits(ranked.total.with.max(ranked.total.without), 4);
+    let intervals = ranked.total.half_width.is_some();
     let amounts = |pair: &Pair| {
         html! {
             @for value in [pair.with, pair.without, pair.saved] {
                 td class="n" data-v=(sortable(value)) { (minus(&number(value, digits))) }
+            }
+            @if intervals {
+                td class="n" data-v=(sortable(pair.half_width.unwrap_or(0.0))) {
+                    @match pair.half_width {
+                        Some(half) => { "\u{b1}" (number(half, digits)) }
+                        None => { "-" }
+                    }
+                }
             }
         }
     };
@@ -140,7 +149,9 @@ fn ranking(ranked: &Ranked) -> Markup {
                 table class="sortable" {
                     thead { tr {
                         th { "function" } th class="n" { "with" } th class="n" { "without" }
-                        th class="n" { "saved" } th { "subsystem" }
+                        th class="n" { "saved" }
+                        @if intervals { th class="n" { "interval" } }
+                        th { "subsystem" }
                     } }
                     tbody {
                         @for row in &ranked.rows {
