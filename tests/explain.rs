@@ -64,6 +64,19 @@ fn what_cannot_be_compared_is_told_all_the_same() {
 }
 
 #[test]
+fn of_an_emulated_processor_nothing_is_said_to_cost_or_save() {
+    let explanation = Explanation { functional: true, ..explanation(3, "") };
+    for said in [words(&text(&explanation, 100)), words(&mail(&explanation))] {
+        let expected = "FUNCTIONAL ONLY: on an emulated processor tcp-zerocopy-receive took 0.170 \
+                        CPU-s/GiB less than socket by the CPU meter. Which functions ran is as \
+                        anywhere, what they cost is not. Of the steps these are resolved: 0.240 \
+                        less copying";
+        assert!(said.contains(expected), "{said}");
+        assert!(!said.contains(" saves ") && !said.contains(" costs "), "{said}");
+    }
+}
+
+#[test]
 fn a_largest_step_in_doubt_is_not_passed_over() {
     let mut explanation = explanation(3, "");
     explanation.waterfalls[0].parts[0].change.half_width = Some(9.0);

@@ -168,6 +168,13 @@ pub(super) fn diff(arguments: &DiffArguments) -> Result<ExitCode, Fault> {
     };
     let mut found = diff::diff(without.profiles(), with.profiles(), &options)?;
     found.notes.extend(notes([&without, &with]));
+    if without.functional() || with.functional() {
+        found.notes.push(
+            "the samples are of an emulated processor: they show what ran, and not what it would \
+             cost on a real one"
+                .to_owned(),
+        );
+    }
     let format = if arguments.json { FormatName::Json } else { arguments.format };
     if arguments.svg.is_some() || arguments.svg_before.is_some() {
         let flames = flames(without.profiles(), with.profiles(), &found, &rules);
@@ -215,6 +222,7 @@ fn explain(
     let [before, after] = [0, 1].map(|at| Trials { cell: &names[at], ..sides[at].trials(unit) });
     let mut found = profile::explain(&before, &[after], rules, unit)?;
     found.notes.extend(notes(sides));
+    found.functional = sides.into_iter().any(Side::functional);
     match form {
         ExplainName::Text => print(|out| {
             let mut style = style(false);
@@ -251,6 +259,10 @@ impl Side {
             Side::Files(_) => &[],
             Side::Cell(cell) => &cell.notes,
         }
+    }
+
+    fn functional(&self) -> bool {
+        matches!(self, Side::Cell(ProfiledCell { functional: true, .. }))
     }
 
     /// The side as one of a waterfall, without a name.

@@ -29,6 +29,7 @@ use std::io::{Read, Write};
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 /// Two hosts and the link between them.
 pub trait Testbed: Sync {
@@ -128,6 +129,21 @@ pub trait Raised: Send {
     /// How an agent that went away ended, in words: "killed by signal 9
     /// (SIGKILL)", "exited with code 1: THE LAST LINE IT PRINTED".
     fn last_words(&mut self, role: Role) -> String;
+
+    /// Asks the host of a role whether it is still there, without waiting for the
+    /// answer. One that has left the question open for too long hangs: it is ended,
+    /// and the words say for how long it has been silent and what it showed last.
+    fn hangs(&mut self, role: Role) -> Option<String> {
+        let _ = role;
+        None
+    }
+
+    /// Time that the host of a role took to boot for this testbed; none where it
+    /// was up before.
+    fn booted(&self, role: Role) -> Option<Duration> {
+        let _ = role;
+        None
+    }
 
     /// What the console of a host that does not answer shows, if it has one.
     fn console(&mut self, role: Role) -> Option<String> {

@@ -131,12 +131,21 @@ pub fn signed(value: f64, decimals: usize) -> String {
 }
 
 /// The waterfall in plain words: names only what the intervals leave no doubt of.
-pub fn words(waterfall: &Waterfall) -> String {
+/// Where the study is `functional`, nothing in them says what anything costs.
+pub fn words(waterfall: &Waterfall, functional: bool) -> String {
     let Waterfall { before, after, unit, .. } = waterfall;
     let digits = decimals(waterfall);
     let all = waterfall.check.map_or(waterfall.sampled, |check| check.metered);
     let by = if waterfall.check.is_some() { "by the CPU meter" } else { "by the samples" };
     let mut text = match (all.resolved(), all.mean < 0.0) {
+        _ if functional => format!(
+            "FUNCTIONAL ONLY: on an emulated processor {} took {} {unit} {} than {} {by}. Which \
+             functions ran is as anywhere, what they cost is not",
+            after.cell,
+            number(all.mean.abs(), digits),
+            if all.mean < 0.0 { "less" } else { "more" },
+            before.cell
+        ),
         (true, true) => format!(
             "{} saves {} {unit} against {} {by}",
             after.cell,
@@ -184,7 +193,7 @@ pub fn words(waterfall: &Waterfall) -> String {
         Some(largest) if !largest.change.resolved() => {
             format!(". The largest step, {}, is not resolved; these are: ", step(largest))
         }
-        Some(largest) if !all.resolved() || largest.change.mean * all.mean < 0.0 => {
+        Some(largest) if functional || !all.resolved() || largest.change.mean * all.mean < 0.0 => {
             ". Of the steps these are resolved: ".to_owned()
         }
         _ => ": ".to_owned(),

@@ -60,7 +60,7 @@ pub fn date(ms: u64) -> Option<String> {
 /// Kernel and machine; apart by role where the two hosts are not the same machine.
 fn hosts(facts: &[Facts]) -> Vec<(&'static str, String)> {
     let lines = |lead: &str, f: &Facts| {
-        let kernel = format!("{lead}{} {}", f.kernel_release, f.architecture);
+        let kernel = format!("{lead}{}", kernel(f));
         let memory = figures::bytes(f.memory as f64);
         let cpus = plural(f.cpus.len() as u64, "CPU");
         let user = if f.privileges.user_namespace {
@@ -80,13 +80,18 @@ fn hosts(facts: &[Facts]) -> Vec<(&'static str, String)> {
     }
 }
 
+/// A kernel, and how long it took to boot if it was booted for the study.
+fn kernel(facts: &Facts) -> String {
+    let booted = facts.booted.map(|time| format!(", up after {} s", number(time, 1)));
+    format!("{} {}{}", facts.kernel_release, facts.architecture, booted.unwrap_or_default())
+}
+
 /// Each kernel of the study, then the machine, which is the same under all.
 fn kernels(named: &[KernelHosts], facts: &[Facts]) -> Vec<(&'static str, String)> {
     let line = |hosts: &KernelHosts| {
         let Kernel { name, cmdline, .. } = &hosts.kernel;
         let known = hosts.facts.first();
-        let is =
-            known.map_or_else(String::new, |f| format!("{} {}", f.kernel_release, f.architecture));
+        let is = known.map_or_else(String::new, kernel);
         let added = if cmdline.is_empty() { String::new() } else { format!(", with {cmdline}") };
         ("kernel", format!("{name}: {is}{added}"))
     };

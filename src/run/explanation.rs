@@ -22,6 +22,8 @@ pub struct ProfiledCell {
     pub profiles: Vec<Profile>,
     /// What has to be kept in mind: profiles that were left out, and why.
     pub notes: Vec<String>,
+    /// Whether the processor was an emulated one: its costs are no costs.
+    pub functional: bool,
     /// CPU seconds per GiB and CPU nanoseconds per packet, by the CPU meter.
     metered: [Option<Metered>; 2],
 }
@@ -63,7 +65,7 @@ pub fn explanation(
     if explanation.waterfalls.is_empty() {
         return (!explanation.notes.is_empty()).then_some(explanation);
     }
-    explanation.notes.extend(emulated(study));
+    explanation.functional = study.header.functional.is_some();
     Some(explanation)
 }
 
@@ -80,7 +82,7 @@ pub fn profiled_cell(folder: &Path, id: &str) -> Result<ProfiledCell, Fault> {
             None => format!("choose from {}", names.join(", ")),
         }));
     };
-    let mut cell = ProfiledCell::of(folder, &study, row);
+    let cell = ProfiledCell::of(folder, &study, row);
     if cell.profiles.is_empty() {
         let what = format!("the study {} has no profile of '{id}' that counts", folder.display());
         let others: Vec<&str> =
@@ -92,7 +94,6 @@ pub fn profiled_cell(folder: &Path, id: &str) -> Result<ProfiledCell, Fault> {
         });
         return Err(Fault::new(FaultKind::Usage, what).remedy(ways.join("; ")));
     }
-    cell.notes.extend(emulated(&study));
     Ok(cell)
 }
 
@@ -108,6 +109,7 @@ impl ProfiledCell {
             id: row.cell.clone(),
             profiles: Vec::new(),
             notes: Vec::new(),
+            functional: study.header.functional.is_some(),
             metered: [metered(row.cpu_per_gib), metered(row.cpu_per_packet)],
         };
         for trial in study.profiles.iter().filter(|trial| trial.cell == row.cell) {
@@ -132,15 +134,6 @@ impl ProfiledCell {
         };
         Trials { cell: &self.id.0, profiles: &self.profiles, metered }
     }
-}
-
-/// What has to be said of the profiles of an emulated processor.
-fn emulated(study: &Study) -> Option<String> {
-    study.header.functional.as_ref().map(|_| {
-        "the samples are of an emulated processor: they show what ran, and not what it would cost \
-         on a real one"
-            .to_owned()
-    })
 }
 
 fn profile(folder: &Path, trial: &Trial) -> Result<Profile, Fault> {

@@ -33,7 +33,10 @@ pub(super) fn look(
     for role in Role::ALL {
         let device = remotes.raised.device(role);
         match remotes.ask(role, &Request::Survey { device })? {
-            Reply::Facts(found) => facts.push(*found),
+            Reply::Facts(found) => {
+                let booted = remotes.raised.booted(role).map(|time| time.as_secs_f64());
+                facts.push(Facts { booted, ..*found });
+            }
             other => return Err(unexpected(role, &other)),
         }
     }

@@ -41,6 +41,10 @@ pub enum Says {
     Lower,
     /// Guest: it is down.
     Lowered,
+    /// Host: is the guest still there?
+    Ping,
+    /// Guest: it is.
+    Pong,
 }
 
 /// What a guest tells of itself when it is up.
@@ -82,6 +86,8 @@ const BYTES: [u8; 2] = [5, 6];
 const ENDED: [u8; 2] = [7, 8];
 const LOWER: u8 = 9;
 const LOWERED: u8 = 10;
+const PING: u8 = 11;
+const PONG: u8 = 12;
 
 impl Frame {
     /// Writes it in one call.
@@ -125,6 +131,8 @@ impl Says {
             Says::Ended(role, words) => (ENDED[*role as usize], words.clone().into_bytes()),
             Says::Lower => (LOWER, Vec::new()),
             Says::Lowered => (LOWERED, Vec::new()),
+            Says::Ping => (PING, Vec::new()),
+            Says::Pong => (PONG, Vec::new()),
         })
     }
 
@@ -143,6 +151,8 @@ impl Says {
             REFUSED => Says::Refused(serde_json::from_slice(&body)?),
             LOWER => Says::Lower,
             LOWERED => Says::Lowered,
+            PING => Says::Ping,
+            PONG => Says::Pong,
             _ => return Err(invalid("a frame of an unknown kind")),
         })
     }
@@ -177,6 +187,8 @@ mod tests {
             Says::Ended(Role::Receiver, String::new()),
             Says::Lower,
             Says::Lowered,
+            Says::Ping,
+            Says::Pong,
         ]
     }
 

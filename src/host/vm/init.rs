@@ -80,6 +80,7 @@ fn serve(build: &str) -> Result<(), Fault> {
                 drop(sessions.remove(&number));
                 output.say(number, Says::Lowered).map_err(fail)?;
             }
+            Says::Ping => output.say(number, Says::Pong).map_err(fail)?,
             _ => {}
         }
     }

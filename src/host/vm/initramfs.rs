@@ -43,7 +43,9 @@ pub fn build(program: &Path, modules: &[Module]) -> Result<Vec<u8>, Fault> {
     // The kernel opens it for the first process, before anything is mounted.
     tree.archive.device("/dev/console", 5, 1);
     let (bytes, libraries) = with_libraries(program, &library_folders(Path::new("/")))?;
-    tree.file(PROGRAM, 0o755, &bytes);
+    // Every byte of it costs the guest twice, to unpack and to hold.
+    let lean = elf::without_debug(&bytes);
+    tree.file(PROGRAM, 0o755, lean.as_deref().unwrap_or(&bytes));
     tree.archive.link(INIT, PROGRAM);
     for (path, bytes) in &libraries {
         tree.file(path, 0o755, bytes);

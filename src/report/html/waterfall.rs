@@ -28,21 +28,21 @@ pub fn section(explanation: &Explanation) -> Option<Markup> {
         return None;
     }
     Some(html! {
-        @for waterfall in &explanation.waterfalls { (figure(waterfall)) }
+        @for waterfall in &explanation.waterfalls { (figure(waterfall, explanation.functional)) }
         @for line in rule.iter().chain(&remarks) { p class="note" { (line) } }
         @for ranked in &explanation.ranked { (ranking(ranked)) }
         @for chart in &explanation.charts { (flame(chart)) }
     })
 }
 
-fn figure(waterfall: &Waterfall) -> Markup {
+fn figure(waterfall: &Waterfall, functional: bool) -> Markup {
     let steps = steps(waterfall);
     let ends = steps.iter().flat_map(|step| [step.span.0, step.span.1]);
     let scale = Scale::over(ends.chain([0.0]));
     let digits = decimals(waterfall);
     html! {
         h3 { (waterfall.after.cell) " against " (waterfall.before.cell) }
-        p { (explanation::words(waterfall)) }
+        p { (explanation::words(waterfall, functional)) }
         figure {
             figcaption {
                 (waterfall.unit) ", from the cost of " (waterfall.before.cell) " to that of "
