@@ -4,32 +4,42 @@
 //! | file | what |
 //! |---|---|
 //! | `kernel` | what a study names → an image and its modules |
+//! | `vmlinux`, `packed` | the kernel in an image; unpacking |
 //! | `modules`, `elf` | which modules, which libraries, in which order |
 //! | `cpio`, `initramfs` | the guest's only file system |
 //! | `qemu` | the command line; whether KVM works |
-//! | `machine` | a guest that runs: port, console, end |
+//! | `machine` | a guest that runs: port, console |
+//! | `end` | how it ended, in words |
 //! | `frame` | what host and guest say to each other |
 //! | `init` | the guest's side of it: the first process |
 //! | `alone` | a session of one role, where another guest plays the other |
+//! | `errand` | a session that runs a program and gives back what it prints |
 
 mod alone;
 mod cpio;
 mod elf;
+mod end;
+mod errand;
 mod frame;
 mod init;
 mod initramfs;
 mod kernel;
 mod machine;
 mod modules;
+mod packed;
 mod qemu;
+mod vmlinux;
 
 pub use init::run as guest_init;
 
-/// Readers of what others wrote, for tests and fuzzing.
+/// Readers of what others wrote, for tests and fuzzing; and guests that run the
+/// programs of tests.
 pub mod guest {
-    pub use super::elf::{Needs, depends, needs};
+    pub use super::elf::{Needs, depends, needs, without_debug};
+    pub use super::errand::{Errand, Errands, Outcome};
     pub use super::frame::{Frame, Says};
     pub use super::kernel::release_in;
+    pub use super::vmlinux::of_image as kernel_in;
 }
 
 use super::netns;
@@ -39,14 +49,17 @@ use crate::record::{
     Fault, FaultKind, Kernel, LinkSettings, OptionKind, OptionSpec, Options, Role, Support,
 };
 use frame::Layout;
+use kernel::Image;
 use machine::{FromAgent, Machine, NotBooted, SessionUp, ToAgent};
 use modules::Modules;
 use qemu::{Accelerator, Network, Start};
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::path::Path;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// Virtual machines.
 pub struct Vm {
@@ -65,6 +78,19 @@ pub struct Settings {
     pub memory: u64,
     /// `auto`, `kvm` or `tcg`.
     pub accelerator: &'static str,
+    /// How long it is waited for.
+    pub limits: Limits,
+}
+
+/// How long a guest may take before it counts as one that hangs. A limit is reached
+/// by nothing but a guest that is lost, so it is generous: an emulated guest on a
+/// busy host is slow and all right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// From its start until its program answers.
+    pub boot: Duration,
+    /// To answer what its program answers by itself, without an agent.
+    pub silence: Duration,
 }
 
 /// A guest that stays up from trial to trial, because booting takes seconds.
@@ -114,6 +140,18 @@ const OPTIONS: &[OptionSpec] = &[
         default: "auto",
         help: "kvm, or tcg (emulated: functional, not performance); auto: kvm if it works",
     },
+    OptionSpec {
+        name: "boot",
+        kind: OptionKind::Time(1000, 3_600_000),
+        default: "60s",
+        help: "a guest that is not up after so long has failed",
+    },
+    OptionSpec {
+        name: "silence",
+        kind: OptionKind::Time(1000, 3_600_000),
+        default: "20s",
+        help: "a guest that leaves a question unanswered for so long hangs, and is ended",
+    },
 ];
 
 const ACCELERATORS: &[&str] = &["auto", "kvm", "tcg"];
@@ -138,7 +176,13 @@ const OWN_KERNEL: &str = "debian:newest";
 
 /// With every option at its default.
 pub static DEFAULT: Vm = Vm {
-    settings: Settings { guests: 1, cpus: 2, memory: 1 << 30, accelerator: "auto" },
+    settings: Settings {
+        guests: 1,
+        cpus: 2,
+        memory: 1 << 30,
+        accelerator: "auto",
+        limits: Limits { boot: Duration::from_secs(60), silence: Duration::from_secs(20) },
+    },
     guests: Mutex::new(Vec::new()),
 };
 
@@ -172,23 +216,22 @@ impl Vm {
     fn boot(&self, site: &Site, kernel: &Kernel) -> Result<Vec<Arc<Machine>>, NotBooted> {
         let program = qemu::find()?;
         let accelerator = qemu::accelerator(self.settings.accelerator)?;
-        let image = kernel::find(&kernel.source)?;
-        let modules = match &image.modules {
-            Some(folder) => Modules::of(folder)?,
-            None => Modules::unknown(),
-        };
-        let modules = modules.order(MODULES).map_err(|f| f.context(image.path.display()))?;
-        let archive = initramfs::build(site.program, &modules)?;
+        let (image, archive) = prepare(&kernel.source, site.program, &[])?;
         let fail = |e: std::io::Error| Fault::system("preparing a guest", &e);
+        let initramfs = qemu::in_memory("initramfs", &archive).map_err(fail)?;
+        drop(archive);
+        let emulated = matches!(accelerator, Accelerator::Tcg { .. });
+        let file = image.open(emulated)?;
         let start = |network: Option<Network>| -> Result<(Start, UnixStream), Fault> {
             let (ours, theirs) = UnixStream::pair().map_err(fail)?;
             let start = Start {
                 program: program.clone(),
                 settings: &self.settings,
                 accelerator: &accelerator,
-                kernel: image.path.clone(),
+                name: image.path.display().to_string(),
+                kernel: file.try_clone().map_err(fail)?,
                 cmdline: &kernel.cmdline,
-                initramfs: qemu::in_memory("initramfs", &archive).map_err(fail)?,
+                initramfs: initramfs.try_clone().map_err(fail)?,
                 port: theirs.into(),
                 network,
             };
@@ -215,6 +258,23 @@ impl Vm {
     }
 }
 
+/// The image of a kernel and the file system of its guests: this program, others
+/// where the first of each pair says, modules.
+fn prepare(
+    kernel: &str,
+    program: &Path,
+    others: &[(&str, &Path)],
+) -> Result<(Image, Vec<u8>), Fault> {
+    let image = kernel::find(kernel)?;
+    let modules = match &image.modules {
+        Some(folder) => Modules::of(folder)?,
+        None => Modules::unknown(),
+    };
+    let modules = modules.order(MODULES).map_err(|f| f.context(image.path.display()))?;
+    let archive = initramfs::build(program, others, &modules)?;
+    Ok((image, archive))
+}
+
 impl Testbed for Vm {
     fn name(&self) -> &'static str {
         "vm"
@@ -231,11 +291,17 @@ impl Testbed for Vm {
     fn configured(&self, options: &Options) -> Result<Option<Box<dyn Testbed>>, Fault> {
         let word = options.word("accel");
         let accelerator = ACCELERATORS.iter().find(|known| **known == word).copied();
+        let usual = &DEFAULT.settings;
+        let time = |name, usual| options.number(name).map_or(usual, Duration::from_millis);
         let settings = Settings {
-            guests: options.number("guests").map_or(DEFAULT.settings.guests, |n| n as u32),
-            cpus: options.number("cpus").map_or(DEFAULT.settings.cpus, |n| n as u32),
-            memory: options.number("memory").unwrap_or(DEFAULT.settings.memory),
-            accelerator: accelerator.unwrap_or(DEFAULT.settings.accelerator),
+            guests: options.number("guests").map_or(usual.guests, |n| n as u32),
+            cpus: options.number("cpus").map_or(usual.cpus, |n| n as u32),
+            memory: options.number("memory").unwrap_or(usual.memory),
+            accelerator: accelerator.unwrap_or(usual.accelerator),
+            limits: Limits {
+                boot: time("boot", usual.limits.boot),
+                silence: time("silence", usual.limits.silence),
+            },
         };
         Ok(Some(Box::new(Vm { settings, guests: Mutex::new(Vec::new()) })))
     }
@@ -283,12 +349,13 @@ impl Testbed for Vm {
         let machines = self.guest(site)?;
         let mut up = Up { parts: Vec::new(), receiver: 0, pipes: [None, None] };
         for (machine, role) in machines.iter().zip(Role::ALL) {
-            let layout = if machines.len() == 1 { Layout::Pair } else { Layout::One(role) };
+            let is_pair = machines.len() == 1;
+            let layout = if is_pair { Layout::Pair } else { Layout::One(role) };
             let SessionUp { number, raised, from_agents } = machine.raise(layout, site.stop)?;
             up.parts.push((machine.clone(), number));
             up.receiver = raised.receiver;
             for (pipe, of) in from_agents.into_iter().zip(Role::ALL) {
-                if layout == Layout::Pair || of == role {
+                if is_pair || of == role {
                     up.pipes[of as usize] = Some(pipe);
                 }
             }
@@ -354,6 +421,14 @@ impl Raised for Up {
     fn console(&mut self, role: Role) -> Option<String> {
         let (machine, _) = self.part(role)?;
         Some(machine.console()).filter(|text| !text.is_empty())
+    }
+
+    fn hangs(&mut self, role: Role) -> Option<String> {
+        self.part(role).and_then(|(machine, _)| machine.hangs())
+    }
+
+    fn booted(&self, role: Role) -> Option<Duration> {
+        self.part(role).map(|(machine, _)| machine.booted)
     }
 }
 
