@@ -13,7 +13,7 @@ use std::ptr::null_mut;
 
 /// Bytes to wait for: half of what is mapped at most, so that the sender has room
 /// in the window while we map.
-const LOWAT: libc::c_int = 256 << 10;
+const LOWAT: libc::c_int = 512 << 10;
 
 /// `struct tcp_zerocopy_receive`, include/uapi/linux/tcp.h, without the fields
 /// that ask for copies and control messages.
