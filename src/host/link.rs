@@ -15,6 +15,7 @@
 //!   one, a full ring drops; with one, it holds the sender back (drivers/net/veth.c,
 //!   since Linux 6.16), as the ring of a NIC does.
 
+use super::renew;
 use super::send_memory;
 use crate::record::wire::LinkEnd;
 use crate::record::{Fault, FaultKind, LinkSettings, Role};
@@ -39,7 +40,7 @@ pub fn apply(end: &LinkEnd) -> Result<Vec<String>, Fault> {
     netlink.set_up(lo.index).map_err(|e| refused("bringing up the loopback device", &e))?;
     let link = match &end.peer {
         Some((peer, pid)) => make_pair(&mut netlink, end, peer, *pid)?,
-        None => find(&mut netlink, &end.device)?,
+        None => found(&mut netlink, &end.device)?,
     };
     configure(&mut netlink, &link, end).map_err(|f| f.context(&end.device))?;
     send_memory::limit(end.settings.wmem)?;
@@ -91,6 +92,16 @@ fn make_pair(
         })
     })?;
     find(netlink, &end.device)
+}
+
+/// A device that is there already, without what an earlier link has set of it.
+fn found(netlink: &mut Netlink, name: &str) -> Result<Link, Fault> {
+    let link = find(netlink, name)?;
+    if link.kind != renew::KIND {
+        return Ok(link);
+    }
+    renew::renew(netlink, &link, name)?;
+    find(netlink, name)
 }
 
 /// Waits for a device to be there.
@@ -423,7 +434,7 @@ fn cpus(mask: &str) -> Vec<u32> {
 
 /// A refusal. What the kernel calls an invalid argument is a value that the
 /// user chose.
-fn refused(what: impl std::fmt::Display, error: &io::Error) -> Fault {
+pub(super) fn refused(what: impl std::fmt::Display, error: &io::Error) -> Fault {
     let mut fault = Fault::system(what, error);
     if error.kind() == io::ErrorKind::InvalidInput {
         fault.kind = FaultKind::Usage;

@@ -11,6 +11,7 @@ mod fingerprint;
 mod link;
 mod netns;
 mod nic;
+mod renew;
 mod send_memory;
 pub mod settings;
 mod tail;
@@ -24,7 +25,7 @@ pub use link::apply as apply_link_end;
 pub use vm::{guest, guest_init, is_guest_init};
 
 use crate::record::wire::LinkEnd;
-use crate::record::{Fault, Kernel, LinkSettings, OptionSpec, Options, Role, Support};
+use crate::record::{Fault, Finding, Kernel, LinkSettings, OptionSpec, Options, Role, Support};
 use std::io::{Read, Write};
 use std::net::IpAddr;
 use std::path::Path;
@@ -73,6 +74,11 @@ pub trait Testbed: Sync {
     /// Why its speed says nothing of any machine; none where it does.
     fn functional(&self) -> Option<String> {
         None
+    }
+
+    /// What of it cannot be had here, or works less well than it could.
+    fn findings(&self) -> Vec<Finding> {
+        Vec::new()
     }
 
     /// How many times slower than a machine of our day its hosts may be: what
@@ -124,6 +130,12 @@ pub trait Raised: Send {
 
     /// Network device of a role on the link.
     fn device(&self, role: Role) -> Option<String>;
+
+    /// What the testbed knows of the link and no agent can see: facts by name, for
+    /// both hosts ("link.wire" is "tap").
+    fn link_facts(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
 
     /// How an agent that went away ended, in words: "killed by signal 9
     /// (SIGKILL)", "exited with code 1: THE LAST LINE IT PRINTED".

@@ -14,7 +14,7 @@ use crate::sys::namespace::{self, Enter, Refused, Step};
 use crate::sys::netlink::{Veth, veth_message};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
@@ -56,7 +56,8 @@ impl Testbed for Netns {
                 format!("testbed netns runs on this machine's kernel, not on {}", kernel.name);
             return Err(Fault::new(FaultKind::Usage, text).remedy("choose the testbed vm"));
         }
-        let (keeper, sender, receiver) = Keeper::start(site.program.to_path_buf())?;
+        let program = site.program.to_path_buf();
+        let (keeper, (sender, receiver)) = Keeper::start(move || start_agents(&program))?;
         Ok(Box::new(Up { sender, receiver, _keeper: keeper }))
     }
 }
@@ -157,21 +158,24 @@ pub(super) fn device(role: Role) -> &'static str {
     }
 }
 
-/// The thread that started the agents. The kernel kills them when it ends, so
+/// The thread that started agents. The kernel kills them when it ends, so
 /// it waits for nothing else than the end of the testbed, and whoever raised
 /// the testbed may do so from any thread.
-struct Keeper {
+pub(super) struct Keeper {
     /// Dropped to let the thread go.
     end: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Keeper {
-    fn start(program: PathBuf) -> Result<(Keeper, AgentProcess, AgentProcess), Fault> {
+    /// Starts agents in a thread that lasts as long as what is returned.
+    pub fn start<T: Send + 'static>(
+        agents: impl FnOnce() -> Result<T, Fault> + Send + 'static,
+    ) -> Result<(Keeper, T), Fault> {
         let (end, ended) = mpsc::channel::<()>();
         let (started, result) = mpsc::sync_channel(1);
         let keep = move || {
-            let _ = started.send(start_agents(&program));
+            let _ = started.send(agents());
             let _ = ended.recv();
         };
         let thread = std::thread::Builder::new()
@@ -179,10 +183,10 @@ impl Keeper {
             .spawn(keep)
             .map_err(|e| Fault::system("starting a thread for the testbed", &e))?;
         let keeper = Keeper { end: Some(end), thread: Some(thread) };
-        let (sender, receiver) = result.recv().map_err(|_| {
+        let started = result.recv().map_err(|_| {
             Fault::new(FaultKind::System, "the thread that starts the agents ended early")
         })??;
-        Ok((keeper, sender, receiver))
+        Ok((keeper, started))
     }
 }
 
@@ -214,7 +218,7 @@ fn fault(refused: &Refused, program: &Path) -> Fault {
 }
 
 /// What would help, from what this host forbids.
-fn remedy(refused: &Refused, roots: &Roots) -> String {
+pub(super) fn remedy(refused: &Refused, roots: &Roots) -> String {
     let sysctl = |name: &str| -> Option<String> {
         let text = std::fs::read_to_string(roots.proc.join("sys").join(name)).ok()?;
         Some(text.trim().to_string())

@@ -24,6 +24,7 @@ pub fn facts(study: &Study) -> Vec<(&'static str, String)> {
         facts.push(("evidence", format!("functional, not performance: {because}")));
     }
     facts.push(("testbed", format!("{}; {link}", header.testbed)));
+    facts.extend(header.facts.first().and_then(wire).map(|wire| ("wire", wire)));
     facts.push(("stream", common(&cells, |c| &c.stream).map_or_else(varies, stream)));
     facts.push(("placement", common(&cells, |c| &c.placement).map_or_else(varies, placement)));
     let varied = varied(&cells);
@@ -92,6 +93,17 @@ fn kernels(named: &[KernelHosts], facts: &[Facts]) -> Vec<(&'static str, String)
     };
     let machine = self::hosts(facts).into_iter().filter(|(name, _)| *name == "machine");
     named.iter().map(line).chain(machine).collect()
+}
+
+/// What is between the hosts, where the testbed tells: "taps, 2 queues, vhost on".
+fn wire(facts: &Facts) -> Option<String> {
+    let known = |name: &str| facts.settings.get(&format!("link.{name}"));
+    let mut text = known("wire")?.clone();
+    if let Some(queues) = known("queues").and_then(|queues| queues.parse().ok()) {
+        text += &format!(", {}", plural(queues, "queue"));
+    }
+    text += &known("vhost").map(|vhost| format!(", vhost {vhost}")).unwrap_or_default();
+    Some(text)
 }
 
 /// The value that all cells share; none where they differ.

@@ -5,6 +5,7 @@
 pub mod attribute;
 pub mod boot;
 pub mod bpf;
+pub mod bridge;
 pub mod btf;
 pub mod calls;
 pub mod clock;

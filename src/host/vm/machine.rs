@@ -4,6 +4,7 @@
 use super::super::child::ending;
 use super::super::tail::Tail;
 use super::frame::{Frame, LARGEST, Layout, Raised, Ready, Says};
+use super::network::Network;
 use super::qemu::{self, Accelerator, Start};
 use crate::record::{Fault, FaultKind, Role};
 use crate::sys::process;
@@ -396,7 +397,7 @@ fn keep(start: Start, shared: Arc<Shared>) -> Result<Kept, Fault> {
     let program = start.program.clone();
     let Start { initramfs, port, network, .. } = start;
     let work = move || {
-        let wire = network.as_ref().map(|network| network.wire.as_fd());
+        let wire = network.iter().flat_map(Network::descriptors);
         let inherited: Vec<_> = [initramfs.as_fd(), port.as_fd()].into_iter().chain(wire).collect();
         let child = process::spawn_tied(command, &inherited);
         // Our copies go, so that the port is at its end when the process is.
