@@ -7,9 +7,6 @@ use crate::sys::namespace::Sysfs;
 use crate::sys::netlink::{Limits, Link, Netlink};
 use std::io::ErrorKind;
 
-/// How rtnetlink calls a tap's kind (drivers/net/tun.c).
-pub const KIND: &str = "tun";
-
 /// `GSO_LEGACY_MAX_SIZE` and `GRO_LEGACY_MAX_SIZE` (linux/netdevice.h): what devices
 /// begin with.
 const LEGACY_MAX_SIZE: u32 = 65536;

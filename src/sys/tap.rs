@@ -18,6 +18,9 @@ pub const BACKPRESSURE: u32 = 0x0080;
 /// The device is a tap.
 pub const TAP: u32 = libc::IFF_TAP as u32;
 
+/// How rtnetlink calls the kind of a tap.
+pub const KIND: &str = "tun";
+
 /// Flags that are given when a queue is opened; the kernel takes those of the
 /// last one that was. The device's kind and its number of queues cannot be changed.
 const SETTABLE: u32 = VNET_HDR
