@@ -45,9 +45,8 @@ pub fn renew(netlink: &mut Netlink, link: &Link, name: &str) -> Result<(), Fault
 
 /// Those limits that are not what devices begin with, to be set to that.
 fn beginning(now: &Limits) -> Limits {
-    let other = |size: Option<u32>| {
-        size.filter(|size| *size != LEGACY_MAX_SIZE).map(|_| LEGACY_MAX_SIZE)
-    };
+    let other =
+        |size: Option<u32>| size.filter(|size| *size != LEGACY_MAX_SIZE).map(|_| LEGACY_MAX_SIZE);
     Limits {
         gso: other(now.gso),
         gro: other(now.gro),

@@ -42,7 +42,7 @@ mod tests {
         for message in messages {
             let length = u32::from_ne_bytes(message[..4].try_into().unwrap());
             assert_eq!(length as usize, message.len());
-            assert_eq!(message[6], (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u8 & 0xff);
+            assert_eq!(message[6], (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u8);
         }
         assert!(bridge_message("sixteen-bytes-12", 7).is_err());
     }

@@ -87,6 +87,12 @@ pub struct Settings {
 /// and they are new for each.
 struct Guest {
     kernel: Kernel,
+    booted: Booted,
+}
+
+/// What is up.
+#[derive(Clone)]
+struct Booted {
     /// One machine for both roles, or one for each role that is not on this host,
     /// the sender's first.
     machines: Vec<Arc<Machine>>,
@@ -94,7 +100,7 @@ struct Guest {
     host: Option<Arc<Kept>>,
 }
 
-impl Guest {
+impl Booted {
     fn is_alive(&self) -> bool {
         self.machines.iter().all(|machine| machine.is_alive())
     }
@@ -248,25 +254,24 @@ impl Vm {
     }
 
     /// The guests of a session: some that are up and free, or new ones.
-    fn guest(&self, site: &Site) -> Result<(Vec<Arc<Machine>>, Option<Arc<Kept>>), Fault> {
+    fn guest(&self, site: &Site) -> Result<Booted, Fault> {
         let kernel = site.kernel.cloned().unwrap_or_else(|| Kernel::named("newest", OWN_KERNEL));
         let mut guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
-        guests.retain(Guest::is_alive);
+        guests.retain(|guest| guest.booted.is_alive());
         let same = |guest: &&Guest| {
             (&guest.kernel.source, &guest.kernel.cmdline) == (&kernel.source, &kernel.cmdline)
         };
-        if let Some(guest) = guests.iter().filter(|guest| guest.is_free()).find(same) {
-            return Ok((guest.machines.clone(), guest.host.clone()));
+        if let Some(guest) = guests.iter().filter(|guest| guest.booted.is_free()).find(same) {
+            return Ok(guest.booted.clone());
         }
-        let (machines, host) = match self.boot(site, &kernel) {
+        let booted = match self.boot(site, &kernel) {
             // On a busy host the emulated processors of a guest run far apart, and once in
             // many boots a kernel that is all right dies of that. One that is not dies twice.
             Err(not) if self.is_emulated() && not.panicked => self.boot(site, &kernel)?,
             booted => booted?,
         };
-        let host = host.map(Arc::new);
-        guests.push(Guest { kernel, machines: machines.clone(), host: host.clone() });
-        Ok((machines, host))
+        guests.push(Guest { kernel, booted: booted.clone() });
+        Ok(booted)
     }
 
     fn is_emulated(&self) -> bool {
@@ -302,7 +307,8 @@ impl Vm {
         };
         let Some(wire) = self.wire()? else {
             let (start, ours) = start(None)?;
-            return Ok((vec![Arc::new(Machine::boot(start, ours, site.stop)?)], None));
+            let machine = Arc::new(Machine::boot(start, ours, site.stop)?);
+            return Ok(Booted { machines: vec![machine], host: None });
         };
         let Laid { networks, host } = wire.lay(self.settings.on_host)?;
         let starts = networks.into_iter().map(|network| start(Some(network)));
@@ -315,12 +321,9 @@ impl Vm {
                 booting.into_iter().map(|one| one.join().unwrap_or_else(|_| Err(lost().into())));
             booted.map(|machine| machine.map(Arc::new)).collect::<Result<Vec<_>, NotBooted>>()
         });
-        Ok((machines?, host))
+        Ok(Booted { machines: machines?, host: host.map(Arc::new) })
     }
 }
-
-/// Machines, and where the role of this host lives.
-type Booted = (Vec<Arc<Machine>>, Option<Kept>);
 
 impl Testbed for Vm {
     fn name(&self) -> &'static str {
@@ -401,9 +404,8 @@ impl Testbed for Vm {
 
     fn raise(&self, site: &Site) -> Result<Box<dyn Raised>, Fault> {
         let wire = self.wire()?.cloned();
-        let (machines, host) = self.guest(site)?;
-        let mut up =
-            Up { beside: None, parts: Vec::new(), receiver: 0, pipes: [None, None], wire };
+        let Booted { machines, host } = self.guest(site)?;
+        let mut up = Up { beside: None, parts: Vec::new(), receiver: 0, pipes: [None, None], wire };
         let apart = Role::ALL.into_iter().filter(|role| Some(*role) != self.settings.on_host);
         for (machine, role) in machines.iter().zip(apart) {
             let layout = if up.wire.is_none() { Layout::Pair } else { Layout::One(role) };

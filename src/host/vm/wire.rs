@@ -13,10 +13,10 @@
 use super::super::netns;
 use super::network::{Line, Network, TAP_MTU};
 use crate::record::{Fault, FaultKind, Finding, Role, Severity};
+use crate::sys::Roots;
 use crate::sys::bridge::{bridge_message, port_message};
 use crate::sys::namespace::{self, Kept, Made, Part, Refused, Step};
 use crate::sys::tap::{self, Tap};
-use crate::sys::Roots;
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
@@ -81,10 +81,8 @@ impl Wish {
             },
         };
         // Sockets can do nothing else than be there.
-        let needed = self.kind == "tap"
-            || on_host.is_some()
-            || self.queues > 1
-            || self.vhost == "on";
+        let needed =
+            self.kind == "tap" || on_host.is_some() || self.queues > 1 || self.vhost == "on";
         match make(&plan(self.queues, on_host)?) {
             Ok(_) => Ok(Wire::Taps { queues: self.queues, vhost }),
             Err(refused) if needed => Err(fault(&refused, &Roots::real())),
@@ -97,8 +95,9 @@ impl Wire {
     /// Lays it between two guests, or from one to the role that stays `on_host`.
     pub fn lay(&self, on_host: Option<Role>) -> Result<Laid, Fault> {
         let guests = Role::ALL.into_iter().filter(|role| Some(*role) != on_host);
-        let network = |(role, line): (Role, Line)| {
-            Network { line, mac: format!("52:54:00:c6:12:0{}", role as usize + 1) }
+        let network = |(role, line): (Role, Line)| Network {
+            line,
+            mac: format!("52:54:00:c6:12:0{}", role as usize + 1),
         };
         let Wire::Taps { queues, vhost: with_vhost } = self else {
             let fail = |e| Fault::system("joining two guests by sockets", &e);

@@ -118,7 +118,8 @@ fn build(parts: &[Part], restored: &[&CStr], socket: &OwnedFd) -> Attempted {
         *slot = Some(file);
         Ok(())
     };
-    let open = |path: &CStr| rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let open =
+        |path: &CStr| rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
     keep(open(c"/proc/self/ns/user").map_err(|errno| (Step::HandOver, errno))?)?;
     keep(open(c"/proc/self/ns/net").map_err(|errno| (Step::HandOver, errno))?)?;
     for part in parts {
