@@ -35,6 +35,19 @@ fn the_words_name_what_is_beyond_doubt() {
 }
 
 #[test]
+fn of_an_emulated_processor_nothing_is_said_to_cost_or_save() {
+    let explanation = Explanation { functional: true, ..explanation(3, "") };
+    for said in [words(&text(&explanation, 100)), words(&mail(&explanation))] {
+        let expected = "FUNCTIONAL ONLY: on an emulated processor tcp-zerocopy-receive took 0.170 \
+                        CPU-s/GiB less than socket by the CPU meter. Which functions ran is as \
+                        anywhere, what they cost is not. Of the steps these are resolved: 0.240 \
+                        less copying";
+        assert!(said.contains(expected), "{said}");
+        assert!(!said.contains(" saves ") && !said.contains(" costs "), "{said}");
+    }
+}
+
+#[test]
 fn one_trial_names_nothing() {
     let said = words(&text(&explanation(1, ""), 100));
     assert!(said.contains("No step can be named: one profile trial of a cell has no interval."));

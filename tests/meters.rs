@@ -17,17 +17,7 @@ fn meter(name: &str) -> &'static dyn Meter {
 }
 
 fn context(roots: Roots) -> Context {
-    Context {
-        roots,
-        role: Role::Receiver,
-        threads: Vec::new(),
-        flows: Arc::new(Vec::new()),
-        moved: Arc::new(|_| 0),
-        device: None,
-        last_look: Default::default(),
-        sampling: None,
-        power: Default::default(),
-    }
+    Context::idle(roots)
 }
 
 fn value(output: &Output, metric: &str, scope: &Scope) -> f64 {

@@ -12,7 +12,6 @@ use bytepath::{host, meter, path, sys};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -45,17 +44,8 @@ fn softirqs_are_counted_and_a_polling_thread_is_followed_from_cpu_to_cpu() {
     let dir = tempfile::tempdir().unwrap();
     let second = 1_000_000_000;
     lay_softirqs(dir.path(), [(1, u32::MAX - 9), (0, 100)], 0, second);
-    let mut context = Context {
-        roots: Roots::recorded(dir.path()),
-        role: Role::Receiver,
-        threads: Vec::new(),
-        flows: Arc::default(),
-        moved: Arc::new(|_| 0),
-        device: Some("wire".into()),
-        last_look: Default::default(),
-        power: Default::default(),
-        sampling: None,
-    };
+    let mut context =
+        Context { device: Some("wire".into()), ..Context::idle(Roots::recorded(dir.path())) };
     let meter = meter::CATALOG.iter().find(|meter| meter.name() == "softirqs").unwrap();
     let mut running = meter.start(&context).unwrap();
     lay_softirqs(dir.path(), [(1, u32::MAX), (0, 100)], 0, 3 * second / 2);

@@ -3,12 +3,11 @@
 
 use bytepath::host::survey;
 use bytepath::meter::{self, CATALOG, Context, Meter, Output};
-use bytepath::record::{Facts, Power, PowerSource, Rest, Role, Scope, Support, Unit};
+use bytepath::record::{Facts, Power, PowerSource, Rest, Scope, Support, Unit};
 use bytepath::sys::{Roots, pmu, powercap};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 
 fn meter(name: &str) -> &'static dyn Meter {
     *CATALOG.iter().find(|meter| meter.name() == name).unwrap()
@@ -29,15 +28,8 @@ impl Machine {
 
     fn context(&self, source: PowerSource) -> Context {
         Context {
-            roots: Roots::recorded(self.dir.path()),
-            role: Role::Receiver,
-            threads: Vec::new(),
-            flows: Arc::new(Vec::new()),
-            moved: Arc::new(|_| 0),
-            device: None,
-            last_look: Default::default(),
-            sampling: None,
             power: Power { source, rest: Rest::Kept },
+            ..Context::idle(Roots::recorded(self.dir.path()))
         }
     }
 

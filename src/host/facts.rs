@@ -27,6 +27,7 @@ pub fn survey(roots: &Roots) -> Facts {
         cpus,
         memory: memory(&read(&roots.proc.join("meminfo")).unwrap_or_default()),
         page_size: rustix::param::page_size() as u64,
+        booted: None,
         privileges: privileges(
             &status,
             &read(&roots.proc.join("self/uid_map")).unwrap_or_default(),

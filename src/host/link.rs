@@ -26,7 +26,7 @@ use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// How long the peer's end may take to appear, and a carrier to be seen.
+/// How long the peer's end may take to appear.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Sets up this end of a link: the sender's end makes the pair anew, the
@@ -106,7 +106,7 @@ fn found(netlink: &mut Netlink, name: &str) -> Result<Link, Fault> {
 
 /// Waits for a device to be there.
 fn find(netlink: &mut Netlink, name: &str) -> Result<Link, Fault> {
-    poll(&format!("looking for {name}"), || netlink.link(name))?.ok_or_else(|| {
+    poll(&format!("looking for {name}"), PATIENCE, || netlink.link(name))?.ok_or_else(|| {
         let text = format!("there is no device {name}");
         Fault::new(FaultKind::System, text).remedy("set up the sender's end of the link first")
     })
@@ -130,19 +130,25 @@ fn wait_for_carrier(netlink: &mut Netlink, end: &LinkEnd) -> Result<(), Fault> {
         Ok(netlink.peer(&own)?.filter(|peer| peer.operational).map(drop))
     };
     let what = format!("waiting for the carrier of {}", end.device);
-    poll(&what, || both(netlink))?.ok_or_else(|| {
-        let text = format!("{what}: none within {} s", PATIENCE.as_secs());
+    let patience = Duration::try_from_secs_f64(end.patience).unwrap_or(PATIENCE);
+    poll(&what, patience, || both(netlink))?.ok_or_else(|| {
+        let text = format!("{what}: none within {} s", patience.as_secs());
         Fault::new(FaultKind::System, text)
+            .remedy("see that both ends are plugged in, and speak the same speed")
     })
 }
 
 /// Asks again and again, for a while; none if it never came.
-fn poll<T>(what: &str, mut ask: impl FnMut() -> io::Result<Option<T>>) -> Result<Option<T>, Fault> {
+fn poll<T>(
+    what: &str,
+    patience: Duration,
+    mut ask: impl FnMut() -> io::Result<Option<T>>,
+) -> Result<Option<T>, Fault> {
     let start = Instant::now();
     loop {
         match ask().map_err(|e| refused(what, &e))? {
             Some(answer) => return Ok(Some(answer)),
-            None if start.elapsed() > PATIENCE => return Ok(None),
+            None if start.elapsed() > patience => return Ok(None),
             None => std::thread::sleep(Duration::from_millis(1)),
         }
     }
@@ -153,9 +159,16 @@ fn configure(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<(), Fa
     if end.address.is_ipv4() {
         quieten_ipv6(&end.device);
     }
-    netlink
-        .add_address(link.index, end.address, end.prefix)
+    // A device that stays from trial to trial has it already.
+    let added = netlink.add_address(link.index, end.address, end.prefix);
+    added
+        .or_else(|e| if e.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(e) })
         .map_err(|e| refused(format!("address {}/{}", end.address, end.prefix), &e))?;
+    if let Some((address, hardware)) = end.neighbour {
+        netlink
+            .set_neighbour(link.index, address, hardware)
+            .map_err(|e| refused(format!("the neighbour {address}"), &e))?;
+    }
     if link.mtu != settings.mtu {
         let set = netlink.set_mtu(link.index, settings.mtu);
         set.map_err(|e| refused(format!("MTU {}", settings.mtu), &e))?;
@@ -193,6 +206,11 @@ fn quieten_ipv6(device: &str) {
 
 const GRO: &str = "rx-gro";
 const HW_GRO: &str = "rx-gro-hw";
+
+/// Whether a link switches this offload feature.
+pub(super) fn is_set_by_link(feature: &str) -> bool {
+    feature == GRO || feature == HW_GRO || is_tso(feature)
+}
 
 /// Segmentation of TCP in all its kinds; newer kernels know more of them.
 fn is_tso(feature: &str) -> bool {

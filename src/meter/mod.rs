@@ -122,6 +122,23 @@ pub struct Context {
     pub power: Power,
 }
 
+impl Context {
+    /// The receiver's host without a stream: no threads, no connections, no device.
+    pub fn idle(roots: Roots) -> Context {
+        Context {
+            roots,
+            role: Role::Receiver,
+            threads: Vec::new(),
+            flows: Arc::new(Vec::new()),
+            moved: Arc::new(|_| 0),
+            device: None,
+            last_look: Default::default(),
+            sampling: None,
+            power: Default::default(),
+        }
+    }
+}
+
 /// A thread to watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadTag {

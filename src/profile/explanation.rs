@@ -29,6 +29,10 @@ pub struct Explanation {
     pub charts: Vec<Chart>,
     /// The part of the kernel's time that the rules could name.
     pub classified: Option<f64>,
+    /// Whether the processor was an emulated one: what ran is then as anywhere, and
+    /// what it cost is not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub functional: bool,
     /// What has to be kept in mind.
     pub notes: Vec<String>,
 }

@@ -6,6 +6,7 @@ pub mod diff;
 mod explanation;
 pub mod export;
 pub mod flame;
+mod functions;
 pub mod import;
 mod model;
 pub mod names;
@@ -15,6 +16,7 @@ pub mod symbols;
 pub mod waterfall;
 
 pub use explanation::{CONFIDENCE, Explanation, Ranked, explain};
+pub use functions::{Function, functions, summarise};
 pub use model::{
     Builder, Frame, FrameId, FrameKind, Header, Owner, Profile, Sample, StackId, Thread, ThreadId,
     Track, Weight, Work,

@@ -27,6 +27,10 @@ pub struct Facts {
     pub memory: u64,
     /// Page size in bytes.
     pub page_size: u64,
+    /// Seconds that the host took to boot for the study, from the start of its
+    /// process until its program answered; none where it was up before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub booted: Option<f64>,
     /// What this process may do.
     pub privileges: Privileges,
     /// Settings by name, as the host prints them: sysctls, accounting

@@ -127,12 +127,21 @@ pub fn signed(value: f64, decimals: usize) -> String {
 }
 
 /// The waterfall in plain words: names only what the intervals leave no doubt of.
-pub fn words(waterfall: &Waterfall) -> String {
+/// Where the study is `functional`, nothing in them says what anything costs.
+pub fn words(waterfall: &Waterfall, functional: bool) -> String {
     let Waterfall { before, after, unit, .. } = waterfall;
     let digits = decimals(waterfall);
     let all = waterfall.check.map_or(waterfall.sampled, |check| check.metered);
     let by = if waterfall.check.is_some() { "by the CPU meter" } else { "by its samples" };
     let mut text = match (all.resolved(), all.mean < 0.0) {
+        _ if functional => format!(
+            "FUNCTIONAL ONLY: on an emulated processor {} took {} {unit} {} than {} {by}. Which \
+             functions ran is as anywhere, what they cost is not",
+            after.cell,
+            number(all.mean.abs(), digits),
+            if all.mean < 0.0 { "less" } else { "more" },
+            before.cell
+        ),
         (true, true) => format!(
             "{} saves {} {unit} against {} {by}",
             after.cell,
@@ -176,9 +185,10 @@ pub fn words(waterfall: &Waterfall) -> String {
     let named = resolved.get(..NAMED).unwrap_or(&resolved).join(", ");
     // Where the largest step is in doubt, or goes the other way, what is named
     // does not make up the difference, and must not read as if it did.
-    let makes_up = waterfall.parts.first().is_some_and(|largest| {
-        all.resolved() && largest.change.resolved() && largest.change.mean * all.mean > 0.0
-    });
+    let makes_up = !functional
+        && waterfall.parts.first().is_some_and(|largest| {
+            all.resolved() && largest.change.resolved() && largest.change.mean * all.mean > 0.0
+        });
     let lead = if makes_up { ": " } else { ". Of the steps these are resolved: " };
     text += &format!("{lead}{named}{tail}.");
     text

@@ -48,6 +48,7 @@ pub fn facts(study: &Study) -> Vec<(&'static str, String)> {
         facts.push(("design", text));
     }
     facts.extend(settings(&header.settings));
+    facts.extend(prepared(study));
     facts.extend(header.ceiling.as_ref().map(|c| ("ceiling", ceiling(c))));
     facts
 }
@@ -61,7 +62,7 @@ pub fn date(ms: u64) -> Option<String> {
 /// Kernel and machine; apart by role where the two hosts are not the same machine.
 fn hosts(facts: &[Facts]) -> Vec<(&'static str, String)> {
     let lines = |lead: &str, f: &Facts| {
-        let kernel = format!("{lead}{} {}", f.kernel_release, f.architecture);
+        let kernel = format!("{lead}{}", kernel(f));
         let memory = figures::bytes(f.memory as f64);
         let cpus = plural(f.cpus.len() as u64, "CPU");
         let user = if f.privileges.user_namespace {
@@ -81,13 +82,22 @@ fn hosts(facts: &[Facts]) -> Vec<(&'static str, String)> {
     }
 }
 
+/// A kernel, and how long it took to boot if it was booted for the study.
+fn kernel(facts: &Facts) -> String {
+    let booted = facts.booted.map(|time| format!(", up after {} s", number(time, 1)));
+    format!("{} {}{}", facts.kernel_release, facts.architecture, booted.unwrap_or_default())
+}
+
 /// Each kernel of the study, then the machine, which is the same under all.
 fn kernels(named: &[KernelHosts], facts: &[Facts]) -> Vec<(&'static str, String)> {
     let line = |hosts: &KernelHosts| {
         let Kernel { name, cmdline, .. } = &hosts.kernel;
-        let known = hosts.facts.first();
-        let is =
-            known.map_or_else(String::new, |f| format!("{} {}", f.kernel_release, f.architecture));
+        let is = match hosts.facts.as_slice() {
+            [tx, rx] if tx.kernel_release != rx.kernel_release => {
+                format!("sender on {}, receiver on {}", kernel(tx), kernel(rx))
+            }
+            facts => facts.first().map_or_else(String::new, kernel),
+        };
         let added = if cmdline.is_empty() { String::new() } else { format!(", with {cmdline}") };
         ("kernel", format!("{name}: {is}{added}"))
     };
@@ -210,6 +220,22 @@ fn settings(records: &[SettingRecord]) -> Vec<(&'static str, String)> {
     .filter(|(.., empty)| !empty)
     .map(|(name, text, _)| (name, text))
     .collect()
+}
+
+/// What was set on cards for some cells alone, by cell. Every trial has it of its own;
+/// the first one's is told.
+fn prepared(study: &Study) -> Option<(&'static str, String)> {
+    let of = |cell: &Cell| {
+        let trials = study.trials.iter().chain(&study.profiles);
+        let first = trials.filter(|t| t.cell == cell.id).find(|t| !t.prepared.is_empty())?;
+        let all: Vec<String> = first.prepared.iter().map(ToString::to_string).collect();
+        Some(format!("for {}: {}", cell.id, all.join("; ")))
+    };
+    let cells: Vec<String> = study.header.cells.iter().filter_map(of).collect();
+    (!cells.is_empty()).then(|| {
+        let text = format!("made before each trial and put back after it, {}", cells.join(". "));
+        ("prepared", text)
+    })
 }
 
 fn ceiling(c: &CopyCeiling) -> String {

@@ -15,7 +15,7 @@ pub fn print(page: &mut Page, explanation: &Explanation, bar: usize, functions: 
     for waterfall in &explanation.waterfalls {
         let (before, after) = (&waterfall.before.cell, &waterfall.after.cell);
         page.heading(&format!("Where the CPU time goes: {after} against {before}"));
-        page.text("", &explanation::words(waterfall));
+        page.text("", &explanation::words(waterfall, explanation.functional));
         page.gap();
         table(page, waterfall, bar);
         page.gap();

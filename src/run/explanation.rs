@@ -45,11 +45,7 @@ pub fn explanation(folder: &Path, study: &Study, analysis: &Analysis) -> Option<
         Explanation { notes, ..Explanation::default() }
     });
     explanation.notes.extend(notes);
-    if study.header.functional.is_some() {
-        let note = "the samples are of an emulated processor: they show what ran, and not what it \
-                    would cost on a real one";
-        explanation.notes.push(note.to_owned());
-    }
+    explanation.functional = study.header.functional.is_some();
     Some(explanation)
 }
 

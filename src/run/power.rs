@@ -11,7 +11,6 @@ use crate::stats::wattmeter::{Alignment, LONGEST_LOG, Log, align};
 use crate::sys::Roots;
 use std::io::Read;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// How long the machine is watched at rest.
@@ -71,17 +70,7 @@ pub(super) fn settle(
 }
 
 fn context(power: &Power) -> Context {
-    Context {
-        roots: Roots::real(),
-        role: Role::Receiver,
-        threads: Vec::new(),
-        flows: Arc::new(Vec::new()),
-        moved: Arc::new(|_| 0),
-        device: None,
-        last_look: Default::default(),
-        sampling: None,
-        power: power.clone(),
-    }
+    Context { power: power.clone(), ..Context::idle(Roots::real()) }
 }
 
 /// Lays the log of an external meter beside a study that has ended, and keeps what it

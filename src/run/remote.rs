@@ -19,6 +19,11 @@ const LOOK: Duration = Duration::from_millis(20);
 /// died may take; its death is the better explanation.
 const CAUSE: Duration = Duration::from_millis(300);
 
+/// How long an answer may keep us waiting before its host is asked whether it is
+/// still there, and how often it is then. Windows are not waited for like this, so
+/// that the question disturbs no measurement.
+const WATCH: Duration = Duration::from_secs(1);
+
 /// Time an agent has to answer anything that does not wait for its engines.
 pub(super) const PROMPT: Duration = Duration::from_secs(30);
 
@@ -33,6 +38,8 @@ pub(super) struct Remotes<'a> {
     slowness: f64,
     /// Whether each role has a machine of its own.
     pub apart: bool,
+    /// Whether a wire is between the roles.
+    pub wired: bool,
     /// The testbed itself.
     pub raised: Box<dyn Raised>,
 }
@@ -61,9 +68,9 @@ impl<'a> Remotes<'a> {
         let (sender, receiver) = (listen(Role::Sender)?, listen(Role::Receiver)?);
         let early = VecDeque::new();
         let (pids, slowness) = ([0; 2], testbed.slowness());
-        let apart = testbed.has_hosts_apart();
+        let (apart, wired) = (testbed.has_hosts_apart(), testbed.has_wire());
         let mut remotes =
-            Remotes { inbox, early, sender, receiver, stop, pids, slowness, apart, raised };
+            Remotes { inbox, early, sender, receiver, stop, pids, slowness, apart, wired, raised };
         for role in Role::ALL {
             remotes.pids[role as usize] = remotes.greet(role)?;
         }
@@ -133,12 +140,25 @@ impl<'a> Remotes<'a> {
         let patience = self.patience(patience);
         let deadline = Instant::now() + patience;
         loop {
-            match self.hear(deadline)? {
+            match self.hear(deadline.min(Instant::now() + WATCH))? {
                 Some((who, reply)) if who == role => return accept(role, reply),
                 Some(other) => self.early.push_back(other),
-                None => return Err(self.silent(role, patience)),
+                None if Instant::now() >= deadline => return Err(self.silent(role, patience)),
+                None => self.watch()?,
             }
         }
+    }
+
+    /// Notices a host that hangs. It need not be that of the agent which keeps us
+    /// waiting: that one may be waiting itself, for its peer.
+    fn watch(&mut self) -> Result<(), Fault> {
+        for role in Role::ALL {
+            if let Some(how) = self.raised.hangs(role) {
+                let text = format!("the {role}'s host is lost: {how}");
+                return Err(Fault::new(FaultKind::PeerLost, text));
+            }
+        }
+        Ok(())
     }
 
     /// Lets time pass while both agents work. Fails at once if one is lost or

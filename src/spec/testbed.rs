@@ -14,6 +14,8 @@ pub struct TestbedDeclaration {
     pub options: &'static [OptionSpec],
     /// Whether it boots the kernels that cells name.
     pub boots_kernels: bool,
+    /// The preset of its link, where nobody asks for another.
+    pub link: &'static str,
 }
 
 /// A testbed that was asked for.
@@ -27,6 +29,8 @@ pub struct TestbedChoice {
     pub text: String,
     /// Whether it boots the kernels that cells name.
     pub boots_kernels: bool,
+    /// The preset of its link, where nobody asks for another.
+    pub link: &'static str,
 }
 
 impl TestbedChoice {
@@ -70,8 +74,8 @@ pub fn parse_testbed(text: &str, known: &[TestbedDeclaration]) -> Result<Testbed
         [] => name,
         some => format!("{name}:{}", some.join(",")),
     };
-    let boots_kernels = declared.boots_kernels;
-    Ok(TestbedChoice { name: declared.name, options, text, boots_kernels })
+    let TestbedDeclaration { name, boots_kernels, link, .. } = *declared;
+    Ok(TestbedChoice { name, options, text, boots_kernels, link })
 }
 
 #[cfg(test)]
@@ -80,7 +84,7 @@ mod tests {
     use crate::record::OptionKind;
 
     const KNOWN: &[TestbedDeclaration] = &[
-        TestbedDeclaration { name: "netns", options: &[], boots_kernels: false },
+        TestbedDeclaration { name: "netns", options: &[], boots_kernels: false, link: "wire" },
         TestbedDeclaration {
             name: "vm",
             options: &[OptionSpec {
@@ -90,6 +94,7 @@ mod tests {
                 help: "CPUs of a guest",
             }],
             boots_kernels: true,
+            link: "wire",
         },
     ];
 

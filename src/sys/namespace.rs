@@ -10,11 +10,11 @@ mod kept;
 
 pub use kept::{Kept, Made, Part, make, spawn_into};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, fsconfig_create, fsmount,
-    fsopen, mount_change,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags,
+    OpenTreeFlags, fsconfig_create, fsmount, fsopen, mount, mount_change, move_mount, open_tree,
 };
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::process::{Pid, Signal};
@@ -53,6 +53,8 @@ pub enum Step {
     Namespaces,
     /// Keep mounts made in there from reaching the outside.
     Mounts,
+    /// Show the namespace's own devices in `/sys`.
+    Sysfs,
     /// Arrange to die with the parent.
     DeathSignal,
     /// Make a device, in a rehearsal.
@@ -79,6 +81,7 @@ impl Step {
             Step::JoinPeer => "joining the other host's user namespace",
             Step::Namespaces => "creating a network namespace",
             Step::Mounts => "making mounts private",
+            Step::Sysfs => "showing the namespace's own devices in /sys",
             Step::DeathSignal => "tying the child to its parent",
             Step::Device => "creating a veth pair",
             Step::OpenTap => "opening /dev/net/tun",
@@ -90,13 +93,14 @@ impl Step {
     }
 
     fn from_byte(byte: u8) -> Step {
-        const ALL: [Step; 13] = [
+        const ALL: [Step; 14] = [
             Step::FindPeer,
             Step::UserNamespace,
             Step::IdMap,
             Step::JoinPeer,
             Step::Namespaces,
             Step::Mounts,
+            Step::Sysfs,
             Step::DeathSignal,
             Step::Device,
             Step::OpenTap,
@@ -140,6 +144,12 @@ pub fn spawn(command: Command, enter: Enter) -> Result<Child, Refused> {
     Plan::new(Way::of(enter)?)?.spawn(command, None)
 }
 
+/// The same in a network namespace that is there already, with a mount namespace of
+/// its own in which `/sys` shows that namespace's devices. Takes CAP_SYS_ADMIN.
+pub fn spawn_in(command: Command, network: OwnedFd) -> Result<Child, Refused> {
+    Plan::new(Way::Resident(network))?.spawn(command, None)
+}
+
 /// Goes through everything that [`spawn`] does with [`Enter::New`], sends one
 /// request to rtnetlink from inside, and ends without running any program.
 /// `request` is a complete netlink message that asks for an acknowledgement.
@@ -176,6 +186,7 @@ struct Plan {
 
 enum Way {
     Privileged,
+    Resident(OwnedFd),
     NewUser {
         uid_map: Vec<u8>,
         gid_map: Vec<u8>,
@@ -250,6 +261,12 @@ fn attempt(step: Step, result: Result<(), Errno>) -> Attempted {
 fn enter(way: &Way, parent: Pid) -> Attempted {
     match way {
         Way::Privileged => {}
+        Way::Resident(network) => {
+            let kind = Some(LinkNameSpaceType::Network);
+            let joined = rustix::thread::move_into_link_name_space(network.as_fd(), kind);
+            attempt(Step::Namespaces, joined)?;
+            attempt(Step::Sysfs, reside())?;
+        }
         Way::NewUser { uid_map, gid_map } => {
             attempt(Step::UserNamespace, unshare(UnshareFlags::NEWUSER))?;
             // setgroups(2) has to be given up before an unprivileged user may
@@ -265,17 +282,46 @@ fn enter(way: &Way, parent: Pid) -> Attempted {
         }
         Way::JoinKept(kept) => kept.enter()?,
     }
-    let own_network = !matches!(way, Way::JoinKept(_));
-    let network = if own_network { UnshareFlags::NEWNET } else { UnshareFlags::empty() };
-    attempt(Step::Namespaces, unshare(network | UnshareFlags::NEWNS))?;
-    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-    attempt(Step::Mounts, mount_change(c"/", private))?;
+    if !matches!(way, Way::Resident(_) | Way::JoinKept(_)) {
+        attempt(Step::Namespaces, unshare(UnshareFlags::NEWNET | UnshareFlags::NEWNS))?;
+        attempt(Step::Mounts, mount_change(c"/", PRIVATE))?;
+    }
     // Last, because a change of credentials clears it (kernel/cred.c).
     let kill = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     attempt(Step::DeathSignal, kill)?;
     // A parent that died before the line above will send no signal any more.
     let orphaned = rustix::process::getppid() != Some(parent);
     attempt(Step::DeathSignal, if orphaned { Err(Errno::SRCH) } else { Ok(()) })
+}
+
+const PRIVATE: MountPropagationFlags =
+    MountPropagationFlags::PRIVATE.union(MountPropagationFlags::REC);
+
+/// What else is mounted below `/sys` and has to be seen there still.
+const BELOW_SYS: &[(&CStr, &CStr)] = &[
+    (c"fs/cgroup", c"/sys/fs/cgroup"),
+    (c"fs/bpf", c"/sys/fs/bpf"),
+    (c"kernel/debug", c"/sys/kernel/debug"),
+    (c"kernel/tracing", c"/sys/kernel/tracing"),
+];
+
+/// Gives the calling thread a mount namespace in which `/sys` shows the devices of its
+/// network namespace. System calls only, so that a child may do it before exec.
+pub(super) fn reside() -> Result<(), Errno> {
+    unshare(UnshareFlags::NEWNS)?;
+    mount_change(c"/", PRIVATE)?;
+    let old = rustix::fs::open(c"/sys", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    mount(c"sysfs", c"/sys", c"sysfs", MountFlags::NOSUID | MountFlags::NODEV, None::<&CStr>)?;
+    for (below, target) in BELOW_SYS {
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE
+            | OpenTreeFlags::OPEN_TREE_CLOEXEC
+            | OpenTreeFlags::AT_RECURSIVE;
+        // Not every kernel has all of them.
+        if let Ok(tree) = open_tree(&old, *below, flags) {
+            let _ = move_mount(tree, c"", CWD, *target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH);
+        }
+    }
+    Ok(())
 }
 
 fn unshare(flags: UnshareFlags) -> Result<(), Errno> {

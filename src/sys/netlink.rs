@@ -12,6 +12,7 @@ use netlink_socket2::{NetlinkSocket, ReplyError};
 use std::ffi::{CStr, CString};
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Sockets to the kernel, opened when first used. They stay in the network
 /// namespace in which the thread was at that moment.
@@ -46,6 +47,8 @@ pub struct Link {
     pub up: bool,
     /// Operational state `IF_OPER_UP` (RFC 2863): packets can be sent.
     pub operational: bool,
+    /// Interface index of the bridge, bond or the like that it is a port of; 0 if of none.
+    pub master: u32,
     /// MTU in bytes.
     pub mtu: u32,
     /// Transmit queues the device was made with.
@@ -149,6 +152,7 @@ impl Netlink {
             kind: kind.map(|k| k.to_string_lossy().into_owned()).unwrap_or_default(),
             up: header.ifi_flags & libc::IFF_UP as u32 != 0,
             operational: attributes.get_operstate().is_ok_and(|state| state == IF_OPER_UP),
+            master: attributes.get_master().unwrap_or(0),
             mtu: attributes.get_mtu().unwrap_or(0),
             qdisc: attributes
                 .get_qdisc()
@@ -175,17 +179,49 @@ impl Netlink {
 
     /// Brings a device up.
     pub fn set_up(&mut self, index: u32) -> io::Result<()> {
-        let flag = libc::IFF_UP as u32;
-        let header = rt_link::Ifinfomsg { ifi_flags: flag, ifi_change: flag, ..link_header(index) };
-        let request = rt_link::Request::new().op_setlink_do(&header);
+        self.set_flags(index, libc::IFF_UP as u32)
+    }
+
+    /// Takes a device down; with it go the routes by it.
+    pub fn set_down(&mut self, index: u32) -> io::Result<()> {
+        self.set_flags(index, 0)
+    }
+
+    /// Moves a device into another network namespace, under its name. It loses its
+    /// addresses, routes, queueing disciplines and sysctls. EEXIST: the name is taken
+    /// there; EINVAL: this kind of device stays where it is.
+    pub fn set_namespace(&mut self, index: u32, namespace: BorrowedFd) -> io::Result<()> {
+        let mut request = rt_link::Request::new().op_setlink_do(&link_header(index));
+        request.encode().push_net_ns_fd(namespace.as_raw_fd() as u32);
         acknowledged(&mut self.socket, &request)
     }
 
-    /// Takes a device down; it loses its routes, and its IPv6 addresses.
-    pub fn set_down(&mut self, index: u32) -> io::Result<()> {
+    /// Names of the devices that stand on this one: VLANs, macvlans and the like.
+    pub fn devices_upon(&mut self, index: u32) -> io::Result<Vec<String>> {
+        let header = rt_link::Ifinfomsg::new();
+        let request = rt_link::Request::new().op_getlink_dump(&header);
+        let mut reply = self.socket.request(&request)?;
+        let mut found = Vec::new();
+        while let Some(link) = reply.recv() {
+            let (header, attributes) = link.map_err(explained)?;
+            let kind = attributes.get_linkinfo().ok().and_then(|info| info.get_kind().ok());
+            // The other end of a veth pair is named the same way, and stands on nothing.
+            let stands = attributes.get_link().is_ok_and(|lower| lower == index)
+                && attributes.get_link_netnsid().is_err()
+                && header.ifi_index as u32 != index
+                && kind.is_some_and(|kind| kind != c"veth");
+            let name = attributes.get_ifname().ok().filter(|_| stands);
+            found.extend(name.map(|name| name.to_string_lossy().into_owned()));
+        }
+        Ok(found)
+    }
+
+    fn set_flags(&mut self, index: u32, flags: u32) -> io::Result<()> {
         let change = libc::IFF_UP as u32;
-        let header = rt_link::Ifinfomsg { ifi_change: change, ..link_header(index) };
-        acknowledged(&mut self.socket, &rt_link::Request::new().op_setlink_do(&header))
+        let header =
+            rt_link::Ifinfomsg { ifi_flags: flags, ifi_change: change, ..link_header(index) };
+        let request = rt_link::Request::new().op_setlink_do(&header);
+        acknowledged(&mut self.socket, &request)
     }
 
     /// Replaces the root queueing discipline by a queue of `txqueuelen` packets,
@@ -262,6 +298,15 @@ impl Netlink {
             acknowledged(&mut self.socket, &request)?;
         }
         Ok(())
+    }
+
+    /// Hardware address of an Ethernet device. InvalidData: it has none of six bytes.
+    pub fn hardware_address(&mut self, name: &str) -> io::Result<[u8; 6]> {
+        let mut request = rt_link::Request::new().op_getlink_do(&rt_link::Ifinfomsg::new());
+        request.encode().push_ifname(&device_name(name)?);
+        let mut reply = self.socket.request(&request)?;
+        let (_, attributes) = reply.recv_one().map_err(explained)?;
+        attributes.get_address().map_err(undecodable)?.try_into().map_err(undecodable)
     }
 
     /// Offload features of a device. Needs the `ethtool` netlink family, Linux 5.7.

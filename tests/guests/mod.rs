@@ -3,6 +3,7 @@
 
 use bytepath::host::{self, Testbed};
 use bytepath::record::Support;
+use rustix::process::Pid;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -37,8 +38,18 @@ pub fn shown(output: &Output) -> String {
     text(&output.stdout) + &text(&output.stderr)
 }
 
+/// CPU time of a process so far, in seconds.
+pub fn cpu_time(pid: Pid) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap();
+    let rest = stat.rsplit(')').next().unwrap();
+    // utime and stime are the 14th and 15th of proc_pid_stat(5), in ticks.
+    let ticks: f64 =
+        rest.split_whitespace().skip(11).take(2).map(|n| n.parse::<f64>().unwrap()).sum();
+    ticks / rustix::param::clock_ticks_per_second() as f64
+}
+
 /// Processes that run guests for a process.
-pub fn guests_of(parent: u32) -> Vec<u32> {
+pub fn guests_of(parent: u32) -> Vec<Pid> {
     let parent = parent.to_string();
     processes("qemu-system", &|stat: &str| {
         stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1)) == Some(&parent)
@@ -46,7 +57,7 @@ pub fn guests_of(parent: u32) -> Vec<u32> {
 }
 
 /// Guests of this test program's or its children's that still run.
-pub fn leftovers() -> Vec<u32> {
+pub fn leftovers() -> Vec<Pid> {
     let own = std::process::id().to_string();
     processes("qemu-system", &|stat: &str| {
         let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
@@ -56,7 +67,7 @@ pub fn leftovers() -> Vec<u32> {
 }
 
 /// Processes whose name begins so and whose `/proc/PID/stat` is as asked for.
-fn processes(name: &str, is_meant: &dyn Fn(&str) -> bool) -> Vec<u32> {
+fn processes(name: &str, is_meant: &dyn Fn(&str) -> bool) -> Vec<Pid> {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let numbered = entries.filter_map(|e| Some((e.file_name().to_str()?.parse().ok()?, e.path())));
     let read = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default();
@@ -64,6 +75,6 @@ fn processes(name: &str, is_meant: &dyn Fn(&str) -> bool) -> Vec<u32> {
         .filter(|(_, folder)| {
             read(folder.join("comm")).starts_with(name) && is_meant(&read(folder.join("stat")))
         })
-        .map(|(pid, _)| pid)
+        .filter_map(|(pid, _)| Pid::from_raw(pid))
         .collect()
 }

@@ -79,6 +79,8 @@ pub fn device_end(role: Role, settings: &LinkSettings, softirq_cpu: Option<u32>)
         settings: settings.clone(),
         softirq_cpu,
         softirq_required: false,
+        patience: LinkEnd::moment(),
+        neighbour: None,
     }
 }
 

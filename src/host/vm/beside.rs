@@ -3,7 +3,8 @@
 
 use super::super::AgentPipe;
 use super::super::child::AgentProcess;
-use super::super::netns::{self, Keeper};
+use super::super::keeper::Keeper;
+use super::super::netns;
 use crate::record::wire::LinkEnd;
 use crate::record::{Fault, LinkSettings, Role};
 use crate::sys::namespace::{self, Kept};
@@ -56,6 +57,8 @@ impl Beside {
             settings: LinkSettings { hw_gro: false, ..settings.clone() },
             softirq_cpu,
             softirq_required: false,
+            patience: LinkEnd::moment(),
+            neighbour: None,
         }
     }
 }

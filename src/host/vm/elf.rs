@@ -1,6 +1,8 @@
 //! What an ELF file says it needs: the loader and the libraries of a program
-//! (elf(5), ld.so(8)), the other modules of a kernel module.
+//! (elf(5), ld.so(8)), the other modules of a kernel module. And what it does not
+//! need in order to run.
 
+use object::build::elf::Builder;
 use object::elf::{DT_NEEDED, DT_RPATH, DT_RUNPATH, FileHeader64, PT_INTERP};
 use object::read::elf::{ElfFile, ProgramHeader};
 use object::{Endianness, Object, ObjectSection};
@@ -54,6 +56,20 @@ pub fn depends(bytes: &[u8]) -> Result<Vec<String>, String> {
     Ok(names.split(',').filter(|name| !name.is_empty()).map(normal).collect())
 }
 
+/// A program without its debug information (sections `.debug_*` that are not
+/// loaded), which is most of it and which nothing needs to run. Its symbols stay,
+/// so that functions have names. The error says what is wrong with the file.
+pub fn without_debug(program: &[u8]) -> Result<Vec<u8>, String> {
+    let mut file = Builder::read64(program).map_err(|e| e.to_string())?;
+    for section in file.sections.iter_mut() {
+        section.delete |= !section.is_alloc() && section.name.as_slice().starts_with(b".debug_");
+    }
+    file.delete_orphan_symbols();
+    let mut bytes = Vec::new();
+    file.write(&mut bytes).map_err(|e| e.to_string())?;
+    Ok(bytes)
+}
+
 /// The name of a module as the kernel has it: `-` and `_` are the same.
 pub fn normal(name: &str) -> String {
     name.replace('-', "_")
@@ -78,6 +94,32 @@ mod tests {
         let needs = needs(&own).unwrap();
         assert!(needs.libraries.iter().any(|name| name.starts_with("libc.so")), "{needs:?}");
         assert!(needs.interpreter.unwrap().contains("ld-"), "the loader is named");
+    }
+
+    #[test]
+    fn a_program_without_its_debug_information_is_the_same_program() {
+        let own = std::fs::read("/proc/self/exe").unwrap();
+        let lean = without_debug(&own).unwrap();
+        assert!(lean.len() < own.len(), "{} of {}", lean.len(), own.len());
+        assert_eq!(needs(&lean).unwrap(), needs(&own).unwrap());
+        let sections = |bytes: &[u8]| -> Vec<String> {
+            let file = parse(bytes).unwrap();
+            file.sections().filter_map(|s| Some(s.name().ok()?.to_owned())).collect()
+        };
+        let debug = |name: &String| name.starts_with(".debug_") && name != ".debug_gdb_scripts";
+        let kept: Vec<String> = sections(&own).into_iter().filter(|name| !debug(name)).collect();
+        assert_eq!(sections(&lean), kept, "and symbols are among them");
+        assert!(kept.contains(&".symtab".to_owned()), "{kept:?}");
+        // It runs: another name of a test program lists its tests.
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lean");
+        std::fs::write(&path, &lean).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&path, mode).unwrap();
+        let listed = std::process::Command::new(&path).arg("--list").output().unwrap();
+        let text = String::from_utf8_lossy(&listed.stdout).into_owned();
+        assert!(text.contains("elf::tests::a_program_without"), "{text}");
+        assert!(without_debug(b"#!/bin/sh\n").is_err());
     }
 
     #[test]

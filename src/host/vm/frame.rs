@@ -6,6 +6,7 @@
 //! A frame is five numbers and bytes: session (4 bytes), length (4), kind (1),
 //! all little-endian; then so many bytes.
 
+use super::errand::Errand;
 use crate::record::{Fault, Role};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
@@ -41,6 +42,10 @@ pub enum Says {
     Lower,
     /// Guest: it is down.
     Lowered,
+    /// Host: is the guest still there?
+    Ping,
+    /// Guest: it is.
+    Pong,
 }
 
 /// What a guest tells of itself when it is up.
@@ -57,14 +62,17 @@ pub struct Ready {
 }
 
 /// What a guest is to a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
     /// Both roles: namespaces and a veth pair inside.
     Pair,
-    /// This role alone; the other one is another guest, and the link is the
-    /// guest's own network device.
+    /// This role alone; the other one is in another guest or on the host, and the
+    /// link is the guest's own network device.
     One(Role),
+    /// No role: a program, whose output and errors are the bytes of sender and
+    /// receiver.
+    Errand(Errand),
 }
 
 /// What the host has to know of a session in a guest.
@@ -82,6 +90,8 @@ const BYTES: [u8; 2] = [5, 6];
 const ENDED: [u8; 2] = [7, 8];
 const LOWER: u8 = 9;
 const LOWERED: u8 = 10;
+const PING: u8 = 11;
+const PONG: u8 = 12;
 
 impl Frame {
     /// Writes it in one call.
@@ -125,6 +135,8 @@ impl Says {
             Says::Ended(role, words) => (ENDED[*role as usize], words.clone().into_bytes()),
             Says::Lower => (LOWER, Vec::new()),
             Says::Lowered => (LOWERED, Vec::new()),
+            Says::Ping => (PING, Vec::new()),
+            Says::Pong => (PONG, Vec::new()),
         })
     }
 
@@ -143,6 +155,8 @@ impl Says {
             REFUSED => Says::Refused(serde_json::from_slice(&body)?),
             LOWER => Says::Lower,
             LOWERED => Says::Lowered,
+            PING => Says::Ping,
+            PONG => Says::Pong,
             _ => return Err(invalid("a frame of an unknown kind")),
         })
     }
@@ -169,6 +183,10 @@ mod tests {
             Says::Ready(ready),
             Says::Raise(Layout::Pair),
             Says::Raise(Layout::One(Role::Receiver)),
+            Says::Raise(Layout::Errand(Errand {
+                words: vec!["/bin/true".into()],
+                environment: vec![("A".into(), "b".into())],
+            })),
             Says::Raised(Raised { receiver: 77 }),
             Says::Refused(Fault::new(FaultKind::System, "no").remedy("yes")),
             Says::Bytes(Role::Sender, vec![]),
@@ -177,6 +195,8 @@ mod tests {
             Says::Ended(Role::Receiver, String::new()),
             Says::Lower,
             Says::Lowered,
+            Says::Ping,
+            Says::Pong,
         ]
     }
 

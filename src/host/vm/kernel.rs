@@ -1,10 +1,13 @@
 //! Finding the kernel that a study names: an image, an installed release, a
 //! Debian package, or what was fetched before.
 
+use super::{qemu, vmlinux};
 use crate::record::{Fault, FaultKind};
 use std::cmp::Ordering;
 use std::fs;
 use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -23,6 +26,27 @@ pub struct Image {
     pub release: String,
     /// The folder of its modules; none where there is none.
     pub modules: Option<PathBuf>,
+}
+
+/// Most bytes of an image; those of distributions have 10 to 20 MiB.
+const LARGEST: u64 = 256 << 20;
+
+impl Image {
+    /// What qemu is given: the image itself, or, if it is to be `unpacked`, the kernel
+    /// in it, in memory. An image of which that cannot be had unpacks itself.
+    pub fn open(&self, unpacked: bool) -> Result<OwnedFd, Fault> {
+        let fault = |e: io::Error| unreadable(&self.path, &e);
+        let mut file = fs::File::open(&self.path).map_err(fault)?;
+        if unpacked {
+            let mut bytes = Vec::new();
+            file.by_ref().take(LARGEST).read_to_end(&mut bytes).map_err(fault)?;
+            if let Ok(kernel) = vmlinux::of_image(&bytes) {
+                return qemu::in_memory("vmlinux", &kernel)
+                    .map_err(|e| Fault::system("keeping a kernel in memory", &e));
+            }
+        }
+        Ok(file.into())
+    }
 }
 
 /// Finds what a study calls `source`: a path to an image or to a `.deb`, the
@@ -140,23 +164,27 @@ fn modules_beside(image: &Path, release: &str) -> Option<PathBuf> {
     if folder.file_name().is_some_and(|name| name == release) {
         return Some(folder.to_owned());
     }
-    let below = |root: &Path| root.join("lib/modules").join(release);
+    // Packages of a distribution without a `/lib` of its own have it below `/usr`.
+    let below = |root: &Path| {
+        ["lib/modules", "usr/lib/modules"].map(|modules| root.join(modules).join(release))
+    };
     let roots = [Some(folder), folder.parent(), Some(Path::new("/"))];
-    roots.into_iter().flatten().map(below).find(|found| found.is_dir())
+    roots.into_iter().flatten().flat_map(below).find(|found| found.is_dir())
 }
 
 /// Unpacks a package and whatever lies beside it for the same release: since
 /// Linux 7.1 Debian packs image, modules and lists apart.
 fn unpacked(package: &Path, cache: &Path) -> Result<Image, Fault> {
     let package = fs::canonicalize(package).map_err(|e| unreadable(package, &e))?;
-    let metadata = fs::metadata(&package).map_err(|e| unreadable(&package, &e))?;
     let stem = package.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let folder = cache.join(format!("{stem}-{}", metadata.len()));
+    let packages = relatives(&package)?;
+    let folder = cache.join(format!("{stem}-{}", state(&packages)?));
     if !folder.is_dir() {
         let unfinished = cache.join(format!(".{stem}-{}", std::process::id()));
         fs::create_dir_all(&unfinished).map_err(|e| unreadable(&unfinished, &e))?;
-        for one in relatives(&package)? {
-            extract(&one, &unfinished)?;
+        if let Err(fault) = packages.iter().try_for_each(|one| extract(one, &unfinished)) {
+            let _ = fs::remove_dir_all(&unfinished);
+            return Err(fault);
         }
         // In place at once; another process may have been faster.
         if let Err(e) = fs::rename(&unfinished, &folder) {
@@ -172,6 +200,19 @@ fn unpacked(package: &Path, cache: &Path) -> Result<Image, Fault> {
             .remedy("name the package with the image: linux-image-* or linux-binary-*")),
         [first, ..] => image(first),
     }
+}
+
+/// What tells these packages from others of the same names: their number, their
+/// size and the time of the youngest. A kernel that was built anew is another one.
+fn state(packages: &[PathBuf]) -> Result<String, Fault> {
+    let (mut bytes, mut youngest) = (0, 0);
+    for package in packages {
+        let metadata = fs::metadata(package).map_err(|e| unreadable(package, &e))?;
+        bytes += metadata.len();
+        let changed = i128::from(metadata.mtime()) * 1_000_000_000;
+        youngest = youngest.max(changed + i128::from(metadata.mtime_nsec()));
+    }
+    Ok(format!("{}-{bytes}-{youngest}", packages.len()))
 }
 
 /// The package, and those of the same release beside it.
@@ -285,6 +326,64 @@ mod tests {
         }
         fs::write(root.path().join("bare"), fake_image("9.9.9-bare")).unwrap();
         assert_eq!(image(&root.path().join("bare")).unwrap().modules, None);
+        let below_usr = root.path().join("usr/lib/modules/9.9.9-bare");
+        fs::create_dir_all(&below_usr).unwrap();
+        let found = image(&root.path().join("bare")).unwrap().modules;
+        assert_eq!(found, Some(below_usr.canonicalize().unwrap()));
+    }
+
+    /// A Debian package of these files, or none where there is nothing to make it.
+    fn package(to: &Path, files: &[(&str, &[u8])]) -> Option<()> {
+        let tree = tempfile::tempdir().unwrap();
+        let control = "Package: made-up\nVersion: 1\nArchitecture: all\nMaintainer: a <a@b.c>\n\
+                       Description: made up\n";
+        for (name, content) in [("DEBIAN/control", control.as_bytes())].iter().chain(files) {
+            let path = tree.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+        let mut command = Command::new("dpkg-deb");
+        command.args(["--root-owner-group", "-Znone", "-b"]).arg(tree.path()).arg(to);
+        match command.output() {
+            Ok(output) => {
+                let said = String::from_utf8_lossy(&output.stderr);
+                assert!(output.status.success(), "{said}");
+                Some(())
+            }
+            Err(e) => {
+                println!("SKIP: no dpkg-deb to make packages with: {e}");
+                None
+            }
+        }
+    }
+
+    #[test]
+    fn a_package_is_unpacked_with_its_relatives_and_anew_when_it_changes() {
+        let (root, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let beside = |name: &str| root.path().join(name);
+        let binary = beside("linux-binary-1.2.3-mine_1_all.deb");
+        let first = [("boot/vmlinuz-1.2.3-mine", &fake_image("1.2.3-mine")[..])];
+        if package(&binary, &first).is_none() {
+            return;
+        }
+        let alone = unpacked(&binary, cache.path()).unwrap();
+        assert_eq!((alone.release.as_str(), &alone.modules), ("1.2.3-mine", &None));
+        let module = [("usr/lib/modules/1.2.3-mine/kernel/veth.ko", &b"veth"[..])];
+        package(&beside("linux-modules-1.2.3-mine_1_all.deb"), &module).unwrap();
+        let whole = unpacked(&binary, cache.path()).unwrap();
+        let modules = whole.modules.clone().expect("its modules lie beside it");
+        assert!(modules.join("kernel/veth.ko").is_file(), "{modules:?}");
+        assert_eq!(unpacked(&binary, cache.path()).unwrap(), whole, "once is enough");
+        package(&binary, &[("boot/vmlinuz-9", &fake_image("1.2.3-mine2")[..])]).unwrap();
+        assert_eq!(unpacked(&binary, cache.path()).unwrap().release, "1.2.3-mine2");
+        package(&binary, &module).unwrap();
+        let fault = unpacked(&binary, cache.path()).unwrap_err();
+        assert!(fault.message.contains("holds no kernel image"), "{fault}");
+        fs::write(&binary, b"no package").unwrap();
+        let fault = unpacked(&binary, cache.path()).unwrap_err();
+        assert!(fault.message.contains("dpkg-deb cannot unpack"), "{fault}");
+        let left = fs::read_dir(cache.path()).unwrap().flatten().map(|entry| entry.file_name());
+        assert!(!left.into_iter().any(|name| name.to_string_lossy().starts_with('.')));
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! A guest, seen from the host: the process that runs it, the port to its
 //! agents, its console, and how it ended.
 
-use super::super::child::ending;
 use super::super::tail::Tail;
 use super::frame::{Frame, LARGEST, Layout, Raised, Ready, Says};
 use super::network::Network;
 use super::qemu::{self, Accelerator, Start};
+use super::{Limits, end};
 use crate::record::{Fault, FaultKind, Role};
 use crate::sys::process;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -20,19 +20,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long a guest may take from its start until its program answers.
-const BOOT: Duration = Duration::from_secs(30);
-
-/// How long a guest may take to raise or lower a session: a few processes and
-/// namespaces.
-const SESSION: Duration = Duration::from_secs(10);
-
 /// What is kept of a console and of qemu's own words, bytes.
 const CONSOLE: usize = 1 << 16;
 const WORDS: usize = 4096;
 
-/// Lines of the console that a fault quotes.
-const QUOTED: usize = 6;
+/// How long the last words of an agent are waited for, and those of qemu.
+const LAST_WORDS: Duration = Duration::from_secs(4);
 
 /// How often a wait looks whether the user wants to stop.
 const LOOK: Duration = Duration::from_millis(50);
@@ -45,8 +38,10 @@ pub struct Machine {
     words: Arc<Tail>,
     process: OwnedFd,
     keeper: Option<JoinHandle<()>>,
-    slowness: f64,
+    limits: Limits,
     kernel: String,
+    /// Time from the start of its process until its program answered.
+    pub booted: Duration,
     /// What it told of itself.
     pub ready: Ready,
 }
@@ -65,6 +60,8 @@ struct State {
     exit: Option<ExitStatus>,
     sessions: HashMap<u32, Session>,
     last: u32,
+    /// When it was asked whether it is there; none if it has spoken since.
+    asked: Option<Instant>,
 }
 
 /// A session that is up.
@@ -116,12 +113,15 @@ struct Session {
 impl Machine {
     /// Starts a guest and waits until its program answers.
     pub fn boot(start: Start, ours: UnixStream, stop: &AtomicBool) -> Result<Machine, NotBooted> {
-        let slowness = slowness(start.accelerator);
-        let kernel = start.kernel.display().to_string();
+        let began = Instant::now();
+        let limits = start.settings.limits;
+        let kernel = start.name.clone();
         let shared = Arc::<Shared>::default();
         let Kept { keeper, pid, console, words } = keep(start, shared.clone())?;
         let started = || -> io::Result<(OwnedFd, UnixStream)> {
             let pid = Pid::from_raw(pid as i32).ok_or(io::ErrorKind::NotFound)?;
+            // A guest that stands still does not empty its port.
+            ours.set_write_timeout(Some(limits.silence))?;
             Ok((pidfd_open(pid, PidfdFlags::empty())?, ours.try_clone()?))
         };
         let (process, reader) = started().map_err(|e| Fault::system("starting a guest", &e))?;
@@ -139,14 +139,16 @@ impl Machine {
             words,
             process,
             keeper: Some(keeper),
-            slowness,
+            limits,
             kernel,
+            booted: Duration::ZERO,
             ready,
         };
         machine.ready = machine.await_ready(stop).map_err(|fault| {
-            let panicked = machine.panic().is_some();
+            let panicked = end::panic(&machine.console.text()).is_some();
             NotBooted { fault, panicked }
         })?;
+        machine.booted = began.elapsed();
         Ok(machine)
     }
 
@@ -167,8 +169,8 @@ impl Machine {
             number
         };
         let asked = self.say(Frame { session: number, says: Says::Raise(layout) });
-        asked.map_err(|_| self.fault("cannot be asked for agents"))?;
-        let raised = self.wait(SESSION, stop, |state| {
+        asked.map_err(|_| self.lost("cannot be asked for agents"))?;
+        let raised = self.wait(self.limits.silence, stop, |state| {
             state.sessions.get_mut(&number).and_then(|session| session.raised.take())
         });
         match raised {
@@ -176,7 +178,7 @@ impl Machine {
                 Ok(SessionUp { number, raised, from_agents: [from_tx, from_rx] })
             }
             Ok(Some(Err(fault))) => Err(fault.context("in the guest")),
-            Ok(None) => Err(self.fault("raised no agents")),
+            Ok(None) => Err(self.lost("raised no agents")),
             Err(fault) => Err(fault),
         }
     }
@@ -187,7 +189,7 @@ impl Machine {
         let never = AtomicBool::new(false);
         let lowered = self.say(Frame { session, says: Says::Lower }).is_ok()
             && self
-                .wait(SESSION, &never, |state| {
+                .wait(self.limits.silence, &never, |state| {
                     state.sessions.get(&session).is_none_or(|s| s.lowered).then_some(())
                 })
                 .is_ok_and(|lowered| lowered.is_some());
@@ -207,7 +209,7 @@ impl Machine {
     /// How an agent ended, in words.
     pub fn last_words(&self, session: u32, role: Role) -> String {
         let never = AtomicBool::new(false);
-        let told = self.wait(Duration::from_secs(1), &never, |state| {
+        let told = self.wait(LAST_WORDS, &never, |state| {
             state.sessions.get(&session)?.ended[role as usize].clone()
         });
         match told {
@@ -219,49 +221,54 @@ impl Machine {
 
     /// The last lines of its console, on one line.
     pub fn console(&self) -> String {
-        quoted(&self.console.text())
+        end::quoted(&self.console.text())
+    }
+
+    /// Asks whether it is still there, and does not wait for the answer. One that
+    /// has left the question open for too long hangs: it is ended, and what is
+    /// known of it comes back.
+    pub fn hangs(&self) -> Option<String> {
+        let asked = {
+            let mut state = self.shared.lock();
+            if state.gone {
+                return None;
+            }
+            let before = state.asked;
+            state.asked.get_or_insert_with(Instant::now);
+            before
+        };
+        let answers = match asked {
+            // A port that takes nothing any more is no answer either.
+            None => self.say(Frame { session: 0, says: Says::Ping }).is_ok(),
+            Some(since) => since.elapsed() < self.limits.silence,
+        };
+        (!answers).then(|| self.lost("hangs").message)
     }
 
     /// Why nothing comes from it any more.
     fn obituary(&self) -> String {
         let never = AtomicBool::new(false);
-        let patience = Duration::from_secs(2);
-        let exit = self.wait_whatever(patience, &never, |state| state.exit);
+        let exit = self.wait_whatever(LAST_WORDS, &never, |state| state.exit);
         self.console.await_end(Duration::from_millis(500));
-        let how = match (self.panic(), exit) {
-            (Some(words), _) => format!("the guest's kernel panicked: {words}"),
-            (None, Some(status)) if status.success() => "the guest switched itself off".to_owned(),
-            (None, Some(status)) => {
-                let words = self.words.last_line(Duration::from_millis(200));
-                let words = words.map(|line| format!(": {line}")).unwrap_or_default();
-                format!("the guest's qemu {}{words}", ending(status))
-            }
-            (None, None) => "the guest closed its port".to_owned(),
-        };
-        let console = self.console();
-        if console.is_empty() { how } else { format!("{how}; its console ended with: {console}") }
-    }
-
-    /// What its kernel said when it gave up, if it did.
-    fn panic(&self) -> Option<String> {
-        let text = self.console.text();
-        text.lines().rev().find_map(|line| {
-            let (_, words) = line.split_once("Kernel panic - not syncing: ")?;
-            Some(words.trim().to_owned())
-        })
+        let words = self.words.last_line(Duration::from_millis(200));
+        end::told(&self.console.text(), exit, words.as_deref())
     }
 
     fn await_ready(&self, stop: &AtomicBool) -> Result<Ready, Fault> {
-        let ready = self.wait(BOOT, stop, |state| state.ready.take())?;
-        ready.ok_or_else(|| self.fault("did not come up"))
+        let ready = self.wait(self.limits.boot, stop, |state| state.ready.take())?;
+        ready.ok_or_else(|| self.lost("did not come up"))
     }
 
-    /// A fault that says what became of the guest, or what its console shows.
-    fn fault(&self, what: &str) -> Fault {
+    /// A fault that says what became of the guest, or for how long it has been
+    /// silent and what its console shows; such a guest is ended, since nothing that
+    /// it says can be relied on any more.
+    fn lost(&self, what: &str) -> Fault {
         let how = if self.is_alive() {
-            let console = self.console();
-            let shows = if console.is_empty() { "nothing".into() } else { console };
-            format!("it is silent, and its console shows: {shows}")
+            self.kill();
+            let limit =
+                if self.ready.build.is_empty() { self.limits.boot } else { self.limits.silence };
+            let shows = end::shows(&self.console.text(), "ends with");
+            format!("it was silent for {} s, and {shows}", limit.as_secs_f64())
         } else {
             self.obituary()
         };
@@ -283,7 +290,7 @@ impl Machine {
         mut look: impl FnMut(&mut State) -> Option<T>,
     ) -> Result<Option<T>, Fault> {
         let mut gone = false;
-        let found = self.wait_whatever(patience.mul_f64(self.slowness), stop, |state| {
+        let found = self.wait_whatever(patience, stop, |state| {
             let found = look(state);
             gone = found.is_none() && state.gone;
             if gone { Some(None) } else { found.map(Some) }
@@ -348,6 +355,7 @@ impl Shared {
 
     fn hear(&self, frame: Frame) {
         let mut state = self.lock();
+        state.asked = None;
         if let Says::Ready(ready) = frame.says {
             state.ready = Some(ready);
             return;
@@ -365,7 +373,7 @@ impl Shared {
                 session.pipes[role as usize] = None;
             }
             Says::Lowered => session.lowered = true,
-            Says::Ready(_) | Says::Raise(_) | Says::Lower => {}
+            Says::Ready(_) | Says::Raise(_) | Says::Lower | Says::Ping | Says::Pong => {}
         }
     }
 
@@ -395,14 +403,15 @@ fn keep(start: Start, shared: Arc<Shared>) -> Result<Kept, Fault> {
     let (started, result) = sync_channel(1);
     let command = qemu::command(&start);
     let program = start.program.clone();
-    let Start { initramfs, port, network, .. } = start;
+    let Start { kernel, initramfs, port, network, .. } = start;
     let work = move || {
         let wire = network.iter().flat_map(Network::descriptors);
-        let inherited: Vec<_> = [initramfs.as_fd(), port.as_fd()].into_iter().chain(wire).collect();
+        let files = [kernel.as_fd(), initramfs.as_fd(), port.as_fd()];
+        let inherited: Vec<_> = files.into_iter().chain(wire).collect();
         let child = process::spawn_tied(command, &inherited);
         // Our copies go, so that the port is at its end when the process is.
         drop(inherited);
-        drop((initramfs, port, network));
+        drop((kernel, initramfs, port, network));
         let mut child = match child {
             Ok(child) => child,
             Err(e) => return drop(started.send(Err(e))),
@@ -422,16 +431,6 @@ fn keep(start: Start, shared: Arc<Shared>) -> Result<Kept, Fault> {
     let (pid, console, words) =
         started.map_err(|e| Fault::system(format!("starting {}", program.display()), &e))?;
     Ok(Kept { keeper: thread, pid, console, words })
-}
-
-/// The last lines of a console, without what the terminal would do.
-fn quoted(text: &str) -> String {
-    let clean = |line: &str| -> String {
-        line.chars().filter(|c| !c.is_control()).collect::<String>().trim().to_owned()
-    };
-    let lines: Vec<String> = text.lines().map(clean).filter(|line| !line.is_empty()).collect();
-    let first = lines.len().saturating_sub(QUOTED);
-    lines.get(first..).unwrap_or_default().join(" | ")
 }
 
 /// What the controller writes to an agent.
@@ -470,19 +469,5 @@ impl Read for FromAgent {
             *to = from;
         }
         Ok(n)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_console_is_quoted_on_one_line() {
-        assert_eq!(quoted(""), "");
-        assert_eq!(quoted("a\r\n\n  b \u{1b}[1m\n"), "a | b [1m");
-        let many: String = (0..100).map(|n| format!("line {n}\n")).collect();
-        assert_eq!(quoted(&many).split(" | ").count(), QUOTED);
-        assert!(quoted(&many).ends_with("line 99"));
     }
 }

@@ -6,6 +6,7 @@
 //! a kernel is installed, and a kernel that is only unpacked has none.
 
 use super::elf::{depends, normal};
+use super::packed;
 use crate::record::{Fault, FaultKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -145,28 +146,14 @@ fn name_of(path: &str) -> Option<String> {
     matches!(ending, "" | ".xz" | ".gz" | ".zst").then(|| normal(name))
 }
 
-/// Reads a module and unpacks it, by the ending of its name.
+/// Reads a module, and unpacks it if it is packed.
 fn unpack(path: &Path) -> Result<Vec<u8>, Fault> {
     let file = fs::File::open(path).map_err(|e| unreadable(path, &e))?;
-    let packed = io::BufReader::new(file);
-    let ending = path.extension().unwrap_or_default();
     let mut bytes = Vec::new();
-    let read = match ending.to_str() {
-        Some("xz") => {
-            let memory_kib = 1 << 17;
-            let reader = lzma_rust2::XzReader::new_mem_limit(packed, true, memory_kib);
-            reader.take(LARGEST + 1).read_to_end(&mut bytes)
-        }
-        Some("gz") => {
-            flate2::read::MultiGzDecoder::new(packed).take(LARGEST + 1).read_to_end(&mut bytes)
-        }
-        Some("zst") => match ruzstd::decoding::StreamingDecoder::new(packed) {
-            Ok(reader) => reader.take(LARGEST + 1).read_to_end(&mut bytes),
-            Err(e) => Err(io::Error::new(io::ErrorKind::InvalidData, e.to_string())),
-        },
-        _ => packed.take(LARGEST + 1).read_to_end(&mut bytes),
-    };
-    read.map_err(|e| unreadable(path, &e))?;
+    file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(|e| unreadable(path, &e))?;
+    if let Some(unpacked) = packed::unpack(&bytes, LARGEST) {
+        bytes = unpacked.map_err(|e| unreadable(path, &e))?;
+    }
     if bytes.len() as u64 > LARGEST {
         let text = format!("module {} unpacks to more than {} MiB", path.display(), LARGEST >> 20);
         return Err(Fault::new(FaultKind::Unsupported, text));
@@ -276,7 +263,7 @@ mod tests {
         assert!(wrong("c").contains("module c depends on gone"), "{}", wrong("c"));
         tree.write("d.ko", b"no ELF");
         assert!(wrong("d").contains("d.ko: it is no 64-bit ELF"), "{}", wrong("d"));
-        tree.write("e.ko.xz", b"no archive");
+        tree.write("e.ko.xz", b"\xfd7zXZ\0no archive");
         assert!(wrong("e").contains("cannot read"), "{}", wrong("e"));
         assert_eq!(Modules::unknown().order(&[("veth", true)]), Ok(Vec::new()));
     }

@@ -24,7 +24,7 @@ const LETTER: f64 = 0.0075;
 pub fn section(explanation: &Explanation) -> Option<Markup> {
     let first = explanation.waterfalls.first()?;
     Some(html! {
-        @for waterfall in &explanation.waterfalls { (figure(waterfall)) }
+        @for waterfall in &explanation.waterfalls { (figure(waterfall, explanation.functional)) }
         p class="note" { (explanation::rule(first)) }
         @for line in explanation::remarks(explanation) { p class="note" { (line) } }
         @for ranked in &explanation.ranked { (ranking(ranked)) }
@@ -32,14 +32,14 @@ pub fn section(explanation: &Explanation) -> Option<Markup> {
     })
 }
 
-fn figure(waterfall: &Waterfall) -> Markup {
+fn figure(waterfall: &Waterfall, functional: bool) -> Markup {
     let steps = steps(waterfall);
     let ends = steps.iter().flat_map(|step| [step.span.0, step.span.1]);
     let scale = Scale::over(ends.chain([0.0]));
     let digits = decimals(waterfall);
     html! {
         h3 { (waterfall.after.cell) " against " (waterfall.before.cell) }
-        p { (explanation::words(waterfall)) }
+        p { (explanation::words(waterfall, functional)) }
         figure {
             figcaption {
                 (waterfall.unit) ", from the cost of " (waterfall.before.cell) " to that of "
@@ -130,7 +130,7 @@ fn ranking(ranked: &Ranked) -> Markup {
     html! {
         details {
             summary { "Functions, most saved first: " (ranked.with) " against " (ranked.without) }
-            p class="note" { (ranked.unit) "; of each function its own code; saved = without \u{2212} with." }
+            p class="note" { (ranked.unit) "; of each function its own code, in all profile trials together; saved = without \u{2212} with." }
             div class="scroll" {
                 table class="sortable" {
                     thead { tr {

@@ -55,7 +55,10 @@ pub fn ranked(page: &mut Page, ranked: &Ranked) {
         add(&format!("{} more", left.rows), left.amount, "", Tone::Faint);
     }
     table.print(page, 2);
-    page.text("  ", "Of each function its own code; saved = without - with.");
+    page.text(
+        "  ",
+        "Of each function its own code, in all profile trials together; saved = without - with.",
+    );
 }
 
 /// With, without, saved, change.

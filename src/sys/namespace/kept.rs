@@ -6,11 +6,12 @@ use super::super::tap::Tap;
 use super::{Attempted, Plan, Refused, Step, Way, attempt, inside_new, privileged, send_request};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use rustix::mount::mount_change;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 use std::ffi::CStr;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -104,6 +105,12 @@ impl Kept {
         for (file, text) in &self.before {
             // What could not be written by those who were here before is as it was.
             let _ = super::write_file(file, text);
+        }
+        // Where no sysfs of the namespace's own can be mounted, as in containers, the
+        // outside is seen; what is seen is no other's to change.
+        if super::reside().is_err() {
+            attempt(Step::Namespaces, super::unshare(UnshareFlags::NEWNS))?;
+            attempt(Step::Mounts, mount_change(c"/", super::PRIVATE))?;
         }
         Ok(())
     }
