@@ -5,7 +5,6 @@
 
 use bytepath::host::{self, guest};
 use bytepath::record::{CopyCount, Counter, Ending, Observation, Support};
-use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
@@ -202,7 +201,7 @@ fn part_copied() {
 
 fn part_reference() {
     let (out, into) = connected();
-    let mut file = File::options().read(true).write(true).create(true).open("/tmp/file").unwrap();
+    let mut file = tempfile::tempfile_in("/tmp").unwrap();
     file.write_all(&vec![7u8; PIECE]).unwrap();
     let sender = std::thread::spawn(move || {
         for _ in 0..BYTES / PIECE as u64 {
