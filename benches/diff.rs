@@ -1,27 +1,31 @@
 //! The difference of two profiles of a million samples each, from the text of
-//! `perf script` and from folded stacks, against `stackcollapse-perf.pl` and
-//! `difffolded.pl` (from PATH or FLAMEGRAPH_DIR; left out where they are missing)
-//! and against inferno's library: wall time and peak memory.
+//! `perf script` and from folded stacks, against inferno's library, built as its own
+//! tools are (several threads), and against `stackcollapse-perf.pl` and
+//! `difffolded.pl` (from PATH or FLAMEGRAPH_DIR; left out where they are missing).
 //!
 //! `cargo bench --bench diff`; samples by BENCH_SAMPLES, repetitions by
 //! BENCH_REPEAT. A million samples are about a GiB of text for each profile, in
 //! the folder that TMPDIR names.
+//!
+//! Contenders take turns, and what is printed is the middle one of the ratios of
+//! neighbours, with the smallest and the largest: what else the machine does meets
+//! both. Time is that of the whole process, from its start to its end; peak memory
+//! is taken in a run of its own, because looking at it costs time.
 
 use anyhow::{Context, Result, ensure};
-use bytepath::profile::diff::{Options, diff};
-use bytepath::profile::{
-    Builder, Frame, FrameId, Header, Owner, Profile, Sample, Thread, Weight, import,
-};
 use inferno::collapse::Collapse;
-use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, BufWriter, Read, Write};
+use std::io::{BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// What a process of this bench does when it is started with this first.
 const CHILD: &str = "--child";
+
+/// Different stacks of a server that does the same things again and again, and of
+/// a program that recurses through its data.
+const STACKS: [(&str, usize); 2] = [("4 thousand stacks", 4_000), ("200 thousand stacks", 200_000)];
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -29,82 +33,106 @@ fn main() -> Result<()> {
         return child(&arguments[1..]);
     }
     let samples = number("BENCH_SAMPLES", 1_000_000)?;
-    let repeat = number("BENCH_REPEAT", 3)?.max(1);
+    let repeat = number("BENCH_REPEAT", 9)?.max(1);
     let folder = tempfile::tempdir()?;
     let at = |name: &str| folder.path().join(name);
-    let (scripts, folded) = ([at("a.script"), at("b.script")], [at("a.folded"), at("b.folded")]);
-    for (i, (script, folded)) in scripts.iter().zip(&folded).enumerate() {
-        generate(samples, i as u64, script, folded)?;
-    }
-    let size = |paths: &[PathBuf; 2]| -> Result<u64> {
-        Ok((fs::metadata(&paths[0])?.len() + fs::metadata(&paths[1])?.len()) >> 20)
-    };
-    println!(
-        "{samples} samples each: perf script {} MiB, folded {} MiB in both",
-        size(&scripts)?,
-        size(&folded)?
-    );
     let perl = perl();
-    for (what, files) in [("perf script", &scripts), ("folded", &folded)] {
-        let ours = if known(&files[0])? { Some("bytepath") } else { None };
-        // Without a reader of the format, the bench reads folded stacks itself.
-        let ours = ours.or((what == "folded").then_some("bytepath-by-hand"));
-        let Some(ours) = ours else {
-            println!("{what}: SKIP, bytepath has no reader of it");
-            continue;
-        };
-        let run = |who: &str| measure(repeat, || start_child(who, what, files));
-        let own = run(ours)?;
-        println!("{what}: {ours} {own}");
-        let other = run("inferno")?;
-        println!("{what}: inferno {other}, {}", other.over(&own));
-        match &perl {
-            None => println!("{what}: SKIP the Perl scripts: not in PATH, nor in FLAMEGRAPH_DIR"),
-            Some(scripts) => {
-                let other = measure(repeat, || scripts.run(what, files, folder.path()))?;
-                println!("{what}: Perl {other}, {}", other.over(&own));
+    if perl.is_none() {
+        println!("SKIP the Perl scripts: not in PATH, nor in FLAMEGRAPH_DIR");
+    }
+    for (kind, stacks) in STACKS {
+        let (scripts, folded) =
+            ([at("a.script"), at("b.script")], [at("a.folded"), at("b.folded")]);
+        // The text of a million samples takes a while to write, and of many stacks it
+        // says nothing that that of few does not.
+        let with_script = stacks == STACKS[0].1;
+        for (i, (script, folded)) in scripts.iter().zip(&folded).enumerate() {
+            generate(samples, stacks, i as u64, with_script.then_some(script.as_path()), folded)?;
+        }
+        let inputs = [("perf script", &scripts, repeat.div_ceil(3)), ("folded", &folded, repeat)];
+        for (what, files, repeat) in inputs {
+            if what == "perf script" && !with_script {
+                continue;
+            }
+            let size = (fs::metadata(&files[0])?.len() + fs::metadata(&files[1])?.len()) >> 20;
+            println!("\n{what}, {samples} samples in {kind} each, {size} MiB in both");
+            let run = |who: &str| start_child(who, what, files).and_then(finished);
+            let [ours, theirs] = turns(repeat, [&|| run("bytepath"), &|| run("inferno")])?;
+            let [own, other] =
+                ["bytepath", "inferno"].map(|who| peak(start_child(who, what, files)));
+            let (own, other) = (own?, other?);
+            println!("  bytepath  {}, {} MiB", Spread::of(&ours, "s"), own >> 10);
+            println!("  inferno   {}, {} MiB", Spread::of(&theirs, "s"), other >> 10);
+            let ratios: Vec<f64> = theirs.iter().zip(&ours).map(|(t, o)| t / o).collect();
+            let memory = other as f64 / own.max(1) as f64;
+            println!(
+                "  inferno takes {}, {memory:.2} times the memory",
+                Spread::of(&ratios, "times as long")
+            );
+            if let Some(scripts) = &perl {
+                let (seconds, kib) = scripts.run(what, files, folder.path())?;
+                let middle = Spread::of(&ours, "s").middle;
+                println!(
+                    "  Perl      {seconds:.3} s, {} MiB: {:.1} times as long, {:.1} times the memory",
+                    kib >> 10,
+                    seconds / middle,
+                    kib as f64 / own.max(1) as f64
+                );
             }
         }
     }
     Ok(())
 }
 
-/// Wall time and peak memory.
-#[derive(Clone, Copy)]
-struct Cost {
-    seconds: f64,
-    kib: u64,
+/// Seconds of two contenders that take turns, the order changing from turn to turn.
+fn turns(repeat: u64, run: [&dyn Fn() -> Result<f64>; 2]) -> Result<[Vec<f64>; 2]> {
+    let mut seconds = [Vec::new(), Vec::new()];
+    // Once in vain: files come into the page cache.
+    run[0]()?;
+    for turn in 0..repeat {
+        for who in if turn % 2 == 0 { [0, 1] } else { [1, 0] } {
+            seconds[who].push(run[who]()?);
+        }
+    }
+    Ok(seconds)
 }
 
-impl std::fmt::Display for Cost {
+/// The middle of several values, and where they lie.
+struct Spread {
+    middle: f64,
+    low: f64,
+    high: f64,
+    unit: &'static str,
+}
+
+impl Spread {
+    fn of(values: &[f64], unit: &'static str) -> Spread {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let at = |place: usize| sorted.get(place).copied().unwrap_or(f64::NAN);
+        let middle = (at((sorted.len().max(1) - 1) / 2) + at(sorted.len() / 2)) / 2.0;
+        Spread { middle, low: at(0), high: at(sorted.len().max(1) - 1), unit }
+    }
+}
+
+impl std::fmt::Display for Spread {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:.2} s, {} MiB", self.seconds, self.kib >> 10)
+        let Spread { middle, low, high, unit } = self;
+        write!(f, "{middle:.3} {unit} ({low:.3} .. {high:.3})")
     }
 }
 
-impl Cost {
-    fn over(&self, own: &Cost) -> String {
-        let memory = self.kib as f64 / own.kib.max(1) as f64;
-        format!("{:.1} times as long, {memory:.1} times the memory", self.seconds / own.seconds)
-    }
+/// Waits for a contender; the seconds that it took.
+fn finished((mut child, begin): (Child, Instant)) -> Result<f64> {
+    let status = child.wait()?;
+    let seconds = begin.elapsed().as_secs_f64();
+    ensure!(status.success(), "a contender failed: {status}");
+    Ok(seconds)
 }
 
-/// The fastest of several runs, and the most memory that one took.
-fn measure(repeat: u64, run: impl Fn() -> Result<Cost>) -> Result<Cost> {
-    let mut best = run()?;
-    for _ in 1..repeat {
-        let next = run()?;
-        best.seconds = best.seconds.min(next.seconds);
-        best.kib = best.kib.max(next.kib);
-    }
-    Ok(best)
-}
-
-/// Runs a program to its end. Its peak memory is what /proc told last: it only
-/// grows, so looking often is enough.
-fn watch(command: &mut Command) -> Result<Cost> {
-    let begin = Instant::now();
-    let mut child = command.stdin(Stdio::null()).spawn().context("cannot start a contender")?;
+/// Most memory that a contender held, in KiB: what /proc told last, which only grows.
+fn peak(started: Result<(Child, Instant)>) -> Result<u64> {
+    let (mut child, _) = started?;
     let path = format!("/proc/{}/status", child.id());
     let mut kib = 0;
     loop {
@@ -114,100 +142,50 @@ fn watch(command: &mut Command) -> Result<Cost> {
         kib = kib.max(now.unwrap_or(0));
         if let Some(status) = child.try_wait()? {
             ensure!(status.success(), "a contender failed: {status}");
-            return Ok(Cost { seconds: begin.elapsed().as_secs_f64(), kib });
+            return Ok(kib);
         }
-        std::thread::sleep(Duration::from_millis(2));
+        std::thread::sleep(Duration::from_micros(100));
     }
 }
 
-fn start_child(who: &str, what: &str, files: &[PathBuf; 2]) -> Result<Cost> {
-    let program = std::env::current_exe()?;
-    let mut command = match who {
-        "bytepath" => {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
-            command.arg("diff").args(files).args(["--per", "none", "--format", "tsv"]);
-            command
-        }
-        who => {
-            let mut command = Command::new(program);
-            command.arg(CHILD).arg(who).arg(what).args(files);
-            command
-        }
-    };
-    watch(command.stdout(Stdio::null()))
+fn start(command: &mut Command) -> Result<(Child, Instant)> {
+    let begin = Instant::now();
+    let child = command.stdin(Stdio::null()).spawn().context("cannot start a contender")?;
+    Ok((child, begin))
 }
 
-/// What a child process does: `WHO WHAT A B`.
+fn start_child(who: &str, what: &str, files: &[PathBuf; 2]) -> Result<(Child, Instant)> {
+    let mut command = if who == "bytepath" {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
+        command.arg("diff").args(files).args(["--per", "none", "--format", "tsv"]);
+        command
+    } else {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg(CHILD).arg(what).args(files);
+        command
+    };
+    start(command.stdout(Stdio::null()))
+}
+
+/// What a child process does, `WHAT A B`: the work of inferno-diff-folded, and before
+/// it that of inferno-collapse-perf where the files are text of perf script.
 fn child(arguments: &[String]) -> Result<()> {
-    let [who, what, a, b] = arguments else { anyhow::bail!("not for calling by hand") };
-    let files = [Path::new(a), Path::new(b)];
-    if who == "bytepath-by-hand" {
-        let sides = [[read_folded(files[0])?], [read_folded(files[1])?]];
-        let found = diff(&sides[0], &sides[1], &Options::default())?;
-        let mut out = BufWriter::new(std::io::stdout().lock());
-        for row in &found.rows {
-            let amount = row.amount;
-            writeln!(out, "{}\t{}\t{}", row.function, amount.with, amount.without)?;
-        }
-        return Ok(());
-    }
-    let fold = |file: &Path| -> Result<Vec<u8>> {
-        let mut text = Vec::new();
-        let input = BufReader::with_capacity(128 << 10, File::open(file)?);
-        if what == "folded" {
-            BufReader::new(input).read_to_end(&mut text)?;
-        } else {
-            let mut folder = inferno::collapse::perf::Folder::default();
-            folder.collapse(input, &mut text)?;
-        }
-        Ok(text)
-    };
-    let (a, b) = (fold(files[0])?, fold(files[1])?);
+    let [what, a, b] = arguments else { anyhow::bail!("not for calling by hand") };
     let out = BufWriter::new(std::io::stdout().lock());
     let options = inferno::differential::Options::default();
+    if what == "folded" {
+        inferno::differential::from_files(options, a, b, out)?;
+        return Ok(());
+    }
+    let fold = |file: &str| -> Result<Vec<u8>> {
+        let mut text = Vec::new();
+        let input = BufReader::with_capacity(128 << 10, File::open(file)?);
+        inferno::collapse::perf::Folder::default().collapse(input, &mut text)?;
+        Ok(text)
+    };
+    let (a, b) = (fold(a)?, fold(b)?);
     inferno::differential::from_readers(options, &a[..], &b[..], out)?;
     Ok(())
-}
-
-/// Whether the beginning of a file is one that can be imported.
-fn known(file: &Path) -> Result<bool> {
-    let mut head = Vec::new();
-    File::open(file)?.take(import::HEAD as u64).read_to_end(&mut head)?;
-    Ok(import::CATALOG.iter().any(|importer| importer.recognises(&head)))
-}
-
-fn read_folded(file: &Path) -> Result<Profile> {
-    let mut builder = Builder::new(Header { weight: Weight::Samples, ..Header::default() });
-    let thread = builder.thread(Thread::default());
-    let mut known: HashMap<String, FrameId> = HashMap::new();
-    let mut ids = Vec::new();
-    let mut input = BufReader::with_capacity(1 << 20, File::open(file)?);
-    let mut line = String::new();
-    while input.read_line(&mut line)? > 0 {
-        let (stack, count) = line.trim_end().rsplit_once(' ').context("no count")?;
-        ids.clear();
-        for name in stack.rsplit(';') {
-            let id = known.get(name).copied().unwrap_or_else(|| {
-                let function = name.to_owned();
-                let id = builder.frame(Frame { function, ..Frame::default() });
-                known.insert(name.to_owned(), id);
-                id
-            });
-            ids.push(id);
-        }
-        let (stack, count) = (builder.stack(&ids), count.parse()?);
-        builder.add(Sample {
-            stack,
-            thread,
-            owner: Owner::Unknown,
-            cpu: None,
-            time: None,
-            count,
-            weight: count as f64,
-        });
-        line.clear();
-    }
-    Ok(builder.build())
 }
 
 /// The two Perl scripts.
@@ -228,13 +206,13 @@ fn perl() -> Option<Perl> {
 }
 
 impl Perl {
-    fn run(&self, what: &str, files: &[PathBuf; 2], folder: &Path) -> Result<Cost> {
-        let mut cost = Cost { seconds: 0.0, kib: 0 };
+    /// Seconds and KiB of all steps.
+    fn run(&self, what: &str, files: &[PathBuf; 2], folder: &Path) -> Result<(f64, u64)> {
+        let (mut seconds, mut kib) = (0.0, 0);
         let mut step = |script: &Path, inputs: &[&Path], out: Stdio| -> Result<()> {
-            let mut command = Command::new("perl");
-            let next = watch(command.arg(script).args(inputs).stdout(out))?;
-            cost.seconds += next.seconds;
-            cost.kib = cost.kib.max(next.kib);
+            let begin = Instant::now();
+            kib = kib.max(peak(start(Command::new("perl").arg(script).args(inputs).stdout(out)))?);
+            seconds += begin.elapsed().as_secs_f64();
             Ok(())
         };
         let mut folded = files.clone();
@@ -245,17 +223,23 @@ impl Perl {
             }
         }
         step(&self.differ, &[&folded[0], &folded[1]], Stdio::null())?;
-        Ok(cost)
+        Ok((seconds, kib))
     }
 }
 
-/// Writes a profile in both forms. Stacks are walks through a made-up call graph,
-/// as different as those of a busy machine: some thousand of them, a few of which
-/// make up most samples.
-fn generate(samples: u64, seed: u64, script: &Path, folded: &Path) -> Result<()> {
+/// Writes a profile in both forms, or folded alone. Stacks are walks through a
+/// made-up call graph, a few of which make up most samples; the folded ones are
+/// sorted, as all that fold stacks write them.
+fn generate(
+    samples: u64,
+    stacks: usize,
+    seed: u64,
+    script: Option<&Path>,
+    folded: &Path,
+) -> Result<()> {
     let mut random = Random(seed + 1);
     // The functions are those of both profiles, the stacks and their shares are not.
-    let stacks: Vec<Vec<u64>> = (0..4000)
+    let stacks: Vec<Vec<u64>> = (0..stacks)
         .map(|_| {
             let depth = 6 + random.below(22);
             let mut at = random.below(12);
@@ -268,11 +252,15 @@ fn generate(samples: u64, seed: u64, script: &Path, folded: &Path) -> Result<()>
         })
         .collect();
     let mut counts = vec![0u64; stacks.len()];
-    let mut out = BufWriter::with_capacity(1 << 20, File::create(script)?);
+    let mut out = match script {
+        Some(script) => Some(BufWriter::with_capacity(1 << 20, File::create(script)?)),
+        None => None,
+    };
     for i in 0..samples {
         // The smaller of three: few stacks take most.
         let least = (0..3).map(|_| random.below(stacks.len() as u64)).min().unwrap_or(0);
         counts[least as usize] += 1;
+        let Some(out) = &mut out else { continue };
         let (cpu, time) = (i % 16, i as f64 / 1e4);
         writeln!(
             out,
@@ -289,14 +277,19 @@ fn generate(samples: u64, seed: u64, script: &Path, folded: &Path) -> Result<()>
         }
         writeln!(out)?;
     }
-    out.flush()?;
+    if let Some(mut out) = out {
+        out.flush()?;
+    }
+    let line = |(stack, count): (&Vec<u64>, &u64)| {
+        let names: String = stack.iter().map(|f| format!(";function_of_the_kernel_{f}")).collect();
+        format!("worker{names} {count}")
+    };
+    let seen = stacks.iter().zip(&counts).filter(|(_, count)| **count > 0);
+    let mut lines: Vec<String> = seen.map(line).collect();
+    lines.sort_unstable();
     let mut out = BufWriter::new(File::create(folded)?);
-    for (stack, count) in stacks.iter().zip(&counts).filter(|(_, count)| **count > 0) {
-        write!(out, "worker")?;
-        for function in stack {
-            write!(out, ";function_of_the_kernel_{function}")?;
-        }
-        writeln!(out, " {count}")?;
+    for line in lines {
+        writeln!(out, "{line}")?;
     }
     out.flush()?;
     Ok(())

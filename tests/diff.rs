@@ -35,7 +35,10 @@ fn savings() -> String {
 fn the_pair_of_2002_comes_out_row_for_row() {
     let text = printed(&["baseline.txt", "affinity.txt", "--format", "tsv"]);
     let (head, rows) = text.split_once('\n').unwrap();
-    assert!(head.starts_with("function\twith\twithout\tsaved\t"));
+    assert!(
+        head.starts_with("function\twith\twithout\tsaved\t")
+            && head.ends_with("\tgroup\thalf_width")
+    );
     let first_four = |row: &str| row.split('\t').take(4).collect::<Vec<_>>().join(" ") + "\n";
     assert_eq!(rows.lines().map(first_four).collect::<String>(), savings());
 }
@@ -145,19 +148,17 @@ fn refusals_name_the_thing_and_the_way_out() {
     };
     let torn = write("torn", &format!("{}garbage\n", "schedule [c01]: 5\n".repeat(9)));
     let nothing = write("nothing", "no profile at all\n");
-    let study = folder.path().join("study");
-    fs::create_dir_all(study.join("profiles")).unwrap();
-    fs::write(study.join("profiles/uring-zc-1.pb.gz"), "").unwrap();
-    let cell = format!("{}#uring", study.display());
+    let nowhere = format!("{}#uring", folder.path().display());
     for (before, extra, code, expected) in [
         (torn.as_str(), &[][..], 6, "torn, line 10: no function and its ticks in \"garbage\""),
         (nothing.as_str(), &[], 6, "no profile of a known format"),
         ("missing", &[], 6, "cannot read missing"),
         (".", &[], 2, "is a folder (name a cell of the study: .#CELL)"),
-        (cell.as_str(), &[], 2, "has no profile of 'uring' (there are uring-zc-1.pb.gz)"),
+        (nowhere.as_str(), &[], 6, "experiment.toml"),
         ("baseline.txt", &["--per", "gib"], 2, "does not tell how many bytes"),
         ("baseline.txt", &["--explain", "text"], 2, "baseline.txt: its samples tell no CPU time"),
         ("baseline.txt", &["--explain", "text", "--json"], 2, "cannot be used with"),
+        ("baseline.txt", &["--explain", "text", "--per", "second"], 2, "--per gib or --per packet"),
         ("baseline.txt", &["--threshold", "101"], 2, "no number of percent"),
     ] {
         let mut arguments = vec![before, "affinity.txt"];

@@ -3,9 +3,9 @@
 #[path = "data/profiles/made_up.rs"]
 mod made_up;
 
-use bytepath::profile::Explanation;
+use bytepath::profile::{Explanation, WorkUnit};
 use bytepath::report::{self, Style};
-use made_up::explanation;
+use made_up::{explanation, explanation_per};
 
 fn text(explanation: &Explanation, width: usize) -> String {
     let mut out = Vec::new();
@@ -35,6 +35,35 @@ fn the_words_name_what_is_beyond_doubt() {
 }
 
 #[test]
+fn costs_are_told_per_packet() {
+    let explanation = explanation_per(WorkUnit::Packet, 3, "");
+    // 0.17 CPU-s/GiB over 16384 packets a GiB are 10.4 us for each.
+    let said = words(&text(&explanation, 100));
+    let expected = "tcp-zerocopy-receive saves 10376 CPU-ns/packet against socket by the CPU \
+                    meter: 14648 less copying, 3662 more page mapping, ";
+    assert!(said.contains(expected), "{said}");
+    let packets = "A packet is what the receiver's device counts as one: 64.0 KiB of stream on \
+                   average in socket, 64.0 KiB in tcp-zerocopy-receive.";
+    assert!(said.contains(packets) && !said.contains("two kinds"), "{said}");
+    assert!(words(&mail(&explanation)).contains(packets));
+    // Half of the packets twice as large are other work.
+    let mut other = explanation.clone();
+    other.waterfalls[0].after.packet = Some(131072.0);
+    assert!(words(&text(&other, 100)).contains("work of two kinds: compare per GiB, too."));
+    // Costs per GiB say nothing of packets.
+    assert!(!words(&text(&explanation_per(WorkUnit::Gib, 3, ""), 100)).contains("packet is"));
+}
+
+#[test]
+fn what_cannot_be_compared_is_told_all_the_same() {
+    let notes = vec!["a profile is left out: it is torn".to_owned()];
+    let explanation = Explanation { notes, ..Explanation::default() };
+    for said in [text(&explanation, 72), mail(&explanation)] {
+        assert!(said.contains("Where the CPU time goes") && said.contains("it is torn"), "{said}");
+    }
+}
+
+#[test]
 fn of_an_emulated_processor_nothing_is_said_to_cost_or_save() {
     let explanation = Explanation { functional: true, ..explanation(3, "") };
     for said in [words(&text(&explanation, 100)), words(&mail(&explanation))] {
@@ -45,6 +74,16 @@ fn of_an_emulated_processor_nothing_is_said_to_cost_or_save() {
         assert!(said.contains(expected), "{said}");
         assert!(!said.contains(" saves ") && !said.contains(" costs "), "{said}");
     }
+}
+
+#[test]
+fn a_largest_step_in_doubt_is_not_passed_over() {
+    let mut explanation = explanation(3, "");
+    explanation.waterfalls[0].parts[0].change.half_width = Some(9.0);
+    let said = words(&text(&explanation, 100));
+    let expected = "by the CPU meter. The largest step, 0.240 less copying, is not resolved; these \
+                    are: 0.060 more page mapping, ";
+    assert!(said.contains(expected), "{said}");
 }
 
 #[test]

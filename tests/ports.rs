@@ -312,8 +312,7 @@ impl Machine {
         fs::write("/sys/class/net/pb/queues/rx-0/rps_cpus", "1").unwrap();
         let discipline = ["qdisc", "replace", "dev", "pb", "root", "pfifo", "limit", "77"];
         assert!(Command::new("tc").args(discipline).status().unwrap().success());
-        let machine = Machine { dir: tempfile::tempdir().unwrap() };
-        machine
+        Machine { dir: tempfile::tempdir().unwrap() }
     }
 
     /// That the devices are what they were.
@@ -431,7 +430,8 @@ fn tame(text: &str) -> String {
             let word = word.split('@').next().unwrap_or_default();
             let number = word.trim_end_matches(':').chars().all(|c| c.is_ascii_digit());
             let changes = matches!(word, "valid_lft" | "link-netnsid" | "expires");
-            if !skip && !changes && !(number && word.ends_with(':')) && !word.ends_with("sec") {
+            let index = number && word.ends_with(':');
+            if !(skip || changes || index || word.ends_with("sec")) {
                 out.push_str(word);
                 out.push(' ');
             }

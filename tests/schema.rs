@@ -3,10 +3,15 @@
 
 #[path = "data/studies/made_up.rs"]
 mod made_up;
+#[path = "data/profiles/made_up.rs"]
+#[allow(dead_code, reason = "other tests use more of it")]
+mod profiles;
 
+use bytepath::profile::export::{Exporter, Pprof};
 use bytepath::record::{Restoration, RestorationRow, SettingRecord, SettingValue};
 use bytepath::run::HostsAfter;
 use serde_json::{Map, Value, json};
+use std::fs;
 use std::process::Command;
 
 #[test]
@@ -92,6 +97,60 @@ fn every_shipped_experiment_fits_the_schema() {
     ] {
         assert!(check(&schema, &wrong).is_err(), "{wrong}");
     }
+}
+
+#[test]
+fn what_diff_prints_fits_its_schema() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = ["before", "after"].map(|name| {
+        let path = folder.path().join(format!("{name}.pb.gz"));
+        let trial = profiles::trial(name, name == "after", 0.0, "");
+        Pprof.write(&trial, &mut fs::File::create(&path).unwrap()).unwrap();
+        path.into_os_string().into_string().unwrap()
+    });
+    let pair = ["baseline.txt", "affinity.txt"]
+        .map(|name| format!("{}/tests/data/affinity-2002/{name}", env!("CARGO_MANIFEST_DIR")));
+    let diff = schema("diff");
+    for (files, options) in [
+        (&pair, &["--json"][..]),
+        (&pair, &["--json", "--top", "3", "--by", "thread", "--total", "--per", "sample"]),
+        (&files, &["--json", "--by", "role", "--idle"]),
+        (&files, &["--json", "--by", "subsystem", "--per", "packet", "--threshold", "10"]),
+    ] {
+        let printed = printed(files, options);
+        check(&diff, &printed).unwrap_or_else(|wrong| panic!("{options:?}: {wrong}"));
+        assert!(!printed["rows"].as_array().unwrap().is_empty(), "{options:?}");
+    }
+    let mut wrong = printed(&pair, &["--json"]);
+    wrong["rows"][0]["presence"] = json!("sometimes");
+    assert!(check(&diff, &wrong).unwrap_err().starts_with("/rows/0/presence"));
+    wrong = printed(&pair, &["--json"]);
+    wrong["rows"][0].as_object_mut().unwrap().remove("saved");
+    assert!(check(&diff, &wrong).unwrap_err().contains("saved"));
+
+    let explanation = schema("explanation");
+    for unit in ["gib", "packet"] {
+        let printed = printed(&files, &["--explain", "json", "--per", unit]);
+        check(&explanation, &printed).unwrap_or_else(|wrong| panic!("{unit}: {wrong}"));
+        assert_eq!(
+            (&printed["per"], &printed["charts"].as_array().unwrap().len()),
+            (&json!(unit), &4)
+        );
+    }
+    let mut wrong = printed(&files, &["--explain", "json"]);
+    check(&explanation, &wrong).unwrap();
+    wrong["waterfalls"][0]["parts"][0]["subsystem"] = json!("coffee");
+    let place = check(&explanation, &wrong).unwrap_err();
+    assert!(place.starts_with("/waterfalls/0/parts/0/subsystem"), "{place}");
+    // What the other prints is no explanation.
+    assert!(check(&explanation, &printed(&pair, &["--json"])).is_err());
+}
+
+fn printed(files: &[String; 2], options: &[&str]) -> Value {
+    let mut bytepath = Command::new(env!("CARGO_BIN_EXE_bytepath"));
+    let output = bytepath.arg("diff").args(files).args(options).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 fn schema(subject: &str) -> Value {

@@ -2,15 +2,16 @@
 //! other, and the thresholds of a build server.
 
 use super::exit::THRESHOLD_FAILED;
-use super::show::style;
+use super::show::{WorkName, explained, style};
+use crate::profile::Explanation;
 use crate::record::{CellId, Fault, FaultKind, Study};
 use crate::report;
-use crate::run::{explanation, load};
+use crate::run::load;
 use crate::spec::did_you_mean;
 use crate::stats::{self, Analysis, Between, Outcome, Rules, Subject, Threshold, ThresholdResult};
 use clap::Args;
 use serde::Serialize;
-use std::io::{ErrorKind, Write};
+use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -41,6 +42,9 @@ pub(super) struct CompareArguments {
     /// Add system-call tables, sizes and rates over time (one study)
     #[arg(long, conflicts_with = "other")]
     details: bool,
+    /// What the explanation's CPU time is divided by (one study) [default: gib]
+    #[arg(long, value_name = "UNIT", conflicts_with = "other")]
+    per: Option<WorkName>,
 }
 
 const AFTER_HELP: &str = "\
@@ -57,10 +61,20 @@ struct Document<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     analysis: Option<&'a Analysis>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    explanation: Option<&'a Explanation>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     between: Option<&'a Between>,
     thresholds: &'a [ThresholdResult],
     /// True where the exit code is that of a failed threshold.
     failed: bool,
+}
+
+impl<'a> Document<'a> {
+    /// One of nothing but thresholds.
+    fn new(thresholds: &'a [ThresholdResult], failed: bool) -> Document<'a> {
+        let format = "bytepath-comparison";
+        Document { format, analysis: None, explanation: None, between: None, thresholds, failed }
+    }
 }
 
 /// Prints a comparison and checks the thresholds.
@@ -82,14 +96,16 @@ fn within(arguments: &CompareArguments) -> Result<ExitCode, Fault> {
     let results = check(arguments, &subjects, &analysis.rules)?;
     let failed = failed(arguments, &results);
     let style = style(arguments.details);
-    let explanation = explanation(&arguments.study, &study, &analysis);
+    let explanation = explained(&arguments.study, &study, &analysis, arguments.per)?;
+    let explanation = explanation.as_ref();
     if arguments.json {
-        let (analysis, between) = (Some(&analysis), None);
-        let format = "bytepath-comparison";
-        print_json(&Document { format, analysis, between, thresholds: &results, failed })?;
+        print_json(&Document {
+            analysis: Some(&analysis),
+            explanation,
+            ..Document::new(&results, failed)
+        })?;
     } else {
         print(|out| {
-            let explanation = explanation.as_ref();
             let subject = report::Subject { study: &study, analysis: &analysis, explanation };
             report::CATALOG[0].render(&subject, &style, out)?;
             print_results(&results, &style, out)
@@ -111,9 +127,7 @@ fn across(arguments: &CompareArguments, other: &Path) -> Result<ExitCode, Fault>
     let results = check(arguments, &between.subjects(), &between.rules)?;
     let failed = failed(arguments, &results);
     if arguments.json {
-        let (analysis, between) = (None, Some(&between));
-        let format = "bytepath-comparison";
-        print_json(&Document { format, analysis, between, thresholds: &results, failed })?;
+        print_json(&Document { between: Some(&between), ..Document::new(&results, failed) })?;
     } else {
         let paths = [&arguments.study, other].map(|path| path.display().to_string());
         let style = style(false);
@@ -210,7 +224,9 @@ pub(super) fn print_json(value: &impl Serialize) -> Result<(), Fault> {
 pub(super) fn print(
     write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
 ) -> Result<(), Fault> {
-    match write(&mut std::io::stdout().lock()) {
+    // Standard output is flushed at every line, which a long table would pay for.
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    match write(&mut out).and_then(|()| out.flush()) {
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
         other => other.map_err(|e| Fault::system("cannot print the comparison", &e)),
     }

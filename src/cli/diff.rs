@@ -6,10 +6,12 @@ use crate::profile::diff::{self, Diff, GroupBy, Measure, Options, Per};
 use crate::profile::flame::{Flames, Widths, flames, label};
 use crate::profile::subsystem::Rules;
 use crate::profile::waterfall::Trials;
-use crate::profile::{self, Profile, import};
+use crate::profile::{self, Profile, WorkUnit, import};
 use crate::record::{Fault, FaultKind};
 use crate::report;
+use crate::run::{ProfiledCell, profiled_cell};
 use clap::{Args, ValueEnum};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::fs;
 use std::io::{self, ErrorKind, Write};
@@ -58,8 +60,8 @@ pub(super) struct DiffArguments {
     /// Columns of the text [default: the terminal's, else 100]
     #[arg(long, value_name = "N")]
     width: Option<usize>,
-    /// Explain the difference by subsystems instead, in steps from one cost per GiB to the other
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["format", "json", "per", "by", "total", "svg", "svg_before"])]
+    /// Explain the difference by subsystems instead, in steps from one cost per GiB (or, with --per packet, per packet) to the other
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["format", "json", "by", "total", "svg", "svg_before"])]
     explain: Option<ExplainName>,
     /// Write a differential flame graph, its widths those of AFTER
     #[arg(long, value_name = "FILE")]
@@ -133,12 +135,15 @@ enum ExplainName {
 }
 
 /// What is printed as JSON.
-#[derive(Serialize)]
-struct Document<'a, T> {
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Document<T> {
+    /// Says what this is, wherever it is found: `bytepath-diff`, `bytepath-explanation`.
     format: &'static str,
+    /// Version of the content. It grows when a field changes its name or meaning, not
+    /// when one is added.
     schema: u32,
     #[serde(flatten)]
-    content: &'a T,
+    content: T,
 }
 
 /// Compares two profiles.
@@ -148,8 +153,11 @@ pub(super) fn diff(arguments: &DiffArguments) -> Result<ExitCode, Fault> {
         return Err(Fault::new(FaultKind::Usage, "only one side can be standard input")
             .remedy("name a file for the other"));
     }
-    let without = side(&arguments.without)?;
-    let with = side(&arguments.with)?;
+    let [without, with] = sides(arguments)?;
+    if let Some(form) = arguments.explain {
+        explain(arguments, [&without, &with], &rules, form)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let options = Options {
         measure: if arguments.total { Measure::Total } else { Measure::SelfOnly },
         per: arguments.per.map(Per::from),
@@ -158,14 +166,18 @@ pub(super) fn diff(arguments: &DiffArguments) -> Result<ExitCode, Fault> {
         foreign: arguments.foreign,
         rules: &rules,
     };
-    if let Some(form) = arguments.explain {
-        explain(arguments, [&without, &with], &rules, form)?;
-        return Ok(ExitCode::SUCCESS);
+    let mut found = diff::diff(without.profiles(), with.profiles(), &options)?;
+    found.notes.extend(notes([&without, &with]));
+    if without.functional() || with.functional() {
+        found.notes.push(
+            "the samples are of an emulated processor: they show what ran, and not what it would \
+             cost on a real one"
+                .to_owned(),
+        );
     }
-    let mut found = diff::diff(&without, &with, &options)?;
     let format = if arguments.json { FormatName::Json } else { arguments.format };
     if arguments.svg.is_some() || arguments.svg_before.is_some() {
-        let flames = flames(&without, &with, &found, &rules);
+        let flames = flames(without.profiles(), with.profiles(), &found, &rules);
         for (file, widths) in
             [(&arguments.svg, Widths::With), (&arguments.svg_before, Widths::Without)]
         {
@@ -193,18 +205,24 @@ pub(super) fn diff(arguments: &DiffArguments) -> Result<ExitCode, Fault> {
 /// Prints the steps from one side's cost to the other's.
 fn explain(
     arguments: &DiffArguments,
-    sides: [&[Profile]; 2],
+    sides: [&Side; 2],
     rules: &Rules,
     form: ExplainName,
 ) -> Result<(), Fault> {
-    let names = [&arguments.without, &arguments.with].map(|argument| cell_name(argument));
-    let trials = |side: usize| Trials {
-        cell: &names[side],
-        profiles: sides[side],
-        // The meter's numbers are the study's; samples have to do here.
-        metered: None,
+    let unit = match arguments.per {
+        None | Some(PerName::Gib) => WorkUnit::Gib,
+        Some(PerName::Packet) => WorkUnit::Packet,
+        Some(_) => {
+            let what = "the steps of --explain are costs of work";
+            return Err(Fault::new(FaultKind::Usage, what)
+                .remedy("choose --per gib or --per packet, or leave out --explain"));
+        }
     };
-    let found = profile::explain(&trials(0), &[trials(1)], rules)?;
+    let names = names([&arguments.without, &arguments.with]);
+    let [before, after] = [0, 1].map(|at| Trials { cell: &names[at], ..sides[at].trials(unit) });
+    let mut found = profile::explain(&before, &[after], rules, unit)?;
+    found.notes.extend(notes(sides));
+    found.functional = sides.into_iter().any(Side::functional);
     match form {
         ExplainName::Text => print(|out| {
             let mut style = style(false);
@@ -220,13 +238,100 @@ fn explain(
     }
 }
 
-/// What a side is called: the cell, or the first of its files.
-fn cell_name(argument: &str) -> String {
-    let name = match argument.rsplit_once('#') {
-        Some((_, cell)) => cell,
-        None => argument.split(',').next().unwrap_or(argument),
+/// One side of a comparison.
+enum Side {
+    /// Profiles from files or standard input.
+    Files(Vec<Profile>),
+    /// Those of a cell, of which its study knows more than they tell.
+    Cell(ProfiledCell),
+}
+
+impl Side {
+    fn profiles(&self) -> &[Profile] {
+        match self {
+            Side::Files(profiles) => profiles,
+            Side::Cell(cell) => &cell.profiles,
+        }
+    }
+
+    fn notes(&self) -> &[String] {
+        match self {
+            Side::Files(_) => &[],
+            Side::Cell(cell) => &cell.notes,
+        }
+    }
+
+    fn functional(&self) -> bool {
+        matches!(self, Side::Cell(ProfiledCell { functional: true, .. }))
+    }
+
+    /// The side as one of a waterfall, without a name.
+    fn trials(&self, unit: WorkUnit) -> Trials<'_> {
+        match self {
+            Side::Files(profiles) => Trials { cell: "", profiles, metered: None },
+            Side::Cell(cell) => cell.trials(unit),
+        }
+    }
+}
+
+/// What both sides say, each thing once.
+fn notes(sides: [&Side; 2]) -> Vec<String> {
+    let [first, second] = sides.map(Side::notes);
+    let more = second.iter().filter(|note| !first.contains(note));
+    first.iter().chain(more).cloned().collect()
+}
+
+/// Both sides, read at the same time.
+fn sides(arguments: &DiffArguments) -> Result<[Side; 2], Fault> {
+    let (without, with) = std::thread::scope(|scope| {
+        let with = scope.spawn(|| side(&arguments.with));
+        (side(&arguments.without), with.join())
+    });
+    let with = with.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    Ok([without?, with?])
+}
+
+/// The profiles that an argument names.
+fn side(argument: &str) -> Result<Side, Fault> {
+    if argument == "-" {
+        let profile = import::read_sums("standard input", &mut io::stdin().lock())?;
+        return Ok(Side::Files(vec![profile]));
+    }
+    // A name is taken as it is before anything is read into its signs.
+    if Path::new(argument).exists() {
+        return Ok(Side::Files(vec![open(Path::new(argument))?]));
+    }
+    if let Some((study, cell)) = argument.rsplit_once('#') {
+        return profiled_cell(Path::new(study), cell).map(Side::Cell);
+    }
+    argument.split(',').map(|file| open(Path::new(file))).collect::<Result<_, _>>().map(Side::Files)
+}
+
+fn open(path: &Path) -> Result<Profile, Fault> {
+    let file = fs::File::open(path).map_err(|e| cannot("read", path, &e))?;
+    if file.metadata().is_ok_and(|m| m.is_dir()) {
+        let what = format!("{} is a folder", path.display());
+        return Err(Fault::new(FaultKind::Usage, what)
+            .remedy(format!("name a cell of the study: {}#CELL", path.display())));
+    }
+    import::read_sums(
+        &path.display().to_string(),
+        &mut io::BufReader::with_capacity(256 << 10, file),
+    )
+}
+
+/// What the sides are called: the cells, or the first of their files; with all that
+/// was typed where that is the same for both.
+fn names(arguments: [&String; 2]) -> [String; 2] {
+    let short = |argument: &String| {
+        if let Some((_, cell)) = argument.rsplit_once('#') {
+            return cell.to_owned();
+        }
+        let first = argument.split(',').next().unwrap_or(argument);
+        first.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(first).to_owned()
     };
-    name.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(name).to_owned()
+    let names = arguments.map(short);
+    if names[0] == names[1] { arguments.map(String::clone) } else { names }
 }
 
 fn title(diff: &Diff) -> String {
@@ -243,81 +348,6 @@ fn rules(file: Option<&Path>) -> Result<Rules, Fault> {
     let Some(file) = file else { return Ok(Rules::built_in().clone()) };
     let text = fs::read_to_string(file).map_err(|e| cannot("read", file, &e))?;
     Rules::built_in().with(&file.display().to_string(), &text)
-}
-
-/// The profiles that an argument names.
-fn side(argument: &str) -> Result<Vec<Profile>, Fault> {
-    if argument == "-" {
-        return Ok(vec![import::read_sums("standard input", &mut io::stdin().lock())?]);
-    }
-    // A name is taken as it is before anything is read into its signs.
-    if Path::new(argument).exists() {
-        return Ok(vec![open(Path::new(argument))?]);
-    }
-    if let Some((study, cell)) = argument.rsplit_once('#') {
-        return of_cell(Path::new(study), cell);
-    }
-    argument.split(',').map(|file| open(Path::new(file))).collect()
-}
-
-fn open(path: &Path) -> Result<Profile, Fault> {
-    let file = fs::File::open(path).map_err(|e| cannot("read", path, &e))?;
-    if file.metadata().is_ok_and(|m| m.is_dir()) {
-        let what = format!("{} is a folder", path.display());
-        return Err(Fault::new(FaultKind::Usage, what)
-            .remedy(format!("name a cell of the study: {}#CELL", path.display())));
-    }
-    import::read_sums(
-        &path.display().to_string(),
-        &mut io::BufReader::with_capacity(256 << 10, file),
-    )
-}
-
-/// All profiles that a study has of a cell, in the order of their file names.
-fn of_cell(study: &Path, cell: &str) -> Result<Vec<Profile>, Fault> {
-    let folder = study.join("profiles");
-    let entries = fs::read_dir(&folder).map_err(|e| cannot("read", &folder, &e))?;
-    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    files.sort();
-    let name = |file: &Path| file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let of_it: Vec<&PathBuf> = files.iter().filter(|f| is_of_cell(&name(f), cell)).collect();
-    if of_it.is_empty() {
-        let what = format!("{} has no profile of '{cell}'", study.display());
-        let all: Vec<String> = files.iter().map(|file| name(file)).collect();
-        return Err(
-            Fault::new(FaultKind::Usage, what).remedy(format!("there are {}", all.join(", ")))
-        );
-    }
-    of_it.into_iter().map(|file| open(file)).collect()
-}
-
-/// Whether a file holds a profile of a cell: `CELL-3.pb.gz`, in which a blank of the
-/// cell's id is `_` and an unusual sign `%` and its code. What follows the id is
-/// a number, for `uring-zc-1` is none of `uring`.
-fn is_of_cell(file: &str, cell: &str) -> bool {
-    let Some(stem) = file.strip_suffix(".pb.gz") else { return false };
-    let id = match stem.rsplit_once('-') {
-        Some((id, number)) if number.parse::<u32>().is_ok() => id,
-        _ => stem,
-    };
-    decoded(id).as_deref() == Some(cell)
-}
-
-/// The id that a file name stands for; none if it stands for no text.
-fn decoded(name: &str) -> Option<String> {
-    let mut bytes = Vec::new();
-    let mut rest = name.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'_' => b' ',
-            b'%' => {
-                let code = [rest.next()?, rest.next()?];
-                u8::from_str_radix(std::str::from_utf8(&code).ok()?, 16).ok()?
-            }
-            other => other,
-        });
-    }
-    String::from_utf8(bytes).ok()
 }
 
 fn write_svg(flames: &Flames, title: &str, widths: Widths, file: &Path) -> Result<(), Fault> {
@@ -340,7 +370,10 @@ fn cannot(what: &str, path: &Path, error: &io::Error) -> Fault {
 /// One row a function. The first four columns are those of a hand-made list:
 /// function, with, without, saved.
 fn tsv(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "function\twith\twithout\tsaved\tpresence\tsubsystem\tmodule\tgroup")?;
+    writeln!(
+        out,
+        "function\twith\twithout\tsaved\tpresence\tsubsystem\tmodule\tgroup\thalf_width"
+    )?;
     for row in &diff.rows {
         let presence = match row.presence {
             diff::Presence::Both => "both",
@@ -350,7 +383,7 @@ fn tsv(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
         let field = |text: &str| if text.is_empty() { String::new() } else { label(text) };
         writeln!(
             out,
-            "{}\t{}\t{}\t{}\t{presence}\t{}\t{}\t{}",
+            "{}\t{}\t{}\t{}\t{presence}\t{}\t{}\t{}\t{}",
             label(&row.function),
             row.amount.with,
             row.amount.without,
@@ -358,6 +391,7 @@ fn tsv(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
             row.subsystem.map_or("", |s| s.name()),
             field(&row.module),
             field(&row.group),
+            row.amount.half_width.map(|half| half.to_string()).unwrap_or_default(),
         )?;
     }
     Ok(())
@@ -398,19 +432,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_belongs_to_the_cell_whose_name_it_has() {
-        for (file, cell, expected) in [
-            ("uring.pb.gz", "uring", true),
-            ("uring-1.pb.gz", "uring", true),
-            ("uring-zc-1.pb.gz", "uring", false),
-            ("uring-zc-1.pb.gz", "uring-zc", true),
-            ("uring1.pb.gz", "uring", false),
-            ("uring-1.txt", "uring", false),
-            ("uring%3Adepth=8+uring_mtu=9000-10.pb.gz", "uring:depth=8+uring mtu=9000", true),
-            ("uring%3-1.pb.gz", "uring", false),
-            ("uring%FF-1.pb.gz", "uring", false),
+    fn sides_have_short_names_unless_those_are_the_same() {
+        for (arguments, expected) in [
+            (["runs/1#socket", "runs/1#uring"], ["socket", "uring"]),
+            (["a/before.txt,b.txt", "a/after.txt"], ["before.txt", "after.txt"]),
+            (["old#socket", "new#socket"], ["old#socket", "new#socket"]),
+            (["old/perf.data", "new/perf.data"], ["old/perf.data", "new/perf.data"]),
+            (["study#a/b:mtu=1", "dir/"], ["a/b:mtu=1", "dir/"]),
         ] {
-            assert_eq!(is_of_cell(file, cell), expected, "{file} of {cell}");
+            let [a, b] = arguments.map(str::to_owned);
+            assert_eq!(names([&a, &b]), expected);
         }
     }
 }

@@ -117,6 +117,7 @@ pub(super) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Fault> {
 fn findings(roots: &Roots) -> Vec<Finding> {
     let mut all = host::examine(&host::survey(roots), &host::moment(roots));
     for bed in host::CATALOG.iter().filter(|bed| bed.probe().is_yes()) {
+        all.extend(bed.findings());
         if let Some(because) = bed.functional() {
             all.push(Finding {
                 severity: Severity::Note,

@@ -44,6 +44,6 @@ pub(super) fn power(arguments: &PowerArguments) -> Result<ExitCode, Fault> {
     let rest = arguments.rest.as_deref().map(spec::read_rest).transpose()?.unwrap_or_default();
     let source = PowerSource::Csv { file: arguments.log.clone(), clock };
     let (study, _) = import_power(&arguments.study, &Power { source, rest })?;
-    show::print(&arguments.study, &study, &arguments.form)?;
+    show::print(&arguments.study, &study, &arguments.form, None)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -143,7 +143,7 @@ fn watch(
     if let Some(study) = &study
         && !study.trials.is_empty()
     {
-        show::print(folder, study, form)?;
+        show::print(folder, study, form, None)?;
         eprintln!("study: {}", folder.display());
     }
     if result.is_err() && study.is_some() {

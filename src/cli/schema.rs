@@ -1,6 +1,9 @@
 //! `bytepath schema`: JSON Schemas of the files that bytepath reads and writes.
 
+use super::diff::Document;
 use super::plan::catalogues;
+use crate::profile::Explanation;
+use crate::profile::diff::Diff;
 use crate::record::{Fault, FaultKind, Observation, PowerLog, StudyHeader, Trial};
 use crate::run::{Hosts, HostsAfter};
 use crate::spec::experiment_schema;
@@ -32,6 +35,10 @@ enum Subject {
     HostsAfter,
     /// What `bytepath observe --json` writes
     Observation,
+    /// What `bytepath diff --json` prints
+    Diff,
+    /// What `bytepath diff --explain json` prints
+    Explanation,
     /// An experiment file, as `bytepath run FILE` reads it
     Experiment,
 }
@@ -45,6 +52,8 @@ pub(super) fn schema(arguments: &SchemaArguments) -> Result<ExitCode, Fault> {
         Subject::Power => of::<PowerLog>(),
         Subject::HostsAfter => of::<HostsAfter>(),
         Subject::Observation => of::<Observation>(),
+        Subject::Diff => of::<Document<Diff>>(),
+        Subject::Explanation => of::<Document<Explanation>>(),
         Subject::Experiment => experiment_schema(&catalogues()?),
     };
     let text = serde_json::to_string_pretty(&schema)

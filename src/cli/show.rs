@@ -1,11 +1,12 @@
 //! `bytepath show`: the report of a study, now or long after, in any format.
 
+use crate::profile::{Explanation, WorkUnit};
 use crate::record::{Fault, FaultKind, Study};
 use crate::report::{self, CATALOG, Report, Style, Subject};
 use crate::run::{explanation, load};
 use crate::spec::did_you_mean;
-use crate::stats;
-use clap::Args;
+use crate::stats::{self, Analysis};
+use clap::{Args, ValueEnum};
 use std::fs;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -19,6 +20,9 @@ pub(super) struct ShowArguments {
     study: PathBuf,
     #[command(flatten)]
     form: Form,
+    /// What the explanation's CPU time is divided by [default: gib]
+    #[arg(long, value_name = "UNIT")]
+    per: Option<WorkName>,
     /// Write the report to this file, in the format its name ends with unless --format says another
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -38,6 +42,15 @@ pub(super) struct Form {
     details: bool,
 }
 
+/// What the CPU time of an explanation is divided by.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum WorkName {
+    /// GiB delivered, as by default
+    Gib,
+    /// Packet, as the receiver's device counts them
+    Packet,
+}
+
 /// Columns of a page that is no terminal.
 pub(super) const PAGE: usize = 100;
 
@@ -45,15 +58,20 @@ pub(super) const PAGE: usize = 100;
 pub(super) fn show(arguments: &ShowArguments) -> Result<ExitCode, Fault> {
     let study = load(&arguments.study)?;
     match &arguments.out {
-        Some(file) => write(&arguments.study, &study, &arguments.form, file)?,
-        None => print(&arguments.study, &study, &arguments.form)?,
+        Some(file) => write(arguments, &study, file)?,
+        None => print(&arguments.study, &study, &arguments.form, arguments.per)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Prints a report to standard output: coloured and as wide as the terminal
 /// there, plain elsewhere.
-pub(super) fn print(folder: &Path, study: &Study, form: &Form) -> Result<(), Fault> {
+pub(super) fn print(
+    folder: &Path,
+    study: &Study,
+    form: &Form,
+    per: Option<WorkName>,
+) -> Result<(), Fault> {
     let report = form.named().unwrap_or(CATALOG[0]);
     let output = std::io::stdout();
     if report.binary() && output.is_terminal() {
@@ -62,11 +80,37 @@ pub(super) fn print(folder: &Path, study: &Study, form: &Form) -> Result<(), Fau
             .remedy(format!("name a file with `bytepath show STUDY --out FILE.{name}`")));
     }
     let style = style(form.details);
-    match render(report, folder, study, &style, &mut output.lock()) {
+    let analysis = stats::analyse(study, &stats::Rules::of(&study.header));
+    let explanation = explained(folder, study, &analysis, per)?;
+    let subject = Subject { study, analysis: &analysis, explanation: explanation.as_ref() };
+    match report.render(&subject, &style, &mut output.lock()) {
         // Whoever reads may stop early: `bytepath show STUDY | head`.
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
         other => other.map_err(|e| Fault::system("cannot print the report", &e)),
     }
+}
+
+/// The explanation of a study. Where a unit was asked for that its profiles do not
+/// tell, a fault; where none was, what cannot be said is in the explanation's notes.
+pub(super) fn explained(
+    folder: &Path,
+    study: &Study,
+    analysis: &Analysis,
+    per: Option<WorkName>,
+) -> Result<Option<Explanation>, Fault> {
+    let unit = match per {
+        None | Some(WorkName::Gib) => WorkUnit::Gib,
+        Some(WorkName::Packet) => WorkUnit::Packet,
+    };
+    let found = explanation(folder, study, analysis, unit);
+    if per.is_some() && found.as_ref().is_none_or(|found| found.waterfalls.is_empty()) {
+        let why = found.map(|found| found.notes.join("; ")).filter(|why| !why.is_empty());
+        let what = format!("{} has nothing to explain", folder.display());
+        return Err(Fault::new(FaultKind::Usage, what).remedy(why.unwrap_or_else(|| {
+            "profiles of two cells are needed: bytepath run --profile largest".to_owned()
+        })));
+    }
+    Ok(found)
 }
 
 impl Form {
@@ -77,7 +121,8 @@ impl Form {
 }
 
 /// Writes a report to a file, whole or not at all.
-fn write(folder: &Path, study: &Study, form: &Form, file: &Path) -> Result<(), Fault> {
+fn write(arguments: &ShowArguments, study: &Study, file: &Path) -> Result<(), Fault> {
+    let ShowArguments { study: folder, form, per, .. } = arguments;
     let by_ending = || report::find_by_extension(file.extension()?.to_str()?);
     let report = form.named().or_else(by_ending).ok_or_else(|| {
         let endings: Vec<String> = CATALOG.iter().map(|r| format!(".{}", r.extension())).collect();
@@ -89,8 +134,11 @@ fn write(folder: &Path, study: &Study, form: &Form, file: &Path) -> Result<(), F
     let storage = |e: std::io::Error| {
         Fault::new(FaultKind::Storage, format!("cannot write {}: {e}", file.display()))
     };
+    let analysis = stats::analyse(study, &stats::Rules::of(&study.header));
+    let explanation = explained(folder, study, &analysis, *per)?;
+    let subject = Subject { study, analysis: &analysis, explanation: explanation.as_ref() };
     let mut content = Vec::new();
-    render(report, folder, study, &style, &mut content).map_err(storage)?;
+    report.render(&subject, &style, &mut content).map_err(storage)?;
     replace(file, &content).map_err(storage)
 }
 
@@ -109,19 +157,6 @@ pub(super) fn replace(file: &Path, content: &[u8]) -> std::io::Result<()> {
         let _ = fs::remove_file(&part);
     }
     done
-}
-
-fn render(
-    report: &dyn Report,
-    folder: &Path,
-    study: &Study,
-    style: &Style,
-    out: &mut dyn Write,
-) -> std::io::Result<()> {
-    let analysis = stats::analyse(study, &stats::Rules::of(&study.header));
-    let explanation = explanation(folder, study, &analysis);
-    let subject = Subject { study, analysis: &analysis, explanation: explanation.as_ref() };
-    report.render(&subject, style, out)
 }
 
 /// A name of the catalogue.

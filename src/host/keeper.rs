@@ -2,26 +2,22 @@
 //! them when it ends, so it waits for nothing else than the end of the testbed, and
 //! whoever raised the testbed may do so from any thread.
 
-use super::child::AgentProcess;
 use crate::record::{Fault, FaultKind};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
-/// Ties two agents to whoever holds it. To be dropped after them.
+/// Ties agents to whoever holds it. To be dropped after them.
 pub(super) struct Keeper {
     /// Dropped to let the thread go.
     end: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// The sender's and the receiver's agent.
-type Agents = (AgentProcess, AgentProcess);
-
 impl Keeper {
-    /// Starts both agents on a thread that lives as long as the keeper.
-    pub fn start(
-        start: impl FnOnce() -> Result<Agents, Fault> + Send + 'static,
-    ) -> Result<(Keeper, AgentProcess, AgentProcess), Fault> {
+    /// Starts agents on a thread that lives as long as the keeper.
+    pub fn start<T: Send + 'static>(
+        start: impl FnOnce() -> Result<T, Fault> + Send + 'static,
+    ) -> Result<(Keeper, T), Fault> {
         let (end, ended) = mpsc::channel::<()>();
         let (started, result) = mpsc::sync_channel(1);
         let keep = move || {
@@ -33,10 +29,10 @@ impl Keeper {
             .spawn(keep)
             .map_err(|e| Fault::system("starting a thread for the testbed", &e))?;
         let keeper = Keeper { end: Some(end), thread: Some(thread) };
-        let (sender, receiver) = result.recv().map_err(|_| {
+        let started = result.recv().map_err(|_| {
             Fault::new(FaultKind::System, "the thread that starts the agents ended early")
         })??;
-        Ok((keeper, sender, receiver))
+        Ok((keeper, started))
     }
 }
 

@@ -13,6 +13,7 @@ mod link;
 mod netns;
 mod nic;
 mod ports;
+mod renew;
 mod send_memory;
 pub mod settings;
 mod tail;
@@ -28,7 +29,7 @@ pub use vm::{guest, guest_init, is_guest_init};
 
 use crate::record::wire::LinkEnd;
 use crate::record::{
-    Fault, Kernel, LinkSettings, OptionSpec, Options, Role, Support, WantedSetting,
+    Fault, Finding, Kernel, LinkSettings, OptionSpec, Options, Role, Support, WantedSetting,
 };
 use crate::sys::Roots;
 use settings::{Host, Place};
@@ -81,6 +82,11 @@ pub trait Testbed: Sync {
     /// Why its speed says nothing of any machine; none where it does.
     fn functional(&self) -> Option<String> {
         None
+    }
+
+    /// What of it cannot be had here, or works less well than it could.
+    fn findings(&self) -> Vec<Finding> {
+        Vec::new()
     }
 
     /// How many times slower than a machine of our day its hosts may be: what
@@ -161,6 +167,12 @@ pub trait Raised: Send {
 
     /// Network device of a role on the link.
     fn device(&self, role: Role) -> Option<String>;
+
+    /// What the testbed knows of the link and no agent can see: facts by name, for
+    /// both hosts ("link.wire" is "taps").
+    fn link_facts(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
 
     /// The card that a role's flows come by, as far as it needs preparing; none where the
     /// device is all software.

@@ -56,7 +56,7 @@ impl Testbed for Netns {
             return Err(Fault::new(FaultKind::Usage, text).remedy("choose the testbed vm"));
         }
         let program = site.program.to_path_buf();
-        let (keeper, sender, receiver) = Keeper::start(move || start_agents(&program))?;
+        let (keeper, (sender, receiver)) = Keeper::start(move || start_agents(&program))?;
         Ok(Box::new(Up { sender, receiver, _keeper: keeper }))
     }
 }
@@ -178,7 +178,7 @@ fn fault(refused: &Refused, program: &Path) -> Fault {
 }
 
 /// What would help, from what this host forbids.
-fn remedy(refused: &Refused, roots: &Roots) -> String {
+pub(super) fn remedy(refused: &Refused, roots: &Roots) -> String {
     let sysctl = |name: &str| -> Option<String> {
         let text = std::fs::read_to_string(roots.proc.join("sys").join(name)).ok()?;
         Some(text.trim().to_string())

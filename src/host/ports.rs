@@ -170,7 +170,7 @@ impl Testbed for Ports {
         };
         let namespaces = [ends[0].namespace()?, ends[1].namespace()?];
         let program = site.program.to_path_buf();
-        let (keeper, sender, receiver) = Keeper::start(move || {
+        let (keeper, (sender, receiver)) = Keeper::start(move || {
             let [sender, receiver] = namespaces.map(|namespace| {
                 let child = namespace::spawn_in(AgentProcess::command(&program), namespace);
                 child.map(AgentProcess::new).map_err(|refused| fault(&refused))

@@ -1,7 +1,7 @@
 //! The counters of the link's device, in the agent's own network namespace.
 
 use super::{Context, Meter, Output, Reach, Running, Watched};
-use crate::record::{Fault, FaultKind, Role, Scope, Unit};
+use crate::record::{Fault, FaultKind, RX_PACKETS, Role, Scope, Unit};
 use crate::sys::procfs::{self, LinkCounts, Malformed};
 
 /// Bytes, packets, errors and drops of the link's device. `rx_dropped` holds
@@ -54,7 +54,7 @@ struct Direction {
 
 const RX: Direction = Direction {
     bytes: "link.rx_bytes",
-    packets: "link.rx_packets",
+    packets: RX_PACKETS,
     errors: "link.rx_errors",
     dropped: "link.rx_dropped",
 };

@@ -2,30 +2,33 @@
 //! differs from the baseline's, and flame graphs. Plain data, to be made once and
 //! rendered in any format.
 
-use super::Profile;
-use super::diff::{self, LeftOut, Options, Pair, Per, Row};
+use super::diff::{self, CONFIDENCE, LeftOut, Options, Pair, Per, Row};
 use super::flame::{Chart, Widths, flames};
 use super::subsystem::{Classes, Coverage, Rules};
 use super::waterfall::{Trials, Waterfall, waterfall};
+use super::{Profile, WorkUnit};
 use crate::record::Fault;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Boxes of one flame graph at most, and of all together: a page stays below 2 MB.
 const BOXES: usize = 700;
 const ALL_BOXES: usize = 7000;
 
-/// Confidence of the intervals.
-pub const CONFIDENCE: f64 = 0.95;
-
 /// The explanation of a study's differences.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Explanation {
+    /// Of what the costs are.
+    #[serde(default)]
+    pub per: WorkUnit,
     /// From the baseline to each other cell.
     pub waterfalls: Vec<Waterfall>,
     /// The functions of the same pairs, most saved first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ranked: Vec<Ranked>,
-    /// A flame graph of each cell, and of each difference to the baseline.
+    /// A flame graph of each cell, and two of each difference to the baseline: with
+    /// the widths of the cell, which show what appeared, and with those of the
+    /// baseline, which show what vanished.
     pub charts: Vec<Chart>,
     /// The part of the kernel's time that the rules could name.
     pub classified: Option<f64>,
@@ -39,7 +42,7 @@ pub struct Explanation {
 
 /// The functions of two cells side by side, ranked by what is saved. A function's
 /// amount is its own code.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Ranked {
     /// The cell before the change: the baseline.
     pub without: String,
@@ -59,14 +62,24 @@ pub struct Ranked {
 /// Functions of a ranking.
 const RANKED: usize = 15;
 
-/// Explains what every other cell costs more or less than the baseline.
-pub fn explain(baseline: &Trials, others: &[Trials], rules: &Rules) -> Result<Explanation, Fault> {
-    let mut explanation = Explanation::default();
-    let options = Options { per: Some(Per::Gib), rules, ..Options::default() };
-    let most = (ALL_BOXES / (1 + 2 * others.len())).min(BOXES);
+/// Explains what every other cell costs more or less than the baseline, for each
+/// unit of work.
+pub fn explain(
+    baseline: &Trials,
+    others: &[Trials],
+    rules: &Rules,
+    unit: WorkUnit,
+) -> Result<Explanation, Fault> {
+    let mut explanation = Explanation { per: unit, ..Explanation::default() };
+    let per = match unit {
+        WorkUnit::Gib => Per::Gib,
+        WorkUnit::Packet => Per::Packet,
+    };
+    let options = Options { per: Some(per), rules, ..Options::default() };
+    let most = (ALL_BOXES / (1 + 3 * others.len())).min(BOXES);
     let mut coverage = covered(baseline.profiles, rules);
     for (i, other) in others.iter().enumerate() {
-        explanation.waterfalls.push(waterfall(baseline, other, rules, CONFIDENCE)?);
+        explanation.waterfalls.push(waterfall(baseline, other, rules, unit, CONFIDENCE)?);
         coverage = coverage.and(covered(other.profiles, rules));
         let mut found = diff::diff(baseline.profiles, other.profiles, &options)?;
         let flames = flames(baseline.profiles, other.profiles, &found, rules);
@@ -75,8 +88,10 @@ pub fn explain(baseline: &Trials, others: &[Trials], rules: &Rules) -> Result<Ex
             charts.push(flames.chart(baseline.cell, Widths::Without, false, most));
         }
         charts.push(flames.chart(other.cell, Widths::With, false, most));
-        let title = format!("{} against {}", other.cell, baseline.cell);
-        charts.push(flames.chart(&title, Widths::With, true, most));
+        for (cell, widths) in [(other.cell, Widths::With), (baseline.cell, Widths::Without)] {
+            let title = format!("{} against {}, widths of {cell}", other.cell, baseline.cell);
+            charts.push(flames.chart(&title, widths, true, most));
+        }
         found.keep(Some(RANKED), 0.0);
         explanation.ranked.push(Ranked {
             without: baseline.cell.to_owned(),

@@ -6,16 +6,17 @@
 
 use super::diff::Diff;
 use super::subsystem::{Classes, Rules, is_idle};
-use super::{FrameKind, Owner, Profile, Sample, StackId, names};
+use super::{FrameKind, Owner, Profile, Sample, StackId, normalise};
+use hashbrown::{HashMap, HashSet};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
 use std::io;
 
 /// Deepest stack that is drawn; deeper ones end there.
 const DEEPEST: usize = 200;
 
 /// A flame graph, laid out: a page draws it box by box.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Chart {
     /// What it is of.
     pub title: String,
@@ -30,7 +31,7 @@ pub struct Chart {
 }
 
 /// One function in one place of the stacks.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FlameBox {
     /// Name, fit to be shown: no control characters.
     pub name: String,
@@ -42,7 +43,8 @@ pub struct FlameBox {
     pub width: f64,
     /// What it takes with all that it called.
     pub amount: f64,
-    /// How much more that is than on the other side; none in a graph of one side.
+    /// How much more it takes after the change than before it, whichever of the two
+    /// the widths are of; none in a graph of one side.
     pub change: Option<f64>,
     /// Whether it is a function of the kernel.
     pub kernel: bool,
@@ -96,7 +98,7 @@ impl Flames {
     pub fn add(&mut self, side: usize, profile: &Profile, scale: f64, rules: &Rules) {
         let classes = Classes::of(profile, rules);
         let names: Vec<u32> =
-            profile.frames().iter().map(|f| self.name(&label(&names::of_frame(f)))).collect();
+            profile.frames().iter().map(|f| self.name(&label(&normalise::of_frame(f)))).collect();
         let mut stacks: HashMap<(u32, u32), f64> = HashMap::new();
         for sample in profile.samples() {
             if sample.owner == Owner::Foreign || is_idle(profile, &classes, sample) {
@@ -174,7 +176,7 @@ impl Flames {
             let bound = self.nodes[*first].all[side];
             order.retain(|node| self.nodes[*node].all[side] > bound);
         }
-        let drawn: std::collections::HashSet<usize> = order.into_iter().collect();
+        let drawn: HashSet<usize> = order.into_iter().collect();
         let mut starts: HashMap<usize, (f64, u32)> = HashMap::new();
         let mut shown = 0.0;
         for node in self.order(side).into_iter().filter(|node| drawn.contains(node)) {
@@ -191,7 +193,7 @@ impl Flames {
                 start,
                 width,
                 amount: this.all[side],
-                change: differential.then(|| this.all[side] - this.all[1 - side]),
+                change: differential.then(|| this.all[1] - this.all[0]),
                 kernel: this.kernel,
             });
         }
@@ -282,8 +284,8 @@ impl Flames {
 pub fn flames(without: &[Profile], with: &[Profile], diff: &Diff, rules: &Rules) -> Flames {
     let mut flames = Flames::new(&diff.unit);
     for (side, profiles) in [without, with].into_iter().enumerate() {
-        for profile in profiles {
-            flames.add(side, profile, diff.scales[side], rules);
+        for (profile, scale) in profiles.iter().zip(&diff.scales[side]) {
+            flames.add(side, profile, *scale, rules);
         }
     }
     flames
@@ -293,7 +295,7 @@ pub fn flames(without: &[Profile], with: &[Profile], diff: &Diff, rules: &Rules)
 fn root(profile: &Profile, sample: &Sample) -> Option<String> {
     match sample.owner {
         Owner::Unknown => {
-            let name = names::thread(&profile.thread(sample.thread).name);
+            let name = normalise::thread(&profile.thread(sample.thread).name);
             (!name.is_empty()).then(|| label(&name))
         }
         owner => Some(owner.name().to_owned()),

@@ -2,6 +2,7 @@
 //! they become, and how two of them differ. Pure but for symbol files.
 
 pub mod attribution;
+pub mod change;
 pub mod diff;
 mod explanation;
 pub mod export;
@@ -9,15 +10,15 @@ pub mod flame;
 mod functions;
 pub mod import;
 mod model;
-pub mod names;
+pub mod normalise;
 pub mod pprof;
 pub mod subsystem;
 pub mod symbols;
 pub mod waterfall;
 
-pub use explanation::{CONFIDENCE, Explanation, Ranked, explain};
+pub use explanation::{Explanation, Ranked, explain};
 pub use functions::{Function, functions, summarise};
 pub use model::{
-    Builder, Frame, FrameId, FrameKind, Header, Owner, Profile, Sample, StackId, Thread, ThreadId,
-    Track, Weight, Work,
+    Builder, Frame, FrameId, FrameKind, FrameRef, Header, Owner, Profile, Sample, StackId, Thread,
+    ThreadId, Track, Weight, Work, WorkUnit,
 };

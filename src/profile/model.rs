@@ -1,8 +1,14 @@
 //! The one shape that every profile has here, whatever it was read from.
 
+mod builder;
+
+pub use builder::Builder;
+
 use crate::record::Role;
-use std::collections::HashMap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 /// A profile: samples, each a call stack with its weight. Made by a [`Builder`].
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -14,7 +20,7 @@ pub struct Profile {
     /// Frames of all stacks, one stack after the other, leaf first.
     links: Vec<FrameId>,
     /// Where each stack ends in `links`; it begins where the one before ends.
-    ends: Vec<u32>,
+    ends: Vec<usize>,
     samples: Vec<Sample>,
 }
 
@@ -73,8 +79,27 @@ pub enum Weight {
 pub struct Work {
     /// Bytes delivered.
     pub bytes: Option<f64>,
-    /// Packets delivered.
+    /// Packets that the receiver's device took in.
     pub packets: Option<f64>,
+}
+
+/// What a cost is a cost of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum WorkUnit {
+    /// A GiB delivered.
+    #[default]
+    Gib,
+    /// A packet, as the receiver's device counts them.
+    Packet,
+}
+
+impl Work {
+    /// Bytes of a packet, on average; none unless both are known.
+    pub fn bytes_per_packet(&self) -> Option<f64> {
+        let mean = self.bytes? / self.packets?;
+        (mean.is_finite() && mean > 0.0).then_some(mean)
+    }
 }
 
 /// A function, as one line of a call stack.
@@ -93,6 +118,62 @@ pub struct Frame {
     pub kind: FrameKind,
     /// Whether the compiler had put it into its caller.
     pub inlined: bool,
+}
+
+/// A [`Frame`] whose texts are somebody else's, to look one up before any memory is
+/// taken for it. The fields are those of the frame.
+#[derive(Clone, Copy, Debug, Default, Eq)]
+#[allow(missing_docs, reason = "they are documented at Frame")]
+pub struct FrameRef<'a> {
+    pub function: &'a str,
+    pub module: &'a str,
+    pub build_id: &'a str,
+    pub file: &'a str,
+    pub kind: FrameKind,
+    pub inlined: bool,
+}
+
+impl Frame {
+    /// The same, with its texts lent.
+    pub fn borrowed(&self) -> FrameRef<'_> {
+        let Frame { function, module, build_id, file, kind, inlined } = self;
+        FrameRef { function, module, build_id, file, kind: *kind, inlined: *inlined }
+    }
+}
+
+impl FrameRef<'_> {
+    /// The same, with texts of its own.
+    pub fn to_frame(self) -> Frame {
+        Frame {
+            function: self.function.to_owned(),
+            module: self.module.to_owned(),
+            build_id: self.build_id.to_owned(),
+            file: self.file.to_owned(),
+            kind: self.kind,
+            inlined: self.inlined,
+        }
+    }
+}
+
+impl PartialEq for FrameRef<'_> {
+    /// What is hashed comes first, and most of the rest is empty as a rule.
+    fn eq(&self, other: &Self) -> bool {
+        let same = |a: &str, b: &str| a.len() == b.len() && (a.is_empty() || a == b);
+        same(self.function, other.function)
+            && (self.kind, self.inlined) == (other.kind, other.inlined)
+            && same(self.module, other.module)
+            && same(self.build_id, other.build_id)
+            && same(self.file, other.file)
+    }
+}
+
+impl Hash for FrameRef<'_> {
+    /// Frames of one name in one module hardly ever differ in anything else, so
+    /// that the rest is left to the comparison.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.function.hash(state);
+        self.module.hash(state);
+    }
 }
 
 /// On which side of the system call a function is.
@@ -209,8 +290,8 @@ impl Profile {
     /// The frames of a stack, leaf first.
     pub fn stack(&self, id: StackId) -> &[FrameId] {
         let index = id.0 as usize;
-        let begin = if index == 0 { 0 } else { self.ends[index - 1] as usize };
-        &self.links[begin..self.ends[index] as usize]
+        let begin = if index == 0 { 0 } else { self.ends[index - 1] };
+        &self.links[begin..self.ends[index]]
     }
 
     /// Weight of all samples together.
@@ -221,97 +302,6 @@ impl Profile {
     /// Number of all samples together.
     pub fn count(&self) -> u64 {
         self.samples.iter().map(|sample| sample.count).sum()
-    }
-}
-
-/// Makes a profile, sample by sample; equal frames, threads and stacks are kept once.
-#[derive(Debug, Default)]
-pub struct Builder {
-    profile: Profile,
-    frames: HashMap<Frame, FrameId>,
-    threads: HashMap<Thread, ThreadId>,
-    stacks: HashMap<Box<[FrameId]>, StackId>,
-    merged: HashMap<(StackId, ThreadId, Owner, Option<u32>), usize>,
-}
-
-impl Builder {
-    /// An empty profile.
-    pub fn new(header: Header) -> Self {
-        Builder { profile: Profile { header, ..Profile::default() }, ..Builder::default() }
-    }
-
-    /// The header, to be filled in as it becomes known.
-    pub fn header(&mut self) -> &mut Header {
-        &mut self.profile.header
-    }
-
-    /// The id of a function.
-    pub fn frame(&mut self, frame: Frame) -> FrameId {
-        let next = FrameId(self.profile.frames.len() as u32);
-        let known = &mut self.profile.frames;
-        *self.frames.entry(frame).or_insert_with_key(|frame| {
-            known.push(frame.clone());
-            next
-        })
-    }
-
-    /// The id of a thread.
-    pub fn thread(&mut self, thread: Thread) -> ThreadId {
-        let next = ThreadId(self.profile.threads.len() as u32);
-        let known = &mut self.profile.threads;
-        *self.threads.entry(thread).or_insert_with_key(|thread| {
-            known.push(thread.clone());
-            next
-        })
-    }
-
-    /// A function that was given an id here.
-    pub fn function(&self, frame: FrameId) -> Option<&Frame> {
-        self.profile.frames.get(frame.0 as usize)
-    }
-
-    /// Name of a thread that was given an id here; empty for any other.
-    pub fn name(&self, thread: ThreadId) -> &str {
-        self.profile.threads.get(thread.0 as usize).map_or("", |thread| &thread.name)
-    }
-
-    /// The id of a stack, given leaf first.
-    pub fn stack(&mut self, frames: &[FrameId]) -> StackId {
-        if let Some(id) = self.stacks.get(frames) {
-            return *id;
-        }
-        let id = StackId(self.profile.ends.len() as u32);
-        self.profile.links.extend_from_slice(frames);
-        self.profile.ends.push(self.profile.links.len() as u32);
-        self.stacks.insert(frames.into(), id);
-        id
-    }
-
-    /// Adds a sample. One without a time is added up with its like, so that the
-    /// memory needed does not grow with the number of samples.
-    pub fn add(&mut self, sample: Sample) {
-        let samples = &mut self.profile.samples;
-        if sample.time.is_some() {
-            samples.push(sample);
-            return;
-        }
-        let key = (sample.stack, sample.thread, sample.owner, sample.cpu);
-        match self.merged.get(&key) {
-            Some(index) => {
-                samples[*index].count += sample.count;
-                samples[*index].weight += sample.weight;
-            }
-            None => {
-                self.merged.insert(key, samples.len());
-                samples.push(sample);
-            }
-        }
-    }
-
-    /// The profile.
-    pub fn build(mut self) -> Profile {
-        self.profile.samples.shrink_to_fit();
-        self.profile
     }
 }
 
@@ -367,36 +357,6 @@ impl fmt::Display for Owner {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn equal_things_are_kept_once_and_untimed_samples_add_up() {
-        let mut builder = Builder::new(Header::default());
-        let frame = Frame { function: "f".into(), ..Frame::default() };
-        let f = builder.frame(frame.clone());
-        assert_eq!(builder.frame(frame), f);
-        let g = builder.frame(Frame { function: "g".into(), ..Frame::default() });
-        let thread = builder.thread(Thread::default());
-        let (deep, flat) = (builder.stack(&[g, f]), builder.stack(&[f]));
-        assert_eq!(builder.stack(&[g, f]), deep);
-        let sample = Sample {
-            stack: deep,
-            thread,
-            owner: Owner::Unknown,
-            cpu: None,
-            time: None,
-            count: 1,
-            weight: 2.0,
-        };
-        builder.add(sample);
-        builder.add(sample);
-        builder.add(Sample { stack: flat, ..sample });
-        builder.add(Sample { time: Some(0.5), ..sample });
-        let profile = builder.build();
-        assert_eq!(profile.samples().len(), 3);
-        assert_eq!((profile.count(), profile.total()), (4, 8.0));
-        assert_eq!(profile.stack(deep), [g, f]);
-        assert_eq!(profile.stack(flat), [f]);
-    }
 
     #[test]
     fn owners_have_names_of_their_own() {

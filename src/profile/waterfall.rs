@@ -1,18 +1,18 @@
-//! From what one cell costs to what another costs, in steps: the CPU time per GiB
-//! of every subsystem, more or less, with intervals over repeated profile trials,
-//! and what the samples do not account for.
+//! From what one cell costs to what another costs, in steps: the CPU time per GiB,
+//! or per packet, of every subsystem, more or less, with intervals over repeated
+//! profile trials, and what the samples do not account for.
 //!
-//! CPU time is that of all samples but idle and foreign ones. Values of one trial
-//! are independent of those of another, so an interval is Welch's (B. L. Welch,
-//! Biometrika 34, 1947): each cell has its own variance.
+//! CPU time is that of all samples but idle and foreign ones.
 
-use super::diff::GIB;
+use super::change::{Change, Values};
 use super::subsystem::{Classes, Rules, Subsystem, is_idle};
-use super::{Owner, Profile, Weight, names};
+use super::{Header, Owner, Profile, Weight, WorkUnit, normalise};
+use crate::record::unit::GIB;
 use crate::record::{Fault, FaultKind};
+use hashbrown::HashMap;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use statrs::distribution::{ContinuousCDF, StudentsT};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 /// Functions that are told of each part.
 const FUNCTIONS: usize = 5;
@@ -28,12 +28,13 @@ pub struct Trials<'a> {
     pub cell: &'a str,
     /// One profile a trial, each with the bytes that were delivered.
     pub profiles: &'a [Profile],
-    /// What the CPU meter says of the cell, from trials of their own.
+    /// What the CPU meter says of the cell, from trials of their own, in the unit
+    /// that the steps are asked for in.
     pub metered: Option<Metered>,
 }
 
-/// CPU seconds per GiB by the CPU meter.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// What a cell costs by the CPU meter: CPU seconds per GiB, or nanoseconds per packet.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Metered {
     /// Mean over its trials.
     pub mean: f64,
@@ -42,13 +43,14 @@ pub struct Metered {
 }
 
 /// The steps from one cell's cost to another's.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Waterfall {
     /// Where it begins.
     pub before: Bar,
     /// Where it ends.
     pub after: Bar,
-    /// Unit of all amounts: `CPU-s/GiB`, or `10^9 cycles/GiB`.
+    /// Unit of all amounts: `CPU-s/GiB`, `CPU-ns/packet`, or of an event that is
+    /// counted `10^9 cycles/GiB`, `cycles/packet`.
     pub unit: String,
     /// Confidence of all intervals, each for itself.
     pub confidence: f64,
@@ -63,7 +65,7 @@ pub struct Waterfall {
 }
 
 /// A cell's cost.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Bar {
     /// The cell.
     pub cell: String,
@@ -73,6 +75,10 @@ pub struct Bar {
     pub sampled: f64,
     /// By the CPU meter.
     pub metered: Option<Metered>,
+    /// Bytes of a packet, on average over the trials; none unless all tell. Packets
+    /// of two sizes are two kinds of work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packet: Option<f64>,
 }
 
 impl Bar {
@@ -83,7 +89,7 @@ impl Bar {
 }
 
 /// The cost of one subsystem.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Part {
     /// Which.
     pub subsystem: Subsystem,
@@ -98,7 +104,7 @@ pub struct Part {
 }
 
 /// One function's part of a step.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Function {
     /// Its name.
     pub name: String,
@@ -108,25 +114,8 @@ pub struct Function {
     pub after: f64,
 }
 
-/// A difference, after - before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Change {
-    /// Its mean.
-    pub mean: f64,
-    /// Half the width of its interval; none below two trials of each cell.
-    pub half_width: Option<f64>,
-}
-
-impl Change {
-    /// Whether the interval leaves no doubt that there is a difference, and in
-    /// which direction.
-    pub fn resolved(&self) -> bool {
-        self.half_width.is_some_and(|half| self.mean.abs() > half)
-    }
-}
-
 /// Whether the steps make up the difference that the CPU meter saw.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Check {
     /// The meter's difference.
     pub metered: Change,
@@ -139,14 +128,15 @@ pub struct Check {
     pub holds: bool,
 }
 
-/// The steps between two cells.
+/// The steps between two cells, in the cost of this unit of work.
 pub fn waterfall(
     before: &Trials,
     after: &Trials,
     rules: &Rules,
+    unit: WorkUnit,
     confidence: f64,
 ) -> Result<Waterfall, Fault> {
-    let costs = [Costs::of(before, rules)?, Costs::of(after, rules)?];
+    let costs = [Costs::of(before, rules, unit)?, Costs::of(after, rules, unit)?];
     if costs[0].unit != costs[1].unit {
         let what = format!(
             "the profiles of {} and {} are of different kinds: {} and {}",
@@ -156,8 +146,8 @@ pub fn waterfall(
             .remedy("take the profiles of all cells with one event"));
     }
     let change = |of: &dyn Fn(&Cost) -> f64| {
-        let values = |c: &Costs| c.trials.iter().map(of).collect::<Vec<f64>>();
-        welch(&values(&costs[0]), &values(&costs[1]), confidence)
+        let values = |c: &Costs| c.trials.iter().map(of).collect::<Values>();
+        Change::between(values(&costs[0]), values(&costs[1]), confidence)
     };
     let mut parts: Vec<Part> = Subsystem::ALL
         .into_iter()
@@ -178,7 +168,8 @@ pub fn waterfall(
         cell: trials.cell.to_owned(),
         trials: trials.profiles.len(),
         sampled: costs.total(),
-        metered: trials.metered.filter(|_| costs.seconds),
+        metered: trials.metered.filter(|_| costs.time),
+        packet: packet(trials.profiles),
     };
     let bars = [bar(before, &costs[0]), bar(after, &costs[1])];
     let mut notes = costs[0].notes.clone();
@@ -201,11 +192,11 @@ struct Costs {
     trials: Vec<Cost>,
     unit: String,
     /// Whether the unit is one that the CPU meter knows.
-    seconds: bool,
+    time: bool,
     notes: Vec<String>,
 }
 
-/// What one trial costs, per GiB.
+/// What one trial costs, per unit of work.
 struct Cost {
     by: BTreeMap<Subsystem, f64>,
     functions: HashMap<(Subsystem, String), f64>,
@@ -218,26 +209,16 @@ impl Cost {
 }
 
 impl Costs {
-    fn of(trials: &Trials, rules: &Rules) -> Result<Costs, Fault> {
+    fn of(trials: &Trials, rules: &Rules, per: WorkUnit) -> Result<Costs, Fault> {
         let Some(first) = trials.profiles.first() else {
             let what = format!("there is no profile of {}", trials.cell);
             return Err(Fault::new(FaultKind::Usage, what));
         };
         let counts = first.header.weight;
-        let unit = match counts {
-            Weight::Nanoseconds => "CPU-s/GiB".to_owned(),
-            Weight::Events if first.header.event.is_empty() => "10^9 events/GiB".to_owned(),
-            Weight::Events => format!("10^9 {}/GiB", first.header.event),
-            Weight::Samples | Weight::Percent => {
-                let what = format!("{}: its samples tell no CPU time", first.header.title);
-                return Err(Fault::new(FaultKind::Usage, what)
-                    .remedy("take the profile by time or by an event that is counted"));
-            }
-        };
         let mut costs = Costs {
             trials: Vec::new(),
-            unit,
-            seconds: counts == Weight::Nanoseconds,
+            unit: unit_of(&first.header, per)?,
+            time: counts == Weight::Nanoseconds,
             notes: Vec::new(),
         };
         for profile in trials.profiles {
@@ -249,7 +230,7 @@ impl Costs {
                 let (title, lost) = (&profile.header.title, profile.header.lost);
                 costs.notes.push(format!("{title} lost {lost} samples: its parts are too small"));
             }
-            costs.trials.push(cost(profile, rules)?);
+            costs.trials.push(cost(profile, rules, per)?);
         }
         Ok(costs)
     }
@@ -264,15 +245,55 @@ impl Costs {
     }
 }
 
-fn cost(profile: &Profile, rules: &Rules) -> Result<Cost, Fault> {
-    let bytes = profile.header.work.bytes.filter(|b| *b > 0.0 && b.is_finite());
-    let Some(bytes) = bytes else {
-        let title = &profile.header.title;
-        let what = format!("{title}: it does not tell how many bytes it was taken over");
-        return Err(Fault::new(FaultKind::Usage, what));
+/// The name of the unit in which costs are told.
+fn unit_of(header: &Header, per: WorkUnit) -> Result<String, Fault> {
+    let event = if header.event.is_empty() { "events" } else { &header.event };
+    Ok(match (header.weight, per) {
+        (Weight::Nanoseconds, WorkUnit::Gib) => "CPU-s/GiB".to_owned(),
+        (Weight::Nanoseconds, WorkUnit::Packet) => "CPU-ns/packet".to_owned(),
+        (Weight::Events, WorkUnit::Gib) => format!("10^9 {event}/GiB"),
+        (Weight::Events, WorkUnit::Packet) => format!("{event}/packet"),
+        (Weight::Samples | Weight::Percent, _) => {
+            let what = format!("{}: its samples tell no CPU time", header.title);
+            return Err(Fault::new(FaultKind::Usage, what)
+                .remedy("take the profile by time or by an event that is counted"));
+        }
+    })
+}
+
+/// By what the weights of a profile are multiplied: per GiB nanoseconds become
+/// seconds and events are told by the thousand million, per packet both stay.
+fn scale(header: &Header, per: WorkUnit) -> Result<f64, Fault> {
+    let (amount, unit, what, remedy) = match per {
+        WorkUnit::Gib => (
+            header.work.bytes,
+            1e-9 * GIB,
+            "bytes",
+            "name profiles that bytepath took, or compare functions without --explain",
+        ),
+        WorkUnit::Packet => (
+            header.work.packets,
+            1.0,
+            "packets",
+            "compare by --per gib, or run the study with the meter `link`",
+        ),
     };
-    // Nanoseconds as seconds, and events by the thousand million.
-    let scale = 1e-9 * GIB / bytes;
+    let amount = amount.filter(|amount| *amount > 0.0 && amount.is_finite());
+    amount.map(|amount| unit / amount).ok_or_else(|| {
+        let what = format!("{}: it does not tell how many {what} it was taken over", header.title);
+        Fault::new(FaultKind::Usage, what).remedy(remedy)
+    })
+}
+
+/// Bytes of a packet, on average over the trials; none unless all tell.
+fn packet(profiles: &[Profile]) -> Option<f64> {
+    let sizes = profiles.iter().map(|profile| profile.header.work.bytes_per_packet());
+    let sizes: Vec<f64> = sizes.collect::<Option<_>>()?;
+    (!sizes.is_empty()).then(|| sizes.iter().sum::<f64>() / sizes.len() as f64)
+}
+
+fn cost(profile: &Profile, rules: &Rules, per: WorkUnit) -> Result<Cost, Fault> {
+    let scale = scale(&profile.header, per)?;
     let classes = Classes::of(profile, rules);
     let mut cost = Cost { by: BTreeMap::new(), functions: HashMap::new() };
     for sample in profile.samples() {
@@ -284,7 +305,7 @@ fn cost(profile: &Profile, rules: &Rules) -> Result<Cost, Fault> {
         let amount = sample.weight * scale;
         *cost.by.entry(subsystem).or_default() += amount;
         if let Some(leaf) = profile.stack(sample.stack).first() {
-            let name = names::of_frame(profile.frame(*leaf)).into_owned();
+            let name = normalise::of_frame(profile.frame(*leaf)).into_owned();
             *cost.functions.entry((subsystem, name)).or_default() += amount;
         }
     }
@@ -312,33 +333,6 @@ fn functions(costs: &[Costs; 2], subsystem: Subsystem) -> Vec<Function> {
     functions
 }
 
-/// The difference of two means, and Welch's interval of it.
-fn welch(before: &[f64], after: &[f64], confidence: f64) -> Change {
-    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-    let (a, b) = (mean(before), mean(after));
-    let change = Change { mean: b - a, half_width: None };
-    if before.len() < 2 || after.len() < 2 {
-        return change;
-    }
-    // Square of the standard error of a mean, and its degrees of freedom.
-    let error = |values: &[f64], mean: f64| {
-        let n = values.len() as f64;
-        let squares: f64 = values.iter().map(|v| (v - mean) * (v - mean)).sum();
-        (squares / (n - 1.0) / n, n - 1.0)
-    };
-    let ((va, fa), (vb, fb)) = (error(before, a), error(after, b));
-    let both = va + vb;
-    if both == 0.0 {
-        return Change { half_width: Some(0.0), ..change };
-    }
-    let freedom = both * both / (va * va / fa + vb * vb / fb);
-    let half = StudentsT::new(0.0, 1.0, freedom)
-        .map(|t| t.inverse_cdf(0.5 + confidence / 2.0) * both.sqrt())
-        .ok()
-        .filter(|half| half.is_finite());
-    Change { half_width: half, ..change }
-}
-
 fn check(before: &Bar, after: &Bar, sampled: Change) -> Option<Check> {
     let (a, b) = (before.metered?, after.metered?);
     let square = |x: Option<f64>, y: Option<f64>| Some(x?.hypot(y?));
@@ -361,7 +355,7 @@ pub(crate) mod tests {
             title: "trial".into(),
             event: "cpu-clock".into(),
             weight: Weight::Nanoseconds,
-            work: Work { bytes: Some(2.0 * GIB), packets: None },
+            work: Work { bytes: Some(2.0 * GIB), packets: Some(1e6) },
             ..Header::default()
         });
         for (name, seconds) in functions {
@@ -389,6 +383,7 @@ pub(crate) mod tests {
             &Trials { cell: "a", profiles: before, metered: metered(0) },
             &Trials { cell: "b", profiles: after, metered: metered(1) },
             Rules::built_in(),
+            WorkUnit::Gib,
             0.95,
         )
         .unwrap()
@@ -457,7 +452,7 @@ pub(crate) mod tests {
                 Trials { cell: "a", profiles: &good, metered: None },
                 Trials { cell: "b", profiles, metered: None },
             );
-            waterfall(&first, &second, Rules::built_in(), 0.95)
+            waterfall(&first, &second, Rules::built_in(), WorkUnit::Gib, 0.95)
         };
         for (profiles, expected) in [
             (&idle[..], "how many bytes"),
@@ -471,16 +466,42 @@ pub(crate) mod tests {
         // Cycles are told among themselves, but no meter of seconds is laid beside them.
         let metered = Some(Metered { mean: 1.0, half_width: None });
         let both = Trials { cell: "a", profiles: &cycles, metered };
-        let w = waterfall(&both, &both, Rules::built_in(), 0.95).unwrap();
+        let w = waterfall(&both, &both, Rules::built_in(), WorkUnit::Gib, 0.95).unwrap();
         assert_eq!((w.check, w.before.metered, w.unit.as_str()), (None, None, "10^9 cycles/GiB"));
+        let w = waterfall(&both, &both, Rules::built_in(), WorkUnit::Packet, 0.95).unwrap();
+        // 0.1 * 2e9 events over a million packets.
+        assert_eq!(w.unit, "cycles/packet");
+        assert!(near(w.before.sampled, 200.0), "{}", w.before.sampled);
     }
 
     #[test]
-    fn welch_against_numbers_from_a_table() {
-        // Means 2 and 5, variances 1 and 4, n 3 and 3: se^2 = 5/3, freedom = 2.941176,
-        // where the quantile lies between those of 2 and 3 (4.3027 and 3.1824).
-        let change = welch(&[1.0, 2.0, 3.0], &[3.0, 5.0, 7.0], 0.95);
-        let t = change.half_width.unwrap() / (5.0f64 / 3.0).sqrt();
-        assert!(near(change.mean, 3.0) && t > 3.1824 && t < 3.26, "{t}");
+    fn a_cost_per_packet_is_divided_by_the_packets_of_each_trial() {
+        let of = |seconds: f64, packets: f64| {
+            let mut profile = trial(&[("tcp_ack", seconds)]);
+            profile.header.work.packets = Some(packets);
+            profile
+        };
+        // 0.1 CPU-s/GiB over 2 GiB are 0.2 s: 200 ns for each of a million packets.
+        let a = [of(0.1, 1e6), of(0.2, 2e6)];
+        let b = [of(0.1, 4e6), of(0.1, 4e6)];
+        let metered = |mean| Some(Metered { mean, half_width: Some(1.0) });
+        let first = Trials { cell: "a", profiles: &a, metered: metered(210.0) };
+        let second = Trials { cell: "b", profiles: &b, metered: metered(52.0) };
+        let rules = Rules::built_in();
+        let w = waterfall(&first, &second, rules, WorkUnit::Packet, 0.95).unwrap();
+        assert_eq!(w.unit, "CPU-ns/packet");
+        assert!(near(w.before.sampled, 200.0) && near(w.after.sampled, 50.0), "{w:?}");
+        assert!(near(w.parts[0].change.mean, -150.0) && near(w.check.unwrap().rest, -8.0));
+        // 2 GiB in one and two million packets, and in four million.
+        assert!(near(w.before.packet.unwrap(), 0.75 * 2.0 * GIB / 1e6), "{:?}", w.before);
+        assert!(near(w.after.packet.unwrap(), 2.0 * GIB / 4e6));
+        let mut bare = of(0.1, 1.0);
+        bare.header.work.packets = None;
+        let bare = [bare];
+        let third = Trials { cell: "c", profiles: &bare, metered: None };
+        let fault = waterfall(&first, &third, rules, WorkUnit::Packet, 0.95).unwrap_err();
+        assert!(fault.message.contains("how many packets"), "{fault}");
+        let per_gib = waterfall(&first, &third, rules, WorkUnit::Gib, 0.95).unwrap();
+        assert_eq!(per_gib.after.packet, None);
     }
 }

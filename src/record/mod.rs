@@ -49,7 +49,8 @@ pub use setting::{
 };
 pub use study::{CopyCeiling, Design, Judgement, Schedule, Source, Stopping, Study, StudyHeader};
 pub use trial::{
-    CallRow, ProvenWitness, Role, RoleRecord, SizeDistribution, ThreadTime, Trial, TrialStatus,
+    CallRow, ProvenWitness, RX_PACKETS, Role, RoleRecord, SizeDistribution, ThreadTime, Trial,
+    TrialStatus,
 };
 
 /// Version of every record on disk and on the wire. A reader accepts this

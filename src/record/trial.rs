@@ -7,6 +7,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
+/// Metric of the packets that a role's network device took in within the window.
+pub const RX_PACKETS: &str = "link.rx_packets";
+
 /// One cell, run once. A line of `trials.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Trial {
@@ -216,6 +219,17 @@ impl Trial {
     pub fn throughput(&self) -> Option<f64> {
         let measured = self.status == TrialStatus::Measured && self.window > 0.0;
         measured.then(|| self.window_bytes as f64 * 8.0 / self.window)
+    }
+
+    /// Packets that the receiver's device took in within the window, as that device
+    /// counts them: where segmentation is offloaded and nothing cuts them on the way,
+    /// one of up to 64 KiB (with BIG TCP: 512 KiB) is one. None where no meter counted.
+    pub fn packets(&self) -> Option<f64> {
+        let received = |r: &&super::Reading| {
+            r.metric == RX_PACKETS && matches!(r.scope, super::Scope::Link(Role::Receiver, _))
+        };
+        let count = self.readings.iter().find(received)?.value;
+        (count.is_finite() && count > 0.0).then_some(count)
     }
 
     /// What one end saw.

@@ -122,6 +122,8 @@ pub enum Request {
         title: String,
         /// Bytes that the receiver got in the window.
         bytes: u64,
+        /// Packets that its device took in meanwhile, where a meter counted them.
+        packets: Option<f64>,
         /// Process ids of the sender's and of the receiver's agent.
         agents: [u32; 2],
         /// The CPUs of the roles.

@@ -1,12 +1,16 @@
 //! What formats share of an explanation: the sentences, and which steps are
 //! worth a line.
 
-use super::figures::{NONE, level, number, plural};
+use super::figures::{NONE, bytes, digits, level, number, plural};
 use crate::profile::Explanation;
-use crate::profile::waterfall::{Bar, Change, Check, Function, Waterfall};
+use crate::profile::change::Change;
+use crate::profile::waterfall::{Bar, Check, Function, Part, Waterfall};
 
 /// Steps below this part of the larger cost are added up in one line.
 const SMALL: f64 = 0.01;
+
+/// Packets whose sizes differ by less than this part of one are alike.
+const ALIKE: f64 = 0.1;
 
 /// Steps that a sentence names.
 const NAMED: usize = 6;
@@ -116,7 +120,7 @@ fn larger_cost(waterfall: &Waterfall) -> f64 {
 /// Digits behind the point, so that the larger cost has three that count.
 pub fn decimals(waterfall: &Waterfall) -> usize {
     let cost = larger_cost(waterfall);
-    if cost > 0.0 { (2.0 - cost.log10().floor()).clamp(0.0, 6.0) as usize } else { 3 }
+    if cost > 0.0 { digits(cost, 3) } else { 3 }
 }
 
 /// A number with its sign: `+0.060`, `-0.250`, `0.000`.
@@ -132,7 +136,7 @@ pub fn words(waterfall: &Waterfall, functional: bool) -> String {
     let Waterfall { before, after, unit, .. } = waterfall;
     let digits = decimals(waterfall);
     let all = waterfall.check.map_or(waterfall.sampled, |check| check.metered);
-    let by = if waterfall.check.is_some() { "by the CPU meter" } else { "by its samples" };
+    let by = if waterfall.check.is_some() { "by the CPU meter" } else { "by the samples" };
     let mut text = match (all.resolved(), all.mean < 0.0) {
         _ if functional => format!(
             "FUNCTIONAL ONLY: on an emulated processor {} took {} {unit} {} than {} {by}. Which \
@@ -162,15 +166,16 @@ pub fn words(waterfall: &Waterfall, functional: bool) -> String {
         ),
     };
     let least = SMALL * larger_cost(waterfall);
+    let step = |part: &Part| {
+        let size = number(part.change.mean.abs(), digits);
+        let sign = if part.change.mean < 0.0 { "less" } else { "more" };
+        format!("{size} {sign} {}", part.subsystem.title())
+    };
     let resolved: Vec<String> = waterfall
         .parts
         .iter()
         .filter(|part| part.change.resolved() && part.change.mean.abs() >= least)
-        .map(|part| {
-            let size = number(part.change.mean.abs(), digits);
-            let sign = if part.change.mean < 0.0 { "less" } else { "more" };
-            format!("{size} {sign} {}", part.subsystem.title())
-        })
+        .map(step)
         .collect();
     if resolved.is_empty() {
         let why = match before.trials.min(after.trials) {
@@ -183,15 +188,40 @@ pub fn words(waterfall: &Waterfall, functional: bool) -> String {
     let more = resolved.len().saturating_sub(NAMED);
     let tail = if more > 0 { format!(", and {more} smaller") } else { String::new() };
     let named = resolved.get(..NAMED).unwrap_or(&resolved).join(", ");
-    // Where the largest step is in doubt, or goes the other way, what is named
-    // does not make up the difference, and must not read as if it did.
-    let makes_up = !functional
-        && waterfall.parts.first().is_some_and(|largest| {
-            all.resolved() && largest.change.resolved() && largest.change.mean * all.mean > 0.0
-        });
-    let lead = if makes_up { ": " } else { ". Of the steps these are resolved: " };
+    let lead = match waterfall.parts.first() {
+        // What is named does not make up the difference, and must not read as if it did.
+        Some(largest) if !largest.change.resolved() => {
+            format!(". The largest step, {}, is not resolved; these are: ", step(largest))
+        }
+        Some(largest) if functional || !all.resolved() || largest.change.mean * all.mean < 0.0 => {
+            ". Of the steps these are resolved: ".to_owned()
+        }
+        _ => ": ".to_owned(),
+    };
     text += &format!("{lead}{named}{tail}.");
     text
+}
+
+/// What a packet is, where costs are told per packet: packets of two sizes are two
+/// kinds of work.
+pub fn packets(waterfall: &Waterfall) -> Option<String> {
+    let Waterfall { before, after, unit, .. } = waterfall;
+    let (a, b) = (before.packet?, after.packet?);
+    let differ = if (a / b).ln().abs() > ALIKE {
+        " That is work of two kinds: compare per GiB, too."
+    } else {
+        ""
+    };
+    unit.ends_with("/packet").then(|| {
+        format!(
+            "A packet is what the receiver's device counts as one: {} of stream on average in {}, \
+             {} in {}.{differ}",
+            bytes(a),
+            before.cell,
+            bytes(b),
+            after.cell
+        )
+    })
 }
 
 /// Whether the steps add up to what the meter saw, in a sentence.

@@ -17,6 +17,16 @@ pub fn number(value: impl Into<Option<f64>>, decimals: usize) -> String {
     }
 }
 
+/// Digits behind the point that give a number so many that count; none behind that of
+/// a thousand, and never more than six.
+pub fn digits(largest: f64, counting: u32) -> usize {
+    if largest > 0.0 && largest.is_finite() {
+        (f64::from(counting) - 1.0 - largest.log10().floor()).clamp(0.0, 6.0) as usize
+    } else {
+        0
+    }
+}
+
 /// Bit/s as Gbit/s: `53.10`, `0.42`.
 pub fn gbit(bits: impl Into<Option<f64>>) -> String {
     let gbit = bits.into().map(|b| b / 1e9);

@@ -23,13 +23,21 @@ pub fn print(page: &mut Page, explanation: &Explanation, bar: usize, functions: 
             told(page, waterfall);
         }
         page.text("", &explanation::check(waterfall));
-    }
-    if let Some(first) = explanation.waterfalls.first() {
-        page.gap();
-        page.text("", &explanation::rule(first));
-        for line in explanation::remarks(explanation) {
-            page.text("", &line);
+        if let Some(text) = explanation::packets(waterfall) {
+            page.text("", &text);
         }
+    }
+    let remarks = explanation::remarks(explanation);
+    match explanation.waterfalls.first() {
+        Some(first) => {
+            page.gap();
+            page.text("", &explanation::rule(first));
+        }
+        None if !remarks.is_empty() => page.heading("Where the CPU time goes"),
+        None => {}
+    }
+    for line in remarks {
+        page.text("", &line);
     }
 }
 

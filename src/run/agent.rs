@@ -9,6 +9,7 @@ use super::session::Session;
 use crate::host;
 use crate::meter::{self, Capture, Meter};
 use crate::path::DataPath;
+use crate::profile::Work;
 use crate::profile::attribution::Stream;
 use crate::record::wire::{LARGEST_PART, MAX_LINE, Reply, Request};
 use crate::record::{Bytes, Facts, Fault, FaultKind, SCHEMA_VERSION};
@@ -191,11 +192,12 @@ impl Agent {
                 let price = meter::sample_price(event.as_deref(), cpu, &Roots::real());
                 price.map(Reply::SamplePrice)
             }
-            Request::Profile { title, bytes, agents, placement } => {
+            Request::Profile { title, bytes, packets, agents, placement } => {
                 let stream = Stream { agents: agents.map(Some), placement };
                 let capture = self.capture.take();
                 let capture = capture.ok_or_else(|| out_of_turn("nothing was sampled"))?;
-                let packed = samples::pack(&capture, title, bytes, &stream)?;
+                let work = Work { bytes: Some(bytes as f64), packets };
+                let packed = samples::pack(&capture, title, work, &stream)?;
                 let (size, notes) = (packed.bytes.len() as u64, packed.notes.clone());
                 let (samples, lost) = (packed.samples, packed.lost);
                 self.packed = Some(packed);

@@ -1,60 +1,139 @@
 //! The explanation of a study: its profiles are read from its folder, and the
 //! costs of cells are laid side by side.
 
+use super::load;
 use crate::profile::import::{Importer, Pprof, Times};
 use crate::profile::subsystem::Rules;
 use crate::profile::waterfall::{Metered, Trials};
-use crate::profile::{Explanation, Profile, explain};
+use crate::profile::{Explanation, Profile, WorkUnit, explain};
 use crate::record::{CellId, Fault, FaultKind, Study, Trial, TrialStatus};
-use crate::stats::{Analysis, Row};
+use crate::spec::did_you_mean;
+use crate::stats::{self, Analysis, Row, Summary};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
-/// Explains where each profiled cell's cost differs from the baseline's. None
-/// where there are not two cells to lay side by side. What cannot be read is left
-/// out and named in the notes.
-pub fn explanation(folder: &Path, study: &Study, analysis: &Analysis) -> Option<Explanation> {
-    let mut notes = Vec::new();
-    let mut of = |cell: &CellId| -> Vec<Profile> {
-        let trials = study.profiles.iter().filter(|trial| trial.cell == *cell);
-        let counts = trials.filter(|trial| trial.status == TrialStatus::Measured);
-        let mut keep = |trial: &Trial| match profile(folder, trial) {
-            Ok(profile) => Some(profile),
+/// A cell of a study, with its profiles.
+#[derive(Clone, Debug)]
+pub struct ProfiledCell {
+    /// Its id.
+    pub id: CellId,
+    /// The profiles of its profile trials that count, each with the work that was done.
+    pub profiles: Vec<Profile>,
+    /// What has to be kept in mind: profiles that were left out, and why.
+    pub notes: Vec<String>,
+    /// Whether the processor was an emulated one: its costs are no costs.
+    pub functional: bool,
+    /// CPU seconds per GiB and CPU nanoseconds per packet, by the CPU meter.
+    metered: [Option<Metered>; 2],
+}
+
+/// Explains where each profiled cell's cost of a unit of work differs from the
+/// baseline's. None where there are not two cells to lay side by side. What cannot be
+/// read is left out and named in the notes.
+pub fn explanation(
+    folder: &Path,
+    study: &Study,
+    analysis: &Analysis,
+    unit: WorkUnit,
+) -> Option<Explanation> {
+    if study.profiles.is_empty() {
+        return None;
+    }
+    let cell = |row: &Row| ProfiledCell::of(folder, study, row);
+    let (baselines, rows): (Vec<&Row>, Vec<&Row>) =
+        analysis.rows.iter().partition(|row| row.cell == analysis.baseline);
+    let baseline = baselines.first().map(|row| cell(row))?;
+    let others: Vec<ProfiledCell> = rows.into_iter().map(cell).collect();
+    let notes: Vec<String> =
+        std::iter::once(&baseline).chain(&others).flat_map(|cell| cell.notes.clone()).collect();
+    let compared: Vec<Trials> = others
+        .iter()
+        .filter(|cell| !cell.profiles.is_empty())
+        .map(|cell| cell.trials(unit))
+        .collect();
+    let mut explanation = Explanation { per: unit, ..Explanation::default() };
+    if !baseline.profiles.is_empty() && !compared.is_empty() {
+        match explain(&baseline.trials(unit), &compared, Rules::built_in(), unit) {
+            Ok(explained) => explanation = explained,
             Err(fault) => {
-                notes.push(format!("a profile is left out: {fault}"));
-                None
+                explanation.notes.push(format!("the profiles cannot be compared: {fault}"));
             }
-        };
-        counts.filter_map(&mut keep).collect()
-    };
-    let baseline = of(&analysis.baseline);
-    let rows = analysis.rows.iter().filter(|row| row.cell != analysis.baseline);
-    let others: Vec<(&Row, Vec<Profile>)> =
-        rows.map(|row| (row, of(&row.cell))).filter(|(_, profiles)| !profiles.is_empty()).collect();
-    if study.profiles.is_empty() || baseline.is_empty() || others.is_empty() {
-        let explanation = Explanation { notes, ..Explanation::default() };
+        }
+    }
+    explanation.notes.extend(notes);
+    if explanation.waterfalls.is_empty() {
         return (!explanation.notes.is_empty()).then_some(explanation);
     }
-    let own = analysis.rows.iter().find(|row| row.cell == analysis.baseline);
-    let first = trials(&analysis.baseline, &baseline, own);
-    let others: Vec<Trials> =
-        others.iter().map(|(row, profiles)| trials(&row.cell, profiles, Some(row))).collect();
-    let mut explanation = explain(&first, &others, Rules::built_in()).unwrap_or_else(|fault| {
-        let notes = vec![format!("the profiles cannot be compared: {fault}")];
-        Explanation { notes, ..Explanation::default() }
-    });
-    explanation.notes.extend(notes);
     explanation.functional = study.header.functional.is_some();
     Some(explanation)
 }
 
-fn trials<'a>(cell: &'a CellId, profiles: &'a [Profile], row: Option<&Row>) -> Trials<'a> {
-    let metered = row.and_then(|row| row.cpu_per_gib).map(|cost| Metered {
-        mean: cost.mean,
-        half_width: cost.interval.map(|(low, high)| (high - low) / 2.0),
-    });
-    Trials { cell: &cell.0, profiles, metered }
+/// A cell of the study in a folder, by its id; a fault if it has no profile that counts.
+pub fn profiled_cell(folder: &Path, id: &str) -> Result<ProfiledCell, Fault> {
+    let study = load(folder)?;
+    let analysis = stats::analyse(&study, &stats::Rules::of(&study.header));
+    let rows = || analysis.rows.iter().chain(&analysis.null);
+    let Some(row) = rows().find(|row| row.cell.0 == id) else {
+        let what = format!("the study {} has no cell '{id}'", folder.display());
+        let names: Vec<&str> = rows().map(|row| row.cell.0.as_str()).collect();
+        return Err(Fault::new(FaultKind::Usage, what).remedy(match did_you_mean(id, &names) {
+            Some(near) => format!("did you mean '{near}'?"),
+            None => format!("choose from {}", names.join(", ")),
+        }));
+    };
+    let cell = ProfiledCell::of(folder, &study, row);
+    if cell.profiles.is_empty() {
+        let what = format!("the study {} has no profile of '{id}' that counts", folder.display());
+        let others: Vec<&str> =
+            rows().filter(|r| analysis.has_profile(&r.cell)).map(|r| r.cell.0.as_str()).collect();
+        let mut ways = cell.notes;
+        ways.push(match others.as_slice() {
+            [] => "take profiles with `bytepath run --profile all`".to_owned(),
+            some => format!("there are profiles of {}", some.join(", ")),
+        });
+        return Err(Fault::new(FaultKind::Usage, what).remedy(ways.join("; ")));
+    }
+    Ok(cell)
+}
+
+impl ProfiledCell {
+    fn of(folder: &Path, study: &Study, row: &Row) -> ProfiledCell {
+        let metered = |cost: Option<Summary>| {
+            cost.map(|cost| Metered {
+                mean: cost.mean,
+                half_width: cost.interval.map(|(low, high)| (high - low) / 2.0),
+            })
+        };
+        let mut cell = ProfiledCell {
+            id: row.cell.clone(),
+            profiles: Vec::new(),
+            notes: Vec::new(),
+            functional: study.header.functional.is_some(),
+            metered: [metered(row.cpu_per_gib), metered(row.cpu_per_packet)],
+        };
+        for trial in study.profiles.iter().filter(|trial| trial.cell == row.cell) {
+            // A trial that was spoiled is told of by the analysis.
+            if trial.status != TrialStatus::Measured {
+                continue;
+            }
+            match profile(folder, trial) {
+                Ok(profile) => cell.profiles.push(profile),
+                Err(fault) => cell.notes.push(format!("a profile is left out: {fault}")),
+            }
+        }
+        cell
+    }
+
+    /// What is to be laid beside another cell's.
+    pub fn trials(&self, unit: WorkUnit) -> Trials<'_> {
+        let [per_gib, per_packet] = self.metered;
+        let metered = match unit {
+            WorkUnit::Gib => per_gib,
+            WorkUnit::Packet => per_packet,
+        };
+        Trials { cell: &self.id.0, profiles: &self.profiles, metered }
+    }
 }
 
 fn profile(folder: &Path, trial: &Trial) -> Result<Profile, Fault> {
@@ -71,5 +150,9 @@ fn profile(folder: &Path, trial: &Trial) -> Result<Profile, Fault> {
     let title = path.display().to_string();
     let file = File::open(&path)
         .map_err(|e| Fault::new(FaultKind::Storage, format!("cannot read {title}: {e}")))?;
-    Pprof.read(&title, Times::LeftOut, &mut BufReader::new(file))
+    let mut profile = Pprof.read(&title, Times::LeftOut, &mut BufReader::new(file))?;
+    // A profile that was taken before packets were told has them in its trial.
+    let packets = &mut profile.header.work.packets;
+    *packets = packets.or_else(|| trial.packets());
+    Ok(profile)
 }

@@ -25,7 +25,7 @@ mod trial;
 pub use agent::survey as survey_device;
 pub use ceiling::measure as copy_ceiling;
 pub use conduct::{Observer, Plan, conduct, resume};
-pub use explanation::explanation;
+pub use explanation::{ProfiledCell, explanation, profiled_cell};
 pub use observing::{ProgramSampler, of_program};
 pub use outlook::survey;
 pub use pool_check::pool_check;

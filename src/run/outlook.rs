@@ -37,7 +37,9 @@ fn look(laboratory: &Laboratory, cell: &Cell, measure: bool) -> Result<Seen, Fau
     for role in Role::ALL {
         let device = remotes.raised.device(role);
         match remotes.ask(role, &Request::Survey { device })? {
-            Reply::Facts(found) => {
+            Reply::Facts(mut found) => {
+                let link = remotes.raised.link_facts().into_iter();
+                found.settings.extend(link.map(|(name, value)| (name.to_owned(), value)));
                 let booted = remotes.raised.booted(role).map(|time| time.as_secs_f64());
                 facts.push(Facts { booted, ..*found });
             }
@@ -268,8 +270,8 @@ fn probe(laboratory: &Laboratory, cell: &Cell, role: Role, facts: &[Facts]) -> S
     };
     if let Some(vhost) = cell.placement.vhost {
         return Support::no(
-            format!("vhost={vhost}: the testbed {} has no vhost thread", laboratory.testbed.name()),
-            "leave vhost out; it is for a link through a virtual machine's device",
+            format!("vhost={vhost}: testbed {} places no vhost threads", laboratory.testbed.name()),
+            "leave vhost out; vhost threads of guests run where the scheduler puts them",
         );
     }
     let peer = role.peer().to_string();

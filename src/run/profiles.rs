@@ -272,6 +272,7 @@ fn fetch(remotes: &mut Remotes, cell: &Cell, trial: &mut Trial) -> Result<Vec<u8
     let ask = Request::Profile {
         title: format!("{} ({number})", cell.id),
         bytes: trial.window_bytes,
+        packets: trial.packets(),
         agents: Role::ALL.map(|role| remotes.pid(role)),
         placement: cell.placement,
     };

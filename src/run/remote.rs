@@ -96,6 +96,11 @@ impl<'a> Remotes<'a> {
         }
     }
 
+    /// How long these hosts may take for what takes others so long.
+    pub fn patience(&self, usual: Duration) -> Duration {
+        usual.mul_f64(self.slowness)
+    }
+
     /// Asks one agent and waits for its answer.
     pub fn ask(&mut self, role: Role, request: &Request) -> Result<Reply, Fault> {
         self.send(role, request)?;
@@ -132,7 +137,7 @@ impl<'a> Remotes<'a> {
             let (_, reply) = self.early.remove(at).expect("position is valid");
             return accept(role, reply);
         }
-        let patience = patience.mul_f64(self.slowness);
+        let patience = self.patience(patience);
         let deadline = Instant::now() + patience;
         loop {
             match self.hear(deadline.min(Instant::now() + WATCH))? {

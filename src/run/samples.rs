@@ -32,12 +32,12 @@ pub(super) struct Packed {
 pub(super) fn pack(
     capture: &Capture,
     title: String,
-    bytes: u64,
+    work: Work,
     stream: &Stream,
 ) -> Result<Packed, Fault> {
     let mut profile = profile(capture, stream, &Roots::real())?;
     profile.header.title = title;
-    profile.header.work = Work { bytes: Some(bytes as f64), packets: None };
+    profile.header.work = work;
     let mut packed = Vec::new();
     Pprof
         .write(&profile, &mut packed)

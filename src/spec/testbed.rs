@@ -9,7 +9,8 @@ pub struct TestbedDeclaration {
     /// Name in the catalogue.
     pub name: &'static str,
     /// What can be set of it. One with an option `cpus` has hosts with so many
-    /// CPUs, from 0 on; any other has those of this machine.
+    /// CPUs, from 0 on; any other has those of this machine. One with an option
+    /// `host` that is not `none` has one host of each kind.
     pub options: &'static [OptionSpec],
     /// Whether it boots the kernels that cells name.
     pub boots_kernels: bool,
@@ -36,7 +37,11 @@ impl TestbedChoice {
     /// The CPUs that roles may be placed on, where this machine has `own`.
     pub fn cpus(&self, own: &[u32]) -> Vec<u32> {
         match self.options.number("cpus") {
-            Some(count) => (0..u32::try_from(count).unwrap_or(u32::MAX)).collect(),
+            Some(count) => {
+                let all = 0..u32::try_from(count).unwrap_or(u32::MAX);
+                let with_this = !matches!(self.options.word("host"), "" | "none");
+                all.filter(|cpu| !with_this || own.contains(cpu)).collect()
+            }
             None => own.to_vec(),
         }
     }

@@ -127,6 +127,10 @@ pub struct Row {
     pub receiver: End,
     /// CPU seconds per GiB delivered, both ends together.
     pub cpu_per_gib: Option<Summary>,
+    /// CPU nanoseconds per packet that the receiver's device took in, both ends
+    /// together; none where no meter counted packets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_per_packet: Option<Summary>,
     /// Return on investment, T^n / C: throughput in Gbit/s to the power of
     /// [`Rules::roi_throughput`] over CPUs kept busy. An exponent above 1 rewards
     /// throughput and hides cost, so it stands beside its parts.

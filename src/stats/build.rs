@@ -164,6 +164,7 @@ fn row(study: &Study, rules: &Rules, known: &Known) -> Row {
         sender: end(Role::Sender, cell, measured, costs),
         receiver: end(Role::Receiver, cell, measured, costs),
         cpu_per_gib: over(Costs::cpu_per_gib),
+        cpu_per_packet: over(Costs::cpu_per_packet),
         roi: worth::roi(costs, rules),
         roi_power: worth::roi_power(costs, rules),
         watts: over(Costs::watts),

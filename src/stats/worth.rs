@@ -25,6 +25,8 @@ pub struct Costs {
     pub block: u32,
     /// GiB per second at the receiver.
     pub gib_per_second: f64,
+    /// Packets per second at the receiver's device; none where no meter counted them.
+    pub packets_per_second: Option<f64>,
     /// CPU time by role, in the order of `Role::ALL`.
     pub roles: [Option<RoleCpu>; 2],
     /// Watts by role, then of both together.
@@ -40,6 +42,7 @@ impl Costs {
         Costs {
             block: trial.block,
             gib_per_second: trial.throughput().unwrap_or(0.0) / 8.0 / GIB,
+            packets_per_second: trial.packets().map(|packets| packets / trial.window),
             roles: Role::ALL.map(|role| role_cpu(cell, trial, role)),
             watts: [tx, rx, both],
         }
@@ -48,6 +51,12 @@ impl Costs {
     /// CPU seconds per GiB, both ends together.
     pub fn cpu_per_gib(&self) -> Option<f64> {
         let cost = self.cores(2)? / self.gib_per_second;
+        cost.is_finite().then_some(cost)
+    }
+
+    /// CPU nanoseconds per packet that the receiver's device took in, both ends together.
+    pub fn cpu_per_packet(&self) -> Option<f64> {
+        let cost = self.cores(2)? * 1e9 / self.packets_per_second?;
         cost.is_finite().then_some(cost)
     }
 

@@ -6,6 +6,7 @@ pub mod addressing;
 pub mod attribute;
 pub mod boot;
 pub mod bpf;
+pub mod bridge;
 pub mod btf;
 pub mod calls;
 pub mod clock;

@@ -6,6 +6,10 @@
 //! devices; so whatever ends the process, SIGKILL included, takes everything
 //! down, and there is nothing that a later start would have to clean up.
 
+mod kept;
+
+pub use kept::{Kept, Made, Part, make, spawn_into};
+
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{
@@ -55,6 +59,14 @@ pub enum Step {
     DeathSignal,
     /// Make a device, in a rehearsal.
     Device,
+    /// Open the device by which taps are made, in a namespace to be kept.
+    OpenTap,
+    /// Make a tap there, or a queue of one.
+    Tap,
+    /// Join what was made there.
+    Join,
+    /// Hand over descriptors of it.
+    HandOver,
     /// Run the program.
     Program,
 }
@@ -72,12 +84,16 @@ impl Step {
             Step::Sysfs => "showing the namespace's own devices in /sys",
             Step::DeathSignal => "tying the child to its parent",
             Step::Device => "creating a veth pair",
+            Step::OpenTap => "opening /dev/net/tun",
+            Step::Tap => "creating a tap device",
+            Step::Join => "joining devices by a bridge",
+            Step::HandOver => "handing over descriptors of a namespace",
             Step::Program => "running the program",
         }
     }
 
     fn from_byte(byte: u8) -> Step {
-        const ALL: [Step; 10] = [
+        const ALL: [Step; 14] = [
             Step::FindPeer,
             Step::UserNamespace,
             Step::IdMap,
@@ -87,6 +103,10 @@ impl Step {
             Step::Sysfs,
             Step::DeathSignal,
             Step::Device,
+            Step::OpenTap,
+            Step::Tap,
+            Step::Join,
+            Step::HandOver,
             Step::Program,
         ];
         ALL.into_iter().find(|step| *step as u8 == byte).unwrap_or(Step::Program)
@@ -121,23 +141,33 @@ pub fn privileged() -> bool {
 /// setuid or carries file capabilities; such a program has to end by itself at
 /// end of file of its standard input.
 pub fn spawn(command: Command, enter: Enter) -> Result<Child, Refused> {
-    Plan::new(enter)?.spawn(command, None)
+    Plan::new(Way::of(enter)?)?.spawn(command, None)
 }
 
 /// The same in a network namespace that is there already, with a mount namespace of
 /// its own in which `/sys` shows that namespace's devices. Takes CAP_SYS_ADMIN.
 pub fn spawn_in(command: Command, network: OwnedFd) -> Result<Child, Refused> {
-    Plan::by(Way::Resident(network))?.spawn(command, None)
+    Plan::new(Way::Resident(network))?.spawn(command, None)
 }
 
 /// Goes through everything that [`spawn`] does with [`Enter::New`], sends one
 /// request to rtnetlink from inside, and ends without running any program.
 /// `request` is a complete netlink message that asks for an acknowledgement.
 pub fn rehearse(request: Vec<u8>) -> Result<(), Refused> {
+    inside_new(Step::Device, Box::new(move || attempt(Step::Device, send_request(&request))))
+}
+
+/// Work of a child between fork and exec: system calls only.
+type Work = Box<dyn FnMut() -> Attempted + Send + Sync>;
+
+/// Goes through everything that [`spawn`] does with [`Enter::New`], does this work
+/// inside, and ends without running any program. `step` is what is blamed for a
+/// child that is killed.
+fn inside_new(step: Step, work: Work) -> Result<(), Refused> {
     // The name of the program does not matter: the child ends before exec.
     let command = Command::new("/proc/self/exe");
-    let mut child = Plan::new(Enter::New)?.spawn(command, Some(request))?;
-    let fail = |error| Refused { step: Step::Device, error };
+    let mut child = Plan::new(Way::of(Enter::New)?)?.spawn(command, Some(work))?;
+    let fail = |error| Refused { step, error };
     let status = child.wait().map_err(fail)?;
     if status.success() { Ok(()) } else { Err(fail(io::Error::other(status.to_string()))) }
 }
@@ -157,13 +187,18 @@ struct Plan {
 enum Way {
     Privileged,
     Resident(OwnedFd),
-    NewUser { uid_map: Vec<u8>, gid_map: Vec<u8> },
+    NewUser {
+        uid_map: Vec<u8>,
+        gid_map: Vec<u8>,
+    },
     JoinUser(OwnedFd),
+    /// Into a namespace that is there.
+    JoinKept(Kept),
 }
 
-impl Plan {
-    fn new(enter: Enter) -> Result<Plan, Refused> {
-        let way = match enter {
+impl Way {
+    fn of(enter: Enter) -> Result<Way, Refused> {
+        Ok(match enter {
             _ if privileged() => Way::Privileged,
             Enter::New => Way::NewUser {
                 uid_map: format!("0 {} 1\n", rustix::process::geteuid()).into_bytes(),
@@ -174,24 +209,28 @@ impl Plan {
                 let fail = |error| Refused { step: Step::FindPeer, error };
                 Way::JoinUser(namespace.map_err(fail)?.into())
             }
-        };
-        Plan::by(way)
+        })
     }
+}
 
-    fn by(way: Way) -> Result<Plan, Refused> {
+impl Plan {
+    fn new(way: Way) -> Result<Plan, Refused> {
         use rustix::pipe::{PipeFlags, pipe_with};
         let (step_reader, failed_step) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
             .map_err(|errno| Refused { step: Step::Program, error: errno.into() })?;
         Ok(Plan { way, parent: rustix::process::getpid(), failed_step, step_reader })
     }
 
-    fn spawn(self, mut command: Command, rehearsal: Option<Vec<u8>>) -> Result<Child, Refused> {
+    /// Runs the program; or does some work in its place and ends.
+    fn spawn(self, mut command: Command, work: Option<Work>) -> Result<Child, Refused> {
         let Plan { way, parent, failed_step, step_reader } = self;
-        let inside = move || {
-            enter(&way, parent).and_then(|()| match &rehearsal {
-                Some(request) => attempt(Step::Device, send_request(request)).map(|()| end_now()),
+        let mut work = work;
+        let mut inside = move || {
+            enter(&way, parent)?;
+            match &mut work {
+                Some(work) => work().map(|()| end_now()),
                 None => Ok(()),
-            })
+            }
         };
         let hook = move || {
             inside().map_err(|(step, errno): (Step, Errno)| {
@@ -241,8 +280,9 @@ fn enter(way: &Way, parent: Pid) -> Attempted {
             let joined = rustix::thread::move_into_link_name_space(namespace.as_fd(), user);
             attempt(Step::JoinPeer, joined)?;
         }
+        Way::JoinKept(kept) => kept.enter()?,
     }
-    if !matches!(way, Way::Resident(_)) {
+    if !matches!(way, Way::Resident(_) | Way::JoinKept(_)) {
         attempt(Step::Namespaces, unshare(UnshareFlags::NEWNET | UnshareFlags::NEWNS))?;
         attempt(Step::Mounts, mount_change(c"/", PRIVATE))?;
     }

@@ -278,6 +278,28 @@ impl Netlink {
         acknowledged(&mut self.socket, &request)
     }
 
+    /// Takes all its addresses from a device.
+    pub fn remove_addresses(&mut self, index: u32) -> io::Result<()> {
+        let header = rt_addr::Ifaddrmsg::default();
+        let request = rt_addr::Request::new().op_getaddr_dump(&header);
+        let mut reply = self.socket.request(&request)?;
+        let mut found = Vec::new();
+        // The kernel tells those of all devices.
+        while let Some(address) = reply.recv() {
+            let (header, attributes) = address.map_err(explained)?;
+            if header.ifa_index == index {
+                let local = attributes.get_local().or_else(|_| attributes.get_address());
+                found.push((header, local.map_err(undecodable)?));
+            }
+        }
+        for (header, address) in found {
+            let mut request = rt_addr::Request::new().op_deladdr_do(&header);
+            request.encode().push_local(address);
+            acknowledged(&mut self.socket, &request)?;
+        }
+        Ok(())
+    }
+
     /// Hardware address of an Ethernet device. InvalidData: it has none of six bytes.
     pub fn hardware_address(&mut self, name: &str) -> io::Result<[u8; 6]> {
         let mut request = rt_link::Request::new().op_getlink_do(&rt_link::Ifinfomsg::new());
@@ -379,16 +401,21 @@ pub(super) fn number(message: &mut impl Pusher, command: u8) {
 /// A complete RTM_NEWLINK message that makes a veth pair, for
 /// [`super::namespace::rehearse`].
 pub fn veth_message(veth: &Veth) -> io::Result<Vec<u8>> {
-    let request = veth_request(veth)?;
+    Ok(message(libc::RTM_NEWLINK, &veth_request(veth)?))
+}
+
+/// A complete message of this type that asks for an acknowledgement, for those who
+/// cannot use [`Netlink`]: a child between fork and exec.
+pub(super) fn message<R: NetlinkRequest>(kind: u16, request: &R) -> Vec<u8> {
     let payload = request.payload();
     let flags = request.flags() | (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16;
     let mut message = Vec::with_capacity(16 + payload.len());
     message.extend(((16 + payload.len()) as u32).to_ne_bytes());
-    message.extend(libc::RTM_NEWLINK.to_ne_bytes());
+    message.extend(kind.to_ne_bytes());
     message.extend(flags.to_ne_bytes());
     message.extend([0; 8]); // sequence number, port
     message.extend(payload);
-    Ok(message)
+    message
 }
 
 fn veth_request(veth: &Veth) -> io::Result<rt_link::OpNewlinkDo<'static>> {
@@ -432,12 +459,12 @@ fn veth_end<P: Pusher>(
     }
 }
 
-fn link_header(index: u32) -> rt_link::Ifinfomsg {
+pub(super) fn link_header(index: u32) -> rt_link::Ifinfomsg {
     rt_link::Ifinfomsg { ifi_index: index as i32, ..Default::default() }
 }
 
 /// A device name the kernel can take: IFNAMSIZ - 1 = 15 bytes at most.
-fn device_name(name: &str) -> io::Result<CString> {
+pub(super) fn device_name(name: &str) -> io::Result<CString> {
     if name.is_empty() || name.len() > 15 {
         let text = format!("'{name}' is not a device name of 1 to 15 bytes");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));

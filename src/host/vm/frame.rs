@@ -67,8 +67,8 @@ pub struct Ready {
 pub enum Layout {
     /// Both roles: namespaces and a veth pair inside.
     Pair,
-    /// This role alone; the other one is another guest, and the link is the
-    /// guest's own network device.
+    /// This role alone; the other one is in another guest or on the host, and the
+    /// link is the guest's own network device.
     One(Role),
     /// No role: a program, whose output and errors are the bytes of sender and
     /// receiver.

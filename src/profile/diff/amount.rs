@@ -3,14 +3,13 @@
 
 use super::Per;
 use crate::profile::{Profile, Weight};
+use crate::record::unit::GIB;
 use crate::record::{Fault, FaultKind};
+use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Bytes in a GiB.
-pub const GIB: f64 = (1u64 << 30) as f64;
-
 /// What all profiles of one side are together.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Side {
     /// Titles of the profiles, in the order given.
     pub profiles: Vec<String>,
@@ -71,40 +70,38 @@ impl Side {
         }
         Ok(side)
     }
+}
 
-    /// By what the weights of this side are multiplied; `busy` is the weight of
-    /// what is compared.
-    pub fn scale(&self, name: &str, per: Per, busy: f64) -> Result<f64, Fault> {
-        let lacks = |what: &str, remedy: &str| {
-            let titles = self.profiles.join(", ");
-            Fault::new(FaultKind::Usage, format!("{titles}: the profile {name} {what}"))
-                .remedy(remedy.to_owned())
-        };
-        let by = |amount: Option<f64>, what: &str| {
-            amount.filter(|a| *a > 0.0 && a.is_finite()).ok_or_else(|| {
-                lacks(
-                    &format!("does not tell how many {what} it was taken over"),
-                    "compare with --per sample or --per none",
-                )
-            })
-        };
-        // Nanoseconds are told in seconds, but for those of a packet.
-        let unit = if self.counts == Weight::Nanoseconds { 1e-9 } else { 1.0 };
-        if self.counts == Weight::Percent && !matches!(per, Per::None | Per::Sample) {
-            return Err(lacks(
-                "has nothing but hundredths of a whole that it does not tell",
-                "compare with --per sample or --per none",
-            ));
-        }
-        Ok(match per {
-            Per::None => unit,
-            Per::Gib => unit * GIB / by(self.bytes, "bytes")?,
-            Per::Packet => 1.0 / by(self.packets, "packets")?,
-            Per::Second => unit / by(self.seconds, "seconds")?,
-            Per::Sample if busy > 0.0 => 100.0 / busy,
-            Per::Sample => 0.0,
-        })
+/// By what the weights of each profile of a side are multiplied: divided by its own
+/// work. Shares of all samples are known when all are added up.
+pub fn scales(name: &str, profiles: &[Profile], per: Per) -> Result<Vec<f64>, Fault> {
+    profiles.iter().map(|profile| scale(name, profile, per)).collect()
+}
+
+fn scale(name: &str, profile: &Profile, per: Per) -> Result<f64, Fault> {
+    let header = &profile.header;
+    let lacks = |what: &str| {
+        let title = &header.title;
+        Fault::new(FaultKind::Usage, format!("{title}: the profile {name} {what}"))
+            .remedy("compare with --per sample or --per none")
+    };
+    if header.weight == Weight::Percent && !matches!(per, Per::None | Per::Sample) {
+        return Err(lacks("has nothing but hundredths of a whole that it does not tell"));
     }
+    let by = |amount: Option<f64>, what: &str| {
+        amount
+            .filter(|a| *a > 0.0 && a.is_finite())
+            .ok_or_else(|| lacks(&format!("does not tell how many {what} it was taken over")))
+    };
+    // Nanoseconds are told in seconds, but for those of a packet.
+    let unit = if header.weight == Weight::Nanoseconds { 1e-9 } else { 1.0 };
+    Ok(match per {
+        Per::None => unit,
+        Per::Gib => unit * GIB / by(header.work.bytes, "bytes")?,
+        Per::Packet => 1.0 / by(header.work.packets, "packets")?,
+        Per::Second => unit / by(header.seconds, "seconds")?,
+        Per::Sample => 1.0,
+    })
 }
 
 /// The unit in which two sides can be compared, when none was asked for: by the

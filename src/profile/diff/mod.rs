@@ -8,14 +8,19 @@
 mod amount;
 mod rank;
 
-pub use amount::{GIB, Side};
+pub use amount::Side;
 
-use super::subsystem::{Classes, Coverage, Rules, Subsystem, is_idle};
-use super::{FrameKind, Owner, Profile, Sample, names};
+use super::change::{Change, Values};
+use super::subsystem::{Class, Classes, Coverage, Rules, Subsystem, is_idle};
+use super::{FrameKind, Owner, Profile, Sample, normalise};
 use crate::record::Fault;
+use hashbrown::{HashMap, HashSet};
 use rank::Ranking;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::{HashMap, HashSet};
+
+/// Confidence of the intervals.
+pub const CONFIDENCE: f64 = 0.95;
 
 /// How two profiles are compared.
 #[derive(Clone, Debug)]
@@ -49,7 +54,7 @@ impl Default for Options<'_> {
 }
 
 /// What of a function counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Measure {
     /// Its own code.
@@ -61,7 +66,7 @@ pub enum Measure {
 }
 
 /// By what weights are divided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Per {
     /// GiB delivered.
@@ -77,7 +82,7 @@ pub enum Per {
 }
 
 /// What tells two rows of one function apart.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum GroupBy {
     /// Nothing: there is one row.
@@ -92,7 +97,7 @@ pub enum GroupBy {
 }
 
 /// In which of the two profiles a row is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Presence {
     /// In both.
@@ -103,8 +108,9 @@ pub enum Presence {
     Vanished,
 }
 
-/// An amount on both sides.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// An amount on both sides. Of several profiles it is the mean of what each takes for
+/// its own work; where amounts are not divided by work, their sum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Pair {
     /// After the change.
     pub with: f64,
@@ -112,10 +118,14 @@ pub struct Pair {
     pub without: f64,
     /// `without - with`.
     pub saved: f64,
+    /// Half the width of the interval of `saved` (see [`Change::between`]); none below
+    /// two profiles on each side, and where amounts are not divided by work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub half_width: Option<f64>,
 }
 
 /// A function.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
     /// Name, without what differs between two builds.
     pub function: String,
@@ -135,7 +145,7 @@ pub struct Row {
 }
 
 /// The difference of two profiles.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Diff {
     /// What of a function counts.
     pub measure: Measure,
@@ -170,13 +180,13 @@ pub struct Diff {
     pub left_out: Option<LeftOut>,
     /// What has to be kept in mind.
     pub notes: Vec<String>,
-    /// By what the weights of both sides were multiplied, without and with.
+    /// By what the weights of each profile were multiplied, without and with.
     #[serde(skip)]
-    pub scales: [f64; 2],
+    pub scales: [Vec<f64>; 2],
 }
 
 /// Rows that are not shown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LeftOut {
     /// How many.
     pub rows: usize,
@@ -222,7 +232,12 @@ impl Diff {
 impl Pair {
     /// An amount from both of its values.
     pub fn new(without: f64, with: f64) -> Pair {
-        Pair { with, without, saved: without - with }
+        Pair { with, without, saved: without - with, half_width: None }
+    }
+
+    /// Whether there is an interval, and it holds zero.
+    pub fn in_doubt(&self) -> bool {
+        self.half_width.is_some_and(|half| self.saved.abs() <= half)
     }
 }
 
@@ -231,18 +246,22 @@ pub fn diff(without: &[Profile], with: &[Profile], options: &Options) -> Result<
     let sides = [Side::of("without", without)?, Side::of("with", with)?];
     let per = options.per.unwrap_or_else(|| amount::natural([&sides[0], &sides[1]]));
     amount::comparable([&sides[0], &sides[1]], per)?;
+    let mut scales = [amount::scales("without", without, per)?, amount::scales("with", with, per)?];
     let mut ranking = Ranking::new(options, [without, with]);
-    for (side, profiles) in [without, with].into_iter().enumerate() {
-        for profile in profiles {
-            ranking.add(side, profile);
+    for (side, (profiles, scales)) in [without, with].into_iter().zip(&scales).enumerate() {
+        for (profile, scale) in profiles.iter().zip(scales) {
+            ranking.add(side, profile, *scale);
         }
     }
-    let scales = [
-        sides[0].scale("without", per, ranking.busy[0])?,
-        sides[1].scale("with", per, ranking.busy[1])?,
-    ];
-    let pair = |amounts: [f64; 2]| Pair::new(amounts[0] * scales[0], amounts[1] * scales[1]);
+    let told = Told::new(per, [without.len(), with.len()], ranking.busy);
+    for (side, scales) in scales.iter_mut().enumerate() {
+        scales.iter_mut().for_each(|scale| *scale *= told.factor(side));
+    }
+    let pair = |amounts: [Values; 2]| told.pair(amounts);
     let rows = ranking.rows(pair);
+    let apart = |amounts: [Values; 2]| {
+        amounts.iter().any(|amount| amount.sum() != 0.0).then(|| pair(amounts))
+    };
     let unit = amount::unit(if sides[0].event.is_empty() { &sides[1] } else { &sides[0] }, per);
     let [before, after] = sides;
     Ok(Diff {
@@ -252,8 +271,8 @@ pub fn diff(without: &[Profile], with: &[Profile], options: &Options) -> Result<
         unit,
         notes: notes(&before, &after, per),
         total: pair(ranking.busy),
-        idle: (ranking.idle != [0.0; 2]).then(|| pair(ranking.idle)),
-        foreign: (ranking.foreign != [0.0; 2]).then(|| pair(ranking.foreign)),
+        idle: apart(ranking.idle),
+        foreign: apart(ranking.foreign),
         classified: ranking.coverage.share(),
         appeared: only(&rows, Presence::Appeared),
         vanished: only(&rows, Presence::Vanished),
@@ -263,6 +282,41 @@ pub fn diff(without: &[Profile], with: &[Profile], options: &Options) -> Result<
         with: after,
         scales,
     })
+}
+
+/// How amounts that were added up are told.
+struct Told {
+    /// Profiles of each side, where amounts are means over them.
+    means: Option<[usize; 2]>,
+    /// By what sums are multiplied.
+    sums: [f64; 2],
+}
+
+impl Told {
+    fn new(per: Per, profiles: [usize; 2], busy: [Values; 2]) -> Told {
+        let share = |all: f64| if all > 0.0 { 100.0 / all } else { 0.0 };
+        match per {
+            Per::Gib | Per::Packet | Per::Second => {
+                Told { means: Some(profiles), sums: profiles.map(|n| 1.0 / n.max(1) as f64) }
+            }
+            Per::Sample => Told { means: None, sums: busy.map(|busy| share(busy.sum())) },
+            Per::None => Told { means: None, sums: [1.0; 2] },
+        }
+    }
+
+    /// By what the weight of one profile counts in the amount of its side.
+    fn factor(&self, side: usize) -> f64 {
+        self.sums[side]
+    }
+
+    fn pair(&self, amounts: [Values; 2]) -> Pair {
+        let [without, with] = [0, 1].map(|side| amounts[side].sum() * self.sums[side]);
+        let half_width = self.means.and_then(|profiles| {
+            let [without, with] = [0, 1].map(|side| amounts[side].among(profiles[side]));
+            Change::between(without, with, CONFIDENCE).half_width
+        });
+        Pair { half_width, ..Pair::new(without, with) }
+    }
 }
 
 /// Functions that one side alone has in any of its groups, the largest first.

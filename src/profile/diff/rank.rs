@@ -26,13 +26,14 @@ pub(super) struct Ranking<'a> {
     keys: HashMap<Key, u32>,
     known: Vec<Known>,
     groups: HashMap<String, u32>,
-    amounts: HashMap<(u32, u32), [f64; 2]>,
-    /// Weight of the samples compared, without and with.
-    pub busy: [f64; 2],
-    /// Weight of the idle samples that are set apart.
-    pub idle: [f64; 2],
-    /// Weight of the foreign samples that are set apart.
-    pub foreign: [f64; 2],
+    /// What each function takes in every profile of a side that has it.
+    amounts: HashMap<(u32, u32), [Values; 2]>,
+    /// All that is compared, without and with.
+    pub busy: [Values; 2],
+    /// The idle samples that are set apart.
+    pub idle: [Values; 2],
+    /// The foreign samples that are set apart.
+    pub foreign: [Values; 2],
     /// How much of the kernel's time the rules could name.
     pub coverage: Coverage,
 }
@@ -50,38 +51,46 @@ impl<'a> Ranking<'a> {
             known: Vec::new(),
             groups: HashMap::new(),
             amounts: HashMap::new(),
-            busy: [0.0; 2],
-            idle: [0.0; 2],
-            foreign: [0.0; 2],
+            busy: [Values::default(); 2],
+            idle: [Values::default(); 2],
+            foreign: [Values::default(); 2],
             coverage: Coverage::default(),
         }
     }
 
-    /// Adds a profile to a side (0 without, 1 with).
-    pub fn add(&mut self, side: usize, profile: &Profile) {
+    /// Adds a profile to a side (0 without, 1 with), its weights multiplied by `scale`.
+    pub fn add(&mut self, side: usize, profile: &Profile, scale: f64) {
         let classes = Classes::of(profile, self.options.rules);
         self.coverage = self.coverage.and(Coverage::of(profile, &classes));
-        let keys: Vec<u32> = profile.frames().iter().map(|frame| self.key(frame)).collect();
+        let keys: Vec<u32> =
+            profile.frames().iter().zip(classes.frames()).map(|(f, c)| self.key(f, *c)).collect();
         // Samples of one stack and group are added up first: stacks are taken
         // apart once, however often they were seen.
         let mut stacks: HashMap<(u32, u32), f64> = HashMap::new();
         let mut threads = HashMap::new();
+        let (mut busy, mut idle, mut foreign) = (0.0, 0.0, 0.0);
         for sample in profile.samples() {
             if !self.options.idle && is_idle(profile, &classes, sample) {
-                self.idle[side] += sample.weight;
+                idle += sample.weight;
                 continue;
             }
             if !self.options.foreign && sample.owner == Owner::Foreign {
-                self.foreign[side] += sample.weight;
+                foreign += sample.weight;
                 continue;
             }
-            self.busy[side] += sample.weight;
+            busy += sample.weight;
             let group = self.group(profile, &classes, sample, &mut threads);
             *stacks.entry((sample.stack.0, group)).or_default() += sample.weight;
+        }
+        for (all, weight) in
+            [(&mut self.busy, busy), (&mut self.idle, idle), (&mut self.foreign, foreign)]
+        {
+            all[side].add(weight * scale);
         }
         // Sums do not depend on the order of a hash map.
         let mut stacks: Vec<_> = stacks.into_iter().collect();
         stacks.sort_unstable_by_key(|(key, _)| *key);
+        let mut amounts: HashMap<(u32, u32), f64> = HashMap::new();
         let mut seen: Vec<usize> = vec![0; self.known.len()];
         for (turn, ((stack, group), weight)) in stacks.into_iter().enumerate() {
             let stack = profile.stack(super::super::StackId(stack));
@@ -97,23 +106,25 @@ impl<'a> Ranking<'a> {
                     Some(last) => *last = turn + 1,
                     None => continue,
                 }
-                self.amounts.entry((*key, group)).or_default()[side] += weight;
+                *amounts.entry((*key, group)).or_default() += weight;
             }
+        }
+        for (key, weight) in amounts {
+            self.amounts.entry(key).or_default()[side].add(weight * scale);
         }
     }
 
-    fn key(&mut self, frame: &super::super::Frame) -> u32 {
-        let file = names::module(&frame.module);
+    fn key(&mut self, frame: &super::super::Frame, class: Option<Class>) -> u32 {
+        let file = normalise::module(&frame.module);
         let apart = self.modules && frame.kind == FrameKind::User;
         let key = Key {
-            function: names::of_frame(frame).into_owned(),
+            function: normalise::of_frame(frame).into_owned(),
             module: if apart { file.to_owned() } else { String::new() },
         };
         let next = self.known.len() as u32;
         let id = *self.keys.entry(key).or_insert(next);
         if id == next {
-            use super::super::subsystem::Class;
-            let subsystem = match self.options.rules.class(frame) {
+            let subsystem = match class {
                 Some(Class::Is(subsystem)) => Some(subsystem),
                 Some(Class::Caller) => None,
                 None => Some(Subsystem::Other),
@@ -138,7 +149,7 @@ impl<'a> Ranking<'a> {
                 if let Some(group) = threads.get(&sample.thread.0) {
                     return *group;
                 }
-                let group = self.intern(&names::thread(&profile.thread(sample.thread).name));
+                let group = self.intern(&normalise::thread(&profile.thread(sample.thread).name));
                 threads.insert(sample.thread.0, group);
                 return group;
             }
@@ -156,7 +167,7 @@ impl<'a> Ranking<'a> {
     }
 
     /// Every row with its amounts told by `pair`, in order.
-    pub fn rows(&self, pair: impl Fn([f64; 2]) -> Pair) -> Vec<Row> {
+    pub fn rows(&self, pair: impl Fn([Values; 2]) -> Pair) -> Vec<Row> {
         let mut functions = vec![""; self.known.len()];
         for (key, id) in &self.keys {
             functions[*id as usize] = &key.function;
@@ -165,14 +176,14 @@ impl<'a> Ranking<'a> {
         for (group, id) in &self.groups {
             groups[*id as usize] = group;
         }
-        let row = |((key, group), amounts): (&(u32, u32), &[f64; 2])| {
+        let row = |((key, group), amounts): (&(u32, u32), &[Values; 2])| {
             let known = self.known.get(*key as usize)?;
             Some(Row {
                 function: (*functions.get(*key as usize)?).to_owned(),
                 module: known.module.clone(),
                 group: (*groups.get(*group as usize)?).to_owned(),
                 subsystem: known.subsystem,
-                presence: match *amounts {
+                presence: match amounts.map(|side| side.sum()) {
                     [0.0, _] => Presence::Appeared,
                     [_, 0.0] => Presence::Vanished,
                     _ => Presence::Both,
@@ -180,7 +191,7 @@ impl<'a> Ranking<'a> {
                 amount: pair(*amounts),
             })
         };
-        let some = |(_, amounts): &(_, &[f64; 2])| **amounts != [0.0; 2];
+        let some = |(_, amounts): &(_, &[Values; 2])| amounts.iter().any(|a| a.sum() != 0.0);
         let mut rows: Vec<Row> = self.amounts.iter().filter(some).filter_map(row).collect();
         rows.sort_by(order);
         rows

@@ -3,6 +3,7 @@
 use super::*;
 use crate::profile::{Builder, Frame, Header, Thread, Weight, Work, import};
 use crate::record::Role;
+use crate::record::unit::GIB;
 
 /// A sample: stack leaf first, thread, owner, weight.
 type Made<'a> = (&'a [&'a str], &'a str, Owner, f64);
@@ -53,7 +54,7 @@ fn the_pair_of_2002_comes_out_row_for_row() {
         .rows
         .iter()
         .map(|r| {
-            let Pair { with, without, saved } = r.amount;
+            let Pair { with, without, saved, .. } = r.amount;
             format!("{} {with} {without} {saved}\n", r.function)
         })
         .collect();
@@ -159,6 +160,43 @@ fn amounts_are_divided_by_the_work() {
     }
     let notes = with_per(&twice, &b, Some(Per::None)).unwrap().notes;
     assert!(notes[0].contains("2 profiles without and 1 with"), "{notes:?}");
+}
+
+#[test]
+fn repeated_profiles_are_means_with_an_interval() {
+    let of = |samples: &[(&[&str], f64)], gib: f64| {
+        let mut profile = measured(Weight::Nanoseconds, "cpu-clock", samples);
+        profile.header.work.bytes = Some(gib * GIB);
+        profile
+    };
+    // CPU-s/GiB of f: 1, 2, 3 before the change and 3, 5, 7 after it; g in one of them.
+    let a = [of(&[(&["f"], 2e9)], 2.0), of(&[(&["f"], 2e9)], 1.0), of(&[(&["f"], 12e9)], 4.0)];
+    let b = [
+        of(&[(&["f"], 3e9)], 1.0),
+        of(&[(&["f"], 5e9), (&["g"], 3e9)], 1.0),
+        of(&[(&["f"], 7e9)], 1.0),
+    ];
+    let found = with_per(&a, &b, None).unwrap();
+    let row = |name: &str| found.rows.iter().find(|r| r.function == name).unwrap().amount;
+    let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
+    let f = row("f");
+    assert!(near(f.without, 2.0) && near(f.with, 5.0) && near(f.saved, -3.0), "{f:?}");
+    // By hand as in the test of the interval itself: t between 3.1824 and 3.26.
+    let t = f.half_width.unwrap() / (5.0f64 / 3.0).sqrt();
+    assert!(t > 3.1824 && t < 3.26 && f.in_doubt(), "{t}");
+    // Two trials without g are two zeros: mean 1, standard error 1, two degrees of freedom.
+    let g = row("g");
+    assert!(near(g.with, 1.0) && (g.half_width.unwrap() - 4.302_652_7).abs() < 1e-5, "{g:?}");
+    assert!(near(found.total.with, 6.0) && found.total.half_width.is_some());
+    // Flame graphs have the same amounts: each profile counts by its own work.
+    assert_eq!(found.scales[0].len(), 3);
+    assert!(near(found.scales[0][2] * 12e9, 1.0), "{:?}", found.scales);
+    // Sums have no interval, and neither has one profile of a side.
+    for (b, per) in [(&b[..], Some(Per::None)), (&b, Some(Per::Sample)), (&b[..1], None)] {
+        let found = with_per(&a, b, per).unwrap();
+        assert!(found.rows.iter().all(|r| r.amount.half_width.is_none()), "{per:?}");
+    }
+    assert_eq!(with_per(&a, &b, Some(Per::None)).unwrap().total.without, 16.0);
 }
 
 #[test]

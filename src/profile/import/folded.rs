@@ -4,15 +4,16 @@
 //! The first name is taken to be the thread's, which is what the stackcollapse
 //! programs put there; `comm-PID/TID` is taken apart.
 
+use super::conventions;
 use super::lines::{Lines, quote};
-use super::names;
 use super::number::{Marks, Number};
 use super::{HEAD, Importer, Times};
 use crate::profile::{
-    Builder, Frame, FrameId, FrameKind, Header, Profile, Sample, Thread, ThreadId, Weight,
+    Builder, Frame, FrameId, FrameKind, FrameRef, Header, Owner, Profile, Sample, Thread, ThreadId,
+    Weight,
 };
 use crate::record::Fault;
-use std::collections::HashMap;
+use hashbrown::HashMap;
 use std::io::BufRead;
 
 /// See the module's text.
@@ -52,14 +53,7 @@ impl Importer for Folded {
     fn read(&self, title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
         let mut lines = Lines::new(title, input);
         let mut line = Vec::with_capacity(4096);
-        let mut reader = Reader {
-            builder: Builder::new(Header { title: title.to_owned(), ..Header::default() }),
-            frames: HashMap::new(),
-            threads: HashMap::new(),
-            stack: Vec::new(),
-            marks: Marks::default(),
-            whole: true,
-        };
+        let mut reader = Reader::new(title);
         let mut any = false;
         while lines.next(&mut line)? {
             let text = line.trim_ascii();
@@ -78,35 +72,60 @@ impl Importer for Folded {
 
 struct Reader {
     builder: Builder,
-    frames: HashMap<Box<[u8]>, FrameId>,
-    threads: HashMap<Box<[u8]>, ThreadId>,
+    threads: HashMap<String, (ThreadId, Owner)>,
+    /// The line before without its weight. Files are sorted as a rule, so most
+    /// names of a line stand in the one before it, in the same place.
+    before: Vec<u8>,
+    /// Its names, the thread's first.
+    names: Vec<Name>,
+    /// For whom its thread works, and which it is.
+    thread: (ThreadId, Owner),
     stack: Vec<FrameId>,
     marks: Marks,
     /// Every weight so far could be a number of samples.
     whole: bool,
 }
 
+/// A name of a line.
+#[derive(Clone, Copy)]
+struct Name {
+    /// Where it ends.
+    end: usize,
+    /// The function; of no meaning for the thread's name.
+    frame: FrameId,
+    inlined: bool,
+}
+
 impl Reader {
+    fn new(title: &str) -> Reader {
+        Reader {
+            builder: Builder::new(Header { title: title.to_owned(), ..Header::default() }),
+            threads: HashMap::new(),
+            before: Vec::new(),
+            names: Vec::new(),
+            thread: (ThreadId(0), Owner::Unknown),
+            stack: Vec::new(),
+            marks: Marks::default(),
+            whole: true,
+        }
+    }
+
     fn line(&mut self, line: &[u8]) -> Result<(), String> {
         let bad = || format!("{} is no stack with a weight behind it", quote(line));
-        let at = memchr::memrchr(b' ', line).ok_or_else(bad)?;
-        let (stack, number) =
-            (line.get(..at).ok_or_else(bad)?, line.get(at + 1..).ok_or_else(bad)?);
-        let number = std::str::from_utf8(number).ok().and_then(weight).ok_or_else(bad)?;
+        let text = String::from_utf8_lossy(line);
+        let (stack, number) = text.rsplit_once(' ').ok_or_else(bad)?;
+        let number = weight(number).ok_or_else(bad)?;
         self.marks.see(number)?;
         let weight = self.marks.value(number);
         self.whole &= weight.fract() == 0.0 && weight < 9e15;
-        let mut names = stack.trim_ascii().split(|byte| *byte == b';');
-        let thread = self.thread(names.next().unwrap_or_default());
+        self.names(stack.trim_ascii());
         self.stack.clear();
-        for name in names {
-            let id = self.frame(name);
-            self.stack.push(id);
+        self.stack.extend(self.names.iter().skip(1).rev().map(|name| name.frame));
+        if self.names.iter().any(|name| name.inlined) {
+            self.settle_inlined();
         }
-        self.stack.reverse();
-        self.settle_inlined();
+        let (thread, owner) = self.thread;
         let stack = self.builder.stack(&self.stack);
-        let owner = names::owner(self.builder.name(thread), None);
         self.builder.add(Sample {
             stack,
             thread,
@@ -119,42 +138,62 @@ impl Reader {
         Ok(())
     }
 
-    fn thread(&mut self, name: &[u8]) -> ThreadId {
-        if let Some(id) = self.threads.get(name) {
-            return *id;
+    /// Takes a line apart into [`Reader::names`]: those that it does not share with
+    /// the line before are looked up.
+    fn names(&mut self, text: &str) {
+        let bytes = text.as_bytes();
+        let same = shared(bytes, &self.before);
+        let ends = |at: usize| matches!(bytes.get(at), None | Some(b';'));
+        let kept = self.names.iter().take_while(|name| name.end <= same && ends(name.end)).count();
+        self.names.truncate(kept);
+        self.before.truncate(same);
+        self.before.extend_from_slice(bytes.get(same..).unwrap_or_default());
+        let mut begin = self.names.last().map_or(0, |name| name.end + 1);
+        // A name that ends the line before may end this one, too.
+        let rest = bytes.get(begin..).map(|rest| memchr::memchr_iter(b';', rest));
+        let offset = begin;
+        let ends = rest.into_iter().flatten().map(|at| offset + at);
+        let last = (begin <= bytes.len()).then_some(bytes.len());
+        for end in ends.chain(last) {
+            let name = text.get(begin..end).unwrap_or_default();
+            let (frame, inlined) = if self.names.is_empty() {
+                self.thread = self.thread(name);
+                (FrameId(0), false)
+            } else {
+                self.frame(name)
+            };
+            self.names.push(Name { end, frame, inlined });
+            begin = end + 1;
         }
-        let text = String::from_utf8_lossy(name);
-        let ids = text.rsplit_once('-').and_then(|(comm, ids)| {
+    }
+
+    fn thread(&mut self, name: &str) -> (ThreadId, Owner) {
+        if let Some(known) = self.threads.get(name) {
+            return *known;
+        }
+        let ids = name.rsplit_once('-').and_then(|(comm, ids)| {
             let (pid, tid) = ids.split_once('/')?;
             Some((comm, pid.parse().ok()?, tid.parse().ok()?))
         });
-        let (name_text, pid, tid) = ids.unwrap_or((&text, 0, 0));
-        let id = self.builder.thread(Thread { name: name_text.to_owned(), pid, tid });
-        self.threads.insert(name.into(), id);
-        id
+        let (comm, pid, tid) = ids.unwrap_or((name, 0, 0));
+        let id = self.builder.thread(Thread { name: comm.to_owned(), pid, tid });
+        let known = (id, conventions::owner(comm, None));
+        self.threads.insert(name.to_owned(), known);
+        known
     }
 
-    fn frame(&mut self, name: &[u8]) -> FrameId {
-        if let Some(id) = self.frames.get(name) {
-            return *id;
-        }
-        let text = String::from_utf8_lossy(name);
-        let frame = match text.strip_suffix("_[k]") {
-            Some(text) => {
-                Frame { function: text.into(), kind: FrameKind::Kernel, ..Frame::default() }
-            }
-            None => match text.strip_suffix("_[i]") {
-                Some(text) => Frame { function: text.into(), inlined: true, ..Frame::default() },
-                // `_[j]` marks code that was made at run time.
-                None => Frame {
-                    function: text.strip_suffix("_[j]").unwrap_or(&text).into(),
-                    ..Frame::default()
-                },
-            },
-        };
-        let id = self.builder.frame(frame);
-        self.frames.insert(name.into(), id);
-        id
+    /// A function, and whether the compiler had put it into its caller.
+    fn frame(&mut self, name: &str) -> (FrameId, bool) {
+        // `_[j]` marks code that was made at run time.
+        let (function, mark) =
+            match name.len().checked_sub(4).and_then(|at| name.split_at_checked(at)) {
+                Some((function, mark @ ("_[k]" | "_[i]" | "_[j]"))) => (function, mark),
+                _ => (name, ""),
+            };
+        let inlined = mark == "_[i]";
+        let kind = if mark == "_[k]" { FrameKind::Kernel } else { FrameKind::Unknown };
+        let frame = FrameRef { function, kind, inlined, ..FrameRef::default() };
+        (self.builder.frame_of(frame), inlined)
     }
 
     /// An inlined function is on the side of the one that it was inlined into,
@@ -186,6 +225,15 @@ impl Reader {
     }
 }
 
+/// How many bytes two texts begin with alike.
+fn shared(a: &[u8], b: &[u8]) -> usize {
+    // Arrays of a known length are compared in place, without a call.
+    let ((words_a, _), (words_b, _)) = (a.as_chunks::<16>(), b.as_chunks::<16>());
+    let alike = words_a.iter().zip(words_b).take_while(|(a, b)| a == b).count() * 16;
+    let (a, b) = (a.get(alike..).unwrap_or_default(), b.get(alike..).unwrap_or_default());
+    alike + a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
 /// A weight as these programs print it, `1e+06` included.
 fn weight(text: &str) -> Option<Number> {
     let number = match Number::parse(text) {
@@ -208,7 +256,6 @@ fn split(text: &str) -> Option<(&str, Number)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::Owner;
 
     fn read(text: &str) -> Result<Profile, Fault> {
         Folded.read("t", Times::Kept, &mut text.as_bytes())
@@ -232,6 +279,65 @@ mod tests {
         assert!(leaf.inlined && leaf.kind == FrameKind::Kernel);
         let thread = profile.thread(second.thread);
         assert_eq!((thread.name.as_str(), thread.pid, thread.tid), ("nginx", 7, 9));
+    }
+
+    /// The names of every stack, thread first, with its weight.
+    fn folded(profile: &Profile) -> Vec<(String, f64)> {
+        let text = |sample: &Sample| {
+            let names = profile.stack(sample.stack).iter().rev();
+            let names = names.map(|id| profile.frame(*id).function.as_str());
+            let thread = profile.thread(sample.thread).name.as_str();
+            let all: Vec<&str> = std::iter::once(thread).chain(names).collect();
+            (all.join(";"), sample.weight)
+        };
+        profile.samples().iter().map(text).collect()
+    }
+
+    #[test]
+    fn a_line_may_begin_like_the_one_before_it() {
+        // Each begins like its neighbour, ends within a name of it, or goes on where it ends.
+        let stacks = [
+            "t",
+            "t;a",
+            "t;a;bc",
+            "t;a;bc;d",
+            "t;a;bcd",
+            "t;a;b",
+            "t;ab;b",
+            "t;ab",
+            "tt;ab",
+            "tt",
+            "t;a;;d",
+            "t;a;;de",
+            "t;a;",
+            "t;a;long_name_of_a_function;x",
+            "t;a;long_name_of_a_f",
+            "t;a;long_name_of_a_function;y",
+            ";a",
+            ";",
+            "u;a;long_name_of_a_function;y",
+        ];
+        let orders = [stacks.to_vec(), stacks.iter().rev().copied().collect()];
+        for order in orders {
+            let text: String =
+                order.iter().zip(1..).map(|(stack, n)| format!("{stack} {n}\n")).collect();
+            let expected: Vec<(String, f64)> =
+                order.iter().zip(1..).map(|(s, n)| ((*s).to_owned(), f64::from(n))).collect();
+            assert_eq!(folded(&read(&text).unwrap()), expected);
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn lines_of_any_likeness_are_told_apart(stacks in proptest::collection::vec("[ab](;[ab]{0,3}){0,5}", 1..40)) {
+            let text: String = stacks.iter().map(|stack| format!("{stack} 1\n")).collect();
+            let mut expected = std::collections::BTreeMap::new();
+            for stack in stacks {
+                *expected.entry(stack).or_default() += 1.0;
+            }
+            let read: std::collections::BTreeMap<String, f64> = folded(&read(&text).unwrap()).into_iter().collect();
+            proptest::prop_assert_eq!(read, expected);
+        }
     }
 
     #[test]

@@ -3,10 +3,11 @@
 //! of different stacks and not with the size of the file.
 
 mod collect;
+pub(super) mod conventions;
 mod folded;
 mod header;
 mod lines;
-pub(super) mod names;
+
 pub mod number;
 mod perf_data;
 mod perf_report;

@@ -54,6 +54,9 @@ impl Number {
     /// Reads a number, digits and marks only; an optional sign before them.
     /// `None` if the text is none.
     pub fn parse(text: &str) -> Option<Number> {
+        if let Some(value) = plain(text) {
+            return Some(Number { meaning: Meaning::Plain(value) });
+        }
         let text = text.trim();
         let (negative, digits) = match text.strip_prefix('-') {
             Some(rest) => (true, rest),
@@ -136,6 +139,13 @@ impl Mark {
             _ => None,
         }
     }
+}
+
+/// The value of digits alone, which most numbers are; only of so few that it is exact.
+fn plain(text: &str) -> Option<f64> {
+    let short = (1..=15).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
+    let value = |text: &str| text.bytes().fold(0_u64, |sum, b| sum * 10 + u64::from(b - b'0'));
+    short.then(|| value(text) as f64)
 }
 
 /// Separates thousands and nothing else: the spaces (no-break, thin, narrow

@@ -13,7 +13,7 @@ mod space;
 
 use super::collect::{Collector, Taken};
 use super::lines::unreadable;
-use super::{Importer, Times, names};
+use super::{Importer, Times, conventions};
 use crate::profile::{Frame, FrameId, FrameKind, Profile, Thread, Weight};
 use crate::record::{Fault, FaultKind};
 use guard::Bytes;
@@ -233,7 +233,7 @@ impl Reader {
         let build_id = build_id.or_else(known).unwrap_or_default();
         let kernel = misc & 7 == 1;
         let text = String::from_utf8_lossy(&path);
-        let (name, kind) = match names::module(&text) {
+        let (name, kind) = match conventions::module(&text) {
             (name, FrameKind::Unknown) if kernel => (name, FrameKind::Kernel),
             // Memory of a program that is in no file.
             _ if text.starts_with("//anon") => (String::new(), FrameKind::User),
@@ -293,7 +293,7 @@ impl Reader {
             None => format!(":{}", fields.tid),
         };
         let (pid, tid) = (u32::try_from(fields.pid).ok(), u32::try_from(fields.tid).unwrap_or(0));
-        let owner = names::owner(&name, pid);
+        let owner = conventions::owner(&name, pid);
         let builder = &mut self.collector.builder;
         let thread = builder.thread(Thread { name, pid: pid.unwrap_or(0), tid });
         let stack = builder.stack(&self.stack);
@@ -355,7 +355,7 @@ impl Reader {
             .collect();
         let period = self.collector.period();
         let header = self.collector.builder.header();
-        header.weight = match names::weight_of(&name) {
+        header.weight = match conventions::weight_of(&name) {
             Weight::Nanoseconds => Weight::Nanoseconds,
             _ => Weight::Events,
         };

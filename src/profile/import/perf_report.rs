@@ -6,8 +6,8 @@
 //! or stay percent without it. Call graphs below the rows are passed over: they
 //! are cut off at some share and do not add up.
 
+use super::conventions;
 use super::lines::{Lines, digits, quote};
-use super::names;
 use super::number::{Marks, Number};
 use super::{HEAD, Importer, Times};
 use crate::profile::{Builder, Frame, FrameKind, Header, Profile, Sample, Thread, Weight};
@@ -286,7 +286,7 @@ impl Reader {
         let shares = self.rows.iter().all(|row| row.share.is_some());
         let header = self.builder.header();
         header.weight = if periods || shares && total.is_some() {
-            names::weight_of(&header.event)
+            conventions::weight_of(&header.event)
         } else if shares {
             Weight::Percent
         } else {
@@ -317,7 +317,7 @@ impl Reader {
             }
             let frame = self.builder.frame(row.frame);
             let stack = self.builder.stack(&[frame]);
-            let owner = names::owner(&row.thread.name, None);
+            let owner = conventions::owner(&row.thread.name, None);
             let thread = self.builder.thread(row.thread);
             let (cpu, time, count) = (row.cpu, None, count as u64);
             self.builder.add(Sample { stack, thread, owner, cpu, time, count, weight });
@@ -366,7 +366,7 @@ fn rounded(text: &str) -> Option<Number> {
 
 /// The function of a row: `[k] tcp_recvmsg`, perhaps with its module in a column.
 fn frame(symbol: Option<&str>, object: Option<&str>) -> Frame {
-    let (module, side) = names::module(object.unwrap_or(""));
+    let (module, side) = conventions::module(object.unwrap_or(""));
     let symbol = symbol.unwrap_or("[unknown]");
     let (mark, function) = match symbol.split_once(' ') {
         Some((mark @ ("[k]" | "[.]" | "[g]" | "[u]" | "[H]"), rest)) => (mark, rest.trim()),

@@ -6,13 +6,13 @@
 //! their looks: a time has a point and a colon, a CPU brackets, an event a colon.
 
 use super::collect::{Collector, Taken};
+use super::conventions;
 use super::header::{self, Head};
 use super::lines::{Lines, quote};
-use super::names;
 use super::{HEAD, Importer, Times};
 use crate::profile::{Frame, FrameId, FrameKind, Profile, Thread, ThreadId, Weight};
 use crate::record::Fault;
-use std::collections::HashMap;
+use hashbrown::HashMap;
 use std::io::BufRead;
 
 /// See the module's text.
@@ -163,7 +163,7 @@ impl Reader {
         let skipped = self.of_other_event(&head);
         if self.weight.is_none() && !skipped {
             self.weight = Some(match (head.event, head.period) {
-                (Some(event), Some(_)) => names::weight_of(&String::from_utf8_lossy(event)),
+                (Some(event), Some(_)) => conventions::weight_of(&String::from_utf8_lossy(event)),
                 _ => Weight::Samples,
             });
         }
@@ -283,7 +283,7 @@ impl Reader {
             return *id;
         }
         let (module, kind) =
-            names::module(&String::from_utf8_lossy(located.module.unwrap_or_default()));
+            conventions::module(&String::from_utf8_lossy(located.module.unwrap_or_default()));
         let function = if !unnamed {
             String::from_utf8_lossy(located.symbol).into_owned()
         } else if located.address.is_empty() {
@@ -336,7 +336,7 @@ impl Reader {
     }
 
     fn owner(&mut self, thread: ThreadId, pid: Option<u32>) -> crate::profile::Owner {
-        names::owner(self.collector.builder.name(thread), pid)
+        conventions::owner(self.collector.builder.name(thread), pid)
     }
 
     /// A line of `perf script --header` says where the profile is from.

@@ -2,7 +2,7 @@
 
 use super::message as pb;
 use super::{FORMAT, OURS, PPM};
-use crate::profile::import::{names, quote};
+use crate::profile::import::{conventions, quote};
 use crate::profile::{
     Builder, Frame, FrameId, FrameKind, Header, Owner, Profile, Sample, StackId, Thread, ThreadId,
     Track, Weight,
@@ -194,7 +194,7 @@ impl<'a> Decoder<'a> {
                     },
                 },
                 None => {
-                    let (module, kind) = names::module(filename);
+                    let (module, kind) = conventions::module(filename);
                     Place { module, build_id: self.text(mapping.build_id)?.to_owned(), kind }
                 }
             };
@@ -439,7 +439,7 @@ impl<'a> Decoder<'a> {
         if !weight.is_finite() || time.is_some_and(|time| !time.is_finite()) {
             return Err("its weight or time is no number".into());
         }
-        let owner = owner.unwrap_or_else(|| names::owner(&thread.name, Some(thread.pid)));
+        let owner = owner.unwrap_or_else(|| conventions::owner(&thread.name, Some(thread.pid)));
         let thread: ThreadId = self.builder.thread(thread);
         let stack = self.stack(&sample.location_id)?;
         self.builder.add(Sample { stack, thread, owner, cpu, time, count, weight });

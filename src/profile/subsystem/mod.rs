@@ -158,6 +158,7 @@ impl fmt::Display for Subsystem {
 /// The subsystem of every stack of a profile.
 #[derive(Clone, Debug)]
 pub struct Classes {
+    frames: Vec<Option<Class>>,
     stacks: Vec<Subsystem>,
 }
 
@@ -186,7 +187,13 @@ impl Classes {
             }
             Subsystem::Other
         };
-        Classes { stacks: (0..profile.stacks()).map(stack).collect() }
+        let stacks = (0..profile.stacks()).map(stack).collect();
+        Classes { frames, stacks }
+    }
+
+    /// What the rules say of every function, in the order of the profile.
+    pub fn frames(&self) -> &[Option<Class>] {
+        &self.frames
     }
 
     /// The subsystem of a sample.

@@ -1,9 +1,9 @@
 //! The rules: read from text, compiled to what can be looked up fast.
 
 use super::Subsystem;
-use crate::profile::{Frame, FrameKind, names};
+use crate::profile::{Frame, FrameKind, normalise};
 use crate::record::{Fault, FaultKind};
-use std::collections::HashMap;
+use hashbrown::HashMap;
 use std::sync::OnceLock;
 
 /// The rules that come with the program.
@@ -53,7 +53,7 @@ impl Rules {
         if frame.kind == FrameKind::User {
             return Some(Class::Is(Subsystem::User));
         }
-        let name = names::function(&frame.function);
+        let name = normalise::function(&frame.function);
         self.layers.iter().find_map(|layer| layer.class(name, frame))
     }
 
@@ -74,10 +74,19 @@ impl Rules {
 struct Layer {
     exact: HashMap<String, Class>,
     /// In byte order, so that the longest one that fits is found by halving.
-    prefix: Vec<(String, Class)>,
+    prefix: Vec<Prefix>,
     module: HashMap<String, Class>,
     /// The longest first.
     folder: Vec<(String, Class)>,
+}
+
+/// How names begin.
+#[derive(Clone, Debug)]
+struct Prefix {
+    text: String,
+    class: Class,
+    /// Place of the longest other prefix that this one begins with.
+    shorter: Option<usize>,
 }
 
 /// What a table may hold, in the order in which it is asked.
@@ -122,14 +131,14 @@ impl Layer {
                 }
             }
         }
-        layer.prefix.sort_by(|a, b| a.0.cmp(&b.0));
+        layer.prefix.sort_by(|a, b| a.text.cmp(&b.text));
         layer.folder.sort_by_key(|(folder, _)| std::cmp::Reverse(folder.len()));
-        let twice = layer.prefix.windows(2).find(|pair| pair[0].0 == pair[1].0);
-        if let Some((prefix, _)) = twice.and_then(|pair| pair.first()) {
-            return Err(
-                fault(format!("the prefix '{prefix}' is there twice")).remedy("name it once")
-            );
+        let twice = layer.prefix.windows(2).find(|pair| pair[0].text == pair[1].text);
+        if let Some(prefix) = twice.and_then(|pair| pair.first()) {
+            let what = format!("the prefix '{}' is there twice", prefix.text);
+            return Err(fault(what).remedy("name it once"));
         }
+        layer.link();
         Ok(layer)
     }
 
@@ -139,9 +148,12 @@ impl Layer {
         let known = match kind {
             "exact" => self.exact.insert(owned, class).is_some(),
             "module" => self.module.insert(owned, class).is_some(),
-            "prefix" | "folder" => {
-                let list = if kind == "prefix" { &mut self.prefix } else { &mut self.folder };
-                list.push((owned, class));
+            "prefix" => {
+                self.prefix.push(Prefix { text: owned, class, shorter: None });
+                false
+            }
+            "folder" => {
+                self.folder.push((owned, class));
                 false
             }
             _ => return None,
@@ -161,19 +173,35 @@ impl Layer {
             .or_else(|| self.by_folder(&frame.file))
     }
 
-    /// The longest prefix that fits.
-    fn by_prefix(&self, name: &str) -> Option<Class> {
-        let mut bound = name.as_bytes();
-        loop {
-            let after = self.prefix.partition_point(|(prefix, _)| prefix.as_bytes() <= bound);
-            let (prefix, class) = self.prefix.get(after.checked_sub(1)?)?;
-            if name.as_bytes().starts_with(prefix.as_bytes()) {
-                return Some(*class);
+    /// Tells every prefix which shorter one it begins with.
+    fn link(&mut self) {
+        // Those that the last one begins with, the shortest first.
+        let mut open: Vec<usize> = Vec::new();
+        for at in 0..self.prefix.len() {
+            while let Some(last) = open.last() {
+                if self.prefix[at].text.starts_with(&self.prefix[*last].text) {
+                    break;
+                }
+                open.pop();
             }
-            // A shorter one that fits can only begin as both do.
-            let same = prefix.bytes().zip(bound).take_while(|(a, b)| a == *b).count();
-            bound = bound.get(..same).filter(|rest| !rest.is_empty())?;
+            self.prefix[at].shorter = open.last().copied();
+            open.push(at);
         }
+    }
+
+    /// The longest prefix that fits. Of the one that stands last before a name, and of
+    /// those that it begins with in turn: all that stands between a prefix of the name
+    /// and the name begins with that prefix.
+    fn by_prefix(&self, name: &str) -> Option<Class> {
+        let after = self.prefix.partition_point(|prefix| prefix.text.as_str() <= name);
+        let mut at = after.checked_sub(1);
+        while let Some(prefix) = at.and_then(|at| self.prefix.get(at)) {
+            if name.starts_with(&prefix.text) {
+                return Some(prefix.class);
+            }
+            at = prefix.shorter;
+        }
+        None
     }
 
     fn by_folder(&self, file: &str) -> Option<Class> {
@@ -202,12 +230,12 @@ mod tests {
         for (name, class) in &layer.exact {
             assert_eq!(by_name(name), Some(*class));
             assert_ne!(layer.by_prefix(name), Some(*class), "exact {name}: a prefix says it too");
-            assert_eq!(names::function(name), name, "{name} is never asked for like this");
+            assert_eq!(normalise::function(name), name, "{name} is never asked for like this");
         }
         for pair in layer.prefix.windows(2) {
-            assert_ne!(pair[0].0, pair[1].0, "twice");
+            assert_ne!(pair[0].text, pair[1].text, "twice");
         }
-        for (prefix, class) in &layer.prefix {
+        for Prefix { text: prefix, class, .. } in &layer.prefix {
             // No function is called so: nothing but the prefix can fit.
             assert_eq!(by_name(&format!("{prefix}\u{1}")), Some(*class), "prefix {prefix}");
             let shorter = &prefix[..prefix.len() - 1];

@@ -7,7 +7,7 @@ use crate::profile::flame::{Chart, FlameBox};
 use crate::profile::waterfall::Waterfall;
 use crate::profile::{Explanation, Ranked};
 use crate::report::explanation::{self, Kind, Step, decimals, signed, steps};
-use crate::report::figures::{number, percent};
+use crate::report::figures::{digits, number, percent};
 use maud::{Markup, html};
 
 /// Pixels of a line of a waterfall: its height, where its bar begins and ends.
@@ -22,11 +22,14 @@ const LETTER: f64 = 0.0075;
 
 /// The section of a page; none where there is nothing to explain.
 pub fn section(explanation: &Explanation) -> Option<Markup> {
-    let first = explanation.waterfalls.first()?;
+    let (rule, remarks) =
+        (explanation.waterfalls.first().map(explanation::rule), explanation::remarks(explanation));
+    if rule.is_none() && remarks.is_empty() {
+        return None;
+    }
     Some(html! {
         @for waterfall in &explanation.waterfalls { (figure(waterfall, explanation.functional)) }
-        p class="note" { (explanation::rule(first)) }
-        @for line in explanation::remarks(explanation) { p class="note" { (line) } }
+        @for line in rule.iter().chain(&remarks) { p class="note" { (line) } }
         @for ranked in &explanation.ranked { (ranking(ranked)) }
         @for chart in &explanation.charts { (flame(chart)) }
     })
@@ -45,6 +48,7 @@ fn figure(waterfall: &Waterfall, functional: bool) -> Markup {
                 (waterfall.unit) ", from the cost of " (waterfall.before.cell) " to that of "
                 (waterfall.after.cell) ". A step is pale where its interval holds zero or is not known. "
                 (explanation::check(waterfall))
+                @if let Some(text) = explanation::packets(waterfall) { " " (text) }
             }
             table class="plot" {
                 thead { tr {
@@ -120,22 +124,34 @@ fn numbers(waterfall: &Waterfall) -> Markup {
 
 /// The functions of two cells, most saved first.
 fn ranking(ranked: &Ranked) -> Markup {
+    let digits = digits(ranked.total.with.max(ranked.total.without), 4);
+    let intervals = ranked.total.half_width.is_some();
     let amounts = |pair: &Pair| {
         html! {
             @for value in [pair.with, pair.without, pair.saved] {
-                td class="n" data-v=(sortable(value)) { (minus(&number(value, 4))) }
+                td class="n" data-v=(sortable(value)) { (minus(&number(value, digits))) }
+            }
+            @if intervals {
+                td class="n" data-v=(sortable(pair.half_width.unwrap_or(0.0))) {
+                    @match pair.half_width {
+                        Some(half) => { "\u{b1}" (number(half, digits)) }
+                        None => { "-" }
+                    }
+                }
             }
         }
     };
     html! {
         details {
             summary { "Functions, most saved first: " (ranked.with) " against " (ranked.without) }
-            p class="note" { (ranked.unit) "; of each function its own code, in all profile trials together; saved = without \u{2212} with." }
+            p class="note" { (ranked.unit) "; of each function its own code; saved = without \u{2212} with." }
             div class="scroll" {
                 table class="sortable" {
                     thead { tr {
                         th { "function" } th class="n" { "with" } th class="n" { "without" }
-                        th class="n" { "saved" } th { "subsystem" }
+                        th class="n" { "saved" }
+                        @if intervals { th class="n" { "interval" } }
+                        th { "subsystem" }
                     } }
                     tbody {
                         @for row in &ranked.rows {
@@ -162,25 +178,28 @@ fn ranking(ranked: &Ranked) -> Markup {
 /// A flame graph, roots below.
 fn flame(chart: &Chart) -> Markup {
     let lines = chart.boxes.iter().map(|b| b.depth + 1).max().unwrap_or(0);
+    let digits = digits(chart.total, 4);
     let changes = chart.boxes.iter().filter_map(|b| b.change);
     let most = changes.map(f64::abs).fold(0.0, f64::max);
     let differential = chart.boxes.iter().any(|b| b.change.is_some());
     html! {
         details {
-            summary { "Flame graph: " (chart.title) ", " (number(chart.total, 3)) " " (chart.unit) }
+            summary { "Flame graph: " (chart.title) ", " (number(chart.total, digits)) " " (chart.unit) }
             p class="note" {
                 "Width: " (chart.unit) " of a function with all that it called; callers are below. "
-                @if differential { "Orange: more than in the other cell, green: less; the stronger, the more. " }
+                @if differential { "Orange: more in the cell named first than in the other, green: less; the stronger, the more. " }
                 @if chart.narrower > 0.0005 { (percent(chart.narrower)) " of it goes on in boxes too narrow to be drawn." }
             }
             svg class="flame" height=(lines * LINE) role="img" aria-label={ "flame graph of " (chart.title) } {
-                @for one in &chart.boxes { (flame_box(one, chart, lines, most)) }
+                @for one in &chart.boxes { (flame_box(one, chart, lines, (most, digits))) }
             }
         }
     }
 }
 
-fn flame_box(one: &FlameBox, chart: &Chart, lines: u32, most: f64) -> Markup {
+/// One box; `most` is the largest change of all, told in so many digits behind the
+/// point.
+fn flame_box(one: &FlameBox, chart: &Chart, lines: u32, (most, digits): (f64, usize)) -> Markup {
     let y = lines.saturating_sub(one.depth + 1) * LINE;
     let (class, strength) = match one.change {
         Some(change) if most > 0.0 => {
@@ -194,8 +213,8 @@ fn flame_box(one: &FlameBox, chart: &Chart, lines: u32, most: f64) -> Markup {
         svg x=(part(one.start)) y=(y) width=(part(one.width)) height=(LINE - 1) {
             rect class=(class) width="100%" height="100%" fill-opacity=(number(strength.clamp(0.0, 1.0), 2)) {
                 title {
-                    (one.name) ": " (number(one.amount, 4)) " " (chart.unit) ", " (percent(one.width))
-                    @if let Some(change) = one.change { ", change " (minus(&signed(change, 4))) }
+                    (one.name) ": " (number(one.amount, digits)) " " (chart.unit) ", " (percent(one.width))
+                    @if let Some(change) = one.change { ", change " (minus(&signed(change, digits))) }
                 }
             }
             @if letters >= 4 {

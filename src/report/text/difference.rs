@@ -3,7 +3,7 @@
 use crate::profile::Ranked;
 use crate::profile::diff::{Diff, GroupBy, Measure, Pair, Side};
 use crate::report::Style;
-use crate::report::figures::{amount, number, percent, plural};
+use crate::report::figures::{amount, digits, number, percent, plural};
 use crate::report::page::{Page, Tone};
 use crate::report::table::{Column, Table};
 use std::io::{self, Write};
@@ -26,19 +26,15 @@ pub fn ranked(page: &mut Page, ranked: &Ranked) {
     let text = format!("{}; with: {}, without: {}.", ranked.unit, ranked.with, ranked.without);
     page.text("", &text);
     page.gap();
-    let columns = vec![
-        Column::words("function", 0, Some(24)),
-        Column::number("", "with", 0),
-        Column::number("", "without", 0),
-        Column::number("", "saved", 0),
-        Column::number("", "change", 1),
-        Column::words("subsystem", 2, None),
-    ];
+    let mut columns = vec![Column::words("function", 0, Some(24))];
+    let intervals = ranked.total.half_width.is_some();
+    columns.extend(amount_columns(intervals));
+    columns.push(Column::words("subsystem", 2, None));
     let mut table = Table::new(columns);
     let decimals = decimals(ranked.total);
     let mut add = |function: &str, pair: Pair, subsystem: &str, tone: Tone| {
         let mut cells = vec![(function.to_owned(), tone)];
-        cells.extend(amounts(pair, decimals));
+        cells.extend(amounts(pair, decimals, intervals));
         cells.push((subsystem.to_owned(), Tone::Faint));
         table.row(cells);
     };
@@ -55,25 +51,44 @@ pub fn ranked(page: &mut Page, ranked: &Ranked) {
         add(&format!("{} more", left.rows), left.amount, "", Tone::Faint);
     }
     table.print(page, 2);
-    page.text(
-        "  ",
-        "Of each function its own code, in all profile trials together; saved = without - with.",
-    );
+    page.text("  ", "Of each function its own code; saved = without - with.");
+    if intervals {
+        page.text("  ", INTERVALS);
+    }
 }
 
-/// With, without, saved, change.
-fn amounts(pair: Pair, decimals: usize) -> [(String, Tone); 4] {
+/// What the column of intervals holds.
+const INTERVALS: &str = "+-: half the width of the interval of what is saved, Welch's at 95% over \
+                         the profiles, each for itself.";
+
+/// With, without, saved, perhaps its interval, change.
+fn amount_columns(intervals: bool) -> Vec<Column> {
+    let mut columns = vec![
+        Column::number("", "with", 0),
+        Column::number("", "without", 0),
+        Column::number("", "saved", 0),
+    ];
+    columns.extend(intervals.then(|| Column::number("", "+-", 1)));
+    columns.push(Column::number("", "change", 1));
+    columns
+}
+
+/// The cells of [`amount_columns`].
+fn amounts(pair: Pair, decimals: usize, intervals: bool) -> Vec<(String, Tone)> {
     let saved = match pair.saved {
+        _ if pair.in_doubt() => Tone::Plain,
         s if s > 0.0 => Tone::Good,
         s if s < 0.0 => Tone::Bad,
         _ => Tone::Plain,
     };
-    [
+    let mut cells = vec![
         (number(pair.with, decimals), Tone::Plain),
         (number(pair.without, decimals), Tone::Plain),
         (number(pair.saved, decimals), saved),
-        (change(pair), Tone::Faint),
-    ]
+    ];
+    cells.extend(intervals.then(|| (number(pair.half_width, decimals), Tone::Faint)));
+    cells.push((change(pair), Tone::Faint));
+    cells
 }
 
 fn heading(page: &mut Page, diff: &Diff) {
@@ -88,12 +103,12 @@ fn heading(page: &mut Page, diff: &Diff) {
 }
 
 fn side(side: &Side) -> String {
-    let mut text = format!("{}: {} samples", side.profiles.join(", "), side.samples);
+    let mut text = format!("{}: {} samples", titles(&side.profiles), side.samples);
     if !side.event.is_empty() {
         text += &format!(" of {}", side.event);
     }
     if let Some(bytes) = side.bytes {
-        text += &format!(", {} GiB", number(bytes / crate::profile::diff::GIB, 2));
+        text += &format!(", {} GiB", number(bytes / crate::record::unit::GIB, 2));
     }
     if let Some(packets) = side.packets {
         text += &format!(", {} packets", amount(packets));
@@ -102,6 +117,23 @@ fn side(side: &Side) -> String {
         text += &format!(", {} s", number(seconds, 1));
     }
     text
+}
+
+/// The titles of a side's profiles: those that differ in the number of the trial alone,
+/// `socket (1)` and `socket (2)`, are told once.
+fn titles(titles: &[String]) -> String {
+    let numbered = |title: &'_ String| {
+        let (name, number) = title.strip_suffix(')')?.rsplit_once(" (")?;
+        let whole = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
+        whole.then(|| (name.to_owned(), number.to_owned()))
+    };
+    let split: Option<Vec<(String, String)>> = titles.iter().map(numbered).collect();
+    match split.as_deref() {
+        Some([(name, first), .., (_, last)]) if split.iter().flatten().all(|(n, _)| n == name) => {
+            format!("{name} ({first} .. {last}, {} profiles)", titles.len())
+        }
+        _ => titles.join(", "),
+    }
 }
 
 fn table(page: &mut Page, diff: &Diff) {
@@ -113,12 +145,8 @@ fn table(page: &mut Page, diff: &Diff) {
     };
     let mut columns = vec![Column::words("function", 0, Some(24))];
     columns.extend(group.map(|title| Column::words(title, 0, Some(17))));
-    columns.extend([
-        Column::number("", "with", 0),
-        Column::number("", "without", 0),
-        Column::number("", "saved", 0),
-        Column::number("", "change", 1),
-    ]);
+    let intervals = diff.total.half_width.is_some();
+    columns.extend(amount_columns(intervals));
     let classed = diff.by != GroupBy::Subsystem;
     columns.extend(classed.then(|| Column::words("subsystem", 2, None)));
     let decimals = decimals(diff.total);
@@ -126,7 +154,7 @@ fn table(page: &mut Page, diff: &Diff) {
     let mut add = |function: &str, of: &str, pair: Pair, subsystem: &str, tone: Tone| {
         let mut cells = vec![(function.to_owned(), tone)];
         cells.extend(group.map(|_| (of.to_owned(), Tone::Plain)));
-        cells.extend(amounts(pair, decimals));
+        cells.extend(amounts(pair, decimals, intervals));
         cells.extend(classed.then(|| (subsystem.to_owned(), Tone::Faint)));
         table.row(cells);
     };
@@ -151,8 +179,7 @@ fn table(page: &mut Page, diff: &Diff) {
 
 /// Digits behind the point, so that the total has four that count.
 fn decimals(total: Pair) -> usize {
-    let total = total.with.max(total.without);
-    if total > 0.0 { (3.0 - total.log10().floor()).clamp(0.0, 6.0) as usize } else { 0 }
+    digits(total.with.max(total.without), 4)
 }
 
 /// The change of a function, as a part of what it took before.
@@ -168,6 +195,9 @@ fn change(pair: Pair) -> String {
 
 fn remarks(page: &mut Page, diff: &Diff) {
     page.gap();
+    if diff.total.half_width.is_some() {
+        page.text("", INTERVALS);
+    }
     for (names, lead) in
         [(&diff.appeared, "appeared (only with): "), (&diff.vanished, "vanished (only without): ")]
     {

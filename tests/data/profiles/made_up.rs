@@ -3,7 +3,7 @@
 use bytepath::profile::waterfall::{Metered, Trials};
 use bytepath::profile::{
     Builder, Explanation, Frame, FrameKind, Header, Owner, Profile, Sample, Thread, Weight, Work,
-    explain, subsystem::Rules,
+    WorkUnit, explain, subsystem::Rules,
 };
 use bytepath::record::Role;
 
@@ -29,6 +29,9 @@ const STACKS: &[(Role, &[&str], f64, f64)] = &[
     (Role::Receiver, &["main", "touch"], 0.02, 0.02),
 ];
 
+/// Packets of a trial's 4 GiB: 64 KiB each.
+pub const PACKETS: f64 = 65536.0;
+
 /// One profile trial of 4 GiB. `noise` is added to every function's cost, a part
 /// of it.
 pub fn trial(title: &str, maps: bool, noise: f64, hostile: &str) -> Profile {
@@ -36,7 +39,7 @@ pub fn trial(title: &str, maps: bool, noise: f64, hostile: &str) -> Profile {
         title: title.to_owned(),
         event: "cpu-clock".into(),
         weight: Weight::Nanoseconds,
-        work: Work { bytes: Some(4.0 * 1073741824.0), packets: None },
+        work: Work { bytes: Some(4.0 * 1073741824.0), packets: Some(PACKETS) },
         ..Header::default()
     });
     for (i, (role, stack, copies, with)) in STACKS.iter().enumerate() {
@@ -71,19 +74,29 @@ pub fn trial(title: &str, maps: bool, noise: f64, hostile: &str) -> Profile {
     builder.build()
 }
 
-/// Three trials of each cell that are off by a few hundredths.
+/// Three trials of each cell that are off by a few hundredths, per GiB.
 pub fn explanation(trials: usize, hostile: &str) -> Explanation {
+    explanation_per(WorkUnit::Gib, trials, hostile)
+}
+
+/// The same per any unit of work.
+pub fn explanation_per(unit: WorkUnit, trials: usize, hostile: &str) -> Explanation {
     let of = |maps| -> Vec<Profile> {
         let noise = [0.0, 0.03, -0.02];
         (0..trials).map(|i| trial(&format!("trial {i}"), maps, noise[i % 3], hostile)).collect()
     };
     let (copies, maps) = (of(false), of(true));
     let cell = |name| format!("{name}{hostile}");
-    let metered = |mean| Some(Metered { mean, half_width: Some(0.004) });
+    let scale = match unit {
+        WorkUnit::Gib => 1.0,
+        WorkUnit::Packet => 4e9 / PACKETS,
+    };
+    let metered = |mean: f64| Some(Metered { mean: mean * scale, half_width: Some(0.004 * scale) });
     explain(
         &Trials { cell: &cell("socket"), profiles: &copies, metered: metered(0.36) },
         &[Trials { cell: &cell("tcp-zerocopy-receive"), profiles: &maps, metered: metered(0.19) }],
         Rules::built_in(),
+        unit,
     )
     .unwrap()
 }

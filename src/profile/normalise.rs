@@ -101,7 +101,9 @@ fn is_address(name: &str) -> bool {
 
 /// Without `+0x1f` or `+0x1f/0x80` at the end.
 fn without_offset(name: &str) -> &str {
-    let Some((head, tail)) = name.rsplit_once("+0x") else { return name };
+    // A search for one sign is several times as fast as one for a text.
+    let Some((head, tail)) = name.rsplit_once('+') else { return name };
+    let Some(tail) = tail.strip_prefix("0x") else { return name };
     let fine = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_hexdigit());
     let (offset, size) = tail.split_once("/0x").unwrap_or((tail, "0"));
     if fine(offset) && fine(size) { head } else { name }
@@ -110,12 +112,12 @@ fn without_offset(name: &str) -> &str {
 /// Without the `::h0123456789abcdef` that tells two versions of a Rust crate apart
 /// in mangled names.
 fn without_hash(name: &str) -> &str {
-    match name.rsplit_once("::h") {
-        Some((head, hash)) if hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit()) => {
-            head
-        }
-        _ => name,
-    }
+    let split = name.len().checked_sub(16).and_then(|at| name.split_at_checked(at));
+    let head = split.and_then(|(head, hash)| {
+        let hexadecimal = hash.bytes().all(|b| b.is_ascii_hexdigit());
+        if hexadecimal { head.strip_suffix("::h") } else { None }
+    });
+    head.unwrap_or(name)
 }
 
 /// Without the `_[k]` that `stackcollapse-perf.pl --all` puts behind a function
