@@ -313,13 +313,11 @@ fn functions_of_the_profile_are_in_the_json_as_in_the_text() {
     let (seen, _) = watched(&["--sample", "499", "--profile", &kept], &words);
     let Some(profile) = &seen.profile else {
         let why = seen.absent.iter().find(|absent| absent.what == "profile").unwrap();
-        println!("SKIP functions_of_the_profile_are_in_the_json_as_in_the_text: {}", why.reason);
-        return;
+        return println!("SKIP functions_of_the_profile_are_in_the_json_as_in_the_text: {why:?}");
     };
     let own: f64 = profile.functions.iter().map(|function| function.own).sum();
     assert!(profile.samples > 0 && (own / profile.total - 1.0).abs() < 1e-9, "{profile:?}");
     assert!(profile.functions.iter().any(|function| function.kernel == Some(true)), "{profile:?}");
-    // The same profile, kept in a file and shown as text: the same function comes first.
     let shown = bytepath(&["profile", &kept, "--top", "1"]).output().unwrap();
     let first = &profile.functions[0].function;
     assert!(text(&shown.stdout).contains(first.as_str()), "{first}: {}", text(&shown.stdout));
