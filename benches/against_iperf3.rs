@@ -8,13 +8,15 @@
 mod common;
 #[path = "common/iperf3.rs"]
 mod iperf3;
+#[path = "common/namespace.rs"]
+mod namespace;
 
 use anyhow::{Context, Result};
 use bytepath::meter;
 use bytepath::record::{Cell, Design, Role, Schedule, Trial};
 use bytepath::run::Stand;
 use iperf3::{Server, median};
-use std::process::Command;
+use namespace::inside;
 use std::sync::atomic::AtomicBool;
 
 /// The links compared by default: with offloads, wire-like, and BIG TCP.
@@ -104,25 +106,17 @@ fn gbits(trial: &Trial) -> Result<f64> {
 
 /// One run of iperf3 in the stand's namespaces; Gbit/s at its receiver.
 fn rival(stand: &Stand, cell: &Cell, options: &[&str], window: f64) -> Result<f64> {
-    let (sender, receiver) = (cell.placement.sender, cell.placement.receiver);
-    let cpu = |cpu: Option<u32>| cpu.context("the bench pins both ends").map(|c| c.to_string());
-    let mut server = inside(stand.pid(Role::Receiver));
-    server.args(["taskset", "-c", &cpu(receiver)?, "iperf3"]);
+    let mut server = inside(stand, cell, Role::Receiver)?;
+    server.arg("iperf3");
     let server = Server::listening(server)?;
     let address = stand.address(Role::Receiver).to_string();
     let seconds = format!("{}", window.ceil() as u64);
-    let output = inside(stand.pid(Role::Sender))
-        .args(["taskset", "-c", &cpu(sender)?, "iperf3", "-c", &address, "-J", "-C", CONGESTION])
+    let output = inside(stand, cell, Role::Sender)?
+        .args(["iperf3", "-c", &address, "-J", "-C", CONGESTION])
         .args(["-O", "1", "-t", &seconds])
         .args(options)
         .output()
         .context("cannot run iperf3 -c")?;
     drop(server);
     Ok(iperf3::received(&output)? / 1e9)
-}
-
-fn inside(pid: u32) -> Command {
-    let mut command = Command::new("nsenter");
-    command.args(["-t", &pid.to_string(), "-n", "--"]);
-    command
 }

@@ -1,7 +1,8 @@
-//! What watching costs: iperf3 over loopback alone, under `bytepath observe` in
-//! each of its ways to count, under `perf trace -s`, and under `strace -c -f`,
-//! one after the other in every round. Prints throughput and its ratio to
-//! iperf3 alone: median and range.
+//! What watching costs. First, what it adds to one call: loops of calls under
+//! `bytepath observe`, and beside it. Then iperf3 over loopback alone, under
+//! `bytepath observe` in each of its ways to count, under `perf trace -s`, and under
+//! `strace -c -f`, one after the other in every round. Prints throughput and its ratio
+//! to iperf3 alone: median and range.
 //!
 //! `cargo bench --bench observe`; needs iperf3 and root, and perf and strace for
 //! their lines. Rounds and seconds of each run by BENCH_PAIRS and BENCH_WINDOW;
@@ -12,8 +13,13 @@ mod iperf3;
 
 use anyhow::{Context, Result};
 use iperf3::{Server, median};
+use rustix::net::RecvFlags;
+use std::fs::File;
+use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 /// What iperf3 runs under. The first is the yardstick; it is there twice, so
 /// that the noise between two runs of the same thing can be seen.
@@ -36,7 +42,94 @@ const WATCHERS: &[(&str, &[&str])] = &[
 
 const BYTEPATH: &str = env!("CARGO_BIN_EXE_bytepath");
 
+/// Set where this program is the loop of calls.
+const LOOP: &str = "BENCH_CALLS";
+
 fn main() -> Result<()> {
+    if std::env::var_os(LOOP).is_some() {
+        return loops();
+    }
+    a_call()?;
+    throughput()
+}
+
+/// Nanoseconds that a call of each kind takes, and what watchers add to it.
+fn a_call() -> Result<()> {
+    let own = std::env::current_exe()?;
+    let run = |watcher: &[&str]| -> Result<[f64; CALLS.len()]> {
+        let words: Vec<&std::ffi::OsStr> =
+            watcher.iter().map(|word| (*word).as_ref()).chain([own.as_os_str()]).collect();
+        let output = Command::new(words[0])
+            .args(&words[1..])
+            .env(LOOP, "1")
+            .stderr(Stdio::piped())
+            .output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let numbers: Option<Vec<f64>> = text.split_whitespace().map(|n| n.parse().ok()).collect();
+        numbers.and_then(|numbers| numbers.try_into().ok()).with_context(|| {
+            format!("under {watcher:?}: {}", String::from_utf8_lossy(&output.stderr))
+        })
+    };
+    let alone = run(&[])?;
+    let line = |name: &str, numbers: [f64; CALLS.len()]| {
+        let numbers: Vec<String> = numbers.iter().map(|ns| format!("{ns:>8.0}")).collect();
+        println!("{name:<32}{}", numbers.concat());
+    };
+    println!("{:<32}{}", "ns a call", CALLS.map(|name| format!("{name:>8}")).concat());
+    line("alone", alone);
+    let added = |with: [f64; CALLS.len()]| std::array::from_fn(|i| with[i] - alone[i]);
+    for (name, watcher) in WATCHERS.iter().filter(|(_, words)| words.first() == Some(&BYTEPATH)) {
+        match run(watcher) {
+            Ok(with) => line(&format!("added by {name}"), added(with)),
+            Err(e) => println!("{name} did not run: {e:#}"),
+        }
+    }
+    // Somebody else's program is watched, and runs when it answers.
+    let mut watched = Command::new(BYTEPATH)
+        .args(["observe", "--sample", "none", "--out", "/dev/null", "--", "cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let (mut ask, mut answer) =
+        (watched.stdin.take().context("no pipe")?, watched.stdout.take().context("no pipe")?);
+    ask.write_all(b"!")?;
+    answer.read_exact(&mut [0])?;
+    line("added, another being observed", added(run(&[])?));
+    drop(ask);
+    watched.wait()?;
+    println!();
+    Ok(())
+}
+
+/// The calls: one that does nothing, one on a file, one on a socket.
+const CALLS: [&str; 3] = ["getppid", "write", "recv"];
+
+/// Makes calls and prints what the quickest of many short rounds took for one: what
+/// else happens on the machine only ever adds.
+fn loops() -> Result<()> {
+    let null = File::create("/dev/null")?;
+    let (socket, _other) = UnixStream::pair()?;
+    let mut byte = [0u8];
+    let mut calls: [Box<dyn FnMut()>; CALLS.len()] = [
+        Box::new(|| _ = rustix::process::getppid()),
+        Box::new(|| _ = rustix::io::write(&null, b"x")),
+        Box::new(|| _ = rustix::net::recv(&socket, &mut byte[..], RecvFlags::DONTWAIT)),
+    ];
+    const ROUND: u32 = 500;
+    for call in &mut calls {
+        let mut least = f64::INFINITY;
+        for _ in 0..2000 {
+            let begin = Instant::now();
+            (0..ROUND).for_each(|_| call());
+            least = least.min(begin.elapsed().as_nanos() as f64 / f64::from(ROUND));
+        }
+        print!("{least} ");
+    }
+    println!();
+    Ok(())
+}
+
+fn throughput() -> Result<()> {
     let rounds = number("BENCH_PAIRS", 7.0)? as usize;
     let window = number("BENCH_WINDOW", 2.0)?;
     let options = std::env::var("BENCH_IPERF3").unwrap_or_else(|_| "-l 128K -C cubic".into());

@@ -6,11 +6,14 @@
 //! `cargo bench --bench overhead`; pairs and window by BENCH_PAIRS, BENCH_WINDOW.
 
 mod common;
+#[path = "common/ratios.rs"]
+mod ratios;
 
 use anyhow::{Context, Result};
 use bytepath::meter::{self, Meter};
 use bytepath::record::{Design, Sampling, Schedule};
 use bytepath::run::Stand;
+use ratios::Ratios;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
@@ -64,25 +67,16 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Ratios of runs with something to runs without, one after the other. Which
+/// The ratios of runs with something to runs without, one after the other. Which
 /// comes first alternates, so that drift cancels.
-fn interleaved(pairs: usize, mut run: impl FnMut(bool) -> Result<f64>) -> Result<Ratios> {
+fn interleaved(pairs: usize, mut run: impl FnMut(bool) -> Result<f64>) -> Result<String> {
     let mut ratios = Vec::new();
     for pair in 0..pairs {
         let first = pair % 2 == 0;
         let (one, other) = (run(first)?, run(!first)?);
         ratios.push(if first { one / other } else { other / one });
     }
-    ratios.sort_by(f64::total_cmp);
-    Ok(Ratios(ratios))
-}
-
-/// Ratios in order.
-struct Ratios(Vec<f64>);
-
-impl std::fmt::Display for Ratios {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let at = |share: f64| self.0[((self.0.len() - 1) as f64 * share).round() as usize];
-        write!(f, "median {:.3}, middle half {:.3} to {:.3}", at(0.5), at(0.25), at(0.75))
-    }
+    let ratios = Ratios::new(ratios);
+    let [low, median, high] = [0.25, 0.5, 0.75].map(|share| ratios.at(share));
+    Ok(format!("median {median:.3}, middle half {low:.3} to {high:.3}"))
 }

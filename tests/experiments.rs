@@ -374,6 +374,7 @@ fn catalogues() -> Catalogues {
         testbeds: testbed_spec(host::CATALOG),
         meters: meter::CATALOG.iter().map(|meter| meter.name()).collect(),
         cpus: vec![0, 1],
+        testbed: None,
     }
 }
 

@@ -306,6 +306,31 @@ fn mapped_bytes_are_those_that_the_program_knows_of() {
 }
 
 #[test]
+fn functions_of_the_profile_are_in_the_json_as_in_the_text() {
+    let words = ["dd", "if=/dev/zero", "of=/dev/null", "bs=1M", "count=4000"].map(String::from);
+    let folder = tempfile::tempdir().unwrap();
+    let kept = folder.path().join("profile.pb.gz");
+    let (seen, _) = watched(&["--sample", "499", "--profile", kept.to_str().unwrap()], &words);
+    let Some(profile) = &seen.profile else {
+        let why = seen.absent.iter().find(|absent| absent.what == "profile").unwrap();
+        println!("SKIP functions_of_the_profile_are_in_the_json_as_in_the_text: {}", why.reason);
+        return;
+    };
+    // Others may have had the CPU all the time, but not for four thousand megabytes.
+    assert!(profile.samples > 0 && profile.total > 0.0, "{profile:?}");
+    let own: f64 = profile.functions.iter().map(|function| function.own).sum();
+    assert!((own - profile.total).abs() <= profile.total * 1e-9, "{own} of {}", profile.total);
+    assert!(profile.functions.iter().all(|f| f.own <= f.total && f.total <= own * 1.000_001));
+    let shares: Vec<f64> = profile.functions.iter().map(|function| function.own).collect();
+    assert!(shares.is_sorted_by(|a, b| a >= b), "{shares:?}");
+    assert!(profile.functions.iter().any(|function| function.kernel == Some(true)), "{profile:?}");
+    // The same profile, kept in a file and shown as text: the same function comes first.
+    let shown = bytepath(&["profile", kept.to_str().unwrap(), "--top", "1"]).output().unwrap();
+    let first = &profile.functions[0].function;
+    assert!(text(&shown.stdout).contains(first.as_str()), "{first}: {}", text(&shown.stdout));
+}
+
+#[test]
 fn without_counting_the_program_still_runs_and_the_reason_is_there() {
     let (seen, output) = watched(&["--count", "none"], &["sh", "-c", "exit 5"].map(String::from));
     assert_eq!((output.status.code(), seen.counter), (Some(5), None));

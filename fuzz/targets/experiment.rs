@@ -13,6 +13,7 @@ static CATALOGUES: LazyLock<Catalogues> = LazyLock::new(|| Catalogues {
     testbeds: run::testbed_spec(host::CATALOG),
     meters: meter::CATALOG.iter().map(|meter| meter.name()).collect(),
     cpus: vec![0, 1],
+    testbed: None,
 });
 
 libfuzzer_sys::fuzz_target!(|text: &str| {

@@ -5,6 +5,7 @@
 
 use bytepath::host::settings::journal::{read, seal};
 use bytepath::record::Setting;
+use bytepath::sys::addressing::{Address, Route};
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let _ = read(data);
@@ -13,9 +14,14 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     if let Ok(told) = read(&sealed) {
         for change in &told.changes {
             let _ = (change.before.to_string(), change.set.to_string(), change.setting.command());
-            typed_again(&change.setting);
+            // Nobody types what a testbed asks for.
+            if !change.setting.is_of_testbed() {
+                typed_again(&change.setting);
+            }
         }
     }
+    // Addresses and routes that a journal keeps as the kernel told them.
+    let _ = (Address::kept(data.to_vec(), None), Route::kept(data.to_vec()));
     for line in String::from_utf8_lossy(data).lines() {
         if let Ok(setting) = line.parse::<Setting>() {
             typed_again(&setting);

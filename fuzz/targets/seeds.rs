@@ -272,6 +272,7 @@ fn trials() -> Vec<Trial> {
             readings: readings(),
             series: series(),
             warnings: vec!["a warning".into()],
+            prepared: Vec::new(),
             profile: None,
         })
         .into()

@@ -5,6 +5,7 @@ use super::place::{Place, PlaceArguments};
 use super::plan::{catalogues, read};
 use super::show::style;
 use crate::record::{Cell, CellId, Facts, Fault, Finding, Role, Severity, Support};
+use crate::spec::Catalogues;
 use crate::sys::Roots;
 use crate::{host, meter, path, report, spec};
 use clap::Args;
@@ -31,6 +32,7 @@ Examples:
   bytepath doctor
   bytepath doctor --for experiments/battle-of-zcs.toml
   bytepath doctor --for experiments/battle-of-zcs.toml --device eth1
+  bytepath doctor --for experiments/battle-of-zcs.toml --testbed ports:sender=eth1,receiver=eth2
 
 Exits with 3 if something blocks: a cell of the experiment that cannot run, or
 without --for anything that is marked 'blocks'.";
@@ -58,7 +60,8 @@ pub(super) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Fault> {
     // A slip in the file is told before anything is raised.
     let experiment = arguments.experiment.as_deref().map(|file| {
         let source = read(file)?;
-        spec::parse_experiment(&file.display().to_string(), &source.text, &catalogues()?)
+        let catalogues = Catalogues { testbed: arguments.place.choice()?, ..catalogues()? };
+        spec::parse_experiment(&file.display().to_string(), &source.text, &catalogues)
     });
     let experiment = experiment.transpose()?;
     let roots = Roots::real();
@@ -84,16 +87,18 @@ pub(super) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Fault> {
         findings: findings(&roots),
         cells: experiment
             .map(|experiment| -> Result<Vec<Item>, Fault> {
+                let place = Place::new(experiment.testbed)?;
                 let surveyed = match arguments.place.is_device() {
                     true => Vec::new(),
-                    false => Place::new(experiment.testbed)?.look_for(&experiment.cells),
+                    false => place.look_for(&experiment.cells),
                 };
                 // A device is there under one kernel, the running one.
                 let of = |cell: &Cell| match arguments.place.is_device() {
                     true => Some(&facts),
                     false => surveyed.iter().find(|(k, _)| *k == cell.kernel).map(|(_, f)| f),
                 };
-                let cells = experiment.cells.iter().filter_map(|c| Some((&c.id, able(c, of(c)?))));
+                let judged = |cell: &Cell| Some(able(cell, of(cell)?).and(place.preparable(cell)));
+                let cells = experiment.cells.iter().filter_map(|c| Some((&c.id, judged(c)?)));
                 let unable = cells.filter(|(_, support)| !support.is_yes());
                 Ok(unable.map(|(CellId(id), support)| item(id, support)).collect())
             })
@@ -112,6 +117,7 @@ pub(super) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Fault> {
 fn findings(roots: &Roots) -> Vec<Finding> {
     let mut all = host::examine(&host::survey(roots), &host::moment(roots));
     for bed in host::CATALOG.iter().filter(|bed| bed.probe().is_yes()) {
+        all.extend(bed.findings());
         if let Some(because) = bed.functional() {
             all.push(Finding {
                 severity: Severity::Note,

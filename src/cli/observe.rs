@@ -4,7 +4,8 @@ use super::exit::{exit_code, explain};
 use super::profile::summary;
 use super::show::{PAGE, replace};
 use crate::observe::{self, Asked, Method, Observed, Request, Target};
-use crate::profile::{Profile, export};
+use crate::profile::subsystem::Rules;
+use crate::profile::{self, Profile, export};
 use crate::record::{Ending, Fault, FaultKind, unit};
 use crate::report::{self, Style};
 use crate::run::{ProgramSampler, copy_ceiling, of_program};
@@ -166,6 +167,7 @@ fn complete(observed: &mut Observed) {
     let seen = &observed.observation;
     let mut own = of_program(&profile, &seen.pids());
     own.header.title = seen.command.join(" ");
+    observed.observation.profile = Some(profile::summarise(&own, Rules::built_in()));
     observed.profile = Some(own);
     // Without a measured bandwidth there is no estimate, and the report says so.
     if let Ok(ceiling) = copy_ceiling(None, COPIED_AT_ONCE) {

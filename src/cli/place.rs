@@ -1,9 +1,9 @@
 //! On which hosts a question is asked: a testbed, and the kernel that it boots.
 
-use super::plan::{Bed, choice, testbed};
+use super::plan::{Bed, USUAL, choice, testbed};
 use super::run::own_program;
-use crate::record::{Cell, Facts, Fault, Kernel};
-use crate::run::{Laboratory, path_spec, survey, survey_device};
+use crate::record::{Cell, Facts, Fault, FaultKind, Kernel, Support};
+use crate::run::{Laboratory, path_spec, preparable, survey, survey_device};
 use crate::spec::{self, Ask, TestbedChoice};
 use crate::{meter, path, sys};
 use clap::Args;
@@ -11,9 +11,9 @@ use std::sync::atomic::AtomicBool;
 
 #[derive(Debug, Args)]
 pub(super) struct PlaceArguments {
-    /// Ask on this testbed: netns, or vm[:key=value,...]
-    #[arg(long, value_name = "TESTBED", default_value = "netns")]
-    testbed: String,
+    /// Ask on this testbed: netns, ports:sender=DEVICE,receiver=DEVICE, or vm[:key=value,...] [default: netns]
+    #[arg(long, value_name = "TESTBED")]
+    testbed: Option<String>,
     /// Kernel that the testbed vm boots: [NAME=]SOURCE [COMMAND LINE]
     #[arg(long, value_name = "KERNEL")]
     kernel: Option<String>,
@@ -37,6 +37,11 @@ impl PlaceArguments {
         self.device.is_some()
     }
 
+    /// The testbed that was named, if one was.
+    pub fn choice(&self) -> Result<Option<TestbedChoice>, Fault> {
+        self.testbed.as_deref().map(choice).transpose()
+    }
+
     /// Facts of both hosts, or of this one for both roles over the device that
     /// was named. The outer fault is of what was typed, the inner one of the
     /// testbed.
@@ -50,7 +55,7 @@ impl PlaceArguments {
 
     /// Facts of both hosts, with the default link.
     fn look(&self) -> Result<Vec<Facts>, Fault> {
-        let choice = choice(&self.testbed)?;
+        let choice = self.choice()?.map_or_else(|| choice(USUAL), Ok)?;
         choice.check_kernels(self.kernel.is_some())?;
         let kernel = self.kernel.as_deref().map(spec::parse_kernel).transpose()?;
         Place::new(choice)?.look(kernel.as_ref())
@@ -65,6 +70,9 @@ impl Place {
 
     /// Facts of both hosts under this kernel, with the default link.
     pub fn look(&self, kernel: Option<&Kernel>) -> Result<Vec<Facts>, Fault> {
+        if let Some([sender, receiver]) = self.bed.as_ref().devices() {
+            return self.look_at([sender, receiver]);
+        }
         let stop = AtomicBool::new(false);
         let laboratory = Laboratory {
             paths: path::CATALOG,
@@ -80,13 +88,29 @@ impl Place {
         let ask = Ask {
             paths: &paths,
             stream: "",
-            link: "wire",
+            link: self.choice.link,
             cores: &cores,
             kernels: &kernels,
             baseline: None,
         };
         let (cells, _) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS))?;
         survey(&laboratory, &cells[0])
+    }
+
+    /// Facts of this host over devices that stay where they are, for each role its own.
+    fn look_at(&self, devices: [String; 2]) -> Result<Vec<Facts>, Fault> {
+        if let Support::No { reason, remedy } = self.bed.as_ref().probe() {
+            return Err(Fault::new(FaultKind::Unsupported, reason).remedy(remedy));
+        }
+        Ok(devices.iter().map(|device| survey_device(path::CATALOG, Some(device))).collect())
+    }
+
+    /// Whether the cards could be prepared for a cell, where there are cards.
+    pub fn preparable(&self, cell: &Cell) -> Support {
+        match preparable(path::CATALOG, self.bed.as_ref(), cell) {
+            Ok(()) => Support::Yes,
+            Err(fault) => Support::no(fault.message, fault.remedy.unwrap_or_default()),
+        }
     }
 
     /// The same for every kernel that cells name.

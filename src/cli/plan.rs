@@ -18,7 +18,9 @@ pub(super) fn plan(arguments: &RunArguments) -> Result<(Plan, Bed), Fault> {
         Some(file) => {
             let source = read(file)?;
             let name = file.display().to_string();
-            (spec::parse_experiment(&name, &source.text, &catalogues()?)?, Some(source))
+            let testbed = arguments.testbed.as_deref().map(choice).transpose()?;
+            let catalogues = Catalogues { testbed, ..catalogues()? };
+            (spec::parse_experiment(&name, &source.text, &catalogues)?, Some(source))
         }
         None => (from_flags(arguments)?, None),
     };
@@ -119,14 +121,15 @@ pub(super) fn catalogues() -> Result<Catalogues, Fault> {
         meters: meter_names(),
         cpus: sys::thread::allowed()
             .map_err(|e| Fault::system("cannot read the CPUs of this process", &e))?,
+        testbed: None,
     })
 }
 
 /// Prints the cells, their order and the time they take.
-pub(super) fn print(plan: &Plan) -> Result<(), Fault> {
+pub(super) fn print(plan: &Plan, testbed: &dyn Testbed) -> Result<(), Fault> {
     let mut text = Vec::new();
     let cannot = |e: &io::Error| Fault::system("cannot print the plan", e);
-    write(plan, &mut text).map_err(|e| cannot(&e))?;
+    write(plan, testbed, &mut text).map_err(|e| cannot(&e))?;
     match io::stdout().lock().write_all(&text) {
         // Whoever reads may stop early: `bytepath run FILE --dry-run | head`.
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(cannot(&e)),
@@ -134,7 +137,7 @@ pub(super) fn print(plan: &Plan) -> Result<(), Fault> {
     }
 }
 
-fn write(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
+fn write(plan: &Plan, testbed: &dyn Testbed, out: &mut dyn Write) -> io::Result<()> {
     let s = &plan.schedule;
     if !plan.title.is_empty() {
         writeln!(out, "{}", plan.title)?;
@@ -170,13 +173,13 @@ fn write(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
         let time = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
         writeln!(out, "then at most {trials} profile trials: {}", unit::seconds(time))?;
     }
-    if !plan.settings.is_empty() {
+    let settings = [&plan.settings[..], &testbed.settings()].concat();
+    if !settings.is_empty() {
         writeln!(
             out,
             "settings of the host, made before the first trial and put back at the end:"
         )?;
-        let host = host::settings::Host::new(sys::Roots::real());
-        for record in host::settings::preview(host, &plan.settings) {
+        for record in host::settings::preview(testbed.host().1, &settings) {
             writeln!(out, "  {record}")?;
         }
     }
@@ -204,7 +207,7 @@ pub(super) fn read(file: &Path) -> Result<Source, Fault> {
 fn from_flags(arguments: &RunArguments) -> Result<Experiment, Fault> {
     let all: Vec<String> = path::PAIRS.iter().map(|pair| pair.name.to_owned()).collect();
     let catalogues = catalogues()?;
-    let testbed = choice(&arguments.testbed)?;
+    let testbed = choice(arguments.testbed.as_deref().unwrap_or(USUAL))?;
     testbed.check_kernels(!arguments.kernel.is_empty())?;
     let kernels = arguments.kernel.iter().map(|text| spec::parse_kernel(text));
     let kernels = kernels.collect::<Result<Vec<Kernel>, Fault>>()?;
@@ -214,7 +217,7 @@ fn from_flags(arguments: &RunArguments) -> Result<Experiment, Fault> {
     let ask = Ask {
         paths: if arguments.path.is_empty() { &all } else { &arguments.path },
         stream: &arguments.stream,
-        link: &arguments.link,
+        link: arguments.link.as_deref().unwrap_or(testbed.link),
         cores: &cores,
         kernels: &kernels,
         baseline: arguments.baseline.as_deref(),
@@ -238,6 +241,9 @@ fn from_flags(arguments: &RunArguments) -> Result<Experiment, Fault> {
         settings: Vec::new(),
     })
 }
+
+/// The testbed where nobody asks for another.
+pub(super) const USUAL: &str = "netns";
 
 /// A seed that can be written into an experiment file: TOML has no larger numbers.
 fn seed() -> u64 {

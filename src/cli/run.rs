@@ -20,7 +20,7 @@ use std::time::Duration;
 #[command(after_help = run_options_help())]
 pub(super) struct RunArguments {
     /// Experiment file (see docs/experiments.md); without it, the flags say what to run
-    #[arg(value_name = "FILE", conflicts_with_all = ["path", "baseline", "stream", "link", "cores", "testbed", "kernel"])]
+    #[arg(value_name = "FILE", conflicts_with_all = ["path", "baseline", "stream", "link", "cores", "kernel"])]
     pub file: Option<PathBuf>,
     /// Path to run: PAIR[:key=value,...] or TX[:...]+RX[:...]; repeatable [default: all pairs]
     #[arg(long, value_name = "PATH")]
@@ -31,12 +31,12 @@ pub(super) struct RunArguments {
     /// The stream's contract: key=value,...
     #[arg(long, value_name = "OPTIONS", default_value = "")]
     pub stream: String,
-    /// The testbed's link: PRESET[:key=value,...]
-    #[arg(long, value_name = "LINK", default_value = "wire")]
-    pub link: String,
-    /// Where the roles run: netns, or vm[:key=value,...]
-    #[arg(long, value_name = "TESTBED", default_value = "netns")]
-    pub testbed: String,
+    /// The testbed's link: PRESET[:key=value,...] [default: wire; nic on the testbed ports]
+    #[arg(long, value_name = "LINK")]
+    pub link: Option<String>,
+    /// Where the roles run: netns, ports:sender=DEVICE,receiver=DEVICE, or vm[:key=value,...] [default: the file's, or netns]
+    #[arg(long, value_name = "TESTBED")]
+    pub testbed: Option<String>,
     /// Kernel that the hosts of the testbed vm boot: [NAME=]SOURCE [COMMAND LINE]; repeatable
     #[arg(long, value_name = "KERNEL")]
     pub kernel: Vec<String>,
@@ -101,7 +101,7 @@ pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode, Fault> {
     let (plan, testbed) = plan::plan(arguments)?;
     let testbed = testbed.as_ref();
     if arguments.dry_run {
-        plan::print(&plan)?;
+        plan::print(&plan, testbed)?;
         return Ok(ExitCode::SUCCESS);
     }
     let work =

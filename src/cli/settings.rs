@@ -167,7 +167,7 @@ fn show(place: &Place, as_json: bool) -> Result<String, Fault> {
     }
     for change in &told.changes {
         let state = if change.undone { "back" } else { "set" };
-        let (part, before, set) = change.before.beside(&change.set);
+        let (part, before, set) = change.setting.differing(&change.before, &change.set);
         let subject = change.setting.subject();
         let line = format!("{:>3}  {state:<4}  {subject}{part}: {before} -> {set}", change.number);
         let _ = writeln!(text, "  {line}");

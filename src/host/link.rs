@@ -15,17 +15,18 @@
 //!   one, a full ring drops; with one, it holds the sender back (drivers/net/veth.c,
 //!   since Linux 6.16), as the ring of a NIC does.
 
+use super::renew;
 use super::send_memory;
 use crate::record::wire::LinkEnd;
 use crate::record::{Fault, FaultKind, LinkSettings, Role};
 use crate::sys::namespace::Sysfs;
 use crate::sys::netlink::{Limits, Link, Napi, Netlink, Veth};
-use crate::sys::{Roots, procfs};
+use crate::sys::{Roots, procfs, tap};
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// How long the peer's end may take to appear, and a carrier to be seen.
+/// How long the peer's end may take to appear.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Sets up this end of a link: the sender's end makes the pair anew, the
@@ -39,7 +40,7 @@ pub fn apply(end: &LinkEnd) -> Result<Vec<String>, Fault> {
     netlink.set_up(lo.index).map_err(|e| refused("bringing up the loopback device", &e))?;
     let link = match &end.peer {
         Some((peer, pid)) => make_pair(&mut netlink, end, peer, *pid)?,
-        None => find(&mut netlink, &end.device)?,
+        None => found(&mut netlink, &end.device)?,
     };
     configure(&mut netlink, &link, end).map_err(|f| f.context(&end.device))?;
     send_memory::limit(end.settings.wmem)?;
@@ -93,9 +94,19 @@ fn make_pair(
     find(netlink, &end.device)
 }
 
+/// A device that is there already, without what an earlier link has set of it.
+fn found(netlink: &mut Netlink, name: &str) -> Result<Link, Fault> {
+    let link = find(netlink, name)?;
+    if link.kind != tap::KIND {
+        return Ok(link);
+    }
+    renew::renew(netlink, &link, name)?;
+    find(netlink, name)
+}
+
 /// Waits for a device to be there.
 fn find(netlink: &mut Netlink, name: &str) -> Result<Link, Fault> {
-    poll(&format!("looking for {name}"), || netlink.link(name))?.ok_or_else(|| {
+    poll(&format!("looking for {name}"), PATIENCE, || netlink.link(name))?.ok_or_else(|| {
         let text = format!("there is no device {name}");
         Fault::new(FaultKind::System, text).remedy("set up the sender's end of the link first")
     })
@@ -106,7 +117,10 @@ fn find(netlink: &mut Netlink, name: &str) -> Result<Link, Fault> {
 /// there costs a second.
 fn wait_for_carrier(netlink: &mut Netlink, end: &LinkEnd) -> Result<(), Fault> {
     let both = |netlink: &mut Netlink| -> io::Result<Option<()>> {
-        let Some(own) = netlink.link(&end.device)?.filter(|link| link.operational) else {
+        // The carrier of a tap does not change, so its state stays unknown; once it is
+        // up, it sends (Documentation/networking/operstates.rst).
+        let sends = |link: &Link| link.operational || (link.kind == tap::KIND && link.up);
+        let Some(own) = netlink.link(&end.device)?.filter(sends) else {
             return Ok(None);
         };
         // The far end of anything but a veth pair is out of sight.
@@ -116,19 +130,25 @@ fn wait_for_carrier(netlink: &mut Netlink, end: &LinkEnd) -> Result<(), Fault> {
         Ok(netlink.peer(&own)?.filter(|peer| peer.operational).map(drop))
     };
     let what = format!("waiting for the carrier of {}", end.device);
-    poll(&what, || both(netlink))?.ok_or_else(|| {
-        let text = format!("{what}: none within {} s", PATIENCE.as_secs());
+    let patience = Duration::try_from_secs_f64(end.patience).unwrap_or(PATIENCE);
+    poll(&what, patience, || both(netlink))?.ok_or_else(|| {
+        let text = format!("{what}: none within {} s", patience.as_secs());
         Fault::new(FaultKind::System, text)
+            .remedy("see that both ends are plugged in, and speak the same speed")
     })
 }
 
 /// Asks again and again, for a while; none if it never came.
-fn poll<T>(what: &str, mut ask: impl FnMut() -> io::Result<Option<T>>) -> Result<Option<T>, Fault> {
+fn poll<T>(
+    what: &str,
+    patience: Duration,
+    mut ask: impl FnMut() -> io::Result<Option<T>>,
+) -> Result<Option<T>, Fault> {
     let start = Instant::now();
     loop {
         match ask().map_err(|e| refused(what, &e))? {
             Some(answer) => return Ok(Some(answer)),
-            None if start.elapsed() > PATIENCE => return Ok(None),
+            None if start.elapsed() > patience => return Ok(None),
             None => std::thread::sleep(Duration::from_millis(1)),
         }
     }
@@ -139,9 +159,16 @@ fn configure(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<(), Fa
     if end.address.is_ipv4() {
         quieten_ipv6(&end.device);
     }
-    netlink
-        .add_address(link.index, end.address, end.prefix)
+    // A device that stays from trial to trial has it already.
+    let added = netlink.add_address(link.index, end.address, end.prefix);
+    added
+        .or_else(|e| if e.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(e) })
         .map_err(|e| refused(format!("address {}/{}", end.address, end.prefix), &e))?;
+    if let Some((address, hardware)) = end.neighbour {
+        netlink
+            .set_neighbour(link.index, address, hardware)
+            .map_err(|e| refused(format!("the neighbour {address}"), &e))?;
+    }
     if link.mtu != settings.mtu {
         let set = netlink.set_mtu(link.index, settings.mtu);
         set.map_err(|e| refused(format!("MTU {}", settings.mtu), &e))?;
@@ -179,6 +206,11 @@ fn quieten_ipv6(device: &str) {
 
 const GRO: &str = "rx-gro";
 const HW_GRO: &str = "rx-gro-hw";
+
+/// Whether a link switches this offload feature.
+pub(super) fn is_set_by_link(feature: &str) -> bool {
+    feature == GRO || feature == HW_GRO || is_tso(feature)
+}
 
 /// Segmentation of TCP in all its kinds; newer kernels know more of them.
 fn is_tso(feature: &str) -> bool {
@@ -333,12 +365,17 @@ fn pin_napi(
 ) -> Result<Option<String>, Fault> {
     let what = format!("pinning the NAPI thread to CPU {cpu}");
     let napis = match netlink.napis(link.index) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => match only_thread(&end.device) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+        // The instances of a tap have no numbers, and are not told of.
+        Ok(none) if none.is_empty() && link.kind == tap::KIND => None,
+        napis => Some(napis.map_err(|e| refused(&what, &e))?),
+    };
+    let napis = match napis {
+        None => match only_thread(&end.device) {
             Ok(one) => vec![one],
             Err(note) => return Ok(Some(note)),
         },
-        napis => {
-            let napis = napis.map_err(|e| refused(&what, &e))?;
+        Some(napis) => {
             let named = |napi: Napi| (format!("napi/{}-{}", end.device, napi.id), napi.thread);
             napis.into_iter().map(named).collect()
         }
@@ -375,8 +412,8 @@ fn pin_napi(
     Ok(None)
 }
 
-/// The NAPI thread of a device, by its name alone: before Linux 6.8 the kernel does
-/// not tell whose a thread is. A device of the same name in another namespace has
+/// The NAPI thread of a device, by its name alone: before Linux 6.8, and of a tap, the
+/// kernel does not tell whose a thread is. A device of the same name in another namespace has
 /// one of the same name, and then which of them it is cannot be known.
 fn only_thread(device: &str) -> Result<(String, Option<u32>), String> {
     let proc = &Roots::real().proc;
@@ -390,7 +427,7 @@ fn only_thread(device: &str) -> Result<(String, Option<u32>), String> {
             let how = if found.is_none() { "none" } else { "several" };
             Err(format!(
                 "the NAPI thread of {device} runs where the scheduler puts it: {how} of the \
-                 kernel's threads are called {lead}*, and only Linux 6.8 tells whose they are"
+                 kernel's threads are called {lead}*, and it does not tell whose they are"
             ))
         }
     }
@@ -423,7 +460,7 @@ fn cpus(mask: &str) -> Vec<u32> {
 
 /// A refusal. What the kernel calls an invalid argument is a value that the
 /// user chose.
-fn refused(what: impl std::fmt::Display, error: &io::Error) -> Fault {
+pub(super) fn refused(what: impl std::fmt::Display, error: &io::Error) -> Fault {
     let mut fault = Fault::system(what, error);
     if error.kind() == io::ErrorKind::InvalidInput {
         fault.kind = FaultKind::Usage;

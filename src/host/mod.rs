@@ -8,9 +8,12 @@ mod doctor_card;
 mod energy;
 mod facts;
 mod fingerprint;
+mod keeper;
 mod link;
 mod netns;
 mod nic;
+mod ports;
+mod renew;
 mod send_memory;
 pub mod settings;
 mod tail;
@@ -21,10 +24,15 @@ pub use doctor::{Moment, examine, moment};
 pub use facts::survey;
 pub use fingerprint::{Fingerprint, differences, fingerprint};
 pub use link::apply as apply_link_end;
+pub use netns::address;
 pub use vm::{guest, guest_init, is_guest_init};
 
 use crate::record::wire::LinkEnd;
-use crate::record::{Fault, Kernel, LinkSettings, OptionSpec, Options, Role, Support};
+use crate::record::{
+    Fault, Finding, Kernel, LinkSettings, OptionSpec, Options, Role, Support, WantedSetting,
+};
+use crate::sys::Roots;
+use settings::{Host, Place};
 use std::io::{Read, Write};
 use std::net::IpAddr;
 use std::path::Path;
@@ -76,10 +84,44 @@ pub trait Testbed: Sync {
         None
     }
 
+    /// What of it cannot be had here, or works less well than it could.
+    fn findings(&self) -> Vec<Finding> {
+        Vec::new()
+    }
+
     /// How many times slower than a machine of our day its hosts may be: what
     /// waits for them waits so many times longer.
     fn slowness(&self) -> f64 {
         1.0
+    }
+
+    /// Settings of this host without which it cannot be raised. A study makes them after
+    /// its own, and puts them back.
+    fn settings(&self) -> Vec<WantedSetting> {
+        Vec::new()
+    }
+
+    /// Where settings for it are made and written down, its own and those that paths ask
+    /// of its devices.
+    fn host(&self) -> (Place, Host) {
+        (Place::standard(), Host::new(Roots::real()))
+    }
+
+    /// The devices of this host that a study would give it, the sender's first: questions
+    /// are asked over them where they are, without raising anything.
+    fn devices(&self) -> Option<[String; 2]> {
+        None
+    }
+
+    /// The link that it is for: one of `spec::PRESETS`.
+    fn usual_link(&self) -> &'static str {
+        "wire"
+    }
+
+    /// Whether a wire is between the roles. It copies the witness page in any case,
+    /// which says nothing of the sender's kernel then.
+    fn has_wire(&self) -> bool {
+        self.has_hosts_apart()
     }
 
     /// Starts one agent per role. The link is not there yet: the agents set it
@@ -126,6 +168,25 @@ pub trait Raised: Send {
     /// Network device of a role on the link.
     fn device(&self, role: Role) -> Option<String>;
 
+    /// What the testbed knows of the link and no agent can see: facts by name, for
+    /// both hosts ("link.wire" is "taps").
+    fn link_facts(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+
+    /// The card that a role's flows come by, as far as it needs preparing; none where the
+    /// device is all software.
+    fn nic(&self, role: Role) -> Result<Option<Nic>, Fault> {
+        let _ = role;
+        Ok(None)
+    }
+
+    /// Waits until both ends of the link can send, after whatever made them stop.
+    fn settle(&mut self, stop: &AtomicBool) -> Result<(), Fault> {
+        let _ = stop;
+        Ok(())
+    }
+
     /// How an agent that went away ended, in words: "killed by signal 9
     /// (SIGKILL)", "exited with code 1: THE LAST LINE IT PRINTED".
     fn last_words(&mut self, role: Role) -> String;
@@ -152,6 +213,17 @@ pub trait Raised: Send {
     }
 }
 
+/// A network card of a testbed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Nic {
+    /// Name of the device.
+    pub device: String,
+    /// Its driver, as the kernel names it.
+    pub driver: String,
+    /// Receive queues in use.
+    pub queues: u32,
+}
+
 /// The two ends of a pipe to an agent.
 pub struct AgentPipe {
     /// What the agent reads.
@@ -161,4 +233,4 @@ pub struct AgentPipe {
 }
 
 /// Every testbed.
-pub static CATALOG: &[&dyn Testbed] = &[&netns::Netns, &vm::DEFAULT];
+pub static CATALOG: &[&dyn Testbed] = &[&netns::Netns, &ports::UNNAMED, &vm::DEFAULT];

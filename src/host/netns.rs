@@ -6,6 +6,7 @@
 //! them, so that nothing can be left behind, whoever is killed.
 
 use super::child::AgentProcess;
+use super::keeper::Keeper;
 use super::{AgentPipe, Raised, Site, Testbed};
 use crate::record::wire::LinkEnd;
 use crate::record::{Fault, FaultKind, LinkSettings, Role, Support};
@@ -14,9 +15,7 @@ use crate::sys::namespace::{self, Enter, Refused, Step};
 use crate::sys::netlink::{Veth, veth_message};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::{Path, PathBuf};
-use std::sync::mpsc;
-use std::thread::JoinHandle;
+use std::path::Path;
 
 /// Two network namespaces and a veth pair.
 pub struct Netns;
@@ -56,7 +55,8 @@ impl Testbed for Netns {
                 format!("testbed netns runs on this machine's kernel, not on {}", kernel.name);
             return Err(Fault::new(FaultKind::Usage, text).remedy("choose the testbed vm"));
         }
-        let (keeper, sender, receiver) = Keeper::start(site.program.to_path_buf())?;
+        let program = site.program.to_path_buf();
+        let (keeper, (sender, receiver)) = Keeper::start(move || start_agents(&program))?;
         Ok(Box::new(Up { sender, receiver, _keeper: keeper }))
     }
 }
@@ -134,12 +134,14 @@ pub(super) fn veth_end(
         settings: settings.clone(),
         softirq_cpu,
         softirq_required: false,
+        patience: LinkEnd::moment(),
+        neighbour: None,
     }
 }
 
 /// Addresses from 198.18.0.0/15, which RFC 2544 sets aside for benchmarks of
 /// network devices; no real network has them.
-pub(super) fn address(role: Role) -> IpAddr {
+pub fn address(role: Role) -> IpAddr {
     IpAddr::V4(match role {
         Role::Sender => Ipv4Addr::new(198, 18, 0, 1),
         Role::Receiver => Ipv4Addr::new(198, 18, 0, 2),
@@ -154,44 +156,6 @@ pub(super) fn device(role: Role) -> &'static str {
     match role {
         Role::Sender => "byte0",
         Role::Receiver => "byte1",
-    }
-}
-
-/// The thread that started the agents. The kernel kills them when it ends, so
-/// it waits for nothing else than the end of the testbed, and whoever raised
-/// the testbed may do so from any thread.
-struct Keeper {
-    /// Dropped to let the thread go.
-    end: Option<mpsc::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Keeper {
-    fn start(program: PathBuf) -> Result<(Keeper, AgentProcess, AgentProcess), Fault> {
-        let (end, ended) = mpsc::channel::<()>();
-        let (started, result) = mpsc::sync_channel(1);
-        let keep = move || {
-            let _ = started.send(start_agents(&program));
-            let _ = ended.recv();
-        };
-        let thread = std::thread::Builder::new()
-            .name("netns-keeper".into())
-            .spawn(keep)
-            .map_err(|e| Fault::system("starting a thread for the testbed", &e))?;
-        let keeper = Keeper { end: Some(end), thread: Some(thread) };
-        let (sender, receiver) = result.recv().map_err(|_| {
-            Fault::new(FaultKind::System, "the thread that starts the agents ended early")
-        })??;
-        Ok((keeper, sender, receiver))
-    }
-}
-
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        drop(self.end.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 
@@ -214,7 +178,7 @@ fn fault(refused: &Refused, program: &Path) -> Fault {
 }
 
 /// What would help, from what this host forbids.
-fn remedy(refused: &Refused, roots: &Roots) -> String {
+pub(super) fn remedy(refused: &Refused, roots: &Roots) -> String {
     let sysctl = |name: &str| -> Option<String> {
         let text = std::fs::read_to_string(roots.proc.join("sys").join(name)).ok()?;
         Some(text.trim().to_string())

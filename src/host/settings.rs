@@ -7,9 +7,11 @@ mod device;
 mod engine;
 mod files;
 pub mod journal;
+mod loan;
 mod machine;
 mod place;
 
+pub use loan::{namespace_of, tune, tuning};
 pub use machine::{Host, Identity, Machine};
 pub use place::{JournalFile, Lock, Place, STATE_VARIABLE};
 
@@ -24,6 +26,8 @@ use journal::{Chronicle, Medium};
 pub struct Applied {
     engine: Engine<Host, JournalFile>,
     records: Vec<SettingRecord>,
+    /// Changes from this one on are those of a preparation.
+    lasting: usize,
     undone: bool,
     _lock: Lock,
 }
@@ -52,7 +56,8 @@ impl Applied {
         }
         let journal = place.create(&lock)?;
         let engine = Engine::begin(host, journal, now_ms())?;
-        let mut applied = Applied { engine, records: Vec::new(), undone: false, _lock: lock };
+        let (records, undone) = (Vec::new(), false);
+        let mut applied = Applied { engine, records, lasting: 0, undone, _lock: lock };
         applied.add(wanted)?;
         Ok((applied, rows))
     }
@@ -62,6 +67,7 @@ impl Applied {
         match self.engine.apply(wanted) {
             Ok(records) => {
                 self.records.extend(records);
+                self.lasting = self.engine.changes.len();
                 Ok(())
             }
             Err(mut fault) => {
@@ -71,6 +77,23 @@ impl Applied {
                 Err(fault)
             }
         }
+    }
+
+    /// Sets more for a while, until [`Applied::unprepare`]. On a fault these alone are put
+    /// back, and what was set before stays.
+    pub fn prepare(&mut self, wanted: &[WantedSetting]) -> Result<Vec<SettingRecord>, Fault> {
+        self.engine.apply(wanted).map_err(|mut fault| {
+            for row in self.unprepare().iter().filter(|row| row.is_pending()) {
+                fault.message.push_str(&format!("; {row}"));
+            }
+            fault
+        })
+    }
+
+    /// Puts back what was prepared, the last first. What cannot be put back yet is tried
+    /// again when this is called again.
+    pub fn unprepare(&mut self) -> Vec<RestorationRow> {
+        self.engine.undo_from(self.lasting, Home::Here)
     }
 
     /// What was set, from what to what, and what was skipped and why.
@@ -126,6 +149,12 @@ fn work_off(place: &Place, lock: &Lock, host: Host) -> Result<(Host, Vec<Restora
 pub fn left_behind(place: &Place) -> Option<Chronicle> {
     // One that cannot be read is told of by whoever wants to set something.
     place.read().ok().flatten().filter(|_| !place.is_locked())
+}
+
+/// Whether these settings can be made, the mandatory ones; the fault tells which one
+/// cannot, and why. Nothing is changed, nothing written.
+pub fn feasible(host: Host, wanted: &[WantedSetting]) -> Result<(), Fault> {
+    Engine::inherit(host, Nowhere, Vec::new()).all_feasible(wanted)
 }
 
 /// What would be set, from what to what. Nothing is changed, nothing written.

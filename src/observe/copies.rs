@@ -75,21 +75,28 @@ pub fn estimate(profile: &Profile, pids: &[u32], bandwidth: (f64, f64)) -> Optio
     })
 }
 
-/// In what the copies disagree with the ledgers, in words.
-pub fn disagreement(copies: &CopyCount, sent: &Ledger, received: &Ledger) -> Option<String> {
+/// In what the copies disagree with the ledgers, in words. `peeked` bytes were read
+/// and left where they are: copied, and received later.
+pub fn disagreement(
+    copies: &CopyCount,
+    sent: &Ledger,
+    received: &Ledger,
+    peeked: u64,
+) -> Option<String> {
     match copies {
         CopyCount::Unknown => None,
         CopyCount::Counted { to_program, from_program } => {
             let parts: Vec<String> =
-                [("sent", sent, *from_program), ("received", received, *to_program)]
+                [("sent", sent, 0, *from_program), ("received", received, peeked, *to_program)]
                     .into_iter()
-                    .filter_map(|(what, ledger, counted)| direction(what, ledger, counted))
+                    .filter_map(|(what, ledger, more, count)| direction(what, ledger, more, count))
                     .collect();
             (!parts.is_empty()).then(|| parts.join("; "))
         }
         CopyCount::Estimated { low, high, .. } => {
             let least = sent.copied.saturating_add(received.copied) as f64;
-            let most = sent.delivered.saturating_add(received.delivered) as f64;
+            let most = sent.delivered.saturating_add(received.delivered);
+            let most = most.saturating_add(peeked) as f64;
             if *high < least {
                 Some(format!(
                     "the ledgers have {least:.0} bytes as copied, the time in copy functions is \
@@ -108,17 +115,18 @@ pub fn disagreement(copies: &CopyCount, sent: &Ledger, received: &Ledger) -> Opt
 }
 
 /// One direction: what was counted has to be at least what the ledger has as
-/// copied, and at most that and what it does not know.
-fn direction(what: &str, ledger: &Ledger, counted: u64) -> Option<String> {
+/// copied, and at most that, what it does not know, and `more`.
+fn direction(what: &str, ledger: &Ledger, more: u64, counted: u64) -> Option<String> {
     let least = ledger.copied as f64 * (1.0 - AGREE);
-    let most = (ledger.copied.saturating_add(ledger.unknown)) as f64 * (1.0 + AGREE);
+    let most = ledger.copied.saturating_add(ledger.unknown).saturating_add(more);
+    let most = most as f64 * (1.0 + AGREE);
     let counted = counted as f64;
     // A few messages of control data are no disagreement.
     let slack = 4096.0;
     (counted + slack < least || counted > most + slack).then(|| {
         format!(
-            "{what}: the ledger has {} bytes as copied and {} as unknown, the copy functions \
-             copied {counted:.0}",
+            "{what}: the ledger has {} bytes as copied and {} as unknown; {counted:.0} were \
+             counted being copied",
             ledger.copied, ledger.unknown
         )
     })
@@ -181,18 +189,22 @@ mod tests {
         let received = Ledger::default();
         let said = |from_program| {
             let copies = CopyCount::Counted { to_program: 0, from_program };
-            disagreement(&copies, &sent, &received)
+            disagreement(&copies, &sent, &received, 0)
         };
         assert_eq!((said(1_000_000), said(2_000_000)), (None, None));
         assert!(said(500_000).unwrap().contains("500000"));
         assert!(said(3_000_000).unwrap().starts_with("sent"));
         let estimated = |low, high| {
             let copies = CopyCount::Estimated { low, high, basis: String::new() };
-            disagreement(&copies, &sent, &received)
+            disagreement(&copies, &sent, &received, 0)
         };
         assert_eq!(estimated(0.0, 1e9), None);
         assert!(estimated(0.0, 10.0).unwrap().contains("at most"));
         assert!(estimated(1e8, 1e9).unwrap().contains("at least"));
-        assert_eq!(disagreement(&CopyCount::Unknown, &sent, &received), None);
+        assert_eq!(disagreement(&CopyCount::Unknown, &sent, &received, 0), None);
+        // Peeked bytes are copied, and in no ledger.
+        let copies = CopyCount::Counted { to_program: 9_000_000, from_program: 1_000_000 };
+        assert!(disagreement(&copies, &sent, &received, 0).unwrap().starts_with("received"));
+        assert_eq!(disagreement(&copies, &sent, &received, 9_000_000), None);
     }
 }

@@ -1,8 +1,8 @@
 //! The table kept in the kernel: makes the maps, loads and attaches the
 //! programs, reads the maps.
 
-use super::layout::{self, copies, lost, row, socket, state, thread};
-use super::program::{Form, Maps, Members, copy, end, enter, exit, fork};
+use super::layout::{self, copies, lost, row, socket, state, thread, used};
+use super::program::{Form, Maps, Members, Slots, copy, end, enter, exit, fork};
 use super::seen::{Row, Seen, Socket, Thread};
 use crate::record::{Fault, FaultKind};
 use crate::sys::bpf::asm::{AsmError, Insn};
@@ -10,8 +10,10 @@ use crate::sys::bpf::{self, Hook, Link, Map, MapKind, Program, Refused, Update};
 use crate::sys::btf::{Btf, Kind};
 use crate::sys::tracefs::Event;
 use crate::sys::{Roots, calls};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socket_with};
 use std::ffi::CStr;
-use std::io;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
 
 /// Room in the maps. Memory is taken as it is needed, up to some hundred MiB if
 /// a program really makes that many threads.
@@ -33,7 +35,7 @@ pub enum From {
 pub struct Counting {
     maps: Maps,
     form: Form,
-    _links: Vec<Link>,
+    links: Vec<Link>,
     /// Why there is no count of the bytes copied; none if there is one.
     pub no_copies: Option<Fault>,
     /// What the reader of the figures should know.
@@ -41,7 +43,7 @@ pub struct Counting {
 }
 
 impl Counting {
-    /// With typed tracepoints and task storage: Linux 5.11 and later with
+    /// With typed tracepoints and task storage: Linux 5.12 and later with
     /// `CONFIG_DEBUG_INFO_BTF`.
     pub fn typed(roots: &Roots) -> Result<Counting, Fault> {
         let btf = Btf::kernel(&roots.sys).map_err(|e| {
@@ -63,8 +65,8 @@ impl Counting {
             );
         }
         let form = Form::Typed(Box::new(members));
-        let storage = Map::new(MapKind::TaskStorage, "bytepath_state", 4, state::SIZE, 0);
-        let maps = maps(storage)?;
+        let storage = Map::new(MapKind::TaskStorage, "bytepath_state", 4, state::TYPED_SIZE, 0);
+        let maps = Maps { slots: Some(slots()?), ..maps(storage)? };
         let mut links = Vec::new();
         for (name, insns) in [
             ("sched_process_fork", fork::program(&form, &maps)),
@@ -78,8 +80,60 @@ impl Counting {
             let program = load(Hook::TypedTracepoint(id), name, insns)?;
             links.push(program.attach(None).map_err(|e| attach_fault(name, &e))?);
         }
-        let no_copies = count_copies(&btf, &form, &maps, &mut links).err();
-        Ok(Counting { maps, form, _links: links, no_copies, remarks })
+        let mut copying = Vec::new();
+        let no_copies = count_copies(&btf, &form, &maps, &mut copying).err();
+        let mut counting = Counting { maps, form, links, no_copies, remarks };
+        if counting.no_copies.is_none() {
+            counting.no_copies = counting.try_copies().err();
+        }
+        if counting.no_copies.is_none() {
+            counting.links.append(&mut copying);
+        }
+        Ok(counting)
+    }
+
+    /// Moves a few bytes by each of the ways that are watched, and looks whether they are
+    /// counted: a kernel may have what is watched and not use it
+    /// (`hardened_usercopy=off`). Leaves nothing behind in the maps.
+    fn try_copies(&self) -> Result<(), Fault> {
+        use std::os::fd::AsRawFd;
+        const BYTES: usize = 4096;
+        let own = crate::sys::thread::id();
+        let tried = || -> io::Result<[u64; 2]> {
+            let (mut one, mut other) = UnixStream::pair()?;
+            // NETLINK_ROUTE: a message of no length is no request, and the kernel passes
+            // over it.
+            let kind = (AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC);
+            let kernel = socket_with(kind.0, kind.1, kind.2, None)?;
+            let (sent, mut received) = ([0; BYTES], [0; BYTES]);
+            self.follow(own, From::Now)?;
+            let moved = one
+                .write_all(&sent)
+                .and_then(|()| other.read_exact(&mut received))
+                .and_then(|()| Ok(send(&kernel, &sent, SendFlags::empty())?));
+            self.maps.state.delete(&bpf::open_thread(own)?.as_raw_fd().to_ne_bytes())?;
+            moved?;
+            let count = |index: i32| {
+                let value = self.maps.copies.lookup(&index.to_ne_bytes())?;
+                Ok::<u64, io::Error>(layout::long(&value, 0))
+            };
+            let counts = [count(copies::FROM_PROGRAM)?, count(copies::TO_PROGRAM)?];
+            self.maps.begin_anew()?;
+            Ok(counts)
+        };
+        let seen = tried();
+        let seen = seen.map_err(|e| Fault::system("cannot try whether copies are counted", &e))?;
+        let moved = [2 * BYTES as u64, BYTES as u64];
+        if seen == moved {
+            return Ok(());
+        }
+        let text = format!(
+            "of {} bytes sent and {} received to try it, {} and {} were seen being copied",
+            moved[0], moved[1], seen[0], seen[1]
+        );
+        Err(Fault::new(FaultKind::Unsupported, text).remedy(
+            "boot a kernel with CONFIG_HARDENED_USERCOPY, and not with hardened_usercopy=off",
+        ))
     }
 
     /// With raw tracepoints and a hash: Linux 5.5 and later, BTF or not.
@@ -125,13 +179,13 @@ impl Counting {
             "sockets are not told apart, and read and write on them not from those on files"
                 .to_owned(),
         ];
-        Ok(Counting { maps, form, _links: links, no_copies, remarks })
+        Ok(Counting { maps, form, links, no_copies, remarks })
     }
 
     /// Follows a thread, and what it will make: from now on, or from the moment
     /// at which it becomes another program.
     pub fn follow(&self, tid: u32, from: From) -> io::Result<()> {
-        let mut fresh = [0; state::SIZE];
+        let mut fresh = [0; state::TYPED_SIZE];
         fresh[state::UNTIL_EXEC as usize] = u8::from(from == From::Exec);
         match &self.form {
             Form::Typed(_) => {
@@ -142,7 +196,8 @@ impl Counting {
                 known(self.maps.state.update(&key, &fresh, Update::IfNew))
             }
             Form::Plain { .. } => {
-                known(self.maps.state.update(&tid.to_ne_bytes(), &fresh, Update::IfNew))
+                let fresh = &fresh[..state::SIZE];
+                known(self.maps.state.update(&tid.to_ne_bytes(), fresh, Update::IfNew))
             }
         }
     }
@@ -161,6 +216,22 @@ impl Counting {
         let rows = entries(&self.maps.rows, "table of calls")?;
         let threads = entries(&self.maps.threads, "threads")?;
         let sockets = entries(&self.maps.sockets, "sockets")?;
+        let mut rows: Vec<Row> = rows.iter().map(|(key, value)| Row::decode(key, value)).collect();
+        let mut sockets: Vec<Socket> =
+            sockets.iter().map(|(key, value)| Socket::decode(key, value)).collect();
+        if let Some(slots) = &self.maps.slots {
+            let entry = |map: &Map, index: u32| {
+                let value = map.lookup(&index.to_ne_bytes());
+                value.map_err(|e| Fault::system(format!("cannot read entry {index}"), &e))
+            };
+            let taken = number(&slots.used, used::ROWS)?.min(u64::from(Slots::ROWS) - 1);
+            for index in 1..=taken as u32 {
+                rows.push(Row::decode_slot(&entry(&slots.rows, index)?));
+            }
+            for socket in sockets.iter_mut().filter(|socket| socket.slot != 0) {
+                socket.add_slot(&entry(&slots.sockets, socket.slot)?);
+            }
+        }
         let copies = match self.no_copies {
             Some(_) => None,
             None => Some((
@@ -169,14 +240,40 @@ impl Counting {
             )),
         };
         Ok(Seen {
-            rows: rows.iter().map(|(key, value)| Row::decode(key, value)).collect(),
+            rows: Row::merged(rows),
             threads: threads.iter().map(|(k, v)| Thread::decode(k, v, typed)).collect(),
-            sockets: sockets.iter().map(|(key, value)| Socket::decode(key, value)).collect(),
+            sockets,
             lost_calls: number(&self.maps.lost, lost::CALLS)?,
             lost_threads: number(&self.maps.lost, lost::THREADS)?,
             lost_sockets: number(&self.maps.lost, lost::SOCKETS)?,
             copies,
         })
+    }
+}
+
+impl Maps {
+    /// Takes out all that was counted. Nobody may be followed.
+    fn begin_anew(&self) -> io::Result<()> {
+        for map in [&self.rows, &self.threads, &self.sockets] {
+            for (key, _) in map.entries()? {
+                map.delete(&key)?;
+            }
+        }
+        let clear = |map: &Map, size: usize, indices: std::ops::Range<u32>| {
+            let zeros = vec![0; size];
+            indices.into_iter().try_for_each(|i| map.update(&i.to_ne_bytes(), &zeros, Update::Any))
+        };
+        clear(&self.copies, 8, 0..copies::COUNT)?;
+        clear(&self.lost, 8, 0..lost::COUNT)?;
+        let Some(slots) = &self.slots else { return Ok(()) };
+        for (map, size, kind, limit) in [
+            (&slots.rows, row::SLOT_SIZE, used::ROWS, Slots::ROWS),
+            (&slots.sockets, socket::SLOT_SIZE, used::SOCKETS, Slots::SOCKETS),
+        ] {
+            let taken = layout::long(&slots.used.lookup(&kind.to_ne_bytes())?, 0);
+            clear(map, size, 1..(taken.min(u64::from(limit) - 1) as u32 + 1))?;
+        }
+        clear(&slots.used, 8, 0..used::COUNT)
     }
 }
 
@@ -200,6 +297,7 @@ fn maps(state: io::Result<Map>) -> Result<Maps, Fault> {
             kinds: Map::new(MapKind::Array, "bytepath_kinds", 4, 4, calls::LIMIT)?,
             lost: Map::new(MapKind::Array, "bytepath_lost", 4, 8, lost::COUNT)?,
             copies: Map::new(MapKind::Array, "bytepath_copies", 4, 8, copies::COUNT)?,
+            slots: None,
         };
         for (number, kind) in (0u32..).zip(layout::kinds()) {
             maps.kinds.update(&number.to_ne_bytes(), &kind.to_ne_bytes(), Update::Any)?;
@@ -209,14 +307,38 @@ fn maps(state: io::Result<Map>) -> Result<Maps, Fault> {
     make().map_err(|e| with_remedy(Fault::system("cannot make BPF maps", &e)))
 }
 
-/// Tries to count behind every copy function. All or nothing: a sum that lacks
-/// one of them would pass for a whole.
+fn slots() -> Result<Slots, Fault> {
+    let array = |name, size, entries| Map::new(MapKind::Array, name, 4, size, entries);
+    let make = || -> io::Result<Slots> {
+        Ok(Slots {
+            rows: array("bytepath_rows", row::SLOT_SIZE, Slots::ROWS)?,
+            sockets: array("bytepath_socket", socket::SLOT_SIZE, Slots::SOCKETS)?,
+            used: array("bytepath_used", 8, used::COUNT)?,
+        })
+    };
+    bpf::lift_memory_limit();
+    make().map_err(|e| with_remedy(Fault::system("cannot make BPF maps", &e)))
+}
+
+/// Tries to count where the kernel copies. All or nothing: a sum that lacks a part
+/// would pass for a whole.
 fn count_copies(btf: &Btf, form: &Form, maps: &Maps, links: &mut Vec<Link>) -> Result<(), Fault> {
-    let mut behind = Vec::new();
     for function in copy::FUNCTIONS {
-        let Some(id) = btf.id(Kind::Function, function.name) else { continue };
-        let insns = copy::program(form, maps, *function);
-        let program = load(Hook::FunctionExit(id), function.name, insns).map_err(|fault| {
+        let found = btf.id(Kind::Function, function.name).and_then(|id| {
+            // No function that a program can be put behind takes more than twelve.
+            Some((id, i16::try_from(btf.arguments(id)?).ok()?))
+        });
+        let Some((id, arguments)) = found else {
+            if function.needed {
+                let text = format!("this kernel has no {}", function.name);
+                return Err(Fault::new(FaultKind::Unsupported, text).remedy(
+                    "a kernel with CONFIG_HARDENED_USERCOPY and CONFIG_SECURITY_NETWORK has them",
+                ));
+            }
+            continue;
+        };
+        let insns = copy::program(form, maps, function.says, arguments);
+        let program = load(function.says.hook(id), function.name, insns).map_err(|fault| {
             // Other programs of ours have been taken by now, so it is not for
             // want of privileges.
             match fault.kind {
@@ -225,13 +347,13 @@ fn count_copies(btf: &Btf, form: &Form, maps: &Maps, links: &mut Vec<Link>) -> R
                 _ => fault,
             }
         })?;
-        let link = program.attach(None).map_err(|e| attach_fault(function.name, &e))?;
-        behind.push(link);
+        match program.attach(None) {
+            Ok(link) => links.push(link),
+            // It is one that is in lib/ yet, and so not compiled for tracing.
+            Err(e) if !function.needed && e.raw_os_error() == Some(libc::EBUSY) => {}
+            Err(e) => return Err(attach_fault(function.name, &e)),
+        }
     }
-    if behind.is_empty() {
-        return Err(Fault::new(FaultKind::Unsupported, "this kernel's copy functions are unknown"));
-    }
-    links.append(&mut behind);
     Ok(())
 }
 
@@ -274,26 +396,68 @@ fn known(result: io::Result<()>) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::layout::Way;
     use super::*;
 
     #[test]
-    fn the_copy_program_passes_the_verifier() {
+    fn the_copy_programs_pass_the_verifier() {
         let roots = Roots::real();
         let counting = match Counting::typed(&roots) {
             Ok(counting) => counting,
             Err(fault) => {
-                println!("SKIP the_copy_program_passes_the_verifier: {fault}");
+                println!("SKIP the_copy_programs_pass_the_verifier: {fault}");
                 assert!(fault.kind != FaultKind::System, "{fault}");
                 return;
             }
         };
-        // Functions may be out of bounds here, so it is loaded for a tracepoint
-        // whose second argument stands where a result would.
+        // Functions may be out of bounds here, so it is loaded for a tracepoint whose
+        // last four arguments are numbers and stand where theirs and a result would.
         let btf = Btf::kernel(&roots.sys).unwrap();
-        let id = btf.id(Kind::Typedef, "btf_trace_sys_exit").unwrap();
-        let function = copy::CopyFunction { arguments: 1, ..copy::FUNCTIONS[0] };
-        let insns = copy::program(&counting.form, &counting.maps, function);
-        load(Hook::TypedTracepoint(id), "copy", insns).unwrap();
+        let id = btf.id(Kind::Typedef, "btf_trace_mm_page_alloc_extfrag").unwrap();
+        for function in copy::FUNCTIONS {
+            let insns = copy::program(&counting.form, &counting.maps, function.says, 4);
+            load(Hook::TypedTracepoint(id), function.name, insns).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_was_tried_leaves_nothing_behind() {
+        let Ok(counting) = Counting::typed(&Roots::real()) else {
+            println!("SKIP what_was_tried_leaves_nothing_behind: no typed tracepoints");
+            return;
+        };
+        // Where nobody may be put behind a function nothing is counted, which is told.
+        match counting.try_copies() {
+            Ok(()) => assert!(counting.no_copies.is_none()),
+            Err(fault) => {
+                assert!(fault.message.contains("0 and 0 were seen being copied"), "{fault}")
+            }
+        }
+        let seen = counting.seen().unwrap();
+        assert!(seen.rows.is_empty() && seen.sockets.is_empty(), "{seen:?}");
+        assert_eq!(seen.copies.unwrap_or_default(), (0, 0));
+    }
+
+    #[test]
+    fn calls_of_this_thread_are_in_its_rows_and_sockets() {
+        let Ok(counting) = Counting::typed(&Roots::real()) else {
+            println!("SKIP calls_of_this_thread_are_in_its_rows_and_sockets: no typed tracepoints");
+            return;
+        };
+        let own = crate::sys::thread::id();
+        let (one, other) = UnixStream::pair().unwrap();
+        counting.follow(own, From::Now).unwrap();
+        for _ in 0..3 {
+            assert_eq!(rustix::io::write(&one, &[1; 100]), Ok(100));
+            assert_eq!(rustix::io::read(&other, &mut [0; 100]), Ok(100));
+        }
+        let seen = counting.seen().unwrap();
+        let write = seen.rows.iter().find(|row| Some(row.number) == calls::number("write"));
+        assert_eq!(write.map(|row| (row.tid, row.calls, row.bytes)), Some((own, 3, 300)));
+        let bytes = |way: Way| seen.sockets.iter().map(|s| s.bytes[way as usize]).sum::<u64>();
+        assert_eq!((seen.sockets.len(), bytes(Way::Sent), bytes(Way::Received)), (2, 300, 300));
+        // They alternate, and each has its own counts.
+        assert!(seen.sockets.iter().all(|s| s.slot != 0 && s.calls.iter().sum::<u64>() == 3));
     }
 
     #[test]

@@ -25,8 +25,17 @@ pub mod state {
     /// Not 0 until the thread calls execve: what a child does before it is the
     /// program is not the program's.
     pub const UNTIL_EXEC: i16 = 56;
-    /// Size of the whole.
-    pub const SIZE: usize = 64;
+    /// Index of the counts of the socket used last, 32 bits; 0 if it has none of its own.
+    pub const SLOT: i16 = 64;
+    /// Not 0 from when on a call that sends copies its data, 32 bits.
+    pub const DATA: i16 = 68;
+    /// Size of what every form of the programs has.
+    pub const SIZE: usize = 72;
+    /// Index of this thread's row for each call, 16 bits each, by the call's number;
+    /// 0 if it has none. For typed tracepoints only.
+    pub const ROWS: i16 = SIZE as i16;
+    /// Size with those.
+    pub const TYPED_SIZE: usize = SIZE + 2 * crate::sys::calls::LIMIT as usize;
 }
 
 /// All calls of one number by one thread.
@@ -53,6 +62,11 @@ pub mod row {
     pub const BUCKETS: usize = 40;
     /// Size of the whole.
     pub const SIZE: usize = HISTOGRAM as usize + 8 * BUCKETS;
+    /// In a row that has an index: whose it is, as the key of others has it,
+    /// thread id and number of the call, 32 bits each.
+    pub const KEY: i16 = SIZE as i16;
+    /// Size of such a row.
+    pub const SLOT_SIZE: usize = SIZE + 8;
     /// Calls at least as long count their squares in a coarser unit, so that
     /// the sum of the squares stays below 2^64 for hours.
     pub const LONG: u64 = 1 << LONG_SHIFT;
@@ -112,24 +126,40 @@ pub mod socket {
     pub const REMOTE6: i16 = 32;
     /// The process that used it first, 32 bits.
     pub const PROCESS: i16 = 48;
+    /// Index of its counts, 32 bits; 0 if they are here.
+    pub const SLOT: i16 = 52;
     /// Bytes, by [`Way`](super::Way).
     pub const BYTES: i16 = 56;
     /// Calls, by way.
     pub const CALLS: i16 = BYTES + 8 * super::WAYS as i16;
     /// Size of the whole.
     pub const SIZE: usize = CALLS as usize + 8 * super::WAYS;
+    /// Size of counts that have an index: bytes and calls, by way.
+    pub const SLOT_SIZE: usize = 16 * super::WAYS;
+    /// In them, the calls.
+    pub const SLOT_CALLS: i16 = 8 * super::WAYS as i16;
     /// Key that stands for all sockets where they cannot be told apart.
     pub const ALL: i32 = -1;
     /// Key that stands for descriptors of which is not known what they are.
     pub const ANYTHING: i32 = -2;
 }
 
-/// Bytes copied between kernel and program by the kernel's copy functions.
+/// Bytes copied between kernel and program, by the kernel's own functions.
 pub mod copies {
     /// Index of what went to the program.
     pub const TO_PROGRAM: i32 = 0;
     /// Index of what came from it.
     pub const FROM_PROGRAM: i32 = 1;
+    /// Number of indices.
+    pub const COUNT: u32 = 2;
+}
+
+/// How many rows and counts of sockets that have an index are in use.
+pub mod used {
+    /// Index of the number of rows.
+    pub const ROWS: i32 = 0;
+    /// Index of the number of sockets.
+    pub const SOCKETS: i32 = 1;
     /// Number of indices.
     pub const COUNT: u32 = 2;
 }

@@ -73,6 +73,8 @@ pub struct Observed {
     pub observation: Observation,
     /// Where the program's time went; none without a sampler.
     pub profile: Option<Profile>,
+    /// Bytes that it read with `MSG_PEEK`.
+    peeked: u64,
 }
 
 /// Something that takes a profile of the program meanwhile.
@@ -99,7 +101,8 @@ impl Observed {
         };
         let pids = seen.pids();
         if let Some(copies) = estimate(profile, &pids, bandwidth) {
-            seen.disagreement = disagreement(&copies, &seen.sent.ledger, &seen.received.ledger);
+            let (sent, received) = (&seen.sent.ledger, &seen.received.ledger);
+            seen.disagreement = disagreement(&copies, sent, received, self.peeked);
             seen.copies = copies;
         }
     }
@@ -259,6 +262,7 @@ impl<'a> Watch<'a> {
         let profile = self.sampler.take().map(|sampler| sampler.end());
         let profile = or_absent(&mut self.absent, PROFILE, profile);
         let (sent, received) = traffic::traffic(&seen);
+        let peeked = traffic::peeked(&seen);
         let copies = self.copies(&seen);
         self.warn(&seen, machine.warnings);
         Observed {
@@ -278,15 +282,17 @@ impl<'a> Watch<'a> {
                 threads,
                 calls: table(&seen.rows),
                 sockets: traffic::sockets(&seen),
-                disagreement: disagreement(&copies, &sent.ledger, &received.ledger),
+                disagreement: disagreement(&copies, &sent.ledger, &received.ledger, peeked),
                 sent,
                 received,
                 machine: machine.readings,
                 copies,
+                profile: None,
                 absent: self.absent,
                 warnings: self.warnings,
             },
             profile,
+            peeked,
         }
     }
 

@@ -1,6 +1,8 @@
 //! What was seen of the threads that were followed, however it was counted.
 
 use super::layout::{self, WAYS, long, row, socket, thread, word};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 /// Everything.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -99,6 +101,8 @@ pub struct Socket {
     pub bytes: [u64; WAYS],
     /// Calls by way.
     pub calls: [u64; WAYS],
+    /// Index of further counts; 0 if there are none.
+    pub slot: u32,
 }
 
 impl Row {
@@ -136,6 +140,42 @@ impl Row {
             *slot = at(row::HISTOGRAM + 8 * i as i16);
         }
         row
+    }
+
+    /// From a row that has an index, and its key in itself.
+    pub fn decode_slot(value: &[u8]) -> Row {
+        Row::decode(value.get(row::KEY as usize..).unwrap_or_default(), value)
+    }
+
+    /// One row for each thread and call: a thread has several of one call if it
+    /// became another program, or if its id was used before.
+    pub fn merged(rows: Vec<Row>) -> Vec<Row> {
+        let mut merged: BTreeMap<(u32, u32), Row> = BTreeMap::new();
+        // One that was begun a moment ago has no call yet, and maybe no key.
+        for row in rows.into_iter().filter(|row| row.calls > 0) {
+            match merged.entry((row.tid, row.number)) {
+                Entry::Vacant(place) => _ = place.insert(row),
+                Entry::Occupied(mut place) => place.get_mut().merge(&row),
+            }
+        }
+        merged.into_values().collect()
+    }
+
+    fn merge(&mut self, other: &Row) {
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+        self.squares += other.squares;
+        for (count, more) in [
+            (&mut self.calls, other.calls),
+            (&mut self.errors, other.errors),
+            (&mut self.total, other.total),
+            (&mut self.bytes, other.bytes),
+        ] {
+            *count = count.saturating_add(more);
+        }
+        for (count, more) in self.histogram.iter_mut().zip(other.histogram) {
+            *count = count.saturating_add(more);
+        }
     }
 
     /// Adds a call: what it took in nanoseconds, what it returned, and the
@@ -204,6 +244,7 @@ impl Socket {
             process,
             bytes: [0; WAYS],
             calls: [0; WAYS],
+            slot: 0,
         }
     }
 
@@ -239,6 +280,16 @@ impl Socket {
             process: word(value, socket::PROCESS),
             bytes: counts(socket::BYTES),
             calls: counts(socket::CALLS),
+            slot: word(value, socket::SLOT),
+        }
+    }
+
+    /// Adds the counts that are found by index.
+    pub fn add_slot(&mut self, value: &[u8]) {
+        for (counts, begin) in [(&mut self.bytes, 0), (&mut self.calls, socket::SLOT_CALLS)] {
+            for (i, count) in counts.iter_mut().enumerate() {
+                *count = count.saturating_add(long(value, begin + 8 * i as i16));
+            }
         }
     }
 }
@@ -274,6 +325,31 @@ mod tests {
         assert_eq!(row.relative_deviation(), Some(0.0), "two calls of one duration");
     }
 
+    #[test]
+    fn rows_of_one_thread_and_call_become_one() {
+        let mut rows = [Row::new(1, 0), Row::new(1, 0), Row::new(1, 7), Row::new(2, 0)];
+        rows[0].add(100, false, 10);
+        rows[1].add(50, true, 0);
+        rows[1].add(400, false, 5);
+        rows[2].add(1, false, 1);
+        let mut together = Row::new(1, 0);
+        for (duration, failed, bytes) in [(100, false, 10), (50, true, 0), (400, false, 5)] {
+            together.add(duration, failed, bytes);
+        }
+        // The last has no call, and is none.
+        assert_eq!(Row::merged(rows.to_vec()), [together, rows[2].clone()]);
+    }
+
+    #[test]
+    fn counts_of_a_socket_are_those_of_its_entry_and_its_slot() {
+        let mut socket = Socket::many(1, 0);
+        socket.bytes[2] = 5;
+        let slot: Vec<u8> = (0..16u64).flat_map(u64::to_ne_bytes).collect();
+        socket.add_slot(&slot);
+        assert_eq!((socket.bytes[2], socket.bytes[7]), (7, 7));
+        assert_eq!((socket.calls[0], socket.calls[7]), (8, 15));
+    }
+
     proptest! {
         #[test]
         fn rows_are_in_order(durations in prop::collection::vec(0u64..1 << 50, 1..50)) {
@@ -288,6 +364,7 @@ mod tests {
         #[test]
         fn no_entry_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             Row::decode(&bytes, &bytes);
+            Row::decode_slot(&bytes);
             Thread::decode(&bytes, &bytes, true);
             Socket::decode(&bytes, &bytes);
         }

@@ -59,13 +59,19 @@ pub fn doubts(seen: &Seen, name: impl Fn(u32) -> Option<&'static str>) -> Vec<St
             ));
         }
     }
-    let peeked: u64 = seen.sockets.iter().map(|s| s.bytes[Way::Peeked as usize]).sum();
+    let peeked = peeked(seen);
     if peeked > 0 {
         doubts.push(format!(
             "{peeked} bytes were read with MSG_PEEK: copied besides, and not counted as received"
         ));
     }
     doubts
+}
+
+/// Bytes that were read with `MSG_PEEK`: copied, and received later.
+pub fn peeked(seen: &Seen) -> u64 {
+    let of = |socket: &Socket| socket.bytes[Way::Peeked as usize];
+    seen.sockets.iter().map(of).fold(0, u64::saturating_add)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -197,6 +203,7 @@ mod tests {
             process: 5,
             bytes,
             calls: bytes.map(|bytes| bytes.div_ceil(10)),
+            slot: 0,
         }
     }
 

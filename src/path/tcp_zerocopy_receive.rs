@@ -2,8 +2,8 @@
 //! of copied (`TCP_ZEROCOPY_RECEIVE`, net/ipv4/tcp.c).
 //!
 //! The kernel maps a fragment only if it is exactly one page of its own:
-//! neither part of a larger page nor page cache. What is in between is read
-//! with recv(2). Where nothing can be mapped, the engine reads longer and
+//! neither part of a larger page nor page cache. Up to a page of what is in
+//! between it copies in the same call, the rest is read with recv(2). Where nothing can be mapped, the engine reads longer and
 //! longer stretches with recv(2) before it tries again, so that a hopeless
 //! sender costs no more than the `socket` path; the ledger tells the bytes
 //! apart.
@@ -35,12 +35,17 @@ const ATTEMPT: &str = "tcp-zerocopy-receive";
 const REMEDY: &str = "needs Linux 4.18 with CONFIG_MMU";
 
 /// Bytes to wait for where the option says `auto`, at most half the read size:
-/// enough for the cost of a call to vanish beside that of its pages, and little
+/// enough for the cost of a wake-up to vanish beside that of its pages, and little
 /// enough to leave the sender room in the window while we map.
-const AUTO_LOWAT: u64 = 256 << 10;
+const AUTO_LOWAT: u64 = 512 << 10;
 
-/// A call that maps less than this, and no more than it leaves to be copied,
-/// was not worth its price.
+/// Bytes that have to be queued behind a call that ended at a piece of a page for
+/// the next call to be made at once: one packet, which is the most that such a
+/// call takes anyway.
+const PACKET: usize = 64 << 10;
+
+/// A call that maps less than this, and no more than it copies or leaves to be
+/// copied, was not worth its price.
 const WORTH: usize = 32 << 10;
 
 /// Fruitless calls in a row after which recv reads further than it has to.
@@ -128,6 +133,7 @@ struct Receiver {
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     mapped: (u64, u64),
+    leftover: (u64, u64),
     by_recv: (u64, u64),
 }
 
@@ -162,11 +168,12 @@ impl Endpoint for Receiver {
                 }
                 continue;
             }
-            if self.mapping.queued() < self.lowat {
+            if self.mapping.queued() < self.enough() {
                 self.await_bytes(recorder)?;
             }
             if self.map(recorder)? {
-                plain = stretch.after(self.mapping.mapped().len(), self.mapping.skip());
+                let (mapped, copied) = (self.mapping.mapped().len(), self.mapping.copied().len());
+                plain = stretch.after(mapped, copied, self.mapping.skip());
                 continue;
             }
             // Nothing is queued although poll said so, or the kernel said EIO:
@@ -189,6 +196,15 @@ enum Read {
 }
 
 impl Receiver {
+    /// Bytes that have to be queued for the next call to be worth it. Where the
+    /// last one took all there was, it pays to let a good deal come together;
+    /// where it ended because a packet ended inside a page, waiting gains nothing.
+    #[inline]
+    fn enough(&self) -> usize {
+        let interrupted = !self.mapping.copied().is_empty() || self.mapping.skip() > 0;
+        if interrupted { self.lowat.min(PACKET) } else { self.lowat }
+    }
+
     /// Maps what is queued and hands it over. False: there was nothing.
     #[inline]
     fn map(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
@@ -200,12 +216,16 @@ impl Receiver {
             Err(e) if e.raw_os_error() == Some(libc::EIO) => return Ok(false),
             Err(e) => return Err(self.flow.fault("TCP_ZEROCOPY_RECEIVE", &e)),
         }
-        let bytes = self.mapping.mapped();
-        self.toucher.take(bytes)?;
-        recorder.moved(bytes.len());
-        recorder.piece(bytes.len());
-        self.counts.mapped.0 += bytes.len() as u64;
-        self.counts.mapped.1 += 1;
+        let Counts { mapped, leftover, .. } = &mut self.counts;
+        for (bytes, count) in [(self.mapping.mapped(), mapped), (self.mapping.copied(), leftover)] {
+            if !bytes.is_empty() {
+                self.toucher.take(bytes)?;
+                recorder.moved(bytes.len());
+                recorder.piece(bytes.len());
+                count.0 += bytes.len() as u64;
+                count.1 += 1;
+            }
+        }
         Ok(true)
     }
 
@@ -243,10 +263,12 @@ impl Receiver {
     }
 
     fn account(&self) -> Account {
-        let Counts { mapped, by_recv } = self.counts;
+        let Counts { mapped, leftover, by_recv } = self.counts;
         let mut account = Account::default();
         let ledger = &mut account.ledger;
         ledger.enter(Manner::NotCopied, mapped.0, mapped.1, "TCP_ZEROCOPY_RECEIVE mapped length");
+        let source = "TCP_ZEROCOPY_RECEIVE copied length: pieces of pages";
+        ledger.enter(Manner::Copied, leftover.0, leftover.1, source);
         let source = "recv(2): bytes that could not be mapped";
         ledger.enter(Manner::Copied, by_recv.0, by_recv.1, source);
         let share = ledger.not_copied_share();
@@ -272,12 +294,13 @@ struct Stretch {
 }
 
 impl Stretch {
-    /// Bytes to read with recv after a call that mapped `mapped` and left
-    /// `skip` to be copied: no more than those, until mapping has proved
+    /// Bytes to read with recv after a call that mapped `mapped`, copied `copied`
+    /// and left `skip` to be copied: no more than those, until mapping has proved
     /// fruitless; then twice as much from try to try.
     #[inline]
-    fn after(&mut self, mapped: usize, skip: usize) -> usize {
-        if skip == 0 || mapped > skip || mapped >= WORTH {
+    fn after(&mut self, mapped: usize, copied: usize, skip: usize) -> usize {
+        let unmapped = copied + skip;
+        if unmapped == 0 || mapped > unmapped || mapped >= WORTH {
             *self = Stretch::default();
             return skip;
         }
@@ -320,19 +343,34 @@ mod tests {
     fn fruitless_tries_become_rare_and_a_fruitful_one_forgives() {
         let mut stretch = Stretch::default();
         for _ in 0..TRIES {
-            assert_eq!(stretch.after(0, 65_000), 65_000);
+            assert_eq!(stretch.after(0, 4096, 60_000), 60_000);
         }
-        assert_eq!(stretch.after(0, 65_000), SHORTEST_STRETCH);
+        assert_eq!(stretch.after(0, 4096, 60_000), SHORTEST_STRETCH);
         // Somewhere inside a packet: to its end first, and only then a verdict.
-        assert_eq!(stretch.after(0, 30_000), 30_000);
-        assert_eq!(stretch.after(4096, 4096), 2 * SHORTEST_STRETCH);
+        assert_eq!(stretch.after(0, 4096, 26_000), 26_000);
+        assert_eq!(stretch.after(4096, 4096, 0), 2 * SHORTEST_STRETCH);
         for _ in 0..100 {
-            assert!(stretch.after(0, 1) <= LONGEST_STRETCH);
+            assert!(stretch.after(0, 0, 1) <= LONGEST_STRETCH);
         }
-        assert_eq!(stretch.after(WORTH, WORTH), WORTH);
-        assert_eq!(stretch.after(0, 100), 100);
-        assert_eq!(stretch.after(4096, 100), 100);
-        assert_eq!(stretch.after(4096, 0), 0);
+        assert_eq!(stretch.after(WORTH, 0, WORTH), WORTH);
+        assert_eq!(stretch.after(0, 0, 100), 100);
+        assert_eq!(stretch.after(4096, 0, 100), 100);
+        assert_eq!(stretch.after(4096, 0, 0), 0);
+    }
+
+    #[test]
+    fn packets_that_the_call_copies_as_a_whole_are_fruitless_too() {
+        let mut stretch = Stretch::default();
+        for _ in 0..TRIES {
+            assert_eq!(stretch.after(0, 1448, 0), 0);
+        }
+        assert_eq!(stretch.after(0, 1448, 0), SHORTEST_STRETCH);
+        // Pages with a piece of one between packets are not.
+        let mut stretch = Stretch::default();
+        for _ in 0..100 {
+            assert_eq!(stretch.after(0, 3000, 0), 0);
+            assert_eq!(stretch.after(57_344, 1096, 0), 0);
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub mod diff;
 mod explanation;
 pub mod export;
 pub mod flame;
+mod functions;
 pub mod import;
 mod model;
 pub mod normalise;
@@ -15,7 +16,8 @@ pub mod subsystem;
 pub mod symbols;
 pub mod waterfall;
 
-pub use explanation::{Explanation, Ranked, explain};
+pub use explanation::{CONFIDENCE, Explanation, Ranked, explain};
+pub use functions::{Function, functions, summarise};
 pub use model::{
     Builder, Frame, FrameId, FrameKind, FrameRef, Header, Owner, Profile, Sample, StackId, Thread,
     ThreadId, Track, Weight, Work, WorkUnit,

@@ -34,7 +34,7 @@ pub use kernel::{Kernel, KernelHosts};
 pub use ledger::{Evidence, Ledger, Manner};
 pub use observation::{
     Absent, CopyCount, Counter, CpuSource, CpuTime, Ending, Observation, ObservedCall,
-    ObservedSocket, ObservedThread, Traffic,
+    ObservedSocket, ObservedThread, ProfileSummary, ProfiledFunction, Traffic,
 };
 pub use option::{OptionKind, OptionSpec, OptionValue, Options};
 pub use placement::{Placement, SoftirqCpu};
@@ -45,7 +45,7 @@ pub use reading::{Reading, Scope, Series, Unit};
 pub use setting::{
     Channels, Coalescing, Cpus, DeviceName, FlowRule, IdleChoice, PacketLimits, Restoration,
     RestorationRow, Rings, SETTING_FORMS, Setting, SettingRecord, SettingValue, Split, SysctlName,
-    TapFlags, WantedSetting, Word,
+    Take, TapFlags, WantedSetting, Word,
 };
 pub use study::{CopyCeiling, Design, Judgement, Schedule, Source, Stopping, Study, StudyHeader};
 pub use trial::{

@@ -3,6 +3,7 @@
 use super::{CallRow, Ledger, Reading, ThreadTime};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// A program, watched from its start to its end or for a while.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -40,6 +41,9 @@ pub struct Observation {
     /// Bytes really copied between kernel and program, by another source than
     /// the ledgers.
     pub copies: CopyCount,
+    /// Where its time went, by samples; none if none were taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<ProfileSummary>,
     /// In what the copies disagree with the ledgers; none if they do not, or
     /// cannot be compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -193,6 +197,48 @@ pub enum CopyCount {
     },
     /// Not known, for the reason in [`Observation::absent`].
     Unknown,
+}
+
+/// What a profile says of functions. Stacks are in the profile itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ProfileSummary {
+    /// The event that was sampled.
+    pub event: String,
+    /// What weights count: `nanoseconds` of CPU time, `events`, `samples` or `percent`.
+    pub unit: String,
+    /// Seconds of wall time that were sampled.
+    pub seconds: Option<f64>,
+    /// How many samples.
+    pub samples: u64,
+    /// Samples that the kernel took and nobody could read, of the whole machine.
+    pub lost: u64,
+    /// Weight of all samples.
+    pub total: f64,
+    /// Functions, those that take most by themselves first.
+    pub functions: Vec<ProfiledFunction>,
+}
+
+/// A function and what it takes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ProfiledFunction {
+    /// Its name, or its address as `0x...`.
+    pub function: String,
+    /// The file or the module it is from; empty if unknown.
+    pub module: String,
+    /// Whether it is of the kernel; none if unknown.
+    pub kernel: Option<bool>,
+    /// Whether the compiler had put it into its caller.
+    pub inlined: bool,
+    /// The subsystem of the function itself; none for a helper, which belongs to its
+    /// callers, and where no rule knows it.
+    pub subsystem: Option<String>,
+    /// Weight of its own code. All of these add up to the whole.
+    #[serde(rename = "self")]
+    pub own: f64,
+    /// Weight of its own code and all that it called.
+    pub total: f64,
+    /// Weight of its own code, by whom it was spent for.
+    pub owners: BTreeMap<String, f64>,
 }
 
 /// A figure that is not there.

@@ -183,6 +183,28 @@ pub enum Setting {
         #[serde(flatten)]
         flags: TapFlags,
     },
+    /// A device that is moved into a network namespace of its own for the time of a
+    /// study, and back, with everything that a move costs it. Only a testbed asks for it.
+    Loan {
+        /// The device.
+        device: DeviceName,
+        /// What it may be in use for.
+        take: Take,
+    },
+}
+
+/// What a device may be in use for and is taken all the same ([`Setting::Loan`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Take {
+    /// Nothing: it has no address and no route.
+    #[default]
+    Idle,
+    /// It may have addresses and routes, but neither the default route nor an address
+    /// that a TCP connection has at the moment.
+    Addressed,
+    /// Anything.
+    Any,
 }
 
 /// What [`Setting::Rings`] sets; none leaves it alone.
@@ -373,7 +395,8 @@ impl Setting {
             | Setting::Rps { device, .. }
             | Setting::Xps { device, .. }
             | Setting::ThreadedNapi { device, .. }
-            | Setting::TapFlags { device, .. } => Some(device),
+            | Setting::TapFlags { device, .. }
+            | Setting::Loan { device, .. } => Some(device),
             Setting::Sysctl { .. }
             | Setting::IrqAffinity { .. }
             | Setting::Governor { .. }
@@ -389,6 +412,32 @@ impl Setting {
             other => other.device().is_some(),
         }
     }
+
+    /// True where a testbed asks for it, and never a person.
+    pub fn is_of_testbed(&self) -> bool {
+        matches!(self, Setting::Loan { .. })
+    }
+
+    /// Those parts of two values that differ and are worth showing, and which part it is
+    /// where it is one of several.
+    pub fn differing(
+        &self,
+        before: &SettingValue,
+        after: &SettingValue,
+    ) -> (String, SettingValue, SettingValue) {
+        // With a device goes everything about it.
+        if let (Setting::Loan { .. }, Some(was), Some(is)) =
+            (self, before.get(Self::PLACE), after.get(Self::PLACE))
+            && was != is
+        {
+            let place = |text: &str| SettingValue::one(Self::PLACE, text);
+            return (String::new(), place(was), place(is));
+        }
+        before.beside(after)
+    }
+
+    /// The part of a [`Setting::Loan`] that says where the device is.
+    pub const PLACE: &str = "place";
 
     /// What is wrong with it; none if nothing is. Names were checked before.
     fn flaw(&self) -> Option<String> {

@@ -1,6 +1,8 @@
 //! A trial: one cell, run once, with everything that was seen.
 
-use super::{CellId, Fault, FragmentCounts, Ledger, ProfileRecord, Reading, Series, TimeSpan};
+use super::{
+    CellId, Fault, FragmentCounts, Ledger, ProfileRecord, Reading, Series, SettingRecord, TimeSpan,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -41,6 +43,10 @@ pub struct Trial {
     pub series: Vec<Series>,
     /// What the reader should know; none of it makes the trial invalid.
     pub warnings: Vec<String>,
+    /// What was set on the cards for this trial, at its paths' wish, and put back after
+    /// it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub prepared: Vec<SettingRecord>,
     /// The profile that was taken. Sampling costs throughput, so a trial with a
     /// profile is no measurement of its cell: see `Study::profiles`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -236,4 +236,17 @@ pub struct LinkEnd {
     /// may pin kernel threads.
     #[serde(default)]
     pub softirq_required: bool,
+    /// Seconds that the carrier may take to come. A cable's two ends agree for some.
+    #[serde(default = "LinkEnd::moment")]
+    pub patience: f64,
+    /// The other end's address and hardware address, where nobody is to ask for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub neighbour: Option<(IpAddr, [u8; 6])>,
+}
+
+impl LinkEnd {
+    /// How long a virtual link takes at most, in seconds.
+    pub fn moment() -> f64 {
+        2.0
+    }
 }

@@ -126,7 +126,7 @@ fn ledger(page: &mut Page, seen: &Observation) {
     }
     let copies = match &seen.copies {
         CopyCount::Counted { to_program, from_program } => format!(
-            "{} from the program, {} to it, by the kernel's copy functions",
+            "{} from the program, {} to it, counted in the kernel as it copied them",
             bytes(*from_program as f64),
             bytes(*to_program as f64)
         ),
@@ -464,6 +464,7 @@ mod tests {
             used: Some(CpuTime { user: 0.25, system: 0.5, source: CpuSource::Wait }),
             machine: Vec::new(),
             copies: CopyCount::Unknown,
+            profile: None,
             disagreement: None,
             absent: vec![Absent {
                 what: "copies".into(),

@@ -13,7 +13,10 @@ const STREAM: [&str; 7] =
 /// it, because the cells differ in more than their path.
 pub fn command(study: &Study) -> Option<Vec<String>> {
     let mut pieces = match &study.header.source {
-        Some(source) => vec![flag("bytepath run", &source.name)],
+        Some(source) => {
+            let run = vec![flag("bytepath run", &source.name)];
+            run.into_iter().chain(other_testbed(study, &source.text)).collect()
+        }
         None => of_flags(study)?,
     };
     pieces.extend(settings(study));
@@ -85,16 +88,28 @@ fn of_flags(study: &Study) -> Option<Vec<String>> {
         pieces.push(flag("--link", one));
     } else if !link.is_empty() {
         return None;
+    } else if header.testbed.starts_with("ports") {
+        // The preset that ids do not name is not the usual one there.
+        pieces.push(flag("--link", &cells.first()?.link.preset));
     }
     // A stopping rule can only be declared in a file.
     header.schedule.stopping.is_none().then_some(pieces)
+}
+
+/// The testbed, where it is another than the file's.
+fn other_testbed(study: &Study, file: &str) -> Option<String> {
+    let testbed = &study.header.testbed;
+    let said = file.lines().find(|line| line.trim_start().starts_with("testbed"));
+    let same = said.map_or(testbed == "netns", |line| line.contains(testbed.as_str()));
+    (!same).then(|| flag("--testbed", testbed))
 }
 
 /// Settings of the host that the file, if there is one, does not ask for itself.
 fn settings(study: &Study) -> Vec<String> {
     let file = study.header.source.as_ref().map_or("", |source| source.text.as_str());
     let mut pieces: Vec<String> = Vec::new();
-    for record in &study.header.settings {
+    // What a testbed asks for, it asks for again.
+    for record in study.header.settings.iter().filter(|record| !record.setting.is_of_testbed()) {
         let (option, value) = match &record.profile {
             Some(profile) => ("--settings", profile.clone()),
             None => ("--set", record.setting.to_string()),

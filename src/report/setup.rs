@@ -24,6 +24,7 @@ pub fn facts(study: &Study) -> Vec<(&'static str, String)> {
         facts.push(("evidence", format!("functional, not performance: {because}")));
     }
     facts.push(("testbed", format!("{}; {link}", header.testbed)));
+    facts.extend(header.facts.first().and_then(wire).map(|wire| ("wire", wire)));
     facts.push(("stream", common(&cells, |c| &c.stream).map_or_else(varies, stream)));
     facts.push(("placement", common(&cells, |c| &c.placement).map_or_else(varies, placement)));
     let varied = varied(&cells);
@@ -47,6 +48,7 @@ pub fn facts(study: &Study) -> Vec<(&'static str, String)> {
         facts.push(("design", text));
     }
     facts.extend(settings(&header.settings));
+    facts.extend(prepared(study));
     facts.extend(header.ceiling.as_ref().map(|c| ("ceiling", ceiling(c))));
     facts
 }
@@ -90,13 +92,28 @@ fn kernel(facts: &Facts) -> String {
 fn kernels(named: &[KernelHosts], facts: &[Facts]) -> Vec<(&'static str, String)> {
     let line = |hosts: &KernelHosts| {
         let Kernel { name, cmdline, .. } = &hosts.kernel;
-        let known = hosts.facts.first();
-        let is = known.map_or_else(String::new, kernel);
+        let is = match hosts.facts.as_slice() {
+            [tx, rx] if tx.kernel_release != rx.kernel_release => {
+                format!("sender on {}, receiver on {}", kernel(tx), kernel(rx))
+            }
+            facts => facts.first().map_or_else(String::new, kernel),
+        };
         let added = if cmdline.is_empty() { String::new() } else { format!(", with {cmdline}") };
         ("kernel", format!("{name}: {is}{added}"))
     };
     let machine = self::hosts(facts).into_iter().filter(|(name, _)| *name == "machine");
     named.iter().map(line).chain(machine).collect()
+}
+
+/// What is between the hosts, where the testbed tells: "taps, 2 queues, vhost on".
+fn wire(facts: &Facts) -> Option<String> {
+    let known = |name: &str| facts.settings.get(&format!("link.{name}"));
+    let mut text = known("wire")?.clone();
+    if let Some(queues) = known("queues").and_then(|queues| queues.parse().ok()) {
+        text += &format!(", {}", plural(queues, "queue"));
+    }
+    text += &known("vhost").map(|vhost| format!(", vhost {vhost}")).unwrap_or_default();
+    Some(text)
 }
 
 /// The value that all cells share; none where they differ.
@@ -203,6 +220,22 @@ fn settings(records: &[SettingRecord]) -> Vec<(&'static str, String)> {
     .filter(|(.., empty)| !empty)
     .map(|(name, text, _)| (name, text))
     .collect()
+}
+
+/// What was set on cards for some cells alone, by cell. Every trial has it of its own;
+/// the first one's is told.
+fn prepared(study: &Study) -> Option<(&'static str, String)> {
+    let of = |cell: &Cell| {
+        let trials = study.trials.iter().chain(&study.profiles);
+        let first = trials.filter(|t| t.cell == cell.id).find(|t| !t.prepared.is_empty())?;
+        let all: Vec<String> = first.prepared.iter().map(ToString::to_string).collect();
+        Some(format!("for {}: {}", cell.id, all.join("; ")))
+    };
+    let cells: Vec<String> = study.header.cells.iter().filter_map(of).collect();
+    (!cells.is_empty()).then(|| {
+        let text = format!("made before each trial and put back after it, {}", cells.join(". "));
+        ("prepared", text)
+    })
 }
 
 fn ceiling(c: &CopyCeiling) -> String {

@@ -154,7 +154,7 @@ fn prepare(
     let baseline = plan.cells.iter().find(|cell| cell.id == plan.baseline);
     let baseline =
         baseline.ok_or_else(|| Fault::new(FaultKind::Usage, "there is nothing to run"))?;
-    let (guard, left_behind) = Guard::begin(&plan.settings)?;
+    let (mut guard, left_behind) = Guard::begin(laboratory.testbed, &plan.settings)?;
     observer.settings(guard.records(), &left_behind);
     let (surveyed, ceiling) = look_at_all(laboratory, &plan.cells, baseline, true)?;
     let (facts, kernels) = recorded(&surveyed);
@@ -184,7 +184,7 @@ fn prepare(
     // What is asked for by name must run, and so must the baseline.
     let mut outlook = Outlook::of(surveyed, baseline);
     for cell in header.cells.iter().filter(|cell| plan.mandatory || cell.id == header.baseline) {
-        if let Some(obstacle) = outlook.obstacle(laboratory, cell)? {
+        if let Some(obstacle) = outlook.obstacle(laboratory, &mut guard, cell)? {
             return Err(obstacle.fault(cell));
         }
     }
@@ -229,7 +229,7 @@ fn reopen(
         let text = format!("the baseline '{}' is not a cell of this study", header.baseline);
         Fault::new(FaultKind::Storage, text)
     })?;
-    let (guard, left_behind) = Guard::begin(&again(&header.settings))?;
+    let (guard, left_behind) = Guard::begin(laboratory.testbed, &again(&header.settings))?;
     observer.settings(guard.records(), &left_behind);
     let (surveyed, _) = look_at_all(laboratory, &header.cells, baseline, false)?;
     if let Some(difference) = difference(header, &surveyed) {
@@ -258,7 +258,8 @@ fn reopen(
     Ok(Opened { study, writer, guard, outlook })
 }
 
-/// What a study had set, to be set again. What could not be set then is no error
+/// What a study had set, to be set again; what its testbed asks for, it asks for by
+/// itself. What could not be set then is no error
 /// if it cannot be now.
 fn again(records: &[SettingRecord]) -> Vec<WantedSetting> {
     let want = |record: &SettingRecord| WantedSetting {
@@ -267,7 +268,7 @@ fn again(records: &[SettingRecord]) -> Vec<WantedSetting> {
         optional: record.skipped.is_some(),
         obstacle: None,
     };
-    records.iter().map(want).collect()
+    records.iter().filter(|record| !record.setting.is_of_testbed()).map(want).collect()
 }
 
 /// What differs between the hosts a study was begun on and these, if it matters.
@@ -398,7 +399,8 @@ impl Run<'_, '_> {
         let header = self.opened.study.header.clone();
         let ended = Ended::of(&self.opened.study);
         for cell in header.cells.iter().filter(|cell| !ended.unable.contains(&cell.id)) {
-            if let Some(obstacle) = self.opened.outlook.obstacle(self.laboratory, cell)? {
+            let Opened { outlook, guard, .. } = &mut self.opened;
+            if let Some(obstacle) = outlook.obstacle(self.laboratory, guard, cell)? {
                 let (reason, remedy) = (obstacle.reason, obstacle.remedy);
                 let status = TrialStatus::Unavailable { reason, remedy };
                 let row = Trial { status, ..blank(&cell.id, self.position(0)) };
@@ -417,7 +419,8 @@ impl Run<'_, '_> {
         for cell in cells {
             self.observer.trial_begins(clock.done + 1, &cell.id, block + 1);
             let position = self.position(block);
-            let ended = trial(self.laboratory, cell, metering, &schedule, position)?;
+            let guard = &mut self.opened.guard;
+            let ended = trial(self.laboratory, guard, cell, metering, &schedule, position)?;
             self.keep(vec![ended])?;
             self.tell(clock, 1);
         }

@@ -11,6 +11,7 @@ mod observing;
 mod outlook;
 mod pool_check;
 mod power;
+mod preparation;
 mod profiles;
 mod remote;
 mod samples;
@@ -29,6 +30,7 @@ pub use observing::{ProgramSampler, of_program};
 pub use outlook::survey;
 pub use pool_check::pool_check;
 pub use power::import as import_power;
+pub use preparation::preparable;
 pub use stand::Stand;
 pub use store::{Hosts, HostsAfter, StudyWriter, load};
 
@@ -61,6 +63,7 @@ pub fn testbed_spec(testbeds: &[&'static dyn Testbed]) -> Vec<TestbedDeclaration
         name: testbed.name(),
         options: testbed.options(),
         boots_kernels: testbed.boots_kernels(),
+        link: testbed.usual_link(),
     };
     testbeds.iter().map(declare).collect()
 }

@@ -2,13 +2,15 @@
 //! before the first trial.
 
 use super::Laboratory;
+use super::guard::Guard;
+use super::preparation::{self, Wires};
 use super::remote::{Remotes, unexpected};
 use super::trial::{connect, set_up_link};
 use crate::path;
 use crate::record::wire::{Reply, Request};
 use crate::record::{
     Cell, CopyCeiling, Facts, Fault, FaultKind, Kernel, KernelHosts, LinkSettings, Placement, Role,
-    SoftirqCpu, Stream, Support,
+    SoftirqCpu, Stream, Support, WantedSetting,
 };
 
 /// Largest message and read of a rehearsal, bytes: what is tried is the link
@@ -17,36 +19,41 @@ const REHEARSED_SIZE: u64 = 64 << 10;
 
 /// Looks at both hosts of a testbed, with a link of these settings.
 pub fn survey(laboratory: &Laboratory, cell: &Cell) -> Result<Vec<Facts>, Fault> {
-    let (facts, _) = look(laboratory, cell, false)?;
-    Ok(facts)
+    Ok(look(laboratory, cell, false)?.facts)
 }
 
-/// Facts of both hosts and, if asked for, the copy ceiling of the receiver.
-pub(super) fn look(
-    laboratory: &Laboratory,
-    cell: &Cell,
-    measure: bool,
-) -> Result<(Vec<Facts>, Option<CopyCeiling>), Fault> {
+/// What was seen of both hosts.
+struct Seen {
+    facts: Vec<Facts>,
+    wires: Wires,
+    /// Memory-copy bandwidth of the receiver, if it was asked for.
+    ceiling: Option<CopyCeiling>,
+}
+
+fn look(laboratory: &Laboratory, cell: &Cell, measure: bool) -> Result<Seen, Fault> {
     let mut remotes = Remotes::raise(laboratory, cell.kernel.as_ref())?;
     set_up_link(&mut remotes, cell)?;
     let mut facts = Vec::new();
     for role in Role::ALL {
         let device = remotes.raised.device(role);
         match remotes.ask(role, &Request::Survey { device })? {
-            Reply::Facts(found) => {
+            Reply::Facts(mut found) => {
+                let link = remotes.raised.link_facts().into_iter();
+                found.settings.extend(link.map(|(name, value)| (name.to_owned(), value)));
                 let booted = remotes.raised.booted(role).map(|time| time.as_secs_f64());
                 facts.push(Facts { booted, ..*found });
             }
             other => return Err(unexpected(role, &other)),
         }
     }
+    let wires = Wires::of(&*remotes.raised)?;
     if !measure {
-        return Ok((facts, None));
+        return Ok(Seen { facts, wires, ceiling: None });
     }
     let size = cell.stream.message_size.max(cell.stream.read_size);
     let request = Request::Ceiling { cpu: cell.placement.receiver, size };
     match remotes.ask(Role::Receiver, &request)? {
-        Reply::Ceiling(ceiling) => Ok((facts, Some(ceiling))),
+        Reply::Ceiling(ceiling) => Ok(Seen { facts, wires, ceiling: Some(ceiling) }),
         other => Err(unexpected(Role::Receiver, &other)),
     }
 }
@@ -89,13 +96,19 @@ pub(super) struct Outlook {
     surveyed: Vec<Surveyed>,
     baseline: Cell,
     rehearsed: Vec<(Rehearsed, Option<Obstacle>)>,
+    prepared: Vec<(Prepared, Option<Obstacle>)>,
 }
+
+/// What is asked of the cards, and under which kernel and link.
+type Prepared = (Option<Kernel>, LinkSettings, Vec<WantedSetting>);
 
 /// The hosts under one kernel: their facts, or why there are none.
 #[derive(Clone, Debug)]
 pub(super) struct Surveyed {
     pub kernel: Option<Kernel>,
     pub facts: Result<Vec<Facts>, Obstacle>,
+    /// Cards and addresses; none where there are no facts.
+    pub wires: Option<Wires>,
 }
 
 /// Looks at the hosts under every kernel that cells name, the baseline's first.
@@ -107,19 +120,20 @@ pub(super) fn look_at_all(
     baseline: &Cell,
     measure: bool,
 ) -> Result<(Vec<Surveyed>, Option<CopyCeiling>), Fault> {
-    let (facts, ceiling) = look(laboratory, baseline, measure)?;
-    let mut all = vec![Surveyed { kernel: baseline.kernel.clone(), facts: Ok(facts) }];
+    let Seen { facts, wires, ceiling } = look(laboratory, baseline, measure)?;
+    let kernel = baseline.kernel.clone();
+    let mut all = vec![Surveyed { kernel, facts: Ok(facts), wires: Some(wires) }];
     for cell in cells {
         if all.iter().any(|known| known.kernel == cell.kernel) {
             continue;
         }
         let alike = Cell { kernel: cell.kernel.clone(), ..baseline.clone() };
-        let facts = match look(laboratory, &alike, false) {
-            Ok((facts, _)) => Ok(facts),
+        let (facts, wires) = match look(laboratory, &alike, false) {
+            Ok(seen) => (Ok(seen.facts), Some(seen.wires)),
             Err(fault) if fault.kind == FaultKind::Interrupted => return Err(fault),
-            Err(fault) => Err(Obstacle::of(fault)),
+            Err(fault) => (Err(Obstacle::of(fault)), None),
         };
-        all.push(Surveyed { kernel: cell.kernel.clone(), facts });
+        all.push(Surveyed { kernel: cell.kernel.clone(), facts, wires });
     }
     Ok((all, ceiling))
 }
@@ -138,7 +152,8 @@ pub(super) fn recorded(surveyed: &[Surveyed]) -> (Vec<Facts>, Vec<KernelHosts>) 
 impl Outlook {
     /// The outlook of cells on hosts that have been surveyed.
     pub fn of(surveyed: Vec<Surveyed>, baseline: &Cell) -> Self {
-        Outlook { surveyed, baseline: baseline.clone(), rehearsed: Vec::new() }
+        let (rehearsed, prepared) = (Vec::new(), Vec::new());
+        Outlook { surveyed, baseline: baseline.clone(), rehearsed, prepared }
     }
 
     /// What stands in the way of a cell, if anything does. The error is the
@@ -146,6 +161,7 @@ impl Outlook {
     pub fn obstacle(
         &mut self,
         laboratory: &Laboratory,
+        guard: &mut Guard,
         cell: &Cell,
     ) -> Result<Option<Obstacle>, Fault> {
         let facts = match self.facts(cell) {
@@ -164,11 +180,51 @@ impl Outlook {
             softirq: cell.placement.softirq,
             congestion: cell.stream.congestion.clone(),
         };
-        if let Some((_, obstacle)) = self.rehearsed.iter().find(|(known, _)| *known == this) {
+        let known = self.rehearsed.iter().find(|(known, _)| *known == this);
+        let obstacle = match known {
+            Some((_, obstacle)) => obstacle.clone(),
+            None => {
+                let obstacle = self.rehearse(laboratory, &this)?;
+                self.rehearsed.push((this, obstacle.clone()));
+                obstacle
+            }
+        };
+        match obstacle {
+            None => self.unprepared(laboratory, guard, cell),
+            Some(obstacle) => Ok(Some(obstacle)),
+        }
+    }
+
+    /// Why the cards cannot be prepared for a cell, if they cannot: what its paths ask of
+    /// them is made and put back once, because only the driver knows.
+    fn unprepared(
+        &mut self,
+        laboratory: &Laboratory,
+        guard: &mut Guard,
+        cell: &Cell,
+    ) -> Result<Option<Obstacle>, Fault> {
+        let surveyed = self.surveyed.iter().find(|one| one.kernel == cell.kernel);
+        let Some(wires) = surveyed.and_then(|one| one.wires.as_ref()) else { return Ok(None) };
+        let wanted = match wires.wanted(laboratory.paths, cell) {
+            Ok(wanted) if wanted.is_empty() => return Ok(None),
+            Ok(wanted) => wanted,
+            Err(fault) => return Ok(Some(Obstacle::of(fault))),
+        };
+        let this = (cell.kernel.clone(), cell.link.clone(), wanted);
+        if let Some((_, obstacle)) = self.prepared.iter().find(|(known, _)| *known == this) {
             return Ok(obstacle.clone());
         }
-        let obstacle = self.rehearse(laboratory, &this)?;
-        self.rehearsed.push((this, obstacle.clone()));
+        let attempt = Remotes::raise(laboratory, cell.kernel.as_ref()).and_then(|mut remotes| {
+            set_up_link(&mut remotes, cell)?;
+            preparation::prepare(laboratory, guard, &mut remotes, cell)
+        });
+        guard.unprepare()?;
+        let obstacle = match attempt {
+            Ok(_) => None,
+            Err(fault) if fault.kind == FaultKind::Interrupted => return Err(fault),
+            Err(fault) => Some(Obstacle::of(fault)),
+        };
+        self.prepared.push((this, obstacle.clone()));
         Ok(obstacle)
     }
 
@@ -214,8 +270,8 @@ fn probe(laboratory: &Laboratory, cell: &Cell, role: Role, facts: &[Facts]) -> S
     };
     if let Some(vhost) = cell.placement.vhost {
         return Support::no(
-            format!("vhost={vhost}: the testbed {} has no vhost thread", laboratory.testbed.name()),
-            "leave vhost out; it is for a link through a virtual machine's device",
+            format!("vhost={vhost}: testbed {} places no vhost threads", laboratory.testbed.name()),
+            "leave vhost out; vhost threads of guests run where the scheduler puts them",
         );
     }
     let peer = role.peer().to_string();

@@ -38,6 +38,8 @@ pub(super) struct Remotes<'a> {
     slowness: f64,
     /// Whether each role has a machine of its own.
     pub apart: bool,
+    /// Whether a wire is between the roles.
+    pub wired: bool,
     /// The testbed itself.
     pub raised: Box<dyn Raised>,
 }
@@ -66,9 +68,9 @@ impl<'a> Remotes<'a> {
         let (sender, receiver) = (listen(Role::Sender)?, listen(Role::Receiver)?);
         let early = VecDeque::new();
         let (pids, slowness) = ([0; 2], testbed.slowness());
-        let apart = testbed.has_hosts_apart();
+        let (apart, wired) = (testbed.has_hosts_apart(), testbed.has_wire());
         let mut remotes =
-            Remotes { inbox, early, sender, receiver, stop, pids, slowness, apart, raised };
+            Remotes { inbox, early, sender, receiver, stop, pids, slowness, apart, wired, raised };
         for role in Role::ALL {
             remotes.pids[role as usize] = remotes.greet(role)?;
         }
@@ -92,6 +94,11 @@ impl<'a> Remotes<'a> {
             .remedy("install the same version at both ends")),
             other => Err(unexpected(role, &other)),
         }
+    }
+
+    /// How long these hosts may take for what takes others so long.
+    pub fn patience(&self, usual: Duration) -> Duration {
+        usual.mul_f64(self.slowness)
     }
 
     /// Asks one agent and waits for its answer.
@@ -130,7 +137,7 @@ impl<'a> Remotes<'a> {
             let (_, reply) = self.early.remove(at).expect("position is valid");
             return accept(role, reply);
         }
-        let patience = patience.mul_f64(self.slowness);
+        let patience = self.patience(patience);
         let deadline = Instant::now() + patience;
         loop {
             match self.hear(deadline.min(Instant::now() + WATCH))? {

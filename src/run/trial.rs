@@ -1,14 +1,16 @@
 //! One trial, from a fresh testbed to its record.
 
 use super::Laboratory;
+use super::guard::Guard;
+use super::preparation::prepare;
 use super::remote::{Remotes, unexpected};
 use super::seen::Seen;
 use crate::meter::{Meter, Reach};
 use crate::path;
 use crate::record::wire::{LinkEnd, Reply, Request, Token};
 use crate::record::{
-    Cell, CellId, Fault, FaultKind, Power, ProvenWitness, Role, RoleRecord, SCHEMA_VERSION,
-    Sampling, Schedule, TimeSpan, Trial, TrialStatus,
+    Cell, CellId, Fault, FaultKind, Power, ProvenWitness, Restoration, RestorationRow, Role,
+    RoleRecord, SCHEMA_VERSION, Sampling, Schedule, TimeSpan, Trial, TrialStatus,
 };
 use crate::workload;
 use rand::rngs::OsRng;
@@ -35,18 +37,24 @@ pub(super) struct Position {
     pub order: u32,
 }
 
-/// Runs one cell once. A flow that dies is a failed trial, with the reason and
+/// Runs one cell once, its cards prepared for it. A flow that dies is a failed trial, with the reason and
 /// without a number; only the user's wish to stop is an error.
 pub(super) fn trial(
     laboratory: &Laboratory,
+    guard: &mut Guard,
     cell: &Cell,
     metering: Metering,
     schedule: &Schedule,
     position: Position,
 ) -> Result<Trial, Fault> {
     let mut trial = blank(&cell.id, position);
-    match measure(laboratory, cell, metering, schedule, &mut trial) {
-        Ok(()) => trial.status = TrialStatus::Measured,
+    let measured = measure(laboratory, guard, cell, metering, schedule, &mut trial);
+    let rows = guard.unprepare()?;
+    match measured {
+        Ok(()) => {
+            trial.status = TrialStatus::Measured;
+            trial.warnings.extend(not_put_back(&rows));
+        }
         Err(fault) if fault.kind == FaultKind::Interrupted => return Err(fault),
         Err(fault) => {
             // Whatever was read before the flow died is no measurement.
@@ -55,6 +63,14 @@ pub(super) fn trial(
         }
     }
     Ok(trial)
+}
+
+/// What somebody else changed of a card while it was prepared.
+fn not_put_back(rows: &[RestorationRow]) -> impl Iterator<Item = String> + '_ {
+    let odd = |row: &&RestorationRow| {
+        !matches!(row.outcome, Restoration::Restored | Restoration::AlreadyBack)
+    };
+    rows.iter().filter(odd).map(|row| format!("card: {row}"))
 }
 
 /// A trial of which nothing is known yet.
@@ -75,6 +91,7 @@ pub(super) fn blank(cell: &CellId, position: Position) -> Trial {
         readings: Vec::new(),
         series: Vec::new(),
         warnings: Vec::new(),
+        prepared: Vec::new(),
         profile: None,
     }
 }
@@ -91,6 +108,7 @@ fn now_seconds() -> f64 {
 
 fn measure(
     laboratory: &Laboratory,
+    guard: &mut Guard,
     cell: &Cell,
     metering: Metering,
     schedule: &Schedule,
@@ -99,6 +117,7 @@ fn measure(
     let mut remotes = Remotes::raise(laboratory, cell.kernel.as_ref())?;
     trial.warnings.extend(set_up_link(&mut remotes, cell)?);
     trial.warnings.extend(nothing_to_place(laboratory, cell));
+    trial.prepared = prepare(laboratory, guard, &mut remotes, cell)?;
     stream(&mut remotes, cell, metering, schedule, trial)
 }
 
@@ -268,7 +287,8 @@ fn both(
 }
 
 fn finish(remotes: &mut Remotes, schedule: &Schedule, trial: &mut Trial) -> Result<(), Fault> {
-    let patience = DRAIN.as_secs_f64();
+    // What drains slowly because its hosts are slow is not stuck.
+    let patience = remotes.patience(DRAIN).as_secs_f64();
     for role in Role::ALL {
         remotes.send(role, &Request::Finish { patience })?;
     }
@@ -283,13 +303,13 @@ fn finish(remotes: &mut Remotes, schedule: &Schedule, trial: &mut Trial) -> Resu
             other => return Err(unexpected(role, &other)),
         }
     }
-    settle(trial, shown, remotes.apart)?;
+    settle(trial, shown, remotes.wired)?;
     check_window(trial, schedule)
 }
 
 /// Brings the two ends together: their byte counts must agree, and the witness
-/// page has the last word on the sender's ledger, unless the hosts are `apart`.
-fn settle(trial: &mut Trial, witness: Option<ProvenWitness>, apart: bool) -> Result<(), Fault> {
+/// page has the last word on the sender's ledger, unless it went by a wire.
+fn settle(trial: &mut Trial, witness: Option<ProvenWitness>, wired: bool) -> Result<(), Fault> {
     let [sender, receiver] = trial.roles.as_mut_slice() else {
         return Err(Fault::new(FaultKind::System, "a role gave no record"));
     };
@@ -300,8 +320,8 @@ fn settle(trial: &mut Trial, witness: Option<ProvenWitness>, apart: bool) -> Res
             format!("{sent} bytes were sent and {got} were received"),
         ));
     }
-    sender.witness = witness.filter(|_| !apart);
-    sender.ledger = match apart {
+    sender.witness = witness.filter(|_| !wired);
+    sender.ledger = match wired {
         true => workload::untested(&sender.ledger),
         false => workload::believe(&sender.ledger, witness),
     };

@@ -86,6 +86,11 @@ pub const PRESETS: &[Preset] = &[
         values: &[],
     },
     Preset {
+        name: "nic",
+        summary: "a card as it is: it cuts what is sent, its driver merges what comes, its own queues",
+        values: &[("tso", "on"), ("threaded-napi", "off"), ("qdisc", "none"), ("wmem", "auto")],
+    },
+    Preset {
         name: "offload",
         summary: "64 KiB packets cross whole, as between two containers of one machine",
         values: &[

@@ -9,10 +9,13 @@ pub struct TestbedDeclaration {
     /// Name in the catalogue.
     pub name: &'static str,
     /// What can be set of it. One with an option `cpus` has hosts with so many
-    /// CPUs, from 0 on; any other has those of this machine.
+    /// CPUs, from 0 on; any other has those of this machine. One with an option
+    /// `host` that is not `none` has one host of each kind.
     pub options: &'static [OptionSpec],
     /// Whether it boots the kernels that cells name.
     pub boots_kernels: bool,
+    /// The preset of its link, where nobody asks for another.
+    pub link: &'static str,
 }
 
 /// A testbed that was asked for.
@@ -26,13 +29,19 @@ pub struct TestbedChoice {
     pub text: String,
     /// Whether it boots the kernels that cells name.
     pub boots_kernels: bool,
+    /// The preset of its link, where nobody asks for another.
+    pub link: &'static str,
 }
 
 impl TestbedChoice {
     /// The CPUs that roles may be placed on, where this machine has `own`.
     pub fn cpus(&self, own: &[u32]) -> Vec<u32> {
         match self.options.number("cpus") {
-            Some(count) => (0..u32::try_from(count).unwrap_or(u32::MAX)).collect(),
+            Some(count) => {
+                let all = 0..u32::try_from(count).unwrap_or(u32::MAX);
+                let with_this = !matches!(self.options.word("host"), "" | "none");
+                all.filter(|cpu| !with_this || own.contains(cpu)).collect()
+            }
             None => own.to_vec(),
         }
     }
@@ -65,8 +74,8 @@ pub fn parse_testbed(text: &str, known: &[TestbedDeclaration]) -> Result<Testbed
         [] => name,
         some => format!("{name}:{}", some.join(",")),
     };
-    let boots_kernels = declared.boots_kernels;
-    Ok(TestbedChoice { name: declared.name, options, text, boots_kernels })
+    let TestbedDeclaration { name, boots_kernels, link, .. } = *declared;
+    Ok(TestbedChoice { name, options, text, boots_kernels, link })
 }
 
 #[cfg(test)]
@@ -75,7 +84,7 @@ mod tests {
     use crate::record::OptionKind;
 
     const KNOWN: &[TestbedDeclaration] = &[
-        TestbedDeclaration { name: "netns", options: &[], boots_kernels: false },
+        TestbedDeclaration { name: "netns", options: &[], boots_kernels: false, link: "wire" },
         TestbedDeclaration {
             name: "vm",
             options: &[OptionSpec {
@@ -85,6 +94,7 @@ mod tests {
                 help: "CPUs of a guest",
             }],
             boots_kernels: true,
+            link: "wire",
         },
     ];
 

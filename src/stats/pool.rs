@@ -263,6 +263,7 @@ pub mod tests {
             readings: Vec::new(),
             series: Vec::new(),
             warnings: Vec::new(),
+            prepared: Vec::new(),
             profile: None,
         }
     }

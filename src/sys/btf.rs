@@ -37,6 +37,8 @@ pub enum Kind {
 pub struct Malformed(&'static str);
 
 const MAGIC: u16 = 0xeb9f;
+/// `BTF_KIND_FUNC_PROTO`.
+const PROTOTYPE: u32 = 13;
 /// Size of the part that every type begins with.
 const HEAD: usize = 12;
 /// Structures within structures are followed so deep.
@@ -88,6 +90,20 @@ impl Btf {
                 && u32_at(&self.bytes, at).is_some_and(|offset| self.is_named(offset, name))
         })?;
         u32::try_from(at + 1).ok()
+    }
+
+    /// How many arguments a function takes.
+    pub fn arguments(&self, function: u32) -> Option<usize> {
+        let word = |id: u32, field: usize| {
+            let at = *self.types.get(id.checked_sub(1)? as usize)? as usize;
+            u32_at(&self.bytes, at + field)
+        };
+        let kind = |info: u32| info >> 24 & 0x1f;
+        if kind(word(function, 4)?) != Kind::Function as u32 {
+            return None;
+        }
+        let prototype = word(word(function, 8)?, 4)?;
+        (kind(prototype) == PROTOTYPE).then_some((prototype & 0xffff) as usize)
     }
 
     /// Offset in bytes of a member, by its path: `task_struct`, then
@@ -252,6 +268,17 @@ mod tests {
         let types = [1, 4 << 24 | 1, 8, 0, 1, 0];
         let btf = Btf::parse(file(&types, b"\0a\0")).unwrap();
         assert_eq!(btf.offset("a", "b"), None);
+    }
+
+    #[test]
+    fn arguments_of_a_function_are_those_of_its_prototype() {
+        // int f(int, int); and a type of no function.
+        let types =
+            [&[1, 1 << 24, 4, 32][..], &[0, 13 << 24 | 2, 1, 0, 1, 0, 1], &[3, 12 << 24, 2]];
+        let btf = Btf::parse(file(&types.concat(), b"\0f\0g\0")).unwrap();
+        assert_eq!(btf.id(Kind::Function, "g"), Some(3));
+        assert_eq!(btf.arguments(3), Some(2));
+        assert_eq!((btf.arguments(0), btf.arguments(1), btf.arguments(9)), (None, None, None));
     }
 
     #[test]

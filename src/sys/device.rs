@@ -28,12 +28,17 @@ pub fn of_address(address: IpAddr) -> io::Result<String> {
         }
     }
     let index = found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?;
-    Ok(netdevice::index_to_name(any_socket()?, index)?)
+    name(index)
 }
 
 /// Index of a device in the namespace of the caller. ENODEV: no such device.
 pub fn index(name: &str) -> io::Result<u32> {
     Ok(netdevice::name_to_index(any_socket()?, name)?)
+}
+
+/// Name of a device in the namespace of the caller. ENODEV: no such device.
+pub fn name(index: u32) -> io::Result<String> {
+    Ok(netdevice::index_to_name(any_socket()?, index)?)
 }
 
 /// Number of receive queues that a device uses. ENOENT: before Linux 6.8.

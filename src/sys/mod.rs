@@ -2,9 +2,11 @@
 //! `/proc` and `/sys`. It knows nothing of bytepath's own words; each file is
 //! one kernel interface, wrapped so that its callers cannot misuse it.
 
+pub mod addressing;
 pub mod attribute;
 pub mod boot;
 pub mod bpf;
+pub mod bridge;
 pub mod btf;
 pub mod calls;
 pub mod clock;
@@ -18,6 +20,7 @@ pub mod ethtool;
 pub mod file_lock;
 pub mod flow_steering;
 pub mod hwmon;
+pub mod lasting_namespace;
 pub mod launch;
 pub mod memory;
 pub mod namespace;
@@ -34,6 +37,7 @@ pub mod procfs;
 pub mod qdisc;
 pub mod tap;
 pub mod tcp;
+pub mod tcp_table;
 pub mod thread;
 pub mod trace_ring;
 pub mod tracefs;

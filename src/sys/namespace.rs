@@ -6,11 +6,15 @@
 //! devices; so whatever ends the process, SIGKILL included, takes everything
 //! down, and there is nothing that a later start would have to clean up.
 
-use rustix::fs::{Mode, OFlags};
+mod kept;
+
+pub use kept::{Kept, Made, Part, make, spawn_into};
+
+use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, fsconfig_create, fsmount,
-    fsopen, mount_change,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags,
+    OpenTreeFlags, fsconfig_create, fsmount, fsopen, mount, mount_change, move_mount, open_tree,
 };
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::process::{Pid, Signal};
@@ -49,10 +53,20 @@ pub enum Step {
     Namespaces,
     /// Keep mounts made in there from reaching the outside.
     Mounts,
+    /// Show the namespace's own devices in `/sys`.
+    Sysfs,
     /// Arrange to die with the parent.
     DeathSignal,
     /// Make a device, in a rehearsal.
     Device,
+    /// Open the device by which taps are made, in a namespace to be kept.
+    OpenTap,
+    /// Make a tap there, or a queue of one.
+    Tap,
+    /// Join what was made there.
+    Join,
+    /// Hand over descriptors of it.
+    HandOver,
     /// Run the program.
     Program,
 }
@@ -67,22 +81,32 @@ impl Step {
             Step::JoinPeer => "joining the other host's user namespace",
             Step::Namespaces => "creating a network namespace",
             Step::Mounts => "making mounts private",
+            Step::Sysfs => "showing the namespace's own devices in /sys",
             Step::DeathSignal => "tying the child to its parent",
             Step::Device => "creating a veth pair",
+            Step::OpenTap => "opening /dev/net/tun",
+            Step::Tap => "creating a tap device",
+            Step::Join => "joining devices by a bridge",
+            Step::HandOver => "handing over descriptors of a namespace",
             Step::Program => "running the program",
         }
     }
 
     fn from_byte(byte: u8) -> Step {
-        const ALL: [Step; 9] = [
+        const ALL: [Step; 14] = [
             Step::FindPeer,
             Step::UserNamespace,
             Step::IdMap,
             Step::JoinPeer,
             Step::Namespaces,
             Step::Mounts,
+            Step::Sysfs,
             Step::DeathSignal,
             Step::Device,
+            Step::OpenTap,
+            Step::Tap,
+            Step::Join,
+            Step::HandOver,
             Step::Program,
         ];
         ALL.into_iter().find(|step| *step as u8 == byte).unwrap_or(Step::Program)
@@ -117,17 +141,33 @@ pub fn privileged() -> bool {
 /// setuid or carries file capabilities; such a program has to end by itself at
 /// end of file of its standard input.
 pub fn spawn(command: Command, enter: Enter) -> Result<Child, Refused> {
-    Plan::new(enter)?.spawn(command, None)
+    Plan::new(Way::of(enter)?)?.spawn(command, None)
+}
+
+/// The same in a network namespace that is there already, with a mount namespace of
+/// its own in which `/sys` shows that namespace's devices. Takes CAP_SYS_ADMIN.
+pub fn spawn_in(command: Command, network: OwnedFd) -> Result<Child, Refused> {
+    Plan::new(Way::Resident(network))?.spawn(command, None)
 }
 
 /// Goes through everything that [`spawn`] does with [`Enter::New`], sends one
 /// request to rtnetlink from inside, and ends without running any program.
 /// `request` is a complete netlink message that asks for an acknowledgement.
 pub fn rehearse(request: Vec<u8>) -> Result<(), Refused> {
+    inside_new(Step::Device, Box::new(move || attempt(Step::Device, send_request(&request))))
+}
+
+/// Work of a child between fork and exec: system calls only.
+type Work = Box<dyn FnMut() -> Attempted + Send + Sync>;
+
+/// Goes through everything that [`spawn`] does with [`Enter::New`], does this work
+/// inside, and ends without running any program. `step` is what is blamed for a
+/// child that is killed.
+fn inside_new(step: Step, work: Work) -> Result<(), Refused> {
     // The name of the program does not matter: the child ends before exec.
     let command = Command::new("/proc/self/exe");
-    let mut child = Plan::new(Enter::New)?.spawn(command, Some(request))?;
-    let fail = |error| Refused { step: Step::Device, error };
+    let mut child = Plan::new(Way::of(Enter::New)?)?.spawn(command, Some(work))?;
+    let fail = |error| Refused { step, error };
     let status = child.wait().map_err(fail)?;
     if status.success() { Ok(()) } else { Err(fail(io::Error::other(status.to_string()))) }
 }
@@ -146,13 +186,19 @@ struct Plan {
 
 enum Way {
     Privileged,
-    NewUser { uid_map: Vec<u8>, gid_map: Vec<u8> },
+    Resident(OwnedFd),
+    NewUser {
+        uid_map: Vec<u8>,
+        gid_map: Vec<u8>,
+    },
     JoinUser(OwnedFd),
+    /// Into a namespace that is there.
+    JoinKept(Kept),
 }
 
-impl Plan {
-    fn new(enter: Enter) -> Result<Plan, Refused> {
-        let way = match enter {
+impl Way {
+    fn of(enter: Enter) -> Result<Way, Refused> {
+        Ok(match enter {
             _ if privileged() => Way::Privileged,
             Enter::New => Way::NewUser {
                 uid_map: format!("0 {} 1\n", rustix::process::geteuid()).into_bytes(),
@@ -163,20 +209,28 @@ impl Plan {
                 let fail = |error| Refused { step: Step::FindPeer, error };
                 Way::JoinUser(namespace.map_err(fail)?.into())
             }
-        };
+        })
+    }
+}
+
+impl Plan {
+    fn new(way: Way) -> Result<Plan, Refused> {
         use rustix::pipe::{PipeFlags, pipe_with};
         let (step_reader, failed_step) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
             .map_err(|errno| Refused { step: Step::Program, error: errno.into() })?;
         Ok(Plan { way, parent: rustix::process::getpid(), failed_step, step_reader })
     }
 
-    fn spawn(self, mut command: Command, rehearsal: Option<Vec<u8>>) -> Result<Child, Refused> {
+    /// Runs the program; or does some work in its place and ends.
+    fn spawn(self, mut command: Command, work: Option<Work>) -> Result<Child, Refused> {
         let Plan { way, parent, failed_step, step_reader } = self;
-        let inside = move || {
-            enter(&way, parent).and_then(|()| match &rehearsal {
-                Some(request) => attempt(Step::Device, send_request(request)).map(|()| end_now()),
+        let mut work = work;
+        let mut inside = move || {
+            enter(&way, parent)?;
+            match &mut work {
+                Some(work) => work().map(|()| end_now()),
                 None => Ok(()),
-            })
+            }
         };
         let hook = move || {
             inside().map_err(|(step, errno): (Step, Errno)| {
@@ -207,6 +261,12 @@ fn attempt(step: Step, result: Result<(), Errno>) -> Attempted {
 fn enter(way: &Way, parent: Pid) -> Attempted {
     match way {
         Way::Privileged => {}
+        Way::Resident(network) => {
+            let kind = Some(LinkNameSpaceType::Network);
+            let joined = rustix::thread::move_into_link_name_space(network.as_fd(), kind);
+            attempt(Step::Namespaces, joined)?;
+            attempt(Step::Sysfs, reside())?;
+        }
         Way::NewUser { uid_map, gid_map } => {
             attempt(Step::UserNamespace, unshare(UnshareFlags::NEWUSER))?;
             // setgroups(2) has to be given up before an unprivileged user may
@@ -220,16 +280,48 @@ fn enter(way: &Way, parent: Pid) -> Attempted {
             let joined = rustix::thread::move_into_link_name_space(namespace.as_fd(), user);
             attempt(Step::JoinPeer, joined)?;
         }
+        Way::JoinKept(kept) => kept.enter()?,
     }
-    attempt(Step::Namespaces, unshare(UnshareFlags::NEWNET | UnshareFlags::NEWNS))?;
-    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-    attempt(Step::Mounts, mount_change(c"/", private))?;
+    if !matches!(way, Way::Resident(_) | Way::JoinKept(_)) {
+        attempt(Step::Namespaces, unshare(UnshareFlags::NEWNET | UnshareFlags::NEWNS))?;
+        attempt(Step::Mounts, mount_change(c"/", PRIVATE))?;
+    }
     // Last, because a change of credentials clears it (kernel/cred.c).
     let kill = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     attempt(Step::DeathSignal, kill)?;
     // A parent that died before the line above will send no signal any more.
     let orphaned = rustix::process::getppid() != Some(parent);
     attempt(Step::DeathSignal, if orphaned { Err(Errno::SRCH) } else { Ok(()) })
+}
+
+const PRIVATE: MountPropagationFlags =
+    MountPropagationFlags::PRIVATE.union(MountPropagationFlags::REC);
+
+/// What else is mounted below `/sys` and has to be seen there still.
+const BELOW_SYS: &[(&CStr, &CStr)] = &[
+    (c"fs/cgroup", c"/sys/fs/cgroup"),
+    (c"fs/bpf", c"/sys/fs/bpf"),
+    (c"kernel/debug", c"/sys/kernel/debug"),
+    (c"kernel/tracing", c"/sys/kernel/tracing"),
+];
+
+/// Gives the calling thread a mount namespace in which `/sys` shows the devices of its
+/// network namespace. System calls only, so that a child may do it before exec.
+pub(super) fn reside() -> Result<(), Errno> {
+    unshare(UnshareFlags::NEWNS)?;
+    mount_change(c"/", PRIVATE)?;
+    let old = rustix::fs::open(c"/sys", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    mount(c"sysfs", c"/sys", c"sysfs", MountFlags::NOSUID | MountFlags::NODEV, None::<&CStr>)?;
+    for (below, target) in BELOW_SYS {
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE
+            | OpenTreeFlags::OPEN_TREE_CLOEXEC
+            | OpenTreeFlags::AT_RECURSIVE;
+        // Not every kernel has all of them.
+        if let Ok(tree) = open_tree(&old, *below, flags) {
+            let _ = move_mount(tree, c"", CWD, *target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH);
+        }
+    }
+    Ok(())
 }
 
 fn unshare(flags: UnshareFlags) -> Result<(), Errno> {

@@ -12,6 +12,7 @@ use netlink_socket2::{NetlinkSocket, ReplyError};
 use std::ffi::{CStr, CString};
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Sockets to the kernel, opened when first used. They stay in the network
 /// namespace in which the thread was at that moment.
@@ -46,6 +47,8 @@ pub struct Link {
     pub up: bool,
     /// Operational state `IF_OPER_UP` (RFC 2863): packets can be sent.
     pub operational: bool,
+    /// Interface index of the bridge, bond or the like that it is a port of; 0 if of none.
+    pub master: u32,
     /// MTU in bytes.
     pub mtu: u32,
     /// Transmit queues the device was made with.
@@ -149,6 +152,7 @@ impl Netlink {
             kind: kind.map(|k| k.to_string_lossy().into_owned()).unwrap_or_default(),
             up: header.ifi_flags & libc::IFF_UP as u32 != 0,
             operational: attributes.get_operstate().is_ok_and(|state| state == IF_OPER_UP),
+            master: attributes.get_master().unwrap_or(0),
             mtu: attributes.get_mtu().unwrap_or(0),
             qdisc: attributes
                 .get_qdisc()
@@ -175,8 +179,47 @@ impl Netlink {
 
     /// Brings a device up.
     pub fn set_up(&mut self, index: u32) -> io::Result<()> {
-        let flag = libc::IFF_UP as u32;
-        let header = rt_link::Ifinfomsg { ifi_flags: flag, ifi_change: flag, ..link_header(index) };
+        self.set_flags(index, libc::IFF_UP as u32)
+    }
+
+    /// Takes a device down; with it go the routes by it.
+    pub fn set_down(&mut self, index: u32) -> io::Result<()> {
+        self.set_flags(index, 0)
+    }
+
+    /// Moves a device into another network namespace, under its name. It loses its
+    /// addresses, routes, queueing disciplines and sysctls. EEXIST: the name is taken
+    /// there; EINVAL: this kind of device stays where it is.
+    pub fn set_namespace(&mut self, index: u32, namespace: BorrowedFd) -> io::Result<()> {
+        let mut request = rt_link::Request::new().op_setlink_do(&link_header(index));
+        request.encode().push_net_ns_fd(namespace.as_raw_fd() as u32);
+        acknowledged(&mut self.socket, &request)
+    }
+
+    /// Names of the devices that stand on this one: VLANs, macvlans and the like.
+    pub fn devices_upon(&mut self, index: u32) -> io::Result<Vec<String>> {
+        let header = rt_link::Ifinfomsg::new();
+        let request = rt_link::Request::new().op_getlink_dump(&header);
+        let mut reply = self.socket.request(&request)?;
+        let mut found = Vec::new();
+        while let Some(link) = reply.recv() {
+            let (header, attributes) = link.map_err(explained)?;
+            let kind = attributes.get_linkinfo().ok().and_then(|info| info.get_kind().ok());
+            // The other end of a veth pair is named the same way, and stands on nothing.
+            let stands = attributes.get_link().is_ok_and(|lower| lower == index)
+                && attributes.get_link_netnsid().is_err()
+                && header.ifi_index as u32 != index
+                && kind.is_some_and(|kind| kind != c"veth");
+            let name = attributes.get_ifname().ok().filter(|_| stands);
+            found.extend(name.map(|name| name.to_string_lossy().into_owned()));
+        }
+        Ok(found)
+    }
+
+    fn set_flags(&mut self, index: u32, flags: u32) -> io::Result<()> {
+        let change = libc::IFF_UP as u32;
+        let header =
+            rt_link::Ifinfomsg { ifi_flags: flags, ifi_change: change, ..link_header(index) };
         let request = rt_link::Request::new().op_setlink_do(&header);
         acknowledged(&mut self.socket, &request)
     }
@@ -233,6 +276,37 @@ impl Netlink {
         let mut request = rt_addr::Request::new().set_create().set_excl().op_newaddr_do(&header);
         request.encode().push_local(address).push_address(address);
         acknowledged(&mut self.socket, &request)
+    }
+
+    /// Takes all its addresses from a device.
+    pub fn remove_addresses(&mut self, index: u32) -> io::Result<()> {
+        let header = rt_addr::Ifaddrmsg::default();
+        let request = rt_addr::Request::new().op_getaddr_dump(&header);
+        let mut reply = self.socket.request(&request)?;
+        let mut found = Vec::new();
+        // The kernel tells those of all devices.
+        while let Some(address) = reply.recv() {
+            let (header, attributes) = address.map_err(explained)?;
+            if header.ifa_index == index {
+                let local = attributes.get_local().or_else(|_| attributes.get_address());
+                found.push((header, local.map_err(undecodable)?));
+            }
+        }
+        for (header, address) in found {
+            let mut request = rt_addr::Request::new().op_deladdr_do(&header);
+            request.encode().push_local(address);
+            acknowledged(&mut self.socket, &request)?;
+        }
+        Ok(())
+    }
+
+    /// Hardware address of an Ethernet device. InvalidData: it has none of six bytes.
+    pub fn hardware_address(&mut self, name: &str) -> io::Result<[u8; 6]> {
+        let mut request = rt_link::Request::new().op_getlink_do(&rt_link::Ifinfomsg::new());
+        request.encode().push_ifname(&device_name(name)?);
+        let mut reply = self.socket.request(&request)?;
+        let (_, attributes) = reply.recv_one().map_err(explained)?;
+        attributes.get_address().map_err(undecodable)?.try_into().map_err(undecodable)
     }
 
     /// Offload features of a device. Needs the `ethtool` netlink family, Linux 5.7.
@@ -327,16 +401,21 @@ pub(super) fn number(message: &mut impl Pusher, command: u8) {
 /// A complete RTM_NEWLINK message that makes a veth pair, for
 /// [`super::namespace::rehearse`].
 pub fn veth_message(veth: &Veth) -> io::Result<Vec<u8>> {
-    let request = veth_request(veth)?;
+    Ok(message(libc::RTM_NEWLINK, &veth_request(veth)?))
+}
+
+/// A complete message of this type that asks for an acknowledgement, for those who
+/// cannot use [`Netlink`]: a child between fork and exec.
+pub(super) fn message<R: NetlinkRequest>(kind: u16, request: &R) -> Vec<u8> {
     let payload = request.payload();
     let flags = request.flags() | (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16;
     let mut message = Vec::with_capacity(16 + payload.len());
     message.extend(((16 + payload.len()) as u32).to_ne_bytes());
-    message.extend(libc::RTM_NEWLINK.to_ne_bytes());
+    message.extend(kind.to_ne_bytes());
     message.extend(flags.to_ne_bytes());
     message.extend([0; 8]); // sequence number, port
     message.extend(payload);
-    Ok(message)
+    message
 }
 
 fn veth_request(veth: &Veth) -> io::Result<rt_link::OpNewlinkDo<'static>> {
@@ -380,12 +459,12 @@ fn veth_end<P: Pusher>(
     }
 }
 
-fn link_header(index: u32) -> rt_link::Ifinfomsg {
+pub(super) fn link_header(index: u32) -> rt_link::Ifinfomsg {
     rt_link::Ifinfomsg { ifi_index: index as i32, ..Default::default() }
 }
 
 /// A device name the kernel can take: IFNAMSIZ - 1 = 15 bytes at most.
-fn device_name(name: &str) -> io::Result<CString> {
+pub(super) fn device_name(name: &str) -> io::Result<CString> {
     if name.is_empty() || name.len() > 15 {
         let text = format!("'{name}' is not a device name of 1 to 15 bytes");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));

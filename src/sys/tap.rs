@@ -1,10 +1,12 @@
-//! Flags of a tap device that is there already: `/dev/net/tun`
-//! (Documentation/networking/tuntap.rst, drivers/net/tun.c).
+//! Tap devices: `/dev/net/tun` (Documentation/networking/tuntap.rst,
+//! drivers/net/tun.c). Flags of one that is there already, and new ones that live
+//! as long as the descriptors of their queues.
 
 use super::check;
+use rustix::fs::{Mode, OFlags};
 use std::fs::OpenOptions;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 /// Packets carry a `struct virtio_net_hdr`.
 pub const VNET_HDR: u32 = libc::IFF_VNET_HDR as u32;
@@ -15,6 +17,9 @@ pub const BACKPRESSURE: u32 = 0x0080;
 
 /// The device is a tap.
 pub const TAP: u32 = libc::IFF_TAP as u32;
+
+/// How rtnetlink calls the kind of a tap.
+pub const KIND: &str = "tun";
 
 /// Flags that are given when a queue is opened; the kernel takes those of the
 /// last one that was. The device's kind and its number of queues cannot be changed.
@@ -43,19 +48,80 @@ pub fn known_flags() -> io::Result<u32> {
 /// closed. EBUSY: a device with one queue, which a program has open. The kernel
 /// leaves out what it does not know without a word, so read them back.
 pub fn set_flags(device: &str, flags: u32) -> io::Result<()> {
-    let name = device.as_bytes();
-    if name.is_empty() || name.len() >= libc::IFNAMSIZ {
-        let text = format!("'{device}' is not a device name of 1 to 15 bytes");
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-    }
+    let name = interface_name(device)?;
     let tun = OpenOptions::new().read(true).write(true).open("/dev/net/tun")?;
     // SAFETY: all-zero bytes are a valid `ifreq`: it is plain data.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (slot, byte) in request.ifr_name.iter_mut().zip(name) {
-        *slot = *byte as libc::c_char;
-    }
+    request.ifr_name = name;
     request.ifr_ifru.ifru_flags = (flags & SETTABLE) as libc::c_short;
     // SAFETY: the kernel reads and writes one `ifreq`, which is live.
     let result = unsafe { libc::ioctl(tun.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) };
     check(result as libc::c_long).map(drop)
+}
+
+/// A tap device to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tap {
+    name: [libc::c_char; libc::IFNAMSIZ],
+    /// Its interface index, which must be free: so it is known before the device is
+    /// there, and what is to become of it can be written down then.
+    pub index: u32,
+    /// Descriptors to it, each with queues of its own.
+    pub queues: u32,
+    /// [`VNET_HDR`], [`NAPI`] and the like. It is a tap without the four bytes of
+    /// `struct tun_pi`, and with several queues one of many.
+    pub flags: u32,
+}
+
+impl Tap {
+    /// A device of a name of 1 to 15 bytes.
+    pub fn new(name: &str, index: u32, queues: u32, flags: u32) -> io::Result<Tap> {
+        Ok(Tap { name: interface_name(name)?, index, queues, flags })
+    }
+
+    /// Opens the device by which taps are made. ENOENT: there is none; EACCES: it is
+    /// not ours to open; ENODEV: the kernel has no driver for it. A system call only.
+    pub(super) fn open_driver() -> io::Result<OwnedFd> {
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        Ok(rustix::fs::open(c"/dev/net/tun", flags, Mode::empty())?)
+    }
+
+    /// Makes one queue of the device behind a descriptor of the driver, and the
+    /// device with its first. Offloads are off until whoever reads the queue says
+    /// what it takes (TUNSETOFFLOAD). EPERM: no CAP_NET_ADMIN over the network
+    /// namespace; EBUSY: the name or the index is taken. System calls only.
+    pub(super) fn attach(&self, driver: &OwnedFd, first: bool) -> io::Result<()> {
+        if first {
+            let index: libc::c_uint = self.index;
+            // SAFETY: the request reads one `unsigned int`, which is live.
+            let set = unsafe {
+                libc::ioctl(driver.as_raw_fd(), libc::TUNSETIFINDEX as _, &raw const index)
+            };
+            check(set.into())?;
+        }
+        // SAFETY: all-zero bytes are a valid `ifreq`: it is plain data.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        request.ifr_name = self.name;
+        let several = if self.queues > 1 { libc::IFF_MULTI_QUEUE as u32 } else { 0 };
+        let flags = self.flags | several | TAP | libc::IFF_NO_PI as u32;
+        request.ifr_ifru.ifru_flags = flags as libc::c_short;
+        // SAFETY: the kernel reads and writes one `ifreq`, which is live.
+        let made =
+            unsafe { libc::ioctl(driver.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) };
+        check(made.into()).map(drop)
+    }
+}
+
+/// A name as `struct ifreq` has it, with zeros behind it.
+fn interface_name(name: &str) -> io::Result<[libc::c_char; libc::IFNAMSIZ]> {
+    let bytes = name.as_bytes();
+    if bytes.is_empty() || bytes.len() >= libc::IFNAMSIZ {
+        let text = format!("'{name}' is not a device name of 1 to 15 bytes");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    let mut slots = [0; libc::IFNAMSIZ];
+    for (slot, byte) in slots.iter_mut().zip(bytes) {
+        *slot = *byte as libc::c_char;
+    }
+    Ok(slots)
 }

@@ -2,9 +2,10 @@
 //! (tcp_zerocopy_receive() in net/ipv4/tcp.c, include/uapi/linux/tcp.h).
 
 use super::check;
+use super::memory::Region;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::io;
-use std::mem::size_of;
+use std::mem::{offset_of, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{NonNull, null_mut};
 use std::slice;
@@ -31,12 +32,14 @@ struct Request {
 /// An address range into which the kernel maps received pages. The range is
 /// reused: each call of [`Mapping::receive`] makes the kernel drop the pages of
 /// the call before, as far as it needs the room, so nothing has to be unmapped
-/// in between.
+/// in between. Beside it is a page for what the kernel copies in the same call.
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,
     len: usize,
+    leftover: Region,
     mapped: usize,
+    copied: usize,
     skip: usize,
     queued: usize,
     pending: Option<i32>,
@@ -56,38 +59,53 @@ impl Mapping {
         if len == 0 || u32::try_from(len).is_err() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
+        let leftover = Region::new(page, false)?;
         // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing.
         let start = unsafe { mmap(null_mut(), len, ProtFlags::READ, MapFlags::SHARED, socket, 0)? };
         let start = NonNull::new(start.cast::<u8>()).expect("mmap never returns null");
-        Ok(Mapping { start, len, mapped: 0, skip: 0, queued: 0, pending: None })
+        Ok(Mapping {
+            start,
+            len,
+            leftover,
+            mapped: 0,
+            copied: 0,
+            skip: 0,
+            queued: 0,
+            pending: None,
+        })
     }
 
     /// Takes the whole pages at the front of the queue by mapping them, as many
-    /// as there are and fit, and never waits. Returns how many bytes that were.
-    /// 0 with nothing to [`Mapping::skip`] means that nothing is queued.
+    /// as there are and fit, and up to a page behind them by copying
+    /// (`copybuf`, Linux 5.11), and never waits. Returns how many bytes that
+    /// were; [`Mapping::mapped`] and [`Mapping::copied`] are these bytes, in this
+    /// order. 0 with nothing to [`Mapping::skip`] means that nothing is queued.
     ///
-    /// The kernel's offer to copy up to a page behind the mapped ones in the
-    /// same call (`copybuf`) is not taken up: where the range is full it copies
-    /// the front of a page that could have been mapped, and then the rest of
-    /// that packet has to be copied, too.
+    /// Packets whose payload is not whole pages end in a piece of one. Copied in
+    /// the same call it costs no call of its own. It is a whole page that may be
+    /// copied, and not less, because where the range is full the kernel copies a
+    /// page that it could have mapped: if it copied only a part of that, nothing
+    /// of the packet behind it could be mapped any more.
     ///
     /// EIO: nothing is queued and the peer has ended its stream; the kernel has
     /// no other use for EIO here. An error that came with bytes is kept for the
     /// next call.
     pub fn receive(&mut self, socket: BorrowedFd) -> io::Result<usize> {
-        (self.mapped, self.skip, self.queued) = (0, 0, 0);
+        (self.mapped, self.copied, self.skip, self.queued) = (0, 0, 0, 0);
         if let Some(errno) = self.pending.take() {
             return Err(io::Error::from_raw_os_error(errno));
         }
         let mut request = Request {
             address: self.start.as_ptr() as u64,
             length: self.len as u32,
+            copybuf_address: self.leftover.as_mut_ptr() as u64,
+            copybuf_len: self.leftover.len() as i32,
             ..Request::default()
         };
         let mut size = size_of::<Request>() as libc::socklen_t;
-        // SAFETY: the kernel writes the request and the page table of our own
-        // range; both are exclusively ours, and no slice of the range is alive,
-        // because `self` is borrowed mutably.
+        // SAFETY: the kernel writes the request, the page table of our own range
+        // and the page beside it; all are exclusively ours, and no slice of them
+        // is alive, because `self` is borrowed mutably.
         let result = unsafe {
             libc::getsockopt(
                 socket.as_raw_fd(),
@@ -99,9 +117,15 @@ impl Mapping {
         };
         check(result as libc::c_long)?;
         self.mapped = (request.length as usize).min(self.len);
+        // A kernel that does not know the field leaves it as it was; one that
+        // could not copy puts an error there, and the bytes are still to be read.
+        if size as usize > offset_of!(Request, copybuf_len) {
+            let copied = usize::try_from(request.copybuf_len).unwrap_or(0);
+            self.copied = copied.min(self.leftover.len());
+        }
         self.skip = request.recv_skip_hint as usize;
         self.queued = request.inq as usize;
-        match (request.err, self.mapped) {
+        match (request.err, self.mapped + self.copied) {
             (0, taken) => Ok(taken),
             (error, 0) => Err(io::Error::from_raw_os_error(error.saturating_abs())),
             (error, taken) => {
@@ -118,6 +142,11 @@ impl Mapping {
         // pages that belong to the receive queue alone: neither page cache nor
         // memory of a process, so nobody writes to them.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.mapped) }
+    }
+
+    /// What the last call copied; it comes behind what it mapped.
+    pub fn copied(&self) -> &[u8] {
+        &self.leftover[..self.copied]
     }
 
     /// How many bytes come next that cannot be mapped and are to be read with
@@ -153,15 +182,15 @@ mod tests {
     }
 
     #[test]
-    fn less_than_a_page_is_left_and_the_end_is_eio() {
+    fn less_than_a_page_is_copied_and_the_end_is_eio() {
         let (mut tx, rx) = tcp::loopback_pair().unwrap();
         let mut mapping = Mapping::new(rx.as_fd(), 1 << 20).unwrap();
         assert_eq!((mapping.receive(rx.as_fd()).unwrap(), mapping.skip()), (0, 0));
         tx.write_all(b"a few bytes").unwrap();
         tcp::wait(rx.as_fd(), tcp::Ready::IN, None).unwrap();
-        assert_eq!((mapping.receive(rx.as_fd()).unwrap(), mapping.skip()), (0, 11));
-        assert_eq!((mapping.mapped(), mapping.queued()), (&b""[..], 11));
-        assert_eq!(tcp::recv(rx.as_fd(), &mut [0; 64], 0).unwrap(), 11);
+        assert_eq!((mapping.receive(rx.as_fd()).unwrap(), mapping.skip()), (11, 0));
+        assert_eq!((mapping.mapped(), mapping.copied()), (&b""[..], &b"a few bytes"[..]));
+        assert_eq!(mapping.queued(), 0);
         drop(tx);
         tcp::wait(rx.as_fd(), tcp::Ready::IN, None).unwrap();
         let error = mapping.receive(rx.as_fd()).unwrap_err();

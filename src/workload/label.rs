@@ -31,7 +31,7 @@ pub fn believe(tx: &Ledger, witness: Option<ProvenWitness>) -> Ledger {
 /// witness page in any case, so the page says nothing of the sender's kernel, and
 /// the path's own evidence stands alone.
 pub fn untested(tx: &Ledger) -> Ledger {
-    by_reference(tx, Manner::NotCopied, "by the sender's word alone, as the hosts share no memory")
+    by_reference(tx, Manner::NotCopied, "by the sender's word alone, as a wire is between the ends")
 }
 
 /// The ledger with what was passed by reference entered in this manner.
@@ -145,6 +145,6 @@ mod tests {
         let told = untested(&ledger(5, 95, 0));
         assert_eq!((told.copied, told.not_copied, told.delivered), (5, 95, 100));
         let sources: Vec<&str> = told.evidence.iter().map(|e| e.source.as_str()).collect();
-        assert_eq!(sources.iter().filter(|s| s.contains("share no memory")).count(), 1);
+        assert_eq!(sources.iter().filter(|s| s.contains("a wire is between")).count(), 1);
     }
 }

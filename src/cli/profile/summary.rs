@@ -1,7 +1,7 @@
 //! A profile on a page of text.
 
 use super::unit;
-use crate::profile::{FrameId, FrameKind, Header, Owner, Profile, StackId, Weight};
+use crate::profile::{self, FrameKind, Function, Header, Owner, Profile, Weight};
 use std::collections::HashMap;
 use std::io::{self, Write};
 
@@ -79,43 +79,27 @@ fn owners(profile: &Profile, total: f64, out: &mut dyn Write) -> io::Result<()> 
     Ok(())
 }
 
-/// A function's weights: alone, with all that it called, and by owner alone.
-#[derive(Clone, Default)]
-struct Shares {
-    own: f64,
-    all: f64,
-    owners: HashMap<Owner, f64>,
-}
-
 fn functions(profile: &Profile, total: f64, top: usize, out: &mut dyn Write) -> io::Result<()> {
-    let shares = shares(profile);
-    let mut order: Vec<usize> = (0..shares.len()).collect();
-    order.sort_by(|a, b| {
-        let key = |index: &usize| shares.get(*index).map_or((0.0, 0.0), |s| (s.own, s.all));
-        let (a, b) = (key(a), key(b));
-        b.0.total_cmp(&a.0).then(b.1.total_cmp(&a.1))
-    });
-    let split = shares.iter().any(|s| s.owners.keys().any(tells));
+    let functions = profile::functions(profile);
+    let split = functions.iter().any(|function| function.owners.keys().any(tells));
     let head = if split { "  by whom" } else { "" };
     writeln!(out, "\n    self    total  function{head}")?;
     let mut shown = 0.0;
-    for index in order.iter().take(top) {
-        let (Some(share), Some(frame)) = (shares.get(*index), profile.frames().get(*index)) else {
-            continue;
-        };
-        shown += share.own;
+    for function in functions.iter().take(top) {
+        let frame = function.frame;
+        shown += function.own;
         let module = match (frame.module.as_str(), frame.kind) {
             ("", FrameKind::Kernel) => "  [kernel]".to_owned(),
             ("", _) => String::new(),
             (module, _) => format!("  {}", module.rsplit('/').next().unwrap_or(module)),
         };
         let inlined = if frame.inlined { " (inlined)" } else { "" };
-        let by = if split { by_whom(share) } else { String::new() };
+        let by = if split { by_whom(function) } else { String::new() };
         let line = format!("{}{inlined}{module}{by}", short(&frame.function));
-        let (own, all) = (percent(share.own, total), percent(share.all, total));
+        let (own, all) = (percent(function.own, total), percent(function.total, total));
         writeln!(out, "{own} {all}  {}", plain(&line))?;
     }
-    let rest = order.len().saturating_sub(top);
+    let rest = functions.len().saturating_sub(top);
     if rest > 0 {
         writeln!(out, "{}           {rest} more functions", percent(total - shown, total))?;
     }
@@ -123,42 +107,17 @@ fn functions(profile: &Profile, total: f64, top: usize, out: &mut dyn Write) -> 
 }
 
 /// `  (sender 60 %, softirq 40 %)`, of a function's own weight.
-fn by_whom(share: &Shares) -> String {
-    if share.own <= 0.0 {
+fn by_whom(function: &Function) -> String {
+    if function.own <= 0.0 {
         return String::new();
     }
     let parts: Vec<String> = Owner::ALL
         .iter()
-        .filter_map(|owner| share.owners.get(owner).map(|weight| (owner, weight / share.own)))
+        .filter_map(|owner| function.owners.get(owner).map(|weight| (owner, weight / function.own)))
         .filter(|(_, part)| *part >= 0.005)
         .map(|(owner, part)| format!("{owner} {:.0} %", part * 100.0))
         .collect();
     format!("  ({})", parts.join(", "))
-}
-
-fn shares(profile: &Profile) -> Vec<Shares> {
-    let mut shares = vec![Shares::default(); profile.frames().len()];
-    let mut stacks: HashMap<StackId, f64> = HashMap::new();
-    for sample in profile.samples() {
-        *stacks.entry(sample.stack).or_default() += sample.weight;
-        let leaf = profile.stack(sample.stack).first();
-        if let Some(share) = leaf.and_then(|id| shares.get_mut(id.0 as usize)) {
-            share.own += sample.weight;
-            *share.owners.entry(sample.owner).or_default() += sample.weight;
-        }
-    }
-    for (stack, weight) in stacks {
-        // A function that calls itself is counted once.
-        let mut frames: Vec<FrameId> = profile.stack(stack).to_vec();
-        frames.sort_unstable();
-        frames.dedup();
-        for id in frames {
-            if let Some(share) = shares.get_mut(id.0 as usize) {
-                share.all += weight;
-            }
-        }
-    }
-    shares
 }
 
 fn percent(weight: f64, total: f64) -> String {

@@ -363,7 +363,7 @@ const CLASSLESS: &[&str] =
     &["pfifo", "bfifo", "pfifo_fast", "noqueue", "fq", "fq_codel", "codel", "sfq", "fq_pie", "pie"];
 
 /// `fq_codel handle=8001: options=...`; a handle of 0 is the kernel's own.
-fn qdisc_text(root: &Qdisc, all: &[Qdisc]) -> String {
+pub(super) fn qdisc_text(root: &Qdisc, all: &[Qdisc]) -> String {
     let hex: String = root.options.iter().map(|byte| format!("{byte:02x}")).collect();
     let mut text = format!("{} handle={:x}:", root.kind, root.handle >> 16);
     if all.iter().any(|qdisc| qdisc.parent != ROOT && qdisc.handle != 0) {
@@ -376,7 +376,7 @@ fn qdisc_text(root: &Qdisc, all: &[Qdisc]) -> String {
 }
 
 /// Why a discipline could not be put back; none if it could.
-fn irreplaceable(root: &str) -> Option<String> {
+pub(super) fn irreplaceable(root: &str) -> Option<String> {
     let kind = root.split(' ').next().unwrap_or_default();
     let own = root.split(' ').any(|word| word == "handle=0:");
     if kind == "none" {
@@ -392,7 +392,7 @@ fn irreplaceable(root: &str) -> Option<String> {
 /// One of the two is the kernel's own (handle 0) and the other is not, and they
 /// are alike but for that: where the kernel's default has changed since, what it
 /// had put there can only be put back by name.
-fn defaults(a: &str, b: &str) -> bool {
+pub(super) fn defaults(a: &str, b: &str) -> bool {
     let own = |text: &str| text.split(' ').any(|word| word == "handle=0:");
     let rest = |text: &str| -> Vec<String> {
         text.split(' ').filter(|word| !word.starts_with("handle=")).map(str::to_owned).collect()
@@ -400,7 +400,7 @@ fn defaults(a: &str, b: &str) -> bool {
     a.contains(' ') && b.contains(' ') && (own(a) || own(b)) && rest(a) == rest(b)
 }
 
-fn set_root(netlink: &mut Netlink, index: u32, text: &str) -> io::Result<()> {
+pub(super) fn set_root(netlink: &mut Netlink, index: u32, text: &str) -> io::Result<()> {
     let kind = text.split(' ').next().unwrap_or_default();
     let word = |name: &str| text.split(' ').find_map(|word| word.strip_prefix(name));
     let Some(handle) = word("handle=") else {
@@ -420,7 +420,7 @@ fn set_root(netlink: &mut Netlink, index: u32, text: &str) -> io::Result<()> {
     netlink.replace_root_qdisc(index, kind, handle, &options)
 }
 
-fn unhex(text: &str) -> Vec<u8> {
+pub(super) fn unhex(text: &str) -> Vec<u8> {
     let digits: Vec<u32> = text.chars().filter_map(|c| c.to_digit(16)).collect();
     digits.chunks_exact(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect()
 }

@@ -2,6 +2,7 @@
 //! same steps backwards.
 
 use super::journal::{Begin, Change, Chronicle, Entry, JOURNAL_SCHEMA, Medium};
+use super::loan;
 use super::machine::Machine;
 use crate::record::{
     Fault, FaultKind, Restoration, RestorationRow, Setting, SettingRecord, SettingValue,
@@ -47,14 +48,20 @@ impl<M: Machine, J: Medium> Engine<M, J> {
     /// was changed where that could be known; one that fails later is a fault
     /// too, and the caller undoes what was done before it.
     pub fn apply(&mut self, wanted: &[WantedSetting]) -> Result<Vec<SettingRecord>, Fault> {
-        for want in wanted.iter().filter(|want| !want.optional && want.obstacle.is_none()) {
-            self.feasible(&want.setting).map_err(|fault| cannot_set(&want.setting, fault))?;
-        }
+        self.all_feasible(wanted)?;
         let mut records = Vec::new();
         for want in wanted {
             records.push(self.apply_one(want)?);
         }
         Ok(records)
+    }
+
+    /// Whether every mandatory setting can be made, as far as a look tells.
+    pub fn all_feasible(&mut self, wanted: &[WantedSetting]) -> Result<(), Fault> {
+        for want in wanted.iter().filter(|want| !want.optional && want.obstacle.is_none()) {
+            self.feasible(&want.setting).map_err(|fault| cannot_set(&want.setting, fault))?;
+        }
+        Ok(())
     }
 
     fn apply_one(&mut self, want: &WantedSetting) -> Result<SettingRecord, Fault> {
@@ -149,17 +156,24 @@ impl<M: Machine, J: Medium> Engine<M, J> {
     /// Puts everything back, the last change first. Rows come in that order. The
     /// journal goes when nothing is left to be put back.
     pub fn undo(&mut self, home: Home) -> Result<Vec<RestorationRow>, Fault> {
-        let mut rows = Vec::new();
-        for at in (0..self.changes.len()).rev() {
-            if !self.changes[at].undone {
-                rows.push(self.undo_one(at, home));
-            }
-        }
+        let rows = self.undo_from(0, home);
         if self.changes.iter().all(|change| change.undone) {
             let noted = self.note(&Entry::End);
             self.journal.discard().map_err(|e| cannot_note(&e)).or(noted)?;
         }
         Ok(rows)
+    }
+
+    /// Puts the changes from this one on back, the last first, and goes on with the
+    /// journal. Asked again, it tries those again that could not be put back.
+    pub fn undo_from(&mut self, first: usize, home: Home) -> Vec<RestorationRow> {
+        let mut rows = Vec::new();
+        for at in (first..self.changes.len()).rev() {
+            if !self.changes[at].undone {
+                rows.push(self.undo_one(at, home));
+            }
+        }
+        rows
     }
 
     fn undo_one(&mut self, at: usize, home: Home) -> RestorationRow {
@@ -266,6 +280,9 @@ impl<M: Machine, J: Medium> Engine<M, J> {
     ) -> bool {
         if self.machine.same(&change.setting, now, set) {
             return true;
+        }
+        if let Setting::Loan { .. } = change.setting {
+            return loan::is_ours(name, was, now);
         }
         let adapts = |switch: &str| change.set.get(switch) == Some("on");
         match (&change.setting, name) {

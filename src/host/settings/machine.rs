@@ -1,10 +1,11 @@
 //! Where settings are: the running kernel, or a tree of files that stands for it.
 
-use super::{device, files, missing};
+use super::{device, files, loan, missing};
 use crate::record::{Fault, FaultKind, Setting, SettingValue};
 use crate::sys::netlink::Netlink;
-use crate::sys::{Roots, procfs};
+use crate::sys::{Roots, lasting_namespace, procfs};
 use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
 
 /// Reads and writes settings. The engine speaks to nothing else, so that tests
@@ -66,7 +67,7 @@ impl Host {
             files::read(&folder.join(path)).ok()?.trim().parse().ok()
         };
         let counted = || -> Option<(u64, u64)> {
-            let text = files::read(&self.roots.proc.join("self/net/dev")).ok()?;
+            let text = files::read(&self.roots.proc.join("thread-self/net/dev")).ok()?;
             let all = procfs::parse_net_dev(&text).ok()?;
             let own = all.iter().find(|own| own.name == device.as_str())?;
             Some((own.rx.bytes, own.tx.bytes))
@@ -97,6 +98,22 @@ impl Host {
         }
     }
 
+    /// Does something where the device of a setting is: here, or in the namespace that it
+    /// is lent to.
+    fn at<T: Send>(
+        &mut self,
+        setting: &Setting,
+        work: impl FnOnce(&mut Host) -> Result<T, Fault> + Send,
+    ) -> Result<T, Fault> {
+        let device = setting.device().filter(|_| self.roots.sys == Path::new("/sys"));
+        let Some(namespace) = device.map(loan::namespace_of).transpose()?.flatten() else {
+            return work(self);
+        };
+        let roots = self.roots.clone();
+        lasting_namespace::within(namespace.as_fd(), || work(&mut Host::new(roots)))
+            .map_err(|e| Fault::system(format!("entering the namespace for '{setting}'"), &e))?
+    }
+
     /// Flags of a tap device.
     fn tap_flags(&self, setting: &Setting) -> Option<u32> {
         let path = self.roots.sys.join("class/net").join(setting.device()?.as_str());
@@ -107,63 +124,31 @@ impl Host {
 
 impl Machine for Host {
     fn read(&mut self, setting: &Setting) -> Result<Option<SettingValue>, Fault> {
-        let knobs = files::knobs(&self.roots, setting);
-        let by_files = knobs.is_some() || matches!(setting, Setting::TapFlags { .. });
-        if by_files && !self.is_ours(setting)? {
-            return Ok(None);
+        if let Setting::Loan { device, .. } = setting {
+            self.is_ours(setting)?;
+            return loan::read(&mut self.netlink, device);
         }
-        let Some(knobs) = knobs else {
-            let flags = self.tap_flags(setting);
-            return device::read(&mut self.netlink, setting, flags);
-        };
-        let mut found = SettingValue::default();
-        for knob in knobs {
-            match files::read(&knob.path) {
-                Ok(text) => {
-                    found.0.insert(knob.name, text);
-                }
-                // It went away between the look at its folder and now.
-                Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENODEV)) => {}
-                Err(e) => return Err(refused("read", &knob.path, &e)),
-            }
-        }
-        Ok((!found.is_empty()).then_some(found))
+        self.at(setting, |host| host.read_here(setting))
     }
 
     fn goal(&mut self, setting: &Setting, before: &SettingValue) -> Result<SettingValue, Fault> {
-        let goal = match files::knobs(&self.roots, setting) {
-            Some(knobs) => {
-                for knob in &knobs {
-                    files::may_write(&knob.path).map_err(|e| refused("write", &knob.path, &e))?;
-                }
-                SettingValue(knobs.into_iter().map(|knob| (knob.name, knob.goal)).collect())
-            }
-            None => device::goal(setting, before)?,
-        };
-        let unknown = goal.0.keys().find(|name| before.get(name).is_none());
-        match unknown {
-            None => Ok(goal),
-            Some(name) => {
-                let text = format!("the driver does not know {name}");
-                Err(Fault::new(FaultKind::Unsupported, text))
-            }
+        if let Setting::Loan { device, take } = setting {
+            return loan::goal(&mut self.netlink, device, *take, before);
         }
+        self.at(setting, |host| host.goal_here(setting, before))
     }
 
     fn write(&mut self, setting: &Setting, to: &SettingValue) -> Result<(), Fault> {
-        let Some(knobs) = files::knobs(&self.roots, setting) else {
-            let flags = self.tap_flags(setting);
-            return device::write(&mut self.netlink, setting, to, flags);
-        };
-        for (name, text) in &to.0 {
-            let knob = knobs.iter().find(|knob| knob.name == *name);
-            let knob = knob.ok_or_else(|| missing(setting))?;
-            files::write(&knob.path, text).map_err(|e| refused("write", &knob.path, &e))?;
+        if let Setting::Loan { device, .. } = setting {
+            return loan::write(&mut self.netlink, device, to);
         }
-        Ok(())
+        self.at(setting, |host| host.write_here(setting, to))
     }
 
     fn same(&self, setting: &Setting, a: &str, b: &str) -> bool {
+        if let Setting::Loan { .. } = setting {
+            return loan::same(a, b);
+        }
         match files::knobs(&self.roots, setting) {
             Some(_) => files::same(setting, a, b),
             None => device::same(setting, a, b),
@@ -190,6 +175,70 @@ impl Machine for Host {
         let mounts = std::fs::read(proc.join("self/mountinfo")).unwrap_or_default();
         processes.iter().any(of_process)
             || String::from_utf8_lossy(&mounts).split([' ', '\n']).any(|word| word == namespace)
+    }
+}
+
+/// What the engine asks for, in the network namespace that this thread is in.
+impl Host {
+    fn read_here(&mut self, setting: &Setting) -> Result<Option<SettingValue>, Fault> {
+        let knobs = files::knobs(&self.roots, setting);
+        let by_files = knobs.is_some() || matches!(setting, Setting::TapFlags { .. });
+        if by_files && !self.is_ours(setting)? {
+            return Ok(None);
+        }
+        let Some(knobs) = knobs else {
+            let flags = self.tap_flags(setting);
+            return device::read(&mut self.netlink, setting, flags);
+        };
+        let mut found = SettingValue::default();
+        for knob in knobs {
+            match files::read(&knob.path) {
+                Ok(text) => {
+                    found.0.insert(knob.name, text);
+                }
+                // It went away between the look at its folder and now.
+                Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENODEV)) => {}
+                Err(e) => return Err(refused("read", &knob.path, &e)),
+            }
+        }
+        Ok((!found.is_empty()).then_some(found))
+    }
+
+    fn goal_here(
+        &mut self,
+        setting: &Setting,
+        before: &SettingValue,
+    ) -> Result<SettingValue, Fault> {
+        let goal = match files::knobs(&self.roots, setting) {
+            Some(knobs) => {
+                for knob in &knobs {
+                    files::may_write(&knob.path).map_err(|e| refused("write", &knob.path, &e))?;
+                }
+                SettingValue(knobs.into_iter().map(|knob| (knob.name, knob.goal)).collect())
+            }
+            None => device::goal(setting, before)?,
+        };
+        let unknown = goal.0.keys().find(|name| before.get(name).is_none());
+        match unknown {
+            None => Ok(goal),
+            Some(name) => {
+                let text = format!("the driver does not know {name}");
+                Err(Fault::new(FaultKind::Unsupported, text))
+            }
+        }
+    }
+
+    fn write_here(&mut self, setting: &Setting, to: &SettingValue) -> Result<(), Fault> {
+        let Some(knobs) = files::knobs(&self.roots, setting) else {
+            let flags = self.tap_flags(setting);
+            return device::write(&mut self.netlink, setting, to, flags);
+        };
+        for (name, text) in &to.0 {
+            let knob = knobs.iter().find(|knob| knob.name == *name);
+            let knob = knob.ok_or_else(|| missing(setting))?;
+            files::write(&knob.path, text).map_err(|e| refused("write", &knob.path, &e))?;
+        }
+        Ok(())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Where the journal is, and who may write it: one bytepath a host.
 
 use super::journal::{self, Chronicle, Medium};
-use crate::record::{Fault, FaultKind};
+use crate::record::{DeviceName, Fault, FaultKind};
 use crate::sys::file_lock;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -67,6 +67,11 @@ impl Place {
     /// The journal's file.
     pub fn journal(&self) -> PathBuf {
         self.folder.join("journal")
+    }
+
+    /// The file that holds the network namespace of a device that is lent.
+    pub fn lent(&self, device: &DeviceName) -> PathBuf {
+        self.folder.join("lent").join(device.as_str())
     }
 
     /// Takes the right to set things. One fault tells which process has it.

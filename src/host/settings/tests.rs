@@ -510,3 +510,40 @@ fn killed_after_applying(tree: &Tree, lines: &[&str]) {
     let mut engine = Engine::begin(tree.host(), journal, 0).unwrap();
     engine.apply(&wanted(lines)).unwrap();
 }
+
+#[test]
+fn what_is_prepared_goes_before_what_lasts() {
+    let tree = Tree::new();
+    let before = tree.snapshot();
+    let lasting = wanted(&["sysctl net.core.rmem_max=67108864"]);
+    let (mut applied, _) = Applied::apply(&tree.place(), tree.host(), &lasting).unwrap();
+    let usual = tree.snapshot();
+    let asked = wanted(&["mtu eth0 4148", "threaded-napi eth0 on"]);
+    for _ in 0..2 {
+        assert_eq!(applied.prepare(&asked).unwrap().len(), 2);
+        assert_ne!(tree.snapshot(), usual);
+        // What a crash would leave to be put back.
+        let told = tree.place().read().unwrap().unwrap();
+        assert_eq!(told.changes.iter().filter(|change| !change.undone).count(), 3);
+        let rows = applied.unprepare();
+        let rows: Vec<String> = rows.iter().map(|row| row.setting.to_string()).collect();
+        assert_eq!(rows, ["threaded-napi eth0 on", "mtu eth0 4148"]);
+        assert_eq!(tree.snapshot(), usual);
+    }
+    // One that does not say what was asked for takes the others of its kind with it, and
+    // nothing else.
+    let stubborn = tree.path("sys/class/net/eth0/threaded");
+    let kept = fs::read(&stubborn).unwrap();
+    fs::remove_file(&stubborn).unwrap();
+    std::os::unix::fs::symlink("/dev/null", &stubborn).unwrap();
+    let refused = applied.prepare(&asked).unwrap_err();
+    assert!(refused.message.contains("threaded-napi eth0 on"), "{refused}");
+    fs::remove_file(&stubborn).unwrap();
+    fs::write(&stubborn, kept).unwrap();
+    assert_eq!(tree.snapshot(), usual);
+    applied.prepare(&asked).unwrap();
+    assert_eq!(applied.records().len(), 1, "a preparation is no setting of the study");
+    assert_eq!(applied.undo().len(), 3);
+    assert_eq!(tree.snapshot(), before);
+    assert!(tree.place().read().unwrap().is_none());
+}

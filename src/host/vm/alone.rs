@@ -6,6 +6,8 @@ use super::super::netns;
 use super::super::{AgentPipe, Raised, Site};
 use crate::record::wire::LinkEnd;
 use crate::record::{Fault, FaultKind, LinkSettings, Role};
+use crate::sys::ethtool::Channels;
+use crate::sys::netlink::Netlink;
 use std::fs;
 use std::io;
 use std::net::IpAddr;
@@ -28,6 +30,7 @@ impl Alone {
     /// starts the agent.
     pub fn raise(role: Role, site: &Site) -> Result<Alone, Fault> {
         renew(Path::new(DRIVER))?;
+        use_all_queues(DEVICE)?;
         let child = AgentProcess::command(site.program).spawn();
         let child =
             child.map_err(|e| Fault::system(format!("starting {}", site.program.display()), &e))?;
@@ -76,6 +79,8 @@ pub fn device_end(role: Role, settings: &LinkSettings, softirq_cpu: Option<u32>)
         settings: settings.clone(),
         softirq_cpu,
         softirq_required: false,
+        patience: LinkEnd::moment(),
+        neighbour: None,
     }
 }
 
@@ -100,6 +105,30 @@ fn renew(driver: &Path) -> Result<(), Fault> {
         }
     }
     Ok(())
+}
+
+/// Puts every queue of the device to use: a driver that found fewer CPUs than queues
+/// when it was bound leaves some alone.
+fn use_all_queues(device: &str) -> Result<(), Fault> {
+    let what = format!("the queues of {device}");
+    let fail = |e: io::Error| Fault::system(&what, &e);
+    let mut netlink = Netlink::new();
+    let Some(link) = netlink.link(device).map_err(fail)? else {
+        let text = format!("the guest's network device is not called {device}");
+        return Err(Fault::new(FaultKind::Unsupported, text));
+    };
+    let channels = match netlink.channels(link.index) {
+        // A driver that cannot tell has one queue.
+        Err(e) if e.kind() == io::ErrorKind::Unsupported => return Ok(()),
+        channels => channels.map_err(fail)?,
+    };
+    match (channels.combined, channels.combined_max) {
+        (Some(used), Some(most)) if used < most => {
+            let all = Channels { combined: Some(most), ..Channels::default() };
+            netlink.set_channels(link.index, &all).map_err(fail)
+        }
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

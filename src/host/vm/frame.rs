@@ -6,6 +6,7 @@
 //! A frame is five numbers and bytes: session (4 bytes), length (4), kind (1),
 //! all little-endian; then so many bytes.
 
+use super::errand::Errand;
 use crate::record::{Fault, Role};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
@@ -61,14 +62,17 @@ pub struct Ready {
 }
 
 /// What a guest is to a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
     /// Both roles: namespaces and a veth pair inside.
     Pair,
-    /// This role alone; the other one is another guest, and the link is the
-    /// guest's own network device.
+    /// This role alone; the other one is in another guest or on the host, and the
+    /// link is the guest's own network device.
     One(Role),
+    /// No role: a program, whose output and errors are the bytes of sender and
+    /// receiver.
+    Errand(Errand),
 }
 
 /// What the host has to know of a session in a guest.
@@ -179,6 +183,10 @@ mod tests {
             Says::Ready(ready),
             Says::Raise(Layout::Pair),
             Says::Raise(Layout::One(Role::Receiver)),
+            Says::Raise(Layout::Errand(Errand {
+                words: vec!["/bin/true".into()],
+                environment: vec![("A".into(), "b".into())],
+            })),
             Says::Raised(Raised { receiver: 77 }),
             Says::Refused(Fault::new(FaultKind::System, "no").remedy("yes")),
             Says::Bytes(Role::Sender, vec![]),

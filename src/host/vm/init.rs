@@ -1,6 +1,6 @@
 //! The first process of a guest: mounts, modules, then sessions. Each session is
 //! the very testbed of the host, two namespaces and a veth pair, raised inside; or
-//! one agent, where another guest plays the other role.
+//! one agent, where another guest plays the other role; or a program of a test.
 //!
 //! There is nothing to reap but the agents, which their own handles wait for:
 //! no program but this one exists in a guest, and agents start no other.
@@ -8,6 +8,7 @@
 use super::super::netns::Netns;
 use super::super::{Raised as Testbed, Site, Testbed as _};
 use super::alone::Alone;
+use super::errand::Running;
 use super::frame::{Frame, LARGEST, Layout, Raised, Ready, Says};
 use super::{initramfs, qemu};
 use crate::record::{Fault, FaultKind, LinkSettings, Role};
@@ -173,6 +174,7 @@ impl Session {
         let mut raised: Box<dyn Testbed> = match layout {
             Layout::Pair => Netns.raise(&site)?,
             Layout::One(role) => Box::new(Alone::raise(role, &site)?),
+            Layout::Errand(errand) => Box::new(Running::raise(&errand)?),
         };
         let end = raised.link_end(Role::Sender, &LinkSettings::default(), None);
         let receiver = end.and_then(|end| end.peer).map_or(0, |(_, pid)| pid);

@@ -1,5 +1,5 @@
-//! The guest's only file system: this program, the libraries it needs, and the
-//! modules to be loaded. There is no distribution in it, not even a shell.
+//! The guest's only file system: this program (and those of a test), the libraries it
+//! needs, and the modules to be loaded. There is no distribution in it, not even a shell.
 
 use super::cpio::Archive;
 use super::elf;
@@ -34,20 +34,30 @@ const LIBRARY_FOLDERS: &[&str] = &[
     "/usr/lib",
 ];
 
-/// Builds the archive that the kernel unpacks.
-pub fn build(program: &Path, modules: &[Module]) -> Result<Vec<u8>, Fault> {
+/// Builds the archive that the kernel unpacks. Other programs lie where the first of
+/// each pair says.
+pub fn build(
+    program: &Path,
+    others: &[(&str, &Path)],
+    modules: &[Module],
+) -> Result<Vec<u8>, Fault> {
     let mut tree = Tree::default();
     for folder in ["/dev", "/proc", "/sys", "/tmp", "/run", MODULES] {
         tree.folder(folder);
     }
     // The kernel opens it for the first process, before anything is mounted.
     tree.archive.device("/dev/console", 5, 1);
-    let (bytes, libraries) = with_libraries(program, &library_folders(Path::new("/")))?;
-    // Every byte of it costs the guest twice, to unpack and to hold.
-    let lean = elf::without_debug(&bytes);
-    tree.file(PROGRAM, 0o755, lean.as_deref().unwrap_or(&bytes));
+    let folders = library_folders(Path::new("/"));
+    let mut all = Libraries::new();
+    for (place, program) in [(PROGRAM, program)].iter().chain(others) {
+        let (bytes, libraries) = with_libraries(program, &folders)?;
+        // Every byte of it costs the guest twice, to unpack and to hold.
+        let lean = elf::without_debug(&bytes);
+        tree.file(place, 0o755, lean.as_deref().unwrap_or(&bytes));
+        all.extend(libraries);
+    }
     tree.archive.link(INIT, PROGRAM);
-    for (path, bytes) in &libraries {
+    for (path, bytes) in &all {
         tree.file(path, 0o755, bytes);
     }
     for (number, module) in modules.iter().enumerate() {

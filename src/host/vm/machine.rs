@@ -3,6 +3,7 @@
 
 use super::super::tail::Tail;
 use super::frame::{Frame, LARGEST, Layout, Raised, Ready, Says};
+use super::network::Network;
 use super::qemu::{self, Accelerator, Start};
 use super::{Limits, end};
 use crate::record::{Fault, FaultKind, Role};
@@ -404,7 +405,7 @@ fn keep(start: Start, shared: Arc<Shared>) -> Result<Kept, Fault> {
     let program = start.program.clone();
     let Start { kernel, initramfs, port, network, .. } = start;
     let work = move || {
-        let wire = network.as_ref().map(|network| network.wire.as_fd());
+        let wire = network.iter().flat_map(Network::descriptors);
         let files = [kernel.as_fd(), initramfs.as_fd(), port.as_fd()];
         let inherited: Vec<_> = files.into_iter().chain(wire).collect();
         let child = process::spawn_tied(command, &inherited);

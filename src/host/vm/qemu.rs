@@ -5,6 +5,7 @@
 //! writes to a port by which qemu ends with a known code.
 
 use super::Settings;
+use super::network::Network;
 use crate::record::{Fault, FaultKind, Support};
 use crate::sys::{launch, process};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -167,16 +168,8 @@ pub struct Start<'a> {
     pub initramfs: OwnedFd,
     /// qemu's end of the serial port.
     pub port: OwnedFd,
-    /// How the guest reaches another one; none if it does not.
+    /// How the guest reaches another one, or this host; none if it does not.
     pub network: Option<Network>,
-}
-
-/// A network device that is one end of a wire to another guest.
-pub struct Network {
-    /// A connected socket, each message a packet.
-    pub wire: OwnedFd,
-    /// Address of the device.
-    pub mac: String,
 }
 
 /// The command line of a guest, and what it has to inherit. Console and errors
@@ -201,11 +194,7 @@ pub fn command(start: &Start) -> Command {
     let port = format!("socket,id=agents,fd={}", start.port.as_raw_fd());
     command.args(["-device", "virtio-serial-pci", "-chardev", &port]);
     command.args(["-device", &format!("virtserialport,chardev=agents,name={PORT}")]);
-    if let Some(Network { wire, mac }) = &start.network {
-        let netdev = format!("socket,id=wire,fd={}", wire.as_raw_fd());
-        command.args(["-netdev", &netdev]);
-        command.args(["-device", &format!("virtio-net-pci,netdev=wire,mac={mac}")]);
-    }
+    command.args(start.network.iter().flat_map(Network::arguments));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

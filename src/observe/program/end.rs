@@ -17,7 +17,7 @@ pub fn program(form: &Form, maps: &Maps) -> Result<Vec<Insn>, AsmError> {
     let mut asm = Assembler::new();
     let a = &mut asm;
     a.mov(R6, R1);
-    find_state(a, form, maps, "out");
+    find_state(a, form, maps, None, "out");
     a.call(Helper::GetCurrentPidTgid).mov(R7, R0).store(Size::Word, R10, KEY, R0);
     if let Form::Plain { .. } = form {
         // Task storage goes with the task; an entry of a hash would stay, and

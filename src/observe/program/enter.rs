@@ -1,10 +1,10 @@
 //! At the beginning of a system call: notes which one it is, which socket it
 //! concerns and which way bytes will go, and looks at the clock last.
 
-use super::super::layout::{Way, kind, lost, socket, state};
+use super::super::layout::{Way, kind, lost, socket, state, used};
 use super::{
     ARGUMENTS, Form, Maps, SocketMembers, argument, count_lost, find_state, leave, lookup,
-    read_kernel,
+    read_kernel, take_slot,
 };
 use crate::sys::bpf::asm::{Alu, AsmError, Assembler, Helper, If, Insn, Reg, Size};
 use Reg::*;
@@ -17,7 +17,8 @@ const DESCRIPTOR: i16 = -24;
 const FILE: i16 = -32;
 const INODE: i16 = -40;
 const KEY: i16 = -48;
-const VALUE: i16 = -56 - socket::SIZE as i16;
+const TASK: i16 = -56;
+const VALUE: i16 = -64 - socket::SIZE as i16;
 
 /// Flags of the calls on sockets, linux/socket.h.
 const MSG_PEEK: i32 = libc::MSG_PEEK;
@@ -29,7 +30,7 @@ pub fn program(form: &Form, maps: &Maps) -> Result<Vec<Insn>, AsmError> {
     let mut asm = Assembler::new();
     let a = &mut asm;
     a.mov(R6, R1);
-    find_state(a, form, maps, "out");
+    find_state(a, form, maps, Some(TASK), "out");
     // R9 is the state from here on.
     a.mov(R9, R0);
     a.load(Size::Double, R8, R6, 8);
@@ -65,6 +66,7 @@ fn what_is_known(a: &mut Assembler, maps: &Maps) {
     a.load(Size::Word, R8, R0, 0);
     a.jump_if(If::Eq, R8, 0, "started");
     a.store(Size::Word, R9, state::KIND, R8);
+    a.store(Size::Word, R9, state::DATA, 0);
     a.mov(R1, R8).alu(Alu::And, R1, super::super::layout::WAYS as i32 - 1);
     a.store(Size::Double, R9, state::WAY, R1);
 }
@@ -151,6 +153,7 @@ fn which_socket(a: &mut Assembler, form: &Form, maps: &Maps) {
     a.load(Size::Double, R1, R9, state::LAST);
     a.jump_if(If::Eq, R1, R7, "started");
     a.store(Size::Double, R9, state::LAST, R7);
+    a.store(Size::Word, R9, state::SLOT, 0);
     describe(a, members, maps);
 }
 
@@ -177,14 +180,24 @@ fn whole_kind(a: &mut Assembler, maps: &Maps) {
 /// The kernel's own way: `task->files->fdt->fd[n]->f_inode` (`files_lookup_fd_raw`,
 /// include/linux/fdtable.h). The first steps are loads that the verifier checks
 /// by type; a table of pointers has no type it could follow, so from there on
-/// memory is read by a helper, which cannot fault.
+/// addresses are given one, or memory is read by a helper. Neither can fault.
 fn socket_of(a: &mut Assembler, m: &SocketMembers, tag: &str, not: &str) {
-    a.call(Helper::GetCurrentTaskBtf);
-    a.load(Size::Double, R1, R0, m.task_files).jump_if(If::Eq, R1, 0, not);
+    a.load(Size::Double, R1, R10, TASK);
+    a.load(Size::Double, R1, R1, m.task_files).jump_if(If::Eq, R1, 0, not);
     a.load(Size::Double, R1, R1, m.files_fdt).jump_if(If::Eq, R1, 0, not);
     a.load(Size::Word, R2, R1, m.fdt_max).jump_if(If::Ge, R7, R2, not);
     a.load(Size::Double, R1, R1, m.fdt_fd);
     a.alu(Alu::Lsh, R7, 3).add(R7, R1);
+    if let Some(cast) = m.cast {
+        a.mov(R1, R7).mov(R2, cast.pointer as i32).call_function(cast.function);
+        a.load(Size::Double, R1, R0, 0).store(Size::Double, R10, FILE, R1);
+        a.mov(R2, cast.file as i32).call_function(cast.function);
+        a.load(Size::Double, R1, R0, m.file_inode);
+        a.load(Size::Half, R2, R1, m.inode_mode).alu(Alu::And, R2, libc::S_IFMT as i32);
+        a.jump_if(If::Ne, R2, libc::S_IFSOCK as i32, not);
+        a.load(Size::Double, R1, R1, m.inode_number).store(Size::Double, R10, KEY, R1);
+        return;
+    }
     read_kernel(a, FILE, 8, R7, 0);
     a.load(Size::Double, R1, R10, FILE).jump_if(If::Eq, R1, 0, not);
     read_kernel(a, INODE, 8, R1, m.file_inode);
@@ -199,11 +212,15 @@ fn socket_of(a: &mut Assembler, m: &SocketMembers, tag: &str, not: &str) {
 }
 
 /// Makes an entry for a socket that was not seen before: family, protocol,
-/// addresses.
+/// addresses. The state gets the index of its counts.
 fn describe(a: &mut Assembler, m: &SocketMembers, maps: &Maps) {
     lookup(a, &maps.sockets, KEY);
-    a.jump_if(If::Ne, R0, 0, "started");
+    a.jump_if(If::Ne, R0, 0, "described");
     zero_value(a);
+    if let Some(slots) = &maps.slots {
+        take_slot(a, slots, used::SOCKETS, R1, "no slot");
+        a.store(Size::Word, R10, VALUE + socket::SLOT, R1).label("no slot");
+    }
     a.load(Size::Double, R1, R10, FILE);
     read_kernel(a, SCRATCH, 8, R1, m.file_private);
     a.load(Size::Double, R1, R10, SCRATCH);
@@ -222,6 +239,11 @@ fn describe(a: &mut Assembler, m: &SocketMembers, maps: &Maps) {
         field(socket::REMOTE6, 16, remote);
     }
     enter_value(a, maps);
+    // Another thread may have been quicker, and then its index counts.
+    lookup(a, &maps.sockets, KEY);
+    a.jump_if(If::Eq, R0, 0, "started");
+    a.label("described").load(Size::Word, R1, R0, socket::SLOT);
+    a.store(Size::Word, R9, state::SLOT, R1);
 }
 
 fn zero_value(a: &mut Assembler) {

@@ -1,9 +1,10 @@
 //! At the end of a system call: adds it to the table, and its bytes to their
 //! socket.
 
-use super::super::layout::{WAYS, Way, kind, lost, row, socket, state};
-use super::{Form, Maps, count_lost, find_state, leave, lookup};
+use super::super::layout::{WAYS, Way, kind, lost, row, socket, state, used};
+use super::{Form, Maps, Slots, count_lost, find_state, leave, lookup, take_slot};
 use crate::sys::bpf::asm::{Alu, AsmError, Assembler, Helper, If, Insn, Reg, Size};
+use crate::sys::calls;
 use Reg::*;
 use std::os::fd::AsFd;
 
@@ -28,7 +29,7 @@ pub fn program(form: &Form, maps: &Maps) -> Result<Vec<Insn>, AsmError> {
     let mut asm = Assembler::new();
     let a = &mut asm;
     a.mov(R6, R1);
-    find_state(a, form, maps, "out");
+    find_state(a, form, maps, None, "out");
     a.mov(R9, R0);
     // A call that began before we looked has no start.
     a.load(Size::Double, R8, R9, state::START).jump_if(If::Eq, R8, 0, "out");
@@ -37,6 +38,10 @@ pub fn program(form: &Form, maps: &Maps) -> Result<Vec<Insn>, AsmError> {
     a.call(Helper::KtimeGetNs).alu(Alu::Sub, R0, R8).mov(R8, R0);
     // R7 = what it returned.
     a.load(Size::Double, R7, R6, 8);
+    if let Some(slots) = &maps.slots {
+        another_program(a);
+        find_slot(a, slots);
+    }
     find_row(a, maps);
     count(a);
     moments(a);
@@ -57,6 +62,41 @@ pub fn program(form: &Form, maps: &Maps) -> Result<Vec<Insn>, AsmError> {
     count_lost(a, maps, lost::CALLS, "out");
     a.jump("out");
     asm.finish()
+}
+
+/// A thread that has become another program may have another id since: that of
+/// its process (`de_thread`, fs/exec.c). So its rows begin anew.
+fn another_program(a: &mut Assembler) {
+    a.load(Size::Word, R1, R9, state::NUMBER);
+    a.jump_if(If::Eq, R1, libc::SYS_execve as i32, "executed");
+    a.jump_if(If::Ne, R1, libc::SYS_execveat as i32, "same program");
+    a.label("executed").jump_if(If::Ne, R7, 0, "same program");
+    for at in (state::ROWS..state::TYPED_SIZE as i16).step_by(8) {
+        a.store(Size::Double, R9, at, 0);
+    }
+    a.label("same program");
+}
+
+/// R6 = the row of this thread and call, by its index; goes on behind `by hash`
+/// if there is no more room.
+fn find_slot(a: &mut Assembler, slots: &Slots) {
+    a.load(Size::Word, R6, R9, state::NUMBER);
+    a.jump_if(If::Ge, R6, calls::LIMIT as i32, "by hash");
+    // Where this thread keeps the index of this call's row.
+    a.alu(Alu::Lsh, R6, 1).add(R6, R9);
+    a.load(Size::Half, R1, R6, state::ROWS).jump_if(If::Eq, R1, 0, "first");
+    a.store(Size::Word, R10, SCRATCH, R1);
+    lookup(a, &slots.rows, SCRATCH);
+    a.jump_if(If::Ne, R0, 0, "row").jump("out");
+    a.label("first");
+    take_slot(a, slots, used::ROWS, R1, "by hash");
+    a.store(Size::Half, R6, state::ROWS, R1).store(Size::Word, R10, SCRATCH, R1);
+    lookup(a, &slots.rows, SCRATCH);
+    a.jump_if(If::Eq, R0, 0, "out").mov(R6, R0);
+    a.call(Helper::GetCurrentPidTgid).store(Size::Word, R6, row::KEY, R0);
+    a.load(Size::Word, R1, R9, state::NUMBER).store(Size::Word, R6, row::KEY + 4, R1);
+    a.mov(R0, R6).jump("row");
+    a.label("by hash");
 }
 
 /// R6 = the row of this thread and call, made if it is the first.
@@ -130,10 +170,19 @@ fn amount(a: &mut Assembler) {
 fn to_socket(a: &mut Assembler, maps: &Maps, tag: &str) {
     let end = format!("{tag} end");
     a.load(Size::Double, R1, R9, state::SOCKET).jump_if(If::Eq, R1, 0, end.clone());
+    a.alu(Alu::And, R8, WAYS as i32 - 1).alu(Alu::Lsh, R8, 3);
+    if let Some(slots) = &maps.slots {
+        let by_hash = format!("{tag} by hash");
+        a.load(Size::Word, R2, R9, state::SLOT).jump_if(If::Eq, R2, 0, by_hash.clone());
+        a.store(Size::Word, R10, SCRATCH, R2);
+        lookup(a, &slots.sockets, SCRATCH);
+        a.jump_if(If::Eq, R0, 0, end.clone()).add(R0, R8).atomic_add(R0, 0, R7);
+        a.mov(R1, 1).atomic_add(R0, socket::SLOT_CALLS, R1).jump(end.clone());
+        a.label(by_hash).load(Size::Double, R1, R9, state::SOCKET);
+    }
     a.store(Size::Double, R10, SOCKET_KEY, R1);
     lookup(a, &maps.sockets, SOCKET_KEY);
-    a.jump_if(If::Eq, R0, 0, end.clone());
-    a.alu(Alu::And, R8, WAYS as i32 - 1).alu(Alu::Lsh, R8, 3).add(R0, R8);
+    a.jump_if(If::Eq, R0, 0, end.clone()).add(R0, R8);
     a.atomic_add(R0, socket::BYTES, R7).mov(R1, 1).atomic_add(R0, socket::CALLS, R1);
     a.label(end);
 }

@@ -18,7 +18,7 @@ pub fn program(form: &Form, maps: &Maps) -> Result<Vec<Insn>, AsmError> {
     let mut asm = Assembler::new();
     let a = &mut asm;
     a.mov(R6, R1);
-    find_state(a, form, maps, "out");
+    find_state(a, form, maps, None, "out");
     for at in (0..thread::SIZE as i16).step_by(8) {
         a.store(Size::Double, R10, VALUE + at, 0);
     }

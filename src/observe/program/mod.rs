@@ -7,6 +7,11 @@
 //! about 10 ns), and the kernel's own BTF says where members are. With *plain*
 //! ones the state is in a hash by thread id, and nothing is known of the kernel's
 //! structures, so sockets cannot be told apart.
+//!
+//! What they cost is what everything costs that is watched, and calls of helpers
+//! are most of it: each is left by a return that processors with mitigations take
+//! slowly. Look-ups in arrays are a few instructions, and so are loads that the
+//! verifier can check; both are used where there is a choice.
 
 pub mod copy;
 pub mod end;
@@ -14,9 +19,10 @@ pub mod enter;
 pub mod exit;
 pub mod fork;
 
+use super::layout::used;
 use crate::sys::bpf::Map;
 use crate::sys::bpf::asm::{Assembler, Helper, If, Reg, Size};
-use crate::sys::btf::Btf;
+use crate::sys::btf::{Btf, Kind};
 use Reg::*;
 use std::os::fd::AsFd;
 
@@ -39,6 +45,29 @@ pub struct Maps {
     pub lost: Map,
     /// Bytes [copied](super::layout::copies).
     pub copies: Map,
+    /// Rows and counts that are found by index; for typed tracepoints only.
+    pub slots: Option<Slots>,
+}
+
+/// The first rows and sockets are found by index, which a thread's state holds:
+/// an array is looked up by three instructions, a hash by several calls. Arrays
+/// are there as a whole from the start, so there is an end to them; whoever comes
+/// later is in the hashes.
+#[derive(Debug)]
+pub struct Slots {
+    /// Rows, each with its key. The first is nobody's.
+    pub rows: Map,
+    /// Bytes and calls of sockets. The first is nobody's.
+    pub sockets: Map,
+    /// How many of each are [`used`](super::layout::used).
+    pub used: Map,
+}
+
+impl Slots {
+    /// Number of rows, which fits in 16 bits; 6 MiB.
+    pub const ROWS: u32 = 16 << 10;
+    /// Number of sockets; 2 MiB.
+    pub const SOCKETS: u32 = 16 << 10;
 }
 
 /// Form of the programs.
@@ -57,7 +86,9 @@ pub enum Form {
 /// Where members of the kernel's structures are, bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Members {
-    /// `task_struct`: id of the thread.
+    /// `task_struct`: what programs have stored with it.
+    pub storage: i16,
+    /// Id of the thread.
     pub pid: i16,
     /// Id of its process.
     pub tgid: i16,
@@ -99,6 +130,31 @@ pub struct SocketMembers {
     /// Not there in a kernel without IPv6.
     pub sk_remote6: Option<i16>,
     pub sk_local6: Option<i16>,
+    /// None where loads of memory that has no type need a helper.
+    pub cast: Option<Cast>,
+}
+
+/// How an address gets a type, after which the verifier lets a program load from
+/// it; a load from memory that is not there gives zero. Since Linux 6.2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cast {
+    /// Number of `bpf_rdonly_cast(address, type)`, which costs nothing: the verifier
+    /// makes a move of it.
+    pub function: u32,
+    /// Number of `struct list_head`, which begins with a pointer.
+    pub pointer: u32,
+    /// Number of `struct file`.
+    pub file: u32,
+}
+
+impl Cast {
+    fn of(btf: &Btf) -> Option<Cast> {
+        Some(Cast {
+            function: btf.id(Kind::Function, "bpf_rdonly_cast")?,
+            pointer: btf.id(Kind::Struct, "list_head")?,
+            file: btf.id(Kind::Struct, "file")?,
+        })
+    }
 }
 
 impl Members {
@@ -109,6 +165,7 @@ impl Members {
             offset.ok_or_else(|| format!("{structure}.{path}"))
         };
         Ok(Members {
+            storage: at("task_struct", "bpf_storage")?,
             pid: at("task_struct", "pid")?,
             tgid: at("task_struct", "tgid")?,
             utime: at("task_struct", "utime")?,
@@ -117,12 +174,15 @@ impl Members {
             wait: at("task_struct", "sched_info.run_delay").ok(),
             nvcsw: at("task_struct", "nvcsw")?,
             nivcsw: at("task_struct", "nivcsw")?,
-            sockets: socket_members(&at).ok(),
+            sockets: socket_members(&at, Cast::of(btf)).ok(),
         })
     }
 }
 
-fn socket_members(at: &dyn Fn(&str, &str) -> Result<i16, String>) -> Result<SocketMembers, String> {
+fn socket_members(
+    at: &dyn Fn(&str, &str) -> Result<i16, String>,
+    cast: Option<Cast>,
+) -> Result<SocketMembers, String> {
     Ok(SocketMembers {
         task_files: at("task_struct", "files")?,
         files_fdt: at("files_struct", "fdt")?,
@@ -141,6 +201,7 @@ fn socket_members(at: &dyn Fn(&str, &str) -> Result<i16, String>) -> Result<Sock
         sk_local_port: at("sock_common", "skc_num")?,
         sk_remote6: at("sock_common", "skc_v6_daddr").ok(),
         sk_local6: at("sock_common", "skc_v6_rcv_saddr").ok(),
+        cast,
     })
 }
 
@@ -156,10 +217,18 @@ fn argument_offset(n: usize) -> i16 {
 
 /// `R0` = the state of this thread; goes to `out` if it is not followed.
 /// Changes R1 to R5 and, in the plain form, the 4 bytes at the end of the stack.
-fn find_state(asm: &mut Assembler, form: &Form, maps: &Maps, out: &str) {
+/// In the typed form the stack has the task at `task`, if a place is given.
+fn find_state(asm: &mut Assembler, form: &Form, maps: &Maps, task: Option<i16>, out: &str) {
     match form {
-        Form::Typed(_) => {
-            asm.call(Helper::GetCurrentTaskBtf).mov(R2, R0);
+        Form::Typed(members) => {
+            asm.call(Helper::GetCurrentTaskBtf);
+            // Most threads of a machine have nothing stored with them, and should
+            // not pay for the look-up.
+            asm.load(Size::Double, R1, R0, members.storage).jump_if(If::Eq, R1, 0, out);
+            if let Some(task) = task {
+                asm.store(Size::Double, R10, task, R0);
+            }
+            asm.mov(R2, R0);
             // No value to begin with, no flag to make one.
             asm.map(R1, maps.state.as_fd()).mov(R3, 0).mov(R4, 0);
             asm.call(Helper::TaskStorageGet);
@@ -175,6 +244,22 @@ fn find_state(asm: &mut Assembler, form: &Form, maps: &Maps, out: &str) {
 /// `R0` = the value in a map for the key on the stack at this offset, or null.
 fn lookup(asm: &mut Assembler, map: &Map, key: i16) {
     asm.map(R1, map.as_fd()).mov(R2, R10).add(R2, i32::from(key)).call(Helper::MapLookup);
+}
+
+/// `dst` = the next unused index of a kind; goes to `none` if all are in use.
+/// Changes R0 to R5 and the last 4 bytes of the stack.
+fn take_slot(asm: &mut Assembler, slots: &Slots, kind: i32, dst: Reg, none: &str) {
+    let limit = match kind {
+        used::ROWS => Slots::ROWS,
+        _ => Slots::SOCKETS,
+    };
+    asm.store(Size::Word, R10, -4, kind);
+    lookup(asm, &slots.used, -4);
+    asm.jump_if(If::Eq, R0, 0, none);
+    // It is not counted on for ever, so that it does not wrap.
+    asm.load(Size::Double, R1, R0, 0).jump_if(If::Ge, R1, limit as i32 - 1, none);
+    asm.mov(R1, 1).atomic_fetch_add(R0, 0, R1).add(R1, 1);
+    asm.jump_if(If::Ge, R1, limit as i32, none).mov(dst, R1);
 }
 
 /// Counts one that got lost. Changes R0 to R5 and the last 4 bytes of the stack.

@@ -90,7 +90,7 @@ impl std::fmt::Display for SettingRecord {
             Some(why) => write!(f, "{setting}: {why}"),
             None if before == after => write!(f, "{}: {before} already", setting.subject()),
             None => {
-                let (part, before, after) = before.beside(after);
+                let (part, before, after) = setting.differing(before, after);
                 write!(f, "{}{part}: {before} -> {after}", setting.subject())
             }
         }
@@ -108,7 +108,7 @@ impl RestorationRow {
 impl std::fmt::Display for RestorationRow {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let RestorationRow { setting, before, set, outcome, note } = self;
-        let (part, before, set) = before.beside(set);
+        let (part, before, set) = setting.differing(before, set);
         let what = match outcome {
             Restoration::Restored => format!("put back: {before} (was set to {set})"),
             Restoration::AlreadyBack => format!("already back: {before}"),

@@ -43,6 +43,8 @@ pub struct Catalogues {
     pub meters: Vec<&'static str>,
     /// CPUs that this process may use.
     pub cpus: Vec<u32>,
+    /// The testbed that was asked for, whatever the experiment says.
+    pub testbed: Option<TestbedChoice>,
 }
 
 /// A validated experiment.
@@ -135,7 +137,7 @@ pub fn parse_experiment(
     if let Some(entry) = top.get("workload") {
         one_of(&entry, "workload", &["stream"])?;
     }
-    let testbed = match top.get("testbed") {
+    let said = match top.get("testbed") {
         Some(entry) => {
             let text = entry.string("\"vm\"")?;
             parse_testbed(text, &catalogues.testbeds).map_err(|fault| entry.fault(fault))?
@@ -145,7 +147,9 @@ pub fn parse_experiment(
             parse_testbed(first, &catalogues.testbeds)?
         }
     };
-    let catalogues = &Catalogues { cpus: testbed.cpus(&catalogues.cpus), ..catalogues.clone() };
+    let testbed = catalogues.testbed.clone().unwrap_or(said);
+    let cpus = testbed.cpus(&catalogues.cpus);
+    let catalogues = &Catalogues { cpus, testbed: Some(testbed.clone()), ..catalogues.clone() };
     let layout = schedule::layout(&top)?;
     let judgement = schedule::judgement(&top)?;
     let meters = meters(top.get("meters").as_ref(), &catalogues.meters)?;

@@ -6,6 +6,7 @@ use super::factors::{Choice, Factor, Kind, Level, choice};
 use crate::record::{Cell, CellId, Fault};
 use crate::spec::cells::{cell, halves, null_of};
 use crate::spec::kernel::parse_kernel;
+use crate::spec::link::PRESETS;
 use crate::spec::placement::{CoreSpec, read_cores};
 use std::collections::{BTreeMap, HashMap};
 
@@ -140,7 +141,8 @@ fn picks(factors: &[Factor], mut number: usize) -> Vec<usize> {
 fn build(factors: &[Factor], picks: &[usize], catalogues: &Catalogues) -> Result<Cell, Fault> {
     let (mut path, mut halves) = (None, [String::new(), String::new()]);
     let (mut stream, mut link_options) = (Vec::new(), Vec::new());
-    let (mut link, mut cores, mut kernel) = ("wire", None, None);
+    let usual = catalogues.testbed.as_ref().map_or(PRESETS[0].name, |testbed| testbed.link);
+    let (mut link, mut cores, mut kernel) = (usual, None, None);
     for (factor, level) in chosen(factors, picks) {
         match factor.kind {
             Kind::Path => path = Some(level.text.clone()),

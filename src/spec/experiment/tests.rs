@@ -10,7 +10,12 @@ const DEPTH: &[OptionSpec] = &[OptionSpec {
 }];
 
 fn catalogues() -> Catalogues {
-    let bed = |name, boots_kernels| TestbedDeclaration { name, options: &[], boots_kernels };
+    let bed = |name, boots_kernels| TestbedDeclaration {
+        name,
+        options: &[],
+        boots_kernels,
+        link: if name == "wired" { "nic" } else { "wire" },
+    };
     let pair = |name| PairDeclaration { name, tx: name, rx: name };
     Catalogues {
         paths: PathSpec {
@@ -21,10 +26,25 @@ fn catalogues() -> Catalogues {
             ],
             pairs: vec![pair("socket"), pair("uring")],
         },
-        testbeds: vec![bed("netns", false), bed("vm", true)],
+        testbeds: vec![bed("netns", false), bed("vm", true), bed("wired", false)],
         meters: vec!["cpu", "calls", "tcp-info"],
         cpus: vec![0, 1],
+        testbed: None,
     }
+}
+
+/// A file says where its cells run, unless that was said already; what the link is by
+/// default follows from it.
+#[test]
+fn a_testbed_that_was_asked_for_wins_over_the_files() {
+    let text = "testbed = 'vm'\n[factors]\npath = 'socket'\nmtu = 9000\n";
+    let asked = parse_testbed("wired", &catalogues().testbeds).unwrap();
+    let catalogues = Catalogues { testbed: Some(asked), ..catalogues() };
+    let there = parse_experiment("x.toml", text, &catalogues).unwrap();
+    assert_eq!((there.testbed.name, there.cells[0].link.preset.as_str()), ("wired", "nic"));
+    assert_eq!(there.cells[0].link.mtu, 9000);
+    let usual = read(text).unwrap();
+    assert_eq!((usual.testbed.name, usual.cells[0].link.preset.as_str()), ("vm", "wire"));
 }
 
 fn read(text: &str) -> Result<Experiment, Fault> {

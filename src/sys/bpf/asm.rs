@@ -144,6 +144,10 @@ const CALL: u8 = 0x80;
 const EXIT: u8 = 0x90;
 /// Says that a 64-bit constant is the file descriptor of a map.
 const PSEUDO_MAP_FD: u8 = 1;
+/// Says that the number of a call is that of a function in the kernel's BTF.
+const PSEUDO_KFUNC_CALL: u8 = 2;
+/// Says that an atomic operation gives the value from before it.
+const FETCH: i32 = 1;
 
 impl Assembler {
     /// An empty program.
@@ -202,6 +206,13 @@ impl Assembler {
         self.push(STX | ATOMIC | Size::Double as u8, base, src as u8, off, Alu::Add as i32)
     }
 
+    /// `*(base + off) += src`, and `src` = what was there before, at once: 64 bits.
+    /// Since Linux 5.12.
+    pub fn atomic_fetch_add(&mut self, base: Reg, off: i16, src: Reg) -> &mut Self {
+        let add = Alu::Add as i32 | FETCH;
+        self.push(STX | ATOMIC | Size::Double as u8, base, src as u8, off, add)
+    }
+
     /// `dst` = the map behind this descriptor, which must stay open until the
     /// program is loaded.
     pub fn map(&mut self, dst: Reg, map: BorrowedFd) -> &mut Self {
@@ -233,9 +244,15 @@ impl Assembler {
         }
     }
 
-    /// Calls a function of the kernel.
+    /// Calls a helper of the kernel.
     pub fn call(&mut self, helper: Helper) -> &mut Self {
         self.push(JMP | CALL, Reg::R0, 0, 0, helper as i32)
+    }
+
+    /// Calls a function of the kernel that is no helper but open to programs
+    /// (Documentation/bpf/kfuncs.rst), by its number in the kernel's BTF.
+    pub fn call_function(&mut self, id: u32) -> &mut Self {
+        self.push(JMP | CALL, Reg::R0, PSEUDO_KFUNC_CALL, 0, id as i32)
     }
 
     /// Ends the program; its result is in `R0`.
@@ -271,7 +288,7 @@ impl Assembler {
     }
 }
 
-/// Functions of the kernel that a program may call, by their numbers in
+/// Helpers of the kernel that a program may call, by their numbers in
 /// `__BPF_FUNC_MAPPER`, uapi/linux/bpf.h; bpf-helpers(7) describes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
@@ -341,6 +358,16 @@ mod tests {
             "lock *(u64 *)(r0 + 16) += r1",
             |a| _ = a.atomic_add(R0, 16, R1),
             [0xdb, 0x10, 16, 0, 0, 0, 0, 0],
+        ),
+        (
+            "r1 = atomic_fetch_add((u64 *)(r0 + 16), r1)",
+            |a| _ = a.atomic_fetch_add(R0, 16, R1),
+            [0xdb, 0x10, 16, 0, 1, 0, 0, 0],
+        ),
+        (
+            "call kernel-function 70000",
+            |a| _ = a.call_function(70_000),
+            [0x85, 0x20, 0, 0, 0x70, 0x11, 1, 0],
         ),
         ("call 5", |a| _ = a.call(Helper::KtimeGetNs), [0x85, 0, 0, 0, 5, 0, 0, 0]),
         ("exit", |a| _ = a.exit(), [0x95, 0, 0, 0, 0, 0, 0, 0]),

@@ -43,6 +43,8 @@ pub enum Hook {
     TypedTracepoint(u32),
     /// Attached to a tracepoint; sees the record that tracefs describes.
     Tracepoint,
+    /// Attached before a function of the kernel, by its number.
+    FunctionEntry(u32),
     /// Attached behind the return of a function of the kernel, by its number.
     FunctionExit(u32),
 }
@@ -89,6 +91,7 @@ const LARGEST_LOG: usize = 16 << 20;
 const MAP_CREATE: libc::c_int = 0;
 const MAP_LOOKUP_ELEM: libc::c_int = 1;
 const MAP_UPDATE_ELEM: libc::c_int = 2;
+const MAP_DELETE_ELEM: libc::c_int = 3;
 const MAP_GET_NEXT_KEY: libc::c_int = 4;
 const PROG_LOAD: libc::c_int = 5;
 const RAW_TRACEPOINT_OPEN: libc::c_int = 17;
@@ -153,6 +156,16 @@ impl Map {
         // value_size bytes at the value, which are as long as that.
         unsafe { call(MAP_LOOKUP_ELEM, &attr) }?;
         Ok(value)
+    }
+
+    /// Takes an entry out; ENOENT says that there is none. Entries of arrays stay.
+    pub fn delete(&self, key: &[u8]) -> io::Result<()> {
+        if key.len() != self.key_size {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let attr = self.element(key.as_ptr(), std::ptr::null(), 0);
+        // SAFETY: the kernel reads key_size bytes at the key, which is as long as that.
+        unsafe { call(MAP_DELETE_ELEM, &attr) }.map(drop)
     }
 
     /// All keys with their values. Entries made meanwhile may be missing.
@@ -342,6 +355,7 @@ fn load(hook: Hook, name: &str, insns: &[Insn], log: &mut [u8]) -> io::Result<Ow
         Hook::Tracepoint => (5, 0, 0),
         Hook::RawTracepoint => (17, 0, 0),
         Hook::TypedTracepoint(id) => (26, 23, id),
+        Hook::FunctionEntry(id) => (26, 24, id),
         Hook::FunctionExit(id) => (26, 25, id),
     };
     let attr = LoadAttr {

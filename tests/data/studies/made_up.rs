@@ -184,6 +184,7 @@ pub fn trial(path: &Path, block: u32, order: u32) -> Trial {
         readings: readings(path),
         series: vec![series(path, block, window_bytes)],
         warnings,
+        prepared: Vec::new(),
         profile: None,
     }
 }

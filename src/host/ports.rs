@@ -1,0 +1,448 @@
+//! Two network devices of this machine, joined by a cable or a switch: the cheapest
+//! testbed whose link is real. Each is lent to a network namespace of its own for the
+//! study (`settings/loan.rs`), because between two addresses of one namespace the kernel
+//! takes the short way; and comes back as it was, also after a crash.
+//!
+//! The devices stay from trial to trial. What a link sets on them is renewed before each,
+//! so that no setting of one cell meets another.
+
+use super::child::AgentProcess;
+use super::keeper::Keeper;
+use super::settings::{self, Host};
+use super::{AgentPipe, Nic, Raised, Site, Testbed, netns};
+use crate::record::wire::LinkEnd;
+use crate::record::{
+    DeviceName, Fault, FaultKind, LinkSettings, OptionKind, OptionSpec, Options, Role, Setting,
+    SettingValue, Support, Take, WantedSetting,
+};
+use crate::sys::lasting_namespace::within;
+use crate::sys::namespace::{self, Refused, Step};
+use crate::sys::netlink::Netlink;
+use crate::sys::qdisc::ROOT;
+use crate::sys::{Roots, device};
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Two devices.
+pub struct Ports {
+    devices: Option<[DeviceName; 2]>,
+    take: Take,
+    neighbours: bool,
+    /// What the devices and their namespaces came with.
+    base: Mutex<Option<[Base; 2]>>,
+}
+
+/// No device is named.
+pub static UNNAMED: Ports =
+    Ports { devices: None, take: Take::Idle, neighbours: false, base: Mutex::new(None) };
+
+/// How long two ports may take to agree on a speed.
+const CARRIER: Duration = Duration::from_secs(20);
+
+/// How often is looked for it.
+const LOOK: Duration = Duration::from_millis(10);
+
+const WMEM: &str = "/proc/sys/net/ipv4/tcp_wmem";
+
+const REMEDY: &str = "name both: --testbed ports:sender=eth1,receiver=eth2";
+
+const OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "sender",
+        kind: OptionKind::Text,
+        default: "none",
+        help: "network device of the sender",
+    },
+    OptionSpec {
+        name: "receiver",
+        kind: OptionKind::Text,
+        default: "none",
+        help: "network device of the receiver, joined with the sender's by a cable or a switch",
+    },
+    OptionSpec {
+        name: "take",
+        kind: OptionKind::Choice(&["idle", "addressed", "any"]),
+        default: "idle",
+        help: "idle: only devices without address and route; addressed: they come back with \
+               them; any: also one that carries the default route or connections",
+    },
+    OptionSpec {
+        name: "neighbours",
+        kind: OptionKind::Choice(&["arp", "static"]),
+        default: "arp",
+        help: "static: each end is told the other's hardware address, and nobody asks for it",
+    },
+];
+
+impl Testbed for Ports {
+    fn name(&self) -> &'static str {
+        "ports"
+    }
+
+    fn summary(&self) -> &'static str {
+        "two network devices of this machine, joined by a cable or a switch"
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        OPTIONS
+    }
+
+    fn configured(&self, options: &Options) -> Result<Option<Box<dyn Testbed>>, Fault> {
+        let usage = |text: &str| Fault::new(FaultKind::Usage, text).remedy(REMEDY);
+        let named = |role: &str| match options.word(role) {
+            "" | "none" => Err(usage(&format!("testbed ports: no device for the {role}"))),
+            name => DeviceName::new(name),
+        };
+        let devices = [named("sender")?, named("receiver")?];
+        if devices[0] == devices[1] {
+            let text = format!("testbed ports: {} cannot be both ends", devices[0]);
+            return Err(usage(&text));
+        }
+        let take = match options.word("take") {
+            "addressed" => Take::Addressed,
+            "any" => Take::Any,
+            _ => Take::Idle,
+        };
+        let neighbours = options.word("neighbours") == "static";
+        let base = Mutex::new(None);
+        Ok(Some(Box::new(Ports { devices: Some(devices), take, neighbours, base })))
+    }
+
+    fn probe(&self) -> Support {
+        if !namespace::privileged() {
+            return Support::no("moving devices is for root alone", "run as root");
+        }
+        if self.devices.is_none() {
+            return Support::no("no devices are named", REMEDY);
+        }
+        match settings::feasible(Host::new(Roots::real()), &self.settings()) {
+            Ok(()) => Support::Yes,
+            Err(fault) => Support::no(fault.message, fault.remedy.unwrap_or_default()),
+        }
+    }
+
+    fn settings(&self) -> Vec<WantedSetting> {
+        let lend = |device: &DeviceName| WantedSetting {
+            setting: Setting::Loan { device: device.clone(), take: self.take },
+            profile: None,
+            optional: false,
+            obstacle: None,
+        };
+        self.devices.iter().flatten().map(lend).collect()
+    }
+
+    fn devices(&self) -> Option<[String; 2]> {
+        let [sender, receiver] = self.devices.as_ref()?;
+        Some([sender.to_string(), receiver.to_string()])
+    }
+
+    fn usual_link(&self) -> &'static str {
+        "nic"
+    }
+
+    fn holds_several(&self) -> bool {
+        false
+    }
+
+    fn has_wire(&self) -> bool {
+        true
+    }
+
+    fn raise(&self, site: &Site) -> Result<Box<dyn Raised>, Fault> {
+        if let Some(kernel) = site.kernel {
+            let text =
+                format!("testbed ports runs on this machine's kernel, not on {}", kernel.name);
+            return Err(Fault::new(FaultKind::Usage, text).remedy("choose the testbed vm"));
+        }
+        let devices = self.devices.clone().ok_or_else(|| {
+            Fault::new(FaultKind::Usage, "testbed ports: no devices are named").remedy(REMEDY)
+        })?;
+        let ends = [End::find(&devices[0])?, End::find(&devices[1])?];
+        self.renew(&ends)?;
+        let hardware = match self.neighbours {
+            true => Some([ends[0].hardware_address()?, ends[1].hardware_address()?]),
+            false => None,
+        };
+        let namespaces = [ends[0].namespace()?, ends[1].namespace()?];
+        let program = site.program.to_path_buf();
+        let (keeper, (sender, receiver)) = Keeper::start(move || {
+            let [sender, receiver] = namespaces.map(|namespace| {
+                let child = namespace::spawn_in(AgentProcess::command(&program), namespace);
+                child.map(AgentProcess::new).map_err(|refused| fault(&refused))
+            });
+            Ok((sender?, receiver?))
+        })?;
+        Ok(Box::new(Up { sender, receiver, _keeper: keeper, ends, hardware }))
+    }
+}
+
+impl Ports {
+    /// Takes back what the link of the last cell set. The first time there is nothing to
+    /// take back, and what is there is noted.
+    fn renew(&self, ends: &[End; 2]) -> Result<(), Fault> {
+        let mut base = self.base.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*base {
+            None => *base = Some([ends[0].within(Base::read)?, ends[1].within(Base::read)?]),
+            Some(bases) => {
+                for (end, base) in ends.iter().zip(bases) {
+                    end.within(|device| base.renew(device))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a device and its namespace are when no link is set up.
+struct Base {
+    tuning: SettingValue,
+    /// Least, first and most memory of send buffers, as the kernel prints it.
+    wmem: String,
+}
+
+impl Base {
+    fn read(device: &DeviceName) -> Result<Base, Fault> {
+        let mut tuning = settings::tuning(&mut Netlink::new(), device)?;
+        // Every link sets it, and some cards stop for it.
+        tuning.0.remove("mtu");
+        Ok(Base { tuning, wmem: fs::read_to_string(WMEM).map_err(|e| of_wmem(&e))? })
+    }
+
+    fn renew(&self, device: &DeviceName) -> Result<(), Fault> {
+        let mut netlink = Netlink::new();
+        settings::tune(&mut netlink, device, &self.tuning)?;
+        if fs::read_to_string(WMEM).map_err(|e| of_wmem(&e))? != self.wmem {
+            fs::write(WMEM, &self.wmem).map_err(|e| of_wmem(&e))?;
+        }
+        let fault = |e: io::Error| Fault::system(format!("queueing discipline of {device}"), &e);
+        let Some(link) = netlink.link(device.as_str()).map_err(fault)? else { return Ok(()) };
+        let all = netlink.qdiscs(link.index).map_err(fault)?;
+        if all.iter().any(|qdisc| qdisc.parent == ROOT && qdisc.handle != 0) {
+            netlink.delete_root_qdisc(link.index).map_err(fault)?;
+        }
+        Ok(())
+    }
+}
+
+/// A device where it is lent to.
+struct End {
+    device: DeviceName,
+    namespace: OwnedFd,
+}
+
+impl End {
+    fn find(device: &DeviceName) -> Result<End, Fault> {
+        let namespace = settings::namespace_of(device)?.ok_or_else(|| {
+            let text = format!("testbed ports: {device} is not lent to a study");
+            Fault::new(FaultKind::System, text).remedy("only a study can use it: bytepath run")
+        })?;
+        Ok(End { device: device.clone(), namespace })
+    }
+
+    fn within<T: Send>(
+        &self,
+        work: impl FnOnce(&DeviceName) -> Result<T, Fault> + Send,
+    ) -> Result<T, Fault> {
+        within(self.namespace.as_fd(), || work(&self.device)).map_err(|e| {
+            Fault::system(format!("entering the network namespace of {}", self.device), &e)
+        })?
+    }
+
+    fn namespace(&self) -> Result<OwnedFd, Fault> {
+        self.namespace.try_clone().map_err(|e| Fault::system("duplicating a descriptor", &e))
+    }
+
+    fn hardware_address(&self) -> Result<[u8; 6], Fault> {
+        self.within(|device| {
+            let found = Netlink::new().hardware_address(device.as_str());
+            found.map_err(|e| Fault::system(format!("hardware address of {device}"), &e))
+        })
+    }
+
+    fn has_carrier(&self) -> Result<bool, Fault> {
+        self.within(|device| {
+            let link = Netlink::new().link(device.as_str());
+            let link = link.map_err(|e| Fault::system(format!("cannot look for {device}"), &e))?;
+            Ok(link.is_some_and(|link| link.operational))
+        })
+    }
+}
+
+/// The testbed while it is up. The agents come first, because fields are dropped in
+/// order: the thread that ties them to us has to outlive them.
+struct Up {
+    sender: AgentProcess,
+    receiver: AgentProcess,
+    _keeper: Keeper,
+    ends: [End; 2],
+    hardware: Option<[[u8; 6]; 2]>,
+}
+
+impl Up {
+    fn agent(&mut self, role: Role) -> &mut AgentProcess {
+        match role {
+            Role::Sender => &mut self.sender,
+            Role::Receiver => &mut self.receiver,
+        }
+    }
+
+    fn end(&self, role: Role) -> &End {
+        &self.ends[role as usize]
+    }
+}
+
+impl Raised for Up {
+    fn take_pipe(&mut self, role: Role) -> AgentPipe {
+        self.agent(role).take_pipe()
+    }
+
+    fn link_end(
+        &self,
+        role: Role,
+        settings: &LinkSettings,
+        softirq_cpu: Option<u32>,
+    ) -> Option<LinkEnd> {
+        let peer = role.peer();
+        Some(LinkEnd {
+            role,
+            device: self.end(role).device.to_string(),
+            peer: None,
+            address: netns::address(role),
+            prefix: netns::PREFIX,
+            settings: settings.clone(),
+            softirq_cpu,
+            softirq_required: false,
+            patience: CARRIER.as_secs_f64(),
+            neighbour: self.hardware.map(|all| (netns::address(peer), all[peer as usize])),
+        })
+    }
+
+    fn address(&self, role: Role) -> IpAddr {
+        netns::address(role)
+    }
+
+    fn device(&self, role: Role) -> Option<String> {
+        Some(self.end(role).device.to_string())
+    }
+
+    fn nic(&self, role: Role) -> Result<Option<Nic>, Fault> {
+        self.end(role).within(|device| Nic::of(device.as_str()))
+    }
+
+    fn settle(&mut self, stop: &AtomicBool) -> Result<(), Fault> {
+        let deadline = Instant::now() + CARRIER;
+        for end in &self.ends {
+            while !end.has_carrier()? {
+                if stop.load(Ordering::Relaxed) {
+                    return Err(Fault::new(FaultKind::Interrupted, "stopped by the user"));
+                }
+                if Instant::now() > deadline {
+                    let (name, seconds) = (&end.device, CARRIER.as_secs());
+                    let text = format!("{name} has no carrier after {seconds} s");
+                    return Err(Fault::new(FaultKind::System, text)
+                        .remedy("see that both ends are plugged in, and speak the same speed"));
+                }
+                std::thread::sleep(LOOK);
+            }
+        }
+        Ok(())
+    }
+
+    fn last_words(&mut self, role: Role) -> String {
+        self.agent(role).last_words()
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        // Both are told before either is waited for.
+        self.sender.close();
+        self.receiver.close();
+    }
+}
+
+impl Nic {
+    /// A device of the calling thread's network namespace; none where it is all software.
+    pub fn of(name: &str) -> Result<Option<Nic>, Fault> {
+        let fault = |e: io::Error| Fault::system(format!("cannot look at {name}"), &e);
+        let Some(driver) = device::driver(name).map_err(fault)? else { return Ok(None) };
+        let queues = match device::receive_queues(name) {
+            // Before Linux 6.8 only ethtool's channels tell.
+            Err(_) => channels(name).map_err(fault)?,
+            Ok(queues) => queues,
+        };
+        Ok(Some(Nic { device: name.to_owned(), driver, queues }))
+    }
+}
+
+/// Queues that receive, alone or in a pair; one, where the driver tells of none.
+fn channels(device: &str) -> io::Result<u32> {
+    let mut netlink = Netlink::new();
+    let Some(link) = netlink.link(device)? else {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    };
+    let count = netlink.channels(link.index).map_or(1, |channels| {
+        channels.rx.unwrap_or(0).saturating_add(channels.combined.unwrap_or(0))
+    });
+    Ok(count.max(1))
+}
+
+fn of_wmem(error: &io::Error) -> Fault {
+    Fault::system(format!("memory of send buffers ({WMEM})"), error)
+}
+
+fn fault(refused: &Refused) -> Fault {
+    let remedy = match refused.step {
+        Step::Program => "check that the program exists and may be run",
+        _ => "run as root, outside of containers",
+    };
+    Fault::system(format!("testbed ports: {}", refused.step.words()), &refused.error).remedy(remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::OptionValue;
+
+    fn configured(set: &[(&str, &str)]) -> Result<Box<dyn Testbed>, Fault> {
+        let mut options = Options::default();
+        for spec in OPTIONS {
+            let text = set.iter().find(|(name, _)| *name == spec.name);
+            let text = text.map_or(spec.default, |(_, text)| *text);
+            let value = spec.kind.parse(text).unwrap();
+            assert!(matches!(value, OptionValue::Word(_)), "{}", spec.name);
+            options.0.insert(spec.name.into(), value);
+        }
+        UNNAMED.configured(&options).map(Option::unwrap)
+    }
+
+    #[test]
+    fn two_devices_are_named_and_lent() {
+        let said = |set| configured(set).err().unwrap().to_string();
+        assert!(said(&[]).contains("no device for the sender (name both"));
+        assert!(said(&[("sender", "eth1")]).contains("no device for the receiver"));
+        assert!(said(&[("sender", "eth1"), ("receiver", "eth1")]).contains("cannot be both ends"));
+        assert!(said(&[("sender", "../x"), ("receiver", "eth1")]).contains("not a name"));
+        let bed = configured(&[("sender", "eth1.7"), ("receiver", "eth2"), ("take", "any")]);
+        let bed = bed.unwrap();
+        let texts: Vec<String> = bed.settings().iter().map(|w| w.setting.to_string()).collect();
+        assert_eq!(texts, ["loan eth1.7 take=any", "loan eth2 take=any"]);
+        assert_eq!(bed.devices().unwrap(), ["eth1.7", "eth2"]);
+    }
+
+    #[test]
+    fn only_a_study_can_raise_it() {
+        let bed = configured(&[("sender", "no-such-a"), ("receiver", "no-such-b")]).unwrap();
+        let raised = bed.raise(&Site::of("/bin/true".as_ref()));
+        let fault = raised.err().unwrap().to_string();
+        assert!(fault.contains("no-such-a is not lent to a study"), "{fault}");
+        let Support::No { reason, .. } = bed.probe() else { panic!("no such device") };
+        assert!(reason.contains("no device no-such-a") || reason.contains("root"), "{reason}");
+        assert!(UNNAMED.raise(&Site::of("/bin/true".as_ref())).is_err());
+    }
+}

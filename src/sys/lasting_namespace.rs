@@ -1,0 +1,133 @@
+//! Network namespaces that outlive whoever made them: a bind mount of the namespace
+//! on a file holds it, as ip-netns(8) does it. Nothing but [`release`], or a reboot,
+//! ends one; what was in it is still there after a crash.
+
+use super::namespace::reside;
+use rustix::fs::{CWD, FsWord, Mode, OFlags, fstatfs, openat};
+use rustix::mount::{UnmountFlags, mount_bind, unmount};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+/// `NSFS_MAGIC`, include/uapi/linux/magic.h: what statfs(2) says of a namespace.
+const NSFS: FsWord = 0x6e73_6673;
+
+/// Makes a network namespace and ties it to a file, which is made where it is not
+/// there. EEXIST: a namespace is tied to it already. EPERM: not root.
+pub fn make(file: &Path) -> io::Result<()> {
+    if open(file)?.is_some() {
+        return Err(io::Error::from_raw_os_error(libc::EEXIST));
+    }
+    if let Some(folder) = file.parent() {
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    }
+    OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(file)?;
+    // A thread has a network namespace of its own while it lives, and the mount
+    // keeps that one afterwards.
+    aside(|| {
+        // SAFETY: only CLONE_FILES can break the owner of a descriptor, and it is not
+        // among the flags.
+        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
+        Ok(mount_bind("/proc/thread-self/ns/net", file)?)
+    })?
+}
+
+/// The namespace that is tied to a file; none if none is, or there is no such file.
+pub fn open(file: &Path) -> io::Result<Option<OwnedFd>> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let found = match openat(CWD, file, flags, Mode::empty()) {
+        Err(rustix::io::Errno::NOENT) => return Ok(None),
+        found => found?,
+    };
+    Ok(Some(found).filter(|found| fstatfs(found).is_ok_and(|of| of.f_type == NSFS)))
+}
+
+/// Unties a namespace from its file and removes the file. The namespace ends with the
+/// last process in it; its hardware goes back to the first namespace then.
+pub fn release(file: &Path) -> io::Result<()> {
+    if open(file)?.is_some() {
+        unmount(file, UnmountFlags::DETACH)?;
+    }
+    match fs::remove_file(file) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
+}
+
+/// The network namespace of the thread that calls.
+pub fn own() -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    Ok(openat(CWD, "/proc/thread-self/ns/net", flags, Mode::empty())?)
+}
+
+/// Does something in a network namespace, on a thread of its own that sees the
+/// namespace's devices in `/sys`, too.
+pub fn within<T: Send>(namespace: BorrowedFd, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    aside(|| {
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+        reside()?;
+        Ok(work())
+    })?
+}
+
+fn aside<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("namespace".into());
+        match thread.spawn_scoped(scope, work)?.join() {
+            Ok(done) => Ok(done),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::namespace::privileged;
+    use super::super::netlink::{Netlink, Veth};
+    use super::*;
+
+    #[test]
+    fn a_namespace_stays_until_it_is_released() {
+        if !privileged() {
+            println!("SKIP a_namespace_stays_until_it_is_released: not root");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("namespaces/one");
+        assert!(open(&file).unwrap().is_none(), "no file");
+        if let Err(e) = make(&file) {
+            println!("SKIP a_namespace_stays_until_it_is_released: {e}");
+            return;
+        }
+        assert_eq!(make(&file).unwrap_err().raw_os_error(), Some(libc::EEXIST));
+        let held = open(&file).unwrap().unwrap();
+        let veth = Veth {
+            name: "last0".into(),
+            peer: "last1".into(),
+            peer_process: None,
+            mtu: None,
+            queues: 1,
+        };
+        within(held.as_fd(), || Netlink::new().create_veth(&veth)).unwrap().unwrap();
+        assert_eq!(Netlink::new().link("last0").unwrap(), None, "not in ours");
+        let shown =
+            || (Path::new("/sys/class/net/last0").exists(), fs::read_dir("/sys/fs").is_ok());
+        let again = open(&file).unwrap().unwrap();
+        assert_eq!(within(again.as_fd(), shown).unwrap(), (true, true));
+        assert!(!Path::new("/sys/class/net/last0").exists());
+        release(&file).unwrap();
+        assert!(!file.exists() && open(&file).unwrap().is_none());
+        release(&file).unwrap();
+        fs::write(&file, "").unwrap();
+        assert!(open(&file).unwrap().is_none(), "a file is no namespace");
+    }
+}
