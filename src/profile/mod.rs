@@ -16,7 +16,7 @@ pub mod subsystem;
 pub mod symbols;
 pub mod waterfall;
 
-pub use explanation::{CONFIDENCE, Explanation, Ranked, explain};
+pub use explanation::{Explanation, Ranked, explain};
 pub use functions::{Function, functions, summarise};
 pub use model::{
     Builder, Frame, FrameId, FrameKind, FrameRef, Header, Owner, Profile, Sample, StackId, Thread,
