@@ -138,7 +138,7 @@ fn reports_of_the_study_tell_costs_per_packet_when_asked() {
         let per_packet = printed(&["show", path, "--format", format, "--per", "packet"]);
         assert!(per_packet.contains("CPU-ns/packet"), "{per_packet}");
         assert!(per_packet.contains(extra), "{per_packet}");
-        assert!(words(&per_packet).contains("64.0 KiB of stream on average"), "{format}");
+        assert!(words(&per_packet).contains("64 KiB of stream on average"), "{format}");
     }
     let json: Value =
         serde_json::from_str(&printed(&["show", path, "--json", "--per", "packet"])).unwrap();

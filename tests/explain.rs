@@ -40,10 +40,10 @@ fn costs_are_told_per_packet() {
     // 0.17 CPU-s/GiB over 16384 packets a GiB are 10.4 us for each.
     let said = words(&text(&explanation, 100));
     let expected = "tcp-zerocopy-receive saves 10376 CPU-ns/packet against socket by the CPU \
-                    meter: 14648 less copying, 3662 more page mapping, ";
+                    meter: 14644 less copying, 3650 more page mapping, ";
     assert!(said.contains(expected), "{said}");
-    let packets = "A packet is what the receiver's device counts as one: 64.0 KiB of stream on \
-                   average in socket, 64.0 KiB in tcp-zerocopy-receive.";
+    let packets = "A packet is what the receiver's device counts as one: 64 KiB of stream on \
+                   average in socket, 64 KiB in tcp-zerocopy-receive.";
     assert!(said.contains(packets) && !said.contains("two kinds"), "{said}");
     assert!(words(&mail(&explanation)).contains(packets));
     // Half of the packets twice as large are other work.

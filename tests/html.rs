@@ -293,8 +293,9 @@ fn the_page_that_explains_is_sound_whatever_functions_are_called() {
             let of = |tag: &&Tag| tag.attributes.get("class").is_some_and(|c| c == class);
             parsed.tags.iter().filter(of).count()
         };
-        // Two costs; boxes of three flame graphs; less and more in both kinds of figure.
-        assert_eq!((count("cost"), count("flame")), (2, 3));
+        // Two costs; a flame graph of each cell and two of the difference; less and more in
+        // both kinds of figure.
+        assert_eq!((count("cost"), count("flame")), (2, 4));
         assert!(count("kernel") > 5 && count("less") > 5 && count("more") > 5);
     }
 }
