@@ -91,6 +91,9 @@ impl Mapping {
     /// no other use for EIO here. An error that came with bytes is kept for the
     /// next call.
     pub fn receive(&mut self, socket: BorrowedFd) -> io::Result<usize> {
+        // After a call that filled the range the next one most likely does, too,
+        // and would copy a page behind it that can be mapped.
+        let offered = if self.mapped == self.len { 0 } else { self.leftover.len() };
         (self.mapped, self.copied, self.skip, self.queued) = (0, 0, 0, 0);
         if let Some(errno) = self.pending.take() {
             return Err(io::Error::from_raw_os_error(errno));
@@ -99,7 +102,7 @@ impl Mapping {
             address: self.start.as_ptr() as u64,
             length: self.len as u32,
             copybuf_address: self.leftover.as_mut_ptr() as u64,
-            copybuf_len: self.leftover.len() as i32,
+            copybuf_len: offered as i32,
             ..Request::default()
         };
         let mut size = size_of::<Request>() as libc::socklen_t;
