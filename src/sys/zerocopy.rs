@@ -42,6 +42,8 @@ pub struct Mapping {
     copied: usize,
     skip: usize,
     queued: usize,
+    /// Packets end inside pages, as far as the last call tells.
+    pieces: bool,
     pending: Option<i32>,
 }
 
@@ -71,6 +73,7 @@ impl Mapping {
             copied: 0,
             skip: 0,
             queued: 0,
+            pieces: false,
             pending: None,
         })
     }
@@ -82,18 +85,17 @@ impl Mapping {
     /// order. 0 with nothing to [`Mapping::skip`] means that nothing is queued.
     ///
     /// Packets whose payload is not whole pages end in a piece of one. Copied in
-    /// the same call it costs no call of its own. It is a whole page that may be
-    /// copied, and not less, because where the range is full the kernel copies a
-    /// page that it could have mapped: if it copied only a part of that, nothing
-    /// of the packet behind it could be mapped any more.
+    /// the same call it costs no call of its own. That is asked for only after a
+    /// call that ended at such a piece: where the range is full the kernel copies a
+    /// page that it could have mapped. And then it is a whole page that may be
+    /// copied, because behind a part of it nothing of the packet could be mapped
+    /// any more.
     ///
     /// EIO: nothing is queued and the peer has ended its stream; the kernel has
     /// no other use for EIO here. An error that came with bytes is kept for the
     /// next call.
     pub fn receive(&mut self, socket: BorrowedFd) -> io::Result<usize> {
-        // After a call that filled the range the next one most likely does, too,
-        // and would copy a page behind it that can be mapped.
-        let offered = if self.mapped == self.len { 0 } else { self.leftover.len() };
+        let offered = if self.pieces { self.leftover.len() } else { 0 };
         (self.mapped, self.copied, self.skip, self.queued) = (0, 0, 0, 0);
         if let Some(errno) = self.pending.take() {
             return Err(io::Error::from_raw_os_error(errno));
@@ -128,6 +130,10 @@ impl Mapping {
         }
         self.skip = request.recv_skip_hint as usize;
         self.queued = request.inq as usize;
+        self.pieces = match offered {
+            0 => (1..=self.leftover.len()).contains(&self.skip),
+            _ => self.mapped < self.len && self.skip == 0,
+        };
         match (request.err, self.mapped + self.copied) {
             (0, taken) => Ok(taken),
             (error, 0) => Err(io::Error::from_raw_os_error(error.saturating_abs())),
@@ -185,10 +191,15 @@ mod tests {
     }
 
     #[test]
-    fn less_than_a_page_is_copied_and_the_end_is_eio() {
+    fn less_than_a_page_is_left_at_first_then_copied_and_the_end_is_eio() {
         let (mut tx, rx) = tcp::loopback_pair().unwrap();
         let mut mapping = Mapping::new(rx.as_fd(), 1 << 20).unwrap();
         assert_eq!((mapping.receive(rx.as_fd()).unwrap(), mapping.skip()), (0, 0));
+        tx.write_all(b"a few bytes").unwrap();
+        tcp::wait(rx.as_fd(), tcp::Ready::IN, None).unwrap();
+        assert_eq!((mapping.receive(rx.as_fd()).unwrap(), mapping.skip()), (0, 11));
+        assert_eq!((mapping.mapped(), mapping.queued()), (&b""[..], 11));
+        assert_eq!(tcp::recv(rx.as_fd(), &mut [0; 64], 0).unwrap(), 11);
         tx.write_all(b"a few bytes").unwrap();
         tcp::wait(rx.as_fd(), tcp::Ready::IN, None).unwrap();
         assert_eq!((mapping.receive(rx.as_fd()).unwrap(), mapping.skip()), (11, 0));
