@@ -3,8 +3,9 @@
 //!
 //! The kernel maps a fragment only if it is exactly one page of its own:
 //! neither part of a larger page nor page cache. Up to a page of what is in
-//! between it copies in the same call, the rest is read with recv(2). Where nothing can be mapped, the engine reads longer and
-//! longer stretches with recv(2) before it tries again, so that a hopeless
+//! between it copies in the same call, the rest is read with recv(2). Where
+//! nothing can be mapped, the engine reads longer and longer stretches with
+//! recv(2) before it tries again, so that a hopeless
 //! sender costs no more than the `socket` path; the ledger tells the bytes
 //! apart.
 
