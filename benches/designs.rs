@@ -7,7 +7,7 @@
 mod common;
 
 use anyhow::{Context, Result};
-use bytepath::record::{CellId, Design, Judgement, Schedule, StudyHeader, Trial};
+use bytepath::record::{CellId, Design, Schedule, StudyHeader, Trial};
 use bytepath::run::{Laboratory, Observer, Plan, conduct};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -63,21 +63,7 @@ fn log_ratio(laboratory: &Laboratory, design: Design, window: f64, seed: u64) ->
     cells.retain(|cell| cell.null || cell.id == baseline);
     let folder = tempfile::tempdir()?;
     let schedule = Schedule { blocks: 1, warm_up: 0.3, window, seed, design, stopping: None };
-    let plan = Plan {
-        title: String::new(),
-        cells,
-        baseline,
-        schedule,
-        judgement: Judgement::default(),
-        meters: Vec::new(),
-        source: None,
-        profiling: None,
-        power: Default::default(),
-        settings: Vec::new(),
-        mandatory: true,
-        testbed: "netns".into(),
-        folder: folder.path().join("study"),
-    };
+    let plan = Plan::bare(cells, baseline, schedule, folder.path().join("study"));
     let (study, result) = conduct(laboratory, &plan, &mut Silent);
     result?;
     let study = study.context("no study")?;

@@ -7,9 +7,8 @@ use bytepath::meter::{self, Meter};
 use bytepath::path::{Account, DataPath, Endpoint, Flow, Recorder, WITNESS_LEN, WitnessPage};
 use bytepath::record::wire::LinkEnd;
 use bytepath::record::{
-    Cell, CellId, Design, Facts, Fault, FaultKind, Half, Judgement, LinkSettings, Manner,
-    OptionSpec, Reading, Role, Schedule, Scope, Stream, Study, StudyHeader, Support, Touch, Trial,
-    TrialStatus, Unit,
+    Cell, CellId, Design, Facts, Fault, FaultKind, Half, LinkSettings, Manner, OptionSpec, Reading,
+    Role, Schedule, Scope, Stream, Study, StudyHeader, Support, Touch, Trial, TrialStatus, Unit,
 };
 use bytepath::run::{Laboratory, Observer, Plan, agent, conduct, load};
 use bytepath::stats;
@@ -262,27 +261,20 @@ fn plan(paths: &[&str], folder: &Path) -> Plan {
         stream: stream.clone(),
         ..Cell::new(*name, Half::plain(*name), Half::plain(*name))
     };
+    let schedule = Schedule {
+        blocks: 2,
+        warm_up: 0.02,
+        window: 0.1,
+        seed: 7,
+        design: Design::Trials,
+        stopping: None,
+    };
+    let cells = paths.iter().map(cell).collect();
     Plan {
         title: "a fake study".into(),
-        cells: paths.iter().map(cell).collect(),
-        baseline: CellId(paths[0].to_owned()),
-        schedule: Schedule {
-            blocks: 2,
-            warm_up: 0.02,
-            window: 0.1,
-            seed: 7,
-            design: Design::Trials,
-            stopping: None,
-        },
-        judgement: Judgement::default(),
         meters: METERS.iter().map(|m| m.name().to_owned()).collect(),
-        source: None,
-        settings: Vec::new(),
-        profiling: None,
-        power: Default::default(),
-        mandatory: true,
         testbed: "in-process".into(),
-        folder: folder.to_owned(),
+        ..Plan::bare(cells, CellId(paths[0].to_owned()), schedule, folder)
     }
 }
 

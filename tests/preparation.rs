@@ -7,8 +7,8 @@ use bytepath::host::{AgentPipe, Nic, Raised, Site, Testbed};
 use bytepath::path::{self, DataPath, Endpoint, Flow, Wire};
 use bytepath::record::wire::LinkEnd;
 use bytepath::record::{
-    Cell, CellId, Design, Facts, Fault, FaultKind, Half, Judgement, LinkSettings, OptionSpec,
-    Options, Role, Schedule, Setting, Stream, Study, StudyHeader, Support, Trial, TrialStatus,
+    Cell, CellId, Design, Facts, Fault, FaultKind, Half, LinkSettings, OptionSpec, Options, Role,
+    Schedule, Setting, Stream, Study, StudyHeader, Support, Trial, TrialStatus,
 };
 use bytepath::report::{self, Style, Subject};
 use bytepath::run::{Laboratory, Observer, Plan, agent, conduct};
@@ -247,26 +247,18 @@ fn plan(paths: &[&str], folder: &Path) -> Plan {
         stream: stream.clone(),
         ..Cell::new(*name, Half::plain(*name), Half::plain(*name))
     };
+    let schedule = Schedule {
+        blocks: 3,
+        warm_up: 0.02,
+        window: 0.1,
+        seed: 7,
+        design: Design::Trials,
+        stopping: None,
+    };
+    let cells = paths.iter().map(cell).collect();
     Plan {
-        title: "cards".into(),
-        cells: paths.iter().map(cell).collect(),
-        baseline: CellId(paths[0].to_owned()),
-        schedule: Schedule {
-            blocks: 3,
-            warm_up: 0.02,
-            window: 0.1,
-            seed: 7,
-            design: Design::Trials,
-            stopping: None,
-        },
-        judgement: Judgement::default(),
-        meters: Vec::new(),
-        source: None,
-        settings: Vec::new(),
-        profiling: None,
-        power: Default::default(),
         mandatory: false,
         testbed: "one-card".into(),
-        folder: folder.to_owned(),
+        ..Plan::bare(cells, CellId(paths[0].to_owned()), schedule, folder)
     }
 }

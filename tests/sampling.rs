@@ -393,26 +393,17 @@ fn plan(paths: &[&str], profile: &str, folder: &Path) -> Plan {
     };
     let (mut cells, baseline) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS)).unwrap();
     cells.retain(|cell| !cell.null);
+    let schedule = bytepath::record::Schedule {
+        blocks: 1,
+        warm_up: 0.1,
+        window: 0.3,
+        seed: 1,
+        design: bytepath::record::Design::Trials,
+        stopping: None,
+    };
     Plan {
-        title: String::new(),
-        cells,
-        baseline,
-        schedule: bytepath::record::Schedule {
-            blocks: 1,
-            warm_up: 0.1,
-            window: 0.3,
-            seed: 1,
-            design: bytepath::record::Design::Trials,
-            stopping: None,
-        },
-        judgement: Default::default(),
         meters: vec!["cpu".into()],
-        source: None,
-        settings: Vec::new(),
         profiling: spec::parse_profile(profile).unwrap(),
-        power: Default::default(),
-        mandatory: true,
-        testbed: "netns".into(),
-        folder: folder.to_owned(),
+        ..Plan::bare(cells, baseline, schedule, folder)
     }
 }

@@ -5,9 +5,8 @@
 //! neither part of a larger page nor page cache. Up to a page of what is in
 //! between it copies in the same call, the rest is read with recv(2). Where
 //! nothing can be mapped, the engine reads longer and longer stretches with
-//! recv(2) before it tries again, so that a hopeless
-//! sender costs no more than the `socket` path; the ledger tells the bytes
-//! apart.
+//! recv(2) before it tries again, so that a hopeless sender costs no more than
+//! the `socket` path; the ledger tells the bytes apart.
 
 use super::{Account, DataPath, Endpoint, Flow, Recorder};
 use crate::record::{

@@ -5,6 +5,7 @@ use super::Laboratory;
 use super::agent::BUILD;
 use super::guard::{Guard, note_changes};
 use super::outlook::{Outlook, Surveyed, look_at_all, recorded};
+use super::plan::{Observer, Plan};
 use super::power;
 use super::profiles;
 use super::slices;
@@ -13,87 +14,13 @@ use super::trial::{Metering, Position, blank, now_ms, trial};
 use crate::host::differences;
 use crate::meter::Meter;
 use crate::record::{
-    Cell, CellId, Design, Facts, Fault, FaultKind, Judgement, Power, Profiling, Restoration,
-    RestorationRow, Role, SCHEMA_VERSION, Schedule, SettingRecord, Source, Study, StudyHeader,
-    Trial, TrialStatus, WantedSetting, unit,
+    Cell, CellId, Design, Facts, Fault, FaultKind, Restoration, Role, SCHEMA_VERSION, Schedule,
+    SettingRecord, Study, StudyHeader, Trial, TrialStatus, WantedSetting, unit,
 };
 use crate::{spec, stats};
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
-
-/// What to run.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// What the study is about; may be empty.
-    pub title: String,
-    /// The cells, in the order in which reports show them.
-    pub cells: Vec<Cell>,
-    /// The cell all others are compared with.
-    pub baseline: CellId,
-    /// Blocks, window, seed.
-    pub schedule: Schedule,
-    /// Margin, confidence, exponents.
-    pub judgement: Judgement,
-    /// Names of the meters.
-    pub meters: Vec<String>,
-    /// The experiment file, if there is one.
-    pub source: Option<Source>,
-    /// Which profiles are taken after the last block; none if none are.
-    pub profiling: Option<Profiling>,
-    /// How power is measured.
-    pub power: Power,
-    /// Settings of the host that are made before the first testbed is raised, and
-    /// put back after the last trial.
-    pub settings: Vec<WantedSetting>,
-    /// True if every cell was asked for by name: one that cannot run here is
-    /// an error then, and not a row with a reason.
-    pub mandatory: bool,
-    /// The testbed as one would type it, to find it again.
-    pub testbed: String,
-    /// Folder for the study.
-    pub folder: PathBuf,
-}
-
-/// Who watches a study.
-pub trait Observer {
-    /// The host is set; the rows tell what an earlier run that died had left
-    /// behind and was put back first.
-    fn settings(&mut self, records: &[SettingRecord], left_behind: &[RestorationRow]) {
-        let _ = (records, left_behind);
-    }
-    /// The host's settings were put back, the last one first.
-    fn put_back(&mut self, rows: &[RestorationRow]) {
-        let _ = rows;
-    }
-    /// Somebody else changed settings of the host while trials ran.
-    fn host_changed(&mut self, remark: &str) {
-        let _ = remark;
-    }
-    /// The hosts are known; `trials` will be run.
-    fn begins(&mut self, header: &StudyHeader, trials: usize);
-    /// A trial starts: its number (from 1), cell, block (from 1).
-    fn trial_begins(&mut self, number: usize, cell: &CellId, block: u32);
-    /// A trial has ended; so much time the rest will take.
-    fn trial_ends(&mut self, number: usize, trial: &Trial, left: Duration);
-    /// The trials that count have ended; so many profile trials follow, each of
-    /// this length.
-    fn profiles_begin(&mut self, trials: usize, each: Duration) {
-        let _ = (trials, each);
-    }
-    /// A profile trial starts: its number among them (from 1), cell.
-    fn profile_begins(&mut self, number: usize, cell: &CellId) {
-        let _ = (number, cell);
-    }
-    /// A profile trial has ended; so much time the rest will take.
-    fn profile_ends(&mut self, number: usize, trial: &Trial, left: Duration) {
-        let _ = (number, trial, left);
-    }
-    /// The stopping rule ended the study; the text says why, and what it saved.
-    fn stops_early(&mut self, why: &str) {
-        let _ = why;
-    }
-}
 
 /// Runs a study. What was measured before an error or the user's stop is on
 /// disk and comes back beside the fault.

@@ -7,7 +7,7 @@
 //! is every attribute, known or not.
 
 use super::netlink::{Netlink, acknowledged, explained};
-use netlink_bindings::traits::{NetlinkRequest, Protocol};
+use super::route_request::request;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -299,33 +299,6 @@ fn there_already(result: io::Result<()>) -> io::Result<()> {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         other => other,
     }
-}
-
-/// A request of the family with its type, flags and answer.
-macro_rules! request {
-    ($name:ident, $kind:expr, $flags:expr, $reply:ty, $decode:expr) => {
-        struct $name(Vec<u8>);
-
-        impl NetlinkRequest for $name {
-            fn protocol(&self) -> Protocol {
-                Protocol::Raw { protonum: libc::NETLINK_ROUTE as u16, request_type: $kind }
-            }
-
-            fn flags(&self) -> u16 {
-                $flags as u16
-            }
-
-            fn payload(&self) -> &[u8] {
-                &self.0
-            }
-
-            type ReplyType<'buf> = $reply;
-
-            fn decode_reply(message: &[u8]) -> Self::ReplyType<'_> {
-                ($decode)(message)
-            }
-        }
-    };
 }
 
 fn whole(message: &[u8]) -> Option<Vec<u8>> {

@@ -35,6 +35,7 @@ pub mod powercap;
 pub mod process;
 pub mod procfs;
 pub mod qdisc;
+mod route_request;
 pub mod tap;
 pub mod tcp;
 pub mod tcp_table;

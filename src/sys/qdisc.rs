@@ -3,7 +3,7 @@
 //! are larger than the rest of bytepath.
 
 use super::netlink::{Netlink, acknowledged, explained};
-use netlink_bindings::traits::{NetlinkRequest, Protocol};
+use super::route_request::request;
 use std::ffi::CString;
 use std::io;
 
@@ -103,33 +103,6 @@ fn parse(message: &[u8]) -> Option<Qdisc> {
         rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
     Some(qdisc)
-}
-
-/// A request of the family with its type, flags and answer.
-macro_rules! request {
-    ($name:ident, $kind:expr, $flags:expr, $reply:ty, $decode:expr) => {
-        struct $name(Vec<u8>);
-
-        impl NetlinkRequest for $name {
-            fn protocol(&self) -> Protocol {
-                Protocol::Raw { protonum: libc::NETLINK_ROUTE as u16, request_type: $kind }
-            }
-
-            fn flags(&self) -> u16 {
-                $flags as u16
-            }
-
-            fn payload(&self) -> &[u8] {
-                &self.0
-            }
-
-            type ReplyType<'buf> = $reply;
-
-            fn decode_reply(message: &[u8]) -> Self::ReplyType<'_> {
-                ($decode)(message)
-            }
-        }
-    };
 }
 
 request!(Dump, libc::RTM_GETQDISC, libc::NLM_F_DUMP, Option<Qdisc>, parse);
