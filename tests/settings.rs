@@ -2,10 +2,13 @@
 //! with a veth pair that nobody else uses. The test starts itself anew in there
 //! (unshare(1)); without root or unshare it is skipped.
 
+mod isolated;
+
 use bytepath::host::{Fingerprint, differences, fingerprint};
 use bytepath::run::{HostsAfter, load};
 use bytepath::sys::Roots;
 use bytepath::sys::netlink::{Netlink, Veth};
+use isolated::{isolated, text};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -26,44 +29,19 @@ const LINES: &[&str] = &[
     "channels set0 rx=1 tx=1",
 ];
 
-/// Every test of this file runs in a namespace of its own, by this one.
-fn in_a_namespace(name: &str) {
-    if !rustix::process::geteuid().is_root() {
-        println!("SKIP {name}: not root");
-        return;
-    }
-    let test = std::env::current_exe().unwrap();
-    let run = Command::new("unshare")
-        .args(["--net", "--mount"])
-        .arg(test)
-        .args([name, "--exact", "--ignored", "--nocapture", "--test-threads=1"])
-        .output();
-    match run {
-        Err(e) => println!("SKIP {name}: no unshare ({e})"),
-        Ok(run) if text(&run).contains("Operation not permitted") && !run.status.success() => {
-            println!("SKIP {name}: no namespaces here: {}", text(&run));
-        }
-        Ok(run) => {
-            print!("{}", text(&run));
-            assert!(run.status.success(), "{}", text(&run));
-            assert!(text(&run).contains("1 passed"), "{name} was not run");
-        }
-    }
-}
-
 #[test]
 fn a_study_that_is_killed_leaves_nothing_after_a_restore() {
-    in_a_namespace("inside_a_killed_study_is_restored");
+    isolated("inside_a_killed_study_is_restored");
 }
 
 #[test]
 fn a_study_puts_back_what_it_set() {
-    in_a_namespace("inside_a_study_puts_back");
+    isolated("inside_a_study_puts_back");
 }
 
 #[test]
 fn what_others_change_meanwhile_is_named() {
-    in_a_namespace("inside_a_change_is_named");
+    isolated("inside_a_change_is_named");
 }
 
 #[test]
@@ -306,9 +284,4 @@ impl Study {
         let mut rest = Vec::new();
         self.said.read_to_end(&mut rest).unwrap();
     }
-}
-
-fn text(output: &Output) -> String {
-    let both = [&output.stdout[..], &output.stderr[..]].concat();
-    String::from_utf8_lossy(&both).into_owned()
 }
