@@ -64,7 +64,8 @@ fn compare(link: &str, pairs: usize, window: f64) -> Result<()> {
     let cell = &cells[0];
     let schedule = Schedule {
         blocks: 1,
-        warm_up: 0.5,
+        // As long as what iperf3 is told to omit.
+        warm_up: 1.0,
         window,
         seed: 0,
         design: Design::Trials,
