@@ -3,7 +3,7 @@
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
-FUZZ_SECONDS ?= 10
+FUZZ_SECONDS ?= 5
 
 .PHONY: run test build check unit fuzz bench lint clean tools-build tools-bench tools-reports tools-tests tools-observe observe-examples vm-kernel
 
