@@ -2,23 +2,24 @@
 //! both agents run as threads of this process, over pipes, with loopback TCP
 //! between them. Nothing here needs a privilege or a namespace.
 
-use bytepath::host::{AgentPipe, Raised, Site, Testbed};
+mod threads;
+
+use bytepath::host::{Raised, Site, Testbed};
 use bytepath::meter::{self, Meter};
 use bytepath::path::{Account, DataPath, Endpoint, Flow, Recorder, WITNESS_LEN, WitnessPage};
-use bytepath::record::wire::LinkEnd;
 use bytepath::record::{
-    Cell, CellId, Design, Facts, Fault, FaultKind, Half, LinkSettings, Manner, OptionSpec, Reading,
-    Role, Schedule, Scope, Stream, Study, StudyHeader, Support, Touch, Trial, TrialStatus, Unit,
+    Cell, CellId, Design, Facts, Fault, FaultKind, Half, Manner, OptionSpec, Reading, Role,
+    Schedule, Scope, Stream, Study, StudyHeader, Support, Touch, Trial, TrialStatus, Unit,
 };
-use bytepath::run::{Laboratory, Observer, Plan, agent, conduct, load};
+use bytepath::run::{Laboratory, Observer, Plan, conduct, load};
 use bytepath::stats;
 use bytepath::workload::{Phase, Toucher};
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
+use threads::{Silent, Threads};
 
 #[test]
 fn a_study_runs_is_written_down_and_reads_back() {
@@ -217,14 +218,6 @@ fn a_folder_in_use_is_not_written_over() {
     assert!(fault.to_string().contains("not empty"), "{fault}");
 }
 
-struct Silent;
-
-impl Observer for Silent {
-    fn begins(&mut self, _: &StudyHeader, _: usize) {}
-    fn trial_begins(&mut self, _: usize, _: &CellId, _: u32) {}
-    fn trial_ends(&mut self, _: usize, _: &Trial, _: Duration) {}
-}
-
 /// Tests that time nothing may run at once; one that does has the machine to itself.
 static MACHINE: RwLock<()> = RwLock::new(());
 
@@ -281,10 +274,6 @@ fn plan(paths: &[&str], folder: &Path) -> Plan {
 /// Both agents as threads of this process.
 struct InProcess;
 
-struct InProcessRaised {
-    pipes: [Option<AgentPipe>; 2],
-}
-
 impl Testbed for InProcess {
     fn name(&self) -> &'static str {
         "in-process"
@@ -296,31 +285,7 @@ impl Testbed for InProcess {
         Support::Yes
     }
     fn raise(&self, _: &Site) -> Result<Box<dyn Raised>, Fault> {
-        let agent = || {
-            let (requests, to_agent) = std::io::pipe().unwrap();
-            let (from_agent, mut replies) = std::io::pipe().unwrap();
-            std::thread::spawn(move || agent::serve(requests, &mut replies, PATHS, METERS));
-            Some(AgentPipe { to_agent: Box::new(to_agent), from_agent: Box::new(from_agent) })
-        };
-        Ok(Box::new(InProcessRaised { pipes: [agent(), agent()] }))
-    }
-}
-
-impl Raised for InProcessRaised {
-    fn take_pipe(&mut self, role: Role) -> AgentPipe {
-        self.pipes[role as usize].take().unwrap()
-    }
-    fn link_end(&self, _: Role, _: &LinkSettings, _: Option<u32>) -> Option<LinkEnd> {
-        None
-    }
-    fn address(&self, _: Role) -> IpAddr {
-        Ipv4Addr::LOCALHOST.into()
-    }
-    fn device(&self, _: Role) -> Option<String> {
-        None
-    }
-    fn last_words(&mut self, _: Role) -> String {
-        "its thread ended".into()
+        Ok(Box::new(Threads::start(PATHS, METERS, None)))
     }
 }
 

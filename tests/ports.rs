@@ -164,7 +164,7 @@ fn inside_a_killed_study_gives_its_ports_back() {
 fn inside_settings_reach_a_lent_port() {
     let machine = Machine::new();
     let before = machine.look();
-    let want = |setting| WantedSetting { setting, profile: None, optional: false, obstacle: None };
+    let want = |setting| WantedSetting::from(setting);
     let device = DeviceName::new("pb").unwrap();
     let loan = Setting::Loan { device: device.clone(), take: Take::Idle };
     let place = Place::standard();

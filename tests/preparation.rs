@@ -2,24 +2,24 @@
 //! others: with a card that is a folder of files, a fake testbed, and paths that look at
 //! the card when they are opened. Both agents are threads of this process.
 
+mod threads;
+
 use bytepath::host::settings::{Host, Place};
-use bytepath::host::{AgentPipe, Nic, Raised, Site, Testbed};
+use bytepath::host::{Nic, Raised, Site, Testbed};
 use bytepath::path::{self, DataPath, Endpoint, Flow, Wire};
-use bytepath::record::wire::LinkEnd;
 use bytepath::record::{
-    Cell, CellId, Design, Facts, Fault, FaultKind, Half, LinkSettings, OptionSpec, Options, Role,
-    Schedule, Setting, Stream, Study, StudyHeader, Support, Trial, TrialStatus,
+    Cell, CellId, Design, Facts, Fault, FaultKind, Half, OptionSpec, Options, Role, Schedule,
+    Setting, Stream, Study, Support, Trial, TrialStatus,
 };
 use bytepath::report::{self, Style, Subject};
-use bytepath::run::{Laboratory, Observer, Plan, agent, conduct};
+use bytepath::run::{Laboratory, Plan, conduct};
 use bytepath::stats;
 use bytepath::sys::Roots;
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use threads::{Silent, Threads};
 
 /// The card: a file for its MTU and one for its threads.
 static CARD: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
@@ -119,10 +119,6 @@ fn rendered(study: &Study) -> String {
 /// Both agents as threads of this process, and a card at the receiver.
 struct OneCard;
 
-struct OneCardRaised {
-    pipes: [Option<AgentPipe>; 2],
-}
-
 impl Testbed for OneCard {
     fn name(&self) -> &'static str {
         "one-card"
@@ -139,35 +135,8 @@ impl Testbed for OneCard {
     }
     fn raise(&self, _: &Site) -> Result<Box<dyn Raised>, Fault> {
         assert_eq!(card(), ("1500".into(), "0".into()), "a testbed is raised unprepared");
-        let agent = || {
-            let (requests, to_agent) = std::io::pipe().unwrap();
-            let (from_agent, mut replies) = std::io::pipe().unwrap();
-            std::thread::spawn(move || agent::serve(requests, &mut replies, PATHS, &[]));
-            Some(AgentPipe { to_agent: Box::new(to_agent), from_agent: Box::new(from_agent) })
-        };
-        Ok(Box::new(OneCardRaised { pipes: [agent(), agent()] }))
-    }
-}
-
-impl Raised for OneCardRaised {
-    fn take_pipe(&mut self, role: Role) -> AgentPipe {
-        self.pipes[role as usize].take().unwrap()
-    }
-    fn link_end(&self, _: Role, _: &LinkSettings, _: Option<u32>) -> Option<LinkEnd> {
-        None
-    }
-    fn address(&self, _: Role) -> IpAddr {
-        Ipv4Addr::LOCALHOST.into()
-    }
-    fn device(&self, _: Role) -> Option<String> {
-        None
-    }
-    fn nic(&self, role: Role) -> Result<Option<Nic>, Fault> {
         let nic = Nic { device: "eth0".into(), driver: "paper".into(), queues: 4 };
-        Ok((role == Role::Receiver).then_some(nic))
-    }
-    fn last_words(&mut self, _: Role) -> String {
-        "its thread ended".into()
+        Ok(Box::new(Threads::start(PATHS, &[], Some(nic))))
     }
 }
 
@@ -225,14 +194,6 @@ impl DataPath for Asking {
         let real = path::find(path::CATALOG, "socket").unwrap();
         real.open(role, cell, flow)
     }
-}
-
-struct Silent;
-
-impl Observer for Silent {
-    fn begins(&mut self, _: &StudyHeader, _: usize) {}
-    fn trial_begins(&mut self, _: usize, _: &CellId, _: u32) {}
-    fn trial_ends(&mut self, _: usize, _: &Trial, _: Duration) {}
 }
 
 fn plan(paths: &[&str], folder: &Path) -> Plan {

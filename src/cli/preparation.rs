@@ -1,6 +1,7 @@
 //! `bytepath settings --path`: what a data path asks of a NIC before a stream
 //! comes by it, as settings that a run makes and puts back.
 
+use crate::host::Nic;
 use crate::host::settings::{self as engine, Host};
 use crate::path::{self, DataPath, Wire};
 use crate::record::{Fault, FaultKind, Role, SettingRecord, WantedSetting};
@@ -53,19 +54,14 @@ pub(super) fn preparation(asked: &PreparationArguments) -> Result<Option<Prepara
     let (path, options) = half(text, role)?;
     let name = device::of_address(own)
         .map_err(|e| Fault::system(format!("cannot find the device with address {own}"), &e))?;
-    let failed = |e: std::io::Error| Fault::system(format!("cannot look at {name}"), &e);
-    let Some(driver) = device::driver(&name).map_err(failed)? else {
+    let Some(Nic { driver, queues, .. }) = Nic::of(&name)? else {
         let text = format!("{name}, which has the address {own}, is all software");
         let fault = Fault::new(FaultKind::Unsupported, text);
         return Err(fault.remedy("there is nothing to prepare; a NIC is what asks for it"));
     };
-    let queues = device::receive_queues(&name).map_err(failed)?;
     let wire = Wire { device: &name, driver: &driver, queues, own, peer, port: asked.port };
     let settings = path.preparation(role, &options, &wire)?;
-    let wanted: Vec<WantedSetting> = settings
-        .into_iter()
-        .map(|setting| WantedSetting { setting, profile: None, optional: false, obstacle: None })
-        .collect();
+    let wanted: Vec<WantedSetting> = settings.into_iter().map(WantedSetting::from).collect();
     let records = engine::preview(Host::new(Roots::real()), &wanted);
     Ok(Some(Preparation { device: name, records }))
 }

@@ -2,7 +2,8 @@
 //! them when it ends, so it waits for nothing else than the end of the testbed, and
 //! whoever raised the testbed may do so from any thread.
 
-use crate::record::{Fault, FaultKind};
+use super::child::AgentProcess;
+use crate::record::{Fault, FaultKind, Role};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
@@ -42,5 +43,44 @@ impl Drop for Keeper {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+/// The agents of both roles on this machine, and what they are tied to. They come first,
+/// because fields are dropped in order: the thread has to outlive them.
+pub(super) struct Agents {
+    sender: AgentProcess,
+    receiver: AgentProcess,
+    _keeper: Keeper,
+}
+
+impl Agents {
+    /// Starts them, the sender's first.
+    pub fn start(
+        start: impl FnOnce() -> Result<[AgentProcess; 2], Fault> + Send + 'static,
+    ) -> Result<Agents, Fault> {
+        let (keeper, [sender, receiver]) = Keeper::start(start)?;
+        Ok(Agents { sender, receiver, _keeper: keeper })
+    }
+
+    /// The one of a role.
+    pub fn of(&mut self, role: Role) -> &mut AgentProcess {
+        match role {
+            Role::Sender => &mut self.sender,
+            Role::Receiver => &mut self.receiver,
+        }
+    }
+
+    /// The receiver's process.
+    pub fn receiver(&self) -> u32 {
+        self.receiver.id()
+    }
+}
+
+impl Drop for Agents {
+    fn drop(&mut self) {
+        // Both are told before either is waited for.
+        self.sender.close();
+        self.receiver.close();
     }
 }

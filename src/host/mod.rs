@@ -25,11 +25,13 @@ pub use facts::survey;
 pub use fingerprint::{Fingerprint, differences, fingerprint};
 pub use link::apply as apply_link_end;
 pub use netns::address;
+pub use nic::Nic;
 pub use vm::{guest, guest_init, is_guest_init};
 
 use crate::record::wire::LinkEnd;
 use crate::record::{
-    Fault, Finding, Kernel, LinkSettings, OptionSpec, Options, Role, Support, WantedSetting,
+    Fault, FaultKind, Finding, Kernel, LinkSettings, OptionSpec, Options, Role, Support,
+    WantedSetting,
 };
 use crate::sys::Roots;
 use settings::{Host, Place};
@@ -146,6 +148,14 @@ impl<'a> Site<'a> {
         static NEVER: AtomicBool = AtomicBool::new(false);
         Site { program, kernel: None, stop: &NEVER }
     }
+
+    /// Refuses a kernel, for a testbed that boots none.
+    fn refuse_kernel(&self, testbed: &str) -> Result<(), Fault> {
+        let Some(kernel) = self.kernel else { return Ok(()) };
+        let text =
+            format!("testbed {testbed} runs on this machine's kernel, not on {}", kernel.name);
+        Err(Fault::new(FaultKind::Usage, text).remedy("choose the testbed vm"))
+    }
 }
 
 /// A testbed that is up. Dropping it ends its agents and takes it down.
@@ -211,17 +221,6 @@ pub trait Raised: Send {
         let _ = role;
         None
     }
-}
-
-/// A network card of a testbed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Nic {
-    /// Name of the device.
-    pub device: String,
-    /// Its driver, as the kernel names it.
-    pub driver: String,
-    /// Receive queues in use.
-    pub queues: u32,
 }
 
 /// The two ends of a pipe to an agent.

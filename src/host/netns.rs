@@ -6,10 +6,10 @@
 //! them, so that nothing can be left behind, whoever is killed.
 
 use super::child::AgentProcess;
-use super::keeper::Keeper;
+use super::keeper::Agents;
 use super::{AgentPipe, Raised, Site, Testbed};
 use crate::record::wire::LinkEnd;
-use crate::record::{Fault, FaultKind, LinkSettings, Role, Support};
+use crate::record::{Fault, LinkSettings, Role, Support};
 use crate::sys::Roots;
 use crate::sys::namespace::{self, Enter, Refused, Step};
 use crate::sys::netlink::{Veth, veth_message};
@@ -50,37 +50,20 @@ impl Testbed for Netns {
     }
 
     fn raise(&self, site: &Site) -> Result<Box<dyn Raised>, Fault> {
-        if let Some(kernel) = site.kernel {
-            let text =
-                format!("testbed netns runs on this machine's kernel, not on {}", kernel.name);
-            return Err(Fault::new(FaultKind::Usage, text).remedy("choose the testbed vm"));
-        }
+        site.refuse_kernel(self.name())?;
         let program = site.program.to_path_buf();
-        let (keeper, (sender, receiver)) = Keeper::start(move || start_agents(&program))?;
-        Ok(Box::new(Up { sender, receiver, _keeper: keeper }))
+        Ok(Box::new(Up { agents: Agents::start(move || start_agents(&program))? }))
     }
 }
 
-/// The testbed while it is up. The agents come first, because fields are
-/// dropped in order: the thread that ties them to us has to outlive them.
+/// The testbed while it is up.
 struct Up {
-    sender: AgentProcess,
-    receiver: AgentProcess,
-    _keeper: Keeper,
-}
-
-impl Up {
-    fn agent(&mut self, role: Role) -> &mut AgentProcess {
-        match role {
-            Role::Sender => &mut self.sender,
-            Role::Receiver => &mut self.receiver,
-        }
-    }
+    agents: Agents,
 }
 
 impl Raised for Up {
     fn take_pipe(&mut self, role: Role) -> AgentPipe {
-        self.agent(role).take_pipe()
+        self.agents.of(role).take_pipe()
     }
 
     fn link_end(
@@ -89,7 +72,7 @@ impl Raised for Up {
         settings: &LinkSettings,
         softirq_cpu: Option<u32>,
     ) -> Option<LinkEnd> {
-        Some(veth_end(role, settings, softirq_cpu, self.receiver.id()))
+        Some(veth_end(role, settings, softirq_cpu, self.agents.receiver()))
     }
 
     fn address(&self, role: Role) -> IpAddr {
@@ -101,15 +84,7 @@ impl Raised for Up {
     }
 
     fn last_words(&mut self, role: Role) -> String {
-        self.agent(role).last_words()
-    }
-}
-
-impl Drop for Up {
-    fn drop(&mut self) {
-        // Both are told before either is waited for.
-        self.sender.close();
-        self.receiver.close();
+        self.agents.of(role).last_words()
     }
 }
 
@@ -159,14 +134,14 @@ pub(super) fn device(role: Role) -> &'static str {
     }
 }
 
-fn start_agents(program: &Path) -> Result<(AgentProcess, AgentProcess), Fault> {
+fn start_agents(program: &Path) -> Result<[AgentProcess; 2], Fault> {
     let start = |enter| {
         let child = namespace::spawn(AgentProcess::command(program), enter);
         child.map(AgentProcess::new).map_err(|refused| fault(&refused, program))
     };
     let sender = start(Enter::New)?;
     let receiver = start(Enter::Beside(sender.id()))?;
-    Ok((sender, receiver))
+    Ok([sender, receiver])
 }
 
 fn fault(refused: &Refused, program: &Path) -> Fault {

@@ -1,9 +1,55 @@
-//! What is known of the network cards of a host from `/sys/class/net`
-//! (Documentation/ABI/testing/sysfs-class-net, sysfs-bus-pci).
+//! What is known of the network cards of a host: what preparing one takes, and from
+//! `/sys/class/net` the rest (Documentation/ABI/testing/sysfs-class-net, sysfs-bus-pci).
 
 use super::facts::read;
+use crate::record::Fault;
 use crate::sys::attribute::names;
+use crate::sys::device;
+use crate::sys::netlink::Netlink;
+use std::io;
 use std::path::Path;
+
+/// A network card of a testbed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Nic {
+    /// Name of the device.
+    pub device: String,
+    /// Its driver, as the kernel names it.
+    pub driver: String,
+    /// Receive queues in use.
+    pub queues: u32,
+}
+
+impl Nic {
+    /// A device of the calling thread's network namespace; none where it is all software.
+    pub fn of(name: &str) -> Result<Option<Nic>, Fault> {
+        let fault = |e: io::Error| Fault::system(format!("cannot look at {name}"), &e);
+        let Some(driver) = device::driver(name).map_err(fault)? else { return Ok(None) };
+        let queues = match device::receive_queues(name) {
+            // Before Linux 6.8 only ethtool's channels tell.
+            Err(_) => channels(name).map_err(fault)?,
+            Ok(queues) => queues,
+        };
+        Ok(Some(Nic { device: name.to_owned(), driver, queues }))
+    }
+}
+
+/// Queues that receive, alone or in a pair; one, where the driver tells of none.
+fn channels(device: &str) -> io::Result<u32> {
+    let mut netlink = Netlink::new();
+    let Some(link) = netlink.link(device)? else {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    };
+    let count = netlink.channels(link.index).map_or(1, |channels| {
+        channels.rx.unwrap_or(0).saturating_add(channels.combined.unwrap_or(0))
+    });
+    Ok(count.max(1))
+}
+
+/// Whether a mask of CPUs, or a switch, is anything but zero.
+pub(super) fn is_set(mask: &str) -> bool {
+    mask.chars().any(|c| !matches!(c, '0' | ','))
+}
 
 /// Attributes of a card: name of the fact, path below the device's folder.
 const ATTRIBUTES: &[(&str, &str)] = &[
@@ -43,7 +89,7 @@ pub fn settings(folder: &Path) -> Vec<(String, String)> {
         keep("queues", format!("{} rx, {} tx", count("rx-"), count("tx-")));
         let steered = |queue: &&String| {
             let mask = read(&device.join("queues").join(queue).join("rps_cpus"));
-            mask.is_some_and(|mask| mask.chars().any(|c| !matches!(c, '0' | ',')))
+            mask.is_some_and(|mask| is_set(&mask))
         };
         let rps = queues.iter().filter(|queue| queue.starts_with("rx-")).filter(steered).count();
         if rps > 0 {

@@ -7,7 +7,7 @@
 //! so that no setting of one cell meets another.
 
 use super::child::AgentProcess;
-use super::keeper::Keeper;
+use super::keeper::Agents;
 use super::settings::{self, Host};
 use super::{AgentPipe, Nic, Raised, Site, Testbed, netns};
 use crate::record::wire::LinkEnd;
@@ -15,11 +15,11 @@ use crate::record::{
     DeviceName, Fault, FaultKind, LinkSettings, OptionKind, OptionSpec, Options, Role, Setting,
     SettingValue, Support, Take, WantedSetting,
 };
+use crate::sys::Roots;
 use crate::sys::lasting_namespace::within;
 use crate::sys::namespace::{self, Refused, Step};
 use crate::sys::netlink::Netlink;
 use crate::sys::qdisc::ROOT;
-use crate::sys::{Roots, device};
 use std::fs;
 use std::io;
 use std::net::IpAddr;
@@ -127,11 +127,8 @@ impl Testbed for Ports {
     }
 
     fn settings(&self) -> Vec<WantedSetting> {
-        let lend = |device: &DeviceName| WantedSetting {
-            setting: Setting::Loan { device: device.clone(), take: self.take },
-            profile: None,
-            optional: false,
-            obstacle: None,
+        let lend = |device: &DeviceName| {
+            WantedSetting::from(Setting::Loan { device: device.clone(), take: self.take })
         };
         self.devices.iter().flatten().map(lend).collect()
     }
@@ -154,11 +151,7 @@ impl Testbed for Ports {
     }
 
     fn raise(&self, site: &Site) -> Result<Box<dyn Raised>, Fault> {
-        if let Some(kernel) = site.kernel {
-            let text =
-                format!("testbed ports runs on this machine's kernel, not on {}", kernel.name);
-            return Err(Fault::new(FaultKind::Usage, text).remedy("choose the testbed vm"));
-        }
+        site.refuse_kernel(self.name())?;
         let devices = self.devices.clone().ok_or_else(|| {
             Fault::new(FaultKind::Usage, "testbed ports: no devices are named").remedy(REMEDY)
         })?;
@@ -170,14 +163,14 @@ impl Testbed for Ports {
         };
         let namespaces = [ends[0].namespace()?, ends[1].namespace()?];
         let program = site.program.to_path_buf();
-        let (keeper, (sender, receiver)) = Keeper::start(move || {
+        let agents = Agents::start(move || {
             let [sender, receiver] = namespaces.map(|namespace| {
                 let child = namespace::spawn_in(AgentProcess::command(&program), namespace);
                 child.map(AgentProcess::new).map_err(|refused| fault(&refused))
             });
-            Ok((sender?, receiver?))
+            Ok([sender?, receiver?])
         })?;
-        Ok(Box::new(Up { sender, receiver, _keeper: keeper, ends, hardware }))
+        Ok(Box::new(Up { agents, ends, hardware }))
     }
 }
 
@@ -273,24 +266,14 @@ impl End {
     }
 }
 
-/// The testbed while it is up. The agents come first, because fields are dropped in
-/// order: the thread that ties them to us has to outlive them.
+/// The testbed while it is up.
 struct Up {
-    sender: AgentProcess,
-    receiver: AgentProcess,
-    _keeper: Keeper,
+    agents: Agents,
     ends: [End; 2],
     hardware: Option<[[u8; 6]; 2]>,
 }
 
 impl Up {
-    fn agent(&mut self, role: Role) -> &mut AgentProcess {
-        match role {
-            Role::Sender => &mut self.sender,
-            Role::Receiver => &mut self.receiver,
-        }
-    }
-
     fn end(&self, role: Role) -> &End {
         &self.ends[role as usize]
     }
@@ -298,7 +281,7 @@ impl Up {
 
 impl Raised for Up {
     fn take_pipe(&mut self, role: Role) -> AgentPipe {
-        self.agent(role).take_pipe()
+        self.agents.of(role).take_pipe()
     }
 
     fn link_end(
@@ -354,42 +337,8 @@ impl Raised for Up {
     }
 
     fn last_words(&mut self, role: Role) -> String {
-        self.agent(role).last_words()
+        self.agents.of(role).last_words()
     }
-}
-
-impl Drop for Up {
-    fn drop(&mut self) {
-        // Both are told before either is waited for.
-        self.sender.close();
-        self.receiver.close();
-    }
-}
-
-impl Nic {
-    /// A device of the calling thread's network namespace; none where it is all software.
-    pub fn of(name: &str) -> Result<Option<Nic>, Fault> {
-        let fault = |e: io::Error| Fault::system(format!("cannot look at {name}"), &e);
-        let Some(driver) = device::driver(name).map_err(fault)? else { return Ok(None) };
-        let queues = match device::receive_queues(name) {
-            // Before Linux 6.8 only ethtool's channels tell.
-            Err(_) => channels(name).map_err(fault)?,
-            Ok(queues) => queues,
-        };
-        Ok(Some(Nic { device: name.to_owned(), driver, queues }))
-    }
-}
-
-/// Queues that receive, alone or in a pair; one, where the driver tells of none.
-fn channels(device: &str) -> io::Result<u32> {
-    let mut netlink = Netlink::new();
-    let Some(link) = netlink.link(device)? else {
-        return Err(io::Error::from_raw_os_error(libc::ENODEV));
-    };
-    let count = netlink.channels(link.index).map_or(1, |channels| {
-        channels.rx.unwrap_or(0).saturating_add(channels.combined.unwrap_or(0))
-    });
-    Ok(count.max(1))
 }
 
 fn of_wmem(error: &io::Error) -> Fault {

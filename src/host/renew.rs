@@ -2,6 +2,7 @@
 //! stays, because a guest holds the other end of it, and so does what was set of it.
 
 use super::link::refused;
+use super::nic::is_set;
 use crate::record::Fault;
 use crate::sys::namespace::Sysfs;
 use crate::sys::netlink::{Limits, Link, Netlink};
@@ -34,9 +35,8 @@ pub fn renew(netlink: &mut Netlink, link: &Link, name: &str) -> Result<(), Fault
     let device = format!("class/net/{name}");
     let rps = (0..link.rx_queues).map(|queue| format!("{device}/queues/rx-{queue}/rps_cpus"));
     for path in rps.chain([format!("{device}/threaded")]) {
-        let is_set = |text: String| text.chars().any(|c| !matches!(c, '0' | ','));
         // A kernel that does not have it has not set it.
-        if sysfs.read(&path).is_ok_and(is_set) {
+        if sysfs.read(&path).is_ok_and(|text| is_set(&text)) {
             sysfs.write(&path, "0").map_err(failed(&path))?;
         }
     }

@@ -22,8 +22,9 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    /// Makes the settings, and those without which the testbed cannot be raised; the rows tell what an earlier run that died had left
-    /// behind. Without settings nothing is touched, no journal and no lock.
+    /// Makes the settings, and those without which the testbed cannot be raised; the rows
+    /// tell what an earlier run that died had left behind. Without settings nothing is
+    /// touched, no journal and no lock.
     pub fn begin(
         testbed: &dyn Testbed,
         wanted: &[WantedSetting],

@@ -53,12 +53,7 @@ impl Wires {
                 port: None,
             };
             let settings = path.preparation(role, &half.options, &wire)?;
-            all.extend(settings.into_iter().map(|setting| WantedSetting {
-                setting,
-                profile: None,
-                optional: false,
-                obstacle: None,
-            }));
+            all.extend(settings.into_iter().map(WantedSetting::from));
         }
         Ok(all)
     }

@@ -37,8 +37,8 @@ pub(super) struct Position {
     pub order: u32,
 }
 
-/// Runs one cell once, its cards prepared for it. A flow that dies is a failed trial, with the reason and
-/// without a number; only the user's wish to stop is an error.
+/// Runs one cell once, its cards prepared for it. A flow that dies is a failed trial, with
+/// the reason and without a number; only the user's wish to stop is an error.
 pub(super) fn trial(
     laboratory: &Laboratory,
     guard: &mut Guard,

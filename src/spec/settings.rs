@@ -123,8 +123,7 @@ pub fn wanted_settings<'t>(
         wanted.extend(profile.settings(device.as_ref())?.into_iter().map(|(want, _)| want));
     }
     for line in lines {
-        let setting = line.parse()?;
-        wanted.push(WantedSetting { setting, profile: None, optional: false, obstacle: None });
+        wanted.push(line.parse::<Setting>()?.into());
     }
     Ok(wanted)
 }

@@ -129,12 +129,7 @@ impl Tree {
 }
 
 fn wanted(lines: &[&str]) -> Vec<WantedSetting> {
-    let want = |line: &&str| WantedSetting {
-        setting: line.parse().unwrap(),
-        profile: None,
-        optional: false,
-        obstacle: None,
-    };
+    let want = |line: &&str| line.parse::<Setting>().unwrap().into();
     lines.iter().map(want).collect()
 }
 

@@ -9,7 +9,7 @@ use super::super::{AgentPipe, Raised};
 use super::frame::Layout;
 use super::machine::{Machine, NotBooted, SessionUp};
 use super::qemu::{self, Accelerator, Start};
-use super::{DEFAULT, prepare};
+use super::{DEFAULT, booted, prepare};
 use crate::record::wire::LinkEnd;
 use crate::record::{Fault, FaultKind, LinkSettings, Role};
 use crate::sys::netlink::Netlink;
@@ -63,6 +63,7 @@ impl Errands {
         let accelerator = qemu::accelerator(DEFAULT.settings.accelerator)?;
         let (image, archive) = prepare(kernel, bytepath, programs)?;
         let fail = |e: io::Error| Fault::system("preparing a guest", &e);
+        let emulated = accelerator != Accelerator::Kvm;
         let boot = || -> Result<Machine, NotBooted> {
             let (ours, theirs) = UnixStream::pair().map_err(fail)?;
             let start = Start {
@@ -70,7 +71,7 @@ impl Errands {
                 settings: &DEFAULT.settings,
                 accelerator: &accelerator,
                 name: image.path.display().to_string(),
-                kernel: image.open(accelerator != Accelerator::Kvm)?,
+                kernel: image.open(emulated)?,
                 cmdline: "",
                 initramfs: qemu::in_memory("initramfs", &archive).map_err(fail)?,
                 port: theirs.into(),
@@ -78,12 +79,7 @@ impl Errands {
             };
             Machine::boot(start, ours, &AtomicBool::new(false))
         };
-        let machine = match boot() {
-            // As for a study: on a busy host the emulator is the likelier culprit.
-            Err(not) if not.panicked && accelerator != Accelerator::Kvm => boot()?,
-            booted => booted?,
-        };
-        Ok(Errands { machine })
+        Ok(Errands { machine: booted(emulated, boot)? })
     }
 
     /// `uname -r` of the guest.

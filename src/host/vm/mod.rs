@@ -150,12 +150,7 @@ impl Vm {
         if let Some(guest) = guests.iter().filter(|guest| guest.booted.is_free()).find(same) {
             return Ok(guest.booted.clone());
         }
-        let booted = match self.boot(site, &kernel) {
-            // On a busy host the emulated processors of a guest run far apart, and once in
-            // many boots a kernel that is all right dies of that. One that is not dies twice.
-            Err(not) if self.is_emulated() && not.panicked => self.boot(site, &kernel)?,
-            booted => booted?,
-        };
+        let booted = booted(self.is_emulated(), || self.boot(site, &kernel))?;
         guests.push(Guest { kernel, booted: booted.clone() });
         Ok(booted)
     }
@@ -225,6 +220,16 @@ fn prepare(
     let modules = modules.order(MODULES).map_err(|f| f.context(image.path.display()))?;
     let archive = initramfs::build(program, others, &modules)?;
     Ok((image, archive))
+}
+
+/// Boots, and if an emulated kernel panics, once more. On a busy host the emulated
+/// processors of a guest run far apart, and once in many boots a kernel that is all right
+/// dies of that. One that is not dies twice.
+fn booted<T>(emulated: bool, boot: impl Fn() -> Result<T, NotBooted>) -> Result<T, NotBooted> {
+    match boot() {
+        Err(not) if emulated && not.panicked => boot(),
+        booted => booted,
+    }
 }
 
 impl Testbed for Vm {

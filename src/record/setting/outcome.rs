@@ -22,6 +22,13 @@ pub struct WantedSetting {
     pub obstacle: Option<String>,
 }
 
+impl From<Setting> for WantedSetting {
+    /// Asked for by itself: where it cannot be made, that is an error.
+    fn from(setting: Setting) -> Self {
+        WantedSetting { setting, profile: None, optional: false, obstacle: None }
+    }
+}
+
 /// What a setting is or was, by name. Which names there are depends on the kind:
 /// `rx` and `tx` of rings, one name a CPU for governors. Texts are as the kernel
 /// prints them, so that what is put back is what was there.
