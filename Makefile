@@ -20,8 +20,8 @@ test: tools-build lint unit fuzz
 	@echo "all tests passed"
 
 lint:
-	cargo fmt --check
-	cargo clippy --locked --all-targets -- -D warnings
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
 
 unit: tools-tests
 	tools/unit

@@ -5,12 +5,14 @@
 //! and the exact edges are checked by `tests/tidy.rs`. Start reading at
 //! [`run`], or at `docs/architecture.md`.
 
-pub mod record;
-pub mod sys;
+#![forbid(unsafe_code)]
 
-pub mod profile;
+pub use bytepath_profile as profile;
+pub use bytepath_record as record;
+pub use bytepath_stats as stats;
+pub use bytepath_sys as sys;
+
 pub mod spec;
-pub mod stats;
 pub mod workload;
 
 pub mod host;

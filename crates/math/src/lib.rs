@@ -1,0 +1,3 @@
+//! The arithmetic that statistics and profiles share.
+
+#![forbid(unsafe_code)]

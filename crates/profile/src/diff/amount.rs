@@ -1,0 +1,163 @@
+//! In what unit profiles are compared: their weights as they are, or divided by
+//! the work that was done.
+
+use super::Per;
+use crate::record::unit::GIB;
+use crate::record::{Fault, FaultKind};
+use crate::{Profile, Weight};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// What all profiles of one side are together.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Side {
+    /// Titles of the profiles, in the order given.
+    pub profiles: Vec<String>,
+    /// Sampled event; empty if nobody told, or if they differ.
+    pub event: String,
+    /// Samples taken.
+    pub samples: u64,
+    /// Samples that nobody could read.
+    pub lost: u64,
+    /// Weight of all samples, idle ones too, in the unit of the profiles.
+    pub weight: f64,
+    /// Bytes delivered meanwhile, if each profile tells.
+    pub bytes: Option<f64>,
+    /// Packets delivered meanwhile, if each profile tells.
+    pub packets: Option<f64>,
+    /// Wall time, seconds, if each profile tells.
+    pub seconds: Option<f64>,
+    /// What a weight counts.
+    #[serde(skip)]
+    pub counts: Weight,
+}
+
+impl Side {
+    /// All profiles of a side; a fault if they do not go together.
+    pub fn of(name: &str, profiles: &[Profile]) -> Result<Side, Fault> {
+        let Some(first) = profiles.first() else {
+            return Err(Fault::new(FaultKind::Usage, format!("there is no profile {name}")));
+        };
+        let counts = first.header.weight;
+        let mut side = Side {
+            profiles: profiles.iter().map(|p| p.header.title.clone()).collect(),
+            event: first.header.event.clone(),
+            samples: 0,
+            lost: 0,
+            weight: 0.0,
+            bytes: sum(profiles, |p| p.header.work.bytes),
+            packets: sum(profiles, |p| p.header.work.packets),
+            seconds: sum(profiles, |p| p.header.seconds),
+            counts,
+        };
+        for profile in profiles {
+            if profile.header.weight != counts || profile.header.event != side.event {
+                let what = format!(
+                    "the profiles {name} are of different kinds: {} and {}",
+                    kind(counts, &side.event),
+                    kind(profile.header.weight, &profile.header.event)
+                );
+                return Err(Fault::new(FaultKind::Usage, what)
+                    .remedy("put only profiles of one event on a side"));
+            }
+            side.samples = side.samples.saturating_add(profile.count());
+            side.lost = side.lost.saturating_add(profile.header.lost);
+            side.weight += profile.total();
+        }
+        if !side.weight.is_finite() || side.weight < 0.0 {
+            let what = format!("the weights of the samples {name} are no numbers to add up");
+            return Err(Fault::new(FaultKind::Usage, what));
+        }
+        Ok(side)
+    }
+}
+
+/// By what the weights of each profile of a side are multiplied: divided by its own
+/// work. Shares of all samples are known when all are added up.
+pub fn scales(name: &str, profiles: &[Profile], per: Per) -> Result<Vec<f64>, Fault> {
+    profiles.iter().map(|profile| scale(name, profile, per)).collect()
+}
+
+fn scale(name: &str, profile: &Profile, per: Per) -> Result<f64, Fault> {
+    let header = &profile.header;
+    let lacks = |what: &str| {
+        let title = &header.title;
+        Fault::new(FaultKind::Usage, format!("{title}: the profile {name} {what}"))
+            .remedy("compare with --per sample or --per none")
+    };
+    if header.weight == Weight::Percent && !matches!(per, Per::None | Per::Sample) {
+        return Err(lacks("has nothing but hundredths of a whole that it does not tell"));
+    }
+    let by = |amount: Option<f64>, what: &str| {
+        amount
+            .filter(|a| *a > 0.0 && a.is_finite())
+            .ok_or_else(|| lacks(&format!("does not tell how many {what} it was taken over")))
+    };
+    // Nanoseconds are told in seconds, but for those of a packet.
+    let unit = if header.weight == Weight::Nanoseconds { 1e-9 } else { 1.0 };
+    Ok(match per {
+        Per::None => unit,
+        Per::Gib => unit * GIB / by(header.work.bytes, "bytes")?,
+        Per::Packet => 1.0 / by(header.work.packets, "packets")?,
+        Per::Second => unit / by(header.seconds, "seconds")?,
+        Per::Sample => 1.0,
+    })
+}
+
+/// The unit in which two sides can be compared, when none was asked for: by the
+/// bytes delivered where both tell them, else as they are.
+pub fn natural(sides: [&Side; 2]) -> Per {
+    let known = |side: &Side| {
+        side.counts != Weight::Percent && side.bytes.is_some_and(|b| b > 0.0 && b.is_finite())
+    };
+    if sides.into_iter().all(known) { Per::Gib } else { Per::None }
+}
+
+/// Refuses to lay weights of different kinds side by side.
+pub fn comparable(sides: [&Side; 2], per: Per) -> Result<(), Fault> {
+    let [a, b] = sides;
+    let same_event = a.event == b.event || a.event.is_empty() || b.event.is_empty();
+    if per == Per::Sample || a.counts == b.counts && same_event {
+        return Ok(());
+    }
+    let what = format!(
+        "the profiles count different things: {} without, {} with",
+        kind(a.counts, &a.event),
+        kind(b.counts, &b.event)
+    );
+    Err(Fault::new(FaultKind::Usage, what).remedy("compare their shares with --per sample"))
+}
+
+/// The name of the unit in which amounts are told.
+pub fn unit(side: &Side, per: Per) -> String {
+    let event = if side.event.is_empty() { "events" } else { &side.event };
+    let counted = match side.counts {
+        Weight::Nanoseconds => "CPU-s",
+        Weight::Events => event,
+        Weight::Samples => "samples",
+        Weight::Percent => "% of the whole",
+    };
+    match per {
+        Per::None => counted.to_owned(),
+        Per::Gib => format!("{counted}/GiB"),
+        Per::Packet if side.counts == Weight::Nanoseconds => "CPU-ns/packet".to_owned(),
+        Per::Packet => format!("{counted}/packet"),
+        Per::Second => format!("{counted}/s"),
+        Per::Sample => "% of the samples".to_owned(),
+    }
+}
+
+fn kind(counts: Weight, event: &str) -> String {
+    let counts = match counts {
+        Weight::Nanoseconds => "nanoseconds",
+        Weight::Events => "events",
+        Weight::Samples => "samples",
+        Weight::Percent => "percent",
+    };
+    if event.is_empty() { counts.to_owned() } else { format!("{counts} of {event}") }
+}
+
+/// The sum over all profiles; none if one does not tell.
+fn sum(profiles: &[Profile], of: impl Fn(&Profile) -> Option<f64>) -> Option<f64> {
+    profiles.iter().map(of).sum()
+}

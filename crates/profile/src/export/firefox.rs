@@ -1,0 +1,200 @@
+//! JSON for the Firefox Profiler (<https://profiler.firefox.com>, "Load a
+//! profile from file"): every thread with its samples at their times, and the
+//! tracks of the header as counters.
+//!
+//! Samples without a time are set out evenly over the time of the profile, or a
+//! millisecond apart if that is not known. The profiler's weights are 32 bits
+//! wide: they are numbers of samples where every sample weighs the same, else
+//! weights, divided by a power of ten if one is too large.
+
+use super::Exporter;
+use crate::{Frame, FrameKind, Header, Profile, Sample, Track, Weight};
+use fxprof_processed_profile as fx;
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::time::Duration;
+
+/// See the module's text.
+pub struct Firefox;
+
+impl Exporter for Firefox {
+    fn name(&self) -> &'static str {
+        "firefox"
+    }
+
+    fn summary(&self) -> &'static str {
+        "JSON for profiler.firefox.com: threads over time, with counter tracks"
+    }
+
+    fn extension(&self) -> &'static str {
+        "json"
+    }
+
+    fn write(&self, profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+        serde_json::to_writer(out, &convert(profile)).map_err(io::Error::other)
+    }
+}
+
+/// What a weight becomes.
+enum Weights {
+    /// Every sample weighs the same: their number.
+    Counts,
+    /// The weight over this.
+    Over(f64),
+}
+
+fn convert(profile: &Profile) -> fx::Profile {
+    let header = &profile.header;
+    let interval = Duration::from_secs_f64(spacing(profile).clamp(1e-6, 3600.0));
+    let mut made = fx::Profile::new(
+        if header.title.is_empty() { "bytepath" } else { &header.title },
+        // When it was taken is not known; a fixed time makes equal profiles equal files.
+        fx::ReferenceTimestamp::from_millis_since_unix_epoch(0.0),
+        fx::SamplingInterval::from_nanos(interval.as_nanos() as u64),
+    );
+    // Names are there: nothing is to be asked of a symbol server.
+    made.set_symbolicated(true);
+    let kernel = made.add_category("Kernel", fx::CategoryColor::Orange);
+    let user = made.add_category("User", fx::CategoryColor::Blue);
+    let frames: Vec<fx::FrameInfo> = profile
+        .frames()
+        .iter()
+        .map(|frame| fx::FrameInfo {
+            frame: fx::Frame::Label(made.intern_string(&label(frame))),
+            category_pair: match frame.kind {
+                FrameKind::Kernel => kernel.into(),
+                FrameKind::User => user.into(),
+                FrameKind::Unknown => fx::CategoryHandle::OTHER.into(),
+            },
+            flags: fx::FrameFlags::empty(),
+        })
+        .collect();
+    let start = fx::Timestamp::from_nanos_since_reference(0);
+    let mut processes: HashMap<u32, fx::ProcessHandle> = HashMap::new();
+    let mut first = None;
+    let threads: Vec<fx::ThreadHandle> = profile
+        .threads()
+        .iter()
+        .map(|thread| {
+            let known = processes.contains_key(&thread.pid);
+            let process = *processes
+                .entry(thread.pid)
+                .or_insert_with(|| made.add_process(&thread.name, thread.pid, start));
+            first.get_or_insert(process);
+            let handle = made.add_thread(process, thread.tid, start, !known);
+            made.set_thread_name(handle, &thread.name);
+            handle
+        })
+        .collect();
+    let weights = weights(profile);
+    let mut stacks = HashMap::new();
+    for (sample, time) in timed(profile) {
+        let Some(thread) = threads.get(sample.thread.0 as usize).copied() else { continue };
+        let stack = *stacks.entry((sample.thread, sample.stack)).or_insert_with(|| {
+            let outermost = profile.stack(sample.stack).iter().rev();
+            let chain = outermost.filter_map(|id| frames.get(id.0 as usize)).cloned();
+            made.intern_stack_frames(thread, chain)
+        });
+        let delta = match header.weight {
+            Weight::Nanoseconds => fx::CpuDelta::from_nanos(sample.weight.max(0.0) as u64),
+            _ => fx::CpuDelta::ZERO,
+        };
+        let weight = match weights {
+            Weights::Counts => sample.count as f64,
+            Weights::Over(unit) => (sample.weight / unit).round(),
+        };
+        made.add_sample(thread, stamp(time), stack, delta, weight as i32);
+    }
+    if !header.tracks.is_empty() {
+        let process = first.unwrap_or_else(|| {
+            let process = made.add_process("bytepath", 0, start);
+            made.add_thread(process, 0, start, true);
+            process
+        });
+        for track in &header.tracks {
+            counter(&mut made, process, track);
+        }
+    }
+    made
+}
+
+/// A function's name, with its module as the profiler shows it.
+fn label(frame: &Frame) -> String {
+    let name = if frame.function.is_empty() { "[unknown]" } else { &frame.function };
+    let module = frame.module.rsplit('/').next().unwrap_or("");
+    let inlined = if frame.inlined { " (inlined)" } else { "" };
+    match module {
+        "" => format!("{name}{inlined}"),
+        module => format!("{name}{inlined}  {module}"),
+    }
+}
+
+/// Seconds between two samples, about.
+fn spacing(profile: &Profile) -> f64 {
+    let header = &profile.header;
+    match (header.weight, header.period, header.seconds) {
+        (Weight::Nanoseconds, Some(period), _) => period / 1e9,
+        (_, _, Some(seconds)) if !profile.samples().is_empty() => {
+            seconds / profile.samples().len() as f64
+        }
+        _ => 1e-3,
+    }
+}
+
+/// Every sample with its time, by time.
+fn timed(profile: &Profile) -> Vec<(&Sample, f64)> {
+    let samples = profile.samples();
+    let without = samples.iter().filter(|sample| sample.time.is_none()).count();
+    let step = match profile.header.seconds {
+        Some(seconds) if without > 0 => seconds / without as f64,
+        _ => 1e-3,
+    };
+    let mut place = 0;
+    let mut timed: Vec<(&Sample, f64)> = samples
+        .iter()
+        .map(|sample| {
+            let time = sample.time.unwrap_or_else(|| {
+                place += 1;
+                (place - 1) as f64 * step
+            });
+            (sample, time)
+        })
+        .collect();
+    timed.sort_by(|a, b| a.1.total_cmp(&b.1));
+    timed
+}
+
+fn weights(profile: &Profile) -> Weights {
+    let Header { weight, period, .. } = profile.header;
+    if weight == Weight::Samples || period.is_some() {
+        return Weights::Counts;
+    }
+    let largest = profile.samples().iter().map(|s| s.weight.abs()).fold(0.0, f64::max);
+    let wide = f64::from(i32::MAX);
+    // Percent have two digits behind the point.
+    let unit = if weight == Weight::Percent { 0.01 } else { 1.0 };
+    let scale = (largest / unit / wide).max(1.0).log10().ceil();
+    Weights::Over(unit * 10_f64.powf(scale))
+}
+
+/// A track as a counter. The profiler draws what came between two points over
+/// the time between them, in bytes per second for the category `Bandwidth`, as a
+/// plain number for others.
+fn counter(made: &mut fx::Profile, process: fx::ProcessHandle, track: &Track) {
+    let category = if track.unit.starts_with("bytes") { "Bandwidth" } else { "CPU" };
+    let handle = made.add_counter(process, &track.name, category, &track.unit);
+    let mut before = 0.0_f64;
+    for (time, value) in &track.points {
+        if !time.is_finite() || !value.is_finite() {
+            continue;
+        }
+        // A counter's point is what came since the one before.
+        let amount = value * (time - before).max(0.0);
+        made.add_counter_sample(handle, stamp(*time), amount, 1);
+        before = *time;
+    }
+}
+
+fn stamp(seconds: f64) -> fx::Timestamp {
+    fx::Timestamp::from_nanos_since_reference((seconds.max(0.0) * 1e9).round() as u64)
+}

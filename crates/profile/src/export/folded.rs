@@ -1,0 +1,135 @@
+//! Folded stacks: `thread;outermost;...;leaf weight`, in the form of
+//! `stackcollapse-perf.pl --kernel --inline`.
+
+use super::Exporter;
+use crate::{Frame, FrameKind, Profile, StackId, ThreadId};
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+/// See the module's text.
+pub struct Folded;
+
+impl Exporter for Folded {
+    fn name(&self) -> &'static str {
+        "folded"
+    }
+
+    fn summary(&self) -> &'static str {
+        "one stack a line with its weight, for flamegraph.pl, inferno, grep"
+    }
+
+    fn extension(&self) -> &'static str {
+        "folded"
+    }
+
+    fn write(&self, profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+        for (stack, weight) in fold(profile) {
+            writeln!(out, "{stack} {}", number(weight))?;
+        }
+        Ok(())
+    }
+}
+
+/// Every stack with its weight, in the order of the text; equal ones added up.
+pub(crate) fn fold(profile: &Profile) -> Vec<(String, f64)> {
+    let names: Vec<String> = profile.frames().iter().map(name).collect();
+    let mut weights: HashMap<(ThreadId, StackId), f64> = HashMap::new();
+    for sample in profile.samples() {
+        *weights.entry((sample.thread, sample.stack)).or_default() += sample.weight;
+    }
+    let mut lines: Vec<(String, f64)> = weights
+        .into_iter()
+        .map(|((thread, stack), weight)| {
+            let mut line = clean(&profile.thread(thread).name);
+            if line.is_empty() {
+                line.push_str("[unknown]");
+            }
+            for frame in profile.stack(stack).iter().rev() {
+                line.push(';');
+                line.push_str(names.get(frame.0 as usize).map_or("", String::as_str));
+            }
+            (unmistakable(line), weight)
+        })
+        .collect();
+    lines.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    // Threads of one name become one.
+    lines.dedup_by(|later, earlier| {
+        let same = later.0 == earlier.0;
+        if same {
+            earlier.1 += later.1;
+        }
+        same
+    });
+    lines
+}
+
+/// A function's name with the mark of its kind.
+fn name(frame: &Frame) -> String {
+    let mut name = clean(&frame.function);
+    if name.is_empty() {
+        name.push_str("[unknown]");
+    }
+    match (frame.inlined, frame.kind) {
+        (true, _) => name.push_str("_[i]"),
+        (false, FrameKind::Kernel) => name.push_str("_[k]"),
+        _ => {}
+    }
+    name
+}
+
+/// A name without what the format gives a meaning, and without what no text holds.
+fn clean(name: &str) -> String {
+    let text: String = name
+        .chars()
+        .map(|c| {
+            if c == ';' {
+                ':'
+            } else if c.is_control() {
+                ' '
+            } else {
+                c
+            }
+        })
+        .collect();
+    // After that: a control character may have stood at the edge.
+    text.trim().to_owned()
+}
+
+/// A stack that no reader takes for a comment (`# ...`), nor its last word for a
+/// weight: of two numbers at the end flamegraph.pl and inferno draw a difference.
+fn unmistakable(mut stack: String) -> String {
+    if stack.starts_with('#') {
+        stack.insert(0, '_');
+    }
+    if let Some(at) = stack.rfind(' ') {
+        let tail = stack.get(at + 1..).unwrap_or_default();
+        if tail.chars().all(|c| c.is_ascii_digit() || c == '.') {
+            stack.replace_range(at..=at, "_");
+        }
+    }
+    stack
+}
+
+/// A whole number without a point, any other with all its digits.
+pub(super) fn number(value: f64) -> String {
+    format!("{value}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{clean, unmistakable};
+
+    #[test]
+    fn stacks_are_neither_comments_nor_differences() {
+        for (stack, safe) in [
+            ("# a;b", "_# a;b"),
+            ("net rx 0", "net rx_0"),
+            ("net rx 0;f", "net rx 0;f"),
+            ("a;f 1.5", "a;f_1.5"),
+            ("a", "a"),
+        ] {
+            assert_eq!(unmistakable(stack.into()), safe);
+        }
+        assert_eq!(clean("\u{2}# a;b\n"), "# a:b");
+    }
+}

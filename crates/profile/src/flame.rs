@@ -1,0 +1,452 @@
+//! Flame graphs: the stacks of one or two sides laid together by name. As boxes
+//! for a page that draws them itself, and as a stand-alone SVG by inferno.
+//!
+//! Amounts are those of a diff, so a differential graph is of two runs per work
+//! done and not per sample taken.
+
+use super::diff::Diff;
+use super::subsystem::{Classes, Rules, is_idle};
+use super::{FrameKind, Owner, Profile, Sample, StackId, normalise};
+use hashbrown::{HashMap, HashSet};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::io;
+
+/// Deepest stack that is drawn; deeper ones end there.
+const DEEPEST: usize = 200;
+
+/// A flame graph, laid out: a page draws it box by box.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Chart {
+    /// What it is of.
+    pub title: String,
+    /// Unit of all amounts.
+    pub unit: String,
+    /// Amount of all boxes of the lowest line together.
+    pub total: f64,
+    /// Boxes, from the root up, those of a line from left to right.
+    pub boxes: Vec<FlameBox>,
+    /// The part of the total whose stacks go on in boxes too narrow to be drawn.
+    pub narrower: f64,
+}
+
+/// One function in one place of the stacks.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FlameBox {
+    /// Name, fit to be shown: no control characters.
+    pub name: String,
+    /// Line, 0 for the roots.
+    pub depth: u32,
+    /// Where it begins, as a part of the whole width, 0 to 1.
+    pub start: f64,
+    /// Width, as a part of the whole width.
+    pub width: f64,
+    /// What it takes with all that it called.
+    pub amount: f64,
+    /// How much more it takes after the change than before it, whichever of the two
+    /// the widths are of; none in a graph of one side.
+    pub change: Option<f64>,
+    /// Whether it is a function of the kernel.
+    pub kernel: bool,
+}
+
+/// Which of two sides gives the boxes their width.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Widths {
+    /// The profile before the change: shows what vanished.
+    Without,
+    /// The profile after the change: shows what appeared.
+    With,
+}
+
+/// Stacks of two sides, merged from the root by the names of functions.
+#[derive(Debug)]
+pub struct Flames {
+    nodes: Vec<Node>,
+    children: HashMap<(usize, u32), usize>,
+    names: Vec<String>,
+    ids: HashMap<String, u32>,
+    unit: String,
+}
+
+#[derive(Clone, Debug)]
+struct Node {
+    name: u32,
+    kernel: bool,
+    parent: usize,
+    /// Amounts of stacks that end here, without and with.
+    own: [f64; 2],
+    /// Amounts of all stacks through here.
+    all: [f64; 2],
+}
+
+impl Flames {
+    /// No stack yet; amounts are in this unit.
+    pub fn new(unit: &str) -> Flames {
+        let root = Node { name: 0, kernel: false, parent: 0, own: [0.0; 2], all: [0.0; 2] };
+        Flames {
+            nodes: vec![root],
+            children: HashMap::new(),
+            names: vec![String::new()],
+            ids: HashMap::new(),
+            unit: unit.to_owned(),
+        }
+    }
+
+    /// Adds the samples of a profile, but for idle and foreign ones, to a side (0
+    /// without, 1 with), each weight multiplied by `scale`.
+    pub fn add(&mut self, side: usize, profile: &Profile, scale: f64, rules: &Rules) {
+        let classes = Classes::of(profile, rules);
+        let names: Vec<u32> =
+            profile.frames().iter().map(|f| self.name(&label(&normalise::of_frame(f)))).collect();
+        let mut stacks: HashMap<(u32, u32), f64> = HashMap::new();
+        for sample in profile.samples() {
+            if sample.owner == Owner::Foreign || is_idle(profile, &classes, sample) {
+                continue;
+            }
+            let root = root(profile, sample).map_or(0, |root| self.name(&root));
+            *stacks.entry((root, sample.stack.0)).or_default() += sample.weight * scale;
+        }
+        let mut stacks: Vec<_> = stacks.into_iter().collect();
+        stacks.sort_unstable_by_key(|(key, _)| *key);
+        for ((root, stack), amount) in stacks {
+            let mut at = 0;
+            self.count(at, side, amount);
+            if root != 0 {
+                at = self.child(at, root, false);
+                self.count(at, side, amount);
+            }
+            for id in profile.stack(StackId(stack)).iter().rev().take(DEEPEST) {
+                let kernel = profile.frame(*id).kind == FrameKind::Kernel;
+                at = self.child(at, names.get(id.0 as usize).copied().unwrap_or(0), kernel);
+                self.count(at, side, amount);
+            }
+            if let Some(amounts) = self.nodes.get_mut(at).and_then(|n| n.own.get_mut(side)) {
+                *amounts += amount;
+            }
+        }
+    }
+
+    fn name(&mut self, name: &str) -> u32 {
+        if let Some(id) = self.ids.get(name) {
+            return *id;
+        }
+        let id = self.names.len() as u32;
+        self.names.push(name.to_owned());
+        self.ids.insert(name.to_owned(), id);
+        id
+    }
+
+    fn named(&self, node: &Node) -> &str {
+        self.names.get(node.name as usize).map_or("", String::as_str)
+    }
+
+    fn count(&mut self, node: usize, side: usize, amount: f64) {
+        if let Some(all) = self.nodes.get_mut(node).and_then(|n| n.all.get_mut(side)) {
+            *all += amount;
+        }
+    }
+
+    fn child(&mut self, parent: usize, name: u32, kernel: bool) -> usize {
+        let next = self.nodes.len();
+        let at = *self.children.entry((parent, name)).or_insert(next);
+        if at == next {
+            self.nodes.push(Node { name, kernel, parent, own: [0.0; 2], all: [0.0; 2] });
+        }
+        at
+    }
+
+    /// The graph of one side, or of the difference to the other if both are
+    /// there, in at most `most` boxes: the narrowest are left out.
+    pub fn chart(&self, title: &str, widths: Widths, differential: bool, most: usize) -> Chart {
+        let side = index(widths);
+        let total = self.nodes.first().map_or(0.0, |root| root.all[side]);
+        let mut chart =
+            Chart { title: title.to_owned(), unit: self.unit.clone(), total, ..Chart::default() };
+        if !(total > 0.0 && total.is_finite()) {
+            return chart;
+        }
+        let mut order = self.order(side);
+        // Parents are at least as wide as their children, so what stays is whole.
+        order.sort_by(|a, b| self.nodes[*b].all[side].total_cmp(&self.nodes[*a].all[side]));
+        order.retain(|node| self.nodes[*node].all[side] >= total / 1000.0);
+        // Of boxes as wide as the first that has no room any more, none is drawn:
+        // which of them would stay says nothing.
+        if let Some(first) = order.get(most) {
+            let bound = self.nodes[*first].all[side];
+            order.retain(|node| self.nodes[*node].all[side] > bound);
+        }
+        let drawn: HashSet<usize> = order.into_iter().collect();
+        let mut starts: HashMap<usize, (f64, u32)> = HashMap::new();
+        let mut shown = 0.0;
+        for node in self.order(side).into_iter().filter(|node| drawn.contains(node)) {
+            let this = &self.nodes[node];
+            let (start, depth) = starts.get(&this.parent).copied().unwrap_or((0.0, 0));
+            let width = this.all[side] / total;
+            // The next child of the same parent begins where this one ends.
+            starts.insert(this.parent, (start + width, depth));
+            starts.insert(node, (start, depth + 1));
+            shown += this.own[side];
+            chart.boxes.push(FlameBox {
+                name: self.named(this).to_owned(),
+                depth,
+                start,
+                width,
+                amount: this.all[side],
+                change: differential.then(|| this.all[1] - this.all[0]),
+                kernel: this.kernel,
+            });
+        }
+        chart.narrower = (1.0 - shown / total).clamp(0.0, 1.0);
+        chart.boxes.sort_by(|a, b| a.depth.cmp(&b.depth).then(a.start.total_cmp(&b.start)));
+        chart
+    }
+
+    /// Every node that a side has, parents before children, children by name.
+    fn order(&self, side: usize) -> Vec<usize> {
+        let mut below: HashMap<usize, Vec<usize>> = HashMap::new();
+        for (node, this) in self.nodes.iter().enumerate().skip(1) {
+            if this.all[side] > 0.0 {
+                below.entry(this.parent).or_default().push(node);
+            }
+        }
+        let mut order = Vec::new();
+        let mut open = vec![0];
+        while let Some(node) = open.pop() {
+            if node != 0 {
+                order.push(node);
+            }
+            let mut children = below.remove(&node).unwrap_or_default();
+            children.sort_by(|a, b| self.named(&self.nodes[*b]).cmp(self.named(&self.nodes[*a])));
+            open.extend(children);
+        }
+        order
+    }
+
+    /// A stand-alone differential flame graph, which can be searched and zoomed in
+    /// a browser. Red took more after the change, blue less, whatever the widths
+    /// are of. Fails where `out` does, or with [`io::ErrorKind::InvalidData`] if
+    /// there is nothing to draw.
+    pub fn svg(&self, title: &str, widths: Widths, out: impl io::Write) -> io::Result<()> {
+        let side = index(widths);
+        let (unit, fine) = self.fine_unit();
+        let mut lines = Vec::new();
+        for node in 1..self.nodes.len() {
+            let this = &self.nodes[node];
+            let own = this.own.map(|amount| (amount * fine).round() as u64);
+            if own != [0, 0] {
+                let (width, other) = (own[side], own[1 - side]);
+                lines.push(format!("{} {other} {width}", self.path(node)));
+            }
+        }
+        lines.sort_unstable();
+        let mut options = inferno::flamegraph::Options::default();
+        options.title = label(title);
+        options.count_name = unit;
+        // inferno's difference is that of the widths to the other side.
+        options.negate_differentials = widths == Widths::Without;
+        options.deterministic = true;
+        options.subtitle = Some(match widths {
+            Widths::With => "widths: after the change; red: more than before".to_owned(),
+            Widths::Without => "widths: before the change; blue: less after it".to_owned(),
+        });
+        inferno::flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), out)
+    }
+
+    /// The unit in which amounts are whole numbers worth reading, and how many of
+    /// it make up one of the amounts.
+    fn fine_unit(&self) -> (String, f64) {
+        let total = self.nodes.first().map_or(0.0, |root| root.all[0].max(root.all[1]));
+        match self.unit.strip_prefix("CPU-s") {
+            Some(per) => (format!("CPU-us{per}"), 1e6),
+            None if total >= 1e5 => (self.unit.clone(), 1.0),
+            None => (format!("thousandths of {}", self.unit), 1e3),
+        }
+    }
+
+    /// The names from the root to a node, as folded stacks write them.
+    fn path(&self, node: usize) -> String {
+        let mut names = Vec::new();
+        let mut at = node;
+        while at != 0 {
+            let this = &self.nodes[at];
+            names.push(self.named(this).replace(';', ":"));
+            at = this.parent;
+        }
+        names.reverse();
+        let path = names.join(";");
+        // A line that begins like this is a comment to inferno.
+        if path.starts_with("# ") { path.replacen("# ", "#_", 1) } else { path }
+    }
+}
+
+/// The stacks of two sides in the amounts of their diff.
+pub fn flames(without: &[Profile], with: &[Profile], diff: &Diff, rules: &Rules) -> Flames {
+    let mut flames = Flames::new(&diff.unit);
+    for (side, profiles) in [without, with].into_iter().enumerate() {
+        for (profile, scale) in profiles.iter().zip(&diff.scales[side]) {
+            flames.add(side, profile, *scale, rules);
+        }
+    }
+    flames
+}
+
+/// Under what a stack stands: for whom the time was spent, else the thread.
+fn root(profile: &Profile, sample: &Sample) -> Option<String> {
+    match sample.owner {
+        Owner::Unknown => {
+            let name = normalise::thread(&profile.thread(sample.thread).name);
+            (!name.is_empty()).then(|| label(&name))
+        }
+        owner => Some(owner.name().to_owned()),
+    }
+}
+
+fn index(widths: Widths) -> usize {
+    match widths {
+        Widths::Without => 0,
+        Widths::With => 1,
+    }
+}
+
+/// A name that can be shown anywhere: signs that steer a terminal, break XML or
+/// change the direction of text become escapes.
+pub fn label(name: &str) -> String {
+    let steers = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
+            || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{ffff}')
+    };
+    let name = name.trim();
+    if name.is_empty() {
+        return "[unknown]".to_owned();
+    }
+    let mut label = String::with_capacity(name.len());
+    for c in name.chars() {
+        if steers(c) { label.extend(c.escape_unicode()) } else { label.push(c) }
+    }
+    label
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diff::{self, Options};
+    use crate::{Builder, Frame, Header, Thread};
+
+    fn profile(stacks: &[(&[&str], f64)]) -> Vec<Profile> {
+        let mut builder = Builder::new(Header::default());
+        let thread = builder.thread(Thread { name: "worker/7".into(), ..Thread::default() });
+        for (stack, weight) in stacks {
+            let frame = |name: &&str| Frame { function: (*name).into(), ..Frame::default() };
+            let frames: Vec<_> = stack.iter().map(|name| builder.frame(frame(name))).collect();
+            let (stack, weight) = (builder.stack(&frames), *weight);
+            let owner = Owner::Unknown;
+            builder.add(Sample { stack, thread, owner, cpu: None, time: None, count: 1, weight });
+        }
+        vec![builder.build()]
+    }
+
+    fn made(without: &[Profile], with: &[Profile]) -> Flames {
+        let diff = diff::diff(without, with, &Options::default()).unwrap();
+        flames(without, with, &diff, Rules::built_in())
+    }
+
+    fn boxes(chart: &Chart) -> Vec<(&str, u32, f64, f64, Option<f64>)> {
+        let one = |b: &'_ FlameBox| (b.depth, b.start, b.amount, b.change);
+        chart
+            .boxes
+            .iter()
+            .map(|b| {
+                let (d, s, a, c) = one(b);
+                (b.name.as_str(), d, s, a, c)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn boxes_stand_on_their_callers_and_tell_the_change() {
+        let without = profile(&[(&["f", "main"], 2.0), (&["h", "main"], 1.0)]);
+        let with = profile(&[(&["f", "main"], 6.0), (&["g", "main"], 1.0), (&["main"], 1.0)]);
+        let flames = made(&without, &with);
+        let chart = flames.chart("t", Widths::With, true, 100);
+        assert_eq!(
+            boxes(&chart),
+            [
+                ("worker/*", 0, 0.0, 8.0, Some(5.0)),
+                ("main", 1, 0.0, 8.0, Some(5.0)),
+                ("f", 2, 0.0, 6.0, Some(4.0)),
+                ("g", 2, 0.75, 1.0, Some(1.0)),
+            ]
+        );
+        assert_eq!((chart.total, chart.narrower, chart.unit.as_str()), (8.0, 0.0, "samples"));
+        let before = flames.chart("t", Widths::Without, false, 100);
+        assert_eq!(before.boxes.last().map(|b| (b.name.as_str(), b.change)), Some(("h", None)));
+        // No room for g: its part is told, and f stays where it was.
+        let few = flames.chart("t", Widths::With, true, 3);
+        assert_eq!(few.boxes.len(), 3);
+        assert!((few.narrower - 1.0 / 8.0).abs() < 1e-12);
+        assert!(made(&profile(&[]), &with).chart("t", Widths::Without, true, 9).boxes.is_empty());
+    }
+
+    #[test]
+    fn hostile_names_harm_neither_graph() {
+        let names = [
+            "<script>alert(1)</script>",
+            "a;b\"'&]]>",
+            "line\nbreak\u{0}\u{202e}x",
+            "# comment",
+            "tail 12 34",
+            "",
+            "--",
+        ];
+        let stacks: Vec<(&[&str], f64)> = names.chunks(1).map(|n| (n, 5.0)).collect();
+        let flames = made(&profile(&stacks), &profile(&[(&names, 9.0)]));
+        for widths in [Widths::With, Widths::Without] {
+            let mut out = Vec::new();
+            flames.svg("<b>&\u{7}", widths, &mut out).unwrap();
+            let svg = String::from_utf8(out).unwrap();
+            assert_eq!(svg.matches("<script").count(), 1, "inferno's own");
+            assert!(svg.contains("&lt;script&gt;alert(1)") && svg.contains("&lt;b&gt;&amp;"));
+            assert!(svg.contains("a:b&quot;"), "what separates frames is replaced");
+            assert!(!svg.contains(|c: char| c.is_control() && c != '\n' && c != '\t'));
+            assert!(!svg.contains('\u{202e}') && svg.contains("tail 12 34 ("));
+            assert!(svg.contains("comment"), "no line is taken for a comment");
+        }
+        let chart = flames.chart("t", Widths::With, true, 100);
+        assert_eq!(chart.boxes.len(), names.len() + 1);
+        assert!(chart.boxes.iter().all(|b| !b.name.contains(char::is_control)));
+    }
+
+    #[test]
+    fn red_is_more_in_both_directions() {
+        let flames = made(
+            &profile(&[(&["f"], 1.0), (&["g"], 4.0)]),
+            &profile(&[(&["f"], 4.0), (&["g"], 1.0)]),
+        );
+        for widths in [Widths::With, Widths::Without] {
+            let mut out = Vec::new();
+            flames.svg("t", widths, &mut out).unwrap();
+            let svg = String::from_utf8(out).unwrap();
+            let colour = |name: &str| {
+                let from = svg.find(&format!("<title>{name} (")).expect("its box");
+                let fill = &svg[from + svg[from..].find("rgb(").expect("a colour")..];
+                fill[..fill.find(')').expect("its end")].to_owned()
+            };
+            assert!(colour("f").starts_with("rgb(255,"), "{}", colour("f"));
+            assert!(colour("g").ends_with(",255"), "{}", colour("g"));
+        }
+        let nothing = made(&profile(&[]), &profile(&[]));
+        let error = nothing.svg("t", Widths::With, io::sink()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn a_stack_as_deep_as_it_likes_is_drawn_up_to_a_line() {
+        let deep: Vec<String> = (0..5000).map(|i| format!("f{i}")).collect();
+        let deep: Vec<&str> = deep.iter().map(String::as_str).collect();
+        let flames = made(&profile(&[]), &profile(&[(&deep, 1.0)]));
+        let chart = flames.chart("t", Widths::With, true, 10_000);
+        assert_eq!(chart.boxes.len(), DEEPEST + 1);
+    }
+}

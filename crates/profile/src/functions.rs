@@ -1,0 +1,144 @@
+//! The functions of one profile, and what each of them takes.
+
+use super::subsystem::{Class, Rules};
+use super::{Frame, FrameId, FrameKind, Owner, Profile, StackId, Weight};
+use crate::record::{ProfileSummary, ProfiledFunction};
+use std::collections::{BTreeMap, HashMap};
+
+/// A function of a profile and its weights.
+#[derive(Clone, Debug)]
+pub struct Function<'a> {
+    /// Which.
+    pub frame: &'a Frame,
+    /// Weight of its own code.
+    pub own: f64,
+    /// Weight of its own code and all that it called. One that calls itself counts
+    /// once.
+    pub total: f64,
+    /// Weight of its own code, by whom the time was spent for.
+    pub owners: BTreeMap<Owner, f64>,
+}
+
+/// All functions, those that take most by themselves first.
+pub fn functions(profile: &Profile) -> Vec<Function<'_>> {
+    let blank = |frame| Function { frame, own: 0.0, total: 0.0, owners: BTreeMap::new() };
+    let mut functions: Vec<Function> = profile.frames().iter().map(blank).collect();
+    let mut stacks: HashMap<StackId, f64> = HashMap::new();
+    for sample in profile.samples() {
+        *stacks.entry(sample.stack).or_default() += sample.weight;
+        let leaf = profile.stack(sample.stack).first();
+        if let Some(function) = leaf.and_then(|id| functions.get_mut(id.0 as usize)) {
+            function.own += sample.weight;
+            *function.owners.entry(sample.owner).or_default() += sample.weight;
+        }
+    }
+    for (stack, weight) in stacks {
+        let mut frames: Vec<FrameId> = profile.stack(stack).to_vec();
+        frames.sort_unstable();
+        frames.dedup();
+        for id in frames {
+            if let Some(function) = functions.get_mut(id.0 as usize) {
+                function.total += weight;
+            }
+        }
+    }
+    // Stable, so that equals stay in the order in which they were seen.
+    functions.sort_by(|a, b| b.own.total_cmp(&a.own).then(b.total.total_cmp(&a.total)));
+    functions
+}
+
+/// What is told of a profile in a record: all of its functions, without stacks.
+pub fn summarise(profile: &Profile, rules: &Rules) -> ProfileSummary {
+    let header = &profile.header;
+    let record = |function: Function| {
+        let Frame { function: name, module, kind, inlined, .. } = function.frame;
+        ProfiledFunction {
+            function: name.clone(),
+            module: module.clone(),
+            kernel: match kind {
+                FrameKind::Kernel => Some(true),
+                FrameKind::User => Some(false),
+                FrameKind::Unknown => None,
+            },
+            inlined: *inlined,
+            subsystem: match rules.class(function.frame) {
+                Some(Class::Is(subsystem)) => Some(subsystem.name().to_owned()),
+                _ => None,
+            },
+            own: function.own,
+            total: function.total,
+            owners: function
+                .owners
+                .iter()
+                .map(|(owner, weight)| (owner.name().to_owned(), *weight))
+                .collect(),
+        }
+    };
+    ProfileSummary {
+        event: header.event.clone(),
+        unit: match header.weight {
+            Weight::Nanoseconds => "nanoseconds",
+            Weight::Events => "events",
+            Weight::Samples => "samples",
+            Weight::Percent => "percent",
+        }
+        .to_owned(),
+        seconds: header.seconds,
+        samples: profile.count(),
+        lost: header.lost,
+        total: profile.total(),
+        functions: functions(profile).into_iter().map(record).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Builder, Header, Sample, Thread};
+
+    fn profile() -> Profile {
+        let header = Header { weight: Weight::Nanoseconds, ..Header::default() };
+        let mut builder = Builder::new(header);
+        let mut frame = |function: &str, kind| {
+            builder.frame(Frame { function: function.into(), kind, ..Frame::default() })
+        };
+        let main = frame("main", FrameKind::User);
+        let copy = frame("rep_movs_alternative", FrameKind::Kernel);
+        let thread = builder.thread(Thread::default());
+        for (frames, owner, weight) in [
+            (vec![copy, main], Owner::Program, 3.0),
+            (vec![copy, main], Owner::Softirq(None), 1.0),
+            // It calls itself, and counts once.
+            (vec![main, main], Owner::Program, 2.0),
+        ] {
+            let stack = builder.stack(&frames);
+            builder.add(Sample { stack, thread, owner, cpu: None, time: None, count: 1, weight });
+        }
+        builder.build()
+    }
+
+    #[test]
+    fn own_weights_add_up_and_totals_hold_what_is_called() {
+        let profile = profile();
+        let functions = functions(&profile);
+        let of = |name: &str| functions.iter().find(|f| f.frame.function == name).unwrap();
+        let (main, copy) = (of("main"), of("rep_movs_alternative"));
+        assert_eq!((main.own, main.total, copy.own, copy.total), (2.0, 6.0, 4.0, 4.0));
+        assert_eq!(copy.owners[&Owner::Softirq(None)], 1.0);
+        assert_eq!(functions[0].frame.function, "rep_movs_alternative");
+    }
+
+    #[test]
+    fn a_record_has_what_the_profile_has() {
+        let summary = summarise(&profile(), Rules::built_in());
+        assert_eq!(
+            (summary.unit.as_str(), summary.samples, summary.total),
+            ("nanoseconds", 3, 6.0)
+        );
+        let first = &summary.functions[0];
+        assert_eq!((first.kernel, first.subsystem.as_deref()), (Some(true), Some("copy")));
+        assert_eq!(first.owners.values().sum::<f64>(), first.own);
+        let own: f64 = summary.functions.iter().map(|function| function.own).sum();
+        assert_eq!(own, summary.total);
+    }
+}

@@ -1,0 +1,157 @@
+//! Samples one by one, in memory that does not grow with their number: a small
+//! profile keeps the time of every sample, of a large one equal samples are
+//! added up and their times go.
+
+use super::Times;
+use crate::{Builder, Owner, Profile, Sample, StackId, ThreadId};
+
+/// So many samples keep their times, which are worth more in a small profile
+/// and cost more in a large one.
+pub const TIMED: usize = 200_000;
+
+/// A sample as it is in a file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Taken {
+    pub(super) stack: StackId,
+    pub(super) thread: ThreadId,
+    pub(super) owner: Owner,
+    pub(super) cpu: Option<u32>,
+    /// Nanoseconds of the clock of the file.
+    pub(super) time: Option<u64>,
+    pub(super) count: u64,
+    pub(super) weight: f64,
+}
+
+/// Makes a profile of samples with times.
+#[derive(Debug, Default)]
+pub(super) struct Collector {
+    /// Where functions, threads and stacks are kept.
+    pub(super) builder: Builder,
+    timed: Vec<Taken>,
+    times: Times,
+    /// The samples have become too many for their times.
+    many: bool,
+    first: Option<u64>,
+    last: u64,
+    period: Period,
+}
+
+/// The weight of one sample, as long as it is the same in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+enum Period {
+    #[default]
+    None,
+    Same(f64),
+    Differs,
+}
+
+impl Collector {
+    pub(super) fn new(times: Times) -> Collector {
+        Collector { times, ..Collector::default() }
+    }
+
+    /// Takes a sample.
+    pub(super) fn push(&mut self, taken: Taken) {
+        let each = taken.weight / taken.count.max(1) as f64;
+        self.period = match self.period {
+            Period::None => Period::Same(each),
+            Period::Same(known) if known == each => self.period,
+            _ => Period::Differs,
+        };
+        if let Some(time) = taken.time {
+            self.first = Some(self.first.map_or(time, |first| first.min(time)));
+            self.last = self.last.max(time);
+        }
+        if self.many || self.times == Times::LeftOut || taken.time.is_none() {
+            add(&mut self.builder, taken, None);
+            return;
+        }
+        if self.timed.len() < TIMED {
+            self.timed.push(taken);
+            return;
+        }
+        self.many = true;
+        for earlier in std::mem::take(&mut self.timed) {
+            add(&mut self.builder, earlier, None);
+        }
+        add(&mut self.builder, taken, None);
+    }
+
+    /// The weight that every sample had, if it was one and the same.
+    pub(super) fn period(&self) -> Option<f64> {
+        match self.period {
+            Period::Same(period) => Some(period),
+            Period::None | Period::Differs => None,
+        }
+    }
+
+    /// The profile, its times counted from its first sample. Seconds are those
+    /// between the first and the last sample, unless the header has some.
+    pub(super) fn build(mut self) -> Profile {
+        if let Some(first) = self.first {
+            let header = self.builder.header();
+            let span = seconds(self.last.saturating_sub(first));
+            if header.seconds.is_none() && span > 0.0 {
+                header.seconds = Some(span);
+            }
+            if self.many {
+                header.notes.push(format!(
+                    "more than {TIMED} samples: their times were left out, equal ones added up"
+                ));
+            }
+            for taken in std::mem::take(&mut self.timed) {
+                let time = taken.time.map(|time| seconds(time.saturating_sub(first)));
+                add(&mut self.builder, taken, time);
+            }
+        }
+        self.builder.build()
+    }
+}
+
+fn add(builder: &mut Builder, taken: Taken, time: Option<f64>) {
+    let Taken { stack, thread, owner, cpu, count, weight, .. } = taken;
+    builder.add(Sample { stack, thread, owner, cpu, time, count, weight });
+}
+
+/// Nanoseconds as seconds.
+fn seconds(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Thread;
+
+    fn collect(times: Times, samples: u64) -> Profile {
+        let mut collector = Collector::new(times);
+        let thread = collector.builder.thread(Thread::default());
+        let stack = collector.builder.stack(&[]);
+        for n in 0..samples {
+            let time = Some(5_000_000_000 + n * 1000);
+            let owner = Owner::Unknown;
+            collector.push(Taken { stack, thread, owner, cpu: None, time, count: 1, weight: 2.0 });
+        }
+        assert_eq!(collector.period(), Some(2.0));
+        collector.build()
+    }
+
+    #[test]
+    fn times_are_kept_until_there_are_too_many() {
+        let few = collect(Times::Kept, 3);
+        assert_eq!(few.samples().len(), 3);
+        assert_eq!(few.samples()[1].time, Some(1e-6));
+        assert_eq!(few.header.seconds, Some(2e-6));
+        let many = collect(Times::Kept, TIMED as u64 + 5);
+        assert_eq!(many.samples().len(), 1);
+        assert_eq!((many.count(), many.samples()[0].time), (TIMED as u64 + 5, None));
+        assert!(many.header.notes[0].contains("left out"));
+    }
+
+    #[test]
+    fn times_that_nobody_wants_are_not_kept() {
+        let sums = collect(Times::LeftOut, 3);
+        assert_eq!((sums.samples().len(), sums.count()), (1, 3));
+        assert_eq!((sums.samples()[0].time, sums.header.seconds), (None, Some(2e-6)));
+    }
+}

@@ -1,0 +1,359 @@
+//! Folded stacks: `thread;outermost;...;leaf weight`, one stack a line, as
+//! `stackcollapse-perf.pl` and many others write them.
+//!
+//! The first name is taken to be the thread's, which is what the stackcollapse
+//! programs put there; `comm-PID/TID` is taken apart.
+
+use super::conventions;
+use super::lines::{Lines, quote};
+use super::number::{Marks, Number};
+use super::{HEAD, Importer, Times};
+use crate::record::Fault;
+use crate::{
+    Builder, Frame, FrameId, FrameKind, FrameRef, Header, Owner, Profile, Sample, Thread, ThreadId,
+    Weight,
+};
+use hashbrown::HashMap;
+use std::io::BufRead;
+
+/// See the module's text.
+pub struct Folded;
+
+impl Importer for Folded {
+    fn name(&self) -> &'static str {
+        "folded"
+    }
+
+    fn summary(&self) -> &'static str {
+        "one stack a line with its weight, as stackcollapse-*.pl and inferno-collapse-* print"
+    }
+
+    fn recognises(&self, head: &[u8]) -> bool {
+        let cut = head.len() >= HEAD;
+        let mut lines: Vec<&[u8]> = head.split(|byte| *byte == b'\n').collect();
+        if cut {
+            lines.pop();
+        }
+        let mut deep = false;
+        let mut any = false;
+        for line in lines.into_iter().map(<[u8]>::trim_ascii) {
+            if line.is_empty() || line.starts_with(b"# ") {
+                continue;
+            }
+            let Ok(text) = std::str::from_utf8(line) else { return false };
+            match split(text) {
+                Some((stack, _)) => deep |= stack.contains(';'),
+                None => return false,
+            }
+            any = true;
+        }
+        any && deep
+    }
+
+    fn read(&self, title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
+        let mut lines = Lines::new(title, input);
+        let mut line = Vec::with_capacity(4096);
+        let mut reader = Reader::new(title);
+        let mut any = false;
+        while lines.next(&mut line)? {
+            let text = line.trim_ascii();
+            if text.is_empty() || text.starts_with(b"# ") {
+                continue;
+            }
+            reader.line(text).map_err(|what| lines.fault(what))?;
+            any = true;
+        }
+        if !any {
+            return Err(lines.whole("holds no stack"));
+        }
+        Ok(reader.finish())
+    }
+}
+
+struct Reader {
+    builder: Builder,
+    threads: HashMap<String, (ThreadId, Owner)>,
+    /// The line before without its weight. Files are sorted as a rule, so most
+    /// names of a line stand in the one before it, in the same place.
+    before: Vec<u8>,
+    /// Its names, the thread's first.
+    names: Vec<Name>,
+    /// For whom its thread works, and which it is.
+    thread: (ThreadId, Owner),
+    stack: Vec<FrameId>,
+    marks: Marks,
+    /// Every weight so far could be a number of samples.
+    whole: bool,
+}
+
+/// A name of a line.
+#[derive(Clone, Copy)]
+struct Name {
+    /// Where it ends.
+    end: usize,
+    /// The function; of no meaning for the thread's name.
+    frame: FrameId,
+    inlined: bool,
+}
+
+impl Reader {
+    fn new(title: &str) -> Reader {
+        Reader {
+            builder: Builder::new(Header { title: title.to_owned(), ..Header::default() }),
+            threads: HashMap::new(),
+            before: Vec::new(),
+            names: Vec::new(),
+            thread: (ThreadId(0), Owner::Unknown),
+            stack: Vec::new(),
+            marks: Marks::default(),
+            whole: true,
+        }
+    }
+
+    fn line(&mut self, line: &[u8]) -> Result<(), String> {
+        let bad = || format!("{} is no stack with a weight behind it", quote(line));
+        let text = String::from_utf8_lossy(line);
+        let (stack, number) = text.rsplit_once(' ').ok_or_else(bad)?;
+        let number = weight(number).ok_or_else(bad)?;
+        self.marks.see(number)?;
+        let weight = self.marks.value(number);
+        self.whole &= weight.fract() == 0.0 && weight < 9e15;
+        self.names(stack.trim_ascii());
+        self.stack.clear();
+        self.stack.extend(self.names.iter().skip(1).rev().map(|name| name.frame));
+        if self.names.iter().any(|name| name.inlined) {
+            self.settle_inlined();
+        }
+        let (thread, owner) = self.thread;
+        let stack = self.builder.stack(&self.stack);
+        self.builder.add(Sample {
+            stack,
+            thread,
+            owner,
+            cpu: None,
+            time: None,
+            count: weight as u64,
+            weight,
+        });
+        Ok(())
+    }
+
+    /// Takes a line apart into [`Reader::names`]: those that it does not share with
+    /// the line before are looked up.
+    fn names(&mut self, text: &str) {
+        let bytes = text.as_bytes();
+        let same = shared(bytes, &self.before);
+        let ends = |at: usize| matches!(bytes.get(at), None | Some(b';'));
+        let kept = self.names.iter().take_while(|name| name.end <= same && ends(name.end)).count();
+        self.names.truncate(kept);
+        self.before.truncate(same);
+        self.before.extend_from_slice(bytes.get(same..).unwrap_or_default());
+        let mut begin = self.names.last().map_or(0, |name| name.end + 1);
+        // A name that ends the line before may end this one, too.
+        let rest = bytes.get(begin..).map(|rest| memchr::memchr_iter(b';', rest));
+        let offset = begin;
+        let ends = rest.into_iter().flatten().map(|at| offset + at);
+        let last = (begin <= bytes.len()).then_some(bytes.len());
+        for end in ends.chain(last) {
+            let name = text.get(begin..end).unwrap_or_default();
+            let (frame, inlined) = if self.names.is_empty() {
+                self.thread = self.thread(name);
+                (FrameId(0), false)
+            } else {
+                self.frame(name)
+            };
+            self.names.push(Name { end, frame, inlined });
+            begin = end + 1;
+        }
+    }
+
+    fn thread(&mut self, name: &str) -> (ThreadId, Owner) {
+        if let Some(known) = self.threads.get(name) {
+            return *known;
+        }
+        let ids = name.rsplit_once('-').and_then(|(comm, ids)| {
+            let (pid, tid) = ids.split_once('/')?;
+            Some((comm, pid.parse().ok()?, tid.parse().ok()?))
+        });
+        let (comm, pid, tid) = ids.unwrap_or((name, 0, 0));
+        let id = self.builder.thread(Thread { name: comm.to_owned(), pid, tid });
+        let known = (id, conventions::owner(comm, None));
+        self.threads.insert(name.to_owned(), known);
+        known
+    }
+
+    /// A function, and whether the compiler had put it into its caller.
+    fn frame(&mut self, name: &str) -> (FrameId, bool) {
+        // `_[j]` marks code that was made at run time.
+        let (function, mark) =
+            match name.len().checked_sub(4).and_then(|at| name.split_at_checked(at)) {
+                Some((function, mark @ ("_[k]" | "_[i]" | "_[j]"))) => (function, mark),
+                _ => (name, ""),
+            };
+        let inlined = mark == "_[i]";
+        let kind = if mark == "_[k]" { FrameKind::Kernel } else { FrameKind::Unknown };
+        let frame = FrameRef { function, kind, inlined, ..FrameRef::default() };
+        (self.builder.frame_of(frame), inlined)
+    }
+
+    /// An inlined function is on the side of the one that it was inlined into,
+    /// which its own mark does not tell.
+    fn settle_inlined(&mut self) {
+        for index in (0..self.stack.len().saturating_sub(1)).rev() {
+            let (Some(own), Some(outer)) = (self.stack.get(index), self.stack.get(index + 1))
+            else {
+                continue;
+            };
+            let (own, outer) = (self.builder.function(*own), self.builder.function(*outer));
+            let (Some(own), Some(outer)) = (own, outer) else { continue };
+            if own.inlined && own.kind == FrameKind::Unknown && outer.kind != FrameKind::Unknown {
+                let settled = Frame { kind: outer.kind, ..own.clone() };
+                let id = self.builder.frame(settled);
+                if let Some(place) = self.stack.get_mut(index) {
+                    *place = id;
+                }
+            }
+        }
+    }
+
+    fn finish(mut self) -> Profile {
+        // Weights with fractions are no samples.
+        if !self.whole {
+            self.builder.header().weight = Weight::Events;
+        }
+        self.builder.build()
+    }
+}
+
+/// How many bytes two texts begin with alike.
+fn shared(a: &[u8], b: &[u8]) -> usize {
+    // Arrays of a known length are compared in place, without a call.
+    let ((words_a, _), (words_b, _)) = (a.as_chunks::<16>(), b.as_chunks::<16>());
+    let alike = words_a.iter().zip(words_b).take_while(|(a, b)| a == b).count() * 16;
+    let (a, b) = (a.get(alike..).unwrap_or_default(), b.get(alike..).unwrap_or_default());
+    alike + a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+/// A weight as these programs print it, `1e+06` included.
+fn weight(text: &str) -> Option<Number> {
+    let number = match Number::parse(text) {
+        Some(number) => number,
+        None if text.contains(['e', 'E']) && text.len() < 32 => {
+            let value = text.parse::<f64>().ok().filter(|value| (0.0..1e18).contains(value))?;
+            Number::parse(&format!("{value}"))?
+        }
+        None => return None,
+    };
+    (Marks::default().value(number) >= 0.0).then_some(number)
+}
+
+fn split(text: &str) -> Option<(&str, Number)> {
+    let (stack, number) = text.rsplit_once(' ')?;
+    let digit = number.starts_with(|c: char| c.is_ascii_digit());
+    (digit && !stack.trim().is_empty()).then_some((stack, weight(number)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Profile, Fault> {
+        Folded.read("t", Times::Kept, &mut text.as_bytes())
+    }
+
+    #[test]
+    fn stacks_are_read_leaf_first_with_their_marks() {
+        let text = "swapper;a_[k];b_[k];c_[i] 2\nnginx-7/9;main;work;do_read_[k] 3\nswapper;a_[k];b_[k];c_[i] 5\n";
+        let profile = read(text).unwrap();
+        assert!(Folded.recognises(text.as_bytes()));
+        assert_eq!((profile.count(), profile.total()), (10, 10.0));
+        let [first, second] = profile.samples() else { panic!("{profile:?}") };
+        assert_eq!((first.count, first.owner), (7, Owner::Idle));
+        let names: Vec<&str> = profile
+            .stack(first.stack)
+            .iter()
+            .map(|id| profile.frame(*id).function.as_str())
+            .collect();
+        assert_eq!(names, ["c", "b", "a"]);
+        let leaf = profile.frame(profile.stack(first.stack)[0]);
+        assert!(leaf.inlined && leaf.kind == FrameKind::Kernel);
+        let thread = profile.thread(second.thread);
+        assert_eq!((thread.name.as_str(), thread.pid, thread.tid), ("nginx", 7, 9));
+    }
+
+    /// The names of every stack, thread first, with its weight.
+    fn folded(profile: &Profile) -> Vec<(String, f64)> {
+        let text = |sample: &Sample| {
+            let names = profile.stack(sample.stack).iter().rev();
+            let names = names.map(|id| profile.frame(*id).function.as_str());
+            let thread = profile.thread(sample.thread).name.as_str();
+            let all: Vec<&str> = std::iter::once(thread).chain(names).collect();
+            (all.join(";"), sample.weight)
+        };
+        profile.samples().iter().map(text).collect()
+    }
+
+    #[test]
+    fn a_line_may_begin_like_the_one_before_it() {
+        // Each begins like its neighbour, ends within a name of it, or goes on where it ends.
+        let stacks = [
+            "t",
+            "t;a",
+            "t;a;bc",
+            "t;a;bc;d",
+            "t;a;bcd",
+            "t;a;b",
+            "t;ab;b",
+            "t;ab",
+            "tt;ab",
+            "tt",
+            "t;a;;d",
+            "t;a;;de",
+            "t;a;",
+            "t;a;long_name_of_a_function;x",
+            "t;a;long_name_of_a_f",
+            "t;a;long_name_of_a_function;y",
+            ";a",
+            ";",
+            "u;a;long_name_of_a_function;y",
+        ];
+        let orders = [stacks.to_vec(), stacks.iter().rev().copied().collect()];
+        for order in orders {
+            let text: String =
+                order.iter().zip(1..).map(|(stack, n)| format!("{stack} {n}\n")).collect();
+            let expected: Vec<(String, f64)> =
+                order.iter().zip(1..).map(|(s, n)| ((*s).to_owned(), f64::from(n))).collect();
+            assert_eq!(folded(&read(&text).unwrap()), expected);
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn lines_of_any_likeness_are_told_apart(stacks in proptest::collection::vec("[ab](;[ab]{0,3}){0,5}", 1..40)) {
+            let text: String = stacks.iter().map(|stack| format!("{stack} 1\n")).collect();
+            let mut expected = std::collections::BTreeMap::new();
+            for stack in stacks {
+                *expected.entry(stack).or_default() += 1.0;
+            }
+            let read: std::collections::BTreeMap<String, f64> = folded(&read(&text).unwrap()).into_iter().collect();
+            proptest::prop_assert_eq!(read, expected);
+        }
+    }
+
+    #[test]
+    fn weights_with_fractions_are_no_samples() {
+        let profile = read("t;a 1,5\nt;b 2,25\nt;c 1.000\nt;d 1e+06\n").unwrap();
+        assert_eq!(profile.header.weight, Weight::Events);
+        assert_eq!(profile.total(), 1.5 + 2.25 + 1000.0 + 1e6);
+    }
+
+    #[test]
+    fn garbage_is_refused_by_line() {
+        for text in ["t;a 1\nt;b x\n", "t;a 1\nnothing\n", "t;a 1.5\nt;b 1,5\n", "t;a 1\nt;b -4"] {
+            let error = read(text).unwrap_err();
+            assert!(error.message.starts_with("t, line 2: "), "{error}");
+        }
+        assert!(read("\n\n").unwrap_err().message.contains("no stack"));
+        assert!(!Folded.recognises(b"dear all 4\nsee below 5\n"));
+    }
+}

@@ -1,0 +1,132 @@
+//! Text, line by line, in memory that does not grow.
+
+use crate::record::{Fault, FaultKind};
+use std::io::BufRead;
+
+/// A longer line is no profile's.
+const LONGEST: usize = 1 << 20;
+
+/// The lines of a text, with their numbers.
+pub(super) struct Lines<'a> {
+    title: &'a str,
+    input: &'a mut dyn BufRead,
+    number: u64,
+}
+
+impl<'a> Lines<'a> {
+    /// Lines of `input`; `title` is what errors call it.
+    pub(super) fn new(title: &'a str, input: &'a mut dyn BufRead) -> Self {
+        Lines { title, input, number: 0 }
+    }
+
+    /// Puts the next line into `line`, without its end; false if there is none.
+    pub(super) fn next(&mut self, line: &mut Vec<u8>) -> Result<bool, Fault> {
+        line.clear();
+        let mut any = false;
+        loop {
+            let chunk = match self.input.fill_buf() {
+                Ok(chunk) => chunk,
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(e) => return Err(unreadable(self.title, &e)),
+            };
+            if chunk.is_empty() {
+                break;
+            }
+            if !any {
+                any = true;
+                self.number += 1;
+            }
+            let end = memchr::memchr(b'\n', chunk);
+            let part = chunk.get(..end.unwrap_or(chunk.len())).unwrap_or(chunk);
+            if line.len() + part.len() > LONGEST {
+                return Err(self.fault(format!("is longer than {LONGEST} bytes")));
+            }
+            line.extend_from_slice(part);
+            let used = end.map_or(chunk.len(), |end| end + 1);
+            self.input.consume(used);
+            if end.is_some() {
+                break;
+            }
+        }
+        if line.last() == Some(&b'\r') {
+            line.pop();
+        }
+        if self.number == 1 && line.starts_with(b"\xef\xbb\xbf") {
+            line.drain(..3);
+        }
+        Ok(any)
+    }
+
+    /// What is wrong with the line that was read last.
+    pub(super) fn fault(&self, what: impl std::fmt::Display) -> Fault {
+        Fault::new(FaultKind::Storage, format!("{}, line {}: {what}", self.title, self.number))
+    }
+
+    /// What is wrong with the text as a whole.
+    pub(super) fn whole(&self, what: impl std::fmt::Display) -> Fault {
+        Fault::new(FaultKind::Storage, format!("{}: {what}", self.title))
+    }
+}
+
+/// A failed read.
+pub(super) fn unreadable(title: &str, error: &std::io::Error) -> Fault {
+    Fault::new(FaultKind::Storage, format!("cannot read {title}: {error}"))
+}
+
+/// A line as an error quotes it: not all of it if it is long, and nothing in it
+/// that a terminal would obey.
+pub(crate) fn quote(line: &[u8]) -> String {
+    let text = String::from_utf8_lossy(line.get(..line.len().min(240)).unwrap_or_default());
+    let text = text.trim();
+    let mut quoted: String =
+        text.chars().take(60).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    if text.chars().count() > 60 {
+        quoted.push_str("...");
+    }
+    format!("'{quoted}'")
+}
+
+/// A decimal number of digits only.
+pub(super) fn digits(text: &[u8]) -> Option<u64> {
+    if text.is_empty() || text.len() > 19 {
+        return None;
+    }
+    text.iter().try_fold(0_u64, |value, byte| {
+        byte.is_ascii_digit().then(|| value * 10 + u64::from(byte - b'0'))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_numbered_and_lose_their_ends() {
+        let mut input = &b"\xef\xbb\xbfa\r\n\nb"[..];
+        let mut lines = Lines::new("t", &mut input);
+        let mut line = Vec::new();
+        let mut seen = Vec::new();
+        while lines.next(&mut line).unwrap() {
+            seen.push(String::from_utf8(line.clone()).unwrap());
+        }
+        assert_eq!(seen, ["a", "", "b"]);
+        assert_eq!(lines.fault("no").message, "t, line 3: no");
+    }
+
+    #[test]
+    fn an_endless_line_is_refused() {
+        let text = vec![b'x'; LONGEST + 2];
+        let mut input = std::io::BufReader::with_capacity(4096, &text[..]);
+        let error = Lines::new("t", &mut input).next(&mut Vec::new()).unwrap_err();
+        assert!(error.message.contains("line 1: is longer"), "{error}");
+    }
+
+    #[test]
+    fn digits_do_not_overflow() {
+        assert_eq!(digits(b"18"), Some(18));
+        assert_eq!(digits(b"9999999999999999999"), Some(9_999_999_999_999_999_999));
+        assert_eq!(digits(b"18446744073709551616"), None);
+        assert_eq!(digits(b"1a"), None);
+        assert_eq!(digits(b""), None);
+    }
+}

@@ -1,0 +1,437 @@
+//! `perf.data`, as `perf record` writes it to a file or a pipe
+//! (`tools/perf/Documentation/perf.data-file-format.txt`,
+//! `include/uapi/linux/perf_event.h`).
+//!
+//! The file holds addresses and where modules were mapped, but no symbols: a
+//! function's name is its offset in its file, `0x1239`, as `perf script` prints
+//! it, or its address in the kernel. What was recorded with `-z` is refused.
+//!
+//! The file is held in memory: what explains its samples is at its end.
+
+mod guard;
+mod space;
+
+use super::collect::{Collector, Taken};
+use super::lines::unreadable;
+use super::{Importer, Times, conventions};
+use crate::record::{Fault, FaultKind};
+use crate::{Frame, FrameId, FrameKind, Profile, Thread, Weight};
+use guard::Bytes;
+use linux_perf_data::linux_perf_event_reader::{
+    Endianness, PerfEventType, RawEventRecord, ReadFormat, RecordType, SampleFormat,
+    SamplingPolicy, SoftwareCounterType,
+};
+use linux_perf_data::{AttributeDescription, DsoKey, PerfFile, PerfFileReader, PerfFileRecord};
+use space::{ModuleId, Spaces};
+use std::collections::HashMap;
+use std::io::{BufRead, Cursor, Read};
+
+/// See the module's text.
+pub struct PerfData;
+
+/// A larger file is refused.
+const MOST: u64 = 4 << 30;
+
+impl Importer for PerfData {
+    fn name(&self) -> &'static str {
+        "perf.data"
+    }
+
+    fn summary(&self) -> &'static str {
+        "what `perf record` writes; functions are addresses, for symbols use `perf script`"
+    }
+
+    fn recognises(&self, head: &[u8]) -> bool {
+        head.starts_with(b"PERFILE2") || head.starts_with(b"2ELIFREP")
+    }
+
+    fn read(&self, title: &str, times: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
+        let mut bytes = Vec::new();
+        input.take(MOST + 1).read_to_end(&mut bytes).map_err(|e| unreadable(title, &e))?;
+        let bad = |what: String| Fault::new(FaultKind::Storage, format!("{title}: {what}"));
+        if bytes.len() as u64 > MOST {
+            return Err(bad(format!("larger than {} GiB", MOST >> 30)));
+        }
+        let shape = guard::check(&bytes).map_err(|what| {
+            let fault = bad(format!("is no complete perf.data: {what}"));
+            match what.contains("compressed") {
+                true => fault.remedy("record without -z, or give it to `perf script` first"),
+                false => fault,
+            }
+        })?;
+        let mut reader = pass((title, times), &bytes, shape, None).map_err(bad)?;
+        // The first event may have no sample, as the one that only follows threads.
+        if let (0, Some(other)) = (reader.samples, reader.others.keys().min().copied()) {
+            reader = pass((title, times), &bytes, shape, Some(other)).map_err(bad)?;
+        }
+        reader.finish().map_err(bad)
+    }
+}
+
+/// Reads the samples of one event, by its place in the list of the file.
+fn pass(
+    (title, times): (&str, Times),
+    bytes: &[u8],
+    shape: guard::Shape,
+    event: Option<usize>,
+) -> Result<Reader, String> {
+    let cursor = Cursor::new(bytes);
+    let said = |e: linux_perf_data::Error| format!("is no perf.data: {e}");
+    let PerfFileReader { mut perf_file, mut record_iter } = match shape {
+        guard::Shape::File => PerfFileReader::parse_file(cursor).map_err(said)?,
+        guard::Shape::Pipe => PerfFileReader::parse_pipe(cursor).map_err(said)?,
+    };
+    let mut reader = Reader::new(title, times, &perf_file, event.unwrap_or(0));
+    while let Some(record) = record_iter.next_record(&mut perf_file).map_err(said)? {
+        if let PerfFileRecord::EventRecord { attr_index, record } = record {
+            reader.record(attr_index, &record)?;
+        }
+    }
+    Ok(reader)
+}
+
+struct Reader {
+    collector: Collector,
+    endian: Endianness,
+    attributes: Vec<AttributeDescription>,
+    build_ids: HashMap<DsoKey, String>,
+    spaces: Spaces,
+    comms: HashMap<i32, String>,
+    frames: HashMap<(Option<ModuleId>, u64, FrameKind), FrameId>,
+    stack: Vec<FrameId>,
+    /// The event that is read.
+    event: usize,
+    others: HashMap<usize, u64>,
+    samples: u64,
+}
+
+/// A sample's fields, as far as they are of use.
+#[derive(Default)]
+struct Fields {
+    ip: Option<u64>,
+    pid: i32,
+    tid: i32,
+    time: Option<u64>,
+    cpu: Option<u32>,
+    period: Option<u64>,
+    chain: Vec<u64>,
+}
+
+/// Entries of a call chain from here on say on which side those after them are.
+const CONTEXT: u64 = -4095_i64 as u64;
+const CONTEXT_KERNEL: u64 = -128_i64 as u64;
+const CONTEXT_USER: u64 = -512_i64 as u64;
+
+impl Reader {
+    fn new(title: &str, times: Times, file: &PerfFile, event: usize) -> Self {
+        let mut collector = Collector::new(times);
+        let header = collector.builder.header();
+        title.clone_into(&mut header.title);
+        let texts = [
+            ("hostname", file.hostname().ok().flatten().map(str::to_owned)),
+            ("os release", file.os_release().ok().flatten().map(str::to_owned)),
+            ("cpudesc", file.cpu_desc().ok().flatten().map(str::to_owned)),
+        ];
+        for (key, text) in texts {
+            if let Some(text) = text {
+                header.notes.push(format!("{key}: {text}"));
+            }
+        }
+        header.cpus = file.nr_cpus().ok().flatten().map(|cpus| cpus.nr_cpus_online);
+        let build_ids = file.build_ids().unwrap_or_default();
+        Reader {
+            collector,
+            endian: file.endian(),
+            attributes: file.event_attributes().to_vec(),
+            build_ids: build_ids
+                .into_iter()
+                .map(|(key, info)| (key, hexadecimal(&info.build_id)))
+                .collect(),
+            spaces: Spaces::default(),
+            comms: HashMap::new(),
+            frames: HashMap::new(),
+            stack: Vec::new(),
+            event,
+            others: HashMap::new(),
+            samples: 0,
+        }
+    }
+
+    fn record(&mut self, attribute: usize, record: &RawEventRecord<'_>) -> Result<(), String> {
+        let data = record.data.as_slice();
+        let mut bytes = Bytes::new(&data, self.endian);
+        // What is too short is a torn record; it says nothing, and the rest may be whole.
+        let torn = match record.record_type {
+            RecordType::SAMPLE => self.sample(attribute, record, bytes),
+            RecordType::COMM => self.comm(bytes).map_or_else(torn, Ok),
+            RecordType::FORK => match fork(&mut bytes) {
+                Some((pid, parent, tid, parent_tid)) => {
+                    if pid != parent {
+                        self.spaces.fork(pid, parent);
+                    }
+                    if let Some(name) = self.comms.get(&parent_tid) {
+                        self.comms.insert(tid, name.clone());
+                    }
+                    Ok(())
+                }
+                None => torn(),
+            },
+            RecordType::MMAP => self.map(bytes, record.misc, false),
+            RecordType::MMAP2 => self.map(bytes, record.misc, true),
+            RecordType::LOST => {
+                let lost = bytes.u64().and_then(|_| bytes.u64());
+                self.lost(lost.unwrap_or(0));
+                Ok(())
+            }
+            RecordType::LOST_SAMPLES => {
+                let lost = bytes.u64();
+                self.lost(lost.unwrap_or(0));
+                Ok(())
+            }
+            _ => Ok(()),
+        };
+        torn.map_err(|what| format!("{} record: {what}", name_of(record.record_type)))
+    }
+
+    fn lost(&mut self, lost: u64) {
+        let header = self.collector.builder.header();
+        header.lost = header.lost.saturating_add(lost);
+    }
+
+    fn comm(&mut self, mut bytes: Bytes<'_>) -> Option<()> {
+        let (_, tid) = (bytes.u32()?, bytes.u32()? as i32);
+        let name = String::from_utf8_lossy(bytes.text()).into_owned();
+        self.comms.insert(tid, name);
+        Some(())
+    }
+
+    /// A mapping: of an executable file, or of the kernel and its modules.
+    fn map(&mut self, mut bytes: Bytes<'_>, misc: u16, second: bool) -> Result<(), String> {
+        const DATA: u16 = 1 << 13;
+        const BUILD_ID: u16 = 1 << 14;
+        let fields = (|| {
+            let (pid, _) = (bytes.u32()? as i32, bytes.u32()?);
+            let (start, length, offset) = (bytes.u64()?, bytes.u64()?, bytes.u64()?);
+            let mut build_id = None;
+            if second {
+                let id = bytes.take(24)?;
+                if misc & BUILD_ID != 0 {
+                    let size = usize::from(*id.first()?).min(20);
+                    build_id = Some(hexadecimal(id.get(4..4 + size)?));
+                }
+                bytes.take(8)?;
+            }
+            Some((pid, start, length, offset, build_id, bytes.text().to_vec()))
+        })();
+        let Some((pid, start, length, offset, build_id, path)) = fields else { return torn() };
+        if !second && misc & DATA != 0 {
+            return Ok(());
+        }
+        let mode = linux_perf_data::linux_perf_event_reader::CpuMode::from_misc(misc);
+        let known =
+            || DsoKey::detect(&path, mode).and_then(|key| self.build_ids.get(&key).cloned());
+        let build_id = build_id.or_else(known).unwrap_or_default();
+        let kernel = misc & 7 == 1;
+        let text = String::from_utf8_lossy(&path);
+        let (name, kind) = match conventions::module(&text) {
+            (name, FrameKind::Unknown) if kernel => (name, FrameKind::Kernel),
+            // Memory of a program that is in no file.
+            _ if text.starts_with("//anon") => (String::new(), FrameKind::User),
+            known => known,
+        };
+        let owner = if kernel { None } else { Some(pid) };
+        self.spaces.map(owner, start, length, offset, space::Module { name, build_id, kind })
+    }
+
+    fn sample(
+        &mut self,
+        attribute: usize,
+        record: &RawEventRecord<'_>,
+        bytes: Bytes<'_>,
+    ) -> Result<(), String> {
+        let info = &record.parse_info;
+        let Some(fields) = fields(bytes, info.sample_format, info.read_format) else {
+            return torn();
+        };
+        if attribute != self.event {
+            *self.others.entry(attribute).or_default() += 1;
+            return Ok(());
+        }
+        self.samples += 1;
+        self.stack.clear();
+        let side = match record.misc & 7 {
+            1 | 4 => FrameKind::Kernel,
+            2 | 5 => FrameKind::User,
+            _ => FrameKind::Unknown,
+        };
+        let mut kind = side;
+        for entry in &fields.chain {
+            if *entry >= CONTEXT {
+                kind = match *entry {
+                    CONTEXT_KERNEL => FrameKind::Kernel,
+                    CONTEXT_USER => FrameKind::User,
+                    _ => FrameKind::Unknown,
+                };
+            } else {
+                let frame = self.frame(fields.pid, *entry, kind);
+                self.stack.push(frame);
+            }
+        }
+        if let (true, Some(ip)) = (self.stack.is_empty(), fields.ip) {
+            let frame = self.frame(fields.pid, ip, side);
+            self.stack.push(frame);
+        }
+        let fixed =
+            self.attributes.get(attribute).and_then(|known| match known.attr.sampling_policy {
+                SamplingPolicy::Period(period) => Some(period.get()),
+                _ => None,
+            });
+        let weight = fields.period.or(fixed).map_or(1.0, |period| period as f64);
+        let name = match self.comms.get(&fields.tid) {
+            Some(name) => name.clone(),
+            None if fields.pid == 0 && fields.tid == 0 => "swapper".into(),
+            None => format!(":{}", fields.tid),
+        };
+        let (pid, tid) = (u32::try_from(fields.pid).ok(), u32::try_from(fields.tid).unwrap_or(0));
+        let owner = conventions::owner(&name, pid);
+        let builder = &mut self.collector.builder;
+        let thread = builder.thread(Thread { name, pid: pid.unwrap_or(0), tid });
+        let stack = builder.stack(&self.stack);
+        let (cpu, time) = (fields.cpu, fields.time);
+        self.collector.push(Taken { stack, thread, owner, cpu, time, count: 1, weight });
+        Ok(())
+    }
+
+    fn frame(&mut self, pid: i32, address: u64, kind: FrameKind) -> FrameId {
+        let found = self.spaces.find((kind != FrameKind::Kernel).then_some(pid), address);
+        let found = found.or_else(|| self.spaces.find(None, address));
+        let (module, place) = match found {
+            Some((id, offset)) => match self.spaces.module(id) {
+                Some(module) if module.kind == FrameKind::User && !module.name.is_empty() => {
+                    (Some(id), offset)
+                }
+                _ => (Some(id), address),
+            },
+            None => (None, address),
+        };
+        let key = (module, place, kind);
+        if let Some(id) = self.frames.get(&key) {
+            return *id;
+        }
+        let known = module.and_then(|id| self.spaces.module(id)).cloned().unwrap_or_default();
+        let frame = self.collector.builder.frame(Frame {
+            function: format!("{place:#x}"),
+            module: known.name,
+            build_id: known.build_id,
+            kind: if known.kind == FrameKind::Unknown { kind } else { known.kind },
+            ..Frame::default()
+        });
+        self.frames.insert(key, frame);
+        frame
+    }
+
+    fn event_name(&self, attribute: usize) -> String {
+        let Some(known) = self.attributes.get(attribute) else { return String::new() };
+        match (known.name(), known.attr.type_) {
+            (Some(name), _) if !name.is_empty() => name.to_owned(),
+            (_, PerfEventType::Software(SoftwareCounterType::CpuClock)) => "cpu-clock".into(),
+            (_, PerfEventType::Software(SoftwareCounterType::TaskClock)) => "task-clock".into(),
+            _ => format!("event {attribute}"),
+        }
+    }
+
+    fn finish(mut self) -> Result<Profile, String> {
+        if self.samples == 0 {
+            return Err("holds no sample".into());
+        }
+        let name = self.event_name(self.event);
+        let mut others: Vec<(usize, u64)> = std::mem::take(&mut self.others).into_iter().collect();
+        others.sort_unstable();
+        let others: Vec<String> = others
+            .into_iter()
+            .map(|(other, n)| {
+                format!("left out: {n} samples of the event {}", self.event_name(other))
+            })
+            .collect();
+        let period = self.collector.period();
+        let header = self.collector.builder.header();
+        header.weight = match conventions::weight_of(&name) {
+            Weight::Nanoseconds => Weight::Nanoseconds,
+            _ => Weight::Events,
+        };
+        header.event = name;
+        header.period = period;
+        header.notes.extend(others);
+        Ok(self.collector.build())
+    }
+}
+
+/// A sample's fields, in the order of `PERF_RECORD_SAMPLE` in perf_event_open(2).
+fn fields(mut bytes: Bytes<'_>, format: SampleFormat, read: ReadFormat) -> Option<Fields> {
+    let mut fields = Fields::default();
+    if format.contains(SampleFormat::IDENTIFIER) {
+        bytes.u64()?;
+    }
+    if format.contains(SampleFormat::IP) {
+        fields.ip = Some(bytes.u64()?);
+    }
+    if format.contains(SampleFormat::TID) {
+        (fields.pid, fields.tid) = (bytes.u32()? as i32, bytes.u32()? as i32);
+    }
+    if format.contains(SampleFormat::TIME) {
+        fields.time = Some(bytes.u64()?);
+    }
+    for unused in [SampleFormat::ADDR, SampleFormat::ID, SampleFormat::STREAM_ID] {
+        if format.contains(unused) {
+            bytes.u64()?;
+        }
+    }
+    if format.contains(SampleFormat::CPU) {
+        fields.cpu = Some(bytes.u32()?);
+        bytes.u32()?;
+    }
+    if format.contains(SampleFormat::PERIOD) {
+        fields.period = Some(bytes.u64()?);
+    }
+    if format.contains(SampleFormat::READ) {
+        // PERF_FORMAT_LOST (1 << 4) is newer than the crate's names.
+        let each = 1 + u64::from(read.contains(ReadFormat::ID)) + (read.bits() >> 4 & 1);
+        let times = u64::from(read.contains(ReadFormat::TOTAL_TIME_ENABLED))
+            + u64::from(read.contains(ReadFormat::TOTAL_TIME_RUNNING));
+        let words = if read.contains(ReadFormat::GROUP) {
+            bytes.u64()?.checked_mul(each)?.checked_add(times)?
+        } else {
+            each + times
+        };
+        bytes.take(usize::try_from(words.checked_mul(8)?).ok()?)?;
+    }
+    if format.contains(SampleFormat::CALLCHAIN) {
+        let count = usize::try_from(bytes.u64()?).ok()?;
+        let mut chain = Bytes::new(bytes.take(count.checked_mul(8)?)?, bytes.endian());
+        fields.chain = std::iter::from_fn(|| chain.u64()).collect();
+    }
+    Some(fields)
+}
+
+fn fork(bytes: &mut Bytes<'_>) -> Option<(i32, i32, i32, i32)> {
+    let (pid, parent) = (bytes.u32()? as i32, bytes.u32()? as i32);
+    Some((pid, parent, bytes.u32()? as i32, bytes.u32()? as i32))
+}
+
+fn torn() -> Result<(), String> {
+    Err("shorter than its fields".into())
+}
+
+fn name_of(record: RecordType) -> &'static str {
+    match record {
+        RecordType::SAMPLE => "a sample's",
+        RecordType::COMM => "a comm",
+        RecordType::FORK => "a fork",
+        RecordType::MMAP | RecordType::MMAP2 => "an mmap",
+        _ => "a",
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

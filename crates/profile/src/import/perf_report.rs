@@ -1,0 +1,462 @@
+//! What `perf report --stdio` prints: a table of functions with their shares.
+//! Its columns stand under a ruler of dots (`tools/perf/ui/stdio/hist.c`), so
+//! they are read by place; their headings say what they are, in any order.
+//!
+//! Shares become weights by the line "Event count (approx.)" above the table,
+//! or stay percent without it. Call graphs below the rows are passed over: they
+//! are cut off at some share and do not add up.
+
+use super::conventions;
+use super::lines::{Lines, digits, quote};
+use super::number::{Marks, Number};
+use super::{HEAD, Importer, Times};
+use crate::record::Fault;
+use crate::{Builder, Frame, FrameKind, Header, Profile, Sample, Thread, Weight};
+use std::io::BufRead;
+
+/// See the module's text.
+pub struct PerfReport;
+
+impl Importer for PerfReport {
+    fn name(&self) -> &'static str {
+        "perf-report"
+    }
+
+    fn summary(&self) -> &'static str {
+        "what `perf report --stdio` prints: functions and their shares"
+    }
+
+    fn recognises(&self, head: &[u8]) -> bool {
+        let head = head.get(..head.len().min(HEAD)).unwrap_or(head);
+        let lines = || head.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+        lines().zip(lines().skip(1)).any(|(line, next)| {
+            let text = String::from_utf8_lossy(line);
+            ruler(next).is_some()
+                && text.starts_with('#')
+                && COLUMNS.iter().any(|(name, column)| column.measures() && text.contains(name))
+        })
+    }
+
+    fn read(&self, title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
+        let mut lines = Lines::new(title, input);
+        let mut line = Vec::with_capacity(1024);
+        let mut reader = Reader {
+            builder: Builder::new(Header { title: title.to_owned(), ..Header::default() }),
+            columns: Vec::new(),
+            heading: Vec::new(),
+            samples: None,
+            total: None,
+            marks: Marks::default(),
+            rows: Vec::new(),
+            more: false,
+        };
+        while lines.next(&mut line)? {
+            reader.line(&line).map_err(|what| lines.fault(what))?;
+            if reader.rows.len() > MOST {
+                return Err(lines.fault(format!("more than {MOST} rows")));
+            }
+        }
+        reader.finish().map_err(|what| lines.whole(what))
+    }
+}
+
+/// A report of more functions than this is no report: all kernels have fewer.
+const MOST: usize = 1 << 20;
+
+/// What a column holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Column {
+    /// Share of the whole, of the function alone.
+    Share,
+    Samples,
+    Period,
+    Command,
+    PidCommand,
+    TidCommand,
+    Object,
+    Symbol,
+    Cpu,
+    /// Share with all that it called, or nothing of use here.
+    Other,
+}
+
+/// Headings, longer ones before those that they contain.
+const COLUMNS: &[(&str, Column)] = &[
+    ("Overhead", Column::Share),
+    ("Self", Column::Share),
+    ("Children", Column::Other),
+    ("Samples", Column::Samples),
+    ("Period", Column::Period),
+    ("Pid:Command", Column::PidCommand),
+    ("Tid:Command", Column::TidCommand),
+    ("Command", Column::Command),
+    ("Shared Object", Column::Object),
+    ("Symbol", Column::Symbol),
+    ("CPU", Column::Cpu),
+];
+
+impl Column {
+    fn measures(self) -> bool {
+        matches!(self, Column::Share | Column::Samples | Column::Period)
+    }
+}
+
+/// A row, its numbers as they stand: what a mark means may show only later.
+struct Row {
+    share: Option<Number>,
+    samples: Option<Number>,
+    period: Option<Number>,
+    thread: Thread,
+    cpu: Option<u32>,
+    frame: Frame,
+}
+
+struct Reader {
+    builder: Builder,
+    /// Where each column begins and ends, and what it holds.
+    columns: Vec<(usize, usize, Column)>,
+    /// The comment before, which is the heading if the ruler follows.
+    heading: Vec<u8>,
+    samples: Option<Number>,
+    total: Option<Number>,
+    marks: Marks,
+    rows: Vec<Row>,
+    /// The table of the first event is complete.
+    more: bool,
+}
+
+impl Reader {
+    fn line(&mut self, line: &[u8]) -> Result<(), String> {
+        if line.starts_with(b"#") {
+            return self.comment(line);
+        }
+        if self.more || line.iter().all(u8::is_ascii_whitespace) {
+            return Ok(());
+        }
+        if self.columns.is_empty() {
+            return Err(format!("{} stands before any heading of perf report", quote(line)));
+        }
+        if line.first().is_some_and(|byte| !byte.is_ascii_whitespace()) {
+            return Err(format!("{} is no row of perf report", quote(line)));
+        }
+        if let Some(row) = self.row(line)? {
+            self.rows.push(row);
+        }
+        Ok(())
+    }
+
+    fn comment(&mut self, line: &[u8]) -> Result<(), String> {
+        let text = String::from_utf8_lossy(line);
+        let said = text.trim_start_matches(['#', ' ']);
+        if let Some(rest) = said.strip_prefix("Samples:") {
+            let (count, event) = rest.split_once("of event").unwrap_or((rest, ""));
+            let event = event.split_whitespace().next().unwrap_or("");
+            let event = event.trim_matches(['\'', '"', ',']).to_owned();
+            if self.samples.is_some() || !self.rows.is_empty() {
+                let note = format!("left out: the table of the event {event}");
+                self.more = true;
+                self.note(note);
+                return Ok(());
+            }
+            self.samples = Some(
+                rounded(count.trim())
+                    .ok_or_else(|| format!("{} has no number of samples", quote(line)))?,
+            );
+            self.builder.header().event = event;
+        } else if self.more {
+            return Ok(());
+        } else if let Some(rest) = said.strip_prefix("Event count (approx.):") {
+            let number =
+                Number::parse(rest).ok_or_else(|| format!("{} has no event count", quote(line)))?;
+            self.total = Some(number.whole());
+        } else if let Some(rest) = said.strip_prefix("Total Lost Samples:") {
+            self.builder.header().lost = digits(rest.trim().as_bytes()).unwrap_or(0);
+        } else if let Some((key @ ("hostname" | "os release" | "cmdline" | "cpudesc"), value)) =
+            said.split_once(" : ").map(|(key, value)| (key.trim(), value.trim()))
+        {
+            let note = format!("{key}: {value}");
+            self.note(note);
+        } else if let Some(rest) = said.strip_prefix("nrcpus online : ") {
+            self.builder.header().cpus = rest.trim().parse().ok();
+        } else if let (true, Some(places)) = (self.columns.is_empty(), ruler(line)) {
+            self.columns = self.headed(&places)?;
+        }
+        self.heading = line.to_vec();
+        Ok(())
+    }
+
+    fn note(&mut self, note: String) {
+        let notes = &mut self.builder.header().notes;
+        if notes.len() < 32 {
+            notes.push(note);
+        }
+    }
+
+    /// What stands above each stretch of the ruler.
+    fn headed(&self, places: &[(usize, usize)]) -> Result<Vec<(usize, usize, Column)>, String> {
+        let mut columns: Vec<(usize, usize, Column)> = Vec::new();
+        for (begin, end) in places {
+            let stop = (*end).min(self.heading.len());
+            let name = self.heading.get(*begin..stop).unwrap_or_default();
+            let name = String::from_utf8_lossy(name);
+            let name = name.trim_matches(['#', ' ']);
+            let known = COLUMNS.iter().find(|(heading, _)| *heading == name);
+            columns.push((*begin, *end, known.map_or(Column::Other, |(_, column)| *column)));
+        }
+        // The first column loses a place to the mark of the comment.
+        if let Some(first) = columns.first_mut() {
+            first.0 = 0;
+        }
+        if !columns.iter().any(|(_, _, column)| column.measures()) {
+            return Err(format!("{} names no share, samples or period", quote(&self.heading)));
+        }
+        Ok(columns)
+    }
+
+    /// A row, or none for a line of a call graph.
+    fn row(&mut self, line: &[u8]) -> Result<Option<Row>, String> {
+        let mut row = Row {
+            share: None,
+            samples: None,
+            period: None,
+            thread: Thread::default(),
+            cpu: None,
+            frame: Frame::default(),
+        };
+        let mut measured = false;
+        let mut object = None;
+        let mut symbol = None;
+        let last = self.columns.len().saturating_sub(1);
+        for (index, (begin, end, column)) in self.columns.iter().enumerate() {
+            let end = if index == last { line.len() } else { (*end).min(line.len()) };
+            let cell = line.get(*begin..end).unwrap_or_default();
+            let cell = String::from_utf8_lossy(cell);
+            let cell = cell.trim();
+            match column {
+                Column::Share => {
+                    let Some(number) = share(cell) else { return Ok(None) };
+                    row.share = Some(number);
+                    measured = true;
+                }
+                Column::Samples | Column::Period => {
+                    let Some(number) = Number::parse(cell) else { return Ok(None) };
+                    let place = match column {
+                        Column::Samples => &mut row.samples,
+                        _ => &mut row.period,
+                    };
+                    *place = Some(number.whole());
+                    measured = true;
+                }
+                Column::Command => row.thread.name = cell.to_owned(),
+                Column::PidCommand | Column::TidCommand => {
+                    let (id, name) = cell.split_once(':').unwrap_or(("", cell));
+                    row.thread.name = name.to_owned();
+                    let id = id.trim().parse().unwrap_or(0);
+                    match column {
+                        Column::PidCommand => row.thread.pid = id,
+                        _ => row.thread.tid = id,
+                    }
+                }
+                Column::Object => object = Some(cell.to_owned()),
+                Column::Symbol => symbol = Some(cell.to_owned()),
+                Column::Cpu => row.cpu = cell.parse().ok(),
+                Column::Other => {}
+            }
+        }
+        if !measured {
+            return Ok(None);
+        }
+        if let Some(number) = row.share {
+            self.marks.see(number)?;
+        }
+        row.frame = frame(symbol.as_deref(), object.as_deref());
+        Ok(Some(row))
+    }
+
+    fn finish(mut self) -> Result<Profile, String> {
+        if self.rows.is_empty() {
+            return Err("holds no row of perf report".into());
+        }
+        let marks = self.marks;
+        let value = |number: Number| marks.value(number);
+        let total = self.total.map(value).filter(|total| *total > 0.0);
+        let samples = self.samples.map(value);
+        let periods = self.rows.iter().all(|row| row.period.is_some());
+        let counts = self.rows.iter().all(|row| row.samples.is_some());
+        let shares = self.rows.iter().all(|row| row.share.is_some());
+        let header = self.builder.header();
+        header.weight = if periods || shares && total.is_some() {
+            conventions::weight_of(&header.event)
+        } else if shares {
+            Weight::Percent
+        } else {
+            Weight::Samples
+        };
+        if !periods && shares {
+            header.notes.push("weights are shares rounded to 0.01 %".into());
+        }
+        if !counts && shares && samples.is_some() {
+            header.notes.push("numbers of samples follow from shares".into());
+        }
+        for row in std::mem::take(&mut self.rows) {
+            let share = row.share.map(value);
+            let count = match (row.samples, share, samples) {
+                (Some(count), _, _) => value(count),
+                (None, Some(share), Some(all)) => (share / 100.0 * all).round(),
+                _ => 0.0,
+            };
+            let weight = match (row.period, share, total) {
+                (Some(period), _, _) if periods => value(period),
+                (_, Some(share), Some(total)) if shares => share / 100.0 * total,
+                (_, Some(share), _) if shares => share,
+                _ => count,
+            };
+            // Functions that only called others have no share of their own.
+            if weight == 0.0 && count == 0.0 {
+                continue;
+            }
+            let frame = self.builder.frame(row.frame);
+            let stack = self.builder.stack(&[frame]);
+            let owner = conventions::owner(&row.thread.name, None);
+            let thread = self.builder.thread(row.thread);
+            let (cpu, time, count) = (row.cpu, None, count as u64);
+            self.builder.add(Sample { stack, thread, owner, cpu, time, count, weight });
+        }
+        Ok(self.builder.build())
+    }
+}
+
+/// The stretches of a line of dots and blanks, `# ....  ....`.
+fn ruler(line: &[u8]) -> Option<Vec<(usize, usize)>> {
+    let dots = line.iter().filter(|byte| **byte == b'.').count();
+    let rest = line.iter().all(|byte| matches!(byte, b'#' | b'.' | b' '));
+    if dots < 3 || !rest || !line.starts_with(b"#") {
+        return None;
+    }
+    let mut places: Vec<(usize, usize)> = Vec::new();
+    for (at, byte) in line.iter().enumerate().filter(|(_, byte)| **byte == b'.') {
+        debug_assert_eq!(*byte, b'.');
+        match places.last_mut() {
+            Some((_, end)) if *end == at => *end = at + 1,
+            _ => places.push((at, at + 1)),
+        }
+    }
+    Some(places)
+}
+
+/// `40.48%`, not negative.
+fn share(cell: &str) -> Option<Number> {
+    let number = Number::parse(cell.strip_suffix('%')?)?;
+    (Marks::default().value(number) >= 0.0).then_some(number)
+}
+
+/// `24K`: perf prints large numbers of samples rounded to thousands, millions.
+fn rounded(text: &str) -> Option<Number> {
+    let (digits, zeros) = match text.chars().last()? {
+        'K' => (text.strip_suffix('K')?, "000"),
+        'M' => (text.strip_suffix('M')?, "000000"),
+        'G' => (text.strip_suffix('G')?, "000000000"),
+        _ => (text, ""),
+    };
+    if zeros.is_empty() {
+        return Number::parse(digits).map(Number::whole);
+    }
+    Number::parse(&format!("{}{zeros}", digits.trim()))
+}
+
+/// The function of a row: `[k] tcp_recvmsg`, perhaps with its module in a column.
+fn frame(symbol: Option<&str>, object: Option<&str>) -> Frame {
+    let (module, side) = conventions::module(object.unwrap_or(""));
+    let symbol = symbol.unwrap_or("[unknown]");
+    let (mark, function) = match symbol.split_once(' ') {
+        Some((mark @ ("[k]" | "[.]" | "[g]" | "[u]" | "[H]"), rest)) => (mark, rest.trim()),
+        _ => ("", symbol),
+    };
+    let kind = match mark {
+        "[k]" | "[g]" => FrameKind::Kernel,
+        "[.]" | "[u]" => FrameKind::User,
+        _ => side,
+    };
+    let (function, inlined) = match function.strip_suffix("(inlined)") {
+        Some(function) => (function.trim(), true),
+        None => (function, false),
+    };
+    // perf prints an address with all its zeros where it has no name.
+    let function = match function.strip_prefix("0x") {
+        Some(digits) if digits.len() > 1 && digits.bytes().all(|b| b.is_ascii_hexdigit()) => {
+            format!("0x{}", digits.trim_start_matches('0'))
+        }
+        _ => function.to_owned(),
+    };
+    Frame { function, module, kind, inlined, ..Frame::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Profile, Fault> {
+        PerfReport.read("t", Times::Kept, &mut text.as_bytes())
+    }
+
+    /// Function, weight and number of samples of each row.
+    fn rows(profile: &Profile) -> Vec<(String, f64, u64)> {
+        let name = |s: &Sample| profile.frame(profile.stack(s.stack)[0]).function.clone();
+        profile.samples().iter().map(|s| (name(s), s.weight, s.count)).collect()
+    }
+
+    const TABLE: &str = "\
+# Samples: 24K of event 'cycles:P'
+# Event count (approx.): 10.000.000
+#
+# Overhead  Command      Shared Object      Symbol
+# ........  ...........  .................  ...............
+#
+    40,48%  tx:1 (main)  busy               [.] spin
+     1,50%  net rx 0     [kernel.kallsyms]  [k] read zero
+     0,00%  net rx 0     [kernel.kallsyms]  [k] nothing
+
+#
+# (Tip: nothing)
+#
+";
+
+    #[test]
+    fn shares_become_weights_by_the_event_count() {
+        let profile = read(TABLE).unwrap();
+        assert!(PerfReport.recognises(TABLE.as_bytes()));
+        let rows = rows(&profile);
+        assert_eq!(rows.len(), 2);
+        assert_eq!((rows[0].0.as_str(), rows[0].2), ("spin", 9715));
+        assert!((rows[0].1 - 4_048_000.0).abs() < 1e-3, "{rows:?}");
+        assert_eq!(rows[1].0, "read zero");
+        assert_eq!(profile.header.event, "cycles:P");
+        assert_eq!(profile.header.weight, Weight::Events);
+        assert_eq!(profile.frames()[1].module, "[kernel]");
+        assert_eq!(profile.threads()[0].name, "tx:1 (main)");
+    }
+
+    #[test]
+    fn shares_alone_stay_percent() {
+        let text: String = TABLE.lines().skip(2).map(|line| format!("{line}\n")).collect();
+        let profile = read(&text).unwrap();
+        assert_eq!(profile.header.weight, Weight::Percent);
+        assert_eq!(rows(&profile)[0].1, 40.48);
+    }
+
+    #[test]
+    fn garbage_is_refused_by_line() {
+        for (text, line) in [
+            ("hello\n", 1),
+            (&format!("{TABLE}oops"), 14),
+            (&TABLE.replace("24K", "many"), 1),
+            (&TABLE.replace("10.000.000", "1.2.3"), 2),
+            (&TABLE.replace("Overhead", "Whatever"), 5),
+            (&TABLE.replace("1,50%", "1.50%"), 8),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.message.starts_with(&format!("t, line {line}: ")), "{error}");
+        }
+        assert!(read("# only a comment\n").unwrap_err().message.contains("no row"));
+    }
+}

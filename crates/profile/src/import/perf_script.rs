@@ -1,0 +1,480 @@
+//! What `perf script` prints: a line for each sample, and below it, if call
+//! chains were recorded, one line a frame, leaf first (`tools/perf/builtin-script.c`,
+//! `sample__fprintf_callchain` in `tools/perf/util/evsel_fprintf.c`).
+//!
+//! Which fields a line has is the user's choice (`-F`), so they are told by
+//! their looks: a time has a point and a colon, a CPU brackets, an event a colon.
+
+use super::collect::{Collector, Taken};
+use super::conventions;
+use super::header::{self, Head};
+use super::lines::{Lines, quote};
+use super::{HEAD, Importer, Times};
+use crate::record::Fault;
+use crate::{Frame, FrameId, FrameKind, Profile, Thread, ThreadId, Weight};
+use hashbrown::HashMap;
+use std::io::BufRead;
+
+/// See the module's text.
+pub struct PerfScript;
+
+impl Importer for PerfScript {
+    fn name(&self) -> &'static str {
+        "perf-script"
+    }
+
+    fn summary(&self) -> &'static str {
+        "what `perf script` prints, with or without call chains"
+    }
+
+    fn recognises(&self, head: &[u8]) -> bool {
+        let cut = head.len() >= HEAD;
+        let mut lines = head.split(|byte| *byte == b'\n').peekable();
+        let mut first = None;
+        while let Some(line) = lines.next() {
+            // The last line may be torn.
+            if cut && lines.peek().is_none() {
+                break;
+            }
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            if line.is_empty() || line.starts_with(b"#") {
+                continue;
+            }
+            let framed = line.starts_with(b"\t") && Located::of(line).is_some_and(|l| l.addressed);
+            if framed {
+                return true;
+            }
+            match first {
+                None if header::parse(line).is_some_and(|head| head.certain) => return true,
+                None => first = Some(()),
+                Some(()) => return false,
+            }
+        }
+        false
+    }
+
+    fn read(&self, title: &str, times: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
+        let mut lines = Lines::new(title, input);
+        let mut line = Vec::with_capacity(4096);
+        let mut reader = Reader { collector: Collector::new(times), ..Reader::default() };
+        reader.collector.builder.header().title = title.to_owned();
+        while lines.next(&mut line)? {
+            reader.line(&line).map_err(|what| lines.fault(what))?;
+        }
+        reader.flush().map_err(|what| lines.fault(what))?;
+        reader.finish().map_err(|what| lines.whole(what))
+    }
+}
+
+/// A frame's line: address, symbol and offset, module in parentheses.
+struct Located<'a> {
+    symbol: &'a [u8],
+    module: Option<&'a [u8]>,
+    address: &'a [u8],
+    addressed: bool,
+    inlined: bool,
+}
+
+/// The sample whose lines are being read.
+struct Open {
+    thread: ThreadId,
+    pid: Option<u32>,
+    cpu: Option<u32>,
+    time: Option<u64>,
+    period: Option<u64>,
+    /// Its first line says more than what any line of text could.
+    certain: bool,
+    /// It is of another event than the first, and is left out.
+    skipped: bool,
+}
+
+#[derive(Default)]
+struct Reader {
+    collector: Collector,
+    frames: HashMap<Box<[u8]>, FrameId>,
+    threads: HashMap<Box<[u8]>, ThreadId>,
+    key: Vec<u8>,
+    stack: Vec<FrameId>,
+    /// Functions that were inlined into the one whose line is yet to come.
+    inlined: Vec<u8>,
+    open: Option<Open>,
+    event: Option<Vec<u8>>,
+    weight: Option<Weight>,
+    others: Vec<(Vec<u8>, u64)>,
+    /// Samples of yet other events.
+    more: u64,
+    samples: u64,
+}
+
+/// So many names of other events are told; the rest only counted.
+const OTHERS: usize = 16;
+
+impl Reader {
+    fn line(&mut self, line: &[u8]) -> Result<(), String> {
+        match line.first() {
+            None => self.flush(),
+            Some(b'#') => {
+                self.comment(line);
+                Ok(())
+            }
+            Some(b'\t') => self.frame(line),
+            Some(b' ') => self.indented(line),
+            Some(_) => self.head(line),
+        }
+    }
+
+    /// A line that begins with blanks is a frame whose tab became blanks, a
+    /// source line, or a sample whose thread's name was set to the right.
+    fn indented(&mut self, line: &[u8]) -> Result<(), String> {
+        if line.iter().all(u8::is_ascii_whitespace) {
+            return self.flush();
+        }
+        if self.open.is_some() {
+            let head = header::parse(line).filter(|head| head.certain);
+            let located = Located::of(line);
+            return match (head, located) {
+                (Some(_), _) => self.head(line),
+                (None, Some(located)) if located.addressed || located.module.is_some() => {
+                    self.frame(line)
+                }
+                // `-F sym` gives a symbol alone, `-F srcline` a second line.
+                _ if source_line(line) => Ok(()),
+                _ if self.stack.is_empty()
+                    && header::parse(line).is_some_and(|h| h.pid.is_some()) =>
+                {
+                    self.head(line)
+                }
+                _ => self.frame(line),
+            };
+        }
+        self.head(line)
+    }
+
+    /// The line that begins a sample.
+    fn head(&mut self, line: &[u8]) -> Result<(), String> {
+        self.flush()?;
+        let Some(head) = header::parse(line) else {
+            return Err(format!("{} is no sample of perf script", quote(line)));
+        };
+        if let Some(record) = head.rest.strip_prefix(b"PERF_RECORD_") {
+            self.record(record);
+            return Ok(());
+        }
+        let skipped = self.of_other_event(&head);
+        if self.weight.is_none() && !skipped {
+            self.weight = Some(match (head.event, head.period) {
+                (Some(event), Some(_)) => conventions::weight_of(&String::from_utf8_lossy(event)),
+                _ => Weight::Samples,
+            });
+        }
+        let thread = self.thread(&head);
+        self.open = Some(Open {
+            thread,
+            pid: head.pid,
+            cpu: head.cpu,
+            time: head.time,
+            period: head.period,
+            certain: head.certain,
+            skipped,
+        });
+        if !head.rest.is_empty() && !skipped {
+            // Without call chains the one frame is on the same line.
+            let located = Located::of(head.rest);
+            if let Some(located) = located.filter(|l| l.addressed || !head.traces()) {
+                self.push_frame(&located);
+                return self.flush();
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a sample is of another event than the first of the file, which
+    /// is the one that is read.
+    fn of_other_event(&mut self, head: &Head<'_>) -> bool {
+        let Some(event) = head.event else { return false };
+        match &self.event {
+            None => {
+                self.event = Some(event.to_vec());
+                false
+            }
+            Some(known) if known == event => false,
+            Some(_) => {
+                let room = self.others.len() < OTHERS;
+                match self.others.iter_mut().find(|(name, _)| name == event) {
+                    Some((_, count)) => *count += 1,
+                    None if room => self.others.push((event.to_vec(), 1)),
+                    None => self.more += 1,
+                }
+                true
+            }
+        }
+    }
+
+    fn thread(&mut self, head: &Head<'_>) -> ThreadId {
+        self.key.clear();
+        self.key.extend_from_slice(&head.pid.unwrap_or(0).to_le_bytes());
+        self.key.extend_from_slice(&head.tid.unwrap_or(0).to_le_bytes());
+        self.key.extend_from_slice(head.comm);
+        if let Some(id) = self.threads.get(self.key.as_slice()) {
+            return *id;
+        }
+        let id = self.collector.builder.thread(Thread {
+            name: String::from_utf8_lossy(head.comm).into_owned(),
+            pid: head.pid.unwrap_or(0),
+            tid: head.tid.unwrap_or(0),
+        });
+        self.threads.insert(self.key.as_slice().into(), id);
+        id
+    }
+
+    fn frame(&mut self, line: &[u8]) -> Result<(), String> {
+        let located = Located::of(line)
+            .ok_or_else(|| format!("{} is no frame of perf script", quote(line)))?;
+        match &self.open {
+            Some(open) if open.skipped => return Ok(()),
+            Some(_) => {}
+            // `-F ip,sym`: no line of its own for the sample.
+            None => {
+                let thread = self.collector.builder.thread(Thread::default());
+                self.weight.get_or_insert(Weight::Samples);
+                self.open = Some(Open {
+                    thread,
+                    pid: None,
+                    cpu: None,
+                    time: None,
+                    period: None,
+                    certain: true,
+                    skipped: false,
+                });
+            }
+        }
+        self.push_frame(&located);
+        Ok(())
+    }
+
+    fn push_frame(&mut self, located: &Located<'_>) {
+        if located.inlined {
+            // Where it is from only the frame that it was inlined into says.
+            self.inlined.extend_from_slice(located.symbol);
+            self.inlined.push(0);
+            return;
+        }
+        let inlined = std::mem::take(&mut self.inlined);
+        for symbol in inlined.split(|byte| *byte == 0).filter(|symbol| !symbol.is_empty()) {
+            let outer = Located { symbol, inlined: true, ..*located };
+            let id = self.intern(&outer);
+            self.stack.push(id);
+        }
+        self.inlined = inlined;
+        self.inlined.clear();
+        let id = self.intern(located);
+        self.stack.push(id);
+    }
+
+    fn intern(&mut self, located: &Located<'_>) -> FrameId {
+        let unnamed = located.symbol.is_empty() || located.symbol == b"[unknown]";
+        let side = side(located.address);
+        self.key.clear();
+        self.key.push(u8::from(located.inlined) | (side as u8) << 1 | u8::from(unnamed) << 3);
+        self.key.extend_from_slice(if unnamed { located.address } else { located.symbol });
+        self.key.push(0);
+        self.key.extend_from_slice(located.module.unwrap_or_default());
+        if let Some(id) = self.frames.get(self.key.as_slice()) {
+            return *id;
+        }
+        let (module, kind) =
+            conventions::module(&String::from_utf8_lossy(located.module.unwrap_or_default()));
+        let function = if !unnamed {
+            String::from_utf8_lossy(located.symbol).into_owned()
+        } else if located.address.is_empty() {
+            "[unknown]".into()
+        } else {
+            format!("0x{}", String::from_utf8_lossy(located.address))
+        };
+        let id = self.collector.builder.frame(Frame {
+            function,
+            module,
+            kind: if kind == FrameKind::Unknown { side } else { kind },
+            inlined: located.inlined,
+            ..Frame::default()
+        });
+        self.frames.insert(self.key.as_slice().into(), id);
+        id
+    }
+
+    /// The sample is complete.
+    fn flush(&mut self) -> Result<(), String> {
+        let Some(open) = self.open.take() else { return Ok(()) };
+        if !self.inlined.is_empty() {
+            // The frame that they were inlined into is missing.
+            let inlined = std::mem::take(&mut self.inlined);
+            for symbol in inlined.split(|byte| *byte == 0).filter(|symbol| !symbol.is_empty()) {
+                let alone =
+                    Located { symbol, module: None, address: b"", addressed: false, inlined: true };
+                let id = self.intern(&alone);
+                self.stack.push(id);
+            }
+        }
+        if !open.certain && self.stack.is_empty() {
+            return Err("the line before is no sample of perf script".into());
+        }
+        if !open.skipped {
+            self.samples += 1;
+            let builder = &mut self.collector.builder;
+            let stack = builder.stack(&self.stack);
+            let thread = open.thread;
+            let owner = self.owner(thread, open.pid);
+            let weight = match self.weight {
+                Some(Weight::Samples) | None => 1.0,
+                Some(_) => open.period.map_or(1.0, |period| period as f64),
+            };
+            let (cpu, time) = (open.cpu, open.time);
+            self.collector.push(Taken { stack, thread, owner, cpu, time, count: 1, weight });
+        }
+        self.stack.clear();
+        Ok(())
+    }
+
+    fn owner(&mut self, thread: ThreadId, pid: Option<u32>) -> crate::Owner {
+        conventions::owner(self.collector.builder.name(thread), pid)
+    }
+
+    /// A line of `perf script --header` says where the profile is from.
+    fn comment(&mut self, line: &[u8]) {
+        let text = String::from_utf8_lossy(line);
+        let Some((key, value)) = text.trim_start_matches(['#', ' ']).split_once(" : ") else {
+            return;
+        };
+        let header = self.collector.builder.header();
+        match key.trim() {
+            "nrcpus online" => header.cpus = value.trim().parse().ok(),
+            key @ ("hostname" | "os release" | "cmdline" | "cpudesc")
+                if header.notes.len() < 16 =>
+            {
+                header.notes.push(format!("{key}: {}", value.trim()));
+            }
+            _ => {}
+        }
+    }
+
+    /// A line of `perf script --show-lost-events` and its like.
+    fn record(&mut self, record: &[u8]) {
+        let text = String::from_utf8_lossy(record);
+        let lost = text.strip_prefix("LOST").and_then(|rest| rest.split_once("lost "));
+        let lost = lost.and_then(|(_, count)| count.split_whitespace().next()?.parse::<u64>().ok());
+        let header = self.collector.builder.header();
+        header.lost = header.lost.saturating_add(lost.unwrap_or(0));
+    }
+
+    fn finish(mut self) -> Result<Profile, String> {
+        if self.samples == 0 {
+            return Err("holds no sample of perf script".into());
+        }
+        let period = self.collector.period();
+        let header = self.collector.builder.header();
+        header.event = String::from_utf8_lossy(&self.event.unwrap_or_default()).into_owned();
+        header.weight = self.weight.unwrap_or_default();
+        if header.weight != Weight::Samples {
+            header.period = period;
+        }
+        for (name, count) in self.others {
+            let name = String::from_utf8_lossy(&name).into_owned();
+            header.notes.push(format!("left out: {count} samples of the event {name}"));
+        }
+        if self.more > 0 {
+            header.notes.push(format!("left out: {} samples of yet other events", self.more));
+        }
+        Ok(self.collector.build())
+    }
+}
+
+impl<'a> Located<'a> {
+    /// Takes a frame's line apart; none if nothing is in it.
+    fn of(line: &'a [u8]) -> Option<Located<'a>> {
+        let line = line.trim_ascii();
+        let (first, rest) = match memchr::memchr(b' ', line) {
+            Some(at) => (line.get(..at)?, line.get(at + 1..)?.trim_ascii_start()),
+            None => (line, &b""[..]),
+        };
+        // A symbol can look like an address (`add`), but then nothing except a
+        // module follows it.
+        let hexadecimal = !first.is_empty()
+            && first.len() <= 16
+            && first.iter().all(u8::is_ascii_hexdigit)
+            && (if rest.is_empty() { first.len() >= 4 } else { !rest.starts_with(b"(") });
+        let (address, text) = if hexadecimal { (first, rest) } else { (&b""[..], line) };
+        let (text, inlined) = match text.strip_suffix(b"(inlined)") {
+            Some(text) => (text.trim_ascii_end(), true),
+            None => (text, false),
+        };
+        let (symbol, module) = if inlined { (text, None) } else { split_module(text) };
+        let symbol = without_offset(symbol);
+        if symbol.is_empty() && address.is_empty() {
+            return None;
+        }
+        Some(Located { symbol, module, address, addressed: hexadecimal, inlined })
+    }
+}
+
+/// The kernel's half of the address space is the upper one.
+fn side(address: &[u8]) -> FrameKind {
+    match address {
+        [] => FrameKind::Unknown,
+        [first, ..] if address.len() == 16 && *first >= b'8' => FrameKind::Kernel,
+        _ => FrameKind::User,
+    }
+}
+
+/// Splits `symbol (module)`; both may hold parentheses of their own.
+fn split_module(text: &[u8]) -> (&[u8], Option<&[u8]>) {
+    let Some(body) = text.strip_suffix(b")") else { return (text, None) };
+    // Most modules hold no parentheses.
+    let mut depth = 1_usize;
+    for (at, byte) in body.iter().enumerate().rev() {
+        match byte {
+            b')' => depth += 1,
+            b'(' => {
+                depth -= 1;
+                if depth == 0 {
+                    let alone = at == 0 || body.get(at - 1) == Some(&b' ');
+                    return match (alone, body.get(..at), body.get(at + 1..)) {
+                        (true, Some(symbol), Some(module)) => {
+                            (symbol.trim_ascii_end(), Some(module))
+                        }
+                        _ => (text, None),
+                    };
+                }
+            }
+            _ => {}
+        }
+    }
+    (text, None)
+}
+
+/// Cuts `+0x1f` off a symbol.
+fn without_offset(symbol: &[u8]) -> &[u8] {
+    let Some(plus) = memchr::memrchr(b'+', symbol) else { return symbol };
+    match (symbol.get(..plus), symbol.get(plus + 1..)) {
+        (Some(name), Some(offset)) => match offset.strip_prefix(b"0x") {
+            Some(digits) if !digits.is_empty() && digits.iter().all(u8::is_ascii_hexdigit) => name,
+            _ => symbol,
+        },
+        _ => symbol,
+    }
+}
+
+/// What `-F srcline` puts below a frame: two blanks and `file:line` or `module[address]`.
+fn source_line(line: &[u8]) -> bool {
+    let Some(text) = line.strip_prefix(b"  ").filter(|text| !text.starts_with(b" ")) else {
+        return false;
+    };
+    let text = text.trim_ascii();
+    let numbered = memchr::memrchr(b':', text)
+        .and_then(|at| text.get(at + 1..))
+        .is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit));
+    numbered || (text.ends_with(b"]") && memchr::memchr(b' ', text).is_none())
+}
+
+#[cfg(test)]
+#[path = "perf_script_tests.rs"]
+mod tests;

@@ -1,0 +1,302 @@
+//! `readprofile`: ticks by function without call stacks, as readprofile(8) prints
+//! them (`ticks symbol load`, with `-v` an address in front), and in the form
+//! `symbol [address]: ticks` in which such lists were passed around.
+
+use super::{Importer, Times};
+use crate::record::{Fault, FaultKind};
+use crate::{Builder, Frame, FrameKind, Header, Owner, Profile, Sample, Thread, Weight};
+use std::io::{BufRead, Read};
+
+/// Lists of ticks by function.
+pub struct Readprofile;
+
+/// Longest line that is read: far longer than the name of any function.
+const LINE: u64 = 64 << 10;
+
+/// Lines that have to look like it for a file to be taken for one.
+const TELLING: usize = 8;
+
+impl Importer for Readprofile {
+    fn name(&self) -> &'static str {
+        "readprofile"
+    }
+
+    fn summary(&self) -> &'static str {
+        "ticks by function: `symbol [address]: ticks`, or what readprofile(8) prints"
+    }
+
+    fn recognises(&self, head: &[u8]) -> bool {
+        let Ok(text) = std::str::from_utf8(whole_lines(head)) else { return false };
+        let mut lines = text.lines().filter(|line| !is_blank(line)).take(TELLING).peekable();
+        lines.peek().is_some() && lines.all(|line| entry(line).is_some())
+    }
+
+    fn read(&self, title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
+        let mut builder = Builder::new(Header {
+            title: title.to_owned(),
+            weight: Weight::Samples,
+            ..Header::default()
+        });
+        let thread = builder.thread(Thread::default());
+        let mut line = Vec::new();
+        let mut number = 0u64;
+        let mut total = 0u64;
+        loop {
+            line.clear();
+            let read = (&mut *input)
+                .take(LINE)
+                .read_until(b'\n', &mut line)
+                .map_err(|e| Fault::new(FaultKind::Storage, format!("cannot read {title}: {e}")))?;
+            if read == 0 {
+                return Ok(builder.build());
+            }
+            number += 1;
+            let text = String::from_utf8_lossy(&line);
+            if is_blank(&text) {
+                continue;
+            }
+            let entry = entry(&text).ok_or_else(|| garbage(title, number, &text))?;
+            if entry.is_total() {
+                continue;
+            }
+            total = total.checked_add(entry.ticks).ok_or_else(|| {
+                let what = format!("{title}, line {number}: more ticks than can be counted");
+                Fault::new(FaultKind::Storage, what)
+            })?;
+            let frame = builder.frame(frame(entry.symbol));
+            let stack = builder.stack(&[frame]);
+            builder.add(Sample {
+                stack,
+                thread,
+                owner: Owner::Unknown,
+                cpu: None,
+                time: None,
+                count: entry.ticks,
+                weight: entry.ticks as f64,
+            });
+        }
+    }
+}
+
+/// One line.
+#[derive(Debug, PartialEq, Eq)]
+struct Entry<'a> {
+    symbol: &'a str,
+    ticks: u64,
+    /// Whether it has the form of readprofile(8).
+    own: bool,
+}
+
+impl Entry<'_> {
+    /// Whether this is the sum that readprofile(8) prints last.
+    fn is_total(&self) -> bool {
+        self.own && self.symbol == "total"
+    }
+}
+
+fn is_blank(line: &str) -> bool {
+    let line = line.trim();
+    line.is_empty() || line.starts_with('#')
+}
+
+/// Everything up to the last end of line; all of it where there is none.
+fn whole_lines(head: &[u8]) -> &[u8] {
+    match head.iter().rposition(|byte| *byte == b'\n') {
+        Some(end) => head.get(..=end).unwrap_or(head),
+        None => head,
+    }
+}
+
+fn entry(line: &str) -> Option<Entry<'_>> {
+    let line = line.trim();
+    listed(line).or_else(|| printed(line))
+}
+
+/// `symbol [address]: ticks` or `symbol: ticks`.
+fn listed(line: &str) -> Option<Entry<'_>> {
+    let (name, ticks) = line.rsplit_once(':')?;
+    let ticks = whole_number(ticks)?;
+    let name = name.trim_end();
+    let symbol = match name.strip_suffix(']').and_then(|name| name.rsplit_once('[')) {
+        Some((symbol, address)) if is_hex(address) => symbol.trim_end(),
+        _ => name,
+    };
+    is_symbol(symbol).then_some(Entry { symbol, ticks, own: false })
+}
+
+/// `ticks symbol load` or `address symbol ticks load`.
+fn printed(line: &str) -> Option<Entry<'_>> {
+    let mut words: Vec<&str> = line.split_ascii_whitespace().take(5).collect();
+    if words.len() == 4 && is_hex(words.first()?) && is_symbol(words.get(1)?) {
+        words.remove(0);
+        words.swap(0, 1);
+    }
+    let [ticks, symbol, load] = words.as_slice() else { return None };
+    let number = |c: char| c.is_ascii_digit() || ".,".contains(c);
+    let fine = load.contains(|c: char| c.is_ascii_digit()) && load.chars().all(number);
+    let entry = Entry { symbol, ticks: whole_number(ticks)?, own: true };
+    (fine && is_symbol(symbol)).then_some(entry)
+}
+
+/// Digits, perhaps with marks between groups of three: `72241`, `72,241`,
+/// `72.241`, `72'241`, `72 241` (a blank, also one that does not break).
+fn whole_number(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let mark = |c: char| ",.'\u{2019} \u{a0}\u{202f}".contains(c);
+    let sign = text.chars().find(|c| mark(*c));
+    let mut digits = String::new();
+    for (i, group) in text.split(|c| Some(c) == sign).enumerate() {
+        let whole = match (sign, i) {
+            (None, _) => !group.is_empty(),
+            (Some(_), 0) => (1..=3).contains(&group.len()),
+            (Some(_), _) => group.len() == 3,
+        };
+        if !whole || !group.bytes().all(|b| b.is_ascii_digit()) {
+            return None;
+        }
+        digits.push_str(group);
+    }
+    digits.parse().ok()
+}
+
+fn is_hex(text: &str) -> bool {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    !digits.is_empty() && digits.len() <= 16 && digits.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+/// Whether it can be the name of a function: one word that begins as one.
+fn is_symbol(text: &str) -> bool {
+    let first = text.chars().next();
+    first.is_some_and(|c| c.is_alphabetic() || "_.*$<".contains(c))
+        && !text.contains(|c: char| c.is_whitespace() || c == ';' || c.is_control())
+}
+
+/// A function of the kernel, which is all that readprofile sees, but for the one
+/// line in which some kernels counted everything that was not theirs.
+fn frame(symbol: &str) -> Frame {
+    let (kind, module) = match symbol {
+        "USER" => (FrameKind::User, ""),
+        _ => (FrameKind::Kernel, "[kernel]"),
+    };
+    Frame { function: symbol.to_owned(), module: module.to_owned(), kind, ..Frame::default() }
+}
+
+fn garbage(title: &str, number: u64, text: &str) -> Fault {
+    let mut shown: String = text.trim_end().chars().take(60).collect();
+    if shown.len() < text.trim_end().len() {
+        shown.push_str("...");
+    }
+    let what = format!("{title}, line {number}: no function and its ticks in {shown:?}");
+    Fault::new(FaultKind::Storage, what)
+        .remedy("lines are `symbol [address]: ticks`, or what readprofile prints")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &[u8]) -> Result<Profile, Fault> {
+        Readprofile.read("list", Times::Kept, &mut &text[..])
+    }
+
+    fn ticks(profile: &Profile) -> Vec<(String, u64)> {
+        let name = |s: &Sample| profile.frame(profile.stack(s.stack)[0]).function.clone();
+        profile.samples().iter().map(|s| (name(s), s.count)).collect()
+    }
+
+    #[test]
+    fn every_form_of_a_line() {
+        for (line, symbol, count) in [
+            ("poll_idle [c0105280]: 72241", "poll_idle", 72241),
+            ("poll_idle [0xffffffff81000000]:\t72241\r", "poll_idle", 72241),
+            ("poll_idle: 72241", "poll_idle", 72241),
+            ("poll_idle [c0105280]: 72,241", "poll_idle", 72241),
+            ("poll_idle [c0105280]: 1.072.241", "poll_idle", 1_072_241),
+            ("poll_idle: 72'241", "poll_idle", 72241),
+            ("poll_idle: 72 241", "poll_idle", 72241),
+            ("poll_idle: 72\u{a0}241", "poll_idle", 72241),
+            ("  1234 default_idle                     25.7083", "default_idle", 1234),
+            ("  1,234 default_idle                     25,7083", "default_idle", 1234),
+            ("c0105280 default_idle    1234  25.7083", "default_idle", 1234),
+            ("     3 *unknown*", "", 0),
+            ("     3 *unknown*  0.0000", "*unknown*", 3),
+        ] {
+            let found = entry(line).map(|e| (e.symbol.to_owned(), e.ticks));
+            let expected = (!symbol.is_empty()).then(|| (symbol.to_owned(), count));
+            assert_eq!(found, expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn lines_add_up_and_the_sum_is_no_function() {
+        let text = b"# two\n\n 7 schedule 0.5\n 3 schedule 0.5\n 4 total 0.1\n";
+        let profile = read(text).unwrap();
+        assert_eq!(ticks(&profile), [("schedule".to_owned(), 10)]);
+        assert_eq!(profile.total(), 10.0);
+        // In the other form a function may be called so.
+        assert_eq!(ticks(&read(b"total: 4\n").unwrap()), [("total".to_owned(), 4)]);
+    }
+
+    #[test]
+    fn garbage_is_told_by_its_line() {
+        for (text, line) in [
+            (&b"a: 1\nb: two\n"[..], 2),
+            (b"a: 1\n\n: 3\n", 3),
+            (b"a: -1\n", 1),
+            (b"a: 12,34\n", 1),
+            (b"a: 1,234.567\n", 1),
+            (b"a;b: 12\n", 1),
+            (b"a: 99999999999999999999\n", 1),
+            (b"a: 18446744073709551615\nb: 1\n", 2),
+            (b"\xff\xfe\x00", 1),
+            (b"\x1b[2Ja b c d\n", 1),
+        ] {
+            let fault = read(text).unwrap_err();
+            assert!(fault.message.starts_with(&format!("list, line {line}: ")), "{fault}");
+            assert!(!fault.message.contains('\x1b'), "{fault}");
+        }
+        let long = vec![b'a'; 1 << 20];
+        assert!(read(&long).unwrap_err().message.len() < 200);
+    }
+
+    #[test]
+    fn it_knows_its_own() {
+        assert!(Readprofile.recognises(b"poll_idle [c0105280]: 72241\nschedule [c01]: 9\nhal"));
+        assert!(Readprofile.recognises(b"  1234 default_idle   25.7083\n"));
+        for other in [
+            &b""[..],
+            b"\n\n",
+            b"main;f;g 12\n",
+            b"swapper     0 [000] 12.5: 1 cycles:\n\tffff poll_idle ([kernel])\n",
+            b"# Samples: 4\n    12.50%  iperf3  [kernel]  [k] memcpy\n",
+            b"PERFILE2",
+            b"\x1f\x8b\x08",
+            b"a: 1\nfree text\n",
+        ] {
+            assert!(!Readprofile.recognises(other), "{:?}", String::from_utf8_lossy(other));
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_a_profile_or_a_fault(bytes: Vec<u8>, lines in "([a-z:\\[\\] 0-9.,]{0,12}\n){0,6}") {
+            for input in [&bytes[..], lines.as_bytes()] {
+                let _ = Readprofile.recognises(input);
+                match read(input) {
+                    Ok(profile) => proptest::prop_assert!(profile.total() >= 0.0),
+                    Err(fault) => proptest::prop_assert!(fault.message.contains("line ")),
+                }
+            }
+        }
+
+        #[test]
+        fn what_is_listed_is_read(ticks in proptest::collection::vec(0u64..1 << 50, 1..20)) {
+            let line = |(i, n): (usize, &u64)| format!("f{i} [c0{i:06x}]: {n}\n");
+            let text: String = ticks.iter().enumerate().map(line).collect();
+            proptest::prop_assert!(Readprofile.recognises(text.as_bytes()));
+            let profile = read(text.as_bytes()).unwrap();
+            let counts: Vec<u64> = profile.samples().iter().map(|s| s.count).collect();
+            proptest::prop_assert_eq!(counts, ticks);
+        }
+    }
+}

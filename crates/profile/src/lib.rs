@@ -1,0 +1,28 @@
+//! Profiles: what was on the CPUs, by call stack; where they come from, what
+//! they become, and how two of them differ. Pure but for symbol files.
+
+#![forbid(unsafe_code)]
+
+use bytepath_record as record;
+
+pub mod attribution;
+pub mod change;
+pub mod diff;
+mod explanation;
+pub mod export;
+pub mod flame;
+mod functions;
+pub mod import;
+mod model;
+pub mod normalise;
+pub mod pprof;
+pub mod subsystem;
+pub mod symbols;
+pub mod waterfall;
+
+pub use explanation::{Explanation, Ranked, explain};
+pub use functions::{Function, functions, summarise};
+pub use model::{
+    Builder, Frame, FrameId, FrameKind, FrameRef, Header, Owner, Profile, Sample, StackId, Thread,
+    ThreadId, Track, Weight, Work, WorkUnit,
+};

@@ -1,0 +1,462 @@
+//! A message as a profile.
+
+use super::message as pb;
+use super::{FORMAT, OURS, PPM};
+use crate::import::{conventions, quote};
+use crate::record::{Fault, FaultKind};
+use crate::{
+    Builder, Frame, FrameId, FrameKind, Header, Owner, Profile, Sample, StackId, Thread, ThreadId,
+    Track, Weight,
+};
+use prost::Message;
+use std::collections::{HashMap, HashSet};
+
+/// Whether bytes look like the beginning of a message: every field is one of
+/// the message's, of its kind, and there is a sample type that is one.
+pub fn recognises(head: &[u8]) -> bool {
+    let mut rest = head;
+    let mut typed = false;
+    for _ in 0..64 {
+        if rest.is_empty() {
+            break;
+        }
+        let Some(tag) = varint(&mut rest) else { return false };
+        match (tag >> 3, tag & 7) {
+            (7..=10 | 12..=14, 0) => {
+                if varint(&mut rest).is_none() {
+                    return false;
+                }
+            }
+            (field @ (1..=6 | 11 | 13), 2) => {
+                let Some(length) = varint(&mut rest).and_then(|n| usize::try_from(n).ok()) else {
+                    return false;
+                };
+                let Some((message, after)) = rest.split_at_checked(length) else {
+                    // It goes on behind the head.
+                    return typed;
+                };
+                if field == 1 {
+                    let numbers = message.first().is_none_or(|tag| matches!(tag, 0x08 | 0x10));
+                    if !numbers || length > 20 || pb::ValueType::decode(message).is_err() {
+                        return false;
+                    }
+                    typed = true;
+                }
+                rest = after;
+            }
+            _ => return false,
+        }
+    }
+    typed
+}
+
+/// A number of variable length, of at most ten bytes.
+fn varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value = 0_u64;
+    for shift in 0..10 {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        value |= u64::from(byte & 0x7f).checked_shl(shift * 7).unwrap_or(0);
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+/// Reads a message that is not packed; `title` is what errors call it.
+pub fn decode(title: &str, bytes: &[u8]) -> Result<Profile, Fault> {
+    let bad = |what: String| Fault::new(FaultKind::Storage, format!("{title}: {what}"));
+    let message =
+        pb::Profile::decode(bytes).map_err(|e| bad(format!("is no complete pprof: {e}")))?;
+    // A location can stand for many frames, and a stack can name it many times:
+    // without a limit a small file could fill any memory.
+    let room = bytes.len().saturating_mul(16).saturating_add(1 << 20);
+    Decoder::new(title, &message, room).and_then(Decoder::run).map_err(bad)
+}
+
+struct Decoder<'a> {
+    title: &'a str,
+    message: &'a pb::Profile,
+    builder: Builder,
+    /// Comments of ours.
+    own: Vec<(&'a str, &'a str)>,
+    mappings: HashMap<u64, Place>,
+    functions: HashMap<u64, &'a pb::Function>,
+    /// Frames of each location, leaf first.
+    locations: HashMap<u64, Vec<FrameId>>,
+    /// How many more frames all stacks together may have.
+    room: usize,
+}
+
+/// What a mapping says of the frames in it.
+#[derive(Clone, Default)]
+struct Place {
+    module: String,
+    build_id: String,
+    kind: FrameKind,
+}
+
+/// Which of a sample's values are read, and what they mean.
+struct Values {
+    count: Option<usize>,
+    weight: usize,
+    scale: f64,
+}
+
+impl<'a> Decoder<'a> {
+    fn new(title: &'a str, message: &'a pb::Profile, room: usize) -> Result<Self, String> {
+        let mut decoder = Decoder {
+            title,
+            message,
+            builder: Builder::new(Header::default()),
+            own: Vec::new(),
+            mappings: HashMap::new(),
+            functions: HashMap::new(),
+            locations: HashMap::new(),
+            room,
+        };
+        for id in &message.comment {
+            let text = decoder.text(*id)?;
+            match text.strip_prefix(OURS).and_then(|rest| rest.split_once('=')) {
+                // Where it stands among the others, so that notes keep their order.
+                Some(("note", value)) => decoder.builder.header().notes.push(value.to_owned()),
+                Some((key, value)) => decoder.own.push((key, value)),
+                None if !text.is_empty() => decoder.builder.header().notes.push(text.to_owned()),
+                None => {}
+            }
+        }
+        if let Some(version) = decoder.own("format").filter(|version| *version != FORMAT) {
+            return Err(format!(
+                "was written by a newer bytepath, format {}",
+                quote(version.as_bytes())
+            ));
+        }
+        Ok(decoder)
+    }
+
+    fn run(mut self) -> Result<Profile, String> {
+        self.mappings()?;
+        self.locations()?;
+        let values = self.header()?;
+        self.listed()?;
+        let start = self.start()?;
+        for index in 0..self.message.sample.len() {
+            self.sample(index, &values, start).map_err(|what| format!("sample {index}: {what}"))?;
+        }
+        Ok(self.builder.build())
+    }
+
+    fn text(&self, id: i64) -> Result<&'a str, String> {
+        if id == 0 {
+            // Some writers leave the table out if they need no string.
+            return Ok("");
+        }
+        usize::try_from(id)
+            .ok()
+            .and_then(|id| self.message.string_table.get(id))
+            .map(String::as_str)
+            .ok_or_else(|| format!("string {id} does not exist"))
+    }
+
+    /// The value of a comment of ours.
+    fn own(&self, key: &str) -> Option<&'a str> {
+        self.own.iter().find(|(own, _)| *own == key).map(|(_, value)| *value)
+    }
+
+    /// All values of it.
+    fn all(&self, key: &'static str) -> Vec<&'a str> {
+        self.own.iter().filter(|(own, _)| *own == key).map(|(_, value)| *value).collect()
+    }
+
+    /// A number in a comment of ours.
+    fn number<T: std::str::FromStr>(&self, key: &str) -> Result<Option<T>, String> {
+        self.own(key)
+            .map(|text| {
+                text.parse()
+                    .map_err(|_| format!("{OURS}{key} is no number: {}", quote(text.as_bytes())))
+            })
+            .transpose()
+    }
+
+    fn mappings(&mut self) -> Result<(), String> {
+        let kinds = self.own("kinds").map(|kinds| kinds.chars().collect::<Vec<char>>());
+        for (index, mapping) in self.message.mapping.iter().enumerate() {
+            let filename = self.text(mapping.filename)?;
+            let place = match &kinds {
+                Some(kinds) => Place {
+                    module: filename.to_owned(),
+                    build_id: self.text(mapping.build_id)?.to_owned(),
+                    kind: match kinds.get(index) {
+                        Some('k') => FrameKind::Kernel,
+                        Some('u') => FrameKind::User,
+                        _ => FrameKind::Unknown,
+                    },
+                },
+                None => {
+                    let (module, kind) = conventions::module(filename);
+                    Place { module, build_id: self.text(mapping.build_id)?.to_owned(), kind }
+                }
+            };
+            self.mappings.insert(mapping.id, place);
+        }
+        Ok(())
+    }
+
+    fn locations(&mut self) -> Result<(), String> {
+        let message = self.message;
+        for function in &message.function {
+            self.functions.insert(function.id, function);
+        }
+        let alone: HashSet<u64> = self
+            .own("inlined")
+            .map(|list| list.split(',').filter_map(|id| id.parse().ok()).collect())
+            .unwrap_or_default();
+        if self.own("format").is_some() {
+            // Functions of ours are frames, in their order.
+            let mut known: HashMap<u64, (u64, bool)> = HashMap::new();
+            for location in &message.location {
+                let last = location.line.len().saturating_sub(1);
+                for (index, line) in location.line.iter().enumerate() {
+                    let inlined = index < last || alone.contains(&line.function_id);
+                    known.entry(line.function_id).or_insert((location.mapping_id, inlined));
+                }
+            }
+            for function in &message.function {
+                if let Some((mapping, inlined)) = known.get(&function.id) {
+                    let frame = self.frame(function, *mapping, *inlined)?;
+                    self.builder.frame(frame);
+                }
+            }
+        }
+        for location in &message.location {
+            let mut frames = Vec::with_capacity(location.line.len());
+            let last = location.line.len().saturating_sub(1);
+            for (index, line) in location.line.iter().enumerate() {
+                let function = self.functions.get(&line.function_id).copied().ok_or_else(|| {
+                    format!(
+                        "location {}: function {} does not exist",
+                        location.id, line.function_id
+                    )
+                })?;
+                let inlined = index < last || alone.contains(&line.function_id);
+                let frame = self.frame(function, location.mapping_id, inlined)?;
+                frames.push(self.builder.frame(frame));
+            }
+            if frames.is_empty() {
+                let place = self.place(location.mapping_id)?.clone();
+                frames.push(self.builder.frame(Frame {
+                    function: format!("{:#x}", location.address),
+                    module: place.module,
+                    build_id: place.build_id,
+                    kind: place.kind,
+                    ..Frame::default()
+                }));
+            }
+            self.locations.insert(location.id, frames);
+        }
+        Ok(())
+    }
+
+    fn place(&self, mapping: u64) -> Result<&Place, String> {
+        static NOWHERE: Place =
+            Place { module: String::new(), build_id: String::new(), kind: FrameKind::Unknown };
+        match self.mappings.get(&mapping) {
+            Some(place) => Ok(place),
+            None if mapping == 0 => Ok(&NOWHERE),
+            None => Err(format!("mapping {mapping} does not exist")),
+        }
+    }
+
+    fn frame(&self, function: &pb::Function, mapping: u64, inlined: bool) -> Result<Frame, String> {
+        let place = self.place(mapping)?.clone();
+        let name = self.text(function.name)?;
+        let name = if name.is_empty() { self.text(function.system_name)? } else { name };
+        Ok(Frame {
+            function: name.to_owned(),
+            module: place.module,
+            build_id: place.build_id,
+            file: self.text(function.filename)?.to_owned(),
+            kind: place.kind,
+            inlined,
+        })
+    }
+
+    /// The header, and which values are read: of several sample types the
+    /// default one if there is one, else the last, as the tool pprof does it.
+    fn header(&mut self) -> Result<Values, String> {
+        let mut types = Vec::new();
+        for kind in &self.message.sample_type {
+            types.push((self.text(kind.r#type)?, self.text(kind.unit)?));
+        }
+        let wanted = self.text(self.message.default_sample_type)?;
+        let weight = types
+            .iter()
+            .rposition(|(name, _)| *name == wanted && !wanted.is_empty())
+            .or_else(|| types.len().checked_sub(1))
+            .ok_or("has no sample type")?;
+        let (name, unit) = types.get(weight).copied().unwrap_or_default();
+        let count = types
+            .iter()
+            .position(|(name, unit)| matches!(*name, "samples" | "sample") && *unit == "count");
+        let (kind, scale) = match unit {
+            "nanoseconds" | "ns" => (Weight::Nanoseconds, 1.0),
+            "microseconds" | "us" => (Weight::Nanoseconds, 1e3),
+            "milliseconds" | "ms" => (Weight::Nanoseconds, 1e6),
+            "seconds" | "s" => (Weight::Nanoseconds, 1e9),
+            "ppm" => (Weight::Percent, 1.0 / PPM),
+            _ if matches!(name, "samples" | "sample") => (Weight::Samples, 1.0),
+            _ => (Weight::Events, 1.0),
+        };
+        let exact = Header {
+            title: self.own("title").unwrap_or(self.title).to_owned(),
+            event: self.own("event").unwrap_or(name).to_owned(),
+            weight: match self.own("weight") {
+                Some("nanoseconds") => Weight::Nanoseconds,
+                Some("events") => Weight::Events,
+                Some("samples") => Weight::Samples,
+                Some("percent") => Weight::Percent,
+                _ => kind,
+            },
+            period: self.number("period")?,
+            seconds: self.number("seconds")?,
+            cpus: self.number("cpus")?,
+            lost: self.number("lost")?.unwrap_or(0),
+            work: crate::Work { bytes: self.number("bytes")?, packets: self.number("packets")? },
+            notes: std::mem::take(&mut self.builder.header().notes),
+            tracks: self.all("track").into_iter().map(track).collect::<Result<_, _>>()?,
+        };
+        *self.builder.header() = exact;
+        let own = self.own("format").is_some();
+        let (message, header) = (self.message, self.builder.header());
+        if !own {
+            if message.duration_nanos > 0 {
+                header.seconds = Some(message.duration_nanos as f64 / 1e9);
+            }
+            if message.period > 0 && types_agree(message, weight) {
+                header.period = Some(message.period as f64 * scale);
+            }
+            for (index, (other, unit)) in types.iter().enumerate() {
+                if index != weight && Some(index) != count {
+                    let note = format!("left out: the values of {other} ({unit})");
+                    self.builder.header().notes.push(note);
+                }
+            }
+        }
+        Ok(Values { count: count.or(own.then_some(0)), weight, scale })
+    }
+
+    /// Threads and stacks whose order is not that of the samples.
+    fn listed(&mut self) -> Result<(), String> {
+        for text in self.all("thread") {
+            let mut parts = text.splitn(3, ' ');
+            let mut id = || parts.next().and_then(|part| part.parse().ok());
+            let (Some(pid), Some(tid)) = (id(), id()) else {
+                return Err(format!("{OURS}thread is none: {}", quote(text.as_bytes())));
+            };
+            let name = parts.next().unwrap_or("").to_owned();
+            self.builder.thread(Thread { name, pid, tid });
+        }
+        for text in self.all("stack") {
+            let ids: Result<Vec<u64>, _> = text.split_whitespace().map(str::parse).collect();
+            let ids =
+                ids.map_err(|_| format!("{OURS}stack is none: {}", quote(text.as_bytes())))?;
+            self.stack(&ids)?;
+        }
+        Ok(())
+    }
+
+    fn stack(&mut self, locations: &[u64]) -> Result<StackId, String> {
+        let mut frames = Vec::with_capacity(locations.len());
+        for id in locations {
+            let own =
+                self.locations.get(id).ok_or_else(|| format!("location {id} does not exist"))?;
+            self.room = self
+                .room
+                .checked_sub(own.len())
+                .ok_or("its stacks are out of all proportion to the file")?;
+            frames.extend_from_slice(own);
+        }
+        Ok(self.builder.stack(&frames))
+    }
+
+    /// Others' times are of some clock: the first is made the start.
+    fn start(&self) -> Result<i64, String> {
+        let mut first: Option<i64> = None;
+        for label in self.message.sample.iter().flat_map(|sample| &sample.label) {
+            if self.text(label.key)? == "timestamp_ns" {
+                first = Some(first.map_or(label.num, |first| first.min(label.num)));
+            }
+        }
+        Ok(first.unwrap_or(0))
+    }
+
+    fn sample(&mut self, index: usize, values: &Values, start: i64) -> Result<(), String> {
+        let message = self.message;
+        let Some(sample) = message.sample.get(index) else { return Ok(()) };
+        let types = message.sample_type.len();
+        if sample.value.len() != types {
+            return Err(format!("has {} values, not {types}", sample.value.len()));
+        }
+        let value = sample.value.get(values.weight).copied().unwrap_or(0);
+        let mut weight = if values.scale == 1.0 / PPM {
+            value as f64 / PPM
+        } else {
+            value as f64 * values.scale
+        };
+        let mut count = match values.count {
+            Some(index) => {
+                sample.value.get(index).and_then(|n| u64::try_from(*n).ok()).unwrap_or(0)
+            }
+            None => 1,
+        };
+        let mut thread = Thread::default();
+        let (mut owner, mut cpu, mut time) = (None, None, None);
+        for label in &sample.label {
+            let id = || u32::try_from(label.num).unwrap_or(0);
+            match self.text(label.key)? {
+                "pid" => thread.pid = id(),
+                "tid" => thread.tid = id(),
+                "thread" => thread.name = self.text(label.str)?.to_owned(),
+                "thread_comm" | "comm" if thread.name.is_empty() => {
+                    thread.name = self.text(label.str)?.to_owned();
+                }
+                "owner" => owner = Owner::parse(self.text(label.str)?),
+                "cpu" => cpu = u32::try_from(label.num).ok(),
+                "time_ns" => time = time.or(Some(label.num as f64 / 1e9)),
+                "timestamp_ns" => {
+                    time = time.or(Some(label.num.saturating_sub(start) as f64 / 1e9));
+                }
+                "time_bits" => time = Some(f64::from_bits(label.num as u64)),
+                "weight_bits" => weight = f64::from_bits(label.num as u64),
+                "count_bits" => count = label.num as u64,
+                _ => {}
+            }
+        }
+        if !weight.is_finite() || time.is_some_and(|time| !time.is_finite()) {
+            return Err("its weight or time is no number".into());
+        }
+        let owner = owner.unwrap_or_else(|| conventions::owner(&thread.name, Some(thread.pid)));
+        let thread: ThreadId = self.builder.thread(thread);
+        let stack = self.stack(&sample.location_id)?;
+        self.builder.add(Sample { stack, thread, owner, cpu, time, count, weight });
+        Ok(())
+    }
+}
+
+/// Whether the period is of the values that are read.
+fn types_agree(message: &pb::Profile, weight: usize) -> bool {
+    message.period_type.is_some() && message.period_type == message.sample_type.get(weight).copied()
+}
+
+fn track(text: &str) -> Result<Track, String> {
+    let bad = || format!("{OURS}track is none: {}", quote(text.as_bytes()));
+    let (name, unit, points): (String, String, Vec<(String, String)>) =
+        serde_json::from_str(text).map_err(|_| bad())?;
+    let points = points
+        .into_iter()
+        .map(|(time, value)| Some((time.parse().ok()?, value.parse().ok()?)))
+        .collect::<Option<_>>()
+        .ok_or_else(bad)?;
+    Ok(Track { name, unit, points })
+}

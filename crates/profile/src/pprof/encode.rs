@@ -1,0 +1,341 @@
+//! A profile as a message.
+
+use super::message as pb;
+use super::{FORMAT, OURS, PPM};
+use crate::{Frame, FrameId, FrameKind, Profile, Sample, StackId, ThreadId, Weight};
+use prost::Message;
+use std::collections::HashMap;
+
+/// The message's bytes, not packed.
+pub fn encode(profile: &Profile) -> Vec<u8> {
+    let mut encoder = Encoder::new(profile);
+    encoder.header();
+    encoder.functions();
+    encoder.threads();
+    encoder.stacks();
+    for sample in profile.samples() {
+        let message = encoder.sample(sample);
+        encoder.message.sample.push(message);
+    }
+    encoder.message.string_table = encoder.strings.list;
+    encoder.message.encode_to_vec()
+}
+
+/// The table of strings; the first is empty.
+struct Strings {
+    list: Vec<String>,
+    known: HashMap<String, i64>,
+}
+
+impl Strings {
+    fn id(&mut self, text: &str) -> i64 {
+        if let Some(id) = self.known.get(text) {
+            return *id;
+        }
+        let id = self.list.len() as i64;
+        self.list.push(text.to_owned());
+        self.known.insert(text.to_owned(), id);
+        id
+    }
+}
+
+/// What a mapping is known by: module, build id, kind.
+type Place<'a> = (&'a str, &'a str, FrameKind);
+
+struct Encoder<'a> {
+    profile: &'a Profile,
+    message: pb::Profile,
+    strings: Strings,
+    mappings: HashMap<Place<'a>, u64>,
+    /// Locations by the frames that they hold, innermost first.
+    locations: HashMap<&'a [FrameId], u64>,
+    /// Locations of each stack.
+    stacks: Vec<Vec<u64>>,
+}
+
+impl<'a> Encoder<'a> {
+    fn new(profile: &'a Profile) -> Self {
+        let known = [(String::new(), 0)].into();
+        Encoder {
+            profile,
+            message: pb::Profile::default(),
+            strings: Strings { list: vec![String::new()], known },
+            mappings: HashMap::new(),
+            locations: HashMap::new(),
+            stacks: Vec::new(),
+        }
+    }
+
+    fn comment(&mut self, key: &str, value: &str) {
+        let id = self.strings.id(&format!("{OURS}{key}={value}"));
+        self.message.comment.push(id);
+    }
+
+    fn header(&mut self) {
+        let header = &self.profile.header;
+        let event = if header.event.is_empty() { "weight" } else { &header.event };
+        let (name, unit) = match header.weight {
+            Weight::Nanoseconds => (event, "nanoseconds"),
+            Weight::Events => (event, "count"),
+            Weight::Samples => ("samples", "count"),
+            Weight::Percent => (event, "ppm"),
+        };
+        let types = [("samples", "count"), (name, unit)].map(|(name, unit)| pb::ValueType {
+            r#type: self.strings.id(name),
+            unit: self.strings.id(unit),
+        });
+        self.message.sample_type = types.to_vec();
+        self.message.default_sample_type = self.strings.id(name);
+        self.message.period_type = types.last().copied();
+        self.message.period = header.period.map_or(0, |period| period.round() as i64);
+        self.message.duration_nanos =
+            header.seconds.map_or(0, |seconds| (seconds * 1e9).round() as i64);
+        self.comment("format", FORMAT);
+        self.comment("title", &header.title);
+        self.comment("event", &header.event);
+        let weight = match header.weight {
+            Weight::Nanoseconds => "nanoseconds",
+            Weight::Events => "events",
+            Weight::Samples => "samples",
+            Weight::Percent => "percent",
+        };
+        self.comment("weight", weight);
+        // The shortest text that is read as the same number again.
+        let exact = [
+            ("period", header.period),
+            ("seconds", header.seconds),
+            ("bytes", header.work.bytes),
+            ("packets", header.work.packets),
+        ];
+        for (key, value) in exact {
+            if let Some(value) = value {
+                self.comment(key, &format!("{value:?}"));
+            }
+        }
+        if let Some(cpus) = header.cpus {
+            self.comment("cpus", &cpus.to_string());
+        }
+        if header.lost > 0 {
+            self.comment("lost", &header.lost.to_string());
+        }
+        for track in &header.tracks {
+            // Numbers as text: JSON has no infinity.
+            let points: Vec<(String, String)> =
+                track.points.iter().map(|(t, v)| (format!("{t:?}"), format!("{v:?}"))).collect();
+            if let Ok(text) = serde_json::to_string(&(&track.name, &track.unit, points)) {
+                self.comment("track", &text);
+            }
+        }
+        for note in &header.notes {
+            let id = self.strings.id(note);
+            // A note that looks like a comment of ours must not become one, and
+            // the empty string is the table's first.
+            if note.is_empty() || note.starts_with(OURS) {
+                self.comment("note", note);
+            } else {
+                self.message.comment.push(id);
+            }
+        }
+    }
+
+    /// One function a frame, in order; what a frame has beyond a function is in
+    /// its mapping.
+    fn functions(&mut self) {
+        let profile = self.profile;
+        let mut kinds = String::new();
+        for frame in profile.frames() {
+            let name = self.strings.id(&frame.function);
+            let filename = self.strings.id(&frame.file);
+            let id = self.message.function.len() as u64 + 1;
+            self.message.function.push(pb::Function {
+                id,
+                name,
+                system_name: name,
+                filename,
+                start_line: 0,
+            });
+            let place = place(frame);
+            if !self.mappings.contains_key(&place) {
+                let id = self.message.mapping.len() as u64 + 1;
+                self.mappings.insert(place, id);
+                let filename = self.strings.id(&frame.module);
+                let build_id = self.strings.id(&frame.build_id);
+                self.message.mapping.push(pb::Mapping {
+                    id,
+                    filename,
+                    build_id,
+                    has_functions: true,
+                    has_filenames: !frame.file.is_empty(),
+                    has_inline_frames: true,
+                    ..pb::Mapping::default()
+                });
+                kinds.push(match frame.kind {
+                    FrameKind::Kernel => 'k',
+                    FrameKind::User => 'u',
+                    FrameKind::Unknown => '?',
+                });
+            }
+        }
+        self.comment("kinds", &kinds);
+        for index in 0..profile.stacks() {
+            let locations = self.stack(profile.stack(StackId(index as u32)));
+            self.stacks.push(locations);
+        }
+        // Frames of no stack, which a location has to hold to give them a mapping.
+        let mut seen = vec![false; profile.frames().len()];
+        for index in 0..profile.stacks() {
+            for id in profile.stack(StackId(index as u32)) {
+                if let Some(seen) = seen.get_mut(id.0 as usize) {
+                    *seen = true;
+                }
+            }
+        }
+        let mut alone = Vec::new();
+        for (index, seen) in seen.into_iter().enumerate() {
+            if !seen {
+                let place = place(profile.frame(FrameId(index as u32)));
+                let mapping_id = self.mappings.get(&place).copied().unwrap_or(0);
+                alone.push((index as u64 + 1, mapping_id));
+            }
+        }
+        for (function_id, mapping_id) in alone {
+            let id = self.message.location.len() as u64 + 1;
+            let line = vec![pb::Line { function_id, line: 0 }];
+            self.message.location.push(pb::Location { id, mapping_id, line, ..Default::default() });
+        }
+        // A function that is inlined is so by its place before the last line of
+        // a location; what is inlined and stands last has to be named.
+        let last: Vec<String> = self
+            .message
+            .location
+            .iter()
+            .filter_map(|location| location.line.last())
+            .map(|line| line.function_id)
+            .filter(|id| profile.frame(FrameId((id - 1) as u32)).inlined)
+            .collect::<std::collections::BTreeSet<u64>>()
+            .into_iter()
+            .map(|id| id.to_string())
+            .collect();
+        if !last.is_empty() {
+            self.comment("inlined", &last.join(","));
+        }
+    }
+
+    /// The locations of a stack.
+    fn stack(&mut self, frames: &'a [FrameId]) -> Vec<u64> {
+        let mut locations = Vec::with_capacity(frames.len());
+        let mut begin = 0;
+        for index in 0..frames.len() {
+            let own = self.profile.frame(frames[index]);
+            let outer = frames.get(index + 1).map(|id| self.profile.frame(*id));
+            let goes_on = own.inlined && outer.is_some_and(|outer| place(outer) == place(own));
+            if !goes_on {
+                locations.push(self.location(&frames[begin..=index]));
+                begin = index + 1;
+            }
+        }
+        locations
+    }
+
+    fn location(&mut self, frames: &'a [FrameId]) -> u64 {
+        if let Some(id) = self.locations.get(frames) {
+            return *id;
+        }
+        let id = self.message.location.len() as u64 + 1;
+        let place = frames.last().map(|last| place(self.profile.frame(*last)));
+        let mapping_id = place.and_then(|place| self.mappings.get(&place).copied()).unwrap_or(0);
+        let line =
+            frames.iter().map(|f| pb::Line { function_id: u64::from(f.0) + 1, line: 0 }).collect();
+        self.message.location.push(pb::Location { id, mapping_id, line, ..Default::default() });
+        self.locations.insert(frames, id);
+        id
+    }
+
+    /// Threads come back in the order in which samples name them; if that is
+    /// another, they are listed.
+    fn threads(&mut self) {
+        let profile = self.profile;
+        let order = first_use(profile.samples().iter().map(|sample| sample.thread.0));
+        if in_order(&order, profile.threads().len()) {
+            return;
+        }
+        for thread in profile.threads() {
+            let text = format!("{} {} {}", thread.pid, thread.tid, thread.name);
+            self.comment("thread", &text);
+        }
+    }
+
+    /// The same for stacks.
+    fn stacks(&mut self) {
+        let order = first_use(self.profile.samples().iter().map(|sample| sample.stack.0));
+        if in_order(&order, self.profile.stacks()) {
+            return;
+        }
+        for index in 0..self.stacks.len() {
+            let ids: Vec<String> = self.stacks[index].iter().map(u64::to_string).collect();
+            // An id of its own for each, or the table of comments would not tell
+            // two equal ones apart; stacks never are equal.
+            self.comment("stack", &ids.join(" "));
+        }
+    }
+
+    fn sample(&mut self, sample: &Sample) -> pb::Sample {
+        let weight = self.profile.header.weight;
+        let scale = if weight == Weight::Percent { PPM } else { 1.0 };
+        let value = (sample.weight * scale).round() as i64;
+        let mut label = Vec::new();
+        let thread = self.profile.thread(ThreadId(sample.thread.0));
+        for (key, id) in [("pid", thread.pid), ("tid", thread.tid)] {
+            if id != 0 {
+                label.push(self.number(key, i64::from(id), ""));
+            }
+        }
+        if !thread.name.is_empty() {
+            label.push(self.text("thread", &thread.name));
+        }
+        label.push(self.text("owner", sample.owner.name()));
+        if let Some(cpu) = sample.cpu {
+            label.push(self.number("cpu", i64::from(cpu), ""));
+        }
+        if let Some(time) = sample.time {
+            let nanoseconds = (time * 1e9).round() as i64;
+            label.push(self.number("time_ns", nanoseconds, "nanoseconds"));
+            if (nanoseconds as f64 / 1e9).to_bits() != time.to_bits() {
+                label.push(self.number("time_bits", time.to_bits() as i64, ""));
+            }
+        }
+        if (value as f64 / scale).to_bits() != sample.weight.to_bits() {
+            label.push(self.number("weight_bits", sample.weight.to_bits() as i64, ""));
+        }
+        if i64::try_from(sample.count).is_err() {
+            label.push(self.number("count_bits", sample.count as i64, ""));
+        }
+        let count = i64::try_from(sample.count).unwrap_or(i64::MAX);
+        let location_id = self.stacks.get(sample.stack.0 as usize).cloned().unwrap_or_default();
+        pb::Sample { location_id, value: vec![count, value], label }
+    }
+
+    fn number(&mut self, key: &str, num: i64, unit: &str) -> pb::Label {
+        let num_unit = self.strings.id(unit);
+        pb::Label { key: self.strings.id(key), num, num_unit, ..pb::Label::default() }
+    }
+
+    fn text(&mut self, key: &str, value: &str) -> pb::Label {
+        let str = self.strings.id(value);
+        pb::Label { key: self.strings.id(key), str, ..pb::Label::default() }
+    }
+}
+
+fn place(frame: &Frame) -> Place<'_> {
+    (&frame.module, &frame.build_id, frame.kind)
+}
+
+/// Numbers in the order in which they first come.
+fn first_use(ids: impl Iterator<Item = u32>) -> Vec<u32> {
+    let mut seen = std::collections::HashSet::new();
+    ids.filter(|id| seen.insert(*id)).collect()
+}
+
+fn in_order(order: &[u32], all: usize) -> bool {
+    order.len() == all && order.iter().enumerate().all(|(index, id)| *id as usize == index)
+}

@@ -1,0 +1,310 @@
+//! The rules: read from text, compiled to what can be looked up fast.
+
+use super::Subsystem;
+use crate::record::{Fault, FaultKind};
+use crate::{Frame, FrameKind, normalise};
+use hashbrown::HashMap;
+use std::sync::OnceLock;
+
+/// The rules that come with the program.
+const BUILT_IN: &str = include_str!("../subsystems.toml");
+
+/// The version of the rule format that is understood.
+const VERSION: i64 = 1;
+
+/// The table whose functions are no subsystem of their own.
+const CALLER: &str = "caller";
+
+/// What is said of a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// It belongs to this subsystem.
+    Is(Subsystem),
+    /// It is a helper, and belongs to whoever called it.
+    Caller,
+}
+
+/// Rules, compiled. Those of a user are asked before the built-in ones.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    layers: Vec<Layer>,
+}
+
+impl Rules {
+    /// The built-in rules.
+    pub fn built_in() -> &'static Rules {
+        static RULES: OnceLock<Rules> = OnceLock::new();
+        RULES.get_or_init(|| {
+            let layer = Layer::parse("subsystems.toml", BUILT_IN).expect("a test reads it");
+            Rules { layers: vec![layer] }
+        })
+    }
+
+    /// These rules with those of a text asked first; `title` is what errors call it.
+    pub fn with(&self, title: &str, text: &str) -> Result<Rules, Fault> {
+        let mut layers = vec![Layer::parse(title, text)?];
+        layers.extend(self.layers.iter().cloned());
+        Ok(Rules { layers })
+    }
+
+    /// What the rules say of a function; none where no rule fits. Functions of
+    /// user space are in no subsystem of the kernel.
+    pub fn class(&self, frame: &Frame) -> Option<Class> {
+        if frame.kind == FrameKind::User {
+            return Some(Class::Is(Subsystem::User));
+        }
+        let name = normalise::function(&frame.function);
+        self.layers.iter().find_map(|layer| layer.class(name, frame))
+    }
+
+    /// How many rules there are.
+    pub fn len(&self) -> usize {
+        let count = |l: &Layer| l.exact.len() + l.prefix.len() + l.module.len() + l.folder.len();
+        self.layers.iter().map(count).sum()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// The rules of one text.
+#[derive(Clone, Debug, Default)]
+struct Layer {
+    exact: HashMap<String, Class>,
+    /// In byte order, so that the longest one that fits is found by halving.
+    prefix: Vec<Prefix>,
+    module: HashMap<String, Class>,
+    /// The longest first.
+    folder: Vec<(String, Class)>,
+}
+
+/// How names begin.
+#[derive(Clone, Debug)]
+struct Prefix {
+    text: String,
+    class: Class,
+    /// Place of the longest other prefix that this one begins with.
+    shorter: Option<usize>,
+}
+
+/// What a table may hold, in the order in which it is asked.
+const KINDS: [&str; 4] = ["exact", "prefix", "module", "folder"];
+
+impl Layer {
+    fn parse(title: &str, text: &str) -> Result<Layer, Fault> {
+        let fault = |what: String| Fault::new(FaultKind::Usage, format!("{title}: {what}"));
+        let table: toml::Table = text
+            .parse()
+            .map_err(|e: toml::de::Error| fault(e.to_string().trim_end().to_owned()))?;
+        match table.get("version").map(toml::Value::as_integer) {
+            Some(Some(VERSION)) => {}
+            Some(_) => {
+                return Err(fault(format!("the version of the rules is not {VERSION}"))
+                    .remedy("use rules of this version, or a newer bytepath"));
+            }
+            None => {
+                return Err(fault("the version of the rules is missing".into())
+                    .remedy(format!("begin with `version = {VERSION}`")));
+            }
+        }
+        let mut layer = Layer::default();
+        for (name, value) in table.iter().filter(|(name, _)| *name != "version") {
+            let class = class(name).ok_or_else(|| {
+                let names: Vec<&str> = Subsystem::ALL.iter().map(|s| s.name()).collect();
+                fault(format!("there is no subsystem '{name}'"))
+                    .remedy(format!("choose from {CALLER}, {}", names.join(", ")))
+            })?;
+            let kinds = value.as_table().ok_or_else(|| fault(format!("'{name}' is no table")))?;
+            for (kind, list) in kinds {
+                let wrong = || {
+                    fault(format!("'{name}.{kind}' is no list of names"))
+                        .remedy(format!("a table holds {}", KINDS.join(", ")))
+                };
+                for pattern in list.as_array().ok_or_else(wrong)? {
+                    let pattern = pattern.as_str().filter(|p| !p.is_empty()).ok_or_else(wrong)?;
+                    layer.add(kind, pattern, class).ok_or_else(|| {
+                        let what = format!("'{pattern}' of '{name}.{kind}' cannot be taken");
+                        fault(what).remedy("name it once, in one of exact, prefix, module, folder")
+                    })?;
+                }
+            }
+        }
+        layer.prefix.sort_by(|a, b| a.text.cmp(&b.text));
+        layer.folder.sort_by_key(|(folder, _)| std::cmp::Reverse(folder.len()));
+        let twice = layer.prefix.windows(2).find(|pair| pair[0].text == pair[1].text);
+        if let Some(prefix) = twice.and_then(|pair| pair.first()) {
+            let what = format!("the prefix '{}' is there twice", prefix.text);
+            return Err(fault(what).remedy("name it once"));
+        }
+        layer.link();
+        Ok(layer)
+    }
+
+    /// Adds a rule; none if its kind is unknown or it is there already.
+    fn add(&mut self, kind: &str, pattern: &str, class: Class) -> Option<()> {
+        let owned = pattern.to_owned();
+        let known = match kind {
+            "exact" => self.exact.insert(owned, class).is_some(),
+            "module" => self.module.insert(owned, class).is_some(),
+            "prefix" => {
+                self.prefix.push(Prefix { text: owned, class, shorter: None });
+                false
+            }
+            "folder" => {
+                self.folder.push((owned, class));
+                false
+            }
+            _ => return None,
+        };
+        (!known).then_some(())
+    }
+
+    fn class(&self, name: &str, frame: &Frame) -> Option<Class> {
+        self.exact
+            .get(name)
+            .copied()
+            .or_else(|| self.by_prefix(name))
+            .or_else(|| {
+                let module = frame.module.strip_prefix('[')?.strip_suffix(']')?;
+                self.module.get(module).copied()
+            })
+            .or_else(|| self.by_folder(&frame.file))
+    }
+
+    /// Tells every prefix which shorter one it begins with.
+    fn link(&mut self) {
+        // Those that the last one begins with, the shortest first.
+        let mut open: Vec<usize> = Vec::new();
+        for at in 0..self.prefix.len() {
+            while let Some(last) = open.last() {
+                if self.prefix[at].text.starts_with(&self.prefix[*last].text) {
+                    break;
+                }
+                open.pop();
+            }
+            self.prefix[at].shorter = open.last().copied();
+            open.push(at);
+        }
+    }
+
+    /// The longest prefix that fits. Of the one that stands last before a name, and of
+    /// those that it begins with in turn: all that stands between a prefix of the name
+    /// and the name begins with that prefix.
+    fn by_prefix(&self, name: &str) -> Option<Class> {
+        let after = self.prefix.partition_point(|prefix| prefix.text.as_str() <= name);
+        let mut at = after.checked_sub(1);
+        while let Some(prefix) = at.and_then(|at| self.prefix.get(at)) {
+            if name.starts_with(&prefix.text) {
+                return Some(prefix.class);
+            }
+            at = prefix.shorter;
+        }
+        None
+    }
+
+    fn by_folder(&self, file: &str) -> Option<Class> {
+        if file.is_empty() {
+            return None;
+        }
+        let fits = |folder: &str| {
+            file.match_indices(folder).any(|(at, _)| at == 0 || file[..at].ends_with('/'))
+        };
+        self.folder.iter().find(|(folder, _)| fits(folder)).map(|(_, class)| *class)
+    }
+}
+
+fn class(name: &str) -> Option<Class> {
+    if name == CALLER { Some(Class::Caller) } else { Subsystem::parse(name).map(Class::Is) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_built_in_rule_is_reachable_and_none_says_what_another_does() {
+        let layer = &Rules::built_in().layers[0];
+        let by_name = |name: &str| layer.class(name, &Frame::default());
+        for (name, class) in &layer.exact {
+            assert_eq!(by_name(name), Some(*class));
+            assert_ne!(layer.by_prefix(name), Some(*class), "exact {name}: a prefix says it too");
+            assert_eq!(normalise::function(name), name, "{name} is never asked for like this");
+        }
+        for pair in layer.prefix.windows(2) {
+            assert_ne!(pair[0].text, pair[1].text, "twice");
+        }
+        for Prefix { text: prefix, class, .. } in &layer.prefix {
+            // No function is called so: nothing but the prefix can fit.
+            assert_eq!(by_name(&format!("{prefix}\u{1}")), Some(*class), "prefix {prefix}");
+            let shorter = &prefix[..prefix.len() - 1];
+            let said = layer.by_prefix(shorter);
+            assert_ne!(said, Some(*class), "prefix {prefix}: a shorter one says it too");
+        }
+        let frame = |module: &str, file: &str| Frame {
+            module: format!("[{module}]"),
+            file: file.to_owned(),
+            ..Frame::default()
+        };
+        for (module, class) in &layer.module {
+            assert_eq!(layer.class("\u{1}", &frame(module, "")), Some(*class), "{module}");
+        }
+        for (folder, class) in &layer.folder {
+            let file = format!("/build/linux-6.1/{folder}\u{1}.c");
+            assert_eq!(layer.class("\u{1}", &frame("", &file)), Some(*class), "{folder}");
+        }
+    }
+
+    #[test]
+    fn the_longest_prefix_counts_and_a_user_comes_first() {
+        let text = "version = 1\n[tcp]\nprefix = ['a_', 'a_b_c']\n[ip]\nprefix = ['a_b']\n\
+                    exact = ['tcp_sendmsg']\nfolder = ['net/x/']\nmodule = ['mine']\n";
+        let rules = Rules::built_in().with("mine.toml", text).unwrap();
+        assert_eq!(rules.len(), Rules::built_in().len() + 6);
+        for (name, expected) in [
+            ("a_z", Some(Subsystem::Tcp)),
+            ("a_b", Some(Subsystem::Ip)),
+            ("a_bz", Some(Subsystem::Ip)),
+            ("a_b_cz", Some(Subsystem::Tcp)),
+            ("a_b_b", Some(Subsystem::Ip)),
+            ("tcp_sendmsg", Some(Subsystem::Ip)),
+            ("tcp_recvmsg", Some(Subsystem::Tcp)),
+            ("a", None),
+            ("", None),
+            ("\u{fc}ber", None),
+        ] {
+            let frame = Frame { function: name.into(), ..Frame::default() };
+            assert_eq!(rules.class(&frame), expected.map(Class::Is), "{name}");
+        }
+        let frame = Frame { module: "[mine]".into(), function: "f".into(), ..Frame::default() };
+        assert_eq!(rules.class(&frame), Some(Class::Is(Subsystem::Ip)));
+        let file = "/usr/src/linux/net/x/f.c".into();
+        let frame = Frame { file, function: "f".into(), ..Frame::default() };
+        assert_eq!(rules.class(&frame), Some(Class::Is(Subsystem::Ip)));
+        let frame = Frame { file: "mynet/x/f.c".into(), ..frame };
+        assert_eq!(rules.class(&frame), None, "a folder of another name");
+    }
+
+    #[test]
+    fn what_is_wrong_with_rules_is_said() {
+        for (text, expected) in [
+            ("", "version of the rules is missing"),
+            ("version = 2", "is not 1"),
+            ("version = 'x'", "is not 1"),
+            ("version = 1\n[tpc]\nexact = ['a']", "no subsystem 'tpc'"),
+            ("version = 1\ntcp = 3", "'tcp' is no table"),
+            ("version = 1\n[tcp]\nexact = 'a'", "'tcp.exact' is no list"),
+            ("version = 1\n[tcp]\nexact = [1]", "'tcp.exact' is no list"),
+            ("version = 1\n[tcp]\nprefix = ['']", "'tcp.prefix' is no list"),
+            ("version = 1\n[tcp]\nsuffix = ['a']", "'a' of 'tcp.suffix'"),
+            ("version = 1\n[tcp]\nexact = ['a']\n[ip]\nexact = ['a']", "'a' of "),
+            ("version = 1\n[tcp]\nprefix = ['a']\n[ip]\nprefix = ['a']", "prefix 'a' is"),
+            ("version = [", "mine.toml"),
+        ] {
+            let fault = Rules::built_in().with("mine.toml", text).unwrap_err();
+            assert!(fault.message.starts_with("mine.toml: "), "{fault}");
+            assert!(fault.message.contains(expected), "{fault}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Well-known functions, and where stacks belong.
+
+use super::*;
+use crate::{Builder, Frame, Header, Thread};
+
+fn frame(name: &str, kind: FrameKind) -> Frame {
+    Frame { function: name.into(), kind, ..Frame::default() }
+}
+
+/// The class of a stack, given leaf first.
+fn of(stack: &[(&str, FrameKind)], thread: &str, owner: Owner) -> (Subsystem, bool) {
+    let mut builder = Builder::new(Header::default());
+    let frames: Vec<_> = stack.iter().map(|(n, kind)| builder.frame(frame(n, *kind))).collect();
+    let stack = builder.stack(&frames);
+    let thread = builder.thread(Thread { name: thread.into(), ..Thread::default() });
+    builder.add(Sample { stack, thread, owner, cpu: None, time: None, count: 1, weight: 1.0 });
+    let profile = builder.build();
+    let classes = Classes::of(&profile, Rules::built_in());
+    let sample = &profile.samples()[0];
+    (classes.sample(sample), is_idle(&profile, &classes, sample))
+}
+
+fn kernel(names: &[&str]) -> Subsystem {
+    let stack: Vec<_> = names.iter().map(|name| (*name, FrameKind::Kernel)).collect();
+    of(&stack, "x", Owner::Unknown).0
+}
+
+#[test]
+fn well_known_functions() {
+    use Subsystem::*;
+    for (name, expected) in [
+        ("_copy_to_iter", Copy),
+        ("rep_movs_alternative", Copy),
+        ("copy_user_generic_string", Copy),
+        ("memset_orig", Copy),
+        ("__pi_memcpy", Copy),
+        ("csum_partial_copy_generic", Copy),
+        ("__arch_copy_from_user", Copy),
+        ("csum_partial", Checksum),
+        ("ip_send_check", Checksum),
+        ("clear_page_erms", PageAllocation),
+        ("clear_highpages_kasan_tagged", PageAllocation),
+        ("cmpxchg_double_slab.isra.0", PageAllocation),
+        ("get_page_from_freelist", PageAllocation),
+        ("page_pool_alloc_netmems", PageAllocation),
+        ("kmem_cache_alloc_node_noprof", PageAllocation),
+        ("kfree", PageAllocation),
+        ("skb_page_frag_refill", PageAllocation),
+        ("filemap_get_entry", Files),
+        ("splice_from_pipe", Files),
+        ("shmem_file_splice_read", Files),
+        ("__alloc_skb", Skb),
+        ("skb_release_data", Skb),
+        ("__kfree_skb_defer", Skb),
+        ("napi_skb_cache_put", Skb),
+        ("tcp_sendmsg_locked", Tcp),
+        ("__tcp_transmit_skb", Tcp),
+        ("__inet_lookup_established", Tcp),
+        ("cubictcp_acked", Tcp),
+        ("tcp_v4_rcv.isra.0", Tcp),
+        ("ip_finish_output2", Ip),
+        ("fib_table_lookup", Ip),
+        ("udp_recvmsg", Ip),
+        ("nf_hook_slow", NetfilterQdisc),
+        ("pfifo_fast_dequeue", NetfilterQdisc),
+        ("sch_direct_xmit", NetfilterQdisc),
+        ("veth_xmit", Driver),
+        ("net_rx_action", Driver),
+        ("__netif_receive_skb_core.constprop.0", Driver),
+        ("dev_gro_receive", GroGso),
+        ("tcp_gro_receive", GroGso),
+        ("skb_segment", GroGso),
+        ("inet_recvmsg", SocketSyscall),
+        ("do_syscall_64", SocketSyscall),
+        ("entry_SYSCALL_64_after_hwframe", SocketSyscall),
+        ("splice_to_socket", SocketSyscall),
+        ("sock_def_readable", SocketSyscall),
+        ("ep_poll_callback", SocketSyscall),
+        ("native_queued_spin_lock_slowpath", Locks),
+        ("__pv_queued_spin_lock_slowpath", Locks),
+        ("_raw_spin_unlock_irqrestore", Locks),
+        ("__rcu_read_lock", Locks),
+        ("try_to_wake_up", Scheduler),
+        ("finish_task_switch.isra.0", Scheduler),
+        ("io_schedule", Scheduler),
+        ("io_recv", IoUring),
+        ("__x64_sys_io_uring_enter", IoUring),
+        ("io_apic_sync", InterruptsTimers),
+        ("handle_softirqs", InterruptsTimers),
+        ("read_tsc", InterruptsTimers),
+        ("_flat_send_IPI_mask", InterruptsTimers),
+        ("vm_insert_pages", MemoryMapping),
+        ("asm_exc_page_fault", MemoryMapping),
+        ("iov_iter_extract_pages", MemoryMapping),
+        ("srso_alias_return_thunk", Mitigations),
+        ("__x86_indirect_thunk_rax", Mitigations),
+        ("retbleed_return_thunk", Mitigations),
+        ("__check_object_size", Mitigations),
+        ("perf_event_output_forward", Tracing),
+        ("__bpf_prog_run_save_cb", Tracing),
+        ("poll_idle", Idle),
+        ("pv_native_safe_halt", Idle),
+        ("made_up_by_nobody", Other),
+        ("0xffffffff81000000", Other),
+    ] {
+        assert_eq!(kernel(&[name]), expected, "{name}");
+    }
+}
+
+#[test]
+fn helpers_belong_to_their_caller_and_nothing_else_does() {
+    use Subsystem::*;
+    assert_eq!(kernel(&["rb_erase", "tcp_ack"]), Tcp);
+    assert_eq!(kernel(&["number", "vsnprintf", "seq_printf"]), Files);
+    assert_eq!(kernel(&["rb_erase"]), Other, "nobody knows who called");
+    assert_eq!(kernel(&["made_up_by_nobody", "tcp_ack"]), Other);
+    // A lock is a lock, whoever takes it.
+    assert_eq!(kernel(&["_raw_spin_lock", "tcp_ack"]), Locks);
+}
+
+#[test]
+fn user_space_is_apart() {
+    use FrameKind::*;
+    let class = |stack: &[(&str, FrameKind)]| of(stack, "x", Owner::Unknown).0;
+    assert_eq!(class(&[("memcpy", User), ("main", User)]), Subsystem::User);
+    assert_eq!(class(&[("memcpy", Kernel), ("main", User)]), Subsystem::Copy);
+    assert_eq!(class(&[("rb_erase", Kernel), ("main", User)]), Subsystem::Other);
+    // Where nothing is told, names have to do.
+    assert_eq!(class(&[("work", Unknown), ("main", Unknown)]), Subsystem::User);
+    assert_eq!(class(&[("tcp_ack", Unknown), ("main", Unknown)]), Subsystem::Tcp);
+    assert_eq!(class(&[("new_one", Unknown), ("tcp_ack", Unknown)]), Subsystem::Other);
+    assert_eq!(class(&[]), Subsystem::Other);
+}
+
+#[test]
+fn idle_is_the_idle_task_that_waits() {
+    let halt = [("pv_native_safe_halt", FrameKind::Kernel)];
+    let work = [("veth_poll", FrameKind::Kernel)];
+    assert_eq!(of(&halt, "swapper/1", Owner::Unknown), (Subsystem::Idle, true));
+    assert_eq!(of(&work, "swapper/1", Owner::Unknown), (Subsystem::Driver, false));
+    assert_eq!(of(&work, "x", Owner::Idle), (Subsystem::Idle, true));
+    // A list without threads, as readprofile makes, has idle as one of its rows.
+    assert_eq!(of(&halt, "", Owner::Unknown), (Subsystem::Idle, false));
+}
+
+#[test]
+fn names_are_closed_and_their_own() {
+    for subsystem in Subsystem::ALL {
+        assert_eq!(Subsystem::parse(subsystem.name()), Some(subsystem));
+        let json = serde_json::to_string(&subsystem).unwrap();
+        assert_eq!(json, format!("\"{}\"", subsystem.name()));
+    }
+    assert_eq!(Subsystem::parse("kernel"), None);
+    let mut titles: Vec<_> = Subsystem::ALL.iter().map(|s| s.title()).collect();
+    titles.sort();
+    titles.dedup();
+    assert_eq!(titles.len(), Subsystem::ALL.len());
+}
+
+#[test]
+fn coverage_is_of_the_busy_kernel() {
+    let mut builder = Builder::new(Header::default());
+    let thread = builder.thread(Thread::default());
+    for (name, kind, weight) in [
+        ("tcp_ack", FrameKind::Kernel, 3.0),
+        ("made_up", FrameKind::Kernel, 1.0),
+        ("poll_idle", FrameKind::Kernel, 50.0),
+        ("main", FrameKind::User, 50.0),
+    ] {
+        let frame = builder.frame(frame(name, kind));
+        let stack = builder.stack(&[frame]);
+        let owner = Owner::Unknown;
+        builder.add(Sample { stack, thread, owner, cpu: None, time: None, count: 1, weight });
+    }
+    let profile = builder.build();
+    let coverage = Coverage::of(&profile, &Classes::of(&profile, Rules::built_in()));
+    assert_eq!((coverage.share(), Coverage::default().share()), (Some(0.75), None));
+    assert_eq!(coverage.and(coverage), Coverage { kernel: 8.0, other: 2.0 });
+}

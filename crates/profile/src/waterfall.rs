@@ -1,0 +1,507 @@
+//! From what one cell costs to what another costs, in steps: the CPU time per GiB,
+//! or per packet, of every subsystem, more or less, with intervals over repeated
+//! profile trials, and what the samples do not account for.
+//!
+//! CPU time is that of all samples but idle and foreign ones.
+
+use super::change::{Change, Values};
+use super::subsystem::{Classes, Rules, Subsystem, is_idle};
+use super::{Header, Owner, Profile, Weight, WorkUnit, normalise};
+use crate::record::unit::GIB;
+use crate::record::{Fault, FaultKind};
+use hashbrown::HashMap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Functions that are told of each part.
+const FUNCTIONS: usize = 5;
+
+/// Least tolerance of the sum check, as a part of the larger cost: two clocks of
+/// one CPU do not agree to the last digit.
+const TOLERANCE: f64 = 0.02;
+
+/// All profile trials of one cell.
+#[derive(Clone, Copy, Debug)]
+pub struct Trials<'a> {
+    /// Its id.
+    pub cell: &'a str,
+    /// One profile a trial, each with the bytes that were delivered.
+    pub profiles: &'a [Profile],
+    /// What the CPU meter says of the cell, from trials of their own, in the unit
+    /// that the steps are asked for in.
+    pub metered: Option<Metered>,
+}
+
+/// What a cell costs by the CPU meter: CPU seconds per GiB, or nanoseconds per packet.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Metered {
+    /// Mean over its trials.
+    pub mean: f64,
+    /// Half the width of its interval; none where nothing is known of it.
+    pub half_width: Option<f64>,
+}
+
+/// The steps from one cell's cost to another's.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Waterfall {
+    /// Where it begins.
+    pub before: Bar,
+    /// Where it ends.
+    pub after: Bar,
+    /// Unit of all amounts: `CPU-s/GiB`, `CPU-ns/packet`, or of an event that is
+    /// counted `10^9 cycles/GiB`, `cycles/packet`.
+    pub unit: String,
+    /// Confidence of all intervals, each for itself.
+    pub confidence: f64,
+    /// One step for each subsystem that was seen, the largest first.
+    pub parts: Vec<Part>,
+    /// All steps together.
+    pub sampled: Change,
+    /// Whether the steps make up the meter's difference; none without a meter.
+    pub check: Option<Check>,
+    /// What has to be kept in mind.
+    pub notes: Vec<String>,
+}
+
+/// A cell's cost.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Bar {
+    /// The cell.
+    pub cell: String,
+    /// Its profile trials.
+    pub trials: usize,
+    /// By its samples: the mean over the trials.
+    pub sampled: f64,
+    /// By the CPU meter.
+    pub metered: Option<Metered>,
+    /// Bytes of a packet, on average over the trials; none unless all tell. Packets
+    /// of two sizes are two kinds of work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packet: Option<f64>,
+}
+
+impl Bar {
+    /// Its cost: by the meter where there is one.
+    pub fn cost(&self) -> f64 {
+        self.metered.map_or(self.sampled, |metered| metered.mean)
+    }
+}
+
+/// The cost of one subsystem.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Part {
+    /// Which.
+    pub subsystem: Subsystem,
+    /// In the cell where the waterfall begins.
+    pub before: f64,
+    /// In the cell where it ends.
+    pub after: f64,
+    /// The step.
+    pub change: Change,
+    /// Functions that make it up, the largest steps first.
+    pub functions: Vec<Function>,
+}
+
+/// One function's part of a step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Function {
+    /// Its name.
+    pub name: String,
+    /// In the cell where the waterfall begins.
+    pub before: f64,
+    /// In the cell where it ends.
+    pub after: f64,
+}
+
+/// Whether the steps make up the difference that the CPU meter saw.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Check {
+    /// The meter's difference.
+    pub metered: Change,
+    /// What the steps leave over: the meter's difference less all steps.
+    pub rest: f64,
+    /// How large that may be: both half-widths in square, or two hundredths of the
+    /// larger cost, whichever is more.
+    pub tolerance: f64,
+    /// Whether it is no larger.
+    pub holds: bool,
+}
+
+/// The steps between two cells, in the cost of this unit of work.
+pub fn waterfall(
+    before: &Trials,
+    after: &Trials,
+    rules: &Rules,
+    unit: WorkUnit,
+    confidence: f64,
+) -> Result<Waterfall, Fault> {
+    let costs = [Costs::of(before, rules, unit)?, Costs::of(after, rules, unit)?];
+    if costs[0].unit != costs[1].unit {
+        let what = format!(
+            "the profiles of {} and {} are of different kinds: {} and {}",
+            before.cell, after.cell, costs[0].unit, costs[1].unit
+        );
+        return Err(Fault::new(FaultKind::Usage, what)
+            .remedy("take the profiles of all cells with one event"));
+    }
+    let change = |of: &dyn Fn(&Cost) -> f64| {
+        let values = |c: &Costs| c.trials.iter().map(of).collect::<Values>();
+        Change::between(values(&costs[0]), values(&costs[1]), confidence)
+    };
+    let mut parts: Vec<Part> = Subsystem::ALL
+        .into_iter()
+        .filter_map(|subsystem| {
+            let means = [0, 1].map(|side: usize| costs[side].mean(subsystem));
+            (means != [0.0; 2]).then(|| Part {
+                subsystem,
+                before: means[0],
+                after: means[1],
+                change: change(&|cost| cost.by.get(&subsystem).copied().unwrap_or(0.0)),
+                functions: functions(&costs, subsystem),
+            })
+        })
+        .collect();
+    parts.sort_by(|a, b| b.change.mean.abs().total_cmp(&a.change.mean.abs()));
+    let sampled = change(&Cost::total);
+    let bar = |trials: &Trials, costs: &Costs| Bar {
+        cell: trials.cell.to_owned(),
+        trials: trials.profiles.len(),
+        sampled: costs.total(),
+        metered: trials.metered.filter(|_| costs.time),
+        packet: packet(trials.profiles),
+    };
+    let bars = [bar(before, &costs[0]), bar(after, &costs[1])];
+    let mut notes = costs[0].notes.clone();
+    notes.extend(costs[1].notes.iter().cloned());
+    let [first, last] = bars;
+    Ok(Waterfall {
+        check: check(&first, &last, sampled),
+        before: first,
+        after: last,
+        unit: costs[0].unit.clone(),
+        confidence,
+        parts,
+        sampled,
+        notes,
+    })
+}
+
+/// What one cell costs, trial by trial.
+struct Costs {
+    trials: Vec<Cost>,
+    unit: String,
+    /// Whether the unit is one that the CPU meter knows.
+    time: bool,
+    notes: Vec<String>,
+}
+
+/// What one trial costs, per unit of work.
+struct Cost {
+    by: BTreeMap<Subsystem, f64>,
+    functions: HashMap<(Subsystem, String), f64>,
+}
+
+impl Cost {
+    fn total(&self) -> f64 {
+        self.by.values().sum()
+    }
+}
+
+impl Costs {
+    fn of(trials: &Trials, rules: &Rules, per: WorkUnit) -> Result<Costs, Fault> {
+        let Some(first) = trials.profiles.first() else {
+            let what = format!("there is no profile of {}", trials.cell);
+            return Err(Fault::new(FaultKind::Usage, what));
+        };
+        let counts = first.header.weight;
+        let mut costs = Costs {
+            trials: Vec::new(),
+            unit: unit_of(&first.header, per)?,
+            time: counts == Weight::Nanoseconds,
+            notes: Vec::new(),
+        };
+        for profile in trials.profiles {
+            if profile.header.weight != counts || profile.header.event != first.header.event {
+                let what = format!("the profiles of {} are of different kinds", trials.cell);
+                return Err(Fault::new(FaultKind::Usage, what));
+            }
+            if profile.header.lost > 0 {
+                let (title, lost) = (&profile.header.title, profile.header.lost);
+                costs.notes.push(format!("{title} lost {lost} samples: its parts are too small"));
+            }
+            costs.trials.push(cost(profile, rules, per)?);
+        }
+        Ok(costs)
+    }
+
+    fn mean(&self, subsystem: Subsystem) -> f64 {
+        let values = self.trials.iter().filter_map(|trial| trial.by.get(&subsystem));
+        values.sum::<f64>() / self.trials.len() as f64
+    }
+
+    fn total(&self) -> f64 {
+        self.trials.iter().map(Cost::total).sum::<f64>() / self.trials.len() as f64
+    }
+}
+
+/// The name of the unit in which costs are told.
+fn unit_of(header: &Header, per: WorkUnit) -> Result<String, Fault> {
+    let event = if header.event.is_empty() { "events" } else { &header.event };
+    Ok(match (header.weight, per) {
+        (Weight::Nanoseconds, WorkUnit::Gib) => "CPU-s/GiB".to_owned(),
+        (Weight::Nanoseconds, WorkUnit::Packet) => "CPU-ns/packet".to_owned(),
+        (Weight::Events, WorkUnit::Gib) => format!("10^9 {event}/GiB"),
+        (Weight::Events, WorkUnit::Packet) => format!("{event}/packet"),
+        (Weight::Samples | Weight::Percent, _) => {
+            let what = format!("{}: its samples tell no CPU time", header.title);
+            return Err(Fault::new(FaultKind::Usage, what)
+                .remedy("take the profile by time or by an event that is counted"));
+        }
+    })
+}
+
+/// By what the weights of a profile are multiplied: per GiB nanoseconds become
+/// seconds and events are told by the thousand million, per packet both stay.
+fn scale(header: &Header, per: WorkUnit) -> Result<f64, Fault> {
+    let (amount, unit, what, remedy) = match per {
+        WorkUnit::Gib => (
+            header.work.bytes,
+            1e-9 * GIB,
+            "bytes",
+            "name profiles that bytepath took, or compare functions without --explain",
+        ),
+        WorkUnit::Packet => (
+            header.work.packets,
+            1.0,
+            "packets",
+            "compare by --per gib, or run the study with the meter `link`",
+        ),
+    };
+    let amount = amount.filter(|amount| *amount > 0.0 && amount.is_finite());
+    amount.map(|amount| unit / amount).ok_or_else(|| {
+        let what = format!("{}: it does not tell how many {what} it was taken over", header.title);
+        Fault::new(FaultKind::Usage, what).remedy(remedy)
+    })
+}
+
+/// Bytes of a packet, on average over the trials; none unless all tell.
+fn packet(profiles: &[Profile]) -> Option<f64> {
+    let sizes = profiles.iter().map(|profile| profile.header.work.bytes_per_packet());
+    let sizes: Vec<f64> = sizes.collect::<Option<_>>()?;
+    (!sizes.is_empty()).then(|| sizes.iter().sum::<f64>() / sizes.len() as f64)
+}
+
+fn cost(profile: &Profile, rules: &Rules, per: WorkUnit) -> Result<Cost, Fault> {
+    let scale = scale(&profile.header, per)?;
+    let classes = Classes::of(profile, rules);
+    let mut cost = Cost { by: BTreeMap::new(), functions: HashMap::new() };
+    for sample in profile.samples() {
+        let subsystem = classes.sample(sample);
+        let apart = subsystem == Subsystem::Idle || is_idle(profile, &classes, sample);
+        if apart || sample.owner == Owner::Foreign || !sample.weight.is_finite() {
+            continue;
+        }
+        let amount = sample.weight * scale;
+        *cost.by.entry(subsystem).or_default() += amount;
+        if let Some(leaf) = profile.stack(sample.stack).first() {
+            let name = normalise::of_frame(profile.frame(*leaf)).into_owned();
+            *cost.functions.entry((subsystem, name)).or_default() += amount;
+        }
+    }
+    Ok(cost)
+}
+
+/// The functions of a subsystem that differ most.
+fn functions(costs: &[Costs; 2], subsystem: Subsystem) -> Vec<Function> {
+    let mut all: BTreeMap<&str, [f64; 2]> = BTreeMap::new();
+    for (side, costs) in costs.iter().enumerate() {
+        for ((of, name), amount) in costs.trials.iter().flat_map(|trial| &trial.functions) {
+            if *of == subsystem {
+                all.entry(name).or_default()[side] += amount / costs.trials.len() as f64;
+            }
+        }
+    }
+    let function = |(name, [before, after]): (&str, [f64; 2])| {
+        let name = name.to_owned();
+        Function { name, before, after }
+    };
+    let mut functions: Vec<Function> = all.into_iter().map(function).collect();
+    let size = |f: &Function| (f.after - f.before).abs();
+    functions.sort_by(|a, b| size(b).total_cmp(&size(a)));
+    functions.truncate(FUNCTIONS);
+    functions
+}
+
+fn check(before: &Bar, after: &Bar, sampled: Change) -> Option<Check> {
+    let (a, b) = (before.metered?, after.metered?);
+    let square = |x: Option<f64>, y: Option<f64>| Some(x?.hypot(y?));
+    let half_width = square(a.half_width, b.half_width);
+    let metered = Change { mean: b.mean - a.mean, half_width };
+    let rest = metered.mean - sampled.mean;
+    let least = TOLERANCE * a.mean.max(b.mean);
+    let tolerance = half_width.unwrap_or(0.0).hypot(sampled.half_width.unwrap_or(0.0)).max(least);
+    Some(Check { metered, rest, tolerance, holds: rest.abs() <= tolerance })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::{Builder, Frame, FrameKind, Header, Sample, Thread, Work};
+
+    /// A trial of two GiB: functions with CPU seconds per GiB.
+    pub(crate) fn trial(functions: &[(&str, f64)]) -> Profile {
+        let mut builder = Builder::new(Header {
+            title: "trial".into(),
+            event: "cpu-clock".into(),
+            weight: Weight::Nanoseconds,
+            work: Work { bytes: Some(2.0 * GIB), packets: Some(1e6) },
+            ..Header::default()
+        });
+        for (name, seconds) in functions {
+            let (owner, name) = match name.split_once('@') {
+                Some(("foreign", name)) => (Owner::Foreign, name),
+                Some(("idle", name)) => (Owner::Idle, name),
+                _ => (Owner::Unknown, *name),
+            };
+            let thread = builder.thread(Thread { name: "t".into(), ..Thread::default() });
+            let kind = FrameKind::Kernel;
+            let frame = builder.frame(Frame { function: name.into(), kind, ..Frame::default() });
+            let stack = builder.stack(&[frame]);
+            let weight = seconds * 2e9;
+            builder.add(Sample { stack, thread, owner, cpu: None, time: None, count: 1, weight });
+        }
+        builder.build()
+    }
+
+    fn steps(before: &[Profile], after: &[Profile], meters: Option<[(f64, f64); 2]>) -> Waterfall {
+        let metered = |side: usize| {
+            let (mean, half) = meters?[side];
+            Some(Metered { mean, half_width: Some(half) })
+        };
+        waterfall(
+            &Trials { cell: "a", profiles: before, metered: metered(0) },
+            &Trials { cell: "b", profiles: after, metered: metered(1) },
+            Rules::built_in(),
+            WorkUnit::Gib,
+            0.95,
+        )
+        .unwrap()
+    }
+
+    fn near(a: f64, b: f64) -> bool {
+        (a - b).abs() < 1e-9
+    }
+
+    #[test]
+    fn steps_lead_from_one_cost_to_the_other() {
+        let a = [
+            trial(&[("_copy_to_iter", 0.30), ("tcp_ack", 0.10), ("foreign@f", 9.0)]),
+            trial(&[("_copy_to_iter", 0.32), ("tcp_ack", 0.12), ("idle@poll_idle", 9.0)]),
+        ];
+        let b = [
+            trial(&[("_copy_to_iter", 0.05), ("tcp_ack", 0.11), ("vm_insert_pages", 0.06)]),
+            trial(&[("_copy_to_iter", 0.07), ("tcp_ack", 0.10), ("vm_insert_pages", 0.06)]),
+        ];
+        let w = steps(&a, &b, Some([(0.43, 0.005), (0.24, 0.012)]));
+        assert!(near(w.before.sampled, 0.42) && near(w.after.sampled, 0.225));
+        assert_eq!((w.before.cost(), w.unit.as_str()), (0.43, "CPU-s/GiB"));
+        let parts: Vec<Subsystem> = w.parts.iter().map(|p| p.subsystem).collect();
+        assert_eq!(parts, [Subsystem::Copy, Subsystem::MemoryMapping, Subsystem::Tcp]);
+        let copy = &w.parts[0];
+        assert!(near(copy.change.mean, -0.25) && near(copy.before, 0.31));
+        // Both variances 0.0002: se = 0.014142, 2 degrees of freedom, t = 4.302653.
+        assert!((copy.change.half_width.unwrap() - 0.060_848_7).abs() < 1e-6, "{copy:?}");
+        assert!(copy.change.resolved() && w.parts[1].change.resolved());
+        assert!(!w.parts[2].change.resolved(), "{:?}", w.parts[2]);
+        assert_eq!(w.parts[1].change.half_width, Some(0.0), "trials that agree to the last bit");
+        assert_eq!(copy.functions[0].name, "_copy_to_iter");
+        // The steps and the rest make up the meter's difference exactly.
+        let sum: f64 = w.parts.iter().map(|p| p.change.mean).sum();
+        let check = w.check.unwrap();
+        assert!(near(sum, w.sampled.mean) && near(sum + check.rest, check.metered.mean));
+        assert!(near(check.metered.mean, -0.19) && near(check.rest, 0.005));
+        assert!(near(check.metered.half_width.unwrap(), 0.013));
+        assert!(check.holds && check.tolerance > 0.013);
+    }
+
+    #[test]
+    fn a_rest_beyond_the_tolerance_is_told() {
+        let a = [trial(&[("tcp_ack", 0.10)])];
+        let b = [trial(&[("tcp_ack", 0.20)])];
+        let w = steps(&a, &b, Some([(0.10, 0.001), (0.50, 0.001)]));
+        let check = w.check.unwrap();
+        // One trial each has no interval: two hundredths of the larger cost remain.
+        assert!(near(check.tolerance, 0.01) && !check.holds && near(check.rest, 0.3));
+        assert_eq!((w.parts[0].change.half_width, w.parts[0].change.resolved()), (None, false));
+        assert_eq!(steps(&a, &b, None).check, None);
+    }
+
+    #[test]
+    fn what_tells_no_cost_is_refused() {
+        let good = [trial(&[("tcp_ack", 0.1)])];
+        let mut idle = good.clone();
+        idle[0].header.work.bytes = None;
+        let mut counted = good.clone();
+        counted[0].header.weight = Weight::Samples;
+        let mut cycles = good.clone();
+        cycles[0].header.weight = Weight::Events;
+        cycles[0].header.event = "cycles".into();
+        let of = |profiles: &[Profile]| {
+            let (first, second) = (
+                Trials { cell: "a", profiles: &good, metered: None },
+                Trials { cell: "b", profiles, metered: None },
+            );
+            waterfall(&first, &second, Rules::built_in(), WorkUnit::Gib, 0.95)
+        };
+        for (profiles, expected) in [
+            (&idle[..], "how many bytes"),
+            (&counted, "tell no CPU time"),
+            (&cycles, "CPU-s/GiB and 10^9 cycles/GiB"),
+            (&[], "no profile of b"),
+        ] {
+            let fault = of(profiles).unwrap_err();
+            assert!(fault.message.contains(expected), "{fault}");
+        }
+        // Cycles are told among themselves, but no meter of seconds is laid beside them.
+        let metered = Some(Metered { mean: 1.0, half_width: None });
+        let both = Trials { cell: "a", profiles: &cycles, metered };
+        let w = waterfall(&both, &both, Rules::built_in(), WorkUnit::Gib, 0.95).unwrap();
+        assert_eq!((w.check, w.before.metered, w.unit.as_str()), (None, None, "10^9 cycles/GiB"));
+        let w = waterfall(&both, &both, Rules::built_in(), WorkUnit::Packet, 0.95).unwrap();
+        // 0.1 * 2e9 events over a million packets.
+        assert_eq!(w.unit, "cycles/packet");
+        assert!(near(w.before.sampled, 200.0), "{}", w.before.sampled);
+    }
+
+    #[test]
+    fn a_cost_per_packet_is_divided_by_the_packets_of_each_trial() {
+        let of = |seconds: f64, packets: f64| {
+            let mut profile = trial(&[("tcp_ack", seconds)]);
+            profile.header.work.packets = Some(packets);
+            profile
+        };
+        // 0.1 CPU-s/GiB over 2 GiB are 0.2 s: 200 ns for each of a million packets.
+        let a = [of(0.1, 1e6), of(0.2, 2e6)];
+        let b = [of(0.1, 4e6), of(0.1, 4e6)];
+        let metered = |mean| Some(Metered { mean, half_width: Some(1.0) });
+        let first = Trials { cell: "a", profiles: &a, metered: metered(210.0) };
+        let second = Trials { cell: "b", profiles: &b, metered: metered(52.0) };
+        let rules = Rules::built_in();
+        let w = waterfall(&first, &second, rules, WorkUnit::Packet, 0.95).unwrap();
+        assert_eq!(w.unit, "CPU-ns/packet");
+        assert!(near(w.before.sampled, 200.0) && near(w.after.sampled, 50.0), "{w:?}");
+        assert!(near(w.parts[0].change.mean, -150.0) && near(w.check.unwrap().rest, -8.0));
+        // 2 GiB in one and two million packets, and in four million.
+        assert!(near(w.before.packet.unwrap(), 0.75 * 2.0 * GIB / 1e6), "{:?}", w.before);
+        assert!(near(w.after.packet.unwrap(), 2.0 * GIB / 4e6));
+        let mut bare = of(0.1, 1.0);
+        bare.header.work.packets = None;
+        let bare = [bare];
+        let third = Trials { cell: "c", profiles: &bare, metered: None };
+        let fault = waterfall(&first, &third, rules, WorkUnit::Packet, 0.95).unwrap_err();
+        assert!(fault.message.contains("how many packets"), "{fault}");
+        let per_gib = waterfall(&first, &third, rules, WorkUnit::Gib, 0.95).unwrap();
+        assert_eq!(per_gib.after.packet, None);
+    }
+}

@@ -1,0 +1,60 @@
+//! The plain data that everything else hangs on: what is asked (a cell), what
+//! came out (a trial), and what controller and agent say to each other.
+//!
+//! These types are the only ones that reach a disk or a pipe. They know nothing
+//! of how they are measured; a change to one of them is a change of
+//! [`SCHEMA_VERSION`].
+
+#![forbid(unsafe_code)]
+
+mod cell;
+mod facts;
+mod fault;
+mod finding;
+mod fragments;
+mod kernel;
+mod ledger;
+mod observation;
+mod option;
+mod placement;
+mod pool;
+mod power;
+mod profile;
+mod reading;
+mod setting;
+mod study;
+mod trial;
+pub mod unit;
+pub mod wire;
+
+pub use cell::{Cell, CellId, Half, LinkSettings, Stream, Touch};
+pub use facts::{Attempt, Facts, Outcome, Privileges, Support};
+pub use fault::{Fault, FaultKind};
+pub use finding::{Finding, Severity};
+pub use fragments::{FEW, FREED_AT_ONCE, FragmentCounts};
+pub use kernel::{Kernel, KernelHosts};
+pub use ledger::{Evidence, Ledger, Manner};
+pub use observation::{
+    Absent, CopyCount, Counter, CpuSource, CpuTime, Ending, Observation, ObservedCall,
+    ObservedSocket, ObservedThread, ProfileSummary, ProfiledFunction, Traffic,
+};
+pub use option::{OptionKind, OptionSpec, OptionValue, Options};
+pub use placement::{Placement, SoftirqCpu};
+pub use pool::{PoolRun, PoolSeen};
+pub use power::{LogClock, LoggedTrial, Power, PowerLog, PowerSource, Rest, TimeSpan};
+pub use profile::{Bytes, ProfileRecord, ProfiledCells, Profiling, SamplePrice, Sampling};
+pub use reading::{Reading, Scope, Series, Unit};
+pub use setting::{
+    Channels, Coalescing, Cpus, DeviceName, FlowRule, IdleChoice, PacketLimits, Restoration,
+    RestorationRow, Rings, SETTING_FORMS, Setting, SettingRecord, SettingValue, Split, SysctlName,
+    Take, TapFlags, WantedSetting, Word,
+};
+pub use study::{CopyCeiling, Design, Judgement, Schedule, Source, Stopping, Study, StudyHeader};
+pub use trial::{
+    CallRow, ProvenWitness, RX_PACKETS, Role, RoleRecord, SizeDistribution, ThreadTime, Trial,
+    TrialStatus,
+};
+
+/// Version of every record on disk and on the wire. A reader accepts this
+/// version and all older ones, and refuses newer ones by name.
+pub const SCHEMA_VERSION: u32 = 1;

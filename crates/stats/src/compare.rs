@@ -1,0 +1,370 @@
+//! The comparisons of a study: every cell against the baseline, in throughput
+//! and in CPU seconds per GiB.
+
+use super::analysis::{Comparison, Rules};
+use super::contract::undeclared;
+use super::effect::Effect;
+use super::estimate::Estimate;
+use super::verdict::{Ceiling, Findings, Noise, Question, Test, Verdict, judge, tests};
+use super::worth::Costs;
+use crate::record::{Cell, CopyCeiling, Scope, Trial, TrialStatus};
+use std::collections::BTreeMap;
+
+/// Name of the reading that the link's ceiling follows from: its rate in bytes
+/// per second, of `Scope::Link`. Links without a rate (veth) have no such reading.
+const LINK_RATE: &str = "link.rate";
+
+/// Bytes of a packet at full MTU that carry no payload: IPv4 and TCP with
+/// timestamps.
+const HEADERS: f64 = 20.0 + 20.0 + 12.0;
+
+/// Bytes that a packet takes on Ethernet beyond its MTU: preamble, header, frame
+/// check sequence, gap (IEEE 802.3).
+const FRAMING: f64 = 8.0 + 14.0 + 4.0 + 12.0;
+
+/// Rejected trials that are named before the rest is only counted.
+const NAMED: usize = 3;
+
+/// A cell with all that was run of it.
+#[derive(Clone, Copy)]
+pub struct Side<'a> {
+    /// The cell.
+    pub cell: &'a Cell,
+    /// Its trials, in the order run.
+    pub trials: &'a [&'a Trial],
+    /// The costs of those that were measured.
+    pub costs: &'a [Costs],
+}
+
+impl Side<'_> {
+    /// The figure of every block that was measured. Where a block holds several
+    /// trials of a cell, the last counts.
+    fn figures(&self, question: Question) -> BTreeMap<u32, f64> {
+        match question {
+            Question::Throughput => {
+                self.trials.iter().filter_map(|t| Some((t.block, t.throughput()?))).collect()
+            }
+            Question::Cpu => {
+                self.costs.iter().filter_map(|c| Some((c.block, c.cpu_per_gib()?))).collect()
+            }
+        }
+    }
+
+    fn rejected(&self) -> impl Iterator<Item = String> + '_ {
+        self.trials.iter().filter_map(|t| match &t.status {
+            TrialStatus::Rejected { events } => {
+                Some(format!("{}, block {}: {}", t.cell, t.block + 1, events.join("; ")))
+            }
+            _ => None,
+        })
+    }
+}
+
+/// What all comparisons of a study share.
+pub struct Frame<'a> {
+    /// What decides.
+    pub rules: &'a Rules,
+    /// Blocks before the stopping rule was first asked, where one was declared.
+    pub opening: Option<usize>,
+    /// Copy bandwidth, where it is known.
+    pub ceiling: Option<CopyCeiling>,
+    /// Whether the study measured no speed: nothing is claimed then, and no ratio
+    /// is given.
+    pub functional: bool,
+}
+
+impl Frame<'_> {
+    /// The second cell's figures against the first's, in every block that
+    /// measured both.
+    pub fn effect(&self, question: Question, first: Side, second: Side) -> Option<Effect> {
+        let (first, second) = (first.figures(question), second.figures(question));
+        let pair = |(block, a): (&u32, &f64)| Some((*a, *second.get(block)?));
+        let pairs: Vec<_> = first.iter().filter_map(pair).collect();
+        Effect::opened(&pairs, self.rules.confidence, self.opening)
+    }
+
+    /// Compares every cell with the baseline. None for a cell that has nothing
+    /// measured, or that no meter saw the CPU time of.
+    pub fn compare(
+        &self,
+        question: Question,
+        baseline: Option<Side>,
+        cells: &[Side],
+        noise: Option<&Noise>,
+    ) -> Vec<Option<Comparison>> {
+        let drafts: Vec<Option<Draft>> =
+            cells.iter().map(|cell| self.draft(question, baseline, *cell)).collect();
+        let estimate = |d: &Option<Draft>| d.as_ref().and_then(Draft::estimate);
+        let estimates: Vec<Option<Estimate>> = drafts.iter().map(estimate).collect();
+        let tests = tests(&estimates, self.rules);
+        drafts
+            .into_iter()
+            .zip(estimates)
+            .zip(tests)
+            .map(|((draft, estimate), test)| {
+                Some(self.conclude(question, draft?, estimate, test, noise))
+            })
+            .collect()
+    }
+
+    fn draft(&self, question: Question, baseline: Option<Side>, cell: Side) -> Option<Draft> {
+        let measured = !cell.figures(question).is_empty();
+        let rejected = cell.rejected().next().is_some();
+        if !measured && (question == Question::Cpu || !rejected) {
+            return None;
+        }
+        let mut draft = Draft::default();
+        if self.functional {
+            return Some(draft);
+        }
+        let Some(baseline) = baseline else { return Some(draft) };
+        if question == Question::Cpu && baseline.figures(question).is_empty() {
+            return None;
+        }
+        draft.effect = self.effect(question, baseline, cell);
+        draft.reasons = undeclared(&baseline.cell.id.0, baseline.cell, cell.cell);
+        if question == Question::Cpu {
+            let rule = |side: Side| side.costs.iter().find_map(Costs::by_whole_cpu);
+            if rule(baseline) != rule(cell) {
+                draft.reasons.push(
+                    "CPU time was found by another rule than that of the baseline (whole CPUs \
+                     against threads)"
+                        .into(),
+                );
+            }
+        }
+        if draft.effect.as_ref().is_none_or(|e| e.interval.is_none()) {
+            let rejected: Vec<String> = baseline.rejected().chain(cell.rejected()).collect();
+            let more = rejected.len().saturating_sub(NAMED);
+            draft.reasons.extend(rejected.into_iter().take(NAMED));
+            if more > 0 {
+                draft.reasons.push(format!("{more} more trials rejected"));
+            }
+        }
+        let ceiling = |side| self.ceiling_of(side);
+        draft.ceiling = ceiling(baseline)
+            .filter(|c| question == Question::Throughput && ceiling(cell) == Some(*c));
+        Some(draft)
+    }
+
+    fn conclude(
+        &self,
+        question: Question,
+        draft: Draft,
+        estimate: Option<Estimate>,
+        test: Option<Test>,
+        noise: Option<&Noise>,
+    ) -> Comparison {
+        let blocks = draft.effect.as_ref().map_or(0, |e| e.blocks);
+        let found = Findings {
+            question,
+            estimate: estimate.as_ref().zip(test.as_ref()),
+            blocks,
+            log_stddev: draft.effect.as_ref().and_then(|e| e.log_stddev),
+            log_floor: noise.and_then(|n| n.log_floor(blocks)).unwrap_or(0.0),
+        };
+        let verdict = match draft.ceiling {
+            _ if self.functional => Verdict::Functional,
+            _ if !draft.reasons.is_empty() => Verdict::NotComparable,
+            Some(ceiling) if test.is_some() => Verdict::Saturated { ceiling },
+            _ => judge(&found, self.rules),
+        };
+        Comparison { question, effect: draft.effect, test, verdict, reasons: draft.reasons }
+    }
+
+    /// The ceiling that a cell's mean throughput is at: within the margin of the
+    /// copy bandwidth, or within the margin below what the link can carry.
+    fn ceiling_of(&self, side: Side) -> Option<Ceiling> {
+        let margin = self.rules.margin;
+        let figures = side.figures(Question::Throughput);
+        let mean = figures.values().map(|t| t / figures.len() as f64).sum::<f64>();
+        let rate = side.trials.iter().flat_map(|t| &t.readings).find_map(|r| {
+            let of_link = r.metric == LINK_RATE && matches!(r.scope, Scope::Link(..));
+            of_link.then_some(r.value * 8.0)
+        });
+        let mtu = f64::from(side.cell.link.mtu);
+        let carried = rate.map(|r| r * (mtu - HEADERS) / (mtu + FRAMING));
+        let copied = self.ceiling.map(|c| c.workload * 8.0);
+        let reached = |ceiling: f64| mean > 0.0 && mean >= ceiling * (1.0 - margin);
+        if carried.is_some_and(|c| c > 0.0 && reached(c)) {
+            Some(Ceiling::Link)
+        } else if copied.is_some_and(|c| reached(c) && mean <= c * (1.0 + margin)) {
+            Some(Ceiling::Copy)
+        } else {
+            None
+        }
+    }
+}
+
+/// A comparison before the family has its say.
+#[derive(Default)]
+struct Draft {
+    effect: Option<Effect>,
+    ceiling: Option<Ceiling>,
+    reasons: Vec<String>,
+}
+
+impl Draft {
+    /// What is not comparable makes no claim and is no part of the family.
+    fn estimate(&self) -> Option<Estimate> {
+        let usable = self.effect.as_ref().filter(|e| e.interval.is_some())?;
+        self.reasons.is_empty().then(|| usable.estimate())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::tests::{cell, trial};
+    use crate::record::{Reading, Role, Unit};
+
+    const GBIT: f64 = 1e9 / 8.0;
+
+    /// Trials of one second with these rates in Gbit/s, block by block.
+    fn trials(name: &str, rates: &[f64]) -> Vec<Trial> {
+        let each = rates.iter().zip(0..);
+        each.map(|(rate, block)| trial(name, block, 1.0, (rate * GBIT) as u64)).collect()
+    }
+
+    fn compared(
+        first: (&Cell, &[Trial]),
+        second: (&Cell, &[Trial]),
+        question: Question,
+        ceiling: Option<f64>,
+    ) -> Option<Comparison> {
+        let (a, b): (Vec<&Trial>, Vec<&Trial>) =
+            (first.1.iter().collect(), second.1.iter().collect());
+        let costs = |cell: &Cell, trials: &[&Trial]| -> Vec<Costs> {
+            let measured = trials.iter().filter(|t| t.throughput().is_some());
+            measured.map(|t| Costs::of(cell, t)).collect()
+        };
+        let (a_costs, b_costs) = (costs(first.0, &a), costs(second.0, &b));
+        let frame = Frame {
+            rules: &Rules::default(),
+            opening: None,
+            functional: false,
+            ceiling: ceiling.map(|gbit| CopyCeiling {
+                workload: gbit * GBIT,
+                workload_size: 1,
+                memory: 1.0,
+                memory_size: 1,
+            }),
+        };
+        let baseline = Side { cell: first.0, trials: &a, costs: &a_costs };
+        let side = Side { cell: second.0, trials: &b, costs: &b_costs };
+        frame.compare(question, Some(baseline), &[side], None).remove(0)
+    }
+
+    fn word(a: &[f64], b: &[f64], ceiling: Option<f64>) -> &'static str {
+        let (a, b) = (trials("a", a), trials("b", b));
+        let c = compared((&cell("a"), &a), (&cell("b"), &b), Question::Throughput, ceiling);
+        c.unwrap().verdict.word()
+    }
+
+    const NEAR: [f64; 5] = [49.5, 49.6, 49.4, 49.6, 49.5];
+    const BELOW: [f64; 5] = [40.1, 40.0, 39.9, 40.0, 40.1];
+
+    #[test]
+    fn saturated_is_earned_by_both_and_denied_by_one() {
+        assert_eq!(word(&NEAR, &NEAR, Some(50.0)), "SATURATED");
+        assert_eq!(word(&BELOW, &NEAR, Some(50.0)), "FASTER");
+        assert_eq!(word(&NEAR, &BELOW, Some(50.0)), "SLOWER");
+        assert_eq!(word(&NEAR, &NEAR, None), "EQUIVALENT");
+        // Far above what a copy allows it is no ceiling.
+        assert_eq!(word(&NEAR, &NEAR, Some(30.0)), "EQUIVALENT");
+        assert_eq!(word(&NEAR[..1], &NEAR[..1], Some(50.0)), "NOT ENOUGH");
+    }
+
+    #[test]
+    fn the_link_is_a_ceiling_by_its_payload() {
+        // 10 Gbit/s at MTU 4148 carry 9.785 of payload.
+        let with_rate = |name: &str, rates: &[f64]| {
+            let mut trials = trials(name, rates);
+            for t in &mut trials {
+                t.readings.push(Reading {
+                    metric: LINK_RATE.into(),
+                    unit: Unit::BytesPerSecond,
+                    value: 10.0 * GBIT,
+                    scope: Scope::Link(Role::Receiver, "eth0".into()),
+                });
+            }
+            trials
+        };
+        for (rates, expected) in
+            [([9.78, 9.77, 9.78], "SATURATED"), ([9.5, 9.5, 9.51], "EQUIVALENT")]
+        {
+            let (a, b) = (with_rate("a", &rates), with_rate("b", &rates));
+            let c = compared((&cell("a"), &a), (&cell("b"), &b), Question::Throughput, None);
+            let verdict = c.unwrap().verdict;
+            assert_eq!(verdict.word(), expected, "{verdict:?}");
+        }
+    }
+
+    #[test]
+    fn not_comparable_is_earned_by_another_contract_and_denied_by_the_same() {
+        let (a, b) = (trials("a", &BELOW), trials("b", &NEAR));
+        let (first, mut second) = (cell("a"), cell("b"));
+        second.stream.touch = crate::record::Touch::Read;
+        let c = compared((&first, &a), (&second, &b), Question::Throughput, None).unwrap();
+        assert_eq!(c.verdict, Verdict::NotComparable);
+        assert_eq!(c.reasons, ["touch is none in a and read here"]);
+        assert_eq!(c.test, None, "it is no part of the family");
+        second.levels.insert("touch".into(), "read".into());
+        let c = compared((&first, &a), (&second, &b), Question::Throughput, None).unwrap();
+        assert_eq!((c.verdict, c.reasons.len()), (Verdict::Faster, 0));
+    }
+
+    #[test]
+    fn not_comparable_names_the_events_that_left_too_few_blocks() {
+        let (a, mut b) = (trials("a", &BELOW), trials("b", &NEAR));
+        let events = vec!["CPU 1 lost 12 % to steal".to_owned()];
+        for t in &mut b[..3] {
+            t.status = TrialStatus::Rejected { events: events.clone() };
+        }
+        let compare = |b: &[Trial]| {
+            compared((&cell("a"), &a), (&cell("b"), b), Question::Throughput, None).unwrap()
+        };
+        assert_eq!(compare(&b).verdict, Verdict::Faster, "two blocks are left");
+        b[3].status = TrialStatus::Rejected { events: events.clone() };
+        let c = compare(&b);
+        assert_eq!(c.verdict, Verdict::NotComparable);
+        assert_eq!(c.reasons[0], "b, block 1: CPU 1 lost 12 % to steal");
+        assert_eq!(c.reasons[3], "1 more trials rejected");
+        // What merely was not run is NOT ENOUGH.
+        assert_eq!(compare(&trials("b", &NEAR[..1])).verdict, Verdict::NotEnough { blocks: 1 });
+    }
+
+    #[test]
+    fn cpu_per_gib_is_compared_under_one_rule_only() {
+        let busy = |name: &str, seconds: f64| {
+            let mut trials = trials(name, &BELOW);
+            for (i, t) in trials.iter_mut().enumerate() {
+                let run = seconds * (1.0 + 0.001 * i as f64);
+                for role in &mut t.roles {
+                    role.threads = vec![crate::pool::tests::thread("x", run, run, 0.0)];
+                }
+            }
+            trials
+        };
+        let (a, b) = (busy("a", 0.5), busy("b", 0.4));
+        let c = compared((&cell("a"), &a), (&cell("b"), &b), Question::Cpu, None).unwrap();
+        assert_eq!(c.verdict, Verdict::LessCpu);
+        assert!((c.effect.unwrap().ratio - 0.8).abs() < 0.01);
+        let mut whole = busy("b", 0.4);
+        for t in &mut whole {
+            let mut read = |metric: &str, scope| {
+                let (metric, unit) = (metric.to_owned(), Unit::Seconds);
+                t.readings.push(Reading { metric, unit, value: 0.45, scope });
+            };
+            read("cpu.wall", Scope::Machine);
+            read("cpu.busy", Scope::Cpu(0));
+            read("cpu.busy", Scope::Cpu(1));
+        }
+        let c = compared((&cell("a"), &a), (&cell("b"), &whole), Question::Cpu, None).unwrap();
+        assert_eq!(c.verdict, Verdict::NotComparable);
+        assert!(c.reasons[0].contains("another rule"));
+        let unseen = trials("b", &BELOW);
+        let none = compared((&cell("a"), &a), (&cell("b"), &unseen), Question::Cpu, None);
+        assert_eq!(none, None, "where nothing was measured there is no question");
+    }
+}

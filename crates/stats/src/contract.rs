@@ -1,0 +1,107 @@
+//! Were two cells asked the same? A comparison means something only where they
+//! differ in what the experiment varies and in nothing else.
+
+use crate::record::Cell;
+use serde::Serialize;
+use serde_json::Value;
+
+/// What two cells differ in without any factor of the experiment saying so, each
+/// in words; `first` is how the words call the first. The path and its options are
+/// the subject of every experiment.
+pub fn undeclared(first: &str, baseline: &Cell, cell: &Cell) -> Vec<String> {
+    let mut found = Vec::new();
+    let (b, c) = (&baseline.stream, &cell.stream);
+    let mut differs = |name: &str, also: &[&str], ours: String, theirs: String| {
+        let declared = |factor: &str| baseline.levels.get(factor) != cell.levels.get(factor);
+        if !declared(name) && !also.iter().any(|factor| declared(factor)) {
+            found.push(format!("{name} is {ours} in {first} and {theirs} here"));
+        }
+    };
+    macro_rules! same {
+        ($name:literal, $also:expr, $first:expr, $second:expr) => {
+            if $first != $second {
+                differs($name, $also, shown(&$first), shown(&$second));
+            }
+        };
+    }
+    same!("flows", &[], b.flows, c.flows);
+    same!("message-size", &[], b.message_size, c.message_size);
+    same!("read-size", &[], b.read_size, c.read_size);
+    same!("touch", &[], b.touch, c.touch);
+    same!("congestion", &[], b.congestion, c.congestion);
+    same!("send-buffer", &[], b.send_buffer, c.send_buffer);
+    same!("receive-buffer", &[], b.receive_buffer, c.receive_buffer);
+    let (b, c) = (&baseline.link, &cell.link);
+    same!("mtu", &["link"], b.mtu, c.mtu);
+    same!("tso", &["link"], b.tso, c.tso);
+    same!("gro", &["link"], b.gro, c.gro);
+    same!("gso-max", &["link"], b.gso_max, c.gso_max);
+    same!("gro-max", &["link"], b.gro_max, c.gro_max);
+    same!("qdisc", &["link"], b.qdisc, c.qdisc);
+    same!("threaded-napi", &["link"], b.threaded_napi, c.threaded_napi);
+    same!("rps", &["link", "cores"], b.rps, c.rps);
+    let (b, c) = (baseline.placement, cell.placement);
+    same!("sender CPU", &["cores"], b.sender, c.sender);
+    same!("receiver CPU", &["cores"], b.receiver, c.receiver);
+    same!("softirq CPU", &["cores"], b.softirq, c.softirq);
+    same!("io-wq CPU", &["cores"], b.io_wq, c.io_wq);
+    same!("vhost CPU", &["cores"], b.vhost, c.vhost);
+    let name = |cell: &Cell| cell.kernel.as_ref().map(|kernel| kernel.to_string());
+    same!("kernel", &[], name(baseline), name(cell));
+    found
+}
+
+/// A value as its record has it, in plain words.
+fn shown(value: &impl Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(Value::Bool(on)) => if on { "on" } else { "off" }.into(),
+        Ok(Value::String(word)) => word,
+        Ok(Value::Null) | Err(_) => "left to the kernel".into(),
+        Ok(other) => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::tests::cell;
+    use crate::record::Touch;
+
+    #[test]
+    fn what_no_factor_varies_must_be_the_same() {
+        let baseline = cell("a");
+        let mut other = cell("b");
+        assert_eq!(undeclared("a", &baseline, &other), [""; 0]);
+        other.stream.touch = Touch::Read;
+        other.link.tso = true;
+        other.stream.send_buffer = Some(4096);
+        assert_eq!(
+            undeclared("a", &baseline, &other),
+            [
+                "touch is none in a and read here",
+                "send-buffer is left to the kernel in a and 4096 here",
+                "tso is off in a and on here",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_declared_factor_may_differ() {
+        let (mut baseline, mut other) = (cell("a"), cell("b"));
+        other.stream.read_size = 4096;
+        other.placement.receiver = Some(0);
+        other.link.mtu = 9000;
+        for (factor, levels) in [
+            ("read-size", ["1M", "4K"]),
+            ("cores", ["two", "one"]),
+            ("link", ["wire", "wire:mtu=9000"]),
+        ] {
+            baseline.levels.insert(factor.into(), levels[0].into());
+            other.levels.insert(factor.into(), levels[1].into());
+        }
+        assert_eq!(undeclared("a", &baseline, &other), [""; 0]);
+        // The same level at both says that they are meant to be the same.
+        other.levels.insert("read-size".into(), "1M".into());
+        assert_eq!(undeclared("a", &baseline, &other), ["read-size is 1048576 in a and 4096 here"]);
+    }
+}

@@ -1,0 +1,357 @@
+//! Whose CPU time it was.
+//!
+//! **Roles pinned to different CPUs**: a role's time is what its CPU was busy,
+//! `cpu.busy` = wall - idle - iowait - steal, over `cpu.wall`. Idle and iowait
+//! are exact on a tickless kernel. Busy ticks are sampled, and a CPU that
+//! alternates between idle and busy loses some of them, so they only give the
+//! proportions (user : system : softirq + irq) in which the exact total is
+//! split. A kernel thread that polls for the device (`napi/...`) runs with
+//! softirqs masked but outside of a softirq, so the kernel counts its ticks as
+//! system (kernel/sched/cputime.c, `account_system_time`); its own run time is
+//! moved to softirq here.
+//!
+//! **Otherwise**: a role's time is the run time of its own threads (exact, from
+//! schedstat), split into user and system by ticks. A softirq that ran on top
+//! of a thread is inside its system time, one that ran on an idle CPU is seen
+//! nowhere; a report has to say so.
+//!
+//! **Receive work away from the receiver's CPU** is the receiver's all the same. Of a
+//! polling thread that was put on another CPU the run time is added to the receiver's,
+//! and taken from the sender's if it was put there; of RPS to a CPU that is no role's,
+//! that CPU's busy time is added. Where such a thread may run anywhere, no CPU is
+//! anyone's own, and the second rule holds.
+//!
+//! iowait is idle: no thread ran. It is kept apart, never added. ksoftirqd
+//! needs no care: its time is in its CPU's softirq ticks, once.
+
+use crate::record::{Cell, Role, Scope, SoftirqCpu, ThreadTime, Trial};
+use serde::Serialize;
+
+/// How CPU time was given to roles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CpuRule {
+    /// The role has this CPU to itself: all of its busy time.
+    WholeCpu(u32),
+    /// Run time of the role's own threads.
+    Threads,
+}
+
+/// CPU time of one role in one trial, in CPU seconds per second ("cores").
+/// `total = user + system + softirq + unsplit`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct RoleCpu {
+    /// How it was found.
+    pub rule: CpuRule,
+    /// All of it.
+    pub total: f64,
+    /// In user mode.
+    pub user: f64,
+    /// In the kernel, on behalf of a thread.
+    pub system: f64,
+    /// In softirq or interrupt context, or in a thread that polls for the device.
+    pub softirq: f64,
+    /// What no tick told apart.
+    pub unsplit: f64,
+    /// The CPU idle while a task waited for I/O; none by [`CpuRule::Threads`].
+    /// Not part of the total.
+    pub iowait: Option<f64>,
+    /// Run time of the role's own threads.
+    pub threads: f64,
+    /// The part of the total outside of the role's own threads: interrupt work
+    /// on an idle CPU, or something foreign. Zero by [`CpuRule::Threads`].
+    pub other: f64,
+}
+
+/// CPU time of a role in a trial; none where no meter saw it.
+pub fn role_cpu(cell: &Cell, trial: &Trial, role: Role) -> Option<RoleCpu> {
+    let threads = Threads::of(trial, role);
+    let apart = cell.placement.cpu(role) != cell.placement.cpu(role.peer());
+    let receive_work = ReceiveWork::of(cell, trial);
+    let alone = cell.placement.cpu(role).filter(|_| {
+        apart && cell.placement.cpu(role.peer()).is_some() && receive_work != ReceiveWork::Anywhere
+    });
+    alone
+        .and_then(|cpu| whole_cpu(trial, cpu, &threads, receive_work.beside(trial, cell, role)?))
+        .or_else(|| by_threads(&threads))
+}
+
+/// Where the receiver's packets were taken from its device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum ReceiveWork {
+    /// On a CPU whose busy time tells it already.
+    Counted,
+    /// By a polling thread on another CPU than the receiver's, that ran for so long, in cores.
+    Thread { cpu: u32, run: f64 },
+    /// By softirqs on a CPU that is no role's.
+    Softirqs { cpu: u32 },
+    /// By a polling thread that may have run on any CPU.
+    Anywhere,
+}
+
+/// What of the receive work is to be put right beside a role's own CPU, in cores.
+#[derive(Clone, Copy, Debug, Default)]
+struct Beside {
+    /// Done for it elsewhere.
+    more: f64,
+    /// Done on its CPU for its peer, by a thread that polls.
+    less: f64,
+    /// Whether its own polling thread ran on its own CPU.
+    polls_here: bool,
+}
+
+impl ReceiveWork {
+    fn of(cell: &Cell, trial: &Trial) -> ReceiveWork {
+        let run = Threads::of(trial, Role::Receiver).polling;
+        let is_role = |cpu| Role::ALL.iter().any(|role| cell.placement.cpu(*role) == Some(cpu));
+        match cell.softirq_cpu() {
+            Some(cpu) if cell.placement.receiver == Some(cpu) => ReceiveWork::Counted,
+            Some(cpu) if run > 0.0 => ReceiveWork::Thread { cpu, run },
+            Some(cpu) if !is_role(cpu) => ReceiveWork::Softirqs { cpu },
+            None if run > 0.0 && cell.placement.softirq == SoftirqCpu::Free => {
+                ReceiveWork::Anywhere
+            }
+            _ => ReceiveWork::Counted,
+        }
+    }
+
+    /// None where the CPU that it was on was not seen.
+    fn beside(self, trial: &Trial, cell: &Cell, role: Role) -> Option<Beside> {
+        let nothing = Beside { polls_here: true, ..Beside::default() };
+        Some(match (self, role) {
+            (ReceiveWork::Thread { run, .. }, Role::Receiver) => {
+                Beside { more: run, ..Beside::default() }
+            }
+            (ReceiveWork::Thread { cpu, run }, Role::Sender)
+                if cell.placement.sender == Some(cpu) =>
+            {
+                Beside { less: run, ..nothing }
+            }
+            (ReceiveWork::Softirqs { cpu }, Role::Receiver) => {
+                let wall = trial.reading("cpu.wall", &Scope::Machine).filter(|w| *w > 0.0)?;
+                let busy = trial.reading("cpu.busy", &Scope::Cpu(cpu))?;
+                Beside { more: cores(busy, wall), ..nothing }
+            }
+            _ => nothing,
+        })
+    }
+}
+
+/// Run times of a role's threads, in cores.
+#[derive(Clone, Copy, Debug, Default)]
+struct Threads {
+    /// The engine's.
+    run: f64,
+    user: f64,
+    system: f64,
+    /// Kernel threads that poll for the device.
+    polling: f64,
+}
+
+impl Threads {
+    fn of(trial: &Trial, role: Role) -> Threads {
+        let mut sums = Threads::default();
+        let Some(record) = trial.role(role) else { return sums };
+        let window = if record.window > 0.0 { record.window } else { trial.window };
+        for t in &record.threads {
+            if polls_for_device(t) {
+                sums.polling += cores(t.run, window);
+            } else {
+                sums.run += cores(t.run, window);
+                sums.user += cores(t.user, window);
+                sums.system += cores(t.system, window);
+            }
+        }
+        sums
+    }
+}
+
+/// Whether this is a kernel thread that polls for a device (threaded NAPI).
+pub fn polls_for_device(thread: &ThreadTime) -> bool {
+    thread.name.starts_with("napi/")
+}
+
+/// Seconds of CPU over seconds of wall; nonsense counts as nothing.
+fn cores(seconds: f64, wall: f64) -> f64 {
+    let cores = seconds / wall;
+    if cores.is_finite() { cores.max(0.0) } else { 0.0 }
+}
+
+fn whole_cpu(trial: &Trial, cpu: u32, threads: &Threads, beside: Beside) -> Option<RoleCpu> {
+    let wall = trial.reading("cpu.wall", &Scope::Machine).filter(|w| *w > 0.0)?;
+    let of = |metric| trial.reading(metric, &Scope::Cpu(cpu)).map(|s| cores(s, wall));
+    let ticks = |metric| of(metric).unwrap_or(0.0);
+    let total = of("cpu.busy")?;
+    let (user, system) = (ticks("cpu.user"), ticks("cpu.system"));
+    let softirq = ticks("cpu.softirq") + ticks("cpu.irq");
+    let all = user + system + softirq;
+    let split = |part: f64| if all > 0.0 { total * (part / all) } else { 0.0 };
+    let polling = if beside.polls_here { threads.polling.min(split(system)) } else { 0.0 };
+    let less = beside.less.min(split(system) - polling);
+    let total_here = total - less;
+    let own = threads.run + if beside.polls_here { threads.polling } else { 0.0 };
+    Some(RoleCpu {
+        rule: CpuRule::WholeCpu(cpu),
+        total: total_here + beside.more,
+        user: split(user),
+        system: split(system) - polling - less,
+        softirq: split(softirq) + polling + beside.more,
+        unsplit: if all > 0.0 { 0.0 } else { total },
+        iowait: of("cpu.iowait"),
+        threads: threads.run + threads.polling,
+        other: (total_here - own).max(0.0),
+    })
+}
+
+fn by_threads(threads: &Threads) -> Option<RoleCpu> {
+    let total = threads.run + threads.polling;
+    if total <= 0.0 {
+        return None;
+    }
+    let all = threads.user + threads.system;
+    let split = |part: f64| if all > 0.0 { threads.run * (part / all) } else { 0.0 };
+    Some(RoleCpu {
+        rule: CpuRule::Threads,
+        total,
+        user: split(threads.user),
+        system: split(threads.system),
+        softirq: threads.polling,
+        unsplit: if all > 0.0 { 0.0 } else { threads.run },
+        iowait: None,
+        threads: total,
+        other: 0.0,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::tests::{cell, thread, trial};
+    use crate::record::{Placement, Reading, Unit};
+
+    fn with_cpu(mut t: Trial, cpu: u32, values: &[(&str, f64)]) -> Trial {
+        for (metric, value) in values {
+            let metric = (*metric).to_owned();
+            t.readings.push(Reading {
+                metric,
+                unit: Unit::Seconds,
+                value: *value,
+                scope: Scope::Cpu(cpu),
+            });
+        }
+        t
+    }
+
+    fn wall(mut t: Trial, seconds: f64) -> Trial {
+        let metric = "cpu.wall".to_owned();
+        t.readings.push(Reading {
+            metric,
+            unit: Unit::Seconds,
+            value: seconds,
+            scope: Scope::Machine,
+        });
+        t
+    }
+
+    fn near(a: f64, b: f64) -> bool {
+        (a - b).abs() < 1e-12
+    }
+
+    #[test]
+    fn a_pinned_role_pays_for_its_whole_cpu_in_proportion_of_the_ticks() {
+        // Busy 2.4 of 3 s, but the ticks saw only 2.0 of them: they give the
+        // proportions 1 : 6 : 3, not the amount.
+        let mut t = wall(trial("a", 0, 3.0, 0), 3.0);
+        t.roles[0].threads = vec![thread("tx", 2.1, 0.2, 1.7)];
+        let ticks =
+            [("cpu.user", 0.2), ("cpu.system", 1.2), ("cpu.softirq", 0.5), ("cpu.irq", 0.1)];
+        let t = with_cpu(t, 0, &ticks);
+        let t = with_cpu(t, 0, &[("cpu.busy", 2.4), ("cpu.iowait", 0.3), ("cpu.idle", 0.3)]);
+        let c = role_cpu(&cell("a"), &t, Role::Sender).unwrap();
+        assert_eq!(c.rule, CpuRule::WholeCpu(0));
+        assert!(near(c.total, 0.8) && near(c.user, 0.08));
+        assert!(near(c.system, 0.48) && near(c.softirq, 0.24) && near(c.unsplit, 0.0));
+        assert!(near(c.iowait.unwrap(), 0.1), "iowait is apart and not in the total");
+        assert!(near(c.threads, 0.7) && near(c.other, 0.1));
+    }
+
+    #[test]
+    fn a_polling_kernel_thread_is_softirq_work_although_its_ticks_say_system() {
+        let mut t = wall(trial("a", 0, 1.0, 0), 1.0);
+        t.roles[1].threads =
+            vec![thread("rx", 0.5, 0.1, 0.4), thread("napi/byte0-5", 0.3, 0.0, 0.3)];
+        let t = with_cpu(t, 1, &[("cpu.busy", 0.8), ("cpu.user", 0.1), ("cpu.system", 0.7)]);
+        let c = role_cpu(&cell("a"), &t, Role::Receiver).unwrap();
+        assert!(near(c.user, 0.1) && near(c.system, 0.4) && near(c.softirq, 0.3), "{c:?}");
+        assert!(near(c.other, 0.0));
+    }
+
+    #[test]
+    fn receive_work_on_another_cpu_is_the_receivers_all_the_same() {
+        let mut t = wall(trial("a", 0, 1.0, 0), 1.0);
+        t.roles[0].threads = vec![thread("tx", 0.5, 0.1, 0.4)];
+        t.roles[1].threads =
+            vec![thread("rx", 0.6, 0.1, 0.5), thread("napi/byte1-5", 0.3, 0.0, 0.3)];
+        let ticks = |user, system| {
+            [("cpu.busy", user + system), ("cpu.user", user), ("cpu.system", system)]
+        };
+        let t = with_cpu(t, 0, &ticks(0.1, 0.7));
+        let t = with_cpu(t, 1, &ticks(0.1, 0.5));
+        let t = with_cpu(t, 2, &ticks(0.0, 0.25));
+        let mut c = cell("a");
+        c.link.threaded_napi = true;
+        // The thread that polls shares the sender's CPU.
+        c.placement.softirq = SoftirqCpu::Cpu(0);
+        let [tx, rx] = Role::ALL.map(|role| role_cpu(&c, &t, role).unwrap());
+        assert!(near(tx.total, 0.5) && near(tx.system, 0.4) && near(tx.other, 0.0), "{tx:?}");
+        assert!(near(rx.total, 0.9) && near(rx.system, 0.5) && near(rx.softirq, 0.3), "{rx:?}");
+        // On a CPU that is no role's, only the receiver's sum changes.
+        c.placement.softirq = SoftirqCpu::Cpu(2);
+        let [tx, rx] = Role::ALL.map(|role| role_cpu(&c, &t, role).unwrap());
+        assert!(near(tx.total, 0.8) && near(rx.total, 0.9), "{tx:?} {rx:?}");
+        // Anywhere: it may have been on either role's CPU.
+        c.placement.softirq = SoftirqCpu::Free;
+        let [tx, rx] = Role::ALL.map(|role| role_cpu(&c, &t, role).unwrap());
+        assert_eq!((tx.rule, rx.rule), (CpuRule::Threads, CpuRule::Threads));
+        assert!(near(tx.total, 0.5) && near(rx.total, 0.9));
+        // Without such a thread, softirqs on CPU 2 by RPS.
+        let mut softirqs = t.clone();
+        softirqs.roles[1].threads.truncate(1);
+        c.link.threaded_napi = false;
+        for rps in [false, true] {
+            c.placement.softirq = if rps { SoftirqCpu::Link } else { SoftirqCpu::Cpu(2) };
+            c.link.rps = rps.then_some(2);
+            let rx = role_cpu(&c, &softirqs, Role::Receiver).unwrap();
+            assert!(near(rx.total, 0.85) && near(rx.softirq, 0.25), "{rx:?}");
+        }
+    }
+
+    #[test]
+    fn without_a_cpu_of_its_own_a_role_pays_for_its_threads() {
+        let mut t = wall(trial("a", 0, 2.0, 0), 2.0);
+        t.roles[0].threads = vec![thread("tx", 1.0, 0.2, 0.6), thread("tx", 0.6, 0.0, 0.0)];
+        let t = with_cpu(t, 0, &[("cpu.busy", 1.9), ("cpu.user", 1.0)]);
+        for placement in [
+            Placement::default(),
+            Placement { sender: Some(0), ..Placement::default() },
+            Placement::pinned(0, 0),
+        ] {
+            let mut c = cell("a");
+            c.placement = placement;
+            let cpu = role_cpu(&c, &t, Role::Sender).unwrap();
+            assert_eq!((cpu.rule, cpu.iowait), (CpuRule::Threads, None));
+            assert!(near(cpu.total, 0.8) && near(cpu.user, 0.2) && near(cpu.system, 0.6));
+        }
+        let unseen = trial("a", 0, 2.0, 0);
+        assert_eq!(role_cpu(&cell("a"), &unseen, Role::Sender), None);
+    }
+
+    #[test]
+    fn the_parts_add_up_even_without_a_tick() {
+        let t = with_cpu(wall(trial("a", 0, 1.0, 0), 1.0), 0, &[("cpu.busy", 0.004)]);
+        let c = role_cpu(&cell("a"), &t, Role::Sender).unwrap();
+        assert!(near(c.unsplit, 0.004) && near(c.total, c.user + c.system + c.softirq + c.unsplit));
+        let no_wall = with_cpu(trial("a", 0, 1.0, 0), 0, &[("cpu.busy", 0.5)]);
+        assert_eq!(role_cpu(&cell("a"), &no_wall, Role::Sender), None);
+    }
+}

@@ -1,0 +1,60 @@
+//! From trials to words: summaries, paired effects, verdicts, and the analysis
+//! of a whole study. Pure: the same study gives the same numbers anywhere.
+
+#![forbid(unsafe_code)]
+
+use bytepath_record as record;
+
+mod analysis;
+mod build;
+mod change;
+mod compare;
+mod contract;
+mod cpu;
+mod effect;
+mod estimate;
+mod events;
+mod history;
+mod holm;
+mod idle;
+mod page_pool;
+mod placement;
+mod pool;
+mod profiling;
+mod random;
+mod sequential;
+mod sizing;
+mod student;
+mod studies;
+mod summary;
+mod threshold;
+mod verdict;
+pub mod wattmeter;
+mod worth;
+
+pub use analysis::{
+    ANALYSIS_VERSION, Analysis, Comparison, CpuCost, End, Failure, Headline, Pace, PerEnd, Row,
+    Rules, Status, StoppingNote, Witness,
+};
+pub use build::analyse;
+pub use change::{Change, changes};
+pub use cpu::{CpuRule, RoleCpu, role_cpu};
+pub use effect::{Effect, Opening, Permutation};
+pub use estimate::Interval;
+pub use events::{FOREIGN_LIMIT, STEAL_LIMIT, judge_events};
+pub use history::{CHANGE_LEVEL, Entry, History, Point, Shift, StudyPoints, history, points};
+pub use holm::{Adjusted, holm};
+pub use idle::IdleShare;
+pub use page_pool::{CheckedPool, PoolCourse, PoolModel};
+pub use placement::{CpuShare, ELSEWHERE_LIMIT, ReceiveWork, collisions};
+pub use pool::{Counted, Fragments, Shares};
+pub use profiling::{ProfilingNote, SamplingCost, cells_to_profile};
+pub use sequential::should_stop;
+pub use sizing::{
+    DONTNEED, Goal, LARGEST_RING, POLL_WEIGHT, Shortage, Sizing, Traffic, shortages, traffic,
+};
+pub use studies::{Between, Difference, Pairing, Weight, between, differences};
+pub use summary::Summary;
+pub use threshold::{Outcome, Subject, Threshold, ThresholdResult, judge_thresholds, subjects};
+pub use verdict::{Ceiling, DEFAULT_MARGIN, Noise, Question, Test, Verdict};
+pub use worth::POWER;

@@ -1,0 +1,234 @@
+//! Of which cells profiles are taken, and what it cost the stream to take them.
+
+use super::analysis::{Analysis, Row, Rules};
+use super::build::analyse;
+use super::estimate::{Estimate, Interval, StandardError, centre_and_spread, ratio};
+use crate::record::{CellId, Design, ProfiledCells, Study, Trial};
+use serde::Serialize;
+
+/// What the profiles of a study are, and what sampling cost.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ProfilingNote {
+    /// The event that was sampled.
+    pub event: String,
+    /// Samples a second and CPU.
+    pub rate: u64,
+    /// Cells with a profile that counts.
+    pub cells: Vec<CellId>,
+    /// Profile trials that count.
+    pub trials: u32,
+    /// Profile trials that failed, or that an event spoiled: its words.
+    pub spoiled: Vec<String>,
+    /// Throughput with sampling over throughput without; none where a cell has
+    /// not both.
+    pub cost: Option<SamplingCost>,
+}
+
+/// Throughput with sampling over throughput without.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SamplingCost {
+    /// The ratio: 0.99 is one percent less.
+    pub ratio: f64,
+    /// Where it lies; none where there is one trial only.
+    pub interval: Option<Interval>,
+    /// Whether the trials without sampling were whole trials too. If they took
+    /// turns in slices, the ratio holds the difference of the designs as well.
+    pub same_design: bool,
+}
+
+/// The cells of which profiles are taken, the baseline first.
+///
+/// `Largest`: the baseline and the cell whose CPU seconds per GiB differ most from
+/// its own, as a ratio; where no meter saw CPU time, whose throughput does. None
+/// where there is nothing to compare.
+pub fn cells_to_profile(study: &Study, which: ProfiledCells) -> Vec<CellId> {
+    let analysis = analyse(study, &Rules::of(&study.header));
+    let measured = |row: &&Row| row.throughput.is_some();
+    let rows = || analysis.rows.iter().filter(measured);
+    let Some(baseline) = rows().find(|row| row.baseline) else { return Vec::new() };
+    let others = rows().filter(|row| !row.baseline);
+    match which {
+        ProfiledCells::All => {
+            std::iter::once(baseline).chain(others).map(|row| row.cell.clone()).collect()
+        }
+        ProfiledCells::Largest => {
+            let distance = |row: &Row| {
+                let cost = |row: &Row| row.cpu_per_gib.map(|cost| cost.mean);
+                let speed = |row: &Row| row.throughput.map(|speed| speed.mean);
+                let apart = |(a, b): (f64, f64)| (a / b).ln().abs();
+                let by_cost = cost(row).zip(cost(baseline)).map(apart);
+                // Any difference in cost comes before one in throughput alone.
+                let by_speed = speed(row).zip(speed(baseline)).map(apart);
+                let finite = |d: Option<f64>| d.filter(|d| d.is_finite());
+                (finite(by_cost).is_some(), finite(by_cost).or(finite(by_speed)).unwrap_or(0.0))
+            };
+            let farthest = others.max_by(|a, b| {
+                let ((seen_a, a), (seen_b, b)) = (distance(a), distance(b));
+                seen_a.cmp(&seen_b).then(a.total_cmp(&b))
+            });
+            farthest.map_or_else(Vec::new, |row| vec![baseline.cell.clone(), row.cell.clone()])
+        }
+    }
+}
+
+/// What there is to say of the profiles of a study; none where it has none.
+pub fn profiling_note(study: &Study, rules: &Rules) -> Option<ProfilingNote> {
+    let first = study.profiles.iter().find_map(|trial| trial.profile.as_ref())?;
+    let mut note = ProfilingNote {
+        event: first.event.clone(),
+        rate: first.rate,
+        cells: Vec::new(),
+        trials: 0,
+        spoiled: Vec::new(),
+        cost: None,
+    };
+    for trial in &study.profiles {
+        if trial.throughput().is_some() {
+            note.trials += 1;
+            if !note.cells.contains(&trial.cell) {
+                note.cells.push(trial.cell.clone());
+            }
+        } else {
+            note.spoiled.push(words(trial));
+        }
+    }
+    note.cost = cost(study, &note.cells, rules.confidence);
+    Some(note)
+}
+
+impl Analysis {
+    /// True where a cell has a profile that counts.
+    pub fn has_profile(&self, cell: &CellId) -> bool {
+        self.profiling.as_ref().is_some_and(|note| note.cells.contains(cell))
+    }
+}
+
+fn words(trial: &Trial) -> String {
+    use crate::record::TrialStatus as S;
+    let why = match &trial.status {
+        S::Rejected { events } => events.join("; "),
+        S::Failed { fault } => fault.message.clone(),
+        S::Unavailable { reason, .. } => reason.clone(),
+        S::Measured => "it has no window".to_owned(),
+    };
+    format!("{}: {why}", trial.cell)
+}
+
+/// The mean over the cells of log(sampled) - log(not sampled), each a difference of
+/// two means with the standard error that Welch gives it; the degrees of freedom
+/// follow from all of their variances together (Satterthwaite).
+fn cost(study: &Study, cells: &[CellId], confidence: f64) -> Option<SamplingCost> {
+    let mut means = Vec::new();
+    // Of each group of trials: the variance of its mean, and its degrees of freedom.
+    let mut variances: Option<Vec<(f64, f64)>> = Some(Vec::new());
+    for cell in cells {
+        let logs = |trials: &[Trial]| -> Vec<f64> {
+            let of_cell = trials.iter().filter(|trial| trial.cell == *cell);
+            let rates = of_cell.filter_map(Trial::throughput);
+            rates.filter(|rate| *rate > 0.0 && rate.is_finite()).map(f64::ln).collect()
+        };
+        let (with, without) = (logs(&study.profiles), logs(&study.trials));
+        if with.is_empty() || without.is_empty() {
+            continue;
+        }
+        let mut mean_of = |logs: &[f64]| {
+            let (mean, stddev) = centre_and_spread(logs);
+            let count = logs.len() as f64;
+            let variance = stddev.map(|s| (s * s / count, count - 1.0));
+            variances = variances.take().zip(variance).map(|(mut all, one)| {
+                all.push(one);
+                all
+            });
+            mean
+        };
+        means.push(mean_of(&with) - mean_of(&without));
+    }
+    if means.is_empty() {
+        return None;
+    }
+    let count = means.len() as f64;
+    let log_mean = means.iter().sum::<f64>() / count;
+    let errors = variances.into_iter().map(|all| {
+        let sum: f64 = all.iter().map(|(variance, _)| variance).sum();
+        let parts: f64 = all.iter().map(|(variance, freedom)| variance * variance / freedom).sum();
+        // Trials that agree to the last bit leave no doubt of their spread.
+        let freedom = if parts > 0.0 { sum * sum / parts } else { all.len() as f64 };
+        StandardError { size: sum.sqrt() / count, freedom }
+    });
+    let estimate = Estimate { log_mean, errors: errors.collect() };
+    let (ratio, interval) = (ratio(log_mean), estimate.interval(confidence));
+    let same_design = study.header.schedule.design == Design::Trials;
+    Some(SamplingCost { ratio, interval, same_design })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::tests::trial;
+    use crate::record::{ProfileRecord, TrialStatus};
+    use crate::sequential::tests::study as sliced;
+
+    fn profile(cell: &str, number: u32, bytes: u64) -> Trial {
+        let record = ProfileRecord {
+            number,
+            file: format!("profiles/{cell}-{number}.pb.gz"),
+            event: "cpu-clock".into(),
+            rate: 499,
+            samples: 1000,
+            lost: 0,
+        };
+        Trial { profile: Some(record), ..trial(cell, number - 1, 1.0, bytes) }
+    }
+
+    fn study() -> Study {
+        // Cells a (the baseline), b and c; b is twice as fast, c half as fast again.
+        sliced(0.1, &[[1000, 2000, 500], [1010, 2020, 501], [990, 1990, 499]])
+    }
+
+    #[test]
+    fn the_largest_difference_is_a_ratio() {
+        let ids = |cells: Vec<CellId>| -> Vec<String> { cells.into_iter().map(|c| c.0).collect() };
+        let mut study = study();
+        assert_eq!(ids(cells_to_profile(&study, ProfiledCells::All)), ["a", "b", "c"]);
+        study.trials.iter_mut().filter(|t| t.cell.0 == "c").for_each(|t| t.window_bytes = 100);
+        assert_eq!(ids(cells_to_profile(&study, ProfiledCells::Largest)), ["a", "c"]);
+        study.trials.retain(|t| t.cell.0 == "a");
+        assert_eq!(ids(cells_to_profile(&study, ProfiledCells::Largest)), [""; 0]);
+        assert_eq!(ids(cells_to_profile(&study, ProfiledCells::All)), ["a"]);
+        study.trials.clear();
+        assert_eq!(ids(cells_to_profile(&study, ProfiledCells::All)), [""; 0]);
+    }
+
+    #[test]
+    fn the_cost_of_sampling_by_hand() {
+        let mut study = study();
+        assert_eq!(profiling_note(&study, &Rules::default()), None);
+        for (number, bytes) in [(1, 980), (2, 990), (3, 970)] {
+            study.profiles.push(profile("a", number, bytes));
+        }
+        let mut lost = profile("a", 4, 1);
+        lost.status = TrialStatus::Rejected { events: vec!["7 samples were lost".into()] };
+        study.profiles.push(lost);
+        let note = profiling_note(&study, &Rules::default()).unwrap();
+        assert_eq!((note.trials, note.cells.len()), (3, 1));
+        assert_eq!(note.spoiled, ["a: 7 samples were lost"]);
+        // Means of the logarithms of 980, 990, 970 and of 1000, 1010, 990: -0.020203;
+        // variances of the means 3.4711e-5 and 3.3337e-5, 3.9984 degrees of freedom,
+        // t(0.975) = 2.7766, half-width 0.022906.
+        let cost = note.cost.unwrap();
+        assert!((cost.ratio.ln() + 0.020_204_7).abs() < 2e-6, "{}", cost.ratio.ln());
+        let half = cost.interval.unwrap().log_half_width;
+        assert!((half - 0.022_906).abs() < 2e-5, "{half}");
+        // The trials that count are not touched by any of this.
+        let row = &analyse(&study, &Rules::default()).rows[0];
+        assert_eq!(row.status.measured, 3);
+    }
+
+    #[test]
+    fn one_trial_has_no_interval() {
+        let mut study = study();
+        study.profiles.push(profile("b", 1, 1900));
+        let cost = profiling_note(&study, &Rules::default()).unwrap().cost.unwrap();
+        assert!(cost.interval.is_none() && cost.ratio < 1.0);
+    }
+}

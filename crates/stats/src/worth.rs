@@ -1,0 +1,210 @@
+//! What a trial cost, and what came back for it: CPU per GiB, return on
+//! investment, service demand, and the headline of published work.
+
+use super::analysis::{Headline, PerEnd, Rules};
+use super::cpu::{CpuRule, RoleCpu, role_cpu};
+use super::summary::Summary;
+use crate::record::unit::GIB;
+use crate::record::{Cell, Role, Scope, Trial};
+
+/// Name of the reading that return on investment by power takes: mean power over
+/// the window in watts, of `Scope::Role` for one end, of `Scope::Machine` for all
+/// that both ends draw.
+pub const POWER: &str = "power.watts";
+
+/// Fewest trials from which the first and the last are dropped.
+const HEADLINE: usize = 5;
+
+/// KiB per GiB.
+const KIB_PER_GIB: f64 = (1 << 20) as f64;
+
+/// What one trial cost.
+#[derive(Clone, Copy, Debug)]
+pub struct Costs {
+    /// Block of the trial.
+    pub block: u32,
+    /// GiB per second at the receiver.
+    pub gib_per_second: f64,
+    /// Packets per second at the receiver's device; none where no meter counted them.
+    pub packets_per_second: Option<f64>,
+    /// CPU time by role, in the order of `Role::ALL`.
+    pub roles: [Option<RoleCpu>; 2],
+    /// Watts by role, then of both together.
+    watts: [Option<f64>; 3],
+}
+
+impl Costs {
+    /// The costs of a measured trial.
+    pub fn of(cell: &Cell, trial: &Trial) -> Costs {
+        let watts = |scope| trial.reading(POWER, &scope).filter(|w| *w > 0.0 && w.is_finite());
+        let [tx, rx] = Role::ALL.map(|role| watts(Scope::Role(role)));
+        let both = watts(Scope::Machine).or_else(|| Some(tx? + rx?));
+        Costs {
+            block: trial.block,
+            gib_per_second: trial.throughput().unwrap_or(0.0) / 8.0 / GIB,
+            packets_per_second: trial.packets().map(|packets| packets / trial.window),
+            roles: Role::ALL.map(|role| role_cpu(cell, trial, role)),
+            watts: [tx, rx, both],
+        }
+    }
+
+    /// CPU seconds per GiB, both ends together.
+    pub fn cpu_per_gib(&self) -> Option<f64> {
+        let cost = self.cores(2)? / self.gib_per_second;
+        cost.is_finite().then_some(cost)
+    }
+
+    /// CPU nanoseconds per packet that the receiver's device took in, both ends together.
+    pub fn cpu_per_packet(&self) -> Option<f64> {
+        let cost = self.cores(2)? * 1e9 / self.packets_per_second?;
+        cost.is_finite().then_some(cost)
+    }
+
+    /// Watts that both ends drew.
+    pub fn watts(&self) -> Option<f64> {
+        self.watts[2]
+    }
+
+    /// Joules per GiB, both ends together.
+    pub fn joules_per_gib(&self) -> Option<f64> {
+        let joules = self.watts[2]? / self.gib_per_second;
+        joules.is_finite().then_some(joules)
+    }
+
+    /// By which rules the two ends' CPU time was found. Figures found by
+    /// different rules do not compare: one holds softirq that the other misses.
+    pub fn by_whole_cpu(&self) -> Option<[bool; 2]> {
+        let whole = |cpu: RoleCpu| matches!(cpu.rule, CpuRule::WholeCpu(_));
+        Some([whole(self.roles[0]?), whole(self.roles[1]?)])
+    }
+
+    /// CPUs kept busy by an end, or by both (2).
+    fn cores(&self, part: usize) -> Option<f64> {
+        let [tx, rx] = self.roles.map(|r| r.map(|r| r.total));
+        match part {
+            0 => tx,
+            1 => rx,
+            _ => Some(tx? + rx?),
+        }
+    }
+
+    fn gbit(&self) -> f64 {
+        self.gib_per_second * GIB * 8.0 / 1e9
+    }
+}
+
+/// Return on investment, T^n / C.
+pub fn roi(costs: &[Costs], rules: &Rules) -> PerEnd {
+    per_end(costs, rules, |c, part| Some(c.gbit().powf(rules.roi_throughput) / c.cores(part)?))
+}
+
+/// Return on investment by power, T^n / P^m.
+pub fn roi_power(costs: &[Costs], rules: &Rules) -> PerEnd {
+    per_end(costs, rules, |c, part| {
+        Some(c.gbit().powf(rules.roi_throughput) / c.watts[part]?.powf(rules.roi_power))
+    })
+}
+
+/// CPU microseconds per KiB.
+pub fn service_demand(costs: &[Costs], rules: &Rules) -> PerEnd {
+    per_end(costs, rules, |c, part| Some(c.cores(part)? * 1e6 / (c.gib_per_second * KIB_PER_GIB)))
+}
+
+/// The figure of each trial; what is no number (nothing was spent) is left out.
+fn per_end(
+    costs: &[Costs],
+    rules: &Rules,
+    figure: impl Fn(&Costs, usize) -> Option<f64>,
+) -> PerEnd {
+    let summary = |part| {
+        let values = costs.iter().filter_map(|c| figure(c, part));
+        Summary::of(values).map(|s| s.at(rules.confidence))
+    };
+    PerEnd { sender: summary(0), receiver: summary(1), total: summary(2) }
+}
+
+/// Drops the first and the last trial in the order run, and averages the rest.
+pub fn headline(measured: &[&Trial]) -> Option<Headline> {
+    let mut trials: Vec<(u32, f64)> =
+        measured.iter().filter_map(|t| Some((t.order, t.throughput()?))).collect();
+    if trials.len() < HEADLINE {
+        return None;
+    }
+    trials.sort_by_key(|(order, _)| *order);
+    let kept = &trials[1..trials.len() - 1];
+    let mean = Summary::of(kept.iter().map(|(_, t)| *t))?.mean;
+    Some(Headline { mean, kept: kept.len() as u32, of: trials.len() as u32 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::tests::{cell, thread, trial};
+    use crate::record::{Reading, Unit};
+
+    /// 10 Gbit/s for one second, half a CPU at the sender and a quarter at the
+    /// receiver, 40 and 60 watts.
+    fn worked() -> Trial {
+        let mut t = trial("a", 0, 1.0, 1_250_000_000);
+        t.roles[0].threads = vec![thread("tx", 0.5, 0.1, 0.4)];
+        t.roles[1].threads = vec![thread("rx", 0.25, 0.05, 0.2)];
+        for (role, watts) in Role::ALL.into_iter().zip([40.0, 60.0]) {
+            t.readings.push(Reading {
+                metric: POWER.into(),
+                unit: Unit::Watts,
+                value: watts,
+                scope: Scope::Role(role),
+            });
+        }
+        t
+    }
+
+    fn near(summary: Option<Summary>, expected: f64) -> bool {
+        summary.is_some_and(|s| (s.mean - expected).abs() < 1e-9 * expected)
+    }
+
+    #[test]
+    fn returns_by_hand() {
+        let costs = [Costs::of(&cell("a"), &worked())];
+        let rules = Rules::default();
+        let r = roi(&costs, &rules);
+        assert!(near(r.sender, 200.0) && near(r.receiver, 400.0) && near(r.total, 100.0 / 0.75));
+        let p = roi_power(&costs, &rules);
+        let joules = Summary::of(costs[0].joules_per_gib());
+        assert!(near(joules, 100.0 * GIB / 1.25e9) && costs[0].watts() == Some(100.0));
+        assert!(near(p.sender, 2.5) && near(p.receiver, 100.0 / 60.0) && near(p.total, 1.0));
+        let rules = Rules { roi_throughput: 1.0, roi_power: 2.0, ..rules };
+        assert!(near(roi(&costs, &rules).total, 10.0 / 0.75));
+        assert!(near(roi_power(&costs, &rules).total, 0.001));
+        // Half a CPU second for 1.25e9 bytes, which are 1220703.125 KiB.
+        let d = service_demand(&costs, &rules);
+        assert!(near(d.sender, 0.5e6 / 1_220_703.125) && near(d.total, 0.75e6 / 1_220_703.125));
+    }
+
+    #[test]
+    fn nothing_spent_returns_nothing() {
+        let costs = [Costs::of(&cell("a"), &trial("a", 0, 1.0, 1_000))];
+        let rules = Rules::default();
+        for r in [roi(&costs, &rules), roi_power(&costs, &rules), service_demand(&costs, &rules)] {
+            assert_eq!(r, PerEnd::default());
+        }
+        let mut idle = worked();
+        idle.window_bytes = 0;
+        assert_eq!(Costs::of(&cell("a"), &idle).cpu_per_gib(), None);
+    }
+
+    #[test]
+    fn the_headline_is_the_middle_in_order_of_time_not_of_value() {
+        // The largest and the smallest are kept if they came in the middle.
+        let mut trials: Vec<Trial> =
+            [3, 100, 4, 1, 5].into_iter().map(|b| trial("a", 0, 8.0, b)).collect();
+        for (order, t) in trials.iter_mut().enumerate() {
+            t.order = 10 + order as u32;
+        }
+        trials.reverse();
+        let all: Vec<&Trial> = trials.iter().collect();
+        let h = headline(&all).unwrap();
+        assert_eq!((h.mean, h.kept, h.of), (35.0, 3, 5));
+        assert_eq!(headline(&all[1..]), None, "four are too few to drop two of");
+    }
+}

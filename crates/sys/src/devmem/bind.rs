@@ -1,0 +1,140 @@
+//! Ties a dmabuf to a network device, by the `netdev` netlink family
+//! (Documentation/netlink/specs/netdev.yaml).
+
+use netlink_bindings::netdev::{QueueType, Request};
+use netlink_socket2::{NetlinkSocket, ReplyError};
+use std::fmt;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Mutex;
+
+/// A dmabuf that is bound to a device, until this is dropped.
+pub struct Binding {
+    /// The number by which control messages name the dmabuf.
+    pub dmabuf: u32,
+    // The kernel unbinds when this socket closes. Behind a lock only because
+    // several threads share a binding; nobody ever takes it.
+    _socket: Mutex<NetlinkSocket>,
+}
+
+impl fmt::Debug for Binding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Binding").field("dmabuf", &self.dmabuf).finish_non_exhaustive()
+    }
+}
+
+/// What the kernel says when it does not bind.
+#[derive(Debug)]
+pub struct Refusal {
+    /// The error.
+    pub error: io::Error,
+    /// The kernel's own words for it (its extended acknowledgement).
+    pub words: Option<String>,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.error)?;
+        self.words.iter().try_for_each(|words| write!(f, ": {words}"))
+    }
+}
+
+impl From<ReplyError> for Refusal {
+    fn from(error: ReplyError) -> Self {
+        let message = error.ext_ack().and_then(|answer| answer.get_msg().ok());
+        let words = message.map(|message| message.to_string_lossy().into_owned());
+        Refusal { words, error: error.into() }
+    }
+}
+
+impl From<io::Error> for Refusal {
+    fn from(error: io::Error) -> Self {
+        Refusal { error, words: None }
+    }
+}
+
+/// Binds memory to receive queues of a device, from which moment on the device
+/// writes what these queues receive into it. It restarts the queues for that, so
+/// packets under way are lost: not for a queue that others use.
+///
+/// `page_size` (Linux 7.3) asks for buffers larger than a page: a power of two,
+/// and pieces of the memory have to be at least as large.
+///
+/// EPERM: `CAP_NET_ADMIN` in the namespace of the device is missing; EOPNOTSUPP:
+/// the driver cannot; EINVAL: it could, but the queue is set up otherwise or the
+/// descriptor is no dmabuf; EEXIST, EBUSY: the queue is bound already; ERANGE:
+/// there is no such queue.
+pub fn bind_receive(
+    device: u32,
+    queues: &[u32],
+    page_size: Option<u32>,
+    memory: BorrowedFd,
+) -> Result<Binding, Refusal> {
+    let mut request = Request::new().op_bind_rx_do();
+    let mut encoder = request.encode().push_ifindex(device).push_fd(memory.as_raw_fd() as u32);
+    for queue in queues {
+        let nested = encoder.nested_queues().push_id(*queue).push_type(QueueType::Rx as u32);
+        encoder = nested.end_nested();
+    }
+    if let Some(bytes) = page_size {
+        encoder = encoder.push_rx_page_size(bytes);
+    }
+    drop(encoder);
+    let mut socket = NetlinkSocket::new();
+    let answer = socket.request(&request)?.recv_one().map(|answer| answer.get_id())?;
+    bound(socket, answer)
+}
+
+/// Binds memory to a device for sending (Linux 6.16). Errors as for
+/// [`bind_receive`], but for EPERM: no capability is needed.
+pub fn bind_send(device: u32, memory: BorrowedFd) -> Result<Binding, Refusal> {
+    let mut request = Request::new().op_bind_tx_do();
+    request.encode().push_ifindex(device).push_fd(memory.as_raw_fd() as u32);
+    let mut socket = NetlinkSocket::new();
+    let answer = socket.request(&request)?.recv_one().map(|answer| answer.get_id())?;
+    bound(socket, answer)
+}
+
+fn bound<E>(socket: NetlinkSocket, dmabuf: Result<u32, E>) -> Result<Binding, Refusal> {
+    match dmabuf {
+        Ok(dmabuf) => Ok(Binding { dmabuf, _socket: Mutex::new(socket) }),
+        Err(_) => Err(io::Error::other("the kernel bound the dmabuf and gave it no number").into()),
+    }
+}
+
+/// A memory file where a dmabuf should be: with this a driver that cannot bind
+/// says so, and one that can says EINVAL.
+pub fn stand_in() -> io::Result<OwnedFd> {
+    crate::dmabuf::sealed(1 << 20, false)
+}
+
+/// Whether the kernel has the `netdev` netlink family: lists the devices by
+/// it. ENOENT: it has not (before Linux 6.3).
+pub fn netdev_family() -> io::Result<()> {
+    let request = Request::new().op_dev_get_dump();
+    let mut socket = NetlinkSocket::new();
+    let mut replies = socket.request(&request)?;
+    while let Some(reply) = replies.recv() {
+        reply?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn the_loopback_device_refuses_to_bind() {
+        if let Err(e) = netdev_family() {
+            println!("SKIP the_loopback_device_refuses_to_bind: {e}");
+            return;
+        }
+        let memory = stand_in().unwrap();
+        for refused in [bind_receive(1, &[0], None, memory.as_fd()), bind_send(1, memory.as_fd())] {
+            let refusal = refused.unwrap_err();
+            assert!(refusal.error.raw_os_error().is_some(), "{refusal}");
+        }
+    }
+}

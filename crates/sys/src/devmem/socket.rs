@@ -1,0 +1,244 @@
+//! The calls on a TCP socket: recvmsg(2) with `MSG_SOCK_DEVMEM`, the option that
+//! frees fragments, sendmsg(2) out of a dmabuf.
+
+use super::message::{DMABUF, SPACE};
+use super::tokens::{Freer, TokenRange};
+use crate::check;
+use std::io;
+use std::mem::{size_of_val, zeroed};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::slice;
+use std::time::Duration;
+
+/// `MSG_SOCK_DEVMEM`, include/linux/socket.h.
+const MSG_SOCK_DEVMEM: i32 = 0x200_0000;
+
+/// `ETOOSMALL`, include/linux/errno.h: not meant for user space, and yet what a
+/// receive fails with whose control buffer has no room for a single fragment.
+pub const ETOOSMALL: i32 = 525;
+
+/// A control buffer, which is used again and again.
+#[derive(Debug)]
+pub struct Control {
+    // Words, because control messages have to be aligned.
+    words: Box<[u64]>,
+    filled: usize,
+}
+
+impl Control {
+    /// Room for so many fragments.
+    pub fn new(fragments: usize) -> Self {
+        let bytes = fragments.max(1).saturating_mul(SPACE);
+        Control { words: vec![0; bytes.div_ceil(8)].into_boxed_slice(), filled: 0 }
+    }
+
+    /// What the last call left.
+    pub fn bytes(&self) -> &[u8] {
+        let all = size_of_val(&*self.words);
+        // SAFETY: the words are live and initialised, and any byte is valid.
+        unsafe { slice::from_raw_parts(self.words.as_ptr().cast(), self.filled.min(all)) }
+    }
+
+    /// Puts messages in, for who plays the kernel. False: they do not fit, and
+    /// the buffer holds what did.
+    pub fn fill(&mut self, messages: &[u8]) -> bool {
+        let all = size_of_val(&*self.words);
+        // SAFETY: the words are live and exclusively ours, and any byte is valid.
+        let room = unsafe { slice::from_raw_parts_mut(self.words.as_mut_ptr().cast::<u8>(), all) };
+        self.filled = messages.len().min(all);
+        room[..self.filled].copy_from_slice(&messages[..self.filled]);
+        self.filled == messages.len()
+    }
+}
+
+/// What a receive brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Bytes of the stream; 0 at its end.
+    pub bytes: usize,
+    /// `MSG_CTRUNC`: the control buffer was too small, and messages are lost.
+    pub truncated: bool,
+}
+
+/// A TCP socket, as devmem uses it.
+#[derive(Clone, Copy, Debug)]
+pub struct Socket<'a>(pub BorrowedFd<'a>);
+
+impl Socket<'_> {
+    /// Receives up to `linear.len()` bytes, wherever they are: those that the
+    /// device wrote into a dmabuf stay there, the others are copied to the front
+    /// of `linear`, in order. A call without a single fragment in `control`
+    /// brought bytes that came by a queue without a dmabuf.
+    ///
+    /// EFAULT: bytes are in device memory and cannot be described; ENODEV: they
+    /// are in memory that somebody else has bound; [`ETOOSMALL`].
+    #[inline]
+    pub fn receive(self, linear: &mut [u8], control: &mut Control) -> io::Result<Received> {
+        let mut iov = libc::iovec { iov_base: linear.as_mut_ptr().cast(), iov_len: linear.len() };
+        // SAFETY: all zeros is a valid msghdr.
+        let mut message: libc::msghdr = unsafe { zeroed() };
+        message.msg_iov = &raw mut iov;
+        message.msg_iovlen = 1;
+        message.msg_control = control.words.as_mut_ptr().cast();
+        message.msg_controllen = size_of_val(&*control.words) as _;
+        control.filled = 0;
+        // SAFETY: the header points to one buffer and one control buffer, both
+        // live and exclusively ours, of the lengths given.
+        let result = unsafe { libc::recvmsg(self.0.as_raw_fd(), &mut message, MSG_SOCK_DEVMEM) };
+        let bytes = check(result as libc::c_long)?;
+        control.filled = message.msg_controllen as usize;
+        Ok(Received { bytes, truncated: message.msg_flags & libc::MSG_CTRUNC != 0 })
+    }
+
+    /// How long a receive waits; zero is for ever (`SO_RCVTIMEO`).
+    pub fn set_patience(self, patience: Duration) -> io::Result<()> {
+        use rustix::net::sockopt::{Timeout, set_socket_timeout};
+        let patience = (!patience.is_zero()).then_some(patience);
+        Ok(set_socket_timeout(self.0, Timeout::Recv, patience)?)
+    }
+
+    /// Sends bytes of a dmabuf, and waits while the socket has no room. As with
+    /// any `MSG_ZEROCOPY`, the error queue says when the device is done with them.
+    ///
+    /// EINVAL: no dmabuf is bound under this number, or `SO_ZEROCOPY` is off;
+    /// ENODEV: it is bound to another device than the one that the route takes;
+    /// EFAULT: the range is not within it; EMSGSIZE, ENOBUFS: too much at once.
+    #[inline]
+    pub fn send(self, dmabuf: u32, offset: usize, len: usize) -> io::Result<usize> {
+        /// Room for one control message, aligned as it has to be.
+        #[repr(C, align(8))]
+        struct Room([u8; 24]);
+        // By contract an address is an offset here; nobody follows it.
+        let base = std::ptr::without_provenance_mut(offset);
+        let mut iov = libc::iovec { iov_base: base, iov_len: len };
+        let mut room = Room([0; 24]);
+        // SAFETY: all zeros is a valid msghdr.
+        let mut message: libc::msghdr = unsafe { zeroed() };
+        message.msg_iov = &raw mut iov;
+        message.msg_iovlen = 1;
+        message.msg_control = (&raw mut room).cast();
+        // SAFETY: CMSG_SPACE and CMSG_LEN only compute.
+        let (space, whole) = unsafe { (libc::CMSG_SPACE(4), libc::CMSG_LEN(4)) };
+        debug_assert!(space as usize <= size_of_val(&room));
+        message.msg_controllen = space as _;
+        // SAFETY: the header has a control buffer with room for one message of
+        // four bytes, so the pointer is to a whole one within it.
+        unsafe {
+            let header = libc::CMSG_FIRSTHDR(&message);
+            (*header).cmsg_len = whole as _;
+            (*header).cmsg_level = libc::SOL_SOCKET;
+            (*header).cmsg_type = DMABUF;
+            libc::CMSG_DATA(header).cast::<u32>().write_unaligned(dmabuf);
+        }
+        let flags = libc::MSG_ZEROCOPY | libc::MSG_NOSIGNAL;
+        // SAFETY: the header and what it points to are live. With this control
+        // message the kernel takes the address of the buffer for an offset into
+        // the dmabuf and does not read memory there; a kernel that does not know
+        // the message refuses it (EINVAL).
+        check(unsafe { libc::sendmsg(self.0.as_raw_fd(), &message, flags) } as libc::c_long)
+    }
+
+    /// Keeps the socket to one device, which has to be the one that the dmabuf is
+    /// bound to (`SO_BINDTODEVICE`). EPERM: it is kept to another already.
+    pub fn keep_to(self, device: &str) -> io::Result<()> {
+        // SAFETY: the pointer and length describe a live slice, which the kernel only reads.
+        let result = unsafe {
+            libc::setsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_BINDTODEVICE,
+                device.as_ptr().cast(),
+                device.len() as libc::socklen_t,
+            )
+        };
+        check(result as libc::c_long).map(drop)
+    }
+}
+
+impl Freer for Socket<'_> {
+    /// EINVAL: more than 128 ranges; ENOPROTOOPT: before Linux 6.12.
+    #[inline]
+    fn free(&mut self, ranges: &[TokenRange]) -> io::Result<usize> {
+        // SAFETY: the ranges are laid out as `struct dmabuf_token`, live, and
+        // only read; the length is that of the slice.
+        let result = unsafe {
+            libc::setsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_DEVMEM_DONTNEED,
+                ranges.as_ptr().cast(),
+                size_of_val(ranges) as libc::socklen_t,
+            )
+        };
+        check(result as libc::c_long)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::devmem::{Fragment, Held, fragments};
+    use crate::tcp;
+    use std::io::Write;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn tokens_are_laid_out_as_the_kernels() {
+        assert_eq!(size_of::<TokenRange>(), size_of::<libc::dmabuf_token>());
+    }
+
+    #[test]
+    fn bytes_of_an_ordinary_queue_come_without_fragments() {
+        let (mut tx, rx) = tcp::loopback_pair().unwrap();
+        let mut control = Control::new(64);
+        let mut linear = vec![0; 10_000];
+        tx.write_all(&[7; 3000]).unwrap();
+        let received = Socket(rx.as_fd()).receive(&mut linear, &mut control).unwrap();
+        assert_eq!(received, Received { bytes: 3000, truncated: false });
+        assert_eq!(fragments(control.bytes()).count(), 0);
+        assert!(linear[..3000].iter().all(|b| *b == 7));
+        Socket(rx.as_fd()).set_patience(Duration::from_millis(1)).unwrap();
+        let error = Socket(rx.as_fd()).receive(&mut linear, &mut control).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        drop(tx);
+        assert_eq!(Socket(rx.as_fd()).receive(&mut linear, &mut control).unwrap().bytes, 0);
+    }
+
+    #[test]
+    fn the_kernel_frees_no_token_that_it_has_not_dealt_out() {
+        let (_tx, rx) = tcp::loopback_pair().unwrap();
+        let mut held = Held::with_room(4);
+        [3, 4, 5].into_iter().for_each(|token| held.take(token));
+        match held.give_back(&mut Socket(rx.as_fd())).unwrap_err().raw_os_error() {
+            // Ours, because it freed none.
+            Some(libc::EBADMSG) => {}
+            Some(libc::ENOPROTOOPT) => println!("SKIP SO_DEVMEM_DONTNEED: before Linux 6.12"),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(held.len(), 3);
+    }
+
+    #[test]
+    fn nothing_is_sent_from_a_dmabuf_that_is_not_bound() {
+        let (tx, _rx) = tcp::loopback_pair().unwrap();
+        tcp::set_int(tx.as_fd(), libc::SOL_SOCKET, libc::SO_ZEROCOPY, 1).unwrap();
+        for (offset, len) in [(0, 4096), (1 << 20, 1)] {
+            let error = Socket(tx.as_fd()).send(4711, offset, len).unwrap_err();
+            let expected = [libc::EINVAL, libc::ENODEV].map(Some);
+            assert!(expected.contains(&error.raw_os_error()), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_control_buffer_holds_what_fits() {
+        let mut control = Control::new(2);
+        let mut messages = Vec::new();
+        let two = [Fragment::Linear { len: 1 }; 2];
+        crate::devmem::message::encode(&two, &mut messages);
+        assert!(control.fill(&messages));
+        assert_eq!(fragments(control.bytes()).flatten().count(), 2);
+        crate::devmem::message::encode(&two, &mut messages);
+        assert!(!control.fill(&messages));
+        assert_eq!(fragments(control.bytes()).flatten().count(), 2);
+    }
+}

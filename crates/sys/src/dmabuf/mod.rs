@@ -1,0 +1,298 @@
+//! Memory as a dmabuf: a descriptor by which devices can be pointed at memory,
+//! wherever it is (Documentation/driver-api/dma-buf.rst,
+//! include/uapi/linux/dma-buf.h). Who provides the memory is a [`Provider`].
+
+mod gpu;
+mod heap;
+mod udmabuf;
+
+use super::check;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::fmt::Debug;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr::{NonNull, null_mut};
+use std::slice;
+
+pub use gpu::Gpu;
+pub use heap::SystemHeap;
+pub use udmabuf::Udmabuf;
+pub(super) use udmabuf::sealed;
+
+/// Somebody who makes dmabufs.
+pub trait Provider: Sync {
+    /// Name, as the user types it.
+    fn name(&self) -> &'static str;
+
+    /// One line: whose memory it is.
+    fn summary(&self) -> &'static str;
+
+    /// Memory of at least `len` bytes, zeroed or not, rounded up to what the
+    /// provider deals in. Errors without a number say in words what is missing.
+    fn allocate(&self, len: usize) -> io::Result<Box<dyn Memory>>;
+}
+
+/// Memory that is a dmabuf as well.
+pub trait Memory: Debug + Send + Sync {
+    /// The dmabuf.
+    fn fd(&self) -> BorrowedFd<'_>;
+
+    /// Its size in bytes.
+    fn size(&self) -> usize;
+
+    /// Bytes of it where the CPU can look at them; none where the memory is out
+    /// of its reach, or the range beyond its end. Between
+    /// [`Memory::begin_read`] and [`Memory::end_read`] they are those that a
+    /// device has written.
+    fn view(&self, offset: usize, len: usize) -> Option<&[u8]>;
+
+    /// Copies bytes out of it. EINVAL: the range ends beyond the memory.
+    fn read(&self, offset: usize, into: &mut [u8]) -> io::Result<()>;
+
+    /// Copies bytes into it. EINVAL: the range ends beyond the memory.
+    fn write(&mut self, offset: usize, from: &[u8]) -> io::Result<()>;
+
+    /// Before the CPU looks at what a device has written: makes it visible
+    /// (`DMA_BUF_IOCTL_SYNC`). Nothing to do for memory without a view.
+    fn begin_read(&self) -> io::Result<()>;
+
+    /// After it has looked.
+    fn end_read(&self) -> io::Result<()>;
+}
+
+/// Every provider; the first is the default.
+pub static PROVIDERS: &[&dyn Provider] =
+    &[&Udmabuf { huge: false }, &Udmabuf { huge: true }, &SystemHeap, &Gpu];
+
+/// The provider of this name.
+pub fn provider(name: &str) -> Option<&'static dyn Provider> {
+    PROVIDERS.iter().copied().find(|provider| provider.name() == name)
+}
+
+/// A dmabuf that is mapped.
+#[derive(Debug)]
+struct Mapped {
+    fd: OwnedFd,
+    start: NonNull<u8>,
+    size: usize,
+}
+
+// SAFETY: a Mapped owns its mapping; nothing about it is tied to a thread.
+unsafe impl Send for Mapped {}
+// SAFETY: shared access is read-only access to plain bytes.
+unsafe impl Sync for Mapped {}
+
+impl Mapped {
+    /// Maps a dmabuf of this size and touches every page of it.
+    fn new(fd: OwnedFd, size: usize) -> io::Result<Self> {
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing.
+        let start = unsafe { mmap(null_mut(), size, prot, MapFlags::SHARED, &fd, 0)? };
+        let start = NonNull::new(start.cast::<u8>()).expect("mmap never returns null");
+        let mapped = Mapped { fd, start, size };
+        for offset in (0..size).step_by(rustix::param::page_size()) {
+            // SAFETY: the offset lies within the mapping, which is readable.
+            unsafe { mapped.start.as_ptr().add(offset).read_volatile() };
+        }
+        Ok(mapped)
+    }
+
+    fn sync(&self, flags: u64) -> io::Result<()> {
+        /// `DMA_BUF_IOCTL_SYNC`, `_IOW('b', 0, struct dma_buf_sync)`.
+        const DMA_BUF_IOCTL_SYNC: u32 = 0x4008_6200;
+        loop {
+            // SAFETY: the request reads one `struct dma_buf_sync`, a u64, which is live.
+            let result = unsafe {
+                libc::ioctl(self.fd.as_raw_fd(), DMA_BUF_IOCTL_SYNC as _, &raw const flags)
+            };
+            match check(result as libc::c_long) {
+                // The fences of a device may be waited for (dma-buf.h).
+                Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::EAGAIN)) => {}
+                result => return result.map(drop),
+            }
+        }
+    }
+}
+
+/// `DMA_BUF_SYNC_READ`, `DMA_BUF_SYNC_WRITE`, `DMA_BUF_SYNC_END`; a start is 0.
+const READ: u64 = 1;
+const WRITE: u64 = 2;
+const END: u64 = 4;
+
+impl Memory for Mapped {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn view(&self, offset: usize, len: usize) -> Option<&[u8]> {
+        within(self.size, offset, len).ok()?;
+        // SAFETY: the range lies within the mapping, which is readable and lives
+        // as long as `self`. The CPU writes to it through `&mut self` alone. A
+        // device writes only to buffers that are the kernel's; one that we were
+        // told of stays as it is until it is given back, and every bit pattern
+        // of a byte is valid.
+        Some(unsafe { slice::from_raw_parts(self.start.as_ptr().add(offset), len) })
+    }
+
+    fn read(&self, offset: usize, into: &mut [u8]) -> io::Result<()> {
+        let view = self.view(offset, into.len()).ok_or_else(beyond)?;
+        self.begin_read()?;
+        into.copy_from_slice(view);
+        self.end_read()
+    }
+
+    fn write(&mut self, offset: usize, from: &[u8]) -> io::Result<()> {
+        within(self.size, offset, from.len())?;
+        self.sync(WRITE)?;
+        // SAFETY: the range lies within the mapping, which is writable, and
+        // `&mut self` makes the access exclusive.
+        let to = unsafe { slice::from_raw_parts_mut(self.start.as_ptr().add(offset), from.len()) };
+        to.copy_from_slice(from);
+        self.sync(WRITE | END)
+    }
+
+    fn begin_read(&self) -> io::Result<()> {
+        self.sync(READ)
+    }
+
+    fn end_read(&self) -> io::Result<()> {
+        self.sync(READ | END)
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours and nobody borrows it any more. Devices
+        // hold on to the memory by the dmabuf, not by this mapping.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.size) };
+    }
+}
+
+/// Whether a range ends within memory of this size.
+fn within(size: usize, offset: usize, len: usize) -> io::Result<()> {
+    let fits = offset.checked_add(len).is_some_and(|end| end <= size);
+    if fits { Ok(()) } else { Err(beyond()) }
+}
+
+fn beyond() -> io::Error {
+    io::Error::from_raw_os_error(libc::EINVAL)
+}
+
+/// A size rounded up to whole pages of `granule` bytes; ENOMEM where there is none.
+fn whole(len: usize, granule: usize) -> io::Result<usize> {
+    let too_large = || io::Error::from_raw_os_error(libc::ENOMEM);
+    len.max(1).checked_next_multiple_of(granule).ok_or_else(too_large)
+}
+
+/// A memory file in place of a dmabuf: all but the synchronisation is the same.
+/// Who plays the device writes to the file.
+#[derive(Debug)]
+#[doc(hidden)]
+pub struct Rehearsal {
+    mapped: Mapped,
+    /// Whether the CPU can look at it.
+    seen: bool,
+}
+
+impl Rehearsal {
+    /// Of this size; `seen` says whether the CPU can look at it.
+    pub fn new(size: usize, seen: bool) -> io::Result<Self> {
+        let file = sealed(size as u64, false)?;
+        Ok(Rehearsal { mapped: Mapped::new(file, size)?, seen })
+    }
+
+    /// The file, for the device's side.
+    pub fn file(&self) -> io::Result<std::fs::File> {
+        Ok(self.mapped.fd.try_clone()?.into())
+    }
+}
+
+impl Memory for Rehearsal {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.mapped.fd()
+    }
+
+    fn size(&self) -> usize {
+        self.mapped.size()
+    }
+
+    fn view(&self, offset: usize, len: usize) -> Option<&[u8]> {
+        self.mapped.view(offset, len).filter(|_| self.seen)
+    }
+
+    fn read(&self, offset: usize, into: &mut [u8]) -> io::Result<()> {
+        into.copy_from_slice(self.mapped.view(offset, into.len()).ok_or_else(beyond)?);
+        Ok(())
+    }
+
+    fn write(&mut self, offset: usize, from: &[u8]) -> io::Result<()> {
+        std::os::unix::fs::FileExt::write_all_at(&self.file()?, from, offset as u64)
+    }
+
+    fn begin_read(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn end_read(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mapped(size: usize) -> Mapped {
+        Rehearsal::new(size, true).unwrap().mapped
+    }
+
+    #[test]
+    fn nothing_beyond_the_end_can_be_reached() {
+        let mut memory = mapped(8192);
+        assert_eq!(memory.view(0, 8192).map(<[u8]>::len), Some(8192));
+        assert_eq!(memory.view(8192, 0), Some(&[][..]));
+        for (offset, len) in [(0, 8193), (8192, 1), (1, 8192), (usize::MAX, 1), (1, usize::MAX)] {
+            assert_eq!(memory.view(offset, len), None, "{offset} + {len}");
+        }
+        let error = memory.read(8000, &mut [0; 200]).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
+        assert_eq!(memory.write(8000, &[0; 200]).unwrap_err().raw_os_error(), Some(libc::EINVAL));
+    }
+
+    #[test]
+    fn what_is_no_dmabuf_cannot_be_synchronised() {
+        let error = mapped(4096).begin_read().unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENOTTY));
+    }
+
+    #[test]
+    fn sizes_are_whole_pages() {
+        assert_eq!(whole(0, 4096).unwrap(), 4096);
+        assert_eq!(whole(4097, 4096).unwrap(), 8192);
+        assert!(whole(usize::MAX, 4096).is_err());
+    }
+
+    #[test]
+    fn every_provider_makes_memory_or_says_why_not() {
+        for provider in PROVIDERS {
+            match provider.allocate(1 << 20) {
+                Ok(mut memory) => {
+                    let bytes: Vec<u8> = (0..5000u32).map(|i| (i % 251) as u8).collect();
+                    memory.write(4000, &bytes).unwrap();
+                    let mut back = vec![0; bytes.len()];
+                    memory.read(4000, &mut back).unwrap();
+                    assert_eq!(back, bytes, "{}", provider.name());
+                    assert!(memory.size() >= 1 << 20);
+                }
+                Err(e) => {
+                    println!("SKIP memory of {}: {e}", provider.name());
+                    assert!(!e.to_string().is_empty());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The only crate with `unsafe`: system calls, rings, netlink, and readers of
+//! `/proc` and `/sys`. It knows nothing of bytepath's own words; each file is
+//! one kernel interface, wrapped so that its callers cannot misuse it.
+
+pub mod addressing;
+pub mod attribute;
+pub mod boot;
+pub mod bpf;
+pub mod bridge;
+pub mod btf;
+pub mod calls;
+pub mod clock;
+pub mod cpuidle;
+pub mod cuda;
+pub mod device;
+pub mod devmem;
+pub mod dmabuf;
+pub mod errqueue;
+pub mod ethtool;
+pub mod file_lock;
+pub mod flow_steering;
+pub mod hwmon;
+pub mod lasting_namespace;
+pub mod launch;
+pub mod memory;
+pub mod namespace;
+pub mod netlink;
+pub mod netstat;
+pub mod nic_stats;
+pub mod packet;
+pub mod perf;
+pub mod pipe;
+pub mod pmu;
+pub mod powercap;
+pub mod process;
+pub mod procfs;
+pub mod qdisc;
+mod route_request;
+pub mod tap;
+pub mod tcp;
+pub mod tcp_table;
+pub mod thread;
+pub mod trace_ring;
+pub mod tracefs;
+pub mod uring;
+pub mod zerocopy;
+
+use std::path::{Path, PathBuf};
+
+/// Where `/proc` and `/sys` are: the real ones, or a recorded tree in a test.
+#[derive(Clone, Debug)]
+pub struct Roots {
+    /// Folder that stands for `/proc`.
+    pub proc: PathBuf,
+    /// Folder that stands for `/sys`.
+    pub sys: PathBuf,
+    /// File that stands for what netlink says of the network cards; none asks the
+    /// kernel. A recorded tree without such a file says nothing of them.
+    pub cards: Option<PathBuf>,
+}
+
+impl Roots {
+    /// The running kernel's.
+    pub fn real() -> Self {
+        Roots { proc: "/proc".into(), sys: "/sys".into(), cards: None }
+    }
+
+    /// Recorded trees below one folder: `DIR/proc`, `DIR/sys`, `DIR/cards.json`.
+    pub fn recorded(dir: &Path) -> Self {
+        Roots { proc: dir.join("proc"), sys: dir.join("sys"), cards: Some(dir.join("cards.json")) }
+    }
+}
+
+/// The result of a raw system call, as `std` has it.
+pub(crate) fn check(result: libc::c_long) -> std::io::Result<usize> {
+    if result < 0 { Err(std::io::Error::last_os_error()) } else { Ok(result as usize) }
+}

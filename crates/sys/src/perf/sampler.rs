@@ -1,0 +1,311 @@
+//! An event opened on CPUs, for everything that runs there, with a ring each.
+
+use super::event::Event;
+use super::record::{self, Malformed};
+use super::ring::Ring;
+use perf_event_open_sys::bindings as b;
+use perf_event_open_sys::{ioctls, perf_event_open};
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::fd::FromRawFd;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often to sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rate {
+    /// So many times a second, the kernel choosing the period.
+    Frequency(u64),
+    /// Every so many counts.
+    Period(u64),
+}
+
+/// What to sample.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// What.
+    pub event: Event,
+    /// How often.
+    pub rate: Rate,
+    /// On which CPUs.
+    pub cpus: Vec<u32>,
+}
+
+/// Where sampling was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Opening the event.
+    Open,
+    /// Mapping its ring.
+    Map,
+    /// Getting ready to wait for it.
+    Wait,
+}
+
+/// Sampling was refused.
+#[derive(Debug, thiserror::Error)]
+#[error("{} '{event}' on CPU {cpu}: {error}", match .step {
+    Step::Open => "perf event",
+    Step::Map => "ring buffer of perf event",
+    Step::Wait => "waiting for perf event",
+})]
+pub struct Refused {
+    /// Where.
+    pub step: Step,
+    /// Name of the event.
+    pub event: String,
+    /// On which CPU.
+    pub cpu: u32,
+    /// What the kernel said.
+    pub error: io::Error,
+}
+
+/// What the kernel says of one CPU's event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Times it happened.
+    pub count: u64,
+    /// Time it was enabled, nanoseconds.
+    pub enabled: u64,
+    /// Time it was really counted: less than `enabled` where events had to take
+    /// turns on the hardware's counters.
+    pub running: u64,
+    /// Samples that found no room in the ring, where the kernel counts them
+    /// (`PERF_FORMAT_LOST`, Linux 6.0).
+    pub lost: Option<u64>,
+}
+
+/// An open event, not yet enabled. Drop it to close it.
+#[derive(Debug)]
+pub struct Sampler {
+    control: Control,
+    cpus: Vec<u32>,
+    rings: Vec<Ring>,
+    epoll: OwnedFd,
+    counts_lost: bool,
+}
+
+/// Switches an event on and off while somebody else drains it.
+#[derive(Clone, Debug)]
+pub struct Control {
+    events: Arc<Vec<OwnedFd>>,
+    wake: Arc<OwnedFd>,
+}
+
+impl Control {
+    /// Lets the event be counted, on all CPUs.
+    pub fn enable(&self) -> io::Result<()> {
+        self.each(|fd| {
+            // SAFETY: an ioctl without a pointer on an event that is open.
+            unsafe { ioctls::ENABLE(fd, 0) }
+        })
+    }
+
+    /// Ends that. When this returns, no further sample comes.
+    pub fn disable(&self) -> io::Result<()> {
+        self.each(|fd| {
+            // SAFETY: as above.
+            unsafe { ioctls::DISABLE(fd, 0) }
+        })
+    }
+
+    /// Ends a [`Sampler::wait`].
+    pub fn wake(&self) -> io::Result<()> {
+        rustix::io::write(&*self.wake, &1u64.to_ne_bytes())?;
+        Ok(())
+    }
+
+    fn each(&self, call: impl Fn(i32) -> i32) -> io::Result<()> {
+        for event in self.events.iter() {
+            crate::check(call(event.as_raw_fd()).into())?;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes that one sample takes at most: header and fields, and a call chain of
+/// the kernel's usual limit (`kernel.perf_event_max_stack`, 127) with its marks.
+pub const LARGEST_SAMPLE: usize = 56 + 8 * 132;
+
+/// Seconds that a ring can hold of the largest samples: as long as whoever
+/// drains it may be kept from doing so.
+const PATIENCE: f64 = 0.5;
+
+/// Fewest and most pages of a ring.
+const PAGES: std::ops::RangeInclusive<usize> = 16..=2048;
+
+impl Sampler {
+    /// Opens an event. Rings are as large as the rate needs, and smaller where
+    /// the limits on locked memory say so (`kernel.perf_event_mlock_kb`,
+    /// `RLIMIT_MEMLOCK`).
+    pub fn open(request: &Request) -> Result<Sampler, Refused> {
+        let refused = |step, cpu: u32, error: io::Error| Refused {
+            step,
+            event: request.event.name.clone(),
+            cpu,
+            error,
+        };
+        let first = request.cpus.first().copied().unwrap_or_default();
+        let wait = |e: rustix::io::Errno| refused(Step::Wait, first, e.into());
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(wait)?;
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(wait)?;
+        let add = |fd: &OwnedFd| {
+            let data = epoll::EventData::new_u64(0);
+            epoll::add(&epoll, fd, data, epoll::EventFlags::IN)
+        };
+        add(&wake).map_err(wait)?;
+        let mut pages = pages(request.rate);
+        let mut counts_lost = true;
+        let (mut events, mut rings) = (Vec::new(), Vec::new());
+        for cpu in request.cpus.iter().copied() {
+            let open = |lost| open(request, pages * rustix::param::page_size() / 4, cpu, lost);
+            let event = match open(counts_lost) {
+                // A kernel before 6.0 does not know the read format.
+                Err(e) if counts_lost && e.raw_os_error() == Some(libc::EINVAL) => {
+                    counts_lost = false;
+                    open(false)
+                }
+                other => other,
+            };
+            let event = event.map_err(|e| refused(Step::Open, cpu, e))?;
+            let ring = loop {
+                match Ring::map(&event, pages) {
+                    Err(e) if e.raw_os_error() == Some(libc::EPERM) && pages > *PAGES.start() => {
+                        pages /= 2;
+                    }
+                    other => break other.map_err(|e| refused(Step::Map, cpu, e))?,
+                }
+            };
+            add(&event).map_err(|e| refused(Step::Wait, cpu, e.into()))?;
+            events.push(event);
+            rings.push(ring);
+        }
+        let control = Control { events: Arc::new(events), wake: Arc::new(wake) };
+        Ok(Sampler { control, cpus: request.cpus.clone(), rings, epoll, counts_lost })
+    }
+
+    /// The switch.
+    pub fn control(&self) -> Control {
+        self.control.clone()
+    }
+
+    /// The CPUs, in the order of [`drain`](Sampler::drain).
+    pub fn cpus(&self) -> &[u32] {
+        &self.cpus
+    }
+
+    /// Bytes that each ring can hold.
+    pub fn ring_size(&self) -> usize {
+        self.rings.iter().map(Ring::size).min().unwrap_or_default()
+    }
+
+    /// Waits until a ring is a quarter full, somebody calls [`Control::wake`], or
+    /// the time is over.
+    pub fn wait(&self, patience: Duration) -> io::Result<()> {
+        let timeout =
+            Timespec::try_from(patience).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+        let nothing =
+            epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
+        let mut ready = [nothing; 8];
+        match epoll::wait(&self.epoll, &mut ready, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+        let mut count = [0u8; 8];
+        // Nobody may have called; then there is nothing to read.
+        let _ = rustix::io::read(&*self.control.wake, &mut count);
+        Ok(())
+    }
+
+    /// Hands over whole records of each ring, with the index of its CPU, in one
+    /// or two pieces, and frees their room. Allocates nothing.
+    pub fn drain(
+        &mut self,
+        mut take: impl FnMut(usize, &[u8], &[u8]),
+    ) -> Result<(), record::Malformed> {
+        for (index, ring) in self.rings.iter_mut().enumerate() {
+            ring.drain(|first, second| take(index, first, second))?;
+        }
+        Ok::<(), Malformed>(())
+    }
+
+    /// What the kernel says of each CPU's event.
+    pub fn tallies(&self) -> io::Result<Vec<Tally>> {
+        let tally = |event: &OwnedFd| {
+            let mut words = [0u64; 4];
+            let mut bytes = [0u8; 32];
+            let length = rustix::io::read(event.as_fd(), &mut bytes)?;
+            for (word, bytes) in words.iter_mut().zip(bytes[..length].chunks_exact(8)) {
+                *word = u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
+            }
+            let [count, enabled, running, lost] = words;
+            Ok(Tally { count, enabled, running, lost: self.counts_lost.then_some(lost) })
+        };
+        self.control.events.iter().map(tally).collect()
+    }
+}
+
+fn pages(rate: Rate) -> usize {
+    let per_second = match rate {
+        Rate::Frequency(rate) => rate as f64,
+        // How often a count comes nobody knows; as often as any sampling is allowed.
+        Rate::Period(_) => 10_000.0,
+    };
+    let bytes = per_second * PATIENCE * LARGEST_SAMPLE as f64;
+    let pages = (bytes / rustix::param::page_size() as f64) as usize;
+    pages.next_power_of_two().clamp(*PAGES.start(), *PAGES.end())
+}
+
+fn open(request: &Request, watermark: usize, cpu: u32, counts_lost: bool) -> io::Result<OwnedFd> {
+    let event = &request.event;
+    let mut attr = b::perf_event_attr {
+        type_: event.kind,
+        size: size_of::<b::perf_event_attr>() as u32,
+        config: event.config[0],
+        sample_type: (b::PERF_SAMPLE_IP
+            | b::PERF_SAMPLE_TID
+            | b::PERF_SAMPLE_TIME
+            | b::PERF_SAMPLE_CPU
+            | b::PERF_SAMPLE_PERIOD
+            | b::PERF_SAMPLE_CALLCHAIN)
+            .into(),
+        read_format: (b::PERF_FORMAT_TOTAL_TIME_ENABLED | b::PERF_FORMAT_TOTAL_TIME_RUNNING).into(),
+        // So that times can be laid beside those of other meters.
+        clockid: libc::CLOCK_MONOTONIC,
+        ..Default::default()
+    };
+    if counts_lost {
+        attr.read_format |= u64::from(b::PERF_FORMAT_LOST);
+    }
+    attr.__bindgen_anon_3.config1 = event.config[1];
+    attr.__bindgen_anon_4.config2 = event.config[2];
+    match request.rate {
+        Rate::Frequency(rate) => {
+            attr.set_freq(1);
+            attr.__bindgen_anon_1.sample_freq = rate;
+        }
+        Rate::Period(period) => attr.__bindgen_anon_1.sample_period = period,
+    }
+    attr.set_watermark(1);
+    attr.__bindgen_anon_2.wakeup_watermark = watermark as u32;
+    attr.set_disabled(1);
+    attr.set_exclude_user(u64::from(!event.user));
+    attr.set_exclude_kernel(u64::from(!event.kernel));
+    attr.set_precise_ip(event.precise.into());
+    attr.set_use_clockid(1);
+    attr.set_sample_id_all(1);
+    // Names of threads and files of processes that begin within the window.
+    attr.set_comm(1);
+    attr.set_comm_exec(1);
+    attr.set_mmap(1);
+    attr.set_mmap2(1);
+    attr.set_task(1);
+    let cpu = i32::try_from(cpu).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    // SAFETY: the attributes are initialised and know their size; the kernel
+    // writes at most their `size` field.
+    let fd = unsafe { perf_event_open(&mut attr, -1, cpu, -1, b::PERF_FLAG_FD_CLOEXEC.into()) };
+    let fd = crate::check(fd.into())?;
+    // SAFETY: the kernel has just made this descriptor, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}

@@ -1,0 +1,121 @@
+//! What the kernel's io_uring can do, found out by doing it: nothing here
+//! needs a network, and nothing is left behind.
+
+use super::{Arrival, RecvRing, RecvShape, SendEvent, SendRing};
+use crate::memory::Region;
+use io_uring::Probe;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+
+/// What a ring's setup tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Features {
+    /// `IORING_SETUP_SINGLE_ISSUER` and `IORING_SETUP_DEFER_TASKRUN` (Linux 6.1).
+    pub deferred: bool,
+    /// `IORING_FEAT_RECVSEND_BUNDLE` (Linux 6.10).
+    pub bundle: bool,
+    /// `IORING_FEAT_NO_IOWAIT` (Linux 6.15): waiting counts as idle.
+    pub no_iowait: bool,
+    /// `IORING_OP_SEND_ZC` (Linux 6.0).
+    pub send_zc: bool,
+}
+
+/// Sets a ring up and asks it. ENOSYS: no io_uring in this kernel; EPERM:
+/// forbidden by `kernel.io_uring_disabled` or by a seccomp filter.
+pub fn features() -> io::Result<Features> {
+    let ring = super::setup(1, 1)?;
+    let mut probe = Probe::new();
+    ring.submitter().register_probe(&mut probe)?;
+    let params = ring.params();
+    Ok(Features {
+        deferred: params.is_setup_single_issuer(),
+        bundle: params.is_feature_recvsend_bundle(),
+        no_iowait: params.is_feature_no_iowait(),
+        send_zc: probe.is_supported(io_uring::opcode::SendZc::CODE),
+    })
+}
+
+/// Registers a ring of provided buffers. EINVAL: before Linux 5.19, or before
+/// 6.12 for buffers that are used up incrementally.
+pub fn try_buffer_ring(incremental: bool) -> io::Result<()> {
+    let (socket, _peer) = UnixStream::pair()?;
+    let shape = RecvShape { buffers: 1, buffer_size: 4096, bundle: false, incremental };
+    RecvRing::new(socket.as_fd(), shape).map(drop)
+}
+
+/// Receives a few bytes by a multishot receive, and then the end of the
+/// stream. EINVAL: before Linux 6.0, or before 6.10 for bundles.
+pub fn try_recv_multishot(bundle: bool) -> io::Result<()> {
+    let (socket, mut peer) = UnixStream::pair()?;
+    let shape = RecvShape { buffers: 2, buffer_size: 4096, bundle, incremental: false };
+    let mut ring = RecvRing::new(socket.as_fd(), shape)?;
+    ring.activate()?;
+    peer.write_all(MESSAGE)?;
+    drop(peer);
+    let mut got = Vec::new();
+    loop {
+        ring.enter()?;
+        while let Some(arrival) = ring.arrival() {
+            match arrival {
+                Arrival::Bytes(bytes) => got.extend_from_slice(bytes),
+                Arrival::End if got == MESSAGE => return Ok(()),
+                Arrival::End => return Err(io::ErrorKind::InvalidData.into()),
+                Arrival::Failed(e) => return Err(e),
+            }
+        }
+    }
+}
+
+/// Sends two messages by one bundle. EINVAL: before Linux 6.10.
+pub fn try_send_bundle() -> io::Result<()> {
+    let (socket, mut peer) = UnixStream::pair()?;
+    let mut memory = Region::new(MESSAGE.len(), false)?;
+    memory.copy_from_slice(MESSAGE);
+    let mut ring = SendRing::new(socket.as_fd(), memory, 1, 0)?;
+    ring.make_group(2)?;
+    ring.activate()?;
+    ring.provide(0..MESSAGE.len(), 0)?;
+    ring.provide(0..MESSAGE.len(), 1)?;
+    ring.send_bundle(0)?;
+    first_result(&mut ring)?;
+    drop(ring);
+    drop(socket);
+    let mut got = Vec::new();
+    peer.read_to_end(&mut got)?;
+    let whole = got == [MESSAGE, MESSAGE].concat();
+    if whole { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
+}
+
+/// Makes a zero-copy send that asks for a usage report, on a TCP socket that
+/// is not connected: EPIPE says that the request itself was in order. EINVAL:
+/// before Linux 6.2 (or 6.0 for the operation).
+pub fn try_send_zc() -> io::Result<()> {
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    let mut ring = SendRing::new(socket.as_fd(), Region::new(4096, false)?, 1, 1)?;
+    ring.fix_memory()?;
+    ring.activate()?;
+    ring.send_zc(0..4096, 0, false)?;
+    match first_result(&mut ring) {
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::NotConnected => Ok(()),
+        other => other,
+    }
+}
+
+const MESSAGE: &[u8] = b"eight of";
+
+fn first_result(ring: &mut SendRing) -> io::Result<()> {
+    loop {
+        match ring.enter(1) {
+            Err(e) if !super::is_transient(&e) => return Err(e),
+            _ => {}
+        }
+        while let Some(event) = ring.event() {
+            if let SendEvent::Sent { result, .. } = event {
+                return result.map(drop);
+            }
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Sending: operations that refer to one piece of memory which the ring owns.
+//! io_uring_prep_send(3), io_uring_prep_send_zc(3), io_uring_prep_send_bundle(3).
+
+use super::group::{BufferGroup, GROUP};
+use super::{Core, NOTIFIES};
+use crate::memory::Region;
+use io_uring::squeue::Flags;
+use io_uring::{opcode, types};
+use std::io;
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+/// The kernel goes on with a short send by itself until all bytes are queued,
+/// so that a chain of sends keeps its order.
+const WHOLE: i32 = libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
+
+/// `IORING_SEND_ZC_REPORT_USAGE` (Linux 6.2): the notification says whether
+/// the kernel copied after all.
+const REPORT_USAGE: u16 = 1 << 3;
+
+/// `IORING_NOTIF_USAGE_ZC_COPIED`: the top bit of a notification's result.
+const COPIED: i32 = i32::MIN;
+
+/// What became of sends.
+#[derive(Debug)]
+pub enum SendEvent {
+    /// A send is over, or has made progress.
+    Sent {
+        /// The caller's name for it.
+        tag: u64,
+        /// Bytes queued at the socket. ECANCELED: an earlier one of its chain failed.
+        result: io::Result<u32>,
+        /// True where another event with this name will follow.
+        more: bool,
+    },
+    /// The kernel no longer refers to the memory of a zero-copy send. May come
+    /// before the send's own event.
+    Notified {
+        /// The caller's name for it.
+        tag: u64,
+        /// True where at least part of it was copied on the way.
+        copied: bool,
+    },
+}
+
+/// A ring that sends parts of its memory to one stream socket.
+pub struct SendRing {
+    core: Core,
+    len: usize,
+    fixed: bool,
+    group: Option<BufferGroup>,
+}
+
+/// Place of the memory in `Core::kept`.
+const MEMORY: usize = 0;
+
+impl SendRing {
+    /// A ring for the socket which sends from `memory`, up to `depth` operations
+    /// at once. `notifications` may be outstanding before completions have to
+    /// be taken.
+    pub fn new(
+        socket: BorrowedFd,
+        memory: Region,
+        depth: u32,
+        notifications: u32,
+    ) -> io::Result<Self> {
+        // Two completions for a zero-copy send, and a few for its cancelling.
+        let mut core = Core::new(socket, depth, 2 * depth + notifications + 4)?;
+        let len = memory.len();
+        let place = core.keep(memory);
+        debug_assert_eq!(place, MEMORY);
+        Ok(SendRing { core, len, fixed: false, group: None })
+    }
+
+    /// Registers the memory as fixed buffer 0, so that zero-copy sends need not
+    /// look its pages up. ENOMEM: above `RLIMIT_MEMLOCK`. EFAULT: above 1 GiB.
+    pub fn fix_memory(&mut self) -> io::Result<()> {
+        let base = self.core.kept[MEMORY].as_ptr().cast_mut().cast();
+        let part = libc::iovec { iov_base: base, iov_len: self.len };
+        // SAFETY: the region is kept until after the ring is closed, and the
+        // kernel pins its pages on top.
+        unsafe { self.core.ring.submitter().register_buffers(&[part])? };
+        self.fixed = true;
+        Ok(())
+    }
+
+    /// Makes a buffer ring of `buffers` entries (1 to 32768) for bundles. EINVAL: the kernel
+    /// has none.
+    pub fn make_group(&mut self, buffers: u16) -> io::Result<()> {
+        self.group = Some(BufferGroup::new(&mut self.core, buffers, false)?);
+        Ok(())
+    }
+
+    /// Binds the ring to the calling thread; see the module's documentation.
+    pub fn activate(&self) -> io::Result<()> {
+        self.core.activate()
+    }
+
+    /// The memory. Bytes that are changed while a send refers to them may
+    /// arrive either way.
+    pub fn memory_mut(&mut self) -> &mut [u8] {
+        &mut self.core.kept[MEMORY]
+    }
+
+    /// Queues the send of a part of the memory (`IORING_OP_SEND`). A send that
+    /// is `linked` holds back the one queued after it until it has succeeded
+    /// in full. EINVAL: the part is not within the memory; EBUSY: the queue is full.
+    pub fn send(&mut self, part: Range<usize>, tag: u64, linked: bool) -> io::Result<()> {
+        let (address, len) = self.locate(part)?;
+        let entry = opcode::Send::new(types::Fixed(0), address, len).flags(WHOLE).build();
+        let entry = entry.user_data(tag & !NOTIFIES).flags(link(linked));
+        // SAFETY: `locate` checked that the part lies within the region.
+        unsafe { self.core.push(&entry) }
+    }
+
+    /// Queues a zero-copy send of a part of the memory (`IORING_OP_SEND_ZC`),
+    /// which is followed by a notification. Otherwise as [`SendRing::send`].
+    pub fn send_zc(&mut self, part: Range<usize>, tag: u64, linked: bool) -> io::Result<()> {
+        let (address, len) = self.locate(part)?;
+        let entry = opcode::SendZc::new(types::Fixed(0), address, len)
+            .buf_index(self.fixed.then_some(0))
+            .flags(WHOLE)
+            .zc_flags(REPORT_USAGE)
+            .build();
+        let entry = entry.user_data(tag | NOTIFIES).flags(link(linked));
+        // SAFETY: as above.
+        unsafe { self.core.push(&entry) }
+    }
+
+    /// Puts a part of the memory at the end of the buffer ring. EINVAL: the
+    /// part is not within the memory, or there is no buffer ring.
+    pub fn provide(&mut self, part: Range<usize>, id: u16) -> io::Result<()> {
+        let (address, len) = self.locate(part)?;
+        let group = self.group.as_mut().ok_or(io::Error::from_raw_os_error(libc::EINVAL))?;
+        // SAFETY: the part lies within the region, and the kernel only reads it.
+        unsafe { group.provide(&self.core, address as u64, len, id) };
+        Ok(())
+    }
+
+    /// Queues one send of what the buffer ring holds
+    /// (`IORING_RECVSEND_BUNDLE`, Linux 6.10). ENOBUFS comes as its result
+    /// where the ring is empty.
+    pub fn send_bundle(&mut self, tag: u64) -> io::Result<()> {
+        let entry = opcode::SendBundle::new(types::Fixed(0), GROUP).flags(WHOLE).build();
+        let entry = entry.user_data(tag & !NOTIFIES);
+        // SAFETY: the operation reads only what `provide` put into the group.
+        unsafe { self.core.push(&entry) }
+    }
+
+    fn locate(&self, part: Range<usize>) -> io::Result<(*const u8, u32)> {
+        let wrong = || io::Error::from_raw_os_error(libc::EINVAL);
+        if part.start > part.end || part.end > self.len {
+            return Err(wrong());
+        }
+        let len = u32::try_from(part.len()).map_err(|_| wrong())?;
+        Ok((self.core.kept[MEMORY].as_ptr().wrapping_add(part.start), len))
+    }
+
+    /// Submits what is queued and waits for `want` events (io_uring_enter(2)).
+    /// The value is the bytes they report; [`SendRing::event`] hands them out.
+    pub fn enter(&mut self, want: u32) -> io::Result<usize> {
+        self.core.enter(want)
+    }
+
+    /// Waits for an event at most this long, and submits nothing.
+    pub fn wait(&mut self, patience: Duration) -> io::Result<()> {
+        self.core.wait(patience)
+    }
+
+    /// The next event; none when `enter` has to be called again.
+    #[inline]
+    pub fn event(&mut self) -> Option<SendEvent> {
+        let completion = self.core.take()?;
+        let tag = completion.data & !NOTIFIES;
+        Some(if completion.notification() {
+            SendEvent::Notified { tag, copied: completion.result & COPIED != 0 }
+        } else {
+            SendEvent::Sent { tag, result: completion.bytes(), more: completion.more() }
+        })
+    }
+
+    /// Operations that are not over, queued ones included.
+    pub fn operations(&self) -> u32 {
+        self.core.operations
+    }
+
+    /// Notifications that have not come.
+    pub fn notifications(&self) -> u32 {
+        self.core.notifications.max(0) as u32
+    }
+
+    /// Ends all sends, but does not wait for notifications; to be called by the
+    /// ring's thread before it gives up a stream.
+    pub fn cancel(&mut self) {
+        self.core.cancel();
+    }
+}
+
+fn link(linked: bool) -> Flags {
+    if linked { Flags::IO_LINK } else { Flags::empty() }
+}

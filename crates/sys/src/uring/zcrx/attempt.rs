@@ -1,0 +1,79 @@
+//! Trying what a host can, with queues that are gone at once.
+
+use super::abi::{IfqReg, REGISTER_IFQ};
+use super::register::{Abilities, AreaMemory, QueueShape, register};
+use super::ring::{RecvZcRing, ZcArrival};
+use crate::tcp;
+use io_uring::{IoUring, cqueue, squeue};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::net::UnixStream;
+
+/// Whether the kernel knows the request at all: it is made with an argument
+/// that cannot be read, which a kernel that has zcrx finds out last. EINVAL: the
+/// request is unknown (before Linux 6.15); EOPNOTSUPP: built without
+/// `CONFIG_IO_URING_ZCRX`; EPERM: `CAP_NET_ADMIN` in the initial user
+/// namespace is missing.
+pub fn zcrx_in_kernel() -> io::Result<()> {
+    let ring: IoUring<squeue::Entry, cqueue::Entry32> =
+        IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(4)?;
+    // A null pointer would be refused as invalid before the kernel looks further.
+    let nowhere: *mut IfqReg = std::ptr::without_provenance_mut(1);
+    // SAFETY: nothing can be mapped at address 1, so the kernel answers EFAULT
+    // at the latest when it reads the request.
+    match unsafe { register(ring.as_raw_fd(), REGISTER_IFQ, nowhere, 1) } {
+        Err(e) if e.raw_os_error() == Some(libc::EFAULT) => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+/// Buffers and refill entries of an attempt.
+const ENTRIES: u32 = 64;
+
+fn shape(device: Option<(u32, u32)>, abilities: Option<Abilities>) -> QueueShape {
+    QueueShape {
+        device,
+        area: AreaMemory::Normal(ENTRIES as usize * rustix::param::page_size()),
+        entries: ENTRIES,
+        buffer: None,
+        kernel_ring: false,
+        abilities,
+    }
+}
+
+/// Registers a receive queue of the device with this index, and takes it back at
+/// once. The device restarts the queue for it: not for a device that is in use.
+/// Errors as for [`RecvZcRing::register`], and ENODEV: no such device.
+pub fn try_queue(device: u32, queue: u32) -> io::Result<()> {
+    let (socket, _peer) = UnixStream::pair()?;
+    RecvZcRing::register(socket.as_fd(), shape(Some((device, queue)), None), 64, 8).map(drop)
+}
+
+/// Registers a queue without a device and, where there is a loopback device,
+/// receives a few bytes and the end of the stream through it. True where it did.
+/// EINVAL: before Linux 7.1.
+pub fn try_no_device(abilities: Abilities) -> io::Result<bool> {
+    let Ok((mut tx, rx)) = tcp::loopback_pair() else {
+        let (socket, _peer) = UnixStream::pair()?;
+        RecvZcRing::register(socket.as_fd(), shape(None, Some(abilities)), 64, 8)?;
+        return Ok(false);
+    };
+    let mut ring = RecvZcRing::register(rx.as_fd(), shape(None, Some(abilities)), 64, 8)?;
+    ring.activate()?;
+    tx.write_all(MESSAGE)?;
+    drop(tx);
+    let mut got = Vec::new();
+    loop {
+        ring.enter()?;
+        while let Some(arrival) = ring.arrival() {
+            match arrival {
+                ZcArrival::Bytes(bytes) => got.extend_from_slice(bytes),
+                ZcArrival::End if got == MESSAGE => return Ok(true),
+                ZcArrival::End => return Err(io::ErrorKind::InvalidData.into()),
+                ZcArrival::Failed(e) => return Err(e),
+            }
+        }
+    }
+}
+
+const MESSAGE: &[u8] = b"into an area";

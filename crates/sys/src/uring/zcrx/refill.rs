@@ -1,0 +1,256 @@
+//! The refill ring: through it buffers go back to the kernel without a system
+//! call. We write entries and move the tail, the kernel takes them and moves
+//! the head. Documentation/networking/iou-zcrx.rst, "Recycling buffers".
+
+use super::abi::{Offsets, RefillEntry, STATS};
+use crate::memory::{FileMapping, Region};
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// The memory that ring and statistics lie in.
+#[derive(Debug)]
+pub(super) enum RingMemory {
+    /// Ours, which the kernel has pinned.
+    User(Region),
+    /// The kernel's, mapped through the io_uring's descriptor.
+    Kernel(FileMapping),
+}
+
+impl RingMemory {
+    fn start(&self) -> NonNull<u8> {
+        match self {
+            RingMemory::User(region) => region.start(),
+            RingMemory::Kernel(mapping) => mapping.start(),
+        }
+    }
+
+    fn size(&self) -> usize {
+        match self {
+            RingMemory::User(region) => region.len(),
+            RingMemory::Kernel(mapping) => mapping.len(),
+        }
+    }
+}
+
+/// Our end of a refill ring. There is one for each queue, whoever shares it.
+#[derive(Debug)]
+pub(super) struct RefillRing {
+    memory: RingMemory,
+    head: usize,
+    tail: usize,
+    entries: usize,
+    mask: u32,
+    /// Where the next entry goes: the tail with what is not shown yet.
+    next: u32,
+    /// The tail as the kernel sees it.
+    shown: u32,
+    stats: Option<usize>,
+}
+
+impl RefillRing {
+    /// The ring that the kernel has laid out in this memory. `entries` is what
+    /// it made of the number asked for; `stats` where it was asked to keep its
+    /// statistics. Everything is checked to lie within the memory.
+    pub fn new(
+        memory: RingMemory,
+        offsets: &Offsets,
+        entries: u32,
+        stats: Option<usize>,
+    ) -> io::Result<Self> {
+        let size = memory.size();
+        let fits = |at: usize, len: usize, align: usize| {
+            at.is_multiple_of(align) && at.checked_add(len).is_some_and(|end| end <= size)
+        };
+        let [head, tail, rqes] = [offsets.head, offsets.tail, offsets.rqes].map(|at| at as usize);
+        let array = (entries as usize).checked_mul(size_of::<RefillEntry>());
+        let sane = entries.is_power_of_two()
+            && fits(head, 4, 4)
+            && fits(tail, 4, 4)
+            && array.is_some_and(|len| fits(rqes, len, align_of::<RefillEntry>()))
+            && stats.is_none_or(|at| fits(at, STATS, 8));
+        if !sane {
+            let what = "the kernel laid the refill ring out beyond its memory";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
+        let mut ring = RefillRing {
+            memory,
+            head,
+            tail,
+            entries: rqes,
+            mask: entries - 1,
+            next: 0,
+            shown: 0,
+            stats,
+        };
+        ring.next = ring.word(tail).load(Ordering::Acquire);
+        ring.shown = ring.next;
+        Ok(ring)
+    }
+
+    /// Entries that fit in now.
+    pub fn room(&self) -> usize {
+        (self.mask as usize + 1).saturating_sub(self.held(self.next))
+    }
+
+    /// Entries that were shown to the kernel and that it has not taken.
+    pub fn waiting(&self) -> usize {
+        self.held(self.shown)
+    }
+
+    fn held(&self, end: u32) -> usize {
+        end.wrapping_sub(self.word(self.head).load(Ordering::Acquire)) as usize
+    }
+
+    /// Writes as many of the entries as there is room for and shows them to
+    /// the kernel at once; how many that were.
+    pub fn give(&mut self, entries: &[RefillEntry]) -> usize {
+        let count = entries.len().min(self.room());
+        for entry in entries.iter().take(count) {
+            let slot = (self.next & self.mask) as usize * size_of::<RefillEntry>();
+            // SAFETY: the slot lies in the array, which `new` has checked; the
+            // kernel does not look at entries behind the tail, and there was
+            // room, so it has taken what was here before.
+            unsafe {
+                self.memory
+                    .start()
+                    .add(self.entries + slot)
+                    .cast::<RefillEntry>()
+                    .write_volatile(*entry);
+            }
+            self.next = self.next.wrapping_add(1);
+        }
+        if self.shown != self.next {
+            self.word(self.tail).store(self.next, Ordering::Release);
+            self.shown = self.next;
+        }
+        count
+    }
+
+    /// Fragments that the kernel says it has copied, and their bytes; none
+    /// where it keeps no statistics (before Linux 7.2).
+    pub fn copied(&self) -> Option<(u64, u64)> {
+        let at = self.stats?;
+        // SAFETY: `new` has checked that both numbers lie aligned within the
+        // memory, which the kernel alone writes there.
+        let number = |at: usize| unsafe {
+            AtomicU64::from_ptr(self.memory.start().add(at).cast().as_ptr()).load(Ordering::Relaxed)
+        };
+        Some((number(at), number(at + 8)))
+    }
+
+    /// A word of the header.
+    fn word(&self, at: usize) -> &AtomicU32 {
+        // SAFETY: `new` has checked that the word lies aligned within the
+        // memory, which lives as long as `self`; it is only ever used as an
+        // atomic, on both sides.
+        unsafe { AtomicU32::from_ptr(self.memory.start().add(at).cast().as_ptr()) }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Where a kernel might put things: another place than any real one does.
+    const OFFSETS: Offsets =
+        Offsets { head: 64, tail: 72, rqes: 192, reserved: 0, reserved_too: [0; 2] };
+
+    /// A ring in plain memory, with the kernel's end of it.
+    pub fn fake(entries: u32, start: u32) -> (RefillRing, FakeKernel) {
+        let len = OFFSETS.rqes as usize + entries as usize * 16 + STATS;
+        let mut region = Region::new(len, false).unwrap();
+        for at in [OFFSETS.head, OFFSETS.tail] {
+            region[at as usize..at as usize + 4].copy_from_slice(&start.to_ne_bytes());
+        }
+        let kernel = FakeKernel { base: region.start(), mask: entries - 1 };
+        let stats = Some(OFFSETS.rqes as usize + entries as usize * 16);
+        let ring = RefillRing::new(RingMemory::User(region), &OFFSETS, entries, stats).unwrap();
+        (ring, kernel)
+    }
+
+    /// What the kernel does at its end. Must not outlive its ring.
+    pub struct FakeKernel {
+        base: NonNull<u8>,
+        mask: u32,
+    }
+
+    impl FakeKernel {
+        /// Takes up to so many entries.
+        pub fn take(&mut self, most: usize) -> Vec<RefillEntry> {
+            // SAFETY: the ring of the test lives, and its memory has these words.
+            let word = |at: u32| unsafe {
+                AtomicU32::from_ptr(self.base.add(at as usize).cast().as_ptr())
+            };
+            let (head, tail) = (word(OFFSETS.head), word(OFFSETS.tail));
+            let begin = head.load(Ordering::Relaxed);
+            let count = tail.load(Ordering::Acquire).wrapping_sub(begin).min(most as u32);
+            let taken = (0..count).map(|n| {
+                let slot = (begin.wrapping_add(n) & self.mask) as usize;
+                // SAFETY: as above; the index is masked.
+                unsafe { self.base.add(OFFSETS.rqes as usize + slot * 16).cast().read_volatile() }
+            });
+            let taken: Vec<RefillEntry> = taken.collect();
+            head.store(begin.wrapping_add(count), Ordering::Release);
+            taken
+        }
+    }
+
+    fn entry(number: u64) -> RefillEntry {
+        RefillEntry { off: number << 12, len: 4096, pad: 0 }
+    }
+
+    #[test]
+    fn entries_come_out_as_they_went_in_also_where_the_counters_wrap() {
+        for start in [0, u32::MAX - 5] {
+            let (mut ring, mut kernel) = fake(8, start);
+            let (mut given, mut taken) = (0u64, 0u64);
+            for turn in 0..1000 {
+                let want: Vec<_> = (given..given + 1 + turn % 7).map(entry).collect();
+                let room = ring.room();
+                let fitted = ring.give(&want);
+                assert_eq!(fitted, want.len().min(room));
+                given += fitted as u64;
+                assert_eq!(ring.waiting() as u64, given - taken);
+                for got in kernel.take(turn as usize % 5) {
+                    assert_eq!(got, entry(taken));
+                    taken += 1;
+                }
+            }
+            assert!(taken > 100, "the ring wrapped many times");
+        }
+    }
+
+    #[test]
+    fn a_full_ring_takes_nothing_and_loses_nothing() {
+        let (mut ring, mut kernel) = fake(4, 0);
+        let all: Vec<_> = (0..6).map(entry).collect();
+        assert_eq!(ring.give(&all), 4);
+        assert_eq!((ring.give(&all[4..]), ring.room(), ring.waiting()), (0, 0, 4));
+        assert_eq!(kernel.take(1), [entry(0)]);
+        assert_eq!(ring.give(&all[4..]), 1);
+        assert_eq!(kernel.take(9), all[1..5]);
+    }
+
+    #[test]
+    fn a_layout_beyond_the_memory_is_refused() {
+        let region = || RingMemory::User(Region::new(4096, false).unwrap());
+        let new = |offsets: Offsets, entries, stats| {
+            RefillRing::new(region(), &offsets, entries, stats).map(drop)
+        };
+        new(OFFSETS, 64, Some(192 + 1024)).unwrap();
+        for (offsets, entries, stats) in [
+            (OFFSETS, 256, None),
+            (OFFSETS, 3, None),
+            (OFFSETS, 0, None),
+            (OFFSETS, 64, Some(4090)),
+            (OFFSETS, 64, Some(usize::MAX - 7)),
+            (Offsets { tail: 4096, ..OFFSETS }, 64, None),
+            (Offsets { head: 2, ..OFFSETS }, 64, None),
+            (Offsets { rqes: u32::MAX, ..OFFSETS }, 64, None),
+        ] {
+            let error = new(offsets, entries, stats).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{offsets:?} {entries}");
+        }
+    }
+}

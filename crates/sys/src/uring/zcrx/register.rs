@@ -1,0 +1,325 @@
+//! Asking what the kernel can, registering queues, and what can be told to a
+//! queue that is registered.
+
+use super::abi::{
+    AREA_DMABUF, AreaReg, CTRL_ARM_EVENT, CTRL_EXPORT, CTRL_FLUSH, Ctrl, EVENT_ALLOC_FAIL,
+    EVENT_COPY, EVENT_DESC_STATS, EventDesc, FEATURE_BUFFER_SIZE, FEATURE_EVENTS, IfqReg,
+    QUERY_ZCRX, QueryHeader, QueryZcrx, REG_IMPORT, REG_NODEV, REGION_OF_USER, REGISTER_CTRL,
+    REGISTER_IFQ, REGISTER_QUERY, RefillEntry, RegionDesc, STATS,
+};
+use super::arrivals::{EVENTS, Piece, Reader};
+use super::refill::{RefillRing, RingMemory};
+use crate::memory::{FileMapping, HUGE_PAGE, Region};
+use crate::{check, dmabuf};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::slice;
+use std::sync::{Mutex, PoisonError};
+
+/// What the kernel says of its zero-copy receive (`IO_URING_QUERY_ZCRX`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Abilities {
+    /// A queue without a device, into which the kernel copies (Linux 7.1).
+    pub no_device: bool,
+    /// Queues can be shared between rings (Linux 6.19).
+    pub import: bool,
+    /// The area may be a dmabuf (Linux 6.16).
+    pub dmabuf: bool,
+    /// The refill ring can be flushed by a call (Linux 6.19).
+    pub flush: bool,
+    /// Buffers may be larger than a page (Linux 7.0).
+    pub buffer_size: bool,
+    /// Events and copy statistics (Linux 7.2).
+    pub events: bool,
+    /// Bytes of the refill ring's header.
+    pub header: usize,
+}
+
+/// Asks the kernel what its zero-copy receive can. EINVAL: it cannot be asked
+/// (before Linux 6.19). EOPNOTSUPP: it can, and has no zero-copy receive.
+pub fn abilities() -> io::Result<Abilities> {
+    let mut answer = QueryZcrx::default();
+    let mut header = QueryHeader {
+        query_data: &raw mut answer as u64,
+        query_op: QUERY_ZCRX,
+        size: size_of::<QueryZcrx>() as u32,
+        ..Default::default()
+    };
+    // SAFETY: the kernel writes at most `size` bytes to the answer and its
+    // verdict to the header, both of which are live and ours. No ring is needed.
+    unsafe { register(-1, REGISTER_QUERY, &raw mut header, 0)? };
+    if header.result < 0 {
+        return Err(io::Error::from_raw_os_error(header.result.saturating_neg()));
+    }
+    Ok(Abilities {
+        no_device: answer.register_flags & u64::from(REG_NODEV) != 0,
+        import: answer.register_flags & u64::from(REG_IMPORT) != 0
+            && answer.nr_ctrl_opcodes > CTRL_EXPORT,
+        dmabuf: answer.area_flags & u64::from(AREA_DMABUF) != 0,
+        flush: answer.nr_ctrl_opcodes > CTRL_FLUSH,
+        buffer_size: answer.features & FEATURE_BUFFER_SIZE != 0,
+        events: answer.features & FEATURE_EVENTS != 0 && answer.nr_ctrl_opcodes > CTRL_ARM_EVENT,
+        header: answer.rq_hdr_size as usize,
+    })
+}
+
+/// What a queue's area is made of.
+#[derive(Debug)]
+pub enum AreaMemory {
+    /// Ordinary pages, with the wish for transparent huge ones.
+    Normal(usize),
+    /// Huge pages that were set aside; rounded up to whole ones.
+    Huge(usize),
+    /// A whole dmabuf that the CPU can look at. The kernel cannot copy into it.
+    Dmabuf(Box<dyn dmabuf::Memory>),
+}
+
+/// What a queue is to be like.
+#[derive(Debug)]
+pub struct QueueShape {
+    /// Index of the network device and of its receive queue; none for a queue
+    /// without a device, into which the kernel copies.
+    pub device: Option<(u32, u32)>,
+    /// The memory that bytes arrive in, a whole number of pages.
+    pub area: AreaMemory,
+    /// Entries of the refill ring, 1 to 32768; rounded up to a power of two.
+    pub entries: u32,
+    /// Bytes of a buffer: a power of two, at least a page; none for a page.
+    pub buffer: Option<u32>,
+    /// The kernel is to provide the memory of the refill ring.
+    pub kernel_ring: bool,
+    /// What the kernel can, where it could be asked.
+    pub abilities: Option<Abilities>,
+}
+
+/// A registered queue: its area and its refill ring. The kernel keeps all pages
+/// pinned for as long as it uses them, so none of them has to outlive anything.
+#[derive(Debug)]
+pub(super) struct Queue {
+    area: Area,
+    refill: Mutex<RefillRing>,
+    pub reader: Reader,
+    /// Bytes of a buffer.
+    pub buffer: usize,
+    /// There is no NIC that takes entries from the refill ring, so they are only
+    /// taken when the ring is flushed.
+    pub no_device: bool,
+    /// The ring can be flushed.
+    pub flush: bool,
+}
+
+/// The memory of an area, mapped.
+#[derive(Debug)]
+enum Area {
+    Memory(Region),
+    Dmabuf(Box<dyn dmabuf::Memory>),
+}
+
+impl Area {
+    fn new(memory: AreaMemory) -> io::Result<Self> {
+        Ok(match memory {
+            AreaMemory::Normal(len) => Area::Memory(Region::new(len, len >= HUGE_PAGE)?),
+            AreaMemory::Huge(len) => Area::Memory(Region::on_huge_pages(len)?),
+            AreaMemory::Dmabuf(memory) => Area::Dmabuf(memory),
+        })
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Area::Memory(region) => region.len(),
+            Area::Dmabuf(memory) => memory.size(),
+        }
+    }
+
+    /// How the kernel is told of it. A dmabuf is named by offset and descriptor.
+    fn request(&self) -> AreaReg {
+        let len = self.len() as u64;
+        match self {
+            Area::Memory(region) => {
+                AreaReg { addr: region.start().as_ptr() as u64, len, ..Default::default() }
+            }
+            Area::Dmabuf(memory) => AreaReg {
+                len,
+                flags: AREA_DMABUF,
+                dmabuf_fd: memory.fd().as_raw_fd() as u32,
+                ..Default::default()
+            },
+        }
+    }
+}
+
+impl Queue {
+    /// Registers a queue with a ring; its id in that ring. The device, if there
+    /// is one, restarts its receive queue.
+    pub fn register(ring: BorrowedFd, shape: QueueShape) -> io::Result<(Queue, u32)> {
+        let can = shape.abilities.unwrap_or_default();
+        let area = Area::new(shape.area)?;
+        let page = rustix::param::page_size();
+        let entries = shape.entries.max(1).checked_next_power_of_two();
+        let entries = entries.ok_or(io::Error::from_raw_os_error(libc::EINVAL))?;
+        // The kernel says only afterwards where the entries begin; a page is more
+        // than any header has taken, and it refuses what does not fit.
+        let header = can.header.max(page).next_multiple_of(page);
+        let stats = header + entries as usize * size_of::<RefillEntry>();
+        let size = (stats + STATS).next_multiple_of(page);
+        let ours = (!shape.kernel_ring).then(|| Region::new(size, false)).transpose()?;
+
+        let mut area_reg = area.request();
+        let mut region_desc = RegionDesc { size: size as u64, ..Default::default() };
+        if let Some(ours) = &ours {
+            region_desc.user_addr = ours.start().as_ptr() as u64;
+            region_desc.flags = REGION_OF_USER;
+        }
+        let mut event_desc = EventDesc {
+            user_data: EVENTS,
+            type_mask: 1 << EVENT_ALLOC_FAIL | 1 << EVENT_COPY,
+            flags: EVENT_DESC_STATS,
+            stats_offset: stats as u64,
+            ..Default::default()
+        };
+        let mut request = IfqReg {
+            rq_entries: entries,
+            area_ptr: &raw mut area_reg as u64,
+            region_ptr: &raw mut region_desc as u64,
+            rx_buf_len: shape.buffer.unwrap_or(0),
+            ..Default::default()
+        };
+        match shape.device {
+            Some((index, queue)) => (request.if_idx, request.if_rxq) = (index, queue),
+            None => request.flags = REG_NODEV,
+        }
+        if can.events {
+            request.event_desc = &raw mut event_desc as u64;
+        }
+        // SAFETY: the request and the structures it points to are live,
+        // exclusively ours, and laid out as the kernel expects. The kernel pins
+        // the pages of area and refill ring for as long as it uses them.
+        unsafe { register(ring.as_raw_fd(), REGISTER_IFQ, &raw mut request, 1)? };
+
+        let memory = match ours {
+            Some(region) => RingMemory::User(region),
+            None => RingMemory::Kernel(FileMapping::new(ring, region_desc.mmap_offset, size)?),
+        };
+        let stats = can.events.then_some(stats);
+        let refill = RefillRing::new(memory, &request.offsets, request.rq_entries, stats)?;
+        let buffer = match request.rx_buf_len {
+            0 => page,
+            bytes => bytes as usize,
+        };
+        let queue = Queue {
+            reader: Reader { area: area.len(), token: area_reg.rq_area_token },
+            refill: Mutex::new(refill),
+            area,
+            buffer,
+            no_device: shape.device.is_none(),
+            flush: can.flush,
+        };
+        Ok((queue, request.zcrx_id))
+    }
+
+    /// Bytes of the area; none where the piece does not lie within it, or where the
+    /// CPU cannot look.
+    ///
+    /// # Safety
+    ///
+    /// The kernel has lent the piece to the caller, and does not get it back while
+    /// the bytes are looked at.
+    #[inline]
+    pub unsafe fn bytes(&self, piece: Piece) -> Option<&[u8]> {
+        match &self.area {
+            Area::Memory(region) => {
+                let end = piece.at.checked_add(piece.len)?;
+                let within = end <= region.len();
+                // SAFETY: the piece lies within the mapping, and by the caller's
+                // promise nobody writes to it.
+                within.then(|| unsafe {
+                    slice::from_raw_parts(region.start().add(piece.at).as_ptr(), piece.len)
+                })
+            }
+            Area::Dmabuf(memory) => memory.view(piece.at, piece.len),
+        }
+    }
+
+    /// Around the CPU's looking at what a device wrote: makes it visible. Nothing
+    /// to do for an area that is no dmabuf.
+    pub fn sync(&self, begin: bool) -> io::Result<()> {
+        match &self.area {
+            Area::Memory(_) => Ok(()),
+            Area::Dmabuf(memory) if begin => memory.begin_read(),
+            Area::Dmabuf(memory) => memory.end_read(),
+        }
+    }
+
+    /// Shows entries to the kernel, as many as there is room for; how many. With
+    /// `patient` false, none while another ring that shares the queue does the same.
+    pub fn give(&self, entries: &[RefillEntry], patient: bool) -> usize {
+        let refill = if patient {
+            Some(self.refill.lock().unwrap_or_else(PoisonError::into_inner))
+        } else {
+            self.refill.try_lock().ok()
+        };
+        refill.map_or(0, |mut refill| refill.give(entries))
+    }
+
+    /// Entries in the refill ring that the kernel has not taken.
+    pub fn waiting(&self) -> usize {
+        self.refill.lock().unwrap_or_else(PoisonError::into_inner).waiting()
+    }
+
+    /// Fragments that the kernel has copied, and their bytes; none where it does
+    /// not count them (before Linux 7.2).
+    pub fn copied(&self) -> Option<(u64, u64)> {
+        self.refill.lock().unwrap_or_else(PoisonError::into_inner).copied()
+    }
+}
+
+/// Makes the kernel take all entries of the refill ring of a ring's queue.
+pub(super) fn flush(ring: BorrowedFd, id: u32) -> io::Result<()> {
+    control(ring, Ctrl { zcrx_id: id, op: CTRL_FLUSH, ..Default::default() }).map(drop)
+}
+
+/// Lets an event that has fired fire again. EINVAL: it had not fired.
+pub(super) fn arm_event(ring: BorrowedFd, id: u32, event: u32) -> io::Result<()> {
+    let argument = event;
+    control(ring, Ctrl { zcrx_id: id, op: CTRL_ARM_EVENT, argument, ..Default::default() })
+        .map(drop)
+}
+
+/// A descriptor by which other rings of this process import the queue.
+pub(super) fn export(ring: BorrowedFd, id: u32) -> io::Result<OwnedFd> {
+    let done = control(ring, Ctrl { zcrx_id: id, op: CTRL_EXPORT, ..Default::default() })?;
+    let fd = i32::try_from(done.argument).map_err(|_| io::ErrorKind::InvalidData)?;
+    // SAFETY: the kernel has just made this descriptor; nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Imports an exported queue into a ring; its id there.
+pub(super) fn import(ring: BorrowedFd, exported: BorrowedFd) -> io::Result<u32> {
+    let mut request =
+        IfqReg { if_idx: exported.as_raw_fd() as u32, flags: REG_IMPORT, ..Default::default() };
+    // SAFETY: the request is live and ours, and points to nothing.
+    unsafe { register(ring.as_raw_fd(), REGISTER_IFQ, &raw mut request, 1)? };
+    Ok(request.zcrx_id)
+}
+
+fn control(ring: BorrowedFd, mut request: Ctrl) -> io::Result<Ctrl> {
+    // SAFETY: the request is live and ours, and points to nothing.
+    unsafe { register(ring.as_raw_fd(), REGISTER_CTRL, &raw mut request, 0)? };
+    Ok(request)
+}
+
+/// io_uring_register(2).
+///
+/// # Safety
+///
+/// `argument` points nowhere, or to the request's structure, of which every
+/// pointer is valid for what the request does with it.
+pub(super) unsafe fn register<T>(
+    ring: i32,
+    request: libc::c_long,
+    argument: *mut T,
+    count: u32,
+) -> io::Result<usize> {
+    // SAFETY: by the caller's promise.
+    check(unsafe { libc::syscall(libc::SYS_io_uring_register, ring, request, argument, count) })
+}

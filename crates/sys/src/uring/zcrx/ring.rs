@@ -1,0 +1,547 @@
+//! A ring that receives from one socket into the area of a queue.
+
+use super::abi::{EVENT_ALLOC_FAIL, EVENT_COPY};
+use super::arrivals::{Arrived, Owed, Piece, RECEIVE, RawCompletion};
+use super::register::{self, Queue, QueueShape};
+use io_uring::types::{CancelBuilder, Fixed, SubmitArgs, Timespec};
+use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a receive that finds no buffer is started again in vain.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long to wait before that: others give their buffers back meanwhile.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// How long the end of a cancelled receive is waited for.
+const CANCEL_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What came in.
+#[derive(Debug)]
+pub enum ZcArrival<'a> {
+    /// The next bytes of the stream. They go back to the kernel some time after
+    /// the next call.
+    Bytes(&'a [u8]),
+    /// The receive direction is shut: by the peer, or by ourselves.
+    End,
+    /// The receive failed.
+    Failed(io::Error),
+}
+
+/// What happened at one ring, as often as it did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Completions with bytes.
+    pub pieces: u64,
+    /// Starts of the multishot receive.
+    pub arms: u64,
+    /// Ends of it because there was no buffer to copy into.
+    pub no_buffer: u64,
+    /// Ends of it because the completion queue was full.
+    pub queue_full: u64,
+    /// Times that the kernel had to keep completions aside for want of room.
+    pub overflows: u64,
+    /// Events: the page pool of the NIC found no buffer. Once per time that we
+    /// came to know, however often it happened in between.
+    pub alloc_failures: u64,
+    /// Events: a fragment was copied. Counted likewise.
+    pub copy_events: u64,
+    /// Batches of buffers that went back.
+    pub batches: u64,
+    /// Buffers that went back.
+    pub returned: u64,
+    /// Flushes of the refill ring.
+    pub flushes: u64,
+    /// Times that the refill ring had no room for all of a batch.
+    pub refill_full: u64,
+    /// Times that another ring was at the refill ring, so that ours waited.
+    pub contended: u64,
+}
+
+/// A ring that receives from one stream socket into the area of a queue, which
+/// it has registered or imported.
+pub struct RecvZcRing {
+    ring: IoUring<squeue::Entry, cqueue::Entry32>,
+    queue: Arc<Queue>,
+    id: u32,
+    wait_flags: EnterFlags,
+    gathered: VecDeque<RawCompletion>,
+    owed: Owed,
+    counts: Counts,
+    armed: bool,
+    /// Events that fired and are to be armed again.
+    fired: [bool; 2],
+    /// Since when receives end without a byte, and how many have.
+    barren: Option<(Instant, u32)>,
+    /// The queue is shared with other rings.
+    shared: bool,
+    /// The CPU looks at the area.
+    looking: bool,
+}
+
+/// A queue that other rings of this process can import.
+#[derive(Debug)]
+pub struct Exported {
+    descriptor: OwnedFd,
+    queue: Arc<Queue>,
+}
+
+impl RecvZcRing {
+    /// Registers a queue and makes the ring that receives from it. `completions`
+    /// is the size of its completion queue, `batch` how many buffers go back at
+    /// once. Errors are those of the registration: EPERM without `CAP_NET_ADMIN`
+    /// in the initial user namespace; EOPNOTSUPP where the driver has no memory
+    /// providers; EINVAL where it has, and is not set up for them, and from
+    /// kernels without zero-copy receive; ENOMEM for want of memory, huge pages,
+    /// or memory that may be locked.
+    pub fn register(
+        socket: BorrowedFd,
+        shape: QueueShape,
+        completions: u32,
+        batch: usize,
+    ) -> io::Result<Self> {
+        let ring = ring(socket, completions)?;
+        let (queue, id) = Queue::register(ring.as_fd(), shape)?;
+        Ok(Self::new(ring, Arc::new(queue), id, batch, false))
+    }
+
+    /// A ring that receives from a queue of another ring.
+    pub fn import(
+        socket: BorrowedFd,
+        from: &Exported,
+        completions: u32,
+        batch: usize,
+    ) -> io::Result<Self> {
+        let ring = ring(socket, completions)?;
+        let id = register::import(ring.as_fd(), from.descriptor.as_fd())?;
+        Ok(Self::new(ring, from.queue.clone(), id, batch, true))
+    }
+
+    /// Lets other rings import the queue. To be called before
+    /// [`RecvZcRing::activate`] or by the thread that called it. EINVAL: the
+    /// kernel cannot (before Linux 6.19).
+    pub fn export(&mut self) -> io::Result<Exported> {
+        let descriptor = register::export(self.ring.as_fd(), self.id)?;
+        self.shared = true;
+        Ok(Exported { descriptor, queue: self.queue.clone() })
+    }
+
+    fn new(
+        ring: IoUring<squeue::Entry, cqueue::Entry32>,
+        queue: Arc<Queue>,
+        id: u32,
+        batch: usize,
+        shared: bool,
+    ) -> Self {
+        let mut wait_flags = EnterFlags::GETEVENTS;
+        if ring.params().is_feature_no_iowait() {
+            wait_flags |= EnterFlags::NO_IOWAIT;
+        }
+        let completions = ring.params().cq_entries() as usize;
+        RecvZcRing {
+            owed: Owed::new(queue.reader, batch, batch.saturating_add(completions)),
+            gathered: VecDeque::with_capacity(completions),
+            counts: Counts::default(),
+            armed: false,
+            fired: [false; 2],
+            barren: None,
+            ring,
+            queue,
+            id,
+            wait_flags,
+            shared,
+            looking: false,
+        }
+    }
+
+    /// Binds the ring to the calling thread. Has to come before the first
+    /// `enter`; a second call does nothing.
+    pub fn activate(&self) -> io::Result<()> {
+        match self.ring.submitter().register_enable_rings() {
+            // EBADFD: it is not disabled (any more).
+            Err(e) if e.raw_os_error() != Some(libc::EBADFD) => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes of the area.
+    pub fn area(&self) -> usize {
+        self.queue.reader.area
+    }
+
+    /// Bytes of a buffer of the area.
+    pub fn buffer(&self) -> usize {
+        self.queue.buffer
+    }
+
+    /// What happened so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Fragments that the kernel says it copied into this queue, whoever shares
+    /// it, and their bytes. None where it does not count (before Linux 7.2).
+    /// The linear part of a packet is copied too, and never counted there.
+    pub fn copied(&self) -> Option<(u64, u64)> {
+        self.queue.copied()
+    }
+
+    /// Whether giving buffers back takes a system call.
+    pub fn flushes(&self) -> bool {
+        self.queue.no_device
+    }
+
+    /// Waits until something has come in (io_uring_enter(2)), and starts the
+    /// multishot receive where it is not running. The value is the bytes that
+    /// came in; [`RecvZcRing::arrival`] hands them out.
+    pub fn enter(&mut self) -> io::Result<usize> {
+        self.owed.retire();
+        if !self.gathered.is_empty() {
+            // Nothing more can be held before something has gone back.
+            self.give_all()?;
+            return Ok(0);
+        }
+        if self.fired != [false; 2] {
+            self.arm_events()?;
+        }
+        if !self.armed {
+            self.start()?;
+        }
+        if self.ring.submission().cq_overflow() {
+            self.counts.overflows += 1;
+        }
+        if std::mem::take(&mut self.looking) {
+            self.queue.sync(false)?;
+        }
+        let submit = self.ring.submission().len() as u32;
+        // SAFETY: no argument is passed, so there is no pointer to be valid.
+        let entered = unsafe {
+            let flags = self.wait_flags.bits();
+            self.ring.submitter().enter::<libc::sigset_t>(submit, 1, flags, None)
+        };
+        let bytes = self.gather();
+        entered?;
+        self.queue.sync(true)?;
+        self.looking = true;
+        Ok(bytes)
+    }
+
+    /// The next thing that came in, in the order of the stream; none when
+    /// `enter` has to be called again.
+    #[inline]
+    pub fn arrival(&mut self) -> Option<ZcArrival<'_>> {
+        self.owed.retire();
+        if self.owed.is_full() {
+            return None;
+        }
+        loop {
+            let completion = self.gathered.pop_front()?;
+            if completion.data == RECEIVE {
+                self.armed &= cqueue::more(completion.flags);
+            }
+            match self.queue.reader.read(&completion) {
+                Arrived::Bytes(piece) => return Some(self.lend(piece)),
+                Arrived::End => return Some(ZcArrival::End),
+                Arrived::NoBuffer => self.ended_barren(|counts| counts.no_buffer += 1),
+                Arrived::QueueFull => self.ended_barren(|counts| counts.queue_full += 1),
+                Arrived::AllocFailed => {
+                    self.counts.alloc_failures += 1;
+                    self.fired[EVENT_ALLOC_FAIL as usize] = true;
+                }
+                Arrived::FragmentCopied => {
+                    self.counts.copy_events += 1;
+                    // Once is enough where statistics say the rest.
+                    self.fired[EVENT_COPY as usize] = self.copied().is_none();
+                }
+                Arrived::Failed(errno) => {
+                    return Some(ZcArrival::Failed(io::Error::from_raw_os_error(errno)));
+                }
+                Arrived::Malformed => {
+                    let what = format!("the kernel posted {completion:x?}");
+                    let error = io::Error::new(io::ErrorKind::InvalidData, what);
+                    return Some(ZcArrival::Failed(error));
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn lend(&mut self, piece: Piece) -> ZcArrival<'_> {
+        // `arrival` has seen that one more can be held.
+        self.owed.lend(piece);
+        self.barren = None;
+        self.counts.pieces += 1;
+        // SAFETY: the kernel has written the piece, and writes to it again only
+        // after it was given back, which takes another call of a method that
+        // borrows `self` mutably.
+        match unsafe { self.queue.bytes(piece) } {
+            Some(bytes) => ZcArrival::Bytes(bytes),
+            None => ZcArrival::Failed(io::Error::from_raw_os_error(libc::EFAULT)),
+        }
+    }
+
+    /// Whether a batch of buffers waits to be given back.
+    #[inline]
+    pub fn due(&self) -> bool {
+        self.owed.due()
+    }
+
+    /// Gives back what has gathered, by a system call only where the queue has no
+    /// device. Where another ring is just doing so, ours stays for the next turn.
+    pub fn give_back(&mut self) -> io::Result<()> {
+        let given = self.give(false);
+        if given > 0 && self.queue.no_device {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn give(&mut self, patient: bool) -> usize {
+        let want = self.owed.returning().len();
+        let given = self.queue.give(self.owed.returning(), patient);
+        match given {
+            0 if want > 0 && !patient => self.counts.contended += 1,
+            _ if given < want => self.counts.refill_full += 1,
+            _ => {}
+        }
+        self.owed.gone(given);
+        self.counts.batches += u64::from(given > 0);
+        self.counts.returned += given as u64;
+        given
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.counts.flushes += 1;
+        register::flush(self.ring.as_fd(), self.id)
+    }
+
+    /// Gives everything back, and makes room for it where there is none. True
+    /// where there was something.
+    fn give_all(&mut self) -> io::Result<bool> {
+        let mut some = false;
+        let deadline = Instant::now() + PATIENCE;
+        while !self.owed.returning().is_empty() {
+            some |= self.give(true) > 0;
+            if self.queue.flush && (self.queue.no_device || !self.owed.returning().is_empty()) {
+                self.flush()?;
+            } else if !self.owed.returning().is_empty() {
+                // The NIC takes entries as it needs buffers.
+                if Instant::now() > deadline {
+                    return Err(starved("the NIC takes nothing from a full refill ring"));
+                }
+                self.pause()?;
+            }
+        }
+        Ok(some)
+    }
+
+    fn ended_barren(&mut self, count: impl FnOnce(&mut Counts)) {
+        count(&mut self.counts);
+        let barren = self.barren.get_or_insert_with(|| (Instant::now(), 0));
+        barren.1 += 1;
+    }
+
+    /// Starts the receive, once everything of ours has gone back. One that ended
+    /// for want of buffers without a single byte waits a little for those of
+    /// others; that there are none for seconds is an error.
+    fn start(&mut self) -> io::Result<()> {
+        let gave = self.give_all()?;
+        if let Some((since, times)) = self.barren {
+            if since.elapsed() > PATIENCE {
+                return Err(starved("no buffer could be had to receive into"));
+            }
+            if times > 1 || (!gave && self.shared) {
+                self.pause()?;
+            }
+        }
+        let entry = opcode::RecvZc::new(Fixed(0), 0).ifq(self.id).build().user_data(RECEIVE);
+        // SAFETY: the operation refers to no memory but the queue's, which the
+        // kernel has pinned.
+        let pushed = unsafe { self.ring.submission().push(&entry) };
+        pushed.map_err(|_| io::Error::from_raw_os_error(libc::EBUSY))?;
+        self.armed = true;
+        self.counts.arms += 1;
+        Ok(())
+    }
+
+    fn arm_events(&mut self) -> io::Result<()> {
+        for event in [EVENT_ALLOC_FAIL, EVENT_COPY] {
+            if std::mem::take(&mut self.fired[event as usize]) {
+                register::arm_event(self.ring.as_fd(), self.id, event)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for a completion a little while, and submits nothing.
+    fn pause(&mut self) -> io::Result<()> {
+        let limit = Timespec::from(PAUSE);
+        let args = SubmitArgs::new().timespec(&limit);
+        let flags = (self.wait_flags | EnterFlags::EXT_ARG).bits();
+        // SAFETY: `args` is the structure that EXT_ARG announces, and it and the
+        // time it points to live until the call returns.
+        let entered = unsafe { self.ring.submitter().enter(0, 1, flags, Some(&args)) };
+        self.gather();
+        match entered {
+            Err(e) if e.raw_os_error() == Some(libc::ETIME) || super::super::is_transient(&e) => {
+                Ok(())
+            }
+            other => other.map(drop),
+        }
+    }
+
+    /// Moves completions out of the kernel's queue; the bytes they report.
+    fn gather(&mut self) -> usize {
+        let mut bytes = 0;
+        let room = self.gathered.capacity() - self.gathered.len();
+        for entry in self.ring.completion().take(room) {
+            let result = entry.result();
+            bytes += if entry.user_data() == RECEIVE { result.max(0) as usize } else { 0 };
+            self.gathered.push_back(RawCompletion {
+                data: entry.user_data(),
+                result,
+                flags: entry.flags(),
+                off: entry.big_cqe()[0],
+            });
+        }
+        bytes
+    }
+
+    /// Completions that were lost for good, which a kernel that keeps them aside
+    /// (`IORING_FEAT_NODROP`, Linux 5.5) never does.
+    pub fn lost(&mut self) -> u32 {
+        self.ring.completion().overflow()
+    }
+
+    /// Entries of the refill ring that the kernel has not taken.
+    pub fn waiting(&self) -> usize {
+        self.queue.waiting()
+    }
+}
+
+impl Drop for RecvZcRing {
+    fn drop(&mut self) {
+        // The kernel would let go of the socket only some time after the ring is
+        // closed, and the peer would wait for that. Memory is not at stake. Errors
+        // mean that there is nothing to cancel or to let go of.
+        if self.armed {
+            let limit = Some(Timespec::from(CANCEL_PATIENCE));
+            let _ = self.ring.submitter().register_sync_cancel(limit, CancelBuilder::any());
+        }
+        let _ = self.ring.submitter().unregister_files();
+    }
+}
+
+fn starved(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, what)
+}
+
+/// A disabled ring with the socket as file 0. zcrx asks for deferred task work
+/// and completions of 32 bytes.
+fn ring(
+    socket: BorrowedFd,
+    completions: u32,
+) -> io::Result<IoUring<squeue::Entry, cqueue::Entry32>> {
+    let ring = IoUring::<squeue::Entry, cqueue::Entry32>::builder()
+        .setup_r_disabled()
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .setup_cqsize(completions.max(ENTRIES))
+        .setup_clamp()
+        .build(ENTRIES)?;
+    ring.submitter().register_files(&[socket.as_raw_fd()])?;
+    Ok(ring)
+}
+
+/// Submissions at once: a ring has one operation.
+const ENTRIES: u32 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::super::{AreaMemory, abilities};
+    use super::*;
+    use crate::tcp;
+    use std::io::Write;
+
+    /// A ring on a queue without a device, or none with the reason printed.
+    fn ring_of(test: &str, socket: BorrowedFd, pages: usize) -> Option<RecvZcRing> {
+        let can = match abilities() {
+            Ok(can) if can.no_device && can.events => can,
+            Ok(can) => {
+                println!("SKIP {test}: {can:?}");
+                return None;
+            }
+            Err(e) => {
+                println!("SKIP {test}: IORING_REGISTER_QUERY: {e}");
+                return None;
+            }
+        };
+        let shape = QueueShape {
+            device: None,
+            area: AreaMemory::Normal(pages * rustix::param::page_size()),
+            entries: 16,
+            buffer: None,
+            kernel_ring: false,
+            abilities: Some(can),
+        };
+        match RecvZcRing::register(socket, shape, 64, 1) {
+            Ok(ring) => Some(ring),
+            Err(e) => {
+                println!("SKIP {test}: {e}");
+                None
+            }
+        }
+    }
+
+    /// Receives this many bytes.
+    fn receive(ring: &mut RecvZcRing, mut bytes: usize) {
+        while bytes > 0 {
+            ring.enter().unwrap();
+            while let Some(arrival) = ring.arrival() {
+                match arrival {
+                    ZcArrival::Bytes(piece) => bytes -= piece.len(),
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_event_fires_again_when_it_was_armed_again() {
+        let (mut tx, rx) = tcp::loopback_pair().unwrap();
+        let name = "an_event_fires_again_when_it_was_armed_again";
+        let Some(mut ring) = ring_of(name, rx.as_fd(), 64) else { return };
+        ring.activate().unwrap();
+        let mut round = |ring: &mut RecvZcRing| {
+            tx.write_all(&[1; 10_000]).unwrap();
+            receive(ring, 10_000);
+            // The event is posted by work of its own, which may come after the bytes.
+            ring.pause().unwrap();
+            assert!(ring.arrival().is_none());
+            ring.counts().copy_events
+        };
+        assert_eq!(round(&mut ring), 1);
+        assert_eq!(round(&mut ring), 1, "it fires once");
+        ring.fired[EVENT_COPY as usize] = true;
+        assert_eq!(round(&mut ring), 2, "and once more");
+        let (fragments, bytes) = ring.copied().unwrap();
+        assert!(fragments >= 3 && bytes == 30_000, "{fragments} {bytes}");
+    }
+
+    #[test]
+    fn what_is_not_given_back_is_missed_and_then_flushed() {
+        let (mut tx, rx) = tcp::loopback_pair().unwrap();
+        let name = "what_is_not_given_back_is_missed_and_then_flushed";
+        let Some(mut ring) = ring_of(name, rx.as_fd(), 4) else { return };
+        ring.activate().unwrap();
+        tx.write_all(&[1; 40_000]).unwrap();
+        receive(&mut ring, 40_000);
+        let counts = ring.counts();
+        assert!(counts.no_buffer > 0 && counts.flushes > 0, "{counts:?}");
+        assert_eq!(ring.waiting(), 0, "each batch was flushed");
+    }
+}
