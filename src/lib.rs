@@ -13,6 +13,8 @@ pub use bytepath_stats as stats;
 pub use bytepath_sys as sys;
 
 pub mod spec;
+
+pub mod connection;
 pub mod workload;
 
 pub mod host;

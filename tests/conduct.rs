@@ -4,16 +4,17 @@
 
 mod threads;
 
+use bytepath::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
 use bytepath::host::{Raised, Site, Testbed};
 use bytepath::meter::{self, Meter};
-use bytepath::path::{Account, DataPath, Endpoint, Flow, Recorder, WITNESS_LEN, WitnessPage};
+use bytepath::path::{DataPath, HalfPath, RxPath, TxPath};
 use bytepath::record::{
-    Cell, CellId, Design, Facts, Fault, FaultKind, Half, Manner, OptionSpec, Reading, Role,
-    Schedule, Scope, Stream, Study, StudyHeader, Support, Touch, Trial, TrialStatus, Unit,
+    Cell, CellId, Design, Facts, Fault, FaultKind, Half, Manner, Reading, Role, Schedule, Scope,
+    Stream, Study, StudyHeader, Support, Touch, Trial, TrialStatus, Unit,
 };
 use bytepath::run::{Laboratory, Observer, Plan, conduct, load};
 use bytepath::stats;
-use bytepath::workload::{Phase, Toucher};
+use bytepath::workload::{Account, Group, Job, Phase, Recorder, Rx, Toucher, Tx};
 use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -113,6 +114,7 @@ fn a_flow_that_dies_is_a_failed_trial_and_the_study_goes_on() {
         ("dies", FaultKind::PeerLost, "ended before the window did"),
         ("breaks", FaultKind::System, "it broke"),
         ("panics", FaultKind::System, "the engine panicked: at the disco"),
+        ("panics-early", FaultKind::System, "panicked while it opened its path"),
         ("miscounts", FaultKind::System, "the ledger has"),
     ] {
         let plan = plan(&["honest", path], &folder.path().join(path));
@@ -342,65 +344,91 @@ impl Meter for FakeCalls {
 static METERS: &[&dyn Meter] = &[&FakeMeter, &FakeCalls];
 
 /// A path that writes and reads, and misbehaves as its name says.
-struct FakePath(&'static str);
+struct Fake(&'static str);
 
-static PATHS: &[&dyn DataPath] = &[
-    &FakePath("honest"),
-    &FakePath("absent"),
-    &FakePath("dies"),
-    &FakePath("breaks"),
-    &FakePath("panics"),
-    &FakePath("miscounts"),
-    &FakePath("boasts"),
-    &FakePath("paced"),
-    &FakePath("paced+3"),
-    &FakePath("paced+5"),
-    &FakePath("paced+10"),
+macro_rules! fakes {
+    ($($name:literal),*) => {
+        &[$(&DataPath {
+            name: $name,
+            summary: "a fake",
+            attempt: |_| Vec::new(),
+            uses_io_uring: false,
+            tx: Some(&Fake($name)),
+            rx: Some(&Fake($name)),
+        }),*]
+    };
+}
+
+static PATHS: &[&DataPath] = fakes![
+    "honest",
+    "absent",
+    "dies",
+    "breaks",
+    "panics",
+    "panics-early",
+    "miscounts",
+    "boasts",
+    "paced",
+    "paced+3",
+    "paced+5",
+    "paced+10"
 ];
 
 /// Time between two pieces of a paced sender at no delay: about 1 Gbit/s, far
 /// below what the machine can do, so that the pace alone decides.
 const PACE: Duration = Duration::from_micros(500);
 
-impl DataPath for FakePath {
-    fn name(&self) -> &'static str {
-        self.0
-    }
-    fn summary(&self) -> &'static str {
-        "a fake"
-    }
-    fn roles(&self) -> &'static [Role] {
-        &Role::ALL
-    }
-    fn options(&self, _: Role) -> &'static [OptionSpec] {
-        &[]
-    }
-    fn probe(&self, role: Role, _: &Facts) -> Support {
-        match (self.0, role) {
+impl HalfPath for Fake {
+    fn check(&self, job: &Job, _: &Facts) -> Support {
+        match (self.0, job.role) {
             ("absent", Role::Receiver) => Support::no("not made", "make it"),
             _ => Support::Yes,
         }
     }
-    fn open(&self, role: Role, cell: &Cell, flow: Flow) -> Result<Box<dyn Endpoint>, Fault> {
-        let size = cell.stream.message_size;
-        let mut message = vec![0; size as usize];
-        bytepath::workload::Pattern::new(size).fill(&mut message, 0);
-        let toucher = Toucher::new(cell.stream.touch, size);
-        Ok(Box::new(FakeEnd { conduct: self.0, role, flow, message, toucher }))
+}
+
+impl TxPath for Fake {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        _: &Group,
+    ) -> Result<Box<dyn Tx>, Fault> {
+        if self.0 == "panics-early" {
+            panic!("before anything moved");
+        }
+        let mut message = vec![0; job.message_size as usize];
+        bytepath::workload::Pattern::new(job.message_size).fill(&mut message, 0);
+        let (flow, due) = (connection.kernel()?, Instant::now());
+        Ok(Box::new(FakeTx { conduct: self.0, flow, message, at: 0, due }))
     }
 }
 
-struct FakeEnd {
-    conduct: &'static str,
-    role: Role,
-    flow: Flow,
-    message: Vec<u8>,
-    toucher: Toucher,
+impl RxPath for Fake {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        _: &Group,
+    ) -> Result<Box<dyn Rx>, Fault> {
+        let toucher = Toucher::new(job.touch, job.message_size);
+        let (flow, buffer) = (connection.kernel()?, vec![0; 65536]);
+        Ok(Box::new(FakeRx { conduct: self.0, flow, buffer, toucher }))
+    }
 }
 
-impl Endpoint for FakeEnd {
+struct FakeTx {
+    conduct: &'static str,
+    flow: Flow,
+    message: Vec<u8>,
+    at: usize,
+    /// When a paced sender sends next.
+    due: Instant,
+}
+
+impl Tx for FakeTx {
     fn calls(&self) -> &'static [&'static str] {
-        if self.role == Role::Sender { &["write"] } else { &["read"] }
+        &["write"]
     }
 
     fn witness(&mut self) -> Result<(), Fault> {
@@ -410,74 +438,78 @@ impl Endpoint for FakeEnd {
         WitnessPage::settle(&self.flow, |after| page.copy_from_slice(after))
     }
 
-    fn run(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        match self.role {
-            Role::Sender => self.send(recorder)?,
-            Role::Receiver => self.receive(recorder)?,
+    fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        if let Some(percent) = self.conduct.strip_prefix("paced") {
+            let percent: f64 = percent.parse().unwrap_or(0.0);
+            let delay = PACE.mul_f64(1.0 + percent / 100.0);
+            let now = Instant::now();
+            // After a pause the pace starts again; what a busy machine holds up for less
+            // is made good.
+            self.due = if now > self.due + 200 * PACE { now } else { self.due + delay };
+            std::thread::sleep(self.due.saturating_duration_since(now));
         }
-        let mut account = Account::default();
-        let miscount = u64::from(self.conduct == "miscounts");
-        let boast = self.conduct == "boasts" && self.role == Role::Sender;
-        let manner = if boast { Manner::NotCopied } else { Manner::Copied };
-        account.ledger.enter(manner, recorder.total() + miscount, 1, "the fake says so");
-        Ok(account)
+        if recorder.phase() == Phase::Window {
+            match self.conduct {
+                "breaks" => return Err(Fault::new(FaultKind::System, "it broke")),
+                "panics" => panic!("at the disco"),
+                _ => {}
+            }
+        }
+        let mut socket = &self.flow.socket;
+        let rest = &self.message[self.at..];
+        match recorder.timed(0, || socket.write(rest)) {
+            Ok(n) => {
+                recorder.moved(n);
+                self.at = (self.at + n) % self.message.len();
+                Ok(())
+            }
+            Err(e) => Err(self.flow.fault("write", &e)),
+        }
+    }
+
+    fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
+        let manner = if self.conduct == "boasts" { Manner::NotCopied } else { Manner::Copied };
+        Ok(account(self.conduct, manner, recorder))
     }
 }
 
-impl FakeEnd {
-    fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
-        let mut at = 0;
-        let delay = self.conduct.strip_prefix("paced").map(|percent| {
-            let percent: f64 = percent.parse().unwrap_or(0.0);
-            PACE.mul_f64(1.0 + percent / 100.0)
-        });
-        let mut due = Instant::now();
-        loop {
-            let phase = recorder.phase();
-            if phase == Phase::Stop {
-                return Ok(());
-            }
-            if let Some(delay) = delay {
-                let now = Instant::now();
-                // After a pause the pace starts anew; what a busy machine holds up
-                // for less is made good.
-                due = if now > due + 200 * PACE { now } else { due + delay };
-                std::thread::sleep(due.saturating_duration_since(now));
-            }
-            if phase == Phase::Window {
-                match self.conduct {
-                    "dies" => return Ok(()),
-                    "breaks" => return Err(Fault::new(FaultKind::System, "it broke")),
-                    "panics" => panic!("at the disco"),
-                    _ => {}
-                }
-            }
-            let mut socket = &self.flow.socket;
-            let rest = &self.message[at..];
-            match recorder.timed(0, || socket.write(rest)) {
-                Ok(n) => {
-                    recorder.moved(n);
-                    at = (at + n) % self.message.len();
-                }
-                Err(e) => return Err(Fault::system("write", &e)),
-            }
-        }
+struct FakeRx {
+    conduct: &'static str,
+    flow: Flow,
+    buffer: Vec<u8>,
+    toucher: Toucher,
+}
+
+impl Rx for FakeRx {
+    fn calls(&self) -> &'static [&'static str] {
+        &["read"]
     }
 
-    fn receive(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
-        let mut buffer = vec![0; 65536];
-        loop {
-            recorder.phase();
-            let mut socket = &self.flow.socket;
-            match recorder.timed(0, || socket.read(&mut buffer)) {
-                Ok(0) => return Ok(()),
-                Ok(n) => {
-                    self.toucher.take(&buffer[..n])?;
-                    recorder.moved(n);
-                    recorder.piece(n);
-                }
-                Err(e) => return Err(Fault::system("read", &e)),
-            }
+    fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
+        if self.conduct == "dies" && recorder.phase() == Phase::Window {
+            return Ok(false);
         }
+        let mut socket = &self.flow.socket;
+        match recorder.timed(0, || socket.read(&mut self.buffer)) {
+            Ok(0) => return Ok(false),
+            Ok(n) => {
+                self.toucher.take(&self.buffer[..n])?;
+                recorder.moved(n);
+                recorder.piece(n);
+            }
+            Err(e) => return Err(self.flow.fault("read", &e)),
+        }
+        Ok(true)
     }
+
+    fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
+        Ok(account(self.conduct, Manner::Copied, recorder))
+    }
+}
+
+fn account(conduct: &str, manner: Manner, recorder: &Recorder) -> Account {
+    let mut account = Account::default();
+    let miscount = u64::from(conduct == "miscounts");
+    account.ledger.enter(manner, recorder.total() + miscount, 1, "the fake says so");
+    account
 }

@@ -6,7 +6,8 @@
 mod made_up;
 
 use bytepath::record::{
-    Attempt, Facts, FragmentCounts, OptionValue, Options, Outcome, Role, Support, TrialStatus,
+    Attempt, Cell, Facts, FragmentCounts, Half, OptionValue, Options, Outcome, Role, Support,
+    TrialStatus,
 };
 use bytepath::report::{self, Style};
 use bytepath::run::load;
@@ -14,6 +15,7 @@ use bytepath::stats::{Rules, analyse};
 use bytepath::sys;
 use bytepath::sys::devmem::{self, Refusal};
 use bytepath::sys::dmabuf::{self, Memory};
+use bytepath::workload::Job;
 use bytepath::{host, path};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
@@ -109,7 +111,7 @@ fn recorded_refusals_become_reasons() {
         let attempts = attempts.map(|(name, outcome)| Attempt { name: name.into(), outcome });
         let facts =
             Facts { kernel_release: kernel.clone(), attempts: attempts.into(), ..Facts::default() };
-        let Support::No { reason, remedy } = devmem.probe(role, &facts) else {
+        let Support::No { reason, remedy } = devmem.check(role, &facts).unwrap() else {
             panic!("{device} cannot do it, and the probe says it can");
         };
         assert!(reason.contains("EOPNOTSUPP"), "{device}: {reason}");
@@ -130,7 +132,11 @@ fn memory_that_is_asked_for_is_memory_that_is_probed() {
     let asked = |memory: &str| {
         let mut options = Options::default();
         options.0.insert("memory".into(), OptionValue::Word(memory.into()));
-        devmem.probe_with(Role::Receiver, &options, &facts)
+        {
+            let cell = Cell::new("devmem", Half::plain("devmem"), Half::plain("devmem"));
+            let job = Job { options, ..Job::stream(&cell, Role::Receiver) };
+            devmem.half(Role::Receiver).unwrap().check(&job, &facts)
+        }
     };
     assert_eq!(asked("heap"), Support::Yes);
     for memory in ["udmabuf", "udmabuf-huge", "gpu"] {

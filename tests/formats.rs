@@ -116,7 +116,15 @@ fn the_command_asks_for_the_same_cells_again() {
     let ask = |paths: &[&str], stream: &str, link: &str, cores: &str, baseline: Option<&str>| {
         let paths: Vec<String> = paths.iter().map(|p| (*p).to_owned()).collect();
         let cores = spec::parse_cores(cores, &[0, 1, 2]).unwrap();
-        let ask = Ask { paths: &paths, stream, link, cores: &cores, kernels: &[], baseline };
+        let ask = Ask {
+            paths: &paths,
+            workload: "",
+            stream,
+            link,
+            cores: &cores,
+            kernels: &[],
+            baseline,
+        };
         spec::cells(&ask, &declared).unwrap()
     };
     for (paths, stream, link, cores, baseline) in [

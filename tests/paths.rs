@@ -1,10 +1,16 @@
 //! The socket family of paths, each sender against each receiver, over real
 //! TCP connections on the loopback device.
 
-use bytepath::path::{self, Account, Endpoint, Flow, Recorder, read_witness};
-use bytepath::record::{Cell, Fault, FaultKind, Half, Options, ProvenWitness, Role, Stream, Touch};
+mod ends;
+
+use bytepath::connection::{Flow, read_witness};
+use bytepath::path;
+use bytepath::record::{
+    Cell, Facts, Fault, FaultKind, Half, Options, ProvenWitness, Role, Stream, Support, Touch,
+};
 use bytepath::sys::tcp::{self, FlowOptions};
-use bytepath::workload::{Gate, Phase, Progress, TallyEnd};
+use bytepath::workload::{Account, Detail, Gate, Job, Phase, Progress, Recorder, TallyEnd};
+use ends::{End, Opens};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::process::Command;
@@ -81,7 +87,7 @@ impl Setup {
         (tx, listener.accept().unwrap().0)
     }
 
-    fn open(&self, role: Role, socket: TcpStream) -> Result<Box<dyn Endpoint>, Fault> {
+    fn open(&self, role: Role, socket: TcpStream) -> Result<End, Fault> {
         let cell = self.cell();
         let path = path::find(path::CATALOG, &cell.half(role).path).unwrap();
         path.open(role, &cell, Flow { socket, index: 0 })
@@ -114,19 +120,15 @@ struct Running {
 }
 
 impl Running {
-    fn new(
-        role: Role,
-        mut endpoint: Box<dyn Endpoint>,
-        socket: TcpStream,
-        gate: &Arc<Gate>,
-    ) -> Self {
+    fn new(role: Role, mut endpoint: End, socket: TcpStream, gate: &Arc<Gate>) -> Self {
         let (send, result) = mpsc::channel();
         let progress = Arc::new(Progress::default());
-        let mut recorder = Recorder::new(role, gate.clone(), progress.clone(), true);
+        let mut recorder =
+            Recorder::new(role == Role::Sender, gate.clone(), progress.clone(), Detail::ALL);
         thread::spawn(move || {
-            let account = endpoint.run(&mut recorder);
+            let (account, calls) = (endpoint.run(&mut recorder), endpoint.calls());
             drop(endpoint);
-            let _ = send.send((account, recorder.finish()));
+            let _ = send.send((account, recorder.finish(calls)));
         });
         Running { result, socket, progress }
     }
@@ -152,7 +154,7 @@ impl Running {
 }
 
 /// What came of a trial.
-struct End {
+struct Outcome {
     witness: ProvenWitness,
     tx: Account,
     rx: Account,
@@ -160,7 +162,7 @@ struct End {
 }
 
 /// A whole trial of one flow. Checks what holds for every path.
-fn trial(setup: &Setup) -> End {
+fn trial(setup: &Setup) -> Outcome {
     let name = format!(
         "{} {:?} to {} {:?}, message {}, read {}",
         setup.tx, setup.tx_options, setup.rx, setup.rx_options, setup.message_size, setup.read_size
@@ -189,7 +191,7 @@ fn trial(setup: &Setup) -> End {
     assert_eq!(tx_tally.total, rx_tally.total, "{name}: sent and received");
     assert_eq!(tx.ledger.delivered, tx_tally.total, "{name}: {:?}", tx.ledger);
     assert_eq!(rx.ledger.delivered, rx_tally.total, "{name}: {:?}", rx.ledger);
-    End { witness, tx, rx, rx_tally }
+    Outcome { witness, tx, rx, rx_tally }
 }
 
 #[test]
@@ -286,7 +288,7 @@ fn what_cannot_be_mapped_is_read_and_said_to_be_copied() {
         assert_eq!(end.rx.notes.len(), 1, "{tx}: {:?}", end.rx.notes);
         // Not two calls for each packet: tries to map become rare.
         let (map, recv) =
-            (end.rx_tally.calls[0].row("map", 1.0), end.rx_tally.calls[1].row("recv", 1.0));
+            (end.rx_tally.calls[0].1.row("map", 1.0), end.rx_tally.calls[1].1.row("recv", 1.0));
         assert!(map.calls < 20 + recv.calls * 3 / 4, "{tx}: {map:?} {recv:?}");
     }
 }
@@ -415,22 +417,25 @@ fn a_shutdown_from_outside_frees_a_waiting_receiver() {
 }
 
 #[test]
-fn halves_that_do_not_exist_and_sizes_that_cannot_be_are_refused() {
-    let refusal = |setup: &Setup, role, half_of: &str| {
-        let (tx, _rx) = setup.connect();
-        let flow = Flow { socket: tx, index: 0 };
-        let path = path::find(path::CATALOG, half_of).unwrap();
-        path.open(role, &setup.cell(), flow).err().expect("this must be refused")
-    };
-    let plain = Setup::new("socket", "socket");
-    for tx in ["sendfile", "splice", "msg-zerocopy"] {
-        let fault = refusal(&plain, Role::Receiver, tx);
-        assert_eq!((fault.kind, fault.remedy.is_some()), (FaultKind::Usage, true), "{fault}");
+fn halves_that_do_not_exist_are_not_there_and_sizes_that_cannot_be_are_refused() {
+    let half = |name, role| path::find(path::CATALOG, name).unwrap().half(role);
+    for tx in ["sendfile", "splice", "msg-zerocopy", "uring-zc"] {
+        assert!(half(tx, Role::Sender).is_some() && half(tx, Role::Receiver).is_none(), "{tx}");
     }
     let rx = "tcp-zerocopy-receive";
-    assert_eq!(refusal(&plain, Role::Sender, rx).kind, FaultKind::Usage);
+    assert!(half(rx, Role::Sender).is_none());
     let small = Setup { read_size: 4095, ..Setup::new("socket", rx) };
-    assert!(refusal(&small, Role::Receiver, rx).to_string().contains("choose a read size"));
+    let fault = small.open(Role::Receiver, small.connect().1).err().expect("this must be refused");
+    assert_eq!(fault.kind, FaultKind::Usage);
+    assert!(fault.to_string().contains("choose a read size"), "{fault}");
+    // And so they are before anything is opened.
+    let job = Job::stream(&small.cell(), Role::Receiver);
+    let Support::No { reason, .. } =
+        half(rx, Role::Receiver).unwrap().check(&job, &Facts::default())
+    else {
+        panic!("a read size of 4095 bytes passed the check")
+    };
+    assert!(reason.contains("4095 bytes"), "{reason}");
 }
 
 #[test]

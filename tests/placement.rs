@@ -298,7 +298,15 @@ fn laboratory(stop: &AtomicBool) -> Laboratory<'_> {
 fn cell(path: &str, link: &str, cores: &str) -> Cell {
     let cores = spec::parse_cores(cores, &cpus_here()).unwrap();
     let paths = [path.to_owned()];
-    let ask = Ask { paths: &paths, stream: "", link, cores: &cores, baseline: None, kernels: &[] };
+    let ask = Ask {
+        paths: &paths,
+        workload: "",
+        stream: "",
+        link,
+        cores: &cores,
+        baseline: None,
+        kernels: &[],
+    };
     let (cells, _) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS)).unwrap();
     cells.into_iter().next().unwrap()
 }

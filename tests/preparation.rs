@@ -4,17 +4,19 @@
 
 mod threads;
 
+use bytepath::connection::Connection;
 use bytepath::host::settings::{Host, Place};
 use bytepath::host::{Nic, Raised, Site, Testbed};
-use bytepath::path::{self, DataPath, Endpoint, Flow, Wire};
+use bytepath::path::{self, DataPath, HalfPath, RxPath, TxPath, Wire};
 use bytepath::record::{
-    Cell, CellId, Design, Facts, Fault, FaultKind, Half, OptionSpec, Options, Role, Schedule,
-    Setting, Stream, Study, Support, Trial, TrialStatus,
+    Cell, CellId, Design, Facts, Fault, FaultKind, Half, Options, Schedule, Setting, Stream, Study,
+    Support, Trial, TrialStatus,
 };
 use bytepath::report::{self, Style, Subject};
 use bytepath::run::{Laboratory, Plan, conduct};
 use bytepath::stats;
 use bytepath::sys::Roots;
+use bytepath::workload::{Group, Job, Rx, Tx};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -86,7 +88,7 @@ fn a_card_is_prepared_for_those_cells_that_ask_and_for_no_others() {
     // What cannot be prepared is a row with its reason, once, and the others go on.
     for (name, reason, remedy) in [
         ("refused", "cannot set 'mtu eth9 4148': there is no device eth9", ""),
-        ("unwilling", "queue 0 is everybody's", "give the device more"),
+        ("unwilling", "queue 0 carries everything else", "give the device more"),
     ] {
         let rows = of(name);
         let [Trial { status: TrialStatus::Unavailable { reason: said, remedy: help }, .. }] =
@@ -143,56 +145,86 @@ impl Testbed for OneCard {
 /// The path `socket` under another name, that asks for something.
 struct Asking(&'static str);
 
-static PATHS: &[&dyn DataPath] =
-    &[&Asking("plain"), &Asking("wanting"), &Asking("refused"), &Asking("unwilling")];
+macro_rules! asking {
+    ($($name:literal),*) => {
+        &[$(&DataPath {
+            name: $name,
+            summary: "asks for something",
+            attempt: |_| Vec::new(),
+            uses_io_uring: false,
+            tx: Some(&Asking($name)),
+            rx: Some(&Asking($name)),
+        }),*]
+    };
+}
 
-impl DataPath for Asking {
-    fn name(&self) -> &'static str {
-        self.0
-    }
-    fn summary(&self) -> &'static str {
-        "asks for something"
-    }
-    fn roles(&self) -> &'static [Role] {
-        &Role::ALL
-    }
-    fn options(&self, _: Role) -> &'static [OptionSpec] {
-        &[]
-    }
-    fn probe(&self, _: Role, _: &Facts) -> Support {
+static PATHS: &[&DataPath] = asking!["plain", "wanting", "refused", "unwilling"];
+
+impl HalfPath for Asking {
+    fn check(&self, _: &Job, _: &Facts) -> Support {
         Support::Yes
     }
-    fn preparation(&self, role: Role, _: &Options, wire: &Wire) -> Result<Vec<Setting>, Fault> {
-        assert_eq!(
-            (role, wire.device, wire.driver, wire.queues),
-            (Role::Receiver, "eth0", "paper", 4)
-        );
+
+    fn preparation(&self, _: &Options, wire: &Wire) -> Result<Vec<Setting>, Fault> {
+        // Only the receiver has a card.
+        assert_eq!((wire.device, wire.driver, wire.queues), ("eth0", "paper", 4));
         let lines: &[&str] = match self.0 {
             "wanting" => &["mtu eth0 4148", "threaded-napi eth0 on"],
             "refused" => &["threaded-napi eth0 on", "mtu eth9 4148"],
             "unwilling" => {
-                let fault = Fault::new(FaultKind::Usage, "queue 0 is everybody's");
+                let fault = Fault::new(FaultKind::Usage, "queue 0 carries everything else");
                 return Err(fault.remedy("give the device more: ethtool -L eth0 combined N"));
             }
             _ => &[],
         };
         lines.iter().map(|line| line.parse()).collect()
     }
-    fn open(&self, role: Role, cell: &Cell, flow: Flow) -> Result<Box<dyn Endpoint>, Fault> {
+}
+
+impl TxPath for Asking {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        group: &Group,
+    ) -> Result<Box<dyn Tx>, Fault> {
+        self.look()?;
+        socket().tx.unwrap().open(job, connection, group)
+    }
+}
+
+impl RxPath for Asking {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        group: &Group,
+    ) -> Result<Box<dyn Rx>, Fault> {
+        self.look()?;
+        socket().rx.unwrap().open(job, connection, group)
+    }
+}
+
+fn socket() -> &'static DataPath {
+    path::find(path::CATALOG, "socket").unwrap()
+}
+
+impl Asking {
+    /// What the card and the journal look like when this is opened.
+    fn look(&self) -> Result<(), Fault> {
         let expected = if self.0 == "wanting" { ("4148", "1") } else { ("1500", "0") };
         let (mtu, threaded) = card();
         if (mtu.as_str(), threaded.as_str()) != expected {
             let text = format!("{} was opened over a card with {mtu}, {threaded}", self.0);
             return Err(Fault::new(FaultKind::Corrupt, text));
         }
-        let told = fs::read_to_string(journal()).unwrap_or_default();
-        let open = told.matches("\"intent\"").count() - told.matches("\"undone\"").count();
+        let written = fs::read_to_string(journal()).unwrap_or_default();
+        let open = written.matches("\"intent\"").count() - written.matches("\"undone\"").count();
         if open != if self.0 == "wanting" { 2 } else { 0 } {
-            let text = format!("{} settings are in the journal", open);
+            let text = format!("{open} settings are in the journal");
             return Err(Fault::new(FaultKind::Corrupt, text));
         }
-        let real = path::find(path::CATALOG, "socket").unwrap();
-        real.open(role, cell, flow)
+        Ok(())
     }
 }
 

@@ -385,6 +385,7 @@ fn plan(paths: &[&str], profile: &str, folder: &Path) -> Plan {
     let cores = spec::parse_cores(cores, &allowed).unwrap();
     let ask = Ask {
         paths: &paths,
+        workload: "",
         stream: "",
         link: "wire",
         cores: &cores,

@@ -8,20 +8,22 @@ use std::path::{Path, PathBuf};
 /// them the compiler checks: `record`, `math`, `sys`, `stats` and `profile` are crates.
 const LAYERS: &[(&str, &[&str])] = &[
     ("spec", &[]),
-    ("workload", &[]),
-    ("path", &["workload"]),
+    ("connection", &[]),
+    ("workload", &["connection"]),
+    ("path", &["connection", "workload"]),
     ("meter", &[]),
     ("host", &[]),
     ("observe", &["meter"]),
-    ("run", &["spec", "workload", "path", "meter", "host", "observe"]),
+    ("run", &["spec", "connection", "workload", "path", "meter", "host", "observe"]),
     ("report", &[]),
-    ("cli", &["spec", "path", "meter", "host", "run", "observe", "report"]),
+    ("cli", &["spec", "workload", "path", "meter", "host", "run", "observe", "report"]),
 ];
 
 /// The crates that a layer must not use although the binary's crate does.
 const CRATES: &[(&str, &[&str])] = &[
     ("spec", &["sys", "stats", "profile"]),
-    ("workload", &["sys", "stats", "profile"]),
+    ("connection", &["stats", "profile"]),
+    ("workload", &["stats", "profile"]),
     ("path", &["stats", "profile"]),
     ("meter", &["stats", "profile"]),
     ("host", &["stats", "profile"]),

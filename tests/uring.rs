@@ -2,12 +2,16 @@
 //! with what was sent, both ends agree on how many there were, and whatever
 //! happens to the connection ends in a fault and not in a hang.
 
-use bytepath::path::{self, Account, DataPath, Endpoint, Flow, Recorder, read_witness};
+mod ends;
+
+use bytepath::connection::{Flow, read_witness};
+use bytepath::path::{self, DataPath};
 use bytepath::record::{
     Attempt, Cell, Facts, Fault, FaultKind, Half, Options, Outcome, ProvenWitness, Role, Stream,
     Support, Touch,
 };
-use bytepath::workload::{Gate, Phase, Progress, TallyEnd, Toucher};
+use bytepath::workload::{Account, Detail, Gate, Phase, Recorder, TallyEnd, Toucher};
+use ends::{End, Opens};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
@@ -31,7 +35,7 @@ const SENDERS: [(&str, &[(&str, &str)]); 3] =
 fn facts() -> &'static Facts {
     static FACTS: OnceLock<Facts> = OnceLock::new();
     FACTS.get_or_init(|| {
-        let tried = path::CATALOG.iter().flat_map(|path| path.attempt(Some("lo")));
+        let tried = path::CATALOG.iter().flat_map(|path| (path.attempt)(Some("lo")));
         Facts { kernel_release: "here".into(), attempts: tried.collect(), ..Default::default() }
     })
 }
@@ -45,7 +49,7 @@ fn memory_lock() -> MutexGuard<'static, ()> {
 }
 
 /// The path, or none with the reason printed where this host lacks it.
-fn path_for(name: &str, role: Role, set: &[(&str, &str)]) -> Option<&'static dyn DataPath> {
+fn path_for(name: &str, role: Role, set: &[(&str, &str)]) -> Option<&'static DataPath> {
     let path = path::find(path::CATALOG, name).expect("it is in the catalogue");
     let works = |attempt| matches!(facts().attempt(attempt), Some(Outcome::Works(_)));
     for (option, attempt) in [
@@ -58,7 +62,7 @@ fn path_for(name: &str, role: Role, set: &[(&str, &str)]) -> Option<&'static dyn
             return None;
         }
     }
-    match path.probe(role, facts()) {
+    match path.check(role, facts()).unwrap() {
         Support::Yes => Some(path),
         Support::No { reason, remedy } => {
             println!("skipped: {name} as {role}: {reason} ({remedy})");
@@ -105,16 +109,16 @@ type Ended = Result<(Account, TallyEnd), Fault>;
 
 /// Runs an endpoint in a thread of its own, as an agent does: it was opened by
 /// another thread than the one that runs it.
-fn start(role: Role, mut endpoint: Box<dyn Endpoint>, gate: &Arc<Gate>) -> Receiver<Ended> {
+fn start(role: Role, mut endpoint: End, gate: &Arc<Gate>) -> Receiver<Ended> {
     let (send, receive) = channel();
     let gate = gate.clone();
     thread::spawn(move || {
-        let mut recorder = Recorder::new(role, gate, Arc::new(Progress::default()), true);
+        let mut recorder = Recorder::new(role == Role::Sender, gate, Arc::default(), Detail::ALL);
         let ended = endpoint.run(&mut recorder);
-        let total = recorder.total();
+        let (total, calls) = (recorder.total(), endpoint.calls());
         let ended = ended.map(|account| {
             assert_eq!(account.ledger.delivered, total, "the ledger is of all bytes");
-            (account, recorder.finish())
+            (account, recorder.finish(calls))
         });
         let _ = send.send(ended);
     });
@@ -153,9 +157,9 @@ fn stream(cell: &Cell, flows: u32) -> Option<Vec<(Account, Account)>> {
     let ended = running.into_iter().map(|(tx, rx)| {
         let (tx, rx) = (end(tx).unwrap(), end(rx).unwrap());
         assert_eq!(tx.1.total, rx.1.total, "both ends count the same bytes");
-        assert!(rx.1.window_bytes > 0, "bytes flow in the window");
+        assert!(rx.1.window.count > 0, "bytes flow in the window");
         assert!(rx.1.size_distribution().max <= cell.stream.read_size.max(1) * 101 / 100);
-        let calls = tx.1.calls[0].row("io_uring_enter", 1e-9);
+        let calls = tx.1.calls[0].1.row("io_uring_enter", 1e-9);
         assert!(calls.calls > 0 && calls.bytes > 0, "{calls:?}");
         (tx.0, rx.0)
     });
@@ -422,13 +426,15 @@ fn devmem_says_what_this_host_lacks() {
         println!("{name}: {outcome:?}");
     }
     for (path, role) in [("devmem", Role::Receiver), ("devmem", Role::Sender)] {
-        match path::find(path::CATALOG, path).unwrap().probe(role, facts()) {
+        match path::find(path::CATALOG, path).unwrap().check(role, facts()).unwrap() {
             Support::No { reason, remedy } => {
                 println!("{path} as {role}: {reason} ({remedy})");
                 assert!(!reason.contains("was not tried"), "{reason}");
                 assert!(!remedy.is_empty());
             }
-            Support::Yes => panic!("{path} has no engine yet"),
+            Support::Yes => {
+                panic!("{path} can run on a loopback device, whose driver cannot do it")
+            }
         }
     }
 }

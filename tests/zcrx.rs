@@ -4,11 +4,15 @@
 //! an older kernel, or without privilege, each says so and is skipped; see
 //! `docs/zcrx.md` for how the whole file is run in a guest.
 
-use bytepath::path::{self, Account, DataPath, Endpoint, Flow, Recorder};
+mod ends;
+
+use bytepath::connection::Flow;
+use bytepath::path::{self, DataPath};
 use bytepath::record::{
     Attempt, Cell, Facts, Fault, FaultKind, Half, Options, Role, Stream, Support, Touch,
 };
-use bytepath::workload::{Gate, Phase, Progress, TallyEnd};
+use bytepath::workload::{Account, Detail, Gate, Group, Phase, Progress, Recorder, TallyEnd};
+use ends::{End, Opens};
 use std::io::Write;
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
@@ -25,15 +29,15 @@ type Set<'a> = &'a [(&'a str, &'a str)];
 fn facts() -> &'static Facts {
     static FACTS: OnceLock<Facts> = OnceLock::new();
     FACTS.get_or_init(|| {
-        let tried = path::CATALOG.iter().flat_map(|path| path.attempt(Some("lo")));
+        let tried = path::CATALOG.iter().flat_map(|path| (path.attempt)(Some("lo")));
         Facts { kernel_release: "here".into(), attempts: tried.collect(), ..Default::default() }
     })
 }
 
 /// The path, or none with the reason printed where this host lacks it.
-fn zcrx(test: &str) -> Option<&'static dyn DataPath> {
+fn zcrx(test: &str) -> Option<&'static DataPath> {
     let zcrx = path::find(path::CATALOG, "zcrx").unwrap();
-    match zcrx.probe(Role::Receiver, facts()) {
+    match zcrx.check(Role::Receiver, facts()).unwrap() {
         Support::Yes => Some(zcrx),
         Support::No { reason, .. } => {
             println!("SKIP {test}: {reason}");
@@ -82,21 +86,17 @@ fn connect(flows: u32) -> Vec<(Flow, Flow)> {
 type Ended = Result<(Account, TallyEnd), Fault>;
 
 /// Runs an endpoint in a thread of its own.
-fn start(
-    role: Role,
-    mut endpoint: Box<dyn Endpoint>,
-    gate: &Arc<Gate>,
-) -> (Receiver<Ended>, Arc<Progress>) {
+fn start(role: Role, mut endpoint: End, gate: &Arc<Gate>) -> (Receiver<Ended>, Arc<Progress>) {
     let (send, receive) = channel();
     let (gate, progress) = (gate.clone(), Arc::new(Progress::default()));
     let published = progress.clone();
     thread::spawn(move || {
-        let mut recorder = Recorder::new(role, gate, published, true);
+        let mut recorder = Recorder::new(role == Role::Sender, gate, published, Detail::ALL);
         let ended = endpoint.run(&mut recorder);
-        let total = recorder.total();
+        let (total, calls) = (recorder.total(), endpoint.calls());
         let ended = ended.map(|account| {
             assert_eq!(account.ledger.delivered, total, "the ledger is of all bytes");
-            (account, recorder.finish())
+            (account, recorder.finish(calls))
         });
         let _ = send.send(ended);
     });
@@ -108,15 +108,16 @@ fn end(running: &Receiver<Ended>) -> Ended {
 }
 
 /// A stream of at least so many bytes for each flow; the receivers' accounts.
-fn stream(zcrx: &dyn DataPath, cell: &Cell, bytes: u64) -> Vec<(Account, TallyEnd)> {
+fn stream(zcrx: &DataPath, cell: &Cell, bytes: u64) -> Vec<(Account, TallyEnd)> {
     let tx_path = path::find(path::CATALOG, &cell.tx.path).unwrap();
     let gate = Arc::new(Gate::default());
     gate.set(Phase::Window);
+    let group = Group::default();
     // Both ends are opened before anything flows, and the first flow first.
     let flows: Vec<_> = connect(cell.stream.flows)
         .into_iter()
         .map(|(tx, rx)| {
-            let rx = zcrx.open(Role::Receiver, cell, rx).unwrap();
+            let rx = zcrx.open_in(Role::Receiver, cell, rx, &group).unwrap();
             (tx_path.open(Role::Sender, cell, tx).unwrap(), rx)
         })
         .collect();
@@ -317,7 +318,7 @@ fn flows_have_queues_of_their_own_unless_they_share() {
 }
 
 /// A receiver in the middle of a stream, its peer's end, and its own socket.
-fn receiver(zcrx: &dyn DataPath, touch: Touch) -> (Receiver<Ended>, Flow, TcpStream) {
+fn receiver(zcrx: &DataPath, touch: Touch) -> (Receiver<Ended>, Flow, TcpStream) {
     let mut cell = cell(MIB, MIB, "socket", &[("area", "1M")], 1);
     cell.stream.touch = touch;
     let (tx, rx) = connect(1).remove(0);
@@ -401,7 +402,7 @@ fn zcrx_says_what_this_host_can_or_lacks() {
         println!("{name}: {outcome:?}");
     }
     assert!(!tried.is_empty());
-    match path::find(path::CATALOG, "zcrx").unwrap().probe(Role::Receiver, facts()) {
+    match path::find(path::CATALOG, "zcrx").unwrap().check(Role::Receiver, facts()).unwrap() {
         Support::Yes => println!("zcrx can run here"),
         Support::No { reason, remedy } => {
             println!("zcrx: {reason} ({remedy})");

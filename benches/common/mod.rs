@@ -23,7 +23,8 @@ pub fn laboratory(stop: &AtomicBool) -> Laboratory<'_> {
 pub fn cells(paths: &[&str], stream: &str, link: &str) -> Result<(Vec<Cell>, CellId)> {
     let paths: Vec<String> = paths.iter().map(|path| (*path).to_owned()).collect();
     let cores = spec::parse_cores("two", &sys::thread::allowed()?)?;
-    let ask = Ask { paths: &paths, stream, link, cores: &cores, kernels: &[], baseline: None };
+    let (workload, kernels, baseline) = ("", &[][..], None);
+    let ask = Ask { paths: &paths, workload, stream, link, cores: &cores, kernels, baseline };
     Ok(spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS))?)
 }
 

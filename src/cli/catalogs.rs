@@ -43,9 +43,7 @@ pub(super) fn paths(arguments: &CatalogArguments) -> Result<ExitCode, Fault> {
     let facts = arguments.place.facts()?;
     let mut entries = Vec::new();
     for path in path::CATALOG {
-        for role in path.roles() {
-            entries.push(path_entry(*path, *role, &facts));
-        }
+        entries.extend(Role::ALL.into_iter().filter_map(|role| path_entry(path, role, &facts)));
     }
     print(&entries, arguments.json)?;
     if !arguments.json {
@@ -75,23 +73,23 @@ pub(super) fn meters(arguments: &CatalogArguments) -> Result<ExitCode, Fault> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn path_entry(path: &dyn DataPath, role: Role, facts: &Result<Vec<Facts>, Fault>) -> Entry {
+fn path_entry(path: &DataPath, role: Role, facts: &Result<Vec<Facts>, Fault>) -> Option<Entry> {
     let option = |spec: &OptionSpec| OptionEntry {
         name: spec.name,
         takes: spec.kind.to_string(),
         default: spec.default,
         help: spec.help,
     };
-    Entry {
-        name: path.name().to_owned(),
-        summary: path.summary().to_owned(),
+    Some(Entry {
+        name: path.name.to_owned(),
+        summary: path.summary.to_owned(),
         role: Some(role),
+        options: path.half(role)?.options().iter().map(option).collect(),
         support: match facts {
-            Ok(facts) => path.probe(role, &facts[role as usize]),
+            Ok(facts) => path.check(role, &facts[role as usize])?,
             Err(fault) => unknown(fault),
         },
-        options: path.options(role).iter().map(option).collect(),
-    }
+    })
 }
 
 fn unknown(fault: &Fault) -> Support {

@@ -68,13 +68,16 @@ pub(super) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Fault> {
     let facts = arguments.place.facts()?;
     let of = |role: Role| facts.as_ref().map(|facts| &facts[role as usize]);
     let item = |name: &str, support: Support| Item { name: name.to_owned(), support };
-    let halves = path::CATALOG.iter().flat_map(|p| p.roles().iter().map(move |role| (p, *role)));
+    let halves = path::CATALOG.iter().flat_map(|path| {
+        let there = Role::ALL.into_iter().filter(|role| path.half(*role).is_some());
+        there.map(move |role| (path, role))
+    });
     let document = Document {
         testbeds: host::CATALOG.iter().map(|bed| item(bed.name(), bed.probe())).collect(),
         paths: halves
             .map(|(path, role)| {
-                let support = of(role).map_or_else(no_testbed, |facts| path.probe(role, facts));
-                item(&format!("{} ({role})", path.name()), support)
+                let usual = |facts| path.check(role, facts).unwrap_or(Support::Yes);
+                item(&format!("{} ({role})", path.name), of(role).map_or_else(no_testbed, usual))
             })
             .collect(),
         meters: meter::CATALOG
@@ -136,11 +139,8 @@ fn able(cell: &Cell, facts: &Result<Vec<Facts>, Fault>) -> Support {
         Ok(facts) => facts,
         Err(fault) => return no_testbed(fault),
     };
-    let half = |role: Role| match path::find(path::CATALOG, &cell.half(role).path) {
-        Some(path) => path.probe_with(role, &cell.half(role).options, &facts[role as usize]),
-        None => Support::no("there is no such path", ""),
-    };
-    half(Role::Sender).and(half(Role::Receiver))
+    let check = |role: Role| crate::run::check(path::CATALOG, cell, role, &facts[role as usize]);
+    check(Role::Sender).and(check(Role::Receiver))
 }
 
 fn no_testbed(fault: &Fault) -> Support {

@@ -87,6 +87,7 @@ impl Place {
         let kernels: Vec<Kernel> = kernel.cloned().into_iter().collect();
         let ask = Ask {
             paths: &paths,
+            workload: "",
             stream: "",
             link: self.choice.link,
             cores: &cores,

@@ -7,7 +7,7 @@ use crate::record::{
 };
 use crate::run::{Plan, path_spec, testbed_spec};
 use crate::spec::{self, Ask, Catalogues, Experiment, TestbedChoice};
-use crate::{meter, path, sys};
+use crate::{meter, path, sys, workload};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -29,8 +29,12 @@ pub(super) fn plan(arguments: &RunArguments) -> Result<(Plan, Bed), Fault> {
     let testbed = testbed(&experiment.testbed)?;
     // Short turns are there to see small differences; where none is judged, whole
     // trials show the same and strain the hosts less.
+    let slices_suit = experiment
+        .cells
+        .iter()
+        .try_fold(true, |all, cell| Ok::<bool, Fault>(all && workload::of(cell)?.suits_slices()))?;
     let usual = || match testbed.as_ref() {
-        bed if bed.holds_several() && bed.functional().is_none() => {
+        bed if slices_suit && bed.holds_several() && bed.functional().is_none() => {
             spec::default_design(&experiment.cells, window)
         }
         _ => Design::Trials,
@@ -38,6 +42,10 @@ pub(super) fn plan(arguments: &RunArguments) -> Result<(Plan, Bed), Fault> {
     let design = design.unwrap_or_else(usual);
     if design != Design::Trials && !testbed.as_ref().holds_several() {
         let text = format!("testbed {} cannot hold several cells at once", experiment.testbed.text);
+        return Err(Fault::new(FaultKind::Usage, text).remedy("choose the design trials"));
+    }
+    if design != Design::Trials && !slices_suit {
+        let text = "a workload of this study measures single events, which slices cut short";
         return Err(Fault::new(FaultKind::Usage, text).remedy("choose the design trials"));
     }
     let schedule = Schedule {
@@ -216,6 +224,7 @@ fn from_flags(arguments: &RunArguments) -> Result<Experiment, Fault> {
     let cores = spec::parse_cores(cores, &cpus)?;
     let ask = Ask {
         paths: if arguments.path.is_empty() { &all } else { &arguments.path },
+        workload: arguments.workload.as_deref().unwrap_or_default(),
         stream: &arguments.stream,
         link: arguments.link.as_deref().unwrap_or(testbed.link),
         cores: &cores,

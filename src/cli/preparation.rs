@@ -3,8 +3,8 @@
 
 use crate::host::Nic;
 use crate::host::settings::{self as engine, Host};
-use crate::path::{self, DataPath, Wire};
-use crate::record::{Fault, FaultKind, Role, SettingRecord, WantedSetting};
+use crate::path::{self, HalfPath, Wire};
+use crate::record::{Fault, FaultKind, Options, Role, SettingRecord, WantedSetting};
 use crate::spec::{resolve, split};
 use crate::sys::{Roots, device};
 use clap::Args;
@@ -51,7 +51,7 @@ pub(super) fn preparation(asked: &PreparationArguments) -> Result<Option<Prepara
             return Err(Fault::new(FaultKind::Usage, text).remedy("receiver or sender"));
         }
     };
-    let (path, options) = half(text, role)?;
+    let (half, options) = half(text, role)?;
     let name = device::of_address(own)
         .map_err(|e| Fault::system(format!("cannot find the device with address {own}"), &e))?;
     let Some(Nic { driver, queues, .. }) = Nic::of(&name)? else {
@@ -60,7 +60,7 @@ pub(super) fn preparation(asked: &PreparationArguments) -> Result<Option<Prepara
         return Err(fault.remedy("there is nothing to prepare; a NIC is what asks for it"));
     };
     let wire = Wire { device: &name, driver: &driver, queues, own, peer, port: asked.port };
-    let settings = path.preparation(role, &options, &wire)?;
+    let settings = half.preparation(&options, &wire)?;
     let wanted: Vec<WantedSetting> = settings.into_iter().map(WantedSetting::from).collect();
     let records = engine::preview(Host::new(Roots::real()), &wanted);
     Ok(Some(Preparation { device: name, records }))
@@ -84,12 +84,16 @@ pub(super) fn text(preparation: &Preparation) -> String {
 }
 
 /// A path with its options, as they are typed.
-fn half(text: &str, role: Role) -> Result<(&'static dyn DataPath, crate::record::Options), Fault> {
+fn half(text: &str, role: Role) -> Result<(&'static dyn HalfPath, Options), Fault> {
     let (name, given) = split(text)?;
     let found = path::find(path::CATALOG, &name).ok_or_else(|| {
         let fault = Fault::new(FaultKind::Usage, format!("there is no path '{name}'"));
         fault.remedy("'bytepath paths' lists them")
     })?;
-    let options = resolve(&format!("path {name}"), found.options(role), &given)?;
-    Ok((found, options))
+    let half = found.half(role).ok_or_else(|| {
+        Fault::new(FaultKind::Usage, format!("path '{name}' has no {role} half"))
+            .remedy("'bytepath paths' lists the halves")
+    })?;
+    let options = resolve(&format!("path {name}"), half.options(), &given)?;
+    Ok((half, options))
 }

@@ -8,7 +8,7 @@ use super::show::{self, Form};
 use crate::host::{self, Testbed};
 use crate::record::{Design, Fault, OptionSpec, Study, Trial, TrialStatus};
 use crate::run::{Laboratory, conduct, load, resume as go_on};
-use crate::{meter, path, spec, sys};
+use crate::{meter, path, spec, sys, workload};
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -20,7 +20,7 @@ use std::time::Duration;
 #[command(after_help = run_options_help())]
 pub(super) struct RunArguments {
     /// Experiment file (see docs/experiments.md); without it, the flags say what to run
-    #[arg(value_name = "FILE", conflicts_with_all = ["path", "baseline", "stream", "link", "cores", "kernel"])]
+    #[arg(value_name = "FILE", conflicts_with_all = ["path", "baseline", "workload", "stream", "link", "cores", "kernel"])]
     pub file: Option<PathBuf>,
     /// Path to run: PAIR[:key=value,...] or TX[:...]+RX[:...]; repeatable [default: all pairs]
     #[arg(long, value_name = "PATH")]
@@ -28,7 +28,10 @@ pub(super) struct RunArguments {
     /// Path that all others are compared with [default: the first]
     #[arg(long, value_name = "PATH")]
     pub baseline: Option<String>,
-    /// The stream's contract: key=value,...
+    /// What is done: stream, or rr[:key=value,...] [default: stream]
+    #[arg(long, value_name = "WORKLOAD")]
+    pub workload: Option<String>,
+    /// The contract of the connections: key=value,...
     #[arg(long, value_name = "OPTIONS", default_value = "")]
     pub stream: String,
     /// The testbed's link: PRESET[:key=value,...] [default: wire; nic on the testbed ports]
@@ -181,7 +184,17 @@ fn run_options_help() -> String {
         }
         text
     };
-    let mut text = list("Stream options (--stream):", spec::STREAM_OPTIONS);
+    let mut text = String::from("Workloads (--workload):\n");
+    for workload in workload::CATALOG {
+        text.push_str(&format!("  {:<10} {}\n", workload.name(), workload.summary()));
+    }
+    for workload in workload::CATALOG.iter().filter(|workload| !workload.options().is_empty()) {
+        text.push('\n');
+        let title = format!("Options of the workload {} (--workload):", workload.name());
+        text.push_str(&list(&title, workload.options()));
+    }
+    text.push('\n');
+    text.push_str(&list("Stream options (--stream):", spec::STREAM_OPTIONS));
     text.push_str("\nLink presets (--link):\n");
     for preset in spec::PRESETS {
         text.push_str(&format!("  {:<10} {}\n", preset.name, preset.summary));

@@ -231,18 +231,21 @@ pub fn regular() -> impl Iterator<Item = &'static dyn Meter> {
     CATALOG.iter().copied().filter(|meter| !meter.apart())
 }
 
-static SYSCALLS: Counted = Counted {
+/// Engines time their system calls where this meter is asked for.
+pub static SYSCALLS: Counted = Counted {
     name: "syscalls",
     summary: "system calls of the engine: count, errors, time, bytes (timed in place)",
 };
-static SIZES: Counted = Counted {
+/// Engines enter the size of each piece where this meter is asked for.
+pub static SIZES: Counted = Counted {
     name: "sizes",
     summary: "distribution of the bytes handed over at once (counted in place)",
 };
 
 /// A meter whose counting is part of the engine.
-struct Counted {
-    name: &'static str,
+pub struct Counted {
+    /// Name in the catalogue.
+    pub name: &'static str,
     summary: &'static str,
 }
 

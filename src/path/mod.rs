@@ -3,10 +3,8 @@
 //! the combinations that make sense together.
 
 mod devmem;
-mod flow;
 mod msg_zerocopy;
 mod nic;
-mod recorder;
 mod ring;
 mod sendfile;
 mod socket;
@@ -14,75 +12,102 @@ mod splice;
 mod tcp_zerocopy_receive;
 mod uring;
 mod uring_zc;
-mod witness;
 mod zcrx;
 mod zerocopy_send;
 
-pub use flow::Flow;
-pub use recorder::Recorder;
-pub use witness::{WITNESS_LEN, WitnessPage, read_witness};
-
+use crate::connection::{Connection, KERNEL_TCP, Transport};
 use crate::record::{
-    Attempt, Cell, Facts, Fault, FaultKind, Ledger, OptionSpec, Options, Outcome, Reading, Role,
-    Setting, Stream, Support,
+    Attempt, Cell, Facts, Fault, Half, OptionSpec, Options, Outcome, Role, Setting, Support,
 };
 use crate::sys::memory::Region;
-use crate::workload::Pattern;
+use crate::workload::{Group, Job, Pattern, Rx, Tx};
 use std::io;
 use std::net::IpAddr;
 
-/// A way for bytes between application memory and the wire.
-pub trait DataPath: Sync {
+/// A way for bytes between application memory and the wire: a sending half, a receiving
+/// half, or both.
+pub struct DataPath {
     /// Name in the catalogue, as the user types it.
-    fn name(&self) -> &'static str;
-
+    pub name: &'static str,
     /// One line: how the bytes move.
-    fn summary(&self) -> &'static str;
+    pub summary: &'static str,
+    /// Tries for real what its halves' `check` wants to know. Called once per host, in
+    /// the agent, never during a trial, with the network device the bytes would take.
+    pub attempt: fn(Option<&str>) -> Vec<Attempt>,
+    /// Whether it works by io_uring, and may have worker threads therefore.
+    pub uses_io_uring: bool,
+    /// Its sending half, if it has one.
+    pub tx: Option<&'static dyn TxPath>,
+    /// Its receiving half, if it has one.
+    pub rx: Option<&'static dyn RxPath>,
+}
 
-    /// The roles it can play.
-    fn roles(&self) -> &'static [Role];
-
-    /// What can be set, for one role.
-    fn options(&self, role: Role) -> &'static [OptionSpec];
-
-    /// Tries for real what [`DataPath::probe`] wants to know. Called once per
-    /// host, in the agent, never during a trial. `device` is the network
-    /// device the bytes would take.
-    fn attempt(&self, device: Option<&str>) -> Vec<Attempt> {
-        let _ = device;
-        Vec::new()
+impl DataPath {
+    /// The half that a role is named after: the sender's sends.
+    pub fn half(&self, role: Role) -> Option<&'static dyn HalfPath> {
+        match role {
+            Role::Sender => self.tx.map(|tx| tx as &dyn HalfPath),
+            Role::Receiver => self.rx.map(|rx| rx as &dyn HalfPath),
+        }
     }
 
-    /// Whether the role can be played on a host of which this is known, with the
-    /// default options.
-    fn probe(&self, role: Role, facts: &Facts) -> Support;
+    /// Whether the half of a role can do the usual job, with its default options, on a
+    /// host of which this is known. None where there is no such half.
+    pub fn check(&self, role: Role, facts: &Facts) -> Option<Support> {
+        let half = self.half(role)?;
+        let default =
+            |spec: &OptionSpec| Some((spec.name.to_owned(), spec.kind.parse(spec.default).ok()?));
+        let options = Options(half.options().iter().filter_map(default).collect());
+        let usual = Cell::new(self.name, Half::plain(self.name), Half::plain(self.name));
+        Some(half.check(&Job { options, ..Job::stream(&usual, role) }, facts))
+    }
+}
 
-    /// The same for a half with options, some of which ask for more of a host.
-    fn probe_with(&self, role: Role, options: &Options, facts: &Facts) -> Support {
-        let _ = options;
-        self.probe(role, facts)
+/// What both kinds of halves have.
+pub trait HalfPath: Sync {
+    /// What can be set.
+    fn options(&self) -> &'static [OptionSpec] {
+        &[]
     }
 
-    /// What has to be set on a NIC before a half with these options can be
-    /// opened over it, in this order. Pure; nothing is set here, and nothing is
-    /// asked for on a virtual device.
-    fn preparation(
-        &self,
-        role: Role,
-        options: &Options,
-        wire: &Wire,
-    ) -> Result<Vec<Setting>, Fault> {
-        let _ = (role, options, wire);
+    /// Whether this job can be done on a host of which this is known, values that do not
+    /// fit together included. Pure.
+    fn check(&self, job: &Job, facts: &Facts) -> Support;
+
+    /// What has to be set on a NIC before this half with these options can be opened
+    /// over it, in this order. Pure; nothing is set here, and nothing is asked for on a
+    /// virtual device.
+    fn preparation(&self, options: &Options, wire: &Wire) -> Result<Vec<Setting>, Fault> {
+        let _ = (options, wire);
         Ok(Vec::new())
     }
 
-    /// Whether its engine works by io_uring, and may have worker threads therefore.
-    fn uses_io_uring(&self) -> bool {
-        false
+    /// How this half meets its peer.
+    fn transport(&self) -> &'static dyn Transport {
+        KERNEL_TCP
     }
+}
 
-    /// Prepares one end of one flow: all memory is taken and touched here.
-    fn open(&self, role: Role, cell: &Cell, flow: Flow) -> Result<Box<dyn Endpoint>, Fault>;
+/// The sending half of a path.
+pub trait TxPath: HalfPath {
+    /// Opens it for one flow: all memory is taken and touched here.
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        group: &Group,
+    ) -> Result<Box<dyn Tx>, Fault>;
+}
+
+/// The receiving half of a path.
+pub trait RxPath: HalfPath {
+    /// As [`TxPath::open`].
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        group: &Group,
+    ) -> Result<Box<dyn Rx>, Fault>;
 }
 
 /// The NIC that flows come by, for [`DataPath::preparation`].
@@ -103,46 +128,17 @@ pub struct Wire<'a> {
     pub port: Option<u16>,
 }
 
-/// One end of one flow, ready to move bytes.
-pub trait Endpoint: Send {
-    /// Names of the calls this engine makes, in the order of the slots that it
-    /// passes to [`Recorder::timed`]. At most 8.
-    fn calls(&self) -> &'static [&'static str];
-
-    /// Sender only: sends the witness page of [`WITNESS_LEN`] bytes the same
-    /// way the stream will go, waits until the peer's kernel has it, then
-    /// overwrites the page (see [`WitnessPage`]). Called once, before `run`.
-    fn witness(&mut self) -> Result<(), Fault>;
-
-    /// Moves bytes until the gate says stop and then ends the stream (sender),
-    /// or until the end of the stream (receiver). Does not return before every
-    /// byte is accounted for. The loop allocates nothing and locks nothing.
-    fn run(&mut self, recorder: &mut Recorder) -> Result<Account, Fault>;
-}
-
-/// What an engine knows at the end of its stream.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Account {
-    /// Copied or not, over the whole stream; `delivered` equals the bytes moved.
-    pub ledger: Ledger,
-    /// What the reader should know: "12 buffers ran out and were re-armed".
-    pub notes: Vec<String>,
-    /// What the path itself counted, over the whole stream: named after the path,
-    /// `zcrx.returned`, and of the flow.
-    pub readings: Vec<Reading>,
-}
-
 /// Every data path, in the order in which tables show them.
-pub static CATALOG: &[&dyn DataPath] = &[
-    &socket::Socket,
-    &sendfile::Sendfile,
-    &splice::Splice,
-    &msg_zerocopy::MsgZerocopy,
-    &tcp_zerocopy_receive::TcpZerocopyReceive,
-    &uring::Uring,
-    &uring_zc::UringZc,
-    &zcrx::Zcrx,
-    &devmem::Devmem,
+pub static CATALOG: &[&DataPath] = &[
+    &socket::PATH,
+    &sendfile::PATH,
+    &splice::PATH,
+    &msg_zerocopy::PATH,
+    &tcp_zerocopy_receive::PATH,
+    &uring::PATH,
+    &uring_zc::PATH,
+    &zcrx::PATH,
+    &devmem::PATH,
 ];
 
 /// A named combination of a sender's and a receiver's half.
@@ -170,25 +166,27 @@ pub static PAIRS: &[Pair] = &[
 ];
 
 /// The entry of a catalogue with this name.
-pub fn find<'a>(catalog: &[&'a dyn DataPath], name: &str) -> Option<&'a dyn DataPath> {
-    catalog.iter().copied().find(|path| path.name() == name)
+pub fn find<'a>(catalog: &[&'a DataPath], name: &str) -> Option<&'a DataPath> {
+    catalog.iter().copied().find(|path| path.name == name)
 }
 
-/// The refusal of a role that a path does not have.
-fn lacks(path: &str, role: Role) -> Fault {
-    Fault::new(FaultKind::Usage, format!("path '{path}' has no {role} half"))
-        .remedy("choose another path for that role; 'bytepath paths' lists them")
+/// For paths of which there is nothing to try.
+fn nothing_to_try(_: Option<&str>) -> Vec<Attempt> {
+    Vec::new()
 }
 
-/// A fault as the answer of a probe.
-fn unsupported(fault: Fault) -> Support {
-    Support::no(fault.message, fault.remedy.unwrap_or_default())
+/// A fault as the answer of a check.
+fn fits<T>(result: Result<T, Fault>) -> Support {
+    match result {
+        Ok(_) => Support::Yes,
+        Err(fault) => Support::no(fault.message, fault.remedy.unwrap_or_default()),
+    }
 }
 
-/// One message of the workload in memory of its own, filled in.
-fn message(stream: &Stream, huge: bool) -> Result<Region, Fault> {
-    let mut message = buffer("the message buffer", stream.message_size, huge)?;
-    Pattern::new(stream.message_size).fill(&mut message, 0);
+/// A message of this size in memory of its own, filled in.
+fn message(size: u64, huge: bool) -> Result<Region, Fault> {
+    let mut message = buffer("the message buffer", size, huge)?;
+    Pattern::new(size).fill(&mut message, 0);
     Ok(message)
 }
 

@@ -4,20 +4,30 @@
 //! (Documentation/networking/msg_zerocopy.rst).
 //!
 //! The ledger rests on the completions alone. A completion without the COPIED
-//! flag is no proof by itself: with XDP on a local peer the kernel copies
-//! behind it. So the witness page has the last word.
+//! flag does not prove it: with XDP on a local peer the kernel copies later. So the witness page has the last word.
 
-use super::zerocopy_send::{PATIENCE, Payload, WINDOW, ZerocopySender};
-use super::{Account, DataPath, Endpoint, Flow, Recorder, WITNESS_LEN, WitnessPage};
-use crate::record::{Attempt, Cell, Facts, Fault, OptionKind, OptionSpec, Role, Support};
+use super::zerocopy_send::{COMPLETIONS, Payload, WINDOW, ZerocopySender};
+use super::{DataPath, HalfPath, TxPath};
+use crate::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
+use crate::record::{Facts, Fault, OptionKind, OptionSpec, Support};
 use crate::sys::errqueue;
 use crate::sys::memory::Region;
 use crate::sys::tcp::{self, Ready};
+use crate::workload::{Account, Group, Job, Recorder, Tx};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// The `msg-zerocopy` path.
-pub struct MsgZerocopy;
+pub static PATH: DataPath = DataPath {
+    name: "msg-zerocopy",
+    summary: "send with MSG_ZEROCOPY: pages pinned, completions on the error queue",
+    attempt: |_| vec![super::tried(ATTEMPT, attempt())],
+    uses_io_uring: false,
+    tx: Some(&Send),
+    rx: None,
+};
+
+struct Send;
 
 const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
@@ -37,42 +47,26 @@ const OPTIONS: &[OptionSpec] = &[
 /// What is tried on a host.
 const ATTEMPT: &str = "so-zerocopy";
 
-impl DataPath for MsgZerocopy {
-    fn name(&self) -> &'static str {
-        "msg-zerocopy"
-    }
-
-    fn summary(&self) -> &'static str {
-        "send with MSG_ZEROCOPY: pages pinned, completions on the error queue"
-    }
-
-    fn roles(&self) -> &'static [Role] {
-        &[Role::Sender]
-    }
-
-    fn options(&self, _: Role) -> &'static [OptionSpec] {
+impl HalfPath for Send {
+    fn options(&self) -> &'static [OptionSpec] {
         OPTIONS
     }
 
-    fn attempt(&self, _: Option<&str>) -> Vec<Attempt> {
-        vec![super::tried(ATTEMPT, attempt())]
+    fn check(&self, _: &Job, facts: &Facts) -> Support {
+        facts.require(ATTEMPT, "needs Linux 4.14 and some locked memory")
     }
+}
 
-    fn probe(&self, role: Role, facts: &Facts) -> Support {
-        match role {
-            Role::Sender => facts.require(ATTEMPT, "needs Linux 4.14 and some locked memory"),
-            Role::Receiver => super::unsupported(super::lacks(self.name(), role)),
-        }
-    }
-
-    fn open(&self, role: Role, cell: &Cell, flow: Flow) -> Result<Box<dyn Endpoint>, Fault> {
-        if role != Role::Sender {
-            return Err(super::lacks(self.name(), role));
-        }
-        let options = &cell.tx.options;
-        let message = super::message(&cell.stream, options.flag("huge"))?;
-        let reap = options.number("reap").map_or(16, |n| n as u32);
-        Ok(Box::new(Sender(ZerocopySender::new(flow, Message(message), reap)?)))
+impl TxPath for Send {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        _: &Group,
+    ) -> Result<Box<dyn Tx>, Fault> {
+        let message = super::message(job.message_size, job.options.flag("huge"))?;
+        let reap = job.options.number("reap").map_or(16, |n| n as u32);
+        Ok(Box::new(Sender(ZerocopySender::new(connection.kernel()?, Message(message), reap)?)))
     }
 }
 
@@ -96,7 +90,7 @@ impl Payload for Message {
 
 struct Sender(ZerocopySender<Message>);
 
-impl Endpoint for Sender {
+impl Tx for Sender {
     fn calls(&self) -> &'static [&'static str] {
         &["send", "recvmsg(errqueue)", "poll"]
     }
@@ -110,8 +104,13 @@ impl Endpoint for Sender {
         WitnessPage::settle(self.0.flow(), |after| page.copy_from_slice(after))
     }
 
-    fn run(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        self.0.run(recorder)
+    #[inline]
+    fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        self.0.send(recorder)
+    }
+
+    fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
+        self.0.account(recorder)
     }
 }
 
@@ -134,7 +133,7 @@ fn attempt() -> io::Result<String> {
     enable(tx.as_fd())?;
     let page = Region::new(WITNESS_LEN, false)?;
     tcp::send(tx.as_fd(), &page, libc::MSG_ZEROCOPY)?;
-    tcp::wait(tx.as_fd(), Ready::empty(), Some(PATIENCE))?;
+    tcp::wait(tx.as_fd(), Ready::empty(), Some(COMPLETIONS))?;
     match errqueue::completion(tx.as_fd())? {
         Some(c) if c.copied => Ok("completed as copied on the loopback device".into()),
         Some(_) => Ok("completed as not copied".into()),
@@ -146,23 +145,24 @@ fn attempt() -> io::Result<String> {
 mod tests {
     use super::*;
     use crate::record::Outcome;
+    use crate::record::{Attempt, Role};
 
     #[test]
     fn the_probe_wants_the_attempt() {
         let mut facts = Facts::default();
-        assert!(!MsgZerocopy.probe(Role::Sender, &facts).is_yes());
+        assert!(!PATH.check(Role::Sender, &facts).unwrap().is_yes());
         for (outcome, yes) in
             [(Outcome::Works(String::new()), true), (Outcome::Errno(libc::ENOBUFS), false)]
         {
             facts.attempts = vec![Attempt { name: ATTEMPT.into(), outcome }];
-            assert_eq!(MsgZerocopy.probe(Role::Sender, &facts).is_yes(), yes);
-            assert!(!MsgZerocopy.probe(Role::Receiver, &facts).is_yes());
+            assert_eq!(PATH.check(Role::Sender, &facts).unwrap().is_yes(), yes);
+            assert!(PATH.check(Role::Receiver, &facts).is_none());
         }
     }
 
     #[test]
     fn this_host_passes_its_own_attempt() {
-        let facts = Facts { attempts: MsgZerocopy.attempt(None), ..Facts::default() };
-        assert!(MsgZerocopy.probe(Role::Sender, &facts).is_yes(), "{:?}", facts.attempts);
+        let facts = Facts { attempts: (PATH.attempt)(None), ..Facts::default() };
+        assert!(PATH.check(Role::Sender, &facts).unwrap().is_yes(), "{:?}", facts.attempts);
     }
 }

@@ -1,10 +1,11 @@
 //! What the io_uring paths have in common: what is tried on a host, the words
 //! for what it lacks, and the words for what fails.
 
-use super::{Flow, WITNESS_LEN, WitnessPage};
-use crate::record::{Attempt, Cell, Facts, Fault, FaultKind, Outcome, Support};
+use crate::connection::{Flow, WITNESS_LEN, WitnessPage};
+use crate::record::{Attempt, Facts, Fault, FaultKind, Outcome, Support};
 use crate::sys::memory::Region;
 use crate::sys::uring::{self, SendEvent, SendRing};
+use crate::workload::Job;
 use std::fmt;
 use std::io;
 
@@ -33,15 +34,16 @@ pub(super) const REGISTER: usize = 1;
 const CHAIN_BYTES: u64 = 16 << 20;
 
 /// How many messages a chain or bundle holds.
-pub(super) fn chain(message_size: u64, depth: u64) -> u32 {
-    (CHAIN_BYTES / message_size.max(1)).clamp(1, depth.max(1)) as u32
+pub(super) fn chain(job: &Job) -> u32 {
+    let depth = job.options.number("depth").unwrap_or(1).clamp(1, u64::from(job.batch).max(1));
+    (CHAIN_BYTES / job.message_size.max(1)).clamp(1, depth) as u32
 }
 
-/// The message size of a cell, if one operation can carry it.
-pub(super) fn message_size(cell: &Cell) -> Result<usize, Fault> {
+/// The message size of a job, if one operation can carry it.
+pub(super) fn message_size(job: &Job) -> Result<usize, Fault> {
     /// `MAX_RW_COUNT`, include/linux/fs.h: longer ones are cut in silence.
     const MOST: u64 = 0x7fff_f000;
-    let size = cell.stream.message_size;
+    let size = job.message_size;
     if (1..=MOST).contains(&size) {
         return Ok(size as usize);
     }
@@ -218,6 +220,7 @@ pub(super) fn fault(what: impl fmt::Display, error: &io::Error) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::{Cell, Half, OptionValue, Role};
 
     /// A host of which only this is known.
     fn host(release: &str, attempts: &[(&str, Outcome)]) -> Facts {
@@ -273,10 +276,18 @@ mod tests {
 
     #[test]
     fn chains_are_bounded_in_number_and_in_bytes() {
-        assert_eq!(chain(1 << 20, 4), 4);
-        assert_eq!(chain(1 << 20, 64), 16);
-        assert_eq!(chain(64 << 20, 4), 1);
-        assert_eq!(chain(5000, 8), 8);
-        assert_eq!(chain(1, 0), 1);
+        let job = |message_size: u64, depth: u64| {
+            let cell = Cell::new("test", Half::plain("uring"), Half::plain("uring"));
+            let mut job = Job { message_size, ..Job::stream(&cell, Role::Sender) };
+            job.options.0.insert("depth".into(), OptionValue::Number(depth));
+            job
+        };
+        let of = |message_size, depth| chain(&job(message_size, depth));
+        assert_eq!(chain(&Job { batch: 1, ..job(64, 8) }), 1, "where each message is answered");
+        assert_eq!(of(1 << 20, 4), 4);
+        assert_eq!(of(1 << 20, 64), 16);
+        assert_eq!(of(64 << 20, 4), 1);
+        assert_eq!(of(5000, 8), 8);
+        assert_eq!(of(1, 0), 1);
     }
 }

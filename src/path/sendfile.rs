@@ -5,60 +5,49 @@
 //! in `ethtool -k`; `tcp_sendmsg_locked`, net/ipv4/tcp.c), and nothing in the
 //! call tells. The witness page does: it goes the same way.
 
-use super::{Account, DataPath, Endpoint, Flow, Recorder, WITNESS_LEN, WitnessPage};
-use crate::record::{Attempt, Cell, Facts, Fault, FaultKind, Manner, OptionSpec, Role, Support};
+use super::{DataPath, HalfPath, TxPath};
+use crate::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
+use crate::record::{Facts, Fault, FaultKind, Manner, Support};
 use crate::sys::memory::MemoryFile;
 use crate::sys::tcp;
-use crate::workload::{PATTERN_PERIOD, Pattern, Phase};
+use crate::workload::{Account, Group, Job, PATTERN_PERIOD, Pattern, Recorder, Tx};
 use std::io::{self, ErrorKind};
 
 /// The `sendfile` path.
-pub struct Sendfile;
+pub static PATH: DataPath = DataPath {
+    name: "sendfile",
+    summary: "sendfile from a file in memory: its pages are sent by reference",
+    attempt: |_| vec![super::tried(ATTEMPT, attempt())],
+    uses_io_uring: false,
+    tx: Some(&Send),
+    rx: None,
+};
+
+struct Send;
 
 /// What is tried on a host.
 const ATTEMPT: &str = "memfd";
 
-impl DataPath for Sendfile {
-    fn name(&self) -> &'static str {
-        "sendfile"
+impl HalfPath for Send {
+    fn check(&self, _: &Job, facts: &Facts) -> Support {
+        facts.require(ATTEMPT, "allow memfd_create and sendfile (a seccomp filter may not)")
     }
+}
 
-    fn summary(&self) -> &'static str {
-        "sendfile from a file in memory: its pages are sent by reference"
-    }
-
-    fn roles(&self) -> &'static [Role] {
-        &[Role::Sender]
-    }
-
-    fn options(&self, _: Role) -> &'static [OptionSpec] {
-        &[]
-    }
-
-    fn attempt(&self, _: Option<&str>) -> Vec<Attempt> {
-        vec![super::tried(ATTEMPT, attempt())]
-    }
-
-    fn probe(&self, role: Role, facts: &Facts) -> Support {
-        match role {
-            Role::Sender => {
-                facts.require(ATTEMPT, "allow memfd_create and sendfile (a seccomp filter may not)")
-            }
-            Role::Receiver => super::unsupported(super::lacks(self.name(), role)),
-        }
-    }
-
-    fn open(&self, role: Role, cell: &Cell, flow: Flow) -> Result<Box<dyn Endpoint>, Fault> {
-        if role != Role::Sender {
-            return Err(super::lacks(self.name(), role));
-        }
+impl TxPath for Send {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        _: &Group,
+    ) -> Result<Box<dyn Tx>, Fault> {
+        let (flow, size) = (connection.kernel()?, job.message_size);
         flow.reset_on_death()?;
-        let size = cell.stream.message_size;
         let file = file(size).map_err(|e| {
             Fault::system(format_args!("a memory file of {size} bytes"), &e)
                 .remedy("choose a smaller message size, or fewer flows")
         })?;
-        Ok(Box::new(Sender { flow, file, size }))
+        Ok(Box::new(Sender { flow, file, size, at: 0, calls: 0 }))
     }
 }
 
@@ -67,12 +56,15 @@ struct Sender {
     /// The message, once.
     file: MemoryFile,
     size: u64,
+    /// Where in the message the stream stands.
+    at: u64,
+    calls: u64,
 }
 
 /// Slot of the only call.
 const SENDFILE: usize = 0;
 
-impl Endpoint for Sender {
+impl Tx for Sender {
     fn calls(&self) -> &'static [&'static str] {
         &["sendfile"]
     }
@@ -96,31 +88,26 @@ impl Endpoint for Sender {
         overwritten.map_err(failed)
     }
 
-    fn run(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        let (mut at, mut calls) = (0, 0);
-        while recorder.phase() != Phase::Stop {
-            let rest = (self.size - at) as usize;
-            match recorder.timed(SENDFILE, || self.file.send(self.flow.fd(), at, rest)) {
-                Ok(0) => {
-                    return Err(Fault::new(FaultKind::System, "sendfile: the file has shrunk"));
-                }
-                Ok(n) => {
-                    recorder.moved(n);
-                    calls += 1;
-                    at = if n == rest { 0 } else { at + n as u64 };
-                }
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(self.flow.fault("sendfile", &e)),
+    #[inline]
+    fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        let rest = (self.size - self.at) as usize;
+        match recorder.timed(SENDFILE, || self.file.send(self.flow.fd(), self.at, rest)) {
+            Ok(0) => return Err(Fault::new(FaultKind::System, "sendfile: the file has shrunk")),
+            Ok(n) => {
+                recorder.moved(n);
+                self.calls += 1;
+                self.at = if n == rest { 0 } else { self.at + n as u64 };
             }
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(self.flow.fault("sendfile", &e)),
         }
-        self.flow.end_stream()?;
+        Ok(())
+    }
+
+    fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
         let mut account = Account::default();
-        account.ledger.enter(
-            Manner::NotCopied,
-            recorder.total(),
-            calls,
-            "sendfile(2): references to page-cache pages of a memfd",
-        );
+        let source = "sendfile(2): references to page-cache pages of a memfd";
+        account.ledger.enter(Manner::NotCopied, recorder.total(), self.calls, source);
         Ok(account)
     }
 }
@@ -153,25 +140,26 @@ fn attempt() -> io::Result<String> {
 mod tests {
     use super::*;
     use crate::record::Outcome;
+    use crate::record::{Attempt, Role};
 
     #[test]
     fn the_probe_wants_the_attempt() {
         let mut facts = Facts::default();
-        assert!(!Sendfile.probe(Role::Sender, &facts).is_yes());
+        assert!(!PATH.check(Role::Sender, &facts).unwrap().is_yes());
         for (outcome, yes) in [
             (Outcome::Works(String::new()), true),
             (Outcome::Errno(libc::ENOSYS), false),
             (Outcome::Missing("x".into()), false),
         ] {
             facts.attempts = vec![Attempt { name: ATTEMPT.into(), outcome }];
-            assert_eq!(Sendfile.probe(Role::Sender, &facts).is_yes(), yes);
-            assert!(!Sendfile.probe(Role::Receiver, &facts).is_yes());
+            assert_eq!(PATH.check(Role::Sender, &facts).unwrap().is_yes(), yes);
+            assert!(PATH.check(Role::Receiver, &facts).is_none());
         }
     }
 
     #[test]
     fn this_host_passes_its_own_attempt() {
-        let facts = Facts { attempts: Sendfile.attempt(None), ..Facts::default() };
-        assert!(Sendfile.probe(Role::Sender, &facts).is_yes(), "{:?}", facts.attempts);
+        let facts = Facts { attempts: (PATH.attempt)(None), ..Facts::default() };
+        assert!(PATH.check(Role::Sender, &facts).unwrap().is_yes(), "{:?}", facts.attempts);
     }
 }

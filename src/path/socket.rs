@@ -1,15 +1,29 @@
 //! `socket`: send(2) and recv(2), what almost every program does. The kernel
 //! copies at both ends.
 
-use super::{Account, DataPath, Endpoint, Flow, Recorder, WITNESS_LEN, WitnessPage};
-use crate::record::{Cell, Facts, Fault, Manner, OptionKind, OptionSpec, Options, Role, Support};
+use super::{DataPath, HalfPath, RxPath, TxPath};
+use crate::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
+use crate::record::{Facts, Fault, Manner, OptionKind, OptionSpec, Support};
 use crate::sys::memory::Region;
 use crate::sys::tcp;
-use crate::workload::{Phase, Toucher};
+use crate::workload::{Account, Group, Job, Recorder, Rx, Toucher, Tx};
+use rustix::event::epoll;
 use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 /// The `socket` path.
-pub struct Socket;
+pub static PATH: DataPath = DataPath {
+    name: "socket",
+    summary: "send and recv: copied from and to user memory",
+    attempt: super::nothing_to_try,
+    uses_io_uring: false,
+    tx: Some(&Send),
+    rx: Some(&Receive),
+};
+
+struct Send;
+struct Receive;
 
 const SEND_OPTIONS: &[OptionSpec] = &[OptionSpec {
     name: "notsent-lowat",
@@ -37,61 +51,95 @@ const RECEIVE_OPTIONS: &[OptionSpec] = &[
         default: "off",
         help: "MSG_WAITALL: every recv fills the whole read size",
     },
+    OptionSpec {
+        name: "wait",
+        kind: OptionKind::Choice(&["block", "epoll", "spin"]),
+        default: "block",
+        help: "where nothing is queued: sleep in recv, sleep in epoll_wait, or ask again",
+    },
 ];
 
-impl DataPath for Socket {
-    fn name(&self) -> &'static str {
-        "socket"
+impl HalfPath for Send {
+    fn options(&self) -> &'static [OptionSpec] {
+        SEND_OPTIONS
     }
 
-    fn summary(&self) -> &'static str {
-        "send and recv: copied from and to user memory"
-    }
-
-    fn roles(&self) -> &'static [Role] {
-        &Role::ALL
-    }
-
-    fn options(&self, role: Role) -> &'static [OptionSpec] {
-        match role {
-            Role::Sender => SEND_OPTIONS,
-            Role::Receiver => RECEIVE_OPTIONS,
-        }
-    }
-
-    fn probe(&self, _: Role, _: &Facts) -> Support {
+    fn check(&self, _: &Job, _: &Facts) -> Support {
         Support::Yes
     }
+}
 
-    fn open(&self, role: Role, cell: &Cell, flow: Flow) -> Result<Box<dyn Endpoint>, Fault> {
-        let options = &cell.half(role).options;
-        Ok(match role {
-            Role::Sender => Box::new(Sender::open(cell, options, flow)?),
-            Role::Receiver => Box::new(Receiver::open(cell, options, flow)?),
-        })
+impl TxPath for Send {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        _: &Group,
+    ) -> Result<Box<dyn Tx>, Fault> {
+        let flow = connection.kernel()?;
+        flow.reset_on_death()?;
+        if let Some(bytes) = job.options.number("notsent-lowat") {
+            tcp::set_int(flow.fd(), libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, clamp(bytes))
+                .map_err(|e| flow.fault("TCP_NOTSENT_LOWAT", &e))?;
+        }
+        let message = super::message(job.message_size, false)?;
+        Ok(Box::new(Sender { flow, message, at: 0, calls: 0 }))
+    }
+}
+
+impl HalfPath for Receive {
+    fn options(&self) -> &'static [OptionSpec] {
+        RECEIVE_OPTIONS
+    }
+
+    fn check(&self, _: &Job, _: &Facts) -> Support {
+        Support::Yes
+    }
+}
+
+impl RxPath for Receive {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        _: &Group,
+    ) -> Result<Box<dyn Rx>, Fault> {
+        let (flow, options) = (connection.kernel()?, &job.options);
+        match options.number("busy-poll") {
+            None | Some(0) => {}
+            Some(microseconds) => busy_poll(&flow, microseconds)?,
+        }
+        let wait = match options.word("wait") {
+            "epoll" => Wait::Epoll(Epoll::of(&flow)?),
+            "spin" => Wait::Spin,
+            _ => Wait::Block,
+        };
+        let waitall = if options.flag("waitall") { libc::MSG_WAITALL } else { 0 };
+        let dontwait = if matches!(wait, Wait::Block) { 0 } else { libc::MSG_DONTWAIT };
+        Ok(Box::new(Receiver {
+            buffer: super::buffer("the read buffer", job.read_size, false)?,
+            toucher: Toucher::new(job.touch, job.message_size),
+            flags: waitall | dontwait,
+            wait,
+            lowat: options.number("lowat").map(|bytes| bytes.min(job.read_size)),
+            calls: 0,
+            flow,
+        }))
     }
 }
 
 struct Sender {
     flow: Flow,
     message: Region,
+    /// Where in the message the stream stands.
+    at: usize,
+    calls: u64,
 }
 
 /// Slot of the sender's only call.
 const SEND: usize = 0;
 
-impl Sender {
-    fn open(cell: &Cell, options: &Options, flow: Flow) -> Result<Self, Fault> {
-        flow.reset_on_death()?;
-        if let Some(bytes) = options.number("notsent-lowat") {
-            tcp::set_int(flow.fd(), libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, clamp(bytes))
-                .map_err(|e| flow.fault("TCP_NOTSENT_LOWAT", &e))?;
-        }
-        Ok(Sender { message: super::message(&cell.stream, false)?, flow })
-    }
-}
-
-impl Endpoint for Sender {
+impl Tx for Sender {
     fn calls(&self) -> &'static [&'static str] {
         &["send"]
     }
@@ -110,28 +158,25 @@ impl Endpoint for Sender {
         WitnessPage::settle(&self.flow, |after| page.copy_from_slice(after))
     }
 
-    fn run(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        let (mut at, mut calls) = (0, 0);
-        while recorder.phase() != Phase::Stop {
-            let rest = &self.message[at..];
-            match recorder.timed(SEND, || tcp::send(self.flow.fd(), rest, 0)) {
-                Ok(n) => {
-                    recorder.moved(n);
-                    calls += 1;
-                    at = if n == rest.len() { 0 } else { at + n };
-                }
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(self.flow.fault("send", &e)),
+    #[inline]
+    fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        let rest = &self.message[self.at..];
+        match recorder.timed(SEND, || tcp::send(self.flow.fd(), rest, 0)) {
+            Ok(n) => {
+                recorder.moved(n);
+                self.calls += 1;
+                self.at = if n == rest.len() { 0 } else { self.at + n };
             }
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(self.flow.fault("send", &e)),
         }
-        self.flow.end_stream()?;
+        Ok(())
+    }
+
+    fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
         let mut account = Account::default();
-        account.ledger.enter(
-            Manner::Copied,
-            recorder.total(),
-            calls,
-            "send(2): copied from user memory",
-        );
+        let source = "send(2): copied from user memory";
+        account.ledger.enter(Manner::Copied, recorder.total(), self.calls, source);
         Ok(account)
     }
 }
@@ -141,68 +186,99 @@ struct Receiver {
     buffer: Region,
     toucher: Toucher,
     flags: i32,
+    wait: Wait,
     lowat: Option<u64>,
+    calls: u64,
 }
 
-/// Slot of the receiver's only call.
+/// What to do when nothing is queued.
+enum Wait {
+    /// recv sleeps.
+    Block,
+    /// Sleep in epoll_wait, as event loops do.
+    Epoll(Epoll),
+    /// Ask again.
+    Spin,
+}
+
+/// Slots of the receiver's calls.
 const RECV: usize = 0;
+const EPOLL: usize = 1;
 
-impl Receiver {
-    fn open(cell: &Cell, options: &Options, flow: Flow) -> Result<Self, Fault> {
-        match options.number("busy-poll") {
-            None | Some(0) => {}
-            Some(microseconds) => busy_poll(&flow, microseconds)?,
+impl Rx for Receiver {
+    fn calls(&self) -> &'static [&'static str] {
+        &["recv", "epoll_wait"]
+    }
+
+    fn begin(&mut self) -> Result<(), Fault> {
+        // Not earlier: it would also hold up who reads the witness page.
+        let Some(bytes) = self.lowat else { return Ok(()) };
+        tcp::set_int(self.flow.fd(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, clamp(bytes))
+            .map_err(|e| self.flow.fault("SO_RCVLOWAT", &e))
+    }
+
+    #[inline]
+    fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
+        let (fd, flags, buffer) = (self.flow.fd(), self.flags, &mut self.buffer);
+        match recorder.timed(RECV, || tcp::recv(fd, buffer, flags)) {
+            Ok(0) => return self.flow.confirm_end().map(|()| false),
+            Ok(n) => {
+                self.toucher.take(&buffer[..n])?;
+                recorder.moved(n);
+                recorder.piece(n);
+                self.calls += 1;
+            }
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) if e.kind() == ErrorKind::WouldBlock => match &mut self.wait {
+                Wait::Epoll(epoll) => epoll.wait(recorder)?,
+                Wait::Spin => std::hint::spin_loop(),
+                // A socket of a blocking receiver does not say so.
+                Wait::Block => return Err(self.flow.fault("recv", &e)),
+            },
+            Err(e) => return Err(self.flow.fault("recv", &e)),
         }
-        Ok(Receiver {
-            flow,
-            buffer: super::buffer("the read buffer", cell.stream.read_size, false)?,
-            toucher: Toucher::new(cell.stream.touch, cell.stream.message_size),
-            flags: if options.flag("waitall") { libc::MSG_WAITALL } else { 0 },
-            lowat: options.number("lowat").map(|bytes| bytes.min(cell.stream.read_size)),
-        })
+        Ok(true)
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Option<Result<bool, Fault>> {
+        Some(self.flow.wait(timeout))
+    }
+
+    fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
+        let mut account = Account::default();
+        let source = "recv(2): copied to user memory";
+        account.ledger.enter(Manner::Copied, recorder.total(), self.calls, source);
+        Ok(account)
     }
 }
 
-impl Endpoint for Receiver {
-    fn calls(&self) -> &'static [&'static str] {
-        &["recv"]
+/// An epoll instance that watches one socket, level-triggered.
+struct Epoll {
+    fd: OwnedFd,
+}
+
+impl Epoll {
+    fn of(flow: &Flow) -> Result<Epoll, Fault> {
+        let make = || -> io::Result<OwnedFd> {
+            let fd = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+            let data = epoll::EventData::new_u64(0);
+            epoll::add(&fd, flow.fd(), data, epoll::EventFlags::IN | epoll::EventFlags::RDHUP)?;
+            Ok(fd)
+        };
+        let fd = make().map_err(|e| flow.fault("epoll", &e))?;
+        Ok(Epoll { fd })
     }
 
-    fn witness(&mut self) -> Result<(), Fault> {
-        Err(super::lacks("socket", Role::Sender))
-    }
-
-    fn run(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        if let Some(bytes) = self.lowat {
-            // Not earlier: it would also hold up who reads the witness page.
-            tcp::set_int(self.flow.fd(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, clamp(bytes))
-                .map_err(|e| self.flow.fault("SO_RCVLOWAT", &e))?;
+    fn wait(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        let mut events = [std::mem::MaybeUninit::uninit(); 1];
+        let waited = recorder.timed(EPOLL, || {
+            epoll::wait(&self.fd, &mut events, None)?;
+            Ok(0)
+        });
+        match waited {
+            Err(e) if e.kind() != ErrorKind::Interrupted => Err(Fault::system("epoll_wait", &e)),
+            _ => Ok(()),
         }
-        let (fd, flags, buffer) = (self.flow.fd(), self.flags, &mut self.buffer);
-        let mut calls = 0;
-        loop {
-            recorder.phase();
-            match recorder.timed(RECV, || tcp::recv(fd, buffer, flags)) {
-                Ok(0) => break,
-                Ok(n) => {
-                    self.toucher.take(&buffer[..n])?;
-                    recorder.moved(n);
-                    recorder.piece(n);
-                    calls += 1;
-                }
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(self.flow.fault("recv", &e)),
-            }
-        }
-        self.flow.confirm_end()?;
-        let mut account = Account::default();
-        account.ledger.enter(
-            Manner::Copied,
-            recorder.total(),
-            calls,
-            "recv(2): copied to user memory",
-        );
-        Ok(account)
     }
 }
 

@@ -22,18 +22,26 @@
 //! The kernel copies even so where the device cannot gather, and nothing in
 //! the calls tells; the witness page does.
 
-use super::{Account, DataPath, Endpoint, Flow, Recorder, WITNESS_LEN, WitnessPage};
-use crate::record::{
-    Attempt, Cell, Facts, Fault, FaultKind, Manner, OptionKind, OptionSpec, Role, Support, unit,
-};
+use super::{DataPath, HalfPath, TxPath};
+use crate::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
+use crate::record::{Facts, Fault, FaultKind, Manner, OptionKind, OptionSpec, Support, unit};
 use crate::sys::pipe::Pipe;
 use crate::sys::tcp;
-use crate::workload::{PATTERN_PERIOD, Pattern, Phase};
+use crate::workload::{Account, Group, Job, PATTERN_PERIOD, Pattern, Recorder, Tx};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
 
 /// The `splice` path.
-pub struct Splice;
+pub static PATH: DataPath = DataPath {
+    name: "splice",
+    summary: "tee and splice from pipes filled once: their pages are sent by reference",
+    attempt: |_| vec![super::tried(ATTEMPT, attempt())],
+    uses_io_uring: false,
+    tx: Some(&Send),
+    rx: None,
+};
+
+struct Send;
 
 const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
@@ -59,49 +67,38 @@ const DEFAULT_PIPE: usize = 1 << 20;
 const REMEDY: &str = "choose a smaller pipe or fewer flows, or raise sysctl fs.pipe-max-size \
                       and fs.pipe-user-pages-soft";
 
-impl DataPath for Splice {
-    fn name(&self) -> &'static str {
-        "splice"
-    }
-
-    fn summary(&self) -> &'static str {
-        "tee and splice from pipes filled once: their pages are sent by reference"
-    }
-
-    fn roles(&self) -> &'static [Role] {
-        &[Role::Sender]
-    }
-
-    fn options(&self, _: Role) -> &'static [OptionSpec] {
+impl HalfPath for Send {
+    fn options(&self) -> &'static [OptionSpec] {
         OPTIONS
     }
 
-    fn attempt(&self, _: Option<&str>) -> Vec<Attempt> {
-        vec![super::tried(ATTEMPT, attempt())]
+    fn check(&self, _: &Job, facts: &Facts) -> Support {
+        facts.require(ATTEMPT, REMEDY)
     }
+}
 
-    fn probe(&self, role: Role, facts: &Facts) -> Support {
-        match role {
-            Role::Sender => facts.require(ATTEMPT, REMEDY),
-            Role::Receiver => super::unsupported(super::lacks(self.name(), role)),
-        }
-    }
-
-    fn open(&self, role: Role, cell: &Cell, flow: Flow) -> Result<Box<dyn Endpoint>, Fault> {
-        if role != Role::Sender {
-            return Err(super::lacks(self.name(), role));
-        }
+impl TxPath for Send {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        _: &Group,
+    ) -> Result<Box<dyn Tx>, Fault> {
+        let flow = connection.kernel()?;
         flow.reset_on_death()?;
-        let wanted = cell.tx.options.number("pipe").map_or(DEFAULT_PIPE, |n| n as usize);
+        let wanted = job.options.number("pipe").map_or(DEFAULT_PIPE, |n| n as usize);
         let refused = |e: io::Error| {
             let size = unit::bytes(wanted as u64);
             Fault::system(format_args!("a pipe of {size} bytes"), &e).remedy(REMEDY)
         };
         let through = Pipe::new(wanted).map_err(refused)?;
-        let sources = Sources::new(cell.stream.message_size, wanted).map_err(refused)?;
-        let pattern = Pattern::new(cell.stream.message_size);
-        let align = cell.tx.options.flag("align");
-        Ok(Box::new(Sender { flow, sources, through, pattern, align }))
+        let sources = Sources::new(job.message_size, wanted).map_err(refused)?;
+        let pattern = Pattern::new(job.message_size);
+        // Where the peer answers each message, nothing may wait for more to come.
+        let bulk = job.batch > 1;
+        let align = bulk && job.options.flag("align");
+        let stand = Stand::default();
+        Ok(Box::new(Sender { flow, sources, through, pattern, bulk, align, stand }))
     }
 }
 
@@ -154,7 +151,22 @@ struct Sender {
     /// The pipe between the sources and the socket, empty between turns.
     through: Pipe,
     pattern: Pattern,
+    bulk: bool,
     align: bool,
+    stand: Stand,
+}
+
+/// Where the stream stands.
+#[derive(Debug, Default)]
+struct Stand {
+    /// Offset within the message.
+    at: u64,
+    /// Bytes of the record so far.
+    record: u64,
+    /// The last byte of the record is still to be sent.
+    eor_pending: bool,
+    splices: u64,
+    ends: u64,
 }
 
 /// Bytes of the stream from one end of a record to the next, at least.
@@ -165,7 +177,7 @@ const TEE: usize = 0;
 const SPLICE: usize = 1;
 const SEND: usize = 2;
 
-impl Endpoint for Sender {
+impl Tx for Sender {
     fn calls(&self) -> &'static [&'static str] {
         &["tee", "splice", "send"]
     }
@@ -190,59 +202,63 @@ impl Endpoint for Sender {
         WitnessPage::settle(&self.flow, |after| page.copy_from_slice(after))
     }
 
-    fn run(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
+    fn begin(&mut self) -> Result<(), Fault> {
         if self.align {
             tcp::set_int(self.flow.fd(), libc::IPPROTO_TCP, libc::TCP_CORK, 1)
                 .map_err(|e| self.flow.fault("TCP_CORK", &e))?;
         }
-        let (mut at, mut record) = (0, 0);
-        let (mut splices, mut ends) = (0, 0);
-        // True while the last byte of a record is still to be sent.
-        let mut owing = false;
-        while recorder.phase() != Phase::Stop {
-            if self.through.held() == 0 && !owing {
-                let (source, len) = self.sources.at(at);
-                owing = self.align && len > 1 && record + len as u64 >= RECORD;
-                let len = len - usize::from(owing);
-                match recorder.timed(TEE, || source.tee(&mut self.through, len)) {
-                    Ok(n) if n == len => {
-                        record += n as u64;
-                        at = self.sources.advance(at, n);
-                    }
-                    Ok(n) => return Err(short_tee(n, len)),
-                    Err(e) if e.kind() == ErrorKind::Interrupted => {
-                        owing = false;
-                        continue;
-                    }
-                    Err(e) => return Err(self.flow.fault("tee", &e)),
+        Ok(())
+    }
+
+    #[inline]
+    fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        let stand = &mut self.stand;
+        if self.through.held() == 0 && !stand.eor_pending {
+            let (source, len) = self.sources.at(stand.at);
+            stand.eor_pending = self.align && len > 1 && stand.record + len as u64 >= RECORD;
+            let len = len - usize::from(stand.eor_pending);
+            match recorder.timed(TEE, || source.tee(&mut self.through, len)) {
+                Ok(n) if n == len => {
+                    stand.record += n as u64;
+                    stand.at = self.sources.advance(stand.at, n);
                 }
-            }
-            let (fd, held) = (self.flow.fd(), self.through.held());
-            if held > 0 {
-                match recorder.timed(SPLICE, || self.through.splice(fd, held, true)) {
-                    Ok(n) => {
-                        recorder.moved(n);
-                        splices += 1;
-                    }
-                    Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                    Err(e) => return Err(self.flow.fault("splice", &e)),
+                Ok(n) => return Err(short_tee(n, len)),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {
+                    stand.eor_pending = false;
+                    return Ok(());
                 }
-                continue;
-            }
-            let mut last = [0];
-            self.pattern.fill(&mut last, at);
-            match recorder.timed(SEND, || tcp::send(fd, &last, libc::MSG_EOR)) {
-                Ok(n) => {
-                    recorder.moved(n);
-                    ends += 1;
-                    at = self.sources.advance(at, n);
-                    (owing, record) = (false, 0);
-                }
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(self.flow.fault("send", &e)),
+                Err(e) => return Err(self.flow.fault("tee", &e)),
             }
         }
-        self.flow.end_stream()?;
+        let (fd, held, more) = (self.flow.fd(), self.through.held(), self.bulk);
+        if held > 0 {
+            match recorder.timed(SPLICE, || self.through.splice(fd, held, more)) {
+                Ok(n) => {
+                    recorder.moved(n);
+                    stand.splices += 1;
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(self.flow.fault("splice", &e)),
+            }
+            return Ok(());
+        }
+        let mut last = [0];
+        self.pattern.fill(&mut last, stand.at);
+        match recorder.timed(SEND, || tcp::send(fd, &last, libc::MSG_EOR)) {
+            Ok(n) => {
+                recorder.moved(n);
+                stand.ends += 1;
+                stand.at = self.sources.advance(stand.at, n);
+                (stand.eor_pending, stand.record) = (false, 0);
+            }
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(self.flow.fault("send", &e)),
+        }
+        Ok(())
+    }
+
+    fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
+        let Stand { splices, ends, .. } = self.stand;
         let mut account = Account::default();
         let source = "splice(2): references to pages of a pipe";
         account.ledger.enter(Manner::NotCopied, recorder.total() - ends, splices, source);
@@ -274,6 +290,7 @@ fn attempt() -> io::Result<String> {
 mod tests {
     use super::*;
     use crate::record::Outcome;
+    use crate::record::{Attempt, Role};
 
     #[test]
     fn sources_hold_what_the_message_carries_at_each_offset() {
@@ -319,19 +336,19 @@ mod tests {
     #[test]
     fn the_probe_wants_the_attempt() {
         let mut facts = Facts::default();
-        assert!(!Splice.probe(Role::Sender, &facts).is_yes());
+        assert!(!PATH.check(Role::Sender, &facts).unwrap().is_yes());
         for (outcome, yes) in
             [(Outcome::Works(String::new()), true), (Outcome::Errno(libc::EPERM), false)]
         {
             facts.attempts = vec![Attempt { name: ATTEMPT.into(), outcome }];
-            assert_eq!(Splice.probe(Role::Sender, &facts).is_yes(), yes);
-            assert!(!Splice.probe(Role::Receiver, &facts).is_yes());
+            assert_eq!(PATH.check(Role::Sender, &facts).unwrap().is_yes(), yes);
+            assert!(PATH.check(Role::Receiver, &facts).is_none());
         }
     }
 
     #[test]
     fn this_host_passes_its_own_attempt() {
-        let facts = Facts { attempts: Splice.attempt(None), ..Facts::default() };
-        assert!(Splice.probe(Role::Sender, &facts).is_yes(), "{:?}", facts.attempts);
+        let facts = Facts { attempts: (PATH.attempt)(None), ..Facts::default() };
+        assert!(PATH.check(Role::Sender, &facts).unwrap().is_yes(), "{:?}", facts.attempts);
     }
 }

@@ -8,19 +8,28 @@
 //! recv(2) before it tries again, so that a hopeless sender costs no more than
 //! the `socket` path; the ledger tells the bytes apart.
 
-use super::{Account, DataPath, Endpoint, Flow, Recorder};
-use crate::record::{
-    Attempt, Cell, Facts, Fault, FaultKind, Manner, OptionKind, OptionSpec, Role, Support,
-};
+use super::{DataPath, HalfPath, RxPath};
+use crate::connection::{Connection, Flow};
+use crate::record::{Facts, Fault, FaultKind, Manner, OptionKind, OptionSpec, Support};
 use crate::sys::memory::Region;
 use crate::sys::tcp::{self, Ready};
 use crate::sys::zerocopy::Mapping;
-use crate::workload::Toucher;
+use crate::workload::{Account, Group, Job, Recorder, Rx, Toucher};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 /// The `tcp-zerocopy-receive` path.
-pub struct TcpZerocopyReceive;
+pub static PATH: DataPath = DataPath {
+    name: "tcp-zerocopy-receive",
+    summary: "pages of the receive queue mapped into the process, the rest by recv",
+    attempt: |_| vec![super::tried(ATTEMPT, attempt())],
+    uses_io_uring: false,
+    tx: None,
+    rx: Some(&Receive),
+};
+
+struct Receive;
 
 const OPTIONS: &[OptionSpec] = &[OptionSpec {
     name: "lowat",
@@ -61,56 +70,49 @@ const SHORTEST_STRETCH: usize = 128 << 10;
 /// Share of mapped bytes below which a note says what mapping takes.
 const NEARLY_ALL: f64 = 0.95;
 
-impl DataPath for TcpZerocopyReceive {
-    fn name(&self) -> &'static str {
-        "tcp-zerocopy-receive"
-    }
-
-    fn summary(&self) -> &'static str {
-        "pages of the receive queue mapped into the process, the rest by recv"
-    }
-
-    fn roles(&self) -> &'static [Role] {
-        &[Role::Receiver]
-    }
-
-    fn options(&self, _: Role) -> &'static [OptionSpec] {
+impl HalfPath for Receive {
+    fn options(&self) -> &'static [OptionSpec] {
         OPTIONS
     }
 
-    fn attempt(&self, _: Option<&str>) -> Vec<Attempt> {
-        vec![super::tried(ATTEMPT, attempt())]
+    fn check(&self, job: &Job, facts: &Facts) -> Support {
+        super::fits(mappable(job.read_size)).and(facts.require(ATTEMPT, REMEDY))
     }
+}
 
-    fn probe(&self, role: Role, facts: &Facts) -> Support {
-        match role {
-            Role::Receiver => facts.require(ATTEMPT, REMEDY),
-            Role::Sender => super::unsupported(super::lacks(self.name(), role)),
-        }
+/// Whether so much can be mapped at once.
+fn mappable(size: u64) -> Result<(), Fault> {
+    let page = rustix::param::page_size() as u64;
+    if (page..=LARGEST_READ).contains(&size) {
+        return Ok(());
     }
+    let message = format!("tcp-zerocopy-receive cannot map {size} bytes at once");
+    Err(Fault::new(FaultKind::Usage, message)
+        .remedy(format!("choose a read size of {page} (one page) to {LARGEST_READ} bytes")))
+}
 
-    fn open(&self, role: Role, cell: &Cell, flow: Flow) -> Result<Box<dyn Endpoint>, Fault> {
-        if role != Role::Receiver {
-            return Err(super::lacks(self.name(), role));
-        }
-        let size = cell.stream.read_size;
-        let page = rustix::param::page_size() as u64;
-        if size < page || size > LARGEST_READ {
-            let message = format!("tcp-zerocopy-receive cannot map {size} bytes at once");
-            return Err(Fault::new(FaultKind::Usage, message).remedy(format!(
-                "choose a read size of {page} (one page) to {LARGEST_READ} bytes"
-            )));
-        }
+impl RxPath for Receive {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        _: &Group,
+    ) -> Result<Box<dyn Rx>, Fault> {
+        let (flow, size) = (connection.kernel()?, job.read_size);
+        mappable(size)?;
         let mapping = Mapping::new(flow.fd(), size as usize)
             .map_err(|e| flow.fault("mapping the receive queue", &e).remedy(REMEDY))?;
-        let auto = AUTO_LOWAT.min(size / 2);
-        let lowat = cell.rx.options.number("lowat").unwrap_or(auto).min(size);
+        // Where each message is answered, nothing may wait for more to come.
+        let auto = if job.batch > 1 { AUTO_LOWAT.min(size / 2) } else { 1 };
+        let lowat = job.options.number("lowat").unwrap_or(auto).min(size);
         Ok(Box::new(Receiver {
             mapping,
             buffer: super::buffer("the read buffer", size, false)?,
-            toucher: Toucher::new(cell.stream.touch, cell.stream.message_size),
+            toucher: Toucher::new(job.touch, job.message_size),
             lowat: lowat as usize,
             counts: Counts::default(),
+            stretch: Stretch::default(),
+            plain: 0,
             flow,
         }))
     }
@@ -127,6 +129,9 @@ struct Receiver {
     toucher: Toucher,
     lowat: usize,
     counts: Counts,
+    stretch: Stretch,
+    /// Bytes to read with recv before the next try.
+    plain: usize,
 }
 
 /// What went which way: bytes and calls.
@@ -142,49 +147,50 @@ const MAP: usize = 0;
 const RECV: usize = 1;
 const POLL: usize = 2;
 
-impl Endpoint for Receiver {
+impl Rx for Receiver {
     fn calls(&self) -> &'static [&'static str] {
         &["getsockopt(zerocopy)", "recv", "poll"]
     }
 
-    fn witness(&mut self) -> Result<(), Fault> {
-        Err(super::lacks("tcp-zerocopy-receive", Role::Sender))
-    }
-
-    fn run(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
+    fn begin(&mut self) -> Result<(), Fault> {
         let lowat = i32::try_from(self.lowat).unwrap_or(i32::MAX);
         // Not earlier: it would also hold up who reads the witness page.
         tcp::set_int(self.flow.fd(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, lowat)
-            .map_err(|e| self.flow.fault("SO_RCVLOWAT", &e))?;
-        let mut stretch = Stretch::default();
-        let mut plain = 0;
-        loop {
-            recorder.phase();
-            if plain > 0 {
-                match self.read(recorder, plain, 0)? {
-                    Read::Bytes(n) => plain -= n,
-                    Read::Nothing => {}
-                    Read::End => break,
-                }
-                continue;
+            .map_err(|e| self.flow.fault("SO_RCVLOWAT", &e))
+    }
+
+    #[inline]
+    fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
+        if self.plain > 0 {
+            match self.read(recorder, self.plain, 0)? {
+                Read::Bytes(n) => self.plain -= n,
+                Read::Nothing => {}
+                Read::End => return self.flow.confirm_end().map(|()| false),
             }
-            if self.mapping.queued() < self.enough() {
-                self.await_bytes(recorder)?;
-            }
-            if self.map(recorder)? {
-                let (mapped, copied) = (self.mapping.mapped().len(), self.mapping.copied().len());
-                plain = stretch.after(mapped, copied, self.mapping.skip());
-                continue;
-            }
-            // Nothing is queued although poll said so, or the kernel said EIO:
-            // only recv tells the end, an error and a false alarm apart.
-            match self.read(recorder, self.buffer.len(), libc::MSG_DONTWAIT)? {
-                Read::End => break,
-                Read::Bytes(_) | Read::Nothing => {}
-            }
+            return Ok(true);
         }
-        self.flow.confirm_end()?;
-        Ok(self.account())
+        if self.mapping.queued() < self.enough() {
+            self.await_bytes(recorder)?;
+        }
+        if self.map(recorder)? {
+            let (mapped, copied) = (self.mapping.mapped().len(), self.mapping.copied().len());
+            self.plain = self.stretch.after(mapped, copied, self.mapping.skip());
+            return Ok(true);
+        }
+        // Nothing is queued although poll said so, or the kernel said EIO:
+        // only recv tells the end, an error and a false alarm apart.
+        match self.read(recorder, self.buffer.len(), libc::MSG_DONTWAIT)? {
+            Read::End => self.flow.confirm_end().map(|()| false),
+            Read::Bytes(_) | Read::Nothing => Ok(true),
+        }
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Option<Result<bool, Fault>> {
+        Some(self.flow.wait(timeout))
+    }
+
+    fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
+        Ok(self.sums())
     }
 }
 
@@ -262,7 +268,7 @@ impl Receiver {
         }
     }
 
-    fn account(&self) -> Account {
+    fn sums(&self) -> Account {
         let Counts { mapped, leftover, by_recv } = self.counts;
         let mut account = Account::default();
         let ledger = &mut account.ledger;
@@ -290,7 +296,7 @@ struct Stretch {
     fruitless: u32,
     /// The last stretch was long, so it most likely ended inside a page, where
     /// nothing can be mapped before the next packet begins.
-    astray: bool,
+    misaligned: bool,
 }
 
 impl Stretch {
@@ -304,14 +310,14 @@ impl Stretch {
             *self = Stretch::default();
             return skip;
         }
-        if std::mem::take(&mut self.astray) {
+        if std::mem::take(&mut self.misaligned) {
             return skip;
         }
         self.fruitless = self.fruitless.saturating_add(1);
         if self.fruitless <= TRIES {
             return skip;
         }
-        self.astray = true;
+        self.misaligned = true;
         let doublings = (self.fruitless - TRIES - 1).min(16);
         skip.max((SHORTEST_STRETCH << doublings).min(LONGEST_STRETCH))
     }
@@ -338,6 +344,7 @@ fn attempt() -> io::Result<String> {
 mod tests {
     use super::*;
     use crate::record::Outcome;
+    use crate::record::{Attempt, Role};
 
     #[test]
     fn fruitless_tries_become_rare_and_a_fruitful_one_forgives() {
@@ -376,20 +383,20 @@ mod tests {
     #[test]
     fn the_probe_wants_the_attempt() {
         let mut facts = Facts::default();
-        assert!(!TcpZerocopyReceive.probe(Role::Receiver, &facts).is_yes());
+        assert!(!PATH.check(Role::Receiver, &facts).unwrap().is_yes());
         for (outcome, yes) in
             [(Outcome::Works(String::new()), true), (Outcome::Errno(libc::ENODEV), false)]
         {
             facts.attempts = vec![Attempt { name: ATTEMPT.into(), outcome }];
-            assert_eq!(TcpZerocopyReceive.probe(Role::Receiver, &facts).is_yes(), yes);
-            assert!(!TcpZerocopyReceive.probe(Role::Sender, &facts).is_yes());
+            assert_eq!(PATH.check(Role::Receiver, &facts).unwrap().is_yes(), yes);
+            assert!(PATH.check(Role::Sender, &facts).is_none());
         }
     }
 
     #[test]
     fn this_host_passes_its_own_attempt() {
-        let facts = Facts { attempts: TcpZerocopyReceive.attempt(None), ..Facts::default() };
-        let support = TcpZerocopyReceive.probe(Role::Receiver, &facts);
+        let facts = Facts { attempts: (PATH.attempt)(None), ..Facts::default() };
+        let support = PATH.check(Role::Receiver, &facts).unwrap();
         assert!(support.is_yes(), "{:?}", facts.attempts);
     }
 }

@@ -4,16 +4,26 @@
 //! has arrived, into buffers picked by the kernel, without being asked again.
 
 use super::ring::{self, CALLS, ENTER};
-use super::{Account, DataPath, Endpoint, Flow, Recorder, WITNESS_LEN};
-use crate::record::{
-    Attempt, Cell, Facts, Fault, FaultKind, Ledger, Manner, OptionKind, OptionSpec, Role, Support,
-};
+use super::{DataPath, HalfPath, RxPath, TxPath};
+use crate::connection::{Connection, Flow, WITNESS_LEN};
+use crate::record::{Facts, Fault, FaultKind, Ledger, Manner, OptionKind, OptionSpec, Support};
 use crate::sys::memory::Region;
 use crate::sys::uring::{self, Arrival, RecvRing, RecvShape, SendEvent, SendRing};
-use crate::workload::{Pattern, Phase, Toucher};
+use crate::workload::{Account, Group, Job, Pattern, Recorder, Rx, Toucher, Tx};
+use std::time::Duration;
 
 /// The path.
-pub struct Uring;
+pub static PATH: DataPath = DataPath {
+    name: "uring",
+    summary: "io_uring: linked or bundled sends; multishot receive into provided buffers",
+    attempt: |_| ring::attempts(),
+    uses_io_uring: true,
+    tx: Some(&Send),
+    rx: Some(&Receive),
+};
+
+struct Send;
+struct Receive;
 
 const TX_OPTIONS: &[OptionSpec] = &[
     OptionSpec {
@@ -57,49 +67,48 @@ const RX_OPTIONS: &[OptionSpec] = &[
     },
 ];
 
-impl DataPath for Uring {
-    fn name(&self) -> &'static str {
-        "uring"
+impl HalfPath for Send {
+    fn options(&self) -> &'static [OptionSpec] {
+        TX_OPTIONS
     }
 
-    fn summary(&self) -> &'static str {
-        "io_uring: linked or bundled sends; multishot receive into provided buffers"
+    fn check(&self, job: &Job, facts: &Facts) -> Support {
+        super::fits(ring::message_size(job)).and(ring::support(facts))
+    }
+}
+
+impl TxPath for Send {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        _: &Group,
+    ) -> Result<Box<dyn Tx>, Fault> {
+        Ok(Box::new(Sender::open(job, connection.kernel()?)?))
+    }
+}
+
+impl HalfPath for Receive {
+    fn options(&self) -> &'static [OptionSpec] {
+        RX_OPTIONS
     }
 
-    fn roles(&self) -> &'static [Role] {
-        &[Role::Sender, Role::Receiver]
+    fn check(&self, job: &Job, facts: &Facts) -> Support {
+        super::fits(shape(job))
+            .and(ring::support(facts))
+            .and(ring::needs(facts, ring::BUFFER_RING, "rings of provided buffers", "5.19"))
+            .and(ring::needs(facts, ring::RECV_MULTISHOT, "multishot receive", "6.0"))
     }
+}
 
-    fn options(&self, role: Role) -> &'static [OptionSpec] {
-        match role {
-            Role::Sender => TX_OPTIONS,
-            Role::Receiver => RX_OPTIONS,
-        }
-    }
-
-    fn attempt(&self, _device: Option<&str>) -> Vec<Attempt> {
-        ring::attempts()
-    }
-
-    fn probe(&self, role: Role, facts: &Facts) -> Support {
-        let rings = ring::support(facts);
-        match role {
-            Role::Sender => rings,
-            Role::Receiver => rings
-                .and(ring::needs(facts, ring::BUFFER_RING, "rings of provided buffers", "5.19"))
-                .and(ring::needs(facts, ring::RECV_MULTISHOT, "multishot receive", "6.0")),
-        }
-    }
-
-    fn uses_io_uring(&self) -> bool {
-        true
-    }
-
-    fn open(&self, role: Role, cell: &Cell, flow: Flow) -> Result<Box<dyn Endpoint>, Fault> {
-        Ok(match role {
-            Role::Sender => Box::new(Sender::open(cell, flow)?),
-            Role::Receiver => Box::new(Receiver::open(cell, flow)?),
-        })
+impl RxPath for Receive {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        _: &Group,
+    ) -> Result<Box<dyn Rx>, Fault> {
+        Ok(Box::new(Receiver::open(job, connection.kernel()?)?))
     }
 }
 
@@ -129,15 +138,14 @@ struct Sender {
 }
 
 impl Sender {
-    fn open(cell: &Cell, flow: Flow) -> Result<Self, Fault> {
+    fn open(job: &Job, flow: Flow) -> Result<Self, Fault> {
         flow.reset_on_death()?;
-        let message = ring::message_size(cell)?;
-        let options = &cell.tx.options;
-        let bundle = options.word("mode") == "bundle";
+        let message = ring::message_size(job)?;
+        let bundle = job.options.word("mode") == "bundle";
         if bundle {
             require_bundles("mode")?;
         }
-        let chain = ring::chain(message as u64, options.number("depth").unwrap_or(1));
+        let chain = ring::chain(job);
         let mut memory = ring::memory(message)?;
         Pattern::new(message as u64).fill(&mut memory, 0);
         let ring = Self::ring(&flow, memory, chain, bundle)?;
@@ -154,18 +162,13 @@ impl Sender {
         Ok(made)
     }
 
-    /// Sends until the gate says stop.
-    fn pump(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
-        self.ring.activate().map_err(|e| ring::fault("cannot start the io_uring", &e))?;
-        while recorder.phase() != Phase::Stop {
-            if self.bundle {
-                self.queue_bundle()?;
-            } else {
-                self.queue_chain()?;
-            }
-            self.complete(recorder)?;
+    fn turn(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        if self.bundle {
+            self.queue_bundle()?;
+        } else {
+            self.queue_chain()?;
         }
-        Ok(())
+        self.complete(recorder)
     }
 
     /// Linked sends are issued one after the other, each when the one before
@@ -247,7 +250,7 @@ impl Sender {
 /// Name of a bundle among the operations.
 const BUNDLE: u64 = 1;
 
-impl Endpoint for Sender {
+impl Tx for Sender {
     fn calls(&self) -> &'static [&'static str] {
         CALLS
     }
@@ -264,12 +267,16 @@ impl Endpoint for Sender {
         )
     }
 
-    fn run(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        if let Err(fault) = self.pump(recorder) {
-            self.ring.cancel();
-            return Err(fault);
-        }
-        self.flow.end_stream()?;
+    fn begin(&mut self) -> Result<(), Fault> {
+        self.ring.activate().map_err(|e| ring::fault("cannot start the io_uring", &e))
+    }
+
+    #[inline]
+    fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        self.turn(recorder).inspect_err(|_| self.ring.cancel())
+    }
+
+    fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
         let mut ledger = Ledger::default();
         let source = if self.bundle {
             "IORING_OP_SEND with a bundle copies into socket buffers"
@@ -302,8 +309,8 @@ const BUFFER: u64 = 1 << 20;
 const MOST: u64 = 4 << 30;
 
 impl Receiver {
-    fn open(cell: &Cell, flow: Flow) -> Result<Self, Fault> {
-        let shape = shape(cell)?;
+    fn open(job: &Job, flow: Flow) -> Result<Self, Fault> {
+        let shape = shape(job)?;
         if shape.bundle {
             require_bundles("bundle")?;
         }
@@ -315,43 +322,40 @@ impl Receiver {
                 fault
             }
         })?;
-        let toucher = Toucher::new(cell.stream.touch, cell.stream.message_size);
-        let read_size = cell.stream.read_size as usize;
+        let toucher = Toucher::new(job.touch, job.message_size);
+        let read_size = job.read_size as usize;
         Ok(Receiver { flow, ring, read_size, toucher, fillings: 0 })
     }
 
-    /// Receives until the stream ends.
-    fn pump(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
-        self.ring.activate().map_err(|e| ring::fault("cannot start the io_uring", &e))?;
-        loop {
-            recorder.phase();
-            if let Err(e) = recorder.timed(ENTER, || self.ring.enter())
-                && !uring::is_transient(&e)
-            {
-                return Err(ring::fault("io_uring_enter", &e));
-            }
-            while let Some(arrival) = self.ring.arrival() {
-                match arrival {
-                    Arrival::Bytes(bytes) => {
-                        self.fillings += 1;
-                        for piece in bytes.chunks(self.read_size) {
-                            self.toucher.take(piece)?;
-                            recorder.piece(piece.len());
-                        }
-                        recorder.moved(bytes.len());
+    /// Enters the ring and takes all that has arrived. False at the end of the stream.
+    fn turn(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
+        if !self.ring.pending()
+            && let Err(e) = recorder.timed(ENTER, || self.ring.enter())
+            && !uring::is_transient(&e)
+        {
+            return Err(ring::fault("io_uring_enter", &e));
+        }
+        while let Some(arrival) = self.ring.arrival() {
+            match arrival {
+                Arrival::Bytes(bytes) => {
+                    self.fillings += 1;
+                    for piece in bytes.chunks(self.read_size) {
+                        self.toucher.take(piece)?;
+                        recorder.piece(piece.len());
                     }
-                    Arrival::End => return self.flow.confirm_end(),
-                    Arrival::Failed(e) => return Err(ring::fault("cannot receive", &e)),
+                    recorder.moved(bytes.len());
                 }
+                Arrival::End => return self.flow.confirm_end().map(|()| false),
+                Arrival::Failed(e) => return Err(ring::fault("cannot receive", &e)),
             }
         }
+        Ok(true)
     }
 }
 
-/// The buffers that a cell asks for.
-fn shape(cell: &Cell) -> Result<RecvShape, Fault> {
-    let options = &cell.rx.options;
-    let read_size = cell.stream.read_size;
+/// The buffers that a job asks for.
+fn shape(job: &Job) -> Result<RecvShape, Fault> {
+    let (options, read_size) = (&job.options, job.read_size);
     if read_size == 0 {
         return Err(Fault::new(FaultKind::Usage, "a read size of 0 bytes delivers nothing"));
     }
@@ -375,20 +379,25 @@ fn shape(cell: &Cell) -> Result<RecvShape, Fault> {
     })
 }
 
-impl Endpoint for Receiver {
+impl Rx for Receiver {
     fn calls(&self) -> &'static [&'static str] {
         CALLS
     }
 
-    fn witness(&mut self) -> Result<(), Fault> {
-        Err(Fault::new(FaultKind::Usage, "only a sender sends a witness page"))
+    fn begin(&mut self) -> Result<(), Fault> {
+        self.ring.activate().map_err(|e| ring::fault("cannot start the io_uring", &e))
     }
 
-    fn run(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        if let Err(fault) = self.pump(recorder) {
-            self.ring.cancel();
-            return Err(fault);
-        }
+    #[inline]
+    fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
+        self.turn(recorder).inspect_err(|_| self.ring.cancel())
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Option<Result<bool, Fault>> {
+        Some(self.ring.wait(timeout).map_err(|e| ring::fault("io_uring_enter", &e)))
+    }
+
+    fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
         let mut ledger = Ledger::default();
         let source = "IORING_OP_RECV copies into provided buffers";
         ledger.enter(Manner::Copied, recorder.total(), self.fillings, source);
@@ -407,7 +416,7 @@ impl Endpoint for Receiver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Outcome;
+    use crate::record::{Attempt, Cell, Half, Outcome, Role};
 
     fn facts(attempts: &[(&str, Outcome)]) -> Facts {
         let attempts = attempts
@@ -420,6 +429,11 @@ mod tests {
         }
     }
 
+    fn check(role: Role, facts: &Facts) -> Support {
+        let cell = Cell::new("test", Half::plain("uring"), Half::plain("uring"));
+        PATH.half(role).unwrap().check(&Job::stream(&cell, role), facts)
+    }
+
     #[test]
     fn each_role_needs_what_it_uses() {
         let works = Outcome::Works(String::new());
@@ -428,9 +442,9 @@ mod tests {
             (ring::BUFFER_RING, Outcome::Errno(libc::EINVAL)),
             (ring::RECV_MULTISHOT, Outcome::Errno(libc::EINVAL)),
         ]);
-        assert_eq!(Uring.probe(Role::Sender, &old), Support::Yes);
+        assert_eq!(check(Role::Sender, &old), Support::Yes);
         assert_eq!(
-            Uring.probe(Role::Receiver, &old),
+            check(Role::Receiver, &old),
             Support::no(
                 "Linux 5.10.0 has no rings of provided buffers",
                 "boot Linux 5.19 or later"
@@ -441,17 +455,17 @@ mod tests {
             (ring::BUFFER_RING, works.clone()),
             (ring::RECV_MULTISHOT, works),
         ]);
-        assert_eq!(Uring.probe(Role::Receiver, &new), Support::Yes);
+        assert_eq!(check(Role::Receiver, &new), Support::Yes);
         let none = facts(&[(ring::SETUP, Outcome::Errno(libc::ENOSYS))]);
         for role in Role::ALL {
-            assert!(!Uring.probe(role, &none).is_yes());
+            assert!(!check(role, &none).is_yes());
         }
     }
 
     #[test]
     fn every_default_is_a_value_of_its_option() {
         for role in Role::ALL {
-            for option in Uring.options(role) {
+            for option in PATH.half(role).unwrap().options() {
                 option.kind.parse(option.default).unwrap();
             }
         }

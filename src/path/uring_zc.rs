@@ -3,17 +3,25 @@
 //! lets go of them, which also says whether it copied after all.
 
 use super::ring::{self, CALLS, ENTER};
-use super::{Account, DataPath, Endpoint, Flow, Recorder, WITNESS_LEN};
-use crate::record::{
-    Attempt, Cell, Facts, Fault, FaultKind, Ledger, Manner, OptionKind, OptionSpec, Role, Support,
-};
+use super::{DataPath, HalfPath, TxPath};
+use crate::connection::{Connection, Flow, WITNESS_LEN};
+use crate::record::{Attempt, Facts, Fault, Ledger, Manner, OptionKind, OptionSpec, Support};
 use crate::sys::memory::Region;
 use crate::sys::uring::{self, SendEvent, SendRing};
-use crate::workload::{Pattern, Phase};
+use crate::workload::{Account, Group, Job, Pattern, Recorder, Tx};
 use std::time::{Duration, Instant};
 
 /// The path.
-pub struct UringZc;
+pub static PATH: DataPath = DataPath {
+    name: "uring-zc",
+    summary: "io_uring: linked zero-copy sends from a registered buffer, usage reported",
+    attempt,
+    uses_io_uring: true,
+    tx: Some(&Send),
+    rx: None,
+};
+
+struct Send;
 
 const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
@@ -42,49 +50,38 @@ const GLANCE: Duration = Duration::from_millis(100);
 /// them), and how long for pages that others hold.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-impl DataPath for UringZc {
-    fn name(&self) -> &'static str {
-        "uring-zc"
+fn attempt(_: Option<&str>) -> Vec<Attempt> {
+    match uring::features() {
+        // Said by `uring` already.
+        Err(_) => Vec::new(),
+        Ok(_) => vec![ring::attempt(ring::SEND_ZC, uring::try_send_zc(), "usage reported")],
     }
+}
 
-    fn summary(&self) -> &'static str {
-        "io_uring: linked zero-copy sends from a registered buffer, usage reported"
-    }
-
-    fn roles(&self) -> &'static [Role] {
-        &[Role::Sender]
-    }
-
-    fn options(&self, _: Role) -> &'static [OptionSpec] {
+impl HalfPath for Send {
+    fn options(&self) -> &'static [OptionSpec] {
         OPTIONS
     }
 
-    fn attempt(&self, _device: Option<&str>) -> Vec<Attempt> {
-        match uring::features() {
-            // Said by `uring` already.
-            Err(_) => Vec::new(),
-            Ok(_) => vec![ring::attempt(ring::SEND_ZC, uring::try_send_zc(), "usage reported")],
-        }
-    }
-
-    fn probe(&self, role: Role, facts: &Facts) -> Support {
-        if role == Role::Receiver {
-            return Support::no("uring-zc only sends", "receive by uring or zcrx");
-        }
+    fn check(&self, job: &Job, facts: &Facts) -> Support {
         let what = "zero-copy send that reports copies";
-        ring::support(facts).and(ring::needs(facts, ring::SEND_ZC, what, "6.2"))
+        super::fits(ring::message_size(job)).and(ring::support(facts)).and(ring::needs(
+            facts,
+            ring::SEND_ZC,
+            what,
+            "6.2",
+        ))
     }
+}
 
-    fn uses_io_uring(&self) -> bool {
-        true
-    }
-
-    fn open(&self, role: Role, cell: &Cell, flow: Flow) -> Result<Box<dyn Endpoint>, Fault> {
-        if role == Role::Receiver {
-            let fault = Fault::new(FaultKind::Usage, "uring-zc only sends");
-            return Err(fault.remedy("receive by uring or zcrx"));
-        }
-        Ok(Box::new(Sender::open(cell, flow)?))
+impl TxPath for Send {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        _: &Group,
+    ) -> Result<Box<dyn Tx>, Fault> {
+        Ok(Box::new(Sender::open(job, connection.kernel()?)?))
     }
 }
 
@@ -134,12 +131,10 @@ impl Sum {
 }
 
 impl Sender {
-    fn open(cell: &Cell, flow: Flow) -> Result<Self, Fault> {
+    fn open(job: &Job, flow: Flow) -> Result<Self, Fault> {
         flow.reset_on_death()?;
-        let message = ring::message_size(cell)?;
-        let options = &cell.tx.options;
-        let chain = ring::chain(message as u64, options.number("depth").unwrap_or(1));
-        let fixed = options.flag("fixed");
+        let message = ring::message_size(job)?;
+        let (chain, fixed) = (ring::chain(job), job.options.flag("fixed"));
         let mut memory = ring::memory(message)?;
         Pattern::new(message as u64).fill(&mut memory, 0);
         let ring = Self::ring(&flow, memory, chain, fixed)?;
@@ -177,27 +172,21 @@ impl Sender {
         Ok(made)
     }
 
-    /// Sends until the gate says stop.
-    fn pump(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
-        self.ring.activate().map_err(|e| ring::fault("cannot start the io_uring", &e))?;
-        while recorder.phase() != Phase::Stop {
-            if self.free.len() < self.chain as usize {
-                self.await_notification(recorder, GLANCE)?;
-                continue;
-            }
-            let (held, before) = (self.ring.notifications(), recorder.total());
-            self.queue_chain()?;
-            while self.ring.operations() > 0 {
-                self.enter(recorder, self.ring.operations())?;
-                self.collect(recorder)?;
-            }
-            if recorder.total() > before {
-                self.stalled = None;
-            } else {
-                self.make_room(recorder, held)?;
-            }
+    fn turn(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        if self.free.len() < self.chain as usize {
+            return self.await_notification(recorder, GLANCE);
         }
-        Ok(())
+        let (held, before) = (self.ring.notifications(), recorder.total());
+        self.queue_chain()?;
+        while self.ring.operations() > 0 {
+            self.enter(recorder, self.ring.operations())?;
+            self.collect(recorder)?;
+        }
+        if recorder.total() > before {
+            self.stalled = None;
+            return Ok(());
+        }
+        self.make_room(recorder, held)
     }
 
     /// As in `uring`: a chain keeps the order of the stream.
@@ -321,7 +310,7 @@ impl Sender {
         Ok(())
     }
 
-    fn account(&self, total: u64) -> Account {
+    fn sums(&self, total: u64) -> Account {
         let mut ledger = Ledger::default();
         let (copied, passed) = (self.copied, self.passed);
         ledger.enter(
@@ -352,7 +341,7 @@ impl Sender {
     }
 }
 
-impl Endpoint for Sender {
+impl Tx for Sender {
     fn calls(&self) -> &'static [&'static str] {
         CALLS
     }
@@ -365,14 +354,18 @@ impl Endpoint for Sender {
         )
     }
 
-    fn run(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        if let Err(fault) = self.pump(recorder) {
-            self.ring.cancel();
-            return Err(fault);
-        }
-        self.flow.end_stream()?;
+    fn begin(&mut self) -> Result<(), Fault> {
+        self.ring.activate().map_err(|e| ring::fault("cannot start the io_uring", &e))
+    }
+
+    #[inline]
+    fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        self.turn(recorder).inspect_err(|_| self.ring.cancel())
+    }
+
+    fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
         self.drain(recorder)?;
-        Ok(self.account(recorder.total()))
+        Ok(self.sums(recorder.total()))
     }
 }
 
@@ -380,6 +373,7 @@ impl Endpoint for Sender {
 mod tests {
     use super::*;
     use crate::record::Outcome;
+    use crate::record::{Attempt, Role};
 
     fn facts(send_zc: Outcome) -> Facts {
         let works = Outcome::Works(String::new());
@@ -395,17 +389,17 @@ mod tests {
     #[test]
     fn a_kernel_that_cannot_report_copies_is_refused() {
         let works = facts(Outcome::Works("usage reported".into()));
-        assert_eq!(UringZc.probe(Role::Sender, &works), Support::Yes);
-        assert!(!UringZc.probe(Role::Receiver, &works).is_yes());
+        assert_eq!(PATH.check(Role::Sender, &works).unwrap(), Support::Yes);
+        assert!(PATH.check(Role::Receiver, &works).is_none());
         assert_eq!(
-            UringZc.probe(Role::Sender, &facts(Outcome::Errno(libc::EINVAL))),
+            PATH.check(Role::Sender, &facts(Outcome::Errno(libc::EINVAL))).unwrap(),
             Support::no(
                 "Linux 6.1.0-18-amd64 has no zero-copy send that reports copies",
                 "boot Linux 6.2 or later"
             )
         );
         assert_eq!(
-            UringZc.probe(Role::Sender, &facts(Outcome::Errno(libc::ENOMEM))),
+            PATH.check(Role::Sender, &facts(Outcome::Errno(libc::ENOMEM))).unwrap(),
             Support::no(
                 "not enough locked memory for zero-copy send that reports copies",
                 "raise 'ulimit -l' (RLIMIT_MEMLOCK)"

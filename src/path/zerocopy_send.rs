@@ -2,11 +2,11 @@
 //! Documentation/networking/msg_zerocopy.rst): the loop, and the books of what is
 //! still lent. Where the bytes lie is the path's business: [`Payload`].
 
-use super::{Account, Flow, Recorder};
+use crate::connection::Flow;
 use crate::record::{Fault, Ledger, Manner};
 use crate::sys::errqueue::{self, Completion};
 use crate::sys::tcp::{self, Ready};
-use crate::workload::Phase;
+use crate::workload::{Account, Recorder};
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ pub(super) const WINDOW: usize = 1024;
 const SMALLEST: usize = 4096;
 
 /// How long completions may lag behind the acknowledgement of the last byte.
-pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const COMPLETIONS: Duration = Duration::from_secs(2);
 
 /// One message, wherever it lies.
 pub(super) trait Payload: Send {
@@ -49,6 +49,10 @@ pub(super) struct ZerocopySender<P> {
     /// refused to pin more.
     piece: usize,
     reap: u32,
+    /// Where in the message the stream stands.
+    at: usize,
+    /// Sends since the last look at the error queue.
+    unreaped: u32,
     in_flight: InFlight,
     /// ENOBUFS so far.
     refusals: u64,
@@ -62,7 +66,16 @@ impl<P: Payload> ZerocopySender<P> {
         tcp::set_int(flow.fd(), libc::SOL_SOCKET, libc::SO_ZEROCOPY, 1)
             .map_err(|e| flow.fault("SO_ZEROCOPY", &e).remedy("needs Linux 4.14"))?;
         let (piece, in_flight) = (payload.len(), InFlight::new());
-        Ok(ZerocopySender { flow, payload, piece, reap, in_flight, refusals: 0 })
+        Ok(ZerocopySender {
+            flow,
+            payload,
+            piece,
+            reap,
+            at: 0,
+            unreaped: 0,
+            in_flight,
+            refusals: 0,
+        })
     }
 
     /// The connection.
@@ -99,36 +112,37 @@ impl<P: Payload> ZerocopySender<P> {
         Ok(())
     }
 
-    /// Sends until the gate says stop, ends the stream, and waits for the kernel
-    /// to give everything back.
-    pub fn run(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        let (mut at, mut unreaped) = (0, 0);
-        while recorder.phase() != Phase::Stop {
-            if unreaped >= self.reap || self.in_flight.is_full() {
-                self.reap(recorder)?;
-                unreaped = 0;
-                if self.in_flight.is_full() {
-                    self.await_completion(recorder)?;
-                    continue;
-                }
-            }
-            let end = self.payload.len().min(at + self.piece);
-            let (payload, flow) = (&self.payload, &self.flow);
-            match recorder.timed(SEND, || payload.send(flow, at, end - at)) {
-                Ok(n) => {
-                    self.in_flight.sent(n as u64);
-                    recorder.moved(n);
-                    unreaped += 1;
-                    at = if at + n == self.payload.len() { 0 } else { at + n };
-                }
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) if no_memory(&e) => self.make_room(recorder, &e)?,
-                Err(e) => return Err(self.flow.fault(P::CALL, &e)),
+    /// One turn: sends what comes next of the message, after a look at the error queue
+    /// where that is due.
+    #[inline]
+    pub fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        if self.unreaped >= self.reap || self.in_flight.is_full() {
+            self.reap(recorder)?;
+            self.unreaped = 0;
+            if self.in_flight.is_full() {
+                return self.await_completion(recorder);
             }
         }
-        self.flow.end_stream()?;
+        let (at, end) = (self.at, self.payload.len().min(self.at + self.piece));
+        let (payload, flow) = (&self.payload, &self.flow);
+        match recorder.timed(SEND, || payload.send(flow, at, end - at)) {
+            Ok(n) => {
+                self.in_flight.sent(n as u64);
+                recorder.moved(n);
+                self.unreaped += 1;
+                self.at = if at + n == self.payload.len() { 0 } else { at + n };
+            }
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) if no_memory(&e) => self.make_room(recorder, &e)?,
+            Err(e) => return Err(self.flow.fault(P::CALL, &e)),
+        }
+        Ok(())
+    }
+
+    /// Waits for the kernel to give everything back.
+    pub fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
         self.await_all(recorder)?;
-        Ok(self.account())
+        Ok(self.sums())
     }
 
     /// Takes all completions that are there.
@@ -199,7 +213,7 @@ impl<P: Payload> ZerocopySender<P> {
         let start = Instant::now();
         loop {
             self.reap(recorder)?;
-            let left = PATIENCE.saturating_sub(start.elapsed());
+            let left = COMPLETIONS.saturating_sub(start.elapsed());
             if self.in_flight.is_empty() || left.is_zero() {
                 return Ok(());
             }
@@ -215,7 +229,7 @@ impl<P: Payload> ZerocopySender<P> {
         }
     }
 
-    fn account(&self) -> Account {
+    fn sums(&self) -> Account {
         let mut account = Account::default();
         self.in_flight.enter(&mut account.ledger);
         if self.refusals > 0 {

@@ -37,7 +37,7 @@ pub(super) enum Event {
 pub fn serve(
     input: impl Read + Send + 'static,
     output: &mut dyn Write,
-    paths: &'static [&'static dyn DataPath],
+    paths: &'static [&'static DataPath],
     meters: &'static [&'static dyn Meter],
 ) -> io::Result<()> {
     let (events, inbox) = channel();
@@ -78,7 +78,7 @@ pub(super) fn read_line(input: &mut impl BufRead) -> io::Result<Option<Vec<u8>>>
 }
 
 struct Agent {
-    paths: &'static [&'static dyn DataPath],
+    paths: &'static [&'static DataPath],
     meters: &'static [&'static dyn Meter],
     events: Sender<Event>,
     inbox: Receiver<Event>,
@@ -258,9 +258,9 @@ impl Agent {
 
 /// Facts of this host as this process sees it, with the attempts of all paths
 /// over a network device of its namespace.
-pub fn survey(paths: &[&'static dyn DataPath], device: Option<&str>) -> Facts {
+pub fn survey(paths: &[&'static DataPath], device: Option<&str>) -> Facts {
     let mut facts = host::survey(&Roots::real());
-    facts.attempts = paths.iter().flat_map(|path| path.attempt(device)).collect();
+    facts.attempts = paths.iter().flat_map(|path| (path.attempt)(device)).collect();
     facts
 }
 

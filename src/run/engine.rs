@@ -1,15 +1,16 @@
-//! One engine: a thread that opens one end of one flow and moves its bytes.
+//! One engine: a thread that opens one end of one flow and plays its actor.
 
 use super::agent::Event;
-use crate::path::{Account, DataPath, Flow, Recorder, read_witness};
+use crate::connection::{Connection, read_witness};
+use crate::path::DataPath;
 use crate::record::{Cell, Fault, FaultKind, ProvenWitness, Role};
-use crate::sys::{tcp, thread, uring};
-use crate::workload::{Gate, Progress, TallyEnd};
-use std::net::{Shutdown, TcpStream};
-use std::os::fd::AsFd;
+use crate::sys::{thread, uring};
+use crate::workload::{
+    self, Actor, Detail, Direction, FlowEnd, Gate, Group, Progress, Recorder, Workload,
+};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 /// An engine that is open and waits for [`Engine::start`], or runs.
@@ -17,9 +18,7 @@ use std::time::Duration;
 pub(super) struct Engine {
     /// Thread id.
     pub tid: u32,
-    /// Names of the calls it makes.
-    pub calls: &'static [&'static str],
-    start: Sender<bool>,
+    start: Sender<Detail>,
 }
 
 /// How an engine ended.
@@ -28,35 +27,42 @@ pub(super) struct Ended {
     /// Which flow.
     pub flow: u32,
     /// What it knows, or why it failed.
-    pub result: Result<FlowEnd, Fault>,
+    pub result: Result<Outcome, Fault>,
 }
 
 /// What an engine knows at its end.
 #[derive(Clone, Debug)]
-pub(super) struct FlowEnd {
-    /// Its path's account.
-    pub account: Account,
-    /// Its counts.
-    pub tally: TallyEnd,
+pub(super) struct Outcome {
+    /// What its actor knows.
+    pub end: FlowEnd,
     /// Receiver, first flow: what the witness page showed.
     pub witness: Option<ProvenWitness>,
 }
 
 /// Everything a thread needs to become an engine.
 pub(super) struct Assignment {
-    pub path: &'static dyn DataPath,
+    pub halves: Halves,
     pub role: Role,
     pub cell: Arc<Cell>,
-    pub index: u32,
-    pub socket: TcpStream,
+    pub connection: Arc<dyn Connection>,
+    /// What the flows of the session share, by direction.
+    pub groups: Arc<[Group; 2]>,
     pub gate: Arc<Gate>,
     pub progress: Arc<Progress>,
     pub events: Sender<Event>,
 }
 
-/// How long opening may take: memory is touched page by page, and first
+/// The paths of both directions of a cell, and what is done with them.
+#[derive(Clone, Copy)]
+pub(super) struct Halves {
+    pub workload: &'static dyn Workload,
+    pub tx: &'static DataPath,
+    pub rx: &'static DataPath,
+}
+
+/// How long opening one end of one flow may take: memory is touched page by page, and first
 /// touches can be slow.
-const OPENING: Duration = Duration::from_secs(60);
+pub(super) const OPENING: Duration = Duration::from_secs(60);
 
 impl Engine {
     /// Starts the thread and waits until its end of the path is open. The ring
@@ -65,32 +71,37 @@ impl Engine {
     pub fn open(assignment: Assignment) -> Result<Engine, Fault> {
         let (opened, wait_open) = channel();
         let (start, wait_start) = channel();
-        let name = format!("{}/{}", assignment.role, assignment.index);
+        let name = format!("{}/{}", assignment.role, assignment.connection.index());
         std::thread::Builder::new()
             .name(name.clone())
             .spawn(move || life(assignment, &opened, &wait_start))
             .map_err(|e| Fault::system(format!("cannot start thread {name}"), &e))?;
         match wait_open.recv_timeout(OPENING) {
-            Ok(Ok((tid, calls))) => Ok(Engine { tid, calls, start }),
+            Ok(Ok(tid)) => Ok(Engine { tid, start }),
             Ok(Err(fault)) => Err(fault),
-            Err(_) => Err(Fault::new(
+            Err(RecvTimeoutError::Timeout) => Err(Fault::new(
                 FaultKind::System,
                 format!("thread {name} did not open its path within {} s", OPENING.as_secs()),
             )),
+            Err(RecvTimeoutError::Disconnected) => Err(Fault::new(
+                FaultKind::System,
+                format!("thread {name} panicked while it opened its path"),
+            )
+            .remedy("report this as a bug, with what it printed")),
         }
     }
 
-    /// Lets the bytes flow. `detailed` switches call and size statistics on.
-    pub fn start(&self, detailed: bool) {
+    /// Lets the bytes flow.
+    pub fn start(&self, detail: Detail) {
         // An engine that is gone has said so by an event of its own.
-        let _ = self.start.send(detailed);
+        let _ = self.start.send(detail);
     }
 }
 
-type Opened = Result<(u32, &'static [&'static str]), Fault>;
+type Opened = Result<u32, Fault>;
 
-fn life(assignment: Assignment, opened: &Sender<Opened>, start: &Receiver<bool>) {
-    let (events, flow) = (assignment.events.clone(), assignment.index);
+fn life(assignment: Assignment, opened: &Sender<Opened>, start: &Receiver<Detail>) {
+    let (events, flow) = (assignment.events.clone(), assignment.connection.index());
     let result = catch_unwind(AssertUnwindSafe(|| play(assignment, opened, start)));
     let result = match result {
         Ok(None) => return,
@@ -100,70 +111,103 @@ fn life(assignment: Assignment, opened: &Sender<Opened>, start: &Receiver<bool>)
             format!("the engine panicked: {}", panic_text(panic.as_ref())),
         )),
     };
-    // Nobody listens any more only when the agent is ending anyway.
+    // The agent does not listen any more only when it is ending anyway.
     let _ = events.send(Event::Ended(Box::new(Ended { flow, result })));
 }
 
-/// Opens, waits, runs. None: it never came to run, and whoever waited for it
-/// to open knows why.
+/// Opens, waits, plays. None: it never came to play, and whoever waited for it to open
+/// knows why.
 fn play(
     assignment: Assignment,
     opened: &Sender<Opened>,
-    start: &Receiver<bool>,
-) -> Option<Result<FlowEnd, Fault>> {
-    let Assignment { path, role, cell, index, socket, gate, progress, .. } = assignment;
-    let open = || -> Result<_, Fault> {
-        if let Some(cpu) = cell.placement.cpu(role) {
-            thread::pin(cpu).map_err(|e| Fault::system(format!("cannot pin to CPU {cpu}"), &e))?;
-        }
-        if let Some(cpu) = cell.placement.io_wq.filter(|_| path.uses_io_uring()) {
-            uring::pin_workers(cpu).map_err(|e| {
-                Fault::system(format!("cannot pin io_uring's workers to CPU {cpu}"), &e)
-                    .remedy("leave io-wq out; it takes Linux 5.14 and a CPU of this process")
-            })?;
-        }
-        let duplicate =
-            || socket.try_clone().map_err(|e| Fault::system("cannot duplicate the connection", &e));
-        let (own, watch) = (duplicate()?, duplicate()?);
-        let mut endpoint = path.open(role, &cell, Flow { socket: own, index })?;
-        if role == Role::Sender && index == 0 {
-            endpoint.witness()?;
-        }
-        Ok((endpoint, Flow { socket: watch, index }))
-    };
-    let (mut endpoint, watch) = match open() {
+    start: &Receiver<Detail>,
+) -> Option<Result<Outcome, Fault>> {
+    let open = match Open::of(&assignment) {
         Ok(open) => open,
         Err(fault) => {
             let _ = opened.send(Err(fault));
             return None;
         }
     };
-    opened.send(Ok((thread::id(), endpoint.calls()))).ok()?;
-    let detailed = start.recv().ok()?;
+    opened.send(Ok(thread::id())).ok()?;
+    let detail = start.recv().ok()?;
+    let connection = assignment.connection.clone();
+    let result = open.play(assignment, detail);
+    // The peer waits for this end to close. The session holds the connection (to read
+    // its state), so letting go of ours would not be enough.
+    match result {
+        Ok(_) => connection.close(),
+        Err(_) => connection.cut(),
+    }
+    Some(result)
+}
 
-    let run = || -> Result<FlowEnd, Fault> {
-        let witness = match role {
-            Role::Receiver if index == 0 => Some(read_witness(&watch)?),
+/// Both halves, as far as the workload wants them here.
+#[derive(Default)]
+struct Open {
+    tx: Option<Box<dyn workload::Tx>>,
+    rx: Option<Box<dyn workload::Rx>>,
+}
+
+impl Open {
+    fn of(assignment: &Assignment) -> Result<Open, Fault> {
+        let Assignment { halves, role, cell, connection, groups, .. } = assignment;
+        let uses_io_uring = halves.tx.uses_io_uring || halves.rx.uses_io_uring;
+        if let Some(cpu) = cell.placement.cpu(*role) {
+            thread::pin(cpu).map_err(|e| Fault::system(format!("cannot pin to CPU {cpu}"), &e))?;
+        }
+        if let Some(cpu) = cell.placement.io_wq.filter(|_| uses_io_uring) {
+            uring::pin_workers(cpu).map_err(|e| {
+                Fault::system(format!("cannot pin io_uring's workers to CPU {cpu}"), &e)
+                    .remedy("leave io-wq out; it takes Linux 5.14 and a CPU of this process")
+            })?;
+        }
+        let (mut open, connection) = (Open::default(), connection.as_ref());
+        for &direction in halves.workload.halves(*role) {
+            let job = halves.workload.job(cell, *role, direction);
+            let group = &groups[direction as usize];
+            match direction {
+                Direction::Send => {
+                    let path = halves.tx.tx.ok_or_else(|| lacks(halves.tx, direction))?;
+                    open.tx = Some(path.open(&job, connection, group)?);
+                }
+                Direction::Receive => {
+                    let path = halves.rx.rx.ok_or_else(|| lacks(halves.rx, direction))?;
+                    open.rx = Some(path.open(&job, connection, group)?);
+                }
+            }
+        }
+        if let (Role::Sender, 0, Some(tx)) = (role, connection.index(), &mut open.tx) {
+            tx.witness()?;
+        }
+        Ok(open)
+    }
+
+    fn play(self, assignment: Assignment, detail: Detail) -> Result<Outcome, Fault> {
+        let Assignment { halves, role, cell, connection, gate, progress, .. } = assignment;
+        let witness = match (role, connection.index()) {
+            (Role::Receiver, 0) => Some(read_witness(connection.as_ref())?),
             _ => None,
         };
-        let mut recorder = Recorder::new(role, gate, progress, detailed);
-        let account = endpoint.run(&mut recorder)?;
-        let tally = recorder.finish();
-        if account.ledger.delivered != tally.total {
-            let (entered, moved) = (account.ledger.delivered, tally.total);
+        let recorder = Recorder::new(role == Role::Sender, gate, progress, detail);
+        let Open { tx, rx } = self;
+        let end = halves.workload.play(Actor { role, cell, connection, tx, rx, recorder })?;
+        let (entered, moved) = (end.account.ledger.delivered, end.bytes);
+        if entered != moved {
             return Err(Fault::new(
                 FaultKind::System,
                 format!("the ledger has {entered} bytes, but {moved} were moved"),
             ));
         }
-        Ok(FlowEnd { account, tally, witness })
-    };
-    let result = run();
-    // The peer waits for this end to close. The session holds the socket open
-    // (to read its state), so closing our copy would not be enough.
-    let how = if result.is_ok() { Shutdown::Write } else { Shutdown::Both };
-    let _ = tcp::shutdown(watch.socket.as_fd(), how);
-    Some(result)
+        Ok(Outcome { end, witness })
+    }
+}
+
+/// A cell names only halves that are there; see `spec`.
+fn lacks(path: &DataPath, direction: Direction) -> Fault {
+    let text = format!("path '{}' has no half that can {direction:?}", path.name);
+    Fault::new(FaultKind::Usage, text)
+        .remedy("choose another path for that direction; 'bytepath paths' lists them")
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {

@@ -28,7 +28,7 @@ pub use ceiling::measure as copy_ceiling;
 pub use conduct::{conduct, resume};
 pub use explanation::{ProfiledCell, explanation, profiled_cell};
 pub use observing::{ProgramSampler, of_program};
-pub use outlook::survey;
+pub use outlook::{check, survey};
 pub use plan::{Observer, Plan};
 pub use pool_check::pool_check;
 pub use power::import as import_power;
@@ -39,8 +39,10 @@ pub use store::{Hosts, HostsAfter, StudyWriter, load};
 use crate::host::Testbed;
 use crate::meter::Meter;
 use crate::path::{DataPath, Pair};
-use crate::record::{OptionSpec, Role};
-use crate::spec::{PairDeclaration, PathDeclaration, PathSpec, TestbedDeclaration};
+use crate::spec::{
+    PairDeclaration, PathDeclaration, PathSpec, TestbedDeclaration, WorkloadDeclaration,
+};
+use crate::workload::{self, Workload};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
@@ -48,7 +50,7 @@ use std::sync::atomic::AtomicBool;
 /// asks it to stop.
 pub struct Laboratory<'a> {
     /// Data paths that cells may name.
-    pub paths: &'static [&'static dyn DataPath],
+    pub paths: &'static [&'static DataPath],
     /// Meters that can be asked for.
     pub meters: &'static [&'static dyn Meter],
     /// Where the roles run.
@@ -70,16 +72,22 @@ pub fn testbed_spec(testbeds: &[&'static dyn Testbed]) -> Vec<TestbedDeclaration
     testbeds.iter().map(declare).collect()
 }
 
-/// The path catalogue as a request sees it.
-pub fn path_spec(paths: &[&'static dyn DataPath], pairs: &[Pair]) -> PathSpec {
-    let side = |path: &dyn DataPath, role: Role| -> Option<&'static [OptionSpec]> {
-        path.roles().contains(&role).then(|| path.options(role))
-    };
-    let path = |path: &&'static dyn DataPath| PathDeclaration {
-        name: path.name(),
-        tx: side(*path, Role::Sender),
-        rx: side(*path, Role::Receiver),
+/// The catalogues of paths and workloads as a request sees them.
+pub fn path_spec(paths: &[&'static DataPath], pairs: &[Pair]) -> PathSpec {
+    let path = |path: &&'static DataPath| PathDeclaration {
+        name: path.name,
+        tx: path.tx.map(|tx| tx.options()),
+        rx: path.rx.map(|rx| rx.options()),
     };
     let pair = |pair: &Pair| PairDeclaration { name: pair.name, tx: pair.tx, rx: pair.rx };
-    PathSpec { paths: paths.iter().map(path).collect(), pairs: pairs.iter().map(pair).collect() }
+    let workload = |workload: &&'static dyn Workload| WorkloadDeclaration {
+        name: workload.name(),
+        options: workload.options(),
+        suits_slices: workload.suits_slices(),
+    };
+    PathSpec {
+        workloads: workload::CATALOG.iter().map(workload).collect(),
+        paths: paths.iter().map(path).collect(),
+        pairs: pairs.iter().map(pair).collect(),
+    }
 }

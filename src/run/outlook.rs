@@ -6,7 +6,7 @@ use super::guard::Guard;
 use super::preparation::{self, Wires};
 use super::remote::{Remotes, unexpected};
 use super::trial::{connect, set_up_link};
-use crate::path;
+use crate::path::DataPath;
 use crate::record::wire::{Reply, Request};
 use crate::record::{
     Cell, CopyCeiling, Facts, Fault, FaultKind, Kernel, KernelHosts, LinkSettings, Placement, Role,
@@ -264,9 +264,8 @@ impl Outlook {
 }
 
 fn probe(laboratory: &Laboratory, cell: &Cell, role: Role, facts: &[Facts]) -> Support {
-    let path = path::find(laboratory.paths, &cell.half(role).path);
-    let (Some(path), Some(facts)) = (path, facts.get(role as usize)) else {
-        return Support::no("no such path, or no facts of its host", "report this as a bug");
+    let Some(facts) = facts.get(role as usize) else {
+        return Support::no("there are no facts of its host", "report this as a bug");
     };
     if let Some(vhost) = cell.placement.vhost {
         return Support::no(
@@ -283,5 +282,15 @@ fn probe(laboratory: &Laboratory, cell: &Cell, role: Role, facts: &[Facts]) -> S
             format!("this process may use {}", usable.join(", ")),
         );
     }
-    path.probe_with(role, &cell.half(role).options, facts)
+    check(laboratory.paths, cell, role, facts)
+}
+
+/// Whether the halves that the actor of a role opens can do their jobs on this host.
+pub fn check(paths: &[&'static DataPath], cell: &Cell, role: Role, facts: &Facts) -> Support {
+    match preparation::halves(paths, cell, role) {
+        Ok(halves) => halves
+            .iter()
+            .fold(Support::Yes, |so_far, (half, job)| so_far.and(half.check(job, facts))),
+        Err(fault) => Support::no(fault.message, fault.remedy.unwrap_or_default()),
+    }
 }

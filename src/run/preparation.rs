@@ -11,8 +11,9 @@ use super::guard::Guard;
 use super::remote::Remotes;
 use crate::host::settings;
 use crate::host::{self, Nic, Raised, Testbed};
-use crate::path::{self, DataPath, Wire};
-use crate::record::{Cell, Fault, Role, SettingRecord, WantedSetting};
+use crate::path::{self, DataPath, HalfPath, Wire};
+use crate::record::{Cell, Fault, FaultKind, Role, SettingRecord, WantedSetting};
+use crate::workload::{self, Job};
 use std::net::IpAddr;
 
 /// The cards of a testbed, and the addresses that flows go between.
@@ -36,14 +37,12 @@ impl Wires {
     /// opened; nobody else is on the link whose flows could be taken for ours.
     pub fn wanted(
         &self,
-        paths: &[&'static dyn DataPath],
+        paths: &[&'static DataPath],
         cell: &Cell,
     ) -> Result<Vec<WantedSetting>, Fault> {
         let mut all = Vec::new();
         for role in Role::ALL {
-            let half = cell.half(role);
             let Some(nic) = &self.nics[role as usize] else { continue };
-            let Some(path) = path::find(paths, &half.path) else { continue };
             let wire = Wire {
                 device: &nic.device,
                 driver: &nic.driver,
@@ -52,17 +51,38 @@ impl Wires {
                 peer: self.addresses[role.peer() as usize],
                 port: None,
             };
-            let settings = path.preparation(role, &half.options, &wire)?;
-            all.extend(settings.into_iter().map(WantedSetting::from));
+            for (half, job) in halves(paths, cell, role)? {
+                let settings = half.preparation(&job.options, &wire)?;
+                all.extend(settings.into_iter().map(WantedSetting::from));
+            }
         }
         Ok(all)
     }
 }
 
+/// The halves of a cell's paths that the actor of a role opens, each with its job.
+pub(super) fn halves(
+    paths: &[&'static DataPath],
+    cell: &Cell,
+    role: Role,
+) -> Result<Vec<(&'static dyn HalfPath, Job)>, Fault> {
+    let workload = workload::of(cell)?;
+    let open = workload.halves(role).iter().map(|&direction| {
+        let name = &cell.half(direction.role()).path;
+        let half = path::find(paths, name).and_then(|path| path.half(direction.role()));
+        let lacks = || {
+            let text = format!("path '{name}' has no {} half", direction.role());
+            Fault::new(FaultKind::Usage, text).remedy("'bytepath paths' lists the halves")
+        };
+        Ok((half.ok_or_else(lacks)?, workload.job(cell, role, direction)))
+    });
+    open.collect()
+}
+
 /// Whether the devices of a testbed could be prepared for a cell, as far as a look at them
 /// tells where they are. Nothing is changed.
 pub fn preparable(
-    paths: &[&'static dyn DataPath],
+    paths: &[&'static DataPath],
     testbed: &dyn Testbed,
     cell: &Cell,
 ) -> Result<(), Fault> {

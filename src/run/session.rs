@@ -1,40 +1,38 @@
-//! One stream as an agent sees it: its connections, engines and meters.
+//! One session as an agent sees it: its connections, engines and meters.
 
 use super::agent::Event;
-use super::engine::{Assignment, Ended, Engine, FlowEnd};
+use super::engine::{Assignment, Ended, Engine, Halves, Outcome};
+use crate::connection::{Connection, Listener, Transport};
 use crate::meter::{self, Capture, Context, Meter, Output, Prepared, Running, ThreadTag};
 use crate::path::{self, DataPath};
 use crate::record::wire::{Reply, Token};
 use crate::record::{
     Cell, Fault, FaultKind, Ledger, Power, Reading, Role, RoleRecord, Sampling, Scope, Unit,
 };
-use crate::sys::tcp::FlowOptions;
-use crate::sys::{Roots, clock, tcp};
-use crate::workload::{Gate, Phase, Progress};
-use std::io::{Read, Write};
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use crate::sys::Roots;
+use crate::workload::{self, Detail, Gate, Group, Phase, Progress};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-/// How long the peer may take to connect and to show its token.
-const HANDSHAKE: Duration = Duration::from_secs(5);
-
 /// How long an engine may take to notice the end of a window.
 const NOTICE: Duration = Duration::from_millis(250);
 
-/// A stream in one of its states, from listening to finished.
+/// A session in one of its states, from listening to finished.
 pub(super) struct Session {
     cell: Arc<Cell>,
     role: Role,
-    path: &'static dyn DataPath,
-    listener: Option<(TcpListener, Token)>,
+    halves: Halves,
+    listener: Option<(Box<dyn Listener>, Token)>,
     gate: Arc<Gate>,
     progress: Arc<Vec<Arc<Progress>>>,
+    connections: Vec<Arc<dyn Connection>>,
+    /// The kernel's sockets among them, for meters.
     sockets: Arc<Vec<OwnedFd>>,
     engines: Vec<Engine>,
-    ends: Vec<Option<Result<FlowEnd, Fault>>>,
+    ends: Vec<Option<Result<Outcome, Fault>>>,
     meters: Vec<&'static dyn Meter>,
     device: Option<String>,
     last_look: meter::LastLook,
@@ -49,14 +47,13 @@ pub(super) struct Session {
 impl Session {
     /// Receiver: listens for the cell's flows.
     pub fn listen(
-        paths: &[&'static dyn DataPath],
+        paths: &[&'static DataPath],
         cell: Cell,
         address: IpAddr,
         token: Token,
     ) -> Result<Self, Fault> {
-        let listener = tcp::listen(address, cell.stream.flows, &flow_options(&cell))
-            .map_err(|e| socket_fault("listen", &cell, &e))?;
         let mut session = Session::new(paths, cell, Role::Receiver)?;
+        let listener = session.transport()?.listen(address, &session.cell.stream)?;
         session.listener = Some((listener, token));
         Ok(session)
     }
@@ -64,51 +61,52 @@ impl Session {
     /// The port it listens on.
     pub fn port(&self) -> Result<u16, Fault> {
         let (listener, _) = self.listener.as_ref().ok_or_else(|| wrong_state("not listening"))?;
-        let address = listener.local_addr();
-        Ok(address.map_err(|e| Fault::system("cannot read the port", &e))?.port())
+        listener.port()
     }
 
     /// Sender: connects all flows, opens the path, sends the witness page.
     pub fn connect(
-        paths: &[&'static dyn DataPath],
+        paths: &[&'static DataPath],
         cell: Cell,
         peer: SocketAddr,
         token: &Token,
         events: Sender<Event>,
     ) -> Result<Self, Fault> {
-        let mut sockets = Vec::new();
-        for index in 0..cell.stream.flows {
-            let mut socket = tcp::connect(peer, &flow_options(&cell))
-                .map_err(|e| socket_fault(&format!("connect to {peer}"), &cell, &e))?;
-            socket
-                .write_all(&hello(token, index))
-                .map_err(|e| Fault::system("cannot show the token to the receiver", &e))?;
-            sockets.push(socket);
-        }
         let mut session = Session::new(paths, cell, Role::Sender)?;
-        session.open(sockets, events)?;
+        let (transport, contract) = (session.transport()?, &session.cell.stream);
+        let connect = |index| transport.connect(peer, contract, token, index);
+        let connections = (0..contract.flows).map(connect).collect::<Result<_, _>>()?;
+        session.open(connections, events)?;
         Ok(session)
     }
 
     /// Receiver: takes the connections that show the token and opens the path.
     pub fn accept(&mut self, events: Sender<Event>) -> Result<(), Fault> {
         let (listener, token) = self.listener.take().ok_or_else(|| wrong_state("not listening"))?;
-        let sockets = accept_all(&listener, &token, self.cell.stream.flows)?;
-        self.open(sockets, events)
+        let connections = listener.accept(&token, self.cell.stream.flows)?;
+        self.open(connections, events)
     }
 
-    fn new(paths: &[&'static dyn DataPath], cell: Cell, role: Role) -> Result<Self, Fault> {
-        let name = &cell.half(role).path;
-        let path = path::find(paths, name)
-            .ok_or_else(|| Fault::new(FaultKind::Usage, format!("there is no path '{name}'")))?;
+    fn new(paths: &[&'static DataPath], cell: Cell, role: Role) -> Result<Self, Fault> {
+        let find = |role: Role| {
+            let name = &cell.half(role).path;
+            path::find(paths, name)
+                .ok_or_else(|| Fault::new(FaultKind::Usage, format!("there is no path '{name}'")))
+        };
+        let halves = Halves {
+            workload: workload::of(&cell)?,
+            tx: find(Role::Sender)?,
+            rx: find(Role::Receiver)?,
+        };
         let flows = cell.stream.flows as usize;
         Ok(Session {
             cell: Arc::new(cell),
             role,
-            path,
+            halves,
             listener: None,
             gate: Arc::default(),
             progress: Arc::new((0..flows).map(|_| Arc::default()).collect()),
+            connections: Vec::new(),
             sockets: Arc::default(),
             engines: Vec::new(),
             ends: (0..flows).map(|_| None).collect(),
@@ -124,25 +122,38 @@ impl Session {
         })
     }
 
-    fn open(&mut self, sockets: Vec<TcpStream>, events: Sender<Event>) -> Result<(), Fault> {
-        let mut kept = Vec::new();
-        for (index, socket) in sockets.into_iter().enumerate() {
-            let duplicate = socket.try_clone();
-            kept.push(
-                duplicate.map_err(|e| Fault::system("cannot duplicate a socket", &e))?.into(),
-            );
+    /// How this end meets its peer: as the first half that it opens does.
+    fn transport(&self) -> Result<&'static dyn Transport, Fault> {
+        let direction = self.halves.workload.halves(self.role).first();
+        let half = direction.and_then(|direction| match direction.role() {
+            role @ Role::Sender => self.halves.tx.half(role),
+            role @ Role::Receiver => self.halves.rx.half(role),
+        });
+        half.map(|half| half.transport()).ok_or_else(|| wrong_state("no half to connect"))
+    }
+
+    fn open(
+        &mut self,
+        connections: Vec<Arc<dyn Connection>>,
+        events: Sender<Event>,
+    ) -> Result<(), Fault> {
+        let groups: Arc<[Group; 2]> = Arc::default();
+        for (index, connection) in connections.iter().enumerate() {
             self.engines.push(Engine::open(Assignment {
-                path: self.path,
+                halves: self.halves,
                 role: self.role,
                 cell: self.cell.clone(),
-                index: index as u32,
-                socket,
+                connection: connection.clone(),
+                groups: groups.clone(),
                 gate: self.gate.clone(),
                 progress: self.progress[index].clone(),
                 events: events.clone(),
             })?);
         }
-        self.sockets = Arc::new(kept);
+        let sockets = connections.iter().filter_map(|connection| connection.socket());
+        let sockets = sockets.map(|socket| socket.try_clone_to_owned()).collect::<Result<_, _>>();
+        let sockets = sockets.map_err(|e| Fault::system("cannot duplicate a socket", &e))?;
+        (self.connections, self.sockets) = (connections, Arc::new(sockets));
         Ok(())
     }
 
@@ -153,7 +164,8 @@ impl Session {
         device: Option<String>,
         (sampling, power): (Option<Sampling>, Power),
     ) -> Result<(), Fault> {
-        let detailed = meters.iter().any(|meter| meter.reach() == meter::Reach::Engine);
+        let asked = |name| meters.iter().any(|meter: &&dyn Meter| meter.name() == name);
+        let detail = Detail { calls: asked(meter::SYSCALLS.name), sizes: asked(meter::SIZES.name) };
         self.meters = meters;
         self.device = device;
         self.sampling = sampling;
@@ -165,7 +177,7 @@ impl Session {
             self.prepared.extend(prepared.map(|ready| (meter.name(), ready)));
         }
         for engine in &self.engines {
-            engine.start(detailed);
+            engine.start(detail);
         }
         Ok(())
     }
@@ -276,9 +288,7 @@ impl Session {
 
     /// Cuts all connections, so that every engine returns.
     pub fn cut(&self) {
-        for socket in self.sockets.iter() {
-            let _ = tcp::shutdown(socket.as_fd(), Shutdown::Both);
-        }
+        self.connections.iter().for_each(|connection| connection.cut());
     }
 
     /// The record of this role, once all engines have returned.
@@ -287,34 +297,29 @@ impl Session {
         let mut notes: Vec<String> = Vec::new();
         let mut readings = Vec::new();
         let mut witness = None;
-        let mut sum = None;
+        let mut sum: Option<workload::TallyEnd> = None;
+        let mut total_bytes = 0;
         for end in self.ends.iter_mut().map(Option::take) {
-            let end = end.ok_or_else(|| wrong_state("an engine still runs"))??;
+            let Outcome { end, witness: shown } =
+                end.ok_or_else(|| wrong_state("an engine still runs"))??;
             ledger.add(&end.account.ledger);
             notes.extend(end.account.notes);
             readings.extend(end.account.readings);
-            witness = witness.or(end.witness);
+            witness = witness.or(shown);
+            total_bytes += end.bytes;
             match &mut sum {
                 None => sum = Some(end.tally),
-                Some(sum) => sum.add(&end.tally),
+                Some(sum) => sum.add(end.tally),
             }
         }
         let tally = sum.ok_or_else(|| wrong_state("there are no flows"))?;
-        let tick = clock::tick_seconds();
-        let names = self.engines.first().map_or(&[][..], |engine| engine.calls);
-        let calls = names
-            .iter()
-            .zip(&tally.calls)
-            .map(|(name, stats)| stats.row(name, tick))
-            .filter(|row| row.calls > 0)
-            .collect();
         let record = RoleRecord {
             role: self.role,
-            total_bytes: tally.total,
-            window_bytes: tally.window_bytes,
-            window: tally.window_ticks as f64 * tick,
+            total_bytes,
+            window_bytes: tally.window.count,
+            window: tally.window.seconds(),
             ledger,
-            calls,
+            calls: tally.rows(),
             sizes: tally.size_distribution(),
             fragments: (tally.fragments.calls > 0).then_some(tally.fragments),
             threads: Vec::new(),
@@ -346,76 +351,6 @@ impl Session {
 
 fn cannot_start(meter: &dyn Meter, fault: Fault) -> Fault {
     fault.context(format!("meter {} cannot start", meter.name()))
-}
-
-fn flow_options(cell: &Cell) -> FlowOptions {
-    FlowOptions {
-        send_buffer: cell.stream.send_buffer,
-        receive_buffer: cell.stream.receive_buffer,
-        congestion: Some(cell.stream.congestion.clone()),
-    }
-}
-
-fn socket_fault(what: &str, cell: &Cell, error: &std::io::Error) -> Fault {
-    let fault = Fault::system(format!("cannot {what}"), error);
-    match error.raw_os_error() {
-        Some(libc::ENOENT) => Fault::new(
-            FaultKind::Unsupported,
-            format!("this kernel has no congestion control '{}'", cell.stream.congestion),
-        )
-        .remedy("sysctl net.ipv4.tcp_available_congestion_control lists what it has"),
-        Some(libc::EPERM) => {
-            fault.remedy("is the congestion control in net.ipv4.tcp_allowed_congestion_control?")
-        }
-        _ => fault,
-    }
-}
-
-/// What a connection shows first: the token's digits and its flow's index.
-fn hello(token: &Token, index: u32) -> Vec<u8> {
-    let mut bytes = token.0.clone().into_bytes();
-    bytes.extend(index.to_le_bytes());
-    bytes
-}
-
-/// Takes connections until every flow has shown the token; any other
-/// connection is closed and forgotten.
-fn accept_all(listener: &TcpListener, token: &Token, flows: u32) -> Result<Vec<TcpStream>, Fault> {
-    let mut sockets: Vec<Option<TcpStream>> = (0..flows).map(|_| None).collect();
-    let deadline = Instant::now() + HANDSHAKE;
-    while sockets.iter().any(Option::is_none) {
-        let socket = accept_one(listener, deadline)?;
-        if let Some(index) = shown_index(&socket, token, deadline)
-            && let Some(slot @ None) = sockets.get_mut(index as usize)
-        {
-            *slot = Some(socket);
-        }
-    }
-    Ok(sockets.into_iter().flatten().collect())
-}
-
-fn accept_one(listener: &TcpListener, deadline: Instant) -> Result<TcpStream, Fault> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    match tcp::wait_readable(listener.as_fd(), left) {
-        Ok(true) => {}
-        Ok(false) => {
-            return Err(Fault::new(FaultKind::PeerLost, "the sender did not connect in time"));
-        }
-        Err(e) => return Err(Fault::system("cannot wait for the sender", &e)),
-    }
-    let accepted = listener.accept().map_err(|e| Fault::system("cannot accept the sender", &e))?;
-    Ok(accepted.0)
-}
-
-fn shown_index(mut socket: &TcpStream, token: &Token, deadline: Instant) -> Option<u32> {
-    let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-    socket.set_read_timeout(Some(left)).ok()?;
-    let mut shown = vec![0; token.0.len() + 4];
-    socket.read_exact(&mut shown).ok()?;
-    socket.set_read_timeout(None).ok()?;
-    let (secret, index) = shown.split_at(token.0.len());
-    (secret == token.0.as_bytes())
-        .then(|| u32::from_le_bytes(index.try_into().expect("four bytes")))
 }
 
 fn cost(role: Role, meter: &str, time: Duration) -> Reading {

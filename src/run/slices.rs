@@ -109,7 +109,7 @@ impl<'a> Lane<'a> {
     fn close(mut self, schedule: &Schedule) -> Result<Trial, Fault> {
         let Some(mut remotes) = self.remotes.take() else { return Ok(self.trial) };
         let seen = Seen::together(std::mem::take(&mut self.windows));
-        match end(&mut remotes, schedule, &mut self.trial, seen) {
+        match end(&mut remotes, self.cell, schedule, &mut self.trial, seen) {
             Ok(()) => self.trial.status = TrialStatus::Measured,
             Err(fault) => self.fail(fault)?,
         }

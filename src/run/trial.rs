@@ -12,7 +12,7 @@ use crate::record::{
     Cell, CellId, Fault, FaultKind, Power, ProvenWitness, Restoration, RestorationRow, Role,
     RoleRecord, SCHEMA_VERSION, Sampling, Schedule, TimeSpan, Trial, TrialStatus,
 };
-use crate::workload;
+use crate::workload::{self, Workload};
 use rand::rngs::OsRng;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -126,7 +126,7 @@ pub(super) fn nothing_to_place(laboratory: &Laboratory, cell: &Cell) -> Option<S
     let cpu = cell.placement.io_wq?;
     let works = |role| {
         let path = path::find(laboratory.paths, &cell.half(role).path);
-        path.is_some_and(|path| path.uses_io_uring())
+        path.is_some_and(|path| path.uses_io_uring)
     };
     let none = !Role::ALL.into_iter().any(works);
     none.then(|| format!("io-wq={cpu} places nothing: neither end works by io_uring"))
@@ -143,7 +143,7 @@ pub(super) fn stream(
     begin(remotes, cell, metering, false)?;
     remotes.pass(seconds(schedule.warm_up))?;
     let seen = window(remotes, schedule.window)?;
-    end(remotes, schedule, trial, seen)
+    end(remotes, cell, schedule, trial, seen)
 }
 
 /// Opens both ends and starts them; a sender that is held does not send yet.
@@ -186,6 +186,7 @@ pub(super) fn window(remotes: &mut Remotes, length: f64) -> Result<Seen, Fault> 
 /// Ends a stream and enters what was seen of it.
 pub(super) fn end(
     remotes: &mut Remotes,
+    cell: &Cell,
     schedule: &Schedule,
     trial: &mut Trial,
     seen: Seen,
@@ -195,7 +196,7 @@ pub(super) fn end(
     trial.series.extend(seen.series);
     trial.warnings.extend(seen.warnings);
     trial.spans.extend(seen.spans);
-    finish(remotes, schedule, trial)?;
+    finish(remotes, workload::of(cell)?, schedule, trial)?;
     let mut threads = seen.threads;
     for record in &mut trial.roles {
         record.threads = std::mem::take(&mut threads[record.role as usize]);
@@ -286,7 +287,12 @@ fn both(
     Ok(())
 }
 
-fn finish(remotes: &mut Remotes, schedule: &Schedule, trial: &mut Trial) -> Result<(), Fault> {
+fn finish(
+    remotes: &mut Remotes,
+    workload: &dyn Workload,
+    schedule: &Schedule,
+    trial: &mut Trial,
+) -> Result<(), Fault> {
     // What drains slowly because its hosts are slow is not stuck.
     let patience = remotes.patience(DRAIN).as_secs_f64();
     for role in Role::ALL {
@@ -303,31 +309,34 @@ fn finish(remotes: &mut Remotes, schedule: &Schedule, trial: &mut Trial) -> Resu
             other => return Err(unexpected(role, &other)),
         }
     }
-    settle(trial, shown, remotes.wired)?;
-    check_window(trial, schedule)
+    settle(trial, workload, shown, remotes.wired)?;
+    check_window(trial, workload.actor(workload.counted_at()), schedule)
 }
 
 /// Brings the two ends together: their byte counts must agree, and the witness
 /// page has the last word on the sender's ledger, unless it went by a wire.
-fn settle(trial: &mut Trial, witness: Option<ProvenWitness>, wired: bool) -> Result<(), Fault> {
+fn settle(
+    trial: &mut Trial,
+    workload: &dyn Workload,
+    witness: Option<ProvenWitness>,
+    wired: bool,
+) -> Result<(), Fault> {
     let [sender, receiver] = trial.roles.as_mut_slice() else {
         return Err(Fault::new(FaultKind::System, "a role gave no record"));
     };
-    if sender.total_bytes != receiver.total_bytes {
-        let (sent, got) = (sender.total_bytes, receiver.total_bytes);
-        return Err(Fault::new(
-            FaultKind::Corrupt,
-            format!("{sent} bytes were sent and {got} were received"),
-        ));
-    }
+    workload.settle(sender, receiver)?;
     sender.witness = witness.filter(|_| !wired);
     sender.ledger = match wired {
         true => workload::untested(&sender.ledger),
         false => workload::believe(&sender.ledger, witness),
     };
     trial.label = workload::label(&sender.ledger, &receiver.ledger);
-    trial.window = receiver.window;
-    trial.window_bytes = receiver.window_bytes;
+    let counted = match workload.counted_at() {
+        Role::Sender => &*sender,
+        Role::Receiver => &*receiver,
+    };
+    trial.window = counted.window;
+    trial.window_bytes = counted.window_bytes;
     for role in [&*sender, &*receiver] {
         trial.warnings.extend(notes(role));
     }
@@ -341,14 +350,14 @@ fn notes(record: &RoleRecord) -> impl Iterator<Item = String> + '_ {
 /// An engine notices the edges of the window between two calls. A call that
 /// takes long there makes the window longer: still a true rate, but of another
 /// window than was asked for, which the reader is told.
-fn check_window(trial: &mut Trial, schedule: &Schedule) -> Result<(), Fault> {
+fn check_window(trial: &mut Trial, actor: &str, schedule: &Schedule) -> Result<(), Fault> {
     if trial.window <= 0.0 {
-        let text = "the receiver never saw the window begin and end: the stream stood still";
+        let text = format!("the {actor} never saw the window begin and end: nothing moved");
         return Err(Fault::new(FaultKind::System, text));
     }
     if trial.window < 0.8 * schedule.window {
         let text = format!(
-            "the receiver saw only {:.2} s of the {:.2} s window: the stream stood still",
+            "the {actor} saw only {:.2} s of the {:.2} s window: nothing moved",
             trial.window, schedule.window
         );
         return Err(Fault::new(FaultKind::System, text));

@@ -4,7 +4,7 @@ use super::options::{Given, did_you_mean, differing, resolve, split, usage};
 use super::placement::CoreSpec;
 use super::stream::STREAM_OPTIONS;
 use super::{parse_link, parse_stream};
-use crate::record::{Cell, CellId, Fault, Half, Kernel, LinkSettings, OptionSpec, Role};
+use crate::record::{Activity, Cell, CellId, Fault, Half, Kernel, LinkSettings, OptionSpec, Role};
 use std::collections::BTreeMap;
 
 /// A path of the catalogue, as far as a request has to know it.
@@ -29,9 +29,22 @@ pub struct PairDeclaration {
     pub rx: &'static str,
 }
 
+/// A workload of the catalogue, as far as a request has to know it.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkloadDeclaration {
+    /// Name in the catalogue.
+    pub name: &'static str,
+    /// Its options.
+    pub options: &'static [OptionSpec],
+    /// Whether its cells may take turns in slices.
+    pub suits_slices: bool,
+}
+
 /// What a request may name.
 #[derive(Clone, Debug, Default)]
 pub struct PathSpec {
+    /// Every workload; the first is meant where none is named.
+    pub workloads: Vec<WorkloadDeclaration>,
     /// Every path of the catalogue.
     pub paths: Vec<PathDeclaration>,
     /// Every named pair.
@@ -43,7 +56,9 @@ pub struct PathSpec {
 pub struct Ask<'a> {
     /// Paths: `PAIR`, `PAIR:key=value,...` or `TX[:...]+RX[:...]`.
     pub paths: &'a [String],
-    /// Workload: `key=value,...`.
+    /// Workload: `NAME[:key=value,...]`; empty takes the first of the catalogue.
+    pub workload: &'a str,
+    /// Connections: `key=value,...`.
     pub stream: &'a str,
     /// Link: `PRESET[:key=value,...]`.
     pub link: &'a str,
@@ -65,7 +80,8 @@ pub fn cells(ask: &Ask, spec: &PathSpec) -> Result<(Vec<Cell>, CellId), Fault> {
     let kernels = if named.is_empty() { &own[..] } else { &named[..] };
     for text in ask.paths {
         for kernel in kernels {
-            let mut cell = cell(text, ask.stream, ask.link, ask.cores, *kernel, spec)?;
+            let mut cell =
+                cell(text, ask.workload, ask.stream, ask.link, ask.cores, *kernel, spec)?;
             if cells.iter().any(|known| known.id == cell.id) {
                 let what = kernel.map_or(String::new(), |k| format!(" with kernel '{}'", k.name));
                 return Err(usage(format!("path '{text}'{what} is asked for twice")));
@@ -98,22 +114,26 @@ pub fn cells(ask: &Ask, spec: &PathSpec) -> Result<(Vec<Cell>, CellId), Fault> {
 /// One cell from its parts as typed, without levels.
 pub(super) fn cell(
     path: &str,
+    workload: &str,
     stream: &str,
     link: &str,
     cores: &CoreSpec,
     kernel: Option<&Kernel>,
     spec: &PathSpec,
 ) -> Result<Cell, Fault> {
+    let (workload, workload_difference) = activity(workload, spec)?;
     let (stream, stream_options) = parse_stream(stream)?;
     let (link, link_difference) = parse_link(link)?;
     let (name, tx, rx) = halves(path, spec)?;
     agree(&link, cores)?;
-    let mut levels = differing(STREAM_OPTIONS, &stream_options);
+    let mut levels = vec![workload_difference];
+    levels.extend(differing(STREAM_OPTIONS, &stream_options));
     levels.extend([link_difference, cores.difference.clone()]);
     levels.extend(kernel.map(|kernel| format!("kernel={}", kernel.name)));
     levels.retain(|level| !level.is_empty());
     Ok(Cell {
         id: id(&name, &levels),
+        workload,
         stream,
         tx,
         rx,
@@ -123,6 +143,30 @@ pub(super) fn cell(
         levels: BTreeMap::new(),
         null: false,
     })
+}
+
+/// Reads `NAME[:key=value,...]` into a workload and what differs from the usual one, as
+/// typed.
+pub(super) fn activity(text: &str, spec: &PathSpec) -> Result<(Activity, String), Fault> {
+    let (name, given) = split(text)?;
+    let names: Vec<&str> = spec.workloads.iter().map(|declared| declared.name).collect();
+    let Some(usual) = names.first() else { return Ok(Default::default()) };
+    let name = if name.is_empty() { usual } else { name.as_str() };
+    let Some(declared) = spec.workloads.iter().find(|declared| declared.name == name) else {
+        let fault = usage(format!("there is no workload '{name}'"));
+        return Err(match did_you_mean(name, &names) {
+            Some(near) => fault.remedy(format!("did you mean '{near}'?")),
+            None => fault.remedy(format!("choose one of {}", names.join(", "))),
+        });
+    };
+    let options = resolve(&format!("workload {name}"), declared.options, &given)?;
+    let difference = differing(declared.options, &options);
+    let as_typed = if name == *usual && difference.is_empty() {
+        String::new()
+    } else {
+        typed(name, &difference)
+    };
+    Ok((Activity { name: name.to_owned(), options }, as_typed))
 }
 
 /// Link and placement may both say where the kernel's receive work goes.
@@ -273,6 +317,10 @@ mod tests {
 
     fn spec() -> PathSpec {
         PathSpec {
+            workloads: vec![
+                WorkloadDeclaration { name: "stream", options: &[], suits_slices: true },
+                WorkloadDeclaration { name: "rr", options: DEPTH, suits_slices: false },
+            ],
             paths: vec![
                 PathDeclaration { name: "socket", tx: Some(&[]), rx: Some(&[]) },
                 PathDeclaration { name: "uring", tx: Some(DEPTH), rx: Some(&[]) },
@@ -288,10 +336,30 @@ mod tests {
     fn ids(paths: &[&str], stream: &str, link: &str) -> Result<Vec<String>, Fault> {
         let paths: Vec<String> = paths.iter().map(|p| (*p).to_owned()).collect();
         let cores = parse_cores("two", &[0, 1])?;
-        let ask = Ask { paths: &paths, stream, link, cores: &cores, kernels: &[], baseline: None };
+        let ask = Ask {
+            paths: &paths,
+            stream,
+            workload: "",
+            link,
+            cores: &cores,
+            kernels: &[],
+            baseline: None,
+        };
         let (cells, baseline) = cells(&ask, &spec())?;
         assert_eq!(cells[0].id, baseline);
         Ok(cells.into_iter().map(|c| c.id.0).collect())
+    }
+
+    #[test]
+    fn a_workload_is_named_in_ids_where_it_is_not_the_usual_one() {
+        let of = |text: &str| activity(text, &spec());
+        assert_eq!(of("").unwrap(), (Activity::default(), String::new()));
+        assert_eq!(of("stream").unwrap().1, "");
+        let (rr, as_typed) = of("rr:depth=8").unwrap();
+        assert_eq!((rr.name.as_str(), rr.options.number("depth")), ("rr", Some(8)));
+        assert_eq!(as_typed, "rr:depth=8");
+        assert_eq!(of("rrr").unwrap_err().remedy.unwrap(), "did you mean 'rr'?");
+        assert!(of("rr:flows=2").unwrap_err().message.contains("has no option 'flows'"));
     }
 
     #[test]
@@ -314,6 +382,7 @@ mod tests {
         let paths = ["socket".to_owned(), "uring".to_owned()];
         let ask = |kernels| Ask {
             paths: &paths,
+            workload: "",
             stream: "",
             link: "wire",
             cores: &cores,
@@ -357,8 +426,15 @@ mod tests {
         let paths = ["socket".to_owned()];
         let cores = parse_cores("two", &[0, 1]).unwrap();
         let baseline = Some("uring");
-        let ask =
-            Ask { paths: &paths, stream: "", link: "wire", cores: &cores, kernels: &[], baseline };
+        let ask = Ask {
+            paths: &paths,
+            workload: "",
+            stream: "",
+            link: "wire",
+            cores: &cores,
+            kernels: &[],
+            baseline,
+        };
         assert!(cells(&ask, &spec()).unwrap_err().message.contains("not among"));
     }
 }

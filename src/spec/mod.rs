@@ -14,7 +14,7 @@ mod settings;
 mod stream;
 mod testbed;
 
-pub use cells::{Ask, PairDeclaration, PathDeclaration, PathSpec, cells};
+pub use cells::{Ask, PairDeclaration, PathDeclaration, PathSpec, WorkloadDeclaration, cells};
 pub use experiment::{
     Catalogues, DEFAULT_BLOCKS, DEFAULT_WARM_UP, DEFAULT_WINDOW, EXPERIMENT_KEYS, Experiment,
     MOST_BLOCKS, MOST_CELLS, OWN_FACTORS, check_design, check_lanes, check_stopping,

@@ -1,12 +1,156 @@
-//! The contract that every path keeps: the same payload, the same touch, the
-//! same way of counting. Pure: no system call, no clock.
+//! What is done over a connection, and by whom: one file per workload, one line each
+//! in [`CATALOG`]. A workload owns the loop; how the bytes move is its movers' business,
+//! and where its actors run is the testbed's.
 
 mod gate;
 mod label;
+mod mover;
 mod payload;
+mod recorder;
+mod rr;
+mod stream;
 mod tally;
 
 pub use gate::{Gate, Phase, Progress};
 pub use label::{believe, label, untested};
+pub use mover::{Account, Group, Job, Rx, Tx};
 pub use payload::{PATTERN_PERIOD, Pattern, Toucher};
-pub use tally::{CallStats, Tally, TallyEnd};
+pub use recorder::{Detail, Recorder};
+pub use tally::{CallStats, Edge, Tally, TallyEnd, Window};
+
+use crate::connection::Connection;
+use crate::record::{Cell, Fault, FaultKind, OptionSpec, Role, RoleRecord};
+use std::sync::Arc;
+
+/// Something to do between two hosts.
+pub trait Workload: Sync {
+    /// Name in the catalogue, as the user types it.
+    fn name(&self) -> &'static str;
+
+    /// One line: who does what.
+    fn summary(&self) -> &'static str;
+
+    /// What can be set of it.
+    fn options(&self) -> &'static [OptionSpec] {
+        &[]
+    }
+
+    /// What its actor on the host of this role is called.
+    fn actor(&self, role: Role) -> &'static str;
+
+    /// Which halves of the path an actor needs, open before anything moves.
+    fn halves(&self, role: Role) -> &'static [Direction];
+
+    /// What is asked of one half at one actor.
+    fn job(&self, cell: &Cell, role: Role, direction: Direction) -> Job;
+
+    /// Whether the cells of a block may take turns in slices of a fraction of a second.
+    /// What one measures by single events needs whole trials.
+    fn suits_slices(&self) -> bool {
+        true
+    }
+
+    /// Refuses a cell whose values do not fit together.
+    fn check(&self, cell: &Cell) -> Result<(), Fault> {
+        let _ = cell;
+        Ok(())
+    }
+
+    /// Plays an actor of one flow, from the first byte until everything is accounted
+    /// for. The loops allocate nothing and lock nothing.
+    fn play(&self, actor: Actor) -> Result<FlowEnd, Fault>;
+
+    /// The role whose window and count are the trial's.
+    fn counted_at(&self) -> Role;
+
+    /// What must agree at the end.
+    fn settle(&self, sender: &RoleRecord, receiver: &RoleRecord) -> Result<(), Fault> {
+        if sender.total_bytes == receiver.total_bytes {
+            return Ok(());
+        }
+        let (sent, got) = (sender.total_bytes, receiver.total_bytes);
+        Err(Fault::new(
+            FaultKind::Corrupt,
+            format!(
+                "the {} moved {sent} bytes and the {} {got}",
+                self.actor(Role::Sender),
+                self.actor(Role::Receiver)
+            ),
+        ))
+    }
+}
+
+/// Which way a half of a path moves bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From memory to the connection.
+    Send,
+    /// From the connection to memory.
+    Receive,
+}
+
+impl Direction {
+    /// The role that this half is named after in a cell.
+    pub fn role(self) -> Role {
+        match self {
+            Direction::Send => Role::Sender,
+            Direction::Receive => Role::Receiver,
+        }
+    }
+}
+
+/// One end of one flow, open.
+pub struct Actor {
+    /// On which host.
+    pub role: Role,
+    /// What is asked.
+    pub cell: Arc<Cell>,
+    /// What the movers move over.
+    pub connection: Arc<dyn Connection>,
+    /// The sending half, if the workload asked for one here.
+    pub tx: Option<Box<dyn Tx>>,
+    /// The receiving half, likewise.
+    pub rx: Option<Box<dyn Rx>>,
+    /// What is counted.
+    pub recorder: Recorder,
+}
+
+impl Actor {
+    fn tx(&mut self) -> Result<Box<dyn Tx>, Fault> {
+        self.tx.take().ok_or_else(|| not_opened(Direction::Send))
+    }
+
+    fn rx(&mut self) -> Result<Box<dyn Rx>, Fault> {
+        self.rx.take().ok_or_else(|| not_opened(Direction::Receive))
+    }
+}
+
+fn not_opened(direction: Direction) -> Fault {
+    let text = format!("the half that has to {direction:?} is not open");
+    Fault::new(FaultKind::System, text).remedy("report this as a bug")
+}
+
+/// What an actor knows at the end of its flow.
+#[derive(Clone, Debug)]
+pub struct FlowEnd {
+    /// The account of its movers.
+    pub account: Account,
+    /// Bytes that went through this end, either way.
+    pub bytes: u64,
+    /// Its counts.
+    pub tally: TallyEnd,
+}
+
+/// Every workload; the first is meant where none is named.
+pub static CATALOG: &[&dyn Workload] = &[&stream::Stream, &rr::RequestResponse];
+
+/// The workload of a cell.
+pub fn of(cell: &Cell) -> Result<&'static dyn Workload, Fault> {
+    let name = &cell.workload.name;
+    let known = CATALOG.iter().copied().find(|workload| workload.name() == name);
+    known.ok_or_else(|| {
+        let names: Vec<&str> = CATALOG.iter().map(|workload| workload.name()).collect();
+        Fault::new(FaultKind::Usage, format!("there is no workload '{name}'"))
+            .remedy(format!("choose one of {}", names.join(", ")))
+    })
+}

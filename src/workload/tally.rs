@@ -2,7 +2,9 @@
 //! stream starts.
 
 use super::gate::Phase;
+use super::recorder::Detail;
 use crate::record::{CallRow, FragmentCounts, SizeDistribution};
+use crate::sys::clock;
 use hdrhistogram::Histogram;
 
 /// Calls an engine may tell apart.
@@ -80,19 +82,60 @@ pub struct Tally {
     phase: Phase,
     total: u64,
     begin: Option<Mark>,
-    window_bytes: u64,
-    window_ticks: u64,
-    detailed: bool,
+    window: Window,
+    detail: Detail,
     calls: [CallStats; SLOTS],
     sizes: Histogram<u64>,
     fragments: FragmentCounts,
+    latency: Option<Box<Histogram<u64>>>,
 }
 
 /// The moment an engine noticed a change of phase.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
-    ticks: u64,
-    bytes: u64,
+    edge: Edge,
+    total: u64,
+}
+
+/// A moment by both clocks: the kernel's, which windows are measured by, and the one
+/// that calls are timed by, whose ticks get their length from the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Edge {
+    /// CLOCK_MONOTONIC in nanoseconds.
+    pub nanoseconds: u64,
+    /// Ticks of [`clock::now`].
+    pub ticks: u64,
+}
+
+impl Edge {
+    /// Now.
+    pub fn now() -> Edge {
+        Edge { nanoseconds: clock::monotonic(), ticks: clock::now() }
+    }
+}
+
+/// What happened between the looks that noticed the window's begin and its end, or
+/// within all windows of a sliced trial; all 0 where no window was seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Window {
+    /// How much was done: bytes, or exchanges.
+    pub count: u64,
+    /// How long it took.
+    pub nanoseconds: u64,
+    /// The same by the clock of calls.
+    pub ticks: u64,
+}
+
+impl Window {
+    /// Length in seconds.
+    pub fn seconds(&self) -> f64 {
+        self.nanoseconds as f64 * 1e-9
+    }
+
+    /// Length of a tick in seconds, by this window.
+    fn tick(&self) -> f64 {
+        if self.ticks == 0 { 0.0 } else { self.seconds() / self.ticks as f64 }
+    }
 }
 
 /// What a tally adds up to.
@@ -100,34 +143,42 @@ struct Mark {
 pub struct TallyEnd {
     /// Bytes of the whole flow.
     pub total: u64,
-    /// Bytes within the window, or within all windows of a sliced trial.
-    pub window_bytes: u64,
-    /// Ticks between the looks that noticed the window's begin and its end; 0
-    /// where no window was seen to begin and end.
-    pub window_ticks: u64,
-    /// Calls within the window, by the engine's slots.
-    pub calls: [CallStats; SLOTS],
+    /// The measured window.
+    pub window: Window,
+    /// Calls within the window, by name.
+    pub calls: Vec<(&'static str, CallStats)>,
     /// Sizes handed over at once within the window.
     pub sizes: Histogram<u64>,
     /// Fragments per receive within the window.
     pub fragments: FragmentCounts,
+    /// Nanoseconds of each exchange within the window.
+    pub latency: Option<Box<Histogram<u64>>>,
 }
 
 impl Tally {
-    /// A tally at the start of warm-up. `detailed` switches call and size
-    /// statistics on.
-    pub fn new(detailed: bool) -> Self {
+    /// A tally at the start of warm-up.
+    pub fn new(detail: Detail) -> Self {
         Tally {
             phase: Phase::WarmUp,
             total: 0,
             begin: None,
-            window_bytes: 0,
-            window_ticks: 0,
-            detailed,
+            window: Window::default(),
+            detail,
             calls: [CallStats::default(); SLOTS],
             sizes: size_histogram(),
             fragments: FragmentCounts::default(),
+            latency: None,
         }
+    }
+
+    /// The same for a workload of exchanges, each of which takes a time.
+    pub fn with_latency(self) -> Self {
+        Tally { latency: Some(Box::new(latency_histogram())), ..self }
+    }
+
+    /// What is counted in detail.
+    pub fn detail(&self) -> Detail {
+        self.detail
     }
 
     /// The phase as this engine knows it.
@@ -136,21 +187,28 @@ impl Tally {
         self.phase
     }
 
-    /// True while calls and sizes are to be entered.
+    /// True within the window.
     #[inline(always)]
-    pub fn recording(&self) -> bool {
-        self.detailed && self.phase as u32 == Phase::Window as u32
+    fn counting(&self) -> bool {
+        self.phase as u32 == Phase::Window as u32
     }
 
-    /// The engine has noticed a new phase at this clock reading. A window that
-    /// came and went between two looks is not counted.
-    pub fn turn(&mut self, phase: Phase, ticks: u64) {
-        if let Some(begin) = self.begin.take() {
-            self.window_bytes += self.total - begin.bytes;
-            self.window_ticks += ticks.saturating_sub(begin.ticks);
+    /// True while calls are to be timed.
+    #[inline(always)]
+    pub fn timing(&self) -> bool {
+        self.detail.calls && self.counting()
+    }
+
+    /// The engine has noticed a new phase at this moment. A window that came and went
+    /// between two looks is not counted.
+    pub fn turn(&mut self, phase: Phase, now: Edge) {
+        if let Some(Mark { edge, total }) = self.begin.take() {
+            self.window.count += self.total - total;
+            self.window.nanoseconds += now.nanoseconds.saturating_sub(edge.nanoseconds);
+            self.window.ticks += now.ticks.saturating_sub(edge.ticks);
         }
         if phase == Phase::Window {
-            self.begin = Some(Mark { ticks, bytes: self.total });
+            self.begin = Some(Mark { edge: now, total: self.total });
         }
         self.phase = phase;
     }
@@ -171,7 +229,7 @@ impl Tally {
     /// A piece of this many bytes was handed over at once.
     #[inline(always)]
     pub fn piece(&mut self, bytes: u64) {
-        if self.recording() {
+        if self.detail.sizes && self.counting() {
             self.sizes.saturating_record(bytes.max(1));
         }
     }
@@ -180,8 +238,18 @@ impl Tally {
     /// tokens were held; `freed` if they were given back at once.
     #[inline(always)]
     pub fn fragments(&mut self, fragments: u64, held: u64, freed: bool) {
-        if self.recording() {
+        if self.detail.sizes && self.counting() {
             self.fragments.enter(fragments, held, freed);
+        }
+    }
+
+    /// An exchange took so long.
+    #[inline(always)]
+    pub fn latency(&mut self, nanoseconds: u64) {
+        if self.counting()
+            && let Some(latency) = &mut self.latency
+        {
+            latency.saturating_record(nanoseconds);
         }
     }
 
@@ -190,32 +258,56 @@ impl Tally {
         self.total
     }
 
-    /// The sums.
-    pub fn end(self) -> TallyEnd {
+    /// The sums; `calls` are the names of the slots.
+    pub fn end(self, calls: &[&'static str]) -> TallyEnd {
         TallyEnd {
             total: self.total,
-            window_bytes: self.window_bytes,
-            window_ticks: self.window_ticks,
-            calls: self.calls,
+            window: self.window,
+            calls: calls.iter().copied().zip(self.calls).collect(),
             sizes: self.sizes,
             fragments: self.fragments,
+            latency: self.latency,
         }
     }
 }
 
 impl TallyEnd {
     /// Adds another flow of the same role. The windows of flows lie side by
-    /// side, so their bytes add up and the longest window stands for all.
-    pub fn add(&mut self, other: &TallyEnd) {
+    /// side, so their counts add up and the longest window stands for all.
+    pub fn add(&mut self, other: TallyEnd) {
+        let longest = if other.window.nanoseconds > self.window.nanoseconds {
+            other.window
+        } else {
+            self.window
+        };
+        self.window = Window { count: self.window.count + other.window.count, ..longest };
+        self.join(other);
+    }
+
+    /// Adds what another recorder of the same flow saw, whose window is the same.
+    pub fn join(&mut self, other: TallyEnd) {
         self.total += other.total;
-        self.window_bytes += other.window_bytes;
-        self.window_ticks = self.window_ticks.max(other.window_ticks);
-        for (mine, theirs) in self.calls.iter_mut().zip(&other.calls) {
-            mine.add(theirs);
+        for (name, theirs) in other.calls {
+            match self.calls.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, mine)) => mine.add(&theirs),
+                None => self.calls.push((name, theirs)),
+            }
         }
-        // Both histograms have the same bounds, so this cannot fail.
+        // All such histograms have the same bounds, so this cannot fail.
         let _ = self.sizes.add(&other.sizes);
         self.fragments.add(&other.fragments);
+        match (&mut self.latency, other.latency) {
+            (Some(mine), Some(theirs)) => drop(mine.add(*theirs)),
+            (none @ None, theirs) => *none = theirs,
+            (Some(_), None) => {}
+        }
+    }
+
+    /// The system-call table. Ticks get their length from the window, by both clocks.
+    pub fn rows(&self) -> Vec<CallRow> {
+        let tick = self.window.tick();
+        let rows = self.calls.iter().map(|(name, stats)| stats.row(name, tick));
+        rows.filter(|row| row.calls > 0).collect()
     }
 
     /// The distribution of sizes.
@@ -234,6 +326,11 @@ impl TallyEnd {
     }
 }
 
+/// 1 ns to 100 s with three significant digits, about 200 KiB.
+fn latency_histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 100_000_000_000, 3).expect("constant bounds are valid")
+}
+
 /// 1 B to 4 GiB with two significant digits: fixed, so that nothing is
 /// allocated while the stream runs.
 fn size_histogram() -> Histogram<u64> {
@@ -244,47 +341,56 @@ fn size_histogram() -> Histogram<u64> {
 mod tests {
     use super::*;
 
+    /// A moment, with ticks of half a nanosecond.
+    fn at(nanoseconds: u64) -> Edge {
+        Edge { nanoseconds, ticks: 2 * nanoseconds }
+    }
+
+    fn window(count: u64, nanoseconds: u64) -> Window {
+        Window { count, nanoseconds, ticks: 2 * nanoseconds }
+    }
+
     #[test]
     fn only_the_window_is_counted() {
-        let mut t = Tally::new(true);
+        let mut t = Tally::new(Detail::ALL);
         t.moved(100);
         t.piece(100);
-        t.turn(Phase::Window, 1000);
+        t.turn(Phase::Window, at(1000));
         t.moved(50);
         t.piece(50);
         t.moved(30);
         t.piece(30);
-        t.turn(Phase::Drain, 3000);
+        t.turn(Phase::Drain, at(3000));
         t.moved(7);
         t.piece(7);
-        t.turn(Phase::Stop, 4000);
-        let end = t.end();
-        assert_eq!((end.total, end.window_bytes, end.window_ticks), (187, 80, 2000));
+        t.turn(Phase::Stop, at(4000));
+        let end = t.end(&[]);
+        assert_eq!((end.total, end.window), (187, window(80, 2000)));
         let sizes = end.size_distribution();
         assert_eq!((sizes.count, sizes.min, sizes.max), (2, 30, 50));
     }
 
     #[test]
     fn a_window_that_nobody_saw_counts_nothing() {
-        let mut t = Tally::new(true);
+        let mut t = Tally::new(Detail::ALL);
         t.moved(100);
-        t.turn(Phase::Stop, 4000);
-        let end = t.end();
-        assert_eq!((end.window_bytes, end.window_ticks), (0, 0));
+        t.turn(Phase::Stop, at(4000));
+        let end = t.end(&[]);
+        assert_eq!(end.window, Window::default());
     }
 
     #[test]
     fn several_windows_add_up() {
-        let mut t = Tally::new(true);
+        let mut t = Tally::new(Detail::ALL);
         for (begin, bytes) in [(1000, 10), (5000, 20)] {
-            t.turn(Phase::Window, begin);
+            t.turn(Phase::Window, at(begin));
             t.moved(bytes);
-            t.turn(Phase::Drain, begin + 100);
+            t.turn(Phase::Drain, at(begin + 100));
             t.moved(1);
-            t.turn(Phase::WarmUp, begin + 200);
+            t.turn(Phase::WarmUp, at(begin + 200));
         }
-        let end = t.end();
-        assert_eq!((end.total, end.window_bytes, end.window_ticks), (32, 30, 200));
+        let end = t.end(&[]);
+        assert_eq!((end.total, end.window), (32, window(30, 200)));
     }
 
     #[test]
@@ -300,6 +406,31 @@ mod tests {
         assert!((row.avg - 30e-9).abs() < 1e-15);
         // Sample deviation 15.81, of the mean 7.07, over 30: 23.57 %.
         assert!((row.stddev_percent - 23.570).abs() < 0.001, "{}", row.stddev_percent);
+    }
+
+    #[test]
+    fn ticks_of_calls_get_their_length_from_the_window() {
+        let mut t = Tally::new(Detail { calls: true, sizes: false });
+        t.turn(Phase::Window, at(1000));
+        t.call(0, 200, Some(1));
+        t.piece(1);
+        t.turn(Phase::Drain, at(2000));
+        let end = t.end(&["recv"]);
+        let rows = end.rows();
+        assert_eq!((rows.len(), rows[0].name.as_str()), (1, "recv"));
+        assert!((rows[0].total - 100e-9).abs() < 1e-15, "{}", rows[0].total);
+        assert_eq!(end.size_distribution().count, 0, "sizes were not asked for");
+    }
+
+    #[test]
+    fn latencies_are_those_of_the_window() {
+        let mut t = Tally::new(Detail::default()).with_latency();
+        t.latency(5);
+        t.turn(Phase::Window, at(0));
+        t.latency(1000);
+        t.turn(Phase::Drain, at(10));
+        let latency = t.end(&[]).latency.unwrap();
+        assert_eq!((latency.len(), latency.max()), (1, 1000));
     }
 
     #[test]

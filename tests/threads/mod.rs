@@ -19,7 +19,7 @@ pub struct Threads {
 impl Threads {
     /// Starts both agents; they know these paths and meters. `nic` is the receiver's card.
     pub fn start(
-        paths: &'static [&'static dyn DataPath],
+        paths: &'static [&'static DataPath],
         meters: &'static [&'static dyn Meter],
         nic: Option<Nic>,
     ) -> Threads {

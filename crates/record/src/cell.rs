@@ -12,7 +12,11 @@ use std::fmt;
 pub struct Cell {
     /// Stable across runs and machines: the same levels give the same id.
     pub id: CellId,
-    /// What is asked of the path.
+    /// What is done, by an entry of the workload catalogue.
+    #[serde(default)]
+    pub workload: Activity,
+    /// The contract of the connections, the same for every path; message and read size
+    /// are those of the workload `stream`.
     pub stream: Stream,
     /// The data path of the sender.
     pub tx: Half,
@@ -40,6 +44,7 @@ impl Cell {
     pub fn new(id: impl Into<String>, tx: Half, rx: Half) -> Cell {
         Cell {
             id: CellId(id.into()),
+            workload: Activity::default(),
             stream: Stream::default(),
             tx,
             rx,
@@ -90,7 +95,24 @@ impl Half {
     }
 }
 
-/// The `stream` workload: bulk TCP. The contract is the same for every path.
+/// What is done over the connections: an entry of the workload catalogue and its
+/// options, all of them resolved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Activity {
+    /// Name in the workload catalogue.
+    pub name: String,
+    /// Resolved options of that workload.
+    pub options: Options,
+}
+
+/// One end sends as fast as it can: all that records knew before they named a workload.
+impl Default for Activity {
+    fn default() -> Self {
+        Activity { name: "stream".into(), options: Options::default() }
+    }
+}
+
+/// Connections and what flows over them. The contract is the same for every path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Stream {
     /// Number of TCP connections, each with a thread of its own at both ends.

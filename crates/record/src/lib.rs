@@ -27,7 +27,7 @@ mod trial;
 pub mod unit;
 pub mod wire;
 
-pub use cell::{Cell, CellId, Half, LinkSettings, Stream, Touch};
+pub use cell::{Activity, Cell, CellId, Half, LinkSettings, Stream, Touch};
 pub use facts::{Attempt, Facts, Outcome, Privileges, Support};
 pub use fault::{Fault, FaultKind};
 pub use finding::{Finding, Severity};

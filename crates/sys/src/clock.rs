@@ -51,7 +51,8 @@ fn source() -> Source {
     })
 }
 
-fn monotonic() -> u64 {
+/// CLOCK_MONOTONIC in nanoseconds, about 25 to 50 ns.
+pub fn monotonic() -> u64 {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }

@@ -1,14 +1,14 @@
-//! The memory that a receive queue writes into. A queue is bound once, so all
-//! flows of a process that use it share one area.
+//! The memory that a receive queue writes into.
 
 use super::{device, memory};
-use crate::path::Flow;
+use crate::connection::Flow;
 use crate::record::{Fault, FaultKind, Options};
 use crate::sys;
 use crate::sys::devmem::{self, Binding};
 use crate::sys::dmabuf::{self, Memory};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+#[cfg(test)]
+use std::sync::Arc;
 
 /// Which memory, bound to what.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,32 +42,27 @@ impl Place {
                 Fault::new(FaultKind::Unsupported, message).remedy("name one: queue=N")
             })?,
         };
-        let page_size = options.number("rx-page-size").map(|bytes| bytes as u32);
-        if let Some(bytes) = page_size.filter(|bytes| !bytes.is_power_of_two()) {
-            let message = format!("rx-page-size of {bytes} bytes is no power of two");
-            return Err(Fault::new(FaultKind::Usage, message));
-        }
+        let page_size = page_size(options)?;
         let bytes = options.number("area").unwrap_or(64 << 20);
         Ok(Place { device, queue, memory: memory(options).to_owned(), bytes, page_size })
     }
 }
 
-impl Area {
-    /// The area of a place: the one that another flow has bound, or a new one.
-    pub fn of(place: &Place) -> Result<Arc<Area>, Fault> {
-        static BOUND: Mutex<Vec<(Place, Weak<Area>)>> = Mutex::new(Vec::new());
-        let mut bound = BOUND.lock().unwrap_or_else(PoisonError::into_inner);
-        bound.retain(|(_, area)| area.strong_count() > 0);
-        let known = bound.iter().find(|(other, _)| other == place);
-        if let Some(area) = known.and_then(|(_, area)| area.upgrade()) {
-            return Ok(area);
+/// The size of a buffer that options ask for; none leaves it to the device.
+pub(super) fn page_size(options: &Options) -> Result<Option<u32>, Fault> {
+    let page_size = options.number("rx-page-size").map(|bytes| bytes as u32);
+    match page_size.filter(|bytes| !bytes.is_power_of_two()) {
+        None => Ok(page_size),
+        Some(bytes) => {
+            let message = format!("rx-page-size of {bytes} bytes is not a power of two");
+            Err(Fault::new(FaultKind::Usage, message).remedy("give 4K, 8K, 16K ..., or auto"))
         }
-        let area = Arc::new(Area::bind(place)?);
-        bound.push((place.clone(), Arc::downgrade(&area)));
-        Ok(area)
     }
+}
 
-    fn bind(place: &Place) -> Result<Area, Fault> {
+impl Area {
+    /// Binds new memory to the queue of a place.
+    pub fn bind(place: &Place) -> Result<Area, Fault> {
         let Place { device, queue, memory, bytes, page_size } = place;
         let memory = allocate(memory, *bytes)?;
         let binding = sys::device::index(device)
@@ -138,9 +133,9 @@ mod tests {
             bytes: 4096,
             page_size: None,
         };
-        assert_eq!(Area::of(&place).unwrap_err().kind, FaultKind::Usage);
+        assert_eq!(Area::bind(&place).unwrap_err().kind, FaultKind::Usage);
         let place = Place { memory: "udmabuf".into(), ..place };
-        let fault = Area::of(&place).unwrap_err();
+        let fault = Area::bind(&place).unwrap_err();
         assert!(fault.remedy.is_some(), "{fault}");
         let expected = ["queue 3 of lo", "4096 bytes of udmabuf"];
         assert!(expected.iter().any(|part| fault.message.contains(part)), "{fault}");

@@ -10,16 +10,26 @@ mod receive_tests;
 mod send;
 mod support;
 
-use super::{DataPath, Endpoint, Flow, Wire};
-use crate::record::{
-    Attempt, Cell, Facts, Fault, OptionKind, OptionSpec, Options, Role, Setting, Support,
-};
+use super::{DataPath, HalfPath, RxPath, TxPath, Wire};
+use crate::connection::{Connection, Flow};
+use crate::record::{Facts, Fault, OptionKind, OptionSpec, Options, Role, Setting, Support};
 use crate::sys;
+use crate::workload::{Group, Job, Rx, Tx};
 use area::{Area, Place};
 use receive::{Live, Receiving};
 
 /// The path.
-pub struct Devmem;
+pub static PATH: DataPath = DataPath {
+    name: "devmem",
+    summary: "devmem TCP: the NIC moves payload from and to a dmabuf, by reference",
+    attempt: support::attempts,
+    uses_io_uring: false,
+    tx: Some(&Send),
+    rx: Some(&Receive),
+};
+
+struct Send;
+struct Receive;
 
 /// Where the dmabuf's memory is: names of `sys::dmabuf::PROVIDERS`.
 const MEMORY: OptionSpec = OptionSpec {
@@ -76,55 +86,60 @@ const SENDER_OPTIONS: &[OptionSpec] = &[
     },
 ];
 
-impl DataPath for Devmem {
-    fn name(&self) -> &'static str {
-        "devmem"
+impl HalfPath for Send {
+    fn options(&self) -> &'static [OptionSpec] {
+        SENDER_OPTIONS
     }
 
-    fn summary(&self) -> &'static str {
-        "devmem TCP: the NIC moves payload from and to a dmabuf, by reference"
+    fn check(&self, job: &Job, facts: &Facts) -> Support {
+        super::fits(send::sendable(job)).and(support::support(
+            Role::Sender,
+            memory(&job.options),
+            facts,
+        ))
     }
+}
 
-    fn roles(&self) -> &'static [Role] {
-        &[Role::Sender, Role::Receiver]
-    }
-
-    fn options(&self, role: Role) -> &'static [OptionSpec] {
-        match role {
-            Role::Sender => SENDER_OPTIONS,
-            Role::Receiver => RECEIVER_OPTIONS,
-        }
-    }
-
-    fn attempt(&self, device: Option<&str>) -> Vec<Attempt> {
-        support::attempts(device)
-    }
-
-    fn probe(&self, role: Role, facts: &Facts) -> Support {
-        support::support(role, MEMORY.default, facts)
-    }
-
-    fn probe_with(&self, role: Role, options: &Options, facts: &Facts) -> Support {
-        support::support(role, memory(options), facts)
-    }
-
-    fn preparation(
+impl TxPath for Send {
+    fn open(
         &self,
-        role: Role,
-        options: &Options,
-        wire: &Wire,
-    ) -> Result<Vec<Setting>, Fault> {
-        preparation::settings(role, options, wire)
+        job: &Job,
+        connection: &dyn Connection,
+        _: &Group,
+    ) -> Result<Box<dyn Tx>, Fault> {
+        send::open(job, connection.kernel()?)
+    }
+}
+
+impl HalfPath for Receive {
+    fn options(&self) -> &'static [OptionSpec] {
+        RECEIVER_OPTIONS
     }
 
-    fn open(&self, role: Role, cell: &Cell, flow: Flow) -> Result<Box<dyn Endpoint>, Fault> {
-        match role {
-            Role::Sender => send::open(cell, flow),
-            Role::Receiver => {
-                let area = Area::of(&Place::of(&cell.rx.options, &flow)?)?;
-                Ok(Box::new(Receiving::new(Live(flow), area, cell)?))
-            }
-        }
+    fn check(&self, job: &Job, facts: &Facts) -> Support {
+        super::fits(area::page_size(&job.options)).and(support::support(
+            Role::Receiver,
+            memory(&job.options),
+            facts,
+        ))
+    }
+
+    fn preparation(&self, options: &Options, wire: &Wire) -> Result<Vec<Setting>, Fault> {
+        preparation::settings(options, wire)
+    }
+}
+
+impl RxPath for Receive {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        group: &Group,
+    ) -> Result<Box<dyn Rx>, Fault> {
+        let flow = connection.kernel()?;
+        // A queue is bound once, so that all flows of the session use one area.
+        let area = group.share(|| Area::bind(&Place::of(&job.options, &flow)?))?;
+        Ok(Box::new(Receiving::new(Live(flow), area, job)?))
     }
 }
 

@@ -2,15 +2,11 @@
 //! queue that the dmabuf is bound to.
 
 use crate::path::{Wire, nic};
-use crate::record::{Fault, Options, Role, Setting};
+use crate::record::{Fault, Options, Setting};
 
-/// The settings of a role's device, in the order in which they have to be made.
-/// A sender needs none: binding is all.
-pub(super) fn settings(role: Role, options: &Options, wire: &Wire) -> Result<Vec<Setting>, Fault> {
-    match role {
-        Role::Sender => Ok(Vec::new()),
-        Role::Receiver => nic::own_queue("devmem", options, wire),
-    }
+/// The settings of a receiver's device, in the order in which they have to be made.
+pub(super) fn settings(options: &Options, wire: &Wire) -> Result<Vec<Setting>, Fault> {
+    nic::own_queue("devmem", options, wire)
 }
 
 #[cfg(test)]
@@ -30,11 +26,11 @@ mod tests {
         }
     }
 
-    fn typed(role: Role, queue: Option<u64>, wire: &Wire) -> Result<Vec<String>, Fault> {
+    fn typed(queue: Option<u64>, wire: &Wire) -> Result<Vec<String>, Fault> {
         let mut options = Options::default();
         let queue = queue.map(OptionValue::Number);
         options.0.extend(queue.map(|queue| ("queue".to_owned(), queue)));
-        let settings = settings(role, &options, wire)?;
+        let settings = settings(&options, wire)?;
         Ok(settings.iter().map(ToString::to_string).collect())
     }
 
@@ -80,15 +76,14 @@ mod tests {
                 ],
             ),
         ] {
-            assert_eq!(typed(Role::Receiver, queue, &wire).unwrap(), expected, "{wire:?}");
-            assert_eq!(typed(Role::Sender, queue, &wire).unwrap(), Vec::<String>::new());
+            assert_eq!(typed(queue, &wire).unwrap(), expected, "{wire:?}");
         }
     }
 
     #[test]
     fn a_queue_that_cannot_be_set_apart_is_refused() {
         for (queue, queues) in [(None, 1), (None, 0), (Some(0), 8), (Some(8), 8)] {
-            let fault = typed(Role::Receiver, queue, &wire("gve", queues)).unwrap_err();
+            let fault = typed(queue, &wire("gve", queues)).unwrap_err();
             assert!(fault.remedy.unwrap().contains("ethtool -L eth1"), "{queue:?} of {queues}");
         }
     }

@@ -6,12 +6,13 @@
 //! [`PATIENCE`] only, and then everything held goes back.
 
 use super::area::Area;
-use crate::path::{Account, Endpoint, Flow, Recorder, buffer};
-use crate::record::{Cell, Fault, FaultKind, Manner, Role, Touch};
+use crate::connection::Flow;
+use crate::path::buffer;
+use crate::record::{Fault, FaultKind, Manner, Touch};
 use crate::sys::devmem::{self, Control, Fragment, Freer, Held, Received, TokenRange, fragments};
 use crate::sys::dmabuf::Memory;
 use crate::sys::memory::Region;
-use crate::workload::Toucher;
+use crate::workload::{Account, Job, Recorder, Rx, Toucher};
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -144,18 +145,18 @@ const FREE: usize = 1;
 
 impl<R: Receiver> Receiving<R> {
     /// An engine over an area; all memory is taken here.
-    pub fn new(receiver: R, area: Arc<Area>, cell: &Cell) -> Result<Self, Fault> {
-        let size = cell.stream.read_size;
+    pub fn new(receiver: R, area: Arc<Area>, job: &Job) -> Result<Self, Fault> {
+        let size = job.read_size;
         let most = usize::try_from(size / SMALL + 64).unwrap_or(usize::MAX);
-        let batch = cell.rx.options.number("recycle-batch").unwrap_or(1);
-        let looks = cell.stream.touch != Touch::None;
+        let batch = job.options.number("recycle-batch").unwrap_or(1);
+        let looks = job.touch != Touch::None;
         let blind = area.memory.view(0, 1).is_none();
         let window = (looks && blind).then(|| buffer("the copy buffer", COPIED_AT_ONCE, false));
         Ok(Receiving {
             control: Control::new(most),
             linear: buffer("the read buffer", size, false)?,
             eyes: Eyes {
-                toucher: Toucher::new(cell.stream.touch, cell.stream.message_size),
+                toucher: Toucher::new(job.touch, job.message_size),
                 window: window.transpose()?,
                 copied: (0, 0),
             },
@@ -252,7 +253,7 @@ impl<R: Receiver> Receiving<R> {
         Ok(())
     }
 
-    fn account(&self) -> Account {
+    fn sums(&self) -> Account {
         let Counts { device, linear, ordinary, starved } = self.counts;
         let looked_at = self.eyes.copied;
         let mut account = Account::default();
@@ -302,40 +303,41 @@ impl<R: Receiver> Receiving<R> {
     }
 }
 
-impl<R: Receiver> Endpoint for Receiving<R> {
+impl<R: Receiver> Rx for Receiving<R> {
     fn calls(&self) -> &'static [&'static str] {
         &["recvmsg(devmem)", "setsockopt(dontneed)"]
     }
 
-    fn witness(&mut self) -> Result<(), Fault> {
-        Err(crate::path::lacks("devmem's receiver", Role::Sender))
+    fn begin(&mut self) -> Result<(), Fault> {
+        self.receiver.prepare()
     }
 
-    fn run(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        self.receiver.prepare()?;
-        loop {
-            recorder.phase();
-            let mut received = Received { bytes: 0, truncated: false };
-            let (receiver, linear, control) =
-                (&mut self.receiver, &mut self.linear, &mut self.control);
-            let result = recorder.timed(RECEIVE, || {
-                received = receiver.receive(linear, control)?;
-                Ok(received.bytes)
-            });
-            match result {
-                Ok(0) => break,
-                Ok(_) => self.deliver(received, recorder)?,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                    self.counts.starved += u64::from(!self.held.is_empty());
-                    self.give_all_back(recorder)?;
-                }
-                Err(e) => return Err(receive_fault(&self.receiver, &e)),
+    #[inline]
+    fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
+        let mut received = Received { bytes: 0, truncated: false };
+        let (receiver, linear, control) = (&mut self.receiver, &mut self.linear, &mut self.control);
+        let result = recorder.timed(RECEIVE, || {
+            received = receiver.receive(linear, control)?;
+            Ok(received.bytes)
+        });
+        match result {
+            Ok(0) => {
+                self.give_all_back(recorder)?;
+                return self.receiver.confirm_end().map(|()| false);
             }
+            Ok(_) => self.deliver(received, recorder)?,
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                self.counts.starved += u64::from(!self.held.is_empty());
+                self.give_all_back(recorder)?;
+            }
+            Err(e) => return Err(receive_fault(&self.receiver, &e)),
         }
-        self.give_all_back(recorder)?;
-        self.receiver.confirm_end()?;
-        Ok(self.account())
+        Ok(true)
+    }
+
+    fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
+        Ok(self.sums())
     }
 }
 

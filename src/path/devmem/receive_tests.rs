@@ -3,12 +3,14 @@
 
 use super::area::Area;
 use super::receive::{Live, Receiver, Receiving};
-use crate::path::{Endpoint, Flow, Recorder};
+use crate::connection::Flow;
 use crate::record::{Cell, Fault, FaultKind, Half, OptionValue, Role, Touch};
 use crate::sys::devmem::{Control, Fragment, Freer, Received, TokenRange, message};
 use crate::sys::dmabuf::Rehearsal;
 use crate::sys::tcp;
-use crate::workload::{Gate, Pattern, Phase, Progress, TallyEnd};
+use crate::workload::{
+    Account, Detail, Gate, Job, Pattern, Phase, Progress, Recorder, Rx, TallyEnd,
+};
 use proptest::prelude::*;
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
@@ -175,7 +177,7 @@ impl Receiver for Kernel {
 
 /// What a run came to.
 struct Run {
-    result: Result<crate::path::Account, Fault>,
+    result: Result<Account, Fault>,
     tally: TallyEnd,
     /// Tokens that were dealt out and not given back.
     leaked: usize,
@@ -223,18 +225,28 @@ fn play(scene: Scene) -> Run {
     let batch = scene.batch.map_or(OptionValue::Word("each".into()), OptionValue::Number);
     cell.rx.options.0.insert("recycle-batch".into(), batch);
     let area = Area::unbound(DMABUF, Box::new(memory));
-    let mut engine = Receiving::new(kernel, area, &cell).unwrap();
+    let mut engine = Receiving::new(kernel, area, &job(&cell)).unwrap();
     let gate = Arc::new(Gate::default());
     gate.set(Phase::Window);
     let progress = Arc::new(Progress::default());
-    let mut recorder = Recorder::new(Role::Receiver, gate.clone(), progress, true);
-    let result = engine.run(&mut recorder);
+    let mut recorder = Recorder::new(false, gate.clone(), progress, Detail::ALL);
+    let result = run(&mut engine, &mut recorder);
     gate.set(Phase::Stop);
-    let tally = recorder.finish();
+    let tally = recorder.finish(&[]);
     let leaked = out.lock().unwrap().iter().flatten().count();
     let calls = calls.lock().unwrap().clone();
     let sent = *sent.lock().unwrap();
     Run { result, tally, leaked, calls, sent }
+}
+
+fn job(cell: &Cell) -> Job {
+    Job::stream(cell, Role::Receiver)
+}
+
+fn run<R: Receiver>(engine: &mut Receiving<R>, recorder: &mut Recorder) -> Result<Account, Fault> {
+    engine.begin()?;
+    engine.receive_to_end(recorder)?;
+    engine.account(recorder)
 }
 
 fn pages(count: usize) -> Arrival {
@@ -259,9 +271,9 @@ fn on_a_connection_without_a_bound_queue_every_byte_is_copied() {
     cell.stream.message_size = MESSAGE;
     let area = Area::unbound(DMABUF, Box::new(Rehearsal::new(PAGE, true).unwrap()));
     let live = Live(Flow { socket: rx, index: 0 });
-    let mut engine = Receiving::new(live, area, &cell).unwrap();
-    let mut recorder = Recorder::new(Role::Receiver, Arc::default(), Arc::default(), true);
-    let account = engine.run(&mut recorder).unwrap();
+    let mut engine = Receiving::new(live, area, &job(&cell)).unwrap();
+    let mut recorder = Recorder::new(false, Arc::default(), Arc::default(), Detail::ALL);
+    let account = run(&mut engine, &mut recorder).unwrap();
     sender.join().unwrap();
     assert_eq!((account.ledger.delivered, account.ledger.copied), (LEN as u64, LEN as u64));
     assert!(account.notes[0].contains("not steered to it"), "{:?}", account.notes);

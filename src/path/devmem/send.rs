@@ -4,24 +4,19 @@
 
 use super::area::allocate;
 use super::{device, memory};
+use crate::connection::{Flow, WITNESS_LEN, WitnessPage};
 use crate::path::zerocopy_send::{Payload, ZerocopySender};
-use crate::path::{Account, Endpoint, Flow, Recorder, WITNESS_LEN, WitnessPage};
-use crate::record::{Cell, Fault, FaultKind};
+use crate::record::{Fault, FaultKind};
 use crate::sys;
 use crate::sys::devmem::{self, Binding};
 use crate::sys::dmabuf::Memory;
-use crate::workload::Pattern;
+use crate::workload::{Account, Job, Pattern, Recorder, Tx};
 use std::io;
 
 /// Prepares a sender: the message is written into the dmabuf once.
-pub(super) fn open(cell: &Cell, flow: Flow) -> Result<Box<dyn Endpoint>, Fault> {
-    let options = &cell.tx.options;
+pub(super) fn open(job: &Job, flow: Flow) -> Result<Box<dyn Tx>, Fault> {
+    let (options, size) = (&job.options, sendable(job)?);
     let device = device(options, &flow)?;
-    let size = cell.stream.message_size;
-    if size < WITNESS_LEN as u64 {
-        let text = format!("devmem cannot send messages of {size} bytes");
-        return Err(Fault::new(FaultKind::Usage, text).remedy("give at least a page (4K)"));
-    }
     let mut memory = allocate(memory(options), size)?;
     let pattern = Pattern::new(size);
     fill(memory.as_mut(), &pattern, size)?;
@@ -40,6 +35,15 @@ pub(super) fn open(cell: &Cell, flow: Flow) -> Result<Box<dyn Endpoint>, Fault> 
     let reap = options.number("reap").map_or(16, |n| n as u32);
     let payload = InDmabuf { binding, memory, size: size as usize };
     Ok(Box::new(Sending { sender: ZerocopySender::new(flow, payload, reap)?, pattern }))
+}
+
+/// The message size of a job, if it has room for the witness page.
+pub(super) fn sendable(job: &Job) -> Result<u64, Fault> {
+    if job.message_size >= WITNESS_LEN as u64 {
+        return Ok(job.message_size);
+    }
+    let text = format!("devmem cannot send messages of {} bytes", job.message_size);
+    Err(Fault::new(FaultKind::Usage, text).remedy("give at least a page (4K)"))
 }
 
 /// The message in a dmabuf.
@@ -69,7 +73,7 @@ struct Sending {
     pattern: Pattern,
 }
 
-impl Endpoint for Sending {
+impl Tx for Sending {
     fn calls(&self) -> &'static [&'static str] {
         &["sendmsg(devmem)", "recvmsg(errqueue)", "poll"]
     }
@@ -88,11 +92,19 @@ impl Endpoint for Sending {
         self.overwrite(&after)
     }
 
-    fn run(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
+    fn begin(&mut self) -> Result<(), Fault> {
         let mut front = [0; WITNESS_LEN];
         self.pattern.fill(&mut front, 0);
-        self.overwrite(&front)?;
-        self.sender.run(recorder)
+        self.overwrite(&front)
+    }
+
+    #[inline]
+    fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        self.sender.send(recorder)
+    }
+
+    fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
+        self.sender.account(recorder)
     }
 }
 

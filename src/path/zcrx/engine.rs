@@ -4,18 +4,19 @@
 use super::plan::Plan;
 use super::setup::{self, Writer};
 use super::shared::{Copied, SharedQueue};
+use crate::connection::Flow;
 use crate::path::ring::{self, CALLS_ZCRX as CALLS, ENTER, REGISTER};
-use crate::path::{Account, Endpoint, Flow, Recorder};
-use crate::record::{Cell, Fault, FaultKind, Ledger, Manner, Reading, Role, Scope, Unit};
+use crate::record::{Fault, Ledger, Manner, Reading, Role, Scope, Unit};
 use crate::sys::uring;
 use crate::sys::uring::zcrx::{self, RecvZcRing, ZcArrival};
-use crate::workload::Toucher;
+use crate::workload::{Account, Group, Job, Recorder, Rx, Toucher};
 use std::io;
 use std::sync::Arc;
 
 /// The receiving end of a flow.
 pub(super) struct Receiver {
     flow: Flow,
+    role: Role,
     ring: RecvZcRing,
     /// The queue of all flows, where there is one.
     shared: Option<Arc<SharedQueue>>,
@@ -25,68 +26,63 @@ pub(super) struct Receiver {
 }
 
 impl Receiver {
-    pub fn open(cell: &Cell, flow: Flow) -> Result<Self, Fault> {
-        let plan = Plan::of(cell, rustix::param::page_size() as u64)?;
+    pub fn open(job: &Job, flow: Flow, group: &Group) -> Result<Self, Fault> {
+        let plan = Plan::of(job, rustix::param::page_size() as u64)?;
         let abilities = zcrx::abilities().ok();
-        let stream = flow.socket.local_addr().map_err(|e| flow.fault("reading its address", &e))?;
-        let toucher = Toucher::new(cell.stream.touch, cell.stream.message_size);
-        let read_size = plan.read_size;
-        if flow.index > 0
-            && let Some(shared) = SharedQueue::find(stream)
-        {
+        let toucher = Toucher::new(job.touch, job.message_size);
+        let (read_size, role) = (plan.read_size, job.role);
+        if let Some(shared) = group.shared::<SharedQueue>() {
             let ring =
                 RecvZcRing::import(flow.fd(), &shared.exported, plan.completions, plan.batch)
                     .map_err(|e| ring::fault("cannot import the queue of the first flow", &e))?;
-            let writer = shared.writer.clone();
-            return Ok(Receiver { flow, ring, shared: Some(shared), writer, read_size, toucher });
+            let (writer, shared) = (shared.writer.clone(), Some(shared));
+            return Ok(Receiver { flow, role, ring, shared, writer, read_size, toucher });
         }
         let (mut ring, writer) = setup::register(&plan, abilities, &flow)?;
-        let several = cell.stream.flows > 1;
+        let several = job.flows > 1;
         let shared = if several && (plan.share || writer.is_device()) {
             let exported = setup::export(&mut ring, abilities)?;
-            Some(SharedQueue::publish(stream, exported, writer.clone()))
+            Some(group.share(|| Ok(SharedQueue::new(exported, writer.clone())))?)
         } else {
             None
         };
-        Ok(Receiver { flow, ring, shared, writer, read_size, toucher })
+        Ok(Receiver { flow, role, ring, shared, writer, read_size, toucher })
     }
 
-    /// Receives until the stream ends.
-    fn pump(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
-        self.ring.activate().map_err(|e| ring::fault("cannot start the io_uring", &e))?;
+    /// Enters the ring and takes all that has arrived. False at the end of the stream.
+    #[inline]
+    fn turn(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
         let flushes = self.ring.flushes();
-        loop {
-            recorder.phase();
-            if let Err(e) = recorder.timed(ENTER, || self.ring.enter())
-                && !uring::is_transient(&e)
-            {
-                return Err(starved(e));
-            }
-            while let Some(arrival) = self.ring.arrival() {
-                match arrival {
-                    ZcArrival::Bytes(bytes) => {
-                        for piece in bytes.chunks(self.read_size) {
-                            self.toucher.take(piece)?;
-                            recorder.piece(piece.len());
-                        }
-                        recorder.moved(bytes.len());
+        if let Err(e) = recorder.timed(ENTER, || self.ring.enter())
+            && !uring::is_transient(&e)
+        {
+            return Err(starved(e));
+        }
+        while let Some(arrival) = self.ring.arrival() {
+            match arrival {
+                ZcArrival::Bytes(bytes) => {
+                    for piece in bytes.chunks(self.read_size) {
+                        self.toucher.take(piece)?;
+                        recorder.piece(piece.len());
                     }
-                    ZcArrival::End => return self.flow.confirm_end(),
-                    ZcArrival::Failed(e) => return Err(self.flow.fault("RECV_ZC", &e)),
+                    recorder.moved(bytes.len());
                 }
-                if self.ring.due() {
-                    let given = if flushes {
-                        recorder.timed(REGISTER, || self.ring.give_back().map(|()| 0)).map(drop)
-                    } else {
-                        self.ring.give_back()
-                    };
-                    given.map_err(|e| ring::fault("cannot give buffers back", &e))?;
-                }
+                ZcArrival::End => return self.flow.confirm_end().map(|()| false),
+                ZcArrival::Failed(e) => return Err(self.flow.fault("RECV_ZC", &e)),
+            }
+            if self.ring.due() {
+                let given = if flushes {
+                    recorder.timed(REGISTER, || self.ring.give_back().map(|()| 0)).map(drop)
+                } else {
+                    self.ring.give_back()
+                };
+                given.map_err(|e| ring::fault("cannot give buffers back", &e))?;
             }
         }
+        Ok(true)
     }
 
-    fn account(&mut self, total: u64) -> Account {
+    fn sums(&mut self, total: u64) -> Account {
         let copied = self.ring.copied().map(|(fragments, bytes)| {
             let counted = Copied { fragments, bytes };
             match &self.shared {
@@ -105,7 +101,7 @@ impl Receiver {
             ),
             ..Account::default()
         };
-        let scope = Scope::Flow(Role::Receiver, self.flow.index);
+        let scope = Scope::Flow(self.role, self.flow.index);
         let counted = copied.unwrap_or_default();
         let mut enter = |name: &str, unit, value: u64| {
             account.readings.push(Reading {
@@ -229,24 +225,28 @@ fn ledger(total: u64, pieces: u64, copied: Option<Copied>, device: bool, shared:
 
 fn starved(error: io::Error) -> Fault {
     if error.kind() == io::ErrorKind::TimedOut {
-        return Fault::system("zcrx stands still", &error)
+        return Fault::system("zcrx stalled", &error)
             .remedy("give a larger area; other flows of the queue hold what there is");
     }
     ring::fault("io_uring_enter", &error)
 }
 
-impl Endpoint for Receiver {
+impl Rx for Receiver {
     fn calls(&self) -> &'static [&'static str] {
         CALLS
     }
 
-    fn witness(&mut self) -> Result<(), Fault> {
-        Err(Fault::new(FaultKind::Usage, "only a sender sends a witness page"))
+    fn begin(&mut self) -> Result<(), Fault> {
+        self.ring.activate().map_err(|e| ring::fault("cannot start the io_uring", &e))
     }
 
-    fn run(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        self.pump(recorder)?;
-        Ok(self.account(recorder.total()))
+    #[inline]
+    fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
+        self.turn(recorder)
+    }
+
+    fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
+        Ok(self.sums(recorder.total()))
     }
 }
 

@@ -13,13 +13,22 @@ mod setup;
 mod shared;
 
 use super::nic::own_queue;
-use super::{DataPath, Endpoint, Flow, Wire};
-use crate::record::{
-    Attempt, Cell, Facts, Fault, FaultKind, OptionKind, OptionSpec, Options, Role, Setting, Support,
-};
+use super::{DataPath, HalfPath, RxPath, Wire};
+use crate::connection::Connection;
+use crate::record::{Facts, Fault, OptionKind, OptionSpec, Options, Setting, Support};
+use crate::workload::{Group, Job, Rx};
 
 /// The path.
-pub struct Zcrx;
+pub static PATH: DataPath = DataPath {
+    name: "zcrx",
+    summary: "io_uring: zero-copy receive, the NIC writes into application memory",
+    attempt: probe::attempts,
+    uses_io_uring: true,
+    tx: None,
+    rx: Some(&Receive),
+};
+
+struct Receive;
 
 const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
@@ -84,60 +93,32 @@ const OPTIONS: &[OptionSpec] = &[
     },
 ];
 
-impl DataPath for Zcrx {
-    fn name(&self) -> &'static str {
-        "zcrx"
+impl HalfPath for Receive {
+    fn options(&self) -> &'static [OptionSpec] {
+        OPTIONS
     }
 
-    fn summary(&self) -> &'static str {
-        "io_uring: zero-copy receive, the NIC writes into application memory"
+    fn check(&self, job: &Job, facts: &Facts) -> Support {
+        super::fits(plan::Plan::of(job, rustix::param::page_size() as u64))
+            .and(probe::support(&job.options, facts))
     }
 
-    fn roles(&self) -> &'static [Role] {
-        &[Role::Receiver]
-    }
-
-    fn options(&self, role: Role) -> &'static [OptionSpec] {
-        match role {
-            Role::Sender => &[],
-            Role::Receiver => OPTIONS,
-        }
-    }
-
-    fn attempt(&self, device: Option<&str>) -> Vec<Attempt> {
-        probe::attempts(device)
-    }
-
-    fn probe(&self, role: Role, facts: &Facts) -> Support {
-        probe::support(role, facts)
-    }
-
-    fn probe_with(&self, role: Role, options: &Options, facts: &Facts) -> Support {
-        probe::support_with(role, options, facts)
-    }
-
-    fn preparation(
-        &self,
-        role: Role,
-        options: &Options,
-        wire: &Wire,
-    ) -> Result<Vec<Setting>, Fault> {
-        if role == Role::Sender || options.word("device") == "none" {
+    fn preparation(&self, options: &Options, wire: &Wire) -> Result<Vec<Setting>, Fault> {
+        if options.word("device") == "none" {
             return Ok(Vec::new());
         }
         own_queue("zcrx", options, wire)
     }
+}
 
-    fn uses_io_uring(&self) -> bool {
-        true
-    }
-
-    fn open(&self, role: Role, cell: &Cell, flow: Flow) -> Result<Box<dyn Endpoint>, Fault> {
-        if role == Role::Sender {
-            let fault = Fault::new(FaultKind::Usage, "zcrx only receives");
-            return Err(fault.remedy("send by uring-zc"));
-        }
-        Ok(Box::new(engine::Receiver::open(cell, flow)?))
+impl RxPath for Receive {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        group: &Group,
+    ) -> Result<Box<dyn Rx>, Fault> {
+        Ok(Box::new(engine::Receiver::open(job, connection.kernel()?, group)?))
     }
 }
 
@@ -156,7 +137,7 @@ fn options(set: &[(&str, &str)]) -> Options {
 mod tests {
     use super::*;
 
-    fn preparation(role: Role, set: &[(&str, &str)], queues: u32) -> Result<Vec<String>, Fault> {
+    fn preparation(set: &[(&str, &str)], queues: u32) -> Result<Vec<String>, Fault> {
         let wire = Wire {
             device: "eth2",
             driver: "bnxt_en",
@@ -165,13 +146,13 @@ mod tests {
             peer: [10, 0, 0, 1].into(),
             port: Some(5201),
         };
-        let settings = Zcrx.preparation(role, &options(set), &wire)?;
+        let settings = Receive.preparation(&options(set), &wire)?;
         Ok(settings.iter().map(Setting::command).collect())
     }
 
     #[test]
     fn a_nic_is_prepared_for_the_queue_that_is_used() {
-        let commands = |set| preparation(Role::Receiver, set, 16).unwrap();
+        let commands = |set| preparation(set, 16).unwrap();
         let last = commands(&[]);
         assert_eq!(
             last[..3],
@@ -185,9 +166,8 @@ mod tests {
         assert!(last[3].ends_with("dst-port 5201 action 15"), "{last:?}");
         assert_eq!(commands(&[("queue", "3")])[1], "ethtool -X eth2 equal 3");
         assert_eq!(commands(&[("device", "none")]), Vec::<String>::new());
-        assert_eq!(preparation(Role::Sender, &[], 16).unwrap(), Vec::<String>::new());
-        assert!(preparation(Role::Receiver, &[("queue", "16")], 16).is_err());
-        assert!(preparation(Role::Receiver, &[], 1).is_err(), "the only queue is everybody's");
+        assert!(preparation(&[("queue", "16")], 16).is_err());
+        assert!(preparation(&[], 1).is_err(), "the only queue carries everything else");
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! What a cell's options come to: sizes that fit each other.
 
-use crate::record::{Cell, Fault, FaultKind, Options};
+use crate::record::{Fault, FaultKind, Options};
 use crate::sys::memory::HUGE_PAGE;
+use crate::workload::Job;
 
 /// How a receiver is to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,10 +57,9 @@ impl Memory {
 const MOST_ENTRIES: u64 = 32768;
 
 impl Plan {
-    /// The plan of a cell, on a machine with pages of this size.
-    pub fn of(cell: &Cell, page: u64) -> Result<Plan, Fault> {
-        let options = &cell.rx.options;
-        let read_size = cell.stream.read_size;
+    /// The plan of a job, on a machine with pages of this size.
+    pub fn of(job: &Job, page: u64) -> Result<Plan, Fault> {
+        let (options, read_size) = (&job.options, job.read_size);
         if read_size == 0 {
             return Err(Fault::new(FaultKind::Usage, "a read size of 0 bytes delivers nothing"));
         }
@@ -68,7 +68,7 @@ impl Plan {
         if let Some(bytes) = buffer
             && (!bytes.is_power_of_two() || bytes < page)
         {
-            let text = format!("rx-buf-len={bytes} is no power of two from {page} bytes on");
+            let text = format!("rx-buf-len={bytes} is not a power of two of at least {page} bytes");
             return Err(Fault::new(FaultKind::Usage, text).remedy("give 8K, 16K, 32K ..., or auto"));
         }
         let unit = if memory == Memory::Huge { HUGE_PAGE as u64 } else { page };
@@ -116,11 +116,12 @@ impl Plan {
 mod tests {
     use super::super::options;
     use super::*;
-    use crate::record::Half;
+    use crate::record::{Cell, Half, Role};
 
     fn plan(set: &[(&str, &str)]) -> Result<Plan, Fault> {
         let half = |path: &str| Half { path: path.into(), options: options(set) };
-        Plan::of(&Cell::new("test", half("uring-zc"), half("zcrx")), 4096)
+        let cell = Cell::new("test", half("uring-zc"), half("zcrx"));
+        Plan::of(&Job::stream(&cell, Role::Receiver), 4096)
     }
 
     #[test]

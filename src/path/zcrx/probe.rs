@@ -2,7 +2,7 @@
 
 use super::plan::Memory;
 use crate::path::ring;
-use crate::record::{Attempt, Facts, Options, Outcome, Role, Support};
+use crate::record::{Attempt, Facts, Options, Outcome, Support};
 use crate::sys::device;
 use crate::sys::uring::zcrx::{self, Abilities};
 use std::io;
@@ -40,18 +40,10 @@ pub(super) fn attempts(device: Option<&str>) -> Vec<Attempt> {
     attempts
 }
 
-/// Whether zcrx can run on a host of which this is known.
-pub(super) fn support(role: Role, facts: &Facts) -> Support {
-    if role == Role::Sender {
-        return Support::no("zcrx only receives", "send by uring-zc");
-    }
-    ring::support(facts).and(kernel(facts)).and(queue(facts))
-}
-
-/// The same for a half with options: some can only be had on a device, and one
-/// does without.
-pub(super) fn support_with(role: Role, options: &Options, facts: &Facts) -> Support {
-    let general = support(role, facts);
+/// Whether zcrx can run with these options on a host of which this is known: some can
+/// only be had on a device, and one does without.
+pub(super) fn support(options: &Options, facts: &Facts) -> Support {
+    let general = ring::support(facts).and(kernel(facts)).and(queue(facts));
     if !general.is_yes() {
         return general;
     }
@@ -212,7 +204,7 @@ mod tests {
             .map(|(name, outcome)| Attempt { name: name.into(), outcome })
             .collect();
         let facts = Facts { kernel_release: "6.1.0".into(), attempts, ..Default::default() };
-        support(Role::Receiver, &facts)
+        support(&options(&[]), &facts)
     }
 
     #[test]
@@ -271,9 +263,7 @@ mod tests {
         };
         let copying = facts(Outcome::Errno(libc::EOPNOTSUPP), OK());
         let nic = facts(OK(), Outcome::Missing("old".into()));
-        let yes = |set: &[(&str, &str)], facts| {
-            support_with(Role::Receiver, &options(set), facts).is_yes()
-        };
+        let yes = |set: &[(&str, &str)], facts| support(&options(set), facts).is_yes();
         for (set, on_copying, on_nic) in [
             (&[] as &[(&str, &str)], true, true),
             (&[("device", "none")], true, false),
@@ -291,12 +281,7 @@ mod tests {
         let attempts =
             vec![Attempt { name: ring::SETUP.into(), outcome: Outcome::Errno(libc::ENOSYS) }];
         let facts = Facts { attempts, ..Default::default() };
-        let support = support(Role::Receiver, &facts);
+        let support = support(&options(&[]), &facts);
         assert!(matches!(support, Support::No { reason, .. } if reason.contains("no io_uring")));
-    }
-
-    #[test]
-    fn only_a_receiver_can_run() {
-        assert!(!support(Role::Sender, &Facts::default()).is_yes());
     }
 }

@@ -3,7 +3,8 @@
 
 use super::plan::{Memory, Plan};
 use super::probe::NIC;
-use crate::path::{Flow, ring};
+use crate::connection::Flow;
+use crate::path::ring;
 use crate::record::{Fault, FaultKind};
 use crate::sys::device;
 use crate::sys::dmabuf::{self, Provider};

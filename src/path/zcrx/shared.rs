@@ -3,8 +3,7 @@
 
 use super::setup::Writer;
 use crate::sys::uring::zcrx::Exported;
-use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Mutex, PoisonError};
 
 /// A queue that several flows receive from.
 #[derive(Debug)]
@@ -23,33 +22,18 @@ pub(super) struct Copied {
     pub bytes: u64,
 }
 
-/// The queues of this process, by the address that all flows of a stream were
-/// accepted at.
-static QUEUES: Mutex<Vec<(SocketAddr, Weak<SharedQueue>)>> = Mutex::new(Vec::new());
-
 impl SharedQueue {
-    /// Shows a queue to the other flows of its stream.
-    pub fn publish(stream: SocketAddr, exported: Exported, writer: Writer) -> Arc<SharedQueue> {
-        let queue = Arc::new(SharedQueue { exported, writer, claimed: Mutex::default() });
-        let mut queues = lock(&QUEUES);
-        queues.retain(|(other, known)| *other != stream && known.strong_count() > 0);
-        queues.push((stream, Arc::downgrade(&queue)));
-        queue
-    }
-
-    /// The queue of a stream, if its first flow has one.
-    pub fn find(stream: SocketAddr) -> Option<Arc<SharedQueue>> {
-        lock(&QUEUES).iter().find(|(known, _)| *known == stream)?.1.upgrade()
+    /// A queue of which nothing is claimed yet.
+    pub fn new(exported: Exported, writer: Writer) -> SharedQueue {
+        SharedQueue { exported, writer, claimed: Mutex::default() }
     }
 
     /// What a flow that ends takes of the copies that were counted so far: as much
     /// as it received. The kernel counts for the queue, not for a flow; what the
     /// flows claim adds up to what was counted.
     pub fn claim(&self, counted: Copied, received: u64) -> Copied {
-        let mut claimed = lock(&self.claimed);
-        let part = claim(&mut claimed, counted, received);
-        drop(claimed);
-        part
+        let mut claimed = self.claimed.lock().unwrap_or_else(PoisonError::into_inner);
+        claim(&mut claimed, counted, received)
     }
 }
 
@@ -62,10 +46,6 @@ fn claim(claimed: &mut Copied, counted: Copied, received: u64) -> Copied {
     claimed.bytes += bytes;
     claimed.fragments += fragments;
     Copied { fragments, bytes }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::Catalogues;
 use super::document::{Entry, Section};
 use crate::record::{Fault, FaultKind, OptionSpec, Role};
-use crate::spec::cells::{halves, one_half};
+use crate::spec::cells::{activity, halves, one_half};
 use crate::spec::kernel::parse_kernel;
 use crate::spec::link::{LINK_OPTIONS, parse_link};
 use crate::spec::placement::{PARTS, read_cores};
@@ -15,6 +15,7 @@ pub const OWN_FACTORS: &[(&str, &str)] = &[
     ("path", "both ends of the path: PAIR[:key=value,...] or TX[:...]+RX[:...]"),
     ("tx", "the sender's half of the path alone: TX[:key=value,...]"),
     ("rx", "the receiver's half of the path alone: RX[:key=value,...]"),
+    ("workload", "what is done: NAME[:key=value,...]"),
     ("link", "the link: PRESET[:key=value,...]"),
     (
         "cores",
@@ -42,6 +43,7 @@ pub(super) struct Factor<'a> {
 pub(super) enum Kind {
     Path,
     Half(Role),
+    Workload,
     Link,
     Cores,
     Kernel,
@@ -181,6 +183,7 @@ fn kind(entry: &Entry) -> Result<Kind, Fault> {
         "path" => Some(Kind::Path),
         "tx" => Some(Kind::Half(Role::Sender)),
         "rx" => Some(Kind::Half(Role::Receiver)),
+        "workload" => Some(Kind::Workload),
         "link" => Some(Kind::Link),
         "cores" => Some(Kind::Cores),
         "kernel" => Some(Kind::Kernel),
@@ -227,6 +230,10 @@ fn canonical(kind: Kind, text: &str, catalogues: &Catalogues) -> Result<String, 
     match kind {
         Kind::Path => halves(text, &catalogues.paths).map(|(name, ..)| name),
         Kind::Half(role) => one_half(role, text, &catalogues.paths),
+        Kind::Workload => activity(text, &catalogues.paths).map(|(workload, as_typed)| {
+            // The usual workload has no name in ids.
+            if as_typed.is_empty() { workload.name } else { as_typed }
+        }),
         Kind::Link => parse_link(text).map(|(settings, difference)| {
             // The usual preset has no name in ids.
             if difference.is_empty() { settings.preset } else { difference }

@@ -142,11 +142,12 @@ fn build(factors: &[Factor], picks: &[usize], catalogues: &Catalogues) -> Result
     let (mut path, mut halves) = (None, [String::new(), String::new()]);
     let (mut stream, mut link_options) = (Vec::new(), Vec::new());
     let usual = catalogues.testbed.as_ref().map_or(PRESETS[0].name, |testbed| testbed.link);
-    let (mut link, mut cores, mut kernel) = (usual, None, None);
+    let (mut workload, mut link, mut cores, mut kernel) = ("", usual, None, None);
     for (factor, level) in chosen(factors, picks) {
         match factor.kind {
             Kind::Path => path = Some(level.text.clone()),
             Kind::Half(role) => halves[role as usize].clone_from(&level.text),
+            Kind::Workload => workload = &level.text,
             Kind::Link => link = &level.text,
             Kind::Cores => cores = Some(read_cores(&level.text, &catalogues.cpus)?),
             Kind::Kernel => kernel = Some(parse_kernel(&level.text)?),
@@ -165,7 +166,7 @@ fn build(factors: &[Factor], picks: &[usize], catalogues: &Catalogues) -> Result
     let link = format!("{link}{separator}{}", link_options.join(","));
     let cores = cores.map_or_else(|| usual_cores(&catalogues.cpus), Ok)?;
     let (stream, kernel) = (stream.join(","), kernel.as_ref());
-    let mut cell = cell(&path, &stream, &link, &cores, kernel, &catalogues.paths)?;
+    let mut cell = cell(&path, workload, &stream, &link, &cores, kernel, &catalogues.paths)?;
     let varied = chosen(factors, picks).filter(|(factor, _)| factor.levels.len() > 1);
     cell.levels = varied
         .map(|(f, level)| (f.name.to_owned(), level.text.clone()))

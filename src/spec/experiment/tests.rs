@@ -1,6 +1,6 @@
 use super::*;
 use crate::record::{OptionKind, OptionSpec};
-use crate::spec::{PairDeclaration, PathDeclaration};
+use crate::spec::{PairDeclaration, PathDeclaration, WorkloadDeclaration};
 
 const DEPTH: &[OptionSpec] = &[OptionSpec {
     name: "depth",
@@ -19,6 +19,11 @@ fn catalogues() -> Catalogues {
     let pair = |name| PairDeclaration { name, tx: name, rx: name };
     Catalogues {
         paths: PathSpec {
+            workloads: vec![WorkloadDeclaration {
+                name: "stream",
+                options: &[],
+                suits_slices: true,
+            }],
             paths: vec![
                 PathDeclaration { name: "socket", tx: Some(&[]), rx: Some(&[]) },
                 PathDeclaration { name: "uring", tx: Some(DEPTH), rx: Some(DEPTH) },

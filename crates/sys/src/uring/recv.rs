@@ -8,6 +8,7 @@ use io_uring::{cqueue, opcode, types};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::slice;
+use std::time::Duration;
 
 /// What a receiving ring is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +108,26 @@ impl RecvRing {
             self.arm()?;
         }
         self.core.enter(1)
+    }
+
+    /// Waits at most this long until something has come in, as [`RecvRing::enter`] does
+    /// without a limit. True where [`RecvRing::arrival`] has something to hand out.
+    pub fn wait(&mut self, timeout: Duration) -> io::Result<bool> {
+        self.take_back();
+        if !self.armed {
+            self.arm()?;
+            self.core.enter(0)?;
+        }
+        if !self.pending() {
+            self.core.wait(timeout)?;
+        }
+        Ok(self.pending())
+    }
+
+    /// Whether something that came in has not been handed out.
+    #[inline]
+    pub fn pending(&self) -> bool {
+        self.left > 0 || !self.core.gathered.is_empty()
     }
 
     fn arm(&mut self) -> io::Result<()> {

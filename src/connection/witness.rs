@@ -1,9 +1,8 @@
 //! The witness page: a test, made on the real connection before each stream,
 //! of whether the sender's path really passes memory by reference.
 
-use super::Flow;
+use super::Connection;
 use crate::record::{Fault, FaultKind, ProvenWitness};
-use crate::sys::tcp;
 use std::time::Duration;
 
 /// Length of the witness page in bytes.
@@ -14,7 +13,7 @@ const BEFORE: u8 = 0xb5;
 const AFTER: u8 = 0x4a;
 
 /// How long the peer's kernel may take to acknowledge one page.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The two contents of the page. A path fills the memory it will send from with
 /// [`WitnessPage::before`], sends it its own way, and calls
@@ -32,28 +31,22 @@ impl WitnessPage {
 
     /// Waits for the acknowledgement, then calls `overwrite` with the content
     /// that the page must have afterwards.
-    pub fn settle(flow: &Flow, overwrite: impl FnOnce(&[u8; WITNESS_LEN])) -> Result<(), Fault> {
-        tcp::wait_acknowledged(flow.fd(), PATIENCE)
-            .map_err(|e| Fault::system("the peer did not acknowledge the witness page", &e))?;
+    pub fn settle(
+        connection: &dyn Connection,
+        overwrite: impl FnOnce(&[u8; WITNESS_LEN]),
+    ) -> Result<(), Fault> {
+        connection
+            .wait_acknowledged(TIMEOUT)
+            .map_err(|fault| fault.context("the witness page was not acknowledged"))?;
         overwrite(&[AFTER; WITNESS_LEN]);
         Ok(())
     }
 }
 
 /// Receiver: reads the page the plain way and says what it shows.
-pub fn read_witness(flow: &Flow) -> Result<ProvenWitness, Fault> {
+pub fn read_witness(connection: &dyn Connection) -> Result<ProvenWitness, Fault> {
     let mut page = [0u8; WITNESS_LEN];
-    let mut got = 0;
-    while got < page.len() {
-        match tcp::recv(flow.fd(), &mut page[got..], libc::MSG_WAITALL) {
-            Ok(0) => {
-                return Err(Fault::new(FaultKind::PeerLost, "the sender closed before its stream"));
-            }
-            Ok(n) => got += n,
-            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(Fault::system("cannot read the witness page", &e)),
-        }
-    }
+    connection.read_exact(&mut page).map_err(|fault| fault.context("reading the witness page"))?;
     judge(&page)
 }
 

@@ -1,0 +1,77 @@
+//! How the two ends of a workload meet, and what their movers move over: the
+//! kernel's TCP first. One file a transport.
+
+mod kernel_tcp;
+mod witness;
+
+pub use kernel_tcp::{Flow, KERNEL_TCP};
+pub use witness::{WITNESS_LEN, WitnessPage, read_witness};
+
+use crate::record::wire::Token;
+use crate::record::{Fault, FaultKind, Stream};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A way for two ends to meet. Whatever connects has to show the session's token
+/// first; who does not is not let in.
+pub trait Transport: Sync {
+    /// Name, for messages.
+    fn name(&self) -> &'static str;
+
+    /// Listens for connections at an address of this host.
+    fn listen(&self, address: IpAddr, contract: &Stream) -> Result<Box<dyn Listener>, Fault>;
+
+    /// Connects one flow and shows the token and the flow's index.
+    fn connect(
+        &self,
+        peer: SocketAddr,
+        contract: &Stream,
+        token: &Token,
+        index: u32,
+    ) -> Result<Arc<dyn Connection>, Fault>;
+}
+
+/// An end that listens.
+pub trait Listener: Send {
+    /// Where the peer has to connect to.
+    fn port(&self) -> Result<u16, Fault>;
+
+    /// Takes the connections of all flows, in their order.
+    fn accept(&self, token: &Token, flows: u32) -> Result<Vec<Arc<dyn Connection>>, Fault>;
+}
+
+/// One connection.
+pub trait Connection: Send + Sync {
+    /// Its index among the flows of the session.
+    fn index(&self) -> u32;
+
+    /// The kernel's socket, where it is one: what meters read the state of.
+    fn socket(&self) -> Option<BorrowedFd<'_>>;
+
+    /// The same connection for movers that work by system calls on a socket; a
+    /// transport without one is refused by name.
+    fn kernel(&self) -> Result<Flow, Fault>;
+
+    /// Ends what this end sends and waits until the peer has acknowledged all of it.
+    fn end_stream(&self) -> Result<(), Fault>;
+
+    /// Waits until the peer has acknowledged what was sent so far.
+    fn wait_acknowledged(&self, timeout: Duration) -> Result<(), Fault>;
+
+    /// Fills the buffer with what comes next, the plain way.
+    fn read_exact(&self, buffer: &mut [u8]) -> Result<(), Fault>;
+
+    /// Ends both directions at once: whoever waits for this connection returns.
+    fn cut(&self);
+
+    /// Ends the sending direction without waiting.
+    fn close(&self);
+}
+
+/// The refusal of a mover that needs a kernel socket.
+pub fn no_socket(transport: &str) -> Fault {
+    let text = format!("this path moves bytes by a kernel socket, and {transport} has none");
+    Fault::new(FaultKind::Usage, text).remedy("choose another path for that end")
+}

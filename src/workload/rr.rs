@@ -1,0 +1,362 @@
+//! `rr`: a client sends requests and a server answers each; what counts is how many
+//! exchanges there are and how long each takes.
+//!
+//! Closed loop: so many requests are under way at a time, and each answer is followed by
+//! the next request. Open loop (`rate`): requests are due at times of their own, and an
+//! exchange is timed from the moment at which it was due, so that a stall is seen by all
+//! requests it delays and not by one (no coordinated omission).
+
+use super::{Account, Actor, Direction, FlowEnd, Job, Phase, Recorder, Rx, Tx, Workload};
+use crate::record::{Cell, Fault, FaultKind, OptionKind, OptionSpec, Role};
+use crate::sys::clock;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::time::Duration;
+
+/// The workload.
+pub(super) struct RequestResponse;
+
+const OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "request",
+        kind: OptionKind::Size(1, 1 << 30),
+        default: "64",
+        help: "bytes of a request",
+    },
+    OptionSpec {
+        name: "response",
+        kind: OptionKind::Size(1, 1 << 30),
+        default: "64",
+        help: "bytes of a response",
+    },
+    OptionSpec {
+        name: "outstanding",
+        kind: OptionKind::Count(1, 1024),
+        default: "1",
+        help: "requests of a connection that may be unanswered at a time",
+    },
+    OptionSpec {
+        name: "rate",
+        kind: OptionKind::AutoCount(1, 100_000_000),
+        default: "auto",
+        help: "requests a second over all connections, timed from when they were due; auto: each \
+               answer is followed by the next request",
+    },
+    OptionSpec {
+        name: "arrivals",
+        kind: OptionKind::Choice(&["even", "poisson"]),
+        default: "even",
+        help: "with a rate: equal gaps, or random ones as of independent users",
+    },
+];
+
+/// How long the last answer may take to be acknowledged.
+const LAST_ANSWER: Duration = Duration::from_secs(5);
+
+/// Smallest memory to receive into, bytes: what a system call brings without a second.
+const ROOM: u64 = 4096;
+
+/// Largest, where many long answers may be under way.
+const MOST_ROOM: u64 = 1 << 20;
+
+impl Workload for RequestResponse {
+    fn name(&self) -> &'static str {
+        "rr"
+    }
+
+    fn summary(&self) -> &'static str {
+        "a client sends requests, a server answers: exchanges, latency, cost per exchange"
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        OPTIONS
+    }
+
+    fn actor(&self, role: Role) -> &'static str {
+        match role {
+            Role::Sender => "client",
+            Role::Receiver => "server",
+        }
+    }
+
+    fn halves(&self, _: Role) -> &'static [Direction] {
+        &[Direction::Send, Direction::Receive]
+    }
+
+    fn job(&self, cell: &Cell, role: Role, direction: Direction) -> Job {
+        let plan = Plan::of(cell);
+        // A request is what the client sends and the server receives.
+        let is_request = (role == Role::Sender) == (direction == Direction::Send);
+        let message_size = if is_request { plan.request } else { plan.response };
+        let room = message_size.saturating_mul(plan.outstanding).clamp(ROOM, MOST_ROOM);
+        Job {
+            role,
+            flows: cell.stream.flows,
+            message_size,
+            read_size: room.max(message_size),
+            touch: cell.stream.touch,
+            batch: 1,
+            options: cell.half(direction.role()).options.clone(),
+        }
+    }
+
+    fn suits_slices(&self) -> bool {
+        false
+    }
+
+    fn counted_at(&self) -> Role {
+        Role::Sender
+    }
+
+    fn play(&self, mut actor: Actor) -> Result<FlowEnd, Fault> {
+        let (tx, rx) = (actor.tx()?, actor.rx()?);
+        let plan = Plan::of(&actor.cell);
+        let (sent, received) = (actor.recorder.beside(), actor.recorder.beside());
+        let mut ends = Ends { tx, rx, sent, received, exchanges: actor.recorder };
+        ends.tx.begin()?;
+        ends.rx.begin()?;
+        match (actor.role, plan.gap) {
+            (Role::Receiver, _) => serve(&mut ends, &plan)?,
+            (Role::Sender, None) => closed_loop(&mut ends, &plan)?,
+            (Role::Sender, Some(gap)) => {
+                let seed = u64::from(actor.connection.index());
+                open_loop(&mut ends, &plan, Arrivals::new(gap, plan.poisson, seed))?;
+            }
+        }
+        match actor.role {
+            Role::Sender => actor.connection.end_stream()?,
+            // The client has ended its stream after the last answer, and closes next.
+            Role::Receiver => actor.connection.wait_acknowledged(LAST_ANSWER)?,
+        }
+        ends.finish()
+    }
+}
+
+/// What the options ask for.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    request: u64,
+    response: u64,
+    outstanding: u64,
+    /// Nanoseconds between two requests of one connection; none in a closed loop.
+    gap: Option<f64>,
+    poisson: bool,
+}
+
+impl Plan {
+    fn of(cell: &Cell) -> Plan {
+        let options = &cell.workload.options;
+        let number = |name| options.number(name).unwrap_or(1);
+        let rate = options.number("rate").map(|rate| rate as f64 / f64::from(cell.stream.flows));
+        Plan {
+            request: number("request"),
+            response: number("response"),
+            outstanding: number("outstanding"),
+            gap: rate.map(|rate| 1e9 / rate),
+            poisson: options.word("arrivals") == "poisson",
+        }
+    }
+}
+
+/// Both halves of one end and what they count.
+struct Ends {
+    tx: Box<dyn Tx>,
+    rx: Box<dyn Rx>,
+    sent: Recorder,
+    received: Recorder,
+    exchanges: Recorder,
+}
+
+impl Ends {
+    /// The phase, seen by all three recorders.
+    #[inline(always)]
+    fn phase(&mut self) -> Phase {
+        self.sent.phase();
+        self.received.phase();
+        self.exchanges.phase()
+    }
+
+    #[inline(always)]
+    fn send(&mut self, up_to: u64) -> Result<(), Fault> {
+        self.tx.send_up_to(up_to, &mut self.sent)
+    }
+
+    /// Receives so much. False: the stream ended before.
+    #[inline(always)]
+    fn receive(&mut self, up_to: u64) -> Result<bool, Fault> {
+        self.rx.receive_up_to(up_to, &mut self.received)
+    }
+
+    fn finish(mut self) -> Result<FlowEnd, Fault> {
+        let mut account: Account = self.tx.account(&mut self.sent)?;
+        account.add(self.rx.account(&mut self.received)?);
+        let bytes = self.sent.total() + self.received.total();
+        let mut tally = self.exchanges.finish(&[]);
+        tally.join(self.sent.finish(self.tx.calls()));
+        tally.join(self.received.finish(self.rx.calls()));
+        Ok(FlowEnd { account, bytes, tally })
+    }
+}
+
+/// Answers every request until the client ends the stream.
+fn serve(ends: &mut Ends, plan: &Plan) -> Result<(), Fault> {
+    let mut answered = 0;
+    loop {
+        ends.phase();
+        if !ends.receive((answered + 1) * plan.request)? {
+            return Ok(());
+        }
+        while ends.received.total() >= (answered + 1) * plan.request {
+            answered += 1;
+            ends.send(answered * plan.response)?;
+            ends.exchanges.moved(1);
+        }
+    }
+}
+
+/// Requests under way: when each was sent, or was due.
+struct UnderWay {
+    since: Box<[u64]>,
+    sent: u64,
+    answered: u64,
+}
+
+impl UnderWay {
+    fn new(plan: &Plan) -> Self {
+        let since = vec![0; plan.outstanding as usize].into();
+        UnderWay { since, sent: 0, answered: 0 }
+    }
+
+    #[inline(always)]
+    fn count(&self) -> u64 {
+        self.sent - self.answered
+    }
+
+    #[inline(always)]
+    fn is_full(&self) -> bool {
+        self.count() == self.since.len() as u64
+    }
+
+    #[inline(always)]
+    fn send(&mut self, ends: &mut Ends, plan: &Plan, since: u64) -> Result<(), Fault> {
+        self.since[(self.sent % self.since.len() as u64) as usize] = since;
+        self.sent += 1;
+        ends.send(self.sent * plan.request)
+    }
+
+    /// Waits for the next answer and takes all that came with it; returns when that was.
+    #[inline(always)]
+    fn await_answer(&mut self, ends: &mut Ends, plan: &Plan) -> Result<u64, Fault> {
+        if !ends.receive((self.answered + 1) * plan.response)? {
+            let text = "the server ended the connection before it had answered";
+            return Err(Fault::new(FaultKind::PeerLost, text));
+        }
+        let now = clock::monotonic();
+        while ends.received.total() >= (self.answered + 1) * plan.response {
+            let since = self.since[(self.answered % self.since.len() as u64) as usize];
+            ends.exchanges.latency(now.saturating_sub(since));
+            ends.exchanges.moved(1);
+            self.answered += 1;
+        }
+        Ok(now)
+    }
+}
+
+/// Keeps so many requests under way until the gate says stop.
+fn closed_loop(ends: &mut Ends, plan: &Plan) -> Result<(), Fault> {
+    let mut under_way = UnderWay::new(plan);
+    let mut now = clock::monotonic();
+    while ends.phase() != Phase::Stop {
+        while !under_way.is_full() {
+            under_way.send(ends, plan, now)?;
+        }
+        now = under_way.await_answer(ends, plan)?;
+    }
+    while under_way.count() > 0 {
+        under_way.await_answer(ends, plan)?;
+    }
+    Ok(())
+}
+
+/// How long before a request is due the client stops sleeping and looks at the clock:
+/// more than a sleep usually oversleeps.
+const AWAKE: u64 = 100_000;
+
+/// Sends requests when they are due, as far as no more than `outstanding` are under way.
+fn open_loop(ends: &mut Ends, plan: &Plan, mut arrivals: Arrivals) -> Result<(), Fault> {
+    let mut under_way = UnderWay::new(plan);
+    let mut due = clock::monotonic();
+    while ends.phase() != Phase::Stop {
+        if under_way.is_full() {
+            under_way.await_answer(ends, plan)?;
+            continue;
+        }
+        let left = due.saturating_sub(clock::monotonic());
+        if left == 0 {
+            under_way.send(ends, plan, due)?;
+            due += arrivals.gap();
+            continue;
+        }
+        let sleep = Duration::from_nanos(left.saturating_sub(AWAKE));
+        if under_way.count() > 0 {
+            match ends.rx.wait(sleep) {
+                Some(Ok(true)) => drop(under_way.await_answer(ends, plan)?),
+                Some(Ok(false)) => {}
+                Some(Err(fault)) => return Err(fault),
+                None => return Err(cannot_wait()),
+            }
+        } else if !sleep.is_zero() {
+            std::thread::sleep(sleep);
+        }
+    }
+    while under_way.count() > 0 {
+        under_way.await_answer(ends, plan)?;
+    }
+    Ok(())
+}
+
+fn cannot_wait() -> Fault {
+    let text = "this receiving half cannot wait for an answer and for the clock at once";
+    Fault::new(FaultKind::Usage, text).remedy("leave rate out, or choose outstanding=1")
+}
+
+/// The gaps between requests.
+struct Arrivals {
+    mean: f64,
+    random: Option<StdRng>,
+    /// Part of a nanosecond that the gaps so far have left.
+    rest: f64,
+}
+
+impl Arrivals {
+    fn new(mean: f64, poisson: bool, seed: u64) -> Self {
+        Arrivals { mean, random: poisson.then(|| StdRng::seed_from_u64(seed)), rest: 0.0 }
+    }
+
+    /// Nanoseconds to the next request.
+    #[inline(always)]
+    fn gap(&mut self) -> u64 {
+        let gap = match &mut self.random {
+            Some(random) => -(1.0 - random.random::<f64>()).ln() * self.mean,
+            None => self.mean,
+        };
+        let whole = (gap + self.rest).floor();
+        self.rest += gap - whole;
+        whole as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_add_up_to_the_rate() {
+        for poisson in [false, true] {
+            let mut arrivals = Arrivals::new(333.3, poisson, 7);
+            let sum: u64 = (0..100_000).map(|_| arrivals.gap()).sum();
+            let mean = sum as f64 / 1e5;
+            assert!((mean / 333.3 - 1.0).abs() < 0.02, "{mean} ns, poisson {poisson}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! `stream`: one end sends as fast as it can, the other receives.
+
+use super::{Actor, Direction, FlowEnd, Job, Workload};
+use crate::record::{Cell, Fault, Role};
+
+/// The workload.
+pub(super) struct Stream;
+
+impl Workload for Stream {
+    fn name(&self) -> &'static str {
+        "stream"
+    }
+
+    fn summary(&self) -> &'static str {
+        "one end sends as fast as it can, the other receives: bytes, rate, cost per byte"
+    }
+
+    fn actor(&self, role: Role) -> &'static str {
+        match role {
+            Role::Sender => "sender",
+            Role::Receiver => "receiver",
+        }
+    }
+
+    fn halves(&self, role: Role) -> &'static [Direction] {
+        match role {
+            Role::Sender => &[Direction::Send],
+            Role::Receiver => &[Direction::Receive],
+        }
+    }
+
+    fn job(&self, cell: &Cell, role: Role, _: Direction) -> Job {
+        Job::stream(cell, role)
+    }
+
+    fn counted_at(&self) -> Role {
+        Role::Receiver
+    }
+
+    fn play(&self, actor: Actor) -> Result<FlowEnd, Fault> {
+        match actor.role {
+            Role::Sender => send(actor),
+            Role::Receiver => receive(actor),
+        }
+    }
+}
+
+fn send(mut actor: Actor) -> Result<FlowEnd, Fault> {
+    let (mut tx, mut recorder) = (actor.tx()?, actor.recorder);
+    tx.begin()?;
+    tx.send_until_stop(&mut recorder)?;
+    actor.connection.end_stream()?;
+    let account = tx.account(&mut recorder)?;
+    Ok(FlowEnd { account, bytes: recorder.total(), tally: recorder.finish(tx.calls()) })
+}
+
+fn receive(mut actor: Actor) -> Result<FlowEnd, Fault> {
+    let (mut rx, mut recorder) = (actor.rx()?, actor.recorder);
+    rx.begin()?;
+    rx.receive_to_end(&mut recorder)?;
+    let account = rx.account(&mut recorder)?;
+    Ok(FlowEnd { account, bytes: recorder.total(), tally: recorder.finish(rx.calls()) })
+}

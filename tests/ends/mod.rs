@@ -1,0 +1,79 @@
+//! One half of a path on a real connection, driven without an agent.
+#![allow(dead_code)] // Not every test program needs all of it.
+
+use bytepath::connection::Flow;
+use bytepath::path::DataPath;
+use bytepath::record::{Cell, Fault, FaultKind, OptionSpec, Role};
+use bytepath::workload::{Account, Group, Job, Recorder, Rx, Tx};
+
+/// An open half.
+pub enum End {
+    /// It sends, over this connection.
+    Tx(Box<dyn Tx>, Flow),
+    /// It receives.
+    Rx(Box<dyn Rx>),
+}
+
+impl End {
+    /// Sends the witness page.
+    pub fn witness(&mut self) -> Result<(), Fault> {
+        match self {
+            End::Tx(tx, _) => tx.witness(),
+            End::Rx(_) => panic!("only a sender sends a witness page"),
+        }
+    }
+
+    /// The names of its calls.
+    pub fn calls(&self) -> &'static [&'static str] {
+        match self {
+            End::Tx(tx, _) => tx.calls(),
+            End::Rx(rx) => rx.calls(),
+        }
+    }
+
+    /// Its part of the workload `stream`.
+    pub fn run(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
+        match self {
+            End::Tx(tx, flow) => {
+                tx.begin()?;
+                tx.send_until_stop(recorder)?;
+                flow.end_stream()?;
+                tx.account(recorder)
+            }
+            End::Rx(rx) => {
+                rx.begin()?;
+                rx.receive_to_end(recorder)?;
+                rx.account(recorder)
+            }
+        }
+    }
+}
+
+/// What tests ask of a path.
+pub trait Opens {
+    /// Opens the half of a role for the stream of a cell, a session of its own.
+    fn open(&self, role: Role, cell: &Cell, flow: Flow) -> Result<End, Fault> {
+        self.open_in(role, cell, flow, &Group::default())
+    }
+
+    /// The same for one of several flows of a session.
+    fn open_in(&self, role: Role, cell: &Cell, flow: Flow, group: &Group) -> Result<End, Fault>;
+
+    /// The options of the half of a role.
+    fn options(&self, role: Role) -> &'static [OptionSpec];
+}
+
+impl Opens for DataPath {
+    fn open_in(&self, role: Role, cell: &Cell, flow: Flow, group: &Group) -> Result<End, Fault> {
+        let job = Job::stream(cell, role);
+        let lacks = || Fault::new(FaultKind::Usage, format!("no {role} half"));
+        Ok(match role {
+            Role::Sender => End::Tx(self.tx.ok_or_else(lacks)?.open(&job, &flow, group)?, flow),
+            Role::Receiver => End::Rx(self.rx.ok_or_else(lacks)?.open(&job, &flow, group)?),
+        })
+    }
+
+    fn options(&self, role: Role) -> &'static [OptionSpec] {
+        self.half(role).map_or(&[], |half| half.options())
+    }
+}
