@@ -17,7 +17,6 @@ mod ledger;
 mod observation;
 mod option;
 mod placement;
-mod pool;
 mod power;
 mod profile;
 mod reading;
@@ -40,7 +39,6 @@ pub use observation::{
 };
 pub use option::{OptionKind, OptionSpec, OptionValue, Options};
 pub use placement::{Placement, SoftirqCpu};
-pub use pool::{PoolRun, PoolSeen};
 pub use power::{LogClock, LoggedTrial, Power, PowerLog, PowerSource, Rest, TimeSpan};
 pub use profile::{Bytes, ProfileRecord, ProfiledCells, Profiling, SamplePrice, Sampling};
 pub use reading::{Reading, Scope, Series, Unit};
