@@ -45,7 +45,7 @@ pub use reading::{Reading, Scope, Series, Unit};
 pub use setting::{
     Channels, Coalescing, Cpus, DeviceName, FlowRule, IdleChoice, PacketLimits, Restoration,
     RestorationRow, Rings, SETTING_FORMS, Setting, SettingRecord, SettingValue, Split, SysctlName,
-    Take, TapFlags, WantedSetting, Word,
+    TapFlags, WantedSetting, Word,
 };
 pub use study::{CopyCeiling, Design, Judgement, Schedule, Source, Stopping, Study, StudyHeader};
 pub use trial::{

@@ -37,7 +37,6 @@ pub mod qdisc;
 mod route_request;
 pub mod tap;
 pub mod tcp;
-pub mod tcp_table;
 pub mod thread;
 pub mod trace_ring;
 pub mod tracefs;
