@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+use bytepath_math as math;
 use bytepath_record as record;
 
 mod analysis;
@@ -20,7 +21,6 @@ mod idle;
 mod placement;
 mod pool;
 mod profiling;
-mod random;
 mod sequential;
 mod sizing;
 mod student;
@@ -38,7 +38,7 @@ pub use analysis::{
 pub use build::analyse;
 pub use change::{Change, changes};
 pub use cpu::{CpuRule, RoleCpu, role_cpu};
-pub use effect::{Effect, Opening, Permutation};
+pub use effect::{Effect, Opening};
 pub use estimate::Interval;
 pub use events::{FOREIGN_LIMIT, STEAL_LIMIT, judge_events};
 pub use history::{CHANGE_LEVEL, Entry, History, Point, Shift, StudyPoints, history, points};
