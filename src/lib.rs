@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+pub use bytepath_math as math;
 pub use bytepath_profile as profile;
 pub use bytepath_record as record;
 pub use bytepath_stats as stats;

@@ -1,12 +1,11 @@
-//! Placement for real: receive work runs where it was asked to, what cannot be placed
-//! is refused with a reason, and the model of a buffer pool says what a ring of the
-//! kernel does.
+//! Placement for real: receive work runs where it was asked to, and what cannot be
+//! placed is refused with a reason.
 
 use bytepath::meter::Context;
-use bytepath::record::{Cell, Design, PoolRun, Reading, Role, Schedule, Scope, Support, Trial};
-use bytepath::run::{Laboratory, Stand, path_spec, pool_check};
+use bytepath::record::{Cell, Design, Reading, Role, Schedule, Scope, Support, Trial};
+use bytepath::run::{Laboratory, Stand, path_spec};
 use bytepath::spec::{self, Ask};
-use bytepath::stats::{CheckedPool, ReceiveWork};
+use bytepath::stats::ReceiveWork;
 use bytepath::sys::Roots;
 use bytepath::{host, meter, path, sys};
 use std::fs;
@@ -149,70 +148,6 @@ fn an_experiment_may_say_a_placement_as_a_table() {
         assert!(error.contains(wrong), "{cores}: {error}");
     }
     std::fs::remove_file(&file).unwrap();
-}
-
-/// The kernel's ring of buffers beside the model of `bytepath plan`. The tolerances are
-/// wide, because others may use the machine meanwhile; a model that had the holding
-/// time, the batch or the size of the pool wrong would be off by far more.
-#[test]
-fn the_model_of_a_pool_says_when_a_real_one_runs_dry_and_how_much_it_refuses() {
-    let Some(_alone) = able("sends raw packets") else { return };
-    const RATE: f64 = 20_000.0;
-    let pool = |buffers, hold, batch| PoolRun { buffers, read: 128, hold, batch, seconds: 1.0 };
-    let runs = [
-        // 1000 buffers are kept at 20 000 a second: there is room for a hiccup.
-        pool(4096, 0.05, 64),
-        // 4000 would be.
-        pool(1024, 0.2, 64),
-        // What was kept comes back only in lots that are larger than the pool.
-        pool(2048, 0.01, 4096),
-    ];
-    let stop = AtomicBool::new(false);
-    let seen = pool_check(&laboratory(&stop), RATE, &runs).unwrap();
-    let checked: Vec<CheckedPool> =
-        runs.iter().zip(seen).map(|(run, seen)| CheckedPool::of(run, seen)).collect();
-    for (run, pool) in runs.iter().zip(&checked) {
-        assert_eq!(pool.seen.buffers, run.buffers, "these sizes fill whole pages");
-        assert!(pool.model.arrivals > 0.2 * RATE, "packets came: {pool:?}");
-        let (predicted, refused) = (pool.predicted.copied, pool.refused());
-        assert!((predicted - refused).abs() < 0.15, "{predicted} and {refused}: {run:?}");
-        if let Some(dry) = pool.predicted.first_copy {
-            let first = pool.seen.first_refused.expect("a pool that is too small runs dry");
-            assert!((dry - first).abs() < 0.4 * dry + 0.05, "after {dry} s and {first} s: {run:?}");
-        }
-        assert_eq!(pool.seen.course.len(), 60);
-    }
-    let [enough, small, stuck] = checked.as_slice() else { panic!("three runs") };
-    assert_eq!(enough.predicted.first_copy, None);
-    assert!(enough.refused() < 0.05, "{:?}", enough.seen);
-    // Each packet that came is in the account, and only those find a buffer that fit.
-    assert!(small.refused() > 0.3, "{:?}", small.seen);
-    let accepted = stuck.seen.packets - stuck.seen.refused;
-    assert_eq!(accepted, u64::from(stuck.seen.buffers), "nothing came back");
-    assert_eq!(stuck.seen.course.last(), Some(&0));
-}
-
-#[test]
-fn a_plan_is_drawn_and_checked_by_the_command() {
-    let svg = std::env::temp_dir().join(format!("bytepath-pool-{}.svg", std::process::id()));
-    let plan: &[&str] =
-        &["plan", "--rate", "10G", "--rtt", "0.1ms", "--hold", "1M", "--read", "64K"];
-    let drawn = ["--svg", svg.to_str().unwrap()];
-    let (code, text, error) = bytepath(&[plan, &drawn]);
-    assert_eq!(code, 0, "{error}");
-    assert!(text.contains("dry after") && !text.contains("measured"), "{text}");
-    let drawing = std::fs::read_to_string(&svg).unwrap();
-    assert!(drawing.starts_with("<svg ") && !drawing.contains("dots: measured"));
-    if able("sends raw packets").is_some() {
-        let (code, text, error) = bytepath(&[plan, &drawn, &["--check"]]);
-        assert_eq!(code, 0, "{error}");
-        assert!(text.contains("The model beside a run"), "{text}");
-        assert!(text.lines().all(|line| line.len() <= 100), "{text}");
-        assert!(std::fs::read_to_string(&svg).unwrap().contains("dots: measured"));
-    }
-    std::fs::remove_file(&svg).unwrap();
-    let (code, _, error) = bytepath(&[plan, &["--svg", "/no/such/folder/x.svg"]]);
-    assert!(code != 0 && error.contains("cannot write /no/such/folder/x.svg"), "{error}");
 }
 
 /// Writes `/proc` as far as the meter `softirqs` looks at it: counts by CPU, and a NAPI

@@ -6,32 +6,15 @@
 #[allow(dead_code)]
 mod made_up;
 
+use bytepath::math::Random;
 use bytepath::record::{Judgement, Role, Scope, Stopping, Study, ThreadTime, Trial, TrialStatus};
 use bytepath::stats::{Row, Rules, Verdict, analyse, should_stop};
 use made_up::{cell, header};
 
-/// SplitMix64, and normal numbers from it by Box and Muller.
-struct Chance(u64);
-
-impl Chance {
-    fn uniform(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / 2f64.powi(53)
-    }
-
-    fn normal(&mut self) -> f64 {
-        let (radius, angle) = (1.0 - self.uniform(), self.uniform());
-        (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
-    }
-
-    /// A machine that hiccups: most trials are quiet, one in ten loses a fifth.
-    fn hiccup(&mut self) -> f64 {
-        let lost = if self.uniform() < 0.1 { -0.2 } else { 0.0 };
-        lost + 0.02 * self.normal()
-    }
+/// A machine that hiccups: most trials are quiet, one in ten loses a fifth.
+fn hiccup(chance: &mut Random) -> f64 {
+    let lost = if chance.uniform() < 0.1 { -0.2 } else { 0.0 };
+    lost + 0.02 * chance.normal()
 }
 
 /// A measured trial of a throughput, with nothing but that.
@@ -55,8 +38,8 @@ fn trial(name: &str, block: u32, gbit: f64) -> Trial {
 fn study(
     cells: &[&str],
     blocks: u32,
-    chance: &mut Chance,
-    log_gbit: &mut dyn FnMut(usize, &mut Chance) -> f64,
+    chance: &mut Random,
+    log_gbit: &mut dyn FnMut(usize, &mut Random) -> f64,
 ) -> Study {
     let mut header = header(cells.iter().map(|c| cell(c, "socket", "socket")).collect());
     header.baseline = header.cells[0].id.clone();
@@ -87,7 +70,7 @@ fn shuffled_labels_hit_at_the_declared_rate() {
     // One set of trials with real differences between cells; whoever shuffles the
     // labels within blocks has destroyed them. Of 1200 comparisons alone, 5 % have
     // p below 0.05; three standard errors are 1.9 %.
-    let mut chance = Chance(1);
+    let mut chance = Random::new(1);
     let (mut hits, mut all) = (0, 0);
     for _ in 0..1200 {
         let truth = [0.0, 0.3];
@@ -100,7 +83,7 @@ fn shuffled_labels_hit_at_the_declared_rate() {
             }
         }
         let comparison = rows(&study).remove(0).comparison.unwrap();
-        hits += u32::from(comparison.effect.unwrap().permutation.unwrap().p <= 0.05);
+        hits += u32::from(comparison.effect.unwrap().permutation.unwrap() <= 0.05);
         all += 1;
     }
     let rate = f64::from(hits) / f64::from(all);
@@ -113,7 +96,7 @@ fn a_known_factor_is_found_within_its_interval() {
     // The factor put in, and how often the interval covers it: 95 %, with three
     // standard errors of 600 studies being 2.7 %.
     for (factor, seed) in [(1.03, 2), (1.05, 3), (1.10, 4)] {
-        let mut chance = Chance(seed);
+        let mut chance = Random::new(seed);
         let (mut covered, mut found, mut wrong) = (0, 0, 0);
         for _ in 0..600 {
             let truth = [0.0, f64::ln(factor)];
@@ -139,7 +122,7 @@ fn equal_cells_are_seldom_called_different_however_many() {
     // 5 %. Three standard errors of 500 studies are 2.9 %.
     let names: Vec<String> = (0..11).map(|i| format!("c{i}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let mut chance = Chance(5);
+    let mut chance = Random::new(5);
     let (mut with, mut without) = (0, 0);
     for _ in 0..500 {
         let study = study(&names, 5, &mut chance, &mut |_, c| 0.05 * c.normal());
@@ -163,7 +146,7 @@ fn cells_at_the_margin_are_seldom_called_equivalent() {
     // Five cells that all differ by just the margin. The declared rate is 5 % for
     // the whole study.
     let names = ["a", "b", "c", "d", "e", "f"];
-    let mut chance = Chance(6);
+    let mut chance = Random::new(6);
     let mut wrong = 0;
     for _ in 0..500 {
         let study = study(&names, 8, &mut chance, &mut |at, c| {
@@ -191,9 +174,9 @@ fn under_the_rule(
     within: f64,
     at_least: u32,
     seed: u64,
-    noise: &mut dyn FnMut(&mut Chance) -> f64,
+    noise: &mut dyn FnMut(&mut Random) -> f64,
 ) -> Stopped {
-    let mut chance = Chance(seed);
+    let mut chance = Random::new(seed);
     let mut sum = Stopped::default();
     for _ in 0..studies {
         let mut whole = study(&["a", "b"], 20, &mut chance, &mut |_, c| noise(c));
@@ -234,7 +217,7 @@ fn stopping_early_keeps_the_error_rate() {
 fn who_looks_at_the_effect_is_wrong_far_more_often() {
     // Why the rule must not: two equal cells, looked at after every block from the
     // fifth to the twentieth, stopping at the first plain interval without 1.
-    let mut chance = Chance(15);
+    let mut chance = Random::new(15);
     let mut wrong = 0;
     for _ in 0..150 {
         let mut whole = study(&["a", "b"], 20, &mut chance, &mut |_, c| 0.03 * c.normal());
@@ -251,13 +234,13 @@ fn who_looks_at_the_effect_is_wrong_far_more_often() {
 fn stopping_early_keeps_the_error_rate_on_a_machine_that_hiccups() {
     // The argument is for normal noise; trials that now and then lose a fifth are
     // far from it. Both cells hiccup alike, so equals stay equals.
-    let s = under_the_rule(400, 0.05, 5, 21, &mut |c| c.hiccup());
+    let s = under_the_rule(400, 0.05, 5, 21, &mut hiccup);
     assert!(s.claims <= 33 && s.early > 100, "{} claims, {} early", s.claims, s.early);
 }
 
 #[test]
 fn a_rejected_trial_does_not_count_and_its_events_are_kept() {
-    let mut chance = Chance(31);
+    let mut chance = Random::new(31);
     let mut study = study(&["a", "b"], 6, &mut chance, &mut |_, c| 0.01 * c.normal());
     let before = rows(&study).remove(0).comparison.unwrap().effect.unwrap();
     // A value as odd as can be counts; an event takes even an ordinary one out.
@@ -273,7 +256,7 @@ fn a_rejected_trial_does_not_count_and_its_events_are_kept() {
 #[test]
 fn cpu_is_judged_like_throughput() {
     // Equal throughput; one cell takes 10 % less CPU at both ends.
-    let mut chance = Chance(41);
+    let mut chance = Random::new(41);
     let mut study = study(&["a", "b"], 6, &mut chance, &mut |_, c| 0.001 * c.normal());
     for c in &mut study.header.cells {
         c.placement = Default::default();

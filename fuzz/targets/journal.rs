@@ -5,7 +5,6 @@
 
 use bytepath::host::settings::journal::{read, seal};
 use bytepath::record::Setting;
-use bytepath::sys::addressing::{Address, Route};
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let _ = read(data);
@@ -20,8 +19,6 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
             }
         }
     }
-    // Addresses and routes that a journal keeps as the kernel told them.
-    let _ = (Address::kept(data.to_vec(), None), Route::kept(data.to_vec()));
     for line in String::from_utf8_lossy(data).lines() {
         if let Ok(setting) = line.parse::<Setting>() {
             typed_again(&setting);

@@ -96,11 +96,6 @@ fn requests() -> Vec<Request> {
             softirq_cpu: Some(1),
             softirq_required: true,
         }),
-        Request::Flood { device: "bp0".into(), rate: 4e4, seconds: 2.5 },
-        Request::Pool {
-            device: "bp1".into(),
-            run: PoolRun { buffers: 4096, read: 256, hold: 0.25, batch: 64, seconds: 2.0 },
-        },
         Request::Survey { device: Some("bp0".into()) },
         Request::Ceiling { cpu: None, size: 1 << 20 },
         Request::Listen { cell: Box::new(cell()), address, token: token() },

@@ -163,7 +163,7 @@ pub(super) fn own_program() -> Result<PathBuf, Fault> {
 }
 
 /// A flag that the first Ctrl-C sets; the second one ends the process at once.
-pub(super) fn catch_signals() -> Result<Arc<AtomicBool>, Fault> {
+fn catch_signals() -> Result<Arc<AtomicBool>, Fault> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         signal_hook::flag::register_conditional_default(signal, stop.clone())

@@ -1,7 +1,8 @@
 //! Two network devices of this machine, joined by a cable or a switch: the cheapest
 //! testbed whose link is real. Each is lent to a network namespace of its own for the
 //! study (`settings/loan.rs`), because between two addresses of one namespace the kernel
-//! takes the short way; and comes back as it was, also after a crash.
+//! takes the short way; and comes back as it was, also after a crash. A device with an
+//! address or a route is in use, and refused.
 //!
 //! The devices stay from trial to trial. What a link sets on them is renewed before each,
 //! so that no setting of one cell meets another.
@@ -13,7 +14,7 @@ use super::{AgentPipe, Nic, Raised, Site, Testbed, netns};
 use crate::record::wire::LinkEnd;
 use crate::record::{
     DeviceName, Fault, FaultKind, LinkSettings, OptionKind, OptionSpec, Options, Role, Setting,
-    SettingValue, Support, Take, WantedSetting,
+    SettingValue, Support, WantedSetting,
 };
 use crate::sys::Roots;
 use crate::sys::lasting_namespace::within;
@@ -31,15 +32,13 @@ use std::time::{Duration, Instant};
 /// Two devices.
 pub struct Ports {
     devices: Option<[DeviceName; 2]>,
-    take: Take,
     neighbours: bool,
     /// What the devices and their namespaces came with.
     base: Mutex<Option<[Base; 2]>>,
 }
 
 /// No device is named.
-pub static UNNAMED: Ports =
-    Ports { devices: None, take: Take::Idle, neighbours: false, base: Mutex::new(None) };
+pub static UNNAMED: Ports = Ports { devices: None, neighbours: false, base: Mutex::new(None) };
 
 /// How long two ports may take to agree on a speed.
 const CARRIER: Duration = Duration::from_secs(20);
@@ -56,20 +55,13 @@ const OPTIONS: &[OptionSpec] = &[
         name: "sender",
         kind: OptionKind::Text,
         default: "none",
-        help: "network device of the sender",
+        help: "network device of the sender, without address and route",
     },
     OptionSpec {
         name: "receiver",
         kind: OptionKind::Text,
         default: "none",
         help: "network device of the receiver, joined with the sender's by a cable or a switch",
-    },
-    OptionSpec {
-        name: "take",
-        kind: OptionKind::Choice(&["idle", "addressed", "any"]),
-        default: "idle",
-        help: "idle: only devices without address and route; addressed: they come back with \
-               them; any: also one that carries the default route or connections",
     },
     OptionSpec {
         name: "neighbours",
@@ -103,14 +95,9 @@ impl Testbed for Ports {
             let text = format!("testbed ports: {} cannot be both ends", devices[0]);
             return Err(usage(&text));
         }
-        let take = match options.word("take") {
-            "addressed" => Take::Addressed,
-            "any" => Take::Any,
-            _ => Take::Idle,
-        };
         let neighbours = options.word("neighbours") == "static";
         let base = Mutex::new(None);
-        Ok(Some(Box::new(Ports { devices: Some(devices), take, neighbours, base })))
+        Ok(Some(Box::new(Ports { devices: Some(devices), neighbours, base })))
     }
 
     fn probe(&self) -> Support {
@@ -127,9 +114,8 @@ impl Testbed for Ports {
     }
 
     fn settings(&self) -> Vec<WantedSetting> {
-        let lend = |device: &DeviceName| {
-            WantedSetting::from(Setting::Loan { device: device.clone(), take: self.take })
-        };
+        let lend =
+            |device: &DeviceName| WantedSetting::from(Setting::Loan { device: device.clone() });
         self.devices.iter().flatten().map(lend).collect()
     }
 
@@ -377,10 +363,10 @@ mod tests {
         assert!(said(&[("sender", "eth1")]).contains("no device for the receiver"));
         assert!(said(&[("sender", "eth1"), ("receiver", "eth1")]).contains("cannot be both ends"));
         assert!(said(&[("sender", "../x"), ("receiver", "eth1")]).contains("not a name"));
-        let bed = configured(&[("sender", "eth1.7"), ("receiver", "eth2"), ("take", "any")]);
+        let bed = configured(&[("sender", "eth1.7"), ("receiver", "eth2")]);
         let bed = bed.unwrap();
         let texts: Vec<String> = bed.settings().iter().map(|w| w.setting.to_string()).collect();
-        assert_eq!(texts, ["loan eth1.7 take=any", "loan eth2 take=any"]);
+        assert_eq!(texts, ["loan eth1.7", "loan eth2"]);
         assert_eq!(bed.devices().unwrap(), ["eth1.7", "eth2"]);
     }
 

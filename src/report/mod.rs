@@ -13,7 +13,6 @@ mod observation;
 mod page;
 mod parquet;
 mod placement;
-mod pool_plot;
 mod reproduce;
 mod rows;
 mod setup;
@@ -26,8 +25,7 @@ mod words;
 
 pub use examination::examination;
 pub use observation::observation;
-pub use pool_plot::{Drawing, pool_svg};
-pub use sizing::{SizingPlan, sizing, title as sizing_title};
+pub use sizing::sizing;
 pub use text::{between, difference, history, thresholds};
 
 use crate::profile::Explanation;

@@ -62,7 +62,7 @@ pub fn sentence(comparison: &Comparison, analysis: &Analysis) -> String {
         text += &format!(", {}", chance(test, comparison.verdict));
     }
     if let Some(p) = &effect.permutation {
-        text += &format!(" (sign flips {})", probability(p.p));
+        text += &format!(" (sign flips {})", probability(*p));
     }
     let margin = level(analysis.rules.margin);
     match comparison.verdict {
@@ -144,20 +144,11 @@ pub fn rule(analysis: &Analysis) -> String {
         level(analysis.rules.margin),
     );
     let all = [Question::Throughput, Question::Cpu].map(|question| compared(analysis, question));
-    let tests = all.iter().flatten().filter_map(|(_, comparison)| {
-        let effect = comparison.effect.as_ref()?;
-        Some((effect.blocks as u64, effect.permutation?.least))
-    });
-    if let Some((blocks, least)) = tests.max_by_key(|(blocks, _)| *blocks) {
-        text += " Sign flips decide nothing";
-        if least > 1.0 - analysis.rules.confidence {
-            text += &format!(
-                ": with {} their p cannot fall below {}",
-                plural(blocks, "block"),
-                probability(least),
-            );
-        }
-        text += ".";
+    let flipped = |comparison: &Comparison| {
+        comparison.effect.as_ref().is_some_and(|effect| effect.permutation.is_some())
+    };
+    if all.iter().flatten().any(|(_, comparison)| flipped(comparison)) {
+        text += " Sign flips decide nothing.";
     }
     text
 }

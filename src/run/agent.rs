@@ -3,7 +3,6 @@
 
 use super::ceiling;
 use super::engine::Ended;
-use super::pool_check;
 use super::samples::{self, Packed};
 use super::session::Session;
 use crate::host;
@@ -179,11 +178,6 @@ impl Agent {
                 Ok(Reply::Done)
             }
             Request::Finish { patience } => self.finish(patience),
-            Request::Flood { device, rate, seconds } => {
-                pool_check::flood(&device, rate, seconds)?;
-                Ok(Reply::Done)
-            }
-            Request::Pool { device, run } => pool_check::pool(&device, &run).map(Reply::Pool),
             Request::SamplePrice { event, cpu } => {
                 let cpu = match cpu {
                     Some(cpu) => cpu,

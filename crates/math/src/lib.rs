@@ -1,3 +1,26 @@
-//! The arithmetic that statistics and profiles share.
+//! The arithmetic that statistics and profiles share: mean and spread of a sample
+//! ([`Moments`]), the standard error of a difference of means ([`welch`]), quantiles and
+//! tails of Student's t ([`two_sided`], [`tails`]), and random numbers that never change
+//! ([`Random`]). It knows nothing of what the numbers stand for.
+//!
+//! ```
+//! use bytepath_math::{Moments, welch};
+//!
+//! let before: Moments = [10.1, 9.9, 10.0].into_iter().collect();
+//! let after: Moments = [12.2, 11.9, 12.1].into_iter().collect();
+//! let error = welch(&[before.error().unwrap(), after.error().unwrap()]);
+//! let half_width = error.half_width(0.95).unwrap();
+//! assert!(after.mean() - before.mean() > half_width, "the two differ");
+//! ```
 
 #![forbid(unsafe_code)]
+
+mod moments;
+mod random;
+mod student;
+mod welch;
+
+pub use moments::Moments;
+pub use random::Random;
+pub use student::{tails, two_sided};
+pub use welch::{StandardError, welch};

@@ -4,11 +4,12 @@
 //!
 //! CPU time is that of all samples but idle and foreign ones.
 
-use super::change::{Change, Values};
+use super::change::Change;
 use super::subsystem::{Classes, Rules, Subsystem, is_idle};
 use super::{Header, Owner, Profile, Weight, WorkUnit, normalise};
 use crate::record::unit::GIB;
 use crate::record::{Fault, FaultKind};
+use bytepath_math::Moments;
 use hashbrown::HashMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -146,7 +147,7 @@ pub fn waterfall(
             .remedy("take the profiles of all cells with one event"));
     }
     let change = |of: &dyn Fn(&Cost) -> f64| {
-        let values = |c: &Costs| c.trials.iter().map(of).collect::<Values>();
+        let values = |c: &Costs| c.trials.iter().map(of).collect::<Moments>();
         Change::between(values(&costs[0]), values(&costs[1]), confidence)
     };
     let mut parts: Vec<Part> = Subsystem::ALL

@@ -183,28 +183,12 @@ pub enum Setting {
         #[serde(flatten)]
         flags: TapFlags,
     },
-    /// A device that is moved into a network namespace of its own for the time of a
-    /// study, and back, with everything that a move costs it. Only a testbed asks for it.
+    /// A device without address and route that is moved into a network namespace of its own
+    /// for the time of a study, and back. Only a testbed asks for it.
     Loan {
         /// The device.
         device: DeviceName,
-        /// What it may be in use for.
-        take: Take,
     },
-}
-
-/// What a device may be in use for and is taken all the same ([`Setting::Loan`]).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Take {
-    /// Nothing: it has no address and no route.
-    #[default]
-    Idle,
-    /// It may have addresses and routes, but neither the default route nor an address
-    /// that a TCP connection has at the moment.
-    Addressed,
-    /// Anything.
-    Any,
 }
 
 /// What [`Setting::Rings`] sets; none leaves it alone.

@@ -34,13 +34,21 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     n.checked_mul(factor).ok_or_else(wrong)
 }
 
-/// Reads a rate in bits per second: `200G`, `2.5g`, `100Mbit/s`. Powers of 1000.
+/// Reads a rate in bits per second: `200G`, `2.5g`, `100Mbit/s`, `9600bit/s`. Powers of
+/// 1000; a number without a unit is refused, because it is as likely meant in Gbit/s.
 pub fn parse_rate(text: &str) -> Result<f64, String> {
-    let wrong = || format!("'{text}' is not a rate (write 200G, 2.5G, 100M: bits per second)");
+    let wrong = || {
+        format!(
+            "'{text}' is not a rate with a unit: bit/s, k, M, G or T (200G, 2.5Gbit/s, 9600bit/s)"
+        )
+    };
     let lower = text.trim().to_ascii_lowercase();
     let stem = lower.strip_suffix("bit/s").or_else(|| lower.strip_suffix("bps")).unwrap_or(&lower);
     let scales = [('k', 1e3), ('m', 1e6), ('g', 1e9), ('t', 1e12)];
     let scale = scales.iter().find(|(suffix, _)| stem.ends_with(*suffix));
+    if scale.is_none() && stem.len() == lower.len() {
+        return Err(wrong());
+    }
     let (digits, scale) = scale.map_or((stem, 1.0), |(_, f)| (&stem[..stem.len() - 1], *f));
     let value: f64 = digits.trim().parse().map_err(|_| wrong())?;
     if value > 0.0 && value * scale <= 1e15 { Ok(value * scale) } else { Err(wrong()) }
@@ -100,7 +108,7 @@ mod tests {
         assert_eq!(parse_rate("200G"), Ok(200e9));
         assert_eq!(parse_rate("2.5gbit/s"), Ok(2.5e9));
         assert_eq!(parse_rate("9600bps"), Ok(9600.0));
-        for text in ["", "G", "-1G", "0", "nan", "inf", "1X", "9999999T"] {
+        for text in ["", "G", "-1G", "0", "0G", "200", "nan", "inf", "1X", "9999999T"] {
             assert!(parse_rate(text).unwrap_err().contains("200G"), "{text}");
         }
     }

@@ -3,8 +3,8 @@
 //! answers once; `Reply::Lost` alone may come unasked.
 
 use super::{
-    Bytes, Cell, CopyCeiling, Facts, Fault, LinkSettings, Placement, PoolRun, PoolSeen, Power,
-    ProvenWitness, Reading, Role, RoleRecord, SamplePrice, Sampling, Series, ThreadTime,
+    Bytes, Cell, CopyCeiling, Facts, Fault, LinkSettings, Placement, Power, ProvenWitness, Reading,
+    Role, RoleRecord, SamplePrice, Sampling, Series, ThreadTime,
 };
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -93,22 +93,6 @@ pub enum Request {
         /// Seconds to wait before the flow is cut.
         patience: f64,
     },
-    /// Sender: send small packets through a device. Answered by `Done`, at the end.
-    Flood {
-        /// The device.
-        device: String,
-        /// Packets a second.
-        rate: f64,
-        /// For how many seconds.
-        seconds: f64,
-    },
-    /// Receiver: take such packets into a pool of buffers. Answered by `Pool`, at the end.
-    Pool {
-        /// The device.
-        device: String,
-        /// What is done with the buffers.
-        run: PoolRun,
-    },
     /// What does one sample cost? Answered by `SamplePrice`.
     SamplePrice {
         /// The event; none takes the best that there is.
@@ -189,8 +173,6 @@ pub enum Reply {
         #[serde(default)]
         readings: Vec<Reading>,
     },
-    /// What became of a pool.
-    Pool(PoolSeen),
     /// What one sample costs.
     SamplePrice(SamplePrice),
     /// The samples of the last window are named and packed.

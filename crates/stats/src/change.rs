@@ -11,7 +11,7 @@
 //! it takes eight values before any cut can be kept, and a change is seen only
 //! when at least two values stand on either side of it.
 
-use super::random::Random;
+use crate::math::Random;
 use serde::Serialize;
 
 /// Random orders that a cut must beat.

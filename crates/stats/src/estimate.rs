@@ -1,7 +1,7 @@
 //! A mean of logarithms with its standard error: what intervals and tests need
 //! to know of a comparison, however it was laid out.
 
-use super::student::{tails, two_sided};
+use crate::math::{StandardError, tails};
 use serde::Serialize;
 
 /// A ratio is never told beyond exp(700), about 1e304: an interval that
@@ -16,15 +16,6 @@ pub struct Estimate {
     /// Every standard error that counts; none where one value says nothing of
     /// its spread. Where there are several, the widest interval holds.
     pub errors: Vec<StandardError>,
-}
-
-/// A standard error of a mean.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct StandardError {
-    /// Its size, in logarithms.
-    pub size: f64,
-    /// Degrees of freedom it was estimated with.
-    pub freedom: f64,
 }
 
 /// A confidence interval of a ratio, by Student's t over logarithms.
@@ -43,8 +34,8 @@ pub struct Interval {
 impl Estimate {
     /// The interval of a confidence; none without a standard error.
     pub fn interval(&self, confidence: f64) -> Option<Interval> {
-        let half = |e: &StandardError| Some(two_sided(confidence, e.freedom)? * e.size);
-        let half = self.errors.iter().filter_map(half).reduce(f64::max)?;
+        let halves = self.errors.iter().filter_map(|e| e.half_width(confidence));
+        let half = halves.reduce(f64::max)?;
         Some(Interval {
             low: ratio(self.log_mean - half),
             high: ratio(self.log_mean + half),
@@ -84,14 +75,6 @@ impl Estimate {
 /// The ratio that belongs to a logarithm, kept finite and above zero.
 pub fn ratio(log: f64) -> f64 {
     log.clamp(-LOG_BOUND, LOG_BOUND).exp()
-}
-
-/// Mean and sample standard deviation (none below two) of logarithms.
-pub fn centre_and_spread(logs: &[f64]) -> (f64, Option<f64>) {
-    let n = logs.len() as f64;
-    let mean = logs.iter().sum::<f64>() / n;
-    let squares: f64 = logs.iter().map(|d| (d - mean) * (d - mean)).sum();
-    (mean, (logs.len() >= 2).then(|| (squares / (n - 1.0)).sqrt()))
 }
 
 #[cfg(test)]

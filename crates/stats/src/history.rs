@@ -167,7 +167,7 @@ fn changed(before: &[(String, String)], now: &[(String, String)]) -> Vec<(String
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use crate::math::Random;
 
     fn study(at: u64, mean: f64, kernel: &str) -> (String, StudyPoints) {
         let point = Point {

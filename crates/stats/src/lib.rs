@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+use bytepath_math as math;
 use bytepath_record as record;
 
 mod analysis;
@@ -17,11 +18,9 @@ mod events;
 mod history;
 mod holm;
 mod idle;
-mod page_pool;
 mod placement;
 mod pool;
 mod profiling;
-mod random;
 mod sequential;
 mod sizing;
 mod student;
@@ -39,13 +38,12 @@ pub use analysis::{
 pub use build::analyse;
 pub use change::{Change, changes};
 pub use cpu::{CpuRule, RoleCpu, role_cpu};
-pub use effect::{Effect, Opening, Permutation};
+pub use effect::{Effect, Opening};
 pub use estimate::Interval;
 pub use events::{FOREIGN_LIMIT, STEAL_LIMIT, judge_events};
 pub use history::{CHANGE_LEVEL, Entry, History, Point, Shift, StudyPoints, history, points};
 pub use holm::{Adjusted, holm};
 pub use idle::IdleShare;
-pub use page_pool::{CheckedPool, PoolCourse, PoolModel};
 pub use placement::{CpuShare, ELSEWHERE_LIMIT, ReceiveWork, collisions};
 pub use pool::{Counted, Fragments, Shares};
 pub use profiling::{ProfilingNote, SamplingCost, cells_to_profile};

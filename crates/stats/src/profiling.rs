@@ -2,7 +2,8 @@
 
 use super::analysis::{Analysis, Row, Rules};
 use super::build::analyse;
-use super::estimate::{Estimate, Interval, StandardError, centre_and_spread, ratio};
+use super::estimate::{Estimate, Interval, ratio};
+use crate::math::{Moments, StandardError, welch};
 use crate::record::{CellId, Design, ProfiledCells, Study, Trial};
 use serde::Serialize;
 
@@ -119,8 +120,7 @@ fn words(trial: &Trial) -> String {
 /// follow from all of their variances together (Satterthwaite).
 fn cost(study: &Study, cells: &[CellId], confidence: f64) -> Option<SamplingCost> {
     let mut means = Vec::new();
-    // Of each group of trials: the variance of its mean, and its degrees of freedom.
-    let mut variances: Option<Vec<(f64, f64)>> = Some(Vec::new());
+    let mut errors: Option<Vec<StandardError>> = Some(Vec::new());
     for cell in cells {
         let logs = |trials: &[Trial]| -> Vec<f64> {
             let of_cell = trials.iter().filter(|trial| trial.cell == *cell);
@@ -131,29 +131,20 @@ fn cost(study: &Study, cells: &[CellId], confidence: f64) -> Option<SamplingCost
         if with.is_empty() || without.is_empty() {
             continue;
         }
-        let mut mean_of = |logs: &[f64]| {
-            let (mean, stddev) = centre_and_spread(logs);
-            let count = logs.len() as f64;
-            let variance = stddev.map(|s| (s * s / count, count - 1.0));
-            variances = variances.take().zip(variance).map(|(mut all, one)| {
-                all.push(one);
-                all
-            });
-            mean
-        };
-        means.push(mean_of(&with) - mean_of(&without));
+        let [with, without] = [with, without].map(|logs| logs.into_iter().collect::<Moments>());
+        means.push(with.mean() - without.mean());
+        errors = errors.zip(with.error().zip(without.error())).map(|(mut all, (a, b))| {
+            all.extend([a, b]);
+            all
+        });
     }
     if means.is_empty() {
         return None;
     }
-    let count = means.len() as f64;
-    let log_mean = means.iter().sum::<f64>() / count;
-    let errors = variances.into_iter().map(|all| {
-        let sum: f64 = all.iter().map(|(variance, _)| variance).sum();
-        let parts: f64 = all.iter().map(|(variance, freedom)| variance * variance / freedom).sum();
-        // Trials that agree to the last bit leave no doubt of their spread.
-        let freedom = if parts > 0.0 { sum * sum / parts } else { all.len() as f64 };
-        StandardError { size: sum.sqrt() / count, freedom }
+    let log_mean = means.iter().copied().collect::<Moments>().mean();
+    let errors = errors.iter().map(|all| {
+        let sum = welch(all);
+        StandardError { size: sum.size / means.len() as f64, ..sum }
     });
     let estimate = Estimate { log_mean, errors: errors.collect() };
     let (ratio, interval) = (ratio(log_mean), estimate.interval(confidence));

@@ -66,6 +66,8 @@ pub struct Sizing {
     pub held: u64,
     /// Calls a second that give buffers back, at [`DONTNEED`] a call.
     pub recycles: f64,
+    /// Seconds until a queue at full rate has filled its area, if nothing is given back.
+    pub lasts: f64,
     /// What `tcp_rmem` and `tcp_wmem` have to allow, bytes: twice what one flow
     /// has in flight, because a socket buffer counts the memory and not the payload.
     pub socket_buffer: u64,
@@ -107,6 +109,7 @@ impl Sizing {
             huge_pages: area / HUGE_PAGE * u64::from(goal.queues.max(1)),
             held: hold.div_ceil(u64::from(goal.buffer.max(1))),
             recycles: packets * f64::from(buffers) / DONTNEED,
+            lasts: area as f64 * queues / bytes.max(f64::MIN_POSITIVE),
             socket_buffer: (2.0 * in_flight / queues).ceil() as u64,
         }
     }
@@ -197,6 +200,7 @@ mod tests {
         assert_eq!(s.ring_bytes, 16 << 20);
         assert_eq!(s.area, 64 << 20, "64 MB of udmabuf for each queue pair");
         assert_eq!((s.huge_pages, s.held), (32, 12288));
+        assert!((s.lasts - 2.684e-3).abs() < 1e-6, "64 MiB at 25 GB/s: {}", s.lasts);
         assert_eq!(s.least_ring, 2048, "1221 buffers are in flight");
         assert!((s.packets - 6.1035e6).abs() < 1e3, "{}", s.packets);
     }

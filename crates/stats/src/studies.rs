@@ -10,11 +10,12 @@
 
 use super::analysis::Rules;
 use super::contract::undeclared;
-use super::estimate::{Estimate, Interval, StandardError, centre_and_spread, ratio};
+use super::estimate::{Estimate, Interval, ratio};
 use super::summary::Summary;
 use super::threshold::Subject;
 use super::verdict::{Findings, Question, Test, Verdict, judge, tests};
 use super::worth::Costs;
+use crate::math::{Moments, welch};
 use crate::record::{Cell, CellId, Facts, Role, Study, StudyHeader, Trial, unit};
 use serde::Serialize;
 
@@ -168,16 +169,12 @@ impl Sample {
         let (x, y) = (values(a), values(b));
         let summary =
             |values: &[f64]| Summary::of(values.iter().copied()).map(|s| s.at(rules.confidence));
-        let logs = |values: &[f64]| values.iter().map(|v| v.ln()).collect::<Vec<f64>>();
+        let logs = |values: &[f64]| values.iter().map(|v| v.ln()).collect::<Moments>();
         let (x_logs, y_logs) = (logs(&x), logs(&y));
         let both = !x.is_empty() && !y.is_empty();
-        let (x_mean, x_spread) = centre_and_spread(&x_logs);
-        let (y_mean, y_spread) = centre_and_spread(&y_logs);
-        let spreads = x_spread.zip(y_spread);
-        let estimate = spreads.map(|(sx, sy)| Estimate {
-            log_mean: y_mean - x_mean,
-            errors: vec![welch((sx, x.len()), (sy, y.len()))],
-        });
+        let log_mean = y_logs.mean() - x_logs.mean();
+        let errors = x_logs.error().zip(y_logs.error());
+        let estimate = errors.map(|(x, y)| Estimate { log_mean, errors: vec![welch(&[x, y])] });
         let mut reasons = undeclared("the first study", a.1, b.1);
         for (which, (study, _)) in [("first", a), ("second", b)] {
             if study.header.functional.is_some() {
@@ -193,8 +190,8 @@ impl Sample {
             second: summary(&y),
             estimate,
             trials: x.len().min(y.len()),
-            log_stddev: spreads.map(|(sx, sy)| sx.hypot(sy)),
-            ratio: both.then(|| ratio(y_mean - x_mean)),
+            log_stddev: x_logs.stddev().zip(y_logs.stddev()).map(|(x, y)| x.hypot(y)),
+            ratio: both.then(|| ratio(log_mean)),
             reasons,
         }
     }
@@ -231,16 +228,6 @@ fn figure(question: Question, cell: &Cell, trial: &Trial) -> Option<f64> {
         Question::Throughput => trial.throughput(),
         Question::Cpu => Costs::of(cell, trial).cpu_per_gib(),
     }
-}
-
-/// Standard error of a difference of two means, and its degrees of freedom.
-fn welch((sx, nx): (f64, usize), (sy, ny): (f64, usize)) -> StandardError {
-    let (nx, ny) = (nx as f64, ny as f64);
-    let (vx, vy) = (sx * sx / nx, sy * sy / ny);
-    let below = vx * vx / (nx - 1.0) + vy * vy / (ny - 1.0);
-    let all = vx + vy;
-    let freedom = if below > 0.0 { all * all / below } else { nx + ny - 2.0 };
-    StandardError { size: all.sqrt(), freedom }
 }
 
 /// What two studies differ in besides their trials.
@@ -314,20 +301,5 @@ impl Found {
                 |f: &Facts| f.settings.get(name).cloned().unwrap_or_else(|| "not there".into());
             self.check(Weight::State, name, &of(a), &of(b));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn welch_by_hand() {
-        // s 3 over 4 and s 1 over 9: variances 2.25 and 0.1111, error 1.536591;
-        // 2.361111^2 / (2.25^2 / 3 + 0.111111^2 / 8) = 3.300594 degrees.
-        let e = welch((3.0, 4), (1.0, 9));
-        assert!((e.size - 1.536_590_7).abs() < 1e-6, "{e:?}");
-        assert!((e.freedom - 3.300_594).abs() < 1e-4, "{e:?}");
-        assert_eq!(welch((0.0, 4), (0.0, 5)).freedom, 7.0);
     }
 }

@@ -1,6 +1,6 @@
 //! What a handful of values looks like.
 
-use super::student::two_sided;
+use crate::math::{Moments, StandardError};
 use serde::Serialize;
 
 /// Centre and spread of a sample. Every field is finite.
@@ -31,19 +31,20 @@ impl Summary {
         sorted.sort_by(f64::total_cmp);
         let (min, max) = (*sorted.first()?, *sorted.last()?);
         let n = sorted.len();
-        // Each value is divided before it is added, so that the sum of large
-        // values cannot overflow; rounding must not carry the mean outside.
-        let mean = sorted.iter().map(|v| v / n as f64).sum::<f64>().clamp(min, max);
+        let moments: Moments = sorted.iter().copied().collect();
+        // Rounding must not carry the mean outside.
+        let mean = moments.mean().clamp(min, max);
         let median =
             if n % 2 == 1 { sorted[n / 2] } else { sorted[n / 2 - 1] / 2.0 + sorted[n / 2] / 2.0 };
-        Some(Summary { n, mean, median, min, max, stddev: stddev(&sorted, mean), interval: None })
+        let stddev = moments.stddev().filter(|s| s.is_finite());
+        Some(Summary { n, mean, median, min, max, stddev, interval: None })
     }
 
     /// The same with the t interval of the mean at this confidence.
     pub fn at(mut self, confidence: f64) -> Summary {
         let half = |stddev: f64| {
-            let n = self.n as f64;
-            Some(two_sided(confidence, n - 1.0)? * stddev / n.sqrt())
+            let (size, freedom) = (stddev / (self.n as f64).sqrt(), self.n as f64 - 1.0);
+            StandardError { size, freedom }.half_width(confidence)
         };
         let ends = |half: f64| (self.mean - half, self.mean + half);
         let finite = |(low, high): &(f64, f64)| low.is_finite() && high.is_finite();
@@ -57,15 +58,6 @@ impl Summary {
         let ratio = self.stddev? / self.mean.abs();
         ratio.is_finite().then_some(ratio)
     }
-}
-
-fn stddev(values: &[f64], mean: f64) -> Option<f64> {
-    if values.len() < 2 {
-        return None;
-    }
-    let squares: f64 = values.iter().map(|v| (v - mean) * (v - mean)).sum();
-    let stddev = (squares / (values.len() - 1) as f64).sqrt();
-    stddev.is_finite().then_some(stddev)
 }
 
 #[cfg(test)]

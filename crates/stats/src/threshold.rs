@@ -203,7 +203,7 @@ pub fn subjects(analysis: &Analysis) -> Vec<Subject<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::estimate::StandardError;
+    use crate::math::StandardError;
 
     fn estimate(ratio: f64, error: f64) -> Option<Estimate> {
         let errors = vec![StandardError { size: error, freedom: 9.0 }];

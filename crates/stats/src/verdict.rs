@@ -26,13 +26,14 @@
 //! ([`Noise::floor`]) lies above the margin (4), or above the effect (5).
 //!
 //! The decision rests on the t interval; the permutation p is printed beside
-//! it and decides nothing, because with few blocks it cannot be small.
+//! it from six blocks on and decides nothing, because with few blocks it cannot be small.
 
 use super::analysis::Rules;
 use super::effect::Effect;
 use super::estimate::{Estimate, Interval, ratio};
 use super::holm::{Adjusted, holm};
-use super::student::{blocks_for, two_sided};
+use super::student::blocks_for;
+use crate::math::two_sided;
 use serde::{Deserialize, Serialize};
 
 /// Differences within this part are too small to matter, unless asked otherwise.
@@ -275,7 +276,7 @@ fn excess(log: f64) -> f64 {
 mod tests {
     use super::*;
     use crate::effect::CONFIDENCE;
-    use crate::random::Random;
+    use crate::math::Random;
 
     fn effect(ratios: &[f64]) -> Effect {
         let pairs: Vec<_> = ratios.iter().map(|r| (1.0, *r)).collect();

@@ -420,7 +420,7 @@ pub(super) fn set_root(netlink: &mut Netlink, index: u32, text: &str) -> io::Res
     netlink.replace_root_qdisc(index, kind, handle, &options)
 }
 
-pub(super) fn unhex(text: &str) -> Vec<u8> {
+fn unhex(text: &str) -> Vec<u8> {
     let digits: Vec<u32> = text.chars().filter_map(|c| c.to_digit(16)).collect();
     digits.chunks_exact(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect()
 }

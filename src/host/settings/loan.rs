@@ -1,29 +1,26 @@
 //! A device that is lent to a testbed: moved into a network namespace of its own, and
-//! brought back with everything that a move costs it. The namespace is tied to a file
-//! beside the journal, so a crash leaves the device where it was, to be brought back
-//! from there.
+//! brought back as it was. The namespace is tied to a file beside the journal, so a crash
+//! leaves the device where it was, to be brought back from there.
 //!
-//! A move flushes addresses, routes, queueing disciplines and the sysctls of a device
-//! (net/core/dev.c, `dev_change_net_namespace`). What it leaves as it was, but what the
-//! setting up of a link changes, is kept as well: MTU, offloads, their limits, threaded
-//! NAPI, RPS.
+//! A move flushes addresses, routes, the queueing discipline and the sysctls of a device
+//! (net/core/dev.c, `dev_change_net_namespace`). A device with an address or a route is in
+//! use and is refused; the rest is restored, and so is what setting up a link changes: MTU,
+//! offloads, their limits, threaded NAPI, RPS.
 
-use super::device::{defaults, irreplaceable, qdisc_text, set_root, unhex};
+use super::device::{defaults, irreplaceable, qdisc_text, set_root};
 use super::place::Place;
 use crate::host::link::is_set_by_link;
-use crate::record::{DeviceName, Fault, FaultKind, Setting, SettingValue, Take};
-use crate::sys::addressing::{Address, Route};
+use crate::record::{DeviceName, Fault, FaultKind, Setting, SettingValue};
+use crate::sys::device as kernel;
 use crate::sys::lasting_namespace::{self as lasting, within};
 use crate::sys::netlink::{Limits, Link, Netlink};
 use crate::sys::qdisc::ROOT;
-use crate::sys::{device as kernel, tcp_table};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 /// Where a device is.
 const PLACE: &str = Setting::PLACE;
@@ -36,11 +33,7 @@ const LENT: &str = "lent";
 /// Parts that go with the device, and come back with it unless a link was set up.
 const TUNING: &[&str] = &["mtu", "features", "limits", "threaded", "rps"];
 /// Parts that a move takes from it.
-const LOST: &[&str] = &["up", "qdisc", "addresses", "routes", "sysctls"];
-
-/// How long a route may wait for an address that the kernel still probes for
-/// duplicates (RFC 4862; one second by default).
-const PROBING: Duration = Duration::from_secs(4);
+const LOST: &[&str] = &["up", "qdisc", "sysctls"];
 
 /// Folders of sysctls that a device has of its own, below `/proc/sys/net`.
 const SYSCTLS: &[&str] = &["ipv4/conf", "ipv6/conf", "ipv4/neigh", "ipv6/neigh"];
@@ -167,26 +160,20 @@ pub(super) fn read(
     };
     let mut parts = tuning(netlink, device)?.0;
     let place = if namespace.is_some() { BETWEEN } else { HERE };
-    let lines = |lines: Vec<String>| lines.join("\n");
-    let addresses = netlink.addresses(link.index).map_err(|e| asking(device, &e))?;
-    let routes = netlink.routes(link.index).map_err(|e| asking(device, &e))?;
     parts.extend([
         (PLACE.to_owned(), place.to_owned()),
         ("up".to_owned(), if link.up { "on" } else { "off" }.to_owned()),
         ("qdisc".to_owned(), discipline(netlink, &link).map_err(|e| asking(device, &e))?),
-        ("addresses".to_owned(), lines(addresses.iter().map(address_line).collect())),
-        ("routes".to_owned(), lines(routes.iter().map(route_line).collect())),
-        ("sysctls".to_owned(), lines(sysctls(device))),
+        ("sysctls".to_owned(), sysctls(device).join("\n")),
     ]);
     Ok(Some(SettingValue(parts)))
 }
 
-/// What it is to say: that it is lent. The fault tells what the device is in use for,
-/// or what of it could not be put back.
+/// What it is to say: that it is lent. The fault says what the device is in use for, or
+/// what of it could not be restored.
 pub(super) fn goal(
     netlink: &mut Netlink,
     device: &DeviceName,
-    take: Take,
     before: &SettingValue,
 ) -> Result<SettingValue, Fault> {
     let no =
@@ -222,12 +209,7 @@ pub(super) fn goal(
     }
     let addresses = netlink.addresses(link.index).map_err(|e| asking(device, &e))?;
     let routes = netlink.routes(link.index).map_err(|e| asking(device, &e))?;
-    if let Some(route) = routes.iter().find(|route| route.compound) {
-        let (to, length) = route.destination;
-        let text = format!("the route to {to}/{length} goes by {device} and by other next hops");
-        return no(text, "remove it first: it could not be put back as it was".into());
-    }
-    if let Some((text, remedy)) = in_use(device, take, &addresses, &routes) {
+    if let Some((text, remedy)) = in_use(device, &addresses, &routes) {
         return no(text, remedy);
     }
     Ok(SettingValue(before.0.keys().map(|name| (name.clone(), LENT.to_owned())).collect()))
@@ -245,10 +227,9 @@ pub(super) fn write(
     }
 }
 
-/// Whether two texts of a part mean the same: lines in any order, and without the time
-/// that an address is valid still.
+/// Whether two texts of a part mean the same.
 pub(super) fn same(a: &str, b: &str) -> bool {
-    a == b || lines(a) == lines(b) || defaults(a, b)
+    a == b || defaults(a, b)
 }
 
 /// Whether a part of a device that is here again is on the way back to what it was, so
@@ -258,10 +239,7 @@ pub(super) fn is_ours(name: &str, was: &str, now: &str) -> bool {
         PLACE => now == BETWEEN,
         "up" => now == "off",
         "qdisc" => now == "none" || now.split(' ').any(|word| word == "handle=0:"),
-        "addresses" | "routes" | "sysctls" => {
-            let was = lines(was);
-            lines(now).iter().all(|line| was.contains(line))
-        }
+        "sysctls" => now.lines().all(|line| was.lines().any(|before| before == line)),
         _ => false,
     }
 }
@@ -314,13 +292,6 @@ fn bring_back(netlink: &mut Netlink, device: &DeviceName, to: &SettingValue) -> 
             fs::write(&path, text).map_err(|e| fault(&format!("writing {line} of"), &e))?;
         }
     }
-    // The newest comes first among those of IPv6, the oldest among those of IPv4.
-    let addresses = to.get("addresses").unwrap_or_default().lines().filter_map(address_of);
-    let (v4, v6): (Vec<Address>, Vec<Address>) = addresses.partition(|one| one.ip.is_ipv4());
-    for address in v4.iter().chain(v6.iter().rev()) {
-        let put = netlink.put_address(index, address);
-        put.map_err(|e| fault(&format!("putting {} back on", address.ip), &e))?;
-    }
     match to.get("up") {
         Some("on") => netlink.set_up(index).map_err(|e| fault("bringing up", &e))?,
         Some(_) => netlink.set_down(index).map_err(|e| fault("taking down", &e))?,
@@ -329,74 +300,26 @@ fn bring_back(netlink: &mut Netlink, device: &DeviceName, to: &SettingValue) -> 
     if let Some(text) = to.get("qdisc").filter(|text| is_set_up(text)) {
         set_root(netlink, index, text).map_err(|e| fault("queueing discipline of", &e))?;
     }
-    let routes = to.get("routes").unwrap_or_default().lines().filter_map(route_of);
-    // A router has to be reached before routes lead over it.
-    let (over, direct): (Vec<Route>, Vec<Route>) = routes.partition(|route| route.by_router);
-    for route in direct.iter().chain(&over) {
-        put_route(netlink, index, route).map_err(|e| {
-            let (to, length) = route.destination;
-            fault(&format!("putting the route to {to}/{length} back on"), &e)
-        })?;
-    }
     lasting::release(&file).map_err(|e| fault("letting go of the namespace of", &e))
 }
 
-/// A route from an address that is probed for duplicates still is refused until then.
-fn put_route(netlink: &mut Netlink, index: u32, route: &Route) -> io::Result<()> {
-    let deadline = Instant::now() + PROBING;
-    loop {
-        match netlink.put_route(index, route) {
-            Err(e) if e.kind() == io::ErrorKind::InvalidInput && Instant::now() < deadline => {
-                std::thread::sleep(Duration::from_millis(50));
-            }
-            done => return done,
-        }
-    }
-}
-
-/// What a device is in use for beyond what it may be taken for, and what would help.
+/// What a device is in use for, and the remedy; none if it is idle.
 fn in_use(
     device: &DeviceName,
-    take: Take,
-    addresses: &[Address],
-    routes: &[Route],
+    addresses: &[(IpAddr, u8)],
+    routes: &[(IpAddr, u8)],
 ) -> Option<(String, String)> {
-    if take == Take::Any {
-        return None;
+    let other = "name a port that nothing uses";
+    if let Some((ip, prefix)) = addresses.first() {
+        let text = format!("{device} has the address {ip}/{prefix}");
+        let remedy = format!("{other}, or take its addresses away: ip addr flush dev {device}");
+        return Some((text, remedy));
     }
-    let other = "name a device that nothing depends on";
-    let any = format!("{other}; take=any takes it all the same, and cuts what goes by it");
-    let own: Vec<&Address> = addresses.iter().filter(|one| !one.of_link).collect();
-    let has = |ip: &IpAddr| own.iter().any(|one| one.ip == *ip);
-    let session = std::env::var("SSH_CONNECTION").ok();
-    if let Some(ip) = session.as_deref().and_then(session_address).filter(has) {
-        return Some((format!("your ssh session comes by {device} ({ip})"), any));
-    }
-    if routes.iter().any(|route| route.destination.1 == 0) {
-        return Some((format!("the default route goes by {device}"), any));
-    }
-    if let Some(ip) = tcp_table::connected().into_iter().find(|ip| has(ip)) {
-        return Some((format!("a TCP connection comes by {device} ({ip})"), any));
-    }
-    if take == Take::Addressed {
-        return None;
-    }
-    let softly = format!(
-        "{other}; take=addressed takes it all the same, and puts addresses and routes back"
-    );
-    if let Some(address) = own.first() {
-        return Some((
-            format!("{device} has the address {}/{}", address.ip, address.prefix),
-            softly,
-        ));
-    }
-    let (to, length) = routes.first()?.destination;
-    Some((format!("the route to {to}/{length} goes by {device}"), softly))
-}
-
-/// The address of this host in `SSH_CONNECTION` (sshd(8)): the third of its words.
-fn session_address(text: &str) -> Option<IpAddr> {
-    text.split(' ').nth(2)?.parse::<IpAddr>().ok().map(|ip| ip.to_canonical())
+    let (to, length) = routes.first()?;
+    let family = if to.is_ipv6() { "-6 " } else { "" };
+    let remedy =
+        format!("{other}, or remove its routes: ip {family}route show table all dev {device}");
+    Some((format!("the route to {to}/{length} goes by {device}"), remedy))
 }
 
 /// The root discipline, in the words of [`Setting::Qdisc`].
@@ -445,38 +368,6 @@ fn sysctl<'a>(device: &DeviceName, line: &'a str) -> Option<(PathBuf, &'a str)> 
     known.then(|| (folder.join(name), text))
 }
 
-fn address_line(address: &Address) -> String {
-    let left = address.lifetimes.map(|(valid, preferred)| format!(" lifetime={valid},{preferred}"));
-    let (ip, prefix, left) = (address.ip, address.prefix, left.unwrap_or_default());
-    format!("{ip}/{prefix}{left} options={}", hex(&address.message))
-}
-
-fn address_of(line: &str) -> Option<Address> {
-    let word = |name: &str| line.split(' ').find_map(|word| word.strip_prefix(name));
-    let left = word("lifetime=").and_then(|text| text.split_once(','));
-    let left =
-        left.and_then(|(valid, preferred)| Some((valid.parse().ok()?, preferred.parse().ok()?)));
-    Address::kept(unhex(word("options=")?), left)
-}
-
-fn route_line(route: &Route) -> String {
-    let (to, length) = route.destination;
-    format!("{to}/{length} table={} options={}", route.table, hex(&route.message))
-}
-
-fn route_of(line: &str) -> Option<Route> {
-    Route::kept(unhex(line.split(' ').find_map(|word| word.strip_prefix("options="))?))
-}
-
-/// Lines without the time left, in an order of their own.
-fn lines(text: &str) -> Vec<String> {
-    let stays = |word: &&str| !word.starts_with("lifetime=");
-    let line = |line: &str| line.split(' ').filter(stays).collect::<Vec<_>>().join(" ");
-    let mut lines: Vec<String> = text.lines().map(line).collect();
-    lines.sort();
-    lines
-}
-
 /// The masks of RPS, one a queue: `rx-0=00000000`.
 fn steering(device: &Path) -> Vec<String> {
     let mask = |queue: u32| -> Option<String> {
@@ -490,10 +381,6 @@ fn pair(text: &str) -> Option<(&str, &str)> {
     text.split_once('=')
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 fn folder(device: &DeviceName) -> PathBuf {
     Path::new("/sys/class/net").join(device.as_str())
 }
@@ -503,7 +390,7 @@ fn file(device: &DeviceName) -> PathBuf {
 }
 
 fn loan(device: &DeviceName) -> Setting {
-    Setting::Loan { device: device.clone(), take: Take::Idle }
+    Setting::Loan { device: device.clone() }
 }
 
 fn asking(device: &DeviceName, error: &io::Error) -> Fault {
@@ -516,13 +403,11 @@ mod tests {
 
     #[test]
     fn a_part_on_its_way_back_is_ours_and_anything_else_is_not() {
-        let two = "10.0.0.1/24 lifetime=9,8 options=01\n10.0.0.2/24 options=02";
-        assert!(same(two, "10.0.0.2/24 options=02\n10.0.0.1/24 lifetime=7,6 options=01"));
-        assert!(!same(two, "10.0.0.2/24 options=02"));
+        let two = "ipv4/conf rp_filter=2\nipv6/conf accept_ra=0";
         for (name, now, ours) in [
-            ("addresses", "", true),
-            ("addresses", "10.0.0.2/24 options=02", true),
-            ("addresses", "10.0.0.3/24 options=03", false),
+            ("sysctls", "", true),
+            ("sysctls", "ipv6/conf accept_ra=0", true),
+            ("sysctls", "ipv6/conf accept_ra=1", false),
             ("up", "off", true),
             ("up", "on", false),
             (PLACE, BETWEEN, true),
@@ -545,44 +430,19 @@ mod tests {
         for line in ["ipv4/conf ../all/forwarding=1", "core rmem_max=1", "ipv4/conf =1", "x", ""] {
             assert_eq!(path(line), None, "{line}");
         }
-        assert_eq!(address_of("10.0.0.1/24 options=zz"), None);
-        assert_eq!(route_of("0.0.0.0/0 table=254"), None);
     }
 
     #[test]
-    fn what_a_device_is_in_use_for_is_named() {
+    fn what_a_device_is_in_use_for_is_named_with_the_remedy() {
         let device = DeviceName::new("eth1").unwrap();
-        let ip: IpAddr = "192.0.2.7".parse().unwrap();
-        let address =
-            Address { ip, prefix: 24, of_link: false, lifetimes: None, message: Vec::new() };
-        let of_link = Address { of_link: true, ..address.clone() };
-        let to = |text: &str, length| Route {
-            destination: (text.parse().unwrap(), length),
-            table: 254,
-            by_router: true,
-            compound: false,
-            message: Vec::new(),
-        };
-        let (default, other) = (to("0.0.0.0", 0), to("203.0.113.0", 24));
-        let said = |take, addresses: &[Address], routes: &[Route]| {
-            in_use(&device, take, addresses, routes)
-                .map(|(text, remedy)| format!("{text} ({remedy})"))
-        };
-        assert_eq!(said(Take::Idle, &[of_link], &[]), None, "each IPv6 device has one");
-        let plain = said(Take::Idle, std::slice::from_ref(&address), &[]).unwrap();
-        assert!(
-            plain.contains("has the address 192.0.2.7/24 (") && plain.contains("take=addressed")
-        );
-        let routed = said(Take::Idle, &[], std::slice::from_ref(&other)).unwrap();
-        assert!(routed.contains("route to 203.0.113.0/24"), "{routed}");
-        assert_eq!(said(Take::Addressed, std::slice::from_ref(&address), &[other]), None);
-        let default = [default];
-        for take in [Take::Idle, Take::Addressed] {
-            let said = said(take, std::slice::from_ref(&address), &default).unwrap();
-            assert!(said.contains("default route") && said.contains("take=any"), "{said}");
-        }
-        assert_eq!(said(Take::Any, &[address], &default), None);
-        assert_eq!(session_address("10.1.1.1 50000 ::ffff:192.0.2.7 22"), Some(ip));
-        assert_eq!(session_address("nonsense"), None);
+        let address = [("192.0.2.7".parse().unwrap(), 24)];
+        let route = [("203.0.113.0".parse().unwrap(), 24)];
+        let (text, remedy) = in_use(&device, &address, &route).unwrap();
+        assert_eq!(text, "eth1 has the address 192.0.2.7/24");
+        assert!(remedy.ends_with(": ip addr flush dev eth1"), "{remedy}");
+        let (text, remedy) = in_use(&device, &[], &route).unwrap();
+        assert_eq!(text, "the route to 203.0.113.0/24 goes by eth1");
+        assert!(remedy.ends_with(": ip route show table all dev eth1"), "{remedy}");
+        assert_eq!(in_use(&device, &[], &[]), None);
     }
 }

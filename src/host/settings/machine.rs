@@ -124,7 +124,7 @@ impl Host {
 
 impl Machine for Host {
     fn read(&mut self, setting: &Setting) -> Result<Option<SettingValue>, Fault> {
-        if let Setting::Loan { device, .. } = setting {
+        if let Setting::Loan { device } = setting {
             self.is_ours(setting)?;
             return loan::read(&mut self.netlink, device);
         }
@@ -132,14 +132,14 @@ impl Machine for Host {
     }
 
     fn goal(&mut self, setting: &Setting, before: &SettingValue) -> Result<SettingValue, Fault> {
-        if let Setting::Loan { device, take } = setting {
-            return loan::goal(&mut self.netlink, device, *take, before);
+        if let Setting::Loan { device } = setting {
+            return loan::goal(&mut self.netlink, device, before);
         }
         self.at(setting, |host| host.goal_here(setting, before))
     }
 
     fn write(&mut self, setting: &Setting, to: &SettingValue) -> Result<(), Fault> {
-        if let Setting::Loan { device, .. } = setting {
+        if let Setting::Loan { device } = setting {
             return loan::write(&mut self.netlink, device, to);
         }
         self.at(setting, |host| host.write_here(setting, to))

@@ -10,10 +10,11 @@ mod rank;
 
 pub use amount::Side;
 
-use super::change::{Change, Values};
+use super::change::Change;
 use super::subsystem::{Class, Classes, Coverage, Rules, Subsystem, is_idle};
 use super::{FrameKind, Owner, Profile, Sample, normalise};
 use crate::record::Fault;
+use bytepath_math::Moments;
 use hashbrown::{HashMap, HashSet};
 use rank::Ranking;
 use schemars::JsonSchema;
@@ -257,9 +258,9 @@ pub fn diff(without: &[Profile], with: &[Profile], options: &Options) -> Result<
     for (side, scales) in scales.iter_mut().enumerate() {
         scales.iter_mut().for_each(|scale| *scale *= told.factor(side));
     }
-    let pair = |amounts: [Values; 2]| told.pair(amounts);
+    let pair = |amounts: [Moments; 2]| told.pair(amounts);
     let rows = ranking.rows(pair);
-    let apart = |amounts: [Values; 2]| {
+    let apart = |amounts: [Moments; 2]| {
         amounts.iter().any(|amount| amount.sum() != 0.0).then(|| pair(amounts))
     };
     let unit = amount::unit(if sides[0].event.is_empty() { &sides[1] } else { &sides[0] }, per);
@@ -293,7 +294,7 @@ struct Told {
 }
 
 impl Told {
-    fn new(per: Per, profiles: [usize; 2], busy: [Values; 2]) -> Told {
+    fn new(per: Per, profiles: [usize; 2], busy: [Moments; 2]) -> Told {
         let share = |all: f64| if all > 0.0 { 100.0 / all } else { 0.0 };
         match per {
             Per::Gib | Per::Packet | Per::Second => {
@@ -309,7 +310,7 @@ impl Told {
         self.sums[side]
     }
 
-    fn pair(&self, amounts: [Values; 2]) -> Pair {
+    fn pair(&self, amounts: [Moments; 2]) -> Pair {
         let [without, with] = [0, 1].map(|side| amounts[side].sum() * self.sums[side]);
         let half_width = self.means.and_then(|profiles| {
             let [without, with] = [0, 1].map(|side| amounts[side].among(profiles[side]));

@@ -27,13 +27,13 @@ pub(super) struct Ranking<'a> {
     known: Vec<Known>,
     groups: HashMap<String, u32>,
     /// What each function takes in every profile of a side that has it.
-    amounts: HashMap<(u32, u32), [Values; 2]>,
+    amounts: HashMap<(u32, u32), [Moments; 2]>,
     /// All that is compared, without and with.
-    pub busy: [Values; 2],
+    pub busy: [Moments; 2],
     /// The idle samples that are set apart.
-    pub idle: [Values; 2],
+    pub idle: [Moments; 2],
     /// The foreign samples that are set apart.
-    pub foreign: [Values; 2],
+    pub foreign: [Moments; 2],
     /// How much of the kernel's time the rules could name.
     pub coverage: Coverage,
 }
@@ -51,9 +51,9 @@ impl<'a> Ranking<'a> {
             known: Vec::new(),
             groups: HashMap::new(),
             amounts: HashMap::new(),
-            busy: [Values::default(); 2],
-            idle: [Values::default(); 2],
-            foreign: [Values::default(); 2],
+            busy: [Moments::default(); 2],
+            idle: [Moments::default(); 2],
+            foreign: [Moments::default(); 2],
             coverage: Coverage::default(),
         }
     }
@@ -167,7 +167,7 @@ impl<'a> Ranking<'a> {
     }
 
     /// Every row with its amounts told by `pair`, in order.
-    pub fn rows(&self, pair: impl Fn([Values; 2]) -> Pair) -> Vec<Row> {
+    pub fn rows(&self, pair: impl Fn([Moments; 2]) -> Pair) -> Vec<Row> {
         let mut functions = vec![""; self.known.len()];
         for (key, id) in &self.keys {
             functions[*id as usize] = &key.function;
@@ -176,7 +176,7 @@ impl<'a> Ranking<'a> {
         for (group, id) in &self.groups {
             groups[*id as usize] = group;
         }
-        let row = |((key, group), amounts): (&(u32, u32), &[Values; 2])| {
+        let row = |((key, group), amounts): (&(u32, u32), &[Moments; 2])| {
             let known = self.known.get(*key as usize)?;
             Some(Row {
                 function: (*functions.get(*key as usize)?).to_owned(),
@@ -191,7 +191,7 @@ impl<'a> Ranking<'a> {
                 amount: pair(*amounts),
             })
         };
-        let some = |(_, amounts): &(_, &[Values; 2])| amounts.iter().any(|a| a.sum() != 0.0);
+        let some = |(_, amounts): &(_, &[Moments; 2])| amounts.iter().any(|a| a.sum() != 0.0);
         let mut rows: Vec<Row> = self.amounts.iter().filter(some).filter_map(row).collect();
         rows.sort_by(order);
         rows

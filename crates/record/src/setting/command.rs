@@ -86,7 +86,7 @@ impl Setting {
                 let flags = text.splitn(3, ' ').nth(2).unwrap_or_default();
                 format!("# ioctl(TUNSETIFF) on {device} with {flags}")
             }
-            Setting::Loan { device, .. } => {
+            Setting::Loan { device } => {
                 format!(
                     "ip netns add lent-{device} && ip link set dev {device} netns lent-{device}"
                 )

@@ -3,7 +3,7 @@
 use super::names::tame;
 use super::{
     Channels, Coalescing, Cpus, DeviceName, FlowRule, IdleChoice, PacketLimits, Rings, Setting,
-    Split, SysctlName, Take, TapFlags, Word,
+    Split, SysctlName, TapFlags, Word,
 };
 use crate::{Fault, FaultKind, unit};
 use std::fmt;
@@ -129,18 +129,8 @@ impl fmt::Display for Setting {
                 pair(f, "napi", flags.napi.map(flag))?;
                 pair(f, "backpressure", flags.backpressure.map(flag))
             }
-            Setting::Loan { device, take } => write!(f, "loan {device} take={take}"),
+            Setting::Loan { device } => write!(f, "loan {device}"),
         }
-    }
-}
-
-impl fmt::Display for Take {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Take::Idle => "idle",
-            Take::Addressed => "addressed",
-            Take::Any => "any",
-        })
     }
 }
 

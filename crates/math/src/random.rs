@@ -1,8 +1,6 @@
-//! Random numbers that are the same on every machine and in every version, so
-//! that a report of an old study never changes.
-
-/// The generator SplitMix64 (Steele, Lea, Flood 2014). Small, and good enough
-/// to draw permutations with.
+/// Random numbers that are the same on every machine and in every version, so that a report
+/// of an old study never changes: the generator SplitMix64 (Steele, Lea, Flood 2014). Small,
+/// and good enough to draw permutations with; not for secrets.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -35,13 +33,11 @@ impl Random {
     }
 
     /// Uniform from 0 to 1.
-    #[cfg(test)]
     pub fn uniform(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / 2f64.powi(53)
     }
 
     /// Standard normal, by Box and Muller.
-    #[cfg(test)]
     pub fn normal(&mut self) -> f64 {
         let (radius, angle) = (1.0 - self.uniform(), self.uniform());
         (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
