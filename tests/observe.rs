@@ -9,7 +9,6 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
-use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -139,6 +138,26 @@ fn a_signal_for_us_reaches_the_program_and_the_report_follows() {
     assert!(std::fs::read_to_string(&out).unwrap().contains("exit code 9"));
 }
 
+/// SigIgn of a program, in hexadecimal, as it is under a shell that ignores these
+/// signals; `under` is what the shell runs it with.
+fn ignored(signals: &str, under: &str) -> String {
+    let script = format!("trap '' {signals}; exec {under} grep SigIgn /proc/self/status");
+    let output =
+        Command::new("env").args(["--default-signal", "sh", "-c", &script]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+#[test]
+fn what_is_ignored_stays_ignored_for_the_program() {
+    let observed = format!("{} observe --", env!("CARGO_BIN_EXE_bytepath"));
+    for signals in ["USR1", "INT HUP QUIT", "INT HUP QUIT PIPE TERM", "PIPE"] {
+        let plain = ignored(signals, "");
+        assert_eq!(ignored(signals, &observed), plain, "{signals}");
+        assert_ne!(plain, "SigIgn:\t0000000000000000\n", "{signals}");
+    }
+}
+
 #[test]
 fn ctrl_c_is_for_the_program_and_the_report_follows() {
     use std::os::unix::process::CommandExt;
@@ -206,8 +225,8 @@ fn counts_are_those_of_strace() {
     let words = ["dd", "if=/dev/zero", "of=/dev/null", "bs=1000", "count=345"];
     let folder = tempfile::tempdir().unwrap();
     let table = folder.path().join("strace");
-    let traced = Command::new("strace")
-        .args(["-f", "-c", "-U", "calls,errors,name", "-o"])
+    let traced = Command::new("env")
+        .args(["--default-signal", "strace", "-f", "-c", "-U", "calls,errors,name", "-o"])
         .arg(&table)
         .args(words)
         .output()
@@ -550,8 +569,9 @@ fn double(part: &str) -> Vec<String> {
 }
 
 fn bytepath(arguments: &[&str]) -> Command {
-    let mut command = Command::new(Path::new(env!("CARGO_BIN_EXE_bytepath")));
-    command.args(arguments);
+    // The tests may run in the background of a shell, where SIGINT is ignored.
+    let mut command = Command::new("env");
+    command.args(["--default-signal", env!("CARGO_BIN_EXE_bytepath")]).args(arguments);
     command
 }
 

@@ -187,10 +187,12 @@ const COLD: f64 = 3.0;
 const FUNCTIONS: usize = 15;
 
 /// A terminal sends Ctrl-C to the program too, so it is enough not to die of
-/// it. What `kill` sends to us alone is passed on.
+/// it. What `kill` sends to us alone is passed on. What is ignored stays ignored,
+/// which the program inherits.
 fn heed(asked: &Asked, process: bool) -> std::io::Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-    for signal in [SIGINT, SIGQUIT, SIGTERM, SIGHUP] {
+    let heeded = [SIGINT, SIGQUIT, SIGTERM, SIGHUP].into_iter();
+    for signal in heeded.filter(|signal| !crate::sys::process::ignores(*signal)) {
         signal_hook::flag::register(signal, asked.stop.clone())?;
         if !process && matches!(signal, SIGTERM | SIGHUP) {
             let number = signal.unsigned_abs() as usize;

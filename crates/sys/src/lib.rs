@@ -20,6 +20,7 @@ pub mod ethtool;
 pub mod file_lock;
 pub mod flow_steering;
 pub mod hwmon;
+mod interface_request;
 pub mod lasting_namespace;
 pub mod launch;
 pub mod memory;

@@ -121,9 +121,9 @@ pub fn wait_acknowledged(socket: BorrowedFd, patience: Duration) -> io::Result<(
         if start.elapsed() > patience {
             return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT));
         }
-        // An acknowledgement takes microseconds on a link of ours; polling for
-        // it is simpler than any notification, and nothing is timed yet.
-        std::thread::yield_now();
+        // An acknowledgement takes microseconds on a local link; polling is simpler
+        // than any notification, nothing is timed yet, and the peer may need this CPU.
+        std::thread::sleep(Duration::from_micros(50));
     }
     Ok(())
 }
