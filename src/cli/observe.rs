@@ -88,14 +88,10 @@ fn profile_file(text: &str) -> Result<PathBuf, String> {
 /// How system calls are counted.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Count {
-    /// The first of these that works here
+    /// By BPF at typed tracepoints; where that does not work, the report says why
     Auto,
-    /// BPF at typed tracepoints, a thread's state kept with the thread
+    /// The same, and where it does not work nothing is run
     TaskStorage,
-    /// BPF at raw tracepoints, a thread's state kept in a hash
-    Hash,
-    /// Records of tracepoints through perf's rings
-    Tracepoints,
     /// Not at all
     None,
 }
@@ -125,8 +121,6 @@ pub(super) fn observe(arguments: &ObserveArguments) -> Result<ExitCode, Fault> {
     let method = match arguments.count {
         Count::Auto => Method::Auto,
         Count::TaskStorage => Method::TaskStorage,
-        Count::Hash => Method::Hash,
-        Count::Tracepoints => Method::Tracepoints,
         Count::None => Method::None,
     };
     let asked = Asked::default();

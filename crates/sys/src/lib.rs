@@ -41,8 +41,6 @@ pub mod tap;
 pub mod tcp;
 pub mod tcp_table;
 pub mod thread;
-pub mod trace_ring;
-pub mod tracefs;
 pub mod uring;
 pub mod zerocopy;
 

@@ -4,6 +4,7 @@
 use super::message::{DMABUF, Fragment, Malformed, SPACE, fragments};
 use super::tokens::{Freer, Lent, TokenRange};
 use crate::check;
+use crate::tcp::set_option;
 use std::io;
 use std::mem::{size_of_val, zeroed};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -168,17 +169,7 @@ impl Socket<'_> {
     /// Keeps the socket to one device, which has to be the one that the dmabuf is
     /// bound to (`SO_BINDTODEVICE`). EPERM: it is kept to another already.
     pub fn keep_to(self, device: &str) -> io::Result<()> {
-        // SAFETY: the pointer and length describe a live slice, which the kernel only reads.
-        let result = unsafe {
-            libc::setsockopt(
-                self.0.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_BINDTODEVICE,
-                device.as_ptr().cast(),
-                device.len() as libc::socklen_t,
-            )
-        };
-        check(result as libc::c_long).map(drop)
+        set_option(self.0, libc::SOL_SOCKET, libc::SO_BINDTODEVICE, device.as_bytes())
     }
 }
 
