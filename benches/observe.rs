@@ -1,8 +1,7 @@
 //! What watching costs. First, what it adds to one call: loops of calls under
 //! `bytepath observe`, and beside it. Then iperf3 over loopback alone, under
-//! `bytepath observe` in each of its ways to count, under `perf record`, `perf
-//! trace -s`, and under `strace -c -f`, one after the other in every round. Prints
-//! throughput and its ratio to iperf3 alone: median and range.
+//! `bytepath observe`, `perf record`, `perf trace -s` and `strace -c -f`, one after the
+//! other in every round. Prints throughput and its ratio to iperf3 alone: median and range.
 //!
 //! `cargo bench --bench observe`; needs iperf3 and root, and perf and strace for
 //! their lines. Rounds and seconds of each run by BENCH_PAIRS and BENCH_WINDOW;
@@ -28,14 +27,6 @@ const WATCHERS: &[(&str, &[&str])] = &[
     ("alone (again)", &[]),
     ("observe", &[BYTEPATH, "observe", "--sample", "none", "--out", "/dev/null", "--"]),
     ("observe, with a profile", &[BYTEPATH, "observe", "--out", "/dev/null", "--"]),
-    (
-        "observe, hash",
-        &[BYTEPATH, "observe", "--sample=none", "--count", "hash", "--out", "/dev/null", "--"],
-    ),
-    (
-        "observe, tracepoints",
-        &[BYTEPATH, "observe", "--count", "tracepoints", "--out", "/dev/null", "--"],
-    ),
     // The rival of the profile: all CPUs and call chains, at the same rate.
     (
         "perf record -F 99",

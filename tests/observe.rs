@@ -9,15 +9,11 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
-use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// Names the part that a run of this binary plays for another run of it.
 const PART: &str = "OBSERVE_TEST_PART";
-
-/// Every way to count; what one of them cannot do is said where it matters.
-const METHODS: [&str; 3] = ["task-storage", "hash", "tracepoints"];
 
 const READS: u64 = 1000;
 const WRITES: u64 = 700;
@@ -26,40 +22,41 @@ const SIZE: u64 = 512;
 
 #[test]
 fn every_call_of_four_threads_and_three_children_is_counted() {
-    for method in METHODS.into_iter().filter(|method| works(method)) {
-        let (seen, output) = watched(&["--count", method], &double("family"));
-        assert_eq!(seen.ending, Ending::Code(7), "{method}");
-        // Thread i makes i + 1 times as many calls; so does child i.
-        for i in 0..4u64 {
-            let times = i + 1;
-            let thread = seen.threads.iter().find(|t| t.name == format!("known-{i}")).unwrap();
-            let read = call(&seen, thread.tid, "read");
-            assert_eq!((read.row.calls, read.row.bytes), (times * READS, times * READS * SIZE));
-            let write = call(&seen, thread.tid, "write");
-            assert_eq!((write.row.calls, write.row.bytes), (times * WRITES, times * WRITES * SIZE));
-            let close = call(&seen, thread.tid, "close");
-            assert_eq!((close.row.errors, close.row.bytes), (times * FAILURES, 0), "{method}");
-            assert!(thread.ended && thread.pid == seen.pid, "{method}: {thread:?}");
-        }
-        let children: Vec<u32> = text(&output.stdout)
-            .lines()
-            .filter_map(|line| line.strip_prefix("child ")?.parse().ok())
-            .collect();
-        assert_eq!(children.len(), 3);
-        for (times, child) in (1..).zip(children) {
-            let write = call(&seen, child, "write");
-            assert_eq!((write.row.calls, write.row.bytes), (times * WRITES, times * WRITES * SIZE));
-            let thread = seen.threads.iter().find(|t| t.tid == child).unwrap();
-            assert!(thread.ended && thread.pid == child && thread.parent != 0, "{thread:?}");
-        }
-        sound(&seen);
-        println!("{method}: {} calls in {} rows", total(&seen), seen.calls.len());
+    if !works() {
+        return;
     }
+    let (seen, output) = watched(&["--count", "task-storage"], &double("family"));
+    assert_eq!(seen.ending, Ending::Code(7));
+    // Thread i makes i + 1 times as many calls; so does child i.
+    for i in 0..4u64 {
+        let times = i + 1;
+        let thread = seen.threads.iter().find(|t| t.name == format!("known-{i}")).unwrap();
+        let read = call(&seen, thread.tid, "read");
+        assert_eq!((read.row.calls, read.row.bytes), (times * READS, times * READS * SIZE));
+        let write = call(&seen, thread.tid, "write");
+        assert_eq!((write.row.calls, write.row.bytes), (times * WRITES, times * WRITES * SIZE));
+        let close = call(&seen, thread.tid, "close");
+        assert_eq!((close.row.errors, close.row.bytes), (times * FAILURES, 0));
+        assert!(thread.ended && thread.pid == seen.pid, "{thread:?}");
+    }
+    let children: Vec<u32> = text(&output.stdout)
+        .lines()
+        .filter_map(|line| line.strip_prefix("child ")?.parse().ok())
+        .collect();
+    assert_eq!(children.len(), 3);
+    for (times, child) in (1..).zip(children) {
+        let write = call(&seen, child, "write");
+        assert_eq!((write.row.calls, write.row.bytes), (times * WRITES, times * WRITES * SIZE));
+        let thread = seen.threads.iter().find(|t| t.tid == child).unwrap();
+        assert!(thread.ended && thread.pid == child && thread.parent != 0, "{thread:?}");
+    }
+    sound(&seen);
+    println!("{} calls in {} rows", total(&seen), seen.calls.len());
 }
 
 #[test]
 fn bytes_of_sockets_go_to_their_ledger_by_the_way_they_took() {
-    if !works("task-storage") {
+    if !works() {
         return;
     }
     let (seen, _) = watched(&["--count", "task-storage"], &double("sockets"));
@@ -139,6 +136,27 @@ fn a_signal_for_us_reaches_the_program_and_the_report_follows() {
     assert!(std::fs::read_to_string(&out).unwrap().contains("exit code 9"));
 }
 
+/// Which of the signals 1 to 31 a program ignores, as bits, under a shell that ignores
+/// these; `under` is what the shell runs it with. (32 and 33 are the C library's own.)
+fn ignored(signals: &str, under: &str) -> u64 {
+    let script = format!("trap '' {signals}; exec {under} grep SigIgn /proc/self/status");
+    let output =
+        Command::new("env").args(["--default-signal", "sh", "-c", &script]).output().unwrap();
+    let bits = text(&output.stdout);
+    let bits = bits.strip_prefix("SigIgn:").unwrap_or_else(|| panic!("{}", text(&output.stderr)));
+    u64::from_str_radix(bits.trim(), 16).unwrap() & 0x7fff_ffff
+}
+
+#[test]
+fn what_is_ignored_stays_ignored_for_the_program() {
+    let observed = format!("{} observe --", env!("CARGO_BIN_EXE_bytepath"));
+    for (signals, bits) in
+        [("USR1", 0x200), ("INT HUP QUIT", 0x7), ("INT PIPE TERM", 0x5002), ("PIPE", 0x1000)]
+    {
+        assert_eq!((ignored(signals, ""), ignored(signals, &observed)), (bits, bits), "{signals}");
+    }
+}
+
 #[test]
 fn ctrl_c_is_for_the_program_and_the_report_follows() {
     use std::os::unix::process::CommandExt;
@@ -162,52 +180,53 @@ fn ctrl_c_is_for_the_program_and_the_report_follows() {
 
 #[test]
 fn a_process_that_runs_is_watched_with_all_its_threads() {
-    for method in METHODS.into_iter().filter(|method| works(method)) {
-        let words = double("endless");
-        let mut program = Command::new(&words[0])
-            .args(&words[1..])
-            .env(PART, "endless")
-            .stdout(Stdio::piped())
-            .stdin(Stdio::piped())
-            .spawn()
-            .unwrap();
-        wait_for(program.stdout.as_mut().unwrap(), "ready");
-        let pid = program.id().to_string();
-        let output = bytepath(&["observe", "--json", "--count", method])
-            .args(["--pid", &pid, "--for", "400ms"])
-            .output()
-            .unwrap();
-        drop(program.stdin.take());
-        assert!(program.wait().unwrap().success());
-        assert_eq!(output.status.code(), Some(0), "{method}: {}", text(&output.stderr));
-        let seen = parse(&output.stderr);
-        assert_eq!(seen.ending, Ending::Running, "{method}");
-        for i in 0..3 {
-            let name = format!("endless-{i}");
-            let thread = seen.threads.iter().find(|t| t.name == name);
-            let thread = thread.unwrap_or_else(|| panic!("{method}: no {name} in {seen:#?}"));
-            let write = call(&seen, thread.tid, "write");
-            assert!(write.row.calls > 10, "{method}: {write:?}");
-            assert_eq!(write.row.bytes, write.row.calls * SIZE, "{method}");
-            let time = thread.time.as_ref().unwrap();
-            assert!(time.run < seen.seconds * 1.5, "{method}: time from before counts: {time:?}");
-        }
-        assert_eq!(seen.used.unwrap().source, CpuSource::Threads);
-        sound(&seen);
+    if !works() {
+        return;
     }
+    let words = double("endless");
+    let mut program = Command::new(&words[0])
+        .args(&words[1..])
+        .env(PART, "endless")
+        .stdout(Stdio::piped())
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_for(program.stdout.as_mut().unwrap(), "ready");
+    let pid = program.id().to_string();
+    let output = bytepath(&["observe", "--json", "--count", "task-storage"])
+        .args(["--pid", &pid, "--for", "400ms"])
+        .output()
+        .unwrap();
+    drop(program.stdin.take());
+    assert!(program.wait().unwrap().success());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let seen = parse(&output.stderr);
+    assert_eq!(seen.ending, Ending::Running);
+    for i in 0..3 {
+        let name = format!("endless-{i}");
+        let thread = seen.threads.iter().find(|t| t.name == name);
+        let thread = thread.unwrap_or_else(|| panic!("no {name} in {seen:#?}"));
+        let write = call(&seen, thread.tid, "write");
+        assert!(write.row.calls > 10, "{write:?}");
+        assert_eq!(write.row.bytes, write.row.calls * SIZE);
+        let time = thread.time.as_ref().unwrap();
+        assert!(time.run < seen.seconds * 1.5, "time from before counts: {time:?}");
+    }
+    assert_eq!(seen.used.unwrap().source, CpuSource::Threads);
+    sound(&seen);
 }
 
 #[test]
 fn counts_are_those_of_strace() {
-    if Command::new("strace").arg("-V").output().is_err() || !works("task-storage") {
+    if Command::new("strace").arg("-V").output().is_err() || !works() {
         println!("SKIP counts_are_those_of_strace: no strace, or nothing that counts");
         return;
     }
     let words = ["dd", "if=/dev/zero", "of=/dev/null", "bs=1000", "count=345"];
     let folder = tempfile::tempdir().unwrap();
     let table = folder.path().join("strace");
-    let traced = Command::new("strace")
-        .args(["-f", "-c", "-U", "calls,errors,name", "-o"])
+    let traced = Command::new("env")
+        .args(["--default-signal", "strace", "-f", "-c", "-U", "calls,errors,name", "-o"])
         .arg(&table)
         .args(words)
         .output()
@@ -218,23 +237,21 @@ fn counts_are_those_of_strace() {
     }
     let table = std::fs::read_to_string(&table).unwrap();
     let mut compared = 0;
-    for method in METHODS.into_iter().filter(|method| works(method)) {
-        let (seen, _) = watched(&["--count", method], &words.map(String::from));
-        for line in table.lines() {
-            let fields: Vec<&str> = line.split_whitespace().collect();
-            let (Some(Ok(calls)), Some(name)) =
-                (fields.first().map(|n| n.parse::<u64>()), fields.last())
-            else {
-                continue;
-            };
-            if *name == "total" {
-                continue;
-            }
-            let errors = if fields.len() > 2 { fields[1].parse().unwrap() } else { 0 };
-            let ours = call(&seen, seen.pid, name);
-            assert_eq!((ours.row.calls, ours.row.errors), (calls, errors), "{method}: {name}");
-            compared += 1;
+    let (seen, _) = watched(&["--count", "task-storage"], &words.map(String::from));
+    for line in table.lines() {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let (Some(Ok(calls)), Some(name)) =
+            (fields.first().map(|n| n.parse::<u64>()), fields.last())
+        else {
+            continue;
+        };
+        if *name == "total" {
+            continue;
         }
+        let errors = if fields.len() > 2 { fields[1].parse().unwrap() } else { 0 };
+        let ours = call(&seen, seen.pid, name);
+        assert_eq!((ours.row.calls, ours.row.errors), (calls, errors), "{name}");
+        compared += 1;
     }
     println!("compared {compared} rows");
     assert!(compared > 10, "{table}");
@@ -242,7 +259,7 @@ fn counts_are_those_of_strace() {
 
 #[test]
 fn iperf3_is_seen_as_it_sees_itself() {
-    if Command::new("iperf3").arg("-v").output().is_err() || !works("task-storage") {
+    if Command::new("iperf3").arg("-v").output().is_err() || !works() {
         println!("SKIP iperf3_is_seen_as_it_sees_itself: no iperf3, or nothing that counts");
         return;
     }
@@ -272,7 +289,7 @@ fn iperf3_is_seen_as_it_sees_itself() {
 
 #[test]
 fn mapped_bytes_are_those_that_the_program_knows_of() {
-    if !works("task-storage") {
+    if !works() {
         return;
     }
     // A program that keeps a ledger of its own, from the same calls' results.
@@ -354,7 +371,7 @@ fn an_ordinary_user_gets_reasons_and_remedies() {
     assert_eq!(output.status.code(), Some(6), "{}", text(&output.stderr));
     let seen = parse(&output.stderr);
     if seen.counter.is_none() {
-        assert!(seen.absent.len() >= 3, "{:#?}", seen.absent);
+        assert!(!seen.absent.is_empty(), "{:#?}", seen.absent);
         let bpf = &seen.absent[0];
         assert!(bpf.remedy.as_ref().is_some_and(|r| r.contains("CAP_BPF")), "{bpf:?}");
     }
@@ -505,17 +522,17 @@ fn part_endless() {
     let _ = std::io::stdin().read(&mut [0; 1]);
 }
 
-/// Whether a way to count works here. What it says otherwise has to be of use.
-fn works(method: &str) -> bool {
-    let output = bytepath(&["observe", "--count", method, "--", "true"]).output().unwrap();
+/// Whether counting works here. What it says otherwise has to be of use.
+fn works() -> bool {
+    let output = bytepath(&["observe", "--count", "task-storage", "--", "true"]).output().unwrap();
     match output.status.code() {
         Some(0) => true,
         Some(1 | 3 | 4) => {
-            println!("not run: --count {method}: {}", text(&output.stderr));
+            println!("SKIP: {}", text(&output.stderr));
             assert!(text(&output.stderr).len() > 20);
             false
         }
-        other => panic!("--count {method}: {other:?}: {}", text(&output.stderr)),
+        other => panic!("{other:?}: {}", text(&output.stderr)),
     }
 }
 
@@ -550,8 +567,9 @@ fn double(part: &str) -> Vec<String> {
 }
 
 fn bytepath(arguments: &[&str]) -> Command {
-    let mut command = Command::new(Path::new(env!("CARGO_BIN_EXE_bytepath")));
-    command.args(arguments);
+    // The tests may run in the background of a shell, where SIGINT is ignored.
+    let mut command = Command::new("env");
+    command.args(["--default-signal", env!("CARGO_BIN_EXE_bytepath")]).args(arguments);
     command
 }
 

@@ -5,7 +5,7 @@
 #![no_main]
 
 use bytepath::sys::devmem::message::encode;
-use bytepath::sys::devmem::{Control, Fragment, Freer, Held, TokenRange, fragments};
+use bytepath::sys::devmem::{Arrived, Control, Fragment, Freer, Held, TokenRange, fragments};
 use libfuzzer_sys::fuzz_target;
 use std::collections::HashMap;
 use std::io;
@@ -57,9 +57,14 @@ fuzz_target!(|data: &[u8]| {
     for fragment in &good {
         if let Fragment::Dmabuf { token, .. } = fragment {
             *kernel.out.entry(*token).or_default() += 1;
-            held.take(*token);
         }
     }
+    for arrived in control.arrived().map_while(Result::ok) {
+        if let Arrived::Lent(lent) = arrived {
+            held.take(lent);
+        }
+    }
+    assert_eq!(control.arrived().count(), 0, "each is handed out once");
     while !held.is_empty() {
         let before = held.len();
         held.give_back(&mut kernel).unwrap();

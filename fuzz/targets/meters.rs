@@ -7,10 +7,11 @@ use bytepath::meter::{dcmi_reading, printed_watts};
 use bytepath::record::TimeSpan;
 use bytepath::spec;
 use bytepath::stats::wattmeter::{Log, align};
-use bytepath::sys::{attribute, netstat, nic_stats, powercap};
+use bytepath::sys::{attribute, netstat, nic_stats, powercap, qdisc};
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     nic_stats::decode_anything(data);
+    qdisc::decode_anything(data);
     let text = String::from_utf8_lossy(data);
     for watts in [printed_watts(&text), dcmi_reading(&text).ok()].into_iter().flatten() {
         assert!(watts.is_finite() && watts >= 0.0);

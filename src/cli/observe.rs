@@ -88,14 +88,10 @@ fn profile_file(text: &str) -> Result<PathBuf, String> {
 /// How system calls are counted.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Count {
-    /// The first of these that works here
+    /// By BPF at typed tracepoints; where that does not work, the report says why
     Auto,
-    /// BPF at typed tracepoints, a thread's state kept with the thread
+    /// The same, and where it does not work nothing is run
     TaskStorage,
-    /// BPF at raw tracepoints, a thread's state kept in a hash
-    Hash,
-    /// Records of tracepoints through perf's rings
-    Tracepoints,
     /// Not at all
     None,
 }
@@ -125,8 +121,6 @@ pub(super) fn observe(arguments: &ObserveArguments) -> Result<ExitCode, Fault> {
     let method = match arguments.count {
         Count::Auto => Method::Auto,
         Count::TaskStorage => Method::TaskStorage,
-        Count::Hash => Method::Hash,
-        Count::Tracepoints => Method::Tracepoints,
         Count::None => Method::None,
     };
     let asked = Asked::default();
@@ -187,10 +181,12 @@ const COLD: f64 = 3.0;
 const FUNCTIONS: usize = 15;
 
 /// A terminal sends Ctrl-C to the program too, so it is enough not to die of
-/// it. What `kill` sends to us alone is passed on.
+/// it. What `kill` sends to us alone is passed on. What is ignored stays ignored,
+/// which the program inherits.
 fn heed(asked: &Asked, process: bool) -> std::io::Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-    for signal in [SIGINT, SIGQUIT, SIGTERM, SIGHUP] {
+    let heeded = [SIGINT, SIGQUIT, SIGTERM, SIGHUP].into_iter();
+    for signal in heeded.filter(|signal| !crate::sys::process::ignores(*signal)) {
         signal_hook::flag::register(signal, asked.stop.clone())?;
         if !process && matches!(signal, SIGTERM | SIGHUP) {
             let number = signal.unsigned_abs() as usize;

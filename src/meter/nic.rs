@@ -4,7 +4,8 @@
 use super::{Context, Meter, Output, Reach, Running};
 use crate::record::{Fault, Role, Scope, Unit};
 use crate::sys::netlink::Netlink;
-use crate::sys::nic_stats::{Counted, DriverStats, PoolStats, QdiscStats, QueueStats};
+use crate::sys::nic_stats::{Counted, DriverStats, PoolStats, QueueStats};
+use crate::sys::qdisc::{Qdisc, ROOT};
 
 /// Counters of the link's device in the agent's own network namespace. A driver's own
 /// counters are called what the driver calls them; those that stood still are left out,
@@ -68,17 +69,17 @@ struct Counts {
     driver: Vec<u64>,
     queues: Vec<QueueStats>,
     pools: Vec<PoolStats>,
-    qdiscs: Vec<QdiscStats>,
+    qdiscs: Vec<Qdisc>,
 }
 
 impl Counts {
     fn read(netlink: &mut Netlink, index: u32, driver: Option<&mut DriverStats>) -> Counts {
-        let driver = driver.and_then(|driver| driver.read().map(<[u64]>::to_vec).ok());
+        let driver = driver.and_then(|driver| driver.read().ok());
         Counts {
             driver: driver.unwrap_or_default(),
             queues: netlink.queue_stats(index).unwrap_or_default(),
             pools: netlink.pool_stats(index).unwrap_or_default(),
-            qdiscs: netlink.qdisc_stats(index).unwrap_or_default(),
+            qdiscs: netlink.qdiscs(index).unwrap_or_default(),
         }
     }
 }
@@ -182,9 +183,8 @@ impl Sum {
 
     /// The root discipline, which has the sum of those below it (`mq_dump`,
     /// net/sched/sch_mq.c).
-    fn qdisc(&mut self, before: &[QdiscStats], after: &[QdiscStats], device: &str) {
-        const ROOT: u32 = u32::MAX;
-        let root = |all: &[QdiscStats]| all.iter().find(|qdisc| qdisc.parent == ROOT).cloned();
+    fn qdisc(&mut self, before: &[Qdisc], after: &[Qdisc], device: &str) {
+        let root = |all: &[Qdisc]| all.iter().find(|qdisc| qdisc.parent == ROOT).cloned();
         let Some((before, after)) = root(before).zip(root(after)) else { return };
         if (before.handle, &before.kind) != (after.handle, &after.kind) {
             return;
@@ -343,11 +343,11 @@ mod tests {
         sum.queues(&[queue(0, 5, 0), queue(1, 5, 0)], &[queue(0, 5, 0), queue(1, 25, 2)]);
         assert_eq!(values(&sum), [("nic.rx-1.rx-packets", 20.0), ("nic.rx-1.rx-hw-drops", 2.0)]);
         sum.output.readings.clear();
-        let qdisc = |packets: u64, drops, backlog| QdiscStats {
-            parent: u32::MAX,
+        let qdisc = |packets: u64, drops, backlog| Qdisc {
+            parent: ROOT,
             kind: "fq_codel".into(),
             counts: vec![("packets", packets), ("drops", drops), ("backlog", backlog)],
-            ..QdiscStats::default()
+            ..Qdisc::default()
         };
         sum.qdisc(&[qdisc(u32::MAX.into(), 1, 9)], &[qdisc(9, 3, 500)], "eth0");
         let expected =

@@ -2,16 +2,14 @@
 //! programs, reads the maps.
 
 use super::layout::{self, copies, lost, row, socket, state, thread, used};
-use super::program::{Form, Maps, Members, Slots, copy, end, enter, exit, fork};
+use super::program::{Maps, Members, Slots, copy, end, enter, exit, fork};
 use super::seen::{Row, Seen, Socket, Thread};
 use crate::record::{Fault, FaultKind};
 use crate::sys::bpf::asm::{AsmError, Insn};
 use crate::sys::bpf::{self, Hook, Link, Map, MapKind, Program, Refused, Update};
 use crate::sys::btf::{Btf, Kind};
-use crate::sys::tracefs::Event;
 use crate::sys::{Roots, calls};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socket_with};
-use std::ffi::CStr;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 
@@ -34,7 +32,6 @@ pub enum From {
 #[derive(Debug)]
 pub struct Counting {
     maps: Maps,
-    form: Form,
     links: Vec<Link>,
     /// Why there is no count of the bytes copied; none if there is one.
     pub no_copies: Option<Fault>,
@@ -45,18 +42,12 @@ pub struct Counting {
 impl Counting {
     /// With typed tracepoints and task storage: Linux 5.12 and later with
     /// `CONFIG_DEBUG_INFO_BTF`.
-    pub fn typed(roots: &Roots) -> Result<Counting, Fault> {
-        let btf = Btf::kernel(&roots.sys).map_err(|e| {
-            Fault::new(FaultKind::Unsupported, format!("the kernel's own types (BTF): {e}"))
-                .remedy("a kernel with CONFIG_DEBUG_INFO_BTF has them")
-        })?;
-        let members = Members::of(&btf).map_err(|missing| {
-            Fault::new(FaultKind::Unsupported, format!("this kernel has no {missing}"))
-        })?;
+    pub fn new(roots: &Roots) -> Result<Counting, Fault> {
+        let btf = Btf::kernel(&roots.sys)
+            .map_err(|e| too_old(format!("the kernel does not describe its types (BTF): {e}")))?;
+        let members = Members::of(&btf)
+            .map_err(|missing| too_old(format!("this kernel has no {missing}")))?;
         let mut remarks = Vec::new();
-        if members.sockets.is_none() {
-            remarks.push("this kernel's descriptors are laid out in a way unknown here, so sockets are not told apart".to_owned());
-        }
         if !initial_pid_namespace(roots) {
             remarks.push(
                 "inside a PID namespace: thread ids are the host's, so CPU time of threads that \
@@ -64,25 +55,23 @@ impl Counting {
                     .to_owned(),
             );
         }
-        let form = Form::Typed(Box::new(members));
-        let storage = Map::new(MapKind::TaskStorage, "bytepath_state", 4, state::TYPED_SIZE, 0);
-        let maps = Maps { slots: Some(slots()?), ..maps(storage)? };
+        let maps = maps().map_err(|e| with_remedy(Fault::system("cannot make BPF maps", &e)))?;
         let mut links = Vec::new();
         for (name, insns) in [
-            ("sched_process_fork", fork::program(&form, &maps)),
-            ("sched_process_exit", end::program(&form, &maps)),
-            ("sys_exit", exit::program(&form, &maps)),
-            ("sys_enter", enter::program(&form, &maps)),
+            ("sched_process_fork", fork::program(&members, &maps)),
+            ("sched_process_exit", end::program(&members, &maps)),
+            ("sys_exit", exit::program(&members, &maps)),
+            ("sys_enter", enter::program(&members, &maps)),
         ] {
-            let id = btf.id(Kind::Typedef, &format!("btf_trace_{name}")).ok_or_else(|| {
-                Fault::new(FaultKind::Unsupported, format!("this kernel has no tracepoint {name}"))
-            })?;
+            let id = btf
+                .id(Kind::Typedef, &format!("btf_trace_{name}"))
+                .ok_or_else(|| too_old(format!("this kernel has no tracepoint {name}")))?;
             let program = load(Hook::TypedTracepoint(id), name, insns)?;
-            links.push(program.attach(None).map_err(|e| attach_fault(name, &e))?);
+            links.push(program.attach().map_err(|e| attach_fault(name, &e))?);
         }
         let mut copying = Vec::new();
-        let no_copies = count_copies(&btf, &form, &maps, &mut copying).err();
-        let mut counting = Counting { maps, form, links, no_copies, remarks };
+        let no_copies = count_copies(&btf, &members, &maps, &mut copying).err();
+        let mut counting = Counting { maps, links, no_copies, remarks };
         if counting.no_copies.is_none() {
             counting.no_copies = counting.try_copies().err();
         }
@@ -136,69 +125,17 @@ impl Counting {
         ))
     }
 
-    /// With raw tracepoints and a hash: Linux 5.5 and later, BTF or not.
-    pub fn plain(roots: &Roots) -> Result<Counting, Fault> {
-        if !initial_pid_namespace(roots) {
-            let what = "thread ids differ inside and outside of this PID namespace";
-            return Err(Fault::new(FaultKind::Unsupported, what)
-                .remedy("run bytepath in the host's PID namespace"));
-        }
-        let event = |name: &str| {
-            Event::open(&roots.sys, "sched", name).map_err(|e| {
-                Fault::system(format!("tracepoint sched:{name}"), &e)
-                    .remedy("mount tracefs: mount -t tracefs tracefs /sys/kernel/tracing")
-            })
-        };
-        let (forks, ends) = (event("sched_process_fork")?, event("sched_process_exit")?);
-        let child = forks.offset("child_pid").and_then(|at| i16::try_from(at).ok());
-        let child = child.ok_or_else(|| {
-            Fault::new(FaultKind::Unsupported, "sched_process_fork does not tell the child's id")
-        })?;
-        let form = Form::Plain { child };
-        let maps = maps(Map::new(MapKind::Hash, "bytepath_state", 4, state::SIZE, THREADS))?;
-        let mut links = Vec::new();
-        for (name, event, insns) in [
-            ("sched_process_fork", &forks, fork::program(&form, &maps)),
-            ("sched_process_exit", &ends, end::program(&form, &maps)),
-        ] {
-            let program = load(Hook::Tracepoint, name, insns)?;
-            let link = program.attach_tracepoint(event.id);
-            links.push(link.map_err(|e| attach_fault(name, &e))?);
-        }
-        for (name, insns) in [
-            (c"sys_exit", exit::program(&form, &maps)),
-            (c"sys_enter", enter::program(&form, &maps)),
-        ] {
-            let text = name.to_string_lossy();
-            let program = load(Hook::RawTracepoint, &text, insns)?;
-            links.push(attach_raw(&program, name)?);
-        }
-        let why = "the kernel's types are not used, so its copy functions are not found";
-        let no_copies = Some(Fault::new(FaultKind::Unsupported, why));
-        let remarks = vec![
-            "sockets are not told apart, and read and write on them not from those on files"
-                .to_owned(),
-        ];
-        Ok(Counting { maps, form, links, no_copies, remarks })
-    }
-
     /// Follows a thread, and what it will make: from now on, or from the moment
     /// at which it becomes another program.
     pub fn follow(&self, tid: u32, from: From) -> io::Result<()> {
-        let mut fresh = [0; state::TYPED_SIZE];
+        use std::os::fd::AsRawFd;
+        let mut fresh = [0; state::SIZE];
         fresh[state::UNTIL_EXEC as usize] = u8::from(from == From::Exec);
-        match &self.form {
-            Form::Typed(_) => {
-                use std::os::fd::AsRawFd;
-                let thread = bpf::open_thread(tid)?;
-                let key = thread.as_raw_fd().to_ne_bytes();
-                // One that is followed already keeps what it has.
-                known(self.maps.state.update(&key, &fresh, Update::IfNew))
-            }
-            Form::Plain { .. } => {
-                let fresh = &fresh[..state::SIZE];
-                known(self.maps.state.update(&tid.to_ne_bytes(), fresh, Update::IfNew))
-            }
+        let thread = bpf::open_thread(tid)?;
+        match self.maps.state.update(&thread.as_raw_fd().to_ne_bytes(), &fresh, Update::IfNew) {
+            // One that is followed already keeps what it has.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            other => other,
         }
     }
 
@@ -212,25 +149,23 @@ impl Counting {
             let value = value.map_err(|e| Fault::system("cannot read a count", &e))?;
             Ok::<u64, Fault>(layout::long(&value, 0))
         };
-        let typed = matches!(self.form, Form::Typed(_));
         let rows = entries(&self.maps.rows, "table of calls")?;
         let threads = entries(&self.maps.threads, "threads")?;
         let sockets = entries(&self.maps.sockets, "sockets")?;
         let mut rows: Vec<Row> = rows.iter().map(|(key, value)| Row::decode(key, value)).collect();
         let mut sockets: Vec<Socket> =
             sockets.iter().map(|(key, value)| Socket::decode(key, value)).collect();
-        if let Some(slots) = &self.maps.slots {
-            let entry = |map: &Map, index: u32| {
-                let value = map.lookup(&index.to_ne_bytes());
-                value.map_err(|e| Fault::system(format!("cannot read entry {index}"), &e))
-            };
-            let taken = number(&slots.used, used::ROWS)?.min(u64::from(Slots::ROWS) - 1);
-            for index in 1..=taken as u32 {
-                rows.push(Row::decode_slot(&entry(&slots.rows, index)?));
-            }
-            for socket in sockets.iter_mut().filter(|socket| socket.slot != 0) {
-                socket.add_slot(&entry(&slots.sockets, socket.slot)?);
-            }
+        let slots = &self.maps.slots;
+        let entry = |map: &Map, index: u32| {
+            let value = map.lookup(&index.to_ne_bytes());
+            value.map_err(|e| Fault::system(format!("cannot read entry {index}"), &e))
+        };
+        let taken = number(&slots.used, used::ROWS)?.min(u64::from(Slots::ROWS) - 1);
+        for index in 1..=taken as u32 {
+            rows.push(Row::decode_slot(&entry(&slots.rows, index)?));
+        }
+        for socket in sockets.iter_mut().filter(|socket| socket.slot != 0) {
+            socket.add_slot(&entry(&slots.sockets, socket.slot)?);
         }
         let copies = match self.no_copies {
             Some(_) => None,
@@ -241,7 +176,7 @@ impl Counting {
         };
         Ok(Seen {
             rows: Row::merged(rows),
-            threads: threads.iter().map(|(k, v)| Thread::decode(k, v, typed)).collect(),
+            threads: threads.iter().map(|(k, v)| Thread::decode(k, v)).collect(),
             sockets,
             lost_calls: number(&self.maps.lost, lost::CALLS)?,
             lost_threads: number(&self.maps.lost, lost::THREADS)?,
@@ -265,7 +200,7 @@ impl Maps {
         };
         clear(&self.copies, 8, 0..copies::COUNT)?;
         clear(&self.lost, 8, 0..lost::COUNT)?;
-        let Some(slots) = &self.slots else { return Ok(()) };
+        let slots = &self.slots;
         for (map, size, kind, limit) in [
             (&slots.rows, row::SLOT_SIZE, used::ROWS, Slots::ROWS),
             (&slots.sockets, socket::SLOT_SIZE, used::SOCKETS, Slots::SOCKETS),
@@ -285,44 +220,37 @@ pub fn initial_pid_namespace(roots: &Roots) -> bool {
     link.is_ok_and(|link| link.as_os_str() == "pid:[4026531836]")
 }
 
-fn maps(state: io::Result<Map>) -> Result<Maps, Fault> {
-    bpf::lift_memory_limit();
-    let make = || -> io::Result<Maps> {
-        let maps = Maps {
-            state: state?,
-            rows: Map::new(MapKind::Hash, "bytepath_rows", 8, row::SIZE, ROWS)?,
-            zero: Map::new(MapKind::Array, "bytepath_zero", 4, row::SIZE, 1)?,
-            threads: Map::new(MapKind::Hash, "bytepath_thread", 4, thread::SIZE, THREADS)?,
-            sockets: Map::new(MapKind::Hash, "bytepath_socket", 8, socket::SIZE, SOCKETS)?,
-            kinds: Map::new(MapKind::Array, "bytepath_kinds", 4, 4, calls::LIMIT)?,
-            lost: Map::new(MapKind::Array, "bytepath_lost", 4, 8, lost::COUNT)?,
-            copies: Map::new(MapKind::Array, "bytepath_copies", 4, 8, copies::COUNT)?,
-            slots: None,
-        };
-        for (number, kind) in (0u32..).zip(layout::kinds()) {
-            maps.kinds.update(&number.to_ne_bytes(), &kind.to_ne_bytes(), Update::Any)?;
-        }
-        Ok(maps)
-    };
-    make().map_err(|e| with_remedy(Fault::system("cannot make BPF maps", &e)))
-}
-
-fn slots() -> Result<Slots, Fault> {
+fn maps() -> io::Result<Maps> {
     let array = |name, size, entries| Map::new(MapKind::Array, name, 4, size, entries);
-    let make = || -> io::Result<Slots> {
-        Ok(Slots {
+    let maps = Maps {
+        state: Map::new(MapKind::TaskStorage, "bytepath_state", 4, state::SIZE, 0)?,
+        rows: Map::new(MapKind::Hash, "bytepath_rows", 8, row::SIZE, ROWS)?,
+        zero: array("bytepath_zero", row::SIZE, 1)?,
+        threads: Map::new(MapKind::Hash, "bytepath_thread", 4, thread::SIZE, THREADS)?,
+        sockets: Map::new(MapKind::Hash, "bytepath_socket", 8, socket::SIZE, SOCKETS)?,
+        kinds: array("bytepath_kinds", 4, calls::LIMIT)?,
+        lost: array("bytepath_lost", 8, lost::COUNT)?,
+        copies: array("bytepath_copies", 8, copies::COUNT)?,
+        slots: Slots {
             rows: array("bytepath_rows", row::SLOT_SIZE, Slots::ROWS)?,
             sockets: array("bytepath_socket", socket::SLOT_SIZE, Slots::SOCKETS)?,
             used: array("bytepath_used", 8, used::COUNT)?,
-        })
+        },
     };
-    bpf::lift_memory_limit();
-    make().map_err(|e| with_remedy(Fault::system("cannot make BPF maps", &e)))
+    for (number, kind) in (0u32..).zip(layout::kinds()) {
+        maps.kinds.update(&number.to_ne_bytes(), &kind.to_ne_bytes(), Update::Any)?;
+    }
+    Ok(maps)
 }
 
 /// Tries to count where the kernel copies. All or nothing: a sum that lacks a part
 /// would pass for a whole.
-fn count_copies(btf: &Btf, form: &Form, maps: &Maps, links: &mut Vec<Link>) -> Result<(), Fault> {
+fn count_copies(
+    btf: &Btf,
+    members: &Members,
+    maps: &Maps,
+    links: &mut Vec<Link>,
+) -> Result<(), Fault> {
     for function in copy::FUNCTIONS {
         let found = btf.id(Kind::Function, function.name).and_then(|id| {
             // No function that a program can be put behind takes more than twelve.
@@ -337,7 +265,7 @@ fn count_copies(btf: &Btf, form: &Form, maps: &Maps, links: &mut Vec<Link>) -> R
             }
             continue;
         };
-        let insns = copy::program(form, maps, function.says, arguments);
+        let insns = copy::program(members, maps, function.says, arguments);
         let program = load(function.says.hook(id), function.name, insns).map_err(|fault| {
             // Other programs of ours have been taken by now, so it is not for
             // want of privileges.
@@ -347,7 +275,7 @@ fn count_copies(btf: &Btf, form: &Form, maps: &Maps, links: &mut Vec<Link>) -> R
                 _ => fault,
             }
         })?;
-        match program.attach(None) {
+        match program.attach() {
             Ok(link) => links.push(link),
             // It is one that is in lib/ yet, and so not compiled for tracing.
             Err(e) if !function.needed && e.raw_os_error() == Some(libc::EBUSY) => {}
@@ -383,26 +311,22 @@ fn with_remedy(fault: Fault) -> Fault {
     }
 }
 
-fn attach_raw(program: &Program, name: &CStr) -> Result<Link, Fault> {
-    program.attach(Some(name)).map_err(|e| attach_fault(&name.to_string_lossy(), &e))
-}
-
-fn known(result: io::Result<()>) -> io::Result<()> {
-    match result {
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        other => other,
-    }
+/// What counting needs and this kernel does not have.
+fn too_old(message: String) -> Fault {
+    Fault::new(FaultKind::Unsupported, message)
+        .remedy("boot Linux 5.12 or later with CONFIG_DEBUG_INFO_BTF")
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::layout::Way;
     use super::*;
+    use std::path::Path;
 
     #[test]
     fn the_copy_programs_pass_the_verifier() {
         let roots = Roots::real();
-        let counting = match Counting::typed(&roots) {
+        let counting = match Counting::new(&roots) {
             Ok(counting) => counting,
             Err(fault) => {
                 println!("SKIP the_copy_programs_pass_the_verifier: {fault}");
@@ -413,16 +337,17 @@ mod tests {
         // Functions may be out of bounds here, so it is loaded for a tracepoint whose
         // last four arguments are numbers and stand where theirs and a result would.
         let btf = Btf::kernel(&roots.sys).unwrap();
+        let members = Members::of(&btf).unwrap();
         let id = btf.id(Kind::Typedef, "btf_trace_mm_page_alloc_extfrag").unwrap();
         for function in copy::FUNCTIONS {
-            let insns = copy::program(&counting.form, &counting.maps, function.says, 4);
+            let insns = copy::program(&members, &counting.maps, function.says, 4);
             load(Hook::TypedTracepoint(id), function.name, insns).unwrap();
         }
     }
 
     #[test]
     fn what_was_tried_leaves_nothing_behind() {
-        let Ok(counting) = Counting::typed(&Roots::real()) else {
+        let Ok(counting) = Counting::new(&Roots::real()) else {
             println!("SKIP what_was_tried_leaves_nothing_behind: no typed tracepoints");
             return;
         };
@@ -440,7 +365,7 @@ mod tests {
 
     #[test]
     fn calls_of_this_thread_are_in_its_rows_and_sockets() {
-        let Ok(counting) = Counting::typed(&Roots::real()) else {
+        let Ok(counting) = Counting::new(&Roots::real()) else {
             println!("SKIP calls_of_this_thread_are_in_its_rows_and_sockets: no typed tracepoints");
             return;
         };
@@ -463,10 +388,17 @@ mod tests {
     #[test]
     fn a_program_that_reads_what_is_not_there_is_refused_with_the_reason() {
         use crate::sys::bpf::asm::{Assembler, Reg};
+        let Some(id) = Btf::kernel(Path::new("/sys"))
+            .ok()
+            .and_then(|btf| btf.id(Kind::Typedef, "btf_trace_sys_enter"))
+        else {
+            println!("SKIP a_program_that_reads_what_is_not_there: no types of the kernel");
+            return;
+        };
         let mut asm = Assembler::new();
         // R0 is the result, and nothing has been written to it.
         asm.mov(Reg::R1, 0).exit();
-        let fault = match load(Hook::RawTracepoint, "broken", asm.finish()) {
+        let fault = match load(Hook::TypedTracepoint(id), "broken", asm.finish()) {
             Ok(_) => panic!("the verifier let it pass"),
             Err(fault) => fault,
         };
@@ -474,6 +406,14 @@ mod tests {
             FaultKind::Permission => println!("SKIP: {fault}"),
             _ => assert!(fault.message.contains("R0 !read_ok"), "{fault}"),
         }
+    }
+
+    #[test]
+    fn a_kernel_without_types_is_named_with_what_helps() {
+        let dir = tempfile::tempdir().unwrap();
+        let fault = Counting::new(&Roots::recorded(dir.path())).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Unsupported);
+        assert!(fault.message.contains("BTF") && fault.remedy.unwrap().contains("5.12"));
     }
 
     #[test]

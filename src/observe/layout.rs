@@ -29,13 +29,11 @@ pub mod state {
     pub const SLOT: i16 = 64;
     /// Not 0 from when on a call that sends copies its data, 32 bits.
     pub const DATA: i16 = 68;
-    /// Size of what every form of the programs has.
-    pub const SIZE: usize = 72;
     /// Index of this thread's row for each call, 16 bits each, by the call's number;
-    /// 0 if it has none. For typed tracepoints only.
-    pub const ROWS: i16 = SIZE as i16;
-    /// Size with those.
-    pub const TYPED_SIZE: usize = SIZE + 2 * crate::sys::calls::LIMIT as usize;
+    /// 0 if it has none.
+    pub const ROWS: i16 = 72;
+    /// Size of the whole.
+    pub const SIZE: usize = ROWS as usize + 2 * crate::sys::calls::LIMIT as usize;
 }
 
 /// All calls of one number by one thread.
@@ -138,10 +136,6 @@ pub mod socket {
     pub const SLOT_SIZE: usize = 16 * super::WAYS;
     /// In them, the calls.
     pub const SLOT_CALLS: i16 = 8 * super::WAYS as i16;
-    /// Key that stands for all sockets where they cannot be told apart.
-    pub const ALL: i32 = -1;
-    /// Key that stands for descriptors of which is not known what they are.
-    pub const ANYTHING: i32 = -2;
 }
 
 /// Bytes copied between kernel and program, by the kernel's own functions.
@@ -221,8 +215,6 @@ pub mod kind {
     pub const BYTES: u32 = 1 << 3;
     /// The first argument is the descriptor that they go through.
     pub const DESCRIPTOR: u32 = 1 << 4;
-    /// Only sockets can be that descriptor.
-    pub const SOCKET: u32 = 1 << 5;
     /// The third argument holds `MSG_` flags.
     pub const FLAGS_THIRD: u32 = 1 << 6;
     /// The fourth does.
@@ -243,15 +235,15 @@ const KINDS: &[(&str, Way, u32)] = {
         ("readv", Way::Received, BYTES | DESCRIPTOR),
         ("write", Way::Sent, BYTES | DESCRIPTOR),
         ("writev", Way::Sent, BYTES | DESCRIPTOR),
-        ("recvfrom", Way::Received, BYTES | DESCRIPTOR | SOCKET | FLAGS_FOURTH),
-        ("recvmsg", Way::Received, BYTES | DESCRIPTOR | SOCKET | FLAGS_THIRD),
-        ("recvmmsg", Way::Received, MESSAGES | DESCRIPTOR | SOCKET | FLAGS_FOURTH),
-        ("sendto", Way::Sent, BYTES | DESCRIPTOR | SOCKET | FLAGS_FOURTH),
-        ("sendmsg", Way::Sent, BYTES | DESCRIPTOR | SOCKET | FLAGS_THIRD),
-        ("sendmmsg", Way::Sent, MESSAGES | DESCRIPTOR | SOCKET | FLAGS_FOURTH),
+        ("recvfrom", Way::Received, BYTES | DESCRIPTOR | FLAGS_FOURTH),
+        ("recvmsg", Way::Received, BYTES | DESCRIPTOR | FLAGS_THIRD),
+        ("recvmmsg", Way::Received, MESSAGES | DESCRIPTOR | FLAGS_FOURTH),
+        ("sendto", Way::Sent, BYTES | DESCRIPTOR | FLAGS_FOURTH),
+        ("sendmsg", Way::Sent, BYTES | DESCRIPTOR | FLAGS_THIRD),
+        ("sendmmsg", Way::Sent, MESSAGES | DESCRIPTOR | FLAGS_FOURTH),
         ("sendfile", Way::Into, BYTES | DESCRIPTOR),
         ("splice", Way::OutOf, BYTES | DESCRIPTOR | SPLICE),
-        ("getsockopt", Way::Mapped, OPTION | DESCRIPTOR | SOCKET),
+        ("getsockopt", Way::Mapped, OPTION | DESCRIPTOR),
         // These move bytes, but never through a socket.
         ("pread64", Way::Received, BYTES),
         ("preadv", Way::Received, BYTES),

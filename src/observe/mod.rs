@@ -8,7 +8,6 @@ mod family;
 mod kernel;
 mod layout;
 mod program;
-mod rings;
 mod seen;
 mod traffic;
 
@@ -17,14 +16,15 @@ pub use counter::Method;
 use crate::meter::{self, Context, LastLook, Running};
 use crate::profile::Profile;
 use crate::record::{
-    Absent, CallRow, CopyCount, CpuSource, CpuTime, Ending, Fault, FaultKind, Observation,
+    Absent, CallRow, CopyCount, Counter, CpuSource, CpuTime, Ending, Fault, FaultKind, Observation,
     ObservedCall, ObservedThread, Role, SCHEMA_VERSION, ThreadTime,
 };
 use crate::sys::launch::{self, Ended, Held, How};
 use crate::sys::{Roots, calls};
 use copies::{disagreement, estimate};
-use counter::{Counting, Start};
+use counter::Start;
 use family::Member;
+use kernel::Counting;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use seen::{Row, Seen, Used};
@@ -143,7 +143,7 @@ fn command(
     let mut watch = Watch::begin(pid, BTreeMap::new(), started, sampler, roots);
     let end = end_of(pid)?;
     let launched = held.release().map_err(|e| cannot(&e))?;
-    while !readable(&end, watch.patience())? {
+    while !readable(&end, LOOK)? {
         watch.tick();
         let signal = asked.pass_on.swap(0, Ordering::Relaxed);
         if let Some(signal) = i32::try_from(signal).ok().filter(|signal| *signal != 0) {
@@ -172,7 +172,7 @@ fn process(
     let begun = Instant::now();
     let ending = loop {
         let left = request.limit.map(|limit| limit.saturating_sub(begun.elapsed()));
-        if readable(&end, watch.patience().min(left.unwrap_or(Duration::MAX)))? {
+        if readable(&end, LOOK.min(left.unwrap_or(LOOK)))? {
             break Ending::Gone;
         }
         watch.tick();
@@ -214,7 +214,8 @@ impl<'a> Watch<'a> {
             sampler = None;
         }
         let machine = or_absent(&mut absent, MACHINE, Some(machine(&roots)));
-        let warnings = counting.as_ref().map(Counting::remarks).unwrap_or_default();
+        let warnings =
+            counting.as_ref().map(|counting| counting.remarks.clone()).unwrap_or_default();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let ids_agree = counting.is_none() || kernel::initial_pid_namespace(&roots);
         Watch {
@@ -232,15 +233,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// How long it may be left alone.
-    fn patience(&self) -> Duration {
-        self.counting.as_ref().map_or(LOOK, |counting| counting.patience().min(LOOK))
-    }
-
     fn tick(&mut self) {
-        if let Some(counting) = &mut self.counting {
-            counting.tick();
-        }
         if let Some(sampler) = &mut self.sampler {
             sampler.tick();
         }
@@ -252,9 +245,9 @@ impl<'a> Watch<'a> {
         let seconds = self.begun.elapsed().as_secs_f64();
         let machine = self.machine.take().map(|machine| machine.stop());
         let machine = or_absent(&mut self.absent, MACHINE, machine).unwrap_or_default();
-        let seen = self.counting.as_mut().map(Counting::seen);
+        let seen = self.counting.as_ref().map(Counting::seen);
         let seen = or_absent(&mut self.absent, counter::WHAT, seen);
-        let kind = seen.as_ref().and(self.counting.as_ref()).map(Counting::kind);
+        let counter = seen.as_ref().map(|_| Counter::TaskStorage);
         let seen = seen.unwrap_or_default();
         let threads = self.threads(&seen);
         // Naming what was sampled takes its time, in which a process that runs
@@ -277,7 +270,7 @@ impl<'a> Watch<'a> {
                     How::Code(code) => Ending::Code(code),
                     How::Signal(signal) => Ending::Signal(signal),
                 }),
-                counter: kind,
+                counter,
                 used: used(ended, &threads),
                 threads,
                 calls: table(&seen.rows),
@@ -370,7 +363,9 @@ impl<'a> Watch<'a> {
         match seen.copies {
             Some((to_program, from_program)) => CopyCount::Counted { to_program, from_program },
             None => {
-                if let Some(why) = self.counting.as_ref().and_then(Counting::no_copies) {
+                if let Some(why) =
+                    self.counting.as_ref().and_then(|counting| counting.no_copies.clone())
+                {
                     self.absent.push(missing("bytes really copied", why));
                 }
                 CopyCount::Unknown

@@ -1,4 +1,4 @@
-//! What was seen of the threads that were followed, however it was counted.
+//! What was seen of the threads that were followed.
 
 use super::layout::{self, WAYS, long, row, socket, thread, word};
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ pub struct Seen {
     pub lost_calls: u64,
     /// Threads that were not followed.
     pub lost_threads: u64,
-    /// Sockets that were not told apart; their bytes are missing.
+    /// Looks at new sockets that found no room; their bytes are missing.
     pub lost_sockets: u64,
     /// Bytes the kernel's copy functions copied: to the program, from it.
     pub copies: Option<(u64, u64)>,
@@ -83,9 +83,9 @@ pub struct Used {
 }
 
 /// A socket.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Socket {
-    /// Inode number, or one of the keys that stand for many.
+    /// Inode number.
     pub key: u64,
     /// Address family, as `AF_*`.
     pub family: u16,
@@ -178,20 +178,6 @@ impl Row {
         }
     }
 
-    /// Adds a call: what it took in nanoseconds, what it returned, and the
-    /// bytes it moved.
-    pub fn add(&mut self, duration: u64, failed: bool, bytes: u64) {
-        self.min = if self.calls == 0 { duration } else { self.min.min(duration) };
-        self.max = self.max.max(duration);
-        self.calls += 1;
-        self.errors += u64::from(failed);
-        self.total = self.total.saturating_add(duration);
-        self.squares += (duration as f64).powi(2);
-        self.bytes = self.bytes.saturating_add(bytes);
-        let bucket = (duration.max(1).ilog2() as usize).min(row::BUCKETS - 1);
-        self.histogram[bucket] += 1;
-    }
-
     /// Standard deviation of the mean as a part of the mean, as `perf trace -s`
     /// has it; none for fewer than two calls or no time at all.
     pub fn relative_deviation(&self) -> Option<f64> {
@@ -207,7 +193,7 @@ impl Row {
 
 impl Thread {
     /// From an entry of the map.
-    pub fn decode(key: &[u8], value: &[u8], with_times: bool) -> Thread {
+    pub fn decode(key: &[u8], value: &[u8]) -> Thread {
         let name = thread::NAME as usize..thread::WAIT as usize;
         let name = value.get(name).unwrap_or_default();
         let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
@@ -226,28 +212,13 @@ impl Thread {
             process: word(value, thread::PROCESS),
             parent: word(value, thread::PARENT),
             ended,
-            used: (ended && with_times).then_some(used),
+            used: ended.then_some(used),
             name: String::from_utf8_lossy(&name[..end]).into_owned(),
         }
     }
 }
 
 impl Socket {
-    /// One that stands for many.
-    pub fn many(key: u64, process: u32) -> Socket {
-        Socket {
-            key,
-            family: 0,
-            protocol: 0,
-            local: ([0; 16], 0),
-            remote: ([0; 16], 0),
-            process,
-            bytes: [0; WAYS],
-            calls: [0; WAYS],
-            slot: 0,
-        }
-    }
-
     /// From an entry of the map.
     pub fn decode(key: &[u8], value: &[u8]) -> Socket {
         let family = layout::half(value, socket::FAMILY);
@@ -299,6 +270,22 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    impl Row {
+        /// Adds a call: what it took in nanoseconds, what it returned, and the
+        /// bytes it moved.
+        fn add(&mut self, duration: u64, failed: bool, bytes: u64) {
+            self.min = if self.calls == 0 { duration } else { self.min.min(duration) };
+            self.max = self.max.max(duration);
+            self.calls += 1;
+            self.errors += u64::from(failed);
+            self.total = self.total.saturating_add(duration);
+            self.squares += (duration as f64).powi(2);
+            self.bytes = self.bytes.saturating_add(bytes);
+            let bucket = (duration.max(1).ilog2() as usize).min(row::BUCKETS - 1);
+            self.histogram[bucket] += 1;
+        }
+    }
+
     #[test]
     fn deviation_is_that_of_the_mean() {
         let mut row = Row::new(1, 0);
@@ -342,7 +329,7 @@ mod tests {
 
     #[test]
     fn counts_of_a_socket_are_those_of_its_entry_and_its_slot() {
-        let mut socket = Socket::many(1, 0);
+        let mut socket = Socket::default();
         socket.bytes[2] = 5;
         let slot: Vec<u8> = (0..16u64).flat_map(u64::to_ne_bytes).collect();
         socket.add_slot(&slot);
@@ -365,7 +352,7 @@ mod tests {
         fn no_entry_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             Row::decode(&bytes, &bytes);
             Row::decode_slot(&bytes);
-            Thread::decode(&bytes, &bytes, true);
+            Thread::decode(&bytes, &bytes);
             Socket::decode(&bytes, &bytes);
         }
     }

@@ -2,7 +2,7 @@
 //! ledgers. What its calls say is all there is; so a way that only may have
 //! avoided a copy is "unknown", however it is called.
 
-use super::layout::{Way, socket};
+use super::layout::Way;
 use super::seen::{Seen, Socket};
 use crate::record::{Ledger, Manner, ObservedSocket, Traffic};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -18,7 +18,7 @@ const BEYOND: &[&str] = &["io_uring_enter", "io_submit"];
 /// The ledgers of both directions: sent, received.
 pub fn traffic(seen: &Seen) -> (Traffic, Traffic) {
     let (mut sent, mut received) = (Ledger::default(), Ledger::default());
-    for socket in seen.sockets.iter().filter(|s| s.key != anything()) {
+    for socket in &seen.sockets {
         for way in Way::ALL {
             let (bytes, calls) = (socket.bytes[way as usize], socket.calls[way as usize]);
             let (manner, source) = meaning(way, socket);
@@ -47,15 +47,6 @@ pub fn doubts(seen: &Seen, name: impl Fn(u32) -> Option<&'static str>) -> Vec<St
         if seen.rows.iter().any(|row| name(row.number) == Some(beyond)) {
             doubts.push(format!(
                 "the program uses {beyond}: bytes that it moves through it are in no ledger"
-            ));
-        }
-    }
-    if let Some(all) = seen.sockets.iter().find(|socket| socket.key == anything()) {
-        let bytes: u64 = all.bytes.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes));
-        if bytes > 0 {
-            doubts.push(format!(
-                "{bytes} bytes went through read, write, sendfile or splice on descriptors of \
-                 which is not known whether they are sockets; they are in no ledger"
             ));
         }
     }
@@ -134,26 +125,14 @@ fn label(ledger: &Ledger) -> String {
     }
 }
 
-/// The key of what may be no socket at all.
-fn anything() -> u64 {
-    i64::from(socket::ANYTHING) as u64
-}
-
 fn observed(socket: &Socket) -> ObservedSocket {
     let sum = |of: &[u64], wanted: Direction| {
         let ways = Way::ALL.iter().filter(|way| direction(**way) == Some(wanted));
         ways.fold(0u64, |sum, way| sum.saturating_add(of[*way as usize]))
     };
-    let many = if socket.key == i64::from(socket::ALL) as u64 {
-        Some("sockets")
-    } else if socket.key == anything() {
-        Some("sockets and files")
-    } else {
-        None
-    };
     ObservedSocket {
-        inode: many.is_none().then_some(socket.key),
-        kind: many.map_or_else(|| kind(socket.family, socket.protocol), str::to_owned),
+        inode: Some(socket.key),
+        kind: kind(socket.family, socket.protocol),
         pid: socket.process,
         local: address(socket.family, socket.local),
         remote: address(socket.family, socket.remote),
@@ -235,15 +214,5 @@ mod tests {
         let (sent, received) = traffic(&seen);
         assert_eq!((sent.label.as_str(), received.label.as_str()), ("unknown", "nothing"));
         assert_eq!(sent.ledger.not_copied, 0);
-    }
-
-    #[test]
-    fn what_may_be_a_file_is_in_no_ledger() {
-        let mut socket = tcp([5, 5, 0, 0, 0, 0, 0, 0]);
-        socket.key = anything();
-        let seen = Seen { sockets: vec![socket], ..Seen::default() };
-        assert_eq!(traffic(&seen).0.ledger.delivered, 0);
-        assert_eq!(sockets(&seen)[0].inode, None);
-        assert!(doubts(&seen, |_| None)[0].starts_with("10 bytes"));
     }
 }

@@ -132,8 +132,6 @@ struct Sender {
     bundle: bool,
     /// Where in the message the stream stands.
     at: usize,
-    /// Messages in the buffer ring; bundles only.
-    provided: u32,
     completions: u64,
 }
 
@@ -149,14 +147,15 @@ impl Sender {
         let mut memory = ring::memory(message)?;
         Pattern::new(message as u64).fill(&mut memory, 0);
         let ring = Self::ring(&flow, memory, chain, bundle)?;
-        Ok(Sender { flow, ring, message, chain, bundle, at: 0, provided: 0, completions: 0 })
+        Ok(Sender { flow, ring, message, chain, bundle, at: 0, completions: 0 })
     }
 
     fn ring(flow: &Flow, memory: Region, chain: u32, bundle: bool) -> Result<SendRing, Fault> {
+        let message = memory.len();
         let mut made = SendRing::new(flow.fd(), memory, chain, 0)
             .map_err(|e| ring::fault("cannot set up a sending io_uring", &e))?;
         if bundle {
-            made.make_group(chain as u16)
+            made.make_group(chain as u16, 0..message)
                 .map_err(|e| ring::fault("cannot register a buffer ring", &e))?;
         }
         Ok(made)
@@ -190,17 +189,9 @@ impl Sender {
         let queued = if self.at > 0 {
             self.ring.send(self.at..self.message, 0, false)
         } else {
-            self.fill_group().and_then(|()| self.ring.send_bundle(BUNDLE))
+            self.ring.send_bundle(BUNDLE)
         };
         queued.map_err(|e| ring::fault("cannot queue a bundle", &e))
-    }
-
-    fn fill_group(&mut self) -> std::io::Result<()> {
-        while self.provided < self.chain {
-            self.ring.provide(0..self.message, self.provided as u16)?;
-            self.provided += 1;
-        }
-        Ok(())
     }
 
     /// Waits for everything that is queued, and counts what was sent.
@@ -217,7 +208,7 @@ impl Sender {
             while let Some(event) = self.ring.event() {
                 let SendEvent::Sent { tag, result, .. } = event else { continue };
                 match result {
-                    Ok(bytes) => self.count(bytes as usize, tag, recorder),
+                    Ok(bytes) => self.count(bytes as usize, recorder),
                     // The rest of a chain whose head came short; and the end of
                     // a bundle that has used up the buffer ring.
                     Err(e) if e.raw_os_error() == Some(libc::ECANCELED) => {}
@@ -235,15 +226,11 @@ impl Sender {
         }
     }
 
-    fn count(&mut self, bytes: usize, tag: u64, recorder: &mut Recorder) {
+    fn count(&mut self, bytes: usize, recorder: &mut Recorder) {
         recorder.moved(bytes);
         recorder.piece(bytes);
         self.completions += 1;
         self.at = (self.at + bytes) % self.message;
-        if tag == BUNDLE {
-            // A buffer that was sent in part is used up too.
-            self.provided = self.provided.saturating_sub(bytes.div_ceil(self.message) as u32);
-        }
     }
 }
 
@@ -261,7 +248,7 @@ impl Tx for Sender {
             &self.flow,
             |page| Self::ring(&self.flow, page, 1, bundle),
             |ring| match bundle {
-                true => ring.provide(0..WITNESS_LEN, 0).and_then(|()| ring.send_bundle(BUNDLE)),
+                true => ring.send_bundle(BUNDLE),
                 false => ring.send(0..WITNESS_LEN, 0, false),
             },
         )

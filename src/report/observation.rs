@@ -38,8 +38,6 @@ fn heading(page: &mut Page, seen: &Observation) {
     };
     let counter = match seen.counter {
         Some(Counter::TaskStorage) => "counted in the kernel (BPF, typed tracepoints)",
-        Some(Counter::Hash) => "counted in the kernel (BPF, raw tracepoints)",
-        Some(Counter::Tracepoints) => "counted from records of tracepoints",
         None => "not counted",
     };
     let threads = plural(seen.threads.len() as u64, "thread");

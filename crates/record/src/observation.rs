@@ -82,10 +82,6 @@ pub enum Ending {
 pub enum Counter {
     /// BPF at typed tracepoints, the state of a thread kept with the thread.
     TaskStorage,
-    /// BPF at raw tracepoints, the state of a thread kept in a hash.
-    Hash,
-    /// Records of the tracepoints `raw_syscalls`, through perf's rings.
-    Tracepoints,
 }
 
 /// A thread.

@@ -2,14 +2,10 @@
 //! single flows: ioctl(SIOCETHTOOL) (linux/ethtool.h, net/ethtool/ioctl.c). The
 //! netlink family reads the table since Linux 6.3 and changes it since 6.17, and
 //! has no rules at all, so this is the older interface, which every driver serves.
-//!
-//! Structures are laid out byte by byte, as they are on every 64-bit Linux.
 
-use super::check;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use super::interface_request::{Ethtool, word, words};
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::AsRawFd;
 
 /// A rule: TCP flows with these addresses and ports go to one queue. What is
 /// none may be anything.
@@ -236,35 +232,11 @@ impl Classifier {
     }
 }
 
-fn words(values: &[u32]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_ne_bytes()).collect()
-}
-
-fn word(bytes: &[u8], at: usize) -> u32 {
-    let four = bytes.get(at..at + 4).and_then(|four| four.try_into().ok());
-    four.map_or(0, u32::from_ne_bytes)
-}
-
-/// One command. The request begins with its number and is as long as the
-/// command's structure with all the room that it says it has: every caller here
-/// builds it so.
+/// One command.
 fn send(device: &str, request: &mut [u8]) -> io::Result<()> {
-    let name = device.as_bytes();
-    if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(&0) {
-        let text = format!("'{device}' is not a device name of 1 to 15 bytes");
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-    }
-    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-    // SAFETY: all-zero bytes are a valid `ifreq`: it is plain data.
-    let mut interface: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (slot, byte) in interface.ifr_name.iter_mut().zip(name) {
-        *slot = *byte as libc::c_char;
-    }
-    interface.ifr_ifru.ifru_data = request.as_mut_ptr().cast();
-    // SAFETY: the kernel reads and writes `interface`, which is live, and behind
-    // its pointer the structure of the command, for which `request` has room.
-    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &mut interface) };
-    check(result as libc::c_long).map(drop)
+    // SAFETY: the request begins with its number and is as long as the command's
+    // structure with all the room that it says it has: every caller here builds it so.
+    unsafe { Ethtool::open(device)?.ask(request) }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! A program that waits before its first instruction until everything that
 //! watches it is in place: fork(2), execve(2), wait4(2).
 
-use super::check;
+use super::{check, process};
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -112,21 +112,22 @@ impl Held {
 
     /// Lets it become the program. An error is why the program cannot be run.
     pub fn release(mut self) -> io::Result<Launched> {
-        // Taken, so that it is closed here and the drop below does nothing.
-        if let Some(mut go) = self.go.take() {
-            go.write_all(&[1])?;
-        }
-        let mut error = [0; 4];
         let launched = Launched { pid: self.pid };
-        match self.failed.read_exact(&mut error) {
+        let mut errno = [0; 4];
+        // Taken, so that it is closed here and the drop below does nothing.
+        let go = self.go.take().map_or(Ok(()), |mut go| go.write_all(&[1]));
+        let error = match go.and_then(|()| self.failed.read_exact(&mut errno)) {
             // End of file: exec has closed the other end.
-            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(launched),
-            Err(e) => Err(e),
-            Ok(()) => {
-                launched.wait()?;
-                Err(io::Error::from_raw_os_error(i32::from_ne_bytes(error)))
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(launched),
+            Err(e) => {
+                // It may have ended already, and does so now at the latest.
+                let _ = signal(self.pid, libc::SIGKILL);
+                e
             }
-        }
+            Ok(()) => io::Error::from_raw_os_error(i32::from_ne_bytes(errno)),
+        };
+        launched.wait()?;
+        Err(error)
     }
 }
 
@@ -204,11 +205,11 @@ unsafe fn child(
         if got != 1 {
             libc::_exit(127);
         }
-        // Rust ignores SIGPIPE; programs expect it as it comes.
-        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
-        let mut none: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&mut none);
-        libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
+        // What was ignored when this process started stays ignored. Rust ignores
+        // SIGPIPE on its own.
+        if !process::began_without_sigpipe() {
+            libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        }
         libc::execve(file, argv, envp);
         let error = *libc::__errno_location();
         libc::write(report.as_raw_fd(), (&raw const error).cast(), 4);
@@ -246,6 +247,19 @@ mod tests {
         assert_eq!(run(&["/"]).unwrap_err().raw_os_error(), Some(libc::EACCES));
         assert_eq!(run(&["no-such-program-at-all"]).unwrap_err().kind(), io::ErrorKind::NotFound);
         assert_eq!(run(&["/nowhere/x"]).unwrap_err().raw_os_error(), Some(libc::ENOENT));
+    }
+
+    #[test]
+    fn a_child_that_ends_before_it_is_let_go_is_reaped() {
+        let file = find("true".as_ref(), std::env::var_os("PATH")).unwrap();
+        let held = Held::new(&file, &["true".into()]).unwrap();
+        let folder = PathBuf::from(format!("/proc/{}", held.pid()));
+        signal(held.pid(), libc::SIGKILL).unwrap();
+        while !std::fs::read_to_string(folder.join("stat")).unwrap().contains(") Z") {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(held.release().unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        assert!(!folder.exists(), "it is still a zombie");
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub mod ethtool;
 pub mod file_lock;
 pub mod flow_steering;
 pub mod hwmon;
+mod interface_request;
 pub mod lasting_namespace;
 pub mod launch;
 pub mod memory;
@@ -38,8 +39,6 @@ mod route_request;
 pub mod tap;
 pub mod tcp;
 pub mod thread;
-pub mod trace_ring;
-pub mod tracefs;
 pub mod uring;
 pub mod zerocopy;
 

@@ -33,18 +33,12 @@ impl Region {
     /// With `huge`, asks for transparent huge pages (advice only).
     pub fn new(len: usize, huge: bool) -> io::Result<Self> {
         let page = rustix::param::page_size();
-        let mapped = len.max(1).div_ceil(page) * page;
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh anonymous mapping at an address of the kernel's
-        // choice overlaps nothing.
-        let start =
-            unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, prot, MapFlags::PRIVATE)? };
-        let start = NonNull::new(start.cast::<u8>()).expect("mmap never returns null");
-        let mut region = Region { start, len, mapped };
+        let mut region = Region::map(len, page, MapFlags::PRIVATE)?;
         if huge {
+            let start = region.start.as_ptr().cast();
             // SAFETY: the range is the mapping just made; huge-page advice
             // changes no content. A kernel without THP says EINVAL: no harm.
-            let _ = unsafe { madvise(start.as_ptr().cast(), mapped, Advice::LinuxHugepage) };
+            let _ = unsafe { madvise(start, region.mapped, Advice::LinuxHugepage) };
         }
         region.touch(page);
         Ok(region)
@@ -54,18 +48,24 @@ impl Region {
     /// has set aside (`vm.nr_hugepages`, `MAP_HUGETLB`), in whole ones. ENOMEM:
     /// not so many of them are free.
     pub fn on_huge_pages(len: usize) -> io::Result<Self> {
-        let mapped = len.max(1).checked_next_multiple_of(HUGE_PAGE);
-        let mapped = mapped.ok_or(io::ErrorKind::OutOfMemory)?;
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
+        let mut region = Region::map(len, HUGE_PAGE, flags)?;
+        region.len = region.mapped;
+        // The pages were reserved when the mapping was made, so this cannot fault.
+        region.touch(HUGE_PAGE);
+        Ok(region)
+    }
+
+    /// Maps `len` bytes in whole pages of this size. ENOMEM: they do not fit.
+    fn map(len: usize, page: usize, flags: MapFlags) -> io::Result<Self> {
+        let mapped = len.max(1).checked_next_multiple_of(page);
+        let mapped = mapped.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh anonymous mapping at an address of the kernel's
         // choice overlaps nothing.
         let start = unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, prot, flags)? };
         let start = NonNull::new(start.cast::<u8>()).expect("mmap never returns null");
-        let mut region = Region { start, len: mapped, mapped };
-        // The pages were reserved when the mapping was made, so this cannot fault.
-        region.touch(HUGE_PAGE);
-        Ok(region)
+        Ok(Region { start, len, mapped })
     }
 
     /// Writes one byte of every page, so that no page fault is left for later.
@@ -74,6 +74,12 @@ impl Region {
             // SAFETY: the offset lies within the mapping, which is writable.
             unsafe { self.start.as_ptr().add(offset).write_volatile(0) };
         }
+    }
+
+    /// Its length in bytes, known without a reference to them.
+    #[allow(clippy::len_without_is_empty, reason = "no mapping is empty")]
+    pub fn len(&self) -> usize {
+        self.len
     }
 
     /// Address of the first byte.
@@ -194,6 +200,15 @@ mod tests {
         assert_eq!(region.as_ptr() as usize % rustix::param::page_size(), 0);
         region.fill(7);
         assert!(region.iter().all(|b| *b == 7));
+    }
+
+    #[test]
+    fn more_than_there_are_addresses_is_refused() {
+        for len in [usize::MAX, usize::MAX - 4094] {
+            for region in [Region::new(len, false), Region::on_huge_pages(len)] {
+                assert_eq!(region.unwrap_err().raw_os_error(), Some(libc::ENOMEM), "{len}");
+            }
+        }
     }
 
     #[test]

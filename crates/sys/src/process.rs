@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Makes this process die with its parent, even if the parent is killed.
 /// `PR_SET_PDEATHSIG`, prctl(2).
@@ -53,6 +54,36 @@ pub fn ignore_interrupts() {
 pub fn report_file_size_limit() {
     ignore(&[libc::SIGXFSZ]);
 }
+
+/// Whether this process ignores a signal.
+pub fn ignores(signal: libc::c_int) -> bool {
+    // SAFETY: all zeros are a valid sigaction, which the call overwrites; without a
+    // new one nothing is changed.
+    unsafe {
+        let mut now: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &mut now) == 0
+            && now.sa_sigaction == libc::SIG_IGN
+    }
+}
+
+/// Whether SIGPIPE was ignored already when this process started. Rust ignores it
+/// before `main`, so this is noted even earlier.
+pub fn began_without_sigpipe() -> bool {
+    BEGAN_WITHOUT_SIGPIPE.load(Ordering::Relaxed)
+}
+
+static BEGAN_WITHOUT_SIGPIPE: AtomicBool = AtomicBool::new(false);
+
+// SAFETY: the C library calls what is in this section before `main`; the function has
+// the right type and makes one system call.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static NOTE_SIGPIPE: extern "C" fn() = {
+    extern "C" fn note() {
+        BEGAN_WITHOUT_SIGPIPE.store(ignores(libc::SIGPIPE), Ordering::Relaxed);
+    }
+    note
+};
 
 fn ignore(signals: &[libc::c_int]) {
     for signal in signals {

@@ -3,7 +3,8 @@
 //! are larger than the rest of bytepath.
 
 use super::netlink::{Netlink, acknowledged, explained};
-use super::route_request::request;
+use super::nic_stats::Counted;
+use super::route_request::{attributes, push_attribute, request, uint};
 use std::ffi::CString;
 use std::io;
 
@@ -21,6 +22,8 @@ pub struct Qdisc {
     /// Its options as the kernel tells them (`TCA_OPTIONS`), which is how it
     /// takes them, too.
     pub options: Vec<u8>,
+    /// Packets and bytes that it let pass, that it dropped, that wait in it.
+    pub counts: Vec<Counted>,
 }
 
 /// `TC_H_ROOT`: the parent of a device's root discipline.
@@ -28,6 +31,10 @@ pub const ROOT: u32 = 0xffff_ffff;
 
 const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
+// linux/gen_stats.h.
+const TCA_STATS2: u16 = 7;
+const TCA_STATS_BASIC: u16 = 1;
+const TCA_STATS_QUEUE: u16 = 3;
 /// Bytes of `struct tcmsg`: family and padding, device, handle, parent, info.
 const HEADER: usize = 20;
 
@@ -55,9 +62,9 @@ impl Netlink {
         options: &[u8],
     ) -> io::Result<()> {
         let mut payload = header(index, handle, ROOT);
-        attribute(&mut payload, TCA_KIND, CString::new(kind)?.as_bytes_with_nul());
+        push_attribute(&mut payload, TCA_KIND, CString::new(kind)?.as_bytes_with_nul());
         if !options.is_empty() {
-            attribute(&mut payload, TCA_OPTIONS, options);
+            push_attribute(&mut payload, TCA_OPTIONS, options);
         }
         acknowledged(&mut self.socket, &Replace(payload))
     }
@@ -74,35 +81,54 @@ fn header(index: u32, handle: u32, parent: u32) -> Vec<u8> {
     [0, index, handle, parent, 0].iter().flat_map(|word: &u32| word.to_ne_bytes()).collect()
 }
 
-fn attribute(payload: &mut Vec<u8>, kind: u16, value: &[u8]) {
-    payload.extend(((4 + value.len()) as u16).to_ne_bytes());
-    payload.extend(kind.to_ne_bytes());
-    payload.extend(value);
-    payload.resize(payload.len().next_multiple_of(4), 0);
-}
-
 /// A message that tells a discipline; none if it is cut off.
 fn parse(message: &[u8]) -> Option<Qdisc> {
-    let word = |at: usize| -> Option<u32> {
-        Some(u32::from_ne_bytes(message.get(at..at + 4)?.try_into().ok()?))
+    let mut qdisc = Qdisc {
+        device: word(message, 4)?,
+        handle: word(message, 8)?,
+        parent: word(message, 12)?,
+        ..Qdisc::default()
     };
-    let mut qdisc =
-        Qdisc { device: word(4)?, handle: word(8)?, parent: word(12)?, ..Qdisc::default() };
-    let mut rest = message.get(HEADER..)?;
-    while let Some((&[a, b, c, d], _)) = rest.split_first_chunk::<4>() {
-        let length = usize::from(u16::from_ne_bytes([a, b]));
-        let value = rest.get(4..length)?;
-        match u16::from_ne_bytes([c, d]) & 0x3fff {
+    for (kind, value) in attributes(message.get(HEADER..)?) {
+        match kind {
             TCA_KIND => {
                 let name = value.split(|byte| *byte == 0).next().unwrap_or_default();
                 qdisc.kind = String::from_utf8_lossy(name).into_owned();
             }
             TCA_OPTIONS => qdisc.options = value.to_vec(),
+            TCA_STATS2 => {
+                attributes(value).for_each(|(kind, value)| count(&mut qdisc, kind, value))
+            }
             _ => {}
         }
-        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
     Some(qdisc)
+}
+
+/// `struct gnet_stats_basic` and `gnet_stats_queue`.
+fn count(qdisc: &mut Qdisc, kind: u16, value: &[u8]) {
+    let mut put = |name, count: Option<u64>| qdisc.counts.extend(count.map(|count| (name, count)));
+    let number = |at| word(value, at).map(u64::from);
+    match kind {
+        TCA_STATS_BASIC => {
+            put("bytes", value.get(..8).and_then(uint));
+            put("packets", number(8));
+        }
+        TCA_STATS_QUEUE => {
+            let names = ["qlen", "backlog", "drops", "requeues", "overlimits"];
+            names.into_iter().enumerate().for_each(|(at, name)| put(name, number(4 * at)));
+        }
+        _ => {}
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().map(|four| u32::from_ne_bytes(*four))
+}
+
+/// [`parse`] on any bytes, for tests that throw bytes at it.
+pub fn decode_anything(message: &[u8]) {
+    let _ = parse(message);
 }
 
 request!(Dump, libc::RTM_GETQDISC, libc::NLM_F_DUMP, Option<Qdisc>, parse);
@@ -123,8 +149,8 @@ mod tests {
     #[test]
     fn messages_that_are_cut_off() {
         let mut whole = header(7, 0x8001_0000, ROOT);
-        attribute(&mut whole, TCA_KIND, b"pfifo\0");
-        attribute(&mut whole, TCA_OPTIONS, &[1, 2, 3, 4, 5]);
+        push_attribute(&mut whole, TCA_KIND, b"pfifo\0");
+        push_attribute(&mut whole, TCA_OPTIONS, &[1, 2, 3, 4, 5]);
         let qdisc = parse(&whole).unwrap();
         let expected = Qdisc {
             device: 7,
@@ -132,6 +158,7 @@ mod tests {
             handle: 0x8001_0000,
             parent: ROOT,
             options: vec![1, 2, 3, 4, 5],
+            counts: vec![],
         };
         assert_eq!(qdisc, expected);
         for length in 0..whole.len() {
@@ -139,6 +166,29 @@ mod tests {
         }
         // A length of zero must end the walk.
         whole[HEADER..HEADER + 2].copy_from_slice(&[0, 0]);
-        assert_eq!(parse(&whole), None);
+        assert_eq!(parse(&whole).unwrap().kind, "");
+    }
+
+    #[test]
+    fn counters_are_told_by_name() {
+        let words = |words: &[u32]| words.iter().flat_map(|w| w.to_ne_bytes()).collect::<Vec<u8>>();
+        let (mut stats, mut message) = (Vec::new(), header(12, 0x8001_0000, ROOT));
+        let basic = [1000u64.to_ne_bytes().to_vec(), words(&[10, 0])].concat();
+        push_attribute(&mut stats, TCA_STATS_BASIC, &basic);
+        push_attribute(&mut stats, TCA_STATS_QUEUE, &words(&[2, 3000, 4, 5, 6]));
+        push_attribute(&mut message, TCA_STATS2, &stats);
+        let expected = [
+            ("bytes", 1000),
+            ("packets", 10),
+            ("qlen", 2),
+            ("backlog", 3000),
+            ("drops", 4),
+            ("requeues", 5),
+            ("overlimits", 6),
+        ];
+        assert_eq!(parse(&message).unwrap().counts, expected);
+        for length in 0..message.len() {
+            decode_anything(&message[..length]);
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! Requests of rtnetlink(7) whose messages are encoded here and not by bindings.
+//! Requests of netlink(7) whose messages are encoded here and not by bindings, and the
+//! attributes of their answers.
 
 /// A request of the family with its type, flags and answer.
 macro_rules! request {
@@ -31,3 +32,31 @@ macro_rules! request {
 }
 
 pub(super) use request;
+
+/// Puts an attribute (`struct nlattr`) at the end of a message.
+pub(super) fn push_attribute(message: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    message.extend(((4 + value.len()) as u16).to_ne_bytes());
+    message.extend(kind.to_ne_bytes());
+    message.extend(value);
+    message.resize(message.len().next_multiple_of(4), 0);
+}
+
+/// Attributes of a message, up to the first that is cut off.
+pub(super) fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let &[a, b, c, d] = rest.first_chunk::<4>()?;
+        let length = usize::from(u16::from_ne_bytes([a, b]));
+        let value = rest.get(4..length)?;
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some((u16::from_ne_bytes([c, d]) & 0x3fff, value))
+    })
+}
+
+/// A number of 32 or 64 bits, as attributes of type `uint` have it.
+pub(super) fn uint(value: &[u8]) -> Option<u64> {
+    match *value {
+        [a, b, c, d] => Some(u32::from_ne_bytes([a, b, c, d]).into()),
+        [a, b, c, d, e, f, g, h] => Some(u64::from_ne_bytes([a, b, c, d, e, f, g, h])),
+        _ => None,
+    }
+}

@@ -2,7 +2,7 @@
 //! drivers/net/tun.c). Flags of one that is there already, and new ones that live
 //! as long as the descriptors of their queues.
 
-use super::check;
+use super::{check, interface_request};
 use rustix::fs::{Mode, OFlags};
 use std::fs::OpenOptions;
 use std::io;
@@ -48,11 +48,8 @@ pub fn known_flags() -> io::Result<u32> {
 /// closed. EBUSY: a device with one queue, which a program has open. The kernel
 /// leaves out what it does not know without a word, so read them back.
 pub fn set_flags(device: &str, flags: u32) -> io::Result<()> {
-    let name = interface_name(device)?;
+    let mut request = interface_request::about(device)?;
     let tun = OpenOptions::new().read(true).write(true).open("/dev/net/tun")?;
-    // SAFETY: all-zero bytes are a valid `ifreq`: it is plain data.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    request.ifr_name = name;
     request.ifr_ifru.ifru_flags = (flags & SETTABLE) as libc::c_short;
     // SAFETY: the kernel reads and writes one `ifreq`, which is live.
     let result = unsafe { libc::ioctl(tun.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) };
@@ -76,7 +73,7 @@ pub struct Tap {
 impl Tap {
     /// A device of a name of 1 to 15 bytes.
     pub fn new(name: &str, index: u32, queues: u32, flags: u32) -> io::Result<Tap> {
-        Ok(Tap { name: interface_name(name)?, index, queues, flags })
+        Ok(Tap { name: interface_request::about(name)?.ifr_name, index, queues, flags })
     }
 
     /// Opens the device by which taps are made. ENOENT: there is none; EACCES: it is
@@ -110,18 +107,4 @@ impl Tap {
             unsafe { libc::ioctl(driver.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) };
         check(made.into()).map(drop)
     }
-}
-
-/// A name as `struct ifreq` has it, with zeros behind it.
-fn interface_name(name: &str) -> io::Result<[libc::c_char; libc::IFNAMSIZ]> {
-    let bytes = name.as_bytes();
-    if bytes.is_empty() || bytes.len() >= libc::IFNAMSIZ {
-        let text = format!("'{name}' is not a device name of 1 to 15 bytes");
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-    }
-    let mut slots = [0; libc::IFNAMSIZ];
-    for (slot, byte) in slots.iter_mut().zip(bytes) {
-        *slot = *byte as libc::c_char;
-    }
-    Ok(slots)
 }

@@ -2,6 +2,7 @@
 //! socket(7).
 
 use super::check;
+use rustix::net::{RecvFlags, SendFlags};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -58,7 +59,7 @@ fn set_options(socket: BorrowedFd, options: &FlowOptions) -> io::Result<()> {
 /// `TCP_CONGESTION`. ENOENT: the kernel has no such module; EPERM: it is not
 /// among `tcp_allowed_congestion_control`.
 pub fn set_congestion(socket: BorrowedFd, name: &str) -> io::Result<()> {
-    set_option(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, name.as_bytes())
+    Ok(rustix::net::sockopt::set_tcp_congestion(socket, name)?)
 }
 
 /// A socket option of type `int`.
@@ -66,7 +67,13 @@ pub fn set_int(socket: BorrowedFd, level: i32, option: i32, value: i32) -> io::R
     set_option(socket, level, option, &value.to_ne_bytes())
 }
 
-fn set_option(socket: BorrowedFd, level: i32, option: i32, value: &[u8]) -> io::Result<()> {
+/// `setsockopt(2)` with these bytes.
+pub(super) fn set_option(
+    socket: BorrowedFd,
+    level: i32,
+    option: i32,
+    value: &[u8],
+) -> io::Result<()> {
     // SAFETY: the pointer and length describe a live slice, which the kernel only reads.
     let result = unsafe {
         libc::setsockopt(
@@ -83,25 +90,18 @@ fn set_option(socket: BorrowedFd, level: i32, option: i32, value: &[u8]) -> io::
 /// `send(2)` with flags.
 #[inline]
 pub fn send(socket: BorrowedFd, bytes: &[u8], flags: i32) -> io::Result<usize> {
-    // SAFETY: the slice is live for the call. With MSG_ZEROCOPY the kernel
-    // also refers to its pages afterwards; that is memory-safe whatever the
-    // caller does, because the kernel holds references to the pages.
-    check(unsafe {
-        libc::send(
-            socket.as_raw_fd(),
-            bytes.as_ptr().cast(),
-            bytes.len(),
-            flags | libc::MSG_NOSIGNAL,
-        )
-    } as libc::c_long)
+    // With MSG_ZEROCOPY the kernel refers to the pages afterwards, too; that is safe
+    // whatever becomes of the slice, because the kernel holds references to them.
+    let flags = SendFlags::from_bits_retain(flags as u32) | SendFlags::NOSIGNAL;
+    Ok(rustix::net::send(socket, bytes, flags)?)
 }
 
 /// `recv(2)` with flags.
 #[inline]
 pub fn recv(socket: BorrowedFd, bytes: &mut [u8], flags: i32) -> io::Result<usize> {
-    // SAFETY: the slice is live, writable and exclusively ours for the call.
-    check(unsafe { libc::recv(socket.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), flags) }
-        as libc::c_long)
+    let (_, received) =
+        rustix::net::recv(socket, bytes, RecvFlags::from_bits_retain(flags as u32))?;
+    Ok(received)
 }
 
 /// Bytes that were written and not yet acknowledged by the peer's kernel
@@ -121,9 +121,9 @@ pub fn wait_acknowledged(socket: BorrowedFd, patience: Duration) -> io::Result<(
         if start.elapsed() > patience {
             return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT));
         }
-        // An acknowledgement takes microseconds on a link of ours; polling for
-        // it is simpler than any notification, and nothing is timed yet.
-        std::thread::yield_now();
+        // An acknowledgement takes microseconds on a local link; polling is simpler
+        // than any notification, nothing is timed yet, and the peer may need this CPU.
+        std::thread::sleep(Duration::from_micros(50));
     }
     Ok(())
 }

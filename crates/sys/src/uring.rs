@@ -55,6 +55,8 @@ const CANCEL_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Mark in the user data of operations that also post a notification.
 const NOTIFIES: u64 = 1 << 63;
+/// Mark in the user data of sends that pick their buffers from a group.
+const BUNDLE: u64 = 1 << 62;
 
 /// One completion queue entry.
 #[derive(Clone, Copy, Debug)]
@@ -306,10 +308,58 @@ mod tests {
         invalid(ring.send_zc(4097..4098, 0, false));
         #[allow(clippy::reversed_empty_ranges)]
         invalid(ring.send(2..1, 0, false));
-        invalid(ring.provide(0..1, 0));
+        invalid(ring.send_bundle(0));
+        invalid(ring.make_group(1, 0..0));
+        invalid(ring.make_group(1, 0..4097));
         ring.send(0..4096, 0, false).unwrap();
         let busy = ring.send(0..4096, 0, false).unwrap_err();
         assert_eq!(busy.raw_os_error(), Some(libc::EBUSY));
+    }
+
+    /// A buffer that the kernel may still read is not offered a second time.
+    #[test]
+    fn a_group_is_filled_as_far_as_it_was_emptied() {
+        let Some(Features { bundle: true, .. }) = here() else { return };
+        let (socket, peer) = UnixStream::pair().unwrap();
+        let mut memory = Region::new(3000, false).unwrap();
+        memory.fill(7);
+        let mut ring = SendRing::new(socket.as_fd(), memory, 4, 0).unwrap();
+        ring.make_group(3, 0..3000).unwrap();
+        ring.activate().unwrap();
+        let reader = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            std::io::Read::read_to_end(&mut &peer, &mut all).map(|_| all).unwrap()
+        });
+        let mut sent = 0;
+        for _ in 0..10 {
+            // The second finds the group empty, or what is left of it.
+            ring.send_bundle(1).unwrap();
+            ring.send_bundle(2).unwrap();
+            assert_eq!(ring.provided(), 3);
+            while ring.operations() > 0 {
+                ring.enter(1).unwrap();
+            }
+            let before = sent;
+            while let Some(SendEvent::Sent { result, .. }) = ring.event() {
+                sent += result.unwrap_or(0) as usize;
+            }
+            let taken = (sent - before).div_ceil(3000).min(3) as u16;
+            assert_eq!(ring.provided(), 3 - taken);
+        }
+        drop((ring, socket));
+        let got = reader.join().unwrap();
+        assert_eq!((got.len(), got.iter().all(|byte| *byte == 7)), (sent, true));
+        assert!(sent >= 10 * 3000, "{sent}");
+    }
+
+    #[test]
+    fn a_completion_larger_than_its_buffer_is_refused() {
+        let Some(_) = here() else { return };
+        let (socket, _peer) = UnixStream::pair().unwrap();
+        let mut ring = RecvRing::new(socket.as_fd(), SHAPE).unwrap();
+        let completion = |result| Completion { data: 0, result, flags: 1 };
+        assert!(ring.begin(&completion(4096)).is_ok());
+        assert!(ring.begin(&completion(4097)).is_err());
     }
 
     #[test]

@@ -17,7 +17,7 @@
 //! Copies with a checksum on the way, of UDP without help of the device, go other ways.
 
 use super::super::layout::{copies, state};
-use super::{Form, Maps, find_state, leave, lookup};
+use super::{Maps, Members, find_state, leave, lookup};
 use crate::sys::bpf::Hook;
 use crate::sys::bpf::asm::{Alu, AsmError, Assembler, If, Insn, Reg, Size};
 use Reg::*;
@@ -80,7 +80,7 @@ const KEY: i16 = -8;
 
 /// For a function that takes so many arguments.
 pub fn program(
-    form: &Form,
+    members: &Members,
     maps: &Maps,
     says: Says,
     arguments: i16,
@@ -88,7 +88,7 @@ pub fn program(
     let mut asm = Assembler::new();
     let a = &mut asm;
     a.mov(R6, R1);
-    find_state(a, form, maps, None, "out");
+    find_state(a, members, maps, None, "out");
     // Only within a call, and only one that concerns a socket.
     a.load(Size::Double, R1, R0, state::START).jump_if(If::Eq, R1, 0, "out");
     a.load(Size::Double, R1, R0, state::SOCKET).jump_if(If::Eq, R1, 0, "out");

@@ -3,7 +3,7 @@
 
 use super::super::layout::{Way, kind, lost, socket, state, used};
 use super::{
-    ARGUMENTS, Form, Maps, SocketMembers, argument, count_lost, find_state, leave, lookup,
+    ARGUMENTS, Maps, Members, SocketMembers, argument, count_lost, find_state, leave, lookup,
     read_kernel, take_slot,
 };
 use crate::sys::bpf::asm::{Alu, AsmError, Assembler, Helper, If, Insn, Reg, Size};
@@ -26,11 +26,11 @@ const MSG_TRUNC: i32 = libc::MSG_TRUNC;
 const MSG_ZEROCOPY: i32 = libc::MSG_ZEROCOPY;
 
 /// For `sys_enter(struct pt_regs *regs, long id)`.
-pub fn program(form: &Form, maps: &Maps) -> Result<Vec<Insn>, AsmError> {
+pub fn program(members: &Members, maps: &Maps) -> Result<Vec<Insn>, AsmError> {
     let mut asm = Assembler::new();
     let a = &mut asm;
     a.mov(R6, R1);
-    find_state(a, form, maps, Some(TASK), "out");
+    find_state(a, members, maps, Some(TASK), "out");
     // R9 is the state from here on.
     a.mov(R9, R0);
     a.load(Size::Double, R8, R6, 8);
@@ -42,8 +42,8 @@ pub fn program(form: &Form, maps: &Maps) -> Result<Vec<Insn>, AsmError> {
     a.store(Size::Double, R9, state::SOCKET, 0);
     if ARGUMENTS {
         what_is_known(a, maps);
-        which_way(a, form);
-        which_socket(a, form, maps);
+        which_way(a);
+        which_socket(a, &members.sockets, maps);
     }
     // The clock last, so that the time this program took is not the call's.
     a.label("started").call(Helper::KtimeGetNs).store(Size::Double, R9, state::START, R0);
@@ -72,10 +72,9 @@ fn what_is_known(a: &mut Assembler, maps: &Maps) {
 }
 
 /// Looks at flags and options that decide what becomes of the bytes.
-fn which_way(a: &mut Assembler, form: &Form) {
-    let argument32 = |a: &mut Assembler, dst, n| argument(a, form, Size::Word, dst, n, R7, SCRATCH);
-    let argument64 =
-        |a: &mut Assembler, dst, n| argument(a, form, Size::Double, dst, n, R7, SCRATCH);
+fn which_way(a: &mut Assembler) {
+    let argument32 = |a: &mut Assembler, dst, n| argument(a, Size::Word, dst, n, R7);
+    let argument64 = |a: &mut Assembler, dst, n| argument(a, Size::Double, dst, n, R7);
     let way = |a: &mut Assembler, way: Way| _ = a.store(Size::Double, R9, state::WAY, way as i32);
 
     a.jump_if(If::Set, R8, kind::OPTION as i32, "option");
@@ -126,22 +125,17 @@ fn which_way(a: &mut Assembler, form: &Form) {
 }
 
 /// Finds the socket of the call, if it concerns one.
-fn which_socket(a: &mut Assembler, form: &Form, maps: &Maps) {
+fn which_socket(a: &mut Assembler, members: &SocketMembers, maps: &Maps) {
     a.label("descriptor");
-    let members = match form {
-        Form::Typed(members) => members.sockets.as_ref(),
-        Form::Plain { .. } => None,
-    };
-    let Some(members) = members else { return whole_kind(a, maps) };
     a.mov(R1, R8).alu(Alu::And, R1, kind::DESCRIPTOR as i32);
     a.jump_if(If::Eq, R1, 0, "started");
     // Both descriptors now, because R7 is needed below.
-    argument(a, form, Size::Word, R1, 0, R7, SCRATCH);
+    argument(a, Size::Word, R1, 0, R7);
     a.store(Size::Double, R10, DESCRIPTOR, R1);
     a.mov(R1, R8).alu(Alu::And, R1, kind::SPLICE as i32);
     a.jump_if(If::Eq, R1, 0, "first");
     // splice(from, ., to, ...): into a socket, or out of one.
-    argument(a, form, Size::Word, R7, 2, R7, SCRATCH);
+    argument(a, Size::Word, R7, 2, R7);
     socket_of(a, members, "into", "first");
     a.store(Size::Double, R9, state::WAY, Way::Into as i32).jump("found");
     a.label("first").load(Size::Double, R7, R10, DESCRIPTOR);
@@ -155,23 +149,6 @@ fn which_socket(a: &mut Assembler, form: &Form, maps: &Maps) {
     a.store(Size::Double, R9, state::LAST, R7);
     a.store(Size::Word, R9, state::SLOT, 0);
     describe(a, members, maps);
-}
-
-/// Where nothing is known of descriptors: all that can only be sockets go to
-/// one entry, all others to another.
-fn whole_kind(a: &mut Assembler, maps: &Maps) {
-    a.mov(R1, R8).alu(Alu::And, R1, kind::DESCRIPTOR as i32);
-    a.jump_if(If::Eq, R1, 0, "started");
-    a.mov(R7, socket::ALL).jump_if(If::Set, R8, kind::SOCKET as i32, "found");
-    a.mov(R7, socket::ANYTHING);
-    a.label("found").store(Size::Double, R9, state::SOCKET, R7);
-    a.store(Size::Double, R10, KEY, R7);
-    // An entry that is there stays; a thread makes sure of it each time, since
-    // there is no cheaper way to know, and hash look-ups are quick.
-    lookup(a, &maps.sockets, KEY);
-    a.jump_if(If::Ne, R0, 0, "started");
-    zero_value(a);
-    enter_value(a, maps);
 }
 
 /// Puts the inode number of the socket with the descriptor in R7 to `KEY`, and
@@ -216,11 +193,13 @@ fn socket_of(a: &mut Assembler, m: &SocketMembers, tag: &str, not: &str) {
 fn describe(a: &mut Assembler, m: &SocketMembers, maps: &Maps) {
     lookup(a, &maps.sockets, KEY);
     a.jump_if(If::Ne, R0, 0, "described");
-    zero_value(a);
-    if let Some(slots) = &maps.slots {
-        take_slot(a, slots, used::SOCKETS, R1, "no slot");
-        a.store(Size::Word, R10, VALUE + socket::SLOT, R1).label("no slot");
+    for at in (0..socket::SIZE as i16).step_by(8) {
+        a.store(Size::Double, R10, VALUE + at, 0);
     }
+    a.call(Helper::GetCurrentPidTgid).alu(Alu::Rsh, R0, 32);
+    a.store(Size::Word, R10, VALUE + socket::PROCESS, R0);
+    take_slot(a, &maps.slots, used::SOCKETS, R1, "no slot");
+    a.store(Size::Word, R10, VALUE + socket::SLOT, R1).label("no slot");
     a.load(Size::Double, R1, R10, FILE);
     read_kernel(a, SCRATCH, 8, R1, m.file_private);
     a.load(Size::Double, R1, R10, SCRATCH);
@@ -238,25 +217,12 @@ fn describe(a: &mut Assembler, m: &SocketMembers, maps: &Maps) {
         field(socket::LOCAL6, 16, local);
         field(socket::REMOTE6, 16, remote);
     }
-    enter_value(a, maps);
-    // Another thread may have been quicker, and then its index counts.
+    // Enters the value, unless another thread was quicker; then its index counts.
+    a.map(R1, maps.sockets.as_fd());
+    a.mov(R2, R10).add(R2, i32::from(KEY)).mov(R3, R10).add(R3, i32::from(VALUE)).mov(R4, 1);
+    a.call(Helper::MapUpdate).jump_if(If::Eq, R0, -libc::E2BIG, "full");
     lookup(a, &maps.sockets, KEY);
     a.jump_if(If::Eq, R0, 0, "started");
     a.label("described").load(Size::Word, R1, R0, socket::SLOT);
     a.store(Size::Word, R9, state::SLOT, R1);
-}
-
-fn zero_value(a: &mut Assembler) {
-    for at in (0..socket::SIZE as i16).step_by(8) {
-        a.store(Size::Double, R10, VALUE + at, 0);
-    }
-    a.call(Helper::GetCurrentPidTgid).alu(Alu::Rsh, R0, 32);
-    a.store(Size::Word, R10, VALUE + socket::PROCESS, R0);
-}
-
-/// Enters the value on the stack, unless another thread was quicker.
-fn enter_value(a: &mut Assembler, maps: &Maps) {
-    a.map(R1, maps.sockets.as_fd());
-    a.mov(R2, R10).add(R2, i32::from(KEY)).mov(R3, R10).add(R3, i32::from(VALUE)).mov(R4, 1);
-    a.call(Helper::MapUpdate).jump_if(If::Eq, R0, -libc::E2BIG, "full");
 }

@@ -2,7 +2,7 @@
 //! socket.
 
 use super::super::layout::{WAYS, Way, kind, lost, row, socket, state, used};
-use super::{Form, Maps, Slots, count_lost, find_state, leave, lookup, take_slot};
+use super::{Maps, Members, Slots, count_lost, find_state, leave, lookup, take_slot};
 use crate::sys::bpf::asm::{Alu, AsmError, Assembler, Helper, If, Insn, Reg, Size};
 use crate::sys::calls;
 use Reg::*;
@@ -25,11 +25,11 @@ const ZEROCOPY_LENGTH: i32 = 8;
 const ZEROCOPY_COPIED: i32 = 32;
 
 /// For `sys_exit(struct pt_regs *regs, long result)`.
-pub fn program(form: &Form, maps: &Maps) -> Result<Vec<Insn>, AsmError> {
+pub fn program(members: &Members, maps: &Maps) -> Result<Vec<Insn>, AsmError> {
     let mut asm = Assembler::new();
     let a = &mut asm;
     a.mov(R6, R1);
-    find_state(a, form, maps, None, "out");
+    find_state(a, members, maps, None, "out");
     a.mov(R9, R0);
     // A call that began before we looked has no start.
     a.load(Size::Double, R8, R9, state::START).jump_if(If::Eq, R8, 0, "out");
@@ -38,10 +38,8 @@ pub fn program(form: &Form, maps: &Maps) -> Result<Vec<Insn>, AsmError> {
     a.call(Helper::KtimeGetNs).alu(Alu::Sub, R0, R8).mov(R8, R0);
     // R7 = what it returned.
     a.load(Size::Double, R7, R6, 8);
-    if let Some(slots) = &maps.slots {
-        another_program(a);
-        find_slot(a, slots);
-    }
+    another_program(a);
+    find_slot(a, &maps.slots);
     find_row(a, maps);
     count(a);
     moments(a);
@@ -71,7 +69,7 @@ fn another_program(a: &mut Assembler) {
     a.jump_if(If::Eq, R1, libc::SYS_execve as i32, "executed");
     a.jump_if(If::Ne, R1, libc::SYS_execveat as i32, "same program");
     a.label("executed").jump_if(If::Ne, R7, 0, "same program");
-    for at in (state::ROWS..state::TYPED_SIZE as i16).step_by(8) {
+    for at in (state::ROWS..state::SIZE as i16).step_by(8) {
         a.store(Size::Double, R9, at, 0);
     }
     a.label("same program");
@@ -171,15 +169,13 @@ fn to_socket(a: &mut Assembler, maps: &Maps, tag: &str) {
     let end = format!("{tag} end");
     a.load(Size::Double, R1, R9, state::SOCKET).jump_if(If::Eq, R1, 0, end.clone());
     a.alu(Alu::And, R8, WAYS as i32 - 1).alu(Alu::Lsh, R8, 3);
-    if let Some(slots) = &maps.slots {
-        let by_hash = format!("{tag} by hash");
-        a.load(Size::Word, R2, R9, state::SLOT).jump_if(If::Eq, R2, 0, by_hash.clone());
-        a.store(Size::Word, R10, SCRATCH, R2);
-        lookup(a, &slots.sockets, SCRATCH);
-        a.jump_if(If::Eq, R0, 0, end.clone()).add(R0, R8).atomic_add(R0, 0, R7);
-        a.mov(R1, 1).atomic_add(R0, socket::SLOT_CALLS, R1).jump(end.clone());
-        a.label(by_hash).load(Size::Double, R1, R9, state::SOCKET);
-    }
+    let by_hash = format!("{tag} by hash");
+    a.load(Size::Word, R2, R9, state::SLOT).jump_if(If::Eq, R2, 0, by_hash.clone());
+    a.store(Size::Word, R10, SCRATCH, R2);
+    lookup(a, &maps.slots.sockets, SCRATCH);
+    a.jump_if(If::Eq, R0, 0, end.clone()).add(R0, R8).atomic_add(R0, 0, R7);
+    a.mov(R1, 1).atomic_add(R0, socket::SLOT_CALLS, R1).jump(end.clone());
+    a.label(by_hash).load(Size::Double, R1, R9, state::SOCKET);
     a.store(Size::Double, R10, SOCKET_KEY, R1);
     lookup(a, &maps.sockets, SOCKET_KEY);
     a.jump_if(If::Eq, R0, 0, end.clone()).add(R0, R8);

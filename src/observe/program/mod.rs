@@ -2,11 +2,9 @@
 //! common: how a thread finds its state, how an argument of a system call is
 //! read, how memory of the kernel is read.
 //!
-//! There are two forms of each. With *typed tracepoints* the verifier knows the
-//! kernel's types, a thread's state hangs on the thread itself (task storage,
-//! about 10 ns), and the kernel's own BTF says where members are. With *plain*
-//! ones the state is in a hash by thread id, and nothing is known of the kernel's
-//! structures, so sockets cannot be told apart.
+//! They are at typed tracepoints: the verifier knows the kernel's types, a thread's state
+//! hangs on the thread itself (task storage, about 10 ns), and the kernel's own BTF says
+//! where members are.
 //!
 //! What they cost is what everything costs that is watched, and calls of helpers
 //! are most of it: each is left by a return that processors with mitigations take
@@ -45,8 +43,8 @@ pub struct Maps {
     pub lost: Map,
     /// Bytes [copied](super::layout::copies).
     pub copies: Map,
-    /// Rows and counts that are found by index; for typed tracepoints only.
-    pub slots: Option<Slots>,
+    /// Rows and counts that are found by index.
+    pub slots: Slots,
 }
 
 /// The first rows and sockets are found by index, which a thread's state holds:
@@ -70,19 +68,6 @@ impl Slots {
     pub const SOCKETS: u32 = 16 << 10;
 }
 
-/// Form of the programs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// Typed tracepoints, with where things are in this kernel.
-    Typed(Box<Members>),
-    /// Raw tracepoints and those of tracefs, with where the id of a new thread
-    /// is in the record of `sched_process_fork`.
-    Plain {
-        /// Offset in bytes.
-        child: i16,
-    },
-}
-
 /// Where members of the kernel's structures are, bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Members {
@@ -104,8 +89,8 @@ pub struct Members {
     pub nvcsw: i16,
     /// Involuntary ones.
     pub nivcsw: i16,
-    /// What leads from a descriptor to a socket, if all of it is there.
-    pub sockets: Option<SocketMembers>,
+    /// What leads from a descriptor to a socket.
+    pub sockets: SocketMembers,
 }
 
 /// The way from a task and a descriptor to a socket and its addresses.
@@ -174,7 +159,7 @@ impl Members {
             wait: at("task_struct", "sched_info.run_delay").ok(),
             nvcsw: at("task_struct", "nvcsw")?,
             nivcsw: at("task_struct", "nivcsw")?,
-            sockets: socket_members(&at, Cast::of(btf)).ok(),
+            sockets: socket_members(&at, Cast::of(btf))?,
         })
     }
 }
@@ -216,28 +201,18 @@ fn argument_offset(n: usize) -> i16 {
 }
 
 /// `R0` = the state of this thread; goes to `out` if it is not followed.
-/// Changes R1 to R5 and, in the plain form, the 4 bytes at the end of the stack.
-/// In the typed form the stack has the task at `task`, if a place is given.
-fn find_state(asm: &mut Assembler, form: &Form, maps: &Maps, task: Option<i16>, out: &str) {
-    match form {
-        Form::Typed(members) => {
-            asm.call(Helper::GetCurrentTaskBtf);
-            // Most threads of a machine have nothing stored with them, and should
-            // not pay for the look-up.
-            asm.load(Size::Double, R1, R0, members.storage).jump_if(If::Eq, R1, 0, out);
-            if let Some(task) = task {
-                asm.store(Size::Double, R10, task, R0);
-            }
-            asm.mov(R2, R0);
-            // No value to begin with, no flag to make one.
-            asm.map(R1, maps.state.as_fd()).mov(R3, 0).mov(R4, 0);
-            asm.call(Helper::TaskStorageGet);
-        }
-        Form::Plain { .. } => {
-            asm.call(Helper::GetCurrentPidTgid).store(Size::Word, R10, -4, R0);
-            lookup(asm, &maps.state, -4);
-        }
+/// Changes R1 to R5. The stack has the task at `task`, if a place is given.
+fn find_state(asm: &mut Assembler, members: &Members, maps: &Maps, task: Option<i16>, out: &str) {
+    asm.call(Helper::GetCurrentTaskBtf);
+    // Most threads of a machine have nothing stored with them, and should
+    // not pay for the look-up.
+    asm.load(Size::Double, R1, R0, members.storage).jump_if(If::Eq, R1, 0, out);
+    if let Some(task) = task {
+        asm.store(Size::Double, R10, task, R0);
     }
+    asm.mov(R2, R0);
+    // No value to begin with, no flag to make one.
+    asm.map(R1, maps.state.as_fd()).mov(R3, 0).mov(R4, 0).call(Helper::TaskStorageGet);
     asm.jump_if(If::Eq, R0, 0, out);
 }
 
@@ -277,27 +252,12 @@ fn read_kernel(asm: &mut Assembler, to: i16, size: i32, base: Reg, offset: i16) 
 }
 
 /// `dst` = the low 32 bits of argument `n`, or all 64. `registers` holds the
-/// first argument of the tracepoint. In the plain form R0 to R5 are changed,
-/// and 8 bytes of the stack at `scratch`.
-fn argument(
-    asm: &mut Assembler,
-    form: &Form,
-    size: Size,
-    dst: Reg,
-    n: usize,
-    registers: Reg,
-    scratch: i16,
-) {
-    match form {
-        Form::Typed(_) => _ = asm.load(size, dst, registers, argument_offset(n)),
-        Form::Plain { .. } => {
-            read_kernel(asm, scratch, 8, registers, argument_offset(n));
-            asm.load(size, dst, R10, scratch);
-        }
-    }
+/// first argument of the tracepoint.
+fn argument(asm: &mut Assembler, size: Size, dst: Reg, n: usize, registers: Reg) {
+    asm.load(size, dst, registers, argument_offset(n));
 }
 
-/// Ends a program. What a tracing program returns is of no matter.
+/// Ends a program. What a tracing program returns does not matter.
 fn leave(asm: &mut Assembler) {
     asm.label("out").mov(R0, 0).exit();
 }

@@ -9,7 +9,7 @@ use super::area::Area;
 use crate::connection::Flow;
 use crate::path::buffer;
 use crate::record::{Fault, FaultKind, Manner, Touch};
-use crate::sys::devmem::{self, Control, Fragment, Freer, Held, Received, TokenRange, fragments};
+use crate::sys::devmem::{self, Arrived, Control, Freer, Held, Lent, Received, TokenRange};
 use crate::sys::dmabuf::Memory;
 use crate::sys::memory::Region;
 use crate::workload::{Account, Job, Recorder, Rx, Toucher};
@@ -99,19 +99,20 @@ impl Eyes {
     /// Does with a fragment what the contract says. False: it is not within the
     /// memory.
     #[inline]
-    fn look(&mut self, memory: &dyn Memory, offset: u64, len: u32) -> Result<bool, Fault> {
-        let size = len as usize;
-        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+    fn look(&mut self, memory: &dyn Memory, lent: &Lent) -> Result<bool, Fault> {
+        let size = lent.len as usize;
+        let offset = usize::try_from(lent.offset).unwrap_or(usize::MAX);
         if offset.checked_add(size).is_none_or(|end| end > memory.size()) {
             return Ok(false);
         }
         if !self.toucher.looks() {
-            self.toucher.pass(u64::from(len));
+            self.toucher.pass(u64::from(lent.len));
             return Ok(true);
         }
         let Some(window) = &mut self.window else {
-            let bytes = memory.view(offset, size);
-            return bytes.map_or(Ok(false), |bytes| self.toucher.take(bytes).map(|()| true));
+            return lent
+                .bytes(memory)
+                .map_or(Ok(false), |bytes| self.toucher.take(bytes).map(|()| true));
         };
         let mut done = 0;
         while done < size {
@@ -150,7 +151,7 @@ impl<R: Receiver> Receiving<R> {
         let most = usize::try_from(size / SMALL + 64).unwrap_or(usize::MAX);
         let batch = job.options.number("recycle-batch").unwrap_or(1);
         let looks = job.touch != Touch::None;
-        let blind = area.memory.view(0, 1).is_none();
+        let blind = !area.memory.is_visible();
         let window = (looks && blind).then(|| buffer("the copy buffer", COPIED_AT_ONCE, false));
         Ok(Receiving {
             control: Control::new(most),
@@ -182,30 +183,30 @@ impl<R: Receiver> Receiving<R> {
         }
         let (mut described, mut copied, mut pieces) = (0u64, 0usize, 0u64);
         let mut ordinary = true;
-        for fragment in fragments(self.control.bytes()) {
-            let fragment =
-                fragment.map_err(|e| Fault::new(FaultKind::System, format!("receiving: {e}")))?;
+        for arrived in self.control.arrived() {
+            let arrived =
+                arrived.map_err(|e| Fault::new(FaultKind::System, format!("receiving: {e}")))?;
             ordinary = false;
-            match fragment {
-                Fragment::Linear { len } => {
+            match arrived {
+                Arrived::Linear(len) => {
                     let end = copied.saturating_add(len as usize);
-                    let bytes = self.linear.get(copied..end).ok_or_else(|| beyond(&fragment))?;
+                    let bytes = self.linear.get(copied..end).ok_or_else(|| beyond(&arrived))?;
                     self.eyes.toucher.take(bytes)?;
                     copied = end;
                     described += u64::from(len);
                     add(&mut self.counts.linear, len);
                 }
-                Fragment::Dmabuf { dmabuf, offset, len, token } => {
-                    self.held.take(token);
-                    if dmabuf != self.area.dmabuf {
-                        return Err(foreign(dmabuf, self.area.dmabuf));
+                Arrived::Lent(lent) => {
+                    if lent.dmabuf != self.area.dmabuf {
+                        return Err(foreign(lent.dmabuf, self.area.dmabuf));
                     }
                     pieces += 1;
-                    described += u64::from(len);
-                    add(&mut self.counts.device, len);
-                    if !self.eyes.look(self.area.memory.as_ref(), offset, len)? {
-                        return Err(beyond(&fragment));
+                    described += u64::from(lent.len);
+                    add(&mut self.counts.device, lent.len);
+                    if !self.eyes.look(self.area.memory.as_ref(), &lent)? {
+                        return Err(beyond(&lent));
                     }
+                    self.held.take(lent);
                 }
             }
         }
@@ -370,7 +371,7 @@ fn foreign(found: u32, ours: u32) -> Fault {
     Fault::new(FaultKind::System, text).remedy("bind one dmabuf to the queue, and steer to it")
 }
 
-fn beyond(fragment: &Fragment) -> Fault {
+fn beyond(fragment: &impl std::fmt::Debug) -> Fault {
     let text = format!("a fragment lies outside of its memory: {fragment:?}");
     Fault::new(FaultKind::System, text).remedy("report this with the kernel version")
 }

@@ -9,6 +9,8 @@ pub mod asm;
 
 use super::{btf, check};
 use asm::Insn;
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -36,13 +38,9 @@ pub struct Map {
 /// Kinds of programs, by their numbers in `enum bpf_prog_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
-    /// Attached to a raw tracepoint; arguments are plain numbers.
-    RawTracepoint,
     /// Attached to a raw tracepoint; the verifier knows the types of its
     /// arguments. The number is that of the typedef `btf_trace_NAME`.
     TypedTracepoint(u32),
-    /// Attached to a tracepoint; sees the record that tracefs describes.
-    Tracepoint,
     /// Attached before a function of the kernel, by its number.
     FunctionEntry(u32),
     /// Attached behind the return of a function of the kernel, by its number.
@@ -212,65 +210,22 @@ impl Program {
         }
     }
 
-    /// Attaches to a raw tracepoint by its name, or to what it was loaded for
-    /// if it was loaded for a typed tracepoint or a function.
-    pub fn attach(&self, tracepoint: Option<&CStr>) -> io::Result<Link> {
-        let name = tracepoint.map_or(0, |name| name.as_ptr() as u64);
-        let attr = TracepointAttr { name, program: self.fd.as_raw_fd() as u32, pad: 0 };
-        // SAFETY: the kernel reads a string that ends in zero, or none.
+    /// Attaches to what it was loaded for.
+    pub fn attach(&self) -> io::Result<Link> {
+        let attr = TracepointAttr { name: 0, program: self.fd.as_raw_fd() as u32, pad: 0 };
+        // SAFETY: the kernel reads the structure, and no name.
         let fd = unsafe { make(RAW_TRACEPOINT_OPEN, &attr) }?;
         Ok(Link { _fd: fd })
     }
-
-    /// Attaches to a tracepoint by its number in tracefs (`events/SYSTEM/NAME/id`).
-    /// It runs for every task on every CPU.
-    pub fn attach_tracepoint(&self, id: u64) -> io::Result<Link> {
-        use perf_event_open_sys as perf;
-        let mut attr = perf::bindings::perf_event_attr {
-            type_: perf::bindings::PERF_TYPE_TRACEPOINT,
-            size: size_of::<perf::bindings::perf_event_attr>() as u32,
-            config: id,
-            ..Default::default()
-        };
-        let close_on_exec = perf::bindings::PERF_FLAG_FD_CLOEXEC as libc::c_ulong;
-        // SAFETY: the structure is initialised and says its size. The event
-        // itself counts on CPU 0 only, which is of no matter: the program
-        // belongs to the tracepoint (perf_event_attach_bpf_prog,
-        // kernel/trace/bpf_trace.c).
-        let fd = unsafe { perf::perf_event_open(&mut attr, -1, 0, -1, close_on_exec) };
-        check(fd as libc::c_long)?;
-        // SAFETY: a descriptor that was just made and belongs to nobody else.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        // SAFETY: both ioctls take plain numbers.
-        unsafe {
-            let program = self.fd.as_raw_fd() as u32;
-            check(perf::ioctls::SET_BPF(fd.as_raw_fd(), program).into())?;
-            check(perf::ioctls::ENABLE(fd.as_raw_fd(), 0).into())?;
-        }
-        Ok(Link { _fd: fd })
-    }
-}
-
-/// Lifts the limit of locked memory, which kernels before 5.11 charge maps to.
-/// A refusal is of no matter on later ones, so it is not told.
-pub fn lift_memory_limit() {
-    let none = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: the structure is read only.
-    unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &none) };
 }
 
 /// A thread as maps of task storage name it (`PIDFD_THREAD`, pidfd_open(2),
 /// Linux 6.9). The first thread of a process is opened on older kernels too.
 pub fn open_thread(tid: u32) -> io::Result<OwnedFd> {
-    let open = |flags: libc::c_uint| -> io::Result<OwnedFd> {
-        // SAFETY: pidfd_open takes plain numbers.
-        let fd = check(unsafe { libc::syscall(libc::SYS_pidfd_open, tid as libc::pid_t, flags) })?;
-        // SAFETY: a descriptor that was just made and belongs to nobody else.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
-    };
-    match open(libc::O_EXCL as libc::c_uint) {
-        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => open(0),
-        other => other,
+    let thread = Pid::from_raw(tid as i32).ok_or(io::ErrorKind::InvalidInput)?;
+    match pidfd_open(thread, PidfdFlags::from_bits_retain(libc::O_EXCL as u32)) {
+        Err(Errno::INVAL) => Ok(pidfd_open(thread, PidfdFlags::empty())?),
+        other => Ok(other?),
     }
 }
 
@@ -351,15 +306,14 @@ struct TypesAttr {
 
 fn load(hook: Hook, name: &str, insns: &[Insn], log: &mut [u8]) -> io::Result<OwnedFd> {
     // Numbers of enum bpf_prog_type and enum bpf_attach_type.
-    let (kind, attach_type, attach_type_id) = match hook {
-        Hook::Tracepoint => (5, 0, 0),
-        Hook::RawTracepoint => (17, 0, 0),
-        Hook::TypedTracepoint(id) => (26, 23, id),
-        Hook::FunctionEntry(id) => (26, 24, id),
-        Hook::FunctionExit(id) => (26, 25, id),
+    const TRACING: u32 = 26;
+    let (attach_type, attach_type_id) = match hook {
+        Hook::TypedTracepoint(id) => (23, id),
+        Hook::FunctionEntry(id) => (24, id),
+        Hook::FunctionExit(id) => (25, id),
     };
     let attr = LoadAttr {
-        kind,
+        kind: TRACING,
         insn_count: small(insns.len())?,
         insns: insns.as_ptr() as u64,
         licence: LICENCE.as_ptr() as u64,

@@ -13,5 +13,5 @@ pub mod tokens;
 
 pub use bind::{Binding, Refusal, bind_receive, bind_send, netdev_family, stand_in};
 pub use message::{Fragment, Malformed, fragments};
-pub use socket::{Control, ETOOSMALL, Received, Socket};
-pub use tokens::{Freer, Held, TokenRange};
+pub use socket::{Arrived, Control, ETOOSMALL, Received, Socket};
+pub use tokens::{Freer, Held, Lent, TokenRange};

@@ -1,9 +1,10 @@
 //! The calls on a TCP socket: recvmsg(2) with `MSG_SOCK_DEVMEM`, the option that
 //! frees fragments, sendmsg(2) out of a dmabuf.
 
-use super::message::{DMABUF, SPACE};
-use super::tokens::{Freer, TokenRange};
+use super::message::{DMABUF, Fragment, Malformed, SPACE, fragments};
+use super::tokens::{Freer, Lent, TokenRange};
 use crate::check;
+use crate::tcp::set_option;
 use std::io;
 use std::mem::{size_of_val, zeroed};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -34,9 +35,27 @@ impl Control {
 
     /// What the last call left.
     pub fn bytes(&self) -> &[u8] {
+        self.first(self.filled)
+    }
+
+    /// Hands out what the last call brought, in the order of the stream, once.
+    #[inline]
+    pub fn arrived(&mut self) -> impl Iterator<Item = Result<Arrived, Malformed>> + '_ {
+        let filled = std::mem::take(&mut self.filled);
+        fragments(self.first(filled)).map(|fragment| {
+            Ok(match fragment? {
+                Fragment::Linear { len } => Arrived::Linear(len),
+                Fragment::Dmabuf { dmabuf, offset, len, token } => {
+                    Arrived::Lent(Lent { dmabuf, offset, len, token })
+                }
+            })
+        })
+    }
+
+    fn first(&self, bytes: usize) -> &[u8] {
         let all = size_of_val(&*self.words);
         // SAFETY: the words are live and initialised, and any byte is valid.
-        unsafe { slice::from_raw_parts(self.words.as_ptr().cast(), self.filled.min(all)) }
+        unsafe { slice::from_raw_parts(self.words.as_ptr().cast(), bytes.min(all)) }
     }
 
     /// Puts messages in, for who plays the kernel. False: they do not fit, and
@@ -49,6 +68,15 @@ impl Control {
         room[..self.filled].copy_from_slice(&messages[..self.filled]);
         self.filled == messages.len()
     }
+}
+
+/// A piece of the stream that a receive brought.
+#[derive(Debug)]
+pub enum Arrived {
+    /// In a dmabuf.
+    Lent(Lent),
+    /// So many bytes that the kernel copied into the buffer of the call.
+    Linear(u32),
 }
 
 /// What a receive brought.
@@ -141,17 +169,7 @@ impl Socket<'_> {
     /// Keeps the socket to one device, which has to be the one that the dmabuf is
     /// bound to (`SO_BINDTODEVICE`). EPERM: it is kept to another already.
     pub fn keep_to(self, device: &str) -> io::Result<()> {
-        // SAFETY: the pointer and length describe a live slice, which the kernel only reads.
-        let result = unsafe {
-            libc::setsockopt(
-                self.0.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_BINDTODEVICE,
-                device.as_ptr().cast(),
-                device.len() as libc::socklen_t,
-            )
-        };
-        check(result as libc::c_long).map(drop)
+        set_option(self.0, libc::SOL_SOCKET, libc::SO_BINDTODEVICE, device.as_bytes())
     }
 }
 
@@ -208,7 +226,7 @@ mod tests {
     fn the_kernel_frees_no_token_that_it_has_not_dealt_out() {
         let (_tx, rx) = tcp::loopback_pair().unwrap();
         let mut held = Held::with_room(4);
-        [3, 4, 5].into_iter().for_each(|token| held.take(token));
+        [3, 4, 5].into_iter().for_each(|token| held.enter(token));
         match held.give_back(&mut Socket(rx.as_fd())).unwrap_err().raw_os_error() {
             // Ours, because it freed none.
             Some(libc::EBADMSG) => {}

@@ -7,6 +7,7 @@
 //! were. Whoever does not ask again for the rest loses buffers until the pool is
 //! dry.
 
+use crate::dmabuf::Memory;
 use std::collections::VecDeque;
 use std::io;
 
@@ -17,12 +18,39 @@ pub const MOST_FRAGMENTS: u32 = 1024;
 
 /// Tokens that follow each other: `struct dmabuf_token`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TokenRange {
     /// The first.
     pub start: u32,
     /// How many, at least one.
     pub count: u32,
+}
+
+/// A fragment that the kernel has lent: its bytes stay as they are until its token
+/// goes back, which only [`Held`] gives, and only for fragments given up to it.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Lent {
+    /// The dmabuf, by the number it was bound under.
+    pub dmabuf: u32,
+    /// Offset within it, bytes.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u32,
+    pub(super) token: u32,
+}
+
+impl Lent {
+    /// Its bytes in the memory that was bound under its number; none where the CPU
+    /// cannot look at them, or the fragment does not lie within the memory.
+    #[inline]
+    pub fn bytes<'a>(&'a self, memory: &'a dyn Memory) -> Option<&'a [u8]> {
+        let offset = usize::try_from(self.offset).ok()?;
+        // SAFETY: the device writes only to what the kernel has not lent. This came
+        // out of a receive, once, and its token cannot go back while it is borrowed.
+        unsafe { memory.view(offset, self.len as usize) }
+    }
 }
 
 /// Who takes tokens back.
@@ -49,10 +77,16 @@ impl Held {
         Held { ranges: VecDeque::with_capacity(ranges), tokens: 0, short: 0, calls: 0 }
     }
 
+    /// Takes a fragment that is not looked at any more.
+    #[inline]
+    pub fn take(&mut self, lent: Lent) {
+        self.enter(lent.token);
+    }
+
     /// Takes a token into the books. The kernel mostly deals them out in a row,
     /// so that one range stands for many.
     #[inline]
-    pub fn take(&mut self, token: u32) {
+    pub(super) fn enter(&mut self, token: u32) {
         self.tokens += 1;
         if let Some(last) = self.ranges.back_mut()
             && last.count < MOST_FRAGMENTS
@@ -88,14 +122,14 @@ impl Held {
     /// that it has not freed it; no receive may come in between, because the
     /// kernel deals the numbers of freed tokens out again.
     pub fn give_back(&mut self, kernel: &mut impl Freer) -> io::Result<usize> {
-        let mut ranges = [TokenRange { start: 0, count: 0 }; MOST_RANGES];
+        let mut ranges = [const { TokenRange { start: 0, count: 0 } }; MOST_RANGES];
         let (mut used, mut asked) = (0, 0);
         for (slot, held) in ranges.iter_mut().zip(&self.ranges) {
             let count = held.count.min(MOST_FRAGMENTS - asked);
             if count == 0 {
                 break;
             }
-            *slot = TokenRange { count, ..*held };
+            *slot = TokenRange { start: held.start, count };
             asked += count;
             used += 1;
         }
@@ -163,7 +197,7 @@ mod tests {
 
     fn held(tokens: &[u32]) -> Held {
         let mut held = Held::with_room(16);
-        tokens.iter().for_each(|token| held.take(*token));
+        tokens.iter().for_each(|token| held.enter(*token));
         held
     }
 

@@ -47,7 +47,11 @@ impl Memory for GpuMemory {
         self.size
     }
 
-    fn view(&self, _: usize, _: usize) -> Option<&[u8]> {
+    fn is_visible(&self) -> bool {
+        false
+    }
+
+    unsafe fn view(&self, _: usize, _: usize) -> Option<&[u8]> {
         None
     }
 

@@ -11,6 +11,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::fmt::Debug;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::ptr::{NonNull, null_mut};
 use std::slice;
 
@@ -40,11 +41,18 @@ pub trait Memory: Debug + Send + Sync {
     /// Its size in bytes.
     fn size(&self) -> usize;
 
-    /// Bytes of it where the CPU can look at them; none where the memory is out
-    /// of its reach, or the range beyond its end. Between
-    /// [`Memory::begin_read`] and [`Memory::end_read`] they are those that a
-    /// device has written.
-    fn view(&self, offset: usize, len: usize) -> Option<&[u8]>;
+    /// Whether the CPU can look at it.
+    fn is_visible(&self) -> bool;
+
+    /// Bytes of it; none where the CPU cannot look at them, or the range ends
+    /// beyond the memory. Between [`Memory::begin_read`] and [`Memory::end_read`]
+    /// they are those that a device has written.
+    ///
+    /// # Safety
+    ///
+    /// Neither a device nor anyone else writes to the range while the bytes are
+    /// borrowed.
+    unsafe fn view(&self, offset: usize, len: usize) -> Option<&[u8]>;
 
     /// Copies bytes out of it. EINVAL: the range ends beyond the memory.
     fn read(&self, offset: usize, into: &mut [u8]) -> io::Result<()>;
@@ -128,20 +136,24 @@ impl Memory for Mapped {
         self.size
     }
 
-    fn view(&self, offset: usize, len: usize) -> Option<&[u8]> {
+    fn is_visible(&self) -> bool {
+        true
+    }
+
+    unsafe fn view(&self, offset: usize, len: usize) -> Option<&[u8]> {
         within(self.size, offset, len).ok()?;
         // SAFETY: the range lies within the mapping, which is readable and lives
-        // as long as `self`. The CPU writes to it through `&mut self` alone. A
-        // device writes only to buffers that are the kernel's; one that we were
-        // told of stays as it is until it is given back, and every bit pattern
-        // of a byte is valid.
+        // as long as `self`; by the caller's promise nothing writes to it, and
+        // every bit pattern of a byte is valid.
         Some(unsafe { slice::from_raw_parts(self.start.as_ptr().add(offset), len) })
     }
 
     fn read(&self, offset: usize, into: &mut [u8]) -> io::Result<()> {
-        let view = self.view(offset, into.len()).ok_or_else(beyond)?;
+        within(self.size, offset, into.len())?;
         self.begin_read()?;
-        into.copy_from_slice(view);
+        // SAFETY: the range lies within the mapping, which is readable. There is no
+        // reference to its bytes, which a device may be writing to.
+        unsafe { self.start.as_ptr().add(offset).copy_to(into.as_mut_ptr(), into.len()) };
         self.end_read()
     }
 
@@ -220,17 +232,21 @@ impl Memory for Rehearsal {
         self.mapped.size()
     }
 
-    fn view(&self, offset: usize, len: usize) -> Option<&[u8]> {
-        self.mapped.view(offset, len).filter(|_| self.seen)
+    fn is_visible(&self) -> bool {
+        self.seen
+    }
+
+    unsafe fn view(&self, offset: usize, len: usize) -> Option<&[u8]> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.mapped.view(offset, len) }.filter(|_| self.seen)
     }
 
     fn read(&self, offset: usize, into: &mut [u8]) -> io::Result<()> {
-        into.copy_from_slice(self.mapped.view(offset, into.len()).ok_or_else(beyond)?);
-        Ok(())
+        self.file()?.read_exact_at(into, offset as u64)
     }
 
     fn write(&mut self, offset: usize, from: &[u8]) -> io::Result<()> {
-        std::os::unix::fs::FileExt::write_all_at(&self.file()?, from, offset as u64)
+        self.file()?.write_all_at(from, offset as u64)
     }
 
     fn begin_read(&self) -> io::Result<()> {
@@ -253,10 +269,12 @@ mod tests {
     #[test]
     fn nothing_beyond_the_end_can_be_reached() {
         let mut memory = mapped(8192);
-        assert_eq!(memory.view(0, 8192).map(<[u8]>::len), Some(8192));
-        assert_eq!(memory.view(8192, 0), Some(&[][..]));
+        // SAFETY: only this thread has the memory.
+        let view = |offset, len| unsafe { memory.view(offset, len) };
+        assert_eq!(view(0, 8192).map(<[u8]>::len), Some(8192));
+        assert_eq!(view(8192, 0), Some(&[][..]));
         for (offset, len) in [(0, 8193), (8192, 1), (1, 8192), (usize::MAX, 1), (1, usize::MAX)] {
-            assert_eq!(memory.view(offset, len), None, "{offset} + {len}");
+            assert_eq!(view(offset, len), None, "{offset} + {len}");
         }
         let error = memory.read(8000, &mut [0; 200]).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EINVAL));

@@ -4,6 +4,8 @@
 //! (Documentation/ABI/testing/sysfs-bus-event_source-devices-*).
 
 use perf_event_open_sys::bindings as b;
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::Path;
 
 /// What is to be counted, as perf_event_open(2) takes it.
@@ -31,6 +33,18 @@ pub enum Unit {
     Nanoseconds,
     /// An occurrence.
     Events,
+}
+
+/// Opens an event on one CPU, for all tasks.
+pub(super) fn open(mut attributes: b::perf_event_attr, cpu: u32) -> io::Result<OwnedFd> {
+    let cpu = i32::try_from(cpu).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    let flags = b::PERF_FLAG_FD_CLOEXEC.into();
+    // SAFETY: the attributes are initialised and know their size; the kernel
+    // writes at most their `size` field.
+    let fd = unsafe { perf_event_open_sys::perf_event_open(&mut attributes, -1, cpu, -1, flags) };
+    let fd = crate::check(fd.into())?;
+    // SAFETY: the kernel has just made this descriptor, and nothing else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
 /// A name that is no event here.
@@ -98,6 +112,19 @@ const OPERATIONS: &[(&str, &str, u32)] = &[
 ];
 
 impl Event {
+    /// What says which event it is, and nothing of how it is counted.
+    pub(super) fn attributes(&self) -> b::perf_event_attr {
+        let mut attributes = b::perf_event_attr {
+            type_: self.kind,
+            size: size_of::<b::perf_event_attr>() as u32,
+            config: self.config[0],
+            ..Default::default()
+        };
+        attributes.__bindgen_anon_3.config1 = self.config[1];
+        attributes.__bindgen_anon_4.config2 = self.config[2];
+        attributes
+    }
+
     /// Hardware cycles.
     pub fn cycles() -> Event {
         Event::new("cycles", b::PERF_TYPE_HARDWARE, b::PERF_COUNT_HW_CPU_CYCLES.into())

@@ -4,9 +4,8 @@ use super::event::Event;
 use super::record::{self, Malformed};
 use super::ring::Ring;
 use perf_event_open_sys::bindings as b;
-use perf_event_open_sys::{ioctls, perf_event_open};
+use perf_event_open_sys::ioctls;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
-use rustix::fd::FromRawFd;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -260,9 +259,6 @@ fn pages(rate: Rate) -> usize {
 fn open(request: &Request, watermark: usize, cpu: u32, counts_lost: bool) -> io::Result<OwnedFd> {
     let event = &request.event;
     let mut attr = b::perf_event_attr {
-        type_: event.kind,
-        size: size_of::<b::perf_event_attr>() as u32,
-        config: event.config[0],
         sample_type: (b::PERF_SAMPLE_IP
             | b::PERF_SAMPLE_TID
             | b::PERF_SAMPLE_TIME
@@ -273,13 +269,11 @@ fn open(request: &Request, watermark: usize, cpu: u32, counts_lost: bool) -> io:
         read_format: (b::PERF_FORMAT_TOTAL_TIME_ENABLED | b::PERF_FORMAT_TOTAL_TIME_RUNNING).into(),
         // So that times can be laid beside those of other meters.
         clockid: libc::CLOCK_MONOTONIC,
-        ..Default::default()
+        ..event.attributes()
     };
     if counts_lost {
         attr.read_format |= u64::from(b::PERF_FORMAT_LOST);
     }
-    attr.__bindgen_anon_3.config1 = event.config[1];
-    attr.__bindgen_anon_4.config2 = event.config[2];
     match request.rate {
         Rate::Frequency(rate) => {
             attr.set_freq(1);
@@ -301,11 +295,5 @@ fn open(request: &Request, watermark: usize, cpu: u32, counts_lost: bool) -> io:
     attr.set_mmap(1);
     attr.set_mmap2(1);
     attr.set_task(1);
-    let cpu = i32::try_from(cpu).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-    // SAFETY: the attributes are initialised and know their size; the kernel
-    // writes at most their `size` field.
-    let fd = unsafe { perf_event_open(&mut attr, -1, cpu, -1, b::PERF_FLAG_FD_CLOEXEC.into()) };
-    let fd = crate::check(fd.into())?;
-    // SAFETY: the kernel has just made this descriptor, and nobody else has it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    super::event::open(attr, cpu)
 }

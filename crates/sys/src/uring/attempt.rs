@@ -74,10 +74,8 @@ pub fn try_send_bundle() -> io::Result<()> {
     let mut memory = Region::new(MESSAGE.len(), false)?;
     memory.copy_from_slice(MESSAGE);
     let mut ring = SendRing::new(socket.as_fd(), memory, 1, 0)?;
-    ring.make_group(2)?;
+    ring.make_group(2, 0..MESSAGE.len())?;
     ring.activate()?;
-    ring.provide(0..MESSAGE.len(), 0)?;
-    ring.provide(0..MESSAGE.len(), 1)?;
     ring.send_bundle(0)?;
     first_result(&mut ring)?;
     drop(ring);

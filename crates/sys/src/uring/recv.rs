@@ -170,7 +170,7 @@ impl RecvRing {
     }
 
     /// A completion with bytes: checks that they are where they are expected.
-    fn begin(&mut self, completion: &Completion) -> io::Result<()> {
+    pub(super) fn begin(&mut self, completion: &Completion) -> io::Result<()> {
         let wrong = |what: String| Err(io::Error::new(io::ErrorKind::InvalidData, what));
         match cqueue::buffer_select(completion.flags) {
             Some(id) if id == self.next => {}
@@ -180,7 +180,8 @@ impl RecvRing {
             }
         }
         let bytes = completion.result as u32;
-        let most = u64::from(self.shape.buffers) * u64::from(self.shape.buffer_size);
+        let buffers = if self.shape.bundle { self.shape.buffers } else { 1 };
+        let most = u64::from(buffers) * u64::from(self.shape.buffer_size);
         if u64::from(bytes) + u64::from(self.offset) > most {
             return wrong(format!("the kernel reports {bytes} bytes in {most}"));
         }

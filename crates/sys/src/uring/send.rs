@@ -2,7 +2,7 @@
 //! io_uring_prep_send(3), io_uring_prep_send_zc(3), io_uring_prep_send_bundle(3).
 
 use super::group::{BufferGroup, GROUP};
-use super::{Core, NOTIFIES};
+use super::{BUNDLE, Core, NOTIFIES};
 use crate::memory::Region;
 use io_uring::squeue::Flags;
 use io_uring::{opcode, types};
@@ -49,7 +49,18 @@ pub struct SendRing {
     core: Core,
     len: usize,
     fixed: bool,
-    group: Option<BufferGroup>,
+    bundle: Option<Bundle>,
+}
+
+/// What a send of bundles picks its buffers from.
+struct Bundle {
+    group: BufferGroup,
+    /// The part of the memory that each buffer is.
+    part: Range<usize>,
+    buffers: u16,
+    /// How many of them the kernel may not have taken yet: never more than there is
+    /// room for, so that none is overwritten while the kernel reads it.
+    provided: u16,
 }
 
 /// Place of the memory in `Core::kept`.
@@ -70,7 +81,7 @@ impl SendRing {
         let len = memory.len();
         let place = core.keep(memory);
         debug_assert_eq!(place, MEMORY);
-        Ok(SendRing { core, len, fixed: false, group: None })
+        Ok(SendRing { core, len, fixed: false, bundle: None })
     }
 
     /// Registers the memory as fixed buffer 0, so that zero-copy sends need not
@@ -85,10 +96,16 @@ impl SendRing {
         Ok(())
     }
 
-    /// Makes a buffer ring of `buffers` entries (1 to 32768) for bundles. EINVAL: the kernel
-    /// has none.
-    pub fn make_group(&mut self, buffers: u16) -> io::Result<()> {
-        self.group = Some(BufferGroup::new(&mut self.core, buffers, false)?);
+    /// Makes a buffer ring for bundles of up to `buffers` messages (1 to 32768), each of
+    /// which is the same part of the memory. EINVAL: the part is empty or not within the
+    /// memory, or the kernel has no buffer rings.
+    pub fn make_group(&mut self, buffers: u16, part: Range<usize>) -> io::Result<()> {
+        if part.is_empty() || buffers == 0 {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        self.locate(part.clone())?;
+        let group = BufferGroup::new(&mut self.core, buffers, false)?;
+        self.bundle = Some(Bundle { group, part, buffers, provided: 0 });
         Ok(())
     }
 
@@ -109,7 +126,7 @@ impl SendRing {
     pub fn send(&mut self, part: Range<usize>, tag: u64, linked: bool) -> io::Result<()> {
         let (address, len) = self.locate(part)?;
         let entry = opcode::Send::new(types::Fixed(0), address, len).flags(WHOLE).build();
-        let entry = entry.user_data(tag & !NOTIFIES).flags(link(linked));
+        let entry = entry.user_data(tag & !(NOTIFIES | BUNDLE)).flags(link(linked));
         // SAFETY: `locate` checked that the part lies within the region.
         unsafe { self.core.push(&entry) }
     }
@@ -123,28 +140,28 @@ impl SendRing {
             .flags(WHOLE)
             .zc_flags(REPORT_USAGE)
             .build();
-        let entry = entry.user_data(tag | NOTIFIES).flags(link(linked));
+        let entry = entry.user_data(tag & !BUNDLE | NOTIFIES).flags(link(linked));
         // SAFETY: as above.
         unsafe { self.core.push(&entry) }
     }
 
-    /// Puts a part of the memory at the end of the buffer ring. EINVAL: the
-    /// part is not within the memory, or there is no buffer ring.
-    pub fn provide(&mut self, part: Range<usize>, id: u16) -> io::Result<()> {
-        let (address, len) = self.locate(part)?;
-        let group = self.group.as_mut().ok_or(io::Error::from_raw_os_error(libc::EINVAL))?;
-        // SAFETY: the part lies within the region, and the kernel only reads it.
-        unsafe { group.provide(&self.core, address as u64, len, id) };
-        Ok(())
-    }
-
-    /// Queues one send of what the buffer ring holds
-    /// (`IORING_RECVSEND_BUNDLE`, Linux 6.10). ENOBUFS comes as its result
-    /// where the ring is empty.
+    /// Fills the buffer ring and queues one send of what it holds
+    /// (`IORING_RECVSEND_BUNDLE`, Linux 6.10). A message that was sent in part counts as
+    /// taken. ENOBUFS comes as the result where another send has emptied the ring.
+    /// EINVAL: there is no buffer ring; EBUSY: the queue is full.
     pub fn send_bundle(&mut self, tag: u64) -> io::Result<()> {
+        let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
+        let part = self.bundle.as_ref().ok_or_else(invalid)?.part.clone();
+        let (address, len) = self.locate(part)?;
+        let bundle = self.bundle.as_mut().ok_or_else(invalid)?;
+        while bundle.provided < bundle.buffers {
+            // SAFETY: the part lies within the region, and the kernel only reads it.
+            unsafe { bundle.group.provide(&self.core, address as u64, len, bundle.provided) };
+            bundle.provided += 1;
+        }
         let entry = opcode::SendBundle::new(types::Fixed(0), GROUP).flags(WHOLE).build();
-        let entry = entry.user_data(tag & !NOTIFIES);
-        // SAFETY: the operation reads only what `provide` put into the group.
+        let entry = entry.user_data(tag & !NOTIFIES | BUNDLE);
+        // SAFETY: the operation reads only what was put into the group.
         unsafe { self.core.push(&entry) }
     }
 
@@ -172,12 +189,24 @@ impl SendRing {
     #[inline]
     pub fn event(&mut self) -> Option<SendEvent> {
         let completion = self.core.take()?;
-        let tag = completion.data & !NOTIFIES;
+        let tag = completion.data & !(NOTIFIES | BUNDLE);
+        if completion.data & BUNDLE != 0
+            && let (Some(bundle), Ok(bytes)) = (&mut self.bundle, completion.bytes())
+        {
+            let taken = (bytes as usize).div_ceil(bundle.part.len());
+            bundle.provided -= u16::try_from(taken).unwrap_or(u16::MAX).min(bundle.provided);
+        }
         Some(if completion.notification() {
             SendEvent::Notified { tag, copied: completion.result & COPIED != 0 }
         } else {
             SendEvent::Sent { tag, result: completion.bytes(), more: completion.more() }
         })
+    }
+
+    /// Buffers of the group that the kernel may not have taken yet.
+    #[cfg(test)]
+    pub(super) fn provided(&self) -> u16 {
+        self.bundle.as_ref().map_or(0, |bundle| bundle.provided)
     }
 
     /// Operations that are not over, queued ones included.

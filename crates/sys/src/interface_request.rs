@@ -1,0 +1,69 @@
+//! `struct ifreq`, by which ioctls name a network device (netdevice(7)), and the one of
+//! ethtool among them (linux/ethtool.h), for what its netlink family does not have.
+//! Structures are laid out byte by byte, as they are on every 64-bit Linux.
+
+use super::check;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// A request about a device of this name; all else is zero.
+pub(super) fn about(device: &str) -> io::Result<libc::ifreq> {
+    let name = device.as_bytes();
+    if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(&0) {
+        let text = format!("'{device}' is not a device name of 1 to 15 bytes");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    // SAFETY: all-zero bytes are a valid `ifreq`: it is plain data.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (slot, byte) in request.ifr_name.iter_mut().zip(name) {
+        *slot = *byte as libc::c_char;
+    }
+    Ok(request)
+}
+
+/// Commands of ethtool to one device.
+pub(super) struct Ethtool {
+    socket: OwnedFd,
+    request: libc::ifreq,
+}
+
+// SAFETY: the pointer in the request is set anew by each command and not followed
+// between them.
+unsafe impl Send for Ethtool {}
+
+impl Ethtool {
+    /// Whether the device exists shows with the first command.
+    pub fn open(device: &str) -> io::Result<Ethtool> {
+        let request = about(device)?;
+        let flags = SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
+        Ok(Ethtool { socket, request })
+    }
+
+    /// One command: what it says is replaced by the answer.
+    ///
+    /// # Safety
+    ///
+    /// The data begin with the number of a command and have room for all that the
+    /// kernel answers to it.
+    pub unsafe fn ask(&mut self, data: &mut [u8]) -> io::Result<()> {
+        self.request.ifr_ifru.ifru_data = data.as_mut_ptr().cast();
+        let request = &raw mut self.request;
+        // SAFETY: the kernel reads and writes the request, which is live, and the
+        // structure of the command, for which there is room by the caller's promise.
+        let done = unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::SIOCETHTOOL as _, request) };
+        check(done.into()).map(drop)
+    }
+}
+
+/// Numbers one after the other.
+pub(super) fn words(values: &[u32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_ne_bytes()).collect()
+}
+
+/// The number at an offset; 0 beyond the end.
+pub(super) fn word(bytes: &[u8], at: usize) -> u32 {
+    let four = bytes.get(at..).and_then(|rest| rest.first_chunk());
+    four.map_or(0, |four| u32::from_ne_bytes(*four))
+}
