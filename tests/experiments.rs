@@ -4,7 +4,7 @@
 use bytepath::record::{Study, Trial, TrialStatus};
 use bytepath::run::{load, path_spec, testbed_spec};
 use bytepath::spec::{
-    Catalogues, EXPERIMENT_KEYS, Experiment, factor_names, order, parse_experiment,
+    Catalogues, Experiment, experiment_schema, factor_names, order, parse_experiment,
 };
 use bytepath::{host, meter, path};
 use std::io::{BufRead, BufReader};
@@ -58,7 +58,9 @@ fn the_time_that_an_experiment_says_it_takes_is_true() {
 #[test]
 fn the_documentation_names_every_key_and_factor_and_its_example_loads() {
     let text = std::fs::read_to_string(root().join("docs/experiments.md")).unwrap();
-    for name in EXPERIMENT_KEYS.iter().map(|(key, _)| *key).chain(factor_names()) {
+    let schema = experiment_schema(&catalogues());
+    let keys = schema["properties"].as_object().unwrap().keys().map(String::as_str);
+    for name in keys.chain(factor_names()) {
         let named =
             [format!("| `{name}` |"), format!("| `[{name}]` |"), format!("| `[[{name}]]` |")];
         assert!(
@@ -375,6 +377,7 @@ fn catalogues() -> Catalogues {
         meters: meter::CATALOG.iter().map(|meter| meter.name()).collect(),
         cpus: vec![0, 1],
         testbed: None,
+        workload: String::new(),
     }
 }
 

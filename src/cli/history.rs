@@ -2,7 +2,7 @@
 //! folder itself; an index beside the studies spares reading all of their trials
 //! again, and can be deleted at any time.
 
-use super::compare::{print, print_json};
+use super::output::{print, print_json};
 use super::show::style;
 use crate::record::{Fault, FaultKind};
 use crate::report;

@@ -31,6 +31,7 @@ pub use outlook::{check, survey};
 pub use plan::{Observer, Plan};
 pub use power::import as import_power;
 pub use preparation::preparable;
+pub use slices::time_of_trial;
 pub use stand::Stand;
 pub use store::{Hosts, HostsAfter, StudyWriter, load};
 

@@ -16,10 +16,9 @@ mod testbed;
 
 pub use cells::{Ask, PairDeclaration, PathDeclaration, PathSpec, WorkloadDeclaration, cells};
 pub use experiment::{
-    Catalogues, DEFAULT_BLOCKS, DEFAULT_WARM_UP, DEFAULT_WINDOW, EXPERIMENT_KEYS, Experiment,
-    MOST_BLOCKS, MOST_CELLS, OWN_FACTORS, check_design, check_lanes, check_stopping,
-    default_design, experiment_schema, factor_names, parse_design, parse_experiment, parse_warm_up,
-    parse_window,
+    Catalogues, DEFAULT_BLOCKS, DEFAULT_WARM_UP, DEFAULT_WINDOW, Experiment, MOST_BLOCKS,
+    MOST_CELLS, OWN_FACTORS, check_design, check_lanes, check_stopping, default_design,
+    experiment_schema, factor_names, parse_design, parse_experiment, parse_warm_up, parse_window,
 };
 pub use kernel::parse_kernel;
 pub use link::{LINK_OPTIONS, PRESETS, Preset, parse_link};

@@ -76,6 +76,10 @@ pub fn differing(declared: &[OptionSpec], options: &Options) -> Vec<String> {
 
 /// The nearest of the known names, if one is near enough to be a slip.
 pub fn did_you_mean<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str> {
+    // No slip of a key makes a text of this length, and comparing it would take its time.
+    if typed.len() > 200 {
+        return None;
+    }
     known
         .iter()
         .map(|name| (strsim::jaro_winkler(typed, name), *name))

@@ -1,16 +1,184 @@
-//! A TOML document whose keys and values know their places, so that every error
-//! can point at a line and a column and say what would be right there.
+//! What an experiment file says, as TOML gives it. Every value whose sense is
+//! checked later knows its place, so that each error can point at a line and a
+//! column and say what would be right there.
 
-use crate::record::{Fault, FaultKind, unit};
+use super::schema;
+use crate::record::{Fault, FaultKind};
 use crate::spec::did_you_mean;
-use std::borrow::Cow;
-use std::ops::{Range, RangeInclusive};
-use std::time::Duration;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+use std::fmt;
+use std::ops::RangeInclusive;
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
 
-/// A place in the document, in bytes.
-pub(super) type Place = Range<usize>;
+/// An experiment file of bytepath
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[schemars(title = "Experiment")]
+pub(super) struct Document {
+    /// What the experiment is about, one line
+    #[schemars(length(max = LONGEST_TITLE))]
+    pub title: Option<Placed<String>>,
+    /// What is done: a workload, with options as in rr:request=64
+    pub workload: Option<Placed<String>>,
+    /// Where the roles run
+    pub testbed: Option<Placed<String>>,
+    /// The cell that all others are compared with: a path, or a table of levels
+    #[schemars(schema_with = "schema::baseline")]
+    pub baseline: Option<Placed<Item>>,
+    /// Passes over all cells, each in random order; with stop, the most
+    #[schemars(range(min = 1, max = super::MOST_BLOCKS))]
+    pub blocks: Option<Placed<i64>>,
+    /// Time that flows before the window
+    pub warm_up: Option<Placed<Time>>,
+    /// The measured time of one trial
+    pub window: Option<Placed<Time>>,
+    /// Seed of the random order; without it, chance decides
+    #[schemars(range(min = 0))]
+    pub seed: Option<Placed<i64>>,
+    /// Differences within this share do not matter
+    pub margin: Option<Placed<Share>>,
+    /// Confidence of the intervals, over the whole matrix
+    pub confidence: Option<Placed<Share>>,
+    /// Exponents of throughput and power in the return on investment
+    pub roi: Option<Roi>,
+    /// How the cells of a block share its time: "trials" or "slices:TIME"
+    #[schemars(regex(pattern = "^(trials|slices(:.+)?)$"))]
+    pub design: Option<Placed<String>>,
+    /// Stopping rule: within this share, after at least so many blocks
+    pub stop: Option<Placed<Stop>>,
+    /// "all", "none", or a list of meters
+    #[schemars(with = "Value")]
+    pub meters: Option<Placed<Item>>,
+    /// Profiles taken at the end: "none", "largest" or "all", with options as in largest:rate=499
+    #[schemars(regex(pattern = schema::profile()))]
+    pub profile: Option<Placed<String>>,
+    /// Where readings of power come from: "auto", "rapl", "csv=FILE" ..., with options
+    #[schemars(regex(pattern = schema::power()))]
+    pub power: Option<Placed<String>>,
+    /// Settings of the host that are made and put back: a profile, or a table of profile and set
+    #[schemars(schema_with = "schema::settings")]
+    pub settings: Option<Placed<Item>>,
+    /// What is varied: a level or a list of levels each
+    #[schemars(required, schema_with = "schema::factors")]
+    pub factors: Option<Placed<Item>>,
+    /// Combinations of levels that are left out
+    #[schemars(schema_with = "schema::exclude")]
+    pub exclude: Option<Placed<Item>>,
+}
+
+/// Longest title, in characters: it heads a page of 72 columns.
+pub(super) const LONGEST_TITLE: usize = 200;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table of throughput and power")]
+pub(super) struct Roi {
+    #[schemars(range(min = 0, max = 10))]
+    pub throughput: Option<Placed<f64>>,
+    #[schemars(range(min = 0, max = 10))]
+    pub power: Option<Placed<f64>>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a table of within and at-least"
+)]
+pub(super) struct Stop {
+    pub within: Placed<Share>,
+    #[schemars(range(min = 2, max = super::MOST_BLOCKS))]
+    pub at_least: Option<Placed<i64>>,
+}
+
+/// A value and where it is.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub(super) struct Placed<T>(#[schemars(with = "T")] Spanned<T>);
+
+impl<T> Placed<T> {
+    pub fn get(&self) -> &T {
+        self.0.get_ref()
+    }
+
+    /// Where it begins, in bytes.
+    pub fn at(&self) -> usize {
+        self.0.span().start
+    }
+}
+
+/// A duration: `"3s"`, `"250ms"`, `"2m"` or a number of seconds.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "write a duration, such as \"3s\"")]
+pub(super) enum Time {
+    Text(String),
+    Seconds(#[schemars(range(min = 0))] f64),
+}
+
+/// A share: `"2%"` or 0.02.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "write a share, such as \"2%\"")]
+pub(super) enum Share {
+    Text(#[schemars(regex(pattern = "^ *[0-9.]+ *% *$"))] String),
+    Part(#[schemars(extend("exclusiveMinimum" = 0, "exclusiveMaximum" = 1))] f64),
+}
+
+/// What is named in the words of the catalogues.
+#[derive(Clone, Debug)]
+pub(super) enum Item {
+    /// A text as typed; a whole number; true and false as on and off.
+    Word(String),
+    List(Vec<Placed<Item>>),
+    /// In the order of the file.
+    Table(Vec<(Placed<String>, Placed<Item>)>),
+}
+
+impl<'de> Deserialize<'de> for Item {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Item, D::Error> {
+        deserializer.deserialize_any(ItemVisitor)
+    }
+}
+
+struct ItemVisitor;
+
+impl<'de> Visitor<'de> for ItemVisitor {
+    type Value = Item;
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("a text, a whole number, or true or false")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Item, E> {
+        Ok(Item::Word(text.to_owned()))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Item, E> {
+        Ok(Item::Word(number.to_string()))
+    }
+
+    fn visit_bool<E: Error>(self, on: bool) -> Result<Item, E> {
+        Ok(Item::Word(if on { "on" } else { "off" }.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Item, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(Item::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Item, A::Error> {
+        let mut table: Vec<(Placed<String>, Placed<Item>)> = Vec::new();
+        while let Some(entry) = entries.next_entry()? {
+            table.push(entry);
+        }
+        table.sort_by_key(|(key, _)| key.at());
+        Ok(Item::Table(table))
+    }
+}
 
 /// A file's name and its text.
 #[derive(Clone, Copy, Debug)]
@@ -20,46 +188,83 @@ pub(super) struct Text<'a> {
 }
 
 impl<'a> Text<'a> {
-    /// Parses the text as TOML.
-    pub fn parse(self) -> Result<Spanned<DeTable<'a>>, Fault> {
-        DeTable::parse(self.text).map_err(|e| {
-            let place = e.span().unwrap_or(0..0);
-            self.wrong(&place, format!("this is no valid TOML: {}", e.message().trim()))
-        })
+    /// Reads the text as an experiment.
+    pub fn parse(self) -> Result<Document, Fault> {
+        let parsed = toml::Deserializer::parse(self.text).map_err(|e| {
+            let at = e.span().map_or(0, |span| span.start);
+            self.wrong(at, format!("this is not valid TOML: {}", e.message().trim()))
+        })?;
+        Document::deserialize(parsed).map_err(|e| self.unreadable(&e))
+    }
+
+    /// What serde says of a text, in our words: the line, what is wrong with it,
+    /// what is allowed there.
+    fn unreadable(self, error: &toml::de::Error) -> Fault {
+        let place = error.span().unwrap_or(0..0);
+        let message = error.message().replace("string \"$__toml_private_datetime\"", "date");
+        let (cause, expected) = match message.rsplit_once(", expected ") {
+            Some((cause, expected)) => (cause, Some(expected)),
+            None => (message.trim(), None),
+        };
+        let line = self.text[..place.start].rfind('\n').map_or(0, |newline| newline + 1);
+        let line = self.text[line..].lines().next().unwrap_or_default().trim();
+        let fault = self.wrong(place.start, format!("{}: {cause}", short(line)));
+        let Some(expected) = expected else { return fault };
+        let names: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
+        match expected {
+            "i64" => fault.remedy("write a whole number"),
+            "f64" => fault.remedy("write a number"),
+            "a string" | "a spanned value" => fault.remedy("write a text, in quotes"),
+            _ if names.is_empty() => fault.remedy(format!("write {expected}")),
+            _ => suggest(fault, self.text[place].trim_matches(['"', '\'']), &names),
+        }
     }
 
     /// An error at a place: `FILE:LINE:COLUMN: what is wrong`, on one line.
-    pub fn wrong(self, place: &Place, message: impl AsRef<str>) -> Fault {
-        let (line, column) = self.line_and_column(place.start);
-        let message = one_line(&format!("{}:{line}:{column}: {}", self.name, message.as_ref()));
-        Fault::new(FaultKind::Usage, message)
+    pub fn wrong(self, at: usize, message: impl AsRef<str>) -> Fault {
+        let before = &self.text[..at];
+        let line = before.matches('\n').count() + 1;
+        let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
+        let message = format!("{}:{line}:{column}: {}", self.name, message.as_ref());
+        Fault::new(FaultKind::Usage, one_line(&message))
     }
 
     /// Puts the place in front of a fault that was found elsewhere.
-    pub fn at(self, place: &Place, fault: Fault) -> Fault {
-        let placed = self.wrong(place, fault.message);
+    pub fn at(self, at: usize, fault: Fault) -> Fault {
+        let placed = self.wrong(at, fault.message);
         Fault { remedy: fault.remedy.map(|remedy| one_line(&remedy)), ..placed }
     }
 
-    /// Line and column of a byte, both counted from 1, the column in characters.
-    fn line_and_column(self, at: usize) -> (usize, usize) {
-        let before = &self.text.as_bytes()[..at.min(self.text.len())];
-        let line = before.iter().filter(|byte| **byte == b'\n').count();
-        let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
-        let column = String::from_utf8_lossy(&before[start..]).chars().count();
-        (line + 1, column + 1)
+    /// What a function makes of a text of the file.
+    pub fn read<T>(
+        self,
+        said: Option<&Placed<String>>,
+        parse: impl FnOnce(&str) -> Result<T, Fault>,
+    ) -> Result<Option<T>, Fault> {
+        let read = |said: &Placed<String>| parse(said.get()).map_err(|f| self.at(said.at(), f));
+        said.map(read).transpose()
     }
-}
 
-/// What a file says may hold line breaks and escapes; an error is one plain line.
-fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    /// A number within a range.
+    pub fn within<T: PartialOrd + Copy + fmt::Display>(
+        self,
+        said: Option<&Placed<T>>,
+        range: RangeInclusive<T>,
+    ) -> Result<Option<T>, Fault> {
+        let within = |said: &Placed<T>| match *said.get() {
+            number if range.contains(&number) => Ok(number),
+            number => {
+                let (min, max) = (range.start(), range.end());
+                Err(self.wrong(said.at(), format!("{number} is outside {min} to {max}")))
+            }
+        };
+        said.map(within).transpose()
+    }
 }
 
 /// A table of the document.
 #[derive(Clone, Debug)]
 pub(super) struct Section<'a> {
-    text: Text<'a>,
     /// What it is, for errors: "an experiment".
     what: &'static str,
     /// Its entries in the order of the file.
@@ -72,210 +277,72 @@ pub(super) struct Entry<'a> {
     text: Text<'a>,
     /// The key.
     pub key: &'a str,
-    key_span: (usize, usize),
-    value: &'a Spanned<DeValue<'a>>,
+    /// Where the key begins.
+    key_at: usize,
+    value: &'a Placed<Item>,
 }
 
 impl<'a> Section<'a> {
-    /// A table as a section.
-    pub fn of(text: Text<'a>, what: &'static str, table: &'a DeTable<'a>) -> Self {
-        let entry = |(key, value): (&'a Spanned<Cow<'a, str>>, &'a Spanned<DeValue<'a>>)| Entry {
-            text,
-            key: key.get_ref().as_ref(),
-            key_span: (key.span().start, key.span().end),
-            value,
-        };
-        let mut entries: Vec<Entry> = table.iter().map(entry).collect();
-        entries.sort_by_key(|entry| entry.key_span);
-        Section { text, what, entries }
-    }
-
     /// Refuses keys that are not known here.
     pub fn only(&self, known: &[&str]) -> Result<(), Fault> {
         let Some(stray) = self.entries.iter().find(|entry| !known.contains(&entry.key)) else {
             return Ok(());
         };
-        let fault = stray.wrong_key(format!("{} has no key '{}'", self.what, stray.key));
-        Err(match did_you_mean(stray.key, known) {
-            Some(near) => fault.remedy(format!("did you mean '{near}'?")),
-            None => fault.remedy(format!("it has: {}", known.join(", "))),
-        })
+        let fault = stray.wrong_key(format!("{} has no key '{}'", self.what, short(stray.key)));
+        Err(suggest(fault, stray.key, known))
     }
 
     /// The entry of a key.
     pub fn get(&self, key: &str) -> Option<Entry<'a>> {
         self.entries.iter().find(|entry| entry.key == key).copied()
     }
-
-    /// The entry of a key that must be there; the error stands at `place`.
-    pub fn need(&self, key: &str, place: &Place, example: &str) -> Result<Entry<'a>, Fault> {
-        self.get(key).ok_or_else(|| {
-            let text = format!("{} lacks '{key}'", self.what);
-            self.text.wrong(place, text).remedy(format!("write {example}"))
-        })
-    }
 }
 
 impl<'a> Entry<'a> {
-    /// Place of the key.
-    pub fn key_place(&self) -> Place {
-        self.key_span.0..self.key_span.1
-    }
-
-    /// Place of the value.
-    pub fn place(&self) -> Place {
-        self.value.span()
+    /// A key of the experiment itself; errors at its key stand at its value.
+    pub fn top(text: Text<'a>, key: &'a str, said: &'a Option<Placed<Item>>) -> Option<Self> {
+        said.as_ref().map(|value| Entry { text, key, key_at: value.at(), value })
     }
 
     /// An error at the key.
     pub fn wrong_key(&self, message: impl AsRef<str>) -> Fault {
-        self.text.wrong(&self.key_place(), message)
+        self.text.wrong(self.key_at, message)
     }
 
     /// An error at the value.
     pub fn wrong(&self, message: impl AsRef<str>) -> Fault {
-        self.text.wrong(&self.place(), message)
+        self.text.wrong(self.value.at(), message)
     }
 
     /// Puts the place of the key in front of a fault that was found elsewhere.
     pub fn fault_at_key(&self, fault: Fault) -> Fault {
-        self.text.at(&self.key_place(), fault)
+        self.text.at(self.key_at, fault)
     }
 
     /// Puts the place of the value in front of a fault that was found elsewhere.
     pub fn fault(&self, fault: Fault) -> Fault {
-        self.text.at(&self.place(), fault)
+        self.text.at(self.value.at(), fault)
     }
 
-    fn kind_error(&self, expected: &str, example: &str) -> Fault {
-        let found = kind_of(self.value.get_ref());
-        self.wrong(format!("'{}' takes {expected}, not {found}", self.key))
-            .remedy(format!("write {} = {example}", self.key))
-    }
-
-    /// A text; `example` is shown where it is none.
-    pub fn string(&self, example: &str) -> Result<&'a str, Fault> {
-        match self.value.get_ref() {
-            DeValue::String(text) => Ok(text),
-            _ => Err(self.kind_error("a text", example)),
-        }
-    }
-
-    /// A text, or none where the value is something else.
-    pub fn as_string(&self) -> Option<&'a str> {
-        match self.value.get_ref() {
-            DeValue::String(text) => Some(text),
+    /// A word, or none where the value is a list or a table.
+    pub fn word(&self) -> Option<&'a str> {
+        match self.value.get() {
+            Item::Word(word) => Some(word),
             _ => None,
         }
     }
 
-    /// A whole number within a range.
-    pub fn count(&self, range: RangeInclusive<u64>) -> Result<u64, Fault> {
-        let DeValue::Integer(number) = self.value.get_ref() else {
-            return Err(self.kind_error("a whole number", &range.start().max(&5).to_string()));
-        };
-        let (min, max) = (range.start(), range.end());
-        u64::from_str_radix(number.as_str(), number.radix())
-            .ok()
-            .filter(|n| range.contains(n))
-            .ok_or_else(|| self.wrong(format!("'{}' is outside {min} to {max}", self.key)))
+    /// A word, where nothing else is right.
+    pub fn one_word(&self) -> Result<&'a str, Fault> {
+        self.word().ok_or_else(|| {
+            let fault = self.wrong(format!("'{}' takes one value here", short(self.key)));
+            fault.remedy("write a text, a whole number, or true or false")
+        })
     }
 
-    /// A number, whole or not, within a range.
-    pub fn number(&self, range: RangeInclusive<f64>) -> Result<f64, Fault> {
-        let text = match self.value.get_ref() {
-            DeValue::Integer(number) if number.radix() == 10 => number.as_str(),
-            DeValue::Float(number) => number.as_str(),
-            _ => return Err(self.kind_error("a number", "2")),
-        };
-        let (min, max) = (range.start(), range.end());
-        let number = text.parse::<f64>().ok().filter(|n| range.contains(n));
-        number.ok_or_else(|| self.wrong(format!("'{}' is outside {min} to {max}", self.key)))
-    }
-
-    /// A share, as `"2%"` or `0.02`, within a range of percent.
-    pub fn share(&self, percent: RangeInclusive<f64>) -> Result<f64, Fault> {
-        let example = format!("\"{}%\"", percent.start().max(2.0).min(*percent.end()));
-        let wrong = || self.kind_error("a share", &example);
-        let share = match self.value.get_ref() {
-            DeValue::String(text) => {
-                let number = text.trim().strip_suffix('%').ok_or_else(wrong)?;
-                number.trim().parse::<f64>().map_err(|_| wrong())? / 100.0
-            }
-            DeValue::Float(number) => number.as_str().parse::<f64>().map_err(|_| wrong())?,
-            _ => return Err(wrong()),
-        };
-        let (min, max) = (percent.start(), percent.end());
-        // The bounds are of percent; dividing them would make 5 % miss itself.
-        if percent.contains(&(share * 100.0)) {
-            return Ok(share);
-        }
-        Err(self.wrong(format!("'{}' is outside {min}% to {max}%", self.key)))
-    }
-
-    /// A duration, as `"3s"`, `"250ms"`, `"2m"` or a number of seconds.
-    pub fn duration(
-        &self,
-        parse: impl Fn(&str) -> Result<Duration, String>,
-    ) -> Result<Duration, Fault> {
-        let text = match self.value.get_ref() {
-            DeValue::String(text) => text.as_ref(),
-            DeValue::Integer(number) if number.radix() == 10 => number.as_str(),
-            DeValue::Float(number) => number.as_str(),
-            _ => return Err(self.kind_error("a duration", "\"3s\"")),
-        };
-        parse(text).map_err(|wrong| self.wrong(format!("'{}': {wrong}", self.key)))
-    }
-
-    /// True for a table.
-    pub fn is_table(&self) -> bool {
-        matches!(self.value.get_ref(), DeValue::Table(_))
-    }
-
-    /// A table.
-    pub fn section(&self, what: &'static str, example: &str) -> Result<Section<'a>, Fault> {
-        match self.value.get_ref() {
-            DeValue::Table(table) => Ok(Section::of(self.text, what, table)),
-            _ => Err(self.kind_error("a table", example)),
-        }
-    }
-
-    /// Whether the value is a table.
-    pub fn is_section(&self) -> bool {
-        matches!(self.value.get_ref(), DeValue::Table(_))
-    }
-
-    /// The elements of a list; a value that is no list is a list of itself.
-    pub fn list(&self) -> Vec<Entry<'a>> {
-        let element = |value| Entry { value, ..*self };
-        match self.value.get_ref() {
-            DeValue::Array(values) => values.iter().map(element).collect(),
-            _ => vec![*self],
-        }
-    }
-
-    /// A level as typed: a text, a whole number, or true and false as on and off.
-    pub fn level(&self) -> Result<String, Fault> {
-        let level = match self.value.get_ref() {
-            DeValue::String(text) => text.clone().into_owned(),
-            DeValue::Integer(number) => {
-                match i64::from_str_radix(number.as_str(), number.radix()) {
-                    Ok(number) => number.to_string(),
-                    Err(_) => {
-                        return Err(self.wrong(format!("'{}': this number is too large", self.key)));
-                    }
-                }
-            }
-            DeValue::Boolean(true) => "on".to_owned(),
-            DeValue::Boolean(false) => "off".to_owned(),
-            other => {
-                let found = kind_of(other);
-                let text = format!("a level of '{}' is {found}", self.key);
-                return Err(self
-                    .wrong(text)
-                    .remedy("a level is a text, a whole number, or true or false"));
-            }
-        };
+    /// A level as typed: it ends up in the id of a cell, so its length is limited.
+    pub fn level(&self) -> Result<&'a str, Fault> {
+        let level = self.one_word()?;
         if level.chars().count() > LONGEST_LEVEL {
             let text =
                 format!("a level of '{}' is longer than {LONGEST_LEVEL} characters", self.key);
@@ -283,41 +350,61 @@ impl<'a> Entry<'a> {
         }
         Ok(level)
     }
+
+    /// Whether the value is a table.
+    pub fn is_section(&self) -> bool {
+        matches!(self.value.get(), Item::Table(_))
+    }
+
+    /// A table.
+    pub fn section(&self, what: &'static str, example: &str) -> Result<Section<'a>, Fault> {
+        let Item::Table(table) = self.value.get() else {
+            let fault = self.wrong(format!("'{}' takes a table", self.key));
+            return Err(fault.remedy(format!("write {} = {example}", self.key)));
+        };
+        let entry = |(key, value): &'a (Placed<String>, Placed<Item>)| Entry {
+            text: self.text,
+            key: key.get(),
+            key_at: key.at(),
+            value,
+        };
+        Ok(Section { what, entries: table.iter().map(entry).collect() })
+    }
+
+    /// The elements of a list; any other value is a list of itself.
+    pub fn list(&self) -> Vec<Entry<'a>> {
+        match self.value.get() {
+            Item::List(items) => items.iter().map(|value| Entry { value, ..*self }).collect(),
+            _ => vec![*self],
+        }
+    }
 }
 
-/// Characters of a level; it ends up in the id of a cell.
+/// Characters of a level.
 const LONGEST_LEVEL: usize = 200;
 
-fn kind_of(value: &DeValue) -> &'static str {
-    match value {
-        DeValue::String(_) => "this text",
-        DeValue::Integer(_) => "a whole number",
-        DeValue::Float(_) => "a number with a fraction",
-        DeValue::Boolean(_) => "true or false",
-        DeValue::Datetime(_) => "a date",
-        DeValue::Array(_) => "a list",
-        DeValue::Table(_) => "a table",
+/// The beginning of a text of the file, as far as an error repeats it.
+pub(super) fn short(text: &str) -> String {
+    cut(text, 80)
+}
+
+fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}\u{2026}", &text[..end]),
+        None => text.to_owned(),
     }
 }
 
-/// The longest time that anything may be asked to last.
-pub(super) const LONGEST: Duration = Duration::from_secs(3600);
-
-/// Reads a measured window: [`unit::parse_duration`] within 100 ms, the
-/// shortest that a tick-based CPU figure means anything for, and one hour.
-pub fn parse_window(text: &str) -> Result<Duration, String> {
-    between(text, Duration::from_millis(100), "a window lasts from 100ms to 60m")
-}
-
-/// Reads a warm-up: none, or at most one hour.
-pub fn parse_warm_up(text: &str) -> Result<Duration, String> {
-    between(text, Duration::ZERO, "a warm-up lasts at most 60m")
-}
-
-pub(super) fn between(text: &str, least: Duration, otherwise: &str) -> Result<Duration, String> {
-    let time = unit::parse_duration(text)?;
-    if time < least || time > LONGEST {
-        return Err(format!("'{text}': {otherwise}"));
+/// With the nearest of the known names as the remedy, or with all of them.
+pub(super) fn suggest(fault: Fault, typed: &str, known: &[&str]) -> Fault {
+    match did_you_mean(typed, known) {
+        Some(near) => fault.remedy(format!("did you mean '{near}'?")),
+        None => fault.remedy(format!("choose from {}", known.join(", "))),
     }
-    Ok(time)
+}
+
+/// What a file says may be long and hold line breaks and escapes; an error is one
+/// plain line.
+fn one_line(text: &str) -> String {
+    cut(text, 1000).chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -1,14 +1,15 @@
 //! The axes of an experiment: factors, their levels, and choices among them.
 
 use super::Catalogues;
-use super::document::{Entry, Section};
+use super::document::{Entry, Section, short, suggest};
 use crate::record::{Fault, FaultKind, OptionSpec, Role};
+use crate::spec::PRESETS;
 use crate::spec::cells::{activity, halves, one_half};
 use crate::spec::kernel::parse_kernel;
 use crate::spec::link::{LINK_OPTIONS, parse_link};
 use crate::spec::placement::{PARTS, read_cores};
 use crate::spec::stream::STREAM_OPTIONS;
-use crate::spec::{PRESETS, did_you_mean};
+use std::collections::HashMap;
 
 /// The factors that are no option of the stream or the link, and what they take.
 pub const OWN_FACTORS: &[(&str, &str)] = &[
@@ -29,6 +30,10 @@ pub fn factor_names() -> Vec<&'static str> {
     let own = OWN_FACTORS.iter().map(|(name, _)| *name);
     own.chain(STREAM_OPTIONS.iter().chain(LINK_OPTIONS).map(|spec| spec.name)).collect()
 }
+
+/// Most combinations of levels that a file may ask for. A study of so many
+/// cells would take a day with windows of a few seconds.
+pub const MOST_CELLS: usize = 20_000;
 
 /// One axis.
 #[derive(Clone, Debug)]
@@ -88,14 +93,20 @@ pub(super) fn factors<'a>(
     catalogues: &Catalogues,
 ) -> Result<Vec<Factor<'a>>, Fault> {
     let section = entry.section("[factors]", "{ path = [\"socket\", \"uring\"] }")?;
+    let counts = section.entries.iter().map(|factor| factor.list().len());
+    let product = counts.fold(1usize, |product, count| product.saturating_mul(count.max(1)));
+    if product > MOST_CELLS {
+        let text = format!("the factors have more than {MOST_CELLS} combinations");
+        return Err(entry.wrong_key(text).remedy("name fewer levels, or split the experiment"));
+    }
     let mut factors: Vec<Factor> = Vec::new();
     for entry in &section.entries {
         let kind = kind(entry)?;
-        let mut levels: Vec<Level> = Vec::new();
+        let (mut levels, mut known) = (Vec::new(), HashMap::new());
         for value in entry.list() {
             let level = level(kind, &value, catalogues)?;
-            if let Some(same) = levels.iter().find(|known| known.canonical == level.canonical) {
-                let text = format!("'{}' is the same level as '{}'", level.text, same.text);
+            if let Some(same) = known.insert(level.canonical.clone(), level.text.clone()) {
+                let text = format!("'{}' is the same level as '{same}'", level.text);
                 return Err(value.wrong(text).remedy("name each level once"));
             }
             levels.push(level);
@@ -168,12 +179,8 @@ fn level_index(factor: &Factor, value: &Entry, catalogues: &Catalogues) -> Resul
     let found = factor.levels.iter().position(|level| level.canonical == wanted.canonical);
     found.ok_or_else(|| {
         let known: Vec<&str> = factor.levels.iter().map(|level| level.text.as_str()).collect();
-        let text = format!("'{}' is no level of '{}' in [factors]", wanted.text, factor.name);
-        let fault = value.wrong(text);
-        match did_you_mean(&wanted.text, &known) {
-            Some(near) => fault.remedy(format!("did you mean '{near}'?")),
-            None => fault.remedy(format!("its levels are {}", known.join(", "))),
-        }
+        let text = format!("'{}' is not a level of '{}' in [factors]", wanted.text, factor.name);
+        suggest(value.wrong(text), &wanted.text, &known)
     })
 }
 
@@ -193,18 +200,15 @@ fn kind(entry: &Entry) -> Result<Kind, Fault> {
     };
     kind.ok_or_else(|| {
         let names = factor_names();
-        let fault = entry.wrong_key(format!("there is no factor '{}'", entry.key));
-        match did_you_mean(entry.key, &names) {
-            Some(near) => fault.remedy(format!("did you mean '{near}'?")),
-            None => fault.remedy(format!("choose from {}", names.join(", "))),
-        }
+        let fault = entry.wrong_key(format!("there is no factor '{}'", short(entry.key)));
+        suggest(fault, entry.key, &names)
     })
 }
 
 fn level(kind: Kind, value: &Entry, catalogues: &Catalogues) -> Result<Level, Fault> {
     let text = match kind {
         Kind::Cores if value.is_section() => cores_table(value)?,
-        _ => value.level()?,
+        _ => value.level()?.to_owned(),
     };
     let canonical = canonical(kind, &text, catalogues).map_err(|fault| value.fault(fault))?;
     Ok(Level { text, canonical })

@@ -13,23 +13,22 @@ mod schedule;
 mod schema;
 mod settings;
 
-pub use document::{parse_warm_up, parse_window};
-pub use factors::{OWN_FACTORS, factor_names};
-pub use product::MOST_CELLS;
+pub use factors::{MOST_CELLS, OWN_FACTORS, factor_names};
 pub use schedule::{
     DEFAULT_BLOCKS, DEFAULT_WARM_UP, DEFAULT_WINDOW, MOST_BLOCKS, check_design, check_lanes,
-    check_stopping, default_design, parse_design,
+    check_stopping, default_design, parse_design, parse_warm_up, parse_window,
 };
 pub use schema::experiment_schema;
 
+use super::cells::activity;
+use super::options::usage;
 use super::{
-    PathSpec, TestbedChoice, TestbedDeclaration, did_you_mean, parse_power, parse_profile,
-    parse_testbed,
+    PathSpec, TestbedChoice, TestbedDeclaration, parse_power, parse_profile, parse_testbed,
 };
 use crate::record::{
     Cell, CellId, Design, Fault, Judgement, Power, Profiling, Stopping, WantedSetting,
 };
-use document::{Entry, Section, Text};
+use document::{Entry, LONGEST_TITLE, Text, short, suggest};
 use std::time::Duration;
 
 /// What an experiment file may name.
@@ -45,6 +44,8 @@ pub struct Catalogues {
     pub cpus: Vec<u32>,
     /// The testbed that was asked for, whatever the experiment says.
     pub testbed: Option<TestbedChoice>,
+    /// The workload of cells that name none; empty takes the first there is.
+    pub workload: String,
 }
 
 /// A validated experiment.
@@ -85,41 +86,6 @@ pub struct Experiment {
     pub settings: Vec<WantedSetting>,
 }
 
-/// Every key of an experiment file and what it says.
-pub const EXPERIMENT_KEYS: &[(&str, &str)] = &[
-    ("title", "what the experiment is about, one line"),
-    ("workload", "what is asked of a path: \"stream\", the only one"),
-    ("testbed", "where the roles run"),
-    ("baseline", "the cell that all others are compared with: a path, or a table of levels"),
-    ("blocks", "passes over all cells, each in random order; with stop, the most"),
-    ("warm-up", "time that flows before the window"),
-    ("window", "the measured time of one trial"),
-    ("seed", "seed of the random order; without it, chance decides"),
-    ("margin", "differences within this share do not matter"),
-    ("confidence", "confidence of the intervals, over the whole matrix"),
-    ("roi", "exponents of throughput and power in the return on investment"),
-    ("design", "how the cells of a block share its time: \"trials\" or \"slices:TIME\""),
-    ("stop", "stopping rule: within this share, after at least so many blocks"),
-    ("meters", "\"all\", \"none\", or a list of meters"),
-    (
-        "profile",
-        "profiles taken at the end: \"none\", \"largest\" or \"all\", with options as in largest:rate=499",
-    ),
-    (
-        "power",
-        "where readings of power come from: \"auto\", \"rapl\", \"csv=FILE\" ..., with options",
-    ),
-    (
-        "settings",
-        "settings of the host that are made and put back: a profile, or a table of profile and set",
-    ),
-    ("factors", "what is varied: a level or a list of levels each"),
-    ("exclude", "combinations of levels that are left out"),
-];
-
-/// Longest title, in characters: it heads a page of 72 columns.
-const LONGEST_TITLE: usize = 200;
-
 /// Reads an experiment file. `name` stands in front of errors, which read
 /// `NAME:LINE:COLUMN: cause (remedy)`, all of kind [`Usage`].
 ///
@@ -130,57 +96,46 @@ pub fn parse_experiment(
     catalogues: &Catalogues,
 ) -> Result<Experiment, Fault> {
     let text = Text { name, text };
-    let document = text.parse()?;
-    let top = Section::of(text, "an experiment", document.get_ref());
-    top.only(&EXPERIMENT_KEYS.iter().map(|(key, _)| *key).collect::<Vec<_>>())?;
-    let title = top.get("title").map(|e| title(&e)).transpose()?.unwrap_or_default();
-    if let Some(entry) = top.get("workload") {
-        one_of(&entry, "workload", &["stream"])?;
-    }
-    let said = match top.get("testbed") {
-        Some(entry) => {
-            let text = entry.string("\"vm\"")?;
-            parse_testbed(text, &catalogues.testbeds).map_err(|fault| entry.fault(fault))?
-        }
-        None => {
-            let first = catalogues.testbeds.first().map_or("", |testbed| testbed.name);
-            parse_testbed(first, &catalogues.testbeds)?
-        }
+    let said = text.parse()?;
+    let workload = text.read(said.workload.as_ref(), |name: &str| {
+        activity(name, &catalogues.paths).map(|_| name.to_owned())
+    })?;
+    let title = text.read(said.title.as_ref(), title)?.unwrap_or_default();
+    let there = |name: &str| parse_testbed(name, &catalogues.testbeds);
+    let testbed = match text.read(said.testbed.as_ref(), there)? {
+        Some(testbed) => testbed,
+        None => there(catalogues.testbeds.first().map_or("", |testbed| testbed.name))?,
     };
-    let testbed = catalogues.testbed.clone().unwrap_or(said);
+    let testbed = catalogues.testbed.clone().unwrap_or(testbed);
     let cpus = testbed.cpus(&catalogues.cpus);
-    let catalogues = &Catalogues { cpus, testbed: Some(testbed.clone()), ..catalogues.clone() };
-    let layout = schedule::layout(&top)?;
-    let judgement = schedule::judgement(&top)?;
-    let meters = meters(top.get("meters").as_ref(), &catalogues.meters)?;
-
-    let profiling = match top.get("profile") {
-        Some(entry) => {
-            let text = entry.string("\"largest\"")?;
-            parse_profile(text).map_err(|fault| entry.fault(fault))?
-        }
-        None => None,
+    let catalogues = &Catalogues {
+        cpus,
+        testbed: Some(testbed.clone()),
+        workload: workload.unwrap_or_default(),
+        ..catalogues.clone()
     };
+    let layout = schedule::layout(text, &said)?;
+    let judgement = schedule::judgement(text, &said)?;
+    let meters = meters(Entry::top(text, "meters", &said.meters).as_ref(), &catalogues.meters)?;
+    let profiling = text.read(said.profile.as_ref(), parse_profile)?.flatten();
+    let power = text.read(said.power.as_ref(), parse_power)?.unwrap_or_default();
+    let settings = Entry::top(text, "settings", &said.settings);
+    let settings = settings.map(|entry| settings::settings(&entry)).transpose()?;
 
-    let power = match top.get("power") {
-        Some(entry) => {
-            let text = entry.string("\"auto\"")?;
-            parse_power(text).map_err(|fault| entry.fault(fault))?
-        }
-        None => Power::default(),
-    };
-    let settings = top.get("settings").map(|entry| settings::settings(&entry)).transpose()?;
-
-    let entry = top.need("factors", &(0..0), "[factors] with path = [\"socket\", \"uring\"]")?;
-    let factors = factors::factors(&entry, catalogues)?;
-    if let Some(kernels) = factors::kernels(&entry)? {
+    let varied = Entry::top(text, "factors", &said.factors).ok_or_else(|| {
+        let fault = text.wrong(0, "an experiment lacks 'factors'");
+        fault.remedy("write [factors] with path = [\"socket\", \"uring\"]")
+    })?;
+    let factors = factors::factors(&varied, catalogues)?;
+    if let Some(kernels) = factors::kernels(&varied)? {
         testbed.check_kernels(true).map_err(|fault| kernels.fault_at_key(fault))?;
     }
-    let excludes = top.get("exclude").map(|e| e.list()).unwrap_or_default();
-    let product = product::product(&entry, &factors, &excludes, catalogues)?;
-    let (cells, baseline) = product.finish(top.get("baseline").as_ref(), catalogues)?;
-    if let (Some(design), Some(entry)) = (layout.design, top.get("design")) {
-        schedule::check_lanes(&cells, design).map_err(|fault| entry.fault(fault))?;
+    let excludes = Entry::top(text, "exclude", &said.exclude).map(|e| e.list()).unwrap_or_default();
+    let product = product::product(&varied, &factors, &excludes, catalogues)?;
+    let (cells, baseline) =
+        product.finish(Entry::top(text, "baseline", &said.baseline).as_ref(), catalogues)?;
+    if let (Some(design), Some(said)) = (layout.design, &said.design) {
+        schedule::check_lanes(&cells, design).map_err(|fault| text.at(said.at(), fault))?;
     }
     Ok(Experiment {
         title,
@@ -201,11 +156,11 @@ pub fn parse_experiment(
     })
 }
 
-fn title(entry: &Entry) -> Result<String, Fault> {
-    let title = entry.string("\"one line\"")?.trim();
+fn title(title: &str) -> Result<String, Fault> {
+    let title = title.trim();
     if title.chars().any(char::is_control) || title.chars().count() > LONGEST_TITLE {
         let text = format!("a title is one line of at most {LONGEST_TITLE} characters");
-        return Err(entry.wrong(text).remedy("put the rest into comments"));
+        return Err(usage(text).remedy("put the rest into comments"));
     }
     Ok(title.to_owned())
 }
@@ -213,32 +168,23 @@ fn title(entry: &Entry) -> Result<String, Fault> {
 fn meters(entry: Option<&Entry>, known: &[&'static str]) -> Result<Vec<String>, Fault> {
     let all = || known.iter().map(|name| (*name).to_owned()).collect();
     let Some(entry) = entry else { return Ok(all()) };
-    match entry.as_string() {
+    match entry.word() {
         Some("all") => return Ok(all()),
         Some("none") => return Ok(Vec::new()),
         _ => {}
     }
     let mut chosen: Vec<String> = Vec::new();
     for meter in entry.list() {
-        let name = one_of(&meter, "meter", known)?;
+        let name = meter.one_word()?;
+        if !known.contains(&name) {
+            let fault = meter.wrong(format!("there is no meter '{}'", short(name)));
+            return Err(suggest(fault, name, known));
+        }
         if !chosen.iter().any(|one| one == name) {
             chosen.push(name.to_owned());
         }
     }
     Ok(chosen)
-}
-
-/// A text that must be one of a few.
-fn one_of<'k>(entry: &Entry, what: &str, known: &[&'k str]) -> Result<&'k str, Fault> {
-    let first = known.first().copied().unwrap_or_default();
-    let text = entry.string(&format!("\"{first}\""))?;
-    known.iter().find(|name| **name == text).copied().ok_or_else(|| {
-        let fault = entry.wrong(format!("there is no {what} '{text}'"));
-        match did_you_mean(text, known) {
-            Some(near) => fault.remedy(format!("did you mean '{near}'?")),
-            None => fault.remedy(format!("choose from {}", known.join(", "))),
-        }
-    })
 }
 
 #[cfg(test)]

@@ -10,10 +10,6 @@ use crate::spec::link::PRESETS;
 use crate::spec::placement::{CoreSpec, read_cores};
 use std::collections::{BTreeMap, HashMap};
 
-/// Most combinations of levels that a file may ask for. A study of so many
-/// cells would take a day with windows of a few seconds.
-pub const MOST_CELLS: usize = 20_000;
-
 /// The cells of an experiment, each with the level that it has of each factor.
 pub(super) struct Product<'a, 'f> {
     factors: &'f [Factor<'a>],
@@ -27,14 +23,7 @@ pub(super) fn product<'a, 'f>(
     excludes: &[Entry],
     catalogues: &Catalogues,
 ) -> Result<Product<'a, 'f>, Fault> {
-    let combinations = factors
-        .iter()
-        .try_fold(1usize, |product, factor| product.checked_mul(factor.levels.len()))
-        .filter(|product| *product <= MOST_CELLS);
-    let Some(combinations) = combinations else {
-        let text = format!("the factors have more than {MOST_CELLS} combinations");
-        return Err(place.wrong_key(text).remedy("name fewer levels, or split the experiment"));
-    };
+    let combinations: usize = factors.iter().map(|factor| factor.levels.len()).product();
     let mut choices: Vec<(Choice, &Entry, bool)> = Vec::new();
     for entry in excludes {
         let example = "{ path = \"uring\", gro = \"off\" }";
@@ -97,7 +86,7 @@ impl Product<'_, '_> {
 
     fn baseline(&self, entry: &Entry, catalogues: &Catalogues) -> Result<usize, Fault> {
         let example = "{ path = \"socket\", gro = \"on\" }";
-        let (open, found): (Vec<&str>, Vec<usize>) = if let Some(path) = entry.as_string() {
+        let (open, found): (Vec<&str>, Vec<usize>) = if let Some(path) = entry.word() {
             let wanted = halves(path, &catalogues.paths).map_err(|fault| entry.fault(fault))?;
             let is_path = |kind| matches!(kind, Kind::Path | Kind::Half(_));
             let open = self.factors.iter().filter(|f| f.levels.len() > 1 && !is_path(f.kind));
@@ -142,7 +131,8 @@ fn build(factors: &[Factor], picks: &[usize], catalogues: &Catalogues) -> Result
     let (mut path, mut halves) = (None, [String::new(), String::new()]);
     let (mut stream, mut link_options) = (Vec::new(), Vec::new());
     let usual = catalogues.testbed.as_ref().map_or(PRESETS[0].name, |testbed| testbed.link);
-    let (mut workload, mut link, mut cores, mut kernel) = ("", usual, None, None);
+    let mut workload = catalogues.workload.as_str();
+    let (mut link, mut cores, mut kernel) = (usual, None, None);
     for (factor, level) in chosen(factors, picks) {
         match factor.kind {
             Kind::Path => path = Some(level.text.clone()),

@@ -1,10 +1,11 @@
 //! How the trials of an experiment are laid out in time, and what its verdicts
 //! are to mean.
 
-use super::document::{Entry, Section, between, parse_warm_up, parse_window};
-use crate::record::{Cell, Design, Fault, FaultKind, Judgement, Stopping};
+use super::document::{Document, Placed, Share, Stop, Text, Time};
+use crate::record::{Cell, Design, Fault, FaultKind, Judgement, Stopping, unit};
 use crate::spec::did_you_mean;
 use crate::spec::stream::MEMORY_LIMIT;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// Blocks of a study that says nothing of them.
@@ -29,12 +30,6 @@ const DEFAULT_AT_LEAST: u32 = 5;
 /// Most cells that a sliced block keeps open at once.
 const MOST_LANES: usize = 64;
 
-/// Keys of `stop`.
-pub(super) const STOP_KEYS: &[&str] = &["within", "at-least"];
-
-/// Keys of `roi`.
-pub(super) const ROI_KEYS: &[&str] = &["throughput", "power"];
-
 /// Blocks, warm-up, window, seed, design and stopping rule of a file.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
@@ -46,29 +41,81 @@ pub(super) struct Layout {
     pub stopping: Option<Stopping>,
 }
 
-pub(super) fn layout(top: &Section) -> Result<Layout, Fault> {
-    let blocks = top.get("blocks").map(|e| e.count(1..=MOST_BLOCKS.into())).transpose()?;
-    let warm_up = top.get("warm-up").map(|e| e.duration(parse_warm_up)).transpose()?;
-    let window = top.get("window").map(|e| e.duration(parse_window)).transpose()?;
-    let seed = top.get("seed").map(|e| e.count(0..=i64::MAX as u64)).transpose()?;
-    let stopping = top.get("stop").map(|e| stopping(&e)).transpose()?;
+pub(super) fn layout(text: Text, said: &Document) -> Result<Layout, Fault> {
+    let blocks = text.within(said.blocks.as_ref(), 1..=MOST_BLOCKS.into())?;
     let blocks = blocks.map_or(DEFAULT_BLOCKS, |n| n as u32);
-    let window = window.unwrap_or(DEFAULT_WINDOW);
-    let design = match top.get("design") {
-        None => None,
-        Some(entry) => {
-            let design = parse_design(entry.string("\"slices:250ms\"")?)
-                .and_then(|design| check_design(design, window));
-            Some(design.map_err(|f| entry.fault(f))?)
+    let seed = text.within(said.seed.as_ref(), 0..=i64::MAX)?.map(|n| n as u64);
+    let warm_up = time(text, said.warm_up.as_ref(), parse_warm_up)?.unwrap_or(DEFAULT_WARM_UP);
+    let window = time(text, said.window.as_ref(), parse_window)?.unwrap_or(DEFAULT_WINDOW);
+    let design = text.read(said.design.as_ref(), |design| {
+        parse_design(design).and_then(|design| check_design(design, window))
+    })?;
+    let stopping = said.stop.as_ref().map(|stop| stopping(text, stop, blocks)).transpose()?;
+    Ok(Layout { blocks, warm_up, window, seed, design, stopping })
+}
+
+fn time(
+    text: Text,
+    said: Option<&Placed<Time>>,
+    parse: fn(&str) -> Result<Duration, String>,
+) -> Result<Option<Duration>, Fault> {
+    let read = |said: &Placed<Time>| {
+        let time = match said.get() {
+            Time::Text(time) => parse(time),
+            Time::Seconds(seconds) => parse(&seconds.to_string()),
+        };
+        time.map_err(|wrong| text.wrong(said.at(), wrong))
+    };
+    said.map(read).transpose()
+}
+
+fn stopping(text: Text, said: &Placed<Stop>, blocks: u32) -> Result<Stopping, Fault> {
+    let at_least = text.within(said.get().at_least.as_ref(), 2..=MOST_BLOCKS.into())?;
+    let rule = Stopping {
+        within: share(text, &said.get().within, 0.01..=50.0)?,
+        at_least: at_least.map_or(DEFAULT_AT_LEAST, |n| n as u32),
+    };
+    check_stopping(rule, blocks).map_err(|fault| text.at(said.at(), fault))?;
+    Ok(rule)
+}
+
+/// A share within a range of percent.
+fn share(text: Text, said: &Placed<Share>, percent: RangeInclusive<f64>) -> Result<f64, Fault> {
+    let share = match said.get() {
+        Share::Part(part) => Some(*part),
+        Share::Text(text) => {
+            let number = text.trim().strip_suffix('%').and_then(|n| n.trim().parse::<f64>().ok());
+            number.map(|percent| percent / 100.0)
         }
     };
-    if let (Some(rule), Some(entry)) = (stopping, top.get("stop"))
-        && let Err(fault) = check_stopping(rule, blocks)
-    {
-        return Err(entry.fault(fault));
+    // The bounds are of percent; dividing them would make 5 % miss itself.
+    share.filter(|share| percent.contains(&(share * 100.0))).ok_or_else(|| {
+        let (min, max) = (percent.start(), percent.end());
+        let fault = text.wrong(said.at(), format!("this is not a share from {min}% to {max}%"));
+        fault.remedy(format!("write \"{}%\"", min.max(2.0)))
+    })
+}
+
+/// The longest time that anything may be asked to last.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// Reads a measured window: [`unit::parse_duration`] within 100 ms, the
+/// shortest that a tick-based CPU figure means anything for, and one hour.
+pub fn parse_window(text: &str) -> Result<Duration, String> {
+    between(text, Duration::from_millis(100), "a window lasts from 100ms to 60m")
+}
+
+/// Reads a warm-up: none, or at most one hour.
+pub fn parse_warm_up(text: &str) -> Result<Duration, String> {
+    between(text, Duration::ZERO, "a warm-up lasts at most 60m")
+}
+
+fn between(text: &str, least: Duration, otherwise: &str) -> Result<Duration, String> {
+    let time = unit::parse_duration(text)?;
+    if time < least || time > LONGEST {
+        return Err(format!("'{text}': {otherwise}"));
     }
-    let warm_up = warm_up.unwrap_or(DEFAULT_WARM_UP);
-    Ok(Layout { blocks, warm_up, window, seed, design, stopping })
+    Ok(time)
 }
 
 /// Reads `trials`, `slices` or `slices:TIME`.
@@ -146,39 +193,19 @@ pub fn check_stopping(rule: Stopping, blocks: u32) -> Result<(), Fault> {
     Err(usage(text).remedy("blocks is the most that is run: raise it, or lower at-least"))
 }
 
-fn stopping(entry: &Entry) -> Result<Stopping, Fault> {
-    let example = "{ within = \"1%\", at-least = 5 }";
-    let section = entry.section("a stopping rule", example)?;
-    section.only(STOP_KEYS)?;
-    let within = section.need("within", &entry.place(), "stop = { within = \"1%\" }")?;
-    let at_least = section.get("at-least").map(|e| e.count(2..=MOST_BLOCKS.into())).transpose()?;
-    Ok(Stopping {
-        within: within.share(0.01..=50.0)?,
-        at_least: at_least.map_or(DEFAULT_AT_LEAST, |n| n as u32),
+pub(super) fn judgement(text: Text, said: &Document) -> Result<Judgement, Fault> {
+    let usual = Judgement::default();
+    let share = |said: &Option<Placed<Share>>, percent| {
+        said.as_ref().map(|said| share(text, said, percent)).transpose()
+    };
+    let (throughput, power) =
+        said.roi.as_ref().map_or((None, None), |roi| (roi.throughput.as_ref(), roi.power.as_ref()));
+    Ok(Judgement {
+        margin: share(&said.margin, 0.01..=50.0)?.unwrap_or(usual.margin),
+        confidence: share(&said.confidence, 50.0..=99.99)?.unwrap_or(usual.confidence),
+        roi_throughput: text.within(throughput, 0.0..=10.0)?.unwrap_or(usual.roi_throughput),
+        roi_power: text.within(power, 0.0..=10.0)?.unwrap_or(usual.roi_power),
     })
-}
-
-pub(super) fn judgement(top: &Section) -> Result<Judgement, Fault> {
-    let mut judgement = Judgement::default();
-    if let Some(entry) = top.get("margin") {
-        judgement.margin = entry.share(0.01..=50.0)?;
-    }
-    if let Some(entry) = top.get("confidence") {
-        judgement.confidence = entry.share(50.0..=99.99)?;
-    }
-    if let Some(entry) = top.get("roi") {
-        let example = "{ throughput = 2, power = 1 }";
-        let section = entry.section("the return on investment", example)?;
-        section.only(ROI_KEYS)?;
-        for (key, exponent) in
-            [("throughput", &mut judgement.roi_throughput), ("power", &mut judgement.roi_power)]
-        {
-            if let Some(entry) = section.get(key) {
-                *exponent = entry.number(0.0..=10.0)?;
-            }
-        }
-    }
-    Ok(judgement)
 }
 
 fn usage(message: String) -> Fault {

@@ -1,95 +1,99 @@
-//! The JSON Schema of an experiment file, from the declarations that its reader
-//! goes by. Editors for TOML complete and check by it.
+//! The JSON Schema of an experiment file, from the types and the declarations
+//! that its reader goes by. Editors for TOML complete and check by it.
 
+use super::Catalogues;
+use super::document::Document;
 use super::factors::{OWN_FACTORS, preset_names};
-use super::schedule::MOST_BLOCKS;
-use super::{Catalogues, EXPERIMENT_KEYS, LONGEST_TITLE};
 use crate::record::{OptionKind, OptionSpec};
 use crate::spec::{
     LINK_OPTIONS, PARTS, POWER_SOURCES, PROFILED_CELLS, SETTING_PROFILES, STREAM_OPTIONS,
 };
+use schemars::transform::{RecursiveTransform, Transform};
+use schemars::{Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
 use serde_json::{Map, Value, json};
 
 /// The schema of an experiment file, as far as a schema can say it: names of
 /// keys and factors, types, words. Ranges of sizes and the sense of the whole
 /// are checked by [`parse_experiment`](super::parse_experiment) alone.
 pub fn experiment_schema(catalogues: &Catalogues) -> Value {
-    let properties: Map<String, Value> = EXPERIMENT_KEYS
-        .iter()
-        .map(|(key, help)| ((*key).to_owned(), with_help(key_schema(key, catalogues), help)))
-        .collect();
-    json!({
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Experiment",
-        "description": "An experiment file of bytepath",
-        "type": "object",
-        "properties": properties,
-        "required": ["factors"],
-        "additionalProperties": false,
-    })
+    let settings = SchemaSettings::draft2020_12().with(|s| s.inline_subschemas = true);
+    let mut schema = SchemaGenerator::new(settings).into_root_schema_for::<Document>();
+    RecursiveTransform(without_null).transform(&mut schema);
+    let mut schema = schema.to_value();
+    let testbeds = named(catalogues.testbeds.iter().map(|testbed| testbed.name), ":");
+    schema["properties"]["testbed"]["pattern"] = testbeds.into();
+    let meter = json!({"enum": catalogues.meters});
+    schema["properties"]["meters"]["anyOf"] =
+        json!([{"enum": ["all", "none"]}, meter, list(&meter)]);
+    schema
 }
 
-fn key_schema(key: &str, catalogues: &Catalogues) -> Value {
-    let factors = || factors(|value| json!({"anyOf": [value, list(value)]}));
-    match key {
-        "title" => json!({"type": "string", "maxLength": LONGEST_TITLE}),
-        "workload" => json!({"enum": ["stream"]}),
-        "testbed" => {
-            let names: Vec<&str> = catalogues.testbeds.iter().map(|one| one.name).collect();
-            json!({"type": "string", "pattern": format!("^({})(:.*)?$", names.join("|"))})
+/// TOML has no null: a key that may be left out is not written at all.
+fn without_null(schema: &mut Schema) {
+    let Some(Value::Array(types)) = schema.get_mut("type") else {
+        if let Some(Value::Array(forms)) = schema.get_mut("anyOf") {
+            forms.retain(|form| form["type"] != "null");
         }
-        "baseline" => {
-            json!({"anyOf": [{"type": "string"}, factors_object(&self::factors(Value::clone))]})
-        }
-        "blocks" => json!({"type": "integer", "minimum": 1, "maximum": MOST_BLOCKS}),
-        "seed" => json!({"type": "integer", "minimum": 0}),
-        "warm-up" | "window" => json!({"type": ["string", "number"], "minimum": 0}),
-        "margin" | "confidence" => share(),
-        "roi" => object(&json!({"throughput": exponent(), "power": exponent()}), &[]),
-        "design" => json!({"type": "string", "pattern": "^(trials|slices(:.+)?)$"}),
-        "stop" => {
-            let at_least = json!({"type": "integer", "minimum": 2, "maximum": MOST_BLOCKS});
-            object(&json!({"within": share(), "at-least": at_least}), &["within"])
-        }
-        "meters" => {
-            let meters = json!({"enum": catalogues.meters});
-            json!({"anyOf": [{"enum": ["all", "none"]}, meters, list(&meters)]})
-        }
-        "profile" => {
-            let names: Vec<&str> = PROFILED_CELLS.iter().map(|(name, _)| *name).collect();
-            json!({"type": "string", "pattern": format!("^({}|[0-9]+)(:.*)?$", names.join("|"))})
-        }
-        "power" => {
-            let stem = |name: &'static str| name.split('=').next().unwrap_or(name);
-            let names: Vec<&str> = POWER_SOURCES.iter().map(|(name, _)| stem(name)).collect();
-            json!({"type": "string", "pattern": format!("^({})([=,].*)?$", names.join("|"))})
-        }
-        "settings" => {
-            let names: Vec<&str> = SETTING_PROFILES.iter().map(|profile| profile.name).collect();
-            let pattern = format!("^({})(:.*)?$", names.join("|"));
-            let profile = json!({"type": "string", "pattern": pattern});
-            let profiles = json!({"anyOf": [profile, list(&profile)]});
-            let line = json!({"type": "string"});
-            let set = json!({"anyOf": [line, list(&line)]});
-            json!({"anyOf": [profiles, object(&json!({"profile": profiles, "set": set}), &[])]})
-        }
-        "factors" => factors_object(&factors()),
-        "exclude" => {
-            let one = factors_object(&factors());
-            json!({"anyOf": [one, list(&one)]})
-        }
-        _ => json!({}),
+        return;
+    };
+    types.retain(|name| name != "null");
+    if let [one] = types.as_slice() {
+        let one = one.clone();
+        schema.insert("type".to_owned(), one);
     }
 }
 
+/// The pattern of one of these names and what may come after it.
+fn named<'a>(names: impl Iterator<Item = &'a str>, after: &str) -> String {
+    format!("^({})([{after}].*)?$", names.collect::<Vec<_>>().join("|"))
+}
+
+/// The pattern of which profiles are taken.
+pub(super) fn profile() -> String {
+    named(PROFILED_CELLS.iter().map(|(name, _)| *name).chain(["[0-9]+"]), ":")
+}
+
+/// The pattern of where readings of power come from.
+pub(super) fn power() -> String {
+    let stem = |name: &'static str| name.split('=').next().unwrap_or(name);
+    named(POWER_SOURCES.iter().map(|(name, _)| stem(name)), "=,")
+}
+
+pub(super) fn settings(_: &mut SchemaGenerator) -> Schema {
+    let pattern = named(SETTING_PROFILES.iter().map(|profile| profile.name), ":");
+    let profiles = one_or_several(&json!({"type": "string", "pattern": pattern}));
+    let set = one_or_several(&json!({"type": "string"}));
+    let table = json!({
+        "type": "object",
+        "properties": {"profile": profiles, "set": set},
+        "additionalProperties": false,
+    });
+    json_schema!({"anyOf": [profiles, table]})
+}
+
+pub(super) fn baseline(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"anyOf": [{"type": "string"}, levels(|level| json_schema!({"allOf": [level]}))]})
+}
+
+/// Levels of each factor.
+pub(super) fn factors(_: &mut SchemaGenerator) -> Schema {
+    levels(one_or_several)
+}
+
+pub(super) fn exclude(_: &mut SchemaGenerator) -> Schema {
+    one_or_several(levels(one_or_several).as_value())
+}
+
 /// Every factor with the schema of one level of it, wrapped.
-fn factors(wrap: impl Fn(&Value) -> Value) -> Map<String, Value> {
+fn levels(wrap: impl Fn(&Value) -> Schema) -> Schema {
     let own = OWN_FACTORS.iter().map(|(name, help)| (*name, *help, own_level(name)));
     let options = STREAM_OPTIONS.iter().chain(LINK_OPTIONS);
     let options = options.map(|spec| (spec.name, spec.help, option_level(spec)));
-    own.chain(options)
-        .map(|(name, help, level)| (name.to_owned(), with_help(wrap(&level), help)))
-        .collect()
+    let factors: Map<String, Value> = own
+        .chain(options)
+        .map(|(name, help, level)| (name.to_owned(), with_help(wrap(&level).to_value(), help)))
+        .collect();
+    table(&factors)
 }
 
 fn own_level(name: &str) -> Value {
@@ -103,13 +107,7 @@ fn own_level(name: &str) -> Value {
                 .iter()
                 .map(|(part_name, help)| ((*part_name).to_owned(), with_help(part.clone(), help)))
                 .collect();
-            let table = json!({
-                "type": "object",
-                "properties": parts,
-                "additionalProperties": false,
-                "minProperties": 1,
-            });
-            json!({"anyOf": [{"type": "string"}, table]})
+            json!({"anyOf": [{"type": "string"}, table(&parts)]})
         }
         _ => json!({"type": "string"}),
     }
@@ -121,10 +119,8 @@ fn option_level(spec: &OptionSpec) -> Value {
             json!({"enum": [true, false, "on", "off", "yes", "no", "true", "false", "1", "0", 1, 0]})
         }
         OptionKind::Choice(words) => json!({"enum": words}),
-        OptionKind::Count(min, max) => {
-            json!({"anyOf": [{"type": "integer", "minimum": min, "maximum": max}, {"type": "string"}]})
-        }
-        OptionKind::MaybeCount(min, max)
+        OptionKind::Count(min, max)
+        | OptionKind::MaybeCount(min, max)
         | OptionKind::AutoCount(min, max)
         | OptionKind::WordCount(_, min, max) => {
             json!({"anyOf": [{"type": "integer", "minimum": min, "maximum": max}, {"type": "string"}]})
@@ -137,25 +133,12 @@ fn option_level(spec: &OptionSpec) -> Value {
     }
 }
 
-fn factors_object(factors: &Map<String, Value>) -> Value {
-    json!({"type": "object", "properties": factors, "additionalProperties": false, "minProperties": 1})
+fn table(properties: &Map<String, Value>) -> Schema {
+    json_schema!({"type": "object", "properties": properties, "additionalProperties": false, "minProperties": 1})
 }
 
-fn object(properties: &Value, required: &[&str]) -> Value {
-    json!({
-        "type": "object",
-        "properties": properties,
-        "required": required,
-        "additionalProperties": false,
-    })
-}
-
-fn share() -> Value {
-    json!({"type": ["string", "number"], "exclusiveMinimum": 0, "exclusiveMaximum": 1, "pattern": "^ *[0-9.]+ *% *$"})
-}
-
-fn exponent() -> Value {
-    json!({"type": "number", "minimum": 0, "maximum": 10})
+fn one_or_several(value: &Value) -> Schema {
+    json_schema!({"anyOf": [value, list(value)]})
 }
 
 fn list(element: &Value) -> Value {

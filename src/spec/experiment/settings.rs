@@ -5,21 +5,18 @@ use super::document::Entry;
 use crate::record::{Fault, WantedSetting};
 use crate::spec::wanted_settings;
 
-/// Keys of `settings`, where it is a table.
-pub(super) const SETTINGS_KEYS: &[&str] = &["profile", "set"];
-
 /// Reads a profile, a list of them, or `{ profile = ..., set = [...] }`. Errors
 /// stand at the text that is wrong.
 pub(super) fn settings(entry: &Entry) -> Result<Vec<WantedSetting>, Fault> {
-    if !entry.is_table() {
+    if !entry.is_section() {
         return profiles(entry);
     }
     let example = "{ profile = \"quiet\", set = [\"sysctl net.core.rmem_max=67108864\"] }";
     let section = entry.section("settings", example)?;
-    section.only(SETTINGS_KEYS)?;
+    section.only(&["profile", "set"])?;
     let mut wanted = section.get("profile").map(|e| profiles(&e)).transpose()?.unwrap_or_default();
     for line in section.get("set").map(|entry| entry.list()).unwrap_or_default() {
-        let text = line.string("\"mtu eth0 4148\"")?;
+        let text = line.one_word()?;
         wanted.extend(wanted_settings(None, Some(text)).map_err(|fault| line.fault(fault))?);
     }
     Ok(wanted)
@@ -28,7 +25,7 @@ pub(super) fn settings(entry: &Entry) -> Result<Vec<WantedSetting>, Fault> {
 fn profiles(entry: &Entry) -> Result<Vec<WantedSetting>, Fault> {
     let mut wanted = Vec::new();
     for profile in entry.list() {
-        let text = profile.string("\"quiet\"")?;
+        let text = profile.one_word()?;
         wanted.extend(wanted_settings(Some(text), None).map_err(|fault| profile.fault(fault))?);
     }
     Ok(wanted)

@@ -35,6 +35,7 @@ fn catalogues() -> Catalogues {
         meters: vec!["cpu", "calls", "tcp-info"],
         cpus: vec![0, 1],
         testbed: None,
+        workload: String::new(),
     }
 }
 
@@ -204,48 +205,56 @@ fn options_of_the_link_go_over_the_link() {
 #[test]
 fn every_error_has_a_place_a_cause_and_a_remedy() {
     let cases = [
-        ("title = ", "x.toml:1:", "no valid TOML"),
-        ("title = 'a\nb'", "x.toml:2:3: ", "no valid TOML"),
+        ("title = ", "x.toml:1:", "not valid TOML"),
+        ("title = 'a\nb'", "x.toml:2:3: ", "not valid TOML"),
         ("a = 1\na = 2", "x.toml:2:1: ", "duplicate key"),
-        ("blcoks = 3", "x.toml:1:1: ", "no key 'blcoks' (did you mean 'blocks'?)"),
-        ("\n  zzz = 3", "x.toml:2:3: ", "(it has: title, workload"),
+        (
+            "blcoks = 3",
+            "x.toml:1:1: ",
+            "blcoks = 3: unknown field `blcoks` (did you mean 'blocks'?)",
+        ),
+        ("\n  zzz = 3", "x.toml:2:3: ", "(choose from title, workload"),
         ("blocks = 0", "x.toml:1:10: ", "outside 1 to 1000"),
         (
             "blocks = '5'",
             "x.toml:1:10: ",
-            "'blocks' takes a whole number, not this text (write blocks = 5)",
+            "blocks = '5': invalid type: string \"5\" (write a whole number)",
         ),
-        ("blocks = 99999999999999999999", "x.toml:1:10: ", "outside 1 to 1000"),
-        ("workload = 'rr'", "x.toml:1:12: ", "no workload 'rr' (choose from stream)"),
+        ("blocks = 99999999999999999999", "x.toml:1:10: ", "blocks = 99999"),
+        ("workload = 'rr'", "x.toml:1:12: ", "there is no workload 'rr'"),
         ("testbed = 'netsn'", "x.toml:1:11: ", "did you mean 'netns'?"),
         ("window = '1ms'", "x.toml:1:10: ", "from 100ms to 60m"),
-        (
-            "window = true",
-            "x.toml:1:10: ",
-            "takes a duration, not true or false (write window = \"3s\")",
-        ),
+        ("window = true", "x.toml:1:10: ", "window = true: write a duration, such as \"3s\""),
         ("warm-up = '2h'", "x.toml:1:11: ", "is not a duration (write 3s, 250ms, 2m)"),
+        ("margin = 2", "x.toml:1:10: ", "not a share from 0.01% to 50% (write \"2%\")"),
+        ("margin = '0%'", "x.toml:1:10: ", "not a share from 0.01% to 50%"),
+        ("margin = nan", "x.toml:1:10: ", "not a share"),
+        ("confidence = '5%'", "x.toml:1:14: ", "not a share from 50% to 99.99% (write \"50%\")"),
         (
-            "margin = 2",
-            "x.toml:1:10: ",
-            "takes a share, not a whole number (write margin = \"2%\")",
+            "roi = 2",
+            "x.toml:1:7: ",
+            "roi = 2: invalid type: integer `2` (write a table of throughput and power)",
         ),
-        ("margin = '0%'", "x.toml:1:10: ", "outside 0.01% to 50%"),
-        ("margin = nan", "x.toml:1:10: ", "outside"),
-        ("confidence = '5%'", "x.toml:1:14: ", "outside 50% to 99.99%"),
-        ("roi = 2", "x.toml:1:7: ", "write roi = { throughput = 2, power = 1 }"),
         ("roi = { throughput = inf }", "x.toml:1:22: ", "outside 0 to 10"),
         ("roi = { thruput = 1 }", "x.toml:1:9: ", "did you mean 'throughput'?"),
         ("design = 'slcies'", "x.toml:1:10: ", "did you mean 'slices'?"),
         ("design = 'slices:10s'", "x.toml:1:10: ", "longer than the window"),
-        ("stop = { at-least = 3 }", "x.toml:1:8: ", "lacks 'within'"),
+        (
+            "stop = { at-least = 3 }",
+            "x.toml:1:8: ",
+            "stop = { at-least = 3 }: missing field `within`",
+        ),
         ("stop = { within = '1%' }\nblocks = 3", "x.toml:1:8: ", "at least 5 of 3 blocks"),
         ("meters = ['cpus']", "x.toml:1:11: ", "no meter 'cpus' (did you mean 'cpu'?)"),
         ("profile = 'larges'", "x.toml:1:11: ", "did you mean 'largest'?"),
         ("profile = 'all:rat=5'", "x.toml:1:11: ", "did you mean 'rate'?"),
-        ("profile = 499", "x.toml:1:11: ", "takes a text"),
+        (
+            "profile = 499",
+            "x.toml:1:11: ",
+            "profile = 499: invalid type: integer `499` (write a text, in quotes)",
+        ),
         ("title = 'x'", "x.toml:1:1: ", "lacks 'factors' (write [factors] with path"),
-        ("[factors]\nmtu = 1500", "x.toml:1:2: ", "names no path"),
+        ("[factors]\nmtu = 1500", "x.toml:1:1: ", "names no path"),
         ("[factors]\npath = 'sockte'", "x.toml:2:8: ", "no path 'sockte' (did you mean 'socket'?)"),
         ("[factors]\npath = ['socket',\n 'uring:dpth=3']", "x.toml:3:2: ", "did you mean 'depth'"),
         ("[factors]\npath = 'uring:depth=0'", "x.toml:2:8: ", "0 is outside 1 to 64"),
@@ -258,7 +267,12 @@ fn every_error_has_a_place_a_cause_and_a_remedy() {
             "x.toml:3:12: ",
             "99999 is outside 576 to 65535",
         ),
-        ("[factors]\npath='socket'\nmtu=1.5", "x.toml:3:5: ", "is a number with a fraction"),
+        (
+            "[factors]\npath='socket'\nmtu=1.5",
+            "x.toml:3:5: ",
+            "mtu=1.5: invalid type: floating point `1.5` (write a text, a whole number",
+        ),
+        ("[factors]\nmtu=1979-05-27", "x.toml:2:5: ", "mtu=1979-05-27: invalid type: date (write"),
         ("[factors]\npath='socket'\nmtu=-1", "x.toml:3:5: ", "not a whole number"),
         ("[factors]\npath='socket'\nmtu=[]", "x.toml:3:5: ", "has no levels"),
         (
@@ -276,12 +290,12 @@ fn every_error_has_a_place_a_cause_and_a_remedy() {
         ("[factors]\npath='socket'\ncores='left'", "x.toml:3:7: ", "'left' is no placement"),
         (
             "[factors]\npath='socket'\ngro=['on','off']",
-            "x.toml:1:2: ",
+            "x.toml:1:1: ",
             "gro = off: threaded-napi needs gro",
         ),
         (
             "[factors]\npath='socket'\nlink=['wire','wire:mtu=9000']\nmtu=1500",
-            "x.toml:1:2: ",
+            "x.toml:1:1: ",
             "given twice",
         ),
         (
@@ -289,17 +303,17 @@ fn every_error_has_a_place_a_cause_and_a_remedy() {
             "",
             "",
         ),
-        ("[factors]\npath='socket'\nflows=256\nread-size='1G'", "x.toml:1:2: ", "flows = 256"),
+        ("[factors]\npath='socket'\nflows=256\nread-size='1G'", "x.toml:1:1: ", "flows = 256"),
         ("exclude = {}\n[factors]\npath='socket'", "x.toml:1:11: ", "would exclude everything"),
         (
             "exclude = {path='socket'}\n[factors]\npath='socket'",
-            "x.toml:2:2: ",
+            "x.toml:2:1: ",
             "nothing is left to run",
         ),
         (
             "exclude = {path='uring'}\n[factors]\npath='socket'",
             "x.toml:1:17: ",
-            "'uring' is no level of 'path' in [factors]",
+            "'uring' is not a level of 'path' in [factors]",
         ),
         (
             "exclude = {mtu=1500}\n[factors]\npath='socket'",
@@ -310,7 +324,7 @@ fn every_error_has_a_place_a_cause_and_a_remedy() {
         (
             "exclude = 3\n[factors]\npath='socket'",
             "x.toml:1:11: ",
-            "takes a table, not a whole number",
+            "'exclude' takes a table (write exclude = {",
         ),
         (
             "exclude = {path=[]}\n[factors]\npath='socket'",
@@ -331,9 +345,9 @@ fn every_error_has_a_place_a_cause_and_a_remedy() {
         (
             "baseline = {mtu=1400}\n[factors]\npath='socket'\nmtu=[1500,9000]",
             "x.toml:1:17: ",
-            "'1400' is no level",
+            "'1400' is not a level",
         ),
-        ("baseline = 3\n[factors]\npath='socket'", "x.toml:1:12: ", "takes a table"),
+        ("baseline = 3\n[factors]\npath='socket'", "x.toml:1:12: ", "there is no path '3'"),
     ];
     for (text, place, words) in cases {
         if place.is_empty() {
@@ -391,6 +405,51 @@ fn a_product_without_end_is_refused() {
     let sizes = sizes.join(",");
     let text = format!("[factors]\npath='socket'\nread-size=[{sizes}]\nmessage-size=[{sizes}]");
     assert!(read(&text).unwrap_err().to_string().contains("more than 20000 combinations"));
+}
+
+/// The levels are counted before they are read: a hundred thousand of them would take
+/// minutes otherwise.
+#[test]
+fn more_levels_than_cells_are_refused_at_once() {
+    let sizes: Vec<String> = (0..100_000).map(|n| (4096 + n).to_string()).collect();
+    for others in ["path = 'socket'", "path = []"] {
+        let text = format!("[factors]\n{others}\nread-size = [{}]", sizes.join(","));
+        let started = std::time::Instant::now();
+        let fault = read(&text).unwrap_err().to_string();
+        assert!(fault.contains("more than 20000 combinations"), "{fault}");
+        assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    }
+}
+
+#[test]
+fn a_long_key_or_value_is_not_repeated_whole() {
+    let long = "k".repeat(1 << 20);
+    let factors = "[factors]\npath = 'socket'\n";
+    for text in [
+        format!("{long} = 1"),
+        format!("{long} = "),
+        format!("'{long}' = 'a\\\n"),
+        format!("{factors}{long} = 1"),
+        format!("{factors}cores = {{ {long} = 1 }}"),
+        format!("roi = {{ {long} = 1 }}"),
+        format!("settings = {{ {long} = 1 }}"),
+        format!("settings = '{long}'"),
+        format!("settings = {{ set = '{long}' }}"),
+        format!("meters = '{long}'"),
+        format!("baseline = '{long}'\n{factors}"),
+        format!("blocks = '{long}'"),
+        format!("margin = '{long}'"),
+        format!("window = '{long}'"),
+        format!("design = '{long}'"),
+        format!("profile = '{long}'"),
+        format!("power = '{long}'"),
+        format!("testbed = '{long}'"),
+        format!("workload = '{long}'"),
+        format!("baseline = {{ {long} = 1 }}\n{factors}"),
+    ] {
+        let fault = read(&text).unwrap_err().to_string();
+        assert!(fault.len() < 1500, "{} bytes: {}", fault.len(), &text[..20]);
+    }
 }
 
 #[test]
