@@ -398,6 +398,7 @@ fn known(result: io::Result<()>) -> io::Result<()> {
 mod tests {
     use super::super::layout::Way;
     use super::*;
+    use bytepath_testing::skip;
 
     #[test]
     fn the_copy_programs_pass_the_verifier() {
@@ -405,7 +406,7 @@ mod tests {
         let counting = match Counting::typed(&roots) {
             Ok(counting) => counting,
             Err(fault) => {
-                println!("SKIP the_copy_programs_pass_the_verifier: {fault}");
+                skip!("{fault}");
                 assert!(fault.kind != FaultKind::System, "{fault}");
                 return;
             }
@@ -423,7 +424,7 @@ mod tests {
     #[test]
     fn what_was_tried_leaves_nothing_behind() {
         let Ok(counting) = Counting::typed(&Roots::real()) else {
-            println!("SKIP what_was_tried_leaves_nothing_behind: no typed tracepoints");
+            skip!("no typed tracepoints");
             return;
         };
         // Where nobody may be put behind a function nothing is counted, which is told.
@@ -441,7 +442,7 @@ mod tests {
     #[test]
     fn calls_of_this_thread_are_in_its_rows_and_sockets() {
         let Ok(counting) = Counting::typed(&Roots::real()) else {
-            println!("SKIP calls_of_this_thread_are_in_its_rows_and_sockets: no typed tracepoints");
+            skip!("no typed tracepoints");
             return;
         };
         let own = crate::sys::thread::id();
@@ -471,7 +472,7 @@ mod tests {
             Err(fault) => fault,
         };
         match fault.kind {
-            FaultKind::Permission => println!("SKIP: {fault}"),
+            FaultKind::Permission => skip!("{fault}"),
             _ => assert!(fault.message.contains("R0 !read_ok"), "{fault}"),
         }
     }
