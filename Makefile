@@ -1,11 +1,13 @@
 # The first two targets are all a newcomer needs: `make run`, `make test`.
-# Each installs what is missing and says so.
+# Each says what it installs and installs what is missing.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 FUZZ_SECONDS ?= 5
+# Programs that tests start; tools/need knows their Debian packages.
+TEST_PROGRAMS := chromium iperf3 python3 qemu-system-x86_64 strace
 
-.PHONY: run test build check unit fuzz bench lint clean tools-build tools-bench tools-reports tools-tests tools-observe observe-examples vm-kernel
+.PHONY: run test build unit timing fuzz bench lint clean tools-build tools-bench tools-tests tools-observe observe-examples vm-kernel
 
 ## run: build in release and compare every path on this machine (about 4 minutes after the build)
 run: build
@@ -15,19 +17,24 @@ run: build
 build: tools-build
 	cargo build --release --locked
 
-## test: everything that needs no special hardware
-test: tools-build lint unit fuzz
-	@echo "all tests passed"
+## test: everything that needs no special hardware; closes with "N passed, N failed, N skipped"
+test: tools-tests
+	@$(MAKE) --no-print-directory lint unit
 
 lint:
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 
-unit: tools-tests
-	tools/unit
+unit:
+	@tools/unit
 
-## fuzz: every fuzz target for FUZZ_SECONDS
+## timing: tests that a busy machine fails; for one that does nothing else
+timing: tools-build
+	cargo test --locked --test it --test lab -- --ignored timing:: --test-threads=1 --nocapture
+
+## fuzz: every fuzz target for FUZZ_SECONDS; `make test` replays their seeds
 fuzz: tools-build
+	@tools/need c++
 	fuzz/run $(FUZZ_SECONDS)
 
 ## bench: bytepath against iperf3, interleaved, as ratios
@@ -35,7 +42,7 @@ bench: build tools-bench
 	cargo bench --locked --bench against_iperf3
 
 tools-build:
-	@tools/need cargo cc c++
+	@tools/need cargo cc
 
 tools-bench:
 	@tools/need iperf3 nsenter taskset
@@ -49,17 +56,20 @@ observe-examples: build tools-observe
 tools-observe:
 	@tools/need iperf3 nginx wrk redis-server redis-benchmark redis-cli ss strace perf
 
-# Programs that tests lay beside bytepath; without them those tests are skipped.
-tools-tests: tools-reports vm-kernel
-	@tools/need iperf3 strace qemu-system-x86_64 || true
+# First what will be installed, then the installing. Without TEST_PROGRAMS, readers or
+# kernels the tests that need them are skipped.
+tools-tests:
+	@tools/need --say cargo cc $(TEST_PROGRAMS)
+	@tools/readers --say
+	@echo "make test keeps two Debian kernels for guests in the user's cache, not installed"
+	@tools/need cargo cc
+	@tools/need $(TEST_PROGRAMS) || true
+	@tools/readers
+	@tools/vm-kernel
 
 ## vm-kernel: the newest Debian kernel and an older one, for guests; nothing is installed
 vm-kernel:
 	@tools/vm-kernel
-
-# Readers of the reports; without them the tests that need them are skipped.
-tools-reports:
-	@tools/readers
 
 clean:
 	cargo clean

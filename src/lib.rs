@@ -2,7 +2,7 @@
 //! this machine, and why?
 //!
 //! The modules stand in dependency order: each may use only those above it,
-//! and the exact edges are checked by `tests/tidy.rs`. Start reading at
+//! and the exact edges are checked by `tests/it/tidy.rs`. Start reading at
 //! [`run`], or at `docs/architecture.md`.
 
 #![forbid(unsafe_code)]

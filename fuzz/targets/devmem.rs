@@ -2,11 +2,8 @@
 //! them against a kernel that frees as many as it likes: no token is lost, none is
 //! given back twice, and there is an end to it.
 
-#![no_main]
-
 use bytepath::sys::devmem::message::encode;
 use bytepath::sys::devmem::{Arrived, Control, Fragment, Freer, Held, TokenRange, fragments};
-use libfuzzer_sys::fuzz_target;
 use std::collections::HashMap;
 use std::io;
 
@@ -26,7 +23,8 @@ impl Freer for Kernel<'_> {
         let most = self.most.get(self.call % self.most.len().max(1)).copied().unwrap_or(1);
         self.call += 1;
         let most = usize::from(most.max(1));
-        let tokens = ranges.iter().flat_map(|r| (0..r.count).map(|i| r.start.checked_add(i).unwrap()));
+        let tokens =
+            ranges.iter().flat_map(|r| (0..r.count).map(|i| r.start.checked_add(i).unwrap()));
         let mut freed = 0;
         for token in tokens.take(most) {
             let out = self.out.get_mut(&token).expect("a token that was never dealt out");
@@ -37,7 +35,7 @@ impl Freer for Kernel<'_> {
     }
 }
 
-fuzz_target!(|data: &[u8]| {
+pub fn check(data: &[u8]) {
     let Some((&split, rest)) = data.split_first() else { return };
     let (most, messages) = rest.split_at(rest.len().min(usize::from(split)));
 
@@ -71,4 +69,4 @@ fuzz_target!(|data: &[u8]| {
         assert!(held.len() < before);
     }
     assert!(kernel.out.values().all(|out| *out == 0));
-});
+}

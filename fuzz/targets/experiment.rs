@@ -1,6 +1,5 @@
 //! Experiment files: any text gives an experiment or one line with a place in it.
 //! An experiment that is accepted keeps what the rest of the program relies on.
-#![no_main]
 
 use bytepath::record::FaultKind;
 use bytepath::spec::{Catalogues, MOST_CELLS, parse_experiment};
@@ -14,9 +13,11 @@ static CATALOGUES: LazyLock<Catalogues> = LazyLock::new(|| Catalogues {
     meters: meter::CATALOG.iter().map(|meter| meter.name()).collect(),
     cpus: vec![0, 1],
     testbed: None,
+    workload: String::new(),
 });
 
-libfuzzer_sys::fuzz_target!(|text: &str| {
+pub fn check(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
     match parse_experiment("x.toml", text, &CATALOGUES) {
         Err(fault) => {
             let line = fault.to_string();
@@ -26,7 +27,10 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
             let [file, row, column, _] = place.as_slice() else { panic!("no place: {line}") };
             assert_eq!(*file, "x.toml");
             let row: usize = row.parse().expect("a line");
-            assert!((1..=text.bytes().filter(|b| *b == b'\n').count() + 1).contains(&row), "{line}");
+            assert!(
+                (1..=text.bytes().filter(|b| *b == b'\n').count() + 1).contains(&row),
+                "{line}"
+            );
             assert!(column.parse::<usize>().expect("a column") <= text.len() + 1, "{line}");
         }
         Ok(x) => {
@@ -39,4 +43,4 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
             assert!(x.stopping.is_none_or(|rule| rule.at_least <= x.blocks));
         }
     }
-});
+}

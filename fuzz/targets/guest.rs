@@ -1,10 +1,9 @@
 //! What the vm testbed reads that others wrote: programs, libraries and modules,
 //! the header of a kernel's image, and what a guest says over its port.
-#![no_main]
 
 use bytepath::host::guest;
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+pub fn check(data: &[u8]) {
     if let Ok(needs) = guest::needs(data) {
         assert!(needs.libraries.len() <= data.len());
     }
@@ -25,4 +24,4 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         let again = guest::Frame::read(&mut bytes.as_slice()).expect("and read again");
         assert_eq!(format!("{frame:?}"), format!("{again:?}"));
     }
-});
+}

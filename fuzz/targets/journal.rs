@@ -1,12 +1,11 @@
 //! The journal of settings, and settings as people type them. A journal of any
 //! bytes is read without a panic; what it tells is safe to act on: every setting
 //! in it can be printed, and typed again it is the same.
-#![no_main]
 
 use bytepath::host::settings::journal::{read, seal};
 use bytepath::record::Setting;
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+pub fn check(data: &[u8]) {
     let _ = read(data);
     // With a right sum on every line, so that what is behind it is reached.
     let sealed: Vec<u8> = data.split(|byte| *byte == b'\n').flat_map(seal).collect();
@@ -24,7 +23,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
             typed_again(&setting);
         }
     }
-});
+}
 
 fn typed_again(setting: &Setting) {
     let text = setting.to_string();

@@ -1,7 +1,6 @@
 //! What meters read beside `/proc`: logs and programs of power meters, lists and numbers
 //! of sysfs, protocol counters, netlink's counters of devices. A value or an error, no
 //! panic; and what is a value has the properties that callers rest on.
-#![no_main]
 
 use bytepath::meter::{dcmi_reading, printed_watts};
 use bytepath::record::TimeSpan;
@@ -9,7 +8,7 @@ use bytepath::spec;
 use bytepath::stats::wattmeter::{Log, align};
 use bytepath::sys::{attribute, netstat, nic_stats, powercap, qdisc};
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+pub fn check(data: &[u8]) {
     nic_stats::decode_anything(data);
     qdisc::decode_anything(data);
     let text = String::from_utf8_lossy(data);
@@ -36,10 +35,16 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let list = attribute::list(&text);
     assert!(list.windows(2).all(|pair| pair[0] < pair[1]));
     if let [before, after, range] = list.iter().map(|n| u64::from(*n)).collect::<Vec<_>>()[..] {
-        assert!(powercap::gained(before, after, range) <= after.max(range).saturating_add(after) + 1);
+        assert!(
+            powercap::gained(before, after, range) <= after.max(range).saturating_add(after) + 1
+        );
     }
     if let Ok(power) = spec::parse_power(&text) {
         let printed = spec::print_power(&power);
-        assert_eq!(spec::parse_power(&printed).as_ref(), Ok(&power), "{text:?}, printed {printed:?}");
+        assert_eq!(
+            spec::parse_power(&printed).as_ref(),
+            Ok(&power),
+            "{text:?}, printed {printed:?}"
+        );
     }
-});
+}

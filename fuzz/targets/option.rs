@@ -1,6 +1,5 @@
 //! What a user types: whatever parses can be printed, and what is printed
 //! parses to the same.
-#![no_main]
 
 use bytepath::record::{OptionKind, unit};
 use bytepath::spec;
@@ -17,7 +16,8 @@ const KINDS: [OptionKind; 9] = [
     OptionKind::Name,
 ];
 
-libfuzzer_sys::fuzz_target!(|text: &str| {
+pub fn check(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
     for kind in KINDS {
         if let Ok(value) = kind.parse(text) {
             let printed = kind.print(&value);
@@ -36,4 +36,4 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
         let printed = unit::seconds(duration);
         assert_eq!(unit::parse_duration(&printed), Ok(duration), "{text:?}, printed {printed:?}");
     }
-});
+}

@@ -1,10 +1,9 @@
 //! A ring of the kernel's with any bytes and any positions: spans or an error,
 //! records or an error, no panic; and cutting a ring in two changes nothing.
-#![no_main]
 
 use bytepath::sys::perf::{Record, records, spans};
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+pub fn check(data: &[u8]) {
     let Some((positions, bytes)) = data.split_first_chunk::<16>() else { return };
     let [tail, head] = [&positions[..8], &positions[8..]]
         .map(|half| u64::from_le_bytes(half.try_into().expect("eight bytes")));
@@ -45,4 +44,4 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let (first, second) = spans(begin, begin + bytes.len() as u64, size).expect("it fits");
     let again = [&ring[first], &ring[second]].concat();
     assert_eq!(again, bytes);
-});
+}

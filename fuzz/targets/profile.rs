@@ -2,11 +2,10 @@
 //! title, no panic; and what was read is written by every exporter and, as
 //! pprof, read again as it was. The first byte says which importer, or that the
 //! format is to be told by the bytes.
-#![no_main]
 
 use bytepath::profile::{export, import};
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+pub fn check(data: &[u8]) {
     let Some((choice, mut rest)) = data.split_first() else { return };
     let choice = usize::from(*choice) % (import::CATALOG.len() + 1);
     let read = match import::CATALOG.get(choice) {
@@ -33,4 +32,4 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
             assert_eq!(again, profile);
         }
     }
-});
+}

@@ -1,13 +1,11 @@
 //! Lines of `trials.jsonl`: whatever parses is written as one line, and read
 //! again it is the same. So is any finite number that a meter may have measured.
-#![no_main]
 
 use bytepath::record::{Reading, Scope, Trial, Unit};
 
-#[path = "round_trip.rs"]
-mod round_trip;
+use super::round_trip;
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+pub fn check(data: &[u8]) {
     round_trip::line::<Trial>(data);
     if let Some(bits) = data.first_chunk() {
         let value = f64::from_bits(u64::from_le_bytes(*bits));
@@ -17,4 +15,4 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
             round_trip::record(&reading);
         }
     }
-});
+}

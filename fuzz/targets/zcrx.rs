@@ -1,10 +1,9 @@
 //! Completions of a zero-copy receive with any numbers: a piece within the area
 //! or something else, no panic; and whatever came goes back once, in order.
-#![no_main]
 
 use bytepath::sys::uring::zcrx::{Arrived, Owed, RawCompletion, Reader};
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+pub fn check(data: &[u8]) {
     let Some((head, mut rest)) = data.split_first_chunk::<24>() else { return };
     let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
     let area = usize::try_from(number(&head[..8]) % (1 << 40)).expect("64 bits");
@@ -39,4 +38,4 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     owed.retire();
     back.extend_from_slice(owed.returning());
     assert_eq!(lent, back);
-});
+}

@@ -321,6 +321,7 @@ fn too_old(message: String) -> Fault {
 mod tests {
     use super::super::layout::Way;
     use super::*;
+    use bytepath_testing::skip;
     use std::path::Path;
 
     #[test]
@@ -329,7 +330,7 @@ mod tests {
         let counting = match Counting::new(&roots) {
             Ok(counting) => counting,
             Err(fault) => {
-                println!("SKIP the_copy_programs_pass_the_verifier: {fault}");
+                skip!("{fault}");
                 assert!(fault.kind != FaultKind::System, "{fault}");
                 return;
             }
@@ -348,7 +349,7 @@ mod tests {
     #[test]
     fn what_was_tried_leaves_nothing_behind() {
         let Ok(counting) = Counting::new(&Roots::real()) else {
-            println!("SKIP what_was_tried_leaves_nothing_behind: no typed tracepoints");
+            skip!("no typed tracepoints");
             return;
         };
         // Where nobody may be put behind a function nothing is counted, which is told.
@@ -366,7 +367,7 @@ mod tests {
     #[test]
     fn calls_of_this_thread_are_in_its_rows_and_sockets() {
         let Ok(counting) = Counting::new(&Roots::real()) else {
-            println!("SKIP calls_of_this_thread_are_in_its_rows_and_sockets: no typed tracepoints");
+            skip!("no typed tracepoints");
             return;
         };
         let own = crate::sys::thread::id();
@@ -403,7 +404,7 @@ mod tests {
             Err(fault) => fault,
         };
         match fault.kind {
-            FaultKind::Permission => println!("SKIP: {fault}"),
+            FaultKind::Permission => skip!("{fault}"),
             _ => assert!(fault.message.contains("R0 !read_ok"), "{fault}"),
         }
     }

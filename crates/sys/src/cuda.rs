@@ -251,13 +251,14 @@ impl Drop for Allocation {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytepath_testing::skip;
 
     #[test]
     fn without_a_driver_the_reason_is_in_words() {
         match driver() {
             Ok(driver) => assert!(!driver.name().is_empty()),
             Err(e) => {
-                println!("SKIP the CUDA driver: {e}");
+                skip!("the CUDA driver: {e}");
                 assert!(e.raw_os_error().is_none() && e.to_string().len() > 20, "{e}");
             }
         }

@@ -87,6 +87,7 @@ fn any_socket() -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytepath_testing::skip;
     use std::net::Ipv4Addr;
 
     #[test]
@@ -96,7 +97,7 @@ mod tests {
         assert_eq!(driver("lo").unwrap(), None);
         match receive_queues("lo") {
             Ok(queues) => assert_eq!(queues, 1),
-            Err(e) => println!("SKIP the_loopback_device_is_all_software: {e}"),
+            Err(e) => skip!("{e}"),
         }
     }
 

@@ -94,18 +94,19 @@ mod tests {
     use super::super::namespace::privileged;
     use super::super::netlink::{Netlink, Veth};
     use super::*;
+    use bytepath_testing::skip;
 
     #[test]
     fn a_namespace_stays_until_it_is_released() {
         if !privileged() {
-            println!("SKIP a_namespace_stays_until_it_is_released: not root");
+            skip!("not root");
             return;
         }
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("namespaces/one");
         assert!(open(&file).unwrap().is_none(), "no file");
         if let Err(e) = make(&file) {
-            println!("SKIP a_namespace_stays_until_it_is_released: {e}");
+            skip!("{e}");
             return;
         }
         assert_eq!(make(&file).unwrap_err().raw_os_error(), Some(libc::EEXIST));

@@ -274,6 +274,7 @@ fn setup(entries: u32, completions: u32) -> io::Result<IoUring> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytepath_testing::skip;
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
     use std::time::Duration;
@@ -283,7 +284,7 @@ mod tests {
 
     /// None, with the reason printed, where this host has no io_uring.
     fn here() -> Option<Features> {
-        features().map_err(|e| println!("skipped: io_uring_setup: {e}")).ok()
+        features().map_err(|e| skip!("io_uring_setup: {e}")).ok()
     }
 
     /// A stream socket whose other end takes nothing more.

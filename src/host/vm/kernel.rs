@@ -279,6 +279,7 @@ fn unreadable(path: &Path, error: &io::Error) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytepath_testing::skip;
 
     /// The least that a boot loader would take for an image.
     fn fake_image(release: &str) -> Vec<u8> {
@@ -351,7 +352,7 @@ mod tests {
                 Some(())
             }
             Err(e) => {
-                println!("SKIP: no dpkg-deb to make packages with: {e}");
+                skip!("no dpkg-deb to make packages with: {e}");
                 None
             }
         }

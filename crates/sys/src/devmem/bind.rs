@@ -123,12 +123,13 @@ pub fn netdev_family() -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytepath_testing::skip;
     use std::os::fd::AsFd;
 
     #[test]
     fn the_loopback_device_refuses_to_bind() {
         if let Err(e) = netdev_family() {
-            println!("SKIP the_loopback_device_refuses_to_bind: {e}");
+            skip!("{e}");
             return;
         }
         let memory = stand_in().unwrap();

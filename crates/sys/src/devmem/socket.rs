@@ -197,6 +197,7 @@ mod tests {
     use super::*;
     use crate::devmem::{Fragment, Held, fragments};
     use crate::tcp;
+    use bytepath_testing::skip;
     use std::io::Write;
     use std::os::fd::AsFd;
 
@@ -230,7 +231,7 @@ mod tests {
         match held.give_back(&mut Socket(rx.as_fd())).unwrap_err().raw_os_error() {
             // Ours, because it freed none.
             Some(libc::EBADMSG) => {}
-            Some(libc::ENOPROTOOPT) => println!("SKIP SO_DEVMEM_DONTNEED: before Linux 6.12"),
+            Some(libc::ENOPROTOOPT) => skip!("SO_DEVMEM_DONTNEED: before Linux 6.12"),
             other => panic!("{other:?}"),
         }
         assert_eq!(held.len(), 3);

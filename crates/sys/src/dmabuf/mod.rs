@@ -261,6 +261,7 @@ impl Memory for Rehearsal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytepath_testing::skip;
 
     fn mapped(size: usize) -> Mapped {
         Rehearsal::new(size, true).unwrap().mapped
@@ -307,7 +308,7 @@ mod tests {
                     assert!(memory.size() >= 1 << 20);
                 }
                 Err(e) => {
-                    println!("SKIP memory of {}: {e}", provider.name());
+                    skip!("memory of {}: {e}", provider.name());
                     assert!(!e.to_string().is_empty());
                 }
             }

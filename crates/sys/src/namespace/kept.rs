@@ -203,6 +203,7 @@ mod tests {
     use super::super::super::bridge::{bridge_message, port_message};
     use super::super::super::tap;
     use super::*;
+    use bytepath_testing::skip;
 
     const WMEM: &CStr = c"/proc/sys/net/ipv4/tcp_wmem";
 
@@ -234,7 +235,7 @@ mod tests {
     #[test]
     fn taps_are_joined_and_die_with_their_queues() {
         if let Err(refused) = make(vec![Part::Tap(Tap::new("a", 2, 1, 0).unwrap())], &[]) {
-            println!("SKIP taps_are_joined_and_die_with_their_queues: {refused}");
+            skip!("{refused}");
             return;
         }
         let tap = |name, index| Part::Tap(Tap::new(name, index, 2, tap::VNET_HDR).unwrap());

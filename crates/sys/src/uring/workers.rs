@@ -23,6 +23,7 @@ pub fn pin_workers(cpu: u32) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::thread;
+    use bytepath_testing::skip;
     use io_uring::{opcode, squeue, types};
     use std::fs;
     use std::os::fd::AsRawFd;
@@ -54,7 +55,7 @@ mod tests {
     #[test]
     fn workers_stay_on_the_cpu_that_was_named() {
         if let Err(e) = IoUring::new(1) {
-            println!("skipped: io_uring_setup: {e}");
+            skip!("io_uring_setup: {e}");
             return;
         }
         for cpu in thread::allowed().unwrap() {

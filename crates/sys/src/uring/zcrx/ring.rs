@@ -465,18 +465,19 @@ mod tests {
     use super::super::{AreaMemory, abilities};
     use super::*;
     use crate::tcp;
+    use bytepath_testing::skip;
     use std::io::Write;
 
     /// A ring on a queue without a device, or none with the reason printed.
-    fn ring_of(test: &str, socket: BorrowedFd, pages: usize) -> Option<RecvZcRing> {
+    fn ring_of(socket: BorrowedFd, pages: usize) -> Option<RecvZcRing> {
         let can = match abilities() {
             Ok(can) if can.no_device && can.events => can,
             Ok(can) => {
-                println!("SKIP {test}: {can:?}");
+                skip!("{can:?}");
                 return None;
             }
             Err(e) => {
-                println!("SKIP {test}: IORING_REGISTER_QUERY: {e}");
+                skip!("IORING_REGISTER_QUERY: {e}");
                 return None;
             }
         };
@@ -491,7 +492,7 @@ mod tests {
         match RecvZcRing::register(socket, shape, 64, 1) {
             Ok(ring) => Some(ring),
             Err(e) => {
-                println!("SKIP {test}: {e}");
+                skip!("{e}");
                 None
             }
         }
@@ -513,8 +514,7 @@ mod tests {
     #[test]
     fn an_event_fires_again_when_it_was_armed_again() {
         let (mut tx, rx) = tcp::loopback_pair().unwrap();
-        let name = "an_event_fires_again_when_it_was_armed_again";
-        let Some(mut ring) = ring_of(name, rx.as_fd(), 64) else { return };
+        let Some(mut ring) = ring_of(rx.as_fd(), 64) else { return };
         ring.activate().unwrap();
         let mut round = |ring: &mut RecvZcRing| {
             tx.write_all(&[1; 10_000]).unwrap();
@@ -535,8 +535,7 @@ mod tests {
     #[test]
     fn what_is_not_given_back_is_missed_and_then_flushed() {
         let (mut tx, rx) = tcp::loopback_pair().unwrap();
-        let name = "what_is_not_given_back_is_missed_and_then_flushed";
-        let Some(mut ring) = ring_of(name, rx.as_fd(), 4) else { return };
+        let Some(mut ring) = ring_of(rx.as_fd(), 4) else { return };
         ring.activate().unwrap();
         tx.write_all(&[1; 40_000]).unwrap();
         receive(&mut ring, 40_000);

@@ -1,0 +1,35 @@
+//! What is fuzzed: each target takes any bytes and panics where a property does not hold.
+//! The tests call every target with its seeds (`tests/it/fuzz.rs`).
+
+mod devmem;
+mod experiment;
+mod guest;
+mod journal;
+mod meters;
+mod option;
+mod perf_ring;
+mod procfs;
+mod profile;
+mod round_trip;
+mod trial;
+mod wire;
+mod zcrx;
+
+/// A target takes any bytes.
+pub type Check = fn(&[u8]);
+
+/// Every target, and its name, which is that of its folder of seeds, too.
+pub static TARGETS: &[(&str, Check)] = &[
+    ("devmem", devmem::check),
+    ("experiment", experiment::check),
+    ("guest", guest::check),
+    ("journal", journal::check),
+    ("meters", meters::check),
+    ("option", option::check),
+    ("perf_ring", perf_ring::check),
+    ("procfs", procfs::check),
+    ("profile", profile::check),
+    ("trial", trial::check),
+    ("wire", wire::check),
+    ("zcrx", zcrx::check),
+];

@@ -1,0 +1,27 @@
+//! A program for tests to start: each part belongs to the test that asks for it.
+
+mod agent;
+mod calls;
+#[path = "../lab/ends.rs"]
+mod ends;
+mod moves;
+#[path = "../lab/paths.rs"]
+#[allow(dead_code, unused_imports, reason = "without its tests only the sender is left")]
+mod paths;
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words[..] {
+        ["agent"] => agent::agent(),
+        ["controller"] => agent::controller(),
+        ["sender", address, path] => paths::sender_double(address, path),
+        ["family"] => calls::family(),
+        ["sockets"] => calls::sockets(),
+        ["endless"] => calls::endless(),
+        ["copied", bytes] => moves::copied(bytes.parse().unwrap()),
+        ["reference", bytes] => moves::reference(bytes.parse().unwrap()),
+        ["truncated", bytes] => moves::truncated(bytes.parse().unwrap()),
+        _ => panic!("there is no part {words:?}"),
+    }
+}

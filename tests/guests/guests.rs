@@ -1,0 +1,81 @@
+//! What tests that boot guests share: the machine to themselves, a study as
+//! somebody would run it, and whether anything of it is left.
+
+use bytepath::host::{self, Testbed};
+use bytepath::record::Support;
+use bytepath_testing::skip;
+use rustix::process::Pid;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Emulated guests take every CPU there is, and one after the other is sooner.
+static MACHINE: Mutex<()> = Mutex::new(());
+
+/// The machine to itself, if guests can be booted on it.
+pub fn able() -> Option<MutexGuard<'static, ()>> {
+    match testbed().probe() {
+        Support::Yes => Some(MACHINE.lock().unwrap_or_else(PoisonError::into_inner)),
+        Support::No { reason, .. } => {
+            skip!("{reason}");
+            None
+        }
+    }
+}
+
+/// The testbed of guests, with every option at its default.
+pub fn testbed() -> &'static dyn Testbed {
+    *host::CATALOG.iter().find(|testbed| testbed.name() == "vm").unwrap()
+}
+
+/// Runs the program to its end.
+pub fn bytepath(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_bytepath")).args(arguments).output().unwrap()
+}
+
+/// What a run printed.
+pub fn shown(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    text(&output.stdout) + &text(&output.stderr)
+}
+
+/// CPU time of a process so far, in seconds.
+pub fn cpu_time(pid: Pid) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap();
+    let rest = stat.rsplit(')').next().unwrap();
+    // utime and stime are the 14th and 15th of proc_pid_stat(5), in ticks.
+    let ticks: f64 =
+        rest.split_whitespace().skip(11).take(2).map(|n| n.parse::<f64>().unwrap()).sum();
+    ticks / rustix::param::clock_ticks_per_second() as f64
+}
+
+/// Processes that run guests for a process.
+pub fn guests_of(parent: u32) -> Vec<Pid> {
+    let parent = parent.to_string();
+    processes("qemu-system", &|stat: &str| {
+        stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1)) == Some(&parent)
+    })
+}
+
+/// Guests of this test program's or its children's that still run.
+pub fn leftovers() -> Vec<Pid> {
+    let own = std::process::id().to_string();
+    processes("qemu-system", &|stat: &str| {
+        let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
+        // An orphan's parent is the first process.
+        matches!(parent, Some(parent) if parent == own || parent == "1")
+    })
+}
+
+/// Processes whose name begins so and whose `/proc/PID/stat` is as asked for.
+fn processes(name: &str, is_meant: &dyn Fn(&str) -> bool) -> Vec<Pid> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let numbered = entries.filter_map(|e| Some((e.file_name().to_str()?.parse().ok()?, e.path())));
+    let read = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default();
+    numbered
+        .filter(|(_, folder)| {
+            read(folder.join("comm")).starts_with(name) && is_meant(&read(folder.join("stat")))
+        })
+        .filter_map(|(pid, _)| Pid::from_raw(pid))
+        .collect()
+}

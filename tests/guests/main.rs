@@ -1,0 +1,9 @@
+//! Whatever boots guests; without qemu or a kernel these tests are skipped.
+
+mod guests;
+
+mod observe;
+mod trouble;
+mod vm;
+mod wire;
+mod zcrx;

@@ -1,0 +1,146 @@
+//! Bytes really copied, counted behind the kernel's own copy functions. Kernels that
+//! are locked down let nobody do that, so it is done in guests whose kernels are not:
+//! the double is the program that moves bytes there, and bytepath watches it.
+
+use crate::guests::able;
+use bytepath::host::guest;
+use bytepath::record::{CopyCount, Counter, Ending, Observation};
+use bytepath_testing::skip;
+use std::path::Path;
+
+/// Where the double is in a guest.
+const DOUBLE: &str = "/bin/double";
+
+/// The newest kernel there is, and an old one: between them the copy functions
+/// changed.
+const KERNELS: [&str; 2] = ["debian:newest", "debian:6.1"];
+
+/// Bytes that each part moves.
+const BYTES: u64 = 6 << 20;
+
+/// Bytes that may be copied beside those that a part moves: none is expected.
+const BESIDE: u64 = 4096;
+
+#[test]
+fn copies_are_counted_where_the_kernel_lets_us() {
+    let Some(_machine) = able() else { return };
+    let own = bytepath_testing::double();
+    for kernel in KERNELS {
+        let bytepath = Path::new(env!("CARGO_BIN_EXE_bytepath"));
+        let guest = match guest::Errands::boot(kernel, bytepath, &[(DOUBLE, &own)]) {
+            Ok(guest) => guest,
+            Err(fault) if fault.message.contains("there is no kernel") => {
+                skip!("{kernel}: {fault}");
+                continue;
+            }
+            Err(fault) => panic!("{kernel}: {fault}"),
+        };
+        println!("--- Linux {}", guest.release());
+        what_is_copied_is_counted(&guest);
+        what_goes_by_reference_is_not(&guest);
+        a_ledger_that_is_wrong_is_told_so(&guest);
+        mapped_pages_are_not_copied(&guest);
+    }
+}
+
+/// Write and send at one end, read and receive at the other: every byte twice.
+fn what_is_copied_is_counted(guest: &guest::Errands) {
+    let seen = watched(guest, &[], &double("copied"));
+    let (to_program, from_program) = counted(&seen);
+    assert_eq!((seen.sent.ledger.copied, seen.received.ledger.copied), (BYTES, BYTES), "{seen:#?}");
+    assert!((BYTES..=BYTES + BESIDE).contains(&from_program), "{from_program}: {seen:#?}");
+    assert!((BYTES..=BYTES + BESIDE).contains(&to_program), "{to_program}: {seen:#?}");
+    assert_eq!(seen.disagreement, None);
+    println!("copied: {BYTES} bytes each way; {from_program} from the program, {to_program} to it");
+}
+
+/// sendfile at one end; thrown away unread at the other.
+fn what_goes_by_reference_is_not(guest: &guest::Errands) {
+    let seen = watched(guest, &["--sample", "none"], &double("reference"));
+    let (to_program, from_program) = counted(&seen);
+    assert_eq!((seen.sent.ledger.unknown, seen.received.ledger.not_copied), (BYTES, BYTES));
+    assert!(from_program <= BESIDE && to_program <= BESIDE, "{from_program} {to_program}");
+    assert_eq!(seen.disagreement, None);
+    println!("by reference: {BYTES} bytes; {from_program} from the program, {to_program} to it");
+}
+
+/// A datagram whose length is asked for, and of which only the beginning is taken:
+/// its calls cannot tell how much that is, the copy functions can.
+fn a_ledger_that_is_wrong_is_told_so(guest: &guest::Errands) {
+    let seen = watched(guest, &["--sample", "none"], &double("truncated"));
+    let (to_program, from_program) = counted(&seen);
+    assert_eq!((seen.sent.ledger.copied, seen.received.ledger.copied), (BYTES, BYTES));
+    assert!((BYTES..=BYTES + BESIDE).contains(&from_program), "{from_program}: {seen:#?}");
+    assert!(to_program < BYTES / 8, "{to_program}: {seen:#?}");
+    let said = seen.disagreement.as_deref().unwrap_or_default();
+    assert!(said.starts_with("received: the ledger has"), "{seen:#?}");
+    let text = report(guest, &["--sample", "none"], &double("truncated"));
+    let ledger = text.find("Ledger").map(|at| &text[at..]).unwrap_or_default();
+    let ledger = ledger.split("\n\n").next().unwrap_or_default();
+    assert!(ledger.contains("DISAGREE") && ledger.contains("counted in the kernel"), "{text}");
+    println!("{ledger}");
+}
+
+/// A study of bytepath's own: pipe pages at one end, mapped ones at the other.
+fn mapped_pages_are_not_copied(guest: &guest::Errands) {
+    let study = "/bin/bytepath run --path splice+tcp-zerocopy-receive --blocks 1 --meters none \
+                 --profile none --warm-up 200ms --window 600ms --out /tmp/study";
+    let words: Vec<String> = study.split_whitespace().map(str::to_owned).collect();
+    let seen = watched(guest, &["--sample", "none"], &words);
+    let (to_program, from_program) = counted(&seen);
+    let received = &seen.received.ledger;
+    assert!(received.not_copied > BYTES / 4, "{seen:#?}");
+    assert!(received.not_copied > 9 * received.copied, "{received:?}");
+    // What it copied besides is what the calls say, the rest of a page here and there.
+    assert!(
+        to_program <= received.copied + received.copied / 20 + BESIDE,
+        "{to_program} {received:?}"
+    );
+    assert!(from_program < seen.sent.ledger.unknown / 20, "{from_program} {:?}", seen.sent);
+    assert_eq!(seen.disagreement, None, "{seen:#?}");
+    println!(
+        "mapped: {} bytes, {} copied by the calls, {to_program} by the copy functions",
+        received.not_copied, received.copied
+    );
+}
+
+/// The copies, which have to be counted and not estimated.
+fn counted(seen: &Observation) -> (u64, u64) {
+    assert_eq!(seen.counter, Some(Counter::TaskStorage), "{:#?}", seen.absent);
+    assert!(!seen.absent.iter().any(|absent| absent.what.contains("copied")), "{:?}", seen.absent);
+    match seen.copies {
+        CopyCount::Counted { to_program, from_program } => (to_program, from_program),
+        ref other => panic!("{other:?}: {:#?}", seen.absent),
+    }
+}
+
+/// Runs a program in the guest under observation.
+fn watched(guest: &guest::Errands, options: &[&str], program: &[String]) -> Observation {
+    let options: Vec<&str> = ["--json"].iter().chain(options).copied().collect();
+    let errors = report(guest, &options, program);
+    // What the program itself says comes before the report.
+    let json = errors.find("{\n").map(|at| &errors[at..]).unwrap_or_default();
+    let seen: Observation = serde_json::from_str(json).unwrap_or_else(|e| panic!("{e}: {errors}"));
+    assert_eq!(seen.ending, Ending::Code(0), "{errors}");
+    seen
+}
+
+/// What observing a program prints to standard error.
+fn report(guest: &guest::Errands, options: &[&str], program: &[String]) -> String {
+    let observe = ["/bin/bytepath", "observe", "--count", "task-storage"];
+    let words = observe.iter().chain(options).chain(&["--"]).map(|word| (*word).to_owned());
+    let errand = guest::Errand {
+        words: words.chain(program.iter().cloned()).collect(),
+        environment: Vec::new(),
+    };
+    let outcome = guest.run(errand).unwrap();
+    let errors = String::from_utf8_lossy(&outcome.errors).into_owned();
+    let output = String::from_utf8_lossy(&outcome.output);
+    assert_eq!(outcome.ended, "exited with code 0", "{output}{errors}");
+    errors
+}
+
+/// The double's command line in this part.
+fn double(part: &str) -> Vec<String> {
+    [DOUBLE, part, &BYTES.to_string()].map(str::to_owned).to_vec()
+}

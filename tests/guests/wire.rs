@@ -1,0 +1,226 @@
+//! What joins guests, really joined: two of them by taps, one and this host; several
+//! queues, packets that cross whole, and nothing left behind. Without qemu, a kernel
+//! or taps each of these is skipped aloud.
+
+use crate::guests::{able, guests_of, leftovers, shown, testbed};
+use bytepath::record::{Scope, Study, TrialStatus};
+use bytepath::run::{load, testbed_spec};
+use bytepath::{host, spec};
+#[allow(dead_code, reason = "tests of the wire use a part of it")]
+use bytepath_testing::skip;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::sync::MutexGuard;
+use std::time::{Duration, Instant};
+
+#[test]
+fn taps_with_two_queues_join_two_guests() {
+    let bed = "vm:guests=2,wire=tap,queues=2";
+    let Some(_machine) = joined(bed) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let before = devices();
+    let study = measured(bed, &["--blocks", "2"], folder.path());
+    let [sender, receiver] = study.header.facts.as_slice() else { panic!("{study:?}") };
+    assert_ne!(sender.machine, receiver.machine);
+    for facts in [sender, receiver] {
+        let fact = |name: &str| facts.settings.get(name).map_or("", String::as_str);
+        assert_eq!(fact("link.wire"), "taps");
+        assert_eq!(fact("link.queues"), "2");
+        assert_eq!(fact("nic.eth0.queues"), "2 rx, 2 tx", "the guest uses both");
+        assert!(fact("link.vhost").starts_with("o"), "{}", fact("link.vhost"));
+    }
+    assert_eq!(devices(), before, "the host has the devices it had");
+    assert_eq!(leftovers(), []);
+}
+
+#[test]
+fn what_is_sent_whole_arrives_whole() {
+    let bed = "vm:guests=2,wire=tap";
+    let Some(_machine) = joined(bed) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let packet = |link: &str, name: &str| {
+        let out = folder.path().join(name);
+        let study = measured(bed, &["--blocks", "1", "--link", link, "--meters", "link"], &out);
+        let trial = &study.trials[0];
+        let of = |metric: &str| -> f64 {
+            let there = |scope: &Scope| matches!(scope, Scope::Link(role, _) if role.to_string() == "receiver");
+            let found = trial.readings.iter().find(|r| r.metric == metric && there(&r.scope));
+            found.unwrap_or_else(|| panic!("no {metric}: {:?}", trial.readings)).value
+        };
+        of("link.rx_bytes") / of("link.rx_packets")
+    };
+    let (cut, whole) = (packet("offload:tso=off", "cut"), packet("offload", "whole"));
+    println!("bytes of a received packet: {cut:.0} without TSO, {whole:.0} with it");
+    assert!(cut <= 1514.0, "{cut}");
+    assert!(whole > 4.0 * 1514.0, "{whole}");
+}
+
+#[test]
+fn a_guest_and_this_host_are_two_hosts() {
+    let Some(_machine) = joined("vm:host=receiver") else {
+        return;
+    };
+    for (at, role) in ["sender", "receiver"].into_iter().enumerate() {
+        let folder = tempfile::tempdir().unwrap();
+        let before = devices();
+        // Two trials: the second finds the tap as the first one did.
+        let study = measured(&format!("vm:host={role}"), &["--blocks", "2"], folder.path());
+        let own = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+        let machines: Vec<&str> = study.header.facts.iter().map(|f| f.machine.as_str()).collect();
+        assert_eq!(machines[at], own.trim(), "the {role} is on this host");
+        assert_ne!(machines[1 - at], own.trim(), "the other one is not");
+        let machine = |scope: &Scope| matches!(scope, Scope::Machine | Scope::Cpu(_));
+        let whole: Vec<&str> = study.trials[0]
+            .readings
+            .iter()
+            .filter(|reading| machine(&reading.scope) && reading.metric.starts_with("cpu."))
+            .map(|reading| reading.metric.as_str())
+            .collect();
+        assert_eq!(whole, [""; 0], "there is no one machine to measure");
+        assert_eq!(devices(), before);
+        assert_eq!(leftovers(), []);
+    }
+}
+
+#[test]
+fn killed_in_the_middle_nothing_stays() {
+    let bed = "vm:host=receiver";
+    let Some(_machine) = joined(bed) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("study");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
+    command.args(["run", "--testbed", bed, "--path", "socket", "--blocks", "1", "--window", "60s"]);
+    command.args(["--profile", "none", "--meters", "none", "--out"]).arg(&out);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    // The study's folder is there when the first trial begins; then there is an agent.
+    let own = namespace(child.id()).unwrap();
+    let agent = wait_for("an agent on the wire", || {
+        assert!(child.try_wait().unwrap().is_none(), "the study ended at once");
+        let apart = |pid: &u32| namespace(*pid).is_some_and(|of| of != own);
+        let agent = children(child.id()).into_iter().find(apart)?;
+        out.join("trials.jsonl").exists().then_some(agent)
+    });
+    let guests = guests_of(child.id());
+    assert_eq!(guests.len(), 1);
+    let wire = namespace(agent).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    wait_for("the end of the agent and of the guest", || {
+        let all = processes();
+        let gone =
+            ![agent, guests[0].as_raw_nonzero().get() as u32].iter().any(|pid| all.contains(pid));
+        (gone && !all.iter().any(|pid| namespace(*pid).as_ref() == Some(&wire))).then_some(())
+    });
+}
+
+#[test]
+fn contradictions_are_told_before_anything_is_booted() {
+    for (bed, what) in [
+        ("vm:wire=tap", "both roles are in one guest"),
+        ("vm:queues=2", "both roles are in one guest"),
+        ("vm:guests=2,host=sender", "host=sender none"),
+        ("vm:guests=2,queues=4", "queues=4 are more than a guest's 2 CPUs"),
+        ("vm:host=receiver,wire=socket", "wire=socket joins two guests"),
+        ("vm:guests=2,wire=socket,queues=2", "one queue and no vhost"),
+        ("vm:guests=2,wire=socket,vhost=on", "one queue and no vhost"),
+        ("vm:guests=2,wire=sockets", "not one of auto, tap, socket"),
+    ] {
+        let output =
+            crate::guests::bytepath(&["run", "--testbed", bed, "--path", "socket", "--dry-run"]);
+        let text = shown(&output);
+        assert_eq!(output.status.code(), Some(2), "{bed}: {text}");
+        assert!(text.contains(what), "{bed}: {text}");
+    }
+}
+
+#[test]
+fn vhost_that_is_asked_for_and_missing_is_named() {
+    let Some(_machine) = able() else { return };
+    if Path::new("/dev/vhost-net").exists() {
+        skip!("there is a /dev/vhost-net");
+        return;
+    }
+    let fault = unable("vm:guests=2,vhost=on").unwrap();
+    assert!(fault.contains("/dev/vhost-net") && fault.contains("modprobe vhost_net"), "{fault}");
+}
+
+/// The machine to itself, if guests can be booted and joined like this.
+fn joined(bed: &str) -> Option<MutexGuard<'static, ()>> {
+    let machine = able()?;
+    if let Some(why) = unable(bed) {
+        skip!("{why}");
+        return None;
+    }
+    Some(machine)
+}
+
+/// Why a testbed with these options cannot be raised; none if it can.
+fn unable(bed: &str) -> Option<String> {
+    let choice = spec::parse_testbed(bed, &testbed_spec(host::CATALOG)).unwrap();
+    match testbed().configured(&choice.options).unwrap().unwrap().probe() {
+        bytepath::record::Support::Yes => None,
+        bytepath::record::Support::No { reason, remedy } => Some(format!("{reason} ({remedy})")),
+    }
+}
+
+/// A study in which every byte is looked at by the receiver and every trial succeeds.
+fn measured(bed: &str, more: &[&str], out: &Path) -> Study {
+    let out = out.join("study");
+    let mut words = vec!["run", "--testbed", bed, "--path", "socket", "--profile", "none"];
+    // Small reads and a long window: on a busy machine an emulated guest does little in
+    // a second, and an edge of the window is seen between two reads.
+    words.extend(["--stream", "touch=verify,message-size=64K,read-size=64K"]);
+    words.extend(["--warm-up", "200ms", "--window", "2s"]);
+    words.extend(["--out", out.to_str().unwrap()]);
+    words.extend(more);
+    let output: Output = crate::guests::bytepath(&words);
+    let text = shown(&output);
+    assert!(output.status.success(), "{bed}: {text}");
+    let study = load(&out).unwrap();
+    assert!(!study.trials.is_empty(), "{text}");
+    for trial in &study.trials {
+        assert_eq!(trial.status, TrialStatus::Measured, "{text}");
+        assert!(trial.window_bytes > 0, "{text}");
+    }
+    study
+}
+
+/// Network devices of this host.
+fn devices() -> Vec<String> {
+    let entries = std::fs::read_dir("/sys/class/net").unwrap().flatten();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// The network namespace of a process that is there.
+fn namespace(pid: u32) -> Option<std::path::PathBuf> {
+    std::fs::read_link(format!("/proc/{pid}/ns/net")).ok()
+}
+
+fn processes() -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+fn children(parent: u32) -> Vec<u32> {
+    let is_child = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let rest = stat.rsplit(')').next().unwrap_or_default();
+        rest.split_whitespace().nth(1) == Some(&parent.to_string())
+    };
+    processes().into_iter().filter(is_child).collect()
+}
+
+/// Asks again and again, for a while.
+fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

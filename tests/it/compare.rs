@@ -1,0 +1,221 @@
+//! `bytepath compare` and `bytepath history`, as a user or a build server meets
+//! them: on study folders written here.
+
+use crate::made_up;
+
+use assert_cmd::Command;
+use bytepath::record::{Study, Trial};
+use bytepath::run::StudyWriter;
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use tempfile::TempDir;
+
+fn bytepath(arguments: &[&str]) -> (i32, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_bytepath")).args(arguments).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+}
+
+/// The text with every run of blanks as one, so that line breaks do not matter.
+fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn write(study: &Study, folder: &Path) -> String {
+    let mut writer = StudyWriter::create(folder, &study.header).unwrap();
+    for trial in &study.trials {
+        writer.append(std::slice::from_ref(trial)).unwrap();
+    }
+    folder.display().to_string()
+}
+
+/// The made-up study with the throughput of every trial of a cell changed.
+fn scaled(cell: &str, factor: f64) -> Study {
+    let mut study = made_up::study();
+    let of_cell = |t: &&mut Trial| t.cell.0 == cell;
+    for t in study.trials.iter_mut().filter(of_cell) {
+        t.window_bytes = (t.window_bytes as f64 * factor) as u64;
+    }
+    study
+}
+
+#[test]
+fn a_slower_patch_fails_its_limit_with_a_code_of_its_own() {
+    let folder = TempDir::new().unwrap();
+    let before = write(&made_up::study(), &folder.path().join("before"));
+    let after = write(&scaled("splice", 0.9), &folder.path().join("after"));
+    let limit = ["--fail-if", "splice.throughput slower 2%"];
+    let run = |arguments: &[&str]| bytepath(&[&["compare"], arguments].concat());
+    let (code, text, errors) = run(&[&[&before[..], &after], &limit[..]].concat());
+    assert_eq!(code, 7, "{text}{errors}");
+    let said = words(&text);
+    assert!(said.contains("FAILED splice.throughput slower 2%: splice is [0.8"), "{said}");
+    assert!(said.contains("SLOWER"), "{said}");
+    assert!(said.contains("no difference in what the studies recorded"), "{said}");
+    // The same study twice passes; what the interval cannot tell is told.
+    let (code, text, _) = run(&[&before, &before, "--fail-if", "splice.throughput slower 5%"]);
+    assert_eq!(code, 0, "{text}");
+    assert!(words(&text).contains("passed splice.throughput slower 5%"), "{text}");
+    let undecided = [&before[..], &before, "--fail-if", "msg-zerocopy.throughput slower 1%"];
+    let (code, text, _) = run(&undecided);
+    assert_eq!(code, 0);
+    assert!(text.contains("UNDECIDED"), "{text}");
+    assert_eq!(run(&[&undecided[..], &["--strict"]].concat()).0, 7);
+    // The same in JSON.
+    let (code, json, _) = run(&[&[&before[..], &after, "--json"], &limit[..]].concat());
+    assert_eq!(code, 7);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["format"], "bytepath-comparison");
+    assert_eq!(json["failed"], true);
+    assert_eq!(json["thresholds"][0]["outcome"], "failed");
+    let pairings = json["between"]["pairings"].as_array().unwrap();
+    let splice = pairings.iter().find(|p| p["cell"] == "splice").unwrap();
+    assert!((splice["ratio"].as_f64().unwrap() - 0.9).abs() < 1e-6);
+}
+
+#[test]
+fn limits_within_one_study_are_against_its_baseline() {
+    let folder = TempDir::new().unwrap();
+    let study = write(&made_up::study(), &folder.path().join("study"));
+    let run = |limit: &str| bytepath(&["compare", &study, "--fail-if", limit]).0;
+    assert_eq!(run("splice.throughput slower 2%"), 0);
+    assert_eq!(run("uring-zc.throughput slower 2%"), 7);
+    assert_eq!(run("splice.cpu more 0%"), 0);
+    assert_eq!(run("uring-zc.cpu more 2%"), 7);
+    assert_eq!(run("*.throughput slower 2%"), 7);
+    assert_eq!(run("socket.throughput slower 2%"), 2, "the baseline is compared with nothing");
+    assert_eq!(run("socket.throughput slwer 2%"), 2);
+}
+
+#[test]
+fn another_baseline_is_said_to_be_one() {
+    let folder = TempDir::new().unwrap();
+    let study = write(&made_up::study(), &folder.path().join("study"));
+    let (code, text, _) = bytepath(&["compare", &study, "--baseline", "splice"]);
+    assert_eq!(code, 0);
+    let said = words(&text);
+    assert!(said.contains("Verdicts on throughput, against splice"), "{said}");
+    assert!(said.contains("the study declared 'socket'"), "{said}");
+    assert!(said.contains("Noise: socket against itself"), "{said}");
+    let (code, _, errors) = bytepath(&["compare", &study, "--baseline", "splcie"]);
+    assert_eq!(code, 2);
+    assert!(errors.contains("did you mean 'splice'?"), "{errors}");
+}
+
+#[test]
+fn hosts_that_differ_are_named_and_other_machines_refused() {
+    let folder = TempDir::new().unwrap();
+    let before = write(&made_up::study(), &folder.path().join("before"));
+    let mut patched = made_up::study();
+    for facts in &mut patched.header.facts {
+        facts.kernel_release = "6.18.1-patched".into();
+        facts.settings.insert("net.core.busy_poll".into(), "50".into());
+    }
+    let after = write(&patched, &folder.path().join("after"));
+    let (code, text, _) = bytepath(&["compare", &before, &after]);
+    assert_eq!(code, 0);
+    let said = words(&text);
+    assert!(said.contains("kernel 6.18.0 -> 6.18.1-patched"), "{said}");
+    assert!(said.contains("net.core.busy_poll not there -> 50"), "{said}");
+    assert_eq!(said.matches("6.18.0 -> 6.18.1-patched").count(), 1, "once for both hosts");
+    let mut other = made_up::study();
+    other.header.facts.iter_mut().for_each(|f| f.cpu_model = "Ryzen 5600X".into());
+    let other = write(&other, &folder.path().join("other"));
+    let (code, _, errors) = bytepath(&["compare", &before, &other]);
+    assert_eq!(code, 2);
+    assert!(errors.contains("CPU (AMD EPYC 9B14 and Ryzen 5600X)"), "{errors}");
+    let (code, text, _) = bytepath(&["compare", &before, &other, "--different-hosts"]);
+    assert_eq!(code, 0);
+    assert!(text.contains("Another machine"), "{text}");
+}
+
+#[test]
+fn the_same_name_with_another_contract_is_not_comparable() {
+    let folder = TempDir::new().unwrap();
+    let before = write(&made_up::study(), &folder.path().join("before"));
+    let mut changed = made_up::study();
+    for cell in &mut changed.header.cells {
+        cell.stream.read_size = 4096;
+    }
+    let after = write(&changed, &folder.path().join("after"));
+    let (_, text, _) = bytepath(&["compare", &before, &after]);
+    assert_eq!(text.matches("NOT COMPARABLE").count(), 12, "six cells, two tables: {text}");
+    assert_eq!(text.matches("EQUIVALENT").count(), 1, "in the rule: {text}");
+    let reason = "read-size is 1048576 in the first study and 4096 here";
+    assert!(words(&text).contains(reason), "{text}");
+}
+
+/// Twenty studies of three blocks; from the twelfth on splice is 8 % slower, under
+/// another kernel.
+fn twenty(folder: &Path) {
+    for i in 0..20u64 {
+        let level = if i < 12 { 1.0 } else { 0.92 } * (1.0 + 0.002 * (i % 5) as f64);
+        let mut study = scaled("splice", level);
+        study.trials.retain(|t| t.block < 3);
+        study.header.started_ms += i * 86_400_000;
+        if i >= 12 {
+            study.header.facts.iter_mut().for_each(|f| f.kernel_release = "6.18.1".into());
+        }
+        write(&study, &folder.join(format!("s{:02}", 19 - i)));
+    }
+}
+
+#[test]
+fn a_history_shows_where_it_changed_and_its_index_can_go() {
+    let folder = TempDir::new().unwrap();
+    twenty(folder.path());
+    fs::create_dir(folder.path().join("not-a-study")).unwrap();
+    let path = folder.path().display().to_string();
+    let splice =
+        |extra: &[&str]| bytepath(&[&["history", &path, "splice.throughput"], extra].concat());
+    let (code, text, errors) = splice(&[]);
+    assert_eq!((code, errors.as_str()), (0, ""), "{text}");
+    let change: Vec<&str> = text.lines().filter(|l| l.contains("CHANGE")).collect();
+    assert_eq!(change.len(), 1, "{text}");
+    assert!(change[0].contains("s07") && change[0].contains("CHANGE 0.92x"), "{text}");
+    assert!(text.contains("kernel: 6.18.0 -> 6.18.1"), "{text}");
+    // The index is there, is used, and is made anew when it is gone or damaged.
+    let index = folder.path().join("bytepath-index.json");
+    let first = fs::read(&index).unwrap();
+    assert_eq!(splice(&[]).1, text);
+    fs::write(&index, "{").unwrap();
+    assert_eq!(splice(&[]).1, text);
+    assert_eq!(fs::read(&index).unwrap(), first);
+    fs::remove_file(&index).unwrap();
+    assert_eq!(splice(&[]).1, text);
+    // A study that grew is read again, one that is gone is forgotten.
+    let trials = folder.path().join("s00/trials.jsonl");
+    let lines = fs::read_to_string(&trials).unwrap();
+    fs::write(&trials, lines.lines().take(7).map(|l| format!("{l}\n")).collect::<String>())
+        .unwrap();
+    fs::remove_dir_all(folder.path().join("s19")).unwrap();
+    let (_, json, _) = splice(&["--json"]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let entries = json["entries"].as_array().unwrap();
+    assert_eq!(entries.len(), 19);
+    assert_eq!((&entries[18]["study"], &entries[18]["n"]), (&"s00".into(), &1.into()));
+    // Nothing else was left behind.
+    let parts = fs::read_dir(folder.path()).unwrap().flatten();
+    assert!(!parts.map(|e| e.file_name()).any(|n| n.to_string_lossy().ends_with(".part")));
+}
+
+#[test]
+fn a_history_of_nothing_says_what_there_is() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().display().to_string();
+    let (code, _, errors) = bytepath(&["history", &path]);
+    assert_eq!(code, 2);
+    assert!(errors.contains("there is no study in"), "{errors}");
+    write(&made_up::study(), &folder.path().join("one"));
+    let damaged = write(&made_up::study(), &folder.path().join("two"));
+    fs::write(Path::new(&damaged).join("experiment.toml"), "schema = \"x\"").unwrap();
+    let (code, text, errors) = bytepath(&["history", &path]);
+    assert_eq!(code, 0);
+    assert!(text.starts_with("socket: throughput, 1 study"), "{text}");
+    assert!(errors.contains("left out: two:") && errors.lines().count() == 1, "{errors}");
+    let (code, _, errors) = bytepath(&["history", &path, "sockte.cpu"]);
+    assert_eq!(code, 2);
+    assert!(errors.contains("did you mean 'socket.cpu'?"), "{errors}");
+    assert_eq!(bytepath(&["history", "/nowhere"]).0, 6);
+}

@@ -1,0 +1,168 @@
+//! `bytepath diff` and the reports of a study on disk: whose profiles count, what
+//! the study knows besides, and the cost of a packet.
+
+use crate::made_up;
+use crate::profiles;
+
+use assert_cmd::Command;
+use bytepath::profile::export::{Exporter, Pprof};
+use bytepath::record::{ProfileRecord, RX_PACKETS, Reading, Role, Scope, Study, TrialStatus, Unit};
+use bytepath::run::StudyWriter;
+use serde_json::Value;
+use std::path::Path;
+
+/// The two cells of which there are profiles.
+const CELLS: [&str; 2] = ["socket", "splice"];
+
+/// Packets of a trial: of 64 KiB.
+const PACKET: f64 = 65536.0;
+
+/// A study with four profile trials of each of two cells, the last of which does
+/// not count; every trial has a count of its packets if `packets` says so.
+fn study(folder: &Path, packets: bool) -> Study {
+    let mut study = made_up::study();
+    let count = |bytes: u64| Reading {
+        metric: RX_PACKETS.into(),
+        unit: Unit::Count,
+        value: bytes as f64 / PACKET,
+        scope: Scope::Link(Role::Receiver, "byte1".into()),
+    };
+    if packets {
+        for trial in &mut study.trials {
+            trial.readings.push(count(trial.window_bytes));
+        }
+    }
+    let mut writer = StudyWriter::create(folder, &study.header).unwrap();
+    for number in 1..=4 {
+        for cell in CELLS {
+            let taken = study.trials.iter().find(|t| t.cell.0 == cell).unwrap();
+            let mut trial = taken.clone();
+            let mut profile = profiles::trial(
+                &format!("{cell} ({number})"),
+                cell == "splice",
+                [0.0, 0.03, -0.02, 0.9][number as usize - 1],
+                "",
+            );
+            // Those of before told no packets; their trials do.
+            profile.header.work.packets = None;
+            if number == 4 {
+                trial.status = TrialStatus::Rejected { events: vec!["7 samples were lost".into()] };
+            }
+            let mut packed = Vec::new();
+            Pprof.write(&profile, &mut packed).unwrap();
+            let file = writer.profile(&format!("{cell}-{number}.pb.gz"), &packed).unwrap();
+            let (event, rate) = ("cpu-clock".to_owned(), 499);
+            trial.window_bytes = 4 << 30;
+            trial.readings.retain(|reading| reading.metric != RX_PACKETS);
+            trial.readings.extend(packets.then(|| count(4 << 30)));
+            trial.profile =
+                Some(ProfileRecord { number, file, event, rate, samples: 700, lost: 0 });
+            study.profiles.push(trial);
+        }
+    }
+    writer.append(&study.trials).unwrap();
+    writer.append(&study.profiles).unwrap();
+    study
+}
+
+fn bytepath(arguments: &[&str]) -> (bool, String) {
+    let output = Command::cargo_bin("bytepath").unwrap().args(arguments).output().unwrap();
+    let said = if output.status.success() { output.stdout } else { output.stderr };
+    (output.status.success(), String::from_utf8(said).unwrap())
+}
+
+fn printed(arguments: &[&str]) -> String {
+    let (fine, said) = bytepath(arguments);
+    assert!(fine, "{said}");
+    said
+}
+
+fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_cell_is_its_profiles_that_count_and_what_the_meter_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("study");
+    let study = study(&path, true);
+    let side = |cell: &str| format!("{}#{cell}", path.display());
+    let (a, b) = (side("socket"), side("splice"));
+
+    let json: Value = serde_json::from_str(&printed(&["diff", &a, &b, "--json"])).unwrap();
+    let titles = ["socket (1)", "socket (2)", "socket (3)"];
+    assert_eq!(json["without"]["profiles"], serde_json::json!(titles), "the fourth was spoiled");
+    assert_eq!(json["unit"], "CPU-s/GiB");
+    assert_eq!(json["with"]["packets"].as_f64().unwrap(), 3.0 * 65536.0);
+
+    // The cost of the cells is that of the analysis.
+    let analysis = bytepath::stats::analyse(&study, &bytepath::stats::Rules::default());
+    let row = |cell: &str| analysis.rows.iter().find(|row| row.cell.0 == cell).unwrap();
+    let explained = |per: &str| -> Value {
+        let said = printed(&["diff", &a, &b, "--explain", "json", "--per", per]);
+        serde_json::from_str(&said).unwrap()
+    };
+    for (per, of, factor) in [("gib", 16384.0, 1e-9), ("packet", 1.0, 1.0)] {
+        let json = explained(per);
+        let fall = &json["waterfalls"][0];
+        let number = |value: &Value| value.as_f64().unwrap();
+        let expected = row("splice").cpu_per_packet.unwrap().mean * of * factor;
+        let metered = number(&fall["after"]["metered"]["mean"]);
+        assert!((metered / expected - 1.0).abs() < 1e-6, "{per}: {metered}, not {expected}");
+        assert_eq!(number(&fall["after"]["packet"]), PACKET);
+        assert_eq!(fall["after"]["trials"], 3);
+        // What the parts and the rest make up is what the meter saw.
+        let parts: f64 =
+            fall["parts"].as_array().unwrap().iter().map(|p| number(&p["change"]["mean"])).sum();
+        let check = &fall["check"];
+        let difference = parts + number(&check["rest"]) - number(&check["metered"]["mean"]);
+        assert!(difference.abs() < 1e-9 / factor, "{per}: off by {difference}");
+    }
+    let said = words(&printed(&["diff", &a, &b, "--explain", "text", "--per", "packet"]));
+    assert!(said.contains("CPU-ns/packet") && said.contains("by the CPU meter"), "{said}");
+}
+
+#[test]
+fn reports_of_the_study_tell_costs_per_packet_when_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("study");
+    study(&path, true);
+    let path = path.to_str().unwrap();
+    for (format, extra) in [("text", "amount"), ("netdev", "amount"), ("html", "<svg")] {
+        let per_gib = printed(&["show", path, "--format", format]);
+        assert!(!per_gib.contains("CPU-ns/packet"), "{format}");
+        let per_packet = printed(&["show", path, "--format", format, "--per", "packet"]);
+        assert!(per_packet.contains("CPU-ns/packet"), "{per_packet}");
+        assert!(per_packet.contains(extra), "{per_packet}");
+        assert!(words(&per_packet).contains("64 KiB of stream on average"), "{format}");
+    }
+    let json: Value =
+        serde_json::from_str(&printed(&["show", path, "--json", "--per", "packet"])).unwrap();
+    assert_eq!(json["explanation"]["per"], "packet");
+    assert_eq!(json["explanation"]["ranked"][0]["unit"], "CPU-ns/packet");
+    let json: Value =
+        serde_json::from_str(&printed(&["compare", path, "--json", "--per", "packet"])).unwrap();
+    assert_eq!(json["explanation"]["waterfalls"][0]["unit"], "CPU-ns/packet");
+}
+
+#[test]
+fn what_a_study_does_not_tell_is_refused_with_a_way_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("study");
+    study(&path, false);
+    let side = |cell: &str| format!("{}#{cell}", path.display());
+    let (a, b, study) = (side("socket"), side("splice"), path.to_str().unwrap());
+    for (arguments, expected) in [
+        (&["diff", &a, &b, "--explain", "text", "--per", "packet"][..], "how many packets"),
+        (&["diff", &a, &b, "--per", "packet"], "how many packets"),
+        (&["show", study, "--per", "packet"], "how many packets"),
+        (&["compare", study, "--per", "packet"], "how many packets"),
+        (&["diff", &a, &side("splise")], "has no cell 'splise' (did you mean 'splice'?)"),
+        (&["diff", &a, &side("uring")], "no profile of 'uring' that counts (there are profiles of"),
+    ] {
+        let (fine, said) = bytepath(arguments);
+        assert!(!fine && said.contains(expected), "{arguments:?}: {said}");
+    }
+    // Nobody asked for packets: nothing is missing.
+    assert!(printed(&["show", study]).contains("by the CPU meter"));
+}

@@ -1,0 +1,127 @@
+//! Why two cells differ, as the plain formats tell it.
+
+use crate::profiles as made_up;
+
+use bytepath::profile::{Explanation, WorkUnit};
+use bytepath::report::{self, Style};
+use made_up::{explanation, explanation_per};
+
+fn text(explanation: &Explanation, width: usize) -> String {
+    let mut out = Vec::new();
+    report::explanation(explanation, &Style { width, ..Style::default() }, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+fn mail(explanation: &Explanation) -> String {
+    let mut out = Vec::new();
+    report::explanation_for_mail(explanation, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn the_words_name_what_is_beyond_doubt() {
+    let said = words(&text(&explanation(3, ""), 100));
+    let expected = "tcp-zerocopy-receive saves 0.170 CPU-s/GiB against socket by the CPU meter: \
+                    0.240 less copying, 0.060 more page mapping, 0.020 more sockets and system \
+                    calls, 0.010 less TCP. ";
+    assert!(said.contains(expected), "{said}");
+    assert!(said.contains("not attributed, within the tolerance of"), "{said}");
+    assert!(said.contains("copying: _copy_to_iter 0.1"), "{said}");
+}
+
+#[test]
+fn costs_are_told_per_packet() {
+    let explanation = explanation_per(WorkUnit::Packet, 3, "");
+    // 0.17 CPU-s/GiB over 16384 packets a GiB are 10.4 us for each.
+    let said = words(&text(&explanation, 100));
+    let expected = "tcp-zerocopy-receive saves 10376 CPU-ns/packet against socket by the CPU \
+                    meter: 14644 less copying, 3650 more page mapping, ";
+    assert!(said.contains(expected), "{said}");
+    let packets = "A packet is what the receiver's device counts as one: 64 KiB of stream on \
+                   average in socket, 64 KiB in tcp-zerocopy-receive.";
+    assert!(said.contains(packets) && !said.contains("two kinds"), "{said}");
+    assert!(words(&mail(&explanation)).contains(packets));
+    // Half of the packets twice as large are other work.
+    let mut other = explanation.clone();
+    other.waterfalls[0].after.packet = Some(131072.0);
+    assert!(words(&text(&other, 100)).contains("work of two kinds: compare per GiB, too."));
+    // Costs per GiB say nothing of packets.
+    assert!(!words(&text(&explanation_per(WorkUnit::Gib, 3, ""), 100)).contains("packet is"));
+}
+
+#[test]
+fn what_cannot_be_compared_is_told_all_the_same() {
+    let notes = vec!["a profile is left out: it is torn".to_owned()];
+    let explanation = Explanation { notes, ..Explanation::default() };
+    for said in [text(&explanation, 72), mail(&explanation)] {
+        assert!(said.contains("Where the CPU time goes") && said.contains("it is torn"), "{said}");
+    }
+}
+
+#[test]
+fn of_an_emulated_processor_nothing_is_said_to_cost_or_save() {
+    let explanation = Explanation { functional: true, ..explanation(3, "") };
+    for said in [words(&text(&explanation, 100)), words(&mail(&explanation))] {
+        let expected = "FUNCTIONAL ONLY: on an emulated processor tcp-zerocopy-receive took 0.170 \
+                        CPU-s/GiB less than socket by the CPU meter. Which functions ran is as \
+                        anywhere, what they cost is not. Of the steps these are resolved: 0.240 \
+                        less copying";
+        assert!(said.contains(expected), "{said}");
+        assert!(!said.contains(" saves ") && !said.contains(" costs "), "{said}");
+    }
+}
+
+#[test]
+fn a_largest_step_in_doubt_is_not_passed_over() {
+    let mut explanation = explanation(3, "");
+    explanation.waterfalls[0].parts[0].change.half_width = Some(9.0);
+    let said = words(&text(&explanation, 100));
+    let expected = "by the CPU meter. The largest step, 0.240 less copying, is not resolved; these \
+                    are: 0.060 more page mapping, ";
+    assert!(said.contains(expected), "{said}");
+}
+
+#[test]
+fn one_trial_names_nothing() {
+    let said = words(&text(&explanation(1, ""), 100));
+    assert!(said.contains("No step can be named: one profile trial of a cell has no interval."));
+    assert!(!said.contains("less copying"), "{said}");
+    // The steps are there all the same.
+    assert!(said.contains("copying -0.240 - "), "{said}");
+}
+
+#[test]
+fn every_line_fits_and_is_plain() {
+    for hostile in ["", "\x1b[2J<b>\u{202e}\n", "abcdefghi jklmnopqrstuvwxyz0123456789-and-so-on"] {
+        let explanation = explanation(2, hostile);
+        for (width, printed) in [
+            (72, mail(&explanation)),
+            (40, text(&explanation, 40)),
+            (72, text(&explanation, 72)),
+            (120, text(&explanation, 120)),
+        ] {
+            for line in printed.lines() {
+                assert!(line.len() <= width, "{width}: {line}");
+                assert!(line.bytes().all(|b| (b' '..=b'~').contains(&b)), "{line:?}");
+            }
+            assert!(printed.contains("copying"), "{printed}");
+        }
+    }
+}
+
+#[test]
+fn it_is_read_back_as_it_was_written() {
+    let explanation = explanation(3, "");
+    let json = serde_json::to_string(&explanation).unwrap();
+    assert_eq!(serde_json::from_str::<Explanation>(&json).unwrap(), explanation);
+}
+
+#[test]
+fn nothing_to_explain_prints_nothing() {
+    let nothing = Explanation::default();
+    assert_eq!((text(&nothing, 100), mail(&nothing)), (String::new(), String::new()));
+}

@@ -1,0 +1,403 @@
+//! The formats for mail and for other programs: what they print (snapshots;
+//! INSTA_UPDATE=always blesses), that other programs read it, and that no study
+//! makes them print what they promise not to.
+
+use crate::anything;
+use crate::made_up;
+use bytepath_testing::skip;
+
+use anything::any_study;
+use bytepath::record::{CellId, Design, Source, Stopping, Study, TrialStatus};
+use bytepath::report::{self, CATALOG, Style};
+use bytepath::run::path_spec;
+use bytepath::spec::{self, Ask};
+use bytepath::stats::{Rules, analyse};
+use bytepath::{meter, path};
+use made_up::{header, large, study};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::Field;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn render(name: &str, study: &Study) -> Vec<u8> {
+    let analysis = analyse(study, &Rules::default());
+    let mut out = Vec::new();
+    let subject = report::Subject { study, analysis: &analysis, explanation: None };
+    report::find(name).unwrap().render(&subject, &Style::default(), &mut out).unwrap();
+    out
+}
+
+fn text(name: &str, study: &Study) -> String {
+    String::from_utf8(render(name, study)).unwrap()
+}
+
+/// A row of the long table, by column.
+type Row = BTreeMap<String, String>;
+
+fn read_csv(text: &str) -> Vec<Row> {
+    csv::Reader::from_reader(text.as_bytes()).deserialize().map(Result::unwrap).collect()
+}
+
+/// The made-up study, cut down to two cells and one block.
+fn small() -> Study {
+    let mut small = study();
+    small.header.cells.retain(|c| ["socket", "splice", "zcrx"].contains(&c.id.0.as_str()));
+    let cells = &small.header.cells;
+    small.trials.retain(|t| t.block == 0 && cells.iter().any(|c| c.id == t.cell));
+    small
+}
+
+#[test]
+fn netdev_of_the_made_up_study() {
+    insta::assert_snapshot!("netdev", text("netdev", &study()));
+}
+
+#[test]
+fn netdev_of_one_cell_and_of_none() {
+    let mut one = small();
+    one.trials.retain(|t| t.cell.0 == "socket");
+    insta::assert_snapshot!("netdev_one", text("netdev", &one));
+    let none = Study {
+        header: header(Vec::new()),
+        trials: Vec::new(),
+        profiles: Vec::new(),
+        remarks: Vec::new(),
+    };
+    mail(&text("netdev", &none));
+}
+
+#[test]
+fn csv_of_a_small_study() {
+    insta::assert_snapshot!("csv", text("csv", &small()));
+}
+
+/// What a mail to a kernel list may hold.
+fn mail(text: &str) {
+    for line in text.lines() {
+        assert!(line.len() <= 72, "{} columns: {line}", line.len());
+        assert!(line.bytes().all(|b| (b' '..=b'~').contains(&b)), "{line:?}");
+        assert!(!line.ends_with(' '), "{line:?}");
+    }
+    assert!(!text.contains("\n\n\n") && !text.starts_with('\n'), "{text}");
+}
+
+#[test]
+fn netdev_fits_a_mail_and_claims_nothing_it_did_not_see() {
+    let said = text("netdev", &study());
+    mail(&said);
+    let words: String = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in ["FASTER", "SLOWER", "INCONCLUSIVE", "EQUIVALENT", "6.18.0", "AMD EPYC 9B14"] {
+        assert!(words.contains(part), "{part} is missing:\n{said}");
+    }
+    for reason in ["/dev/udmabuf is missing", "killed by signal 9"] {
+        assert!(words.contains(reason), "{reason} is missing:\n{said}");
+    }
+    assert!(!words.contains("no difference"));
+}
+
+/// The command of a mail, as the words that a shell makes of it.
+fn command(mail: &str) -> Vec<String> {
+    let (_, rest) = mail.split_once("  bytepath run ").expect("a command");
+    rest.replace("\\\n", " ").split_whitespace().map(str::to_owned).collect()
+}
+
+fn values<'a>(words: &'a [String], flag: &str) -> Vec<&'a str> {
+    let pairs = words.windows(2).filter(|pair| pair[0] == flag);
+    pairs.map(|pair| pair[1].as_str()).collect()
+}
+
+#[test]
+fn the_command_asks_for_the_same_cells_again() {
+    let declared = path_spec(path::CATALOG, path::PAIRS);
+    let ask = |paths: &[&str], stream: &str, link: &str, cores: &str, baseline: Option<&str>| {
+        let paths: Vec<String> = paths.iter().map(|p| (*p).to_owned()).collect();
+        let cores = spec::parse_cores(cores, &[0, 1, 2]).unwrap();
+        let ask = Ask {
+            paths: &paths,
+            workload: "",
+            stream,
+            link,
+            cores: &cores,
+            kernels: &[],
+            baseline,
+        };
+        spec::cells(&ask, &declared).unwrap()
+    };
+    for (paths, stream, link, cores, baseline) in [
+        (&["socket", "splice"][..], "", "wire", "two", None),
+        (&["socket", "uring", "sendfile+uring"], "read-size=64K,flows=2", "wire", "one", None),
+        (&["socket", "splice"], "touch=verify", "offload:mtu=9000,gro=off", "2,0", Some("splice")),
+        (&["socket:busy-poll=50", "splice"], "", "wire:mtu=1500", "none", None),
+        (&["socket"], "", "big-tcp", "two", None),
+    ] {
+        let (cells, base) = ask(paths, stream, link, cores, baseline);
+        let mut study = Study {
+            header: header(cells),
+            trials: Vec::new(),
+            profiles: Vec::new(),
+            remarks: Vec::new(),
+        };
+        study.header.baseline = base.clone();
+        let said = text("netdev", &study);
+        mail(&said);
+        let words = command(&said);
+        let one = |flag, default| values(&words, flag).first().copied().unwrap_or(default);
+        let again = ask(
+            &values(&words, "--path"),
+            one("--stream", ""),
+            one("--link", "wire"),
+            one("--cores", "two"),
+            values(&words, "--baseline").first().copied(),
+        );
+        assert_eq!(again, (study.header.cells.clone(), base), "{said}");
+        let shape = [one("--blocks", ""), one("--warm-up", ""), one("--window", "")];
+        assert_eq!((shape, one("--seed", "")), (["5", "1s", "3s"], "42"));
+        assert_eq!(spec::parse_design(one("--design", "")), Ok(Design::Trials));
+    }
+    let mut slices = study();
+    slices.header.schedule.design = Design::Slices { slice: 0.25 };
+    let words = command(&text("netdev", &slices));
+    let design = spec::parse_design(values(&words, "--design")[0]);
+    assert_eq!(design, Ok(slices.header.schedule.design));
+    // What no flag can say is not said wrongly.
+    slices.header.schedule.stopping = Some(Stopping { within: 0.01, at_least: 5 });
+    assert!(text("netdev", &slices).contains("bytepath run EXPERIMENT.toml"));
+    let mut mixed = study();
+    mixed.header.cells[3].id = CellId("splice mtu=9000".into());
+    assert!(text("netdev", &mixed).contains("bytepath run EXPERIMENT.toml"));
+    // A file is named and shown, so that the mail is all that is needed.
+    let text_of_file =
+        "# Why.\n\nbaseline = { path = \"socket\" }\n[factors]\npath = [\"socket\"]\n";
+    mixed.header.source = Some(Source { name: "my file.toml".into(), text: text_of_file.into() });
+    let said = text("netdev", &mixed);
+    mail(&said);
+    assert!(said.contains("bytepath run 'my file.toml' --design trials --blocks 5"), "{said}");
+    let shown = "  baseline = { path = \"socket\" }\n  [factors]\n  path = [\"socket\"]\n";
+    assert!(said.contains(shown) && !said.contains("Why."), "{said}");
+    let long: String = (0..99).map(|n| format!("key{n} = {n}\n")).collect();
+    mixed.header.source = Some(Source { name: "long.toml".into(), text: long });
+    let said = text("netdev", &mixed);
+    assert!(said.contains("experiment.toml in the folder") && !said.contains("key7"), "{said}");
+}
+
+#[test]
+fn the_long_table_holds_every_value_of_every_trial() {
+    let study = study();
+    let rows = read_csv(&text("csv", &study));
+    let columns: Vec<&str> = report::columns().collect();
+    assert!(rows.iter().all(|r| r.len() == columns.len()));
+    for trial in &study.trials {
+        let own: Vec<&Row> = rows
+            .iter()
+            .filter(|r| r["order"] == trial.order.to_string() && r["cell"] == trial.cell.0)
+            .collect();
+        let first = own[0];
+        assert_eq!((&*first["metric"], &*first["scope"]), ("throughput", "trial"));
+        assert_eq!(first["value"].parse().ok(), trial.throughput());
+        assert_eq!(first["cell"], trial.cell.0);
+        assert_eq!(first["status"] == "measured", trial.status == TrialStatus::Measured);
+        assert_eq!(first["reason"].is_empty(), trial.status == TrialStatus::Measured);
+        // Readings and series are there to the last bit.
+        for reading in &trial.readings {
+            let same = |r: &&&Row| {
+                r["metric"] == reading.metric && r["value"].parse() == Ok(reading.value)
+            };
+            assert!(own.iter().any(|r| same(&r)), "{reading:?}");
+        }
+        let steps = trial.series.iter().flat_map(|s| &s.values).count();
+        assert_eq!(own.iter().filter(|r| !r["at"].is_empty()).count(), steps);
+        for role in &trial.roles {
+            let sum: f64 = ["copied", "not_copied", "unknown"]
+                .map(|part| {
+                    let name = format!("ledger.{part}");
+                    let found = own
+                        .iter()
+                        .find(|r| r["metric"] == name && r["role"] == role.role.to_string());
+                    found.unwrap()["value"].parse::<f64>().unwrap()
+                })
+                .iter()
+                .sum();
+            assert_eq!(sum, role.ledger.delivered as f64);
+        }
+    }
+}
+
+#[test]
+fn hostile_names_come_back_from_csv_as_they_were() {
+    let evil = "=cmd|' /C calc'!A0,\"quoted\"\r\nnew line;\u{202e}\u{1f4a9}";
+    let mut hostile = small();
+    hostile.header.cells[0].id = CellId(evil.into());
+    hostile.trials.iter_mut().filter(|t| t.cell.0 == "socket").for_each(|t| {
+        t.cell = CellId(evil.into());
+        t.label = evil.into();
+    });
+    let rows = read_csv(&text("csv", &hostile));
+    assert!(rows.iter().any(|r| r["cell"] == evil && r["label"] == evil));
+}
+
+/// All rows of a Parquet file, as the fields of the long table.
+fn read_parquet(file: &[u8]) -> Vec<Vec<Field>> {
+    let mut on_disk = tempfile::tempfile().unwrap();
+    on_disk.write_all(file).unwrap();
+    let reader = SerializedFileReader::new(on_disk).unwrap();
+    let rows = reader.get_row_iter(None).unwrap();
+    rows.map(|row| row.unwrap().into_columns().into_iter().map(|(_, f)| f).collect()).collect()
+}
+
+fn same(field: &Field, text: &str) -> bool {
+    match field {
+        Field::Null => text.is_empty(),
+        Field::Str(s) => s == text,
+        Field::Long(n) | Field::TimestampMillis(n) => Ok(*n) == text.parse(),
+        Field::Double(n) => Ok(*n) == text.parse(),
+        Field::Bool(flag) => flag.to_string() == text,
+        other => panic!("{other:?} is no type of the long table"),
+    }
+}
+
+fn assert_same_table(study: &Study) {
+    let csv_text = text("csv", study);
+    let mut lines = csv::Reader::from_reader(csv_text.as_bytes());
+    let rows = read_parquet(&render("parquet", study));
+    assert_eq!(lines.records().count(), rows.len());
+    let mut lines = csv::Reader::from_reader(csv_text.as_bytes());
+    for (line, row) in lines.records().map(Result::unwrap).zip(&rows) {
+        assert_eq!(line.len(), row.len());
+        for (text, field) in line.iter().zip(row) {
+            assert!(same(field, text), "{field:?} is not '{text}' in {line:?}");
+        }
+    }
+}
+
+#[test]
+fn parquet_holds_the_same_table_as_csv() {
+    assert_same_table(&study());
+    // More rows than one group takes, and none at all.
+    assert_same_table(&large(20, 18));
+    assert_same_table(&Study { trials: Vec::new(), ..study() });
+}
+
+/// A Python that has pandas and pyarrow: the one that `make test` prepares, or
+/// the one of the system.
+fn python() -> Option<PathBuf> {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/python/bin/python");
+    [own, PathBuf::from("python3")].into_iter().find(|python| {
+        let check = Command::new(python).args(["-c", "import pandas, pyarrow"]).output();
+        check.is_ok_and(|output| output.status.success())
+    })
+}
+
+#[test]
+fn pandas_reads_the_same_from_parquet_and_csv() {
+    let Some(python) = python() else {
+        skip!("no python with pandas, pyarrow");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["csv", "parquet"] {
+        std::fs::write(folder.path().join(format!("t.{name}")), render(name, &study())).unwrap();
+    }
+    let script = r#"
+import pandas as pd
+a, b = pd.read_parquet("t.parquet"), pd.read_csv("t.csv")
+assert list(a.columns) == list(b.columns), a.columns
+assert len(a) == len(b) > 1000, len(a)
+assert str(a.trial_started.dtype).startswith("datetime64[ms, UTC"), a.dtypes
+assert a.value.dtype == "float64" and a.block.dtype == "int64" and a.baseline.dtype == bool, a.dtypes
+assert ((a.value == b.value) | (a.value.isna() & b.value.isna())).all()
+for name in ["cell", "metric", "unit", "status", "role", "item", "label"]:
+    assert (a[name].fillna("") == b[name].fillna("")).all(), name
+t = a[(a.metric == "throughput") & (a["scope"] == "trial")]
+print(t.groupby("cell").value.mean()["socket"])
+"#;
+    let output =
+        Command::new(python).args(["-c", script]).current_dir(folder.path()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mean: f64 = String::from_utf8_lossy(&output.stdout).trim().parse().unwrap();
+    assert!((mean / 1e9 - 28.04).abs() < 1e-6, "{mean}");
+}
+
+#[test]
+fn the_same_study_gives_the_same_bytes_in_every_format() {
+    for report in CATALOG {
+        let name = report.name();
+        assert!(render(name, &study()) == render(name, &study()), "{name}");
+        assert_eq!(report.binary(), name == "parquet");
+    }
+}
+
+#[test]
+fn a_report_goes_to_a_file_whose_name_tells_the_format() {
+    let folder = tempfile::tempdir().unwrap();
+    let study_folder = folder.path().join("study");
+    let study = study();
+    let writer = bytepath::run::StudyWriter::create(&study_folder, &study.header);
+    let mut writer = writer.unwrap();
+    study.trials.iter().for_each(|trial| writer.append(std::slice::from_ref(trial)).unwrap());
+    let show = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
+        command.arg("show").arg(&study_folder).args(arguments).current_dir(folder.path());
+        command.output().unwrap()
+    };
+    for report in CATALOG.iter().filter(|r| r.extension() != "txt") {
+        let file = format!("report.{}", report.extension());
+        // The second time replaces the first.
+        for _ in 0..2 {
+            assert!(show(&["--out", &file]).status.success(), "{file}");
+        }
+        let written = std::fs::read(folder.path().join(&file)).unwrap();
+        assert!(written == render(report.name(), &study), "{file}");
+        assert!(show(&["--format", report.name()]).stdout == written);
+    }
+    assert!(show(&["--json"]).stdout == render("json", &study));
+    let named = show(&["--format", "netdev", "--out", "mail"]);
+    assert!(named.status.success());
+    assert_eq!(std::fs::read(folder.path().join("mail")).unwrap(), render("netdev", &study));
+    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap()).collect();
+    assert!(left.iter().all(|e| !e.file_name().to_string_lossy().contains(".part")), "{left:?}");
+    for (arguments, code, words) in [
+        (&["--out", "report.doc"][..], 2, "does not tell the format (let it end in one of .txt"),
+        (&["--out", "nowhere/report.csv"], 6, "cannot write nowhere/report.csv"),
+        (&["--format", "htlm"], 2, "did you mean 'html'?"),
+        (&["--format", "csv", "--json"], 2, "cannot be used with"),
+    ] {
+        let output = show(arguments);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {told}");
+        assert!(told.contains(words), "{told}");
+    }
+}
+
+#[test]
+fn the_document_names_every_format_and_every_column() {
+    let text =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reports.md"))
+            .unwrap();
+    let names = CATALOG.iter().map(|r| r.name()).chain(report::columns());
+    for name in names.chain(["evidence", "call", "thread", "flow", "link", "machine", "cpu"]) {
+        assert!(text.contains(&format!("`{name}`")), "docs/reports.md lacks `{name}`");
+    }
+    let metrics: std::collections::BTreeSet<String> = read_csv(&self::text("csv", &study()))
+        .into_iter()
+        .map(|mut row| row.remove("metric").unwrap())
+        .collect();
+    let meters: Vec<&str> = meter::CATALOG.iter().map(|m| m.name()).collect();
+    for metric in metrics {
+        let head = metric.split('.').next().unwrap();
+        let of_meter = meters.contains(&head) || head == "tcp";
+        assert!(of_meter || text.contains(&format!("`{metric}`")), "docs lack `{metric}`");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn any_study_makes_a_mail_and_a_table(study in any_study()) {
+        mail(&text("netdev", &study));
+        assert_same_table(&study);
+    }
+}

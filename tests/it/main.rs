@@ -1,0 +1,26 @@
+//! Whatever needs no privilege, no device and no quiet machine: files, text, figures.
+
+#[path = "../data/studies/anything.rs"]
+mod anything;
+#[path = "../data/studies/made_up.rs"]
+mod made_up;
+#[path = "../data/profiles/made_up.rs"]
+mod profiles;
+
+mod cli;
+mod compare;
+mod devmem;
+mod diff;
+mod diff_study;
+mod doctor;
+mod explain;
+mod formats;
+mod fuzz;
+mod html;
+mod meters;
+mod power;
+mod profile_formats;
+mod report;
+mod schema;
+mod statistics;
+mod tidy;

@@ -1,0 +1,390 @@
+//! Meters of power, idle states and clocks on recorded machines, where every number is
+//! known beforehand, and on the running one as far as it has such things.
+
+use bytepath::host::survey;
+use bytepath::meter::{self, CATALOG, Context, Meter, Output};
+use bytepath::record::{Facts, Power, PowerSource, Rest, Scope, Support, Unit};
+use bytepath::sys::{Roots, pmu, powercap};
+use bytepath_testing::skip;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn meter(name: &str) -> &'static dyn Meter {
+    *CATALOG.iter().find(|meter| meter.name() == name).unwrap()
+}
+
+/// A machine of `tests/data/meters`, as it was at the start of a window.
+struct Machine {
+    name: &'static str,
+    dir: tempfile::TempDir,
+}
+
+impl Machine {
+    fn at_start(name: &'static str) -> Machine {
+        let machine = Machine { name, dir: tempfile::tempdir().unwrap() };
+        machine.lay("start");
+        machine
+    }
+
+    fn context(&self, source: PowerSource) -> Context {
+        Context {
+            power: Power { source, rest: Rest::Kept },
+            ..Context::idle(Roots::recorded(self.dir.path()))
+        }
+    }
+
+    /// Puts the files of an edge in place; files that are open stay open.
+    fn lay(&self, edge: &str) {
+        let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/meters");
+        let from = data.join(self.name).join(edge);
+        let mut folders = vec![from.clone()];
+        while let Some(folder) = folders.pop() {
+            let to = self.dir.path().join(folder.strip_prefix(&from).unwrap());
+            fs::create_dir_all(&to).unwrap();
+            for entry in fs::read_dir(&folder).unwrap() {
+                let path = entry.unwrap().path();
+                match path.is_dir() {
+                    true => folders.push(path),
+                    false => {
+                        fs::write(to.join(path.file_name().unwrap()), fs::read(&path).unwrap())
+                            .unwrap()
+                    }
+                }
+            }
+        }
+    }
+
+    fn facts(&self) -> Facts {
+        survey(&Roots::recorded(self.dir.path()))
+    }
+
+    fn measure(&self, name: &str, source: PowerSource) -> Output {
+        let running = meter(name).start(&self.context(source)).unwrap();
+        self.lay("stop");
+        running.stop().unwrap()
+    }
+}
+
+fn value(output: &Output, metric: &str, scope: &Scope) -> f64 {
+    let found = output.readings.iter().find(|r| r.metric == metric && r.scope == *scope);
+    found.unwrap_or_else(|| panic!("no {metric} of {scope:?}: {output:?}")).value
+}
+
+fn assert_joules(output: &Output, expected: &[(&str, f64)]) {
+    let joules = output.readings.iter().filter(|r| r.unit == Unit::Joules);
+    let found: Vec<_> = joules.map(|r| (r.metric.as_str(), r.value)).collect();
+    assert_eq!(found.len(), expected.len(), "{found:?}");
+    for (name, joules) in expected {
+        let value = value(output, name, &Scope::Machine);
+        assert!((value - joules).abs() < 1e-6, "{name}: {value}, not {joules}");
+    }
+}
+
+#[test]
+fn a_server_whose_platform_counter_holds_all_the_others() {
+    let machine = Machine::at_start("xeon-2s-rapl");
+    let output = machine.measure("power", PowerSource::Auto);
+    // The first package's counter wrapped.
+    assert_joules(
+        &output,
+        &[
+            ("power.package-0", 250.5),
+            ("power.package-0.dram", 30.25),
+            ("power.package-1", 200.0),
+            ("power.package-1.dram", 25.0),
+            ("power.psys", 620.0),
+            ("power.energy", 620.0),
+        ],
+    );
+    assert_eq!(output.warnings, [""; 0]);
+    let watts = output.readings.iter().find(|r| r.metric == "power.watts").unwrap();
+    assert!(watts.unit == Unit::Watts && watts.value > 620.0, "the test took less than a second");
+}
+
+#[test]
+fn an_epyc_by_rapl_and_by_its_own_driver() {
+    let machine = Machine::at_start("epyc-amd-energy");
+    let output = machine.measure("power", PowerSource::Auto);
+    let core = ("power.package-0.core", 60.0);
+    assert_joules(&output, &[("power.package-0", 180.0), core, ("power.energy", 180.0)]);
+    let machine = Machine::at_start("epyc-amd-energy");
+    let output = machine.measure("power", PowerSource::Hwmon);
+    assert_joules(&output, &[("power.amd.energy.Esocket0", 180.5), ("power.energy", 180.5)]);
+}
+
+#[test]
+fn a_laptop_with_a_zone_shown_twice_and_a_platform_counter_that_lies() {
+    let machine = Machine::at_start("laptop-battery");
+    let names: Vec<_> = powercap::zones(&machine.dir.path().join("sys"));
+    let names: Vec<_> = names.iter().map(|zone| zone.name.as_str()).collect();
+    assert_eq!(names, ["package-0", "package-0/core", "package-0/uncore", "psys"]);
+    let output = machine.measure("power", PowerSource::Auto);
+    assert!((value(&output, "power.energy", &Scope::Machine) - 12.0).abs() < 1e-9);
+    assert!(output.warnings[0].contains("shows 5.0 J, less than the 12.0 J"), "{output:?}");
+    // The battery is the whole machine while it gives power, and the graphics are not.
+    let machine = Machine::at_start("laptop-battery");
+    let output = machine.measure("power", PowerSource::Hwmon);
+    assert!((value(&output, "power.watts", &Scope::Machine) - 12.5).abs() < 0.1, "{output:?}");
+    let status = machine.dir.path().join("sys/class/power_supply/BAT0/status");
+    fs::write(status, "Charging\n").unwrap();
+    let fault = meter("power").start(&machine.context(PowerSource::Hwmon)).err().unwrap();
+    assert!(fault.message.contains("sensors of parts alone: BAT0, amdgpu"), "{fault}");
+}
+
+#[test]
+fn a_machine_without_a_source_says_so_and_gives_no_figure() {
+    let machine = Machine::at_start("arm-server-psci");
+    let Support::No { reason, remedy } = meter("power").probe(&machine.facts()) else {
+        panic!("there is no source")
+    };
+    for part in ["RAPL", "unit power", "hwmon"] {
+        assert!(reason.contains(part), "{reason}");
+    }
+    assert!(remedy.contains("csv=FILE"), "{remedy}");
+    assert_eq!(machine.measure("power", PowerSource::Auto), Output::default());
+    for source in [PowerSource::Rapl, PowerSource::Perf, PowerSource::Hwmon] {
+        assert!(!meter::power_support(&machine.facts(), &source).is_yes());
+        assert!(meter("power").start(&machine.context(source)).is_err());
+    }
+    for name in ["xeon-2s-rapl", "epyc-amd-energy", "laptop-battery"] {
+        assert!(meter("power").probe(&Machine::at_start(name).facts()).is_yes(), "{name}");
+    }
+}
+
+#[test]
+fn resting_power_is_taken_off_and_told() {
+    let machine = Machine::at_start("epyc-amd-energy");
+    let mut context = machine.context(PowerSource::Rapl);
+    context.power.rest = Rest::Given { watts: 50.0 };
+    let running = meter("power").start(&context).unwrap();
+    machine.lay("stop");
+    let output = running.stop().unwrap();
+    let read = |metric| value(&output, metric, &Scope::Machine);
+    let seconds = read("power.energy") / read("power.watts");
+    assert!((read("power.energy") + 50.0 * seconds - 180.0).abs() < 1e-6);
+    assert_eq!(read("power.rest"), 50.0);
+}
+
+#[test]
+fn counters_that_are_nonsense_are_told_by_their_path() {
+    let machine = Machine::at_start("epyc-amd-energy");
+    let path = machine.dir.path().join("sys/class/powercap/intel-rapl:0/energy_uj");
+    fs::write(&path, "a lot\n").unwrap();
+    let fault = meter("power").start(&machine.context(PowerSource::Rapl)).err().unwrap();
+    assert!(fault.message.contains("intel-rapl:0/energy_uj is no number"), "{fault}");
+}
+
+#[test]
+fn events_that_perf_offers() {
+    let machine = Machine::at_start("xeon-2s-rapl");
+    let offered = pmu::offered(&machine.dir.path().join("sys"), "power");
+    let names: Vec<_> = offered.iter().map(|event| event.name.as_str()).collect();
+    assert_eq!(names, ["energy-pkg", "energy-psys", "energy-ram"]);
+    assert_eq!((offered[0].cpus.as_slice(), offered[0].measure.as_str()), (&[0, 2][..], "Joules"));
+    assert!((offered[0].scale * f64::from(1u32 << 16) * f64::from(1u32 << 16) - 1.0).abs() < 1e-12);
+}
+
+#[test]
+fn the_time_stamp_counter_of_this_machine_counts() {
+    let sys = Path::new("/sys");
+    let Some(tsc) = pmu::offered(sys, "msr").into_iter().find(|event| event.name == "tsc") else {
+        skip!("no msr/tsc/ here");
+        return;
+    };
+    let counter = match pmu::Counter::open(&tsc, 0, sys) {
+        Ok(counter) => counter,
+        Err(e) => return skip!("perf is not for this user: {e}"),
+    };
+    let before = counter.read().unwrap();
+    let begin = std::time::Instant::now();
+    while begin.elapsed().as_millis() < 20 {}
+    let rate = (counter.read().unwrap() - before) as f64 / begin.elapsed().as_secs_f64();
+    assert!((5e8..2e10).contains(&rate), "{rate} Hz");
+}
+
+#[test]
+fn idle_states_of_a_server() {
+    let machine = Machine::at_start("xeon-2s-rapl");
+    let output = machine.measure("cstates", PowerSource::Auto);
+    let read = |metric: &str, cpu| value(&output, metric, &Scope::Cpu(cpu));
+    // The window of a test is as long as the test, so shares are compared with each other.
+    assert!((read("cstate.C6", 1) / read("cstate.C1", 1) - 4.0).abs() < 1e-9);
+    assert!((read("cstate.C1", 2) / read("cstate.POLL", 2) - 50.0).abs() < 1e-9);
+    assert_eq!((read("cstate.C6", 0), read("cstate.C6.entries", 0)), (0.0, 0.0));
+    assert_eq!(read("cstate.C1.entries", 3), 900.0);
+    assert_eq!((read("cstate.C6.rejected", 1), read("cstate.C1E.above", 0)), (2.0, 20.0));
+    assert!(
+        !output
+            .readings
+            .iter()
+            .any(|r| r.metric == "cstate.C6.rejected" && r.scope == Scope::Cpu(2))
+    );
+    // Residency by the hardware cannot be opened on a recorded tree, and that is told.
+    assert!(
+        output.warnings.iter().any(|w| w.contains("no residency by the hardware")),
+        "{output:?}"
+    );
+    assert!(output.readings.iter().all(|r| !r.metric.starts_with("cstate.hw")));
+}
+
+#[test]
+fn idle_states_of_an_arm_server_and_a_cpu_that_went_away() {
+    let machine = Machine::at_start("arm-server-psci");
+    let running = meter("cstates").start(&machine.context(PowerSource::Auto)).unwrap();
+    machine.lay("stop");
+    // What a CPU that goes offline leaves is no number any more.
+    let time = machine.dir.path().join("sys/devices/system/cpu/cpu1/cpuidle/state0/time");
+    fs::write(time, "").unwrap();
+    let output = running.stop().unwrap();
+    assert_eq!(value(&output, "cstate.cpu-sleep-0.entries", &Scope::Cpu(0)), 100.0);
+    assert_eq!(output.warnings, ["cstates: left out, not online all the time: CPU 1"]);
+}
+
+#[test]
+fn clocks_as_cpufreq_shows_them() {
+    let machine = Machine::at_start("xeon-2s-rapl");
+    let output = machine.measure("frequency", PowerSource::Auto);
+    assert_eq!(value(&output, "frequency.shown", &Scope::Cpu(3)), 2.5e9);
+    assert!(output.readings.iter().all(|r| r.unit == Unit::Hertz));
+    assert!(meter("frequency").probe(&machine.facts()).is_yes());
+    let facts = Machine::at_start("arm-server-psci").facts();
+    assert!(!meter("frequency").probe(&facts).is_yes());
+}
+
+/// Runs bytepath; its exit code and what it printed, both streams.
+fn bytepath(arguments: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_bytepath")).args(arguments).output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+}
+
+/// A study of two paths with whole trials of half a second.
+fn study(folder: &Path, more: &[&str]) -> (Option<i32>, String) {
+    let folder = folder.display().to_string();
+    let common = [
+        "run",
+        "--path",
+        "socket",
+        "--path",
+        "msg-zerocopy",
+        "--blocks",
+        "2",
+        "--window",
+        "500ms",
+        "--warm-up",
+        "100ms",
+        "--design",
+        "trials",
+        "--profile",
+        "none",
+        "--seed",
+        "7",
+        "--out",
+        &folder,
+    ];
+    bytepath(&[&common[..], more].concat())
+}
+
+/// The trials that ran to their end. Where others use the CPUs, a stream may stand
+/// still for too long, and such a trial has failed for good reason.
+fn trials(folder: &Path) -> Vec<serde_json::Value> {
+    let text = fs::read_to_string(folder.join("trials.jsonl")).unwrap();
+    let all = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    let ran: Vec<serde_json::Value> =
+        all.filter(|t: &serde_json::Value| t["status"]["is"] != "failed").collect();
+    assert!(!ran.is_empty(), "{text}");
+    ran
+}
+
+/// Whether a study ended: its trials may have failed (5), because others are at work.
+fn ended(code: Option<i32>) -> bool {
+    matches!(code, Some(0 | 5))
+}
+
+#[test]
+fn a_program_that_prints_watts_gives_joules_per_gib() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = dir.path().join("watts.sh");
+    fs::write(&script, "while :; do echo 80.5 W; sleep 0.05; done\n").unwrap();
+    let folder = dir.path().join("study");
+    let source = format!("command=sh {},rest=30", script.display());
+    let (code, text) = study(&folder, &["--power", &source]);
+    assert!(ended(code), "{text}");
+    for trial in trials(&folder) {
+        let readings = trial["readings"].as_array().unwrap();
+        let read = |name: &str| {
+            let found = readings.iter().find(|r| r["metric"] == name);
+            found.unwrap_or_else(|| panic!("no {name}: {}", trial["warnings"]))["value"]
+                .as_f64()
+                .unwrap()
+        };
+        assert!((read("power.watts") - 50.5).abs() < 0.01, "{}", read("power.watts"));
+        assert!(read("power.readings") >= 2.0);
+    }
+}
+
+#[test]
+fn a_log_with_another_clock_is_laid_beside_a_study() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("study");
+    let (code, text) = study(&folder, &[]);
+    assert!(ended(code), "{text}");
+    let trials = trials(&folder);
+    let spans: Vec<(f64, f64, bool)> = trials
+        .iter()
+        .map(|trial| {
+            let span = &trial["spans"][0];
+            let begin = span["begin"].as_f64().unwrap();
+            let end = begin + span["length"].as_f64().unwrap();
+            (begin, end, trial["cell"] == "msg-zerocopy")
+        })
+        .collect();
+    let count = spans.len();
+    // Ten seconds of rest on both sides; the log's clock is an hour and 2.5 s behind.
+    let (first, last) = (spans[0].0 - 10.0, spans[count - 1].1 + 10.0);
+    let mut log = String::from("Time,Power (W)\n");
+    for step in 0..((last - first) / 0.05) as u64 {
+        let now = first + step as f64 * 0.05;
+        let flows = spans.iter().find(|(begin, end, _)| (begin - 0.1..*end).contains(&now));
+        let above = flows.map_or(0.0, |(.., zerocopy)| if *zerocopy { 90.0 } else { 60.0 });
+        let noise = f64::from((step * 7919 % 13) as u32) / 6.0 - 1.0;
+        log += &format!("{:.3},{:.2}\n", now - 3602.5, 100.0 + above + noise);
+    }
+    let file: PathBuf = dir.path().join("meter.csv");
+    fs::write(&file, log).unwrap();
+    let (study, file) = (folder.display().to_string(), file.display().to_string());
+    let (code, text) = bytepath(&["power", &study, &file, "--rest", "measure"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains(&format!("power is by the log meter.csv, {count} trials")), "{text}");
+    let kept: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(folder.join("power.json")).unwrap()).unwrap();
+    let offset = kept["offset"].as_f64().unwrap();
+    assert!((offset - 3602.5).abs() < 0.06, "{offset}");
+    assert!((kept["rest"].as_f64().unwrap() - 100.0).abs() < 0.5, "{kept}");
+    for (logged, (.., zerocopy)) in kept["trials"].as_array().unwrap().iter().zip(&spans) {
+        let watts = logged["joules"].as_f64().unwrap() / logged["seconds"].as_f64().unwrap();
+        let expected = if *zerocopy { 90.0 } else { 60.0 };
+        assert!((watts - expected).abs() < 3.0, "{watts}, not {expected}");
+    }
+    // What is kept is there whenever the study is shown.
+    let (_, csv) = bytepath(&["show", &study, "--format", "csv"]);
+    assert_eq!(csv.lines().filter(|line| line.contains(",power.watts,")).count(), count, "{csv}");
+    // A log of another time is refused, and what was kept stays.
+    let other = dir.path().join("other.csv");
+    fs::write(&other, "0,5\n1,6\n2,7\n").unwrap();
+    let (code, text) = bytepath(&["power", &study, &other.display().to_string()]);
+    assert_eq!(code, Some(6), "{text}");
+    assert!(text.contains("covers 2 s"), "{text}");
+}
+
+#[test]
+fn a_source_that_is_not_there_is_an_error_before_the_study() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("study");
+    let (code, text) = study(&folder, &["--power", "csv=/no/such/log.csv"]);
+    assert_eq!(code, Some(6), "{text}");
+    assert!(text.contains("/no/such/log.csv") && !folder.exists(), "{text}");
+    let (code, text) = study(&folder, &["--power", "rapls"]);
+    assert!(code == Some(2) && text.contains("did you mean 'rapl'?"), "{text}");
+}

@@ -1,0 +1,446 @@
+//! Profiles that other tools wrote are read as what they are (snapshots;
+//! INSTA_UPDATE=always blesses), go from format to format without losing what
+//! both have, and are never drawn so that a browser obeys a symbol's name.
+
+use assert_cmd::Command;
+use bytepath::profile::{
+    Builder, Frame, FrameKind, Header, Owner, Profile, Sample, Thread, Track, Weight, export,
+    import,
+};
+use bytepath::record::Role;
+use bytepath_testing::skip;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+fn data() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/profiles")
+}
+
+/// Names of the files of other tools.
+fn files() -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(data())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| ENDINGS.iter().any(|(ending, _)| name.ends_with(ending)))
+        .collect();
+    names.sort();
+    assert!(names.len() >= 20, "{names:?}");
+    names
+}
+
+/// What files are called, and what they are.
+const ENDINGS: [(&str, &str); 5] = [
+    (".perf.data", "perf.data"),
+    (".script", "perf-script"),
+    (".report", "perf-report"),
+    (".folded", "folded"),
+    (".pb.gz", "pprof"),
+];
+
+fn bytes(name: &str) -> Vec<u8> {
+    std::fs::read(data().join(name)).unwrap()
+}
+
+fn read(name: &str) -> Profile {
+    import::read(name, &mut bytes(name).as_slice()).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+fn written(profile: &Profile, format: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    export::find(format).unwrap().write(profile, &mut out).unwrap();
+    out
+}
+
+fn again(profile: &Profile, format: &str) -> Profile {
+    import::read("again", &mut written(profile, format).as_slice()).unwrap()
+}
+
+/// Everything that was read, as text.
+fn told(profile: &Profile) -> String {
+    let mut text = String::new();
+    writeln!(text, "{:#?}", profile.header).unwrap();
+    for thread in profile.threads() {
+        writeln!(text, "thread {:?} {}/{}", thread.name, thread.pid, thread.tid).unwrap();
+    }
+    for frame in profile.frames() {
+        let Frame { function, module, build_id, file, kind, inlined } = frame;
+        let inlined = if *inlined { " inlined" } else { "" };
+        writeln!(text, "{kind:?}{inlined} {function} @{module} {build_id} {file}").unwrap();
+    }
+    for sample in profile.samples() {
+        let stack: Vec<String> =
+            profile.stack(sample.stack).iter().map(|id| id.0.to_string()).collect();
+        let Sample { thread, owner, cpu, time, count, weight, .. } = sample;
+        let stack = stack.join(" ");
+        writeln!(text, "{thread:?} {owner} {cpu:?} {time:?} {count} x {weight} [{stack}]").unwrap();
+    }
+    text
+}
+
+#[test]
+fn files_of_other_tools() {
+    for name in files() {
+        insta::assert_snapshot!(name.replace('.', "_"), told(&read(&name)));
+    }
+}
+
+#[test]
+fn every_file_is_recognised_for_what_it_is() {
+    for name in files() {
+        let (_, format) = ENDINGS.iter().find(|(ending, _)| name.ends_with(ending)).unwrap();
+        let unpacked = {
+            let packed = bytes(&name);
+            let mut plain = Vec::new();
+            match packed.starts_with(&[0x1f, 0x8b]) {
+                true => {
+                    let mut decoder = flate2::read::GzDecoder::new(&packed[..]);
+                    std::io::Read::read_to_end(&mut decoder, &mut plain).unwrap();
+                }
+                false => plain = packed,
+            }
+            plain
+        };
+        let head = &unpacked[..unpacked.len().min(import::HEAD)];
+        let first = import::CATALOG.iter().find(|importer| importer.recognises(head)).unwrap();
+        assert_eq!(first.name(), *format, "{name}");
+    }
+}
+
+/// The same recording, told by `perf script` and by `perf report`, has the same shares.
+#[test]
+fn script_and_report_agree() {
+    let self_shares = |profile: &Profile| {
+        let mut shares: BTreeMap<String, f64> = BTreeMap::new();
+        for sample in profile.samples() {
+            if let Some(leaf) = profile.stack(sample.stack).first() {
+                let name = profile.frame(*leaf).function.clone();
+                *shares.entry(name).or_default() += sample.weight / profile.total() * 100.0;
+            }
+        }
+        shares
+    };
+    let all = self_shares(&read("period.report"));
+    for name in ["children.report", "dso-first.report", "pid.report"] {
+        let other = self_shares(&read(name));
+        assert_eq!(all.keys().collect::<Vec<_>>(), other.keys().collect::<Vec<_>>(), "{name}");
+        for (function, share) in &all {
+            assert!((share - other[function]).abs() < 0.1, "{name}: {function}");
+        }
+    }
+    // The file of the recording has addresses, and as many samples and as much time.
+    let raw = read("chains.perf.data");
+    let table = read("period.report");
+    assert_eq!((raw.count(), raw.total()), (table.count(), table.total()));
+}
+
+fn by_stack(profile: &Profile, name: impl Fn(&Frame) -> String) -> BTreeMap<String, f64> {
+    let mut weights = BTreeMap::new();
+    for sample in profile.samples() {
+        let mut line = profile.thread(sample.thread).name.clone();
+        for id in profile.stack(sample.stack).iter().rev() {
+            line.push(';');
+            line.push_str(&name(profile.frame(*id)));
+        }
+        *weights.entry(line).or_insert(0.0) += sample.weight;
+    }
+    weights
+}
+
+#[test]
+fn profiles_survive_the_formats_that_can_hold_them() {
+    for name in files() {
+        let profile = read(&name);
+        assert_eq!(again(&profile, "pprof"), profile, "{name}");
+        let functions = |frame: &Frame| frame.function.replace(';', ":");
+        if profile.threads().iter().all(|thread| !thread.name.is_empty()) {
+            let folded = again(&profile, "folded");
+            assert_eq!(by_stack(&folded, functions), by_stack(&profile, functions), "{name}");
+        }
+        if profile.header.weight == Weight::Percent {
+            continue;
+        }
+        let script = again(&profile, "perf-script");
+        assert_eq!(script.count(), profile.samples().iter().map(|s| s.count.max(1)).sum::<u64>());
+        let total = profile.total();
+        assert!((script.total() - total).abs() <= profile.samples().len() as f64, "{name}");
+        let modules = |profile: &Profile| {
+            let frames = profile.frames().iter();
+            frames.map(|frame| (frame.function.clone(), frame.module.clone())).collect::<Vec<_>>()
+        };
+        if name.ends_with(".script") {
+            assert_eq!(modules(&script), modules(&profile), "{name}");
+            let kinds = |p: &Profile| p.frames().iter().map(|f| f.kind).collect::<Vec<_>>();
+            assert_eq!(kinds(&script), kinds(&profile), "{name}");
+        }
+    }
+}
+
+/// inferno's reader of perf script agrees with ours, on ours and on perf's.
+#[test]
+fn inferno_reads_what_we_write() {
+    use inferno::collapse::Collapse;
+    use inferno::collapse::perf::{Folder, Options};
+    let collapse = |text: &[u8]| {
+        let mut options = Options::default();
+        options.annotate_kernel = true;
+        let mut out = Vec::new();
+        Folder::from(options).collapse(text, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    for name in ["chains.script", "two-events.script"] {
+        let ours = collapse(&written(&read(name), "perf-script"));
+        assert_eq!(ours, collapse(&bytes(name)), "{name}");
+        assert!(!ours.is_empty());
+    }
+}
+
+/// `stackcollapse-perf.pl`, where it is installed, gives our folded text.
+#[test]
+fn stackcollapse_gives_the_same() {
+    let collapse = |text: Vec<u8>| {
+        let mut command = Command::new("stackcollapse-perf.pl");
+        let output = command.arg("--kernel").write_stdin(text).output().ok()?;
+        assert!(output.status.success());
+        let text = String::from_utf8(output.stdout).unwrap();
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        Some(lines)
+    };
+    for name in ["chains.script", "two-events.script"] {
+        let profile = read(name);
+        let Some(theirs) = collapse(bytes(name)) else {
+            skip!("no stackcollapse-perf.pl");
+            return;
+        };
+        assert_eq!(collapse(written(&profile, "perf-script")).unwrap(), theirs);
+    }
+}
+
+/// A profile with everything in it.
+fn rich() -> Profile {
+    let mut builder = Builder::new(Header {
+        title: "</title><script>alert(1)</script>".into(),
+        event: "cycles".into(),
+        weight: Weight::Events,
+        seconds: Some(2.0),
+        tracks: vec![
+            Track {
+                name: "throughput".into(),
+                unit: "bytes/s".into(),
+                points: vec![(0.5, 1e9), (1.0, 3e9), (1.5, 2e9)],
+            },
+            Track { name: "softirq".into(), unit: "%".into(), points: vec![(1.0, 40.0)] },
+        ],
+        ..Header::default()
+    });
+    let mut frame = |function: &str, kind, inlined| {
+        builder.frame(Frame { function: function.into(), kind, inlined, ..Frame::default() })
+    };
+    let frames = [
+        frame(
+            "</text><script>alert(\"x\")</script>; ' & \u{1}\u{1b}[31m",
+            FrameKind::Kernel,
+            false,
+        ),
+        frame("copy<T>", FrameKind::User, true),
+        frame("main", FrameKind::User, false),
+    ];
+    let stack = builder.stack(&frames);
+    let other = builder.stack(&frames[1..]);
+    for (index, name) in ["rx-0", "tx-0"].into_iter().enumerate() {
+        let thread = builder.thread(Thread { name: name.into(), pid: 7, tid: 8 + index as u32 });
+        for (time, weight) in [(1.25, 5.5), (0.25, 1e12)] {
+            builder.add(Sample {
+                stack: if index == 0 { stack } else { other },
+                thread,
+                owner: Owner::Role(if index == 0 { Role::Receiver } else { Role::Sender }),
+                cpu: Some(1),
+                time: (index == 0).then_some(time),
+                count: 1,
+                weight,
+            });
+        }
+    }
+    builder.build()
+}
+
+#[test]
+fn no_name_reaches_a_browser_as_anything_but_text() {
+    let svg = String::from_utf8(written(&rich(), "svg")).unwrap();
+    assert!(!svg.contains("<script>alert") && !svg.contains("</text><script"), "{svg}");
+    assert!(svg.contains("&lt;script&gt;"));
+    assert!(svg.chars().all(|c| !c.is_control() || c == '\n' || c == '\t' || c == '\r'));
+    // What is kernel is orange, the one colour without blue.
+    let fills = svg.split("fill=\"rgb(").skip(1).filter_map(|rest| rest.split_once(")\""));
+    assert!(
+        fills.map(|(fill, _)| fill).any(|fill| fill != "0,0,0" && fill.ends_with(",0")),
+        "{svg}"
+    );
+    // One script, the picture's own.
+    assert_eq!(svg.matches("<script").count(), 1);
+    let empty = Builder::new(Header::default()).build();
+    assert!(String::from_utf8(written(&empty, "svg")).unwrap().contains("no samples"));
+    for format in export::CATALOG {
+        let (one, two) = (written(&rich(), format.name()), written(&rich(), format.name()));
+        assert!(one == two, "{} is not the same twice", format.name());
+        assert_eq!(format.binary(), format.name() == "pprof");
+        written(&empty, format.name());
+    }
+}
+
+#[test]
+fn firefox_has_threads_over_time_and_counters() {
+    let json = written(&rich(), "firefox");
+    let value: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    let threads = value["threads"].as_array().unwrap();
+    let names: Vec<_> = threads.iter().map(|thread| thread["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["rx-0", "tx-0"]);
+    let deltas = |thread: &serde_json::Value| -> Vec<f64> {
+        let samples = &thread["samples"];
+        samples["timeDeltas"].as_array().unwrap().iter().map(|t| t.as_f64().unwrap()).collect()
+    };
+    assert_eq!(deltas(&threads[0]), [250.0, 1000.0]);
+    assert_eq!(deltas(&threads[1]), [0.0], "two equal samples without times are one");
+    let weights = threads[0]["samples"]["weight"].as_array().unwrap();
+    assert!(weights[0].as_i64().unwrap() > 1_000_000, "{weights:?}");
+    let counters = value["counters"].as_array().unwrap();
+    let shown: Vec<_> = counters
+        .iter()
+        .map(|c| {
+            (
+                c["name"].as_str().unwrap(),
+                c["category"].as_str().unwrap(),
+                c["samples"]["count"].clone(),
+            )
+        })
+        .collect();
+    // What came between two points: half a second of each rate.
+    assert_eq!(shown[0], ("throughput", "Bandwidth", serde_json::json!([5e8, 1.5e9, 1e9])));
+    assert_eq!(shown[1], ("softirq", "CPU", serde_json::json!([40.0])));
+    assert!(value["meta"]["symbolicated"].as_bool().unwrap());
+}
+
+fn bytepath() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_bytepath"))
+}
+
+fn output(command: &mut Command) -> (i32, String, String) {
+    let output = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn the_command_shows_a_profile() {
+    let file = data().join("chains.script");
+    let (code, page, _) = output(bytepath().arg("profile").arg(&file).args(["--top", "3"]));
+    assert_eq!(code, 0);
+    insta::assert_snapshot!("page", page.replace(&*data().to_string_lossy(), "PROFILES"));
+    // From standard input, packed, it is the same.
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut packed, &bytes("chains.script")).unwrap();
+    let packed = packed.finish().unwrap();
+    let (_, other, _) = output(bytepath().args(["profile", "-", "--top", "3"]).write_stdin(packed));
+    let rest = |page: &str| page.split_once('\n').unwrap().1.to_owned();
+    assert_eq!(rest(&other), rest(&page));
+    assert!(other.starts_with("profile   standard input\n"));
+}
+
+#[test]
+fn the_command_shows_owners() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rich.pb.gz");
+    std::fs::write(&file, written(&rich(), "pprof")).unwrap();
+    let (_, page, _) = output(bytepath().arg("profile").arg(&file));
+    for part in [
+        "spent by",
+        " 50.00%  sender",
+        "(sender 100 %)",
+        "track     throughput (bytes/s), 3 points",
+    ] {
+        assert!(page.contains(part), "{part} is missing:\n{page}");
+    }
+    assert!(!page.contains('\u{1b}'), "{page:?}");
+}
+
+#[test]
+fn the_command_converts() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = data().join("chains.script");
+    for exporter in export::CATALOG {
+        let out = folder.path().join(format!("x.{}", exporter.extension()));
+        let (code, page, said) =
+            output(bytepath().arg("profile").arg(&file).arg("--out").arg(&out));
+        assert_eq!((code, page.as_str(), said.as_str()), (0, "", ""));
+        let printed =
+            bytepath().arg("profile").arg(&file).args(["--to", exporter.name()]).output().unwrap();
+        assert!(printed.stdout == std::fs::read(&out).unwrap(), "{}", exporter.name());
+    }
+    let script = folder.path().join("x.script");
+    let (_, one, _) = output(bytepath().arg("profile").arg(&script).args(["--to", "folded"]));
+    let (_, two, _) = output(bytepath().arg("profile").arg(&file).args(["--to", "folded"]));
+    assert_eq!(one, two);
+}
+
+#[test]
+fn the_command_refuses_with_a_reason() {
+    let file = data().join("chains.script");
+    let fails = |arguments: &[&str], code: i32, words: &[&str]| {
+        let (got, _, said) = output(bytepath().arg("profile").arg(&file).args(arguments));
+        assert_eq!(got, code, "{said}");
+        for word in words {
+            assert!(said.contains(word), "{word} is missing: {said}");
+        }
+    };
+    fails(&["--to", "flamegraph"], 2, &["there is no format 'flamegraph'"]);
+    fails(&["--from", "perfscript"], 2, &["did you mean 'perf-script'"]);
+    fails(&["--out", "x.png"], 2, &["does not tell the format", ".svg"]);
+    fails(&["--from", "perf-report"], 6, &["line 6: ", "before any heading"]);
+    fails(&["--from", "pprof"], 6, &["is no complete pprof"]);
+    fails(&["--from", "perf.data"], 6, &["does not begin with PERFILE2"]);
+    let (code, _, said) = output(bytepath().args(["profile", "/nowhere"]));
+    assert_eq!(code, 6);
+    assert!(said.contains("cannot read /nowhere"), "{said}");
+    let (code, _, said) = output(bytepath().args(["profile", "-"]).write_stdin("dear all\n"));
+    assert_eq!(code, 6);
+    assert!(said.contains("known are: perf.data, pprof"), "{said}");
+}
+
+/// On a terminal, which script(1) makes.
+#[test]
+fn a_terminal_is_spared_binary() {
+    let file = data().join("chains.script");
+    let (program, file) = (env!("CARGO_BIN_EXE_bytepath"), file.display());
+    let line = format!("'{program}' profile '{file}' --to pprof");
+    match Command::new("script").args(["-qec", &line, "/dev/null"]).output() {
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert_eq!(output.status.code(), Some(2), "{said}");
+            assert!(said.contains("not fit for a terminal") && said.contains("--out FILE.pb.gz"));
+        }
+        Err(_) => skip!("no script(1)"),
+    }
+}
+
+#[test]
+fn a_compressed_perf_data_is_refused_with_the_way_out() {
+    let mut file = bytes("chains.perf.data");
+    // The first record of the data section, which begins where the header says.
+    let at = u64::from_le_bytes(file[40..48].try_into().unwrap()) as usize;
+    file[at..at + 4].copy_from_slice(&81_u32.to_le_bytes());
+    let error = import::read("p", &mut file.as_slice()).unwrap_err();
+    assert!(error.message.contains("compressed"), "{error}");
+    assert!(error.remedy.unwrap().contains("perf script"));
+    for cut in [3, 12, 60, 300, 5000, 11_000] {
+        let cut = &bytes("chains.perf.data")[..cut];
+        let error = import::find("perf.data")
+            .unwrap()
+            .read("p", import::Times::Kept, &mut &cut[..])
+            .unwrap_err();
+        assert!(error.message.starts_with("p: "), "{error}");
+    }
+}

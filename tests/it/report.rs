@@ -1,0 +1,473 @@
+//! Reports, on studies made up here: what they print (snapshots; INSTA_UPDATE=always
+//! blesses), and what they never print whatever the study is.
+
+use crate::anything;
+use crate::made_up;
+use crate::profiles;
+
+use anything::any_study;
+use bytepath::record::{
+    CellId, Placement, ProfileRecord, Reading, Role, Scope, SoftirqCpu, Study, Trial, TrialStatus,
+    Unit,
+};
+use bytepath::report::{self, Style};
+use bytepath::stats::{Analysis, Row, Rules, Verdict, analyse};
+use made_up::{PATHS, cell, header, study, trial};
+use proptest::prelude::*;
+use serde_json::Value;
+
+fn render(name: &str, study: &Study, style: &Style) -> String {
+    let analysis = analyse(study, &Rules::default());
+    let mut out = Vec::new();
+    let subject = report::Subject { study, analysis: &analysis, explanation: None };
+    report::find(name).unwrap().render(&subject, style, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+fn text(study: &Study, width: usize) -> String {
+    render("text", study, &Style { width, ..Style::default() })
+}
+
+/// The text with every run of blanks as one, so that line breaks do not matter.
+fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn row<'a>(analysis: &'a Analysis, name: &str) -> &'a Row {
+    analysis.rows.iter().find(|r| r.cell.0 == name).unwrap()
+}
+
+#[test]
+fn text_at_usual_widths() {
+    for width in [80, 100, 120] {
+        insta::assert_snapshot!(format!("text_{width}"), text(&study(), width));
+    }
+}
+
+/// Trials that took profiles move no figure; one line says what they are.
+#[test]
+fn profiles_are_one_line_and_no_figure() {
+    let mut study = study();
+    let without = text(&study, 100);
+    let record = |number: u32| ProfileRecord {
+        number,
+        file: format!("profiles/socket-{number}.pb.gz"),
+        event: "cpu-clock".into(),
+        rate: 499,
+        samples: 1996,
+        lost: 0,
+    };
+    for number in 1..=3 {
+        let mut sampled = trial(&PATHS[0], number - 1, 100 + number);
+        sampled.window_bytes = sampled.window_bytes / 100 * 98;
+        sampled.profile = Some(record(number));
+        study.profiles.push(sampled);
+    }
+    study.profiles[2].status = TrialStatus::Rejected { events: vec!["7 samples were lost".into()] };
+    let with = text(&study, 100);
+    let more: Vec<&str> = with.lines().filter(|line| !without.contains(line)).collect();
+    let more = words(&more.join(" "));
+    assert!(
+        more.starts_with("Profiles: 2 of socket, cpu-clock at 499 Hz; with sampling "),
+        "{more}"
+    );
+    assert!(more.ends_with("; 1 more not counted (socket: 7 samples were lost)"), "{more}");
+    let csv = |study: &Study| render("csv", study, &Style::default());
+    let mut plain = study.clone();
+    plain.profiles.clear();
+    assert_eq!(csv(&study), csv(&plain));
+}
+
+#[test]
+fn text_with_details() {
+    let style = Style { width: 100, colour: false, details: true };
+    insta::assert_snapshot!("text_details", render("text", &study(), &style));
+}
+
+#[test]
+fn json_of_a_small_study() {
+    let mut small = study();
+    small
+        .header
+        .cells
+        .retain(|c| ["socket", "socket (again)", "splice"].contains(&c.id.0.as_str()));
+    small.trials.retain(|t| t.block < 2 && small.header.cells.iter().any(|c| c.id == t.cell));
+    let json = render("json", &small, &Style::default());
+    let mut value: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(value["format"], "bytepath-analysis");
+    assert_eq!(value["analysis"]["schema"], 1);
+    round(&mut value);
+    insta::assert_json_snapshot!("json", value);
+}
+
+/// Nine significant digits: the last bits of a logarithm differ between libraries.
+fn round(value: &mut Value) {
+    match value {
+        Value::Number(n) if n.is_f64() => {
+            let short: f64 = format!("{:.8e}", n.as_f64().unwrap()).parse().unwrap();
+            *value = short.into();
+        }
+        Value::Array(all) => all.iter_mut().for_each(round),
+        Value::Object(all) => all.values_mut().for_each(round),
+        _ => {}
+    }
+}
+
+#[test]
+fn lines_of_version_1_stay_readable() {
+    let lines = include_str!("../data/studies/v1/trials.jsonl");
+    let mut trials = Vec::new();
+    for line in lines.lines() {
+        let trial: Trial = serde_json::from_str(line).unwrap();
+        let before: Value = serde_json::from_str(line).unwrap();
+        assert_eq!(serde_json::to_value(&trial).unwrap(), before, "nothing is lost in reading");
+        trials.push(trial);
+    }
+    let cells = vec![
+        cell("socket", "socket", "socket"),
+        cell("splice", "splice", "tcp-zerocopy-receive"),
+        cell("zcrx", "uring-zc", "zcrx"),
+    ];
+    let old = Study { header: header(cells), trials, profiles: Vec::new(), remarks: Vec::new() };
+    insta::assert_snapshot!("text_v1", text(&old, 100));
+}
+
+#[test]
+fn the_numbers_are_those_of_the_trials() {
+    let analysis = analyse(&study(), &Rules::default());
+    let socket = row(&analysis, "socket");
+    // 28.1, 27.6, 28.4, 27.9, 28.2 Gbit/s: mean 28.04, s 0.30496; a ceiling of 11.9 GB/s.
+    let throughput = socket.throughput.unwrap();
+    assert!((throughput.mean / 1e9 - 28.04).abs() < 1e-6);
+    assert!((throughput.stddev.unwrap() / 1e9 - 0.304_959).abs() < 1e-5);
+    assert!((socket.ceiling_share.unwrap() - 28.04 / 8.0 / 11.9).abs() < 1e-6);
+    // The sender's CPU is busy 0.91 of the time; one GiB takes 8.5899 / 28.04 s of it.
+    let cost = socket.sender.cpu.as_ref().unwrap();
+    assert!((cost.total.mean - 0.91 * 8.589_935 / 28.04).abs() < 1e-4, "{cost:?}");
+    let parts = cost.user + cost.system + cost.softirq + cost.unsplit;
+    assert!((parts - cost.total.mean).abs() < 1e-12);
+    assert!((cost.user / cost.total.mean - 0.010 / 0.91).abs() < 1e-9);
+    assert!((socket.roi.sender.unwrap().mean - 28.04 * 28.04 / 0.91).abs() < 0.2);
+    assert!((socket.roi.total.unwrap().mean - 28.04 * 28.04 / (0.91 + 0.891)).abs() < 0.1);
+    // 10120 calls in 3 s at 28.04 Gbit/s, or 9.793 GiB.
+    let calls = socket.receiver.calls_per_gib.unwrap().mean;
+    assert!((calls - 10_120.0 / (28.04 / 8.0 * 3.0 / 1.073_741_824)).abs() < 0.3, "{calls}");
+    assert_eq!(socket.retransmits, Some(0.0));
+    let splice = row(&analysis, "splice");
+    assert!((splice.receiver.ledger.as_ref().unwrap().not_copied - 0.973).abs() < 1e-6);
+    assert!((splice.receiver.cpu.as_ref().unwrap().other - 0.091 / 0.891).abs() < 1e-6);
+}
+
+#[test]
+fn each_row_has_the_word_it_earned() {
+    let analysis = analyse(&study(), &Rules::default());
+    let words: Vec<_> = analysis
+        .rows
+        .iter()
+        .map(|r| (r.cell.0.as_str(), r.comparison.as_ref().map_or("", |c| c.verdict.word())))
+        .collect();
+    assert_eq!(
+        words,
+        [
+            ("socket", ""),
+            ("sendfile", "EQUIVALENT"),
+            ("splice", "FASTER"),
+            ("msg-zerocopy", "SLOWER"),
+            ("uring", "INCONCLUSIVE"),
+            ("uring-zc", "SLOWER"),
+            ("zcrx", ""),
+            ("devmem", ""),
+        ]
+    );
+    let noise = analysis.noise.unwrap();
+    assert!(noise.effect.blocks == 5 && noise.floor < 0.02);
+    assert_eq!(analysis.null.unwrap().cell.0, "socket (again)");
+    let failed = row(&analyse(&study(), &Rules::default()), "uring-zc").status.clone();
+    assert_eq!((failed.measured, failed.failed[0].count), (4, 1));
+}
+
+#[test]
+fn what_was_not_shown_is_not_claimed() {
+    let said = words(&text(&study(), 100));
+    assert!(!said.contains("no difference") && !said.contains("not significant"));
+    assert!(
+        !said.to_lowercase().contains("sign flips"),
+        "five blocks cannot bring their p below 0.05"
+    );
+    // A noisy null takes the claim of a small effect back.
+    let mut noisy = study();
+    for t in noisy.trials.iter_mut().filter(|t| t.cell.0 == "socket (again)") {
+        t.window_bytes = t.window_bytes / 10 * if t.block % 2 == 0 { 13 } else { 7 };
+    }
+    let analysis = analyse(&noisy, &Rules::default());
+    for name in ["sendfile", "splice"] {
+        let verdict = row(&analysis, name).comparison.as_ref().unwrap().verdict;
+        assert!(matches!(verdict, Verdict::NoiseTooHigh { .. }), "{name}: {verdict:?}");
+    }
+    assert!(words(&text(&noisy, 100)).contains("within the noise of this study"));
+    // One block allows no word but one.
+    let mut one = study();
+    one.trials.retain(|t| t.block == 0);
+    let said = words(&text(&one, 100));
+    assert!(said.contains("NOT ENOUGH") && !said.contains("FASTER") && !said.contains("INCONCL"));
+}
+
+#[test]
+fn rows_that_did_not_run_say_why() {
+    let said = words(&text(&study(), 80));
+    assert!(
+        said.contains(
+            "zcrx io_uring.zcrx: Operation not supported (os error 95) -> needs a device"
+        )
+    );
+    assert!(said.contains("devmem /dev/udmabuf is missing -> needs a kernel with CONFIG_UDMABUF"));
+    assert!(said.contains("uring-zc 1 of 5: receiver: killed by signal 9 (SIGKILL) -> look for"));
+    let mut cut = study();
+    cut.trials.truncate(3);
+    assert!(
+        words(&text(&cut, 80)).contains("Not run: splice, msg-zerocopy, uring, uring-zc, zcrx")
+    );
+}
+
+#[test]
+fn trials_that_disagree_are_told() {
+    let mut split = study();
+    let odd = split.trials.iter_mut().find(|t| t.cell.0 == "splice").unwrap();
+    odd.label = "zero-copy send, receive copied".into();
+    odd.roles[0].witness = Some(bytepath::record::ProvenWitness::Copied);
+    let said = words(&text(&split, 300));
+    assert!(said.contains("trials disagree: 1x zero-copy send, receive copied; 4x zero-copy"));
+    assert!(said.contains("witness page shared in 4, copied in 1 trials"));
+}
+
+#[test]
+fn a_throughput_of_zero_is_left_out_of_the_ratio_and_told() {
+    let mut dead = study();
+    let t = dead.trials.iter_mut().find(|t| t.cell.0 == "splice" && t.block == 2).unwrap();
+    t.window_bytes = 0;
+    assert!(words(&text(&dead, 120)).contains("1 block left out, where a figure was zero"));
+}
+
+#[test]
+fn without_pinned_cpus_the_report_says_what_it_cannot_see() {
+    let mut free = study();
+    for c in &mut free.header.cells {
+        c.placement = Placement::default();
+    }
+    let said = words(&text(&free, 100));
+    assert!(said.contains("placement left to the scheduler"));
+    assert!(said.contains("softirq on top of them is in sys, softirq on an idle CPU is not seen"));
+    assert!(!said.contains("busy time of the role's own CPU"));
+}
+
+/// The study with the meter `softirqs`: so much of the receive work on either CPU.
+fn with_receive_work(parts: impl Fn(&str) -> [f64; 2]) -> Study {
+    let mut study = study();
+    for trial in &mut study.trials {
+        let parts = parts(&trial.cell.0);
+        trial.readings.retain(|r| r.metric != "cpu.softirq");
+        for (cpu, part) in (0..).zip(parts) {
+            for (metric, value) in [("cpu.softirq", part), ("softirqs.net_rx", 1000.0 * part)] {
+                trial.readings.push(Reading {
+                    metric: metric.into(),
+                    unit: Unit::Seconds,
+                    value,
+                    scope: Scope::Cpu(cpu),
+                });
+            }
+        }
+    }
+    study
+}
+
+#[test]
+fn where_receive_work_ran_is_told_and_a_cell_that_strayed_is_named() {
+    let said = words(&text(&with_receive_work(|_| [0.05, 0.95]), 100));
+    assert!(
+        said.contains("all cells softirq ran on CPU 0: 5.0%, CPU 1: 95%; asked: CPU 1"),
+        "{said}"
+    );
+    assert!(!said.contains("ran elsewhere"), "{said}");
+    let splice = |cell: &str| if cell == "splice" { [0.4, 0.6] } else { [0.05, 0.95] };
+    let study = with_receive_work(splice);
+    for format in ["text", "netdev"] {
+        let said = words(&render(format, &study, &Style::default()));
+        let stray = "splice: 40% of the receive work ran elsewhere than on CPU 1";
+        assert_eq!(said.matches(stray).count(), 1, "{format}: {said}");
+    }
+    let json: Value = serde_json::from_str(&render("json", &study, &Style::default())).unwrap();
+    let rows = json["analysis"]["rows"].as_array().unwrap();
+    let row = rows.iter().find(|row| row["cell"] == "splice").unwrap();
+    assert_eq!(row["receive_work"]["asked"], 1);
+    assert!((row["receive_work"]["cpus"][0]["part"].as_f64().unwrap() - 0.4).abs() < 1e-9);
+    // Cells that were asked for something else stand apart, with what collides.
+    let mut apart = study.clone();
+    let cell = apart.header.cells.iter_mut().find(|cell| cell.id.0 == "splice").unwrap();
+    cell.placement = Placement { softirq: SoftirqCpu::Cpu(0), ..Placement::pinned(0, 0) };
+    let said = words(&text(&apart, 100));
+    let own = "splice softirq ran on CPU 0: 40%, CPU 1: 60%; asked: CPU 0; sender and receiver \
+               share CPU 0; sender and softirq share CPU 0";
+    assert!(said.contains(own), "{said}");
+    assert!(!text(&made_up::study(), 100).contains("Where it ran"), "no meter, no line");
+}
+
+#[test]
+fn the_functions_of_two_cells_are_ranked_by_what_is_saved() {
+    let (study, explanation) = (study(), profiles::explanation(3, ""));
+    let analysis = analyse(&study, &Rules::default());
+    let mut out = Vec::new();
+    let subject =
+        report::Subject { study: &study, analysis: &analysis, explanation: Some(&explanation) };
+    report::find("text").unwrap().render(&subject, &Style::default(), &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    let (_, table) = text.split_once("Functions, most saved first\n").expect("a ranking");
+    let names: Vec<&str> = table
+        .lines()
+        .skip_while(|line| !line.trim_start().starts_with("function"))
+        .map_while(|line| line.split_whitespace().next())
+        .take(5)
+        .collect();
+    assert_eq!(names, ["function", "all", "_copy_to_iter", "_copy_from_iter", "tcp_recvmsg"]);
+    let row = table.lines().find(|line| line.contains("vm_insert_pages")).unwrap();
+    assert!(row.contains(" 0.0000 ") && row.contains(" -0.0") && row.contains(" new "), "{row}");
+    // The parts make up the whole.
+    let ranked = &explanation.ranked[0];
+    let rows: f64 = ranked.rows.iter().map(|row| row.amount.saved).sum();
+    assert!((rows - ranked.total.saved).abs() < 1e-9, "{ranked:?}");
+    assert!((ranked.without.as_str(), ranked.with.as_str()) == ("socket", "tcp-zerocopy-receive"));
+}
+
+#[test]
+fn hostile_names_neither_steer_nor_widen() {
+    let mut hostile = study();
+    let evil = "\x1b]0;owned\x07splice\u{202e}\n\u{1f4a9}";
+    for c in hostile.header.cells.iter_mut().filter(|c| c.id.0 == "splice") {
+        c.id = CellId(evil.into());
+    }
+    for t in hostile.trials.iter_mut().filter(|t| t.cell.0 == "splice") {
+        t.cell = CellId(evil.into());
+        t.warnings.push("x".repeat(300));
+    }
+    hostile.header.facts[0].cpu_model = evil.into();
+    for style in [
+        Style { width: 100, colour: false, details: true },
+        Style { width: 41, colour: false, details: true },
+    ] {
+        tame(&render("text", &hostile, &style), style.width);
+    }
+}
+
+#[test]
+fn colour_only_when_asked_and_nothing_else_changes() {
+    let style = Style { width: 100, colour: true, details: true };
+    let coloured = render("text", &study(), &style);
+    assert!(coloured.contains("\x1b[32mFASTER\x1b[0m"));
+    let mut bare = coloured;
+    for code in ["1", "2", "31", "32", "0"] {
+        bare = bare.replace(&format!("\x1b[{code}m"), "");
+    }
+    assert_eq!(bare, render("text", &study(), &Style { colour: false, ..style }));
+}
+
+#[test]
+fn the_same_study_gives_the_same_bytes() {
+    for name in ["text", "json"] {
+        let style = Style { details: true, ..Style::default() };
+        assert_eq!(render(name, &study(), &style), render(name, &study(), &style));
+    }
+}
+
+/// Plain lines that fit, without a number that is none.
+fn tame(text: &str, width: usize) {
+    for line in text.lines() {
+        assert!(line.len() <= width.max(40), "{} > {width}: {line}", line.len());
+        assert!(line.bytes().all(|b| (b' '..=b'~').contains(&b)), "{line:?}");
+        assert!(!line.ends_with(' '), "{line:?}");
+    }
+    let mut tokens = text.split(|c: char| !c.is_ascii_alphanumeric());
+    assert!(!tokens.any(|t| ["NaN", "inf", "Infinity"].contains(&t)), "{text}");
+}
+
+/// Fields of the analysis that are always numbers.
+const NUMBERS: &[&str] = &[
+    "mean",
+    "median",
+    "min",
+    "max",
+    "ratio",
+    "low",
+    "high",
+    "log_half_width",
+    "p",
+    "least",
+    "floor",
+    "log_mean",
+    "log_rms",
+    "user",
+    "system",
+    "softirq",
+    "unsplit",
+    "other",
+    "copied",
+    "not_copied",
+    "unknown",
+    "step",
+    "stalled",
+    "total",
+    "avg",
+    "stddev_percent",
+    "smallest",
+];
+
+fn numbers_are_numbers(value: &Value) {
+    match value {
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                // The total of a CPU cost is a summary, that of a call a number.
+                assert!(
+                    !(field.is_null() && NUMBERS.contains(&name.as_str()) && name != "total"),
+                    "{name} in {value}"
+                );
+                numbers_are_numbers(field);
+            }
+        }
+        Value::Array(all) => all.iter().for_each(numbers_are_numbers),
+        _ => {}
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn any_study_renders(study in any_study(), width in 0..200usize, details in any::<bool>()) {
+        let style = Style { width, colour: false, details };
+        tame(&render("text", &study, &style), width);
+        let json: Value = serde_json::from_str(&render("json", &study, &style)).unwrap();
+        numbers_are_numbers(&json["analysis"]);
+    }
+}
+
+#[test]
+fn the_made_up_study_is_sound() {
+    let study = study();
+    for t in study.trials.iter().filter(|t| t.status == TrialStatus::Measured) {
+        for role in Role::ALL {
+            let ledger = &t.role(role).unwrap().ledger;
+            assert_eq!(ledger.delivered, ledger.copied + ledger.not_copied + ledger.unknown);
+        }
+        assert!(t.reading("cpu.wall", &Scope::Machine).is_some());
+    }
+    assert_eq!(trial(&PATHS[0], 0, 0), study.trials[0]);
+}
+
+#[test]
+fn a_path_against_itself_tells_the_noise() {
+    let mut study = study();
+    study.header.cells.retain(|cell| cell.id == study.header.baseline || cell.null);
+    let kept: Vec<_> = study.header.cells.iter().map(|cell| cell.id.clone()).collect();
+    study.trials.retain(|trial| kept.contains(&trial.cell));
+    let text = text(&study, 100);
+    assert!(text.contains("Noise of throughput"), "{text}");
+    assert!(text.contains("socket against itself came out between"), "{text}");
+}

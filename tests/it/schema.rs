@@ -1,0 +1,270 @@
+//! The printed JSON Schemas fit what is really written and read: every record of
+//! a study and every shipped experiment file passes, and what is wrong does not.
+
+use crate::made_up;
+use crate::profiles;
+
+use bytepath::profile::export::{Exporter, Pprof};
+use bytepath::record::{Restoration, RestorationRow, SettingRecord, SettingValue};
+use bytepath::run::HostsAfter;
+use serde_json::{Map, Value, json};
+use std::fs;
+use std::process::Command;
+
+#[test]
+fn every_record_of_a_study_fits_its_schema() {
+    let study = made_up::study();
+    let trial = schema("trial");
+    for record in &study.trials {
+        check(&trial, &serde_json::to_value(record).unwrap()).unwrap();
+    }
+    let mut header = serde_json::to_value(&study.header).unwrap();
+    check(&schema("study"), &header).unwrap();
+    let hosts = json!({
+        "schema": study.header.schema,
+        "facts": study.header.facts,
+        "ceiling": study.header.ceiling,
+    });
+    check(&schema("hosts"), &hosts).unwrap();
+
+    // The same with settings of the host, and what became of them.
+    let value = |text: &str| SettingValue::one("value", text);
+    let mut set = study.header.clone();
+    set.settings = ["mtu eth0 4148", "rings eth0 rx=4096 tcp-data-split=on", "idle all without=C6"]
+        .map(|line| SettingRecord {
+            setting: line.parse().unwrap(),
+            profile: Some("quiet".into()),
+            before: value("1500"),
+            after: value("4148"),
+            skipped: None,
+        })
+        .to_vec();
+    set.fingerprint.insert("clocksource".into(), "tsc".into());
+    check(&schema("study"), &serde_json::to_value(&set).unwrap()).unwrap();
+    let after = HostsAfter {
+        schema: set.schema,
+        fingerprint: set.fingerprint.clone(),
+        settings: vec![RestorationRow {
+            setting: set.settings[0].setting.clone(),
+            before: value("1500"),
+            set: value("4148"),
+            outcome: Restoration::Restored,
+            note: String::new(),
+        }],
+    };
+    check(&schema("hosts-after"), &serde_json::to_value(&after).unwrap()).unwrap();
+
+    // What is no record does not pass.
+    let mut wrong = serde_json::to_value(&study.trials[0]).unwrap();
+    wrong["block"] = json!("first");
+    assert!(check(&trial, &wrong).unwrap_err().starts_with("/block"));
+    wrong = serde_json::to_value(&study.trials[0]).unwrap();
+    wrong["status"]["is"] = json!("measurd");
+    assert!(check(&trial, &wrong).unwrap_err().starts_with("/status"));
+    header.as_object_mut().unwrap().remove("schedule");
+    assert!(check(&schema("study"), &header).unwrap_err().contains("schedule"));
+}
+
+#[test]
+fn every_shipped_experiment_fits_the_schema() {
+    let schema = schema("experiment");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments");
+    let mut files = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let table: toml::Table = std::fs::read_to_string(&path).unwrap().parse().unwrap();
+        let value = serde_json::to_value(table).unwrap();
+        check(&schema, &value).unwrap_or_else(|wrong| panic!("{}: {wrong}", path.display()));
+        files += 1;
+    }
+    assert!(files >= 6);
+    for wrong in [
+        json!({}),
+        json!({"factors": {"path": "socket"}, "blcoks": 3}),
+        json!({"factors": {"path": "socket", "mut": 1500}}),
+        json!({"factors": {"path": []}}),
+        json!({"factors": {"path": "socket", "gro": "maybe"}}),
+        json!({"factors": {"path": "socket", "flows": 0}}),
+        json!({"factors": {"path": "socket"}, "margin": 2}),
+        json!({"factors": {"path": "socket"}, "stop": {"at-least": 3}}),
+        json!({"factors": {"path": "socket"}, "meters": ["cpus"]}),
+        json!({"factors": {"path": "socket"}, "profile": 499}),
+        json!({"factors": {"path": "socket"}, "settings": 3}),
+        json!({"factors": {"path": "socket"}, "settings": {"sets": []}}),
+    ] {
+        assert!(check(&schema, &wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn what_diff_prints_fits_its_schema() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = ["before", "after"].map(|name| {
+        let path = folder.path().join(format!("{name}.pb.gz"));
+        let trial = profiles::trial(name, name == "after", 0.0, "");
+        Pprof.write(&trial, &mut fs::File::create(&path).unwrap()).unwrap();
+        path.into_os_string().into_string().unwrap()
+    });
+    let pair = ["baseline.txt", "affinity.txt"]
+        .map(|name| format!("{}/tests/data/affinity-2002/{name}", env!("CARGO_MANIFEST_DIR")));
+    let diff = schema("diff");
+    for (files, options) in [
+        (&pair, &["--json"][..]),
+        (&pair, &["--json", "--top", "3", "--by", "thread", "--total", "--per", "sample"]),
+        (&files, &["--json", "--by", "role", "--idle"]),
+        (&files, &["--json", "--by", "subsystem", "--per", "packet", "--threshold", "10"]),
+    ] {
+        let printed = printed(files, options);
+        check(&diff, &printed).unwrap_or_else(|wrong| panic!("{options:?}: {wrong}"));
+        assert!(!printed["rows"].as_array().unwrap().is_empty(), "{options:?}");
+    }
+    let mut wrong = printed(&pair, &["--json"]);
+    wrong["rows"][0]["presence"] = json!("sometimes");
+    assert!(check(&diff, &wrong).unwrap_err().starts_with("/rows/0/presence"));
+    wrong = printed(&pair, &["--json"]);
+    wrong["rows"][0].as_object_mut().unwrap().remove("saved");
+    assert!(check(&diff, &wrong).unwrap_err().contains("saved"));
+
+    let explanation = schema("explanation");
+    for unit in ["gib", "packet"] {
+        let printed = printed(&files, &["--explain", "json", "--per", unit]);
+        check(&explanation, &printed).unwrap_or_else(|wrong| panic!("{unit}: {wrong}"));
+        assert_eq!(
+            (&printed["per"], &printed["charts"].as_array().unwrap().len()),
+            (&json!(unit), &4)
+        );
+    }
+    let mut wrong = printed(&files, &["--explain", "json"]);
+    check(&explanation, &wrong).unwrap();
+    wrong["waterfalls"][0]["parts"][0]["subsystem"] = json!("coffee");
+    let place = check(&explanation, &wrong).unwrap_err();
+    assert!(place.starts_with("/waterfalls/0/parts/0/subsystem"), "{place}");
+    // What the other prints is no explanation.
+    assert!(check(&explanation, &printed(&pair, &["--json"])).is_err());
+}
+
+fn printed(files: &[String; 2], options: &[&str]) -> Value {
+    let mut bytepath = Command::new(env!("CARGO_BIN_EXE_bytepath"));
+    let output = bytepath.arg("diff").args(files).args(options).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn schema(subject: &str) -> Value {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
+    let output = command.args(["schema", subject]).output().unwrap();
+    assert!(output.status.success());
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Checks a value by the part of JSON Schema that our schemas use. An unknown
+/// word in a schema is a failure, so that none is passed over.
+fn check(schema: &Value, value: &Value) -> Result<(), String> {
+    at(schema, schema, value, "")
+}
+
+fn at(root: &Value, schema: &Value, value: &Value, place: &str) -> Result<(), String> {
+    let wrong = |what: &str| Err(format!("{place}: {what}: {value}"));
+    let schema = match schema {
+        Value::Bool(true) => return Ok(()),
+        Value::Bool(false) => return wrong("nothing may be here"),
+        Value::Object(schema) => schema,
+        other => panic!("{other} is no schema"),
+    };
+    for (word, says) in schema {
+        let fits = |schema: &&Value| at(root, schema, value, place).is_ok();
+        match word.as_str() {
+            "$ref" => {
+                let target = says.as_str().unwrap().strip_prefix('#').unwrap();
+                at(root, root.pointer(target).expect("a definition"), value, place)?;
+            }
+            "type" => {
+                let types = says.as_array().cloned().unwrap_or_else(|| vec![says.clone()]);
+                if !types.iter().any(|kind| is(kind.as_str().unwrap(), value)) {
+                    return wrong(&format!("is no {says}"));
+                }
+            }
+            "enum" if !says.as_array().unwrap().contains(value) => return wrong("is no word of"),
+            "const" if says != value => return wrong("is not what is said"),
+            "anyOf" if !says.as_array().unwrap().iter().any(|s| fits(&s)) => {
+                return wrong("fits nothing of anyOf");
+            }
+            "oneOf" if says.as_array().unwrap().iter().filter(fits).count() != 1 => {
+                return wrong("fits none or several of oneOf");
+            }
+            "allOf" => {
+                for part in says.as_array().unwrap() {
+                    at(root, part, value, place)?;
+                }
+            }
+            "minimum" if value.as_f64() < says.as_f64() && value.is_number() => {
+                return wrong("is too small");
+            }
+            "maximum" if value.as_f64() > says.as_f64() && value.is_number() => {
+                return wrong("is too large");
+            }
+            "exclusiveMaximum" if value.is_number() && value.as_f64() >= says.as_f64() => {
+                return wrong("is too large");
+            }
+            "minItems"
+                if value.as_array().is_some_and(|v| (v.len() as u64) < says.as_u64().unwrap()) =>
+            {
+                return wrong("is too short");
+            }
+            "items" => {
+                for (index, item) in value.as_array().into_iter().flatten().enumerate() {
+                    at(root, says, item, &format!("{place}/{index}"))?;
+                }
+            }
+            "prefixItems" => {
+                let items = value.as_array().into_iter().flatten();
+                for (index, (item, says)) in items.zip(says.as_array().unwrap()).enumerate() {
+                    at(root, says, item, &format!("{place}/{index}"))?;
+                }
+            }
+            "properties" => {
+                for (key, says) in says.as_object().unwrap() {
+                    if let Some(member) = value.get(key) {
+                        at(root, says, member, &format!("{place}/{key}"))?;
+                    }
+                }
+            }
+            "required" => {
+                for key in says.as_array().unwrap() {
+                    if value.is_object() && value.get(key.as_str().unwrap()).is_none() {
+                        return wrong(&format!("lacks {key}"));
+                    }
+                }
+            }
+            "additionalProperties" => {
+                let known = schema.get("properties").and_then(Value::as_object);
+                let none = Map::new();
+                let known = known.unwrap_or(&none);
+                for (key, member) in value.as_object().into_iter().flatten() {
+                    if !known.contains_key(key) {
+                        at(root, says, member, &format!("{place}/{key}"))?;
+                    }
+                }
+            }
+            // Those that hold, and those that only annotate or refine.
+            "enum" | "const" | "anyOf" | "oneOf" | "minimum" | "maximum" | "exclusiveMaximum"
+            | "exclusiveMinimum" | "minItems" | "maxItems" | "maxLength" | "minProperties"
+            | "pattern" | "format" | "title" | "description" | "default" | "$schema" | "$defs" => {}
+            other => panic!("the schema says '{other}', which this test does not know"),
+        }
+    }
+    Ok(())
+}
+
+fn is(kind: &str, value: &Value) -> bool {
+    match kind {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "null" => value.is_null(),
+        "number" => value.is_number(),
+        "integer" => value.is_u64() || value.is_i64(),
+        other => panic!("'{other}' is no type"),
+    }
+}

@@ -1,0 +1,230 @@
+//! What the layout promises, checked: layers, where `unsafe` may stand, how
+//! long a file may be, and words that do not belong into a tree.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Each layer within the binary's crate and those it may use (besides itself). Below
+/// them the compiler checks: `record`, `math`, `sys`, `stats` and `profile` are crates.
+const LAYERS: &[(&str, &[&str])] = &[
+    ("spec", &[]),
+    ("connection", &[]),
+    ("workload", &["connection"]),
+    ("path", &["connection", "workload"]),
+    ("meter", &[]),
+    ("host", &[]),
+    ("observe", &["meter"]),
+    ("run", &["spec", "connection", "workload", "path", "meter", "host", "observe"]),
+    ("report", &[]),
+    ("cli", &["spec", "workload", "path", "meter", "host", "run", "observe", "report"]),
+];
+
+/// The crates that a layer must not use although the binary's crate does.
+const CRATES: &[(&str, &[&str])] = &[
+    ("spec", &["sys", "stats", "profile"]),
+    ("connection", &["stats", "profile"]),
+    ("workload", &["stats", "profile"]),
+    ("path", &["stats", "profile"]),
+    ("meter", &["stats", "profile"]),
+    ("host", &["stats", "profile"]),
+    ("observe", &["stats"]),
+    ("report", &["sys"]),
+];
+
+/// Folders whose files are entries of a catalogue and never use each other.
+const SIBLINGS: &[&str] = &["path", "meter", "report"];
+
+/// Longest source file, in lines, without a reason at its head.
+const MAX_LINES: usize = 600;
+
+/// A longer file says why in its first lines.
+const LONG_FILE_REASON: &str = "This file is long because";
+
+#[test]
+fn no_layer_uses_one_above_it() {
+    let mut wrong = Vec::new();
+    for (file, text) in sources() {
+        let layer = layer_of(&file);
+        let Some((_, allowed)) = LAYERS.iter().find(|(name, _)| *name == layer) else {
+            if !matches!(layer.as_str(), "main.rs" | "lib.rs") {
+                wrong.push(format!("{}: '{layer}' is in no layer", file.display()));
+            }
+            continue;
+        };
+        let crates = CRATES.iter().find(|(name, _)| *name == layer).map_or(&[][..], |(_, c)| *c);
+        for used in used_layers(&text) {
+            let below = !LAYERS.iter().any(|(name, _)| *name == used);
+            let fine = if below {
+                !crates.contains(&used.as_str())
+            } else {
+                allowed.contains(&used.as_str())
+            };
+            if used != layer && !fine {
+                wrong.push(format!("{}: {layer} must not use {used}", file.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn entries_of_a_catalogue_do_not_use_each_other() {
+    let mut wrong = Vec::new();
+    for (file, text) in sources() {
+        let layer = layer_of(&file);
+        if !SIBLINGS.contains(&layer.as_str()) || file.file_name().is_some_and(|n| n == "mod.rs") {
+            continue;
+        }
+        let own = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        for entry in catalogue_entries(&layer).iter().filter(|entry| **entry != own) {
+            for form in [format!("super::{entry}::"), format!("crate::{layer}::{entry}::")] {
+                if text.contains(&form) {
+                    wrong.push(format!("{}: uses its sibling {entry}", file.display()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn unsafe_stays_in_sys() {
+    let roots = ["src/lib.rs"].map(PathBuf::from).into_iter();
+    let crates = crate_folders().map(|folder| folder.join("src/lib.rs"));
+    for file in roots.chain(crates).filter(|file| !file.ends_with("sys/src/lib.rs")) {
+        let text = fs::read_to_string(root().join(&file)).unwrap();
+        assert!(text.contains("#![forbid(unsafe_code)]"), "{} allows it", file.display());
+    }
+}
+
+#[test]
+fn files_are_short_or_say_why_not() {
+    let wrong: Vec<String> = sources()
+        .into_iter()
+        .chain(rust_files("crates"))
+        .chain(rust_files("tests"))
+        .chain(rust_files("benches"))
+        .filter(|(_, text)| text.lines().count() > MAX_LINES)
+        .filter(|(_, text)| !text.lines().take(12).any(|l| l.contains(LONG_FILE_REASON)))
+        .map(|(file, text)| format!("{}: {} lines", file.display(), text.lines().count()))
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn nothing_is_left_unfinished() {
+    // Spelled in two halves, so that this file does not find itself.
+    let words = [concat!("todo", "!("), concat!("unimplemented", "!("), concat!("FIX", "ME")];
+    let wrong: Vec<String> = sources()
+        .into_iter()
+        .chain(rust_files("crates"))
+        .chain(rust_files("tests"))
+        .filter(|(_, text)| words.iter().any(|word| text.contains(word)))
+        .map(|(file, _)| file.display().to_string())
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_skip_is_said_in_one_way() {
+    // What a test prints instead of `skip!`, spelled so that this file does not find itself.
+    let words = [concat!("SK", "IP"), concat!("skip", "ped"), concat!("not ", "run")];
+    let own = "crates/testing/src/lib.rs";
+    let wrong: Vec<String> = sources()
+        .into_iter()
+        .chain(rust_files("crates"))
+        .chain(rust_files("tests"))
+        .filter(|(file, _)| !file.ends_with(own))
+        .flat_map(|(file, text)| {
+            let prints = text.split("print").skip(1);
+            let said = prints.filter_map(|rest| rest.strip_prefix("ln!(")?.split_once(';'));
+            let said = said.filter(|(said, _)| words.iter().any(|word| said.contains(word)));
+            said.map(|(said, _)| format!("{}: {said}", file.display())).collect::<Vec<_>>()
+        })
+        .collect();
+    assert!(wrong.is_empty(), "use skip!():\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_dependency_is_named_with_its_reason() {
+    let manifest: toml::Table =
+        fs::read_to_string(root().join("Cargo.toml")).unwrap().parse().unwrap();
+    let text = fs::read_to_string(root().join("docs/architecture.md")).unwrap();
+    let dependencies = manifest["workspace"]["dependencies"].as_table().unwrap().keys();
+    for name in dependencies.filter(|name| !name.starts_with("bytepath-")) {
+        assert!(text.contains(&format!("`{name}`")), "docs/architecture.md lacks `{name}`");
+    }
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn crate_folders() -> impl Iterator<Item = PathBuf> {
+    let folders = fs::read_dir(root().join("crates")).unwrap();
+    folders.map(|entry| Path::new("crates").join(entry.unwrap().file_name()))
+}
+
+fn sources() -> Vec<(PathBuf, String)> {
+    let files = rust_files("src");
+    assert!(files.len() > 30, "only {} source files found", files.len());
+    files
+}
+
+fn rust_files(folder: &str) -> Vec<(PathBuf, String)> {
+    let mut files = Vec::new();
+    let mut folders = vec![root().join(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                files.push((path.strip_prefix(root()).unwrap().to_owned(), text));
+            }
+        }
+    }
+    files
+}
+
+/// First component below `src`.
+fn layer_of(file: &Path) -> String {
+    let first = file.strip_prefix("src").unwrap().components().next().unwrap();
+    first.as_os_str().to_string_lossy().into_owned()
+}
+
+/// Every `crate::NAME` in code, tests and documentation links aside.
+fn used_layers(text: &str) -> Vec<String> {
+    let mut used = Vec::new();
+    for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
+        let names = |rest: &str| -> Vec<String> {
+            let list = rest.strip_prefix('{').map(|r| r.split('}').next().unwrap_or(""));
+            list.unwrap_or_else(|| rest.split([':', ';', ',', ' ', '(']).next().unwrap_or(""))
+                .split(',')
+                .map(|name| name.trim().split(':').next().unwrap_or("").to_owned())
+                .filter(|name| !name.is_empty())
+                .collect()
+        };
+        for (at, _) in line.match_indices("crate::") {
+            used.extend(names(&line[at + "crate::".len()..]));
+        }
+    }
+    let below = ["sys", "stats", "profile"];
+    used.retain(|name| {
+        below.contains(&name.as_str()) || LAYERS.iter().any(|(layer, _)| layer == name)
+    });
+    used
+}
+
+/// Modules of a folder that hold an entry of its catalogue.
+fn catalogue_entries(layer: &str) -> Vec<String> {
+    let text = fs::read_to_string(root().join("src").join(layer).join("mod.rs")).unwrap();
+    let Some(start) = text.find("static CATALOG") else { return Vec::new() };
+    let list = &text[start..];
+    let list = &list[..list.find("];").unwrap_or(list.len())];
+    list.lines()
+        .filter_map(|line| line.trim().strip_prefix('&')?.split_once("::"))
+        .map(|(module, _)| module.to_owned())
+        .collect()
+}

@@ -1,0 +1,509 @@
+//! The life cycle of a study with a fake testbed, fake paths and a fake meter:
+//! both agents run as threads of this process, over pipes, with loopback TCP
+//! between them. Nothing here needs a privilege or a namespace.
+
+use crate::threads::{Silent, Threads};
+use bytepath::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
+use bytepath::host::{Raised, Site, Testbed};
+use bytepath::meter::{self, Meter};
+use bytepath::path::{DataPath, HalfPath, RxPath, TxPath};
+use bytepath::record::{
+    Cell, CellId, Design, Facts, Fault, FaultKind, Half, Manner, Reading, Role, Schedule, Scope,
+    Stream, Study, StudyHeader, Support, Touch, Trial, TrialStatus, Unit,
+};
+use bytepath::run::{Laboratory, Observer, Plan, conduct, load};
+use bytepath::stats;
+use bytepath::workload::{Account, Group, Job, Phase, Recorder, Rx, Toucher, Tx};
+use bytepath_testing::{alone, shared};
+use std::io::{Read, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_study_runs_is_written_down_and_reads_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut plan = plan(&["honest", "absent"], folder.path());
+    plan.mandatory = false;
+    let (study, result) = run(&plan, &AtomicBool::new(false));
+    result.unwrap();
+    let study = study.unwrap();
+
+    let measured: Vec<&Trial> =
+        study.trials.iter().filter(|t| t.status == TrialStatus::Measured).collect();
+    assert_eq!(measured.len(), 2, "one cell, two blocks");
+    for trial in &measured {
+        assert!(trial.throughput().unwrap() > 0.0);
+        assert_eq!(trial.label, "copied");
+        let [tx, rx] = trial.roles.as_slice() else { panic!("two roles") };
+        assert_eq!(tx.total_bytes, rx.total_bytes);
+        assert!(rx.window_bytes <= rx.total_bytes && rx.window_bytes > 0);
+        assert!((rx.window - 0.1).abs() < 0.06, "window {}", rx.window);
+        assert_eq!(rx.ledger.delivered, rx.total_bytes);
+        assert!(rx.calls.iter().any(|row| row.name == "read" && row.calls > 0));
+        assert_eq!(trial.reading("fake.windows", &Scope::Machine), Some(1.0));
+    }
+    let absent = study.trials.iter().find(|t| t.cell.0 == "absent").unwrap();
+    assert!(
+        matches!(&absent.status, TrialStatus::Unavailable { reason, .. } if reason == "not made")
+    );
+    assert_eq!(load(folder.path()).unwrap(), study);
+}
+
+#[test]
+fn cells_take_turns_in_slices_with_their_streams_kept_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut plan = plan(&["honest", "breaks", "boasts"], folder.path());
+    plan.schedule.design = Design::Slices { slice: 0.05 };
+    plan.schedule.window = 0.2;
+    let (study, result) = run(&plan, &AtomicBool::new(false));
+    result.unwrap();
+    let study = study.unwrap();
+    assert_eq!(study.trials.len(), 6, "three cells, two blocks");
+    for trial in &study.trials {
+        if trial.cell.0 == "breaks" {
+            assert!(
+                matches!(&trial.status, TrialStatus::Failed { fault } if fault.message.contains("it broke"))
+            );
+            continue;
+        }
+        assert_eq!(trial.status, TrialStatus::Measured, "{}", trial.cell);
+        assert!((trial.window - 0.2).abs() < 0.1, "window {}", trial.window);
+        // Four windows of the meter, one a slice.
+        assert_eq!(trial.reading("fake.windows", &Scope::Machine), Some(4.0));
+        let [tx, rx] = trial.roles.as_slice() else { panic!("two roles") };
+        assert_eq!(tx.total_bytes, rx.total_bytes);
+        assert!(rx.window_bytes > 0 && rx.window_bytes < rx.total_bytes);
+    }
+}
+
+/// Delays put into a path come out of the study: three paced cells whose true
+/// ratios to the baseline are known.
+#[test]
+fn a_known_delay_is_recovered() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut plan = plan(&["paced", "paced+3", "paced+5", "paced+10"], folder.path());
+    for cell in &mut plan.cells {
+        cell.stream.flows = 1;
+        cell.stream.touch = Touch::None;
+    }
+    plan.schedule =
+        Schedule { blocks: 5, window: 1.0, design: Design::Slices { slice: 0.2 }, ..plan.schedule };
+    let (study, result) = run_alone(&plan, &AtomicBool::new(false));
+    result.unwrap();
+    let study = study.unwrap();
+    let analysis = stats::analyse(&study, &stats::Rules::of(&study.header));
+    for (name, delay) in [("paced+3", 1.03), ("paced+5", 1.05), ("paced+10", 1.10)] {
+        let row = analysis.rows.iter().find(|row| row.cell.0 == name).unwrap();
+        let effect = row.comparison.as_ref().unwrap().effect.as_ref().unwrap();
+        let interval = effect.interval.unwrap();
+        let truth = 1.0 / delay;
+        // One piece of 64 KiB more or less in a window of 1 s is 0.2 %.
+        let (low, high) = (interval.low - 0.005, interval.high + 0.005);
+        assert!(low <= truth && truth <= high, "{name}: {truth} is not in {interval:?}");
+        assert!((effect.ratio - truth).abs() < 0.02, "{name}: {} for {truth}", effect.ratio);
+    }
+}
+
+#[test]
+fn a_flow_that_dies_is_a_failed_trial_and_the_study_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    for (path, kind, words) in [
+        ("dies", FaultKind::PeerLost, "ended before the window did"),
+        ("breaks", FaultKind::System, "it broke"),
+        ("panics", FaultKind::System, "the engine panicked: at the disco"),
+        ("panics-early", FaultKind::System, "panicked while it opened its path"),
+        ("miscounts", FaultKind::System, "the ledger has"),
+    ] {
+        let plan = plan(&["honest", path], &folder.path().join(path));
+        let (study, result) = run(&plan, &AtomicBool::new(false));
+        result.unwrap();
+        let study = study.unwrap();
+        for trial in study.trials.iter().filter(|t| t.cell.0 == path) {
+            let TrialStatus::Failed { fault } = &trial.status else {
+                panic!("{path} did not fail")
+            };
+            assert_eq!(fault.kind, kind, "{path}: {fault}");
+            assert!(fault.message.contains(words), "{path}: {fault}");
+            assert_eq!((trial.throughput(), trial.window_bytes), (None, 0));
+        }
+        let fine = |t: &&Trial| t.cell.0 == "honest" && t.status == TrialStatus::Measured;
+        assert_eq!(study.trials.iter().filter(fine).count(), 2, "{path}");
+    }
+}
+
+#[test]
+fn the_witness_page_overrules_a_path_that_claims_too_much() {
+    let folder = tempfile::tempdir().unwrap();
+    let (study, result) = run(&plan(&["boasts"], folder.path()), &AtomicBool::new(false));
+    result.unwrap();
+    for trial in study.unwrap().trials {
+        assert_eq!(trial.label, "copied");
+        let tx = trial.role(Role::Sender).unwrap();
+        assert_eq!((tx.ledger.not_copied, tx.ledger.copied), (0, tx.total_bytes));
+    }
+}
+
+#[test]
+fn what_is_asked_for_by_name_must_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let (study, result) =
+        run(&plan(&["honest", "absent"], &folder.path().join("s")), &AtomicBool::new(false));
+    let fault = result.unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Unsupported);
+    assert_eq!(fault.to_string(), "path absent cannot run here: not made (make it)");
+    assert!(study.is_none() && !folder.path().join("s").exists());
+}
+
+#[test]
+fn a_stop_keeps_what_was_measured() {
+    struct StopAfterFirst<'a>(&'a AtomicBool);
+    impl Observer for StopAfterFirst<'_> {
+        fn begins(&mut self, _: &StudyHeader, _: usize) {}
+        fn trial_begins(&mut self, _: usize, _: &CellId, _: u32) {}
+        fn trial_ends(&mut self, _: usize, _: &Trial, _: Duration) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let stop = AtomicBool::new(false);
+    let plan = plan(&["honest"], folder.path());
+    let (study, result) = conduct(&laboratory(&stop), &plan, &mut StopAfterFirst(&stop));
+    assert_eq!(result.unwrap_err().kind, FaultKind::Interrupted);
+    assert_eq!(study.unwrap().trials.len(), 1);
+    assert_eq!(load(folder.path()).unwrap().trials.len(), 1);
+}
+
+#[test]
+fn a_study_is_readable_after_a_crash_at_any_byte() {
+    let folder = tempfile::tempdir().unwrap();
+    let (study, result) = run(&plan(&["honest"], folder.path()), &AtomicBool::new(false));
+    result.unwrap();
+    let whole = study.unwrap().trials.len();
+    let trials = folder.path().join("trials.jsonl");
+    let bytes = std::fs::read(&trials).unwrap();
+    let first_end = bytes.iter().position(|b| *b == b'\n').unwrap();
+    for cut in [0, 1, first_end, first_end + 1, first_end + 2, bytes.len() - 1, bytes.len()] {
+        std::fs::write(&trials, &bytes[..cut]).unwrap();
+        let study = load(folder.path()).unwrap_or_else(|fault| panic!("cut at {cut}: {fault}"));
+        let complete = bytes[..cut].iter().filter(|b| **b == b'\n').count();
+        assert_eq!(study.trials.len(), complete, "cut at {cut}");
+        let torn = cut > 0 && bytes[cut - 1] != b'\n';
+        assert_eq!(!study.remarks.is_empty(), torn, "cut at {cut}");
+    }
+    assert_eq!(whole, 2);
+}
+
+#[test]
+fn a_newer_or_damaged_study_is_refused_by_line() {
+    let folder = tempfile::tempdir().unwrap();
+    run(&plan(&["honest"], folder.path()), &AtomicBool::new(false)).1.unwrap();
+    let trials = folder.path().join("trials.jsonl");
+    let text = std::fs::read_to_string(&trials).unwrap();
+    std::fs::write(&trials, text.replace("\"schema\":1", "\"schema\":99")).unwrap();
+    let fault = load(folder.path()).unwrap_err();
+    assert!(fault.to_string().contains("line 1 has schema 99"), "{fault}");
+    std::fs::write(&trials, text.replacen("\"cell\"", "\"sell\"", 1)).unwrap();
+    let fault = load(folder.path()).unwrap_err();
+    assert!(fault.to_string().contains("line 1 is damaged"), "{fault}");
+}
+
+#[test]
+fn a_folder_in_use_is_not_written_over() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("thesis.tex"), "precious").unwrap();
+    let (_, result) = run(&plan(&["honest"], folder.path()), &AtomicBool::new(false));
+    let fault = result.unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Storage);
+    assert!(fault.to_string().contains("not empty"), "{fault}");
+}
+
+fn run(plan: &Plan, stop: &AtomicBool) -> (Option<Study>, Result<(), Fault>) {
+    let _shared = shared();
+    really_run(plan, stop)
+}
+
+fn run_alone(plan: &Plan, stop: &AtomicBool) -> (Option<Study>, Result<(), Fault>) {
+    let _alone = alone();
+    really_run(plan, stop)
+}
+
+fn really_run(plan: &Plan, stop: &AtomicBool) -> (Option<Study>, Result<(), Fault>) {
+    conduct(&laboratory(stop), plan, &mut Silent)
+}
+
+fn laboratory(stop: &AtomicBool) -> Laboratory<'_> {
+    let program = "unused".into();
+    Laboratory { paths: PATHS, meters: METERS, testbed: &InProcess, program, stop }
+}
+
+fn plan(paths: &[&str], folder: &Path) -> Plan {
+    let stream = Stream {
+        flows: 2,
+        message_size: 65536,
+        read_size: 65536,
+        congestion: "reno".into(),
+        touch: Touch::Verify,
+        ..Stream::default()
+    };
+    let cell = |name: &&str| Cell {
+        stream: stream.clone(),
+        ..Cell::new(*name, Half::plain(*name), Half::plain(*name))
+    };
+    let schedule = Schedule {
+        blocks: 2,
+        warm_up: 0.02,
+        window: 0.1,
+        seed: 7,
+        design: Design::Trials,
+        stopping: None,
+    };
+    let cells = paths.iter().map(cell).collect();
+    Plan {
+        title: "a fake study".into(),
+        meters: METERS.iter().map(|m| m.name().to_owned()).collect(),
+        testbed: "in-process".into(),
+        ..Plan::bare(cells, CellId(paths[0].to_owned()), schedule, folder)
+    }
+}
+
+/// Both agents as threads of this process.
+struct InProcess;
+
+impl Testbed for InProcess {
+    fn name(&self) -> &'static str {
+        "in-process"
+    }
+    fn summary(&self) -> &'static str {
+        "both agents as threads, over loopback"
+    }
+    fn probe(&self) -> Support {
+        Support::Yes
+    }
+    fn raise(&self, _: &Site) -> Result<Box<dyn Raised>, Fault> {
+        Ok(Box::new(Threads::start(PATHS, METERS, None)))
+    }
+}
+
+/// A meter that counts how often it was started.
+struct FakeMeter;
+
+impl Meter for FakeMeter {
+    fn name(&self) -> &'static str {
+        "fake"
+    }
+    fn summary(&self) -> &'static str {
+        "counts windows"
+    }
+    fn reach(&self) -> meter::Reach {
+        meter::Reach::Machine
+    }
+    fn start(&self, _: &meter::Context) -> Result<Box<dyn meter::Running>, Fault> {
+        struct Once;
+        impl meter::Running for Once {
+            fn stop(self: Box<Self>) -> Result<meter::Output, Fault> {
+                let (metric, unit) = ("fake.windows".to_owned(), Unit::Count);
+                let reading = Reading { metric, unit, value: 1.0, scope: Scope::Machine };
+                Ok(meter::Output { readings: vec![reading], ..Default::default() })
+            }
+        }
+        Ok(Box::new(Once))
+    }
+}
+
+/// Switches the system-call table on.
+struct FakeCalls;
+
+impl Meter for FakeCalls {
+    fn name(&self) -> &'static str {
+        "calls"
+    }
+    fn summary(&self) -> &'static str {
+        "counts calls"
+    }
+    fn reach(&self) -> meter::Reach {
+        meter::Reach::Engine
+    }
+    fn start(&self, _: &meter::Context) -> Result<Box<dyn meter::Running>, Fault> {
+        struct Nothing;
+        impl meter::Running for Nothing {
+            fn stop(self: Box<Self>) -> Result<meter::Output, Fault> {
+                Ok(meter::Output::default())
+            }
+        }
+        Ok(Box::new(Nothing))
+    }
+}
+
+static METERS: &[&dyn Meter] = &[&FakeMeter, &FakeCalls];
+
+/// A path that writes and reads, and misbehaves as its name says.
+struct Fake(&'static str);
+
+macro_rules! fakes {
+    ($($name:literal),*) => {
+        &[$(&DataPath {
+            name: $name,
+            summary: "a fake",
+            attempt: |_| Vec::new(),
+            uses_io_uring: false,
+            tx: Some(&Fake($name)),
+            rx: Some(&Fake($name)),
+        }),*]
+    };
+}
+
+static PATHS: &[&DataPath] = fakes![
+    "honest",
+    "absent",
+    "dies",
+    "breaks",
+    "panics",
+    "panics-early",
+    "miscounts",
+    "boasts",
+    "paced",
+    "paced+3",
+    "paced+5",
+    "paced+10"
+];
+
+/// Time between two pieces of a paced sender at no delay: about 1 Gbit/s, far
+/// below what the machine can do, so that the pace alone decides.
+const PACE: Duration = Duration::from_micros(500);
+
+impl HalfPath for Fake {
+    fn check(&self, job: &Job, _: &Facts) -> Support {
+        match (self.0, job.role) {
+            ("absent", Role::Receiver) => Support::no("not made", "make it"),
+            _ => Support::Yes,
+        }
+    }
+}
+
+impl TxPath for Fake {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        _: &Group,
+    ) -> Result<Box<dyn Tx>, Fault> {
+        if self.0 == "panics-early" {
+            panic!("before anything moved");
+        }
+        let mut message = vec![0; job.message_size as usize];
+        bytepath::workload::Pattern::new(job.message_size).fill(&mut message, 0);
+        let (flow, due) = (connection.kernel()?, Instant::now());
+        Ok(Box::new(FakeTx { conduct: self.0, flow, message, at: 0, due }))
+    }
+}
+
+impl RxPath for Fake {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        _: &Group,
+    ) -> Result<Box<dyn Rx>, Fault> {
+        let toucher = Toucher::new(job.touch, job.message_size);
+        let (flow, buffer) = (connection.kernel()?, vec![0; 65536]);
+        Ok(Box::new(FakeRx { conduct: self.0, flow, buffer, toucher }))
+    }
+}
+
+struct FakeTx {
+    conduct: &'static str,
+    flow: Flow,
+    message: Vec<u8>,
+    at: usize,
+    /// When a paced sender sends next.
+    due: Instant,
+}
+
+impl Tx for FakeTx {
+    fn calls(&self) -> &'static [&'static str] {
+        &["write"]
+    }
+
+    fn witness(&mut self) -> Result<(), Fault> {
+        let mut page = [0; WITNESS_LEN];
+        WitnessPage::before(&mut page);
+        (&self.flow.socket).write_all(&page).unwrap();
+        WitnessPage::settle(&self.flow, |after| page.copy_from_slice(after))
+    }
+
+    fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        if let Some(percent) = self.conduct.strip_prefix("paced") {
+            let percent: f64 = percent.parse().unwrap_or(0.0);
+            let delay = PACE.mul_f64(1.0 + percent / 100.0);
+            let now = Instant::now();
+            // After a pause the pace starts again; what a busy machine holds up for less
+            // is made good.
+            self.due = if now > self.due + 200 * PACE { now } else { self.due + delay };
+            std::thread::sleep(self.due.saturating_duration_since(now));
+        }
+        if recorder.phase() == Phase::Window {
+            match self.conduct {
+                "breaks" => return Err(Fault::new(FaultKind::System, "it broke")),
+                "panics" => panic!("at the disco"),
+                _ => {}
+            }
+        }
+        let mut socket = &self.flow.socket;
+        let rest = &self.message[self.at..];
+        match recorder.timed(0, || socket.write(rest)) {
+            Ok(n) => {
+                recorder.moved(n);
+                self.at = (self.at + n) % self.message.len();
+                Ok(())
+            }
+            Err(e) => Err(self.flow.fault("write", &e)),
+        }
+    }
+
+    fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
+        let manner = if self.conduct == "boasts" { Manner::NotCopied } else { Manner::Copied };
+        Ok(account(self.conduct, manner, recorder))
+    }
+}
+
+struct FakeRx {
+    conduct: &'static str,
+    flow: Flow,
+    buffer: Vec<u8>,
+    toucher: Toucher,
+}
+
+impl Rx for FakeRx {
+    fn calls(&self) -> &'static [&'static str] {
+        &["read"]
+    }
+
+    fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
+        if self.conduct == "dies" && recorder.phase() == Phase::Window {
+            return Ok(false);
+        }
+        let mut socket = &self.flow.socket;
+        match recorder.timed(0, || socket.read(&mut self.buffer)) {
+            Ok(0) => return Ok(false),
+            Ok(n) => {
+                self.toucher.take(&self.buffer[..n])?;
+                recorder.moved(n);
+                recorder.piece(n);
+            }
+            Err(e) => return Err(self.flow.fault("read", &e)),
+        }
+        Ok(true)
+    }
+
+    fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
+        Ok(account(self.conduct, Manner::Copied, recorder))
+    }
+}
+
+fn account(conduct: &str, manner: Manner, recorder: &Recorder) -> Account {
+    let mut account = Account::default();
+    let miscount = u64::from(conduct == "miscounts");
+    account.ledger.enter(manner, recorder.total() + miscount, 1, "the fake says so");
+    account
+}

@@ -1,0 +1,350 @@
+//! The built binary on its real testbed: every path moves verified bytes
+//! between two network namespaces, as root and without root; trouble of every
+//! kind leaves a clear word and nothing else behind.
+
+use bytepath::record::{Manner, ProvenWitness, Role, Study, Trial, TrialStatus};
+use bytepath::run::load;
+use bytepath_testing::{alone, skip};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Short trials: what is tested here is truth, not speed.
+const SHORT: &[&str] = &[
+    "--blocks",
+    "1",
+    "--warm-up",
+    "100ms",
+    "--window",
+    "300ms",
+    "--design",
+    "trials",
+    "--profile",
+    "none",
+];
+
+const MEASURABLE: &[&str] = &["socket", "sendfile", "splice", "msg-zerocopy", "uring", "uring-zc"];
+
+#[test]
+fn every_path_delivers_verified_bytes() {
+    let _alone = alone();
+    for link in ["wire", "offload", "wire:mtu=9000,threaded-napi=off"] {
+        let study = run_paths(MEASURABLE, &["--stream", "touch=verify", "--link", link]);
+        for trial in &study.trials {
+            assert_measured(trial);
+            let [tx, rx] = trial.roles.as_slice() else { panic!("two roles") };
+            assert_eq!(tx.total_bytes, rx.total_bytes, "{link} {}", trial.cell);
+            for role in [tx, rx] {
+                assert_eq!(role.ledger.delivered, role.total_bytes, "{link} {}", trial.cell);
+                assert!(!role.calls.is_empty(), "{link} {}: no system calls", trial.cell);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_combination_of_halves_delivers_verified_bytes() {
+    let _alone = alone();
+    let senders = ["socket", "sendfile", "splice", "msg-zerocopy", "uring", "uring-zc"];
+    let receivers = ["socket", "tcp-zerocopy-receive", "uring"];
+    let pairs: Vec<String> = senders
+        .iter()
+        .flat_map(|tx| receivers.iter().map(move |rx| format!("{tx}+{rx}")))
+        .collect();
+    let pairs: Vec<&str> = pairs.iter().map(String::as_str).collect();
+    // Two flows, odd sizes, and a message that is not a multiple of a page.
+    for stream in ["touch=verify,flows=2,read-size=100000", "touch=verify,message-size=3M"] {
+        for trial in &run_paths(&pairs, &["--stream", stream]).trials {
+            assert_measured(trial);
+        }
+    }
+}
+
+#[test]
+fn zero_copy_is_proven_and_silent_copies_are_found() {
+    let _alone = alone();
+    let study = run_paths(MEASURABLE, &[]);
+    let by_name = |name: &str| study.trials.iter().find(|t| t.cell.0 == name).unwrap();
+    let share = |name: &str, role| by_name(name).role(role).unwrap().ledger.not_copied_share();
+    let witness = |name: &str| by_name(name).role(Role::Sender).unwrap().witness.unwrap();
+
+    // A pipe's pages reach the receiver's page tables.
+    assert!(share("splice", Role::Receiver) >= 0.95, "{}", share("splice", Role::Receiver));
+    assert_eq!(witness("splice"), ProvenWitness::Shared);
+    assert_eq!(by_name("splice").label, "zero-copy");
+    // Over veth the kernel copies what MSG_ZEROCOPY pinned, but the receiver maps it.
+    assert!(share("msg-zerocopy", Role::Receiver) >= 0.95);
+    assert_eq!(share("msg-zerocopy", Role::Sender), 0.0);
+    assert_eq!(witness("msg-zerocopy"), ProvenWitness::Copied);
+    assert_eq!(by_name("msg-zerocopy").label, "zero-copy receive, send copied by the kernel");
+    assert_eq!(by_name("sendfile").label, "zero-copy send, receive copied");
+    assert_eq!(witness("sendfile"), ProvenWitness::Shared);
+    for name in ["socket", "uring", "uring-zc"] {
+        assert_eq!(by_name(name).label, "copied", "{name}");
+        assert_eq!(witness(name), ProvenWitness::Copied, "{name}");
+    }
+    for trial in &study.trials {
+        for role in &trial.roles {
+            let l = &role.ledger;
+            assert_eq!(l.delivered, l.copied + l.not_copied + l.unknown);
+            let sum = |m| l.evidence.iter().filter(|e| e.manner == m).map(|e| e.bytes).sum::<u64>();
+            assert_eq!(sum(Manner::Copied), l.copied);
+            assert_eq!(sum(Manner::NotCopied), l.not_copied);
+        }
+    }
+}
+
+#[test]
+fn a_receiver_that_cannot_map_says_copied() {
+    let _alone = alone();
+    // An MTU whose segments are no whole page: nothing can be mapped.
+    let study = run_paths(&["splice"], &["--link", "wire:mtu=1500"]);
+    let receiver = study.trials[0].role(Role::Receiver).unwrap();
+    assert!(receiver.ledger.copied_share() > 0.95, "{:?}", receiver.ledger);
+    assert_eq!(study.trials[0].label, "zero-copy send, receive copied");
+}
+
+#[test]
+fn without_root_the_same_paths_run() {
+    let _alone = alone();
+    if !rustix::process::geteuid().is_root() {
+        skip!("already unprivileged, see the other tests");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let home = folder.path().join("nobody");
+    std::fs::create_dir(&home).unwrap();
+    std::os::unix::fs::chown(&home, Some(65534), Some(65534)).unwrap();
+    std::os::unix::fs::chown(folder.path(), Some(65534), Some(65534)).unwrap();
+    // The test's own folder may not be reachable for others, so take a copy.
+    let program = home.join("bytepath");
+    std::fs::copy(env!("CARGO_BIN_EXE_bytepath"), &program).unwrap();
+    let out = home.join("study");
+    let mut command = Command::new(&program);
+    command.args(["run", "--stream", "touch=verify", "--out"]).arg(&out).args(SHORT);
+    command.args(MEASURABLE.iter().flat_map(|path| ["--path", path]));
+    let output = command.uid(65534).gid(65534).current_dir(&home).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    for trial in &load(&out).unwrap().trials {
+        assert_measured(trial);
+    }
+}
+
+#[test]
+fn the_default_study_has_rows_for_what_cannot_run() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("study");
+    let output = bytepath(&out, &[]).args(["--json"]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(json.is_object(), "standard output is one JSON object");
+    let study = load(&out).unwrap();
+    let special = |trial: &Trial| ["zcrx", "devmem"].contains(&trial.cell.0.as_str());
+    assert_eq!(study.trials.iter().filter(|t| special(t)).count(), 2);
+    // The baseline runs twice. What needs more than veth runs on some machines.
+    let usual = study.trials.iter().filter(|t| !special(t));
+    assert_eq!(usual.clone().count(), MEASURABLE.len() + 1);
+    usual.for_each(assert_measured);
+    for trial in study.trials.iter().filter(|t| special(t)) {
+        let name = &trial.cell.0;
+        let TrialStatus::Unavailable { reason, remedy } = &trial.status else {
+            assert_measured(trial);
+            continue;
+        };
+        assert!(!reason.is_empty() && !remedy.is_empty(), "{name}: {reason} / {remedy}");
+        // By name it is an error, not a row.
+        let output = bytepath(&folder.path().join(name), &["--path", name]).output().unwrap();
+        assert_eq!(output.status.code(), Some(3));
+    }
+}
+
+#[test]
+fn ctrl_c_keeps_what_was_measured_and_leaves_nothing() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("study");
+    let mut command = bytepath(&out, &["--path", "socket", "--blocks", "50"]);
+    let mut child = Running(command.stderr(Stdio::piped()).spawn().unwrap());
+    child.wait_for("[  2/");
+    let agents = a_pair_of_agents(child.0.id());
+    child.signal(libc::SIGINT);
+    let (code, stderr) = child.end();
+    assert_eq!(code, Some(130), "{stderr}");
+    assert!(stderr.contains("stopped by the user"), "{stderr}");
+    assert!(load(&out).unwrap().trials.len() >= 2);
+    assert!(agents.iter().all(|pid| !alive(*pid)), "an agent outlived its controller");
+}
+
+#[test]
+fn sigkill_leaves_nothing_and_a_readable_study() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("study");
+    let mut command = bytepath(&out, &["--path", "socket", "--blocks", "50"]);
+    let mut child = Running(command.stderr(Stdio::piped()).spawn().unwrap());
+    child.wait_for("[  1/");
+    let agents = a_pair_of_agents(child.0.id());
+    child.signal(libc::SIGKILL);
+    child.end();
+    assert!(!load(&out).unwrap().trials.is_empty());
+    wait_until("the agents are gone", || agents.iter().all(|pid| !alive(*pid)));
+}
+
+#[test]
+fn a_killed_peer_is_a_failed_trial_with_its_reason() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("study");
+    let long = ["--path", "socket", "--blocks", "1", "--window", "20s"];
+    let mut command = bytepath(&out, &long);
+    let child = Running(command.stderr(Stdio::piped()).spawn().unwrap());
+    wait_until("the stream flows", || {
+        children_of(child.0.id()).iter().filter(|pid| has_thread(**pid, "receiver/0")).count() == 1
+            && out.join("trials.jsonl").exists()
+    });
+    let receiver =
+        children_of(child.0.id()).into_iter().find(|pid| has_thread(*pid, "receiver/0")).unwrap();
+    signal(receiver, libc::SIGKILL);
+    let (code, stderr) = child.end_by_itself();
+    assert_eq!(code, Some(5), "{stderr}");
+    let study = load(&out).unwrap();
+    let TrialStatus::Failed { fault } = &study.trials[0].status else { panic!("did not fail") };
+    assert!(fault.message.contains("killed by signal 9"), "{fault}");
+    assert_eq!(study.trials[0].throughput(), None);
+}
+
+#[test]
+fn a_full_disk_is_named_and_what_was_written_stays() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("study");
+    let command = bytepath(&out, &["--path", "socket", "--blocks", "20"]);
+    // Stands for a full disk.
+    let output = with_file_size_limit(&command, 32).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(6), "{stderr}");
+    assert!(stderr.contains("trials.jsonl"), "{stderr}");
+    assert!(!load(&out).unwrap().trials.is_empty());
+}
+
+fn run_paths(paths: &[&str], arguments: &[&str]) -> Study {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("study");
+    let mut command = bytepath(&out, arguments);
+    command.args(paths.iter().flat_map(|path| ["--path", path]));
+    let output = command.output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {stderr}");
+    load(&out).unwrap()
+}
+
+fn bytepath(out: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
+    command.arg("run").arg("--out").arg(out);
+    let given = |flag: &str| arguments.contains(&flag);
+    for pair in SHORT.chunks(2).filter(|pair| !given(pair[0])) {
+        command.args(pair);
+    }
+    command.args(arguments);
+    command
+}
+
+/// The same command under a limit that every file has to stay below.
+fn with_file_size_limit(command: &Command, kilobytes: u32) -> Command {
+    let mut limited = Command::new("bash");
+    limited.arg("-c").arg("ulimit -f \"$0\"; exec \"$@\"").arg(kilobytes.to_string());
+    limited.arg(command.get_program()).args(command.get_args());
+    limited
+}
+
+/// It ran to a valid end. On a machine that does other things meanwhile its
+/// number may have been rejected; its bytes and its ledger stand.
+fn assert_measured(trial: &Trial) {
+    match &trial.status {
+        TrialStatus::Measured | TrialStatus::Rejected { .. } => {}
+        other => panic!("{}: {other:?}", trial.cell),
+    }
+    assert!(trial.window > 0.0 && trial.window_bytes > 0, "{}", trial.cell);
+}
+
+/// A bytepath that runs; killed if the test fails.
+struct Running(Child);
+
+impl Running {
+    fn wait_for(&mut self, words: &str) {
+        let mut stderr = BufReader::new(self.0.stderr.take().unwrap());
+        let mut seen = String::new();
+        while !seen.contains(words) {
+            let mut line = String::new();
+            assert!(stderr.read_line(&mut line).unwrap() > 0, "ended before '{words}': {seen}");
+            seen.push_str(&line);
+        }
+        self.0.stderr = Some(stderr.into_inner());
+    }
+
+    fn signal(&self, number: i32) {
+        signal(self.0.id(), number);
+    }
+
+    fn end(&mut self) -> (Option<i32>, String) {
+        let mut text = String::new();
+        self.0.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+        (self.0.wait().unwrap().code(), text)
+    }
+
+    fn end_by_itself(mut self) -> (Option<i32>, String) {
+        self.end()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn signal(pid: u32, number: i32) {
+    let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+    let signal = rustix::process::Signal::from_named_raw(number).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
+/// Children of every thread: `/proc` lists them by the thread that forked.
+fn children_of(pid: u32) -> Vec<u32> {
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let children = |task: std::fs::DirEntry| {
+        std::fs::read_to_string(task.path().join("children")).unwrap_or_default()
+    };
+    let texts: Vec<String> = tasks.flatten().map(children).collect();
+    texts.iter().flat_map(|t| t.split_whitespace()).filter_map(|c| c.parse().ok()).collect()
+}
+
+fn has_thread(pid: u32, name: &str) -> bool {
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    tasks.flatten().any(|task| {
+        std::fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.trim() == name)
+    })
+}
+
+fn alive(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+/// Waits for a moment at which both agents live, and names them.
+fn a_pair_of_agents(pid: u32) -> Vec<u32> {
+    wait_until("both agents live", || children_of(pid).len() == 2);
+    children_of(pid)
+}
+
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !condition() {
+        assert!(begin.elapsed() < Duration::from_secs(20), "waited in vain until {what}");
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,445 @@
+//! Experiment files: those that ship load and run, the documentation names all
+//! that can be written, and a study that was cut short goes on to the same end.
+
+use bytepath::record::{Study, Trial, TrialStatus};
+use bytepath::run::{load, path_spec, testbed_spec};
+use bytepath::spec::{
+    Catalogues, Experiment, experiment_schema, factor_names, order, parse_experiment,
+};
+use bytepath::{host, meter, path};
+use bytepath_testing::alone;
+use bytepath_testing::skip;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// Trials so short that they prove that a file runs, and nothing else.
+const TINY: &[&str] = &["--blocks", "1", "--warm-up", "100ms", "--window", "300ms"];
+
+#[test]
+fn every_shipped_experiment_loads_and_says_what_it_answers() {
+    let files = shipped();
+    assert!(files.len() >= 6, "{files:?}");
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let name = file.display().to_string();
+        let experiment = parse_experiment(&name, &text, &catalogues()).unwrap();
+        assert!(!experiment.title.is_empty(), "{name} has no title");
+        let head: Vec<&str> = text.lines().take_while(|line| line.starts_with('#')).collect();
+        assert!(head.iter().any(|line| line.ends_with('?')), "{name}: what does it answer?");
+        assert!(head.iter().any(|line| line.starts_with("# Takes ")), "{name}: how long?");
+        assert!(experiment.cells.iter().filter(|cell| cell.null).count() == 1, "{name}");
+        assert!(text.lines().all(|line| line.chars().count() <= 140), "{name}");
+    }
+}
+
+/// What the head comment says of the time is within a third of what it takes
+/// without the cells that need a NIC.
+#[test]
+fn the_time_that_an_experiment_says_it_takes_is_true() {
+    // Raising a testbed, and draining a stream.
+    const EACH: f64 = 0.4;
+    for file in shipped() {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let x: Experiment = parse_experiment("x", &text, &catalogues()).unwrap();
+        let needs_nic = |path: &str| ["zcrx", "devmem"].contains(&path);
+        let runs = x.cells.iter().filter(|c| !c.link.hw_gro && !needs_nic(&c.rx.path)).count();
+        let each = x.warm_up.as_secs_f64() + x.window.as_secs_f64() + EACH;
+        let minutes = runs as f64 * f64::from(x.blocks) * each / 60.0;
+        let said = text.split("# Takes about ").nth(1).unwrap();
+        let said = match said.split_whitespace().next().unwrap() {
+            "a" => 1.0,
+            number => number.parse::<f64>().unwrap(),
+        };
+        let name = file.display();
+        assert!((said / minutes).ln().abs() < 0.3, "{name}: says {said}, takes {minutes:.1} min");
+    }
+}
+
+#[test]
+fn the_documentation_names_every_key_and_factor_and_its_example_loads() {
+    let text = std::fs::read_to_string(root().join("docs/experiments.md")).unwrap();
+    let schema = experiment_schema(&catalogues());
+    let keys = schema["properties"].as_object().unwrap().keys().map(String::as_str);
+    for name in keys.chain(factor_names()) {
+        let named =
+            [format!("| `{name}` |"), format!("| `[{name}]` |"), format!("| `[[{name}]]` |")];
+        assert!(
+            named.iter().any(|row| text.contains(row)),
+            "docs/experiments.md lacks a row of {name}"
+        );
+    }
+    let example = text.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let experiment = parse_experiment("docs", example, &catalogues()).unwrap();
+    assert_eq!(experiment.cells.len(), 6, "the text says five, and the second copy");
+}
+
+#[test]
+fn small_experiments_run_for_real() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["battle-quick", "gro", "one-core-two-cores", "null"] {
+        let file = root().join("experiments").join(format!("{name}.toml"));
+        let out = folder.path().join(name);
+        let (code, _, stderr) =
+            bytepath(&[&["run", text(&file), "--out", text(&out)], TINY].concat());
+        assert_eq!(code, 0, "{name}: {stderr}");
+        let study = load(&out).unwrap();
+        assert_eq!(study.header.schedule.blocks, 1, "what flags say is recorded as resolved");
+        for trial in &study.trials {
+            let cell = study.header.cells.iter().find(|cell| cell.id == trial.cell).unwrap();
+            let needs_nic = cell.link.hw_gro || ["zcrx", "devmem"].contains(&cell.rx.path.as_str());
+            match &trial.status {
+                // It ran; a busy machine spoils what it measured.
+                TrialStatus::Measured | TrialStatus::Rejected { .. } => {
+                    assert!(!needs_nic, "{name}: {}", trial.cell);
+                }
+                TrialStatus::Unavailable { reason, remedy } => {
+                    assert!(
+                        needs_nic && !reason.is_empty() && !remedy.is_empty(),
+                        "{name}: {reason}"
+                    );
+                }
+                other => panic!("{name}: {}: {other:?}", trial.cell),
+            }
+        }
+        assert_eq!(study.trials.len(), study.header.cells.len(), "{name}: a row for every cell");
+    }
+}
+
+#[test]
+fn what_this_host_cannot_do_is_a_row_with_its_reason() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let file = write(
+        folder.path(),
+        "[factors]\npath = ['socket', 'zcrx']\nhw-gro = [false, true]\ncongestion = ['reno', 'nonsense']\ncores = ['none', '0,4095']\n",
+    );
+    let out = folder.path().join("study");
+    let (code, _, stderr) = bytepath(&[&["run", text(&file), "--out", text(&out)], TINY].concat());
+    assert_eq!(code, 0, "{stderr}");
+    let study = load(&out).unwrap();
+    assert_eq!(study.trials.len(), 17);
+    let reason = |levels: &[&str]| {
+        let has = |id: &str| levels.iter().all(|level| id.contains(level));
+        let cell = study.header.cells.iter().find(|c| has(&c.id.0)).unwrap();
+        let trial = study.trials.iter().find(|t| t.cell == cell.id).unwrap();
+        match &trial.status {
+            TrialStatus::Unavailable { reason, .. } => reason.clone(),
+            other => panic!("{}: {other:?}", trial.cell),
+        }
+    };
+    assert!(reason(&["cores=0/4095"]).contains("CPU 4095 does not exist"));
+    assert!(reason(&["hw-gro=on"]).contains("no hardware GRO"));
+    assert!(reason(&["socket congestion=nonsense"]).contains("'nonsense'"));
+    assert!(reason(&["zcrx"]).contains("queue"), "{}", reason(&["zcrx"]));
+    let unable = |t: &&Trial| matches!(t.status, TrialStatus::Unavailable { .. });
+    let able = study.trials.len() - study.trials.iter().filter(unable).count();
+    assert_eq!(able, 2, "the baseline and its second copy");
+}
+
+#[test]
+fn a_baseline_that_cannot_run_is_an_error() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("study");
+    for factors in [
+        "path = 'zcrx'",
+        "path = 'socket'\nhw-gro = true",
+        "path = 'socket'\ncongestion = 'nonsense'",
+    ] {
+        let file = write(folder.path(), &format!("[factors]\n{factors}\n"));
+        let (code, _, stderr) = bytepath(&["run", text(&file), "--out", text(&out)]);
+        assert!([2, 3].contains(&code), "{factors}: {code} {stderr}");
+        assert!(!out.exists(), "{factors}");
+    }
+}
+
+const LONG: &str = "design = 'trials'\nblocks = 3\nseed = 5\nwarm-up = '50ms'\nwindow = '200ms'\nmeters = 'none'\n\
+                    [factors]\npath = ['socket', 'uring', 'zcrx']\n";
+
+#[test]
+fn a_study_that_was_killed_goes_on_to_the_same_set_of_trials() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let file = write(folder.path(), LONG);
+    let out = folder.path().join("study");
+    let mut running = Running::start(&["run", text(&file), "--out", text(&out)]);
+    running.wait_for("[  3/9]");
+    // One study has one writer.
+    let (code, _, stderr) = bytepath(&["resume", text(&out)]);
+    assert!(code == 6 && stderr.contains("run by another process"), "{code} {stderr}");
+    running.kill();
+    let trials = out.join("trials.jsonl");
+    let mut before = std::fs::read_to_string(&trials).unwrap();
+    let finished = load(&out).unwrap().trials.len();
+    assert!((3..8).contains(&finished), "{finished} rows");
+    // A crash in the middle of a line, too.
+    before.truncate(before.rfind('\n').unwrap() + 1);
+    std::fs::write(&trials, format!("{before}{{\"schema\":1,\"cell\":\"soc")).unwrap();
+
+    let (code, _, stderr) = bytepath(&["resume", text(&out)]);
+    assert_ended(code, &stderr);
+    assert!(std::fs::read_to_string(&trials).unwrap().starts_with(&before), "only appended to");
+    let study = load(&out).unwrap();
+    assert_whole(&study);
+    assert_eq!(study.remarks.len(), 1, "{:?}", study.remarks);
+    assert!(study.remarks[0].contains("resumed after"), "{:?}", study.remarks);
+
+    let (code, _, stderr) = bytepath(&["resume", text(&out)]);
+    assert!(code == 2 && stderr.contains("is complete: all 9 trials"), "{code} {stderr}");
+}
+
+/// A sliced block is all or nothing.
+#[test]
+fn a_sliced_study_goes_on_with_the_block_that_was_lost() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let file = write(folder.path(), &LONG.replace("'trials'", "'slices:100ms'"));
+    let out = folder.path().join("study");
+    let mut running = Running::start(&["run", text(&file), "--out", text(&out)]);
+    running.wait_for("[  3/9]");
+    running.kill();
+    let finished = load(&out).unwrap().trials.len();
+    assert!([4, 7].contains(&finished), "one or two blocks, and the row of zcrx: {finished}");
+    let (code, _, stderr) = bytepath(&["resume", text(&out)]);
+    assert_ended(code, &stderr);
+    assert_whole(&load(&out).unwrap());
+}
+
+#[test]
+fn ctrl_c_says_how_to_go_on() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let file = write(folder.path(), LONG);
+    let out = folder.path().join("study");
+    let mut running = Running::start(&["run", text(&file), "--out", text(&out)]);
+    running.wait_for("[  1/9]");
+    rustix::process::kill_process(running.pid(), rustix::process::Signal::INT).unwrap();
+    running.wait_for("bytepath resume");
+    assert_eq!(running.0.wait().unwrap().code(), Some(130));
+    let (code, _, stderr) = bytepath(&["resume", text(&out)]);
+    assert_ended(code, &stderr);
+    assert_whole(&load(&out).unwrap());
+}
+
+#[test]
+fn a_study_goes_on_only_where_it_was_begun() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let file = write(folder.path(), LONG);
+    let out = folder.path().join("study");
+    let (code, _, stderr) = bytepath(&["run", text(&file), "--out", text(&out)]);
+    assert_ended(code, &stderr);
+    let trials = out.join("trials.jsonl");
+    let whole = std::fs::read_to_string(&trials).unwrap();
+    let lines: Vec<&str> = whole.split_inclusive('\n').collect();
+    std::fs::write(&trials, lines[..lines.len() - 1].concat()).unwrap();
+    let (hosts, experiment) = (out.join("hosts.json"), out.join("experiment.toml"));
+    let (facts, asked) =
+        (std::fs::read_to_string(&hosts).unwrap(), std::fs::read_to_string(&experiment).unwrap());
+    let header = load(&out).unwrap().header;
+    let build = format!("bytepath = \"{}\"", header.bytepath);
+    let changes = [
+        (
+            &hosts,
+            &facts,
+            header.facts[0].kernel_release.as_str(),
+            "1.2.3",
+            "kernel was '1.2.3' and is",
+        ),
+        (&hosts, &facts, header.facts[0].cpu_model.as_str(), "Z80", "CPU model was 'Z80' and is"),
+        (&experiment, &asked, build.as_str(), "bytepath = \"0.0.1\"", "bytepath was 0.0.1 and is"),
+    ];
+    for (path, content, old, new, words) in changes {
+        assert!(content.contains(old), "{old}");
+        std::fs::write(path, content.replace(old, new)).unwrap();
+        let (code, _, stderr) = bytepath(&["resume", text(&out)]);
+        assert!(code == 3 && stderr.contains(words), "{code} {stderr}");
+        std::fs::write(path, content).unwrap();
+    }
+    let (code, _, stderr) = bytepath(&["resume", text(&out)]);
+    assert_ended(code, &stderr);
+    assert_whole(&load(&out).unwrap());
+}
+
+#[test]
+fn a_stopping_rule_ends_a_study_and_says_what_it_saved() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let rule = "design = 'slices:100ms'\nblocks = 16\nstop = { within = '50%', at-least = 4 }\n\
+                seed = 5\nwarm-up = '50ms'\nwindow = '300ms'\nmeters = 'none'\n\
+                [factors]\npath = ['socket', 'uring']\n";
+    let file = write(folder.path(), rule);
+    let out = folder.path().join("study");
+    let (code, stdout, stderr) = bytepath(&["run", text(&file), "--out", text(&out)]);
+    assert_ended(code, &stderr);
+    let study = load(&out).unwrap();
+    let blocks = study.trials.iter().map(|t| t.block).max().unwrap() + 1;
+    assert_eq!(study.trials.len(), 3 * blocks as usize, "whole blocks");
+    // It went on for as long as the rule said no, and no longer.
+    let after = |blocks: u32| {
+        let trials = study.trials.iter().filter(|t| t.block < blocks).cloned().collect();
+        bytepath::stats::should_stop(&Study { trials, ..study.clone() })
+    };
+    for earlier in 1..blocks {
+        assert_eq!(after(earlier), None, "after {earlier} of {blocks}");
+    }
+    if blocks == 16 {
+        return skip!("this machine is too noisy: 16 blocks do not agree within 50 %");
+    }
+    assert!(after(blocks).is_some());
+    let [remark] = study.remarks.as_slice() else { panic!("{:?}", study.remarks) };
+    assert!(remark.starts_with("stopped early: ") && remark.ends_with(" saved"), "{remark}");
+    assert!(stderr.contains(remark.as_str()), "{stderr}");
+    let words: Vec<&str> = remark.split_whitespace().take(3).collect();
+    assert!(stdout.contains(&words.join(" ")), "the report says so: {stdout}");
+    let (code, _, stderr) = bytepath(&["resume", text(&out)]);
+    assert!(code == 2 && stderr.contains("is complete: after"), "{code} {stderr}");
+    assert_eq!(load(&out).unwrap().remarks.len(), 1);
+}
+
+/// Resuming asks the rule where the study stands, and finds it satisfied.
+#[test]
+fn a_study_that_its_rule_had_ended_is_complete() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let file = write(folder.path(), &LONG.replace("'200ms'", "'100ms'"));
+    let out = folder.path().join("study");
+    let (code, _, stderr) = bytepath(&["run", text(&file), "--out", text(&out)]);
+    assert_ended(code, &stderr);
+    let experiment = out.join("experiment.toml");
+    let asked = std::fs::read_to_string(&experiment).unwrap();
+    assert!(asked.contains("blocks = 3\n"), "{asked}");
+    let asked = asked.replace("blocks = 3\n", "blocks = 40\n");
+    let rule = "\n[schedule.stopping]\nwithin = 0.01\nat-least = 3\n";
+    std::fs::write(&experiment, asked + rule).unwrap();
+    // Three blocks that agree to a part in a thousand.
+    let lines = load(&out).unwrap().trials.into_iter().map(|mut trial| {
+        if !matches!(trial.status, TrialStatus::Unavailable { .. }) {
+            trial.status = TrialStatus::Measured;
+            (trial.window, trial.window_bytes) =
+                (1.0, 1_000_000_000 + u64::from(trial.block) * 1_000_000);
+        }
+        serde_json::to_string(&trial).unwrap() + "\n"
+    });
+    std::fs::write(out.join("trials.jsonl"), lines.collect::<String>()).unwrap();
+    for _ in 0..2 {
+        let (code, _, stderr) = bytepath(&["resume", text(&out)]);
+        assert!(code == 2 && stderr.contains("is complete: after 3 of at most 40"), "{stderr}");
+        let remarks = load(&out).unwrap().remarks;
+        assert!(
+            remarks.len() == 1 && remarks[0].starts_with("stopped early: after 3"),
+            "{remarks:?}"
+        );
+    }
+}
+
+/// On a busy machine a stream may stand still for so long that its trial fails;
+/// here it counts that it ended and was written down.
+fn assert_ended(code: i32, stderr: &str) {
+    assert!([0, 5].contains(&code), "{code}: {stderr}");
+}
+
+/// Every cell that can run has one trial of every block, in the order of the seed.
+fn assert_whole(study: &Study) {
+    let header = &study.header;
+    let unable = |t: &TrialStatus| matches!(t, TrialStatus::Unavailable { .. });
+    let ran: Vec<(u32, &str)> = study
+        .trials
+        .iter()
+        .filter(|t| !unable(&t.status))
+        .map(|t| (t.block, t.cell.0.as_str()))
+        .collect();
+    let planned: Vec<(u32, &str)> =
+        order(header.cells.len(), header.schedule.blocks, header.schedule.seed)
+            .into_iter()
+            .map(|(block, index)| (block, header.cells[index].id.0.as_str()))
+            .filter(|(_, id)| *id != "zcrx")
+            .collect();
+    assert_eq!(ran, planned);
+    let orders: Vec<u32> = study.trials.iter().map(|t| t.order).collect();
+    assert_eq!(orders, (0..study.trials.len() as u32).collect::<Vec<_>>());
+}
+
+fn shipped() -> Vec<PathBuf> {
+    let folder = std::fs::read_dir(root().join("experiments")).unwrap();
+    let mut files: Vec<PathBuf> = folder.map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+/// As the binary has them, on a machine with two CPUs.
+fn catalogues() -> Catalogues {
+    Catalogues {
+        paths: path_spec(path::CATALOG, path::PAIRS),
+        testbeds: testbed_spec(host::CATALOG),
+        meters: meter::CATALOG.iter().map(|meter| meter.name()).collect(),
+        cpus: vec![0, 1],
+        testbed: None,
+        workload: String::new(),
+    }
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn write(folder: &Path, text: &str) -> PathBuf {
+    let file = folder.join("experiment.toml");
+    std::fs::write(&file, text).unwrap();
+    file
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
+    command.args(arguments);
+    command
+}
+
+fn bytepath(arguments: &[&str]) -> (i32, String, String) {
+    let output = command(arguments).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+}
+
+/// A bytepath that runs; killed if the test fails.
+struct Running(Child);
+
+impl Running {
+    fn start(arguments: &[&str]) -> Running {
+        let mut command = command(arguments);
+        Running(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    fn pid(&self) -> rustix::process::Pid {
+        rustix::process::Pid::from_raw(self.0.id() as i32).unwrap()
+    }
+
+    fn wait_for(&mut self, words: &str) {
+        let mut stderr = BufReader::new(self.0.stderr.take().unwrap());
+        let mut seen = String::new();
+        while !seen.contains(words) {
+            let mut line = String::new();
+            assert!(stderr.read_line(&mut line).unwrap() > 0, "ended before '{words}': {seen}");
+            seen.push_str(&line);
+        }
+        self.0.stderr = Some(stderr.into_inner());
+    }
+
+    fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,24 @@
+//! Whatever moves bytes on this machine: over loopback, in network namespaces, as the
+//! whole program. Where privileges or devices are missing, tests say so and are skipped.
+
+#[path = "../double/calls.rs"]
+#[allow(dead_code, reason = "the double calls it")]
+mod calls;
+mod ends;
+mod isolated;
+mod threads;
+
+mod conduct;
+mod end_to_end;
+mod experiments;
+mod observe;
+mod paths;
+mod placement;
+mod ports;
+mod preparation;
+mod sampler;
+mod sampling;
+mod settings;
+mod testbed;
+mod uring;
+mod zcrx;

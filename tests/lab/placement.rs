@@ -1,0 +1,293 @@
+//! Placement for real: receive work runs where it was asked to, and what cannot be
+//! placed is refused with a reason.
+
+use bytepath::meter::Context;
+use bytepath::record::{Cell, Design, Reading, Role, Schedule, Scope, Support, Trial};
+use bytepath::run::{Laboratory, Stand, path_spec};
+use bytepath::spec::{self, Ask};
+use bytepath::stats::ReceiveWork;
+use bytepath::sys::Roots;
+use bytepath::{host, meter, path, sys};
+use bytepath_testing::{alone, skip};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::RwLockWriteGuard;
+use std::sync::atomic::AtomicBool;
+
+#[test]
+fn a_polling_thread_runs_where_it_was_asked_to() {
+    let Some(_alone) = able("pins kernel threads") else { return };
+    for cpu in cpus() {
+        let cell = cell("socket", "wire", &format!("two-cores,softirq={cpu}"));
+        let trial = run(&cell);
+        let napi = of_cpus(&trial, "softirqs.napi");
+        assert!(!napi.is_empty(), "the polling thread was seen: {:?}", trial.warnings);
+        for (at, seconds) in &napi {
+            assert_eq!(*at, cpu, "{seconds} s of the polling thread on CPU {at}");
+        }
+        assert!(napi.iter().map(|(_, seconds)| seconds).sum::<f64>() > 0.0);
+        // The same thread, by the meter `threads`, ran as long, but for the edges.
+        let threads = trial.roles.iter().flat_map(|role| &role.threads);
+        let run: f64 = threads.filter(|t| t.name.starts_with("napi/byte1-")).map(|t| t.run).sum();
+        let seen: f64 = napi.iter().map(|(_, seconds)| seconds).sum();
+        assert!((run - seen).abs() < 0.1 * run + 0.02, "{run} s and {seen} s");
+        let work = ReceiveWork::of(&cell, &[&trial]).unwrap();
+        assert_eq!(work.asked, Some(cpu));
+        let all: f64 = work.cpus.iter().map(|share| share.part).sum();
+        assert!((all - 1.0).abs() < 1e-9, "{work:?}");
+    }
+}
+
+#[test]
+fn softirqs_are_counted_and_a_polling_thread_is_followed_from_cpu_to_cpu() {
+    let dir = tempfile::tempdir().unwrap();
+    let second = 1_000_000_000;
+    lay_softirqs(dir.path(), [(1, u32::MAX - 9), (0, 100)], 0, second);
+    let mut context =
+        Context { device: Some("wire".into()), ..Context::idle(Roots::recorded(dir.path())) };
+    let meter = meter::CATALOG.iter().find(|meter| meter.name() == "softirqs").unwrap();
+    let mut running = meter.start(&context).unwrap();
+    lay_softirqs(dir.path(), [(1, u32::MAX), (0, 100)], 0, 3 * second / 2);
+    running.tick();
+    lay_softirqs(dir.path(), [(3, 10), (0, 142)], 3, 2 * second);
+    let output = running.stop().unwrap();
+    let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
+    for (metric, first, other) in [
+        ("softirqs.net_rx", 20.0, 42.0),
+        ("softirqs.net_tx", 2.0, 0.0),
+        ("softirqs.napi", 0.5, 0.5),
+    ] {
+        let of_cpu = |cpu| {
+            let here = |r: &&Reading| r.metric == metric && r.scope == Scope::Cpu(cpu);
+            output.readings.iter().find(here).expect(metric).value
+        };
+        let found = [0, 3].map(of_cpu);
+        assert!(near(found[0], first) && near(found[1], other), "{metric}: {found:?}");
+    }
+    assert_eq!(output.warnings, [""; 0]);
+    // Without a device there is no thread to look for.
+    context.device = None;
+    let output = meter.start(&context).unwrap().stop().unwrap();
+    assert!(output.readings.iter().all(|reading| reading.metric != "softirqs.napi"));
+}
+
+#[test]
+fn without_a_polling_thread_rps_moves_packets_to_the_cpu() {
+    let Some(_alone) = able("sets RPS") else { return };
+    let [_, receiver] = cpus();
+    let cell = cell("socket", "offload", "two-cores,softirq=receiver");
+    assert_eq!((cell.softirq_cpu(), cell.link.rps), (Some(receiver), None));
+    let trial = run(&cell);
+    let taken_over = trial.reading("softnet.received_rps", &Scope::Cpu(receiver)).unwrap();
+    assert!(taken_over > 100.0, "{taken_over} packets were taken over");
+    assert!(of_cpus(&trial, "softirqs.napi").is_empty(), "no thread polls on this link");
+    assert!(trial.reading("softirqs.net_rx", &Scope::Cpu(receiver)).unwrap() > 100.0);
+}
+
+#[test]
+fn workers_of_io_uring_are_placed_or_the_reader_is_told_that_there_are_none() {
+    let Some(_alone) = able("runs io_uring") else { return };
+    // The pinning itself is tested where it is done; here the stream goes on with it.
+    let trial = run(&cell("uring", "wire", "two-cores,io-wq=receiver"));
+    assert!(trial.throughput().unwrap() > 0.0);
+    let (code, text, _) = bytepath(&[
+        &["run", "--path", "socket", "--cores", "one-core,io-wq=sender", "--out", &out("io-wq")][..],
+        SHORT,
+    ]);
+    assert_eq!(code, 0, "{text}");
+    // Lines are broken to the width of the page.
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("places nothing: neither end works by io_uring"), "{text}");
+    let first = cpus()[0];
+    assert!(text.contains(&format!("sender and receiver share CPU {first}")), "{text}");
+    assert!(text.contains(&format!("sender and io-wq share CPU {first}")), "{text}");
+    assert!(text.contains(&format!("receiver CPU {first}, io-wq CPU {first}")), "{text}");
+}
+
+#[test]
+fn what_cannot_be_placed_is_refused_with_its_reason() {
+    for (cores, link, reason) in [
+        ("two-cores,softirq=4000", "wire", "CPU 4000 does not exist or may not be used (softirq)"),
+        ("two-cores,vhost=0", "wire", "testbed netns places no vhost threads"),
+        ("two-cores,softirq=receiver", "offload:rps=0", "contradict each other"),
+        ("two-cores,softirc=0", "wire", "did you mean 'softirq'?"),
+        ("unpinned,softirq=sender", "wire", "cannot go with the sender, which has no CPU"),
+    ] {
+        if reason.contains("vhost") && able("raises the testbed").is_none() {
+            continue;
+        }
+        let (code, text, error) = bytepath(&[
+            &["run", "--path", "socket", "--cores", cores, "--link", link, "--out", &out("no")][..],
+            SHORT,
+        ]);
+        assert_ne!(code, 0, "{cores}: {text}");
+        assert!(error.contains(reason), "{cores}: {error}");
+    }
+}
+
+#[test]
+fn an_experiment_may_say_a_placement_as_a_table() {
+    let file = std::env::temp_dir().join(format!("bytepath-placement-{}.toml", std::process::id()));
+    let write = |cores: &str| std::fs::write(&file, format!("[factors]\npath='socket'\n{cores}\n"));
+    let plan = |cores: &str| {
+        write(cores).unwrap();
+        bytepath(&[&["run", file.to_str().unwrap(), "--dry-run"]])
+    };
+    let table = "cores = ['two-cores', { sender = 0, receiver = 'free', softirq = 'sender' }]";
+    let (code, text, error) = plan(table);
+    assert_eq!(code, 0, "{error}");
+    assert!(text.contains("  socket cores=none/sender=0/softirq=0\n"), "{text}");
+    for (cores, wrong) in [
+        ("cores = { sender = 0, softirc = 1 }", ":3:23: a placement has no key 'softirc'"),
+        ("cores = [{}]", "names no part of the work"),
+        ("cores = [{ sender = 0 }, 'sender=0']", "is the same level as"),
+        ("mtu = { sender = 0 }", "a level of 'mtu' is a table"),
+    ] {
+        let (code, _, error) = plan(cores);
+        assert_ne!(code, 0, "{cores}");
+        assert!(error.contains(wrong), "{cores}: {error}");
+    }
+    std::fs::remove_file(&file).unwrap();
+}
+
+/// Writes `/proc` as far as the meter `softirqs` looks at it: counts by CPU, and a NAPI
+/// thread of the device "wire" that ran so long on this CPU.
+fn lay_softirqs(dir: &Path, counts: [(u32, u32); 2], cpu: u32, run: u64) {
+    let [(tx0, rx0), (tx3, rx3)] = counts;
+    let softirqs = format!(
+        "       CPU0 CPU3\n  TIMER: 1 1\n NET_TX: {tx0} {tx3}\n NET_RX: {rx0} {rx3}\n  BLOCK: 0 0\n"
+    );
+    let stat = format!(
+        "77 (napi/wire-5) S 2 0 0 0 -1 0 0 0 0 0 0 9 0 0 20 0 1 0 50 0 0 {} {cpu} 0\n",
+        "0 ".repeat(14).trim_end()
+    );
+    for (file, text) in [
+        ("2/comm", "kthreadd\n".to_owned()),
+        ("2/task/2/children", "3 77 78 ".to_owned()),
+        ("3/comm", "rcu_gp\n".to_owned()),
+        ("77/comm", "napi/wire-5\n".to_owned()),
+        ("78/comm", "napi/other-6\n".to_owned()),
+        ("77/stat", stat),
+        ("77/schedstat", format!("{run} 5 6\n")),
+        ("softirqs", softirqs),
+    ] {
+        let path = dir.join("proc").join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+}
+
+const SHORT: &[&str] = &[
+    "--blocks",
+    "1",
+    "--warm-up",
+    "100ms",
+    "--window",
+    "300ms",
+    "--design",
+    "trials",
+    "--profile",
+    "none",
+];
+
+/// Whether this host can do what a test needs, and the right to do it alone: places of
+/// two tests at once would be in each other's way.
+fn able(what: &str) -> Option<RwLockWriteGuard<'static, ()>> {
+    let support = host::CATALOG[0].probe();
+    if let Support::No { reason, .. } = support {
+        skip!("it {what}: {reason}");
+        return None;
+    }
+    if !sys::namespace::privileged() {
+        skip!("it {what}: not as root");
+        return None;
+    }
+    if cpus_here().len() < 2 {
+        skip!("it {what}: one CPU");
+        return None;
+    }
+    Some(alone())
+}
+
+fn cpus_here() -> Vec<u32> {
+    sys::thread::allowed().unwrap()
+}
+
+/// The CPUs that `two-cores` takes.
+fn cpus() -> [u32; 2] {
+    let cpus = cpus_here();
+    [cpus[0], cpus[1]]
+}
+
+fn laboratory(stop: &AtomicBool) -> Laboratory<'_> {
+    Laboratory {
+        paths: path::CATALOG,
+        meters: meter::CATALOG,
+        testbed: host::CATALOG[0],
+        program: env!("CARGO_BIN_EXE_bytepath").into(),
+        stop,
+    }
+}
+
+fn cell(path: &str, link: &str, cores: &str) -> Cell {
+    let cores = spec::parse_cores(cores, &cpus_here()).unwrap();
+    let paths = [path.to_owned()];
+    let ask = Ask {
+        paths: &paths,
+        workload: "",
+        stream: "",
+        link,
+        cores: &cores,
+        baseline: None,
+        kernels: &[],
+    };
+    let (cells, _) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS)).unwrap();
+    cells.into_iter().next().unwrap()
+}
+
+/// One trial with all meters, whatever else the machine does.
+fn run(cell: &Cell) -> Trial {
+    let schedule = Schedule {
+        blocks: 1,
+        warm_up: 0.1,
+        window: 0.5,
+        seed: 0,
+        design: Design::Trials,
+        stopping: None,
+    };
+    let stop = AtomicBool::new(false);
+    let mut stand = Stand::raise(&laboratory(&stop), cell).unwrap();
+    let meters: Vec<_> = meter::regular().collect();
+    // Others may keep a stream from most of its window; then it is no trial, but another
+    // one may be.
+    let mut attempts = (0..5).map(|_| stand.run(cell, &meters, &schedule, None));
+    let trial = attempts.find_map(Result::ok).expect("one trial of five");
+    assert_eq!(trial.roles.iter().map(|role| role.role).collect::<Vec<_>>(), Role::ALL);
+    trial
+}
+
+/// Readings of CPUs above zero.
+fn of_cpus(trial: &Trial, metric: &str) -> Vec<(u32, f64)> {
+    let of_cpu = |reading: &Reading| match reading.scope {
+        Scope::Cpu(cpu) if reading.metric == metric && reading.value > 0.0 => {
+            Some((cpu, reading.value))
+        }
+        _ => None,
+    };
+    trial.readings.iter().filter_map(of_cpu).collect()
+}
+
+fn out(name: &str) -> String {
+    let folder = format!("bytepath-placement-{name}-{}", std::process::id());
+    let folder = std::env::temp_dir().join(folder);
+    let _ = std::fs::remove_dir_all(&folder);
+    folder.to_str().unwrap().to_owned()
+}
+
+fn bytepath(arguments: &[&[&str]]) -> (i32, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
+    let output = command.args(arguments.concat()).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}

@@ -1,0 +1,440 @@
+//! The testbed `ports` with a veth pair that stands for two ports and their cable, in a
+//! network namespace that stands for a machine. Each test starts itself anew in there
+//! (unshare(1)); what the devices are is read by iproute2, which knows nothing of ours.
+
+use crate::isolated::{isolated, text};
+use bytepath::host::settings::{Applied, Host, Place};
+use bytepath::record::{DeviceName, Restoration, Role, Setting, TrialStatus, WantedSetting};
+use bytepath::run::load;
+use bytepath::sys::Roots;
+use bytepath_testing::skip;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Each runs in namespaces of its own, by this one.
+fn in_namespaces(name: &str) {
+    match Command::new("ip").arg("-V").output() {
+        Ok(_) => isolated(module_path!(), name),
+        Err(e) => skip!("no iproute2 ({e})"),
+    }
+}
+
+#[test]
+fn two_ports_stream_and_come_back_as_they_were() {
+    in_namespaces("inside_two_ports_stream_and_come_back");
+}
+
+#[test]
+fn a_study_that_is_killed_gives_its_ports_back_by_a_restore() {
+    in_namespaces("inside_a_killed_study_gives_its_ports_back");
+}
+
+#[test]
+fn settings_for_a_lent_port_are_made_where_it_is() {
+    in_namespaces("inside_settings_reach_a_lent_port");
+}
+
+#[test]
+fn a_port_that_is_in_use_stays_where_it_is() {
+    in_namespaces("inside_a_port_in_use_stays");
+}
+
+#[test]
+fn ports_without_a_cable_are_reported_and_given_back() {
+    in_namespaces("inside_ports_without_a_cable");
+}
+
+#[test]
+#[ignore = "started in namespaces by two_ports_stream_and_come_back_as_they_were"]
+fn inside_two_ports_stream_and_come_back() {
+    let machine = Machine::new();
+    let before = machine.look();
+
+    // Cells that set the link differently, every byte compared.
+    let file = machine.dir.path().join("ports.toml");
+    let experiment = "testbed = 'ports:sender=pa,receiver=pb'\nblocks = 2\n\
+                      warm-up = '100ms'\nwindow = '1s'\nmeters = ['nic']\n\
+                      profile = 'none'\n[factors]\npath = ['socket', 'splice']\n\
+                      link = ['nic', 'wire:mtu=9000']\ntouch = 'verify'\n\
+                      message-size = '64K'\nread-size = '64K'\n";
+    fs::write(&file, experiment).unwrap();
+    let run = machine.bytepath(&["run", "ports.toml", "--out", "study"]);
+    let said = text(&run);
+    assert!(said.contains("set: loan pa: here -> lent"), "{said}");
+    assert!(said.contains("put back: 2 settings of the host"), "{said}");
+    let study = load(&machine.dir.path().join("study")).unwrap();
+    assert_eq!(study.trials.len(), 10, "four cells and the baseline's second, two blocks");
+    for trial in &study.trials {
+        // A busy machine spoils a figure, or lets a stream stand still, and spoils no byte.
+        if matches!(&trial.status, TrialStatus::Failed { fault } if fault.message.contains("stood still"))
+        {
+            continue;
+        }
+        let ran = matches!(trial.status, TrialStatus::Measured | TrialStatus::Rejected { .. });
+        assert!(ran, "{}: {:?}", trial.cell, trial.status);
+        let [tx, rx] = trial.roles.as_slice() else { panic!("two roles") };
+        assert!(tx.total_bytes == rx.total_bytes && rx.window_bytes > 0);
+        assert_eq!(tx.witness, None, "a page that went by a wire says nothing");
+    }
+    for cell in &study.header.cells {
+        let any = study.trials.iter().any(|t| t.cell == cell.id && t.window_bytes > 0);
+        assert!(any, "{}: {said}", cell.id);
+    }
+    let facts = &study.header.facts[Role::Receiver as usize];
+    assert_eq!(study.header.settings.len(), 2, "{:?}", study.header.settings);
+    assert!(!facts.kernel_release.is_empty());
+    machine.is(&before, "run to its end");
+    assert!(!machine.dir.path().join("state/journal").exists());
+    machine.has_no_namespaces();
+
+    // Stopped by Ctrl-C, and gone on with.
+    let mut study = machine.study("stopped");
+    machine.await_journal(5);
+    machine.await_trials("stopped", 1);
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&study),
+        rustix::process::Signal::INT,
+    )
+    .unwrap();
+    assert_eq!(study.wait().unwrap().code(), Some(130));
+    machine.is(&before, "stopped");
+    let resumed = machine.bytepath(&["resume", "stopped"]);
+    assert!(resumed.status.success(), "{}", text(&resumed));
+    machine.is(&before, "resumed");
+    machine.has_no_namespaces();
+}
+
+#[test]
+#[ignore = "started in namespaces by a_study_that_is_killed_gives_its_ports_back_by_a_restore"]
+fn inside_a_killed_study_gives_its_ports_back() {
+    let machine = Machine::new();
+    let before = machine.look();
+
+    // Killed while a trial runs: the ports are away until somebody restores.
+    let study = machine.study("killed");
+    machine.await_trials("killed", 1);
+    end(study);
+    let gone = |name: &str| {
+        let shown = ip(&["link", "show", name]);
+        !shown.status.success()
+    };
+    assert!(gone("pa") && gone("pb"), "they are in namespaces of their own");
+    let shown = text(&machine.bytepath(&["restore", "--show"]));
+    assert!(shown.contains("set   loan pa: here -> lent"), "{shown}");
+    let restored = machine.bytepath(&["restore"]);
+    assert!(restored.status.success(), "{}", text(&restored));
+    assert!(text(&restored).contains("loan pb: put back: here (was set to lent)"));
+    machine.is(&before, &text(&restored));
+    machine.has_no_namespaces();
+    assert!(text(&machine.bytepath(&["restore"])).starts_with("nothing to restore: "));
+
+    // Killed at every line of the journal: begin, each loan twice.
+    for lines in 1..=5 {
+        let study = machine.study(&format!("killed-{lines}"));
+        machine.await_journal(lines);
+        end(study);
+        let restored = machine.bytepath(&["restore"]);
+        assert!(restored.status.success(), "line {lines}: {}", text(&restored));
+        machine.is(&before, &format!("killed at line {lines}: {}", text(&restored)));
+        machine.has_no_namespaces();
+    }
+
+    // Killed while they are given back: what is lost by then comes back.
+    for lines in 6..=7 {
+        let study = machine.study(&format!("ended-{lines}"));
+        machine.await_trials(&format!("ended-{lines}"), 1);
+        rustix::process::kill_process(
+            rustix::process::Pid::from_child(&study),
+            rustix::process::Signal::INT,
+        )
+        .unwrap();
+        machine.await_journal_or_end(lines);
+        end(study);
+        machine.bytepath(&["restore"]);
+        machine.is(&before, &format!("killed at line {lines}"));
+        machine.has_no_namespaces();
+    }
+}
+
+#[test]
+#[ignore = "started in namespaces by settings_for_a_lent_port_are_made_where_it_is"]
+fn inside_settings_reach_a_lent_port() {
+    let machine = Machine::new();
+    let before = machine.look();
+    let want = |setting| WantedSetting::from(setting);
+    let device = DeviceName::new("pb").unwrap();
+    let loan = Setting::Loan { device: device.clone() };
+    let place = Place::standard();
+    let (mut applied, _) = Applied::apply(&place, Host::new(Roots::real()), &[want(loan)]).unwrap();
+    let there = |words: &str| {
+        let namespace = format!("--net={}", place.lent(&device).display());
+        let output = Command::new("nsenter").arg(namespace).args(words.split(' ')).output();
+        text(&output.unwrap())
+    };
+    assert!(there("ip link show pb").contains("mtu 1500"), "{}", there("ip link show pb"));
+    // By netlink, by a file of sysfs, and both.
+    let lines = ["feature pb rx-gro=on", "rps pb 0 none", "mtu pb 3000"];
+    let lines: Vec<WantedSetting> = lines.iter().map(|line| want(line.parse().unwrap())).collect();
+    for _ in 0..2 {
+        let records = applied.prepare(&lines).unwrap();
+        let said: Vec<String> = records.iter().map(ToString::to_string).collect();
+        assert_eq!(said[0], "feature pb rx-gro: off -> on");
+        assert!(
+            said[1].starts_with("rps pb: 1 -> 0") && said[2] == "mtu pb: 1500 -> 3000",
+            "{said:?}"
+        );
+        assert!(there("ip link show pb").contains("mtu 3000"), "{}", there("ip link show pb"));
+        let rows = applied.unprepare();
+        assert!(rows.iter().all(|row| row.outcome == Restoration::Restored), "{rows:?}");
+        assert!(there("ip link show pb").contains("mtu 1500"), "{}", there("ip link show pb"));
+    }
+    // Whatever is set then goes back with the port.
+    applied.prepare(&lines).unwrap();
+    let rows = applied.undo();
+    assert!(rows.iter().all(|row| row.outcome == Restoration::Restored), "{rows:?}");
+    machine.is(&before, "after settings in its namespace");
+    machine.has_no_namespaces();
+}
+
+#[test]
+#[ignore = "started in namespaces by a_port_that_is_in_use_stays_where_it_is"]
+fn inside_a_port_in_use_stays() {
+    let machine = Machine::new();
+    let run = |testbed: &str| {
+        let before = machine.look();
+        let output = machine.bytepath(&["run", "--testbed", testbed, "--path", "socket"]);
+        assert!(!output.status.success(), "{testbed}: {}", text(&output));
+        machine.is(&before, testbed);
+        machine.has_no_namespaces();
+        text(&output)
+    };
+    assert!(run("ports:sender=pb,receiver=pb").contains("pb cannot be both ends"));
+    assert!(run("ports:sender=pb").contains("no device for the receiver"));
+    assert!(run("ports:sender=pb,receiver=nix").contains("no device nix"), "pb stayed, too");
+    assert!(run("ports:sender=lo,receiver=pb").contains("the loopback device stays"));
+
+    let both = "ports:sender=pa,receiver=pb";
+    for (words, said) in [
+        ("addr add 10.9.0.1/24 dev pa", "pa has the address 10.9.0.1/24"),
+        ("addr add 2001:db8::1/64 dev pb nodad", "pb has the address 2001:db8::1/64"),
+        // One that a user made does not come back by itself.
+        ("addr add fe80::77/64 dev pa nodad", "pa has the address fe80::77/64"),
+        ("route add 10.77.0.0/16 dev pa table 77", "the route to 10.77.0.0/16 goes by pa"),
+        ("route add default dev pb", "the route to 0.0.0.0/0 goes by pb"),
+        ("route add 10.78.0.0/16 nexthop dev lo nexthop dev pb", "the route to 10.78.0.0/16 goes"),
+        ("link add link pa name pa.5 type macvlan", "pa.5 stands on pa"),
+    ] {
+        done(&words.split(' ').collect::<Vec<_>>());
+        let text = run(both);
+        assert!(text.contains(said), "{words}: {text}");
+        let undo =
+            words.replace(" add ", " del ").replace(" link pa name", "").replace(" nodad", "");
+        done(&undo.split(' ').collect::<Vec<_>>());
+    }
+    let doctor = machine.bytepath(&["doctor", "--testbed", both]);
+    assert!(text(&doctor).contains("socket (sender)"), "{}", text(&doctor));
+    done(&["addr", "add", "10.9.0.1/24", "dev", "pa"]);
+    let doctor = machine.bytepath(&["doctor", "--testbed", both]);
+    assert!(text(&doctor).contains("pa has the address 10.9.0.1/24"), "{}", text(&doctor));
+    machine.has_no_namespaces();
+}
+
+#[test]
+#[ignore = "started in namespaces by ports_without_a_cable_are_reported_and_given_back"]
+fn inside_ports_without_a_cable() {
+    let machine = Machine::new();
+    // The far ends of these are down.
+    for name in ["ca", "cb"] {
+        done(&["link", "add", name, "type", "veth", "peer", "name", &format!("{name}-far")]);
+    }
+    let before = machine.look();
+    let testbed = "ports:sender=ca,receiver=cb";
+    let run = machine.bytepath(&["run", "--testbed", testbed, "--path", "socket"]);
+    let said = text(&run);
+    assert!(!run.status.success(), "{said}");
+    assert!(said.contains("carrier of cb: none within") && said.contains("plugged in"), "{said}");
+    machine.is(&before, "without a cable");
+    assert!(ip(&["link", "show", "ca"]).status.success());
+    machine.has_no_namespaces();
+}
+
+/// The namespace that this process is in, with a pair of idle devices that have
+/// everything that a move could cost them.
+struct Machine {
+    dir: tempfile::TempDir,
+}
+
+impl Machine {
+    fn new() -> Machine {
+        // The old /sys shows the devices of the namespace that we came from.
+        rustix::mount::mount("sysfs", "/sys", "sysfs", rustix::mount::MountFlags::empty(), None)
+            .unwrap();
+        for line in [
+            "link set lo up",
+            "link add pa type veth peer name pb",
+            "link set pa mtu 2000 up",
+            "link set pb up",
+        ] {
+            done(&line.split(' ').collect::<Vec<_>>());
+        }
+        fs::write("/proc/sys/net/ipv4/conf/pa/rp_filter", "2").unwrap();
+        fs::write("/proc/sys/net/ipv6/conf/pb/accept_ra", "0").unwrap();
+        fs::write("/sys/class/net/pb/queues/rx-0/rps_cpus", "1").unwrap();
+        let discipline = ["qdisc", "replace", "dev", "pb", "root", "pfifo", "limit", "77"];
+        assert!(Command::new("tc").args(discipline).status().unwrap().success());
+        Machine { dir: tempfile::tempdir().unwrap() }
+    }
+
+    /// That the devices are what they were.
+    fn is(&self, before: &[String], what: &str) {
+        let now = self.look();
+        let gone: Vec<_> = before.iter().filter(|line| !now.contains(line)).collect();
+        let new: Vec<_> = now.iter().filter(|line| !before.contains(line)).collect();
+        assert!(gone.is_empty() && new.is_empty(), "{what}: gone {gone:#?}, new {new:#?}");
+        assert_eq!(now, before, "{what}: the order");
+    }
+
+    /// Everything about the two devices that a user could see, without what counts, once two
+    /// looks agree: the kernel adds the routes of an IPv6 address a moment after it.
+    fn look(&self) -> Vec<String> {
+        let mut last = self.glance();
+        self.await_that("two looks agree", || {
+            let before = std::mem::replace(&mut last, self.glance());
+            before == last
+        });
+        last
+    }
+
+    fn glance(&self) -> Vec<String> {
+        // Addresses of the link are the kernel's, and it probes them first.
+        self.await_that("the devices are settled", || {
+            let text = text(&ip(&["addr", "show"]));
+            !text.contains("tentative") && text.matches("inet6 fe80").count() >= 2
+        });
+        let mut all = String::new();
+        for device in ["pa", "pb"] {
+            for words in [
+                vec!["-d", "link", "show", device],
+                vec!["addr", "show", device],
+                vec!["route", "show", "table", "all", "dev", device],
+                vec!["-6", "route", "show", "table", "all", "dev", device],
+            ] {
+                all.push_str(&text(&ip(&words)));
+            }
+            let discipline = Command::new("tc").args(["qdisc", "show", "dev", device]).output();
+            all.push_str(&text(&discipline.unwrap()));
+            for file in [
+                format!("/proc/sys/net/ipv4/conf/{device}/rp_filter"),
+                format!("/proc/sys/net/ipv6/conf/{device}/accept_ra"),
+                format!("/sys/class/net/{device}/threaded"),
+                format!("/sys/class/net/{device}/queues/rx-0/rps_cpus"),
+            ] {
+                all.push_str(&format!("{file}: {}", fs::read_to_string(&file).unwrap()));
+            }
+            let mut netlink = bytepath::sys::netlink::Netlink::new();
+            let index = netlink.link(device).unwrap().unwrap().index;
+            for feature in netlink.features(index).unwrap().active {
+                all.push_str(&format!("{device} has {feature}\n"));
+            }
+        }
+        tame(&all).lines().map(str::to_owned).collect()
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
+        command.env("BYTEPATH_STATE", self.dir.path().join("state"));
+        command.current_dir(self.dir.path());
+        command
+    }
+
+    fn bytepath(&self, words: &[&str]) -> Output {
+        self.command().args(words).output().unwrap()
+    }
+
+    /// A study that goes on for a good while.
+    fn study(&self, name: &str) -> Child {
+        let testbed = "ports:sender=pa,receiver=pb";
+        let mut command = self.command();
+        command.args(["run", "--testbed", testbed, "--path", "socket", "--profile", "none"]);
+        command.args(["--meters", "none", "--blocks", "3", "--warm-up", "0", "--window", "500ms"]);
+        command.args(["--out", name]);
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    }
+
+    fn lines(&self, path: &Path) -> usize {
+        let bytes = fs::read(self.dir.path().join(path)).unwrap_or_default();
+        bytes.iter().filter(|byte| **byte == b'\n').count()
+    }
+
+    fn await_journal(&self, lines: usize) {
+        let enough = || self.lines("state/journal".as_ref()) >= lines;
+        self.await_that(&format!("the journal has {lines} lines"), enough);
+    }
+
+    /// The journal goes when all is back, which may be before anybody has looked.
+    fn await_journal_or_end(&self, lines: usize) {
+        let path = self.dir.path().join("state/journal");
+        let enough = || !path.exists() || self.lines("state/journal".as_ref()) >= lines;
+        self.await_that(&format!("the journal has {lines} lines or is gone"), enough);
+    }
+
+    fn await_trials(&self, study: &str, count: usize) {
+        let path = Path::new(study).join("trials.jsonl");
+        self.await_that(&format!("{study} has {count} trials"), || self.lines(&path) >= count);
+    }
+
+    fn await_that(&self, what: &str, mut holds: impl FnMut() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(90);
+        while !holds() {
+            assert!(Instant::now() < deadline, "waiting until {what}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// No namespace is tied to a file below ours.
+    fn has_no_namespaces(&self) {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let ours = self.dir.path().display().to_string();
+        let held = |line: &&str| line.contains(&ours) || line.contains("/lent/");
+        let left: Vec<&str> = mounts.lines().filter(held).collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+/// Without what changes by itself: numbers of devices and namespaces, seconds left.
+fn tame(text: &str) -> String {
+    let mut out = String::new();
+    for line in text.lines() {
+        let mut skip = false;
+        for word in line.split_whitespace() {
+            let word = word.split('@').next().unwrap_or_default();
+            let number = word.trim_end_matches(':').chars().all(|c| c.is_ascii_digit());
+            let changes = matches!(word, "valid_lft" | "link-netnsid" | "expires");
+            let index = number && word.ends_with(':');
+            if !(skip || changes || index || word.ends_with("sec")) {
+                out.push_str(word);
+                out.push(' ');
+            }
+            skip = matches!(word, "link-netnsid" | "expires");
+        }
+        out.push('\n');
+    }
+    out
+}
+
+fn ip(words: &[&str]) -> Output {
+    Command::new("ip").args(words).output().unwrap()
+}
+
+fn done(words: &[&str]) {
+    let output = ip(words);
+    assert!(output.status.success(), "ip {}: {}", words.join(" "), text(&output));
+}
+
+/// SIGKILL, and wait until it is gone.
+fn end(mut study: Child) {
+    study.kill().unwrap();
+    study.wait().unwrap();
+}

@@ -1,0 +1,255 @@
+//! What a path asks of the card that its flows come by, made for its trials and for no
+//! others: with a card that is a folder of files, a fake testbed, and paths that look at
+//! the card when they are opened. Both agents are threads of this process.
+
+use crate::threads::{Silent, Threads};
+use bytepath::connection::Connection;
+use bytepath::host::settings::{Host, Place};
+use bytepath::host::{Nic, Raised, Site, Testbed};
+use bytepath::path::{self, DataPath, HalfPath, RxPath, TxPath, Wire};
+use bytepath::record::{
+    Cell, CellId, Design, Facts, Fault, FaultKind, Half, Options, Schedule, Setting, Stream, Study,
+    Support, Trial, TrialStatus,
+};
+use bytepath::report::{self, Style, Subject};
+use bytepath::run::{Laboratory, Plan, conduct};
+use bytepath::stats;
+use bytepath::sys::Roots;
+use bytepath::workload::{Group, Job, Rx, Tx};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+use std::sync::atomic::AtomicBool;
+
+/// The card: a file for its MTU and one for its threads.
+static CARD: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
+    let dir = tempfile::tempdir().unwrap();
+    for (path, text) in [
+        ("proc/sys/kernel/random/boot_id", "1b4e28ba-2fa1-11d2-883f-0016d3cca427\n"),
+        ("proc/self/mountinfo", "22 28 0:21 / /proc rw - proc proc rw\n"),
+        ("sys/class/net/eth0/mtu", "1500\n"),
+        ("sys/class/net/eth0/threaded", "0\n"),
+    ] {
+        let path = dir.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    let namespaces = dir.path().join("proc/self/ns");
+    fs::create_dir_all(&namespaces).unwrap();
+    std::os::unix::fs::symlink("net:[4026531840]", namespaces.join("net")).unwrap();
+    dir
+});
+
+/// What the card says: MTU and threads.
+fn card() -> (String, String) {
+    let read = |name: &str| {
+        let path = CARD.path().join("sys/class/net/eth0").join(name);
+        fs::read_to_string(path).unwrap().trim().to_owned()
+    };
+    (read("mtu"), read("threaded"))
+}
+
+fn journal() -> PathBuf {
+    CARD.path().join("state/journal")
+}
+
+#[test]
+fn a_card_is_prepared_for_those_cells_that_ask_and_for_no_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let stop = AtomicBool::new(false);
+    let laboratory = Laboratory {
+        paths: PATHS,
+        meters: &[],
+        testbed: &OneCard,
+        program: "unused".into(),
+        stop: &stop,
+    };
+    let plan = plan(&["plain", "wanting", "refused", "unwilling"], folder.path());
+    let (study, result) = conduct(&laboratory, &plan, &mut Silent);
+    result.unwrap();
+    let study = study.unwrap();
+
+    let of = |name: &str| -> Vec<&Trial> {
+        study.trials.iter().filter(|trial| trial.cell.0 == name).collect()
+    };
+    let measured = |trial: &&&Trial| trial.status == TrialStatus::Measured;
+    // Each path looked at the card when it was opened, and refuses to run if it is not
+    // what it is to be.
+    assert_eq!(of("plain").iter().filter(measured).count(), 3, "{:?}", of("plain"));
+    assert_eq!(of("wanting").iter().filter(measured).count(), 3, "{:?}", of("wanting"));
+    assert!(of("plain").iter().all(|trial| trial.prepared.is_empty()));
+    for trial in of("wanting") {
+        let said: Vec<String> = trial.prepared.iter().map(ToString::to_string).collect();
+        assert_eq!(said, ["mtu eth0: 1500 -> 4148", "threaded-napi eth0: 0 -> 1"]);
+    }
+
+    // What cannot be prepared is a row with its reason, once, and the others go on.
+    for (name, reason, remedy) in [
+        ("refused", "cannot set 'mtu eth9 4148': there is no device eth9", ""),
+        ("unwilling", "queue 0 carries everything else", "give the device more"),
+    ] {
+        let rows = of(name);
+        let [Trial { status: TrialStatus::Unavailable { reason: said, remedy: help }, .. }] =
+            rows.as_slice()
+        else {
+            panic!("{name}: {rows:?}")
+        };
+        assert!(said.contains(reason) && help.contains(remedy), "{name}: {said} ({help})");
+    }
+
+    // All is back, and nothing is left to be restored.
+    assert_eq!(card(), ("1500".into(), "0".into()));
+    assert!(!journal().exists());
+    let report = rendered(&study);
+    assert!(
+        report.contains("wanting: mtu eth0: 1500 -> 4148; threaded-napi eth0: 0 -> 1"),
+        "{report}"
+    );
+}
+
+fn rendered(study: &Study) -> String {
+    let analysis = stats::analyse(study, &stats::Rules::of(&study.header));
+    let subject = Subject { study, analysis: &analysis, explanation: None };
+    let style = Style { width: 400, ..Style::default() };
+    let mut out = Vec::new();
+    report::find("text").unwrap().render(&subject, &style, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+/// Both agents as threads of this process, and a card at the receiver.
+struct OneCard;
+
+impl Testbed for OneCard {
+    fn name(&self) -> &'static str {
+        "one-card"
+    }
+    fn summary(&self) -> &'static str {
+        "both agents as threads, over loopback"
+    }
+    fn probe(&self) -> Support {
+        Support::Yes
+    }
+    fn host(&self) -> (Place, Host) {
+        let state = CARD.path().join("state");
+        (Place::at(state), Host::new(Roots::recorded(CARD.path())))
+    }
+    fn raise(&self, _: &Site) -> Result<Box<dyn Raised>, Fault> {
+        assert_eq!(card(), ("1500".into(), "0".into()), "a testbed is raised unprepared");
+        let nic = Nic { device: "eth0".into(), driver: "paper".into(), queues: 4 };
+        Ok(Box::new(Threads::start(PATHS, &[], Some(nic))))
+    }
+}
+
+/// The path `socket` under another name, that asks for something.
+struct Asking(&'static str);
+
+macro_rules! asking {
+    ($($name:literal),*) => {
+        &[$(&DataPath {
+            name: $name,
+            summary: "asks for something",
+            attempt: |_| Vec::new(),
+            uses_io_uring: false,
+            tx: Some(&Asking($name)),
+            rx: Some(&Asking($name)),
+        }),*]
+    };
+}
+
+static PATHS: &[&DataPath] = asking!["plain", "wanting", "refused", "unwilling"];
+
+impl HalfPath for Asking {
+    fn check(&self, _: &Job, _: &Facts) -> Support {
+        Support::Yes
+    }
+
+    fn preparation(&self, _: &Options, wire: &Wire) -> Result<Vec<Setting>, Fault> {
+        // Only the receiver has a card.
+        assert_eq!((wire.device, wire.driver, wire.queues), ("eth0", "paper", 4));
+        let lines: &[&str] = match self.0 {
+            "wanting" => &["mtu eth0 4148", "threaded-napi eth0 on"],
+            "refused" => &["threaded-napi eth0 on", "mtu eth9 4148"],
+            "unwilling" => {
+                let fault = Fault::new(FaultKind::Usage, "queue 0 carries everything else");
+                return Err(fault.remedy("give the device more: ethtool -L eth0 combined N"));
+            }
+            _ => &[],
+        };
+        lines.iter().map(|line| line.parse()).collect()
+    }
+}
+
+impl TxPath for Asking {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        group: &Group,
+    ) -> Result<Box<dyn Tx>, Fault> {
+        self.look()?;
+        socket().tx.unwrap().open(job, connection, group)
+    }
+}
+
+impl RxPath for Asking {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        group: &Group,
+    ) -> Result<Box<dyn Rx>, Fault> {
+        self.look()?;
+        socket().rx.unwrap().open(job, connection, group)
+    }
+}
+
+fn socket() -> &'static DataPath {
+    path::find(path::CATALOG, "socket").unwrap()
+}
+
+impl Asking {
+    /// What the card and the journal look like when this is opened.
+    fn look(&self) -> Result<(), Fault> {
+        let expected = if self.0 == "wanting" { ("4148", "1") } else { ("1500", "0") };
+        let (mtu, threaded) = card();
+        if (mtu.as_str(), threaded.as_str()) != expected {
+            let text = format!("{} was opened over a card with {mtu}, {threaded}", self.0);
+            return Err(Fault::new(FaultKind::Corrupt, text));
+        }
+        let written = fs::read_to_string(journal()).unwrap_or_default();
+        let open = written.matches("\"intent\"").count() - written.matches("\"undone\"").count();
+        if open != if self.0 == "wanting" { 2 } else { 0 } {
+            let text = format!("{open} settings are in the journal");
+            return Err(Fault::new(FaultKind::Corrupt, text));
+        }
+        Ok(())
+    }
+}
+
+fn plan(paths: &[&str], folder: &Path) -> Plan {
+    let stream = Stream {
+        flows: 1,
+        message_size: 65536,
+        read_size: 65536,
+        congestion: "reno".into(),
+        ..Stream::default()
+    };
+    let cell = |name: &&str| Cell {
+        stream: stream.clone(),
+        ..Cell::new(*name, Half::plain(*name), Half::plain(*name))
+    };
+    let schedule = Schedule {
+        blocks: 3,
+        warm_up: 0.02,
+        window: 0.1,
+        seed: 7,
+        design: Design::Trials,
+        stopping: None,
+    };
+    let cells = paths.iter().map(cell).collect();
+    Plan {
+        mandatory: false,
+        testbed: "one-card".into(),
+        ..Plan::bare(cells, CellId(paths[0].to_owned()), schedule, folder)
+    }
+}

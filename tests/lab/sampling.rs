@@ -1,0 +1,424 @@
+//! Profiles of real streams, by the kernel's own samples. Needs root and perf
+//! events; where either is missing, the tests say so and check the refusal.
+
+use bytepath::host::{self, Testbed};
+use bytepath::meter;
+use bytepath::path;
+use bytepath::profile::import::{Importer, Pprof, Times};
+use bytepath::profile::{FrameKind, Owner, Profile, Weight};
+use bytepath::record::{
+    CellId, Fault, FaultKind, Role, Sampling, Scope, Study, StudyHeader, Trial, TrialStatus,
+};
+use bytepath::run::{Laboratory, Observer, Plan, conduct, load, path_spec, resume};
+use bytepath::spec::{self, Ask};
+use bytepath::sys::Roots;
+use bytepath::sys::perf::{Event, LARGEST_SAMPLE, Rate, Record, Request, Sampler, records};
+use bytepath_testing::{alone, skip};
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// True where this host lets nobody sample it, after checking that it says why.
+fn unavailable() -> bool {
+    if let bytepath::record::Support::No { reason, .. } = host::CATALOG[0].probe() {
+        skip!("{reason}");
+        return true;
+    }
+    match meter::sample_price(None, 0, &Roots::real()) {
+        Ok(_) => false,
+        Err(fault) => {
+            assert!(
+                matches!(fault.kind, FaultKind::Permission | FaultKind::Unsupported),
+                "{fault}"
+            );
+            assert!(fault.remedy.is_some(), "{fault}");
+            skip!("{fault}");
+            true
+        }
+    }
+}
+
+#[test]
+fn a_profile_trial_of_a_socket_stream() {
+    let _alone = alone();
+    if unavailable() {
+        return;
+    }
+    let (folder, study, profile) = profiled("socket", "all:trials=1,window=1s");
+    let [trial] = study.profiles.as_slice() else { panic!("{:?}", study.profiles) };
+    let record = trial.profile.as_ref().unwrap();
+    assert_eq!((record.lost, record.number), (0, 1), "{record:?}");
+    let header = &profile.header;
+    assert_eq!((profile.count(), header.lost), (record.samples, 0));
+    assert_eq!(header.title, "socket (1)");
+    assert_eq!(header.work.bytes, Some(trial.window_bytes as f64));
+    assert!((header.seconds.unwrap() - 1.0).abs() < 0.3, "{header:?}");
+
+    // Both ends were seen, and the copies that a socket stream is made of.
+    for role in Role::ALL {
+        assert!(profile.samples().iter().any(|s| s.owner == Owner::Role(role)), "no {role}");
+    }
+    let copying = |name: &str| name.contains("copy_from_iter") || name.contains("copy_to_iter");
+    assert!(profile.frames().iter().any(|f| copying(&f.function)), "nobody copies");
+
+    // Names: what was counted is frames of stacks, not different functions.
+    let (mut named, mut all) = (0, 0);
+    let mut engine = false;
+    for sample in profile.samples() {
+        for frame in profile.stack(sample.stack).iter().map(|id| profile.frame(*id)) {
+            // Mostly the C library's system calls: without frame pointers the chain
+            // ends there.
+            engine |= matches!(sample.owner, Owner::Role(_))
+                && frame.kind == FrameKind::User
+                && !frame.function.starts_with("0x")
+                && !frame.build_id.is_empty();
+            if frame.kind == FrameKind::Kernel {
+                all += 1;
+                named += u32::from(!frame.function.starts_with("0x"));
+            }
+        }
+    }
+    let hidden = header.notes.iter().any(|note| note.contains("kptr_restrict"));
+    assert!(hidden || f64::from(named) >= 0.95 * f64::from(all), "{named} of {all} named");
+    let of_user = |f: &&bytepath::profile::Frame| f.kind == FrameKind::User;
+    let user: Vec<_> = profile.frames().iter().filter(of_user).collect();
+    assert!(engine, "no function of the engine has a name: {user:#?}");
+    let kernel = profile.frames().iter().find(|f| f.module == "[kernel]").unwrap();
+    assert!(hidden || !kernel.build_id.is_empty(), "{kernel:?}");
+
+    // On disk it stands among the trials; read back it is apart again.
+    assert_eq!(load(folder.path()).unwrap(), study);
+}
+
+/// The sampler by itself, drained late: what finds no room is counted, by the
+/// records and by the kernel.
+#[test]
+fn losses_are_counted() {
+    let _alone = alone();
+    if unavailable() {
+        return;
+    }
+    // At this rate a ring holds half a second of the largest samples; of small ones
+    // several seconds, so that many have to come.
+    let request =
+        Request { event: Event::cpu_clock(), rate: Rate::Frequency(20_000), cpus: vec![0] };
+    let mut sampler = match Sampler::open(&request) {
+        Ok(sampler) => sampler,
+        // A limit of this host on the rate.
+        Err(refused) => return skip!("{refused}"),
+    };
+    bytepath::sys::thread::pin(0).unwrap();
+    let control = sampler.control();
+    let room = sampler.ring_size();
+    control.enable().unwrap();
+    let begin = Instant::now();
+    // A deep call chain fills the ring sooner.
+    while begin.elapsed() < Duration::from_secs(4) {
+        std::hint::black_box(deep(100));
+    }
+    control.disable().unwrap();
+    let mut bytes = Vec::new();
+    sampler
+        .drain(|_, first, second| {
+            bytes.extend_from_slice(first);
+            bytes.extend_from_slice(second);
+        })
+        .unwrap();
+    let found: Vec<Record> = records(&bytes).map(Result::unwrap).collect();
+    let samples = found.iter().filter(|r| matches!(r, Record::Sample(_))).count();
+    let counted = sampler.tallies().unwrap()[0].lost;
+    println!("{samples} samples in {} of {room} bytes, lost {counted:?}", bytes.len());
+    assert!(samples > 1000 && bytes.len() <= room);
+    let full = bytes.len() + 2 * LARGEST_SAMPLE > room;
+    if let Some(lost) = counted {
+        assert_eq!(lost > 0, full, "{lost} lost with {} of {room} bytes used", bytes.len());
+    }
+    // Once drained, there is room again and the loss is told in the ring, too, with
+    // the next sample, which a busy machine may take its time to take.
+    let mut told = 0;
+    let again = Instant::now();
+    let mut is_first = true;
+    while is_first || (full && told == 0 && again.elapsed() < Duration::from_secs(10)) {
+        is_first = false;
+        control.enable().unwrap();
+        let slice = Instant::now();
+        while slice.elapsed() < Duration::from_millis(200) {
+            std::hint::black_box(deep(1));
+        }
+        control.disable().unwrap();
+        let mut take = |_: usize, first: &[u8], second: &[u8]| {
+            for record in records(&[first, second].concat()) {
+                if let Record::Lost(count) = record.unwrap() {
+                    told += count;
+                }
+            }
+        };
+        sampler.drain(&mut take).unwrap();
+    }
+    assert_eq!(told > 0, full, "{told} told");
+}
+
+#[inline(never)]
+fn deep(levels: u32) -> u32 {
+    if levels == 0 { 0 } else { std::hint::black_box(deep(levels - 1)) + 1 }
+}
+
+#[test]
+fn profiles_that_were_interrupted_are_gone_on_with() {
+    let _alone = alone();
+    if unavailable() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut plan =
+        plan(&["socket", "sendfile"], "largest:trials=2,window=300ms,rate=99", folder.path());
+    // No meter, no event: both cells count whatever else the machine does.
+    plan.meters.clear();
+    let stop = AtomicBool::new(false);
+    let mut observer = StopAfter { profiles: 1, stop: &stop, seen: Vec::new() };
+    let (study, result) = conduct(&laboratory(&stop), &plan, &mut observer);
+    assert_eq!(result.unwrap_err().kind, FaultKind::Interrupted);
+    assert_eq!(study.unwrap().profiles.len(), 1, "what was taken is kept");
+    assert_eq!(observer.seen, ["socket"]);
+
+    stop.store(false, Ordering::Relaxed);
+    let mut observer = StopAfter { profiles: 99, stop: &stop, seen: Vec::new() };
+    let (study, result) = resume(&laboratory(&stop), folder.path(), &mut observer);
+    result.unwrap();
+    let study = study.unwrap();
+    // The cells take turns, the baseline first.
+    assert_eq!(observer.seen, ["sendfile", "socket", "sendfile"]);
+    let taken: Vec<(&str, u32)> = study
+        .profiles
+        .iter()
+        .map(|t| (t.cell.0.as_str(), t.profile.as_ref().unwrap().number))
+        .collect();
+    assert_eq!(taken, [("socket", 1), ("sendfile", 1), ("socket", 2), ("sendfile", 2)]);
+    for trial in study.profiles.iter().filter(|t| t.status == TrialStatus::Measured) {
+        let record = trial.profile.as_ref().unwrap();
+        assert_eq!(record.rate, 99);
+        read(&folder.path().join(&record.file));
+    }
+    let (_, result) = resume(&laboratory(&stop), folder.path(), &mut observer);
+    assert!(result.unwrap_err().message.contains("is complete"));
+}
+
+#[test]
+fn an_event_that_cannot_be_sampled_is_a_remark_and_no_failure() {
+    let _alone = alone();
+    if unavailable() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut plan = plan(&["socket"], "all:event=no-such-event", folder.path());
+    plan.meters.clear();
+    let study = run(&plan).unwrap();
+    assert_eq!((study.trials.len(), study.profiles.len()), (1, 0));
+    let remark = study.remarks.iter().find(|r| r.starts_with("no profiles: ")).unwrap();
+    assert!(remark.contains("no-such-event") && remark.contains("perf list"), "{remark}");
+    // It is complete without them.
+    let stop = AtomicBool::new(false);
+    let (_, result) = resume(&laboratory(&stop), folder.path(), &mut Silent);
+    assert!(result.unwrap_err().message.contains("is complete"));
+}
+
+/// Every thread that the sampler finds on the CPUs can be told from the others.
+#[test]
+fn a_profile_knows_the_kernel_s_threads() {
+    let _alone = alone();
+    if unavailable() {
+        return;
+    }
+    let (_folder, _, profile) = profiled("uring", "all:trials=1,window=500ms");
+    let napi = |s: &&bytepath::profile::Sample| s.owner == Owner::Napi;
+    assert!(profile.samples().iter().any(|s| napi(&s)), "the link polls in a thread");
+    for sample in profile.samples() {
+        let thread = profile.thread(sample.thread);
+        let idle = sample.owner == Owner::Idle;
+        assert!(!idle || thread.name.starts_with("swapper/"), "{thread:?}");
+        let named = sample.owner == Owner::Napi;
+        assert!(!named || thread.name.starts_with("napi/"), "{thread:?}");
+        assert!(sample.time.unwrap() < 1.0 && sample.weight > 0.0);
+    }
+}
+
+fn read(file: &Path) -> Profile {
+    let name = file.display().to_string();
+    let mut file = BufReader::new(File::open(file).unwrap());
+    Pprof.read(&name, Times::Kept, &mut file).unwrap()
+}
+
+struct Silent;
+
+impl Observer for Silent {
+    fn begins(&mut self, _: &StudyHeader, _: usize) {}
+    fn trial_begins(&mut self, _: usize, _: &CellId, _: u32) {}
+    fn trial_ends(&mut self, _: usize, _: &Trial, _: Duration) {}
+}
+
+/// Stops a study after so many profiles.
+struct StopAfter<'a> {
+    profiles: usize,
+    stop: &'a AtomicBool,
+    seen: Vec<String>,
+}
+
+impl Observer for StopAfter<'_> {
+    fn begins(&mut self, _: &StudyHeader, _: usize) {}
+    fn trial_begins(&mut self, _: usize, _: &CellId, _: u32) {}
+    fn trial_ends(&mut self, _: usize, _: &Trial, _: Duration) {}
+    fn profile_ends(&mut self, number: usize, trial: &Trial, _: Duration) {
+        self.seen.push(trial.cell.0.clone());
+        self.stop.store(number >= self.profiles, Ordering::Relaxed);
+    }
+}
+
+/// A study with one profile that counts. On a machine that does other things an
+/// event may spoil the trial or its profile; then it is run again, a few times.
+fn profiled(path: &str, what: &str) -> (tempfile::TempDir, Study, Profile) {
+    for _ in 0..5 {
+        let folder = tempfile::tempdir().unwrap();
+        let study = run(&plan(&[path], what, folder.path())).unwrap();
+        assert_eq!(study.trials.len(), 1, "the profile is no trial of its cell");
+        let trial = study.profiles.first();
+        if let Some(trial) = trial.filter(|trial| trial.status == TrialStatus::Measured) {
+            let record = trial.profile.as_ref().unwrap();
+            let profile = read(&folder.path().join(&record.file));
+            return (folder, study, profile);
+        }
+        let lost = trial.and_then(|trial| trial.profile.as_ref()).map_or(0, |p| p.lost);
+        assert_eq!(lost, 0, "{:?}", study.profiles);
+        println!("once more: {:?} {:?}", study.trials[0].status, trial.map(|t| &t.status));
+    }
+    panic!("every time something else happened on this machine");
+}
+
+fn run(plan: &Plan) -> Result<Study, Fault> {
+    let (study, result) = conduct(&laboratory(&AtomicBool::new(false)), plan, &mut Silent);
+    result.map(|()| study.expect("a study that was run"))
+}
+
+fn laboratory(stop: &AtomicBool) -> Laboratory<'_> {
+    let testbed: &dyn Testbed = host::CATALOG[0];
+    let program = env!("CARGO_BIN_EXE_bytepath").into();
+    Laboratory { paths: path::CATALOG, meters: meter::CATALOG, testbed, program, stop }
+}
+
+/// A short study of these paths. Without the meter `threads` nobody can tell
+/// foreign work, which on a machine that also compiles would reject every trial.
+fn plan(paths: &[&str], profile: &str, folder: &Path) -> Plan {
+    let paths: Vec<String> = paths.iter().map(|path| (*path).to_owned()).collect();
+    let allowed = bytepath::sys::thread::allowed().unwrap();
+    let cores = if allowed.len() > 1 { "two" } else { "one" };
+    let cores = spec::parse_cores(cores, &allowed).unwrap();
+    let ask = Ask {
+        paths: &paths,
+        workload: "",
+        stream: "",
+        link: "wire",
+        cores: &cores,
+        kernels: &[],
+        baseline: None,
+    };
+    let (mut cells, baseline) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS)).unwrap();
+    cells.retain(|cell| !cell.null);
+    let schedule = bytepath::record::Schedule {
+        blocks: 1,
+        warm_up: 0.1,
+        window: 0.3,
+        seed: 1,
+        design: bytepath::record::Design::Trials,
+        stopping: None,
+    };
+    Plan {
+        meters: vec!["cpu".into()],
+        profiling: spec::parse_profile(profile).unwrap(),
+        ..Plan::bare(cells, baseline, schedule, folder)
+    }
+}
+
+/// What only a quiet machine can show: `make timing`.
+mod timing {
+    use super::*;
+
+    #[test]
+    #[ignore = "timing"]
+    fn sampled_time_is_metered_time() {
+        let _alone = alone();
+        if unavailable() {
+            return;
+        }
+        let (_folder, study, profile) = profiled("socket", "all:trials=1,window=1s");
+        assert_eq!(profile.header.weight, Weight::Nanoseconds, "this check needs a clock");
+        let busy = |s: &&bytepath::profile::Sample| s.owner != Owner::Idle;
+        let sampled: f64 = profile.samples().iter().filter(busy).map(|s| s.weight * 1e-9).sum();
+        let cpus = Role::ALL.map(|role| study.header.cells[0].placement.cpu(role).unwrap());
+        let trial = &study.profiles[0];
+        let metered = |cpu: u32| trial.reading("cpu.busy", &Scope::Cpu(cpu)).unwrap();
+        let metered: f64 = cpus.map(metered).iter().sum();
+        println!(
+            "sampled {sampled:.3} s busy, metered {metered:.3} s, {} samples",
+            profile.count()
+        );
+        assert!((sampled / metered - 1.0).abs() < 0.15, "sampled {sampled} s, metered {metered} s");
+    }
+
+    #[test]
+    #[ignore = "timing"]
+    fn five_thousand_hertz_without_a_loss() {
+        let _alone = alone();
+        if unavailable() {
+            return;
+        }
+        let what = "all:trials=1,window=1s,rate=5000,event=cpu-clock";
+        let (_folder, study, profile) = profiled("socket", what);
+        let record = study.profiles[0].profile.as_ref().unwrap();
+        println!("{record:?}");
+        assert_eq!((record.lost, record.rate), (0, 5000));
+        let cpus = Role::ALL.map(|role| study.header.cells[0].placement.cpu(role).unwrap());
+        let share = |cpu: u32| {
+            let read = |metric: &str| study.profiles[0].reading(metric, &Scope::Cpu(cpu)).unwrap();
+            read("cpu.busy") - read("cpu.steal").min(0.0)
+        };
+        let busy: f64 = cpus.map(share).iter().sum();
+        // A late sample stands for the periods it missed, so what was busy is accounted for
+        // however late the clock of a virtual machine is.
+        let busy_sample = |s: &&bytepath::profile::Sample| s.owner != Owner::Idle;
+        let sampled: f64 =
+            profile.samples().iter().filter(busy_sample).map(|s| s.weight * 1e-9).sum();
+        assert!(sampled > 0.85 * busy, "{sampled} s of {busy} s: {record:?}");
+        assert!(record.samples > 1000, "{record:?}");
+    }
+
+    /// Everything that takes time is done before the window.
+    #[test]
+    #[ignore = "timing"]
+    fn the_window_begins_quickly() {
+        let _alone = alone();
+        if unavailable() {
+            return;
+        }
+        let meter = meter::CATALOG.iter().find(|m| m.name() == meter::PROFILE_NAME).unwrap();
+        let cpus = bytepath::sys::thread::allowed().unwrap();
+        let context = meter::Context {
+            sampling: Some(Sampling { event: "cpu-clock".into(), rate: 999, cpus }),
+            ..meter::Context::idle(Roots::real())
+        };
+        // The best of several: what others do on the machine is not the meter's.
+        let once = |_| {
+            let prepared = meter.prepare(&context).unwrap().unwrap();
+            let begin = Instant::now();
+            let running = prepared.start().unwrap();
+            let took = begin.elapsed();
+            std::thread::sleep(Duration::from_millis(20));
+            let capture = running.stop().unwrap().capture.unwrap();
+            assert!(capture.records.iter().any(|bytes| !bytes.is_empty()));
+            took
+        };
+        let fastest = (0..10).map(once).min().unwrap();
+        println!("the window begins within {fastest:?}");
+        assert!(fastest < Duration::from_millis(1), "{fastest:?}");
+    }
+}

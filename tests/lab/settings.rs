@@ -1,0 +1,288 @@
+//! Settings of a real host, by the real binary: in a network namespace of its own,
+//! with a veth pair that nobody else uses. The test starts itself anew in there
+//! (unshare(1)); without root or unshare it is skipped.
+
+use crate::isolated::{isolated, text};
+use bytepath::host::{Fingerprint, differences, fingerprint};
+use bytepath::run::{HostsAfter, load};
+use bytepath::sys::Roots;
+use bytepath::sys::netlink::{Netlink, Veth};
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// What is set, one of each kind that a veth has.
+const LINES: &[&str] = &[
+    "sysctl net.ipv4.tcp_rmem=4096 131072 50000000",
+    "mtu set0 4148",
+    "feature set0 tx-tcp-segmentation=off",
+    "feature set0 rx-gro=on",
+    "threaded-napi set0 on",
+    "packet-limits set0 gso=60000 gro-ipv4=100000",
+    "qdisc set0 pfifo",
+    "rps set0 0",
+    "xps set0 0 0",
+    "channels set0 rx=1 tx=1",
+];
+
+#[test]
+fn a_study_that_is_killed_leaves_nothing_after_a_restore() {
+    isolated(module_path!(), "inside_a_killed_study_is_restored");
+}
+
+#[test]
+fn a_study_puts_back_what_it_set() {
+    isolated(module_path!(), "inside_a_study_puts_back");
+}
+
+#[test]
+fn what_others_change_meanwhile_is_named() {
+    isolated(module_path!(), "inside_a_change_is_named");
+}
+
+#[test]
+#[ignore = "started in a namespace by a_study_that_is_killed_leaves_nothing_after_a_restore"]
+fn inside_a_killed_study_is_restored() {
+    let host = Host::new();
+    let before = host.look();
+
+    // Killed while trials run.
+    let mut study = host.study("killed", "2s", LINES);
+    study.await_line("[  1/");
+    let changed = differences(&before, &host.look());
+    assert!(changed.len() >= LINES.len(), "{changed:?}");
+    for second in [host.run(&["restore"]), host.quick("second", &["mtu set0 9000"])] {
+        assert_eq!(second.status.code(), Some(6), "{}", text(&second));
+        let who = format!("another bytepath (process {}) is setting things", study.child.id());
+        assert!(text(&second).contains(&who), "{}", text(&second));
+    }
+    study.kill();
+    assert_eq!(differences(&before, &host.look()), changed, "nobody has put anything back");
+    let shown = text(&host.run(&["restore", "--show"]));
+    assert!(shown.contains("not at work any more"), "{shown}");
+    assert_eq!(shown.matches("  set   ").count(), LINES.len(), "{shown}");
+    // Another run tells of it, and leaves it alone.
+    let told = text(&host.quick("teller", &[]));
+    assert!(told.contains("`bytepath restore` puts them back"), "{told}");
+    let restored = host.run(&["restore"]);
+    assert!(restored.status.success(), "{}", text(&restored));
+    assert_eq!(text(&restored).matches(": put back: ").count(), LINES.len());
+    assert_eq!(differences(&before, &host.look()), [""; 0]);
+    assert!(text(&host.run(&["restore"])).starts_with("nothing to restore: "));
+
+    // Killed when the journal has one line more each time.
+    for lines in 1..=2 * LINES.len() + 1 {
+        let study = host.study(&format!("killed-{lines}"), "2s", LINES);
+        host.await_journal(lines);
+        study.kill();
+        let restored = host.run(&["restore"]);
+        assert!(restored.status.success(), "{}", text(&restored));
+        let left = differences(&before, &host.look());
+        assert_eq!(left, [""; 0], "killed at line {lines}: {}", text(&restored));
+    }
+}
+
+#[test]
+#[ignore = "started in a namespace by a_study_puts_back_what_it_set"]
+fn inside_a_study_puts_back() {
+    let host = Host::new();
+    let before = host.look();
+
+    // To its end.
+    let run = host.quick("whole", LINES);
+    assert!(run.status.success(), "{}", text(&run));
+    assert!(text(&run).contains("put back: 10 settings of the host"), "{}", text(&run));
+    assert!(text(&run).contains("mtu set0: 1500 -> 4148"), "{}", text(&run));
+    assert_eq!(differences(&before, &host.look()), [""; 0]);
+    assert!(!host.dir.path().join("state/journal").exists());
+    let study = load(&host.dir.path().join("whole")).unwrap();
+    let texts: Vec<String> = study.header.settings.iter().map(ToString::to_string).collect();
+    assert_eq!(texts.len(), LINES.len());
+    assert!(texts.iter().any(|t| t.starts_with("qdisc set0: noqueue handle=0: -> pfifo")));
+    assert!(String::from_utf8_lossy(&run.stdout).contains("settings   made for the study"));
+    let after = fs::read_to_string(host.dir.path().join("whole/hosts-after.json")).unwrap();
+    let after: HostsAfter = serde_json::from_str(&after).unwrap();
+    assert_eq!(after.settings.len(), LINES.len());
+    assert_eq!(differences(&study.header.fingerprint, &after.fingerprint), [""; 0]);
+
+    // By Ctrl-C, and on again with the same settings.
+    let mut study = host.study("stopped", "1s", LINES);
+    study.await_line("[  1/");
+    study.signal(rustix::process::Signal::INT);
+    assert_eq!(study.child.wait().unwrap().code(), Some(130));
+    assert_eq!(differences(&before, &host.look()), [""; 0]);
+    let folder = host.dir.path().join("stopped");
+    let resumed = host.run(&["resume", folder.to_str().unwrap()]);
+    assert!(text(&resumed).contains("set: mtu set0: 1500 -> 4148"), "{}", text(&resumed));
+    assert_eq!(differences(&before, &host.look()), [""; 0]);
+
+    // What cannot be made is an error before anything is changed.
+    let refused = host.quick("refused", &["mtu set0 4148", "rings set0 rx=4096"]);
+    assert_eq!(refused.status.code(), Some(3), "{}", text(&refused));
+    assert!(text(&refused).contains("cannot set 'rings set0 rx=4096'"), "{}", text(&refused));
+    assert!(!host.dir.path().join("refused").exists(), "no study was begun");
+    assert_eq!(differences(&before, &host.look()), [""; 0]);
+}
+
+#[test]
+#[ignore = "started in a namespace by what_others_change_meanwhile_is_named"]
+fn inside_a_change_is_named() {
+    let host = Host::new();
+    let mut study = host.study("disturbed", "1s", &[]);
+    study.await_line("[  1/");
+    fs::write("/proc/sys/net/ipv4/tcp_limit_output_bytes", "777777\n").unwrap();
+    study.await_line("the host changed during block");
+    study.signal(rustix::process::Signal::INT);
+    study.child.wait().unwrap();
+    let study = load(&host.dir.path().join("disturbed")).unwrap();
+    let rejected = study.trials.iter().find(|t| {
+        let status = serde_json::to_string(&t.status).unwrap();
+        status.contains("settings of the host changed: net.ipv4.tcp_limit_output_bytes was ")
+    });
+    assert!(rejected.is_some(), "{:?}", study.trials.iter().map(|t| &t.status).collect::<Vec<_>>());
+    assert!(study.remarks.iter().any(|remark| remark.contains("and is 777777")), "{study:?}");
+}
+
+/// The namespace that this process is in, with a pair of devices and a folder for
+/// the journal.
+struct Host {
+    dir: tempfile::TempDir,
+}
+
+impl Host {
+    fn new() -> Host {
+        // The old /sys shows the devices of the namespace that we came from.
+        rustix::mount::mount("sysfs", "/sys", "sysfs", rustix::mount::MountFlags::empty(), None)
+            .unwrap();
+        let mut netlink = Netlink::new();
+        let veth = Veth {
+            name: "set0".into(),
+            peer: "set1".into(),
+            peer_process: None,
+            mtu: None,
+            queues: 2,
+        };
+        netlink.create_veth(&veth).unwrap();
+        for name in ["lo", "set0", "set1"] {
+            let index = netlink.link(name).unwrap().unwrap().index;
+            netlink.set_up(index).unwrap();
+        }
+        Host { dir: tempfile::tempdir().unwrap() }
+    }
+
+    /// Everything that could have been changed: what bytepath itself looks at, and
+    /// every attribute of the device, read here in ways of our own.
+    fn look(&self) -> Fingerprint {
+        let mut all = fingerprint(&Roots::real());
+        let device = Path::new("/sys/class/net/set0");
+        for path in [
+            "mtu",
+            "threaded",
+            "queues/rx-0/rps_cpus",
+            "queues/rx-1/rps_cpus",
+            "queues/tx-0/xps_cpus",
+            "queues/tx-1/xps_cpus",
+        ] {
+            let text = fs::read_to_string(device.join(path)).unwrap_or_default();
+            all.insert(format!("set0/{path}"), text);
+        }
+        let mut netlink = Netlink::new();
+        let link = netlink.link("set0").unwrap().unwrap();
+        // All but its counters.
+        let qdiscs = netlink.qdiscs(link.index).unwrap().into_iter();
+        let qdiscs: Vec<_> = qdiscs.map(|q| (q.kind, q.handle, q.parent, q.options)).collect();
+        all.insert("qdisc".into(), format!("{qdiscs:?}"));
+        all.insert("limits".into(), format!("{:?}", link.limits));
+        all.insert("channels".into(), format!("{:?}", netlink.channels(link.index).unwrap()));
+        for feature in netlink.features(link.index).unwrap().active {
+            all.insert(format!("feature {feature}"), "on".into());
+        }
+        all
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
+        command.env("BYTEPATH_STATE", self.dir.path().join("state"));
+        command.current_dir(self.dir.path());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command().args(arguments).output().unwrap()
+    }
+
+    fn study_command(&self, name: &str, (blocks, window): (&str, &str), lines: &[&str]) -> Command {
+        let mut command = self.command();
+        command.args(["run", "--path", "socket", "--warm-up", "0", "--profile", "none"]);
+        command.args(["--blocks", blocks, "--window", window, "--design", "trials"]);
+        command.args(["--meters", "none", "--out", name]);
+        for line in lines {
+            command.args(["--set", line]);
+        }
+        command
+    }
+
+    /// A study of a moment.
+    fn quick(&self, name: &str, lines: &[&str]) -> Output {
+        self.study_command(name, ("1", "100ms"), lines).output().unwrap()
+    }
+
+    /// A study that goes on until it is stopped, or for a good while.
+    fn study(&self, name: &str, window: &str, lines: &[&str]) -> Study {
+        let mut command = self.study_command(name, ("4", window), lines);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let said = BufReader::new(child.stderr.take().unwrap());
+        Study { child, said }
+    }
+
+    /// Waits until the journal has so many lines.
+    fn await_journal(&self, lines: usize) {
+        let path: PathBuf = self.dir.path().join("state/journal");
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let bytes = fs::read(&path).unwrap_or_default();
+            if bytes.iter().filter(|byte| **byte == b'\n').count() >= lines {
+                return;
+            }
+            assert!(Instant::now() < deadline, "the journal has no {lines} lines");
+            std::thread::yield_now();
+        }
+    }
+}
+
+struct Study {
+    child: Child,
+    said: BufReader<std::process::ChildStderr>,
+}
+
+impl Study {
+    fn await_line(&mut self, part: &str) {
+        let mut all = String::new();
+        loop {
+            let mut line = String::new();
+            if self.said.read_line(&mut line).unwrap() == 0 {
+                panic!("it ended without '{part}': {all}");
+            }
+            if line.contains(part) {
+                return;
+            }
+            all.push_str(&line);
+        }
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// SIGKILL, and wait until it is gone.
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        // Agents hold the pipe as long as they live: they die with their parent.
+        let mut rest = Vec::new();
+        self.said.read_to_end(&mut rest).unwrap();
+    }
+}
