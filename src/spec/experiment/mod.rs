@@ -22,12 +22,12 @@ pub use schema::experiment_schema;
 
 use super::options::usage;
 use super::{
-    PathSpec, TestbedChoice, TestbedDeclaration, parse_power, parse_profile, parse_testbed,
+    PathSpec, TestbedChoice, TestbedDeclaration, parse_power, parse_profile, parse_testbed, suggest,
 };
 use crate::record::{
     Cell, CellId, Design, Fault, Judgement, Power, Profiling, Stopping, WantedSetting,
 };
-use document::{Entry, LONGEST_TITLE, Text, Workload, short, suggest};
+use document::{Entry, LONGEST_TITLE, Text, Workload, short};
 use std::time::Duration;
 
 /// What an experiment file may name.
