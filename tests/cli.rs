@@ -61,6 +61,9 @@ fn help_has_examples_exit_codes_and_every_option() {
     for option in bytepath::spec::STREAM_OPTIONS.iter().chain(bytepath::spec::LINK_OPTIONS) {
         assert!(help.contains(&format!("{}=", option.name)), "{} is not in the help", option.name);
     }
+    let (_, short, _) = bytepath(&["run", "-h"]);
+    assert!(short.contains("--window") && short.contains("--help"), "{short}");
+    assert!(short.lines().count() < 80 && !short.contains("message-size="), "{short}");
     for preset in bytepath::spec::PRESETS {
         assert!(help.contains(preset.summary.split(',').next().unwrap()), "{help}");
     }
@@ -80,13 +83,13 @@ fn an_experiment_file_and_the_flags_that_go_over_it() {
     let (code, stdout, stderr) = dry(text, &[]);
     assert_eq!(code, 0, "{stderr}");
     for words in
-        ["GRO", "socket gro=off,threaded-napi=off\n", "(again)", "seed 9", "9 trials of 3.0 s"]
+        ["GRO", "socket gro=off,threaded-napi=off\n", "(again)", "seed 9", "9 trials of 3.8 s"]
     {
         assert!(stdout.contains(words), "{words}: {stdout}");
     }
-    assert!(stdout.contains("stops after 2 blocks or later") && stdout.contains("18s at best"));
+    assert!(stdout.contains("stops after 2 blocks or later") && stdout.contains("22.56s at best"));
     let (_, stdout, _) = dry(text, &["--blocks", "2", "--window", "500ms", "--seed", "1"]);
-    assert!(stdout.contains("6 trials of 1.5 s") && stdout.contains("seed 1"), "{stdout}");
+    assert!(stdout.contains("6 trials of 1.7 s") && stdout.contains("seed 1"), "{stdout}");
 
     let wrong: &[(&str, &[&str], &str)] = &[
         (text, &["--path", "uring"], "cannot be used with"),
@@ -95,7 +98,11 @@ fn an_experiment_file_and_the_flags_that_go_over_it() {
         (text, &["--design", "slices:5s"], "longer than the window"),
         (text, &["--design", "slcies"], "did you mean 'slices'?"),
         (text, &["--meters", "cpus"], "did you mean 'cpu'?"),
-        ("blcoks = 3", &[], "x.toml:1:1: an experiment has no key 'blcoks'"),
+        (
+            "blcoks = 3",
+            &[],
+            "x.toml:1:1: blcoks = 3: unknown field `blcoks` (did you mean 'blocks'?)",
+        ),
         ("[factors]\npath = 'zcrz'", &[], "x.toml:2:8: there is no path 'zcrz'"),
     ];
     for (text, flags, words) in wrong {
@@ -129,10 +136,85 @@ fn a_dry_run_shows_cells_order_and_time() {
         ["run", "--dry-run", "--path", "socket", "--path", "uring", "--blocks", "2", "--seed", "7"];
     let (code, first, _) = bytepath(&arguments);
     assert_eq!(code, 0);
-    for words in ["socket  (baseline)", "socket (again)", "block 2: ", "6 trials of 4.0 s"] {
+    for words in ["socket  (baseline)", "socket (again)", "block 2: ", "6 trials of 5.2 s"] {
         assert!(first.contains(words), "{first}");
     }
     assert_eq!(bytepath(&arguments).1, first, "the seed decides the order");
+}
+
+/// Every slice but the first has a ramp of 40 ms, which a whole trial has not.
+#[test]
+fn the_time_of_a_dry_run_includes_the_ramps_of_slices() {
+    let time = |design: &str| {
+        let arguments = ["run", "--dry-run", "--json", "--path", "socket", "--window", "2s"];
+        let (code, text, stderr) = bytepath(&[&arguments[..], &["--design", design]].concat());
+        assert_eq!(code, 0, "{stderr}");
+        let plan: serde_json::Value = serde_json::from_str(&text).unwrap();
+        (plan["seconds_per_trial"].as_f64().unwrap(), plan["seconds"].as_f64().unwrap())
+    };
+    assert_eq!(time("trials"), (3.0, 5.0 * 3.0));
+    let (each, all) = time("slices:100ms");
+    assert!((each - (3.0 + 19.0 * 0.04)).abs() < 1e-9 && (all - each * 5.0).abs() < 1e-9);
+}
+
+#[test]
+fn a_dry_run_is_also_json() {
+    let asked = ["run", "--dry-run", "--path", "socket", "--path", "uring", "--blocks", "2"];
+    for form in [&["--json"][..], &["--format", "json"]] {
+        let (code, text, stderr) = bytepath(&[&asked[..], &["--seed", "7"], form].concat());
+        assert_eq!(code, 0, "{stderr}");
+        let plan: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(plan["baseline"], "socket");
+        assert_eq!(
+            (&plan["schedule"]["seed"], &plan["schedule"]["blocks"]),
+            (&7.into(), &2.into())
+        );
+        let ids: Vec<&str> =
+            plan["cells"].as_array().unwrap().iter().map(|c| c["id"].as_str().unwrap()).collect();
+        assert_eq!(ids, ["socket", "uring", "socket (again)"]);
+        let order = plan["order"].as_array().unwrap();
+        assert!(order.len() == 2 && order.iter().all(|b| b.as_array().unwrap().len() == 3));
+    }
+}
+
+/// A testbed that cannot be raised is a row's reason; one that does not exist is a wrong
+/// request.
+#[test]
+fn a_catalogue_on_a_testbed_that_does_not_exist_is_a_wrong_request() {
+    for list in ["paths", "meters"] {
+        for (arguments, words) in [
+            (&["--testbed", "netsn"][..], "there is no testbed 'netsn' (did you mean 'netns'?)"),
+            (&["--testbed", "vm:memroy=1G"], "did you mean 'memory'?"),
+            (&["--kernel", "debian:newest"], "kernel"),
+        ] {
+            for form in [&[][..], &["--json"]] {
+                let (code, stdout, stderr) = bytepath(&[&[list], arguments, form].concat());
+                assert_eq!(code, 2, "{list} {arguments:?}: {stderr}");
+                assert!(stdout.is_empty(), "{stdout}");
+                assert!(stderr.lines().count() == 1 && stderr.contains(words), "{stderr}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_reader_that_stops_early_is_no_error() {
+    for arguments in [
+        &["paths", "--device", "lo"][..],
+        &["paths", "--device", "lo", "--json"],
+        &["meters", "--device", "lo"],
+        &["meters", "--device", "lo", "--json"],
+        &["schema", "experiment"],
+        &["settings"],
+        &["run", "--dry-run"],
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_bytepath"));
+        let output = command.args(arguments).stdout(writer).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && stderr.is_empty(), "{arguments:?}: {stderr}");
+    }
 }
 
 #[test]

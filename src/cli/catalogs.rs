@@ -1,12 +1,14 @@
 //! `bytepath paths` and `bytepath meters`: the catalogues with what this host
 //! supports.
 
-use super::place::PlaceArguments;
+use super::output::{print, print_json};
+use super::place::{PlaceArguments, unknown};
 use crate::path::DataPath;
-use crate::record::{Facts, Fault, FaultKind, OptionSpec, Role, Support};
+use crate::record::{Facts, Fault, OptionSpec, Role, Support};
 use crate::{meter, path};
 use clap::Args;
 use serde::Serialize;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 #[derive(Debug, Args)]
@@ -47,13 +49,17 @@ pub(super) fn paths(arguments: &CatalogArguments) -> Result<ExitCode, Fault> {
             entries.push(path_entry(*path, *role, &facts));
         }
     }
-    print(&entries, arguments.json)?;
-    if !arguments.json {
-        println!("pairs (TX+RX), as --path takes them:");
-        for pair in path::PAIRS {
-            println!("  {:<14} {}+{}", pair.name, pair.tx, pair.rx);
-        }
+    if arguments.json {
+        print_json(&entries)?;
+        return Ok(ExitCode::SUCCESS);
     }
+    print(|out| {
+        write(&entries, out)?;
+        writeln!(out, "pairs (TX+RX), as --path takes them:")?;
+        path::PAIRS
+            .iter()
+            .try_for_each(|pair| writeln!(out, "  {:<14} {}+{}", pair.name, pair.tx, pair.rx))
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -71,7 +77,11 @@ pub(super) fn meters(arguments: &CatalogArguments) -> Result<ExitCode, Fault> {
         options: Vec::new(),
     };
     let entries: Vec<Entry> = meter::CATALOG.iter().map(entry).collect();
-    print(&entries, arguments.json)?;
+    if arguments.json {
+        print_json(&entries)?
+    } else {
+        print(|out| write(&entries, out))?
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -94,35 +104,21 @@ fn path_entry(path: &dyn DataPath, role: Role, facts: &Result<Vec<Facts>, Fault>
     }
 }
 
-fn unknown(fault: &Fault) -> Support {
-    Support::no(
-        format!("unknown, because the testbed cannot be raised: {}", fault.message),
-        fault.remedy.clone().unwrap_or_default(),
-    )
-}
-
-fn print(entries: &[Entry], json: bool) -> Result<(), Fault> {
-    if json {
-        let text = serde_json::to_string_pretty(entries)
-            .map_err(|e| Fault::new(FaultKind::System, format!("cannot encode: {e}")))?;
-        println!("{text}");
-        return Ok(());
-    }
+fn write(entries: &[Entry], out: &mut dyn Write) -> io::Result<()> {
     for entry in entries {
         let role = entry.role.map(|role| format!(" ({role})")).unwrap_or_default();
         let yes = if entry.support.is_yes() { "yes" } else { "no " };
-        println!("{yes}  {}{role}: {}", entry.name, entry.summary);
+        writeln!(out, "{yes}  {}{role}: {}", entry.name, entry.summary)?;
         if let Support::No { reason, remedy } = &entry.support {
-            println!("       why not: {reason}");
+            writeln!(out, "       why not: {reason}")?;
             if !remedy.is_empty() {
-                println!("       remedy:  {remedy}");
+                writeln!(out, "       remedy:  {remedy}")?;
             }
         }
         for option in &entry.options {
             let typed = format!("{}={}", option.name, option.takes);
-            println!("       {typed:<34} {} [{}]", option.help, option.default);
+            writeln!(out, "       {typed:<34} {} [{}]", option.help, option.default)?;
         }
     }
-    println!();
-    Ok(())
+    writeln!(out)
 }

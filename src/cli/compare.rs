@@ -2,16 +2,17 @@
 //! other, and the thresholds of a build server.
 
 use super::exit::THRESHOLD_FAILED;
+use super::output::{print, print_json};
 use super::show::{WorkName, explained, style};
 use crate::profile::Explanation;
 use crate::record::{CellId, Fault, FaultKind, Study};
 use crate::report;
 use crate::run::load;
-use crate::spec::did_you_mean;
+use crate::spec::suggest;
 use crate::stats::{self, Analysis, Between, Outcome, Rules, Subject, Threshold, ThresholdResult};
 use clap::Args;
 use serde::Serialize;
-use std::io::{BufWriter, ErrorKind, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -145,10 +146,7 @@ fn choose_baseline(study: &mut Study, name: &str) -> Result<(), Fault> {
     let names = names(study);
     if !names.contains(&name) {
         let fault = Fault::new(FaultKind::Usage, format!("the study has no cell '{name}'"));
-        return Err(match did_you_mean(name, &names) {
-            Some(near) => fault.remedy(format!("did you mean '{near}'?")),
-            None => fault.remedy(format!("choose from {}", names.join(", "))),
-        });
+        return Err(suggest(fault, name, &names));
     }
     let declared = std::mem::replace(&mut study.header.baseline, CellId(name.to_owned()));
     if declared.0 != name {
@@ -211,23 +209,4 @@ fn print_results(
     }
     writeln!(out)?;
     report::thresholds(results, style, out)
-}
-
-/// Prints a value as JSON.
-pub(super) fn print_json(value: &impl Serialize) -> Result<(), Fault> {
-    let text = serde_json::to_string_pretty(value)
-        .map_err(|e| Fault::new(FaultKind::System, format!("cannot encode: {e}")))?;
-    print(|out| writeln!(out, "{text}"))
-}
-
-/// Writes to standard output. Whoever reads may stop early.
-pub(super) fn print(
-    write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
-) -> Result<(), Fault> {
-    // Standard output is flushed at every line, which a long table would pay for.
-    let mut out = BufWriter::new(std::io::stdout().lock());
-    match write(&mut out).and_then(|()| out.flush()) {
-        Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
-        other => other.map_err(|e| Fault::system("cannot print the comparison", &e)),
-    }
 }

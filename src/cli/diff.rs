@@ -1,6 +1,6 @@
 //! `bytepath diff`: what makes the difference between two profiles.
 
-use super::compare::{print, print_json};
+use super::output::{print, print_json};
 use super::show::{replace, style};
 use crate::profile::diff::{self, Diff, GroupBy, Measure, Options, Per};
 use crate::profile::flame::{Flames, Widths, flames, label};

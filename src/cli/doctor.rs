@@ -1,7 +1,8 @@
 //! `bytepath doctor`: what works on this host, and what would spoil a measurement.
 
 use super::exit::UNSUPPORTED;
-use super::place::{Place, PlaceArguments};
+use super::output::print as print_text;
+use super::place::{Place, PlaceArguments, unknown};
 use super::plan::{catalogues, read};
 use super::show::style;
 use crate::record::{Cell, CellId, Facts, Fault, Finding, Role, Severity, Support};
@@ -10,7 +11,6 @@ use crate::sys::Roots;
 use crate::{host, meter, path, report, spec};
 use clap::Args;
 use serde::Serialize;
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -73,14 +73,14 @@ pub(super) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Fault> {
         testbeds: host::CATALOG.iter().map(|bed| item(bed.name(), bed.probe())).collect(),
         paths: halves
             .map(|(path, role)| {
-                let support = of(role).map_or_else(no_testbed, |facts| path.probe(role, facts));
+                let support = of(role).map_or_else(unknown, |facts| path.probe(role, facts));
                 item(&format!("{} ({role})", path.name()), support)
             })
             .collect(),
         meters: meter::CATALOG
             .iter()
             .map(|meter| {
-                let support = of(Role::Receiver).map_or_else(no_testbed, |f| meter.probe(f));
+                let support = of(Role::Receiver).map_or_else(unknown, |f| meter.probe(f));
                 item(meter.name(), support)
             })
             .collect(),
@@ -134,20 +134,13 @@ fn findings(roots: &Roots) -> Vec<Finding> {
 fn able(cell: &Cell, facts: &Result<Vec<Facts>, Fault>) -> Support {
     let facts = match facts {
         Ok(facts) => facts,
-        Err(fault) => return no_testbed(fault),
+        Err(fault) => return unknown(fault),
     };
     let half = |role: Role| match path::find(path::CATALOG, &cell.half(role).path) {
         Some(path) => path.probe_with(role, &cell.half(role).options, &facts[role as usize]),
         None => Support::no("there is no such path", ""),
     };
     half(Role::Sender).and(half(Role::Receiver))
-}
-
-fn no_testbed(fault: &Fault) -> Support {
-    Support::no(
-        format!("unknown, because the testbed cannot be raised: {}", fault.message),
-        fault.remedy.clone().unwrap_or_default(),
-    )
 }
 
 fn print(document: &Document, arguments: &DoctorArguments) -> Result<(), Fault> {
@@ -171,8 +164,5 @@ fn print(document: &Document, arguments: &DoctorArguments) -> Result<(), Fault> 
         report::examination(&groups, &document.findings, &style(false), &mut text)
             .map_err(|e| fault(&e))?;
     }
-    match std::io::stdout().lock().write_all(&text) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(fault(&e)),
-        _ => Ok(()),
-    }
+    print_text(|out| out.write_all(&text))
 }

@@ -8,6 +8,7 @@ mod doctor;
 mod exit;
 mod history;
 mod observe;
+mod output;
 mod place;
 mod plan;
 mod power;

@@ -46,7 +46,12 @@ impl PlaceArguments {
     /// was named. The outer fault is of what was typed, the inner one of the
     /// testbed.
     pub fn facts(&self) -> Result<Result<Vec<Facts>, Fault>, Fault> {
-        let Some(device) = &self.device else { return Ok(self.look()) };
+        let Some(device) = &self.device else {
+            return match self.look() {
+                Err(fault) if fault.kind == FaultKind::Usage => Err(fault),
+                looked => Ok(looked),
+            };
+        };
         sys::device::index(device)
             .map_err(|e| Fault::system(format_args!("the network device {device}"), &e))?;
         let facts = survey_device(path::CATALOG, Some(device));
@@ -123,4 +128,12 @@ impl Place {
         }
         all
     }
+}
+
+/// What is said of a path or a meter where the testbed cannot be raised.
+pub(super) fn unknown(fault: &Fault) -> Support {
+    Support::no(
+        format!("unknown, because the testbed cannot be raised: {}", fault.message),
+        fault.remedy.clone().unwrap_or_default(),
+    )
 }

@@ -1,13 +1,16 @@
 //! From flags and an experiment file to a plan.
 
+use super::output;
 use super::run::RunArguments;
 use crate::host::{self, Testbed};
 use crate::record::{
-    Cell, Design, Fault, FaultKind, Judgement, Kernel, Power, Schedule, Source, unit,
+    Cell, CellId, Design, Fault, FaultKind, Judgement, Kernel, Power, Profiling, Schedule,
+    SettingRecord, Source, unit,
 };
-use crate::run::{Plan, path_spec, testbed_spec};
+use crate::run::{Plan, path_spec, testbed_spec, time_of_trial};
 use crate::spec::{self, Ask, Catalogues, Experiment, TestbedChoice};
 use crate::{meter, path, sys};
+use serde::Serialize;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -125,70 +128,113 @@ pub(super) fn catalogues() -> Result<Catalogues, Fault> {
     })
 }
 
-/// Prints the cells, their order and the time they take.
-pub(super) fn print(plan: &Plan, testbed: &dyn Testbed) -> Result<(), Fault> {
-    let mut text = Vec::new();
-    let cannot = |e: &io::Error| Fault::system("cannot print the plan", e);
-    write(plan, testbed, &mut text).map_err(|e| cannot(&e))?;
-    match io::stdout().lock().write_all(&text) {
-        // Whoever reads may stop early: `bytepath run FILE --dry-run | head`.
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(cannot(&e)),
-        _ => Ok(()),
-    }
+/// What a dry run shows, here and in its JSON.
+#[derive(Serialize)]
+struct Outline<'a> {
+    title: &'a str,
+    testbed: &'a str,
+    folder: &'a Path,
+    cells: &'a [Cell],
+    baseline: &'a CellId,
+    schedule: &'a Schedule,
+    judgement: &'a Judgement,
+    meters: &'a [String],
+    power: &'a Power,
+    profiling: Option<&'a Profiling>,
+    /// The cells of each block, in the order in which they run.
+    order: Vec<Vec<&'a CellId>>,
+    seconds_per_trial: f64,
+    /// Without what raising a testbed and draining a stream take.
+    seconds: f64,
+    /// Trials that are profiled after the last block, at most, and their time.
+    profile_trials: f64,
+    profile_seconds: f64,
+    /// What would be set on the host.
+    settings: Vec<SettingRecord>,
 }
 
-fn write(plan: &Plan, testbed: &dyn Testbed, out: &mut dyn Write) -> io::Result<()> {
+/// Prints the cells, their order and the time they take.
+pub(super) fn print(plan: &Plan, testbed: &dyn Testbed, json: bool) -> Result<(), Fault> {
     let s = &plan.schedule;
+    let count = plan.cells.len();
+    let order = spec::order(count, s.blocks, s.seed);
+    let block =
+        |pass: &[(u32, usize)]| pass.iter().map(|(_, cell)| &plan.cells[*cell].id).collect();
+    let seconds_per_trial = time_of_trial(s);
+    let measured = plan.cells.iter().filter(|cell| !cell.null).count();
+    let profile_trials = plan.profiling.as_ref().map_or(0.0, |profiling| {
+        spec::most_profiled(profiling, measured) as f64 * f64::from(profiling.trials)
+    });
+    let each = plan.profiling.as_ref().map_or(0.0, |profiling| s.warm_up + profiling.window);
+    let settings = [&plan.settings[..], &testbed.settings()].concat();
+    let outline = Outline {
+        title: &plan.title,
+        testbed: &plan.testbed,
+        folder: &plan.folder,
+        cells: &plan.cells,
+        baseline: &plan.baseline,
+        schedule: s,
+        judgement: &plan.judgement,
+        meters: &plan.meters,
+        power: &plan.power,
+        profiling: plan.profiling.as_ref(),
+        order: order.chunks(count.max(1)).map(block).collect(),
+        seconds_per_trial,
+        seconds: seconds_per_trial * order.len() as f64,
+        profile_trials,
+        profile_seconds: profile_trials * each,
+        settings: host::settings::preview(testbed.host().1, &settings),
+    };
+    if json { output::print_json(&outline) } else { output::print(|out| write(&outline, out)) }
+}
+
+fn write(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
+    let s = plan.schedule;
     if !plan.title.is_empty() {
         writeln!(out, "{}", plan.title)?;
     }
     match s.design {
         Design::Trials => writeln!(out, "design: one whole trial after the other")?,
         Design::Slices { slice } => {
-            writeln!(out, "design: cells take turns in slices of {slice} s")?
+            writeln!(out, "design: cells take turns in slices of {slice} s")?;
         }
     }
     writeln!(out, "cells:")?;
-    for cell in &plan.cells {
-        let mark = if cell.id == plan.baseline { "  (baseline)" } else { "" };
+    for cell in plan.cells {
+        let mark = if cell.id == *plan.baseline { "  (baseline)" } else { "" };
         writeln!(out, "  {}{mark}", cell.id)?;
     }
-    let order = spec::order(plan.cells.len(), s.blocks, s.seed);
     writeln!(out, "order (seed {}):", s.seed)?;
-    for (block, pass) in (1..).zip(order.chunks(plan.cells.len().max(1))) {
-        let pass: Vec<&str> =
-            pass.iter().map(|(_, cell)| plan.cells[*cell].id.0.as_str()).collect();
+    for (block, pass) in (1..).zip(&plan.order) {
+        let pass: Vec<&str> = pass.iter().map(|cell| cell.0.as_str()).collect();
         writeln!(out, "  block {block}: {}", pass.join(", "))?;
     }
-    let each = s.warm_up + s.window;
-    let time = |blocks: u32| {
-        let seconds = each * plan.cells.len() as f64 * f64::from(blocks);
-        unit::seconds(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
-    };
-    writeln!(out, "{} trials of {each:.1} s: at least {}", order.len(), time(s.blocks))?;
-    if let Some(profiling) = &plan.profiling {
-        let measured = plan.cells.iter().filter(|cell| !cell.null).count();
-        let trials = spec::most_profiled(profiling, measured) as f64 * f64::from(profiling.trials);
-        let seconds = trials * (s.warm_up + profiling.window);
-        let time = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
-        writeln!(out, "then at most {trials} profile trials: {}", unit::seconds(time))?;
+    let time =
+        |seconds: f64| unit::seconds(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
+    let trials = plan.order.len() * plan.cells.len();
+    let (each, all) = (plan.seconds_per_trial, time(plan.seconds));
+    writeln!(out, "{trials} trials of {each:.1} s: at least {all}")?;
+    if plan.profiling.is_some() {
+        let (trials, all) = (plan.profile_trials, time(plan.profile_seconds));
+        writeln!(out, "then at most {trials} profile trials: {all}")?;
     }
-    let settings = [&plan.settings[..], &testbed.settings()].concat();
-    if !settings.is_empty() {
+    if !plan.settings.is_empty() {
         writeln!(
             out,
             "settings of the host, made before the first trial and put back at the end:"
         )?;
-        for record in host::settings::preview(testbed.host().1, &settings) {
+        for record in &plan.settings {
             writeln!(out, "  {record}")?;
         }
     }
     if let Some(rule) = s.stopping {
-        let (within, early) = (rule.within * 100.0, time(rule.at_least));
+        let early = each * plan.cells.len() as f64 * f64::from(rule.at_least);
         writeln!(
             out,
-            "stops after {} blocks or later, when every interval is within {within}%: {early} at best",
-            rule.at_least
+            "stops after {} blocks or later, when every interval is within {}%: {} at best",
+            rule.at_least,
+            rule.within * 100.0,
+            time(early)
         )?;
     }
     Ok(())
@@ -270,10 +316,7 @@ fn meters(text: &str) -> Result<Vec<String>, Fault> {
     for name in &chosen {
         if !all.contains(name) {
             let fault = Fault::new(FaultKind::Usage, format!("there is no meter '{name}'"));
-            return Err(match spec::did_you_mean(name, &all) {
-                Some(near) => fault.remedy(format!("did you mean '{near}'?")),
-                None => fault.remedy(format!("choose from {}", all.join(", "))),
-            });
+            return Err(spec::suggest(fault, name, &all));
         }
     }
     Ok(chosen.into_iter().map(str::to_owned).collect())

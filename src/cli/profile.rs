@@ -1,13 +1,14 @@
 //! `bytepath profile`: one profile, shown or converted.
 
+use super::output::print;
 use super::show::replace;
 use crate::profile::import::{self, Importer};
 use crate::profile::{Profile, Weight, export};
 use crate::record::{Fault, FaultKind};
-use crate::spec::did_you_mean;
+use crate::spec::suggest;
 use clap::Args;
 use std::fs::File;
-use std::io::{BufRead, BufReader, ErrorKind, IsTerminal, Write};
+use std::io::{BufRead, BufReader, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -54,8 +55,8 @@ pub(super) fn profile(arguments: &ProfileArguments) -> Result<ExitCode, Fault> {
                 .and_then(|()| replace(file, &content))
                 .map_err(|e| unwritten(&file.display().to_string(), &e))?;
         }
-        (Some(format), None) => print(&mut |out| format.write(&profile, out))?,
-        (None, _) => print(&mut |out| summary::write(&profile, arguments.top, out))?,
+        (Some(format), None) => print(|out| format.write(&profile, out))?,
+        (None, _) => print(|out| summary::write(&profile, arguments.top, out))?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -94,15 +95,6 @@ fn exporter(arguments: &ProfileArguments) -> Result<Option<&'static dyn export::
     })
 }
 
-/// Writes to standard output, whose reader may stop early (`| head`).
-fn print(write: &mut dyn FnMut(&mut dyn Write) -> std::io::Result<()>) -> Result<(), Fault> {
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    match write(&mut out).and_then(|()| out.flush()) {
-        Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
-        other => other.map_err(|e| unwritten("standard output", &e)),
-    }
-}
-
 fn unwritten(what: &str, error: &std::io::Error) -> Fault {
     Fault::new(FaultKind::Storage, format!("cannot write {what}: {error}"))
 }
@@ -123,10 +115,8 @@ fn pick(text: &str, names: &[&'static str]) -> Result<&'static str, String> {
     if let Some(name) = names.iter().find(|name| **name == text) {
         return Ok(name);
     }
-    Err(match did_you_mean(text, names) {
-        Some(near) => format!("there is no format '{text}' (did you mean '{near}'?)"),
-        None => format!("there is no format '{text}' (choose from {})", names.join(", ")),
-    })
+    Err(suggest(Fault::new(FaultKind::Usage, format!("there is no format '{text}'")), text, names)
+        .to_string())
 }
 
 /// Every format with what it is, and examples.

@@ -3,7 +3,7 @@
 use crate::record::{
     CellId, Restoration, RestorationRow, SettingRecord, StudyHeader, Trial, TrialStatus,
 };
-use crate::run::Observer;
+use crate::run::{Observer, time_of_trial};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -45,8 +45,7 @@ impl Progress {
 impl Observer for Progress {
     fn begins(&mut self, header: &StudyHeader, trials: usize) {
         self.trials = trials;
-        let s = &header.schedule;
-        let each = Duration::from_secs_f64(s.warm_up + s.window);
+        let each = Duration::from_secs_f64(time_of_trial(&header.schedule));
         let left = clock(each * trials as u32);
         match &self.bar {
             Some(bar) => bar.set_length(trials as u64),

@@ -17,7 +17,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
-#[command(after_help = run_options_help())]
+#[command(after_help = "`bytepath run --help` lists every option, preset and source.", after_long_help = run_options_help())]
 pub(super) struct RunArguments {
     /// Experiment file (see docs/experiments.md); without it, the flags say what to run
     #[arg(value_name = "FILE", conflicts_with_all = ["path", "baseline", "stream", "link", "cores", "kernel"])]
@@ -101,7 +101,7 @@ pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode, Fault> {
     let (plan, testbed) = plan::plan(arguments)?;
     let testbed = testbed.as_ref();
     if arguments.dry_run {
-        plan::print(&plan, testbed)?;
+        plan::print(&plan, testbed, arguments.form.is_json())?;
         return Ok(ExitCode::SUCCESS);
     }
     let work =

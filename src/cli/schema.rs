@@ -1,16 +1,16 @@
 //! `bytepath schema`: JSON Schemas of the files that bytepath reads and writes.
 
 use super::diff::Document;
+use super::output::print_json;
 use super::plan::catalogues;
 use crate::profile::Explanation;
 use crate::profile::diff::Diff;
-use crate::record::{Fault, FaultKind, Observation, PowerLog, StudyHeader, Trial};
+use crate::record::{Fault, Observation, PowerLog, StudyHeader, Trial};
 use crate::run::{Hosts, HostsAfter};
 use crate::spec::experiment_schema;
 use clap::{Args, ValueEnum};
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::Value;
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 #[derive(Debug, Args)]
@@ -56,15 +56,8 @@ pub(super) fn schema(arguments: &SchemaArguments) -> Result<ExitCode, Fault> {
         Subject::Explanation => of::<Document<Explanation>>(),
         Subject::Experiment => experiment_schema(&catalogues()?),
     };
-    let text = serde_json::to_string_pretty(&schema)
-        .map_err(|e| Fault::new(FaultKind::System, format!("cannot encode: {e}")))?;
-    match writeln!(io::stdout().lock(), "{text}") {
-        // Whoever reads may stop early: `bytepath schema | head`.
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Fault::system("cannot print the schema", &e))
-        }
-        _ => Ok(ExitCode::SUCCESS),
-    }
+    print_json(&schema)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The schema of a record as it is written.

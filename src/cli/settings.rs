@@ -1,6 +1,7 @@
 //! `bytepath settings` and `bytepath restore`: what can be set on a host, and what
 //! an earlier run left set.
 
+use super::output;
 use super::preparation::{self, PreparationArguments};
 use crate::host::settings::{self as engine, Host, Place};
 use crate::record::{
@@ -11,7 +12,6 @@ use crate::sys::Roots;
 use clap::Args;
 use serde::Serialize;
 use std::fmt::Write as _;
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 #[derive(Debug, Args)]
@@ -189,11 +189,6 @@ fn json(value: &impl Serialize) -> Result<String, Fault> {
 }
 
 fn print(text: &str) -> Result<ExitCode, Fault> {
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        // Whoever reads may stop early: `bytepath settings | head`.
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Fault::system("cannot print the settings", &e))
-        }
-        _ => Ok(ExitCode::SUCCESS),
-    }
+    output::print(|out| out.write_all(text.as_bytes()))?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -1,14 +1,15 @@
 //! `bytepath show`: the report of a study, now or long after, in any format.
 
+use super::output;
 use crate::profile::{Explanation, WorkUnit};
 use crate::record::{Fault, FaultKind, Study};
 use crate::report::{self, CATALOG, Report, Style, Subject};
 use crate::run::{explanation, load};
-use crate::spec::did_you_mean;
+use crate::spec::suggest;
 use crate::stats::{self, Analysis};
 use clap::{Args, ValueEnum};
 use std::fs;
-use std::io::{ErrorKind, IsTerminal, Write};
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -73,8 +74,7 @@ pub(super) fn print(
     per: Option<WorkName>,
 ) -> Result<(), Fault> {
     let report = form.named().unwrap_or(CATALOG[0]);
-    let output = std::io::stdout();
-    if report.binary() && output.is_terminal() {
+    if report.binary() && std::io::stdout().is_terminal() {
         let name = report.name();
         return Err(Fault::new(FaultKind::Usage, format!("'{name}' is not fit for a terminal"))
             .remedy(format!("name a file with `bytepath show STUDY --out FILE.{name}`")));
@@ -83,11 +83,7 @@ pub(super) fn print(
     let analysis = stats::analyse(study, &stats::Rules::of(&study.header));
     let explanation = explained(folder, study, &analysis, per)?;
     let subject = Subject { study, analysis: &analysis, explanation: explanation.as_ref() };
-    match report.render(&subject, &style, &mut output.lock()) {
-        // Whoever reads may stop early: `bytepath show STUDY | head`.
-        Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
-        other => other.map_err(|e| Fault::system("cannot print the report", &e)),
-    }
+    output::print(|out| report.render(&subject, &style, out))
 }
 
 /// The explanation of a study. Where a unit was asked for that its profiles do not
@@ -114,6 +110,11 @@ pub(super) fn explained(
 }
 
 impl Form {
+    /// Whether JSON was asked for.
+    pub fn is_json(&self) -> bool {
+        self.named().is_some_and(|report| report.name() == "json")
+    }
+
     /// The format asked for by name.
     fn named(&self) -> Option<&'static dyn Report> {
         report::find(if self.json { "json" } else { self.format? })
@@ -163,10 +164,8 @@ pub(super) fn replace(file: &Path, content: &[u8]) -> std::io::Result<()> {
 fn format(text: &str) -> Result<&'static str, String> {
     report::find(text).map(Report::name).ok_or_else(|| {
         let names: Vec<&str> = CATALOG.iter().map(|r| r.name()).collect();
-        match did_you_mean(text, &names) {
-            Some(near) => format!("there is no format '{text}' (did you mean '{near}'?)"),
-            None => format!("there is no format '{text}' (choose from {})", names.join(", ")),
-        }
+        let fault = Fault::new(FaultKind::Usage, format!("there is no format '{text}'"));
+        suggest(fault, text, &names).to_string()
     })
 }
 

@@ -33,6 +33,7 @@ pub use plan::{Observer, Plan};
 pub use pool_check::pool_check;
 pub use power::import as import_power;
 pub use preparation::preparable;
+pub use slices::time_of_trial;
 pub use stand::Stand;
 pub use store::{Hosts, HostsAfter, StudyWriter, load};
 

@@ -7,7 +7,7 @@ use super::remote::Remotes;
 use super::seen::Seen;
 use super::trial::{Metering, Position, begin, blank, end, nothing_to_place, set_up_link, window};
 use crate::record::wire::Request;
-use crate::record::{Cell, Fault, FaultKind, Role, Schedule, Trial, TrialStatus};
+use crate::record::{Cell, Design, Fault, FaultKind, Role, Schedule, Trial, TrialStatus};
 use crate::spec;
 use std::time::Duration;
 
@@ -39,8 +39,7 @@ pub(super) fn block<'a>(
         let position = Position { order: position.order + index as u32, ..position };
         lanes.push(Lane::open(laboratory, cell, metering, position)?);
     }
-    // One round more than half a slice short of the window is no round.
-    let rounds = (schedule.window / slice).round().max(1.0) as u32;
+    let rounds = rounds(schedule, slice);
     let seed = schedule.seed.wrapping_add(u64::from(position.block) + 1);
     for (round, turn) in spec::order(lanes.len(), rounds, seed) {
         let ramp = if round == 0 { Duration::from_secs_f64(schedule.warm_up) } else { RAMP };
@@ -54,6 +53,21 @@ pub(super) fn block<'a>(
         })?;
     }
     lanes.into_iter().map(|lane| lane.close(schedule)).collect()
+}
+
+/// Seconds for which the stream of one cell flows in a block: its warm-up, its window,
+/// and the ramp of every slice but the first, which the warm-up precedes.
+pub fn time_of_trial(schedule: &Schedule) -> f64 {
+    let ramps = match schedule.design {
+        Design::Trials => 0,
+        Design::Slices { slice } => rounds(schedule, slice) - 1,
+    };
+    schedule.warm_up + schedule.window + (RAMP * ramps).as_secs_f64()
+}
+
+/// Slices of a window. A remainder of less than half a slice is not a slice.
+fn rounds(schedule: &Schedule, slice: f64) -> u32 {
+    (schedule.window / slice).round().max(1.0) as u32
 }
 
 impl<'a> Lane<'a> {
