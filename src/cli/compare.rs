@@ -8,7 +8,7 @@ use crate::profile::Explanation;
 use crate::record::{CellId, Fault, FaultKind, Study};
 use crate::report;
 use crate::run::load;
-use crate::spec::did_you_mean;
+use crate::spec::suggest;
 use crate::stats::{self, Analysis, Between, Outcome, Rules, Subject, Threshold, ThresholdResult};
 use clap::Args;
 use serde::Serialize;
@@ -146,10 +146,7 @@ fn choose_baseline(study: &mut Study, name: &str) -> Result<(), Fault> {
     let names = names(study);
     if !names.contains(&name) {
         let fault = Fault::new(FaultKind::Usage, format!("the study has no cell '{name}'"));
-        return Err(match did_you_mean(name, &names) {
-            Some(near) => fault.remedy(format!("did you mean '{near}'?")),
-            None => fault.remedy(format!("choose from {}", names.join(", "))),
-        });
+        return Err(suggest(fault, name, &names));
     }
     let declared = std::mem::replace(&mut study.header.baseline, CellId(name.to_owned()));
     if declared.0 != name {

@@ -7,7 +7,7 @@ use super::show::style;
 use crate::record::{Fault, FaultKind};
 use crate::report;
 use crate::run::load;
-use crate::spec::did_you_mean;
+use crate::spec::suggest;
 use crate::stats::{self, Question, StudyPoints};
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -93,10 +93,7 @@ fn figure(
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let what = format!("no study in {} has the figure '{asked}'", folder.display());
     let fault = Fault::new(FaultKind::Usage, what);
-    Err(match did_you_mean(asked, &names) {
-        Some(near) => fault.remedy(format!("did you mean '{near}'?")),
-        None => fault.remedy(format!("there are {}", names.join(", "))),
-    })
+    Err(suggest(fault, asked, &names))
 }
 
 /// The index: what every study of a folder says.

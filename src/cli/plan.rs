@@ -326,10 +326,7 @@ fn meters(text: &str) -> Result<Vec<String>, Fault> {
     for name in &chosen {
         if !all.contains(name) {
             let fault = Fault::new(FaultKind::Usage, format!("there is no meter '{name}'"));
-            return Err(match spec::did_you_mean(name, &all) {
-                Some(near) => fault.remedy(format!("did you mean '{near}'?")),
-                None => fault.remedy(format!("choose from {}", all.join(", "))),
-            });
+            return Err(spec::suggest(fault, name, &all));
         }
     }
     Ok(chosen.into_iter().map(str::to_owned).collect())

@@ -5,7 +5,7 @@ use super::show::replace;
 use crate::profile::import::{self, Importer};
 use crate::profile::{Profile, Weight, export};
 use crate::record::{Fault, FaultKind};
-use crate::spec::did_you_mean;
+use crate::spec::suggest;
 use clap::Args;
 use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal};
@@ -115,10 +115,8 @@ fn pick(text: &str, names: &[&'static str]) -> Result<&'static str, String> {
     if let Some(name) = names.iter().find(|name| **name == text) {
         return Ok(name);
     }
-    Err(match did_you_mean(text, names) {
-        Some(near) => format!("there is no format '{text}' (did you mean '{near}'?)"),
-        None => format!("there is no format '{text}' (choose from {})", names.join(", ")),
-    })
+    Err(suggest(Fault::new(FaultKind::Usage, format!("there is no format '{text}'")), text, names)
+        .to_string())
 }
 
 /// Every format with what it is, and examples.

@@ -5,7 +5,7 @@ use crate::profile::{Explanation, WorkUnit};
 use crate::record::{Fault, FaultKind, Study};
 use crate::report::{self, CATALOG, Report, Style, Subject};
 use crate::run::{explanation, load};
-use crate::spec::did_you_mean;
+use crate::spec::suggest;
 use crate::stats::{self, Analysis};
 use clap::{Args, ValueEnum};
 use std::fs;
@@ -164,10 +164,8 @@ pub(super) fn replace(file: &Path, content: &[u8]) -> std::io::Result<()> {
 fn format(text: &str) -> Result<&'static str, String> {
     report::find(text).map(Report::name).ok_or_else(|| {
         let names: Vec<&str> = CATALOG.iter().map(|r| r.name()).collect();
-        match did_you_mean(text, &names) {
-            Some(near) => format!("there is no format '{text}' (did you mean '{near}'?)"),
-            None => format!("there is no format '{text}' (choose from {})", names.join(", ")),
-        }
+        let fault = Fault::new(FaultKind::Usage, format!("there is no format '{text}'"));
+        suggest(fault, text, &names).to_string()
     })
 }
 

@@ -7,7 +7,7 @@ use crate::profile::subsystem::Rules;
 use crate::profile::waterfall::{Metered, Trials};
 use crate::profile::{Explanation, Profile, WorkUnit, explain};
 use crate::record::{CellId, Fault, FaultKind, Study, Trial, TrialStatus};
-use crate::spec::did_you_mean;
+use crate::spec::suggest;
 use crate::stats::{self, Analysis, Row, Summary};
 use std::fs::File;
 use std::io::BufReader;
@@ -77,10 +77,7 @@ pub fn profiled_cell(folder: &Path, id: &str) -> Result<ProfiledCell, Fault> {
     let Some(row) = rows().find(|row| row.cell.0 == id) else {
         let what = format!("the study {} has no cell '{id}'", folder.display());
         let names: Vec<&str> = rows().map(|row| row.cell.0.as_str()).collect();
-        return Err(Fault::new(FaultKind::Usage, what).remedy(match did_you_mean(id, &names) {
-            Some(near) => format!("did you mean '{near}'?"),
-            None => format!("choose from {}", names.join(", ")),
-        }));
+        return Err(suggest(Fault::new(FaultKind::Usage, what), id, &names));
     };
     let cell = ProfiledCell::of(folder, &study, row);
     if cell.profiles.is_empty() {

@@ -1,6 +1,6 @@
 //! The testbed's link as typed options on top of a named preset.
 
-use super::options::{Given, did_you_mean, resolve, split, usage};
+use super::options::{Given, resolve, split, suggest, usage};
 use crate::record::{Fault, LinkSettings, OptionKind, OptionSpec, Options};
 
 /// What can be set of the link.
@@ -179,10 +179,7 @@ fn difference(preset: &Preset, of_preset: &[Given], given: &[Given]) -> String {
 fn unknown(name: &str) -> Fault {
     let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
     let fault = usage(format!("there is no link preset '{name}'"));
-    match did_you_mean(name, &names) {
-        Some(near) => fault.remedy(format!("did you mean '{near}'?")),
-        None => fault.remedy(format!("choose one of {}", names.join(", "))),
-    }
+    suggest(fault, name, &names)
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ pub use experiment::{
 };
 pub use kernel::parse_kernel;
 pub use link::{LINK_OPTIONS, PRESETS, Preset, parse_link};
-pub use options::{did_you_mean, resolve, split};
+pub use options::{resolve, split, suggest};
 pub use order::order;
 pub use placement::{CoreSpec, PARTS, SHORT_FORMS, parse_cores, read_cores};
 pub use power::{POWER_OPTIONS, POWER_SOURCES, parse_power, print_power, read_clock, read_rest};

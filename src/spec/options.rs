@@ -55,10 +55,10 @@ pub fn resolve(what: &str, declared: &[OptionSpec], given: &[Given]) -> Result<O
 fn unknown_option(what: &str, declared: &[OptionSpec], key: &str) -> Fault {
     let names: Vec<&str> = declared.iter().map(|spec| spec.name).collect();
     let fault = usage(format!("{what} has no option '{key}'"));
-    match did_you_mean(key, &names) {
-        _ if names.is_empty() => fault.remedy("it has no options at all"),
-        Some(near) => fault.remedy(format!("did you mean '{near}'?")),
-        None => fault.remedy(format!("it has: {}", names.join(", "))),
+    if names.is_empty() {
+        fault.remedy("it has no options at all")
+    } else {
+        suggest(fault, key, &names)
     }
 }
 
@@ -74,8 +74,16 @@ pub fn differing(declared: &[OptionSpec], options: &Options) -> Vec<String> {
         .collect()
 }
 
+/// A fault with the nearest of the known names as its remedy, or with all of them.
+pub fn suggest(fault: Fault, typed: &str, known: &[&str]) -> Fault {
+    match did_you_mean(typed, known) {
+        Some(near) => fault.remedy(format!("did you mean '{near}'?")),
+        None => fault.remedy(format!("choose from {}", known.join(", "))),
+    }
+}
+
 /// The nearest of the known names, if one is near enough to be a slip.
-pub fn did_you_mean<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str> {
+pub(super) fn did_you_mean<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str> {
     // No slip of a key makes a text of this length, and comparing it would take its time.
     if typed.len() > 200 {
         return None;
@@ -140,7 +148,7 @@ mod tests {
         assert_eq!(text("uring:dept=3"), "path uring has no option 'dept' (did you mean 'depth'?)");
         assert_eq!(
             text("uring:zzz=3"),
-            "path uring has no option 'zzz' (it has: depth, fixed, lowat)"
+            "path uring has no option 'zzz' (choose from depth, fixed, lowat)"
         );
         assert_eq!(
             text("uring:depth=0"),

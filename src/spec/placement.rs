@@ -1,6 +1,6 @@
 //! Which CPUs the work runs on, as typed: a short form, parts by name, or both.
 
-use super::options::{did_you_mean, usage};
+use super::options::{suggest, usage};
 use crate::record::{Fault, Placement, SoftirqCpu};
 
 /// A placement and how ids name it (empty for the default).
@@ -129,10 +129,7 @@ fn read_part(text: &str, word: &str) -> Result<Asked, Fault> {
     let Some((part, _)) = PARTS.iter().find(|(part, _)| *part == name) else {
         let names: Vec<&str> = PARTS.iter().map(|(part, _)| *part).collect();
         let fault = usage(format!("'{name}' in '{text}' is no part of the work"));
-        return Err(match did_you_mean(name, &names) {
-            Some(near) => fault.remedy(format!("did you mean '{near}'?")),
-            None => fault.remedy(format!("the parts are {}", names.join(", "))),
-        });
+        return Err(suggest(fault, name, &names));
     };
     let at = match value {
         "free" => At::Free,

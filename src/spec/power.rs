@@ -1,7 +1,7 @@
 //! How power is measured, as typed: `SOURCE[=ARGUMENT][,key=value...]`.
 
-use super::did_you_mean;
 use super::options::usage;
+use super::suggest;
 use crate::record::{Fault, LogClock, Power, PowerSource, Rest, unit};
 
 /// Every source, and what it means.
@@ -67,10 +67,7 @@ pub fn parse_power(text: &str) -> Result<Power, Fault> {
             let stem = |name: &'static str| name.split('=').next().unwrap_or(name);
             let names: Vec<&str> = POWER_SOURCES.iter().map(|(name, _)| stem(name)).collect();
             let fault = usage(format!("there is no source of power '{other}'"));
-            return Err(match did_you_mean(other, &names) {
-                Some(near) => fault.remedy(format!("did you mean '{near}'?")),
-                None => fault.remedy(format!("choose from {}", names.join(", "))),
-            });
+            return Err(suggest(fault, other, &names));
         }
     };
     if clock.is_some() {

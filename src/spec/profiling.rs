@@ -1,7 +1,7 @@
 //! Which profiles a study takes, as typed: `WHAT[:key=value,...]`.
 
-use super::did_you_mean;
 use super::options::{differing, resolve, split, usage};
+use super::suggest;
 use crate::record::{Fault, OptionKind, OptionSpec, Options, ProfiledCells, Profiling};
 
 /// What can be set of profiles.
@@ -62,10 +62,7 @@ pub fn parse_profile(text: &str) -> Result<Option<Profiling>, Fault> {
         other => {
             let names: Vec<&str> = PROFILED_CELLS.iter().map(|(name, _)| *name).collect();
             let fault = usage(format!("'{other}' does not say of what profiles are taken"));
-            return Err(match did_you_mean(other, &names) {
-                Some(near) => fault.remedy(format!("did you mean '{near}'?")),
-                None => fault.remedy(format!("choose from {}, or write a rate", names.join(", "))),
-            });
+            return Err(suggest(fault, other, &names));
         }
     };
     let options = resolve("profile", PROFILE_OPTIONS, &given)?;

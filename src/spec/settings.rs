@@ -1,8 +1,8 @@
 //! Which settings of the host a study asks for: profiles that ship with bytepath,
 //! and single settings, as typed and as an experiment file has them.
 
-use super::did_you_mean;
 use super::options::{split, usage};
+use super::suggest;
 use crate::record::{DeviceName, Fault, FaultKind, Setting, WantedSetting};
 use serde::Deserialize;
 
@@ -93,10 +93,7 @@ pub fn find_setting_profile(
     let profile = profile.ok_or_else(|| {
         let names: Vec<&str> = SETTING_PROFILES.iter().map(|profile| profile.name).collect();
         let fault = usage(format!("there is no profile of settings '{name}'"));
-        match did_you_mean(&name, &names) {
-            Some(near) => fault.remedy(format!("did you mean '{near}'?")),
-            None => fault.remedy(format!("choose from {}", names.join(", "))),
-        }
+        suggest(fault, &name, &names)
     })?;
     let mut device = None;
     for (key, value) in given {

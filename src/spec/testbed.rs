@@ -1,6 +1,6 @@
 //! A testbed and its options: `vm:cpus=4,memory=2G`.
 
-use super::options::{did_you_mean, differing, resolve, split, usage};
+use super::options::{differing, resolve, split, suggest, usage};
 use crate::record::{Fault, OptionSpec, Options};
 
 /// A testbed of the catalogue, as far as a request has to know it.
@@ -63,10 +63,7 @@ pub fn parse_testbed(text: &str, known: &[TestbedDeclaration]) -> Result<Testbed
     let Some(declared) = known.iter().find(|declared| declared.name == name) else {
         let names: Vec<&str> = known.iter().map(|declared| declared.name).collect();
         let fault = usage(format!("there is no testbed '{name}'"));
-        return Err(match did_you_mean(&name, &names) {
-            Some(near) => fault.remedy(format!("did you mean '{near}'?")),
-            None => fault.remedy(format!("choose from {}", names.join(", "))),
-        });
+        return Err(suggest(fault, &name, &names));
     };
     let options = resolve(&format!("testbed {name}"), declared.options, &given)?;
     let difference = differing(declared.options, &options);

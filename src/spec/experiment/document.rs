@@ -4,7 +4,7 @@
 
 use super::schema;
 use crate::record::{Fault, FaultKind};
-use crate::spec::did_you_mean;
+use crate::spec::suggest;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
@@ -26,6 +26,7 @@ pub(super) struct Document {
     /// Where the roles run
     pub testbed: Option<Placed<String>>,
     /// The cell that all others are compared with: a path, or a table of levels
+    #[serde(default)]
     #[schemars(schema_with = "schema::baseline")]
     pub baseline: Option<Placed<Item>>,
     /// Passes over all cells, each in random order; with stop, the most
@@ -50,7 +51,7 @@ pub(super) struct Document {
     /// Stopping rule: within this share, after at least so many blocks
     pub stop: Option<Placed<Stop>>,
     /// "all", "none", or a list of meters
-    #[schemars(with = "Value")]
+    #[schemars(with = "Option<Value>")]
     pub meters: Option<Placed<Item>>,
     /// Profiles taken at the end: "none", "largest" or "all", with options as in largest:rate=499
     #[schemars(regex(pattern = schema::profile()))]
@@ -59,12 +60,14 @@ pub(super) struct Document {
     #[schemars(regex(pattern = schema::power()))]
     pub power: Option<Placed<String>>,
     /// Settings of the host that are made and put back: a profile, or a table of profile and set
+    #[serde(default)]
     #[schemars(schema_with = "schema::settings")]
     pub settings: Option<Placed<Item>>,
     /// What is varied: a level or a list of levels each
-    #[schemars(required, schema_with = "schema::factors")]
+    #[schemars(schema_with = "schema::factors")]
     pub factors: Option<Placed<Item>>,
     /// Combinations of levels that are left out
+    #[serde(default)]
     #[schemars(schema_with = "schema::exclude")]
     pub exclude: Option<Placed<Item>>,
 }
@@ -75,8 +78,10 @@ pub(super) const LONGEST_TITLE: usize = 200;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table of throughput and power")]
 pub(super) struct Roi {
+    /// Exponent of throughput
     #[schemars(range(min = 0, max = 10))]
     pub throughput: Option<Placed<f64>>,
+    /// Exponent of power
     #[schemars(range(min = 0, max = 10))]
     pub power: Option<Placed<f64>>,
 }
@@ -88,12 +93,14 @@ pub(super) struct Roi {
     expecting = "a table of within and at-least"
 )]
 pub(super) struct Stop {
+    /// How narrow every interval has to be
     pub within: Placed<Share>,
+    /// Blocks that are run in any case
     #[schemars(range(min = 2, max = super::MOST_BLOCKS))]
     pub at_least: Option<Placed<i64>>,
 }
 
-/// A value and where it is.
+// A value and where it is; not a comment for the schema, where it would hide the value's own.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub(super) struct Placed<T>(#[schemars(with = "T")] Spanned<T>);
@@ -222,7 +229,7 @@ impl<'a> Text<'a> {
 
     /// An error at a place: `FILE:LINE:COLUMN: what is wrong`, on one line.
     pub fn wrong(self, at: usize, message: impl AsRef<str>) -> Fault {
-        let before = &self.text[..at];
+        let before = String::from_utf8_lossy(&self.text.as_bytes()[..at]);
         let line = before.matches('\n').count() + 1;
         let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
         let message = format!("{}:{line}:{column}: {}", self.name, message.as_ref());
@@ -392,14 +399,6 @@ fn cut(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}\u{2026}", &text[..end]),
         None => text.to_owned(),
-    }
-}
-
-/// With the nearest of the known names as the remedy, or with all of them.
-pub(super) fn suggest(fault: Fault, typed: &str, known: &[&str]) -> Fault {
-    match did_you_mean(typed, known) {
-        Some(near) => fault.remedy(format!("did you mean '{near}'?")),
-        None => fault.remedy(format!("choose from {}", known.join(", "))),
     }
 }
 

@@ -1,14 +1,14 @@
 //! The axes of an experiment: factors, their levels, and choices among them.
 
 use super::Catalogues;
-use super::document::{Entry, Section, short, suggest};
+use super::document::{Entry, Section, short};
 use crate::record::{Fault, FaultKind, OptionSpec, Role};
-use crate::spec::PRESETS;
 use crate::spec::cells::{activity, halves, one_half};
 use crate::spec::kernel::parse_kernel;
 use crate::spec::link::{LINK_OPTIONS, parse_link};
 use crate::spec::placement::{PARTS, read_cores};
 use crate::spec::stream::STREAM_OPTIONS;
+use crate::spec::{PRESETS, suggest};
 use std::collections::HashMap;
 
 /// The factors that are no option of the stream or the link, and what they take.

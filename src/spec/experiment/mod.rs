@@ -23,12 +23,12 @@ pub use schema::experiment_schema;
 use super::cells::activity;
 use super::options::usage;
 use super::{
-    PathSpec, TestbedChoice, TestbedDeclaration, parse_power, parse_profile, parse_testbed,
+    PathSpec, TestbedChoice, TestbedDeclaration, parse_power, parse_profile, parse_testbed, suggest,
 };
 use crate::record::{
     Cell, CellId, Design, Fault, Judgement, Power, Profiling, Stopping, WantedSetting,
 };
-use document::{Entry, LONGEST_TITLE, Text, short, suggest};
+use document::{Entry, LONGEST_TITLE, Text, short};
 use std::time::Duration;
 
 /// What an experiment file may name.

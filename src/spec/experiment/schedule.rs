@@ -3,8 +3,8 @@
 
 use super::document::{Document, Placed, Share, Stop, Text, Time};
 use crate::record::{Cell, Design, Fault, FaultKind, Judgement, Stopping, unit};
-use crate::spec::did_you_mean;
 use crate::spec::stream::MEMORY_LIMIT;
+use crate::spec::suggest;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -136,10 +136,7 @@ pub fn parse_design(text: &str) -> Result<Design, Fault> {
         }
         _ => {
             let fault = usage(format!("there is no design '{kind}'"));
-            Err(match did_you_mean(kind, &["trials", "slices"]) {
-                Some(near) => fault.remedy(format!("did you mean '{near}'?")),
-                None => fault.remedy("choose trials or slices:TIME"),
-            })
+            Err(suggest(fault, kind, &["trials", "slices"]))
         }
     }
 }

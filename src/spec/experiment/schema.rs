@@ -8,7 +8,6 @@ use crate::record::{OptionKind, OptionSpec};
 use crate::spec::{
     LINK_OPTIONS, PARTS, POWER_SOURCES, PROFILED_CELLS, SETTING_PROFILES, STREAM_OPTIONS,
 };
-use schemars::transform::{RecursiveTransform, Transform};
 use schemars::{Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
 use serde_json::{Map, Value, json};
 
@@ -17,8 +16,7 @@ use serde_json::{Map, Value, json};
 /// are checked by [`parse_experiment`](super::parse_experiment) alone.
 pub fn experiment_schema(catalogues: &Catalogues) -> Value {
     let settings = SchemaSettings::draft2020_12().with(|s| s.inline_subschemas = true);
-    let mut schema = SchemaGenerator::new(settings).into_root_schema_for::<Document>();
-    RecursiveTransform(without_null).transform(&mut schema);
+    let schema = SchemaGenerator::new(settings).into_root_schema_for::<Document>();
     let mut schema = schema.to_value();
     let testbeds = named(catalogues.testbeds.iter().map(|testbed| testbed.name), ":");
     schema["properties"]["testbed"]["pattern"] = testbeds.into();
@@ -26,21 +24,6 @@ pub fn experiment_schema(catalogues: &Catalogues) -> Value {
     schema["properties"]["meters"]["anyOf"] =
         json!([{"enum": ["all", "none"]}, meter, list(&meter)]);
     schema
-}
-
-/// TOML has no null: a key that may be left out is not written at all.
-fn without_null(schema: &mut Schema) {
-    let Some(Value::Array(types)) = schema.get_mut("type") else {
-        if let Some(Value::Array(forms)) = schema.get_mut("anyOf") {
-            forms.retain(|form| form["type"] != "null");
-        }
-        return;
-    };
-    types.retain(|name| name != "null");
-    if let [one] = types.as_slice() {
-        let one = one.clone();
-        schema.insert("type".to_owned(), one);
-    }
 }
 
 /// The pattern of one of these names and what may come after it.
