@@ -150,7 +150,7 @@ fn refusals_name_the_thing_and_the_way_out() {
     let nothing = write("nothing", "no profile at all\n");
     let nowhere = format!("{}#uring", folder.path().display());
     for (before, extra, code, expected) in [
-        (torn.as_str(), &[][..], 6, "torn, line 10: no function and its ticks in \"garbage\""),
+        (torn.as_str(), &[][..], 6, "torn, line 10: 'garbage' is not a function and its ticks"),
         (nothing.as_str(), &[], 6, "no profile of a known format"),
         ("missing", &[], 6, "cannot read missing"),
         (".", &[], 2, "is a folder (name a cell of the study: .#CELL)"),

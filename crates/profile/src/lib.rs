@@ -1,6 +1,4 @@
-//! Profiles: what was on the CPUs, by call stack; where they come from, what
-//! they become, and how two of them differ. Pure but for symbol files.
-
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
 use bytepath_record as record;

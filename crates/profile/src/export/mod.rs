@@ -2,7 +2,6 @@
 
 mod firefox;
 mod folded;
-mod perf_script;
 mod pprof;
 mod svg;
 
@@ -33,7 +32,7 @@ pub trait Exporter: Sync {
 
 /// Every format.
 pub static CATALOG: &[&dyn Exporter] =
-    &[&pprof::Pprof, &folded::Folded, &svg::Svg, &firefox::Firefox, &perf_script::PerfScript];
+    &[&pprof::Pprof, &folded::Folded, &svg::Svg, &firefox::Firefox];
 
 /// The format with this name.
 pub fn find(name: &str) -> Option<&'static dyn Exporter> {

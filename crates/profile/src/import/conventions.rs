@@ -1,7 +1,7 @@
 //! Names as the tools spell them, made one: modules, threads, events.
 
 use crate::attribution::kernel_thread;
-use crate::{FrameKind, Owner, Weight};
+use crate::{FrameKind, Header, Owner, Weight};
 
 /// A module's name and side, from what a tool calls it: `[kernel.kallsyms]`,
 /// the path of a vmlinux, `/lib/modules/.../veth.ko.xz`, `[veth]`, a file.
@@ -41,6 +41,21 @@ pub(crate) fn owner(comm: &str, pid: Option<u32>) -> Owner {
         Owner::Idle
     } else {
         kernel_thread(comm).unwrap_or_default()
+    }
+}
+
+/// Takes down where a profile is from, as the comments say that `perf script` and
+/// `perf report` print with `--header`.
+pub(super) fn header_line(text: &str, header: &mut Header) {
+    let Some((key, value)) = text.trim_start_matches(['#', ' ']).split_once(" : ") else { return };
+    match (key.trim(), value.trim()) {
+        ("nrcpus online", cpus) => header.cpus = cpus.parse().ok(),
+        (key @ ("hostname" | "os release" | "cmdline" | "cpudesc"), value)
+            if header.notes.len() < 16 =>
+        {
+            header.notes.push(format!("{key}: {value}"));
+        }
+        _ => {}
     }
 }
 

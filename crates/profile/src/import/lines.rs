@@ -1,5 +1,6 @@
 //! Text, line by line, in memory that does not grow.
 
+use super::HEAD;
 use crate::record::{Fault, FaultKind};
 use std::io::BufRead;
 
@@ -66,6 +67,16 @@ impl<'a> Lines<'a> {
     pub(super) fn whole(&self, what: impl std::fmt::Display) -> Fault {
         Fault::new(FaultKind::Storage, format!("{}: {what}", self.title))
     }
+}
+
+/// The lines of the beginning of a file ([`HEAD`] bytes of it), but for the last if it may be
+/// torn.
+pub(super) fn first_lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let end = match head.len() < HEAD {
+        true => head.len(),
+        false => memchr::memrchr(b'\n', head).unwrap_or(0),
+    };
+    head.get(..end).unwrap_or_default().split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii_end)
 }
 
 /// A failed read.

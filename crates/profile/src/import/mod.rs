@@ -7,8 +7,7 @@ pub(super) mod conventions;
 mod folded;
 mod header;
 mod lines;
-
-pub mod number;
+mod number;
 mod perf_data;
 mod perf_report;
 mod perf_script;

@@ -7,9 +7,9 @@
 //! are cut off at some share and do not add up.
 
 use super::conventions;
-use super::lines::{Lines, digits, quote};
-use super::number::{Marks, Number};
-use super::{HEAD, Importer, Times};
+use super::lines::{Lines, digits, first_lines, quote};
+use super::number::{decimal, whole};
+use super::{Importer, Times};
 use crate::record::Fault;
 use crate::{Builder, Frame, FrameKind, Header, Profile, Sample, Thread, Weight};
 use std::io::BufRead;
@@ -27,8 +27,7 @@ impl Importer for PerfReport {
     }
 
     fn recognises(&self, head: &[u8]) -> bool {
-        let head = head.get(..head.len().min(HEAD)).unwrap_or(head);
-        let lines = || head.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+        let lines = || first_lines(head).map(<[u8]>::trim_ascii);
         lines().zip(lines().skip(1)).any(|(line, next)| {
             let text = String::from_utf8_lossy(line);
             ruler(next).is_some()
@@ -46,7 +45,6 @@ impl Importer for PerfReport {
             heading: Vec::new(),
             samples: None,
             total: None,
-            marks: Marks::default(),
             rows: Vec::new(),
             more: false,
         };
@@ -101,11 +99,11 @@ impl Column {
     }
 }
 
-/// A row, its numbers as they stand: what a mark means may show only later.
+#[derive(Default)]
 struct Row {
-    share: Option<Number>,
-    samples: Option<Number>,
-    period: Option<Number>,
+    share: Option<f64>,
+    samples: Option<u64>,
+    period: Option<u64>,
     thread: Thread,
     cpu: Option<u32>,
     frame: Frame,
@@ -117,9 +115,8 @@ struct Reader {
     columns: Vec<(usize, usize, Column)>,
     /// The comment before, which is the heading if the ruler follows.
     heading: Vec<u8>,
-    samples: Option<Number>,
-    total: Option<Number>,
-    marks: Marks,
+    samples: Option<u64>,
+    total: Option<u64>,
     rows: Vec<Row>,
     /// The table of the first event is complete.
     more: bool,
@@ -155,41 +152,30 @@ impl Reader {
             if self.samples.is_some() || !self.rows.is_empty() {
                 let note = format!("left out: the table of the event {event}");
                 self.more = true;
-                self.note(note);
+                let notes = &mut self.builder.header().notes;
+                if notes.len() < 32 {
+                    notes.push(note);
+                }
                 return Ok(());
             }
-            self.samples = Some(
-                rounded(count.trim())
-                    .ok_or_else(|| format!("{} has no number of samples", quote(line)))?,
-            );
+            let count = rounded(count.trim());
+            self.samples =
+                Some(count.ok_or_else(|| format!("{} has no number of samples", quote(line)))?);
             self.builder.header().event = event;
         } else if self.more {
             return Ok(());
         } else if let Some(rest) = said.strip_prefix("Event count (approx.):") {
-            let number =
-                Number::parse(rest).ok_or_else(|| format!("{} has no event count", quote(line)))?;
-            self.total = Some(number.whole());
+            let total = whole(rest.trim());
+            self.total = Some(total.ok_or_else(|| format!("{} has no event count", quote(line)))?);
         } else if let Some(rest) = said.strip_prefix("Total Lost Samples:") {
             self.builder.header().lost = digits(rest.trim().as_bytes()).unwrap_or(0);
-        } else if let Some((key @ ("hostname" | "os release" | "cmdline" | "cpudesc"), value)) =
-            said.split_once(" : ").map(|(key, value)| (key.trim(), value.trim()))
-        {
-            let note = format!("{key}: {value}");
-            self.note(note);
-        } else if let Some(rest) = said.strip_prefix("nrcpus online : ") {
-            self.builder.header().cpus = rest.trim().parse().ok();
         } else if let (true, Some(places)) = (self.columns.is_empty(), ruler(line)) {
             self.columns = self.headed(&places)?;
+        } else {
+            conventions::header_line(said, self.builder.header());
         }
         self.heading = line.to_vec();
         Ok(())
-    }
-
-    fn note(&mut self, note: String) {
-        let notes = &mut self.builder.header().notes;
-        if notes.len() < 32 {
-            notes.push(note);
-        }
     }
 
     /// What stands above each stretch of the ruler.
@@ -215,14 +201,7 @@ impl Reader {
 
     /// A row, or none for a line of a call graph.
     fn row(&mut self, line: &[u8]) -> Result<Option<Row>, String> {
-        let mut row = Row {
-            share: None,
-            samples: None,
-            period: None,
-            thread: Thread::default(),
-            cpu: None,
-            frame: Frame::default(),
-        };
+        let mut row = Row::default();
         let mut measured = false;
         let mut object = None;
         let mut symbol = None;
@@ -234,17 +213,19 @@ impl Reader {
             let cell = cell.trim();
             match column {
                 Column::Share => {
-                    let Some(number) = share(cell) else { return Ok(None) };
-                    row.share = Some(number);
+                    let Some(share) = cell.strip_suffix('%').and_then(decimal) else {
+                        return Ok(None);
+                    };
+                    row.share = Some(share);
                     measured = true;
                 }
                 Column::Samples | Column::Period => {
-                    let Some(number) = Number::parse(cell) else { return Ok(None) };
+                    let Some(number) = whole(cell) else { return Ok(None) };
                     let place = match column {
                         Column::Samples => &mut row.samples,
                         _ => &mut row.period,
                     };
-                    *place = Some(number.whole());
+                    *place = Some(number);
                     measured = true;
                 }
                 Column::Command => row.thread.name = cell.to_owned(),
@@ -266,9 +247,6 @@ impl Reader {
         if !measured {
             return Ok(None);
         }
-        if let Some(number) = row.share {
-            self.marks.see(number)?;
-        }
         row.frame = frame(symbol.as_deref(), object.as_deref());
         Ok(Some(row))
     }
@@ -277,10 +255,8 @@ impl Reader {
         if self.rows.is_empty() {
             return Err("holds no row of perf report".into());
         }
-        let marks = self.marks;
-        let value = |number: Number| marks.value(number);
-        let total = self.total.map(value).filter(|total| *total > 0.0);
-        let samples = self.samples.map(value);
+        let total = self.total.filter(|total| *total > 0).map(|total| total as f64);
+        let samples = self.samples;
         let periods = self.rows.iter().all(|row| row.period.is_some());
         let counts = self.rows.iter().all(|row| row.samples.is_some());
         let shares = self.rows.iter().all(|row| row.share.is_some());
@@ -299,27 +275,26 @@ impl Reader {
             header.notes.push("numbers of samples follow from shares".into());
         }
         for row in std::mem::take(&mut self.rows) {
-            let share = row.share.map(value);
-            let count = match (row.samples, share, samples) {
-                (Some(count), _, _) => value(count),
-                (None, Some(share), Some(all)) => (share / 100.0 * all).round(),
-                _ => 0.0,
+            let count = match (row.samples, row.share, samples) {
+                (Some(count), _, _) => count,
+                (None, Some(share), Some(all)) => (share / 100.0 * all as f64).round() as u64,
+                _ => 0,
             };
-            let weight = match (row.period, share, total) {
-                (Some(period), _, _) if periods => value(period),
+            let weight = match (row.period, row.share, total) {
+                (Some(period), _, _) if periods => period as f64,
                 (_, Some(share), Some(total)) if shares => share / 100.0 * total,
                 (_, Some(share), _) if shares => share,
-                _ => count,
+                _ => count as f64,
             };
             // Functions that only called others have no share of their own.
-            if weight == 0.0 && count == 0.0 {
+            if weight == 0.0 && count == 0 {
                 continue;
             }
             let frame = self.builder.frame(row.frame);
             let stack = self.builder.stack(&[frame]);
             let owner = conventions::owner(&row.thread.name, None);
             let thread = self.builder.thread(row.thread);
-            let (cpu, time, count) = (row.cpu, None, count as u64);
+            let (cpu, time) = (row.cpu, None);
             self.builder.add(Sample { stack, thread, owner, cpu, time, count, weight });
         }
         Ok(self.builder.build())
@@ -334,8 +309,7 @@ fn ruler(line: &[u8]) -> Option<Vec<(usize, usize)>> {
         return None;
     }
     let mut places: Vec<(usize, usize)> = Vec::new();
-    for (at, byte) in line.iter().enumerate().filter(|(_, byte)| **byte == b'.') {
-        debug_assert_eq!(*byte, b'.');
+    for (at, _) in line.iter().enumerate().filter(|(_, byte)| **byte == b'.') {
         match places.last_mut() {
             Some((_, end)) if *end == at => *end = at + 1,
             _ => places.push((at, at + 1)),
@@ -344,24 +318,15 @@ fn ruler(line: &[u8]) -> Option<Vec<(usize, usize)>> {
     Some(places)
 }
 
-/// `40.48%`, not negative.
-fn share(cell: &str) -> Option<Number> {
-    let number = Number::parse(cell.strip_suffix('%')?)?;
-    (Marks::default().value(number) >= 0.0).then_some(number)
-}
-
 /// `24K`: perf prints large numbers of samples rounded to thousands, millions.
-fn rounded(text: &str) -> Option<Number> {
-    let (digits, zeros) = match text.chars().last()? {
-        'K' => (text.strip_suffix('K')?, "000"),
-        'M' => (text.strip_suffix('M')?, "000000"),
-        'G' => (text.strip_suffix('G')?, "000000000"),
-        _ => (text, ""),
+fn rounded(text: &str) -> Option<u64> {
+    let scale = match text.chars().last()? {
+        'K' => 1_000,
+        'M' => 1_000_000,
+        'G' => 1_000_000_000,
+        _ => 1,
     };
-    if zeros.is_empty() {
-        return Number::parse(digits).map(Number::whole);
-    }
-    Number::parse(&format!("{}{zeros}", digits.trim()))
+    whole(text.trim_end_matches(['K', 'M', 'G']).trim())?.checked_mul(scale)
 }
 
 /// The function of a row: `[k] tcp_recvmsg`, perhaps with its module in a column.
@@ -452,7 +417,6 @@ mod tests {
             (&TABLE.replace("24K", "many"), 1),
             (&TABLE.replace("10.000.000", "1.2.3"), 2),
             (&TABLE.replace("Overhead", "Whatever"), 5),
-            (&TABLE.replace("1,50%", "1.50%"), 8),
         ] {
             let error = read(text).unwrap_err();
             assert!(error.message.starts_with(&format!("t, line {line}: ")), "{error}");

@@ -8,8 +8,8 @@
 use super::collect::{Collector, Taken};
 use super::conventions;
 use super::header::{self, Head};
-use super::lines::{Lines, quote};
-use super::{HEAD, Importer, Times};
+use super::lines::{Lines, first_lines, quote};
+use super::{Importer, Times};
 use crate::record::Fault;
 use crate::{Frame, FrameId, FrameKind, Profile, Thread, ThreadId, Weight};
 use hashbrown::HashMap;
@@ -28,15 +28,8 @@ impl Importer for PerfScript {
     }
 
     fn recognises(&self, head: &[u8]) -> bool {
-        let cut = head.len() >= HEAD;
-        let mut lines = head.split(|byte| *byte == b'\n').peekable();
         let mut first = None;
-        while let Some(line) = lines.next() {
-            // The last line may be torn.
-            if cut && lines.peek().is_none() {
-                break;
-            }
-            let line = line.strip_suffix(b"\r").unwrap_or(line);
+        for line in first_lines(head) {
             if line.is_empty() || line.starts_with(b"#") {
                 continue;
             }
@@ -114,7 +107,8 @@ impl Reader {
         match line.first() {
             None => self.flush(),
             Some(b'#') => {
-                self.comment(line);
+                let header = self.collector.builder.header();
+                conventions::header_line(&String::from_utf8_lossy(line), header);
                 Ok(())
             }
             Some(b'\t') => self.frame(line),
@@ -337,24 +331,6 @@ impl Reader {
 
     fn owner(&mut self, thread: ThreadId, pid: Option<u32>) -> crate::Owner {
         conventions::owner(self.collector.builder.name(thread), pid)
-    }
-
-    /// A line of `perf script --header` says where the profile is from.
-    fn comment(&mut self, line: &[u8]) {
-        let text = String::from_utf8_lossy(line);
-        let Some((key, value)) = text.trim_start_matches(['#', ' ']).split_once(" : ") else {
-            return;
-        };
-        let header = self.collector.builder.header();
-        match key.trim() {
-            "nrcpus online" => header.cpus = value.trim().parse().ok(),
-            key @ ("hostname" | "os release" | "cmdline" | "cpudesc")
-                if header.notes.len() < 16 =>
-            {
-                header.notes.push(format!("{key}: {}", value.trim()));
-            }
-            _ => {}
-        }
     }
 
     /// A line of `perf script --show-lost-events` and its like.

