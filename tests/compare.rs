@@ -37,7 +37,7 @@ fn scaled(cell: &str, factor: f64) -> Study {
     let mut study = made_up::study();
     let of_cell = |t: &&mut Trial| t.cell.0 == cell;
     for t in study.trials.iter_mut().filter(of_cell) {
-        t.window_bytes = (t.window_bytes as f64 * factor) as u64;
+        t.count = (t.count as f64 * factor) as u64;
     }
     study
 }

@@ -189,7 +189,7 @@ fn the_long_table_holds_every_value_of_every_trial() {
             .collect();
         let first = own[0];
         assert_eq!((&*first["metric"], &*first["scope"]), ("throughput", "trial"));
-        assert_eq!(first["value"].parse().ok(), trial.throughput());
+        assert_eq!(first["value"].parse().ok(), trial.rate().map(|rate| rate * 8.0));
         assert_eq!(first["cell"], trial.cell.0);
         assert_eq!(first["status"] == "measured", trial.status == TrialStatus::Measured);
         assert_eq!(first["reason"].is_empty(), trial.status == TrialStatus::Measured);
@@ -203,7 +203,7 @@ fn the_long_table_holds_every_value_of_every_trial() {
         let steps = trial.series.iter().flat_map(|s| &s.values).count();
         assert_eq!(own.iter().filter(|r| !r["at"].is_empty()).count(), steps);
         for role in &trial.roles {
-            let sum: f64 = ["copied", "not_copied", "unknown"]
+            let sum: f64 = ["copied", "not_copied", "discarded", "unknown"]
                 .map(|part| {
                     let name = format!("ledger.{part}");
                     let found = own

@@ -129,7 +129,7 @@ fn readings() -> Vec<Reading> {
         ("link.rx_bytes", Unit::Bytes, 1e12, link),
         ("uring.hit", Unit::Ratio, 0.5, Scope::Role(Role::Receiver)),
     ]
-    .map(|(metric, unit, value, scope)| Reading { metric: metric.into(), unit, value, scope })
+    .map(|(metric, unit, value, scope)| Reading::sum(metric, unit, value, scope))
     .into()
 }
 
@@ -163,6 +163,12 @@ fn fragments() -> FragmentCounts {
     fragments
 }
 
+fn latency() -> Latency {
+    let mut latency = Latency::new();
+    (1..2000).for_each(|us| latency.record(Duration::from_micros(us)));
+    latency
+}
+
 fn role_record() -> RoleRecord {
     let mut ledger = Ledger::default();
     ledger.enter(Manner::Copied, 4096, 1, "recv");
@@ -171,7 +177,7 @@ fn role_record() -> RoleRecord {
     RoleRecord {
         role: Role::Receiver,
         total_bytes: ledger.delivered,
-        window_bytes: 1 << 29,
+        count: 1 << 29,
         window: 3.0,
         ledger,
         calls: vec![CallRow {
@@ -264,8 +270,10 @@ fn trials() -> Vec<Trial> {
             order: 7,
             started_ms: 1_800_000_000_123,
             status,
+            work: Work::Exchanges,
             window: 3.000_01,
-            window_bytes: 1 << 34,
+            count: 1 << 34,
+            latency: Some(latency()),
             spans: vec![TimeSpan { begin: 1_800_000_001.5, length: 3.000_01 }],
             label: "copied".into(),
             roles: vec![role_record()],

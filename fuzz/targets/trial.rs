@@ -13,7 +13,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         let value = f64::from_bits(u64::from_le_bytes(*bits));
         if value.is_finite() {
             let metric = "cpu.wall".into();
-            let reading = Reading { metric, unit: Unit::Seconds, value, scope: Scope::Machine };
+            let reading = Reading::sum(metric, Unit::Seconds, value, Scope::Machine);
             round_trip::record(&reading);
         }
     }

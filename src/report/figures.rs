@@ -200,7 +200,14 @@ mod tests {
         assert_eq!(number(-0.0001, 2), "0.00");
         assert_eq!(number(f64::NAN, 2), "-");
         assert_eq!(number(1e300, 2), "1.0e300");
-        assert_eq!(gbit(53.096e9), "53.10");
+        assert_eq!(rate(Work::Bytes, 53.096e9 / 8.0), "53.10");
+        assert_eq!(rate(Work::Exchanges, 24_873.4), "24873");
+        assert_eq!(rate(Work::Packets, 1.234e6), "1.23");
+        assert_eq!(cost(Work::Bytes, 0.1634), "0.163");
+        assert_eq!(cost(Work::Exchanges, 31.42e-6), "31.42");
+        assert_eq!(cost(Work::Exchanges, None), "-");
+        let times = [8.31e-6, 87.24e-6, 1.0418e-3].map(microseconds);
+        assert_eq!(times, ["8.31", "87.2", "1042"]);
         assert_eq!(percent(0.0), "0%");
         assert_eq!(percent(0.0001), "<0.1%");
         assert_eq!(percent(0.023), "2.3%");

@@ -311,12 +311,13 @@ impl Session {
         let record = RoleRecord {
             role: self.role,
             total_bytes: tally.total,
-            window_bytes: tally.window_bytes,
+            count: tally.window_bytes,
             window: tally.window_ticks as f64 * tick,
             ledger,
             calls,
             sizes: tally.size_distribution(),
             fragments: (tally.fragments.calls > 0).then_some(tally.fragments),
+            latency: None,
             threads: Vec::new(),
             witness: None,
             notes,
@@ -419,12 +420,7 @@ fn shown_index(mut socket: &TcpStream, token: &Token, deadline: Instant) -> Opti
 }
 
 fn cost(role: Role, meter: &str, time: Duration) -> Reading {
-    Reading {
-        metric: format!("cost.{meter}"),
-        unit: Unit::Seconds,
-        value: time.as_secs_f64(),
-        scope: Scope::Role(role),
-    }
+    Reading::sum(format!("cost.{meter}"), Unit::Seconds, time.as_secs_f64(), Scope::Role(role))
 }
 
 /// Adds up the readings of one metric.

@@ -10,7 +10,7 @@ use crate::path;
 use crate::record::wire::{LinkEnd, Reply, Request, Token};
 use crate::record::{
     Cell, CellId, Fault, FaultKind, Power, ProvenWitness, Restoration, RestorationRow, Role,
-    RoleRecord, SCHEMA_VERSION, Sampling, Schedule, TimeSpan, Trial, TrialStatus,
+    RoleRecord, SCHEMA_VERSION, Sampling, Schedule, TimeSpan, Trial, TrialStatus, Work,
 };
 use crate::workload;
 use rand::rngs::OsRng;
@@ -83,8 +83,10 @@ pub(super) fn blank(cell: &CellId, position: Position) -> Trial {
         order: position.order,
         started_ms: now_ms(),
         status: TrialStatus::Failed { fault },
+        work: Work::Bytes,
         window: 0.0,
-        window_bytes: 0,
+        count: 0,
+        latency: None,
         spans: Vec::new(),
         label: String::new(),
         roles: Vec::new(),
@@ -326,8 +328,12 @@ fn settle(trial: &mut Trial, witness: Option<ProvenWitness>, wired: bool) -> Res
         false => workload::believe(&sender.ledger, witness),
     };
     trial.label = workload::label(&sender.ledger, &receiver.ledger);
-    trial.window = receiver.window;
-    trial.window_bytes = receiver.window_bytes;
+    let counts = match trial.work.counted_by() {
+        Role::Sender => &mut *sender,
+        Role::Receiver => &mut *receiver,
+    };
+    (trial.window, trial.count) = (counts.window, counts.count);
+    trial.latency = counts.latency.take();
     for role in [&*sender, &*receiver] {
         trial.warnings.extend(notes(role));
     }
@@ -342,13 +348,14 @@ fn notes(record: &RoleRecord) -> impl Iterator<Item = String> + '_ {
 /// takes long there makes the window longer: still a true rate, but of another
 /// window than was asked for, which the reader is told.
 fn check_window(trial: &mut Trial, schedule: &Schedule) -> Result<(), Fault> {
+    let actor = trial.work.actor(trial.work.counted_by());
     if trial.window <= 0.0 {
-        let text = "the receiver never saw the window begin and end: the stream stood still";
+        let text = format!("the {actor} never saw the window begin and end: the flow stood still");
         return Err(Fault::new(FaultKind::System, text));
     }
     if trial.window < 0.8 * schedule.window {
         let text = format!(
-            "the receiver saw only {:.2} s of the {:.2} s window: the stream stood still",
+            "the {actor} saw only {:.2} s of the {:.2} s window: the flow stood still",
             trial.window, schedule.window
         );
         return Err(Fault::new(FaultKind::System, text));

@@ -64,6 +64,8 @@ pub struct Terms {
     pub energy_unit: &'static str,
     /// From joules per unit to that.
     pub energy_scale: f64,
+    /// System calls per unit: "calls per GiB".
+    pub calls_unit: &'static str,
     /// What has happened to a unit, for a heading: "delivered".
     pub done: &'static str,
     /// What the paths carry: "a TCP stream".
@@ -87,6 +89,7 @@ const BYTES: Terms = Terms {
     cost_scale: 1.0,
     energy_unit: "J/GiB",
     energy_scale: 1.0,
+    calls_unit: "calls per GiB",
     done: "delivered",
     load: "a TCP stream",
     actors: ["sender", "receiver"],
@@ -107,6 +110,7 @@ const EXCHANGES: Terms = Terms {
     cost_scale: 1e6,
     energy_unit: "mJ/transaction",
     energy_scale: 1e3,
+    calls_unit: "calls per transaction",
     done: "answered",
     load: "request/response",
     actors: ["client", "server"],
@@ -127,6 +131,7 @@ const PACKETS: Terms = Terms {
     cost_scale: 1e6,
     energy_unit: "mJ/packet",
     energy_scale: 1e3,
+    calls_unit: "calls per packet",
     done: "received",
     load: "a stream of packets",
     actors: ["generator", "sink"],
@@ -142,6 +147,15 @@ impl Work {
             Work::Bytes => &BYTES,
             Work::Exchanges => &EXCHANGES,
             Work::Packets => &PACKETS,
+        }
+    }
+
+    /// The role whose window and count are a trial's: the client of exchanges, the
+    /// receiver of everything else.
+    pub fn counted_by(self) -> Role {
+        match self {
+            Work::Exchanges => Role::Sender,
+            Work::Bytes | Work::Packets => Role::Receiver,
         }
     }
 

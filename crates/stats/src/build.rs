@@ -174,7 +174,8 @@ fn row(study: &Study, rules: &Rules, known: &Known) -> Row {
         service_demand: worth::service_demand(costs, rules),
         headline: worth::headline(measured),
         retransmits: retransmits(measured),
-        pace: pace(measured),
+        // The meter counts bytes, whatever the trial counts.
+        pace: if work == Work::Bytes { pace(measured) } else { None },
         receive_work: ReceiveWork::of(cell, measured),
         collisions: collisions(cell, &study.header.facts),
         comparisons: Vec::new(),

@@ -15,7 +15,7 @@ use super::summary::Summary;
 use super::threshold::Subject;
 use super::verdict::{Findings, Question, Test, Verdict, judge, tests};
 use super::worth::Costs;
-use crate::record::{Cell, CellId, Facts, Role, Study, StudyHeader, Trial, unit};
+use crate::record::{Cell, CellId, Facts, Role, Study, StudyHeader, Trial, Work, unit};
 use serde::Serialize;
 
 /// Copy bandwidths that differ by more than this part are worth a word: then the
@@ -72,6 +72,8 @@ pub struct Pairing {
     pub cell: CellId,
     /// What is compared.
     pub question: Question,
+    /// What its trials count.
+    pub work: Work,
     /// In the first study: work per second, CPU seconds per unit of work, or seconds.
     pub first: Option<Summary>,
     /// In the second.
@@ -145,6 +147,7 @@ pub fn between(first: &Study, second: &Study) -> Between {
 /// The trials of one cell in both studies.
 struct Sample {
     cell: CellId,
+    work: Work,
     first: Option<Summary>,
     second: Option<Summary>,
     estimate: Option<Estimate>,
@@ -201,6 +204,7 @@ impl Sample {
         }
         Sample {
             cell: b.1.id.clone(),
+            work: trials(b).first().or(trials(a).first()).map_or(Work::Bytes, |t| t.work),
             first: summary(&x),
             second: summary(&y),
             estimate,
@@ -226,6 +230,7 @@ impl Sample {
         Pairing {
             cell: self.cell,
             question,
+            work: self.work,
             first: self.first,
             second: self.second,
             ratio: self.ratio,
@@ -279,8 +284,9 @@ pub fn differences(first: &StudyHeader, second: &StudyHeader) -> Vec<Difference>
     if let (Some(a), Some(b)) = (first.ceiling, second.ceiling)
         && apart(a.workload, b.workload, CEILING_APART)
     {
-        let gbit = |rate: f64| format!("{:.1} Gbit/s", rate * 8.0 / 1e9);
-        found.check(Weight::State, "copy ceiling", &gbit(a.workload), &gbit(b.workload));
+        let terms = Work::Bytes.terms();
+        let rate = |bytes: f64| format!("{:.1} {}", bytes * terms.rate_scale, terms.rate_unit);
+        found.check(Weight::State, "copy ceiling", &rate(a.workload), &rate(b.workload));
     }
     found.0
 }
