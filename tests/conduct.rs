@@ -96,7 +96,7 @@ fn a_known_delay_is_recovered() {
     let analysis = stats::analyse(&study, &stats::Rules::of(&study.header));
     for (name, delay) in [("paced+3", 1.03), ("paced+5", 1.05), ("paced+10", 1.10)] {
         let row = analysis.rows.iter().find(|row| row.cell.0 == name).unwrap();
-        let effect = row.comparison(Question::Rate).unwrap().effect.as_ref().unwrap();
+        let effect = row.comparison(stats::Question::Rate).unwrap().effect.as_ref().unwrap();
         let interval = effect.interval.unwrap();
         let truth = 1.0 / delay;
         // One piece of 64 KiB more or less in a window of 1 s is 0.2 %.

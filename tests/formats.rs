@@ -6,6 +6,8 @@
 mod anything;
 #[path = "data/studies/made_up.rs"]
 mod made_up;
+#[path = "data/studies/rr.rs"]
+mod rr;
 
 use anything::any_study;
 use bytepath::record::{CellId, Design, Source, Stopping, Study, TrialStatus};
@@ -273,6 +275,62 @@ fn parquet_holds_the_same_table_as_csv() {
     assert_same_table(&Study { trials: Vec::new(), ..study() });
 }
 
+/// Request/response in every report: transactions, microseconds, percentiles.
+#[test]
+fn exchanges_have_a_rate_a_cost_and_a_latency() {
+    let study = rr::study();
+    for report in ["text", "netdev"] {
+        insta::assert_snapshot!(format!("rr_{report}"), text(report, &study));
+    }
+    mail(&text("netdev", &study));
+    assert_same_table(&study);
+    let html = text("html", &study);
+    for part in [
+        "transactions/s",
+        "CPU microseconds per transaction",
+        "id=\"latency\"",
+        "LOWER LATENCY",
+        "HIGHER LATENCY",
+        "p99.99",
+        "client",
+    ] {
+        assert!(html.contains(part), "{part} is not in the page");
+    }
+    for report in ["text", "netdev", "html"] {
+        let said = text(report, &study);
+        assert!(!said.contains("Gbit/s") && !said.contains("per GiB"), "{report}: {said}");
+    }
+    let csv = text("csv", &study);
+    for part in [",transactions,1/s,trial,", ",latency.p99.9,s,trial,", ",window.count,1,trial,"] {
+        assert!(csv.contains(part), "{part} is not in the table");
+    }
+    assert!(!csv.contains(",throughput,bit/s,"));
+    let json: serde_json::Value = serde_json::from_str(&text("json", &study)).unwrap();
+    let rows = json["analysis"]["rows"].as_array().unwrap();
+    let busy = rows.iter().find(|row| row["cell"] == "socket busy-poll=50").unwrap();
+    assert_eq!(
+        (&busy["work"], &busy["latency"]["percentiles"][2]["percentile"]),
+        (&serde_json::Value::from("exchanges"), &serde_json::Value::from("p99"),)
+    );
+    let words: Vec<(&str, &str)> = busy["comparisons"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|c| (c["question"].as_str().unwrap(), c["verdict"]["word"].as_str().unwrap()))
+        .collect();
+    assert_eq!(
+        words,
+        [
+            ("rate", "faster"),
+            ("cpu", "more-cpu"),
+            ("p50", "lower-latency"),
+            ("p90", "lower-latency"),
+            ("p99", "lower-latency"),
+            ("p99.9", "higher-latency"),
+        ]
+    );
+}
+
 /// A Python that has pandas and pyarrow: the one that `make test` prepares, or
 /// the one of the system.
 fn python() -> Option<PathBuf> {
@@ -373,10 +431,9 @@ fn the_document_names_every_format_and_every_column() {
     for name in names.chain(["evidence", "call", "thread", "flow", "link", "machine", "cpu"]) {
         assert!(text.contains(&format!("`{name}`")), "docs/reports.md lacks `{name}`");
     }
-    let metrics: std::collections::BTreeSet<String> = read_csv(&self::text("csv", &study()))
-        .into_iter()
-        .map(|mut row| row.remove("metric").unwrap())
-        .collect();
+    let tables = [study(), rr::study()].map(|study| read_csv(&self::text("csv", &study)));
+    let metrics: std::collections::BTreeSet<String> =
+        tables.into_iter().flatten().map(|mut row| row.remove("metric").unwrap()).collect();
     let meters: Vec<&str> = meter::CATALOG.iter().map(|m| m.name()).collect();
     for metric in metrics {
         let head = metric.split('.').next().unwrap();

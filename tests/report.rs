@@ -7,8 +7,6 @@ mod anything;
 mod made_up;
 #[path = "data/profiles/made_up.rs"]
 mod profiles;
-#[path = "data/studies/rr.rs"]
-mod rr;
 
 use anything::any_study;
 use bytepath::record::{
@@ -208,61 +206,6 @@ fn a_newer_study_is_refused_by_name() {
     std::fs::write(folder.path().join("trials.jsonl"), format!("{newer}\n")).unwrap();
     let fault = bytepath::run::load(folder.path()).unwrap_err();
     assert!(fault.to_string().contains("has schema 3; this bytepath reads up to 2"), "{fault}");
-}
-
-/// Request/response in every report: transactions, microseconds, percentiles.
-#[test]
-fn exchanges_have_a_rate_a_cost_and_a_latency() {
-    let study = rr::study();
-    let said = text(&study, 100);
-    insta::assert_snapshot!("text_rr", said);
-    insta::assert_snapshot!("netdev_rr", render("netdev", &study, &Style::default()));
-    let html = render("html", &study, &Style::default());
-    for part in [
-        "transactions/s",
-        "CPU microseconds per transaction",
-        "id=\"latency\"",
-        "LOWER LATENCY",
-        "HIGHER LATENCY",
-        "p99.99",
-        "client",
-    ] {
-        assert!(html.contains(part), "{part} is not in the page");
-    }
-    for report in ["text", "netdev", "html"] {
-        let said = render(report, &study, &Style::default());
-        assert!(!said.contains("Gbit/s") && !said.contains("GiB"), "{report}: {said}");
-        assert!(!said.contains("SATURATED"), "{report}");
-    }
-    let csv = render("csv", &study, &Style::default());
-    for part in [",transactions,1/s,trial,", ",latency.p99.9,s,trial,", ",window.count,1,trial,"] {
-        assert!(csv.contains(part), "{part} is not in the table");
-    }
-    assert!(!csv.contains(",throughput,bit/s,"));
-    let json: Value = serde_json::from_str(&render("json", &study, &Style::default())).unwrap();
-    let rows = json["analysis"]["rows"].as_array().unwrap();
-    let busy = rows.iter().find(|row| row["cell"] == "socket busy-poll=50").unwrap();
-    assert_eq!(
-        (&busy["work"], &busy["latency"]["percentiles"][2]["percentile"]),
-        (&Value::from("exchanges"), &Value::from("p99"),)
-    );
-    let words: Vec<(&str, &str)> = busy["comparisons"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|c| (c["question"].as_str().unwrap(), c["verdict"]["word"].as_str().unwrap()))
-        .collect();
-    assert_eq!(
-        words,
-        [
-            ("rate", "faster"),
-            ("cpu", "more-cpu"),
-            ("p50", "lower-latency"),
-            ("p90", "lower-latency"),
-            ("p99", "lower-latency"),
-            ("p99.9", "higher-latency"),
-        ]
-    );
 }
 
 /// A receiver that throws bytes away is not compared, and never called zero-copy.

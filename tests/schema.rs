@@ -6,6 +6,8 @@ mod made_up;
 #[path = "data/profiles/made_up.rs"]
 #[allow(dead_code, reason = "other tests use more of it")]
 mod profiles;
+#[path = "data/studies/rr.rs"]
+mod rr;
 
 use bytepath::profile::export::{Exporter, Pprof};
 use bytepath::record::{Restoration, RestorationRow, SettingRecord, SettingValue};
@@ -18,7 +20,7 @@ use std::process::Command;
 fn every_record_of_a_study_fits_its_schema() {
     let study = made_up::study();
     let trial = schema("trial");
-    for record in &study.trials {
+    for record in study.trials.iter().chain(&rr::study().trials) {
         check(&trial, &serde_json::to_value(record).unwrap()).unwrap();
     }
     let mut header = serde_json::to_value(&study.header).unwrap();

@@ -7,7 +7,7 @@
 mod made_up;
 
 use bytepath::record::{Judgement, Role, Scope, Stopping, Study, ThreadTime, Trial, TrialStatus};
-use bytepath::stats::{Row, Rules, Verdict, analyse, should_stop};
+use bytepath::stats::{Question, Row, Rules, Verdict, analyse, should_stop};
 use made_up::{cell, header};
 
 /// SplitMix64, and normal numbers from it by Box and Muller.

@@ -8,6 +8,7 @@ use bytepath::record::wire::{LinkEnd, Reply, Request, Token};
 use bytepath::record::*;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use std::{env, fs, io};
 
 fn main() -> io::Result<()> {
@@ -199,6 +200,7 @@ fn role_record() -> RoleRecord {
             percentiles: vec![(50.0, 512), (99.0, 4096)],
         },
         fragments: Some(fragments()),
+        latency: None,
         threads: threads(),
         witness: Some(ProvenWitness::Copied),
         notes: vec!["a note".into()],

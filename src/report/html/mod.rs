@@ -38,7 +38,7 @@ const SCRIPT: &str = include_str!("script.js");
 /// What the page may do: nothing but apply the style and run the script with these
 /// digests (a test tells the right ones when they change).
 const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; \
-     style-src 'sha256-+xK9vDB5GaZPSROiZ4a4yudvuiE4oHjqqREXsqfD0kg='; script-src 'sha256-0RJV5v+En2Y3kbpuqKR2g0yGXHte/ZOrVXGPQCC7cYU='";
+     style-src 'sha256-B7Ur9vkf7O5jd+jJdcbjVFXHJzULzPkr9SO7QEAOdy4='; script-src 'sha256-0RJV5v+En2Y3kbpuqKR2g0yGXHte/ZOrVXGPQCC7cYU='";
 
 /// The page.
 pub struct Html;

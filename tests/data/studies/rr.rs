@@ -1,8 +1,11 @@
 //! A study of request/response, made up: nothing measured it.
 
 use super::made_up::{self, PATHS, cell, header};
-use bytepath::record::{Latency, Study, Trial, Work};
+use bytepath::record::{Latency, Ledger, Manner, SizeDistribution, Study, Trial, Work};
 use std::time::Duration;
+
+/// Bytes of a request and its answer.
+const MESSAGE: u64 = 128;
 
 /// One made-up cell.
 struct Made {
@@ -41,8 +44,8 @@ const SOCKET: Made = Made {
 /// Four cells in five blocks; the second is the null cell.
 pub fn study() -> Study {
     let mut head = header(MADE.iter().map(|made| cell(made.name, "socket", "socket")).collect());
-    // What busy polling changes is what the made-up study varies.
-    head.cells[3].tx.path = "uring".into();
+    (head.cells[3].tx.path, head.cells[3].rx.path) = ("uring".into(), "uring".into());
+    head.ceiling = None;
     let all = (0..5).flat_map(|block| MADE.iter().map(move |made| (block, made)));
     let trials = all.zip(0..).map(|((block, made), order)| trial(made, block, order));
     Study { header: head, trials: trials.collect(), profiles: Vec::new(), remarks: Vec::new() }
@@ -57,7 +60,16 @@ fn trial(made: &Made, block: u32, order: u32) -> Trial {
     trial.cell.0 = made.name.into();
     trial.latency = Some(latency);
     trial.series.clear();
-    trial.roles.iter_mut().for_each(|role| role.count = trial.count);
+    for role in &mut trial.roles {
+        role.count = trial.count;
+        role.total_bytes = trial.count * MESSAGE;
+        role.ledger = Ledger::default();
+        role.ledger.enter(Manner::Copied, role.total_bytes, trial.count, "send and recv copy");
+        role.sizes = SizeDistribution::default();
+        for call in &mut role.calls {
+            (call.calls, call.bytes) = (2 * trial.count, role.total_bytes);
+        }
+    }
     for (cpu, busy) in (0..).zip(made.busy) {
         let of_cpu = |r: &&mut bytepath::record::Reading| {
             r.scope == bytepath::record::Scope::Cpu(cpu) && r.metric.starts_with("cpu.")
