@@ -47,8 +47,8 @@ impl Report for Netdev {
         opening(&mut page, study, analysis);
         for (work, rows) in &by_work(analysis) {
             rates(&mut page, analysis, *work, rows);
-            cost(&mut page, analysis, *work, rows);
             latency(&mut page, rows);
+            cost(&mut page, analysis, *work, rows);
         }
         if let Some(explanation) = explanation {
             waterfall::print(&mut page, explanation, BARS, false);
