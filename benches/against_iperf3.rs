@@ -102,7 +102,7 @@ fn compare(link: &str, pairs: usize, window: f64) -> Result<()> {
 }
 
 fn gbits(trial: &Trial) -> Result<f64> {
-    Ok(trial.throughput().context("the trial has no throughput")? / 1e9)
+    Ok(trial.rate().context("the trial has no throughput")? * 8e-9)
 }
 
 /// One run of iperf3 in the stand's namespaces; Gbit/s at its receiver.

@@ -102,7 +102,7 @@ fn fight(path: &str, link: &str, pairs: usize, window: f64) -> Result<Duel> {
         for turn in 0..2 {
             if (pair + turn) % 2 == 0 {
                 let trial = stand.run(cell, &meters, &schedule, None)?;
-                duel.ours.push(trial.throughput().context("the trial has no throughput")?);
+                duel.ours.push(trial.rate().context("the trial has no throughput")?);
             } else {
                 duel.theirs.push(program(&stand, cell, window)?);
             }

@@ -70,7 +70,7 @@ fn log_ratio(laboratory: &Laboratory, design: Design, window: f64, seed: u64) ->
     let rate = |null: bool| -> Result<f64> {
         let cell = plan.cells.iter().find(|cell| cell.null == null).context("no cell")?;
         let trial = study.trials.iter().find(|trial| trial.cell == cell.id).context("no trial")?;
-        trial.throughput().with_context(|| format!("{:?}", trial.status))
+        trial.rate().with_context(|| format!("{:?}", trial.status))
     };
     Ok((rate(true)? / rate(false)?).ln())
 }

@@ -45,7 +45,7 @@ fn main() -> Result<()> {
     let all: Vec<&'static dyn Meter> = meter::regular().collect();
     let mut stand = Stand::raise(&laboratory, cell)?;
     let mut rate = |meters: &[&'static dyn Meter], sampling: Option<&Sampling>| -> Result<f64> {
-        stand.run(cell, meters, &schedule, sampling)?.throughput().context("no throughput")
+        stand.run(cell, meters, &schedule, sampling)?.rate().context("no throughput")
     };
     let ratios = interleaved(pairs, |with| rate(if with { &all } else { &[] }, None))?;
     println!("all meters / none, {pairs} interleaved pairs of {window} s: {ratios}");

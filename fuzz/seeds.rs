@@ -8,6 +8,7 @@ use bytepath::record::wire::{LinkEnd, Reply, Request, Token};
 use bytepath::record::*;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use std::{env, fs, io};
 
 fn main() -> io::Result<()> {
@@ -124,7 +125,7 @@ fn readings() -> Vec<Reading> {
         ("link.rx_bytes", Unit::Bytes, 1e12, link),
         ("uring.hit", Unit::Ratio, 0.5, Scope::Role(Role::Receiver)),
     ]
-    .map(|(metric, unit, value, scope)| Reading { metric: metric.into(), unit, value, scope })
+    .map(|(metric, unit, value, scope)| Reading::sum(metric, unit, value, scope))
     .into()
 }
 
@@ -158,6 +159,12 @@ fn fragments() -> FragmentCounts {
     fragments
 }
 
+fn latency() -> Latency {
+    let mut latency = Latency::new();
+    (1..2000).for_each(|us| latency.record(Duration::from_micros(us)));
+    latency
+}
+
 fn role_record() -> RoleRecord {
     let mut ledger = Ledger::default();
     ledger.enter(Manner::Copied, 4096, 1, "recv");
@@ -166,7 +173,7 @@ fn role_record() -> RoleRecord {
     RoleRecord {
         role: Role::Receiver,
         total_bytes: ledger.delivered,
-        window_bytes: 1 << 29,
+        count: 1 << 29,
         window: 3.0,
         ledger,
         calls: vec![CallRow {
@@ -188,6 +195,7 @@ fn role_record() -> RoleRecord {
             percentiles: vec![(50.0, 512), (99.0, 4096)],
         },
         fragments: Some(fragments()),
+        latency: None,
         threads: threads(),
         witness: Some(ProvenWitness::Copied),
         notes: vec!["a note".into()],
@@ -259,8 +267,10 @@ fn trials() -> Vec<Trial> {
             order: 7,
             started_ms: 1_800_000_000_123,
             status,
+            work: Work::Exchanges,
             window: 3.000_01,
-            window_bytes: 1 << 34,
+            count: 1 << 34,
+            latency: Some(latency()),
             spans: vec![TimeSpan { begin: 1_800_000_001.5, length: 3.000_01 }],
             label: "copied".into(),
             roles: vec![role_record()],

@@ -10,8 +10,8 @@ pub fn check(data: &[u8]) {
     if let Some(bits) = data.first_chunk() {
         let value = f64::from_bits(u64::from_le_bytes(*bits));
         if value.is_finite() {
-            let metric = "cpu.wall".into();
-            let reading = Reading { metric, unit: Unit::Seconds, value, scope: Scope::Machine };
+            let metric = String::from("cpu.wall");
+            let reading = Reading::sum(metric, Unit::Seconds, value, Scope::Machine);
             round_trip::record(&reading);
         }
     }

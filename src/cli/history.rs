@@ -22,7 +22,8 @@ pub(super) struct HistoryArguments {
     /// Folder that holds the folders of studies
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// CELL.throughput or CELL.cpu [default: throughput of the newest study's baseline]
+    /// CELL.rate, CELL.cpu or CELL.p50 to CELL.p99.99 [default: rate of the newest study's
+    /// baseline]
     #[arg(value_name = "FIGURE")]
     figure: Option<String>,
     /// Read every study again
@@ -37,7 +38,7 @@ pub(super) struct HistoryArguments {
 const INDEX: &str = "bytepath-index.json";
 
 /// Version of the index; another one is rebuilt.
-const INDEX_SCHEMA: u32 = 1;
+const INDEX_SCHEMA: u32 = 2;
 
 /// Files of a study that its points follow from.
 const SOURCES: [&str; 3] = ["experiment.toml", "hosts.json", "trials.jsonl"];
@@ -74,7 +75,7 @@ fn figure(
             .remedy("name the folder that holds the folders of studies"));
     };
     let Some(asked) = asked else {
-        return Ok((newest.baseline.clone(), Question::Throughput));
+        return Ok((newest.baseline.clone(), Question::Rate));
     };
     let known = |cell: &str, question| {
         let mut all = studies.iter().flat_map(|(_, s)| &s.points);

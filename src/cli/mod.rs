@@ -84,8 +84,8 @@ Examples:
   bytepath run --path socket --path uring          two paths
   bytepath run --path splice+tcp-zerocopy-receive --stream touch=verify
   bytepath run --link offload:mtu=9000 --cores one
-  bytepath compare BEFORE AFTER --fail-if \"*.throughput slower 2%\"
-  bytepath history bytepath-studies socket.throughput
+  bytepath compare BEFORE AFTER --fail-if \"*.rate slower 2%\"
+  bytepath history bytepath-studies socket.rate
   bytepath run experiments/battle-quick.toml       what an experiment file says
   bytepath resume bytepath-studies/20260102-030405 go on after Ctrl-C or a crash
   bytepath plan --rate 200G --rtt 0.1ms --mtu 4148 how large the buffers have to be

@@ -146,10 +146,13 @@ impl Observer for Progress {
 }
 
 fn outcome(trial: &Trial) -> String {
-    match (&trial.status, trial.throughput()) {
+    match (&trial.status, trial.rate()) {
         (TrialStatus::Rejected { events }, _) => format!("rejected: {}", events.join("; ")),
         (TrialStatus::Failed { fault }, _) => format!("failed: {fault}"),
-        (_, Some(rate)) => format!("{:.1} Gbit/s", rate / 1e9),
+        (_, Some(rate)) => {
+            let terms = trial.work.terms();
+            format!("{:.1} {}", rate * terms.rate_scale, terms.rate_unit)
+        }
         _ => "unavailable".to_owned(),
     }
 }

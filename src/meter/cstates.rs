@@ -149,7 +149,7 @@ fn enter(output: &mut Output, state: &State, counts: Counts, wall: f64) {
     let name = metric(&state.name);
     let scope = Scope::Cpu(state.cpu);
     let share = if wall > 0.0 { counts.time as f64 * 1e-6 / wall } else { 0.0 };
-    output.add(&name, Unit::Ratio, share, &scope);
+    output.level(&name, Unit::Ratio, share, &scope);
     output.add(&format!("{name}.entries"), Unit::Count, counts.usage as f64, &scope);
     for (what, count) in
         [("rejected", counts.rejected), ("above", counts.above), ("below", counts.below)]
@@ -188,7 +188,7 @@ impl Window {
             let (ticks, time) = (gained(before, counter)?, gained(clock_before, clock)?);
             if let Some((ticks, time)) = ticks.zip(time).filter(|(_, time)| *time > 0) {
                 let share = ticks as f64 / time as f64;
-                output.add(name, Unit::Ratio, share, &Scope::Cpu(counter.cpu));
+                output.level(name, Unit::Ratio, share, &Scope::Cpu(counter.cpu));
             }
         }
         Ok(())

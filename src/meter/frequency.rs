@@ -129,7 +129,7 @@ impl Running for Window {
         for ((cpu, _), (before, after)) in self.sources.shown.iter().zip(shown) {
             if let (Some(before), Some(after)) = (before, after) {
                 let hertz = (*before as f64 + *after as f64) / 2.0 * 1e3;
-                output.add("frequency.shown", Unit::Hertz, hertz, &Scope::Cpu(*cpu));
+                output.level("frequency.shown", Unit::Hertz, hertz, &Scope::Cpu(*cpu));
             }
         }
         let counted = self.begin.counted.iter().zip(&end.counted);
@@ -137,7 +137,7 @@ impl Running for Window {
             if let (Some(before), Some(after)) = (before, after)
                 && let Some(hertz) = busy(*before, *after, seconds)
             {
-                output.add("frequency.busy", Unit::Hertz, hertz, &Scope::Cpu(tsc.cpu));
+                output.level("frequency.busy", Unit::Hertz, hertz, &Scope::Cpu(tsc.cpu));
             }
         }
         Ok(output)

@@ -164,9 +164,14 @@ pub struct Output {
 }
 
 impl Output {
-    /// Adds one number.
+    /// Adds one number of a kind that adds up over windows.
     fn add(&mut self, metric: &str, unit: Unit, value: f64, scope: &Scope) {
-        self.readings.push(Reading { metric: metric.into(), unit, value, scope: scope.clone() });
+        self.readings.push(Reading::sum(metric, unit, value, scope.clone()));
+    }
+
+    /// Adds a level or a rate, of which several windows have a mean.
+    fn level(&mut self, metric: &str, unit: Unit, value: f64, scope: &Scope) {
+        self.readings.push(Reading::mean(metric, unit, value, scope.clone()));
     }
 }
 

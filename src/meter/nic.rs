@@ -204,7 +204,11 @@ impl Sum {
                 }
             };
             let unit = if matches!(*name, "bytes" | "backlog") { Unit::Bytes } else { Unit::Count };
-            self.add(&format!("nic.qdisc.{name}"), unit, value as f64);
+            let metric = format!("nic.qdisc.{name}");
+            match *name {
+                "qlen" | "backlog" => self.output.level(&metric, unit, value as f64, &self.scope),
+                _ => self.add(&metric, unit, value as f64),
+            }
             if *name == "drops" && value > 0 {
                 let kind = &after.kind;
                 let text = format!("nic: the qdisc {kind} of {device} dropped {value} packets");

@@ -1,7 +1,7 @@
 //! What the kernel knows of each connection: `TCP_INFO`.
 
 use super::{Context, Meter, Output, Reach, Running};
-use crate::record::{Fault, Role, Scope, Unit};
+use crate::record::{Fault, Reading, Role, Scope, Unit};
 use crate::sys::tcp::{self, TcpInfo};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -71,11 +71,6 @@ fn enter(output: &mut Output, before: &TcpInfo, after: &TcpInfo, scope: &Scope) 
     let lost = gained(before.retransmits, after.retransmits);
     for (metric, unit, value) in [
         ("tcp.retransmits", Unit::Count, lost),
-        ("tcp.cwnd", Unit::Count, after.cwnd as f64),
-        ("tcp.snd_mss", Unit::Bytes, after.snd_mss as f64),
-        ("tcp.rcv_mss", Unit::Bytes, after.rcv_mss as f64),
-        ("tcp.rtt", Unit::Seconds, after.rtt),
-        ("tcp.delivery_rate", Unit::BytesPerSecond, after.delivery_rate),
         ("tcp.rwnd_limited", Unit::Seconds, passed(before.rwnd_limited, after.rwnd_limited)),
         ("tcp.sndbuf_limited", Unit::Seconds, passed(before.sndbuf_limited, after.sndbuf_limited)),
         ("tcp.busy", Unit::Seconds, passed(before.busy, after.busy)),
@@ -84,8 +79,18 @@ fn enter(output: &mut Output, before: &TcpInfo, after: &TcpInfo, scope: &Scope) 
     ] {
         output.add(metric, unit, value, scope);
     }
+    for (metric, unit, value) in [
+        ("tcp.cwnd", Unit::Count, after.cwnd as f64),
+        ("tcp.snd_mss", Unit::Bytes, after.snd_mss as f64),
+        ("tcp.rcv_mss", Unit::Bytes, after.rcv_mss as f64),
+        ("tcp.rtt", Unit::Seconds, after.rtt),
+        ("tcp.delivery_rate", Unit::BytesPerSecond, after.delivery_rate),
+    ] {
+        output.level(metric, unit, value, scope);
+    }
     if (after.min_rtt * 1e6).round() < NO_MIN_RTT {
-        output.add("tcp.min_rtt", Unit::Seconds, after.min_rtt, scope);
+        let least = Reading::min("tcp.min_rtt", Unit::Seconds, after.min_rtt, scope.clone());
+        output.readings.push(least);
     }
 }
 

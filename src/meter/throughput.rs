@@ -73,7 +73,7 @@ impl Running for Window {
         for (flow, counts) in (0..).zip(&self.counts) {
             let scope = Scope::Flow(self.role, flow);
             let rate = mean_rate(&self.times, counts);
-            output.add("throughput.flow", Unit::BytesPerSecond, rate, &scope);
+            output.level("throughput.flow", Unit::BytesPerSecond, rate, &scope);
             output.series.push(Series {
                 metric: "throughput".into(),
                 unit: Unit::BytesPerSecond,

@@ -1,6 +1,9 @@
 //! How numbers are written: as many digits as they are worth, never a NaN, and
 //! never wider than a column can be.
 
+use crate::record::Work;
+use crate::stats::Question;
+
 /// Stands where there is no number.
 pub const NONE: &str = "-";
 
@@ -27,10 +30,10 @@ pub fn digits(largest: f64, counting: u32) -> usize {
     }
 }
 
-/// Bit/s as Gbit/s: `53.10`, `0.42`.
-pub fn gbit(bits: impl Into<Option<f64>>) -> String {
-    let gbit = bits.into().map(|b| b / 1e9);
-    number(gbit, if gbit.is_some_and(|g| g >= 999.5) { 0 } else { 2 })
+/// Work per second in the unit that its rate is shown in: `53.10`, `0.42`, `24873`.
+pub fn rate(work: Work, per_second: impl Into<Option<f64>>) -> String {
+    let shown = per_second.into().map(|rate| rate * work.terms().rate_scale);
+    number(shown, if shown.is_some_and(|rate| rate >= 999.5) { 0 } else { 2 })
 }
 
 /// A part of one in percent: `97%`, `2.3%`, `<0.1%`. Without a blank, so that a
@@ -48,9 +51,44 @@ pub fn percent(part: impl Into<Option<f64>>) -> String {
     }
 }
 
-/// CPU seconds per GiB: `0.163`.
-pub fn cpu(seconds: impl Into<Option<f64>>) -> String {
-    number(seconds, 3)
+/// CPU seconds per unit of work in the unit that its cost is shown in: `0.163`, `31.4`.
+pub fn cost(work: Work, seconds: impl Into<Option<f64>>) -> String {
+    let shown = seconds.into().map(|cost| cost * work.terms().cost_scale);
+    let decimals = match shown {
+        Some(cost) if cost >= 99.95 => 1,
+        Some(cost) if cost >= 9.995 => 2,
+        _ => 3,
+    };
+    number(shown, decimals)
+}
+
+/// Seconds as microseconds: `8.31`, `87.2`, `1042`.
+pub fn microseconds(seconds: impl Into<Option<f64>>) -> String {
+    let shown = seconds.into().map(|s| s * 1e6);
+    let decimals = match shown {
+        Some(us) if us >= 999.5 => 0,
+        Some(us) if us >= 9.995 => 1,
+        _ => 2,
+    };
+    number(shown, decimals)
+}
+
+/// A figure of one question, without its unit.
+pub fn figure(question: Question, work: Work, value: impl Into<Option<f64>>) -> String {
+    match question {
+        Question::Rate => rate(work, value),
+        Question::Cpu => cost(work, value),
+        Question::Latency(_) => microseconds(value),
+    }
+}
+
+/// The unit of a figure of one question, in short.
+pub fn unit(question: Question, work: Work) -> &'static str {
+    match question {
+        Question::Rate => work.terms().rate_unit,
+        Question::Cpu => work.terms().cost_unit,
+        Question::Latency(_) => "us",
+    }
 }
 
 /// An amount in three digits or so: `88`, `1234`, `21k`, `9.5k`.
@@ -162,7 +200,14 @@ mod tests {
         assert_eq!(number(-0.0001, 2), "0.00");
         assert_eq!(number(f64::NAN, 2), "-");
         assert_eq!(number(1e300, 2), "1.0e300");
-        assert_eq!(gbit(53.096e9), "53.10");
+        assert_eq!(rate(Work::Bytes, 53.096e9 / 8.0), "53.10");
+        assert_eq!(rate(Work::Exchanges, 24_873.4), "24873");
+        assert_eq!(rate(Work::Packets, 1.234e6), "1.23");
+        assert_eq!(cost(Work::Bytes, 0.1634), "0.163");
+        assert_eq!(cost(Work::Exchanges, 31.42e-6), "31.42");
+        assert_eq!(cost(Work::Exchanges, None), "-");
+        let times = [8.31e-6, 87.24e-6, 1.0418e-3].map(microseconds);
+        assert_eq!(times, ["8.31", "87.2", "1042"]);
         assert_eq!(percent(0.0), "0%");
         assert_eq!(percent(0.0001), "<0.1%");
         assert_eq!(percent(0.023), "2.3%");

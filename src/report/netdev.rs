@@ -3,14 +3,16 @@
 //! and what came out first, then the numbers, then what they rest on, then how
 //! to repeat them.
 
-use super::figures::{NONE, amount, change, cpu, gbit, level, number, percent, plural};
+use super::figures::{
+    NONE, amount, change, cost as cost_of, level, microseconds, number, percent, plural, rate,
+};
 use super::page::{Page, Tone};
 use super::table::{Column, Table};
-use super::words::{self, cautions, labels};
+use super::words::{self, by_work, cautions, labels};
 use super::{Report, Style, Subject, reproduce, setup, verdicts, waterfall};
 use crate::profile::Explanation;
-use crate::record::{Cell, Role, Study};
-use crate::stats::{Analysis, Comparison, End, Question, Row, Summary, Verdict};
+use crate::record::{Cell, Percentile, Role, Study, Work};
+use crate::stats::{Analysis, End, Question, Row, Summary, Verdict};
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
@@ -43,8 +45,11 @@ impl Report for Netdev {
         let Subject { study, analysis, explanation } = *subject;
         let mut page = Page::new(WIDTH, false);
         opening(&mut page, study, analysis);
-        throughput(&mut page, analysis);
-        cost(&mut page, analysis);
+        for (work, rows) in &by_work(analysis) {
+            rates(&mut page, analysis, *work, rows);
+            latency(&mut page, rows);
+            cost(&mut page, analysis, *work, rows);
+        }
         if let Some(explanation) = explanation {
             waterfall::print(&mut page, explanation, BARS, false);
         }
@@ -78,8 +83,9 @@ fn opening(page: &mut Page, study: &Study, analysis: &Analysis) {
     }
     let varied = if differ_in_path_alone(study) { "data path" } else { "configuration" };
     let mut text = format!(
-        "{} for a TCP stream, measured against {} on Linux {} over {} in random order.",
+        "{} for {}, measured against {} on Linux {} over {} in random order.",
         plural(measured(analysis).count() as u64, varied),
+        analysis.work().terms().load,
         analysis.baseline,
         kernel(study),
         plural(blocks(study), "block"),
@@ -88,36 +94,33 @@ fn opening(page: &mut Page, study: &Study, analysis: &Analysis) {
         text += &format!(" {functional}");
         return page.text("", &text);
     }
-    let best = measured(analysis)
-        .filter_map(|r| Some((r, r.throughput?.mean)))
-        .max_by(|a, b| a.1.total_cmp(&b.1));
-    match best {
-        None => text += " No trial was measured, so there is nothing to compare.",
-        Some((row, bits)) => {
-            let standing = match &row.comparison {
-                Some(Comparison { effect: Some(e), verdict, .. }) => {
-                    format!(" ({}, {})", change(e.ratio), verdict.word())
-                }
-                _ if row.baseline => " (the baseline)".into(),
-                _ => String::new(),
-            };
-            let (cell, label, rate) = (&row.cell, labels(&row.labels), gbit(bits));
-            text += &format!(" Highest mean: {cell}, {rate} Gbit/s{standing}, {label}.");
-        }
+    let leaders = words::leaders(analysis);
+    if leaders.is_empty() {
+        text += &format!(" {}", words::NOTHING);
     }
-    let cheapest = measured(analysis)
-        .filter_map(|r| Some((r, r.cpu_per_gib?.mean)))
-        .min_by(|a, b| a.1.total_cmp(&b.1));
-    if let Some((row, cost)) = cheapest {
-        let word = row.cpu_comparison.as_ref().map(|c| format!(" ({})", c.verdict.word()));
-        text += &format!(
-            " Least CPU: {}, {} CPU seconds per GiB, both ends{}.",
-            row.cell,
-            cpu(cost),
-            word.unwrap_or_default(),
-        );
+    for leader in &leaders {
+        let (row, question) = (leader.row, leader.question);
+        let word = verdicts::word(row, question);
+        let standing = match leader.effect() {
+            Some(effect) => format!(" ({}, {word})", change(effect.ratio)),
+            None if row.baseline => " (the baseline)".into(),
+            None if word.is_empty() => String::new(),
+            None => format!(" ({word})"),
+        };
+        let label = match question {
+            Question::Rate => format!(", {}", labels(&row.labels)),
+            _ => String::new(),
+        };
+        let title = capital(&leader.title());
+        text += &format!(" {title}: {}, {}{standing}{label}.", row.cell, leader.figure);
     }
     page.text("", &text);
+}
+
+/// The words with a capital at their beginning.
+fn capital(words: &str) -> String {
+    let mut letters = words.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 fn differ_in_path_alone(study: &Study) -> bool {
@@ -136,108 +139,167 @@ fn blocks(study: &Study) -> u64 {
     study.trials.iter().map(|t| t.block).collect::<BTreeSet<_>>().len() as u64
 }
 
-fn throughput(page: &mut Page, analysis: &Analysis) {
-    if measured(analysis).next().is_none() {
-        return;
-    }
+fn rates(page: &mut Page, analysis: &Analysis, work: Work, rows: &[&Row]) {
+    let terms = work.terms();
     page.heading(&format!(
-        "Throughput at the receiver, with {} intervals:",
+        "{} at the {}, with {} intervals:",
+        terms.rate_heading,
+        work.actor(work.counted_by()),
         level(analysis.rules.confidence)
     ));
     page.gap();
     let mut table = Table::new(vec![
         Column::words("path", 0, Some(14)),
         Column::number("", "n", 4),
-        Column::number("", "Gbit/s", 0),
+        Column::number("", terms.rate_unit, 0),
         Column::number("", "sd", 3),
         Column::number("", "change", 0),
         Column::number("", "interval", 1),
         Column::words("verdict", 0, None),
     ]);
-    for row in measured(analysis) {
-        let effect = row.comparison.as_ref().and_then(|c| c.effect.as_ref());
+    for row in rows {
+        let effect = row.comparison(Question::Rate).and_then(|c| c.effect.as_ref());
         let interval = effect.and_then(|e| e.interval);
         let range = interval.map(|i| format!("{} .. {}", change(i.low), change(i.high)));
         let texts = [
             row.cell.to_string(),
             row.status.measured.to_string(),
-            gbit(mean(&row.throughput)),
-            percent(row.throughput.and_then(|t| t.relative_stddev())),
+            rate(work, mean(&row.rate)),
+            percent(row.rate.and_then(|t| t.relative_stddev())),
             if row.baseline { String::new() } else { change(effect.map(|e| e.ratio)) },
             range.unwrap_or_default(),
-            verdicts::word(row, Question::Throughput).to_owned(),
+            verdicts::word(row, Question::Rate).to_owned(),
         ];
         table.row(texts.map(|text| (text, Tone::Plain)).to_vec());
     }
     table.print(page, 2);
 }
 
-fn cost(page: &mut Page, analysis: &Analysis) {
-    let seen = |r: &Row| Role::ALL.iter().any(|role| r.end(*role).cpu.is_some());
-    if !measured(analysis).any(seen) {
+fn cost(page: &mut Page, analysis: &Analysis, work: Work, rows: &[&Row]) {
+    let seen = |r: &&Row| Role::ALL.iter().any(|role| r.end(*role).cpu.is_some());
+    if !rows.iter().any(seen) {
         return;
     }
-    page.heading("CPU seconds per GiB delivered:");
+    let terms = work.terms();
+    page.heading(&format!("{} {}:", terms.cost_words, terms.done));
     page.gap();
     let mut table = Table::new(vec![
         Column::words("path", 0, Some(14)),
-        Column::number("", "sender", 1),
-        Column::number("", "receiver", 1),
+        Column::number("", work.actor(Role::Sender), 1),
+        Column::number("", work.actor(Role::Receiver), 1),
         Column::number("", "both", 0),
         Column::number("", "change", 0),
         Column::words("verdict", 0, None),
     ]);
-    for row in measured(analysis) {
-        let effect = row.cpu_comparison.as_ref().and_then(|c| c.effect.as_ref());
-        let total = |end: &End| cpu(end.cpu.as_ref().map(|c| c.total.mean));
+    for row in rows {
+        let effect = row.comparison(Question::Cpu).and_then(|c| c.effect.as_ref());
+        let total = |end: &End| cost_of(work, end.cpu.as_ref().map(|c| c.total.mean));
         let texts = [
             row.cell.to_string(),
             total(&row.sender),
             total(&row.receiver),
-            cpu(mean(&row.cpu_per_gib)),
+            cost_of(work, mean(&row.cpu_per_unit)),
             if row.baseline { String::new() } else { change(effect.map(|e| e.ratio)) },
             verdicts::word(row, Question::Cpu).to_owned(),
         ];
         table.row(texts.map(|text| (text, Tone::Plain)).to_vec());
     }
     table.print(page, 2);
-    worth(page, analysis);
+    worth(page, analysis, work, rows);
 }
 
 /// What came back for the cost, and how many calls it took.
-fn worth(page: &mut Page, analysis: &Analysis) {
+fn worth(page: &mut Page, analysis: &Analysis, work: Work, rows: &[&Row]) {
     page.gap();
-    let mut table = Table::new(vec![
+    // Of anything but bytes the demand is the cost itself.
+    let demand = rows.iter().any(|row| row.service_demand.total.is_some());
+    let mut columns = vec![
         Column::words("path", 0, Some(14)),
         Column::number("", "middle", 2),
         Column::number("", "ROI", 0),
-        Column::number("", "us/KiB", 0),
-        Column::number("calls per GiB", "tx", 1),
-        Column::number("calls per GiB", "rx", 1),
+    ];
+    columns.extend(demand.then(|| Column::number("", "us/KiB", 0)));
+    columns.extend([
+        Column::number(work.terms().calls_unit, "tx", 1),
+        Column::number(work.terms().calls_unit, "rx", 1),
         Column::number("", "retrans", 3),
     ]);
-    for row in measured(analysis) {
-        let texts = [
+    let mut table = Table::new(columns);
+    for row in rows {
+        let mut texts = vec![
             row.cell.to_string(),
-            gbit(row.headline.map(|h| h.mean)),
+            rate(work, row.headline.map(|h| h.mean)),
             amount(mean(&row.roi.total)),
-            number(mean(&row.service_demand.total), 3),
-            amount(mean(&row.sender.calls_per_gib)),
-            amount(mean(&row.receiver.calls_per_gib)),
-            row.retransmits.map_or(NONE.into(), amount),
         ];
-        table.row(texts.map(|text| (text, Tone::Plain)).to_vec());
+        texts.extend(demand.then(|| number(mean(&row.service_demand.total), 3)));
+        texts.extend([
+            amount(mean(&row.sender.calls_per_unit)),
+            amount(mean(&row.receiver.calls_per_unit)),
+            row.retransmits.map_or(NONE.into(), amount),
+        ]);
+        table.row(texts.into_iter().map(|text| (text, Tone::Plain)).collect());
     }
     table.print(page, 2);
     page.gap();
-    let mut text = format!(
-        "Both ends together: ROI is T^n / C ({}), us/KiB the CPU time per KiB delivered.",
-        words::terms(analysis)
-    );
+    let mut text = format!("Both ends together: ROI is T^n / C ({})", words::terms(analysis));
+    text += if demand { ", us/KiB the CPU time per KiB delivered." } else { "." };
     if let Some(middle) = words::middle_rule(analysis) {
         text += &format!(" {middle}");
     }
     page.text("", &text);
+}
+
+/// Percentiles, and what was found of the two that are judged.
+fn latency(page: &mut Page, rows: &[&Row]) {
+    let rows = rows.iter().filter_map(|row| Some((*row, row.latency.as_ref()?)));
+    let rows: Vec<_> = rows.collect();
+    if rows.is_empty() {
+        return;
+    }
+    page.heading("Latency in microseconds, all trials together:");
+    page.gap();
+    let mut columns = vec![Column::words("path", 0, Some(14))];
+    columns.extend(Percentile::ALL.map(|p| Column::number("", p.name(), 0)));
+    columns.push(Column::number("", "max", 0));
+    let mut table = Table::new(columns);
+    for (row, latency) in &rows {
+        let mut texts = vec![row.cell.to_string()];
+        texts.extend(
+            Percentile::ALL.map(|p| microseconds(latency.percentile(p).map(|row| row.pooled))),
+        );
+        texts.push(microseconds(latency.max));
+        table.row(texts.into_iter().map(|text| (text, Tone::Plain)).collect());
+    }
+    table.print(page, 2);
+    if rows.iter().all(|(row, _)| row.baseline) {
+        return;
+    }
+    page.gap();
+    let mut table = Table::new(vec![
+        Column::words("path", 0, Some(14)),
+        Column::words("", 0, None),
+        Column::number("", "change", 0),
+        Column::number("", "interval", 1),
+        Column::words("verdict", 0, None),
+    ]);
+    for (row, _) in rows.iter().filter(|(row, _)| !row.baseline) {
+        for percentile in Percentile::ALL {
+            let question = Question::Latency(percentile);
+            let Some(comparison) = row.comparison(question) else { continue };
+            let effect = comparison.effect.as_ref();
+            let interval = effect.and_then(|e| e.interval);
+            let range = interval.map(|i| format!("{} .. {}", change(i.low), change(i.high)));
+            let texts = [
+                row.cell.to_string(),
+                percentile.name().into(),
+                change(effect.map(|e| e.ratio)),
+                range.unwrap_or_default(),
+                comparison.verdict.word().into(),
+            ];
+            table.row(texts.map(|text| (text, Tone::Plain)).to_vec());
+        }
+    }
+    table.print(page, 2);
 }
 
 fn zero_copy(page: &mut Page, analysis: &Analysis) {
@@ -277,13 +339,13 @@ fn zero_copy(page: &mut Page, analysis: &Analysis) {
 /// What the words rest on, and what the undecided ones would take.
 fn rules(page: &mut Page, analysis: &Analysis) {
     let mut any = false;
-    for question in [Question::Throughput, Question::Cpu] {
+    for question in Question::MAIN {
         let compared = verdicts::compared(analysis, question);
         if compared.is_empty() {
             continue;
         }
         any = true;
-        page.heading(&format!("On {}:", verdicts::subject(question)));
+        page.heading(&format!("On {}:", verdicts::subject(question, analysis.work())));
         page.gap();
         for (row, comparison) in compared {
             if comparison.verdict.better().is_none() && comparison.verdict != Verdict::Equivalent {

@@ -1,12 +1,12 @@
 //! What was seen of a program that is not ours, as text.
 
 use super::Style;
-use super::figures::{NONE, amount, bytes, cpu, gbit, milliseconds, number, percent, plural};
+use super::figures::{NONE, amount, bytes, cost, milliseconds, number, percent, plural, rate};
 use super::page::{Page, Tone};
 use super::table::{Column, Table};
 use crate::record::{
     CopyCount, Counter, CpuSource, Ending, Evidence, Manner, Observation, ObservedCall,
-    ObservedSocket, ObservedThread, Scope, Traffic, unit::GIB,
+    ObservedSocket, ObservedThread, Scope, Traffic, Work, unit::GIB,
 };
 use std::io::{self, Write};
 
@@ -94,7 +94,7 @@ fn sockets(page: &mut Page, seen: &Observation, details: bool) {
 }
 
 fn socket_cells(socket: &ObservedSocket, seconds: f64) -> Vec<(String, Tone)> {
-    let rate = |bytes: u64| (seconds > 0.0).then(|| bytes as f64 * 8.0 / seconds);
+    let per_second = |bytes: u64| (seconds > 0.0).then(|| bytes as f64 / seconds);
     let none = || NONE.to_owned();
     let cells = [
         socket.kind.clone(),
@@ -102,10 +102,10 @@ fn socket_cells(socket: &ObservedSocket, seconds: f64) -> Vec<(String, Tone)> {
         socket.remote.clone().unwrap_or_else(none),
         if socket.pid == 0 { none() } else { socket.pid.to_string() },
         bytes(socket.sent as f64),
-        gbit(rate(socket.sent)),
+        rate(Work::Bytes, per_second(socket.sent)),
         amount(socket.send_calls as f64),
         bytes(socket.received as f64),
-        gbit(rate(socket.received)),
+        rate(Work::Bytes, per_second(socket.received)),
         amount(socket.receive_calls as f64),
     ];
     cells.map(|text| (text, Tone::Plain)).to_vec()
@@ -145,25 +145,25 @@ fn direction(traffic: &Traffic) -> String {
         return "nothing".into();
     }
     let mut parts = Vec::new();
-    for (part, words) in
-        [(ledger.copied, "copied"), (ledger.not_copied, "not copied"), (ledger.unknown, "unknown")]
-    {
+    for (part, manner) in [
+        (ledger.copied, Manner::Copied),
+        (ledger.not_copied, Manner::NotCopied),
+        (ledger.discarded, Manner::Discarded),
+        (ledger.unknown, Manner::Unknown),
+    ] {
         if part > 0 {
-            parts.push(format!("{} {words}", percent(part as f64 / ledger.delivered as f64)));
+            let share = percent(part as f64 / ledger.delivered as f64);
+            parts.push(format!("{share} {}", manner.words()));
         }
     }
     format!("{}: {} ({})", bytes(ledger.delivered as f64), traffic.label, parts.join(", "))
 }
 
 fn entry(evidence: &Evidence) -> String {
-    let manner = match evidence.manner {
-        Manner::Copied => "copied",
-        Manner::NotCopied => "not copied",
-        Manner::Unknown => "unknown",
-    };
     format!(
-        "{} {manner} in {} calls: {}",
+        "{} {} in {} calls: {}",
         bytes(evidence.bytes as f64),
+        evidence.manner.words(),
         amount(evidence.events as f64),
         evidence.source
     )
@@ -185,7 +185,7 @@ fn time(page: &mut Page, seen: &Observation, details: bool) {
         percent((used.user + used.system) / seen.seconds.max(f64::MIN_POSITIVE)),
     );
     if let Some(per_gib) = per_gib {
-        text += &format!("; {} CPU s per GiB sent and received", cpu(per_gib));
+        text += &format!("; {} CPU s per GiB sent and received", cost(Work::Bytes, per_gib));
     }
     page.text("  ", &text);
     let mut threads: Vec<&ObservedThread> =

@@ -2,7 +2,8 @@
 //! goes into other programs. [`COLUMNS`] is the one place that names a column.
 
 use crate::record::{
-    Cell, Evidence, FragmentCounts, Manner, ProvenWitness, Role, RoleRecord, Scope, Series,
+    Cell, Evidence, FragmentCounts, Manner, Percentile, ProvenWitness, Role, RoleRecord, Scope,
+    Series, Work,
 };
 use crate::record::{Study, StudyHeader, Trial, TrialStatus, Unit};
 use crate::stats::role_cpu;
@@ -92,8 +93,8 @@ pub static COLUMNS: &[Column] = &[
     Column { name: "value", kind: Kind::Number, of: |r| finite(r.value) },
 ];
 
-/// The rows of one trial. The first one is its throughput, which a trial that
-/// was not measured has without a value: no trial is without a row.
+/// The rows of one trial. The first one is its rate (of bytes: `throughput`), which a
+/// trial that was not measured has without a value: no trial is without a row.
 pub fn rows<'a>(study: &'a Study, trial: &'a Trial) -> Vec<Row<'a>> {
     let header = &study.header;
     let cell = header.cells.iter().find(|c| c.id == trial.cell);
@@ -167,11 +168,24 @@ impl<'a> Rows<'a> {
     fn of_trial(&mut self) {
         const TRIAL: Place = ("trial", None, None, None);
         let trial = self.trial;
-        let row = self.row("throughput", "bit/s", TRIAL);
-        self.rows.push(Row { value: trial.throughput(), ..row });
-        if trial.throughput().is_some() {
-            self.push("window", "s", TRIAL, trial.window);
-            self.push("window.bytes", "B", TRIAL, trial.window_bytes as f64);
+        let terms = trial.work.terms();
+        let row = self.row(terms.metric, terms.plain_unit, TRIAL);
+        self.rows.push(Row { value: trial.rate().map(|r| r * terms.plain_scale), ..row });
+        if trial.rate().is_none() {
+            return;
+        }
+        self.push("window", "s", TRIAL, trial.window);
+        let (metric, unit) = counted(trial.work, ["window.bytes", "window.count"]);
+        self.push(metric, unit, TRIAL, trial.count as f64);
+        let Some(latency) = &trial.latency else { return };
+        self.push("latency.count", "1", TRIAL, latency.count() as f64);
+        for (metric, value) in [("latency.mean", latency.mean()), ("latency.max", latency.max())] {
+            let row = self.row(metric, "s", TRIAL);
+            self.rows.push(Row { value, ..row });
+        }
+        for percentile in Percentile::ALL {
+            let row = self.row(format!("latency.{}", percentile.name()), "s", TRIAL);
+            self.rows.push(Row { value: latency.percentile(percentile), ..row });
         }
     }
 
@@ -179,7 +193,8 @@ impl<'a> Rows<'a> {
         let role = record.role;
         let here: Place = ("role", Some(role), None, None);
         self.push("role.window", "s", here, record.window);
-        self.push("role.window.bytes", "B", here, record.window_bytes as f64);
+        let (metric, unit) = counted(self.trial.work, ["role.window.bytes", "role.window.count"]);
+        self.push(metric, unit, here, record.count as f64);
         self.push("role.total.bytes", "B", here, record.total_bytes as f64);
         let cpu = self.cell.and_then(|cell| role_cpu(cell, self.trial, role));
         if let Some(cpu) = cpu {
@@ -260,6 +275,7 @@ impl<'a> Rows<'a> {
         self.push("ledger.delivered", "B", here, ledger.delivered as f64);
         self.push("ledger.copied", "B", here, ledger.copied as f64);
         self.push("ledger.not_copied", "B", here, ledger.not_copied as f64);
+        self.push("ledger.discarded", "B", here, ledger.discarded as f64);
         self.push("ledger.unknown", "B", here, ledger.unknown as f64);
         if let Some(witness) = record.witness {
             let shared = f64::from(witness == ProvenWitness::Shared);
@@ -270,6 +286,7 @@ impl<'a> Rows<'a> {
             let [of_bytes, of_events] = match manner {
                 Manner::Copied => ["evidence.copied.bytes", "evidence.copied.events"],
                 Manner::NotCopied => ["evidence.not_copied.bytes", "evidence.not_copied.events"],
+                Manner::Discarded => ["evidence.discarded.bytes", "evidence.discarded.events"],
                 Manner::Unknown => ["evidence.unknown.bytes", "evidence.unknown.events"],
             };
             self.push(of_bytes, "B", place, *bytes as f64);
@@ -284,6 +301,11 @@ impl<'a> Rows<'a> {
             self.rows.push(Row { at: Some(at), value: Some(*value), ..row });
         }
     }
+}
+
+/// Metric and unit of a count, by what is counted: bytes have names of their own.
+fn counted(work: Work, [bytes, other]: [&'static str; 2]) -> (&'static str, &'static str) {
+    if work == Work::Bytes { (bytes, "B") } else { (other, "1") }
 }
 
 fn place(scope: &Scope) -> Place<'_> {

@@ -4,7 +4,7 @@ use super::figures::{self, number, plural};
 use crate::record::unit;
 use crate::record::{
     Cell, CopyCeiling, Design, Facts, Kernel, KernelHosts, LinkSettings, Placement, SettingRecord,
-    SoftirqCpu, Stream, Study, Touch,
+    SoftirqCpu, Stream, Study, Touch, Work,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -239,7 +239,8 @@ fn prepared(study: &Study) -> Option<(&'static str, String)> {
 }
 
 fn ceiling(c: &CopyCeiling) -> String {
-    let rate = |r: f64| format!("{} Gbit/s", number(r * 8.0 / 1e9, 0));
+    let terms = Work::Bytes.terms();
+    let rate = |r: f64| format!("{} {}", number(r * terms.rate_scale, 0), terms.rate_unit);
     format!(
         "one core copies {} with buffers of {}, {} with {}",
         rate(c.workload),

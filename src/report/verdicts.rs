@@ -2,6 +2,7 @@
 //! format.
 
 use super::figures::{interval, level, percent, plural, probability, ratio};
+use crate::record::Work;
 use crate::stats::{
     Analysis, Ceiling, Comparison, FOREIGN_LIMIT, Question, Row, STEAL_LIMIT, Test, Verdict,
 };
@@ -12,20 +13,12 @@ pub fn compared(analysis: &Analysis, question: Question) -> Vec<(&Row, &Comparis
     if analysis.functional.is_some() {
         return Vec::new();
     }
-    analysis.rows.iter().filter_map(|row| Some((row, comparison(row, question)?))).collect()
-}
-
-/// How a row compares with the baseline in one question.
-pub fn comparison(row: &Row, question: Question) -> Option<&Comparison> {
-    match question {
-        Question::Throughput => row.comparison.as_ref(),
-        Question::Cpu => row.cpu_comparison.as_ref(),
-    }
+    analysis.rows.iter().filter_map(|row| Some((row, row.comparison(question)?))).collect()
 }
 
 /// The word of a row in one question, for a table.
 pub fn word(row: &Row, question: Question) -> &'static str {
-    match comparison(row, question) {
+    match row.comparison(question) {
         Some(comparison) => comparison.verdict.word(),
         None if row.baseline => "baseline",
         None => "",
@@ -33,10 +26,11 @@ pub fn word(row: &Row, question: Question) -> &'static str {
 }
 
 /// What a question is about, for a heading.
-pub fn subject(question: Question) -> &'static str {
+pub fn subject(question: Question, work: Work) -> String {
     match question {
-        Question::Throughput => "throughput",
-        Question::Cpu => "CPU per GiB, both ends",
+        Question::Rate => work.terms().rate.into(),
+        Question::Cpu => format!("CPU per {}, both ends", work.terms().unit),
+        Question::Latency(percentile) => format!("latency, {}", percentile.name()),
     }
 }
 
@@ -83,12 +77,15 @@ pub fn sentence(comparison: &Comparison, analysis: &Analysis) -> String {
                 Ceiling::Copy => "one core's copy bandwidth",
                 Ceiling::Link => "the rate of the link",
             };
-            text += &format!(": both are at {at}, within {margin}; compare CPU per GiB");
+            let unit = Work::Bytes.terms().unit;
+            text += &format!(": both are at {at}, within {margin}; compare CPU per {unit}");
         }
         Verdict::Faster
         | Verdict::Slower
         | Verdict::LessCpu
         | Verdict::MoreCpu
+        | Verdict::LowerLatency
+        | Verdict::HigherLatency
         | Verdict::NotComparable
         | Verdict::Functional => {}
     }
@@ -112,11 +109,7 @@ pub fn chance(test: &Test, verdict: Verdict) -> String {
 
 /// How far a cell was from itself.
 pub fn noise(analysis: &Analysis, question: Question) -> String {
-    let noise = match question {
-        Question::Throughput => &analysis.noise,
-        Question::Cpu => &analysis.cpu_noise,
-    };
-    let known = noise.as_ref().zip(analysis.noise_of.as_ref());
+    let known = analysis.noise(question).zip(analysis.noise_of.as_ref());
     let Some((noise, cell)) = known else {
         return "Noise: not known, because no cell was measured against itself in two blocks or \
                 more. Verdicts rest on their own spread alone."
@@ -143,7 +136,7 @@ pub fn rule(analysis: &Analysis) -> String {
          second p); EQUIVALENT takes an interval within {}.",
         level(analysis.rules.margin),
     );
-    let all = [Question::Throughput, Question::Cpu].map(|question| compared(analysis, question));
+    let all = Question::MAIN.map(|question| compared(analysis, question));
     let flipped = |comparison: &Comparison| {
         comparison.effect.as_ref().is_some_and(|effect| effect.permutation.is_some())
     };

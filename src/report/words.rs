@@ -1,44 +1,123 @@
 //! What is said in words, the same in every format: the answer, the verdicts,
 //! the evidence, what did not run, and what to beware of.
 
-use super::figures::NONE;
-use super::figures::{amount, bytes, cpu, gbit, interval, number, percent, plural, ratio};
+use super::figures::{
+    NONE, amount, bytes, figure as shown, interval, number, percent, plural, ratio, unit,
+};
 use super::placement;
-use crate::record::{Evidence, Manner, Role};
-use crate::stats::{Analysis, Comparison, Counted, CpuRule, End, PerEnd, Row};
+use crate::record::{Evidence, Manner, Percentile, Role, Work};
+use crate::stats::{
+    Analysis, Comparison, Counted, CpuRule, Direction, Effect, End, PerEnd, Question, Row,
+};
 
 /// Parts above this one are worth a sentence.
 const NOTABLE_OTHER: f64 = 0.05;
 const NOTABLE_IOWAIT: f64 = 0.01;
 
-/// The answer in a line or two, each with its lead: what is fastest, what is cheapest.
-pub fn answer(analysis: &Analysis) -> Vec<(&'static str, String)> {
-    if let Some(text) = functional(analysis) {
-        return vec![("", text)];
+/// A cell that has the best mean in one question: what comes first, not what is
+/// shown to be better, which is the verdict beside it.
+pub struct Leader<'a> {
+    /// In which question.
+    pub question: Question,
+    /// The cell.
+    pub row: &'a Row,
+    /// Its figure, with the unit.
+    pub figure: String,
+    /// That of the baseline, without; none where it leads itself.
+    pub base: Option<String>,
+}
+
+impl Leader<'_> {
+    /// In what it leads: "highest mean throughput".
+    pub fn title(&self) -> String {
+        match self.question {
+            Question::Rate => format!("highest mean {}", self.row.work.terms().rate),
+            Question::Cpu => "least CPU".into(),
+            Question::Latency(percentile) => format!("lowest {}", percentile.name()),
+        }
     }
-    let measured = || analysis.rows.iter().filter(|r| r.status.measured > 0);
-    let best =
-        measured().filter_map(|r| Some((r, r.throughput?.mean))).max_by(|a, b| a.1.total_cmp(&b.1));
-    let Some((row, bits)) = best else {
-        return vec![("", "No trial was measured, so there is nothing to compare.".into())];
+
+    /// How it compares with the baseline.
+    pub fn effect(&self) -> Option<&Effect> {
+        self.row.comparison(self.question)?.effect.as_ref()
+    }
+}
+
+/// Who leads in what, among the cells that do the baseline's work: rate, cost, and the
+/// tail of the latency. Empty where nothing was measured.
+pub fn leaders(analysis: &Analysis) -> Vec<Leader<'_>> {
+    let work = analysis.work();
+    let rows = || analysis.rows.iter().filter(|r| r.status.measured > 0 && r.work == work);
+    let leader = |question: Question| {
+        let figure = |row: &Row| mean(row, question);
+        let all = rows().filter_map(|row| Some((row, figure(row)?)));
+        let (row, best) = match question.direction() {
+            Direction::Higher => all.max_by(|a, b| a.1.total_cmp(&b.1)),
+            Direction::Lower => all.min_by(|a, b| a.1.total_cmp(&b.1)),
+        }?;
+        let base = rows().find(|r| r.baseline && !row.baseline).and_then(figure);
+        let ends = if question == Question::Cpu { ", both ends" } else { "" };
+        Some(Leader {
+            question,
+            row,
+            figure: format!("{} {}{ends}", shown(question, work, best), unit(question, work)),
+            base: base.map(|base| shown(question, work, base)),
+        })
     };
-    let mut answer = vec![(
-        "fastest",
-        format!("{}: {} Gbit/s{}", row.cell, gbit(bits), standing(row, analysis)),
-    )];
-    let cheapest = measured()
-        .filter_map(|r| Some((r, r.cpu_per_gib?.mean)))
-        .min_by(|a, b| a.1.total_cmp(&b.1));
-    if let Some((row, cost)) = cheapest {
-        let base = analysis.rows.iter().find(|r| r.baseline && !row.baseline);
-        let base = base.and_then(|b| Some((b, b.cpu_per_gib?.mean)));
-        let than = base.map(|(b, c)| format!(" ({} {})", b.cell, cpu(c))).unwrap_or_default();
-        answer.push((
-            "least CPU",
-            format!("{}: {} CPU-s per GiB, both ends{than}{}", row.cell, cpu(cost), cheap(row)),
-        ));
+    let tail = [Question::Latency(Percentile::P99), Question::Latency(Percentile::P50)];
+    let [rate, cpu] = [Question::Rate, Question::Cpu].map(leader);
+    [rate, cpu, tail.into_iter().find_map(leader)].into_iter().flatten().collect()
+}
+
+/// The mean of a row in one question; of a percentile that of all trials together.
+fn mean(row: &Row, question: Question) -> Option<f64> {
+    match question {
+        Question::Rate => row.rate.map(|s| s.mean),
+        Question::Cpu => row.cpu_per_unit.map(|s| s.mean),
+        Question::Latency(p) => row.latency.as_ref()?.percentile(p).map(|p| p.pooled),
     }
-    answer
+}
+
+/// The answer in a few lines, each with its lead.
+pub fn answer(analysis: &Analysis) -> Vec<(String, String)> {
+    if let Some(text) = functional(analysis) {
+        return vec![(String::new(), text)];
+    }
+    let leaders = leaders(analysis);
+    if leaders.is_empty() {
+        return vec![(String::new(), NOTHING.into())];
+    }
+    let line = |leader: &Leader| {
+        let Leader { question, row, figure, base } = leader;
+        if *question == Question::Rate {
+            let text = format!("{}: {figure}{}", row.cell, standing(row, analysis));
+            return ("highest".to_owned(), text);
+        }
+        let than = base.as_ref().map(|base| format!(" ({} {base})", analysis.baseline));
+        let word = row.comparison(*question).map(|c| format!(": {}", c.verdict.word()));
+        let text = format!(
+            "{}: {figure}{}{}",
+            row.cell,
+            than.unwrap_or_default(),
+            word.unwrap_or_default()
+        );
+        (leader.title(), text)
+    };
+    leaders.iter().map(line).collect()
+}
+
+/// What there is to say where nothing was measured.
+pub const NOTHING: &str = "No trial was measured, so there is nothing to compare.";
+
+/// The measured rows by what they count, in the order of the table: figures of two
+/// works stand in two tables.
+pub fn by_work(analysis: &Analysis) -> Vec<(Work, Vec<&Row>)> {
+    let measured = |work| -> Vec<&Row> {
+        let rows = analysis.rows.iter();
+        rows.filter(|row| row.status.measured > 0 && row.work == work).collect()
+    };
+    let all = Work::ALL.into_iter().map(|work| (work, measured(work)));
+    all.filter(|(_, rows)| !rows.is_empty()).collect()
 }
 
 /// What a study that measured no speed does show; none where it measured.
@@ -52,16 +131,10 @@ pub fn functional(analysis: &Analysis) -> Option<String> {
     ))
 }
 
-/// The word on a row's CPU, where it has one.
-fn cheap(row: &Row) -> String {
-    let word = row.cpu_comparison.as_ref().map(|c| format!(": {}", c.verdict.word()));
-    word.unwrap_or_default()
-}
-
 /// Label of a row and how it stands to the baseline.
 fn standing(row: &Row, analysis: &Analysis) -> String {
     let label = format!(", {}", labels(&row.labels));
-    match &row.comparison {
+    match row.comparison(Question::Rate) {
         Some(Comparison { effect: Some(e), verdict, .. }) => {
             format!("{label}; {} {}: {}", ratio(e.ratio), analysis.baseline, verdict.word())
         }
@@ -122,7 +195,8 @@ pub fn cpu_rule(analysis: &Analysis) -> String {
 pub fn terms(analysis: &Analysis) -> String {
     let rules = &analysis.rules;
     let exponent = |e: f64| number(e, 1).trim_end_matches(".0").to_owned();
-    let mut text = format!("T: Gbit/s, C: CPUs kept busy, n = {}", exponent(rules.roi_throughput));
+    let rate = analysis.work().terms().rate_unit;
+    let mut text = format!("T: {rate}, C: CPUs kept busy, n = {}", exponent(rules.roi_throughput));
     if powered(analysis) {
         text += &format!(", P: watts, m = {}", exponent(rules.roi_power));
     }
@@ -140,8 +214,9 @@ pub fn middle_rule(analysis: &Analysis) -> Option<String> {
     let most = headlines.iter().max_by_key(|h| h.of)?;
     let fewer = headlines.iter().any(|h| h.of != most.of);
     Some(format!(
-        "middle: mean Gbit/s of the middle {} of {}{}, in order of time, as published work prints \
+        "middle: mean {} of the middle {} of {}{}, in order of time, as published work prints \
          it; no verdict rests on it.",
+        analysis.work().terms().rate_unit,
         most.kept,
         plural(most.of.into(), "trial"),
         if fewer { " (fewer where trials are missing)" } else { "" },
@@ -152,15 +227,12 @@ pub fn middle_rule(analysis: &Analysis) -> Option<String> {
 pub fn evidence(end: &End) -> String {
     let Some(ledger) = &end.ledger else { return "kept no ledger".into() };
     let mut parts = Vec::new();
-    for (manner, share, words) in [
-        (Manner::NotCopied, ledger.not_copied, "not copied"),
-        (Manner::Copied, ledger.copied, "copied"),
-        (Manner::Unknown, ledger.unknown, "unknown"),
-    ] {
+    for manner in [Manner::NotCopied, Manner::Copied, Manner::Discarded, Manner::Unknown] {
+        let share = ledger.part(manner);
         if share > 0.0 {
             let sources: Vec<String> = ledger.evidence_of(manner).into_iter().map(source).collect();
             let by = if sources.is_empty() { "no evidence".into() } else { sources.join(", ") };
-            parts.push(format!("{} {words} ({by})", percent(share)));
+            parts.push(format!("{} {} ({by})", percent(share), manner.words()));
         }
     }
     let mut text = parts.join(", ");
@@ -242,9 +314,10 @@ pub fn profiles(analysis: &Analysis) -> Option<String> {
     if let Some(cost) = &note.cost {
         let range = cost.interval.map(|i| format!(" {}", interval(i.low, i.high)));
         text += &format!(
-            "; with sampling {}{} of the throughput without{}",
+            "; with sampling {}{} of the {} without{}",
             ratio(cost.ratio),
             range.unwrap_or_default(),
+            analysis.work().terms().rate,
             // A trial that runs alone has its caches to itself.
             if cost.same_design { "" } else { ", where cells took turns and here they ran alone" }
         );

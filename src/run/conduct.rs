@@ -330,7 +330,7 @@ impl Run<'_, '_> {
             if let Some(obstacle) = outlook.obstacle(self.laboratory, guard, cell)? {
                 let (reason, remedy) = (obstacle.reason, obstacle.remedy);
                 let status = TrialStatus::Unavailable { reason, remedy };
-                let row = Trial { status, ..blank(&cell.id, self.position(0)) };
+                let row = Trial { status, ..blank(cell, self.position(0)) };
                 self.keep(vec![row])?;
             }
         }

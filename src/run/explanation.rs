@@ -6,7 +6,7 @@ use crate::profile::import::{Importer, Pprof, Times};
 use crate::profile::subsystem::Rules;
 use crate::profile::waterfall::{Metered, Trials};
 use crate::profile::{Explanation, Profile, WorkUnit, explain};
-use crate::record::{CellId, Fault, FaultKind, Study, Trial, TrialStatus};
+use crate::record::{CellId, Fault, FaultKind, Study, Trial, TrialStatus, Work};
 use crate::spec::suggest;
 use crate::stats::{self, Analysis, Row, Summary};
 use std::fs::File;
@@ -107,7 +107,10 @@ impl ProfiledCell {
             profiles: Vec::new(),
             notes: Vec::new(),
             functional: study.header.functional.is_some(),
-            metered: [metered(row.cpu_per_gib), metered(row.cpu_per_packet)],
+            metered: [
+                metered(row.cpu_per_unit.filter(|_| row.work == Work::Bytes)),
+                metered(row.cpu_per_packet),
+            ],
         };
         for trial in study.profiles.iter().filter(|trial| trial.cell == row.cell) {
             // A trial that was spoiled is told of by the analysis.

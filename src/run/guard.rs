@@ -112,12 +112,8 @@ pub(super) fn note_changes(trials: &mut [Trial], changes: &[String]) {
         return;
     }
     for trial in trials.iter_mut().filter(|trial| trial.status == TrialStatus::Measured) {
-        trial.readings.push(Reading {
-            metric: "host.changes".to_owned(),
-            unit: Unit::Count,
-            value: changes.len() as f64,
-            scope: Scope::Machine,
-        });
+        let count = changes.len() as f64;
+        trial.readings.push(Reading::sum("host.changes", Unit::Count, count, Scope::Machine));
         trial.warnings.extend(changes.iter().map(|change| format!("host: {change}")));
     }
 }

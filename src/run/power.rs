@@ -185,20 +185,14 @@ pub(super) fn enter(study: &mut Study, log: &PowerLog) {
             continue;
         };
         trial.readings.retain(|reading| !reading.metric.starts_with("power."));
-        let mut add = |metric: &str, unit, value| {
-            trial.readings.push(Reading {
-                metric: metric.into(),
-                unit,
-                value,
-                scope: Scope::Machine,
-            });
-        };
-        add("power.energy", Unit::Joules, logged.joules);
-        add("power.watts", Unit::Watts, logged.joules / logged.seconds);
-        add("power.readings", Unit::Count, f64::from(logged.readings));
-        if let Some(rest) = log.rest {
-            add("power.rest", Unit::Watts, rest);
-        }
+        let sum = |metric, unit, value| Reading::sum(metric, unit, value, Scope::Machine);
+        let watts = |metric, value| Reading::mean(metric, Unit::Watts, value, Scope::Machine);
+        trial.readings.extend([
+            sum("power.energy", Unit::Joules, logged.joules),
+            watts("power.watts", logged.joules / logged.seconds),
+            sum("power.readings", Unit::Count, f64::from(logged.readings)),
+        ]);
+        trial.readings.extend(log.rest.map(|rest| watts("power.rest", rest)));
     }
     let how = match log.explained {
         Some(explained) => format!(

@@ -12,7 +12,7 @@ use crate::meter::{self, Meter};
 use crate::record::wire::{Reply, Request};
 use crate::record::{
     Cell, CellId, Design, Fault, FaultKind, Kernel, ProfileRecord, ProfiledCells, Profiling, Role,
-    SamplePrice, Sampling, Schedule, SoftirqCpu, Study, StudyHeader, Trial, TrialStatus,
+    SamplePrice, Sampling, Schedule, SoftirqCpu, Study, StudyHeader, Trial, TrialStatus, Work,
 };
 use crate::stats;
 use std::collections::BTreeSet;
@@ -237,7 +237,7 @@ fn taken(
         samples: 0,
         lost: 0,
     };
-    let fresh = Trial { profile: Some(record), ..blank(&cell.id, position) };
+    let fresh = Trial { profile: Some(record), ..blank(cell, position) };
     let mut trial = fresh.clone();
     let sampled = sample(laboratory, guard, cell, metering, schedule, &mut trial);
     guard.unprepare()?;
@@ -271,7 +271,7 @@ fn fetch(remotes: &mut Remotes, cell: &Cell, trial: &mut Trial) -> Result<Vec<u8
     let number = trial.profile.as_ref().map_or(0, |profile| profile.number);
     let ask = Request::Profile {
         title: format!("{} ({number})", cell.id),
-        bytes: trial.window_bytes,
+        bytes: if trial.work == Work::Bytes { trial.count } else { 0 },
         packets: trial.packets(),
         agents: Role::ALL.map(|role| remotes.pid(role)),
         placement: cell.placement,

@@ -1,7 +1,7 @@
 //! What the meters of both agents saw of one window, and how the windows of a
 //! sliced trial add up.
 
-use crate::record::{Reading, Series, ThreadTime, TimeSpan};
+use crate::record::{Aggregation, Reading, Series, ThreadTime, TimeSpan};
 
 /// What was seen, by both agents.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -19,8 +19,9 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// All windows of a trial as one: counts and times add up, levels are
-    /// averaged, courses over time follow each other.
+    /// All windows of a trial as one: readings make up one as their meters say,
+    /// courses over time follow each other. (Latency needs none of this: its
+    /// histogram goes on from window to window in the engine.)
     pub fn together(windows: Vec<Seen>) -> Seen {
         let count = windows.len().max(1) as f64;
         let mut sum = Seen::default();
@@ -42,9 +43,8 @@ impl Seen {
                 }
             }
         }
-        for level in sum.readings.iter_mut().filter(|reading| !reading.adds_up()) {
-            level.value /= count;
-        }
+        let means = sum.readings.iter_mut().filter(|r| r.aggregation == Aggregation::Mean);
+        means.for_each(|reading| reading.value /= count);
         sum
     }
 }
@@ -53,6 +53,9 @@ fn add_reading(all: &mut Vec<Reading>, reading: Reading) {
     let same =
         |known: &&mut Reading| known.metric == reading.metric && known.scope == reading.scope;
     match all.iter_mut().find(same) {
+        Some(known) if known.aggregation == Aggregation::Min => {
+            known.value = known.value.min(reading.value);
+        }
         Some(known) => known.value += reading.value,
         None => all.push(reading),
     }
@@ -92,25 +95,24 @@ mod tests {
     use crate::record::{Scope, Unit};
 
     fn window(busy: f64, rtt: f64, warning: &str) -> Seen {
-        let reading = |metric: &str, value| Reading {
-            metric: metric.into(),
-            unit: Unit::Seconds,
-            value,
-            scope: Scope::Cpu(0),
-        };
+        let cpu = || Scope::Cpu(0);
         Seen {
-            readings: vec![reading("cpu.busy", busy), reading("tcp.rtt", rtt)],
+            readings: vec![
+                Reading::sum("cpu.busy", Unit::Seconds, busy, cpu()),
+                Reading::mean("tcp.rtt", Unit::Seconds, rtt, cpu()),
+                Reading::min("tcp.min_rtt", Unit::Seconds, rtt / 2.0, cpu()),
+            ],
             warnings: vec![warning.into()],
             ..Default::default()
         }
     }
 
     #[test]
-    fn times_add_up_and_levels_are_averaged() {
+    fn readings_add_up_as_they_say() {
         let seen =
             Seen::together(vec![window(0.2, 4.0, "CPU 0 1 %"), window(0.1, 2.0, "CPU 1 3 %")]);
         let values: Vec<f64> = seen.readings.iter().map(|r| r.value).collect();
-        assert!((values[0] - 0.3).abs() < 1e-12 && values[1] == 3.0, "{values:?}");
+        assert!((values[0] - 0.3).abs() < 1e-12 && values[1..] == [3.0, 1.0], "{values:?}");
         assert_eq!(seen.warnings, ["CPU 0 1 %"]);
         assert_eq!(Seen::together(Vec::new()), Seen::default());
     }

@@ -316,12 +316,13 @@ impl Session {
         let record = RoleRecord {
             role: self.role,
             total_bytes,
-            window_bytes: tally.window.count,
+            count: tally.window.count,
             window: tally.window.seconds(),
             ledger,
             calls: tally.rows(),
             sizes: tally.size_distribution(),
             fragments: (tally.fragments.calls > 0).then_some(tally.fragments),
+            latency: tally.latency.as_deref().cloned(),
             threads: Vec::new(),
             witness: None,
             notes,
@@ -354,12 +355,7 @@ fn cannot_start(meter: &dyn Meter, fault: Fault) -> Fault {
 }
 
 fn cost(role: Role, meter: &str, time: Duration) -> Reading {
-    Reading {
-        metric: format!("cost.{meter}"),
-        unit: Unit::Seconds,
-        value: time.as_secs_f64(),
-        scope: Scope::Role(role),
-    }
+    Reading::sum(format!("cost.{meter}"), Unit::Seconds, time.as_secs_f64(), Scope::Role(role))
 }
 
 /// Adds up the readings of one metric.

@@ -78,7 +78,7 @@ impl<'a> Lane<'a> {
         position: Position,
     ) -> Result<Self, Fault> {
         let mut lane =
-            Lane { cell, trial: blank(&cell.id, position), remotes: None, windows: Vec::new() };
+            Lane { cell, trial: blank(cell, position), remotes: None, windows: Vec::new() };
         let raise = || -> Result<(Remotes<'a>, Vec<String>), Fault> {
             let mut remotes = Remotes::raise(laboratory, cell.kernel.as_ref())?;
             let mut notes = set_up_link(&mut remotes, cell)?;
@@ -116,7 +116,7 @@ impl<'a> Lane<'a> {
         let position = Position { block: self.trial.block, order: self.trial.order };
         let started_ms = self.trial.started_ms;
         let status = TrialStatus::Failed { fault };
-        self.trial = Trial { started_ms, status, ..blank(&self.cell.id, position) };
+        self.trial = Trial { started_ms, status, ..blank(self.cell, position) };
         Ok(())
     }
 

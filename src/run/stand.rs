@@ -33,7 +33,7 @@ impl<'a> Stand<'a> {
         schedule: &Schedule,
         sampling: Option<&Sampling>,
     ) -> Result<Trial, Fault> {
-        let mut trial = blank(&cell.id, Position { block: self.order, order: self.order });
+        let mut trial = blank(cell, Position { block: self.order, order: self.order });
         self.order += 1;
         let metering = Metering { meters, power: &Power::default(), sampling };
         stream(&mut self.remotes, cell, metering, schedule, &mut trial)?;

@@ -9,8 +9,8 @@ use crate::meter::{Meter, Reach};
 use crate::path;
 use crate::record::wire::{LinkEnd, Reply, Request, Token};
 use crate::record::{
-    Cell, CellId, Fault, FaultKind, Power, ProvenWitness, Restoration, RestorationRow, Role,
-    RoleRecord, SCHEMA_VERSION, Sampling, Schedule, TimeSpan, Trial, TrialStatus,
+    Cell, Fault, FaultKind, Power, ProvenWitness, Restoration, RestorationRow, Role,
+    RoleRecord, SCHEMA_VERSION, Sampling, Schedule, TimeSpan, Trial, TrialStatus, Work,
 };
 use crate::workload::{self, Workload};
 use rand::rngs::OsRng;
@@ -47,7 +47,7 @@ pub(super) fn trial(
     schedule: &Schedule,
     position: Position,
 ) -> Result<Trial, Fault> {
-    let mut trial = blank(&cell.id, position);
+    let mut trial = blank(cell, position);
     let measured = measure(laboratory, guard, cell, metering, schedule, &mut trial);
     let rows = guard.unprepare()?;
     match measured {
@@ -58,7 +58,7 @@ pub(super) fn trial(
         Err(fault) if fault.kind == FaultKind::Interrupted => return Err(fault),
         Err(fault) => {
             // Whatever was read before the flow died is no measurement.
-            trial = Trial { started_ms: trial.started_ms, ..blank(&cell.id, position) };
+            trial = Trial { started_ms: trial.started_ms, ..blank(cell, position) };
             trial.status = TrialStatus::Failed { fault };
         }
     }
@@ -74,17 +74,20 @@ fn not_put_back(rows: &[RestorationRow]) -> impl Iterator<Item = String> + '_ {
 }
 
 /// A trial of which nothing is known yet.
-pub(super) fn blank(cell: &CellId, position: Position) -> Trial {
+pub(super) fn blank(cell: &Cell, position: Position) -> Trial {
     let fault = Fault::new(FaultKind::Interrupted, "the trial has not ended");
     Trial {
         schema: SCHEMA_VERSION,
-        cell: cell.clone(),
+        cell: cell.id.clone(),
         block: position.block,
         order: position.order,
         started_ms: now_ms(),
         status: TrialStatus::Failed { fault },
+        // A cell whose workload is not known never runs.
+        work: workload::of(cell).map_or(Work::Bytes, |workload| workload.work()),
         window: 0.0,
-        window_bytes: 0,
+        count: 0,
+        latency: None,
         spans: Vec::new(),
         label: String::new(),
         roles: Vec::new(),
@@ -310,7 +313,7 @@ fn finish(
         }
     }
     settle(trial, workload, shown, remotes.wired)?;
-    check_window(trial, workload.actor(workload.counted_at()), schedule)
+    check_window(trial, schedule)
 }
 
 /// Brings the two ends together: their byte counts must agree, and the witness
@@ -331,12 +334,12 @@ fn settle(
         false => workload::believe(&sender.ledger, witness),
     };
     trial.label = workload::label(&sender.ledger, &receiver.ledger);
-    let counted = match workload.counted_at() {
-        Role::Sender => &*sender,
-        Role::Receiver => &*receiver,
+    let counts = match trial.work.counted_by() {
+        Role::Sender => &mut *sender,
+        Role::Receiver => &mut *receiver,
     };
-    trial.window = counted.window;
-    trial.window_bytes = counted.window_bytes;
+    (trial.window, trial.count) = (counts.window, counts.count);
+    trial.latency = counts.latency.take();
     for role in [&*sender, &*receiver] {
         trial.warnings.extend(notes(role));
     }
@@ -350,7 +353,8 @@ fn notes(record: &RoleRecord) -> impl Iterator<Item = String> + '_ {
 /// An engine notices the edges of the window between two calls. A call that
 /// takes long there makes the window longer: still a true rate, but of another
 /// window than was asked for, which the reader is told.
-fn check_window(trial: &mut Trial, actor: &str, schedule: &Schedule) -> Result<(), Fault> {
+fn check_window(trial: &mut Trial, schedule: &Schedule) -> Result<(), Fault> {
+    let actor = trial.work.actor(trial.work.counted_by());
     if trial.window <= 0.0 {
         let text = format!("the {actor} never saw the window begin and end: nothing moved");
         return Err(Fault::new(FaultKind::System, text));

@@ -12,6 +12,7 @@ enum End {
     ZeroCopy,
     Copied,
     Mixed(f64),
+    Discarded,
     Unknown,
 }
 
@@ -73,6 +74,8 @@ fn end(ledger: &Ledger) -> End {
         End::ZeroCopy
     } else if ledger.copied_share() >= NEARLY_ALL {
         End::Copied
+    } else if ledger.discards() {
+        End::Discarded
     } else if ledger.unknown > ledger.delivered / 2 {
         End::Unknown
     } else {
@@ -85,6 +88,7 @@ fn words(end: End) -> String {
         End::ZeroCopy => "zero-copy".into(),
         End::Copied => "copied".into(),
         End::Mixed(share) => format!("{:.0} % zero-copy", share * 100.0),
+        End::Discarded => "discarded".into(),
         End::Unknown => "unknown".into(),
     }
 }
@@ -128,6 +132,20 @@ mod tests {
         assert_eq!(label(&ledger(0, 0, 100), &zero), "send unknown, receive zero-copy");
         assert_eq!(label(&Ledger::default(), &zero), "send unknown, receive zero-copy");
         assert_eq!(label(&zero, &ledger(50, 50, 0)), "send zero-copy, receive 50 % zero-copy");
+    }
+
+    #[test]
+    fn a_receiver_that_never_looks_is_never_zero_copy() {
+        let (zero, copy) = (ledger(0, 100, 0), ledger(100, 0, 0));
+        let mut discards = Ledger::default();
+        discards.enter(Manner::Discarded, 1000, 10, "recv(2) with MSG_TRUNC");
+        assert_eq!(label(&zero, &discards), "send zero-copy, receive discarded");
+        assert_eq!(label(&copy, &discards), "send copied, receive discarded");
+        // Neither is one that throws a good part away beside what it maps.
+        discards.enter(Manner::NotCopied, 900, 9, "mapped");
+        assert_eq!(label(&zero, &discards), "send zero-copy, receive discarded");
+        discards.enter(Manner::NotCopied, 900, 9, "mapped");
+        assert_eq!(label(&zero, &discards), "send zero-copy, receive 64 % zero-copy");
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub use recorder::{Detail, Recorder};
 pub use tally::{CallStats, Edge, Tally, TallyEnd, Window};
 
 use crate::connection::Connection;
-use crate::record::{Cell, Fault, FaultKind, OptionSpec, Role, RoleRecord};
+use crate::record::{Cell, Fault, FaultKind, OptionSpec, Role, RoleRecord, Work};
 use std::sync::Arc;
 
 /// Something to do between two hosts.
@@ -35,8 +35,8 @@ pub trait Workload: Sync {
         &[]
     }
 
-    /// What its actor on the host of this role is called.
-    fn actor(&self, role: Role) -> &'static str;
+    /// What is counted; its terms name the actors, too.
+    fn work(&self) -> Work;
 
     /// Which halves of the path an actor needs, open before anything moves.
     fn halves(&self, role: Role) -> &'static [Direction];
@@ -60,9 +60,6 @@ pub trait Workload: Sync {
     /// for. The loops allocate nothing and lock nothing.
     fn play(&self, actor: Actor) -> Result<FlowEnd, Fault>;
 
-    /// The role whose window and count are the trial's.
-    fn counted_at(&self) -> Role;
-
     /// What must agree at the end.
     fn settle(&self, sender: &RoleRecord, receiver: &RoleRecord) -> Result<(), Fault> {
         if sender.total_bytes == receiver.total_bytes {
@@ -73,8 +70,8 @@ pub trait Workload: Sync {
             FaultKind::Corrupt,
             format!(
                 "the {} moved {sent} bytes and the {} {got}",
-                self.actor(Role::Sender),
-                self.actor(Role::Receiver)
+                self.work().actor(Role::Sender),
+                self.work().actor(Role::Receiver)
             ),
         ))
     }

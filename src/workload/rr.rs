@@ -7,7 +7,7 @@
 //! requests it delays and not by one (no coordinated omission).
 
 use super::{Account, Actor, Direction, FlowEnd, Job, Phase, Recorder, Rx, Tx, Workload};
-use crate::record::{Cell, Fault, FaultKind, OptionKind, OptionSpec, Role};
+use crate::record::{Cell, Fault, FaultKind, OptionKind, OptionSpec, Role, Work};
 use crate::sys::clock;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -72,11 +72,8 @@ impl Workload for RequestResponse {
         OPTIONS
     }
 
-    fn actor(&self, role: Role) -> &'static str {
-        match role {
-            Role::Sender => "client",
-            Role::Receiver => "server",
-        }
+    fn work(&self) -> Work {
+        Work::Exchanges
     }
 
     fn halves(&self, _: Role) -> &'static [Direction] {
@@ -104,15 +101,15 @@ impl Workload for RequestResponse {
         false
     }
 
-    fn counted_at(&self) -> Role {
-        Role::Sender
-    }
-
     fn play(&self, mut actor: Actor) -> Result<FlowEnd, Fault> {
         let (tx, rx) = (actor.tx()?, actor.rx()?);
         let plan = Plan::of(&actor.cell);
         let (sent, received) = (actor.recorder.beside(), actor.recorder.beside());
-        let mut ends = Ends { tx, rx, sent, received, exchanges: actor.recorder };
+        let exchanges = match actor.role {
+            Role::Sender => actor.recorder.with_latency(),
+            Role::Receiver => actor.recorder,
+        };
+        let mut ends = Ends { tx, rx, sent, received, exchanges };
         ends.tx.begin()?;
         ends.rx.begin()?;
         match (actor.role, plan.gap) {

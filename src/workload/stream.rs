@@ -1,7 +1,7 @@
 //! `stream`: one end sends as fast as it can, the other receives.
 
 use super::{Actor, Direction, FlowEnd, Job, Workload};
-use crate::record::{Cell, Fault, Role};
+use crate::record::{Cell, Fault, Role, Work};
 
 /// The workload.
 pub(super) struct Stream;
@@ -15,11 +15,8 @@ impl Workload for Stream {
         "one end sends as fast as it can, the other receives: bytes, rate, cost per byte"
     }
 
-    fn actor(&self, role: Role) -> &'static str {
-        match role {
-            Role::Sender => "sender",
-            Role::Receiver => "receiver",
-        }
+    fn work(&self) -> Work {
+        Work::Bytes
     }
 
     fn halves(&self, role: Role) -> &'static [Direction] {
@@ -31,10 +28,6 @@ impl Workload for Stream {
 
     fn job(&self, cell: &Cell, role: Role, _: Direction) -> Job {
         Job::stream(cell, role)
-    }
-
-    fn counted_at(&self) -> Role {
-        Role::Receiver
     }
 
     fn play(&self, actor: Actor) -> Result<FlowEnd, Fault> {

@@ -3,9 +3,10 @@
 
 use super::gate::Phase;
 use super::recorder::Detail;
-use crate::record::{CallRow, FragmentCounts, SizeDistribution};
+use crate::record::{CallRow, FragmentCounts, Latency, SizeDistribution};
 use crate::sys::clock;
 use hdrhistogram::Histogram;
+use std::time::Duration;
 
 /// Calls an engine may tell apart.
 const SLOTS: usize = 8;
@@ -87,7 +88,7 @@ pub struct Tally {
     calls: [CallStats; SLOTS],
     sizes: Histogram<u64>,
     fragments: FragmentCounts,
-    latency: Option<Box<Histogram<u64>>>,
+    latency: Option<Box<Latency>>,
 }
 
 /// The moment an engine noticed a change of phase.
@@ -152,7 +153,7 @@ pub struct TallyEnd {
     /// Fragments per receive within the window.
     pub fragments: FragmentCounts,
     /// Nanoseconds of each exchange within the window.
-    pub latency: Option<Box<Histogram<u64>>>,
+    pub latency: Option<Box<Latency>>,
 }
 
 impl Tally {
@@ -173,7 +174,7 @@ impl Tally {
 
     /// The same for a workload of exchanges, each of which takes a time.
     pub fn with_latency(self) -> Self {
-        Tally { latency: Some(Box::new(latency_histogram())), ..self }
+        Tally { latency: Some(Box::new(Latency::new())), ..self }
     }
 
     /// What is counted in detail.
@@ -249,7 +250,7 @@ impl Tally {
         if self.counting()
             && let Some(latency) = &mut self.latency
         {
-            latency.saturating_record(nanoseconds);
+            latency.record(Duration::from_nanos(nanoseconds));
         }
     }
 
@@ -297,7 +298,7 @@ impl TallyEnd {
         let _ = self.sizes.add(&other.sizes);
         self.fragments.add(&other.fragments);
         match (&mut self.latency, other.latency) {
-            (Some(mine), Some(theirs)) => drop(mine.add(*theirs)),
+            (Some(mine), Some(theirs)) => mine.add(&theirs),
             (none @ None, theirs) => *none = theirs,
             (Some(_), None) => {}
         }
@@ -324,11 +325,6 @@ impl TallyEnd {
             percentiles: [10.0, 50.0, 90.0, 99.0].map(|p| (p, h.value_at_percentile(p))).to_vec(),
         }
     }
-}
-
-/// 1 ns to 100 s with three significant digits, about 200 KiB.
-fn latency_histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 100_000_000_000, 3).expect("constant bounds are valid")
 }
 
 /// 1 B to 4 GiB with two significant digits: fixed, so that nothing is
@@ -430,7 +426,7 @@ mod tests {
         t.latency(1000);
         t.turn(Phase::Drain, at(10));
         let latency = t.end(&[]).latency.unwrap();
-        assert_eq!((latency.len(), latency.max()), (1, 1000));
+        assert_eq!((latency.count(), latency.max()), (1, Some(1000e-9)));
     }
 
     #[test]

@@ -27,7 +27,7 @@ fn a_guest_runs_a_verified_stream() {
     assert_eq!(study.header.testbed, "vm");
     assert!(study.header.facts[0].kernel_release != host_release(), "{text}");
     for trial in &study.trials {
-        assert!(trial.window_bytes > 0 && trial.roles.len() == 2, "{trial:?}");
+        assert!(trial.count > 0 && trial.roles.len() == 2, "{trial:?}");
     }
     assert_eq!(study.header.functional.is_some(), text.contains("not performance"), "{text}");
     assert_eq!(leftovers(), [], "no guest outlives its study");

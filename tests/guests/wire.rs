@@ -180,7 +180,7 @@ fn measured(bed: &str, more: &[&str], out: &Path) -> Study {
     assert!(!study.trials.is_empty(), "{text}");
     for trial in &study.trials {
         assert_eq!(trial.status, TrialStatus::Measured, "{text}");
-        assert!(trial.window_bytes > 0, "{text}");
+        assert!(trial.count > 0, "{text}");
     }
     study
 }

@@ -1,7 +1,7 @@
 //! `bytepath compare` and `bytepath history`, as a user or a build server meets
 //! them: on study folders written here.
 
-use crate::made_up;
+use crate::{made_up, rr};
 
 use assert_cmd::Command;
 use bytepath::record::{Study, Trial};
@@ -35,7 +35,7 @@ fn scaled(cell: &str, factor: f64) -> Study {
     let mut study = made_up::study();
     let of_cell = |t: &&mut Trial| t.cell.0 == cell;
     for t in study.trials.iter_mut().filter(of_cell) {
-        t.window_bytes = (t.window_bytes as f64 * factor) as u64;
+        t.count = (t.count as f64 * factor) as u64;
     }
     study
 }
@@ -86,6 +86,37 @@ fn limits_within_one_study_are_against_its_baseline() {
     assert_eq!(run("*.throughput slower 2%"), 7);
     assert_eq!(run("socket.throughput slower 2%"), 2, "the baseline is compared with nothing");
     assert_eq!(run("socket.throughput slwer 2%"), 2);
+}
+
+#[test]
+fn a_percentile_has_limits_a_comparison_and_a_history() {
+    let folder = TempDir::new().unwrap();
+    let before = rr::study();
+    let mut after = rr::study();
+    after.header.started_ms += 1000;
+    for trial in after.trials.iter_mut().filter(|t| t.cell.0 == "socket") {
+        // One exchange in a hundred waits for 2 ms: the median does not see it.
+        let latency = trial.latency.as_mut().unwrap();
+        (0..latency.count() / 90).for_each(|_| latency.record(std::time::Duration::from_millis(2)));
+    }
+    let before = write(&before, &folder.path().join("before"));
+    let after = write(&after, &folder.path().join("after"));
+    let run = |limit: &str| bytepath(&["compare", &before, "--fail-if", limit]).0;
+    assert_eq!(run("socket busy-poll=50.p99 higher 10%"), 0);
+    assert_eq!(run("socket busy-poll=50.p99.9 higher 10%"), 7);
+    assert_eq!(run("socket busy-poll=50.rate lower 2%"), 0);
+    assert_eq!(run("*.p99.99 higher 10%"), 2, "six exchanges of a block lie above it");
+    let limit = ["--fail-if", "socket.p99 higher 10%", "--fail-if", "socket.p50 higher 2%"];
+    let (code, text, _) = bytepath(&[&["compare", &before, &after], &limit[..]].concat());
+    let said = words(&text);
+    assert_eq!(code, 7, "{text}");
+    assert!(said.contains("Transaction rate, transactions/s"), "{said}");
+    assert!(said.contains("Latency, p99, us") && said.contains("HIGHER LATENCY"), "{said}");
+    assert!(said.contains("FAILED socket.p99") && said.contains("passed socket.p50"), "{said}");
+    let path = folder.path().display().to_string();
+    let (code, text, errors) = bytepath(&["history", &path, "socket.p99"]);
+    assert_eq!((code, errors.as_str()), (0, ""));
+    assert!(text.starts_with("socket: latency, p99, 2 studies") && text.contains(" us "), "{text}");
 }
 
 #[test]

@@ -21,15 +21,13 @@ const PACKET: f64 = 65536.0;
 /// not count; every trial has a count of its packets if `packets` says so.
 fn study(folder: &Path, packets: bool) -> Study {
     let mut study = made_up::study();
-    let count = |bytes: u64| Reading {
-        metric: RX_PACKETS.into(),
-        unit: Unit::Count,
-        value: bytes as f64 / PACKET,
-        scope: Scope::Link(Role::Receiver, "byte1".into()),
+    let count = |bytes: u64| {
+        let scope = Scope::Link(Role::Receiver, "byte1".into());
+        Reading::sum(RX_PACKETS, Unit::Count, bytes as f64 / PACKET, scope)
     };
     if packets {
         for trial in &mut study.trials {
-            trial.readings.push(count(trial.window_bytes));
+            trial.readings.push(count(trial.count));
         }
     }
     let mut writer = StudyWriter::create(folder, &study.header).unwrap();
@@ -52,7 +50,7 @@ fn study(folder: &Path, packets: bool) -> Study {
             Pprof.write(&profile, &mut packed).unwrap();
             let file = writer.profile(&format!("{cell}-{number}.pb.gz"), &packed).unwrap();
             let (event, rate) = ("cpu-clock".to_owned(), 499);
-            trial.window_bytes = 4 << 30;
+            trial.count = 4 << 30;
             trial.readings.retain(|reading| reading.metric != RX_PACKETS);
             trial.readings.extend(packets.then(|| count(4 << 30)));
             trial.profile =

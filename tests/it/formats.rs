@@ -2,8 +2,7 @@
 //! INSTA_UPDATE=always blesses), that other programs read it, and that no study
 //! makes them print what they promise not to.
 
-use crate::anything;
-use crate::made_up;
+use crate::{anything, made_up, rr};
 use bytepath_testing::skip;
 
 use anything::any_study;
@@ -196,7 +195,7 @@ fn the_long_table_holds_every_value_of_every_trial() {
             .collect();
         let first = own[0];
         assert_eq!((&*first["metric"], &*first["scope"]), ("throughput", "trial"));
-        assert_eq!(first["value"].parse().ok(), trial.throughput());
+        assert_eq!(first["value"].parse().ok(), trial.rate().map(|rate| rate * 8.0));
         assert_eq!(first["cell"], trial.cell.0);
         assert_eq!(first["status"] == "measured", trial.status == TrialStatus::Measured);
         assert_eq!(first["reason"].is_empty(), trial.status == TrialStatus::Measured);
@@ -210,7 +209,7 @@ fn the_long_table_holds_every_value_of_every_trial() {
         let steps = trial.series.iter().flat_map(|s| &s.values).count();
         assert_eq!(own.iter().filter(|r| !r["at"].is_empty()).count(), steps);
         for role in &trial.roles {
-            let sum: f64 = ["copied", "not_copied", "unknown"]
+            let sum: f64 = ["copied", "not_copied", "discarded", "unknown"]
                 .map(|part| {
                     let name = format!("ledger.{part}");
                     let found = own
@@ -278,6 +277,62 @@ fn parquet_holds_the_same_table_as_csv() {
     // More rows than one group takes, and none at all.
     assert_same_table(&large(20, 18));
     assert_same_table(&Study { trials: Vec::new(), ..study() });
+}
+
+/// Request/response in every report: transactions, microseconds, percentiles.
+#[test]
+fn exchanges_have_a_rate_a_cost_and_a_latency() {
+    let study = rr::study();
+    for report in ["text", "netdev"] {
+        insta::assert_snapshot!(format!("rr_{report}"), text(report, &study));
+    }
+    mail(&text("netdev", &study));
+    assert_same_table(&study);
+    let html = text("html", &study);
+    for part in [
+        "transactions/s",
+        "CPU microseconds per transaction",
+        "id=\"latency\"",
+        "LOWER LATENCY",
+        "HIGHER LATENCY",
+        "p99.99",
+        "client",
+    ] {
+        assert!(html.contains(part), "{part} is not in the page");
+    }
+    for report in ["text", "netdev", "html"] {
+        let said = text(report, &study);
+        assert!(!said.contains("Gbit/s") && !said.contains("per GiB"), "{report}: {said}");
+    }
+    let csv = text("csv", &study);
+    for part in [",transactions,1/s,trial,", ",latency.p99.9,s,trial,", ",window.count,1,trial,"] {
+        assert!(csv.contains(part), "{part} is not in the table");
+    }
+    assert!(!csv.contains(",throughput,bit/s,"));
+    let json: serde_json::Value = serde_json::from_str(&text("json", &study)).unwrap();
+    let rows = json["analysis"]["rows"].as_array().unwrap();
+    let busy = rows.iter().find(|row| row["cell"] == "socket busy-poll=50").unwrap();
+    assert_eq!(
+        (&busy["work"], &busy["latency"]["percentiles"][2]["percentile"]),
+        (&serde_json::Value::from("exchanges"), &serde_json::Value::from("p99"),)
+    );
+    let words: Vec<(&str, &str)> = busy["comparisons"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|c| (c["question"].as_str().unwrap(), c["verdict"]["word"].as_str().unwrap()))
+        .collect();
+    assert_eq!(
+        words,
+        [
+            ("rate", "faster"),
+            ("cpu", "more-cpu"),
+            ("p50", "lower-latency"),
+            ("p90", "lower-latency"),
+            ("p99", "lower-latency"),
+            ("p99.9", "higher-latency"),
+        ]
+    );
 }
 
 /// A Python that has pandas and pyarrow: the one that `make test` prepares, or
@@ -380,10 +435,9 @@ fn the_document_names_every_format_and_every_column() {
     for name in names.chain(["evidence", "call", "thread", "flow", "link", "machine", "cpu"]) {
         assert!(text.contains(&format!("`{name}`")), "docs/reports.md lacks `{name}`");
     }
-    let metrics: std::collections::BTreeSet<String> = read_csv(&self::text("csv", &study()))
-        .into_iter()
-        .map(|mut row| row.remove("metric").unwrap())
-        .collect();
+    let tables = [study(), rr::study()].map(|study| read_csv(&self::text("csv", &study)));
+    let metrics: std::collections::BTreeSet<String> =
+        tables.into_iter().flatten().map(|mut row| row.remove("metric").unwrap()).collect();
     let meters: Vec<&str> = meter::CATALOG.iter().map(|m| m.name()).collect();
     for metric in metrics {
         let head = metric.split('.').next().unwrap();

@@ -227,7 +227,7 @@ fn an_interval_is_drawn_whole_or_said_to_go_on() {
     let mut wild = study();
     wild.trials.retain(|t| t.block < 2);
     let far = wild.trials.iter_mut().find(|t| t.cell.0 == "splice" && t.block == 1).unwrap();
-    far.window_bytes /= 2;
+    far.count /= 2;
     let parsed = sound(&page(&wild));
     assert!(words(&parsed.text).contains(cut));
     let spans =

@@ -6,6 +6,8 @@ mod anything;
 mod made_up;
 #[path = "../data/profiles/made_up.rs"]
 mod profiles;
+#[path = "../data/studies/rr.rs"]
+mod rr;
 
 mod cli;
 mod compare;

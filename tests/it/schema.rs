@@ -1,8 +1,7 @@
 //! The printed JSON Schemas fit what is really written and read: every record of
 //! a study and every shipped experiment file passes, and what is wrong does not.
 
-use crate::made_up;
-use crate::profiles;
+use crate::{made_up, profiles, rr};
 
 use bytepath::profile::export::{Exporter, Pprof};
 use bytepath::record::{Restoration, RestorationRow, SettingRecord, SettingValue};
@@ -15,7 +14,7 @@ use std::process::Command;
 fn every_record_of_a_study_fits_its_schema() {
     let study = made_up::study();
     let trial = schema("trial");
-    for record in &study.trials {
+    for record in study.trials.iter().chain(&rr::study().trials) {
         check(&trial, &serde_json::to_value(record).unwrap()).unwrap();
     }
     let mut header = serde_json::to_value(&study.header).unwrap();

@@ -6,7 +6,7 @@ use crate::made_up;
 
 use bytepath::math::Random;
 use bytepath::record::{Judgement, Role, Scope, Stopping, Study, ThreadTime, Trial, TrialStatus};
-use bytepath::stats::{Row, Rules, Verdict, analyse, should_stop};
+use bytepath::stats::{Question, Row, Rules, Verdict, analyse, should_stop};
 use made_up::{cell, header};
 
 /// A machine that hiccups: most trials are quiet, one in ten loses a fifth.
@@ -22,7 +22,7 @@ fn trial(name: &str, block: u32, gbit: f64) -> Trial {
         cell: bytepath::record::CellId(name.into()),
         block,
         order: block,
-        window_bytes: (gbit * 1e9 / 8.0 * blank.window) as u64,
+        count: (gbit * 1e9 / 8.0 * blank.window) as u64,
         roles: Vec::new(),
         readings: Vec::new(),
         series: Vec::new(),
@@ -59,7 +59,7 @@ fn rows(study: &Study) -> Vec<Row> {
 }
 
 fn claims(row: &Row) -> bool {
-    let verdict = row.comparison.as_ref().unwrap().verdict;
+    let verdict = row.comparison(Question::Rate).unwrap().verdict;
     matches!(verdict, Verdict::Faster | Verdict::Slower)
 }
 
@@ -77,10 +77,10 @@ fn shuffled_labels_hit_at_the_declared_rate() {
         for pair in study.trials.chunks_mut(2) {
             if chance.uniform() < 0.5 {
                 let (a, b) = pair.split_at_mut(1);
-                std::mem::swap(&mut a[0].window_bytes, &mut b[0].window_bytes);
+                std::mem::swap(&mut a[0].count, &mut b[0].count);
             }
         }
-        let comparison = rows(&study).remove(0).comparison.unwrap();
+        let comparison = rows(&study).remove(0).comparison(Question::Rate).cloned().unwrap();
         hits += u32::from(comparison.effect.unwrap().permutation.unwrap() <= 0.05);
         all += 1;
     }
@@ -101,7 +101,7 @@ fn a_known_factor_is_found_within_its_interval() {
             let study =
                 study(&["a", "b"], 10, &mut chance, &mut |at, c| truth[at] + 0.02 * c.normal());
             let row = rows(&study).remove(0);
-            let comparison = row.comparison.unwrap();
+            let comparison = row.comparison(Question::Rate).cloned().unwrap();
             let interval = comparison.effect.unwrap().interval.unwrap();
             covered += u32::from(interval.low <= factor && factor <= interval.high);
             found += u32::from(comparison.verdict == Verdict::Faster);
@@ -127,7 +127,7 @@ fn equal_cells_are_seldom_called_different_however_many() {
         let rows = rows(&study);
         with += u32::from(rows.iter().any(claims));
         let alone = |row: &Row| {
-            let test = row.comparison.as_ref().unwrap().test.unwrap();
+            let test = row.comparison(Question::Rate).unwrap().test.unwrap();
             test.different.p <= 0.05
         };
         without += u32::from(rows.iter().any(alone));
@@ -151,7 +151,8 @@ fn cells_at_the_margin_are_seldom_called_equivalent() {
             let shift = if at == 0 { 0.0 } else { 0.02f64.ln_1p() };
             shift + 0.004 * c.normal()
         });
-        let equivalent = |r: &Row| r.comparison.as_ref().unwrap().verdict == Verdict::Equivalent;
+        let equivalent =
+            |r: &Row| r.comparison(Question::Rate).unwrap().verdict == Verdict::Equivalent;
         wrong += u32::from(rows(&study).iter().any(equivalent));
     }
     assert!(wrong <= 39, "{wrong} of 500 studies");
@@ -189,7 +190,8 @@ fn under_the_rule(
         sum.blocks += stop.unwrap_or(20) as u32;
         let row = rows(&study).remove(0);
         sum.claims += u32::from(claims(&row));
-        let interval = row.comparison.unwrap().effect.unwrap().interval.unwrap();
+        let interval =
+            row.comparison(Question::Rate).cloned().unwrap().effect.unwrap().interval.unwrap();
         sum.missed += u32::from(interval.low > 1.0 || interval.high < 1.0);
     }
     sum
@@ -240,7 +242,8 @@ fn stopping_early_keeps_the_error_rate_on_a_machine_that_hiccups() {
 fn a_rejected_trial_does_not_count_and_its_events_are_kept() {
     let mut chance = Random::new(31);
     let mut study = study(&["a", "b"], 6, &mut chance, &mut |_, c| 0.01 * c.normal());
-    let before = rows(&study).remove(0).comparison.unwrap().effect.unwrap();
+    let before =
+        rows(&study).remove(0).comparison(Question::Rate).cloned().unwrap().effect.unwrap();
     // A value as odd as can be counts; an event takes even an ordinary one out.
     let events = vec!["CPU 1 lost 12% to the hypervisor (limit 2%)".to_owned()];
     let at = study.trials.iter().position(|t| t.cell.0 == "b" && t.block == 2).unwrap();
@@ -248,7 +251,7 @@ fn a_rejected_trial_does_not_count_and_its_events_are_kept() {
     let row = rows(&study).remove(0);
     assert_eq!(row.status.rejected, events);
     assert_eq!(before.blocks, 6);
-    assert_eq!(row.comparison.unwrap().effect.unwrap().blocks, 5);
+    assert_eq!(row.comparison(Question::Rate).cloned().unwrap().effect.unwrap().blocks, 5);
 }
 
 #[test]
@@ -281,11 +284,11 @@ fn cpu_is_judged_like_throughput() {
         }
     }
     let row = rows(&study).remove(0);
-    let cpu = row.cpu_comparison.unwrap();
+    let cpu = row.comparison(Question::Cpu).cloned().unwrap();
     assert_eq!(cpu.verdict, Verdict::LessCpu);
     let interval = cpu.effect.unwrap().interval.unwrap();
     assert!(interval.low < 0.9 && 0.9 < interval.high, "{interval:?}");
-    assert_eq!(row.comparison.unwrap().verdict, Verdict::Equivalent);
+    assert_eq!(row.comparison(Question::Rate).cloned().unwrap().verdict, Verdict::Equivalent);
     assert!(study.trials[0].reading("cpu.busy", &Scope::Cpu(0)).is_none());
     assert!(row.service_demand.total.is_some() && study.trials[0].role(Role::Sender).is_some());
 }

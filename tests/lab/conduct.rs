@@ -33,11 +33,11 @@ fn a_study_runs_is_written_down_and_reads_back() {
         study.trials.iter().filter(|t| t.status == TrialStatus::Measured).collect();
     assert_eq!(measured.len(), 2, "one cell, two blocks");
     for trial in &measured {
-        assert!(trial.throughput().unwrap() > 0.0);
+        assert!(trial.rate().unwrap() > 0.0);
         assert_eq!(trial.label, "copied");
         let [tx, rx] = trial.roles.as_slice() else { panic!("two roles") };
         assert_eq!(tx.total_bytes, rx.total_bytes);
-        assert!(rx.window_bytes <= rx.total_bytes && rx.window_bytes > 0);
+        assert!(rx.count <= rx.total_bytes && rx.count > 0);
         assert!((rx.window - 0.1).abs() < 0.06, "window {}", rx.window);
         assert_eq!(rx.ledger.delivered, rx.total_bytes);
         assert!(rx.calls.iter().any(|row| row.name == "read" && row.calls > 0));
@@ -73,7 +73,7 @@ fn cells_take_turns_in_slices_with_their_streams_kept_open() {
         assert_eq!(trial.reading("fake.windows", &Scope::Machine), Some(4.0));
         let [tx, rx] = trial.roles.as_slice() else { panic!("two roles") };
         assert_eq!(tx.total_bytes, rx.total_bytes);
-        assert!(rx.window_bytes > 0 && rx.window_bytes < rx.total_bytes);
+        assert!(rx.count > 0 && rx.count < rx.total_bytes);
     }
 }
 
@@ -95,7 +95,7 @@ fn a_known_delay_is_recovered() {
     let analysis = stats::analyse(&study, &stats::Rules::of(&study.header));
     for (name, delay) in [("paced+3", 1.03), ("paced+5", 1.05), ("paced+10", 1.10)] {
         let row = analysis.rows.iter().find(|row| row.cell.0 == name).unwrap();
-        let effect = row.comparison.as_ref().unwrap().effect.as_ref().unwrap();
+        let effect = row.comparison(stats::Question::Rate).unwrap().effect.as_ref().unwrap();
         let interval = effect.interval.unwrap();
         let truth = 1.0 / delay;
         // One piece of 64 KiB more or less in a window of 1 s is 0.2 %.
@@ -125,7 +125,7 @@ fn a_flow_that_dies_is_a_failed_trial_and_the_study_goes_on() {
             };
             assert_eq!(fault.kind, kind, "{path}: {fault}");
             assert!(fault.message.contains(words), "{path}: {fault}");
-            assert_eq!((trial.throughput(), trial.window_bytes), (None, 0));
+            assert_eq!((trial.rate(), trial.count), (None, 0));
         }
         let fine = |t: &&Trial| t.cell.0 == "honest" && t.status == TrialStatus::Measured;
         assert_eq!(study.trials.iter().filter(fine).count(), 2, "{path}");
@@ -303,7 +303,7 @@ impl Meter for FakeMeter {
         impl meter::Running for Once {
             fn stop(self: Box<Self>) -> Result<meter::Output, Fault> {
                 let (metric, unit) = ("fake.windows".to_owned(), Unit::Count);
-                let reading = Reading { metric, unit, value: 1.0, scope: Scope::Machine };
+                let reading = Reading::sum(metric, unit, 1.0, Scope::Machine);
                 Ok(meter::Output { readings: vec![reading], ..Default::default() })
             }
         }

@@ -214,7 +214,7 @@ fn a_killed_peer_is_a_failed_trial_with_its_reason() {
     let study = load(&out).unwrap();
     let TrialStatus::Failed { fault } = &study.trials[0].status else { panic!("did not fail") };
     assert!(fault.message.contains("killed by signal 9"), "{fault}");
-    assert_eq!(study.trials[0].throughput(), None);
+    assert_eq!(study.trials[0].rate(), None);
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn assert_measured(trial: &Trial) {
         TrialStatus::Measured | TrialStatus::Rejected { .. } => {}
         other => panic!("{}: {other:?}", trial.cell),
     }
-    assert!(trial.window > 0.0 && trial.window_bytes > 0, "{}", trial.cell);
+    assert!(trial.window > 0.0 && trial.count > 0, "{}", trial.cell);
 }
 
 /// A bytepath that runs; killed if the test fails.

@@ -318,8 +318,7 @@ fn a_study_that_its_rule_had_ended_is_complete() {
     let lines = load(&out).unwrap().trials.into_iter().map(|mut trial| {
         if !matches!(trial.status, TrialStatus::Unavailable { .. }) {
             trial.status = TrialStatus::Measured;
-            (trial.window, trial.window_bytes) =
-                (1.0, 1_000_000_000 + u64::from(trial.block) * 1_000_000);
+            (trial.window, trial.count) = (1.0, 1_000_000_000 + u64::from(trial.block) * 1_000_000);
         }
         serde_json::to_string(&trial).unwrap() + "\n"
     });

@@ -90,7 +90,7 @@ fn workers_of_io_uring_are_placed_or_the_reader_is_told_that_there_are_none() {
     let Some(_alone) = able("runs io_uring") else { return };
     // The pinning itself is tested where it is done; here the stream goes on with it.
     let trial = run(&cell("uring", "wire", "two-cores,io-wq=receiver"));
-    assert!(trial.throughput().unwrap() > 0.0);
+    assert!(trial.rate().unwrap() > 0.0);
     let (code, text, _) = bytepath(&[
         &["run", "--path", "socket", "--cores", "one-core,io-wq=sender", "--out", &out("io-wq")][..],
         SHORT,

@@ -75,11 +75,11 @@ fn inside_two_ports_stream_and_come_back() {
         let ran = matches!(trial.status, TrialStatus::Measured | TrialStatus::Rejected { .. });
         assert!(ran, "{}: {:?}", trial.cell, trial.status);
         let [tx, rx] = trial.roles.as_slice() else { panic!("two roles") };
-        assert!(tx.total_bytes == rx.total_bytes && rx.window_bytes > 0);
+        assert!(tx.total_bytes == rx.total_bytes && rx.count > 0);
         assert_eq!(tx.witness, None, "a page that went by a wire says nothing");
     }
     for cell in &study.header.cells {
-        let any = study.trials.iter().any(|t| t.cell == cell.id && t.window_bytes > 0);
+        let any = study.trials.iter().any(|t| t.cell == cell.id && t.count > 0);
         assert!(any, "{}: {said}", cell.id);
     }
     let facts = &study.header.facts[Role::Receiver as usize];

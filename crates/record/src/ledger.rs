@@ -5,8 +5,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Bytes that crossed the boundary between application and kernel at one end,
-/// split by what is known of them. `delivered = copied + not_copied + unknown`
-/// holds at all times because every entry goes through [`Ledger::enter`].
+/// split by what is known of them. `delivered = copied + not_copied + discarded +
+/// unknown` holds at all times because every entry goes through [`Ledger::enter`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Ledger {
     /// All bytes of the flow, warm-up and drain included.
@@ -15,6 +15,10 @@ pub struct Ledger {
     pub copied: u64,
     /// Bytes known not to have been copied.
     pub not_copied: u64,
+    /// Bytes that were thrown away in the kernel: no application saw them, so
+    /// they are neither copied nor passed without a copy.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub discarded: u64,
     /// Bytes without proof either way.
     pub unknown: u64,
     /// What each of the sums rests on.
@@ -46,8 +50,23 @@ pub enum Manner {
     Copied,
     /// Moved by reference: mapped, pinned, spliced, or written by a device.
     NotCopied,
+    /// Thrown away in the kernel, as `recv` with `MSG_TRUNC` does: it never reached the
+    /// application, so it was not delivered without a copy either.
+    Discarded,
     /// No proof either way.
     Unknown,
+}
+
+impl Manner {
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Manner::Copied => "copied",
+            Manner::NotCopied => "not copied",
+            Manner::Discarded => "discarded",
+            Manner::Unknown => "unknown",
+        }
+    }
 }
 
 impl Ledger {
@@ -62,6 +81,7 @@ impl Ledger {
         match manner {
             Manner::Copied => self.copied += bytes,
             Manner::NotCopied => self.not_copied += bytes,
+            Manner::Discarded => self.discarded += bytes,
             Manner::Unknown => self.unknown += bytes,
         }
         let known = self.evidence.iter_mut().find(|e| e.manner == manner && e.source == source);
@@ -93,8 +113,47 @@ impl Ledger {
     pub fn copied_share(&self) -> f64 {
         share(self.copied, self.delivered)
     }
+
+    /// Share of the bytes that were thrown away unseen, 0 to 1.
+    pub fn discarded_share(&self) -> f64 {
+        share(self.discarded, self.delivered)
+    }
+
+    /// Whether this end threw bytes away that the other end of a comparison may have
+    /// delivered: more than half of them.
+    pub fn discards(&self) -> bool {
+        self.discarded_share() > 0.5
+    }
+}
+
+fn is_zero(bytes: &u64) -> bool {
+    *bytes == 0
 }
 
 fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_discarded_is_delivered_but_not_without_a_copy() {
+        let mut ledger = Ledger::default();
+        ledger.enter(Manner::Discarded, 90, 9, "recv(2) with MSG_TRUNC");
+        ledger.enter(Manner::Copied, 10, 1, "recv(2)");
+        let parts = ledger.copied + ledger.not_copied + ledger.discarded + ledger.unknown;
+        assert_eq!((ledger.delivered, parts), (100, 100));
+        assert_eq!((ledger.not_copied_share(), ledger.discarded_share()), (0.0, 0.9));
+        assert!(ledger.discards());
+        let mut sum = Ledger::default();
+        sum.add(&ledger);
+        assert_eq!(sum, ledger);
+        let old: Ledger = serde_json::from_str(
+            r#"{"delivered": 5, "copied": 5, "not_copied": 0, "unknown": 0, "evidence": []}"#,
+        )
+        .unwrap();
+        assert_eq!((old.discarded, old.discards()), (0, false));
+    }
 }

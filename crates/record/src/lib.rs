@@ -13,6 +13,7 @@ mod fault;
 mod finding;
 mod fragments;
 mod kernel;
+mod latency;
 mod ledger;
 mod observation;
 mod option;
@@ -25,6 +26,7 @@ mod study;
 mod trial;
 pub mod unit;
 pub mod wire;
+mod work;
 
 pub use cell::{Activity, Cell, CellId, Half, LinkSettings, Stream, Touch};
 pub use facts::{Attempt, Facts, Outcome, Privileges, Support};
@@ -32,6 +34,7 @@ pub use fault::{Fault, FaultKind};
 pub use finding::{Finding, Severity};
 pub use fragments::{FEW, FREED_AT_ONCE, FragmentCounts};
 pub use kernel::{Kernel, KernelHosts};
+pub use latency::{Latency, Percentile};
 pub use ledger::{Evidence, Ledger, Manner};
 pub use observation::{
     Absent, CopyCount, Counter, CpuSource, CpuTime, Ending, Observation, ObservedCall,
@@ -41,7 +44,7 @@ pub use option::{OptionKind, OptionSpec, OptionValue, Options};
 pub use placement::{Placement, SoftirqCpu};
 pub use power::{LogClock, LoggedTrial, Power, PowerLog, PowerSource, Rest, TimeSpan};
 pub use profile::{Bytes, ProfileRecord, ProfiledCells, Profiling, SamplePrice, Sampling};
-pub use reading::{Reading, Scope, Series, Unit};
+pub use reading::{Aggregation, Reading, Scope, Series, Unit};
 pub use setting::{
     Channels, Coalescing, Cpus, DeviceName, FlowRule, IdleChoice, PacketLimits, Restoration,
     RestorationRow, Rings, SETTING_FORMS, Setting, SettingRecord, SettingValue, Split, SysctlName,
@@ -52,7 +55,11 @@ pub use trial::{
     CallRow, ProvenWitness, RX_PACKETS, Role, RoleRecord, SizeDistribution, ThreadTime, Trial,
     TrialStatus,
 };
+pub use work::{Terms, Work};
 
 /// Version of every record on disk and on the wire. A reader accepts this
 /// version and all older ones, and refuses newer ones by name.
-pub const SCHEMA_VERSION: u32 = 1;
+///
+/// 2: a trial has `work` and `count` in place of `window_bytes`, may have `latency`;
+/// a reading has `aggregation`; a ledger may have `discarded`.
+pub const SCHEMA_VERSION: u32 = 2;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 /// One number of one trial, taken over the measured window unless the metric
 /// says otherwise.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(from = "OnDisk")]
 pub struct Reading {
     /// Dotted name, the meter first: "cpu.softirq".
     pub metric: String,
@@ -16,29 +17,81 @@ pub struct Reading {
     pub value: f64,
     /// What it is a value of.
     pub scope: Scope,
+    /// How the values of several windows make up that of all of them.
+    pub aggregation: Aggregation,
 }
 
-/// Metrics that are levels: of several windows their mean is taken, not their sum.
-const LEVELS: &[&str] = &[
-    "tcp.cwnd",
-    "tcp.snd_mss",
-    "tcp.rcv_mss",
-    "tcp.rtt",
-    "tcp.min_rtt",
-    "tcp.delivery_rate",
-    "throughput.flow",
-    "nic.qdisc.backlog",
-    "nic.qdisc.qlen",
-    "power.watts",
-    "power.rest",
-];
+/// How the values of several windows make up that of all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Aggregation {
+    /// They add up: counts, times, energy.
+    Sum,
+    /// Their mean: levels and rates.
+    Mean,
+    /// The least of them.
+    Min,
+}
 
 impl Reading {
-    /// Whether the values of several windows add up to that of all of them.
-    pub fn adds_up(&self) -> bool {
-        !LEVELS.contains(&self.metric.as_str())
-            && !matches!(self.unit, Unit::Ratio | Unit::BytesPerSecond | Unit::Hertz)
+    /// A reading whose windows add up.
+    pub fn sum(metric: impl Into<String>, unit: Unit, value: f64, scope: Scope) -> Reading {
+        Reading { metric: metric.into(), unit, value, scope, aggregation: Aggregation::Sum }
     }
+
+    /// A level or a rate, of which several windows have a mean.
+    pub fn mean(metric: impl Into<String>, unit: Unit, value: f64, scope: Scope) -> Reading {
+        Reading { aggregation: Aggregation::Mean, ..Reading::sum(metric, unit, value, scope) }
+    }
+
+    /// A least value, of which several windows have the least.
+    pub fn min(metric: impl Into<String>, unit: Unit, value: f64, scope: Scope) -> Reading {
+        Reading { aggregation: Aggregation::Min, ..Reading::sum(metric, unit, value, scope) }
+    }
+}
+
+/// A reading as a record holds it: those of version 1 do not say how they add up.
+#[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "Reading")]
+struct OnDisk {
+    /// Dotted name, the meter first: "cpu.softirq".
+    metric: String,
+    /// Unit of the value.
+    unit: Unit,
+    /// The value.
+    value: f64,
+    /// What it is a value of.
+    scope: Scope,
+    /// How the values of several windows make up that of all of them.
+    aggregation: Option<Aggregation>,
+}
+
+impl From<OnDisk> for Reading {
+    fn from(read: OnDisk) -> Reading {
+        let OnDisk { metric, unit, value, scope, aggregation } = read;
+        let aggregation = aggregation.unwrap_or_else(|| of_version_1(&metric, unit));
+        Reading { metric, unit, value, scope, aggregation }
+    }
+}
+
+/// How readings of version 1 added up, which their records do not say.
+fn of_version_1(metric: &str, unit: Unit) -> Aggregation {
+    const LEVELS: [&str; 11] = [
+        "tcp.cwnd",
+        "tcp.snd_mss",
+        "tcp.rcv_mss",
+        "tcp.rtt",
+        "tcp.min_rtt",
+        "tcp.delivery_rate",
+        "throughput.flow",
+        "nic.qdisc.backlog",
+        "nic.qdisc.qlen",
+        "power.watts",
+        "power.rest",
+    ];
+    let level = LEVELS.contains(&metric)
+        || matches!(unit, Unit::Ratio | Unit::BytesPerSecond | Unit::Hertz);
+    if level { Aggregation::Mean } else { Aggregation::Sum }
 }
 
 /// Units in use. Every unit is a plain SI or IEC one; prefixes are for reports.
@@ -92,4 +145,30 @@ pub struct Series {
     pub step: f64,
     /// One value a step.
     pub values: Vec<f64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readings_of_version_1_add_up_as_they_did() {
+        let read = |metric: &str, unit: &str, more: &str| -> Reading {
+            let text = format!(
+                r#"{{"metric": "{metric}", "unit": "{unit}", "value": 1, "scope": "machine"{more}}}"#
+            );
+            serde_json::from_str(&text).unwrap()
+        };
+        for (metric, unit, expected) in [
+            ("cpu.busy", "seconds", Aggregation::Sum),
+            ("tcp.cwnd", "count", Aggregation::Mean),
+            ("cstates.C1", "ratio", Aggregation::Mean),
+        ] {
+            assert_eq!(read(metric, unit, "").aggregation, expected, "{metric}");
+        }
+        let says = read("cpu.busy", "seconds", r#", "aggregation": "min""#);
+        assert_eq!(says.aggregation, Aggregation::Min);
+        let again: Reading = serde_json::from_str(&serde_json::to_string(&says).unwrap()).unwrap();
+        assert_eq!(again, says);
+    }
 }

@@ -1,7 +1,8 @@
 //! A trial: one cell, run once, with everything that was seen.
 
 use super::{
-    CellId, Fault, FragmentCounts, Ledger, ProfileRecord, Reading, Series, SettingRecord, TimeSpan,
+    CellId, Fault, FragmentCounts, Latency, Ledger, ProfileRecord, Reading, Series, SettingRecord,
+    TimeSpan, Work,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,10 +26,18 @@ pub struct Trial {
     pub started_ms: u64,
     /// What became of it.
     pub status: TrialStatus,
-    /// Length of the measured window at the receiver, seconds.
+    /// What is counted. Records of version 1 have none of this field and count bytes.
+    #[serde(default)]
+    pub work: Work,
+    /// Length of the measured window in seconds, at the end that counts: the receiver
+    /// of bytes and packets, the client of exchanges.
     pub window: f64,
-    /// Bytes the receiver delivered in that window.
-    pub window_bytes: u64,
+    /// Work done in that window. Version 1 calls it `window_bytes`.
+    #[serde(alias = "window_bytes")]
+    pub count: u64,
+    /// How long the exchanges of that window took; none of bytes and packets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<Latency>,
     /// When the window was open, by the controller's clock; several stretches where the
     /// cells take turns. An external meter's log is laid beside it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -112,15 +121,17 @@ impl fmt::Display for Role {
     }
 }
 
-/// What one end of the stream saw, all flows together.
+/// What one end saw, all flows together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RoleRecord {
     /// Which end.
     pub role: Role,
     /// Bytes of the whole flow, warm-up and drain included.
     pub total_bytes: u64,
-    /// Bytes within the measured window, as this end counts them.
-    pub window_bytes: u64,
+    /// Work within the measured window, as this end counts it. Version 1 calls it
+    /// `window_bytes`.
+    #[serde(alias = "window_bytes")]
+    pub count: u64,
     /// Length of that window in seconds, by this end's clock.
     pub window: f64,
     /// Copied or not, over the whole flow.
@@ -133,6 +144,10 @@ pub struct RoleRecord {
     /// into device memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fragments: Option<FragmentCounts>,
+    /// How long the exchanges of this end's flows took within the window, on the wire
+    /// between agent and controller; on disk it stands in the trial.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<Latency>,
     /// The engine's threads within the window.
     pub threads: Vec<ThreadTime>,
     /// What the witness page showed of the sender's path; none at the receiver.
@@ -150,7 +165,7 @@ pub struct RoleRecord {
 pub enum ProvenWitness {
     /// The receiver saw the new content: both ends shared one page.
     Shared,
-    /// The receiver saw the old content: somebody had copied it by then.
+    /// The receiver saw the old content: it had been copied by then.
     Copied,
 }
 
@@ -215,10 +230,15 @@ pub struct ThreadTime {
 }
 
 impl Trial {
-    /// Throughput at the receiver in bits per second; none unless measured.
-    pub fn throughput(&self) -> Option<f64> {
-        let measured = self.status == TrialStatus::Measured && self.window > 0.0;
-        measured.then(|| self.window_bytes as f64 * 8.0 / self.window)
+    /// Units of work (bytes, exchanges, packets) per second; none unless measured.
+    pub fn rate(&self) -> Option<f64> {
+        self.ran_at().filter(|_| self.status == TrialStatus::Measured)
+    }
+
+    /// The same of a trial that ran, whether it counts or was rejected.
+    pub fn ran_at(&self) -> Option<f64> {
+        let ran = matches!(self.status, TrialStatus::Measured | TrialStatus::Rejected { .. });
+        (ran && self.window > 0.0).then(|| self.count as f64 / self.window)
     }
 
     /// Packets that the receiver's device took in within the window, as that device

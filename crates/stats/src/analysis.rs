@@ -9,12 +9,17 @@ use super::pool::{Counted, Shares};
 use super::profiling::ProfilingNote;
 use super::summary::Summary;
 use super::verdict::{DEFAULT_MARGIN, Noise, Question, Test, Verdict};
-use crate::record::{CallRow, CellId, Fault, Judgement, Role, SizeDistribution, StudyHeader};
+use crate::record::{
+    CallRow, CellId, Fault, Judgement, Percentile, Role, SizeDistribution, StudyHeader, Work,
+};
 use serde::Serialize;
 
 /// Version of this record, as the `json` report prints it. It grows when a
 /// field changes its name or meaning, not when one is added.
-pub const ANALYSIS_VERSION: u32 = 1;
+///
+/// 2: rates are in work per second (bytes, not bits) and costs per unit of the row's
+/// `work`; comparisons and noises are lists, one of each question.
+pub const ANALYSIS_VERSION: u32 = 2;
 
 /// A study, analysed. Every number in it is finite; what cannot be said is absent.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -31,11 +36,9 @@ pub struct Analysis {
     pub null: Option<Row>,
     /// The cell that the null cell is a copy of: the one whose noise is known.
     pub noise_of: Option<CellId>,
-    /// How far that cell's throughput is from itself; none without two blocks of
-    /// the null cell.
-    pub noise: Option<Noise>,
-    /// The same for CPU seconds per GiB.
-    pub cpu_noise: Option<Noise>,
+    /// How far that cell is from itself, one of each question; none without two
+    /// blocks of the null cell.
+    pub noises: Vec<Noise>,
     /// Why the study says nothing of speed; none where it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub functional: Option<String>,
@@ -50,6 +53,19 @@ pub struct Analysis {
     pub remarks: Vec<String>,
 }
 
+impl Analysis {
+    /// How far a cell is from itself in one question.
+    pub fn noise(&self, question: Question) -> Option<&Noise> {
+        self.noises.iter().find(|noise| noise.question == question)
+    }
+
+    /// What the trials count: that of the baseline, or of the first row.
+    pub fn work(&self) -> Work {
+        let baseline = self.rows.iter().find(|row| row.baseline);
+        baseline.or(self.rows.first()).map_or(Work::Bytes, |row| row.work)
+    }
+}
+
 /// What decides.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Rules {
@@ -58,7 +74,7 @@ pub struct Rules {
     /// Confidence of every printed interval by itself, and of the words of one
     /// question over the whole study (see [`Verdict`]).
     pub confidence: f64,
-    /// Exponent of the throughput in the return on investment.
+    /// Exponent of the rate in the return on investment.
     pub roi_throughput: f64,
     /// Exponent of the power in the return on investment by power.
     pub roi_power: f64,
@@ -114,9 +130,14 @@ pub struct Row {
     pub baseline: bool,
     /// What became of its trials.
     pub status: Status,
-    /// Throughput at the receiver over the measured trials, bit/s.
-    pub throughput: Option<Summary>,
-    /// Mean throughput as a part of the copy ceiling: bytes moved in a second over the
+    /// What its trials count.
+    pub work: Work,
+    /// Work per second over the measured trials.
+    pub rate: Option<Summary>,
+    /// Latency of all measured trials together; none where none was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency: Option<LatencyRow>,
+    /// Mean rate of bytes as a part of the copy ceiling: bytes moved in a second over the
     /// bytes one core copies in a second, with buffers of the workload's size.
     pub ceiling_share: Option<f64>,
     /// The labels that its trials earned. More than one: they disagree.
@@ -125,15 +146,15 @@ pub struct Row {
     pub sender: End,
     /// The receiving end.
     pub receiver: End,
-    /// CPU seconds per GiB delivered, both ends together.
-    pub cpu_per_gib: Option<Summary>,
+    /// CPU seconds per unit of work, both ends together.
+    pub cpu_per_unit: Option<Summary>,
     /// CPU nanoseconds per packet that the receiver's device took in, both ends
     /// together; none where no meter counted packets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_per_packet: Option<Summary>,
-    /// Return on investment, T^n / C: throughput in Gbit/s to the power of
-    /// [`Rules::roi_throughput`] over CPUs kept busy. An exponent above 1 rewards
-    /// throughput and hides cost, so it stands beside its parts.
+    /// Return on investment, T^n / C: the rate as reports show it (Gbit/s) to the
+    /// power of [`Rules::roi_throughput`] over CPUs kept busy. An exponent above 1
+    /// rewards the rate and hides cost, so it stands beside its parts.
     pub roi: PerEnd,
     /// Return on investment by power, T^n / P^m, with P in watts to the power of
     /// [`Rules::roi_power`]; none where no meter reported
@@ -142,11 +163,11 @@ pub struct Row {
     /// Watts that both ends drew, less the resting power if that is taken off; none
     /// where no meter reported any.
     pub watts: Option<Summary>,
-    /// Joules per GiB delivered, both ends together.
-    pub joules_per_gib: Option<Summary>,
-    /// Service demand: CPU microseconds per KiB delivered.
+    /// Joules per unit of work, both ends together.
+    pub joules_per_unit: Option<Summary>,
+    /// Service demand: CPU microseconds per KiB delivered; none but of bytes.
     pub service_demand: PerEnd,
-    /// Throughput as published work prints it; none below five trials.
+    /// The rate as published work prints it; none below five trials.
     pub headline: Option<Headline>,
     /// TCP retransmits of all measured trials; none where nothing counted them.
     pub retransmits: Option<f64>,
@@ -158,17 +179,19 @@ pub struct Row {
     /// Parts of its work that were put in each other's way, in words.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub collisions: Vec<String>,
-    /// Throughput against the baseline; none for the baseline and for a cell
-    /// that has no measured trial.
-    pub comparison: Option<Comparison>,
-    /// CPU seconds per GiB, both ends, against the baseline; none also where no
-    /// meter saw the CPU time of both.
-    pub cpu_comparison: Option<Comparison>,
+    /// Against the baseline, one of each question that has figures of both; none for
+    /// the baseline and for a cell that has no measured trial.
+    pub comparisons: Vec<Comparison>,
     /// Warnings of its trials, counted.
     pub warnings: Vec<Counted>,
 }
 
 impl Row {
+    /// How it compares with the baseline in one question.
+    pub fn comparison(&self, question: Question) -> Option<&Comparison> {
+        self.comparisons.iter().find(|comparison| comparison.question == question)
+    }
+
     /// One of its ends.
     pub fn end(&self, role: Role) -> &End {
         match role {
@@ -176,6 +199,38 @@ impl Row {
             Role::Receiver => &self.receiver,
         }
     }
+}
+
+/// Latency of a cell's measured trials, in seconds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LatencyRow {
+    /// Exchanges of all trials.
+    pub count: u64,
+    /// Their mean.
+    pub mean: f64,
+    /// The longest.
+    pub max: f64,
+    /// The percentiles that enough exchanges lie above, ascending.
+    pub percentiles: Vec<PercentileRow>,
+}
+
+impl LatencyRow {
+    /// A percentile of all trials together; none where too few exchanges lie above it.
+    pub fn percentile(&self, percentile: Percentile) -> Option<&PercentileRow> {
+        self.percentiles.iter().find(|row| row.percentile == percentile)
+    }
+}
+
+/// One percentile of a cell's latency, in seconds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PercentileRow {
+    /// Which.
+    pub percentile: Percentile,
+    /// Of all trials together.
+    pub pooled: f64,
+    /// Of each trial by itself, with the interval of the mean; none where the
+    /// trials were too short for it.
+    pub trials: Option<Summary>,
 }
 
 /// What became of a cell's trials.
@@ -217,8 +272,8 @@ pub struct End {
     pub role: Role,
     /// What it cost in CPU time; none where no meter saw it.
     pub cpu: Option<CpuCost>,
-    /// System calls of the engine per GiB; none where they were not counted.
-    pub calls_per_gib: Option<Summary>,
+    /// System calls of the engine per unit of work; none where they were not counted.
+    pub calls_per_unit: Option<Summary>,
     /// Copied or not, and by which evidence.
     pub ledger: Option<Shares>,
     /// What the witness page showed.
@@ -237,8 +292,8 @@ pub struct End {
     pub notes: Vec<Counted>,
 }
 
-/// CPU time of an end per work done. Means over the trials, in CPU seconds per
-/// GiB that the receiver got: `total.mean = user + system + softirq + unsplit`.
+/// CPU time of an end per work done. Means over the trials, in CPU seconds per unit
+/// of work: `total.mean = user + system + softirq + unsplit`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CpuCost {
     /// How time was given to the role.
@@ -268,7 +323,7 @@ pub struct CpuCost {
 pub struct Witness {
     /// Both ends shared the page.
     pub shared: u32,
-    /// Somebody had copied it.
+    /// It had been copied.
     pub copied: u32,
 }
 
@@ -284,12 +339,12 @@ pub struct PerEnd {
     pub total: Option<Summary>,
 }
 
-/// The mean throughput without the first and the last trial in order of time, to
+/// The mean rate without the first and the last trial in order of time, to
 /// be set beside work that publishes "the middle three of five runs". It decides
 /// nothing: verdicts and intervals use every trial that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Headline {
-    /// Mean of the kept trials, bit/s.
+    /// Mean of the kept trials, work per second.
     pub mean: f64,
     /// Trials kept.
     pub kept: u32,
@@ -302,15 +357,15 @@ pub struct Headline {
 pub struct Pace {
     /// Length of a step in seconds.
     pub step: f64,
-    /// Slowest step of all trials, bit/s.
+    /// Slowest step of all trials, bytes per second.
     pub min: f64,
-    /// Fastest step of all trials, bit/s.
+    /// Fastest step of all trials, bytes per second.
     pub max: f64,
     /// Seconds in steps below 5 % of their own trial's mean, all trials together.
     pub stalled: f64,
     /// Trials in which that happened.
     pub stalled_trials: u32,
-    /// The steps of the trial with the middle throughput, bit/s.
+    /// The steps of the trial with the middle rate, bytes per second.
     pub typical: Vec<f64>,
 }
 

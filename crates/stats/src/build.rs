@@ -1,8 +1,8 @@
 //! From a study to its analysis.
 
 use super::analysis::{
-    ANALYSIS_VERSION, Analysis, CpuCost, End, Failure, Pace, Row, Rules, Status, StoppingNote,
-    Witness,
+    ANALYSIS_VERSION, Analysis, CpuCost, End, Failure, LatencyRow, Pace, PercentileRow, Row, Rules,
+    Status, StoppingNote, Witness,
 };
 use super::compare::{Frame, Side};
 use super::cpu::RoleCpu;
@@ -13,9 +13,9 @@ use super::profiling::profiling_note;
 use super::summary::Summary;
 use super::verdict::{Noise, Question};
 use super::worth::{self, Costs};
-use crate::record::unit::GIB;
 use crate::record::{
-    Cell, CellId, ProvenWitness, Role, RoleRecord, Scope, Series, Study, Trial, TrialStatus,
+    Cell, CellId, Latency, Percentile, ProvenWitness, Role, RoleRecord, Scope, Series, Study,
+    Trial, TrialStatus, Work,
 };
 use std::collections::{BTreeSet, HashMap};
 
@@ -48,9 +48,9 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
             return None;
         }
         let effect = frame.effect(question, original?.side(), nulls.first()?.side())?;
-        Noise::of(effect, rules.confidence)
+        Noise::of(question, effect, rules.confidence)
     };
-    let (throughput_noise, cpu_noise) = (noise(Question::Throughput), noise(Question::Cpu));
+    let noises: Vec<Noise> = Question::ALL.into_iter().filter_map(noise).collect();
     let mut rows: Vec<Row> = cells.iter().map(|k| row(study, rules, k)).collect();
     let baseline = cells.iter().find(|k| k.cell.id == header.baseline).map(|k| k.side());
     let (others, sides): (Vec<usize>, Vec<Side>) = cells
@@ -59,12 +59,12 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
         .filter(|(_, k)| k.cell.id != header.baseline)
         .map(|(at, k)| (at, k.side()))
         .unzip();
-    let compare =
-        |question, noise: &Option<Noise>| frame.compare(question, baseline, &sides, noise.as_ref());
-    let throughput = compare(Question::Throughput, &throughput_noise);
-    let cpu = compare(Question::Cpu, &cpu_noise);
-    for ((at, throughput), cpu) in others.into_iter().zip(throughput).zip(cpu) {
-        (rows[at].comparison, rows[at].cpu_comparison) = (throughput, cpu);
+    for question in Question::ALL {
+        let noise = noises.iter().find(|noise| noise.question == question);
+        let comparisons = frame.compare(question, baseline, &sides, noise);
+        for (at, comparison) in others.iter().zip(comparisons) {
+            rows[*at].comparisons.extend(comparison);
+        }
     }
     let warnings = study.trials.iter().flat_map(|t| &t.warnings);
     Analysis {
@@ -74,8 +74,7 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
         rows,
         null: nulls.first().map(|k| row(study, rules, k)),
         noise_of: original.map(|k| k.cell.id.clone()),
-        noise: throughput_noise,
-        cpu_noise,
+        noises,
         functional: header.functional.clone(),
         stopping: stopping(study),
         profiling: profiling_note(study, rules),
@@ -94,8 +93,7 @@ struct Known<'a> {
 
 impl<'a> Known<'a> {
     fn of(cell: &'a Cell, trials: Vec<&'a Trial>) -> Self {
-        let measured: Vec<&Trial> =
-            trials.iter().copied().filter(|t| t.throughput().is_some()).collect();
+        let measured: Vec<&Trial> = trials.iter().copied().filter(|t| t.rate().is_some()).collect();
         let costs = measured.iter().map(|t| Costs::of(cell, t)).collect();
         Known { cell, trials, measured, costs }
     }
@@ -144,10 +142,12 @@ fn remarks(study: &Study) -> Vec<String> {
 
 fn row(study: &Study, rules: &Rules, known: &Known) -> Row {
     let Known { cell, trials, measured, costs } = known;
-    let throughput = Summary::of(measured.iter().filter_map(|t| t.throughput()));
-    let throughput = throughput.map(|s| s.at(rules.confidence));
-    let ceiling = study.header.ceiling.map(|c| c.workload * 8.0).filter(|c| *c > 0.0);
-    let share = throughput.zip(ceiling).map(|(t, c)| t.mean / c);
+    let work = measured.first().or(trials.first()).map_or(Work::Bytes, |t| t.work);
+    let rate = Summary::of(measured.iter().filter_map(|t| t.rate()));
+    let rate = rate.map(|s| s.at(rules.confidence));
+    let ceiling = study.header.ceiling.map(|c| c.workload);
+    let ceiling = ceiling.filter(|c| *c > 0.0 && work == Work::Bytes);
+    let share = rate.zip(ceiling).map(|(rate, ceiling)| rate.mean / ceiling);
     let over = |figure: fn(&Costs) -> Option<f64>| {
         let values = costs.iter().filter_map(figure);
         Summary::of(values).map(|s| s.at(rules.confidence))
@@ -158,25 +158,27 @@ fn row(study: &Study, rules: &Rules, known: &Known) -> Row {
         rx: cell.rx.path.clone(),
         baseline: cell.id == study.header.baseline,
         status: status(trials),
+        work,
+        rate,
+        latency: latency(measured, rules),
         ceiling_share: share.filter(|share| share.is_finite()),
-        throughput,
         labels: pool::count_exact(measured.iter().map(|t| t.label.as_str())),
-        sender: end(Role::Sender, cell, measured, costs),
-        receiver: end(Role::Receiver, cell, measured, costs),
-        cpu_per_gib: over(Costs::cpu_per_gib),
+        sender: end(Role::Sender, work, cell, measured, costs),
+        receiver: end(Role::Receiver, work, cell, measured, costs),
+        cpu_per_unit: over(Costs::cpu_per_unit),
         cpu_per_packet: over(Costs::cpu_per_packet),
         roi: worth::roi(costs, rules),
         roi_power: worth::roi_power(costs, rules),
         watts: over(Costs::watts),
-        joules_per_gib: over(Costs::joules_per_gib),
+        joules_per_unit: over(Costs::joules_per_unit),
         service_demand: worth::service_demand(costs, rules),
         headline: worth::headline(measured),
         retransmits: retransmits(measured),
-        pace: pace(measured),
+        // The meter counts bytes, whatever the trial counts.
+        pace: if work == Work::Bytes { pace(measured) } else { None },
         receive_work: ReceiveWork::of(cell, measured),
         collisions: collisions(cell, &study.header.facts),
-        comparison: None,
-        cpu_comparison: None,
+        comparisons: Vec::new(),
         warnings: count(trials.iter().flat_map(|t| &t.warnings).map(String::as_str)),
     }
 }
@@ -201,14 +203,14 @@ fn status(trials: &[&Trial]) -> Status {
     status
 }
 
-fn end(role: Role, cell: &Cell, measured: &[&Trial], costs: &[Costs]) -> End {
+fn end(role: Role, work: Work, cell: &Cell, measured: &[&Trial], costs: &[Costs]) -> End {
     let records: Vec<&RoleRecord> = measured.iter().filter_map(|t| t.role(role)).collect();
     // The witness page is recorded with the sender; it speaks of that end only.
     let seen = |what| records.iter().filter(|r| r.witness == Some(what)).count() as u32;
     End {
         role,
         cpu: cpu_cost(role, costs),
-        calls_per_gib: Summary::of(records.iter().filter_map(|r| calls_per_gib(r))),
+        calls_per_unit: Summary::of(records.iter().filter_map(|r| calls_per_unit(work, r))),
         ledger: Shares::of(records.iter().map(|r| &r.ledger)),
         witness: Witness {
             shared: seen(ProvenWitness::Shared),
@@ -222,23 +224,45 @@ fn end(role: Role, cell: &Cell, measured: &[&Trial], costs: &[Costs]) -> End {
     }
 }
 
-fn calls_per_gib(record: &RoleRecord) -> Option<f64> {
-    let counted = !record.calls.is_empty() && record.window_bytes > 0;
+fn calls_per_unit(work: Work, record: &RoleRecord) -> Option<f64> {
+    let counted = !record.calls.is_empty() && record.count > 0;
     let calls: f64 = record.calls.iter().map(|c| c.calls as f64).sum();
-    counted.then(|| calls / (record.window_bytes as f64 / GIB))
+    counted.then(|| calls / (record.count as f64 / work.terms().unit_size))
+}
+
+/// The latency of all trials together, and of each by itself.
+fn latency(measured: &[&Trial], rules: &Rules) -> Option<LatencyRow> {
+    let each = || measured.iter().filter_map(|t| t.latency.as_ref());
+    let mut all = Latency::new();
+    each().for_each(|latency| all.add(latency));
+    let row = |percentile: Percentile| {
+        let trials = Summary::of(each().filter_map(|latency| latency.percentile(percentile)));
+        Some(PercentileRow {
+            percentile,
+            pooled: all.percentile(percentile)?,
+            trials: trials.map(|s| s.at(rules.confidence)),
+        })
+    };
+    Some(LatencyRow {
+        count: all.count(),
+        mean: all.mean()?,
+        max: all.max()?,
+        percentiles: Percentile::ALL.into_iter().filter_map(row).collect(),
+    })
 }
 
 fn cpu_cost(role: Role, costs: &[Costs]) -> Option<CpuCost> {
     let at = Role::ALL.iter().position(|r| *r == role)?;
-    let seen = |c: &Costs| Some((c.roles[at]?, c.gib_per_second)).filter(|(_, work)| *work > 0.0);
+    let seen =
+        |c: &Costs| Some((c.roles[at]?, c.units_per_second())).filter(|(_, work)| *work > 0.0);
     let all: Vec<(RoleCpu, f64)> = costs.iter().filter_map(seen).collect();
     // Two rules give figures that do not compare; a trial by another rule than
     // the first (a meter failed in between) is left out.
     let rule = all.first()?.0.rule;
     let all: Vec<_> = all.into_iter().filter(|(cpu, _)| cpu.rule == rule).collect();
-    let per_gib = |part: fn(&RoleCpu) -> f64| Summary::of(all.iter().map(|(c, w)| part(c) / w));
-    let mean = |part| per_gib(part).map_or(0.0, |s| s.mean);
-    let total = per_gib(|c| c.total)?;
+    let per_unit = |part: fn(&RoleCpu) -> f64| Summary::of(all.iter().map(|(c, w)| part(c) / w));
+    let mean = |part| per_unit(part).map_or(0.0, |s| s.mean);
+    let total = per_unit(|c| c.total)?;
     Some(CpuCost {
         rule,
         total,
@@ -265,7 +289,7 @@ fn pace(measured: &[&Trial]) -> Option<Pace> {
         .iter()
         .filter_map(|t| {
             let (step, steps) = receiver_steps(&t.series)?;
-            Some((t.throughput()?, step, steps))
+            Some((t.rate()?, step, steps))
         })
         .collect();
     paced.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -283,15 +307,15 @@ fn pace(measured: &[&Trial]) -> Option<Pace> {
     Some(Pace { step, min: range.min, max: range.max, stalled, stalled_trials, typical })
 }
 
-/// Length of a step, and the receiver's throughput in bit/s step by step, all
-/// flows together. Steps that not all flows have are cut off.
+/// Length of a step, and the receiver's bytes per second step by step, all flows
+/// together. Steps that not all flows have are cut off.
 fn receiver_steps(series: &[Series]) -> Option<(f64, Vec<f64>)> {
     let of_receiver =
         |s: &&Series| s.metric == "throughput" && matches!(s.scope, Scope::Flow(Role::Receiver, _));
     let flows: Vec<&Series> = series.iter().filter(of_receiver).collect();
     let step = flows.first()?.step;
     let steps = flows.iter().map(|s| s.values.len()).min()?;
-    let sum = |i: usize| flows.iter().map(|s| s.values[i]).sum::<f64>() * 8.0;
+    let sum = |i: usize| flows.iter().map(|s| s.values[i]).sum::<f64>();
     let steps: Vec<f64> = (0..steps).map(sum).collect();
     let sound = step.is_finite() && step > 0.0 && steps.iter().all(|s| s.is_finite());
     (sound && !steps.is_empty()).then_some((step, steps))

@@ -1,13 +1,12 @@
-//! The comparisons of a study: every cell against the baseline, in throughput
-//! and in CPU seconds per GiB.
+//! The comparisons of a study: every cell against the baseline, in every question.
 
 use super::analysis::{Comparison, Rules};
-use super::contract::undeclared;
+use super::contract::{undeclared, unlike};
 use super::effect::Effect;
 use super::estimate::Estimate;
 use super::verdict::{Ceiling, Findings, Noise, Question, Test, Verdict, judge, tests};
 use super::worth::Costs;
-use crate::record::{Cell, CopyCeiling, Scope, Trial, TrialStatus};
+use crate::record::{Cell, CopyCeiling, Scope, Trial, TrialStatus, Work};
 use std::collections::BTreeMap;
 
 /// Name of the reading that the link's ceiling follows from: its rate in bytes
@@ -41,11 +40,18 @@ impl Side<'_> {
     /// trials of a cell, the last counts.
     fn figures(&self, question: Question) -> BTreeMap<u32, f64> {
         match question {
-            Question::Throughput => {
-                self.trials.iter().filter_map(|t| Some((t.block, t.throughput()?))).collect()
+            Question::Rate => {
+                self.trials.iter().filter_map(|t| Some((t.block, t.rate()?))).collect()
             }
             Question::Cpu => {
-                self.costs.iter().filter_map(|c| Some((c.block, c.cpu_per_gib()?))).collect()
+                self.costs.iter().filter_map(|c| Some((c.block, c.cpu_per_unit()?))).collect()
+            }
+            Question::Latency(percentile) => {
+                let figure = |t: &&Trial| {
+                    t.rate()?;
+                    Some((t.block, t.latency.as_ref()?.percentile(percentile)?))
+                };
+                self.trials.iter().filter_map(figure).collect()
             }
         }
     }
@@ -84,7 +90,7 @@ impl Frame<'_> {
     }
 
     /// Compares every cell with the baseline. None for a cell that has nothing
-    /// measured, or that no meter saw the CPU time of.
+    /// measured, and, of CPU and latency, where either side has no such figure.
     pub fn compare(
         &self,
         question: Question,
@@ -110,7 +116,7 @@ impl Frame<'_> {
     fn draft(&self, question: Question, baseline: Option<Side>, cell: Side) -> Option<Draft> {
         let measured = !cell.figures(question).is_empty();
         let rejected = cell.rejected().next().is_some();
-        if !measured && (question == Question::Cpu || !rejected) {
+        if !measured && (question != Question::Rate || !rejected) {
             return None;
         }
         let mut draft = Draft::default();
@@ -118,11 +124,13 @@ impl Frame<'_> {
             return Some(draft);
         }
         let Some(baseline) = baseline else { return Some(draft) };
-        if question == Question::Cpu && baseline.figures(question).is_empty() {
+        if question != Question::Rate && baseline.figures(question).is_empty() {
             return None;
         }
         draft.effect = self.effect(question, baseline, cell);
-        draft.reasons = undeclared(&baseline.cell.id.0, baseline.cell, cell.cell);
+        let name = &baseline.cell.id.0;
+        draft.reasons = undeclared(name, baseline.cell, cell.cell);
+        draft.reasons.extend(unlike(name, baseline.trials, cell.trials));
         if question == Question::Cpu {
             let rule = |side: Side| side.costs.iter().find_map(Costs::by_whole_cpu);
             if rule(baseline) != rule(cell) {
@@ -142,8 +150,8 @@ impl Frame<'_> {
             }
         }
         let ceiling = |side| self.ceiling_of(side);
-        draft.ceiling = ceiling(baseline)
-            .filter(|c| question == Question::Throughput && ceiling(cell) == Some(*c));
+        draft.ceiling =
+            ceiling(baseline).filter(|c| question == Question::Rate && ceiling(cell) == Some(*c));
         Some(draft)
     }
 
@@ -172,19 +180,23 @@ impl Frame<'_> {
         Comparison { question, effect: draft.effect, test, verdict, reasons: draft.reasons }
     }
 
-    /// The ceiling that a cell's mean throughput is at: within the margin of the
-    /// copy bandwidth, or within the margin below what the link can carry.
+    /// The ceiling that a cell's mean rate is at: within the margin of the copy
+    /// bandwidth, or within the margin below what the link can carry. Only bytes have
+    /// one.
     fn ceiling_of(&self, side: Side) -> Option<Ceiling> {
+        if side.trials.iter().any(|t| t.work != Work::Bytes) {
+            return None;
+        }
         let margin = self.rules.margin;
-        let figures = side.figures(Question::Throughput);
+        let figures = side.figures(Question::Rate);
         let mean = figures.values().map(|t| t / figures.len() as f64).sum::<f64>();
         let rate = side.trials.iter().flat_map(|t| &t.readings).find_map(|r| {
             let of_link = r.metric == LINK_RATE && matches!(r.scope, Scope::Link(..));
-            of_link.then_some(r.value * 8.0)
+            of_link.then_some(r.value)
         });
         let mtu = f64::from(side.cell.link.mtu);
         let carried = rate.map(|r| r * (mtu - HEADERS) / (mtu + FRAMING));
-        let copied = self.ceiling.map(|c| c.workload * 8.0);
+        let copied = self.ceiling.map(|c| c.workload);
         let reached = |ceiling: f64| mean > 0.0 && mean >= ceiling * (1.0 - margin);
         if carried.is_some_and(|c| c > 0.0 && reached(c)) {
             Some(Ceiling::Link)
@@ -216,7 +228,8 @@ impl Draft {
 mod tests {
     use super::*;
     use crate::pool::tests::{cell, trial};
-    use crate::record::{Reading, Role, Unit};
+    use crate::record::{Latency, Percentile, Reading, Role, Unit};
+    use std::time::Duration;
 
     const GBIT: f64 = 1e9 / 8.0;
 
@@ -235,7 +248,7 @@ mod tests {
         let (a, b): (Vec<&Trial>, Vec<&Trial>) =
             (first.1.iter().collect(), second.1.iter().collect());
         let costs = |cell: &Cell, trials: &[&Trial]| -> Vec<Costs> {
-            let measured = trials.iter().filter(|t| t.throughput().is_some());
+            let measured = trials.iter().filter(|t| t.rate().is_some());
             measured.map(|t| Costs::of(cell, t)).collect()
         };
         let (a_costs, b_costs) = (costs(first.0, &a), costs(second.0, &b));
@@ -257,7 +270,7 @@ mod tests {
 
     fn word(a: &[f64], b: &[f64], ceiling: Option<f64>) -> &'static str {
         let (a, b) = (trials("a", a), trials("b", b));
-        let c = compared((&cell("a"), &a), (&cell("b"), &b), Question::Throughput, ceiling);
+        let c = compared((&cell("a"), &a), (&cell("b"), &b), Question::Rate, ceiling);
         c.unwrap().verdict.word()
     }
 
@@ -281,12 +294,8 @@ mod tests {
         let with_rate = |name: &str, rates: &[f64]| {
             let mut trials = trials(name, rates);
             for t in &mut trials {
-                t.readings.push(Reading {
-                    metric: LINK_RATE.into(),
-                    unit: Unit::BytesPerSecond,
-                    value: 10.0 * GBIT,
-                    scope: Scope::Link(Role::Receiver, "eth0".into()),
-                });
+                let scope = Scope::Link(Role::Receiver, "eth0".into());
+                t.readings.push(Reading::mean(LINK_RATE, Unit::BytesPerSecond, 10.0 * GBIT, scope));
             }
             trials
         };
@@ -294,7 +303,7 @@ mod tests {
             [([9.78, 9.77, 9.78], "SATURATED"), ([9.5, 9.5, 9.51], "EQUIVALENT")]
         {
             let (a, b) = (with_rate("a", &rates), with_rate("b", &rates));
-            let c = compared((&cell("a"), &a), (&cell("b"), &b), Question::Throughput, None);
+            let c = compared((&cell("a"), &a), (&cell("b"), &b), Question::Rate, None);
             let verdict = c.unwrap().verdict;
             assert_eq!(verdict.word(), expected, "{verdict:?}");
         }
@@ -305,12 +314,12 @@ mod tests {
         let (a, b) = (trials("a", &BELOW), trials("b", &NEAR));
         let (first, mut second) = (cell("a"), cell("b"));
         second.stream.touch = crate::record::Touch::Read;
-        let c = compared((&first, &a), (&second, &b), Question::Throughput, None).unwrap();
+        let c = compared((&first, &a), (&second, &b), Question::Rate, None).unwrap();
         assert_eq!(c.verdict, Verdict::NotComparable);
         assert_eq!(c.reasons, ["touch is none in a and read here"]);
         assert_eq!(c.test, None, "it is no part of the family");
         second.levels.insert("touch".into(), "read".into());
-        let c = compared((&first, &a), (&second, &b), Question::Throughput, None).unwrap();
+        let c = compared((&first, &a), (&second, &b), Question::Rate, None).unwrap();
         assert_eq!((c.verdict, c.reasons.len()), (Verdict::Faster, 0));
     }
 
@@ -322,7 +331,7 @@ mod tests {
             t.status = TrialStatus::Rejected { events: events.clone() };
         }
         let compare = |b: &[Trial]| {
-            compared((&cell("a"), &a), (&cell("b"), b), Question::Throughput, None).unwrap()
+            compared((&cell("a"), &a), (&cell("b"), b), Question::Rate, None).unwrap()
         };
         assert_eq!(compare(&b).verdict, Verdict::Faster, "two blocks are left");
         b[3].status = TrialStatus::Rejected { events: events.clone() };
@@ -335,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_per_gib_is_compared_under_one_rule_only() {
+    fn cpu_is_compared_under_one_rule_only() {
         let busy = |name: &str, seconds: f64| {
             let mut trials = trials(name, &BELOW);
             for (i, t) in trials.iter_mut().enumerate() {
@@ -353,8 +362,7 @@ mod tests {
         let mut whole = busy("b", 0.4);
         for t in &mut whole {
             let mut read = |metric: &str, scope| {
-                let (metric, unit) = (metric.to_owned(), Unit::Seconds);
-                t.readings.push(Reading { metric, unit, value: 0.45, scope });
+                t.readings.push(Reading::sum(metric, Unit::Seconds, 0.45, scope));
             };
             read("cpu.wall", Scope::Machine);
             read("cpu.busy", Scope::Cpu(0));
@@ -366,5 +374,47 @@ mod tests {
         let unseen = trials("b", &BELOW);
         let none = compared((&cell("a"), &a), (&cell("b"), &unseen), Question::Cpu, None);
         assert_eq!(none, None, "where nothing was measured there is no question");
+    }
+
+    /// Trials of one second and 20,000 exchanges, each as long as its block says, in
+    /// microseconds, and one in 50 ten times as long.
+    fn exchanges(name: &str, typical: &[f64]) -> Vec<Trial> {
+        let each = typical.iter().zip(0..);
+        each.map(|(us, block)| {
+            let mut latency = Latency::new();
+            for i in 0..20_000 {
+                let times = if i % 50 == 0 { 10.0 } else { 1.0 };
+                latency.record(Duration::from_secs_f64(us * times * 1e-6));
+            }
+            let mut trial = trial(name, block, 1.0, 20_000);
+            (trial.work, trial.latency) = (Work::Exchanges, Some(latency));
+            trial
+        })
+        .collect()
+    }
+
+    #[test]
+    fn a_percentile_is_judged_like_a_rate_and_lower_is_better() {
+        let a = exchanges("a", &[50.0, 51.0, 50.5, 49.5, 50.0]);
+        let word = |typical: &[f64], percentile| {
+            let b = exchanges("b", typical);
+            let question = Question::Latency(percentile);
+            let c = compared((&cell("a"), &a), (&cell("b"), &b), question, Some(1e-6))?;
+            Some((c.verdict.word(), c.verdict.better()))
+        };
+        for percentile in [Percentile::P50, Percentile::P99] {
+            let low = word(&[40.0, 40.5, 40.2, 39.8, 40.1], percentile).unwrap();
+            assert_eq!(low, ("LOWER LATENCY", Some(true)));
+            let high = word(&[60.0, 60.5, 60.2, 59.8, 60.1], percentile).unwrap();
+            assert_eq!(high, ("HIGHER LATENCY", Some(false)));
+            let same = word(&[50.1, 51.1, 50.4, 49.4, 50.1], percentile).unwrap();
+            assert_eq!(same, ("EQUIVALENT", None));
+        }
+        // Two exchanges lie above p99.99: nothing is said of it.
+        assert_eq!(word(&[50.0; 5], Percentile::P9999), None);
+        // A rate of exchanges knows no copy ceiling, however fast a core copies.
+        let b = exchanges("b", &[50.0; 5]);
+        let c = compared((&cell("a"), &a), (&cell("b"), &b), Question::Rate, Some(20_000.0 / GBIT));
+        assert_eq!(c.unwrap().verdict, Verdict::Equivalent);
     }
 }

@@ -1,7 +1,7 @@
 //! Were two cells asked the same? A comparison means something only where they
 //! differ in what the experiment varies and in nothing else.
 
-use crate::record::Cell;
+use crate::record::{Cell, Role, Trial};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -51,6 +51,38 @@ pub fn undeclared(first: &str, baseline: &Cell, cell: &Cell) -> Vec<String> {
     found
 }
 
+/// What the trials of two cells show that makes them incomparable, whatever factor
+/// says so: another work, or a receiver that throws the bytes away beside one that
+/// delivers them. Each in words; `first` is how the words call the first.
+pub fn unlike(first: &str, ours: &[&Trial], theirs: &[&Trial]) -> Vec<String> {
+    let mut found = Vec::new();
+    let work = |trials: &[&Trial]| trials.iter().find(|t| t.ran_at().is_some()).map(|t| t.work);
+    if let (Some(a), Some(b)) = (work(ours), work(theirs))
+        && a != b
+    {
+        found.push(format!(
+            "what is counted is the {} in {first} and the {} here",
+            a.terms().rate,
+            b.terms().rate
+        ));
+    }
+    let receivers = |trials: &[&Trial]| -> Option<bool> {
+        let mut ledgers = trials.iter().filter_map(|t| Some(&t.role(Role::Receiver)?.ledger));
+        ledgers.find(|ledger| ledger.delivered > 0).map(|ledger| ledger.discards())
+    };
+    let does = |discards| if discards { "discards" } else { "delivers" };
+    if let (Some(a), Some(b)) = (receivers(ours), receivers(theirs))
+        && a != b
+    {
+        found.push(format!(
+            "the receiver {} the bytes in {first} and {} them here",
+            does(a),
+            does(b)
+        ));
+    }
+    found
+}
+
 /// A value as its record has it, in plain words.
 fn shown(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
@@ -64,8 +96,8 @@ fn shown(value: &impl Serialize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::tests::cell;
-    use crate::record::Touch;
+    use crate::pool::tests::{cell, trial};
+    use crate::record::{Manner, Touch, Work};
 
     #[test]
     fn what_no_factor_varies_must_be_the_same() {
@@ -82,6 +114,34 @@ mod tests {
                 "send-buffer is left to the kernel in a and 4096 here",
                 "tso is off in a and on here",
             ]
+        );
+    }
+
+    #[test]
+    fn a_receiver_that_discards_is_not_compared_with_one_that_delivers() {
+        let with = |manner| {
+            let mut trial = trial("a", 0, 1.0, 1000);
+            trial.roles[1].ledger.enter(manner, 1000, 1, "recv(2)");
+            trial
+        };
+        let (copied, mapped) = (with(Manner::Copied), with(Manner::NotCopied));
+        let discarded = with(Manner::Discarded);
+        assert_eq!(unlike("a", &[&copied], &[&mapped]), [""; 0]);
+        assert_eq!(unlike("a", &[&discarded], &[&discarded]), [""; 0]);
+        assert_eq!(
+            unlike("a", &[&copied], &[&discarded]),
+            ["the receiver delivers the bytes in a and discards them here"]
+        );
+        assert_eq!(unlike("a", &[], &[&discarded]), [""; 0], "nothing is known of the first");
+    }
+
+    #[test]
+    fn bytes_are_not_compared_with_exchanges() {
+        let bytes = trial("a", 0, 1.0, 1000);
+        let exchanges = Trial { work: Work::Exchanges, ..bytes.clone() };
+        assert_eq!(
+            unlike("a", &[&bytes], &[&exchanges]),
+            ["what is counted is the throughput in a and the transaction rate here"]
         );
     }
 

@@ -232,24 +232,14 @@ mod tests {
     fn with_cpu(mut t: Trial, cpu: u32, values: &[(&str, f64)]) -> Trial {
         for (metric, value) in values {
             let metric = (*metric).to_owned();
-            t.readings.push(Reading {
-                metric,
-                unit: Unit::Seconds,
-                value: *value,
-                scope: Scope::Cpu(cpu),
-            });
+            t.readings.push(Reading::sum(metric, Unit::Seconds, *value, Scope::Cpu(cpu)));
         }
         t
     }
 
     fn wall(mut t: Trial, seconds: f64) -> Trial {
         let metric = "cpu.wall".to_owned();
-        t.readings.push(Reading {
-            metric,
-            unit: Unit::Seconds,
-            value: seconds,
-            scope: Scope::Machine,
-        });
+        t.readings.push(Reading::sum(metric, Unit::Seconds, seconds, Scope::Machine));
         t
     }
 

@@ -274,7 +274,7 @@ mod tests {
                 ("cpu.steal", 0.0),
             ] {
                 let (metric, unit) = (metric.to_owned(), Unit::Seconds);
-                t.readings.push(Reading { metric, unit, value, scope: Scope::Cpu(cpu) });
+                t.readings.push(Reading::sum(metric, unit, value, Scope::Cpu(cpu)));
             }
         }
         t
@@ -282,7 +282,7 @@ mod tests {
 
     fn read(t: &mut Trial, metric: &str, scope: Scope, value: f64) {
         t.readings.retain(|r| !(r.metric == metric && r.scope == scope));
-        t.readings.push(Reading { metric: metric.into(), unit: Unit::Seconds, value, scope });
+        t.readings.push(Reading::sum(metric, Unit::Seconds, value, scope));
     }
 
     fn events(t: &Trial) -> Vec<String> {
@@ -430,7 +430,7 @@ mod tests {
     #[test]
     fn values_are_no_events_and_what_is_not_measured_has_none() {
         let mut slow = quiet();
-        slow.window_bytes = 1;
+        slow.count = 1;
         read(&mut slow, "link.rx_dropped", Scope::Link(Role::Receiver, "veth".into()), 1e6);
         read(&mut slow, "tcp.retransmits", Scope::Flow(Role::Sender, 0), 1e5);
         assert_eq!(events(&slow), [""; 0]);

@@ -1,10 +1,10 @@
 //! One figure over many studies, in order of time, and where it changed.
 
 use super::change::changes;
+use super::studies::figure;
 use super::summary::Summary;
 use super::verdict::Question;
-use super::worth::Costs;
-use crate::record::{Role, Study};
+use crate::record::{Role, Study, Work};
 use serde::{Deserialize, Serialize};
 
 /// Error rate of each search for a change. Stricter than that of a verdict,
@@ -32,8 +32,10 @@ pub struct StudyPoints {
 pub struct Point {
     /// The cell.
     pub cell: String,
-    /// Which figure: bit/s, or CPU seconds per GiB.
+    /// Which figure: work per second, CPU seconds per unit of work, or seconds.
     pub question: Question,
+    /// What its trials count.
+    pub work: Work,
     /// Trials that count.
     pub n: usize,
     /// Their mean.
@@ -49,6 +51,8 @@ pub struct History {
     pub cell: String,
     /// Which figure.
     pub question: Question,
+    /// What its trials count, in the newest study.
+    pub work: Work,
     /// Every study that measured it, in order of time.
     pub entries: Vec<Entry>,
     /// Where it changed.
@@ -64,7 +68,7 @@ pub struct Entry {
     pub started_ms: u64,
     /// Trials that count.
     pub n: usize,
-    /// Their mean: bit/s, or CPU seconds per GiB.
+    /// Their mean: work per second, CPU seconds per unit of work, or seconds.
     pub mean: f64,
     /// Their standard deviation; none below two.
     pub stddev: Option<f64>,
@@ -89,15 +93,14 @@ pub fn points(study: &Study) -> StudyPoints {
     let mut points = Vec::new();
     for cell in header.cells.iter().filter(|c| !c.null) {
         let of_cell = study.trials.iter().filter(|t| t.cell == cell.id);
-        let measured: Vec<_> = of_cell.filter(|t| t.throughput().is_some()).collect();
-        let throughput = Summary::of(measured.iter().filter_map(|t| t.throughput()));
-        let cpu = measured.iter().filter_map(|t| Costs::of(cell, t).cpu_per_gib());
-        for (question, summary) in
-            [(Question::Throughput, throughput), (Question::Cpu, Summary::of(cpu))]
-        {
+        let measured: Vec<_> = of_cell.filter(|t| t.rate().is_some()).collect();
+        let Some(work) = measured.first().map(|t| t.work) else { continue };
+        for question in Question::ALL {
+            let figures = measured.iter().filter_map(|t| figure(question, cell, t));
             // Only what is above zero has a logarithm.
-            if let Some(Summary { n, mean, stddev, .. }) = summary.filter(|s| s.mean > 0.0) {
-                points.push(Point { cell: cell.id.0.clone(), question, n, mean, stddev });
+            let summary = Summary::of(figures).filter(|s| s.mean > 0.0);
+            if let Some(Summary { n, mean, stddev, .. }) = summary {
+                points.push(Point { cell: cell.id.0.clone(), question, work, n, mean, stddev });
             }
         }
     }
@@ -150,7 +153,8 @@ pub fn history(studies: &[(String, StudyPoints)], cell: &str, question: Question
         p: c.p,
     };
     let shifts = changes(&logs, CHANGE_LEVEL).into_iter().map(shift).collect();
-    History { cell: cell.to_owned(), question, entries, shifts }
+    let work = found.last().map_or(Work::Bytes, |(_, _, point)| point.work);
+    History { cell: cell.to_owned(), question, work, entries, shifts }
 }
 
 /// What both studies recorded and is not the same.
@@ -172,7 +176,8 @@ mod tests {
     fn study(at: u64, mean: f64, kernel: &str) -> (String, StudyPoints) {
         let point = Point {
             cell: "socket".into(),
-            question: Question::Throughput,
+            question: Question::Rate,
+            work: Work::Bytes,
             n: 5,
             mean,
             stddev: Some(1.0),
@@ -196,7 +201,7 @@ mod tests {
             })
             .collect();
         studies.reverse();
-        let h = history(&studies, "socket", Question::Throughput);
+        let h = history(&studies, "socket", Question::Rate);
         assert_eq!(h.entries.len(), 24);
         assert_eq!(h.entries[0].study, "study-0", "in order of time, not of the folder");
         assert_eq!(h.shifts.len(), 1);
@@ -205,6 +210,6 @@ mod tests {
         let changed = &h.entries[14].changed;
         assert_eq!(*changed, [("kernel".into(), "6.18.0".into(), "6.18.1".into())]);
         assert!(h.entries[13].changed.is_empty());
-        assert!(history(&studies, "splice", Question::Throughput).entries.is_empty());
+        assert!(history(&studies, "splice", Question::Rate).entries.is_empty());
     }
 }

@@ -59,8 +59,8 @@ mod tests {
         let mut trials = [trial("a", 0, 2.0, 1), trial("a", 1, 2.0, 1)];
         for (trial, share) in trials.iter_mut().zip([0.25, 0.75]) {
             let mut add = |metric: &str, unit, value, cpu| {
-                let (metric, scope) = (metric.into(), Scope::Cpu(cpu));
-                trial.readings.push(Reading { metric, unit, value, scope });
+                let scope = Scope::Cpu(cpu);
+                trial.readings.push(Reading::sum(metric, unit, value, scope));
             };
             add("cstate.C6", Unit::Ratio, share, 1);
             add("cstate.C6.entries", Unit::Count, 100.0, 1);

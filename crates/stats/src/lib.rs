@@ -32,8 +32,8 @@ pub mod wattmeter;
 mod worth;
 
 pub use analysis::{
-    ANALYSIS_VERSION, Analysis, Comparison, CpuCost, End, Failure, Headline, Pace, PerEnd, Row,
-    Rules, Status, StoppingNote, Witness,
+    ANALYSIS_VERSION, Analysis, Comparison, CpuCost, End, Failure, Headline, LatencyRow, Pace,
+    PerEnd, PercentileRow, Row, Rules, Status, StoppingNote, Witness,
 };
 pub use build::analyse;
 pub use change::{Change, changes};
@@ -54,5 +54,5 @@ pub use sizing::{
 pub use studies::{Between, Difference, Pairing, Weight, between, differences};
 pub use summary::Summary;
 pub use threshold::{Outcome, Subject, Threshold, ThresholdResult, judge_thresholds, subjects};
-pub use verdict::{Ceiling, DEFAULT_MARGIN, Noise, Question, Test, Verdict};
+pub use verdict::{Ceiling, DEFAULT_MARGIN, Direction, Noise, Question, Test, Verdict};
 pub use worth::POWER;

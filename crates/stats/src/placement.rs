@@ -140,7 +140,7 @@ mod tests {
         let wall = ("cpu.wall", Scope::Machine, 2.0);
         let of_cpus = values.iter().map(|(metric, cpu, value)| (*metric, Scope::Cpu(*cpu), *value));
         for (metric, scope, value) in of_cpus.chain([wall]) {
-            t.readings.push(Reading { metric: metric.into(), unit: Unit::Seconds, value, scope });
+            t.readings.push(Reading::sum(metric, Unit::Seconds, value, scope));
         }
         t
     }

@@ -64,6 +64,9 @@ pub struct Shares {
     pub copied: f64,
     /// Part that was not copied, 0 to 1.
     pub not_copied: f64,
+    /// Part that was thrown away in the kernel, 0 to 1.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub discarded: f64,
     /// Part without proof either way, 0 to 1.
     pub unknown: f64,
     /// What this rests on.
@@ -73,12 +76,15 @@ pub struct Shares {
 impl Shares {
     /// Adds ledgers up; none where no byte was delivered.
     pub fn of<'a>(ledgers: impl IntoIterator<Item = &'a Ledger>) -> Option<Shares> {
-        let mut sums = [0u128; 3];
+        let mut sums = [0u128; 4];
         let mut evidence: Vec<Evidence> = Vec::new();
         for ledger in ledgers {
-            for (sum, part) in
-                sums.iter_mut().zip([ledger.copied, ledger.not_copied, ledger.unknown])
-            {
+            for (sum, part) in sums.iter_mut().zip([
+                ledger.copied,
+                ledger.not_copied,
+                ledger.discarded,
+                ledger.unknown,
+            ]) {
                 *sum += u128::from(part);
             }
             for e in &ledger.evidence {
@@ -91,9 +97,20 @@ impl Shares {
             delivered: u64::try_from(all).unwrap_or(u64::MAX),
             copied: part(sums[0]),
             not_copied: part(sums[1]),
-            unknown: part(sums[2]),
+            discarded: part(sums[2]),
+            unknown: part(sums[3]),
             evidence,
         })
+    }
+
+    /// Part of the bytes of one manner, 0 to 1.
+    pub fn part(&self, manner: Manner) -> f64 {
+        match manner {
+            Manner::Copied => self.copied,
+            Manner::NotCopied => self.not_copied,
+            Manner::Discarded => self.discarded,
+            Manner::Unknown => self.unknown,
+        }
     }
 
     /// The evidence for one manner, the weightiest first.
@@ -102,6 +119,10 @@ impl Shares {
         found.sort_by_key(|e| std::cmp::Reverse(e.bytes));
         found
     }
+}
+
+fn is_zero(part: &f64) -> bool {
+    *part == 0.0
 }
 
 fn enter(evidence: &mut Vec<Evidence>, new: &Evidence) {
@@ -234,16 +255,17 @@ pub mod tests {
     }
 
     /// A measured trial of a window in seconds that delivered so many bytes.
-    pub fn trial(cell: &str, block: u32, window: f64, window_bytes: u64) -> Trial {
+    pub fn trial(cell: &str, block: u32, window: f64, count: u64) -> Trial {
         let role = |role| RoleRecord {
             role,
-            total_bytes: window_bytes,
-            window_bytes,
+            total_bytes: count,
+            count,
             window,
             ledger: Ledger::default(),
             calls: Vec::new(),
             sizes: SizeDistribution::default(),
             fragments: None,
+            latency: None,
             threads: Vec::new(),
             witness: None,
             notes: Vec::new(),
@@ -255,8 +277,10 @@ pub mod tests {
             order: block,
             started_ms: 0,
             status: TrialStatus::Measured,
+            work: Work::Bytes,
             window,
-            window_bytes,
+            count,
+            latency: None,
             spans: Vec::new(),
             label: "copied".into(),
             roles: Role::ALL.map(role).to_vec(),
@@ -341,6 +365,10 @@ pub mod tests {
         b.enter(Manner::Unknown, 90, 0, "no completion");
         let s = Shares::of([&a, &b]).unwrap();
         assert_eq!((s.delivered, s.not_copied, s.copied, s.unknown), (400, 0.75, 0.025, 0.225));
+        let mut c = Ledger::default();
+        c.enter(Manner::Discarded, 100, 1, "MSG_TRUNC");
+        let with = Shares::of([&a, &b, &c]).unwrap();
+        assert_eq!((with.not_copied, with.discarded, with.part(Manner::Unknown)), (0.6, 0.2, 0.18));
         let mapped = s.evidence_of(Manner::NotCopied);
         assert_eq!((mapped.len(), mapped[0].bytes, mapped[0].events), (1, 300, 11));
         assert_eq!(Shares::of([&Ledger::default()]), None);

@@ -20,12 +20,12 @@ pub struct ProfilingNote {
     pub trials: u32,
     /// Profile trials that failed, or that an event spoiled: its words.
     pub spoiled: Vec<String>,
-    /// Throughput with sampling over throughput without; none where a cell has
+    /// The rate with sampling over the rate without; none where a cell has
     /// not both.
     pub cost: Option<SamplingCost>,
 }
 
-/// Throughput with sampling over throughput without.
+/// The rate with sampling over the rate without.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SamplingCost {
     /// The ratio: 0.99 is one percent less.
@@ -39,12 +39,12 @@ pub struct SamplingCost {
 
 /// The cells of which profiles are taken, the baseline first.
 ///
-/// `Largest`: the baseline and the cell whose CPU seconds per GiB differ most from
-/// its own, as a ratio; where no meter saw CPU time, whose throughput does. None
+/// `Largest`: the baseline and the cell whose CPU seconds per unit of work differ most
+/// from its own, as a ratio; where no meter saw CPU time, whose rate does. None
 /// where there is nothing to compare.
 pub fn cells_to_profile(study: &Study, which: ProfiledCells) -> Vec<CellId> {
     let analysis = analyse(study, &Rules::of(&study.header));
-    let measured = |row: &&Row| row.throughput.is_some();
+    let measured = |row: &&Row| row.rate.is_some();
     let rows = || analysis.rows.iter().filter(measured);
     let Some(baseline) = rows().find(|row| row.baseline) else { return Vec::new() };
     let others = rows().filter(|row| !row.baseline);
@@ -54,11 +54,11 @@ pub fn cells_to_profile(study: &Study, which: ProfiledCells) -> Vec<CellId> {
         }
         ProfiledCells::Largest => {
             let distance = |row: &Row| {
-                let cost = |row: &Row| row.cpu_per_gib.map(|cost| cost.mean);
-                let speed = |row: &Row| row.throughput.map(|speed| speed.mean);
+                let cost = |row: &Row| row.cpu_per_unit.map(|cost| cost.mean);
+                let speed = |row: &Row| row.rate.map(|rate| rate.mean);
                 let apart = |(a, b): (f64, f64)| (a / b).ln().abs();
                 let by_cost = cost(row).zip(cost(baseline)).map(apart);
-                // Any difference in cost comes before one in throughput alone.
+                // Any difference in cost comes before one in the rate alone.
                 let by_speed = speed(row).zip(speed(baseline)).map(apart);
                 let finite = |d: Option<f64>| d.filter(|d| d.is_finite());
                 (finite(by_cost).is_some(), finite(by_cost).or(finite(by_speed)).unwrap_or(0.0))
@@ -84,7 +84,7 @@ pub fn profiling_note(study: &Study, rules: &Rules) -> Option<ProfilingNote> {
         cost: None,
     };
     for trial in &study.profiles {
-        if trial.throughput().is_some() {
+        if trial.rate().is_some() {
             note.trials += 1;
             if !note.cells.contains(&trial.cell) {
                 note.cells.push(trial.cell.clone());
@@ -124,7 +124,7 @@ fn cost(study: &Study, cells: &[CellId], confidence: f64) -> Option<SamplingCost
     for cell in cells {
         let logs = |trials: &[Trial]| -> Vec<f64> {
             let of_cell = trials.iter().filter(|trial| trial.cell == *cell);
-            let rates = of_cell.filter_map(Trial::throughput);
+            let rates = of_cell.filter_map(Trial::rate);
             rates.filter(|rate| *rate > 0.0 && rate.is_finite()).map(f64::ln).collect()
         };
         let (with, without) = (logs(&study.profiles), logs(&study.trials));
@@ -181,7 +181,7 @@ mod tests {
         let ids = |cells: Vec<CellId>| -> Vec<String> { cells.into_iter().map(|c| c.0).collect() };
         let mut study = study();
         assert_eq!(ids(cells_to_profile(&study, ProfiledCells::All)), ["a", "b", "c"]);
-        study.trials.iter_mut().filter(|t| t.cell.0 == "c").for_each(|t| t.window_bytes = 100);
+        study.trials.iter_mut().filter(|t| t.cell.0 == "c").for_each(|t| t.count = 100);
         assert_eq!(ids(cells_to_profile(&study, ProfiledCells::Largest)), ["a", "c"]);
         study.trials.retain(|t| t.cell.0 == "a");
         assert_eq!(ids(cells_to_profile(&study, ProfiledCells::Largest)), [""; 0]);

@@ -1,4 +1,5 @@
-//! When a study may stop before all of its blocks are run.
+//! When a study may stop before all of its blocks are run. It looks at the rates, and
+//! at the median and p99 of the latency where there is one.
 //!
 //! To look at a result after each block and to stop when it pleases inflates the
 //! error: who stops when the effect looks large keeps the lucky moments. The rule
@@ -55,18 +56,29 @@ pub fn should_stop(study: &Study) -> Option<String> {
     let mut blocks = 0;
     for cell in header.cells.iter().filter(|c| !c.null && c.id != header.baseline) {
         let trials = trials_of(&cell.id);
-        if !trials.iter().any(|t| t.throughput().is_some()) {
+        if !trials.iter().any(|t| t.rate().is_some()) {
             continue;
         }
         let side = Side { cell, trials: &trials, costs: &[] };
-        let effect = frame.effect(Question::Throughput, baseline, side)?;
-        let half = effect.interval.filter(|_| effect.blocks >= at_least)?.log_half_width;
-        if half > limit {
-            return None;
-        }
-        blocks = blocks.max(effect.blocks);
-        if widest.as_ref().is_none_or(|(known, _)| half > *known) {
-            widest = Some((half, cell.id.to_string()));
+        for question in Question::MAIN {
+            let effect = match frame.effect(question, baseline, side) {
+                Some(effect) => effect,
+                None if question == Question::Rate => return None,
+                // It was not measured, or on too few exchanges for this percentile.
+                None => continue,
+            };
+            let half = effect.interval.filter(|_| effect.blocks >= at_least)?.log_half_width;
+            if half > limit {
+                return None;
+            }
+            blocks = blocks.max(effect.blocks);
+            if widest.as_ref().is_none_or(|(known, _)| half > *known) {
+                let of = match question {
+                    Question::Rate => cell.id.to_string(),
+                    other => format!("{} of {}", other.name(), cell.id),
+                };
+                widest = Some((half, of));
+            }
         }
     }
     let (half, cell) = widest?;
@@ -88,10 +100,12 @@ pub mod tests {
     use super::*;
     use crate::pool::tests::{cell, trial};
     use crate::record::{
-        Design, Judgement, SCHEMA_VERSION, Schedule, Stopping, StudyHeader, TrialStatus,
+        Design, Judgement, Latency, SCHEMA_VERSION, Schedule, Stopping, StudyHeader, TrialStatus,
+        Work,
     };
+    use std::time::Duration;
 
-    /// A study of a, b and c with these throughputs, block by block.
+    /// A study of a, b and c with these rates, block by block.
     pub fn study(within: f64, rows: &[[u64; 3]]) -> Study {
         let header = StudyHeader {
             schema: SCHEMA_VERSION,
@@ -139,6 +153,20 @@ pub mod tests {
             ),
             "{reason}"
         );
+    }
+
+    #[test]
+    fn a_wide_percentile_goes_on() {
+        let mut exchanges = study(0.01, &QUIET);
+        for trial in &mut exchanges.trials {
+            let mut latency = Latency::new();
+            (0..1000).for_each(|_| latency.record(Duration::from_micros(50)));
+            (trial.work, trial.latency) = (Work::Exchanges, Some(latency));
+        }
+        assert!(should_stop(&exchanges).is_some());
+        let slow = exchanges.trials.last_mut().unwrap().latency.as_mut().unwrap();
+        (0..100).for_each(|_| slow.record(Duration::from_millis(1)));
+        assert_eq!(should_stop(&exchanges), None);
     }
 
     #[test]

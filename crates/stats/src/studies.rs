@@ -9,14 +9,14 @@
 //! of a factor is always the better experiment.
 
 use super::analysis::Rules;
-use super::contract::undeclared;
+use super::contract::{undeclared, unlike};
 use super::estimate::{Estimate, Interval, ratio};
 use super::summary::Summary;
 use super::threshold::Subject;
 use super::verdict::{Findings, Question, Test, Verdict, judge, tests};
 use super::worth::Costs;
 use crate::math::{Moments, welch};
-use crate::record::{Cell, CellId, Facts, Role, Study, StudyHeader, Trial, unit};
+use crate::record::{Cell, CellId, Facts, Role, Study, StudyHeader, Trial, Work, unit};
 use serde::Serialize;
 
 /// Copy bandwidths that differ by more than this part are worth a word: then the
@@ -73,7 +73,9 @@ pub struct Pairing {
     pub cell: CellId,
     /// What is compared.
     pub question: Question,
-    /// In the first study: bit/s, or CPU seconds per GiB.
+    /// What its trials count.
+    pub work: Work,
+    /// In the first study: work per second, CPU seconds per unit of work, or seconds.
     pub first: Option<Summary>,
     /// In the second.
     pub second: Option<Summary>,
@@ -122,10 +124,11 @@ pub fn between(first: &Study, second: &Study) -> Between {
     let shared: Vec<(&Cell, &Cell)> =
         theirs.iter().filter_map(|b| Some((ours.iter().find(|a| a.id == b.id)?, b))).collect();
     let mut pairings = Vec::new();
-    for question in [Question::Throughput, Question::Cpu] {
+    for question in Question::ALL {
         let samples: Vec<Sample> = shared
             .iter()
             .map(|(a, b)| Sample::of(question, (first, a), (second, b), &rules))
+            .filter(|s| !matches!(question, Question::Latency(_)) || s.measured())
             .collect();
         let estimates: Vec<Option<Estimate>> =
             samples.iter().map(|s| s.estimate.clone().filter(|_| s.reasons.is_empty())).collect();
@@ -145,6 +148,7 @@ pub fn between(first: &Study, second: &Study) -> Between {
 /// The trials of one cell in both studies.
 struct Sample {
     cell: CellId,
+    work: Work,
     first: Option<Summary>,
     second: Option<Summary>,
     estimate: Option<Estimate>,
@@ -157,14 +161,24 @@ struct Sample {
 }
 
 impl Sample {
-    fn of(question: Question, a: (&Study, &Cell), b: (&Study, &Cell), rules: &Rules) -> Sample {
-        let values = |(study, cell): (&Study, &Cell)| -> Vec<f64> {
+    /// Whether either study has a figure.
+    fn measured(&self) -> bool {
+        self.first.is_some() || self.second.is_some()
+    }
+
+    fn of<'a>(
+        question: Question,
+        a: (&'a Study, &Cell),
+        b: (&'a Study, &Cell),
+        rules: &Rules,
+    ) -> Sample {
+        let trials = |(study, cell): (&'a Study, &Cell)| -> Vec<&'a Trial> {
             let of_cell = study.trials.iter().filter(|t| t.cell == cell.id);
-            let measured = of_cell.filter(|t| t.throughput().is_some());
-            measured
-                .filter_map(|t| figure(question, cell, t))
-                .filter(|v| v.is_finite() && *v > 0.0)
-                .collect()
+            of_cell.filter(|t| t.rate().is_some()).collect()
+        };
+        let values = |side: (&'a Study, &Cell)| -> Vec<f64> {
+            let figures = trials(side).into_iter().filter_map(|t| figure(question, side.1, t));
+            figures.filter(|v| v.is_finite() && *v > 0.0).collect()
         };
         let (x, y) = (values(a), values(b));
         let summary =
@@ -176,6 +190,7 @@ impl Sample {
         let errors = x_logs.error().zip(y_logs.error());
         let estimate = errors.map(|(x, y)| Estimate { log_mean, errors: vec![welch(&[x, y])] });
         let mut reasons = undeclared("the first study", a.1, b.1);
+        reasons.extend(unlike("the first study", &trials(a), &trials(b)));
         for (which, (study, _)) in [("first", a), ("second", b)] {
             if study.header.functional.is_some() {
                 reasons.push(format!("the {which} study shows that things work, not how fast"));
@@ -186,6 +201,7 @@ impl Sample {
         }
         Sample {
             cell: b.1.id.clone(),
+            work: trials(b).first().or(trials(a).first()).map_or(Work::Bytes, |t| t.work),
             first: summary(&x),
             second: summary(&y),
             estimate,
@@ -211,6 +227,7 @@ impl Sample {
         Pairing {
             cell: self.cell,
             question,
+            work: self.work,
             first: self.first,
             second: self.second,
             ratio: self.ratio,
@@ -223,10 +240,12 @@ impl Sample {
     }
 }
 
-fn figure(question: Question, cell: &Cell, trial: &Trial) -> Option<f64> {
+/// The figure of a measured trial.
+pub fn figure(question: Question, cell: &Cell, trial: &Trial) -> Option<f64> {
     match question {
-        Question::Throughput => trial.throughput(),
-        Question::Cpu => Costs::of(cell, trial).cpu_per_gib(),
+        Question::Rate => trial.rate(),
+        Question::Cpu => Costs::of(cell, trial).cpu_per_unit(),
+        Question::Latency(percentile) => trial.latency.as_ref()?.percentile(percentile),
     }
 }
 
@@ -252,8 +271,9 @@ pub fn differences(first: &StudyHeader, second: &StudyHeader) -> Vec<Difference>
     if let (Some(a), Some(b)) = (first.ceiling, second.ceiling)
         && apart(a.workload, b.workload, CEILING_APART)
     {
-        let gbit = |rate: f64| format!("{:.1} Gbit/s", rate * 8.0 / 1e9);
-        found.check(Weight::State, "copy ceiling", &gbit(a.workload), &gbit(b.workload));
+        let terms = Work::Bytes.terms();
+        let rate = |bytes: f64| format!("{:.1} {}", bytes * terms.rate_scale, terms.rate_unit);
+        found.check(Weight::State, "copy ceiling", &rate(a.workload), &rate(b.workload));
     }
     found.0
 }

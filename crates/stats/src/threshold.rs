@@ -1,11 +1,14 @@
-//! Limits that a build server checks: `socket.throughput slower 2%`.
+//! Limits that a build server checks: `socket.rate slower 2%`.
 //!
 //! ```text
 //! threshold = subject " " word " " amount
 //! subject   = cell "." metric          cell: its id, or * for all
-//! metric    = "throughput" | "cpu"     cpu: CPU seconds per GiB, both ends
-//! word      = "slower" | "faster"      of throughput
-//!           | "more" | "less"          of cpu
+//! metric    = "rate" | "throughput"    two names of work per second
+//!           | "cpu"                    CPU time per unit of work, both ends
+//!           | "p50" | "p90" | "p99" | "p99.9" | "p99.99"    latency
+//! word      = "lower" | "higher"       of any metric
+//!           | "slower" | "faster"      of a rate
+//!           | "less" | "more"          of cpu
 //! amount    = number "%"
 //! ```
 //!
@@ -15,7 +18,7 @@
 //! The intervals are those of Bonferroni for as many checks as are made together,
 //! so that the confidence holds for the build and not for each of them.
 
-use super::analysis::{Analysis, Comparison, Rules};
+use super::analysis::{Analysis, Rules};
 use super::estimate::{Estimate, Interval};
 use super::verdict::Question;
 use crate::record::{CellId, Fault, FaultKind};
@@ -90,7 +93,7 @@ pub struct Subject<'a> {
 impl Threshold {
     /// Reads a threshold; the fault says what would be right.
     pub fn parse(text: &str) -> Result<Threshold, Fault> {
-        const EXAMPLE: &str = "write CELL.throughput slower 2% or CELL.cpu more 5%";
+        const EXAMPLE: &str = "write CELL.rate slower 2%, CELL.cpu more 5% or CELL.p99 higher 10%";
         let wrong = |why: String| {
             Fault::new(FaultKind::Usage, format!("threshold '{text}': {why}")).remedy(EXAMPLE)
         };
@@ -100,19 +103,23 @@ impl Threshold {
             return Err(wrong("it takes a subject, a word and an amount".into()));
         };
         let Some((cell, question)) = Question::split(subject) else {
-            return Err(wrong(format!("'{subject}' is neither CELL.throughput nor CELL.cpu")));
+            let names = Question::ALL.map(Question::name).join(", ");
+            return Err(wrong(format!("'{subject}' does not end in a metric ({names})")));
         };
-        let above = match (question, word) {
-            (Question::Throughput, "slower") | (Question::Cpu, "less") => false,
-            (Question::Throughput, "faster") | (Question::Cpu, "more") => true,
-            (Question::Throughput, _) => {
-                return Err(wrong(format!("throughput is slower or faster, not '{word}'")));
+        let [below, above] = question.words();
+        let above = match word {
+            _ if word == below => false,
+            _ if word == above => true,
+            "lower" => false,
+            "higher" => true,
+            _ => {
+                let name = question.name();
+                return Err(wrong(format!("{name} is {below} or {above}, not '{word}'")));
             }
-            (Question::Cpu, _) => return Err(wrong(format!("cpu is more or less, not '{word}'"))),
         };
         let number = amount.strip_suffix('%').and_then(|n| n.parse::<f64>().ok());
         let Some(part) = number.map(|n| n / 100.0).filter(|p| (0.0..1.0).contains(p)) else {
-            return Err(wrong(format!("'{amount}' is no amount from 0% to below 100%")));
+            return Err(wrong(format!("'{amount}' is not an amount from 0% to below 100%")));
         };
         Ok(Threshold {
             text: text.trim().to_owned(),
@@ -185,17 +192,21 @@ pub fn judge_thresholds(
 pub fn subjects(analysis: &Analysis) -> Vec<Subject<'_>> {
     let mut subjects = Vec::new();
     for row in analysis.rows.iter().filter(|row| !row.baseline) {
-        let mut offer = |question, comparison: &Option<Comparison>| {
-            let comparable = comparison.as_ref().filter(|c| c.reasons.is_empty());
+        for question in Question::ALL {
+            let comparison = row.comparison(question);
+            // What no trial has a latency for is no subject, so that a limit on it is
+            // a fault and not a check that never fails.
+            if comparison.is_none() && matches!(question, Question::Latency(_)) {
+                continue;
+            }
+            let comparable = comparison.filter(|c| c.reasons.is_empty());
             let effect = comparable.and_then(|c| c.effect.as_ref());
             subjects.push(Subject {
                 cell: &row.cell,
                 question,
                 estimate: effect.filter(|e| e.interval.is_some()).map(|e| e.estimate()),
             });
-        };
-        offer(Question::Throughput, &row.comparison);
-        offer(Question::Cpu, &row.cpu_comparison);
+        }
     }
     subjects
 }
@@ -212,7 +223,7 @@ mod tests {
 
     fn outcome(text: &str, ratio: f64, error: f64) -> Outcome {
         let cell = CellId("socket".into());
-        let subjects = [Question::Throughput, Question::Cpu].map(|question| Subject {
+        let subjects = Question::ALL.map(|question| Subject {
             cell: &cell,
             question,
             estimate: estimate(ratio, error),
@@ -235,6 +246,11 @@ mod tests {
             ("socket.cpu more 5%", 1.1, 0.005, Failed),
             ("socket.cpu more 5%", 0.9, 0.005, Passed),
             ("socket.cpu less 0%", 0.9, 0.005, Failed),
+            ("socket.rate slower 2%", 0.95, 0.005, Failed),
+            ("socket.rate lower 2%", 0.95, 0.005, Failed),
+            ("socket.p99 higher 10%", 1.2, 0.005, Failed),
+            ("*.p99.9 higher 10%", 1.0, 0.005, Passed),
+            ("socket.p50 lower 5%", 0.9, 0.005, Failed),
         ] {
             assert_eq!(outcome(text, ratio, error), expected, "{text} at {ratio} +- {error}");
         }
@@ -243,7 +259,7 @@ mod tests {
     #[test]
     fn what_was_not_measured_is_undecided_and_what_is_not_there_a_fault() {
         let cell = CellId("splice".into());
-        let subject = Subject { cell: &cell, question: Question::Throughput, estimate: None };
+        let subject = Subject { cell: &cell, question: Question::Rate, estimate: None };
         let judge = |text: &str| {
             let threshold = Threshold::parse(text).unwrap();
             judge_thresholds(&[threshold], std::slice::from_ref(&subject), &Rules::default())
@@ -260,7 +276,7 @@ mod tests {
         let names: Vec<CellId> = (0..20).map(|i| CellId(format!("c{i}"))).collect();
         let subject = |cell| Subject {
             cell,
-            question: Question::Throughput,
+            question: Question::Rate,
             // 2.8 standard errors below the limit: alone a failure, p 0.02.
             estimate: estimate(0.98 * (-0.028f64).exp(), 0.01),
         };
@@ -277,20 +293,21 @@ mod tests {
         for (text, words) in [
             ("", "a subject, a word and an amount"),
             ("socket slower", "a subject, a word and an amount"),
-            ("socket slower 2%", "'socket' is neither CELL.throughput nor CELL.cpu"),
-            (".cpu more 2%", "'.cpu' is neither"),
-            ("socket.pps slower 2%", "'socket.pps' is neither"),
+            ("socket slower 2%", "'socket' does not end in a metric (rate, cpu, p50,"),
+            (".cpu more 2%", "'.cpu' does not end in a metric"),
+            ("socket.pps slower 2%", "'socket.pps' does not end in a metric"),
             ("socket.throughput more 2%", "slower or faster, not 'more'"),
-            ("socket.cpu slower 2%", "more or less, not 'slower'"),
-            ("socket.throughput slower 2", "'2' is no amount"),
-            ("socket.throughput slower -1%", "'-1%' is no amount"),
-            ("socket.throughput slower 100%", "'100%' is no amount"),
-            ("socket.throughput slower nan%", "'nan%' is no amount"),
+            ("socket.p99 slower 2%", "lower or higher, not 'slower'"),
+            ("socket.cpu slower 2%", "less or more, not 'slower'"),
+            ("socket.throughput slower 2", "'2' is not an amount"),
+            ("socket.throughput slower -1%", "'-1%' is not an amount"),
+            ("socket.throughput slower 100%", "'100%' is not an amount"),
+            ("socket.throughput slower nan%", "'nan%' is not an amount"),
         ] {
             let fault = Threshold::parse(text).unwrap_err();
             assert_eq!(fault.kind, FaultKind::Usage);
             let said = fault.to_string();
-            assert!(said.contains(words) && said.contains("CELL.throughput slower 2%"), "{said}");
+            assert!(said.contains(words) && said.contains("CELL.rate slower 2%"), "{said}");
         }
         // A cell id may hold blanks, dots and signs.
         let t = Threshold::parse("splice+socket mtu=9000 v1.2.throughput slower 2%").unwrap();

@@ -4,22 +4,23 @@
 //! 0. The study measured no speed, because its hosts were emulated: FUNCTIONAL ONLY.
 //! 1. Something happened, or the two were not asked the same: NOT COMPARABLE.
 //! 2. Fewer than two blocks: NOT ENOUGH.
-//! 3. Throughput only, both at the same ceiling: SATURATED. The ceiling was
+//! 3. The rate of bytes only, both at the same ceiling: SATURATED. The ceiling was
 //!    measured then, and not the paths; their CPU per GiB tells them apart.
 //! 4. The whole interval inside the margin: EQUIVALENT. A difference may even
 //!    be proven then; it is one too small to matter.
-//! 5. The whole interval on one side of 1: FASTER or SLOWER for throughput, LESS
-//!    CPU or MORE CPU for CPU per GiB.
+//! 5. The whole interval on one side of 1: FASTER or SLOWER for a rate, LESS CPU or
+//!    MORE CPU for CPU per unit of work, LOWER LATENCY or HIGHER LATENCY for a
+//!    percentile.
 //! 6. Otherwise: INCONCLUSIVE, which is not "no difference": these blocks
 //!    cannot tell.
 //!
 //! "The interval" of 4 and 5 is not the printed one, which stands for its own
 //! comparison, but the wider one that [Holm's rule](super::holm) leaves to it, so
-//! that the confidence holds for the study. The comparisons of one question
-//! (throughput; CPU per GiB) are two families: all claims of a difference, and
-//! all claims of EQUIVALENT. So at 95 %, in 95 of 100 studies no two equals are
-//! called different, and in 95 of 100 no two that differ by the margin or more
-//! are called EQUIVALENT.
+//! that the confidence holds for all cells. The comparisons of one question (the
+//! rate; CPU per unit of work; one percentile) are two families: all claims of a
+//! difference, and all claims of EQUIVALENT. So at 95 %, for each question, in 95 of
+//! 100 studies no two equals are called different, and in 95 of 100 no two that
+//! differ by the margin or more are called EQUIVALENT.
 //!
 //! A claim of 4 or 5 is withheld as NOISE TOO HIGH where the study's own
 //! A-against-A comparison is worse than the claim is fine: the noise floor
@@ -34,36 +35,115 @@ use super::estimate::{Estimate, Interval, ratio};
 use super::holm::{Adjusted, holm};
 use super::student::blocks_for;
 use crate::math::two_sided;
+use crate::record::Percentile;
 use serde::{Deserialize, Serialize};
 
 /// Differences within this part are too small to matter, unless asked otherwise.
 pub const DEFAULT_MARGIN: f64 = 0.02;
 
-/// What is compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+/// What is compared: a metric, and which direction of it is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub enum Question {
-    /// Throughput at the receiver.
-    Throughput,
-    /// CPU seconds per GiB delivered, both ends together.
+    /// Work per second.
+    Rate,
+    /// CPU seconds per unit of work, both ends together.
     Cpu,
+    /// A percentile of the latency.
+    Latency(Percentile),
+}
+
+/// Which values of a metric are better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Those above.
+    Higher,
+    /// Those below.
+    Lower,
 }
 
 impl Question {
+    /// All that a study may answer; each is a family of its own.
+    pub const ALL: [Question; 7] = [
+        Question::Rate,
+        Question::Cpu,
+        Question::Latency(Percentile::P50),
+        Question::Latency(Percentile::P90),
+        Question::Latency(Percentile::P99),
+        Question::Latency(Percentile::P999),
+        Question::Latency(Percentile::P9999),
+    ];
+
+    /// Those that reports answer in a sentence, and the stopping rule looks at.
+    pub const MAIN: [Question; 4] = [
+        Question::Rate,
+        Question::Cpu,
+        Question::Latency(Percentile::P50),
+        Question::Latency(Percentile::P99),
+    ];
+
     /// Name of the metric, as thresholds and histories take it.
     pub fn name(self) -> &'static str {
         match self {
-            Question::Throughput => "throughput",
+            Question::Rate => "rate",
             Question::Cpu => "cpu",
+            Question::Latency(percentile) => percentile.name(),
+        }
+    }
+
+    /// Which values are better.
+    pub fn direction(self) -> Direction {
+        match self {
+            Question::Rate => Direction::Higher,
+            Question::Cpu | Question::Latency(_) => Direction::Lower,
+        }
+    }
+
+    /// The words of a threshold for a value below and for one above. `lower` and
+    /// `higher` go with every metric.
+    pub fn words(self) -> [&'static str; 2] {
+        match self {
+            Question::Rate => ["slower", "faster"],
+            Question::Cpu => ["less", "more"],
+            Question::Latency(_) => ["lower", "higher"],
+        }
+    }
+
+    /// The claim that a value lies below the baseline's, or above it.
+    fn claim(self, above: bool) -> Verdict {
+        match (self, above) {
+            (Question::Rate, true) => Verdict::Faster,
+            (Question::Rate, false) => Verdict::Slower,
+            (Question::Cpu, true) => Verdict::MoreCpu,
+            (Question::Cpu, false) => Verdict::LessCpu,
+            (Question::Latency(_), true) => Verdict::HigherLatency,
+            (Question::Latency(_), false) => Verdict::LowerLatency,
         }
     }
 
     /// Splits `CELL.METRIC`; the cell's id may hold dots. None if it names no
-    /// metric.
+    /// metric. `throughput` is another name of the rate.
     pub fn split(subject: &str) -> Option<(&str, Question)> {
-        let (cell, metric) = subject.rsplit_once('.').filter(|(cell, _)| !cell.is_empty())?;
-        let known = [Question::Throughput, Question::Cpu];
-        Some((cell, known.into_iter().find(|q| q.name() == metric)?))
+        let names = Question::ALL.map(|question| (question.name(), question));
+        names.into_iter().chain([("throughput", Question::Rate)]).find_map(|(name, question)| {
+            let cell = subject.strip_suffix(name)?.strip_suffix('.')?;
+            (!cell.is_empty()).then_some((cell, question))
+        })
+    }
+}
+
+impl From<Question> for String {
+    fn from(question: Question) -> String {
+        question.name().to_owned()
+    }
+}
+
+impl TryFrom<String> for Question {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Question, String> {
+        let known = Question::ALL.into_iter().find(|question| question.name() == name);
+        known.ok_or_else(|| format!("'{name}' is not a metric"))
     }
 }
 
@@ -71,14 +151,18 @@ impl Question {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "word")]
 pub enum Verdict {
-    /// More throughput: the whole interval lies above 1.
+    /// A higher rate: the whole interval lies above 1.
     Faster,
-    /// Less throughput: the whole interval lies below 1.
+    /// A lower rate: the whole interval lies below 1.
     Slower,
-    /// Less CPU per GiB: the whole interval lies below 1.
+    /// Less CPU per unit of work: the whole interval lies below 1.
     LessCpu,
-    /// More CPU per GiB: the whole interval lies above 1.
+    /// More CPU per unit of work: the whole interval lies above 1.
     MoreCpu,
+    /// A lower percentile of the latency: the whole interval lies below 1.
+    LowerLatency,
+    /// A higher percentile of the latency: the whole interval lies above 1.
+    HigherLatency,
     /// The whole interval lies inside the margin.
     Equivalent,
     /// The interval allows more than one answer.
@@ -97,7 +181,7 @@ pub enum Verdict {
         /// The noise floor, as a part of one.
         floor: f64,
     },
-    /// Both reach the same ceiling, so their throughputs say nothing of them.
+    /// Both reach the same ceiling, so their rates say nothing of them.
     Saturated {
         /// Which ceiling.
         ceiling: Ceiling,
@@ -114,7 +198,7 @@ pub enum Verdict {
     },
 }
 
-/// What bounds a throughput from outside of the path.
+/// What bounds a rate of bytes from outside of the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ceiling {
@@ -132,6 +216,8 @@ impl Verdict {
             Verdict::Slower => "SLOWER",
             Verdict::LessCpu => "LESS CPU",
             Verdict::MoreCpu => "MORE CPU",
+            Verdict::LowerLatency => "LOWER LATENCY",
+            Verdict::HigherLatency => "HIGHER LATENCY",
             Verdict::Equivalent => "EQUIVALENT",
             Verdict::Inconclusive { .. } => "INCONCLUSIVE",
             Verdict::NoiseTooHigh { .. } => "NOISE TOO HIGH",
@@ -146,8 +232,8 @@ impl Verdict {
     /// worse, none where it says neither.
     pub fn better(&self) -> Option<bool> {
         match self {
-            Verdict::Faster | Verdict::LessCpu => Some(true),
-            Verdict::Slower | Verdict::MoreCpu => Some(false),
+            Verdict::Faster | Verdict::LessCpu | Verdict::LowerLatency => Some(true),
+            Verdict::Slower | Verdict::MoreCpu | Verdict::HigherLatency => Some(false),
             _ => None,
         }
     }
@@ -156,6 +242,8 @@ impl Verdict {
 /// What the baseline measured against a second copy of itself says of the noise.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Noise {
+    /// In which question.
+    pub question: Question,
     /// The comparison of the second copy with the first.
     pub effect: Effect,
     /// Root of the mean square of the per-block log ratios. It is taken around
@@ -169,12 +257,12 @@ pub struct Noise {
 
 impl Noise {
     /// The noise of a null comparison; none below two blocks.
-    pub fn of(effect: Effect, confidence: f64) -> Option<Noise> {
+    pub fn of(question: Question, effect: Effect, confidence: f64) -> Option<Noise> {
         let n = effect.blocks as f64;
         let stddev = effect.log_stddev?;
         let variance = stddev * stddev * (n - 1.0) / n;
         let log_rms = (effect.log_mean * effect.log_mean + variance).sqrt();
-        let mut noise = Noise { log_rms, floor: 0.0, confidence, effect };
+        let mut noise = Noise { question, log_rms, floor: 0.0, confidence, effect };
         noise.floor = excess(noise.log_floor(noise.effect.blocks)?);
         Some(noise)
     }
@@ -253,12 +341,7 @@ pub fn judge(found: &Findings, rules: &Rules) -> Verdict {
     if test.equivalent.adjusted <= alpha {
         unless_noisy(Verdict::Equivalent, margin)
     } else if test.different.adjusted <= alpha {
-        let claim = match (found.question, estimate.log_mean > 0.0) {
-            (Question::Throughput, true) => Verdict::Faster,
-            (Question::Throughput, false) => Verdict::Slower,
-            (Question::Cpu, true) => Verdict::MoreCpu,
-            (Question::Cpu, false) => Verdict::LessCpu,
-        };
+        let claim = found.question.claim(estimate.log_mean > 0.0);
         unless_noisy(claim, estimate.log_mean.abs())
     } else {
         let stddev = found.log_stddev.unwrap_or(f64::NAN);
@@ -285,7 +368,7 @@ mod tests {
 
     /// The word for the throughput of a comparison that is the only one.
     fn alone(effect: Option<&Effect>, noise: Option<&Noise>) -> Verdict {
-        each(Question::Throughput, &[effect], noise).remove(0)
+        each(Question::Rate, &[effect], noise).remove(0)
     }
 
     /// The words of a family.
@@ -309,8 +392,9 @@ mod tests {
     }
 
     fn word(ratios: &[f64], null: &[f64]) -> &'static str {
-        let noise = (!null.is_empty())
-            .then(|| Noise::of(effect(null), CONFIDENCE).expect("two blocks or more"));
+        let noise = (!null.is_empty()).then(|| {
+            Noise::of(Question::Rate, effect(null), CONFIDENCE).expect("two blocks or more")
+        });
         alone(Some(&effect(ratios)), noise.as_ref()).word()
     }
 
@@ -366,7 +450,7 @@ mod tests {
         assert_eq!(alone(Some(&effect(&[2.0])), None), Verdict::NotEnough { blocks: 1 });
         assert_eq!(alone(None, None), Verdict::NotEnough { blocks: 0 });
         assert_ne!(word(&[2.0, 2.001], &[]), "NOT ENOUGH");
-        assert_eq!(Noise::of(effect(&[1.3]), CONFIDENCE), None);
+        assert_eq!(Noise::of(Question::Rate, effect(&[1.3]), CONFIDENCE), None);
     }
 
     #[test]
@@ -375,9 +459,9 @@ mod tests {
         let dearer = effect(&[1.10, 1.12, 1.11, 1.09, 1.13]);
         for (effect, question, word) in [
             (&cheaper, Question::Cpu, "LESS CPU"),
-            (&cheaper, Question::Throughput, "SLOWER"),
+            (&cheaper, Question::Rate, "SLOWER"),
             (&dearer, Question::Cpu, "MORE CPU"),
-            (&dearer, Question::Throughput, "FASTER"),
+            (&dearer, Question::Rate, "FASTER"),
         ] {
             assert_eq!(each(question, &[Some(effect)], None)[0].word(), word);
         }
@@ -392,7 +476,7 @@ mod tests {
             (0..8).map(|i| effect(&[1.1, 0.9, 1.05, 0.96, 1.0 + f64::from(i) / 100.0])).collect();
         let words = |effects: Vec<&Effect>| -> Vec<&'static str> {
             let effects: Vec<_> = effects.into_iter().map(Some).collect();
-            each(Question::Throughput, &effects, None).iter().map(Verdict::word).collect()
+            each(Question::Rate, &effects, None).iter().map(Verdict::word).collect()
         };
         assert_eq!(words(vec![&strong, &weak]), ["FASTER", "FASTER"]);
         let all = words([&strong, &weak].into_iter().chain(&nothing).collect());
@@ -412,13 +496,14 @@ mod tests {
         // Logs +-0.1 alternating over 4 blocks: mean 0, root mean square 0.1;
         // t(4, 0.975) = 2.776445, over 4 blocks 0.138822, over 16 half of that.
         let up = 0.1f64.exp();
-        let noise = Noise::of(effect(&[up, 1.0 / up, up, 1.0 / up]), CONFIDENCE).unwrap();
+        let noise =
+            Noise::of(Question::Rate, effect(&[up, 1.0 / up, up, 1.0 / up]), CONFIDENCE).unwrap();
         assert!((noise.log_rms - 0.1).abs() < 1e-12);
         assert!((noise.log_floor(4).unwrap() - 0.138_822_255).abs() < 1e-7);
         assert!((noise.log_floor(16).unwrap() - 0.069_411_128).abs() < 1e-7);
         assert!((noise.floor - (0.138_822_255f64.exp() - 1.0)).abs() < 1e-7);
         // A constant bias has no spread around its mean and is noise all the same.
-        let biased = Noise::of(effect(&[1.1, 1.1, 1.1]), CONFIDENCE).unwrap();
+        let biased = Noise::of(Question::Rate, effect(&[1.1, 1.1, 1.1]), CONFIDENCE).unwrap();
         assert!((biased.log_rms - 1.1f64.ln()).abs() < 1e-12);
     }
 
@@ -436,7 +521,7 @@ mod tests {
                 let pairs: Vec<_> = base.iter().map(|a| (*a, noisy().exp())).collect();
                 Effect::of(&pairs, CONFIDENCE).unwrap()
             };
-            let (null, cell) = (Noise::of(against(), CONFIDENCE), against());
+            let (null, cell) = (Noise::of(Question::Rate, against(), CONFIDENCE), against());
             let claims = |v: Verdict| matches!(v, Verdict::Faster | Verdict::Slower);
             bare += u32::from(claims(alone(Some(&cell), None)));
             guarded += u32::from(claims(alone(Some(&cell), null.as_ref())));

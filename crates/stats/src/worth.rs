@@ -1,11 +1,10 @@
-//! What a trial cost, and what came back for it: CPU per GiB, return on
+//! What a trial cost, and what came back for it: CPU per unit of work, return on
 //! investment, service demand, and the headline of published work.
 
 use super::analysis::{Headline, PerEnd, Rules};
 use super::cpu::{CpuRule, RoleCpu, role_cpu};
 use super::summary::Summary;
-use crate::record::unit::GIB;
-use crate::record::{Cell, Role, Scope, Trial};
+use crate::record::{Cell, Role, Scope, Trial, Work};
 
 /// Name of the reading that return on investment by power takes: mean power over
 /// the window in watts, of `Scope::Role` for one end, of `Scope::Machine` for all
@@ -15,16 +14,18 @@ pub const POWER: &str = "power.watts";
 /// Fewest trials from which the first and the last are dropped.
 const HEADLINE: usize = 5;
 
-/// KiB per GiB.
-const KIB_PER_GIB: f64 = (1 << 20) as f64;
+/// Bytes of a KiB.
+const KIB: f64 = 1024.0;
 
 /// What one trial cost.
 #[derive(Clone, Copy, Debug)]
 pub struct Costs {
     /// Block of the trial.
     pub block: u32,
-    /// GiB per second at the receiver.
-    pub gib_per_second: f64,
+    /// What it did.
+    work: Work,
+    /// Work per second.
+    rate: f64,
     /// Packets per second at the receiver's device; none where no meter counted them.
     pub packets_per_second: Option<f64>,
     /// CPU time by role, in the order of `Role::ALL`.
@@ -41,16 +42,22 @@ impl Costs {
         let both = watts(Scope::Machine).or_else(|| Some(tx? + rx?));
         Costs {
             block: trial.block,
-            gib_per_second: trial.throughput().unwrap_or(0.0) / 8.0 / GIB,
+            work: trial.work,
+            rate: trial.rate().unwrap_or(0.0),
             packets_per_second: trial.packets().map(|packets| packets / trial.window),
             roles: Role::ALL.map(|role| role_cpu(cell, trial, role)),
             watts: [tx, rx, both],
         }
     }
 
-    /// CPU seconds per GiB, both ends together.
-    pub fn cpu_per_gib(&self) -> Option<f64> {
-        let cost = self.cores(2)? / self.gib_per_second;
+    /// Units of work, as costs are given for, per second.
+    pub fn units_per_second(&self) -> f64 {
+        self.rate / self.work.terms().unit_size
+    }
+
+    /// CPU seconds per unit of work, both ends together.
+    pub fn cpu_per_unit(&self) -> Option<f64> {
+        let cost = self.cores(2)? / self.units_per_second();
         cost.is_finite().then_some(cost)
     }
 
@@ -65,9 +72,9 @@ impl Costs {
         self.watts[2]
     }
 
-    /// Joules per GiB, both ends together.
-    pub fn joules_per_gib(&self) -> Option<f64> {
-        let joules = self.watts[2]? / self.gib_per_second;
+    /// Joules per unit of work, both ends together.
+    pub fn joules_per_unit(&self) -> Option<f64> {
+        let joules = self.watts[2]? / self.units_per_second();
         joules.is_finite().then_some(joules)
     }
 
@@ -88,26 +95,31 @@ impl Costs {
         }
     }
 
-    fn gbit(&self) -> f64 {
-        self.gib_per_second * GIB * 8.0 / 1e9
+    /// The rate as reports show it.
+    fn shown_rate(&self) -> f64 {
+        self.rate * self.work.terms().rate_scale
     }
 }
 
 /// Return on investment, T^n / C.
 pub fn roi(costs: &[Costs], rules: &Rules) -> PerEnd {
-    per_end(costs, rules, |c, part| Some(c.gbit().powf(rules.roi_throughput) / c.cores(part)?))
+    per_end(costs, rules, |c, part| {
+        Some(c.shown_rate().powf(rules.roi_throughput) / c.cores(part)?)
+    })
 }
 
 /// Return on investment by power, T^n / P^m.
 pub fn roi_power(costs: &[Costs], rules: &Rules) -> PerEnd {
     per_end(costs, rules, |c, part| {
-        Some(c.gbit().powf(rules.roi_throughput) / c.watts[part]?.powf(rules.roi_power))
+        Some(c.shown_rate().powf(rules.roi_throughput) / c.watts[part]?.powf(rules.roi_power))
     })
 }
 
-/// CPU microseconds per KiB.
+/// CPU microseconds per KiB; none but of bytes.
 pub fn service_demand(costs: &[Costs], rules: &Rules) -> PerEnd {
-    per_end(costs, rules, |c, part| Some(c.cores(part)? * 1e6 / (c.gib_per_second * KIB_PER_GIB)))
+    per_end(costs, rules, |c, part| {
+        (c.work == Work::Bytes).then_some(c.cores(part)? * 1e6 / (c.rate / KIB))
+    })
 }
 
 /// The figure of each trial; what is no number (nothing was spent) is left out.
@@ -126,7 +138,7 @@ fn per_end(
 /// Drops the first and the last trial in the order run, and averages the rest.
 pub fn headline(measured: &[&Trial]) -> Option<Headline> {
     let mut trials: Vec<(u32, f64)> =
-        measured.iter().filter_map(|t| Some((t.order, t.throughput()?))).collect();
+        measured.iter().filter_map(|t| Some((t.order, t.rate()?))).collect();
     if trials.len() < HEADLINE {
         return None;
     }
@@ -140,6 +152,7 @@ pub fn headline(measured: &[&Trial]) -> Option<Headline> {
 mod tests {
     use super::*;
     use crate::pool::tests::{cell, thread, trial};
+    use crate::record::unit::GIB;
     use crate::record::{Reading, Unit};
 
     /// 10 Gbit/s for one second, half a CPU at the sender and a quarter at the
@@ -149,12 +162,7 @@ mod tests {
         t.roles[0].threads = vec![thread("tx", 0.5, 0.1, 0.4)];
         t.roles[1].threads = vec![thread("rx", 0.25, 0.05, 0.2)];
         for (role, watts) in Role::ALL.into_iter().zip([40.0, 60.0]) {
-            t.readings.push(Reading {
-                metric: POWER.into(),
-                unit: Unit::Watts,
-                value: watts,
-                scope: Scope::Role(role),
-            });
+            t.readings.push(Reading::mean(POWER, Unit::Watts, watts, Scope::Role(role)));
         }
         t
     }
@@ -170,7 +178,7 @@ mod tests {
         let r = roi(&costs, &rules);
         assert!(near(r.sender, 200.0) && near(r.receiver, 400.0) && near(r.total, 100.0 / 0.75));
         let p = roi_power(&costs, &rules);
-        let joules = Summary::of(costs[0].joules_per_gib());
+        let joules = Summary::of(costs[0].joules_per_unit());
         assert!(near(joules, 100.0 * GIB / 1.25e9) && costs[0].watts() == Some(100.0));
         assert!(near(p.sender, 2.5) && near(p.receiver, 100.0 / 60.0) && near(p.total, 1.0));
         let rules = Rules { roi_throughput: 1.0, roi_power: 2.0, ..rules };
@@ -189,8 +197,8 @@ mod tests {
             assert_eq!(r, PerEnd::default());
         }
         let mut idle = worked();
-        idle.window_bytes = 0;
-        assert_eq!(Costs::of(&cell("a"), &idle).cpu_per_gib(), None);
+        idle.count = 0;
+        assert_eq!(Costs::of(&cell("a"), &idle).cpu_per_unit(), None);
     }
 
     #[test]
@@ -204,7 +212,18 @@ mod tests {
         trials.reverse();
         let all: Vec<&Trial> = trials.iter().collect();
         let h = headline(&all).unwrap();
-        assert_eq!((h.mean, h.kept, h.of), (35.0, 3, 5));
+        assert_eq!((h.mean, h.kept, h.of), (35.0 / 8.0, 3, 5));
         assert_eq!(headline(&all[1..]), None, "four are too few to drop two of");
+    }
+
+    #[test]
+    fn an_exchange_costs_what_it_took() {
+        // Half a CPU and a quarter for 25,000 exchanges in a second: 30 us each.
+        let mut rr = worked();
+        (rr.work, rr.count) = (Work::Exchanges, 25_000);
+        let costs = [Costs::of(&cell("a"), &rr)];
+        assert!((costs[0].cpu_per_unit().unwrap() - 30e-6).abs() < 1e-12);
+        assert!((costs[0].joules_per_unit().unwrap() - 4e-3).abs() < 1e-12);
+        assert_eq!(service_demand(&costs, &Rules::default()), PerEnd::default());
     }
 }

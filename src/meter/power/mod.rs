@@ -240,9 +240,9 @@ fn report(measured: Measured, rest: Option<f64>) -> Output {
     let rest = rest.unwrap_or(0.0);
     let net = total - rest * seconds;
     output.add("power.energy", Unit::Joules, net, &Scope::Machine);
-    output.add("power.watts", Unit::Watts, net / seconds, &Scope::Machine);
+    output.level("power.watts", Unit::Watts, net / seconds, &Scope::Machine);
     if rest > 0.0 {
-        output.add("power.rest", Unit::Watts, rest, &Scope::Machine);
+        output.level("power.rest", Unit::Watts, rest, &Scope::Machine);
     }
     if let Some(count) = measured.readings {
         output.add("power.readings", Unit::Count, f64::from(count), &Scope::Machine);

@@ -104,12 +104,8 @@ impl Receiver {
         let scope = Scope::Flow(self.role, self.flow.index);
         let counted = copied.unwrap_or_default();
         let mut enter = |name: &str, unit, value: u64| {
-            account.readings.push(Reading {
-                metric: format!("zcrx.{name}"),
-                unit,
-                value: value as f64,
-                scope: scope.clone(),
-            });
+            let metric = format!("zcrx.{name}");
+            account.readings.push(Reading::sum(metric, unit, value as f64, scope.clone()));
         };
         for (name, value) in [
             ("pieces", counts.pieces),

@@ -1,10 +1,10 @@
-//! What a byte cost: CPU by role and kind, service demand, return on investment.
+//! What a unit of work cost: CPU by role and kind, service demand, return on investment.
 
 use super::plot::{self, Mark};
 use super::scale::Scale;
 use super::{View, changed, name, verdict};
-use crate::record::Role;
-use crate::report::figures::{amount, cpu, gbit, number, percent};
+use crate::record::{Role, Work};
+use crate::report::figures::{amount, cost, number, percent, rate};
 use crate::report::words::{cpu_rule, middle_rule, terms};
 use crate::stats::{CpuCost, PerEnd, Question, Row, Summary};
 use maud::{Markup, html};
@@ -24,10 +24,21 @@ const BARS: [(Role, f64, f64); 2] = [(Role::Sender, 5.0, 16.0), (Role::Receiver,
 /// Height of a row with one interval, in pixels.
 const THIN: f64 = 24.0;
 
-/// CPU seconds per GiB, stacked.
+/// CPU time per unit of work, stacked; a figure for each work.
 pub fn figure(view: &View) -> Option<Markup> {
-    let seen: Vec<&Row> = view
-        .rows
+    let works = view.by_work();
+    let figures: Vec<Markup> =
+        works.iter().filter_map(|(work, rows)| of_work(view, *work, rows)).collect();
+    (!figures.is_empty()).then(|| {
+        html! {
+            @for figure in &figures { (figure) }
+            p class="note" { (cpu_rule(view.analysis)) }
+        }
+    })
+}
+
+fn of_work(view: &View, work: Work, rows: &[&Row]) -> Option<Markup> {
+    let seen: Vec<&Row> = rows
         .iter()
         .copied()
         .filter(|row| Role::ALL.iter().any(|role| row.end(*role).cpu.is_some()))
@@ -35,15 +46,18 @@ pub fn figure(view: &View) -> Option<Markup> {
     if seen.is_empty() {
         return None;
     }
+    let terms = work.terms();
+    let shown = terms.cost_scale;
+    let [tx, rx] = terms.actors;
     let totals =
         || seen.iter().flat_map(|row| Role::ALL.map(|role| row.end(role).cpu.as_ref())).flatten();
-    let scale = Scale::over(totals().map(|c| c.total.mean).chain([0.0]));
+    let scale = Scale::over(totals().map(|c| c.total.mean * shown).chain([0.0]));
     let unsplit = totals().any(|c| c.unsplit > 0.0);
     Some(html! {
         figure {
             figcaption {
                 b { "Figure 2. " }
-                "CPU seconds per GiB delivered; in each row the sender above, the receiver below. "
+                (terms.cost_words) " " (terms.done) "; in each row the " (tx) " above, the " (rx) " below. "
                 "The change is that of both ends together against " (view.analysis.baseline) "."
                 ul class="key" {
                     @for (class, name) in KINDS.iter().take(if unsplit { 4 } else { 3 }) {
@@ -54,42 +68,44 @@ pub fn figure(view: &View) -> Option<Markup> {
             table class="plot" {
                 thead { tr {
                     th { "cell" } th class="g" { (plot::head(&scale)) }
-                    th class="n" { "sender" } th class="n" { "receiver" } th class="n" { "both" }
+                    th class="n" { (tx) } th class="n" { (rx) } th class="n" { "both" }
                     th class="n" { "change" } th { "verdict" }
                 } }
                 tbody {
                     @for row in &seen {
-                        @let both = row.cpu_per_gib.map(|s| s.mean);
+                        @let both = row.cpu_per_unit.map(|s| s.mean);
                         tr {
                             th scope="row" { (name(&row.cell)) }
                             td class="g" {
                                 (plot::row(&scale, HEIGHT, bars(row)))
                             }
-                            td class="n" data-h="sender" { (total(&row.sender.cpu)) }
-                            td class="n" data-h="receiver" { (total(&row.receiver.cpu)) }
-                            td class="n" data-h="both" { (cpu(both)) }
+                            td class="n" data-h=(tx) { (total(work, &row.sender.cpu)) }
+                            td class="n" data-h=(rx) { (total(work, &row.receiver.cpu)) }
+                            td class="n" data-h="both" { (cost(work, both)) }
                             td class="n" data-h="change" { @if !row.baseline { (changed(view.effect(row, Question::Cpu))) } }
                             td { (verdict(row, Question::Cpu)) }
                         }
                     }
                 }
             }
-            (parts(&seen))
+            (parts(work, &seen))
         }
-        p class="note" { (cpu_rule(view.analysis)) }
     })
 }
 
 /// Both ends of a row, each kind of CPU time beside the one before.
 fn bars(row: &Row) -> Vec<Mark> {
+    let terms = row.work.terms();
+    let shown = terms.cost_scale;
     let mut marks = Vec::new();
     for (role, top, bottom) in BARS {
         let Some(c) = &row.end(role).cpu else { continue };
         let mut from = 0.0;
         for ((class, name), part) in KINDS.iter().zip([c.user, c.system, c.softirq, c.unsplit]) {
             if part > 0.0 && part.is_finite() {
-                let bar = Mark::bar(class, (from, top), (from + part, bottom));
-                marks.push(bar.says(format!("{name}: {} s/GiB", cpu(part))));
+                let bar = Mark::bar(class, (from * shown, top), ((from + part) * shown, bottom));
+                let figure = cost(row.work, part);
+                marks.push(bar.says(format!("{name}: {figure} {}", terms.cost_unit)));
                 from += part;
             }
         }
@@ -97,12 +113,12 @@ fn bars(row: &Row) -> Vec<Mark> {
     marks
 }
 
-fn total(cost: &Option<CpuCost>) -> String {
-    cpu(cost.as_ref().map(|c| c.total.mean))
+fn total(work: Work, spent: &Option<CpuCost>) -> String {
+    cost(work, spent.as_ref().map(|c| c.total.mean))
 }
 
 /// The numbers behind the bars.
-fn parts(rows: &[&Row]) -> Markup {
+fn parts(work: Work, rows: &[&Row]) -> Markup {
     html! {
         details {
             summary { "Figure 2 in numbers" }
@@ -117,9 +133,9 @@ fn parts(rows: &[&Row]) -> Markup {
                         @for row in rows {
                             @for (role, c) in Role::ALL.iter().filter_map(|r| Some((r, row.end(*r).cpu.as_ref()?))) {
                                 tr {
-                                    th scope="row" { (name(&row.cell)) } td { (role.to_string()) }
+                                    th scope="row" { (name(&row.cell)) } td { (work.actor(*role)) }
                                     @for part in [c.user, c.system, c.softirq, c.unsplit, c.total.mean] {
-                                        td class="n" { (cpu(part)) }
+                                        td class="n" { (cost(work, part)) }
                                     }
                                     td class="n" data-v=(c.total.relative_stddev().unwrap_or(-1.0)) { (percent(c.total.relative_stddev())) }
                                     td class="n" { (number(c.cores.mean, 2)) }
@@ -148,7 +164,7 @@ pub fn returns(view: &View) -> Option<Markup> {
         html! { "Service demand, CPU microseconds per KiB delivered, both ends together." };
     let roi = html! {
         "Return on investment, T\u{207f} / C (" (terms) "), both ends together: the mean over the \
-         trials and its interval. The exponent rewards throughput and hides cost: read it beside \
+         trials and its interval. The exponent rewards the rate and hides cost: read it beside \
          Figures 1 and 2."
     };
     let power =
@@ -212,21 +228,21 @@ fn line(scale: &Scale, row: &Row, of: &PerEnd, write: Write) -> Markup {
     }
 }
 
-/// Throughput as published work prints it.
+/// The rate as published work prints it.
 fn headline(rows: &[&Row], rule: &str) -> Markup {
     html! {
         details {
-            summary { "Throughput as published work prints it" }
+            summary { "The rate as published work prints it" }
             p class="note" { (rule) }
             div class="scroll" {
                 table class="sortable" {
-                    thead { tr { th { "cell" } th class="n" { "middle, Gbit/s" } th class="n" { "all, Gbit/s" } } }
+                    thead { tr { th { "cell" } th class="n" { "middle" } th class="n" { "all" } } }
                     tbody {
                         @for row in rows {
                             tr {
                                 th scope="row" { (name(&row.cell)) }
-                                td class="n" { (gbit(row.headline.map(|h| h.mean))) }
-                                td class="n" { (gbit(row.throughput.map(|t| t.mean))) }
+                                td class="n" { (rate(row.work, row.headline.map(|h| h.mean))) }
+                                td class="n" { (rate(row.work, row.rate.map(|t| t.mean))) }
                             }
                         }
                     }

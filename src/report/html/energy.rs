@@ -6,35 +6,36 @@ use crate::report::figures::{amount, number, percent};
 use crate::stats::{IdleShare, Row};
 use maud::{Markup, html};
 
-/// Watts and joules per GiB, where a meter reported power.
+/// Watts and joules per unit of work, where a meter reported power.
 pub fn energy(view: &View) -> Option<Markup> {
     let rows: Vec<&Row> = view.rows.iter().copied().filter(|row| row.watts.is_some()).collect();
     if rows.is_empty() {
         return None;
     }
-    let range = |interval: Option<(f64, f64)>| {
-        let text =
-            interval.map(|(low, high)| format!("{} \u{2026} {}", number(low, 1), number(high, 1)));
+    let range = |interval: Option<(f64, f64)>, scale: f64| {
+        let end = |value: f64| number(value * scale, 1);
+        let text = interval.map(|(low, high)| format!("{} \u{2026} {}", end(low), end(high)));
         text.unwrap_or_default()
     };
+    let terms = view.analysis.work().terms();
     Some(html! {
         p class="note" {
-            "Mean power over the window and energy per GiB delivered, both ends together, of what "
+            "Mean power over the window and energy per " (terms.unit) " " (terms.done) ", both ends together, of what "
             "the source sees: figures of different sources do not compare."
         }
         div class="scroll" {
             table class="sortable" {
                 thead { tr {
                     th { "cell" } th class="n" { "watts" } th class="n" { "interval" }
-                    th class="n" { "J/GiB" } th class="n" { "interval" } th class="n" { "trials" }
+                    th class="n" { (terms.energy_unit) } th class="n" { "interval" } th class="n" { "trials" }
                 } }
                 tbody {
                     @for row in &rows {
                         tr {
                             th scope="row" { (name(&row.cell)) }
-                            @for figure in [row.watts, row.joules_per_gib] {
-                                td class="n" { (number(figure.map(|s| s.mean), 1)) }
-                                td class="n off" { (range(figure.and_then(|s| s.interval))) }
+                            @for (figure, scale) in [(row.watts, 1.0), (row.joules_per_unit, terms.energy_scale)] {
+                                td class="n" { (number(figure.map(|s| s.mean * scale), 1)) }
+                                td class="n off" { (range(figure.and_then(|s| s.interval), scale)) }
                             }
                             td class="n" { (row.watts.map_or(0, |s| s.n)) }
                         }

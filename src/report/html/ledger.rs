@@ -3,15 +3,19 @@
 use super::plot::{self, Mark};
 use super::scale::Scale;
 use super::{View, name};
-use crate::record::Role;
+use crate::record::{Manner, Role};
 use crate::report::figures::percent;
 use crate::report::words::{evidence, labels};
 use crate::stats::Row;
 use maud::{Markup, html};
 
-/// What is known of bytes: class, name.
-const MANNERS: [(&str, &str); 3] =
-    [("free", "not copied"), ("copied", "copied"), ("unknown", "no proof either way")];
+/// What is known of bytes: class, name, manner.
+const MANNERS: [(&str, &str, Manner); 4] = [
+    ("free", "not copied", Manner::NotCopied),
+    ("copied", "copied", Manner::Copied),
+    ("discarded", "discarded in the kernel", Manner::Discarded),
+    ("unknown", "no proof either way", Manner::Unknown),
+];
 
 /// Pixels of a row: its height, where the bar of each end begins and ends.
 const HEIGHT: f64 = 34.0;
@@ -25,6 +29,12 @@ pub fn figure(view: &View) -> Option<Markup> {
         return None;
     }
     let scale = Scale::shares();
+    let discards = |row: &&Row| {
+        let ledgers = Role::ALL.iter().filter_map(|role| row.end(*role).ledger.as_ref());
+        ledgers.into_iter().any(|ledger| ledger.discarded > 0.0)
+    };
+    let discarded = rows.iter().any(discards);
+    let shown = MANNERS.iter().filter(|(.., manner)| discarded || *manner != Manner::Discarded);
     Some(html! {
         figure {
             figcaption {
@@ -34,7 +44,7 @@ pub fn figure(view: &View) -> Option<Markup> {
                  \u{201c}shared\u{201d} means that the receiver saw the new content, so that the path \
                  passed memory by reference."
                 ul class="key" {
-                    @for (class, name) in MANNERS {
+                    @for (class, name, _) in shown {
                         li { svg viewBox="0 0 14 10" aria-hidden="true" { rect class=(class) width="14" height="10" {} } (name) }
                     }
                 }
@@ -80,8 +90,8 @@ fn bars(row: &Row) -> Vec<Mark> {
     for (role, top, bottom) in BARS {
         let Some(shares) = &row.end(role).ledger else { continue };
         let mut from = 0.0;
-        let parts = [shares.not_copied, shares.copied, shares.unknown];
-        for ((class, name), part) in MANNERS.iter().zip(parts) {
+        for (class, name, manner) in &MANNERS {
+            let part = shares.part(*manner);
             if part > 0.0 {
                 let bar = Mark::bar(class, (from, top), (from + part, bottom));
                 marks.push(bar.says(format!("{name}: {}", percent(part))));

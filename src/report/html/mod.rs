@@ -10,21 +10,22 @@
 mod cost;
 mod course;
 mod energy;
+mod latency;
 mod ledger;
 mod plot;
+mod rate;
 mod scale;
 mod setting;
 mod sizes;
 mod tables;
-mod throughput;
 mod verdicts;
 mod waterfall;
 
 use super::figures::{NONE, change};
-use super::verdicts::{comparison, word};
+use super::verdicts::word;
 use super::{Report, Style, Subject, setup};
 use crate::profile::Explanation;
-use crate::record::{CellId, Study, Trial};
+use crate::record::{CellId, Study, Trial, Work};
 use crate::stats::{Analysis, Effect, Question, Row};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use std::borrow::Cow;
@@ -37,7 +38,7 @@ const SCRIPT: &str = include_str!("script.js");
 /// What the page may do: nothing but apply the style and run the script with these
 /// digests (a test tells the right ones when they change).
 const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; \
-     style-src 'sha256-+xK9vDB5GaZPSROiZ4a4yudvuiE4oHjqqREXsqfD0kg='; script-src 'sha256-0RJV5v+En2Y3kbpuqKR2g0yGXHte/ZOrVXGPQCC7cYU='";
+     style-src 'sha256-B7Ur9vkf7O5jd+jJdcbjVFXHJzULzPkr9SO7QEAOdy4='; script-src 'sha256-0RJV5v+En2Y3kbpuqKR2g0yGXHte/ZOrVXGPQCC7cYU='";
 
 /// The page.
 pub struct Html;
@@ -121,6 +122,15 @@ impl<'a> View<'a> {
         View { study, analysis, explanation, rows, trials }
     }
 
+    /// Its rows by what they count, in the order of all figures.
+    fn by_work(&self) -> Vec<(Work, Vec<&'a Row>)> {
+        let of = |work| -> Vec<&'a Row> {
+            self.rows.iter().copied().filter(|row| row.work == work).collect()
+        };
+        let all = Work::ALL.into_iter().map(|work| (work, of(work)));
+        all.filter(|(_, rows)| !rows.is_empty()).collect()
+    }
+
     fn trials(&self, row: &Row) -> &[&'a Trial] {
         self.trials.get(row.cell.0.as_str()).map_or(&[], Vec::as_slice)
     }
@@ -131,22 +141,25 @@ impl<'a> View<'a> {
 
     /// Effect of a row in one question.
     fn effect(&self, row: &'a Row, question: Question) -> Option<&'a Effect> {
-        comparison(row, question)?.effect.as_ref()
+        row.comparison(question)?.effect.as_ref()
     }
 }
 
-/// Mean throughput, by which rows are sorted.
+/// Mean rate, by which rows are sorted.
 fn rank(row: &Row) -> f64 {
-    row.throughput.map_or(0.0, |t| t.mean)
+    row.rate.map_or(0.0, |t| t.mean)
 }
 
 fn page(view: &View) -> Markup {
     let header = &view.study.header;
     let date = setup::date(header.started_ms).unwrap_or_else(|| NONE.into());
     let title = title(view);
+    let terms = view.analysis.work().terms();
+    let cost = format!("CPU per {}", terms.unit);
     let parts = [
-        ("throughput", "Throughput", throughput::figure(view)),
-        ("cpu", "CPU per GiB", cost::figure(view)),
+        ("rate", terms.rate_heading, rate::figure(view)),
+        ("latency", "Latency", latency::figure(view)),
+        ("cpu", &cost, cost::figure(view)),
         ("why", "Where the CPU time goes", view.explanation.and_then(waterfall::section)),
         ("roi", "Return on investment", cost::returns(view)),
         ("energy", "Energy", energy::energy(view)),
@@ -201,7 +214,7 @@ fn title(view: &View) -> String {
     let what = match view.rows.len() {
         0 => "No data path measured".to_owned(),
         1 => format!("One data path: {}", view.rows[0].cell),
-        n => format!("{n} data paths for a TCP stream"),
+        n => format!("{n} data paths for {}", view.analysis.work().terms().load),
     };
     match header.facts.first() {
         Some(facts) => format!("{what}, Linux {}", facts.kernel_release),
@@ -211,7 +224,7 @@ fn title(view: &View) -> String {
 
 /// Class of a row by its verdict on one question.
 fn tone(row: &Row, question: Question) -> &'static str {
-    match comparison(row, question).map(|c| c.verdict.better()) {
+    match row.comparison(question).map(|c| c.verdict.better()) {
         Some(Some(true)) => "better",
         Some(Some(false)) => "worse",
         None if row.baseline => "base",
@@ -219,7 +232,7 @@ fn tone(row: &Row, question: Question) -> &'static str {
     }
 }
 
-/// The name of a cell, which may be broken behind a sign that joins its parts.
+/// The name of a cell, which may be broken after a sign that joins its parts.
 fn name(id: &CellId) -> Markup {
     html! {
         @for (i, part) in id.0.split_inclusive([',', '+', ';', '/']).enumerate() {

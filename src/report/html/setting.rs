@@ -45,7 +45,7 @@ pub fn method(view: &View) -> Option<Markup> {
     let rules = &view.analysis.rules;
     Some(html! {
         p {
-            "Every cell moves the same stream under the same contract. The cells run in "
+            "Every cell does the same work under the same contract. The cells run in "
             (plural(view.study.header.schedule.blocks.into(), "block"))
             ", each cell once a block in random order, so that slow drift of the machine meets all of \
              them. A cell is compared with the baseline block by block: the effect is the mean of the \
@@ -56,6 +56,10 @@ pub fn method(view: &View) -> Option<Markup> {
         ul {
             li { span class="word better" { "FASTER" } ", " span class="word worse" { "SLOWER" } ", "
                 span class="word better" { "LESS CPU" } ", " span class="word worse" { "MORE CPU" }
+                @if view.rows.iter().any(|row| row.latency.is_some()) {
+                    ", " span class="word better" { "LOWER LATENCY" } ", "
+                    span class="word worse" { "HIGHER LATENCY" }
+                }
                 ": the whole interval lies on one side of the baseline." }
             li { span class="word" { "EQUIVALENT" } ": the whole interval lies within " (level(rules.margin))
                 ". This has to be earned; few blocks do not earn it." }

@@ -42,7 +42,7 @@ pub fn figure(view: &View) -> Option<Markup> {
                 b { "Figure 6. " }
                 "Bytes handed over at once, on a scale of doublings. The thin line goes from the \
                  smallest to the largest piece of all trials, the thick one from the 10th to the \
-                 90th percentile of the trial with the middle throughput; the dot is the mean."
+                 90th percentile of the trial with the middle rate; the dot is the mean."
             }
             table class="plot" {
                 thead { tr {
@@ -83,10 +83,10 @@ fn line(scale: &Scale, end: &Sizes) -> Markup {
     }
 }
 
-/// The measured trial with the middle throughput.
+/// The measured trial with the middle rate.
 fn middle<'a>(trials: &[&'a Trial]) -> Option<&'a Trial> {
     let mut measured: Vec<(f64, &Trial)> =
-        trials.iter().filter_map(|t| Some((t.throughput()?, *t))).collect();
+        trials.iter().filter_map(|t| Some((t.rate()?, *t))).collect();
     measured.sort_by(|a, b| a.0.total_cmp(&b.0));
     measured.get(measured.len().saturating_sub(1) / 2).map(|(_, trial)| *trial)
 }

@@ -1,8 +1,8 @@
 //! The long tables: system calls, trials, readings. All of them can be sorted.
 
 use super::{View, name};
-use crate::record::{CallRow, Reading, Role, Scope, Trial, Unit};
-use crate::report::figures::{NONE, amount, bytes, cpu, gbit, milliseconds, number, percent};
+use crate::record::{CallRow, Reading, Role, Scope, Trial, Unit, Work};
+use crate::report::figures::{NONE, amount, bytes, milliseconds, number, percent, rate};
 use crate::report::rows::status;
 use crate::stats::{Fragments, Row, Summary, role_cpu};
 use maud::{Markup, html};
@@ -112,7 +112,7 @@ pub fn trials(view: &View) -> Option<Markup> {
             table class="sortable" {
                 thead { tr {
                     th class="n" { "order" } th class="n" { "block" } th class="n" { "after s" } th { "cell" }
-                    th class="n" { "Gbit/s" } th class="n" { "CPU tx" } th class="n" { "CPU rx" }
+                    th class="n" { (view.analysis.work().terms().rate_unit) } th class="n" { "CPU tx" } th class="n" { "CPU rx" }
                     th { "label" } th { "status" }
                 } }
                 tbody { @for trial in trials { (trial_line(view, trial)) } }
@@ -136,16 +136,16 @@ fn trial_line(view: &View, trial: &Trial) -> Markup {
     let header = &view.study.header;
     let cell = header.cells.iter().find(|c| c.id == trial.cell);
     let busy = |role| {
-        let measured = trial.throughput().and(cell)?;
+        let measured = trial.rate().and(cell)?;
         role_cpu(measured, trial, role).map(|c| c.total)
     };
     let after = trial.started_ms.saturating_sub(header.started_ms) as f64 / 1e3;
     let (word, why) = status(trial);
     html! {
-        tr class=[trial.throughput().is_none().then_some("off")] {
+        tr class=[trial.rate().is_none().then_some("off")] {
             td class="n" { (u64::from(trial.order) + 1) } td class="n" { (u64::from(trial.block) + 1) }
             td class="n" { (number(after, 1)) } th scope="row" { (name(&trial.cell)) }
-            td class="n" { (gbit(trial.throughput())) }
+            td class="n" { (rate(trial.work, trial.rate())) }
             td class="n" { (number(busy(Role::Sender), 2)) } td class="n" { (number(busy(Role::Receiver), 2)) }
             td class="w" { (trial.label) }
             td class="w" {
@@ -164,8 +164,8 @@ pub fn readings(view: &View) -> Option<Markup> {
     // The same reading of every cell in one line, sorted by name.
     let mut lines: BTreeMap<(&str, String), Values> = BTreeMap::new();
     for (column, row) in view.rows.iter().enumerate() {
-        let measured = view.trials(row).iter().filter(|t| t.throughput().is_some());
-        for Reading { metric, unit, value, scope } in measured.flat_map(|t| &t.readings) {
+        let measured = view.trials(row).iter().filter(|t| t.rate().is_some());
+        for Reading { metric, unit, value, scope, .. } in measured.flat_map(|t| &t.readings) {
             let line = lines.entry((metric, scope_words(scope)));
             let (_, values) = line.or_insert_with(|| (*unit, vec![Vec::new(); view.rows.len()]));
             values[column].push(*value);
@@ -217,9 +217,11 @@ fn quantity(unit: Unit, value: Option<f64>) -> String {
     let Some(v) = value else { return NONE.into() };
     match unit {
         Unit::Seconds if v != 0.0 && v.abs() < 0.01 => format!("{} \u{b5}s", number(v * 1e6, 1)),
-        Unit::Seconds => format!("{} s", cpu(v)),
+        Unit::Seconds => format!("{} s", number(v, 3)),
         Unit::Bytes => bytes(v),
-        Unit::BytesPerSecond => format!("{} Gbit/s", gbit(v * 8.0)),
+        Unit::BytesPerSecond => {
+            format!("{} {}", rate(Work::Bytes, v), Work::Bytes.terms().rate_unit)
+        }
         Unit::Count => amount(v),
         Unit::Ratio => percent(v),
         Unit::Joules => format!("{} J", number(v, 1)),

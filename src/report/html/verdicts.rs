@@ -1,50 +1,44 @@
 //! The answer and the verdicts, in words.
 
 use super::{View, signed, verdict};
-use crate::report::figures::{cpu, gbit, plural};
-use crate::report::verdicts::{
-    compared, comparison, events_rule, noise, rule, sentence, stopping, subject,
-};
-use crate::report::words::{functional, labels};
+use crate::report::figures::plural;
+use crate::report::verdicts::{compared, events_rule, noise, rule, sentence, stopping, subject};
+use crate::report::words::{Leader, NOTHING, functional, labels, leaders};
 use crate::stats::{Comparison, Question, Row};
 use maud::{Markup, html};
 
-/// What came out, in two sentences.
+/// What came out, in a few sentences.
 pub fn answer(view: &View) -> Markup {
     if let Some(text) = functional(view.analysis) {
         return html! { p class="lede" { (text) } };
     }
-    let Some(best) = view.rows.first() else {
-        return html! { p class="lede" { "No trial was measured, so there is nothing to compare." } };
-    };
-    let cheapest = view
-        .rows
-        .iter()
-        .filter_map(|row| Some((row, row.cpu_per_gib?.mean)))
-        .min_by(|a, b| a.1.total_cmp(&b.1));
+    let leaders = leaders(view.analysis);
+    if leaders.is_empty() {
+        return html! { p class="lede" { (NOTHING) } };
+    }
     html! {
         p class="lede" {
-            strong { (best.cell) }
-            " has the highest mean throughput of " (plural(view.rows.len() as u64, "cell")) ": "
-            (gbit(best.throughput.map(|t| t.mean))) " Gbit/s"
-            (standing(view, best, Question::Throughput)) ". "
-            "Its label is \u{201c}" (labels(&best.labels)) "\u{201d}."
-            @if let Some((row, cost)) = cheapest {
-                " The least CPU goes to " strong { (row.cell) } ": " (cpu(cost))
-                " CPU seconds per GiB, both ends together" (standing(view, row, Question::Cpu)) "."
+            @for leader in &leaders {
+                @if leader.question == Question::Rate {
+                    strong { (leader.row.cell) } " has the " (leader.title()) " of "
+                    (plural(view.rows.len() as u64, "cell")) ": " (leader.figure) (standing(view, leader))
+                    ". Its label is \u{201c}" (labels(&leader.row.labels)) "\u{201d}."
+                } @else {
+                    " The " (leader.title()) " goes to " strong { (leader.row.cell) } ": "
+                    (leader.figure) (standing(view, leader)) "."
+                }
             }
         }
     }
 }
 
-/// How a row stands to the baseline.
-fn standing(view: &View, row: &Row, question: Question) -> Markup {
-    let effect = comparison(row, question).and_then(|c| c.effect.as_ref());
+/// How a leader compares with the baseline.
+fn standing(view: &View, leader: &Leader) -> Markup {
     html! {
-        @if let Some(effect) = effect {
+        @if let Some(effect) = leader.effect() {
             ", " (signed(effect.ratio)) " against " (view.analysis.baseline) ", "
-            (verdict(row, question))
-        } @else if row.baseline { ", the baseline" }
+            (verdict(leader.row, leader.question))
+        } @else if leader.row.baseline { ", the baseline" }
     }
 }
 
@@ -52,18 +46,18 @@ fn standing(view: &View, row: &Row, question: Question) -> Markup {
 /// are folded, so that a large matrix does not bury its answer.
 const LISTED: usize = 8;
 
-const QUESTIONS: [Question; 2] = [Question::Throughput, Question::Cpu];
-
 /// What is said of a cell: the question and its comparison.
 type Said<'a> = Vec<(Question, &'a Comparison)>;
+
+fn said(row: &Row) -> Said<'_> {
+    Question::MAIN.into_iter().filter_map(|q| Some((q, row.comparison(q)?))).collect()
+}
 
 /// Every comparison in a sentence, and what the words rest on.
 pub fn list(view: &View) -> Markup {
     let analysis = view.analysis;
-    let said = |row| -> Said {
-        QUESTIONS.into_iter().filter_map(|q| Some((q, comparison(row, q)?))).collect()
-    };
-    let rows: Vec<(&Row, Said)> = view.rows.iter().map(|row| (*row, said(row))).collect();
+    let rows = view.rows.iter().map(|row| (*row, said(row)));
+    let rows: Vec<(&Row, Said)> = rows.collect();
     let rows: Vec<_> = rows.into_iter().filter(|(_, said)| !said.is_empty()).collect();
     if rows.is_empty() || analysis.functional.is_some() {
         return html! {};
@@ -82,9 +76,9 @@ pub fn list(view: &View) -> Markup {
                     (bullets(view, &folded))
                 }
             }
-            @for question in QUESTIONS {
+            @for question in Question::MAIN {
                 @if !compared(analysis, question).is_empty() {
-                    p class="note" { "On " (subject(question)) ". " (noise(analysis, question)) }
+                    p class="note" { "On " (subject(question, analysis.work())) ". " (noise(analysis, question)) }
                 }
             }
             p class="note" { (rule(analysis)) " " (events_rule()) }
@@ -100,12 +94,12 @@ fn bullets(view: &View, rows: &[(&Row, Said)]) -> Markup {
                 li {
                     strong { (row.cell) }
                     // What makes two cells incomparable does so in every question.
-                    @if let [(question, one), (_, other)] = said[..]
-                        && !one.reasons.is_empty() && one.reasons == other.reasons {
-                        ": " (verdict(row, question)) span class="note" { (rest(view, one)) "." }
+                    @if let Some((question, one)) = said.first()
+                        && !one.reasons.is_empty() && said.iter().all(|(_, c)| c.reasons == one.reasons) {
+                        ": " (verdict(row, *question)) span class="note" { (rest(view, one)) "." }
                     } @else {
                         @for (question, comparison) in said {
-                            br; (subject(*question)) ": " (verdict(row, *question))
+                            br; (subject(*question, row.work)) ": " (verdict(row, *question))
                             @if comparison.verdict.better().is_some() {
                                 @if let Some(effect) = &comparison.effect { " " (signed(effect.ratio)) ":" }
                             }
@@ -118,8 +112,8 @@ fn bullets(view: &View, rows: &[(&Row, Said)]) -> Markup {
     }
 }
 
-/// A sentence behind its word.
+/// A sentence after its word.
 fn rest(view: &View, comparison: &Comparison) -> String {
-    let told = sentence(comparison, view.analysis);
-    told.strip_prefix(comparison.verdict.word()).unwrap_or(&told).to_owned()
+    let whole = sentence(comparison, view.analysis);
+    whole.strip_prefix(comparison.verdict.word()).unwrap_or(&whole).to_owned()
 }

@@ -1,7 +1,7 @@
 //! What only some want to see: system calls, sizes, and the course of the flow.
 
-use crate::record::{CallRow, Role};
-use crate::report::figures::{amount, bytes, gbit, milliseconds, number, percent};
+use crate::record::{CallRow, Role, Work};
+use crate::report::figures::{amount, bytes, milliseconds, number, percent, rate};
 use crate::report::page::{Page, Tone};
 use crate::report::table::{Column, Table};
 use crate::stats::{Analysis, Fragments, Pace};
@@ -189,8 +189,8 @@ fn course(page: &mut Page, analysis: &Analysis) {
     let drawn = page.width().saturating_sub(62).clamp(10, 60);
     let mut table = Table::new(vec![
         Column::words("path", 0, Some(14)),
-        Column::number("Gbit/s", "slowest", 0),
-        Column::number("Gbit/s", "fastest", 0),
+        Column::number(Work::Bytes.terms().rate_unit, "slowest", 0),
+        Column::number(Work::Bytes.terms().rate_unit, "fastest", 0),
         Column::number("", "stalled", 0),
         Column::words("course", 1, None),
     ]);
@@ -199,8 +199,8 @@ fn course(page: &mut Page, analysis: &Analysis) {
             0 => "no".into(),
             _ => format!("{} s", number(pace.stalled, 1)),
         };
-        let texts =
-            [row.cell.to_string(), gbit(pace.min), gbit(pace.max), stalled, sparkline(pace, drawn)];
+        let [slowest, fastest] = [pace.min, pace.max].map(|step| rate(Work::Bytes, step));
+        let texts = [row.cell.to_string(), slowest, fastest, stalled, sparkline(pace, drawn)];
         table.row(texts.map(|text| (text, Tone::Plain)).to_vec());
     }
     table.print(page, 2);

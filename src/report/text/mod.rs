@@ -36,6 +36,7 @@ impl Report for Text {
         heading::print(&mut page, study);
         prose::answer(&mut page, analysis);
         tables::result(&mut page, analysis);
+        tables::latency(&mut page, analysis);
         tables::cost(&mut page, analysis);
         tables::energy(&mut page, analysis);
         tables::worth(&mut page, analysis);

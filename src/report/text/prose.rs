@@ -6,11 +6,11 @@ use crate::report::words::{self, evidence};
 use crate::report::{placement, verdicts};
 use crate::stats::{Analysis, Question, Row};
 
-/// The answer: what is fastest, what is cheapest.
+/// The answer: what leads in what.
 pub fn answer(page: &mut Page, analysis: &Analysis) {
     page.gap();
     for (lead, text) in words::answer(analysis) {
-        let lead = if lead.is_empty() { String::new() } else { format!("{lead:<11}") };
+        let lead = if lead.is_empty() { lead } else { format!("{lead:<11}") };
         page.text(&lead, &text);
     }
 }
@@ -18,12 +18,12 @@ pub fn answer(page: &mut Page, analysis: &Analysis) {
 /// Every comparison in a sentence, and what the words rest on.
 pub fn verdicts(page: &mut Page, analysis: &Analysis) {
     let mut any = false;
-    for question in [Question::Throughput, Question::Cpu] {
+    for question in Question::MAIN {
         let compared = verdicts::compared(analysis, question);
-        let what = verdicts::subject(question);
+        let what = verdicts::subject(question, analysis.work());
         if compared.is_empty() {
-            // A cell against itself has nothing but its noise to tell.
-            if analysis.noise.is_some() {
+            // A cell against itself has nothing but its noise to report.
+            if analysis.noise(question).is_some() {
                 page.heading(&format!("Noise of {what}"));
                 page.text("  ", &verdicts::noise(analysis, question));
             }

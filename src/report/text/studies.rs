@@ -1,18 +1,18 @@
 //! More than one study, and limits: two studies side by side, a figure over many,
 //! and what came of thresholds.
 
-use crate::record::Study;
+use crate::record::{Study, Work};
 use crate::report::Style;
 use crate::report::figures::{
-    cpu, gbit, interval, level, number, percent, plural, probability, ratio,
+    figure, interval, level, number, percent, plural, probability, ratio, unit,
 };
 use crate::report::page::{Page, Tone};
 use crate::report::setup::date;
 use crate::report::table::{Column, Table};
 use crate::report::verdicts;
 use crate::stats::{
-    Between, CHANGE_LEVEL, Difference, Entry, History, Pairing, Question, Shift, Summary,
-    ThresholdResult, Weight,
+    Between, CHANGE_LEVEL, Difference, Direction, Entry, History, Pairing, Question, Shift,
+    Summary, ThresholdResult, Weight,
 };
 use std::io::{self, Write};
 
@@ -39,10 +39,15 @@ pub fn between(
         page.text(lead, &format!("{name}{when}{host}"));
     }
     differences(&mut page, &between.differences);
-    for question in [Question::Throughput, Question::Cpu] {
-        let of = |p: &&Pairing| p.question == question && (p.first.is_some() || p.second.is_some());
-        let pairings: Vec<&Pairing> = between.pairings.iter().filter(of).collect();
-        pairs(&mut page, question, &pairings);
+    for work in Work::ALL {
+        for question in Question::ALL {
+            let of = |p: &&Pairing| {
+                (p.question, p.work) == (question, work)
+                    && (p.first.is_some() || p.second.is_some())
+            };
+            let pairings: Vec<&Pairing> = between.pairings.iter().filter(of).collect();
+            pairs(&mut page, question, work, &pairings);
+        }
     }
     for (what, cells) in [("first", &between.only_first), ("second", &between.only_second)] {
         if !cells.is_empty() {
@@ -95,15 +100,16 @@ fn differences(page: &mut Page, all: &[Difference]) {
     }
 }
 
-fn pairs(page: &mut Page, question: Question, pairings: &[&Pairing]) {
+fn pairs(page: &mut Page, question: Question, work: Work, pairings: &[&Pairing]) {
     if pairings.is_empty() {
         return;
     }
-    let (title, write): (_, fn(Option<f64>) -> String) = match question {
-        Question::Throughput => ("Throughput, Gbit/s", gbit),
-        Question::Cpu => ("CPU seconds per GiB, both ends", cpu),
-    };
-    page.heading(title);
+    let terms = work.terms();
+    page.heading(&match question {
+        Question::Rate => format!("{}, {}", terms.rate_heading, terms.rate_unit),
+        Question::Cpu => format!("{}, both ends", terms.cost_words),
+        Question::Latency(percentile) => format!("Latency, {}, us", percentile.name()),
+    });
     const P: &str = "p";
     let mut table = Table::new(vec![
         Column::words("path", 0, Some(16)),
@@ -124,7 +130,7 @@ fn pairs(page: &mut Page, question: Question, pairings: &[&Pairing]) {
         for side in [&p.first, &p.second] {
             let n = side.map_or(0, |s| s.n);
             texts.push(n.to_string());
-            texts.push(write(side.map(|s| s.mean)));
+            texts.push(figure(question, work, side.map(|s| s.mean)));
             texts.push(percent(side.and_then(|s| Summary::relative_stddev(&s))));
         }
         texts.push(ratio(p.ratio));
@@ -193,30 +199,27 @@ fn limit(ratio: f64) -> String {
 /// Writes a figure over time.
 pub fn history(history: &History, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let mut page = Page::new(style.width, style.colour);
-    let (unit, write): (_, fn(Option<f64>) -> String) = match history.question {
-        Question::Throughput => ("Gbit/s", gbit),
-        Question::Cpu => ("CPU-s per GiB", cpu),
-    };
-    let what = verdicts::subject(history.question);
+    let History { question, work, .. } = *history;
+    let what = verdicts::subject(question, work);
     let studies = plural(history.entries.len() as u64, "study").replace("studys", "studies");
     page.heading(&format!("{}: {what}, {studies}", history.cell));
     let mut table = Table::new(vec![
         Column::words("begun", 1, None),
         Column::words("study", 0, Some(12)),
         Column::number("", "n", 2),
-        Column::number("", unit, 0),
+        Column::number("", unit(question, work), 0),
         Column::number("", "sd", 2),
         Column::words("", 0, Some(20)),
     ]);
     for (at, entry) in history.entries.iter().enumerate() {
         let shift = history.shifts.iter().find(|s| s.at == at);
-        let better = shift.map(|s| (s.ratio > 1.0) == (history.question == Question::Throughput));
+        let better = shift.map(|s| (s.ratio > 1.0) == (question.direction() == Direction::Higher));
         let spread = entry.stddev.map(|s| s / entry.mean);
         table.row(vec![
             (date(entry.started_ms).unwrap_or_default(), Tone::Plain),
             (entry.study.clone(), Tone::Plain),
             (entry.n.to_string(), Tone::Plain),
-            (write(Some(entry.mean)), Tone::Plain),
+            (figure(question, work, entry.mean), Tone::Plain),
             (percent(spread), Tone::Plain),
             (remark(entry, shift), tone(better)),
         ]);

@@ -1,55 +1,124 @@
-//! The two tables: what each path reached, and what it cost.
+//! The tables: what each path reached, how long it took, and what it cost.
 
-use crate::record::Role;
-use crate::report::figures::{NONE, amount, cpu, gbit, interval, number, percent, ratio};
+use crate::record::{Percentile, Role, Work};
+use crate::report::figures::{
+    NONE, amount, cost as cost_of, interval, microseconds, number, percent, rate, ratio,
+};
 use crate::report::page::{Page, Tone};
 use crate::report::table::{Column, Table};
-use crate::report::words::{cpu_rule, labels, middle_rule, powered, terms};
-use crate::stats::{Analysis, Comparison, End, PerEnd, Row, Summary};
+use crate::report::words::{by_work, cpu_rule, labels, middle_rule, powered, terms};
+use crate::stats::{Analysis, End, PerEnd, Question, Row, Summary};
 
-/// Throughput, what it rests on, and the verdict.
+/// The rate, what it rests on, and the verdict; a table for each work.
 pub fn result(page: &mut Page, analysis: &Analysis) {
-    if !analysis.rows.iter().any(|row| row.status.measured > 0) {
+    for (work, rows) in by_work(analysis) {
+        page.heading("Result");
+        // Only bytes have the ceiling of a copy.
+        let ceiling = work == Work::Bytes;
+        let mut columns = vec![
+            Column::words("path", 0, Some(16)),
+            Column::number("", "n", 6),
+            Column::number("", work.terms().rate_unit, 0),
+            Column::number("", "sd", 2),
+        ];
+        columns.extend(ceiling.then(|| Column::number("", "ceiling", 3)));
+        columns.extend([
+            Column::number("not copied", "tx", 5),
+            Column::number("not copied", "rx", 5),
+            Column::number("", "ratio", 0),
+            Column::words("interval", 1, None),
+            Column::words("verdict", 0, None),
+            Column::words("label", 0, Some(18)),
+        ]);
+        let mut table = Table::new(columns);
+        for row in rows {
+            let tone = if row.baseline { Tone::Strong } else { Tone::Plain };
+            let (shown, range, word, word_tone) = verdict(row, Question::Rate);
+            let not_copied = |end: &End| percent(end.ledger.as_ref().map(|l| l.not_copied));
+            let mut cells = vec![
+                (row.cell.to_string(), tone),
+                (row.status.measured.to_string(), Tone::Plain),
+                (rate(work, mean(&row.rate)), tone),
+                (percent(row.rate.and_then(|t| t.relative_stddev())), Tone::Plain),
+            ];
+            cells.extend(ceiling.then(|| (percent(row.ceiling_share), Tone::Plain)));
+            cells.extend([
+                (not_copied(&row.sender), Tone::Plain),
+                (not_copied(&row.receiver), Tone::Plain),
+                (shown, Tone::Plain),
+                (range, Tone::Plain),
+                (word.into(), word_tone),
+                (labels(&row.labels), Tone::Plain),
+            ]);
+            table.row(cells);
+        }
+        table.print(page, 2);
+    }
+}
+
+/// Percentiles of the latency, and how each compares.
+pub fn latency(page: &mut Page, analysis: &Analysis) {
+    let rows: Vec<_> =
+        analysis.rows.iter().filter_map(|row| Some((row, row.latency.as_ref()?))).collect();
+    if rows.is_empty() {
         return;
     }
-    page.heading("Result");
+    page.heading("Latency in microseconds, all measured trials together");
+    let mut columns = vec![Column::words("path", 0, Some(14)), Column::number("", "mean", 2)];
+    columns.extend(Percentile::ALL.map(|p| Column::number("", p.name(), 0)));
+    columns.extend([Column::number("", "max", 0), Column::number("", "exchanges", 3)]);
+    let mut table = Table::new(columns);
+    for (row, latency) in &rows {
+        let tone = if row.baseline { Tone::Strong } else { Tone::Plain };
+        let mut cells = vec![(row.cell.to_string(), tone)];
+        let pooled = Percentile::ALL.map(|p| latency.percentile(p).map(|row| row.pooled));
+        let times = [Some(latency.mean)].into_iter().chain(pooled).chain([Some(latency.max)]);
+        cells.extend(times.map(|time| (microseconds(time), Tone::Plain)));
+        cells.push((amount(latency.count as f64), Tone::Plain));
+        table.row(cells);
+    }
+    table.print(page, 2);
+    let compared = |row: &Row| {
+        Percentile::ALL.map(Question::Latency).into_iter().any(|q| row.comparison(q).is_some())
+    };
+    if analysis.functional.is_some() || !rows.iter().any(|(row, _)| compared(row)) {
+        return;
+    }
+    page.heading(&format!("Latency against {}", analysis.baseline));
     let mut table = Table::new(vec![
-        Column::words("path", 0, Some(16)),
-        Column::number("", "n", 6),
-        Column::number("", "Gbit/s", 0),
-        Column::number("", "sd", 2),
-        Column::number("", "ceiling", 3),
-        Column::number("not copied", "tx", 5),
-        Column::number("not copied", "rx", 5),
+        Column::words("path", 0, Some(14)),
+        Column::words("", 0, None),
         Column::number("", "ratio", 0),
         Column::words("interval", 1, None),
         Column::words("verdict", 0, None),
-        Column::words("label", 0, Some(18)),
     ]);
-    for row in analysis.rows.iter().filter(|row| row.status.measured > 0) {
-        let tone = if row.baseline { Tone::Strong } else { Tone::Plain };
-        let (shown, range, word, word_tone) = verdict(row, &row.comparison);
-        let not_copied = |end: &End| percent(end.ledger.as_ref().map(|l| l.not_copied));
-        table.row(vec![
-            (row.cell.to_string(), tone),
-            (row.status.measured.to_string(), Tone::Plain),
-            (gbit(mean(&row.throughput)), tone),
-            (percent(row.throughput.and_then(|t| t.relative_stddev())), Tone::Plain),
-            (percent(row.ceiling_share), Tone::Plain),
-            (not_copied(&row.sender), Tone::Plain),
-            (not_copied(&row.receiver), Tone::Plain),
-            (shown, Tone::Plain),
-            (range, Tone::Plain),
-            (word.into(), word_tone),
-            (labels(&row.labels), Tone::Plain),
-        ]);
+    for (row, _) in rows.iter().filter(|(row, _)| compared(row)) {
+        for percentile in Percentile::ALL {
+            let question = Question::Latency(percentile);
+            if row.comparison(question).is_none() {
+                continue;
+            }
+            let (shown, range, word, tone) = verdict(row, question);
+            table.row(vec![
+                (row.cell.to_string(), Tone::Plain),
+                (percentile.name().into(), Tone::Plain),
+                (shown, Tone::Plain),
+                (range, Tone::Plain),
+                (word.into(), tone),
+            ]);
+        }
     }
     table.print(page, 2);
+    page.text(
+        "  ",
+        "Ratios are of the percentiles of each block; a percentile is given where ten exchanges \
+         or more took longer.",
+    );
 }
 
 /// Ratio, interval, word, and how to show the word.
-fn verdict(row: &Row, comparison: &Option<Comparison>) -> (String, String, &'static str, Tone) {
-    let Some(comparison) = comparison else {
+fn verdict(row: &Row, question: Question) -> (String, String, &'static str, Tone) {
+    let Some(comparison) = row.comparison(question) else {
         return if row.baseline {
             ("1".into(), String::new(), "baseline", Tone::Faint)
         } else {
@@ -67,32 +136,37 @@ fn verdict(row: &Row, comparison: &Option<Comparison>) -> (String, String, &'sta
     (shown, range.unwrap_or_default(), comparison.verdict.word(), tone)
 }
 
-/// CPU, system calls, return on investment.
+/// CPU and system calls; a table for each work.
 pub fn cost(page: &mut Page, analysis: &Analysis) {
-    let measured = || analysis.rows.iter().filter(|row| row.status.measured > 0);
-    let seen = |row: &Row| {
+    let seen = |row: &&Row| {
         Role::ALL
             .iter()
-            .any(|role| row.end(*role).cpu.is_some() || row.end(*role).calls_per_gib.is_some())
+            .any(|role| row.end(*role).cpu.is_some() || row.end(*role).calls_per_unit.is_some())
     };
-    if !measured().any(seen) {
-        return;
+    for (work, rows) in by_work(analysis) {
+        if rows.iter().any(seen) {
+            costs(page, analysis, work, &rows);
+        }
     }
-    page.heading("Cost: CPU seconds and system calls per GiB delivered");
-    const TX: &str = "sender";
-    const RX: &str = "receiver";
+}
+
+fn costs(page: &mut Page, analysis: &Analysis, work: Work, rows: &[&Row]) {
+    let terms = work.terms();
+    let words = terms.cost_words.split_once(" per ").map_or(terms.cost_words, |(what, _)| what);
+    page.heading(&format!("Cost: {words} and system calls per {} {}", terms.unit, terms.done));
+    let [tx, rx] = terms.actors;
     const CALLS: &str = "calls";
     const VERSUS: &str = "both ends";
     let mut table = Table::new(vec![
         Column::words("path", 0, Some(14)),
-        Column::number(TX, "user", 4),
-        Column::number(TX, "sys", 1),
-        Column::number(TX, "soft", 1),
-        Column::number(TX, "total", 0),
-        Column::number(RX, "user", 4),
-        Column::number(RX, "sys", 1),
-        Column::number(RX, "soft", 1),
-        Column::number(RX, "total", 0),
+        Column::number(tx, "user", 4),
+        Column::number(tx, "sys", 1),
+        Column::number(tx, "soft", 1),
+        Column::number(tx, "total", 0),
+        Column::number(rx, "user", 4),
+        Column::number(rx, "sys", 1),
+        Column::number(rx, "soft", 1),
+        Column::number(rx, "total", 0),
         Column::number(VERSUS, "total", 0),
         Column::number(VERSUS, "ratio", 2),
         Column::words("verdict", 0, None),
@@ -100,7 +174,7 @@ pub fn cost(page: &mut Page, analysis: &Analysis) {
         Column::number(CALLS, "rx", 3),
         Column::number("", "retrans", 6),
     ]);
-    for row in measured() {
+    for row in rows {
         let tone = if row.baseline { Tone::Strong } else { Tone::Plain };
         let mut cells = vec![(row.cell.to_string(), tone)];
         for role in Role::ALL {
@@ -111,14 +185,14 @@ pub fn cost(page: &mut Page, analysis: &Analysis) {
                 cost.map(|c| c.softirq),
                 cost.map(|c| c.total.mean),
             ];
-            cells.extend(parts.map(|part| (cpu(part), Tone::Plain)));
+            cells.extend(parts.map(|part| (cost_of(work, part), Tone::Plain)));
         }
-        cells.push((cpu(mean(&row.cpu_per_gib)), tone));
-        let (shown, _, word, word_tone) = verdict(row, &row.cpu_comparison);
+        cells.push((cost_of(work, mean(&row.cpu_per_unit)), tone));
+        let (shown, _, word, word_tone) = verdict(row, Question::Cpu);
         cells.push((shown, Tone::Plain));
         cells.push((word.into(), word_tone));
         for role in Role::ALL {
-            cells.push((amount(mean(&row.end(role).calls_per_gib)), Tone::Plain));
+            cells.push((amount(mean(&row.end(role).calls_per_unit)), Tone::Plain));
         }
         cells.push((number(row.retransmits, 0), Tone::Plain));
         table.row(cells);
@@ -135,22 +209,23 @@ pub fn energy(page: &mut Page, analysis: &Analysis) {
         return;
     }
     page.heading("Energy, both ends together");
+    let energy = analysis.work().terms();
     let mut table = Table::new(vec![
         Column::words("path", 0, Some(14)),
         Column::number("", "watts", 1),
         Column::words("interval", 4, None),
-        Column::number("", "J/GiB", 0),
+        Column::number("", energy.energy_unit, 0),
         Column::words("interval", 4, None),
         Column::number("", "trials", 3),
     ]);
     for row in rows {
         let tone = if row.baseline { Tone::Strong } else { Tone::Plain };
         let mut cells = vec![(row.cell.to_string(), tone)];
-        for (figure, decimals) in [(&row.watts, 1), (&row.joules_per_gib, 1)] {
-            let write = |value: f64| number(value, decimals);
+        for (figure, scale) in [(&row.watts, 1.0), (&row.joules_per_unit, energy.energy_scale)] {
+            let write = |value: f64| number(value * scale, 1);
             let range = figure.and_then(|s| s.interval);
             let range = range.map(|(low, high)| format!("[{}, {}]", write(low), write(high)));
-            cells.push((number(mean(figure), decimals), tone));
+            cells.push((number(mean(figure).map(|m| m * scale), 1), tone));
             cells.push((range.unwrap_or_default(), Tone::Plain));
         }
         let trials = row.watts.map(|s| s.n as f64);
@@ -165,25 +240,29 @@ pub fn energy(page: &mut Page, analysis: &Analysis) {
     );
 }
 
-/// What came back for the cost, and throughput as published work prints it.
+/// What came back for the cost, and the rate as published work prints it.
 pub fn worth(page: &mut Page, analysis: &Analysis) {
     let rows: Vec<&Row> = analysis
         .rows
         .iter()
-        .filter(|row| {
-            row.service_demand != Default::default() || row.roi_power != Default::default()
-        })
+        .filter(|row| row.roi != Default::default() || row.roi_power != Default::default())
         .collect();
     if rows.is_empty() {
         return;
     }
-    page.heading("Return on investment and service demand, per trial");
+    // Of anything but bytes the demand is the cost itself.
+    let demand = rows.iter().any(|row| row.service_demand != Default::default());
+    page.heading(if demand {
+        "Return on investment and service demand, per trial"
+    } else {
+        "Return on investment, per trial"
+    });
     const ROI: &str = "T^n / C";
     const POWER: &str = "T^n / P^m";
     const DEMAND: &str = "CPU us per KiB";
     let powered = powered(analysis);
     let mut columns = vec![Column::words("path", 0, Some(14)), Column::number("", "middle", 2)];
-    for group in [ROI].into_iter().chain(powered.then_some(POWER)).chain([DEMAND]) {
+    for group in [ROI].into_iter().chain(powered.then_some(POWER)).chain(demand.then_some(DEMAND)) {
         columns.extend([
             Column::number(group, "tx", 3),
             Column::number(group, "rx", 3),
@@ -195,7 +274,7 @@ pub fn worth(page: &mut Page, analysis: &Analysis) {
     for row in &rows {
         let tone = if row.baseline { Tone::Strong } else { Tone::Plain };
         let mut cells = vec![(row.cell.to_string(), tone)];
-        cells.push((gbit(row.headline.map(|h| h.mean)), Tone::Plain));
+        cells.push((rate(row.work, row.headline.map(|h| h.mean)), Tone::Plain));
         let mut add = |of: &PerEnd, write: fn(Option<f64>) -> String| {
             let parts = [&of.sender, &of.receiver, &of.total];
             cells.extend(parts.map(|part| (write(mean(part)), Tone::Plain)));
@@ -208,7 +287,9 @@ pub fn worth(page: &mut Page, analysis: &Analysis) {
         if powered {
             add(&row.roi_power, amount);
         }
-        add(&row.service_demand, |v| number(v, 3));
+        if demand {
+            add(&row.service_demand, |v| number(v, 3));
+        }
         table.row(cells);
     }
     table.print(page, 2);

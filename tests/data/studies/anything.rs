@@ -2,8 +2,11 @@
 //! any text, in the shape of the made-up study.
 
 use super::made_up::{bare, study};
-use bytepath::record::{CellId, Fault, FaultKind, FragmentCounts, Placement, Study, TrialStatus};
+use bytepath::record::{
+    CellId, Fault, FaultKind, FragmentCounts, Latency, Placement, Study, TrialStatus, Work,
+};
 use proptest::prelude::*;
+use std::time::Duration;
 
 /// Any number that a record read from a disk can hold.
 fn figure() -> impl Strategy<Value = f64> {
@@ -38,7 +41,8 @@ pub fn any_study() -> impl Strategy<Value = Study> {
                 let mut figure = || figures.next().unwrap();
                 let mut count = || counts.next().unwrap() >> (i % 64);
                 trial.window = figure();
-                trial.window_bytes = count();
+                trial.count = count();
+                trial.work = Work::ALL[i % 3];
                 trial.block = (count() % 4) as u32;
                 trial.label = texts.next().unwrap();
                 trial.warnings.push(texts.next().unwrap());
@@ -48,7 +52,7 @@ pub fn any_study() -> impl Strategy<Value = Study> {
                     series.values.iter_mut().for_each(|v| *v = figure());
                 }
                 for role in &mut trial.roles {
-                    (role.window, role.window_bytes) = (figure(), count());
+                    (role.window, role.count) = (figure(), count());
                     role.notes.push(texts.next().unwrap());
                     role.threads.iter_mut().for_each(|t| (t.run, t.user) = (figure(), figure()));
                     role.sizes.mean = figure();
@@ -61,12 +65,18 @@ pub fn any_study() -> impl Strategy<Value = Study> {
                         ..FragmentCounts::default()
                     });
                     role.ledger.copied = count();
+                    role.ledger.discarded = count() >> 1;
                     role.ledger.not_copied = count();
                     for call in &mut role.calls {
                         (call.calls, call.bytes, call.errors) = (count(), count(), count());
                         (call.total, call.min, call.avg) = (figure(), figure(), figure());
                         call.stddev_percent = figure();
                     }
+                }
+                if i % 4 == 1 {
+                    let mut latency = Latency::new();
+                    (0..count() % 99).for_each(|_| latency.record(Duration::from_nanos(count())));
+                    trial.latency = Some(latency);
                 }
                 if i % 7 == 3 {
                     let fault = Fault::new(FaultKind::System, texts.next().unwrap());

@@ -5,7 +5,7 @@ use bytepath::record::{
     CallRow, Cell, CellId, CopyCeiling, Design, Facts, Fault, FaultKind, Half, Judgement, Ledger,
     Manner, Placement, Privileges, ProvenWitness, Reading, Role, RoleRecord, SCHEMA_VERSION,
     Schedule, Scope, Series, SizeDistribution, Study, StudyHeader, ThreadTime, Trial, TrialStatus,
-    Unit,
+    Unit, Work,
 };
 
 const WINDOW: f64 = 3.0;
@@ -176,8 +176,10 @@ pub fn trial(path: &Path, block: u32, order: u32) -> Trial {
         order,
         started_ms: 1_795_000_000_000 + u64::from(order) * 5_000,
         status: TrialStatus::Measured,
+        work: Work::Bytes,
         window: WINDOW,
-        window_bytes,
+        count: window_bytes,
+        latency: None,
         spans: Vec::new(),
         label: path.label.into(),
         roles: Role::ALL.map(|role| record(path, role, window_bytes)).to_vec(),
@@ -190,11 +192,9 @@ pub fn trial(path: &Path, block: u32, order: u32) -> Trial {
 }
 
 fn readings(path: &Path) -> Vec<Reading> {
-    let read =
-        |metric: &str, unit, value, scope| Reading { metric: metric.into(), unit, value, scope };
     let mut readings = vec![
-        read("cpu.wall", Unit::Seconds, WINDOW, Scope::Machine),
-        read("tcp.retransmits", Unit::Count, 0.0, Scope::Flow(Role::Sender, 0)),
+        Reading::sum("cpu.wall", Unit::Seconds, WINDOW, Scope::Machine),
+        Reading::sum("tcp.retransmits", Unit::Count, 0.0, Scope::Flow(Role::Sender, 0)),
     ];
     for (cpu, [user, system, softirq, iowait]) in path.cpu.into_iter().enumerate() {
         let busy = user + system + softirq;
@@ -209,7 +209,7 @@ fn readings(path: &Path) -> Vec<Reading> {
             ("cpu.busy", busy),
         ];
         readings.extend(parts.map(|(metric, part)| {
-            read(metric, Unit::Seconds, part * WINDOW, Scope::Cpu(cpu as u32))
+            Reading::sum(metric, Unit::Seconds, part * WINDOW, Scope::Cpu(cpu as u32))
         }));
     }
     readings
@@ -274,7 +274,7 @@ fn record(path: &Path, role: Role, window_bytes: u64) -> RoleRecord {
     RoleRecord {
         role,
         total_bytes,
-        window_bytes,
+        count: window_bytes,
         window: WINDOW,
         ledger,
         calls: vec![call],
@@ -286,6 +286,7 @@ fn record(path: &Path, role: Role, window_bytes: u64) -> RoleRecord {
             percentiles: vec![(50.0, 1 << 20)],
         },
         fragments: None,
+        latency: None,
         threads: vec![thread],
         witness: (role == Role::Sender).then_some(path.witness),
         notes: if ran_out { vec!["205 times out of buffers".into()] } else { Vec::new() },
@@ -297,7 +298,8 @@ pub fn bare(trial: Trial, status: TrialStatus) -> Trial {
     Trial {
         status,
         window: 0.0,
-        window_bytes: 0,
+        count: 0,
+        latency: None,
         spans: Vec::new(),
         label: String::new(),
         roles: Vec::new(),
@@ -381,16 +383,14 @@ pub fn large(cells: usize, blocks: u32) -> Study {
             let mut trial = trial(path(i), block % 5, order);
             trial.cell = CellId(name.clone());
             trial.block = block;
-            trial.window_bytes += u64::from(order % 17) * 10_000_000;
+            trial.count += u64::from(order % 17) * 10_000_000;
             let steps = trial.series[0].values.clone();
             trial.series[0].values = steps.iter().cycle().take(100).copied().collect();
             for flow in 0..16 {
-                trial.readings.push(Reading {
-                    metric: format!("tcp.made-up-{}", flow % 8),
-                    unit: Unit::Count,
-                    value: f64::from(flow * order),
-                    scope: Scope::Flow(Role::ALL[flow as usize / 8], 0),
-                });
+                let scope = Scope::Flow(Role::ALL[flow as usize / 8], 0);
+                let (metric, value) =
+                    (format!("tcp.made-up-{}", flow % 8), f64::from(flow * order));
+                trial.readings.push(Reading::sum(metric, Unit::Count, value, scope));
             }
             study.trials.push(trial);
         }
