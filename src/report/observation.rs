@@ -62,10 +62,10 @@ fn sockets(page: &mut Page, seen: &Observation, details: bool) {
         Column::words("peer", 2, Some(15)),
         Column::number("", "process", 4),
         Column::number("sent", "bytes", 0),
-        Column::number("sent", "Gbit/s", 0),
+        Column::number("sent", Work::Bytes.terms().rate_unit, 0),
         Column::number("sent", "calls", 1),
         Column::number("received", "bytes", 0),
-        Column::number("received", "Gbit/s", 0),
+        Column::number("received", Work::Bytes.terms().rate_unit, 0),
         Column::number("received", "calls", 1),
     ]);
     let shown = if details { seen.sockets.len() } else { SOCKETS };

@@ -9,8 +9,8 @@ use crate::meter::{Meter, Reach};
 use crate::path;
 use crate::record::wire::{LinkEnd, Reply, Request, Token};
 use crate::record::{
-    Cell, Fault, FaultKind, Power, ProvenWitness, Restoration, RestorationRow, Role,
-    RoleRecord, SCHEMA_VERSION, Sampling, Schedule, TimeSpan, Trial, TrialStatus, Work,
+    Cell, Fault, FaultKind, Power, ProvenWitness, Restoration, RestorationRow, Role, RoleRecord,
+    SCHEMA_VERSION, Sampling, Schedule, TimeSpan, Trial, TrialStatus, Work,
 };
 use crate::workload::{self, Workload};
 use rand::rngs::OsRng;
