@@ -15,9 +15,14 @@ pub use bytepath_sys as sys;
 pub mod spec;
 pub mod workload;
 
+pub mod settings;
+
 pub mod host;
 pub mod meter;
 pub mod path;
+
+pub mod guest;
+pub mod testbed;
 
 pub mod observe;
 

@@ -223,7 +223,7 @@ fn fragments_per_receive_are_reported() {
 #[test]
 fn a_guest_of_a_new_kernel_lacks_nothing_but_a_nic() {
     const NAME: &str = "a_guest_of_a_new_kernel_lacks_nothing_but_a_nic";
-    let testbed = host::CATALOG.iter().find(|testbed| testbed.name() == "vm").unwrap();
+    let testbed = testbed::CATALOG.iter().find(|testbed| testbed.name() == "vm").unwrap();
     if let Support::No { reason, .. } = testbed.probe() {
         println!("SKIP {NAME}: {reason}");
         return;

@@ -371,7 +371,7 @@ fn shipped() -> Vec<PathBuf> {
 fn catalogues() -> Catalogues {
     Catalogues {
         paths: path_spec(path::CATALOG, path::PAIRS),
-        testbeds: testbed_spec(host::CATALOG),
+        testbeds: testbed_spec(testbed::CATALOG),
         meters: meter::CATALOG.iter().map(|meter| meter.name()).collect(),
         cpus: vec![0, 1],
         testbed: None,

@@ -28,7 +28,7 @@ const BESIDE: u64 = 4096;
 #[test]
 fn copies_are_counted_where_the_kernel_lets_us() {
     const NAME: &str = "copies_are_counted_where_the_kernel_lets_us";
-    let testbed = host::CATALOG.iter().find(|testbed| testbed.name() == "vm").unwrap();
+    let testbed = testbed::CATALOG.iter().find(|testbed| testbed.name() == "vm").unwrap();
     if let Support::No { reason, .. } = testbed.probe() {
         println!("SKIP {NAME}: {reason}");
         return;

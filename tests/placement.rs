@@ -259,7 +259,7 @@ const SHORT: &[&str] = &[
 /// two tests at once would be in each other's way.
 fn able(what: &str) -> Option<MutexGuard<'static, ()>> {
     static ALONE: Mutex<()> = Mutex::new(());
-    let support = host::CATALOG[0].probe();
+    let support = testbed::CATALOG[0].probe();
     if let Support::No { reason, .. } = support {
         println!("skipped, it {what}: {reason}");
         return None;
@@ -289,7 +289,7 @@ fn laboratory(stop: &AtomicBool) -> Laboratory<'_> {
     Laboratory {
         paths: path::CATALOG,
         meters: meter::CATALOG,
-        testbed: host::CATALOG[0],
+        testbed: testbed::CATALOG[0],
         program: env!("CARGO_BIN_EXE_bytepath").into(),
         stop,
     }

@@ -4,7 +4,7 @@
 
 mod isolated;
 
-use bytepath::host::settings::{Applied, Host, Place};
+use bytepath::settings::{Applied, Host, Place};
 use bytepath::record::{DeviceName, Restoration, Role, Setting, Take, TrialStatus, WantedSetting};
 use bytepath::run::load;
 use bytepath::sys::Roots;

@@ -28,7 +28,7 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// True where this host lets nobody sample it, after checking that it says why.
 fn unavailable() -> bool {
-    if let bytepath::record::Support::No { reason, .. } = host::CATALOG[0].probe() {
+    if let bytepath::record::Support::No { reason, .. } = testbed::CATALOG[0].probe() {
         println!("not run: {reason}");
         return true;
     }
@@ -371,7 +371,7 @@ fn run(plan: &Plan) -> Result<Study, Fault> {
 }
 
 fn laboratory(stop: &AtomicBool) -> Laboratory<'_> {
-    let testbed: &dyn Testbed = host::CATALOG[0];
+    let testbed: &dyn Testbed = testbed::CATALOG[0];
     let program = env!("CARGO_BIN_EXE_bytepath").into();
     Laboratory { paths: path::CATALOG, meters: meter::CATALOG, testbed, program, stop }
 }

@@ -281,7 +281,7 @@ fn run_copied(command: &mut Command) -> std::io::Result<std::process::Output> {
 /// be one that a user can act on. Whoever has the privileges is always
 /// expected to get them.
 fn unavailable() -> bool {
-    let support = host::CATALOG[0].probe();
+    let support = testbed::CATALOG[0].probe();
     if let bytepath::record::Support::No { reason, remedy } = &support {
         assert!(!bytepath::sys::namespace::privileged(), "{reason}");
         assert!(!reason.is_empty() && !remedy.is_empty());
@@ -325,7 +325,7 @@ impl Bed {
         writer.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
         assert!(writer.wait().unwrap().success());
 
-        let mut raised = host::CATALOG[0].raise(&Site::of(&program)).unwrap();
+        let mut raised = testbed::CATALOG[0].raise(&Site::of(&program)).unwrap();
         let pipes = Role::ALL.map(|role| {
             let AgentPipe { to_agent, from_agent } = raised.take_pipe(role);
             (role, to_agent, BufReader::new(from_agent))

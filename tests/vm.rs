@@ -38,7 +38,7 @@ fn a_guest_runs_a_verified_stream() {
 fn agents_answer_soon_after_the_guest_is_started() {
     let Some(_machine) = able("agents_answer_soon_after_the_guest_is_started") else { return };
     let program = PathBuf::from(env!("CARGO_BIN_EXE_bytepath"));
-    let choice = spec::parse_testbed("vm", &testbed_spec(host::CATALOG)).unwrap();
+    let choice = spec::parse_testbed("vm", &testbed_spec(testbed::CATALOG)).unwrap();
     let testbed = testbed().configured(&choice.options).unwrap().unwrap();
     let time = || {
         let began = Instant::now();

@@ -186,7 +186,7 @@ fn first_fault(study: &Study, text: &str) -> String {
 
 /// Raises a guest that cannot come up, and gives the fault.
 fn refused(with: &str, source: &str, cmdline: &str) -> String {
-    let choice = spec::parse_testbed(with, &testbed_spec(host::CATALOG)).unwrap();
+    let choice = spec::parse_testbed(with, &testbed_spec(testbed::CATALOG)).unwrap();
     let testbed = testbed().configured(&choice.options).unwrap().unwrap();
     let kernel = Kernel { cmdline: cmdline.into(), ..Kernel::named("broken", source) };
     let program = PathBuf::from(env!("CARGO_BIN_EXE_bytepath"));

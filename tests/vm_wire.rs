@@ -157,7 +157,7 @@ fn joined(test: &str, bed: &str) -> Option<MutexGuard<'static, ()>> {
 
 /// Why a testbed with these options cannot be raised; none if it can.
 fn unable(bed: &str) -> Option<String> {
-    let choice = spec::parse_testbed(bed, &testbed_spec(host::CATALOG)).unwrap();
+    let choice = spec::parse_testbed(bed, &testbed_spec(testbed::CATALOG)).unwrap();
     match testbed().configured(&choice.options).unwrap().unwrap().probe() {
         bytepath::record::Support::Yes => None,
         bytepath::record::Support::No { reason, remedy } => Some(format!("{reason} ({remedy})")),

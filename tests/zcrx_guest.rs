@@ -18,7 +18,7 @@ const PATHS: [&str; 4] = [
 #[test]
 fn a_guest_receives_through_queues_without_a_device() {
     const NAME: &str = "a_guest_receives_through_queues_without_a_device";
-    let testbed = host::CATALOG.iter().find(|testbed| testbed.name() == "vm").unwrap();
+    let testbed = testbed::CATALOG.iter().find(|testbed| testbed.name() == "vm").unwrap();
     if let Support::No { reason, .. } = testbed.probe() {
         println!("SKIP {NAME}: {reason}");
         return;

@@ -13,7 +13,7 @@ pub fn laboratory(stop: &AtomicBool) -> Laboratory<'_> {
     Laboratory {
         paths: path::CATALOG,
         meters: meter::CATALOG,
-        testbed: host::CATALOG[0],
+        testbed: testbed::CATALOG[0],
         program: env!("CARGO_BIN_EXE_bytepath").into(),
         stop,
     }

@@ -3,7 +3,7 @@
 //! in it can be printed, and typed again it is the same.
 #![no_main]
 
-use bytepath::host::settings::journal::{read, seal};
+use bytepath::settings::journal::{read, seal};
 use bytepath::record::Setting;
 use bytepath::sys::addressing::{Address, Route};
 

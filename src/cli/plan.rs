@@ -1,11 +1,12 @@
 //! From flags and an experiment file to a plan.
 
 use super::run::RunArguments;
-use crate::host::{self, Testbed};
+use super::run::own_program;
+use crate::testbed::{self, Site, Testbed};
 use crate::record::{
-    Cell, Design, Fault, FaultKind, Judgement, Kernel, Power, Schedule, Source, unit,
+    Cell, Design, Fault, FaultKind, Judgement, Kernel, Power, Schedule, SettingRecord, Source, unit,
 };
-use crate::run::{Plan, path_spec, testbed_spec};
+use crate::run::{Plan, Stewards, path_spec, testbed_spec};
 use crate::spec::{self, Ask, Catalogues, Experiment, TestbedChoice};
 use crate::{meter, path, sys};
 use std::io::{self, Write};
@@ -26,17 +27,17 @@ pub(super) fn plan(arguments: &RunArguments) -> Result<(Plan, Bed), Fault> {
     };
     let window = arguments.window.unwrap_or(experiment.window);
     let design = arguments.design.or(experiment.design);
-    let testbed = testbed(&experiment.testbed)?;
+    let testbed = chosen(&experiment.testbed)?;
     // Short turns are there to see small differences; where none is judged, whole
     // trials show the same and strain the hosts less.
     let usual = || match testbed.as_ref() {
-        bed if bed.holds_several() && bed.functional().is_none() => {
+        bed if bed.properties().holds_several && bed.emulation().is_none() => {
             spec::default_design(&experiment.cells, window)
         }
         _ => Design::Trials,
     };
     let design = design.unwrap_or_else(usual);
-    if design != Design::Trials && !testbed.as_ref().holds_several() {
+    if design != Design::Trials && !testbed.as_ref().properties().holds_several {
         let text = format!("testbed {} cannot hold several cells at once", experiment.testbed.text);
         return Err(Fault::new(FaultKind::Usage, text).remedy("choose the design trials"));
     }
@@ -99,8 +100,8 @@ impl Bed {
 }
 
 /// The testbed that was chosen, with its options.
-pub(super) fn testbed(choice: &TestbedChoice) -> Result<Bed, Fault> {
-    let known = host::CATALOG.iter().copied().find(|testbed| testbed.name() == choice.name);
+pub(super) fn chosen(choice: &TestbedChoice) -> Result<Bed, Fault> {
+    let known = testbed::CATALOG.iter().copied().find(|testbed| testbed.name() == choice.name);
     let known = known.ok_or_else(|| {
         Fault::new(FaultKind::Usage, format!("there is no testbed '{}'", choice.name))
     })?;
@@ -110,14 +111,14 @@ pub(super) fn testbed(choice: &TestbedChoice) -> Result<Bed, Fault> {
 
 /// Reads a testbed as it is typed.
 pub(super) fn choice(text: &str) -> Result<TestbedChoice, Fault> {
-    spec::parse_testbed(text, &testbed_spec(host::CATALOG))
+    spec::parse_testbed(text, &testbed_spec(testbed::CATALOG))
 }
 
 /// What an experiment file may name here.
 pub(super) fn catalogues() -> Result<Catalogues, Fault> {
     Ok(Catalogues {
         paths: path_spec(path::CATALOG, path::PAIRS),
-        testbeds: testbed_spec(host::CATALOG),
+        testbeds: testbed_spec(testbed::CATALOG),
         meters: meter_names(),
         cpus: sys::thread::allowed()
             .map_err(|e| Fault::system("cannot read the CPUs of this process", &e))?,
@@ -129,7 +130,7 @@ pub(super) fn catalogues() -> Result<Catalogues, Fault> {
 pub(super) fn print(plan: &Plan, testbed: &dyn Testbed) -> Result<(), Fault> {
     let mut text = Vec::new();
     let cannot = |e: &io::Error| Fault::system("cannot print the plan", e);
-    write(plan, testbed, &mut text).map_err(|e| cannot(&e))?;
+    write(plan, &previewed(plan, testbed)?, &mut text).map_err(|e| cannot(&e))?;
     match io::stdout().lock().write_all(&text) {
         // Whoever reads may stop early: `bytepath run FILE --dry-run | head`.
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(cannot(&e)),
@@ -137,7 +138,16 @@ pub(super) fn print(plan: &Plan, testbed: &dyn Testbed) -> Result<(), Fault> {
     }
 }
 
-fn write(plan: &Plan, testbed: &dyn Testbed, out: &mut dyn Write) -> io::Result<()> {
+/// What the study would set, from what to what.
+fn previewed(plan: &Plan, testbed: &dyn Testbed) -> Result<Vec<SettingRecord>, Fault> {
+    let settings = [&plan.settings[..], &testbed.settings()].concat();
+    if settings.is_empty() {
+        return Ok(Vec::new());
+    }
+    Stewards::at(testbed, &Site::of(&own_program()?))?.preview(&settings)
+}
+
+fn write(plan: &Plan, settings: &[SettingRecord], out: &mut dyn Write) -> io::Result<()> {
     let s = &plan.schedule;
     if !plan.title.is_empty() {
         writeln!(out, "{}", plan.title)?;
@@ -173,13 +183,12 @@ fn write(plan: &Plan, testbed: &dyn Testbed, out: &mut dyn Write) -> io::Result<
         let time = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
         writeln!(out, "then at most {trials} profile trials: {}", unit::seconds(time))?;
     }
-    let settings = [&plan.settings[..], &testbed.settings()].concat();
     if !settings.is_empty() {
         writeln!(
             out,
             "settings of the host, made before the first trial and put back at the end:"
         )?;
-        for record in host::settings::preview(testbed.host().1, &settings) {
+        for record in settings {
             writeln!(out, "  {record}")?;
         }
     }

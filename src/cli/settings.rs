@@ -2,7 +2,7 @@
 //! an earlier run left set.
 
 use super::preparation::{self, PreparationArguments};
-use crate::host::settings::{self as engine, Host, Place};
+use crate::settings::{self as engine, Place, ThisMachine};
 use crate::record::{
     Fault, FaultKind, RestorationRow, SETTING_FORMS, SettingRecord, WantedSetting,
 };
@@ -85,7 +85,7 @@ pub(super) fn settings(arguments: &SettingsArguments) -> Result<ExitCode, Fault>
     }
     let (wanted, reasons): (Vec<WantedSetting>, Vec<String>) =
         profile.settings(device.as_ref())?.into_iter().unzip();
-    let records = engine::preview(Host::new(Roots::real()), &wanted);
+    let records = engine::preview(ThisMachine::new(Roots::real()), &wanted);
     let items: Vec<Item> = records
         .into_iter()
         .zip(reasons)
@@ -109,7 +109,7 @@ pub(super) fn restore(arguments: &RestoreArguments) -> Result<ExitCode, Fault> {
     if arguments.show {
         return print(&show(&place, arguments.json)?);
     }
-    let rows = engine::restore(&place, Host::new(Roots::real()))?;
+    let rows = engine::restore(&place, ThisMachine::new(Roots::real()))?;
     let text = if arguments.json {
         json(&rows)?
     } else if rows.is_empty() {

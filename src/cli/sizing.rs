@@ -8,7 +8,7 @@ use crate::run::{self, Laboratory};
 use crate::stats::{
     CheckedPool, Goal, LARGEST_RING, PoolCourse, PoolModel, Shortage, Sizing, Traffic,
 };
-use crate::{host, meter, path, stats, sys};
+use crate::{host, meter, path, stats, sys, testbed};
 use clap::Args;
 use serde::Serialize;
 use std::io::Write;
@@ -189,7 +189,7 @@ fn check(pool: &PoolModel) -> Result<Check, Fault> {
     let laboratory = Laboratory {
         paths: path::CATALOG,
         meters: meter::CATALOG,
-        testbed: host::CATALOG[0],
+        testbed: testbed::CATALOG[0],
         program: own_program()?,
         stop: &stop,
     };

@@ -56,7 +56,7 @@ pub(super) struct Assignment {
 
 /// How long opening may take: memory is touched page by page, and first
 /// touches can be slow.
-const OPENING: Duration = Duration::from_secs(60);
+pub(super) const OPENING: Duration = Duration::from_secs(60);
 
 impl Engine {
     /// Starts the thread and waits until its end of the path is open. The ring

@@ -2,11 +2,13 @@
 //! write each one down the moment it ends. [`agent`] is the far half.
 
 pub mod agent;
+mod build;
 mod ceiling;
 mod conduct;
 mod engine;
 mod explanation;
 mod guard;
+mod line;
 mod observing;
 mod outlook;
 mod plan;
@@ -20,10 +22,12 @@ mod seen;
 mod session;
 mod slices;
 mod stand;
+mod stewards;
 mod store;
 mod trial;
 
 pub use agent::survey as survey_device;
+pub use build::own as own_build;
 pub use ceiling::measure as copy_ceiling;
 pub use conduct::{conduct, resume};
 pub use explanation::{ProfiledCell, explanation, profiled_cell};
@@ -34,13 +38,14 @@ pub use pool_check::pool_check;
 pub use power::import as import_power;
 pub use preparation::preparable;
 pub use stand::Stand;
+pub use stewards::Stewards;
 pub use store::{Hosts, HostsAfter, StudyWriter, load};
 
-use crate::host::Testbed;
 use crate::meter::Meter;
 use crate::path::{DataPath, Pair};
 use crate::record::{OptionSpec, Role};
 use crate::spec::{PairDeclaration, PathDeclaration, PathSpec, TestbedDeclaration};
+use crate::testbed::Testbed;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
@@ -64,8 +69,8 @@ pub fn testbed_spec(testbeds: &[&'static dyn Testbed]) -> Vec<TestbedDeclaration
     let declare = |testbed: &&'static dyn Testbed| TestbedDeclaration {
         name: testbed.name(),
         options: testbed.options(),
-        boots_kernels: testbed.boots_kernels(),
-        link: testbed.usual_link(),
+        boots_kernels: testbed.properties().boots_kernels,
+        link: testbed.properties().usual_link,
     };
     testbeds.iter().map(declare).collect()
 }

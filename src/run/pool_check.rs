@@ -51,7 +51,7 @@ pub fn pool_check(
 
 fn one(remotes: &mut Remotes, rate: f64, run: PoolRun) -> Result<PoolSeen, Fault> {
     let device = |remotes: &Remotes, role| {
-        remotes.raised.device(role).ok_or_else(|| {
+        remotes.device(role).ok_or_else(|| {
             Fault::new(FaultKind::Unsupported, "this testbed's link has no device of its own")
         })
     };

@@ -24,7 +24,7 @@ pub fn able(test: &str) -> Option<MutexGuard<'static, ()>> {
 
 /// The testbed of guests, with every option at its default.
 pub fn testbed() -> &'static dyn Testbed {
-    *host::CATALOG.iter().find(|testbed| testbed.name() == "vm").unwrap()
+    *testbed::CATALOG.iter().find(|testbed| testbed.name() == "vm").unwrap()
 }
 
 /// Runs the program to its end.

@@ -112,16 +112,22 @@ impl Held {
 
     /// Lets it become the program. An error is why the program cannot be run.
     pub fn release(mut self) -> io::Result<Launched> {
-        // Taken, so that it is closed here and the drop below does nothing.
-        if let Some(mut go) = self.go.take() {
+        // Where this fails, the drop below waits for the child.
+        if let Some(go) = &mut self.go {
             go.write_all(&[1])?;
         }
+        self.go = None;
         let mut error = [0; 4];
         let launched = Launched { pid: self.pid };
         match self.failed.read_exact(&mut error) {
             // End of file: exec has closed the other end.
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(launched),
-            Err(e) => Err(e),
+            Err(e) => {
+                // What became of it is not known; a child that nobody waits for stays.
+                let _ = signal(launched.pid, libc::SIGKILL);
+                launched.wait()?;
+                Err(e)
+            }
             Ok(()) => {
                 launched.wait()?;
                 Err(io::Error::from_raw_os_error(i32::from_ne_bytes(error)))

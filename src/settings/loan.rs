@@ -10,7 +10,7 @@
 
 use super::device::{defaults, irreplaceable, qdisc_text, set_root, unhex};
 use super::place::Place;
-use crate::host::link::is_set_by_link;
+use super::offloads::is_set_by_link;
 use crate::record::{DeviceName, Fault, FaultKind, Setting, SettingValue, Take};
 use crate::sys::addressing::{Address, Route};
 use crate::sys::lasting_namespace::{self as lasting, within};
