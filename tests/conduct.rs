@@ -4,7 +4,6 @@
 
 mod threads;
 
-use bytepath::host::{Raised, Site, Testbed};
 use bytepath::meter::{self, Meter};
 use bytepath::path::{Account, DataPath, Endpoint, Flow, Recorder, WITNESS_LEN, WitnessPage};
 use bytepath::record::{
@@ -13,13 +12,14 @@ use bytepath::record::{
 };
 use bytepath::run::{Laboratory, Observer, Plan, conduct, load};
 use bytepath::stats;
+use bytepath::testbed::{Deployment, Site, Testbed};
 use bytepath::workload::{Phase, Toucher};
 use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
-use threads::{Silent, Threads};
+use threads::Silent;
 
 #[test]
 fn a_study_runs_is_written_down_and_reads_back() {
@@ -284,8 +284,8 @@ impl Testbed for InProcess {
     fn probe(&self) -> Support {
         Support::Yes
     }
-    fn raise(&self, _: &Site) -> Result<Box<dyn Raised>, Fault> {
-        Ok(Box::new(Threads::start(PATHS, METERS, None)))
+    fn raise(&self, _: &Site) -> Result<Deployment, Fault> {
+        Ok(threads::start(PATHS, METERS, None))
     }
 }
 

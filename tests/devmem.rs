@@ -14,7 +14,7 @@ use bytepath::stats::{Rules, analyse};
 use bytepath::sys;
 use bytepath::sys::devmem::{self, Refusal};
 use bytepath::sys::dmabuf::{self, Memory};
-use bytepath::{host, path};
+use bytepath::{path, testbed};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
 

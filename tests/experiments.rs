@@ -6,7 +6,7 @@ use bytepath::run::{load, path_spec, testbed_spec};
 use bytepath::spec::{
     Catalogues, EXPERIMENT_KEYS, Experiment, factor_names, order, parse_experiment,
 };
-use bytepath::{host, meter, path};
+use bytepath::{meter, path, testbed};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

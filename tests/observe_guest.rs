@@ -3,7 +3,7 @@
 //! this test binary is the program that moves bytes there, and bytepath watches it.
 //! Without qemu or a kernel this is skipped aloud.
 
-use bytepath::host::{self, guest};
+use bytepath::{guest, testbed};
 use bytepath::record::{CopyCount, Counter, Ending, Observation, Support};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};

@@ -8,7 +8,7 @@ use bytepath::run::{Laboratory, Stand, path_spec, pool_check};
 use bytepath::spec::{self, Ask};
 use bytepath::stats::{CheckedPool, ReceiveWork};
 use bytepath::sys::Roots;
-use bytepath::{host, meter, path, sys};
+use bytepath::{meter, path, sys, testbed};
 use std::fs;
 use std::path::Path;
 use std::process::Command;

@@ -1,7 +1,7 @@
 //! Profiles of real streams, by the kernel's own samples. Needs root and perf
 //! events; where either is missing, the tests say so and check the refusal.
 
-use bytepath::host::{self, Testbed};
+use bytepath::testbed::{self, Testbed};
 use bytepath::meter;
 use bytepath::path;
 use bytepath::profile::import::{Importer, Pprof, Times};

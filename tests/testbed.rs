@@ -4,7 +4,8 @@
 //! [`agent_double`]: it does one small thing per line of its standard input and
 //! prints one answer. Nothing of `ip`, `lsns` or `ethtool` is needed.
 
-use bytepath::host::{self, AgentPipe, Raised, Site};
+use bytepath::host::{self, AgentPipe};
+use bytepath::testbed::{self, Deployment, Site};
 use bytepath::record::wire::LinkEnd;
 use bytepath::record::{Fault, FaultKind, LinkSettings, Role};
 use bytepath::sys::netlink::Netlink;
@@ -296,7 +297,7 @@ type Pipe = (Role, Box<dyn Write + Send>, BufReader<Box<dyn Read + Send>>);
 /// A testbed with the agents' pipes.
 struct Bed {
     pipes: [Pipe; 2],
-    raised: Box<dyn Raised>,
+    raised: Deployment,
     _program: tempfile::TempDir,
 }
 
@@ -327,7 +328,7 @@ impl Bed {
 
         let mut raised = testbed::CATALOG[0].raise(&Site::of(&program)).unwrap();
         let pipes = Role::ALL.map(|role| {
-            let AgentPipe { to_agent, from_agent } = raised.take_pipe(role);
+            let AgentPipe { to_agent, from_agent } = raised.host(role).take_pipe();
             (role, to_agent, BufReader::new(from_agent))
         });
         Bed { pipes, raised, _program: dir }
@@ -348,7 +349,8 @@ impl Bed {
     fn link_on(&mut self, settings: &LinkSettings, cpu: Option<u32>) -> Result<Vec<String>, Fault> {
         let mut notes = Vec::new();
         for role in Role::ALL {
-            let end = self.raised.link_end(role, settings, cpu).unwrap();
+            let end = self.raised.host(role).link_end(settings, cpu).unwrap();
+            let end = LinkEnd { second: role == Role::Receiver, ..end };
             let end = serde_json::to_string(&end).unwrap();
             let answer = self.ask(role, &format!("link {end}"));
             notes.extend(serde_json::from_str::<Result<Vec<String>, Fault>>(&answer).unwrap()?);
@@ -363,7 +365,7 @@ impl Bed {
             text.split(' ').map(|word| word.parse().unwrap()).collect()
         };
         let before = count(self);
-        let address = self.raised.address(Role::Receiver);
+        let address = self.raised.host(Role::Receiver).address();
         let port = self.ask(Role::Receiver, &format!("listen {address}"));
         self.ask(Role::Sender, &format!("send {address}:{port} {bytes}"));
         assert_eq!(self.ask(Role::Receiver, "received"), bytes.to_string());

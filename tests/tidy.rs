@@ -11,11 +11,14 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("workload", &[]),
     ("path", &["workload"]),
     ("meter", &[]),
-    ("host", &[]),
+    ("settings", &[]),
+    ("host", &["settings"]),
+    ("guest", &["host"]),
+    ("testbed", &["settings", "host", "guest"]),
     ("observe", &["meter"]),
-    ("run", &["spec", "workload", "path", "meter", "host", "observe"]),
+    ("run", &["spec", "workload", "path", "meter", "host", "testbed", "observe"]),
     ("report", &[]),
-    ("cli", &["spec", "path", "meter", "host", "run", "observe", "report"]),
+    ("cli", &["spec", "path", "meter", "settings", "host", "guest", "testbed", "run", "observe", "report"]),
 ];
 
 /// The crates that a layer must not use although the binary's crate does.
@@ -24,13 +27,16 @@ const CRATES: &[(&str, &[&str])] = &[
     ("workload", &["sys", "stats", "profile"]),
     ("path", &["stats", "profile"]),
     ("meter", &["stats", "profile"]),
+    ("settings", &["stats", "profile"]),
     ("host", &["stats", "profile"]),
+    ("guest", &["stats", "profile"]),
+    ("testbed", &["stats", "profile"]),
     ("observe", &["stats"]),
     ("report", &["sys"]),
 ];
 
 /// Folders whose files are entries of a catalogue and never use each other.
-const SIBLINGS: &[&str] = &["path", "meter", "report"];
+const SIBLINGS: &[&str] = &["path", "meter", "report", "testbed"];
 
 /// Longest source file, in lines, without a reason at its head.
 const MAX_LINES: usize = 600;

@@ -4,7 +4,7 @@
 
 mod guests;
 
-use bytepath::host::{self, Site};
+use bytepath::testbed::{self, Site};
 use bytepath::record::{Role, Study, TrialStatus};
 use bytepath::run::{load, testbed_spec};
 use bytepath::spec;
@@ -49,7 +49,7 @@ fn agents_answer_soon_after_the_guest_is_started() {
     // On a machine that is busy with other things the CPU time says more.
     let cpu: f64 = guests_of(std::process::id()).into_iter().map(cpu_time).sum();
     let (again, second) = time();
-    let booted = first.booted(Role::Sender).expect("a guest was booted").as_secs_f64();
+    let booted = first.hosts[0].booted().expect("a guest was booted").as_secs_f64();
     println!("guest up after {booted:.1} s, which is part of this:");
     assert!(booted > 0.0 && booted < boot, "{booted} of {boot}");
     println!("boot to agents: {boot:.1} s ({cpu:.1} s of CPU); raised again: {again:.2} s");

@@ -5,9 +5,9 @@
 #[allow(dead_code, reason = "tests of the wire use a part of it")]
 mod guests;
 
-use bytepath::record::{Scope, Study, TrialStatus};
+use bytepath::record::{Role, Scope, Study, TrialStatus};
 use bytepath::run::{load, testbed_spec};
-use bytepath::{host, spec};
+use bytepath::{spec, testbed};
 use guests::{able, guests_of, leftovers, shown, testbed};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -70,14 +70,11 @@ fn a_guest_and_this_host_are_two_hosts() {
         let machines: Vec<&str> = study.header.facts.iter().map(|f| f.machine.as_str()).collect();
         assert_eq!(machines[at], own.trim(), "the {role} is on this host");
         assert_ne!(machines[1 - at], own.trim(), "the other one is not");
-        let machine = |scope: &Scope| matches!(scope, Scope::Machine | Scope::Cpu(_));
-        let whole: Vec<&str> = study.trials[0]
-            .readings
-            .iter()
-            .filter(|reading| machine(&reading.scope) && reading.metric.starts_with("cpu."))
-            .map(|reading| reading.metric.as_str())
-            .collect();
-        assert_eq!(whole, [""; 0], "there is no one machine to measure");
+        let read = |scope: &Scope| study.trials[0].reading("cpu.wall", scope);
+        assert_eq!(read(&Scope::Machine), None, "there is no one machine to measure");
+        for role in Role::ALL {
+            assert!(read(&Scope::MachineOf(role)).is_some_and(|wall| wall > 0.0), "{role}");
+        }
         assert_eq!(devices(), before);
         assert_eq!(leftovers(), []);
     }

@@ -3,7 +3,7 @@
 //! against the kernel's copy statistics, and what was made to run dry reported.
 //! Without qemu or such a kernel it is skipped aloud.
 
-use bytepath::host;
+use bytepath::testbed;
 use bytepath::record::{Role, RoleRecord, Scope, Study, Support, Trial, TrialStatus};
 use bytepath::run::load;
 use std::process::Command;

@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use bytepath::record::{Cell, CellId};
 use bytepath::run::{Laboratory, path_spec};
 use bytepath::spec::{self, Ask};
-use bytepath::{host, meter, path, sys};
+use bytepath::{meter, path, sys, testbed};
 use std::sync::atomic::AtomicBool;
 
 /// The real catalogues, the default testbed, and the binary built for the bench.

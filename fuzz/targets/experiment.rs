@@ -4,7 +4,7 @@
 
 use bytepath::record::FaultKind;
 use bytepath::spec::{Catalogues, MOST_CELLS, parse_experiment};
-use bytepath::{host, meter, path, run};
+use bytepath::{meter, path, run, testbed};
 use std::collections::HashSet;
 use std::sync::LazyLock;
 

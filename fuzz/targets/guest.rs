@@ -2,7 +2,7 @@
 //! the header of a kernel's image, and what a guest says over its port.
 #![no_main]
 
-use bytepath::host::guest;
+use bytepath::guest;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     if let Ok(needs) = guest::needs(data) {

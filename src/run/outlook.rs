@@ -6,7 +6,7 @@ use super::guard::Guard;
 use super::preparation::{self, Cards};
 use super::remote::{Remotes, unexpected};
 use super::trial::{connect, set_up_link};
-use crate::path;
+use crate::{path, spec};
 use crate::record::wire::{Reply, Request};
 use crate::record::{
     Cell, CopyCeiling, Facts, Fault, FaultKind, Kernel, KernelHosts, LinkSettings, Placement, Role,
@@ -174,6 +174,9 @@ impl Outlook {
                 return Ok(Some(Obstacle { kind: FaultKind::Unsupported, reason, remedy }));
             }
         }
+        if let Some(obstacle) = other_link(laboratory, cell) {
+            return Ok(Some(obstacle));
+        }
         let this = Rehearsed {
             kernel: cell.kernel.clone(),
             link: cell.link.clone(),
@@ -261,6 +264,23 @@ impl Outlook {
             Err(fault) => Ok(Some(Obstacle::of(fault))),
         }
     }
+}
+
+/// A link that is there already cannot be what a cell asks for, unless it asks for
+/// nothing.
+fn other_link(laboratory: &Laboratory, cell: &Cell) -> Option<Obstacle> {
+    let properties = laboratory.testbed.properties();
+    let (usual, _) = spec::parse_link(properties.usual_link).ok()?;
+    let other = properties.link_is_given && cell.link != usual;
+    other.then(|| Obstacle {
+        kind: FaultKind::Usage,
+        reason: format!(
+            "testbed {} takes the link as it is, and this cell asks for another one",
+            laboratory.testbed.name()
+        ),
+        remedy: "leave the link out, and set up devices by --set \"receiver: mtu DEVICE 9000\""
+            .into(),
+    })
 }
 
 fn probe(laboratory: &Laboratory, cell: &Cell, role: Role, facts: &[Facts]) -> Support {

@@ -5,7 +5,7 @@ use super::guard::Guard;
 use super::preparation::prepare;
 use super::remote::{Remotes, opening, unexpected};
 use super::seen::Seen;
-use crate::meter::{Meter, Reach};
+use crate::meter::{self, Meter, Reach};
 use crate::path;
 use crate::record::wire::{LinkEnd, Reply, Request, Token};
 use crate::record::{
@@ -271,10 +271,11 @@ fn new_token() -> Result<Token, Fault> {
 }
 
 /// A meter that sees the whole machine runs at the receiver alone where the hosts share
-/// one; where they do not (`apart`), at both ends.
+/// one; where they do not (`apart`), at both ends. A profile is the receiver's.
 fn meters_of(role: Role, meters: &[&'static dyn Meter], apart: bool) -> Vec<String> {
     let here = |meter: &&&'static dyn Meter| {
-        meter.reach() != Reach::Machine || role == Role::Receiver || apart
+        let is_profile = meter.name() == meter::PROFILE_NAME;
+        meter.reach() != Reach::Machine || role == Role::Receiver || (apart && !is_profile)
     };
     meters.iter().filter(here).map(|meter| meter.name().to_owned()).collect()
 }

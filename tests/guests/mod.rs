@@ -1,8 +1,8 @@
 //! What tests that boot guests share: the machine to themselves, a study as
 //! somebody would run it, and whether anything of it is left.
 
-use bytepath::host::{self, Testbed};
 use bytepath::record::Support;
+use bytepath::testbed::{self, Testbed};
 use rustix::process::Pid;
 use std::path::PathBuf;
 use std::process::{Command, Output};
