@@ -3,8 +3,8 @@
 //! this test binary is the program that moves bytes there, and bytepath watches it.
 //! Without qemu or a kernel this is skipped aloud.
 
-use bytepath::{guest, testbed};
 use bytepath::record::{CopyCount, Counter, Ending, Observation, Support};
+use bytepath::{guest, testbed};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::path::Path;

@@ -4,9 +4,9 @@
 
 mod isolated;
 
-use bytepath::settings::{Applied, Place, ThisMachine};
 use bytepath::record::{DeviceName, Restoration, Role, Setting, Take, TrialStatus, WantedSetting};
 use bytepath::run::load;
+use bytepath::settings::{Applied, Place, ThisMachine};
 use bytepath::sys::Roots;
 use isolated::{isolated, text};
 use std::fs;
@@ -168,7 +168,8 @@ fn inside_settings_reach_a_lent_port() {
     let device = DeviceName::new("pb").unwrap();
     let loan = Setting::Loan { device: device.clone(), take: Take::Idle };
     let place = Place::standard();
-    let (mut applied, _) = Applied::apply(&place, ThisMachine::new(Roots::real()), &[want(loan)]).unwrap();
+    let (mut applied, _) =
+        Applied::apply(&place, ThisMachine::new(Roots::real()), &[want(loan)]).unwrap();
     let there = |words: &str| {
         let namespace = format!("--net={}", place.lent(&device).display());
         let output = Command::new("nsenter").arg(namespace).args(words.split(' ')).output();

@@ -6,11 +6,11 @@ mod threads;
 
 use bytepath::host::Steward;
 use bytepath::path::{self, DataPath, Endpoint, Flow, Wire};
+use bytepath::record::wire::Nic;
 use bytepath::record::{
     Cell, CellId, Design, Facts, Fault, FaultKind, Half, OptionSpec, Options, Role, Schedule,
     Setting, Stream, Study, Support, Trial, TrialStatus,
 };
-use bytepath::record::wire::Nic;
 use bytepath::report::{self, Style, Subject};
 use bytepath::run::{Laboratory, Plan, conduct};
 use bytepath::settings::Place;

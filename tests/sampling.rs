@@ -1,7 +1,6 @@
 //! Profiles of real streams, by the kernel's own samples. Needs root and perf
 //! events; where either is missing, the tests say so and check the refusal.
 
-use bytepath::testbed::{self, Testbed};
 use bytepath::meter;
 use bytepath::path;
 use bytepath::profile::import::{Importer, Pprof, Times};
@@ -13,6 +12,7 @@ use bytepath::run::{Laboratory, Observer, Plan, conduct, load, path_spec, resume
 use bytepath::spec::{self, Ask};
 use bytepath::sys::Roots;
 use bytepath::sys::perf::{Event, LARGEST_SAMPLE, Rate, Record, Request, Sampler, records};
+use bytepath::testbed::{self, Testbed};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;

@@ -5,10 +5,10 @@
 //! prints one answer. Nothing of `ip`, `lsns` or `ethtool` is needed.
 
 use bytepath::host::{self, AgentPipe};
-use bytepath::testbed::{self, Deployment, Site};
 use bytepath::record::wire::LinkEnd;
 use bytepath::record::{Fault, FaultKind, LinkSettings, Role};
 use bytepath::sys::netlink::Netlink;
+use bytepath::testbed::{self, Deployment, Site};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;

@@ -18,7 +18,13 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("observe", &["meter"]),
     ("run", &["spec", "workload", "path", "meter", "host", "testbed", "observe"]),
     ("report", &[]),
-    ("cli", &["spec", "path", "meter", "settings", "host", "guest", "testbed", "run", "observe", "report"]),
+    (
+        "cli",
+        &[
+            "spec", "path", "meter", "settings", "host", "guest", "testbed", "run", "observe",
+            "report",
+        ],
+    ),
 ];
 
 /// The crates that a layer must not use although the binary's crate does.

@@ -4,10 +4,10 @@
 
 mod guests;
 
-use bytepath::testbed::{self, Site};
-use bytepath::record::{Role, Study, TrialStatus};
+use bytepath::record::{Study, TrialStatus};
 use bytepath::run::{load, testbed_spec};
 use bytepath::spec;
+use bytepath::testbed::{self, Site};
 use guests::{able, bytepath, cpu_time, guests_of, leftovers, shown, testbed};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

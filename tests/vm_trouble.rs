@@ -5,10 +5,10 @@
 
 mod guests;
 
-use bytepath::testbed::{self, Site};
 use bytepath::record::{Kernel, Study, TrialStatus};
 use bytepath::run::{load, testbed_spec};
 use bytepath::spec;
+use bytepath::testbed::{self, Site};
 use guests::{able, cpu_time, guests_of, leftovers, shown, testbed};
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::{Path, PathBuf};

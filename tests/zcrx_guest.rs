@@ -3,9 +3,9 @@
 //! against the kernel's copy statistics, and what was made to run dry reported.
 //! Without qemu or such a kernel it is skipped aloud.
 
-use bytepath::testbed;
 use bytepath::record::{Role, RoleRecord, Scope, Study, Support, Trial, TrialStatus};
 use bytepath::run::load;
+use bytepath::testbed;
 use std::process::Command;
 
 const PATHS: [&str; 4] = [

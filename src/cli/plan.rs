@@ -2,12 +2,12 @@
 
 use super::run::RunArguments;
 use super::run::own_program;
-use crate::testbed::{self, Site, Testbed};
 use crate::record::{
     Cell, Design, Fault, FaultKind, Judgement, Kernel, Power, Schedule, SettingRecord, Source, unit,
 };
 use crate::run::{Plan, Stewards, path_spec, testbed_spec};
 use crate::spec::{self, Ask, Catalogues, Experiment, TestbedChoice};
+use crate::testbed::{self, Site, Testbed};
 use crate::{meter, path, sys};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

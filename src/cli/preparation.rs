@@ -2,10 +2,10 @@
 //! comes by it, as settings that a run makes and puts back.
 
 use crate::host;
-use crate::record::wire::Nic;
-use crate::settings::{self as engine, ThisMachine};
 use crate::path::{self, DataPath, Wire};
+use crate::record::wire::Nic;
 use crate::record::{Fault, FaultKind, Role, SettingRecord, WantedSetting};
+use crate::settings::{self as engine, ThisMachine};
 use crate::spec::{resolve, split};
 use crate::sys::{Roots, device};
 use clap::Args;

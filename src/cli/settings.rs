@@ -4,11 +4,11 @@
 use super::plan::{choice, chosen};
 use super::preparation::{self, PreparationArguments};
 use super::run::own_program;
-use crate::settings::{self as engine, Place, ThisMachine};
 use crate::record::{
     Fault, FaultKind, RestorationRow, SETTING_FORMS, SettingRecord, WantedSetting,
 };
 use crate::run::Stewards;
+use crate::settings::{self as engine, Place, ThisMachine};
 use crate::spec::{SETTING_PROFILES, find_setting_profile};
 use crate::sys::Roots;
 use crate::testbed::Site;

@@ -58,13 +58,15 @@ fn serve(build: &str) -> Result<(), Fault> {
         };
         let number = frame.session;
         match frame.says {
-            Says::Raise(layout) => match Session::raise(number, layout, Path::new(initramfs::PROGRAM), &output) {
-                Ok((session, raised)) => {
-                    sessions.insert(number, session);
-                    output.say(number, Says::Raised(raised)).map_err(fail)?;
+            Says::Raise(layout) => {
+                match Session::raise(number, layout, Path::new(initramfs::PROGRAM), &output) {
+                    Ok((session, raised)) => {
+                        sessions.insert(number, session);
+                        output.say(number, Says::Raised(raised)).map_err(fail)?;
+                    }
+                    Err(fault) => output.say(number, Says::Refused(fault)).map_err(fail)?,
                 }
-                Err(fault) => output.say(number, Says::Refused(fault)).map_err(fail)?,
-            },
+            }
             Says::Bytes(agent, bytes) => {
                 if let Some(session) = sessions.get(&number) {
                     session.pass(agent, bytes);

@@ -99,7 +99,8 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        let taken: Vec<Option<LocalAgent>> = self.agents.iter().map(|one| lock(one).take()).collect();
+        let taken: Vec<Option<LocalAgent>> =
+            self.agents.iter().map(|one| lock(one).take()).collect();
         // All are told before one is waited for.
         taken.iter().flatten().for_each(|agent| agent.process.close());
     }
@@ -178,7 +179,8 @@ mod tests {
         // Ends with its input, as an agent does, and keeps its path on its command line.
         // Written by a child, so that no fork in another test's thread can inherit a
         // descriptor that is open for writing (ETXTBSY).
-        let script = "printf '#!/bin/sh\\nwhile read line; do :; done\\n' > \"$0\"; chmod 755 \"$0\"";
+        let script =
+            "printf '#!/bin/sh\\nwhile read line; do :; done\\n' > \"$0\"; chmod 755 \"$0\"";
         let written = Command::new("sh").arg("-c").arg(script).arg(&program).status().unwrap();
         assert!(written.success());
         let output = Output::new(File::options().write(true).open("/dev/null").unwrap());

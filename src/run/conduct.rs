@@ -86,7 +86,8 @@ fn prepare(
     let (surveyed, ceiling) = look_at_all(laboratory, &plan.cells, baseline, true)?;
     let (facts, kernels) = recorded(&surveyed);
     let properties = laboratory.testbed.properties();
-    let (power, resting) = power::settle(&plan.power, &plan.meters, &facts, properties.hosts_apart)?;
+    let (power, resting) =
+        power::settle(&plan.power, &plan.meters, &facts, properties.hosts_apart)?;
     let header = StudyHeader {
         schema: SCHEMA_VERSION,
         bytepath: VERSION.to_owned(),

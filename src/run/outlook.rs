@@ -6,12 +6,12 @@ use super::guard::Guard;
 use super::preparation::{self, Cards};
 use super::remote::{Remotes, unexpected};
 use super::trial::{connect, set_up_link};
-use crate::{path, spec};
 use crate::record::wire::{Reply, Request};
 use crate::record::{
     Cell, CopyCeiling, Facts, Fault, FaultKind, Kernel, KernelHosts, LinkSettings, Placement, Role,
     SoftirqCpu, Stream, Support, WantedSetting,
 };
+use crate::{path, spec};
 
 /// Largest message and read of a rehearsal, bytes: what is tried is the link
 /// and the sockets, not the memory.
@@ -39,7 +39,9 @@ fn look(laboratory: &Laboratory, cell: &Cell, measure: bool) -> Result<Seen, Fau
         match remotes.ask(role, &Request::Survey { device })? {
             Reply::Facts(mut found) => {
                 let link = remotes.link_facts().iter();
-                found.settings.extend(link.map(|(name, value)| ((*name).to_owned(), value.clone())));
+                found
+                    .settings
+                    .extend(link.map(|(name, value)| ((*name).to_owned(), value.clone())));
                 let booted = remotes.booted(role).map(|time| time.as_secs_f64());
                 facts.push(Facts { booted, ..*found });
             }

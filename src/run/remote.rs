@@ -61,8 +61,7 @@ impl<'a> Remotes<'a> {
         let Laboratory { testbed, program, stop, .. } = laboratory;
         let mut deployment = testbed.raise(&Site { program, kernel, stop })?;
         let (news, inbox) = channel();
-        let mut open =
-            |role| Line::open(deployment.host(role).take_pipe(), role, news.clone());
+        let mut open = |role| Line::open(deployment.host(role).take_pipe(), role, news.clone());
         let lines = [open(Role::Sender)?, open(Role::Receiver)?];
         let mut remotes = Remotes {
             inbox,

@@ -9,8 +9,8 @@
 //! NAPI, RPS.
 
 use super::device::{defaults, irreplaceable, qdisc_text, set_root, unhex};
-use super::place::Place;
 use super::offloads::is_set_by_link;
+use super::place::Place;
 use crate::record::{DeviceName, Fault, FaultKind, Setting, SettingValue, Take};
 use crate::sys::addressing::{Address, Route};
 use crate::sys::lasting_namespace::{self as lasting, within};

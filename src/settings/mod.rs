@@ -136,7 +136,11 @@ pub fn restore(place: &Place, host: ThisMachine) -> Result<Vec<RestorationRow>, 
     Ok(work_off(place, &lock, host)?.1)
 }
 
-fn work_off(place: &Place, lock: &Lock, host: ThisMachine) -> Result<(ThisMachine, Vec<RestorationRow>), Fault> {
+fn work_off(
+    place: &Place,
+    lock: &Lock,
+    host: ThisMachine,
+) -> Result<(ThisMachine, Vec<RestorationRow>), Fault> {
     let Some(told) = place.read()? else {
         return Ok((host, Vec::new()));
     };

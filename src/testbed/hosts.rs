@@ -4,9 +4,7 @@
 
 use super::{Deployment, Properties, Site, Stewardship, Testbed};
 use crate::host::{Adapter, AgentProcess, Attachment, Host, LocalAgent, ProcessHost};
-use crate::record::{
-    DeviceName, Fault, FaultKind, OptionKind, OptionSpec, Options, Role, Support,
-};
+use crate::record::{DeviceName, Fault, FaultKind, OptionKind, OptionSpec, Options, Role, Support};
 use crate::sys::process::spawn_tied;
 use std::net::IpAddr;
 use std::path::Path;
@@ -127,15 +125,16 @@ impl Testbed for Hosts {
 
     fn raise(&self, site: &Site) -> Result<Deployment, Fault> {
         site.refuse_kernel(self.name())?;
-        Ok(Deployment::of(self.start(site)?))
+        let mut deployment = Deployment::of(self.start(site)?);
+        deployment.link_facts.push(("link.made", "no: it is as it was found".to_owned()));
+        Ok(deployment)
     }
 }
 
 impl Hosts {
     fn start(&self, site: &Site) -> Result<[ProcessHost; 2], Fault> {
         let named = self.named.as_ref();
-        let [sender, receiver] =
-            named.ok_or_else(|| usage("no hosts are named").remedy(REMEDY))?;
+        let [sender, receiver] = named.ok_or_else(|| usage("no hosts are named").remedy(REMEDY))?;
         Ok([sender.start(site.program)?, receiver.start(site.program)?])
     }
 }

@@ -2,8 +2,8 @@
 //! [`CATALOG`].
 
 mod cable;
-mod hosts;
 mod ends;
+mod hosts;
 mod netns;
 mod ports;
 mod vm;

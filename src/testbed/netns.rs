@@ -45,9 +45,7 @@ impl Testbed for Netns {
         site.refuse_kernel(self.name())?;
         let [sender, receiver] = pair_of_agents(site.program)?;
         let [one, other] = ends::veth(receiver.process.id());
-        let host = |agent, attachment| {
-            ProcessHost { agent, attachment, adapter: Adapter::Virtual }
-        };
+        let host = |agent, attachment| ProcessHost { agent, attachment, adapter: Adapter::Virtual };
         Ok(Deployment::of([host(sender, one), host(receiver, other)]))
     }
 }

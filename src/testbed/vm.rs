@@ -9,9 +9,7 @@ use crate::guest::{
     DEVICE, GuestHost, Machine, Network, NotBooted, in_one_guest, kernel, prepare,
     twice_if_emulated,
 };
-use crate::host::{
-    Adapter, AgentProcess, Attachment, Host, HwGro, LocalAgent, ProcessHost,
-};
+use crate::host::{Adapter, AgentProcess, Attachment, Host, HwGro, LocalAgent, ProcessHost};
 use crate::record::{Fault, FaultKind, Finding, Kernel, OptionSpec, Options, Role, Support};
 use crate::sys::namespace::{self, Kept};
 use std::os::unix::net::UnixStream;

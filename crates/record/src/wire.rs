@@ -5,8 +5,8 @@
 
 use super::{
     Bytes, Cell, CopyCeiling, Facts, Fault, LinkSettings, Placement, PoolRun, PoolSeen, Power,
-    ProvenWitness, Reading, RestorationRow, RoleRecord, SamplePrice, Sampling, Series, SettingRecord,
-    ThreadTime, WantedSetting,
+    ProvenWitness, Reading, RestorationRow, RoleRecord, SamplePrice, Sampling, Series,
+    SettingRecord, ThreadTime, WantedSetting,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

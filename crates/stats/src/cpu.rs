@@ -66,14 +66,16 @@ pub struct RoleCpu {
 /// CPU time of a role in a trial; none where no meter saw it.
 pub fn role_cpu(cell: &Cell, trial: &Trial, role: Role) -> Option<RoleCpu> {
     let threads = Threads::of(trial, role);
-    let apart = trial.has_hosts_apart()
-        || cell.placement.cpu(role) != cell.placement.cpu(role.peer());
+    let apart =
+        trial.has_hosts_apart() || cell.placement.cpu(role) != cell.placement.cpu(role.peer());
     let receive_work = ReceiveWork::of(cell, trial);
     let alone = cell.placement.cpu(role).filter(|_| {
         apart && cell.placement.cpu(role.peer()).is_some() && receive_work != ReceiveWork::Anywhere
     });
     alone
-        .and_then(|cpu| whole_cpu(trial, (role, cpu), &threads, receive_work.beside(trial, cell, role)?))
+        .and_then(|cpu| {
+            whole_cpu(trial, (role, cpu), &threads, receive_work.beside(trial, cell, role)?)
+        })
         .or_else(|| by_threads(&threads))
 }
 
@@ -232,8 +234,8 @@ fn by_threads(threads: &Threads) -> Option<RoleCpu> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Scope;
     use crate::pool::tests::{cell, thread, trial};
+    use crate::record::Scope;
     use crate::record::{Placement, Reading, Unit};
 
     fn with_cpu(mut t: Trial, cpu: u32, values: &[(&str, f64)]) -> Trial {

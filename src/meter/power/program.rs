@@ -339,6 +339,22 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_program_ends_with_whoever_started_it() {
+        let start = || {
+            let shared = Shared { state: Mutex::default(), wake: Condvar::new() };
+            let (child, _output) = spawn(&argv("exec sleep 60"), &shared).unwrap();
+            // Killed, and not dropped: nothing of ours runs any more.
+            child
+        };
+        let mut child = std::thread::scope(|scope| scope.spawn(start).join().unwrap());
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while child.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < deadline, "it goes on");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     fn argv(script: &str) -> Vec<String> {
         ["sh", "-c", script].map(str::to_owned).to_vec()
     }
