@@ -201,7 +201,7 @@ fn a_killed_agent_takes_its_end_of_the_link_with_it() {
         bed.link(&wire_like()).unwrap();
         let pid: i32 = bed.ask(victim, "pid").parse().unwrap();
         kill(pid);
-        assert_eq!(bed.raised.last_words(victim), "killed by signal 9 (SIGKILL)");
+        assert_eq!(bed.raised.host(victim).last_words(), "killed by signal 9 (SIGKILL)");
         // The survivor's device goes when the kernel has freed the namespace.
         let gone = || bed.ask(victim.peer(), &format!("device {device}")) == "none";
         wait_until("the peer's namespace is freed", gone);
