@@ -18,9 +18,14 @@ pub mod spec;
 pub mod connection;
 pub mod workload;
 
+pub mod settings;
+
 pub mod host;
 pub mod meter;
 pub mod path;
+
+pub mod guest;
+pub mod testbed;
 
 pub mod observe;
 

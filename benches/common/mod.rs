@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use bytepath::record::{Cell, CellId};
 use bytepath::run::{Laboratory, path_spec};
 use bytepath::spec::{self, Ask};
-use bytepath::{host, meter, path, sys};
+use bytepath::{meter, path, sys, testbed};
 use std::sync::atomic::AtomicBool;
 
 /// The real catalogues, the default testbed, and the binary built for the bench.
@@ -13,7 +13,7 @@ pub fn laboratory(stop: &AtomicBool) -> Laboratory<'_> {
     Laboratory {
         paths: path::CATALOG,
         meters: meter::CATALOG,
-        testbed: host::CATALOG[0],
+        testbed: testbed::CATALOG[0],
         program: env!("CARGO_BIN_EXE_bytepath").into(),
         stop,
     }

@@ -3,13 +3,13 @@
 
 use bytepath::record::FaultKind;
 use bytepath::spec::{Catalogues, MOST_CELLS, parse_experiment};
-use bytepath::{host, meter, path, run};
+use bytepath::{meter, path, run, testbed};
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
 static CATALOGUES: LazyLock<Catalogues> = LazyLock::new(|| Catalogues {
     paths: run::path_spec(path::CATALOG, path::PAIRS),
-    testbeds: run::testbed_spec(host::CATALOG),
+    testbeds: run::testbed_spec(testbed::CATALOG),
     meters: meter::CATALOG.iter().map(|meter| meter.name()).collect(),
     cpus: vec![0, 1],
     testbed: None,

@@ -1,7 +1,7 @@
 //! What the vm testbed reads that others wrote: programs, libraries and modules,
 //! the header of a kernel's image, and what a guest says over its port.
 
-use bytepath::host::guest;
+use bytepath::guest;
 
 pub fn check(data: &[u8]) {
     if let Ok(needs) = guest::needs(data) {

@@ -2,8 +2,8 @@
 //! bytes is read without a panic; what it tells is safe to act on: every setting
 //! in it can be printed, and typed again it is the same.
 
-use bytepath::host::settings::journal::{read, seal};
 use bytepath::record::Setting;
+use bytepath::settings::journal::{read, seal};
 
 pub fn check(data: &[u8]) {
     let _ = read(data);

@@ -8,6 +8,7 @@ use super::show::style;
 use crate::record::{Cell, CellId, Facts, Fault, Finding, Role, Severity, Support};
 use crate::spec::Catalogues;
 use crate::sys::Roots;
+use crate::testbed::{self, Emulation};
 use crate::{host, meter, path, report, spec};
 use clap::Args;
 use serde::Serialize;
@@ -73,7 +74,7 @@ pub(super) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Fault> {
         there.map(move |role| (path, role))
     });
     let document = Document {
-        testbeds: host::CATALOG.iter().map(|bed| item(bed.name(), bed.probe())).collect(),
+        testbeds: testbed::CATALOG.iter().map(|bed| item(bed.name(), bed.probe())).collect(),
         paths: halves
             .map(|(path, role)| {
                 let usual = |facts| path.check(role, facts).unwrap_or(Support::Yes);
@@ -119,9 +120,9 @@ pub(super) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Fault> {
 /// here and measure no speed.
 fn findings(roots: &Roots) -> Vec<Finding> {
     let mut all = host::examine(&host::survey(roots), &host::moment(roots));
-    for bed in host::CATALOG.iter().filter(|bed| bed.probe().is_yes()) {
+    for bed in testbed::CATALOG.iter().filter(|bed| bed.probe().is_yes()) {
         all.extend(bed.findings());
-        if let Some(because) = bed.functional() {
+        if let Some(Emulation { because, .. }) = bed.emulation() {
             all.push(Finding {
                 severity: Severity::Note,
                 what: format!("testbed {}: {because}", bed.name()),

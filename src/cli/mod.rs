@@ -131,13 +131,13 @@ pub fn dispatch(arguments: Arguments) -> Result<ExitCode, Fault> {
 /// Whether this process is the first of a guest, whose arguments are words of
 /// the kernel's command line and not for us.
 pub fn is_guest_init() -> bool {
-    crate::host::is_guest_init()
+    crate::guest::is_guest_init()
 }
 
 /// Runs a guest until its host is gone. It returns only if the machine cannot be
 /// switched off; the kernel then panics, because its first process ended.
 pub fn guest_init() -> ExitCode {
-    let error = crate::host::guest_init(crate::run::agent::BUILD);
+    let error = crate::guest::guest_init(crate::run::own_build());
     eprintln!("bytepath: the guest cannot be switched off: {error}");
     ExitCode::FAILURE
 }
@@ -147,8 +147,7 @@ fn agent() -> Result<ExitCode, Fault> {
     crate::sys::process::die_with_parent()
         .map_err(|e| Fault::system("cannot tie the agent to its controller", &e))?;
     crate::sys::process::allow_many_files();
-    let mut output = std::io::stdout().lock();
-    crate::run::agent::serve(std::io::stdin(), &mut output, path::CATALOG, meter::CATALOG)
+    crate::run::agent::serve(std::io::stdin(), std::io::stdout(), path::CATALOG, meter::CATALOG)
         .map_err(|e| Fault::system("cannot speak to the controller", &e))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,6 +1,6 @@
 //! On which hosts a question is asked: a testbed, and the kernel that it boots.
 
-use super::plan::{Bed, USUAL, choice, testbed};
+use super::plan::{Bed, USUAL, choice, chosen};
 use super::run::own_program;
 use crate::record::{Cell, Facts, Fault, FaultKind, Kernel, Support};
 use crate::run::{Laboratory, path_spec, preparable, survey, survey_device};
@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 
 #[derive(Debug, Args)]
 pub(super) struct PlaceArguments {
-    /// Ask on this testbed: netns, ports:sender=DEVICE,receiver=DEVICE, or vm[:key=value,...] [default: netns]
+    /// Ask on this testbed: netns, ports:sender=DEVICE,receiver=DEVICE, vm[:key=value,...], or hosts:key=value,... [default: netns]
     #[arg(long, value_name = "TESTBED")]
     testbed: Option<String>,
     /// Kernel that the testbed vm boots: [NAME=]SOURCE [COMMAND LINE]
@@ -70,7 +70,7 @@ impl PlaceArguments {
 impl Place {
     /// Raises nothing yet.
     pub fn new(choice: TestbedChoice) -> Result<Place, Fault> {
-        Ok(Place { bed: testbed(&choice)?, choice })
+        Ok(Place { bed: chosen(&choice)?, choice })
     }
 
     /// Facts of both hosts under this kernel, with the default link.
@@ -113,7 +113,9 @@ impl Place {
 
     /// Whether the cards could be prepared for a cell, where there are cards.
     pub fn preparable(&self, cell: &Cell) -> Support {
-        match preparable(path::CATALOG, self.bed.as_ref(), cell) {
+        let able = own_program()
+            .and_then(|program| preparable(path::CATALOG, self.bed.as_ref(), &program, cell));
+        match able {
             Ok(()) => Support::Yes,
             Err(fault) => Support::no(fault.message, fault.remedy.unwrap_or_default()),
         }

@@ -2,13 +2,14 @@
 
 use super::output;
 use super::run::RunArguments;
-use crate::host::{self, Testbed};
+use super::run::own_program;
 use crate::record::{
     Cell, CellId, Design, Fault, FaultKind, Judgement, Kernel, Power, Profiling, Schedule,
     SettingRecord, Source, unit,
 };
-use crate::run::{Plan, path_spec, testbed_spec, time_of_trial};
+use crate::run::{Plan, Stewards, path_spec, testbed_spec, time_of_trial};
 use crate::spec::{self, Ask, Catalogues, Experiment, TestbedChoice};
+use crate::testbed::{self, Site, Testbed};
 use crate::{meter, path, sys, workload};
 use serde::Serialize;
 use std::io::{self, Write};
@@ -29,7 +30,7 @@ pub(super) fn plan(arguments: &RunArguments) -> Result<(Plan, Bed), Fault> {
     };
     let window = arguments.window.unwrap_or(experiment.window);
     let design = arguments.design.or(experiment.design);
-    let testbed = testbed(&experiment.testbed)?;
+    let testbed = chosen(&experiment.testbed)?;
     // Short turns are there to see small differences; where none is judged, whole
     // trials show the same and strain the hosts less.
     let slices_suit = experiment
@@ -37,13 +38,13 @@ pub(super) fn plan(arguments: &RunArguments) -> Result<(Plan, Bed), Fault> {
         .iter()
         .try_fold(true, |all, cell| Ok::<bool, Fault>(all && workload::of(cell)?.suits_slices()))?;
     let usual = || match testbed.as_ref() {
-        bed if slices_suit && bed.holds_several() && bed.functional().is_none() => {
+        bed if slices_suit && bed.properties().holds_several && bed.emulation().is_none() => {
             spec::default_design(&experiment.cells, window)
         }
         _ => Design::Trials,
     };
     let design = design.unwrap_or_else(usual);
-    if design != Design::Trials && !testbed.as_ref().holds_several() {
+    if design != Design::Trials && !testbed.as_ref().properties().holds_several {
         let text = format!("testbed {} cannot hold several cells at once", experiment.testbed.text);
         return Err(Fault::new(FaultKind::Usage, text).remedy("choose the design trials"));
     }
@@ -110,8 +111,8 @@ impl Bed {
 }
 
 /// The testbed that was chosen, with its options.
-pub(super) fn testbed(choice: &TestbedChoice) -> Result<Bed, Fault> {
-    let known = host::CATALOG.iter().copied().find(|testbed| testbed.name() == choice.name);
+pub(super) fn chosen(choice: &TestbedChoice) -> Result<Bed, Fault> {
+    let known = testbed::CATALOG.iter().copied().find(|testbed| testbed.name() == choice.name);
     let known = known.ok_or_else(|| {
         Fault::new(FaultKind::Usage, format!("there is no testbed '{}'", choice.name))
     })?;
@@ -121,14 +122,14 @@ pub(super) fn testbed(choice: &TestbedChoice) -> Result<Bed, Fault> {
 
 /// Reads a testbed as it is typed.
 pub(super) fn choice(text: &str) -> Result<TestbedChoice, Fault> {
-    spec::parse_testbed(text, &testbed_spec(host::CATALOG))
+    spec::parse_testbed(text, &testbed_spec(testbed::CATALOG))
 }
 
 /// What an experiment file may name here.
 pub(super) fn catalogues() -> Result<Catalogues, Fault> {
     Ok(Catalogues {
         paths: path_spec(path::CATALOG, path::PAIRS),
-        testbeds: testbed_spec(host::CATALOG),
+        testbeds: testbed_spec(testbed::CATALOG),
         meters: meter_names(),
         cpus: sys::thread::allowed()
             .map_err(|e| Fault::system("cannot read the CPUs of this process", &e))?,
@@ -162,6 +163,15 @@ struct Outline<'a> {
     settings: Vec<SettingRecord>,
 }
 
+/// What the study would set, from what to what.
+fn previewed(plan: &Plan, testbed: &dyn Testbed) -> Result<Vec<SettingRecord>, Fault> {
+    let settings = [&plan.settings[..], &testbed.settings()].concat();
+    if settings.is_empty() {
+        return Ok(Vec::new());
+    }
+    Stewards::at(testbed, &Site::of(&own_program()?))?.preview(&settings)
+}
+
 /// Prints the cells, their order and the time they take.
 pub(super) fn print(plan: &Plan, testbed: &dyn Testbed, json: bool) -> Result<(), Fault> {
     let s = &plan.schedule;
@@ -175,7 +185,6 @@ pub(super) fn print(plan: &Plan, testbed: &dyn Testbed, json: bool) -> Result<()
         spec::most_profiled(profiling, measured) as f64 * f64::from(profiling.trials)
     });
     let each = plan.profiling.as_ref().map_or(0.0, |profiling| s.warm_up + profiling.window);
-    let settings = [&plan.settings[..], &testbed.settings()].concat();
     let outline = Outline {
         title: &plan.title,
         testbed: &plan.testbed,
@@ -192,7 +201,7 @@ pub(super) fn print(plan: &Plan, testbed: &dyn Testbed, json: bool) -> Result<()
         seconds: seconds_per_trial * order.len() as f64,
         profile_trials,
         profile_seconds: profile_trials * each,
-        settings: host::settings::preview(testbed.host().1, &settings),
+        settings: previewed(plan, testbed)?,
     };
     if json { output::print_json(&outline) } else { output::print(|out| write(&outline, out)) }
 }

@@ -1,10 +1,11 @@
 //! `bytepath settings --path`: what a data path asks of a NIC before a stream
 //! comes by it, as settings that a run makes and puts back.
 
-use crate::host::Nic;
-use crate::host::settings::{self as engine, Host};
+use crate::host;
 use crate::path::{self, HalfPath, Wire};
+use crate::record::wire::Nic;
 use crate::record::{Fault, FaultKind, Options, Role, SettingRecord, WantedSetting};
+use crate::settings::{self as engine, ThisMachine};
 use crate::spec::{resolve, split};
 use crate::sys::{Roots, device};
 use clap::Args;
@@ -47,14 +48,14 @@ pub(super) fn preparation(asked: &PreparationArguments) -> Result<Option<Prepara
         "receiver" => Role::Receiver,
         "sender" => Role::Sender,
         other => {
-            let text = format!("'{other}' is no role");
+            let text = format!("'{other}' is not a role");
             return Err(Fault::new(FaultKind::Usage, text).remedy("receiver or sender"));
         }
     };
     let (half, options) = half(text, role)?;
     let name = device::of_address(own)
         .map_err(|e| Fault::system(format!("cannot find the device with address {own}"), &e))?;
-    let Some(Nic { driver, queues, .. }) = Nic::of(&name)? else {
+    let Some(Nic { driver, queues, .. }) = host::nic(&name)? else {
         let text = format!("{name}, which has the address {own}, is all software");
         let fault = Fault::new(FaultKind::Unsupported, text);
         return Err(fault.remedy("there is nothing to prepare; a NIC is what asks for it"));
@@ -62,7 +63,7 @@ pub(super) fn preparation(asked: &PreparationArguments) -> Result<Option<Prepara
     let wire = Wire { device: &name, driver: &driver, queues, own, peer, port: asked.port };
     let settings = half.preparation(&options, &wire)?;
     let wanted: Vec<WantedSetting> = settings.into_iter().map(WantedSetting::from).collect();
-    let records = engine::preview(Host::new(Roots::real()), &wanted);
+    let records = engine::preview(ThisMachine::new(Roots::real()), &wanted);
     Ok(Some(Preparation { device: name, records }))
 }
 

@@ -5,9 +5,9 @@ use super::plan;
 use super::progress::Progress;
 use super::settings;
 use super::show::{self, Form};
-use crate::host::{self, Testbed};
 use crate::record::{Design, Fault, OptionSpec, Study, Trial, TrialStatus};
 use crate::run::{Laboratory, conduct, load, resume as go_on};
+use crate::testbed::{self, Testbed};
 use crate::{meter, path, spec, sys, workload};
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ pub(super) struct RunArguments {
     /// The testbed's link: PRESET[:key=value,...] [default: wire; nic on the testbed ports]
     #[arg(long, value_name = "LINK")]
     pub link: Option<String>,
-    /// Where the roles run: netns, ports:sender=DEVICE,receiver=DEVICE, or vm[:key=value,...] [default: the file's, or netns]
+    /// Where the roles run: netns, ports:sender=DEVICE,receiver=DEVICE, vm[:key=value,...], or hosts:key=value,... [default: the file's, or netns]
     #[arg(long, value_name = "TESTBED")]
     pub testbed: Option<String>,
     /// Kernel that the hosts of the testbed vm boot: [NAME=]SOURCE [COMMAND LINE]; repeatable
@@ -73,7 +73,7 @@ pub(super) struct RunArguments {
     /// Settings of the host that are made for the study and put back: PROFILE[:device=NAME]; repeatable
     #[arg(long, value_name = "PROFILE")]
     pub settings: Vec<String>,
-    /// One such setting, as `bytepath settings` lists them: "mtu eth0 4148"; repeatable
+    /// One such setting, as `bytepath settings` lists them: "mtu eth0 4148", or "sender: mtu eth0 4148" for one host; repeatable
     #[arg(long, value_name = "SETTING")]
     pub set: Vec<String>,
     /// Folder for the study [default: bytepath-studies/DATE-TIME]
@@ -114,7 +114,7 @@ pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode, Fault> {
 
 /// Goes on with a study that was interrupted and prints its report.
 pub(super) fn resume(arguments: &ResumeArguments) -> Result<ExitCode, Fault> {
-    let testbed = plan::testbed(&plan::choice(&load(&arguments.study)?.header.testbed)?)?;
+    let testbed = plan::chosen(&plan::choice(&load(&arguments.study)?.header.testbed)?)?;
     let testbed = testbed.as_ref();
     let work = |laboratory: &Laboratory, progress: &mut Progress| {
         go_on(laboratory, &arguments.study, progress)
@@ -201,7 +201,7 @@ fn run_options_help() -> String {
     }
     text.push('\n');
     text.push_str(&list("Link options:", spec::LINK_OPTIONS));
-    for testbed in host::CATALOG.iter().filter(|testbed| !testbed.options().is_empty()) {
+    for testbed in testbed::CATALOG.iter().filter(|testbed| !testbed.options().is_empty()) {
         text.push('\n');
         let title = format!("Options of the testbed {} (--testbed):", testbed.name());
         text.push_str(&list(&title, testbed.options()));

@@ -2,13 +2,17 @@
 //! an earlier run left set.
 
 use super::output;
+use super::plan::{choice, chosen};
 use super::preparation::{self, PreparationArguments};
-use crate::host::settings::{self as engine, Host, Place};
+use super::run::own_program;
 use crate::record::{
     Fault, FaultKind, RestorationRow, SETTING_FORMS, SettingRecord, WantedSetting,
 };
+use crate::run::Stewards;
+use crate::settings::{self as engine, Place, ThisMachine};
 use crate::spec::{SETTING_PROFILES, find_setting_profile};
 use crate::sys::Roots;
+use crate::testbed::Site;
 use clap::Args;
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -43,9 +47,12 @@ Nothing is changed here. docs/settings.md tells how each setting is put back.";
 #[derive(Debug, Args)]
 #[command(after_help = RESTORE_HELP)]
 pub(super) struct RestoreArguments {
-    /// Print what the journal tells, and change nothing
-    #[arg(long)]
+    /// Print what the journal of this machine says, and change nothing
+    #[arg(long, conflicts_with = "testbed")]
     show: bool,
+    /// Restore the hosts of this testbed instead of this machine: hosts:key=value,...
+    #[arg(long, value_name = "TESTBED")]
+    testbed: Option<String>,
     /// Print as JSON
     #[arg(long)]
     json: bool,
@@ -85,7 +92,7 @@ pub(super) fn settings(arguments: &SettingsArguments) -> Result<ExitCode, Fault>
     }
     let (wanted, reasons): (Vec<WantedSetting>, Vec<String>) =
         profile.settings(device.as_ref())?.into_iter().unzip();
-    let records = engine::preview(Host::new(Roots::real()), &wanted);
+    let records = engine::preview(ThisMachine::new(Roots::real()), &wanted);
     let items: Vec<Item> = records
         .into_iter()
         .zip(reasons)
@@ -109,7 +116,13 @@ pub(super) fn restore(arguments: &RestoreArguments) -> Result<ExitCode, Fault> {
     if arguments.show {
         return print(&show(&place, arguments.json)?);
     }
-    let rows = engine::restore(&place, Host::new(Roots::real()))?;
+    let rows = match &arguments.testbed {
+        Some(testbed) => {
+            let bed = chosen(&choice(testbed)?)?;
+            Stewards::at(bed.as_ref(), &Site::of(&own_program()?))?.restore()?
+        }
+        None => engine::restore(&place, ThisMachine::new(Roots::real()))?,
+    };
     let text = if arguments.json {
         json(&rows)?
     } else if rows.is_empty() {

@@ -35,7 +35,7 @@ impl AgentProcess {
         command
     }
 
-    /// Takes charge of a child that was spawned from [`AgentProcess::command`].
+    /// Takes charge of a child with such pipes. What has no pipe is at its end.
     pub fn new(mut child: Child) -> AgentProcess {
         let stdin = SharedStdin(Arc::new(Mutex::new(child.stdin.take())));
         let stdout = child.stdout.take();
@@ -62,9 +62,14 @@ impl AgentProcess {
         self.stdin.close();
     }
 
-    /// How it ended, in words.
+    /// How it ended, in words; it may take a moment to.
     pub fn last_words(&mut self) -> String {
-        let Some(status) = self.wait(GRACE) else {
+        self.last_words_within(GRACE)
+    }
+
+    /// How it ended, in words, if it does within this time.
+    pub fn last_words_within(&mut self, time: Duration) -> String {
+        let Some(status) = self.wait(time) else {
             return "still running".to_string();
         };
         let how = ending(status);
@@ -114,7 +119,7 @@ struct SharedStdin(Arc<Mutex<Option<ChildStdin>>>);
 
 impl SharedStdin {
     fn close(&self) {
-        // Somebody blocked in a write holds the lock; the agent is not reading
+        // Whoever is blocked in a write holds the lock; the agent does not read
         // then, and will be killed instead.
         if let Ok(mut stdin) = self.0.try_lock() {
             *stdin = None;
@@ -138,7 +143,7 @@ impl Write for SharedStdin {
 }
 
 /// "exited with code 1", "killed by signal 9 (SIGKILL)".
-pub(super) fn ending(status: ExitStatus) -> String {
+pub fn ending(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exited with code {code}"),
         (None, Some(signal)) => match signal_name(signal) {

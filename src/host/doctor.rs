@@ -1,5 +1,6 @@
 //! What would spoil, hide or forbid a measurement on a host: rules over its facts.
 
+use super::doctor_card::say;
 use super::facts::read;
 use crate::record::{Facts, Finding, Severity};
 use crate::sys::Roots;
@@ -57,17 +58,6 @@ pub fn examine(facts: &Facts, moment: &Moment) -> Vec<Finding> {
     others(facts, moment, &mut all);
     all.sort_by_key(|finding| finding.severity);
     all
-}
-
-pub(super) fn say(
-    all: &mut Vec<Finding>,
-    severity: Severity,
-    what: impl Into<String>,
-    effect: &str,
-    command: &str,
-) {
-    let (what, effect, command) = (what.into(), effect.to_owned(), command.to_owned());
-    all.push(Finding { severity, what, effect, command });
 }
 
 fn forbids(facts: &Facts, all: &mut Vec<Finding>) {

@@ -1,6 +1,5 @@
 //! What a card's settings do to a measurement: rules over the facts `nic.CARD.*`.
 
-use super::doctor::say;
 use crate::record::{Facts, Finding, Severity};
 use std::collections::BTreeSet;
 
@@ -180,4 +179,15 @@ impl Examined<'_> {
             _ => {}
         }
     }
+}
+
+pub(super) fn say(
+    all: &mut Vec<Finding>,
+    severity: Severity,
+    what: impl Into<String>,
+    effect: &str,
+    command: &str,
+) {
+    let (what, effect, command) = (what.into(), effect.to_owned(), command.to_owned());
+    all.push(Finding { severity, what, effect, command });
 }

@@ -1,8 +1,8 @@
 //! What a host is set to: the facts that must not change while a study runs.
 
-use super::facts::{adjustable, read};
+use super::facts::adjustable;
 use crate::sys::Roots;
-use crate::sys::attribute::names;
+use crate::sys::attribute::{names, text as read};
 use std::collections::BTreeMap;
 
 /// Settings by name, as the host prints them.

@@ -18,7 +18,8 @@
 use super::renew;
 use super::send_memory;
 use crate::record::wire::LinkEnd;
-use crate::record::{Fault, FaultKind, LinkSettings, Role};
+use crate::record::{Fault, FaultKind, LinkSettings};
+use crate::settings::offloads::{GRO, HW_GRO, is_tso};
 use crate::sys::namespace::Sysfs;
 use crate::sys::netlink::{Limits, Link, Napi, Netlink, Veth};
 use crate::sys::{Roots, procfs, tap};
@@ -29,9 +30,9 @@ use std::time::{Duration, Instant};
 /// How long the peer's end may take to appear.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Sets up this end of a link: the sender's end makes the pair anew, the
-/// receiver's end finds it. Returns when every setting was seen to be in force
-/// and, at the receiver's end, which comes second, when both ends can send.
+/// Sets up this end of a link: the first end makes the pair, the second finds it.
+/// Returns when every setting was seen to be in force and, at the second end, when
+/// both ends can send; that end alone steers what it receives.
 /// The answer names wishes that could not be had.
 pub fn apply(end: &LinkEnd) -> Result<Vec<String>, Fault> {
     check(end)?;
@@ -44,17 +45,22 @@ pub fn apply(end: &LinkEnd) -> Result<Vec<String>, Fault> {
     };
     configure(&mut netlink, &link, end).map_err(|f| f.context(&end.device))?;
     send_memory::limit(end.settings.wmem)?;
-    if end.role == Role::Receiver {
-        wait_for_carrier(&mut netlink, end)?;
+    if end.second {
+        wait_for_carrier(&mut netlink, &end.device, end.patience)?;
         return steer(&mut netlink, &link, end).map_err(|f| f.context(&end.device));
     }
     Ok(Vec::new())
 }
 
+/// Waits until a device can send, at most so many seconds.
+pub fn await_carrier(device: &str, timeout: f64) -> Result<(), Fault> {
+    wait_for_carrier(&mut Netlink::new(), device, timeout)
+}
+
 /// Contradictions that no kernel could resolve.
 fn check(end: &LinkEnd) -> Result<(), Fault> {
     let settings = &end.settings;
-    if end.role == Role::Receiver && settings.threaded_napi && !settings.gro {
+    if end.second && settings.threaded_napi && !settings.gro {
         let text = "threaded NAPI needs GRO: without it a veth device has no NAPI to thread";
         return Err(Fault::new(FaultKind::Usage, text).remedy("set gro = true"));
     }
@@ -108,19 +114,19 @@ fn found(netlink: &mut Netlink, name: &str) -> Result<Link, Fault> {
 fn find(netlink: &mut Netlink, name: &str) -> Result<Link, Fault> {
     poll(&format!("looking for {name}"), PATIENCE, || netlink.link(name))?.ok_or_else(|| {
         let text = format!("there is no device {name}");
-        Fault::new(FaultKind::System, text).remedy("set up the sender's end of the link first")
+        Fault::new(FaultKind::System, text).remedy("set up the other end of the link first")
     })
 }
 
 /// Waits until both ends can send. A device whose carrier has just come drops
 /// what it is given until the kernel has switched its queue on, and a SYN lost
 /// there costs a second.
-fn wait_for_carrier(netlink: &mut Netlink, end: &LinkEnd) -> Result<(), Fault> {
+fn wait_for_carrier(netlink: &mut Netlink, device: &str, timeout: f64) -> Result<(), Fault> {
     let both = |netlink: &mut Netlink| -> io::Result<Option<()>> {
         // The carrier of a tap does not change, so its state stays unknown; once it is
         // up, it sends (Documentation/networking/operstates.rst).
         let sends = |link: &Link| link.operational || (link.kind == tap::KIND && link.up);
-        let Some(own) = netlink.link(&end.device)?.filter(sends) else {
+        let Some(own) = netlink.link(device)?.filter(sends) else {
             return Ok(None);
         };
         // The far end of anything but a veth pair is out of sight.
@@ -129,8 +135,8 @@ fn wait_for_carrier(netlink: &mut Netlink, end: &LinkEnd) -> Result<(), Fault> {
         }
         Ok(netlink.peer(&own)?.filter(|peer| peer.operational).map(drop))
     };
-    let what = format!("waiting for the carrier of {}", end.device);
-    let patience = Duration::try_from_secs_f64(end.patience).unwrap_or(PATIENCE);
+    let what = format!("waiting for the carrier of {device}");
+    let patience = Duration::try_from_secs_f64(timeout).unwrap_or(PATIENCE);
     poll(&what, patience, || both(netlink))?.ok_or_else(|| {
         let text = format!("{what}: none within {} s", patience.as_secs());
         Fault::new(FaultKind::System, text)
@@ -202,19 +208,6 @@ const FIFO: &str = "pfifo";
 /// in containers, they stay: some ten packets.
 fn quieten_ipv6(device: &str) {
     let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{device}/disable_ipv6"), "1");
-}
-
-const GRO: &str = "rx-gro";
-const HW_GRO: &str = "rx-gro-hw";
-
-/// Whether a link switches this offload feature.
-pub(super) fn is_set_by_link(feature: &str) -> bool {
-    feature == GRO || feature == HW_GRO || is_tso(feature)
-}
-
-/// Segmentation of TCP in all its kinds; newer kernels know more of them.
-fn is_tso(feature: &str) -> bool {
-    feature.starts_with("tx-tcp") && feature.ends_with("-segmentation")
 }
 
 fn set_offloads(netlink: &mut Netlink, index: u32, settings: &LinkSettings) -> Result<(), Fault> {

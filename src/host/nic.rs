@@ -1,37 +1,24 @@
 //! What is known of the network cards of a host: what preparing one takes, and from
 //! `/sys/class/net` the rest (Documentation/ABI/testing/sysfs-class-net, sysfs-bus-pci).
 
-use super::facts::read;
 use crate::record::Fault;
-use crate::sys::attribute::names;
+use crate::record::wire::Nic;
+use crate::sys::attribute::{names, text as read};
 use crate::sys::device;
 use crate::sys::netlink::Netlink;
 use std::io;
 use std::path::Path;
 
-/// A network card of a testbed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Nic {
-    /// Name of the device.
-    pub device: String,
-    /// Its driver, as the kernel names it.
-    pub driver: String,
-    /// Receive queues in use.
-    pub queues: u32,
-}
-
-impl Nic {
-    /// A device of the calling thread's network namespace; none where it is all software.
-    pub fn of(name: &str) -> Result<Option<Nic>, Fault> {
-        let fault = |e: io::Error| Fault::system(format!("cannot look at {name}"), &e);
-        let Some(driver) = device::driver(name).map_err(fault)? else { return Ok(None) };
-        let queues = match device::receive_queues(name) {
-            // Before Linux 6.8 only ethtool's channels tell.
-            Err(_) => channels(name).map_err(fault)?,
-            Ok(queues) => queues,
-        };
-        Ok(Some(Nic { device: name.to_owned(), driver, queues }))
-    }
+/// A device of the calling thread's network namespace; none where it is all software.
+pub fn nic(name: &str) -> Result<Option<Nic>, Fault> {
+    let fault = |e: io::Error| Fault::system(format!("cannot look at {name}"), &e);
+    let Some(driver) = device::driver(name).map_err(fault)? else { return Ok(None) };
+    let queues = match device::receive_queues(name) {
+        // Before Linux 6.8 only ethtool's channels tell.
+        Err(_) => channels(name).map_err(fault)?,
+        Ok(queues) => queues,
+    };
+    Ok(Some(Nic { device: name.to_owned(), driver, queues }))
 }
 
 /// Queues that receive, alone or in a pair; one, where the driver tells of none.

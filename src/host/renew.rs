@@ -1,7 +1,6 @@
 //! A tap as if it had just been made. A veth pair is made anew for each link; a tap
 //! stays, because a guest holds the other end of it, and so does what was set of it.
 
-use super::link::refused;
 use super::nic::is_set;
 use crate::record::Fault;
 use crate::sys::namespace::Sysfs;
@@ -17,7 +16,7 @@ const LEGACY_MAX_SIZE: u32 = 65536;
 pub fn renew(netlink: &mut Netlink, link: &Link, name: &str) -> Result<(), Fault> {
     let failed = |what: &str| {
         let what = format!("renewing {name}: {what}");
-        move |e| refused(&what, &e)
+        move |e| Fault::system(&what, &e)
     };
     netlink.set_down(link.index).map_err(failed("taking it down"))?;
     netlink.remove_addresses(link.index).map_err(failed("removing its addresses"))?;

@@ -112,7 +112,10 @@ fn settings(study: &Study) -> Vec<String> {
     for record in study.header.settings.iter().filter(|record| !record.setting.is_of_testbed()) {
         let (option, value) = match &record.profile {
             Some(profile) => ("--settings", profile.clone()),
-            None => ("--set", record.setting.to_string()),
+            None => {
+                let host = record.host.map_or(String::new(), |role| format!("{role}: "));
+                ("--set", format!("{host}{}", record.setting))
+            }
         };
         let piece = flag(option, &value);
         if !file.contains(&value) && !pieces.contains(&piece) {

@@ -312,6 +312,8 @@ fn place(scope: &Scope) -> Place<'_> {
     match scope {
         Scope::Machine => ("machine", None, None, None),
         Scope::Cpu(cpu) => ("cpu", None, Some(*cpu), None),
+        Scope::MachineOf(role) => ("machine", Some(*role), None, None),
+        Scope::CpuOf(role, cpu) => ("cpu", Some(*role), Some(*cpu), None),
         Scope::Role(role) => ("role", Some(*role), None, None),
         Scope::Flow(role, flow) => ("flow", Some(*role), Some(*flow), None),
         Scope::Link(role, device) => ("link", Some(*role), None, Some(device)),

@@ -1,25 +1,23 @@
 //! The far half: one process per role, steered over its standard input and
 //! output. It holds nothing that outlives it, so it ends when the pipe does.
 
+use super::build;
 use super::ceiling;
 use super::engine::Ended;
 use super::samples::{self, Packed};
 use super::session::Session;
-use crate::host;
+use crate::host::{self, Steward};
 use crate::meter::{self, Capture, Meter};
 use crate::path::DataPath;
 use crate::profile::Work;
 use crate::profile::attribution::Stream;
-use crate::record::wire::{LARGEST_PART, MAX_LINE, Reply, Request};
+use crate::record::wire::{LARGEST_PART, MAX_LINE, Reply, Request, SYNC};
 use crate::record::{Bytes, Facts, Fault, FaultKind, SCHEMA_VERSION};
-use crate::sys::Roots;
+use crate::sys::{Roots, device};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-
-/// Version and build of this binary, as `Hello` tells it. Both ends of a study
-/// have to be the same.
-pub const BUILD: &str = env!("CARGO_PKG_VERSION");
 
 /// What reaches the agent's main loop.
 pub(super) enum Event {
@@ -35,25 +33,34 @@ pub(super) enum Event {
 /// catalogues that cells may name.
 pub fn serve(
     input: impl Read + Send + 'static,
-    output: &mut dyn Write,
+    output: impl Write + Send + 'static,
     paths: &'static [&'static DataPath],
     meters: &'static [&'static dyn Meter],
 ) -> io::Result<()> {
     let (events, inbox) = channel();
     let lines = events.clone();
+    let output = Output(Arc::new(Mutex::new(output)));
+    output.line(SYNC.as_bytes())?;
+    let pongs = output.clone();
     std::thread::Builder::new()
         .name("controller".into())
-        .spawn(move || read_requests(input, &lines))?;
-    let session = None;
-    Agent { paths, meters, events, inbox, session, capture: None, packed: None }.serve(output)
+        .spawn(move || read_requests(input, &lines, &pongs))?;
+    let (session, capture, packed, steward) = (None, None, None, None);
+    Agent { paths, meters, events, inbox, session, capture, packed, steward }.serve(&output)
 }
 
-fn read_requests(input: impl Read, events: &Sender<Event>) {
+fn read_requests(input: impl Read, events: &Sender<Event>, output: &Output<impl Write>) {
     let mut input = BufReader::new(input);
     while let Ok(Some(line)) = read_line(&mut input) {
         let request = serde_json::from_slice(&line).map_err(|e| {
             Fault::new(FaultKind::System, format!("the controller sent no valid request: {e}"))
         });
+        if let Ok(Request::Ping) = request {
+            // Answered here, because the main loop may be at work for long. A pipe that
+            // is closed is noticed there.
+            let _ = output.say(&Reply::Pong);
+            continue;
+        }
         if events.send(Event::Request(request)).is_err() {
             return;
         }
@@ -86,10 +93,12 @@ struct Agent {
     capture: Option<Box<Capture>>,
     /// The same, named and packed.
     packed: Option<Packed>,
+    /// Keeps the settings of this host, once it was asked for something.
+    steward: Option<Steward>,
 }
 
 impl Agent {
-    fn serve(mut self, output: &mut dyn Write) -> io::Result<()> {
+    fn serve(mut self, output: &Output<impl Write>) -> io::Result<()> {
         let mut next_tick = Instant::now() + meter::TICK;
         loop {
             let event = match self.inbox.recv_timeout(next_tick - Instant::now().min(next_tick)) {
@@ -107,12 +116,12 @@ impl Agent {
                 Event::HungUp => return Ok(()),
                 Event::Request(request) => {
                     let reply = request.and_then(|request| self.answer(request));
-                    say(output, &reply.unwrap_or_else(Reply::Failed))?;
+                    output.say(&reply.unwrap_or_else(Reply::Failed))?;
                 }
                 Event::Ended(ended) => {
                     let lost = self.session.as_mut().and_then(|session| session.ended(*ended));
                     if let Some(fault) = lost {
-                        say(output, &Reply::Lost(fault))?;
+                        output.say(&Reply::Lost(fault))?;
                     }
                 }
             }
@@ -123,9 +132,25 @@ impl Agent {
         match request {
             Request::Hello => Ok(Reply::Hello {
                 schema: SCHEMA_VERSION,
-                build: BUILD.to_owned(),
+                build: build::own().to_owned(),
                 pid: std::process::id(),
             }),
+            Request::Ping => Ok(Reply::Pong),
+            Request::Steward(request) => {
+                let steward = self.steward.get_or_insert_with(Steward::standard);
+                steward.answer(request).map(Reply::Steward)
+            }
+            Request::Device { address } => {
+                let name = device::of_address(address).map_err(|e| {
+                    Fault::system(format!("cannot find the device with address {address}"), &e)
+                })?;
+                Ok(Reply::Device { name })
+            }
+            Request::Nic { device } => host::nic(&device).map(|nic| Reply::Nic { nic }),
+            Request::AwaitCarrier { device, timeout } => {
+                host::await_carrier(&device, timeout)?;
+                Ok(Reply::Done)
+            }
             Request::Link(end) => {
                 let notes = host::apply_link_end(&end)?;
                 Ok(Reply::Linked { notes })
@@ -268,9 +293,23 @@ fn out_of_turn(what: &str) -> Fault {
     Fault::new(FaultKind::System, format!("controller and agent are out of step: {what}"))
 }
 
-fn say(output: &mut dyn Write, reply: &Reply) -> io::Result<()> {
-    let mut line = serde_json::to_vec(reply)?;
-    line.push(b'\n');
-    output.write_all(&line)?;
-    output.flush()
+/// The pipe to the controller, for two threads.
+struct Output<W>(Arc<Mutex<W>>);
+
+impl<W> Clone for Output<W> {
+    fn clone(&self) -> Self {
+        Output(self.0.clone())
+    }
+}
+
+impl<W: Write> Output<W> {
+    fn say(&self, reply: &Reply) -> io::Result<()> {
+        self.line(&serde_json::to_vec(reply)?)
+    }
+
+    fn line(&self, text: &[u8]) -> io::Result<()> {
+        let mut pipe = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        pipe.write_all(&[text, b"\n"].concat())?;
+        pipe.flush()
+    }
 }

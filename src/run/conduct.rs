@@ -2,7 +2,7 @@
 //! where it was interrupted.
 
 use super::Laboratory;
-use super::agent::BUILD;
+use super::build::VERSION;
 use super::guard::{Guard, note_changes};
 use super::outlook::{Outlook, Surveyed, look_at_all, recorded};
 use super::plan::{Observer, Plan};
@@ -81,19 +81,20 @@ fn prepare(
     let baseline = plan.cells.iter().find(|cell| cell.id == plan.baseline);
     let baseline =
         baseline.ok_or_else(|| Fault::new(FaultKind::Usage, "there is nothing to run"))?;
-    let (mut guard, left_behind) = Guard::begin(laboratory.testbed, &plan.settings)?;
+    let (mut guard, left_behind) = Guard::begin(laboratory, &plan.settings)?;
     observer.settings(guard.records(), &left_behind);
     let (surveyed, ceiling) = look_at_all(laboratory, &plan.cells, baseline, true)?;
     let (facts, kernels) = recorded(&surveyed);
-    let apart = laboratory.testbed.has_hosts_apart();
-    let (power, resting) = power::settle(&plan.power, &plan.meters, &facts, apart)?;
+    let properties = laboratory.testbed.properties();
+    let (power, resting) =
+        power::settle(&plan.power, &plan.meters, &facts, properties.hosts_apart)?;
     let header = StudyHeader {
         schema: SCHEMA_VERSION,
-        bytepath: BUILD.to_owned(),
+        bytepath: VERSION.to_owned(),
         title: plan.title.clone(),
         started_ms: now_ms(),
         testbed: plan.testbed.clone(),
-        functional: laboratory.testbed.functional(),
+        functional: laboratory.testbed.emulation().map(|emulation| emulation.because),
         cells: plan.cells.clone(),
         baseline: plan.baseline.clone(),
         schedule: plan.schedule.clone(),
@@ -106,7 +107,7 @@ fn prepare(
         kernels,
         ceiling,
         settings: guard.records().to_vec(),
-        fingerprint: guard.fingerprint().clone(),
+        fingerprint: guard.fingerprint(),
     };
     // What is asked for by name must run, and so must the baseline.
     let mut outlook = Outlook::of(surveyed, baseline);
@@ -156,7 +157,7 @@ fn reopen(
         let text = format!("the baseline '{}' is not a cell of this study", header.baseline);
         Fault::new(FaultKind::Storage, text)
     })?;
-    let (guard, left_behind) = Guard::begin(laboratory.testbed, &again(&header.settings))?;
+    let (guard, left_behind) = Guard::begin(laboratory, &again(&header.settings))?;
     observer.settings(guard.records(), &left_behind);
     let (surveyed, _) = look_at_all(laboratory, &header.cells, baseline, false)?;
     if let Some(difference) = difference(header, &surveyed) {
@@ -176,7 +177,7 @@ fn reopen(
     // A study of before there were fingerprints has none to compare with.
     let header = &study.header;
     if !header.fingerprint.is_empty() {
-        for change in differences(&header.fingerprint, guard.fingerprint()) {
+        for change in differences(&header.fingerprint, &guard.fingerprint()) {
             let remark = format!("when the study went on, {change}");
             writer.remark(&remark)?;
             study.remarks.push(remark);
@@ -194,14 +195,15 @@ fn again(records: &[SettingRecord]) -> Vec<WantedSetting> {
         profile: record.profile.clone(),
         optional: record.skipped.is_some(),
         obstacle: None,
+        host: record.host,
     };
     records.iter().filter(|record| !record.setting.is_of_testbed()).map(want).collect()
 }
 
 /// What differs between the hosts a study was begun on and these, if it matters.
 fn difference(header: &StudyHeader, now: &[Surveyed]) -> Option<String> {
-    if header.bytepath != BUILD {
-        return Some(format!("bytepath was {} and is {BUILD}", header.bytepath));
+    if header.bytepath != VERSION {
+        return Some(format!("bytepath was {} and is {VERSION}", header.bytepath));
     }
     now.iter().find_map(|now| {
         let named = header.kernels.iter().find(|hosts| now.kernel.as_ref() == Some(&hosts.kernel));
@@ -437,8 +439,9 @@ impl Run<'_, '_> {
     /// became of the study's own settings.
     fn end(&mut self) -> Result<(), Fault> {
         let changes = self.opened.guard.look();
-        let fingerprint = self.opened.guard.fingerprint().clone();
-        let settings = self.opened.guard.end();
+        let fingerprint = self.opened.guard.fingerprint();
+        let settings = self.opened.guard.end()?;
+        let changes = changes?;
         for change in changes {
             self.remark(format!("the host changed after the last trial: {change}"))?;
         }
@@ -462,7 +465,7 @@ impl Run<'_, '_> {
         if !trials.iter().any(|trial| trial.status == TrialStatus::Measured) {
             return Ok(());
         }
-        let changes = self.opened.guard.look();
+        let changes = self.opened.guard.look()?;
         note_changes(trials, &changes);
         let Some(first) = trials.first().filter(|_| !changes.is_empty()) else { return Ok(()) };
         let remark = format!(
@@ -470,7 +473,7 @@ impl Run<'_, '_> {
              run on the same host",
             first.block + 1,
             first.cell,
-            changes.join("; ")
+            changes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
         );
         self.observer.host_changed(&remark);
         self.remark(remark)

@@ -1,77 +1,85 @@
-//! The host while a study runs: settings that are made before the first testbed is
-//! raised and put back after the last, and an eye on what somebody else changes
-//! meanwhile.
+//! The hosts while a study runs: settings that are made before the first deployment is
+//! raised and restored after the last, and an eye on what else changes meanwhile.
 
-use crate::host::settings::Applied;
-use crate::host::{Fingerprint, Testbed, differences, fingerprint};
+use super::Laboratory;
+use super::stewards::Stewards;
+use crate::host::{Fingerprint, differences};
 use crate::record::{
-    Fault, FaultKind, Reading, Restoration, RestorationRow, Scope, SettingRecord, Trial,
+    Fault, FaultKind, Reading, Restoration, RestorationRow, Role, Scope, SettingRecord, Trial,
     TrialStatus, Unit, WantedSetting,
 };
-use crate::sys::Roots;
 use std::time::{Duration, Instant};
 
 /// How long a queue may be held after the process that had it ended: the kernel takes
 /// rings and bindings apart in the background.
 const RELEASE: Duration = Duration::from_secs(5);
 
-/// Keeps the host as the study wants it. Dropping it puts everything back.
+/// Keeps the hosts as the study wants them. Dropping it restores everything.
 pub(super) struct Guard {
-    applied: Option<Applied>,
-    last: Fingerprint,
+    stewards: Stewards,
+    records: Vec<SettingRecord>,
+    last: Fingerprints,
+}
+
+/// What hosts are set to, each marked with the role whose it is; one without a mark
+/// where they share a machine.
+type Fingerprints = Vec<(Option<Role>, Fingerprint)>;
+
+/// What changed on a host, in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    host: Option<Role>,
+    what: String,
+}
+
+impl std::fmt::Display for Change {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.host {
+            Some(role) => write!(f, "{role}: {}", self.what),
+            None => f.write_str(&self.what),
+        }
+    }
 }
 
 impl Guard {
     /// Makes the settings, and those without which the testbed cannot be raised; the rows
-    /// tell what an earlier run that died had left behind. Without settings nothing is
+    /// report what an earlier run that died had left behind. Without settings nothing is
     /// touched, no journal and no lock.
     pub fn begin(
-        testbed: &dyn Testbed,
+        laboratory: &Laboratory,
         wanted: &[WantedSetting],
     ) -> Result<(Guard, Vec<RestorationRow>), Fault> {
-        let wanted = [wanted, &testbed.settings()].concat();
-        let (applied, rows) = if wanted.is_empty() {
-            (None, Vec::new())
-        } else {
-            let (place, host) = testbed.host();
-            let (applied, rows) = Applied::apply(&place, host, &wanted)?;
-            (Some(applied), rows)
-        };
-        Ok((Guard { applied, last: fingerprint(&Roots::real()) }, rows))
+        let wanted = [wanted, &laboratory.testbed.settings()].concat();
+        let mut stewards = Stewards::of(laboratory)?;
+        let (records, rows) = stewards.apply(&wanted)?;
+        let last = stewards.fingerprints()?;
+        Ok((Guard { stewards, records, last }, rows))
     }
 
     /// What was set, from what to what.
     pub fn records(&self) -> &[SettingRecord] {
-        self.applied.as_ref().map_or(&[], Applied::records)
+        &self.records
     }
 
     /// Sets what a cell's paths ask of their cards, until [`Guard::unprepare`]. On a fault
-    /// these alone are put back.
-    pub fn prepare(
-        &mut self,
-        testbed: &dyn Testbed,
-        wanted: &[WantedSetting],
-    ) -> Result<Vec<SettingRecord>, Fault> {
-        if wanted.is_empty() {
-            return Ok(Vec::new());
+    /// these alone are restored.
+    pub fn prepare(&mut self, wanted: &[WantedSetting]) -> Result<Vec<SettingRecord>, Fault> {
+        let prepared = self.stewards.prepare(wanted);
+        if prepared.is_err() {
+            // One host may be prepared although the other one refused.
+            self.unprepare()?;
         }
-        if self.applied.is_none() {
-            let (place, host) = testbed.host();
-            // Rows of an earlier run that died are told of where a study begins.
-            self.applied = Some(Applied::apply(&place, host, &[])?.0);
-        }
-        self.applied.as_mut().map_or(Ok(Vec::new()), |applied| applied.prepare(wanted))
+        prepared
     }
 
-    /// Puts back what was prepared. What an agent that has just ended holds still is
+    /// Restores what was prepared. What an agent that has just ended still holds is
     /// asked for until the kernel has let it go. A fault ends the study, because the
     /// next cell would run on a card that another one had prepared.
     pub fn unprepare(&mut self) -> Result<Vec<RestorationRow>, Fault> {
-        let Some(applied) = &mut self.applied else { return Ok(Vec::new()) };
         let deadline = Instant::now() + RELEASE;
         let mut all = Vec::new();
         loop {
-            let rows = applied.unprepare();
+            let rows = self.stewards.unprepare()?;
             let (failed, done): (Vec<_>, Vec<_>) =
                 rows.into_iter().partition(|row| row.outcome == Restoration::Failed);
             all.extend(done);
@@ -86,34 +94,47 @@ impl Guard {
         }
     }
 
-    /// What the host was set to at the last look.
-    pub fn fingerprint(&self) -> &Fingerprint {
-        &self.last
+    /// What the hosts were set to at the last look. Where each has a machine of its own,
+    /// names begin with the role.
+    pub fn fingerprint(&self) -> Fingerprint {
+        let named = |(host, settings): &(Option<Role>, Fingerprint)| -> Vec<(String, String)> {
+            let prefix = host.map_or(String::new(), |role| format!("{role}: "));
+            let named = settings.iter();
+            named.map(|(name, value)| (format!("{prefix}{name}"), value.clone())).collect()
+        };
+        self.last.iter().flat_map(named).collect()
     }
 
-    /// Looks again, and tells what somebody has changed since the last look.
-    pub fn look(&mut self) -> Vec<String> {
-        let now = fingerprint(&Roots::real());
-        let changes = differences(&self.last, &now);
+    /// Looks again, and reports what was changed since the last look.
+    pub fn look(&mut self) -> Result<Vec<Change>, Fault> {
+        let now = self.stewards.fingerprints()?;
+        let mut changes = Vec::new();
+        for ((host, before), (_, now)) in self.last.iter().zip(&now) {
+            let what = differences(before, now).into_iter();
+            changes.extend(what.map(|what| Change { host: *host, what }));
+        }
         self.last = now;
-        changes
+        Ok(changes)
     }
 
-    /// Puts everything back and tells what became of each.
-    pub fn end(&mut self) -> Vec<RestorationRow> {
-        self.applied.take().map(Applied::undo).unwrap_or_default()
+    /// Restores everything and reports what became of each.
+    pub fn end(&mut self) -> Result<Vec<RestorationRow>, Fault> {
+        self.stewards.undo()
     }
 }
 
-/// Notes in trials that have just ended what was changed on the host meanwhile:
+/// Notes in trials that have just ended what was changed on the hosts meanwhile:
 /// the rules of `stats::judge_events` reject them by it.
-pub(super) fn note_changes(trials: &mut [Trial], changes: &[String]) {
-    if changes.is_empty() {
-        return;
-    }
+pub(super) fn note_changes(trials: &mut [Trial], changes: &[Change]) {
     for trial in trials.iter_mut().filter(|trial| trial.status == TrialStatus::Measured) {
-        let count = changes.len() as f64;
-        trial.readings.push(Reading::sum("host.changes", Unit::Count, count, Scope::Machine));
+        for host in [None, Some(Role::Sender), Some(Role::Receiver)] {
+            let count = changes.iter().filter(|change| change.host == host).count();
+            if count == 0 {
+                continue;
+            }
+            let scope = host.map_or(Scope::Machine, Scope::MachineOf);
+            trial.readings.push(Reading::sum("host.changes", Unit::Count, count as f64, scope));
+        }
         trial.warnings.extend(changes.iter().map(|change| format!("host: {change}")));
     }
 }

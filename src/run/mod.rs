@@ -2,11 +2,13 @@
 //! write each one down the moment it ends. [`agent`] is the far half.
 
 pub mod agent;
+mod build;
 mod ceiling;
 mod conduct;
 mod engine;
 mod explanation;
 mod guard;
+mod line;
 mod observing;
 mod outlook;
 mod plan;
@@ -19,10 +21,12 @@ mod seen;
 mod session;
 mod slices;
 mod stand;
+mod stewards;
 mod store;
 mod trial;
 
 pub use agent::survey as survey_device;
+pub use build::own as own_build;
 pub use ceiling::measure as copy_ceiling;
 pub use conduct::{conduct, resume};
 pub use explanation::{ProfiledCell, explanation, profiled_cell};
@@ -33,14 +37,15 @@ pub use power::import as import_power;
 pub use preparation::preparable;
 pub use slices::time_of_trial;
 pub use stand::Stand;
+pub use stewards::Stewards;
 pub use store::{Hosts, HostsAfter, StudyWriter, load};
 
-use crate::host::Testbed;
 use crate::meter::Meter;
 use crate::path::{DataPath, Pair};
 use crate::spec::{
     PairDeclaration, PathDeclaration, PathSpec, TestbedDeclaration, WorkloadDeclaration,
 };
+use crate::testbed::Testbed;
 use crate::workload::{self, Workload};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -65,8 +70,8 @@ pub fn testbed_spec(testbeds: &[&'static dyn Testbed]) -> Vec<TestbedDeclaration
     let declare = |testbed: &&'static dyn Testbed| TestbedDeclaration {
         name: testbed.name(),
         options: testbed.options(),
-        boots_kernels: testbed.boots_kernels(),
-        link: testbed.usual_link(),
+        boots_kernels: testbed.properties().boots_kernels,
+        link: testbed.properties().usual_link,
     };
     testbeds.iter().map(declare).collect()
 }

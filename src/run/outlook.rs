@@ -3,7 +3,7 @@
 
 use super::Laboratory;
 use super::guard::Guard;
-use super::preparation::{self, Wires};
+use super::preparation::{self, Cards};
 use super::remote::{Remotes, unexpected};
 use super::trial::{connect, set_up_link};
 use crate::path::DataPath;
@@ -12,6 +12,7 @@ use crate::record::{
     Cell, CopyCeiling, Facts, Fault, FaultKind, Kernel, KernelHosts, LinkSettings, Placement, Role,
     SoftirqCpu, Stream, Support, WantedSetting,
 };
+use crate::spec;
 
 /// Largest message and read of a rehearsal, bytes: what is tried is the link
 /// and the sockets, not the memory.
@@ -25,7 +26,7 @@ pub fn survey(laboratory: &Laboratory, cell: &Cell) -> Result<Vec<Facts>, Fault>
 /// What was seen of both hosts.
 struct Seen {
     facts: Vec<Facts>,
-    wires: Wires,
+    cards: Cards,
     /// Memory-copy bandwidth of the receiver, if it was asked for.
     ceiling: Option<CopyCeiling>,
 }
@@ -35,25 +36,27 @@ fn look(laboratory: &Laboratory, cell: &Cell, measure: bool) -> Result<Seen, Fau
     set_up_link(&mut remotes, cell)?;
     let mut facts = Vec::new();
     for role in Role::ALL {
-        let device = remotes.raised.device(role);
+        let device = remotes.device(role);
         match remotes.ask(role, &Request::Survey { device })? {
             Reply::Facts(mut found) => {
-                let link = remotes.raised.link_facts().into_iter();
-                found.settings.extend(link.map(|(name, value)| (name.to_owned(), value)));
-                let booted = remotes.raised.booted(role).map(|time| time.as_secs_f64());
+                let link = remotes.link_facts().iter();
+                found
+                    .settings
+                    .extend(link.map(|(name, value)| ((*name).to_owned(), value.clone())));
+                let booted = remotes.booted(role).map(|time| time.as_secs_f64());
                 facts.push(Facts { booted, ..*found });
             }
             other => return Err(unexpected(role, &other)),
         }
     }
-    let wires = Wires::of(&*remotes.raised)?;
+    let cards = Cards::of(&mut remotes)?;
     if !measure {
-        return Ok(Seen { facts, wires, ceiling: None });
+        return Ok(Seen { facts, cards, ceiling: None });
     }
     let size = cell.stream.message_size.max(cell.stream.read_size);
     let request = Request::Ceiling { cpu: cell.placement.receiver, size };
     match remotes.ask(Role::Receiver, &request)? {
-        Reply::Ceiling(ceiling) => Ok(Seen { facts, wires, ceiling: Some(ceiling) }),
+        Reply::Ceiling(ceiling) => Ok(Seen { facts, cards, ceiling: Some(ceiling) }),
         other => Err(unexpected(Role::Receiver, &other)),
     }
 }
@@ -108,7 +111,7 @@ pub(super) struct Surveyed {
     pub kernel: Option<Kernel>,
     pub facts: Result<Vec<Facts>, Obstacle>,
     /// Cards and addresses; none where there are no facts.
-    pub wires: Option<Wires>,
+    pub cards: Option<Cards>,
 }
 
 /// Looks at the hosts under every kernel that cells name, the baseline's first.
@@ -120,20 +123,20 @@ pub(super) fn look_at_all(
     baseline: &Cell,
     measure: bool,
 ) -> Result<(Vec<Surveyed>, Option<CopyCeiling>), Fault> {
-    let Seen { facts, wires, ceiling } = look(laboratory, baseline, measure)?;
+    let Seen { facts, cards, ceiling } = look(laboratory, baseline, measure)?;
     let kernel = baseline.kernel.clone();
-    let mut all = vec![Surveyed { kernel, facts: Ok(facts), wires: Some(wires) }];
+    let mut all = vec![Surveyed { kernel, facts: Ok(facts), cards: Some(cards) }];
     for cell in cells {
         if all.iter().any(|known| known.kernel == cell.kernel) {
             continue;
         }
         let alike = Cell { kernel: cell.kernel.clone(), ..baseline.clone() };
-        let (facts, wires) = match look(laboratory, &alike, false) {
-            Ok(seen) => (Ok(seen.facts), Some(seen.wires)),
+        let (facts, cards) = match look(laboratory, &alike, false) {
+            Ok(seen) => (Ok(seen.facts), Some(seen.cards)),
             Err(fault) if fault.kind == FaultKind::Interrupted => return Err(fault),
             Err(fault) => (Err(Obstacle::of(fault)), None),
         };
-        all.push(Surveyed { kernel: cell.kernel.clone(), facts, wires });
+        all.push(Surveyed { kernel: cell.kernel.clone(), facts, cards });
     }
     Ok((all, ceiling))
 }
@@ -174,6 +177,9 @@ impl Outlook {
                 return Ok(Some(Obstacle { kind: FaultKind::Unsupported, reason, remedy }));
             }
         }
+        if let Some(obstacle) = other_link(laboratory, cell) {
+            return Ok(Some(obstacle));
+        }
         let this = Rehearsed {
             kernel: cell.kernel.clone(),
             link: cell.link.clone(),
@@ -204,8 +210,8 @@ impl Outlook {
         cell: &Cell,
     ) -> Result<Option<Obstacle>, Fault> {
         let surveyed = self.surveyed.iter().find(|one| one.kernel == cell.kernel);
-        let Some(wires) = surveyed.and_then(|one| one.wires.as_ref()) else { return Ok(None) };
-        let wanted = match wires.wanted(laboratory.paths, cell) {
+        let Some(cards) = surveyed.and_then(|one| one.cards.as_ref()) else { return Ok(None) };
+        let wanted = match cards.wanted(laboratory.paths, cell) {
             Ok(wanted) if wanted.is_empty() => return Ok(None),
             Ok(wanted) => wanted,
             Err(fault) => return Ok(Some(Obstacle::of(fault))),
@@ -261,6 +267,23 @@ impl Outlook {
             Err(fault) => Ok(Some(Obstacle::of(fault))),
         }
     }
+}
+
+/// A link that is there already cannot be what a cell asks for, unless it asks for
+/// nothing.
+fn other_link(laboratory: &Laboratory, cell: &Cell) -> Option<Obstacle> {
+    let properties = laboratory.testbed.properties();
+    let (usual, _) = spec::parse_link(properties.usual_link).ok()?;
+    let other = properties.link_is_given && cell.link != usual;
+    other.then(|| Obstacle {
+        kind: FaultKind::Usage,
+        reason: format!(
+            "testbed {} takes the link as it is, and this cell asks for another one",
+            laboratory.testbed.name()
+        ),
+        remedy: "leave the link out, and set up devices by --set \"receiver: mtu DEVICE 9000\""
+            .into(),
+    })
 }
 
 fn probe(laboratory: &Laboratory, cell: &Cell, role: Role, facts: &[Facts]) -> Support {

@@ -38,19 +38,15 @@ pub(super) fn settle(
         )
         .remedy("add power to --meters"));
     }
-    if apart && !matches!(asked.source, PowerSource::Csv { .. }) {
-        let text = "the hosts of this testbed are machines of their own, which have no power \
-                    to be read";
-        return Err(Fault::new(FaultKind::Unsupported, text)
-            .remedy("read the log of an external meter: --power csv=FILE"));
-    }
     // A machine's hosts share its sources; the receiver's agent reads them.
-    if let Some(facts) = facts.get(Role::Receiver as usize)
-        && let crate::record::Support::No { reason, remedy } =
-            meter::power_support(facts, &asked.source)
-    {
-        let fault = Fault::new(FaultKind::Unsupported, format!("power: {reason}"));
-        return Err(if remedy.is_empty() { fault } else { fault.remedy(remedy) });
+    for role in Role::ALL.into_iter().filter(|role| apart || *role == Role::Receiver) {
+        if let Some(facts) = facts.get(role as usize)
+            && let crate::record::Support::No { reason, remedy } =
+                meter::power_support(facts, &asked.source)
+        {
+            let fault = Fault::new(FaultKind::Unsupported, format!("{role}: power: {reason}"));
+            return Err(if remedy.is_empty() { fault } else { fault.remedy(remedy) });
+        }
     }
     if let PowerSource::Csv { file, .. } = &asked.source {
         // A slip in its name is better told before the study than behind it.
@@ -59,6 +55,10 @@ pub(super) fn settle(
     }
     if asked.rest != Rest::Measured {
         return Ok((asked.clone(), None));
+    }
+    if apart {
+        let text = "rest=measured: each host has a machine of its own, with a rest of its own";
+        return Err(Fault::new(FaultKind::Unsupported, text).remedy("leave rest out"));
     }
     let watts = meter::at_rest(&context(asked), AT_REST)?;
     let remark = format!(

@@ -9,32 +9,35 @@
 use super::Laboratory;
 use super::guard::Guard;
 use super::remote::Remotes;
-use crate::host::settings;
-use crate::host::{self, Nic, Raised, Testbed};
+use super::stewards::Stewards;
+use crate::host;
 use crate::path::{self, DataPath, HalfPath, Wire};
+use crate::record::wire::Nic;
 use crate::record::{Cell, Fault, FaultKind, Role, SettingRecord, WantedSetting};
+use crate::testbed::{Site, Testbed};
 use crate::workload::{self, Job};
 use std::net::IpAddr;
+use std::path::Path;
 
-/// The cards of a testbed, and the addresses that flows go between.
+/// The cards of a deployment, and the addresses that flows go between.
 #[derive(Clone, Debug)]
-pub(super) struct Wires {
+pub(super) struct Cards {
     nics: [Option<Nic>; 2],
     addresses: [IpAddr; 2],
 }
 
-impl Wires {
-    /// Those of a testbed that is up.
-    pub fn of(raised: &dyn Raised) -> Result<Wires, Fault> {
-        Ok(Wires {
-            nics: [raised.nic(Role::Sender)?, raised.nic(Role::Receiver)?],
-            addresses: Role::ALL.map(|role| raised.address(role)),
+impl Cards {
+    /// Those of a deployment that is up.
+    pub fn of(remotes: &mut Remotes) -> Result<Cards, Fault> {
+        Ok(Cards {
+            nics: [remotes.nic(Role::Sender)?, remotes.nic(Role::Receiver)?],
+            addresses: Role::ALL.map(|role| remotes.address(role)),
         })
     }
 
-    /// What has to be set for a cell, in this order. The fault tells why its paths can
+    /// What has to be set for a cell, in this order. The fault is why its paths can
     /// never run over these cards. The listening port is not known before the ends are
-    /// opened; nobody else is on the link whose flows could be taken for ours.
+    /// opened; no other flows are on the link that could be taken for ours.
     pub fn wanted(
         &self,
         paths: &[&'static DataPath],
@@ -51,9 +54,9 @@ impl Wires {
                 peer: self.addresses[role.peer() as usize],
                 port: None,
             };
+            let here = |setting| WantedSetting { host: Some(role), ..WantedSetting::from(setting) };
             for (half, job) in halves(paths, cell, role)? {
-                let settings = half.preparation(&job.options, &wire)?;
-                all.extend(settings.into_iter().map(WantedSetting::from));
+                all.extend(half.preparation(&job.options, &wire)?.into_iter().map(here));
             }
         }
         Ok(all)
@@ -84,24 +87,28 @@ pub(super) fn halves(
 pub fn preparable(
     paths: &[&'static DataPath],
     testbed: &dyn Testbed,
+    program: &Path,
     cell: &Cell,
 ) -> Result<(), Fault> {
     let Some([sender, receiver]) = testbed.devices() else { return Ok(()) };
-    let nics = [Nic::of(&sender)?, Nic::of(&receiver)?];
-    let wanted = Wires { nics, addresses: Role::ALL.map(host::address) }.wanted(paths, cell)?;
-    settings::feasible(testbed.host().1, &wanted)
+    let nics = [host::nic(&sender)?, host::nic(&receiver)?];
+    let cards = Cards { nics, addresses: Role::ALL.map(|role| testbed.address(role)) };
+    let wanted = cards.wanted(paths, cell)?;
+    Stewards::at(testbed, &Site::of(program))?.feasible(&wanted)
 }
 
-/// Prepares the cards of a testbed whose link is up. The caller has the guard put it
-/// back once the testbed is down: a queue cannot be given back while an agent holds it.
+/// Prepares the cards of a deployment whose link is up. The caller has the guard restore
+/// them once it is down: a queue cannot be given back while an agent holds it.
 pub(super) fn prepare(
     laboratory: &Laboratory,
     guard: &mut Guard,
     remotes: &mut Remotes,
     cell: &Cell,
 ) -> Result<Vec<SettingRecord>, Fault> {
-    let wanted = Wires::of(&*remotes.raised)?.wanted(laboratory.paths, cell)?;
-    let records = guard.prepare(laboratory.testbed, &wanted)?;
-    remotes.raised.settle(laboratory.stop)?;
+    let wanted = Cards::of(remotes)?.wanted(laboratory.paths, cell)?;
+    let records = guard.prepare(&wanted)?;
+    if !records.is_empty() || !remotes.properties.link_is_given {
+        remotes.await_carriers()?;
+    }
     Ok(records)
 }

@@ -138,10 +138,6 @@ impl Run<'_, '_> {
         if !self.laboratory.meters.iter().any(|meter| meter.name() == meter::PROFILE_NAME) {
             return Err(Fault::new(FaultKind::Unsupported, "there is no meter for them"));
         }
-        if self.laboratory.testbed.has_hosts_apart() {
-            let text = "each role has a machine of its own, and a profile is of one machine";
-            return Err(Fault::new(FaultKind::Unsupported, text));
-        }
         // A study that goes on keeps to what it began with.
         let before = self.opened.study.profiles.iter().find_map(|trial| trial.profile.as_ref());
         if let Some(ProfileRecord { event, rate, .. }) = before {

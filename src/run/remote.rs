@@ -2,14 +2,17 @@
 //! at once when an agent is lost or the user wants to stop.
 
 use super::Laboratory;
-use super::agent::{BUILD, read_line};
-use crate::host::{Raised, Site};
-use crate::record::wire::{Reply, Request};
-use crate::record::{Fault, FaultKind, Kernel, Role, SCHEMA_VERSION};
+use super::build;
+use super::engine::OPENING;
+use super::line::{Line, News};
+use crate::host::Adapter;
+use crate::record::wire::{LinkEnd, Nic, Reply, Request};
+use crate::record::{Fault, FaultKind, Kernel, LinkSettings, Role};
+use crate::testbed::{Deployment, Properties, Site};
 use std::collections::VecDeque;
-use std::io::{BufReader, Read, Write};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 /// How often a wait looks at the stop flag.
@@ -27,52 +30,55 @@ const WATCH: Duration = Duration::from_secs(1);
 /// Time an agent has to answer anything that does not wait for its engines.
 pub(super) const PROMPT: Duration = Duration::from_secs(30);
 
-/// Both agents of a testbed that is up. Dropping it takes the testbed down.
+/// Time an agent has to open both ends of a flow, beside what its engine may take.
+pub(super) fn opening(flows: u32) -> Duration {
+    PROMPT + OPENING * flows
+}
+
+/// How long a device may take to be able to send again after it was set up.
+const CARRIER: Duration = Duration::from_secs(20);
+
+/// Both agents of a deployment. Dropping it takes the deployment down.
 pub(super) struct Remotes<'a> {
     inbox: Receiver<(Role, News)>,
     early: VecDeque<(Role, Reply)>,
-    sender: Box<dyn Write + Send>,
-    receiver: Box<dyn Write + Send>,
-    stop: &'a AtomicBool,
+    lines: [Line; 2],
+    /// Since when a ping has been unanswered.
+    pinged: [Option<Instant>; 2],
+    devices: [Option<String>; 2],
     pids: [u32; 2],
+    stop: &'a AtomicBool,
+    deployment: Deployment,
     slowness: f64,
-    /// Whether each role has a machine of its own.
-    pub apart: bool,
-    /// Whether a wire is between the roles.
-    pub wired: bool,
-    /// The testbed itself.
-    pub raised: Box<dyn Raised>,
-}
-
-enum News {
-    Said(Reply),
-    Garbled(String),
-    Gone,
+    /// What kind of testbed it is of.
+    pub properties: Properties,
 }
 
 impl<'a> Remotes<'a> {
-    /// Raises a testbed with this kernel (none leaves it to the testbed) and
+    /// Raises a deployment with this kernel (none leaves it to the testbed) and
     /// greets both agents.
     pub fn raise(laboratory: &Laboratory<'a>, kernel: Option<&Kernel>) -> Result<Self, Fault> {
         let Laboratory { testbed, program, stop, .. } = laboratory;
-        let mut raised = testbed.raise(&Site { program, kernel, stop })?;
+        let mut deployment = testbed.raise(&Site { program, kernel, stop })?;
         let (news, inbox) = channel();
-        let mut listen = |role: Role| -> Result<Box<dyn Write + Send>, Fault> {
-            let (pipe, news) = (raised.take_pipe(role), news.clone());
-            std::thread::Builder::new()
-                .name(format!("{role}-pipe"))
-                .spawn(move || read_replies(role, pipe.from_agent, &news))
-                .map_err(|e| Fault::system("cannot start a thread", &e))?;
-            Ok(pipe.to_agent)
+        let mut open = |role| Line::open(deployment.host(role).take_pipe(), role, news.clone());
+        let lines = [open(Role::Sender)?, open(Role::Receiver)?];
+        let mut remotes = Remotes {
+            inbox,
+            early: VecDeque::new(),
+            lines,
+            pinged: [None; 2],
+            devices: [None, None],
+            pids: [0; 2],
+            stop,
+            deployment,
+            slowness: testbed.emulation().map_or(1.0, |emulation| emulation.slowness),
+            properties: testbed.properties(),
         };
-        let (sender, receiver) = (listen(Role::Sender)?, listen(Role::Receiver)?);
-        let early = VecDeque::new();
-        let (pids, slowness) = ([0; 2], testbed.slowness());
-        let (apart, wired) = (testbed.has_hosts_apart(), testbed.has_wire());
-        let mut remotes =
-            Remotes { inbox, early, sender, receiver, stop, pids, slowness, apart, wired, raised };
         for role in Role::ALL {
-            remotes.pids[role as usize] = remotes.greet(role)?;
+            let hello = remotes.ask(role, &Request::Hello)?;
+            remotes.pids[role as usize] = build::check(role, &hello, program)?;
+            remotes.devices[role as usize] = remotes.find_device(role)?;
         }
         Ok(remotes)
     }
@@ -82,16 +88,72 @@ impl<'a> Remotes<'a> {
         self.pids[role as usize]
     }
 
-    fn greet(&mut self, role: Role) -> Result<u32, Fault> {
-        match self.ask(role, &Request::Hello)? {
-            Reply::Hello { schema: SCHEMA_VERSION, build, pid } if build == BUILD => Ok(pid),
-            Reply::Hello { schema, build, .. } => Err(Fault::new(
-                FaultKind::Unsupported,
-                format!(
-                    "the {role}'s agent is bytepath {build} (records v{schema}), this is {BUILD} (v{SCHEMA_VERSION})"
-                ),
-            )
-            .remedy("install the same version at both ends")),
+    /// Address of a role's host on the link.
+    pub fn address(&self, role: Role) -> IpAddr {
+        self.deployment.hosts[role as usize].address()
+    }
+
+    /// Network device of a role's host on the link.
+    pub fn device(&self, role: Role) -> Option<String> {
+        self.devices[role as usize].clone()
+    }
+
+    /// What to ask of an agent so that its end of the link exists; none where the link
+    /// is not ours to make.
+    pub fn link_end(
+        &self,
+        role: Role,
+        settings: &LinkSettings,
+        softirq_cpu: Option<u32>,
+    ) -> Option<LinkEnd> {
+        self.deployment.hosts[role as usize].link_end(settings, softirq_cpu)
+    }
+
+    /// What is known of the link and no agent can see.
+    pub fn link_facts(&self) -> &[(&'static str, String)] {
+        &self.deployment.link_facts
+    }
+
+    /// Time that a role's host took to boot; none where it was up before.
+    pub fn booted(&self, role: Role) -> Option<Duration> {
+        self.deployment.hosts[role as usize].booted()
+    }
+
+    /// The card that a role's flows come by, as far as it needs preparing; none where the
+    /// device is all software.
+    pub fn nic(&mut self, role: Role) -> Result<Option<Nic>, Fault> {
+        match (self.deployment.host(role).adapter(), self.device(role)) {
+            (Adapter::Known(nic), _) => Ok(Some(nic)),
+            (Adapter::Asked, Some(device)) => match self.ask(role, &Request::Nic { device })? {
+                Reply::Nic { nic } => Ok(nic),
+                other => Err(unexpected(role, &other)),
+            },
+            _ => Ok(None),
+        }
+    }
+
+    /// Waits until cards can send, after whatever made them stop.
+    pub fn await_carriers(&mut self) -> Result<(), Fault> {
+        for role in Role::ALL {
+            let asked = self.deployment.host(role).adapter() == Adapter::Asked;
+            let Some(device) = self.device(role).filter(|_| asked) else { continue };
+            let timeout = self.patience(CARRIER).as_secs_f64();
+            self.tell(role, &Request::AwaitCarrier { device, timeout })?;
+        }
+        Ok(())
+    }
+
+    /// A device that the testbed does not know is the one that has the address, where
+    /// there is one with hardware behind it to be prepared or measured.
+    fn find_device(&mut self, role: Role) -> Result<Option<String>, Fault> {
+        let host = self.deployment.host(role);
+        let (known, asked) = (host.device(), host.adapter() == Adapter::Asked);
+        if known.is_some() || !asked {
+            return Ok(known);
+        }
+        let address = self.address(role);
+        match self.ask(role, &Request::Device { address })? {
+            Reply::Device { name } => Ok(Some(name)),
             other => Err(unexpected(role, &other)),
         }
     }
@@ -109,7 +171,18 @@ impl<'a> Remotes<'a> {
 
     /// Asks one agent for something that has no answer but `Done`.
     pub fn tell(&mut self, role: Role, request: &Request) -> Result<(), Fault> {
-        match self.ask(role, request)? {
+        self.tell_within(role, request, PROMPT)
+    }
+
+    /// The same of something that may take longer.
+    pub fn tell_within(
+        &mut self,
+        role: Role,
+        request: &Request,
+        time: Duration,
+    ) -> Result<(), Fault> {
+        self.send(role, request)?;
+        match self.await_reply(role, time)? {
             Reply::Done => Ok(()),
             other => Err(unexpected(role, &other)),
         }
@@ -117,14 +190,7 @@ impl<'a> Remotes<'a> {
 
     /// Sends without waiting for the answer.
     pub fn send(&mut self, role: Role, request: &Request) -> Result<(), Fault> {
-        let mut line = serde_json::to_vec(request)
-            .map_err(|e| Fault::new(FaultKind::System, format!("cannot encode a request: {e}")))?;
-        line.push(b'\n');
-        let pipe = match role {
-            Role::Sender => &mut self.sender,
-            Role::Receiver => &mut self.receiver,
-        };
-        match pipe.write_all(&line).and_then(|()| pipe.flush()) {
+        match self.lines[role as usize].send(request)? {
             Ok(()) => Ok(()),
             Err(_) => Err(self.gone(role)),
         }
@@ -153,7 +219,24 @@ impl<'a> Remotes<'a> {
     /// waiting: that one may be waiting itself, for its peer.
     fn watch(&mut self) -> Result<(), Fault> {
         for role in Role::ALL {
-            if let Some(how) = self.raised.hangs(role) {
+            let host = self.deployment.host(role);
+            let answers = match self.pinged[role as usize] {
+                Some(since) => since.elapsed() < host.silence(),
+                None => {
+                    self.pinged[role as usize] = Some(Instant::now());
+                    // A pipe that takes nothing any more is no answer either; one that
+                    // is closed brings other news.
+                    !matches!(
+                        self.lines[role as usize].send(&Request::Ping)?,
+                        Err(e) if matches!(
+                            e.kind(),
+                            std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut
+                        )
+                    )
+                }
+            };
+            if !answers {
+                let how = self.deployment.host(role).give_up();
                 let text = format!("the {role}'s host is lost: {how}");
                 return Err(Fault::new(FaultKind::PeerLost, text));
             }
@@ -178,7 +261,12 @@ impl<'a> Remotes<'a> {
                 return Err(Fault::new(FaultKind::Interrupted, "stopped by the user"));
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            match self.inbox.recv_timeout(left.min(LOOK)) {
+            let heard = self.inbox.recv_timeout(left.min(LOOK));
+            if let Ok((who, _)) = &heard {
+                self.pinged[*who as usize] = None;
+            }
+            match heard {
+                Ok((_, News::Said(Reply::Pong))) => {}
                 Ok((who, News::Said(Reply::Lost(fault)))) => {
                     return Err(self.root_cause(lost(who, fault)));
                 }
@@ -219,14 +307,14 @@ impl<'a> Remotes<'a> {
 
     fn silent(&mut self, role: Role, patience: Duration) -> Fault {
         let mut text = format!("the {role}'s agent gave no answer within {} s", patience.as_secs());
-        if let Some(shown) = self.raised.console(role) {
+        if let Some(shown) = self.deployment.host(role).console() {
             text.push_str(&format!("; its host's console shows: {shown}"));
         }
         Fault::new(FaultKind::PeerLost, text)
     }
 
     fn gone(&mut self, role: Role) -> Fault {
-        let how = self.raised.last_words(role);
+        let how = self.deployment.host(role).last_words();
         Fault::new(FaultKind::PeerLost, format!("the {role}'s agent is gone: {how}"))
     }
 }
@@ -246,18 +334,4 @@ pub(super) fn unexpected(role: Role, reply: &Reply) -> Fault {
     let text = serde_json::to_string(reply).unwrap_or_default();
     let text: String = text.chars().take(80).collect();
     Fault::new(FaultKind::System, format!("the {role}'s agent answered out of turn: {text}"))
-}
-
-fn read_replies(role: Role, from_agent: Box<dyn Read + Send>, news: &Sender<(Role, News)>) {
-    let mut from_agent = BufReader::new(from_agent);
-    while let Ok(Some(line)) = read_line(&mut from_agent) {
-        let said = match serde_json::from_slice(&line) {
-            Ok(reply) => News::Said(reply),
-            Err(error) => News::Garbled(error.to_string()),
-        };
-        if news.send((role, said)).is_err() {
-            return;
-        }
-    }
-    let _ = news.send((role, News::Gone));
 }

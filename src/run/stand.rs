@@ -55,6 +55,6 @@ impl<'a> Stand<'a> {
 
     /// Address of a role on the link.
     pub fn address(&self, role: Role) -> IpAddr {
-        self.remotes.raised.address(role)
+        self.remotes.address(role)
     }
 }

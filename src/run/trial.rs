@@ -3,14 +3,15 @@
 use super::Laboratory;
 use super::guard::Guard;
 use super::preparation::prepare;
-use super::remote::{Remotes, unexpected};
+use super::remote::{Remotes, opening, unexpected};
 use super::seen::Seen;
-use crate::meter::{Meter, Reach};
+use crate::meter::{self, Meter, Reach};
 use crate::path;
 use crate::record::wire::{LinkEnd, Reply, Request, Token};
 use crate::record::{
-    Cell, Fault, FaultKind, Power, ProvenWitness, Restoration, RestorationRow, Role, RoleRecord,
-    SCHEMA_VERSION, Sampling, Schedule, TimeSpan, Trial, TrialStatus, Work,
+    Cell, Fault, FaultKind, Power, ProvenWitness, Reading, Restoration, RestorationRow, Role,
+    RoleRecord, SCHEMA_VERSION, Sampling, Schedule, Scope, Series, TimeSpan, Trial, TrialStatus,
+    Work,
 };
 use crate::workload::{self, Workload};
 use rand::rngs::OsRng;
@@ -158,8 +159,8 @@ pub(super) fn begin(
 ) -> Result<(), Fault> {
     connect(remotes, cell)?;
     for role in [Role::Receiver, Role::Sender] {
-        let device = remotes.raised.device(role);
-        let meters = meters_of(role, metering.meters, remotes.apart);
+        let device = remotes.device(role);
+        let meters = meters_of(role, metering.meters, remotes.properties.hosts_apart);
         let (sampling, power) = (metering.sampling.cloned(), metering.power.clone());
         remotes.tell(role, &Request::Start { meters, device, hold, sampling, power })?;
     }
@@ -173,10 +174,15 @@ pub(super) fn window(remotes: &mut Remotes, length: f64) -> Result<Seen, Fault> 
     remotes.pass(seconds(length))?;
     let span = TimeSpan { begin, length: (now_seconds() - begin).max(0.0) };
     let mut seen = Seen { spans: vec![span], ..Seen::default() };
+    let apart = remotes.properties.hosts_apart;
+    // What a meter says of a machine, it says of its own.
+    let at = |scope: Scope, role| if apart { scope.at_host(role) } else { scope };
     both(remotes, &Request::WindowEnd, |role, reply| match reply {
         Reply::Window { readings, series, threads, warnings } => {
-            seen.readings.extend(readings);
-            seen.series.extend(series);
+            let readings = readings.into_iter();
+            seen.readings.extend(readings.map(|r| Reading { scope: at(r.scope, role), ..r }));
+            let series = series.into_iter();
+            seen.series.extend(series.map(|s| Series { scope: at(s.scope, role), ..s }));
             seen.threads[role as usize] = threads;
             seen.warnings.extend(warnings.into_iter().map(|w| format!("{role}: {w}")));
             Ok(())
@@ -215,15 +221,16 @@ pub(super) fn set_up_link(remotes: &mut Remotes, cell: &Cell) -> Result<Vec<Stri
         // The receiver's end alone steers: what the sender's gets are acknowledgements.
         let cpu = cell.softirq_cpu().filter(|_| role == Role::Receiver);
         let by_name = cell.placement.softirq.cpu().filter(|_| role == Role::Receiver);
-        let end = remotes.raised.link_end(role, &cell.link, cpu);
+        let end = remotes.link_end(role, &cell.link, cpu);
         if let Some(end) = end {
-            let end = LinkEnd { softirq_required: by_name.is_some(), ..end };
+            let second = role == Role::Receiver;
+            let end = LinkEnd { second, softirq_required: by_name.is_some(), ..end };
             match remotes.ask(role, &Request::Link(end))? {
                 Reply::Linked { notes } => all.extend(notes),
                 other => return Err(unexpected(role, &other)),
             }
         } else if let Some(cpu) = by_name {
-            return Err(not_our_link(remotes.raised.device(role), cpu));
+            return Err(not_our_link(remotes.device(role), cpu));
         }
     }
     Ok(all)
@@ -242,16 +249,18 @@ fn not_our_link(device: Option<String>, cpu: u32) -> Fault {
 
 /// Connects every flow and opens both ends of the path; no byte flows yet.
 pub(super) fn connect(remotes: &mut Remotes, cell: &Cell) -> Result<(), Fault> {
-    let address = remotes.raised.address(Role::Receiver);
+    let address = remotes.address(Role::Receiver);
     let token = new_token()?;
     let listen = Request::Listen { cell: Box::new(cell.clone()), address, token: token.clone() };
     let port = match remotes.ask(Role::Receiver, &listen)? {
         Reply::Listening { port } => port,
         other => return Err(unexpected(Role::Receiver, &other)),
     };
+    let timeout = opening(cell.stream.flows);
     let cell = Box::new(cell.clone());
-    remotes.tell(Role::Sender, &Request::Connect { cell, address, port, token })?;
-    remotes.tell(Role::Receiver, &Request::Accept)
+    let connect = Request::Connect { cell, address, port, token };
+    remotes.tell_within(Role::Sender, &connect, timeout)?;
+    remotes.tell_within(Role::Receiver, &Request::Accept, timeout)
 }
 
 /// 128 bits that nobody else knows.
@@ -265,11 +274,12 @@ fn new_token() -> Result<Token, Fault> {
     Ok(Token(bytes.iter().map(|b| format!("{b:02x}")).collect()))
 }
 
-/// A meter that sees the whole machine runs at the receiver alone, because the
-/// testbed's hosts share a machine; where they do not (`apart`) it does not run.
+/// A meter that sees the whole machine runs at the receiver alone where the hosts share
+/// one; where they do not (`apart`), at both ends. A profile is the receiver's.
 fn meters_of(role: Role, meters: &[&'static dyn Meter], apart: bool) -> Vec<String> {
     let here = |meter: &&&'static dyn Meter| {
-        meter.reach() != Reach::Machine || (role == Role::Receiver && !apart)
+        let is_profile = meter.name() == meter::PROFILE_NAME;
+        meter.reach() != Reach::Machine || role == Role::Receiver || (apart && !is_profile)
     };
     meters.iter().filter(here).map(|meter| meter.name().to_owned()).collect()
 }
@@ -312,7 +322,7 @@ fn finish(
             other => return Err(unexpected(role, &other)),
         }
     }
-    settle(trial, workload, shown, remotes.wired)?;
+    settle(trial, workload, shown, remotes.properties.has_cable)?;
     check_window(trial, schedule)
 }
 

@@ -15,15 +15,19 @@ pub fn split(text: &str) -> Result<(String, Vec<Given>), Fault> {
 /// Splits `key=value,...`.
 pub fn split_values(text: &str) -> Result<Vec<Given>, Fault> {
     let mut given: Vec<Given> = Vec::new();
-    // A comma between slashes is part of a value: the event cpu/event=1,umask=2/.
-    let mut between = false;
+    // A comma between slashes is part of a value: the event cpu/event=1,umask=2/. So is
+    // everything between double quotes.
+    let (mut between, mut quoted) = (false, false);
     let comma = |c: char| {
-        between ^= c == '/';
-        c == ',' && !between
+        quoted ^= c == '"';
+        between ^= c == '/' && !quoted;
+        c == ',' && !between && !quoted
     };
     for part in text.split(comma).map(str::trim).filter(|part| !part.is_empty()) {
         let (key, value) = part.split_once('=').unwrap_or((part, "on"));
         let (key, value) = (key.trim(), value.trim());
+        let within = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
+        let value = within.unwrap_or(value);
         if given.iter().any(|(known, _)| known == key) {
             return Err(usage(format!("option '{key}' is given twice in '{text}'")));
         }
@@ -69,7 +73,7 @@ pub fn differing(declared: &[OptionSpec], options: &Options) -> Vec<String> {
         .filter_map(|spec| {
             let value = options.0.get(spec.name)?;
             let default = spec.kind.parse(spec.default).ok()?;
-            (*value != default).then(|| format!("{}={}", spec.name, spec.kind.print(value)))
+            (*value != default).then(|| typed(spec.name, &spec.kind.print(value)))
         })
         .collect()
 }
@@ -79,6 +83,15 @@ pub fn suggest(fault: Fault, typed: &str, known: &[&str]) -> Fault {
     match did_you_mean(typed, known) {
         Some(near) => fault.remedy(format!("did you mean '{near}'?")),
         None => fault.remedy(format!("choose from {}", known.join(", "))),
+    }
+}
+
+/// `name=value`, the value in quotes where it could be misread without.
+fn typed(name: &str, value: &str) -> String {
+    let slashes = value.matches('/').count();
+    match slashes % 2 == 1 || (slashes == 0 && value.contains(',')) || value.contains(' ') {
+        true => format!("{name}=\"{value}\""),
+        false => format!("{name}={value}"),
     }
 }
 
@@ -109,6 +122,8 @@ mod tests {
     fn commas_between_slashes_are_part_of_a_value() {
         let given = split_values("a=x/y=1,z/,b=2").unwrap();
         assert_eq!(given, [("a".into(), "x/y=1,z/".into()), ("b".into(), "2".into())]);
+        let given = split_values("a=\"x/y, z=1\",b=2").unwrap();
+        assert_eq!(given, [("a".into(), "x/y, z=1".into()), ("b".into(), "2".into())]);
     }
 
     const DECLARED: &[OptionSpec] = &[

@@ -3,7 +3,7 @@
 
 use super::options::{split, usage};
 use super::suggest;
-use crate::record::{DeviceName, Fault, FaultKind, Setting, WantedSetting};
+use crate::record::{DeviceName, Fault, FaultKind, Role, Setting, WantedSetting};
 use serde::Deserialize;
 
 /// A named list of settings.
@@ -72,7 +72,7 @@ impl SettingProfile {
             let obstacle = nameless
                 .then(|| format!("no device was named: --settings {}:device=NAME", self.name));
             let (profile, optional) = (Some(typed.clone()), line.optional);
-            Ok((WantedSetting { setting, profile, optional, obstacle }, line.why))
+            Ok((WantedSetting { setting, profile, optional, obstacle, host: None }, line.why))
         };
         self.file()?.setting.into_iter().map(line).collect()
     }
@@ -120,14 +120,34 @@ pub fn wanted_settings<'t>(
         wanted.extend(profile.settings(device.as_ref())?.into_iter().map(|(want, _)| want));
     }
     for line in lines {
-        wanted.push(line.parse::<Setting>()?.into());
+        wanted.push(wanted_line(line)?);
     }
     Ok(wanted)
+}
+
+/// One setting, for one host where a role is named before it: `sender: mtu eth0 9000`.
+fn wanted_line(line: &str) -> Result<WantedSetting, Fault> {
+    let of = |role: &Role| Some((*role, line.trim_start().strip_prefix(&format!("{role}:"))?));
+    let (host, line) = match Role::ALL.iter().find_map(of) {
+        Some((role, rest)) => (Some(role), rest.trim_start()),
+        None => (None, line),
+    };
+    Ok(WantedSetting { host, ..line.parse::<Setting>()?.into() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_may_name_the_host() {
+        let host = |line: &str| wanted_line(line).map(|want| (want.host, want.setting.to_string()));
+        let mtu = || "mtu eth0 9000".to_owned();
+        assert_eq!(host("mtu eth0 9000"), Ok((None, mtu())));
+        assert_eq!(host("sender: mtu eth0 9000"), Ok((Some(Role::Sender), mtu())));
+        assert_eq!(host("receiver:mtu eth0 9000"), Ok((Some(Role::Receiver), mtu())));
+        assert!(host("somewhere: mtu eth0 9000").is_err());
+    }
 
     #[test]
     fn every_profile_is_sound_with_and_without_a_device() {

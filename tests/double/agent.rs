@@ -1,10 +1,11 @@
 //! The agents of the testbed's tests, which do one small thing per question, and a
 //! controller that is there to be killed.
 
-use bytepath::host::{self, AgentPipe, Site};
+use bytepath::host::AgentPipe;
 use bytepath::record::Role;
 use bytepath::record::wire::LinkEnd;
 use bytepath::sys::netlink::Netlink;
+use bytepath::testbed::{self, Site};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 
@@ -24,7 +25,7 @@ pub fn agent() {
             }
             "link" => {
                 let end: LinkEnd = serde_json::from_str(rest).unwrap();
-                say(serde_json::to_string(&host::apply_link_end(&end)).unwrap());
+                say(serde_json::to_string(&bytepath::host::apply_link_end(&end)).unwrap());
             }
             "device" => say(describe(rest)),
             "counters" => say(counters(rest)),
@@ -60,8 +61,8 @@ pub fn agent() {
 /// has ended.
 pub fn controller() {
     let own = std::env::current_exe().unwrap();
-    let mut raised = host::CATALOG[0].raise(&Site::of(&own)).unwrap();
-    let mut pipes = Role::ALL.map(|role| raised.take_pipe(role));
+    let mut raised = testbed::CATALOG[0].raise(&Site::of(&own)).unwrap();
+    let mut pipes = Role::ALL.map(|role| raised.host(role).take_pipe());
     for AgentPipe { to_agent, from_agent } in &mut pipes {
         writeln!(to_agent, "who").unwrap();
         to_agent.flush().unwrap();

@@ -1,8 +1,8 @@
 //! What tests that boot guests share: the machine to themselves, a study as
 //! somebody would run it, and whether anything of it is left.
 
-use bytepath::host::{self, Testbed};
 use bytepath::record::Support;
+use bytepath::testbed::{self, Testbed};
 use bytepath_testing::skip;
 use rustix::process::Pid;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ pub fn able() -> Option<MutexGuard<'static, ()>> {
 
 /// The testbed of guests, with every option at its default.
 pub fn testbed() -> &'static dyn Testbed {
-    *host::CATALOG.iter().find(|testbed| testbed.name() == "vm").unwrap()
+    *testbed::CATALOG.iter().find(|testbed| testbed.name() == "vm").unwrap()
 }
 
 /// Runs the program to its end.

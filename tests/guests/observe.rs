@@ -3,7 +3,7 @@
 //! the double is the program that moves bytes there, and bytepath watches it.
 
 use crate::guests::able;
-use bytepath::host::guest;
+use bytepath::guest;
 use bytepath::record::{CopyCount, Counter, Ending, Observation};
 use bytepath_testing::skip;
 use std::path::Path;

@@ -4,10 +4,10 @@
 //! one are skipped aloud.
 
 use crate::guests::{able, cpu_time, guests_of, leftovers, shown, testbed};
-use bytepath::host::Site;
 use bytepath::record::{Kernel, Study, TrialStatus};
 use bytepath::run::{load, testbed_spec};
-use bytepath::{host, spec};
+use bytepath::spec;
+use bytepath::testbed::{self, Site};
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -177,7 +177,7 @@ fn first_fault(study: &Study, text: &str) -> String {
 
 /// Raises a guest that cannot come up, and gives the fault.
 fn refused(with: &str, source: &str, cmdline: &str) -> String {
-    let choice = spec::parse_testbed(with, &testbed_spec(host::CATALOG)).unwrap();
+    let choice = spec::parse_testbed(with, &testbed_spec(testbed::CATALOG)).unwrap();
     let testbed = testbed().configured(&choice.options).unwrap().unwrap();
     let kernel = Kernel { cmdline: cmdline.into(), ..Kernel::named("broken", source) };
     let program = PathBuf::from(env!("CARGO_BIN_EXE_bytepath"));

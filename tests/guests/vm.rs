@@ -3,10 +3,10 @@
 //! Without qemu or a kernel each of these is skipped aloud.
 
 use crate::guests::{able, bytepath, cpu_time, guests_of, leftovers, shown, testbed};
-use bytepath::host::{self, Site};
-use bytepath::record::{Role, Study, TrialStatus};
+use bytepath::record::{Study, TrialStatus};
 use bytepath::run::{load, testbed_spec};
 use bytepath::spec;
+use bytepath::testbed::{self, Site};
 use bytepath_testing::skip;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -37,7 +37,7 @@ fn a_guest_runs_a_verified_stream() {
 fn agents_answer_soon_after_the_guest_is_started() {
     let Some(_machine) = able() else { return };
     let program = PathBuf::from(env!("CARGO_BIN_EXE_bytepath"));
-    let choice = spec::parse_testbed("vm", &testbed_spec(host::CATALOG)).unwrap();
+    let choice = spec::parse_testbed("vm", &testbed_spec(testbed::CATALOG)).unwrap();
     let testbed = testbed().configured(&choice.options).unwrap().unwrap();
     let time = || {
         let began = Instant::now();
@@ -48,7 +48,7 @@ fn agents_answer_soon_after_the_guest_is_started() {
     // On a machine that is busy with other things the CPU time says more.
     let cpu: f64 = guests_of(std::process::id()).into_iter().map(cpu_time).sum();
     let (again, second) = time();
-    let booted = first.booted(Role::Sender).expect("a guest was booted").as_secs_f64();
+    let booted = first.hosts[0].booted().expect("a guest was booted").as_secs_f64();
     println!("guest up after {booted:.1} s, which is part of this:");
     assert!(booted > 0.0 && booted < boot, "{booted} of {boot}");
     println!("boot to agents: {boot:.1} s ({cpu:.1} s of CPU); raised again: {again:.2} s");

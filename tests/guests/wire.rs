@@ -3,10 +3,9 @@
 //! or taps each of these is skipped aloud.
 
 use crate::guests::{able, guests_of, leftovers, shown, testbed};
-use bytepath::record::{Scope, Study, TrialStatus};
+use bytepath::record::{Role, Scope, Study, TrialStatus};
 use bytepath::run::{load, testbed_spec};
-use bytepath::{host, spec};
-#[allow(dead_code, reason = "tests of the wire use a part of it")]
+use bytepath::{spec, testbed};
 use bytepath_testing::skip;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -69,14 +68,11 @@ fn a_guest_and_this_host_are_two_hosts() {
         let machines: Vec<&str> = study.header.facts.iter().map(|f| f.machine.as_str()).collect();
         assert_eq!(machines[at], own.trim(), "the {role} is on this host");
         assert_ne!(machines[1 - at], own.trim(), "the other one is not");
-        let machine = |scope: &Scope| matches!(scope, Scope::Machine | Scope::Cpu(_));
-        let whole: Vec<&str> = study.trials[0]
-            .readings
-            .iter()
-            .filter(|reading| machine(&reading.scope) && reading.metric.starts_with("cpu."))
-            .map(|reading| reading.metric.as_str())
-            .collect();
-        assert_eq!(whole, [""; 0], "there is no one machine to measure");
+        let read = |scope: &Scope| study.trials[0].reading("cpu.wall", scope);
+        assert_eq!(read(&Scope::Machine), None, "there is no one machine to measure");
+        for role in Role::ALL {
+            assert!(read(&Scope::MachineOf(role)).is_some_and(|wall| wall > 0.0), "{role}");
+        }
         assert_eq!(devices(), before);
         assert_eq!(leftovers(), []);
     }
@@ -156,7 +152,7 @@ fn joined(bed: &str) -> Option<MutexGuard<'static, ()>> {
 
 /// Why a testbed with these options cannot be raised; none if it can.
 fn unable(bed: &str) -> Option<String> {
-    let choice = spec::parse_testbed(bed, &testbed_spec(host::CATALOG)).unwrap();
+    let choice = spec::parse_testbed(bed, &testbed_spec(testbed::CATALOG)).unwrap();
     match testbed().configured(&choice.options).unwrap().unwrap().probe() {
         bytepath::record::Support::Yes => None,
         bytepath::record::Support::No { reason, remedy } => Some(format!("{reason} ({remedy})")),

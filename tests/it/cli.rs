@@ -235,7 +235,8 @@ fn an_agent_answers_lines_and_ends_with_its_pipe() {
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines.len(), 3, "{text}");
+    let (first, lines) = lines.split_first().unwrap();
+    assert_eq!((*first, lines.len()), (bytepath::record::wire::SYNC, 3), "{text}");
     assert!(lines[0].contains("\"hello\"") && lines[0].contains(env!("CARGO_PKG_VERSION")));
     assert!(lines[1].contains("no valid request"), "{text}");
     assert!(lines[2].contains("out of step"), "{text}");

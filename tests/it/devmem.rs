@@ -15,7 +15,7 @@ use bytepath::sys;
 use bytepath::sys::devmem::{self, Refusal};
 use bytepath::sys::dmabuf::{self, Memory};
 use bytepath::workload::Job;
-use bytepath::{host, path};
+use bytepath::{path, testbed};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
 
@@ -227,7 +227,7 @@ fn fragments_per_receive_are_reported() {
 /// is missing is a device: the study has a row that says so in the kernel's words.
 #[test]
 fn a_guest_of_a_new_kernel_lacks_nothing_but_a_nic() {
-    let testbed = host::CATALOG.iter().find(|testbed| testbed.name() == "vm").unwrap();
+    let testbed = testbed::CATALOG.iter().find(|testbed| testbed.name() == "vm").unwrap();
     if let Support::No { reason, .. } = testbed.probe() {
         skip!("{reason}");
         return;

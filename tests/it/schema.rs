@@ -36,6 +36,7 @@ fn every_record_of_a_study_fits_its_schema() {
             before: value("1500"),
             after: value("4148"),
             skipped: None,
+            host: None,
         })
         .to_vec();
     set.fingerprint.insert("clocksource".into(), "tsc".into());
@@ -49,6 +50,7 @@ fn every_record_of_a_study_fits_its_schema() {
             set: value("4148"),
             outcome: Restoration::Restored,
             note: String::new(),
+            host: None,
         }],
     };
     check(&schema("hosts-after"), &serde_json::to_value(&after).unwrap()).unwrap();

@@ -12,11 +12,20 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("workload", &["connection"]),
     ("path", &["connection", "workload"]),
     ("meter", &[]),
-    ("host", &[]),
+    ("settings", &[]),
+    ("host", &["settings"]),
+    ("guest", &["host"]),
+    ("testbed", &["settings", "host", "guest"]),
     ("observe", &["meter"]),
-    ("run", &["spec", "connection", "workload", "path", "meter", "host", "observe"]),
+    ("run", &["spec", "connection", "workload", "path", "meter", "host", "testbed", "observe"]),
     ("report", &[]),
-    ("cli", &["spec", "workload", "path", "meter", "host", "run", "observe", "report"]),
+    (
+        "cli",
+        &[
+            "spec", "workload", "path", "meter", "settings", "host", "guest", "testbed", "run",
+            "observe", "report",
+        ],
+    ),
 ];
 
 /// The crates that a layer must not use although the binary's crate does.
@@ -26,13 +35,16 @@ const CRATES: &[(&str, &[&str])] = &[
     ("workload", &["stats", "profile"]),
     ("path", &["stats", "profile"]),
     ("meter", &["stats", "profile"]),
+    ("settings", &["stats", "profile"]),
     ("host", &["stats", "profile"]),
+    ("guest", &["stats", "profile"]),
+    ("testbed", &["stats", "profile"]),
     ("observe", &["stats"]),
     ("report", &["sys"]),
 ];
 
 /// Folders whose files are entries of a catalogue and never use each other.
-const SIBLINGS: &[&str] = &["path", "meter", "report"];
+const SIBLINGS: &[&str] = &["path", "meter", "report", "testbed"];
 
 /// Longest source file, in lines, without a reason at its head.
 const MAX_LINES: usize = 600;

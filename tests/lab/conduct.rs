@@ -2,9 +2,8 @@
 //! both agents run as threads of this process, over pipes, with loopback TCP
 //! between them. Nothing here needs a privilege or a namespace.
 
-use crate::threads::{Silent, Threads};
+use crate::threads::{self, Silent};
 use bytepath::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
-use bytepath::host::{Raised, Site, Testbed};
 use bytepath::meter::{self, Meter};
 use bytepath::path::{DataPath, HalfPath, RxPath, TxPath};
 use bytepath::record::{
@@ -13,6 +12,7 @@ use bytepath::record::{
 };
 use bytepath::run::{Laboratory, Observer, Plan, conduct, load};
 use bytepath::stats;
+use bytepath::testbed::{Deployment, Site, Testbed};
 use bytepath::workload::{Account, Group, Job, Phase, Recorder, Rx, Toucher, Tx};
 use bytepath_testing::{alone, shared};
 use std::io::{Read, Write};
@@ -280,8 +280,8 @@ impl Testbed for InProcess {
     fn probe(&self) -> Support {
         Support::Yes
     }
-    fn raise(&self, _: &Site) -> Result<Box<dyn Raised>, Fault> {
-        Ok(Box::new(Threads::start(PATHS, METERS, None)))
+    fn raise(&self, _: &Site) -> Result<Deployment, Fault> {
+        Ok(threads::start(PATHS, METERS, None))
     }
 }
 

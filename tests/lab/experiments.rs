@@ -6,7 +6,7 @@ use bytepath::run::{load, path_spec, testbed_spec};
 use bytepath::spec::{
     Catalogues, Experiment, experiment_schema, factor_names, order, parse_experiment,
 };
-use bytepath::{host, meter, path};
+use bytepath::{meter, path, testbed};
 use bytepath_testing::alone;
 use bytepath_testing::skip;
 use std::io::{BufRead, BufReader};
@@ -372,7 +372,7 @@ fn shipped() -> Vec<PathBuf> {
 fn catalogues() -> Catalogues {
     Catalogues {
         paths: path_spec(path::CATALOG, path::PAIRS),
-        testbeds: testbed_spec(host::CATALOG),
+        testbeds: testbed_spec(testbed::CATALOG),
         meters: meter::CATALOG.iter().map(|meter| meter.name()).collect(),
         cpus: vec![0, 1],
         testbed: None,

@@ -11,6 +11,7 @@ mod threads;
 mod conduct;
 mod end_to_end;
 mod experiments;
+mod hosts;
 mod observe;
 mod paths;
 mod placement;

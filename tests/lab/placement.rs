@@ -7,7 +7,7 @@ use bytepath::run::{Laboratory, Stand, path_spec};
 use bytepath::spec::{self, Ask};
 use bytepath::stats::ReceiveWork;
 use bytepath::sys::Roots;
-use bytepath::{host, meter, path, sys};
+use bytepath::{meter, path, sys, testbed};
 use bytepath_testing::{alone, skip};
 use std::fs;
 use std::path::Path;
@@ -194,7 +194,7 @@ const SHORT: &[&str] = &[
 /// Whether this host can do what a test needs, and the right to do it alone: places of
 /// two tests at once would be in each other's way.
 fn able(what: &str) -> Option<RwLockWriteGuard<'static, ()>> {
-    let support = host::CATALOG[0].probe();
+    let support = testbed::CATALOG[0].probe();
     if let Support::No { reason, .. } = support {
         skip!("it {what}: {reason}");
         return None;
@@ -224,7 +224,7 @@ fn laboratory(stop: &AtomicBool) -> Laboratory<'_> {
     Laboratory {
         paths: path::CATALOG,
         meters: meter::CATALOG,
-        testbed: host::CATALOG[0],
+        testbed: testbed::CATALOG[0],
         program: env!("CARGO_BIN_EXE_bytepath").into(),
         stop,
     }

@@ -3,9 +3,9 @@
 //! (unshare(1)); what the devices are is read by iproute2, which knows nothing of ours.
 
 use crate::isolated::{isolated, text};
-use bytepath::host::settings::{Applied, Host, Place};
 use bytepath::record::{DeviceName, Restoration, Role, Setting, TrialStatus, WantedSetting};
 use bytepath::run::load;
+use bytepath::settings::{Applied, Place, ThisMachine};
 use bytepath::sys::Roots;
 use bytepath_testing::skip;
 use std::fs;
@@ -167,7 +167,8 @@ fn inside_settings_reach_a_lent_port() {
     let device = DeviceName::new("pb").unwrap();
     let loan = Setting::Loan { device: device.clone() };
     let place = Place::standard();
-    let (mut applied, _) = Applied::apply(&place, Host::new(Roots::real()), &[want(loan)]).unwrap();
+    let (mut applied, _) =
+        Applied::apply(&place, ThisMachine::new(Roots::real()), &[want(loan)]).unwrap();
     let there = |words: &str| {
         let namespace = format!("--net={}", place.lent(&device).display());
         let output = Command::new("nsenter").arg(namespace).args(words.split(' ')).output();

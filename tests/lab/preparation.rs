@@ -2,19 +2,21 @@
 //! others: with a card that is a folder of files, a fake testbed, and paths that look at
 //! the card when they are opened. Both agents are threads of this process.
 
-use crate::threads::{Silent, Threads};
+use crate::threads::{self, Silent};
 use bytepath::connection::Connection;
-use bytepath::host::settings::{Host, Place};
-use bytepath::host::{Nic, Raised, Site, Testbed};
+use bytepath::host::Steward;
 use bytepath::path::{self, DataPath, HalfPath, RxPath, TxPath, Wire};
+use bytepath::record::wire::Nic;
 use bytepath::record::{
     Cell, CellId, Design, Facts, Fault, FaultKind, Half, Options, Schedule, Setting, Stream, Study,
     Support, Trial, TrialStatus,
 };
 use bytepath::report::{self, Style, Subject};
 use bytepath::run::{Laboratory, Plan, conduct};
+use bytepath::settings::Place;
 use bytepath::stats;
 use bytepath::sys::Roots;
+use bytepath::testbed::{Deployment, Site, Stewardship, Testbed};
 use bytepath::workload::{Group, Job, Rx, Tx};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -129,14 +131,14 @@ impl Testbed for OneCard {
     fn probe(&self) -> Support {
         Support::Yes
     }
-    fn host(&self) -> (Place, Host) {
-        let state = CARD.path().join("state");
-        (Place::at(state), Host::new(Roots::recorded(CARD.path())))
+    fn stewardship(&self, _: &Site) -> Result<Stewardship, Fault> {
+        let state = Place::at(CARD.path().join("state"));
+        Ok(Stewardship::Shared(Steward::at(state, Roots::recorded(CARD.path()))))
     }
-    fn raise(&self, _: &Site) -> Result<Box<dyn Raised>, Fault> {
+    fn raise(&self, _: &Site) -> Result<Deployment, Fault> {
         assert_eq!(card(), ("1500".into(), "0".into()), "a testbed is raised unprepared");
         let nic = Nic { device: "eth0".into(), driver: "paper".into(), queues: 4 };
-        Ok(Box::new(Threads::start(PATHS, &[], Some(nic))))
+        Ok(threads::start(PATHS, &[], Some(nic)))
     }
 }
 

@@ -1,7 +1,6 @@
 //! Profiles of real streams, by the kernel's own samples. Needs root and perf
 //! events; where either is missing, the tests say so and check the refusal.
 
-use bytepath::host::{self, Testbed};
 use bytepath::meter;
 use bytepath::path;
 use bytepath::profile::import::{Importer, Pprof, Times};
@@ -13,6 +12,7 @@ use bytepath::run::{Laboratory, Observer, Plan, conduct, load, path_spec, resume
 use bytepath::spec::{self, Ask};
 use bytepath::sys::Roots;
 use bytepath::sys::perf::{Event, LARGEST_SAMPLE, Rate, Record, Request, Sampler, records};
+use bytepath::testbed::{self, Testbed};
 use bytepath_testing::{alone, skip};
 use std::fs::File;
 use std::io::BufReader;
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 /// True where this host lets nobody sample it, after checking that it says why.
 fn unavailable() -> bool {
-    if let bytepath::record::Support::No { reason, .. } = host::CATALOG[0].probe() {
+    if let bytepath::record::Support::No { reason, .. } = testbed::CATALOG[0].probe() {
         skip!("{reason}");
         return true;
     }
@@ -301,7 +301,7 @@ fn run(plan: &Plan) -> Result<Study, Fault> {
 }
 
 fn laboratory(stop: &AtomicBool) -> Laboratory<'_> {
-    let testbed: &dyn Testbed = host::CATALOG[0];
+    let testbed: &dyn Testbed = testbed::CATALOG[0];
     let program = env!("CARGO_BIN_EXE_bytepath").into();
     Laboratory { paths: path::CATALOG, meters: meter::CATALOG, testbed, program, stop }
 }

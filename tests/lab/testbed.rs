@@ -3,8 +3,10 @@
 //! The agents here are the double, which does one small thing per line of its standard
 //! input and prints one answer. Nothing of `ip`, `lsns` or `ethtool` is needed.
 
-use bytepath::host::{self, AgentPipe, Raised, Site};
+use bytepath::host::AgentPipe;
+use bytepath::record::wire::LinkEnd;
 use bytepath::record::{Fault, FaultKind, LinkSettings, Role};
+use bytepath::testbed::{self, Deployment, Site};
 use bytepath_testing::{DOUBLE, double, skip};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -193,7 +195,7 @@ fn a_killed_agent_takes_its_end_of_the_link_with_it() {
         bed.link(&wire_like()).unwrap();
         let pid: i32 = bed.ask(victim, "pid").parse().unwrap();
         kill(pid);
-        assert_eq!(bed.raised.last_words(victim), "killed by signal 9 (SIGKILL)");
+        assert_eq!(bed.raised.host(victim).last_words(), "killed by signal 9 (SIGKILL)");
         // The survivor's device goes when the kernel has freed the namespace.
         let gone = || bed.ask(victim.peer(), &format!("device {device}")) == "none";
         wait_until("the peer's namespace is freed", gone);
@@ -276,7 +278,7 @@ fn run_copied(command: &mut Command) -> std::io::Result<std::process::Output> {
 /// be one that a user can act on. Whoever has the privileges is always
 /// expected to get them.
 fn unavailable() -> bool {
-    let support = host::CATALOG[0].probe();
+    let support = testbed::CATALOG[0].probe();
     if let bytepath::record::Support::No { reason, remedy } = &support {
         assert!(!bytepath::sys::namespace::privileged(), "{reason}");
         assert!(!reason.is_empty() && !remedy.is_empty());
@@ -291,7 +293,7 @@ type Pipe = (Role, Box<dyn Write + Send>, BufReader<Box<dyn Read + Send>>);
 /// A testbed with the agents' pipes.
 struct Bed {
     pipes: [Pipe; 2],
-    raised: Box<dyn Raised>,
+    raised: Deployment,
 }
 
 /// What the receiver's device and IP layer saw of a transfer.
@@ -304,9 +306,9 @@ struct Seen {
 
 impl Bed {
     fn raise() -> Bed {
-        let mut raised = host::CATALOG[0].raise(&Site::of(&double())).unwrap();
+        let mut raised = testbed::CATALOG[0].raise(&Site::of(&double())).unwrap();
         let pipes = Role::ALL.map(|role| {
-            let AgentPipe { to_agent, from_agent } = raised.take_pipe(role);
+            let AgentPipe { to_agent, from_agent } = raised.host(role).take_pipe();
             (role, to_agent, BufReader::new(from_agent))
         });
         Bed { pipes, raised }
@@ -327,7 +329,8 @@ impl Bed {
     fn link_on(&mut self, settings: &LinkSettings, cpu: Option<u32>) -> Result<Vec<String>, Fault> {
         let mut notes = Vec::new();
         for role in Role::ALL {
-            let end = self.raised.link_end(role, settings, cpu).unwrap();
+            let end = self.raised.host(role).link_end(settings, cpu).unwrap();
+            let end = LinkEnd { second: role == Role::Receiver, ..end };
             let end = serde_json::to_string(&end).unwrap();
             let answer = self.ask(role, &format!("link {end}"));
             notes.extend(serde_json::from_str::<Result<Vec<String>, Fault>>(&answer).unwrap()?);
@@ -342,7 +345,7 @@ impl Bed {
             text.split(' ').map(|word| word.parse().unwrap()).collect()
         };
         let before = count(self);
-        let address = self.raised.address(Role::Receiver);
+        let address = self.raised.host(Role::Receiver).address();
         let port = self.ask(Role::Receiver, &format!("listen {address}"));
         self.ask(Role::Sender, &format!("send {address}:{port} {bytes}"));
         assert_eq!(self.ask(Role::Receiver, "received"), bytes.to_string());

@@ -1,55 +1,52 @@
 //! A testbed without hosts: both agents are threads of this process, over pipes, with
 //! loopback TCP between them.
 
-use bytepath::host::{AgentPipe, Nic, Raised};
+use bytepath::host::{Adapter, AgentPipe, Host};
 use bytepath::meter::Meter;
 use bytepath::path::DataPath;
-use bytepath::record::wire::LinkEnd;
-use bytepath::record::{CellId, Fault, LinkSettings, Role, StudyHeader, Trial};
+use bytepath::record::wire::Nic;
+use bytepath::record::{CellId, StudyHeader, Trial};
 use bytepath::run::{Observer, agent};
+use bytepath::testbed::Deployment;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-/// The testbed while it is up.
-pub struct Threads {
-    pipes: [Option<AgentPipe>; 2],
+/// Starts both agents; they know these paths and meters. `nic` is the receiver's card.
+pub fn start(
+    paths: &'static [&'static DataPath],
+    meters: &'static [&'static dyn Meter],
     nic: Option<Nic>,
+) -> Deployment {
+    let host = |adapter| {
+        let (requests, to_agent) = std::io::pipe().unwrap();
+        let (from_agent, replies) = std::io::pipe().unwrap();
+        std::thread::spawn(move || agent::serve(requests, replies, paths, meters));
+        let pipe = AgentPipe { to_agent: Box::new(to_agent), from_agent: Box::new(from_agent) };
+        Thread { pipe: Some(pipe), adapter }
+    };
+    Deployment::of([host(Adapter::Virtual), host(nic.map_or(Adapter::Virtual, Adapter::Known))])
 }
 
-impl Threads {
-    /// Starts both agents; they know these paths and meters. `nic` is the receiver's card.
-    pub fn start(
-        paths: &'static [&'static DataPath],
-        meters: &'static [&'static dyn Meter],
-        nic: Option<Nic>,
-    ) -> Threads {
-        let agent = || {
-            let (requests, to_agent) = std::io::pipe().unwrap();
-            let (from_agent, mut replies) = std::io::pipe().unwrap();
-            std::thread::spawn(move || agent::serve(requests, &mut replies, paths, meters));
-            Some(AgentPipe { to_agent: Box::new(to_agent), from_agent: Box::new(from_agent) })
-        };
-        Threads { pipes: [agent(), agent()], nic }
-    }
+/// An agent that is a thread.
+struct Thread {
+    pipe: Option<AgentPipe>,
+    adapter: Adapter,
 }
 
-impl Raised for Threads {
-    fn take_pipe(&mut self, role: Role) -> AgentPipe {
-        self.pipes[role as usize].take().unwrap()
+impl Host for Thread {
+    fn take_pipe(&mut self) -> AgentPipe {
+        self.pipe.take().unwrap()
     }
-    fn link_end(&self, _: Role, _: &LinkSettings, _: Option<u32>) -> Option<LinkEnd> {
-        None
-    }
-    fn address(&self, _: Role) -> IpAddr {
+    fn address(&self) -> IpAddr {
         Ipv4Addr::LOCALHOST.into()
     }
-    fn device(&self, _: Role) -> Option<String> {
+    fn device(&self) -> Option<String> {
         None
     }
-    fn nic(&self, role: Role) -> Result<Option<Nic>, Fault> {
-        Ok(self.nic.clone().filter(|_| role == Role::Receiver))
+    fn adapter(&self) -> Adapter {
+        self.adapter.clone()
     }
-    fn last_words(&mut self, _: Role) -> String {
+    fn last_words(&mut self) -> String {
         "its thread ended".into()
     }
 }

@@ -120,16 +120,54 @@ pub enum Unit {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scope {
-    /// The whole machine.
+    /// The whole machine that both hosts share.
     Machine,
     /// One CPU of it.
     Cpu(u32),
+    /// The whole machine of one role's host, where each has its own.
+    MachineOf(Role),
+    /// One CPU of such a machine.
+    CpuOf(Role, u32),
     /// All of one role.
     Role(Role),
     /// One flow, counted from 0, seen from one role.
     Flow(Role, u32),
     /// A network device of one role, by name.
     Link(Role, String),
+}
+
+impl Scope {
+    /// The same of a host with a machine of its own. What a meter says of a machine,
+    /// it says of its own.
+    pub fn at_host(self, role: Role) -> Scope {
+        match self {
+            Scope::Machine => Scope::MachineOf(role),
+            Scope::Cpu(cpu) => Scope::CpuOf(role, cpu),
+            other => other,
+        }
+    }
+
+    /// The CPU that it is about, on whichever machine.
+    pub fn cpu(&self) -> Option<u32> {
+        match self {
+            Scope::Cpu(cpu) | Scope::CpuOf(_, cpu) => Some(*cpu),
+            _ => None,
+        }
+    }
+
+    /// Whether it is about a whole machine.
+    pub fn is_machine(&self) -> bool {
+        matches!(self, Scope::Machine | Scope::MachineOf(_))
+    }
+
+    /// Whether it is about a machine, or a CPU of it, that this role's host runs on.
+    pub fn is_on_host_of(&self, role: Role) -> bool {
+        match self {
+            Scope::Machine | Scope::Cpu(_) => true,
+            Scope::MachineOf(of) | Scope::CpuOf(of, _) => *of == role,
+            _ => false,
+        }
+    }
 }
 
 /// A metric over time: equal steps from the start of the measured window.
@@ -170,5 +208,19 @@ mod tests {
         assert_eq!(says.aggregation, Aggregation::Min);
         let again: Reading = serde_json::from_str(&serde_json::to_string(&says).unwrap()).unwrap();
         assert_eq!(again, says);
+    }
+
+    #[test]
+    fn what_was_written_before_hosts_had_machines_means_the_shared_one() {
+        let read = |text: &str| serde_json::from_str::<Scope>(text).unwrap();
+        assert_eq!((read("\"machine\""), read("{\"cpu\":3}")), (Scope::Machine, Scope::Cpu(3)));
+        for scope in [Scope::Machine, Scope::Cpu(3)] {
+            assert!(Role::ALL.into_iter().all(|role| scope.is_on_host_of(role)));
+            let apart = scope.at_host(Role::Sender);
+            assert_eq!(read(&serde_json::to_string(&apart).unwrap()), apart);
+            assert!(apart.is_on_host_of(Role::Sender) && !apart.is_on_host_of(Role::Receiver));
+        }
+        assert_eq!(Scope::CpuOf(Role::Sender, 3).cpu(), Some(3));
+        assert_eq!(Scope::Role(Role::Sender).at_host(Role::Sender), Scope::Role(Role::Sender));
     }
 }

@@ -257,6 +257,23 @@ impl Trial {
         self.roles.iter().find(|r| r.role == role)
     }
 
+    /// Whether each host has a machine of its own, by what meters said.
+    pub fn has_hosts_apart(&self) -> bool {
+        self.readings.iter().any(|r| matches!(r.scope, super::Scope::MachineOf(_)))
+    }
+
+    /// What a meter said of the machine that a role's host runs on.
+    pub fn of_machine(&self, metric: &str, role: super::Role) -> Option<f64> {
+        let here = |scope: &super::Scope| scope.is_machine() && scope.is_on_host_of(role);
+        self.readings.iter().find(|r| r.metric == metric && here(&r.scope)).map(|r| r.value)
+    }
+
+    /// What a meter said of a CPU of that machine.
+    pub fn of_cpu(&self, metric: &str, role: super::Role, cpu: u32) -> Option<f64> {
+        let here = |scope: &super::Scope| scope.cpu() == Some(cpu) && scope.is_on_host_of(role);
+        self.readings.iter().find(|r| r.metric == metric && here(&r.scope)).map(|r| r.value)
+    }
+
     /// The value of a reading.
     pub fn reading(&self, metric: &str, scope: &super::Scope) -> Option<f64> {
         self.readings.iter().find(|r| r.metric == metric && r.scope == *scope).map(|r| r.value)

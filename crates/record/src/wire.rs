@@ -1,16 +1,26 @@
 //! What controller and agent say to each other: one JSON object a line, over
-//! the agent's standard input and output. The controller asks, the agent
-//! answers once; `Reply::Lost` alone may come unasked.
+//! the agent's standard input and output. The agent begins with [`SYNC`]; then the
+//! controller asks and the agent answers once; `Reply::Lost` alone may come unasked,
+//! and `Reply::Pong` at any time.
 
 use super::{
     Bytes, Cell, CopyCeiling, Facts, Fault, LinkSettings, Placement, Power, ProvenWitness, Reading,
-    Role, RoleRecord, SamplePrice, Sampling, Series, ThreadTime,
+    RestorationRow, RoleRecord, SamplePrice, Sampling, Series, SettingRecord, ThreadTime,
+    WantedSetting,
 };
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 /// Longest line either side accepts, in bytes.
 pub const MAX_LINE: usize = 16 << 20;
+
+/// The end of the first line that an agent writes. What comes before it was printed by
+/// whatever started the agent, a login shell for example, and is passed over.
+pub const SYNC: &str = "bytepath agent begins";
+
+/// Most bytes that may come before [`SYNC`].
+pub const LONGEST_PREFACE: u64 = 64 << 10;
 
 /// Secret that a data connection must show first: 32 hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +33,27 @@ pub struct Token(pub String);
 pub enum Request {
     /// First message: who are you? Answered by `Hello`.
     Hello,
+    /// Are you there? Answered by `Pong`, also while another request is being worked on.
+    Ping,
+    /// Something about this host's settings. Answered by `Steward`.
+    Steward(StewardRequest),
+    /// Which device has this address? Answered by `Device`.
+    Device {
+        /// The address.
+        address: IpAddr,
+    },
+    /// What is behind this device? Answered by `Nic`.
+    Nic {
+        /// Its name.
+        device: String,
+    },
+    /// Wait until a device can send, at most this long. Answered by `Done`.
+    AwaitCarrier {
+        /// Its name.
+        device: String,
+        /// Seconds to wait.
+        timeout: f64,
+    },
     /// Set up this end of the testbed's link. Answered by `Linked`.
     Link(LinkEnd),
     /// What is this host? Answered by `Facts`. The device, if given, is the
@@ -136,6 +167,20 @@ pub enum Reply {
         /// Its process id.
         pid: u32,
     },
+    /// It is there.
+    Pong,
+    /// What the steward says.
+    Steward(StewardReply),
+    /// The device that was asked for.
+    Device {
+        /// Its name.
+        name: String,
+    },
+    /// What is behind a device.
+    Nic {
+        /// None where it is all software.
+        nic: Option<Nic>,
+    },
     /// It is done.
     Done,
     /// The link is up.
@@ -197,14 +242,93 @@ pub enum Reply {
     Lost(Fault),
 }
 
+/// What is asked of the steward of a host: the part of an agent that reads, writes
+/// down, changes, verifies and restores settings.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "do")]
+pub enum StewardRequest {
+    /// Make these, after what an earlier run that died has left was restored. Answered
+    /// by `Applied`. What is made is restored at the latest when the agent ends.
+    Apply {
+        /// The settings.
+        wanted: Vec<WantedSetting>,
+    },
+    /// Make more for a while. Answered by `Records`.
+    Prepare {
+        /// The settings.
+        wanted: Vec<WantedSetting>,
+    },
+    /// Restore what was prepared. Answered by `Rows`.
+    Unprepare,
+    /// Restore everything. Answered by `Rows`.
+    Undo,
+    /// Could these be made? Nothing is changed. Answered by `Done`.
+    Feasible {
+        /// The settings.
+        wanted: Vec<WantedSetting>,
+    },
+    /// What would these change? Nothing is changed. Answered by `Records`.
+    Preview {
+        /// The settings.
+        wanted: Vec<WantedSetting>,
+    },
+    /// What is this host set to? Answered by `Fingerprint`.
+    Fingerprint,
+    /// Restore what a run that died has left. Answered by `Rows`.
+    Restore,
+}
+
+/// What a steward answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "did")]
+pub enum StewardReply {
+    /// The settings are made.
+    Applied {
+        /// From what to what.
+        records: Vec<SettingRecord>,
+        /// What an earlier run had left.
+        rows: Vec<RestorationRow>,
+    },
+    /// Settings, from what to what.
+    Records {
+        /// One a setting.
+        records: Vec<SettingRecord>,
+    },
+    /// What was restored.
+    Rows {
+        /// One a setting.
+        rows: Vec<RestorationRow>,
+    },
+    /// What the host is set to, by name.
+    Fingerprint {
+        /// As the host prints it.
+        settings: BTreeMap<String, String>,
+    },
+    /// It can be done.
+    Done,
+}
+
+/// A network card, as far as paths prepare it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Nic {
+    /// Name of the device.
+    pub device: String,
+    /// Its driver, as the kernel names it.
+    pub driver: String,
+    /// Receive queues in use.
+    pub queues: u32,
+}
+
 /// One end of a link that the testbed asks an agent to set up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinkEnd {
-    /// Which end.
-    pub role: Role,
-    /// Device to make (sender) or to wait for (receiver).
+    /// Whether it is the end that is set up second: it waits until both ends can send,
+    /// and steers what it receives.
+    #[serde(default)]
+    pub second: bool,
+    /// Device to make (with a peer) or to wait for.
     pub device: String,
-    /// Sender only: the peer's device and the process whose namespace it goes to.
+    /// Where a pair is made: the peer's device and the process whose namespace it goes to.
     pub peer: Option<(String, u32)>,
     /// Own address.
     pub address: IpAddr,
@@ -227,6 +351,22 @@ pub struct LinkEnd {
 }
 
 impl LinkEnd {
+    /// An end with nothing special, as it is set up first.
+    pub fn plain(device: impl Into<String>, address: IpAddr, prefix: u8) -> LinkEnd {
+        LinkEnd {
+            second: false,
+            device: device.into(),
+            peer: None,
+            address,
+            prefix,
+            settings: LinkSettings::default(),
+            softirq_cpu: None,
+            softirq_required: false,
+            patience: LinkEnd::moment(),
+            neighbour: None,
+        }
+    }
+
     /// How long a virtual link takes at most, in seconds.
     pub fn moment() -> f64 {
         2.0

@@ -24,7 +24,7 @@
 //! iowait is idle: no thread ran. It is kept apart, never added. ksoftirqd
 //! needs no care: its time is in its CPU's softirq ticks, once.
 
-use crate::record::{Cell, Role, Scope, SoftirqCpu, ThreadTime, Trial};
+use crate::record::{Cell, Role, SoftirqCpu, ThreadTime, Trial};
 use serde::Serialize;
 
 /// How CPU time was given to roles.
@@ -66,13 +66,16 @@ pub struct RoleCpu {
 /// CPU time of a role in a trial; none where no meter saw it.
 pub fn role_cpu(cell: &Cell, trial: &Trial, role: Role) -> Option<RoleCpu> {
     let threads = Threads::of(trial, role);
-    let apart = cell.placement.cpu(role) != cell.placement.cpu(role.peer());
+    let apart =
+        trial.has_hosts_apart() || cell.placement.cpu(role) != cell.placement.cpu(role.peer());
     let receive_work = ReceiveWork::of(cell, trial);
     let alone = cell.placement.cpu(role).filter(|_| {
         apart && cell.placement.cpu(role.peer()).is_some() && receive_work != ReceiveWork::Anywhere
     });
     alone
-        .and_then(|cpu| whole_cpu(trial, cpu, &threads, receive_work.beside(trial, cell, role)?))
+        .and_then(|cpu| {
+            whole_cpu(trial, (role, cpu), &threads, receive_work.beside(trial, cell, role)?)
+        })
         .or_else(|| by_threads(&threads))
 }
 
@@ -123,13 +126,13 @@ impl ReceiveWork {
                 Beside { more: run, ..Beside::default() }
             }
             (ReceiveWork::Thread { cpu, run }, Role::Sender)
-                if cell.placement.sender == Some(cpu) =>
+                if cell.placement.sender == Some(cpu) && !trial.has_hosts_apart() =>
             {
                 Beside { less: run, ..nothing }
             }
             (ReceiveWork::Softirqs { cpu }, Role::Receiver) => {
-                let wall = trial.reading("cpu.wall", &Scope::Machine).filter(|w| *w > 0.0)?;
-                let busy = trial.reading("cpu.busy", &Scope::Cpu(cpu))?;
+                let wall = trial.of_machine("cpu.wall", role).filter(|w| *w > 0.0)?;
+                let busy = trial.of_cpu("cpu.busy", role, cpu)?;
                 Beside { more: cores(busy, wall), ..nothing }
             }
             _ => nothing,
@@ -177,9 +180,14 @@ fn cores(seconds: f64, wall: f64) -> f64 {
     if cores.is_finite() { cores.max(0.0) } else { 0.0 }
 }
 
-fn whole_cpu(trial: &Trial, cpu: u32, threads: &Threads, beside: Beside) -> Option<RoleCpu> {
-    let wall = trial.reading("cpu.wall", &Scope::Machine).filter(|w| *w > 0.0)?;
-    let of = |metric| trial.reading(metric, &Scope::Cpu(cpu)).map(|s| cores(s, wall));
+fn whole_cpu(
+    trial: &Trial,
+    (role, cpu): (Role, u32),
+    threads: &Threads,
+    beside: Beside,
+) -> Option<RoleCpu> {
+    let wall = trial.of_machine("cpu.wall", role).filter(|w| *w > 0.0)?;
+    let of = |metric| trial.of_cpu(metric, role, cpu).map(|s| cores(s, wall));
     let ticks = |metric| of(metric).unwrap_or(0.0);
     let total = of("cpu.busy")?;
     let (user, system) = (ticks("cpu.user"), ticks("cpu.system"));
@@ -227,6 +235,7 @@ fn by_threads(threads: &Threads) -> Option<RoleCpu> {
 mod tests {
     use super::*;
     use crate::pool::tests::{cell, thread, trial};
+    use crate::record::Scope;
     use crate::record::{Placement, Reading, Unit};
 
     fn with_cpu(mut t: Trial, cpu: u32, values: &[(&str, f64)]) -> Trial {

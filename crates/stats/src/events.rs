@@ -89,7 +89,7 @@ fn unsteady(trial: &Trial, cell: &Cell) -> Vec<String> {
     let happened = trial.readings.iter().filter(|reading| reading.value > 0.0);
     happened
         .filter_map(|reading| match (reading.metric.as_str(), &reading.scope) {
-            ("steady.throttled", Scope::Cpu(cpu)) if concerns(*cpu) => {
+            ("steady.throttled", Scope::Cpu(cpu) | Scope::CpuOf(_, cpu)) if concerns(*cpu) => {
                 Some(format!("CPU {cpu} was throttled ({} events)", reading.value))
             }
             ("steady.clock_changes", _) => Some("the clock source changed".to_owned()),

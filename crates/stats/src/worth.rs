@@ -39,7 +39,9 @@ impl Costs {
     pub fn of(cell: &Cell, trial: &Trial) -> Costs {
         let watts = |scope| trial.reading(POWER, &scope).filter(|w| *w > 0.0 && w.is_finite());
         let [tx, rx] = Role::ALL.map(|role| watts(Scope::Role(role)));
-        let both = watts(Scope::Machine).or_else(|| Some(tx? + rx?));
+        let [one, other] = Role::ALL.map(|role| watts(Scope::MachineOf(role)));
+        let apart = || Some(one? + other?);
+        let both = watts(Scope::Machine).or_else(apart).or_else(|| Some(tx? + rx?));
         Costs {
             block: trial.block,
             work: trial.work,

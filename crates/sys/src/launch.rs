@@ -275,4 +275,19 @@ mod tests {
         held.release().unwrap().wait().unwrap();
         assert!(mark.exists());
     }
+
+    #[test]
+    fn a_child_that_ended_before_it_was_let_go_is_waited_for() {
+        let file = find(OsStr::new("true"), std::env::var_os("PATH")).unwrap();
+        let held = Held::new(&file, &["true".into()]).unwrap();
+        let pid = held.pid();
+        signal(pid, libc::SIGKILL).unwrap();
+        // Until it is a zombie nobody notices that it is gone.
+        let state = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        while !state().contains(") Z ") {
+            std::thread::yield_now();
+        }
+        assert_eq!(held.release().unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        assert_eq!(state(), "", "not even a zombie is left");
+    }
 }

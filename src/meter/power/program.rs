@@ -9,6 +9,7 @@
 use super::domain::{Domain, Part};
 use super::gauge::{Gauge, Measured, integrate};
 use crate::record::{Fault, FaultKind, PowerSource};
+use crate::sys::process::spawn_tied;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::io::{self, Read};
@@ -153,13 +154,11 @@ fn spawn(argv: &[String], shared: &Shared) -> Result<(Child, ChildStdout), Fault
         Fault::new(FaultKind::Usage, "power: there is no program to read watts from")
     })?;
     let mut state = shared.lock();
-    let child = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .process_group(0)
-        .spawn();
+    let mut command = Command::new(program);
+    command.args(arguments).process_group(0);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    // An agent may be killed, and then nothing else would end it.
+    let child = spawn_tied(command, &[]);
     let mut child = child.map_err(|e| {
         let fault = Fault::system(format_args!("power: cannot start {program}"), &e);
         match e.kind() {
@@ -337,6 +336,22 @@ mod tests {
         }
         for line in ["", "W", "-3", "nan", "inf", "1e9", "230 mA", "1.2.3", "99999999", "é"] {
             assert_eq!(printed_watts(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_program_ends_with_whoever_started_it() {
+        let start = || {
+            let shared = Shared { state: Mutex::default(), wake: Condvar::new() };
+            let (child, _output) = spawn(&argv("exec sleep 60"), &shared).unwrap();
+            // Killed, and not dropped: nothing of ours runs any more.
+            child
+        };
+        let mut child = std::thread::scope(|scope| scope.spawn(start).join().unwrap());
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while child.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < deadline, "it goes on");
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 

@@ -207,6 +207,8 @@ fn scope_words(scope: &Scope) -> String {
     match scope {
         Scope::Machine => "machine".into(),
         Scope::Cpu(cpu) => format!("CPU {cpu}"),
+        Scope::MachineOf(role) => format!("{role}'s machine"),
+        Scope::CpuOf(role, cpu) => format!("{role}'s CPU {cpu}"),
         Scope::Role(role) => role.to_string(),
         Scope::Flow(role, flow) => format!("{role}, flow {flow}"),
         Scope::Link(role, device) => format!("{role}, {device}"),

@@ -2,6 +2,7 @@
 //! of `hosts.json`, of the journal and of `bytepath restore`.
 
 use super::Setting;
+use crate::Role;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -20,12 +21,15 @@ pub struct WantedSetting {
     /// Why it is not even tried: a profile's device was not named, say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<String>,
+    /// The role on whose host it is made; none means every host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<Role>,
 }
 
 impl From<Setting> for WantedSetting {
     /// Asked for by itself: where it cannot be made, that is an error.
     fn from(setting: Setting) -> Self {
-        WantedSetting { setting, profile: None, optional: false, obstacle: None }
+        WantedSetting { setting, profile: None, optional: false, obstacle: None, host: None }
     }
 }
 
@@ -54,6 +58,9 @@ pub struct SettingRecord {
     /// Why it was not set; only an optional setting may have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
+    /// The role on whose host it was made; none where the hosts share a machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<Role>,
 }
 
 /// What became of a setting when it was to be put back.
@@ -87,12 +94,16 @@ pub struct RestorationRow {
     pub outcome: Restoration,
     /// More of it, in words; may be empty.
     pub note: String,
+    /// The role on whose host it is; none where the hosts share a machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<Role>,
 }
 
 /// One line for people: `net.core.rmem_max: 212992 -> 67108864`.
 impl std::fmt::Display for SettingRecord {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let SettingRecord { setting, before, after, skipped, .. } = self;
+        let SettingRecord { setting, before, after, skipped, host, .. } = self;
+        of_host(*host, f)?;
         match skipped {
             Some(why) => write!(f, "{setting}: {why}"),
             None if before == after => write!(f, "{}: {before} already", setting.subject()),
@@ -102,6 +113,10 @@ impl std::fmt::Display for SettingRecord {
             }
         }
     }
+}
+
+fn of_host(host: Option<Role>, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    host.map_or(Ok(()), |role| write!(f, "{role}: "))
 }
 
 impl RestorationRow {
@@ -114,7 +129,8 @@ impl RestorationRow {
 /// One line for people, without a line feed.
 impl std::fmt::Display for RestorationRow {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let RestorationRow { setting, before, set, outcome, note } = self;
+        let RestorationRow { setting, before, set, outcome, note, host } = self;
+        of_host(*host, f)?;
         let (part, before, set) = setting.differing(before, set);
         let what = match outcome {
             Restoration::Restored => format!("put back: {before} (was set to {set})"),

@@ -182,6 +182,7 @@ fn what_became_of_a_setting_in_one_line() {
             before: value(before),
             after: value(after),
             skipped: None,
+            host: None,
         };
         record.to_string()
     };
@@ -202,6 +203,7 @@ fn what_became_of_a_setting_in_one_line() {
         set: value(&after),
         outcome: Restoration::Restored,
         note: String::new(),
+        host: Some(crate::Role::Sender),
     };
-    assert_eq!(back.to_string(), "rings eth0 rx: put back: 512 (was set to 4096)");
+    assert_eq!(back.to_string(), "sender: rings eth0 rx: put back: 512 (was set to 4096)");
 }

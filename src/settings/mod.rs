@@ -9,10 +9,11 @@ mod files;
 pub mod journal;
 mod loan;
 mod machine;
+pub mod offloads;
 mod place;
 
 pub use loan::{namespace_of, tune, tuning};
-pub use machine::{Host, Identity, Machine};
+pub use machine::{Identity, Machine, ThisMachine};
 pub use place::{JournalFile, Lock, Place, STATE_VARIABLE};
 
 use crate::record::{
@@ -24,7 +25,7 @@ use journal::{Chronicle, Medium};
 /// Settings that are in force. Dropping it puts them back; [`Applied::undo`]
 /// does so too and tells what became of each.
 pub struct Applied {
-    engine: Engine<Host, JournalFile>,
+    engine: Engine<ThisMachine, JournalFile>,
     records: Vec<SettingRecord>,
     /// Changes from this one on are those of a preparation.
     lasting: usize,
@@ -42,7 +43,7 @@ impl Applied {
     /// back.
     pub fn apply(
         place: &Place,
-        host: Host,
+        host: ThisMachine,
         wanted: &[WantedSetting],
     ) -> Result<(Applied, Vec<RestorationRow>), Fault> {
         let lock = place.lock()?;
@@ -126,7 +127,7 @@ impl Drop for Applied {
 
 /// Puts back what a run that has died left behind. The rows come in the order in
 /// which it was done; none are there if nothing was to be done.
-pub fn restore(place: &Place, host: Host) -> Result<Vec<RestorationRow>, Fault> {
+pub fn restore(place: &Place, host: ThisMachine) -> Result<Vec<RestorationRow>, Fault> {
     // Without a journal there is nothing to lock, and no folder to make.
     if place.read()?.is_none() && !place.is_locked() {
         return Ok(Vec::new());
@@ -135,7 +136,11 @@ pub fn restore(place: &Place, host: Host) -> Result<Vec<RestorationRow>, Fault> 
     Ok(work_off(place, &lock, host)?.1)
 }
 
-fn work_off(place: &Place, lock: &Lock, host: Host) -> Result<(Host, Vec<RestorationRow>), Fault> {
+fn work_off(
+    place: &Place,
+    lock: &Lock,
+    host: ThisMachine,
+) -> Result<(ThisMachine, Vec<RestorationRow>), Fault> {
     let Some(told) = place.read()? else {
         return Ok((host, Vec::new()));
     };
@@ -153,12 +158,12 @@ pub fn left_behind(place: &Place) -> Option<Chronicle> {
 
 /// Whether these settings can be made, the mandatory ones; the fault tells which one
 /// cannot, and why. Nothing is changed, nothing written.
-pub fn feasible(host: Host, wanted: &[WantedSetting]) -> Result<(), Fault> {
+pub fn feasible(host: ThisMachine, wanted: &[WantedSetting]) -> Result<(), Fault> {
     Engine::inherit(host, Nowhere, Vec::new()).all_feasible(wanted)
 }
 
 /// What would be set, from what to what. Nothing is changed, nothing written.
-pub fn preview(host: Host, wanted: &[WantedSetting]) -> Vec<SettingRecord> {
+pub fn preview(host: ThisMachine, wanted: &[WantedSetting]) -> Vec<SettingRecord> {
     let mut engine = Engine::inherit(host, Nowhere, Vec::new());
     let mut look = |want: &WantedSetting| {
         let record = SettingRecord {
@@ -167,6 +172,7 @@ pub fn preview(host: Host, wanted: &[WantedSetting]) -> Vec<SettingRecord> {
             before: SettingValue::default(),
             after: SettingValue::default(),
             skipped: want.obstacle.clone(),
+            host: None,
         };
         if record.skipped.is_some() {
             return record;

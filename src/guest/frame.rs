@@ -1,5 +1,5 @@
 //! What host and guest say to each other over one serial port: frames, each of
-//! a session. A session is a testbed inside the guest, raised for one trial; its
+//! a session. A session is one or two hosts inside the guest, raised for one trial; its
 //! agents' pipes are carried as bytes, so that a guest can hold several at once
 //! and each trial gets fresh agents.
 //!
@@ -7,7 +7,7 @@
 //! all little-endian; then so many bytes.
 
 use super::errand::Errand;
-use crate::record::{Fault, Role};
+use crate::record::Fault;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 
@@ -34,18 +34,14 @@ pub enum Says {
     Raised(Raised),
     /// Guest: it cannot be raised.
     Refused(Fault),
-    /// Bytes to or from the agent of a role.
-    Bytes(Role, Vec<u8>),
+    /// Bytes to or from the first or the second agent of a session.
+    Bytes(usize, Vec<u8>),
     /// Guest: an agent has ended, in these words. No bytes of it follow.
-    Ended(Role, String),
+    Ended(usize, String),
     /// Host: take the session down.
     Lower,
     /// Guest: it is down.
     Lowered,
-    /// Host: is the guest still there?
-    Ping,
-    /// Guest: it is.
-    Pong,
 }
 
 /// What a guest tells of itself when it is up.
@@ -65,21 +61,20 @@ pub struct Ready {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
-    /// Both roles: namespaces and a veth pair inside.
+    /// Two hosts: agents in namespaces of their own.
     Pair,
-    /// This role alone; the other one is in another guest or on the host, and the
-    /// link is the guest's own network device.
-    One(Role),
-    /// No role: a program, whose output and errors are the bytes of sender and
-    /// receiver.
+    /// One host, whose link is the guest's own network device.
+    One,
+    /// No host: a program, whose output and errors are the bytes of a first and a
+    /// second agent.
     Errand(Errand),
 }
 
 /// What the host has to know of a session in a guest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Raised {
-    /// Process id, in the guest, of the receiver's agent; 0 where it is elsewhere.
-    pub receiver: u32,
+    /// Process ids, in the guest, of its agents.
+    pub pids: Vec<u32>,
 }
 
 const READY: u8 = 1;
@@ -90,8 +85,6 @@ const BYTES: [u8; 2] = [5, 6];
 const ENDED: [u8; 2] = [7, 8];
 const LOWER: u8 = 9;
 const LOWERED: u8 = 10;
-const PING: u8 = 11;
-const PONG: u8 = 12;
 
 impl Frame {
     /// Writes it in one call.
@@ -131,22 +124,19 @@ impl Says {
             Says::Raise(layout) => (RAISE, serde_json::to_vec(layout)?),
             Says::Raised(raised) => (RAISED, serde_json::to_vec(raised)?),
             Says::Refused(fault) => (REFUSED, serde_json::to_vec(fault)?),
-            Says::Bytes(role, bytes) => (BYTES[*role as usize], bytes.clone()),
-            Says::Ended(role, words) => (ENDED[*role as usize], words.clone().into_bytes()),
+            Says::Bytes(agent, bytes) => (*kind(&BYTES, *agent)?, bytes.clone()),
+            Says::Ended(agent, words) => (*kind(&ENDED, *agent)?, words.clone().into_bytes()),
             Says::Lower => (LOWER, Vec::new()),
             Says::Lowered => (LOWERED, Vec::new()),
-            Says::Ping => (PING, Vec::new()),
-            Says::Pong => (PONG, Vec::new()),
         })
     }
 
     fn decode(kind: u8, body: Vec<u8>) -> io::Result<Says> {
-        let role = |kinds: [u8; 2]| Role::ALL.into_iter().find(|r| kinds[*r as usize] == kind);
-        if let Some(role) = role(BYTES) {
-            return Ok(Says::Bytes(role, body));
+        if let Some(agent) = BYTES.iter().position(|known| *known == kind) {
+            return Ok(Says::Bytes(agent, body));
         }
-        if let Some(role) = role(ENDED) {
-            return Ok(Says::Ended(role, String::from_utf8_lossy(&body).into_owned()));
+        if let Some(agent) = ENDED.iter().position(|known| *known == kind) {
+            return Ok(Says::Ended(agent, String::from_utf8_lossy(&body).into_owned()));
         }
         Ok(match kind {
             READY => Says::Ready(serde_json::from_slice(&body)?),
@@ -155,11 +145,13 @@ impl Says {
             REFUSED => Says::Refused(serde_json::from_slice(&body)?),
             LOWER => Says::Lower,
             LOWERED => Says::Lowered,
-            PING => Says::Ping,
-            PONG => Says::Pong,
             _ => return Err(invalid("a frame of an unknown kind")),
         })
     }
+}
+
+fn kind(kinds: &[u8; 2], agent: usize) -> io::Result<&u8> {
+    kinds.get(agent).ok_or_else(|| invalid("a session has no third agent"))
 }
 
 fn invalid(what: &str) -> io::Error {
@@ -182,21 +174,19 @@ mod tests {
         vec![
             Says::Ready(ready),
             Says::Raise(Layout::Pair),
-            Says::Raise(Layout::One(Role::Receiver)),
+            Says::Raise(Layout::One),
             Says::Raise(Layout::Errand(Errand {
                 words: vec!["/bin/true".into()],
                 environment: vec![("A".into(), "b".into())],
             })),
-            Says::Raised(Raised { receiver: 77 }),
+            Says::Raised(Raised { pids: vec![76, 77] }),
             Says::Refused(Fault::new(FaultKind::System, "no").remedy("yes")),
-            Says::Bytes(Role::Sender, vec![]),
-            Says::Bytes(Role::Receiver, vec![0, 255, 10]),
-            Says::Ended(Role::Sender, "exited with code 1".into()),
-            Says::Ended(Role::Receiver, String::new()),
+            Says::Bytes(0, vec![]),
+            Says::Bytes(1, vec![0, 255, 10]),
+            Says::Ended(0, "exited with code 1".into()),
+            Says::Ended(1, String::new()),
             Says::Lower,
             Says::Lowered,
-            Says::Ping,
-            Says::Pong,
         ]
     }
 
@@ -218,7 +208,7 @@ mod tests {
 
     #[test]
     fn too_long_is_refused_at_both_ends() {
-        let frame = Frame { session: 1, says: Says::Bytes(Role::Sender, vec![0; LARGEST + 1]) };
+        let frame = Frame { session: 1, says: Says::Bytes(0, vec![0; LARGEST + 1]) };
         assert!(frame.write(&mut Vec::new()).is_err());
         let mut bytes = [0; 9];
         bytes[4..8].copy_from_slice(&u32::MAX.to_le_bytes());

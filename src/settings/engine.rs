@@ -72,6 +72,7 @@ impl<M: Machine, J: Medium> Engine<M, J> {
             before: SettingValue::default(),
             after: SettingValue::default(),
             skipped: want.obstacle.clone(),
+            host: None,
         };
         if record.skipped.is_some() {
             return Ok(record);
@@ -204,6 +205,7 @@ impl<M: Machine, J: Medium> Engine<M, J> {
             set: change.set,
             outcome,
             note,
+            host: None,
         }
     }
 

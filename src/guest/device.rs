@@ -1,16 +1,10 @@
-//! One role in a guest of its own: an agent in the guest's own network namespace,
-//! whose device is the link.
+//! The network device of a guest that is one host: its link.
 
-use super::super::child::AgentProcess;
-use super::super::netns;
-use super::super::{AgentPipe, Raised, Site};
-use crate::record::wire::LinkEnd;
-use crate::record::{Fault, FaultKind, LinkSettings, Role};
+use crate::record::{Fault, FaultKind};
 use crate::sys::ethtool::Channels;
 use crate::sys::netlink::Netlink;
 use std::fs;
 use std::io;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 /// The device: the kernel's name for the first one of its kind.
@@ -19,69 +13,10 @@ pub const DEVICE: &str = "eth0";
 /// The driver of the device.
 const DRIVER: &str = "/sys/bus/virtio/drivers/virtio_net";
 
-/// An agent that has the guest to itself.
-pub struct Alone {
-    role: Role,
-    agent: AgentProcess,
-}
-
-impl Alone {
-    /// Renews the device, so that no setting of an earlier session is left, and
-    /// starts the agent.
-    pub fn raise(role: Role, site: &Site) -> Result<Alone, Fault> {
-        renew(Path::new(DRIVER))?;
-        use_all_queues(DEVICE)?;
-        let child = AgentProcess::command(site.program).spawn();
-        let child =
-            child.map_err(|e| Fault::system(format!("starting {}", site.program.display()), &e))?;
-        Ok(Alone { role, agent: AgentProcess::new(child) })
-    }
-}
-
-impl Raised for Alone {
-    fn take_pipe(&mut self, role: Role) -> AgentPipe {
-        if role == self.role {
-            return self.agent.take_pipe();
-        }
-        AgentPipe { to_agent: Box::new(io::sink()), from_agent: Box::new(io::empty()) }
-    }
-
-    fn link_end(
-        &self,
-        role: Role,
-        settings: &LinkSettings,
-        softirq_cpu: Option<u32>,
-    ) -> Option<LinkEnd> {
-        Some(device_end(role, settings, softirq_cpu))
-    }
-
-    fn address(&self, role: Role) -> IpAddr {
-        netns::address(role)
-    }
-
-    fn device(&self, _: Role) -> Option<String> {
-        Some(DEVICE.to_owned())
-    }
-
-    fn last_words(&mut self, role: Role) -> String {
-        if role == self.role { self.agent.last_words() } else { "in another guest".to_owned() }
-    }
-}
-
-/// One end of a link whose devices are there already.
-pub fn device_end(role: Role, settings: &LinkSettings, softirq_cpu: Option<u32>) -> LinkEnd {
-    LinkEnd {
-        role,
-        device: DEVICE.to_owned(),
-        peer: None,
-        address: netns::address(role),
-        prefix: netns::PREFIX,
-        settings: settings.clone(),
-        softirq_cpu,
-        softirq_required: false,
-        patience: LinkEnd::moment(),
-        neighbour: None,
-    }
+/// Renews the device, so that no setting of an earlier session is left.
+pub fn as_new() -> Result<(), Fault> {
+    renew(Path::new(DRIVER))?;
+    use_all_queues(DEVICE)
 }
 
 /// Takes every device from its driver and gives it back, after which it is as new

@@ -7,15 +7,14 @@
 //! The devices stay from trial to trial. What a link sets on them is renewed before each,
 //! so that no setting of one cell meets another.
 
-use super::child::AgentProcess;
-use super::keeper::Agents;
-use super::settings::{self, Host};
-use super::{AgentPipe, Nic, Raised, Site, Testbed, netns};
+use super::{Deployment, Properties, Site, Testbed, ends};
+use crate::host::{Adapter, AgentProcess, Attachment, HwGro, LocalAgent, ProcessHost};
 use crate::record::wire::LinkEnd;
 use crate::record::{
-    DeviceName, Fault, FaultKind, LinkSettings, OptionKind, OptionSpec, Options, Role, Setting,
-    SettingValue, Support, WantedSetting,
+    DeviceName, Fault, FaultKind, OptionKind, OptionSpec, Options, Role, Setting, SettingValue,
+    Support, WantedSetting,
 };
+use crate::settings::{self, ThisMachine};
 use crate::sys::Roots;
 use crate::sys::lasting_namespace::within;
 use crate::sys::namespace::{self, Refused, Step};
@@ -23,11 +22,9 @@ use crate::sys::netlink::Netlink;
 use crate::sys::qdisc::ROOT;
 use std::fs;
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Two devices.
 pub struct Ports {
@@ -42,9 +39,6 @@ pub static UNNAMED: Ports = Ports { devices: None, neighbours: false, base: Mute
 
 /// How long two ports may take to agree on a speed.
 const CARRIER: Duration = Duration::from_secs(20);
-
-/// How often is looked for it.
-const LOOK: Duration = Duration::from_millis(10);
 
 const WMEM: &str = "/proc/sys/net/ipv4/tcp_wmem";
 
@@ -107,7 +101,7 @@ impl Testbed for Ports {
         if self.devices.is_none() {
             return Support::no("no devices are named", REMEDY);
         }
-        match settings::feasible(Host::new(Roots::real()), &self.settings()) {
+        match settings::feasible(ThisMachine::new(Roots::real()), &self.settings()) {
             Ok(()) => Support::Yes,
             Err(fault) => Support::no(fault.message, fault.remedy.unwrap_or_default()),
         }
@@ -124,19 +118,16 @@ impl Testbed for Ports {
         Some([sender.to_string(), receiver.to_string()])
     }
 
-    fn usual_link(&self) -> &'static str {
-        "nic"
+    fn properties(&self) -> Properties {
+        Properties {
+            holds_several: false,
+            has_cable: true,
+            usual_link: "nic",
+            ..Properties::default()
+        }
     }
 
-    fn holds_several(&self) -> bool {
-        false
-    }
-
-    fn has_wire(&self) -> bool {
-        true
-    }
-
-    fn raise(&self, site: &Site) -> Result<Box<dyn Raised>, Fault> {
+    fn raise(&self, site: &Site) -> Result<Deployment, Fault> {
         site.refuse_kernel(self.name())?;
         let devices = self.devices.clone().ok_or_else(|| {
             Fault::new(FaultKind::Usage, "testbed ports: no devices are named").remedy(REMEDY)
@@ -149,14 +140,25 @@ impl Testbed for Ports {
         };
         let namespaces = [ends[0].namespace()?, ends[1].namespace()?];
         let program = site.program.to_path_buf();
-        let agents = Agents::start(move || {
+        let agents = LocalAgent::start(move || {
             let [sender, receiver] = namespaces.map(|namespace| {
                 let child = namespace::spawn_in(AgentProcess::command(&program), namespace);
                 child.map(AgentProcess::new).map_err(|refused| fault(&refused))
             });
             Ok([sender?, receiver?])
         })?;
-        Ok(Box::new(Up { agents, ends, hardware }))
+        let [sender, receiver] = agents;
+        let host = |role: Role, agent| {
+            let peer = role.peer();
+            let end = LinkEnd {
+                patience: CARRIER.as_secs_f64(),
+                neighbour: hardware.map(|all| (ends::address(peer), all[peer as usize])),
+                ..ends::end(role, devices[role as usize].to_string())
+            };
+            let attachment = Attachment::Made(end, HwGro::AsAsked);
+            ProcessHost { agent, attachment, adapter: Adapter::Asked }
+        };
+        Ok(Deployment::of([host(Role::Sender, sender), host(Role::Receiver, receiver)]))
     }
 }
 
@@ -241,89 +243,6 @@ impl End {
             let found = Netlink::new().hardware_address(device.as_str());
             found.map_err(|e| Fault::system(format!("hardware address of {device}"), &e))
         })
-    }
-
-    fn has_carrier(&self) -> Result<bool, Fault> {
-        self.within(|device| {
-            let link = Netlink::new().link(device.as_str());
-            let link = link.map_err(|e| Fault::system(format!("cannot look for {device}"), &e))?;
-            Ok(link.is_some_and(|link| link.operational))
-        })
-    }
-}
-
-/// The testbed while it is up.
-struct Up {
-    agents: Agents,
-    ends: [End; 2],
-    hardware: Option<[[u8; 6]; 2]>,
-}
-
-impl Up {
-    fn end(&self, role: Role) -> &End {
-        &self.ends[role as usize]
-    }
-}
-
-impl Raised for Up {
-    fn take_pipe(&mut self, role: Role) -> AgentPipe {
-        self.agents.of(role).take_pipe()
-    }
-
-    fn link_end(
-        &self,
-        role: Role,
-        settings: &LinkSettings,
-        softirq_cpu: Option<u32>,
-    ) -> Option<LinkEnd> {
-        let peer = role.peer();
-        Some(LinkEnd {
-            role,
-            device: self.end(role).device.to_string(),
-            peer: None,
-            address: netns::address(role),
-            prefix: netns::PREFIX,
-            settings: settings.clone(),
-            softirq_cpu,
-            softirq_required: false,
-            patience: CARRIER.as_secs_f64(),
-            neighbour: self.hardware.map(|all| (netns::address(peer), all[peer as usize])),
-        })
-    }
-
-    fn address(&self, role: Role) -> IpAddr {
-        netns::address(role)
-    }
-
-    fn device(&self, role: Role) -> Option<String> {
-        Some(self.end(role).device.to_string())
-    }
-
-    fn nic(&self, role: Role) -> Result<Option<Nic>, Fault> {
-        self.end(role).within(|device| Nic::of(device.as_str()))
-    }
-
-    fn settle(&mut self, stop: &AtomicBool) -> Result<(), Fault> {
-        let deadline = Instant::now() + CARRIER;
-        for end in &self.ends {
-            while !end.has_carrier()? {
-                if stop.load(Ordering::Relaxed) {
-                    return Err(Fault::new(FaultKind::Interrupted, "stopped by the user"));
-                }
-                if Instant::now() > deadline {
-                    let (name, seconds) = (&end.device, CARRIER.as_secs());
-                    let text = format!("{name} has no carrier after {seconds} s");
-                    return Err(Fault::new(FaultKind::System, text)
-                        .remedy("see that both ends are plugged in, and speak the same speed"));
-                }
-                std::thread::sleep(LOOK);
-            }
-        }
-        Ok(())
-    }
-
-    fn last_words(&mut self, role: Role) -> String {
-        self.agents.of(role).last_words()
     }
 }
 

@@ -97,8 +97,8 @@ impl Tree {
         fs::write(path, text).unwrap();
     }
 
-    fn host(&self) -> Host {
-        Host::new(Roots::recorded(self.dir.path()))
+    fn host(&self) -> ThisMachine {
+        ThisMachine::new(Roots::recorded(self.dir.path()))
     }
 
     fn place(&self) -> Place {
@@ -149,7 +149,7 @@ fn burn(fuse: &Fuse) -> bool {
 /// A machine whose user dies: from then on nothing is read or written. Each part
 /// of a setting is a step of its own.
 struct Mortal {
-    host: Host,
+    host: ThisMachine,
     fuse: Fuse,
 }
 

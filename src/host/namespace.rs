@@ -1,147 +1,29 @@
-//! The embedded testbed: two network namespaces on this machine and a veth
-//! pair between them. The traffic crosses a whole TCP stack twice, and no byte
-//! leaves the machine.
+//! Two agents in network namespaces of their own on this machine, which may be joined
+//! by a veth pair.
 //!
 //! The namespaces are anonymous. They belong to the two agents and end with
 //! them, so that nothing can be left behind, whoever is killed.
 
 use super::child::AgentProcess;
-use super::keeper::Agents;
-use super::{AgentPipe, Raised, Site, Testbed};
-use crate::record::wire::LinkEnd;
-use crate::record::{Fault, LinkSettings, Role, Support};
+use super::keeper::LocalAgent;
+use crate::record::Fault;
 use crate::sys::Roots;
 use crate::sys::namespace::{self, Enter, Refused, Step};
-use crate::sys::netlink::{Veth, veth_message};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
-/// Two network namespaces and a veth pair.
-pub struct Netns;
-
-impl Testbed for Netns {
-    fn name(&self) -> &'static str {
-        "netns"
-    }
-
-    fn summary(&self) -> &'static str {
-        "two network namespaces and a veth pair on this machine"
-    }
-
-    fn probe(&self) -> Support {
-        let pair = Veth {
-            name: device(Role::Sender).into(),
-            peer: device(Role::Receiver).into(),
-            peer_process: None,
-            mtu: None,
-            queues: 1,
+/// Starts both agents; the second may have one end of a pair that the first makes.
+pub fn pair_of_agents(program: &Path) -> Result<[LocalAgent; 2], Fault> {
+    let program = program.to_path_buf();
+    LocalAgent::start(move || {
+        let start = |enter| {
+            let child = namespace::spawn(AgentProcess::command(&program), enter);
+            child.map(AgentProcess::new).map_err(|refused| fault(&refused, &program))
         };
-        let tried = veth_message(&pair)
-            .map_err(|error| Refused { step: Step::Device, error })
-            .and_then(namespace::rehearse);
-        match tried {
-            Ok(()) => Support::Yes,
-            Err(refused) => {
-                let remedy = remedy(&refused, &Roots::real());
-                Support::no(refused.to_string(), remedy)
-            }
-        }
-    }
-
-    fn raise(&self, site: &Site) -> Result<Box<dyn Raised>, Fault> {
-        site.refuse_kernel(self.name())?;
-        let program = site.program.to_path_buf();
-        Ok(Box::new(Up { agents: Agents::start(move || start_agents(&program))? }))
-    }
-}
-
-/// The testbed while it is up.
-struct Up {
-    agents: Agents,
-}
-
-impl Raised for Up {
-    fn take_pipe(&mut self, role: Role) -> AgentPipe {
-        self.agents.of(role).take_pipe()
-    }
-
-    fn link_end(
-        &self,
-        role: Role,
-        settings: &LinkSettings,
-        softirq_cpu: Option<u32>,
-    ) -> Option<LinkEnd> {
-        Some(veth_end(role, settings, softirq_cpu, self.agents.receiver()))
-    }
-
-    fn address(&self, role: Role) -> IpAddr {
-        address(role)
-    }
-
-    fn device(&self, role: Role) -> Option<String> {
-        Some(device(role).to_string())
-    }
-
-    fn last_words(&mut self, role: Role) -> String {
-        self.agents.of(role).last_words()
-    }
-}
-
-/// One end of the pair. `receiver` is the process whose namespace the peer's
-/// device goes to, as the sender's agent knows it.
-pub(super) fn veth_end(
-    role: Role,
-    settings: &LinkSettings,
-    softirq_cpu: Option<u32>,
-    receiver: u32,
-) -> LinkEnd {
-    let peer = match role {
-        Role::Sender => Some((device(Role::Receiver).to_string(), receiver)),
-        Role::Receiver => None,
-    };
-    LinkEnd {
-        role,
-        device: device(role).to_string(),
-        peer,
-        address: address(role),
-        prefix: PREFIX,
-        settings: settings.clone(),
-        softirq_cpu,
-        softirq_required: false,
-        patience: LinkEnd::moment(),
-        neighbour: None,
-    }
-}
-
-/// Addresses from 198.18.0.0/15, which RFC 2544 sets aside for benchmarks of
-/// network devices; no real network has them.
-pub fn address(role: Role) -> IpAddr {
-    IpAddr::V4(match role {
-        Role::Sender => Ipv4Addr::new(198, 18, 0, 1),
-        Role::Receiver => Ipv4Addr::new(198, 18, 0, 2),
+        let first = start(Enter::New)?;
+        let second = start(Enter::Beside(first.id()))?;
+        Ok([first, second])
     })
-}
-
-/// Length of the link's prefix in bits.
-pub(super) const PREFIX: u8 = 30;
-
-/// Device of a role's end of the pair.
-pub(super) fn device(role: Role) -> &'static str {
-    match role {
-        Role::Sender => "byte0",
-        Role::Receiver => "byte1",
-    }
-}
-
-fn start_agents(program: &Path) -> Result<[AgentProcess; 2], Fault> {
-    let start = |enter| {
-        let child = namespace::spawn(AgentProcess::command(program), enter);
-        child.map(AgentProcess::new).map_err(|refused| fault(&refused, program))
-    };
-    let sender = start(Enter::New)?;
-    let receiver = start(Enter::Beside(sender.id()))?;
-    Ok([sender, receiver])
 }
 
 fn fault(refused: &Refused, program: &Path) -> Fault {
@@ -153,7 +35,7 @@ fn fault(refused: &Refused, program: &Path) -> Fault {
 }
 
 /// What would help, from what this host forbids.
-pub(super) fn remedy(refused: &Refused, roots: &Roots) -> String {
+pub fn remedy(refused: &Refused, roots: &Roots) -> String {
     let sysctl = |name: &str| -> Option<String> {
         let text = std::fs::read_to_string(roots.proc.join("sys").join(name)).ok()?;
         Some(text.trim().to_string())
@@ -249,11 +131,11 @@ mod tests {
 
     #[test]
     fn a_program_that_is_not_there_is_a_fault_that_names_it() {
-        if !Netns.probe().is_yes() {
-            // The refusal itself is covered above.
+        let fault = pair_of_agents(Path::new("/no/such/bytepath")).err().unwrap();
+        if fault.message.starts_with("testbed netns") {
+            // Namespaces are refused here; the refusal itself is covered above.
             return;
         }
-        let fault = Netns.raise(&Site::of(Path::new("/no/such/bytepath"))).err().unwrap();
         assert!(fault.message.contains("/no/such/bytepath"), "{fault}");
     }
 }

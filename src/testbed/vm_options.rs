@@ -1,6 +1,7 @@
 //! What can be set of the testbed, as the user types it, and what contradicts itself.
 
-use super::wire::{self, Wish};
+use super::cable::{self, Wish};
+use crate::guest::{Limits, Shape};
 use crate::record::{Fault, FaultKind, OptionKind, OptionSpec, Options, Role};
 use std::time::Duration;
 
@@ -9,29 +10,14 @@ use std::time::Duration;
 pub struct Settings {
     /// One guest for both roles, or one for each.
     pub guests: u32,
-    /// CPUs of a guest.
-    pub cpus: u32,
-    /// Memory of a guest, bytes.
-    pub memory: u64,
+    /// What a guest has, and how long it is waited for.
+    pub shape: Shape,
     /// `auto`, `kvm` or `tcg`.
     pub accelerator: &'static str,
     /// The role that stays on this host, if one does.
     pub on_host: Option<Role>,
     /// What joins the two roles where they are not in one guest.
-    pub wire: Wish,
-    /// How long it is waited for.
-    pub limits: Limits,
-}
-
-/// How long a guest may take before it counts as one that hangs. A limit is reached
-/// by nothing but a guest that is lost, so it is generous: an emulated guest on a
-/// busy host is slow and all right.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// From its start until its program answers.
-    pub boot: Duration,
-    /// To answer what its program answers by itself, without an agent.
-    pub silence: Duration,
+    pub cable: Wish,
 }
 
 /// What can be set, as the user types it.
@@ -68,7 +54,7 @@ pub const OPTIONS: &[OptionSpec] = &[
     },
     OptionSpec {
         name: "wire",
-        kind: OptionKind::Choice(wire::KINDS),
+        kind: OptionKind::Choice(cable::KINDS),
         default: "auto",
         help: "tap: with offloads; socket: packet by packet, needs nothing; auto: tap if it works",
     },
@@ -80,7 +66,7 @@ pub const OPTIONS: &[OptionSpec] = &[
     },
     OptionSpec {
         name: "vhost",
-        kind: OptionKind::Choice(wire::VHOST),
+        kind: OptionKind::Choice(cable::VHOST),
         default: "auto",
         help: "whether this host's kernel moves the packets of a tap (vhost-net); auto: if it can",
     },
@@ -107,12 +93,10 @@ impl Settings {
     /// With every option at its default.
     pub const DEFAULT: Settings = Settings {
         guests: 1,
-        cpus: 2,
-        memory: 1 << 30,
+        shape: Shape::DEFAULT,
         accelerator: "auto",
         on_host: None,
-        wire: Wish::DEFAULT,
-        limits: Limits { boot: Duration::from_secs(60), silence: Duration::from_secs(20) },
+        cable: Wish::DEFAULT,
     };
 
     /// What these options come to.
@@ -127,18 +111,20 @@ impl Settings {
         let on_host = options.word("host");
         let settings = Settings {
             guests: count("guests", usual.guests),
-            cpus: count("cpus", usual.cpus),
-            memory: options.number("memory").unwrap_or(usual.memory),
+            shape: Shape {
+                cpus: count("cpus", usual.shape.cpus),
+                memory: options.number("memory").unwrap_or(usual.shape.memory),
+                limits: Limits {
+                    boot: time("boot", usual.shape.limits.boot),
+                    silence: time("silence", usual.shape.limits.silence),
+                },
+            },
             accelerator: word("accel", ACCELERATORS, usual.accelerator),
             on_host: Role::ALL.into_iter().find(|role| role.to_string() == on_host),
-            wire: Wish {
-                kind: word("wire", wire::KINDS, usual.wire.kind),
-                queues: count("queues", usual.wire.queues),
-                vhost: word("vhost", wire::VHOST, usual.wire.vhost),
-            },
-            limits: Limits {
-                boot: time("boot", usual.limits.boot),
-                silence: time("silence", usual.limits.silence),
+            cable: Wish {
+                kind: word("wire", cable::KINDS, usual.cable.kind),
+                queues: count("queues", usual.cable.queues),
+                vhost: word("vhost", cable::VHOST, usual.cable.vhost),
             },
         };
         settings.check()?;
@@ -155,23 +141,23 @@ impl Settings {
         let wrong = |text: String, remedy: &str| {
             Err(Fault::new(FaultKind::Usage, format!("testbed vm: {text}")).remedy(remedy))
         };
-        let Settings { guests, cpus, on_host, ref wire, .. } = *self;
+        let Settings { guests, shape: Shape { cpus, .. }, on_host, ref cable, .. } = *self;
         if let Some(role) = on_host.filter(|_| guests > 1) {
             let text = format!("guests={guests} has a guest for each role, and host={role} none");
             return wrong(text, "leave one of them out");
         }
-        if self.is_whole() && *wire != Wish::DEFAULT {
+        if self.is_whole() && *cable != Wish::DEFAULT {
             let text = "both roles are in one guest, so there is no wire".to_owned();
             return wrong(text, "add guests=2, host=sender or host=receiver");
         }
-        if wire.queues > cpus {
-            let text = format!("queues={} are more than a guest's {cpus} CPUs", wire.queues);
+        if cable.queues > cpus {
+            let text = format!("queues={} are more than a guest's {cpus} CPUs", cable.queues);
             return wrong(text, "a queue is worked by one CPU: raise cpus, or lower queues");
         }
-        if wire.kind != "socket" {
+        if cable.kind != "socket" {
             return Ok(());
         }
-        match (on_host, wire.queues, wire.vhost) {
+        match (on_host, cable.queues, cable.vhost) {
             (Some(role), ..) => {
                 let text = format!("wire=socket joins two guests, and host={role} is none");
                 wrong(text, "leave wire out: the host's end is a tap")

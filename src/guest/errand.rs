@@ -1,24 +1,21 @@
 //! A guest that runs programs one after the other and gives back what they print:
 //! what a kernel lets a program do can be tried without being that kernel.
 //!
-//! On the host [`Errands`], in the guest [`Running`]: a session like any other, whose
-//! two pipes are not those of two agents but a program's output and its errors.
+//! A session like any other, whose two pipes are not those of two agents but a
+//! program's output and its errors.
 
-use super::super::child::ending;
-use super::super::{AgentPipe, Raised};
+use super::boot::{Shape, prepare, twice_if_emulated};
 use super::frame::Layout;
-use super::machine::{Machine, NotBooted, SessionUp};
+use super::machine::{Machine, NotBooted};
 use super::qemu::{self, Accelerator, Start};
-use super::{DEFAULT, booted, prepare};
-use crate::record::wire::LinkEnd;
-use crate::record::{Fault, FaultKind, LinkSettings, Role};
+use crate::record::{Fault, FaultKind};
 use crate::sys::netlink::Netlink;
 use serde::{Deserialize, Serialize};
-use std::io::{self, Read};
-use std::net::{IpAddr, Ipv4Addr};
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
@@ -34,7 +31,7 @@ pub struct Errand {
 
 /// A guest that is up. Dropping it switches it off.
 pub struct Errands {
-    machine: Machine,
+    machine: Arc<Machine>,
 }
 
 /// What came of a program.
@@ -60,7 +57,7 @@ impl Errands {
         bytepath: &Path,
         programs: &[(&str, &Path)],
     ) -> Result<Errands, Fault> {
-        let accelerator = qemu::accelerator(DEFAULT.settings.accelerator)?;
+        let accelerator = qemu::accelerator("auto")?;
         let (image, archive) = prepare(kernel, bytepath, programs)?;
         let fail = |e: io::Error| Fault::system("preparing a guest", &e);
         let emulated = accelerator != Accelerator::Kvm;
@@ -68,7 +65,7 @@ impl Errands {
             let (ours, theirs) = UnixStream::pair().map_err(fail)?;
             let start = Start {
                 program: qemu::find()?,
-                settings: &DEFAULT.settings,
+                shape: Shape::DEFAULT,
                 accelerator: &accelerator,
                 name: image.path.display().to_string(),
                 kernel: image.open(emulated)?,
@@ -79,7 +76,7 @@ impl Errands {
             };
             Machine::boot(start, ours, &AtomicBool::new(false))
         };
-        Ok(Errands { machine: booted(emulated, boot)? })
+        Ok(Errands { machine: Arc::new(twice_if_emulated(emulated, boot)?) })
     }
 
     /// `uname -r` of the guest.
@@ -92,11 +89,10 @@ impl Errands {
     pub fn run(&self, errand: Errand) -> Result<Outcome, Fault> {
         let name = errand.words.first().cloned().unwrap_or_default();
         let never = AtomicBool::new(false);
-        let SessionUp { number, from_agents, .. } =
-            self.machine.raise(Layout::Errand(errand), &never)?;
+        let (session, printed) = self.machine.raise(Layout::Errand(errand), &never)?;
         let deadline = Instant::now() + PATIENCE;
         let [mut output, mut errors] = [Vec::new(), Vec::new()];
-        for (pipe, bytes) in from_agents.iter().zip([&mut output, &mut errors]) {
+        for (pipe, bytes) in printed.iter().zip([&mut output, &mut errors]) {
             loop {
                 match pipe.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                     Ok(more) => bytes.extend(more),
@@ -112,74 +108,24 @@ impl Errands {
                 }
             }
         }
-        let ended = self.machine.last_words(number, Role::Sender);
-        self.machine.lower(number);
-        Ok(Outcome { output, errors, ended })
+        Ok(Outcome { output, errors, ended: session.last_words(0) })
     }
 }
 
-/// In the guest: a program that runs. Dropping it ends it.
-pub struct Running {
-    child: Child,
-}
-
-impl Running {
-    /// Starts it, with the guest's own loopback device up.
-    pub fn raise(errand: &Errand) -> Result<Running, Fault> {
-        let mut netlink = Netlink::new();
-        let up = netlink.link("lo").and_then(|lo| {
-            let lo = lo.ok_or(io::ErrorKind::NotFound)?;
-            netlink.set_up(lo.index)
-        });
-        up.map_err(|e| Fault::system("bringing up the loopback device", &e))?;
-        let (program, arguments) = errand
-            .words
-            .split_first()
-            .ok_or_else(|| Fault::new(FaultKind::Usage, "no program is named"))?;
-        let mut command = Command::new(program);
-        command.args(arguments).envs(errand.environment.iter().map(|(name, value)| (name, value)));
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = command.spawn();
-        child
-            .map(|child| Running { child })
-            .map_err(|e| Fault::system(format!("starting {program}"), &e))
-    }
-}
-
-impl Raised for Running {
-    fn take_pipe(&mut self, role: Role) -> AgentPipe {
-        let boxed = |pipe: Option<Box<dyn Read + Send>>| pipe.unwrap_or(Box::new(io::empty()));
-        let from_agent = boxed(match role {
-            Role::Sender => self.child.stdout.take().map(|pipe| Box::new(pipe) as _),
-            Role::Receiver => self.child.stderr.take().map(|pipe| Box::new(pipe) as _),
-        });
-        AgentPipe { to_agent: Box::new(io::sink()), from_agent }
-    }
-
-    fn link_end(&self, _: Role, _: &LinkSettings, _: Option<u32>) -> Option<LinkEnd> {
-        None
-    }
-
-    fn address(&self, _: Role) -> IpAddr {
-        Ipv4Addr::LOCALHOST.into()
-    }
-
-    fn device(&self, _: Role) -> Option<String> {
-        Some("lo".to_owned())
-    }
-
-    fn last_words(&mut self, _: Role) -> String {
-        match self.child.wait() {
-            Ok(status) => ending(status),
-            Err(e) => format!("its end cannot be waited for: {e}"),
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Fails only if it has ended by now, and then there is no need.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// In the guest: starts the program, with the guest's own loopback device up.
+pub fn start(errand: &Errand) -> Result<Child, Fault> {
+    let mut netlink = Netlink::new();
+    let up = netlink.link("lo").and_then(|lo| {
+        let lo = lo.ok_or(io::ErrorKind::NotFound)?;
+        netlink.set_up(lo.index)
+    });
+    up.map_err(|e| Fault::system("bringing up the loopback device", &e))?;
+    let (program, arguments) = errand
+        .words
+        .split_first()
+        .ok_or_else(|| Fault::new(FaultKind::Usage, "no program is named"))?;
+    let mut command = Command::new(program);
+    command.args(arguments).envs(errand.environment.iter().map(|(name, value)| (name, value)));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().map_err(|e| Fault::system(format!("starting {program}"), &e))
 }

@@ -1,7 +1,7 @@
 //! How a guest ended, told from its console and from the end of the process that
 //! ran it.
 
-use super::super::child::ending;
+use crate::host::ending;
 use std::process::ExitStatus;
 
 /// Lines of the console that a fault quotes.

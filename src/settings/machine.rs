@@ -43,15 +43,15 @@ pub struct Identity {
 }
 
 /// The machine below these roots. Netlink speaks to the kernel that runs.
-pub struct Host {
+pub struct ThisMachine {
     roots: Roots,
     netlink: Netlink,
 }
 
-impl Host {
+impl ThisMachine {
     /// Opens nothing yet.
     pub fn new(roots: Roots) -> Self {
-        Host { roots, netlink: Netlink::new() }
+        ThisMachine { roots, netlink: Netlink::new() }
     }
 
     /// Refuses a device of `/sys` that is not the one of our network namespace:
@@ -103,14 +103,14 @@ impl Host {
     fn at<T: Send>(
         &mut self,
         setting: &Setting,
-        work: impl FnOnce(&mut Host) -> Result<T, Fault> + Send,
+        work: impl FnOnce(&mut ThisMachine) -> Result<T, Fault> + Send,
     ) -> Result<T, Fault> {
         let device = setting.device().filter(|_| self.roots.sys == Path::new("/sys"));
         let Some(namespace) = device.map(loan::namespace_of).transpose()?.flatten() else {
             return work(self);
         };
         let roots = self.roots.clone();
-        lasting_namespace::within(namespace.as_fd(), || work(&mut Host::new(roots)))
+        lasting_namespace::within(namespace.as_fd(), || work(&mut ThisMachine::new(roots)))
             .map_err(|e| Fault::system(format!("entering the namespace for '{setting}'"), &e))?
     }
 
@@ -122,7 +122,7 @@ impl Host {
     }
 }
 
-impl Machine for Host {
+impl Machine for ThisMachine {
     fn read(&mut self, setting: &Setting) -> Result<Option<SettingValue>, Fault> {
         if let Setting::Loan { device } = setting {
             self.is_ours(setting)?;
@@ -179,7 +179,7 @@ impl Machine for Host {
 }
 
 /// What the engine asks for, in the network namespace that this thread is in.
-impl Host {
+impl ThisMachine {
     fn read_here(&mut self, setting: &Setting) -> Result<Option<SettingValue>, Fault> {
         let knobs = files::knobs(&self.roots, setting);
         let by_files = knobs.is_some() || matches!(setting, Setting::TapFlags { .. });

@@ -1,17 +1,18 @@
-//! The wire between two guests, or between a guest and this host: which one can be
+//! The cable between two guests, or between a guest and this host: which one can be
 //! had, and laying it.
 //!
-//! The good wire is made of tap devices in a network namespace of our own: a bridge
+//! The good cable is made of tap devices in a network namespace of our own: a bridge
 //! between two of them, or one that a role of this host uses itself. Packets cross it
 //! with their offloads (`struct virtio_net_hdr`), so what a guest sends as one packet
 //! of 64 KiB arrives as one. The namespace has no name and no process: it lives by the
 //! descriptors that qemu and we hold, and so it ends with us, whatever ends us.
 //!
-//! The other wire is a pair of sockets between two qemu processes: it needs nothing
+//! The other cable is a pair of sockets between two qemu processes: it needs nothing
 //! of this host, and carries packets one at a time, without offloads.
 
-use super::super::netns;
-use super::network::{Line, Network, TAP_MTU};
+use super::ends;
+use crate::guest::{Line, Network, TAP_MTU};
+use crate::host::remedy;
 use crate::record::{Fault, FaultKind, Finding, Role, Severity};
 use crate::sys::Roots;
 use crate::sys::bridge::{bridge_message, port_message};
@@ -24,13 +25,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
-/// Kinds of wires, as the user types them.
+/// Kinds of cables, as the user types them.
 pub const KINDS: &[&str] = &["auto", "tap", "socket"];
 
 /// Whether the kernel moves the packets of a tap, as the user types it.
 pub const VHOST: &[&str] = &["auto", "on", "off"];
 
-/// What is asked of a wire.
+/// What is asked of a cable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wish {
     /// One of [`KINDS`].
@@ -41,9 +42,9 @@ pub struct Wish {
     pub vhost: &'static str,
 }
 
-/// A wire that can be had.
+/// A cable that can be had.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wire {
+pub enum Cable {
     /// Sockets, and why not taps.
     Sockets(String),
     /// Taps.
@@ -55,7 +56,7 @@ pub enum Wire {
     },
 }
 
-/// A wire that is laid.
+/// A cable that is laid.
 pub struct Laid {
     /// What each guest gets, in the order of the roles.
     pub networks: Vec<Network>,
@@ -67,11 +68,11 @@ impl Wish {
     /// What a user who asks for nothing gets.
     pub const DEFAULT: Wish = Wish { kind: "auto", queues: 1, vhost: "auto" };
 
-    /// The wire it comes to here, between guests or to a role `on_host`. Tries it for
+    /// The cable it comes to here, between guests or to a role `on_host`. Tries it for
     /// real, and leaves nothing behind.
-    pub fn settle(&self, on_host: Option<Role>) -> Result<Wire, Fault> {
+    pub fn settle(&self, on_host: Option<Role>) -> Result<Cable, Fault> {
         if self.kind == "socket" {
-            return Ok(Wire::Sockets("wire=socket asks for it".into()));
+            return Ok(Cable::Sockets("wire=socket asks for it".into()));
         }
         let vhost = match self.vhost {
             "off" => Err("vhost=off asks for it".to_owned()),
@@ -84,14 +85,14 @@ impl Wish {
         let needed =
             self.kind == "tap" || on_host.is_some() || self.queues > 1 || self.vhost == "on";
         match make(&plan(self.queues, on_host)?) {
-            Ok(_) => Ok(Wire::Taps { queues: self.queues, vhost }),
+            Ok(_) => Ok(Cable::Taps { queues: self.queues, vhost }),
             Err(refused) if needed => Err(fault(&refused, &Roots::real())),
-            Err(refused) => Ok(Wire::Sockets(format!("no taps: {refused}"))),
+            Err(refused) => Ok(Cable::Sockets(format!("no taps: {refused}"))),
         }
     }
 }
 
-impl Wire {
+impl Cable {
     /// Lays it between two guests, or from one to the role that stays `on_host`.
     pub fn lay(&self, on_host: Option<Role>) -> Result<Laid, Fault> {
         let guests = Role::ALL.into_iter().filter(|role| Some(*role) != on_host);
@@ -99,7 +100,7 @@ impl Wire {
             line,
             mac: format!("52:54:00:c6:12:0{}", role as usize + 1),
         };
-        let Wire::Taps { queues, vhost: with_vhost } = self else {
+        let Cable::Taps { queues, vhost: with_vhost } = self else {
             let fail = |e| Fault::system("joining two guests by sockets", &e);
             let (one, other) = UnixDatagram::pair().map_err(fail)?;
             let lines = [one, other].map(|socket| Line::Socket(socket.into()));
@@ -123,8 +124,8 @@ impl Wire {
     /// What is recorded of it, by name.
     pub fn facts(&self) -> Vec<(&'static str, String)> {
         match self {
-            Wire::Sockets(why) => vec![("link.wire", format!("sockets ({why})"))],
-            Wire::Taps { queues, vhost } => {
+            Cable::Sockets(why) => vec![("link.wire", format!("sockets ({why})"))],
+            Cable::Taps { queues, vhost } => {
                 let vhost = match vhost {
                     Ok(()) => "on".to_owned(),
                     Err(why) => format!("off ({why})"),
@@ -139,7 +140,7 @@ impl Wire {
     }
 }
 
-/// What a wire of guests cannot have on this host.
+/// What a cable of guests cannot have on this host.
 pub fn findings() -> Vec<Finding> {
     let refused = match plan(1, None).map(|plan| make(&plan)) {
         Ok(Err(refused)) => refused,
@@ -182,7 +183,7 @@ fn vhost(device: &Path) -> Result<OwnedFd, Fault> {
 /// Files that a trial may change in the namespace in which a role of this host lives.
 const RESTORED: &[&CStr] = &[c"/proc/sys/net/ipv4/tcp_wmem"];
 
-/// What a namespace with a wire begins with. IPv6 would send router solicitations
+/// What a namespace with a cable begins with. IPv6 would send router solicitations
 /// across it. What TCP learned of the peer in one trial must not reach the next
 /// (tcp_metrics(8)).
 const SETTINGS: &[(&CStr, &[u8])] = &[
@@ -194,15 +195,15 @@ const SETTINGS: &[(&CStr, &[u8])] = &[
 /// Interface index of the first device of a namespace, after the loopback device's.
 const FIRST: u32 = 2;
 
-/// The namespace of a wire.
+/// The namespace of a cable.
 fn plan(queues: u32, on_host: Option<Role>) -> Result<Vec<Part>, Fault> {
-    let fail = |e| Fault::system("describing a wire", &e);
+    let fail = |e| Fault::system("describing a cable", &e);
     let mut parts: Vec<Part> =
         SETTINGS.iter().map(|(file, text)| Part::Setting(file, text)).collect();
     if let Some(role) = on_host {
         // NAPI is what GRO works in, and what can be a thread.
         let flags = tap::VNET_HDR | tap::NAPI;
-        let device = Tap::new(netns::device(role), FIRST, queues, flags).map_err(fail)?;
+        let device = Tap::new(ends::device(role), FIRST, queues, flags).map_err(fail)?;
         parts.push(Part::Tap(device));
         return Ok(parts);
     }
@@ -223,7 +224,7 @@ fn make(plan: &[Part]) -> Result<Made, Refused> {
 fn fault(refused: &Refused, roots: &Roots) -> Fault {
     let code = refused.error.raw_os_error().unwrap_or(0);
     let denied = matches!(code, libc::EPERM | libc::EACCES);
-    let remedy = match refused.step {
+    let help = match refused.step {
         Step::OpenTap if denied => {
             "run as root, or let everybody open it, as most systems do: chmod 0666 /dev/net/tun"
                 .to_owned()
@@ -232,10 +233,10 @@ fn fault(refused: &Refused, roots: &Roots) -> Fault {
         Step::Tap if denied => "run as root with CAP_NET_ADMIN".into(),
         Step::Tap => "use a kernel with CONFIG_TUN".into(),
         Step::Join => "modprobe bridge, or a kernel with CONFIG_BRIDGE".into(),
-        _ => netns::remedy(refused, roots),
+        _ => remedy(refused, roots),
     };
     let kind = if denied { FaultKind::Permission } else { FaultKind::Unsupported };
-    Fault::new(kind, format!("guests cannot be joined by taps: {refused}")).remedy(remedy)
+    Fault::new(kind, format!("guests cannot be joined by taps: {refused}")).remedy(help)
 }
 
 #[cfg(test)]
@@ -275,31 +276,31 @@ mod tests {
     #[test]
     fn a_socket_is_a_choice_and_never_what_taps_fall_back_to_by_name() {
         let wish = Wish { kind: "socket", ..Wish::DEFAULT };
-        let wire = wish.settle(None).unwrap();
-        assert!(matches!(&wire, Wire::Sockets(why) if why.contains("asks for it")));
-        let laid = wire.lay(None).unwrap();
+        let cable = wish.settle(None).unwrap();
+        assert!(matches!(&cable, Cable::Sockets(why) if why.contains("asks for it")));
+        let laid = cable.lay(None).unwrap();
         assert!(laid.networks.len() == 2 && laid.host.is_none());
-        assert_eq!(wire.facts()[0].1, "sockets (wire=socket asks for it)");
+        assert_eq!(cable.facts()[0].1, "sockets (wire=socket asks for it)");
     }
 
     #[test]
     fn taps_have_the_queues_that_were_asked_for() {
         let wish = Wish { kind: "tap", queues: 3, vhost: "off" };
-        let wire = match wish.settle(None) {
-            Ok(wire) => wire,
+        let cable = match wish.settle(None) {
+            Ok(cable) => cable,
             Err(fault) => {
                 skip!("{fault}");
                 return;
             }
         };
-        let facts = wire.facts();
+        let facts = cable.facts();
         assert_eq!(facts[1], ("link.queues", "3".to_owned()));
         assert_eq!(facts[2].1, "off (vhost=off asks for it)");
-        let both = wire.lay(None).unwrap();
+        let both = cable.lay(None).unwrap();
         let counts: Vec<usize> = both.networks.iter().map(|n| n.descriptors().len()).collect();
         assert_eq!(counts, [3, 3]);
         assert!(both.host.is_none(), "the queues keep the namespace");
-        let one = wire.lay(Some(Role::Receiver)).unwrap();
+        let one = cable.lay(Some(Role::Receiver)).unwrap();
         assert_eq!(one.networks.len(), 1);
         assert!(one.networks[0].mac.ends_with(":01") && one.host.is_some());
     }

@@ -1,16 +1,17 @@
 //! A guest, seen from the host: the process that runs it, the port to its
 //! agents, its console, and how it ended.
 
-use super::super::tail::Tail;
-use super::frame::{Frame, LARGEST, Layout, Raised, Ready, Says};
+use super::boot::Limits;
+use super::end;
+use super::frame::{Frame, Layout, Raised, Ready, Says};
 use super::network::Network;
-use super::qemu::{self, Accelerator, Start};
-use super::{Limits, end};
-use crate::record::{Fault, FaultKind, Role};
+use super::qemu::{self, Start};
+use crate::host::Tail;
+use crate::record::{Fault, FaultKind};
 use crate::sys::process;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::collections::HashMap;
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::ExitStatus;
@@ -38,7 +39,8 @@ pub struct Machine {
     words: Arc<Tail>,
     process: OwnedFd,
     keeper: Option<JoinHandle<()>>,
-    limits: Limits,
+    /// How long it is waited for.
+    pub limits: Limits,
     kernel: String,
     /// Time from the start of its process until its program answered.
     pub booted: Duration,
@@ -58,32 +60,31 @@ struct State {
     gone: bool,
     ready: Option<Ready>,
     exit: Option<ExitStatus>,
-    sessions: HashMap<u32, Session>,
+    sessions: HashMap<u32, Heard>,
     last: u32,
-    /// When it was asked whether it is there; none if it has spoken since.
-    asked: Option<Instant>,
 }
 
-/// A session that is up.
-pub struct SessionUp {
-    /// Its number.
-    pub number: u32,
-    /// What the guest says of it.
-    pub raised: Raised,
-    /// What its agents write, by role.
-    pub from_agents: [Receiver<Vec<u8>>; 2],
+/// A session. Dropping it takes it down, whatever became of it: also one that was
+/// refused, or that was not waited for.
+pub struct Session {
+    /// The guest.
+    pub machine: Arc<Machine>,
+    number: u32,
+    /// Process ids, in the guest, of its agents.
+    pub pids: Vec<u32>,
 }
 
 /// A process that runs a guest.
 struct Kept {
     keeper: JoinHandle<()>,
-    pid: u32,
+    process: OwnedFd,
     console: Arc<Tail>,
     words: Arc<Tail>,
 }
 
 /// Why a guest did not boot.
 pub struct NotBooted {
+    /// What went wrong.
     pub fault: Fault,
     /// Its kernel gave up.
     pub panicked: bool,
@@ -103,7 +104,7 @@ impl From<NotBooted> for Fault {
 
 /// What came of a session so far.
 #[derive(Default)]
-struct Session {
+struct Heard {
     pipes: [Option<Sender<Vec<u8>>>; 2],
     raised: Option<Result<Raised, Fault>>,
     ended: [Option<String>; 2],
@@ -114,22 +115,15 @@ impl Machine {
     /// Starts a guest and waits until its program answers.
     pub fn boot(start: Start, ours: UnixStream, stop: &AtomicBool) -> Result<Machine, NotBooted> {
         let began = Instant::now();
-        let limits = start.settings.limits;
+        let limits = start.shape.limits;
         let kernel = start.name.clone();
         let shared = Arc::<Shared>::default();
-        let Kept { keeper, pid, console, words } = keep(start, shared.clone())?;
-        let started = || -> io::Result<(OwnedFd, UnixStream)> {
-            let pid = Pid::from_raw(pid as i32).ok_or(io::ErrorKind::NotFound)?;
-            // A guest that stands still does not empty its port.
-            ours.set_write_timeout(Some(limits.silence))?;
-            Ok((pidfd_open(pid, PidfdFlags::empty())?, ours.try_clone()?))
-        };
-        let (process, reader) = started().map_err(|e| Fault::system("starting a guest", &e))?;
+        // A guest that stands still does not empty its port.
+        let timed = ours.set_write_timeout(Some(limits.silence));
+        let reader = timed.and_then(|()| ours.try_clone());
+        let reader = reader.map_err(|e| Fault::system("starting a guest", &e))?;
+        let Kept { keeper, process, console, words } = keep(start, shared.clone())?;
         let listener = shared.clone();
-        std::thread::Builder::new()
-            .name("guest-port".into())
-            .spawn(move || listener.listen(reader))
-            .map_err(|e| Fault::system("cannot start a thread", &e))?;
         let ready =
             Ready { build: String::new(), release: String::new(), uptime: 0.0, notes: Vec::new() };
         let mut machine = Machine {
@@ -144,6 +138,11 @@ impl Machine {
             booted: Duration::ZERO,
             ready,
         };
+        // From here on dropping it ends the process.
+        std::thread::Builder::new()
+            .name("guest-port".into())
+            .spawn(move || listener.listen(reader))
+            .map_err(|e| Fault::system("cannot start a thread", &e))?;
         machine.ready = machine.await_ready(stop).map_err(|fault| {
             let panicked = end::panic(&machine.console.text()).is_some();
             NotBooted { fault, panicked }
@@ -157,40 +156,45 @@ impl Machine {
         !self.shared.lock().gone
     }
 
-    /// Raises a session.
-    pub fn raise(&self, layout: Layout, stop: &AtomicBool) -> Result<SessionUp, Fault> {
-        let ((to_tx, from_tx), (to_rx, from_rx)) = (channel(), channel());
+    /// Raises a session; gives what its agents write.
+    pub fn raise(
+        self: &Arc<Machine>,
+        layout: Layout,
+        stop: &AtomicBool,
+    ) -> Result<(Session, [Receiver<Vec<u8>>; 2]), Fault> {
+        let ((to_one, one), (to_other, other)) = (channel(), channel());
         let number = {
             let mut state = self.shared.lock();
             state.last += 1;
             let number = state.last;
-            let session = Session { pipes: [Some(to_tx), Some(to_rx)], ..Session::default() };
-            state.sessions.insert(number, session);
+            let heard = Heard { pipes: [Some(to_one), Some(to_other)], ..Heard::default() };
+            state.sessions.insert(number, heard);
             number
         };
+        let mut session = Session { machine: self.clone(), number, pids: Vec::new() };
         let asked = self.say(Frame { session: number, says: Says::Raise(layout) });
         asked.map_err(|_| self.lost("cannot be asked for agents"))?;
         let raised = self.wait(self.limits.silence, stop, |state| {
-            state.sessions.get_mut(&number).and_then(|session| session.raised.take())
-        });
+            state.sessions.get_mut(&number).and_then(|heard| heard.raised.take())
+        })?;
         match raised {
-            Ok(Some(Ok(raised))) => {
-                Ok(SessionUp { number, raised, from_agents: [from_tx, from_rx] })
+            Some(Ok(raised)) => {
+                session.pids = raised.pids;
+                Ok((session, [one, other]))
             }
-            Ok(Some(Err(fault))) => Err(fault.context("in the guest")),
-            Ok(None) => Err(self.lost("raised no agents")),
-            Err(fault) => Err(fault),
+            Some(Err(fault)) => Err(fault.context("in the guest")),
+            None => Err(self.lost("raised no agents")),
         }
     }
 
     /// Takes a session down. A guest that does not do so in time is ended, since
     /// nothing that it says can be relied on any more.
-    pub fn lower(&self, session: u32) {
+    fn lower(&self, session: u32) {
         let never = AtomicBool::new(false);
         let lowered = self.say(Frame { session, says: Says::Lower }).is_ok()
             && self
                 .wait(self.limits.silence, &never, |state| {
-                    state.sessions.get(&session).is_none_or(|s| s.lowered).then_some(())
+                    state.sessions.get(&session).is_none_or(|heard| heard.lowered).then_some(())
                 })
                 .is_ok_and(|lowered| lowered.is_some());
         self.shared.lock().sessions.remove(&session);
@@ -199,54 +203,18 @@ impl Machine {
         }
     }
 
-    /// Bytes for the agent of a role.
-    pub fn write(&self, session: u32, role: Role, bytes: &[u8]) -> io::Result<usize> {
-        let part = bytes.get(..bytes.len().min(LARGEST)).unwrap_or_default();
-        self.say(Frame { session, says: Says::Bytes(role, part.to_vec()) })?;
-        Ok(part.len())
-    }
-
-    /// How an agent ended, in words.
-    pub fn last_words(&self, session: u32, role: Role) -> String {
-        let never = AtomicBool::new(false);
-        let told = self.wait(LAST_WORDS, &never, |state| {
-            state.sessions.get(&session)?.ended[role as usize].clone()
-        });
-        match told {
-            Ok(Some(words)) => words,
-            _ if self.is_alive() => "still running".into(),
-            _ => self.obituary(),
-        }
-    }
-
     /// The last lines of its console, on one line.
     pub fn console(&self) -> String {
         end::quoted(&self.console.text())
     }
 
-    /// Asks whether it is still there, and does not wait for the answer. One that
-    /// has left the question open for too long hangs: it is ended, and what is
-    /// known of it comes back.
-    pub fn hangs(&self) -> Option<String> {
-        let asked = {
-            let mut state = self.shared.lock();
-            if state.gone {
-                return None;
-            }
-            let before = state.asked;
-            state.asked.get_or_insert_with(Instant::now);
-            before
-        };
-        let answers = match asked {
-            // A port that takes nothing any more is no answer either.
-            None => self.say(Frame { session: 0, says: Says::Ping }).is_ok(),
-            Some(since) => since.elapsed() < self.limits.silence,
-        };
-        (!answers).then(|| self.lost("hangs").message)
+    /// Ends a guest that hangs; what is known of it comes back.
+    pub fn give_up(&self) -> String {
+        self.lost("hangs").message
     }
 
     /// Why nothing comes from it any more.
-    fn obituary(&self) -> String {
+    fn exit_report(&self) -> String {
         let never = AtomicBool::new(false);
         let exit = self.wait_whatever(LAST_WORDS, &never, |state| state.exit);
         self.console.await_end(Duration::from_millis(500));
@@ -270,7 +238,7 @@ impl Machine {
             let shows = end::shows(&self.console.text(), "ends with");
             format!("it was silent for {} s, and {shows}", limit.as_secs_f64())
         } else {
-            self.obituary()
+            self.exit_report()
         };
         let text = format!("the guest with kernel {} {what}: {how}", self.kernel);
         Fault::new(FaultKind::PeerLost, text)
@@ -339,6 +307,32 @@ impl Drop for Machine {
     }
 }
 
+impl Session {
+    /// Bytes for an agent, at most as many as a frame takes.
+    pub fn write(&self, agent: usize, bytes: &[u8]) -> io::Result<()> {
+        self.machine.say(Frame { session: self.number, says: Says::Bytes(agent, bytes.to_vec()) })
+    }
+
+    /// How an agent ended, in words.
+    pub fn last_words(&self, agent: usize) -> String {
+        let never = AtomicBool::new(false);
+        let told = self.machine.wait(LAST_WORDS, &never, |state| {
+            state.sessions.get(&self.number)?.ended.get(agent)?.clone()
+        });
+        match told {
+            Ok(Some(words)) => words,
+            _ if self.machine.is_alive() => "still running".into(),
+            _ => self.machine.exit_report(),
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.machine.lower(self.number);
+    }
+}
+
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -355,7 +349,6 @@ impl Shared {
 
     fn hear(&self, frame: Frame) {
         let mut state = self.lock();
-        state.asked = None;
         if let Says::Ready(ready) = frame.says {
             state.ready = Some(ready);
             return;
@@ -364,16 +357,16 @@ impl Shared {
         match frame.says {
             Says::Raised(raised) => session.raised = Some(Ok(raised)),
             Says::Refused(fault) => session.raised = Some(Err(fault)),
-            Says::Bytes(role, bytes) => {
+            Says::Bytes(agent, bytes) => {
                 // Whoever read it may be gone.
-                let _ = session.pipes[role as usize].as_ref().map(|pipe| pipe.send(bytes));
+                let _ = session.pipes[agent].as_ref().map(|pipe| pipe.send(bytes));
             }
-            Says::Ended(role, words) => {
-                session.ended[role as usize] = Some(words);
-                session.pipes[role as usize] = None;
+            Says::Ended(agent, words) => {
+                session.ended[agent] = Some(words);
+                session.pipes[agent] = None;
             }
             Says::Lowered => session.lowered = true,
-            Says::Ready(_) | Says::Raise(_) | Says::Lower | Says::Ping | Says::Pong => {}
+            Says::Ready(_) | Says::Raise(_) | Says::Lower => {}
         }
     }
 
@@ -386,14 +379,6 @@ impl Shared {
         }
         drop(state);
         self.changed.notify_all();
-    }
-}
-
-/// How much longer than on a machine of our day things take.
-pub fn slowness(accelerator: &Accelerator) -> f64 {
-    match accelerator {
-        Accelerator::Kvm => 1.0,
-        Accelerator::Tcg { .. } => 4.0,
     }
 }
 
@@ -418,7 +403,17 @@ fn keep(start: Start, shared: Arc<Shared>) -> Result<Kept, Fault> {
         };
         let console = Tail::of(child.stdout.take(), CONSOLE);
         let words = Tail::of(child.stderr.take(), WORDS);
-        let _ = started.send(Ok((child.id(), console, words)));
+        let pid = Pid::from_child(&child);
+        let process = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(process) => process,
+            Err(e) => {
+                // Without a handle nobody could end it later.
+                let _ = child.kill();
+                let _ = child.wait();
+                return drop(started.send(Err(e.into())));
+            }
+        };
+        let _ = started.send(Ok((process, console, words)));
         let exit = child.wait().ok();
         shared.lock().exit = exit;
         shared.end();
@@ -428,46 +423,7 @@ fn keep(start: Start, shared: Arc<Shared>) -> Result<Kept, Fault> {
         .spawn(work)
         .map_err(|e| Fault::system("starting a thread for a guest", &e))?;
     let started = result.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()));
-    let (pid, console, words) =
+    let (process, console, words) =
         started.map_err(|e| Fault::system(format!("starting {}", program.display()), &e))?;
-    Ok(Kept { keeper: thread, pid, console, words })
-}
-
-/// What the controller writes to an agent.
-pub struct ToAgent {
-    pub machine: Arc<Machine>,
-    pub session: u32,
-    pub role: Role,
-}
-
-impl Write for ToAgent {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.machine.write(self.session, self.role, bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// What an agent writes to the controller.
-pub struct FromAgent {
-    pub pipe: Receiver<Vec<u8>>,
-    pub rest: Vec<u8>,
-}
-
-impl Read for FromAgent {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        while self.rest.is_empty() {
-            match self.pipe.recv() {
-                Ok(bytes) => self.rest = bytes,
-                Err(_) => return Ok(0),
-            }
-        }
-        let n = buffer.len().min(self.rest.len());
-        for (to, from) in buffer.iter_mut().zip(self.rest.drain(..n)) {
-            *to = from;
-        }
-        Ok(n)
-    }
+    Ok(Kept { keeper: thread, process, console, words })
 }

@@ -4,7 +4,7 @@
 //! cannot run a guest. So a guest is run: a firmware of a dozen bytes that
 //! writes to a port by which qemu ends with a known code.
 
-use super::Settings;
+use super::boot::Shape;
 use super::network::Network;
 use crate::record::{Fault, FaultKind, Support};
 use crate::sys::{launch, process};
@@ -111,7 +111,7 @@ fn try_kvm(device: &str) -> Support {
 /// Runs the attempt and gives its exit code and what it said.
 fn run(command: Command, firmware: &OwnedFd) -> io::Result<(Option<i32>, String)> {
     let mut child = process::spawn_tied(command, &[firmware.as_fd()])?;
-    let said = super::super::tail::Tail::of(child.stderr.take(), 4096);
+    let said = crate::host::Tail::of(child.stderr.take(), 4096);
     let deadline = Instant::now() + ATTEMPT;
     loop {
         if let Some(status) = child.try_wait()? {
@@ -155,7 +155,7 @@ pub struct Start<'a> {
     /// The program.
     pub program: PathBuf,
     /// CPUs, memory and the like.
-    pub settings: &'a Settings,
+    pub shape: Shape,
     /// How instructions are run.
     pub accelerator: &'a Accelerator,
     /// What the kernel is called in messages.
@@ -175,7 +175,7 @@ pub struct Start<'a> {
 /// The command line of a guest, and what it has to inherit. Console and errors
 /// are its standard output and error.
 pub fn command(start: &Start) -> Command {
-    let Settings { cpus, memory, .. } = start.settings;
+    let Shape { cpus, memory, .. } = start.shape;
     let mut command = Command::new(&start.program);
     command.args(COMMON).args(["-name", "bytepath"]);
     match start.accelerator {

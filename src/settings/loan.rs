@@ -8,8 +8,8 @@
 //! offloads, their limits, threaded NAPI, RPS.
 
 use super::device::{defaults, irreplaceable, qdisc_text, set_root};
+use super::offloads::is_set_by_link;
 use super::place::Place;
-use crate::host::link::is_set_by_link;
 use crate::record::{DeviceName, Fault, FaultKind, Setting, SettingValue};
 use crate::sys::device as kernel;
 use crate::sys::lasting_namespace::{self as lasting, within};

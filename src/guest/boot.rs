@@ -1,0 +1,85 @@
+//! What a guest is booted from and with.
+
+use super::initramfs;
+use super::kernel::{self, Image};
+use super::machine::NotBooted;
+use super::modules::Modules;
+use crate::record::Fault;
+use std::path::Path;
+use std::time::Duration;
+
+/// What a guest has, and how long it is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// CPUs.
+    pub cpus: u32,
+    /// Memory, bytes.
+    pub memory: u64,
+    /// How long it is waited for.
+    pub limits: Limits,
+}
+
+/// How long a guest may take before it counts as one that hangs. A limit is reached
+/// by nothing but a guest that is lost, so it is generous: an emulated guest on a
+/// busy host is slow and all right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// From its start until its program answers.
+    pub boot: Duration,
+    /// To answer what its program or an agent answers by itself.
+    pub silence: Duration,
+}
+
+impl Shape {
+    /// What a user who asks for nothing gets.
+    pub const DEFAULT: Shape = Shape {
+        cpus: 2,
+        memory: 1 << 30,
+        limits: Limits { boot: Duration::from_secs(60), silence: Duration::from_secs(20) },
+    };
+}
+
+/// Modules that guests load if the kernel has them, and whether a session needs
+/// them: the port to the host, the pair of devices between two agents, then what
+/// paths and congestion controls may ask for.
+const MODULES: &[(&str, bool)] = &[
+    ("virtio_pci", true),
+    ("virtio_console", true),
+    ("veth", true),
+    ("virtio_net", false),
+    ("tcp_bbr", false),
+    ("tcp_dctcp", false),
+    ("udmabuf", false),
+    ("dummy", false),
+    ("tun", false),
+];
+
+/// The image of a kernel and the file system of its guests: this program, others
+/// where the first of each pair says, modules.
+pub fn prepare(
+    kernel: &str,
+    program: &Path,
+    others: &[(&str, &Path)],
+) -> Result<(Image, Vec<u8>), Fault> {
+    let image = kernel::find(kernel)?;
+    let modules = match &image.modules {
+        Some(folder) => Modules::of(folder)?,
+        None => Modules::unknown(),
+    };
+    let modules = modules.order(MODULES).map_err(|f| f.context(image.path.display()))?;
+    let archive = initramfs::build(program, others, &modules)?;
+    Ok((image, archive))
+}
+
+/// Boots, and if an emulated kernel panics, once more. On a busy host the emulated
+/// processors of a guest run far apart, and once in many boots a kernel that is all right
+/// dies of that. One that is not dies twice.
+pub fn twice_if_emulated<T>(
+    emulated: bool,
+    boot: impl Fn() -> Result<T, NotBooted>,
+) -> Result<T, NotBooted> {
+    match boot() {
+        Err(not) if emulated && not.panicked => boot(),
+        booted => booted,
+    }
+}

@@ -1,0 +1,62 @@
+//! How a host is attached to the link: by an end that its agent makes as a cell asks
+//! for it, or by a device that somebody else has set up.
+
+use crate::record::LinkSettings;
+use crate::record::wire::LinkEnd;
+use std::net::IpAddr;
+
+/// Where a host is on the link.
+#[derive(Clone, Debug)]
+pub enum Attachment {
+    /// By an end that is made. Its settings are replaced by those of the cell.
+    Made(LinkEnd, HwGro),
+    /// By a device that is there, and stays as it is.
+    Given {
+        /// Its address.
+        address: IpAddr,
+        /// Its name; none leaves it to the agent to find the one with the address.
+        device: Option<String>,
+    },
+}
+
+/// Which hardware GRO an end gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HwGro {
+    /// What the cell asks for.
+    AsAsked,
+    /// None: the device hands on what it is given as it is.
+    Never,
+    /// Also with TSO: what crosses a tap whole is received whole only by a device that
+    /// takes large packets, which its driver calls hardware GRO (virtio_net).
+    WithTso,
+}
+
+impl Attachment {
+    /// The address.
+    pub fn address(&self) -> IpAddr {
+        match self {
+            Attachment::Made(end, _) => end.address,
+            Attachment::Given { address, .. } => *address,
+        }
+    }
+
+    /// The device, where it is known.
+    pub fn device(&self) -> Option<String> {
+        match self {
+            Attachment::Made(end, _) => Some(end.device.clone()),
+            Attachment::Given { device, .. } => device.clone(),
+        }
+    }
+
+    /// What the agent is asked for; none where the link is not ours to make.
+    pub fn end(&self, settings: &LinkSettings, softirq_cpu: Option<u32>) -> Option<LinkEnd> {
+        let Attachment::Made(end, hw_gro) = self else { return None };
+        let hw_gro = match hw_gro {
+            HwGro::AsAsked => settings.hw_gro,
+            HwGro::Never => false,
+            HwGro::WithTso => settings.hw_gro || settings.tso,
+        };
+        let settings = LinkSettings { hw_gro, ..settings.clone() };
+        Some(LinkEnd { settings, softirq_cpu, ..end.clone() })
+    }
+}

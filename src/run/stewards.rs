@@ -1,0 +1,241 @@
+//! The stewards of a testbed's hosts, as the controller asks them: one in this process
+//! where the hosts share this machine, else an agent on each host.
+
+use super::Laboratory;
+use super::build;
+use super::line::{Line, News};
+use crate::host::{Host, Steward};
+use crate::record::wire::{Reply, Request, StewardReply, StewardRequest};
+use crate::record::{Fault, FaultKind, RestorationRow, Role, SettingRecord, WantedSetting};
+use crate::testbed::{Site, Stewardship, Testbed};
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+/// How long a steward on another machine may take. Settings of some cards take seconds
+/// each.
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Everyone who keeps settings for a study.
+pub struct Stewards {
+    seats: Vec<Seat>,
+}
+
+/// A steward.
+struct Seat {
+    /// The role on whose host it is; none where the hosts share a machine.
+    host: Option<Role>,
+    place: Place,
+}
+
+enum Place {
+    Here(Box<Steward>),
+    Away(Away),
+}
+
+/// An agent on a host, for nothing else than its settings.
+struct Away {
+    line: Line,
+    inbox: Receiver<((), News)>,
+    role: Role,
+    host: Box<dyn Host>,
+}
+
+impl Stewards {
+    /// Those of a testbed.
+    pub fn of(laboratory: &Laboratory) -> Result<Stewards, Fault> {
+        let Laboratory { testbed, program, stop, .. } = laboratory;
+        Stewards::at(*testbed, &Site { program, kernel: None, stop })
+    }
+
+    /// Those of a testbed at a site.
+    pub fn at(testbed: &dyn Testbed, site: &Site) -> Result<Stewards, Fault> {
+        let seats = match testbed.stewardship(site)? {
+            Stewardship::Shared(steward) => {
+                vec![Seat { host: None, place: Place::Here(Box::new(steward)) }]
+            }
+            Stewardship::Apart(hosts) => {
+                let away = Role::ALL.into_iter().zip(hosts).map(|(role, host)| {
+                    let place = Place::Away(Away::greet(role, host, site)?);
+                    Ok(Seat { host: Some(role), place })
+                });
+                away.collect::<Result<_, Fault>>()?
+            }
+        };
+        Ok(Stewards { seats })
+    }
+
+    /// Makes settings, each on the host that it is for.
+    pub fn apply(
+        &mut self,
+        wanted: &[WantedSetting],
+    ) -> Result<(Vec<SettingRecord>, Vec<RestorationRow>), Fault> {
+        let (mut all, mut left) = (Vec::new(), Vec::new());
+        for seat in &mut self.seats {
+            let wanted = seat.own(wanted);
+            if wanted.is_empty() {
+                continue;
+            }
+            match seat.ask(StewardRequest::Apply { wanted })? {
+                StewardReply::Applied { records, rows } => {
+                    all.extend(seat.marked(records));
+                    left.extend(seat.marked_rows(rows));
+                }
+                other => return Err(unexpected(&other)),
+            }
+        }
+        Ok((all, left))
+    }
+
+    /// Makes more for a while.
+    pub fn prepare(&mut self, wanted: &[WantedSetting]) -> Result<Vec<SettingRecord>, Fault> {
+        self.records(wanted, |wanted| StewardRequest::Prepare { wanted })
+    }
+
+    /// What would be changed, from what to what.
+    pub fn preview(&mut self, wanted: &[WantedSetting]) -> Result<Vec<SettingRecord>, Fault> {
+        self.records(wanted, |wanted| StewardRequest::Preview { wanted })
+    }
+
+    /// Whether these can be made; the fault names the one that cannot.
+    pub fn feasible(&mut self, wanted: &[WantedSetting]) -> Result<(), Fault> {
+        for seat in &mut self.seats {
+            let wanted = seat.own(wanted);
+            seat.ask(StewardRequest::Feasible { wanted })?;
+        }
+        Ok(())
+    }
+
+    /// Restores what was prepared, the last host first.
+    pub fn unprepare(&mut self) -> Result<Vec<RestorationRow>, Fault> {
+        self.rows(&StewardRequest::Unprepare)
+    }
+
+    /// Restores everything, the last host first.
+    pub fn undo(&mut self) -> Result<Vec<RestorationRow>, Fault> {
+        self.rows(&StewardRequest::Undo)
+    }
+
+    /// Restores what runs that died have left.
+    pub fn restore(&mut self) -> Result<Vec<RestorationRow>, Fault> {
+        self.rows(&StewardRequest::Restore)
+    }
+
+    /// What the hosts are set to, each marked with whose it is.
+    pub fn fingerprints(&mut self) -> Result<Vec<(Option<Role>, BTreeMap<String, String>)>, Fault> {
+        let mut all = Vec::new();
+        for seat in &mut self.seats {
+            match seat.ask(StewardRequest::Fingerprint)? {
+                StewardReply::Fingerprint { settings } => all.push((seat.host, settings)),
+                other => return Err(unexpected(&other)),
+            }
+        }
+        Ok(all)
+    }
+
+    fn records(
+        &mut self,
+        wanted: &[WantedSetting],
+        request: impl Fn(Vec<WantedSetting>) -> StewardRequest,
+    ) -> Result<Vec<SettingRecord>, Fault> {
+        let mut all = Vec::new();
+        for seat in &mut self.seats {
+            let wanted = seat.own(wanted);
+            if wanted.is_empty() {
+                continue;
+            }
+            match seat.ask(request(wanted))? {
+                StewardReply::Records { records } => all.extend(seat.marked(records)),
+                other => return Err(unexpected(&other)),
+            }
+        }
+        Ok(all)
+    }
+
+    /// Every host is asked, also where one has failed.
+    fn rows(&mut self, request: &StewardRequest) -> Result<Vec<RestorationRow>, Fault> {
+        let (mut all, mut failed) = (Vec::new(), None);
+        for seat in self.seats.iter_mut().rev() {
+            match seat.ask(request.clone()) {
+                Ok(StewardReply::Rows { rows }) => all.extend(seat.marked_rows(rows)),
+                Ok(other) => failed = failed.or(Some(unexpected(&other))),
+                Err(fault) => failed = failed.or(Some(fault)),
+            }
+        }
+        failed.map_or(Ok(all), Err)
+    }
+}
+
+impl Seat {
+    /// What of it is for this host. Where the hosts share a machine, all is.
+    fn own(&self, wanted: &[WantedSetting]) -> Vec<WantedSetting> {
+        let here = |want: &&WantedSetting| {
+            self.host.is_none() || want.host.is_none() || want.host == self.host
+        };
+        wanted.iter().filter(here).cloned().collect()
+    }
+
+    fn marked(&self, records: Vec<SettingRecord>) -> impl Iterator<Item = SettingRecord> {
+        let host = self.host;
+        records.into_iter().map(move |record| SettingRecord { host, ..record })
+    }
+
+    fn marked_rows(&self, rows: Vec<RestorationRow>) -> impl Iterator<Item = RestorationRow> {
+        let host = self.host;
+        rows.into_iter().map(move |row| RestorationRow { host, ..row })
+    }
+
+    fn ask(&mut self, request: StewardRequest) -> Result<StewardReply, Fault> {
+        match &mut self.place {
+            Place::Here(steward) => steward.answer(request),
+            Place::Away(away) => match away.ask(&Request::Steward(request))? {
+                Reply::Steward(reply) => Ok(reply),
+                other => Err(super::remote::unexpected(away.role, &other)),
+            },
+        }
+    }
+}
+
+impl Away {
+    fn greet(role: Role, mut host: Box<dyn Host>, site: &Site) -> Result<Away, Fault> {
+        let (news, inbox) = channel();
+        let line = Line::open(host.take_pipe(), (), news)?;
+        let mut away = Away { line, inbox, role, host };
+        let hello = away.ask(&Request::Hello)?;
+        build::check(role, &hello, site.program)?;
+        Ok(away)
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<Reply, Fault> {
+        if self.line.send(request)?.is_err() {
+            return Err(self.gone());
+        }
+        let role = self.role;
+        match self.inbox.recv_timeout(TIMEOUT) {
+            Ok((_, News::Said(Reply::Failed(fault)))) => Err(fault.context(role)),
+            Ok((_, News::Said(reply))) => Ok(reply),
+            Ok((_, News::Garbled(what))) => {
+                let text = format!("the steward on the {role}'s host sent no valid reply: {what}");
+                Err(Fault::new(FaultKind::System, text))
+            }
+            Ok((_, News::Gone)) => Err(self.gone()),
+            Err(_) => {
+                let seconds = TIMEOUT.as_secs();
+                let text =
+                    format!("the steward on the {role}'s host gave no answer within {seconds} s");
+                Err(Fault::new(FaultKind::PeerLost, text))
+            }
+        }
+    }
+
+    fn gone(&mut self) -> Fault {
+        let how = self.host.last_words();
+        let text = format!("the steward on the {}'s host is gone: {how}", self.role);
+        Fault::new(FaultKind::PeerLost, text)
+    }
+}
+
+fn unexpected(reply: &StewardReply) -> Fault {
+    let text = format!("a steward answered out of turn: {reply:?}");
+    Fault::new(FaultKind::System, text.chars().take(120).collect::<String>())
+}

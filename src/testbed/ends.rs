@@ -1,0 +1,40 @@
+//! The ends of a link that a testbed makes: their addresses and devices.
+
+use crate::host::{Attachment, HwGro};
+use crate::record::Role;
+use crate::record::wire::LinkEnd;
+use std::net::{IpAddr, Ipv4Addr};
+
+/// Length of the link's prefix in bits.
+const PREFIX: u8 = 30;
+
+/// Addresses from 198.18.0.0/15, which RFC 2544 sets aside for benchmarks of
+/// network devices; no real network has them.
+pub fn address(role: Role) -> IpAddr {
+    IpAddr::V4(match role {
+        Role::Sender => Ipv4Addr::new(198, 18, 0, 1),
+        Role::Receiver => Ipv4Addr::new(198, 18, 0, 2),
+    })
+}
+
+/// Name of a role's end where the testbed makes the device.
+pub fn device(role: Role) -> &'static str {
+    match role {
+        Role::Sender => "byte0",
+        Role::Receiver => "byte1",
+    }
+}
+
+/// A role's end, with a device that is there.
+pub fn end(role: Role, device: impl Into<String>) -> LinkEnd {
+    LinkEnd::plain(device, address(role), PREFIX)
+}
+
+/// Both ends of a veth pair between the namespaces of two processes. The first end
+/// makes the pair.
+pub fn veth(receiver: u32) -> [Attachment; 2] {
+    let peer = Some((device(Role::Receiver).to_owned(), receiver));
+    let first = LinkEnd { peer, ..end(Role::Sender, device(Role::Sender)) };
+    let second = end(Role::Receiver, device(Role::Receiver));
+    [first, second].map(|end| Attachment::Made(end, HwGro::AsAsked))
+}
