@@ -74,6 +74,9 @@ pub struct Session {
     pub pids: Vec<u32>,
 }
 
+/// What an agent writes.
+pub type Written = Receiver<Vec<u8>>;
+
 /// A process that runs a guest.
 struct Kept {
     keeper: JoinHandle<()>,
@@ -161,7 +164,7 @@ impl Machine {
         self: &Arc<Machine>,
         layout: Layout,
         stop: &AtomicBool,
-    ) -> Result<(Session, [Receiver<Vec<u8>>; 2]), Fault> {
+    ) -> Result<(Session, [Written; 2]), Fault> {
         let ((to_one, one), (to_other, other)) = (channel(), channel());
         let number = {
             let mut state = self.shared.lock();

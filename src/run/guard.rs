@@ -2,7 +2,7 @@
 //! raised and restored after the last, and an eye on what else changes meanwhile.
 
 use super::Laboratory;
-use super::stewards::Stewards;
+use super::stewards::{Fingerprints, Stewards};
 use crate::host::{Fingerprint, differences};
 use crate::record::{
     Fault, FaultKind, Reading, Restoration, RestorationRow, Role, Scope, SettingRecord, Trial,
@@ -20,10 +20,6 @@ pub(super) struct Guard {
     records: Vec<SettingRecord>,
     last: Fingerprints,
 }
-
-/// What hosts are set to, each marked with the role whose it is; one without a mark
-/// where they share a machine.
-type Fingerprints = Vec<(Option<Role>, Fingerprint)>;
 
 /// What changed on a host, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,17 +4,20 @@
 use super::Laboratory;
 use super::build;
 use super::line::{Line, News};
-use crate::host::{Host, Steward};
+use crate::host::{Fingerprint, Host, Steward};
 use crate::record::wire::{Reply, Request, StewardReply, StewardRequest};
 use crate::record::{Fault, FaultKind, RestorationRow, Role, SettingRecord, WantedSetting};
 use crate::testbed::{Site, Stewardship, Testbed};
-use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 /// How long a steward on another machine may take. Settings of some cards take seconds
 /// each.
 const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// What hosts are set to, each marked with the role whose it is; one without a mark
+/// where they share a machine.
+pub type Fingerprints = Vec<(Option<Role>, Fingerprint)>;
 
 /// Everyone who keeps settings for a study.
 pub struct Stewards {
@@ -52,7 +55,7 @@ impl Stewards {
     pub fn at(testbed: &dyn Testbed, site: &Site) -> Result<Stewards, Fault> {
         let seats = match testbed.stewardship(site)? {
             Stewardship::Shared(steward) => {
-                vec![Seat { host: None, place: Place::Here(Box::new(steward)) }]
+                vec![Seat { host: None, place: Place::Here(steward) }]
             }
             Stewardship::Apart(hosts) => {
                 let away = Role::ALL.into_iter().zip(hosts).map(|(role, host)| {
@@ -122,7 +125,7 @@ impl Stewards {
     }
 
     /// What the hosts are set to, each marked with whose it is.
-    pub fn fingerprints(&mut self) -> Result<Vec<(Option<Role>, BTreeMap<String, String>)>, Fault> {
+    pub fn fingerprints(&mut self) -> Result<Fingerprints, Fault> {
         let mut all = Vec::new();
         for seat in &mut self.seats {
             match seat.ask(StewardRequest::Fingerprint)? {

@@ -65,7 +65,7 @@ pub trait Testbed: Sync {
     /// Who keeps the settings of its hosts.
     fn stewardship(&self, site: &Site) -> Result<Stewardship, Fault> {
         let _ = site;
-        Ok(Stewardship::Shared(Steward::standard()))
+        Ok(Stewardship::Shared(Box::new(Steward::standard())))
     }
 
     /// The devices of this machine that a study would give it, the sender's first:
@@ -129,7 +129,7 @@ pub struct Emulation {
 /// Who keeps the settings of a testbed's hosts.
 pub enum Stewardship {
     /// One steward in this process: the hosts share this machine, or run on it.
-    Shared(Steward),
+    Shared(Box<Steward>),
     /// A second agent on each host, which stays as long as the study, the sender's first.
     Apart([Box<dyn Host>; 2]),
 }
