@@ -13,7 +13,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -63,7 +63,7 @@ pub fn accelerator(wish: &str) -> Result<Accelerator, Fault> {
 /// Whether KVM runs a guest here. It is tried once.
 pub fn kvm() -> Support {
     static TRIED: OnceLock<Support> = OnceLock::new();
-    TRIED.get_or_init(|| try_kvm("/dev/kvm")).clone()
+    TRIED.get_or_init(|| try_kvm("/dev/kvm", Path::new("/sys/module"))).clone()
 }
 
 /// Time for a guest of five instructions; it takes a tenth of a second.
@@ -77,12 +77,22 @@ const EXIT: i32 = (SIGN as i32) * 2 + 1;
 /// Port of `isa-debug-exit`.
 const EXIT_PORT: u16 = 0x501;
 
-fn try_kvm(device: &str) -> Support {
+/// A KVM without hardware virtualisation, which runs kernels that know of it and no
+/// others (PVM, "pagetable-based virtual machine"). The guest of five instructions ends
+/// well on it, and a real kernel hangs without a word.
+const PARAVIRTUAL: &str = "kvm_pvm";
+
+fn try_kvm(device: &str, modules: &Path) -> Support {
     let remedy = "accel=tcg runs guests without it, much slower; in a virtual machine, ask for \
                   nested virtualisation";
     let no = |reason: String| Support::no(reason, remedy);
     if let Err(e) = File::options().read(true).write(true).open(device) {
         return no(format!("{device} cannot be opened: {e}"));
+    }
+    if modules.join(PARAVIRTUAL).exists() {
+        return no(format!(
+            "{device} is PVM's (module {PARAVIRTUAL}), which runs only its own kernels"
+        ));
     }
     let program = match find() {
         Ok(program) => program,
@@ -233,9 +243,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_that_is_no_kvm_is_named() {
-        let Support::No { reason, .. } = try_kvm("/no/such/kvm") else { panic!("it ran") };
+    fn a_device_that_is_not_kvm_is_named() {
+        let none = Path::new("/no/such/folder");
+        let Support::No { reason, .. } = try_kvm("/no/such/kvm", none) else { panic!("it ran") };
         assert!(reason.contains("/no/such/kvm cannot be opened"), "{reason}");
+    }
+
+    #[test]
+    fn a_kvm_that_runs_only_its_own_kernels_is_not_used() {
+        let modules = tempfile::tempdir().unwrap();
+        std::fs::create_dir(modules.path().join(PARAVIRTUAL)).unwrap();
+        // Any file that opens stands for the device: it is not asked.
+        let Support::No { reason, .. } = try_kvm("/dev/null", modules.path()) else {
+            panic!("it was used")
+        };
+        assert!(reason.contains("runs only its own kernels"), "{reason}");
     }
 
     #[test]

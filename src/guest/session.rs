@@ -190,7 +190,7 @@ mod tests {
                 Ok(raised) => raised,
                 Err(fault) => {
                     assert!(!crate::sys::namespace::privileged(), "{fault}");
-                    println!("not run: {fault}");
+                    bytepath_testing::skip!("{fault}");
                     return;
                 }
             };

@@ -9,13 +9,21 @@
 //! and softirqs that ran on top of a thread are in its times, unless the kernel
 //! has `CONFIG_IRQ_TIME_ACCOUNTING`.
 //!
+//! The times cover what is between the two looks, which is longer than the window by
+//! what it takes to start the other meters; so its length is a reading, and shares of a
+//! CPU are shares of that.
+//!
 //! A thread that is running is charged at each tick, so an edge of the window
 //! is sharp to one tick (1 to 10 ms).
 
 use super::{Context, Meter, Output, Reach, Running, Watched, polling_threads};
-use crate::record::{Fault, ThreadTime};
+use crate::record::{Fault, Reading, Role, Scope, ThreadTime, Unit};
 use crate::sys::procfs::{self, SchedStat, Switches};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Metric of the time between the two looks.
+const WALL: &str = "threads.wall";
 
 /// CPU time, waiting time and context switches of every thread of the engine,
 /// of io_uring's workers that are there at the end of the window, and of the
@@ -38,6 +46,8 @@ impl Meter for Threads {
     fn start(&self, context: &Context) -> Result<Box<dyn Running>, Fault> {
         let proc = &context.roots.proc;
         let mut window = Window {
+            role: context.role,
+            begin: Instant::now(),
             tasks: proc.join("self/task"),
             own: context.threads.iter().map(|thread| thread.tid).collect(),
             threads: Vec::new(),
@@ -64,6 +74,9 @@ impl Meter for Threads {
 type Found = (PathBuf, u32, String);
 
 struct Window {
+    role: Role,
+    /// Before the first thread was read.
+    begin: Instant,
     tasks: PathBuf,
     own: Vec<u32>,
     threads: Vec<Thread>,
@@ -82,6 +95,8 @@ impl Window {
 impl Running for Window {
     fn stop(mut self: Box<Self>) -> Result<Output, Fault> {
         let mut output = Output::default();
+        let wall = self.begin.elapsed().as_secs_f64();
+        output.readings.push(Reading::sum(WALL, Unit::Seconds, wall, Scope::Role(self.role)));
         let mut without_schedstat = false;
         // The threads first: to look for workers takes longer.
         for thread in &mut self.threads {

@@ -200,7 +200,7 @@ fn a_newer_or_damaged_study_is_refused_by_line() {
     run(&plan(&["honest"], folder.path()), &AtomicBool::new(false)).1.unwrap();
     let trials = folder.path().join("trials.jsonl");
     let text = std::fs::read_to_string(&trials).unwrap();
-    std::fs::write(&trials, text.replace("\"schema\":1", "\"schema\":99")).unwrap();
+    std::fs::write(&trials, text.replace("\"schema\":2", "\"schema\":99")).unwrap();
     let fault = load(folder.path()).unwrap_err();
     assert!(fault.to_string().contains("line 1 has schema 99"), "{fault}");
     std::fs::write(&trials, text.replacen("\"cell\"", "\"sell\"", 1)).unwrap();
@@ -316,7 +316,7 @@ struct FakeCalls;
 
 impl Meter for FakeCalls {
     fn name(&self) -> &'static str {
-        "calls"
+        meter::SYSCALLS.name
     }
     fn summary(&self) -> &'static str {
         "counts calls"

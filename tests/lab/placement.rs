@@ -142,7 +142,7 @@ fn an_experiment_may_say_a_placement_as_a_table() {
         ("cores = { sender = 0, softirc = 1 }", ":3:23: a placement has no key 'softirc'"),
         ("cores = [{}]", "names no part of the work"),
         ("cores = [{ sender = 0 }, 'sender=0']", "is the same level as"),
-        ("mtu = { sender = 0 }", "a level of 'mtu' is a table"),
+        ("mtu = { sender = 0 }", "'mtu' takes one value here"),
     ] {
         let (code, _, error) = plan(cores);
         assert_ne!(code, 0, "{cores}");

@@ -24,7 +24,7 @@
 //! iowait is idle: no thread ran. It is kept apart, never added. ksoftirqd
 //! needs no care: its time is in its CPU's softirq ticks, once.
 
-use crate::record::{Cell, Role, SoftirqCpu, ThreadTime, Trial};
+use crate::record::{Cell, Role, Scope, SoftirqCpu, ThreadTime, Trial};
 use serde::Serialize;
 
 /// How CPU time was given to roles.
@@ -155,7 +155,11 @@ impl Threads {
     fn of(trial: &Trial, role: Role) -> Threads {
         let mut sums = Threads::default();
         let Some(record) = trial.role(role) else { return sums };
+        // The interval that the threads were looked at over, which is a little longer than
+        // the window; records before it was a reading have the window alone.
+        let wall = trial.reading("threads.wall", &Scope::Role(role)).filter(|wall| *wall > 0.0);
         let window = if record.window > 0.0 { record.window } else { trial.window };
+        let window = wall.unwrap_or(window);
         for t in &record.threads {
             if polls_for_device(t) {
                 sums.polling += cores(t.run, window);
@@ -235,7 +239,6 @@ fn by_threads(threads: &Threads) -> Option<RoleCpu> {
 mod tests {
     use super::*;
     use crate::pool::tests::{cell, thread, trial};
-    use crate::record::Scope;
     use crate::record::{Placement, Reading, Unit};
 
     fn with_cpu(mut t: Trial, cpu: u32, values: &[(&str, f64)]) -> Trial {
@@ -272,6 +275,17 @@ mod tests {
         assert!(near(c.system, 0.48) && near(c.softirq, 0.24) && near(c.unsplit, 0.0));
         assert!(near(c.iowait.unwrap(), 0.1), "iowait is apart and not in the total");
         assert!(near(c.threads, 0.7) && near(c.other, 0.1));
+    }
+
+    #[test]
+    fn threads_are_shares_of_the_interval_they_were_looked_at_over() {
+        let mut t = trial("a", 0, 1.0, 0);
+        t.roles[0].threads = vec![thread("tx", 0.55, 0.11, 0.44)];
+        let threads = |t: &Trial| Threads::of(t, Role::Sender).run;
+        assert!(near(threads(&t), 0.55), "as it was before the interval was a reading");
+        let scope = Scope::Role(Role::Sender);
+        t.readings.push(Reading::sum("threads.wall".to_owned(), Unit::Seconds, 1.1, scope));
+        assert!(near(threads(&t), 0.5), "{}", threads(&t));
     }
 
     #[test]
