@@ -132,17 +132,4 @@ mod tests {
             assert!(remedy.contains("touch=none"), "{remedy}");
         }
     }
-
-    #[test]
-    fn a_receiver_of_answers_does_not_wait_for_more_than_one() {
-        let cell = Cell::new("a", Half::plain("socket"), Half::plain("discard"));
-        let mut job = Job { message_size: 64, ..Job::stream(&cell, Role::Receiver) };
-        job.options.0.insert("lowat".into(), OPTIONS[0].kind.parse("65").unwrap());
-        assert!(Discard.check(&job, &Facts::default()).is_yes(), "a stream brings more");
-        job.batch = 1;
-        let Support::No { reason, remedy } = Discard.check(&job, &Facts::default()) else {
-            panic!("the sender would wait for an answer, and the receiver for more")
-        };
-        assert!(reason.contains("65 bytes") && remedy.contains("64"), "{reason} {remedy}");
-    }
 }
