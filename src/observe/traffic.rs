@@ -90,7 +90,7 @@ fn meaning(way: Way, socket: &Socket) -> (Manner, &'static str) {
         }
         // On other sockets MSG_TRUNC only asks for the real length.
         Way::Discarded if i32::from(socket.protocol) == libc::IPPROTO_TCP => {
-            (Manner::NotCopied, "receive calls with MSG_TRUNC on TCP: thrown away unread")
+            (Manner::Discarded, "receive calls with MSG_TRUNC on TCP: thrown away unread")
         }
         Way::Discarded => {
             (Manner::Copied, "receive calls with MSG_TRUNC: copied as far as there was room")
@@ -118,6 +118,8 @@ fn label(ledger: &Ledger) -> String {
         "copied".into()
     } else if ledger.not_copied_share() >= NEARLY_ALL {
         "not copied".into()
+    } else if ledger.discards() {
+        "discarded".into()
     } else if ledger.unknown > ledger.delivered / 2 {
         "unknown".into()
     } else {
@@ -190,9 +192,9 @@ mod tests {
     fn every_way_has_its_place() {
         let seen = Seen { sockets: vec![tcp([1, 2, 4, 8, 16, 32, 64, 128])], ..Seen::default() };
         let (sent, received) = traffic(&seen);
-        let split = |l: &Ledger| (l.delivered, l.copied, l.not_copied, l.unknown);
-        assert_eq!(split(&sent.ledger), (2 + 32 + 64, 2, 0, 32 + 64));
-        assert_eq!(split(&received.ledger), (1 + 4 + 16 + 128, 1, 4 + 16, 128));
+        let split = |l: &Ledger| (l.delivered, l.copied, l.not_copied, l.discarded, l.unknown);
+        assert_eq!(split(&sent.ledger), (2 + 32 + 64, 2, 0, 0, 32 + 64));
+        assert_eq!(split(&received.ledger), (1 + 4 + 16 + 128, 1, 16, 4, 128));
         assert_eq!((sent.label.as_str(), received.label.as_str()), ("unknown", "unknown"));
         let socket = &sockets(&seen)[0];
         assert_eq!((socket.sent, socket.received), (98, 149), "peeked bytes are not received");
@@ -202,6 +204,8 @@ mod tests {
 
     #[test]
     fn truncation_throws_away_on_tcp_only() {
+        let seen = Seen { sockets: vec![tcp([0, 0, 9, 0, 0, 0, 0, 0])], ..Seen::default() };
+        assert_eq!(traffic(&seen).1.label, "discarded");
         let mut udp = tcp([0, 0, 9, 0, 0, 0, 0, 0]);
         udp.protocol = libc::IPPROTO_UDP as u16;
         let (_, received) = traffic(&Seen { sockets: vec![udp], ..Seen::default() });

@@ -3,6 +3,7 @@
 //! the combinations that make sense together.
 
 mod devmem;
+mod discard;
 mod msg_zerocopy;
 mod nic;
 mod ring;
@@ -139,6 +140,7 @@ pub static CATALOG: &[&DataPath] = &[
     &uring_zc::PATH,
     &zcrx::PATH,
     &devmem::PATH,
+    &discard::PATH,
 ];
 
 /// A named combination of a sender's and a receiver's half.
@@ -180,6 +182,19 @@ fn fits<T>(result: Result<T, Fault>) -> Support {
     match result {
         Ok(_) => Support::Yes,
         Err(fault) => Support::no(fault.message, fault.remedy.unwrap_or_default()),
+    }
+}
+
+/// Refuses to wait for more than one message at once where the peer sends the next only
+/// after it has been answered.
+fn waits_within_messages(job: &Job, bytes: Option<u64>) -> Support {
+    let size = job.message_size;
+    match bytes.map(|bytes| bytes.min(job.read_size)) {
+        Some(bytes) if job.batch == 1 && bytes > size => Support::no(
+            format!("a receive that waits for {bytes} bytes never returns with messages of {size}"),
+            format!("choose at most {size} bytes to wait for"),
+        ),
+        _ => Support::Yes,
     }
 }
 

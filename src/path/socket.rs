@@ -92,8 +92,9 @@ impl HalfPath for Receive {
         RECEIVE_OPTIONS
     }
 
-    fn check(&self, _: &Job, _: &Facts) -> Support {
-        Support::Yes
+    fn check(&self, job: &Job, _: &Facts) -> Support {
+        let waitall = job.options.flag("waitall").then_some(job.read_size);
+        super::waits_within_messages(job, job.options.number("lowat").max(waitall))
     }
 }
 

@@ -76,7 +76,9 @@ impl HalfPath for Receive {
     }
 
     fn check(&self, job: &Job, facts: &Facts) -> Support {
-        super::fits(mappable(job.read_size)).and(facts.require(ATTEMPT, REMEDY))
+        super::fits(mappable(job.read_size))
+            .and(super::waits_within_messages(job, job.options.number("lowat")))
+            .and(facts.require(ATTEMPT, REMEDY))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The label of a path, which has to be earned from both ledgers.
 
-use crate::record::{Ledger, Manner, ProvenWitness};
+use crate::record::{Ledger, Manner, ProvenWitness, Role, Work};
 
 /// Share of the bytes that must be proven one way or the other before the
 /// label says so without a percentage.
@@ -12,7 +12,8 @@ enum End {
     ZeroCopy,
     Copied,
     Mixed(f64),
-    Discarded,
+    /// More of it thrown away than passed without a copy: this share of all bytes.
+    Discarded(f64),
     Unknown,
 }
 
@@ -49,18 +50,23 @@ fn by_reference(tx: &Ledger, manner: Manner, why: &str) -> Ledger {
     ledger
 }
 
-/// What may be said of a stream whose ends kept these ledgers.
-pub fn label(tx: &Ledger, rx: &Ledger) -> String {
-    let label = earned(tx, rx);
+/// What may be said of a flow whose ends kept these ledgers.
+pub fn label(work: Work, tx: &Ledger, rx: &Ledger) -> String {
+    let label = earned(work, tx, rx);
     let modes: Vec<&str> =
         [tx, rx].iter().map(|l| l.mode.as_str()).filter(|m| !m.is_empty()).collect();
     if modes.is_empty() { label } else { format!("{label} ({})", modes.join(", ")) }
 }
 
-fn earned(tx: &Ledger, rx: &Ledger) -> String {
+fn earned(work: Work, tx: &Ledger, rx: &Ledger) -> String {
     match (end(tx), end(rx)) {
         (End::ZeroCopy, End::ZeroCopy) => "zero-copy".into(),
         (End::Copied, End::Copied) => "copied".into(),
+        // Both ends send and receive, and each has one ledger for both.
+        (tx, rx) if work == Work::Exchanges => {
+            let [client, server] = Role::ALL.map(|role| work.actor(role));
+            format!("{client} {}, {server} {}", words(tx), words(rx))
+        }
         (End::Copied, End::ZeroCopy) => "zero-copy receive, send copied by the kernel".into(),
         (End::ZeroCopy, End::Copied) => "zero-copy send, receive copied".into(),
         (tx, rx) => format!("send {}, receive {}", words(tx), words(rx)),
@@ -74,8 +80,8 @@ fn end(ledger: &Ledger) -> End {
         End::ZeroCopy
     } else if ledger.copied_share() >= NEARLY_ALL {
         End::Copied
-    } else if ledger.discards() {
-        End::Discarded
+    } else if ledger.discards() || ledger.discarded > ledger.not_copied {
+        End::Discarded(ledger.discarded_share())
     } else if ledger.unknown > ledger.delivered / 2 {
         End::Unknown
     } else {
@@ -88,7 +94,8 @@ fn words(end: End) -> String {
         End::ZeroCopy => "zero-copy".into(),
         End::Copied => "copied".into(),
         End::Mixed(share) => format!("{:.0} % zero-copy", share * 100.0),
-        End::Discarded => "discarded".into(),
+        End::Discarded(share) if share > 0.5 => "discarded".into(),
+        End::Discarded(share) => format!("{:.0} % discarded", share * 100.0),
         End::Unknown => "unknown".into(),
     }
 }
@@ -97,6 +104,10 @@ fn words(end: End) -> String {
 mod tests {
     use super::*;
     use crate::record::Manner;
+
+    fn label(tx: &Ledger, rx: &Ledger) -> String {
+        super::label(Work::Bytes, tx, rx)
+    }
 
     fn ledger(copied: u64, not_copied: u64, unknown: u64) -> Ledger {
         let mut l = Ledger::default();
@@ -146,6 +157,18 @@ mod tests {
         assert_eq!(label(&zero, &discards), "send zero-copy, receive discarded");
         discards.enter(Manner::NotCopied, 900, 9, "mapped");
         assert_eq!(label(&zero, &discards), "send zero-copy, receive 64 % zero-copy");
+    }
+
+    #[test]
+    fn ends_that_send_and_receive_are_named_by_what_they_are() {
+        let label =
+            |client: &Ledger, server: &Ledger| super::label(Work::Exchanges, client, server);
+        let (zero, copy) = (ledger(0, 100, 0), ledger(100, 0, 0));
+        assert_eq!(label(&copy, &copy), "copied");
+        assert_eq!(label(&zero, &copy), "client zero-copy, server copied");
+        let mut half = ledger(64, 0, 0);
+        half.enter(Manner::Discarded, 64, 1, "recv(2) with MSG_TRUNC");
+        assert_eq!(label(&half, &half), "client 50 % discarded, server 50 % discarded");
     }
 
     #[test]

@@ -58,7 +58,7 @@ fn what_is_copied_is_counted(guest: &guest::Errands) {
 fn what_goes_by_reference_is_not(guest: &guest::Errands) {
     let seen = watched(guest, &["--sample", "none"], &double("reference"));
     let (to_program, from_program) = counted(&seen);
-    assert_eq!((seen.sent.ledger.unknown, seen.received.ledger.not_copied), (BYTES, BYTES));
+    assert_eq!((seen.sent.ledger.unknown, seen.received.ledger.discarded), (BYTES, BYTES));
     assert!(from_program <= BESIDE && to_program <= BESIDE, "{from_program} {to_program}");
     assert_eq!(seen.disagreement, None);
     println!("by reference: {BYTES} bytes; {from_program} from the program, {to_program} to it");

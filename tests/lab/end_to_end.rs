@@ -4,6 +4,7 @@
 
 use bytepath::record::{Manner, ProvenWitness, Role, Study, Trial, TrialStatus};
 use bytepath::run::load;
+use bytepath::stats::{Question, Rules, Verdict, analyse};
 use bytepath_testing::{alone, skip};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
@@ -104,6 +105,54 @@ fn a_receiver_that_cannot_map_says_copied() {
     let receiver = study.trials[0].role(Role::Receiver).unwrap();
     assert!(receiver.ledger.copied_share() > 0.95, "{:?}", receiver.ledger);
     assert_eq!(study.trials[0].label, "zero-copy send, receive copied");
+}
+
+#[test]
+fn what_is_discarded_is_counted_and_compared_with_nothing_that_is_delivered() {
+    let _alone = alone();
+    let study = run_paths(&["socket", "splice+discard"], &["--blocks", "2"]);
+    for trial in study.trials.iter().filter(|t| t.cell.0 == "splice+discard") {
+        assert_measured(trial);
+        assert_eq!(trial.label, "send zero-copy, receive discarded");
+        let [tx, rx] = trial.roles.as_slice() else { panic!("two roles") };
+        assert_eq!(tx.witness, Some(ProvenWitness::Shared), "the page itself is read");
+        assert_eq!(tx.total_bytes, rx.total_bytes);
+        assert_eq!(rx.ledger.discarded, rx.total_bytes, "{:?}", rx.ledger);
+    }
+    let analysis = analyse(&study, &Rules::default());
+    let row = analysis.rows.iter().find(|row| row.cell.0 == "splice+discard").unwrap();
+    let comparison = row.comparison(Question::Rate).unwrap();
+    assert_eq!(comparison.verdict, Verdict::NotComparable, "{comparison:?}");
+    assert!(comparison.reasons.iter().any(|why| why.contains("discards")), "{comparison:?}");
+}
+
+#[test]
+fn exchanges_whose_bytes_are_discarded_are_still_counted() {
+    let _alone = alone();
+    let rr = ["--workload", "rr:request=100,response=20000,outstanding=4"];
+    let study = run_paths(&["socket+discard"], &rr);
+    for trial in &study.trials {
+        assert_measured(trial);
+        assert_eq!(trial.label, "client discarded, server copied");
+        let [client, server] = trial.roles.as_slice() else { panic!("two roles") };
+        assert_eq!(client.total_bytes, server.total_bytes);
+        // All exchanges are whole, so both ends received in this ratio.
+        assert_eq!(client.ledger.discarded, server.ledger.discarded * 200);
+        assert_eq!(client.ledger.copied, server.ledger.discarded);
+    }
+}
+
+#[test]
+fn bytes_that_are_discarded_cannot_be_verified_and_that_is_said_before_the_study() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("study");
+    let asked = ["--path", "socket+discard", "--stream", "touch=verify"];
+    let output = bytepath(&out, &asked).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{stderr}");
+    assert!(stderr.contains("cannot be read or verified"), "{stderr}");
+    assert!(stderr.contains("touch=none"), "{stderr}");
+    assert!(!out.join("trials.jsonl").exists(), "a trial was begun");
 }
 
 #[test]

@@ -17,7 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const SENDERS: [&str; 4] = ["socket", "sendfile", "splice", "msg-zerocopy"];
-const RECEIVERS: [&str; 2] = ["socket", "tcp-zerocopy-receive"];
+const RECEIVERS: [&str; 3] = ["socket", "tcp-zerocopy-receive", "discard"];
 
 /// An advertised segment size of 4096 bytes of payload and 12 of options,
 /// which is what a wire of MTU 4148 has.
@@ -61,7 +61,7 @@ impl Setup {
             message_size: self.message_size,
             read_size: self.read_size,
             congestion: "reno".into(),
-            touch: Touch::Verify,
+            touch: if self.rx == "discard" { Touch::None } else { Touch::Verify },
             ..Stream::default()
         };
         let tx = half(self.tx, Role::Sender, self.tx_options);
@@ -299,6 +299,8 @@ fn options_change_how_and_not_what() {
         Setup { rx_options: &[("lowat", "256K")], ..Setup::new("socket", "socket") },
         Setup { rx_options: &[("lowat", "1G")], ..Setup::new("splice", "socket") },
         Setup { rx_options: &[("waitall", "on")], ..Setup::new("socket", "socket") },
+        Setup { rx_options: &[("lowat", "256K")], ..Setup::new("splice", "discard") },
+        Setup { rx_options: &[("lowat", "1G")], ..Setup::new("socket", "discard") },
         Setup { tx_options: &[("notsent-lowat", "128K")], ..Setup::new("socket", "socket") },
         Setup { tx_options: &[("pipe", "64K")], ..Setup::new("splice", "socket") },
         Setup { tx_options: &[("align", "off")], ..Setup::new("splice", zero_copy_rx) },
@@ -430,8 +432,29 @@ fn halves_that_do_not_exist_are_not_there_and_sizes_that_cannot_be_are_refused()
 }
 
 #[test]
+fn a_receiver_of_messages_that_are_answered_does_not_wait_for_two() {
+    for (rx, given) in [
+        ("socket", &[("lowat", "65")][..]),
+        ("socket", &[("waitall", "on")]),
+        ("tcp-zerocopy-receive", &[("lowat", "65")]),
+        ("discard", &[("lowat", "65")]),
+    ] {
+        let setup = Setup { rx_options: given, message_size: 64, ..Setup::new("socket", rx) };
+        let stream = Job::stream(&setup.cell(), Role::Receiver);
+        let path = path::find(path::CATALOG, rx).unwrap();
+        let facts = Facts { attempts: (path.attempt)(None), ..Facts::default() };
+        let check = |job: &Job| path.half(Role::Receiver).unwrap().check(job, &facts);
+        assert!(check(&stream).is_yes(), "{rx}: more comes by itself");
+        let Support::No { reason, remedy } = check(&Job { batch: 1, ..stream.clone() }) else {
+            panic!("{rx} {given:?}: each end would wait for the other")
+        };
+        assert!(reason.contains("messages of 64") && remedy.contains("64 bytes"), "{reason}");
+    }
+}
+
+#[test]
 fn a_flow_that_is_damaged_is_found_out() {
-    for rx in RECEIVERS {
+    for rx in RECEIVERS.into_iter().filter(|rx| *rx != "discard") {
         // The receiver expects messages of another size than those sent.
         let setup = Setup { message_size: 5000, ..Setup::new("socket", rx) };
         let other = Setup { message_size: 5001, ..setup.clone() };

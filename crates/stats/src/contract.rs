@@ -66,9 +66,12 @@ pub fn unlike(first: &str, ours: &[&Trial], theirs: &[&Trial]) -> Vec<String> {
             b.terms().rate
         ));
     }
+    // Where both ends receive, either may discard.
     let receivers = |trials: &[&Trial]| -> Option<bool> {
-        let mut ledgers = trials.iter().filter_map(|t| Some(&t.role(Role::Receiver)?.ledger));
-        ledgers.find(|ledger| ledger.delivered > 0).map(|ledger| ledger.discards())
+        let mut ran = trials.iter().filter(|t| {
+            t.role(Role::Receiver).is_some_and(|receiver| receiver.ledger.delivered > 0)
+        });
+        ran.next().map(|t| t.roles.iter().any(|role| role.ledger.discarded > 0))
     };
     let does = |discards| if discards { "discards" } else { "delivers" };
     if let (Some(a), Some(b)) = (receivers(ours), receivers(theirs))
@@ -133,6 +136,10 @@ mod tests {
             ["the receiver delivers the bytes in a and discards them here"]
         );
         assert_eq!(unlike("a", &[], &[&discarded]), [""; 0], "nothing is known of the first");
+        // A client that discards long answers discards, whatever its server does.
+        let mut client = with(Manner::Copied);
+        client.roles[0].ledger.enter(Manner::Discarded, 10, 1, "recv(2) with MSG_TRUNC");
+        assert_eq!(unlike("a", &[&copied], &[&client]).len(), 1);
     }
 
     #[test]
