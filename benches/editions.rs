@@ -1,0 +1,93 @@
+//! Is this build as fast as another one? Runs the stream of both over every path that
+//! needs no NIC, one trial after the other in alternating order, and prints the ratio of
+//! throughputs (this build over the other) with its interval.
+//!
+//! `BENCH_OTHER=/path/to/another/bytepath cargo bench --bench editions`; rounds and window
+//! by BENCH_ROUNDS, BENCH_WINDOW. Trials that other programs disturbed count, too: both
+//! builds meet them alike, and the builds judge them by different rules.
+
+use anyhow::{Context, Result, bail};
+use bytepath::math::Moments;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const PATHS: &[&str] = &["socket", "sendfile", "splice", "msg-zerocopy", "uring", "uring-zc"];
+
+/// The links on which what the loop costs shows most: small packets, and the largest.
+const LINKS: &[&str] = &["wire", "big-tcp"];
+
+fn main() -> Result<()> {
+    let Some(other) = std::env::var_os("BENCH_OTHER").map(PathBuf::from) else {
+        println!("SKIP: BENCH_OTHER names no other bytepath to compare with");
+        return Ok(());
+    };
+    let own = PathBuf::from(env!("CARGO_BIN_EXE_bytepath"));
+    let rounds = number("BENCH_ROUNDS", 10.0)? as u32;
+    let window = number("BENCH_WINDOW", 1.0)?;
+    println!("this build over {}: {rounds} rounds, windows of {window} s", other.display());
+    println!("{:<8} {:<14} {:>6} {:>16} {:>8}", "link", "path", "ratio", "95% interval", "Gbit/s");
+    let mut all = Moments::default();
+    for link in LINKS {
+        for path in PATHS {
+            let (mut logs, mut own_rates) = (Moments::default(), Moments::default());
+            for round in 0..rounds {
+                // Whoever is first meets another machine; so they take turns.
+                let (mine, theirs) = if round % 2 == 0 {
+                    let mine = rate(&own, path, link, window)?;
+                    (mine, rate(&other, path, link, window)?)
+                } else {
+                    let theirs = rate(&other, path, link, window)?;
+                    (rate(&own, path, link, window)?, theirs)
+                };
+                logs.add((mine / theirs).ln());
+                own_rates.add(mine);
+            }
+            all.add(logs.mean());
+            let (low, high) = interval(&logs)?;
+            println!(
+                "{link:<8} {path:<14} {:>6.3} {:>16} {:>8.1}",
+                logs.mean().exp(),
+                format!("[{low:.3}, {high:.3}]"),
+                own_rates.mean() * 8e-9
+            );
+        }
+    }
+    let (low, high) = interval(&all)?;
+    println!("over all of them {:.3} [{low:.3}, {high:.3}]", all.mean().exp());
+    Ok(())
+}
+
+fn number(name: &str, default: f64) -> Result<f64> {
+    match std::env::var(name) {
+        Ok(text) => text.parse().with_context(|| format!("{name} is not a number")),
+        Err(_) => Ok(default),
+    }
+}
+
+fn interval(logs: &Moments) -> Result<(f64, f64)> {
+    let half = logs.error().and_then(|error| error.half_width(0.95)).context("too few rounds")?;
+    Ok(((logs.mean() - half).exp(), (logs.mean() + half).exp()))
+}
+
+/// Bytes a second of one trial of a build, whatever version its records have.
+fn rate(program: &Path, path: &str, link: &str, window: f64) -> Result<f64> {
+    let folder = tempfile::tempdir()?;
+    let study = folder.path().join("study");
+    let run = Command::new(program)
+        .args(["run", "--path", path, "--link", link, "--blocks", "1", "--design", "trials"])
+        .args(["--warm-up", "300ms", "--window", &format!("{}ms", (window * 1000.0) as u64)])
+        .args(["--meters", "none", "--profile", "none", "--out"])
+        .arg(&study)
+        .output()
+        .with_context(|| format!("{} did not run", program.display()))?;
+    let text = std::fs::read_to_string(study.join("trials.jsonl")).with_context(|| {
+        format!("{}: {}", program.display(), String::from_utf8_lossy(&run.stderr))
+    })?;
+    let trial: Value = serde_json::from_str(text.lines().next().context("no trial")?)?;
+    let count = trial.get("count").or(trial.get("window_bytes")).and_then(Value::as_f64);
+    match (count, trial["window"].as_f64()) {
+        (Some(count), Some(window)) if count > 0.0 && window > 0.0 => Ok(count / window),
+        _ => bail!("{path} over {link}: {}", trial["status"]),
+    }
+}
