@@ -129,6 +129,7 @@ pub fn unit(unit: Unit) -> &'static str {
         Unit::Seconds => "s",
         Unit::Bytes => "B",
         Unit::BytesPerSecond => "B/s",
+        Unit::PerSecond => "1/s",
         Unit::Count => "1",
         Unit::Ratio => "ratio",
         Unit::Joules => "J",
