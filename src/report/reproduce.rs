@@ -49,7 +49,10 @@ fn of_flags(study: &Study) -> Option<Vec<String>> {
     let mut kernels = Vec::new();
     for cell in &cells {
         let (path, own) = split(cell)?;
-        if own != levels || workload(cell) != workload(cells[0]) || cell.levels.keys().any(|factor| factor != "kernel") {
+        if own != levels
+            || workload(cell) != workload(cells[0])
+            || cell.levels.keys().any(|factor| factor != "kernel")
+        {
             return None;
         }
         if !paths.contains(&path) {
@@ -143,7 +146,9 @@ fn split(cell: &Cell) -> Option<(&str, Vec<&str>)> {
 fn workload(cell: &Cell) -> Option<&str> {
     let name = &cell.workload.name;
     cell.id.0.split(' ').skip(1).find(|level| {
-        level.strip_prefix(name.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+        level
+            .strip_prefix(name.as_str())
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
     })
 }
 

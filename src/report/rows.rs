@@ -282,7 +282,7 @@ impl<'a> Rows<'a> {
             let shared = f64::from(witness == ProvenWitness::Shared);
             self.push("witness.shared", "1", here, shared);
         }
-        for Evidence { manner, bytes, events, source } in &ledger.evidence {
+        for Evidence { manner, bytes, events, source, .. } in &ledger.evidence {
             let place: Place = ("evidence", Some(record.role), None, Some(source));
             let [of_bytes, of_events] = match manner {
                 Manner::Copied => ["evidence.copied.bytes", "evidence.copied.events"],

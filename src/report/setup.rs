@@ -3,8 +3,8 @@
 use super::figures::{self, number, plural};
 use crate::record::unit;
 use crate::record::{
-    Activity, Cell, CopyCeiling, Design, Facts, Kernel, KernelHosts, LinkSettings, Placement, SettingRecord,
-    SoftirqCpu, Stream, Study, Touch, Work,
+    Activity, Cell, CopyCeiling, Design, Facts, Kernel, KernelHosts, LinkSettings, Placement,
+    SettingRecord, SoftirqCpu, Stream, Study, Touch, Work,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -333,7 +333,7 @@ fn settle(
         true => workload::untested(&sender.ledger),
         false => workload::believe(&sender.ledger, witness),
     };
-    trial.label = workload::label(&sender.ledger, &receiver.ledger);
+    trial.label = workload::label(trial.work, &sender.ledger, &receiver.ledger);
     let counts = match trial.work.counted_by() {
         Role::Sender => &mut *sender,
         Role::Receiver => &mut *receiver,

@@ -219,7 +219,8 @@ impl Ends {
 
     fn finish(mut self) -> Result<FlowEnd, Fault> {
         let mut account: Account = self.tx.account(&mut self.sent)?;
-        account.add(self.rx.account(&mut self.received)?);
+        let received = self.rx.account(&mut self.received)?;
+        account.add(Account { ledger: received.ledger.came_in(), ..received });
         let bytes = self.sent.total() + self.received.total();
         let mut tally = self.exchanges.finish(&[]);
         tally.join(self.sent.finish(self.tx.calls()));
@@ -389,7 +390,8 @@ mod tests {
     fn what_could_make_both_ends_wait_is_refused() {
         let check = |request: u64, response: u64, outstanding: u64| {
             let mut cell = Cell::new("test", Half::plain("socket"), Half::plain("socket"));
-            let values = [("request", request), ("response", response), ("outstanding", outstanding)];
+            let values =
+                [("request", request), ("response", response), ("outstanding", outstanding)];
             let values = values.map(|(name, n)| (name.to_owned(), OptionValue::Number(n)));
             cell.workload.options.0.extend(values);
             RequestResponse.check(&cell)

@@ -1,8 +1,8 @@
 //! What a workload does, and the words and units of its rate and its cost: the one
 //! place that says Gbit/s or GiB of a result.
 
-use super::{Role, Unit};
 use super::unit::GIB;
+use super::{Role, Unit};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

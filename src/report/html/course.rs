@@ -42,7 +42,8 @@ pub fn figure(view: &View) -> Option<Markup> {
 fn panel(view: &View, row: &Row, pace: &Pace, (across, up): &(Scale, Scale)) -> Markup {
     let courses: Vec<Vec<f64>> = view.trials(row).iter().filter_map(|t| steps(t)).collect();
     let drawn = courses.iter().take(LINES);
-    let lines = drawn.map(|steps| Mark::course("course", points(steps, pace.step, row.work))).collect();
+    let lines =
+        drawn.map(|steps| Mark::course("course", points(steps, pace.step, row.work))).collect();
     html! {
         div class="panel" {
             h3 { (name(&row.cell)) }
@@ -80,7 +81,10 @@ fn points(steps: &[f64], step: f64, work: Work) -> Vec<(f64, f64)> {
     let part = steps.len().div_ceil(POINTS).max(1);
     let point = |(i, part_of): (usize, &[f64])| {
         let mean = part_of.iter().map(|step| step / part_of.len() as f64).sum::<f64>();
-        ((i * part) as f64 * step + part_of.len() as f64 * step / 2.0, mean * work.terms().rate_scale)
+        (
+            (i * part) as f64 * step + part_of.len() as f64 * step / 2.0,
+            mean * work.terms().rate_scale,
+        )
     };
     steps.chunks(part).enumerate().map(point).collect()
 }
