@@ -7,7 +7,7 @@ FUZZ_SECONDS ?= 5
 # Programs that tests start; tools/need knows their Debian packages.
 TEST_PROGRAMS := chromium iperf3 python3 qemu-system-x86_64 strace
 
-.PHONY: run test build unit timing fuzz bench lint clean tools-build tools-bench tools-tests tools-observe observe-examples vm-kernel
+.PHONY: run test build unit timing fuzz bench bench-rr lint clean tools-build tools-bench tools-tests tools-observe observe-examples vm-kernel
 
 ## run: build in release and compare every path on this machine (about 4 minutes after the build)
 run: build
@@ -44,8 +44,12 @@ bench: build tools-bench
 tools-build:
 	@tools/need cargo cc
 
+## bench-rr: the workload rr against sockperf and qperf, by turns, as ratios
+bench-rr: build tools-bench
+	cargo bench --locked --bench rr
+
 tools-bench:
-	@tools/need iperf3 nsenter taskset
+	@tools/need iperf3 nsenter taskset sockperf qperf
 
 ## observe-examples: iperf3, nginx and redis, watched by bytepath (as root)
 observe-examples: build tools-observe

@@ -19,11 +19,22 @@ pub fn laboratory(stop: &AtomicBool) -> Laboratory<'_> {
     }
 }
 
-/// Cells on two CPUs, and the baseline's id.
+/// Cells of the usual workload on two CPUs, and the baseline's id.
+#[allow(dead_code, reason = "not every bench streams")]
 pub fn cells(paths: &[&str], stream: &str, link: &str) -> Result<(Vec<Cell>, CellId)> {
+    cells_of(paths, "", stream, link)
+}
+
+/// The same of a workload.
+pub fn cells_of(
+    paths: &[&str],
+    workload: &str,
+    stream: &str,
+    link: &str,
+) -> Result<(Vec<Cell>, CellId)> {
     let paths: Vec<String> = paths.iter().map(|path| (*path).to_owned()).collect();
     let cores = spec::parse_cores("two", &sys::thread::allowed()?)?;
-    let (workload, kernels, baseline) = ("", &[][..], None);
+    let (kernels, baseline) = (&[][..], None);
     let ask = Ask { paths: &paths, workload, stream, link, cores: &cores, kernels, baseline };
     Ok(spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS))?)
 }

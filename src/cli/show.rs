@@ -2,7 +2,7 @@
 
 use super::output;
 use crate::profile::{Explanation, WorkUnit};
-use crate::record::{Fault, FaultKind, Study};
+use crate::record::{Fault, FaultKind, Study, Work};
 use crate::report::{self, CATALOG, Report, Style, Subject};
 use crate::run::{explanation, load};
 use crate::spec::suggest;
@@ -95,6 +95,8 @@ pub(super) fn explained(
     per: Option<WorkName>,
 ) -> Result<Option<Explanation>, Fault> {
     let unit = match per {
+        // Exchanges are no bytes: what they cost is laid side by side by packets.
+        None if analysis.work() != Work::Bytes => WorkUnit::Packet,
         None | Some(WorkName::Gib) => WorkUnit::Gib,
         Some(WorkName::Packet) => WorkUnit::Packet,
     };

@@ -82,6 +82,10 @@ impl Connection for Flow {
         Ok(Flow { socket, index: self.index })
     }
 
+    fn send_at_once(&self) -> Result<(), Fault> {
+        self.socket.set_nodelay(true).map_err(|e| self.fault("TCP_NODELAY", &e))
+    }
+
     fn end_stream(&self) -> Result<(), Fault> {
         Flow::end_stream(self)
     }

@@ -54,6 +54,12 @@ pub trait Connection: Send + Sync {
     /// transport without one is refused by name.
     fn kernel(&self) -> Result<Flow, Fault>;
 
+    /// From here on small messages leave at once and do not wait for what was sent before
+    /// them. Nothing to do for a transport that never holds any back.
+    fn send_at_once(&self) -> Result<(), Fault> {
+        Ok(())
+    }
+
     /// Ends what this end sends and waits until the peer has acknowledged all of it.
     fn end_stream(&self) -> Result<(), Fault>;
 

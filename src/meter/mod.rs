@@ -25,7 +25,7 @@ pub use steady::LastLook;
 
 use crate::record::{
     Facts, Fault, FaultKind, Power, Reading, Role, Sampling, Scope, Series, Support, ThreadTime,
-    Unit,
+    Unit, Work,
 };
 use crate::sys::Roots;
 use crate::sys::netlink::Netlink;
@@ -110,7 +110,9 @@ pub struct Context {
     pub threads: Vec<ThreadTag>,
     /// The connections, by flow.
     pub flows: Arc<Vec<OwnedFd>>,
-    /// Bytes a flow has moved so far.
+    /// What is counted.
+    pub work: Work,
+    /// How much of it a flow has done so far: bytes moved, exchanges.
     pub moved: Arc<dyn Fn(u32) -> u64 + Send + Sync>,
     /// The network device of the link.
     pub device: Option<String>,
@@ -130,6 +132,7 @@ impl Context {
             role: Role::Receiver,
             threads: Vec::new(),
             flows: Arc::new(Vec::new()),
+            work: Work::default(),
             moved: Arc::new(|_| 0),
             device: None,
             last_look: Default::default(),

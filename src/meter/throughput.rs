@@ -1,4 +1,4 @@
-//! Bytes over time, by flow, by the engine's own count.
+//! Work over time, by flow, by the engine's own count: bytes, or exchanges.
 
 use super::{Context, Meter, Output, Reach, Running};
 use crate::record::{Fault, Role, Scope, Series, Unit};
@@ -21,7 +21,7 @@ impl Meter for Throughput {
     }
 
     fn summary(&self) -> &'static str {
-        "bytes per second of every flow, and over time in steps of 0.1 s"
+        "bytes or exchanges per second of every flow, and over time in steps of 0.1 s"
     }
 
     fn reach(&self) -> Reach {
@@ -32,6 +32,7 @@ impl Meter for Throughput {
         let flows = context.flows.len();
         let mut window = Window {
             role: context.role,
+            unit: context.work.unit_per_second(),
             moved: Arc::clone(&context.moved),
             begin: Instant::now(),
             times: Vec::with_capacity(ROOM),
@@ -45,11 +46,12 @@ impl Meter for Throughput {
 
 struct Window {
     role: Role,
+    unit: Unit,
     moved: Arc<dyn Fn(u32) -> u64 + Send + Sync>,
     begin: Instant,
     /// When the samples were taken, seconds after `begin`.
     times: Vec<f64>,
-    /// By flow: bytes moved at each of these times.
+    /// By flow: work done at each of these times.
     counts: Vec<Vec<u64>>,
 }
 
@@ -73,10 +75,10 @@ impl Running for Window {
         for (flow, counts) in (0..).zip(&self.counts) {
             let scope = Scope::Flow(self.role, flow);
             let rate = mean_rate(&self.times, counts);
-            output.level("throughput.flow", Unit::BytesPerSecond, rate, &scope);
+            output.level("throughput.flow", self.unit, rate, &scope);
             output.series.push(Series {
                 metric: "throughput".into(),
-                unit: Unit::BytesPerSecond,
+                unit: self.unit,
                 scope,
                 step: STEP,
                 values: resample(&self.times, counts, STEP),
@@ -86,7 +88,7 @@ impl Running for Window {
     }
 }
 
-/// Bytes per second from the first sample to the last; zero for no time.
+/// Work per second from the first sample to the last; zero for no time.
 fn mean_rate(times: &[f64], counts: &[u64]) -> f64 {
     let (Some(t0), Some(t1)) = (times.first(), times.last()) else { return 0.0 };
     let (Some(c0), Some(c1)) = (counts.first(), counts.last()) else { return 0.0 };

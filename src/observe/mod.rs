@@ -400,6 +400,7 @@ fn machine(roots: &Roots) -> Result<Box<dyn Running>, Fault> {
         role: Role::Sender,
         threads: Vec::new(),
         flows: Arc::new(Vec::new()),
+        work: Default::default(),
         moved: Arc::new(|_| 0),
         device: None,
         last_look: LastLook::default(),

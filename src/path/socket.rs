@@ -242,7 +242,8 @@ impl Rx for Receiver {
     }
 
     fn wait(&mut self, timeout: Duration) -> Option<Result<bool, Fault>> {
-        Some(self.flow.wait(timeout))
+        let spins = matches!(self.wait, Wait::Spin);
+        Some(self.flow.wait(if spins { Duration::ZERO } else { timeout }))
     }
 
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {

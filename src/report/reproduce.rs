@@ -49,7 +49,10 @@ fn of_flags(study: &Study) -> Option<Vec<String>> {
     let mut kernels = Vec::new();
     for cell in &cells {
         let (path, own) = split(cell)?;
-        if own != levels || cell.levels.keys().any(|factor| factor != "kernel") {
+        if own != levels
+            || workload(cell) != workload(cells[0])
+            || cell.levels.keys().any(|factor| factor != "kernel")
+        {
             return None;
         }
         if !paths.contains(&path) {
@@ -67,6 +70,7 @@ fn of_flags(study: &Study) -> Option<Vec<String>> {
         pieces.push(flag("--testbed", &header.testbed));
     }
     pieces.extend(kernels.iter().map(|kernel| flag("--kernel", &kernel.to_string())));
+    pieces.extend(workload(cells.first()?).map(|asked| flag("--workload", asked)));
     pieces.extend(paths.iter().map(|path| flag("--path", path)));
     let baseline = split(cells.iter().find(|c| c.id == header.baseline)?)?.0;
     if paths.first() != Some(&baseline) {
@@ -135,8 +139,20 @@ fn split(cell: &Cell) -> Option<(&str, Vec<&str>)> {
     let mut words = cell.id.0.split(' ');
     let path = words.next().filter(|path| !path.is_empty())?;
     // The kernel is said apart, with its source.
-    let levels: Vec<&str> = words.filter(|word| !word.starts_with("kernel=")).collect();
+    // So is the workload.
+    let said_apart = |word: &&str| word.starts_with("kernel=") || workload(cell) == Some(*word);
+    let levels: Vec<&str> = words.filter(|word| !said_apart(word)).collect();
     levels.iter().all(|level| level.contains('=')).then_some((path, levels))
+}
+
+/// The workload as it stands in an id, where it is not the usual one.
+fn workload(cell: &Cell) -> Option<&str> {
+    let name = &cell.workload.name;
+    cell.id.0.split(' ').skip(1).find(|level| {
+        level
+            .strip_prefix(name.as_str())
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+    })
 }
 
 fn flag(name: &str, value: &str) -> String {

@@ -129,6 +129,7 @@ pub fn unit(unit: Unit) -> &'static str {
         Unit::Seconds => "s",
         Unit::Bytes => "B",
         Unit::BytesPerSecond => "B/s",
+        Unit::PerSecond => "1/s",
         Unit::Count => "1",
         Unit::Ratio => "ratio",
         Unit::Joules => "J",
@@ -281,7 +282,7 @@ impl<'a> Rows<'a> {
             let shared = f64::from(witness == ProvenWitness::Shared);
             self.push("witness.shared", "1", here, shared);
         }
-        for Evidence { manner, bytes, events, source } in &ledger.evidence {
+        for Evidence { manner, bytes, events, source, .. } in &ledger.evidence {
             let place: Place = ("evidence", Some(record.role), None, Some(source));
             let [of_bytes, of_events] = match manner {
                 Manner::Copied => ["evidence.copied.bytes", "evidence.copied.events"],

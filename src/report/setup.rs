@@ -3,8 +3,8 @@
 use super::figures::{self, number, plural};
 use crate::record::unit;
 use crate::record::{
-    Cell, CopyCeiling, Design, Facts, Kernel, KernelHosts, LinkSettings, Placement, SettingRecord,
-    SoftirqCpu, Stream, Study, Touch, Work,
+    Activity, Cell, CopyCeiling, Design, Facts, Kernel, KernelHosts, LinkSettings, Placement,
+    SettingRecord, SoftirqCpu, Stream, Study, Touch, Work,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub fn facts(study: &Study) -> Vec<(&'static str, String)> {
     }
     facts.push(("testbed", format!("{}; {link}", header.testbed)));
     facts.extend(header.facts.first().and_then(wire).map(|wire| ("wire", wire)));
-    facts.push(("stream", common(&cells, |c| &c.stream).map_or_else(varies, stream)));
+    facts.extend(workload(&cells));
     facts.push(("placement", common(&cells, |c| &c.placement).map_or_else(varies, placement)));
     let varied = varied(&cells);
     if !varied.is_empty() {
@@ -164,7 +164,23 @@ fn link(l: &LinkSettings) -> String {
     text
 }
 
-fn stream(s: &Stream) -> String {
+/// What is done over the connections, and the contract of these.
+fn workload(cells: &[&Cell]) -> Vec<(&'static str, String)> {
+    let stream = |c: &Cell| c.workload.name == Activity::default().name;
+    let contract = |all| common(cells, |c| &c.stream).map_or_else(varies, |s| connections(s, all));
+    if cells.iter().all(|c| stream(c)) {
+        return vec![("stream", contract(true))];
+    }
+    let done = common(cells, |c| &c.workload).map_or_else(varies, |activity| {
+        let options: Vec<String> =
+            activity.options.0.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        format!("{}: {}", activity.name, options.join(", "))
+    });
+    vec![("workload", done), ("contract", contract(cells.iter().any(|c| stream(c))))]
+}
+
+/// The contract; message and read size where a stream has them.
+fn connections(s: &Stream, sizes: bool) -> String {
     let size = |b: u64| figures::bytes(b as f64);
     let buffers = match (s.send_buffer, s.receive_buffer) {
         (None, None) => "socket buffers autotuned".to_owned(),
@@ -178,12 +194,14 @@ fn stream(s: &Stream) -> String {
         Touch::Read => "every byte read",
         Touch::Verify => "every byte verified",
     };
+    let messages = match sizes {
+        true => format!("messages of {}, reads of {}, ", size(s.message_size), size(s.read_size)),
+        false => String::new(),
+    };
     format!(
-        "{} of TCP ({}), messages of {}, reads of {}, {buffers}, {touch}",
+        "{} of TCP ({}), {messages}{buffers}, {touch}",
         plural(s.flows.into(), "flow"),
         s.congestion,
-        size(s.message_size),
-        size(s.read_size),
     )
 }
 

@@ -173,7 +173,7 @@ pub fn cpu_rule(analysis: &Analysis) -> String {
     let notable = |part: fn(&End) -> Option<f64>, above: f64| -> Vec<String> {
         let name = |(row, end): (&Row, &End)| {
             let part = part(end).filter(|p| *p > above)?;
-            Some(format!("{} {} {}", row.cell, end.role, percent(part)))
+            Some(format!("{} {} {}", row.cell, row.work.actor(end.role), percent(part)))
         };
         ends().filter_map(name).collect()
     };
@@ -348,7 +348,7 @@ pub fn cautions(analysis: &Analysis) -> Vec<String> {
     for row in &analysis.rows {
         for end in Role::ALL.map(|role| row.end(role)) {
             for note in &end.notes {
-                lines.push(format!("{} {}: {}", row.cell, end.role, counted(note)));
+                lines.push(format!("{} {}: {}", row.cell, row.work.actor(end.role), counted(note)));
             }
         }
     }

@@ -6,7 +6,7 @@ use crate::meter::{self, Context, LastLook, Prepared, Running};
 use crate::observe;
 use crate::profile::attribution::Stream;
 use crate::profile::{Builder, Owner, Profile, Sample};
-use crate::record::{Fault, FaultKind, Role, Sampling};
+use crate::record::{Fault, FaultKind, Role, Sampling, Work};
 use crate::sys::{Roots, thread};
 use std::sync::Arc;
 
@@ -61,6 +61,7 @@ fn prepare(rate: Option<u64>, roots: &Roots) -> Result<Box<dyn Prepared>, Fault>
         role: Role::Receiver,
         threads: Vec::new(),
         flows: Arc::default(),
+        work: Work::default(),
         moved: Arc::new(|_| 0),
         device: None,
         last_look: LastLook::default(),

@@ -70,6 +70,7 @@ pub(super) fn halves(
     role: Role,
 ) -> Result<Vec<(&'static dyn HalfPath, Job)>, Fault> {
     let workload = workload::of(cell)?;
+    workload.check(cell)?;
     let open = workload.halves(role).iter().map(|&direction| {
         let name = &cell.half(direction.role()).path;
         let half = path::find(paths, name).and_then(|path| path.half(direction.role()));

@@ -341,6 +341,7 @@ impl Session {
             role: self.role,
             threads: threads.collect(),
             flows: self.sockets.clone(),
+            work: self.halves.workload.work(),
             moved: Arc::new(move |flow| progress.get(flow as usize).map_or(0, |p| p.total())),
             device: self.device.clone(),
             last_look: self.last_look.clone(),

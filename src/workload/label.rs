@@ -1,6 +1,6 @@
 //! The label of a path, which has to be earned from both ledgers.
 
-use crate::record::{Ledger, Manner, ProvenWitness, Role, Work};
+use crate::record::{Ledger, Manner, ProvenWitness, Work};
 
 /// Share of the bytes that must be proven one way or the other before the
 /// label says so without a percentage.
@@ -23,7 +23,7 @@ enum End {
 pub fn believe(tx: &Ledger, witness: Option<ProvenWitness>) -> Ledger {
     match witness {
         Some(ProvenWitness::Copied) => {
-            by_reference(tx, Manner::Copied, "but the witness page was copied on the way")
+            tx.sent_by_reference(Manner::Copied, "but the witness page was copied on the way")
         }
         Some(ProvenWitness::Shared) | None => tx.clone(),
     }
@@ -33,40 +33,31 @@ pub fn believe(tx: &Ledger, witness: Option<ProvenWitness>) -> Ledger {
 /// witness page in any case, so the page says nothing of the sender's kernel, and
 /// the path's own evidence stands alone.
 pub fn untested(tx: &Ledger) -> Ledger {
-    by_reference(tx, Manner::NotCopied, "by the sender's word alone, as a wire is between the ends")
+    tx.sent_by_reference(
+        Manner::NotCopied,
+        "by the sender's word alone, as a wire is between the ends",
+    )
 }
 
-/// The ledger with what was passed by reference entered in this manner.
-fn by_reference(tx: &Ledger, manner: Manner, why: &str) -> Ledger {
-    let mut ledger = Ledger { mode: tx.mode.clone(), ..Ledger::default() };
-    for e in &tx.evidence {
-        match e.manner {
-            Manner::NotCopied => {
-                ledger.enter(manner, e.bytes, e.events, format!("{}, {why}", e.source));
-            }
-            other => ledger.enter(other, e.bytes, e.events, e.source.clone()),
-        }
-    }
-    ledger
-}
-
-/// What may be said of a flow whose ends kept these ledgers.
+/// What may be said of work whose ends kept these ledgers. Both ends of an exchange send
+/// and receive, so a ledger speaks of an actor there, and of a direction elsewhere.
 pub fn label(work: Work, tx: &Ledger, rx: &Ledger) -> String {
-    let label = earned(work, tx, rx);
+    let label = match (work, end(tx), end(rx)) {
+        (_, End::ZeroCopy, End::ZeroCopy) => "zero-copy".into(),
+        (_, End::Copied, End::Copied) => "copied".into(),
+        (Work::Exchanges, tx, rx) => {
+            let [client, server] = work.terms().actors;
+            format!("{client} {}, {server} {}", words(tx), words(rx))
+        }
+        (_, tx, rx) => one_way(tx, rx),
+    };
     let modes: Vec<&str> =
         [tx, rx].iter().map(|l| l.mode.as_str()).filter(|m| !m.is_empty()).collect();
     if modes.is_empty() { label } else { format!("{label} ({})", modes.join(", ")) }
 }
 
-fn earned(work: Work, tx: &Ledger, rx: &Ledger) -> String {
-    match (end(tx), end(rx)) {
-        (End::ZeroCopy, End::ZeroCopy) => "zero-copy".into(),
-        (End::Copied, End::Copied) => "copied".into(),
-        // Both ends send and receive, and each has one ledger for both.
-        (tx, rx) if work == Work::Exchanges => {
-            let [client, server] = Role::ALL.map(|role| work.actor(role));
-            format!("{client} {}, {server} {}", words(tx), words(rx))
-        }
+fn one_way(tx: End, rx: End) -> String {
+    match (tx, rx) {
         (End::Copied, End::ZeroCopy) => "zero-copy receive, send copied by the kernel".into(),
         (End::ZeroCopy, End::Copied) => "zero-copy send, receive copied".into(),
         (tx, rx) => format!("send {}, receive {}", words(tx), words(rx)),
@@ -120,17 +111,28 @@ mod tests {
     #[test]
     fn labels_are_earned() {
         let (zero, copy) = (ledger(2, 98, 0), ledger(100, 0, 0));
-        assert_eq!(label(&zero, &zero), "zero-copy");
-        assert_eq!(label(&copy, &copy), "copied");
-        assert_eq!(label(&zero, &copy), "zero-copy send, receive copied");
-        assert_eq!(label(&copy, &zero), "zero-copy receive, send copied by the kernel");
+        assert_eq!(label(Work::Bytes, &zero, &zero), "zero-copy");
+        assert_eq!(label(Work::Bytes, &copy, &copy), "copied");
+        assert_eq!(label(Work::Bytes, &zero, &copy), "zero-copy send, receive copied");
+        assert_eq!(
+            label(Work::Bytes, &copy, &zero),
+            "zero-copy receive, send copied by the kernel"
+        );
+    }
+
+    #[test]
+    fn both_ends_of_an_exchange_send_and_receive() {
+        let (half, copy) = (ledger(50, 50, 0), ledger(100, 0, 0));
+        assert_eq!(label(Work::Exchanges, &copy, &copy), "copied");
+        let words = "client 50 % zero-copy, server copied";
+        assert_eq!(label(Work::Exchanges, &half, &copy), words);
     }
 
     #[test]
     fn a_mode_that_is_not_what_the_name_promises_is_said() {
         let copy = ledger(100, 0, 0);
         let nodev = Ledger { mode: "NODEV".into(), ..copy.clone() };
-        assert_eq!(label(&copy, &nodev), "copied (NODEV)");
+        assert_eq!(label(Work::Bytes, &copy, &nodev), "copied (NODEV)");
         let mut both = nodev.clone();
         both.add(&nodev);
         assert_eq!((both.mode.as_str(), both.copied), ("NODEV", 200));
@@ -140,9 +142,18 @@ mod tests {
     #[test]
     fn unproven_bytes_earn_nothing() {
         let zero = ledger(0, 100, 0);
-        assert_eq!(label(&ledger(0, 0, 100), &zero), "send unknown, receive zero-copy");
-        assert_eq!(label(&Ledger::default(), &zero), "send unknown, receive zero-copy");
-        assert_eq!(label(&zero, &ledger(50, 50, 0)), "send zero-copy, receive 50 % zero-copy");
+        assert_eq!(
+            label(Work::Bytes, &ledger(0, 0, 100), &zero),
+            "send unknown, receive zero-copy"
+        );
+        assert_eq!(
+            label(Work::Bytes, &Ledger::default(), &zero),
+            "send unknown, receive zero-copy"
+        );
+        assert_eq!(
+            label(Work::Bytes, &zero, &ledger(50, 50, 0)),
+            "send zero-copy, receive 50 % zero-copy"
+        );
     }
 
     #[test]
@@ -150,13 +161,13 @@ mod tests {
         let (zero, copy) = (ledger(0, 100, 0), ledger(100, 0, 0));
         let mut discards = Ledger::default();
         discards.enter(Manner::Discarded, 1000, 10, "recv(2) with MSG_TRUNC");
-        assert_eq!(label(&zero, &discards), "send zero-copy, receive discarded");
-        assert_eq!(label(&copy, &discards), "send copied, receive discarded");
+        assert_eq!(label(Work::Bytes, &zero, &discards), "send zero-copy, receive discarded");
+        assert_eq!(label(Work::Bytes, &copy, &discards), "send copied, receive discarded");
         // Neither is one that throws a good part away beside what it maps.
         discards.enter(Manner::NotCopied, 900, 9, "mapped");
-        assert_eq!(label(&zero, &discards), "send zero-copy, receive discarded");
+        assert_eq!(label(Work::Bytes, &zero, &discards), "send zero-copy, receive discarded");
         discards.enter(Manner::NotCopied, 900, 9, "mapped");
-        assert_eq!(label(&zero, &discards), "send zero-copy, receive 64 % zero-copy");
+        assert_eq!(label(Work::Bytes, &zero, &discards), "send zero-copy, receive 64 % zero-copy");
     }
 
     #[test]
@@ -177,7 +188,10 @@ mod tests {
         let believed = believe(&zero, Some(ProvenWitness::Copied));
         assert_eq!((believed.copied, believed.not_copied, believed.delivered), (100, 0, 100));
         assert!(believed.evidence.iter().any(|e| e.source.contains("witness")));
-        assert_eq!(label(&believed, &zero), "zero-copy receive, send copied by the kernel");
+        assert_eq!(
+            label(Work::Bytes, &believed, &zero),
+            "zero-copy receive, send copied by the kernel"
+        );
         assert_eq!(believe(&zero, Some(ProvenWitness::Shared)), zero);
     }
 
@@ -187,5 +201,13 @@ mod tests {
         assert_eq!((told.copied, told.not_copied, told.delivered), (5, 95, 100));
         let sources: Vec<&str> = told.evidence.iter().map(|e| e.source.as_str()).collect();
         assert_eq!(sources.iter().filter(|s| s.contains("a wire is between")).count(), 1);
+    }
+
+    #[test]
+    fn a_page_that_went_out_says_nothing_of_what_came_in() {
+        let mut both = ledger(0, 100, 0);
+        both.add(&ledger(0, 60, 0).came_in());
+        let believed = believe(&both, Some(ProvenWitness::Copied));
+        assert_eq!((believed.delivered, believed.copied, believed.not_copied), (160, 100, 60));
     }
 }

@@ -7,6 +7,7 @@
 //! requests it delays and not by one (no coordinated omission).
 
 use super::{Account, Actor, Direction, FlowEnd, Job, Phase, Recorder, Rx, Tx, Workload};
+use crate::record::unit::bytes;
 use crate::record::{Cell, Fault, FaultKind, OptionKind, OptionSpec, Role, Work};
 use crate::sys::clock;
 use rand::rngs::StdRng;
@@ -52,6 +53,14 @@ const OPTIONS: &[OptionSpec] = &[
 
 /// How long the last answer may take to be acknowledged.
 const LAST_ANSWER: Duration = Duration::from_secs(5);
+
+/// Bytes that wait at the other end unread before a sender blocks, where buffers are
+/// autotuned: a receive window and a send buffer of a connection that has just begun.
+const UNREAD: [u64; 2] = [64 << 10, 32 << 10];
+
+/// Longest sleep until a request is due: an end that sleeps longer would notice the
+/// edges of the window late.
+const NAP: Duration = Duration::from_millis(10);
 
 /// Smallest memory to receive into, bytes: what a system call brings without a second.
 const ROOM: u64 = 4096;
@@ -101,6 +110,26 @@ impl Workload for RequestResponse {
         false
     }
 
+    /// The client sends a request before it looks for answers. Where so much may be under
+    /// way that both ends block in sending, neither would ever read.
+    fn check(&self, cell: &Cell) -> Result<(), Fault> {
+        let plan = Plan::of(cell);
+        let buffers = [cell.stream.receive_buffer, cell.stream.send_buffer];
+        let room: u64 = UNREAD.iter().zip(buffers).map(|(n, b)| b.unwrap_or(*n).min(*n)).sum();
+        let most = room / plan.request + room / plan.response + 1;
+        if plan.outstanding <= most {
+            return Ok(());
+        }
+        let [request, response] = [plan.request, plan.response].map(bytes);
+        let text = format!(
+            "with {} requests of {request} and answers of {response} under way both ends may wait \
+             for each other to read",
+            plan.outstanding
+        );
+        let remedy = format!("choose at most outstanding={most}, or less in one direction");
+        Err(Fault::new(FaultKind::Usage, text).remedy(remedy))
+    }
+
     fn play(&self, mut actor: Actor) -> Result<FlowEnd, Fault> {
         let (tx, rx) = (actor.tx()?, actor.rx()?);
         let plan = Plan::of(&actor.cell);
@@ -109,6 +138,7 @@ impl Workload for RequestResponse {
             Role::Sender => actor.recorder.with_latency(),
             Role::Receiver => actor.recorder,
         };
+        actor.connection.send_at_once()?;
         let mut ends = Ends { tx, rx, sent, received, exchanges };
         ends.tx.begin()?;
         ends.rx.begin()?;
@@ -116,8 +146,11 @@ impl Workload for RequestResponse {
             (Role::Receiver, _) => serve(&mut ends, &plan)?,
             (Role::Sender, None) => closed_loop(&mut ends, &plan)?,
             (Role::Sender, Some(gap)) => {
-                let seed = u64::from(actor.connection.index());
-                open_loop(&mut ends, &plan, Arrivals::new(gap, plan.poisson, seed))?;
+                let index = actor.connection.index();
+                // Connections with equal gaps take turns.
+                let after = gap * f64::from(index) / f64::from(actor.cell.stream.flows);
+                let arrivals = Arrivals::new(gap, plan.poisson, u64::from(index));
+                open_loop(&mut ends, &plan, clock::monotonic() + after as u64, arrivals)?;
             }
         }
         match actor.role {
@@ -186,7 +219,8 @@ impl Ends {
 
     fn finish(mut self) -> Result<FlowEnd, Fault> {
         let mut account: Account = self.tx.account(&mut self.sent)?;
-        account.add(self.rx.account(&mut self.received)?);
+        let received = self.rx.account(&mut self.received)?;
+        account.add(Account { ledger: received.ledger.came_in(), ..received });
         let bytes = self.sent.total() + self.received.total();
         let mut tally = self.exchanges.finish(&[]);
         tally.join(self.sent.finish(self.tx.calls()));
@@ -280,9 +314,13 @@ fn closed_loop(ends: &mut Ends, plan: &Plan) -> Result<(), Fault> {
 const AWAKE: u64 = 100_000;
 
 /// Sends requests when they are due, as far as no more than `outstanding` are under way.
-fn open_loop(ends: &mut Ends, plan: &Plan, mut arrivals: Arrivals) -> Result<(), Fault> {
+fn open_loop(
+    ends: &mut Ends,
+    plan: &Plan,
+    mut due: u64,
+    mut arrivals: Arrivals,
+) -> Result<(), Fault> {
     let mut under_way = UnderWay::new(plan);
-    let mut due = clock::monotonic();
     while ends.phase() != Phase::Stop {
         if under_way.is_full() {
             under_way.await_answer(ends, plan)?;
@@ -294,7 +332,7 @@ fn open_loop(ends: &mut Ends, plan: &Plan, mut arrivals: Arrivals) -> Result<(),
             due += arrivals.gap();
             continue;
         }
-        let sleep = Duration::from_nanos(left.saturating_sub(AWAKE));
+        let sleep = Duration::from_nanos(left.saturating_sub(AWAKE)).min(NAP);
         if under_way.count() > 0 {
             match ends.rx.wait(sleep) {
                 Some(Ok(true)) => drop(under_way.await_answer(ends, plan)?),
@@ -346,6 +384,27 @@ impl Arrivals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::{Half, OptionValue};
+
+    #[test]
+    fn what_could_make_both_ends_wait_is_refused() {
+        let check = |request: u64, response: u64, outstanding: u64| {
+            let mut cell = Cell::new("test", Half::plain("socket"), Half::plain("socket"));
+            let values =
+                [("request", request), ("response", response), ("outstanding", outstanding)];
+            let values = values.map(|(name, n)| (name.to_owned(), OptionValue::Number(n)));
+            cell.workload.options.0.extend(values);
+            RequestResponse.check(&cell)
+        };
+        for (request, response, outstanding) in
+            [(1, 1, 1024), (16 << 10, 16 << 10, 8), (1 << 30, 1 << 30, 1), (1 << 20, 64, 64)]
+        {
+            check(request, response, outstanding).unwrap();
+        }
+        let fault = check(1 << 20, 1 << 20, 8).unwrap_err();
+        assert!(fault.message.contains("8 requests of 1M"), "{fault}");
+        assert!(fault.remedy.unwrap().contains("outstanding=1,"));
+    }
 
     #[test]
     fn gaps_add_up_to_the_rate() {

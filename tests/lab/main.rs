@@ -17,6 +17,7 @@ mod paths;
 mod placement;
 mod ports;
 mod preparation;
+mod rr;
 mod sampler;
 mod sampling;
 mod settings;

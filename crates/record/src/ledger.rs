@@ -40,6 +40,10 @@ pub struct Evidence {
     pub events: u64,
     /// The source, in words: "MSG_ZEROCOPY completion without COPIED".
     pub source: String,
+    /// True for bytes that came in at an end that sends, too: a witness page that went
+    /// out says nothing of them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub came_in: bool,
 }
 
 /// What happened to bytes on their way between application and kernel.
@@ -76,7 +80,11 @@ impl Ledger {
         if bytes == 0 && events == 0 {
             return;
         }
-        let source = source.into();
+        self.add_one(Evidence { manner, bytes, events, source: source.into(), came_in: false });
+    }
+
+    fn add_one(&mut self, entry: Evidence) {
+        let Evidence { manner, bytes, events, came_in, .. } = entry;
         self.delivered += bytes;
         match manner {
             Manner::Copied => self.copied += bytes,
@@ -84,21 +92,42 @@ impl Ledger {
             Manner::Discarded => self.discarded += bytes,
             Manner::Unknown => self.unknown += bytes,
         }
-        let known = self.evidence.iter_mut().find(|e| e.manner == manner && e.source == source);
+        let same = |e: &&mut Evidence| {
+            (e.manner, e.came_in, &e.source) == (manner, came_in, &entry.source)
+        };
+        let known = self.evidence.iter_mut().find(same);
         match known {
             Some(known) => {
                 known.bytes += bytes;
                 known.events += events;
             }
-            None => self.evidence.push(Evidence { manner, bytes, events, source }),
+            None => self.evidence.push(entry),
         }
+    }
+
+    /// The same, of bytes that came in at an end that sends, too.
+    pub fn came_in(mut self) -> Ledger {
+        self.evidence.iter_mut().for_each(|entry| entry.came_in = true);
+        self
+    }
+
+    /// What is known of bytes that this end sent, with that in another manner which was
+    /// passed by reference; what came in stays.
+    pub fn sent_by_reference(&self, manner: Manner, why: &str) -> Ledger {
+        let mut ledger = Ledger { mode: self.mode.clone(), ..Ledger::default() };
+        for e in &self.evidence {
+            let mut entry = e.clone();
+            if e.manner == Manner::NotCopied && !e.came_in {
+                (entry.manner, entry.source) = (manner, format!("{}, {why}", e.source));
+            }
+            ledger.add_one(entry);
+        }
+        ledger
     }
 
     /// Adds the ledger of another flow of the same role.
     pub fn add(&mut self, other: &Ledger) {
-        for e in &other.evidence {
-            self.enter(e.manner, e.bytes, e.events, e.source.clone());
-        }
+        other.evidence.iter().cloned().for_each(|entry| self.add_one(entry));
         if self.mode.is_empty() {
             self.mode.clone_from(&other.mode);
         }

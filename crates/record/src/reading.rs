@@ -90,7 +90,7 @@ fn of_version_1(metric: &str, unit: Unit) -> Aggregation {
         "power.rest",
     ];
     let level = LEVELS.contains(&metric)
-        || matches!(unit, Unit::Ratio | Unit::BytesPerSecond | Unit::Hertz);
+        || matches!(unit, Unit::Ratio | Unit::BytesPerSecond | Unit::PerSecond | Unit::Hertz);
     if level { Aggregation::Mean } else { Aggregation::Sum }
 }
 
@@ -104,6 +104,8 @@ pub enum Unit {
     Bytes,
     /// Bytes per second.
     BytesPerSecond,
+    /// Occurrences per second.
+    PerSecond,
     /// Occurrences.
     Count,
     /// A part of one.

@@ -1,8 +1,8 @@
 //! What a workload does, and the words and units of its rate and its cost: the one
 //! place that says Gbit/s or GiB of a result.
 
-use super::Role;
 use super::unit::GIB;
+use super::{Role, Unit};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -147,6 +147,14 @@ impl Work {
             Work::Bytes => &BYTES,
             Work::Exchanges => &EXCHANGES,
             Work::Packets => &PACKETS,
+        }
+    }
+
+    /// Unit of work a second, as it is kept.
+    pub fn unit_per_second(self) -> Unit {
+        match self {
+            Work::Bytes => Unit::BytesPerSecond,
+            Work::Exchanges | Work::Packets => Unit::PerSecond,
         }
     }
 

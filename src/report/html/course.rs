@@ -3,15 +3,10 @@
 use super::plot::{self, Mark};
 use super::scale::Scale;
 use super::{View, name};
-use crate::record::{Role, Scope, Terms, Trial, Work};
+use crate::record::{Role, Scope, Trial, Work};
 use crate::report::figures::{number, plural, rate};
 use crate::stats::{Pace, Row};
 use maud::{Markup, html};
-
-/// What a course is of: the meter counts bytes.
-fn terms() -> &'static Terms {
-    Work::Bytes.terms()
-}
 
 /// Lines drawn in one panel; more would be a blot.
 const LINES: usize = 12;
@@ -25,14 +20,16 @@ pub fn figure(view: &View) -> Option<Markup> {
         view.rows.iter().filter_map(|row| Some((*row, row.pace.as_ref()?))).collect();
     let (_, first) = paced.first()?;
     let window = view.study.header.schedule.window;
-    let top = paced.iter().map(|(_, p)| p.max * terms().rate_scale).fold(0.0, f64::max);
+    let work = view.analysis.work();
+    let terms = work.terms();
+    let top = paced.iter().map(|(_, p)| p.max * terms.rate_scale).fold(0.0, f64::max);
     let axes = (Scale::over([0.0, window]), Scale::over([0.0, top]));
     Some(html! {
         figure {
             figcaption {
                 b { "Figure 5. " }
-                "Throughput at the receiver in steps of " (number(first.step, 2)) " s over the window of "
-                (number(window, 1)) " s, one line per trial: " (terms().rate_unit) " against seconds since the window \
+                (terms.rate_heading) " at the " (work.actor(Role::Receiver)) " in steps of " (number(first.step, 2)) " s over the window of "
+                (number(window, 1)) " s, one line per trial: " (terms.rate_unit) " against seconds since the window \
                  began, all panels on the same axes. A stall is a step below 5 % of its trial\u{2019}s mean."
             }
             div class="panels" {
@@ -45,14 +42,15 @@ pub fn figure(view: &View) -> Option<Markup> {
 fn panel(view: &View, row: &Row, pace: &Pace, (across, up): &(Scale, Scale)) -> Markup {
     let courses: Vec<Vec<f64>> = view.trials(row).iter().filter_map(|t| steps(t)).collect();
     let drawn = courses.iter().take(LINES);
-    let lines = drawn.map(|steps| Mark::course("course", points(steps, pace.step))).collect();
+    let lines =
+        drawn.map(|steps| Mark::course("course", points(steps, pace.step, row.work))).collect();
     html! {
         div class="panel" {
             h3 { (name(&row.cell)) }
             (plot::panel(across, up, lines))
             p {
-                "slowest step " (rate(Work::Bytes, pace.min)) ", fastest " (rate(Work::Bytes, pace.max))
-                " " (terms().rate_unit) "; "
+                "slowest step " (rate(row.work, pace.min)) ", fastest " (rate(row.work, pace.max))
+                " " (row.work.terms().rate_unit) "; "
                 @if pace.stalled_trials == 0 { "no stall" } @else {
                     "stalled " (number(pace.stalled, 1)) " s in " (pace.stalled_trials) " of "
                     (super::rate::trials_of(row))
@@ -63,7 +61,7 @@ fn panel(view: &View, row: &Row, pace: &Pace, (across, up): &(Scale, Scale)) -> 
     }
 }
 
-/// The receiver's bytes per second step by step, all flows together.
+/// The receiver's work per second step by step, all flows together.
 fn steps(trial: &Trial) -> Option<Vec<f64>> {
     trial.rate()?;
     let flows: Vec<&Vec<f64>> = trial
@@ -79,11 +77,14 @@ fn steps(trial: &Trial) -> Option<Vec<f64>> {
 
 /// A line through the steps of so many seconds: second, shown rate. Each point stands in
 /// the middle of what it is the mean of.
-fn points(steps: &[f64], step: f64) -> Vec<(f64, f64)> {
+fn points(steps: &[f64], step: f64, work: Work) -> Vec<(f64, f64)> {
     let part = steps.len().div_ceil(POINTS).max(1);
     let point = |(i, part_of): (usize, &[f64])| {
         let mean = part_of.iter().map(|step| step / part_of.len() as f64).sum::<f64>();
-        ((i * part) as f64 * step + part_of.len() as f64 * step / 2.0, mean * terms().rate_scale)
+        (
+            (i * part) as f64 * step + part_of.len() as f64 * step / 2.0,
+            mean * work.terms().rate_scale,
+        )
     };
     steps.chunks(part).enumerate().map(point).collect()
 }

@@ -224,6 +224,7 @@ fn quantity(unit: Unit, value: Option<f64>) -> String {
         Unit::BytesPerSecond => {
             format!("{} {}", rate(Work::Bytes, v), Work::Bytes.terms().rate_unit)
         }
+        Unit::PerSecond => format!("{}/s", amount(v)),
         Unit::Count => amount(v),
         Unit::Ratio => percent(v),
         Unit::Joules => format!("{} J", number(v, 1)),

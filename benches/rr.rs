@@ -1,0 +1,266 @@
+//! The workload `rr` against sockperf, qperf and neper's tcp_rr, in the same namespaces,
+//! on the same link, CPUs and congestion control, by turns in an order that rotates.
+//! Prints medians, and the ratio of ours to each with its interval.
+//!
+//! `cargo bench --bench rr [-- LINK ...]`; needs nsenter, taskset and root, and at least
+//! one of the peers; one that is missing is named and left out. Rounds and window by
+//! BENCH_PAIRS and BENCH_WINDOW (seconds), another path by BENCH_PATH, requests a second
+//! of the open loop by BENCH_RATE.
+
+mod common;
+#[path = "common/namespace.rs"]
+mod namespace;
+
+use anyhow::{Context, Result, bail, ensure};
+use bytepath::record::{Cell, Design, Percentile, Role, Schedule};
+use bytepath::run::Stand;
+use bytepath::stats::Effect;
+use namespace::inside;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// Bytes of a request and of an answer, for all.
+const SIZE: &str = "64";
+
+/// Seconds of ours before the window: what sockperf warms up by itself.
+const WARM_UP: f64 = 0.4;
+
+/// Where peers listen.
+const PORT: &str = "12345";
+
+/// How long a peer's server may take until a client gets through.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What one run found.
+#[derive(Clone, Copy, Default)]
+struct Run {
+    rate: f64,
+    /// Microseconds there and back; none where the program does not report it.
+    p50: Option<f64>,
+    p99: Option<f64>,
+}
+
+/// Another program: its server, its client, and how the client's text is read.
+struct Peer {
+    name: &'static str,
+    program: &'static str,
+    server: &'static [&'static str],
+    client: fn(address: &str, window: &str, rate: &str) -> Vec<String>,
+    read: fn(&str) -> Option<Run>,
+}
+
+const CLOSED: &[Peer] = &[
+    Peer {
+        name: "sockperf ping-pong",
+        program: "sockperf",
+        server: &["server", "--tcp", "-i", "0.0.0.0", "-p", PORT],
+        client: |address, window, _| {
+            let all =
+                ["ping-pong", "--tcp", "-i", address, "-p", PORT, "-m", SIZE, "--full-rtt", "-t"];
+            strings(&[&all[..], &[window]].concat())
+        },
+        read: sockperf,
+    },
+    Peer {
+        name: "qperf tcp_lat",
+        program: "qperf",
+        server: &["-lp", PORT],
+        client: |address, window, _| {
+            strings(&["-lp", PORT, address, "-t", window, "-m", SIZE, "-uu", "-e", "8", "tcp_lat"])
+        },
+        read: qperf,
+    },
+    Peer {
+        name: "neper tcp_rr",
+        program: "tcp_rr",
+        server: &["-C", PORT],
+        client: |address, window, _| {
+            strings(&["-C", PORT, "-c", "-H", address, "-l", window, "-Q", SIZE, "-R", SIZE])
+        },
+        read: neper,
+    },
+];
+
+const OPEN: &[Peer] = &[Peer {
+    name: "sockperf under-load",
+    program: "sockperf",
+    server: &["server", "--tcp", "-i", "0.0.0.0", "-p", PORT],
+    client: |address, window, rate| {
+        let all = ["under-load", "--tcp", "-i", address, "-p", PORT, "-m", SIZE, "--full-rtt"];
+        strings(&[&all[..], &["--reply-every", "1", "--mps", rate, "-t", window]].concat())
+    },
+    read: sockperf,
+}];
+
+fn main() -> Result<()> {
+    let asked: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
+    let links = if asked.is_empty() { vec!["wire".to_owned()] } else { asked };
+    let rounds = common::number("BENCH_PAIRS", 10.0)? as usize;
+    let window = common::number("BENCH_WINDOW", 2.0)?.ceil();
+    let rate = common::number("BENCH_RATE", 5000.0)? as u64;
+    println!("bytepath rr and peers, {SIZE} B each way, {rounds} rounds, {window} s windows");
+    println!(
+        "{:<8} {:<20} {:>14} {:>8} {:>8}  ratios of bytepath rr to it, 95 % intervals",
+        "link", "program", "transactions/s", "p50 us", "p99 us"
+    );
+    for link in &links {
+        let ours = format!("rr:request={SIZE},response={SIZE}");
+        compare(link, &ours, CLOSED, rounds, window, rate)?;
+        let ours = format!("{ours},outstanding=64,rate={rate}");
+        compare(link, &ours, OPEN, rounds, window, rate)?;
+    }
+    Ok(())
+}
+
+fn compare(
+    link: &str,
+    workload: &str,
+    peers: &[Peer],
+    rounds: usize,
+    window: f64,
+    rate: u64,
+) -> Result<()> {
+    let (missing, peers): (Vec<&Peer>, Vec<&Peer>) = peers.iter().partition(|p| !p.is_there());
+    missing.iter().for_each(|peer| println!("{link:<8} {:<20} is not installed", peer.name));
+    let stop = AtomicBool::new(false);
+    let laboratory = common::laboratory(&stop);
+    let path = std::env::var("BENCH_PATH").unwrap_or_else(|_| "socket".into());
+    let (cells, _) = common::cells_of(&[&path], workload, "congestion=cubic", link)?;
+    let cell = cells.iter().find(|cell| !cell.null).context("no cell")?;
+    let mut stand = Stand::raise(&laboratory, cell)?;
+    let schedule = Schedule {
+        blocks: 1,
+        warm_up: WARM_UP,
+        window,
+        seed: 0,
+        design: Design::Trials,
+        stopping: None,
+    };
+    let mut ours = Vec::new();
+    let mut theirs = vec![Vec::new(); peers.len()];
+    for round in 0..rounds {
+        for turn in 0..=peers.len() {
+            match ((round + turn) % (peers.len() + 1)).checked_sub(1) {
+                None => ours.push(own(&mut stand, cell, &schedule)?),
+                Some(n) => theirs[n].push(peers[n].run(&stand, cell, window, rate)?),
+            }
+        }
+    }
+    println!("{link:<8} {}", line(&format!("bytepath {path}"), &ours));
+    for (peer, runs) in peers.iter().zip(&theirs) {
+        let ratio = |name: &str, of: fn(&Run) -> Option<f64>| {
+            let pairs =
+                runs.iter().zip(&ours).filter_map(|(peer, own)| Some((of(peer)?, of(own)?)));
+            let effect = Effect::of(&pairs.collect::<Vec<_>>(), 0.95)?;
+            let within = effect.interval.as_ref()?;
+            let told = if (within.low..=within.high).contains(&1.0) { "" } else { "*" };
+            Some(format!(
+                "{name} {:.3}{told} [{:.3}, {:.3}]",
+                effect.ratio, within.low, within.high
+            ))
+        };
+        let ratios =
+            [ratio("rate", |r| Some(r.rate)), ratio("p50", |r| r.p50), ratio("p99", |r| r.p99)];
+        let ratios: Vec<String> = ratios.into_iter().flatten().collect();
+        println!("{link:<8} {}  {}", line(peer.name, runs), ratios.join(", "));
+    }
+    Ok(())
+}
+
+/// Medians of a program's runs.
+fn line(name: &str, runs: &[Run]) -> String {
+    let middle = |of: fn(&Run) -> Option<f64>| {
+        let mut all: Vec<f64> = runs.iter().filter_map(of).collect();
+        all.sort_by(f64::total_cmp);
+        all.get(all.len() / 2).map_or("-".to_owned(), |value| format!("{value:.1}"))
+    };
+    let (rate, p50, p99) = (middle(|r| Some(r.rate)), middle(|r| r.p50), middle(|r| r.p99));
+    format!("{name:<20} {rate:>14} {p50:>8} {p99:>8}")
+}
+
+fn own(stand: &mut Stand, cell: &Cell, schedule: &Schedule) -> Result<Run> {
+    let trial = stand.run(cell, &[], schedule, None)?;
+    let latency = trial.latency.as_ref().context("the trial has no latency")?;
+    let microseconds = |percentile| latency.percentile(percentile).map(|s| s * 1e6);
+    Ok(Run {
+        rate: trial.rate().context("the trial has no rate")?,
+        p50: microseconds(Percentile::P50),
+        p99: microseconds(Percentile::P99),
+    })
+}
+
+impl Peer {
+    fn is_there(&self) -> bool {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).any(|folder| folder.join(self.program).exists())
+    }
+
+    fn run(&self, stand: &Stand, cell: &Cell, window: f64, rate: u64) -> Result<Run> {
+        let mut server = inside(stand, cell, Role::Receiver)?;
+        server.arg(self.program).args(self.server).stdout(Stdio::null()).stderr(Stdio::null());
+        let _server =
+            Server(server.spawn().with_context(|| format!("cannot start {}", self.name))?);
+        let address = stand.address(Role::Receiver).to_string();
+        let arguments = (self.client)(&address, &window.to_string(), &rate.to_string());
+        let begin = Instant::now();
+        // Until the server listens.
+        loop {
+            let mut client: Command = inside(stand, cell, Role::Sender)?;
+            let output = client.arg(self.program).args(&arguments).output()?;
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            if output.status.success()
+                && let Some(run) = (self.read)(&text)
+            {
+                ensure!(run.rate > 0.0, "{} exchanged nothing", self.name);
+                return Ok(run);
+            }
+            if begin.elapsed() > PATIENCE {
+                bail!("{}: {text}{}", self.name, String::from_utf8_lossy(&output.stderr));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn sockperf(text: &str) -> Option<Run> {
+    let valid = text.lines().find(|line| line.contains("[Valid Duration]"))?;
+    let (seconds, received) = (number(valid, "RunTime=")?, number(valid, "ReceivedMessages=")?);
+    let percentile = |name: &str| number(text, &format!("percentile {name} ="));
+    Some(Run { rate: received / seconds, p50: percentile("50.000"), p99: percentile("99.000") })
+}
+
+/// It reports half of the mean round trip: `latency = 12345 ns`.
+fn qperf(text: &str) -> Option<Run> {
+    let nanoseconds = number(&text.replace(',', ""), "latency  =")?;
+    Some(Run { rate: 0.5e9 / nanoseconds, ..Run::default() })
+}
+
+fn neper(text: &str) -> Option<Run> {
+    let microseconds = |name| Some(number(text, name)? * 1e6);
+    Some(Run {
+        rate: number(text, "throughput=")?,
+        p50: microseconds("latency_p50="),
+        p99: microseconds("latency_p99="),
+    })
+}
+
+/// The number after these words.
+fn number(text: &str, after: &str) -> Option<f64> {
+    let rest = text.split(after).nth(1)?.trim_start();
+    let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+    rest[..end].parse().ok()
+}
+
+fn strings(all: &[&str]) -> Vec<String> {
+    all.iter().map(|text| (*text).to_owned()).collect()
+}

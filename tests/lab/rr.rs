@@ -1,0 +1,244 @@
+//! Requests and answers between two agents in this process: what is counted, what a
+//! client times and from when, and how an overload ends.
+
+use crate::threads::{Silent, Threads};
+use bytepath::connection::Connection;
+use bytepath::host::{Raised, Site, Testbed};
+use bytepath::path::{self, DataPath, HalfPath, RxPath, TxPath};
+use bytepath::record::{
+    Cell, Design, Facts, Fault, Role, Schedule, Scope, Support, Trial, TrialStatus, Unit, Work,
+};
+use bytepath::run::{Laboratory, Plan, conduct, path_spec};
+use bytepath::spec::{self, Ask};
+use bytepath::workload::{Account, Group, Job, Phase, Recorder, Rx, Tx};
+use bytepath::{meter, sys};
+use bytepath_testing::{alone, shared};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+#[test]
+fn both_ends_count_the_same_exchanges_and_each_has_its_latency() {
+    let _shared = shared();
+    for workload in ["rr:request=100,response=300", "rr:request=7,response=13,outstanding=16"] {
+        let trial = run("plain", workload, "flows=2,touch=verify", 0.2).unwrap();
+        assert_eq!(trial.status, TrialStatus::Measured, "{workload}");
+        assert_eq!((trial.work, trial.label.as_str()), (Work::Exchanges, "copied"));
+        let [client, server] = trial.roles.as_slice() else { panic!("two roles") };
+        let each = if workload.contains("100") { 400 } else { 20 };
+        assert_eq!(client.total_bytes, server.total_bytes);
+        assert_eq!(client.total_bytes % each, 0, "{workload}: an exchange was cut");
+        assert!(trial.count > 0 && trial.count <= client.total_bytes / each);
+        assert!(server.count > 0 && server.count <= server.total_bytes / each);
+        assert_eq!((client.count, client.window), (trial.count, trial.window));
+        let latency = trial.latency.as_ref().unwrap();
+        assert_eq!(latency.count(), trial.count, "{workload}");
+        assert!(latency.max().unwrap() < trial.window + 0.1);
+        for role in [client, server] {
+            assert_eq!(role.ledger.delivered, role.total_bytes);
+            assert!(role.ledger.evidence.iter().any(|e| e.came_in));
+        }
+    }
+}
+
+#[test]
+fn the_throughput_of_exchanges_is_a_number_of_them() {
+    let _shared = shared();
+    let trial = run("plain", "rr:outstanding=4", "flows=2", 0.4).unwrap();
+    for (role, flow) in Role::ALL.into_iter().flat_map(|role| [(role, 0), (role, 1)]) {
+        let scope = Scope::Flow(role, flow);
+        let series = trial.series.iter().find(|s| s.metric == "throughput" && s.scope == scope);
+        assert_eq!(series.unwrap().unit, Unit::PerSecond);
+    }
+    let of = |flow| trial.reading("throughput.flow", &Scope::Flow(Role::Sender, flow)).unwrap();
+    let (sum, rate) = (of(0) + of(1), trial.rate().unwrap());
+    assert!((sum / rate - 1.0).abs() < 0.5, "{sum} by the meter, {rate} by the client");
+}
+
+#[test]
+fn an_overload_is_timed_from_when_requests_were_due_and_ends() {
+    let _shared = shared();
+    for arrivals in ["even", "poisson"] {
+        let workload = format!("rr:rate=100000000,outstanding=4,arrivals={arrivals}");
+        let trial = run("plain", &workload, "", 0.3).unwrap();
+        assert_eq!(trial.status, TrialStatus::Measured);
+        let latency = trial.latency.as_ref().unwrap();
+        assert_eq!(latency.count(), trial.count);
+        // What was due at the start waits for as long as the client is behind.
+        let max = latency.max().unwrap();
+        assert!(max > 0.5 * trial.window, "{arrivals}: {max} s");
+    }
+}
+
+#[test]
+fn a_client_and_a_server_that_would_wait_for_each_other_are_refused() {
+    let workload = "rr:request=1M,response=1M,outstanding=8";
+    let fault = run("plain", workload, "", 0.1).unwrap_err();
+    assert!(fault.message.contains("both ends may wait"), "{fault}");
+    assert!(fault.to_string().contains("outstanding=1"), "{fault}");
+}
+
+mod timing {
+    use super::*;
+    use bytepath::record::Percentile;
+
+    #[test]
+    #[ignore = "timing"]
+    fn an_open_loop_delivers_its_rate() {
+        let _alone = alone();
+        for workload in
+            ["rr:rate=500,outstanding=16", "rr:rate=500,outstanding=16,arrivals=poisson"]
+        {
+            let trial = run("plain", workload, "flows=2", 2.0).unwrap();
+            let rate = trial.rate().unwrap();
+            assert!((rate / 500.0 - 1.0).abs() < 0.1, "{workload}: {rate}");
+        }
+    }
+
+    /// A server that stalls for 50 ms at 1000 requests a second holds up about 50 of them,
+    /// and not the one that a closed loop would have under way.
+    #[test]
+    #[ignore = "timing"]
+    fn a_stall_is_seen_by_every_request_that_was_due() {
+        let _alone = alone();
+        let p99 = |workload: &str| {
+            let trial = run("stalls", workload, "", 1.0).unwrap();
+            trial.latency.unwrap().percentile(Percentile::P99).unwrap()
+        };
+        for outstanding in [1, 64] {
+            let open = p99(&format!("rr:rate=1000,outstanding={outstanding}"));
+            assert!((0.03..0.06).contains(&open), "outstanding {outstanding}: p99 {open} s");
+        }
+        let closed = p99("rr");
+        assert!(closed < 0.03, "a closed loop leaves it out: {closed} s");
+    }
+}
+
+/// The trial of one cell: a path and a workload as typed.
+fn run(path: &str, workload: &str, stream: &str, window: f64) -> Result<Trial, Fault> {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = [format!("{path}+{path}")];
+    let cores = spec::parse_cores("none", &sys::thread::allowed().unwrap()).unwrap();
+    let (link, kernels, baseline) = ("wire", &[][..], None);
+    let ask = Ask { paths: &paths, workload, stream, link, cores: &cores, kernels, baseline };
+    let (cells, baseline) = spec::cells(&ask, &path_spec(PATHS, &[])).unwrap();
+    let cells: Vec<Cell> = cells.into_iter().filter(|cell| !cell.null).collect();
+    let schedule = Schedule {
+        blocks: 1,
+        warm_up: 0.05,
+        window,
+        seed: 7,
+        design: Design::Trials,
+        stopping: None,
+    };
+    let plan = Plan {
+        meters: vec!["throughput".into()],
+        testbed: "in-process".into(),
+        ..Plan::bare(cells, baseline, schedule, folder.path())
+    };
+    let stop = AtomicBool::new(false);
+    let program = "no program is started".into();
+    let (paths, meters) = (PATHS, meter::CATALOG);
+    let laboratory = Laboratory { paths, meters, testbed: &InProcess, program, stop: &stop };
+    let (study, ended) = conduct(&laboratory, &plan, &mut Silent);
+    ended?;
+    Ok(study.expect("it ran").trials.into_iter().next().expect("one cell, one block"))
+}
+
+struct InProcess;
+
+impl Testbed for InProcess {
+    fn name(&self) -> &'static str {
+        "in-process"
+    }
+    fn summary(&self) -> &'static str {
+        "both agents as threads, over loopback"
+    }
+    fn probe(&self) -> Support {
+        Support::Yes
+    }
+    fn raise(&self, _: &Site) -> Result<Box<dyn Raised>, Fault> {
+        Ok(Box::new(Threads::start(PATHS, meter::CATALOG, None)))
+    }
+}
+
+/// Plain sockets; those of `stalls` are not read once for a while by the server.
+struct Sockets {
+    stalls: bool,
+}
+
+macro_rules! sockets {
+    ($($name:literal: $stalls:literal),*) => {
+        &[$(&DataPath {
+            name: $name,
+            summary: "sockets",
+            attempt: |_| Vec::new(),
+            uses_io_uring: false,
+            tx: Some(&Sockets { stalls: $stalls }),
+            rx: Some(&Sockets { stalls: $stalls }),
+        }),*]
+    };
+}
+
+static PATHS: &[&DataPath] = sockets!["plain": false, "stalls": true];
+
+/// How long the server stands still, once.
+const STALL: Duration = Duration::from_millis(50);
+
+impl HalfPath for Sockets {
+    fn check(&self, _: &Job, _: &Facts) -> Support {
+        Support::Yes
+    }
+}
+
+impl Sockets {
+    fn real() -> &'static DataPath {
+        path::find(path::CATALOG, "socket").expect("the path every study has")
+    }
+}
+
+impl TxPath for Sockets {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        group: &Group,
+    ) -> Result<Box<dyn Tx>, Fault> {
+        Sockets::real().tx.unwrap().open(job, connection, group)
+    }
+}
+
+impl RxPath for Sockets {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        group: &Group,
+    ) -> Result<Box<dyn Rx>, Fault> {
+        let rx = Sockets::real().rx.unwrap().open(job, connection, group)?;
+        let stalls = self.stalls && job.role == Role::Receiver;
+        Ok(if stalls { Box::new(Stalling { rx, stalled: false }) } else { rx })
+    }
+}
+
+struct Stalling {
+    rx: Box<dyn Rx>,
+    stalled: bool,
+}
+
+impl Rx for Stalling {
+    fn calls(&self) -> &'static [&'static str] {
+        self.rx.calls()
+    }
+
+    fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
+        if !self.stalled && recorder.phase() == Phase::Window {
+            self.stalled = true;
+            std::thread::sleep(STALL);
+        }
+        self.rx.receive(recorder)
+    }
+
+    fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
+        self.rx.account(recorder)
+    }
+}
