@@ -56,7 +56,10 @@ pub(super) fn profile(sampling: &Sampling) -> MeterRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::meter::{self, Chosen, Context};
     use crate::record::PowerSource;
+    use crate::record::wire::Request;
+    use crate::sys::Roots;
 
     #[test]
     fn what_is_asked_of_power_reaches_its_meter_alone_and_is_recorded() {
@@ -70,6 +73,25 @@ mod tests {
         assert_eq!(usual, ["cpu".into(), POWER_NAME.into()]);
         let off = requests(vec!["cpu".into()], &power).unwrap_err();
         assert!(off.to_string().contains("add power to --meters"), "{off}");
+    }
+
+    #[test]
+    fn what_is_sampled_crosses_the_wire_to_its_meter_alone() {
+        let sampling = Sampling { event: "cycles".into(), rate: 99, cpus: vec![0, 3] };
+        let meters = vec!["cpu".into(), profile(&sampling)];
+        let start = Request::Start { meters, device: None, hold: true };
+        let line = serde_json::to_string(&start).unwrap();
+        assert_eq!(line.matches("options").count(), 1, "{line}");
+        let Request::Start { meters, .. } = serde_json::from_str(&line).unwrap() else {
+            panic!("{line}")
+        };
+        let read = |chosen: &Chosen| {
+            let options = chosen.options.clone();
+            let context = Context { options, ..Context::idle(Roots::real()) };
+            (chosen.meter.name(), context.options::<Sampling>().unwrap())
+        };
+        let read: Vec<_> = meter::chosen(meter::CATALOG, &meters).iter().map(read).collect();
+        assert_eq!(read, [("cpu", None), (PROFILE_NAME, Some(sampling))]);
     }
 
     #[test]
