@@ -4,9 +4,10 @@
 //!
 //! `cargo run --manifest-path fuzz/Cargo.toml --bin seeds -- fuzz/seeds`
 
-use bytepath::record::wire::{LinkEnd, Reply, Request, Token};
+use bytepath::record::wire::{LinkEnd, MeterRequest, Reply, Request, Token};
 use bytepath::record::*;
 use serde::Serialize;
+use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{env, fs, io};
@@ -85,6 +86,7 @@ fn cell() -> Cell {
 fn requests() -> Vec<Request> {
     let token = || Token("00112233445566778899aabbccddeeff".into());
     let address = "10.0.0.1".parse().expect("an address");
+    let sampling = Sampling { event: "cycles".into(), rate: 999, cpus: vec![0, 1] };
     vec![
         Request::Hello,
         Request::Link(LinkEnd {
@@ -103,11 +105,12 @@ fn requests() -> Vec<Request> {
         Request::Connect { cell: Box::new(cell()), address, port: 40_000, token: token() },
         Request::Accept,
         Request::Start {
-            meters: vec!["cpu".into(), "threads".into()],
+            meters: vec![
+                "cpu".into(),
+                MeterRequest { name: "profile".into(), options: json!(sampling) },
+            ],
             device: Some("bp0".into()),
             hold: false,
-            sampling: Some(Sampling { event: "cycles".into(), rate: 999, cpus: vec![0, 1] }),
-            power: Default::default(),
         },
         Request::WindowBegin,
         Request::WindowEnd,

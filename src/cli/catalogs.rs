@@ -72,7 +72,7 @@ pub(super) fn meters(arguments: &CatalogArguments) -> Result<ExitCode, Fault> {
             Ok(facts) => meter.probe(&facts[Role::Receiver as usize]),
             Err(fault) => unknown(fault),
         },
-        options: Vec::new(),
+        options: meter.options().iter().map(option).collect(),
     };
     let entries: Vec<Entry> = meter::CATALOG.iter().map(entry).collect();
     if arguments.json {
@@ -84,12 +84,6 @@ pub(super) fn meters(arguments: &CatalogArguments) -> Result<ExitCode, Fault> {
 }
 
 fn path_entry(path: &DataPath, role: Role, facts: &Result<Vec<Facts>, Fault>) -> Option<Entry> {
-    let option = |spec: &OptionSpec| OptionEntry {
-        name: spec.name,
-        takes: spec.kind.to_string(),
-        default: spec.default,
-        help: spec.help,
-    };
     Some(Entry {
         name: path.name.to_owned(),
         summary: path.summary.to_owned(),
@@ -100,6 +94,15 @@ fn path_entry(path: &DataPath, role: Role, facts: &Result<Vec<Facts>, Fault>) ->
             Err(fault) => unknown(fault),
         },
     })
+}
+
+fn option(spec: &OptionSpec) -> OptionEntry {
+    OptionEntry {
+        name: spec.name,
+        takes: spec.kind.to_string(),
+        default: spec.default,
+        help: spec.help,
+    }
 }
 
 fn write(entries: &[Entry], out: &mut dyn Write) -> io::Result<()> {

@@ -7,7 +7,7 @@ use crate::record::{
     Cell, CellId, Design, Fault, FaultKind, Judgement, Kernel, Power, Profiling, Schedule,
     SettingRecord, Source, unit,
 };
-use crate::run::{Plan, Stewards, path_spec, testbed_spec, time_of_trial};
+use crate::run::{self, Plan, Stewards, path_spec, testbed_spec, time_of_trial};
 use crate::spec::{self, Ask, Catalogues, Experiment, TestbedChoice};
 use crate::testbed::{self, Site, Testbed};
 use crate::{meter, path, sys, workload};
@@ -84,8 +84,7 @@ pub(super) fn plan(arguments: &RunArguments) -> Result<(Plan, Bed), Fault> {
         baseline: experiment.baseline,
         schedule,
         judgement: experiment.judgement,
-        meters: chosen.unwrap_or(experiment.meters),
-        power,
+        meters: run::meter_requests(chosen.unwrap_or(experiment.meters), &power)?,
         mandatory: source.is_none() && !arguments.path.is_empty(),
         source,
         profiling,
@@ -148,8 +147,8 @@ struct Outline<'a> {
     baseline: &'a CellId,
     schedule: &'a Schedule,
     judgement: &'a Judgement,
-    meters: &'a [String],
-    power: &'a Power,
+    meters: Vec<String>,
+    power: Power,
     profiling: Option<&'a Profiling>,
     /// The cells of each block, in the order in which they run.
     order: Vec<Vec<&'a CellId>>,
@@ -185,6 +184,7 @@ pub(super) fn print(plan: &Plan, testbed: &dyn Testbed, json: bool) -> Result<()
         spec::most_profiled(profiling, measured) as f64 * f64::from(profiling.trials)
     });
     let each = plan.profiling.as_ref().map_or(0.0, |profiling| s.warm_up + profiling.window);
+    let (meters, power) = run::meters_for_header(&plan.meters)?;
     let outline = Outline {
         title: &plan.title,
         testbed: &plan.testbed,
@@ -193,8 +193,8 @@ pub(super) fn print(plan: &Plan, testbed: &dyn Testbed, json: bool) -> Result<()
         baseline: &plan.baseline,
         schedule: s,
         judgement: &plan.judgement,
-        meters: &plan.meters,
-        power: &plan.power,
+        meters,
+        power,
         profiling: plan.profiling.as_ref(),
         order: order.chunks(count.max(1)).map(block).collect(),
         seconds_per_trial,

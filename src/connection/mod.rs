@@ -8,7 +8,8 @@ pub use kernel_tcp::{Flow, KERNEL_TCP};
 pub use witness::{WITNESS_LEN, WitnessPage, read_witness};
 
 use crate::record::wire::Token;
-use crate::record::{Fault, FaultKind, Stream};
+use crate::record::{Fault, Stream};
+use std::any::Any;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -42,8 +43,9 @@ pub trait Listener: Send {
     fn accept(&self, token: &Token, flows: u32) -> Result<Vec<Arc<dyn Connection>>, Fault>;
 }
 
-/// One connection.
-pub trait Connection: Send + Sync {
+/// One connection. Movers of a transport of their own reach its type by way of `Any`:
+/// `(connection as &dyn Any).downcast_ref::<TheirConnection>()`.
+pub trait Connection: Any + Send + Sync {
     /// Its index among the flows of the session.
     fn index(&self) -> u32;
 
@@ -74,10 +76,4 @@ pub trait Connection: Send + Sync {
 
     /// Ends the sending direction without waiting.
     fn close(&self);
-}
-
-/// The refusal of a mover that needs a kernel socket.
-pub fn no_socket(transport: &str) -> Fault {
-    let text = format!("this path moves bytes by a kernel socket, and {transport} has none");
-    Fault::new(FaultKind::Usage, text).remedy("choose another path for that end")
 }

@@ -23,13 +23,16 @@ pub use power::{
 pub use profile::{Capture, NAME as PROFILE_NAME, price as sample_price};
 pub use steady::LastLook;
 
+use crate::record::wire::MeterRequest;
 use crate::record::{
-    Facts, Fault, FaultKind, Power, Reading, Role, Sampling, Scope, Series, Support, ThreadTime,
-    Unit, Work,
+    Facts, Fault, FaultKind, OptionSpec, Reading, Role, Scope, Series, Support, ThreadTime, Unit,
+    Work,
 };
 use crate::sys::Roots;
 use crate::sys::netlink::Netlink;
 use crate::sys::procfs::{self, Malformed, Source};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,6 +47,12 @@ pub trait Meter: Sync {
 
     /// How far one instance of it sees; decides in which agents it runs.
     fn reach(&self) -> Reach;
+
+    /// Options of the form `key=value` that can be set of it. The meter reads what was
+    /// set with [`Context::options`].
+    fn options(&self) -> &'static [OptionSpec] {
+        &[]
+    }
 
     /// Whether it works on a host of which this is known.
     fn probe(&self, facts: &Facts) -> Support {
@@ -99,7 +108,7 @@ pub enum Reach {
     Engine,
 }
 
-/// What a meter may look at.
+/// What a meter may look at, and how it was asked to measure.
 #[derive(Clone)]
 pub struct Context {
     /// Where `/proc` and `/sys` are.
@@ -118,10 +127,8 @@ pub struct Context {
     pub device: Option<String>,
     /// What the meter `steady` saw last of the stream's surroundings.
     pub last_look: LastLook,
-    /// What the meter `profile` is to sample.
-    pub sampling: Option<Sampling>,
-    /// What the meter `power` is to read.
-    pub power: Power,
+    /// This meter's options, in the form that it alone reads; null for its defaults.
+    pub options: Value,
 }
 
 impl Context {
@@ -136,10 +143,35 @@ impl Context {
             moved: Arc::new(|_| 0),
             device: None,
             last_look: Default::default(),
-            sampling: None,
-            power: Default::default(),
+            options: Value::Null,
         }
     }
+
+    /// The options as the meter's own type; none where nothing was set.
+    pub fn options<T: DeserializeOwned>(&self) -> Result<Option<T>, Fault> {
+        Option::deserialize(&self.options).map_err(|e| {
+            Fault::new(FaultKind::Usage, format!("the options cannot be read: {e}"))
+                .remedy("`bytepath meters` lists the options of each meter")
+        })
+    }
+}
+
+/// A meter with its options.
+#[derive(Clone)]
+pub struct Chosen {
+    /// The meter.
+    pub meter: &'static dyn Meter,
+    /// Its options, as in [`Context::options`].
+    pub options: Value,
+}
+
+/// The meters of a catalogue that are asked for, in the catalogue's order.
+pub fn chosen(catalog: &[&'static dyn Meter], requests: &[MeterRequest]) -> Vec<Chosen> {
+    let choose = |meter: &&'static dyn Meter| {
+        let request = requests.iter().find(|request| request.name == meter.name())?;
+        Some(Chosen { meter: *meter, options: request.options.clone() })
+    };
+    catalog.iter().filter_map(choose).collect()
 }
 
 /// A thread to watch.

@@ -7,7 +7,9 @@
 //! the window, and elsewhere.
 
 use super::{Context, Meter, Output, Prepared, Reach, Running};
-use crate::record::{Facts, Fault, FaultKind, SamplePrice, Sampling, Support};
+use crate::record::{
+    Facts, Fault, FaultKind, OptionSpec, SAMPLING_OPTIONS, SamplePrice, Sampling, Support,
+};
 use crate::sys::perf::{
     self, Control, Event, LARGEST_SAMPLE, Rate, Record, Refused, Request, Sampler, Step, Tally,
     Unit, records,
@@ -79,6 +81,10 @@ impl Meter for Profile {
         true
     }
 
+    fn options(&self) -> &'static [OptionSpec] {
+        &SAMPLING_OPTIONS
+    }
+
     fn probe(&self, facts: &Facts) -> Support {
         let paranoid = facts.settings.get("kernel.perf_event_paranoid");
         let level = paranoid.and_then(|text| text.trim().parse::<i32>().ok());
@@ -93,7 +99,7 @@ impl Meter for Profile {
     }
 
     fn prepare(&self, context: &Context) -> Result<Option<Box<dyn Prepared>>, Fault> {
-        let Some(sampling) = &context.sampling else { return Ok(None) };
+        let Some(sampling) = context.options::<Sampling>()? else { return Ok(None) };
         let roots = &context.roots;
         let event = event(&sampling.event, roots)?;
         let request =
@@ -116,14 +122,14 @@ impl Meter for Profile {
         Ok(Some(Box::new(Open {
             threads: threads(&roots.proc),
             roots: roots.clone(),
-            sampling: sampling.clone(),
+            sampling,
             unit: request.event.unit(),
             drainer: Drainer { control, ended, thread: Some(drainer) },
         })))
     }
 
     fn start(&self, _: &Context) -> Result<Box<dyn Running>, Fault> {
-        Err(Fault::new(FaultKind::System, "nobody said what to sample"))
+        Err(Fault::new(FaultKind::System, "the options do not say what to sample"))
     }
 }
 

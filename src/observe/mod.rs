@@ -13,11 +13,11 @@ mod traffic;
 
 pub use counter::Method;
 
-use crate::meter::{self, Context, LastLook, Running};
+use crate::meter::{self, Context, Running};
 use crate::profile::Profile;
 use crate::record::{
     Absent, CallRow, CopyCount, Counter, CpuSource, CpuTime, Ending, Fault, FaultKind, Observation,
-    ObservedCall, ObservedThread, Role, SCHEMA_VERSION, ThreadTime,
+    ObservedCall, ObservedThread, SCHEMA_VERSION, ThreadTime,
 };
 use crate::sys::launch::{self, Ended, Held, How};
 use crate::sys::{Roots, calls};
@@ -395,18 +395,7 @@ const PROFILE: &str = "profile";
 fn machine(roots: &Roots) -> Result<Box<dyn Running>, Fault> {
     let cpu = meter::CATALOG.iter().find(|meter| meter.name() == "cpu");
     let cpu = cpu.ok_or_else(|| Fault::new(FaultKind::Unsupported, "there is no meter 'cpu'"))?;
-    cpu.start(&Context {
-        roots: roots.clone(),
-        role: Role::Sender,
-        threads: Vec::new(),
-        flows: Arc::new(Vec::new()),
-        work: Default::default(),
-        moved: Arc::new(|_| 0),
-        device: None,
-        last_look: LastLook::default(),
-        sampling: None,
-        power: Default::default(),
-    })
+    cpu.start(&Context::idle(roots.clone()))
 }
 
 /// The table, in the order of threads and, within them, of time.

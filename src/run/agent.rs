@@ -177,16 +177,11 @@ impl Agent {
                 self.session()?.accept(events)?;
                 Ok(Reply::Done)
             }
-            Request::Start { meters, device, hold, sampling, power } => {
-                let chosen: Vec<&'static dyn Meter> = self
-                    .meters
-                    .iter()
-                    .copied()
-                    .filter(|m| meters.contains(&m.name().into()))
-                    .collect();
+            Request::Start { meters, device, hold } => {
+                let chosen = meter::chosen(self.meters, &meters);
                 let session = self.session()?;
                 session.pace(hold);
-                session.start(chosen, device, (sampling, power))?;
+                session.start(chosen, device)?;
                 Ok(Reply::Done)
             }
             Request::Pace { hold } => {

@@ -4,18 +4,19 @@
 use super::Laboratory;
 use super::build::VERSION;
 use super::guard::{Guard, note_changes};
+use super::metering;
 use super::outlook::{Outlook, Surveyed, look_at_all, recorded};
 use super::plan::{Observer, Plan};
 use super::power;
 use super::profiles;
 use super::slices;
 use super::store::{HostsAfter, StudyWriter};
-use super::trial::{Metering, Position, blank, now_ms, trial};
+use super::trial::{Position, blank, now_ms, trial};
 use crate::host::differences;
-use crate::meter::Meter;
+use crate::meter::{self, Chosen};
 use crate::record::{
-    Cell, CellId, Design, Facts, Fault, FaultKind, Restoration, Role, SCHEMA_VERSION, Schedule,
-    SettingRecord, Study, StudyHeader, Trial, TrialStatus, WantedSetting, unit,
+    Cell, CellId, Design, Facts, Fault, FaultKind, Restoration, Role, SCHEMA_VERSION, Sampling,
+    Schedule, SettingRecord, Study, StudyHeader, Trial, TrialStatus, WantedSetting, unit,
 };
 use crate::{spec, stats};
 use std::collections::HashSet;
@@ -86,8 +87,8 @@ fn prepare(
     let (surveyed, ceiling) = look_at_all(laboratory, &plan.cells, baseline, true)?;
     let (facts, kernels) = recorded(&surveyed);
     let properties = laboratory.testbed.properties();
-    let (power, resting) =
-        power::settle(&plan.power, &plan.meters, &facts, properties.hosts_apart)?;
+    let (meters, power) = metering::for_header(&plan.meters)?;
+    let (power, resting) = power::settle(&power, &facts, properties.hosts_apart)?;
     let header = StudyHeader {
         schema: SCHEMA_VERSION,
         bytepath: VERSION.to_owned(),
@@ -99,7 +100,7 @@ fn prepare(
         baseline: plan.baseline.clone(),
         schedule: plan.schedule.clone(),
         judgement: plan.judgement,
-        meters: plan.meters.clone(),
+        meters,
         source: plan.source.clone(),
         profiling: plan.profiling.clone(),
         power,
@@ -341,15 +342,13 @@ impl Run<'_, '_> {
 
     /// One block of whole trials, one after the other.
     fn trials(&mut self, cells: &[&Cell], block: u32, clock: &mut Clock) -> Result<(), Fault> {
-        let meters = self.meters();
+        let meters = self.meters(None);
         let schedule = self.opened.study.header.schedule.clone();
-        let power = self.opened.study.header.power.clone();
-        let metering = Metering { meters: &meters, power: &power, sampling: None };
         for cell in cells {
             self.observer.trial_begins(clock.done + 1, &cell.id, block + 1);
             let position = self.position(block);
             let guard = &mut self.opened.guard;
-            let ended = trial(self.laboratory, guard, cell, metering, &schedule, position)?;
+            let ended = trial(self.laboratory, guard, cell, &meters, &schedule, position)?;
             self.keep(vec![ended])?;
             self.tell(clock, 1);
         }
@@ -365,13 +364,11 @@ impl Run<'_, '_> {
         block: u32,
         clock: &mut Clock,
     ) -> Result<(), Fault> {
-        let meters = self.meters();
+        let meters = self.meters(None);
         let schedule = self.opened.study.header.schedule.clone();
-        let power = self.opened.study.header.power.clone();
-        let metering = Metering { meters: &meters, power: &power, sampling: None };
         self.observer.trial_begins(clock.done + 1, &cells[0].id, block + 1);
         let position = self.position(block);
-        let ended = slices::block(self.laboratory, cells, metering, &schedule, slice, position)?;
+        let ended = slices::block(self.laboratory, cells, &meters, &schedule, slice, position)?;
         self.keep(ended)?;
         self.tell(clock, cells.len());
         Ok(())
@@ -417,10 +414,10 @@ impl Run<'_, '_> {
         }
     }
 
-    pub(super) fn meters(&self) -> Vec<&'static dyn Meter> {
-        let chosen = &self.opened.study.header.meters;
-        let all = self.laboratory.meters.iter().copied();
-        all.filter(|meter| chosen.iter().any(|name| name == meter.name())).collect()
+    /// The meters of a trial, the meter `profile` among them where it is to sample.
+    pub(super) fn meters(&self, sampling: Option<&Sampling>) -> Vec<Chosen> {
+        let requests = metering::of_trial(&self.opened.study.header, sampling);
+        meter::chosen(self.laboratory.meters, &requests)
     }
 
     pub(super) fn position(&self, block: u32) -> Position {

@@ -177,7 +177,8 @@ impl Open {
                 }
             }
         }
-        if let (Role::Sender, 0, Some(tx)) = (role, connection.index(), &mut open.tx) {
+        let witness = halves.workload.has_witness() && connection.index() == 0;
+        if let (Role::Sender, true, Some(tx)) = (role, witness, &mut open.tx) {
             tx.witness()?;
         }
         Ok(open)
@@ -185,8 +186,9 @@ impl Open {
 
     fn play(self, assignment: Assignment, detail: Detail) -> Result<Outcome, Fault> {
         let Assignment { halves, role, cell, connection, gate, progress, .. } = assignment;
-        let witness = match (role, connection.index()) {
-            (Role::Receiver, 0) => Some(read_witness(connection.as_ref())?),
+        let expected = halves.workload.has_witness() && connection.index() == 0;
+        let witness = match (role, expected) {
+            (Role::Receiver, true) => Some(read_witness(connection.as_ref())?),
             _ => None,
         };
         let recorder = Recorder::new(role == Role::Sender, gate, progress, detail);

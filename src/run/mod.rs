@@ -9,6 +9,7 @@ mod engine;
 mod explanation;
 mod guard;
 mod line;
+mod metering;
 mod observing;
 mod outlook;
 mod plan;
@@ -30,6 +31,7 @@ pub use build::own as own_build;
 pub use ceiling::measure as copy_ceiling;
 pub use conduct::{conduct, resume};
 pub use explanation::{ProfiledCell, explanation, profiled_cell};
+pub use metering::{for_header as meters_for_header, requests as meter_requests};
 pub use observing::{ProgramSampler, of_program};
 pub use outlook::{check, survey};
 pub use plan::{Observer, Plan};
@@ -87,7 +89,6 @@ pub fn path_spec(paths: &[&'static DataPath], pairs: &[Pair]) -> PathSpec {
     let workload = |workload: &&'static dyn Workload| WorkloadDeclaration {
         name: workload.name(),
         options: workload.options(),
-        suits_slices: workload.suits_slices(),
     };
     PathSpec {
         workloads: workload::CATALOG.iter().map(workload).collect(),

@@ -2,13 +2,13 @@
 
 use super::profiles::affordable_rate;
 use super::samples;
-use crate::meter::{self, Context, LastLook, Prepared, Running};
+use crate::meter::{self, Context, Prepared, Running};
 use crate::observe;
 use crate::profile::attribution::Stream;
 use crate::profile::{Builder, Owner, Profile, Sample};
-use crate::record::{Fault, FaultKind, Role, Sampling, Work};
+use crate::record::{Fault, FaultKind, Sampling};
 use crate::sys::{Roots, thread};
-use std::sync::Arc;
+use serde_json::json;
 
 /// The highest rate that is chosen by itself, Hz. A program is watched once, beside
 /// what it is there for; trials are sampled apart from those that count.
@@ -56,18 +56,8 @@ fn prepare(rate: Option<u64>, roots: &Roots) -> Result<Box<dyn Prepared>, Fault>
     let first = cpus.first().copied().unwrap_or_default();
     let price = meter::sample_price(None, first, roots)?;
     let rate = rate.unwrap_or_else(|| affordable_rate(price.seconds).min(GENTLE));
-    let context = Context {
-        roots: roots.clone(),
-        role: Role::Receiver,
-        threads: Vec::new(),
-        flows: Arc::default(),
-        work: Work::default(),
-        moved: Arc::new(|_| 0),
-        device: None,
-        last_look: LastLook::default(),
-        sampling: Some(Sampling { event: price.event, rate, cpus }),
-        power: Default::default(),
-    };
+    let options = json!(Sampling { event: price.event, rate, cpus });
+    let context = Context { options, ..Context::idle(roots.clone()) };
     let profile = meter::CATALOG.iter().find(|meter| meter.name() == meter::PROFILE_NAME);
     profile.map(|meter| meter.prepare(&context)).transpose()?.flatten().ok_or_else(nothing)
 }

@@ -1,7 +1,8 @@
 //! What a study is to run, and who watches it.
 
+use crate::record::wire::MeterRequest;
 use crate::record::{
-    Cell, CellId, Judgement, Power, Profiling, RestorationRow, Schedule, SettingRecord, Source,
+    Cell, CellId, Judgement, Profiling, RestorationRow, Schedule, SettingRecord, Source,
     StudyHeader, Trial, WantedSetting,
 };
 use std::path::PathBuf;
@@ -20,14 +21,12 @@ pub struct Plan {
     pub schedule: Schedule,
     /// Margin, confidence, exponents.
     pub judgement: Judgement,
-    /// Names of the meters.
-    pub meters: Vec<String>,
+    /// The meters and their options.
+    pub meters: Vec<MeterRequest>,
     /// The experiment file, if there is one.
     pub source: Option<Source>,
     /// Which profiles are taken after the last block; none if none are.
     pub profiling: Option<Profiling>,
-    /// How power is measured.
-    pub power: Power,
     /// Settings of the host that are made before the first testbed is raised, and
     /// put back after the last trial.
     pub settings: Vec<WantedSetting>,
@@ -58,7 +57,6 @@ impl Plan {
             meters: Vec::new(),
             source: None,
             profiling: None,
-            power: Power::default(),
             settings: Vec::new(),
             mandatory: true,
             testbed: "netns".into(),

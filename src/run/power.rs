@@ -9,6 +9,7 @@ use crate::record::{
 };
 use crate::stats::wattmeter::{Alignment, LONGEST_LOG, Log, align};
 use crate::sys::Roots;
+use serde_json::json;
 use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
@@ -24,19 +25,11 @@ const FEWEST: u32 = 2;
 /// remark with it. `apart`: the testbed's hosts do not share this machine.
 pub(super) fn settle(
     asked: &Power,
-    meters: &[String],
     facts: &[Facts],
     apart: bool,
 ) -> Result<(Power, Option<String>), Fault> {
     if asked.is_default() {
         return Ok((asked.clone(), None));
-    }
-    if !meters.iter().any(|name| name == meter::POWER_NAME) {
-        return Err(Fault::new(
-            FaultKind::Usage,
-            "power is to be read, but its meter is switched off",
-        )
-        .remedy("add power to --meters"));
     }
     // A machine's hosts share its sources; the receiver's agent reads them.
     for role in Role::ALL.into_iter().filter(|role| apart || *role == Role::Receiver) {
@@ -70,7 +63,7 @@ pub(super) fn settle(
 }
 
 fn context(power: &Power) -> Context {
-    Context { power: power.clone(), ..Context::idle(Roots::real()) }
+    Context { options: json!(power), ..Context::idle(Roots::real()) }
 }
 
 /// Lays the log of an external meter beside a study that has ended, and keeps what it

@@ -7,8 +7,8 @@ use super::conduct::{Clock, Run, judged};
 use super::guard::Guard;
 use super::preparation::prepare;
 use super::remote::{Remotes, unexpected};
-use super::trial::{Metering, Position, blank, seconds, set_up_link, stream};
-use crate::meter::{self, Meter};
+use super::trial::{Position, blank, seconds, set_up_link, stream};
+use crate::meter::{self, Chosen};
 use crate::record::wire::{Reply, Request};
 use crate::record::{
     Cell, CellId, Design, Fault, FaultKind, Kernel, ProfileRecord, ProfiledCells, Profiling, Role,
@@ -94,12 +94,10 @@ impl Run<'_, '_> {
             self.observer.profile_begins(clock.done + 1, id);
             let sampling = Sampling { cpus: cpus(cell, &header), ..sampling.clone() };
             let position = Position { block: number - 1, ..self.position(0) };
-            let meters = self.meters_with_profile();
-            let metering =
-                Metering { meters: &meters, power: &header.power, sampling: Some(&sampling) };
+            let meters = self.meters(Some(&sampling));
             let (guard, profile) = (&mut self.opened.guard, (&sampling, *number));
             let (mut trial, packed) =
-                taken(self.laboratory, guard, cell, metering, &schedule, profile, position)?;
+                taken(self.laboratory, guard, cell, &meters, &schedule, profile, position)?;
             self.watch_host(std::slice::from_mut(&mut trial))?;
             let mut trial = judged(trial, cell, &schedule, header.functional.is_some());
             if let (Some(profile), Some(packed)) = (&mut trial.profile, packed) {
@@ -150,13 +148,6 @@ impl Run<'_, '_> {
         let rate = profiling.rate.unwrap_or_else(|| affordable_rate(price.seconds));
         self.remark(words(&price, rate))?;
         Ok(Sampling { event: price.event, rate, cpus: Vec::new() })
-    }
-
-    fn meters_with_profile(&self) -> Vec<&'static dyn Meter> {
-        let profile = |meter: &&&'static dyn Meter| meter.name() == meter::PROFILE_NAME;
-        let mut meters = self.meters();
-        meters.extend(self.laboratory.meters.iter().find(profile));
-        meters
     }
 }
 
@@ -220,7 +211,7 @@ fn taken(
     laboratory: &Laboratory,
     guard: &mut Guard,
     cell: &Cell,
-    metering: Metering,
+    meters: &[Chosen],
     schedule: &Schedule,
     (sampling, number): (&Sampling, u32),
     position: Position,
@@ -235,7 +226,7 @@ fn taken(
     };
     let fresh = Trial { profile: Some(record), ..blank(cell, position) };
     let mut trial = fresh.clone();
-    let sampled = sample(laboratory, guard, cell, metering, schedule, &mut trial);
+    let sampled = sample(laboratory, guard, cell, meters, schedule, &mut trial);
     guard.unprepare()?;
     match sampled {
         Ok(packed) => {
@@ -251,14 +242,14 @@ fn sample(
     laboratory: &Laboratory,
     guard: &mut Guard,
     cell: &Cell,
-    metering: Metering,
+    meters: &[Chosen],
     schedule: &Schedule,
     trial: &mut Trial,
 ) -> Result<Vec<u8>, Fault> {
     let mut remotes = Remotes::raise(laboratory, cell.kernel.as_ref())?;
     trial.warnings.extend(set_up_link(&mut remotes, cell)?);
     trial.prepared = prepare(laboratory, guard, &mut remotes, cell)?;
-    stream(&mut remotes, cell, metering, schedule, trial)?;
+    stream(&mut remotes, cell, meters, schedule, trial)?;
     fetch(&mut remotes, cell, trial)
 }
 

@@ -3,14 +3,13 @@
 use super::agent::Event;
 use super::engine::{Assignment, Ended, Engine, Halves, Outcome};
 use crate::connection::{Connection, Listener, Transport};
-use crate::meter::{self, Capture, Context, Meter, Output, Prepared, Running, ThreadTag};
+use crate::meter::{self, Capture, Chosen, Context, Meter, Output, Prepared, Running, ThreadTag};
 use crate::path::{self, DataPath};
 use crate::record::wire::{Reply, Token};
-use crate::record::{
-    Cell, Fault, FaultKind, Ledger, Power, Reading, Role, RoleRecord, Sampling, Scope, Unit,
-};
+use crate::record::{Cell, Fault, FaultKind, Ledger, Reading, Role, RoleRecord, Scope, Unit};
 use crate::sys::Roots;
 use crate::workload::{self, Detail, Gate, Group, Phase, Progress};
+use serde_json::Value;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -33,11 +32,9 @@ pub(super) struct Session {
     sockets: Arc<Vec<OwnedFd>>,
     engines: Vec<Engine>,
     ends: Vec<Option<Result<Outcome, Fault>>>,
-    meters: Vec<&'static dyn Meter>,
+    meters: Vec<Chosen>,
     device: Option<String>,
     last_look: meter::LastLook,
-    sampling: Option<Sampling>,
-    power: Power,
     prepared: Vec<(&'static str, Box<dyn Prepared>)>,
     running: Vec<(&'static str, Box<dyn Running>)>,
     costs: Vec<Reading>,
@@ -113,8 +110,6 @@ impl Session {
             meters: Vec::new(),
             device: None,
             last_look: meter::LastLook::default(),
-            sampling: None,
-            power: Power::default(),
             prepared: Vec::new(),
             running: Vec::new(),
             costs: Vec::new(),
@@ -158,20 +153,14 @@ impl Session {
     }
 
     /// Gets the meters ready and lets the bytes flow.
-    pub fn start(
-        &mut self,
-        meters: Vec<&'static dyn Meter>,
-        device: Option<String>,
-        (sampling, power): (Option<Sampling>, Power),
-    ) -> Result<(), Fault> {
-        let asked = |name| meters.iter().any(|meter: &&dyn Meter| meter.name() == name);
+    pub fn start(&mut self, meters: Vec<Chosen>, device: Option<String>) -> Result<(), Fault> {
+        let asked = |name| meters.iter().any(|chosen| chosen.meter.name() == name);
         let detail = Detail { calls: asked(meter::SYSCALLS.name), sizes: asked(meter::SIZES.name) };
         self.meters = meters;
         self.device = device;
-        self.sampling = sampling;
-        self.power = power;
-        let context = self.context();
-        for meter in &self.meters {
+        let mut context = self.context();
+        for Chosen { meter, options } in &self.meters {
+            context.options.clone_from(options);
             let prepared = meter.prepare(&context);
             let prepared = prepared.map_err(|fault| cannot_start(*meter, fault))?;
             self.prepared.extend(prepared.map(|ready| (meter.name(), ready)));
@@ -189,8 +178,9 @@ impl Session {
 
     /// Starts the meters, then the window.
     pub fn window_begin(&mut self) -> Result<(), Fault> {
-        let context = self.context();
-        for meter in &self.meters {
+        let mut context = self.context();
+        for Chosen { meter, options } in &self.meters {
+            context.options.clone_from(options);
             let begin = Instant::now();
             let ready = self.prepared.iter().position(|(name, _)| *name == meter.name());
             let running = match ready {
@@ -345,8 +335,7 @@ impl Session {
             moved: Arc::new(move |flow| progress.get(flow as usize).map_or(0, |p| p.total())),
             device: self.device.clone(),
             last_look: self.last_look.clone(),
-            sampling: self.sampling.clone(),
-            power: self.power.clone(),
+            options: Value::Null,
         }
     }
 }

@@ -5,7 +5,8 @@
 use super::Laboratory;
 use super::remote::Remotes;
 use super::seen::Seen;
-use super::trial::{Metering, Position, begin, blank, end, nothing_to_place, set_up_link, window};
+use super::trial::{Position, begin, blank, end, nothing_to_place, set_up_link, window};
+use crate::meter::Chosen;
 use crate::record::wire::Request;
 use crate::record::{Cell, Design, Fault, FaultKind, Role, Schedule, Trial, TrialStatus};
 use crate::spec;
@@ -29,7 +30,7 @@ struct Lane<'a> {
 pub(super) fn block<'a>(
     laboratory: &'a Laboratory,
     cells: &[&'a Cell],
-    metering: Metering,
+    meters: &[Chosen],
     schedule: &Schedule,
     slice: f64,
     position: Position,
@@ -37,7 +38,7 @@ pub(super) fn block<'a>(
     let mut lanes = Vec::with_capacity(cells.len());
     for (index, cell) in cells.iter().enumerate() {
         let position = Position { order: position.order + index as u32, ..position };
-        lanes.push(Lane::open(laboratory, cell, metering, position)?);
+        lanes.push(Lane::open(laboratory, cell, meters, position)?);
     }
     let rounds = rounds(schedule, slice);
     let seed = schedule.seed.wrapping_add(u64::from(position.block) + 1);
@@ -74,7 +75,7 @@ impl<'a> Lane<'a> {
     fn open(
         laboratory: &'a Laboratory,
         cell: &'a Cell,
-        metering: Metering,
+        meters: &[Chosen],
         position: Position,
     ) -> Result<Self, Fault> {
         let mut lane =
@@ -83,7 +84,7 @@ impl<'a> Lane<'a> {
             let mut remotes = Remotes::raise(laboratory, cell.kernel.as_ref())?;
             let mut notes = set_up_link(&mut remotes, cell)?;
             notes.extend(nothing_to_place(laboratory, cell));
-            begin(&mut remotes, cell, metering, true)?;
+            begin(&mut remotes, cell, meters, true)?;
             Ok((remotes, notes))
         };
         match raise() {

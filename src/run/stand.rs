@@ -2,11 +2,12 @@
 //! interleave them with something else: benchmarks against other tools.
 
 use super::Laboratory;
+use super::metering::profile;
 use super::profiles::{affordable_rate, price_at};
 use super::remote::Remotes;
-use super::trial::{Metering, Position, blank, set_up_link, stream};
-use crate::meter::Meter;
-use crate::record::{Cell, Fault, Power, Role, Sampling, Schedule, Trial, TrialStatus};
+use super::trial::{Position, blank, set_up_link, stream};
+use crate::meter::{self, Meter};
+use crate::record::{Cell, Fault, Role, Sampling, Schedule, Trial, TrialStatus};
 use std::net::IpAddr;
 
 /// A testbed with its link up.
@@ -35,8 +36,10 @@ impl<'a> Stand<'a> {
     ) -> Result<Trial, Fault> {
         let mut trial = blank(cell, Position { block: self.order, order: self.order });
         self.order += 1;
-        let metering = Metering { meters, power: &Power::default(), sampling };
-        stream(&mut self.remotes, cell, metering, schedule, &mut trial)?;
+        let sampled = sampling.map(profile).into_iter();
+        let others = meters.iter().map(|meter| meter.name().into());
+        let meters = meter::chosen(meters, &sampled.chain(others).collect::<Vec<_>>());
+        stream(&mut self.remotes, cell, &meters, schedule, &mut trial)?;
         trial.status = TrialStatus::Measured;
         Ok(trial)
     }

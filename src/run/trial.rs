@@ -5,13 +5,12 @@ use super::guard::Guard;
 use super::preparation::prepare;
 use super::remote::{Remotes, opening, unexpected};
 use super::seen::Seen;
-use crate::meter::{self, Meter, Reach};
+use crate::meter::{self, Chosen, Reach};
 use crate::path;
-use crate::record::wire::{LinkEnd, Reply, Request, Token};
+use crate::record::wire::{LinkEnd, MeterRequest, Reply, Request, Token};
 use crate::record::{
-    Cell, Fault, FaultKind, Power, ProvenWitness, Reading, Restoration, RestorationRow, Role,
-    RoleRecord, SCHEMA_VERSION, Sampling, Schedule, Scope, Series, TimeSpan, Trial, TrialStatus,
-    Work,
+    Cell, Fault, FaultKind, ProvenWitness, Reading, Restoration, RestorationRow, Role, RoleRecord,
+    SCHEMA_VERSION, Schedule, Scope, Series, TimeSpan, Trial, TrialStatus, Work,
 };
 use crate::workload::{self, Workload};
 use rand::rngs::OsRng;
@@ -19,17 +18,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How long a stream may take to drain after its sender was told to stop.
 const DRAIN: Duration = Duration::from_secs(10);
-
-/// What measures during a trial.
-#[derive(Clone, Copy)]
-pub(super) struct Metering<'a> {
-    /// The meters.
-    pub meters: &'a [&'static dyn Meter],
-    /// What the meter `power` reads.
-    pub power: &'a Power,
-    /// What the meter `profile` samples.
-    pub sampling: Option<&'a Sampling>,
-}
 
 /// Where a trial stands in its study.
 #[derive(Clone, Copy, Debug)]
@@ -44,12 +32,12 @@ pub(super) fn trial(
     laboratory: &Laboratory,
     guard: &mut Guard,
     cell: &Cell,
-    metering: Metering,
+    meters: &[Chosen],
     schedule: &Schedule,
     position: Position,
 ) -> Result<Trial, Fault> {
     let mut trial = blank(cell, position);
-    let measured = measure(laboratory, guard, cell, metering, schedule, &mut trial);
+    let measured = measure(laboratory, guard, cell, meters, schedule, &mut trial);
     let rows = guard.unprepare()?;
     match measured {
         Ok(()) => {
@@ -114,7 +102,7 @@ fn measure(
     laboratory: &Laboratory,
     guard: &mut Guard,
     cell: &Cell,
-    metering: Metering,
+    meters: &[Chosen],
     schedule: &Schedule,
     trial: &mut Trial,
 ) -> Result<(), Fault> {
@@ -122,7 +110,7 @@ fn measure(
     trial.warnings.extend(set_up_link(&mut remotes, cell)?);
     trial.warnings.extend(nothing_to_place(laboratory, cell));
     trial.prepared = prepare(laboratory, guard, &mut remotes, cell)?;
-    stream(&mut remotes, cell, metering, schedule, trial)
+    stream(&mut remotes, cell, meters, schedule, trial)
 }
 
 /// A placement of workers that neither end has.
@@ -140,11 +128,11 @@ pub(super) fn nothing_to_place(laboratory: &Laboratory, cell: &Cell) -> Option<S
 pub(super) fn stream(
     remotes: &mut Remotes,
     cell: &Cell,
-    metering: Metering,
+    meters: &[Chosen],
     schedule: &Schedule,
     trial: &mut Trial,
 ) -> Result<(), Fault> {
-    begin(remotes, cell, metering, false)?;
+    begin(remotes, cell, meters, false)?;
     remotes.pass(seconds(schedule.warm_up))?;
     let seen = window(remotes, schedule.window)?;
     end(remotes, cell, schedule, trial, seen)
@@ -154,15 +142,14 @@ pub(super) fn stream(
 pub(super) fn begin(
     remotes: &mut Remotes,
     cell: &Cell,
-    metering: Metering,
+    meters: &[Chosen],
     hold: bool,
 ) -> Result<(), Fault> {
     connect(remotes, cell)?;
     for role in [Role::Receiver, Role::Sender] {
         let device = remotes.device(role);
-        let meters = meters_of(role, metering.meters, remotes.properties.hosts_apart);
-        let (sampling, power) = (metering.sampling.cloned(), metering.power.clone());
-        remotes.tell(role, &Request::Start { meters, device, hold, sampling, power })?;
+        let meters = meters_of(role, meters, remotes.properties.hosts_apart);
+        remotes.tell(role, &Request::Start { meters, device, hold })?;
     }
     Ok(())
 }
@@ -276,12 +263,16 @@ fn new_token() -> Result<Token, Fault> {
 
 /// A meter that sees the whole machine runs at the receiver alone where the hosts share
 /// one; where they do not (`apart`), at both ends. A profile is the receiver's.
-fn meters_of(role: Role, meters: &[&'static dyn Meter], apart: bool) -> Vec<String> {
-    let here = |meter: &&&'static dyn Meter| {
+fn meters_of(role: Role, meters: &[Chosen], apart: bool) -> Vec<MeterRequest> {
+    let here = |Chosen { meter, .. }: &&Chosen| {
         let is_profile = meter.name() == meter::PROFILE_NAME;
         meter.reach() != Reach::Machine || role == Role::Receiver || (apart && !is_profile)
     };
-    meters.iter().filter(here).map(|meter| meter.name().to_owned()).collect()
+    let request = |Chosen { meter, options }: &Chosen| MeterRequest {
+        name: meter.name().to_owned(),
+        options: options.clone(),
+    };
+    meters.iter().filter(here).map(request).collect()
 }
 
 /// Asks both agents at the same moment, then hears both.

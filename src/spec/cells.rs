@@ -36,8 +36,6 @@ pub struct WorkloadDeclaration {
     pub name: &'static str,
     /// Its options.
     pub options: &'static [OptionSpec],
-    /// Whether its cells may take turns in slices.
-    pub suits_slices: bool,
 }
 
 /// What a request may name.
@@ -318,8 +316,8 @@ mod tests {
     fn spec() -> PathSpec {
         PathSpec {
             workloads: vec![
-                WorkloadDeclaration { name: "stream", options: &[], suits_slices: true },
-                WorkloadDeclaration { name: "rr", options: DEPTH, suits_slices: false },
+                WorkloadDeclaration { name: "stream", options: &[] },
+                WorkloadDeclaration { name: "rr", options: DEPTH },
             ],
             paths: vec![
                 PathDeclaration { name: "socket", tx: Some(&[]), rx: Some(&[]) },

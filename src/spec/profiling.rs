@@ -2,22 +2,14 @@
 
 use super::options::{differing, resolve, split, usage};
 use super::suggest;
-use crate::record::{Fault, OptionKind, OptionSpec, Options, ProfiledCells, Profiling};
+use crate::record::{
+    Fault, OptionKind, OptionSpec, Options, ProfiledCells, Profiling, SAMPLING_OPTIONS,
+};
 
 /// What can be set of profiles.
 pub const PROFILE_OPTIONS: &[OptionSpec] = &[
-    OptionSpec {
-        name: "rate",
-        kind: OptionKind::AutoCount(1, 100_000),
-        default: "auto",
-        help: "samples a second and CPU; auto goes by what a sample costs",
-    },
-    OptionSpec {
-        name: "event",
-        kind: OptionKind::Text,
-        default: "auto",
-        help: "what to sample, as perf list names it; auto: cycles, else cpu-clock",
-    },
+    SAMPLING_OPTIONS[0],
+    SAMPLING_OPTIONS[1],
     OptionSpec {
         name: "trials",
         kind: OptionKind::Count(1, 1000),

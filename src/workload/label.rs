@@ -96,10 +96,6 @@ mod tests {
     use super::*;
     use crate::record::Manner;
 
-    fn label(tx: &Ledger, rx: &Ledger) -> String {
-        super::label(Work::Bytes, tx, rx)
-    }
-
     fn ledger(copied: u64, not_copied: u64, unknown: u64) -> Ledger {
         let mut l = Ledger::default();
         l.enter(Manner::Copied, copied, 1, "c");

@@ -44,6 +44,11 @@ pub trait Workload: Sync {
     /// What is asked of one half at one actor.
     fn job(&self, cell: &Cell, role: Role, direction: Direction) -> Job;
 
+    /// Whether the first flow's sender shows a witness page before anything else moves.
+    fn has_witness(&self) -> bool {
+        true
+    }
+
     /// Whether the cells of a block may take turns in slices of a fraction of a second.
     /// What one measures by single events needs whole trials.
     fn suits_slices(&self) -> bool {

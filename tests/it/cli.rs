@@ -198,6 +198,23 @@ fn a_catalogue_on_a_testbed_that_does_not_exist_is_a_wrong_request() {
 }
 
 #[test]
+fn options_of_meters_are_listed_and_none_is_set_of_a_meter_that_is_off() {
+    let (code, text, stderr) = bytepath(&["meters", "--device", "lo"]);
+    assert_eq!(code, 0, "{stderr}");
+    let profile = text.split_once(" profile: ").expect("the meter profile").1;
+    assert!(profile.contains("\n       rate=auto|1..100000 "), "{profile}");
+
+    let power = ["run", "--dry-run", "--json", "--path", "socket", "--power", "rapl,rest=9"];
+    let (code, text, stderr) = bytepath(&power);
+    assert_eq!(code, 0, "{stderr}");
+    let plan: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(plan["power"]["source"]["kind"], "rapl");
+    assert_eq!(plan["power"]["rest"]["watts"], 9.0);
+    let (code, _, stderr) = bytepath(&[&power[..], &["--meters", "cpu"]].concat());
+    assert!(code == 2 && stderr.contains("add power to --meters"), "{stderr}");
+}
+
+#[test]
 fn a_reader_that_stops_early_is_no_error() {
     for arguments in [
         &["paths", "--device", "lo"][..],

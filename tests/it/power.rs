@@ -6,6 +6,7 @@ use bytepath::meter::{self, CATALOG, Context, Meter, Output};
 use bytepath::record::{Facts, Power, PowerSource, Rest, Scope, Support, Unit};
 use bytepath::sys::{Roots, pmu, powercap};
 use bytepath_testing::skip;
+use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -29,7 +30,7 @@ impl Machine {
 
     fn context(&self, source: PowerSource) -> Context {
         Context {
-            power: Power { source, rest: Rest::Kept },
+            options: json!(Power { source, rest: Rest::Kept }),
             ..Context::idle(Roots::recorded(self.dir.path()))
         }
     }
@@ -155,8 +156,8 @@ fn a_machine_without_a_source_says_so_and_gives_no_figure() {
 #[test]
 fn resting_power_is_taken_off_and_told() {
     let machine = Machine::at_start("epyc-amd-energy");
-    let mut context = machine.context(PowerSource::Rapl);
-    context.power.rest = Rest::Given { watts: 50.0 };
+    let power = Power { source: PowerSource::Rapl, rest: Rest::Given { watts: 50.0 } };
+    let context = Context { options: json!(power), ..machine.context(PowerSource::Rapl) };
     let running = meter("power").start(&context).unwrap();
     machine.lay("stop");
     let output = running.stop().unwrap();

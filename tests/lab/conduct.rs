@@ -261,7 +261,7 @@ fn plan(paths: &[&str], folder: &Path) -> Plan {
     let cells = paths.iter().map(cell).collect();
     Plan {
         title: "a fake study".into(),
-        meters: METERS.iter().map(|m| m.name().to_owned()).collect(),
+        meters: METERS.iter().map(|m| m.name().into()).collect(),
         testbed: "in-process".into(),
         ..Plan::bare(cells, CellId(paths[0].to_owned()), schedule, folder)
     }

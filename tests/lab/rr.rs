@@ -1,15 +1,15 @@
 //! Requests and answers between two agents in this process: what is counted, what a
 //! client times and from when, and how an overload ends.
 
-use crate::threads::{Silent, Threads};
+use crate::threads::{self, Silent};
 use bytepath::connection::Connection;
-use bytepath::host::{Raised, Site, Testbed};
 use bytepath::path::{self, DataPath, HalfPath, RxPath, TxPath};
 use bytepath::record::{
     Cell, Design, Facts, Fault, Role, Schedule, Scope, Support, Trial, TrialStatus, Unit, Work,
 };
 use bytepath::run::{Laboratory, Plan, conduct, path_spec};
 use bytepath::spec::{self, Ask};
+use bytepath::testbed::{Deployment, Site, Testbed};
 use bytepath::workload::{Account, Group, Job, Phase, Recorder, Rx, Tx};
 use bytepath::{meter, sys};
 use bytepath_testing::{alone, shared};
@@ -156,8 +156,8 @@ impl Testbed for InProcess {
     fn probe(&self) -> Support {
         Support::Yes
     }
-    fn raise(&self, _: &Site) -> Result<Box<dyn Raised>, Fault> {
-        Ok(Box::new(Threads::start(PATHS, meter::CATALOG, None)))
+    fn raise(&self, _: &Site) -> Result<Deployment, Fault> {
+        Ok(threads::start(PATHS, meter::CATALOG, None))
     }
 }
 

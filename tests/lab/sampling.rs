@@ -14,6 +14,7 @@ use bytepath::sys::Roots;
 use bytepath::sys::perf::{Event, LARGEST_SAMPLE, Rate, Record, Request, Sampler, records};
 use bytepath::testbed::{self, Testbed};
 use bytepath_testing::{alone, skip};
+use serde_json::json;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
@@ -403,7 +404,7 @@ mod timing {
         let meter = meter::CATALOG.iter().find(|m| m.name() == meter::PROFILE_NAME).unwrap();
         let cpus = bytepath::sys::thread::allowed().unwrap();
         let context = meter::Context {
-            sampling: Some(Sampling { event: "cpu-clock".into(), rate: 999, cpus }),
+            options: json!(Sampling { event: "cpu-clock".into(), rate: 999, cpus }),
             ..meter::Context::idle(Roots::real())
         };
         // The best of several: what others do on the machine is not the meter's.

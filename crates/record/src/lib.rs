@@ -43,7 +43,9 @@ pub use observation::{
 pub use option::{OptionKind, OptionSpec, OptionValue, Options};
 pub use placement::{Placement, SoftirqCpu};
 pub use power::{LogClock, LoggedTrial, Power, PowerLog, PowerSource, Rest, TimeSpan};
-pub use profile::{Bytes, ProfileRecord, ProfiledCells, Profiling, SamplePrice, Sampling};
+pub use profile::{
+    Bytes, ProfileRecord, ProfiledCells, Profiling, SAMPLING_OPTIONS, SamplePrice, Sampling,
+};
 pub use reading::{Aggregation, Reading, Scope, Series, Unit};
 pub use setting::{
     Channels, Coalescing, Cpus, DeviceName, FlowRule, IdleChoice, PacketLimits, Restoration,

@@ -1,6 +1,7 @@
 //! Profiles as records: what a study wants of them, what an agent is told, and
 //! what stands in a trial that took one.
 
+use super::{OptionKind, OptionSpec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -32,7 +33,23 @@ pub enum ProfiledCells {
     All,
 }
 
-/// What an agent is to sample.
+/// What can be set of the meter `profile` itself: its rate and its event.
+pub const SAMPLING_OPTIONS: [OptionSpec; 2] = [
+    OptionSpec {
+        name: "rate",
+        kind: OptionKind::AutoCount(1, 100_000),
+        default: "auto",
+        help: "samples a second and CPU; auto goes by what a sample costs",
+    },
+    OptionSpec {
+        name: "event",
+        kind: OptionKind::Text,
+        default: "auto",
+        help: "what to sample, as perf list names it; auto: cycles, else cpu-clock",
+    },
+];
+
+/// What an agent is to sample: the options of the meter `profile`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sampling {
     /// Name of the event.

@@ -4,11 +4,11 @@
 //! and `Reply::Pong` at any time.
 
 use super::{
-    Bytes, Cell, CopyCeiling, Facts, Fault, LinkSettings, Placement, Power, ProvenWitness, Reading,
-    RestorationRow, RoleRecord, SamplePrice, Sampling, Series, SettingRecord, ThreadTime,
-    WantedSetting,
+    Bytes, Cell, CopyCeiling, Facts, Fault, LinkSettings, Placement, ProvenWitness, Reading,
+    RestorationRow, RoleRecord, SamplePrice, Series, SettingRecord, ThreadTime, WantedSetting,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -96,17 +96,11 @@ pub enum Request {
     /// `Pace`. Answered by `Done`.
     Start {
         /// Meters to run in this agent.
-        meters: Vec<String>,
+        meters: Vec<MeterRequest>,
         /// The network device of the link.
         device: Option<String>,
         /// True to start held.
         hold: bool,
-        /// What the meter `profile` is to sample.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        sampling: Option<Sampling>,
-        /// What the meter `power` is to read.
-        #[serde(default)]
-        power: Power,
     },
     /// Sender: sleep after the message in hand, or go on. Answered by `Done`.
     Pace {
@@ -149,6 +143,23 @@ pub enum Request {
         /// Where it begins, in bytes.
         at: u64,
     },
+}
+
+/// A meter that is asked for, and how.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MeterRequest {
+    /// Its name in the catalogue.
+    pub name: String,
+    /// Its options, in the form that this meter alone reads; null for its defaults.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub options: Value,
+}
+
+/// The meter of this name with its defaults.
+impl<T: Into<String>> From<T> for MeterRequest {
+    fn from(name: T) -> Self {
+        MeterRequest { name: name.into(), options: Value::Null }
+    }
 }
 
 /// Most bytes of one part of a profile: well below [`MAX_LINE`] in digits.

@@ -19,6 +19,7 @@ use crate::record::{
     Facts, Fault, FaultKind, Power as Choice, PowerSource, Reading, Rest, Scope, Support, Unit,
 };
 use gauge::{Gauge, Measured};
+use serde_json::json;
 use std::time::{Duration, Instant};
 
 /// Name of the meter in the catalogue.
@@ -46,18 +47,19 @@ impl Meter for Power {
 
     /// A program takes too long to start for the begin of a window.
     fn prepare(&self, context: &Context) -> Result<Option<Box<dyn Prepared>>, Fault> {
-        match context.power.source {
-            PowerSource::Ipmi | PowerSource::Command { .. } => {
-                let (program, rest) =
-                    (program::start(&context.power.source)?, rest(&context.power));
-                Ok(Some(Box::new(Ready { program, rest })))
+        let choice = choice(context)?;
+        match &choice.source {
+            source @ (PowerSource::Ipmi | PowerSource::Command { .. }) => {
+                let program = program::start(source)?;
+                Ok(Some(Box::new(Ready { program, rest: rest(&choice) })))
             }
             _ => Ok(None),
         }
     }
 
     fn start(&self, context: &Context) -> Result<Box<dyn Running>, Fault> {
-        let gauge = match &context.power.source {
+        let choice = choice(context)?;
+        let gauge = match &choice.source {
             PowerSource::Csv { .. } => None,
             source @ (PowerSource::Ipmi | PowerSource::Command { .. }) => {
                 let program: Box<dyn Gauge> = Box::new(program::start(source)?.begin());
@@ -66,7 +68,7 @@ impl Meter for Power {
             source => open(source, context)?,
         };
         Ok(match gauge {
-            Some(gauge) => Box::new(Window { gauge, rest: rest(&context.power) }),
+            Some(gauge) => Box::new(Window { gauge, rest: rest(&choice) }),
             None => Box::new(Nothing),
         })
     }
@@ -110,8 +112,8 @@ pub fn support(facts: &Facts, source: &PowerSource) -> Support {
 
 /// What the machine draws with nothing to do, watts, over this time.
 pub fn at_rest(context: &Context, time: Duration) -> Result<f64, Fault> {
-    let context =
-        Context { power: Choice { rest: Rest::Kept, ..context.power.clone() }, ..context.clone() };
+    let choice = Choice { rest: Rest::Kept, ..choice(context)? };
+    let context = Context { options: json!(choice), ..context.clone() };
     let ready = Power.prepare(&context)?;
     let mut running = match ready {
         Some(ready) => ready.start()?,
@@ -180,6 +182,10 @@ fn open(source: &PowerSource, context: &Context) -> Result<Option<Box<dyn Gauge>
             .or_else(|_| sensors::hwmon(sys))
             .ok()),
     }
+}
+
+fn choice(context: &Context) -> Result<Choice, Fault> {
+    Ok(context.options()?.unwrap_or_default())
 }
 
 fn rest(power: &Choice) -> Option<f64> {

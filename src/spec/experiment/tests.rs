@@ -19,11 +19,7 @@ fn catalogues() -> Catalogues {
     let pair = |name| PairDeclaration { name, tx: name, rx: name };
     Catalogues {
         paths: PathSpec {
-            workloads: vec![WorkloadDeclaration {
-                name: "stream",
-                options: &[],
-                suits_slices: true,
-            }],
+            workloads: vec![WorkloadDeclaration { name: "stream", options: &[] }],
             paths: vec![
                 PathDeclaration { name: "socket", tx: Some(&[]), rx: Some(&[]) },
                 PathDeclaration { name: "uring", tx: Some(DEPTH), rx: Some(DEPTH) },

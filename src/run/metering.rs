@@ -1,0 +1,106 @@
+//! What a study asks of its meters. A study's header says it in fields of its own
+//! (`meters`, `power`), which its readers know; a meter gets it as its options.
+
+use crate::meter::{POWER_NAME, PROFILE_NAME};
+use crate::record::wire::MeterRequest;
+use crate::record::{Fault, FaultKind, Power, Sampling, StudyHeader};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// Meters by name, of which `power` measures as asked.
+pub fn requests(names: Vec<String>, power: &Power) -> Result<Vec<MeterRequest>, Fault> {
+    if !power.is_default() && !names.iter().any(|name| name == POWER_NAME) {
+        let text = "power is to be read, but its meter is switched off";
+        return Err(Fault::new(FaultKind::Usage, text).remedy("add power to --meters"));
+    }
+    let options = |name: &str| match name {
+        POWER_NAME if !power.is_default() => json!(power),
+        _ => Value::Null,
+    };
+    let request = |name: String| MeterRequest { options: options(&name), name };
+    Ok(names.into_iter().map(request).collect())
+}
+
+/// What a header says of these meters: their names, and how power is measured. It has no
+/// field for the options of any other.
+pub fn for_header(meters: &[MeterRequest]) -> Result<(Vec<String>, Power), Fault> {
+    let mut power = Power::default();
+    for MeterRequest { name, options } in meters.iter().filter(|meter| !meter.options.is_null()) {
+        let wrong = |cause: String| {
+            let fault = Fault::new(FaultKind::Usage, format!("options of meter {name}: {cause}"));
+            fault.remedy("`bytepath meters` lists the options of each meter")
+        };
+        if name != POWER_NAME {
+            return Err(wrong("a study cannot record them".into()));
+        }
+        power = Power::deserialize(options).map_err(|e| wrong(e.to_string()))?;
+    }
+    Ok((meters.iter().map(|meter| meter.name.clone()).collect(), power))
+}
+
+/// The meters of a trial; where it takes a profile, with what that samples.
+pub(super) fn of_trial(header: &StudyHeader, sampling: Option<&Sampling>) -> Vec<MeterRequest> {
+    let request = |name: &String| MeterRequest {
+        options: if name == POWER_NAME { json!(header.power) } else { Value::Null },
+        name: name.clone(),
+    };
+    let profile = sampling.map(profile);
+    header.meters.iter().map(request).chain(profile).collect()
+}
+
+/// The meter `profile`, to take these samples.
+pub(super) fn profile(sampling: &Sampling) -> MeterRequest {
+    MeterRequest { name: PROFILE_NAME.into(), options: json!(sampling) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meter::{self, Chosen, Context};
+    use crate::record::PowerSource;
+    use crate::record::wire::Request;
+    use crate::sys::Roots;
+
+    #[test]
+    fn what_is_asked_of_power_reaches_its_meter_alone_and_is_recorded() {
+        let power = Power { source: PowerSource::Hwmon, ..Power::default() };
+        let names = || vec!["cpu".to_owned(), POWER_NAME.to_owned()];
+        let asked = requests(names(), &power).unwrap();
+        assert_eq!(asked[0], "cpu".into());
+        assert_eq!(asked[1].options["source"]["kind"], "hwmon");
+        assert_eq!(for_header(&asked).unwrap(), (names(), power.clone()));
+        let usual = requests(names(), &Power::default()).unwrap();
+        assert_eq!(usual, ["cpu".into(), POWER_NAME.into()]);
+        let off = requests(vec!["cpu".into()], &power).unwrap_err();
+        assert!(off.to_string().contains("add power to --meters"), "{off}");
+    }
+
+    #[test]
+    fn what_is_sampled_crosses_the_wire_to_its_meter_alone() {
+        let sampling = Sampling { event: "cycles".into(), rate: 99, cpus: vec![0, 3] };
+        let meters = vec!["cpu".into(), profile(&sampling)];
+        let start = Request::Start { meters, device: None, hold: true };
+        let line = serde_json::to_string(&start).unwrap();
+        assert_eq!(line.matches("options").count(), 1, "{line}");
+        let Request::Start { meters, .. } = serde_json::from_str(&line).unwrap() else {
+            panic!("{line}")
+        };
+        let read = |chosen: &Chosen| {
+            let options = chosen.options.clone();
+            let context = Context { options, ..Context::idle(Roots::real()) };
+            (chosen.meter.name(), context.options::<Sampling>().unwrap())
+        };
+        let read: Vec<_> = meter::chosen(meter::CATALOG, &meters).iter().map(read).collect();
+        assert_eq!(read, [("cpu", None), (PROFILE_NAME, Some(sampling))]);
+    }
+
+    #[test]
+    fn options_that_a_header_cannot_hold_are_refused() {
+        let wrong = |name: &str, options| {
+            let fault = for_header(&[MeterRequest { name: name.into(), options }]).unwrap_err();
+            assert!(fault.to_string().contains(&format!("options of meter {name}")), "{fault}");
+        };
+        wrong("cpu", json!({ "depth": 3 }));
+        wrong(POWER_NAME, json!({ "source": { "kind": "guess" } }));
+    }
+}
