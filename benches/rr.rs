@@ -26,9 +26,6 @@ const SIZE: &str = "64";
 /// Seconds of ours before the window: what sockperf warms up by itself.
 const WARM_UP: f64 = 0.4;
 
-/// Where peers listen.
-const PORT: &str = "12345";
-
 /// How long a peer's server may take until a client gets through.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -41,12 +38,13 @@ struct Run {
     p99: Option<f64>,
 }
 
-/// Another program: its server, its client, and how the client's text is read.
+/// Another program: its server, its client, and how the client's text is read. ADDRESS,
+/// PORT, SECONDS and RATE stand for what they say.
 struct Peer {
     name: &'static str,
     program: &'static str,
-    server: &'static [&'static str],
-    client: fn(address: &str, window: &str, rate: &str) -> Vec<String>,
+    server: &'static str,
+    client: &'static str,
     read: fn(&str) -> Option<Run>,
 }
 
@@ -54,30 +52,22 @@ const CLOSED: &[Peer] = &[
     Peer {
         name: "sockperf ping-pong",
         program: "sockperf",
-        server: &["server", "--tcp", "-i", "0.0.0.0", "-p", PORT],
-        client: |address, window, _| {
-            let all =
-                ["ping-pong", "--tcp", "-i", address, "-p", PORT, "-m", SIZE, "--full-rtt", "-t"];
-            strings(&[&all[..], &[window]].concat())
-        },
+        server: "server --tcp -i ADDRESS -p PORT",
+        client: "ping-pong --tcp -i ADDRESS -p PORT -m 64 --full-rtt -t SECONDS",
         read: sockperf,
     },
     Peer {
         name: "qperf tcp_lat",
         program: "qperf",
-        server: &["-lp", PORT],
-        client: |address, window, _| {
-            strings(&["-lp", PORT, address, "-t", window, "-m", SIZE, "-uu", "-e", "8", "tcp_lat"])
-        },
+        server: "-lp PORT",
+        client: "-lp PORT ADDRESS -t SECONDS -m 64 -uu -e 8 tcp_lat",
         read: qperf,
     },
     Peer {
         name: "neper tcp_rr",
         program: "tcp_rr",
-        server: &["-C", PORT],
-        client: |address, window, _| {
-            strings(&["-C", PORT, "-c", "-H", address, "-l", window, "-Q", SIZE, "-R", SIZE])
-        },
+        server: "-C PORT -Q 64 -R 64 -l SECONDS",
+        client: "-C PORT -c -H ADDRESS -l SECONDS -Q 64 -R 64",
         read: neper,
     },
 ];
@@ -85,11 +75,9 @@ const CLOSED: &[Peer] = &[
 const OPEN: &[Peer] = &[Peer {
     name: "sockperf under-load",
     program: "sockperf",
-    server: &["server", "--tcp", "-i", "0.0.0.0", "-p", PORT],
-    client: |address, window, rate| {
-        let all = ["under-load", "--tcp", "-i", address, "-p", PORT, "-m", SIZE, "--full-rtt"];
-        strings(&[&all[..], &["--reply-every", "1", "--mps", rate, "-t", window]].concat())
-    },
+    server: "server --tcp -i ADDRESS -p PORT",
+    client: "under-load --tcp -i ADDRESS -p PORT -m 64 --full-rtt --reply-every 1 --mps RATE \
+             -t SECONDS",
     read: sockperf,
 }];
 
@@ -143,7 +131,15 @@ fn compare(
         for turn in 0..=peers.len() {
             match ((round + turn) % (peers.len() + 1)).checked_sub(1) {
                 None => ours.push(own(&mut stand, cell, &schedule)?),
-                Some(n) => theirs[n].push(peers[n].run(&stand, cell, window, rate)?),
+                Some(n) => {
+                    // A port of its own: the last one may still be in TIME_WAIT.
+                    let port = 20_000 + round * (peers.len() + 1) + turn;
+                    theirs[n].push(peers[n].run(
+                        &stand,
+                        cell,
+                        &[window, rate as f64, port as f64],
+                    )?);
+                }
             }
         }
     }
@@ -196,18 +192,26 @@ impl Peer {
         std::env::split_paths(&path).any(|folder| folder.join(self.program).exists())
     }
 
-    fn run(&self, stand: &Stand, cell: &Cell, window: f64, rate: u64) -> Result<Run> {
+    fn run(&self, stand: &Stand, cell: &Cell, [window, rate, port]: &[f64; 3]) -> Result<Run> {
+        let address = stand.address(Role::Receiver).to_string();
+        let filled = |text: &str| {
+            let text = text.replace("ADDRESS", &address).replace("PORT", &port.to_string());
+            text.replace("SECONDS", &window.to_string()).replace("RATE", &rate.to_string())
+        };
         let mut server = inside(stand, cell, Role::Receiver)?;
-        server.arg(self.program).args(self.server).stdout(Stdio::null()).stderr(Stdio::null());
+        server
+            .arg(self.program)
+            .args(filled(self.server).split_whitespace())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         let _server =
             Server(server.spawn().with_context(|| format!("cannot start {}", self.name))?);
-        let address = stand.address(Role::Receiver).to_string();
-        let arguments = (self.client)(&address, &window.to_string(), &rate.to_string());
+        let arguments = filled(self.client);
         let begin = Instant::now();
         // Until the server listens.
         loop {
             let mut client: Command = inside(stand, cell, Role::Sender)?;
-            let output = client.arg(self.program).args(&arguments).output()?;
+            let output = client.arg(self.program).args(arguments.split_whitespace()).output()?;
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
             if output.status.success()
                 && let Some(run) = (self.read)(&text)
@@ -259,8 +263,4 @@ fn number(text: &str, after: &str) -> Option<f64> {
     let rest = text.split(after).nth(1)?.trim_start();
     let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
     rest[..end].parse().ok()
-}
-
-fn strings(all: &[&str]) -> Vec<String> {
-    all.iter().map(|text| (*text).to_owned()).collect()
 }
