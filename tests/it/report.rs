@@ -214,7 +214,8 @@ fn bytes_that_were_discarded_are_named_in_every_report() {
         let mut ledger = Ledger::default();
         ledger.enter(Manner::Discarded, bytes, 1000, "recv(2) with MSG_TRUNC");
         trial.roles[1].ledger = ledger;
-        trial.label = bytepath::workload::label(&trial.roles[0].ledger, &trial.roles[1].ledger);
+        trial.label =
+            bytepath::workload::label(trial.work, &trial.roles[0].ledger, &trial.roles[1].ledger);
     }
     let analysis = analyse(&study, &Rules::default());
     let splice = row(&analysis, "splice");
