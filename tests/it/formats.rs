@@ -357,7 +357,9 @@ fn pandas_reads_the_same_from_parquet_and_csv() {
     }
     let script = r#"
 import pandas as pd
-a, b = pd.read_parquet("t.parquet"), pd.read_csv("t.csv")
+a = pd.read_parquet("t.parquet")
+# The default parser is off by one in the last place.
+b = pd.read_csv("t.csv", float_precision="round_trip")
 assert list(a.columns) == list(b.columns), a.columns
 assert len(a) == len(b) > 1000, len(a)
 assert str(a.trial_started.dtype).startswith("datetime64[ms, UTC"), a.dtypes
