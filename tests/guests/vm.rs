@@ -3,7 +3,7 @@
 //! Without qemu or a kernel each of these is skipped aloud.
 
 use crate::guests::{able, bytepath, cpu_time, guests_of, leftovers, shown, testbed};
-use bytepath::record::{Study, TrialStatus};
+use bytepath::record::{Role, Scope, Study, TrialStatus};
 use bytepath::run::{load, testbed_spec};
 use bytepath::spec;
 use bytepath::testbed::{self, Site};
@@ -306,9 +306,10 @@ fn two_guests_are_two_machines_with_a_wire() {
     assert_eq!(measured(&study), 2, "{text}");
     let [sender, receiver] = study.header.facts.as_slice() else { panic!("{text}") };
     assert_ne!(sender.machine, receiver.machine);
-    let metrics: Vec<&str> =
-        study.trials[0].readings.iter().map(|reading| reading.metric.as_str()).collect();
-    assert!(!metrics.iter().any(|metric| metric.starts_with("cpu.")), "{metrics:?}");
+    for role in Role::ALL {
+        let wall = study.trials[0].reading("cpu.wall", &Scope::MachineOf(role));
+        assert!(wall.is_some_and(|wall| wall > 0.0), "no CPU time of the {role}'s machine");
+    }
     assert_eq!(leftovers(), []);
 }
 
