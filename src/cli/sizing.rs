@@ -1,12 +1,12 @@
 //! `bytepath plan`: how large buffers, rings and limits have to be.
 
+use super::output;
 use super::show::style;
 use crate::record::{Fault, FaultKind, unit};
 use crate::stats::{Goal, LARGEST_RING, Shortage, Sizing, Traffic};
 use crate::{host, report, stats, sys};
 use clap::Args;
 use serde::Serialize;
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -66,20 +66,14 @@ pub(super) fn plan(arguments: &PlanArguments) -> Result<ExitCode, Fault> {
     let sizing = Sizing::of(&goal);
     let traffic = stats::traffic(goal.rate);
     let shortages = stats::shortages(&host::survey(&sys::Roots::real()), &sizing);
-    let mut text = Vec::new();
-    let fault = |e: &std::io::Error| Fault::system("cannot print the plan", e);
     if arguments.json {
-        let document = Document { goal, sizing, traffic, shortages };
-        serde_json::to_writer_pretty(&mut text, &document).map_err(|e| fault(&e.into()))?;
-        text.push(b'\n');
+        output::print_json(&Document { goal, sizing, traffic, shortages })?;
     } else {
-        report::sizing(&goal, &sizing, &traffic, &shortages, &style(false), &mut text)
-            .map_err(|e| fault(&e))?;
+        output::print(|out| {
+            report::sizing(&goal, &sizing, &traffic, &shortages, &style(false), out)
+        })?;
     }
-    match std::io::stdout().lock().write_all(&text) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(fault(&e)),
-        _ => Ok(ExitCode::SUCCESS),
-    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn buffer(text: &str) -> Result<u32, String> {
