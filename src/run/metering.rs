@@ -79,7 +79,7 @@ mod tests {
     fn what_is_sampled_crosses_the_wire_to_its_meter_alone() {
         let sampling = Sampling { event: "cycles".into(), rate: 99, cpus: vec![0, 3] };
         let meters = vec!["cpu".into(), profile(&sampling)];
-        let start = Request::Start { meters, device: None, hold: true };
+        let start = Request::Start { meters, hold: true };
         let line = serde_json::to_string(&start).unwrap();
         assert_eq!(line.matches("options").count(), 1, "{line}");
         let Request::Start { meters, .. } = serde_json::from_str(&line).unwrap() else {

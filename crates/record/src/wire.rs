@@ -75,6 +75,8 @@ pub enum Request {
         cell: Box<Cell>,
         /// Own address on the link.
         address: IpAddr,
+        /// The network device of the link.
+        device: Option<String>,
         /// What the peer will show.
         token: Token,
     },
@@ -87,6 +89,8 @@ pub enum Request {
         address: IpAddr,
         /// The receiver's port.
         port: u16,
+        /// The network device of the link at this end.
+        device: Option<String>,
         /// What to show it.
         token: Token,
     },
@@ -97,8 +101,6 @@ pub enum Request {
     Start {
         /// Meters to run in this agent.
         meters: Vec<MeterRequest>,
-        /// The network device of the link.
-        device: Option<String>,
         /// True to start held.
         hold: bool,
     },
