@@ -207,7 +207,7 @@ impl Agent {
                 price.map(Reply::SamplePrice)
             }
             Request::Profile { title, bytes, packets, agents, placement } => {
-                let stream = Stream { agents: agents.map(Some), placement };
+                let stream = Stream { agents, placement };
                 let capture = self.capture.take();
                 let capture = capture.ok_or_else(|| out_of_turn("nothing was sampled"))?;
                 let work = Work { bytes: Some(bytes as f64), packets };

@@ -167,7 +167,7 @@ impl Session {
         let detail = Detail { calls: asked(meter::SYSCALLS.name), sizes: asked(meter::SIZES.name) };
         self.meters = meters;
         let mut context = self.context();
-        for Chosen { meter, options } in &self.meters {
+        for Chosen { meter, options, .. } in &self.meters {
             context.options.clone_from(options);
             let prepared = meter.prepare(&context);
             let prepared = prepared.map_err(|fault| cannot_start(*meter, fault))?;
@@ -187,7 +187,7 @@ impl Session {
     /// Starts the meters, then the window.
     pub fn window_begin(&mut self) -> Result<(), Fault> {
         let mut context = self.context();
-        for Chosen { meter, options } in &self.meters {
+        for Chosen { meter, options, .. } in &self.meters {
             context.options.clone_from(options);
             let begin = Instant::now();
             let ready = self.prepared.iter().position(|(name, _)| *name == meter.name());

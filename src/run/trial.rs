@@ -5,7 +5,7 @@ use super::guard::Guard;
 use super::preparation::prepare;
 use super::remote::{Remotes, opening, unexpected};
 use super::seen::Seen;
-use crate::meter::{self, Chosen, Reach};
+use crate::meter::{Chosen, Reach};
 use crate::path;
 use crate::record::wire::{LinkEnd, MeterRequest, Reply, Request, Token};
 use crate::record::{
@@ -263,13 +263,13 @@ fn new_token() -> Result<Token, Fault> {
 }
 
 /// A meter that sees the whole machine runs at the receiver alone where the hosts share
-/// one; where they do not (`apart`), at both ends. A profile is the receiver's.
+/// one; where they do not (`apart`), at both ends.
 fn meters_of(role: Role, meters: &[Chosen], apart: bool) -> Vec<MeterRequest> {
-    let here = |Chosen { meter, .. }: &&Chosen| {
-        let is_profile = meter.name() == meter::PROFILE_NAME;
-        meter.reach() != Reach::Machine || role == Role::Receiver || (apart && !is_profile)
+    let here = |chosen: &&Chosen| match chosen.role {
+        Some(only) => only == role,
+        None => chosen.meter.reach() != Reach::Machine || role == Role::Receiver || apart,
     };
-    let request = |Chosen { meter, options }: &Chosen| MeterRequest {
+    let request = |Chosen { meter, options, .. }: &Chosen| MeterRequest {
         name: meter.name().to_owned(),
         options: options.clone(),
     };

@@ -135,8 +135,9 @@ pub enum Request {
         bytes: u64,
         /// Packets that its device took in meanwhile, where a meter counted them.
         packets: Option<f64>,
-        /// Process ids of the sender's and of the receiver's agent.
-        agents: [u32; 2],
+        /// Process ids of the sender's and of the receiver's agent, as far as they run on
+        /// this machine.
+        agents: [Option<u32>; 2],
         /// The CPUs of the roles.
         placement: Placement,
     },
