@@ -19,6 +19,7 @@ use crate::record::{
     Role, SamplePrice, Sampling, Schedule, SoftirqCpu, Study, StudyHeader, Trial, TrialStatus,
     Work,
 };
+use crate::spec;
 use crate::stats;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -51,8 +52,8 @@ pub(super) fn affordable_rate(cost: Option<f64>) -> u64 {
     RATES.into_iter().find(affordable).unwrap_or(RATES[RATES.len() - 1])
 }
 
-/// Profile trials that a study still lacks, in the order in which they are taken:
-/// cells in turn, so that what the machine does slowly meets all alike.
+/// Profile trials that a study still lacks, in the order in which they are taken: as in
+/// blocks, every cell once in random order, then every cell again.
 pub(super) fn missing(study: &Study) -> Vec<(CellId, u32)> {
     let Some(profiling) = &study.header.profiling else { return Vec::new() };
     if study.remarks.iter().any(|remark| remark.starts_with(NONE)) {
@@ -63,7 +64,9 @@ pub(super) fn missing(study: &Study) -> Vec<(CellId, u32)> {
         let number_of = |trial: &Trial| trial.profile.as_ref().map(|profile| profile.number);
         study.profiles.iter().any(|trial| trial.cell == *cell && number_of(trial) == Some(number))
     };
-    let turns = (1..=profiling.trials).flat_map(|number| cells.iter().map(move |c| (c, number)));
+    // An order of its own, and the same one after an interruption.
+    let order = spec::order(cells.len(), profiling.trials, !study.header.schedule.seed);
+    let turns = order.into_iter().map(|(turn, index)| (&cells[index], turn + 1));
     turns.filter(|(cell, number)| !taken(cell, *number)).map(|(c, n)| (c.clone(), n)).collect()
 }
 

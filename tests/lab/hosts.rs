@@ -3,9 +3,8 @@
 //! Needs root, unshare(1) and nsenter(1); else it is skipped aloud.
 
 use crate::isolated::{isolated, text};
-use bytepath::profile::Owner;
 use bytepath::record::{Role, Scope, TrialStatus};
-use bytepath::run::{load, profiled_cell};
+use bytepath::run::load;
 use bytepath::sys::lasting_namespace::within;
 use bytepath::sys::netlink::{Netlink, Veth};
 use bytepath_testing::skip;
