@@ -78,7 +78,7 @@ fn of_an_emulated_processor_nothing_is_said_to_cost_or_save() {
 #[test]
 fn a_largest_step_in_doubt_is_not_passed_over() {
     let mut explanation = explanation(3, "");
-    explanation.waterfalls[0].parts[0].change.half_width = Some(9.0);
+    explanation.waterfalls[0].parts[0].resolved = false;
     let said = words(&text(&explanation, 100));
     let expected = "by the CPU meter. The largest step, 0.240 less copying, is not resolved; these \
                     are: 0.060 more page mapping, ";

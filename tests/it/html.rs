@@ -285,7 +285,9 @@ fn the_page_that_explains_is_sound_whatever_functions_are_called() {
         let parsed = sound(&page);
         assert!(!parsed.script.contains("alert"));
         let said = words(&parsed.text);
-        assert!(said.contains("saves 0.170 CPU-s/GiB against"), "{said}");
+        let single = "differ by 0.170 CPU-s/GiB by the CPU meter, which is not resolved";
+        let expected = if trials == 1 { single } else { "saves 0.170 CPU-s/GiB against" };
+        assert!(said.contains(expected), "{said}");
         assert!(said.contains("_copy_to_iter") && said.contains("Flame graph: "), "{said}");
         let count = |class: &str| {
             let of = |tag: &&Tag| tag.attributes.get("class").is_some_and(|c| c == class);
