@@ -5,7 +5,7 @@ use crate::made_up;
 use crate::profiles;
 
 use assert_cmd::Command;
-use bytepath::profile::export::{Exporter, Pprof};
+use bytepath::profile::export::PPROF;
 use bytepath::record::{ProfileRecord, RX_PACKETS, Reading, Role, Scope, Study, TrialStatus, Unit};
 use bytepath::run::StudyWriter;
 use serde_json::Value;
@@ -47,7 +47,7 @@ fn study(folder: &Path, packets: bool) -> Study {
                 trial.status = TrialStatus::Rejected { events: vec!["7 samples were lost".into()] };
             }
             let mut packed = Vec::new();
-            Pprof.write(&profile, &mut packed).unwrap();
+            PPROF.write(&profile, &mut packed).unwrap();
             let file = writer.profile(&format!("{cell}-{number}.pb.gz"), &packed).unwrap();
             let (event, rate) = ("cpu-clock".to_owned(), 499);
             trial.count = 4 << 30;

@@ -380,9 +380,9 @@ print(t.groupby("cell").value.mean()["socket"])
 #[test]
 fn the_same_study_gives_the_same_bytes_in_every_format() {
     for report in CATALOG {
-        let name = report.name();
+        let name = report.name;
         assert!(render(name, &study()) == render(name, &study()), "{name}");
-        assert_eq!(report.binary(), name == "parquet");
+        assert_eq!(report.binary, name == "parquet");
     }
 }
 
@@ -399,15 +399,15 @@ fn a_report_goes_to_a_file_whose_name_tells_the_format() {
         command.arg("show").arg(&study_folder).args(arguments).current_dir(folder.path());
         command.output().unwrap()
     };
-    for report in CATALOG.iter().filter(|r| r.extension() != "txt") {
-        let file = format!("report.{}", report.extension());
+    for report in CATALOG.iter().filter(|r| r.extension != "txt") {
+        let file = format!("report.{}", report.extension);
         // The second time replaces the first.
         for _ in 0..2 {
             assert!(show(&["--out", &file]).status.success(), "{file}");
         }
         let written = std::fs::read(folder.path().join(&file)).unwrap();
-        assert!(written == render(report.name(), &study), "{file}");
-        assert!(show(&["--format", report.name()]).stdout == written);
+        assert!(written == render(report.name, &study), "{file}");
+        assert!(show(&["--format", report.name]).stdout == written);
     }
     assert!(show(&["--json"]).stdout == render("json", &study));
     let named = show(&["--format", "netdev", "--out", "mail"]);
@@ -433,7 +433,7 @@ fn the_document_names_every_format_and_every_column() {
     let text =
         std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reports.md"))
             .unwrap();
-    let names = CATALOG.iter().map(|r| r.name()).chain(report::columns());
+    let names = CATALOG.iter().map(|r| r.name).chain(report::columns());
     for name in names.chain(["evidence", "call", "thread", "flow", "link", "machine", "cpu"]) {
         assert!(text.contains(&format!("`{name}`")), "docs/reports.md lacks `{name}`");
     }

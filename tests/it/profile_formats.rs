@@ -102,8 +102,8 @@ fn every_file_is_recognised_for_what_it_is() {
             plain
         };
         let head = &unpacked[..unpacked.len().min(import::HEAD)];
-        let first = import::CATALOG.iter().find(|importer| importer.recognises(head)).unwrap();
-        assert_eq!(first.name(), *format, "{name}");
+        let first = import::CATALOG.iter().find(|importer| (importer.recognises)(head)).unwrap();
+        assert_eq!(first.name, *format, "{name}");
     }
 }
 
@@ -246,10 +246,10 @@ fn no_name_reaches_a_browser_as_anything_but_text() {
     let empty = Builder::new(Header::default()).build();
     assert!(String::from_utf8(written(&empty, "svg")).unwrap().contains("no samples"));
     for format in export::CATALOG {
-        let (one, two) = (written(&rich(), format.name()), written(&rich(), format.name()));
-        assert!(one == two, "{} is not the same twice", format.name());
-        assert_eq!(format.binary(), format.name() == "pprof");
-        written(&empty, format.name());
+        let (one, two) = (written(&rich(), format.name), written(&rich(), format.name));
+        assert!(one == two, "{} is not the same twice", format.name);
+        assert_eq!(format.binary, format.name == "pprof");
+        written(&empty, format.name);
     }
 }
 
@@ -333,13 +333,13 @@ fn the_command_converts() {
     let folder = tempfile::tempdir().unwrap();
     let file = data().join("chains.script");
     for exporter in export::CATALOG {
-        let out = folder.path().join(format!("x.{}", exporter.extension()));
+        let out = folder.path().join(format!("x.{}", exporter.extension));
         let (code, page, said) =
             output(bytepath().arg("profile").arg(&file).arg("--out").arg(&out));
         assert_eq!((code, page.as_str(), said.as_str()), (0, "", ""));
         let printed =
-            bytepath().arg("profile").arg(&file).args(["--to", exporter.name()]).output().unwrap();
-        assert!(printed.stdout == std::fs::read(&out).unwrap(), "{}", exporter.name());
+            bytepath().arg("profile").arg(&file).args(["--to", exporter.name]).output().unwrap();
+        assert!(printed.stdout == std::fs::read(&out).unwrap(), "{}", exporter.name);
     }
     let packed = folder.path().join("x.pb.gz");
     let (_, one, _) = output(bytepath().arg("profile").arg(&packed).args(["--to", "folded"]));

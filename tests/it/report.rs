@@ -174,13 +174,13 @@ fn a_study_of_the_first_edition_renders_for_ever() {
         let subject = report::Subject { study: &study, analysis: &analysis, explanation: None };
         report.render(&subject, &Style { details: true, ..Style::default() }, &mut out).unwrap();
         assert!(!out.is_empty());
-        if ["text", "netdev", "html"].contains(&report.name()) {
+        if ["text", "netdev", "html"].contains(&report.name) {
             let said = String::from_utf8(out).unwrap();
-            assert!(said.contains("Gbit/s") && said.contains("GiB"), "{}", report.name());
+            assert!(said.contains("Gbit/s") && said.contains("GiB"), "{}", report.name);
             for figure in &shown {
-                assert!(said.contains(figure), "{} lacks {figure}: {said}", report.name());
+                assert!(said.contains(figure), "{} lacks {figure}: {said}", report.name);
             }
-        } else if report.name() == "csv" {
+        } else if report.name == "csv" {
             let said = String::from_utf8(out).unwrap();
             assert_eq!(said.matches(",throughput,bit/s,trial,").count(), by_cell.len() * 2);
         }

@@ -3,7 +3,7 @@
 
 use bytepath::meter;
 use bytepath::path;
-use bytepath::profile::import::{Importer, Pprof, Times};
+use bytepath::profile::import::{PPROF, Times};
 use bytepath::profile::{FrameKind, Owner, Profile, Weight};
 use bytepath::record::{
     CellId, Fault, FaultKind, Role, Sampling, Scope, Study, StudyHeader, Trial, TrialStatus,
@@ -248,7 +248,7 @@ fn a_profile_knows_the_kernel_s_threads() {
 fn read(file: &Path) -> Profile {
     let name = file.display().to_string();
     let mut file = BufReader::new(File::open(file).unwrap());
-    Pprof.read(&name, Times::Kept, &mut file).unwrap()
+    PPROF.read(&name, Times::Kept, &mut file).unwrap()
 }
 
 struct Silent;
