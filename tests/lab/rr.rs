@@ -1,15 +1,14 @@
 //! Requests and answers between two agents in this process: what is counted, what a
 //! client times and from when, and how an overload ends.
 
-use crate::threads::{self, Silent};
+use crate::threads::{InProcess, Silent, made_up, socket};
 use bytepath::connection::Connection;
-use bytepath::path::{self, DataPath, HalfPath, RxPath, TxPath};
+use bytepath::path::{DataPath, HalfPath, RxPath, TxPath};
 use bytepath::record::{
-    Cell, Design, Facts, Fault, Role, Schedule, Scope, Support, Trial, TrialStatus, Unit, Work,
+    Cell, Facts, Fault, Role, Schedule, Scope, Support, Trial, TrialStatus, Unit, Work,
 };
 use bytepath::run::{Laboratory, Plan, conduct, path_spec};
 use bytepath::spec::{self, Ask};
-use bytepath::testbed::{Deployment, Site, Testbed};
 use bytepath::workload::{Account, Group, Job, Phase, Recorder, Rx, Tx};
 use bytepath::{meter, sys};
 use bytepath_testing::{alone, shared};
@@ -118,18 +117,10 @@ fn run(path: &str, workload: &str, stream: &str, window: f64) -> Result<Trial, F
     let folder = tempfile::tempdir().unwrap();
     let paths = [format!("{path}+{path}")];
     let cores = spec::parse_cores("none", &sys::thread::allowed().unwrap()).unwrap();
-    let (link, kernels, baseline) = ("wire", &[][..], None);
-    let ask = Ask { paths: &paths, workload, stream, link, cores: &cores, kernels, baseline };
+    let ask = Ask { workload, stream, ..Ask::of(&paths, &cores) };
     let (cells, baseline) = spec::cells(&ask, &path_spec(PATHS, &[])).unwrap();
     let cells: Vec<Cell> = cells.into_iter().filter(|cell| !cell.null).collect();
-    let schedule = Schedule {
-        blocks: 1,
-        warm_up: 0.05,
-        window,
-        seed: 7,
-        design: Design::Trials,
-        stopping: None,
-    };
+    let schedule = Schedule { seed: 7, ..Schedule::trials(1, 0.05, window) };
     let plan = Plan {
         meters: vec!["throughput".into()],
         testbed: "in-process".into(),
@@ -138,48 +129,18 @@ fn run(path: &str, workload: &str, stream: &str, window: f64) -> Result<Trial, F
     let stop = AtomicBool::new(false);
     let program = "no program is started".into();
     let (paths, meters) = (PATHS, meter::CATALOG);
-    let laboratory = Laboratory { paths, meters, testbed: &InProcess, program, stop: &stop };
+    let laboratory = Laboratory { paths, meters, testbed: &TESTBED, program, stop: &stop };
     let (study, ended) = conduct(&laboratory, &plan, &mut Silent);
     ended?;
     Ok(study.expect("it ran").trials.into_iter().next().expect("one cell, one block"))
 }
 
-struct InProcess;
-
-impl Testbed for InProcess {
-    fn name(&self) -> &'static str {
-        "in-process"
-    }
-    fn summary(&self) -> &'static str {
-        "both agents as threads, over loopback"
-    }
-    fn probe(&self) -> Support {
-        Support::Yes
-    }
-    fn raise(&self, _: &Site) -> Result<Deployment, Fault> {
-        Ok(threads::start(PATHS, meter::CATALOG, None))
-    }
-}
+static TESTBED: InProcess = InProcess { paths: PATHS, meters: meter::CATALOG };
 
 /// Plain sockets; those of `stalls` are not read once for a while by the server.
-struct Sockets {
-    stalls: bool,
-}
+struct Sockets(&'static str);
 
-macro_rules! sockets {
-    ($($name:literal: $stalls:literal),*) => {
-        &[$(&DataPath {
-            name: $name,
-            summary: "sockets",
-            attempt: |_| Vec::new(),
-            uses_io_uring: false,
-            tx: Some(&Sockets { stalls: $stalls }),
-            rx: Some(&Sockets { stalls: $stalls }),
-        }),*]
-    };
-}
-
-static PATHS: &[&DataPath] = sockets!["plain": false, "stalls": true];
+static PATHS: &[&DataPath] = made_up![Sockets: "plain", "stalls"];
 
 /// How long the server stands still, once.
 const STALL: Duration = Duration::from_millis(50);
@@ -190,12 +151,6 @@ impl HalfPath for Sockets {
     }
 }
 
-impl Sockets {
-    fn real() -> &'static DataPath {
-        path::find(path::CATALOG, "socket").expect("the path every study has")
-    }
-}
-
 impl TxPath for Sockets {
     fn open(
         &self,
@@ -203,7 +158,7 @@ impl TxPath for Sockets {
         connection: &dyn Connection,
         group: &Group,
     ) -> Result<Box<dyn Tx>, Fault> {
-        Sockets::real().tx.unwrap().open(job, connection, group)
+        socket().tx.unwrap().open(job, connection, group)
     }
 }
 
@@ -214,8 +169,8 @@ impl RxPath for Sockets {
         connection: &dyn Connection,
         group: &Group,
     ) -> Result<Box<dyn Rx>, Fault> {
-        let rx = Sockets::real().rx.unwrap().open(job, connection, group)?;
-        let stalls = self.stalls && job.role == Role::Receiver;
+        let rx = socket().rx.unwrap().open(job, connection, group)?;
+        let stalls = self.0 == "stalls" && job.role == Role::Receiver;
         Ok(if stalls { Box::new(Stalling { rx, stalled: false }) } else { rx })
     }
 }
