@@ -2,7 +2,7 @@
 //! INSTA_UPDATE=always blesses), that other programs read it, and that no study
 //! makes them print what they promise not to.
 
-use crate::{anything, made_up, rr};
+use crate::{anything, made_up, rr, shared};
 use bytepath_testing::skip;
 
 use anything::any_study;
@@ -10,7 +10,7 @@ use bytepath::record::{CellId, Design, Source, Stopping, Study, TrialStatus};
 use bytepath::report::{self, CATALOG, Style};
 use bytepath::run::path_spec;
 use bytepath::spec::{self, Ask};
-use bytepath::stats::{Rules, analyse};
+
 use bytepath::{meter, path};
 use made_up::{header, large, study};
 use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -22,11 +22,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn render(name: &str, study: &Study) -> Vec<u8> {
-    let analysis = analyse(study, &Rules::default());
-    let mut out = Vec::new();
-    let subject = report::Subject { study, analysis: &analysis, explanation: None };
-    report::find(name).unwrap().render(&subject, &Style::default(), &mut out).unwrap();
-    out
+    shared::render(name, study, &Style::default())
 }
 
 fn text(name: &str, study: &Study) -> String {
@@ -114,15 +110,7 @@ fn the_command_asks_for_the_same_cells_again() {
     let ask = |paths: &[&str], stream: &str, link: &str, cores: &str, baseline: Option<&str>| {
         let paths: Vec<String> = paths.iter().map(|p| (*p).to_owned()).collect();
         let cores = spec::parse_cores(cores, &[0, 1, 2]).unwrap();
-        let ask = Ask {
-            paths: &paths,
-            workload: "",
-            stream,
-            link,
-            cores: &cores,
-            kernels: &[],
-            baseline,
-        };
+        let ask = Ask { stream, link, baseline, ..Ask::of(&paths, &cores) };
         spec::cells(&ask, &declared).unwrap()
     };
     for (paths, stream, link, cores, baseline) in [
@@ -381,7 +369,10 @@ print(t.groupby("cell").value.mean()["socket"])
 fn the_same_study_gives_the_same_bytes_in_every_format() {
     for report in CATALOG {
         let name = report.name;
-        assert!(render(name, &study()) == render(name, &study()), "{name}");
+        for style in [Style::default(), Style { details: true, ..Style::default() }] {
+            let written = || shared::render(name, &study(), &style);
+            assert!(written() == written(), "{name}, {style:?}");
+        }
         assert_eq!(report.binary, name == "parquet");
     }
 }
