@@ -2,8 +2,8 @@
 //! client times and from when, and how an overload ends.
 
 use crate::threads::{InProcess, Silent, made_up, socket};
-use bytepath::connection::Connection;
-use bytepath::path::{DataPath, HalfPath, RxPath, TxPath};
+use bytepath::connection::{Connection, KERNEL_TCP, KERNEL_UDP, Transport};
+use bytepath::path::{self, DataPath, HalfPath, RxPath, TxPath};
 use bytepath::record::{
     Cell, Facts, Fault, Role, Schedule, Scope, Support, Trial, TrialStatus, Unit, Work,
 };
@@ -12,6 +12,7 @@ use bytepath::spec::{self, Ask};
 use bytepath::workload::{Account, Group, Job, Phase, Recorder, Rx, Tx};
 use bytepath::{meter, sys};
 use bytepath_testing::{alone, shared};
+use std::sync::LazyLock;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -36,6 +37,62 @@ fn both_ends_count_the_same_exchanges_and_each_has_its_latency() {
             assert_eq!(role.ledger.delivered, role.total_bytes);
             assert!(role.ledger.evidence.iter().any(|e| e.came_in));
         }
+    }
+}
+
+#[test]
+fn datagrams_are_exchanged_by_every_way_to_wait_for_them() {
+    for (path, workload) in [
+        ("socket", "rr"),
+        ("socket:wait=epoll", "rr:request=1400,response=9000"),
+        ("socket:wait=spin", "rr:outstanding=8"),
+        ("socket", "rr:rate=2000,outstanding=16"),
+    ] {
+        datagrams(path, workload);
+    }
+}
+
+#[test]
+fn datagrams_are_exchanged_by_io_uring() {
+    let Some(_) = crate::uring::path_for("uring", Role::Receiver, &[]) else { return };
+    datagrams("uring", "rr:request=1,response=65507");
+    datagrams("uring", "rr:outstanding=8");
+}
+
+/// A trial of them, in which nothing is lost.
+fn datagrams(path: &str, workload: &str) {
+    let _shared = shared();
+    let tx = path.split(':').next().unwrap();
+    let trial = run_paths([tx, path], workload, "protocol=udp,flows=2", 0.2).unwrap();
+    assert_eq!(trial.status, TrialStatus::Measured, "{path} {workload}");
+    let [client, server] = trial.roles.as_slice() else { panic!("two roles") };
+    assert_eq!(client.total_bytes, server.total_bytes, "{path} {workload}");
+    assert_eq!(trial.latency.unwrap().count(), trial.count);
+    assert!(trial.count > 0 && client.witness.is_none());
+    assert_eq!(trial.label, "copied");
+}
+
+#[test]
+fn a_lost_datagram_fails_the_trial_by_name() {
+    let _shared = shared();
+    let trial = run("loses", "rr", "protocol=udp", 0.2).unwrap();
+    let TrialStatus::Failed { fault } = trial.status else { panic!("it was measured") };
+    assert!(fault.message.contains("a datagram did not arrive"), "{fault}");
+    assert!(fault.remedy.unwrap().contains("or TCP"));
+}
+
+#[test]
+fn what_datagrams_cannot_do_is_refused_before_the_study() {
+    for (path, workload, more, what) in [
+        ("plain", "rr:request=64K", "", "does not fit into a datagram"),
+        ("plain", "rr", ",congestion=reno", "no congestion control"),
+        ("plain", "stream", "", "UDP carries no stream"),
+        ("splice", "rr", "", "'splice' does not speak UDP"),
+        ("socket:notsent-lowat=1M", "rr", "", "no meaning with UDP"),
+    ] {
+        let stream = format!("protocol=udp{more}");
+        let fault = run_paths([path, "plain"], workload, &stream, 0.1).unwrap_err();
+        assert!(fault.to_string().contains(what), "{path} {workload}: {fault}");
     }
 }
 
@@ -114,11 +171,21 @@ mod timing {
 
 /// The trial of one cell: a path and a workload as typed.
 fn run(path: &str, workload: &str, stream: &str, window: f64) -> Result<Trial, Fault> {
+    run_paths([path, path], workload, stream, window)
+}
+
+/// The same with a path for each direction.
+fn run_paths(
+    [tx, rx]: [&str; 2],
+    workload: &str,
+    stream: &str,
+    window: f64,
+) -> Result<Trial, Fault> {
     let folder = tempfile::tempdir().unwrap();
-    let paths = [format!("{path}+{path}")];
+    let paths = [format!("{tx}+{rx}")];
     let cores = spec::parse_cores("none", &sys::thread::allowed().unwrap()).unwrap();
     let ask = Ask { workload, stream, ..Ask::of(&paths, &cores) };
-    let (cells, baseline) = spec::cells(&ask, &path_spec(PATHS, &[])).unwrap();
+    let (cells, baseline) = spec::cells(&ask, &path_spec(&PATHS, &[])).unwrap();
     let cells: Vec<Cell> = cells.into_iter().filter(|cell| !cell.null).collect();
     let schedule = Schedule { seed: 7, ..Schedule::trials(1, 0.05, window) };
     let plan = Plan {
@@ -128,19 +195,21 @@ fn run(path: &str, workload: &str, stream: &str, window: f64) -> Result<Trial, F
     };
     let stop = AtomicBool::new(false);
     let program = "no program is started".into();
-    let (paths, meters) = (PATHS, meter::CATALOG);
-    let laboratory = Laboratory { paths, meters, testbed: &TESTBED, program, stop: &stop };
+    let (paths, meters) = (PATHS.as_slice(), meter::CATALOG);
+    let testbed = &InProcess { paths, meters };
+    let laboratory = Laboratory { paths, meters, testbed, program, stop: &stop };
     let (study, ended) = conduct(&laboratory, &plan, &mut Silent);
     ended?;
     Ok(study.expect("it ran").trials.into_iter().next().expect("one cell, one block"))
 }
 
-static TESTBED: InProcess = InProcess { paths: PATHS, meters: meter::CATALOG };
-
-/// Plain sockets; those of `stalls` are not read once for a while by the server.
+/// Plain sockets; what goes wrong with them once at the server is their name.
 struct Sockets(&'static str);
 
-static PATHS: &[&DataPath] = made_up![Sockets: "plain", "stalls"];
+static PATHS: LazyLock<Vec<&'static DataPath>> = LazyLock::new(|| {
+    let made_up: &[&'static DataPath] = made_up![Sockets: "plain", "stalls", "loses"];
+    [made_up, path::CATALOG].concat()
+});
 
 /// How long the server stands still, once.
 const STALL: Duration = Duration::from_millis(50);
@@ -148,6 +217,10 @@ const STALL: Duration = Duration::from_millis(50);
 impl HalfPath for Sockets {
     fn check(&self, _: &Job, _: &Facts) -> Support {
         Support::Yes
+    }
+
+    fn transports(&self) -> &'static [&'static dyn Transport] {
+        &[KERNEL_TCP, KERNEL_UDP]
     }
 }
 
@@ -170,25 +243,31 @@ impl RxPath for Sockets {
         group: &Group,
     ) -> Result<Box<dyn Rx>, Fault> {
         let rx = socket().rx.unwrap().open(job, connection, group)?;
-        let stalls = self.0 == "stalls" && job.role == Role::Receiver;
-        Ok(if stalls { Box::new(Stalling { rx, stalled: false }) } else { rx })
+        let goes_wrong = self.0 != "plain" && job.role == Role::Receiver;
+        Ok(if goes_wrong { Box::new(GoingWrong { rx, next: self.0 }) } else { rx })
     }
 }
 
-struct Stalling {
+struct GoingWrong {
     rx: Box<dyn Rx>,
-    stalled: bool,
+    next: &'static str,
 }
 
-impl Rx for Stalling {
+impl Rx for GoingWrong {
     fn calls(&self) -> &'static [&'static str] {
         self.rx.calls()
     }
 
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
-        if !self.stalled && recorder.phase() == Phase::Window {
-            self.stalled = true;
-            std::thread::sleep(STALL);
+        if recorder.phase() != Phase::Window {
+            return self.rx.receive(recorder);
+        }
+        match std::mem::take(&mut self.next) {
+            // It does not read for a while.
+            "stalls" => std::thread::sleep(STALL),
+            // What it reads first in the window is lost.
+            "loses" => return self.rx.receive(&mut recorder.beside()),
+            _ => {}
         }
         self.rx.receive(recorder)
     }
