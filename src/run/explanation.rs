@@ -2,7 +2,7 @@
 //! costs of cells are laid side by side.
 
 use super::load;
-use crate::profile::import::{Importer, Pprof, Times};
+use crate::profile::import::{PPROF, Times};
 use crate::profile::subsystem::Rules;
 use crate::profile::waterfall::Trials;
 use crate::profile::{Explanation, Profile, WorkUnit, explain};
@@ -150,7 +150,7 @@ fn profile(folder: &Path, trial: &Trial) -> Result<Profile, Fault> {
     let title = path.display().to_string();
     let file = File::open(&path)
         .map_err(|e| Fault::new(FaultKind::Storage, format!("cannot read {title}: {e}")))?;
-    let mut profile = Pprof.read(&title, Times::LeftOut, &mut BufReader::new(file))?;
+    let mut profile = PPROF.read(&title, Times::LeftOut, &mut BufReader::new(file))?;
     // A profile that was taken before packets were told has them in its trial.
     let packets = &mut profile.header.work.packets;
     *packets = packets.or_else(|| trial.packets());

@@ -3,9 +3,9 @@
 
 use crate::made_up;
 use crate::profiles;
+use crate::shared::{bytepath, words};
 
-use assert_cmd::Command;
-use bytepath::profile::export::{Exporter, Pprof};
+use bytepath::profile::export::PPROF;
 use bytepath::record::{ProfileRecord, RX_PACKETS, Reading, Role, Scope, Study, TrialStatus, Unit};
 use bytepath::run::StudyWriter;
 use serde_json::Value;
@@ -47,7 +47,7 @@ fn study(folder: &Path, packets: bool) -> Study {
                 trial.status = TrialStatus::Rejected { events: vec!["7 samples were lost".into()] };
             }
             let mut packed = Vec::new();
-            Pprof.write(&profile, &mut packed).unwrap();
+            PPROF.write(&profile, &mut packed).unwrap();
             let file = writer.profile(&format!("{cell}-{number}.pb.gz"), &packed).unwrap();
             let (event, rate) = ("cpu-clock".to_owned(), 499);
             trial.count = 4 << 30;
@@ -63,20 +63,10 @@ fn study(folder: &Path, packets: bool) -> Study {
     study
 }
 
-fn bytepath(arguments: &[&str]) -> (bool, String) {
-    let output = Command::cargo_bin("bytepath").unwrap().args(arguments).output().unwrap();
-    let said = if output.status.success() { output.stdout } else { output.stderr };
-    (output.status.success(), String::from_utf8(said).unwrap())
-}
-
 fn printed(arguments: &[&str]) -> String {
-    let (fine, said) = bytepath(arguments);
-    assert!(fine, "{said}");
-    said
-}
-
-fn words(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    let (code, out, error) = bytepath(arguments);
+    assert_eq!(code, 0, "{error}");
+    out
 }
 
 #[test]
@@ -161,8 +151,8 @@ fn what_a_study_does_not_tell_is_refused_with_a_way_out() {
         (&["diff", &a, &side("splise")], "has no cell 'splise' (did you mean 'splice'?)"),
         (&["diff", &a, &side("uring")], "no profile of 'uring' that counts (there are profiles of"),
     ] {
-        let (fine, said) = bytepath(arguments);
-        assert!(!fine && said.contains(expected), "{arguments:?}: {said}");
+        let (code, _, said) = bytepath(arguments);
+        assert!(code != 0 && said.contains(expected), "{arguments:?}: {said}");
     }
     // Nobody asked for packets: nothing is missing.
     assert!(printed(&["show", study]).contains("by the CPU meter"));

@@ -1,6 +1,7 @@
 //! Why two cells differ, as the plain formats tell it.
 
 use crate::profiles as made_up;
+use crate::shared::words;
 
 use bytepath::profile::{Explanation, WorkUnit};
 use bytepath::report::{self, Style};
@@ -16,10 +17,6 @@ fn mail(explanation: &Explanation) -> String {
     let mut out = Vec::new();
     report::explanation_for_mail(explanation, &mut out).unwrap();
     String::from_utf8(out).unwrap()
-}
-
-fn words(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[test]

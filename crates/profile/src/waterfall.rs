@@ -155,7 +155,8 @@ pub fn waterfall(
         Change::between(values(&costs[0]), values(&costs[1]), confidence)
     };
     let mut parts: Vec<Part> = Subsystem::ALL
-        .into_iter()
+        .iter()
+        .copied()
         .filter_map(|subsystem| {
             let means = [0, 1].map(|side: usize| costs[side].mean(subsystem));
             (means != [0.0; 2]).then(|| Part {
