@@ -308,7 +308,7 @@ pub mod tests {
         assert_eq!((p.min, p.max), (1.0, 8.0));
         assert!((p.avg - whole.avg).abs() < 1e-12);
         // Means of 7/3 and 11/2: their deviation is 2.239, their mean 3.917.
-        assert!((p.stddev_percent - 57.166).abs() < 0.001, "{}", p.stddev_percent);
+        assert!((p.stddev_percent - 57.170).abs() < 0.001, "{}", p.stddev_percent);
         let single = calls([&[row(&[2.0, 9.0])][..]]);
         assert_eq!(single[0].stddev_percent, 0.0, "one trial has no spread, and no NaN");
     }
