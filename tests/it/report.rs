@@ -16,7 +16,7 @@ use made_up::{PATHS, cell, header, study, trial};
 use proptest::prelude::*;
 use serde_json::Value;
 
-fn render(name: &str, study: &Study, style: &Style) -> String {
+pub fn render(name: &str, study: &Study, style: &Style) -> String {
     let analysis = analyse(study, &Rules::default());
     let mut out = Vec::new();
     let subject = report::Subject { study, analysis: &analysis, explanation: None };
@@ -29,11 +29,11 @@ fn text(study: &Study, width: usize) -> String {
 }
 
 /// The text with every run of blanks as one, so that line breaks do not matter.
-fn words(text: &str) -> String {
+pub fn words(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn row<'a>(analysis: &'a Analysis, name: &str) -> &'a Row {
+pub fn row<'a>(analysis: &'a Analysis, name: &str) -> &'a Row {
     analysis.rows.iter().find(|r| r.cell.0 == name).unwrap()
 }
 
@@ -284,48 +284,6 @@ fn each_row_has_the_word_it_earned() {
     assert_eq!(analysis.null.unwrap().cell.0, "socket (again)");
     let failed = row(&analyse(&study(), &Rules::default()), "uring-zc").status.clone();
     assert_eq!((failed.measured, failed.failed[0].count), (4, 1));
-}
-
-/// Where guests count instructions their CPU seconds are a count of them, and nothing is
-/// said of time.
-#[test]
-fn instructions_are_shown_and_judged_in_the_place_of_cpu_time_and_speed() {
-    let mut study = study();
-    study.header.functional = Some("guests run on an emulated processor".into());
-    study.header.instructions_per_second = Some(62.5e6);
-    let analysis = analyse(&study, &Rules::default());
-    let words_of = |question| -> Vec<&str> {
-        let of = |row: &Row| row.comparison(question).map(|c| c.verdict.word());
-        analysis.rows.iter().filter_map(of).collect()
-    };
-    assert!(words_of(Question::Rate).iter().all(|word| *word == "FUNCTIONAL ONLY"));
-    assert_eq!(words_of(Question::Cpu), [""; 0]);
-    let judged = words_of(Question::Instructions);
-    assert!(judged.contains(&"FEWER INSTRUCTIONS") && judged.contains(&"MORE INSTRUCTIONS"));
-    let socket = row(&analysis, "socket");
-    assert!(socket.roi.total.is_none() && socket.service_demand.total.is_none());
-    // 1.801 CPUs busy at 28.04 Gbit/s: 0.5518 s of 62.5 million instructions for a GiB.
-    let leads = words(&text(&study, 100));
-    assert!(leads.contains("M instructions per GiB, both ends (socket 34.49)"), "{leads}");
-    for report in ["text", "netdev", "html"] {
-        let said = words(&render(report, &study, &Style::default()));
-        for word in ["nstructions, not time:", "illion instructions", "FEWER INSTRUCTIONS"] {
-            assert!(said.contains(word), "{report}: no {word} in {said}");
-        }
-        assert_eq!(said.matches("no cache and no branch predictor").count(), 1, "{report}: {said}");
-        for word in ["FASTER", "SLOWER", "LESS CPU", "MORE CPU", "SATURATED", "CPU-s", "T^n"] {
-            assert!(!said.contains(word), "{report}: {word} in {said}");
-        }
-    }
-    let limits = |text: &str| {
-        let threshold = bytepath::stats::Threshold::parse(text).unwrap();
-        let subjects = bytepath::stats::subjects(&analysis);
-        let results = bytepath::stats::judge_thresholds(&[threshold], &subjects, &Rules::default());
-        results.map(|results| results[0].outcome.word()).map_err(|fault| fault.message)
-    };
-    assert_eq!(limits("uring-zc.instructions more 3%"), Ok("FAILED"));
-    assert_eq!(limits("splice.instructions more 3%"), Ok("passed"));
-    assert!(limits("splice.cpu more 3%").unwrap_err().contains("no such cell is compared"));
 }
 
 #[test]
