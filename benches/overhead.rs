@@ -11,7 +11,7 @@ mod ratios;
 
 use anyhow::{Context, Result};
 use bytepath::meter::{self, Meter};
-use bytepath::record::{Design, Sampling, Schedule};
+use bytepath::record::{Sampling, Schedule};
 use bytepath::run::Stand;
 use ratios::Ratios;
 use std::sync::atomic::AtomicBool;
@@ -34,14 +34,7 @@ fn main() -> Result<()> {
     cycles.sort_by(f64::total_cmp);
     println!("testbed up and down: median {:.0} ms, worst {:.0} ms", cycles[5], cycles[9]);
 
-    let schedule = Schedule {
-        blocks: 1,
-        warm_up: 0.2,
-        window,
-        seed: 0,
-        design: Design::Trials,
-        stopping: None,
-    };
+    let schedule = Schedule::trials(1, 0.2, window);
     let all: Vec<&'static dyn Meter> = meter::regular().collect();
     let mut stand = Stand::raise(&laboratory, cell)?;
     let mut rate = |meters: &[&'static dyn Meter], sampling: Option<&Sampling>| -> Result<f64> {

@@ -2,7 +2,8 @@
 //! what they leave out, and limits.
 
 use crate::made_up::study;
-use crate::report::{render, row, words};
+use crate::report::{render, row};
+use crate::shared::words;
 use bytepath::report::Style;
 use bytepath::stats::{Question, Row, Rules, Threshold, analyse, judge_thresholds, subjects};
 

@@ -304,7 +304,10 @@ mod tests {
         for (text, words) in [
             ("", "a subject, a word and an amount"),
             ("socket slower", "a subject, a word and an amount"),
-            ("socket slower 2%", "'socket' does not end in a metric (rate, cpu, p50,"),
+            (
+                "socket slower 2%",
+                "'socket' does not end in a metric (rate, cpu, instructions, p50,",
+            ),
             (".cpu more 2%", "'.cpu' does not end in a metric"),
             ("socket.pps slower 2%", "'socket.pps' does not end in a metric"),
             ("socket.throughput more 2%", "slower or faster, not 'more'"),
