@@ -56,6 +56,7 @@ const AFTER_HELP: &str = "\
 Limits (--fail-if):
   CELL.rate slower 2%     CELL.rate faster 2%   (or CELL.throughput)
   CELL.cpu more 5%        CELL.cpu less 5%      (CPU time per unit of work, both ends)
+  CELL.instructions more 3%                     (or fewer; where they were counted)
   CELL.p99 higher 10%     CELL.p99 lower 10%    (latency; p50, p90, p99, p99.9, p99.99)
   CELL is a cell's id, or * for all. A limit fails (exit code 7) where the whole
   interval lies beyond it, and is undecided (125) where the interval contains it,

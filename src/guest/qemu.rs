@@ -34,8 +34,21 @@ pub enum Accelerator {
     Tcg {
         /// Why not by the processor.
         because: String,
+        /// Whether the guest's clock counts instructions and not time.
+        counted: bool,
     },
 }
+
+/// The accelerator under which a guest's clock counts its instructions.
+pub const COUNTED: &str = "counted";
+
+/// An instruction takes 2^4 = 16 ns of such a guest's clock (qemu's `-icount shift=4`): close
+/// to what the emulator needs for one, so that a window, which the host times, is about as
+/// long in the guest.
+const SHIFT: u32 = 4;
+
+/// Instructions that a second of such a guest's CPU time stands for.
+pub const INSTRUCTIONS_PER_SECOND: f64 = 1e9 / (1_u32 << SHIFT) as f64;
 
 /// Finds the program.
 pub fn find() -> Result<PathBuf, Fault> {
@@ -46,13 +59,15 @@ pub fn find() -> Result<PathBuf, Fault> {
     })
 }
 
-/// The accelerator that `wish` (`auto`, `kvm` or `tcg`) comes to.
+/// The accelerator that `wish` (`auto`, `kvm`, `tcg` or [`COUNTED`]) comes to.
 pub fn accelerator(wish: &str) -> Result<Accelerator, Fault> {
+    let emulated = |because: String, counted| Ok(Accelerator::Tcg { because, counted });
     match wish {
-        "tcg" => Ok(Accelerator::Tcg { because: "accel=tcg asks for it".into() }),
+        "tcg" => emulated("accel=tcg asks for it".into(), false),
+        COUNTED => emulated("count=instructions asks for it".into(), true),
         _ => match (kvm(), wish) {
             (Support::Yes, _) => Ok(Accelerator::Kvm),
-            (Support::No { reason, .. }, "auto") => Ok(Accelerator::Tcg { because: reason }),
+            (Support::No { reason, .. }, "auto") => emulated(reason, false),
             (Support::No { reason, remedy }, _) => {
                 Err(Fault::new(FaultKind::Unsupported, reason).remedy(remedy))
             }
@@ -160,6 +175,12 @@ const COMMON: &[&str] = &[
     "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
 ];
 
+/// The processor of emulated guests. Without "fast" string instructions (erms, fsrm)
+/// kernels copy by loops of wide moves; the emulator runs `rep movsb` byte by byte, which
+/// makes a stream several times slower. Page tables of five levels (la57) are the newest
+/// thing that it does, and guests need none of them.
+const EMULATED_CPU: &str = "max,la57=off,erms=off,fsrm=off";
+
 /// What a guest is started with.
 pub struct Start<'a> {
     /// The program.
@@ -190,10 +211,13 @@ pub fn command(start: &Start) -> Command {
     command.args(COMMON).args(["-name", "bytepath"]);
     match start.accelerator {
         Accelerator::Kvm => command.args(["-accel", "kvm", "-cpu", "host"]),
-        // Page tables of five levels are the newest thing that the emulator does, and
-        // guests need none of it.
-        Accelerator::Tcg { .. } => {
-            command.args(["-accel", "tcg,thread=multi", "-cpu", "max,la57=off"])
+        Accelerator::Tcg { counted: false, .. } => {
+            command.args(["-accel", "tcg,thread=multi", "-cpu", EMULATED_CPU])
+        }
+        // While the guest is idle its clock goes with the host's (sleep=on).
+        Accelerator::Tcg { counted: true, .. } => {
+            let icount = format!("shift={SHIFT},sleep=on");
+            command.args(["-accel", "tcg,thread=single", "-icount", &icount, "-cpu", EMULATED_CPU])
         }
     };
     command.args(["-smp", &cpus.to_string(), "-m", &format!("{}M", memory >> 20)]);
@@ -269,7 +293,7 @@ mod tests {
 
     #[test]
     fn what_the_study_adds_comes_last() {
-        let tcg = Accelerator::Tcg { because: String::new() };
+        let tcg = Accelerator::Tcg { because: String::new(), counted: false };
         for accelerator in [&Accelerator::Kvm, &tcg] {
             assert!(cmdline(accelerator, "mitigations=off").ends_with(" mitigations=off"));
         }

@@ -1,7 +1,7 @@
 //! How numbers are written: as many digits as they are worth, never a NaN, and
 //! never wider than a column can be.
 
-use crate::record::Work;
+use crate::record::{Cost, Work};
 use crate::stats::Question;
 
 /// Stands where there is no number.
@@ -51,10 +51,11 @@ pub fn percent(part: impl Into<Option<f64>>) -> String {
     }
 }
 
-/// CPU seconds per unit of work in the unit that its cost is shown in: `0.163`, `31.4`.
-pub fn cost(work: Work, seconds: impl Into<Option<f64>>) -> String {
-    let shown = seconds.into().map(|cost| cost * work.terms().cost_scale);
+/// The cost of a unit of work, in the unit that it is shown in: `0.163`, `31.4`.
+pub fn cost(shown: Cost, value: impl Into<Option<f64>>) -> String {
+    let shown = value.into().map(|cost| cost * shown.scale);
     let decimals = match shown {
+        Some(cost) if cost >= 9995.0 => 0,
         Some(cost) if cost >= 99.95 => 1,
         Some(cost) if cost >= 9.995 => 2,
         _ => 3,
@@ -77,7 +78,8 @@ pub fn microseconds(seconds: impl Into<Option<f64>>) -> String {
 pub fn figure(question: Question, work: Work, value: impl Into<Option<f64>>) -> String {
     match question {
         Question::Rate => rate(work, value),
-        Question::Cpu => cost(work, value),
+        Question::Cpu => cost(work.terms().cost, value),
+        Question::Instructions => cost(work.terms().instructions, value),
         Question::Latency(_) => microseconds(value),
     }
 }
@@ -86,7 +88,8 @@ pub fn figure(question: Question, work: Work, value: impl Into<Option<f64>>) -> 
 pub fn unit(question: Question, work: Work) -> &'static str {
     match question {
         Question::Rate => work.terms().rate_unit,
-        Question::Cpu => work.terms().cost_unit,
+        Question::Cpu => work.terms().cost.unit,
+        Question::Instructions => work.terms().instructions.unit,
         Question::Latency(_) => "us",
     }
 }
@@ -203,9 +206,11 @@ mod tests {
         assert_eq!(rate(Work::Bytes, 53.096e9 / 8.0), "53.10");
         assert_eq!(rate(Work::Exchanges, 24_873.4), "24873");
         assert_eq!(rate(Work::Packets, 1.234e6), "1.23");
-        assert_eq!(cost(Work::Bytes, 0.1634), "0.163");
-        assert_eq!(cost(Work::Exchanges, 31.42e-6), "31.42");
-        assert_eq!(cost(Work::Exchanges, None), "-");
+        assert_eq!(cost(Work::Bytes.cost(None), 0.1634), "0.163");
+        assert_eq!(cost(Work::Exchanges.cost(None), 31.42e-6), "31.42");
+        assert_eq!(cost(Work::Exchanges.cost(None), None), "-");
+        assert_eq!(cost(Work::Bytes.cost(Some(62.5e6)), 34.2), "2137.5");
+        assert_eq!(figure(Question::Instructions, Work::Exchanges, 12_345.6), "12346");
         let times = [8.31e-6, 87.24e-6, 1.0418e-3].map(microseconds);
         assert_eq!(times, ["8.31", "87.2", "1042"]);
         assert_eq!(percent(0.0), "0%");

@@ -86,13 +86,11 @@ fn opening(page: &mut Page, study: &Study, analysis: &Analysis) {
         kernel(study),
         plural(blocks(study), "block"),
     );
-    if let Some(functional) = words::functional(analysis) {
-        text += &format!(" {functional}");
-        return page.text("", &text);
-    }
     let leaders = words::leaders(analysis);
-    if leaders.is_empty() {
-        text += &format!(" {}", words::NOTHING);
+    match words::functional(analysis) {
+        Some(functional) => text += &format!(" {functional}"),
+        None if leaders.is_empty() => text += &format!(" {}", words::NOTHING),
+        None => {}
     }
     for leader in &leaders {
         let (row, question) = (leader.row, leader.question);
@@ -177,7 +175,8 @@ fn cost(page: &mut Page, analysis: &Analysis, work: Work, rows: &[&Row]) {
         return;
     }
     let terms = work.terms();
-    page.heading(&format!("{} {}:", terms.cost_words, terms.done));
+    let shown = work.cost(analysis.instructions_per_second);
+    page.heading(&format!("{} {}:", shown.words, terms.done));
     page.gap();
     let mut table = Table::new(vec![
         Column::words("path", 0, Some(14)),
@@ -188,15 +187,15 @@ fn cost(page: &mut Page, analysis: &Analysis, work: Work, rows: &[&Row]) {
         Column::words("verdict", 0, None),
     ]);
     for row in rows {
-        let effect = row.comparison(Question::Cpu).and_then(|c| c.effect.as_ref());
-        let total = |end: &End| cost_of(work, end.cpu.as_ref().map(|c| c.total.mean));
+        let effect = row.comparison(analysis.cost()).and_then(|c| c.effect.as_ref());
+        let total = |end: &End| cost_of(shown, end.cpu.as_ref().map(|c| c.total.mean));
         let texts = [
             row.cell.to_string(),
             total(&row.sender),
             total(&row.receiver),
-            cost_of(work, mean(&row.cpu_per_unit)),
+            cost_of(shown, mean(&row.cpu_per_unit)),
             if row.baseline { String::new() } else { change(effect.map(|e| e.ratio)) },
-            verdicts::word(row, Question::Cpu).to_owned(),
+            verdicts::word(row, analysis.cost()).to_owned(),
         ];
         table.row(texts.map(|text| (text, Tone::Plain)).to_vec());
     }
@@ -209,11 +208,11 @@ fn worth(page: &mut Page, analysis: &Analysis, work: Work, rows: &[&Row]) {
     page.gap();
     // Of anything but bytes the demand is the cost itself.
     let demand = rows.iter().any(|row| row.service_demand.total.is_some());
-    let mut columns = vec![
-        Column::words("path", 0, Some(14)),
-        Column::number("", "middle", 2),
-        Column::number("", "ROI", 0),
-    ];
+    // Where no speed was measured nothing came back.
+    let returns = analysis.functional.is_none();
+    let mut columns = vec![Column::words("path", 0, Some(14))];
+    let two = [Column::number("", "middle", 2), Column::number("", "ROI", 0)];
+    columns.extend(two.into_iter().filter(|_| returns));
     columns.extend(demand.then(|| Column::number("", "us/KiB", 0)));
     columns.extend([
         Column::number(work.terms().calls_unit, "tx", 1),
@@ -222,11 +221,9 @@ fn worth(page: &mut Page, analysis: &Analysis, work: Work, rows: &[&Row]) {
     ]);
     let mut table = Table::new(columns);
     for row in rows {
-        let mut texts = vec![
-            row.cell.to_string(),
-            rate(work, row.headline.map(|h| h.mean)),
-            amount(mean(&row.roi.total)),
-        ];
+        let mut texts = vec![row.cell.to_string()];
+        let two = [rate(work, row.headline.map(|h| h.mean)), amount(mean(&row.roi.total))];
+        texts.extend(two.into_iter().filter(|_| returns));
         texts.extend(demand.then(|| number(mean(&row.service_demand.total), 3)));
         texts.extend([
             amount(mean(&row.sender.calls_per_unit)),
@@ -236,6 +233,9 @@ fn worth(page: &mut Page, analysis: &Analysis, work: Work, rows: &[&Row]) {
         table.row(texts.into_iter().map(|text| (text, Tone::Plain)).collect());
     }
     table.print(page, 2);
+    if !returns {
+        return;
+    }
     page.gap();
     let mut text = format!("Both ends together: ROI is T^n / C ({})", words::terms(analysis));
     text += if demand { ", us/KiB the CPU time per KiB delivered." } else { "." };

@@ -185,7 +185,10 @@ fn time(page: &mut Page, seen: &Observation, details: bool) {
         percent((used.user + used.system) / seen.seconds.max(f64::MIN_POSITIVE)),
     );
     if let Some(per_gib) = per_gib {
-        text += &format!("; {} CPU s per GiB sent and received", cost(Work::Bytes, per_gib));
+        text += &format!(
+            "; {} CPU s per GiB sent and received",
+            cost(Work::Bytes.terms().cost, per_gib)
+        );
     }
     page.text("  ", &text);
     let mut threads: Vec<&ObservedThread> =

@@ -21,7 +21,11 @@ pub fn facts(study: &Study) -> Vec<(&'static str, String)> {
     let cells: Vec<&Cell> = header.cells.iter().collect();
     let link = common(&cells, |c| &c.link).map_or_else(varies, link);
     if let Some(because) = &header.functional {
-        facts.push(("evidence", format!("functional, not performance: {because}")));
+        let what = match header.instructions_per_second {
+            None => "functional, not performance",
+            Some(_) => "instructions, not time",
+        };
+        facts.push(("evidence", format!("{what}: {because}")));
     }
     facts.push(("testbed", format!("{}; {link}", header.testbed)));
     facts.extend(header.facts.first().and_then(wire).map(|wire| ("wire", wire)));

@@ -10,10 +10,8 @@ use crate::stats::{
 /// The comparisons of one question, in the order of the rows; none where the study
 /// measured no speed, so that there is nothing to be said of them.
 pub fn compared(analysis: &Analysis, question: Question) -> Vec<(&Row, &Comparison)> {
-    if analysis.functional.is_some() {
-        return Vec::new();
-    }
-    analysis.rows.iter().filter_map(|row| Some((row, row.comparison(question)?))).collect()
+    let all = analysis.rows.iter().filter_map(|row| Some((row, row.comparison(question)?)));
+    all.filter(|(_, comparison)| comparison.verdict != Verdict::Functional).collect()
 }
 
 /// The word of a row in one question, for a table.
@@ -30,6 +28,7 @@ pub fn subject(question: Question, work: Work) -> String {
     match question {
         Question::Rate => work.terms().rate.into(),
         Question::Cpu => format!("CPU per {}, both ends", work.terms().unit),
+        Question::Instructions => format!("instructions per {}, both ends", work.terms().unit),
         Question::Latency(percentile) => format!("latency, {}", percentile.name()),
     }
 }
@@ -85,6 +84,8 @@ pub fn sentence(comparison: &Comparison, analysis: &Analysis) -> String {
         | Verdict::Slower
         | Verdict::LessCpu
         | Verdict::MoreCpu
+        | Verdict::FewerInstructions
+        | Verdict::MoreInstructions
         | Verdict::LowerLatency
         | Verdict::HigherLatency
         | Verdict::NotComparable

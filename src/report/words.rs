@@ -33,6 +33,7 @@ impl Leader<'_> {
         match self.question {
             Question::Rate => format!("highest mean {}", self.row.work.terms().rate),
             Question::Cpu => "least CPU".into(),
+            Question::Instructions => "fewest instructions".into(),
             Question::Latency(percentile) => format!("lowest {}", percentile.name()),
         }
     }
@@ -44,19 +45,21 @@ impl Leader<'_> {
 }
 
 /// Who leads in what, among the cells that do the baseline's work: rate, cost, and the
-/// tail of the latency. Empty where nothing was measured.
+/// tail of the latency; in instructions alone where no speed was measured. Empty where
+/// nothing was.
 pub fn leaders(analysis: &Analysis) -> Vec<Leader<'_>> {
     let work = analysis.work();
     let rows = || analysis.rows.iter().filter(|r| r.status.measured > 0 && r.work == work);
     let leader = |question: Question| {
-        let figure = |row: &Row| mean(row, question);
+        let figure = |row: &Row| mean(analysis, row, question);
         let all = rows().filter_map(|row| Some((row, figure(row)?)));
         let (row, best) = match question.direction() {
             Direction::Higher => all.max_by(|a, b| a.1.total_cmp(&b.1)),
             Direction::Lower => all.min_by(|a, b| a.1.total_cmp(&b.1)),
         }?;
         let base = rows().find(|r| r.baseline && !row.baseline).and_then(figure);
-        let ends = if question == Question::Cpu { ", both ends" } else { "" };
+        let is_cost = matches!(question, Question::Cpu | Question::Instructions);
+        let ends = if is_cost { ", both ends" } else { "" };
         Some(Leader {
             question,
             row,
@@ -64,29 +67,30 @@ pub fn leaders(analysis: &Analysis) -> Vec<Leader<'_>> {
             base: base.map(|base| shown(question, work, base)),
         })
     };
+    if analysis.functional.is_some() {
+        return leader(Question::Instructions).into_iter().collect();
+    }
     let tail = [Question::Latency(Percentile::P99), Question::Latency(Percentile::P50)];
     let [rate, cpu] = [Question::Rate, Question::Cpu].map(leader);
     [rate, cpu, tail.into_iter().find_map(leader)].into_iter().flatten().collect()
 }
 
 /// The mean of a row in one question; of a percentile that of all trials together.
-fn mean(row: &Row, question: Question) -> Option<f64> {
+fn mean(analysis: &Analysis, row: &Row, question: Question) -> Option<f64> {
+    let cpu = row.cpu_per_unit.map(|s| s.mean);
     match question {
         Question::Rate => row.rate.map(|s| s.mean),
-        Question::Cpu => row.cpu_per_unit.map(|s| s.mean),
+        Question::Cpu => cpu,
+        Question::Instructions => Some(cpu? * analysis.instructions_per_second?),
         Question::Latency(p) => row.latency.as_ref()?.percentile(p).map(|p| p.pooled),
     }
 }
 
 /// The answer in a few lines, each with its lead.
 pub fn answer(analysis: &Analysis) -> Vec<(String, String)> {
-    if let Some(text) = functional(analysis) {
-        return vec![(String::new(), text)];
-    }
     let leaders = leaders(analysis);
-    if leaders.is_empty() {
-        return vec![(String::new(), NOTHING.into())];
-    }
+    let functional = functional(analysis);
+    let opening = functional.or(leaders.is_empty().then(|| NOTHING.to_owned()));
     let line = |leader: &Leader| {
         let Leader { question, row, figure, base } = leader;
         if *question == Question::Rate {
@@ -103,7 +107,7 @@ pub fn answer(analysis: &Analysis) -> Vec<(String, String)> {
         );
         (leader.title(), text)
     };
-    leaders.iter().map(line).collect()
+    opening.map(|text| (String::new(), text)).into_iter().chain(leaders.iter().map(line)).collect()
 }
 
 /// What there is to say where nothing was measured.
@@ -124,11 +128,19 @@ pub fn by_work(analysis: &Analysis) -> Vec<(Work, Vec<&Row>)> {
 pub fn functional(analysis: &Analysis) -> Option<String> {
     let because = analysis.functional.as_ref()?;
     let worked = analysis.rows.iter().filter(|row| row.status.measured > 0).count();
-    Some(format!(
-        "Functional, not performance: {because}. {worked} of {} ran; what was copied and what \
-         arrived is as on any machine, and no figure here says how fast anything is.",
-        plural(analysis.rows.len() as u64, "cell"),
-    ))
+    let cells = plural(analysis.rows.len() as u64, "cell");
+    Some(match analysis.instructions_per_second {
+        None => format!(
+            "Functional, not performance: {because}. {worked} of {cells} ran; what was copied and \
+             what arrived is as on any machine, and no figure here says how fast anything is."
+        ),
+        Some(_) => format!(
+            "Instructions, not time: {because}. {worked} of {cells} ran. Costs are counts of the \
+             instructions that ran: no cache and no branch predictor is in them, and the kernel \
+             chose its routines, those that copy among them, for the processor that is emulated. \
+             No figure here says how fast anything is."
+        ),
+    })
 }
 
 /// Label of a row and how it stands to the baseline.

@@ -188,6 +188,17 @@ impl Agent {
                 self.session()?.pace(hold);
                 Ok(Reply::Done)
             }
+            Request::Pass { seconds } => {
+                let end = Instant::now() + Duration::try_from_secs_f64(seconds).unwrap_or_default();
+                while Instant::now() < end {
+                    let left = end.saturating_duration_since(Instant::now());
+                    std::thread::sleep(left.min(meter::TICK));
+                    if let Some(session) = &mut self.session {
+                        session.tick();
+                    }
+                }
+                Ok(Reply::Done)
+            }
             Request::WindowBegin => {
                 self.session()?.window_begin()?;
                 Ok(Reply::Done)

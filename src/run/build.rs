@@ -2,7 +2,9 @@
 
 use crate::record::wire::Reply;
 use crate::record::{Fault, FaultKind, Role, SCHEMA_VERSION};
-use object::{Object, ObjectSection, ReadCache};
+use object::elf::{FileHeader64, NT_GNU_BUILD_ID};
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::{Endianness, Object, ObjectSection, ReadCache};
 use std::fs::File;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -20,17 +22,30 @@ pub fn own() -> &'static str {
 /// file. It is the same for a copy without debug information.
 pub fn of(program: &Path) -> Option<String> {
     let cache = ReadCache::new(File::open(program).ok()?);
-    let parsed = object::File::parse(&cache).ok()?;
-    let id: String = match parsed.build_id() {
-        Ok(Some(id)) => id.iter().map(|byte| format!("{byte:02x}")).collect(),
+    let id = build_id(&cache).or_else(|| {
         // The linker gave it none.
-        _ => {
-            let mut crc = flate2::Crc::new();
-            crc.update(parsed.section_by_name(".text")?.data().ok()?);
-            format!("{:08x}-{:x}", crc.sum(), crc.amount())
-        }
-    };
+        let parsed = object::File::parse(&cache).ok()?;
+        let mut crc = flate2::Crc::new();
+        crc.update(parsed.section_by_name(".text")?.data().ok()?);
+        Some(format!("{:08x}-{:x}", crc.sum(), crc.amount()))
+    })?;
     Some(format!("{VERSION}+{id}"))
+}
+
+/// The note that the linker left of the build. It is looked for by the program headers
+/// alone: every agent answers with it before anything else, in emulated guests too, and
+/// tables of sections and symbols are megabytes.
+fn build_id(program: &ReadCache<File>) -> Option<String> {
+    let header = FileHeader64::<Endianness>::parse(program).ok()?;
+    let endian = header.endian().ok()?;
+    let segments = header.program_headers(endian, program).ok()?;
+    let mut notes = segments.iter().filter_map(|s| s.notes(endian, program).ok()?);
+    let id = notes.find_map(|mut notes| {
+        let all = std::iter::from_fn(|| notes.next().ok()?);
+        let ours = |note: &object::read::elf::Note<_>| note.n_type(endian) == NT_GNU_BUILD_ID;
+        all.filter(ours).map(|note| note.desc().to_vec()).next()
+    })?;
+    Some(id.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// Whether an agent that was started from a program is of the same build; gives its

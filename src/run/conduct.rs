@@ -84,7 +84,10 @@ fn prepare(
         baseline.ok_or_else(|| Fault::new(FaultKind::Usage, "there is nothing to run"))?;
     let (mut guard, left_behind) = Guard::begin(laboratory, &plan.settings)?;
     observer.settings(guard.records(), &left_behind);
-    let (surveyed, ceiling) = look_at_all(laboratory, &plan.cells, baseline, true)?;
+    // What an emulated processor copies bounds nothing.
+    let emulation = laboratory.testbed.emulation();
+    let measure = emulation.is_none();
+    let (surveyed, ceiling) = look_at_all(laboratory, &plan.cells, baseline, measure)?;
     let (facts, kernels) = recorded(&surveyed);
     let properties = laboratory.testbed.properties();
     let (meters, power) = metering::for_header(&plan.meters)?;
@@ -95,7 +98,8 @@ fn prepare(
         title: plan.title.clone(),
         started_ms: now_ms(),
         testbed: plan.testbed.clone(),
-        functional: laboratory.testbed.emulation().map(|emulation| emulation.because),
+        instructions_per_second: emulation.as_ref().and_then(|one| one.instructions_per_second),
+        functional: emulation.map(|emulation| emulation.because),
         cells: plan.cells.clone(),
         baseline: plan.baseline.clone(),
         schedule: plan.schedule.clone(),
@@ -313,6 +317,7 @@ impl Run<'_, '_> {
             if missing.is_empty() {
                 continue;
             }
+            self.laboratory.testbed.begin_block();
             match schedule.design {
                 Design::Trials => self.trials(&missing, block, &mut clock)?,
                 Design::Slices { slice } => self.slices(&missing, slice, block, &mut clock)?,

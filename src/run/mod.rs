@@ -72,6 +72,7 @@ pub fn testbed_spec(testbeds: &[&'static dyn Testbed]) -> Vec<TestbedDeclaration
     let declare = |testbed: &&'static dyn Testbed| TestbedDeclaration {
         name: testbed.name(),
         options: testbed.options(),
+        implied: testbed.implied(),
         boots_kernels: testbed.properties().boots_kernels,
         link: testbed.properties().usual_link,
     };

@@ -50,6 +50,8 @@ pub(super) struct Remotes<'a> {
     stop: &'a AtomicBool,
     deployment: Deployment,
     slowness: f64,
+    /// Whether the hosts' clock is one of their own, which counts instructions.
+    counted: bool,
     /// What kind of testbed it is of.
     pub properties: Properties,
 }
@@ -60,6 +62,7 @@ impl<'a> Remotes<'a> {
     pub fn raise(laboratory: &Laboratory<'a>, kernel: Option<&Kernel>) -> Result<Self, Fault> {
         let Laboratory { testbed, program, stop, .. } = laboratory;
         let mut deployment = testbed.raise(&Site { program, kernel, stop })?;
+        let emulation = testbed.emulation();
         let (news, inbox) = channel();
         let mut open = |role| Line::open(deployment.host(role).take_pipe(), role, news.clone());
         let lines = [open(Role::Sender)?, open(Role::Receiver)?];
@@ -72,7 +75,8 @@ impl<'a> Remotes<'a> {
             pids: [0; 2],
             stop,
             deployment,
-            slowness: testbed.emulation().map_or(1.0, |emulation| emulation.slowness),
+            slowness: emulation.as_ref().map_or(1.0, |emulation| emulation.slowness),
+            counted: emulation.is_some_and(|one| one.instructions_per_second.is_some()),
             properties: testbed.properties(),
         };
         for role in Role::ALL {
@@ -244,9 +248,13 @@ impl<'a> Remotes<'a> {
         Ok(())
     }
 
-    /// Lets time pass while both agents work. Fails at once if one is lost or
-    /// the user wants to stop.
+    /// Lets time pass while both agents work, by the hosts' clock where that is not ours.
+    /// Fails at once if one is lost or the user wants to stop.
     pub fn pass(&mut self, time: Duration) -> Result<(), Fault> {
+        if self.counted {
+            let request = Request::Pass { seconds: time.as_secs_f64() };
+            return self.tell_within(Role::Receiver, &request, time + PROMPT);
+        }
         let deadline = Instant::now() + time;
         match self.hear(deadline)? {
             None => Ok(()),

@@ -184,10 +184,11 @@ impl Session {
         self.gate.set(if hold { Phase::Hold } else { Phase::WarmUp });
     }
 
-    /// Starts the meters, then the window.
+    /// Starts the meters, the first one last, then the window: so what the first ones
+    /// read is closest to it.
     pub fn window_begin(&mut self) -> Result<(), Fault> {
         let mut context = self.context();
-        for Chosen { meter, options, .. } in &self.meters {
+        for Chosen { meter, options, .. } in self.meters.iter().rev() {
             context.options.clone_from(options);
             let begin = Instant::now();
             let ready = self.prepared.iter().position(|(name, _)| *name == meter.name());
@@ -203,11 +204,11 @@ impl Session {
         Ok(())
     }
 
-    /// Ends the window, then the meters.
+    /// Ends the window, then the meters, in their order.
     pub fn window_end(&mut self) -> Result<Reply, Fault> {
         self.gate.set(Phase::Drain);
         let mut sum = Output::default();
-        for (name, running) in std::mem::take(&mut self.running) {
+        for (name, running) in std::mem::take(&mut self.running).into_iter().rev() {
             let begin = Instant::now();
             let output =
                 running.stop().map_err(|fault| fault.context(format!("meter {name} failed")))?;

@@ -1,7 +1,7 @@
 //! A testbed and its options: `vm:cpus=4,memory=2G`.
 
 use super::options::{differing, resolve, split, suggest, usage};
-use crate::record::{Fault, OptionSpec, Options};
+use crate::record::{Fault, Implied, OptionSpec, Options};
 
 /// A testbed of the catalogue, as far as a request has to know it.
 #[derive(Clone, Copy, Debug)]
@@ -12,6 +12,8 @@ pub struct TestbedDeclaration {
     /// CPUs, from 0 on; any other has those of this machine. One with an option
     /// `host` that is not `none` has one host of each kind.
     pub options: &'static [OptionSpec],
+    /// Defaults of them that a value of another changes.
+    pub implied: &'static [Implied],
     /// Whether it boots the kernels that cells name.
     pub boots_kernels: bool,
     /// The preset of its link, where nobody asks for another.
@@ -59,12 +61,18 @@ impl TestbedChoice {
 
 /// Reads `NAME[:key=value,...]`.
 pub fn parse_testbed(text: &str, known: &[TestbedDeclaration]) -> Result<TestbedChoice, Fault> {
-    let (name, given) = split(text)?;
+    let (name, mut given) = split(text)?;
     let Some(declared) = known.iter().find(|declared| declared.name == name) else {
         let names: Vec<&str> = known.iter().map(|declared| declared.name).collect();
         let fault = usage(format!("there is no testbed '{name}'"));
         return Err(suggest(fault, &name, &names));
     };
+    for Implied { given: (option, value), then: (other, default) } in declared.implied {
+        let is_given = |name: &str| given.iter().find(|(key, _)| key == name);
+        if is_given(option).is_some_and(|(_, typed)| typed == value) && is_given(other).is_none() {
+            given.push(((*other).to_owned(), (*default).to_owned()));
+        }
+    }
     let options = resolve(&format!("testbed {name}"), declared.options, &given)?;
     let difference = differing(declared.options, &options);
     let text = match difference.as_slice() {
@@ -81,15 +89,30 @@ mod tests {
     use crate::record::OptionKind;
 
     const KNOWN: &[TestbedDeclaration] = &[
-        TestbedDeclaration { name: "netns", options: &[], boots_kernels: false, link: "wire" },
+        TestbedDeclaration {
+            name: "netns",
+            options: &[],
+            implied: &[],
+            boots_kernels: false,
+            link: "wire",
+        },
         TestbedDeclaration {
             name: "vm",
-            options: &[OptionSpec {
-                name: "cpus",
-                kind: OptionKind::Count(1, 8),
-                default: "2",
-                help: "CPUs of a guest",
-            }],
+            options: &[
+                OptionSpec {
+                    name: "cpus",
+                    kind: OptionKind::Count(1, 8),
+                    default: "2",
+                    help: "CPUs of a guest",
+                },
+                OptionSpec {
+                    name: "clock",
+                    kind: OptionKind::Choice(&["real", "own"]),
+                    default: "real",
+                    help: "which clock",
+                },
+            ],
+            implied: &[Implied { given: ("clock", "own"), then: ("cpus", "1") }],
             boots_kernels: true,
             link: "wire",
         },
@@ -102,6 +125,16 @@ mod tests {
         assert_eq!(text("vm:cpus=2"), Ok("vm".into()));
         assert_eq!(text("vm: cpus = 4"), Ok("vm:cpus=4".into()));
         assert_eq!(parse_testbed("vm", KNOWN).unwrap().options.number("cpus"), Some(2));
+    }
+
+    #[test]
+    fn a_value_changes_the_default_of_another_option_and_not_what_was_typed() {
+        let text = |text: &str| parse_testbed(text, KNOWN).unwrap().text;
+        assert_eq!(text("vm:clock=own"), "vm:cpus=1,clock=own");
+        assert_eq!(text("vm:cpus=3,clock=own"), "vm:cpus=3,clock=own");
+        assert_eq!(text("vm:clock=real"), "vm");
+        // What it comes to is what is recorded, and is read as it was written.
+        assert_eq!(text("vm:cpus=1,clock=own"), "vm:cpus=1,clock=own");
     }
 
     #[test]

@@ -11,7 +11,7 @@ mod vm_options;
 
 use crate::host::{Host, Steward};
 use crate::record::{
-    Fault, FaultKind, Finding, Kernel, OptionSpec, Options, Role, Support, WantedSetting,
+    Fault, FaultKind, Finding, Implied, Kernel, OptionSpec, Options, Role, Support, WantedSetting,
 };
 use std::net::IpAddr;
 use std::path::Path;
@@ -31,6 +31,11 @@ pub trait Testbed: Sync {
 
     /// What can be set of it.
     fn options(&self) -> &'static [OptionSpec] {
+        &[]
+    }
+
+    /// Defaults of them that a value of another changes.
+    fn implied(&self) -> &'static [Implied] {
         &[]
     }
 
@@ -79,6 +84,9 @@ pub trait Testbed: Sync {
         ends::address(role)
     }
 
+    /// A block of trials begins, and no deployment is up.
+    fn begin_block(&self) {}
+
     /// Starts one agent per host. The link is not there yet: the agents set it
     /// up when they are asked to (see [`Host::link_end`]).
     fn raise(&self, site: &Site) -> Result<Deployment, Fault>;
@@ -124,6 +132,9 @@ pub struct Emulation {
     /// How many times slower than a current machine they may be: what waits for them
     /// waits so many times longer.
     pub slowness: f64,
+    /// Instructions that a second of their CPU time stands for, where their clock counts
+    /// instructions and not time.
+    pub instructions_per_second: Option<f64>,
 }
 
 /// Who keeps the settings of a testbed's hosts.

@@ -2,7 +2,7 @@
 //! one of them on this machine. `docs/vm.md` says how, and what it proves.
 
 use super::cable::{self, Cable, Laid};
-use super::vm_options::{OPTIONS, Settings};
+use super::vm_options::{IMPLIED, OPTIONS, Settings};
 use super::{Deployment, Emulation, Properties, Site, Testbed, ends};
 use crate::guest::qemu::{self, Accelerator, Start};
 use crate::guest::{
@@ -10,7 +10,9 @@ use crate::guest::{
     twice_if_emulated,
 };
 use crate::host::{Adapter, AgentProcess, Attachment, Host, HwGro, LocalAgent, ProcessHost};
-use crate::record::{Fault, FaultKind, Finding, Kernel, OptionSpec, Options, Role, Support};
+use crate::record::{
+    Fault, FaultKind, Finding, Implied, Kernel, OptionSpec, Options, Role, Support,
+};
 use crate::sys::namespace::{self, Kept};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -101,15 +103,20 @@ impl Vm {
         self.guests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn accelerator(&self) -> Result<Accelerator, Fault> {
+        let Settings { accelerator, counted, .. } = self.settings;
+        qemu::accelerator(if counted { qemu::COUNTED } else { accelerator })
+    }
+
     fn is_emulated(&self) -> bool {
-        matches!(qemu::accelerator(self.settings.accelerator), Ok(Accelerator::Tcg { .. }))
+        matches!(self.accelerator(), Ok(Accelerator::Tcg { .. }))
     }
 
     /// Boots one guest, with or without a cable to this host, or two with a cable
     /// between them, at the same time.
     fn boot(&self, site: &Site, kernel: &Kernel) -> Result<Booted, NotBooted> {
         let program = qemu::find()?;
-        let accelerator = qemu::accelerator(self.settings.accelerator)?;
+        let accelerator = self.accelerator()?;
         let (image, archive) = prepare(&kernel.source, site.program, &[])?;
         let fail = |e: std::io::Error| Fault::system("preparing a guest", &e);
         let initramfs = qemu::in_memory("initramfs", &archive).map_err(fail)?;
@@ -164,6 +171,10 @@ impl Testbed for Vm {
         OPTIONS
     }
 
+    fn implied(&self) -> &'static [Implied] {
+        IMPLIED
+    }
+
     fn configured(&self, options: &Options) -> Result<Option<Box<dyn Testbed>>, Fault> {
         let settings = Settings::of(options)?;
         let vm = Vm { settings, cable: OnceLock::new(), guests: Mutex::new(Vec::new()) };
@@ -175,7 +186,7 @@ impl Testbed for Vm {
         if let Err(fault) = qemu::find().and_then(|_| kernel::find(OWN_KERNEL).map(drop)) {
             return no(fault);
         }
-        let able = qemu::accelerator(self.settings.accelerator).and_then(|_| self.cable());
+        let able = self.accelerator().and_then(|_| self.cable());
         able.map_or_else(no, |_| Support::Yes)
     }
 
@@ -195,12 +206,21 @@ impl Testbed for Vm {
     }
 
     fn emulation(&self) -> Option<Emulation> {
-        match qemu::accelerator(self.settings.accelerator) {
-            Ok(Accelerator::Tcg { because }) => {
-                let because = format!("guests run on an emulated processor (TCG): {because}");
-                Some(Emulation { because, slowness: SLOWNESS })
-            }
+        match self.accelerator() {
+            Ok(Accelerator::Tcg { because, counted }) => Some(Emulation {
+                because: format!("guests run on an emulated processor (TCG): {because}"),
+                slowness: SLOWNESS,
+                instructions_per_second: counted.then_some(qemu::INSTRUCTIONS_PER_SECOND),
+            }),
             _ => None,
+        }
+    }
+
+    /// Two boots of a kernel may differ by more instructions than two trials of one boot,
+    /// so where those are counted each block has boots of its own.
+    fn begin_block(&self) {
+        if self.settings.counted {
+            self.guests().clear();
         }
     }
 

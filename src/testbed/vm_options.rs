@@ -2,7 +2,7 @@
 
 use super::cable::{self, Wish};
 use crate::guest::{Limits, Shape};
-use crate::record::{Fault, FaultKind, OptionKind, OptionSpec, Options, Role};
+use crate::record::{Fault, FaultKind, Implied, OptionKind, OptionSpec, Options, Role};
 use std::time::Duration;
 
 /// What can be set.
@@ -14,6 +14,8 @@ pub struct Settings {
     pub shape: Shape,
     /// `auto`, `kvm` or `tcg`.
     pub accelerator: &'static str,
+    /// Whether guests' clocks count instructions and not time.
+    pub counted: bool,
     /// The role that stays on this host, if one does.
     pub on_host: Option<Role>,
     /// What joins the two roles where they are not in one guest.
@@ -45,6 +47,12 @@ pub const OPTIONS: &[OptionSpec] = &[
         kind: OptionKind::Choice(ACCELERATORS),
         default: "auto",
         help: "kvm, or tcg (emulated: functional, not performance); auto: kvm if it works",
+    },
+    OptionSpec {
+        name: "count",
+        kind: OptionKind::Choice(COUNTS),
+        default: "time",
+        help: "what CPU time is: time, or instructions (emulated, one guest with one CPU)",
     },
     OptionSpec {
         name: "host",
@@ -84,6 +92,12 @@ pub const OPTIONS: &[OptionSpec] = &[
     },
 ];
 
+/// With two CPUs the clock of both would go on while one of them counts.
+pub const IMPLIED: &[Implied] = &[Implied { given: ("count", INSTRUCTIONS), then: ("cpus", "1") }];
+
+const INSTRUCTIONS: &str = "instructions";
+const COUNTS: &[&str] = &["time", INSTRUCTIONS];
+
 const ACCELERATORS: &[&str] = &["auto", "kvm", "tcg"];
 
 /// Roles that may stay on this host.
@@ -95,6 +109,7 @@ impl Settings {
         guests: 1,
         shape: Shape::DEFAULT,
         accelerator: "auto",
+        counted: false,
         on_host: None,
         cable: Wish::DEFAULT,
     };
@@ -120,6 +135,7 @@ impl Settings {
                 },
             },
             accelerator: word("accel", ACCELERATORS, usual.accelerator),
+            counted: options.word("count") == INSTRUCTIONS,
             on_host: Role::ALL.into_iter().find(|role| role.to_string() == on_host),
             cable: Wish {
                 kind: word("wire", cable::KINDS, usual.cable.kind),
@@ -142,6 +158,9 @@ impl Settings {
             Err(Fault::new(FaultKind::Usage, format!("testbed vm: {text}")).remedy(remedy))
         };
         let Settings { guests, shape: Shape { cpus, .. }, on_host, ref cable, .. } = *self;
+        if self.counted {
+            self.check_counted(wrong)?;
+        }
         if let Some(role) = on_host.filter(|_| guests > 1) {
             let text = format!("guests={guests} has a guest for each role, and host={role} none");
             return wrong(text, "leave one of them out");
@@ -168,5 +187,26 @@ impl Settings {
             }
             _ => Ok(()),
         }
+    }
+
+    /// What a guest that counts instructions cannot have.
+    fn check_counted(
+        &self,
+        wrong: impl Fn(String, &str) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let Settings { accelerator, shape: Shape { cpus, .. }, .. } = *self;
+        if accelerator == "kvm" {
+            let text = "a processor (accel=kvm) runs guests without counting instructions".into();
+            return wrong(text, "leave accel out, or count=instructions");
+        }
+        if cpus > 1 {
+            let text = format!("count=instructions takes one CPU, and cpus={cpus} share a clock");
+            return wrong(text, "leave cpus out");
+        }
+        if !self.is_whole() {
+            let text = "count=instructions counts in one guest that has both roles".into();
+            return wrong(text, "leave guests and host out");
+        }
+        Ok(())
     }
 }

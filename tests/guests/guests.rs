@@ -1,5 +1,5 @@
-//! What tests that boot guests share: the machine to themselves, a study as
-//! somebody would run it, and whether anything of it is left.
+//! What tests that boot guests share: turns at the machine, a study as a user would run
+//! it, and whether anything of it is left.
 
 use bytepath::record::Support;
 use bytepath::testbed::{self, Testbed};
@@ -7,20 +7,45 @@ use bytepath_testing::skip;
 use rustix::process::Pid;
 use std::path::PathBuf;
 use std::process::{Command, Output};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Emulated guests take every CPU there is, and one after the other is sooner.
-static MACHINE: Mutex<()> = Mutex::new(());
+/// Tests that run at a time. An emulated guest keeps little more than one CPU busy.
+const TURNS: u32 = 2;
 
-/// The machine to itself, if guests can be booted on it.
-pub fn able() -> Option<MutexGuard<'static, ()>> {
-    match testbed().probe() {
-        Support::Yes => Some(MACHINE.lock().unwrap_or_else(PoisonError::into_inner)),
-        Support::No { reason, .. } => {
-            skip!("{reason}");
-            None
-        }
+/// Turns that are free.
+static FREE: Mutex<u32> = Mutex::new(TURNS);
+static FREED: Condvar = Condvar::new();
+
+/// Turns at the machine. Dropping it gives them back.
+pub struct Turn(u32);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *FREE.lock().unwrap_or_else(PoisonError::into_inner) += self.0;
+        FREED.notify_all();
     }
+}
+
+/// A turn at the machine, if guests can be booted on it.
+pub fn able() -> Option<Turn> {
+    turns(1)
+}
+
+/// All turns, for a test whose guests are children of this process or become orphans, so
+/// that they are not taken for another test's.
+pub fn able_alone() -> Option<Turn> {
+    turns(TURNS)
+}
+
+fn turns(wanted: u32) -> Option<Turn> {
+    if let Support::No { reason, .. } = testbed().probe() {
+        skip!("{reason}");
+        return None;
+    }
+    let free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+    let enough = FREED.wait_while(free, |free| *free < wanted);
+    *enough.unwrap_or_else(PoisonError::into_inner) -= wanted;
+    Some(Turn(wanted))
 }
 
 /// The testbed of guests, with every option at its default.
@@ -57,14 +82,10 @@ pub fn guests_of(parent: u32) -> Vec<Pid> {
     })
 }
 
-/// Guests of this test program's or its children's that still run.
+/// Guests that still run although what started them has ended: an orphan's parent is the
+/// first process.
 pub fn leftovers() -> Vec<Pid> {
-    let own = std::process::id().to_string();
-    processes("qemu-system", &|stat: &str| {
-        let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
-        // An orphan's parent is the first process.
-        matches!(parent, Some(parent) if parent == own || parent == "1")
-    })
+    guests_of(1)
 }
 
 /// Processes whose name begins so and whose `/proc/PID/stat` is as asked for.

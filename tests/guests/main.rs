@@ -2,6 +2,7 @@
 
 mod guests;
 
+mod instructions;
 mod observe;
 mod trouble;
 mod vm;

@@ -45,7 +45,7 @@ fn copies_are_counted_where_the_kernel_lets_us() {
 
 /// Write and send at one end, read and receive at the other: every byte twice.
 fn what_is_copied_is_counted(guest: &guest::Errands) {
-    let seen = watched(guest, &[], &double("copied"));
+    let seen = watched(guest, &double("copied"));
     let (to_program, from_program) = counted(&seen);
     assert_eq!((seen.sent.ledger.copied, seen.received.ledger.copied), (BYTES, BYTES), "{seen:#?}");
     assert!((BYTES..=BYTES + BESIDE).contains(&from_program), "{from_program}: {seen:#?}");
@@ -56,7 +56,7 @@ fn what_is_copied_is_counted(guest: &guest::Errands) {
 
 /// sendfile at one end; thrown away unread at the other.
 fn what_goes_by_reference_is_not(guest: &guest::Errands) {
-    let seen = watched(guest, &["--sample", "none"], &double("reference"));
+    let seen = watched(guest, &double("reference"));
     let (to_program, from_program) = counted(&seen);
     assert_eq!((seen.sent.ledger.unknown, seen.received.ledger.discarded), (BYTES, BYTES));
     assert!(from_program <= BESIDE && to_program <= BESIDE, "{from_program} {to_program}");
@@ -67,14 +67,14 @@ fn what_goes_by_reference_is_not(guest: &guest::Errands) {
 /// A datagram whose length is asked for, and of which only the beginning is taken:
 /// its calls cannot tell how much that is, the copy functions can.
 fn a_ledger_that_is_wrong_is_told_so(guest: &guest::Errands) {
-    let seen = watched(guest, &["--sample", "none"], &double("truncated"));
+    let seen = watched(guest, &double("truncated"));
     let (to_program, from_program) = counted(&seen);
     assert_eq!((seen.sent.ledger.copied, seen.received.ledger.copied), (BYTES, BYTES));
     assert!((BYTES..=BYTES + BESIDE).contains(&from_program), "{from_program}: {seen:#?}");
     assert!(to_program < BYTES / 8, "{to_program}: {seen:#?}");
     let said = seen.disagreement.as_deref().unwrap_or_default();
     assert!(said.starts_with("received: the ledger has"), "{seen:#?}");
-    let text = report(guest, &["--sample", "none"], &double("truncated"));
+    let text = report(guest, &[], &double("truncated"));
     let ledger = text.find("Ledger").map(|at| &text[at..]).unwrap_or_default();
     let ledger = ledger.split("\n\n").next().unwrap_or_default();
     assert!(ledger.contains("DISAGREE") && ledger.contains("counted in the kernel"), "{text}");
@@ -86,7 +86,7 @@ fn mapped_pages_are_not_copied(guest: &guest::Errands) {
     let study = "/bin/bytepath run --path splice+tcp-zerocopy-receive --blocks 1 --meters none \
                  --profile none --warm-up 200ms --window 600ms --out /tmp/study";
     let words: Vec<String> = study.split_whitespace().map(str::to_owned).collect();
-    let seen = watched(guest, &["--sample", "none"], &words);
+    let seen = watched(guest, &words);
     let (to_program, from_program) = counted(&seen);
     let received = &seen.received.ledger;
     assert!(received.not_copied > BYTES / 4, "{seen:#?}");
@@ -115,9 +115,8 @@ fn counted(seen: &Observation) -> (u64, u64) {
 }
 
 /// Runs a program in the guest under observation.
-fn watched(guest: &guest::Errands, options: &[&str], program: &[String]) -> Observation {
-    let options: Vec<&str> = ["--json"].iter().chain(options).copied().collect();
-    let errors = report(guest, &options, program);
+fn watched(guest: &guest::Errands, program: &[String]) -> Observation {
+    let errors = report(guest, &["--json"], program);
     // What the program itself says comes before the report.
     let json = errors.find("{\n").map(|at| &errors[at..]).unwrap_or_default();
     let seen: Observation = serde_json::from_str(json).unwrap_or_else(|e| panic!("{e}: {errors}"));
@@ -125,9 +124,10 @@ fn watched(guest: &guest::Errands, options: &[&str], program: &[String]) -> Obse
     seen
 }
 
-/// What observing a program prints to standard error.
+/// What observing a program prints to standard error. Nothing is sampled: naming samples
+/// would take an emulated guest longer than all else here.
 fn report(guest: &guest::Errands, options: &[&str], program: &[String]) -> String {
-    let observe = ["/bin/bytepath", "observe", "--count", "task-storage"];
+    let observe = ["/bin/bytepath", "observe", "--count", "task-storage", "--sample", "none"];
     let words = observe.iter().chain(options).chain(&["--"]).map(|word| (*word).to_owned());
     let errand = guest::Errand {
         words: words.chain(program.iter().cloned()).collect(),

@@ -3,7 +3,7 @@
 //! bounded time, and nothing left. Without qemu or a kernel the tests that need
 //! one are skipped aloud.
 
-use crate::guests::{able, cpu_time, guests_of, leftovers, shown, testbed};
+use crate::guests::{able, able_alone, cpu_time, guests_of, leftovers, shown, testbed};
 use bytepath::record::{Kernel, Study, TrialStatus};
 use bytepath::run::{load, testbed_spec};
 use bytepath::spec;
@@ -90,7 +90,7 @@ fn a_guest_that_panics_in_a_trial_fails_it_with_its_last_words() {
 
 #[test]
 fn a_guest_that_panics_as_it_boots_is_told_with_its_console() {
-    let Some(_machine) = able() else { return };
+    let Some(_machine) = able_alone() else { return };
     // There is no such program in the guest, and the kernel ends for want of one.
     let fault = refused("vm", "debian:newest", "rdinit=/nothing init=/nothing");
     assert!(fault.contains("did not come up: the guest's kernel panicked"), "{fault}");
@@ -99,7 +99,7 @@ fn a_guest_that_panics_as_it_boots_is_told_with_its_console() {
 
 #[test]
 fn a_guest_that_hangs_as_it_boots_is_waited_for_as_long_as_was_said() {
-    let Some(_machine) = able() else { return };
+    let Some(_machine) = able_alone() else { return };
     // cli; hlt; jmp to the hlt.
     let image = made_up_kernel("about to hang", &[0xfa, 0xf4, 0xeb, 0xfd]);
     let began = Instant::now();
@@ -114,7 +114,7 @@ fn a_guest_that_hangs_as_it_boots_is_waited_for_as_long_as_was_said() {
 
 #[test]
 fn a_guest_that_restarts_as_it_boots_is_not_waited_for() {
-    let Some(_machine) = able() else { return };
+    let Some(_machine) = able_alone() else { return };
     // mov al, 0xfe; out 0x64, al: the keyboard's controller resets the processor.
     let image = made_up_kernel("about to restart", &[0xb0, 0xfe, 0xe6, 0x64, 0xf4, 0xeb, 0xfd]);
     let began = Instant::now();
@@ -186,7 +186,7 @@ fn refused(with: &str, source: &str, cmdline: &str) -> String {
         Ok(_) => panic!("it came up"),
         Err(fault) => fault.to_string(),
     };
-    assert_eq!(leftovers(), []);
+    assert_eq!(guests_of(std::process::id()), []);
     fault
 }
 

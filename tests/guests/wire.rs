@@ -2,20 +2,19 @@
 //! queues, packets that cross whole, and nothing left behind. Without qemu, a kernel
 //! or taps each of these is skipped aloud.
 
-use crate::guests::{able, guests_of, leftovers, shown, testbed};
+use crate::guests::{Turn, able, able_alone, guests_of, leftovers, shown, testbed};
 use bytepath::record::{Role, Scope, Study, TrialStatus};
 use bytepath::run::{load, testbed_spec};
 use bytepath::{spec, testbed};
 use bytepath_testing::skip;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 #[test]
 fn taps_with_two_queues_join_two_guests() {
     let bed = "vm:guests=2,wire=tap,queues=2";
-    let Some(_machine) = joined(bed) else { return };
+    let Some(_machine) = joined(bed, able) else { return };
     let folder = tempfile::tempdir().unwrap();
     let before = devices();
     let study = measured(bed, &["--blocks", "2"], folder.path());
@@ -35,12 +34,27 @@ fn taps_with_two_queues_join_two_guests() {
 #[test]
 fn what_is_sent_whole_arrives_whole() {
     let bed = "vm:guests=2,wire=tap";
-    let Some(_machine) = joined(bed) else { return };
+    let Some(_machine) = joined(bed, able) else { return };
     let folder = tempfile::tempdir().unwrap();
-    let packet = |link: &str, name: &str| {
-        let out = folder.path().join(name);
-        let study = measured(bed, &["--blocks", "1", "--link", link, "--meters", "link"], &out);
-        let trial = &study.trials[0];
+    let file = folder.path().join("links.toml");
+    let experiment = format!(
+        r#"
+        testbed = "{bed}"
+        blocks = 1
+        warm-up = "200ms"
+        window = "2s"
+        meters = ["link"]
+        profile = "none"
+        [factors]
+        path = "socket"
+        link = ["offload:tso=off", "offload"]
+        "#
+    );
+    std::fs::write(&file, experiment).unwrap();
+    let study = studied(&[file.to_str().unwrap()], folder.path());
+    let packet = |tso: bool| {
+        let cell = study.header.cells.iter().find(|cell| cell.link.tso == tso && !cell.null);
+        let trial = study.trials.iter().find(|trial| trial.cell == cell.unwrap().id).unwrap();
         let of = |metric: &str| -> f64 {
             let there = |scope: &Scope| matches!(scope, Scope::Link(role, _) if role.to_string() == "receiver");
             let found = trial.readings.iter().find(|r| r.metric == metric && there(&r.scope));
@@ -48,7 +62,7 @@ fn what_is_sent_whole_arrives_whole() {
         };
         of("link.rx_bytes") / of("link.rx_packets")
     };
-    let (cut, whole) = (packet("offload:tso=off", "cut"), packet("offload", "whole"));
+    let (cut, whole) = (packet(false), packet(true));
     println!("bytes of a received packet: {cut:.0} without TSO, {whole:.0} with it");
     assert!(cut <= 1514.0, "{cut}");
     assert!(whole > 4.0 * 1514.0, "{whole}");
@@ -56,9 +70,7 @@ fn what_is_sent_whole_arrives_whole() {
 
 #[test]
 fn a_guest_and_this_host_are_two_hosts() {
-    let Some(_machine) = joined("vm:host=receiver") else {
-        return;
-    };
+    let Some(_machine) = joined("vm:host=receiver", able) else { return };
     for (at, role) in ["sender", "receiver"].into_iter().enumerate() {
         let folder = tempfile::tempdir().unwrap();
         let before = devices();
@@ -81,7 +93,7 @@ fn a_guest_and_this_host_are_two_hosts() {
 #[test]
 fn killed_in_the_middle_nothing_stays() {
     let bed = "vm:host=receiver";
-    let Some(_machine) = joined(bed) else { return };
+    let Some(_machine) = joined(bed, able_alone) else { return };
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");
     let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
@@ -119,6 +131,11 @@ fn contradictions_are_told_before_anything_is_booted() {
         ("vm:host=receiver,wire=socket", "wire=socket joins two guests"),
         ("vm:guests=2,wire=socket,queues=2", "one queue and no vhost"),
         ("vm:guests=2,wire=socket,vhost=on", "one queue and no vhost"),
+        ("vm:count=instructions,cpus=2", "cpus=2 share a clock"),
+        ("vm:count=instructions,accel=kvm", "without counting instructions"),
+        ("vm:count=instructions,guests=2", "in one guest that has both roles"),
+        ("vm:count=instructions,host=sender", "in one guest that has both roles"),
+        ("vm:count=cycles", "not one of time, instructions"),
         ("vm:guests=2,wire=sockets", "not one of auto, tap, socket"),
     ] {
         let output =
@@ -140,9 +157,9 @@ fn vhost_that_is_asked_for_and_missing_is_named() {
     assert!(fault.contains("/dev/vhost-net") && fault.contains("modprobe vhost_net"), "{fault}");
 }
 
-/// The machine to itself, if guests can be booted and joined like this.
-fn joined(bed: &str) -> Option<MutexGuard<'static, ()>> {
-    let machine = able()?;
+/// Turns at the machine, if guests can be booted and joined like this.
+fn joined(bed: &str, turns: fn() -> Option<Turn>) -> Option<Turn> {
+    let machine = turns()?;
     if let Some(why) = unable(bed) {
         skip!("{why}");
         return None;
@@ -161,17 +178,22 @@ fn unable(bed: &str) -> Option<String> {
 
 /// A study in which every byte is looked at by the receiver and every trial succeeds.
 fn measured(bed: &str, more: &[&str], out: &Path) -> Study {
-    let out = out.join("study");
-    let mut words = vec!["run", "--testbed", bed, "--path", "socket", "--profile", "none"];
+    let mut words = vec!["--testbed", bed, "--path", "socket", "--profile", "none"];
     // Small reads and a long window: on a busy machine an emulated guest does little in
     // a second, and an edge of the window is seen between two reads.
     words.extend(["--stream", "touch=verify,message-size=64K,read-size=64K"]);
     words.extend(["--warm-up", "200ms", "--window", "2s"]);
-    words.extend(["--out", out.to_str().unwrap()]);
     words.extend(more);
+    studied(&words, out)
+}
+
+/// A study in which every trial succeeds.
+fn studied(words: &[&str], out: &Path) -> Study {
+    let out = out.join("study");
+    let words = [&["run", "--out", out.to_str().unwrap()], words].concat();
     let output: Output = crate::guests::bytepath(&words);
     let text = shown(&output);
-    assert!(output.status.success(), "{bed}: {text}");
+    assert!(output.status.success(), "{words:?}: {text}");
     let study = load(&out).unwrap();
     assert!(!study.trials.is_empty(), "{text}");
     for trial in &study.trials {

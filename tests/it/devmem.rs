@@ -238,7 +238,7 @@ fn a_guest_of_a_new_kernel_lacks_nothing_but_a_nic() {
         testbed = "vm"
         blocks = 1
         warm-up = "100ms"
-        window = "300ms"
+        window = "1s"
         meters = "none"
         profile = "none"
         design = "trials"

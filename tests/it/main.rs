@@ -21,6 +21,7 @@ mod explain;
 mod formats;
 mod fuzz;
 mod html;
+mod instructions;
 mod meters;
 mod power;
 mod profile_formats;

@@ -17,7 +17,7 @@ use made_up::{PATHS, cell, header, study, trial};
 use proptest::prelude::*;
 use serde_json::Value;
 
-fn render(name: &str, study: &Study, style: &Style) -> String {
+pub fn render(name: &str, study: &Study, style: &Style) -> String {
     String::from_utf8(shared::render(name, study, style)).unwrap()
 }
 
@@ -25,8 +25,7 @@ fn text(study: &Study, width: usize) -> String {
     render("text", study, &Style { width, ..Style::default() })
 }
 
-/// The text with every run of blanks as one, so that line breaks do not matter.
-fn row<'a>(analysis: &'a Analysis, name: &str) -> &'a Row {
+pub fn row<'a>(analysis: &'a Analysis, name: &str) -> &'a Row {
     analysis.rows.iter().find(|r| r.cell.0 == name).unwrap()
 }
 

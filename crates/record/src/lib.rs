@@ -40,7 +40,7 @@ pub use observation::{
     Absent, CopyCount, Counter, CpuSource, CpuTime, Ending, Observation, ObservedCall,
     ObservedSocket, ObservedThread, ProfileSummary, ProfiledFunction, Traffic,
 };
-pub use option::{OptionKind, OptionSpec, OptionValue, Options};
+pub use option::{Implied, OptionKind, OptionSpec, OptionValue, Options};
 pub use placement::{Placement, SoftirqCpu};
 pub use power::{LogClock, LoggedTrial, Power, PowerLog, PowerSource, Rest, TimeSpan};
 pub use profile::{
@@ -57,7 +57,7 @@ pub use trial::{
     CallRow, ProvenWitness, RX_PACKETS, Role, RoleRecord, SizeDistribution, ThreadTime, Trial,
     TrialStatus,
 };
-pub use work::{Terms, Work};
+pub use work::{Cost, Terms, Work};
 
 /// Version of every record on disk and on the wire. A reader accepts this
 /// version and all older ones, and refuses newer ones by name.

@@ -20,6 +20,15 @@ pub struct OptionSpec {
     pub help: &'static str,
 }
 
+/// A default that a value of another option changes.
+#[derive(Clone, Copy, Debug)]
+pub struct Implied {
+    /// The other option and its value, as typed.
+    pub given: (&'static str, &'static str),
+    /// The option and its default then.
+    pub then: (&'static str, &'static str),
+}
+
 /// Type and range of an option.
 #[derive(Clone, Copy, Debug)]
 pub enum OptionKind {

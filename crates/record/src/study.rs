@@ -39,6 +39,10 @@ pub struct StudyHeader {
     /// shows that things work, and no verdict is given. None where it measures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub functional: Option<String>,
+    /// Instructions that a second of the hosts' CPU time stands for, where their clock
+    /// counts instructions and not time. None where time is time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions_per_second: Option<f64>,
     /// The cells, in the order asked for.
     pub cells: Vec<Cell>,
     /// The cell all others are compared with.

@@ -109,6 +109,11 @@ pub enum Request {
         /// True to sleep.
         hold: bool,
     },
+    /// Let time pass by this host's own clock. Answered by `Done` when it has.
+    Pass {
+        /// How long, in seconds.
+        seconds: f64,
+    },
     /// The measured window begins. Answered by `Done`.
     WindowBegin,
     /// The measured window ends. Answered by `Window`.

@@ -54,12 +54,10 @@ pub struct Terms {
     pub unit_size: f64,
     /// Its name: "GiB".
     pub unit: &'static str,
-    /// Unit of the shown cost, in short: "CPU-s per GiB".
-    pub cost_unit: &'static str,
-    /// The same in full: "CPU seconds per GiB".
-    pub cost_words: &'static str,
-    /// From CPU seconds per unit to the shown cost.
-    pub cost_scale: f64,
+    /// The cost of a unit in CPU time, from CPU seconds.
+    pub cost: Cost,
+    /// The same in instructions, from instructions.
+    pub instructions: Cost,
     /// Unit of energy per unit of work: "J/GiB".
     pub energy_unit: &'static str,
     /// From joules per unit to that.
@@ -74,6 +72,17 @@ pub struct Terms {
     pub actors: [&'static str; 2],
 }
 
+/// How the cost of a unit of work is shown.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cost {
+    /// Its unit, in short: "CPU-s per GiB".
+    pub unit: &'static str,
+    /// The same in full: "CPU seconds per GiB".
+    pub words: &'static str,
+    /// From what is kept to what is shown.
+    pub scale: f64,
+}
+
 const BYTES: Terms = Terms {
     rate: "throughput",
     rate_heading: "Throughput",
@@ -84,9 +93,12 @@ const BYTES: Terms = Terms {
     metric: "throughput",
     unit_size: GIB,
     unit: "GiB",
-    cost_unit: "CPU-s per GiB",
-    cost_words: "CPU seconds per GiB",
-    cost_scale: 1.0,
+    cost: Cost { unit: "CPU-s per GiB", words: "CPU seconds per GiB", scale: 1.0 },
+    instructions: Cost {
+        unit: "M instructions per GiB",
+        words: "million instructions per GiB",
+        scale: 1e-6,
+    },
     energy_unit: "J/GiB",
     energy_scale: 1.0,
     calls_unit: "calls per GiB",
@@ -105,9 +117,16 @@ const EXCHANGES: Terms = Terms {
     metric: "transactions",
     unit_size: 1.0,
     unit: "transaction",
-    cost_unit: "CPU-us per transaction",
-    cost_words: "CPU microseconds per transaction",
-    cost_scale: 1e6,
+    cost: Cost {
+        unit: "CPU-us per transaction",
+        words: "CPU microseconds per transaction",
+        scale: 1e6,
+    },
+    instructions: Cost {
+        unit: "instructions per transaction",
+        words: "instructions per transaction",
+        scale: 1.0,
+    },
     energy_unit: "mJ/transaction",
     energy_scale: 1e3,
     calls_unit: "calls per transaction",
@@ -126,9 +145,12 @@ const PACKETS: Terms = Terms {
     metric: "packets",
     unit_size: 1.0,
     unit: "packet",
-    cost_unit: "CPU-us per packet",
-    cost_words: "CPU microseconds per packet",
-    cost_scale: 1e6,
+    cost: Cost { unit: "CPU-us per packet", words: "CPU microseconds per packet", scale: 1e6 },
+    instructions: Cost {
+        unit: "instructions per packet",
+        words: "instructions per packet",
+        scale: 1.0,
+    },
     energy_unit: "mJ/packet",
     energy_scale: 1e3,
     calls_unit: "calls per packet",
@@ -148,6 +170,14 @@ impl Work {
             Work::Exchanges => &EXCHANGES,
             Work::Packets => &PACKETS,
         }
+    }
+
+    /// How costs are shown that are kept in CPU seconds: as such, or as the instructions
+    /// that the seconds stand for, where a second stands for so many.
+    pub fn cost(self, instructions_per_second: Option<f64>) -> Cost {
+        let Terms { cost, instructions, .. } = *self.terms();
+        instructions_per_second
+            .map_or(cost, |n| Cost { scale: instructions.scale * n, ..instructions })
     }
 
     /// Unit of work a second, as it is kept.
@@ -183,8 +213,12 @@ mod tests {
         assert_eq!((1.25e9 * bytes.rate_scale, 1.25e9 * bytes.plain_scale), (10.0, 1e10));
         // Half a CPU for 20,000 exchanges a second: 25 us each.
         let exchanges = Work::Exchanges.terms();
-        let cost = 0.5 / (20_000.0 / exchanges.unit_size) * exchanges.cost_scale;
+        let cost = 0.5 / (20_000.0 / exchanges.unit_size) * exchanges.cost.scale;
         assert!((cost - 25.0).abs() < 1e-9, "{cost}");
+        // Where a second is 62.5 million instructions, 2 CPU seconds are 125 million.
+        let counted = Work::Bytes.cost(Some(62.5e6));
+        assert_eq!((2.0 * counted.scale, counted.unit), (125.0, "M instructions per GiB"));
+        assert_eq!(Work::Bytes.cost(None), bytes.cost);
         assert_eq!(Work::Exchanges.actor(Role::Sender), "client");
         assert_eq!(serde_json::to_string(&Work::Packets).unwrap(), "\"packets\"");
     }

@@ -42,6 +42,10 @@ pub struct Analysis {
     /// Why the study says nothing of speed; none where it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub functional: Option<String>,
+    /// Instructions that a second of CPU time stands for, where hosts counted those and
+    /// not time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instructions_per_second: Option<f64>,
     /// The stopping rule, where one was declared.
     pub stopping: Option<StoppingNote>,
     /// What profiles there are, and what it cost to take them.
@@ -57,6 +61,12 @@ impl Analysis {
     /// How far a cell is from itself in one question.
     pub fn noise(&self, question: Question) -> Option<&Noise> {
         self.noises.iter().find(|noise| noise.question == question)
+    }
+
+    /// What a unit of work cost, as it is asked: CPU time, or instructions where they
+    /// were counted.
+    pub fn cost(&self) -> Question {
+        self.instructions_per_second.map_or(Question::Cpu, |_| Question::Instructions)
     }
 
     /// What the trials count: that of the baseline, or of the first row.
@@ -146,7 +156,8 @@ pub struct Row {
     pub sender: End,
     /// The receiving end.
     pub receiver: End,
-    /// CPU seconds per unit of work, both ends together.
+    /// CPU seconds per unit of work, both ends together; see
+    /// [`Analysis::instructions_per_second`].
     pub cpu_per_unit: Option<Summary>,
     /// CPU nanoseconds per packet that the receiver's device took in, both ends
     /// together; none where no meter counted packets.

@@ -15,7 +15,7 @@ use super::verdict::{Noise, Question};
 use super::worth::{self, Costs};
 use crate::record::{
     Cell, CellId, Latency, Percentile, ProvenWitness, Role, RoleRecord, Scope, Series, Study,
-    Trial, TrialStatus, Work,
+    StudyHeader, Trial, TrialStatus, Work,
 };
 use std::collections::{BTreeSet, HashMap};
 
@@ -33,7 +33,7 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
     let known: Vec<Known> = header
         .cells
         .iter()
-        .map(|cell| Known::of(cell, by_cell.remove(&cell.id).unwrap_or_default()))
+        .map(|cell| Known::of(header, cell, by_cell.remove(&cell.id).unwrap_or_default()))
         .collect();
     let (nulls, cells): (Vec<&Known>, Vec<&Known>) = known.iter().partition(|k| k.cell.null);
     let frame = Frame {
@@ -44,7 +44,7 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
     };
     let original = nulls.first().and_then(|null| original(null.cell, &cells, &header.baseline));
     let noise = |question| {
-        if frame.functional {
+        if frame.is_silent(question) {
             return None;
         }
         let effect = frame.effect(question, original?.side(), nulls.first()?.side())?;
@@ -76,6 +76,7 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
         noise_of: original.map(|k| k.cell.id.clone()),
         noises,
         functional: header.functional.clone(),
+        instructions_per_second: header.instructions_per_second,
         stopping: stopping(study),
         profiling: profiling_note(study, rules),
         warnings: count(warnings.map(String::as_str)),
@@ -92,9 +93,10 @@ struct Known<'a> {
 }
 
 impl<'a> Known<'a> {
-    fn of(cell: &'a Cell, trials: Vec<&'a Trial>) -> Self {
+    fn of(header: &StudyHeader, cell: &'a Cell, trials: Vec<&'a Trial>) -> Self {
         let measured: Vec<&Trial> = trials.iter().copied().filter(|t| t.rate().is_some()).collect();
-        let costs = measured.iter().map(|t| Costs::of(cell, t)).collect();
+        let instructions = header.instructions_per_second;
+        let costs = measured.iter().map(|t| Costs::of(cell, t, instructions)).collect();
         Known { cell, trials, measured, costs }
     }
 
@@ -152,6 +154,8 @@ fn row(study: &Study, rules: &Rules, known: &Known) -> Row {
         let values = costs.iter().filter_map(figure);
         Summary::of(values).map(|s| s.at(rules.confidence))
     };
+    // Where speed was not measured, nothing is known to come back for what was spent.
+    let returns: &[Costs] = if study.header.functional.is_none() { costs } else { &[] };
     Row {
         cell: cell.id.clone(),
         tx: cell.tx.path.clone(),
@@ -167,11 +171,11 @@ fn row(study: &Study, rules: &Rules, known: &Known) -> Row {
         receiver: end(Role::Receiver, work, cell, measured, costs),
         cpu_per_unit: over(Costs::cpu_per_unit),
         cpu_per_packet: over(Costs::cpu_per_packet),
-        roi: worth::roi(costs, rules),
-        roi_power: worth::roi_power(costs, rules),
+        roi: worth::roi(returns, rules),
+        roi_power: worth::roi_power(returns, rules),
         watts: over(Costs::watts),
         joules_per_unit: over(Costs::joules_per_unit),
-        service_demand: worth::service_demand(costs, rules),
+        service_demand: worth::service_demand(returns, rules),
         headline: worth::headline(measured),
         retransmits: retransmits(measured),
         // The meter counts bytes, whatever the trial counts.

@@ -43,8 +43,8 @@ impl Side<'_> {
             Question::Rate => {
                 self.trials.iter().filter_map(|t| Some((t.block, t.rate()?))).collect()
             }
-            Question::Cpu => {
-                self.costs.iter().filter_map(|c| Some((c.block, c.cpu_per_unit()?))).collect()
+            Question::Cpu | Question::Instructions => {
+                self.costs.iter().filter_map(|c| Some((c.block, c.answer(question)?))).collect()
             }
             Question::Latency(percentile) => {
                 let figure = |t: &&Trial| {
@@ -81,12 +81,18 @@ pub struct Frame<'a> {
     pub opening: Option<usize>,
     /// Copy bandwidth, where it is known.
     pub ceiling: Option<CopyCeiling>,
-    /// Whether the study measured no speed: nothing is claimed then, and no ratio
+    /// Whether the study measured no speed: nothing is claimed of it then, and no ratio
     /// is given.
     pub functional: bool,
 }
 
 impl Frame<'_> {
+    /// Whether nothing is said of a question: speed was not measured, and only instructions
+    /// are the same whatever the speed.
+    pub fn is_silent(&self, question: Question) -> bool {
+        self.functional && question != Question::Instructions
+    }
+
     /// The second cell's figures against the first's, in every block that
     /// measured both.
     pub fn effect(&self, question: Question, first: Side, second: Side) -> Option<Effect> {
@@ -127,7 +133,7 @@ impl Frame<'_> {
             return None;
         }
         let mut draft = Draft::default();
-        if self.functional {
+        if self.is_silent(question) {
             return Some(draft);
         }
         let Some(baseline) = baseline else { return Some(draft) };
@@ -138,7 +144,7 @@ impl Frame<'_> {
         let name = &baseline.cell.id.0;
         draft.reasons = undeclared(name, baseline.cell, cell.cell);
         draft.reasons.extend(unlike(name, baseline.trials, cell.trials));
-        if question == Question::Cpu {
+        if matches!(question, Question::Cpu | Question::Instructions) {
             let rule = |side: Side| side.costs.iter().find_map(Costs::by_whole_cpu);
             if rule(baseline) != rule(cell) {
                 draft.reasons.push(
@@ -179,7 +185,7 @@ impl Frame<'_> {
             log_floor: noise.and_then(|n| n.log_floor(blocks)).unwrap_or(0.0),
         };
         let verdict = match draft.ceiling {
-            _ if self.functional => Verdict::Functional,
+            _ if self.is_silent(question) => Verdict::Functional,
             _ if !draft.reasons.is_empty() => Verdict::NotComparable,
             Some(ceiling) if test.is_some() => Verdict::Saturated { ceiling },
             _ => judge(&found, self.rules),
@@ -256,7 +262,7 @@ mod tests {
             (first.1.iter().collect(), second.1.iter().collect());
         let costs = |cell: &Cell, trials: &[&Trial]| -> Vec<Costs> {
             let measured = trials.iter().filter(|t| t.rate().is_some());
-            measured.map(|t| Costs::of(cell, t)).collect()
+            measured.map(|t| Costs::of(cell, t, None)).collect()
         };
         let (a_costs, b_costs) = (costs(first.0, &a), costs(second.0, &b));
         let frame = Frame {

@@ -32,7 +32,8 @@ pub struct StudyPoints {
 pub struct Point {
     /// The cell.
     pub cell: String,
-    /// Which figure: work per second, CPU seconds per unit of work, or seconds.
+    /// Which figure: work per second, CPU seconds or instructions per unit
+    /// of work, or seconds.
     pub question: Question,
     /// What its trials count.
     pub work: Work,
@@ -68,7 +69,8 @@ pub struct Entry {
     pub started_ms: u64,
     /// Trials that count.
     pub n: usize,
-    /// Their mean: work per second, CPU seconds per unit of work, or seconds.
+    /// Their mean: work per second, CPU seconds or instructions per unit
+    /// of work, or seconds.
     pub mean: f64,
     /// Their standard deviation; none below two.
     pub stddev: Option<f64>,
@@ -96,7 +98,7 @@ pub fn points(study: &Study) -> StudyPoints {
         let measured: Vec<_> = of_cell.filter(|t| t.rate().is_some()).collect();
         let Some(work) = measured.first().map(|t| t.work) else { continue };
         for question in Question::ALL {
-            let figures = measured.iter().filter_map(|t| figure(question, cell, t));
+            let figures = measured.iter().filter_map(|t| figure(question, (study, cell), t));
             // Only what is above zero has a logarithm.
             let summary = Summary::of(figures).filter(|s| s.mean > 0.0);
             if let Some(Summary { n, mean, stddev, .. }) = summary {

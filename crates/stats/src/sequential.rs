@@ -113,6 +113,7 @@ pub mod tests {
             started_ms: 0,
             testbed: String::new(),
             functional: None,
+            instructions_per_second: None,
             kernels: Vec::new(),
             cells: ["a", "b", "c"].map(cell).to_vec(),
             baseline: CellId("a".into()),

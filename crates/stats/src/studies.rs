@@ -79,7 +79,8 @@ pub struct Pairing {
     pub question: Question,
     /// What its trials count.
     pub work: Work,
-    /// In the first study: work per second, CPU seconds per unit of work, or seconds.
+    /// In the first study: work per second, CPU seconds or instructions per unit of work,
+    /// or seconds.
     pub first: Option<Summary>,
     /// In the second.
     pub second: Option<Summary>,
@@ -142,7 +143,7 @@ pub fn between(first: &Study, second: &Study, relative: bool) -> Between {
                     None => sample,
                 }
             })
-            .filter(|s| !matches!(question, Question::Latency(_)) || s.measured())
+            .filter(|s| matches!(question, Question::Rate | Question::Cpu) || s.measured())
             .collect();
         let estimates: Vec<Option<Estimate>> =
             samples.iter().map(|s| s.estimate.clone().filter(|_| s.reasons.is_empty())).collect();
@@ -192,7 +193,7 @@ impl Sample {
             of_cell.filter(|t| t.rate().is_some()).collect()
         };
         let values = |side: (&'a Study, &Cell)| -> Vec<f64> {
-            let figures = trials(side).into_iter().filter_map(|t| figure(question, side.1, t));
+            let figures = trials(side).into_iter().filter_map(|t| figure(question, side, t));
             figures.filter(|v| v.is_finite() && *v > 0.0).collect()
         };
         let (x, y) = (values(a), values(b));
@@ -207,7 +208,7 @@ impl Sample {
         let mut reasons = undeclared("the first study", a.1, b.1);
         reasons.extend(unlike("the first study", &trials(a), &trials(b)));
         for (which, (study, _)) in [("first", a), ("second", b)] {
-            if study.header.functional.is_some() {
+            if study.header.functional.is_some() && question != Question::Instructions {
                 reasons.push(format!("the {which} study shows that things work, not how fast"));
             }
         }
@@ -281,11 +282,13 @@ impl Sample {
     }
 }
 
-/// The figure of a measured trial.
-pub fn figure(question: Question, cell: &Cell, trial: &Trial) -> Option<f64> {
+/// The figure of a measured trial of a study's cell.
+pub fn figure(question: Question, (study, cell): (&Study, &Cell), trial: &Trial) -> Option<f64> {
     match question {
         Question::Rate => trial.rate(),
-        Question::Cpu => Costs::of(cell, trial).cpu_per_unit(),
+        Question::Cpu | Question::Instructions => {
+            Costs::of(cell, trial, study.header.instructions_per_second).answer(question)
+        }
         Question::Latency(percentile) => trial.latency.as_ref()?.percentile(percentile),
     }
 }

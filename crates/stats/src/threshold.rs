@@ -5,10 +5,12 @@
 //! subject   = cell "." metric          cell: its id, or * for all
 //! metric    = "rate" | "throughput"    two names of work per second
 //!           | "cpu"                    CPU time per unit of work, both ends
+//!           | "instructions"           the same where they are counted, and not time
 //!           | "p50" | "p90" | "p99" | "p99.9" | "p99.99"    latency
 //! word      = "lower" | "higher"       of any metric
 //!           | "slower" | "faster"      of a rate
 //!           | "less" | "more"          of cpu
+//!           | "fewer" | "more"         of instructions
 //! amount    = number "%"
 //! ```
 //!
@@ -93,7 +95,8 @@ pub struct Subject<'a> {
 impl Threshold {
     /// Reads a threshold; the fault says what would be right.
     pub fn parse(text: &str) -> Result<Threshold, Fault> {
-        const EXAMPLE: &str = "write CELL.rate slower 2%, CELL.cpu more 5% or CELL.p99 higher 10%";
+        const EXAMPLE: &str = "write CELL.rate slower 2%, CELL.cpu more 5%, CELL.instructions \
+                               more 3% or CELL.p99 higher 10%";
         let wrong = |why: String| {
             Fault::new(FaultKind::Usage, format!("threshold '{text}': {why}")).remedy(EXAMPLE)
         };
@@ -194,9 +197,11 @@ pub fn subjects(analysis: &Analysis) -> Vec<Subject<'_>> {
     for row in analysis.rows.iter().filter(|row| !row.baseline) {
         for question in Question::ALL {
             let comparison = row.comparison(question);
-            // What no trial has a latency for is no subject, so that a limit on it is
+            // What no trial has a figure for is no subject, so that a limit on it is
             // a fault and not a check that never fails.
-            if comparison.is_none() && matches!(question, Question::Latency(_)) {
+            let other_cost = matches!(question, Question::Cpu | Question::Instructions)
+                && question != analysis.cost();
+            if comparison.is_none() && (other_cost || matches!(question, Question::Latency(_))) {
                 continue;
             }
             // A limit does not fail where the report makes no claim.
@@ -299,7 +304,10 @@ mod tests {
         for (text, words) in [
             ("", "a subject, a word and an amount"),
             ("socket slower", "a subject, a word and an amount"),
-            ("socket slower 2%", "'socket' does not end in a metric (rate, cpu, p50,"),
+            (
+                "socket slower 2%",
+                "'socket' does not end in a metric (rate, cpu, instructions, p50,",
+            ),
             (".cpu more 2%", "'.cpu' does not end in a metric"),
             ("socket.pps slower 2%", "'socket.pps' does not end in a metric"),
             ("socket.throughput more 2%", "slower or faster, not 'more'"),

@@ -2,6 +2,7 @@
 //!
 //! The rule, in order:
 //! 0. The study measured no speed, because its hosts were emulated: FUNCTIONAL ONLY.
+//!    Instructions, where they were counted, are judged all the same.
 //! 1. Something happened, or the two were not asked the same: NOT COMPARABLE.
 //! 2. Fewer than two blocks: NOT ENOUGH.
 //! 3. The rate of bytes only, both at the same ceiling: SATURATED. The ceiling was
@@ -9,8 +10,8 @@
 //! 4. The whole interval inside the margin: EQUIVALENT. A difference may even
 //!    be proven then; it is one too small to matter.
 //! 5. The whole interval on one side of 1: FASTER or SLOWER for a rate, LESS CPU or
-//!    MORE CPU for CPU per unit of work, LOWER LATENCY or HIGHER LATENCY for a
-//!    percentile.
+//!    MORE CPU for CPU per unit of work, FEWER INSTRUCTIONS or MORE INSTRUCTIONS for
+//!    instructions per unit of work, LOWER LATENCY or HIGHER LATENCY for a percentile.
 //! 6. Otherwise: INCONCLUSIVE, which is not "no difference": these blocks
 //!    cannot tell.
 //!
@@ -48,6 +49,9 @@ pub enum Question {
     Rate,
     /// CPU seconds per unit of work, both ends together.
     Cpu,
+    /// Instructions per unit of work, both ends together, where hosts count them
+    /// instead of time.
+    Instructions,
     /// A percentile of the latency.
     Latency(Percentile),
 }
@@ -63,9 +67,10 @@ pub enum Direction {
 
 impl Question {
     /// All that a study may answer; each is a family of its own.
-    pub const ALL: [Question; 7] = [
+    pub const ALL: [Question; 8] = [
         Question::Rate,
         Question::Cpu,
+        Question::Instructions,
         Question::Latency(Percentile::P50),
         Question::Latency(Percentile::P90),
         Question::Latency(Percentile::P99),
@@ -74,9 +79,10 @@ impl Question {
     ];
 
     /// Those that reports answer in a sentence, and the stopping rule looks at.
-    pub const MAIN: [Question; 4] = [
+    pub const MAIN: [Question; 5] = [
         Question::Rate,
         Question::Cpu,
+        Question::Instructions,
         Question::Latency(Percentile::P50),
         Question::Latency(Percentile::P99),
     ];
@@ -86,6 +92,7 @@ impl Question {
         match self {
             Question::Rate => "rate",
             Question::Cpu => "cpu",
+            Question::Instructions => "instructions",
             Question::Latency(percentile) => percentile.name(),
         }
     }
@@ -94,7 +101,7 @@ impl Question {
     pub fn direction(self) -> Direction {
         match self {
             Question::Rate => Direction::Higher,
-            Question::Cpu | Question::Latency(_) => Direction::Lower,
+            Question::Cpu | Question::Instructions | Question::Latency(_) => Direction::Lower,
         }
     }
 
@@ -104,6 +111,7 @@ impl Question {
         match self {
             Question::Rate => ["slower", "faster"],
             Question::Cpu => ["less", "more"],
+            Question::Instructions => ["fewer", "more"],
             Question::Latency(_) => ["lower", "higher"],
         }
     }
@@ -115,6 +123,8 @@ impl Question {
             (Question::Rate, false) => Verdict::Slower,
             (Question::Cpu, true) => Verdict::MoreCpu,
             (Question::Cpu, false) => Verdict::LessCpu,
+            (Question::Instructions, true) => Verdict::MoreInstructions,
+            (Question::Instructions, false) => Verdict::FewerInstructions,
             (Question::Latency(_), true) => Verdict::HigherLatency,
             (Question::Latency(_), false) => Verdict::LowerLatency,
         }
@@ -158,6 +168,10 @@ pub enum Verdict {
     LessCpu,
     /// More CPU per unit of work: the whole interval lies above 1.
     MoreCpu,
+    /// Fewer instructions per unit of work: the whole interval lies below 1.
+    FewerInstructions,
+    /// More instructions per unit of work: the whole interval lies above 1.
+    MoreInstructions,
     /// A lower percentile of the latency: the whole interval lies below 1.
     LowerLatency,
     /// A higher percentile of the latency: the whole interval lies above 1.
@@ -214,6 +228,8 @@ impl Verdict {
             Verdict::Slower => "SLOWER",
             Verdict::LessCpu => "LESS CPU",
             Verdict::MoreCpu => "MORE CPU",
+            Verdict::FewerInstructions => "FEWER INSTRUCTIONS",
+            Verdict::MoreInstructions => "MORE INSTRUCTIONS",
             Verdict::LowerLatency => "LOWER LATENCY",
             Verdict::HigherLatency => "HIGHER LATENCY",
             Verdict::Equivalent => "EQUIVALENT",
@@ -230,8 +246,14 @@ impl Verdict {
     /// worse, none where it says neither.
     pub fn better(&self) -> Option<bool> {
         match self {
-            Verdict::Faster | Verdict::LessCpu | Verdict::LowerLatency => Some(true),
-            Verdict::Slower | Verdict::MoreCpu | Verdict::HigherLatency => Some(false),
+            Verdict::Faster
+            | Verdict::LessCpu
+            | Verdict::FewerInstructions
+            | Verdict::LowerLatency => Some(true),
+            Verdict::Slower
+            | Verdict::MoreCpu
+            | Verdict::MoreInstructions
+            | Verdict::HigherLatency => Some(false),
             _ => None,
         }
     }
@@ -457,6 +479,8 @@ mod tests {
             (&cheaper, Question::Cpu, "LESS CPU"),
             (&cheaper, Question::Rate, "SLOWER"),
             (&dearer, Question::Cpu, "MORE CPU"),
+            (&cheaper, Question::Instructions, "FEWER INSTRUCTIONS"),
+            (&dearer, Question::Instructions, "MORE INSTRUCTIONS"),
             (&dearer, Question::Rate, "FASTER"),
         ] {
             assert_eq!(each(question, &[Some(effect)], None)[0].word(), word);

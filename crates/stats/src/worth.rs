@@ -4,6 +4,7 @@
 use super::analysis::{Headline, PerEnd, Rules};
 use super::cpu::{CpuRule, RoleCpu, role_cpu};
 use super::summary::Summary;
+use super::verdict::Question;
 use crate::record::{Cell, Role, Scope, Trial, Work};
 
 /// Name of the reading that return on investment by power takes: mean power over
@@ -26,6 +27,8 @@ pub struct Costs {
     work: Work,
     /// Work per second.
     rate: f64,
+    /// Instructions that a CPU second stands for, where they are counted.
+    instructions_per_second: Option<f64>,
     /// Packets per second at the receiver's device; none where no meter counted them.
     pub packets_per_second: Option<f64>,
     /// CPU time by role, in the order of `Role::ALL`.
@@ -37,13 +40,14 @@ pub struct Costs {
 /// CPU of both ends of a measured trial: seconds per unit of work, and nanoseconds per
 /// packet that the receiver's device took in.
 pub fn costs(cell: &Cell, trial: &Trial) -> [Option<f64>; 2] {
-    let costs = Costs::of(cell, trial);
+    let costs = Costs::of(cell, trial, None);
     [costs.cpu_per_unit(), costs.cpu_per_packet()]
 }
 
 impl Costs {
-    /// The costs of a measured trial.
-    pub fn of(cell: &Cell, trial: &Trial) -> Costs {
+    /// The costs of a measured trial, of whose CPU seconds each stands for so many
+    /// instructions, where those were counted.
+    pub fn of(cell: &Cell, trial: &Trial, instructions_per_second: Option<f64>) -> Costs {
         let watts = |scope| trial.reading(POWER, &scope).filter(|w| *w > 0.0 && w.is_finite());
         let [tx, rx] = Role::ALL.map(|role| watts(Scope::Role(role)));
         let [one, other] = Role::ALL.map(|role| watts(Scope::MachineOf(role)));
@@ -53,6 +57,7 @@ impl Costs {
             block: trial.block,
             work: trial.work,
             rate: trial.rate().unwrap_or(0.0),
+            instructions_per_second,
             packets_per_second: trial.packets().map(|packets| packets / trial.window),
             roles: Role::ALL.map(|role| role_cpu(cell, trial, role)),
             watts: [tx, rx, both],
@@ -62,6 +67,16 @@ impl Costs {
     /// Units of work, as costs are given for, per second.
     pub fn units_per_second(&self) -> f64 {
         self.rate / self.work.terms().unit_size
+    }
+
+    /// The figure of a question about costs; none of other questions. CPU time that
+    /// counts instructions answers for those, and not for time.
+    pub fn answer(&self, question: Question) -> Option<f64> {
+        match (question, self.instructions_per_second) {
+            (Question::Cpu, None) => self.cpu_per_unit(),
+            (Question::Instructions, Some(n)) => Some(self.cpu_per_unit()? * n),
+            _ => None,
+        }
     }
 
     /// CPU seconds per unit of work, both ends together.
@@ -182,7 +197,7 @@ mod tests {
 
     #[test]
     fn returns_by_hand() {
-        let costs = [Costs::of(&cell("a"), &worked())];
+        let costs = [Costs::of(&cell("a"), &worked(), None)];
         let rules = Rules::default();
         let r = roi(&costs, &rules);
         assert!(near(r.sender, 200.0) && near(r.receiver, 400.0) && near(r.total, 100.0 / 0.75));
@@ -200,14 +215,14 @@ mod tests {
 
     #[test]
     fn nothing_spent_returns_nothing() {
-        let costs = [Costs::of(&cell("a"), &trial("a", 0, 1.0, 1_000))];
+        let costs = [Costs::of(&cell("a"), &trial("a", 0, 1.0, 1_000), None)];
         let rules = Rules::default();
         for r in [roi(&costs, &rules), roi_power(&costs, &rules), service_demand(&costs, &rules)] {
             assert_eq!(r, PerEnd::default());
         }
         let mut idle = worked();
         idle.count = 0;
-        assert_eq!(Costs::of(&cell("a"), &idle).cpu_per_unit(), None);
+        assert_eq!(Costs::of(&cell("a"), &idle, None).cpu_per_unit(), None);
     }
 
     #[test]
@@ -230,8 +245,14 @@ mod tests {
         // Half a CPU and a quarter for 25,000 exchanges in a second: 30 us each.
         let mut rr = worked();
         (rr.work, rr.count) = (Work::Exchanges, 25_000);
-        let costs = [Costs::of(&cell("a"), &rr)];
+        let costs = [Costs::of(&cell("a"), &rr, None)];
         assert!((costs[0].cpu_per_unit().unwrap() - 30e-6).abs() < 1e-12);
+        let answers =
+            |costs: &Costs| [Question::Cpu, Question::Instructions].map(|q| costs.answer(q));
+        assert_eq!(answers(&costs[0]), [costs[0].cpu_per_unit(), None]);
+        // The same seconds where each is 62.5 million instructions: 1875 for an exchange.
+        let [time, counted] = answers(&Costs::of(&cell("a"), &rr, Some(62.5e6)));
+        assert!(time.is_none() && (counted.unwrap() - 1875.0).abs() < 1e-6, "{counted:?}");
         assert!((costs[0].joules_per_unit().unwrap() - 4e-3).abs() < 1e-12);
         assert_eq!(service_demand(&costs, &Rules::default()), PerEnd::default());
     }

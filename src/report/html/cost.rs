@@ -3,10 +3,10 @@
 use super::plot::{self, Mark};
 use super::scale::Scale;
 use super::{View, changed, name, verdict};
-use crate::record::{Role, Work};
+use crate::record::{Cost, Role, Work};
 use crate::report::figures::{amount, cost, number, percent, rate};
 use crate::report::words::{cpu_rule, middle_rule, terms};
-use crate::stats::{CpuCost, PerEnd, Question, Row, Summary};
+use crate::stats::{CpuCost, PerEnd, Row, Summary};
 use maud::{Markup, html};
 
 /// Kinds of CPU time: class, name.
@@ -47,17 +47,17 @@ fn of_work(view: &View, work: Work, rows: &[&Row]) -> Option<Markup> {
         return None;
     }
     let terms = work.terms();
-    let shown = terms.cost_scale;
+    let shown = work.cost(view.analysis.instructions_per_second);
     let [tx, rx] = terms.actors;
     let totals =
         || seen.iter().flat_map(|row| Role::ALL.map(|role| row.end(role).cpu.as_ref())).flatten();
-    let scale = Scale::over(totals().map(|c| c.total.mean * shown).chain([0.0]));
+    let scale = Scale::over(totals().map(|c| c.total.mean * shown.scale).chain([0.0]));
     let unsplit = totals().any(|c| c.unsplit > 0.0);
     Some(html! {
         figure {
             figcaption {
                 b { "Figure 2. " }
-                (terms.cost_words) " " (terms.done) "; in each row the " (tx) " above, the " (rx) " below. "
+                (shown.words) " " (terms.done) "; in each row the " (tx) " above, the " (rx) " below. "
                 "The change is that of both ends together against " (view.analysis.baseline) "."
                 ul class="key" {
                     @for (class, name) in KINDS.iter().take(if unsplit { 4 } else { 3 }) {
@@ -77,35 +77,34 @@ fn of_work(view: &View, work: Work, rows: &[&Row]) -> Option<Markup> {
                         tr {
                             th scope="row" { (name(&row.cell)) }
                             td class="g" {
-                                (plot::row(&scale, HEIGHT, bars(row)))
+                                (plot::row(&scale, HEIGHT, bars(row, shown)))
                             }
-                            td class="n" data-h=(tx) { (total(work, &row.sender.cpu)) }
-                            td class="n" data-h=(rx) { (total(work, &row.receiver.cpu)) }
-                            td class="n" data-h="both" { (cost(work, both)) }
-                            td class="n" data-h="change" { @if !row.baseline { (changed(view.effect(row, Question::Cpu))) } }
-                            td { (verdict(row, Question::Cpu)) }
+                            td class="n" data-h=(tx) { (total(shown, &row.sender.cpu)) }
+                            td class="n" data-h=(rx) { (total(shown, &row.receiver.cpu)) }
+                            td class="n" data-h="both" { (cost(shown, both)) }
+                            td class="n" data-h="change" { @if !row.baseline { (changed(view.effect(row, view.analysis.cost()))) } }
+                            td { (verdict(row, view.analysis.cost())) }
                         }
                     }
                 }
             }
-            (parts(work, &seen))
+            (parts(work, shown, &seen))
         }
     })
 }
 
 /// Both ends of a row, each kind of CPU time beside the one before.
-fn bars(row: &Row) -> Vec<Mark> {
-    let terms = row.work.terms();
-    let shown = terms.cost_scale;
+fn bars(row: &Row, shown: Cost) -> Vec<Mark> {
+    let scale = shown.scale;
     let mut marks = Vec::new();
     for (role, top, bottom) in BARS {
         let Some(c) = &row.end(role).cpu else { continue };
         let mut from = 0.0;
         for ((class, name), part) in KINDS.iter().zip([c.user, c.system, c.softirq, c.unsplit]) {
             if part > 0.0 && part.is_finite() {
-                let bar = Mark::bar(class, (from * shown, top), ((from + part) * shown, bottom));
-                let figure = cost(row.work, part);
-                marks.push(bar.says(format!("{name}: {figure} {}", terms.cost_unit)));
+                let bar = Mark::bar(class, (from * scale, top), ((from + part) * scale, bottom));
+                let figure = cost(shown, part);
+                marks.push(bar.says(format!("{name}: {figure} {}", shown.unit)));
                 from += part;
             }
         }
@@ -113,12 +112,12 @@ fn bars(row: &Row) -> Vec<Mark> {
     marks
 }
 
-fn total(work: Work, spent: &Option<CpuCost>) -> String {
-    cost(work, spent.as_ref().map(|c| c.total.mean))
+fn total(shown: Cost, spent: &Option<CpuCost>) -> String {
+    cost(shown, spent.as_ref().map(|c| c.total.mean))
 }
 
 /// The numbers behind the bars.
-fn parts(work: Work, rows: &[&Row]) -> Markup {
+fn parts(work: Work, shown: Cost, rows: &[&Row]) -> Markup {
     html! {
         details {
             summary { "Figure 2 in numbers" }
@@ -135,7 +134,7 @@ fn parts(work: Work, rows: &[&Row]) -> Markup {
                                 tr {
                                     th scope="row" { (name(&row.cell)) } td { (work.actor(*role)) }
                                     @for part in [c.user, c.system, c.softirq, c.unsplit, c.total.mean] {
-                                        td class="n" { (cost(work, part)) }
+                                        td class="n" { (cost(shown, part)) }
                                     }
                                     td class="n" data-v=(c.total.relative_stddev().unwrap_or(-1.0)) { (percent(c.total.relative_stddev())) }
                                     td class="n" { (number(c.cores.mean, 2)) }

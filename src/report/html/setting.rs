@@ -54,8 +54,14 @@ pub fn method(view: &View) -> Option<Markup> {
              words rest on wider ones, so that they hold for all comparisons together."
         }
         ul {
-            li { span class="word better" { "FASTER" } ", " span class="word worse" { "SLOWER" } ", "
-                span class="word better" { "LESS CPU" } ", " span class="word worse" { "MORE CPU" }
+            li {
+                @if view.analysis.instructions_per_second.is_some() {
+                    span class="word better" { "FEWER INSTRUCTIONS" } ", "
+                    span class="word worse" { "MORE INSTRUCTIONS" }
+                } @else {
+                    span class="word better" { "FASTER" } ", " span class="word worse" { "SLOWER" } ", "
+                    span class="word better" { "LESS CPU" } ", " span class="word worse" { "MORE CPU" }
+                }
                 @if view.rows.iter().any(|row| row.latency.is_some()) {
                     ", " span class="word better" { "LOWER LATENCY" } ", "
                     span class="word worse" { "HIGHER LATENCY" }
@@ -67,8 +73,10 @@ pub fn method(view: &View) -> Option<Markup> {
                 that there is no difference." }
             li { span class="word" { "NOISE TOO HIGH" } ": a cell differs from its own second copy \
                 (A against A) by as much as the claim." }
-            li { span class="word" { "SATURATED" } ": both reach the same ceiling, so that the ceiling \
+            @if view.analysis.functional.is_none() {
+                li { span class="word" { "SATURATED" } ": both reach the same ceiling, so that the ceiling \
                 was measured and not the paths; compare their CPU." }
+            }
             li { span class="word" { "NOT COMPARABLE" } ": the two were not asked the same, or \
                 something happened to one of them." }
         }

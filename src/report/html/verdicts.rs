@@ -4,19 +4,16 @@ use super::{View, signed, verdict};
 use crate::report::figures::plural;
 use crate::report::verdicts::{compared, events_rule, noise, rule, sentence, stopping, subject};
 use crate::report::words::{Leader, NOTHING, functional, labels, leaders};
-use crate::stats::{Comparison, Question, Row};
+use crate::stats::{Comparison, Question, Row, Verdict};
 use maud::{Markup, html};
 
 /// What came out, in a few sentences.
 pub fn answer(view: &View) -> Markup {
-    if let Some(text) = functional(view.analysis) {
-        return html! { p class="lede" { (text) } };
-    }
     let leaders = leaders(view.analysis);
-    if leaders.is_empty() {
-        return html! { p class="lede" { (NOTHING) } };
-    }
+    let functional = functional(view.analysis);
+    let opening = functional.or(leaders.is_empty().then(|| NOTHING.to_owned()));
     html! {
+        @if let Some(text) = &opening { p class="lede" { (text) } }
         p class="lede" {
             @for leader in &leaders {
                 @if leader.question == Question::Rate {
@@ -50,7 +47,9 @@ const LISTED: usize = 8;
 type Said<'a> = Vec<(Question, &'a Comparison)>;
 
 fn said(row: &Row) -> Said<'_> {
-    Question::MAIN.into_iter().filter_map(|q| Some((q, row.comparison(q)?))).collect()
+    let of = |question| Some((question, row.comparison(question)?));
+    let all = Question::MAIN.into_iter().filter_map(of);
+    all.filter(|(_, comparison)| comparison.verdict != Verdict::Functional).collect()
 }
 
 /// Every comparison in a sentence, and what the words rest on.
@@ -59,7 +58,7 @@ pub fn list(view: &View) -> Markup {
     let rows = view.rows.iter().map(|row| (*row, said(row)));
     let rows: Vec<(&Row, Said)> = rows.collect();
     let rows: Vec<_> = rows.into_iter().filter(|(_, said)| !said.is_empty()).collect();
-    if rows.is_empty() || analysis.functional.is_some() {
+    if rows.is_empty() {
         return html! {};
     }
     let many = rows.len() > LISTED;

@@ -10,7 +10,7 @@ use crate::stats::{Analysis, Question, Row};
 pub fn answer(page: &mut Page, analysis: &Analysis) {
     page.gap();
     for (lead, text) in words::answer(analysis) {
-        let lead = if lead.is_empty() { lead } else { format!("{lead:<11}") };
+        let lead = if lead.is_empty() { lead } else { format!("{lead:<10} ") };
         page.text(&lead, &text);
     }
 }

@@ -112,7 +112,8 @@ fn pairs(page: &mut Page, question: Question, work: Work, pairings: &[&Pairing])
     let terms = work.terms();
     page.heading(&match question {
         Question::Rate => format!("{}, {}", terms.rate_heading, terms.rate_unit),
-        Question::Cpu => format!("{}, both ends", terms.cost_words),
+        Question::Cpu => format!("{}, both ends", terms.cost.words),
+        Question::Instructions => format!("{}, both ends", terms.instructions.words),
         Question::Latency(percentile) => format!("Latency, {}, us", percentile.name()),
     });
     const P: &str = "p";

@@ -152,7 +152,8 @@ pub fn cost(page: &mut Page, analysis: &Analysis) {
 
 fn costs(page: &mut Page, analysis: &Analysis, work: Work, rows: &[&Row]) {
     let terms = work.terms();
-    let words = terms.cost_words.split_once(" per ").map_or(terms.cost_words, |(what, _)| what);
+    let shown = work.cost(analysis.instructions_per_second);
+    let words = shown.words.split_once(" per ").map_or(shown.words, |(what, _)| what);
     page.heading(&format!("Cost: {words} and system calls per {} {}", terms.unit, terms.done));
     let [tx, rx] = terms.actors;
     const CALLS: &str = "calls";
@@ -185,11 +186,11 @@ fn costs(page: &mut Page, analysis: &Analysis, work: Work, rows: &[&Row]) {
                 cost.map(|c| c.softirq),
                 cost.map(|c| c.total.mean),
             ];
-            cells.extend(parts.map(|part| (cost_of(work, part), Tone::Plain)));
+            cells.extend(parts.map(|part| (cost_of(shown, part), Tone::Plain)));
         }
-        cells.push((cost_of(work, mean(&row.cpu_per_unit)), tone));
-        let (shown, _, word, word_tone) = verdict(row, Question::Cpu);
-        cells.push((shown, Tone::Plain));
+        cells.push((cost_of(shown, mean(&row.cpu_per_unit)), tone));
+        let (ratio, _, word, word_tone) = verdict(row, analysis.cost());
+        cells.push((ratio, Tone::Plain));
         cells.push((word.into(), word_tone));
         for role in Role::ALL {
             cells.push((amount(mean(&row.end(role).calls_per_unit)), Tone::Plain));

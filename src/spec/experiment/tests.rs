@@ -13,6 +13,7 @@ fn catalogues() -> Catalogues {
     let bed = |name, boots_kernels| TestbedDeclaration {
         name,
         options: &[],
+        implied: &[],
         boots_kernels,
         link: if name == "wired" { "nic" } else { "wire" },
     };

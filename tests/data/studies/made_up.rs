@@ -310,6 +310,7 @@ pub fn header(cells: Vec<Cell>) -> StudyHeader {
         title: String::new(),
         testbed: "netns".into(),
         functional: None,
+        instructions_per_second: None,
         kernels: Vec::new(),
         cells,
         baseline: CellId("socket".into()),

@@ -1,0 +1,65 @@
+//! Guests whose clock counts instructions: what a path costs is the same in every boot,
+//! and is all that the study judges. Without qemu or a kernel it is skipped aloud.
+
+use crate::guests::{able, bytepath, leftovers, shown};
+use bytepath::run::load;
+use bytepath::stats::{Question, Rules, analyse};
+
+/// How far a path may be from itself. Request and response take turns in one way only, so
+/// their instructions scatter by half a per cent (docs/vm.md).
+const APART: f64 = 0.05;
+
+#[test]
+fn a_path_takes_the_same_instructions_in_every_boot() {
+    let Some(_machine) = able() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("study");
+    let output = bytepath(&[
+        "run",
+        "--testbed",
+        "vm:count=instructions",
+        "--path",
+        "socket",
+        "--path",
+        "uring",
+        "--workload",
+        "rr",
+        "--blocks",
+        "2",
+        "--warm-up",
+        "200ms",
+        "--window",
+        "1s",
+        "--meters",
+        "threads",
+        "--profile",
+        "none",
+        "--out",
+        out.to_str().unwrap(),
+    ]);
+    let text = shown(&output);
+    assert!(output.status.success(), "{text}");
+    let study = load(&out).unwrap();
+    assert_eq!(study.header.instructions_per_second, Some(62.5e6));
+    let analysis = analyse(&study, &Rules::of(&study.header));
+    let null = &analysis.noise(Question::Instructions).expect("two blocks of both").effect;
+    println!("socket against itself: {:.4} to {:.4}", null.range.0, null.range.1);
+    assert!(null.range.0 > 1.0 - APART && null.range.1 < 1.0 + APART, "{null:?}: {text}");
+    let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for word in ["Instructions, not time", "instructions per transaction", "FUNCTIONAL ONLY"] {
+        assert!(flat.contains(word), "{word}: {text}");
+    }
+    for word in ["FASTER", "SLOWER", "LESS CPU", "MORE CPU", "CPU-us"] {
+        assert!(!flat.contains(word), "{word}: {text}");
+    }
+    let comparison = analysis.rows[1].comparison(Question::Instructions).unwrap();
+    println!("uring against socket: {:?}", comparison.effect.as_ref().map(|e| e.ratio));
+    assert!(flat.contains(comparison.verdict.word()), "{:?}: {text}", comparison.verdict);
+    let limited = |limit: &str| {
+        let folder = out.to_str().unwrap();
+        bytepath(&["compare", folder, "--strict", "--fail-if", limit]).status.code()
+    };
+    assert_eq!(limited("*.cpu more 3%"), Some(2), "CPU time was not measured");
+    assert_eq!(limited("*.instructions more 90%"), Some(0));
+    assert_eq!(leftovers(), []);
+}
