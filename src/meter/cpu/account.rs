@@ -1,0 +1,216 @@
+//! The account that the kernel keeps for us of each CPU's time: makes the map, loads the
+//! programs, attaches them for a window and reads what they counted.
+
+use super::programs::{Kin, Members, Programs, class, identify, state};
+use crate::meter::bpf;
+use crate::record::{Fault, Role};
+use crate::sys::Roots;
+use crate::sys::bpf::{Hook, Link, Map, MapKind, Program};
+use std::sync::Arc;
+
+/// Programs that were loaded and are attached to nothing.
+#[derive(Debug)]
+pub struct Account {
+    states: Map,
+    mark: Program,
+    programs: Vec<(&'static str, Program)>,
+}
+
+impl Account {
+    /// With typed tracepoints: Linux 5.12 and later with `CONFIG_DEBUG_INFO_BTF`.
+    /// `cpus`: one more than the highest number of a CPU.
+    pub fn load(roots: &Roots, role: Role, cpus: u32) -> Result<Account, Fault> {
+        let btf = bpf::types(roots)?;
+        let members = Members::of(&btf)
+            .map_err(|missing| bpf::too_old(format!("this kernel has no {missing}")))?;
+        let states = new_map("bytepath_cpu", state::SIZE, cpus)?;
+        let programs = Programs { members, states: &states, kin: kin(members, role)? };
+        let (softirq, irq) = (state::UNDER_SOFTIRQ, state::UNDER_IRQ);
+        let loaded = [
+            ("sched_switch", programs.switch()),
+            ("softirq_entry", programs.interrupt(class::SOFTIRQ, softirq)),
+            ("softirq_exit", programs.resume(softirq)),
+            ("irq_handler_entry", programs.interrupt(class::IRQ, irq)),
+            ("irq_handler_exit", programs.resume(irq)),
+            ("sys_enter", programs.call(false)),
+            ("sys_exit", programs.call(true)),
+        ]
+        .into_iter()
+        .map(|(name, insns)| Ok((name, bpf::load_typed(&btf, name, insns)?)))
+        .collect::<Result<_, Fault>>()?;
+        let mark = bpf::load(Hook::OnDemand, "mark", programs.mark())?;
+        Ok(Account { mark, programs: loaded, states })
+    }
+
+    /// Begins to count on these CPUs. One that is not online is left out.
+    pub fn start(self: &Arc<Self>, cpus: &[u32]) -> Result<Counting, Fault> {
+        let attach = |(name, program): &(&'static str, Program)| bpf::attach(program, name);
+        let links = self.programs.iter().map(attach).collect::<Result<_, _>>()?;
+        let counting = Counting { account: self.clone(), _links: links, start: Vec::new() };
+        let start = cpus.iter().filter_map(|cpu| counting.account.state(*cpu).transpose());
+        let start = start.collect::<Result<_, _>>()?;
+        Ok(Counting { start, ..counting })
+    }
+
+    /// The account of a CPU up to now; none if it is not online.
+    fn state(&self, cpu: u32) -> Result<Option<State>, Fault> {
+        let fault = |e| Fault::system(format!("cannot read the account of CPU {cpu}"), &e);
+        match self.mark.run_on(cpu) {
+            Err(e) if e.raw_os_error() == Some(libc::ENXIO) => return Ok(None),
+            other => other.map_err(fault)?,
+        }
+        let value = self.states.lookup(&cpu.to_ne_bytes()).map_err(fault)?;
+        Ok(Some(State::decode(cpu, &value)))
+    }
+}
+
+/// An account that is being kept.
+#[derive(Debug)]
+pub struct Counting {
+    account: Arc<Account>,
+    _links: Vec<Link>,
+    start: Vec<State>,
+}
+
+impl Counting {
+    /// Ends it; what was counted of each CPU that was online at both ends.
+    pub fn stop(self) -> Result<Vec<Spent>, Fault> {
+        let spent = |start: &State| {
+            let stop = self.account.state(start.cpu).transpose()?;
+            Some(stop.map(|stop| Spent::between(start, &stop)))
+        };
+        self.start.iter().filter_map(spent).collect()
+    }
+}
+
+/// The account of a CPU at one moment.
+#[derive(Clone, Debug, PartialEq)]
+struct State {
+    cpu: u32,
+    /// Nanoseconds of the monotonic clock.
+    at: u64,
+    /// Nanoseconds by class, since any time.
+    sums: [u64; class::COUNT],
+}
+
+impl State {
+    /// A value that is too short counts as zeros.
+    fn decode(cpu: u32, value: &[u8]) -> State {
+        let long = |at: usize| {
+            let bytes = value.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+            bytes.map_or(0, u64::from_ne_bytes)
+        };
+        let sum = |class: usize| long(state::SUMS as usize + 8 * class);
+        State { cpu, at: long(state::LAST as usize), sums: std::array::from_fn(sum) }
+    }
+}
+
+/// What a CPU's time in a window went to, seconds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spent {
+    /// The CPU.
+    pub cpu: u32,
+    /// All of it.
+    pub wall: f64,
+    parts: [f64; class::COUNT],
+}
+
+impl Spent {
+    fn between(start: &State, stop: &State) -> Spent {
+        // Sums begin at any number and wrap. A part that an interrupt's program took away
+        // from is below zero by nanoseconds.
+        let seconds = |from: u64, to: u64| to.wrapping_sub(from) as i64 as f64 * 1e-9;
+        Spent {
+            cpu: start.cpu,
+            wall: seconds(start.at, stop.at),
+            parts: std::array::from_fn(|i| seconds(start.sums[i], stop.sums[i]).max(0.0)),
+        }
+    }
+
+    /// Seconds of a [`class`].
+    pub fn of(&self, class: usize) -> f64 {
+        self.parts[class]
+    }
+}
+
+fn new_map(name: &str, size: usize, entries: u32) -> Result<Map, Fault> {
+    Map::new(MapKind::Array, name, 4, size, entries)
+        .map_err(|e| bpf::with_remedy(Fault::system("cannot make BPF maps", &e)))
+}
+
+/// Asks the kernel who we are: inside a PID namespace we would not know.
+fn kin(members: Members, role: Role) -> Result<Kin, Fault> {
+    let map = new_map("bytepath_kin", 8, 1)?;
+    let program = bpf::load(Hook::OnDemand, "identify", identify(members, &map))?;
+    let fault = |e| Fault::system("cannot ask the kernel for the id of this process", &e);
+    program.run_here().map_err(fault)?;
+    let value = map.lookup(&0u32.to_ne_bytes()).map_err(fault)?;
+    let id = |at: usize| {
+        let bytes = value.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+        bytes.map_or(0, u32::from_ne_bytes)
+    };
+    Ok(Kin { own: id(0), role, parent: id(4) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::procfs;
+    use bytepath_testing::skip;
+    use std::time::{Duration, Instant};
+
+    fn online() -> Vec<u32> {
+        let text = std::fs::read_to_string("/proc/stat").unwrap();
+        procfs::parse_stat(&text).unwrap().iter().map(|cpu| cpu.cpu).collect()
+    }
+
+    fn total(all: &[Spent], class: usize) -> f64 {
+        all.iter().map(|spent| spent.of(class)).sum()
+    }
+
+    #[test]
+    fn made_up_sums_wrap_and_give_seconds() {
+        let mut value = vec![0; state::SIZE];
+        let mut put = |at: i16, number: u64| {
+            value[at as usize..at as usize + 8].copy_from_slice(&number.to_ne_bytes());
+        };
+        put(state::LAST, 5_000_000_000);
+        put(state::SUMS + 8 * class::IRQ as i16, 7);
+        let stop = State::decode(3, &value);
+        assert_eq!((stop.cpu, stop.at, stop.sums[class::IRQ]), (3, 5_000_000_000, 7));
+        let mut start = State { at: 3_000_000_000, ..stop.clone() };
+        start.sums[class::IRQ] = 0u64.wrapping_sub(999_999_993);
+        start.sums[class::IDLE] = 40;
+        let spent = Spent::between(&start, &stop);
+        assert_eq!((spent.cpu, spent.wall, spent.of(class::IRQ)), (3, 2.0, 1.0));
+        assert_eq!(spent.of(class::IDLE), 0.0, "nanoseconds below zero");
+        assert_eq!(State::decode(0, &[1; 7]), State { cpu: 0, at: 0, sums: [0; class::COUNT] });
+    }
+
+    #[test]
+    fn all_of_the_time_is_some_class_s() {
+        let cpus = online();
+        let begin = Instant::now();
+        let account = match Account::load(&Roots::real(), Role::Receiver, cpus.len() as u32) {
+            Ok(account) => Arc::new(account),
+            Err(fault) => return skip!("{fault}"),
+        };
+        eprintln!("load {:?}", begin.elapsed());
+        let begin = Instant::now();
+        let counting = account.start(&cpus).unwrap();
+        eprintln!("start {:?}", begin.elapsed());
+        let begin = Instant::now();
+        drop(counting);
+        eprintln!("drop {:?}", begin.elapsed());
+        for _ in 0..5 {
+            std::thread::sleep(Duration::from_millis(100));
+            let begin = Instant::now();
+            let counting = account.start(&cpus).unwrap();
+            eprintln!("start {:?}", begin.elapsed());
+            std::thread::sleep(Duration::from_millis(100));
+            let begin = Instant::now();
+            eprintln!("{:#?}", counting.stop().unwrap());
+            eprintln!("stop {:?}", begin.elapsed());
+        }
+    }
+}
