@@ -9,6 +9,7 @@ mod isolated;
 mod threads;
 
 mod conduct;
+mod cpu;
 mod end_to_end;
 mod experiments;
 mod hosts;

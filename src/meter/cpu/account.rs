@@ -131,6 +131,21 @@ impl Spent {
     pub fn of(&self, class: usize) -> f64 {
         self.parts[class]
     }
+
+    /// One that did nothing for so long: for tests.
+    #[cfg(test)]
+    pub fn idle(cpu: u32, wall: f64) -> Spent {
+        let mut parts = [0.0; class::COUNT];
+        parts[class::IDLE] = wall;
+        Spent { cpu, wall, parts }
+    }
+
+    /// It did something instead: for tests.
+    #[cfg(test)]
+    pub fn move_from_idle(&mut self, class: usize, seconds: f64) {
+        self.parts[class::IDLE] -= seconds;
+        self.parts[class] += seconds;
+    }
 }
 
 fn new_map(name: &str, size: usize, entries: u32) -> Result<Map, Fault> {
@@ -188,29 +203,38 @@ mod tests {
     }
 
     #[test]
-    fn all_of_the_time_is_some_class_s() {
+    fn all_of_the_time_is_accounted_for_and_a_thread_by_its_calls() {
         let cpus = online();
-        let begin = Instant::now();
         let account = match Account::load(&Roots::real(), Role::Receiver, cpus.len() as u32) {
             Ok(account) => Arc::new(account),
             Err(fault) => return skip!("{fault}"),
         };
-        eprintln!("load {:?}", begin.elapsed());
-        let begin = Instant::now();
         let counting = account.start(&cpus).unwrap();
-        eprintln!("start {:?}", begin.elapsed());
         let begin = Instant::now();
-        drop(counting);
-        eprintln!("drop {:?}", begin.elapsed());
-        for _ in 0..5 {
-            std::thread::sleep(Duration::from_millis(100));
-            let begin = Instant::now();
-            let counting = account.start(&cpus).unwrap();
-            eprintln!("start {:?}", begin.elapsed());
-            std::thread::sleep(Duration::from_millis(100));
-            let begin = Instant::now();
-            eprintln!("{:#?}", counting.stop().unwrap());
-            eprintln!("stop {:?}", begin.elapsed());
+        let role = std::thread::Builder::new().name("sender/0".into()).spawn(move || {
+            while begin.elapsed() < Duration::from_millis(200) {
+                rustix::process::getppid();
+            }
+        });
+        role.unwrap().join().unwrap();
+        let spent = counting.stop().unwrap();
+        assert_eq!(spent.len(), cpus.len());
+        for cpu in &spent {
+            let parts: f64 = cpu.parts.iter().sum();
+            assert!((parts / cpu.wall - 1.0).abs() < 1e-3, "{cpu:?}");
+            assert!(cpu.wall >= 0.2 && cpu.wall < 20.0, "{cpu:?}");
         }
+        let (user, system) = (class::SENDER, class::SENDER + class::SYSTEM);
+        assert!(total(&spent, user) > 0.0 && total(&spent, system) > 0.0, "{spent:?}");
+        assert_eq!(total(&spent, class::RECEIVER), 0.0);
+        // The same programs once more, after they were detached.
+        assert_eq!(account.start(&cpus).unwrap().stop().unwrap().len(), cpus.len());
+    }
+
+    #[test]
+    fn a_kernel_without_types_is_named_with_what_helps() {
+        let dir = tempfile::tempdir().unwrap();
+        let fault = Account::load(&Roots::recorded(dir.path()), Role::Sender, 1).unwrap_err();
+        assert!(fault.message.contains("BTF") && fault.remedy.unwrap().contains("5.12"));
     }
 }

@@ -102,14 +102,11 @@ impl Kinds {
     }
 }
 
-/// What is known of a CPU by the kernel's account alone. `cpu.foreign` is there even if it
-/// is zero and says that this CPU was accounted for.
+/// What is known of a CPU by the kernel's account alone; `cpu.foreign` says that it was
+/// accounted for.
 fn enter_parts(output: &mut Output, exact: &Spent) {
     let mut add = |metric: &str, class| {
-        let value = exact.of(class);
-        if value > 0.0 || class == class::FOREIGN {
-            output.add(metric, Unit::Seconds, value, &Scope::Cpu(exact.cpu));
-        }
+        output.add(metric, Unit::Seconds, exact.of(class), &Scope::Cpu(exact.cpu));
     };
     add("cpu.foreign", class::FOREIGN);
     add("cpu.ksoftirqd", class::KSOFTIRQD);
@@ -284,6 +281,65 @@ mod tests {
         let [ticks, lost] = &output.warnings[..] else { panic!("{:?}", output.warnings) };
         assert!(ticks.ends_with("CPU 5 40 %, CPU 6 40 %, CPU 7 40 %"), "{ticks}");
         assert_eq!(lost, "cpu: left out, not online all the time: CPU 4");
+    }
+
+    /// A CPU of one second, by class: made up.
+    fn spent(parts: &[(usize, f64)]) -> Spent {
+        let mut spent = Spent::idle(0, 1.0);
+        parts.iter().for_each(|(class, seconds)| spent.move_from_idle(*class, *seconds));
+        spent
+    }
+
+    #[test]
+    fn by_the_kernels_account_the_kinds_add_up_whatever_the_ticks_say() {
+        let exact = spent(&[
+            (class::SENDER, 0.05),
+            (class::SENDER + class::SYSTEM, 0.25),
+            (class::SENDER_URING, 0.02),
+            (class::NAPI, 0.03),
+            (class::FOREIGN, 0.1),
+            (class::SOFTIRQ, 0.2),
+            (class::KSOFTIRQD, 0.04),
+            (class::IRQ, 0.01),
+        ]);
+        // The ticks saw 0.13 s of user time, 0.3 s of the rest, and 0.2 s of iowait.
+        let after = CpuTicks { user: 13, system: 30, iowait: 20, idle: 99, ..CpuTicks::default() };
+        let output = account(&[CpuTicks::default()], &[after], 0.98, 100.0, &[exact]);
+        let find = |metric: &str, scope| {
+            output.readings.iter().find(|r| r.metric == metric && r.scope == scope).unwrap().value
+        };
+        let read = |metric: &str| find(metric, Scope::Cpu(0));
+        assert_eq!(find("cpu.wall", Scope::Machine), 1.0, "the account's own edges");
+        for (metric, value) in [
+            ("cpu.user", 0.13),
+            ("cpu.system", 0.25 + 0.02 + 0.03 + 0.02),
+            ("cpu.softirq", 0.24),
+            ("cpu.irq", 0.01),
+            ("cpu.iowait", 0.2),
+            ("cpu.idle", 0.1),
+            ("cpu.busy", 0.7),
+            ("cpu.foreign", 0.1),
+            ("cpu.ksoftirqd", 0.04),
+            ("cpu.napi", 0.03),
+            ("cpu.sender.user", 0.05),
+            ("cpu.sender.system", 0.25),
+            ("cpu.sender.uring", 0.02),
+            ("cpu.receiver.system", 0.0),
+        ] {
+            assert!((read(metric) - value).abs() < 1e-9, "{metric}: {}", read(metric));
+        }
+        assert_eq!(output.warnings, [""; 0], "what the ticks lost does not matter");
+    }
+
+    #[test]
+    fn ticks_split_no_more_foreign_work_than_there_is() {
+        let exact = || spent(&[(class::RECEIVER, 0.3), (class::FOREIGN, 0.1)]);
+        for (ticks, user) in [(10, 0.3), (90, 0.4)] {
+            let after = CpuTicks { user: ticks, ..CpuTicks::default() };
+            let kinds =
+                Kinds::exact(&exact(), &Ticks::between(&CpuTicks::default(), &after, 100.0));
+            assert!((kinds.user - user).abs() < 1e-9 && (kinds.busy - 0.4).abs() < 1e-9);
+        }
     }
 
     #[test]
