@@ -6,14 +6,33 @@ use crate::meter::bpf;
 use crate::record::{Fault, Role};
 use crate::sys::Roots;
 use crate::sys::bpf::{Hook, Link, Map, MapKind, Program};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// System calls are watched from the begin of every so many windows of a process, and
+/// during one of so many ticks of a window. To watch a call takes 0.2 us: all the time, it
+/// would cost paths of many calls 2 % of their rate and others nothing.
+const WINDOWS: u64 = 8;
+const TICKS: u64 = 10;
 
 /// Programs that were loaded and are attached to nothing.
 #[derive(Debug)]
 pub struct Account {
     states: Map,
     mark: Program,
-    programs: Vec<(&'static str, Program)>,
+    programs: Vec<Named>,
+    calls: Vec<Named>,
+    watched: Mutex<Watched>,
+}
+
+/// A program and what it is for.
+type Named = (&'static str, Program);
+
+/// What was seen of system calls since this process began.
+#[derive(Debug, Default)]
+struct Watched {
+    windows: u64,
+    /// Seconds by class, of which those of threads are of interest.
+    parts: [f64; class::COUNT],
 }
 
 impl Account {
@@ -26,33 +45,50 @@ impl Account {
         let states = new_map("bytepath_cpu", state::SIZE, cpus)?;
         let programs = Programs { members, states: &states, kin: kin(members, role)? };
         let (softirq, irq) = (state::UNDER_SOFTIRQ, state::UNDER_IRQ);
-        let loaded = [
+        let load = |(name, insns)| Ok((name, bpf::load_typed(&btf, name, insns)?));
+        let always = [
             ("sched_switch", programs.switch()),
             ("softirq_entry", programs.interrupt(class::SOFTIRQ, softirq)),
             ("softirq_exit", programs.resume(softirq)),
             ("irq_handler_entry", programs.interrupt(class::IRQ, irq)),
             ("irq_handler_exit", programs.resume(irq)),
-            ("sys_enter", programs.call(false)),
-            ("sys_exit", programs.call(true)),
-        ]
-        .into_iter()
-        .map(|(name, insns)| Ok((name, bpf::load_typed(&btf, name, insns)?)))
-        .collect::<Result<_, Fault>>()?;
-        let mark = bpf::load(Hook::OnDemand, "mark", programs.mark())?;
-        Ok(Account { mark, programs: loaded, states })
+        ];
+        let calls = [("sys_enter", programs.call(false)), ("sys_exit", programs.call(true))];
+        Ok(Account {
+            programs: always.into_iter().map(load).collect::<Result<_, Fault>>()?,
+            calls: calls.into_iter().map(load).collect::<Result<_, Fault>>()?,
+            mark: bpf::load(Hook::OnDemand, "mark", programs.mark())?,
+            watched: Mutex::default(),
+            states,
+        })
     }
 
     /// Begins to count on these CPUs. One that is not online is left out.
     pub fn start(self: &Arc<Self>, cpus: &[u32]) -> Result<Counting, Fault> {
-        let attach = |(name, program): &(&'static str, Program)| bpf::attach(program, name);
-        let links = self.programs.iter().map(attach).collect::<Result<_, _>>()?;
-        let counting = Counting { account: self.clone(), _links: links, start: Vec::new() };
-        let start = cpus.iter().filter_map(|cpu| counting.account.state(*cpu).transpose());
-        let start = start.collect::<Result<_, _>>()?;
-        Ok(Counting { start, ..counting })
+        let links = attach(&self.programs)?;
+        let mut watched = self.watched();
+        let watch = watched.windows.is_multiple_of(WINDOWS);
+        watched.windows += 1;
+        drop(watched);
+        let mut counting = Counting {
+            account: self.clone(),
+            _links: links,
+            calls: None,
+            ticks: 0,
+            failed: None,
+            start: self.states(cpus.iter().copied())?,
+        };
+        if watch {
+            counting.watch()?;
+        }
+        Ok(counting)
     }
 
-    /// The account of a CPU up to now; none if it is not online.
+    /// The accounts of these CPUs up to now, of those that are online.
+    fn states(&self, cpus: impl Iterator<Item = u32>) -> Result<Vec<State>, Fault> {
+        cpus.filter_map(|cpu| self.state(cpu).transpose()).collect()
+    }
+
     fn state(&self, cpu: u32) -> Result<Option<State>, Fault> {
         let fault = |e| Fault::system(format!("cannot read the account of CPU {cpu}"), &e);
         match self.mark.run_on(cpu) {
@@ -62,6 +98,14 @@ impl Account {
         let value = self.states.lookup(&cpu.to_ne_bytes()).map_err(fault)?;
         Ok(Some(State::decode(cpu, &value)))
     }
+
+    fn watched(&self) -> MutexGuard<'_, Watched> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn attach(programs: &[Named]) -> Result<Vec<Link>, Fault> {
+    programs.iter().map(|(name, program)| bpf::attach(program, name)).collect()
 }
 
 /// An account that is being kept.
@@ -69,17 +113,53 @@ impl Account {
 pub struct Counting {
     account: Arc<Account>,
     _links: Vec<Link>,
+    /// System calls are watched, since the accounts were these.
+    calls: Option<(Vec<Link>, Vec<State>)>,
+    ticks: u64,
+    failed: Option<Fault>,
     start: Vec<State>,
 }
 
 impl Counting {
-    /// Ends it; what was counted of each CPU that was online at both ends.
-    pub fn stop(self) -> Result<Vec<Spent>, Fault> {
-        let spent = |start: &State| {
-            let stop = self.account.state(start.cpu).transpose()?;
-            Some(stop.map(|stop| Spent::between(start, &stop)))
+    /// From time to time: begins or ends to watch system calls.
+    pub fn tick(&mut self) {
+        let done = match (&self.calls, self.ticks % TICKS) {
+            (Some(_), _) => self.look_away(),
+            (None, 0) if self.ticks > 0 => self.watch(),
+            (None, _) => Ok(()),
         };
-        self.start.iter().filter_map(spent).collect()
+        self.ticks += 1;
+        self.failed = self.failed.take().or(done.err());
+    }
+
+    fn watch(&mut self) -> Result<(), Fault> {
+        let links = attach(&self.account.calls)?;
+        self.calls = Some((links, self.states()?));
+        Ok(())
+    }
+
+    fn look_away(&mut self) -> Result<(), Fault> {
+        let Some((links, start)) = self.calls.take() else { return Ok(()) };
+        let stop = self.states()?;
+        drop(links);
+        let mut watched = self.account.watched();
+        for spent in Spent::of_all(&start, &stop) {
+            watched.parts.iter_mut().zip(spent.parts).for_each(|(sum, part)| *sum += part);
+        }
+        Ok(())
+    }
+
+    fn states(&self) -> Result<Vec<State>, Fault> {
+        self.account.states(self.start.iter().map(|state| state.cpu))
+    }
+
+    /// Ends it; what was counted of each CPU that was online at both ends.
+    pub fn stop(mut self) -> Result<Vec<Spent>, Fault> {
+        self.look_away()?;
+        let mut spent = Spent::of_all(&self.start, &self.states()?);
+        let watched = self.account.watched();
+        spent.iter_mut().for_each(|spent| spent.split(&watched.parts));
+        self.failed.map_or(Ok(spent), Err)
     }
 }
 
@@ -116,6 +196,13 @@ pub struct Spent {
 }
 
 impl Spent {
+    fn of_all(start: &[State], stop: &[State]) -> Vec<Spent> {
+        let at_both = |start: &State| {
+            Some(Spent::between(start, stop.iter().find(|stop| stop.cpu == start.cpu)?))
+        };
+        start.iter().filter_map(at_both).collect()
+    }
+
     fn between(start: &State, stop: &State) -> Spent {
         // Sums begin at any number and wrap. A part that an interrupt's program took away
         // from is below zero by nanoseconds.
@@ -124,6 +211,19 @@ impl Spent {
             cpu: start.cpu,
             wall: seconds(start.at, stop.at),
             parts: std::array::from_fn(|i| seconds(start.sums[i], stop.sums[i]).max(0.0)),
+        }
+    }
+
+    /// Divides the run time of each role's threads as they were outside and inside of
+    /// system calls while those were watched. Of one that was not seen then, all of it is
+    /// inside: that is where its class begins.
+    fn split(&mut self, watched: &[f64; class::COUNT]) {
+        for role in Role::ALL {
+            let (user, system) = (class::thread(role), class::thread(role) + class::SYSTEM);
+            let run = self.parts[user] + self.parts[system];
+            let seen = watched[user] + watched[system];
+            self.parts[user] = if seen > 0.0 { run * watched[user] / seen } else { 0.0 };
+            self.parts[system] = run - self.parts[user];
         }
     }
 
@@ -209,13 +309,20 @@ mod tests {
             Ok(account) => Arc::new(account),
             Err(fault) => return skip!("{fault}"),
         };
-        let counting = account.start(&cpus).unwrap();
+        let mut counting = account.start(&cpus).unwrap();
         let begin = Instant::now();
         let role = std::thread::Builder::new().name("sender/0".into()).spawn(move || {
             while begin.elapsed() < Duration::from_millis(200) {
-                rustix::process::getppid();
+                let _ = rustix::process::getppid();
             }
         });
+        // Calls are watched from the begin to the first tick, and from the tenth on again.
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(counting.calls.is_some());
+        (0..TICKS).for_each(|_| counting.tick());
+        assert!(counting.calls.is_none());
+        counting.tick();
+        assert!(counting.calls.is_some());
         role.unwrap().join().unwrap();
         let spent = counting.stop().unwrap();
         assert_eq!(spent.len(), cpus.len());
@@ -227,8 +334,27 @@ mod tests {
         let (user, system) = (class::SENDER, class::SENDER + class::SYSTEM);
         assert!(total(&spent, user) > 0.0 && total(&spent, system) > 0.0, "{spent:?}");
         assert_eq!(total(&spent, class::RECEIVER), 0.0);
-        // The same programs once more, after they were detached.
-        assert_eq!(account.start(&cpus).unwrap().stop().unwrap().len(), cpus.len());
+        // The same programs once more, after they were detached; calls are not watched.
+        let again = account.start(&cpus).unwrap();
+        assert!(again.calls.is_none());
+        assert_eq!(again.stop().unwrap().len(), cpus.len());
+    }
+
+    #[test]
+    fn made_up_run_time_is_split_as_calls_were_seen() {
+        let mut spent = Spent::idle(0, 1.0);
+        // What a thread was in last when nobody watched says nothing.
+        spent.move_from_idle(class::thread(Role::Receiver), 0.3);
+        spent.move_from_idle(class::thread(Role::Receiver) + class::SYSTEM, 0.1);
+        spent.move_from_idle(class::thread(Role::Sender), 0.2);
+        let mut watched = [0.0; class::COUNT];
+        watched[class::thread(Role::Receiver)] = 0.01;
+        watched[class::thread(Role::Receiver) + class::SYSTEM] = 0.03;
+        spent.split(&watched);
+        let of = |role, more| spent.of(class::thread(role) + more);
+        assert!((of(Role::Receiver, 0) - 0.1).abs() < 1e-12);
+        assert!((of(Role::Receiver, class::SYSTEM) - 0.3).abs() < 1e-12);
+        assert_eq!((of(Role::Sender, 0), of(Role::Sender, class::SYSTEM)), (0.0, 0.2));
     }
 
     #[test]

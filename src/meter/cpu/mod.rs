@@ -2,9 +2,10 @@
 //! where it lets programs in, otherwise by `/proc/stat`, and `ksoftirqd` by its
 //! own run time.
 //!
-//! **Exact.** Programs at `sched_switch`, at the begin and end of softirqs,
-//! interrupts and system calls add up the time by what the CPU was doing
-//! ([`programs`]), from clock to clock. They are attached for the window alone.
+//! **Exact.** Programs at `sched_switch` and at the begin and end of softirqs and
+//! interrupts add up the time by what the CPU was doing ([`programs`]), from clock
+//! to clock. They are attached for the window alone; those at system calls, which
+//! divide a thread's time into user and system, for a part of it ([`account`]).
 //! A CPU with `cpu.foreign` was accounted for in this way; its user, system,
 //! softirq, irq, iowait and idle times add up to `cpu.wall`. Which of the
 //! foreign work was user time is still told by ticks, and so is iowait; time
@@ -188,6 +189,12 @@ impl Snapshot {
 }
 
 impl Running for Window {
+    fn tick(&mut self) {
+        if let Method::Exact(counting) = &mut self.method {
+            counting.tick();
+        }
+    }
+
     fn stop(mut self: Box<Self>) -> Result<Output, Fault> {
         let stop = Snapshot::take(&mut self.stat)?;
         let wall = (stop.at - self.start.at).as_secs_f64();
