@@ -101,15 +101,20 @@ fn requests() -> Vec<Request> {
         }),
         Request::Survey { device: Some("bp0".into()) },
         Request::Ceiling { cpu: None, size: 1 << 20 },
-        Request::Listen { cell: Box::new(cell()), address, token: token() },
-        Request::Connect { cell: Box::new(cell()), address, port: 40_000, token: token() },
+        Request::Listen { cell: Box::new(cell()), address, device: None, token: token() },
+        Request::Connect {
+            cell: Box::new(cell()),
+            address,
+            port: 40_000,
+            device: Some("bp0".into()),
+            token: token(),
+        },
         Request::Accept,
         Request::Start {
             meters: vec![
                 "cpu".into(),
                 MeterRequest { name: "profile".into(), options: json!(sampling) },
             ],
-            device: Some("bp0".into()),
             hold: false,
         },
         Request::WindowBegin,

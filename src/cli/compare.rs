@@ -1,7 +1,7 @@
 //! `bytepath compare`: a study against another baseline, two studies against each
 //! other, and the thresholds of a build server.
 
-use super::exit::THRESHOLD_FAILED;
+use super::exit::{THRESHOLD_FAILED, UNDECIDED};
 use super::output::{print, print_json};
 use super::show::{WorkName, explained, style};
 use crate::profile::Explanation;
@@ -28,12 +28,16 @@ pub(super) struct CompareArguments {
     /// Cell that the others of STUDY are compared with [default: the study's own]
     #[arg(long, value_name = "CELL", conflicts_with = "other")]
     baseline: Option<String>,
-    /// Exit with 7 if this is shown to be so; repeatable
+    /// Exit with 7 if this is shown to be so, with 125 if it is undecided; repeatable
     #[arg(long, value_name = "LIMIT", value_parser = Threshold::parse)]
     fail_if: Vec<Threshold>,
-    /// An undecided limit counts as failed
+    /// Treat undecided limits as failures
     #[arg(long, requires = "fail_if")]
     strict: bool,
+    /// Compare each cell's ratio to the baseline of its own study: what changed for the
+    /// machine as a whole cancels
+    #[arg(long, requires = "other")]
+    relative: bool,
     /// Compare two studies although their machines differ
     #[arg(long, requires = "other")]
     different_hosts: bool,
@@ -53,8 +57,9 @@ Limits (--fail-if):
   CELL.rate slower 2%     CELL.rate faster 2%   (or CELL.throughput)
   CELL.cpu more 5%        CELL.cpu less 5%      (CPU time per unit of work, both ends)
   CELL.p99 higher 10%     CELL.p99 lower 10%    (latency; p50, p90, p99, p99.9, p99.99)
-  CELL is a cell's id, or * for all. A limit fails where the whole interval lies
-  beyond it; undecided where the interval holds it (see docs/statistics.md).";
+  CELL is a cell's id, or * for all. A limit fails (exit code 7) where the whole
+  interval lies beyond it, and is undecided (125) where the interval contains it,
+  or where the report makes no claim (see docs/statistics.md).";
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -113,13 +118,13 @@ fn within(arguments: &CompareArguments) -> Result<ExitCode, Fault> {
             print_results(&results, &style, out)
         })?;
     }
-    Ok(exit(failed))
+    Ok(exit(failed, &results))
 }
 
 /// Two studies with the same cells.
 fn across(arguments: &CompareArguments, other: &Path) -> Result<ExitCode, Fault> {
     let (first, second) = (load(&arguments.study)?, load(other)?);
-    let between = stats::between(&first, &second);
+    let between = stats::between(&first, &second, arguments.relative);
     refuse_other_machines(arguments, &between)?;
     if between.pairings.is_empty() {
         let what = "the two studies have no cell in common";
@@ -139,7 +144,7 @@ fn across(arguments: &CompareArguments, other: &Path) -> Result<ExitCode, Fault>
             print_results(&results, &style, out)
         })?;
     }
-    Ok(exit(failed))
+    Ok(exit(failed, &results))
 }
 
 /// Makes another cell the baseline. The report says that it was not the declared one.
@@ -189,15 +194,16 @@ fn check(
 }
 
 fn failed(arguments: &CompareArguments, results: &[ThresholdResult]) -> bool {
-    results.iter().any(|r| match r.outcome {
-        Outcome::Failed => true,
-        Outcome::Undecided => arguments.strict,
-        Outcome::Passed => false,
-    })
+    let any = |outcome| results.iter().any(|r| r.outcome == outcome);
+    any(Outcome::Failed) || (arguments.strict && any(Outcome::Undecided))
 }
 
-fn exit(failed: bool) -> ExitCode {
-    if failed { ExitCode::from(THRESHOLD_FAILED) } else { ExitCode::SUCCESS }
+fn exit(failed: bool, results: &[ThresholdResult]) -> ExitCode {
+    match results.iter().any(|r| r.outcome == Outcome::Undecided) {
+        _ if failed => ExitCode::from(THRESHOLD_FAILED),
+        true => ExitCode::from(UNDECIDED),
+        false => ExitCode::SUCCESS,
+    }
 }
 
 fn print_results(

@@ -9,6 +9,10 @@ pub const TRIAL_FAILED: u8 = 5;
 /// The exit code of a comparison that fails a threshold of `--fail-if`.
 pub const THRESHOLD_FAILED: u8 = 7;
 
+/// The exit code of a comparison in which a limit is undecided and none fails: what
+/// `git bisect run` takes for "cannot be tested".
+pub const UNDECIDED: u8 = 125;
+
 /// The exit code where something cannot run on this host.
 pub const UNSUPPORTED: u8 = 3;
 

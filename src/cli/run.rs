@@ -49,13 +49,13 @@ pub(super) struct RunArguments {
     /// Meters to run: all, none, or a list with commas [default: the file's, or all]
     #[arg(long, value_name = "METERS")]
     pub meters: Option<String>,
-    /// Passes over all cells, each in random order [default: the file's, or 5]
+    /// Passes over all cells, each in random order [default: the file's, or 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(spec::MOST_BLOCKS)))]
     pub blocks: Option<u32>,
     /// Time that flows before the window [default: the file's, or 1s]
     #[arg(long, value_name = "TIME", value_parser = spec::parse_warm_up)]
     pub warm_up: Option<Duration>,
-    /// The measured window [default: the file's, or 3s]
+    /// The measured window [default: the file's, or 1500ms]
     #[arg(long, value_name = "TIME", value_parser = spec::parse_window)]
     pub window: Option<Duration>,
     /// How the cells of a block share its time: trials or slices[:TIME] [default: the file's, or slices if all cells can be open at once]

@@ -1,14 +1,19 @@
 //! How the two ends of a workload meet, and what their movers move over: the
 //! kernel's TCP first. One file a transport.
 
+mod flow;
+mod hello;
 mod kernel_tcp;
+mod kernel_udp;
 mod witness;
 
-pub use kernel_tcp::{Flow, KERNEL_TCP};
+pub use flow::Flow;
+pub use kernel_tcp::KERNEL_TCP;
+pub use kernel_udp::KERNEL_UDP;
 pub use witness::{WITNESS_LEN, WitnessPage, read_witness};
 
 use crate::record::wire::Token;
-use crate::record::{Fault, Stream};
+use crate::record::{Fault, LinkSettings, Protocol, Stream};
 use std::any::Any;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
@@ -21,17 +26,31 @@ pub trait Transport: Sync {
     /// Name, for messages.
     fn name(&self) -> &'static str;
 
-    /// Listens for connections at an address of this host.
-    fn listen(&self, address: IpAddr, contract: &Stream) -> Result<Box<dyn Listener>, Fault>;
+    /// What it speaks: its peer may be another transport that does.
+    fn protocol(&self) -> Protocol;
+
+    /// Gets ready to meet the peer's flows at an address of this host.
+    fn listen(&self, address: IpAddr, terms: &Terms) -> Result<Box<dyn Listener>, Fault>;
 
     /// Connects one flow and shows the token and the flow's index.
     fn connect(
         &self,
         peer: SocketAddr,
-        contract: &Stream,
+        terms: &Terms,
         token: &Token,
         index: u32,
     ) -> Result<Arc<dyn Connection>, Fault>;
+}
+
+/// What both ends of a cell agree on, and where this end is.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms<'a> {
+    /// The contract of the connections.
+    pub contract: &'a Stream,
+    /// The link as the cell wants it.
+    pub link: &'a LinkSettings,
+    /// The network device of this end, where it is known.
+    pub device: Option<&'a str>,
 }
 
 /// An end that listens.
@@ -39,7 +58,8 @@ pub trait Listener: Send {
     /// Where the peer has to connect to.
     fn port(&self) -> Result<u16, Fault>;
 
-    /// Takes the connections of all flows, in their order.
+    /// Takes the connections of all flows, in their order; none where the flows of this
+    /// transport end in a device.
     fn accept(&self, token: &Token, flows: u32) -> Result<Vec<Arc<dyn Connection>>, Fault>;
 }
 
@@ -62,7 +82,8 @@ pub trait Connection: Any + Send + Sync {
         Ok(())
     }
 
-    /// Ends what this end sends and waits until the peer has acknowledged all of it.
+    /// Ends what this end sends and waits until the peer has acknowledged all of it, where
+    /// there are acknowledgements.
     fn end_stream(&self) -> Result<(), Fault>;
 
     /// Waits until the peer has acknowledged what was sent so far.

@@ -164,13 +164,15 @@ pub struct Chosen {
     pub meter: &'static dyn Meter,
     /// Its options, as in [`Context::options`].
     pub options: Value,
+    /// The only end that has it; none: those that its reach says.
+    pub role: Option<Role>,
 }
 
 /// The meters of a catalogue that are asked for, in the catalogue's order.
 pub fn chosen(catalog: &[&'static dyn Meter], requests: &[MeterRequest]) -> Vec<Chosen> {
     let choose = |meter: &&'static dyn Meter| {
         let request = requests.iter().find(|request| request.name == meter.name())?;
-        Some(Chosen { meter: *meter, options: request.options.clone() })
+        Some(Chosen { meter: *meter, options: request.options.clone(), role: None })
     };
     catalog.iter().filter_map(choose).collect()
 }

@@ -29,7 +29,7 @@ impl Meter for Throughput {
     }
 
     fn start(&self, context: &Context) -> Result<Box<dyn Running>, Fault> {
-        let flows = context.flows.len();
+        let flows = context.threads.len();
         let mut window = Window {
             role: context.role,
             unit: context.work.unit_per_second(),

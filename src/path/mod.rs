@@ -18,10 +18,11 @@ mod zerocopy_send;
 
 use crate::connection::{Connection, KERNEL_TCP, Transport};
 use crate::record::{
-    Attempt, Cell, Facts, Fault, Half, OptionSpec, Options, Outcome, Role, Setting, Support,
+    Attempt, Cell, Facts, Fault, FaultKind, Half, OptionSpec, Options, Outcome, Protocol, Role,
+    Setting, Support,
 };
 use crate::sys::memory::Region;
-use crate::workload::{Group, Job, Pattern, Rx, Tx};
+use crate::workload::{Direction, Group, Job, Pattern, Rx, Tx, Workload};
 use std::io;
 use std::net::IpAddr;
 
@@ -83,9 +84,9 @@ pub trait HalfPath: Sync {
         Ok(Vec::new())
     }
 
-    /// How this half meets its peer.
-    fn transport(&self) -> &'static dyn Transport {
-        KERNEL_TCP
+    /// How this half can meet its peer.
+    fn transports(&self) -> &'static [&'static dyn Transport] {
+        &[KERNEL_TCP]
     }
 }
 
@@ -111,7 +112,7 @@ pub trait RxPath: HalfPath {
     ) -> Result<Box<dyn Rx>, Fault>;
 }
 
-/// The NIC that flows come by, for [`DataPath::preparation`].
+/// The NIC that flows come by, for [`HalfPath::preparation`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wire<'a> {
     /// Name of the device.
@@ -172,6 +173,47 @@ pub fn find<'a>(catalog: &[&'a DataPath], name: &str) -> Option<&'a DataPath> {
     catalog.iter().copied().find(|path| path.name == name)
 }
 
+/// How one end of a cell meets its peer: by the first transport that speaks what the
+/// workload wants and that all halves it opens there have in common. An end that opens
+/// none takes its peer's.
+pub fn transport(
+    workload: &dyn Workload,
+    cell: &Cell,
+    role: Role,
+    [tx, rx]: [&DataPath; 2],
+) -> Result<&'static dyn Transport, Fault> {
+    let all = [role, role.peer()].map(|role| workload.halves(role));
+    let directions = all.into_iter().find(|halves| !halves.is_empty()).unwrap_or_default();
+    let opened = directions.iter().map(|direction| {
+        let path = if *direction == Direction::Send { tx } else { rx };
+        let half = path.half(direction.role());
+        (path.name, half.map_or(&[][..], |half| half.transports()))
+    });
+    let opened: Vec<_> = opened.collect();
+    let protocol = workload.protocol(cell);
+    let speaks = |transport: &&'static dyn Transport| transport.protocol() == protocol;
+    if let Some((name, _)) = opened.iter().find(|(_, all)| !all.iter().any(speaks)) {
+        let text = format!("path '{name}' does not speak {protocol}");
+        let remedy = "choose another path, or another transport";
+        return Err(Fault::new(FaultKind::Usage, text).remedy(remedy));
+    }
+    let has = |all: &[&dyn Transport], name: &str| all.iter().any(|t| t.name() == name);
+    let common = |t: &&'static dyn Transport| opened.iter().all(|(_, all)| has(all, t.name()));
+    let first = opened.first().map_or(&[][..], |(_, all)| all);
+    first.iter().copied().filter(speaks).find(common).ok_or_else(|| {
+        let names: Vec<&str> = opened.iter().map(|(name, _)| *name).collect();
+        let text = format!("one end cannot have both {}", names.join(" and "));
+        Fault::new(FaultKind::Usage, text).remedy("choose halves that use the same stack")
+    })
+}
+
+/// Whether this half has no counterpart at the other end: what it sends are frames, and
+/// they end in a device.
+pub fn stands_alone(path: &DataPath) -> bool {
+    let sends_frames = |transport: &&dyn Transport| transport.protocol() == Protocol::Frames;
+    path.rx.is_none() && path.tx.is_some_and(|tx| tx.transports().iter().all(sends_frames))
+}
+
 /// For paths of which there is nothing to try.
 fn nothing_to_try(_: Option<&str>) -> Vec<Attempt> {
     Vec::new()
@@ -195,6 +237,17 @@ fn waits_within_messages(job: &Job, bytes: Option<u64>) -> Support {
             format!("choose at most {size} bytes to wait for"),
         ),
         _ => Support::Yes,
+    }
+}
+
+/// Refuses an option that says something of a stream alone.
+fn needs_stream(job: &Job, option: &str, is_set: bool) -> Support {
+    match (is_set, job.protocol) {
+        (false, _) | (_, Protocol::Tcp) => Support::Yes,
+        (true, other) => Support::no(
+            format!("{option} has no meaning with {other}"),
+            format!("leave {option} at its default, or choose TCP"),
+        ),
     }
 }
 
@@ -227,4 +280,130 @@ fn tried(name: &str, result: io::Result<String>) -> Attempt {
         },
     };
     Attempt { name: name.to_owned(), outcome }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection::{Listener, Terms};
+    use crate::record::Work;
+    use crate::record::wire::Token;
+    use crate::workload::{self, Actor, FlowEnd};
+    use std::net::SocketAddr;
+    use std::sync::Arc;
+
+    /// A made-up transport that never connects.
+    struct Tap;
+
+    impl Transport for Tap {
+        fn name(&self) -> &'static str {
+            "queues of a tap"
+        }
+
+        fn protocol(&self) -> Protocol {
+            Protocol::Frames
+        }
+
+        fn listen(&self, _: IpAddr, _: &Terms) -> Result<Box<dyn Listener>, Fault> {
+            unreachable!("nothing listens")
+        }
+
+        fn connect(
+            &self,
+            _: SocketAddr,
+            _: &Terms,
+            _: &Token,
+            _: u32,
+        ) -> Result<Arc<dyn Connection>, Fault> {
+            unreachable!("nothing connects")
+        }
+    }
+
+    impl HalfPath for Tap {
+        fn check(&self, _: &Job, _: &Facts) -> Support {
+            Support::Yes
+        }
+
+        fn transports(&self) -> &'static [&'static dyn Transport] {
+            &[&Tap]
+        }
+    }
+
+    impl TxPath for Tap {
+        fn open(&self, _: &Job, _: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+            unreachable!("nothing opens it")
+        }
+    }
+
+    static TAP: DataPath = DataPath {
+        name: "tap",
+        summary: "made up",
+        attempt: nothing_to_try,
+        uses_io_uring: false,
+        tx: Some(&Tap),
+        rx: None,
+    };
+
+    /// A made-up workload of frames, which nobody takes in.
+    struct Packets;
+
+    impl Workload for Packets {
+        fn name(&self) -> &'static str {
+            "packets"
+        }
+
+        fn summary(&self) -> &'static str {
+            "made up"
+        }
+
+        fn work(&self) -> Work {
+            Work::Packets
+        }
+
+        fn protocol(&self, _: &Cell) -> Protocol {
+            Protocol::Frames
+        }
+
+        fn halves(&self, role: Role) -> &'static [Direction] {
+            if role == Role::Sender { &[Direction::Send] } else { &[] }
+        }
+
+        fn job(&self, cell: &Cell, role: Role, _: Direction) -> Job {
+            Job::stream(cell, role)
+        }
+
+        fn play(&self, _: Actor) -> Result<FlowEnd, Fault> {
+            unreachable!("nothing plays it")
+        }
+    }
+
+    #[test]
+    fn an_end_meets_its_peer_by_what_the_workload_wants() {
+        let cell = Cell::new("test", Half::plain("socket"), Half::plain("socket"));
+        let stream = workload::CATALOG[0];
+        let mut udp = cell.clone();
+        udp.workload.name = "rr".into();
+        udp.stream.protocol = Protocol::Udp;
+        let rr = workload::of(&udp).unwrap();
+        let of = |workload: &dyn Workload, cell: &Cell, role, halves: [&DataPath; 2]| {
+            transport(workload, cell, role, halves).map(|transport| transport.name())
+        };
+        for role in Role::ALL {
+            assert_eq!(
+                of(stream, &cell, role, [&splice::PATH, &socket::PATH]).unwrap(),
+                "the kernel's TCP"
+            );
+            assert_eq!(
+                of(rr, &udp, role, [&socket::PATH, &uring::PATH]).unwrap(),
+                "the kernel's UDP"
+            );
+            let fault = of(rr, &udp, role, [&splice::PATH, &socket::PATH]).unwrap_err();
+            assert_eq!(fault.message, "path 'splice' does not speak UDP");
+            // The end without halves, too: a tap has no receiving half.
+            assert_eq!(of(&Packets, &cell, role, [&TAP, &TAP]).unwrap(), "queues of a tap");
+            assert!(of(&Packets, &cell, role, [&socket::PATH, &socket::PATH]).is_err());
+        }
+        assert!(of(stream, &cell, Role::Sender, [&TAP, &socket::PATH]).is_err());
+        assert!(stands_alone(&TAP) && !stands_alone(&splice::PATH));
+    }
 }

@@ -2,7 +2,9 @@
 //! copies at both ends.
 
 use super::{DataPath, HalfPath, RxPath, TxPath};
-use crate::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
+use crate::connection::{
+    Connection, Flow, KERNEL_TCP, KERNEL_UDP, Transport, WITNESS_LEN, WitnessPage,
+};
 use crate::record::{Facts, Fault, Manner, OptionKind, OptionSpec, Support};
 use crate::sys::memory::Region;
 use crate::sys::tcp;
@@ -64,8 +66,12 @@ impl HalfPath for Send {
         SEND_OPTIONS
     }
 
-    fn check(&self, _: &Job, _: &Facts) -> Support {
-        Support::Yes
+    fn check(&self, job: &Job, _: &Facts) -> Support {
+        super::needs_stream(job, "notsent-lowat", job.options.number("notsent-lowat").is_some())
+    }
+
+    fn transports(&self) -> &'static [&'static dyn Transport] {
+        &[KERNEL_TCP, KERNEL_UDP]
     }
 }
 
@@ -93,8 +99,15 @@ impl HalfPath for Receive {
     }
 
     fn check(&self, job: &Job, _: &Facts) -> Support {
+        let lowat = job.options.number("lowat");
         let waitall = job.options.flag("waitall").then_some(job.read_size);
-        super::waits_within_messages(job, job.options.number("lowat").max(waitall))
+        super::needs_stream(job, "lowat", lowat.is_some())
+            .and(super::needs_stream(job, "waitall", waitall.is_some()))
+            .and(super::waits_within_messages(job, lowat.max(waitall)))
+    }
+
+    fn transports(&self) -> &'static [&'static dyn Transport] {
+        &[KERNEL_TCP, KERNEL_UDP]
     }
 }
 

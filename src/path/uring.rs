@@ -5,8 +5,10 @@
 
 use super::ring::{self, CALLS, ENTER};
 use super::{DataPath, HalfPath, RxPath, TxPath};
-use crate::connection::{Connection, Flow, WITNESS_LEN};
-use crate::record::{Facts, Fault, FaultKind, Ledger, Manner, OptionKind, OptionSpec, Support};
+use crate::connection::{Connection, Flow, KERNEL_TCP, KERNEL_UDP, Transport, WITNESS_LEN};
+use crate::record::{
+    Facts, Fault, FaultKind, Ledger, Manner, OptionKind, OptionSpec, Protocol, Support,
+};
 use crate::sys::memory::Region;
 use crate::sys::uring::{self, Arrival, RecvRing, RecvShape, SendEvent, SendRing};
 use crate::workload::{Account, Group, Job, Pattern, Recorder, Rx, Toucher, Tx};
@@ -75,6 +77,10 @@ impl HalfPath for Send {
     fn check(&self, job: &Job, facts: &Facts) -> Support {
         super::fits(ring::message_size(job)).and(ring::support(facts))
     }
+
+    fn transports(&self) -> &'static [&'static dyn Transport] {
+        &[KERNEL_TCP, KERNEL_UDP]
+    }
 }
 
 impl TxPath for Send {
@@ -95,9 +101,15 @@ impl HalfPath for Receive {
 
     fn check(&self, job: &Job, facts: &Facts) -> Support {
         super::fits(shape(job))
+            .and(super::needs_stream(job, "bundle", job.options.flag("bundle")))
+            .and(super::needs_stream(job, "incremental", job.options.flag("incremental")))
             .and(ring::support(facts))
             .and(ring::needs(facts, ring::BUFFER_RING, "rings of provided buffers", "5.19"))
             .and(ring::needs(facts, ring::RECV_MULTISHOT, "multishot receive", "6.0"))
+    }
+
+    fn transports(&self) -> &'static [&'static dyn Transport] {
+        &[KERNEL_TCP, KERNEL_UDP]
     }
 }
 
@@ -357,6 +369,11 @@ fn shape(job: &Job) -> Result<RecvShape, Fault> {
             format!("{buffers} buffers of {buffer_size} bytes are too much"),
         )
         .remedy("give fewer or smaller ones: at most 32768, and at most 4G in all"));
+    }
+    if job.protocol == Protocol::Udp && buffer_size < job.message_size {
+        let text = format!("buffers of {buffer_size} bytes would cut datagrams short");
+        let remedy = format!("choose a buffer-size of at least {}", job.message_size);
+        return Err(Fault::new(FaultKind::Usage, text).remedy(remedy));
     }
     Ok(RecvShape {
         buffers: buffers as u16,

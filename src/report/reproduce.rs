@@ -5,8 +5,16 @@ use crate::record::{Cell, Design, Study};
 
 /// Names of what belongs to the stream in the id of a cell; a level of any
 /// other name is one of the link, `cores` aside.
-const STREAM: [&str; 7] =
-    ["flows", "message-size", "read-size", "touch", "congestion", "send-buffer", "receive-buffer"];
+const STREAM: [&str; 8] = [
+    "protocol",
+    "flows",
+    "message-size",
+    "read-size",
+    "touch",
+    "congestion",
+    "send-buffer",
+    "receive-buffer",
+];
 
 /// The command as pieces that belong on one line each, ready for a shell. A study
 /// that was run from a file names it (see [`file`]). None where flags cannot say

@@ -4,7 +4,7 @@ use super::figures::{self, number, plural};
 use crate::record::unit;
 use crate::record::{
     Activity, Cell, CopyCeiling, Design, Facts, Kernel, KernelHosts, LinkSettings, Placement,
-    SettingRecord, SoftirqCpu, Stream, Study, Touch, Work,
+    Protocol, SettingRecord, SoftirqCpu, Stream, Study, Touch, Work,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -194,14 +194,18 @@ fn connections(s: &Stream, sizes: bool) -> String {
         Touch::Read => "every byte read",
         Touch::Verify => "every byte verified",
     };
+    let congestion = match s.protocol {
+        Protocol::Tcp => format!(" ({})", s.congestion),
+        Protocol::Udp | Protocol::Frames => String::new(),
+    };
     let messages = match sizes {
         true => format!("messages of {}, reads of {}, ", size(s.message_size), size(s.read_size)),
         false => String::new(),
     };
     format!(
-        "{} of TCP ({}), {messages}{buffers}, {touch}",
+        "{} of {}{congestion}, {messages}{buffers}, {touch}",
         plural(s.flows.into(), "flow"),
-        s.congestion,
+        s.protocol,
     )
 }
 

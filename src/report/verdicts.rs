@@ -62,10 +62,11 @@ pub fn sentence(comparison: &Comparison, analysis: &Analysis) -> String {
     match comparison.verdict {
         Verdict::Inconclusive { smallest, blocks } => {
             let plan = match blocks {
-                Some(n) => format!("about {n} blocks would do for {margin}"),
-                None => format!("more than 1000 blocks would be needed for {margin}"),
+                Some(n) => format!("{margin} takes about {n} blocks"),
+                None => format!("{margin} takes more than 1000 blocks"),
             };
-            text += &format!(": these blocks see effects from {}; {plan}", percent(smallest));
+            let smallest = percent(smallest);
+            text += &format!(": minimum detectable effect {smallest} (80% power); {plan}");
         }
         Verdict::NoiseTooHigh { floor } => {
             text += &format!(": within the noise of this study, {}", percent(floor));

@@ -159,16 +159,16 @@ impl Agent {
                 Ok(Reply::Facts(Box::new(survey(self.paths, device.as_deref()))))
             }
             Request::Ceiling { cpu, size } => ceiling::measure(cpu, size).map(Reply::Ceiling),
-            Request::Listen { cell, address, token } => {
-                let session = Session::listen(self.paths, *cell, address, token)?;
+            Request::Listen { cell, address, device, token } => {
+                let session = Session::listen(self.paths, *cell, address, device, token)?;
                 let port = session.port()?;
                 self.session = Some(session);
                 Ok(Reply::Listening { port })
             }
-            Request::Connect { cell, address, port, token } => {
+            Request::Connect { cell, address, port, device, token } => {
                 let peer = (address, port).into();
-                let session =
-                    Session::connect(self.paths, *cell, peer, &token, self.events.clone())?;
+                let events = self.events.clone();
+                let session = Session::connect(self.paths, *cell, peer, device, &token, events)?;
                 self.session = Some(session);
                 Ok(Reply::Done)
             }
@@ -177,11 +177,11 @@ impl Agent {
                 self.session()?.accept(events)?;
                 Ok(Reply::Done)
             }
-            Request::Start { meters, device, hold } => {
+            Request::Start { meters, hold } => {
                 let chosen = meter::chosen(self.meters, &meters);
                 let session = self.session()?;
                 session.pace(hold);
-                session.start(chosen, device)?;
+                session.start(chosen)?;
                 Ok(Reply::Done)
             }
             Request::Pace { hold } => {
@@ -207,7 +207,7 @@ impl Agent {
                 price.map(Reply::SamplePrice)
             }
             Request::Profile { title, bytes, packets, agents, placement } => {
-                let stream = Stream { agents: agents.map(Some), placement };
+                let stream = Stream { agents, placement };
                 let capture = self.capture.take();
                 let capture = capture.ok_or_else(|| out_of_turn("nothing was sampled"))?;
                 let work = Work { bytes: Some(bytes as f64), packets };

@@ -15,8 +15,8 @@ use super::trial::{Position, blank, now_ms, trial};
 use crate::host::differences;
 use crate::meter::{self, Chosen};
 use crate::record::{
-    Cell, CellId, Design, Facts, Fault, FaultKind, Restoration, Role, SCHEMA_VERSION, Sampling,
-    Schedule, SettingRecord, Study, StudyHeader, Trial, TrialStatus, WantedSetting, unit,
+    Cell, CellId, Design, Facts, Fault, FaultKind, Restoration, Role, SCHEMA_VERSION, Schedule,
+    SettingRecord, Study, StudyHeader, Trial, TrialStatus, WantedSetting, unit,
 };
 use crate::{spec, stats};
 use std::collections::HashSet;
@@ -342,7 +342,7 @@ impl Run<'_, '_> {
 
     /// One block of whole trials, one after the other.
     fn trials(&mut self, cells: &[&Cell], block: u32, clock: &mut Clock) -> Result<(), Fault> {
-        let meters = self.meters(None);
+        let meters = self.meters();
         let schedule = self.opened.study.header.schedule.clone();
         for cell in cells {
             self.observer.trial_begins(clock.done + 1, &cell.id, block + 1);
@@ -364,7 +364,7 @@ impl Run<'_, '_> {
         block: u32,
         clock: &mut Clock,
     ) -> Result<(), Fault> {
-        let meters = self.meters(None);
+        let meters = self.meters();
         let schedule = self.opened.study.header.schedule.clone();
         self.observer.trial_begins(clock.done + 1, &cells[0].id, block + 1);
         let position = self.position(block);
@@ -414,9 +414,9 @@ impl Run<'_, '_> {
         }
     }
 
-    /// The meters of a trial, the meter `profile` among them where it is to sample.
-    pub(super) fn meters(&self, sampling: Option<&Sampling>) -> Vec<Chosen> {
-        let requests = metering::of_trial(&self.opened.study.header, sampling);
+    /// The meters of a trial.
+    pub(super) fn meters(&self) -> Vec<Chosen> {
+        let requests = metering::of_trial(&self.opened.study.header);
         meter::chosen(self.laboratory.meters, &requests)
     }
 

@@ -177,7 +177,7 @@ impl Open {
                 }
             }
         }
-        let witness = halves.workload.has_witness() && connection.index() == 0;
+        let witness = halves.workload.has_witness(cell) && connection.index() == 0;
         if let (Role::Sender, true, Some(tx)) = (role, witness, &mut open.tx) {
             tx.witness()?;
         }
@@ -186,7 +186,7 @@ impl Open {
 
     fn play(self, assignment: Assignment, detail: Detail) -> Result<Outcome, Fault> {
         let Assignment { halves, role, cell, connection, gate, progress, .. } = assignment;
-        let expected = halves.workload.has_witness() && connection.index() == 0;
+        let expected = halves.workload.has_witness(&cell) && connection.index() == 0;
         let witness = match (role, expected) {
             (Role::Receiver, true) => Some(read_witness(connection.as_ref())?),
             _ => None,

@@ -1,9 +1,9 @@
 //! What a study asks of its meters. A study's header says it in fields of its own
 //! (`meters`, `power`), which its readers know; a meter gets it as its options.
 
-use crate::meter::{POWER_NAME, PROFILE_NAME};
+use crate::meter::{Chosen, Meter, POWER_NAME, PROFILE_NAME};
 use crate::record::wire::MeterRequest;
-use crate::record::{Fault, FaultKind, Power, Sampling, StudyHeader};
+use crate::record::{Fault, FaultKind, Power, Role, Sampling, StudyHeader};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -38,25 +38,29 @@ pub fn for_header(meters: &[MeterRequest]) -> Result<(Vec<String>, Power), Fault
     Ok((meters.iter().map(|meter| meter.name.clone()).collect(), power))
 }
 
-/// The meters of a trial; where it takes a profile, with what that samples.
-pub(super) fn of_trial(header: &StudyHeader, sampling: Option<&Sampling>) -> Vec<MeterRequest> {
+/// The meters of a trial.
+pub(super) fn of_trial(header: &StudyHeader) -> Vec<MeterRequest> {
     let request = |name: &String| MeterRequest {
         options: if name == POWER_NAME { json!(header.power) } else { Value::Null },
         name: name.clone(),
     };
-    let profile = sampling.map(profile);
-    header.meters.iter().map(request).chain(profile).collect()
+    header.meters.iter().map(request).collect()
 }
 
-/// The meter `profile`, to take these samples.
-pub(super) fn profile(sampling: &Sampling) -> MeterRequest {
-    MeterRequest { name: PROFILE_NAME.into(), options: json!(sampling) }
+/// The meter `profile` of a catalogue, to take these samples at one end.
+pub(super) fn profile(
+    meters: &[&'static dyn Meter],
+    role: Role,
+    sampling: &Sampling,
+) -> Option<Chosen> {
+    let meter = *meters.iter().find(|meter| meter.name() == PROFILE_NAME)?;
+    Some(Chosen { meter, options: json!(sampling), role: Some(role) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::meter::{self, Chosen, Context};
+    use crate::meter::{self, Context};
     use crate::record::PowerSource;
     use crate::record::wire::Request;
     use crate::sys::Roots;
@@ -78,8 +82,10 @@ mod tests {
     #[test]
     fn what_is_sampled_crosses_the_wire_to_its_meter_alone() {
         let sampling = Sampling { event: "cycles".into(), rate: 99, cpus: vec![0, 3] };
-        let meters = vec!["cpu".into(), profile(&sampling)];
-        let start = Request::Start { meters, device: None, hold: true };
+        let Chosen { meter, options, .. } =
+            profile(meter::CATALOG, Role::Sender, &sampling).unwrap();
+        let meters = vec!["cpu".into(), MeterRequest { name: meter.name().into(), options }];
+        let start = Request::Start { meters, hold: true };
         let line = serde_json::to_string(&start).unwrap();
         assert_eq!(line.matches("options").count(), 1, "{line}");
         let Request::Start { meters, .. } = serde_json::from_str(&line).unwrap() else {

@@ -43,7 +43,7 @@ pub use stewards::Stewards;
 pub use store::{Hosts, HostsAfter, StudyWriter, load};
 
 use crate::meter::Meter;
-use crate::path::{DataPath, Pair};
+use crate::path::{self, DataPath, Pair};
 use crate::spec::{
     PairDeclaration, PathDeclaration, PathSpec, TestbedDeclaration, WorkloadDeclaration,
 };
@@ -84,6 +84,7 @@ pub fn path_spec(paths: &[&'static DataPath], pairs: &[Pair]) -> PathSpec {
         name: path.name,
         tx: path.tx.map(|tx| tx.options()),
         rx: path.rx.map(|rx| rx.options()),
+        alone: path::stands_alone(path),
     };
     let pair = |pair: &Pair| PairDeclaration { name: pair.name, tx: pair.tx, rx: pair.rx };
     let workload = |workload: &&'static dyn Workload| WorkloadDeclaration {

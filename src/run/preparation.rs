@@ -71,9 +71,13 @@ pub(super) fn halves(
 ) -> Result<Vec<(&'static dyn HalfPath, Job)>, Fault> {
     let workload = workload::of(cell)?;
     workload.check(cell)?;
+    let find = |role: Role| path::find(paths, &cell.half(role).path);
+    if let (Some(tx), Some(rx)) = (find(Role::Sender), find(Role::Receiver)) {
+        path::transport(workload, cell, role, [tx, rx])?;
+    }
     let open = workload.halves(role).iter().map(|&direction| {
         let name = &cell.half(direction.role()).path;
-        let half = path::find(paths, name).and_then(|path| path.half(direction.role()));
+        let half = find(direction.role()).and_then(|path| path.half(direction.role()));
         let lacks = || {
             let text = format!("path '{name}' has no {} half", direction.role());
             Fault::new(FaultKind::Usage, text).remedy("'bytepath paths' lists the halves")

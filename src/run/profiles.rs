@@ -5,15 +5,21 @@
 use super::Laboratory;
 use super::conduct::{Clock, Run, judged};
 use super::guard::Guard;
+use super::metering;
 use super::preparation::prepare;
 use super::remote::{Remotes, unexpected};
 use super::trial::{Position, blank, seconds, set_up_link, stream};
-use crate::meter::{self, Chosen};
+use crate::meter::Chosen;
+use crate::profile::Profile;
+use crate::profile::export::{self, Exporter};
+use crate::profile::import::{Importer, Pprof, Times};
 use crate::record::wire::{Reply, Request};
 use crate::record::{
-    Cell, CellId, Design, Fault, FaultKind, Kernel, ProfileRecord, ProfiledCells, Profiling, Role,
-    SamplePrice, Sampling, Schedule, SoftirqCpu, Study, StudyHeader, Trial, TrialStatus, Work,
+    Cell, CellId, Design, Fault, FaultKind, Placement, ProfileRecord, ProfiledCells, Profiling,
+    Role, SamplePrice, Sampling, Schedule, SoftirqCpu, Study, StudyHeader, Trial, TrialStatus,
+    Work,
 };
+use crate::spec;
 use crate::stats;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -46,8 +52,8 @@ pub(super) fn affordable_rate(cost: Option<f64>) -> u64 {
     RATES.into_iter().find(affordable).unwrap_or(RATES[RATES.len() - 1])
 }
 
-/// Profile trials that a study still lacks, in the order in which they are taken:
-/// cells in turn, so that what the machine does slowly meets all alike.
+/// Profile trials that a study still lacks, in the order in which they are taken: as in
+/// blocks, every cell once in random order, then every cell again.
 pub(super) fn missing(study: &Study) -> Vec<(CellId, u32)> {
     let Some(profiling) = &study.header.profiling else { return Vec::new() };
     if study.remarks.iter().any(|remark| remark.starts_with(NONE)) {
@@ -58,7 +64,9 @@ pub(super) fn missing(study: &Study) -> Vec<(CellId, u32)> {
         let number_of = |trial: &Trial| trial.profile.as_ref().map(|profile| profile.number);
         study.profiles.iter().any(|trial| trial.cell == *cell && number_of(trial) == Some(number))
     };
-    let turns = (1..=profiling.trials).flat_map(|number| cells.iter().map(move |c| (c, number)));
+    // An order of its own, and the same one after an interruption.
+    let order = spec::order(cells.len(), profiling.trials, !study.header.schedule.seed);
+    let turns = order.into_iter().map(|(turn, index)| (&cells[index], turn + 1));
     turns.filter(|(cell, number)| !taken(cell, *number)).map(|(c, n)| (c.clone(), n)).collect()
 }
 
@@ -92,9 +100,13 @@ impl Run<'_, '_> {
         for (id, number) in &missing {
             let Some(cell) = header.cells.iter().find(|cell| cell.id == *id) else { continue };
             self.observer.profile_begins(clock.done + 1, id);
-            let sampling = Sampling { cpus: cpus(cell, &header), ..sampling.clone() };
             let position = Position { block: number - 1, ..self.position(0) };
-            let meters = self.meters(Some(&sampling));
+            let mut meters = self.meters();
+            for role in sampled_at(self.laboratory.testbed.properties().hosts_apart) {
+                let cpus = cpus(cell, &header, *role, self.laboratory);
+                let sampling = Sampling { cpus, ..sampling.clone() };
+                meters.extend(metering::profile(self.laboratory.meters, *role, &sampling));
+            }
             let (guard, profile) = (&mut self.opened.guard, (&sampling, *number));
             let (mut trial, packed) =
                 taken(self.laboratory, guard, cell, &meters, &schedule, profile, position)?;
@@ -134,18 +146,13 @@ impl Run<'_, '_> {
         profiling: &Profiling,
         missing: &[(CellId, u32)],
     ) -> Result<Sampling, Fault> {
-        if !self.laboratory.meters.iter().any(|meter| meter.name() == meter::PROFILE_NAME) {
-            return Err(Fault::new(FaultKind::Unsupported, "there is no meter for them"));
-        }
         // A study that goes on keeps to what it began with.
         let before = self.opened.study.profiles.iter().find_map(|trial| trial.profile.as_ref());
         if let Some(ProfileRecord { event, rate, .. }) = before {
             return Ok(Sampling { event: event.clone(), rate: *rate, cpus: Vec::new() });
         }
         let cell = missing.first().and_then(|(id, _)| header.cells.iter().find(|c| c.id == *id));
-        let cpu = cell.and_then(|cell| cell.placement.receiver);
-        let kernel = cell.and_then(|cell| cell.kernel.as_ref());
-        let price = price(self.laboratory, kernel, profiling.event.clone(), cpu)?;
+        let price = price(self.laboratory, cell, profiling.event.clone())?;
         let rate = profiling.rate.unwrap_or_else(|| affordable_rate(price.seconds));
         self.remark(words(&price, rate))?;
         Ok(Sampling { event: price.event, rate, cpus: Vec::new() })
@@ -165,42 +172,73 @@ fn words(price: &SamplePrice, rate: u64) -> String {
     }
 }
 
-/// Asks the receiver's host what a sample costs.
-fn price(
-    laboratory: &Laboratory,
-    kernel: Option<&Kernel>,
-    event: Option<String>,
-    cpu: Option<u32>,
-) -> Result<SamplePrice, Fault> {
-    let mut remotes = Remotes::raise(laboratory, kernel)?;
-    price_at(&mut remotes, event, cpu)
+/// The ends whose machines are sampled: the receiver's alone where both share one.
+fn sampled_at(apart: bool) -> &'static [Role] {
+    if apart { &Role::ALL } else { &[Role::Receiver] }
 }
 
-/// Asks the receiver's agent of a testbed that is up.
+/// The event that every sampled host has, and what a sample costs where it costs most.
+fn price(
+    laboratory: &Laboratory,
+    cell: Option<&Cell>,
+    event: Option<String>,
+) -> Result<SamplePrice, Fault> {
+    let mut remotes = Remotes::raise(laboratory, cell.and_then(|cell| cell.kernel.as_ref()))?;
+    let apart = remotes.properties.hosts_apart;
+    let mut at = |role, event| {
+        let cpu = cell.and_then(|cell| cell.placement.cpu(role));
+        price_at(&mut remotes, role, event, cpu)
+    };
+    let mut price = at(Role::Receiver, event)?;
+    if apart {
+        let event = Some(price.event.clone());
+        let sender = at(Role::Sender, event).map_err(|fault| {
+            fault.remedy("name an event that both hosts have: --profile largest:event=cpu-clock")
+        })?;
+        let costs = price.seconds.zip(sender.seconds);
+        price.seconds = costs.map(|(one, other)| one.max(other));
+    }
+    Ok(price)
+}
+
+/// Asks an agent of a testbed that is up.
 pub(super) fn price_at(
     remotes: &mut Remotes,
+    role: Role,
     event: Option<String>,
     cpu: Option<u32>,
 ) -> Result<SamplePrice, Fault> {
-    match remotes.ask(Role::Receiver, &Request::SamplePrice { event, cpu })? {
+    match remotes.ask(role, &Request::SamplePrice { event, cpu })? {
         Reply::SamplePrice(price) => Ok(price),
-        other => Err(unexpected(Role::Receiver, &other)),
+        other => Err(unexpected(role, &other)),
     }
 }
 
-/// The CPUs that a cell's stream runs on; all there are where that is left to the
-/// scheduler.
-fn cpus(cell: &Cell, header: &StudyHeader) -> Vec<u32> {
+/// The CPUs of the host of a role that a cell's stream runs on; all there are where that
+/// is left to the scheduler.
+fn cpus(cell: &Cell, header: &StudyHeader, role: Role, laboratory: &Laboratory) -> Vec<u32> {
+    let apart = laboratory.testbed.properties().hosts_apart;
+    let here = |other: &Role| !apart || *other == role;
     let pinned: Option<BTreeSet<u32>> =
-        Role::ALL.into_iter().map(|role| cell.placement.cpu(role)).collect();
+        Role::ALL.into_iter().filter(here).map(|role| cell.placement.cpu(role)).collect();
     match pinned {
+        // The other CPUs that a cell names are of its receiver.
+        Some(cpus) if apart && role == Role::Sender => cpus.into_iter().collect(),
+        Some(cpus) if apart && cell.placement.softirq != SoftirqCpu::Free => {
+            let more = [cell.link.rps, cell.placement.softirq.cpu()];
+            cpus.into_iter()
+                .chain(more.into_iter().flatten())
+                .collect::<BTreeSet<_>>()
+                .into_iter()
+                .collect()
+        }
         Some(mut cpus) if cell.placement.softirq != SoftirqCpu::Free => {
             cpus.extend(cell.link.rps);
             cpus.extend(cell.placement.named().map(|(_, cpu)| cpu));
             cpus.into_iter().collect()
         }
         _ => {
-            let facts = header.facts_of(cell).get(Role::Receiver as usize);
+            let facts = header.facts_of(cell).get(role as usize);
             facts.map(|facts| facts.cpus.clone()).unwrap_or_default()
         }
     }
@@ -254,26 +292,57 @@ fn sample(
     fetch(&mut remotes, cell, trial)
 }
 
-/// Has the receiver's agent name the samples, and brings them over.
+/// Brings over what each sampled host has seen, as one profile.
 fn fetch(remotes: &mut Remotes, cell: &Cell, trial: &mut Trial) -> Result<Vec<u8>, Fault> {
+    let mut parts = Vec::new();
+    for role in sampled_at(remotes.properties.hosts_apart) {
+        parts.push(fetch_from(remotes, *role, cell, trial)?);
+    }
+    if parts.len() == 1 {
+        return Ok(parts.swap_remove(0));
+    }
+    let read = |packed: &Vec<u8>| Pprof.read("a profile", Times::LeftOut, &mut packed.as_slice());
+    let parts = parts.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let mut packed = Vec::new();
+    export::Pprof
+        .write(&Profile::joined(parts), &mut packed)
+        .map_err(|e| Fault::new(FaultKind::System, format!("cannot pack the profiles: {e}")))?;
+    Ok(packed)
+}
+
+/// Has an agent name its samples, and brings them over.
+fn fetch_from(
+    remotes: &mut Remotes,
+    role: Role,
+    cell: &Cell,
+    trial: &mut Trial,
+) -> Result<Vec<u8>, Fault> {
     let number = trial.profile.as_ref().map_or(0, |profile| profile.number);
+    // Process ids and CPUs of the other machine mean nothing on this one.
+    let apart = remotes.properties.hosts_apart;
+    let agents = Role::ALL.map(|of| (!apart || of == role).then(|| remotes.pid(of)));
+    let placement = match (apart, role) {
+        (false, _) => cell.placement,
+        (true, Role::Sender) => Placement { sender: cell.placement.sender, ..Placement::default() },
+        (true, Role::Receiver) => Placement { sender: None, ..cell.placement },
+    };
     let ask = Request::Profile {
         title: format!("{} ({number})", cell.id),
         bytes: if trial.work == Work::Bytes { trial.count } else { 0 },
         packets: trial.packets(),
-        agents: Role::ALL.map(|role| remotes.pid(role)),
-        placement: cell.placement,
+        agents,
+        placement,
     };
-    remotes.send(Role::Receiver, &ask)?;
-    let size = match remotes.await_reply(Role::Receiver, NAMING)? {
+    remotes.send(role, &ask)?;
+    let size = match remotes.await_reply(role, NAMING)? {
         Reply::Profile { size, samples, lost, notes } => {
             if let Some(profile) = &mut trial.profile {
-                (profile.samples, profile.lost) = (samples, lost);
+                (profile.samples, profile.lost) = (profile.samples + samples, profile.lost + lost);
             }
             trial.warnings.extend(notes.into_iter().map(|note| format!("profile: {note}")));
             size
         }
-        other => return Err(unexpected(Role::Receiver, &other)),
+        other => return Err(unexpected(role, &other)),
     };
     if size > LARGEST {
         let text = format!("the profile takes {} MiB", size >> 20);
@@ -281,9 +350,9 @@ fn fetch(remotes: &mut Remotes, cell: &Cell, trial: &mut Trial) -> Result<Vec<u8
     }
     let mut packed = Vec::new();
     while (packed.len() as u64) < size {
-        match remotes.ask(Role::Receiver, &Request::Part { at: packed.len() as u64 })? {
+        match remotes.ask(role, &Request::Part { at: packed.len() as u64 })? {
             Reply::Part { bytes } if !bytes.0.is_empty() => packed.extend(bytes.0),
-            other => return Err(unexpected(Role::Receiver, &other)),
+            other => return Err(unexpected(role, &other)),
         }
     }
     Ok(packed)

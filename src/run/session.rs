@@ -2,7 +2,7 @@
 
 use super::agent::Event;
 use super::engine::{Assignment, Ended, Engine, Halves, Outcome};
-use crate::connection::{Connection, Listener, Transport};
+use crate::connection::{Connection, Listener, Terms, Transport};
 use crate::meter::{self, Capture, Chosen, Context, Meter, Output, Prepared, Running, ThreadTag};
 use crate::path::{self, DataPath};
 use crate::record::wire::{Reply, Token};
@@ -47,10 +47,11 @@ impl Session {
         paths: &[&'static DataPath],
         cell: Cell,
         address: IpAddr,
+        device: Option<String>,
         token: Token,
     ) -> Result<Self, Fault> {
-        let mut session = Session::new(paths, cell, Role::Receiver)?;
-        let listener = session.transport()?.listen(address, &session.cell.stream)?;
+        let mut session = Session::new(paths, cell, Role::Receiver, device)?;
+        let listener = session.transport()?.listen(address, &session.terms())?;
         session.listener = Some((listener, token));
         Ok(session)
     }
@@ -66,13 +67,14 @@ impl Session {
         paths: &[&'static DataPath],
         cell: Cell,
         peer: SocketAddr,
+        device: Option<String>,
         token: &Token,
         events: Sender<Event>,
     ) -> Result<Self, Fault> {
-        let mut session = Session::new(paths, cell, Role::Sender)?;
-        let (transport, contract) = (session.transport()?, &session.cell.stream);
-        let connect = |index| transport.connect(peer, contract, token, index);
-        let connections = (0..contract.flows).map(connect).collect::<Result<_, _>>()?;
+        let mut session = Session::new(paths, cell, Role::Sender, device)?;
+        let (transport, terms) = (session.transport()?, session.terms());
+        let connect = |index| transport.connect(peer, &terms, token, index);
+        let connections = (0..terms.contract.flows).map(connect).collect::<Result<_, _>>()?;
         session.open(connections, events)?;
         Ok(session)
     }
@@ -84,7 +86,12 @@ impl Session {
         self.open(connections, events)
     }
 
-    fn new(paths: &[&'static DataPath], cell: Cell, role: Role) -> Result<Self, Fault> {
+    fn new(
+        paths: &[&'static DataPath],
+        cell: Cell,
+        role: Role,
+        device: Option<String>,
+    ) -> Result<Self, Fault> {
         let find = |role: Role| {
             let name = &cell.half(role).path;
             path::find(paths, name)
@@ -95,20 +102,19 @@ impl Session {
             tx: find(Role::Sender)?,
             rx: find(Role::Receiver)?,
         };
-        let flows = cell.stream.flows as usize;
         Ok(Session {
             cell: Arc::new(cell),
             role,
             halves,
             listener: None,
             gate: Arc::default(),
-            progress: Arc::new((0..flows).map(|_| Arc::default()).collect()),
+            progress: Arc::default(),
             connections: Vec::new(),
             sockets: Arc::default(),
             engines: Vec::new(),
-            ends: (0..flows).map(|_| None).collect(),
+            ends: Vec::new(),
             meters: Vec::new(),
-            device: None,
+            device,
             last_look: meter::LastLook::default(),
             prepared: Vec::new(),
             running: Vec::new(),
@@ -117,14 +123,14 @@ impl Session {
         })
     }
 
-    /// How this end meets its peer: as the first half that it opens does.
     fn transport(&self) -> Result<&'static dyn Transport, Fault> {
-        let direction = self.halves.workload.halves(self.role).first();
-        let half = direction.and_then(|direction| match direction.role() {
-            role @ Role::Sender => self.halves.tx.half(role),
-            role @ Role::Receiver => self.halves.rx.half(role),
-        });
-        half.map(|half| half.transport()).ok_or_else(|| wrong_state("no half to connect"))
+        let Halves { workload, tx, rx } = self.halves;
+        path::transport(workload, &self.cell, self.role, [tx, rx])
+    }
+
+    fn terms(&self) -> Terms<'_> {
+        let (contract, link) = (&self.cell.stream, &self.cell.link);
+        Terms { contract, link, device: self.device.as_deref() }
     }
 
     fn open(
@@ -133,6 +139,9 @@ impl Session {
         events: Sender<Event>,
     ) -> Result<(), Fault> {
         let groups: Arc<[Group; 2]> = Arc::default();
+        // A transport whose flows end in a device has none to accept.
+        self.progress = Arc::new(connections.iter().map(|_| Arc::default()).collect());
+        self.ends = connections.iter().map(|_| None).collect();
         for (index, connection) in connections.iter().enumerate() {
             self.engines.push(Engine::open(Assignment {
                 halves: self.halves,
@@ -153,13 +162,12 @@ impl Session {
     }
 
     /// Gets the meters ready and lets the bytes flow.
-    pub fn start(&mut self, meters: Vec<Chosen>, device: Option<String>) -> Result<(), Fault> {
+    pub fn start(&mut self, meters: Vec<Chosen>) -> Result<(), Fault> {
         let asked = |name| meters.iter().any(|chosen| chosen.meter.name() == name);
         let detail = Detail { calls: asked(meter::SYSCALLS.name), sizes: asked(meter::SIZES.name) };
         self.meters = meters;
-        self.device = device;
         let mut context = self.context();
-        for Chosen { meter, options } in &self.meters {
+        for Chosen { meter, options, .. } in &self.meters {
             context.options.clone_from(options);
             let prepared = meter.prepare(&context);
             let prepared = prepared.map_err(|fault| cannot_start(*meter, fault))?;
@@ -179,7 +187,7 @@ impl Session {
     /// Starts the meters, then the window.
     pub fn window_begin(&mut self) -> Result<(), Fault> {
         let mut context = self.context();
-        for Chosen { meter, options } in &self.meters {
+        for Chosen { meter, options, .. } in &self.meters {
             context.options.clone_from(options);
             let begin = Instant::now();
             let ready = self.prepared.iter().position(|(name, _)| *name == meter.name());
@@ -287,7 +295,7 @@ impl Session {
         let mut notes: Vec<String> = Vec::new();
         let mut readings = Vec::new();
         let mut witness = None;
-        let mut sum: Option<workload::TallyEnd> = None;
+        let mut tally = workload::TallyEnd::default();
         let mut total_bytes = 0;
         for end in self.ends.iter_mut().map(Option::take) {
             let Outcome { end, witness: shown } =
@@ -297,12 +305,8 @@ impl Session {
             readings.extend(end.account.readings);
             witness = witness.or(shown);
             total_bytes += end.bytes;
-            match &mut sum {
-                None => sum = Some(end.tally),
-                Some(sum) => sum.add(end.tally),
-            }
+            tally.add(end.tally);
         }
-        let tally = sum.ok_or_else(|| wrong_state("there are no flows"))?;
         let record = RoleRecord {
             role: self.role,
             total_bytes,

@@ -25,8 +25,8 @@ impl<'a> Stand<'a> {
     }
 
     /// Runs one stream of a cell. The link stays as it was raised; the cell's
-    /// own link settings are not looked at. The meter `profile` needs a sampling;
-    /// its samples are taken and dropped.
+    /// own link settings are not looked at. With a sampling its samples
+    /// are taken, too, and dropped.
     pub fn run(
         &mut self,
         cell: &Cell,
@@ -36,9 +36,9 @@ impl<'a> Stand<'a> {
     ) -> Result<Trial, Fault> {
         let mut trial = blank(cell, Position { block: self.order, order: self.order });
         self.order += 1;
-        let sampled = sampling.map(profile).into_iter();
-        let others = meters.iter().map(|meter| meter.name().into());
-        let meters = meter::chosen(meters, &sampled.chain(others).collect::<Vec<_>>());
+        let requests: Vec<_> = meters.iter().map(|meter| meter.name().into()).collect();
+        let mut meters = meter::chosen(meters, &requests);
+        meters.extend(sampling.and_then(|s| profile(meter::CATALOG, Role::Receiver, s)));
         stream(&mut self.remotes, cell, &meters, schedule, &mut trial)?;
         trial.status = TrialStatus::Measured;
         Ok(trial)
@@ -46,7 +46,7 @@ impl<'a> Stand<'a> {
 
     /// What a study samples of a pinned cell if nobody asks for anything else.
     pub fn usual_sampling(&mut self, cell: &Cell) -> Result<Sampling, Fault> {
-        let price = price_at(&mut self.remotes, None, cell.placement.receiver)?;
+        let price = price_at(&mut self.remotes, Role::Receiver, None, cell.placement.receiver)?;
         let cpus = Role::ALL.into_iter().filter_map(|role| cell.placement.cpu(role)).collect();
         Ok(Sampling { event: price.event, rate: affordable_rate(price.seconds), cpus })
     }

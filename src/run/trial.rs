@@ -5,7 +5,7 @@ use super::guard::Guard;
 use super::preparation::prepare;
 use super::remote::{Remotes, opening, unexpected};
 use super::seen::Seen;
-use crate::meter::{self, Chosen, Reach};
+use crate::meter::{Chosen, Reach};
 use crate::path;
 use crate::record::wire::{LinkEnd, MeterRequest, Reply, Request, Token};
 use crate::record::{
@@ -147,9 +147,8 @@ pub(super) fn begin(
 ) -> Result<(), Fault> {
     connect(remotes, cell)?;
     for role in [Role::Receiver, Role::Sender] {
-        let device = remotes.device(role);
         let meters = meters_of(role, meters, remotes.properties.hosts_apart);
-        remotes.tell(role, &Request::Start { meters, device, hold })?;
+        remotes.tell(role, &Request::Start { meters, hold })?;
     }
     Ok(())
 }
@@ -238,14 +237,16 @@ fn not_our_link(device: Option<String>, cpu: u32) -> Fault {
 pub(super) fn connect(remotes: &mut Remotes, cell: &Cell) -> Result<(), Fault> {
     let address = remotes.address(Role::Receiver);
     let token = new_token()?;
-    let listen = Request::Listen { cell: Box::new(cell.clone()), address, token: token.clone() };
+    let [device, own] = [Role::Sender, Role::Receiver].map(|role| remotes.device(role));
+    let receiver = Box::new(cell.clone());
+    let listen = Request::Listen { cell: receiver, address, device: own, token: token.clone() };
     let port = match remotes.ask(Role::Receiver, &listen)? {
         Reply::Listening { port } => port,
         other => return Err(unexpected(Role::Receiver, &other)),
     };
     let timeout = opening(cell.stream.flows);
     let cell = Box::new(cell.clone());
-    let connect = Request::Connect { cell, address, port, token };
+    let connect = Request::Connect { cell, address, port, device, token };
     remotes.tell_within(Role::Sender, &connect, timeout)?;
     remotes.tell_within(Role::Receiver, &Request::Accept, timeout)
 }
@@ -262,13 +263,13 @@ fn new_token() -> Result<Token, Fault> {
 }
 
 /// A meter that sees the whole machine runs at the receiver alone where the hosts share
-/// one; where they do not (`apart`), at both ends. A profile is the receiver's.
+/// one; where they do not (`apart`), at both ends.
 fn meters_of(role: Role, meters: &[Chosen], apart: bool) -> Vec<MeterRequest> {
-    let here = |Chosen { meter, .. }: &&Chosen| {
-        let is_profile = meter.name() == meter::PROFILE_NAME;
-        meter.reach() != Reach::Machine || role == Role::Receiver || (apart && !is_profile)
+    let here = |chosen: &&Chosen| match chosen.role {
+        Some(only) => only == role,
+        None => chosen.meter.reach() != Reach::Machine || role == Role::Receiver || apart,
     };
-    let request = |Chosen { meter, options }: &Chosen| MeterRequest {
+    let request = |Chosen { meter, options, .. }: &Chosen| MeterRequest {
         name: meter.name().to_owned(),
         options: options.clone(),
     };
@@ -314,7 +315,7 @@ fn finish(
         }
     }
     settle(trial, workload, shown, remotes.properties.has_cable)?;
-    check_window(trial, schedule)
+    check_window(trial, workload.counted_by(), schedule)
 }
 
 /// Brings the two ends together: their byte counts must agree, and the witness
@@ -335,7 +336,7 @@ fn settle(
         false => workload::believe(&sender.ledger, witness),
     };
     trial.label = workload::label(trial.work, &sender.ledger, &receiver.ledger);
-    let counts = match trial.work.counted_by() {
+    let counts = match workload.counted_by() {
         Role::Sender => &mut *sender,
         Role::Receiver => &mut *receiver,
     };
@@ -354,8 +355,8 @@ fn notes(record: &RoleRecord) -> impl Iterator<Item = String> + '_ {
 /// An engine notices the edges of the window between two calls. A call that
 /// takes long there makes the window longer: still a true rate, but of another
 /// window than was asked for, which the reader is told.
-fn check_window(trial: &mut Trial, schedule: &Schedule) -> Result<(), Fault> {
-    let actor = trial.work.actor(trial.work.counted_by());
+fn check_window(trial: &mut Trial, counted: Role, schedule: &Schedule) -> Result<(), Fault> {
+    let actor = trial.work.actor(counted);
     if trial.window <= 0.0 {
         let text = format!("the {actor} never saw the window begin and end: nothing moved");
         return Err(Fault::new(FaultKind::System, text));

@@ -16,6 +16,8 @@ pub struct PathDeclaration {
     pub tx: Option<&'static [OptionSpec]>,
     /// Options of its receiver half; none if it has no such half.
     pub rx: Option<&'static [OptionSpec]>,
+    /// Whether its sender half needs no receiver half: what it sends ends in a device.
+    pub alone: bool,
 }
 
 /// A named pair of halves.
@@ -52,7 +54,8 @@ pub struct PathSpec {
 /// What is asked for.
 #[derive(Clone, Debug)]
 pub struct Ask<'a> {
-    /// Paths: `PAIR`, `PAIR:key=value,...` or `TX[:...]+RX[:...]`.
+    /// Paths: `PAIR`, `PAIR:key=value,...`, `TX[:...]+RX[:...]`, or `TX[:...]` where that
+    /// needs no receiver half.
     pub paths: &'a [String],
     /// Workload: `NAME[:key=value,...]`; empty takes the first of the catalogue.
     pub workload: &'a str,
@@ -68,9 +71,8 @@ pub struct Ask<'a> {
     pub baseline: Option<&'a str>,
 }
 
-/// The cells asked for, and the id of the baseline. If there is something to
-/// compare, the baseline gets a second cell, marked `null`, by which the study
-/// measures its own noise.
+/// The cells asked for, and the id of the baseline. The baseline gets a second cell,
+/// marked `null`, by which the study measures its own noise.
 pub fn cells(ask: &Ask, spec: &PathSpec) -> Result<(Vec<Cell>, CellId), Fault> {
     let mut cells: Vec<Cell> = Vec::new();
     let own = [None];
@@ -103,9 +105,7 @@ pub fn cells(ask: &Ask, spec: &PathSpec) -> Result<(Vec<Cell>, CellId), Fault> {
         return Err(usage(format!("the baseline '{what}' is not among the paths of this run"))
             .remedy("add it with --path"));
     };
-    if cells.len() > 1 {
-        cells.push(null_of(&baseline));
-    }
+    cells.push(null_of(&baseline));
     Ok((cells, baseline.id))
 }
 
@@ -203,7 +203,13 @@ pub(super) fn halves(text: &str, spec: &PathSpec) -> Result<(String, Half, Half)
     }
     let (name, given) = split(text)?;
     let Some(pair) = spec.pairs.iter().find(|pair| pair.name == name) else {
-        return Err(unknown_pair(&name, spec));
+        let Some(path) = spec.paths.iter().find(|path| path.alone && path.name == name) else {
+            return Err(unknown_pair(&name, spec));
+        };
+        let options = resolve(&format!("path {name}"), path.tx.unwrap_or_default(), &given)?;
+        let typed = typed(&name, &differing(path.tx.unwrap_or_default(), &options));
+        // Nothing opens the other half.
+        return Ok((typed, Half { path: name.clone(), options }, Half::plain(&name)));
     };
     let tx = half(pair.tx, "sender", |d| d.tx, spec)?;
     let rx = half(pair.rx, "receiver", |d| d.rx, spec)?;
@@ -320,9 +326,10 @@ mod tests {
                 WorkloadDeclaration { name: "rr", options: DEPTH },
             ],
             paths: vec![
-                PathDeclaration { name: "socket", tx: Some(&[]), rx: Some(&[]) },
-                PathDeclaration { name: "uring", tx: Some(DEPTH), rx: Some(&[]) },
-                PathDeclaration { name: "splice", tx: Some(&[]), rx: None },
+                PathDeclaration { name: "socket", tx: Some(&[]), rx: Some(&[]), alone: false },
+                PathDeclaration { name: "uring", tx: Some(DEPTH), rx: Some(&[]), alone: false },
+                PathDeclaration { name: "splice", tx: Some(&[]), rx: None, alone: false },
+                PathDeclaration { name: "tap", tx: Some(DEPTH), rx: None, alone: true },
             ],
             pairs: vec![
                 PairDeclaration { name: "socket", tx: "socket", rx: "socket" },
@@ -368,9 +375,10 @@ mod tests {
         );
         assert_eq!(
             ids(&["socket+socket"], "flows=2", "offload").unwrap(),
-            ["socket flows=2 link=offload"]
+            ["socket flows=2 link=offload", "socket flows=2 link=offload (again)"]
         );
-        assert_eq!(ids(&["uring:depth=4"], "flows=1", "wire").unwrap(), ["uring"]);
+        assert_eq!(ids(&["uring:depth=4"], "flows=1", "wire").unwrap()[..1], ["uring"]);
+        assert_eq!(ids(&["tap:depth=8"], "flows=2", "wire").unwrap()[..1], ["tap:depth=8 flows=2"]);
     }
 
     #[test]

@@ -1,15 +1,21 @@
 //! The `stream` workload as typed options.
 
 use super::options::{resolve, split_values, usage};
-use crate::record::{Fault, OptionKind, OptionSpec, Options, Stream, Touch};
+use crate::record::{Fault, OptionKind, OptionSpec, Options, Protocol, Stream, Touch};
 
 /// What can be set of a stream; the same for every path.
 pub const STREAM_OPTIONS: &[OptionSpec] = &[
     OptionSpec {
+        name: "protocol",
+        kind: OptionKind::Choice(&["tcp", "udp"]),
+        default: "tcp",
+        help: "what the ends speak; by UDP each message is a datagram, and a lost one fails the trial",
+    },
+    OptionSpec {
         name: "flows",
         kind: OptionKind::Count(1, 256),
         default: "1",
-        help: "TCP connections, each with a thread at both ends",
+        help: "connections, each with a thread at both ends",
     },
     OptionSpec {
         name: "message-size",
@@ -57,6 +63,10 @@ pub fn parse_stream(text: &str) -> Result<(Stream, Options), Fault> {
     let options = resolve("the stream workload", STREAM_OPTIONS, &split_values(text)?)?;
     let required = |name: &str| options.number(name).unwrap_or_default();
     let stream = Stream {
+        protocol: match options.word("protocol") {
+            "udp" => Protocol::Udp,
+            _ => Protocol::Tcp,
+        },
         flows: required("flows") as u32,
         message_size: required("message-size"),
         read_size: required("read-size"),

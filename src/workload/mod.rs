@@ -19,7 +19,7 @@ pub use recorder::{Detail, Recorder};
 pub use tally::{CallStats, Edge, Tally, TallyEnd, Window};
 
 use crate::connection::Connection;
-use crate::record::{Cell, Fault, FaultKind, OptionSpec, Role, RoleRecord, Work};
+use crate::record::{Cell, Fault, FaultKind, OptionSpec, Protocol, Role, RoleRecord, Work};
 use std::sync::Arc;
 
 /// Something to do between two hosts.
@@ -44,9 +44,20 @@ pub trait Workload: Sync {
     /// What is asked of one half at one actor.
     fn job(&self, cell: &Cell, role: Role, direction: Direction) -> Job;
 
+    /// What its connections have to speak.
+    fn protocol(&self, cell: &Cell) -> Protocol {
+        cell.stream.protocol
+    }
+
+    /// Whose count and window are the trial's.
+    fn counted_by(&self) -> Role {
+        self.work().counted_by()
+    }
+
     /// Whether the first flow's sender shows a witness page before anything else moves.
-    fn has_witness(&self) -> bool {
-        true
+    /// Nothing says of a datagram that it has arrived.
+    fn has_witness(&self, cell: &Cell) -> bool {
+        self.protocol(cell) == Protocol::Tcp
     }
 
     /// Whether the cells of a block may take turns in slices of a fraction of a second.

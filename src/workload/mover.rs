@@ -3,7 +3,7 @@
 //! for all movers and compiled for each.
 
 use super::{Phase, Recorder};
-use crate::record::{Cell, Fault, Ledger, Options, Reading, Role, Touch};
+use crate::record::{Cell, Fault, Ledger, Options, Protocol, Reading, Role, Touch};
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -113,6 +113,8 @@ pub struct Job {
     pub touch: Touch,
     /// Most messages that a sender may queue in one turn.
     pub batch: u32,
+    /// What the connection speaks.
+    pub protocol: Protocol,
     /// The options of the half.
     pub options: Options,
 }
@@ -127,6 +129,7 @@ impl Job {
             read_size: cell.stream.read_size,
             touch: cell.stream.touch,
             batch: u32::MAX,
+            protocol: cell.stream.protocol,
             options: cell.half(role).options.clone(),
         }
     }

@@ -8,7 +8,7 @@
 
 use super::{Account, Actor, Direction, FlowEnd, Job, Phase, Recorder, Rx, Tx, Workload};
 use crate::record::unit::bytes;
-use crate::record::{Cell, Fault, FaultKind, OptionKind, OptionSpec, Role, Work};
+use crate::record::{Cell, Fault, FaultKind, OptionKind, OptionSpec, Protocol, Role, Stream, Work};
 use crate::sys::clock;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -62,6 +62,9 @@ const UNREAD: [u64; 2] = [64 << 10, 32 << 10];
 /// edges of the window late.
 const NAP: Duration = Duration::from_millis(10);
 
+/// Largest datagram: what the length field of IPv4 leaves (RFC 791, RFC 768).
+const DATAGRAM: u64 = 65_507;
+
 /// Smallest memory to receive into, bytes: what a system call brings without a second.
 const ROOM: u64 = 4096;
 
@@ -102,6 +105,7 @@ impl Workload for RequestResponse {
             read_size: room.max(message_size),
             touch: cell.stream.touch,
             batch: 1,
+            protocol: cell.stream.protocol,
             options: cell.half(direction.role()).options.clone(),
         }
     }
@@ -114,6 +118,9 @@ impl Workload for RequestResponse {
     /// way that both ends block in sending, neither would ever read.
     fn check(&self, cell: &Cell) -> Result<(), Fault> {
         let plan = Plan::of(cell);
+        if cell.stream.protocol == Protocol::Udp {
+            fits_datagrams(cell, &plan)?;
+        }
         let buffers = [cell.stream.receive_buffer, cell.stream.send_buffer];
         let room: u64 = UNREAD.iter().zip(buffers).map(|(n, b)| b.unwrap_or(*n).min(*n)).sum();
         let most = room / plan.request + room / plan.response + 1;
@@ -160,6 +167,22 @@ impl Workload for RequestResponse {
         }
         ends.finish()
     }
+}
+
+/// What UDP cannot do is refused.
+fn fits_datagrams(cell: &Cell, plan: &Plan) -> Result<(), Fault> {
+    let largest = plan.request.max(plan.response);
+    if largest > DATAGRAM {
+        let text = format!("a message of {} does not fit into a datagram", bytes(largest));
+        let remedy = format!("choose at most {DATAGRAM} bytes, or protocol=tcp");
+        return Err(Fault::new(FaultKind::Usage, text).remedy(remedy));
+    }
+    let congestion = &cell.stream.congestion;
+    if *congestion != Stream::default().congestion {
+        let text = format!("UDP has no congestion control that could be {congestion}");
+        return Err(Fault::new(FaultKind::Usage, text).remedy("leave congestion out"));
+    }
+    Ok(())
 }
 
 /// What the options ask for.

@@ -1,7 +1,7 @@
 //! `stream`: one end sends as fast as it can, the other receives.
 
 use super::{Actor, Direction, FlowEnd, Job, Workload};
-use crate::record::{Cell, Fault, Role, Work};
+use crate::record::{Cell, Fault, FaultKind, Protocol, Role, Work};
 
 /// The workload.
 pub(super) struct Stream;
@@ -28,6 +28,14 @@ impl Workload for Stream {
 
     fn job(&self, cell: &Cell, role: Role, _: Direction) -> Job {
         Job::stream(cell, role)
+    }
+
+    fn check(&self, cell: &Cell) -> Result<(), Fault> {
+        match cell.stream.protocol {
+            Protocol::Tcp => Ok(()),
+            other => Err(Fault::new(FaultKind::Usage, format!("{other} carries no stream"))
+                .remedy("choose protocol=tcp, or a workload of messages: --workload rr")),
+        }
     }
 
     fn play(&self, actor: Actor) -> Result<FlowEnd, Fault> {

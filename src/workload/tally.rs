@@ -329,6 +329,20 @@ impl TallyEnd {
 
 /// 1 B to 4 GiB with two significant digits: fixed, so that nothing is
 /// allocated while the stream runs.
+/// What no flow has counted.
+impl Default for TallyEnd {
+    fn default() -> Self {
+        TallyEnd {
+            total: 0,
+            window: Window::default(),
+            calls: Vec::new(),
+            sizes: size_histogram(),
+            fragments: FragmentCounts::default(),
+            latency: None,
+        }
+    }
+}
+
 fn size_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 4 << 30, 2).expect("constant bounds are valid")
 }

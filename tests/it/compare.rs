@@ -59,7 +59,7 @@ fn a_slower_patch_fails_its_limit_with_a_code_of_its_own() {
     assert!(words(&text).contains("passed splice.throughput slower 5%"), "{text}");
     let undecided = [&before[..], &before, "--fail-if", "msg-zerocopy.throughput slower 1%"];
     let (code, text, _) = run(&undecided);
-    assert_eq!(code, 0);
+    assert_eq!(code, 125, "git bisect run takes it for a revision that cannot be tested");
     assert!(text.contains("UNDECIDED"), "{text}");
     assert_eq!(run(&[&undecided[..], &["--strict"]].concat()).0, 7);
     // The same in JSON.
@@ -72,6 +72,35 @@ fn a_slower_patch_fails_its_limit_with_a_code_of_its_own() {
     let pairings = json["between"]["pairings"].as_array().unwrap();
     let splice = pairings.iter().find(|p| p["cell"] == "splice").unwrap();
     assert!((splice["ratio"].as_f64().unwrap() - 0.9).abs() < 1e-6);
+}
+
+/// A machine that is slower for all cells alike is no regression of any.
+#[test]
+fn ratios_to_the_baselines_leave_the_machine_out() {
+    let folder = TempDir::new().unwrap();
+    let before = write(&made_up::study(), &folder.path().join("before"));
+    let mut slower = made_up::study();
+    for trial in &mut slower.trials {
+        trial.count = (trial.count as f64 * 0.8) as u64;
+    }
+    let slower = write(&slower, &folder.path().join("slower"));
+    let limit = ["--fail-if", "splice.rate slower 5%"];
+    let run = |arguments: &[&str]| bytepath(&[&["compare", &before], arguments, &limit].concat());
+    assert_eq!(run(&[&slower]).0, 7);
+    let (code, text, errors) = run(&[&slower, "--relative"]);
+    assert_eq!(code, 0, "{text}{errors}");
+    assert!(words(&text).contains("Ratios are of ratios"), "{text}");
+    let (code, _, errors) = bytepath(&[
+        "compare",
+        &before,
+        &slower,
+        "--relative",
+        "--fail-if",
+        "socket.rate slower 5%",
+    ]);
+    assert_eq!(code, 2, "the baseline is one in both: {errors}");
+    let patched = write(&scaled("splice", 0.9), &folder.path().join("patched"));
+    assert_eq!(run(&[&patched, "--relative"]).0, 7);
 }
 
 #[test]

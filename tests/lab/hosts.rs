@@ -7,6 +7,7 @@ use bytepath::record::{Role, Scope, TrialStatus};
 use bytepath::run::load;
 use bytepath::sys::lasting_namespace::within;
 use bytepath::sys::netlink::{Netlink, Veth};
+use bytepath_testing::skip;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::os::fd::AsFd;
@@ -35,7 +36,8 @@ fn inside_hosts_run_a_study() {
     let set = "sender: mtu end0 1400";
     let mut run = bytepath(&["run", "--path", "socket", "--testbed", &testbed, "--set", set]);
     run.args(["--cores", "unpinned", "--blocks", "2", "--warm-up", "0", "--window", "300ms"]);
-    run.args(["--design", "trials", "--profile", "none", "--out"]).arg(&out);
+    let profile = "all:trials=1,window=300ms,rate=199";
+    run.args(["--design", "trials", "--profile", profile, "--out"]).arg(&out);
     let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
 
     // While it runs, the journal of the sender's host says what was set there.
@@ -68,6 +70,21 @@ fn inside_hosts_run_a_study() {
             assert!(trial.readings.iter().any(|r| busy(&r)), "{role}");
         }
         assert!(trial.reading("cpu.wall", &Scope::Machine).is_none(), "no machine is shared");
+    }
+
+    // Each host has sampled its own, and one profile has both.
+    match study.profiles.first().and_then(|trial| trial.profile.as_ref()) {
+        Some(profile) => {
+            let file = out.join(&profile.file);
+            let shown = bytepath(&["profile", file.to_str().unwrap()]).output().unwrap();
+            for role in Role::ALL {
+                assert!(text(&shown).contains(&role.to_string()), "{}", text(&shown));
+            }
+        }
+        None => {
+            let why = study.remarks.iter().find(|remark| remark.starts_with("no profiles"));
+            skip!("profiles of two hosts: {}", why.expect("a study says why it has none"));
+        }
     }
 
     // A steward that is killed leaves its journal, and the host restores it by itself.

@@ -88,7 +88,7 @@ impl Setup {
     fn open(&self, role: Role, socket: TcpStream) -> Result<End, Fault> {
         let cell = self.cell();
         let path = path::find(path::CATALOG, &cell.half(role).path).unwrap();
-        path.open(role, &cell, Flow { socket, index: 0 })
+        path.open(role, &cell, Flow::tcp(socket, 0))
     }
 
     /// Opens an end and sets it to work.
@@ -167,7 +167,7 @@ fn trial(setup: &Setup) -> Outcome {
     );
     let (tx_socket, rx_socket) = setup.connect();
     let (tx_clone, rx_clone) = (tx_socket.try_clone().unwrap(), rx_socket.try_clone().unwrap());
-    let early = Flow { socket: rx_socket.try_clone().unwrap(), index: 0 };
+    let early = Flow::tcp(rx_socket.try_clone().unwrap(), 0);
     let mut sender = setup.open(Role::Sender, tx_socket).unwrap();
     let receiver = setup.open(Role::Receiver, rx_socket).unwrap();
     sender.witness().unwrap();

@@ -2,7 +2,7 @@
 //! client times and from when, and how an overload ends.
 
 use crate::threads::{self, Silent};
-use bytepath::connection::Connection;
+use bytepath::connection::{Connection, KERNEL_TCP, KERNEL_UDP, Transport};
 use bytepath::path::{self, DataPath, HalfPath, RxPath, TxPath};
 use bytepath::record::{
     Cell, Design, Facts, Fault, Role, Schedule, Scope, Support, Trial, TrialStatus, Unit, Work,
@@ -13,6 +13,7 @@ use bytepath::testbed::{Deployment, Site, Testbed};
 use bytepath::workload::{Account, Group, Job, Phase, Recorder, Rx, Tx};
 use bytepath::{meter, sys};
 use bytepath_testing::{alone, shared};
+use std::sync::LazyLock;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -37,6 +38,62 @@ fn both_ends_count_the_same_exchanges_and_each_has_its_latency() {
             assert_eq!(role.ledger.delivered, role.total_bytes);
             assert!(role.ledger.evidence.iter().any(|e| e.came_in));
         }
+    }
+}
+
+#[test]
+fn datagrams_are_exchanged_by_every_way_to_wait_for_them() {
+    for (path, workload) in [
+        ("socket", "rr"),
+        ("socket:wait=epoll", "rr:request=1400,response=9000"),
+        ("socket:wait=spin", "rr:outstanding=8"),
+        ("socket", "rr:rate=2000,outstanding=16"),
+    ] {
+        datagrams(path, workload);
+    }
+}
+
+#[test]
+fn datagrams_are_exchanged_by_io_uring() {
+    let Some(_) = crate::uring::path_for("uring", Role::Receiver, &[]) else { return };
+    datagrams("uring", "rr:request=1,response=65507");
+    datagrams("uring", "rr:outstanding=8");
+}
+
+/// A trial of them, in which nothing is lost.
+fn datagrams(path: &str, workload: &str) {
+    let _shared = shared();
+    let tx = path.split(':').next().unwrap();
+    let trial = run_paths([tx, path], workload, "protocol=udp,flows=2", 0.2).unwrap();
+    assert_eq!(trial.status, TrialStatus::Measured, "{path} {workload}");
+    let [client, server] = trial.roles.as_slice() else { panic!("two roles") };
+    assert_eq!(client.total_bytes, server.total_bytes, "{path} {workload}");
+    assert_eq!(trial.latency.unwrap().count(), trial.count);
+    assert!(trial.count > 0 && client.witness.is_none());
+    assert_eq!(trial.label, "copied");
+}
+
+#[test]
+fn a_lost_datagram_fails_the_trial_by_name() {
+    let _shared = shared();
+    let trial = run("loses", "rr", "protocol=udp", 0.2).unwrap();
+    let TrialStatus::Failed { fault } = trial.status else { panic!("it was measured") };
+    assert!(fault.message.contains("a datagram did not arrive"), "{fault}");
+    assert!(fault.remedy.unwrap().contains("or TCP"));
+}
+
+#[test]
+fn what_datagrams_cannot_do_is_refused_before_the_study() {
+    for (path, workload, more, what) in [
+        ("plain", "rr:request=64K", "", "does not fit into a datagram"),
+        ("plain", "rr", ",congestion=reno", "no congestion control"),
+        ("plain", "stream", "", "UDP carries no stream"),
+        ("splice", "rr", "", "'splice' does not speak UDP"),
+        ("socket:notsent-lowat=1M", "rr", "", "no meaning with UDP"),
+    ] {
+        let stream = format!("protocol=udp{more}");
+        let fault = run_paths([path, "plain"], workload, &stream, 0.1).unwrap_err();
+        assert!(fault.to_string().contains(what), "{path} {workload}: {fault}");
     }
 }
 
@@ -115,12 +172,22 @@ mod timing {
 
 /// The trial of one cell: a path and a workload as typed.
 fn run(path: &str, workload: &str, stream: &str, window: f64) -> Result<Trial, Fault> {
+    run_paths([path, path], workload, stream, window)
+}
+
+/// The same with a path for each direction.
+fn run_paths(
+    [tx, rx]: [&str; 2],
+    workload: &str,
+    stream: &str,
+    window: f64,
+) -> Result<Trial, Fault> {
     let folder = tempfile::tempdir().unwrap();
-    let paths = [format!("{path}+{path}")];
+    let paths = [format!("{tx}+{rx}")];
     let cores = spec::parse_cores("none", &sys::thread::allowed().unwrap()).unwrap();
     let (link, kernels, baseline) = ("wire", &[][..], None);
     let ask = Ask { paths: &paths, workload, stream, link, cores: &cores, kernels, baseline };
-    let (cells, baseline) = spec::cells(&ask, &path_spec(PATHS, &[])).unwrap();
+    let (cells, baseline) = spec::cells(&ask, &path_spec(&PATHS, &[])).unwrap();
     let cells: Vec<Cell> = cells.into_iter().filter(|cell| !cell.null).collect();
     let schedule = Schedule {
         blocks: 1,
@@ -137,7 +204,7 @@ fn run(path: &str, workload: &str, stream: &str, window: f64) -> Result<Trial, F
     };
     let stop = AtomicBool::new(false);
     let program = "no program is started".into();
-    let (paths, meters) = (PATHS, meter::CATALOG);
+    let (paths, meters) = (PATHS.as_slice(), meter::CATALOG);
     let laboratory = Laboratory { paths, meters, testbed: &InProcess, program, stop: &stop };
     let (study, ended) = conduct(&laboratory, &plan, &mut Silent);
     ended?;
@@ -157,29 +224,40 @@ impl Testbed for InProcess {
         Support::Yes
     }
     fn raise(&self, _: &Site) -> Result<Deployment, Fault> {
-        Ok(threads::start(PATHS, meter::CATALOG, None))
+        Ok(threads::start(&PATHS, meter::CATALOG, None))
     }
 }
 
-/// Plain sockets; those of `stalls` are not read once for a while by the server.
-struct Sockets {
-    stalls: bool,
+/// Plain sockets, and what goes wrong with them once at the server.
+struct Sockets(Wrong);
+
+#[derive(Clone, Copy, PartialEq)]
+enum Wrong {
+    Nothing,
+    /// It does not read for a while.
+    Stall,
+    /// What it reads first in the window is lost.
+    Loss,
 }
 
 macro_rules! sockets {
-    ($($name:literal: $stalls:literal),*) => {
-        &[$(&DataPath {
+    ($($name:literal: $wrong:ident),*) => {
+        [$(&DataPath {
             name: $name,
             summary: "sockets",
             attempt: |_| Vec::new(),
             uses_io_uring: false,
-            tx: Some(&Sockets { stalls: $stalls }),
-            rx: Some(&Sockets { stalls: $stalls }),
+            tx: Some(&Sockets(Wrong::$wrong)),
+            rx: Some(&Sockets(Wrong::$wrong)),
         }),*]
     };
 }
 
-static PATHS: &[&DataPath] = sockets!["plain": false, "stalls": true];
+static PATHS: LazyLock<Vec<&'static DataPath>> = LazyLock::new(|| {
+    let made_up: [&'static DataPath; 3] =
+        sockets!["plain": Nothing, "stalls": Stall, "loses": Loss];
+    [&made_up, path::CATALOG].concat()
+});
 
 /// How long the server stands still, once.
 const STALL: Duration = Duration::from_millis(50);
@@ -187,6 +265,10 @@ const STALL: Duration = Duration::from_millis(50);
 impl HalfPath for Sockets {
     fn check(&self, _: &Job, _: &Facts) -> Support {
         Support::Yes
+    }
+
+    fn transports(&self) -> &'static [&'static dyn Transport] {
+        &[KERNEL_TCP, KERNEL_UDP]
     }
 }
 
@@ -215,25 +297,29 @@ impl RxPath for Sockets {
         group: &Group,
     ) -> Result<Box<dyn Rx>, Fault> {
         let rx = Sockets::real().rx.unwrap().open(job, connection, group)?;
-        let stalls = self.stalls && job.role == Role::Receiver;
-        Ok(if stalls { Box::new(Stalling { rx, stalled: false }) } else { rx })
+        let goes_wrong = self.0 != Wrong::Nothing && job.role == Role::Receiver;
+        Ok(if goes_wrong { Box::new(GoingWrong { rx, next: self.0 }) } else { rx })
     }
 }
 
-struct Stalling {
+struct GoingWrong {
     rx: Box<dyn Rx>,
-    stalled: bool,
+    next: Wrong,
 }
 
-impl Rx for Stalling {
+impl Rx for GoingWrong {
     fn calls(&self) -> &'static [&'static str] {
         self.rx.calls()
     }
 
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
-        if !self.stalled && recorder.phase() == Phase::Window {
-            self.stalled = true;
-            std::thread::sleep(STALL);
+        if recorder.phase() != Phase::Window {
+            return self.rx.receive(recorder);
+        }
+        match std::mem::replace(&mut self.next, Wrong::Nothing) {
+            Wrong::Nothing => {}
+            Wrong::Stall => std::thread::sleep(STALL),
+            Wrong::Loss => return self.rx.receive(&mut recorder.beside()),
         }
         self.rx.receive(recorder)
     }

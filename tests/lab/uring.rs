@@ -48,7 +48,7 @@ fn memory_lock() -> MutexGuard<'static, ()> {
 }
 
 /// The path, or none with the reason printed where this host lacks it.
-fn path_for(name: &str, role: Role, set: &[(&str, &str)]) -> Option<&'static DataPath> {
+pub fn path_for(name: &str, role: Role, set: &[(&str, &str)]) -> Option<&'static DataPath> {
     let path = path::find(path::CATALOG, name).expect("it is in the catalogue");
     let works = |attempt| matches!(facts().attempt(attempt), Some(Outcome::Works(_)));
     for (option, attempt) in [
@@ -101,7 +101,7 @@ fn connect() -> (Flow, Flow) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let tx = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (rx, _) = listener.accept().unwrap();
-    (Flow { socket: tx, index: 0 }, Flow { socket: rx, index: 0 })
+    (Flow::tcp(tx, 0), Flow::tcp(rx, 0))
 }
 
 type Ended = Result<(Account, TallyEnd), Fault>;
@@ -289,7 +289,7 @@ fn the_witness_page_is_copied_over_loopback_and_the_stream_follows_it() {
         let Some(rx_path) = path_for("uring", Role::Receiver, &[]) else { return };
         let cell = cell_of(path, set, 64 << 10);
         let (tx, rx) = connect();
-        let before = Flow { socket: rx.socket.try_clone().unwrap(), index: 0 };
+        let before = Flow::tcp(rx.socket.try_clone().unwrap(), 0);
         let mut tx = tx_path.open(Role::Sender, &cell, tx).unwrap();
         let rx = rx_path.open(Role::Receiver, &cell, rx).unwrap();
         tx.witness().unwrap();
@@ -310,7 +310,7 @@ fn stuck_sender(path: &str, set: &[(&str, &str)]) -> Option<(Receiver<Ended>, Fl
     let cell = cell_of(path, set, 1 << 20);
     let running = start(Role::Sender, catalogued.open(Role::Sender, &cell, tx).unwrap(), &gate);
     (&rx.socket).read_exact(&mut vec![0; 10 << 20]).unwrap();
-    Some((running, rx, outside))
+    Some((running, rx, outside.into()))
 }
 
 #[test]
@@ -368,7 +368,7 @@ fn receiver(touch: Touch) -> Option<(Receiver<Ended>, Flow, TcpStream)> {
     let outside = rx.socket.try_clone().unwrap();
     let gate = Arc::new(Gate::default());
     let running = start(Role::Receiver, catalogued.open(Role::Receiver, &cell, rx).unwrap(), &gate);
-    Some((running, tx, outside))
+    Some((running, tx, outside.into()))
 }
 
 #[test]

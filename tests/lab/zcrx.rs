@@ -77,7 +77,7 @@ fn connect(flows: u32) -> Vec<(Flow, Flow)> {
     let pair = |index| {
         let tx = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (rx, _) = listener.accept().unwrap();
-        (Flow { socket: tx, index }, Flow { socket: rx, index })
+        (Flow::tcp(tx, index), Flow::tcp(rx, index))
     };
     (0..flows).map(pair).collect()
 }
@@ -330,7 +330,7 @@ fn receiver(zcrx: &DataPath, touch: Touch) -> (Receiver<Ended>, Flow, TcpStream)
             thread::sleep(Duration::from_millis(1));
         }
     }
-    (running, tx, outside)
+    (running, tx, outside.into())
 }
 
 #[test]

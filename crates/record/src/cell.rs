@@ -115,7 +115,10 @@ impl Default for Activity {
 /// Connections and what flows over them. The contract is the same for every path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Stream {
-    /// Number of TCP connections, each with a thread of its own at both ends.
+    /// What the two ends speak; records before this edition were of TCP.
+    #[serde(default, skip_serializing_if = "Protocol::is_tcp")]
+    pub protocol: Protocol,
+    /// Number of connections, each with a thread of its own at both ends.
     pub flows: u32,
     /// Bytes of one application message; also the size of the sender's buffer,
     /// which is filled once and sent again and again.
@@ -137,6 +140,7 @@ pub struct Stream {
 impl Default for Stream {
     fn default() -> Self {
         Stream {
+            protocol: Protocol::Tcp,
             flows: 1,
             message_size: 1 << 20,
             read_size: 1 << 20,
@@ -145,6 +149,35 @@ impl Default for Stream {
             congestion: "cubic".into(),
             touch: Touch::None,
         }
+    }
+}
+
+/// What two ends speak.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protocol {
+    /// A stream: all bytes, in order.
+    #[default]
+    Tcp,
+    /// Messages, each whole or lost.
+    Udp,
+    /// Frames of a link, each whole or lost; no peer has to be there.
+    Frames,
+}
+
+impl Protocol {
+    fn is_tcp(&self) -> bool {
+        *self == Protocol::Tcp
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(match self {
+            Protocol::Tcp => "TCP",
+            Protocol::Udp => "UDP",
+            Protocol::Frames => "frames",
+        })
     }
 }
 

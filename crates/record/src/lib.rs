@@ -28,7 +28,7 @@ pub mod unit;
 pub mod wire;
 mod work;
 
-pub use cell::{Activity, Cell, CellId, Half, LinkSettings, Stream, Touch};
+pub use cell::{Activity, Cell, CellId, Half, LinkSettings, Protocol, Stream, Touch};
 pub use facts::{Attempt, Facts, Outcome, Privileges, Support};
 pub use fault::{Fault, FaultKind};
 pub use finding::{Finding, Severity};

@@ -75,6 +75,8 @@ pub enum Request {
         cell: Box<Cell>,
         /// Own address on the link.
         address: IpAddr,
+        /// The network device of the link.
+        device: Option<String>,
         /// What the peer will show.
         token: Token,
     },
@@ -87,6 +89,8 @@ pub enum Request {
         address: IpAddr,
         /// The receiver's port.
         port: u16,
+        /// The network device of the link at this end.
+        device: Option<String>,
         /// What to show it.
         token: Token,
     },
@@ -97,8 +101,6 @@ pub enum Request {
     Start {
         /// Meters to run in this agent.
         meters: Vec<MeterRequest>,
-        /// The network device of the link.
-        device: Option<String>,
         /// True to start held.
         hold: bool,
     },
@@ -133,8 +135,9 @@ pub enum Request {
         bytes: u64,
         /// Packets that its device took in meanwhile, where a meter counted them.
         packets: Option<f64>,
-        /// Process ids of the sender's and of the receiver's agent.
-        agents: [u32; 2],
+        /// Process ids of the sender's and of the receiver's agent, as far as they run on
+        /// this machine.
+        agents: [Option<u32>; 2],
         /// The CPUs of the roles.
         placement: Placement,
     },

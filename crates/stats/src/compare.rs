@@ -6,7 +6,7 @@ use super::effect::Effect;
 use super::estimate::Estimate;
 use super::verdict::{Ceiling, Findings, Noise, Question, Test, Verdict, judge, tests};
 use super::worth::Costs;
-use crate::record::{Cell, CopyCeiling, Scope, Trial, TrialStatus, Work};
+use crate::record::{Cell, CopyCeiling, RoleRecord, Scope, Trial, TrialStatus, Work};
 use std::collections::BTreeMap;
 
 /// Name of the reading that the link's ceiling follows from: its rate in bytes
@@ -54,6 +54,13 @@ impl Side<'_> {
                 self.trials.iter().filter_map(figure).collect()
             }
         }
+    }
+
+    /// Whether either end copies most of the bytes, or may.
+    fn copies(&self) -> bool {
+        let passes = |role: &RoleRecord| role.ledger.not_copied > role.ledger.delivered / 2;
+        let by_reference = |t: &&Trial| !t.roles.is_empty() && t.roles.iter().all(passes);
+        !self.trials.iter().any(by_reference)
     }
 
     fn rejected(&self) -> impl Iterator<Item = String> + '_ {
@@ -182,7 +189,7 @@ impl Frame<'_> {
 
     /// The ceiling that a cell's mean rate is at: within the margin of the copy
     /// bandwidth, or within the margin below what the link can carry. Only bytes have
-    /// one.
+    /// one, and only who copies is bound by copying.
     fn ceiling_of(&self, side: Side) -> Option<Ceiling> {
         if side.trials.iter().any(|t| t.work != Work::Bytes) {
             return None;
@@ -196,7 +203,7 @@ impl Frame<'_> {
         });
         let mtu = f64::from(side.cell.link.mtu);
         let carried = rate.map(|r| r * (mtu - HEADERS) / (mtu + FRAMING));
-        let copied = self.ceiling.map(|c| c.workload);
+        let copied = self.ceiling.map(|c| c.workload).filter(|_| side.copies());
         let reached = |ceiling: f64| mean > 0.0 && mean >= ceiling * (1.0 - margin);
         if carried.is_some_and(|c| c > 0.0 && reached(c)) {
             Some(Ceiling::Link)
@@ -228,7 +235,7 @@ impl Draft {
 mod tests {
     use super::*;
     use crate::pool::tests::{cell, trial};
-    use crate::record::{Latency, Percentile, Reading, Role, Unit};
+    use crate::record::{Latency, Ledger, Percentile, Reading, Role, Unit};
     use std::time::Duration;
 
     const GBIT: f64 = 1e9 / 8.0;
@@ -286,6 +293,21 @@ mod tests {
         // Far above what a copy allows it is no ceiling.
         assert_eq!(word(&NEAR, &NEAR, Some(30.0)), "EQUIVALENT");
         assert_eq!(word(&NEAR[..1], &NEAR[..1], Some(50.0)), "NOT ENOUGH");
+    }
+
+    #[test]
+    fn who_does_not_copy_is_not_bound_by_copying() {
+        let with = |not_copied: u64| {
+            let mut all = trials("a", &NEAR);
+            for role in all.iter_mut().flat_map(|t| &mut t.roles) {
+                role.ledger = Ledger { delivered: 100, not_copied, ..Ledger::default() };
+                role.ledger.copied = 100 - not_copied;
+            }
+            assert!(all.iter().all(|t| !t.roles.is_empty()));
+            let sides = ((&cell("a"), &all[..]), (&cell("a"), &all[..]));
+            compared(sides.0, sides.1, Question::Rate, Some(50.0)).unwrap().verdict.word()
+        };
+        assert_eq!((with(0), with(40), with(99)), ("SATURATED", "SATURATED", "EQUIVALENT"));
     }
 
     #[test]

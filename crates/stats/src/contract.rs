@@ -25,6 +25,7 @@ pub fn undeclared(first: &str, baseline: &Cell, cell: &Cell) -> Vec<String> {
         };
     }
     same!("flows", &[], b.flows, c.flows);
+    same!("protocol", &[], b.protocol, c.protocol);
     same!("message-size", &[], b.message_size, c.message_size);
     same!("read-size", &[], b.read_size, c.read_size);
     same!("touch", &[], b.touch, c.touch);

@@ -1,5 +1,6 @@
 //! Adding up over the trials of a cell what can be added up.
 
+use crate::math::Moments;
 use crate::record::{CallRow, Evidence, FragmentCounts, Ledger, Manner, SizeDistribution};
 use serde::Serialize;
 
@@ -135,8 +136,9 @@ fn enter(evidence: &mut Vec<Evidence>, new: &Evidence) {
     }
 }
 
-/// The system-call tables of several trials as one. The spread is recovered from
-/// each table's own, so the last column is what one long trial would have shown.
+/// The system-call tables of several trials as one. The spread is that of the trials'
+/// means: calls of one connection depend on each other, so that their own spread over
+/// the root of their number would promise far too much. Zero for a single trial.
 pub fn calls<'a>(tables: impl IntoIterator<Item = &'a [CallRow]>) -> Vec<CallRow> {
     let mut pooled: Vec<Pool> = Vec::new();
     for row in tables.into_iter().flatten().filter(|row| row.calls > 0) {
@@ -150,12 +152,12 @@ pub fn calls<'a>(tables: impl IntoIterator<Item = &'a [CallRow]>) -> Vec<CallRow
 
 struct Pool {
     row: CallRow,
-    squares: f64,
+    means: Moments,
 }
 
 impl Pool {
     fn new(row: &CallRow) -> Pool {
-        Pool { row: row.clone(), squares: squares(row) }
+        Pool { row: row.clone(), means: [row.avg].into_iter().collect() }
     }
 
     fn add(&mut self, row: &CallRow) {
@@ -166,15 +168,14 @@ impl Pool {
         sum.total += row.total;
         sum.min = sum.min.min(row.min);
         sum.max = sum.max.max(row.max);
-        self.squares += squares(row);
+        self.means.add(row.avg);
     }
 
     fn end(mut self) -> CallRow {
         let row = &mut self.row;
         let n = row.calls as f64;
         row.avg = row.total / n;
-        let variance = ((self.squares - n * row.avg * row.avg) / (n - 1.0)).max(0.0);
-        row.stddev_percent = 100.0 * (variance / n).sqrt() / row.avg;
+        row.stddev_percent = self.means.stddev().map_or(0.0, |sd| 100.0 * sd / self.means.mean());
         for figure in [&mut row.total, &mut row.min, &mut row.avg, &mut row.max] {
             *figure = finite(*figure);
         }
@@ -187,13 +188,6 @@ impl Pool {
 /// a single call), the largest there is where a sum ran over.
 fn finite(value: f64) -> f64 {
     if value.is_nan() { 0.0 } else { value.clamp(f64::MIN, f64::MAX) }
-}
-
-/// Sum of the squares of the calls' durations, back from mean and spread.
-fn squares(row: &CallRow) -> f64 {
-    let n = row.calls as f64;
-    let error = row.avg * row.stddev_percent / 100.0;
-    n * row.avg * row.avg + (n - 1.0) * n * error * error
 }
 
 /// The sizes of several trials as one: count, smallest, mean, largest.
@@ -302,9 +296,6 @@ pub mod tests {
         let n = durations.len() as f64;
         let total: f64 = durations.iter().sum();
         let avg = total / n;
-        let squares: f64 = durations.iter().map(|d| (d - avg) * (d - avg)).sum();
-        let stddev_percent =
-            if n < 2.0 { 0.0 } else { 100.0 * (squares / (n - 1.0) / n).sqrt() / avg };
         CallRow {
             name: "recv".into(),
             calls: durations.len() as u64,
@@ -314,7 +305,7 @@ pub mod tests {
             min: durations.iter().copied().fold(f64::INFINITY, f64::min),
             avg,
             max: durations.iter().copied().fold(0.0, f64::max),
-            stddev_percent,
+            stddev_percent: 1.0,
         }
     }
 
@@ -328,9 +319,10 @@ pub mod tests {
         assert_eq!((p.calls, p.errors, p.bytes, p.total), (5, 2, 200, 18.0));
         assert_eq!((p.min, p.max), (1.0, 8.0));
         assert!((p.avg - whole.avg).abs() < 1e-12);
-        assert!((p.stddev_percent - whole.stddev_percent).abs() < 1e-9);
-        let single = calls([&[row(&[2.0])][..]]);
-        assert_eq!(single[0].stddev_percent, 0.0, "one call has no spread, and no NaN");
+        // Means of 7/3 and 11/2: their deviation is 2.239, their mean 3.917.
+        assert!((p.stddev_percent - 57.166).abs() < 0.001, "{}", p.stddev_percent);
+        let single = calls([&[row(&[2.0, 9.0])][..]]);
+        assert_eq!(single[0].stddev_percent, 0.0, "one trial has no spread, and no NaN");
     }
 
     #[test]

@@ -8,8 +8,10 @@
 //! is in the effect and not in the interval. One study that holds both as levels
 //! of a factor is always the better experiment.
 
-use super::analysis::Rules;
+use super::analysis::{Analysis, Rules};
+use super::build::analyse;
 use super::contract::{undeclared, unlike};
+use super::effect::Effect;
 use super::estimate::{Estimate, Interval, ratio};
 use super::summary::Summary;
 use super::threshold::Subject;
@@ -31,6 +33,8 @@ const MEMORY_APART: f64 = 0.05;
 pub struct Between {
     /// What decides: the rules of the second study.
     pub rules: Rules,
+    /// Whether ratios are of ratios: each cell's to the baseline of its own study.
+    pub relative: bool,
     /// What differs in hosts and method.
     pub differences: Vec<Difference>,
     /// Every cell that both have, in the order of the second study.
@@ -110,11 +114,15 @@ impl Between {
     }
 }
 
-/// Compares the second study with the first, cell by cell.
-pub fn between(first: &Study, second: &Study) -> Between {
+/// Compares the second study with the first, cell by cell. If `relative`, not the cells'
+/// own figures but their ratios to the baseline of their study: what a reboot or a
+/// neighbour changed for all cells alike cancels.
+pub fn between(first: &Study, second: &Study, relative: bool) -> Between {
     let rules = Rules::of(&second.header);
+    let analyses = relative.then(|| [first, second].map(|study| analyse(study, &rules)));
     let cells = |study: &'_ Study| -> Vec<Cell> {
-        study.header.cells.iter().filter(|c| !c.null).cloned().collect()
+        let subject = |c: &&Cell| !c.null && (!relative || c.id != study.header.baseline);
+        study.header.cells.iter().filter(subject).cloned().collect()
     };
     let (ours, theirs) = (cells(first), cells(second));
     let lacks = |all: &[Cell], cell: &Cell| !all.iter().any(|c| c.id == cell.id);
@@ -127,7 +135,13 @@ pub fn between(first: &Study, second: &Study) -> Between {
     for question in Question::ALL {
         let samples: Vec<Sample> = shared
             .iter()
-            .map(|(a, b)| Sample::of(question, (first, a), (second, b), &rules))
+            .map(|(a, b)| {
+                let sample = Sample::of(question, (first, a), (second, b), &rules);
+                match &analyses {
+                    Some(analyses) => sample.against_baselines(question, analyses),
+                    None => sample,
+                }
+            })
             .filter(|s| !matches!(question, Question::Latency(_)) || s.measured())
             .collect();
         let estimates: Vec<Option<Estimate>> =
@@ -141,6 +155,7 @@ pub fn between(first: &Study, second: &Study) -> Between {
         pairings,
         only_first: only(&ours, &theirs),
         only_second: only(&theirs, &ours),
+        relative,
         rules,
     }
 }
@@ -209,6 +224,32 @@ impl Sample {
             log_stddev: x_logs.stddev().zip(y_logs.stddev()).map(|(x, y)| x.hypot(y)),
             ratio: both.then(|| ratio(log_mean)),
             reasons,
+        }
+    }
+
+    /// The same cell by its ratios to the baselines, which are paired by block.
+    fn against_baselines(self, question: Question, analyses: &[Analysis; 2]) -> Sample {
+        let effects = analyses.each_ref().map(|analysis| {
+            let row = analysis.rows.iter().find(|row| row.cell == self.cell)?;
+            row.comparison(question).filter(|c| c.reasons.is_empty())?.effect.as_ref()
+        });
+        let [Some(first), Some(second)] = effects else {
+            let mut reasons = self.reasons;
+            reasons.push("one of the studies does not compare it with its baseline".into());
+            return Sample { estimate: None, ratio: None, log_stddev: None, reasons, ..self };
+        };
+        let log_mean = second.log_mean - first.log_mean;
+        let widest = |effect: &Effect| {
+            let errors = effect.estimate().errors.into_iter();
+            errors.max_by(|a, b| a.size.total_cmp(&b.size))
+        };
+        let errors = widest(first).zip(widest(second));
+        Sample {
+            estimate: errors.map(|(a, b)| Estimate { log_mean, errors: vec![welch(&[a, b])] }),
+            trials: first.blocks.min(second.blocks),
+            log_stddev: first.log_stddev.zip(second.log_stddev).map(|(a, b)| a.hypot(b)),
+            ratio: Some(ratio(log_mean)),
+            ..self
         }
     }
 

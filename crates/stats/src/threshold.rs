@@ -18,9 +18,9 @@
 //! The intervals are those of Bonferroni for as many checks as are made together,
 //! so that the confidence holds for the build and not for each of them.
 
-use super::analysis::{Analysis, Rules};
+use super::analysis::{Analysis, Comparison, Rules};
 use super::estimate::{Estimate, Interval};
-use super::verdict::Question;
+use super::verdict::{Question, Verdict};
 use crate::record::{CellId, Fault, FaultKind};
 use serde::Serialize;
 
@@ -199,7 +199,13 @@ pub fn subjects(analysis: &Analysis) -> Vec<Subject<'_>> {
             if comparison.is_none() && matches!(question, Question::Latency(_)) {
                 continue;
             }
-            let comparable = comparison.filter(|c| c.reasons.is_empty());
+            // A limit does not fail where the report makes no claim.
+            let claims = |c: &&Comparison| {
+                let withheld =
+                    matches!(c.verdict, Verdict::NoiseTooHigh { .. } | Verdict::Saturated { .. });
+                c.reasons.is_empty() && !withheld
+            };
+            let comparable = comparison.filter(claims);
             let effect = comparable.and_then(|c| c.effect.as_ref());
             subjects.push(Subject {
                 cell: &row.cell,

@@ -33,7 +33,7 @@ use super::analysis::Rules;
 use super::effect::Effect;
 use super::estimate::{Estimate, Interval, ratio};
 use super::holm::{Adjusted, holm};
-use super::student::blocks_for;
+use super::student::{POWER, blocks_for, one_sided};
 use crate::math::two_sided;
 use crate::record::Percentile;
 use serde::{Deserialize, Serialize};
@@ -167,12 +167,11 @@ pub enum Verdict {
     Equivalent,
     /// The interval allows more than one answer.
     Inconclusive {
-        /// The smallest effect that would have been seen, as a part of one (0.05 is
-        /// five percent): the half-width of the deciding interval. A true effect of
-        /// just this size is seen about half of the time.
+        /// The minimum detectable effect, as a part of one (0.05 is five percent): a
+        /// true effect of this size is seen in 80 % of all studies.
         smallest: f64,
-        /// About how many blocks would bring the half-width down to the margin;
-        /// none where it takes more than 1000.
+        /// About how many blocks would find a difference of the margin, or that there is
+        /// none, in 80 % of all studies; none where it takes more than 1000.
         blocks: Option<u32>,
     },
     /// The interval alone would allow a claim, but the baseline against itself
@@ -345,8 +344,11 @@ pub fn judge(found: &Findings, rules: &Rules) -> Verdict {
         unless_noisy(claim, estimate.log_mean.abs())
     } else {
         let stddev = found.log_stddev.unwrap_or(f64::NAN);
-        let blocks = blocks_for(stddev, margin, test.different.confidence);
-        Verdict::Inconclusive { smallest: excess(test.deciding.log_half_width), blocks }
+        let confidences = (test.different.confidence, test.equivalent.confidence);
+        let blocks = blocks_for(stddev, margin, confidences.0, confidences.1);
+        let beyond = estimate.interval(one_sided(POWER)).map_or(0.0, |i| i.log_half_width);
+        let smallest = excess(test.deciding.log_half_width + beyond);
+        Verdict::Inconclusive { smallest, blocks }
     }
 }
 
@@ -433,16 +435,11 @@ mod tests {
         let Verdict::Inconclusive { smallest, blocks } = alone(Some(&e), None) else {
             panic!("{e:?}");
         };
-        let i = e.interval.unwrap();
-        assert!((smallest - (i.high / e.ratio - 1.0)).abs() < 1e-12);
-        let n = blocks.unwrap();
-        let half = |n: u32| {
-            two_sided(0.95, f64::from(n) - 1.0).unwrap() * e.log_stddev.unwrap()
-                / f64::from(n).sqrt()
-        };
-        assert!(half(n) <= 0.02f64.ln_1p() && half(n - 1) > 0.02f64.ln_1p(), "{n}");
-        let wild = effect(&[0.1, 10.0, 1.0]);
-        assert!(matches!(alone(Some(&wild), None), Verdict::Inconclusive { blocks: None, .. }));
+        // Four degrees of freedom: t(0.975) = 2.7764, t(0.8) = 0.9410.
+        let stddev = e.log_stddev.unwrap();
+        let by_hand = ((2.776_445 + 0.940_965) * stddev / 5f64.sqrt()).exp_m1();
+        assert!((smallest - by_hand).abs() < 1e-6, "{smallest} and {by_hand}");
+        assert_eq!(blocks, blocks_for(stddev, 0.02f64.ln_1p(), 0.95, 0.95));
     }
 
     #[test]

@@ -154,10 +154,7 @@ fn memory(options: &Options) -> &str {
 /// The device that options name, or that carries the flow.
 fn device(options: &Options, flow: &Flow) -> Result<String, Fault> {
     match options.word(DEVICE.name) {
-        "" | "auto" => flow.socket.local_addr().and_then(|address| {
-            let ip = address.ip().to_canonical();
-            sys::device::of_address(ip)
-        }),
+        "" | "auto" => sys::device::of_address(flow.local_address()?),
         name => return Ok(name.to_owned()),
     }
     .map_err(|e| {

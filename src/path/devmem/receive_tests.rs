@@ -260,7 +260,7 @@ fn on_a_connection_without_a_bound_queue_every_byte_is_copied() {
     const LEN: usize = 3_000_000;
     let (tx, rx) = tcp::loopback_pair().unwrap();
     let sender = std::thread::spawn(move || {
-        let flow = Flow { socket: tx, index: 0 };
+        let flow = Flow::tcp(tx, 0);
         let mut stream = vec![0; LEN];
         Pattern::new(MESSAGE).fill(&mut stream, 0);
         (&flow.socket).write_all(&stream).unwrap();
@@ -270,7 +270,7 @@ fn on_a_connection_without_a_bound_queue_every_byte_is_copied() {
     cell.stream.touch = Touch::Verify;
     cell.stream.message_size = MESSAGE;
     let area = Area::unbound(DMABUF, Box::new(Rehearsal::new(PAGE, true).unwrap()));
-    let live = Live(Flow { socket: rx, index: 0 });
+    let live = Live(Flow::tcp(rx, 0));
     let mut engine = Receiving::new(live, area, &job(&cell)).unwrap();
     let mut recorder = Recorder::new(false, Arc::default(), Arc::default(), Detail::ALL);
     let account = run(&mut engine, &mut recorder).unwrap();

@@ -140,7 +140,7 @@ fn shape(
 
 /// The device that has the flow's own address.
 fn device_of(flow: &Flow) -> Result<String, Fault> {
-    let address = flow.socket.local_addr().map_err(|e| flow.fault("reading its address", &e))?.ip();
+    let address = flow.local_address()?;
     device::of_address(address)
         .map_err(|e| Fault::system(format!("cannot find the device with address {address}"), &e))
 }

@@ -20,7 +20,7 @@ pub fn calls(view: &View) -> Option<Markup> {
         }
     }
     let heads =
-        ["calls", "errors", "bytes/call", "total s", "min ms", "avg ms", "max ms", "stddev"];
+        ["calls", "errors", "bytes/call", "total s", "min ms", "avg ms", "max ms", "sd of trials"];
     (!lines.is_empty()).then(|| {
         html! {
             p class="note" { "All measured trials of a cell together; a click on a head sorts." }

@@ -30,7 +30,7 @@ fn calls(page: &mut Page, analysis: &Analysis) {
         Column::number("milliseconds", "min", 1),
         Column::number("milliseconds", "avg", 0),
         Column::number("milliseconds", "max", 0),
-        Column::number("", "stddev", 2),
+        Column::number("trials", "sd", 2),
     ]);
     let mut any = false;
     for row in &analysis.rows {

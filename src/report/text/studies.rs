@@ -58,6 +58,11 @@ pub fn between(
     }
     page.gap();
     let rules = &between.rules;
+    if between.relative {
+        let text = "Ratios are of ratios: each cell's to the baseline of its own study, second over \
+                    first. What changed for all cells of a study alike cancels.";
+        page.text("", text);
+    }
     page.text(
         "",
         &format!(

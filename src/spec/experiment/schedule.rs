@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// Blocks of a study that says nothing of them.
-pub const DEFAULT_BLOCKS: u32 = 5;
+pub const DEFAULT_BLOCKS: u32 = 10;
 
 /// Most blocks of a study.
 pub const MOST_BLOCKS: u32 = 1000;
@@ -17,7 +17,7 @@ pub const MOST_BLOCKS: u32 = 1000;
 /// Warm-up and window of a study that says nothing of them.
 pub const DEFAULT_WARM_UP: Duration = Duration::from_secs(1);
 /// See [`DEFAULT_WARM_UP`].
-pub const DEFAULT_WINDOW: Duration = Duration::from_secs(3);
+pub const DEFAULT_WINDOW: Duration = Duration::from_millis(1500);
 
 /// One slice of the design `slices`, in seconds. Of the lengths that were tried
 /// it saw the smallest effect in a given time (docs/journal/0002-slices.md).

@@ -21,9 +21,9 @@ fn catalogues() -> Catalogues {
         paths: PathSpec {
             workloads: vec![WorkloadDeclaration { name: "stream", options: &[] }],
             paths: vec![
-                PathDeclaration { name: "socket", tx: Some(&[]), rx: Some(&[]) },
-                PathDeclaration { name: "uring", tx: Some(DEPTH), rx: Some(DEPTH) },
-                PathDeclaration { name: "splice", tx: Some(&[]), rx: None },
+                PathDeclaration { name: "socket", tx: Some(&[]), rx: Some(&[]), alone: false },
+                PathDeclaration { name: "uring", tx: Some(DEPTH), rx: Some(DEPTH), alone: false },
+                PathDeclaration { name: "splice", tx: Some(&[]), rx: None, alone: false },
             ],
             pairs: vec![pair("socket"), pair("uring")],
         },
@@ -126,7 +126,7 @@ fn a_file_is_read() {
 #[test]
 fn what_is_left_out_has_the_same_default_as_a_flag() {
     let x = read("factors = { path = 'socket' }").unwrap();
-    assert_eq!((x.blocks, x.warm_up, x.window), (5, DEFAULT_WARM_UP, DEFAULT_WINDOW));
+    assert_eq!((x.blocks, x.warm_up, x.window), (DEFAULT_BLOCKS, DEFAULT_WARM_UP, DEFAULT_WINDOW));
     assert_eq!((x.seed, x.design, x.stopping), (None, None, None));
     assert_eq!(x.judgement, Judgement::default());
     assert_eq!(x.meters, ["cpu", "calls", "tcp-info"]);

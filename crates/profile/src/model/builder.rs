@@ -135,6 +135,36 @@ impl Builder {
 }
 
 impl Profile {
+    /// The samples of several hosts that did one piece of work together: what was done is
+    /// that of the first, everything else adds up. Nothing is left of none.
+    pub fn joined(parts: Vec<Profile>) -> Profile {
+        let mut builder = Builder::default();
+        for (number, part) in parts.into_iter().enumerate() {
+            let frames = part.frames.iter().map(|frame| builder.frame_of(frame.borrowed()));
+            let frames: Vec<FrameId> = frames.collect();
+            for sample in &part.samples {
+                let stack: Vec<FrameId> =
+                    part.stack(sample.stack).iter().map(|id| frames[id.0 as usize]).collect();
+                let stack = builder.stack(&stack);
+                let thread = builder.thread(part.thread(sample.thread).clone());
+                builder.add(Sample { stack, thread, ..*sample });
+            }
+            let header = builder.header();
+            if number == 0 {
+                *header = part.header;
+                continue;
+            }
+            header.lost += part.header.lost;
+            header.cpus = header.cpus.zip(part.header.cpus).map(|(one, other)| one + other);
+            for note in part.header.notes {
+                if !header.notes.contains(&note) {
+                    header.notes.push(note);
+                }
+            }
+        }
+        builder.build()
+    }
+
     /// The frames of a stack that may not be there.
     fn known_stack(&self, id: u32) -> Option<&[FrameId]> {
         let index = id as usize;
@@ -158,6 +188,39 @@ fn hash_of_stack(hashes: &DefaultHashBuilder, frames: &[FrameId]) -> u64 {
 mod tests {
     use super::*;
     use crate::{FrameKind, Owner};
+
+    #[test]
+    fn profiles_of_two_hosts_add_up() {
+        let of = |functions: &[&str], pid| {
+            let mut builder = Builder::new(Header {
+                title: "cell".into(),
+                cpus: Some(2),
+                lost: 1,
+                ..Header::default()
+            });
+            let frame = |f: &&str| Frame { function: (*f).into(), ..Frame::default() };
+            let frames: Vec<FrameId> =
+                functions.iter().map(|function| builder.frame(frame(function))).collect();
+            let (stack, name) = (builder.stack(&frames), "sender/0".to_owned());
+            let thread = builder.thread(Thread { name, pid, tid: pid });
+            let (owner, time, cpu) = (Owner::Unknown, None, Some(0));
+            builder.add(Sample { stack, thread, owner, cpu, time, count: 3, weight: 30.0 });
+            builder.build()
+        };
+        let joined = Profile::joined(vec![of(&["f", "g"], 1), of(&["g", "h"], 2)]);
+        assert_eq!((joined.count(), joined.header.lost, joined.header.cpus), (6, 2, Some(4)));
+        assert_eq!(joined.header.title, "cell");
+        let name = |id: &FrameId| joined.frame(*id).function.clone();
+        let stacks: Vec<Vec<String>> = joined
+            .samples()
+            .iter()
+            .map(|sample| joined.stack(sample.stack).iter().map(name).collect())
+            .collect();
+        assert_eq!(stacks, [["f", "g"], ["g", "h"]]);
+        let pids: Vec<u32> =
+            joined.samples().iter().map(|sample| joined.thread(sample.thread).pid).collect();
+        assert_eq!((pids, joined.frames().len()), (vec![1, 2], 3));
+    }
 
     #[test]
     fn equal_things_are_kept_once_and_untimed_samples_add_up() {
