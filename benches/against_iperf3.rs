@@ -13,7 +13,7 @@ mod namespace;
 
 use anyhow::{Context, Result};
 use bytepath::meter;
-use bytepath::record::{Cell, Design, Role, Schedule, Trial};
+use bytepath::record::{Cell, Role, Schedule, Trial};
 use bytepath::run::Stand;
 use iperf3::{Server, median};
 use namespace::inside;
@@ -62,15 +62,8 @@ fn compare(link: &str, pairs: usize, window: f64) -> Result<()> {
     let stream = format!("congestion={CONGESTION}");
     let (cells, _) = common::cells(&[&path], &stream, link)?;
     let cell = &cells[0];
-    let schedule = Schedule {
-        blocks: 1,
-        // As long as what iperf3 is told to omit.
-        warm_up: 1.0,
-        window,
-        seed: 0,
-        design: Design::Trials,
-        stopping: None,
-    };
+    // The warm-up is as long as what iperf3 is told to omit.
+    let schedule = Schedule::trials(1, 1.0, window);
     let mut stand = Stand::raise(&laboratory, cell)?;
     let mut ours = Vec::new();
     let mut theirs: Vec<Vec<f64>> = vec![Vec::new(); RIVALS.len()];

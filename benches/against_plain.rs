@@ -18,7 +18,7 @@ mod ratios;
 
 use anyhow::{Context, Result, ensure};
 use bytepath::meter;
-use bytepath::record::{Cell, Design, Role, Schedule};
+use bytepath::record::{Cell, Role, Schedule};
 use bytepath::run::Stand;
 use namespace::inside;
 use ratios::Ratios;
@@ -86,14 +86,7 @@ fn fight(path: &str, link: &str, pairs: usize, window: f64) -> Result<Duel> {
         None => cell.tx.path == path,
     };
     let cell = cells.iter().find(|cell| halves(cell)).context("no such cell")?;
-    let schedule = Schedule {
-        blocks: 1,
-        warm_up: WARM_UP,
-        window,
-        seed: 0,
-        design: Design::Trials,
-        stopping: None,
-    };
+    let schedule = Schedule::trials(1, WARM_UP, window);
     let meters: Vec<_> = meter::regular().collect();
     let mut stand = Stand::raise(&laboratory, cell)?;
     let mut duel = Duel { ours: Vec::new(), theirs: Vec::new() };

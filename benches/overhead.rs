@@ -13,7 +13,7 @@ mod ratios;
 
 use anyhow::{Context, Result, ensure};
 use bytepath::meter::{self, Meter};
-use bytepath::record::{Cell, Design, Sampling, Schedule};
+use bytepath::record::{Cell, Sampling, Schedule};
 use bytepath::run::{Laboratory, Stand};
 use ratios::Ratios;
 use std::sync::atomic::AtomicBool;
@@ -24,14 +24,7 @@ fn main() -> Result<()> {
     let window = common::number("BENCH_WINDOW", 0.5)?;
     let stop = AtomicBool::new(false);
     let laboratory = common::laboratory(&stop);
-    let schedule = Schedule {
-        blocks: 1,
-        warm_up: 0.2,
-        window,
-        seed: 0,
-        design: Design::Trials,
-        stopping: None,
-    };
+    let schedule = Schedule::trials(1, 0.2, window);
     for workload in ["stream", "rr"] {
         let (cells, _) = common::cells_of(&["socket"], workload, "", "offload")?;
         let [rate, cpu] = account(&laboratory, &cells[0], pairs, &schedule)?;

@@ -33,9 +33,9 @@ fn main() {
         report.render(&subject, &style, &mut out).expect("memory takes everything");
         let took = start.elapsed();
         let (ms, kib) = (took.as_secs_f64() * 1e3, out.len() >> 10);
-        println!("{:<9} {ms:>8.1} ms {kib:>8} KiB", report.name());
+        println!("{:<9} {ms:>8.1} ms {kib:>8} KiB", report.name);
         if analysed + took > LIMIT {
-            slow.push(report.name());
+            slow.push(report.name);
         }
     }
     let folder = tempfile::tempdir().expect("a temporary folder");

@@ -12,7 +12,7 @@ mod common;
 mod namespace;
 
 use anyhow::{Context, Result, bail, ensure};
-use bytepath::record::{Cell, Design, Percentile, Role, Schedule};
+use bytepath::record::{Cell, Percentile, Role, Schedule};
 use bytepath::run::Stand;
 use bytepath::stats::Effect;
 use namespace::inside;
@@ -117,14 +117,7 @@ fn compare(
     let (cells, _) = common::cells_of(&[&path], workload, "congestion=cubic", link)?;
     let cell = cells.iter().find(|cell| !cell.null).context("no cell")?;
     let mut stand = Stand::raise(&laboratory, cell)?;
-    let schedule = Schedule {
-        blocks: 1,
-        warm_up: WARM_UP,
-        window,
-        seed: 0,
-        design: Design::Trials,
-        stopping: None,
-    };
+    let schedule = Schedule::trials(1, WARM_UP, window);
     let mut ours = Vec::new();
     let mut theirs = vec![Vec::new(); peers.len()];
     for round in 0..rounds {

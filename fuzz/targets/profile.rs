@@ -27,7 +27,7 @@ pub fn check(data: &[u8]) {
     for exporter in export::CATALOG {
         let mut out = Vec::new();
         exporter.write(&profile, &mut out).expect("memory takes everything");
-        if exporter.name() == "pprof" {
+        if exporter.name == "pprof" {
             let again = import::read("again", &mut out.as_slice()).expect("what was just written");
             assert_eq!(again, profile);
         }

@@ -268,7 +268,7 @@ impl Side {
     /// The side as one of a waterfall, without a name.
     fn trials(&self, unit: WorkUnit) -> Trials<'_> {
         match self {
-            Side::Files(profiles) => Trials { cell: "", profiles, metered: None },
+            Side::Files(profiles) => Trials { cell: "", profiles, metered: &[] },
             Side::Cell(cell) => cell.trials(unit),
         }
     }

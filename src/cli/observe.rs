@@ -81,7 +81,7 @@ fn profile_file(text: &str) -> Result<PathBuf, String> {
         return Ok(text.into());
     }
     let endings: Vec<String> =
-        export::CATALOG.iter().map(|e| format!(".{}", e.extension())).collect();
+        export::CATALOG.iter().map(|e| format!(".{}", e.extension)).collect();
     Err(format!("the name does not tell the format (let it end in one of {})", endings.join(", ")))
 }
 

@@ -90,15 +90,7 @@ impl Place {
         let cores = spec::parse_cores("none", &allowed)?;
         let paths = [path::PAIRS[0].name.to_owned()];
         let kernels: Vec<Kernel> = kernel.cloned().into_iter().collect();
-        let ask = Ask {
-            paths: &paths,
-            workload: "",
-            stream: "",
-            link: self.choice.link,
-            cores: &cores,
-            kernels: &kernels,
-            baseline: None,
-        };
+        let ask = Ask { link: self.choice.link, kernels: &kernels, ..Ask::of(&paths, &cores) };
         let (cells, _) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS))?;
         survey(&laboratory, &cells[0])
     }

@@ -38,11 +38,11 @@ pub(super) struct ProfileArguments {
 pub(super) fn profile(arguments: &ProfileArguments) -> Result<ExitCode, Fault> {
     let format = exporter(arguments)?;
     if let (Some(format), None) = (format, &arguments.out)
-        && format.binary()
+        && format.binary
         && std::io::stdout().is_terminal()
     {
-        let what = format!("'{}' is not fit for a terminal", format.name());
-        let file = format!("name a file with --out FILE.{}", format.extension());
+        let what = format!("'{}' is not fit for a terminal", format.name);
+        let file = format!("name a file with --out FILE.{}", format.extension);
         return Err(Fault::new(FaultKind::Usage, what).remedy(file));
     }
     let importer = arguments.from.and_then(import::find);
@@ -62,7 +62,7 @@ pub(super) fn profile(arguments: &ProfileArguments) -> Result<ExitCode, Fault> {
 }
 
 /// Reads a profile from a file or, if its name is `-`, from standard input.
-pub(super) fn read(file: &Path, importer: Option<&dyn Importer>) -> Result<Profile, Fault> {
+pub(super) fn read(file: &Path, importer: Option<&Importer>) -> Result<Profile, Fault> {
     let title = match file.to_str() {
         Some("-") => "standard input".to_owned(),
         _ => file.display().to_string(),
@@ -81,7 +81,7 @@ pub(super) fn read(file: &Path, importer: Option<&dyn Importer>) -> Result<Profi
 }
 
 /// What to write, if anything is to be written and not shown.
-fn exporter(arguments: &ProfileArguments) -> Result<Option<&'static dyn export::Exporter>, Fault> {
+fn exporter(arguments: &ProfileArguments) -> Result<Option<&'static export::Exporter>, Fault> {
     if let Some(name) = arguments.to {
         return Ok(export::find(name));
     }
@@ -89,7 +89,7 @@ fn exporter(arguments: &ProfileArguments) -> Result<Option<&'static dyn export::
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     export::find_by_file_name(&name).map(Some).ok_or_else(|| {
         let endings: Vec<String> =
-            export::CATALOG.iter().map(|e| format!(".{}", e.extension())).collect();
+            export::CATALOG.iter().map(|e| format!(".{}", e.extension)).collect();
         Fault::new(FaultKind::Usage, format!("the name '{name}' does not tell the format"))
             .remedy(format!("let it end in one of {}, or add --to", endings.join(", ")))
     })
@@ -101,13 +101,13 @@ fn unwritten(what: &str, error: &std::io::Error) -> Fault {
 
 /// A format that can be read.
 pub(super) fn source(text: &str) -> Result<&'static str, String> {
-    let names: Vec<&'static str> = import::CATALOG.iter().map(|importer| importer.name()).collect();
+    let names: Vec<&'static str> = import::CATALOG.iter().map(|importer| importer.name).collect();
     pick(text, &names)
 }
 
 /// A format that can be written.
 fn target(text: &str) -> Result<&'static str, String> {
-    let names: Vec<&'static str> = export::CATALOG.iter().map(|exporter| exporter.name()).collect();
+    let names: Vec<&'static str> = export::CATALOG.iter().map(|exporter| exporter.name).collect();
     pick(text, &names)
 }
 
@@ -123,11 +123,11 @@ fn pick(text: &str, names: &[&'static str]) -> Result<&'static str, String> {
 fn formats_help() -> String {
     let mut text = String::from("Formats that are read (--from):\n");
     for importer in import::CATALOG {
-        text.push_str(&format!("  {:<12} {}\n", importer.name(), importer.summary()));
+        text.push_str(&format!("  {:<12} {}\n", importer.name, importer.summary));
     }
     text.push_str("\nFormats that are written (--to):\n");
     for exporter in export::CATALOG {
-        text.push_str(&format!("  {:<12} {}\n", exporter.name(), exporter.summary()));
+        text.push_str(&format!("  {:<12} {}\n", exporter.name, exporter.summary));
     }
     text.push_str(
         "\nExamples:

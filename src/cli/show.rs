@@ -74,8 +74,8 @@ pub(super) fn print(
     per: Option<WorkName>,
 ) -> Result<(), Fault> {
     let report = form.named().unwrap_or(CATALOG[0]);
-    if report.binary() && std::io::stdout().is_terminal() {
-        let name = report.name();
+    if report.binary && std::io::stdout().is_terminal() {
+        let name = report.name;
         return Err(Fault::new(FaultKind::Usage, format!("'{name}' is not fit for a terminal"))
             .remedy(format!("name a file with `bytepath show STUDY --out FILE.{name}`")));
     }
@@ -114,11 +114,11 @@ pub(super) fn explained(
 impl Form {
     /// Whether JSON was asked for.
     pub fn is_json(&self) -> bool {
-        self.named().is_some_and(|report| report.name() == "json")
+        self.named().is_some_and(|report| report.name == "json")
     }
 
     /// The format asked for by name.
-    fn named(&self) -> Option<&'static dyn Report> {
+    fn named(&self) -> Option<&'static Report> {
         report::find(if self.json { "json" } else { self.format? })
     }
 }
@@ -128,7 +128,7 @@ fn write(arguments: &ShowArguments, study: &Study, file: &Path) -> Result<(), Fa
     let ShowArguments { study: folder, form, per, .. } = arguments;
     let by_ending = || report::find_by_extension(file.extension()?.to_str()?);
     let report = form.named().or_else(by_ending).ok_or_else(|| {
-        let endings: Vec<String> = CATALOG.iter().map(|r| format!(".{}", r.extension())).collect();
+        let endings: Vec<String> = CATALOG.iter().map(|r| format!(".{}", r.extension)).collect();
         let what = format!("the name '{}' does not tell the format", file.display());
         Fault::new(FaultKind::Usage, what)
             .remedy(format!("let it end in one of {}, or add --format", endings.join(", ")))
@@ -164,8 +164,8 @@ pub(super) fn replace(file: &Path, content: &[u8]) -> std::io::Result<()> {
 
 /// A name of the catalogue.
 fn format(text: &str) -> Result<&'static str, String> {
-    report::find(text).map(Report::name).ok_or_else(|| {
-        let names: Vec<&str> = CATALOG.iter().map(|r| r.name()).collect();
+    report::find(text).map(|report| report.name).ok_or_else(|| {
+        let names: Vec<&str> = CATALOG.iter().map(|r| r.name).collect();
         let fault = Fault::new(FaultKind::Usage, format!("there is no format '{text}'"));
         suggest(fault, text, &names).to_string()
     })
@@ -175,7 +175,7 @@ fn format(text: &str) -> Result<&'static str, String> {
 fn formats_help() -> String {
     let mut text = String::from("Formats (--format):\n");
     for report in CATALOG {
-        text.push_str(&format!("  {:<8} {}\n", report.name(), report.summary()));
+        text.push_str(&format!("  {:<8} {}\n", report.name, report.summary));
     }
     text.push_str("\ndocs/reports.md describes each of them.");
     text

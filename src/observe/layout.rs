@@ -3,6 +3,7 @@
 //! numbers in the machine's own order.
 
 use crate::sys::calls;
+use strum::VariantArray;
 
 /// A followed thread. Exists as long as the thread is followed.
 pub mod state {
@@ -171,7 +172,7 @@ pub mod lost {
 }
 
 /// Which way bytes go through a socket, and by what.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, VariantArray)]
 #[repr(usize)]
 pub enum Way {
     /// Received by a call that copies.
@@ -193,21 +194,7 @@ pub enum Way {
 }
 
 /// Number of ways; a power of two, because the programs mask with it.
-pub const WAYS: usize = 8;
-
-impl Way {
-    /// All of them, in the order of their numbers.
-    pub const ALL: [Way; WAYS] = [
-        Way::Received,
-        Way::Sent,
-        Way::Discarded,
-        Way::Peeked,
-        Way::Mapped,
-        Way::ZeroCopy,
-        Way::Into,
-        Way::OutOf,
-    ];
-}
+pub const WAYS: usize = Way::VARIANTS.len();
 
 /// What is known of a system call, as bits; the lowest three are its [`Way`].
 pub mod kind {
@@ -309,7 +296,7 @@ mod tests {
     #[test]
     fn a_way_fits_into_its_bits() {
         assert!(WAYS.is_power_of_two() && (WAYS as u32) <= kind::BYTES);
-        assert!(Way::ALL.iter().enumerate().all(|(i, way)| *way as usize == i));
+        assert!(Way::VARIANTS.iter().enumerate().all(|(i, way)| *way as usize == i));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::layout::Way;
 use super::seen::{Seen, Socket};
 use crate::record::{Ledger, Manner, ObservedSocket, Traffic};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use strum::VariantArray;
 
 /// Share of the bytes that must be known one way or the other before a label
 /// says so without a percentage.
@@ -19,7 +20,7 @@ const BEYOND: &[&str] = &["io_uring_enter", "io_submit"];
 pub fn traffic(seen: &Seen) -> (Traffic, Traffic) {
     let (mut sent, mut received) = (Ledger::default(), Ledger::default());
     for socket in &seen.sockets {
-        for way in Way::ALL {
+        for way in Way::VARIANTS.iter().copied() {
             let (bytes, calls) = (socket.bytes[way as usize], socket.calls[way as usize]);
             let (manner, source) = meaning(way, socket);
             match direction(way) {
@@ -129,7 +130,7 @@ fn label(ledger: &Ledger) -> String {
 
 fn observed(socket: &Socket) -> ObservedSocket {
     let sum = |of: &[u64], wanted: Direction| {
-        let ways = Way::ALL.iter().filter(|way| direction(**way) == Some(wanted));
+        let ways = Way::VARIANTS.iter().filter(|way| direction(**way) == Some(wanted));
         ways.fold(0u64, |sum, way| sum.saturating_add(of[*way as usize]))
     };
     ObservedSocket {

@@ -6,43 +6,35 @@ use super::rows::{COLUMNS, Value, rows};
 use super::{Report, Style, Subject};
 use std::io::{self, Write};
 
-/// The long table as text.
-pub struct Csv;
+/// See the module's text.
+pub static FORMAT: Report = Report {
+    name: "csv",
+    summary: "every value of every trial, one a line, for spreadsheets and scripts",
+    extension: "csv",
+    render,
+    binary: false,
+};
 
-impl Report for Csv {
-    fn name(&self) -> &'static str {
-        "csv"
-    }
-
-    fn summary(&self) -> &'static str {
-        "every value of every trial, one a line, for spreadsheets and scripts"
-    }
-
-    fn extension(&self) -> &'static str {
-        "csv"
-    }
-
-    fn render(&self, subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
-        let study = subject.study;
-        let mut table = ::csv::Writer::from_writer(out);
-        table.write_record(COLUMNS.iter().map(|c| c.name)).map_err(cause)?;
-        for trial in &study.trials {
-            for row in rows(study, trial) {
-                for column in COLUMNS {
-                    match (column.of)(&row) {
-                        Value::None => table.write_field(""),
-                        Value::Text(text) => table.write_field(text.as_bytes()),
-                        Value::Whole(number) => table.write_field(number.to_string()),
-                        Value::Number(number) => table.write_field(exact(number)),
-                        Value::Flag(flag) => table.write_field(if flag { "true" } else { "false" }),
-                    }
-                    .map_err(cause)?;
+fn render(subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
+    let study = subject.study;
+    let mut table = ::csv::Writer::from_writer(out);
+    table.write_record(COLUMNS.iter().map(|c| c.name)).map_err(cause)?;
+    for trial in &study.trials {
+        for row in rows(study, trial) {
+            for column in COLUMNS {
+                match (column.of)(&row) {
+                    Value::None => table.write_field(""),
+                    Value::Text(text) => table.write_field(text.as_bytes()),
+                    Value::Whole(number) => table.write_field(number.to_string()),
+                    Value::Number(number) => table.write_field(exact(number)),
+                    Value::Flag(flag) => table.write_field(if flag { "true" } else { "false" }),
                 }
-                table.write_record(None::<&[u8]>).map_err(cause)?;
+                .map_err(cause)?;
             }
+            table.write_record(None::<&[u8]>).map_err(cause)?;
         }
-        table.flush()
     }
+    table.flush()
 }
 
 /// The shortest text that reads as the same number again; an exponent where

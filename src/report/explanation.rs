@@ -73,10 +73,10 @@ pub fn steps(waterfall: &Waterfall) -> Vec<Step<'_>> {
     let (first, last) = (&waterfall.before, &waterfall.after);
     let mut steps = vec![cost(first)];
     let mut at = first.cost();
-    let mut step = |title: String, kind: Kind, change: Change, functions| {
+    let mut step = |title: String, kind: Kind, change: Change, resolved, functions| {
         let span = (at, at + change.mean);
         at += change.mean;
-        let (amount, half_width, resolved) = (change.mean, change.half_width, change.resolved());
+        let (amount, half_width) = (change.mean, change.half_width);
         Step { title, kind, span, amount, half_width, resolved, functions }
     };
     let least = SMALL * larger_cost(waterfall);
@@ -87,15 +87,16 @@ pub fn steps(waterfall: &Waterfall) -> Vec<Step<'_>> {
             continue;
         }
         let title = part.subsystem.title().to_owned();
-        steps.push(step(title, Kind::Part, part.change, part.functions.as_slice()));
+        let functions = part.functions.as_slice();
+        steps.push(step(title, Kind::Part, part.change, part.resolved, functions));
     }
     if small.0 > 0 {
         let title = format!("{} smaller", small.0);
-        steps.push(step(title, Kind::Rest, Change { mean: small.1, half_width: None }, &[]));
+        steps.push(step(title, Kind::Rest, Change::plain(small.1), false, &[]));
     }
     if let Some(check) = &waterfall.check {
-        let rest = Change { mean: check.rest, half_width: None };
-        steps.push(step("not attributed".into(), Kind::Rest, rest, &[]));
+        let rest = Change::plain(check.rest);
+        steps.push(step("not attributed".into(), Kind::Rest, rest, false, &[]));
     }
     steps.push(cost(last));
     steps
@@ -174,13 +175,13 @@ pub fn words(waterfall: &Waterfall, functional: bool) -> String {
     let resolved: Vec<String> = waterfall
         .parts
         .iter()
-        .filter(|part| part.change.resolved() && part.change.mean.abs() >= least)
+        .filter(|part| part.resolved && part.change.mean.abs() >= least)
         .map(step)
         .collect();
     if resolved.is_empty() {
         let why = match before.trials.min(after.trials) {
             0 | 1 => "one profile trial of a cell has no interval",
-            _ => "every interval holds zero, or the step is small",
+            _ => "among so many steps none is beyond doubt, or it is small",
         };
         text += &format!(". No step can be named: {why}.");
         return text;
@@ -190,7 +191,7 @@ pub fn words(waterfall: &Waterfall, functional: bool) -> String {
     let named = resolved.get(..NAMED).unwrap_or(&resolved).join(", ");
     let lead = match waterfall.parts.first() {
         // What is named does not make up the difference, and must not read as if it did.
-        Some(largest) if !largest.change.resolved() => {
+        Some(largest) if !largest.resolved => {
             format!(". The largest step, {}, is not resolved; these are: ", step(largest))
         }
         Some(largest) if functional || !all.resolved() || largest.change.mean * all.mean < 0.0 => {

@@ -8,9 +8,6 @@ use crate::stats::Analysis;
 use serde::Serialize;
 use std::io::{self, Write};
 
-/// The machine-readable report.
-pub struct Json;
-
 /// The document. `analysis.schema` is its version.
 #[derive(Serialize)]
 struct Document<'a> {
@@ -25,24 +22,19 @@ struct Document<'a> {
     explanation: Option<&'a Explanation>,
 }
 
-impl Report for Json {
-    fn name(&self) -> &'static str {
-        "json"
-    }
+/// See the module's text.
+pub static FORMAT: Report = Report {
+    name: "json",
+    summary: "every number of the analysis with host facts, for programs",
+    extension: "json",
+    render,
+    binary: false,
+};
 
-    fn summary(&self) -> &'static str {
-        "every number of the analysis with host facts, for programs"
-    }
-
-    fn extension(&self) -> &'static str {
-        "json"
-    }
-
-    fn render(&self, subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
-        let Subject { study, analysis, explanation } = *subject;
-        let format = "bytepath-analysis";
-        let document = Document { format, study: &study.header, analysis, explanation };
-        serde_json::to_writer_pretty(&mut *out, &document)?;
-        writeln!(out)
-    }
+fn render(subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
+    let Subject { study, analysis, explanation } = *subject;
+    let format = "bytepath-analysis";
+    let document = Document { format, study: &study.header, analysis, explanation };
+    serde_json::to_writer_pretty(&mut *out, &document)?;
+    writeln!(out)
 }

@@ -34,26 +34,24 @@ use crate::stats::Analysis;
 use std::io::{self, Write};
 
 /// A format.
-pub trait Report: Sync {
+pub struct Report {
     /// Name in the catalogue, as the user types it.
-    fn name(&self) -> &'static str;
-
+    pub name: &'static str,
     /// One line: what it is good for.
-    fn summary(&self) -> &'static str;
-
+    pub summary: &'static str,
     /// How the name of a file of this format ends, without the dot. Several
     /// formats may share one.
-    fn extension(&self) -> &'static str {
-        "txt"
-    }
-
+    pub extension: &'static str,
     /// Whether it is unfit for a terminal.
-    fn binary(&self) -> bool {
-        false
-    }
+    pub binary: bool,
+    render: fn(subject: &Subject, style: &Style, out: &mut dyn Write) -> io::Result<()>,
+}
 
+impl Report {
     /// Writes the report. Fails only where `out` does.
-    fn render(&self, subject: &Subject, style: &Style, out: &mut dyn Write) -> io::Result<()>;
+    pub fn render(&self, subject: &Subject, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        (self.render)(subject, style, out)
+    }
 }
 
 /// What a report is of.
@@ -85,17 +83,17 @@ impl Default for Style {
 }
 
 /// Every format.
-pub static CATALOG: &[&dyn Report] =
-    &[&text::Text, &netdev::Netdev, &html::Html, &json::Json, &csv::Csv, &parquet::Parquet];
+pub static CATALOG: &[&Report] =
+    &[&text::FORMAT, &netdev::FORMAT, &html::FORMAT, &json::FORMAT, &csv::FORMAT, &parquet::FORMAT];
 
 /// The format with this name.
-pub fn find(name: &str) -> Option<&'static dyn Report> {
-    CATALOG.iter().copied().find(|report| report.name() == name)
+pub fn find(name: &str) -> Option<&'static Report> {
+    CATALOG.iter().copied().find(|report| report.name == name)
 }
 
 /// The first format whose files end like this.
-pub fn find_by_extension(extension: &str) -> Option<&'static dyn Report> {
-    CATALOG.iter().copied().find(|report| report.extension() == extension)
+pub fn find_by_extension(extension: &str) -> Option<&'static Report> {
+    CATALOG.iter().copied().find(|report| report.extension == extension)
 }
 
 /// Prints why cells differ, for a terminal: in words, in steps, function by function.

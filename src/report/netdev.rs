@@ -29,38 +29,34 @@ const FILE_LINES: usize = 24;
 /// Warnings beyond this many are only counted: a mail is no log.
 const CAUTIONS: usize = 8;
 
-/// The mail.
-pub struct Netdev;
+/// See the module's text.
+pub static FORMAT: Report = Report {
+    name: "netdev",
+    summary: "plain text of at most 72 columns, to paste into mail",
+    render,
+    extension: "txt",
+    binary: false,
+};
 
-impl Report for Netdev {
-    fn name(&self) -> &'static str {
-        "netdev"
+fn render(subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
+    let Subject { study, analysis, explanation } = *subject;
+    let mut page = Page::new(WIDTH, false);
+    opening(&mut page, study, analysis);
+    for (work, rows) in &by_work(analysis) {
+        rates(&mut page, analysis, *work, rows);
+        latency(&mut page, rows);
+        cost(&mut page, analysis, *work, rows);
     }
-
-    fn summary(&self) -> &'static str {
-        "plain text of at most 72 columns, to paste into mail"
+    if let Some(explanation) = explanation {
+        waterfall::print(&mut page, explanation, BARS, false);
     }
-
-    fn render(&self, subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
-        let Subject { study, analysis, explanation } = *subject;
-        let mut page = Page::new(WIDTH, false);
-        opening(&mut page, study, analysis);
-        for (work, rows) in &by_work(analysis) {
-            rates(&mut page, analysis, *work, rows);
-            latency(&mut page, rows);
-            cost(&mut page, analysis, *work, rows);
-        }
-        if let Some(explanation) = explanation {
-            waterfall::print(&mut page, explanation, BARS, false);
-        }
-        zero_copy(&mut page, analysis);
-        rules(&mut page, analysis);
-        missing(&mut page, analysis);
-        beware(&mut page, analysis);
-        head(&mut page, study);
-        again(&mut page, study);
-        page.finish(out)
-    }
+    zero_copy(&mut page, analysis);
+    rules(&mut page, analysis);
+    missing(&mut page, analysis);
+    beware(&mut page, analysis);
+    head(&mut page, study);
+    again(&mut page, study);
+    page.finish(out)
 }
 
 /// Why cells differ, compact: words and steps.

@@ -17,32 +17,20 @@ use std::sync::Arc;
 /// Rows are written in groups of about this many, so that memory stays bounded.
 const GROUP: usize = 65_536;
 
-/// The long table in columns.
-pub struct Parquet;
+/// See the module's text.
+pub static FORMAT: Report = Report {
+    name: "parquet",
+    summary: "the same table as csv in columns, for pandas, DuckDB and the like",
+    extension: "parquet",
+    binary: true,
+    render,
+};
 
-impl Report for Parquet {
-    fn name(&self) -> &'static str {
-        "parquet"
-    }
-
-    fn summary(&self) -> &'static str {
-        "the same table as csv in columns, for pandas, DuckDB and the like"
-    }
-
-    fn extension(&self) -> &'static str {
-        "parquet"
-    }
-
-    fn binary(&self) -> bool {
-        true
-    }
-
-    fn render(&self, subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
-        // The format's writer wants to be sent between threads, which `out`
-        // cannot promise; a table of this kind fits into memory.
-        let file = encode(subject.study).map_err(cause)?;
-        out.write_all(&file)
-    }
+fn render(subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
+    // The format's writer wants to be sent between threads, which `out`
+    // cannot promise; a table of this kind fits into memory.
+    let file = encode(subject.study).map_err(cause)?;
+    out.write_all(&file)
 }
 
 fn encode(study: &Study) -> Result<Vec<u8>, ParquetError> {

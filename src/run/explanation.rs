@@ -2,13 +2,13 @@
 //! costs of cells are laid side by side.
 
 use super::load;
-use crate::profile::import::{Importer, Pprof, Times};
+use crate::profile::import::{PPROF, Times};
 use crate::profile::subsystem::Rules;
-use crate::profile::waterfall::{Metered, Trials};
+use crate::profile::waterfall::Trials;
 use crate::profile::{Explanation, Profile, WorkUnit, explain};
 use crate::record::{CellId, Fault, FaultKind, Study, Trial, TrialStatus, Work};
 use crate::spec::suggest;
-use crate::stats::{self, Analysis, Row, Summary};
+use crate::stats::{self, Analysis, Row};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
@@ -25,7 +25,7 @@ pub struct ProfiledCell {
     /// Whether the processor was an emulated one: its costs are no costs.
     pub functional: bool,
     /// CPU seconds per GiB and CPU nanoseconds per packet, by the CPU meter.
-    metered: [Option<Metered>; 2],
+    metered: [Vec<f64>; 2],
 }
 
 /// Explains where each profiled cell's cost of a unit of work differs from the
@@ -96,29 +96,27 @@ pub fn profiled_cell(folder: &Path, id: &str) -> Result<ProfiledCell, Fault> {
 
 impl ProfiledCell {
     fn of(folder: &Path, study: &Study, row: &Row) -> ProfiledCell {
-        let metered = |cost: Option<Summary>| {
-            cost.map(|cost| Metered {
-                mean: cost.mean,
-                half_width: cost.interval.map(|(low, high)| (high - low) / 2.0),
-            })
-        };
         let mut cell = ProfiledCell {
             id: row.cell.clone(),
             profiles: Vec::new(),
             notes: Vec::new(),
             functional: study.header.functional.is_some(),
-            metered: [
-                metered(row.cpu_per_unit.filter(|_| row.work == Work::Bytes)),
-                metered(row.cpu_per_packet),
-            ],
+            metered: [Vec::new(), Vec::new()],
         };
+        let declared = study.header.cells.iter().find(|cell| cell.id == row.cell);
         for trial in study.profiles.iter().filter(|trial| trial.cell == row.cell) {
             // A trial that was spoiled is told of by the analysis.
             if trial.status != TrialStatus::Measured {
                 continue;
             }
             match profile(folder, trial) {
-                Ok(profile) => cell.profiles.push(profile),
+                Ok(profile) => {
+                    cell.profiles.push(profile);
+                    let costs = declared.map(|declared| stats::costs(declared, trial));
+                    let per_gib = costs.and_then(|c| c[0].filter(|_| row.work == Work::Bytes));
+                    cell.metered[0].extend(per_gib);
+                    cell.metered[1].extend(costs.and_then(|c| c[1]));
+                }
                 Err(fault) => cell.notes.push(format!("a profile is left out: {fault}")),
             }
         }
@@ -127,11 +125,13 @@ impl ProfiledCell {
 
     /// What is to be laid beside another cell's.
     pub fn trials(&self, unit: WorkUnit) -> Trials<'_> {
-        let [per_gib, per_packet] = self.metered;
+        let [per_gib, per_packet] = &self.metered;
         let metered = match unit {
             WorkUnit::Gib => per_gib,
             WorkUnit::Packet => per_packet,
         };
+        let all_known = metered.len() == self.profiles.len();
+        let metered = if all_known { metered.as_slice() } else { &[] };
         Trials { cell: &self.id.0, profiles: &self.profiles, metered }
     }
 }
@@ -150,7 +150,7 @@ fn profile(folder: &Path, trial: &Trial) -> Result<Profile, Fault> {
     let title = path.display().to_string();
     let file = File::open(&path)
         .map_err(|e| Fault::new(FaultKind::Storage, format!("cannot read {title}: {e}")))?;
-    let mut profile = Pprof.read(&title, Times::LeftOut, &mut BufReader::new(file))?;
+    let mut profile = PPROF.read(&title, Times::LeftOut, &mut BufReader::new(file))?;
     // A profile that was taken before packets were told has them in its trial.
     let packets = &mut profile.header.work.packets;
     *packets = packets.or_else(|| trial.packets());

@@ -11,8 +11,8 @@ use super::remote::{Remotes, unexpected};
 use super::trial::{Position, blank, seconds, set_up_link, stream};
 use crate::meter::Chosen;
 use crate::profile::Profile;
-use crate::profile::export::{self, Exporter};
-use crate::profile::import::{Importer, Pprof, Times};
+use crate::profile::export;
+use crate::profile::import::{PPROF, Times};
 use crate::record::wire::{Reply, Request};
 use crate::record::{
     Cell, CellId, Design, Fault, FaultKind, Placement, ProfileRecord, ProfiledCells, Profiling,
@@ -301,10 +301,10 @@ fn fetch(remotes: &mut Remotes, cell: &Cell, trial: &mut Trial) -> Result<Vec<u8
     if parts.len() == 1 {
         return Ok(parts.swap_remove(0));
     }
-    let read = |packed: &Vec<u8>| Pprof.read("a profile", Times::LeftOut, &mut packed.as_slice());
+    let read = |packed: &Vec<u8>| PPROF.read("a profile", Times::LeftOut, &mut packed.as_slice());
     let parts = parts.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     let mut packed = Vec::new();
-    export::Pprof
+    export::PPROF
         .write(&Profile::joined(parts), &mut packed)
         .map_err(|e| Fault::new(FaultKind::System, format!("cannot pack the profiles: {e}")))?;
     Ok(packed)

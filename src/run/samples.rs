@@ -4,7 +4,7 @@
 
 use crate::meter::Capture;
 use crate::profile::attribution::{Stream, owner};
-use crate::profile::export::{Exporter, Pprof};
+use crate::profile::export::PPROF;
 use crate::profile::symbols::{
     KernelSymbols, Mapping, Processes, UserSymbols, kernel_build_id, parse_maps,
 };
@@ -39,7 +39,7 @@ pub(super) fn pack(
     profile.header.title = title;
     profile.header.work = work;
     let mut packed = Vec::new();
-    Pprof
+    PPROF
         .write(&profile, &mut packed)
         .map_err(|e| Fault::new(FaultKind::System, format!("cannot pack the profile: {e}")))?;
     let Header { lost, notes, .. } = profile.header.clone();

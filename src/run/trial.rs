@@ -10,7 +10,7 @@ use crate::path;
 use crate::record::wire::{LinkEnd, MeterRequest, Reply, Request, Token};
 use crate::record::{
     Cell, Fault, FaultKind, ProvenWitness, Reading, Restoration, RestorationRow, Role, RoleRecord,
-    SCHEMA_VERSION, Schedule, Scope, Series, TimeSpan, Trial, TrialStatus, Work,
+    Schedule, Scope, Series, TimeSpan, Trial, TrialStatus, Work,
 };
 use crate::workload::{self, Workload};
 use rand::rngs::OsRng;
@@ -64,27 +64,11 @@ fn not_put_back(rows: &[RestorationRow]) -> impl Iterator<Item = String> + '_ {
 
 /// A trial of which nothing is known yet.
 pub(super) fn blank(cell: &Cell, position: Position) -> Trial {
-    let fault = Fault::new(FaultKind::Interrupted, "the trial has not ended");
     Trial {
-        schema: SCHEMA_VERSION,
-        cell: cell.id.clone(),
-        block: position.block,
-        order: position.order,
         started_ms: now_ms(),
-        status: TrialStatus::Failed { fault },
         // A cell whose workload is not known never runs.
         work: workload::of(cell).map_or(Work::Bytes, |workload| workload.work()),
-        window: 0.0,
-        count: 0,
-        latency: None,
-        spans: Vec::new(),
-        label: String::new(),
-        roles: Vec::new(),
-        readings: Vec::new(),
-        series: Vec::new(),
-        warnings: Vec::new(),
-        prepared: Vec::new(),
-        profile: None,
+        ..Trial::blank(cell.id.clone(), position.block, position.order)
     }
 }
 

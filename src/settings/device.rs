@@ -86,29 +86,9 @@ pub(super) fn read(
 pub(super) fn goal(setting: &Setting, before: &SettingValue) -> Result<SettingValue, Fault> {
     Ok(match setting {
         Setting::Feature { feature, on, .. } => SettingValue::one(feature.as_str(), flag(*on)),
-        Setting::Rings { rings: r, .. } => {
-            let mut goal = value([
-                ("rx", r.rx),
-                ("tx", r.tx),
-                ("rx-buf-len", r.rx_buf_len),
-                ("hds-thresh", r.hds_thresh),
-            ]);
-            if let Some(split) = r.tcp_data_split {
-                goal.0.insert("tcp-data-split".into(), split.to_string());
-            }
-            goal
+        Setting::Rings { .. } | Setting::Channels { .. } | Setting::Coalescing { .. } => {
+            parts(setting)
         }
-        Setting::Channels { channels: c, .. } => {
-            value([("rx", c.rx), ("tx", c.tx), ("combined", c.combined)])
-        }
-        Setting::Coalescing { coalescing: c, .. } => coalescing_value(&Coalescing {
-            rx_usecs: c.rx_usecs,
-            rx_frames: c.rx_frames,
-            tx_usecs: c.tx_usecs,
-            tx_frames: c.tx_frames,
-            adaptive_rx: c.adaptive_rx,
-            adaptive_tx: c.adaptive_tx,
-        }),
         Setting::Spread { queues, .. } => {
             let length = before.get("table").unwrap_or_default().split_whitespace().count();
             let table = (0..length as u64).map(|at| (at % u64::from(*queues)).to_string());
@@ -123,7 +103,10 @@ pub(super) fn goal(setting: &Setting, before: &SettingValue) -> Result<SettingVa
             }
             SettingValue::one("root", discipline.as_str())
         }
-        Setting::TapFlags { flags, .. } => tap_goal(flags)?,
+        Setting::TapFlags { flags, .. } => {
+            check_tap(flags)?;
+            parts(setting)
+        }
         _ => SettingValue::default(),
     })
 }
@@ -283,9 +266,7 @@ fn limits_goal(limits: &PacketLimits) -> SettingValue {
     ])
 }
 
-fn tap_goal(flags: &TapFlags) -> Result<SettingValue, Fault> {
-    let wanted =
-        [("vnet-hdr", flags.vnet_hdr), ("napi", flags.napi), ("backpressure", flags.backpressure)];
+fn check_tap(flags: &TapFlags) -> Result<(), Fault> {
     if flags.backpressure == Some(true) {
         let known =
             tap::known_flags().map_err(|e| Fault::system("cannot open /dev/net/tun", &e))?;
@@ -294,8 +275,12 @@ fn tap_goal(flags: &TapFlags) -> Result<SettingValue, Fault> {
             return Err(Fault::new(FaultKind::Unsupported, text).remedy("Linux 7.3 has it"));
         }
     }
-    let parts = wanted.into_iter().filter_map(|(name, on)| Some((name.into(), flag(on?).into())));
-    Ok(SettingValue(parts.collect()))
+    Ok(())
+}
+
+fn parts(setting: &Setting) -> SettingValue {
+    let parts = setting.parts().into_iter();
+    SettingValue(parts.map(|(name, text)| (name.to_owned(), text)).collect())
 }
 
 /// Sets the table by which flows are spread. One that is the driver's own is

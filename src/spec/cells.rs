@@ -71,6 +71,14 @@ pub struct Ask<'a> {
     pub baseline: Option<&'a str>,
 }
 
+impl<'a> Ask<'a> {
+    /// The usual workload over the usual connections and link, by these paths.
+    pub fn of(paths: &'a [String], cores: &'a CoreSpec) -> Self {
+        let (workload, stream, link) = ("", "", "wire");
+        Ask { paths, workload, stream, link, cores, kernels: &[], baseline: None }
+    }
+}
+
 /// The cells asked for, and the id of the baseline. The baseline gets a second cell,
 /// marked `null`, by which the study measures its own noise.
 pub fn cells(ask: &Ask, spec: &PathSpec) -> Result<(Vec<Cell>, CellId), Fault> {
@@ -341,15 +349,7 @@ mod tests {
     fn ids(paths: &[&str], stream: &str, link: &str) -> Result<Vec<String>, Fault> {
         let paths: Vec<String> = paths.iter().map(|p| (*p).to_owned()).collect();
         let cores = parse_cores("two", &[0, 1])?;
-        let ask = Ask {
-            paths: &paths,
-            stream,
-            workload: "",
-            link,
-            cores: &cores,
-            kernels: &[],
-            baseline: None,
-        };
+        let ask = Ask { stream, link, ..Ask::of(&paths, &cores) };
         let (cells, baseline) = cells(&ask, &spec())?;
         assert_eq!(cells[0].id, baseline);
         Ok(cells.into_iter().map(|c| c.id.0).collect())
@@ -386,15 +386,7 @@ mod tests {
         let cores = parse_cores("two", &[0, 1]).unwrap();
         let kernels = [Kernel::named("old", "./a"), Kernel::named("new", "./b")];
         let paths = ["socket".to_owned(), "uring".to_owned()];
-        let ask = |kernels| Ask {
-            paths: &paths,
-            workload: "",
-            stream: "",
-            link: "wire",
-            cores: &cores,
-            kernels,
-            baseline: None,
-        };
+        let ask = |kernels| Ask { kernels, ..Ask::of(&paths, &cores) };
         let (all, baseline) = cells(&ask(&kernels), &spec()).unwrap();
         let ids: Vec<&str> = all.iter().map(|cell| cell.id.0.as_str()).collect();
         assert_eq!(
@@ -431,16 +423,7 @@ mod tests {
     fn the_baseline_must_be_there() {
         let paths = ["socket".to_owned()];
         let cores = parse_cores("two", &[0, 1]).unwrap();
-        let baseline = Some("uring");
-        let ask = Ask {
-            paths: &paths,
-            workload: "",
-            stream: "",
-            link: "wire",
-            cores: &cores,
-            kernels: &[],
-            baseline,
-        };
+        let ask = Ask { baseline: Some("uring"), ..Ask::of(&paths, &cores) };
         assert!(cells(&ask, &spec()).unwrap_err().message.contains("not among"));
     }
 }

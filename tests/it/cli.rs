@@ -1,13 +1,8 @@
 //! The built binary, as a user meets it: help, wrong requests, exit codes.
 //! Nothing here raises a testbed.
 
+use crate::shared::bytepath;
 use assert_cmd::Command;
-
-fn bytepath(arguments: &[&str]) -> (i32, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_bytepath")).args(arguments).output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
-}
 
 /// Every wrong request: one line with cause and remedy, exit code 2.
 #[test]

@@ -1,26 +1,15 @@
 //! `bytepath compare` and `bytepath history`, as a user or a build server meets
 //! them: on study folders written here.
 
+use crate::shared::{bytepath, words};
 use crate::{made_up, rr};
 
-use assert_cmd::Command;
 use bytepath::record::{Study, Trial};
 use bytepath::run::StudyWriter;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
-
-fn bytepath(arguments: &[&str]) -> (i32, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_bytepath")).args(arguments).output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
-}
-
-/// The text with every run of blanks as one, so that line breaks do not matter.
-fn words(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
 
 fn write(study: &Study, folder: &Path) -> String {
     let mut writer = StudyWriter::create(folder, &study.header).unwrap();

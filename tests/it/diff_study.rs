@@ -3,9 +3,9 @@
 
 use crate::made_up;
 use crate::profiles;
+use crate::shared::{bytepath, words};
 
-use assert_cmd::Command;
-use bytepath::profile::export::{Exporter, Pprof};
+use bytepath::profile::export::PPROF;
 use bytepath::record::{ProfileRecord, RX_PACKETS, Reading, Role, Scope, Study, TrialStatus, Unit};
 use bytepath::run::StudyWriter;
 use serde_json::Value;
@@ -47,7 +47,7 @@ fn study(folder: &Path, packets: bool) -> Study {
                 trial.status = TrialStatus::Rejected { events: vec!["7 samples were lost".into()] };
             }
             let mut packed = Vec::new();
-            Pprof.write(&profile, &mut packed).unwrap();
+            PPROF.write(&profile, &mut packed).unwrap();
             let file = writer.profile(&format!("{cell}-{number}.pb.gz"), &packed).unwrap();
             let (event, rate) = ("cpu-clock".to_owned(), 499);
             trial.count = 4 << 30;
@@ -63,20 +63,10 @@ fn study(folder: &Path, packets: bool) -> Study {
     study
 }
 
-fn bytepath(arguments: &[&str]) -> (bool, String) {
-    let output = Command::cargo_bin("bytepath").unwrap().args(arguments).output().unwrap();
-    let said = if output.status.success() { output.stdout } else { output.stderr };
-    (output.status.success(), String::from_utf8(said).unwrap())
-}
-
 fn printed(arguments: &[&str]) -> String {
-    let (fine, said) = bytepath(arguments);
-    assert!(fine, "{said}");
-    said
-}
-
-fn words(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    let (code, out, error) = bytepath(arguments);
+    assert_eq!(code, 0, "{error}");
+    out
 }
 
 #[test]
@@ -93,18 +83,20 @@ fn a_cell_is_its_profiles_that_count_and_what_the_meter_says() {
     assert_eq!(json["unit"], "CPU-s/GiB");
     assert_eq!(json["with"]["packets"].as_f64().unwrap(), 3.0 * 65536.0);
 
-    // The cost of the cells is that of the analysis.
-    let analysis = bytepath::stats::analyse(&study, &bytepath::stats::Rules::default());
-    let row = |cell: &str| analysis.rows.iter().find(|row| row.cell.0 == cell).unwrap();
+    // The cost of the cells is that of the same trials by the CPU meter.
+    let splice = study.header.cells.iter().find(|cell| cell.id.0 == "splice").unwrap();
+    let of_splice = study.profiles.iter().filter(|t| t.cell.0 == "splice");
+    let measured: Vec<_> = of_splice.filter(|t| t.status == TrialStatus::Measured).collect();
+    let costs: Vec<_> = measured.iter().map(|t| bytepath::stats::costs(splice, t)).collect();
+    let mean = |at: usize| costs.iter().map(|c| c[at].unwrap()).sum::<f64>() / costs.len() as f64;
     let explained = |per: &str| -> Value {
         let said = printed(&["diff", &a, &b, "--explain", "json", "--per", per]);
         serde_json::from_str(&said).unwrap()
     };
-    for (per, of, factor) in [("gib", 16384.0, 1e-9), ("packet", 1.0, 1.0)] {
+    for (per, expected, factor) in [("gib", mean(0), 1e-9), ("packet", mean(1), 1.0)] {
         let json = explained(per);
         let fall = &json["waterfalls"][0];
         let number = |value: &Value| value.as_f64().unwrap();
-        let expected = row("splice").cpu_per_packet.unwrap().mean * of * factor;
         let metered = number(&fall["after"]["metered"]["mean"]);
         assert!((metered / expected - 1.0).abs() < 1e-6, "{per}: {metered}, not {expected}");
         assert_eq!(number(&fall["after"]["packet"]), PACKET);
@@ -113,7 +105,8 @@ fn a_cell_is_its_profiles_that_count_and_what_the_meter_says() {
         let parts: f64 =
             fall["parts"].as_array().unwrap().iter().map(|p| number(&p["change"]["mean"])).sum();
         let check = &fall["check"];
-        let difference = parts + number(&check["rest"]) - number(&check["metered"]["mean"]);
+        let metered = number(&check["metered"]["mean"]);
+        let difference = parts + number(&check["rest"]) - metered;
         assert!(difference.abs() < 1e-9 / factor, "{per}: off by {difference}");
     }
     let said = words(&printed(&["diff", &a, &b, "--explain", "text", "--per", "packet"]));
@@ -158,8 +151,8 @@ fn what_a_study_does_not_tell_is_refused_with_a_way_out() {
         (&["diff", &a, &side("splise")], "has no cell 'splise' (did you mean 'splice'?)"),
         (&["diff", &a, &side("uring")], "no profile of 'uring' that counts (there are profiles of"),
     ] {
-        let (fine, said) = bytepath(arguments);
-        assert!(!fine && said.contains(expected), "{arguments:?}: {said}");
+        let (code, _, said) = bytepath(arguments);
+        assert!(code != 0 && said.contains(expected), "{arguments:?}: {said}");
     }
     // Nobody asked for packets: nothing is missing.
     assert!(printed(&["show", study]).contains("by the CPU meter"));

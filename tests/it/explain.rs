@@ -1,6 +1,7 @@
 //! Why two cells differ, as the plain formats tell it.
 
 use crate::profiles as made_up;
+use crate::shared::words;
 
 use bytepath::profile::{Explanation, WorkUnit};
 use bytepath::report::{self, Style};
@@ -16,10 +17,6 @@ fn mail(explanation: &Explanation) -> String {
     let mut out = Vec::new();
     report::explanation_for_mail(explanation, &mut out).unwrap();
     String::from_utf8(out).unwrap()
-}
-
-fn words(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[test]
@@ -78,7 +75,7 @@ fn of_an_emulated_processor_nothing_is_said_to_cost_or_save() {
 #[test]
 fn a_largest_step_in_doubt_is_not_passed_over() {
     let mut explanation = explanation(3, "");
-    explanation.waterfalls[0].parts[0].change.half_width = Some(9.0);
+    explanation.waterfalls[0].parts[0].resolved = false;
     let said = words(&text(&explanation, 100));
     let expected = "by the CPU meter. The largest step, 0.240 less copying, is not resolved; these \
                     are: 0.060 more page mapping, ";

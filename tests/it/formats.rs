@@ -2,7 +2,7 @@
 //! INSTA_UPDATE=always blesses), that other programs read it, and that no study
 //! makes them print what they promise not to.
 
-use crate::{anything, made_up, rr};
+use crate::{anything, made_up, rr, shared};
 use bytepath_testing::skip;
 
 use anything::any_study;
@@ -10,7 +10,7 @@ use bytepath::record::{CellId, Design, Source, Stopping, Study, TrialStatus};
 use bytepath::report::{self, CATALOG, Style};
 use bytepath::run::path_spec;
 use bytepath::spec::{self, Ask};
-use bytepath::stats::{Rules, analyse};
+
 use bytepath::{meter, path};
 use made_up::{header, large, study};
 use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -22,11 +22,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn render(name: &str, study: &Study) -> Vec<u8> {
-    let analysis = analyse(study, &Rules::default());
-    let mut out = Vec::new();
-    let subject = report::Subject { study, analysis: &analysis, explanation: None };
-    report::find(name).unwrap().render(&subject, &Style::default(), &mut out).unwrap();
-    out
+    shared::render(name, study, &Style::default())
 }
 
 fn text(name: &str, study: &Study) -> String {
@@ -114,15 +110,7 @@ fn the_command_asks_for_the_same_cells_again() {
     let ask = |paths: &[&str], stream: &str, link: &str, cores: &str, baseline: Option<&str>| {
         let paths: Vec<String> = paths.iter().map(|p| (*p).to_owned()).collect();
         let cores = spec::parse_cores(cores, &[0, 1, 2]).unwrap();
-        let ask = Ask {
-            paths: &paths,
-            workload: "",
-            stream,
-            link,
-            cores: &cores,
-            kernels: &[],
-            baseline,
-        };
+        let ask = Ask { stream, link, baseline, ..Ask::of(&paths, &cores) };
         spec::cells(&ask, &declared).unwrap()
     };
     for (paths, stream, link, cores, baseline) in [
@@ -380,9 +368,12 @@ print(t.groupby("cell").value.mean()["socket"])
 #[test]
 fn the_same_study_gives_the_same_bytes_in_every_format() {
     for report in CATALOG {
-        let name = report.name();
-        assert!(render(name, &study()) == render(name, &study()), "{name}");
-        assert_eq!(report.binary(), name == "parquet");
+        let name = report.name;
+        for style in [Style::default(), Style { details: true, ..Style::default() }] {
+            let written = || shared::render(name, &study(), &style);
+            assert!(written() == written(), "{name}, {style:?}");
+        }
+        assert_eq!(report.binary, name == "parquet");
     }
 }
 
@@ -399,15 +390,15 @@ fn a_report_goes_to_a_file_whose_name_tells_the_format() {
         command.arg("show").arg(&study_folder).args(arguments).current_dir(folder.path());
         command.output().unwrap()
     };
-    for report in CATALOG.iter().filter(|r| r.extension() != "txt") {
-        let file = format!("report.{}", report.extension());
+    for report in CATALOG.iter().filter(|r| r.extension != "txt") {
+        let file = format!("report.{}", report.extension);
         // The second time replaces the first.
         for _ in 0..2 {
             assert!(show(&["--out", &file]).status.success(), "{file}");
         }
         let written = std::fs::read(folder.path().join(&file)).unwrap();
-        assert!(written == render(report.name(), &study), "{file}");
-        assert!(show(&["--format", report.name()]).stdout == written);
+        assert!(written == render(report.name, &study), "{file}");
+        assert!(show(&["--format", report.name]).stdout == written);
     }
     assert!(show(&["--json"]).stdout == render("json", &study));
     let named = show(&["--format", "netdev", "--out", "mail"]);
@@ -433,7 +424,7 @@ fn the_document_names_every_format_and_every_column() {
     let text =
         std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reports.md"))
             .unwrap();
-    let names = CATALOG.iter().map(|r| r.name()).chain(report::columns());
+    let names = CATALOG.iter().map(|r| r.name).chain(report::columns());
     for name in names.chain(["evidence", "call", "thread", "flow", "link", "machine", "cpu"]) {
         assert!(text.contains(&format!("`{name}`")), "docs/reports.md lacks `{name}`");
     }

@@ -5,6 +5,7 @@
 use crate::anything;
 use crate::made_up;
 use crate::profiles;
+use crate::shared::{render, words};
 use bytepath_testing::skip;
 
 use anything::any_study;
@@ -18,12 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 fn page(study: &Study) -> String {
-    let analysis = analyse(study, &Rules::default());
-    let mut out = Vec::new();
-    let html = report::find("html").unwrap();
-    let subject = report::Subject { study, analysis: &analysis, explanation: None };
-    html.render(&subject, &Style::default(), &mut out).unwrap();
-    String::from_utf8(out).unwrap()
+    String::from_utf8(render("html", study, &Style::default())).unwrap()
 }
 
 /// A start tag with its attributes, as read from a page.
@@ -45,53 +41,10 @@ struct Parsed {
 
 const VOID: [&str; 3] = ["meta", "br", "wbr"];
 
-const KNOWN: &[&str] = &[
-    "html",
-    "wbr",
-    "head",
-    "meta",
-    "title",
-    "style",
-    "body",
-    "header",
-    "p",
-    "h1",
-    "h2",
-    "h3",
-    "nav",
-    "a",
-    "main",
-    "section",
-    "figure",
-    "figcaption",
-    "b",
-    "strong",
-    "ul",
-    "li",
-    "svg",
-    "rect",
-    "line",
-    "circle",
-    "polyline",
-    "text",
-    "table",
-    "thead",
-    "tbody",
-    "tr",
-    "th",
-    "td",
-    "br",
-    "span",
-    "div",
-    "details",
-    "summary",
-    "code",
-    "pre",
-    "dl",
-    "dt",
-    "dd",
-    "script",
-];
+const KNOWN: &str = "\
+    html wbr head meta title style body header p h1 h2 h3 nav a main section figure figcaption \
+    b strong ul li svg rect line circle polyline text table thead tbody tr th td br span div \
+    details summary code pre dl dt dd script";
 
 /// Reads a page by rules stricter than a browser's: known elements, each closed
 /// in order, attributes quoted, no sign that ought to be an entity.
@@ -110,7 +63,7 @@ fn parse(page: &str) -> Parsed {
             continue;
         }
         let tag = tag(inside);
-        assert!(KNOWN.contains(&tag.name.as_str()), "<{inside}>");
+        assert!(KNOWN.split(' ').any(|name| name == tag.name), "<{inside}>");
         if tag.name == "style" || tag.name == "script" {
             let close = format!("</{}>", tag.name);
             let (raw, after) = rest.split_once(&close).expect("raw text ends");
@@ -187,10 +140,6 @@ fn names(parsed: &Parsed) -> BTreeMap<&str, usize> {
         *counts.entry(tag.name.as_str()).or_default() += 1;
     }
     counts
-}
-
-fn words(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[test]
@@ -285,7 +234,9 @@ fn the_page_that_explains_is_sound_whatever_functions_are_called() {
         let parsed = sound(&page);
         assert!(!parsed.script.contains("alert"));
         let said = words(&parsed.text);
-        assert!(said.contains("saves 0.170 CPU-s/GiB against"), "{said}");
+        let single = "differ by 0.170 CPU-s/GiB by the CPU meter, which is not resolved";
+        let expected = if trials == 1 { single } else { "saves 0.170 CPU-s/GiB against" };
+        assert!(said.contains(expected), "{said}");
         assert!(said.contains("_copy_to_iter") && said.contains("Flame graph: "), "{said}");
         let count = |class: &str| {
             let of = |tag: &&Tag| tag.attributes.get("class").is_some_and(|c| c == class);

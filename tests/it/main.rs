@@ -6,8 +6,10 @@ mod anything;
 mod made_up;
 #[path = "../data/profiles/made_up.rs"]
 mod profiles;
+mod recorded;
 #[path = "../data/studies/rr.rs"]
 mod rr;
+mod shared;
 
 mod cli;
 mod compare;

@@ -1,73 +1,20 @@
 //! Meters on recorded machines, where every number is known beforehand, and on
 //! the running one, where a thread's work is.
 
-use bytepath::meter::{CATALOG, Context, Meter, Output, Reach, ThreadTag};
+use crate::recorded::{Machine, meter, value};
+use bytepath::meter::{CATALOG, Context, Output, Reach, ThreadTag};
 use bytepath::record::{Role, Scope, ThreadTime, Unit};
 use bytepath::sys::{Roots, thread};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-fn meter(name: &str) -> &'static dyn Meter {
-    *CATALOG.iter().find(|meter| meter.name() == name).unwrap()
-}
-
 fn context(roots: Roots) -> Context {
     Context::idle(roots)
-}
-
-fn value(output: &Output, metric: &str, scope: &Scope) -> f64 {
-    let found = output.readings.iter().find(|r| r.metric == metric && r.scope == *scope);
-    found.unwrap_or_else(|| panic!("no {metric} of {scope:?}")).value
-}
-
-/// A machine of `tests/data/meters`, as it was at the start of a window.
-struct Machine {
-    name: &'static str,
-    dir: tempfile::TempDir,
-}
-
-impl Machine {
-    fn at_start(name: &'static str) -> Self {
-        let machine = Machine { name, dir: tempfile::tempdir().unwrap() };
-        machine.lay("start");
-        machine
-    }
-
-    fn context(&self) -> Context {
-        context(Roots::recorded(self.dir.path()))
-    }
-
-    /// Puts the files of an edge in place; files that are open stay open.
-    fn lay(&self, edge: &str) {
-        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/meters").join(self.name);
-        let from = from.join(edge).join("proc");
-        let mut folders: Vec<PathBuf> = vec![from.clone()];
-        while let Some(folder) = folders.pop() {
-            let to = self.dir.path().join("proc").join(folder.strip_prefix(&from).unwrap());
-            fs::create_dir_all(&to).unwrap();
-            for entry in fs::read_dir(&folder).unwrap() {
-                let path = entry.unwrap().path();
-                if path.is_dir() {
-                    folders.push(path);
-                } else {
-                    fs::write(to.join(path.file_name().unwrap()), fs::read(&path).unwrap())
-                        .unwrap();
-                }
-            }
-        }
-    }
-
-    /// The whole window of a meter.
-    fn measure(&self, meter: &dyn Meter, context: &Context) -> Output {
-        let running = meter.start(context).unwrap();
-        self.lay("stop");
-        running.stop().unwrap()
-    }
 }
 
 fn tag(tid: u32, name: &str) -> ThreadTag {
@@ -90,9 +37,9 @@ fn assert_times(found: &ThreadTime, expected: &ThreadTime) {
 #[test]
 fn threads_of_a_recorded_window() {
     let machine = Machine::at_start("linux-6.18-2cpu");
-    let mut context = machine.context();
+    let mut context = context(machine.roots());
     context.threads = vec![tag(22261, "spin"), tag(22263, "rx-0")];
-    let output = machine.measure(meter("threads"), &context);
+    let output = machine.measure("threads", &context);
     assert_eq!(output.threads.len(), 2);
     let spin = ThreadTime {
         name: "spin".into(),
@@ -122,10 +69,10 @@ fn threads_of_a_recorded_window() {
 #[test]
 fn threads_of_the_kernel_that_work_for_us() {
     let machine = Machine::at_start("server-64cpu-irqtime");
-    let mut context = machine.context();
+    let mut context = context(machine.roots());
     context.threads = vec![tag(901, "rx-0")];
     context.device = Some("enp65s0f0np0".into());
-    let output = machine.measure(meter("threads"), &context);
+    let output = machine.measure("threads", &context);
     let names: Vec<_> = output.threads.iter().map(|t| (t.tid, t.name.as_str())).collect();
     // Not 7002, the NAPI thread of enp65s0f0np01, and not the main thread.
     let expected = [
@@ -158,9 +105,9 @@ fn threads_of_the_kernel_that_work_for_us() {
 fn threads_without_schedstat_go_by_ticks_and_say_so() {
     for (name, tid, run) in [("linux-3.10-4cpu", 500, 1.6), ("arm-8cpu", 77, 0.75)] {
         let machine = Machine::at_start(name);
-        let mut context = machine.context();
+        let mut context = context(machine.roots());
         context.threads = vec![tag(tid, "rx-0")];
-        let output = machine.measure(meter("threads"), &context);
+        let output = machine.measure("threads", &context);
         assert!((output.threads[0].run - run).abs() < 1e-9, "{name}: {:?}", output.threads);
         assert_eq!(output.warnings.len(), 1, "{name}: {:?}", output.warnings);
         assert!(output.warnings[0].contains("CONFIG_SCHED_INFO"));
@@ -170,7 +117,7 @@ fn threads_without_schedstat_go_by_ticks_and_say_so() {
 #[test]
 fn threads_say_where_scheduler_and_ticks_disagree() {
     let machine = Machine::at_start("linux-6.18-2cpu");
-    let mut context = machine.context();
+    let mut context = context(machine.roots());
     context.threads = vec![tag(22261, "spin")];
     let running = meter("threads").start(&context).unwrap();
     machine.lay("stop");
@@ -184,11 +131,11 @@ fn threads_say_where_scheduler_and_ticks_disagree() {
 #[test]
 fn ksoftirqd_by_its_own_run_time() {
     let machine = Machine::at_start("linux-6.18-2cpu");
-    let output = machine.measure(meter("cpu"), &machine.context());
+    let output = machine.measure("cpu", &context(machine.roots()));
     assert!((value(&output, "cpu.ksoftirqd", &Scope::Cpu(0)) - 0.000_180_655).abs() < 1e-12);
     assert!((value(&output, "cpu.ksoftirqd", &Scope::Cpu(1)) - 0.000_624_928).abs() < 1e-12);
     let machine = Machine::at_start("server-64cpu-irqtime");
-    let output = machine.measure(meter("cpu"), &machine.context());
+    let output = machine.measure("cpu", &context(machine.roots()));
     assert!((value(&output, "cpu.ksoftirqd", &Scope::Cpu(0)) - 1.25).abs() < 1e-9);
     assert_eq!(value(&output, "cpu.ksoftirqd", &Scope::Cpu(1)), 0.0);
     assert_eq!(output.readings.iter().filter(|r| r.metric == "cpu.ksoftirqd").count(), 2);
@@ -198,7 +145,7 @@ fn ksoftirqd_by_its_own_run_time() {
 fn softnet_of_recorded_machines() {
     let expect = |name: &'static str, cpu: u32, counts: [f64; 4]| {
         let machine = Machine::at_start(name);
-        let output = machine.measure(meter("softnet"), &machine.context());
+        let output = machine.measure("softnet", &context(machine.roots()));
         for (metric, count) in
             ["processed", "dropped", "squeezed", "received_rps"].iter().zip(counts)
         {
@@ -227,7 +174,7 @@ fn softnet_of_recorded_machines() {
 #[test]
 fn softnet_refuses_to_guess_whose_row_it_is() {
     let machine = Machine::at_start("arm-8cpu");
-    let running = meter("softnet").start(&machine.context()).unwrap();
+    let running = meter("softnet").start(&context(machine.roots())).unwrap();
     machine.lay("stop");
     assert!(running.stop().unwrap_err().message.contains("came or went"));
 }
@@ -235,9 +182,9 @@ fn softnet_refuses_to_guess_whose_row_it_is() {
 #[test]
 fn link_of_recorded_machines() {
     let machine = Machine::at_start("linux-6.18-2cpu");
-    let mut context = machine.context();
+    let mut context = context(machine.roots());
     context.device = Some("lo".into());
-    let output = machine.measure(meter("link"), &context);
+    let output = machine.measure("link", &context);
     let scope = Scope::Link(Role::Receiver, "lo".into());
     for metric in ["link.rx_bytes", "link.tx_bytes"] {
         assert_eq!(value(&output, metric, &scope), 201_706_677.0);
@@ -248,9 +195,9 @@ fn link_of_recorded_machines() {
     assert_eq!(output.warnings, [""; 0]);
 
     let machine = Machine::at_start("server-64cpu-irqtime");
-    let mut context = machine.context();
+    let mut context = Context::idle(machine.roots());
     context.device = Some("enp65s0f0np0".into());
-    let output = machine.measure(meter("link"), &context);
+    let output = machine.measure("link", &context);
     let scope = Scope::Link(Role::Receiver, "enp65s0f0np0".into());
     for (metric, expected) in [
         ("link.rx_bytes", 75e9),
@@ -270,7 +217,7 @@ fn link_of_recorded_machines() {
 #[test]
 fn a_device_that_is_not_there_is_named() {
     let machine = Machine::at_start("linux-6.18-2cpu");
-    let mut context = machine.context();
+    let mut context = context(machine.roots());
     context.device = Some("veth9".into());
     let fault = meter("link").start(&context).err().unwrap();
     assert!(fault.message.contains("veth9"), "{fault}");
@@ -280,7 +227,7 @@ fn a_device_that_is_not_there_is_named() {
 fn a_device_that_was_replaced_has_no_numbers() {
     let machine = Machine::at_start("linux-6.18-2cpu");
     machine.lay("stop");
-    let mut context = machine.context();
+    let mut context = context(machine.roots());
     context.device = Some("lo".into());
     let running = meter("link").start(&context).unwrap();
     machine.lay("start");

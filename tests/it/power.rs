@@ -1,75 +1,28 @@
 //! Meters of power, idle states and clocks on recorded machines, where every number is
 //! known beforehand, and on the running one as far as it has such things.
 
+use crate::recorded::{Machine, meter, value};
 use bytepath::host::survey;
-use bytepath::meter::{self, CATALOG, Context, Meter, Output};
+use bytepath::meter::{self, Context, Output};
 use bytepath::record::{Facts, Power, PowerSource, Rest, Scope, Support, Unit};
-use bytepath::sys::{Roots, pmu, powercap};
+use bytepath::sys::{pmu, powercap};
 use bytepath_testing::skip;
 use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-fn meter(name: &str) -> &'static dyn Meter {
-    *CATALOG.iter().find(|meter| meter.name() == name).unwrap()
+fn context(machine: &Machine, source: PowerSource) -> Context {
+    let options = json!(Power { source, rest: Rest::Kept });
+    Context { options, ..Context::idle(machine.roots()) }
 }
 
-/// A machine of `tests/data/meters`, as it was at the start of a window.
-struct Machine {
-    name: &'static str,
-    dir: tempfile::TempDir,
+fn facts(machine: &Machine) -> Facts {
+    survey(&machine.roots())
 }
 
-impl Machine {
-    fn at_start(name: &'static str) -> Machine {
-        let machine = Machine { name, dir: tempfile::tempdir().unwrap() };
-        machine.lay("start");
-        machine
-    }
-
-    fn context(&self, source: PowerSource) -> Context {
-        Context {
-            options: json!(Power { source, rest: Rest::Kept }),
-            ..Context::idle(Roots::recorded(self.dir.path()))
-        }
-    }
-
-    /// Puts the files of an edge in place; files that are open stay open.
-    fn lay(&self, edge: &str) {
-        let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/meters");
-        let from = data.join(self.name).join(edge);
-        let mut folders = vec![from.clone()];
-        while let Some(folder) = folders.pop() {
-            let to = self.dir.path().join(folder.strip_prefix(&from).unwrap());
-            fs::create_dir_all(&to).unwrap();
-            for entry in fs::read_dir(&folder).unwrap() {
-                let path = entry.unwrap().path();
-                match path.is_dir() {
-                    true => folders.push(path),
-                    false => {
-                        fs::write(to.join(path.file_name().unwrap()), fs::read(&path).unwrap())
-                            .unwrap()
-                    }
-                }
-            }
-        }
-    }
-
-    fn facts(&self) -> Facts {
-        survey(&Roots::recorded(self.dir.path()))
-    }
-
-    fn measure(&self, name: &str, source: PowerSource) -> Output {
-        let running = meter(name).start(&self.context(source)).unwrap();
-        self.lay("stop");
-        running.stop().unwrap()
-    }
-}
-
-fn value(output: &Output, metric: &str, scope: &Scope) -> f64 {
-    let found = output.readings.iter().find(|r| r.metric == metric && r.scope == *scope);
-    found.unwrap_or_else(|| panic!("no {metric} of {scope:?}: {output:?}")).value
+fn measure(machine: &Machine, name: &str, source: PowerSource) -> Output {
+    machine.measure(name, &context(machine, source))
 }
 
 fn assert_joules(output: &Output, expected: &[(&str, f64)]) {
@@ -85,7 +38,7 @@ fn assert_joules(output: &Output, expected: &[(&str, f64)]) {
 #[test]
 fn a_server_whose_platform_counter_holds_all_the_others() {
     let machine = Machine::at_start("xeon-2s-rapl");
-    let output = machine.measure("power", PowerSource::Auto);
+    let output = measure(&machine, "power", PowerSource::Auto);
     // The first package's counter wrapped.
     assert_joules(
         &output,
@@ -106,11 +59,11 @@ fn a_server_whose_platform_counter_holds_all_the_others() {
 #[test]
 fn an_epyc_by_rapl_and_by_its_own_driver() {
     let machine = Machine::at_start("epyc-amd-energy");
-    let output = machine.measure("power", PowerSource::Auto);
+    let output = measure(&machine, "power", PowerSource::Auto);
     let core = ("power.package-0.core", 60.0);
     assert_joules(&output, &[("power.package-0", 180.0), core, ("power.energy", 180.0)]);
     let machine = Machine::at_start("epyc-amd-energy");
-    let output = machine.measure("power", PowerSource::Hwmon);
+    let output = measure(&machine, "power", PowerSource::Hwmon);
     assert_joules(&output, &[("power.amd.energy.Esocket0", 180.5), ("power.energy", 180.5)]);
 }
 
@@ -120,36 +73,36 @@ fn a_laptop_with_a_zone_shown_twice_and_a_platform_counter_that_lies() {
     let names: Vec<_> = powercap::zones(&machine.dir.path().join("sys"));
     let names: Vec<_> = names.iter().map(|zone| zone.name.as_str()).collect();
     assert_eq!(names, ["package-0", "package-0/core", "package-0/uncore", "psys"]);
-    let output = machine.measure("power", PowerSource::Auto);
+    let output = measure(&machine, "power", PowerSource::Auto);
     assert!((value(&output, "power.energy", &Scope::Machine) - 12.0).abs() < 1e-9);
     assert!(output.warnings[0].contains("shows 5.0 J, less than the 12.0 J"), "{output:?}");
     // The battery is the whole machine while it gives power, and the graphics are not.
     let machine = Machine::at_start("laptop-battery");
-    let output = machine.measure("power", PowerSource::Hwmon);
+    let output = measure(&machine, "power", PowerSource::Hwmon);
     assert!((value(&output, "power.watts", &Scope::Machine) - 12.5).abs() < 0.1, "{output:?}");
     let status = machine.dir.path().join("sys/class/power_supply/BAT0/status");
     fs::write(status, "Charging\n").unwrap();
-    let fault = meter("power").start(&machine.context(PowerSource::Hwmon)).err().unwrap();
+    let fault = meter("power").start(&context(&machine, PowerSource::Hwmon)).err().unwrap();
     assert!(fault.message.contains("sensors of parts alone: BAT0, amdgpu"), "{fault}");
 }
 
 #[test]
 fn a_machine_without_a_source_says_so_and_gives_no_figure() {
     let machine = Machine::at_start("arm-server-psci");
-    let Support::No { reason, remedy } = meter("power").probe(&machine.facts()) else {
+    let Support::No { reason, remedy } = meter("power").probe(&facts(&machine)) else {
         panic!("there is no source")
     };
     for part in ["RAPL", "unit power", "hwmon"] {
         assert!(reason.contains(part), "{reason}");
     }
     assert!(remedy.contains("csv=FILE"), "{remedy}");
-    assert_eq!(machine.measure("power", PowerSource::Auto), Output::default());
+    assert_eq!(measure(&machine, "power", PowerSource::Auto), Output::default());
     for source in [PowerSource::Rapl, PowerSource::Perf, PowerSource::Hwmon] {
-        assert!(!meter::power_support(&machine.facts(), &source).is_yes());
-        assert!(meter("power").start(&machine.context(source)).is_err());
+        assert!(!meter::power_support(&facts(&machine), &source).is_yes());
+        assert!(meter("power").start(&context(&machine, source)).is_err());
     }
     for name in ["xeon-2s-rapl", "epyc-amd-energy", "laptop-battery"] {
-        assert!(meter("power").probe(&Machine::at_start(name).facts()).is_yes(), "{name}");
+        assert!(meter("power").probe(&facts(&Machine::at_start(name))).is_yes(), "{name}");
     }
 }
 
@@ -157,7 +110,7 @@ fn a_machine_without_a_source_says_so_and_gives_no_figure() {
 fn resting_power_is_taken_off_and_told() {
     let machine = Machine::at_start("epyc-amd-energy");
     let power = Power { source: PowerSource::Rapl, rest: Rest::Given { watts: 50.0 } };
-    let context = Context { options: json!(power), ..machine.context(PowerSource::Rapl) };
+    let context = Context { options: json!(power), ..context(&machine, PowerSource::Rapl) };
     let running = meter("power").start(&context).unwrap();
     machine.lay("stop");
     let output = running.stop().unwrap();
@@ -172,7 +125,7 @@ fn counters_that_are_nonsense_are_told_by_their_path() {
     let machine = Machine::at_start("epyc-amd-energy");
     let path = machine.dir.path().join("sys/class/powercap/intel-rapl:0/energy_uj");
     fs::write(&path, "a lot\n").unwrap();
-    let fault = meter("power").start(&machine.context(PowerSource::Rapl)).err().unwrap();
+    let fault = meter("power").start(&context(&machine, PowerSource::Rapl)).err().unwrap();
     assert!(fault.message.contains("intel-rapl:0/energy_uj is no number"), "{fault}");
 }
 
@@ -207,7 +160,7 @@ fn the_time_stamp_counter_of_this_machine_counts() {
 #[test]
 fn idle_states_of_a_server() {
     let machine = Machine::at_start("xeon-2s-rapl");
-    let output = machine.measure("cstates", PowerSource::Auto);
+    let output = measure(&machine, "cstates", PowerSource::Auto);
     let read = |metric: &str, cpu| value(&output, metric, &Scope::Cpu(cpu));
     // The window of a test is as long as the test, so shares are compared with each other.
     assert!((read("cstate.C6", 1) / read("cstate.C1", 1) - 4.0).abs() < 1e-9);
@@ -232,7 +185,7 @@ fn idle_states_of_a_server() {
 #[test]
 fn idle_states_of_an_arm_server_and_a_cpu_that_went_away() {
     let machine = Machine::at_start("arm-server-psci");
-    let running = meter("cstates").start(&machine.context(PowerSource::Auto)).unwrap();
+    let running = meter("cstates").start(&context(&machine, PowerSource::Auto)).unwrap();
     machine.lay("stop");
     // What a CPU that goes offline leaves is no number any more.
     let time = machine.dir.path().join("sys/devices/system/cpu/cpu1/cpuidle/state0/time");
@@ -245,11 +198,11 @@ fn idle_states_of_an_arm_server_and_a_cpu_that_went_away() {
 #[test]
 fn clocks_as_cpufreq_shows_them() {
     let machine = Machine::at_start("xeon-2s-rapl");
-    let output = machine.measure("frequency", PowerSource::Auto);
+    let output = measure(&machine, "frequency", PowerSource::Auto);
     assert_eq!(value(&output, "frequency.shown", &Scope::Cpu(3)), 2.5e9);
     assert!(output.readings.iter().all(|r| r.unit == Unit::Hertz));
-    assert!(meter("frequency").probe(&machine.facts()).is_yes());
-    let facts = Machine::at_start("arm-server-psci").facts();
+    assert!(meter("frequency").probe(&facts(&machine)).is_yes());
+    let facts = facts(&Machine::at_start("arm-server-psci"));
     assert!(!meter("frequency").probe(&facts).is_yes());
 }
 

@@ -2,6 +2,7 @@
 //! INSTA_UPDATE=always blesses), go from format to format without losing what
 //! both have, and are never drawn so that a browser obeys a symbol's name.
 
+use crate::shared::said;
 use assert_cmd::Command;
 use bytepath::profile::{
     Builder, Frame, FrameKind, Header, Owner, Profile, Sample, Thread, Track, Weight, export,
@@ -102,8 +103,8 @@ fn every_file_is_recognised_for_what_it_is() {
             plain
         };
         let head = &unpacked[..unpacked.len().min(import::HEAD)];
-        let first = import::CATALOG.iter().find(|importer| importer.recognises(head)).unwrap();
-        assert_eq!(first.name(), *format, "{name}");
+        let first = import::CATALOG.iter().find(|importer| (importer.recognises)(head)).unwrap();
+        assert_eq!(first.name, *format, "{name}");
     }
 }
 
@@ -246,10 +247,10 @@ fn no_name_reaches_a_browser_as_anything_but_text() {
     let empty = Builder::new(Header::default()).build();
     assert!(String::from_utf8(written(&empty, "svg")).unwrap().contains("no samples"));
     for format in export::CATALOG {
-        let (one, two) = (written(&rich(), format.name()), written(&rich(), format.name()));
-        assert!(one == two, "{} is not the same twice", format.name());
-        assert_eq!(format.binary(), format.name() == "pprof");
-        written(&empty, format.name());
+        let (one, two) = (written(&rich(), format.name), written(&rich(), format.name));
+        assert!(one == two, "{} is not the same twice", format.name);
+        assert_eq!(format.binary, format.name == "pprof");
+        written(&empty, format.name);
     }
 }
 
@@ -289,23 +290,17 @@ fn bytepath() -> Command {
     Command::new(env!("CARGO_BIN_EXE_bytepath"))
 }
 
-fn output(command: &mut Command) -> (i32, String, String) {
-    let output = command.output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
-}
-
 #[test]
 fn the_command_shows_a_profile() {
     let file = data().join("chains.script");
-    let (code, page, _) = output(bytepath().arg("profile").arg(&file).args(["--top", "3"]));
+    let (code, page, _) = said(bytepath().arg("profile").arg(&file).args(["--top", "3"]));
     assert_eq!(code, 0);
     insta::assert_snapshot!("page", page.replace(&*data().to_string_lossy(), "PROFILES"));
     // From standard input, packed, it is the same.
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     std::io::Write::write_all(&mut packed, &bytes("chains.script")).unwrap();
     let packed = packed.finish().unwrap();
-    let (_, other, _) = output(bytepath().args(["profile", "-", "--top", "3"]).write_stdin(packed));
+    let (_, other, _) = said(bytepath().args(["profile", "-", "--top", "3"]).write_stdin(packed));
     let rest = |page: &str| page.split_once('\n').unwrap().1.to_owned();
     assert_eq!(rest(&other), rest(&page));
     assert!(other.starts_with("profile   standard input\n"));
@@ -316,7 +311,7 @@ fn the_command_shows_owners() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("rich.pb.gz");
     std::fs::write(&file, written(&rich(), "pprof")).unwrap();
-    let (_, page, _) = output(bytepath().arg("profile").arg(&file));
+    let (_, page, _) = said(bytepath().arg("profile").arg(&file));
     for part in [
         "spent by",
         " 50.00%  sender",
@@ -333,17 +328,16 @@ fn the_command_converts() {
     let folder = tempfile::tempdir().unwrap();
     let file = data().join("chains.script");
     for exporter in export::CATALOG {
-        let out = folder.path().join(format!("x.{}", exporter.extension()));
-        let (code, page, said) =
-            output(bytepath().arg("profile").arg(&file).arg("--out").arg(&out));
+        let out = folder.path().join(format!("x.{}", exporter.extension));
+        let (code, page, said) = said(bytepath().arg("profile").arg(&file).arg("--out").arg(&out));
         assert_eq!((code, page.as_str(), said.as_str()), (0, "", ""));
         let printed =
-            bytepath().arg("profile").arg(&file).args(["--to", exporter.name()]).output().unwrap();
-        assert!(printed.stdout == std::fs::read(&out).unwrap(), "{}", exporter.name());
+            bytepath().arg("profile").arg(&file).args(["--to", exporter.name]).output().unwrap();
+        assert!(printed.stdout == std::fs::read(&out).unwrap(), "{}", exporter.name);
     }
     let packed = folder.path().join("x.pb.gz");
-    let (_, one, _) = output(bytepath().arg("profile").arg(&packed).args(["--to", "folded"]));
-    let (_, two, _) = output(bytepath().arg("profile").arg(&file).args(["--to", "folded"]));
+    let (_, one, _) = said(bytepath().arg("profile").arg(&packed).args(["--to", "folded"]));
+    let (_, two, _) = said(bytepath().arg("profile").arg(&file).args(["--to", "folded"]));
     assert_eq!(one, two);
 }
 
@@ -351,7 +345,7 @@ fn the_command_converts() {
 fn the_command_refuses_with_a_reason() {
     let file = data().join("chains.script");
     let fails = |arguments: &[&str], code: i32, words: &[&str]| {
-        let (got, _, said) = output(bytepath().arg("profile").arg(&file).args(arguments));
+        let (got, _, said) = said(bytepath().arg("profile").arg(&file).args(arguments));
         assert_eq!(got, code, "{said}");
         for word in words {
             assert!(said.contains(word), "{word} is missing: {said}");
@@ -363,12 +357,12 @@ fn the_command_refuses_with_a_reason() {
     fails(&["--from", "perf-report"], 6, &["line 6: ", "before any heading"]);
     fails(&["--from", "pprof"], 6, &["is no complete pprof"]);
     fails(&["--from", "perf.data"], 6, &["does not begin with PERFILE2"]);
-    let (code, _, said) = output(bytepath().args(["profile", "/nowhere"]));
+    let (code, _, told) = said(bytepath().args(["profile", "/nowhere"]));
     assert_eq!(code, 6);
-    assert!(said.contains("cannot read /nowhere"), "{said}");
-    let (code, _, said) = output(bytepath().args(["profile", "-"]).write_stdin("dear all\n"));
+    assert!(told.contains("cannot read /nowhere"), "{told}");
+    let (code, _, told) = said(bytepath().args(["profile", "-"]).write_stdin("dear all\n"));
     assert_eq!(code, 6);
-    assert!(said.contains("known are: perf.data, pprof"), "{said}");
+    assert!(told.contains("known are: perf.data, pprof"), "{told}");
 }
 
 /// On a terminal, which script(1) makes.

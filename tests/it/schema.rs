@@ -3,7 +3,7 @@
 
 use crate::{made_up, profiles, rr};
 
-use bytepath::profile::export::{Exporter, Pprof};
+use bytepath::profile::export::PPROF;
 use bytepath::record::{Restoration, RestorationRow, SettingRecord, SettingValue};
 use bytepath::run::HostsAfter;
 use serde_json::{Map, Value, json};
@@ -103,7 +103,7 @@ fn what_diff_prints_fits_its_schema() {
     let files = ["before", "after"].map(|name| {
         let path = folder.path().join(format!("{name}.pb.gz"));
         let trial = profiles::trial(name, name == "after", 0.0, "");
-        Pprof.write(&trial, &mut fs::File::create(&path).unwrap()).unwrap();
+        PPROF.write(&trial, &mut fs::File::create(&path).unwrap()).unwrap();
         path.into_os_string().into_string().unwrap()
     });
     let pair = ["baseline.txt", "affinity.txt"]

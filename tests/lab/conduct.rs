@@ -2,17 +2,16 @@
 //! both agents run as threads of this process, over pipes, with loopback TCP
 //! between them. Nothing here needs a privilege or a namespace.
 
-use crate::threads::{self, Silent};
+use crate::threads::{self, InProcess, Silent, made_up};
 use bytepath::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
 use bytepath::meter::{self, Meter};
 use bytepath::path::{DataPath, HalfPath, RxPath, TxPath};
 use bytepath::record::{
-    Cell, CellId, Design, Facts, Fault, FaultKind, Half, Manner, Reading, Role, Schedule, Scope,
-    Stream, Study, StudyHeader, Support, Touch, Trial, TrialStatus, Unit,
+    CellId, Design, Facts, Fault, FaultKind, Manner, Reading, Role, Schedule, Scope, Study,
+    StudyHeader, Support, Touch, Trial, TrialStatus, Unit,
 };
 use bytepath::run::{Laboratory, Observer, Plan, conduct, load};
 use bytepath::stats;
-use bytepath::testbed::{Deployment, Site, Testbed};
 use bytepath::workload::{Account, Group, Job, Phase, Recorder, Rx, Toucher, Tx};
 use bytepath_testing::{alone, shared};
 use std::io::{Read, Write};
@@ -25,9 +24,7 @@ fn a_study_runs_is_written_down_and_reads_back() {
     let folder = tempfile::tempdir().unwrap();
     let mut plan = plan(&["honest", "absent"], folder.path());
     plan.mandatory = false;
-    let (study, result) = run(&plan, &AtomicBool::new(false));
-    result.unwrap();
-    let study = study.unwrap();
+    let study = finished(&plan);
 
     let measured: Vec<&Trial> =
         study.trials.iter().filter(|t| t.status == TrialStatus::Measured).collect();
@@ -56,9 +53,7 @@ fn cells_take_turns_in_slices_with_their_streams_kept_open() {
     let mut plan = plan(&["honest", "breaks", "boasts"], folder.path());
     plan.schedule.design = Design::Slices { slice: 0.05 };
     plan.schedule.window = 0.2;
-    let (study, result) = run(&plan, &AtomicBool::new(false));
-    result.unwrap();
-    let study = study.unwrap();
+    let study = finished(&plan);
     assert_eq!(study.trials.len(), 6, "three cells, two blocks");
     for trial in &study.trials {
         if trial.cell.0 == "breaks" {
@@ -89,9 +84,12 @@ fn a_known_delay_is_recovered() {
     }
     plan.schedule =
         Schedule { blocks: 5, window: 1.0, design: Design::Slices { slice: 0.2 }, ..plan.schedule };
-    let (study, result) = run_alone(&plan, &AtomicBool::new(false));
-    result.unwrap();
-    let study = study.unwrap();
+    let study = {
+        let _alone = alone();
+        let (study, result) = really_run(&plan);
+        result.unwrap();
+        study.unwrap()
+    };
     let analysis = stats::analyse(&study, &stats::Rules::of(&study.header));
     for (name, delay) in [("paced+3", 1.03), ("paced+5", 1.05), ("paced+10", 1.10)] {
         let row = analysis.rows.iter().find(|row| row.cell.0 == name).unwrap();
@@ -116,9 +114,7 @@ fn a_flow_that_dies_is_a_failed_trial_and_the_study_goes_on() {
         ("miscounts", FaultKind::System, "the ledger has"),
     ] {
         let plan = plan(&["honest", path], &folder.path().join(path));
-        let (study, result) = run(&plan, &AtomicBool::new(false));
-        result.unwrap();
-        let study = study.unwrap();
+        let study = finished(&plan);
         for trial in study.trials.iter().filter(|t| t.cell.0 == path) {
             let TrialStatus::Failed { fault } = &trial.status else {
                 panic!("{path} did not fail")
@@ -135,9 +131,7 @@ fn a_flow_that_dies_is_a_failed_trial_and_the_study_goes_on() {
 #[test]
 fn the_witness_page_overrules_a_path_that_claims_too_much() {
     let folder = tempfile::tempdir().unwrap();
-    let (study, result) = run(&plan(&["boasts"], folder.path()), &AtomicBool::new(false));
-    result.unwrap();
-    for trial in study.unwrap().trials {
+    for trial in finished(&plan(&["boasts"], folder.path())).trials {
         assert_eq!(trial.label, "copied");
         let tx = trial.role(Role::Sender).unwrap();
         assert_eq!((tx.ledger.not_copied, tx.ledger.copied), (0, tx.total_bytes));
@@ -147,8 +141,7 @@ fn the_witness_page_overrules_a_path_that_claims_too_much() {
 #[test]
 fn what_is_asked_for_by_name_must_run() {
     let folder = tempfile::tempdir().unwrap();
-    let (study, result) =
-        run(&plan(&["honest", "absent"], &folder.path().join("s")), &AtomicBool::new(false));
+    let (study, result) = run(&plan(&["honest", "absent"], &folder.path().join("s")));
     let fault = result.unwrap_err();
     assert_eq!(fault.kind, FaultKind::Unsupported);
     assert_eq!(fault.to_string(), "path absent cannot run here: not made (make it)");
@@ -177,9 +170,7 @@ fn a_stop_keeps_what_was_measured() {
 #[test]
 fn a_study_is_readable_after_a_crash_at_any_byte() {
     let folder = tempfile::tempdir().unwrap();
-    let (study, result) = run(&plan(&["honest"], folder.path()), &AtomicBool::new(false));
-    result.unwrap();
-    let whole = study.unwrap().trials.len();
+    let whole = finished(&plan(&["honest"], folder.path())).trials.len();
     let trials = folder.path().join("trials.jsonl");
     let bytes = std::fs::read(&trials).unwrap();
     let first_end = bytes.iter().position(|b| *b == b'\n').unwrap();
@@ -197,7 +188,7 @@ fn a_study_is_readable_after_a_crash_at_any_byte() {
 #[test]
 fn a_newer_or_damaged_study_is_refused_by_line() {
     let folder = tempfile::tempdir().unwrap();
-    run(&plan(&["honest"], folder.path()), &AtomicBool::new(false)).1.unwrap();
+    finished(&plan(&["honest"], folder.path()));
     let trials = folder.path().join("trials.jsonl");
     let text = std::fs::read_to_string(&trials).unwrap();
     std::fs::write(&trials, text.replace("\"schema\":2", "\"schema\":99")).unwrap();
@@ -212,78 +203,45 @@ fn a_newer_or_damaged_study_is_refused_by_line() {
 fn a_folder_in_use_is_not_written_over() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("thesis.tex"), "precious").unwrap();
-    let (_, result) = run(&plan(&["honest"], folder.path()), &AtomicBool::new(false));
+    let (_, result) = run(&plan(&["honest"], folder.path()));
     let fault = result.unwrap_err();
     assert_eq!(fault.kind, FaultKind::Storage);
     assert!(fault.to_string().contains("not empty"), "{fault}");
 }
 
-fn run(plan: &Plan, stop: &AtomicBool) -> (Option<Study>, Result<(), Fault>) {
+/// The study of a plan that runs to its end.
+fn finished(plan: &Plan) -> Study {
+    let (study, result) = run(plan);
+    result.unwrap();
+    study.unwrap()
+}
+
+fn run(plan: &Plan) -> (Option<Study>, Result<(), Fault>) {
     let _shared = shared();
-    really_run(plan, stop)
+    really_run(plan)
 }
 
-fn run_alone(plan: &Plan, stop: &AtomicBool) -> (Option<Study>, Result<(), Fault>) {
-    let _alone = alone();
-    really_run(plan, stop)
-}
-
-fn really_run(plan: &Plan, stop: &AtomicBool) -> (Option<Study>, Result<(), Fault>) {
-    conduct(&laboratory(stop), plan, &mut Silent)
+fn really_run(plan: &Plan) -> (Option<Study>, Result<(), Fault>) {
+    conduct(&laboratory(&AtomicBool::new(false)), plan, &mut Silent)
 }
 
 fn laboratory(stop: &AtomicBool) -> Laboratory<'_> {
     let program = "unused".into();
-    Laboratory { paths: PATHS, meters: METERS, testbed: &InProcess, program, stop }
+    Laboratory { paths: PATHS, meters: METERS, testbed: &TESTBED, program, stop }
 }
 
 fn plan(paths: &[&str], folder: &Path) -> Plan {
-    let stream = Stream {
-        flows: 2,
-        message_size: 65536,
-        read_size: 65536,
-        congestion: "reno".into(),
-        touch: Touch::Verify,
-        ..Stream::default()
-    };
-    let cell = |name: &&str| Cell {
-        stream: stream.clone(),
-        ..Cell::new(*name, Half::plain(*name), Half::plain(*name))
-    };
-    let schedule = Schedule {
-        blocks: 2,
-        warm_up: 0.02,
-        window: 0.1,
-        seed: 7,
-        design: Design::Trials,
-        stopping: None,
-    };
-    let cells = paths.iter().map(cell).collect();
+    let mut plan = threads::plan(paths, 2, 2, folder);
+    plan.cells.iter_mut().for_each(|cell| cell.stream.touch = Touch::Verify);
     Plan {
         title: "a fake study".into(),
         meters: METERS.iter().map(|m| m.name().into()).collect(),
         testbed: "in-process".into(),
-        ..Plan::bare(cells, CellId(paths[0].to_owned()), schedule, folder)
+        ..plan
     }
 }
 
-/// Both agents as threads of this process.
-struct InProcess;
-
-impl Testbed for InProcess {
-    fn name(&self) -> &'static str {
-        "in-process"
-    }
-    fn summary(&self) -> &'static str {
-        "both agents as threads, over loopback"
-    }
-    fn probe(&self) -> Support {
-        Support::Yes
-    }
-    fn raise(&self, _: &Site) -> Result<Deployment, Fault> {
-        Ok(threads::start(PATHS, METERS, None))
-    }
-}
+static TESTBED: InProcess = InProcess { paths: PATHS, meters: METERS };
 
 /// A meter that counts how often it was started.
 struct FakeMeter;
@@ -340,20 +298,8 @@ static METERS: &[&dyn Meter] = &[&FakeMeter, &FakeCalls];
 /// A path that writes and reads, and misbehaves as its name says.
 struct Fake(&'static str);
 
-macro_rules! fakes {
-    ($($name:literal),*) => {
-        &[$(&DataPath {
-            name: $name,
-            summary: "a fake",
-            attempt: |_| Vec::new(),
-            uses_io_uring: false,
-            tx: Some(&Fake($name)),
-            rx: Some(&Fake($name)),
-        }),*]
-    };
-}
-
-static PATHS: &[&DataPath] = fakes![
+static PATHS: &[&DataPath] = made_up![
+    Fake:
     "honest",
     "absent",
     "dies",

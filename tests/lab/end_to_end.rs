@@ -2,15 +2,14 @@
 //! between two network namespaces, as root and without root; trouble of every
 //! kind leaves a clear word and nothing else behind.
 
+use crate::running::{Running, await_that, signal};
 use bytepath::record::{Manner, ProvenWitness, Role, Study, Trial, TrialStatus};
 use bytepath::run::load;
 use bytepath::stats::{Question, Rules, Verdict, analyse};
 use bytepath_testing::{alone, skip};
-use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 /// Short trials: what is tested here is truth, not speed.
 const SHORT: &[&str] = &[
@@ -219,7 +218,7 @@ fn ctrl_c_keeps_what_was_measured_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");
     let mut command = bytepath(&out, &["--path", "socket", "--blocks", "50"]);
-    let mut child = Running(command.stderr(Stdio::piped()).spawn().unwrap());
+    let mut child = Running::start(&mut command);
     child.wait_for("[  2/");
     let agents = a_pair_of_agents(child.0.id());
     child.signal(libc::SIGINT);
@@ -236,13 +235,13 @@ fn sigkill_leaves_nothing_and_a_readable_study() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");
     let mut command = bytepath(&out, &["--path", "socket", "--blocks", "50"]);
-    let mut child = Running(command.stderr(Stdio::piped()).spawn().unwrap());
+    let mut child = Running::start(&mut command);
     child.wait_for("[  1/");
     let agents = a_pair_of_agents(child.0.id());
     child.signal(libc::SIGKILL);
     child.end();
     assert!(!load(&out).unwrap().trials.is_empty());
-    wait_until("the agents are gone", || agents.iter().all(|pid| !alive(*pid)));
+    await_that("the agents are gone", || agents.iter().all(|pid| !alive(*pid)));
 }
 
 #[test]
@@ -252,15 +251,15 @@ fn a_killed_peer_is_a_failed_trial_with_its_reason() {
     let out = folder.path().join("study");
     let long = ["--path", "socket", "--blocks", "1", "--window", "20s"];
     let mut command = bytepath(&out, &long);
-    let child = Running(command.stderr(Stdio::piped()).spawn().unwrap());
-    wait_until("the stream flows", || {
+    let mut child = Running::start(&mut command);
+    await_that("the stream flows", || {
         children_of(child.0.id()).iter().filter(|pid| has_thread(**pid, "receiver/0")).count() == 1
             && out.join("trials.jsonl").exists()
     });
     let receiver =
         children_of(child.0.id()).into_iter().find(|pid| has_thread(*pid, "receiver/0")).unwrap();
     signal(receiver, libc::SIGKILL);
-    let (code, stderr) = child.end_by_itself();
+    let (code, stderr) = child.end();
     assert_eq!(code, Some(5), "{stderr}");
     let study = load(&out).unwrap();
     let TrialStatus::Failed { fault } = &study.trials[0].status else { panic!("did not fail") };
@@ -322,49 +321,6 @@ fn assert_measured(trial: &Trial) {
     assert!(trial.window > 0.0 && trial.count > 0, "{}", trial.cell);
 }
 
-/// A bytepath that runs; killed if the test fails.
-struct Running(Child);
-
-impl Running {
-    fn wait_for(&mut self, words: &str) {
-        let mut stderr = BufReader::new(self.0.stderr.take().unwrap());
-        let mut seen = String::new();
-        while !seen.contains(words) {
-            let mut line = String::new();
-            assert!(stderr.read_line(&mut line).unwrap() > 0, "ended before '{words}': {seen}");
-            seen.push_str(&line);
-        }
-        self.0.stderr = Some(stderr.into_inner());
-    }
-
-    fn signal(&self, number: i32) {
-        signal(self.0.id(), number);
-    }
-
-    fn end(&mut self) -> (Option<i32>, String) {
-        let mut text = String::new();
-        self.0.stderr.take().unwrap().read_to_string(&mut text).unwrap();
-        (self.0.wait().unwrap().code(), text)
-    }
-
-    fn end_by_itself(mut self) -> (Option<i32>, String) {
-        self.end()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn signal(pid: u32, number: i32) {
-    let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
-    let signal = rustix::process::Signal::from_named_raw(number).unwrap();
-    rustix::process::kill_process(pid, signal).unwrap();
-}
-
 /// Children of every thread: `/proc` lists them by the thread that forked.
 fn children_of(pid: u32) -> Vec<u32> {
     let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
@@ -388,14 +344,6 @@ fn alive(pid: u32) -> bool {
 
 /// Waits for a moment at which both agents live, and names them.
 fn a_pair_of_agents(pid: u32) -> Vec<u32> {
-    wait_until("both agents live", || children_of(pid).len() == 2);
+    await_that("both agents live", || children_of(pid).len() == 2);
     children_of(pid)
-}
-
-fn wait_until(what: &str, condition: impl Fn() -> bool) {
-    let begin = Instant::now();
-    while !condition() {
-        assert!(begin.elapsed() < Duration::from_secs(20), "waited in vain until {what}");
-        std::thread::yield_now();
-    }
 }

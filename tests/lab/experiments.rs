@@ -1,6 +1,7 @@
 //! Experiment files: those that ship load and run, the documentation names all
 //! that can be written, and a study that was cut short goes on to the same end.
 
+use crate::running::{Running, said};
 use bytepath::record::{Study, Trial, TrialStatus};
 use bytepath::run::{load, path_spec, testbed_spec};
 use bytepath::spec::{
@@ -9,9 +10,8 @@ use bytepath::spec::{
 use bytepath::{meter, path, testbed};
 use bytepath_testing::alone;
 use bytepath_testing::skip;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 /// Trials so short that they prove that a file runs, and nothing else.
 const TINY: &[&str] = &["--blocks", "1", "--warm-up", "100ms", "--window", "300ms"];
@@ -164,7 +164,7 @@ fn a_study_that_was_killed_goes_on_to_the_same_set_of_trials() {
     let folder = tempfile::tempdir().unwrap();
     let file = write(folder.path(), LONG);
     let out = folder.path().join("study");
-    let mut running = Running::start(&["run", text(&file), "--out", text(&out)]);
+    let mut running = Running::start(&mut command(&["run", text(&file), "--out", text(&out)]));
     running.wait_for("[  3/9]");
     // One study has one writer.
     let (code, _, stderr) = bytepath(&["resume", text(&out)]);
@@ -197,7 +197,7 @@ fn a_sliced_study_goes_on_with_the_block_that_was_lost() {
     let folder = tempfile::tempdir().unwrap();
     let file = write(folder.path(), &LONG.replace("'trials'", "'slices:100ms'"));
     let out = folder.path().join("study");
-    let mut running = Running::start(&["run", text(&file), "--out", text(&out)]);
+    let mut running = Running::start(&mut command(&["run", text(&file), "--out", text(&out)]));
     running.wait_for("[  3/9]");
     running.kill();
     let finished = load(&out).unwrap().trials.len();
@@ -213,9 +213,9 @@ fn ctrl_c_says_how_to_go_on() {
     let folder = tempfile::tempdir().unwrap();
     let file = write(folder.path(), LONG);
     let out = folder.path().join("study");
-    let mut running = Running::start(&["run", text(&file), "--out", text(&out)]);
+    let mut running = Running::start(&mut command(&["run", text(&file), "--out", text(&out)]));
     running.wait_for("[  1/9]");
-    rustix::process::kill_process(running.pid(), rustix::process::Signal::INT).unwrap();
+    running.signal(libc::SIGINT);
     running.wait_for("bytepath resume");
     assert_eq!(running.0.wait().unwrap().code(), Some(130));
     let (code, _, stderr) = bytepath(&["resume", text(&out)]);
@@ -401,44 +401,5 @@ fn command(arguments: &[&str]) -> Command {
 }
 
 fn bytepath(arguments: &[&str]) -> (i32, String, String) {
-    let output = command(arguments).output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
-}
-
-/// A bytepath that runs; killed if the test fails.
-struct Running(Child);
-
-impl Running {
-    fn start(arguments: &[&str]) -> Running {
-        let mut command = command(arguments);
-        Running(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap())
-    }
-
-    fn pid(&self) -> rustix::process::Pid {
-        rustix::process::Pid::from_raw(self.0.id() as i32).unwrap()
-    }
-
-    fn wait_for(&mut self, words: &str) {
-        let mut stderr = BufReader::new(self.0.stderr.take().unwrap());
-        let mut seen = String::new();
-        while !seen.contains(words) {
-            let mut line = String::new();
-            assert!(stderr.read_line(&mut line).unwrap() > 0, "ended before '{words}': {seen}");
-            seen.push_str(&line);
-        }
-        self.0.stderr = Some(stderr.into_inner());
-    }
-
-    fn kill(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    said(&mut command(arguments))
 }

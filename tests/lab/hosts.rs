@@ -3,6 +3,7 @@
 //! Needs root, unshare(1) and nsenter(1); else it is skipped aloud.
 
 use crate::isolated::{isolated, text};
+use crate::running::await_that;
 use bytepath::record::{Role, Scope, TrialStatus};
 use bytepath::run::load;
 use bytepath::sys::lasting_namespace::within;
@@ -13,7 +14,6 @@ use std::io::{BufRead, BufReader};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 #[test]
 fn hosts_behind_commands_run_a_study_and_keep_their_own_settings() {
@@ -42,7 +42,7 @@ fn inside_hosts_run_a_study() {
 
     // While it runs, the journal of the sender's host says what was set there.
     let journal = hosts[0].state.join("journal");
-    await_that("the sender's journal", || {
+    await_that("the sender has a journal", || {
         fs::read_to_string(&journal).is_ok_and(|text| text.contains("\"done\""))
     });
     assert_eq!(hosts[0].mtu("end0"), 1400);
@@ -92,7 +92,7 @@ fn inside_hosts_run_a_study() {
     killed.args(["--cores", "unpinned", "--blocks", "9", "--window", "2s", "--profile", "none"]);
     killed.args(["--design", "trials", "--out"]).arg(dir.path().join("killed"));
     let mut killed = killed.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    await_that("the sender's journal", || {
+    await_that("the sender has a journal", || {
         fs::read_to_string(&journal).is_ok_and(|text| text.contains("\"done\""))
     });
     killed.kill().unwrap();
@@ -102,7 +102,7 @@ fn inside_hosts_run_a_study() {
         let output = bytepath(&["restore", "--testbed", &testbed]).output().unwrap();
         output.status.success() && hosts[0].mtu("end0") == 1500 && !journal.exists()
     };
-    await_that("the sender's host to be as it was", restored);
+    await_that("the sender's host is as it was", restored);
 
     // A link that is there already is not another one because a cell asks for it.
     let other = ["--link", "nic:mtu=9000", "--blocks", "1", "--profile", "none", "--out"];
@@ -123,14 +123,6 @@ fn bytepath(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
     command.args(arguments);
     command
-}
-
-fn await_that(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what} never came");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 /// A network and a mount namespace, kept by a process that sleeps.

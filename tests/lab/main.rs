@@ -6,6 +6,7 @@
 mod calls;
 mod ends;
 mod isolated;
+mod running;
 mod threads;
 
 mod conduct;

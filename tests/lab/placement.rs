@@ -1,8 +1,9 @@
 //! Placement for real: receive work runs where it was asked to, and what cannot be
 //! placed is refused with a reason.
 
+use crate::running::said;
 use bytepath::meter::Context;
-use bytepath::record::{Cell, Design, Reading, Role, Schedule, Scope, Support, Trial};
+use bytepath::record::{Cell, Reading, Role, Schedule, Scope, Support, Trial};
 use bytepath::run::{Laboratory, Stand, path_spec};
 use bytepath::spec::{self, Ask};
 use bytepath::stats::ReceiveWork;
@@ -233,29 +234,14 @@ fn laboratory(stop: &AtomicBool) -> Laboratory<'_> {
 fn cell(path: &str, link: &str, cores: &str) -> Cell {
     let cores = spec::parse_cores(cores, &cpus_here()).unwrap();
     let paths = [path.to_owned()];
-    let ask = Ask {
-        paths: &paths,
-        workload: "",
-        stream: "",
-        link,
-        cores: &cores,
-        baseline: None,
-        kernels: &[],
-    };
+    let ask = Ask { link, ..Ask::of(&paths, &cores) };
     let (cells, _) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS)).unwrap();
     cells.into_iter().next().unwrap()
 }
 
 /// One trial with all meters, whatever else the machine does.
 fn run(cell: &Cell) -> Trial {
-    let schedule = Schedule {
-        blocks: 1,
-        warm_up: 0.1,
-        window: 0.5,
-        seed: 0,
-        design: Design::Trials,
-        stopping: None,
-    };
+    let schedule = Schedule::trials(1, 0.1, 0.5);
     let stop = AtomicBool::new(false);
     let mut stand = Stand::raise(&laboratory(&stop), cell).unwrap();
     let meters: Vec<_> = meter::regular().collect();
@@ -286,8 +272,5 @@ fn out(name: &str) -> String {
 }
 
 fn bytepath(arguments: &[&[&str]]) -> (i32, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
-    let output = command.args(arguments.concat()).output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    said(Command::new(env!("CARGO_BIN_EXE_bytepath")).args(arguments.concat()))
 }

@@ -3,6 +3,7 @@
 //! (unshare(1)); what the devices are is read by iproute2, which knows nothing of ours.
 
 use crate::isolated::{isolated, text};
+use crate::running::await_that;
 use bytepath::record::{DeviceName, Restoration, Role, Setting, TrialStatus, WantedSetting};
 use bytepath::run::load;
 use bytepath::settings::{Applied, Place, ThisMachine};
@@ -11,7 +12,6 @@ use bytepath_testing::skip;
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 /// Each runs in namespaces of its own, by this one.
 fn in_namespaces(name: &str) {
@@ -301,7 +301,7 @@ impl Machine {
     /// looks agree: the kernel adds the routes of an IPv6 address a moment after it.
     fn look(&self) -> Vec<String> {
         let mut last = self.glance();
-        self.await_that("two looks agree", || {
+        await_that("two looks agree", || {
             let before = std::mem::replace(&mut last, self.glance());
             before == last
         });
@@ -310,7 +310,7 @@ impl Machine {
 
     fn glance(&self) -> Vec<String> {
         // Addresses of the link are the kernel's, and it probes them first.
-        self.await_that("the devices are settled", || {
+        await_that("the devices are settled", || {
             let text = text(&ip(&["addr", "show"]));
             !text.contains("tentative") && text.matches("inet6 fe80").count() >= 2
         });
@@ -371,27 +371,19 @@ impl Machine {
 
     fn await_journal(&self, lines: usize) {
         let enough = || self.lines("state/journal".as_ref()) >= lines;
-        self.await_that(&format!("the journal has {lines} lines"), enough);
+        await_that(&format!("the journal has {lines} lines"), enough);
     }
 
     /// The journal goes when all is back, which may be before anybody has looked.
     fn await_journal_or_end(&self, lines: usize) {
         let path = self.dir.path().join("state/journal");
         let enough = || !path.exists() || self.lines("state/journal".as_ref()) >= lines;
-        self.await_that(&format!("the journal has {lines} lines or is gone"), enough);
+        await_that(&format!("the journal has {lines} lines or is gone"), enough);
     }
 
     fn await_trials(&self, study: &str, count: usize) {
         let path = Path::new(study).join("trials.jsonl");
-        self.await_that(&format!("{study} has {count} trials"), || self.lines(&path) >= count);
-    }
-
-    fn await_that(&self, what: &str, mut holds: impl FnMut() -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(90);
-        while !holds() {
-            assert!(Instant::now() < deadline, "waiting until {what}");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        await_that(&format!("{study} has {count} trials"), || self.lines(&path) >= count);
     }
 
     /// No namespace is tied to a file below ours.

@@ -2,14 +2,13 @@
 //! others: with a card that is a folder of files, a fake testbed, and paths that look at
 //! the card when they are opened. Both agents are threads of this process.
 
-use crate::threads::{self, Silent};
+use crate::threads::{self, Silent, made_up, socket};
 use bytepath::connection::Connection;
 use bytepath::host::Steward;
-use bytepath::path::{self, DataPath, HalfPath, RxPath, TxPath, Wire};
+use bytepath::path::{DataPath, HalfPath, RxPath, TxPath, Wire};
 use bytepath::record::wire::Nic;
 use bytepath::record::{
-    Cell, CellId, Design, Facts, Fault, FaultKind, Half, Options, Schedule, Setting, Stream, Study,
-    Support, Trial, TrialStatus,
+    Facts, Fault, FaultKind, Options, Setting, Study, Support, Trial, TrialStatus,
 };
 use bytepath::report::{self, Style, Subject};
 use bytepath::run::{Laboratory, Plan, conduct};
@@ -19,7 +18,7 @@ use bytepath::sys::Roots;
 use bytepath::testbed::{Deployment, Site, Stewardship, Testbed};
 use bytepath::workload::{Group, Job, Rx, Tx};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::sync::atomic::AtomicBool;
 
@@ -66,7 +65,9 @@ fn a_card_is_prepared_for_those_cells_that_ask_and_for_no_others() {
         program: "unused".into(),
         stop: &stop,
     };
-    let plan = plan(&["plain", "wanting", "refused", "unwilling"], folder.path());
+    let names = ["plain", "wanting", "refused", "unwilling"];
+    let plan = threads::plan(&names, 1, 3, folder.path());
+    let plan = Plan { mandatory: false, testbed: "one-card".into(), ..plan };
     let (study, result) = conduct(&laboratory, &plan, &mut Silent);
     result.unwrap();
     let study = study.unwrap();
@@ -145,20 +146,7 @@ impl Testbed for OneCard {
 /// The path `socket` under another name, that asks for something.
 struct Asking(&'static str);
 
-macro_rules! asking {
-    ($($name:literal),*) => {
-        &[$(&DataPath {
-            name: $name,
-            summary: "asks for something",
-            attempt: |_| Vec::new(),
-            uses_io_uring: false,
-            tx: Some(&Asking($name)),
-            rx: Some(&Asking($name)),
-        }),*]
-    };
-}
-
-static PATHS: &[&DataPath] = asking!["plain", "wanting", "refused", "unwilling"];
+static PATHS: &[&DataPath] = made_up![Asking: "plain", "wanting", "refused", "unwilling"];
 
 impl HalfPath for Asking {
     fn check(&self, _: &Job, _: &Facts) -> Support {
@@ -205,10 +193,6 @@ impl RxPath for Asking {
     }
 }
 
-fn socket() -> &'static DataPath {
-    path::find(path::CATALOG, "socket").unwrap()
-}
-
 impl Asking {
     /// What the card and the journal look like when this is opened.
     fn look(&self) -> Result<(), Fault> {
@@ -225,33 +209,5 @@ impl Asking {
             return Err(Fault::new(FaultKind::Corrupt, text));
         }
         Ok(())
-    }
-}
-
-fn plan(paths: &[&str], folder: &Path) -> Plan {
-    let stream = Stream {
-        flows: 1,
-        message_size: 65536,
-        read_size: 65536,
-        congestion: "reno".into(),
-        ..Stream::default()
-    };
-    let cell = |name: &&str| Cell {
-        stream: stream.clone(),
-        ..Cell::new(*name, Half::plain(*name), Half::plain(*name))
-    };
-    let schedule = Schedule {
-        blocks: 3,
-        warm_up: 0.02,
-        window: 0.1,
-        seed: 7,
-        design: Design::Trials,
-        stopping: None,
-    };
-    let cells = paths.iter().map(cell).collect();
-    Plan {
-        mandatory: false,
-        testbed: "one-card".into(),
-        ..Plan::bare(cells, CellId(paths[0].to_owned()), schedule, folder)
     }
 }

@@ -1,15 +1,14 @@
 //! Requests and answers between two agents in this process: what is counted, what a
 //! client times and from when, and how an overload ends.
 
-use crate::threads::{self, Silent};
+use crate::threads::{InProcess, Silent, made_up, socket};
 use bytepath::connection::{Connection, KERNEL_TCP, KERNEL_UDP, Transport};
 use bytepath::path::{self, DataPath, HalfPath, RxPath, TxPath};
 use bytepath::record::{
-    Cell, Design, Facts, Fault, Role, Schedule, Scope, Support, Trial, TrialStatus, Unit, Work,
+    Cell, Facts, Fault, Role, Schedule, Scope, Support, Trial, TrialStatus, Unit, Work,
 };
 use bytepath::run::{Laboratory, Plan, conduct, path_spec};
 use bytepath::spec::{self, Ask};
-use bytepath::testbed::{Deployment, Site, Testbed};
 use bytepath::workload::{Account, Group, Job, Phase, Recorder, Rx, Tx};
 use bytepath::{meter, sys};
 use bytepath_testing::{alone, shared};
@@ -185,18 +184,10 @@ fn run_paths(
     let folder = tempfile::tempdir().unwrap();
     let paths = [format!("{tx}+{rx}")];
     let cores = spec::parse_cores("none", &sys::thread::allowed().unwrap()).unwrap();
-    let (link, kernels, baseline) = ("wire", &[][..], None);
-    let ask = Ask { paths: &paths, workload, stream, link, cores: &cores, kernels, baseline };
+    let ask = Ask { workload, stream, ..Ask::of(&paths, &cores) };
     let (cells, baseline) = spec::cells(&ask, &path_spec(&PATHS, &[])).unwrap();
     let cells: Vec<Cell> = cells.into_iter().filter(|cell| !cell.null).collect();
-    let schedule = Schedule {
-        blocks: 1,
-        warm_up: 0.05,
-        window,
-        seed: 7,
-        design: Design::Trials,
-        stopping: None,
-    };
+    let schedule = Schedule { seed: 7, ..Schedule::trials(1, 0.05, window) };
     let plan = Plan {
         meters: vec!["throughput".into()],
         testbed: "in-process".into(),
@@ -205,58 +196,19 @@ fn run_paths(
     let stop = AtomicBool::new(false);
     let program = "no program is started".into();
     let (paths, meters) = (PATHS.as_slice(), meter::CATALOG);
-    let laboratory = Laboratory { paths, meters, testbed: &InProcess, program, stop: &stop };
+    let testbed = &InProcess { paths, meters };
+    let laboratory = Laboratory { paths, meters, testbed, program, stop: &stop };
     let (study, ended) = conduct(&laboratory, &plan, &mut Silent);
     ended?;
     Ok(study.expect("it ran").trials.into_iter().next().expect("one cell, one block"))
 }
 
-struct InProcess;
-
-impl Testbed for InProcess {
-    fn name(&self) -> &'static str {
-        "in-process"
-    }
-    fn summary(&self) -> &'static str {
-        "both agents as threads, over loopback"
-    }
-    fn probe(&self) -> Support {
-        Support::Yes
-    }
-    fn raise(&self, _: &Site) -> Result<Deployment, Fault> {
-        Ok(threads::start(&PATHS, meter::CATALOG, None))
-    }
-}
-
-/// Plain sockets, and what goes wrong with them once at the server.
-struct Sockets(Wrong);
-
-#[derive(Clone, Copy, PartialEq)]
-enum Wrong {
-    Nothing,
-    /// It does not read for a while.
-    Stall,
-    /// What it reads first in the window is lost.
-    Loss,
-}
-
-macro_rules! sockets {
-    ($($name:literal: $wrong:ident),*) => {
-        [$(&DataPath {
-            name: $name,
-            summary: "sockets",
-            attempt: |_| Vec::new(),
-            uses_io_uring: false,
-            tx: Some(&Sockets(Wrong::$wrong)),
-            rx: Some(&Sockets(Wrong::$wrong)),
-        }),*]
-    };
-}
+/// Plain sockets; what goes wrong with them once at the server is their name.
+struct Sockets(&'static str);
 
 static PATHS: LazyLock<Vec<&'static DataPath>> = LazyLock::new(|| {
-    let made_up: [&'static DataPath; 3] =
-        sockets!["plain": Nothing, "stalls": Stall, "loses": Loss];
-    [&made_up, path::CATALOG].concat()
+    let made_up: &[&'static DataPath] = made_up![Sockets: "plain", "stalls", "loses"];
+    [made_up, path::CATALOG].concat()
 });
 
 /// How long the server stands still, once.
@@ -272,12 +224,6 @@ impl HalfPath for Sockets {
     }
 }
 
-impl Sockets {
-    fn real() -> &'static DataPath {
-        path::find(path::CATALOG, "socket").expect("the path every study has")
-    }
-}
-
 impl TxPath for Sockets {
     fn open(
         &self,
@@ -285,7 +231,7 @@ impl TxPath for Sockets {
         connection: &dyn Connection,
         group: &Group,
     ) -> Result<Box<dyn Tx>, Fault> {
-        Sockets::real().tx.unwrap().open(job, connection, group)
+        socket().tx.unwrap().open(job, connection, group)
     }
 }
 
@@ -296,15 +242,15 @@ impl RxPath for Sockets {
         connection: &dyn Connection,
         group: &Group,
     ) -> Result<Box<dyn Rx>, Fault> {
-        let rx = Sockets::real().rx.unwrap().open(job, connection, group)?;
-        let goes_wrong = self.0 != Wrong::Nothing && job.role == Role::Receiver;
+        let rx = socket().rx.unwrap().open(job, connection, group)?;
+        let goes_wrong = self.0 != "plain" && job.role == Role::Receiver;
         Ok(if goes_wrong { Box::new(GoingWrong { rx, next: self.0 }) } else { rx })
     }
 }
 
 struct GoingWrong {
     rx: Box<dyn Rx>,
-    next: Wrong,
+    next: &'static str,
 }
 
 impl Rx for GoingWrong {
@@ -316,10 +262,12 @@ impl Rx for GoingWrong {
         if recorder.phase() != Phase::Window {
             return self.rx.receive(recorder);
         }
-        match std::mem::replace(&mut self.next, Wrong::Nothing) {
-            Wrong::Nothing => {}
-            Wrong::Stall => std::thread::sleep(STALL),
-            Wrong::Loss => return self.rx.receive(&mut recorder.beside()),
+        match std::mem::take(&mut self.next) {
+            // It does not read for a while.
+            "stalls" => std::thread::sleep(STALL),
+            // What it reads first in the window is lost.
+            "loses" => return self.rx.receive(&mut recorder.beside()),
+            _ => {}
         }
         self.rx.receive(recorder)
     }

@@ -1,12 +1,14 @@
 //! Profiles of real streams, by the kernel's own samples. Needs root and perf
 //! events; where either is missing, the tests say so and check the refusal.
 
+use crate::threads::Silent;
 use bytepath::meter;
 use bytepath::path;
-use bytepath::profile::import::{Importer, Pprof, Times};
+use bytepath::profile::import::{PPROF, Times};
 use bytepath::profile::{FrameKind, Owner, Profile, Weight};
 use bytepath::record::{
-    CellId, Fault, FaultKind, Role, Sampling, Scope, Study, StudyHeader, Trial, TrialStatus,
+    CellId, Fault, FaultKind, Role, Sampling, Schedule, Scope, Study, StudyHeader, Trial,
+    TrialStatus,
 };
 use bytepath::run::{Laboratory, Observer, Plan, conduct, load, path_spec, resume};
 use bytepath::spec::{self, Ask};
@@ -248,15 +250,7 @@ fn a_profile_knows_the_kernel_s_threads() {
 fn read(file: &Path) -> Profile {
     let name = file.display().to_string();
     let mut file = BufReader::new(File::open(file).unwrap());
-    Pprof.read(&name, Times::Kept, &mut file).unwrap()
-}
-
-struct Silent;
-
-impl Observer for Silent {
-    fn begins(&mut self, _: &StudyHeader, _: usize) {}
-    fn trial_begins(&mut self, _: usize, _: &CellId, _: u32) {}
-    fn trial_ends(&mut self, _: usize, _: &Trial, _: Duration) {}
+    PPROF.read(&name, Times::Kept, &mut file).unwrap()
 }
 
 /// Stops a study after so many profiles.
@@ -316,25 +310,10 @@ fn plan(paths: &[&str], profile: &str, folder: &Path) -> Plan {
     let allowed = bytepath::sys::thread::allowed().unwrap();
     let cores = if allowed.len() > 1 { "two" } else { "one" };
     let cores = spec::parse_cores(cores, &allowed).unwrap();
-    let ask = Ask {
-        paths: &paths,
-        workload: "",
-        stream: "",
-        link: "wire",
-        cores: &cores,
-        kernels: &[],
-        baseline: None,
-    };
+    let ask = Ask::of(&paths, &cores);
     let (mut cells, baseline) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS)).unwrap();
     cells.retain(|cell| !cell.null);
-    let schedule = bytepath::record::Schedule {
-        blocks: 1,
-        warm_up: 0.1,
-        window: 0.3,
-        seed: 1,
-        design: bytepath::record::Design::Trials,
-        stopping: None,
-    };
+    let schedule = Schedule { seed: 1, ..Schedule::trials(1, 0.1, 0.3) };
     Plan {
         profiling: spec::parse_profile(profile).unwrap(),
         ..Plan::bare(cells, baseline, schedule, folder)

@@ -3,15 +3,14 @@
 //! (unshare(1)); without root or unshare it is skipped.
 
 use crate::isolated::{isolated, text};
+use crate::running::{Running, await_that};
 use bytepath::host::{Fingerprint, differences, fingerprint};
 use bytepath::run::{HostsAfter, load};
 use bytepath::sys::Roots;
 use bytepath::sys::netlink::{Netlink, Veth};
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::{Command, Output};
 
 /// What is set, one of each kind that a veth has.
 const LINES: &[&str] = &[
@@ -50,12 +49,12 @@ fn inside_a_killed_study_is_restored() {
 
     // Killed while trials run.
     let mut study = host.study("killed", "2s", LINES);
-    study.await_line("[  1/");
+    study.wait_for("[  1/");
     let changed = differences(&before, &host.look());
     assert!(changed.len() >= LINES.len(), "{changed:?}");
     for second in [host.run(&["restore"]), host.quick("second", &["mtu set0 9000"])] {
         assert_eq!(second.status.code(), Some(6), "{}", text(&second));
-        let who = format!("another bytepath (process {}) is setting things", study.child.id());
+        let who = format!("another bytepath (process {}) is setting things", study.0.id());
         assert!(text(&second).contains(&who), "{}", text(&second));
     }
     study.kill();
@@ -109,9 +108,9 @@ fn inside_a_study_puts_back() {
 
     // By Ctrl-C, and on again with the same settings.
     let mut study = host.study("stopped", "1s", LINES);
-    study.await_line("[  1/");
-    study.signal(rustix::process::Signal::INT);
-    assert_eq!(study.child.wait().unwrap().code(), Some(130));
+    study.wait_for("[  1/");
+    study.signal(libc::SIGINT);
+    assert_eq!(study.end().0, Some(130));
     assert_eq!(differences(&before, &host.look()), [""; 0]);
     let folder = host.dir.path().join("stopped");
     let resumed = host.run(&["resume", folder.to_str().unwrap()]);
@@ -131,11 +130,11 @@ fn inside_a_study_puts_back() {
 fn inside_a_change_is_named() {
     let host = Host::new();
     let mut study = host.study("disturbed", "1s", &[]);
-    study.await_line("[  1/");
+    study.wait_for("[  1/");
     fs::write("/proc/sys/net/ipv4/tcp_limit_output_bytes", "777777\n").unwrap();
-    study.await_line("the host changed during block");
-    study.signal(rustix::process::Signal::INT);
-    study.child.wait().unwrap();
+    study.wait_for("the host changed during block");
+    study.signal(libc::SIGINT);
+    study.end();
     let study = load(&host.dir.path().join("disturbed")).unwrap();
     let rejected = study.trials.iter().find(|t| {
         let status = serde_json::to_string(&t.status).unwrap();
@@ -230,59 +229,16 @@ impl Host {
     }
 
     /// A study that goes on until it is stopped, or for a good while.
-    fn study(&self, name: &str, window: &str, lines: &[&str]) -> Study {
-        let mut command = self.study_command(name, ("4", window), lines);
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let said = BufReader::new(child.stderr.take().unwrap());
-        Study { child, said }
+    fn study(&self, name: &str, window: &str, lines: &[&str]) -> Running {
+        Running::start(&mut self.study_command(name, ("4", window), lines))
     }
 
     /// Waits until the journal has so many lines.
     fn await_journal(&self, lines: usize) {
-        let path: PathBuf = self.dir.path().join("state/journal");
-        let deadline = Instant::now() + Duration::from_secs(60);
-        loop {
-            let bytes = fs::read(&path).unwrap_or_default();
-            if bytes.iter().filter(|byte| **byte == b'\n').count() >= lines {
-                return;
-            }
-            assert!(Instant::now() < deadline, "the journal has no {lines} lines");
-            std::thread::yield_now();
-        }
-    }
-}
-
-struct Study {
-    child: Child,
-    said: BufReader<std::process::ChildStderr>,
-}
-
-impl Study {
-    fn await_line(&mut self, part: &str) {
-        let mut all = String::new();
-        loop {
-            let mut line = String::new();
-            if self.said.read_line(&mut line).unwrap() == 0 {
-                panic!("it ended without '{part}': {all}");
-            }
-            if line.contains(part) {
-                return;
-            }
-            all.push_str(&line);
-        }
-    }
-
-    fn signal(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, signal).unwrap();
-    }
-
-    /// SIGKILL, and wait until it is gone.
-    fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-        // Agents hold the pipe as long as they live: they die with their parent.
-        let mut rest = Vec::new();
-        self.said.read_to_end(&mut rest).unwrap();
+        let path = self.dir.path().join("state/journal");
+        let found = || fs::read(&path).unwrap_or_default();
+        await_that(&format!("the journal has {lines} lines"), || {
+            found().iter().filter(|byte| **byte == b'\n').count() >= lines
+        });
     }
 }

@@ -1,15 +1,71 @@
 //! A testbed without hosts: both agents are threads of this process, over pipes, with
-//! loopback TCP between them.
+//! loopback TCP between them. And what studies on it share: plans, paths that are made up.
 
 use bytepath::host::{Adapter, AgentPipe, Host};
 use bytepath::meter::Meter;
-use bytepath::path::DataPath;
+use bytepath::path::{self, DataPath};
 use bytepath::record::wire::Nic;
-use bytepath::record::{CellId, StudyHeader, Trial};
-use bytepath::run::{Observer, agent};
-use bytepath::testbed::Deployment;
+use bytepath::record::{Cell, CellId, Fault, Half, Schedule, Stream, StudyHeader, Support, Trial};
+use bytepath::run::{Observer, Plan, agent};
+use bytepath::testbed::{Deployment, Site, Testbed};
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
 use std::time::Duration;
+
+/// Agents that know these paths and meters, and no cards.
+pub struct InProcess {
+    pub paths: &'static [&'static DataPath],
+    pub meters: &'static [&'static dyn Meter],
+}
+
+impl Testbed for InProcess {
+    fn name(&self) -> &'static str {
+        "in-process"
+    }
+    fn summary(&self) -> &'static str {
+        "both agents as threads, over loopback"
+    }
+    fn probe(&self) -> Support {
+        Support::Yes
+    }
+    fn raise(&self, _: &Site) -> Result<Deployment, Fault> {
+        Ok(start(self.paths, self.meters, None))
+    }
+}
+
+/// Data paths of these names, whose halves are both `$half(NAME)`.
+macro_rules! made_up {
+    ($half:ident: $($name:literal),*) => {
+        &[$(&bytepath::path::DataPath {
+            name: $name,
+            summary: "made up",
+            attempt: |_| Vec::new(),
+            uses_io_uring: false,
+            tx: Some(&$half($name)),
+            rx: Some(&$half($name)),
+        }),*]
+    };
+}
+pub(crate) use made_up;
+
+/// The path that every study has, for those that only wrap it.
+pub fn socket() -> &'static DataPath {
+    path::find(path::CATALOG, "socket").unwrap()
+}
+
+/// A study of these paths, the first of them the baseline.
+pub fn plan(paths: &[&str], flows: u32, blocks: u32, folder: &Path) -> Plan {
+    let congestion = "reno".into();
+    let (message_size, read_size) = (65536, 65536);
+    let stream = Stream { flows, message_size, read_size, congestion, ..Stream::default() };
+    let cell = |name: &&str| Cell {
+        stream: stream.clone(),
+        ..Cell::new(*name, Half::plain(*name), Half::plain(*name))
+    };
+    let schedule = Schedule { seed: 7, ..Schedule::trials(blocks, 0.02, 0.1) };
+    let cells = paths.iter().map(cell).collect();
+    Plan::bare(cells, CellId(paths[0].to_owned()), schedule, folder)
+}
 
 /// Starts both agents; they know these paths and meters. `nic` is the receiver's card.
 pub fn start(

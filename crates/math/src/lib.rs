@@ -1,6 +1,7 @@
 //! The arithmetic that statistics and profiles share: mean and spread of a sample
 //! ([`Moments`]), the standard error of a difference of means ([`welch`]), quantiles and
-//! tails of Student's t ([`two_sided`], [`tails`]), and random numbers that never change
+//! tails of Student's t ([`two_sided`], [`tails`]), one error rate for many comparisons
+//! ([`holm`]), and random numbers that never change
 //! ([`Random`]). It knows nothing of what the numbers stand for.
 //!
 //! ```
@@ -15,11 +16,13 @@
 
 #![forbid(unsafe_code)]
 
+mod holm;
 mod moments;
 mod random;
 mod student;
 mod welch;
 
+pub use holm::{Adjusted, holm};
 pub use moments::Moments;
 pub use random::Random;
 pub use student::{tails, two_sided};

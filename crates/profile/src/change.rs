@@ -1,6 +1,6 @@
 //! The difference of two means, and how far it can be off.
 
-use bytepath_math::{Moments, welch};
+use bytepath_math::{Moments, StandardError, tails, welch};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +11,10 @@ pub struct Change {
     pub mean: f64,
     /// Half the width of its interval; none below two trials of each cell.
     pub half_width: Option<f64>,
+    /// The probability of a difference at least as large where there is none; none below
+    /// two trials of each cell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p: Option<f64>,
 }
 
 impl Change {
@@ -19,8 +23,20 @@ impl Change {
     /// Biometrika 34, 1947).
     pub fn between(before: Moments, after: Moments, confidence: f64) -> Change {
         let errors = before.error().zip(after.error());
-        let half_width = errors.and_then(|(a, b)| welch(&[a, b]).half_width(confidence));
-        Change { mean: after.mean() - before.mean(), half_width }
+        let error = errors.map(|(a, b)| welch(&[a, b]));
+        let mean = after.mean() - before.mean();
+        let p = |error: StandardError| match error.size {
+            // Values that agree to the last bit: any distance is certain.
+            0.0 => f64::from(u8::from(mean == 0.0)),
+            size => tails(mean / size, error.freedom),
+        };
+        let half_width = error.and_then(|error| error.half_width(confidence));
+        Change { mean, half_width, p: error.map(p) }
+    }
+
+    /// An amount of which nothing else is known.
+    pub fn plain(mean: f64) -> Change {
+        Change { mean, ..Change::default() }
     }
 
     /// Whether the interval leaves no doubt that there is a difference, and in
@@ -43,6 +59,6 @@ mod tests {
         let one = Change::between(values(&[1.0]), values(&[3.0, 4.0]), 0.95);
         assert_eq!((one.mean, one.half_width, one.resolved()), (2.5, None, false));
         let equal = Change::between(values(&[1.0, 1.0]), values(&[3.0, 3.0]), 0.95);
-        assert_eq!((equal.half_width, equal.resolved()), (Some(0.0), true));
+        assert_eq!((equal.half_width, equal.p, equal.resolved()), (Some(0.0), Some(0.0), true));
     }
 }

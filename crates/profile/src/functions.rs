@@ -1,7 +1,7 @@
 //! The functions of one profile, and what each of them takes.
 
 use super::subsystem::{Class, Rules};
-use super::{Frame, FrameId, FrameKind, Owner, Profile, StackId, Weight};
+use super::{Frame, FrameId, FrameKind, Owner, Profile, StackId};
 use crate::record::{ProfileSummary, ProfiledFunction};
 use std::collections::{BTreeMap, HashMap};
 
@@ -76,13 +76,7 @@ pub fn summarise(profile: &Profile, rules: &Rules) -> ProfileSummary {
     };
     ProfileSummary {
         event: header.event.clone(),
-        unit: match header.weight {
-            Weight::Nanoseconds => "nanoseconds",
-            Weight::Events => "events",
-            Weight::Samples => "samples",
-            Weight::Percent => "percent",
-        }
-        .to_owned(),
+        unit: header.weight.to_string(),
         seconds: header.seconds,
         samples: profile.count(),
         lost: header.lost,
@@ -94,6 +88,7 @@ pub fn summarise(profile: &Profile, rules: &Rules) -> ProfileSummary {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Weight;
     use crate::{Builder, Header, Sample, Thread};
 
     fn profile() -> Profile {

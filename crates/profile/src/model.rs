@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use strum::{Display, EnumString};
 
 /// A profile: samples, each a call stack with its weight. Made by a [`Builder`].
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -61,7 +62,8 @@ pub struct Track {
 }
 
 /// What the weight of a sample counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Display, EnumString)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Weight {
     /// Nanoseconds of CPU time.
     Nanoseconds,

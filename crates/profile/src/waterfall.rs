@@ -9,7 +9,7 @@ use super::subsystem::{Classes, Rules, Subsystem, is_idle};
 use super::{Header, Owner, Profile, Weight, WorkUnit, normalise};
 use crate::record::unit::GIB;
 use crate::record::{Fault, FaultKind};
-use bytepath_math::Moments;
+use bytepath_math::{Moments, holm};
 use hashbrown::HashMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -29,17 +29,17 @@ pub struct Trials<'a> {
     pub cell: &'a str,
     /// One profile a trial, each with the bytes that were delivered.
     pub profiles: &'a [Profile],
-    /// What the CPU meter says of the cell, from trials of their own, in the unit
-    /// that the steps are asked for in.
-    pub metered: Option<Metered>,
+    /// What the CPU meter said in each of these trials, in the unit that the steps are
+    /// asked for in; empty unless it is known of all.
+    pub metered: &'a [f64],
 }
 
 /// What a cell costs by the CPU meter: CPU seconds per GiB, or nanoseconds per packet.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Metered {
-    /// Mean over its trials.
+    /// Mean over its profile trials.
     pub mean: f64,
-    /// Half the width of its interval; none where nothing is known of it.
+    /// Half the width of its interval; none for a single trial.
     pub half_width: Option<f64>,
 }
 
@@ -100,6 +100,9 @@ pub struct Part {
     pub after: f64,
     /// The step.
     pub change: Change,
+    /// Whether there is no doubt of it among all steps together (Holm's rule).
+    #[serde(default)]
+    pub resolved: bool,
     /// Functions that make it up, the largest steps first.
     pub functions: Vec<Function>,
 }
@@ -122,8 +125,9 @@ pub struct Check {
     pub metered: Change,
     /// What the steps leave over: the meter's difference less all steps.
     pub rest: f64,
-    /// How large that may be: both half-widths in square, or two hundredths of the
-    /// larger cost, whichever is more.
+    /// How large that may be: the half-width of its interval, or two hundredths of the
+    /// larger cost, whichever is more. Meter and samples are of the same trials, so what
+    /// differs from trial to trial is in both and not in it.
     pub tolerance: f64,
     /// Whether it is no larger.
     pub holds: bool,
@@ -151,7 +155,8 @@ pub fn waterfall(
         Change::between(values(&costs[0]), values(&costs[1]), confidence)
     };
     let mut parts: Vec<Part> = Subsystem::ALL
-        .into_iter()
+        .iter()
+        .copied()
         .filter_map(|subsystem| {
             let means = [0, 1].map(|side: usize| costs[side].mean(subsystem));
             (means != [0.0; 2]).then(|| Part {
@@ -159,17 +164,19 @@ pub fn waterfall(
                 before: means[0],
                 after: means[1],
                 change: change(&|cost| cost.by.get(&subsystem).copied().unwrap_or(0.0)),
+                resolved: false,
                 functions: functions(&costs, subsystem),
             })
         })
         .collect();
     parts.sort_by(|a, b| b.change.mean.abs().total_cmp(&a.change.mean.abs()));
+    resolve(&mut parts, confidence);
     let sampled = change(&Cost::total);
     let bar = |trials: &Trials, costs: &Costs| Bar {
         cell: trials.cell.to_owned(),
         trials: trials.profiles.len(),
         sampled: costs.total(),
-        metered: trials.metered.filter(|_| costs.time),
+        metered: metered(trials.metered, confidence).filter(|_| costs.time),
         packet: packet(trials.profiles),
     };
     let bars = [bar(before, &costs[0]), bar(after, &costs[1])];
@@ -177,7 +184,10 @@ pub fn waterfall(
     notes.extend(costs[1].notes.iter().cloned());
     let [first, last] = bars;
     Ok(Waterfall {
-        check: check(&first, &last, sampled),
+        check: first.metered.and(last.metered).map(|_| {
+            let sides = [before.metered, after.metered];
+            check(sides, &costs, [&first, &last], confidence)
+        }),
         before: first,
         after: last,
         unit: costs[0].unit.clone(),
@@ -334,15 +344,38 @@ fn functions(costs: &[Costs; 2], subsystem: Subsystem) -> Vec<Function> {
     functions
 }
 
-fn check(before: &Bar, after: &Bar, sampled: Change) -> Option<Check> {
-    let (a, b) = (before.metered?, after.metered?);
-    let square = |x: Option<f64>, y: Option<f64>| Some(x?.hypot(y?));
-    let half_width = square(a.half_width, b.half_width);
-    let metered = Change { mean: b.mean - a.mean, half_width };
-    let rest = metered.mean - sampled.mean;
-    let least = TOLERANCE * a.mean.max(b.mean);
-    let tolerance = half_width.unwrap_or(0.0).hypot(sampled.half_width.unwrap_or(0.0)).max(least);
-    Some(Check { metered, rest, tolerance, holds: rest.abs() <= tolerance })
+fn metered(values: &[f64], confidence: f64) -> Option<Metered> {
+    let moments: Moments = values.iter().copied().collect();
+    let half_width = moments.error().and_then(|error| error.half_width(confidence));
+    (!values.is_empty()).then(|| Metered { mean: moments.mean(), half_width })
+}
+
+/// Says of which steps there is no doubt, all of them taken together.
+fn resolve(parts: &mut [Part], confidence: f64) {
+    let ps: Vec<f64> = parts.iter().filter_map(|part| part.change.p).collect();
+    let known = parts.iter_mut().filter(|part| part.change.p.is_some());
+    for (part, adjusted) in known.zip(holm(&ps, confidence)) {
+        part.resolved = adjusted.adjusted <= 1.0 - confidence;
+    }
+}
+
+fn check(metered: [&[f64]; 2], costs: &[Costs; 2], bars: [&Bar; 2], confidence: f64) -> Check {
+    let moments = |values: &[f64]| values.iter().copied().collect::<Moments>();
+    // What the samples leave over, trial by trial.
+    let rests = [0, 1].map(|side: usize| {
+        let trials = costs[side].trials.iter().zip(metered[side]);
+        trials.map(|(cost, metered)| metered - cost.total()).collect::<Moments>()
+    });
+    let [before, after] = rests;
+    let rest = Change::between(before, after, confidence);
+    let least = TOLERANCE * bars[0].cost().max(bars[1].cost());
+    let tolerance = rest.half_width.unwrap_or(0.0).max(least);
+    Check {
+        metered: Change::between(moments(metered[0]), moments(metered[1]), confidence),
+        rest: rest.mean,
+        tolerance,
+        holds: rest.mean.abs() <= tolerance,
+    }
 }
 
 #[cfg(test)]
@@ -375,14 +408,10 @@ pub(crate) mod tests {
         builder.build()
     }
 
-    fn steps(before: &[Profile], after: &[Profile], meters: Option<[(f64, f64); 2]>) -> Waterfall {
-        let metered = |side: usize| {
-            let (mean, half) = meters?[side];
-            Some(Metered { mean, half_width: Some(half) })
-        };
+    fn steps(before: &[Profile], after: &[Profile], meters: [&[f64]; 2]) -> Waterfall {
         waterfall(
-            &Trials { cell: "a", profiles: before, metered: metered(0) },
-            &Trials { cell: "b", profiles: after, metered: metered(1) },
+            &Trials { cell: "a", profiles: before, metered: meters[0] },
+            &Trials { cell: "b", profiles: after, metered: meters[1] },
             Rules::built_in(),
             WorkUnit::Gib,
             0.95,
@@ -404,17 +433,19 @@ pub(crate) mod tests {
             trial(&[("_copy_to_iter", 0.05), ("tcp_ack", 0.11), ("vm_insert_pages", 0.06)]),
             trial(&[("_copy_to_iter", 0.07), ("tcp_ack", 0.10), ("vm_insert_pages", 0.06)]),
         ];
-        let w = steps(&a, &b, Some([(0.43, 0.005), (0.24, 0.012)]));
+        let w = steps(&a, &b, [&[0.41, 0.45], &[0.23, 0.25]]);
         assert!(near(w.before.sampled, 0.42) && near(w.after.sampled, 0.225));
-        assert_eq!((w.before.cost(), w.unit.as_str()), (0.43, "CPU-s/GiB"));
+        assert!(near(w.before.cost(), 0.43) && w.unit == "CPU-s/GiB");
         let parts: Vec<Subsystem> = w.parts.iter().map(|p| p.subsystem).collect();
         assert_eq!(parts, [Subsystem::Copy, Subsystem::MemoryMapping, Subsystem::Tcp]);
         let copy = &w.parts[0];
         assert!(near(copy.change.mean, -0.25) && near(copy.before, 0.31));
         // Both variances 0.0002: se = 0.014142, 2 degrees of freedom, t = 4.302653.
         assert!((copy.change.half_width.unwrap() - 0.060_848_7).abs() < 1e-6, "{copy:?}");
-        assert!(copy.change.resolved() && w.parts[1].change.resolved());
-        assert!(!w.parts[2].change.resolved(), "{:?}", w.parts[2]);
+        // p of 17.7 standard errors with 2 degrees of freedom is 0.0032, three times that
+        // is below 5 %; the second step is certain, the third within its interval.
+        assert!((copy.change.p.unwrap() - 0.003_179).abs() < 1e-5, "{copy:?}");
+        assert!(copy.resolved && w.parts[1].resolved && !w.parts[2].resolved, "{w:?}");
         assert_eq!(w.parts[1].change.half_width, Some(0.0), "trials that agree to the last bit");
         assert_eq!(copy.functions[0].name, "_copy_to_iter");
         // The steps and the rest make up the meter's difference exactly.
@@ -422,20 +453,35 @@ pub(crate) mod tests {
         let check = w.check.unwrap();
         assert!(near(sum, w.sampled.mean) && near(sum + check.rest, check.metered.mean));
         assert!(near(check.metered.mean, -0.19) && near(check.rest, 0.005));
-        assert!(near(check.metered.half_width.unwrap(), 0.013));
-        assert!(check.holds && check.tolerance > 0.013);
+        // The samples leave 0.01 and 0.01 of the one, 0.01 and 0.02 of the other: the
+        // trials' own differences, eight times as large, are in neither.
+        assert!(check.holds && (check.tolerance - 0.063_531).abs() < 1e-6, "{check:?}");
+    }
+
+    /// Of many steps each within its own interval, chance alone has some outside.
+    #[test]
+    fn a_step_that_only_its_own_interval_resolves_is_not_named() {
+        let names = ["_copy_to_iter", "tcp_ack", "vm_insert_pages", "napi_poll", "kfree_skb"];
+        let with =
+            |amounts: [f64; 5]| trial(&names.iter().copied().zip(amounts).collect::<Vec<_>>());
+        let a = [with([0.30, 0.1, 0.1, 0.1, 0.1]), with([0.31, 0.11, 0.12, 0.13, 0.11])];
+        let b = [with([0.36, 0.1, 0.12, 0.11, 0.1]), with([0.37, 0.11, 0.1, 0.12, 0.11])];
+        let w = steps(&a, &b, [&[], &[]]);
+        let copy = &w.parts[0];
+        assert!(copy.change.resolved() && copy.change.p.unwrap() > 0.01, "{copy:?}");
+        assert!(!copy.resolved, "among {} steps: {copy:?}", w.parts.len());
     }
 
     #[test]
     fn a_rest_beyond_the_tolerance_is_told() {
         let a = [trial(&[("tcp_ack", 0.10)])];
         let b = [trial(&[("tcp_ack", 0.20)])];
-        let w = steps(&a, &b, Some([(0.10, 0.001), (0.50, 0.001)]));
+        let w = steps(&a, &b, [&[0.10], &[0.50]]);
         let check = w.check.unwrap();
         // One trial each has no interval: two hundredths of the larger cost remain.
         assert!(near(check.tolerance, 0.01) && !check.holds && near(check.rest, 0.3));
         assert_eq!((w.parts[0].change.half_width, w.parts[0].change.resolved()), (None, false));
-        assert_eq!(steps(&a, &b, None).check, None);
+        assert_eq!(steps(&a, &b, [&[], &[]]).check, None);
     }
 
     #[test]
@@ -450,8 +496,8 @@ pub(crate) mod tests {
         cycles[0].header.event = "cycles".into();
         let of = |profiles: &[Profile]| {
             let (first, second) = (
-                Trials { cell: "a", profiles: &good, metered: None },
-                Trials { cell: "b", profiles, metered: None },
+                Trials { cell: "a", profiles: &good, metered: &[] },
+                Trials { cell: "b", profiles, metered: &[] },
             );
             waterfall(&first, &second, Rules::built_in(), WorkUnit::Gib, 0.95)
         };
@@ -465,8 +511,7 @@ pub(crate) mod tests {
             assert!(fault.message.contains(expected), "{fault}");
         }
         // Cycles are told among themselves, but no meter of seconds is laid beside them.
-        let metered = Some(Metered { mean: 1.0, half_width: None });
-        let both = Trials { cell: "a", profiles: &cycles, metered };
+        let both = Trials { cell: "a", profiles: &cycles, metered: &[1.0] };
         let w = waterfall(&both, &both, Rules::built_in(), WorkUnit::Gib, 0.95).unwrap();
         assert_eq!((w.check, w.before.metered, w.unit.as_str()), (None, None, "10^9 cycles/GiB"));
         let w = waterfall(&both, &both, Rules::built_in(), WorkUnit::Packet, 0.95).unwrap();
@@ -485,9 +530,8 @@ pub(crate) mod tests {
         // 0.1 CPU-s/GiB over 2 GiB are 0.2 s: 200 ns for each of a million packets.
         let a = [of(0.1, 1e6), of(0.2, 2e6)];
         let b = [of(0.1, 4e6), of(0.1, 4e6)];
-        let metered = |mean| Some(Metered { mean, half_width: Some(1.0) });
-        let first = Trials { cell: "a", profiles: &a, metered: metered(210.0) };
-        let second = Trials { cell: "b", profiles: &b, metered: metered(52.0) };
+        let first = Trials { cell: "a", profiles: &a, metered: &[209.0, 211.0] };
+        let second = Trials { cell: "b", profiles: &b, metered: &[51.0, 53.0] };
         let rules = Rules::built_in();
         let w = waterfall(&first, &second, rules, WorkUnit::Packet, 0.95).unwrap();
         assert_eq!(w.unit, "CPU-ns/packet");
@@ -499,7 +543,7 @@ pub(crate) mod tests {
         let mut bare = of(0.1, 1.0);
         bare.header.work.packets = None;
         let bare = [bare];
-        let third = Trials { cell: "c", profiles: &bare, metered: None };
+        let third = Trials { cell: "c", profiles: &bare, metered: &[] };
         let fault = waterfall(&first, &third, rules, WorkUnit::Packet, 0.95).unwrap_err();
         assert!(fault.message.contains("how many packets"), "{fault}");
         let per_gib = waterfall(&first, &third, rules, WorkUnit::Gib, 0.95).unwrap();

@@ -213,8 +213,20 @@ pub struct Rings {
 }
 
 /// Header split (`ethtool -g`, "TCP data split").
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    strum::Display,
+    strum::EnumString,
+)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Split {
     /// Off.
     Off,
@@ -364,6 +376,46 @@ impl Setting {
         }
     }
 
+    /// What a setting of several parts sets, by name, in the order in which it is written;
+    /// what it leaves alone is not among them.
+    pub fn parts(&self) -> Vec<(&'static str, String)> {
+        let number = |name, value: Option<u32>| Some((name, value?.to_string()));
+        let switch = |name, on: Option<bool>| Some((name, flag(on?).to_owned()));
+        let parts = match self {
+            Setting::Rings { rings: r, .. } => vec![
+                number("rx", r.rx),
+                number("tx", r.tx),
+                number("rx-buf-len", r.rx_buf_len),
+                r.tcp_data_split.map(|split| ("tcp-data-split", split.to_string())),
+                number("hds-thresh", r.hds_thresh),
+            ],
+            Setting::Channels { channels: c, .. } => {
+                vec![number("rx", c.rx), number("tx", c.tx), number("combined", c.combined)]
+            }
+            Setting::Coalescing { coalescing: c, .. } => vec![
+                number("rx-usecs", c.rx_usecs),
+                number("rx-frames", c.rx_frames),
+                number("tx-usecs", c.tx_usecs),
+                number("tx-frames", c.tx_frames),
+                switch("adaptive-rx", c.adaptive_rx),
+                switch("adaptive-tx", c.adaptive_tx),
+            ],
+            Setting::PacketLimits { limits: l, .. } => vec![
+                number("gso", l.gso),
+                number("gro", l.gro),
+                number("gso-ipv4", l.gso_ipv4),
+                number("gro-ipv4", l.gro_ipv4),
+            ],
+            Setting::TapFlags { flags, .. } => vec![
+                switch("vnet-hdr", flags.vnet_hdr),
+                switch("napi", flags.napi),
+                switch("backpressure", flags.backpressure),
+            ],
+            _ => Vec::new(),
+        };
+        parts.into_iter().flatten().collect()
+    }
+
     /// The network device it is for; none for those of CPUs, memory and sysctls.
     pub fn device(&self) -> Option<&DeviceName> {
         match self {
@@ -426,14 +478,17 @@ impl Setting {
     /// What is wrong with it; none if nothing is. Names were checked before.
     fn flaw(&self) -> Option<String> {
         const LEAST_MTU: u32 = 1280;
-        let nothing = |empty: bool| empty.then(|| "it sets nothing".to_owned());
         match self {
             Setting::Sysctl { value, .. } => names::value_flaw(value),
-            Setting::Rings { rings, .. } => nothing(*rings == Rings::default()),
-            Setting::Channels { channels, .. } => nothing(*channels == Channels::default()),
-            Setting::Coalescing { coalescing, .. } => nothing(*coalescing == Coalescing::default()),
-            Setting::PacketLimits { limits, .. } => nothing(*limits == PacketLimits::default()),
-            Setting::TapFlags { flags, .. } => nothing(*flags == TapFlags::default()),
+            Setting::Rings { .. }
+            | Setting::Channels { .. }
+            | Setting::Coalescing { .. }
+            | Setting::PacketLimits { .. }
+            | Setting::TapFlags { .. }
+                if self.parts().is_empty() =>
+            {
+                Some("it sets nothing".into())
+            }
             Setting::Spread { queues: 0, .. } => {
                 Some("flows have to go to at least one queue".into())
             }
@@ -456,6 +511,10 @@ impl Setting {
             _ => None,
         }
     }
+}
+
+fn flag(on: bool) -> &'static str {
+    if on { "on" } else { "off" }
 }
 
 impl FlowRule {

@@ -114,6 +114,13 @@ pub struct Schedule {
     pub stopping: Option<Stopping>,
 }
 
+impl Schedule {
+    /// So many whole trials of each cell, with so many seconds of warm-up and window.
+    pub fn trials(blocks: u32, warm_up: f64, window: f64) -> Schedule {
+        Schedule { blocks, warm_up, window, seed: 0, design: Design::Trials, stopping: None }
+    }
+}
+
 /// How the cells of a block share its time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "kind")]

@@ -1,8 +1,8 @@
 //! A trial: one cell, run once, with everything that was seen.
 
 use super::{
-    CellId, Fault, FragmentCounts, Latency, Ledger, ProfileRecord, Reading, Series, SettingRecord,
-    TimeSpan, Work,
+    CellId, Fault, FaultKind, FragmentCounts, Latency, Ledger, ProfileRecord, Reading,
+    SCHEMA_VERSION, Series, SettingRecord, TimeSpan, Work,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -231,6 +231,31 @@ pub struct ThreadTime {
 }
 
 impl Trial {
+    /// A trial of which nothing is known yet.
+    pub fn blank(cell: CellId, block: u32, order: u32) -> Trial {
+        let fault = Fault::new(FaultKind::Interrupted, "the trial has not ended");
+        Trial {
+            schema: SCHEMA_VERSION,
+            cell,
+            block,
+            order,
+            started_ms: 0,
+            status: TrialStatus::Failed { fault },
+            work: Work::default(),
+            window: 0.0,
+            count: 0,
+            latency: None,
+            spans: Vec::new(),
+            label: String::new(),
+            roles: Vec::new(),
+            readings: Vec::new(),
+            series: Vec::new(),
+            warnings: Vec::new(),
+            prepared: Vec::new(),
+            profile: None,
+        }
+    }
+
     /// Units of work (bytes, exchanges, packets) per second; none unless measured.
     pub fn rate(&self) -> Option<f64> {
         self.ran_at().filter(|_| self.status == TrialStatus::Measured)

@@ -265,24 +265,12 @@ pub mod tests {
             notes: Vec::new(),
         };
         Trial {
-            schema: SCHEMA_VERSION,
-            cell: CellId(cell.to_owned()),
-            block,
-            order: block,
-            started_ms: 0,
             status: TrialStatus::Measured,
-            work: Work::Bytes,
             window,
             count,
-            latency: None,
-            spans: Vec::new(),
             label: "copied".into(),
             roles: Role::ALL.map(role).to_vec(),
-            readings: Vec::new(),
-            series: Vec::new(),
-            warnings: Vec::new(),
-            prepared: Vec::new(),
-            profile: None,
+            ..Trial::blank(CellId(cell.to_owned()), block, block)
         }
     }
 

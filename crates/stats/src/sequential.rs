@@ -100,8 +100,7 @@ pub mod tests {
     use super::*;
     use crate::pool::tests::{cell, trial};
     use crate::record::{
-        Design, Judgement, Latency, SCHEMA_VERSION, Schedule, Stopping, StudyHeader, TrialStatus,
-        Work,
+        Judgement, Latency, SCHEMA_VERSION, Schedule, Stopping, StudyHeader, TrialStatus, Work,
     };
     use std::time::Duration;
 
@@ -118,12 +117,8 @@ pub mod tests {
             cells: ["a", "b", "c"].map(cell).to_vec(),
             baseline: CellId("a".into()),
             schedule: Schedule {
-                blocks: 20,
-                warm_up: 0.0,
-                window: 1.0,
-                seed: 0,
-                design: Design::Trials,
                 stopping: Some(Stopping { within, at_least: 3 }),
+                ..Schedule::trials(20, 0.0, 1.0)
             },
             judgement: Judgement::default(),
             meters: Vec::new(),

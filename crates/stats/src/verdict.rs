@@ -15,7 +15,7 @@
 //!    cannot tell.
 //!
 //! "The interval" of 4 and 5 is not the printed one, which stands for its own
-//! comparison, but the wider one that [Holm's rule](super::holm) leaves to it, so
+//! comparison, but the wider one that [Holm's rule](holm) leaves to it, so
 //! that the confidence holds for all cells. The comparisons of one question (the
 //! rate; CPU per unit of work; one percentile) are two families: all claims of a
 //! difference, and all claims of EQUIVALENT. So at 95 %, for each question, in 95 of
@@ -32,9 +32,8 @@
 use super::analysis::Rules;
 use super::effect::Effect;
 use super::estimate::{Estimate, Interval, ratio};
-use super::holm::{Adjusted, holm};
 use super::student::{POWER, blocks_for, one_sided};
-use crate::math::two_sided;
+use crate::math::{Adjusted, holm, two_sided};
 use crate::record::Percentile;
 use serde::{Deserialize, Serialize};
 

@@ -34,6 +34,13 @@ pub struct Costs {
     watts: [Option<f64>; 3],
 }
 
+/// CPU of both ends of a measured trial: seconds per unit of work, and nanoseconds per
+/// packet that the receiver's device took in.
+pub fn costs(cell: &Cell, trial: &Trial) -> [Option<f64>; 2] {
+    let costs = Costs::of(cell, trial);
+    [costs.cpu_per_unit(), costs.cpu_per_packet()]
+}
+
 impl Costs {
     /// The costs of a measured trial.
     pub fn of(cell: &Cell, trial: &Trial) -> Costs {

@@ -38,7 +38,7 @@ pub enum Enter {
 }
 
 /// What a child does between fork and exec, in this order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::FromRepr)]
 #[repr(u8)]
 pub enum Step {
     /// Find the user namespace of the process to be beside.
@@ -90,26 +90,6 @@ impl Step {
             Step::HandOver => "handing over descriptors of a namespace",
             Step::Program => "running the program",
         }
-    }
-
-    fn from_byte(byte: u8) -> Step {
-        const ALL: [Step; 14] = [
-            Step::FindPeer,
-            Step::UserNamespace,
-            Step::IdMap,
-            Step::JoinPeer,
-            Step::Namespaces,
-            Step::Mounts,
-            Step::Sysfs,
-            Step::DeathSignal,
-            Step::Device,
-            Step::OpenTap,
-            Step::Tap,
-            Step::Join,
-            Step::HandOver,
-            Step::Program,
-        ];
-        ALL.into_iter().find(|step| *step as u8 == byte).unwrap_or(Step::Program)
     }
 }
 
@@ -246,7 +226,7 @@ impl Plan {
         command.spawn().map_err(|error| {
             let mut byte = [Step::Program as u8];
             let _ = rustix::io::read(&step_reader, &mut byte);
-            Refused { step: Step::from_byte(byte[0]), error }
+            Refused { step: Step::from_repr(byte[0]).unwrap_or(Step::Program), error }
         })
     }
 }

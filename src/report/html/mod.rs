@@ -40,27 +40,19 @@ const SCRIPT: &str = include_str!("script.js");
 const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; \
      style-src 'sha256-B7Ur9vkf7O5jd+jJdcbjVFXHJzULzPkr9SO7QEAOdy4='; script-src 'sha256-0RJV5v+En2Y3kbpuqKR2g0yGXHte/ZOrVXGPQCC7cYU='";
 
-/// The page.
-pub struct Html;
+/// See the module's text.
+pub static FORMAT: Report = Report {
+    name: "html",
+    summary: "one self-contained page with figures, for a browser or a printer",
+    extension: "html",
+    render,
+    binary: false,
+};
 
-impl Report for Html {
-    fn name(&self) -> &'static str {
-        "html"
-    }
-
-    fn summary(&self) -> &'static str {
-        "one self-contained page with figures, for a browser or a printer"
-    }
-
-    fn extension(&self) -> &'static str {
-        "html"
-    }
-
-    fn render(&self, subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
-        let page = page(&View::new(subject)).into_string();
-        out.write_all(tame(&page).as_bytes())?;
-        writeln!(out)
-    }
+fn render(subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
+    let page = page(&View::new(subject)).into_string();
+    out.write_all(tame(&page).as_bytes())?;
+    writeln!(out)
 }
 
 /// Writes a page that holds nothing but why cells differ.

@@ -59,7 +59,8 @@ pub fn ranked(page: &mut Page, ranked: &Ranked) {
 
 /// What the column of intervals holds.
 const INTERVALS: &str = "+-: half the width of the interval of what is saved, Welch's at 95% over \
-                         the profiles, each for itself.";
+                         the profiles, each for itself; ?: \
+                         the interval contains zero.";
 
 /// With, without, saved, perhaps its interval, change.
 fn amount_columns(intervals: bool) -> Vec<Column> {
@@ -86,7 +87,10 @@ fn amounts(pair: Pair, decimals: usize, intervals: bool) -> Vec<(String, Tone)> 
         (number(pair.without, decimals), Tone::Plain),
         (number(pair.saved, decimals), saved),
     ];
-    cells.extend(intervals.then(|| (number(pair.half_width, decimals), Tone::Faint)));
+    cells.extend(intervals.then(|| {
+        let mark = if pair.in_doubt() { "?" } else { " " };
+        (format!("{}{mark}", number(pair.half_width, decimals)), Tone::Faint)
+    }));
     cells.push((change(pair), Tone::Faint));
     cells
 }

@@ -18,44 +18,40 @@ use std::io::{self, Write};
 /// Columns of the bars of a waterfall.
 const BARS: usize = 32;
 
-/// The report for people.
-pub struct Text;
+/// See the module's text.
+pub static FORMAT: Report = Report {
+    name: "text",
+    summary: "tables and plain words, for a terminal or a mail",
+    render,
+    extension: "txt",
+    binary: false,
+};
 
-impl Report for Text {
-    fn name(&self) -> &'static str {
-        "text"
-    }
-
-    fn summary(&self) -> &'static str {
-        "tables and plain words, for a terminal or a mail"
-    }
-
-    fn render(&self, subject: &Subject, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        let Subject { study, analysis, explanation } = *subject;
-        let mut page = Page::new(style.width, style.colour);
-        heading::print(&mut page, study);
-        prose::answer(&mut page, analysis);
-        tables::result(&mut page, analysis);
-        tables::latency(&mut page, analysis);
-        tables::cost(&mut page, analysis);
-        tables::energy(&mut page, analysis);
-        tables::worth(&mut page, analysis);
-        prose::placement(&mut page, analysis);
-        prose::verdicts(&mut page, analysis);
-        prose::profiles(&mut page, analysis);
-        if let Some(explanation) = explanation {
-            waterfall::print(&mut page, explanation, BARS, style.details);
-            // Of many pairs the waterfalls are enough, unless details are asked for.
-            if explanation.ranked.len() == 1 || style.details {
-                explanation.ranked.iter().for_each(|each| difference::ranked(&mut page, each));
-            }
+fn render(subject: &Subject, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    let Subject { study, analysis, explanation } = *subject;
+    let mut page = Page::new(style.width, style.colour);
+    heading::print(&mut page, study);
+    prose::answer(&mut page, analysis);
+    tables::result(&mut page, analysis);
+    tables::latency(&mut page, analysis);
+    tables::cost(&mut page, analysis);
+    tables::energy(&mut page, analysis);
+    tables::worth(&mut page, analysis);
+    prose::placement(&mut page, analysis);
+    prose::verdicts(&mut page, analysis);
+    prose::profiles(&mut page, analysis);
+    if let Some(explanation) = explanation {
+        waterfall::print(&mut page, explanation, BARS, style.details);
+        // Of many pairs the waterfalls are enough, unless details are asked for.
+        if explanation.ranked.len() == 1 || style.details {
+            explanation.ranked.iter().for_each(|each| difference::ranked(&mut page, each));
         }
-        prose::zero_copy(&mut page, analysis);
-        prose::not_measured(&mut page, analysis);
-        prose::warnings(&mut page, analysis);
-        if style.details {
-            details::print(&mut page, analysis);
-        }
-        page.finish(out)
     }
+    prose::zero_copy(&mut page, analysis);
+    prose::not_measured(&mut page, analysis);
+    prose::warnings(&mut page, analysis);
+    if style.details {
+        details::print(&mut page, analysis);
+    }
+    page.finish(out)
 }

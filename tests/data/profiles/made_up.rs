@@ -1,6 +1,6 @@
 //! Profiles of a made-up study: a cell that copies, and one that maps pages.
 
-use bytepath::profile::waterfall::{Metered, Trials};
+use bytepath::profile::waterfall::Trials;
 use bytepath::profile::{
     Builder, Explanation, Frame, FrameKind, Header, Owner, Profile, Sample, Thread, Weight, Work,
     WorkUnit, explain, subsystem::Rules,
@@ -91,10 +91,14 @@ pub fn explanation_per(unit: WorkUnit, trials: usize, hostile: &str) -> Explanat
         WorkUnit::Gib => 1.0,
         WorkUnit::Packet => 4e9 / PACKETS,
     };
-    let metered = |mean: f64| Some(Metered { mean: mean * scale, half_width: Some(0.004 * scale) });
+    let metered = |mean: f64| -> Vec<f64> {
+        let noise = [0.0, 0.002, -0.002];
+        (0..trials).map(|i| (mean + noise[i % 3]) * scale).collect()
+    };
+    let (copying, mapping) = (metered(0.36), metered(0.19));
     explain(
-        &Trials { cell: &cell("socket"), profiles: &copies, metered: metered(0.36) },
-        &[Trials { cell: &cell("tcp-zerocopy-receive"), profiles: &maps, metered: metered(0.19) }],
+        &Trials { cell: &cell("socket"), profiles: &copies, metered: &copying },
+        &[Trials { cell: &cell("tcp-zerocopy-receive"), profiles: &maps, metered: &mapping }],
         Rules::built_in(),
         unit,
     )

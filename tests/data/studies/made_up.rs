@@ -2,10 +2,9 @@
 //! kind of row: measured, failed once, unavailable.
 
 use bytepath::record::{
-    CallRow, Cell, CellId, CopyCeiling, Design, Facts, Fault, FaultKind, Half, Judgement, Ledger,
-    Manner, Placement, Privileges, ProvenWitness, Reading, Role, RoleRecord, SCHEMA_VERSION,
-    Schedule, Scope, Series, SizeDistribution, Study, StudyHeader, ThreadTime, Trial, TrialStatus,
-    Unit, Work,
+    CallRow, Cell, CellId, CopyCeiling, Facts, Fault, FaultKind, Half, Judgement, Ledger, Manner,
+    Placement, Privileges, ProvenWitness, Reading, Role, RoleRecord, SCHEMA_VERSION, Schedule,
+    Scope, Series, SizeDistribution, Study, StudyHeader, ThreadTime, Trial, TrialStatus, Unit,
 };
 
 const WINDOW: f64 = 3.0;
@@ -170,24 +169,16 @@ pub fn trial(path: &Path, block: u32, order: u32) -> Trial {
         _ => Vec::new(),
     };
     Trial {
-        schema: SCHEMA_VERSION,
-        cell: CellId(path.name.into()),
-        block,
-        order,
         started_ms: 1_795_000_000_000 + u64::from(order) * 5_000,
         status: TrialStatus::Measured,
-        work: Work::Bytes,
         window: WINDOW,
         count: window_bytes,
-        latency: None,
-        spans: Vec::new(),
         label: path.label.into(),
         roles: Role::ALL.map(|role| record(path, role, window_bytes)).to_vec(),
         readings: readings(path),
         series: vec![series(path, block, window_bytes)],
         warnings,
-        prepared: Vec::new(),
-        profile: None,
+        ..Trial::blank(CellId(path.name.into()), block, order)
     }
 }
 
@@ -295,19 +286,8 @@ fn record(path: &Path, role: Role, window_bytes: u64) -> RoleRecord {
 
 /// A trial that has nothing but its status.
 pub fn bare(trial: Trial, status: TrialStatus) -> Trial {
-    Trial {
-        status,
-        window: 0.0,
-        count: 0,
-        latency: None,
-        spans: Vec::new(),
-        label: String::new(),
-        roles: Vec::new(),
-        readings: Vec::new(),
-        series: Vec::new(),
-        warnings: Vec::new(),
-        ..trial
-    }
+    let blank = Trial::blank(trial.cell, trial.block, trial.order);
+    Trial { status, started_ms: trial.started_ms, ..blank }
 }
 
 /// The head of a study with these cells.
@@ -333,14 +313,7 @@ pub fn header(cells: Vec<Cell>) -> StudyHeader {
         kernels: Vec::new(),
         cells,
         baseline: CellId("socket".into()),
-        schedule: Schedule {
-            blocks: 5,
-            warm_up: 1.0,
-            window: WINDOW,
-            seed: 42,
-            design: Design::Trials,
-            stopping: None,
-        },
+        schedule: Schedule { seed: 42, ..Schedule::trials(5, 1.0, WINDOW) },
         judgement: Judgement::default(),
         meters: vec!["throughput".into(), "cpu".into()],
         source: None,

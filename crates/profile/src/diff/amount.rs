@@ -148,13 +148,7 @@ pub fn unit(side: &Side, per: Per) -> String {
 }
 
 fn kind(counts: Weight, event: &str) -> String {
-    let counts = match counts {
-        Weight::Nanoseconds => "nanoseconds",
-        Weight::Events => "events",
-        Weight::Samples => "samples",
-        Weight::Percent => "percent",
-    };
-    if event.is_empty() { counts.to_owned() } else { format!("{counts} of {event}") }
+    if event.is_empty() { counts.to_string() } else { format!("{counts} of {event}") }
 }
 
 /// The sum over all profiles; none if one does not tell.

@@ -15,24 +15,16 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 /// See the module's text.
-pub struct Firefox;
+pub static FORMAT: Exporter = Exporter {
+    name: "firefox",
+    summary: "JSON for profiler.firefox.com: threads over time, with counter tracks",
+    extension: "json",
+    write,
+    binary: false,
+};
 
-impl Exporter for Firefox {
-    fn name(&self) -> &'static str {
-        "firefox"
-    }
-
-    fn summary(&self) -> &'static str {
-        "JSON for profiler.firefox.com: threads over time, with counter tracks"
-    }
-
-    fn extension(&self) -> &'static str {
-        "json"
-    }
-
-    fn write(&self, profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
-        serde_json::to_writer(out, &convert(profile)).map_err(io::Error::other)
-    }
+fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+    serde_json::to_writer(out, &convert(profile)).map_err(io::Error::other)
 }
 
 /// What a weight becomes.

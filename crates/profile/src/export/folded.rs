@@ -7,27 +7,19 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 /// See the module's text.
-pub struct Folded;
+pub static FORMAT: Exporter = Exporter {
+    name: "folded",
+    summary: "one stack a line with its weight, for flamegraph.pl, inferno, grep",
+    extension: "folded",
+    write,
+    binary: false,
+};
 
-impl Exporter for Folded {
-    fn name(&self) -> &'static str {
-        "folded"
+fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+    for (stack, weight) in fold(profile) {
+        writeln!(out, "{stack} {}", number(weight))?;
     }
-
-    fn summary(&self) -> &'static str {
-        "one stack a line with its weight, for flamegraph.pl, inferno, grep"
-    }
-
-    fn extension(&self) -> &'static str {
-        "folded"
-    }
-
-    fn write(&self, profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
-        for (stack, weight) in fold(profile) {
-            writeln!(out, "{stack} {}", number(weight))?;
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 /// Every stack with its weight, in the order of the text; equal ones added up.

@@ -6,29 +6,17 @@ use flate2::{Compression, GzBuilder};
 use std::io::{self, Write};
 
 /// See the module's text.
-pub struct Pprof;
+pub static FORMAT: Exporter = Exporter {
+    name: "pprof",
+    summary: "everything, for bytepath and `go tool pprof`",
+    extension: "pb.gz",
+    binary: true,
+    write,
+};
 
-impl Exporter for Pprof {
-    fn name(&self) -> &'static str {
-        "pprof"
-    }
-
-    fn summary(&self) -> &'static str {
-        "everything, for bytepath and `go tool pprof`"
-    }
-
-    fn extension(&self) -> &'static str {
-        "pb.gz"
-    }
-
-    fn binary(&self) -> bool {
-        true
-    }
-
-    fn write(&self, profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
-        // No time in the packing, so that equal profiles are equal files.
-        let mut packed = GzBuilder::new().write(out, Compression::default());
-        packed.write_all(&pprof::encode(profile))?;
-        packed.finish().map(drop)
-    }
+fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+    // No time in the packing, so that equal profiles are equal files.
+    let mut packed = GzBuilder::new().write(out, Compression::default());
+    packed.write_all(&pprof::encode(profile))?;
+    packed.finish().map(drop)
 }

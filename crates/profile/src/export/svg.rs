@@ -7,54 +7,46 @@ use inferno::flamegraph::{self, Options, Palette, color::MultiPalette};
 use std::io::{self, Write};
 
 /// See the module's text.
-pub struct Svg;
+pub static FORMAT: Exporter = Exporter {
+    name: "svg",
+    summary: "flame graph for a browser; orange is kernel, aqua inlined",
+    extension: "svg",
+    write,
+    binary: false,
+};
 
-impl Exporter for Svg {
-    fn name(&self) -> &'static str {
-        "svg"
+fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+    let stacks = fold(profile);
+    // The picture counts in whole numbers; what it says is in the profile's.
+    let largest = stacks.iter().map(|(_, weight)| weight.abs()).fold(0.0, f64::max);
+    let whole = stacks.iter().all(|(_, weight)| weight.fract() == 0.0);
+    let scale = if whole && largest >= 1.0 || largest == 0.0 { 1.0 } else { FINE / largest };
+    let lines: Vec<String> = stacks
+        .iter()
+        .map(|(stack, weight)| (stack, (weight.max(0.0) * scale).round().min(MOST)))
+        .filter(|(_, weight)| *weight >= 1.0)
+        .map(|(stack, weight)| format!("{} {weight}", printable(stack)))
+        .collect();
+    if lines.is_empty() {
+        return out.write_all(EMPTY.as_bytes());
     }
-
-    fn summary(&self) -> &'static str {
-        "flame graph for a browser; orange is kernel, aqua inlined"
+    let header = &profile.header;
+    let mut options = Options::default();
+    options.title = printable(&header.title);
+    options.subtitle = (!header.event.is_empty()).then(|| printable(&header.event));
+    options.count_name = match header.weight {
+        Weight::Nanoseconds => "ns",
+        Weight::Events => "events",
+        Weight::Samples => "samples",
+        Weight::Percent => "%",
     }
-
-    fn extension(&self) -> &'static str {
-        "svg"
-    }
-
-    fn write(&self, profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
-        let stacks = fold(profile);
-        // The picture counts in whole numbers; what it says is in the profile's.
-        let largest = stacks.iter().map(|(_, weight)| weight.abs()).fold(0.0, f64::max);
-        let whole = stacks.iter().all(|(_, weight)| weight.fract() == 0.0);
-        let scale = if whole && largest >= 1.0 || largest == 0.0 { 1.0 } else { FINE / largest };
-        let lines: Vec<String> = stacks
-            .iter()
-            .map(|(stack, weight)| (stack, (weight.max(0.0) * scale).round().min(MOST)))
-            .filter(|(_, weight)| *weight >= 1.0)
-            .map(|(stack, weight)| format!("{} {weight}", printable(stack)))
-            .collect();
-        if lines.is_empty() {
-            return out.write_all(EMPTY.as_bytes());
-        }
-        let header = &profile.header;
-        let mut options = Options::default();
-        options.title = printable(&header.title);
-        options.subtitle = (!header.event.is_empty()).then(|| printable(&header.event));
-        options.count_name = match header.weight {
-            Weight::Nanoseconds => "ns",
-            Weight::Events => "events",
-            Weight::Samples => "samples",
-            Weight::Percent => "%",
-        }
-        .into();
-        options.factor = 1.0 / scale;
-        // The palette that knows the marks `_[k]` and `_[i]`; a function has the
-        // same shade in every picture.
-        options.colors = Palette::Multi(MultiPalette::Java);
-        options.deterministic = true;
-        flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), out)
-    }
+    .into();
+    options.factor = 1.0 / scale;
+    // The palette that knows the marks `_[k]` and `_[i]`; a function has the
+    // same shade in every picture.
+    options.colors = Palette::Multi(MultiPalette::Java);
+    options.deterministic = true;
+    flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), out)
 }
 
 /// Weights with fractions are drawn as parts of this.

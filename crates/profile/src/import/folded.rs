@@ -17,52 +17,47 @@ use hashbrown::HashMap;
 use std::io::BufRead;
 
 /// See the module's text.
-pub struct Folded;
+pub static FORMAT: Importer = Importer {
+    name: "folded",
+    summary: "one stack a line with its weight, as stackcollapse-*.pl and inferno-collapse-* print",
+    recognises,
+    read,
+};
 
-impl Importer for Folded {
-    fn name(&self) -> &'static str {
-        "folded"
-    }
-
-    fn summary(&self) -> &'static str {
-        "one stack a line with its weight, as stackcollapse-*.pl and inferno-collapse-* print"
-    }
-
-    fn recognises(&self, head: &[u8]) -> bool {
-        let mut deep = false;
-        let mut any = false;
-        for line in first_lines(head).map(<[u8]>::trim_ascii) {
-            if line.is_empty() || line.starts_with(b"# ") {
-                continue;
-            }
-            let Ok(text) = std::str::from_utf8(line) else { return false };
-            match split(text) {
-                Some((stack, _)) => deep |= stack.contains(';'),
-                None => return false,
-            }
-            any = true;
+fn recognises(head: &[u8]) -> bool {
+    let mut deep = false;
+    let mut any = false;
+    for line in first_lines(head).map(<[u8]>::trim_ascii) {
+        if line.is_empty() || line.starts_with(b"# ") {
+            continue;
         }
-        any && deep
+        let Ok(text) = std::str::from_utf8(line) else { return false };
+        match split(text) {
+            Some((stack, _)) => deep |= stack.contains(';'),
+            None => return false,
+        }
+        any = true;
     }
+    any && deep
+}
 
-    fn read(&self, title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
-        let mut lines = Lines::new(title, input);
-        let mut line = Vec::with_capacity(4096);
-        let mut reader = Reader::new(title);
-        let mut any = false;
-        while lines.next(&mut line)? {
-            let text = line.trim_ascii();
-            if text.is_empty() || text.starts_with(b"# ") {
-                continue;
-            }
-            reader.line(text).map_err(|what| lines.fault(what))?;
-            any = true;
+fn read(title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
+    let mut lines = Lines::new(title, input);
+    let mut line = Vec::with_capacity(4096);
+    let mut reader = Reader::new(title);
+    let mut any = false;
+    while lines.next(&mut line)? {
+        let text = line.trim_ascii();
+        if text.is_empty() || text.starts_with(b"# ") {
+            continue;
         }
-        if !any {
-            return Err(lines.whole("holds no stack"));
-        }
-        Ok(reader.finish())
+        reader.line(text).map_err(|what| lines.fault(what))?;
+        any = true;
     }
+    if !any {
+        return Err(lines.whole("holds no stack"));
+    }
+    Ok(reader.finish())
 }
 
 struct Reader {
@@ -244,14 +239,14 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Profile, Fault> {
-        Folded.read("t", Times::Kept, &mut text.as_bytes())
+        super::read("t", Times::Kept, &mut text.as_bytes())
     }
 
     #[test]
     fn stacks_are_read_leaf_first_with_their_marks() {
         let text = "swapper;a_[k];b_[k];c_[i] 2\nnginx-7/9;main;work;do_read_[k] 3\nswapper;a_[k];b_[k];c_[i] 5\n";
         let profile = read(text).unwrap();
-        assert!(Folded.recognises(text.as_bytes()));
+        assert!(recognises(text.as_bytes()));
         assert_eq!((profile.count(), profile.total()), (10, 10.0));
         let [first, second] = profile.samples() else { panic!("{profile:?}") };
         assert_eq!((first.count, first.owner), (7, Owner::Idle));
@@ -341,6 +336,6 @@ mod tests {
             assert!(error.message.starts_with("t, line 2: "), "{error}");
         }
         assert!(read("\n\n").unwrap_err().message.contains("no stack"));
-        assert!(!Folded.recognises(b"dear all 4\nsee below 5\n"));
+        assert!(!recognises(b"dear all 4\nsee below 5\n"));
     }
 }

@@ -14,7 +14,7 @@ mod perf_script;
 mod pprof;
 mod readprofile;
 
-pub use self::pprof::Pprof;
+pub use self::pprof::FORMAT as PPROF;
 pub use collect::TIMED;
 pub(super) use lines::quote;
 
@@ -25,18 +25,26 @@ use lines::unreadable;
 use std::io::{BufRead, BufReader, Read};
 
 /// A format that can be read.
-pub trait Importer: Sync {
+pub struct Importer {
     /// Name in the catalogue, as the user types it.
-    fn name(&self) -> &'static str;
-
+    pub name: &'static str,
     /// One line: which tool writes it.
-    fn summary(&self) -> &'static str;
-
+    pub summary: &'static str,
     /// Whether the beginning of a file (up to [`HEAD`] bytes) looks like it.
-    fn recognises(&self, head: &[u8]) -> bool;
+    pub recognises: fn(head: &[u8]) -> bool,
+    read: fn(title: &str, times: Times, input: &mut dyn BufRead) -> Result<Profile, Fault>,
+}
 
+impl Importer {
     /// Reads all of it. An error names `title` and, for text, the line.
-    fn read(&self, title: &str, times: Times, input: &mut dyn BufRead) -> Result<Profile, Fault>;
+    pub fn read(
+        &self,
+        title: &str,
+        times: Times,
+        input: &mut dyn BufRead,
+    ) -> Result<Profile, Fault> {
+        (self.read)(title, times, input)
+    }
 }
 
 /// What becomes of the moments at which samples were taken. Only one sample in
@@ -54,18 +62,18 @@ pub enum Times {
 pub const HEAD: usize = 64 << 10;
 
 /// Every format, the most telling beginnings first.
-pub static CATALOG: &[&dyn Importer] = &[
-    &perf_data::PerfData,
-    &pprof::Pprof,
-    &perf_report::PerfReport,
-    &perf_script::PerfScript,
-    &readprofile::Readprofile,
-    &folded::Folded,
+pub static CATALOG: &[&Importer] = &[
+    &perf_data::FORMAT,
+    &pprof::FORMAT,
+    &perf_report::FORMAT,
+    &perf_script::FORMAT,
+    &readprofile::FORMAT,
+    &folded::FORMAT,
 ];
 
 /// The format with this name.
-pub fn find(name: &str) -> Option<&'static dyn Importer> {
-    CATALOG.iter().copied().find(|importer| importer.name() == name)
+pub fn find(name: &str) -> Option<&'static Importer> {
+    CATALOG.iter().copied().find(|importer| importer.name == name)
 }
 
 /// Reads a profile in whatever format it is; `title` is what errors call it.
@@ -83,8 +91,8 @@ fn recognised(title: &str, times: Times, input: &mut dyn BufRead) -> Result<Prof
     plain(title, input, &mut |input| {
         let head = peek(title, input)?;
         let importer =
-            CATALOG.iter().find(|importer| importer.recognises(&head)).ok_or_else(|| {
-                let known: Vec<&str> = CATALOG.iter().map(|importer| importer.name()).collect();
+            CATALOG.iter().find(|importer| (importer.recognises)(&head)).ok_or_else(|| {
+                let known: Vec<&str> = CATALOG.iter().map(|importer| importer.name).collect();
                 Fault::new(FaultKind::Storage, format!("{title} is no profile of a known format"))
                     .remedy(format!("known are: {}", known.join(", ")))
             })?;
@@ -95,7 +103,7 @@ fn recognised(title: &str, times: Times, input: &mut dyn BufRead) -> Result<Prof
 
 /// Reads a profile of a known format, which gzip may have packed.
 pub fn read_as(
-    importer: &dyn Importer,
+    importer: &Importer,
     title: &str,
     input: &mut dyn BufRead,
 ) -> Result<Profile, Fault> {

@@ -26,46 +26,41 @@ use space::{ModuleId, Spaces};
 use std::collections::HashMap;
 use std::io::{BufRead, Cursor, Read};
 
-/// See the module's text.
-pub struct PerfData;
-
 /// A larger file is refused.
 const MOST: u64 = 4 << 30;
 
-impl Importer for PerfData {
-    fn name(&self) -> &'static str {
-        "perf.data"
-    }
+/// See the module's text.
+pub static FORMAT: Importer = Importer {
+    name: "perf.data",
+    summary: "what `perf record` writes; functions are addresses, for symbols use `perf script`",
+    recognises,
+    read,
+};
 
-    fn summary(&self) -> &'static str {
-        "what `perf record` writes; functions are addresses, for symbols use `perf script`"
-    }
+fn recognises(head: &[u8]) -> bool {
+    head.starts_with(b"PERFILE2") || head.starts_with(b"2ELIFREP")
+}
 
-    fn recognises(&self, head: &[u8]) -> bool {
-        head.starts_with(b"PERFILE2") || head.starts_with(b"2ELIFREP")
+fn read(title: &str, times: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
+    let mut bytes = Vec::new();
+    input.take(MOST + 1).read_to_end(&mut bytes).map_err(|e| unreadable(title, &e))?;
+    let bad = |what: String| Fault::new(FaultKind::Storage, format!("{title}: {what}"));
+    if bytes.len() as u64 > MOST {
+        return Err(bad(format!("larger than {} GiB", MOST >> 30)));
     }
-
-    fn read(&self, title: &str, times: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
-        let mut bytes = Vec::new();
-        input.take(MOST + 1).read_to_end(&mut bytes).map_err(|e| unreadable(title, &e))?;
-        let bad = |what: String| Fault::new(FaultKind::Storage, format!("{title}: {what}"));
-        if bytes.len() as u64 > MOST {
-            return Err(bad(format!("larger than {} GiB", MOST >> 30)));
+    let shape = guard::check(&bytes).map_err(|what| {
+        let fault = bad(format!("is no complete perf.data: {what}"));
+        match what.contains("compressed") {
+            true => fault.remedy("record without -z, or give it to `perf script` first"),
+            false => fault,
         }
-        let shape = guard::check(&bytes).map_err(|what| {
-            let fault = bad(format!("is no complete perf.data: {what}"));
-            match what.contains("compressed") {
-                true => fault.remedy("record without -z, or give it to `perf script` first"),
-                false => fault,
-            }
-        })?;
-        let mut reader = pass((title, times), &bytes, shape, None).map_err(bad)?;
-        // The first event may have no sample, as the one that only follows threads.
-        if let (0, Some(other)) = (reader.samples, reader.others.keys().min().copied()) {
-            reader = pass((title, times), &bytes, shape, Some(other)).map_err(bad)?;
-        }
-        reader.finish().map_err(bad)
+    })?;
+    let mut reader = pass((title, times), &bytes, shape, None).map_err(bad)?;
+    // The first event may have no sample, as the one that only follows threads.
+    if let (0, Some(other)) = (reader.samples, reader.others.keys().min().copied()) {
+        reader = pass((title, times), &bytes, shape, Some(other)).map_err(bad)?;
     }
+    reader.finish().map_err(bad)
 }
 
 /// Reads the samples of one event, by its place in the list of the file.

@@ -15,47 +15,42 @@ use crate::{Builder, Frame, FrameKind, Header, Profile, Sample, Thread, Weight};
 use std::io::BufRead;
 
 /// See the module's text.
-pub struct PerfReport;
+pub static FORMAT: Importer = Importer {
+    name: "perf-report",
+    summary: "what `perf report --stdio` prints: functions and their shares",
+    recognises,
+    read,
+};
 
-impl Importer for PerfReport {
-    fn name(&self) -> &'static str {
-        "perf-report"
-    }
+fn recognises(head: &[u8]) -> bool {
+    let lines = || first_lines(head).map(<[u8]>::trim_ascii);
+    lines().zip(lines().skip(1)).any(|(line, next)| {
+        let text = String::from_utf8_lossy(line);
+        ruler(next).is_some()
+            && text.starts_with('#')
+            && COLUMNS.iter().any(|(name, column)| column.measures() && text.contains(name))
+    })
+}
 
-    fn summary(&self) -> &'static str {
-        "what `perf report --stdio` prints: functions and their shares"
-    }
-
-    fn recognises(&self, head: &[u8]) -> bool {
-        let lines = || first_lines(head).map(<[u8]>::trim_ascii);
-        lines().zip(lines().skip(1)).any(|(line, next)| {
-            let text = String::from_utf8_lossy(line);
-            ruler(next).is_some()
-                && text.starts_with('#')
-                && COLUMNS.iter().any(|(name, column)| column.measures() && text.contains(name))
-        })
-    }
-
-    fn read(&self, title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
-        let mut lines = Lines::new(title, input);
-        let mut line = Vec::with_capacity(1024);
-        let mut reader = Reader {
-            builder: Builder::new(Header { title: title.to_owned(), ..Header::default() }),
-            columns: Vec::new(),
-            heading: Vec::new(),
-            samples: None,
-            total: None,
-            rows: Vec::new(),
-            more: false,
-        };
-        while lines.next(&mut line)? {
-            reader.line(&line).map_err(|what| lines.fault(what))?;
-            if reader.rows.len() > MOST {
-                return Err(lines.fault(format!("more than {MOST} rows")));
-            }
+fn read(title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
+    let mut lines = Lines::new(title, input);
+    let mut line = Vec::with_capacity(1024);
+    let mut reader = Reader {
+        builder: Builder::new(Header { title: title.to_owned(), ..Header::default() }),
+        columns: Vec::new(),
+        heading: Vec::new(),
+        samples: None,
+        total: None,
+        rows: Vec::new(),
+        more: false,
+    };
+    while lines.next(&mut line)? {
+        reader.line(&line).map_err(|what| lines.fault(what))?;
+        if reader.rows.len() > MOST {
+            return Err(lines.fault(format!("more than {MOST} rows")));
         }
-        reader.finish().map_err(|what| lines.whole(what))
     }
+    reader.finish().map_err(|what| lines.whole(what))
 }
 
 /// A report of more functions than this is no report: all kernels have fewer.
@@ -361,7 +356,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Profile, Fault> {
-        PerfReport.read("t", Times::Kept, &mut text.as_bytes())
+        super::read("t", Times::Kept, &mut text.as_bytes())
     }
 
     /// Function, weight and number of samples of each row.
@@ -389,7 +384,7 @@ mod tests {
     #[test]
     fn shares_become_weights_by_the_event_count() {
         let profile = read(TABLE).unwrap();
-        assert!(PerfReport.recognises(TABLE.as_bytes()));
+        assert!(recognises(TABLE.as_bytes()));
         let rows = rows(&profile);
         assert_eq!(rows.len(), 2);
         assert_eq!((rows[0].0.as_str(), rows[0].2), ("spin", 9715));

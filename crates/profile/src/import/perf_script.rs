@@ -16,47 +16,42 @@ use hashbrown::HashMap;
 use std::io::BufRead;
 
 /// See the module's text.
-pub struct PerfScript;
+pub static FORMAT: Importer = Importer {
+    name: "perf-script",
+    summary: "what `perf script` prints, with or without call chains",
+    recognises,
+    read,
+};
 
-impl Importer for PerfScript {
-    fn name(&self) -> &'static str {
-        "perf-script"
-    }
-
-    fn summary(&self) -> &'static str {
-        "what `perf script` prints, with or without call chains"
-    }
-
-    fn recognises(&self, head: &[u8]) -> bool {
-        let mut first = None;
-        for line in first_lines(head) {
-            if line.is_empty() || line.starts_with(b"#") {
-                continue;
-            }
-            let framed = line.starts_with(b"\t") && Located::of(line).is_some_and(|l| l.addressed);
-            if framed {
-                return true;
-            }
-            match first {
-                None if header::parse(line).is_some_and(|head| head.certain) => return true,
-                None => first = Some(()),
-                Some(()) => return false,
-            }
+fn recognises(head: &[u8]) -> bool {
+    let mut first = None;
+    for line in first_lines(head) {
+        if line.is_empty() || line.starts_with(b"#") {
+            continue;
         }
-        false
-    }
-
-    fn read(&self, title: &str, times: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
-        let mut lines = Lines::new(title, input);
-        let mut line = Vec::with_capacity(4096);
-        let mut reader = Reader { collector: Collector::new(times), ..Reader::default() };
-        reader.collector.builder.header().title = title.to_owned();
-        while lines.next(&mut line)? {
-            reader.line(&line).map_err(|what| lines.fault(what))?;
+        let framed = line.starts_with(b"\t") && Located::of(line).is_some_and(|l| l.addressed);
+        if framed {
+            return true;
         }
-        reader.flush().map_err(|what| lines.fault(what))?;
-        reader.finish().map_err(|what| lines.whole(what))
+        match first {
+            None if header::parse(line).is_some_and(|head| head.certain) => return true,
+            None => first = Some(()),
+            Some(()) => return false,
+        }
     }
+    false
+}
+
+fn read(title: &str, times: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
+    let mut lines = Lines::new(title, input);
+    let mut line = Vec::with_capacity(4096);
+    let mut reader = Reader { collector: Collector::new(times), ..Reader::default() };
+    reader.collector.builder.header().title = title.to_owned();
+    while lines.next(&mut line)? {
+        reader.line(&line).map_err(|what| lines.fault(what))?;
+    }
+    reader.flush().map_err(|what| lines.fault(what))?;
+    reader.finish().map_err(|what| lines.whole(what))
 }
 
 /// A frame's line: address, symbol and offset, module in parentheses.

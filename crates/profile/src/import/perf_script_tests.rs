@@ -2,7 +2,7 @@ use super::*;
 use crate::Owner;
 
 fn read(text: &str) -> Result<Profile, Fault> {
-    PerfScript.read("t", Times::Kept, &mut text.as_bytes())
+    super::read("t", Times::Kept, &mut text.as_bytes())
 }
 
 /// Stacks as folded text, outermost first, with their modules.
@@ -41,7 +41,7 @@ swapper     0 [000]  1811.128389:    2004008 cpu-clock:
 #[test]
 fn call_chains_are_read() {
     let profile = read(CHAINS).unwrap();
-    assert!(PerfScript.recognises(CHAINS.as_bytes()));
+    assert!(recognises(CHAINS.as_bytes()));
     assert_eq!(
         folded(&profile),
         [
@@ -67,7 +67,7 @@ fn one_line_a_sample() {
      tx:1 (main) 20580  1812.387435:    5025126 cycles:P:      55b81434b233 spin+0x23 (/tmp/h1/busy)
 ";
     let profile = read(text).unwrap();
-    assert!(PerfScript.recognises(text.as_bytes()));
+    assert!(recognises(text.as_bytes()));
     assert_eq!(
         folded(&profile),
         ["net rx 0;read_zero@[kernel] 5025125", "tx:1 (main);spin@/tmp/h1/busy 5025126"]
@@ -89,7 +89,7 @@ fn fields_may_be_left_out() {
     ] {
         let text = format!("{head}{frame}{head}{frame}");
         let profile = read(&text).unwrap();
-        assert!(PerfScript.recognises(text.as_bytes()), "{text}");
+        assert!(recognises(text.as_bytes()), "{text}");
         let weight = profile.samples()[0].weight / profile.samples()[0].count as f64;
         assert_eq!(profile.count(), 2, "{text}");
         let expected = format!("{name};{stack} {}", profile.samples()[0].weight);
@@ -141,5 +141,5 @@ fn garbage_is_refused_by_line() {
         assert!(error.message.starts_with(&format!("t, line {line}: ")), "{error}");
     }
     assert!(read("").unwrap_err().message.contains("no sample"));
-    assert!(!PerfScript.recognises(b"dear all,\nsee below\n"));
+    assert!(!recognises(b"dear all,\nsee below\n"));
 }

@@ -9,67 +9,62 @@ use crate::record::Fault;
 use crate::{Builder, Frame, FrameKind, Header, Owner, Profile, Sample, Thread, Weight};
 use std::io::BufRead;
 
-/// Lists of ticks by function.
-pub struct Readprofile;
-
 /// Lines that have to look like it for a file to be taken for one.
 const TELLING: usize = 8;
 
-impl Importer for Readprofile {
-    fn name(&self) -> &'static str {
-        "readprofile"
-    }
+/// See the module's text.
+pub static FORMAT: Importer = Importer {
+    name: "readprofile",
+    summary: "ticks by function: `symbol [address]: ticks`, or what readprofile(8) prints",
+    recognises,
+    read,
+};
 
-    fn summary(&self) -> &'static str {
-        "ticks by function: `symbol [address]: ticks`, or what readprofile(8) prints"
-    }
+fn recognises(head: &[u8]) -> bool {
+    let lines = first_lines(head).map(String::from_utf8_lossy);
+    let mut lines = lines.filter(|line| !is_blank(line)).take(TELLING).peekable();
+    lines.peek().is_some() && lines.all(|line| entry(&line).is_some())
+}
 
-    fn recognises(&self, head: &[u8]) -> bool {
-        let lines = first_lines(head).map(String::from_utf8_lossy);
-        let mut lines = lines.filter(|line| !is_blank(line)).take(TELLING).peekable();
-        lines.peek().is_some() && lines.all(|line| entry(&line).is_some())
-    }
-
-    fn read(&self, title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
-        let mut builder = Builder::new(Header {
-            title: title.to_owned(),
-            weight: Weight::Samples,
-            ..Header::default()
-        });
-        let thread = builder.thread(Thread::default());
-        let mut lines = Lines::new(title, input);
-        let mut line = Vec::new();
-        let mut total = 0u64;
-        while lines.next(&mut line)? {
-            let text = String::from_utf8_lossy(&line);
-            if is_blank(&text) {
-                continue;
-            }
-            let entry = entry(&text).ok_or_else(|| {
-                lines
-                    .fault(format!("{} is not a function and its ticks", quote(&line)))
-                    .remedy("lines are `symbol [address]: ticks`, or what readprofile prints")
-            })?;
-            if entry.is_total() {
-                continue;
-            }
-            total = total
-                .checked_add(entry.ticks)
-                .ok_or_else(|| lines.fault("more ticks than can be counted"))?;
-            let frame = builder.frame(frame(entry.symbol));
-            let stack = builder.stack(&[frame]);
-            builder.add(Sample {
-                stack,
-                thread,
-                owner: Owner::Unknown,
-                cpu: None,
-                time: None,
-                count: entry.ticks,
-                weight: entry.ticks as f64,
-            });
+fn read(title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
+    let mut builder = Builder::new(Header {
+        title: title.to_owned(),
+        weight: Weight::Samples,
+        ..Header::default()
+    });
+    let thread = builder.thread(Thread::default());
+    let mut lines = Lines::new(title, input);
+    let mut line = Vec::new();
+    let mut total = 0u64;
+    while lines.next(&mut line)? {
+        let text = String::from_utf8_lossy(&line);
+        if is_blank(&text) {
+            continue;
         }
-        Ok(builder.build())
+        let entry = entry(&text).ok_or_else(|| {
+            lines
+                .fault(format!("{} is not a function and its ticks", quote(&line)))
+                .remedy("lines are `symbol [address]: ticks`, or what readprofile prints")
+        })?;
+        if entry.is_total() {
+            continue;
+        }
+        total = total
+            .checked_add(entry.ticks)
+            .ok_or_else(|| lines.fault("more ticks than can be counted"))?;
+        let frame = builder.frame(frame(entry.symbol));
+        let stack = builder.stack(&[frame]);
+        builder.add(Sample {
+            stack,
+            thread,
+            owner: Owner::Unknown,
+            cpu: None,
+            time: None,
+            count: entry.ticks,
+            weight: entry.ticks as f64,
+        });
     }
+    Ok(builder.build())
 }
 
 /// One line.
@@ -151,7 +146,7 @@ mod tests {
     use super::*;
 
     fn read(text: &[u8]) -> Result<Profile, Fault> {
-        Readprofile.read("list", Times::Kept, &mut &text[..])
+        super::read("list", Times::Kept, &mut &text[..])
     }
 
     fn ticks(profile: &Profile) -> Vec<(String, u64)> {
@@ -213,8 +208,8 @@ mod tests {
 
     #[test]
     fn it_knows_its_own() {
-        assert!(Readprofile.recognises(b"poll_idle [c0105280]: 72241\nschedule [c01]: 9\n"));
-        assert!(Readprofile.recognises(b"  1234 default_idle   25.7083\n"));
+        assert!(recognises(b"poll_idle [c0105280]: 72241\nschedule [c01]: 9\n"));
+        assert!(recognises(b"  1234 default_idle   25.7083\n"));
         for other in [
             &b""[..],
             b"\n\n",
@@ -225,7 +220,7 @@ mod tests {
             b"\x1f\x8b\x08",
             b"a: 1\nfree text\n",
         ] {
-            assert!(!Readprofile.recognises(other), "{:?}", String::from_utf8_lossy(other));
+            assert!(!recognises(other), "{:?}", String::from_utf8_lossy(other));
         }
     }
 
@@ -233,7 +228,7 @@ mod tests {
         #[test]
         fn any_bytes_are_a_profile_or_a_fault(bytes: Vec<u8>, lines in "([a-z:\\[\\] 0-9.,]{0,12}\n){0,6}") {
             for input in [&bytes[..], lines.as_bytes()] {
-                let _ = Readprofile.recognises(input);
+                let _ = recognises(input);
                 match read(input) {
                     Ok(profile) => proptest::prop_assert!(profile.total() >= 0.0),
                     Err(fault) => proptest::prop_assert!(fault.message.contains("line ")),
@@ -245,7 +240,7 @@ mod tests {
         fn what_is_listed_is_read(ticks in proptest::collection::vec(0u64..1 << 50, 1..20)) {
             let line = |(i, n): (usize, &u64)| format!("f{i} [c0{i:06x}]: {n}\n");
             let text: String = ticks.iter().enumerate().map(line).collect();
-            proptest::prop_assert!(Readprofile.recognises(text.as_bytes()));
+            proptest::prop_assert!(recognises(text.as_bytes()));
             let profile = read(text.as_bytes()).unwrap();
             let counts: Vec<u64> = profile.samples().iter().map(|s| s.count).collect();
             proptest::prop_assert_eq!(counts, ticks);

@@ -311,13 +311,7 @@ impl<'a> Decoder<'a> {
         let exact = Header {
             title: self.own("title").unwrap_or(self.title).to_owned(),
             event: self.own("event").unwrap_or(name).to_owned(),
-            weight: match self.own("weight") {
-                Some("nanoseconds") => Weight::Nanoseconds,
-                Some("events") => Weight::Events,
-                Some("samples") => Weight::Samples,
-                Some("percent") => Weight::Percent,
-                _ => kind,
-            },
+            weight: self.own("weight").and_then(|text| text.parse().ok()).unwrap_or(kind),
             period: self.number("period")?,
             seconds: self.number("seconds")?,
             cpus: self.number("cpus")?,

@@ -93,13 +93,7 @@ impl<'a> Encoder<'a> {
         self.comment("format", FORMAT);
         self.comment("title", &header.title);
         self.comment("event", &header.event);
-        let weight = match header.weight {
-            Weight::Nanoseconds => "nanoseconds",
-            Weight::Events => "events",
-            Weight::Samples => "samples",
-            Weight::Percent => "percent",
-        };
-        self.comment("weight", weight);
+        self.comment("weight", &header.weight.to_string());
         // The shortest text that is read as the same number again.
         let exact = [
             ("period", header.period),

@@ -9,14 +9,29 @@ pub use rules::{Class, Rules};
 use super::{FrameKind, Owner, Profile, Sample, StackId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::fmt;
+use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 
-/// A part of the kernel, or what is not the kernel. The list is closed, so that
-/// the parts of a waterfall always mean the same.
+/// A part of the kernel, or what is not the kernel, in the order in which tables show
+/// them. The list is closed, so that the parts of a waterfall always mean the same.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Display,
+    EnumString,
+    IntoStaticStr,
+    VariantArray,
 )]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Subsystem {
     /// Bytes moved or set: between user and kernel, and within the kernel.
     Copy,
@@ -24,6 +39,8 @@ pub enum Subsystem {
     Checksum,
     /// Pages, slabs, the page pool, and their accounting.
     PageAllocation,
+    /// Page tables, page faults, pinning of pages.
+    MemoryMapping,
     /// Files, pipes, splice and the page cache.
     Files,
     /// Socket buffers: made, cloned, freed.
@@ -34,21 +51,20 @@ pub enum Subsystem {
     Ip,
     /// Netfilter, queue disciplines and their classifiers.
     NetfilterQdisc,
-    /// The device layer, NAPI, drivers, virtual devices, DMA.
-    Driver,
     /// Generic receive and segmentation offload.
     GroGso,
+    /// The device layer, NAPI, drivers, virtual devices, DMA.
+    Driver,
     /// Sockets, polling, file descriptors, security hooks, system-call entry.
     SocketSyscall,
+    /// io_uring.
+    #[serde(rename = "io_uring")]
+    #[strum(serialize = "io_uring")]
+    IoUring,
     /// Spin locks, mutexes, RCU, futexes.
     Locks,
     /// Switching, waking up, work queues, life of tasks.
     Scheduler,
-    /// io_uring.
-    #[serde(rename = "io_uring")]
-    IoUring,
-    /// Page tables, page faults, pinning of pages.
-    MemoryMapping,
     /// Interrupts, softirqs, calls to other CPUs, timers and clocks.
     InterruptsTimers,
     /// Retpolines, return thunks, hardened usercopy and lists.
@@ -64,56 +80,12 @@ pub enum Subsystem {
 }
 
 impl Subsystem {
-    /// Every subsystem, in the order in which tables show them.
-    pub const ALL: [Subsystem; 21] = [
-        Subsystem::Copy,
-        Subsystem::Checksum,
-        Subsystem::PageAllocation,
-        Subsystem::MemoryMapping,
-        Subsystem::Files,
-        Subsystem::Skb,
-        Subsystem::Tcp,
-        Subsystem::Ip,
-        Subsystem::NetfilterQdisc,
-        Subsystem::GroGso,
-        Subsystem::Driver,
-        Subsystem::SocketSyscall,
-        Subsystem::IoUring,
-        Subsystem::Locks,
-        Subsystem::Scheduler,
-        Subsystem::InterruptsTimers,
-        Subsystem::Mitigations,
-        Subsystem::Tracing,
-        Subsystem::Idle,
-        Subsystem::User,
-        Subsystem::Other,
-    ];
+    /// Every subsystem.
+    pub const ALL: &[Subsystem] = Subsystem::VARIANTS;
 
     /// Its name in rule files and JSON.
     pub fn name(self) -> &'static str {
-        match self {
-            Subsystem::Copy => "copy",
-            Subsystem::Checksum => "checksum",
-            Subsystem::PageAllocation => "page-allocation",
-            Subsystem::Files => "files",
-            Subsystem::Skb => "skb",
-            Subsystem::Tcp => "tcp",
-            Subsystem::Ip => "ip",
-            Subsystem::NetfilterQdisc => "netfilter-qdisc",
-            Subsystem::Driver => "driver",
-            Subsystem::GroGso => "gro-gso",
-            Subsystem::SocketSyscall => "socket-syscall",
-            Subsystem::Locks => "locks",
-            Subsystem::Scheduler => "scheduler",
-            Subsystem::IoUring => "io_uring",
-            Subsystem::MemoryMapping => "memory-mapping",
-            Subsystem::InterruptsTimers => "interrupts-timers",
-            Subsystem::Mitigations => "mitigations",
-            Subsystem::Tracing => "tracing",
-            Subsystem::Idle => "idle",
-            Subsystem::User => "user",
-            Subsystem::Other => "other",
-        }
+        self.into()
     }
 
     /// What it is, so that a sentence can say "0.25 less ...".
@@ -141,17 +113,6 @@ impl Subsystem {
             Subsystem::User => "user space",
             Subsystem::Other => "other kernel code",
         }
-    }
-
-    /// The subsystem with this [`name`](Subsystem::name).
-    pub fn parse(name: &str) -> Option<Subsystem> {
-        Subsystem::ALL.into_iter().find(|subsystem| subsystem.name() == name)
-    }
-}
-
-impl fmt::Display for Subsystem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
     }
 }
 

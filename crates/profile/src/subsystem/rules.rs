@@ -216,7 +216,7 @@ impl Layer {
 }
 
 fn class(name: &str) -> Option<Class> {
-    if name == CALLER { Some(Class::Caller) } else { Subsystem::parse(name).map(Class::Is) }
+    if name == CALLER { Some(Class::Caller) } else { name.parse().ok().map(Class::Is) }
 }
 
 #[cfg(test)]

@@ -146,11 +146,11 @@ fn idle_is_the_idle_task_that_waits() {
 #[test]
 fn names_are_closed_and_their_own() {
     for subsystem in Subsystem::ALL {
-        assert_eq!(Subsystem::parse(subsystem.name()), Some(subsystem));
+        assert_eq!(subsystem.name().parse(), Ok(*subsystem));
         let json = serde_json::to_string(&subsystem).unwrap();
         assert_eq!(json, format!("\"{}\"", subsystem.name()));
     }
-    assert_eq!(Subsystem::parse("kernel"), None);
+    assert!("kernel".parse::<Subsystem>().is_err());
     let mut titles: Vec<_> = Subsystem::ALL.iter().map(|s| s.title()).collect();
     titles.sort();
     titles.dedup();

@@ -1,7 +1,7 @@
 //! The equivalent of a setting in the words of the usual tools, for people who
 //! want to do by hand, or undo, what bytepath does.
 
-use super::{Cpus, FlowRule, IdleChoice, Setting};
+use super::{Cpus, FlowRule, IdleChoice, Setting, flag};
 use std::fmt::Write;
 
 impl Setting {
@@ -13,42 +13,18 @@ impl Setting {
             Setting::Feature { device, feature, on } => {
                 format!("ethtool -K {device} {feature} {}", flag(*on))
             }
-            Setting::Rings { device, rings: r } => {
-                let mut text = format!("ethtool -G {device}");
-                word(&mut text, "rx", r.rx);
-                word(&mut text, "tx", r.tx);
-                word(&mut text, "rx-buf-len", r.rx_buf_len);
-                word(&mut text, "tcp-data-split", r.tcp_data_split);
-                word(&mut text, "hds-thresh", r.hds_thresh);
-                text
-            }
-            Setting::Channels { device, channels: c } => {
-                let mut text = format!("ethtool -L {device}");
-                word(&mut text, "rx", c.rx);
-                word(&mut text, "tx", c.tx);
-                word(&mut text, "combined", c.combined);
-                text
-            }
-            Setting::Coalescing { device, coalescing: c } => {
-                let mut text = format!("ethtool -C {device}");
-                word(&mut text, "adaptive-rx", c.adaptive_rx.map(flag));
-                word(&mut text, "adaptive-tx", c.adaptive_tx.map(flag));
-                word(&mut text, "rx-usecs", c.rx_usecs);
-                word(&mut text, "rx-frames", c.rx_frames);
-                word(&mut text, "tx-usecs", c.tx_usecs);
-                word(&mut text, "tx-frames", c.tx_frames);
-                text
-            }
+            Setting::Rings { device, .. } => self.with_parts(format!("ethtool -G {device}")),
+            Setting::Channels { device, .. } => self.with_parts(format!("ethtool -L {device}")),
+            Setting::Coalescing { device, .. } => self.with_parts(format!("ethtool -C {device}")),
             Setting::Spread { device, queues } => format!("ethtool -X {device} equal {queues}"),
             Setting::Flow { device, rule } => flow(device.as_str(), rule),
             Setting::Mtu { device, bytes } => format!("ip link set dev {device} mtu {bytes}"),
-            Setting::PacketLimits { device, limits: l } => {
-                let mut text = format!("ip link set dev {device}");
-                word(&mut text, "gso_max_size", l.gso);
-                word(&mut text, "gro_max_size", l.gro);
-                word(&mut text, "gso_ipv4_max_size", l.gso_ipv4);
-                word(&mut text, "gro_ipv4_max_size", l.gro_ipv4);
-                text
+            Setting::PacketLimits { device, .. } => {
+                let limit = |(name, bytes): (&str, String)| {
+                    format!(" {}_max_size {bytes}", name.replace('-', "_"))
+                };
+                let limits: String = self.parts().into_iter().map(limit).collect();
+                format!("ip link set dev {device}{limits}")
             }
             Setting::Qdisc { device, discipline } => {
                 format!("tc qdisc replace dev {device} root {discipline}")
@@ -95,6 +71,13 @@ impl Setting {
     }
 }
 
+impl Setting {
+    fn with_parts(&self, mut command: String) -> String {
+        self.parts().into_iter().for_each(|(name, value)| word(&mut command, name, Some(value)));
+        command
+    }
+}
+
 fn flow(device: &str, rule: &FlowRule) -> String {
     let kind = if rule.ipv6 { "tcp6" } else { "tcp4" };
     let mut text = format!("ethtool -N {device} flow-type {kind}");
@@ -120,10 +103,6 @@ fn glob(queue: Option<u32>) -> String {
 
 fn list(cpus: &Option<Cpus>) -> String {
     cpus.as_ref().map_or("all".into(), Cpus::to_string)
-}
-
-fn flag(on: bool) -> &'static str {
-    if on { "on" } else { "off" }
 }
 
 fn word(text: &mut String, name: &str, value: Option<impl std::fmt::Display>) {

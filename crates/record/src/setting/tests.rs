@@ -13,7 +13,7 @@ const EXAMPLES: &[(&str, &str)] = &[
         "ethtool -G eth0 rx 4096 tx 1024 rx-buf-len 32768 tcp-data-split on hds-thresh 0",
     ),
     ("channels eth0 combined=8", "ethtool -L eth0 combined 8"),
-    ("coalescing eth0 rx-usecs=30 adaptive-rx=off", "ethtool -C eth0 adaptive-rx off rx-usecs 30"),
+    ("coalescing eth0 rx-usecs=30 adaptive-rx=off", "ethtool -C eth0 rx-usecs 30 adaptive-rx off"),
     ("spread eth0 queues=7", "ethtool -X eth0 equal 7"),
     ("flow eth0 dst-port=5201 queue=7", "ethtool -N eth0 flow-type tcp4 dst-port 5201 action 7"),
     (

@@ -3,7 +3,7 @@
 use super::names::tame;
 use super::{
     Channels, Coalescing, Cpus, DeviceName, FlowRule, IdleChoice, PacketLimits, Rings, Setting,
-    Split, SysctlName, TapFlags, Word,
+    SysctlName, TapFlags, Word, flag,
 };
 use crate::{Fault, FaultKind, unit};
 use std::fmt;
@@ -58,29 +58,11 @@ impl fmt::Display for Setting {
             Setting::Feature { device, feature, on } => {
                 write!(f, "feature {device} {feature}={}", flag(*on))
             }
-            Setting::Rings { device, rings } => {
-                write!(f, "rings {device}")?;
-                pair(f, "rx", rings.rx)?;
-                pair(f, "tx", rings.tx)?;
-                pair(f, "rx-buf-len", rings.rx_buf_len)?;
-                pair(f, "tcp-data-split", rings.tcp_data_split)?;
-                pair(f, "hds-thresh", rings.hds_thresh)
-            }
-            Setting::Channels { device, channels } => {
-                write!(f, "channels {device}")?;
-                pair(f, "rx", channels.rx)?;
-                pair(f, "tx", channels.tx)?;
-                pair(f, "combined", channels.combined)
-            }
-            Setting::Coalescing { device, coalescing: c } => {
-                write!(f, "coalescing {device}")?;
-                pair(f, "rx-usecs", c.rx_usecs)?;
-                pair(f, "rx-frames", c.rx_frames)?;
-                pair(f, "tx-usecs", c.tx_usecs)?;
-                pair(f, "tx-frames", c.tx_frames)?;
-                pair(f, "adaptive-rx", c.adaptive_rx.map(flag))?;
-                pair(f, "adaptive-tx", c.adaptive_tx.map(flag))
-            }
+            Setting::Rings { device, .. } => self.write_parts(f, "rings", device),
+            Setting::Channels { device, .. } => self.write_parts(f, "channels", device),
+            Setting::Coalescing { device, .. } => self.write_parts(f, "coalescing", device),
+            Setting::PacketLimits { device, .. } => self.write_parts(f, "packet-limits", device),
+            Setting::TapFlags { device, .. } => self.write_parts(f, "tap", device),
             Setting::Spread { device, queues } => write!(f, "spread {device} queues={queues}"),
             Setting::Flow { device, rule } => {
                 write!(f, "flow {device}")?;
@@ -95,13 +77,6 @@ impl fmt::Display for Setting {
                 pair(f, "queue", Some(rule.queue))
             }
             Setting::Mtu { device, bytes } => write!(f, "mtu {device} {bytes}"),
-            Setting::PacketLimits { device, limits } => {
-                write!(f, "packet-limits {device}")?;
-                pair(f, "gso", limits.gso)?;
-                pair(f, "gro", limits.gro)?;
-                pair(f, "gso-ipv4", limits.gso_ipv4)?;
-                pair(f, "gro-ipv4", limits.gro_ipv4)
-            }
             Setting::Qdisc { device, discipline } => write!(f, "qdisc {device} {discipline}"),
             Setting::IrqAffinity { irq, cpus } => write!(f, "irq {irq} {cpus}"),
             Setting::Rps { device, queue, cpus } => {
@@ -123,24 +98,15 @@ impl fmt::Display for Setting {
             Setting::ThreadedNapi { device, on } => {
                 write!(f, "threaded-napi {device} {}", flag(*on))
             }
-            Setting::TapFlags { device, flags } => {
-                write!(f, "tap {device}")?;
-                pair(f, "vnet-hdr", flags.vnet_hdr.map(flag))?;
-                pair(f, "napi", flags.napi.map(flag))?;
-                pair(f, "backpressure", flags.backpressure.map(flag))
-            }
             Setting::Loan { device } => write!(f, "loan {device}"),
         }
     }
 }
 
-impl fmt::Display for Split {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Split::Off => "off",
-            Split::On => "on",
-            Split::Auto => "auto",
-        })
+impl Setting {
+    fn write_parts(&self, f: &mut fmt::Formatter, kind: &str, device: &DeviceName) -> fmt::Result {
+        write!(f, "{kind} {device}")?;
+        self.parts().into_iter().try_for_each(|(name, value)| pair(f, name, Some(value)))
     }
 }
 
@@ -209,11 +175,8 @@ fn of_device(kind: &str, device: DeviceName, words: &mut Words) -> Result<Settin
             Setting::Feature { device, feature: Word::new(name)?, on: parse_flag(on)? }
         }
         "rings" => {
-            let split = words.take("tcp-data-split").map(|text| match text {
-                "on" => Ok(Split::On),
-                "off" => Ok(Split::Off),
-                "auto" => Ok(Split::Auto),
-                other => Err(wrong(format!("'{}' is not on, off or auto", tame(other)))),
+            let split = words.take("tcp-data-split").map(|text| {
+                text.parse().map_err(|_| wrong(format!("'{}' is not on, off or auto", tame(text))))
             });
             let rings = Rings {
                 rx: words.number("rx")?,
@@ -380,10 +343,6 @@ impl<'t> Words<'t> {
 
 fn pair(f: &mut fmt::Formatter<'_>, name: &str, value: Option<impl fmt::Display>) -> fmt::Result {
     value.map_or(Ok(()), |value| write!(f, " {name}={value}"))
-}
-
-fn flag(on: bool) -> &'static str {
-    if on { "on" } else { "off" }
 }
 
 fn parse_flag(text: &str) -> Result<bool, Fault> {

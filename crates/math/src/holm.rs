@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn the_confidence_tells_what_the_rule_says() {
-        let mut random = crate::math::Random::new(3);
+        let mut random = crate::Random::new(3);
         for _ in 0..500 {
             let ps: Vec<f64> = (0..7).map(|_| random.uniform().powi(3)).collect();
             for a in holm(&ps, 0.95) {

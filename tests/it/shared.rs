@@ -1,0 +1,32 @@
+//! What the tests here share: what the binary says, a report of a study.
+
+use assert_cmd::Command;
+use bytepath::record::Study;
+use bytepath::report::{self, Style};
+use bytepath::stats::{Rules, analyse};
+
+/// Exit code, standard output and standard error of a command line.
+pub fn bytepath(arguments: &[&str]) -> (i32, String, String) {
+    said(Command::new(env!("CARGO_BIN_EXE_bytepath")).args(arguments))
+}
+
+/// The same of any command.
+pub fn said(command: &mut Command) -> (i32, String, String) {
+    let output = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+/// The text with every run of blanks as one, so that line breaks do not matter.
+pub fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A study in this format.
+pub fn render(name: &str, study: &Study, style: &Style) -> Vec<u8> {
+    let analysis = analyse(study, &Rules::default());
+    let mut out = Vec::new();
+    let subject = report::Subject { study, analysis: &analysis, explanation: None };
+    report::find(name).unwrap().render(&subject, style, &mut out).unwrap();
+    out
+}

@@ -1,0 +1,73 @@
+//! The binary as a child of a test.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A bytepath that runs; killed if the test fails.
+pub struct Running(pub Child);
+
+impl Running {
+    /// Starts it; what it says on standard error is kept.
+    pub fn start(command: &mut Command) -> Running {
+        Running(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// Waits until it has said these words.
+    pub fn wait_for(&mut self, words: &str) {
+        let mut stderr = BufReader::new(self.0.stderr.take().unwrap());
+        let mut seen = String::new();
+        while !seen.contains(words) {
+            let mut line = String::new();
+            assert!(stderr.read_line(&mut line).unwrap() > 0, "ended before '{words}': {seen}");
+            seen.push_str(&line);
+        }
+        self.0.stderr = Some(stderr.into_inner());
+    }
+
+    pub fn signal(&self, number: i32) {
+        signal(self.0.id(), number);
+    }
+
+    /// Waits for its end: its exit code, and what it said last.
+    pub fn end(&mut self) -> (Option<i32>, String) {
+        let mut text = String::new();
+        self.0.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+        (self.0.wait().unwrap().code(), text)
+    }
+
+    /// SIGKILL, and waits until its agents are gone, too: they hold the pipe.
+    pub fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.end();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub fn signal(pid: u32, number: i32) {
+    let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+    let signal = rustix::process::Signal::from_named_raw(number).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
+/// Exit code, standard output and standard error of a command.
+pub fn said(command: &mut Command) -> (i32, String, String) {
+    let output = command.output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+}
+
+/// Waits until something holds, which `what` says.
+pub fn await_that(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(90);
+    while !holds() {
+        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
