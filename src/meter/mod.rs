@@ -1,6 +1,7 @@
 //! What is measured while bytes flow: one file per meter, one line each in
 //! [`CATALOG`]. Meters run in the agent, around the measured window.
 
+pub mod bpf;
 mod cpu;
 mod cstates;
 mod frequency;

@@ -4,9 +4,9 @@
 use super::layout::{self, copies, lost, row, socket, state, thread, used};
 use super::program::{Maps, Members, Slots, copy, end, enter, exit, fork};
 use super::seen::{Row, Seen, Socket, Thread};
+use crate::meter::bpf;
 use crate::record::{Fault, FaultKind};
-use crate::sys::bpf::asm::{AsmError, Insn};
-use crate::sys::bpf::{self, Hook, Link, Map, MapKind, Program, Refused, Update};
+use crate::sys::bpf::{Link, Map, MapKind, Update, open_thread};
 use crate::sys::btf::{Btf, Kind};
 use crate::sys::{Roots, calls};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socket_with};
@@ -43,10 +43,9 @@ impl Counting {
     /// With typed tracepoints and task storage: Linux 5.12 and later with
     /// `CONFIG_DEBUG_INFO_BTF`.
     pub fn new(roots: &Roots) -> Result<Counting, Fault> {
-        let btf = Btf::kernel(&roots.sys)
-            .map_err(|e| too_old(format!("the kernel does not describe its types (BTF): {e}")))?;
+        let btf = bpf::types(roots)?;
         let members = Members::of(&btf)
-            .map_err(|missing| too_old(format!("this kernel has no {missing}")))?;
+            .map_err(|missing| bpf::too_old(format!("this kernel has no {missing}")))?;
         let mut remarks = Vec::new();
         if !initial_pid_namespace(roots) {
             remarks.push(
@@ -55,7 +54,8 @@ impl Counting {
                     .to_owned(),
             );
         }
-        let maps = maps().map_err(|e| with_remedy(Fault::system("cannot make BPF maps", &e)))?;
+        let maps =
+            maps().map_err(|e| bpf::with_remedy(Fault::system("cannot make BPF maps", &e)))?;
         let mut links = Vec::new();
         for (name, insns) in [
             ("sched_process_fork", fork::program(&members, &maps)),
@@ -63,11 +63,7 @@ impl Counting {
             ("sys_exit", exit::program(&members, &maps)),
             ("sys_enter", enter::program(&members, &maps)),
         ] {
-            let id = btf
-                .id(Kind::Typedef, &format!("btf_trace_{name}"))
-                .ok_or_else(|| too_old(format!("this kernel has no tracepoint {name}")))?;
-            let program = load(Hook::TypedTracepoint(id), name, insns)?;
-            links.push(program.attach().map_err(|e| attach_fault(name, &e))?);
+            links.push(bpf::attach(&bpf::load_typed(&btf, name, insns)?, name)?);
         }
         let mut copying = Vec::new();
         let no_copies = count_copies(&btf, &members, &maps, &mut copying).err();
@@ -100,7 +96,7 @@ impl Counting {
                 .write_all(&sent)
                 .and_then(|()| other.read_exact(&mut received))
                 .and_then(|()| Ok(send(&kernel, &sent, SendFlags::empty())?));
-            self.maps.state.delete(&bpf::open_thread(own)?.as_raw_fd().to_ne_bytes())?;
+            self.maps.state.delete(&open_thread(own)?.as_raw_fd().to_ne_bytes())?;
             moved?;
             let count = |index: i32| {
                 let value = self.maps.copies.lookup(&index.to_ne_bytes())?;
@@ -131,7 +127,7 @@ impl Counting {
         use std::os::fd::AsRawFd;
         let mut fresh = [0; state::SIZE];
         fresh[state::UNTIL_EXEC as usize] = u8::from(from == From::Exec);
-        let thread = bpf::open_thread(tid)?;
+        let thread = open_thread(tid)?;
         match self.maps.state.update(&thread.as_raw_fd().to_ne_bytes(), &fresh, Update::IfNew) {
             // One that is followed already keeps what it has.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -266,7 +262,7 @@ fn count_copies(
             continue;
         };
         let insns = copy::program(members, maps, function.says, arguments);
-        let program = load(function.says.hook(id), function.name, insns).map_err(|fault| {
+        let program = bpf::load(function.says.hook(id), function.name, insns).map_err(|fault| {
             // Other programs of ours have been taken by now, so it is not for
             // want of privileges.
             match fault.kind {
@@ -279,48 +275,17 @@ fn count_copies(
             Ok(link) => links.push(link),
             // It is one that is in lib/ yet, and so not compiled for tracing.
             Err(e) if !function.needed && e.raw_os_error() == Some(libc::EBUSY) => {}
-            Err(e) => return Err(attach_fault(function.name, &e)),
+            Err(e) => return Err(bpf::attach_fault(function.name, &e)),
         }
     }
     Ok(())
-}
-
-fn load(hook: Hook, name: &str, insns: Result<Vec<Insn>, AsmError>) -> Result<Program, Fault> {
-    let insns = insns
-        .map_err(|e| Fault::new(FaultKind::System, format!("the BPF program for {name}: {e}")))?;
-    Program::load(hook, name, &insns).map_err(|refused| load_fault(name, &refused))
-}
-
-/// EPERM is about who asks; everything else about the program.
-fn load_fault(name: &str, refused: &Refused) -> Fault {
-    let message = format!("the kernel refuses the BPF program for {name}: {refused}");
-    match refused.error.raw_os_error() {
-        Some(libc::EPERM) => with_remedy(Fault::new(FaultKind::Permission, message)),
-        _ => Fault::new(FaultKind::Unsupported, message),
-    }
-}
-
-fn attach_fault(name: &str, error: &io::Error) -> Fault {
-    with_remedy(Fault::system(format!("cannot attach a BPF program to {name}"), error))
-}
-
-fn with_remedy(fault: Fault) -> Fault {
-    match fault.kind {
-        FaultKind::Permission => fault.remedy("run it as root, or with CAP_BPF and CAP_PERFMON"),
-        _ => fault,
-    }
-}
-
-/// What counting needs and this kernel does not have.
-fn too_old(message: String) -> Fault {
-    Fault::new(FaultKind::Unsupported, message)
-        .remedy("boot Linux 5.12 or later with CONFIG_DEBUG_INFO_BTF")
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::layout::Way;
     use super::*;
+    use crate::sys::bpf::Hook;
     use bytepath_testing::skip;
     use std::path::Path;
 
@@ -342,7 +307,7 @@ mod tests {
         let id = btf.id(Kind::Typedef, "btf_trace_mm_page_alloc_extfrag").unwrap();
         for function in copy::FUNCTIONS {
             let insns = copy::program(&members, &counting.maps, function.says, 4);
-            load(Hook::TypedTracepoint(id), function.name, insns).unwrap();
+            bpf::load(Hook::TypedTracepoint(id), function.name, insns).unwrap();
         }
     }
 
@@ -399,7 +364,7 @@ mod tests {
         let mut asm = Assembler::new();
         // R0 is the result, and nothing has been written to it.
         asm.mov(Reg::R1, 0).exit();
-        let fault = match load(Hook::TypedTracepoint(id), "broken", asm.finish()) {
+        let fault = match bpf::load(Hook::TypedTracepoint(id), "broken", asm.finish()) {
             Ok(_) => panic!("the verifier let it pass"),
             Err(fault) => fault,
         };
@@ -415,21 +380,5 @@ mod tests {
         let fault = Counting::new(&Roots::recorded(dir.path())).unwrap_err();
         assert_eq!(fault.kind, FaultKind::Unsupported);
         assert!(fault.message.contains("BTF") && fault.remedy.unwrap().contains("5.12"));
-    }
-
-    #[test]
-    fn a_refusal_names_program_cause_and_remedy() {
-        let refused =
-            Refused { error: io::Error::from_raw_os_error(libc::EPERM), log: String::new() };
-        let fault = load_fault("sys_enter", &refused);
-        assert_eq!(fault.kind, FaultKind::Permission);
-        assert!(fault.to_string().contains("sys_enter") && fault.to_string().contains("CAP_BPF"));
-        let refused = Refused {
-            error: io::Error::from_raw_os_error(libc::EACCES),
-            log: "R0 !read_ok".into(),
-        };
-        let fault = load_fault("sys_enter", &refused);
-        assert_eq!(fault.kind, FaultKind::Unsupported);
-        assert!(fault.message.contains("R0 !read_ok"), "{fault}");
     }
 }

@@ -170,12 +170,22 @@ pub fn labels(labels: &[Counted]) -> String {
 /// How CPU time was given to the roles, and what is not in it.
 pub fn cpu_rule(analysis: &Analysis) -> String {
     let ends = || analysis.rows.iter().flat_map(|row| Role::ALL.map(|role| (row, row.end(role))));
-    let rules: Vec<CpuRule> = ends().filter_map(|(_, e)| Some(e.cpu.as_ref()?.rule)).collect();
+    let rules = || ends().filter_map(|(_, e)| e.cpu.as_ref().map(|cpu| (cpu.rule, cpu.exact)));
+    let whole = |wanted| {
+        rules().any(|(rule, exact)| matches!(rule, CpuRule::WholeCpu(_)) && exact == wanted)
+    };
     let mut parts: Vec<String> = Vec::new();
-    if rules.iter().any(|r| matches!(r, CpuRule::WholeCpu(_))) {
+    if whole(true) {
+        parts.push(
+            "CPU, exact: threads and io_uring workers of the role, softirqs and interrupts of its \
+             own CPU; iowait is idle, work of others is left out."
+                .into(),
+        );
+    }
+    if whole(false) {
         parts.push("CPU: busy time of the role's own CPU, split by ticks; iowait is idle.".into());
     }
-    if rules.contains(&CpuRule::Threads) {
+    if rules().any(|(rule, _)| rule == CpuRule::Threads) {
         parts.push(
             "CPU: run time of the role's threads; softirq on top of them is in sys, softirq on an \
              idle CPU is not seen."

@@ -484,8 +484,11 @@ impl Run<'_, '_> {
     fn keep(&mut self, mut trials: Vec<Trial>) -> Result<(), Fault> {
         self.watch_host(&mut trials)?;
         let header = &self.opened.study.header;
+        let before = &self.opened.study.trials;
         let judge = |trial: Trial| match header.cells.iter().find(|cell| cell.id == trial.cell) {
-            Some(cell) => judged(trial, cell, &header.schedule, header.functional.is_some()),
+            Some(cell) => {
+                judged(trial, cell, &header.schedule, header.functional.is_some(), before)
+            }
             None => trial,
         };
         let trials: Vec<Trial> = trials.into_iter().map(judge).collect();
@@ -496,14 +499,18 @@ impl Run<'_, '_> {
 }
 
 /// A trial that an event spoiled is marked before anybody looks at its value.
-/// Where no speed is measured, events spoil nothing and are only told.
+/// Where no speed is measured, events spoil nothing and are only told. `before` are the
+/// study's trials of its kind up to now, of all cells.
 pub(super) fn judged(
     mut trial: Trial,
     cell: &Cell,
     schedule: &Schedule,
     functional: bool,
+    before: &[Trial],
 ) -> Trial {
-    let events = stats::judge_events(&trial, cell, schedule);
+    let of_cell = |t: &&Trial| t.cell == cell.id && t.status == TrialStatus::Measured;
+    let earlier: Vec<&Trial> = before.iter().filter(of_cell).collect();
+    let events = stats::judge_events(&trial, cell, schedule, &earlier);
     if functional {
         trial.warnings.extend(events);
         return trial;

@@ -111,7 +111,8 @@ impl Run<'_, '_> {
             let (mut trial, packed) =
                 taken(self.laboratory, guard, cell, &meters, &schedule, profile, position)?;
             self.watch_host(std::slice::from_mut(&mut trial))?;
-            let mut trial = judged(trial, cell, &schedule, header.functional.is_some());
+            let (before, functional) = (&self.opened.study.profiles, header.functional.is_some());
+            let mut trial = judged(trial, cell, &schedule, functional, before);
             if let (Some(profile), Some(packed)) = (&mut trial.profile, packed) {
                 profile.file = self.opened.writer.profile(&file_name(id, *number), &packed)?;
             }

@@ -352,6 +352,23 @@ fn without_pinned_cpus_the_report_says_what_it_cannot_see() {
     assert!(!said.contains("busy time of the role's own CPU"));
 }
 
+#[test]
+fn the_report_says_by_which_method_cpu_time_was_found() {
+    let said = words(&text(&study(), 100));
+    assert!(said.contains("split by ticks") && !said.contains("CPU, exact"), "{said}");
+    let mut exact = study();
+    for trial in &mut exact.trials {
+        for (cpu, role) in (0..).zip(Role::ALL) {
+            let kinds = ["user", "system", "uring"].map(|kind| format!("cpu.{role}.{kind}"));
+            for metric in kinds.into_iter().chain(["cpu.foreign".to_owned()]) {
+                trial.readings.push(Reading::sum(metric, Unit::Seconds, 0.1, Scope::Cpu(cpu)));
+            }
+        }
+    }
+    let said = words(&text(&exact, 100));
+    assert!(said.contains("CPU, exact") && !said.contains("split by ticks"), "{said}");
+}
+
 /// The study with the meter `softirqs`: so much of the receive work on either CPU.
 fn with_receive_work(parts: impl Fn(&str) -> [f64; 2]) -> Study {
     let mut study = study();

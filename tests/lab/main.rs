@@ -10,6 +10,7 @@ mod running;
 mod threads;
 
 mod conduct;
+mod cpu;
 mod end_to_end;
 mod experiments;
 mod hosts;

@@ -49,7 +49,7 @@ fn a_profile_trial_of_a_socket_stream() {
     if unavailable() {
         return;
     }
-    let (folder, study, profile) = profiled("socket", "all:trials=1,window=1s");
+    let (folder, study, profile) = profiled("socket", "all:trials=1,window=1s", &[]);
     let [trial] = study.profiles.as_slice() else { panic!("{:?}", study.profiles) };
     let record = trial.profile.as_ref().unwrap();
     assert_eq!((record.lost, record.number), (0, 1), "{record:?}");
@@ -234,7 +234,7 @@ fn a_profile_knows_the_kernel_s_threads() {
     if unavailable() {
         return;
     }
-    let (_folder, _, profile) = profiled("uring", "all:trials=1,window=500ms");
+    let (_folder, _, profile) = profiled("uring", "all:trials=1,window=500ms", &[]);
     let napi = |s: &&bytepath::profile::Sample| s.owner == Owner::Napi;
     assert!(profile.samples().iter().any(|s| napi(&s)), "the link polls in a thread");
     for sample in profile.samples() {
@@ -272,10 +272,12 @@ impl Observer for StopAfter<'_> {
 
 /// A study with one profile that counts. On a machine that does other things an
 /// event may spoil the trial or its profile; then it is run again, a few times.
-fn profiled(path: &str, what: &str) -> (tempfile::TempDir, Study, Profile) {
+fn profiled(path: &str, what: &str, meters: &[&str]) -> (tempfile::TempDir, Study, Profile) {
     for _ in 0..5 {
         let folder = tempfile::tempdir().unwrap();
-        let study = run(&plan(&[path], what, folder.path())).unwrap();
+        let meters = meters.iter().map(|name| (*name).into()).collect();
+        let plan = Plan { meters, ..plan(&[path], what, folder.path()) };
+        let study = run(&plan).unwrap();
         assert_eq!(study.trials.len(), 1, "the profile is no trial of its cell");
         let trial = study.profiles.first();
         if let Some(trial) = trial.filter(|trial| trial.status == TrialStatus::Measured) {
@@ -301,8 +303,8 @@ fn laboratory(stop: &AtomicBool) -> Laboratory<'_> {
     Laboratory { paths: path::CATALOG, meters: meter::CATALOG, testbed, program, stop }
 }
 
-/// A short study of these paths. Without the meter `threads` nobody can tell
-/// foreign work, which on a machine that also compiles would reject every trial.
+/// A short study of these paths. Without the meter `cpu` nothing tells foreign work, which
+/// on a machine that also compiles would reject every trial.
 fn plan(paths: &[&str], profile: &str, folder: &Path) -> Plan {
     let paths: Vec<String> = paths.iter().map(|path| (*path).to_owned()).collect();
     let allowed = bytepath::sys::thread::allowed().unwrap();
@@ -313,7 +315,6 @@ fn plan(paths: &[&str], profile: &str, folder: &Path) -> Plan {
     cells.retain(|cell| !cell.null);
     let schedule = Schedule { seed: 1, ..Schedule::trials(1, 0.1, 0.3) };
     Plan {
-        meters: vec!["cpu".into()],
         profiling: spec::parse_profile(profile).unwrap(),
         ..Plan::bare(cells, baseline, schedule, folder)
     }
@@ -330,7 +331,7 @@ mod timing {
         if unavailable() {
             return;
         }
-        let (_folder, study, profile) = profiled("socket", "all:trials=1,window=1s");
+        let (_folder, study, profile) = profiled("socket", "all:trials=1,window=1s", &["cpu"]);
         assert_eq!(profile.header.weight, Weight::Nanoseconds, "this check needs a clock");
         let busy = |s: &&bytepath::profile::Sample| s.owner != Owner::Idle;
         let sampled: f64 = profile.samples().iter().filter(busy).map(|s| s.weight * 1e-9).sum();
@@ -353,7 +354,7 @@ mod timing {
             return;
         }
         let what = "all:trials=1,window=1s,rate=5000,event=cpu-clock";
-        let (_folder, study, profile) = profiled("socket", what);
+        let (_folder, study, profile) = profiled("socket", what, &["cpu"]);
         let record = study.profiles[0].profile.as_ref().unwrap();
         println!("{record:?}");
         assert_eq!((record.lost, record.rate), (0, 5000));

@@ -309,6 +309,8 @@ pub struct End {
 pub struct CpuCost {
     /// How time was given to the role.
     pub rule: CpuRule,
+    /// Whether the kernel's account told the kinds, and not ticks.
+    pub exact: bool,
     /// All of it.
     pub total: Summary,
     /// In user mode.

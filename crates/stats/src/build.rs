@@ -262,13 +262,15 @@ fn cpu_cost(role: Role, costs: &[Costs]) -> Option<CpuCost> {
     let all: Vec<(RoleCpu, f64)> = costs.iter().filter_map(seen).collect();
     // Two rules give figures that do not compare; a trial by another rule than
     // the first (a meter failed in between) is left out.
-    let rule = all.first()?.0.rule;
-    let all: Vec<_> = all.into_iter().filter(|(cpu, _)| cpu.rule == rule).collect();
+    let RoleCpu { rule, exact, .. } = all.first()?.0;
+    let alike = |(cpu, _): &(RoleCpu, f64)| (cpu.rule, cpu.exact) == (rule, exact);
+    let all: Vec<_> = all.into_iter().filter(alike).collect();
     let per_unit = |part: fn(&RoleCpu) -> f64| Summary::of(all.iter().map(|(c, w)| part(c) / w));
     let mean = |part| per_unit(part).map_or(0.0, |s| s.mean);
     let total = per_unit(|c| c.total)?;
     Some(CpuCost {
         rule,
+        exact,
         total,
         user: mean(|c| c.user),
         system: mean(|c| c.system),

@@ -145,11 +145,11 @@ impl Frame<'_> {
         draft.reasons = undeclared(name, baseline.cell, cell.cell);
         draft.reasons.extend(unlike(name, baseline.trials, cell.trials));
         if matches!(question, Question::Cpu | Question::Instructions) {
-            let rule = |side: Side| side.costs.iter().find_map(Costs::by_whole_cpu);
+            let rule = |side: Side| side.costs.iter().find_map(Costs::rules);
             if rule(baseline) != rule(cell) {
                 draft.reasons.push(
                     "CPU time was found by another rule than that of the baseline (whole CPUs \
-                     against threads)"
+                     against threads, or exact times against ticks)"
                         .into(),
                 );
             }

@@ -15,6 +15,13 @@
 //! of a thread is inside its system time, one that ran on an idle CPU is seen
 //! nowhere; a report has to say so.
 //!
+//! **Exact.** Where the kernel kept an account for the meter `cpu` (a reading
+//! `cpu.foreign` of the role's CPU says so), nothing is proportioned: user and system time
+//! are those of the role's threads and io_uring workers on all CPUs, softirq is what
+//! softirqs and interrupts took of its own CPU, and work of others is not in the total.
+//! Time that the hypervisor took is taken off each in proportion. By the second rule the
+//! account only splits the threads' run time into user and system.
+//!
 //! **Receive work away from the receiver's CPU** is the receiver's all the same. Of a
 //! polling thread that was put on another CPU the run time is added to the receiver's,
 //! and taken from the sender's if it was put there; of RPS to a CPU that is no role's,
@@ -24,7 +31,7 @@
 //! iowait is idle: no thread ran. It is kept apart, never added. ksoftirqd
 //! needs no care: its time is in its CPU's softirq ticks, once.
 
-use crate::record::{Cell, Role, Scope, SoftirqCpu, ThreadTime, Trial};
+use crate::record::{Cell, Reading, Role, Scope, SoftirqCpu, ThreadTime, Trial};
 use serde::Serialize;
 
 /// How CPU time was given to roles.
@@ -43,6 +50,8 @@ pub enum CpuRule {
 pub struct RoleCpu {
     /// How it was found.
     pub rule: CpuRule,
+    /// Whether the kernel's account of each CPU told the kinds, and not ticks.
+    pub exact: bool,
     /// All of it.
     pub total: f64,
     /// In user mode.
@@ -76,7 +85,7 @@ pub fn role_cpu(cell: &Cell, trial: &Trial, role: Role) -> Option<RoleCpu> {
         .and_then(|cpu| {
             whole_cpu(trial, (role, cpu), &threads, receive_work.beside(trial, cell, role)?)
         })
-        .or_else(|| by_threads(&threads))
+        .or_else(|| by_threads(&threads, account_of(trial, role)))
 }
 
 /// Where the receiver's packets were taken from its device.
@@ -132,8 +141,10 @@ impl ReceiveWork {
             }
             (ReceiveWork::Softirqs { cpu }, Role::Receiver) => {
                 let wall = trial.of_machine("cpu.wall", role).filter(|w| *w > 0.0)?;
-                let busy = trial.of_cpu("cpu.busy", role, cpu)?;
-                Beside { more: cores(busy, wall), ..nothing }
+                let read = |metric| trial.of_cpu(metric, role, cpu);
+                let exact = read("cpu.foreign").and(read("cpu.softirq"));
+                let softirqs = exact.map(|softirq| softirq + read("cpu.irq").unwrap_or(0.0));
+                Beside { more: cores(softirqs.or_else(|| read("cpu.busy"))?, wall), ..nothing }
             }
             _ => nothing,
         })
@@ -194,6 +205,29 @@ fn whole_cpu(
     let of = |metric| trial.of_cpu(metric, role, cpu).map(|s| cores(s, wall));
     let ticks = |metric| of(metric).unwrap_or(0.0);
     let total = of("cpu.busy")?;
+    if let Some(account) = account_of(trial, role).filter(|_| of("cpu.foreign").is_some()) {
+        // The account knows nothing of steal.
+        let kept = total / (total + of("cpu.steal").unwrap_or(0.0));
+        let part = |cores: f64| if kept.is_finite() { cores * kept } else { 0.0 };
+        let (user, system) = (part(account.user), part(account.system + account.uring));
+        let napi = of("cpu.napi").filter(|_| beside.polls_here).unwrap_or(0.0);
+        let napi = (napi - beside.less).max(0.0);
+        let softirq = part(ticks("cpu.softirq") + ticks("cpu.irq") + napi);
+        let here = user + system + softirq;
+        let own = threads.run + if beside.polls_here { threads.polling } else { 0.0 };
+        return Some(RoleCpu {
+            rule: CpuRule::WholeCpu(cpu),
+            exact: true,
+            total: here + beside.more,
+            user,
+            system,
+            softirq: softirq + beside.more,
+            unsplit: 0.0,
+            iowait: of("cpu.iowait"),
+            threads: threads.run + threads.polling,
+            other: (here - own).max(0.0),
+        });
+    }
     let (user, system) = (ticks("cpu.user"), ticks("cpu.system"));
     let softirq = ticks("cpu.softirq") + ticks("cpu.irq");
     let all = user + system + softirq;
@@ -204,6 +238,7 @@ fn whole_cpu(
     let own = threads.run + if beside.polls_here { threads.polling } else { 0.0 };
     Some(RoleCpu {
         rule: CpuRule::WholeCpu(cpu),
+        exact: false,
         total: total_here + beside.more,
         user: split(user),
         system: split(system) - polling - less,
@@ -215,31 +250,55 @@ fn whole_cpu(
     })
 }
 
-fn by_threads(threads: &Threads) -> Option<RoleCpu> {
+fn by_threads(threads: &Threads, account: Option<Account>) -> Option<RoleCpu> {
     let total = threads.run + threads.polling;
     if total <= 0.0 {
         return None;
     }
     let all = threads.user + threads.system;
     let split = |part: f64| if all > 0.0 { threads.run * (part / all) } else { 0.0 };
+    let (user, system) = match &account {
+        Some(account) => (account.user.min(threads.run), (threads.run - account.user).max(0.0)),
+        None => (split(threads.user), split(threads.system)),
+    };
     Some(RoleCpu {
         rule: CpuRule::Threads,
+        exact: account.is_some(),
         total,
-        user: split(threads.user),
-        system: split(threads.system),
+        user,
+        system,
         softirq: threads.polling,
-        unsplit: if all > 0.0 { 0.0 } else { threads.run },
+        unsplit: if all > 0.0 || account.is_some() { 0.0 } else { threads.run },
         iowait: None,
         threads: total,
         other: 0.0,
     })
 }
 
+/// A role's threads and workers on all CPUs by the kernel's account, in cores.
+struct Account {
+    user: f64,
+    system: f64,
+    uring: f64,
+}
+
+/// None where the kernel kept no account on the role's host.
+fn account_of(trial: &Trial, role: Role) -> Option<Account> {
+    let wall = trial.of_machine("cpu.wall", role).filter(|wall| *wall > 0.0)?;
+    let sum = |kind: &str| {
+        let metric = format!("cpu.{role}.{kind}");
+        let of_role = |r: &&Reading| r.metric == metric && r.scope.is_on_host_of(role);
+        let values = trial.readings.iter().filter(of_role).map(|r| r.value);
+        values.reduce(|sum, value| sum + value).map(|sum| cores(sum, wall))
+    };
+    Some(Account { user: sum("user")?, system: sum("system")?, uring: sum("uring")? })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::pool::tests::{cell, thread, trial};
-    use crate::record::{Placement, Reading, Unit};
+    use crate::record::{Placement, Unit};
 
     fn with_cpu(mut t: Trial, cpu: u32, values: &[(&str, f64)]) -> Trial {
         for (metric, value) in values {
@@ -357,6 +416,65 @@ mod tests {
         }
         let unseen = trial("a", 0, 2.0, 0);
         assert_eq!(role_cpu(&cell("a"), &unseen, Role::Sender), None);
+    }
+
+    /// What the kernel's account says of a role on a CPU: made up.
+    fn accounted(t: Trial, cpu: u32, [user, system, uring, foreign]: [f64; 4]) -> Trial {
+        let role = Role::ALL[cpu as usize];
+        let metric = |kind: &str| format!("cpu.{role}.{kind}");
+        let (a, b, c) = (metric("user"), metric("system"), metric("uring"));
+        with_cpu(t, cpu, &[(&a, user), (&b, system), (&c, uring), ("cpu.foreign", foreign)])
+    }
+
+    #[test]
+    fn by_the_kernels_account_nothing_is_proportioned_and_others_are_left_out() {
+        // 2 s: thread 0.9, softirqs 0.5 (0.1 of them on top of it), others 0.2, idle 0.4.
+        let mut t = wall(trial("a", 0, 2.0, 0), 2.0);
+        t.roles[0].threads = vec![thread("tx", 1.0, 1.0, 0.0)];
+        let kinds = [("cpu.busy", 1.6), ("cpu.user", 0.3), ("cpu.system", 0.8)];
+        let t = with_cpu(t, 0, &kinds);
+        let t = with_cpu(t, 0, &[("cpu.softirq", 0.46), ("cpu.irq", 0.04), ("cpu.iowait", 0.1)]);
+        let t = accounted(t, 0, [0.2, 0.7, 0.0, 0.2]);
+        let c = role_cpu(&cell("a"), &t, Role::Sender).unwrap();
+        assert!(c.exact && c.rule == CpuRule::WholeCpu(0));
+        assert!(near(c.user, 0.1) && near(c.system, 0.35) && near(c.softirq, 0.25), "{c:?}");
+        assert!(near(c.total, 0.7) && near(c.other, 0.2), "{c:?}");
+        // A worker of io_uring on another CPU is the role's; so is what the hypervisor left.
+        let t = with_cpu(t, 3, &[("cpu.sender.uring", 0.4)]);
+        let t = with_cpu(t, 0, &[("cpu.steal", 0.0)]);
+        assert!(near(role_cpu(&cell("a"), &t, Role::Sender).unwrap().system, 0.55));
+        let mut stolen = t.clone();
+        stolen.readings.retain(|r| r.metric != "cpu.steal" && r.metric != "cpu.busy");
+        let stolen = with_cpu(stolen, 0, &[("cpu.busy", 1.2), ("cpu.steal", 0.4)]);
+        assert!(near(role_cpu(&cell("a"), &stolen, Role::Sender).unwrap().user, 0.075));
+        // Left to the scheduler, its threads' run time is split by the account.
+        let mut free = cell("a");
+        free.placement = Placement::default();
+        let c = role_cpu(&free, &t, Role::Sender).unwrap();
+        assert!(c.exact && near(c.total, 0.5) && near(c.user, 0.1) && near(c.system, 0.4));
+    }
+
+    #[test]
+    fn a_polling_thread_is_receive_work_by_the_account_too() {
+        let mut t = wall(trial("a", 0, 1.0, 0), 1.0);
+        t.roles[1].threads =
+            vec![thread("rx", 0.5, 0.1, 0.4), thread("napi/byte1-5", 0.3, 0.0, 0.3)];
+        let t = with_cpu(t, 1, &[("cpu.busy", 0.9), ("cpu.softirq", 0.1), ("cpu.napi", 0.3)]);
+        let t = accounted(t, 1, [0.1, 0.4, 0.0, 0.0]);
+        let c = role_cpu(&cell("a"), &t, Role::Receiver).unwrap();
+        assert!(near(c.softirq, 0.4) && near(c.total, 0.9) && near(c.other, 0.1), "{c:?}");
+        // On a CPU of its own it is added once.
+        let mut apart = cell("a");
+        apart.link.threaded_napi = true;
+        apart.placement.softirq = SoftirqCpu::Cpu(2);
+        let mut elsewhere = t.clone();
+        elsewhere
+            .readings
+            .iter_mut()
+            .filter(|r| r.metric == "cpu.napi")
+            .for_each(|r| r.value = 0.0);
+        let c = role_cpu(&apart, &elsewhere, Role::Receiver).unwrap();
+        assert!(near(c.softirq, 0.4) && near(c.total, 0.9), "{c:?}");
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod cpu;
 mod effect;
 mod estimate;
 mod events;
+mod foreign;
 mod history;
 mod idle;
 mod placement;

@@ -102,11 +102,15 @@ impl Costs {
         joules.is_finite().then_some(joules)
     }
 
-    /// By which rules the two ends' CPU time was found. Figures found by
-    /// different rules do not compare: one holds softirq that the other misses.
-    pub fn by_whole_cpu(&self) -> Option<[bool; 2]> {
-        let whole = |cpu: RoleCpu| matches!(cpu.rule, CpuRule::WholeCpu(_));
-        Some([whole(self.roles[0]?), whole(self.roles[1]?)])
+    /// By which rules the two ends' CPU time was found: the whole of a CPU or not, less
+    /// the work of others or not. Figures found by different rules do not compare: one
+    /// holds what the other misses.
+    pub fn rules(&self) -> Option<[(bool, bool); 2]> {
+        let rule = |cpu: RoleCpu| {
+            let whole = matches!(cpu.rule, CpuRule::WholeCpu(_));
+            (whole, whole && cpu.exact)
+        };
+        Some([rule(self.roles[0]?), rule(self.roles[1]?)])
     }
 
     /// CPUs kept busy by an end, or by both (2).

@@ -148,6 +148,8 @@ const PSEUDO_MAP_FD: u8 = 1;
 const PSEUDO_KFUNC_CALL: u8 = 2;
 /// Says that an atomic operation gives the value from before it.
 const FETCH: i32 = 1;
+/// The atomic operation that stores; there is none without [`FETCH`].
+const EXCHANGE: i32 = 0xe0;
 
 impl Assembler {
     /// An empty program.
@@ -211,6 +213,19 @@ impl Assembler {
     pub fn atomic_fetch_add(&mut self, base: Reg, off: i16, src: Reg) -> &mut Self {
         let add = Alu::Add as i32 | FETCH;
         self.push(STX | ATOMIC | Size::Double as u8, base, src as u8, off, add)
+    }
+
+    /// `*(base + off)` = `src`, and `src` = what was there before, at once: 64 bits.
+    /// Since Linux 5.12.
+    pub fn atomic_exchange(&mut self, base: Reg, off: i16, src: Reg) -> &mut Self {
+        let exchange = EXCHANGE | FETCH;
+        self.push(STX | ATOMIC | Size::Double as u8, base, src as u8, off, exchange)
+    }
+
+    /// `dst` = a constant of 64 bits.
+    pub fn wide(&mut self, dst: Reg, value: u64) -> &mut Self {
+        self.push(LD | Size::Double as u8, dst, 0, 0, value as u32 as i32);
+        self.push(0, Reg::R0, 0, 0, (value >> 32) as i32)
     }
 
     /// `dst` = the map behind this descriptor, which must stay open until the
@@ -298,6 +313,7 @@ pub enum Helper {
     MapUpdate = 2,
     MapDelete = 3,
     KtimeGetNs = 5,
+    GetSmpProcessorId = 8,
     GetCurrentPidTgid = 14,
     GetCurrentComm = 16,
     ProbeReadUser = 112,
@@ -365,6 +381,11 @@ mod tests {
             [0xdb, 0x10, 16, 0, 1, 0, 0, 0],
         ),
         (
+            "r1 = xchg_64(r0 + 16, r1)",
+            |a| _ = a.atomic_exchange(R0, 16, R1),
+            [0xdb, 0x10, 16, 0, 0xe1, 0, 0, 0],
+        ),
+        (
             "call kernel-function 70000",
             |a| _ = a.call_function(70_000),
             [0x85, 0x20, 0, 0, 0x70, 0x11, 1, 0],
@@ -425,6 +446,15 @@ mod tests {
         let insns = asm.finish().unwrap();
         assert_eq!((insns.len(), insns[0].code), (2, 0x18));
         assert_eq!((insns[0].registers, insns[0].imm), (0x11, file.as_raw_fd()));
+    }
+
+    #[test]
+    fn a_wide_constant_takes_two_instructions() {
+        let mut asm = Assembler::new();
+        asm.wide(R2, 0x8123_4567_89ab_cdef);
+        let insns = asm.finish().unwrap();
+        assert_eq!((insns.len(), insns[0].code, insns[1].code), (2, 0x18, 0));
+        assert_eq!((insns[0].imm as u32, insns[1].imm as u32), (0x89ab_cdef, 0x8123_4567));
     }
 
     #[test]

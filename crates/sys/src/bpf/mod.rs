@@ -45,6 +45,8 @@ pub enum Hook {
     FunctionEntry(u32),
     /// Attached behind the return of a function of the kernel, by its number.
     FunctionExit(u32),
+    /// Attached to nothing: runs when it is told to, on a CPU ([`Program::run_on`]).
+    OnDemand,
 }
 
 /// A program that was loaded.
@@ -92,6 +94,7 @@ const MAP_UPDATE_ELEM: libc::c_int = 2;
 const MAP_DELETE_ELEM: libc::c_int = 3;
 const MAP_GET_NEXT_KEY: libc::c_int = 4;
 const PROG_LOAD: libc::c_int = 5;
+const PROG_TEST_RUN: libc::c_int = 10;
 const RAW_TRACEPOINT_OPEN: libc::c_int = 17;
 const BTF_LOAD: libc::c_int = 18;
 
@@ -217,6 +220,28 @@ impl Program {
         let fd = unsafe { make(RAW_TRACEPOINT_OPEN, &attr) }?;
         Ok(Link { _fd: fd })
     }
+
+    /// Runs a program of [`Hook::OnDemand`] once on a CPU, by an interrupt there, and
+    /// waits for its end: a few microseconds. ENXIO says that the CPU is not online.
+    /// Since Linux 5.10.
+    pub fn run_on(&self, cpu: u32) -> io::Result<()> {
+        /// `BPF_F_TEST_RUN_ON_CPU`, uapi/linux/bpf.h.
+        const ON_CPU: u32 = 1;
+        self.run(ON_CPU, cpu)
+    }
+
+    /// Runs a program of [`Hook::OnDemand`] once in this thread. Since Linux 5.10.
+    pub fn run_here(&self) -> io::Result<()> {
+        self.run(0, 0)
+    }
+
+    fn run(&self, flags: u32, cpu: u32) -> io::Result<()> {
+        let program = self.fd.as_raw_fd() as u32;
+        let mut attr = TestAttr { program, flags, cpu, ..TestAttr::default() };
+        let size = size_of::<TestAttr>();
+        // SAFETY: the kernel reads and writes the structure only; every address is null.
+        check(unsafe { libc::syscall(libc::SYS_bpf, PROG_TEST_RUN, &raw mut attr, size) }).map(drop)
+    }
 }
 
 /// A thread as maps of task storage name it (`PIDFD_THREAD`, pidfd_open(2),
@@ -285,6 +310,24 @@ struct LoadAttr {
     pad: u32,
 }
 
+/// `BPF_PROG_TEST_RUN`.
+#[derive(Default)]
+#[repr(C)]
+struct TestAttr {
+    program: u32,
+    result: u32,
+    sizes: [u32; 2],
+    data: [u64; 2],
+    repeat: u32,
+    duration: u32,
+    context_sizes: [u32; 2],
+    contexts: [u64; 2],
+    flags: u32,
+    cpu: u32,
+    batch_size: u32,
+    pad: u32,
+}
+
 /// `BPF_RAW_TRACEPOINT_OPEN`.
 #[repr(C)]
 struct TracepointAttr {
@@ -306,14 +349,16 @@ struct TypesAttr {
 
 fn load(hook: Hook, name: &str, insns: &[Insn], log: &mut [u8]) -> io::Result<OwnedFd> {
     // Numbers of enum bpf_prog_type and enum bpf_attach_type.
+    const RAW_TRACEPOINT: u32 = 17;
     const TRACING: u32 = 26;
-    let (attach_type, attach_type_id) = match hook {
-        Hook::TypedTracepoint(id) => (23, id),
-        Hook::FunctionEntry(id) => (24, id),
-        Hook::FunctionExit(id) => (25, id),
+    let (kind, attach_type, attach_type_id) = match hook {
+        Hook::TypedTracepoint(id) => (TRACING, 23, id),
+        Hook::FunctionEntry(id) => (TRACING, 24, id),
+        Hook::FunctionExit(id) => (TRACING, 25, id),
+        Hook::OnDemand => (RAW_TRACEPOINT, 0, 0),
     };
     let attr = LoadAttr {
-        kind: TRACING,
+        kind,
         insn_count: small(insns.len())?,
         insns: insns.as_ptr() as u64,
         licence: LICENCE.as_ptr() as u64,
@@ -425,6 +470,8 @@ mod tests {
         assert_eq!(size_of::<ElementAttr>(), 32);
         assert_eq!(std::mem::offset_of!(LoadAttr, attach_type_id), 108);
         assert_eq!(size_of::<TracepointAttr>(), 16);
+        assert_eq!(std::mem::offset_of!(TestAttr, contexts), 48);
+        assert_eq!(size_of::<TestAttr>(), 80);
     }
 
     #[test]

@@ -1,174 +1,41 @@
-//! Where the time of each CPU went: `/proc/stat`, and `ksoftirqd` by its own
-//! run time.
-//!
-//! Two kinds of numbers stand in `/proc/stat`. User, system, irq and softirq
-//! time are *sampled*, on most kernels: the tick charges whatever it happens to
-//! interrupt (`CONFIG_TICK_CPU_ACCOUNTING` without `CONFIG_IRQ_TIME_ACCOUNTING`).
-//! A CPU that alternates between idle and busy stops its tick whenever it
-//! idles, so many of its busy phases are never sampled and its ticks add up to
-//! well under a second each second. Idle and iowait time, in contrast, are
-//! measured from clock to clock where idle CPUs stop their tick
-//! (`CONFIG_NO_HZ_COMMON`, `get_cpu_idle_time_us`, kernel/time/tick-sched.c).
-//!
-//! So `cpu.busy = wall - idle - iowait - steal` is the figure to trust, and
-//! user : system : softirq : irq are the proportions within it.
-//!
-//! Iowait is idle time too: nothing was there to run, and the kernel guesses
-//! why. An idle phase still going on is called one or the other by what is
-//! outstanding at the moment of reading, so iowait can go down between two
-//! readings, by as much as idle goes up beyond the truth. Their sum holds, and
-//! busy rests on the sum alone; a negative iowait is entered as idle.
-//!
-//! `cpu.ksoftirqd` is time that `cpu.softirq` has counted already (ticks in it
-//! serve softirqs): it says how much of the softirq time ran in that thread,
-//! and must not be added to it.
-//!
-//! `/proc/stat` prints hundredths of a second, so every number is good to 10 ms.
+//! What became of the time of each CPU, by kind: from `/proc/stat` at both edges of the
+//! window, and from the kernel's account where there is one.
 
-use super::{Context, Meter, Output, Reach, Running, Watched};
-use crate::record::{Fault, Scope, Unit};
-use crate::sys::procfs::{self, CpuTicks};
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use super::account::Spent;
+use super::programs::class;
+use crate::meter::Output;
+use crate::record::{Role, Scope, Unit};
+use crate::sys::procfs::CpuTicks;
 
-/// The meter `cpu`.
-pub static CPU: Cpu = Cpu { ksoftirqd: Mutex::new(None) };
-
-/// CPU time of the machine, by CPU and kind.
-pub struct Cpu {
-    /// The `ksoftirqd` threads and the `/proc` they were found in. They live as
-    /// long as the kernel, and to find them takes milliseconds on a large machine.
-    ksoftirqd: Mutex<Option<(PathBuf, Vec<Ksoftirqd>)>>,
-}
-
-/// The thread that serves the softirqs of one CPU which do not fit between
-/// other work.
-#[derive(Clone, Copy)]
-struct Ksoftirqd {
-    cpu: u32,
-    pid: u32,
-}
-
-impl Meter for Cpu {
-    fn name(&self) -> &'static str {
-        "cpu"
-    }
-
-    fn summary(&self) -> &'static str {
-        "time of every CPU: user, system, softirq, irq, iowait, idle, steal (/proc/stat)"
-    }
-
-    fn reach(&self) -> Reach {
-        Reach::Machine
-    }
-
-    fn start(&self, context: &Context) -> Result<Box<dyn Running>, Fault> {
-        let proc = &context.roots.proc;
-        let mut stat = Watched::open(proc.join("stat"))?;
-        let online = stat.read(procfs::parse_stat)?;
-        let ksoftirqd = self
-            .ksoftirqd(proc, online.len())
-            .into_iter()
-            .filter_map(|thread| {
-                let path = proc.join(thread.pid.to_string()).join("schedstat");
-                // Without CONFIG_SCHED_INFO there is no such file and no reading.
-                let mut schedstat = Watched::open(path).ok()?;
-                let start = schedstat.read(procfs::parse_schedstat).ok()?.run;
-                Some((thread.cpu, schedstat, start))
-            })
-            .collect();
-        let start = Snapshot::take(&mut stat)?;
-        Ok(Box::new(Window { stat, start, ksoftirqd }))
-    }
-}
-
-impl Cpu {
-    fn ksoftirqd(&self, proc: &Path, online: usize) -> Vec<Ksoftirqd> {
-        let mut known = self.ksoftirqd.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*known {
-            Some((root, threads)) if root == proc => threads.clone(),
-            _ => {
-                let threads = find_ksoftirqd(proc, online);
-                *known = Some((proc.to_owned(), threads.clone()));
-                threads
-            }
-        }
-    }
-}
-
-/// They are among the first threads of a kernel, so the search ends early.
-fn find_ksoftirqd(proc: &Path, online: usize) -> Vec<Ksoftirqd> {
-    let thread = |pid: u32| {
-        let name = procfs::name(&proc.join(pid.to_string()))?;
-        Some(Ksoftirqd { cpu: name.strip_prefix("ksoftirqd/")?.parse().ok()?, pid })
-    };
-    let mut found: Vec<_> =
-        procfs::kernel_threads(proc).into_iter().filter_map(thread).take(online).collect();
-    found.sort_unstable_by_key(|thread| thread.cpu);
-    found
-}
-
-struct Window {
-    stat: Watched,
-    start: Snapshot,
-    ksoftirqd: Vec<(u32, Watched, u64)>,
-}
-
-/// `/proc/stat` at one moment.
-struct Snapshot {
-    at: Instant,
-    cpus: Vec<CpuTicks>,
-}
-
-impl Snapshot {
-    /// The kernel adds the numbers up while it is asked, so the moment they are
-    /// true of lies between the two readings of the clock.
-    fn take(stat: &mut Watched) -> Result<Self, Fault> {
-        let before = Instant::now();
-        let cpus = stat.read(procfs::parse_stat)?;
-        Ok(Snapshot { at: before + before.elapsed() / 2, cpus })
-    }
-}
-
-impl Running for Window {
-    fn stop(mut self: Box<Self>) -> Result<Output, Fault> {
-        let stop = Snapshot::take(&mut self.stat)?;
-        let wall = (stop.at - self.start.at).as_secs_f64();
-        let mut output = account(&self.start.cpus, &stop.cpus, wall, procfs::user_hz());
-        for (cpu, schedstat, start) in &mut self.ksoftirqd {
-            let run = schedstat.read(procfs::parse_schedstat)?.run.saturating_sub(*start);
-            output.add("cpu.ksoftirqd", Unit::Seconds, run as f64 * 1e-9, &Scope::Cpu(*cpu));
-        }
-        Ok(output)
-    }
-}
-
-/// What became of `wall` seconds on each CPU that was online at both ends.
-fn account(start: &[CpuTicks], stop: &[CpuTicks], wall: f64, hz: f64) -> Output {
+/// What became of `wall` seconds on each CPU that was online at both ends; `exact` has the
+/// kernel's own account of some or none.
+pub fn account(
+    start: &[CpuTicks],
+    stop: &[CpuTicks],
+    wall: f64,
+    hz: f64,
+    exact: &[Spent],
+) -> Output {
     let mut output = Output::default();
     let mut doubts = Doubts::default();
+    // The edges of the account are sharper, and microseconds apart from CPU to CPU.
+    let walls = exact.iter().map(|spent| spent.wall).sum::<f64>() / exact.len() as f64;
+    let wall = if exact.is_empty() { wall } else { walls };
     output.add("cpu.wall", Unit::Seconds, wall, &Scope::Machine);
     for after in stop {
         let Some(before) = start.iter().find(|before| before.cpu == after.cpu) else {
             doubts.came_or_went.push(after.cpu);
             continue;
         };
-        let spent = Spent::between(before, after, hz);
-        let busy = (wall - spent.idle - spent.iowait - spent.steal).max(0.0);
-        for (metric, value) in [
-            ("cpu.user", spent.user),
-            ("cpu.system", spent.system),
-            ("cpu.softirq", spent.softirq),
-            ("cpu.irq", spent.irq),
-            ("cpu.iowait", spent.iowait),
-            ("cpu.idle", spent.idle),
-            ("cpu.steal", spent.steal),
-            ("cpu.busy", busy),
-        ] {
-            output.add(metric, Unit::Seconds, value, &Scope::Cpu(after.cpu));
-        }
-        doubts.consider(after.cpu, &spent, wall);
+        let ticks = Ticks::between(before, after, hz);
+        let exact = exact.iter().find(|exact| exact.cpu == after.cpu);
+        doubts.consider(after.cpu, &ticks, wall, exact.is_some());
+        let kinds = match exact {
+            Some(exact) => Kinds::exact(exact, &ticks),
+            None => Kinds::by_ticks(&ticks, wall),
+        };
+        kinds.enter(&mut output, after.cpu);
+        exact.into_iter().for_each(|exact| enter_parts(&mut output, exact));
     }
     let gone = |before: &&CpuTicks| !stop.iter().any(|after| after.cpu == before.cpu);
     doubts.came_or_went.extend(start.iter().filter(gone).map(|before| before.cpu));
@@ -177,7 +44,82 @@ fn account(start: &[CpuTicks], stop: &[CpuTicks], wall: f64, hz: f64) -> Output 
 }
 
 /// Seconds of one CPU by kind.
-struct Spent {
+struct Kinds {
+    user: f64,
+    system: f64,
+    softirq: f64,
+    irq: f64,
+    iowait: f64,
+    idle: f64,
+    steal: f64,
+    busy: f64,
+}
+
+impl Kinds {
+    fn by_ticks(ticks: &Ticks, wall: f64) -> Kinds {
+        let &Ticks { user, system, softirq, irq, iowait, idle, steal, .. } = ticks;
+        let busy = (wall - idle - iowait - steal).max(0.0);
+        Kinds { user, system, softirq, irq, iowait, idle, steal, busy }
+    }
+
+    /// Ticks tell which of the foreign work was user time, and which of the idle time was
+    /// iowait.
+    fn exact(exact: &Spent, ticks: &Ticks) -> Kinds {
+        let of = |class| exact.of(class);
+        let roles_user = of(class::SENDER) + of(class::RECEIVER);
+        let inside = class::SYSTEM;
+        let roles_system = of(class::SENDER + inside) + of(class::RECEIVER + inside);
+        let foreign = of(class::FOREIGN);
+        let foreign_user = (ticks.user - roles_user).clamp(0.0, foreign);
+        let workers = of(class::NAPI) + of(class::SENDER_URING) + of(class::RECEIVER_URING);
+        let rest = of(class::IDLE);
+        let iowait = ticks.iowait.min(rest);
+        Kinds {
+            user: roles_user + foreign_user,
+            system: roles_system + workers + foreign - foreign_user,
+            softirq: of(class::SOFTIRQ) + of(class::KSOFTIRQD),
+            irq: of(class::IRQ),
+            iowait,
+            idle: rest - iowait,
+            steal: ticks.steal,
+            busy: (exact.wall - rest - ticks.steal).max(0.0),
+        }
+    }
+
+    fn enter(&self, output: &mut Output, cpu: u32) {
+        for (metric, value) in [
+            ("cpu.user", self.user),
+            ("cpu.system", self.system),
+            ("cpu.softirq", self.softirq),
+            ("cpu.irq", self.irq),
+            ("cpu.iowait", self.iowait),
+            ("cpu.idle", self.idle),
+            ("cpu.steal", self.steal),
+            ("cpu.busy", self.busy),
+        ] {
+            output.add(metric, Unit::Seconds, value, &Scope::Cpu(cpu));
+        }
+    }
+}
+
+/// What is known of a CPU by the kernel's account alone; `cpu.foreign` says that it was
+/// accounted for.
+fn enter_parts(output: &mut Output, exact: &Spent) {
+    let mut add = |metric: &str, class| {
+        output.add(metric, Unit::Seconds, exact.of(class), &Scope::Cpu(exact.cpu));
+    };
+    add("cpu.foreign", class::FOREIGN);
+    add("cpu.ksoftirqd", class::KSOFTIRQD);
+    add("cpu.napi", class::NAPI);
+    for role in Role::ALL {
+        add(&format!("cpu.{role}.user"), class::thread(role));
+        add(&format!("cpu.{role}.system"), class::thread(role) + class::SYSTEM);
+        add(&format!("cpu.{role}.uring"), class::uring(role));
+    }
+}
+
+/// Seconds of one CPU by kind, as ticks tell them.
+struct Ticks {
     user: f64,
     system: f64,
     softirq: f64,
@@ -189,14 +131,14 @@ struct Spent {
     taken_back: f64,
 }
 
-impl Spent {
+impl Ticks {
     fn between(before: &CpuTicks, after: &CpuTicks, hz: f64) -> Self {
         let seconds = |from: u64, to: u64| to.saturating_sub(from) as f64 / hz;
         // Widened, because what a file says may be any number at all.
         let resting = |c: &CpuTicks| u128::from(c.idle) + u128::from(c.iowait);
         let rest = resting(after).saturating_sub(resting(before)) as f64 / hz;
         let iowait = seconds(before.iowait, after.iowait).min(rest);
-        Spent {
+        Ticks {
             user: seconds(before.user, after.user) + seconds(before.nice, after.nice),
             system: seconds(before.system, after.system),
             softirq: seconds(before.softirq, after.softirq),
@@ -223,10 +165,10 @@ struct Doubts {
 }
 
 impl Doubts {
-    fn consider(&mut self, cpu: u32, spent: &Spent, wall: f64) {
+    fn consider(&mut self, cpu: u32, spent: &Ticks, wall: f64, exact: bool) {
         let off = (spent.sum() - wall).abs();
         // Several columns, each cut to 10 ms: a short window proves nothing.
-        if off > 0.1 * wall && off > 0.05 {
+        if !exact && off > 0.1 * wall && off > 0.05 {
             self.ticks.push((cpu, spent.sum() / wall));
         }
         if spent.steal > 0.01 * wall {
@@ -276,6 +218,8 @@ fn shares(list: &[(u32, f64)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::procfs;
+    use std::path::Path;
 
     /// The window of a recorded machine.
     fn window(machine: &str) -> Output {
@@ -283,7 +227,7 @@ mod tests {
         let read = |file: &str| std::fs::read_to_string(root.join(file)).unwrap();
         let cpus = |edge: &str| procfs::parse_stat(&read(&format!("{edge}/proc/stat"))).unwrap();
         let wall = read("wall").trim().parse().unwrap();
-        account(&cpus("start"), &cpus("stop"), wall, 100.0)
+        account(&cpus("start"), &cpus("stop"), wall, 100.0, &[])
     }
 
     /// user, system, softirq, irq, iowait, idle, steal, busy.
@@ -339,12 +283,71 @@ mod tests {
         assert_eq!(lost, "cpu: left out, not online all the time: CPU 4");
     }
 
+    /// A CPU of one second, by class: made up.
+    fn spent(parts: &[(usize, f64)]) -> Spent {
+        let mut spent = Spent::idle(0, 1.0);
+        parts.iter().for_each(|(class, seconds)| spent.move_from_idle(*class, *seconds));
+        spent
+    }
+
+    #[test]
+    fn by_the_kernels_account_the_kinds_add_up_whatever_the_ticks_say() {
+        let exact = spent(&[
+            (class::SENDER, 0.05),
+            (class::SENDER + class::SYSTEM, 0.25),
+            (class::SENDER_URING, 0.02),
+            (class::NAPI, 0.03),
+            (class::FOREIGN, 0.1),
+            (class::SOFTIRQ, 0.2),
+            (class::KSOFTIRQD, 0.04),
+            (class::IRQ, 0.01),
+        ]);
+        // The ticks saw 0.13 s of user time, 0.3 s of the rest, and 0.2 s of iowait.
+        let after = CpuTicks { user: 13, system: 30, iowait: 20, idle: 99, ..CpuTicks::default() };
+        let output = account(&[CpuTicks::default()], &[after], 0.98, 100.0, &[exact]);
+        let find = |metric: &str, scope| {
+            output.readings.iter().find(|r| r.metric == metric && r.scope == scope).unwrap().value
+        };
+        let read = |metric: &str| find(metric, Scope::Cpu(0));
+        assert_eq!(find("cpu.wall", Scope::Machine), 1.0, "the account's own edges");
+        for (metric, value) in [
+            ("cpu.user", 0.13),
+            ("cpu.system", 0.25 + 0.02 + 0.03 + 0.02),
+            ("cpu.softirq", 0.24),
+            ("cpu.irq", 0.01),
+            ("cpu.iowait", 0.2),
+            ("cpu.idle", 0.1),
+            ("cpu.busy", 0.7),
+            ("cpu.foreign", 0.1),
+            ("cpu.ksoftirqd", 0.04),
+            ("cpu.napi", 0.03),
+            ("cpu.sender.user", 0.05),
+            ("cpu.sender.system", 0.25),
+            ("cpu.sender.uring", 0.02),
+            ("cpu.receiver.system", 0.0),
+        ] {
+            assert!((read(metric) - value).abs() < 1e-9, "{metric}: {}", read(metric));
+        }
+        assert_eq!(output.warnings, [""; 0], "what the ticks lost does not matter");
+    }
+
+    #[test]
+    fn ticks_split_no_more_foreign_work_than_there_is() {
+        let exact = || spent(&[(class::RECEIVER, 0.3), (class::FOREIGN, 0.1)]);
+        for (ticks, user) in [(10, 0.3), (90, 0.4)] {
+            let after = CpuTicks { user: ticks, ..CpuTicks::default() };
+            let kinds =
+                Kinds::exact(&exact(), &Ticks::between(&CpuTicks::default(), &after, 100.0));
+            assert!((kinds.user - user).abs() < 1e-9 && (kinds.busy - 0.4).abs() < 1e-9);
+        }
+    }
+
     #[test]
     fn idle_that_turned_into_iowait_is_at_rest_once() {
         // An idle phase of 0.2 s is called iowait, and 0.5 s more pass in it.
         let before = CpuTicks { idle: 1000, iowait: 50, ..CpuTicks::default() };
         let after = CpuTicks { idle: 980, iowait: 120, system: 50, ..CpuTicks::default() };
-        let output = account(&[before], &[after], 1.0, 100.0);
+        let output = account(&[before], &[after], 1.0, 100.0, &[]);
         assert_cpu(&output, 0, [0.0, 0.5, 0.0, 0.0, 0.5, 0.0, 0.0, 0.5]);
     }
 
@@ -353,7 +356,7 @@ mod tests {
         let most =
             CpuTicks { idle: u64::MAX, iowait: u64::MAX, user: u64::MAX, ..CpuTicks::default() };
         for (before, after) in [(CpuTicks::default(), most), (most, CpuTicks::default())] {
-            let output = account(&[before], &[after], 0.0, 100.0);
+            let output = account(&[before], &[after], 0.0, 100.0, &[]);
             assert!(output.readings.iter().all(|r| r.value.is_finite() && r.value >= 0.0));
         }
     }

@@ -1,0 +1,164 @@
+//! The kernel's account of each CPU's time, over real streams.
+
+use bytepath::meter::{self, Meter};
+use bytepath::record::{Cell, Design, Fault, Role, Schedule, Scope, Trial};
+use bytepath::run::{Laboratory, Stand, path_spec};
+use bytepath::spec::{self, Ask};
+use bytepath::stats::{judge_events, role_cpu};
+use bytepath::{path, sys, testbed};
+use bytepath_testing::{alone, skip};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+#[test]
+fn the_parts_of_each_cpu_add_up_and_agree_with_the_scheduler() {
+    let _alone = alone();
+    let cell = cell("two-cores");
+    let Some(trial) = run(&cell) else { return };
+    let wall = trial.reading("cpu.wall", &Scope::Machine).unwrap();
+    for cpu in cpus(&trial) {
+        let sum = |metrics: &[&str]| metrics.iter().map(|m| read(&trial, m, cpu)).sum::<f64>();
+        let rest = ["cpu.softirq", "cpu.irq", "cpu.iowait", "cpu.idle"];
+        let all = sum(&["cpu.user", "cpu.system"]) + sum(&rest);
+        assert!((all / wall - 1.0).abs() < 0.01, "CPU {cpu}: {all} of {wall} s by kind");
+        let mut parts = sum(&rest) + sum(&["cpu.napi", "cpu.foreign"]);
+        for role in Role::ALL {
+            let kinds = ["user", "system", "uring"].map(|kind| format!("cpu.{role}.{kind}"));
+            parts += sum(&kinds.each_ref().map(String::as_str));
+        }
+        assert!((parts / wall - 1.0).abs() < 0.01, "CPU {cpu}: {parts} of {wall} s by role");
+    }
+    for role in Role::ALL {
+        let own = cell.placement.cpu(role).unwrap();
+        let kind = |kind: &str| read(&trial, &format!("cpu.{role}.{kind}"), own);
+        let (user, system) = (kind("user"), kind("system"));
+        // Calls are watched for a part of the window, in which a sender may not leave one.
+        assert!(system > 0.0, "{role}: {user} s and {system} s");
+        // The scheduler counts interrupts on top of a thread as the thread's; it was asked at
+        // other moments, at the receiver before and after.
+        let threads = trial.role(role).unwrap().threads.iter();
+        let run: f64 = threads.filter(|t| !t.name.starts_with("napi/")).map(|t| t.run).sum();
+        let looked = trial.reading("threads.wall", &Scope::Role(role)).unwrap();
+        let edges = 0.02 + 0.02 * wall + 2.0 * (looked - wall).abs();
+        let interrupts = read(&trial, "cpu.softirq", own) + read(&trial, "cpu.irq", own);
+        let words = format!("{role}: {user} + {system} (+ {interrupts}) of {run} s, edges {edges}");
+        assert!(user + system < run + edges, "{words}");
+        assert!(user + system + interrupts > run - edges, "{words}");
+        let cost = role_cpu(&cell, &trial, role).unwrap();
+        assert!(cost.exact && cost.system > 0.0 && cost.total <= 1.01, "{cost:?}");
+    }
+}
+
+#[test]
+fn a_burner_is_foreign_and_spoils_a_trial_on_the_streams_cpu_alone() {
+    let _alone = alone();
+    let cell = cell("one-core");
+    let Some(allowed) = two_cpus() else { return };
+    let own = cell.placement.sender.unwrap();
+    for burning in allowed {
+        let burner = Burner::on(burning);
+        let Some(trial) = run(&cell) else { return };
+        drop(burner);
+        let wall = trial.reading("cpu.wall", &Scope::Machine).unwrap();
+        let foreign = read(&trial, "cpu.foreign", burning) / wall;
+        // It shares with the stream, and with whatever else there is on this machine.
+        assert!(foreign > 0.2, "{foreign} of CPU {burning}");
+        let events = judge_events(&trial, &cell, &SCHEDULE, &[]);
+        let blamed = |cpu| events.iter().any(|e| e.contains(&format!("of CPU {cpu} (limit")));
+        assert!(burning != own || blamed(own), "{events:?}");
+        assert!(burning == own || !blamed(burning), "{events:?}");
+    }
+}
+
+const SCHEDULE: Schedule = Schedule {
+    blocks: 1,
+    warm_up: 0.1,
+    window: 1.0,
+    seed: 0,
+    design: Design::Trials,
+    stopping: None,
+};
+
+/// One trial with the meters of CPU time; none, and said, where the kernel keeps no account.
+fn run(cell: &Cell) -> Option<Trial> {
+    let stop = AtomicBool::new(false);
+    let laboratory = Laboratory {
+        paths: path::CATALOG,
+        meters: meter::CATALOG,
+        testbed: testbed::CATALOG[0],
+        program: env!("CARGO_BIN_EXE_bytepath").into(),
+        stop: &stop,
+    };
+    let wanted = |meter: &&'static dyn Meter| ["cpu", "threads"].contains(&meter.name());
+    let meters: Vec<_> = meter::regular().filter(wanted).collect();
+    // Others may keep a stream from most of its window; then it is no trial, but another
+    // one may be.
+    let once = |_| Stand::raise(&laboratory, cell)?.run(cell, &meters, &SCHEDULE, None);
+    let faulty = |result: Result<Trial, Fault>| result.map_err(|fault| println!("{fault}")).ok();
+    let trial = (0..5).map(once).find_map(faulty).expect("one trial of five");
+    if let Some(refused) = trial.warnings.iter().find(|w| w.contains("those of ticks")) {
+        skip!("{refused}");
+        return None;
+    }
+    Some(trial)
+}
+
+fn read(trial: &Trial, metric: &str, cpu: u32) -> f64 {
+    trial.reading(metric, &Scope::Cpu(cpu)).unwrap_or_else(|| panic!("no {metric} of CPU {cpu}"))
+}
+
+fn cpus(trial: &Trial) -> Vec<u32> {
+    let foreign = trial.readings.iter().filter(|r| r.metric == "cpu.foreign");
+    let cpus: Vec<u32> = foreign.filter_map(|r| r.scope.cpu()).collect();
+    assert!(!cpus.is_empty(), "{:?}", trial.readings);
+    cpus
+}
+
+fn cell(cores: &str) -> Cell {
+    let allowed = sys::thread::allowed().unwrap();
+    let cores = if allowed.len() > 1 { cores } else { "one-core" };
+    let cores = spec::parse_cores(cores, &allowed).unwrap();
+    let ask = Ask {
+        paths: &["socket".to_owned()],
+        workload: "",
+        stream: "",
+        link: "wire",
+        cores: &cores,
+        baseline: None,
+        kernels: &[],
+    };
+    let (cells, _) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS)).unwrap();
+    cells.into_iter().next().unwrap()
+}
+
+fn two_cpus() -> Option<[u32; 2]> {
+    let allowed = sys::thread::allowed().unwrap();
+    let Some(two) = allowed.first_chunk() else {
+        skip!("one CPU only");
+        return None;
+    };
+    Some(*two)
+}
+
+/// A thread that does nothing but run, and is no stream's.
+struct Burner(Arc<AtomicBool>);
+
+impl Burner {
+    fn on(cpu: u32) -> Burner {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        std::thread::spawn(move || {
+            sys::thread::pin(cpu).unwrap();
+            while !stopped.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        Burner(stop)
+    }
+}
+
+impl Drop for Burner {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
