@@ -42,9 +42,10 @@ fn the_parts_of_each_cpu_add_up_and_agree_with_the_scheduler() {
         let edges = 0.02 + 0.02 * wall + 2.0 * (looked - wall).abs();
         let interrupts = read(&trial, "cpu.softirq", own) + read(&trial, "cpu.irq", own);
         let words = format!("{role}: {user} + {system} (+ {interrupts}) of {run} s, edges {edges}");
-        // The scheduler takes stolen time off, the account does not.
+        // The scheduler takes stolen time off, and stops a thread's clock when it begins to
+        // look for another one; the account does so when that one is found.
         let steal = read(&trial, "cpu.steal", own);
-        assert!(user + system < run + steal + edges, "{words}, {steal} s stolen");
+        assert!(user + system < 1.5 * run + steal + edges, "{words}, {steal} s stolen");
         assert!(user + system + interrupts > run - edges, "{words}");
         let cost = role_cpu(&cell, &trial, role).unwrap();
         assert!(cost.exact && cost.system > 0.0 && cost.total <= 1.01, "{cost:?}");
