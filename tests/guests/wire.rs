@@ -17,7 +17,7 @@ fn taps_with_two_queues_join_two_guests() {
     let Some(_machine) = joined(bed, able) else { return };
     let folder = tempfile::tempdir().unwrap();
     let before = devices();
-    let study = measured(bed, &["--blocks", "2"], folder.path());
+    let study = measured(bed, &["--blocks", "1"], folder.path());
     let [sender, receiver] = study.header.facts.as_slice() else { panic!("{study:?}") };
     assert_ne!(sender.machine, receiver.machine);
     for facts in [sender, receiver] {
@@ -75,7 +75,7 @@ fn a_guest_and_this_host_are_two_hosts() {
         let folder = tempfile::tempdir().unwrap();
         let before = devices();
         // Two trials: the second finds the tap as the first one did.
-        let study = measured(&format!("vm:host={role}"), &["--blocks", "2"], folder.path());
+        let study = measured(&format!("vm:host={role}"), &["--blocks", "1"], folder.path());
         let own = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
         let machines: Vec<&str> = study.header.facts.iter().map(|f| f.machine.as_str()).collect();
         assert_eq!(machines[at], own.trim(), "the {role} is on this host");

@@ -1,4 +1,4 @@
-//! Meters on recorded machines, where every number is known beforehand, and on
+//! Meters on the files of machines, most of them made up, where every number is known beforehand, and on
 //! the running one, where a thread's work is.
 
 use crate::recorded::{Machine, meter, value};

@@ -1,4 +1,4 @@
-//! Meters of power, idle states and clocks on recorded machines, where every number is
+//! Meters of power, idle states and clocks on made-up machines, where every number is
 //! known beforehand, and on the running one as far as it has such things.
 
 use crate::recorded::{Machine, meter, value};

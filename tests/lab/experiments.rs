@@ -46,7 +46,11 @@ fn the_time_that_an_experiment_says_it_takes_is_true() {
         let runs = x.cells.iter().filter(|c| !c.link.hw_gro && !needs_nic(&c.rx.path)).count();
         let each = x.warm_up.as_secs_f64() + x.window.as_secs_f64() + EACH;
         let minutes = runs as f64 * f64::from(x.blocks) * each / 60.0;
-        let said = text.split("# Takes about ").nth(1).unwrap();
+        let Some(said) = text.split("# Takes about ").nth(1) else {
+            // A guest whose clock counts instructions is as slow as this host emulates.
+            assert!(x.testbed.text.contains("count=instructions"), "{} says none", file.display());
+            continue;
+        };
         let said = match said.split_whitespace().next().unwrap() {
             "a" => 1.0,
             number => number.parse::<f64>().unwrap(),
