@@ -193,7 +193,7 @@ fn profiles_that_were_interrupted_are_gone_on_with() {
     result.unwrap();
     let study = study.unwrap();
     // Each round has both cells, in an order of its own that the interruption leaves.
-    let order = [first, observer.seen].concat();
+    let order = [first, std::mem::take(&mut observer.seen)].concat();
     for round in order.chunks(2) {
         assert!(
             round.contains(&"socket".into()) && round.contains(&"sendfile".into()),
