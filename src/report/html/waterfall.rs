@@ -46,7 +46,7 @@ fn figure(waterfall: &Waterfall, functional: bool) -> Markup {
         figure {
             figcaption {
                 (waterfall.unit) ", from the cost of " (waterfall.before.cell) " to that of "
-                (waterfall.after.cell) ". A step is pale where its interval holds zero or is not known. "
+                (waterfall.after.cell) ". A step is pale where it is in doubt among all of them. "
                 (explanation::check(waterfall))
                 @if let Some(text) = explanation::packets(waterfall) { " " (text) }
             }
