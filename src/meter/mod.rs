@@ -7,12 +7,14 @@ mod cstates;
 mod frequency;
 mod held;
 mod link;
+mod locks;
 mod nic;
 mod power;
 mod profile;
 mod softirqs;
 mod softnet;
 mod steady;
+mod tallies;
 mod tcp_info;
 mod tcp_stack;
 mod threads;
@@ -26,8 +28,8 @@ pub use steady::LastLook;
 
 use crate::record::wire::MeterRequest;
 use crate::record::{
-    Facts, Fault, FaultKind, OptionSpec, Reading, Role, Scope, Series, Support, ThreadTime, Unit,
-    Work,
+    Attempt, Facts, Fault, FaultKind, OptionSpec, Reading, Role, Scope, Series, Support,
+    ThreadTime, Unit, Work,
 };
 use crate::sys::Roots;
 use crate::sys::netlink::Netlink;
@@ -53,6 +55,17 @@ pub trait Meter: Sync {
     /// set with [`Context::options`].
     fn options(&self) -> &'static [OptionSpec] {
         &[]
+    }
+
+    /// Whether a study has it that does not name its meters.
+    fn usual(&self) -> bool {
+        true
+    }
+
+    /// What has to be tried on a host to know whether it works there.
+    fn attempt(&self, roots: &Roots) -> Option<Attempt> {
+        let _ = roots;
+        None
     }
 
     /// Whether it works on a host of which this is known.
@@ -266,6 +279,7 @@ pub static CATALOG: &[&dyn Meter] = &[
     &cstates::CSTATES,
     &frequency::FREQUENCY,
     &power::Power,
+    &locks::LOCKS,
     &profile::Profile,
 ];
 

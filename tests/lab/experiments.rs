@@ -378,6 +378,7 @@ fn catalogues() -> Catalogues {
         paths: path_spec(path::CATALOG, path::PAIRS),
         testbeds: testbed_spec(testbed::CATALOG),
         meters: meter::CATALOG.iter().map(|meter| meter.name()).collect(),
+        usual_meters: meter::CATALOG.iter().map(|meter| meter.name()).collect(),
         cpus: vec![0, 1],
         testbed: None,
         workload: String::new(),

@@ -212,6 +212,8 @@ fn scope_words(scope: &Scope) -> String {
         Scope::Role(role) => role.to_string(),
         Scope::Flow(role, flow) => format!("{role}, flow {flow}"),
         Scope::Link(role, device) => format!("{role}, {device}"),
+        Scope::Function(name) => name.clone(),
+        Scope::FunctionOf(role, name) => format!("{role}, {name}"),
     }
 }
 

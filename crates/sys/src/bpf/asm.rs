@@ -316,6 +316,7 @@ pub enum Helper {
     GetSmpProcessorId = 8,
     GetCurrentPidTgid = 14,
     GetCurrentComm = 16,
+    GetStackId = 27,
     ProbeReadUser = 112,
     ProbeReadKernel = 113,
     TaskStorageGet = 156,
