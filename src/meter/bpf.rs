@@ -28,6 +28,11 @@ pub fn load_typed(
     load(Hook::TypedTracepoint(id), name, insns)
 }
 
+/// Whether there is a typed tracepoint of this name.
+pub fn has_typed(btf: &Btf, name: &str) -> bool {
+    btf.id(Kind::Typedef, &format!("btf_trace_{name}")).is_some()
+}
+
 /// A program by the name of what it is for.
 pub fn load(hook: Hook, name: &str, insns: Result<Vec<Insn>, AsmError>) -> Result<Program, Fault> {
     let insns = insns

@@ -5,6 +5,7 @@ pub mod bpf;
 mod cpu;
 mod cstates;
 mod frequency;
+mod handoffs;
 mod held;
 mod link;
 mod locks;
@@ -280,6 +281,7 @@ pub static CATALOG: &[&dyn Meter] = &[
     &frequency::FREQUENCY,
     &power::Power,
     &locks::LOCKS,
+    &handoffs::HANDOFFS,
     &profile::Profile,
 ];
 

@@ -68,6 +68,7 @@ impl Tallies {
         let stacks = self.maps.take_stacks().map_err(unreadable)?;
         let function = |entry: &Entry| match stacks.get(&entry.stack) {
             Some(stack) => self.names.caller(stack, below),
+            None if entry.stack == key::CALL_SITE => self.names.caller(&[entry.place], &[]),
             None => UNKNOWN.to_owned(),
         };
         Ok(together(entries, function))
@@ -85,8 +86,8 @@ fn unreadable(error: io::Error) -> Fault {
 fn together(entries: Vec<Entry>, function: impl Fn(&Entry) -> String) -> Vec<Tally> {
     let mut sums: BTreeMap<(u32, String, u64), (u64, u64)> = BTreeMap::new();
     for entry in entries {
-        let (sum, count) =
-            sums.entry((entry.what, function(&entry), entry.place)).or_insert((0, 0));
+        let place = if entry.stack == key::CALL_SITE { 0 } else { entry.place };
+        let (sum, count) = sums.entry((entry.what, function(&entry), place)).or_insert((0, 0));
         (*sum, *count) = (*sum + entry.sum, *count + entry.count);
     }
     let tally =
@@ -127,6 +128,9 @@ pub mod key {
     pub const STACK: i16 = 4;
     /// See [`super::Tally`]; 64 bits.
     pub const PLACE: i16 = 8;
+    /// In place of a call stack: the place is a return address in the function. No error of
+    /// the kernel's has this number where a stack is taken.
+    pub const CALL_SITE: i32 = -1;
     /// Size of the whole.
     pub const SIZE: i16 = 16;
 }
@@ -359,10 +363,10 @@ ffffffffc0000100 t bpf_prog_6deef7357e7b4530_sd\t[bpf]
             Entry::decode(&[1], &[]),
             Entry { what: 0, stack: 0, place: 0, sum: 0, count: 0 }
         );
-        let entries = vec![entry, Entry { stack: 4, ..entry }, Entry { place: 0, ..entry }];
-        let all = together(entries, |_| "f".into());
+        let site = Entry { stack: key::CALL_SITE, ..entry };
+        let all = together(vec![entry, Entry { stack: 4, ..entry }, site], |_| "f".into());
         let row = |place, sum, count| Tally { what: 9, function: "f".into(), place, sum, count };
-        assert_eq!(all, [row(0, 5, 2), row(3, 10, 4)]);
+        assert_eq!(all, [row(0, 5, 2), row(3, 10, 4)], "a call site is no place of its own");
     }
 
     #[test]

@@ -66,6 +66,31 @@ fn function(reading: &Reading) -> Option<&str> {
     }
 }
 
+#[test]
+fn a_stream_of_two_cpus_wakes_and_frees_across_them_and_one_of_one_cpu_hardly_does() {
+    let _alone = alone();
+    if sys::thread::allowed().unwrap().len() < 2 {
+        return skip!("one CPU only");
+    }
+    let Some(two) = run("handoffs", &cell("two-cores")) else { return };
+    let one = run("handoffs", &cell("one-core")).unwrap();
+    let per_gib = |trial: &Trial, metric: &str| {
+        value(&trial.readings, metric) / trial.count as f64 * f64::from(1 << 30)
+    };
+    let [woken, freed] = ["handoffs.wakeups", "handoffs.frees"];
+    assert!(per_gib(&two, woken) > 10.0, "{:?}", two.readings);
+    assert!(per_gib(&two, freed) > 64.0, "{:?}", two.readings);
+    // What is left is that of the kernel's own threads.
+    for metric in [woken, freed] {
+        let (of_two, of_one) = (per_gib(&two, metric), per_gib(&one, metric));
+        assert!(of_one < 0.2 * of_two, "{metric}: {of_one} and {of_two} per GiB");
+    }
+    let by_function = two.readings.iter().filter(|r| r.metric == woken && function(r).is_some());
+    let by_function: f64 = by_function.map(|r| r.value).sum();
+    assert_eq!(by_function, value(&two.readings, woken));
+    assert_eq!(value(&two.readings, "handoffs.lost"), 0.0);
+}
+
 /// How long a hammer falls.
 const LONG: Duration = Duration::from_millis(300);
 
