@@ -85,7 +85,11 @@ pub(super) fn plan(arguments: &RunArguments) -> Result<(Plan, Bed), Fault> {
         baseline: experiment.baseline,
         schedule,
         judgement: experiment.judgement,
-        meters: run::meter_requests(chosen.unwrap_or(experiment.meters), &power)?,
+        meters: run::meter_requests(
+            chosen.unwrap_or(experiment.meters),
+            &power,
+            profiling.as_ref(),
+        )?,
         mandatory: source.is_none() && !arguments.path.is_empty(),
         source,
         profiling,
@@ -130,9 +134,8 @@ pub(super) fn catalogues() -> Result<Catalogues, Fault> {
     Ok(Catalogues {
         paths: path_spec(path::CATALOG, path::PAIRS),
         testbeds: testbed_spec(testbed::CATALOG),
-        // Profiles are asked for in a way of their own.
-        meters: meter::regular().map(|meter| meter.name()).collect(),
-        usual_meters: meter::regular().filter(|m| m.usual()).map(|m| m.name()).collect(),
+        meters: meter::selectable().map(|meter| meter.name()).collect(),
+        usual_meters: meter::regular().map(|meter| meter.name()).collect(),
         cpus: sys::thread::allowed()
             .map_err(|e| Fault::system("cannot read the CPUs of this process", &e))?,
         testbed: None,

@@ -60,7 +60,7 @@ pub trait Meter: Sync {
 
     /// Whether a study has it that does not name its meters.
     fn usual(&self) -> bool {
-        true
+        !self.apart()
     }
 
     /// What has to be tried on a host to know whether it works there.
@@ -285,9 +285,14 @@ pub static CATALOG: &[&dyn Meter] = &[
     &profile::Profile,
 ];
 
-/// The meters of trials that count: all but those that want trials of their own.
+/// The meters of a study that names none.
 pub fn regular() -> impl Iterator<Item = &'static dyn Meter> {
-    CATALOG.iter().copied().filter(|meter| !meter.apart())
+    CATALOG.iter().copied().filter(|meter| meter.usual())
+}
+
+/// The meters that a study may name. Profiles are asked for in a way of their own.
+pub fn selectable() -> impl Iterator<Item = &'static dyn Meter> {
+    CATALOG.iter().copied().filter(|meter| meter.name() != PROFILE_NAME)
 }
 
 /// Engines time their system calls where this meter is asked for.

@@ -8,7 +8,7 @@ use crate::profile::subsystem::{Class, Rules, Subsystem};
 use crate::profile::symbols::KernelSymbols;
 use crate::record::Fault;
 use crate::sys::Roots;
-use crate::sys::bpf::asm::{AsmError, Assembler, Helper, If, Insn, Reg, Size};
+use crate::sys::bpf::asm::{Alu, AsmError, Assembler, Helper, If, Insn, Reg, Size};
 use crate::sys::bpf::{Link, Map, MapKind, Program, Update};
 use crate::sys::btf::Btf;
 use Reg::*;
@@ -31,7 +31,7 @@ pub struct Tallies {
 pub struct Tally {
     /// What it is, in the meter's own numbers.
     pub what: u32,
-    /// The function that did it.
+    /// The function that did it; empty if it was not asked.
     pub function: String,
     /// The address that it was done to, or 0.
     pub place: u64,
@@ -68,12 +68,17 @@ impl Tallies {
         let stacks = self.maps.take_stacks().map_err(unreadable)?;
         let function = |entry: &Entry| match stacks.get(&entry.stack) {
             Some(stack) => self.names.caller(stack, below),
+            None if entry.stack == key::NOT_TAKEN => String::new(),
             None if entry.stack == key::CALL_SITE => self.names.caller(&[entry.place], &[]),
             None => UNKNOWN.to_owned(),
         };
         Ok(together(entries, function))
     }
 }
+
+/// Of so many frequent events one is asked for its function; a power of two. To follow a call
+/// stack takes 5 to 20 us on a virtual machine, longer than most waits for a lock.
+pub const ASKED: u64 = 16;
 
 /// What a function is called whose call stack found no room.
 const UNKNOWN: &str = "[unknown]";
@@ -129,8 +134,10 @@ pub mod key {
     /// See [`super::Tally`]; 64 bits.
     pub const PLACE: i16 = 8;
     /// In place of a call stack: the place is a return address in the function. No error of
-    /// the kernel's has this number where a stack is taken.
+    /// the kernel's has this number, or the next, where a stack is taken.
     pub const CALL_SITE: i32 = -1;
+    /// In place of a call stack: it was not taken.
+    pub const NOT_TAKEN: i32 = -2;
     /// Size of the whole.
     pub const SIZE: i16 = 16;
 }
@@ -155,7 +162,7 @@ impl Maps {
     /// are more places than stacks.
     const STACKS: u32 = 8192;
     /// Frames of a call stack, of which some are those of the tracepoint itself.
-    const FRAMES: usize = 20;
+    const FRAMES: usize = 12;
 
     /// Makes them.
     pub fn new() -> Result<Maps, Fault> {
@@ -177,6 +184,14 @@ impl Maps {
         const BPF_F_FAST_STACK_CMP: i32 = 1 << 9;
         a.mov(R1, context).map(R2, self.stacks.as_fd()).mov(R3, BPF_F_FAST_STACK_CMP);
         a.call(Helper::GetStackId);
+    }
+
+    /// The same for one event in [`ASKED`], by chance; of the others [`key::NOT_TAKEN`].
+    pub fn stack_of_some(&self, a: &mut Assembler, context: Reg) {
+        a.call(Helper::GetPrandomU32).alu(Alu::And, R0, ASKED as i32 - 1);
+        a.mov(R1, R0).mov(R0, key::NOT_TAKEN).jump_if(If::Ne, R1, 0, "not taken");
+        self.stack(a, context);
+        a.label("not taken");
     }
 
     /// Adds `R7` to the entry whose key is on the stack at `key`. Changes R0 to R5 and the 16
@@ -302,8 +317,10 @@ impl Task {
 /// Functions that one window names for each kind of event. The rest is added up.
 const NAMED: usize = 20;
 
-/// The rows that are named, the largest first, and the sum of the others.
+/// The rows that are named, the largest first, and the sum of the others. Those that were not
+/// asked for their function are left out.
 pub fn ranked(mut rows: Vec<Tally>) -> Vec<Tally> {
+    rows.retain(|row| !row.function.is_empty());
     rows.sort_by(|a, b| (b.sum, b.count, &a.function).cmp(&(a.sum, a.count, &b.function)));
     let rest = rows.split_off(NAMED.min(rows.len()));
     let add = |mut all: Tally, one: Tally| {
@@ -360,7 +377,7 @@ ffffffffc0000100 t bpf_prog_6deef7357e7b4530_sd\t[bpf]
         let entry = Entry::decode(&key, &value);
         assert_eq!(entry, Entry { what: 9, stack: -17, place: 3, sum: 5, count: 2 });
         assert_eq!(
-            Entry::decode(&[1], &[]),
+            Entry::decode(&[], &[]),
             Entry { what: 0, stack: 0, place: 0, sum: 0, count: 0 }
         );
         let site = Entry { stack: key::CALL_SITE, ..entry };
@@ -376,6 +393,6 @@ ffffffffc0000100 t bpf_prog_6deef7357e7b4530_sd\t[bpf]
         assert_eq!((ranked[0].function.as_str(), ranked.len()), ("f21", NAMED + 1));
         let rest = Tally { place: 0, count: 2, ..tally(OTHERS, 1) };
         assert_eq!(ranked.last(), Some(&rest));
-        assert_eq!(super::ranked(rows[..1].to_vec()), rows[..1]);
+        assert_eq!(super::ranked(vec![tally("", 9), rows[0].clone()]), rows[..1]);
     }
 }

@@ -31,18 +31,18 @@ fn two_threads_at_one_pipe_wait_for_its_mutex_and_others_do_not_count() {
     // Two threads cannot spin longer than there was time.
     assert!(spun > 0.0 && spun < 2.0 * LONG.as_secs_f64(), "{spun} s");
     assert_eq!(total(&own, "locks.lost"), 0.0);
-    for kind in ["locks.spin", "locks.sleep"] {
-        let parts = |end: &str| {
-            let is_part = |metric: &str| {
-                metric.starts_with(&format!("{kind}."))
-                    && metric.ends_with("waits") == (end == "waits")
-            };
-            let parts = own.readings.iter().filter(|r| r.scope != Scope::Machine);
-            parts.filter(|r| is_part(&r.metric)).map(|r| r.value).sum::<f64>()
-        };
-        assert!((parts("") - total(&own, kind)).abs() < 1e-6, "{kind}: {:?}", own.readings);
-        assert_eq!(parts("waits"), total(&own, &format!("{kind}.waits")), "{kind}");
-    }
+    // The functions of sleeps are all known; those of spins are a sample that is scaled up.
+    let parts = |kind: &str, counts: bool| {
+        let parts = own.readings.iter().filter(|r| r.scope != Scope::Machine);
+        let parts = parts.filter(|r| r.metric.starts_with(&format!("{kind}.")));
+        parts.filter(|r| r.metric.ends_with("waits") == counts).map(|r| r.value).sum::<f64>()
+    };
+    let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-6, "{a} is not {b}");
+    near(parts("locks.sleep", false), total(&own, "locks.sleep"));
+    near(parts("locks.sleep", true), total(&own, "locks.sleep.waits"));
+    let spins = total(&own, "locks.spin.waits");
+    let scaled = parts("locks.spin", true) / spins;
+    assert!(spins < 500.0 || (0.4..2.0).contains(&scaled), "{scaled} of {spins} spins");
     let foreign = measure("locks", || hammer(["writer", "reader"])).unwrap();
     let (seen, ours) = (total(&foreign, "locks.foreign"), total(&foreign, "locks.spin"));
     assert!(seen > 0.0 && ours < spun, "{seen} s of others, {ours} s of ours");
@@ -86,8 +86,8 @@ fn a_stream_of_two_cpus_wakes_and_frees_across_them_and_one_of_one_cpu_hardly_do
         assert!(of_one < 0.2 * of_two, "{metric}: {of_one} and {of_two} per GiB");
     }
     let by_function = two.readings.iter().filter(|r| r.metric == woken && function(r).is_some());
-    let by_function: f64 = by_function.map(|r| r.value).sum();
-    assert_eq!(by_function, value(&two.readings, woken));
+    let scaled = by_function.map(|r| r.value).sum::<f64>() / value(&two.readings, woken);
+    assert!((0.3..3.0).contains(&scaled), "{scaled} of the wake-ups by function");
     assert_eq!(value(&two.readings, "handoffs.lost"), 0.0);
 }
 
@@ -132,7 +132,7 @@ fn measure(name: &str, work: impl FnOnce()) -> Option<Output> {
 }
 
 fn named(name: &str) -> &'static dyn Meter {
-    meter::regular().find(|meter| meter.name() == name).unwrap()
+    meter::selectable().find(|meter| meter.name() == name).unwrap()
 }
 
 fn value(readings: &[Reading], metric: &str) -> f64 {

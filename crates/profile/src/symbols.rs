@@ -83,13 +83,17 @@ impl KernelSymbols {
     /// `CONFIG_KALLSYMS_ALL` is set; nothing where it does not. What comes before its code is no
     /// address but a place in the memory of each CPU.
     pub fn objects(&self) -> Range<u64> {
-        let own = |symbol: &&Symbol| symbol.module.0 == symbol.module.1;
-        let code = self.symbols.iter().filter(own).find(|symbol| symbol.code);
-        let first = code.map_or(u64::MAX, |symbol| symbol.address);
-        let is_object = |symbol: &&Symbol| !symbol.code && symbol.address > first;
-        let mut objects = self.symbols.iter().filter(own).filter(is_object);
-        let Some(low) = objects.next() else { return 0..0 };
-        low.address..objects.next_back().unwrap_or(low).address.saturating_add(1)
+        /// Some marks of sections are named anyhow, and nothing between them.
+        const LEAST_SHARE: usize = 20;
+        let own = || self.symbols.iter().filter(|symbol| symbol.module.0 == symbol.module.1);
+        let code = own().find(|symbol| symbol.code).map_or(u64::MAX, |symbol| symbol.address);
+        let objects = || own().filter(|symbol| !symbol.code && symbol.address > code);
+        match (objects().next(), objects().next_back()) {
+            (Some(low), Some(high)) if objects().count() * LEAST_SHARE >= own().count() => {
+                low.address..high.address.saturating_add(1)
+            }
+            _ => 0..0,
+        }
     }
 
     /// What the kernel calls the object at an address within

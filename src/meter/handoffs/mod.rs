@@ -4,12 +4,12 @@
 //! and what frees), by the function that did it.
 //!
 //! Of memory one address in [`SAMPLED`] is followed, the same ones all the time, and its
-//! figures are multiplied by that.
+//! figures are multiplied by that. Of [`ASKED`] threads woken, one tells by which function.
 
 mod programs;
 
 use super::held::Held;
-use super::tallies::{Maps, Names, Tallies, Tally, Task, ranked};
+use super::tallies::{ASKED, Maps, Names, Tallies, Tally, Task, ranked};
 use super::{Context, Meter, Output, Prepared, Reach, Running, bpf};
 use crate::profile::subsystem::Subsystem;
 use crate::record::{Attempt, Facts, Fault, Outcome, Scope, Support, Unit};
@@ -39,16 +39,17 @@ impl Meter for Handoffs {
     }
 
     fn summary(&self) -> &'static str {
-        "threads woken, interrupts sent and memory freed across CPUs, by function; costs the \
-         stream, has to be asked for (BPF)"
+        "threads woken, interrupts sent and memory freed across CPUs, by function; in profile \
+         trials, has to be asked for (BPF)"
     }
 
     fn reach(&self) -> Reach {
         Reach::Machine
     }
 
-    fn usual(&self) -> bool {
-        false
+    /// What it watches happens for each packet, some ten times.
+    fn apart(&self) -> bool {
+        true
     }
 
     fn attempt(&self, roots: &Roots) -> Option<Attempt> {
@@ -176,11 +177,11 @@ impl Running for Window {
 /// Totals, and what is known of the functions with the most of each kind.
 fn readings(all: Vec<Tally>) -> Output {
     let mut output = Output::default();
-    for (metric, kind, scale) in [
-        ("handoffs.wakeups", what::WAKE_UP, 1),
-        ("handoffs.interrupts", what::INTERRUPT, 1),
-        ("handoffs.frees", what::FREE, SAMPLED),
-        ("handoffs.frees.same-cpu", what::FREE_HERE, SAMPLED),
+    for (metric, kind, scale, asked) in [
+        ("handoffs.wakeups", what::WAKE_UP, 1, ASKED),
+        ("handoffs.interrupts", what::INTERRUPT, 1, 1),
+        ("handoffs.frees", what::FREE, SAMPLED, 1),
+        ("handoffs.frees.same-cpu", what::FREE_HERE, SAMPLED, 1),
     ] {
         let of = |kind: u32| all.iter().filter(move |row| row.what == kind).cloned();
         let mut enter = |metric: &str, scope: &Scope, rows: &[Tally]| {
@@ -194,7 +195,8 @@ fn readings(all: Vec<Tally>) -> Output {
         }
         let foreign: Vec<Tally> = of(kind | what::FOREIGN).collect();
         enter(&format!("{metric}.foreign"), &Scope::Machine, &foreign);
-        for row in ranked(own) {
+        for mut row in ranked(own) {
+            row.count *= asked;
             enter(metric, &Scope::Function(row.function.clone()), &[row]);
         }
     }
@@ -215,7 +217,8 @@ mod tests {
             count,
         };
         let output = readings(vec![
-            row(what::WAKE_UP, "sock_def_readable", 30),
+            row(what::WAKE_UP, "sock_def_readable", 3),
+            row(what::WAKE_UP, "", 27),
             row(what::WAKE_UP, "ep_poll_callback", 2),
             row(what::WAKE_UP | what::FOREIGN, "pipe_write", 9),
             row(what::FREE, "skb_release_data", 3),
@@ -229,7 +232,7 @@ mod tests {
             output.readings.iter().find(|r| r.metric == metric && r.scope == scope).map(|r| r.value)
         };
         assert_eq!(read("handoffs.wakeups", ""), Some(32.0));
-        assert_eq!(read("handoffs.wakeups", "sock_def_readable"), Some(30.0));
+        assert_eq!(read("handoffs.wakeups", "sock_def_readable"), Some(48.0));
         assert_eq!(read("handoffs.wakeups", "pipe_write"), None);
         assert_eq!(read("handoffs.wakeups.foreign", ""), Some(9.0));
         assert_eq!(read("handoffs.interrupts", ""), Some(0.0));

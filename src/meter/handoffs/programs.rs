@@ -72,7 +72,7 @@ impl Programs<'_> {
         let a = &mut asm;
         a.mov(R6, R1).load(Size::Double, R1, R6, 0).store(Size::Double, R10, WHO, R1);
         self.what(a, WAKING + waking::KEY, what::WAKE_UP);
-        self.maps.stack(a, R6);
+        self.maps.stack_of_some(a, R6);
         a.store(Size::Word, R10, WAKING + waking::KEY + key::STACK, R0);
         a.call(Helper::GetSmpProcessorId).store(Size::Double, R10, WAKING + waking::CPU, R0);
         bpf::update(a, self.wakings, WHO, WAKING, Update::Any);

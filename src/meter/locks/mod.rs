@@ -5,11 +5,14 @@
 //! A wait that spins takes CPU time from the stream; one that sleeps (mutexes, read-write
 //! semaphores) leaves the CPU to others, and takes time alone. A mutex is spun on first where
 //! its owner runs, and slept on then: each part is a wait of its own.
+//!
+//! To find out the function takes longer than most spins, and meanwhile the lock may become
+//! free. So of [`ASKED`] spins one is asked, and what functions have is multiplied by that.
 
 mod programs;
 
 use super::held::Held;
-use super::tallies::{Entry, Maps, Names, Tallies, Tally, Task, ranked};
+use super::tallies::{ASKED, Entry, Maps, Names, Tallies, Tally, Task, ranked};
 use super::{Context, Meter, Output, Prepared, Reach, Running, bpf};
 use crate::profile::subsystem::Subsystem;
 use crate::record::{Attempt, Facts, Fault, Outcome, Scope, Support, Unit};
@@ -158,9 +161,10 @@ fn readings(waits: Vec<Tally>, lock: impl Fn(u64) -> Option<String>) -> Output {
     enter(&mut output, "locks.foreign", &Scope::Machine, &foreign);
     let (spinning, sleeping): (Vec<_>, Vec<_>) =
         own.into_iter().partition(|wait| wait.what & flag::SPIN != 0);
-    for (metric, waits) in [("locks.spin", spinning), ("locks.sleep", sleeping)] {
+    for (metric, waits, asked) in [("locks.spin", spinning, ASKED), ("locks.sleep", sleeping, 1)] {
         enter(&mut output, metric, &Scope::Machine, &waits);
-        for wait in ranked(waits) {
+        for mut wait in ranked(waits) {
+            (wait.sum, wait.count) = (wait.sum * asked, wait.count * asked);
             let function = match lock(wait.place).filter(|_| wait.place != 0) {
                 Some(lock) => format!("{} ({lock})", wait.function),
                 None => wait.function.clone(),
@@ -203,7 +207,8 @@ mod tests {
     #[test]
     fn made_up_waits_are_told_by_kind_and_function_and_spinning_from_sleeping() {
         let waits = vec![
-            wait(flag::SPIN, "tcp_v4_rcv", 0, 2_000_000, 5),
+            wait(flag::SPIN, "tcp_v4_rcv", 0, 100_000, 1),
+            wait(flag::SPIN, "", 0, 1_900_000, 4),
             wait(flag::SPIN | flag::MUTEX, "pipe_write", 0, 1_000_000, 3),
             wait(flag::MUTEX, "pipe_write", 0, 40_000_000, 1),
             wait(flag::WRITE, "dev_ioctl", 0x99, 7_000_000, 1),
@@ -220,8 +225,8 @@ mod tests {
         near(read("locks.spin.waits", &Scope::Machine), 8.0);
         near(read("locks.sleep", &Scope::Machine), 0.047);
         near(read("locks.foreign", &Scope::Machine), 0.009);
-        near(read("locks.spin.lock", &of("tcp_v4_rcv")), 0.002);
-        near(read("locks.spin.mutex", &of("pipe_write")), 0.001);
+        near(read("locks.spin.lock", &of("tcp_v4_rcv")), 0.0016);
+        near(read("locks.spin.mutex", &of("pipe_write")), 0.016);
         near(read("locks.sleep.mutex", &of("pipe_write")), 0.04);
         near(read("locks.sleep.write.waits", &of("dev_ioctl (net_rwsem)")), 1.0);
         assert!(!output.readings.iter().any(|r| r.scope == of("pipe_read")), "another program's");

@@ -81,8 +81,11 @@ impl Programs<'_> {
         self.task.is_own(a, R1, "own");
         a.alu(Alu::Or, R7, flag::FOREIGN as i32).label("own");
         a.store(Size::Word, R10, WAIT + wait::KEY + key::WHAT, R7);
+        a.jump_if(If::Set, R8, flag::SPIN as i32, "spins");
         self.maps.stack(a, R6);
-        a.store(Size::Word, R10, WAIT + wait::KEY + key::STACK, R0);
+        a.jump("known").label("spins");
+        self.maps.stack_of_some(a, R6);
+        a.label("known").store(Size::Word, R10, WAIT + wait::KEY + key::STACK, R0);
         a.load(Size::Double, R1, R6, 0);
         a.wide(R2, self.named.start).jump_if(If::Lt, R1, R2, "nameless");
         a.wide(R2, self.named.end).jump_if(If::Lt, R1, R2, "named");

@@ -313,6 +313,7 @@ pub enum Helper {
     MapUpdate = 2,
     MapDelete = 3,
     KtimeGetNs = 5,
+    GetPrandomU32 = 7,
     GetSmpProcessorId = 8,
     GetCurrentPidTgid = 14,
     GetCurrentComm = 16,
