@@ -39,8 +39,7 @@ impl Meter for Handoffs {
     }
 
     fn summary(&self) -> &'static str {
-        "threads woken, interrupts sent and memory freed across CPUs, by function; in profile \
-         trials, has to be asked for (BPF)"
+        "wake-ups, interrupts, frees across CPUs, by function; in profile trials, if asked for (BPF)"
     }
 
     fn reach(&self) -> Reach {

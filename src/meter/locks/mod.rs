@@ -41,7 +41,7 @@ impl Meter for Locks {
     }
 
     fn summary(&self) -> &'static str {
-        "waits for the kernel's locks, by function; has to be asked for (BPF at contention)"
+        "waits for the kernel's locks, by function; if asked for (BPF at contention)"
     }
 
     fn reach(&self) -> Reach {
