@@ -9,7 +9,6 @@ use bytepath::spec::{
 };
 use bytepath::{meter, path, testbed};
 use bytepath_testing::alone;
-use bytepath_testing::skip;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -271,7 +270,8 @@ fn a_study_goes_on_only_where_it_was_begun() {
 fn a_stopping_rule_ends_a_study_and_says_what_it_saved() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
-    let rule = "design = 'slices:100ms'\nblocks = 16\nstop = { within = '50%', at-least = 4 }\n\
+    // A bound that no machine is too noisy for: an interval up to fifty times the ratio.
+    let rule = "design = 'slices:100ms'\nblocks = 16\nstop = { within = '5000%', at-least = 4 }\n\
                 seed = 5\nwarm-up = '50ms'\nwindow = '300ms'\nmeters = 'none'\n\
                 [factors]\npath = ['socket', 'uring']\n";
     let file = write(folder.path(), rule);
@@ -289,10 +289,7 @@ fn a_stopping_rule_ends_a_study_and_says_what_it_saved() {
     for earlier in 1..blocks {
         assert_eq!(after(earlier), None, "after {earlier} of {blocks}");
     }
-    if blocks == 16 {
-        return skip!("this machine is too noisy: 16 blocks do not agree within 50 %");
-    }
-    assert!(after(blocks).is_some());
+    assert!((4..16).contains(&blocks) && after(blocks).is_some(), "{blocks} blocks");
     let [remark] = study.remarks.as_slice() else { panic!("{:?}", study.remarks) };
     assert!(remark.starts_with("stopped early: ") && remark.ends_with(" saved"), "{remark}");
     assert!(stderr.contains(remark.as_str()), "{stderr}");

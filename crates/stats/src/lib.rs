@@ -18,6 +18,7 @@ mod events;
 mod foreign;
 mod history;
 mod idle;
+mod order;
 mod placement;
 mod pool;
 mod profiling;
