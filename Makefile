@@ -30,7 +30,7 @@ unit:
 
 ## timing: tests that a busy machine fails; for one that does nothing else
 timing: tools-build
-	cargo test --locked --test it --test lab -- --ignored timing:: --test-threads=1 --nocapture
+	cargo test --locked --test it --test lab --test guests -- --ignored timing:: --test-threads=1 --nocapture
 
 ## fuzz: every fuzz target for FUZZ_SECONDS; `make test` replays their seeds
 fuzz: tools-build
@@ -71,7 +71,7 @@ tools-tests:
 	@tools/readers
 	@tools/vm-kernel
 
-## vm-kernel: the newest Debian kernel and an older one, for guests; nothing is installed
+## vm-kernel: two Debian kernels of known series, for guests; nothing is installed
 vm-kernel:
 	@tools/vm-kernel
 

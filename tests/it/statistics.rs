@@ -143,7 +143,7 @@ fn a_known_factor_is_found_within_its_interval() {
 
 #[test]
 fn equal_cells_are_seldom_called_different_however_many() {
-    // Ten cells that are all the same: without Holm's rule about 25 % of such
+    // Ten cells that are all the same: without Holm's rule about 30 % of such
     // studies hold a false claim (the ten share their baseline); with it at most
     // 5 %. Three standard errors of 500 studies are 2.9 %.
     let names: Vec<String> = (0..11).map(|i| format!("c{i}")).collect();
