@@ -37,9 +37,9 @@ fuzz: tools-build
 	@tools/need c++
 	fuzz/run $(FUZZ_SECONDS)
 
-## bench: bytepath against iperf3, interleaved, as ratios
+## bench: bytepath against iperf3 and neper, each at its best, as ratios
 bench: build tools-bench
-	cargo bench --locked --bench against_iperf3
+	cargo bench --locked --bench peers
 
 tools-build:
 	@tools/need cargo cc
