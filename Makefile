@@ -49,7 +49,7 @@ bench-rr: build tools-bench
 	cargo bench --locked --bench rr
 
 tools-bench:
-	@tools/need iperf3 nsenter taskset sockperf qperf
+	@tools/need iperf3 nsenter taskset sysctl sockperf qperf
 
 ## observe-examples: iperf3, nginx and redis, watched by bytepath (as root)
 observe-examples: build tools-observe

@@ -48,6 +48,13 @@ const CONFIDENCE: f64 = 0.95;
 
 const CONGESTION: &str = "cubic";
 
+/// The default of the namespaces for congestion control. iperf3 sets `-C` when it has
+/// connected, and where the default paces (bbr), so does the flow from then on, whatever
+/// it is set to (`sk_pacing_status`): its segments then leave from a timer, too, on
+/// another CPU, and overtake each other (docs/journal/0010-overtaking.md). reno does not
+/// pace, and any namespace may have it.
+const DEFAULT_CONGESTION: &str = "net.ipv4.tcp_congestion_control=reno";
+
 /// Another program, and what its own options offer.
 struct Peer {
     name: String,
@@ -151,6 +158,7 @@ fn compare(
     let (without, _) = common::cells(PATHS, &stream, &plain)?;
     let raised = [Stand::raise(&laboratory, &cells[0])?, Stand::raise(&laboratory, &without[0])?];
     let mut stands = Stands(raised);
+    stands.pace_nothing(&cells[0])?;
     let mut random = Random::new(u64::from(std::process::id()));
 
     let mut tried: Vec<(&Peer, Way, Moments)> = Vec::new();
@@ -277,6 +285,18 @@ impl Peer {
 }
 
 impl Stands<'_> {
+    /// Sets [`DEFAULT_CONGESTION`] in all namespaces, which end with the bench.
+    fn pace_nothing(&self, cell: &Cell) -> Result<()> {
+        for stand in &self.0 {
+            for role in Role::ALL {
+                let set = ["sysctl", "-qw", DEFAULT_CONGESTION];
+                let status = inside(stand, cell, role).args(set).status()?;
+                ensure!(status.success(), "sysctl {DEFAULT_CONGESTION} failed");
+            }
+        }
+        Ok(())
+    }
+
     fn ours(&mut self, gro: bool, cell: &Cell, schedule: &Schedule) -> Result<Run> {
         let stand = &mut self.0[usize::from(!gro)];
         let before = Tcp::of(stand)?;
