@@ -48,8 +48,8 @@ const CONFIDENCE: f64 = 0.95;
 
 const CONGESTION: &str = "cubic";
 
-/// The default of the namespaces for congestion control. iperf3 sets `-C` when it has
-/// connected, and where the default paces (bbr), so does the flow from then on, whatever
+/// The default of the namespaces for congestion control. iperf3 and neper set theirs
+/// when they have connected, and where the default paces (bbr), so does the flow from then on, whatever
 /// it is set to (`sk_pacing_status`): its segments then leave from a timer, too, on
 /// another CPU, and overtake each other (docs/journal/0010-overtaking.md). reno does not
 /// pace, and any namespace may have it.
