@@ -48,12 +48,13 @@ const CONFIDENCE: f64 = 0.95;
 
 const CONGESTION: &str = "cubic";
 
-/// The default of the namespaces for congestion control. iperf3 sets `-C` when it has
-/// connected, and where the default paces (bbr), so does the flow from then on, whatever
+/// The default of the namespaces for congestion control. iperf3 and neper set theirs
+/// when they have connected, and where the default paces (bbr), so does the flow from then on, whatever
 /// it is set to (`sk_pacing_status`): its segments then leave from a timer, too, on
 /// another CPU, and overtake each other (docs/journal/0010-overtaking.md). reno does not
 /// pace, and any namespace may have it.
-const DEFAULT_CONGESTION: &str = "net.ipv4.tcp_congestion_control=reno";
+/// BENCH_DEFAULT names another.
+const DEFAULT_CONGESTION: &str = "reno";
 
 /// Another program, and what its own options offer.
 struct Peer {
@@ -287,11 +288,12 @@ impl Peer {
 impl Stands<'_> {
     /// Sets [`DEFAULT_CONGESTION`] in all namespaces, which end with the bench.
     fn pace_nothing(&self, cell: &Cell) -> Result<()> {
+        let name = std::env::var("BENCH_DEFAULT").unwrap_or_else(|_| DEFAULT_CONGESTION.into());
+        let set = format!("net.ipv4.tcp_congestion_control={name}");
         for stand in &self.0 {
             for role in Role::ALL {
-                let set = ["sysctl", "-qw", DEFAULT_CONGESTION];
-                let status = inside(stand, cell, role).args(set).status()?;
-                ensure!(status.success(), "sysctl {DEFAULT_CONGESTION} failed");
+                let status = inside(stand, cell, role).args(["sysctl", "-qw", &set]).status()?;
+                ensure!(status.success(), "sysctl {set} failed");
             }
         }
         Ok(())
