@@ -85,10 +85,10 @@ struct Sizes {
 impl Sizes {
     fn asked() -> Result<Sizes> {
         Ok(Sizes {
-            studies: common::number("BENCH_STUDIES", 6.0)? as u64,
-            comparisons: common::number("BENCH_COMPARISONS", 5.0)? as usize,
-            blocks: common::number("BENCH_BLOCKS", 5.0)? as u32,
-            window: common::number("BENCH_WINDOW", 0.5)?,
+            studies: common::number("BENCH_STUDIES", 3.0)? as u64,
+            comparisons: common::number("BENCH_COMPARISONS", 10.0)? as usize,
+            blocks: common::number("BENCH_BLOCKS", 3.0)? as u32,
+            window: common::number("BENCH_WINDOW", 0.8)?,
         })
     }
 }
@@ -202,12 +202,9 @@ impl Cells {
     fn gather(&self, study: &Study, per_second: f64, boots: &mut Vec<Moments>) -> Result<f64> {
         let mut blocks: BTreeMap<u32, Moments> = BTreeMap::new();
         let mut all = Moments::default();
-        let equal = |cell: &&Cell| (&cell.tx, &cell.rx) == (&self.null.tx, &self.null.rx);
-        for cell in study.header.cells.iter().filter(equal) {
-            for trial in study.trials.iter().filter(|trial| trial.cell == cell.id) {
-                if trial.status != TrialStatus::Measured {
-                    continue;
-                }
+        for cell in study.header.cells.iter().filter(|cell| cell.tx == self.null.tx) {
+            let of_it = |t: &&Trial| t.cell == cell.id && t.status == TrialStatus::Measured;
+            for trial in study.trials.iter().filter(of_it) {
                 let cost = cost(cell, trial, per_second)?;
                 blocks.entry(trial.block).or_default().add(cost);
                 all.add(cost);
@@ -252,20 +249,20 @@ fn spread(boots: &[Moments], unit: &str) {
     let means: Moments = boots.iter().map(Moments::mean).collect();
     let squares: Moments = boots.iter().filter_map(|b| Some(b.stddev()?.powi(2))).collect();
     let part = |deviation: f64| deviation / means.mean() * 100.0;
-    let range = boots
-        .iter()
-        .map(Moments::mean)
-        .fold((f64::MAX, 0.0), |(low, high): (f64, f64), m| (low.min(m), high.max(m)));
+    let (least, most) = range(boots.iter().map(Moments::mean));
     println!(
         "  {:.0} instructions a {unit}; sd of trials of one boot {:.2} %, of the means of {} boots \
-         {:.2} % ({:.0} to {:.0})",
+         {:.2} % ({least:.0} to {most:.0})",
         means.mean(),
         part(squares.mean().sqrt()),
         boots.len(),
-        part(means.stddev().unwrap_or(0.0)),
-        range.0,
-        range.1
+        part(means.stddev().unwrap_or(0.0))
     );
+}
+
+/// The least and the most of them.
+fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    values.fold((f64::MAX, 0.0), |(least, most), value| (value.min(least), value.max(most)))
 }
 
 /// A comparison in one line.
@@ -300,10 +297,7 @@ impl Tally {
 impl std::fmt::Display for Tally {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let words = self.words.iter().map(|(word, count)| format!("{count} {word}"));
-        let (low, high) = self
-            .ratios
-            .iter()
-            .fold((f64::MAX, 0.0), |(low, high): (f64, f64), r| (low.min(*r), high.max(*r)));
+        let (low, high) = range(self.ratios.iter().copied());
         write!(
             f,
             "{}; ratios {low:.4} to {high:.4}; {} of {} intervals miss the truth",
