@@ -37,9 +37,9 @@ fuzz: tools-build
 	@tools/need c++
 	fuzz/run $(FUZZ_SECONDS)
 
-## bench: bytepath against iperf3, interleaved, as ratios
+## bench: bytepath against iperf3 and neper, each at its best, as ratios
 bench: build tools-bench
-	cargo bench --locked --bench against_iperf3
+	cargo bench --locked --bench peers
 
 tools-build:
 	@tools/need cargo cc
@@ -49,7 +49,7 @@ bench-rr: build tools-bench
 	cargo bench --locked --bench rr
 
 tools-bench:
-	@tools/need iperf3 nsenter taskset sockperf qperf
+	@tools/need iperf3 nsenter taskset sysctl sockperf qperf
 
 ## observe-examples: iperf3, nginx and redis, watched by bytepath (as root)
 observe-examples: build tools-observe
