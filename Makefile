@@ -30,16 +30,16 @@ unit:
 
 ## timing: tests that a busy machine fails; for one that does nothing else
 timing: tools-build
-	cargo test --locked --test it --test lab -- --ignored timing:: --test-threads=1 --nocapture
+	cargo test --locked --test it --test lab --test guests -- --ignored timing:: --test-threads=1 --nocapture
 
 ## fuzz: every fuzz target for FUZZ_SECONDS; `make test` replays their seeds
 fuzz: tools-build
 	@tools/need c++
 	fuzz/run $(FUZZ_SECONDS)
 
-## bench: bytepath against iperf3, interleaved, as ratios
+## bench: bytepath against iperf3 and neper, each at its best, as ratios
 bench: build tools-bench
-	cargo bench --locked --bench against_iperf3
+	cargo bench --locked --bench peers
 
 tools-build:
 	@tools/need cargo cc
@@ -49,7 +49,7 @@ bench-rr: build tools-bench
 	cargo bench --locked --bench rr
 
 tools-bench:
-	@tools/need iperf3 nsenter taskset sockperf qperf
+	@tools/need iperf3 nsenter taskset sysctl sockperf qperf
 
 ## observe-examples: iperf3, nginx and redis, watched by bytepath (as root)
 observe-examples: build tools-observe
@@ -71,7 +71,7 @@ tools-tests:
 	@tools/readers
 	@tools/vm-kernel
 
-## vm-kernel: the newest Debian kernel and an older one, for guests; nothing is installed
+## vm-kernel: two Debian kernels of known series, for guests; nothing is installed
 vm-kernel:
 	@tools/vm-kernel
 

@@ -11,7 +11,7 @@
 mod iperf3;
 
 use anyhow::{Context, Result};
-use iperf3::{Server, median};
+use iperf3::Server;
 use rustix::net::RecvFlags;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -189,5 +189,16 @@ fn number(name: &str, default: f64) -> Result<f64> {
     match std::env::var(name) {
         Ok(text) => text.parse().with_context(|| format!("{name} is no number")),
         Err(_) => Ok(default),
+    }
+}
+
+/// The middle one, or the mean of the two in the middle; NaN of none.
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => sorted[n / 2],
+        n => (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0,
     }
 }

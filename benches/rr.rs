@@ -191,7 +191,7 @@ impl Peer {
             let text = text.replace("ADDRESS", &address).replace("PORT", &port.to_string());
             text.replace("SECONDS", &window.to_string()).replace("RATE", &rate.to_string())
         };
-        let mut server = inside(stand, cell, Role::Receiver)?;
+        let mut server = inside(stand, cell, Role::Receiver);
         server
             .arg(self.program)
             .args(filled(self.server).split_whitespace())
@@ -203,7 +203,7 @@ impl Peer {
         let begin = Instant::now();
         // Until the server listens.
         loop {
-            let mut client: Command = inside(stand, cell, Role::Sender)?;
+            let mut client: Command = inside(stand, cell, Role::Sender);
             let output = client.arg(self.program).args(arguments.split_whitespace()).output()?;
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
             if output.status.success()

@@ -43,7 +43,7 @@ pub(super) struct RunArguments {
     /// Kernel that the hosts of the testbed vm boot: [NAME=]SOURCE [COMMAND LINE]; repeatable
     #[arg(long, value_name = "KERNEL")]
     pub kernel: Vec<String>,
-    /// CPUs of the work: two-cores, one-core, unpinned, S,R, or parts by name as in sender=0,receiver=1,softirq=1,io-wq=0
+    /// CPUs of the work: two (or two-cores), one (one-core), unpinned, S,R, or parts by name as in sender=0,receiver=1,softirq=1,io-wq=0
     #[arg(long, value_name = "CORES", default_value = "two")]
     pub cores: String,
     /// Meters to run: usual, all, none, or a list with commas as in usual,locks [default: the file's, or usual]
@@ -64,7 +64,7 @@ pub(super) struct RunArguments {
     /// Seed of the random order [default: the file's, or random]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
     pub seed: Option<u64>,
-    /// Profiles to take at the end: largest, all or none, with options as in largest:rate=499,trials=5 [default: the file's, or largest]
+    /// Profiles to take at the end: largest, all or none, with options as in largest:rate=499,trials=5 [default: largest; of a file, what it says, or none]
     #[arg(long, value_name = "WHAT")]
     pub profile: Option<String>,
     /// Where readings of power come from: SOURCE[=ARGUMENT][,rest=WATTS] [default: the file's, or auto]

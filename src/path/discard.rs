@@ -37,7 +37,8 @@ impl HalfPath for Discard {
 
     fn check(&self, job: &Job, _: &Facts) -> Support {
         match job.touch {
-            Touch::None => super::waits_within_messages(job, job.options.number("lowat")),
+            Touch::None => super::reads_into_kernel_memory(job, PATH.name)
+                .and(super::waits_within_messages(job, job.options.number("lowat"))),
             Touch::Read | Touch::Verify => Support::no(
                 "discard throws the bytes away in the kernel, so that they cannot be read or \
                  verified",

@@ -240,6 +240,17 @@ fn waits_within_messages(job: &Job, bytes: Option<u64>) -> Support {
     }
 }
 
+/// Refuses a working set where the kernel chooses the memory that bytes arrive in.
+fn reads_into_kernel_memory(job: &Job, name: &str) -> Support {
+    match job.read_memory > job.read_size {
+        false => Support::Yes,
+        true => Support::no(
+            format!("{name} does not read into memory of its own"),
+            "leave read-memory at auto, or choose a receiver that copies, such as socket",
+        ),
+    }
+}
+
 /// Refuses an option that says something of a stream alone.
 fn needs_stream(job: &Job, option: &str, is_set: bool) -> Support {
     match (is_set, job.protocol) {

@@ -131,7 +131,9 @@ impl RxPath for Receive {
         let waitall = if options.flag("waitall") { libc::MSG_WAITALL } else { 0 };
         let dontwait = if matches!(wait, Wait::Block) { 0 } else { libc::MSG_DONTWAIT };
         Ok(Box::new(Receiver {
-            buffer: super::buffer("the read buffer", job.read_size, false)?,
+            buffer: super::buffer("the read buffer", job.read_memory, false)?,
+            read_size: job.read_size as usize,
+            at: 0,
             toucher: Toucher::new(job.touch, job.message_size),
             flags: waitall | dontwait,
             wait,
@@ -198,6 +200,9 @@ impl Tx for Sender {
 struct Receiver {
     flow: Flow,
     buffer: Region,
+    read_size: usize,
+    /// Where in the buffer the next read goes.
+    at: usize,
     toucher: Toucher,
     flags: i32,
     wait: Wait,
@@ -233,7 +238,8 @@ impl Rx for Receiver {
 
     #[inline]
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
-        let (fd, flags, buffer) = (self.flow.fd(), self.flags, &mut self.buffer);
+        let (fd, flags) = (self.flow.fd(), self.flags);
+        let buffer = &mut self.buffer[self.at..self.at + self.read_size];
         match recorder.timed(RECV, || tcp::recv(fd, buffer, flags)) {
             Ok(0) => return self.flow.confirm_end().map(|()| false),
             Ok(n) => {
@@ -241,6 +247,10 @@ impl Rx for Receiver {
                 recorder.moved(n);
                 recorder.piece(n);
                 self.calls += 1;
+                self.at += self.read_size;
+                if self.at + self.read_size > self.buffer.len() {
+                    self.at = 0;
+                }
             }
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             Err(e) if e.kind() == ErrorKind::WouldBlock => match &mut self.wait {

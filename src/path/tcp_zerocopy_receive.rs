@@ -77,6 +77,7 @@ impl HalfPath for Receive {
 
     fn check(&self, job: &Job, facts: &Facts) -> Support {
         super::fits(mappable(job.read_size))
+            .and(super::reads_into_kernel_memory(job, PATH.name))
             .and(super::waits_within_messages(job, job.options.number("lowat")))
             .and(facts.require(ATTEMPT, REMEDY))
     }

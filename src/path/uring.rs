@@ -47,7 +47,7 @@ const RX_OPTIONS: &[OptionSpec] = &[
         name: "buffers",
         kind: OptionKind::Count(0, 32768),
         default: "0",
-        help: "buffers in the ring; 0: as many as make up two reads, or 64K if that is more",
+        help: "buffers in the ring; 0: as many as make up the read memory, or 64K if that is more",
     },
     OptionSpec {
         name: "buffer-size",
@@ -297,9 +297,9 @@ struct Receiver {
     fillings: u64,
 }
 
-/// Least memory of the provided buffers where nothing else is asked for. More than two
-/// reads is no gain: one is filled while the other is looked at, and a working set that
-/// leaves the cache costs a stream a sixth of its rate.
+/// Least memory of the provided buffers where nothing else is asked for. By default they
+/// take what any receiver's memory takes: a working set that leaves the cache costs a
+/// stream a sixth of its rate.
 const POOL: u64 = 64 << 10;
 /// Largest buffer that is taken by default. A completion is never larger than
 /// what the socket holds, so larger buffers would spread the same bytes over
@@ -359,9 +359,15 @@ fn shape(job: &Job) -> Result<RecvShape, Fault> {
     if read_size == 0 {
         return Err(Fault::new(FaultKind::Usage, "a read size of 0 bytes delivers nothing"));
     }
-    let buffer_size = options.number("buffer-size").unwrap_or(read_size.min(BUFFER));
+    let memory = job.read_memory.max(POOL);
+    // Two or more: one is filled while another is looked at. A datagram has to fit in one.
+    let largest = match job.protocol {
+        Protocol::Tcp => BUFFER.min(memory / 2),
+        Protocol::Udp | Protocol::Frames => BUFFER,
+    };
+    let buffer_size = options.number("buffer-size").unwrap_or(read_size.min(largest));
     let buffers = match options.number("buffers").unwrap_or(0) {
-        0 => ((2 * read_size).max(POOL) / buffer_size).clamp(2, 1024),
+        0 => (memory / buffer_size).clamp(2, 1 << 15),
         n => n,
     };
     if buffers > 1 << 15 || buffers * buffer_size > MOST {
@@ -437,6 +443,21 @@ mod tests {
     fn check(role: Role, facts: &Facts) -> Support {
         let cell = Cell::new("test", Half::plain("uring"), Half::plain("uring"));
         PATH.half(role).unwrap().check(&Job::stream(&cell, role), facts)
+    }
+
+    #[test]
+    fn buffers_take_the_memory_that_reads_may_fill() {
+        let of = |protocol, read_size, read_memory| {
+            let mut cell = Cell::new("test", Half::plain("socket"), Half::plain("uring"));
+            (cell.stream.protocol, cell.stream.read_size) = (protocol, read_size);
+            cell.stream.read_memory = read_memory;
+            let shape = shape(&Job::stream(&cell, Role::Receiver)).unwrap();
+            (u64::from(shape.buffers), u64::from(shape.buffer_size))
+        };
+        assert_eq!(of(Protocol::Tcp, 1 << 20, None), (2, 512 << 10));
+        assert_eq!(of(Protocol::Tcp, 1 << 20, Some(16 << 20)), (16, 1 << 20));
+        assert_eq!(of(Protocol::Tcp, 4096, None), (16, 4096), "64K at least");
+        assert_eq!(of(Protocol::Udp, 64000, None), (2, 64000), "a datagram fits");
     }
 
     #[test]

@@ -5,11 +5,12 @@ use crate::record::{Cell, Design, Study};
 
 /// Names of what belongs to the stream in the id of a cell; a level of any
 /// other name is one of the link, `cores` aside.
-const STREAM: [&str; 8] = [
+const STREAM: [&str; 9] = [
     "protocol",
     "flows",
     "message-size",
     "read-size",
+    "read-memory",
     "touch",
     "congestion",
     "send-buffer",

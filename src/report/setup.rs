@@ -203,7 +203,12 @@ fn connections(s: &Stream, sizes: bool) -> String {
         Protocol::Udp | Protocol::Frames => String::new(),
     };
     let messages = match sizes {
-        true => format!("messages of {}, reads of {}, ", size(s.message_size), size(s.read_size)),
+        true => format!(
+            "messages of {}, reads of {} into {} of memory, ",
+            size(s.message_size),
+            size(s.read_size),
+            size(s.read_memory())
+        ),
         false => String::new(),
     };
     format!(

@@ -53,7 +53,7 @@ fn look(laboratory: &Laboratory, cell: &Cell, measure: bool) -> Result<Seen, Fau
     if !measure {
         return Ok(Seen { facts, cards, ceiling: None });
     }
-    let size = cell.stream.message_size.max(cell.stream.read_size);
+    let size = cell.stream.message_size.max(cell.stream.read_memory());
     let request = Request::Ceiling { cpu: cell.placement.receiver, size };
     match remotes.ask(Role::Receiver, &request)? {
         Reply::Ceiling(ceiling) => Ok(Seen { facts, cards, ceiling: Some(ceiling) }),
@@ -252,6 +252,7 @@ impl Outlook {
                 flows: 1,
                 message_size: stream.message_size.min(REHEARSED_SIZE),
                 read_size: stream.read_size.min(REHEARSED_SIZE),
+                read_memory: None,
                 congestion: wanted.congestion.clone(),
                 ..stream.clone()
             },

@@ -7,6 +7,7 @@ use crate::meter::{self, Capture, Chosen, Context, Meter, Output, Prepared, Runn
 use crate::path::{self, DataPath};
 use crate::record::wire::{Reply, Token};
 use crate::record::{Cell, Fault, FaultKind, Ledger, Reading, Role, RoleRecord, Scope, Unit};
+use crate::stats::ENGINE_RUN;
 use crate::sys::Roots;
 use crate::workload::{self, Detail, Gate, Group, Phase, Progress};
 use serde_json::Value;
@@ -308,6 +309,13 @@ impl Session {
             total_bytes += end.bytes;
             tally.add(end.tally);
         }
+        let run = Duration::from_nanos(tally.window.run).as_secs_f64();
+        readings.push(Reading::sum(
+            ENGINE_RUN.to_owned(),
+            Unit::Seconds,
+            run,
+            Scope::Role(self.role),
+        ));
         let record = RoleRecord {
             role: self.role,
             total_bytes,

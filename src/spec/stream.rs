@@ -27,7 +27,13 @@ pub const STREAM_OPTIONS: &[OptionSpec] = &[
         name: "read-size",
         kind: OptionKind::Size(1, 1 << 30),
         default: "1M",
-        help: "bytes the receiver asks for at once, and its buffer",
+        help: "bytes the receiver asks for at once",
+    },
+    OptionSpec {
+        name: "read-memory",
+        kind: OptionKind::AutoSize(1, 1 << 30),
+        default: "auto",
+        help: "bytes of the receiver's memory that reads fill in turn; auto is one read",
     },
     OptionSpec {
         name: "touch",
@@ -70,6 +76,7 @@ pub fn parse_stream(text: &str) -> Result<(Stream, Options), Fault> {
         flows: required("flows") as u32,
         message_size: required("message-size"),
         read_size: required("read-size"),
+        read_memory: options.number("read-memory"),
         send_buffer: options.number("send-buffer"),
         receive_buffer: options.number("receive-buffer"),
         congestion: options.word("congestion").to_owned(),
@@ -79,7 +86,7 @@ pub fn parse_stream(text: &str) -> Result<(Stream, Options), Fault> {
             _ => Touch::None,
         },
     };
-    let memory = u64::from(stream.flows) * (stream.message_size + stream.read_size);
+    let memory = stream.buffers();
     if memory > MEMORY_LIMIT {
         let gib = memory >> 30;
         return Err(usage(format!("the buffers of all flows would take {gib} GiB"))
@@ -103,7 +110,9 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for text in ["flows=0", "message-size=0", "read-size=2G", "touch=all", "mtu=9000"] {
+        for text in
+            ["flows=0", "message-size=0", "read-size=2G", "read-memory=2G", "touch=all", "mtu=9000"]
+        {
             assert!(parse_stream(text).is_err(), "{text}");
         }
         assert!(parse_stream("flows=256,message-size=1G").unwrap_err().message.contains("GiB"));

@@ -107,8 +107,10 @@ pub struct Job {
     pub flows: u32,
     /// Bytes of one message: the sender's memory, filled once and sent again and again.
     pub message_size: u64,
-    /// Bytes that a receiver asks for at once, and its memory.
+    /// Bytes that a receiver asks for at once.
     pub read_size: u64,
+    /// Bytes of its memory that reads fill in turn; at least one read.
+    pub read_memory: u64,
     /// What a receiver does with each byte.
     pub touch: Touch,
     /// Most messages that a sender may queue in one turn.
@@ -127,6 +129,7 @@ impl Job {
             flows: cell.stream.flows,
             message_size: cell.stream.message_size,
             read_size: cell.stream.read_size,
+            read_memory: cell.stream.read_memory(),
             touch: cell.stream.touch,
             batch: u32::MAX,
             protocol: cell.stream.protocol,

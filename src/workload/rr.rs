@@ -103,6 +103,7 @@ impl Workload for RequestResponse {
             flows: cell.stream.flows,
             message_size,
             read_size: room.max(message_size),
+            read_memory: cell.stream.read_memory.unwrap_or(0).max(room).max(message_size),
             touch: cell.stream.touch,
             batch: 1,
             protocol: cell.stream.protocol,

@@ -98,20 +98,23 @@ struct Mark {
     total: u64,
 }
 
-/// A moment by both clocks: the kernel's, which windows are measured by, and the one
-/// that calls are timed by, whose ticks get their length from the first.
+/// A moment by three clocks: the kernel's, which windows are measured by, the one that
+/// calls are timed by, whose ticks get their length from the first, and the CPU time of the
+/// engine's thread, which notices the moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Edge {
     /// CLOCK_MONOTONIC in nanoseconds.
     pub nanoseconds: u64,
     /// Ticks of [`clock::now`].
     pub ticks: u64,
+    /// Nanoseconds of [`clock::thread`].
+    pub run: u64,
 }
 
 impl Edge {
     /// Now.
     pub fn now() -> Edge {
-        Edge { nanoseconds: clock::monotonic(), ticks: clock::now() }
+        Edge { nanoseconds: clock::monotonic(), ticks: clock::now(), run: clock::thread() }
     }
 }
 
@@ -125,6 +128,8 @@ pub struct Window {
     pub nanoseconds: u64,
     /// The same by the clock of calls.
     pub ticks: u64,
+    /// CPU time of the engine's thread, nanoseconds; of all threads where flows were added.
+    pub run: u64,
 }
 
 impl Window {
@@ -207,6 +212,7 @@ impl Tally {
             self.window.count += self.total - total;
             self.window.nanoseconds += now.nanoseconds.saturating_sub(edge.nanoseconds);
             self.window.ticks += now.ticks.saturating_sub(edge.ticks);
+            self.window.run += now.run.saturating_sub(edge.run);
         }
         if phase == Phase::Window {
             self.begin = Some(Mark { edge: now, total: self.total });
@@ -274,14 +280,15 @@ impl Tally {
 
 impl TallyEnd {
     /// Adds another flow of the same role. The windows of flows lie side by
-    /// side, so their counts add up and the longest window stands for all.
+    /// side, so their counts and CPU times add up and the longest window stands for all.
     pub fn add(&mut self, other: TallyEnd) {
         let longest = if other.window.nanoseconds > self.window.nanoseconds {
             other.window
         } else {
             self.window
         };
-        self.window = Window { count: self.window.count + other.window.count, ..longest };
+        let count = self.window.count + other.window.count;
+        self.window = Window { count, run: self.window.run + other.window.run, ..longest };
         self.join(other);
     }
 
@@ -351,13 +358,13 @@ fn size_histogram() -> Histogram<u64> {
 mod tests {
     use super::*;
 
-    /// A moment, with ticks of half a nanosecond.
+    /// A moment, with ticks of half a nanosecond, of a thread that runs a tenth of the time.
     fn at(nanoseconds: u64) -> Edge {
-        Edge { nanoseconds, ticks: 2 * nanoseconds }
+        Edge { nanoseconds, ticks: 2 * nanoseconds, run: nanoseconds / 10 }
     }
 
     fn window(count: u64, nanoseconds: u64) -> Window {
-        Window { count, nanoseconds, ticks: 2 * nanoseconds }
+        Window { count, nanoseconds, ticks: 2 * nanoseconds, run: nanoseconds / 10 }
     }
 
     #[test]

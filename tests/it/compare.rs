@@ -106,6 +106,22 @@ fn limits_within_one_study_are_against_its_baseline() {
     assert_eq!(run("socket.throughput slwer 2%"), 2);
 }
 
+/// A limit does not fail on what the report itself takes for noise.
+#[test]
+fn a_limit_within_the_noise_of_the_study_is_undecided() {
+    let folder = TempDir::new().unwrap();
+    let noisy = write(&scaled("socket (again)", 0.1), &folder.path().join("noisy"));
+    let limit = ["compare", &noisy, "--fail-if", "uring-zc.throughput slower 2%"];
+    let (code, text, errors) = bytepath(&limit);
+    assert_eq!(code, 125, "{text}{errors}");
+    let said = words(&text);
+    assert!(said.contains("NOISE TOO HIGH") && said.contains("UNDECIDED uring-zc"), "{said}");
+    assert_eq!(bytepath(&[&limit[..], &["--strict"]].concat()).0, 7);
+    // Without the noise the same trials fail it.
+    let quiet = write(&made_up::study(), &folder.path().join("quiet"));
+    assert_eq!(bytepath(&["compare", &quiet, "--fail-if", limit[3]]).0, 7);
+}
+
 #[test]
 fn a_percentile_has_limits_a_comparison_and_a_history() {
     let folder = TempDir::new().unwrap();

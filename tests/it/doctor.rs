@@ -1,8 +1,9 @@
-//! `doctor` on machines of every kind, and on this one.
+//! `doctor` on made-up machines of every kind, and on this one.
 
 use bytepath::host::{examine, moment, survey};
 use bytepath::record::{Finding, Severity};
 use bytepath::sys::Roots;
+use bytepath_testing::skip;
 use std::path::Path;
 use std::process::Command;
 
@@ -20,7 +21,7 @@ fn said(machine: &str) -> String {
 }
 
 #[test]
-fn six_machines() {
+fn six_made_up_machines() {
     for machine in
         ["sapphire-rapids-server", "epyc-server", "laptop", "small-vm", "arm-server", "container"]
     {
@@ -114,6 +115,7 @@ fn this_machine_is_examined_and_cells_that_cannot_run_are_named() {
 #[test]
 fn the_cards_of_this_machine_are_asked() {
     let facts = survey(&Roots::real());
+    let mut asked = 0;
     let attribute = |card: &Path, name: &str| std::fs::read_to_string(card.join(name));
     for card in std::fs::read_dir("/sys/class/net").unwrap().flatten().map(|entry| entry.path()) {
         let flags = attribute(&card, "flags").unwrap_or_default();
@@ -128,9 +130,13 @@ fn the_cards_of_this_machine_are_asked() {
             .filter(|(setting, _)| setting.starts_with(&format!("nic.{name}.")))
             .collect();
         println!("{known:?}");
+        asked += 1;
         for what in ["qdisc", "gro", "mtu"] {
             let setting = format!("nic.{name}.{what}");
             assert!(facts.settings.contains_key(&setting), "{setting}: {known:?}");
         }
+    }
+    if asked == 0 {
+        skip!("no card is up");
     }
 }

@@ -2,11 +2,11 @@
 
 #[path = "../data/studies/anything.rs"]
 mod anything;
+mod machines;
 #[path = "../data/studies/made_up.rs"]
 mod made_up;
 #[path = "../data/profiles/made_up.rs"]
 mod profiles;
-mod recorded;
 #[path = "../data/studies/rr.rs"]
 mod rr;
 mod shared;

@@ -1,7 +1,7 @@
-//! Meters on the files of machines, most of them made up, where every number is known beforehand, and on
-//! the running one, where a thread's work is.
+//! Meters on the files of machines (`linux-6.18-2cpu` was recorded, the others are made up),
+//! where every number is known beforehand, and on the running one, where a thread's work is.
 
-use crate::recorded::{Machine, meter, value};
+use crate::machines::{Machine, meter, value};
 use bytepath::meter::{CATALOG, Context, Output, Reach, ThreadTag, regular, selectable};
 use bytepath::record::{Role, Scope, ThreadTime, Unit};
 use bytepath::sys::{Roots, thread};
@@ -142,7 +142,7 @@ fn ksoftirqd_by_its_own_run_time() {
 }
 
 #[test]
-fn softnet_of_recorded_machines() {
+fn softnet_of_a_recorded_machine_and_of_made_up_ones() {
     let expect = |name: &'static str, cpu: u32, counts: [f64; 4]| {
         let machine = Machine::at_start(name);
         let output = machine.measure("softnet", &context(machine.roots()));
@@ -180,7 +180,7 @@ fn softnet_refuses_to_guess_whose_row_it_is() {
 }
 
 #[test]
-fn link_of_recorded_machines() {
+fn link_of_a_recorded_machine_and_of_a_made_up_one() {
     let machine = Machine::at_start("linux-6.18-2cpu");
     let mut context = context(machine.roots());
     context.device = Some("lo".into());

@@ -1,7 +1,7 @@
 //! Meters of power, idle states and clocks on made-up machines, where every number is
 //! known beforehand, and on the running one as far as it has such things.
 
-use crate::recorded::{Machine, meter, value};
+use crate::machines::{Machine, meter, value};
 use bytepath::host::survey;
 use bytepath::meter::{self, Context, Output};
 use bytepath::record::{Facts, Power, PowerSource, Rest, Scope, Support, Unit};
@@ -174,7 +174,7 @@ fn idle_states_of_a_server() {
             .iter()
             .any(|r| r.metric == "cstate.C6.rejected" && r.scope == Scope::Cpu(2))
     );
-    // Residency by the hardware cannot be opened on a recorded tree, and that is told.
+    // Residency by the hardware cannot be opened in a tree of files, and that is told.
     assert!(
         output.warnings.iter().any(|w| w.contains("no residency by the hardware")),
         "{output:?}"

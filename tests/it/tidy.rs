@@ -157,6 +157,33 @@ fn a_skip_is_said_in_one_way() {
     assert!(wrong.is_empty(), "use skip!():\n{}", wrong.join("\n"));
 }
 
+/// A test that ends early has said why: within the lines before its `return` stands
+/// `skip!`, or a question to a helper that does not answer without one.
+#[test]
+fn a_test_does_not_end_early_without_a_skip() {
+    let tests = rust_files("tests");
+    let shared: Vec<&str> = tests
+        .iter()
+        .flat_map(|(_, text)| helpers(text, &[]))
+        .filter(|helper| helper.lines[0].trim_start().starts_with("pub"))
+        .map(|helper| helper.name)
+        .collect();
+    assert!(shared.contains(&"able_alone"), "{shared:?}");
+    let mut wrong = Vec::new();
+    for (file, text) in sources().iter().chain(&rust_files("crates")).chain(&tests) {
+        let own = helpers(text, &shared);
+        let names: Vec<&str> = own.iter().map(|f| f.name).chain(shared.iter().copied()).collect();
+        for test in functions(text).filter(|f| f.is_test) {
+            for (at, line) in test.lines.iter().enumerate() {
+                if ends_early(line) && !skips(&test.lines[at.saturating_sub(3)..=at], &names) {
+                    wrong.push(format!("{}: {}: {}", file.display(), test.name, line.trim()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "use skip!():\n{}", wrong.join("\n"));
+}
+
 #[test]
 fn every_dependency_is_named_with_its_reason() {
     let manifest: toml::Table =
@@ -198,6 +225,69 @@ fn rust_files(folder: &str) -> Vec<(PathBuf, String)> {
         }
     }
     files
+}
+
+/// A function of some source text.
+struct Function<'a> {
+    name: &'a str,
+    is_test: bool,
+    /// From its first line to its closing brace.
+    lines: Vec<&'a str>,
+}
+
+/// Every function that rustfmt has laid out over several lines.
+fn functions(text: &str) -> impl Iterator<Item = Function<'_>> {
+    let lines: Vec<&str> = text.lines().collect();
+    (0..lines.len()).filter_map(move |at| {
+        let code = lines[at].trim_start();
+        let indent = &lines[at][..lines[at].len() - code.len()];
+        let head = code.split_once("fn ").filter(|(before, _)| {
+            before.is_empty() || before.starts_with("pub") || *before == "const "
+        })?;
+        let name = head.1.split(['(', '<']).next()?;
+        let end = lines[at..].iter().position(|l| l.strip_prefix(indent) == Some("}"))?;
+        let attributes = lines[..at].iter().rev().take_while(|l| l.trim_start().starts_with("#["));
+        let is_test = attributes.into_iter().any(|l| l.trim() == "#[test]");
+        Some(Function { name, is_test, lines: lines[at..=at + end].to_vec() })
+    })
+}
+
+/// Functions of a file that say yes or no, or give something or nothing, and say
+/// `skip!` themselves or by one of these or of the `known` ones.
+fn helpers<'a>(text: &'a str, known: &[&'a str]) -> Vec<Function<'a>> {
+    let answers = |f: &Function| {
+        let code = f.lines.concat();
+        let head = code.split('{').next().unwrap_or("");
+        !f.is_test && ["-> Option<", "-> bool"].iter().any(|answer| head.contains(answer))
+    };
+    let mut others: Vec<Function> = functions(text).filter(answers).collect();
+    let mut found: Vec<Function> = Vec::new();
+    loop {
+        let names: Vec<&str> = found.iter().map(|f| f.name).chain(known.iter().copied()).collect();
+        let (more, rest) = others.into_iter().partition(|f| skips(&f.lines[1..], &names));
+        let more: Vec<Function> = more;
+        if more.is_empty() {
+            return found;
+        }
+        found.extend(more);
+        others = rest;
+    }
+}
+
+fn ends_early(line: &str) -> bool {
+    ["return;", "return }", "return Ok(())"].iter().any(|form| line.contains(form))
+}
+
+/// Whether these lines say `skip!` or call one of these functions.
+fn skips(lines: &[&str], helpers: &[&str]) -> bool {
+    let calls = |line: &str, name: &str| {
+        line.match_indices(name).any(|(at, _)| {
+            let before = line[..at].chars().next_back();
+            let apart = before.is_none_or(|c| !c.is_alphanumeric() && !"_.".contains(c));
+            apart && line[at + name.len()..].starts_with('(')
+        })
+    };
+    lines.iter().any(|line| line.contains("skip!(") || helpers.iter().any(|name| calls(line, name)))
 }
 
 /// First component below `src`.

@@ -35,7 +35,7 @@ fn a_study_runs_is_written_down_and_reads_back() {
         let [tx, rx] = trial.roles.as_slice() else { panic!("two roles") };
         assert_eq!(tx.total_bytes, rx.total_bytes);
         assert!(rx.count <= rx.total_bytes && rx.count > 0);
-        assert!((rx.window - 0.1).abs() < 0.06, "window {}", rx.window);
+        assert!(rx.window > 0.09, "window {}", rx.window);
         assert_eq!(rx.ledger.delivered, rx.total_bytes);
         assert!(rx.calls.iter().any(|row| row.name == "read" && row.calls > 0));
         assert_eq!(trial.reading("fake.windows", &Scope::Machine), Some(1.0));
@@ -63,7 +63,7 @@ fn cells_take_turns_in_slices_with_their_streams_kept_open() {
             continue;
         }
         assert_eq!(trial.status, TrialStatus::Measured, "{}", trial.cell);
-        assert!((trial.window - 0.2).abs() < 0.1, "window {}", trial.window);
+        assert!(trial.window > 0.18, "window {}", trial.window);
         // Four windows of the meter, one a slice.
         assert_eq!(trial.reading("fake.windows", &Scope::Machine), Some(4.0));
         let [tx, rx] = trial.roles.as_slice() else { panic!("two roles") };

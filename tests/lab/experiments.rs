@@ -9,7 +9,6 @@ use bytepath::spec::{
 };
 use bytepath::{meter, path, testbed};
 use bytepath_testing::alone;
-use bytepath_testing::skip;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -267,16 +266,20 @@ fn a_study_goes_on_only_where_it_was_begun() {
     assert_whole(&load(&out).unwrap());
 }
 
+/// The bound is one that no machine is too noisy for, far above what an experiment may ask
+/// for: an interval up to fifty times the ratio.
 #[test]
 fn a_stopping_rule_ends_a_study_and_says_what_it_saved() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
-    let rule = "design = 'slices:100ms'\nblocks = 16\nstop = { within = '50%', at-least = 4 }\n\
-                seed = 5\nwarm-up = '50ms'\nwindow = '300ms'\nmeters = 'none'\n\
-                [factors]\npath = ['socket', 'uring']\n";
-    let file = write(folder.path(), rule);
+    let first = "design = 'slices:100ms'\nblocks = 1\nseed = 5\nwarm-up = '50ms'\n\
+                 window = '300ms'\nmeters = 'none'\n[factors]\npath = ['socket', 'uring']\n";
+    let file = write(folder.path(), first);
     let out = folder.path().join("study");
-    let (code, stdout, stderr) = bytepath(&["run", text(&file), "--out", text(&out)]);
+    let (code, _, stderr) = bytepath(&["run", text(&file), "--out", text(&out)]);
+    assert_ended(code, &stderr);
+    more_blocks(&out, 1, 16, "within = 50.0\nat-least = 4");
+    let (code, stdout, stderr) = bytepath(&["resume", text(&out)]);
     assert_ended(code, &stderr);
     let study = load(&out).unwrap();
     let blocks = study.trials.iter().map(|t| t.block).max().unwrap() + 1;
@@ -289,18 +292,26 @@ fn a_stopping_rule_ends_a_study_and_says_what_it_saved() {
     for earlier in 1..blocks {
         assert_eq!(after(earlier), None, "after {earlier} of {blocks}");
     }
-    if blocks == 16 {
-        return skip!("this machine is too noisy: 16 blocks do not agree within 50 %");
-    }
-    assert!(after(blocks).is_some());
-    let [remark] = study.remarks.as_slice() else { panic!("{:?}", study.remarks) };
+    assert!((4..16).contains(&blocks) && after(blocks).is_some(), "{blocks} blocks");
+    let [resumed, remark] = study.remarks.as_slice() else { panic!("{:?}", study.remarks) };
+    assert!(resumed.contains("resumed after "), "{resumed}");
     assert!(remark.starts_with("stopped early: ") && remark.ends_with(" saved"), "{remark}");
     assert!(stderr.contains(remark.as_str()), "{stderr}");
     let words: Vec<&str> = remark.split_whitespace().take(3).collect();
     assert!(stdout.contains(&words.join(" ")), "the report says so: {stdout}");
     let (code, _, stderr) = bytepath(&["resume", text(&out)]);
     assert!(code == 2 && stderr.contains("is complete: after"), "{code} {stderr}");
-    assert_eq!(load(&out).unwrap().remarks.len(), 1);
+    assert_eq!(load(&out).unwrap().remarks.len(), 2);
+}
+
+/// Makes a study one of more blocks, with a stopping rule.
+fn more_blocks(study: &Path, from: u32, to: u32, rule: &str) {
+    let experiment = study.join("experiment.toml");
+    let asked = std::fs::read_to_string(&experiment).unwrap();
+    let (had, wanted) = (format!("blocks = {from}\n"), format!("blocks = {to}\n"));
+    assert!(asked.contains(&had), "{asked}");
+    let asked = asked.replace(&had, &wanted);
+    std::fs::write(&experiment, format!("{asked}\n[schedule.stopping]\n{rule}\n")).unwrap();
 }
 
 /// Resuming asks the rule where the study stands, and finds it satisfied.
@@ -312,12 +323,7 @@ fn a_study_that_its_rule_had_ended_is_complete() {
     let out = folder.path().join("study");
     let (code, _, stderr) = bytepath(&["run", text(&file), "--out", text(&out)]);
     assert_ended(code, &stderr);
-    let experiment = out.join("experiment.toml");
-    let asked = std::fs::read_to_string(&experiment).unwrap();
-    assert!(asked.contains("blocks = 3\n"), "{asked}");
-    let asked = asked.replace("blocks = 3\n", "blocks = 40\n");
-    let rule = "\n[schedule.stopping]\nwithin = 0.01\nat-least = 3\n";
-    std::fs::write(&experiment, asked + rule).unwrap();
+    more_blocks(&out, 3, 40, "within = 0.01\nat-least = 3");
     // Three blocks that agree to a part in a thousand.
     let lines = load(&out).unwrap().trials.into_iter().map(|mut trial| {
         if !matches!(trial.status, TrialStatus::Unavailable { .. }) {

@@ -37,6 +37,7 @@ struct Setup {
     rx_options: Given,
     message_size: u64,
     read_size: u64,
+    read_memory: Option<u64>,
     /// `TCP_MAXSEG` of the connection; none leaves the loopback device's.
     max_segment: Option<i32>,
     run_for: Duration,
@@ -51,6 +52,7 @@ impl Setup {
             rx_options: &[],
             message_size: 1 << 20,
             read_size: 1 << 20,
+            read_memory: None,
             max_segment: None,
             run_for: Duration::from_millis(60),
         }
@@ -60,6 +62,7 @@ impl Setup {
         let stream = Stream {
             message_size: self.message_size,
             read_size: self.read_size,
+            read_memory: self.read_memory,
             congestion: "reno".into(),
             touch: if self.rx == "discard" { Touch::None } else { Touch::Verify },
             ..Stream::default()
@@ -333,6 +336,20 @@ fn options_change_how_and_not_what() {
         },
     ] {
         trial(&setup);
+    }
+}
+
+#[test]
+fn reads_fill_the_memory_that_was_asked_for_in_turn() {
+    // The last one leaves a rest that no whole read fits into.
+    for (read_size, memory) in [(1 << 20, 1 << 20), (64 << 10, 4 << 20), (100_000, 1_000_001)] {
+        trial(&Setup { read_size, read_memory: Some(memory), ..Setup::new("socket", "socket") });
+    }
+    for rx in ["discard", "tcp-zerocopy-receive"] {
+        let cell = Setup { read_memory: Some(4 << 20), ..Setup::new("socket", rx) }.cell();
+        let half = path::find(path::CATALOG, rx).unwrap().rx.unwrap();
+        let answer = half.check(&Job::stream(&cell, Role::Receiver), &Facts::default());
+        assert!(!answer.is_yes(), "{rx} chooses no memory");
     }
 }
 

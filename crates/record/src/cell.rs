@@ -123,8 +123,12 @@ pub struct Stream {
     /// Bytes of one application message; also the size of the sender's buffer,
     /// which is filled once and sent again and again.
     pub message_size: u64,
-    /// Bytes the receiver asks for at once, and the size of its buffer.
+    /// Bytes the receiver asks for at once.
     pub read_size: u64,
+    /// Bytes of the receiver's memory that reads fill in turn: its working set. None is
+    /// one read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_memory: Option<u64>,
     /// `SO_SNDBUF` in bytes; none leaves the kernel's autotuning on.
     pub send_buffer: Option<u64>,
     /// `SO_RCVBUF` in bytes; none leaves the kernel's autotuning on.
@@ -144,11 +148,24 @@ impl Default for Stream {
             flows: 1,
             message_size: 1 << 20,
             read_size: 1 << 20,
+            read_memory: None,
             send_buffer: None,
             receive_buffer: None,
             congestion: "cubic".into(),
             touch: Touch::None,
         }
+    }
+}
+
+impl Stream {
+    /// Bytes that reads fill in turn, at least one read.
+    pub fn read_memory(&self) -> u64 {
+        self.read_memory.unwrap_or(0).max(self.read_size)
+    }
+
+    /// Bytes of the buffers of all flows, both ends together.
+    pub fn buffers(&self) -> u64 {
+        u64::from(self.flows) * (self.message_size + self.read_memory())
     }
 }
 

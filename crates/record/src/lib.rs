@@ -2,8 +2,8 @@
 //! came out (a trial), and what controller and agent say to each other.
 //!
 //! These types are the only ones that reach a disk or a pipe. They know nothing
-//! of how they are measured; a change to one of them is a change of
-//! [`SCHEMA_VERSION`].
+//! of how they are measured. A new field has a default, so that older records can be
+//! read; another meaning or name of a field is a change of [`SCHEMA_VERSION`].
 
 #![forbid(unsafe_code)]
 

@@ -157,7 +157,8 @@ pub struct Stopping {
 pub struct Judgement {
     /// Differences within this share of the baseline do not matter (0.02: 2 %).
     pub margin: f64,
-    /// Confidence of the intervals, and over the whole matrix (0.95).
+    /// Confidence of each printed interval for itself, and of the words of one question over
+    /// the whole matrix (0.95).
     pub confidence: f64,
     /// Exponent of the throughput in the return on investment.
     pub roi_throughput: f64,

@@ -7,6 +7,7 @@ use super::analysis::{
 use super::compare::{Frame, Side};
 use super::cpu::RoleCpu;
 use super::idle::idle;
+use super::order;
 use super::placement::{ReceiveWork, collisions};
 use super::pool::{self, Shares, count};
 use super::profiling::profiling_note;
@@ -67,6 +68,7 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
         }
     }
     let warnings = study.trials.iter().flat_map(|t| &t.warnings);
+    let remarks = remarks(study).into_iter().chain(in_order(&rows)).collect();
     Analysis {
         schema: ANALYSIS_VERSION,
         rules: *rules,
@@ -80,7 +82,7 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
         stopping: stopping(study),
         profiling: profiling_note(study, rules),
         warnings: count(warnings.map(String::as_str)),
-        remarks: remarks(study),
+        remarks,
     }
 }
 
@@ -140,6 +142,27 @@ fn remarks(study: &Study) -> Vec<String> {
         remarks.push(format!("{stray} trials belong to no cell of this study and are left out"));
     }
     remarks
+}
+
+/// Comparisons whose blocks do not look independent.
+fn in_order(rows: &[Row]) -> Vec<String> {
+    let comparisons = rows.iter().flat_map(|row| row.comparisons.iter().map(move |c| (row, c)));
+    let orders: Vec<_> = comparisons
+        .filter_map(|(row, c)| Some((&row.cell, c.question, c.effect.as_ref()?.order?)))
+        .collect();
+    let level = order::LEVEL / orders.len() as f64;
+    let line = |(cell, question, order): &(&CellId, Question, order::Order)| {
+        let order::Order { neighbours, trend, p } = order;
+        (*p <= level).then(|| {
+            format!(
+                "{cell}, {}: the ratios depend on the order of the blocks (correlation of \
+                 neighbours {neighbours:.2}, with time {trend:.2}), but the interval assumes \
+                 independent blocks: it may be too narrow",
+                question.name()
+            )
+        })
+    };
+    orders.iter().filter_map(line).collect()
 }
 
 fn row(study: &Study, rules: &Rules, known: &Known) -> Row {

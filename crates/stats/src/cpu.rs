@@ -13,7 +13,10 @@
 //! **Otherwise**: a role's time is the run time of its own threads (exact, from
 //! schedstat), split into user and system by ticks. A softirq that ran on top
 //! of a thread is inside its system time, one that ran on an idle CPU is seen
-//! nowhere; a report has to say so.
+//! nowhere; a report has to say so. Threads are looked at before the window begins and after
+//! it ends, and who looks may take the CPU from them meanwhile. The engine's own threads know
+//! what they ran between the edges themselves ([`ENGINE_RUN`]); all others are taken to have
+//! worked in the same proportion.
 //!
 //! **Exact.** Where the kernel kept an account for the meter `cpu` (a reading
 //! `cpu.foreign` of the role's CPU says so), nothing is proportioned: user and system time
@@ -33,6 +36,10 @@
 
 use crate::record::{Cell, Reading, Role, Scope, SoftirqCpu, ThreadTime, Trial};
 use serde::Serialize;
+
+/// Name of the reading, of `Scope::Role`, of what the engine's threads ran between the edges
+/// of the window, in seconds.
+pub const ENGINE_RUN: &str = "engine.run";
 
 /// How CPU time was given to roles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -85,7 +92,7 @@ pub fn role_cpu(cell: &Cell, trial: &Trial, role: Role) -> Option<RoleCpu> {
         .and_then(|cpu| {
             whole_cpu(trial, (role, cpu), &threads, receive_work.beside(trial, cell, role)?)
         })
-        .or_else(|| by_threads(&threads, account_of(trial, role)))
+        .or_else(|| by_threads(&threads.within(trial, role), account_of(trial, role)))
 }
 
 /// Where the receiver's packets were taken from its device.
@@ -160,6 +167,8 @@ struct Threads {
     system: f64,
     /// Kernel threads that poll for the device.
     polling: f64,
+    /// What of `run` is not of io_uring's workers.
+    engine: f64,
 }
 
 impl Threads {
@@ -175,12 +184,31 @@ impl Threads {
             if polls_for_device(t) {
                 sums.polling += cores(t.run, window);
             } else {
+                let is_worker = t.name.starts_with("iou-");
+                sums.engine += if is_worker { 0.0 } else { cores(t.run, window) };
                 sums.run += cores(t.run, window);
                 sums.user += cores(t.user, window);
                 sums.system += cores(t.system, window);
             }
         }
         sums
+    }
+
+    /// The same within the edges of the window, where the engine says what it ran there.
+    fn within(self, trial: &Trial, role: Role) -> Threads {
+        let window = trial.role(role).map_or(0.0, |record| record.window);
+        let run = trial.reading(ENGINE_RUN, &Scope::Role(role)).map(|run| cores(run, window));
+        let part = run.map_or(1.0, |run| run / self.engine);
+        if !part.is_finite() || part <= 0.0 {
+            return self;
+        }
+        Threads {
+            run: self.run * part,
+            user: self.user * part,
+            system: self.system * part,
+            polling: self.polling * part,
+            engine: self.engine * part,
+        }
     }
 }
 
@@ -345,6 +373,25 @@ mod tests {
         let scope = Scope::Role(Role::Sender);
         t.readings.push(Reading::sum("threads.wall".to_owned(), Unit::Seconds, 1.1, scope));
         assert!(near(threads(&t), 0.5), "{}", threads(&t));
+    }
+
+    #[test]
+    fn what_the_engine_ran_within_the_window_corrects_the_longer_look() {
+        // Two roles on one CPU: both ran half of the window of 1 s, and less of the 0.2 s
+        // that it took to look at them. A worker and a polling thread are corrected too.
+        let scope = || Scope::Role(Role::Receiver);
+        let mut t = trial("a", 0, 1.0, 0);
+        t.roles[1].threads = vec![
+            thread("receiver/0", 0.42, 0.1, 0.3),
+            thread("iou-wrk-1", 0.042, 0.0, 0.04),
+            thread("napi/a-1", 0.084, 0.0, 0.08),
+        ];
+        t.readings.push(Reading::sum("threads.wall".to_owned(), Unit::Seconds, 1.2, scope()));
+        let one = Cell { placement: Placement::pinned(0, 0), ..cell("a") };
+        let total = |t: &Trial| role_cpu(&one, t, Role::Receiver).unwrap().total;
+        assert!(near(total(&t), 0.546 / 1.2));
+        t.readings.push(Reading::sum(ENGINE_RUN.to_owned(), Unit::Seconds, 0.4, scope()));
+        assert!(near(total(&t), 0.4 + 0.04 + 0.08), "{}", total(&t));
     }
 
     #[test]

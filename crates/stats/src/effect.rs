@@ -5,6 +5,7 @@
 //! logarithms: twice as fast and half as fast are then equally far from equal.
 
 use super::estimate::{Estimate, Interval, ratio};
+use super::order::Order;
 use crate::math::{Moments, StandardError};
 use serde::Serialize;
 use std::ops::RangeInclusive;
@@ -40,6 +41,9 @@ pub struct Effect {
     pub log_stddev: Option<f64>,
     /// The blocks that a stopping rule began with, where one was declared.
     pub opening: Option<Opening>,
+    /// How the log ratios depend on the order of the blocks.
+    #[serde(skip)]
+    pub order: Option<Order>,
 }
 
 /// The first blocks of a study that may stop early. Every interval is then at
@@ -91,6 +95,7 @@ impl Effect {
             log_mean,
             log_stddev,
             opening,
+            order: Order::of(&logs),
         };
         effect.interval = effect.estimate().interval(confidence);
         Some(effect)

@@ -123,6 +123,7 @@ impl Look {
 mod tests {
     use crate::events::judge_events;
     use crate::events::tests::{SCHEDULE, quiet, read};
+    use crate::math::Random;
     use crate::pool::tests::{cell, thread};
     use crate::record::{Placement, Scope, Trial};
 
@@ -172,6 +173,34 @@ mod tests {
         assert_eq!(judge(&usual, &earlier[..2]), [""; 0]);
         assert_eq!(judge(&usual, &earlier), [""; 0]);
         assert_eq!(judge(&itself(1.1), &earlier), ["others used 12.3% of CPU 0 (limit 10%)"]);
+    }
+
+    /// Ticks are drawn as the kernel draws them: one in a hundred of a second, to whatever is
+    /// on the CPU then. A path whose interrupts they mostly miss is no more often rejected
+    /// than one whose interrupts they see, and the same disturbance is found in both.
+    #[test]
+    fn lost_ticks_reject_no_path_and_hide_no_disturbance() {
+        let mut random = Random::new(9);
+        let mut rejected = |lost: f64, others: f64| {
+            let mut trial = |others: f64| {
+                let (run, interrupts) = (1.6 + 0.03 * random.normal(), 0.6);
+                let ticks = (0..60).filter(|_| random.uniform() >= lost).count();
+                let mut t = quiet();
+                t.roles[0].threads = vec![thread("engine", run, 0.1, run - 0.1)];
+                read(&mut t, "cpu.busy", Scope::Cpu(0), run + interrupts + others);
+                read(&mut t, "cpu.softirq", Scope::Cpu(0), ticks as f64 * 0.01);
+                t
+            };
+            let count = (0..300).filter(|_| {
+                let earlier = [trial(0.0), trial(0.0), trial(0.0)];
+                !judge(&trial(others), &earlier.each_ref()).is_empty()
+            });
+            count.count()
+        };
+        let [seen, missed] = [0.1, 0.9].map(|lost| rejected(lost, 0.0));
+        assert!(seen <= 3 && missed <= 3, "of 300 quiet trials: {seen}, {missed}");
+        let [seen, missed] = [0.1, 0.9].map(|lost| rejected(lost, 0.45));
+        assert!(seen >= 295 && missed >= 295, "of 300 disturbed ones: {seen}, {missed}");
     }
 
     #[test]

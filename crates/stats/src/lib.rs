@@ -18,6 +18,7 @@ mod events;
 mod foreign;
 mod history;
 mod idle;
+mod order;
 mod placement;
 mod pool;
 mod profiling;
@@ -37,7 +38,7 @@ pub use analysis::{
 };
 pub use build::analyse;
 pub use change::{Change, changes};
-pub use cpu::{CpuRule, RoleCpu, role_cpu};
+pub use cpu::{CpuRule, ENGINE_RUN, RoleCpu, role_cpu};
 pub use effect::{Effect, Opening};
 pub use estimate::Interval;
 pub use events::{FOREIGN_LIMIT, STEAL_LIMIT, judge_events};

@@ -44,7 +44,8 @@ pub mod zerocopy;
 
 use std::path::{Path, PathBuf};
 
-/// Where `/proc` and `/sys` are: the real ones, or a recorded tree in a test.
+/// Where `/proc` and `/sys` are: the real ones, or a tree of files in a test, recorded or
+/// made up.
 #[derive(Clone, Debug)]
 pub struct Roots {
     /// Folder that stands for `/proc`.
@@ -52,7 +53,7 @@ pub struct Roots {
     /// Folder that stands for `/sys`.
     pub sys: PathBuf,
     /// File that stands for what netlink says of the network cards; none asks the
-    /// kernel. A recorded tree without such a file says nothing of them.
+    /// kernel. A tree of files without such a file says nothing of them.
     pub cards: Option<PathBuf>,
 }
 
@@ -62,7 +63,7 @@ impl Roots {
         Roots { proc: "/proc".into(), sys: "/sys".into(), cards: None }
     }
 
-    /// Recorded trees below one folder: `DIR/proc`, `DIR/sys`, `DIR/cards.json`.
+    /// Trees of files below one folder, recorded or made up: `DIR/proc`, `DIR/sys`, `DIR/cards.json`.
     pub fn recorded(dir: &Path) -> Self {
         Roots { proc: dir.join("proc"), sys: dir.join("sys"), cards: Some(dir.join("cards.json")) }
     }

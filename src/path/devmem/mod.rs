@@ -117,11 +117,9 @@ impl HalfPath for Receive {
     }
 
     fn check(&self, job: &Job, facts: &Facts) -> Support {
-        super::fits(area::page_size(&job.options)).and(support::support(
-            Role::Receiver,
-            memory(&job.options),
-            facts,
-        ))
+        super::fits(area::page_size(&job.options))
+            .and(super::reads_into_kernel_memory(job, PATH.name))
+            .and(support::support(Role::Receiver, memory(&job.options), facts))
     }
 
     fn preparation(&self, options: &Options, wire: &Wire) -> Result<Vec<Setting>, Fault> {

@@ -100,6 +100,7 @@ impl HalfPath for Receive {
 
     fn check(&self, job: &Job, facts: &Facts) -> Support {
         super::fits(plan::Plan::of(job, rustix::param::page_size() as u64))
+            .and(super::reads_into_kernel_memory(job, PATH.name))
             .and(probe::support(&job.options, facts))
     }
 

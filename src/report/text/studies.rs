@@ -239,7 +239,7 @@ pub fn history(history: &History, style: &Style, out: &mut dyn Write) -> io::Res
     page.text(
         "",
         &format!(
-            "{text}: e-divisive (energy distance, random orders) at {}. It takes about eight \
+            "{text}: e-divisive (energy distance, random orders) at {}. It takes ten \
              studies before any change can be found, and two on either side of it.",
             level(CHANGE_LEVEL)
         ),

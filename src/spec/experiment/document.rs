@@ -41,7 +41,7 @@ pub(super) struct Document {
     pub seed: Option<Placed<i64>>,
     /// Differences within this share do not matter
     pub margin: Option<Placed<Share>>,
-    /// Confidence of the intervals, over the whole matrix
+    /// Confidence of each interval for itself, and of the words over the whole matrix
     pub confidence: Option<Placed<Share>>,
     /// Exponents of throughput and power in the return on investment
     pub roi: Option<Roi>,

@@ -166,11 +166,7 @@ pub fn check_lanes(cells: &[Cell], design: Design) -> Result<(), Fault> {
     if design == Design::Trials {
         return Ok(());
     }
-    let buffers = |cell: &Cell| {
-        let s = &cell.stream;
-        u64::from(s.flows) * (s.message_size + s.read_size)
-    };
-    let memory: u64 = cells.iter().map(buffers).fold(0, u64::saturating_add);
+    let memory = cells.iter().map(|cell| cell.stream.buffers()).fold(0, u64::saturating_add);
     let what = if cells.len() > MOST_LANES {
         format!("slices keep all {} cells open at once, and {MOST_LANES} is the most", cells.len())
     } else if memory > MEMORY_LIMIT {

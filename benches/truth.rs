@@ -1,0 +1,379 @@
+//! Does a study say what is true? Streams whose truth is known, measured and judged as in
+//! any study: equal cells, and senders that pause for a known part of their time.
+//!
+//! `cargo bench --bench truth`; runs for BENCH_MINUTES (60), in studies of BENCH_BLOCKS
+//! (10) blocks and windows of BENCH_WINDOW (1) seconds, of both designs by turns.
+//!
+//! A study has the baseline, its null cell, ten more equals, and two senders that pause
+//! for 3 and 5 % of their time. A pause empties what is in flight, so that the receiver
+//! loses slightly less than the sender pauses. To know an effect to the last digit, the
+//! equals serve once more: a cell of whose bytes 3 % are taken away is 3 % slower.
+
+mod common;
+
+use anyhow::{Context, Result, ensure};
+use bytepath::connection::{Connection, KERNEL_TCP, Transport};
+use bytepath::math::{Moments, StandardError};
+use bytepath::path::{self, DataPath, HalfPath, TxPath};
+use bytepath::record::{
+    Cell, CellId, Design, Facts, Fault, OptionSpec, Schedule, Study, StudyHeader, Support, Trial,
+};
+use bytepath::run::{self, Laboratory, Observer, Plan, conduct};
+use bytepath::stats::{Comparison, Question, Rules, analyse};
+use bytepath::workload::{Account, Group, Job, Recorder, Tx};
+use bytepath::{meter, sys};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// Equal cells besides the baseline and its null cell.
+const EQUALS: usize = 10;
+
+/// By how much equals are made slower and faster by arithmetic.
+const SHIFTS: &[f64] = &[-0.05, -0.03, 0.03, 0.05];
+
+const CONFIDENCE: f64 = 0.95;
+
+/// Share of studies that find an effect, for the smallest one that is printed.
+const POWER: f64 = 0.8;
+
+const DESIGNS: &[(&str, Design)] =
+    &[("slices of 0.1 s", Design::Slices { slice: 0.1 }), ("whole trials", Design::Trials)];
+
+/// The paths of this bench: `socket`, and senders of it that pause.
+static PATHS: &[&DataPath] = &[
+    path::CATALOG[0],
+    &pausing("pausing-3", &Pausing(0.03)),
+    &pausing("pausing-5", &Pausing(0.05)),
+];
+
+fn main() -> Result<()> {
+    // The agents of the studies.
+    if std::env::args().nth(1).as_deref() == Some("agent") {
+        sys::process::ignore_interrupts();
+        sys::process::die_with_parent()?;
+        sys::process::allow_many_files();
+        let (input, output) = (std::io::stdin(), std::io::stdout());
+        return Ok(run::agent::serve(input, output, PATHS, meter::CATALOG)?);
+    }
+    let minutes = common::number("BENCH_MINUTES", 60.0)?;
+    let blocks = common::number("BENCH_BLOCKS", 10.0)? as u32;
+    let window = common::number("BENCH_WINDOW", 1.0)?;
+    let stop = AtomicBool::new(false);
+    let program = std::env::current_exe().context("no program")?;
+    let laboratory = Laboratory { paths: PATHS, program, ..common::laboratory(&stop) };
+    let cells = cells()?;
+    let mut found: Vec<Found> = DESIGNS.iter().map(|_| Found::default()).collect();
+    let begin = Instant::now();
+    let mut longest = Duration::ZERO;
+    for number in 0.. {
+        let left = Duration::from_secs_f64(minutes * 60.0).saturating_sub(begin.elapsed());
+        if number >= DESIGNS.len() && left < longest {
+            break;
+        }
+        eprintln!("study {}, {} s left", number + 1, left.as_secs());
+        let at = number % DESIGNS.len();
+        let schedule = Schedule {
+            blocks,
+            warm_up: 0.3,
+            window,
+            seed: number as u64,
+            design: DESIGNS[at].1,
+            stopping: None,
+        };
+        let started = Instant::now();
+        let study = measure(&laboratory, &cells, schedule)?;
+        longest = longest.max(started.elapsed());
+        found[at].add(&study, started.elapsed().as_secs_f64() / f64::from(blocks))?;
+    }
+    print(&found, blocks, window);
+    Ok(())
+}
+
+fn cells() -> Result<Vec<Cell>> {
+    let (mut cells, baseline) = common::cells(&["socket"], "", "wire")?;
+    let first = cells.iter().find(|cell| cell.id == baseline).context("no baseline")?.clone();
+    ensure!(cells.iter().any(|cell| cell.null), "no null cell");
+    let named = |id: String| Cell { id: CellId(id), ..first.clone() };
+    cells.extend((0..EQUALS).map(|number| named(format!("equal-{number}"))));
+    for path in &PATHS[1..] {
+        let mut cell = named(path.name.to_owned());
+        cell.tx.path = path.name.to_owned();
+        cells.push(cell);
+    }
+    Ok(cells)
+}
+
+fn measure(laboratory: &Laboratory, cells: &[Cell], schedule: Schedule) -> Result<Study> {
+    let folder = tempfile::tempdir()?;
+    let baseline = cells[0].id.clone();
+    let mut plan = Plan::bare(cells.to_vec(), baseline, schedule, folder.path().join("study"));
+    plan.meters = meter::regular().map(|meter| meter.name().into()).collect();
+    let (study, result) = conduct(laboratory, &plan, &mut Silent);
+    result?;
+    study.context("no study")
+}
+
+/// What the studies of one design found.
+#[derive(Default)]
+struct Found {
+    studies: usize,
+    /// Seconds of a block.
+    blocks: Moments,
+    questions: [Truth; 2],
+    /// By the names of the paths.
+    pausing: Vec<Seen>,
+    rejected: usize,
+}
+
+/// Equals, in one question.
+#[derive(Default)]
+struct Truth {
+    comparisons: usize,
+    /// Whose own interval excludes 1.
+    called: usize,
+    /// Studies in which the words under Holm's rule were wrong.
+    wrong_studies: usize,
+    /// Variances of the log ratios of a block.
+    variances: Moments,
+    shifted: Vec<Seen>,
+}
+
+/// One effect whose size is known.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    times: usize,
+    /// The interval excludes 1 on the right side.
+    found: usize,
+    /// The interval holds the truth.
+    covered: usize,
+    logs: f64,
+}
+
+const QUESTIONS: [Question; 2] = [Question::Rate, Question::Cpu];
+
+impl Found {
+    fn add(&mut self, study: &Study, block: f64) -> Result<()> {
+        let analysis = analyse(study, &Rules::of(&study.header));
+        self.studies += 1;
+        self.blocks.add(block);
+        let rows = || analysis.rows.iter().chain(&analysis.null);
+        self.rejected += rows().map(|row| row.status.rejected.len()).sum::<usize>();
+        for (question, truth) in QUESTIONS.into_iter().zip(&mut self.questions) {
+            let equals = rows().filter(|row| !row.baseline && row.tx == PATHS[0].name);
+            let comparisons = equals.filter_map(|row| row.comparison(question));
+            let wrong = comparisons.filter(|comparison| truth.add(comparison)).count();
+            truth.wrong_studies += usize::from(wrong > 0);
+        }
+        self.pausing.resize(PATHS.len() - 1, Seen::default());
+        for (path, seen) in PATHS[1..].iter().zip(&mut self.pausing) {
+            let row = rows().find(|row| row.tx == path.name).context("no such row")?;
+            let comparison = row.comparison(Question::Rate).context("no comparison")?;
+            seen.add(comparison, 0.0, (1.0 - share(path)).ln());
+        }
+        Ok(())
+    }
+}
+
+impl Truth {
+    /// True if a word of it is wrong.
+    fn add(&mut self, comparison: &Comparison) -> bool {
+        let Some(effect) = &comparison.effect else { return false };
+        let Some(p) = effect.estimate().p_different() else { return false };
+        self.comparisons += 1;
+        self.called += usize::from(p <= 1.0 - CONFIDENCE);
+        self.variances.add(effect.log_stddev.unwrap_or(0.0).powi(2));
+        self.shifted.resize(SHIFTS.len(), Seen::default());
+        for (shift, seen) in SHIFTS.iter().zip(&mut self.shifted) {
+            seen.add(comparison, shift.ln_1p(), shift.ln_1p());
+        }
+        comparison.verdict.better().is_some()
+    }
+}
+
+impl Seen {
+    /// A comparison whose log ratio is moved, and what it is in truth after that.
+    fn add(&mut self, comparison: &Comparison, moved: f64, truth: f64) {
+        let Some(effect) = &comparison.effect else { return };
+        let mut estimate = effect.estimate();
+        estimate.log_mean += moved;
+        let Some(interval) = estimate.interval(CONFIDENCE) else { return };
+        let half = interval.log_half_width;
+        self.times += 1;
+        self.found += usize::from(estimate.log_mean * truth.signum() > half);
+        self.covered += usize::from((estimate.log_mean - truth).abs() <= half);
+        self.logs += estimate.log_mean;
+    }
+}
+
+fn print(found: &[Found], blocks: u32, window: f64) {
+    println!(
+        "socket against itself over {blocks} blocks, windows of {window} s; {} cells a study",
+        EQUALS + 1 + PATHS.len()
+    );
+    println!(
+        "\n{:<16} {:<5} {:>7} {:>11} {:>12} {:>12} {:>9} {:>10} {:>10}",
+        "design",
+        "of",
+        "studies",
+        "comparisons",
+        "called at 5%",
+        "false words",
+        "sd block",
+        "80% power",
+        "in 10 min"
+    );
+    for ((name, _), found) in DESIGNS.iter().zip(found) {
+        for (question, truth) in QUESTIONS.iter().zip(&found.questions) {
+            let spread = truth.variances.mean().sqrt();
+            // A study of two cells in ten minutes.
+            let cells = (EQUALS + 1 + PATHS.len()) as f64;
+            let fit = 600.0 / (found.blocks.mean() / cells * 2.0);
+            println!(
+                "{name:<16} {:<5} {:>7} {:>11} {:>6} {:>4.1}% {:>2} in {:>3} st. {:>8.1}% {:>9.1}% \
+                 {:>9.1}%",
+                question.name(),
+                found.studies,
+                truth.comparisons,
+                truth.called,
+                truth.called as f64 / truth.comparisons as f64 * 100.0,
+                truth.wrong_studies,
+                found.studies,
+                spread * 100.0,
+                smallest(spread, f64::from(blocks)) * 100.0,
+                smallest(spread, fit) * 100.0,
+            );
+        }
+    }
+    println!(
+        "\n{:<16} {:<5} {:<28} {:>6} {:>10} {:>13} {:>7}",
+        "design", "of", "effect", "times", "found", "in interval", "mean"
+    );
+    for ((name, _), found) in DESIGNS.iter().zip(found) {
+        for (path, seen) in PATHS[1..].iter().zip(&found.pausing) {
+            let what = format!("sender pauses {:.0}% of the time", share(path) * 100.0);
+            seen.print(name, Question::Rate, &what);
+        }
+        for (question, truth) in QUESTIONS.iter().zip(&found.questions) {
+            for (shift, seen) in SHIFTS.iter().zip(&truth.shifted) {
+                seen.print(name, *question, &format!("{:+.0}% by arithmetic", shift * 100.0));
+            }
+        }
+    }
+    let rejected: usize = found.iter().map(|found| found.rejected).sum();
+    println!("\n{rejected} trials were rejected for what else ran on the machine.");
+}
+
+impl Seen {
+    fn print(&self, design: &str, question: Question, what: &str) {
+        let share = |part: usize| part as f64 / self.times as f64 * 100.0;
+        println!(
+            "{design:<16} {:<5} {what:<28} {:>6} {:>9.0}% {:>12.0}% {:>6.1}%",
+            question.name(),
+            self.times,
+            share(self.found),
+            share(self.covered),
+            (self.logs / self.times as f64).exp_m1() * 100.0,
+        );
+    }
+}
+
+/// The smallest effect that is found with [`POWER`] over n blocks with this spread.
+fn smallest(spread: f64, n: f64) -> f64 {
+    let error = StandardError { size: spread / n.sqrt(), freedom: n - 1.0 };
+    let half = |confidence| error.half_width(confidence).unwrap_or(f64::NAN);
+    (half(CONFIDENCE) + half(2.0 * POWER - 1.0)).exp_m1()
+}
+
+/// `socket`, whose sender pauses for a part of its time.
+struct Pausing(f64);
+
+const fn pausing(name: &'static str, half: &'static Pausing) -> DataPath {
+    let attempt = |_: Option<&str>| Vec::new();
+    let summary = "socket, with pauses of the sender";
+    DataPath { name, summary, attempt, uses_io_uring: false, tx: Some(half), rx: None }
+}
+
+/// The part of its time for which a path of [`PATHS`] pauses.
+fn share(path: &DataPath) -> f64 {
+    let percent = path.name.rsplit('-').next().and_then(|text| text.parse::<f64>().ok());
+    percent.unwrap_or(0.0) / 100.0
+}
+
+impl HalfPath for Pausing {
+    fn options(&self) -> &'static [OptionSpec] {
+        socket().options()
+    }
+
+    fn check(&self, job: &Job, facts: &Facts) -> Support {
+        socket().check(job, facts)
+    }
+
+    fn transports(&self) -> &'static [&'static dyn Transport] {
+        &[KERNEL_TCP]
+    }
+}
+
+impl TxPath for Pausing {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        group: &Group,
+    ) -> Result<Box<dyn Tx>, Fault> {
+        let inner = socket().open(job, connection, group)?;
+        Ok(Box::new(Sender { inner, ratio: self.0 / (1.0 - self.0), owed: 0.0 }))
+    }
+}
+
+fn socket() -> &'static dyn TxPath {
+    PATHS[0].tx.expect("socket sends")
+}
+
+struct Sender {
+    inner: Box<dyn Tx>,
+    /// Of pauses to time in calls.
+    ratio: f64,
+    /// Seconds of pauses to make up for.
+    owed: f64,
+}
+
+/// Seconds of a pause: many times what empties the buffers, and a small part of a slice.
+const PAUSE: f64 = 0.005;
+
+impl Tx for Sender {
+    fn calls(&self) -> &'static [&'static str] {
+        self.inner.calls()
+    }
+
+    fn witness(&mut self) -> Result<(), Fault> {
+        self.inner.witness()
+    }
+
+    fn begin(&mut self) -> Result<(), Fault> {
+        self.inner.begin()
+    }
+
+    fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        let begin = Instant::now();
+        self.inner.send(recorder)?;
+        self.owed += begin.elapsed().as_secs_f64() * self.ratio;
+        if self.owed >= PAUSE {
+            let begin = Instant::now();
+            std::thread::sleep(Duration::from_secs_f64(self.owed));
+            self.owed -= begin.elapsed().as_secs_f64();
+        }
+        Ok(())
+    }
+
+    fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
+        self.inner.account(recorder)
+    }
+}
+
+struct Silent;
+
+impl Observer for Silent {
+    fn begins(&mut self, _: &StudyHeader, _: usize) {}
+    fn trial_begins(&mut self, _: usize, _: &CellId, _: u32) {}
+    fn trial_ends(&mut self, _: usize, _: &Trial, _: Duration) {}
+}
