@@ -10,7 +10,8 @@ use std::sync::LazyLock;
 static CATALOGUES: LazyLock<Catalogues> = LazyLock::new(|| Catalogues {
     paths: run::path_spec(path::CATALOG, path::PAIRS),
     testbeds: run::testbed_spec(testbed::CATALOG),
-    meters: meter::CATALOG.iter().map(|meter| meter.name()).collect(),
+    meters: meter::selectable().map(|meter| meter.name()).collect(),
+    usual_meters: meter::regular().map(|meter| meter.name()).collect(),
     cpus: vec![0, 1],
     testbed: None,
     workload: String::new(),

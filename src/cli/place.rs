@@ -54,7 +54,7 @@ impl PlaceArguments {
         };
         sys::device::index(device)
             .map_err(|e| Fault::system(format_args!("the network device {device}"), &e))?;
-        let facts = survey_device(path::CATALOG, Some(device));
+        let facts = survey_device(path::CATALOG, meter::CATALOG, Some(device));
         Ok(Ok(vec![facts.clone(), facts]))
     }
 
@@ -100,7 +100,10 @@ impl Place {
         if let Support::No { reason, remedy } = self.bed.as_ref().probe() {
             return Err(Fault::new(FaultKind::Unsupported, reason).remedy(remedy));
         }
-        Ok(devices.iter().map(|device| survey_device(path::CATALOG, Some(device))).collect())
+        Ok(devices
+            .iter()
+            .map(|device| survey_device(path::CATALOG, meter::CATALOG, Some(device)))
+            .collect())
     }
 
     /// Whether the cards could be prepared for a cell, where there are cards.

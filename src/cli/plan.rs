@@ -72,6 +72,7 @@ pub(super) fn plan(arguments: &RunArguments) -> Result<(Plan, Bed), Fault> {
         Some(text) => spec::parse_power(text)?,
         None => experiment.power.clone(),
     };
+    let meters = |text: &str| catalogues()?.meters(text.split(',').map(str::trim));
     let chosen = arguments.meters.as_deref().map(meters).transpose()?;
     // What is typed comes after what the file says, and so wins.
     let mut settings = experiment.settings;
@@ -84,7 +85,11 @@ pub(super) fn plan(arguments: &RunArguments) -> Result<(Plan, Bed), Fault> {
         baseline: experiment.baseline,
         schedule,
         judgement: experiment.judgement,
-        meters: run::meter_requests(chosen.unwrap_or(experiment.meters), &power)?,
+        meters: run::meter_requests(
+            chosen.unwrap_or(experiment.meters),
+            &power,
+            profiling.as_ref(),
+        )?,
         mandatory: source.is_none() && !arguments.path.is_empty(),
         source,
         profiling,
@@ -129,7 +134,8 @@ pub(super) fn catalogues() -> Result<Catalogues, Fault> {
     Ok(Catalogues {
         paths: path_spec(path::CATALOG, path::PAIRS),
         testbeds: testbed_spec(testbed::CATALOG),
-        meters: meter_names(),
+        meters: meter::selectable().map(|meter| meter.name()).collect(),
+        usual_meters: meter::regular().map(|meter| meter.name()).collect(),
         cpus: sys::thread::allowed()
             .map_err(|e| Fault::system("cannot read the CPUs of this process", &e))?,
         testbed: None,
@@ -300,7 +306,7 @@ fn from_flags(arguments: &RunArguments) -> Result<Experiment, Fault> {
         design: None,
         stopping: None,
         judgement: Judgement::default(),
-        meters: catalogues.meters.iter().map(|name| (*name).to_owned()).collect(),
+        meters: catalogues.meters(["usual"])?,
         profiling: spec::parse_profile(spec::DEFAULT_PROFILE)?,
         power: Power::default(),
         settings: Vec::new(),
@@ -318,27 +324,6 @@ fn seed() -> u64 {
 /// A machine with one CPU has no two; there the default is to share it.
 fn default_cores<'a>(asked: &'a str, allowed: &[u32]) -> &'a str {
     if matches!(asked, "two" | "two-cores") && allowed.len() == 1 { "one" } else { asked }
-}
-
-/// The meters that can be chosen; profiles are asked for in a way of their own.
-fn meter_names() -> Vec<&'static str> {
-    meter::regular().map(|meter| meter.name()).collect()
-}
-
-fn meters(text: &str) -> Result<Vec<String>, Fault> {
-    let all = meter_names();
-    let chosen: Vec<&str> = match text {
-        "all" => all.clone(),
-        "none" => Vec::new(),
-        list => list.split(',').map(str::trim).collect(),
-    };
-    for name in &chosen {
-        if !all.contains(name) {
-            let fault = Fault::new(FaultKind::Usage, format!("there is no meter '{name}'"));
-            return Err(spec::suggest(fault, name, &all));
-        }
-    }
-    Ok(chosen.into_iter().map(str::to_owned).collect())
 }
 
 fn default_folder() -> PathBuf {

@@ -46,7 +46,7 @@ pub(super) struct RunArguments {
     /// CPUs of the work: two (or two-cores), one (one-core), unpinned, S,R, or parts by name as in sender=0,receiver=1,softirq=1,io-wq=0
     #[arg(long, value_name = "CORES", default_value = "two")]
     pub cores: String,
-    /// Meters to run: all, none, or a list with commas [default: the file's, or all]
+    /// Meters to run: usual, all, none, or a list with commas as in usual,locks [default: the file's, or usual]
     #[arg(long, value_name = "METERS")]
     pub meters: Option<String>,
     /// Passes over all cells, each in random order [default: the file's, or 10]

@@ -5,14 +5,17 @@ pub mod bpf;
 mod cpu;
 mod cstates;
 mod frequency;
+mod handoffs;
 mod held;
 mod link;
+mod locks;
 mod nic;
 mod power;
 mod profile;
 mod softirqs;
 mod softnet;
 mod steady;
+mod tallies;
 mod tcp_info;
 mod tcp_stack;
 mod threads;
@@ -26,8 +29,8 @@ pub use steady::LastLook;
 
 use crate::record::wire::MeterRequest;
 use crate::record::{
-    Facts, Fault, FaultKind, OptionSpec, Reading, Role, Scope, Series, Support, ThreadTime, Unit,
-    Work,
+    Attempt, Facts, Fault, FaultKind, OptionSpec, Reading, Role, Scope, Series, Support,
+    ThreadTime, Unit, Work,
 };
 use crate::sys::Roots;
 use crate::sys::netlink::Netlink;
@@ -53,6 +56,17 @@ pub trait Meter: Sync {
     /// set with [`Context::options`].
     fn options(&self) -> &'static [OptionSpec] {
         &[]
+    }
+
+    /// Whether a study has it that does not name its meters.
+    fn usual(&self) -> bool {
+        !self.apart()
+    }
+
+    /// What has to be tried on a host to know whether it works there.
+    fn attempt(&self, roots: &Roots) -> Option<Attempt> {
+        let _ = roots;
+        None
     }
 
     /// Whether it works on a host of which this is known.
@@ -266,12 +280,19 @@ pub static CATALOG: &[&dyn Meter] = &[
     &cstates::CSTATES,
     &frequency::FREQUENCY,
     &power::Power,
+    &locks::LOCKS,
+    &handoffs::HANDOFFS,
     &profile::Profile,
 ];
 
-/// The meters of trials that count: all but those that want trials of their own.
+/// The meters of a study that names none.
 pub fn regular() -> impl Iterator<Item = &'static dyn Meter> {
-    CATALOG.iter().copied().filter(|meter| !meter.apart())
+    CATALOG.iter().copied().filter(|meter| meter.usual())
+}
+
+/// The meters that a study may name. Profiles are asked for in a way of their own.
+pub fn selectable() -> impl Iterator<Item = &'static dyn Meter> {
+    CATALOG.iter().copied().filter(|meter| meter.name() != PROFILE_NAME)
 }
 
 /// Engines time their system calls where this meter is asked for.

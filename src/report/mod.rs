@@ -6,6 +6,7 @@ mod csv;
 mod examination;
 mod explanation;
 mod figures;
+mod functions;
 mod html;
 mod json;
 mod netdev;

@@ -318,6 +318,8 @@ fn place(scope: &Scope) -> Place<'_> {
         Scope::Role(role) => ("role", Some(*role), None, None),
         Scope::Flow(role, flow) => ("flow", Some(*role), Some(*flow), None),
         Scope::Link(role, device) => ("link", Some(*role), None, Some(device)),
+        Scope::Function(name) => ("function", None, None, Some(name)),
+        Scope::FunctionOf(role, name) => ("function", Some(*role), None, Some(name)),
     }
 }
 

@@ -156,7 +156,7 @@ impl Agent {
                 Ok(Reply::Linked { notes })
             }
             Request::Survey { device } => {
-                Ok(Reply::Facts(Box::new(survey(self.paths, device.as_deref()))))
+                Ok(Reply::Facts(Box::new(survey(self.paths, self.meters, device.as_deref()))))
             }
             Request::Ceiling { cpu, size } => ceiling::measure(cpu, size).map(Reply::Ceiling),
             Request::Listen { cell, address, device, token } => {
@@ -282,10 +282,16 @@ impl Agent {
 }
 
 /// Facts of this host as this process sees it, with the attempts of all paths
-/// over a network device of its namespace.
-pub fn survey(paths: &[&'static DataPath], device: Option<&str>) -> Facts {
-    let mut facts = host::survey(&Roots::real());
+/// over a network device of its namespace, and those of all meters.
+pub fn survey(
+    paths: &[&'static DataPath],
+    meters: &[&'static dyn Meter],
+    device: Option<&str>,
+) -> Facts {
+    let roots = Roots::real();
+    let mut facts = host::survey(&roots);
     facts.attempts = paths.iter().flat_map(|path| (path.attempt)(device)).collect();
+    facts.attempts.extend(meters.iter().filter_map(|meter| meter.attempt(&roots)));
     facts
 }
 

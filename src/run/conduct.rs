@@ -347,7 +347,7 @@ impl Run<'_, '_> {
 
     /// One block of whole trials, one after the other.
     fn trials(&mut self, cells: &[&Cell], block: u32, clock: &mut Clock) -> Result<(), Fault> {
-        let meters = self.meters();
+        let meters = self.meters_that_count();
         let schedule = self.opened.study.header.schedule.clone();
         for cell in cells {
             self.observer.trial_begins(clock.done + 1, &cell.id, block + 1);
@@ -369,7 +369,7 @@ impl Run<'_, '_> {
         block: u32,
         clock: &mut Clock,
     ) -> Result<(), Fault> {
-        let meters = self.meters();
+        let meters = self.meters_that_count();
         let schedule = self.opened.study.header.schedule.clone();
         self.observer.trial_begins(clock.done + 1, &cells[0].id, block + 1);
         let position = self.position(block);
@@ -419,7 +419,12 @@ impl Run<'_, '_> {
         }
     }
 
-    /// The meters of a trial.
+    /// The meters of a trial that counts.
+    fn meters_that_count(&self) -> Vec<Chosen> {
+        self.meters().into_iter().filter(|chosen| !chosen.meter.apart()).collect()
+    }
+
+    /// The meters that were asked for.
     pub(super) fn meters(&self) -> Vec<Chosen> {
         let requests = metering::of_trial(&self.opened.study.header);
         meter::chosen(self.laboratory.meters, &requests)

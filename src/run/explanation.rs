@@ -1,7 +1,7 @@
 //! The explanation of a study: its profiles are read from its folder, and the
 //! costs of cells are laid side by side.
 
-use super::load;
+use super::{load, waits};
 use crate::profile::import::{PPROF, Times};
 use crate::profile::subsystem::Rules;
 use crate::profile::waterfall::Trials;
@@ -55,7 +55,13 @@ pub fn explanation(
     let mut explanation = Explanation { per: unit, ..Explanation::default() };
     if !baseline.profiles.is_empty() && !compared.is_empty() {
         match explain(&baseline.trials(unit), &compared, Rules::built_in(), unit) {
-            Ok(explained) => explanation = explained,
+            Ok(explained) => {
+                explanation = explained;
+                for waterfall in &mut explanation.waterfalls {
+                    let line = waits::words(&study.profiles, waterfall, unit);
+                    waterfall.notes.extend(line);
+                }
+            }
             Err(fault) => {
                 explanation.notes.push(format!("the profiles cannot be compared: {fault}"));
             }

@@ -1,14 +1,24 @@
 //! What a study asks of its meters. A study's header says it in fields of its own
 //! (`meters`, `power`), which its readers know; a meter gets it as its options.
 
-use crate::meter::{Chosen, Meter, POWER_NAME, PROFILE_NAME};
+use crate::meter::{self, Chosen, Meter, POWER_NAME, PROFILE_NAME};
 use crate::record::wire::MeterRequest;
-use crate::record::{Fault, FaultKind, Power, Role, Sampling, StudyHeader};
+use crate::record::{Fault, FaultKind, Power, Profiling, Role, Sampling, StudyHeader};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Meters by name, of which `power` measures as asked.
-pub fn requests(names: Vec<String>, power: &Power) -> Result<Vec<MeterRequest>, Fault> {
+/// Meters by name, of which `power` measures as asked. Those that run in profile trials
+/// alone need some.
+pub fn requests(
+    names: Vec<String>,
+    power: &Power,
+    profiling: Option<&Profiling>,
+) -> Result<Vec<MeterRequest>, Fault> {
+    let apart = |meter: &&dyn Meter| meter.apart() && names.iter().any(|n| n == meter.name());
+    if let (Some(meter), None) = (meter::CATALOG.iter().copied().find(apart), profiling) {
+        let text = format!("meter {} runs in profile trials, and there are none", meter.name());
+        return Err(Fault::new(FaultKind::Usage, text).remedy("ask for some with --profile all"));
+    }
     if !power.is_default() && !names.iter().any(|name| name == POWER_NAME) {
         let text = "power is to be read, but its meter is switched off";
         return Err(Fault::new(FaultKind::Usage, text).remedy("add power to --meters"));
@@ -60,7 +70,7 @@ pub(super) fn profile(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::meter::{self, Context};
+    use crate::meter::Context;
     use crate::record::PowerSource;
     use crate::record::wire::Request;
     use crate::sys::Roots;
@@ -69,14 +79,24 @@ mod tests {
     fn what_is_asked_of_power_reaches_its_meter_alone_and_is_recorded() {
         let power = Power { source: PowerSource::Hwmon, ..Power::default() };
         let names = || vec!["cpu".to_owned(), POWER_NAME.to_owned()];
-        let asked = requests(names(), &power).unwrap();
+        let asked = requests(names(), &power, None).unwrap();
         assert_eq!(asked[0], "cpu".into());
         assert_eq!(asked[1].options["source"]["kind"], "hwmon");
         assert_eq!(for_header(&asked).unwrap(), (names(), power.clone()));
-        let usual = requests(names(), &Power::default()).unwrap();
+        let usual = requests(names(), &Power::default(), None).unwrap();
         assert_eq!(usual, ["cpu".into(), POWER_NAME.into()]);
-        let off = requests(vec!["cpu".into()], &power).unwrap_err();
+        let off = requests(vec!["cpu".into()], &power, None).unwrap_err();
         assert!(off.to_string().contains("add power to --meters"), "{off}");
+    }
+
+    #[test]
+    fn a_meter_of_profile_trials_needs_some() {
+        let ask = |profiling: Option<&Profiling>| {
+            requests(vec!["handoffs".into()], &Power::default(), profiling)
+        };
+        assert!(ask(None).unwrap_err().to_string().contains("--profile all"));
+        let profiling = crate::spec::parse_profile("all").unwrap();
+        assert_eq!(ask(profiling.as_ref()).unwrap(), ["handoffs".into()]);
     }
 
     #[test]

@@ -25,6 +25,7 @@ mod stand;
 mod stewards;
 mod store;
 mod trial;
+mod waits;
 
 pub use agent::survey as survey_device;
 pub use build::own as own_build;

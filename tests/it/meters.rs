@@ -2,7 +2,7 @@
 //! where every number is known beforehand, and on the running one, where a thread's work is.
 
 use crate::machines::{Machine, meter, value};
-use bytepath::meter::{CATALOG, Context, Output, Reach, ThreadTag};
+use bytepath::meter::{CATALOG, Context, Output, Reach, ThreadTag, regular, selectable};
 use bytepath::record::{Role, Scope, ThreadTime, Unit};
 use bytepath::sys::{Roots, thread};
 use std::fs;
@@ -276,9 +276,11 @@ fn every_meter_says_what_it_is() {
         "frequency",
         "power",
     ];
-    assert_eq!(names, [&always[..], &["profile"]].concat());
+    assert_eq!(names, [&always[..], &["locks", "handoffs", "profile"]].concat());
+    assert_eq!(regular().map(|m| m.name()).collect::<Vec<_>>(), always);
+    assert!(!selectable().any(|m| m.name() == "profile"));
     let apart: Vec<_> = CATALOG.iter().filter(|m| m.apart()).map(|m| m.name()).collect();
-    assert_eq!(apart, ["profile"]);
+    assert_eq!(apart, ["handoffs", "profile"]);
     assert!(CATALOG.iter().all(|m| m.summary().len() > 20 && m.summary().len() < 100));
     assert_eq!(meter("cpu").reach(), Reach::Machine);
     assert_eq!(meter("softnet").reach(), Reach::Machine);

@@ -36,6 +36,47 @@ fn text_at_usual_widths() {
     }
 }
 
+/// What made-up meters say of functions is told per GiB by every format.
+#[test]
+fn functions_that_waited_or_handed_work_over_are_ranked_per_unit() {
+    let mut study = study();
+    let gib = f64::from(1 << 30);
+    for (index, trial) in study.trials.iter_mut().enumerate() {
+        let units = trial.count as f64 / gib;
+        let mut add = |metric: &str, unit, value: f64, scope| {
+            trial.readings.push(Reading::sum(metric, unit, value * units, scope));
+        };
+        let of = |name: &str| Scope::Function(name.into());
+        add("locks.spin", Unit::Seconds, 0.004, Scope::Machine);
+        add("locks.spin.waits", Unit::Count, 700.0, Scope::Machine);
+        add("locks.spin.lock", Unit::Seconds, 0.001, of("tcp_v4_rcv"));
+        add("locks.spin.lock.waits", Unit::Count, 600.0, of("tcp_v4_rcv"));
+        add("locks.spin.mutex", Unit::Seconds, 0.003, of("pipe_write (net_lock)"));
+        add("handoffs.wakeups", Unit::Count, 320.0, Scope::MachineOf(Role::Sender));
+        let name = if index % 2 == 0 { "sock_def_readable" } else { "pollwake" };
+        add("handoffs.wakeups", Unit::Count, 160.0, Scope::FunctionOf(Role::Sender, name.into()));
+    }
+    let details = Style { width: 100, colour: false, details: true };
+    let text = words(&render("text", &study, &details));
+    for line in [
+        "socket all 4.0k 700 GiB",
+        "socket pipe_write (net_lock), mutex 3.0k 0 GiB",
+        "socket tcp_v4_rcv, lock 1.0k 600 GiB",
+        "Threads woken on another CPU",
+        "socket all 320 GiB",
+    ] {
+        assert!(text.contains(line), "{line} is not in {text}");
+    }
+    let html = render("html", &study, &details);
+    assert!(html.contains("Spinning for locks") && html.contains("pipe_write (net_lock), mutex"));
+    let csv = render("csv", &study, &details);
+    assert!(csv.contains("locks.spin.lock,s,function,,,tcp_v4_rcv,"), "{csv}");
+    assert!(csv.contains("handoffs.wakeups,1,function,sender,,pollwake,"));
+    // They do not stand where they were not asked for.
+    let without = render("text", &made_up::study(), &details);
+    assert!(!without.contains("Spinning") && !without.contains("woken"));
+}
+
 /// Trials that took profiles move no figure; one line says what they are.
 #[test]
 fn profiles_are_one_line_and_no_figure() {

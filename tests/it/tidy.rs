@@ -34,7 +34,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("connection", &["stats", "profile"]),
     ("workload", &["stats", "profile"]),
     ("path", &["stats", "profile"]),
-    ("meter", &["stats", "profile"]),
+    ("meter", &["stats"]),
     ("settings", &["stats", "profile"]),
     ("host", &["stats", "profile"]),
     ("guest", &["stats", "profile"]),

@@ -383,7 +383,8 @@ fn catalogues() -> Catalogues {
     Catalogues {
         paths: path_spec(path::CATALOG, path::PAIRS),
         testbeds: testbed_spec(testbed::CATALOG),
-        meters: meter::CATALOG.iter().map(|meter| meter.name()).collect(),
+        meters: meter::selectable().map(|meter| meter.name()).collect(),
+        usual_meters: meter::regular().map(|meter| meter.name()).collect(),
         cpus: vec![0, 1],
         testbed: None,
         workload: String::new(),

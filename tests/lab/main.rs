@@ -25,4 +25,5 @@ mod sampling;
 mod settings;
 mod testbed;
 mod uring;
+mod waits;
 mod zcrx;

@@ -8,6 +8,7 @@ use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{CodeInfo, Input, Symbolized, Symbolizer};
 use std::collections::HashMap;
 use std::fmt::Write;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// Module of a function that is in the kernel itself.
@@ -76,6 +77,32 @@ impl KernelSymbols {
         let place = |(from, to): (u32, u32)| self.text.get(from as usize..to as usize);
         let module = place(symbol.module).filter(|module| !module.is_empty());
         Some((place(symbol.name)?, module.unwrap_or(KERNEL)))
+    }
+
+    /// The addresses of the objects of the kernel itself, which the table names where
+    /// `CONFIG_KALLSYMS_ALL` is set; nothing where it does not. What comes before its code is no
+    /// address but a place in the memory of each CPU.
+    pub fn objects(&self) -> Range<u64> {
+        /// Some marks of sections are named anyhow, and nothing between them.
+        const LEAST_SHARE: usize = 20;
+        let own = || self.symbols.iter().filter(|symbol| symbol.module.0 == symbol.module.1);
+        let code = own().find(|symbol| symbol.code).map_or(u64::MAX, |symbol| symbol.address);
+        let objects = || own().filter(|symbol| !symbol.code && symbol.address > code);
+        match (objects().next(), objects().next_back()) {
+            (Some(low), Some(high)) if objects().count() * LEAST_SHARE >= own().count() => {
+                low.address..high.address.saturating_add(1)
+            }
+            _ => 0..0,
+        }
+    }
+
+    /// What the kernel calls the object at an address within
+    /// [`objects`](KernelSymbols::objects).
+    pub fn object(&self, address: u64) -> Option<&str> {
+        let after = self.symbols.partition_point(|symbol| symbol.address <= address);
+        let symbol = self.symbols.get(after.checked_sub(1)?)?;
+        let place = symbol.name.0 as usize..symbol.name.1 as usize;
+        self.text.get(place).filter(|_| !symbol.code)
     }
 
     /// The frame of an address; one without a name has the address for its name.
@@ -374,6 +401,11 @@ ffffffffc0000100 t bpf_prog_6deef7357e7b4530_sd\t[bpf]
         assert_eq!(find(0xffff_ffff_c000_0010), Some(("veth_xmit", "[veth]")));
         assert_eq!(find(0xffff_ffff_c000_0100).unwrap().1, "[bpf]");
         assert_eq!(find(0x1000), None);
+        let objects = symbols.objects();
+        assert_eq!((objects.start, objects.end), (0xffff_ffff_8100_0200, 0xffff_ffff_8100_0201));
+        assert_eq!(symbols.object(0xffff_ffff_8100_0204), Some("jiffies"));
+        assert_eq!(symbols.object(0xffff_ffff_8100_0304), None, "a function is no object");
+        assert!(KernelSymbols::parse("ffffffff81000000 T _stext\n".into()).objects().is_empty());
         let frame = symbols.frame(0x1000);
         assert_eq!((frame.function.as_str(), frame.kind), ("0x1000", FrameKind::Kernel));
     }

@@ -136,6 +136,10 @@ pub enum Scope {
     Flow(Role, u32),
     /// A network device of one role, by name.
     Link(Role, String),
+    /// A function of the kernel that both hosts share, by name, and what of it is meant.
+    Function(String),
+    /// One of the kernel of one role's host, where each has its own.
+    FunctionOf(Role, String),
 }
 
 impl Scope {
@@ -145,6 +149,7 @@ impl Scope {
         match self {
             Scope::Machine => Scope::MachineOf(role),
             Scope::Cpu(cpu) => Scope::CpuOf(role, cpu),
+            Scope::Function(name) => Scope::FunctionOf(role, name),
             other => other,
         }
     }

@@ -3,7 +3,7 @@
 
 use super::programs::{Kin, Members, Programs, class, identify, state};
 use crate::meter::bpf;
-use crate::record::{Fault, FaultKind, Role};
+use crate::record::{Fault, Role};
 use crate::sys::Roots;
 use crate::sys::bpf::{Hook, Link, Map, MapKind, Program};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,7 +39,7 @@ impl Account {
     /// With typed tracepoints: Linux 5.12 and later with `CONFIG_DEBUG_INFO_BTF`.
     /// `cpus`: one more than the highest number of a CPU.
     pub fn load(roots: &Roots, role: Role, cpus: u32) -> Result<Account, Fault> {
-        refuse_emulated(roots)?;
+        bpf::refuse_emulated(roots)?;
         let btf = bpf::types(roots)?;
         let members = Members::of(&btf)
             .map_err(|missing| bpf::too_old(format!("this kernel has no {missing}")))?;
@@ -247,18 +247,6 @@ impl Spent {
         self.parts[class::IDLE] -= seconds;
         self.parts[class] += seconds;
     }
-}
-
-/// Attaching rewrites kernel code that other CPUs are running. QEMU 7.2's emulation of
-/// several of them does not stand that: guests of Linux 7.3 panicked ("Fatal exception in
-/// interrupt") or hung, some of ten.
-fn refuse_emulated(roots: &Roots) -> Result<(), Fault> {
-    let cpuinfo = std::fs::read_to_string(roots.proc.join("cpuinfo")).unwrap_or_default();
-    if !cpuinfo.contains("QEMU TCG") {
-        return Ok(());
-    }
-    let text = "an emulated processor (QEMU TCG) does not stand programs at tracepoints";
-    Err(Fault::new(FaultKind::Unsupported, text))
 }
 
 fn new_map(name: &str, size: usize, entries: u32) -> Result<Map, Fault> {

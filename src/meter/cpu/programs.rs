@@ -6,12 +6,12 @@
 //! atomically: an interrupt in the middle of a program, which brings a program of its own,
 //! takes nothing away and counts nothing twice.
 
+use crate::meter::bpf::{self, leave, named};
 use crate::record::Role;
 use crate::sys::bpf::Map;
 use crate::sys::bpf::asm::{Alu, AsmError, Assembler, Helper, If, Insn, Reg, Size};
 use crate::sys::btf::Btf;
 use Reg::*;
-use std::os::fd::AsFd;
 
 /// What a CPU's time is spent on.
 pub mod class {
@@ -267,14 +267,6 @@ impl Programs<'_> {
     }
 }
 
-/// Goes to a label if the first bytes of a name, in `R2`, are these. Changes R3 and R4.
-fn named(a: &mut Assembler, start: &[u8], label: &str) {
-    let bytes = |of: &dyn Fn(usize) -> u8| u64::from_ne_bytes(std::array::from_fn(of));
-    let mask = bytes(&|i| if i < start.len() { 0xff } else { 0 });
-    a.wide(R3, mask).alu(Alu::And, R3, R2);
-    a.wide(R4, bytes(&|i| start.get(i).copied().unwrap_or(0))).jump_if(If::Eq, R3, R4, label);
-}
-
 /// Adds the time since the last event to the class in `R8`. Changes R0 to R5.
 fn charge(a: &mut Assembler) {
     a.call(Helper::KtimeGetNs).mov(R1, R0).atomic_exchange(R9, state::LAST, R1);
@@ -288,10 +280,6 @@ const KEY: i16 = -8;
 
 /// `R0` = the value in a map for the key on the stack; goes to `out` if there is none.
 fn lookup(a: &mut Assembler, map: &Map) {
-    a.map(R1, map.as_fd()).mov(R2, R10).add(R2, i32::from(KEY)).call(Helper::MapLookup);
+    bpf::lookup(a, map, KEY);
     a.jump_if(If::Eq, R0, 0, "out");
-}
-
-fn leave(a: &mut Assembler) {
-    a.label("out").mov(R0, 0).exit();
 }

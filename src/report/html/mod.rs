@@ -159,6 +159,7 @@ fn page(view: &View) -> Markup {
         ("ledger", "Zero-copy ledger", ledger::figure(view)),
         ("course", "Course of the flows", course::figure(view)),
         ("sizes", "Sizes", sizes::figure(view)),
+        ("functions", "Locks and other CPUs", tables::functions(view)),
         ("fragments", "Fragments", tables::fragments(view)),
         ("calls", "System calls", tables::calls(view)),
         ("trials", "All trials", tables::trials(view)),

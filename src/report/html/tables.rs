@@ -3,6 +3,7 @@
 use super::{View, name};
 use crate::record::{CallRow, Reading, Role, Scope, Trial, Unit, Work};
 use crate::report::figures::{NONE, amount, bytes, milliseconds, number, percent, rate};
+use crate::report::functions::rankings;
 use crate::report::rows::status;
 use crate::stats::{Fragments, Row, Summary, role_cpu};
 use maud::{Markup, html};
@@ -156,6 +157,31 @@ fn trial_line(view: &View, trial: &Trial) -> Markup {
     }
 }
 
+/// Who waited for locks and handed work to other CPUs.
+pub fn functions(view: &View) -> Option<Markup> {
+    let rankings = rankings(view.study, view.analysis);
+    (!rankings.is_empty()).then(|| {
+        html! {
+            @for ranking in &rankings {
+                h3 { (ranking.title) }
+                p class="note" { (ranking.note) }
+                div class="scroll" { table class="sortable" {
+                    thead { tr {
+                        th { "cell" } th { "function" }
+                        @if ranking.timed { th class="n" { "\u{b5}s per unit" } }
+                        th class="n" { "times per unit" } th { "unit" }
+                    } }
+                    tbody { @for line in &ranking.lines { tr {
+                        th scope="row" { (name(&line.cell)) } td { (line.function) }
+                        @if let Some(time) = &line.time { td class="n" { (time) } }
+                        td class="n" { (line.count) } td { (line.unit) }
+                    } } }
+                } }
+            }
+        }
+    })
+}
+
 /// The values of one reading: their unit, and those of each cell.
 type Values = (Unit, Vec<Vec<f64>>);
 
@@ -212,6 +238,8 @@ fn scope_words(scope: &Scope) -> String {
         Scope::Role(role) => role.to_string(),
         Scope::Flow(role, flow) => format!("{role}, flow {flow}"),
         Scope::Link(role, device) => format!("{role}, {device}"),
+        Scope::Function(name) => name.clone(),
+        Scope::FunctionOf(role, name) => format!("{role}, {name}"),
     }
 }
 

@@ -1,7 +1,8 @@
 //! What only some want to see: system calls, sizes, and the course of the flow.
 
-use crate::record::{CallRow, Role, Work};
+use crate::record::{CallRow, Role, Study, Work};
 use crate::report::figures::{amount, bytes, milliseconds, number, percent, rate};
+use crate::report::functions::{Ranking, rankings};
 use crate::report::page::{Page, Tone};
 use crate::report::table::{Column, Table};
 use crate::stats::{Analysis, Fragments, Pace};
@@ -10,10 +11,11 @@ use crate::stats::{Analysis, Fragments, Pace};
 const SHADES: &[u8] = b"_.:-=+*#%@";
 
 /// Prints all details.
-pub fn print(page: &mut Page, analysis: &Analysis) {
+pub fn print(page: &mut Page, study: &Study, analysis: &Analysis) {
     calls(page, analysis);
     sizes(page, analysis);
     idle(page, analysis);
+    rankings(study, analysis).iter().for_each(|ranking| functions(page, ranking));
     fragments(page, analysis);
     course(page, analysis);
 }
@@ -129,6 +131,23 @@ fn idle(page: &mut Page, analysis: &Analysis) {
         page.heading("Idle states of each role's CPU, as parts of the window");
         table.print(page, 2);
     }
+}
+
+fn functions(page: &mut Page, ranking: &Ranking) {
+    let mut columns =
+        vec![Column::words("path", 0, Some(14)), Column::words("function", 0, Some(24))];
+    columns.extend(ranking.timed.then(|| Column::number("per unit", "us", 0)));
+    columns.extend([Column::number("per unit", "times", 0), Column::words("unit", 1, None)]);
+    let mut table = Table::new(columns);
+    for line in &ranking.lines {
+        let mut texts = vec![line.cell.to_string(), line.function.clone()];
+        texts.extend(line.time.clone());
+        texts.extend([line.count.clone(), line.unit.to_owned()]);
+        table.row(texts.into_iter().map(|text| (text, Tone::Plain)).collect());
+    }
+    page.heading(ranking.title);
+    table.print(page, 2);
+    page.text("  ", ranking.note);
 }
 
 fn fragments(page: &mut Page, analysis: &Analysis) {

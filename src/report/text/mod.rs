@@ -51,7 +51,7 @@ fn render(subject: &Subject, style: &Style, out: &mut dyn Write) -> io::Result<(
     prose::not_measured(&mut page, analysis);
     prose::warnings(&mut page, analysis);
     if style.details {
-        details::print(&mut page, analysis);
+        details::print(&mut page, study, analysis);
     }
     page.finish(out)
 }

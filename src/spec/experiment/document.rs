@@ -50,7 +50,7 @@ pub(super) struct Document {
     pub design: Option<Placed<String>>,
     /// Stopping rule: within this share, after at least so many blocks
     pub stop: Option<Placed<Stop>>,
-    /// "all", "none", or a list of meters
+    /// A meter, "usual", "all" or "none", or a list of them
     #[schemars(with = "Option<Value>")]
     pub meters: Option<Placed<Item>>,
     /// Profiles taken at the end: "none", "largest" or "all", with options as in largest:rate=499

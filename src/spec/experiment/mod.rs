@@ -40,6 +40,8 @@ pub struct Catalogues {
     pub testbeds: Vec<TestbedDeclaration>,
     /// Names of the meters.
     pub meters: Vec<&'static str>,
+    /// Those of them that a study has which names none.
+    pub usual_meters: Vec<&'static str>,
     /// CPUs that this process may use.
     pub cpus: Vec<u32>,
     /// The testbed that was asked for, whatever the experiment says.
@@ -116,7 +118,7 @@ pub fn parse_experiment(
     };
     let layout = schedule::layout(text, &said)?;
     let judgement = schedule::judgement(text, &said)?;
-    let meters = meters(Entry::top(text, "meters", &said.meters).as_ref(), &catalogues.meters)?;
+    let meters = meters(Entry::top(text, "meters", &said.meters).as_ref(), catalogues)?;
     let profiling = text.read(said.profile.as_ref(), parse_profile)?.flatten();
     let power = text.read(said.power.as_ref(), parse_power)?.unwrap_or_default();
     let settings = Entry::top(text, "settings", &said.settings);
@@ -165,26 +167,44 @@ fn title(title: &str) -> Result<String, Fault> {
     Ok(title.to_owned())
 }
 
-fn meters(entry: Option<&Entry>, known: &[&'static str]) -> Result<Vec<String>, Fault> {
-    let all = || known.iter().map(|name| (*name).to_owned()).collect();
-    let Some(entry) = entry else { return Ok(all()) };
-    match entry.word() {
-        Some("all") => return Ok(all()),
-        Some("none") => return Ok(Vec::new()),
-        _ => {}
+fn meters(entry: Option<&Entry>, catalogues: &Catalogues) -> Result<Vec<String>, Fault> {
+    let Some(entry) = entry else { return catalogues.meters(["usual"]) };
+    let words = entry.list();
+    for meter in &words {
+        let named = catalogues.meters([meter.one_word()?]);
+        named.map_err(|fault| Fault { remedy: fault.remedy, ..meter.wrong(fault.message) })?;
     }
-    let mut chosen: Vec<String> = Vec::new();
-    for meter in entry.list() {
-        let name = meter.one_word()?;
-        if !known.contains(&name) {
-            let fault = meter.wrong(format!("there is no meter '{}'", short(name)));
-            return Err(suggest(fault, name, known));
+    let words = words.iter().map(Entry::one_word).collect::<Result<Vec<_>, _>>()?;
+    catalogues.meters(words)
+}
+
+impl Catalogues {
+    /// The meters that words stand for, in the order of the words: each a meter's name,
+    /// `usual`, `all` or `none`.
+    pub fn meters<'a>(
+        &self,
+        words: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Vec<String>, Fault> {
+        let mut chosen: Vec<String> = Vec::new();
+        for word in words {
+            let meant = match word {
+                "usual" => &self.usual_meters[..],
+                "all" => &self.meters,
+                "none" => &[],
+                name => match self.meters.iter().position(|known| *known == name) {
+                    Some(at) => &self.meters[at..=at],
+                    None => {
+                        let fault = usage(format!("there is no meter '{}'", short(name)));
+                        return Err(suggest(fault, name, &self.meters));
+                    }
+                },
+            };
+            let fresh = meant.iter().filter(|name| !chosen.iter().any(|one| one == *name));
+            let fresh: Vec<String> = fresh.map(|name| (*name).to_owned()).collect();
+            chosen.extend(fresh);
         }
-        if !chosen.iter().any(|one| one == name) {
-            chosen.push(name.to_owned());
-        }
+        Ok(chosen)
     }
-    Ok(chosen)
 }
 
 #[cfg(test)]

@@ -20,9 +20,9 @@ pub fn experiment_schema(catalogues: &Catalogues) -> Value {
     let mut schema = schema.to_value();
     let testbeds = named(catalogues.testbeds.iter().map(|testbed| testbed.name), ":");
     schema["properties"]["testbed"]["pattern"] = testbeds.into();
-    let meter = json!({"enum": catalogues.meters});
-    schema["properties"]["meters"]["anyOf"] =
-        json!([{"enum": ["all", "none"]}, meter, list(&meter)]);
+    let meters = [&["usual", "all", "none"], &catalogues.meters[..]].concat();
+    let meter = json!({"enum": meters});
+    schema["properties"]["meters"]["anyOf"] = json!([meter, list(&meter)]);
     schema
 }
 

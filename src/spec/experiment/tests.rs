@@ -29,7 +29,8 @@ fn catalogues() -> Catalogues {
             pairs: vec![pair("socket"), pair("uring")],
         },
         testbeds: vec![bed("netns", false), bed("vm", true), bed("wired", false)],
-        meters: vec!["cpu", "calls", "tcp-info"],
+        meters: vec!["cpu", "calls", "tcp-info", "locks"],
+        usual_meters: vec!["cpu", "calls", "tcp-info"],
         cpus: vec![0, 1],
         testbed: None,
         workload: String::new(),
@@ -38,6 +39,17 @@ fn catalogues() -> Catalogues {
 
 /// A file says where its cells run, unless that was said already; what the link is by
 /// default follows from it.
+#[test]
+fn words_stand_for_several_meters_and_each_is_named_once() {
+    let chosen = |words: &[&str]| catalogues().meters(words.iter().copied());
+    assert_eq!(chosen(&["usual"]).unwrap(), ["cpu", "calls", "tcp-info"]);
+    assert_eq!(chosen(&["usual", "locks", "cpu"]).unwrap(), ["cpu", "calls", "tcp-info", "locks"]);
+    assert_eq!(chosen(&["all"]).unwrap(), ["cpu", "calls", "tcp-info", "locks"]);
+    assert_eq!(chosen(&["none"]).unwrap(), [""; 0]);
+    let fault = chosen(&["lock"]).unwrap_err().to_string();
+    assert!(fault.contains("no meter 'lock'") && fault.contains("locks"), "{fault}");
+}
+
 #[test]
 fn a_testbed_that_was_asked_for_wins_over_the_files() {
     let text = "testbed = 'vm'\n[factors]\npath = 'socket'\nmtu = 9000\n";

@@ -15,16 +15,36 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-/// Kinds of maps, by their numbers in `enum bpf_map_type`, uapi/linux/bpf.h.
+/// Kinds of maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
 pub enum MapKind {
     /// Values by key. Memory for an entry is taken when it is made.
-    Hash = 1,
+    Hash,
+    /// The same with all its memory taken from the start: for programs that run where
+    /// the kernel can give none, in its allocators and under its locks.
+    ReservedHash,
+    /// The same; a new entry takes the place of one that was not used for long.
+    LruHash,
     /// Values by index; all are there from the start, zeroed.
-    Array = 2,
+    Array,
+    /// Call stacks by the numbers that [`asm::Helper::GetStackId`] gives; a value is as
+    /// many return addresses of 8 bytes as fit, the innermost first, filled up with zeros.
+    StackTrace,
     /// One value per thread, gone with the thread. Its keys here are pidfds.
-    TaskStorage = 29,
+    TaskStorage,
+}
+
+impl MapKind {
+    /// Its number in `enum bpf_map_type`, uapi/linux/bpf.h.
+    fn number(self) -> u32 {
+        match self {
+            MapKind::Hash | MapKind::ReservedHash => 1,
+            MapKind::Array => 2,
+            MapKind::StackTrace => 7,
+            MapKind::LruHash => 9,
+            MapKind::TaskStorage => 29,
+        }
+    }
 }
 
 /// A map.
@@ -112,7 +132,7 @@ impl Map {
         entries: u32,
     ) -> io::Result<Map> {
         let mut attr = MapAttr {
-            kind: kind as u32,
+            kind: kind.number(),
             key_size: small(key_size)?,
             value_size: small(value_size)?,
             entries,

@@ -1,0 +1,192 @@
+//! The programs that see work go from one CPU to another.
+
+use crate::meter::bpf;
+use crate::meter::tallies::{Maps, Task, key};
+use crate::record::Fault;
+use crate::sys::bpf::asm::{Alu, AsmError, Assembler, Helper, If, Insn, Reg, Size};
+use crate::sys::bpf::{Map, Update};
+use crate::sys::btf::Btf;
+use Reg::*;
+
+/// What went to another CPU.
+pub mod what {
+    /// A thread was woken that runs elsewhere.
+    pub const WAKE_UP: u32 = 1;
+    /// An interrupt was sent.
+    pub const INTERRUPT: u32 = 2;
+    /// Memory was freed elsewhere than it was taken; of a sample.
+    pub const FREE: u32 = 3;
+    /// Memory was freed where it was taken; of a sample.
+    pub const FREE_HERE: u32 = 4;
+    /// Added for what is another program's.
+    pub const FOREIGN: u32 = 1 << 16;
+}
+
+/// Of so many addresses one is looked at; a power of two.
+pub const SAMPLED: u64 = 1 << SAMPLED_BITS;
+const SAMPLED_BITS: i32 = 6;
+
+/// Who wakes a thread; offsets in bytes. The key is the thread woken.
+pub mod waking {
+    /// The CPU of whoever wakes it.
+    pub const CPU: i16 = 0;
+    /// The key of what it counts for.
+    pub const KEY: i16 = 8;
+    /// Size of the whole.
+    pub const SIZE: usize = 24;
+}
+
+/// The programs are written for one machine.
+#[derive(Debug)]
+pub struct Programs<'a> {
+    /// Whose doing it is.
+    pub task: Task,
+    /// Where the CPU of a task is in `task_struct`, bytes.
+    pub task_cpu: i16,
+    /// What they add to.
+    pub maps: &'a Maps,
+    /// [`waking`] by thread.
+    pub wakings: &'a Map,
+    /// The CPU that took memory, by its address.
+    pub memory: &'a Map,
+}
+
+/// Where the CPU of a task is: its own member, or one of its `thread_info`.
+pub fn task_cpu(btf: &Btf) -> Result<i16, Fault> {
+    let at = |path| btf.offset("task_struct", path).and_then(|at| i16::try_from(at).ok());
+    let found = at("thread_info.cpu").or_else(|| at("cpu"));
+    found.ok_or_else(|| bpf::too_old("this kernel does not tell the CPU of a task".to_owned()))
+}
+
+// Places on the program's stack.
+const WHO: i16 = -8;
+const SUM: i16 = WHO - key::SIZE;
+const WAKING: i16 = SUM - waking::SIZE as i16;
+const SCRATCH: i16 = WAKING - 16;
+
+impl Programs<'_> {
+    /// For `sched_waking(struct task_struct *p)`, which runs where the waker does, before it
+    /// is known where the thread goes.
+    pub fn waking(&self) -> Result<Vec<Insn>, AsmError> {
+        let mut asm = Assembler::new();
+        let a = &mut asm;
+        a.mov(R6, R1).load(Size::Double, R1, R6, 0).store(Size::Double, R10, WHO, R1);
+        self.what(a, WAKING + waking::KEY, what::WAKE_UP);
+        self.maps.stack_of_some(a, R6);
+        a.store(Size::Word, R10, WAKING + waking::KEY + key::STACK, R0);
+        a.call(Helper::GetSmpProcessorId).store(Size::Double, R10, WAKING + waking::CPU, R0);
+        bpf::update(a, self.wakings, WHO, WAKING, Update::Any);
+        a.jump_if(If::Eq, R0, 0, "out");
+        self.maps.count_lost(a, SCRATCH, "out");
+        bpf::leave(a);
+        asm.finish()
+    }
+
+    /// For `sched_wakeup(struct task_struct *p)`, which runs here or where the thread goes.
+    pub fn woken(&self) -> Result<Vec<Insn>, AsmError> {
+        let mut asm = Assembler::new();
+        let a = &mut asm;
+        a.load(Size::Double, R6, R1, 0).store(Size::Double, R10, WHO, R6);
+        bpf::lookup(a, self.wakings, WHO);
+        a.jump_if(If::Eq, R0, 0, "out");
+        for at in (0..key::SIZE).step_by(8) {
+            a.load(Size::Double, R1, R0, waking::KEY + at).store(Size::Double, R10, SUM + at, R1);
+        }
+        a.load(Size::Double, R8, R0, waking::CPU);
+        bpf::delete(a, self.wakings, WHO);
+        a.load(Size::Word, R1, R6, self.task_cpu).jump_if(If::Eq, R1, R8, "out");
+        self.count(a);
+        bpf::leave(a);
+        asm.finish()
+    }
+
+    /// For `ipi_send_cpu(unsigned int cpu, unsigned long callsite, ...)` and
+    /// `ipi_send_cpumask(const struct cpumask *cpumask, unsigned long callsite, ...)`.
+    pub fn interrupt(&self) -> Result<Vec<Insn>, AsmError> {
+        let mut asm = Assembler::new();
+        let a = &mut asm;
+        a.load(Size::Double, R8, R1, 8);
+        self.what(a, SUM, what::INTERRUPT);
+        self.called_from(a, R8);
+        self.count(a);
+        bpf::leave(a);
+        asm.finish()
+    }
+
+    /// When memory was taken: `kmalloc(unsigned long call_site, const void *ptr, ...)` and
+    /// `kmem_cache_alloc` have its address second, `mm_page_alloc(struct page *page, ...)` that
+    /// of its page first.
+    pub fn take(&self, argument: i16) -> Result<Vec<Insn>, AsmError> {
+        let mut asm = Assembler::new();
+        let a = &mut asm;
+        sample(a, argument);
+        a.call(Helper::GetSmpProcessorId).store(Size::Double, R10, SCRATCH, R0);
+        bpf::update(a, self.memory, WHO, SCRATCH, Update::Any);
+        bpf::leave(a);
+        asm.finish()
+    }
+
+    /// When it is freed: `kfree(unsigned long call_site, const void *ptr)`,
+    /// `kmem_cache_free`, and `mm_page_free(struct page *page, ...)`, whose caller its call
+    /// stack tells.
+    pub fn free(&self, argument: i16) -> Result<Vec<Insn>, AsmError> {
+        let mut asm = Assembler::new();
+        let a = &mut asm;
+        sample(a, argument);
+        bpf::lookup(a, self.memory, WHO);
+        a.jump_if(If::Eq, R0, 0, "out").load(Size::Double, R8, R0, 0);
+        bpf::delete(a, self.memory, WHO);
+        a.call(Helper::GetSmpProcessorId).jump_if(If::Eq, R0, R8, "here");
+        self.what(a, SUM, what::FREE);
+        match argument {
+            0 => {
+                self.maps.stack(a, R6);
+                a.store(Size::Word, R10, SUM + key::STACK, R0);
+            }
+            _ => {
+                a.load(Size::Double, R8, R6, 0);
+                self.called_from(a, R8);
+            }
+        }
+        a.jump("count").label("here");
+        a.store(Size::Double, R10, SUM, what::FREE_HERE as i32);
+        a.store(Size::Double, R10, SUM + key::PLACE, 0).label("count");
+        self.count(a);
+        bpf::leave(a);
+        asm.finish()
+    }
+
+    /// Begins a key on the stack: what it is and whose, at no place. Changes R0 to R5 and R9.
+    fn what(&self, a: &mut Assembler, key: i16, what: u32) {
+        a.call(Helper::GetCurrentTaskBtf).mov(R1, R0).mov(R9, what as i32);
+        self.task.is_own(a, R1, "own");
+        a.alu(Alu::Or, R9, what::FOREIGN as i32).label("own");
+        a.store(Size::Word, R10, key + key::WHAT, R9);
+        a.store(Size::Double, R10, key + key::PLACE, 0);
+    }
+
+    /// The function is the one with this return address.
+    fn called_from(&self, a: &mut Assembler, address: Reg) {
+        a.store(Size::Word, R10, SUM + key::STACK, key::CALL_SITE);
+        a.store(Size::Double, R10, SUM + key::PLACE, address);
+    }
+
+    /// Counts one event. Changes R0 to R5 and R7.
+    fn count(&self, a: &mut Assembler) {
+        a.mov(R7, 1);
+        self.maps.add(a, SUM, SCRATCH, "event");
+    }
+}
+
+/// Puts an address that is an argument of the tracepoint on the stack, or goes to `out` if
+/// it is none of the sample; `R6` = the context. Changes R0 to R5.
+fn sample(a: &mut Assembler, argument: i16) {
+    /// Multiplied by it, addresses are spread over the upper bits (2^64 by the golden ratio).
+    const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+    a.mov(R6, R1);
+    // Read as plain bytes: the verifier would not calculate with the kernel's own pointer.
+    a.mov(R1, R10).add(R1, i32::from(WHO)).mov(R2, 8).mov(R3, R6);
+    a.add(R3, i32::from(argument)).call(Helper::ProbeReadKernel);
+    a.load(Size::Double, R1, R10, WHO).wide(R2, SPREAD).alu(Alu::Mul, R1, R2);
+    a.alu(Alu::Rsh, R1, 64 - SAMPLED_BITS).jump_if(If::Ne, R1, 0, "out");
+}

@@ -1,0 +1,186 @@
+//! What one CPU has to wait for because of another: locks, over work whose waits are known
+//! and over real streams.
+
+use bytepath::meter::{self, Context, Meter, Output};
+use bytepath::record::{Cell, Design, Fault, FaultKind, Reading, Schedule, Scope, Trial};
+use bytepath::run::{Laboratory, Stand, path_spec};
+use bytepath::spec::{self, Ask};
+use bytepath::sys::{self, Roots};
+use bytepath::{path, testbed};
+use bytepath_testing::{alone, skip};
+use rustix::pipe::{PipeFlags, pipe_with};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+#[test]
+fn two_threads_at_one_pipe_wait_for_its_mutex_and_others_do_not_count() {
+    let _alone = alone();
+    if sys::thread::allowed().unwrap().len() < 2 {
+        return skip!("one CPU only");
+    }
+    let Some(own) = measure("locks", || hammer(["sender/0", "receiver/0"])) else { return };
+    let of = |metric: &str| -> Vec<(&str, f64)> {
+        let found = own.readings.iter().filter(|r| r.metric == metric);
+        found.filter_map(|r| Some((function(r)?, r.value))).collect()
+    };
+    let waits = [of("locks.spin.mutex"), of("locks.sleep.mutex")].concat();
+    let at_pipe = |(name, time): &&(&str, f64)| name.contains("pipe_") && *time > 0.0;
+    assert!(waits.iter().any(|wait| at_pipe(&wait)), "{waits:?} of {:?}", own.readings);
+    let total = |output: &Output, metric: &str| value(&output.readings, metric);
+    let spun = total(&own, "locks.spin");
+    // Two threads cannot spin longer than there was time.
+    assert!(spun > 0.0 && spun < 2.0 * LONG.as_secs_f64(), "{spun} s");
+    assert_eq!(total(&own, "locks.lost"), 0.0);
+    // The functions of sleeps are all known; those of spins are a sample that is scaled up.
+    let parts = |kind: &str, counts: bool| {
+        let parts = own.readings.iter().filter(|r| r.scope != Scope::Machine);
+        let parts = parts.filter(|r| r.metric.starts_with(&format!("{kind}.")));
+        parts.filter(|r| r.metric.ends_with("waits") == counts).map(|r| r.value).sum::<f64>()
+    };
+    let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-6, "{a} is not {b}");
+    near(parts("locks.sleep", false), total(&own, "locks.sleep"));
+    near(parts("locks.sleep", true), total(&own, "locks.sleep.waits"));
+    let spins = total(&own, "locks.spin.waits");
+    let scaled = parts("locks.spin", true) / spins;
+    assert!(spins < 500.0 || (0.4..2.0).contains(&scaled), "{scaled} of {spins} spins");
+    let foreign = measure("locks", || hammer(["writer", "reader"])).unwrap();
+    let (seen, ours) = (total(&foreign, "locks.foreign"), total(&foreign, "locks.spin"));
+    assert!(seen > 0.0 && ours < spun, "{seen} s of others, {ours} s of ours");
+}
+
+#[test]
+fn waits_of_a_stream_fit_into_its_window() {
+    let _alone = alone();
+    let Some(trial) = run("locks", &cell("two-cores")) else { return };
+    let wall = trial.reading("cpu.wall", &Scope::Machine).unwrap();
+    let spun = value(&trial.readings, "locks.spin");
+    let cpus = sys::thread::allowed().unwrap().len() as f64;
+    assert!((0.0..cpus * wall).contains(&spun), "{spun} s of {wall} s on {cpus} CPUs");
+    assert_eq!(value(&trial.readings, "locks.lost"), 0.0);
+}
+
+fn function(reading: &Reading) -> Option<&str> {
+    match &reading.scope {
+        Scope::Function(name) => Some(name),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_stream_of_two_cpus_wakes_and_frees_across_them_and_one_of_one_cpu_hardly_does() {
+    let _alone = alone();
+    if sys::thread::allowed().unwrap().len() < 2 {
+        return skip!("one CPU only");
+    }
+    let Some(two) = run("handoffs", &cell("two-cores")) else { return };
+    let one = run("handoffs", &cell("one-core")).unwrap();
+    let per_gib = |trial: &Trial, metric: &str| {
+        value(&trial.readings, metric) / trial.count as f64 * f64::from(1 << 30)
+    };
+    let [woken, freed] = ["handoffs.wakeups", "handoffs.frees"];
+    assert!(per_gib(&two, woken) > 10.0, "{:?}", two.readings);
+    assert!(per_gib(&two, freed) > 64.0, "{:?}", two.readings);
+    // What is left is that of the kernel's own threads.
+    for metric in [woken, freed] {
+        let (of_two, of_one) = (per_gib(&two, metric), per_gib(&one, metric));
+        assert!(of_one < 0.2 * of_two, "{metric}: {of_one} and {of_two} per GiB");
+    }
+    let by_function = two.readings.iter().filter(|r| r.metric == woken && function(r).is_some());
+    let scaled = by_function.map(|r| r.value).sum::<f64>() / value(&two.readings, woken);
+    assert!((0.3..3.0).contains(&scaled), "{scaled} of the wake-ups by function");
+    assert_eq!(value(&two.readings, "handoffs.lost"), 0.0);
+}
+
+/// How long a hammer falls.
+const LONG: Duration = Duration::from_millis(300);
+
+/// Two threads of these names write to and read from one pipe, which is copied under its
+/// mutex.
+fn hammer(names: [&str; 2]) {
+    let (reader, writer) = pipe_with(PipeFlags::NONBLOCK).unwrap();
+    let begin = Instant::now();
+    let write = move || {
+        while begin.elapsed() < LONG {
+            let _ = rustix::io::write(&writer, &[7; 65536]);
+        }
+    };
+    let read = move || {
+        let mut bytes = [0; 65536];
+        while begin.elapsed() < LONG {
+            let _ = rustix::io::read(&reader, &mut bytes);
+        }
+    };
+    let [first, second] = names.map(|name| std::thread::Builder::new().name(name.into()));
+    let threads = [first.spawn(write).unwrap(), second.spawn(read).unwrap()];
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+/// What a meter says of some work; none, and said, where the kernel lets no program in.
+fn measure(name: &str, work: impl FnOnce()) -> Option<Output> {
+    let meter = named(name);
+    let context = Context::idle(Roots::real());
+    meter.prepare(&context).unwrap();
+    let running = match meter.start(&context) {
+        Err(fault) if matches!(fault.kind, FaultKind::Permission | FaultKind::Unsupported) => {
+            skip!("{fault}");
+            return None;
+        }
+        other => other.unwrap(),
+    };
+    work();
+    Some(running.stop().unwrap())
+}
+
+fn named(name: &str) -> &'static dyn Meter {
+    meter::selectable().find(|meter| meter.name() == name).unwrap()
+}
+
+fn value(readings: &[Reading], metric: &str) -> f64 {
+    let found = readings.iter().find(|r| r.metric == metric && r.scope == Scope::Machine);
+    found.unwrap_or_else(|| panic!("no {metric} in {readings:?}")).value
+}
+
+/// One trial with a meter; none, and said, where the kernel lets no program in.
+fn run(name: &str, cell: &Cell) -> Option<Trial> {
+    measure(name, || ())?;
+    let stop = AtomicBool::new(false);
+    let laboratory = Laboratory {
+        paths: path::CATALOG,
+        meters: meter::CATALOG,
+        testbed: testbed::CATALOG[0],
+        program: env!("CARGO_BIN_EXE_bytepath").into(),
+        stop: &stop,
+    };
+    let meters = [named("cpu"), named("link"), named(name)];
+    // Others may keep a stream from most of its window; then it is no trial, but another
+    // one may be.
+    let once = |_| Stand::raise(&laboratory, cell)?.run(cell, &meters, &SCHEDULE, None);
+    let faulty = |result: Result<Trial, Fault>| result.map_err(|fault| println!("{fault}")).ok();
+    Some((0..5).map(once).find_map(faulty).expect("one trial of five"))
+}
+
+const SCHEDULE: Schedule = Schedule {
+    blocks: 1,
+    warm_up: 0.1,
+    window: 0.5,
+    seed: 0,
+    design: Design::Trials,
+    stopping: None,
+};
+
+fn cell(cores: &str) -> Cell {
+    let allowed = sys::thread::allowed().unwrap();
+    let cores = if allowed.len() > 1 { cores } else { "one-core" };
+    let cores = spec::parse_cores(cores, &allowed).unwrap();
+    let ask = Ask {
+        paths: &["socket".to_owned()],
+        workload: "",
+        stream: "",
+        link: "wire",
+        cores: &cores,
+        baseline: None,
+        kernels: &[],
+    };
+    let (cells, _) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS)).unwrap();
+    cells.into_iter().next().unwrap()
+}
