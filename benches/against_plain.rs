@@ -147,7 +147,7 @@ fn program(stand: &Stand, cell: &Cell, window: f64) -> Result<f64> {
 
 /// This program again, as one end of a small program.
 fn end(stand: &Stand, cell: &Cell, role: Role) -> Result<Command> {
-    let mut command = inside(stand, cell, role)?;
+    let mut command = inside(stand, cell, role);
     command.arg(std::env::current_exe()?).arg(PLAIN);
     Ok(command)
 }

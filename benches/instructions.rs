@@ -130,28 +130,39 @@ fn campaign(
         turns as f64 * TURN,
     );
     let cells = Cells::of(&equal, &cell(turns)?, sizes.comparisons);
-    let mut boots = Vec::new();
-    let (mut equals, mut found) = (Tally::default(), Tally::default());
+    let (mut boots, mut studies) = (Vec::new(), Vec::new());
+    let mut tallies = <[Tally; 2]>::default();
     for number in 0..sizes.studies {
         let study = run(&laboratory, cells.all(), sizes, number)?;
         let mean = cells.gather(&study, per_second, &mut boots)?;
-        for pair in &cells.pairs {
-            let comparison = cells.judged(&study, pair)?;
-            if pair[0].tx == pair[1].tx {
-                equals.count(&comparison, 1.0);
-                println!("  equals          {}", said(&comparison));
-            } else {
-                let truth = 1.0 + added / mean;
-                found.count(&comparison, truth);
-                println!("  {truth:.4} injected {}", said(&comparison));
-            }
-        }
+        cells.judge(&study, 1.0 + added / mean, &mut tallies)?;
+        studies.push(study);
     }
     spread(&boots, unit);
-    println!("  equals:   {equals}");
-    println!("  injected: {found}");
+    show(&tallies);
+    let one = joined(studies, sizes.blocks).context("no study")?;
+    println!("  all of it as one study of {} boots:", boots.len());
+    let mean = boots.iter().map(Moments::mean).collect::<Moments>().mean();
+    let mut tallies = <[Tally; 2]>::default();
+    cells.judge(&one, 1.0 + added / mean, &mut tallies)?;
+    show(&tallies);
     println!("  {:.0} min", begin.elapsed().as_secs_f64() / 60.0);
     Ok(())
+}
+
+/// Several studies of the same cells as one, whose blocks are those of all.
+fn joined(studies: Vec<Study>, blocks: u32) -> Option<Study> {
+    let mut all = studies.first()?.clone();
+    for (before, study) in (1..).zip(studies.into_iter().skip(1)) {
+        let moved = |trial: Trial| Trial { block: trial.block + before * blocks, ..trial };
+        all.trials.extend(study.trials.into_iter().map(moved));
+    }
+    Some(all)
+}
+
+fn show([equals, injected]: &[Tally; 2]) {
+    println!("  equals:   {equals}");
+    println!("  injected: {injected}");
 }
 
 /// The meter of what threads ran.
@@ -196,6 +207,21 @@ impl Cells {
         let comparison = row.comparison(Question::Instructions);
         let nothing = || format!("nothing was counted of {}: {:?}", row.cell, row.status);
         Ok(comparison.with_context(nothing)?.clone())
+    }
+
+    /// Prints what each comparison comes to, and counts them: those of equals, and the one
+    /// with the loop, whose ratio is `truth`.
+    fn judge(&self, study: &Study, truth: f64, tallies: &mut [Tally; 2]) -> Result<()> {
+        for pair in &self.pairs {
+            let comparison = self.judged(study, pair)?;
+            let (tally, truth) = match pair[0].tx == pair[1].tx {
+                true => (&mut tallies[0], 1.0),
+                false => (&mut tallies[1], truth),
+            };
+            println!("  {truth:.4} is found as {}", said(&comparison));
+            tally.count(&comparison, truth);
+        }
+        Ok(())
     }
 
     /// Adds what equal trials took, boot by boot; gives their mean.
