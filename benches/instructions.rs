@@ -2,8 +2,8 @@
 //! one per cent found? Runs studies of equal cells and of one whose every message is
 //! followed by a loop of known length, on `vm:count=instructions`, and prints the verdicts.
 //!
-//! `cargo bench --bench instructions [-- rr] [stream]`; sizes by BENCH_STUDIES, BENCH_COMPARISONS (of equals,
-//! in a study), BENCH_BLOCKS (boots of a study), BENCH_WINDOW (seconds of the guest). With
+//! `cargo bench --bench instructions [-- rr] [stream]`; sizes by BENCH_STUDIES,
+//! BENCH_COMPARISONS (of equals, in a study), BENCH_BLOCKS (boots of a study), BENCH_WINDOW (seconds of the guest). With
 //! BENCH_OUT the studies are kept in that folder.
 //!
 //! The guests run this program: the path `socket` is the tool's, with a loop after each send.

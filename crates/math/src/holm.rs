@@ -1,8 +1,8 @@
 //! Holm's step-down rule: many comparisons, one error rate.
 //!
 //! Ten independent comparisons at 95 % each give at least one false claim in 40 studies of
-//! 100 where nothing differs (1 - 0.95^10; fewer where they share a baseline). Holm (1979, "A simple sequentially rejective
-//! multiple test procedure") sorts the m p-values and asks the smallest to be
+//! 100 where nothing differs (1 - 0.95^10; fewer where they share a baseline). Holm (1979,
+//! "A simple sequentially rejective multiple test procedure") sorts the m p-values and asks the smallest to be
 //! within alpha / m, the next within alpha / (m - 1), and so on; the first that
 //! is not ends it. The probability of one false claim or more among all m is
 //! then at most alpha, however the comparisons depend on each other (they do:

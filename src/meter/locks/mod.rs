@@ -16,7 +16,7 @@ use super::tallies::{ASKED, Entry, Maps, Names, Tallies, Tally, Task, ranked};
 use super::{Context, Meter, Output, Prepared, Reach, Running, bpf};
 use crate::profile::subsystem::Subsystem;
 use crate::record::{Attempt, Facts, Fault, Outcome, Scope, Support, Unit};
-use crate::sys::Roots;
+use crate::sys::{Roots, clock};
 use crate::sys::bpf::{Link, Map, MapKind};
 use programs::{Programs, flag, wait};
 use std::sync::Arc;
@@ -137,8 +137,7 @@ impl Running for Window {
     fn stop(self: Box<Self>) -> Result<Output, Fault> {
         let Window { waits, links } = *self;
         drop(links);
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        let now = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+        let now = clock::monotonic();
         let waits = waits.as_ref().as_ref().map_err(Fault::clone)?;
         let names = &waits.tallies.names;
         let lock = |place: u64| names.object(place).map(str::to_owned);
