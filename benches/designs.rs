@@ -7,10 +7,10 @@
 mod common;
 
 use anyhow::{Context, Result};
-use bytepath::record::{CellId, Design, Schedule, StudyHeader, Trial};
-use bytepath::run::{Laboratory, Observer, Plan, conduct};
+use bytepath::record::{Design, Schedule};
+use bytepath::run::{Laboratory, Plan, conduct};
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 const DESIGNS: &[(&str, Design)] = &[
     ("whole trials", Design::Trials),
@@ -64,7 +64,7 @@ fn log_ratio(laboratory: &Laboratory, design: Design, window: f64, seed: u64) ->
     let folder = tempfile::tempdir()?;
     let schedule = Schedule { blocks: 1, warm_up: 0.3, window, seed, design, stopping: None };
     let plan = Plan::bare(cells, baseline, schedule, folder.path().join("study"));
-    let (study, result) = conduct(laboratory, &plan, &mut Silent);
+    let (study, result) = conduct(laboratory, &plan, &mut common::Silent);
     result?;
     let study = study.context("no study")?;
     let rate = |null: bool| -> Result<f64> {
@@ -73,14 +73,6 @@ fn log_ratio(laboratory: &Laboratory, design: Design, window: f64, seed: u64) ->
         trial.rate().with_context(|| format!("{:?}", trial.status))
     };
     Ok((rate(true)? / rate(false)?).ln())
-}
-
-struct Silent;
-
-impl Observer for Silent {
-    fn begins(&mut self, _: &StudyHeader, _: usize) {}
-    fn trial_begins(&mut self, _: usize, _: &CellId, _: u32) {}
-    fn trial_ends(&mut self, _: usize, _: &Trial, _: Duration) {}
 }
 
 fn moments(values: &[f64]) -> (f64, f64) {

@@ -18,9 +18,7 @@ use bytepath::record::{
     Cell, CellId, Facts, Fault, Judgement, OptionKind, OptionSpec, Schedule, Study, StudyHeader,
     Support, Trial, TrialStatus,
 };
-use bytepath::run::{
-    Laboratory, Observer, Plan, Stand, agent, conduct, own_build, path_spec, testbed_spec,
-};
+use bytepath::run::{Laboratory, Plan, Stand, agent, conduct, own_build, path_spec, testbed_spec};
 use bytepath::spec::{self, Ask};
 use bytepath::stats::{Comparison, Question, Rules, analyse, costs};
 use bytepath::testbed::{self, Testbed};
@@ -30,7 +28,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 const TESTBED: &str = "vm:count=instructions";
 
@@ -255,7 +253,7 @@ fn run(laboratory: &Laboratory, cells: Vec<Cell>, sizes: &Sizes, number: u64) ->
         testbed: TESTBED.into(),
         ..Plan::bare(cells, baseline, Schedule { seed: number, ..schedule }, out)
     };
-    let (study, result) = conduct(laboratory, &plan, &mut Silent);
+    let (study, result) = conduct(laboratory, &plan, &mut common::Silent);
     result?;
     let study = study.context("no study")?;
     for trial in study.trials.iter().filter(|trial| trial.status != TrialStatus::Measured) {
@@ -332,14 +330,6 @@ impl std::fmt::Display for Tally {
             self.ratios.len()
         )
     }
-}
-
-struct Silent;
-
-impl Observer for Silent {
-    fn begins(&mut self, _: &StudyHeader, _: usize) {}
-    fn trial_begins(&mut self, _: usize, _: &CellId, _: u32) {}
-    fn trial_ends(&mut self, _: usize, _: &Trial, _: Duration) {}
 }
 
 /// `socket` alone, with a loop after each send.

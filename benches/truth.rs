@@ -15,10 +15,8 @@ use anyhow::{Context, Result, ensure};
 use bytepath::connection::{Connection, KERNEL_TCP, Transport};
 use bytepath::math::{Moments, StandardError};
 use bytepath::path::{self, DataPath, HalfPath, TxPath};
-use bytepath::record::{
-    Cell, CellId, Design, Facts, Fault, OptionSpec, Schedule, Study, StudyHeader, Support, Trial,
-};
-use bytepath::run::{self, Laboratory, Observer, Plan, conduct};
+use bytepath::record::{Cell, CellId, Design, Facts, Fault, OptionSpec, Schedule, Study, Support};
+use bytepath::run::{self, Laboratory, Plan, conduct};
 use bytepath::stats::{Comparison, Question, Rules, analyse};
 use bytepath::workload::{Account, Group, Job, Recorder, Tx};
 use bytepath::{meter, sys};
@@ -108,7 +106,7 @@ fn measure(laboratory: &Laboratory, cells: &[Cell], schedule: Schedule) -> Resul
     let baseline = cells[0].id.clone();
     let mut plan = Plan::bare(cells.to_vec(), baseline, schedule, folder.path().join("study"));
     plan.meters = meter::regular().map(|meter| meter.name().into()).collect();
-    let (study, result) = conduct(laboratory, &plan, &mut Silent);
+    let (study, result) = conduct(laboratory, &plan, &mut common::Silent);
     result?;
     study.context("no study")
 }
@@ -368,12 +366,4 @@ impl Tx for Sender {
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
         self.inner.account(recorder)
     }
-}
-
-struct Silent;
-
-impl Observer for Silent {
-    fn begins(&mut self, _: &StudyHeader, _: usize) {}
-    fn trial_begins(&mut self, _: usize, _: &CellId, _: u32) {}
-    fn trial_ends(&mut self, _: usize, _: &Trial, _: Duration) {}
 }

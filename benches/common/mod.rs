@@ -2,11 +2,12 @@
 //! numbers from the environment.
 
 use anyhow::{Context, Result};
-use bytepath::record::{Cell, CellId};
-use bytepath::run::{Laboratory, path_spec};
+use bytepath::record::{Cell, CellId, StudyHeader, Trial};
+use bytepath::run::{Laboratory, Observer, path_spec};
 use bytepath::spec::{self, Ask};
 use bytepath::{meter, path, sys, testbed};
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 /// The real catalogues, the default testbed, and the binary built for the bench.
 pub fn laboratory(stop: &AtomicBool) -> Laboratory<'_> {
@@ -42,7 +43,17 @@ pub fn cells_of(
 /// A number from the environment.
 pub fn number(name: &str, default: f64) -> Result<f64> {
     match std::env::var(name) {
-        Ok(text) => text.parse().with_context(|| format!("{name} is no number")),
+        Ok(text) => text.parse().with_context(|| format!("{name} is not a number")),
         Err(_) => Ok(default),
     }
+}
+
+/// Who watches a study and says nothing.
+#[allow(dead_code, reason = "not every bench runs studies")]
+pub struct Silent;
+
+impl Observer for Silent {
+    fn begins(&mut self, _: &StudyHeader, _: usize) {}
+    fn trial_begins(&mut self, _: usize, _: &CellId, _: u32) {}
+    fn trial_ends(&mut self, _: usize, _: &Trial, _: Duration) {}
 }

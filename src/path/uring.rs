@@ -450,7 +450,7 @@ mod tests {
         let of = |protocol, read_size, read_memory| {
             let mut cell = Cell::new("test", Half::plain("socket"), Half::plain("uring"));
             (cell.stream.protocol, cell.stream.read_size) = (protocol, read_size);
-            cell.stream.read_memory = read_memory;
+            (cell.stream.message_size, cell.stream.read_memory) = (read_size, read_memory);
             let shape = shape(&Job::stream(&cell, Role::Receiver)).unwrap();
             (u64::from(shape.buffers), u64::from(shape.buffer_size))
         };

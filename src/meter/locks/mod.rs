@@ -16,8 +16,8 @@ use super::tallies::{ASKED, Entry, Maps, Names, Tallies, Tally, Task, ranked};
 use super::{Context, Meter, Output, Prepared, Reach, Running, bpf};
 use crate::profile::subsystem::Subsystem;
 use crate::record::{Attempt, Facts, Fault, Outcome, Scope, Support, Unit};
-use crate::sys::{Roots, clock};
 use crate::sys::bpf::{Link, Map, MapKind};
+use crate::sys::{Roots, clock};
 use programs::{Programs, flag, wait};
 use std::sync::Arc;
 
