@@ -28,7 +28,7 @@ pub fn undeclared(first: &str, baseline: &Cell, cell: &Cell) -> Vec<String> {
     same!("protocol", &[], b.protocol, c.protocol);
     same!("message-size", &[], b.message_size, c.message_size);
     same!("read-size", &[], b.read_size, c.read_size);
-    same!("read-memory", &["read-size"], b.read_memory(), c.read_memory());
+    same!("read-memory", &[], b.read_memory, c.read_memory);
     same!("touch", &[], b.touch, c.touch);
     same!("congestion", &[], b.congestion, c.congestion);
     same!("send-buffer", &[], b.send_buffer, c.send_buffer);
