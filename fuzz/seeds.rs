@@ -99,7 +99,7 @@ fn requests() -> Vec<Request> {
             softirq_cpu: Some(1),
             softirq_required: true,
         }),
-        Request::Survey { device: Some("bp0".into()) },
+        Request::Survey { device: Some("bp0".into()), meters: true },
         Request::Ceiling { cpu: None, size: 1 << 20 },
         Request::Listen { cell: Box::new(cell()), address, device: None, token: token() },
         Request::Connect {

@@ -42,7 +42,7 @@ struct OptionEntry {
 
 /// Lists the data paths.
 pub(super) fn paths(arguments: &CatalogArguments) -> Result<ExitCode, Fault> {
-    let facts = arguments.place.facts()?;
+    let facts = arguments.place.facts(false)?;
     let mut entries = Vec::new();
     for path in path::CATALOG {
         entries.extend(Role::ALL.into_iter().filter_map(|role| path_entry(path, role, &facts)));
@@ -63,7 +63,7 @@ pub(super) fn paths(arguments: &CatalogArguments) -> Result<ExitCode, Fault> {
 
 /// Lists the meters.
 pub(super) fn meters(arguments: &CatalogArguments) -> Result<ExitCode, Fault> {
-    let facts = arguments.place.facts()?;
+    let facts = arguments.place.facts(true)?;
     let entry = |meter: &&dyn meter::Meter| Entry {
         name: meter.name().to_owned(),
         summary: meter.summary().to_owned(),

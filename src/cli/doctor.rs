@@ -66,7 +66,7 @@ pub(super) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Fault> {
     });
     let experiment = experiment.transpose()?;
     let roots = Roots::real();
-    let facts = arguments.place.facts()?;
+    let facts = arguments.place.facts(true)?;
     let of = |role: Role| facts.as_ref().map(|facts| &facts[role as usize]);
     let item = |name: &str, support: Support| Item { name: name.to_owned(), support };
     let halves = path::CATALOG.iter().flat_map(|path| {

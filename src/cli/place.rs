@@ -44,26 +44,26 @@ impl PlaceArguments {
 
     /// Facts of both hosts, or of this one for both roles over the device that
     /// was named. The outer fault is of what was typed, the inner one of the
-    /// testbed.
-    pub fn facts(&self) -> Result<Result<Vec<Facts>, Fault>, Fault> {
+    /// testbed. With `meters` what those need is tried, too.
+    pub fn facts(&self, meters: bool) -> Result<Result<Vec<Facts>, Fault>, Fault> {
         let Some(device) = &self.device else {
-            return match self.look() {
+            return match self.look(meters) {
                 Err(fault) if fault.kind == FaultKind::Usage => Err(fault),
                 looked => Ok(looked),
             };
         };
         sys::device::index(device)
             .map_err(|e| Fault::system(format_args!("the network device {device}"), &e))?;
-        let facts = survey_device(path::CATALOG, meter::CATALOG, Some(device));
+        let facts = survey_device(path::CATALOG, tried(meters), Some(device));
         Ok(Ok(vec![facts.clone(), facts]))
     }
 
     /// Facts of both hosts, with the default link.
-    fn look(&self) -> Result<Vec<Facts>, Fault> {
+    fn look(&self, meters: bool) -> Result<Vec<Facts>, Fault> {
         let choice = self.choice()?.map_or_else(|| choice(USUAL), Ok)?;
         choice.check_kernels(self.kernel.is_some())?;
         let kernel = self.kernel.as_deref().map(spec::parse_kernel).transpose()?;
-        Place::new(choice)?.look(kernel.as_ref())
+        Place::new(choice)?.look(kernel.as_ref(), meters)
     }
 }
 
@@ -74,9 +74,9 @@ impl Place {
     }
 
     /// Facts of both hosts under this kernel, with the default link.
-    pub fn look(&self, kernel: Option<&Kernel>) -> Result<Vec<Facts>, Fault> {
+    pub fn look(&self, kernel: Option<&Kernel>, meters: bool) -> Result<Vec<Facts>, Fault> {
         if let Some([sender, receiver]) = self.bed.as_ref().devices() {
-            return self.look_at([sender, receiver]);
+            return self.look_at([sender, receiver], meters);
         }
         let stop = AtomicBool::new(false);
         let laboratory = Laboratory {
@@ -92,17 +92,17 @@ impl Place {
         let kernels: Vec<Kernel> = kernel.cloned().into_iter().collect();
         let ask = Ask { link: self.choice.link, kernels: &kernels, ..Ask::of(&paths, &cores) };
         let (cells, _) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS))?;
-        survey(&laboratory, &cells[0])
+        survey(&laboratory, &cells[0], meters)
     }
 
     /// Facts of this host over devices that stay where they are, for each role its own.
-    fn look_at(&self, devices: [String; 2]) -> Result<Vec<Facts>, Fault> {
+    fn look_at(&self, devices: [String; 2], meters: bool) -> Result<Vec<Facts>, Fault> {
         if let Support::No { reason, remedy } = self.bed.as_ref().probe() {
             return Err(Fault::new(FaultKind::Unsupported, reason).remedy(remedy));
         }
         Ok(devices
             .iter()
-            .map(|device| survey_device(path::CATALOG, meter::CATALOG, Some(device)))
+            .map(|device| survey_device(path::CATALOG, tried(meters), Some(device)))
             .collect())
     }
 
@@ -121,11 +121,16 @@ impl Place {
         let mut all: Vec<Seen> = Vec::new();
         for cell in cells {
             if !all.iter().any(|(kernel, _)| *kernel == cell.kernel) {
-                all.push((cell.kernel.clone(), self.look(cell.kernel.as_ref())));
+                all.push((cell.kernel.clone(), self.look(cell.kernel.as_ref(), false)));
             }
         }
         all
     }
+}
+
+/// Those meters whose needs are tried.
+fn tried(meters: bool) -> &'static [&'static dyn meter::Meter] {
+    if meters { meter::CATALOG } else { &[] }
 }
 
 /// What is said of a path or a meter where the testbed cannot be raised.

@@ -383,7 +383,7 @@ ffffffffc0000100 t bpf_prog_6deef7357e7b4530_sd\t[bpf]
         let site = Entry { stack: key::CALL_SITE, ..entry };
         let all = together(vec![entry, Entry { stack: 4, ..entry }, site], |_| "f".into());
         let row = |place, sum, count| Tally { what: 9, function: "f".into(), place, sum, count };
-        assert_eq!(all, [row(0, 5, 2), row(3, 10, 4)], "a call site is no place of its own");
+        assert_eq!(all, [row(0, 5, 2), row(3, 10, 4)], "a call site is not a place");
     }
 
     #[test]

@@ -155,8 +155,9 @@ impl Agent {
                 let notes = host::apply_link_end(&end)?;
                 Ok(Reply::Linked { notes })
             }
-            Request::Survey { device } => {
-                Ok(Reply::Facts(Box::new(survey(self.paths, self.meters, device.as_deref()))))
+            Request::Survey { device, meters } => {
+                let meters = if meters { self.meters } else { &[] };
+                Ok(Reply::Facts(Box::new(survey(self.paths, meters, device.as_deref()))))
             }
             Request::Ceiling { cpu, size } => ceiling::measure(cpu, size).map(Reply::Ceiling),
             Request::Listen { cell, address, device, token } => {
@@ -282,7 +283,7 @@ impl Agent {
 }
 
 /// Facts of this host as this process sees it, with the attempts of all paths
-/// over a network device of its namespace, and those of all meters.
+/// over a network device of its namespace, and those of these meters.
 pub fn survey(
     paths: &[&'static DataPath],
     meters: &[&'static dyn Meter],

@@ -18,9 +18,10 @@ use crate::spec;
 /// and the sockets, not the memory.
 const REHEARSED_SIZE: u64 = 64 << 10;
 
-/// Looks at both hosts of a testbed, with a link of these settings.
-pub fn survey(laboratory: &Laboratory, cell: &Cell) -> Result<Vec<Facts>, Fault> {
-    Ok(look(laboratory, cell, false)?.facts)
+/// Looks at both hosts of a testbed, with a link of these settings; with `meters` also at
+/// what meters need.
+pub fn survey(laboratory: &Laboratory, cell: &Cell, meters: bool) -> Result<Vec<Facts>, Fault> {
+    Ok(look(laboratory, cell, meters, false)?.facts)
 }
 
 /// What was seen of both hosts.
@@ -31,13 +32,13 @@ struct Seen {
     ceiling: Option<CopyCeiling>,
 }
 
-fn look(laboratory: &Laboratory, cell: &Cell, measure: bool) -> Result<Seen, Fault> {
+fn look(laboratory: &Laboratory, cell: &Cell, meters: bool, measure: bool) -> Result<Seen, Fault> {
     let mut remotes = Remotes::raise(laboratory, cell.kernel.as_ref())?;
     set_up_link(&mut remotes, cell)?;
     let mut facts = Vec::new();
     for role in Role::ALL {
         let device = remotes.device(role);
-        match remotes.ask(role, &Request::Survey { device })? {
+        match remotes.ask(role, &Request::Survey { device, meters })? {
             Reply::Facts(mut found) => {
                 let link = remotes.link_facts().iter();
                 found
@@ -123,7 +124,7 @@ pub(super) fn look_at_all(
     baseline: &Cell,
     measure: bool,
 ) -> Result<(Vec<Surveyed>, Option<CopyCeiling>), Fault> {
-    let Seen { facts, cards, ceiling } = look(laboratory, baseline, measure)?;
+    let Seen { facts, cards, ceiling } = look(laboratory, baseline, false, measure)?;
     let kernel = baseline.kernel.clone();
     let mut all = vec![Surveyed { kernel, facts: Ok(facts), cards: Some(cards) }];
     for cell in cells {
@@ -131,7 +132,7 @@ pub(super) fn look_at_all(
             continue;
         }
         let alike = Cell { kernel: cell.kernel.clone(), ..baseline.clone() };
-        let (facts, cards) = match look(laboratory, &alike, false) {
+        let (facts, cards) = match look(laboratory, &alike, false, false) {
             Ok(seen) => (Ok(seen.facts), Some(seen.cards)),
             Err(fault) if fault.kind == FaultKind::Interrupted => return Err(fault),
             Err(fault) => (Err(Obstacle::of(fault)), None),

@@ -174,7 +174,7 @@ fn idle_states_of_a_server() {
             .iter()
             .any(|r| r.metric == "cstate.C6.rejected" && r.scope == Scope::Cpu(2))
     );
-    // Residency by the hardware cannot be opened in a tree of files, and that is told.
+    // Residency by the hardware cannot be opened in a tree of files, and that is reported.
     assert!(
         output.warnings.iter().any(|w| w.contains("no residency by the hardware")),
         "{output:?}"

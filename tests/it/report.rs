@@ -36,7 +36,7 @@ fn text_at_usual_widths() {
     }
 }
 
-/// What made-up meters say of functions is told per GiB by every format.
+/// What made-up meters say of functions is reported per GiB by every format.
 #[test]
 fn functions_that_waited_or_handed_work_over_are_ranked_per_unit() {
     let mut study = study();

@@ -85,6 +85,17 @@ const SCHEDULE: Schedule = Schedule {
 
 /// One trial with the meters of CPU time; none, and said, where the kernel keeps no account.
 fn run(cell: &Cell) -> Option<Trial> {
+    let trial = trial(cell, &["cpu", "threads"], &SCHEDULE);
+    if let Some(refused) = trial.warnings.iter().find(|w| w.contains("those of ticks")) {
+        skip!("{refused}");
+        return None;
+    }
+    Some(trial)
+}
+
+/// One trial of a cell with these meters. Others may keep a stream from most of its window;
+/// then it does not count, but one of five does.
+pub fn trial(cell: &Cell, meters: &[&str], schedule: &Schedule) -> Trial {
     let stop = AtomicBool::new(false);
     let laboratory = Laboratory {
         paths: path::CATALOG,
@@ -93,18 +104,11 @@ fn run(cell: &Cell) -> Option<Trial> {
         program: env!("CARGO_BIN_EXE_bytepath").into(),
         stop: &stop,
     };
-    let wanted = |meter: &&'static dyn Meter| ["cpu", "threads"].contains(&meter.name());
-    let meters: Vec<_> = meter::regular().filter(wanted).collect();
-    // Others may keep a stream from most of its window; then it is no trial, but another
-    // one may be.
-    let once = |_| Stand::raise(&laboratory, cell)?.run(cell, &meters, &SCHEDULE, None);
+    let wanted = |meter: &&'static dyn Meter| meters.contains(&meter.name());
+    let meters: Vec<_> = meter::selectable().filter(wanted).collect();
+    let once = |_| Stand::raise(&laboratory, cell)?.run(cell, &meters, schedule, None);
     let faulty = |result: Result<Trial, Fault>| result.map_err(|fault| println!("{fault}")).ok();
-    let trial = (0..5).map(once).find_map(faulty).expect("one trial of five");
-    if let Some(refused) = trial.warnings.iter().find(|w| w.contains("those of ticks")) {
-        skip!("{refused}");
-        return None;
-    }
-    Some(trial)
+    (0..5).map(once).find_map(faulty).expect("one trial of five")
 }
 
 fn read(trial: &Trial, metric: &str, cpu: u32) -> f64 {
@@ -118,7 +122,8 @@ fn cpus(trial: &Trial) -> Vec<u32> {
     cpus
 }
 
-fn cell(cores: &str) -> Cell {
+/// `socket` over the usual link, its ends on these CPUs.
+pub fn cell(cores: &str) -> Cell {
     let allowed = sys::thread::allowed().unwrap();
     let cores = if allowed.len() > 1 { cores } else { "one-core" };
     let cores = spec::parse_cores(cores, &allowed).unwrap();

@@ -1,15 +1,12 @@
 //! What one CPU has to wait for because of another: locks, over work whose waits are known
 //! and over real streams.
 
+use crate::cpu::{cell, trial};
 use bytepath::meter::{self, Context, Meter, Output};
-use bytepath::record::{Cell, Design, Fault, FaultKind, Reading, Schedule, Scope, Trial};
-use bytepath::run::{Laboratory, Stand, path_spec};
-use bytepath::spec::{self, Ask};
+use bytepath::record::{Cell, Design, FaultKind, Reading, Schedule, Scope, Trial};
 use bytepath::sys::{self, Roots};
-use bytepath::{path, testbed};
 use bytepath_testing::{alone, skip};
 use rustix::pipe::{PipeFlags, pipe_with};
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -143,20 +140,7 @@ fn value(readings: &[Reading], metric: &str) -> f64 {
 /// One trial with a meter; none, and said, where the kernel lets no program in.
 fn run(name: &str, cell: &Cell) -> Option<Trial> {
     measure(name, || ())?;
-    let stop = AtomicBool::new(false);
-    let laboratory = Laboratory {
-        paths: path::CATALOG,
-        meters: meter::CATALOG,
-        testbed: testbed::CATALOG[0],
-        program: env!("CARGO_BIN_EXE_bytepath").into(),
-        stop: &stop,
-    };
-    let meters = [named("cpu"), named("link"), named(name)];
-    // Others may keep a stream from most of its window; then it is no trial, but another
-    // one may be.
-    let once = |_| Stand::raise(&laboratory, cell)?.run(cell, &meters, &SCHEDULE, None);
-    let faulty = |result: Result<Trial, Fault>| result.map_err(|fault| println!("{fault}")).ok();
-    Some((0..5).map(once).find_map(faulty).expect("one trial of five"))
+    Some(trial(cell, &["cpu", "link", name], &SCHEDULE))
 }
 
 const SCHEDULE: Schedule = Schedule {
@@ -167,20 +151,3 @@ const SCHEDULE: Schedule = Schedule {
     design: Design::Trials,
     stopping: None,
 };
-
-fn cell(cores: &str) -> Cell {
-    let allowed = sys::thread::allowed().unwrap();
-    let cores = if allowed.len() > 1 { cores } else { "one-core" };
-    let cores = spec::parse_cores(cores, &allowed).unwrap();
-    let ask = Ask {
-        paths: &["socket".to_owned()],
-        workload: "",
-        stream: "",
-        link: "wire",
-        cores: &cores,
-        baseline: None,
-        kernels: &[],
-    };
-    let (cells, _) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS)).unwrap();
-    cells.into_iter().next().unwrap()
-}

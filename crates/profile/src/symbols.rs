@@ -404,7 +404,7 @@ ffffffffc0000100 t bpf_prog_6deef7357e7b4530_sd\t[bpf]
         let objects = symbols.objects();
         assert_eq!((objects.start, objects.end), (0xffff_ffff_8100_0200, 0xffff_ffff_8100_0201));
         assert_eq!(symbols.object(0xffff_ffff_8100_0204), Some("jiffies"));
-        assert_eq!(symbols.object(0xffff_ffff_8100_0304), None, "a function is no object");
+        assert_eq!(symbols.object(0xffff_ffff_8100_0304), None, "a function is not an object");
         assert!(KernelSymbols::parse("ffffffff81000000 T _stext\n".into()).objects().is_empty());
         let frame = symbols.frame(0x1000);
         assert_eq!((frame.function.as_str(), frame.kind), ("0x1000", FrameKind::Kernel));

@@ -61,6 +61,8 @@ pub enum Request {
     Survey {
         /// Name of the network device.
         device: Option<String>,
+        /// Whether to try what meters need, too: it takes half a second.
+        meters: bool,
     },
     /// Measure memory copies on the given CPU. Answered by `Ceiling`.
     Ceiling {

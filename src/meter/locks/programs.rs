@@ -91,7 +91,7 @@ impl Programs<'_> {
         a.wide(R2, self.named.end).jump_if(If::Lt, R1, R2, "named");
         a.label("nameless").mov(R1, 0).label("named");
         a.store(Size::Double, R10, WAIT + wait::KEY + key::PLACE, R1);
-        // The clock last, so that the time this program took is no wait.
+        // The clock last, so that this program's own time does not count as waiting.
         a.call(Helper::KtimeGetNs).store(Size::Double, R10, WAIT + wait::SINCE, R0);
         bpf::update(a, self.waits, WHO, WAIT, Update::Any);
         a.jump_if(If::Eq, R0, 0, "out");
