@@ -6,6 +6,7 @@
 mod calls;
 mod ends;
 mod isolated;
+mod places;
 mod running;
 mod threads;
 
@@ -23,6 +24,7 @@ mod rr;
 mod sampler;
 mod sampling;
 mod settings;
+mod ssh;
 mod testbed;
 mod uring;
 mod waits;
