@@ -287,6 +287,7 @@ fn trials() -> Vec<Trial> {
             warnings: vec!["a warning".into()],
             prepared: Vec::new(),
             profile: None,
+            pair: None,
         })
         .into()
 }
