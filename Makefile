@@ -5,9 +5,9 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 FUZZ_SECONDS ?= 5
 # Programs that tests start; tools/need knows their Debian packages.
-TEST_PROGRAMS := chromium iperf3 python3 qemu-system-x86_64 strace
+TEST_PROGRAMS := chromium ip iperf3 munged python3 qemu-system-x86_64 sbatch slurmctld slurmd strace
 
-.PHONY: run test build unit timing fuzz bench bench-rr lint clean tools-build tools-bench tools-tests tools-observe observe-examples vm-kernel
+.PHONY: run test test-fleet build unit timing fuzz bench bench-rr lint clean tools-build tools-bench tools-tests tools-observe observe-examples vm-kernel
 
 ## run: build in release and compare every path on this machine (about 4 minutes after the build)
 run: build
@@ -20,6 +20,11 @@ build: tools-build
 ## test: everything that needs no special hardware; closes with "N passed, N failed, N skipped"
 test: tools-tests
 	@$(MAKE) --no-print-directory lint unit
+
+## test-fleet: a fleet on a Slurm of two nodes that the test starts (as root)
+test-fleet: tools-build
+	@tools/need ip munged sbatch slurmctld slurmd
+	cargo test --locked --test lab slurm:: -- --nocapture
 
 lint:
 	cargo fmt --all --check

@@ -23,6 +23,7 @@ mod rr;
 mod sampler;
 mod sampling;
 mod settings;
+mod slurm;
 mod testbed;
 mod uring;
 mod waits;
