@@ -6,9 +6,9 @@ SHELL := /bin/bash
 FUZZ_SECONDS ?= 5
 MUSL := $(shell uname -m)-unknown-linux-musl
 # Programs that tests start; tools/need knows their Debian packages.
-TEST_PROGRAMS := chromium iperf3 python3 qemu-system-x86_64 strace
+TEST_PROGRAMS := chromium ip iperf3 munged python3 qemu-system-x86_64 sbatch slurmctld slurmd ssh sshd strace
 
-.PHONY: run test build static unit timing fuzz bench bench-rr lint clean tools-build tools-bench tools-tests tools-observe observe-examples vm-kernel
+.PHONY: run test test-fleet build static unit timing fuzz bench bench-rr lint clean tools-build tools-bench tools-tests tools-observe observe-examples vm-kernel
 
 ## run: build in release and compare every path on this machine (about 4 minutes after the build)
 run: build
@@ -28,6 +28,11 @@ static: tools-build
 ## test: everything that needs no special hardware; closes with "N passed, N failed, N skipped"
 test: tools-tests
 	@$(MAKE) --no-print-directory lint unit
+
+## test-fleet: hosts by ssh, pairs of hosts, and a fleet on a Slurm of two nodes that the test starts (as root)
+test-fleet: tools-build
+	@tools/need ip munged sbatch slurmctld slurmd ssh sshd
+	cargo test --locked --test lab -- --nocapture ssh:: slurm:: pairs:: hosts::
 
 lint:
 	cargo fmt --all --check

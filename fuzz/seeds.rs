@@ -288,6 +288,7 @@ fn trials() -> Vec<Trial> {
             warnings: vec!["a warning".into()],
             prepared: Vec::new(),
             profile: None,
+            pair: None,
         })
         .into()
 }

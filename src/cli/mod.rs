@@ -7,9 +7,12 @@ mod compare;
 mod diff;
 mod doctor;
 mod exit;
+mod fleet;
 mod history;
+mod merge;
 mod observe;
 mod output;
+mod pairs;
 mod place;
 mod plan;
 mod power;
@@ -50,6 +53,10 @@ enum Command {
     Show(show::ShowArguments),
     /// Compare a study's paths, or two studies, and check limits
     Compare(compare::CompareArguments),
+    /// Merge studies of one experiment, each on a pair of hosts, into one
+    Merge(merge::MergeArguments),
+    /// Run an experiment on many pairs of hosts by Slurm
+    Fleet(fleet::FleetArguments),
     /// Lay the log of an external power meter beside a study
     Power(power::PowerArguments),
     /// Show one figure over many studies, and where it changed
@@ -87,6 +94,7 @@ Examples:
   bytepath run --link offload:mtu=9000 --cores one
   bytepath compare BEFORE AFTER --fail-if \"*.rate slower 2%\"
   bytepath history bytepath-studies socket.rate
+  bytepath fleet submit FILE --shards 9 --out DIR  on 18 nodes of a cluster, by Slurm
   bytepath run experiments/battle-quick.toml       what an experiment file says
   bytepath resume bytepath-studies/20260102-030405 go on after Ctrl-C or a crash
   bytepath plan --rate 200G --rtt 0.1ms --mtu 4148 how large the buffers have to be
@@ -113,6 +121,8 @@ pub fn dispatch(arguments: Arguments) -> Result<ExitCode, Fault> {
         Command::Resume(arguments) => run::resume(&arguments),
         Command::Show(arguments) => show::show(&arguments),
         Command::Compare(arguments) => compare::compare(&arguments),
+        Command::Merge(arguments) => merge::merge(&arguments),
+        Command::Fleet(arguments) => fleet::fleet(&arguments),
         Command::Power(arguments) => power::power(&arguments),
         Command::History(arguments) => history::history(&arguments),
         Command::Diff(arguments) => diff::diff(&arguments),

@@ -8,7 +8,7 @@ use super::outlook::{Outlook, Surveyed, look_at_all, recorded};
 use super::plan::{Blocks, Observer, Plan};
 use super::power;
 use super::profiles;
-use super::slices;
+use super::slices::{self, time_of_trial};
 use super::store::{HostsAfter, StudyWriter};
 use super::trial::{Position, blank, now_ms, trial};
 use crate::host::{VERSION, differences};
@@ -48,6 +48,37 @@ pub fn resume(
 ) -> (Option<Study>, Result<(), Fault>) {
     let opened = reopen(laboratory, folder, observer);
     finish(laboratory, opened, observer)
+}
+
+/// How far a study has come.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reached {
+    /// Trials that have ended.
+    pub ended: usize,
+    /// Trials that are missing.
+    pub missing: usize,
+    /// Profile trials that are missing; known once no other trial is.
+    pub profiles: usize,
+    /// Seconds that these take at least.
+    pub left: f64,
+}
+
+impl Reached {
+    /// Looks at the trials of a study.
+    pub fn of(study: &Study) -> Reached {
+        let (header, ended) = (&study.header, Ended::of(study));
+        let stopped = stopped_early(study).is_some();
+        let missing = if stopped { 0 } else { ended.missing(header) };
+        let profiles = if missing == 0 { profiles::missing(study).len() } else { 0 };
+        let each = header.profiling.as_ref().map_or(0.0, |p| header.schedule.warm_up + p.window);
+        let left = missing as f64 * time_of_trial(&header.schedule) + profiles as f64 * each;
+        Reached { ended: ended.trials.len(), missing, profiles, left }
+    }
+
+    /// Whether there is nothing left to run.
+    pub fn is_all(&self) -> bool {
+        self.missing + self.profiles == 0
+    }
 }
 
 /// A study that can be run, or run on.
@@ -143,6 +174,10 @@ fn reopen(
         Fault::new(FaultKind::Usage, format!("the study {} is complete: {how}", folder.display()))
             .remedy("`bytepath show` prints its report")
     };
+    if study.trials.iter().any(|trial| trial.pair.is_some()) {
+        let text = format!("the study {} was merged from several", folder.display());
+        return Err(Fault::new(FaultKind::Usage, text).remedy("resume those it was merged from"));
+    }
     let ended = Ended::of(&study);
     // A study that ran every block was stopped by nothing.
     let stopped = stopped_early(&study).filter(|_| ended.missing(header) > 0);

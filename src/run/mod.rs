@@ -10,6 +10,7 @@ mod engine;
 mod explanation;
 mod guard;
 mod line;
+mod merge;
 mod metering;
 mod observing;
 mod outlook;
@@ -30,8 +31,9 @@ mod waits;
 
 pub use agent::survey as survey_device;
 pub use ceiling::measure as copy_ceiling;
-pub use conduct::{conduct, resume};
+pub use conduct::{Reached, conduct, resume};
 pub use explanation::{ProfiledCell, explanation, profiled_cell};
+pub use merge::merge;
 pub use metering::{for_header as meters_for_header, requests as meter_requests};
 pub use observing::{ProgramSampler, of_program};
 pub use outlook::{check, survey};
@@ -41,7 +43,7 @@ pub use preparation::preparable;
 pub use slices::time_of_trial;
 pub use stand::Stand;
 pub use stewards::Stewards;
-pub use store::{Hosts, HostsAfter, StudyWriter, load};
+pub use store::{Hosts, HostsAfter, StudyWriter, is_begun, load};
 
 use crate::meter::Meter;
 use crate::path::{self, DataPath, Pair};
