@@ -4,6 +4,7 @@
 pub mod agent;
 mod build;
 mod ceiling;
+mod clocks;
 mod conduct;
 mod engine;
 mod explanation;
@@ -16,6 +17,7 @@ mod plan;
 mod power;
 mod preparation;
 mod profiles;
+mod reach;
 mod remote;
 mod samples;
 mod seen;

@@ -16,6 +16,8 @@ pub(super) struct Seen {
     pub warnings: Vec<String>,
     /// When the window was open.
     pub spans: Vec<TimeSpan>,
+    /// Seconds for which one end's window alone was open, and how far that may be off.
+    pub alone: (f64, f64),
 }
 
 impl Seen {
@@ -27,6 +29,8 @@ impl Seen {
         let mut sum = Seen::default();
         for window in windows {
             sum.spans.extend(window.spans);
+            sum.alone.0 += window.alone.0;
+            sum.alone.1 += window.alone.1;
             for reading in window.readings {
                 add_reading(&mut sum.readings, reading);
             }

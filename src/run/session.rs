@@ -6,9 +6,11 @@ use crate::connection::{Connection, Listener, Terms, Transport};
 use crate::meter::{self, Capture, Chosen, Context, Meter, Output, Prepared, Running, ThreadTag};
 use crate::path::{self, DataPath};
 use crate::record::wire::{Reply, Token};
-use crate::record::{Cell, Fault, FaultKind, Ledger, Reading, Role, RoleRecord, Scope, Unit};
+use crate::record::{
+    Cell, Fault, FaultKind, Ledger, Ports, Reading, Role, RoleRecord, Scope, Unit,
+};
 use crate::stats::ENGINE_RUN;
-use crate::sys::Roots;
+use crate::sys::{Roots, clock};
 use crate::workload::{self, Detail, Gate, Group, Phase, Progress};
 use serde_json::Value;
 use std::net::{IpAddr, SocketAddr};
@@ -40,19 +42,23 @@ pub(super) struct Session {
     running: Vec<(&'static str, Box<dyn Running>)>,
     costs: Vec<Reading>,
     capture: Option<Box<Capture>>,
+    /// When the last window was opened, by [`clock::monotonic`].
+    opened: u64,
 }
 
 impl Session {
-    /// Receiver: listens for the cell's flows.
+    /// Receiver: listens for the cell's flows, at one of these ports if some are given.
     pub fn listen(
         paths: &[&'static DataPath],
         cell: Cell,
         address: IpAddr,
+        ports: Option<Ports>,
         device: Option<String>,
         token: Token,
     ) -> Result<Self, Fault> {
         let mut session = Session::new(paths, cell, Role::Receiver, device)?;
-        let listener = session.transport()?.listen(address, &session.terms())?;
+        let terms = Terms { ports, ..session.terms() };
+        let listener = session.transport()?.listen(address, &terms)?;
         session.listener = Some((listener, token));
         Ok(session)
     }
@@ -121,6 +127,7 @@ impl Session {
             running: Vec::new(),
             costs: Vec::new(),
             capture: None,
+            opened: 0,
         })
     }
 
@@ -131,7 +138,7 @@ impl Session {
 
     fn terms(&self) -> Terms<'_> {
         let (contract, link) = (&self.cell.stream, &self.cell.link);
-        Terms { contract, link, device: self.device.as_deref() }
+        Terms { contract, link, device: self.device.as_deref(), ports: None }
     }
 
     fn open(
@@ -202,12 +209,14 @@ impl Session {
             self.costs.push(cost(self.role, meter.name(), begin.elapsed()));
         }
         self.gate.set(Phase::Window);
+        self.opened = clock::monotonic();
         Ok(())
     }
 
     /// Ends the window, then the meters, in their order.
     pub fn window_end(&mut self) -> Result<Reply, Fault> {
         self.gate.set(Phase::Drain);
+        let edges = [self.opened, clock::monotonic()];
         let mut sum = Output::default();
         for (name, running) in std::mem::take(&mut self.running).into_iter().rev() {
             let begin = Instant::now();
@@ -227,6 +236,7 @@ impl Session {
             series: sum.series,
             threads: sum.threads,
             warnings: sum.warnings,
+            edges,
         })
     }
 

@@ -119,20 +119,20 @@ fn inside_hosts_run_a_study() {
     assert!(text(&wrong).contains("is gone: exited with code 0"), "{}", text(&wrong));
 }
 
-fn bytepath(arguments: &[&str]) -> Command {
+pub fn bytepath(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
     command.args(arguments);
     command
 }
 
 /// A network and a mount namespace, kept by a process that sleeps.
-struct Place {
-    keeper: Child,
+pub struct Place {
+    pub keeper: Child,
     state: PathBuf,
 }
 
 impl Place {
-    fn new(folder: &Path, name: &str) -> Place {
+    pub fn new(folder: &Path, name: &str) -> Place {
         let mut command = Command::new("unshare");
         command.args(["--net", "--mount", "sh", "-c"]);
         // What a login shell prints is passed over; here it marks that all is there.
@@ -145,7 +145,7 @@ impl Place {
     }
 
     /// The command that gives a pipe to an agent there. It prints something first.
-    fn command(&self) -> String {
+    pub fn command(&self) -> String {
         let (pid, state) = (self.keeper.id(), self.state.display());
         let program = env!("CARGO_BIN_EXE_bytepath");
         format!(
@@ -154,7 +154,7 @@ impl Place {
         )
     }
 
-    fn within<T: Send>(&self, work: impl FnOnce(&mut Netlink) -> T + Send) -> T {
+    pub fn within<T: Send>(&self, work: impl FnOnce(&mut Netlink) -> T + Send) -> T {
         let namespace = File::open(format!("/proc/{}/ns/net", self.keeper.id())).unwrap();
         within(namespace.as_fd(), || work(&mut Netlink::new())).unwrap()
     }
