@@ -158,7 +158,7 @@ pub(super) fn record(
 }
 
 fn seconds(nanoseconds: i64) -> f64 {
-    nanoseconds as f64 * 1e-9
+    nanoseconds as f64 / 1e9
 }
 
 #[cfg(test)]

@@ -112,12 +112,20 @@ fn inside_what_does_not_arrive() {
         }
     }
     // What the sender sends is lost, and what the receiver answers.
-    for (pair, own) in [(V4, 0), (V6, 0), (V4, 1), (V6, 1)] {
-        let (place, device) = ([&lab.sender, &lab.receiver][own], ["end0", "end1"][own]);
-        let neighbour = format!("{} dev {device}", pair[1 - own]);
-        ip(place, &format!("neigh replace {neighbour} lladdr {NOBODY} nud permanent"));
-        refused(pair, ["and nothing arrived there", "one-way: what the sender"][own]);
-        ip(place, &format!("neigh del {neighbour}"));
+    let receiver = lab.receiver.within(|netlink| netlink.hardware_address("end1").unwrap());
+    let receiver = receiver.map(|byte| format!("{byte:02x}")).join(":");
+    for pair in [V4, V6] {
+        let know = |place, at: &str, hardware| {
+            ip(place, &format!("neigh replace {at} lladdr {hardware} nud permanent"));
+        };
+        let (peer, back) = (format!("{} dev end0", pair[1]), format!("{} dev end1", pair[0]));
+        know(&lab.sender, &peer, NOBODY);
+        refused(pair, "and nothing arrived there");
+        know(&lab.sender, &peer, &receiver);
+        know(&lab.receiver, &back, NOBODY);
+        refused(pair, "one-way: what the sender");
+        ip(&lab.sender, &format!("neigh del {peer}"));
+        ip(&lab.receiver, &format!("neigh del {back}"));
     }
     // Nobody says that the address is theirs.
     ip(&lab.sender, "neigh flush dev end0");
@@ -128,7 +136,6 @@ fn inside_what_does_not_arrive() {
     let output = lab.run(["fe80::1", "fe80::2"], "");
     assert!(text(&output).contains("fe80::1 is a link-local address"), "{}", text(&output));
     ip(&lab.sender, "addr add 10.9.0.2 dev lo");
-    ip(&lab.sender, "link set lo up");
     let output = lab.run(V4, "");
     assert!(text(&output).contains("but the sender's host has it itself"), "{}", text(&output));
 }
@@ -152,17 +159,17 @@ fn inside_black_hole() {
     }
     ip(&switch, "link set br0 up");
     lab.address();
-    // A port that sends packets of up to 1400 bytes, and with them a VLAN's tag of 4.
+    // One port takes and gives less than the ends do.
     ip(&switch, "link set port1 mtu 1400");
     for addresses in [V4, V6] {
         let output = lab.run(addresses, "");
         let said = text(&output);
         assert_eq!(output.status.code(), Some(3), "{said}");
         assert!(
-            said.contains("black hole: packets of more than 1404 bytes from the sender"),
+            said.contains("black hole: packets of more than 1400 bytes from the sender"),
             "{said}"
         );
-        assert!(said.contains("--set \"receiver: mtu end1 1404\""), "{said}");
+        assert!(said.contains("--set \"receiver: mtu end1 1400\""), "{said}");
     }
     ip(&switch, "link set port1 mtu 1500");
     assert!(lab.study(V4, "").trials[0].count > 0);
@@ -238,6 +245,8 @@ impl Lab {
             ip(place, &format!("addr add {}/24 dev end{at}", V4[at]));
             ip(place, &format!("addr add {}/64 dev end{at} nodad", V6[at]));
             ip(place, &format!("link set end{at} up"));
+            // By which a kernel tells itself that nobody has an address.
+            ip(place, "link set lo up");
         }
     }
 
