@@ -319,8 +319,9 @@ fn trials() -> Vec<Trial> {
             clocks: Some(Clocks {
                 sender: clock(-1e6),
                 receiver: clock(0.25),
-                alone: 0.002,
-                alone_error: 0.0005,
+                opened: 0.002,
+                closed: -0.001,
+                error: 0.0005,
             }),
             label: "copied".into(),
             roles: vec![role_record()],

@@ -150,7 +150,7 @@ impl Agent {
             match event {
                 Event::HungUp => return Ok(()),
                 Event::Request(request) => match request.as_ref().ok().and_then(Request::moment) {
-                    Some(at) => self.due.push_back((at, request)),
+                    Some(at) => self.due.push_back((self.begin_for(at, &request), request)),
                     None => output.say(&self.reply(request))?,
                 },
                 Event::Ended(ended) => {
@@ -160,6 +160,14 @@ impl Agent {
                     }
                 }
             }
+        }
+    }
+
+    /// When to begin with a request for a moment.
+    fn begin_for(&self, at: u64, request: &Result<Request, Fault>) -> u64 {
+        match (&self.session, request) {
+            (Some(session), Ok(Request::WindowBegin { .. })) => session.begin_for(at),
+            _ => at,
         }
     }
 

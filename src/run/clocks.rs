@@ -17,8 +17,9 @@ const TRIPS: usize = 8;
 /// Time in which no further one is begun, for each host.
 const TIME: Duration = Duration::from_millis(50);
 
-/// How long before its moment a request for it leaves, beside the longest round trip.
-const LEAD: Duration = Duration::from_millis(5);
+/// How long before its moment a request for it leaves, beside the longest round trip: the
+/// agent has meters to start.
+const LEAD: Duration = Duration::from_millis(20);
 
 /// A wall clock that is off by more than this is worth a remark, seconds.
 const WALL: f64 = 60.0;
@@ -109,41 +110,55 @@ pub(super) fn remarks(clocks: &[Clock; 2]) -> Vec<String> {
 pub(super) struct Appointment {
     /// By the clock of each role's host: when it opens, and when it closes.
     pub at: [[u64; 2]; 2],
-    /// When it closes, by this machine's.
-    pub end: Instant,
+    /// The same by this machine's.
+    pub here: [Instant; 2],
 }
 
 impl Appointment {
-    /// As soon as the requests for it can be there.
-    pub fn make(clocks: &[Clock; 2], length: Duration) -> Appointment {
+    /// After so much time, or as soon as the requests for it can be there.
+    pub fn make(clocks: &[Clock; 2], before: Duration, length: Duration) -> Appointment {
         let longest = clocks.iter().map(|clock| clock.longest).max().unwrap_or_default();
-        let lead = LEAD + Duration::from_nanos(longest);
-        let begin = clock::monotonic() + lead.as_nanos() as u64;
-        let end = begin + length.as_nanos() as u64;
-        let at = clocks.map(|clock| [clock.there(begin), clock.there(end)]);
-        Appointment { at, end: Instant::now() + lead + length }
+        let lead = before.max(LEAD + Duration::from_nanos(longest));
+        let (now, begin) = (clock::monotonic(), Instant::now() + lead);
+        let after = [lead, lead + length].map(|time| now + time.as_nanos() as u64);
+        let at = clocks.map(|clock| after.map(|moment| clock.there(moment)));
+        Appointment { at, here: [begin, begin + length] }
     }
 }
 
-/// Seconds for which one end's window alone was open, by the edges of both in each one's
-/// own clock, and how far that may be off.
-pub(super) fn alone(clocks: &[Clock; 2], edges: [[u64; 2]; 2]) -> (f64, f64) {
-    let [sender, receiver] = clocks;
-    let apart = |edge: usize| {
-        let between = edges[0][edge].wrapping_sub(edges[1][edge]).cast_signed();
-        seconds(between.wrapping_sub(sender.offset.wrapping_sub(receiver.offset))).abs()
-    };
-    let error = seconds((sender.error + receiver.error).cast_signed());
-    (apart(0) + apart(1), 2.0 * error)
+/// How far the edges of two windows were apart, all windows of a trial together.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Apart {
+    /// Seconds by which the sender's window opened after the receiver's, and closed.
+    pub edges: [f64; 2],
+    /// How far each may be off.
+    pub error: f64,
+}
+
+impl Apart {
+    /// By the edges of both windows, each in its end's own clock.
+    pub fn of(clocks: &[Clock; 2], [sent, received]: [[u64; 2]; 2]) -> Apart {
+        let [sender, receiver] = clocks;
+        let offset = sender.offset.wrapping_sub(receiver.offset);
+        let after = |edge: usize| {
+            let after = sent[edge].wrapping_sub(received[edge]).cast_signed();
+            seconds(after.wrapping_sub(offset))
+        };
+        let error = seconds((sender.error + receiver.error).cast_signed());
+        Apart { edges: [after(0), after(1)], error }
+    }
+
+    /// Adds another window.
+    pub fn add(&mut self, other: Apart) {
+        self.edges[0] += other.edges[0];
+        self.edges[1] += other.edges[1];
+        self.error += other.error;
+    }
 }
 
 /// What a trial keeps of the clocks: as they were read before and after it, and what they
 /// say of its windows.
-pub(super) fn record(
-    before: &[Clock; 2],
-    after: &[Clock; 2],
-    (alone, alone_error): (f64, f64),
-) -> Clocks {
+pub(super) fn record(before: &[Clock; 2], after: &[Clock; 2], apart: Apart) -> Clocks {
     let host = |role: Role| {
         let (before, after) = (&before[role as usize], &after[role as usize]);
         HostClock {
@@ -154,7 +169,8 @@ pub(super) fn record(
         }
     };
     let (sender, receiver) = (host(Role::Sender), host(Role::Receiver));
-    Clocks { sender, receiver, alone, alone_error }
+    let Apart { edges: [opened, closed], error } = apart;
+    Clocks { sender, receiver, opened, closed, error }
 }
 
 fn seconds(nanoseconds: i64) -> f64 {
@@ -198,26 +214,31 @@ mod tests {
     #[test]
     fn both_ends_open_at_one_moment_by_their_own_clocks() {
         let clocks = [clock(-7_000), clock(1_000_000_000_000)];
-        let (now, before) = (clock::monotonic(), Instant::now());
-        let length = Duration::from_millis(300);
-        let appointment = Appointment::make(&clocks, length);
+        let (now, here) = (clock::monotonic(), Instant::now());
+        let [before, length] = [5, 300].map(Duration::from_millis);
+        let appointment = Appointment::make(&clocks, before, length);
         let [[begin, end], [other_begin, _]] = appointment.at;
-        assert!(begin - (now - 7_000) >= 7 * MS, "the requests have time to arrive");
+        assert!(begin - (now - 7_000) >= 22 * MS, "the requests have time to arrive");
         assert_eq!(end - begin, 300 * MS);
         assert_eq!(other_begin - begin, 1_000_000_007_000);
-        assert!(appointment.end >= before + length + Duration::from_millis(7));
-        assert_eq!(alone(&clocks, appointment.at).0, 0.0);
+        assert_eq!(appointment.here[1] - appointment.here[0], length);
+        let later = Appointment::make(&clocks, length, length);
+        assert!(later.here[0] >= here + length);
+        assert_eq!(Apart::of(&clocks, appointment.at).edges, [0.0; 2]);
     }
 
     #[test]
-    fn what_one_end_measured_alone_adds_up() {
+    fn edges_that_are_early_as_often_as_late_cancel() {
         let clocks = [clock(-5), clock(1_000_000_000)];
         let shift = |at: u64, ns: i64| at.saturating_add_signed(ns);
         let sender = [clocks[0].there(500 * MS), clocks[0].there(800 * MS)];
         let receiver = [clocks[1].there(500 * MS), clocks[1].there(800 * MS)];
         let late = [shift(receiver[0], 20_000_000), shift(receiver[1], -3_000_000)];
-        let (time, error) = alone(&clocks, [sender, late]);
-        assert!((time - 0.023).abs() < 1e-9 && (error - 0.002).abs() < 1e-9, "{time} {error}");
+        let mut apart = Apart::of(&clocks, [sender, late]);
+        assert_eq!(apart, Apart { edges: [-0.02, 0.003], error: 0.001 });
+        let early = [shift(receiver[0], -20_000_000), receiver[1]];
+        apart.add(Apart::of(&clocks, [sender, early]));
+        assert_eq!(apart, Apart { edges: [0.0, 0.003], error: 0.002 });
     }
 
     #[test]

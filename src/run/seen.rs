@@ -1,6 +1,7 @@
 //! What the meters of both agents saw of one window, and how the windows of a
 //! sliced trial add up.
 
+use super::clocks::Apart;
 use crate::record::{Aggregation, Reading, Series, ThreadTime, TimeSpan};
 
 /// What was seen, by both agents.
@@ -16,8 +17,8 @@ pub(super) struct Seen {
     pub warnings: Vec<String>,
     /// When the window was open.
     pub spans: Vec<TimeSpan>,
-    /// Seconds for which one end's window alone was open, and how far that may be off.
-    pub alone: (f64, f64),
+    /// How far the windows of both ends were apart.
+    pub apart: Apart,
 }
 
 impl Seen {
@@ -29,8 +30,7 @@ impl Seen {
         let mut sum = Seen::default();
         for window in windows {
             sum.spans.extend(window.spans);
-            sum.alone.0 += window.alone.0;
-            sum.alone.1 += window.alone.1;
+            sum.apart.add(window.apart);
             for reading in window.readings {
                 add_reading(&mut sum.readings, reading);
             }

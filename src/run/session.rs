@@ -22,6 +22,9 @@ use std::time::{Duration, Instant};
 /// How long an engine may take to notice the end of a window.
 const NOTICE: Duration = Duration::from_millis(250);
 
+/// How long meters are taken to need before a window opens, until that was seen.
+const STARTING: Duration = Duration::from_millis(3);
+
 /// A session in one of its states, from listening to finished.
 pub(super) struct Session {
     cell: Arc<Cell>,
@@ -44,6 +47,8 @@ pub(super) struct Session {
     capture: Option<Box<Capture>>,
     /// When the last window was opened, by [`clock::monotonic`].
     opened: u64,
+    /// How long the meters need before a window opens.
+    starting: Duration,
 }
 
 impl Session {
@@ -128,6 +133,7 @@ impl Session {
             costs: Vec::new(),
             capture: None,
             opened: 0,
+            starting: STARTING,
         })
     }
 
@@ -195,6 +201,7 @@ impl Session {
     /// Starts the meters, the first one last, then the window: so what the first ones
     /// read is closest to it.
     pub fn window_begin(&mut self) -> Result<(), Fault> {
+        let begun = Instant::now();
         let mut context = self.context();
         for Chosen { meter, options, .. } in self.meters.iter().rev() {
             context.options.clone_from(options);
@@ -210,7 +217,14 @@ impl Session {
         }
         self.gate.set(Phase::Window);
         self.opened = clock::monotonic();
+        // One start that was held up is not what the next one takes.
+        self.starting = (self.starting + begun.elapsed()) / 2;
         Ok(())
+    }
+
+    /// When to begin so that the window opens at a moment.
+    pub fn begin_for(&self, opens: u64) -> u64 {
+        opens.saturating_sub(self.starting.as_nanos() as u64)
     }
 
     /// Ends the window, then the meters, in their order.

@@ -1,7 +1,7 @@
 //! One trial, from a fresh testbed to its record.
 
 use super::Laboratory;
-use super::clocks::{self, Appointment};
+use super::clocks::{self, Apart, Appointment};
 use super::guard::Guard;
 use super::preparation::prepare;
 use super::remote::{Remotes, opening, unexpected};
@@ -118,8 +118,7 @@ pub(super) fn stream(
     trial: &mut Trial,
 ) -> Result<(), Fault> {
     begin(remotes, cell, meters, false)?;
-    remotes.pass(seconds(schedule.warm_up))?;
-    let seen = window(remotes, schedule.window)?;
+    let seen = window(remotes, seconds(schedule.warm_up), schedule.window)?;
     end(remotes, cell, schedule, trial, seen)
 }
 
@@ -139,22 +138,26 @@ pub(super) fn begin(
     Ok(())
 }
 
-/// A measured window of a stream that flows. Ends that have clocks of their own are told
+/// A measured window of a stream that flows, after some time that is not measured. Ends that have clocks of their own are told
 /// before it when it opens and closes, so that it does not depend on how long it takes to
 /// tell them, and nothing is said while it is open but that it has opened.
-pub(super) fn window(remotes: &mut Remotes, length: f64) -> Result<Seen, Fault> {
+pub(super) fn window(remotes: &mut Remotes, before: Duration, length: f64) -> Result<Seen, Fault> {
     let clocks = remotes.clocks;
     let length = seconds(length);
-    let appointment = clocks.as_ref().map(|clocks| Appointment::make(clocks, length));
+    let appointment = clocks.as_ref().map(|clocks| Appointment::make(clocks, before, length));
     let edge = |role: Role, edge: usize| appointment.as_ref().map(|a| a.at[role as usize][edge]);
+    if appointment.is_none() {
+        remotes.pass(before)?;
+    }
     tell_both(remotes, |role| Request::WindowBegin { at: edge(role, 0) })?;
-    if appointment.is_some() {
+    if let Some(appointment) = &appointment {
         tell_both(remotes, |role| Request::WindowEnd { at: edge(role, 1) })?;
+        remotes.pass_until(appointment.here[0])?;
     }
     hear_both(remotes, |_, _| Ok(()))?;
     let begin = now_seconds();
     match &appointment {
-        Some(appointment) => remotes.pass_until(appointment.end)?,
+        Some(appointment) => remotes.pass_until(appointment.here[1])?,
         None => {
             remotes.pass(length)?;
             tell_both(remotes, |_| Request::WindowEnd { at: None })?;
@@ -180,7 +183,7 @@ pub(super) fn window(remotes: &mut Remotes, length: f64) -> Result<Seen, Fault> 
         other => Err(unexpected(role, &other)),
     })?;
     if let Some(clocks) = &clocks {
-        seen.alone = clocks::alone(clocks, edges_of);
+        seen.apart = Apart::of(clocks, edges_of);
     }
     Ok(seen)
 }
@@ -206,7 +209,7 @@ pub(super) fn end(
     if let Some(before) = remotes.clocks
         && let Some(after) = clocks::read(remotes)?
     {
-        trial.clocks = Some(clocks::record(&before, &after, seen.alone));
+        trial.clocks = Some(clocks::record(&before, &after, seen.apart));
     }
     Ok(())
 }

@@ -41,7 +41,7 @@ fn inside_bytes_arrive() {
             assert!(clock.offset.abs() <= clock.error && clock.error < 0.1, "{clocks:?}");
             assert!(clock.wall.abs() < 1.0, "{clocks:?}");
         }
-        assert!(clocks.alone < 0.1, "{clocks:?}");
+        assert!(clocks.out_of_step() < 0.1, "{clocks:?}");
     }
     let shown = bytepath(&["show", lab.out().to_str().unwrap()]).output().unwrap();
     let way = "sender by end0, packets of up to 1500 bytes; receiver by end1";
@@ -77,7 +77,7 @@ fn inside_clocks_far_apart() {
     let off = (clocks.receiver.offset - 1000.0).abs();
     assert!(off <= clocks.receiver.error + 1e-6, "{clocks:?}");
     assert!(clocks.sender.offset.abs() <= clocks.sender.error, "{clocks:?}");
-    assert!((trial.window - 0.3).abs() < 0.1 && clocks.alone < 0.1, "{trial:?}");
+    assert!((trial.window - 0.3).abs() < 0.1 && clocks.out_of_step() < 0.1, "{trial:?}");
 }
 
 #[test]

@@ -10,11 +10,22 @@ pub struct Clocks {
     pub sender: HostClock,
     /// The receiver's.
     pub receiver: HostClock,
-    /// Seconds for which the window of one end alone was open, over all windows of the
-    /// trial.
-    pub alone: f64,
-    /// How far that may be off, seconds: the clocks' errors at each edge.
-    pub alone_error: f64,
+    /// Seconds by which the sender's window opened after the receiver's, less than zero
+    /// where it opened before. The windows of a sliced trial add up, so what is early as
+    /// often as late cancels.
+    pub opened: f64,
+    /// The same of when they closed.
+    pub closed: f64,
+    /// How far each of the two may be off, seconds: the errors of both clocks, for every
+    /// window.
+    pub error: f64,
+}
+
+impl Clocks {
+    /// Seconds for which the window of one end alone was open.
+    pub fn out_of_step(&self) -> f64 {
+        self.opened.abs() + self.closed.abs()
+    }
 }
 
 /// A host's clocks against those of the controller's host.
