@@ -24,8 +24,8 @@ fn inside_hosts_run_a_study() {
     join(&hosts[0], &hosts[1], "10.9.0");
     let testbed = format!(
         "hosts:sender=\"{}\",receiver=\"{}\",receiver-device=to-sender",
-        command(&hosts[0]),
-        command(&hosts[1])
+        hosts[0].host(),
+        hosts[1].host()
     );
     let out = dir.path().join("study");
     let set = "sender: mtu to-receiver 1400";
@@ -126,14 +126,4 @@ fn inside_hosts_run_a_study() {
     let wrong = wrong.arg("--out").arg(dir.path().join("wrong")).output().unwrap();
     assert!(!wrong.status.success());
     assert!(text(&wrong).contains("no shell began on exec:/bin/echo"), "{}", text(&wrong));
-}
-
-/// The command that runs a program there. It prints something first.
-fn command(place: &Place) -> String {
-    let state = place.state.display();
-    format!(
-        "exec:nsenter --target={} --net --mount env BYTEPATH_STATE={state} sh -c \
-         'echo Welcome; exec $0'",
-        place.pid()
-    )
 }

@@ -21,6 +21,7 @@ mod paths;
 mod placement;
 mod ports;
 mod preparation;
+mod reach;
 mod rr;
 mod sampler;
 mod sampling;

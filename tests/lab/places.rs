@@ -47,6 +47,16 @@ impl Place {
         command
     }
 
+    /// How it is named as a host: by what runs a program there, and prints something first.
+    pub fn host(&self) -> String {
+        let state = self.state.display();
+        format!(
+            "exec:nsenter --target={} --net --mount env BYTEPATH_STATE={state} sh -c \
+             'echo Welcome; exec $0'",
+            self.pid()
+        )
+    }
+
     /// Works in its network namespace.
     pub fn within<T: Send>(&self, work: impl FnOnce(&mut Netlink) -> T + Send) -> T {
         let namespace = File::open(format!("/proc/{}/ns/net", self.pid())).unwrap();
