@@ -3,9 +3,9 @@
 //! Needs root, unshare(1) and nsenter(1); else it is skipped aloud.
 
 use crate::isolated::{isolated, text};
-use crate::places::{Place, bytepath, join};
+use crate::places::{Place, bytepath, join, ran};
 use crate::running::await_that;
-use bytepath::record::{Role, Scope, TrialStatus};
+use bytepath::record::{Role, Scope};
 use bytepath::run::load;
 use bytepath_testing::skip;
 use std::fs;
@@ -54,7 +54,7 @@ fn inside_hosts_run_a_study() {
     assert!(study.header.fingerprint.keys().any(|name| name.starts_with("receiver: ")));
     assert_eq!(study.trials.len(), 4, "two blocks of the path and of itself again");
     for trial in &study.trials {
-        assert_eq!(trial.status, TrialStatus::Measured, "{}", text(&output));
+        assert!(ran(trial), "{:?}: {}", trial.status, text(&output));
         assert!(trial.count > 0);
         for role in Role::ALL {
             let wall = trial.reading("cpu.wall", &Scope::MachineOf(role)).unwrap();
