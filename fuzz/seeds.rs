@@ -99,6 +99,7 @@ fn requests() -> Vec<Request> {
             softirq_cpu: Some(1),
             softirq_required: true,
         }),
+        Request::Addresses,
         Request::Survey { device: Some("bp0".into()), meters: true },
         Request::Ceiling { cpu: None, size: 1 << 20 },
         Request::Listen { cell: Box::new(cell()), address, device: None, token: token() },

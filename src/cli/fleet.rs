@@ -1,8 +1,9 @@
 //! `bytepath fleet`: an experiment on many pairs of hosts, which Slurm gives.
 
+use super::bed::choice;
 use super::exit::{TRIAL_FAILED, UNDECIDED};
 use super::output::print;
-use super::plan::{catalogues, choice, read};
+use super::plan::{catalogues, read};
 use super::run::own_program;
 use super::{Arguments, dispatch};
 use crate::fleet::slurm::{self, Task};
@@ -131,7 +132,8 @@ fn submit(arguments: &SubmitArguments) -> Result<ExitCode, Fault> {
     fleet.write(&folder)?;
     let (count, trials, out) = (shards.len(), fleet.trials, out.display());
     print(|to| {
-        writeln!(to, "job {job}: {count} shards of {trials} trials, each on two nodes")?;
+        let shards = if count == 1 { "shard" } else { "shards" };
+        writeln!(to, "job {job}: {count} {shards} of {trials} trials, each on two nodes")?;
         writeln!(to, "follow them:  bytepath fleet status {out} --follow")?;
         writeln!(to, "merge them:   bytepath fleet collect {out}")
     })?;

@@ -1,6 +1,7 @@
 //! The command line: clap types turned into requests, and answers printed.
 //! What can be named comes from the catalogues; nothing is listed twice.
 
+mod bed;
 mod catalogs;
 mod compare;
 mod diff;
@@ -27,7 +28,7 @@ pub use exit::{exit_code, explain};
 
 use crate::record::Fault;
 use crate::{meter, path};
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Which way should your bytes take through this machine, and why?
@@ -81,7 +82,7 @@ enum Command {
     Schema(schema::SchemaArguments),
     /// The far half, started by `run` and steered over a pipe
     #[command(hide = true)]
-    Agent,
+    Agent(AgentArguments),
 }
 
 const AFTER_HELP: &str = "\
@@ -133,7 +134,7 @@ pub fn dispatch(arguments: Arguments) -> Result<ExitCode, Fault> {
         Command::Paths(arguments) => catalogs::paths(&arguments),
         Command::Meters(arguments) => catalogs::meters(&arguments),
         Command::Schema(arguments) => schema::schema(&arguments),
-        Command::Agent => agent(),
+        Command::Agent(arguments) => agent(&arguments),
     }
 }
 
@@ -146,14 +147,30 @@ pub fn is_guest_init() -> bool {
 /// Runs a guest until its host is gone. It returns only if the machine cannot be
 /// switched off; the kernel then panics, because its first process ended.
 pub fn guest_init() -> ExitCode {
-    let error = crate::guest::guest_init(crate::run::own_build());
+    let error = crate::guest::guest_init(crate::host::own_build());
     eprintln!("bytepath: the guest cannot be switched off: {error}");
     ExitCode::FAILURE
 }
 
-fn agent() -> Result<ExitCode, Fault> {
+#[derive(Debug, Args)]
+struct AgentArguments {
+    /// Print which build this is, and end
+    #[arg(long)]
+    build: bool,
+    /// Started by something else than its controller: live as long as the pipe, not the parent
+    #[arg(long)]
+    away: bool,
+}
+
+fn agent(arguments: &AgentArguments) -> Result<ExitCode, Fault> {
+    if arguments.build {
+        output::print(|out| writeln!(out, "{}", crate::host::own_build()))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     crate::sys::process::ignore_interrupts();
-    crate::sys::process::die_with_parent()
+    // A parent that goes away with the connection must not take an agent along that has
+    // settings to restore.
+    crate::sys::process::die_with_parent(!arguments.away)
         .map_err(|e| Fault::system("cannot tie the agent to its controller", &e))?;
     crate::sys::process::allow_many_files();
     crate::run::agent::serve(std::io::stdin(), std::io::stdout(), path::CATALOG, meter::CATALOG)

@@ -1,7 +1,7 @@
 //! Slurm's programs, started by argument vector, and what they print: sbatch(1), squeue(1),
 //! scontrol(1), srun(1) of Slurm 22.05. Neither slurmdbd nor sacct is needed.
 
-use super::{JOB, PROGRAM};
+use super::JOB;
 use crate::record::{Fault, FaultKind};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -123,12 +123,13 @@ pub fn address(node: &str, known: &BTreeMap<String, IpAddr>) -> Result<IpAddr, F
     found.first().copied().ok_or_else(|| unknown("is a loopback address, which no peer reaches"))
 }
 
-/// The testbed of two nodes: an agent on each, started by srun within the job.
+/// The testbed of two nodes: srun, within the job, runs what becomes an agent on each. The
+/// program is found there where this one is, in the fleet's folder.
 pub fn testbed(nodes: &[String; 2], addresses: [IpAddr; 2]) -> String {
     let agent = |node: &str| {
         format!(
             "exec:srun --nodes=1 --ntasks=1 --nodelist={node} --overlap --mem=0 --cpu-bind=none \
-             --export=ALL --quiet ./{PROGRAM} agent"
+             --export=ALL --quiet"
         )
     };
     let [sender, receiver] = nodes;

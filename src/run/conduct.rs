@@ -2,17 +2,16 @@
 //! where it was interrupted.
 
 use super::Laboratory;
-use super::build::VERSION;
 use super::guard::{Guard, note_changes};
 use super::metering;
 use super::outlook::{Outlook, Surveyed, look_at_all, recorded};
-use super::plan::{Observer, Plan};
+use super::plan::{Blocks, Observer, Plan};
 use super::power;
 use super::profiles;
 use super::slices::{self, time_of_trial};
 use super::store::{HostsAfter, StudyWriter};
 use super::trial::{Position, blank, now_ms, trial};
-use crate::host::differences;
+use crate::host::{VERSION, differences};
 use crate::meter::{self, Chosen};
 use crate::record::{
     Cell, CellId, Design, Facts, Fault, FaultKind, Restoration, Role, SCHEMA_VERSION, Schedule,
@@ -21,6 +20,7 @@ use crate::record::{
 use crate::{spec, stats};
 use std::collections::HashSet;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Runs a study. What was measured before an error or the user's stop is on
@@ -87,6 +87,8 @@ pub(super) struct Opened {
     pub writer: StudyWriter,
     pub guard: Guard,
     outlook: Outlook,
+    /// The blocks that it shares with others.
+    shared: Option<Arc<Blocks>>,
 }
 
 fn finish(
@@ -158,7 +160,7 @@ fn prepare(
     }
     let remarks = resting.into_iter().collect();
     let study = Study { header, trials: Vec::new(), profiles: Vec::new(), remarks };
-    Ok(Opened { study, writer, guard, outlook })
+    Ok(Opened { study, writer, guard, outlook, shared: plan.shared.clone() })
 }
 
 fn reopen(
@@ -223,7 +225,7 @@ fn reopen(
             study.remarks.push(remark);
         }
     }
-    Ok(Opened { study, writer, guard, outlook })
+    Ok(Opened { study, writer, guard, outlook, shared: None })
 }
 
 /// What a study had set, to be set again; what its testbed asks for, it asks for by
@@ -351,6 +353,9 @@ impl Run<'_, '_> {
             let missing: Vec<&Cell> = cells.filter(|cell| ended.is_missing(cell, block)).collect();
             if missing.is_empty() {
                 continue;
+            }
+            if self.opened.shared.as_ref().is_some_and(|blocks| !blocks.take()) {
+                break;
             }
             self.laboratory.testbed.begin_block();
             match schedule.design {

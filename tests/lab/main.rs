@@ -6,6 +6,7 @@
 mod calls;
 mod ends;
 mod isolated;
+mod places;
 mod running;
 mod threads;
 
@@ -24,6 +25,7 @@ mod sampler;
 mod sampling;
 mod settings;
 mod slurm;
+mod ssh;
 mod testbed;
 mod uring;
 mod waits;
