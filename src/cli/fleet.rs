@@ -332,7 +332,7 @@ fn collect(arguments: &CollectArguments) -> Result<ExitCode, Fault> {
     let out = arguments.out.clone().unwrap_or_else(|| folder.join("study"));
     merge(&complete, &out, arguments.different_hosts)?;
     print(|to| {
-        writeln!(to, "{} merged: {}", complete.len(), out.display())?;
+        writeln!(to, "study: {}, merged from {}", out.display(), complete.len())?;
         writeln!(to, "its report:  bytepath show {} --details", out.display())
     })?;
     Ok(ExitCode::SUCCESS)
