@@ -1,7 +1,8 @@
 //! What watching costs: the same stream with all meters and with none, and with
 //! the profile a study takes beside all meters and without, interleaved in one
 //! testbed; the same stream, and requests and answers, with the kernel's account of each
-//! CPU's time (the meter `cpu`) and without; prints the ratio's median and range. And how
+//! CPU's time (the meter `cpu`) and without; prints the ratio's median and range, and what
+//! part of the CPUs' time the account's programs take by the kernel's own count. And how
 //! long the testbed takes to come up and to go.
 //!
 //! `cargo bench --bench overhead [-- account]`, the latter for the account alone; pairs and
@@ -11,13 +12,17 @@ mod common;
 #[path = "common/ratios.rs"]
 mod ratios;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use bytepath::meter::{self, Meter};
-use bytepath::record::{Cell, Sampling, Schedule};
+use bytepath::record::{Cell, Role, Sampling, Schedule};
 use bytepath::run::{Laboratory, Stand};
+use bytepath::sys;
+use bytepath::sys::bpf::asm::{Assembler, Reg};
+use bytepath::sys::bpf::{self, Hook, Program};
 use ratios::Ratios;
-use std::sync::atomic::AtomicBool;
-use std::time::Instant;
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 fn main() -> Result<()> {
     let pairs = common::number("BENCH_PAIRS", 25.0)? as usize;
@@ -31,6 +36,7 @@ fn main() -> Result<()> {
         println!("{workload}, account / none, {pairs} interleaved pairs of {window} s:");
         println!("  rate {rate}");
         println!("  CPU time of the threads per unit of work {cpu}");
+        println!("  {}", programs(&laboratory, &cells[0])?);
     }
     if std::env::args().any(|argument| argument == "account") {
         return Ok(());
@@ -57,15 +63,7 @@ fn main() -> Result<()> {
     println!("all meters / none, {pairs} interleaved pairs of {window} s: {ratios}");
 
     let sampling = Stand::raise(&laboratory, cell)?.usual_sampling(cell)?;
-    let profile = *meter::CATALOG
-        .iter()
-        .find(|meter| meter.name() == meter::PROFILE_NAME)
-        .context("no meter of profiles")?;
-    let sampled: Vec<&'static dyn Meter> = all.iter().copied().chain([profile]).collect();
-    let [ratios] = interleaved(pairs, |with| match with {
-        true => rate(&sampled, Some(&sampling)),
-        false => rate(&all, None),
-    })?;
+    let [ratios] = interleaved(pairs, |with| rate(&all, with.then_some(&sampling)))?;
     let Sampling { event, rate, .. } = &sampling;
     println!(
         "profile ({event}, {rate} Hz) / none, {pairs} interleaved pairs of {window} s: {ratios}"
@@ -94,6 +92,95 @@ fn account(
         let run: f64 = trial.roles.iter().flat_map(|role| &role.threads).map(|t| t.run).sum();
         Ok([trial.rate().context("no rate")?, run / trial.count as f64])
     })
+}
+
+/// How long the account's programs run, as the kernel counts it, and how much of that is
+/// the counting itself.
+fn programs(laboratory: &Laboratory, cell: &Cell) -> Result<String> {
+    let mut stand = Stand::raise(laboratory, cell)?;
+    let agents = Role::ALL.map(|role| stand.pid(role));
+    let _counted = bpf::time_programs().context("the kernel does not time programs")?;
+    let ended = AtomicBool::new(false);
+    let (trial, looks) = std::thread::scope(|scope| {
+        let looks = scope.spawn(|| {
+            let mut looks = Vec::new();
+            while !ended.load(Relaxed) {
+                looks.push((Instant::now(), Programs::of(&agents)));
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            looks
+        });
+        let meters: Vec<_> = meter::regular().filter(|meter| meter.name() == "cpu").collect();
+        let trial = stand.run(cell, &meters, &Schedule::trials(1, 0.2, 4.0), None);
+        ended.store(true, Relaxed);
+        (trial, looks.join())
+    });
+    trial?;
+    let looks = looks.map_err(|_| anyhow!("nobody looked at the programs"))?;
+    // Only while they are attached, which is when they run.
+    let most = looks.iter().map(|(_, programs)| programs.runs).max().unwrap_or(0);
+    let mut while_they_run = looks.iter().skip_while(|(_, programs)| programs.runs == 0);
+    let (begin, first) = while_they_run.next().context("no program ran")?;
+    let last = while_they_run.find(|(_, programs)| programs.runs == most);
+    let (end, last) = last.context("programs were seen only once")?;
+    let seconds = (*end - *begin).as_secs_f64();
+    let cpus = sys::thread::allowed()?.len() as f64;
+    let (time, runs) = ((last.time - first.time) as f64, (last.runs - first.runs) as f64);
+    let (each, counting) = (time / runs, time_of_nothing()?);
+    let share = |each: f64| each * runs * 1e-7 / seconds / cpus;
+    Ok(format!(
+        "{} programs run {:.0} times a second, {each:.0} ns each, of which counting them takes \
+         {counting:.0}: {:.2}% of {cpus} CPUs (at most {:.2}%)",
+        last.number,
+        runs / seconds,
+        share(each - counting),
+        share(each),
+    ))
+}
+
+/// What the kernel counts for a program that does nothing, in nanoseconds.
+fn time_of_nothing() -> Result<f64> {
+    let mut code = Assembler::new();
+    code.mov(Reg::R0, 0).exit();
+    let program = Program::load(Hook::OnDemand, "nothing", &code.finish()?);
+    let program = program.map_err(|refused| refused.error)?;
+    for _ in 0..100_000 {
+        program.run_here()?;
+    }
+    let own = Programs::of(&[std::process::id()]);
+    Ok(own.time as f64 / own.runs as f64)
+}
+
+/// Programs that processes hold.
+#[derive(Default)]
+struct Programs {
+    number: usize,
+    /// Nanoseconds.
+    time: u64,
+    runs: u64,
+}
+
+impl Programs {
+    fn of(processes: &[u32]) -> Programs {
+        let mut all = Programs::default();
+        for process in processes {
+            let Ok(files) = fs::read_dir(format!("/proc/{process}/fdinfo")) else { continue };
+            for file in files.flatten() {
+                let text = fs::read_to_string(file.path()).unwrap_or_default();
+                let of = |name: &str| {
+                    let value = text.lines().find_map(|line| line.strip_prefix(name));
+                    value.and_then(|value| value.trim().parse::<u64>().ok())
+                };
+                let (Some(time), Some(runs)) = (of("run_time_ns:"), of("run_cnt:")) else {
+                    continue;
+                };
+                all.number += 1;
+                all.time += time;
+                all.runs += runs;
+            }
+        }
+        all
+    }
 }
 
 /// The ratios of runs with something to runs without, one after the other, by each figure

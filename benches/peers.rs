@@ -4,11 +4,11 @@
 //!
 //! `cargo bench --bench peers [-- LINK ...]`; needs root and nsenter, and at least one of
 //! `iperf3` and `tcp_stream` (neper) on the PATH; BENCH_IPERF3 names another iperf3. On
-//! each link a first pass tries every way to run each program, BENCH_SCREEN times; what
-//! was best there then runs beside bytepath in BENCH_BLOCKS blocks of random order, of
-//! whose figures alone the table is made: so no program profits from having been lucky
-//! when it was chosen. Windows are of BENCH_WINDOW seconds (whole ones), after one second
-//! that does not count.
+//! each link a first pass tries every way to run each program, ours too, BENCH_SCREEN
+//! times; what was best there then runs beside `socket` in BENCH_BLOCKS blocks of random
+//! order, of whose figures alone the table is made: so no program profits from having been
+//! lucky when it was chosen. Windows are of BENCH_WINDOW seconds (whole ones), after one
+//! second that does not count.
 
 mod common;
 #[path = "common/iperf3.rs"]
@@ -17,13 +17,14 @@ mod iperf3;
 mod namespace;
 
 use anyhow::{Context, Result, ensure};
-use bytepath::math::{Moments, Random, holm};
+use bytepath::math::{Moments, Random, StandardError, holm};
 use bytepath::record::{Cell, Placement, Role, Schedule};
 use bytepath::run::Stand;
 use bytepath::stats::{DEFAULT_MARGIN, Effect};
 use bytepath::sys::netstat;
 use iperf3::Server;
 use namespace::inside;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -41,8 +42,9 @@ const LINKS: &[&str] = &[
     "big-tcp",
 ];
 
-/// Paths of ours that run on every link.
-const PATHS: &[&str] = &["socket", "splice"];
+/// Paths of ours: `socket`, to which all others are compared, and those that, like the
+/// peers' own, need no privilege and no special device.
+const PATHS: &[&str] = &["socket", "sendfile", "splice"];
 
 const CONFIDENCE: f64 = 0.95;
 
@@ -79,10 +81,18 @@ struct Way {
     options: &'static [&'static str],
 }
 
-/// What takes part in the blocks of a link.
-enum Contestant<'a> {
-    Ours { path: &'static str, gro: bool },
-    Theirs { peer: &'a Peer, way: Way },
+/// A program and a way to run it.
+#[derive(Clone, Copy, PartialEq)]
+struct Contestant<'a> {
+    runner: Runner<'a>,
+    way: Way,
+}
+
+#[derive(Clone, Copy)]
+enum Runner<'a> {
+    /// A path of ours.
+    Ours(&'static str),
+    Theirs(&'a Peer),
 }
 
 /// What one run came to.
@@ -111,12 +121,16 @@ fn main() -> Result<()> {
         "\n{:<49} {:>6} {:>5} {:>7} {:>7}  socket over it",
         "link", "Gbit/s", "sd", "retrans", "o.o.o."
     );
-    let mut effects = Vec::new();
+    let (mut effects, mut best) = (Vec::new(), BTreeMap::new());
     for link in links {
-        let found = compare(link, &peers, [screens, blocks], window);
+        let found = compare(link, &peers, [screens, blocks], window, &mut best);
         effects.extend(found.with_context(|| format!("link {link}"))?);
     }
     conclude(&effects);
+    println!("\nOver all links, the mean of the logarithms:");
+    for (name, effects) in &best {
+        println!("  {name}: {}", together(effects)?);
+    }
     Ok(())
 }
 
@@ -149,6 +163,7 @@ fn compare(
     peers: &[Peer],
     [screens, blocks]: [usize; 2],
     window: f64,
+    of_best: &mut BTreeMap<String, Vec<Effect>>,
 ) -> Result<Vec<(String, Effect)>> {
     let stop = AtomicBool::new(false);
     let laboratory = common::laboratory(&stop);
@@ -162,57 +177,62 @@ fn compare(
     stands.pace_nothing(&cells[0])?;
     let mut random = Random::new(u64::from(std::process::id()));
 
-    let mut tried: Vec<(&Peer, Way, Moments)> = Vec::new();
-    for peer in peers {
-        tried.extend(peer.ways().map(|way| (peer, way, Moments::default())));
+    let mut tried: Vec<(Contestant, Moments)> = Vec::new();
+    let ours = PATHS.iter().map(|path| Runner::Ours(path));
+    for runner in ours.chain(peers.iter().map(Runner::Theirs)) {
+        let ways = runner.ways().map(|way| Contestant { runner, way });
+        tried.extend(ways.map(|contestant| (contestant, Moments::default())));
     }
     for round in 0..screens {
-        eprintln!("{link}: {} ways to run peers, pass {} of {screens}", tried.len(), round + 1);
+        eprintln!("{link}: {} ways, pass {} of {screens}", tried.len(), round + 1);
         random.shuffle(&mut tried);
-        for (peer, way, rates) in &mut tried {
-            rates.add(stands.theirs(peer, *way, &cells[0], 1.0)?.rate);
+        for (contestant, rates) in &mut tried {
+            rates.add(stands.run(contestant, [&cells, &without], 1.0)?.rate);
         }
     }
-    let best = |kind: Kind, anywhere: bool| {
-        let of = tried.iter().filter(|(peer, way, _)| peer.kind == kind && (anywhere || way.gro));
-        of.max_by(|a, b| a.2.mean().total_cmp(&b.2.mean())).map(|(peer, way, _)| (*peer, *way))
+    let best = |kind: Option<Kind>, anywhere: bool| {
+        let of = tried.iter().filter(|(contestant, _)| {
+            contestant.runner.kind() == kind && (anywhere || contestant.way.gro)
+        });
+        of.max_by(|a, b| a.1.mean().total_cmp(&b.1.mean())).map(|(contestant, _)| *contestant)
     };
+    let plain = Way { gro: true, pinned: true, options: &[] };
     let mut contestants: Vec<Contestant> =
-        PATHS.iter().map(|path| Contestant::Ours { path, gro: true }).collect();
-    contestants.push(Contestant::Ours { path: "socket", gro: false });
-    for kind in [Kind::Iperf3, Kind::Neper] {
-        let (same, any) = (best(kind, false), best(kind, true));
-        let differs = any.filter(|any| Some(any.1) != same.map(|same| same.1));
-        let both = same.into_iter().chain(differs);
-        contestants.extend(both.map(|(peer, way)| Contestant::Theirs { peer, way }));
+        PATHS.iter().map(|path| Contestant { runner: Runner::Ours(path), way: plain }).collect();
+    for kind in [None, Some(Kind::Iperf3), Some(Kind::Neper)] {
+        for contestant in [best(kind, false), best(kind, true)].into_iter().flatten() {
+            if !contestants.contains(&contestant) {
+                contestants.push(contestant);
+            }
+        }
     }
 
     let mut runs: Vec<Vec<Run>> = contestants.iter().map(|_| Vec::new()).collect();
-    let schedule = Schedule::trials(1, 1.0, window);
     let mut order: Vec<usize> = (0..contestants.len()).collect();
     for block in 0..blocks {
         eprintln!("{link}: block {} of {blocks}", block + 1);
         random.shuffle(&mut order);
         for at in &order {
-            runs[*at].push(match &contestants[*at] {
-                Contestant::Ours { path, gro } => {
-                    let cells = if *gro { &cells } else { &without };
-                    let cell = cells.iter().find(|cell| !cell.null && cell.tx.path == *path);
-                    stands.ours(*gro, cell.context("no cell")?, &schedule)?
-                }
-                Contestant::Theirs { peer, way } => stands.theirs(peer, *way, &cells[0], window)?,
-            });
+            runs[*at].push(stands.run(&contestants[*at], [&cells, &without], window)?);
         }
     }
     println!("{link}");
+    let over = |one: usize, other: usize| {
+        let pairs: Vec<_> =
+            runs[other].iter().zip(&runs[one]).map(|(a, b)| (a.rate, b.rate)).collect();
+        Effect::of(&pairs, CONFIDENCE).context("no pairs")
+    };
+    let names: Vec<String> = contestants.iter().map(Contestant::name).collect();
     let mut effects = Vec::new();
-    for (contestant, theirs) in contestants.iter().zip(&runs) {
-        let pairs: Vec<_> = theirs.iter().zip(&runs[0]).map(|(a, b)| (a.rate, b.rate)).collect();
-        let effect = Effect::of(&pairs, CONFIDENCE).context("no pairs")?;
-        let mean = |of: fn(&Run) -> f64| theirs.iter().map(of).collect::<Moments>();
+    for (at, (name, runs)) in names.iter().zip(&runs).enumerate() {
+        let mean = |of: fn(&Run) -> f64| runs.iter().map(of).collect::<Moments>();
         let rates = mean(|run| run.rate * 8e-9);
-        let (name, is_first) = (contestant.name(), effects.is_empty());
-        let ratio = if is_first { String::new() } else { interval(&effect) };
+        let mut ratio = String::new();
+        if at > 0 {
+            let effect = over(0, at)?;
+            ratio = interval(&effect);
+            effects.push((format!("{link}: {} against {name}", names[0]), effect));
+        }
         println!(
             "  {name:<47} {:>6.1} {:>4.1}% {:>7.0} {:>7.0}  {ratio}",
             rates.mean(),
@@ -220,9 +240,21 @@ fn compare(
             mean(|run| run.retransmitted).mean(),
             mean(|run| run.out_of_order).mean(),
         );
-        effects.push((format!("{link}: socket against {name}"), effect));
     }
-    effects.remove(0);
+    // The best against the best, as the first pass had it.
+    let at = |kind| best(kind, true).and_then(|of| contestants.iter().position(|c| *c == of));
+    let ours = at(None).unwrap_or(0);
+    for (kind, peer) in [(Kind::Iperf3, "iperf3"), (Kind::Neper, "neper")] {
+        let Some(theirs) = at(Some(kind)) else { continue };
+        for (name, ours) in [("socket, pinned,", 0), ("the best of ours", ours)] {
+            let name = format!("{name} over the best of {peer}");
+            of_best.entry(name).or_default().push(over(ours, theirs)?);
+        }
+        if ours > 0 {
+            let name = format!("{link}: {} against {}", names[ours], names[theirs]);
+            effects.push((name, over(ours, theirs)?));
+        }
+    }
     Ok(effects)
 }
 
@@ -247,6 +279,25 @@ fn conclude(effects: &[(String, Effect)]) {
     }
 }
 
+/// The mean of effects on several links, whose errors have nothing to do with each other.
+fn together(effects: &[Effect]) -> Result<String> {
+    let count = effects.len() as f64;
+    let (mut mean, mut variance, mut denominator) = (0.0, 0.0, 0.0);
+    for effect in effects {
+        let spread = effect.log_stddev.context("one block has no spread")?;
+        let squared = spread.powi(2) / effect.blocks as f64;
+        mean += effect.ratio.ln() / count;
+        variance += squared;
+        denominator += squared.powi(2) / (effect.blocks as f64 - 1.0);
+    }
+    // Satterthwaite's degrees of freedom.
+    let error =
+        StandardError { size: variance.sqrt() / count, freedom: variance.powi(2) / denominator };
+    let half = error.half_width(CONFIDENCE).context("no interval")?;
+    let [low, high] = [mean - half, mean + half].map(f64::exp);
+    Ok(format!("{:.3}x [{low:.3}, {high:.3}]", mean.exp()))
+}
+
 fn interval(effect: &Effect) -> String {
     match effect.interval {
         Some(interval) => {
@@ -256,31 +307,50 @@ fn interval(effect: &Effect) -> String {
     }
 }
 
-impl Contestant<'_> {
-    fn name(&self) -> String {
-        let gro = |gro: bool| if gro { "" } else { ", GRO off" };
-        match self {
-            Contestant::Ours { path, gro: with } => format!("{path}, pinned{}", gro(*with)),
-            Contestant::Theirs { peer, way } => {
-                let pinned = if way.pinned { "pinned" } else { "not pinned" };
-                let options = way.options.join(" ");
-                let options = if options.is_empty() { "default" } else { &options };
-                format!("{} {options}, {pinned}{}", peer.name, gro(way.gro))
-            }
-        }
+impl PartialEq for Runner<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
     }
 }
 
-impl Peer {
-    fn ways(&self) -> impl Iterator<Item = Way> {
-        let sizes: &'static [&'static [&'static str]] = match self.kind {
-            Kind::Iperf3 => &[&[], &["-l", "1M"], &["-Z", "-l", "1M"]],
-            Kind::Neper => &[&[], &["-B", "131072"], &["-B", "1048576"]],
+impl Contestant<'_> {
+    fn name(&self) -> String {
+        let Way { gro, pinned, options } = self.way;
+        let pinned = if pinned { "pinned" } else { "not pinned" };
+        let gro = if gro { "" } else { ", GRO off" };
+        let options = match (self.runner, options) {
+            (Runner::Theirs(_), []) => " default".into(),
+            (_, options) => options.iter().map(|option| format!(" {option}")).collect::<String>(),
         };
-        [true, false].into_iter().flat_map(move |gro| {
-            [true, false].into_iter().flat_map(move |pinned| {
-                sizes.iter().map(move |options| Way { gro, pinned, options })
-            })
+        format!("{}{options}, {pinned}{gro}", self.runner.name())
+    }
+}
+
+impl Runner<'_> {
+    fn name(&self) -> &str {
+        match self {
+            Runner::Ours(path) => path,
+            Runner::Theirs(peer) => &peer.name,
+        }
+    }
+
+    /// None is ours.
+    fn kind(&self) -> Option<Kind> {
+        match self {
+            Runner::Ours(_) => None,
+            Runner::Theirs(peer) => Some(peer.kind),
+        }
+    }
+
+    fn ways(&self) -> impl Iterator<Item = Way> + use<> {
+        let sizes: &'static [&'static [&'static str]] = match self.kind() {
+            None => &[&[]],
+            Some(Kind::Iperf3) => &[&[], &["-l", "1M"], &["-Z", "-l", "1M"]],
+            Some(Kind::Neper) => &[&[], &["-B", "131072"], &["-B", "1048576"]],
+        };
+        let places = [(true, true), (true, false), (false, true), (false, false)];
+        places.into_iter().flat_map(move |(gro, pinned)| {
+            sizes.iter().map(move |options| Way { gro, pinned, options })
         })
     }
 }
@@ -299,47 +369,57 @@ impl Stands<'_> {
         Ok(())
     }
 
-    fn ours(&mut self, gro: bool, cell: &Cell, schedule: &Schedule) -> Result<Run> {
-        let stand = &mut self.0[usize::from(!gro)];
-        let before = Tcp::of(stand)?;
-        let trial = stand.run(cell, &[], schedule, None)?;
-        let rate = trial.rate().with_context(|| format!("no rate: {:?}", trial.status))?;
-        before.until(stand, rate, schedule.warm_up + schedule.window)
-    }
-
-    fn theirs(&mut self, peer: &Peer, way: Way, cell: &Cell, window: f64) -> Result<Run> {
-        let stand = &self.0[usize::from(!way.gro)];
-        let mut cell = cell.clone();
+    /// One run; the cells are those of the link as it is named, and without GRO.
+    fn run(&mut self, contestant: &Contestant, cells: [&[Cell]; 2], window: f64) -> Result<Run> {
+        let Contestant { runner, way } = contestant;
+        let at = usize::from(!way.gro);
+        let path = if let Runner::Ours(path) = runner { path } else { PATHS[0] };
+        let cell = cells[at].iter().find(|cell| !cell.null && cell.tx.path == path);
+        let mut cell = cell.context("no cell")?.clone();
         if !way.pinned {
             cell.placement = Placement::default();
         }
+        let stand = &mut self.0[at];
         let before = Tcp::of(stand)?;
-        let mut server = inside(stand, &cell, Role::Receiver);
-        server.arg(&peer.program);
-        let mut client = inside(stand, &cell, Role::Sender);
-        client.arg(&peer.program);
+        let rate = match runner {
+            Runner::Ours(_) => {
+                let trial = stand.run(&cell, &[], &Schedule::trials(1, 1.0, window), None)?;
+                trial.rate().with_context(|| format!("no rate: {:?}", trial.status))?
+            }
+            Runner::Theirs(peer) => peer.run(stand, &cell, way.options, window)?,
+        };
+        before.until(stand, rate, window + 1.0)
+    }
+}
+
+impl Peer {
+    /// Bytes a second that one run received.
+    fn run(&self, stand: &Stand, cell: &Cell, options: &[&str], window: f64) -> Result<f64> {
+        let mut server = inside(stand, cell, Role::Receiver);
+        server.arg(&self.program);
+        let mut client = inside(stand, cell, Role::Sender);
+        client.arg(&self.program);
         let address = stand.address(Role::Receiver).to_string();
         let seconds = window.to_string();
-        let rate = match peer.kind {
+        match self.kind {
             Kind::Iperf3 => {
                 let _server = Server::listening(server)?;
                 client.args(["-c", &address, "-J", "-C", CONGESTION, "-O", "1", "-t", &seconds]);
-                let output = client.args(way.options).output().context("cannot run iperf3 -c")?;
-                iperf3::received(&output)? / 8.0
+                let output = client.args(options).output().context("cannot run iperf3 -c")?;
+                Ok(iperf3::received(&output)? / 8.0)
             }
             Kind::Neper => {
                 // It counts from its first sample on.
                 let length = (window + 1.0).to_string();
                 let common = ["-l", &length, "--nolog", "--congestion-control", CONGESTION];
-                server.args(common).args(way.options).stdout(Stdio::null());
+                server.args(common).args(options).stdout(Stdio::null());
                 let _server = Server::started(server)?;
                 listening(stand)?;
-                client.args(["-c", "-H", &address]).args(common).args(way.options);
+                client.args(["-c", "-H", &address]).args(common).args(options);
                 let output = client.output().context("cannot run tcp_stream -c")?;
-                throughput(&output.stdout)?
+                throughput(&output.stdout)
             }
-        };
-        before.until(stand, rate, window + 1.0)
+        }
     }
 }
 

@@ -48,7 +48,7 @@ fn main() -> Result<()> {
     // The agents of the studies.
     if std::env::args().nth(1).as_deref() == Some("agent") {
         sys::process::ignore_interrupts();
-        sys::process::die_with_parent()?;
+        sys::process::die_with_parent(true)?;
         sys::process::allow_many_files();
         let (input, output) = (std::io::stdin(), std::io::stdout());
         return Ok(run::agent::serve(input, output, PATHS, meter::CATALOG)?);

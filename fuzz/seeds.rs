@@ -98,6 +98,7 @@ fn requests() -> Vec<Request> {
             softirq_required: true,
             ..LinkEnd::plain("bp0", address, 24)
         }),
+        Request::Addresses,
         Request::Survey { device: Some("bp0".into()), meters: true },
         Request::Ceiling { cpu: None, size: 1 << 20 },
         Request::Listen {
@@ -330,6 +331,7 @@ fn trials() -> Vec<Trial> {
             warnings: vec!["a warning".into()],
             prepared: Vec::new(),
             profile: None,
+            pair: None,
         })
         .into()
 }

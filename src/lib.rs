@@ -31,6 +31,8 @@ pub mod observe;
 
 pub mod run;
 
+pub mod fleet;
+
 pub mod report;
 
 pub mod cli;

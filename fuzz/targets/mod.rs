@@ -11,6 +11,7 @@ mod perf_ring;
 mod procfs;
 mod profile;
 mod round_trip;
+mod slurm;
 mod trial;
 mod wire;
 mod zcrx;
@@ -29,6 +30,7 @@ pub static TARGETS: &[(&str, Check)] = &[
     ("perf_ring", perf_ring::check),
     ("procfs", procfs::check),
     ("profile", profile::check),
+    ("slurm", slurm::check),
     ("trial", trial::check),
     ("wire", wire::check),
     ("zcrx", zcrx::check),

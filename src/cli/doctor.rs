@@ -2,7 +2,7 @@
 
 use super::exit::UNSUPPORTED;
 use super::output::print as print_text;
-use super::place::{Place, PlaceArguments, unknown};
+use super::place::{Place, PlaceArguments, of_host, unknown};
 use super::plan::{catalogues, read};
 use super::show::style;
 use crate::record::{Cell, CellId, Facts, Fault, Finding, Role, Severity, Support};
@@ -21,6 +21,9 @@ pub(super) struct DoctorArguments {
     /// Also say which cells of an experiment cannot run here
     #[arg(long = "for", value_name = "EXPERIMENT")]
     experiment: Option<PathBuf>,
+    /// Examine this host instead: ssh://[USER@]HOST[:PORT], or exec:COMMAND, which runs what follows it there
+    #[arg(long, value_name = "HOST", conflicts_with_all = ["experiment", "testbed", "sender", "receiver", "device", "kernel"])]
+    host: Option<String>,
     #[command(flatten)]
     place: PlaceArguments,
     /// Print as JSON
@@ -31,6 +34,7 @@ pub(super) struct DoctorArguments {
 const AFTER_HELP: &str = "\
 Examples:
   bytepath doctor
+  bytepath doctor --host ssh://peer
   bytepath doctor --for experiments/battle-of-zcs.toml
   bytepath doctor --for experiments/battle-of-zcs.toml --device eth1
   bytepath doctor --for experiments/battle-of-zcs.toml --testbed ports:sender=eth1,receiver=eth2
@@ -65,8 +69,16 @@ pub(super) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Fault> {
         spec::parse_experiment(&file.display().to_string(), &source.text, &catalogues)
     });
     let experiment = experiment.transpose()?;
-    let roots = Roots::real();
-    let facts = arguments.place.facts(true)?;
+    let (facts, findings) = match &arguments.host {
+        Some(name) => {
+            let (facts, findings) = of_host(name)?;
+            (Ok(vec![facts.clone(), facts]), findings)
+        }
+        None => {
+            let facts = arguments.place.facts(true)?;
+            (facts, arguments.place.findings()?.unwrap_or_else(|| findings(&Roots::real())))
+        }
+    };
     let of = |role: Role| facts.as_ref().map(|facts| &facts[role as usize]);
     let item = |name: &str, support: Support| Item { name: name.to_owned(), support };
     let halves = path::CATALOG.iter().flat_map(|path| {
@@ -88,7 +100,7 @@ pub(super) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Fault> {
                 item(meter.name(), support)
             })
             .collect(),
-        findings: findings(&roots),
+        findings,
         cells: experiment
             .map(|experiment| -> Result<Vec<Item>, Fault> {
                 let place = Place::new(experiment.testbed)?;

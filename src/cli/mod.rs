@@ -1,14 +1,18 @@
 //! The command line: clap types turned into requests, and answers printed.
 //! What can be named comes from the catalogues; nothing is listed twice.
 
+mod bed;
 mod catalogs;
 mod compare;
 mod diff;
 mod doctor;
 mod exit;
+mod fleet;
 mod history;
+mod merge;
 mod observe;
 mod output;
+mod pairs;
 mod place;
 mod plan;
 mod power;
@@ -25,7 +29,7 @@ pub use exit::{exit_code, explain};
 
 use crate::record::Fault;
 use crate::{meter, path};
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Which way should your bytes take through this machine, and why?
@@ -49,6 +53,10 @@ enum Command {
     Show(show::ShowArguments),
     /// Compare a study's paths, or two studies, and check limits
     Compare(compare::CompareArguments),
+    /// Merge studies of one experiment, each on a pair of hosts, into one
+    Merge(merge::MergeArguments),
+    /// Run an experiment on many pairs of hosts by Slurm
+    Fleet(fleet::FleetArguments),
     /// Lay the log of an external power meter beside a study
     Power(power::PowerArguments),
     /// Show one figure over many studies, and where it changed
@@ -75,7 +83,7 @@ enum Command {
     Schema(schema::SchemaArguments),
     /// The far half, started by `run` and steered over a pipe
     #[command(hide = true)]
-    Agent,
+    Agent(AgentArguments),
 }
 
 const AFTER_HELP: &str = "\
@@ -86,6 +94,7 @@ Examples:
   bytepath run --link offload:mtu=9000 --cores one
   bytepath compare BEFORE AFTER --fail-if \"*.rate slower 2%\"
   bytepath history bytepath-studies socket.rate
+  bytepath fleet submit FILE --shards 9 --out DIR  on 18 nodes of a cluster, by Slurm
   bytepath run experiments/battle-quick.toml       what an experiment file says
   bytepath resume bytepath-studies/20260102-030405 go on after Ctrl-C or a crash
   bytepath plan --rate 200G --rtt 0.1ms --mtu 4148 how large the buffers have to be
@@ -112,6 +121,8 @@ pub fn dispatch(arguments: Arguments) -> Result<ExitCode, Fault> {
         Command::Resume(arguments) => run::resume(&arguments),
         Command::Show(arguments) => show::show(&arguments),
         Command::Compare(arguments) => compare::compare(&arguments),
+        Command::Merge(arguments) => merge::merge(&arguments),
+        Command::Fleet(arguments) => fleet::fleet(&arguments),
         Command::Power(arguments) => power::power(&arguments),
         Command::History(arguments) => history::history(&arguments),
         Command::Diff(arguments) => diff::diff(&arguments),
@@ -124,7 +135,7 @@ pub fn dispatch(arguments: Arguments) -> Result<ExitCode, Fault> {
         Command::Paths(arguments) => catalogs::paths(&arguments),
         Command::Meters(arguments) => catalogs::meters(&arguments),
         Command::Schema(arguments) => schema::schema(&arguments),
-        Command::Agent => agent(),
+        Command::Agent(arguments) => agent(&arguments),
     }
 }
 
@@ -137,14 +148,30 @@ pub fn is_guest_init() -> bool {
 /// Runs a guest until its host is gone. It returns only if the machine cannot be
 /// switched off; the kernel then panics, because its first process ended.
 pub fn guest_init() -> ExitCode {
-    let error = crate::guest::guest_init(crate::run::own_build());
+    let error = crate::guest::guest_init(crate::host::own_build());
     eprintln!("bytepath: the guest cannot be switched off: {error}");
     ExitCode::FAILURE
 }
 
-fn agent() -> Result<ExitCode, Fault> {
+#[derive(Debug, Args)]
+struct AgentArguments {
+    /// Print which build this is, and end
+    #[arg(long)]
+    build: bool,
+    /// Started by something else than its controller: live as long as the pipe, not the parent
+    #[arg(long)]
+    away: bool,
+}
+
+fn agent(arguments: &AgentArguments) -> Result<ExitCode, Fault> {
+    if arguments.build {
+        output::print(|out| writeln!(out, "{}", crate::host::own_build()))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     crate::sys::process::ignore_interrupts();
-    crate::sys::process::die_with_parent()
+    // A parent that goes away with the connection must not take an agent along that has
+    // settings to restore.
+    crate::sys::process::die_with_parent(!arguments.away)
         .map_err(|e| Fault::system("cannot tie the agent to its controller", &e))?;
     crate::sys::process::allow_many_files();
     crate::run::agent::serve(std::io::stdin(), std::io::stdout(), path::CATALOG, meter::CATALOG)

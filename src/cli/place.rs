@@ -1,24 +1,24 @@
 //! On which hosts a question is asked: a testbed, and the kernel that it boots.
 
-use super::plan::{Bed, USUAL, choice, chosen};
+use super::bed::{Bed, BedArguments, USUAL, choice, chosen};
 use super::run::own_program;
-use crate::record::{Cell, Facts, Fault, FaultKind, Kernel, Support};
-use crate::run::{Laboratory, path_spec, preparable, survey, survey_device};
+use crate::record::{Cell, Facts, Fault, FaultKind, Finding, Kernel, Role, Support};
+use crate::run::{Laboratory, Stewards, path_spec, preparable, survey, survey_device};
 use crate::spec::{self, Ask, TestbedChoice};
+use crate::testbed::Site;
 use crate::{meter, path, sys};
 use clap::Args;
 use std::sync::atomic::AtomicBool;
 
 #[derive(Debug, Args)]
 pub(super) struct PlaceArguments {
-    /// Ask on this testbed: netns, ports:sender=DEVICE,receiver=DEVICE, vm[:key=value,...], or hosts:key=value,... [default: netns]
-    #[arg(long, value_name = "TESTBED")]
-    testbed: Option<String>,
+    #[command(flatten)]
+    bed: BedArguments,
     /// Kernel that the testbed vm boots: [NAME=]SOURCE [COMMAND LINE]
     #[arg(long, value_name = "KERNEL")]
     kernel: Option<String>,
     /// Ask over this network device of this host, instead of on a testbed
-    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["testbed", "kernel"])]
+    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["testbed", "sender", "receiver", "kernel"])]
     device: Option<String>,
 }
 
@@ -39,7 +39,7 @@ impl PlaceArguments {
 
     /// The testbed that was named, if one was.
     pub fn choice(&self) -> Result<Option<TestbedChoice>, Fault> {
-        self.testbed.as_deref().map(choice).transpose()
+        self.bed.choice()
     }
 
     /// Facts of both hosts, or of this one for both roles over the device that
@@ -47,8 +47,13 @@ impl PlaceArguments {
     /// testbed. With `meters` what those need is tried, too.
     pub fn facts(&self, meters: bool) -> Result<Result<Vec<Facts>, Fault>, Fault> {
         let Some(device) = &self.device else {
+            // Hosts that were named have to be there.
+            let named = match self.choice()? {
+                Some(choice) => chosen(&choice)?.as_ref().properties().link_is_given,
+                None => false,
+            };
             return match self.look(meters) {
-                Err(fault) if fault.kind == FaultKind::Usage => Err(fault),
+                Err(fault) if named || fault.kind == FaultKind::Usage => Err(fault),
                 looked => Ok(looked),
             };
         };
@@ -56,6 +61,24 @@ impl PlaceArguments {
             .map_err(|e| Fault::system(format_args!("the network device {device}"), &e))?;
         let facts = survey_device(path::CATALOG, tried(meters), Some(device));
         Ok(Ok(vec![facts.clone(), facts]))
+    }
+
+    /// What would spoil a measurement on hosts that are not this machine; none where no
+    /// such testbed was named.
+    pub fn findings(&self) -> Result<Option<Vec<Finding>>, Fault> {
+        let Some(choice) = self.choice()? else { return Ok(None) };
+        let bed = chosen(&choice)?;
+        if !bed.as_ref().properties().link_is_given {
+            return Ok(None);
+        }
+        let mut stewards = Stewards::at(bed.as_ref(), &Site::of(&own_program()?))?;
+        let of = |(role, findings): (Option<Role>, Vec<Finding>)| {
+            findings.into_iter().map(move |finding| match role {
+                Some(role) => Finding { what: format!("{role}: {}", finding.what), ..finding },
+                None => finding,
+            })
+        };
+        Ok(Some(stewards.examine()?.into_iter().flat_map(of).collect()))
     }
 
     /// Facts of both hosts, with the default link.
@@ -131,6 +154,20 @@ impl Place {
 /// Those meters whose needs are tried.
 fn tried(meters: bool) -> &'static [&'static dyn meter::Meter] {
     if meters { meter::CATALOG } else { &[] }
+}
+
+/// What one host that is not this machine is, and what would spoil a measurement there.
+pub(super) fn of_host(name: &str) -> Result<(Facts, Vec<Finding>), Fault> {
+    let choice = BedArguments::with_receiver(name).choice()?;
+    let choice = choice.ok_or_else(|| Fault::new(FaultKind::Usage, "no host is named"))?;
+    let bed = chosen(&choice)?;
+    let program = own_program()?;
+    let mut stewards = Stewards::at(bed.as_ref(), &Site::of(&program))?;
+    let facts = stewards.facts(Role::Receiver)?;
+    let all = stewards.examine()?.into_iter();
+    let findings = all.filter(|(role, _)| *role == Some(Role::Receiver)).flat_map(|(_, all)| all);
+    let facts = facts.ok_or_else(|| Fault::new(FaultKind::Usage, "it is this machine"))?;
+    Ok((facts, findings.collect()))
 }
 
 /// What is said of a path or a meter where the testbed cannot be raised.

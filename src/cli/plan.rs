@@ -1,5 +1,6 @@
 //! From flags and an experiment file to a plan.
 
+use super::bed::{Bed, USUAL, choice, chosen};
 use super::output;
 use super::run::RunArguments;
 use super::run::own_program;
@@ -18,15 +19,22 @@ use std::time::Duration;
 
 /// What is asked for, checked as far as that needs no testbed, and where.
 pub(super) fn plan(arguments: &RunArguments) -> Result<(Plan, Bed), Fault> {
+    plan_on(arguments, arguments.bed.choice()?)
+}
+
+/// The same on a testbed; none leaves it to the file.
+pub(super) fn plan_on(
+    arguments: &RunArguments,
+    testbed: Option<TestbedChoice>,
+) -> Result<(Plan, Bed), Fault> {
     let (experiment, source) = match &arguments.file {
         Some(file) => {
             let source = read(file)?;
             let name = file.display().to_string();
-            let testbed = arguments.testbed.as_deref().map(choice).transpose()?;
             let catalogues = Catalogues { testbed, ..catalogues()? };
             (spec::parse_experiment(&name, &source.text, &catalogues)?, Some(source))
         }
-        None => (from_flags(arguments)?, None),
+        None => (from_flags(arguments, testbed)?, None),
     };
     let window = arguments.window.unwrap_or(experiment.window);
     let design = arguments.design.or(experiment.design);
@@ -95,38 +103,9 @@ pub(super) fn plan(arguments: &RunArguments) -> Result<(Plan, Bed), Fault> {
         profiling,
         testbed: experiment.testbed.text,
         folder: arguments.out.clone().unwrap_or_else(default_folder),
+        shared: None,
     };
     Ok((plan, testbed))
-}
-
-/// A testbed, from the catalogue or with options of its own.
-pub(super) enum Bed {
-    Catalogue(&'static dyn Testbed),
-    Configured(Box<dyn Testbed>),
-}
-
-impl Bed {
-    pub fn as_ref(&self) -> &dyn Testbed {
-        match self {
-            Bed::Catalogue(testbed) => *testbed,
-            Bed::Configured(testbed) => testbed.as_ref(),
-        }
-    }
-}
-
-/// The testbed that was chosen, with its options.
-pub(super) fn chosen(choice: &TestbedChoice) -> Result<Bed, Fault> {
-    let known = testbed::CATALOG.iter().copied().find(|testbed| testbed.name() == choice.name);
-    let known = known.ok_or_else(|| {
-        Fault::new(FaultKind::Usage, format!("there is no testbed '{}'", choice.name))
-    })?;
-    let configured = known.configured(&choice.options)?;
-    Ok(configured.map_or(Bed::Catalogue(known), Bed::Configured))
-}
-
-/// Reads a testbed as it is typed.
-pub(super) fn choice(text: &str) -> Result<TestbedChoice, Fault> {
-    spec::parse_testbed(text, &testbed_spec(testbed::CATALOG))
 }
 
 /// What an experiment file may name here.
@@ -264,20 +243,27 @@ fn write(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
+pub(super) fn read_text(file: &Path) -> Result<String, Fault> {
+    std::fs::read_to_string(file)
+        .map_err(|e| Fault::new(FaultKind::Storage, format!("cannot read {}: {e}", file.display())))
+}
+
 pub(super) fn read(file: &Path) -> Result<Source, Fault> {
     let name = file.display().to_string();
-    let text = std::fs::read_to_string(file).map_err(|e| {
-        let fault = Fault::new(FaultKind::Storage, format!("cannot read {name}: {e}"));
+    let text = read_text(file).map_err(|fault| {
         fault.remedy("name an experiment file; docs/experiments.md describes the format")
     })?;
     let name = file.file_name().map_or(name, |last| last.to_string_lossy().into_owned());
     Ok(Source { name, text })
 }
 
-fn from_flags(arguments: &RunArguments) -> Result<Experiment, Fault> {
+fn from_flags(
+    arguments: &RunArguments,
+    testbed: Option<TestbedChoice>,
+) -> Result<Experiment, Fault> {
     let all: Vec<String> = path::PAIRS.iter().map(|pair| pair.name.to_owned()).collect();
     let catalogues = catalogues()?;
-    let testbed = choice(arguments.testbed.as_deref().unwrap_or(USUAL))?;
+    let testbed = testbed.map_or_else(|| choice(USUAL), Ok)?;
     testbed.check_kernels(!arguments.kernel.is_empty())?;
     let kernels = arguments.kernel.iter().map(|text| spec::parse_kernel(text));
     let kernels = kernels.collect::<Result<Vec<Kernel>, Fault>>()?;
@@ -312,9 +298,6 @@ fn from_flags(arguments: &RunArguments) -> Result<Experiment, Fault> {
         settings: Vec::new(),
     })
 }
-
-/// The testbed where nobody asks for another.
-pub(super) const USUAL: &str = "netns";
 
 /// A seed that can be written into an experiment file: TOML has no larger numbers.
 fn seed() -> u64 {

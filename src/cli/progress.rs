@@ -145,7 +145,7 @@ impl Observer for Progress {
     }
 }
 
-fn outcome(trial: &Trial) -> String {
+pub(super) fn outcome(trial: &Trial) -> String {
     match (&trial.status, trial.rate()) {
         (TrialStatus::Rejected { events }, _) => format!("rejected: {}", events.join("; ")),
         (TrialStatus::Failed { fault }, _) => format!("failed: {fault}"),

@@ -1,6 +1,8 @@
 //! `bytepath run` and `bytepath resume`.
 
+use super::bed::{BedArguments, choice, chosen};
 use super::exit::TRIAL_FAILED;
+use super::pairs;
 use super::plan;
 use super::progress::Progress;
 use super::settings;
@@ -37,9 +39,14 @@ pub(super) struct RunArguments {
     /// The testbed's link: PRESET[:key=value,...] [default: wire; nic on the testbed ports]
     #[arg(long, value_name = "LINK")]
     pub link: Option<String>,
-    /// Where the roles run: netns, ports:sender=DEVICE,receiver=DEVICE, vm[:key=value,...], or hosts:key=value,... [default: the file's, or netns]
-    #[arg(long, value_name = "TESTBED")]
-    pub testbed: Option<String>,
+    #[command(flatten)]
+    pub bed: BedArguments,
+    /// Pairs of hosts among which the blocks are shared out: NAME,... of the inventory
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with_all = ["testbed", "sender", "receiver", "dry_run", "kernel"])]
+    pub pairs: Vec<String>,
+    /// The inventory: a file that lists hosts and pairs (see docs/hosts.md) [default: hosts.toml]
+    #[arg(long, value_name = "FILE", requires = "pairs")]
+    pub inventory: Option<PathBuf>,
     /// Kernel that the hosts of the testbed vm boot: [NAME=]SOURCE [COMMAND LINE]; repeatable
     #[arg(long, value_name = "KERNEL")]
     pub kernel: Vec<String>,
@@ -83,7 +90,7 @@ pub(super) struct RunArguments {
     #[arg(long)]
     pub dry_run: bool,
     #[command(flatten)]
-    form: Form,
+    pub form: Form,
 }
 
 #[derive(Debug, Args)]
@@ -101,6 +108,9 @@ fn design(text: &str) -> Result<Design, String> {
 
 /// Runs a study and prints its report.
 pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode, Fault> {
+    if !arguments.pairs.is_empty() {
+        return pairs::run(arguments);
+    }
     let (plan, testbed) = plan::plan(arguments)?;
     let testbed = testbed.as_ref();
     if arguments.dry_run {
@@ -114,7 +124,7 @@ pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode, Fault> {
 
 /// Goes on with a study that was interrupted and prints its report.
 pub(super) fn resume(arguments: &ResumeArguments) -> Result<ExitCode, Fault> {
-    let testbed = plan::chosen(&plan::choice(&load(&arguments.study)?.header.testbed)?)?;
+    let testbed = chosen(&choice(&load(&arguments.study)?.header.testbed)?)?;
     let testbed = testbed.as_ref();
     let work = |laboratory: &Laboratory, progress: &mut Progress| {
         go_on(laboratory, &arguments.study, progress)
@@ -163,7 +173,7 @@ pub(super) fn own_program() -> Result<PathBuf, Fault> {
 }
 
 /// A flag that the first Ctrl-C sets; the second one ends the process at once.
-fn catch_signals() -> Result<Arc<AtomicBool>, Fault> {
+pub(super) fn catch_signals() -> Result<Arc<AtomicBool>, Fault> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         signal_hook::flag::register_conditional_default(signal, stop.clone())

@@ -1,8 +1,8 @@
 //! `bytepath settings` and `bytepath restore`: what can be set on a host, and what
 //! an earlier run left set.
 
+use super::bed::{BedArguments, chosen};
 use super::output;
-use super::plan::{choice, chosen};
 use super::preparation::{self, PreparationArguments};
 use super::run::own_program;
 use crate::record::{
@@ -48,11 +48,10 @@ Nothing is changed here. docs/settings.md tells how each setting is put back.";
 #[command(after_help = RESTORE_HELP)]
 pub(super) struct RestoreArguments {
     /// Print what the journal of this machine says, and change nothing
-    #[arg(long, conflicts_with = "testbed")]
+    #[arg(long, conflicts_with_all = ["testbed", "sender", "receiver"])]
     show: bool,
-    /// Restore the hosts of this testbed instead of this machine: hosts:key=value,...
-    #[arg(long, value_name = "TESTBED")]
-    testbed: Option<String>,
+    #[command(flatten)]
+    bed: BedArguments,
     /// Print as JSON
     #[arg(long)]
     json: bool,
@@ -62,6 +61,7 @@ const RESTORE_HELP: &str = "\
 Examples:
   bytepath restore --show
   bytepath restore
+  bytepath restore --receiver ssh://peer           this machine, and a host that it knows
 
 A run puts its settings back by itself, also after an error or Ctrl-C. This is for
 one that was killed. Exits with 1 if something could not be put back.";
@@ -116,9 +116,9 @@ pub(super) fn restore(arguments: &RestoreArguments) -> Result<ExitCode, Fault> {
     if arguments.show {
         return print(&show(&place, arguments.json)?);
     }
-    let rows = match &arguments.testbed {
-        Some(testbed) => {
-            let bed = chosen(&choice(testbed)?)?;
+    let rows = match arguments.bed.choice()? {
+        Some(choice) => {
+            let bed = chosen(&choice)?;
             Stewards::at(bed.as_ref(), &Site::of(&own_program()?))?.restore()?
         }
         None => engine::restore(&place, ThisMachine::new(Roots::real()))?,

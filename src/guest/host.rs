@@ -69,7 +69,7 @@ impl Host for GuestHost {
         self.session.last_words(self.agent)
     }
 
-    fn address(&self) -> IpAddr {
+    fn address(&self) -> Option<IpAddr> {
         self.attachment.address()
     }
 

@@ -12,8 +12,8 @@ pub enum Attachment {
     Made(LinkEnd, HwGro),
     /// By a device that is there, and stays as it is.
     Given {
-        /// Its address.
-        address: IpAddr,
+        /// Its address; none leaves it to be found.
+        address: Option<IpAddr>,
         /// Its name; none leaves it to the agent to find the one with the address.
         device: Option<String>,
     },
@@ -32,10 +32,10 @@ pub enum HwGro {
 }
 
 impl Attachment {
-    /// The address.
-    pub fn address(&self) -> IpAddr {
+    /// The address, where it is known.
+    pub fn address(&self) -> Option<IpAddr> {
         match self {
-            Attachment::Made(end, _) => end.address,
+            Attachment::Made(end, _) => Some(end.address),
             Attachment::Given { address, .. } => *address,
         }
     }

@@ -57,9 +57,23 @@ impl AgentProcess {
         AgentPipe { to_agent: Box::new(self.stdin.clone()), from_agent }
     }
 
+    /// Speaks with it before its pipe is taken; none where that has no ends.
+    pub(super) fn converse<T>(
+        &mut self,
+        talk: impl FnOnce(&mut ChildStdin, &mut ChildStdout) -> T,
+    ) -> Option<T> {
+        let mut stdin = self.stdin.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(talk(stdin.as_mut()?, self.stdout.as_mut()?))
+    }
+
     /// Closes its standard input, which tells it to end.
     pub fn close(&self) {
         self.stdin.close();
+    }
+
+    /// Whether it has not ended yet.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
     }
 
     /// How it ended, in words; it may take a moment to.

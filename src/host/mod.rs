@@ -4,6 +4,8 @@
 //! end of a link and the steward of its settings are here too.
 
 mod attachment;
+mod boot;
+mod build;
 mod card;
 mod child;
 mod doctor;
@@ -22,6 +24,8 @@ mod steward;
 mod tail;
 
 pub use attachment::{Attachment, HwGro};
+pub use boot::{Boot, echoes};
+pub use build::{VERSION, of as build_of, own as own_build};
 pub use card::{Card, record as record_cards};
 pub use child::{AgentProcess, ending};
 pub use doctor::{Moment, examine, moment};
@@ -54,8 +58,8 @@ pub trait Host: Send {
     /// (SIGKILL)", "exited with code 1: THE LAST LINE IT PRINTED".
     fn last_words(&mut self) -> String;
 
-    /// Its address on the link.
-    fn address(&self) -> IpAddr;
+    /// Its address on the link; none where the testbed does not know it.
+    fn address(&self) -> Option<IpAddr>;
 
     /// Its network device on the link; none where the testbed does not know it.
     fn device(&self) -> Option<String>;

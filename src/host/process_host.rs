@@ -29,7 +29,7 @@ impl Host for ProcessHost {
         self.agent.process.last_words()
     }
 
-    fn address(&self) -> IpAddr {
+    fn address(&self) -> Option<IpAddr> {
         self.attachment.address()
     }
 

@@ -2,7 +2,7 @@
 //! settings. It acts on the machine that it runs on and on no other; for a host that
 //! has a machine of its own it is a part of an agent there.
 
-use super::fingerprint;
+use super::{doctor, facts, fingerprint};
 use crate::record::Fault;
 use crate::record::wire::{StewardReply, StewardRequest};
 use crate::settings::{self, Applied, Place, ThisMachine};
@@ -65,6 +65,11 @@ impl Steward {
             StewardRequest::Fingerprint => {
                 let settings = fingerprint::fingerprint(&self.roots);
                 Ok(StewardReply::Fingerprint { settings })
+            }
+            StewardRequest::Examine => {
+                let facts = facts::survey(&self.roots);
+                let findings = doctor::examine(&facts, &doctor::moment(&self.roots));
+                Ok(StewardReply::Findings { findings })
             }
             StewardRequest::Restore => {
                 let rows = settings::restore(&self.place, self.machine())?;

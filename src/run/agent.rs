@@ -1,18 +1,17 @@
 //! The far half: one process per role, steered over its standard input and
 //! output. It holds nothing that outlives it, so it ends when the pipe does.
 
-use super::build;
 use super::ceiling;
 use super::engine::Ended;
 use super::samples::{self, Packed};
 use super::session::Session;
 use crate::connection::reach::{self, Meeting};
-use crate::host::{self, Steward};
+use crate::host::{self, Steward, own_build};
 use crate::meter::{self, Capture, Meter};
 use crate::path::DataPath;
 use crate::profile::Work;
 use crate::profile::attribution::Stream;
-use crate::record::wire::{LARGEST_PART, MAX_LINE, Reply, Request, SYNC};
+use crate::record::wire::{HostAddress, LARGEST_PART, MAX_LINE, Reply, Request, SYNC};
 use crate::record::{Bytes, Facts, Fault, FaultKind, ReachReply, ReachRequest, SCHEMA_VERSION};
 use crate::sys::{Roots, clock, device};
 use std::collections::VecDeque;
@@ -185,7 +184,7 @@ impl Agent {
         match request {
             Request::Hello => Ok(Reply::Hello {
                 schema: SCHEMA_VERSION,
-                build: build::own().to_owned(),
+                build: own_build().to_owned(),
                 pid: std::process::id(),
             }),
             Request::Ping => Ok(Reply::Pong),
@@ -201,6 +200,12 @@ impl Agent {
                     Fault::system(format!("cannot find the device with address {address}"), &e)
                 })?;
                 Ok(Reply::Device { name })
+            }
+            Request::Addresses => {
+                let all = device::addresses()
+                    .map_err(|e| Fault::system("cannot list the addresses of this host", &e))?;
+                let address = |(device, address, prefix)| HostAddress { device, address, prefix };
+                Ok(Reply::Addresses { all: all.into_iter().map(address).collect() })
             }
             Request::Nic { device } => host::nic(&device).map(|nic| Reply::Nic { nic }),
             Request::AwaitCarrier { device, timeout } => {

@@ -2,17 +2,16 @@
 //! where it was interrupted.
 
 use super::Laboratory;
-use super::build::VERSION;
 use super::guard::{Guard, note_changes};
 use super::metering;
 use super::outlook::{Outlook, Surveyed, look_at_all, recorded};
-use super::plan::{Observer, Plan};
+use super::plan::{Blocks, Observer, Plan};
 use super::power;
 use super::profiles;
-use super::slices;
+use super::slices::{self, time_of_trial};
 use super::store::{HostsAfter, StudyWriter};
 use super::trial::{Position, blank, now_ms, trial};
-use crate::host::differences;
+use crate::host::{VERSION, differences};
 use crate::meter::{self, Chosen};
 use crate::record::{
     Cell, CellId, Design, Facts, Fault, FaultKind, Restoration, Role, SCHEMA_VERSION, Schedule,
@@ -21,6 +20,7 @@ use crate::record::{
 use crate::{spec, stats};
 use std::collections::HashSet;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Runs a study. What was measured before an error or the user's stop is on
@@ -50,12 +50,45 @@ pub fn resume(
     finish(laboratory, opened, observer)
 }
 
+/// How far a study has come.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reached {
+    /// Trials that have ended.
+    pub ended: usize,
+    /// Trials that are missing.
+    pub missing: usize,
+    /// Profile trials that are missing; known once no other trial is.
+    pub profiles: usize,
+    /// Seconds that these take at least.
+    pub left: f64,
+}
+
+impl Reached {
+    /// Looks at the trials of a study.
+    pub fn of(study: &Study) -> Reached {
+        let (header, ended) = (&study.header, Ended::of(study));
+        let stopped = stopped_early(study).is_some();
+        let missing = if stopped { 0 } else { ended.missing(header) };
+        let profiles = if missing == 0 { profiles::missing(study).len() } else { 0 };
+        let each = header.profiling.as_ref().map_or(0.0, |p| header.schedule.warm_up + p.window);
+        let left = missing as f64 * time_of_trial(&header.schedule) + profiles as f64 * each;
+        Reached { ended: ended.trials.len(), missing, profiles, left }
+    }
+
+    /// Whether there is nothing left to run.
+    pub fn is_all(&self) -> bool {
+        self.missing + self.profiles == 0
+    }
+}
+
 /// A study that can be run, or run on.
 pub(super) struct Opened {
     pub study: Study,
     pub writer: StudyWriter,
     pub guard: Guard,
     outlook: Outlook,
+    /// The blocks that it shares with others.
+    shared: Option<Arc<Blocks>>,
 }
 
 fn finish(
@@ -128,7 +161,7 @@ fn prepare(
         writer.remark(remark)?;
     }
     let study = Study { header, trials: Vec::new(), profiles: Vec::new(), remarks };
-    Ok(Opened { study, writer, guard, outlook })
+    Ok(Opened { study, writer, guard, outlook, shared: plan.shared.clone() })
 }
 
 fn reopen(
@@ -142,6 +175,10 @@ fn reopen(
         Fault::new(FaultKind::Usage, format!("the study {} is complete: {how}", folder.display()))
             .remedy("`bytepath show` prints its report")
     };
+    if study.trials.iter().any(|trial| trial.pair.is_some()) {
+        let text = format!("the study {} was merged from several", folder.display());
+        return Err(Fault::new(FaultKind::Usage, text).remedy("resume those it was merged from"));
+    }
     let ended = Ended::of(&study);
     // A study that ran every block was stopped by nothing.
     let stopped = stopped_early(&study).filter(|_| ended.missing(header) > 0);
@@ -189,7 +226,7 @@ fn reopen(
             study.remarks.push(remark);
         }
     }
-    Ok(Opened { study, writer, guard, outlook })
+    Ok(Opened { study, writer, guard, outlook, shared: None })
 }
 
 /// What a study had set, to be set again; what its testbed asks for, it asks for by
@@ -317,6 +354,9 @@ impl Run<'_, '_> {
             let missing: Vec<&Cell> = cells.filter(|cell| ended.is_missing(cell, block)).collect();
             if missing.is_empty() {
                 continue;
+            }
+            if self.opened.shared.as_ref().is_some_and(|blocks| !blocks.take()) {
+                break;
             }
             self.laboratory.testbed.begin_block();
             match schedule.design {

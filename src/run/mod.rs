@@ -1,6 +1,7 @@
 //! The life of a study: survey the hosts, run the trials in random blocks,
 //! write each one down the moment it ends. [`agent`] is the far half.
 
+mod addresses;
 pub mod agent;
 mod build;
 mod ceiling;
@@ -10,6 +11,7 @@ mod engine;
 mod explanation;
 mod guard;
 mod line;
+mod merge;
 mod metering;
 mod observing;
 mod outlook;
@@ -30,20 +32,20 @@ mod trial;
 mod waits;
 
 pub use agent::survey as survey_device;
-pub use build::own as own_build;
 pub use ceiling::measure as copy_ceiling;
-pub use conduct::{conduct, resume};
+pub use conduct::{Reached, conduct, resume};
 pub use explanation::{ProfiledCell, explanation, profiled_cell};
+pub use merge::merge;
 pub use metering::{for_header as meters_for_header, requests as meter_requests};
 pub use observing::{ProgramSampler, of_program};
 pub use outlook::{check, survey};
-pub use plan::{Observer, Plan};
+pub use plan::{Blocks, Observer, Plan};
 pub use power::import as import_power;
 pub use preparation::preparable;
 pub use slices::time_of_trial;
 pub use stand::Stand;
 pub use stewards::Stewards;
-pub use store::{Hosts, HostsAfter, StudyWriter, load};
+pub use store::{Hosts, HostsAfter, StudyWriter, is_begun, load};
 
 use crate::meter::Meter;
 use crate::path::{self, DataPath, Pair};

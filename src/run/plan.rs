@@ -6,6 +6,8 @@ use crate::record::{
     StudyHeader, Trial, WantedSetting,
 };
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 /// What to run.
@@ -37,6 +39,25 @@ pub struct Plan {
     pub testbed: String,
     /// Folder for the study.
     pub folder: PathBuf,
+    /// The blocks that are left for this study and those of other pairs of hosts, if it
+    /// shares them; else all of its own.
+    pub shared: Option<Arc<Blocks>>,
+}
+
+/// Blocks that several pairs of hosts share: each takes the next when it has ended one.
+#[derive(Debug)]
+pub struct Blocks(AtomicU32);
+
+impl Blocks {
+    /// So many.
+    pub fn new(count: u32) -> Blocks {
+        Blocks(AtomicU32::new(count))
+    }
+
+    /// Takes one; false if none is left.
+    pub(super) fn take(&self) -> bool {
+        self.0.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok()
+    }
 }
 
 impl Plan {
@@ -61,6 +82,7 @@ impl Plan {
             mandatory: true,
             testbed: "netns".into(),
             folder: folder.into(),
+            shared: None,
         }
     }
 }
@@ -102,5 +124,34 @@ pub trait Observer {
     /// The stopping rule ended the study; the text says why, and what it saved.
     fn stops_early(&mut self, why: &str) {
         let _ = why;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::math::Random;
+
+    /// By a clock that is made up: 1000 trials in blocks of 2, of which each takes 7 s to 13 s,
+    /// on pairs of which one is slower than the others.
+    #[test]
+    fn pairs_that_share_blocks_are_busy_to_the_end() {
+        const PAIRS: usize = 8;
+        let (blocks, mut random) = (Blocks::new(500), Random::new(7));
+        let (mut free, mut busy) = ([0.0; PAIRS], [0.0; PAIRS]);
+        loop {
+            let next = (0..PAIRS).min_by(|a, b| f64::total_cmp(&free[*a], &free[*b])).unwrap();
+            if !blocks.take() {
+                break;
+            }
+            let slow = if next == 0 { 1.7 } else { 1.0 };
+            let block: f64 = (0..2).map(|_| slow * (7.0 + 6.0 * random.uniform())).sum();
+            free[next] += block;
+            busy[next] += block;
+        }
+        let end = free.iter().copied().fold(0.0, f64::max);
+        for (pair, busy) in busy.iter().enumerate() {
+            assert!(busy / end > 0.95, "pair {pair}: {busy} of {end}");
+        }
     }
 }

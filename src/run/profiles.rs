@@ -364,7 +364,7 @@ const LONGEST_STEM: usize = 180;
 
 /// `CELL-N.pb.gz`, the cell's id such that no two have the same and none leads out
 /// of its folder: a blank is `_`, anything else unusual `%` and its code.
-fn file_name(cell: &CellId, number: u32) -> String {
+pub(super) fn file_name(cell: &CellId, number: u32) -> String {
     let mut stem = String::new();
     for (at, byte) in cell.0.bytes().enumerate() {
         match byte {

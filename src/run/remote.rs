@@ -2,6 +2,7 @@
 //! at once when an agent is lost or the user wants to stop.
 
 use super::Laboratory;
+use super::addresses;
 use super::build;
 use super::clocks::Clock;
 use super::engine::OPENING;
@@ -11,7 +12,7 @@ use crate::record::wire::{LinkEnd, Nic, Reply, Request};
 use crate::record::{Fault, FaultKind, Kernel, LinkSettings, Ports, Role};
 use crate::testbed::{Deployment, Properties, Site};
 use std::collections::VecDeque;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -46,6 +47,7 @@ pub(super) struct Remotes<'a> {
     lines: [Line; 2],
     /// Since when a ping has been unanswered.
     pinged: [Option<Instant>; 2],
+    addresses: [IpAddr; 2],
     devices: [Option<String>; 2],
     pids: [u32; 2],
     stop: &'a AtomicBool,
@@ -74,6 +76,7 @@ impl<'a> Remotes<'a> {
             early: VecDeque::new(),
             lines,
             pinged: [None; 2],
+            addresses: [Ipv4Addr::UNSPECIFIED.into(); 2],
             devices: [None, None],
             pids: [0; 2],
             stop,
@@ -86,6 +89,9 @@ impl<'a> Remotes<'a> {
         for role in Role::ALL {
             let hello = remotes.ask(role, &Request::Hello)?;
             remotes.pids[role as usize] = build::check(role, &hello, program)?;
+        }
+        remotes.addresses = remotes.find_addresses()?;
+        for role in Role::ALL {
             remotes.devices[role as usize] = remotes.find_device(role)?;
         }
         Ok(remotes)
@@ -98,7 +104,7 @@ impl<'a> Remotes<'a> {
 
     /// Address of a role's host on the link.
     pub fn address(&self, role: Role) -> IpAddr {
-        self.deployment.hosts[role as usize].address()
+        self.addresses[role as usize]
     }
 
     /// Network device of a role's host on the link.
@@ -159,6 +165,22 @@ impl<'a> Remotes<'a> {
             self.tell(role, &Request::AwaitCarrier { device, timeout })?;
         }
         Ok(())
+    }
+
+    /// Addresses that the testbed does not know are found by asking both hosts for all.
+    fn find_addresses(&mut self) -> Result<[IpAddr; 2], Fault> {
+        let known = Role::ALL.map(|role| self.deployment.host(role).address());
+        if let [Some(sender), Some(receiver)] = known {
+            return Ok([sender, receiver]);
+        }
+        let mut all = [Vec::new(), Vec::new()];
+        for role in Role::ALL {
+            all[role as usize] = match self.ask(role, &Request::Addresses)? {
+                Reply::Addresses { all } => all,
+                other => return Err(unexpected(role, &other)),
+            };
+        }
+        addresses::common(known, &all)
     }
 
     /// A device that the testbed does not know is the one that has the address, where

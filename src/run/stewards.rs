@@ -6,7 +6,9 @@ use super::build;
 use super::line::{Line, News};
 use crate::host::{Fingerprint, Host, Steward};
 use crate::record::wire::{Reply, Request, StewardReply, StewardRequest};
-use crate::record::{Fault, FaultKind, RestorationRow, Role, SettingRecord, WantedSetting};
+use crate::record::{
+    Facts, Fault, FaultKind, Finding, RestorationRow, Role, SettingRecord, WantedSetting,
+};
 use crate::testbed::{Site, Stewardship, Testbed};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -134,6 +136,28 @@ impl Stewards {
             }
         }
         Ok(all)
+    }
+
+    /// What would spoil a measurement on each host.
+    pub fn examine(&mut self) -> Result<Vec<(Option<Role>, Vec<Finding>)>, Fault> {
+        let mut all = Vec::new();
+        for seat in &mut self.seats {
+            match seat.ask(StewardRequest::Examine)? {
+                StewardReply::Findings { findings } => all.push((seat.host, findings)),
+                other => return Err(unexpected(&other)),
+            }
+        }
+        Ok(all)
+    }
+
+    /// What the host of a role is, with what meters need; none where it is this machine.
+    pub fn facts(&mut self, role: Role) -> Result<Option<Facts>, Fault> {
+        let seat = self.seats.iter_mut().find(|seat| seat.host == Some(role));
+        let Some(Seat { place: Place::Away(away), .. }) = seat else { return Ok(None) };
+        match away.ask(&Request::Survey { device: None, meters: true })? {
+            Reply::Facts(facts) => Ok(Some(*facts)),
+            other => Err(super::remote::unexpected(role, &other)),
+        }
     }
 
     fn records(

@@ -68,13 +68,7 @@ impl StudyWriter {
     pub fn create(folder: &Path, header: &StudyHeader) -> Result<Self, Fault> {
         let fault = |what: &Path, e: &io::Error| storage("write", what, e);
         fs::create_dir_all(folder).map_err(|e| fault(folder, &e))?;
-        if fs::read_dir(folder).map_err(|e| fault(folder, &e))?.next().is_some() {
-            return Err(Fault::new(
-                FaultKind::Storage,
-                format!("the study folder {} is not empty", folder.display()),
-            )
-            .remedy("choose another one with --out"));
-        }
+        refuse_used(folder)?;
         // What the hosts are stands in a file of its own.
         let asked = StudyHeader {
             facts: Vec::new(),
@@ -179,6 +173,24 @@ impl StudyWriter {
         };
         append().map_err(|e| storage("write", &path, &e))
     }
+}
+
+/// Refuses a folder that has something in it; one that is not there will do.
+pub(super) fn refuse_used(folder: &Path) -> Result<(), Fault> {
+    let used = match fs::read_dir(folder) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => false,
+        entries => entries.map_err(|e| storage("write", folder, &e))?.next().is_some(),
+    };
+    if !used {
+        return Ok(());
+    }
+    let text = format!("the study folder {} is not empty", folder.display());
+    Err(Fault::new(FaultKind::Storage, text).remedy("choose another one with --out"))
+}
+
+/// Whether a study was begun in a folder: all of its files are there.
+pub fn is_begun(folder: &Path) -> bool {
+    folder.join(TRIALS).exists()
 }
 
 /// Keeps other processes from writing to the same study. A file system without
@@ -309,7 +321,7 @@ fn parse_trials(text: &str) -> Result<(Vec<Trial>, Vec<String>), Fault> {
     Ok((trials, remarks))
 }
 
-fn storage(verb: &str, path: &Path, error: &io::Error) -> Fault {
+pub(super) fn storage(verb: &str, path: &Path, error: &io::Error) -> Fault {
     let fault =
         Fault::new(FaultKind::Storage, format!("cannot {verb} {}: {error}", path.display()));
     match error.kind() {

@@ -3,6 +3,7 @@
 
 mod cells;
 mod experiment;
+mod inventory;
 mod kernel;
 mod link;
 mod options;
@@ -20,6 +21,7 @@ pub use experiment::{
     MOST_CELLS, OWN_FACTORS, check_design, check_lanes, check_stopping, default_design,
     experiment_schema, factor_names, parse_design, parse_experiment, parse_warm_up, parse_window,
 };
+pub use inventory::Inventory;
 pub use kernel::parse_kernel;
 pub use link::{LINK_OPTIONS, PRESETS, Preset, parse_link};
 pub use options::{resolve, split, suggest};

@@ -1,14 +1,11 @@
-//! Two hosts that the user names, each reached by a command that gives a pipe to a
-//! `bytepath agent`: over ssh, in a container, in a namespace. The link between them is
-//! theirs, and stays as it is.
+//! Two hosts that the user names, each this machine, or reached by ssh(1) or another
+//! command that runs programs there. The link between them is theirs, and stays as it is.
 
+use super::ssh::{Ssh, start};
 use super::{Deployment, Properties, Site, Stewardship, Testbed};
-use crate::host::{Adapter, AgentProcess, Attachment, Host, LocalAgent, ProcessHost};
+use crate::host::{Adapter, Attachment, Boot, Host, ProcessHost, build_of, own_build};
 use crate::record::{DeviceName, Fault, FaultKind, OptionKind, OptionSpec, Options, Role, Support};
-use crate::sys::process::spawn_tied;
 use std::net::IpAddr;
-use std::path::Path;
-use std::process::{Command, Stdio};
 
 /// Two named hosts.
 pub struct Hosts {
@@ -19,38 +16,40 @@ pub struct Hosts {
 pub static UNNAMED: Hosts = Hosts { named: None };
 
 /// A host as the user names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
 struct Named {
     role: Role,
     reached: Reached,
-    address: IpAddr,
+    /// Its address on the link; none leaves it to be found.
+    address: Option<IpAddr>,
     device: Option<String>,
+    /// Whether a copy of this program may stay there.
+    keeps_copy: bool,
 }
 
 /// How an agent is started on a host.
-#[derive(Clone, Debug, PartialEq, Eq)]
 enum Reached {
     /// It is this machine.
     Here,
-    /// By this program with its arguments.
-    Exec(Vec<String>),
+    Ssh(Ssh),
+    /// By a command that runs what follows it there.
+    Exec {
+        text: String,
+        words: Vec<String>,
+    },
 }
 
-const REMEDY: &str = "name both: --testbed 'hosts:sender=here,sender-address=10.0.0.1,\
-                      receiver=\"exec:ssh peer bytepath agent\",receiver-address=10.0.0.2'";
+const REMEDY: &str = "name it: --receiver ssh://peer";
+
+const HOST: &str =
+    "here, ssh://[USER@]HOST[:PORT], or exec:COMMAND, which runs what follows it there";
 
 const OPTIONS: &[OptionSpec] = &[
-    OptionSpec {
-        name: "sender",
-        kind: OptionKind::Text,
-        default: "none",
-        help: "the sender's host: here, or \"exec:COMMAND\", which gives a pipe to a bytepath agent",
-    },
+    OptionSpec { name: "sender", kind: OptionKind::Text, default: "here", help: HOST },
     OptionSpec {
         name: "sender-address",
         kind: OptionKind::Text,
-        default: "none",
-        help: "the sender's address on the link",
+        default: "auto",
+        help: "the sender's address on the link; auto: that of the network which both hosts are in",
     },
     OptionSpec {
         name: "sender-device",
@@ -61,20 +60,26 @@ const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "receiver",
         kind: OptionKind::Text,
-        default: "none",
+        default: "here",
         help: "the receiver's host, likewise",
     },
     OptionSpec {
         name: "receiver-address",
         kind: OptionKind::Text,
-        default: "none",
-        help: "the receiver's address on the link",
+        default: "auto",
+        help: "the receiver's address on the link, likewise",
     },
     OptionSpec {
         name: "receiver-device",
         kind: OptionKind::Text,
         default: "auto",
         help: "the receiver's network device; auto: the one with the address",
+    },
+    OptionSpec {
+        name: "copies",
+        kind: OptionKind::Choice(&["kept", "removed"]),
+        default: "kept",
+        help: "what becomes of copies of this program in the cache of hosts that have none",
     },
 ];
 
@@ -84,7 +89,7 @@ impl Testbed for Hosts {
     }
 
     fn summary(&self) -> &'static str {
-        "two hosts of your own, each reached by a command"
+        "two hosts of your own: this machine, by ssh, or by any command"
     }
 
     fn options(&self) -> &'static [OptionSpec] {
@@ -94,9 +99,9 @@ impl Testbed for Hosts {
     fn configured(&self, options: &Options) -> Result<Option<Box<dyn Testbed>>, Fault> {
         let [sender, receiver] = Role::ALL.map(|role| Named::of(role, options));
         let named = [sender?, receiver?];
-        if named.iter().all(|host| host.reached == Reached::Here) {
+        if named.iter().all(|host| matches!(host.reached, Reached::Here)) {
             return Err(usage("both hosts are this machine")
-                .remedy("choose the testbed netns or ports, or reach one by exec:COMMAND"));
+                .remedy("name another, or choose the testbed netns or ports"));
         }
         Ok(Some(Box::new(Hosts { named: Some(named) })))
     }
@@ -119,76 +124,96 @@ impl Testbed for Hosts {
     }
 
     fn stewardship(&self, site: &Site) -> Result<Stewardship, Fault> {
-        let boxed = self.start(site)?.map(|host| Box::new(host) as Box<dyn Host>);
+        // The last to end: what a trial's agent leaves, it takes away.
+        let boxed = self.start(site, true)?.map(|host| Box::new(host) as Box<dyn Host>);
         Ok(Stewardship::Apart(boxed))
     }
 
     fn raise(&self, site: &Site) -> Result<Deployment, Fault> {
         site.refuse_kernel(self.name())?;
-        let mut deployment = Deployment::of(self.start(site)?);
+        let mut deployment = Deployment::of(self.start(site, false)?);
         deployment.link_facts.push(("link.made", "no: it is as it was found".to_owned()));
         Ok(deployment)
     }
 }
 
 impl Hosts {
-    fn start(&self, site: &Site) -> Result<[ProcessHost; 2], Fault> {
+    /// Starts an agent on each, on both at once: a login takes its time.
+    fn start(&self, site: &Site, last: bool) -> Result<[ProcessHost; 2], Fault> {
         let named = self.named.as_ref();
         let [sender, receiver] = named.ok_or_else(|| usage("no hosts are named").remedy(REMEDY))?;
-        Ok([sender.start(site.program)?, receiver.start(site.program)?])
+        std::thread::scope(|scope| {
+            let one = scope.spawn(|| sender.start(site, last));
+            let other = receiver.start(site, last);
+            let panicked = |_| Fault::new(FaultKind::System, "a thread that starts agents ended");
+            Ok([one.join().map_err(panicked)??, other?])
+        })
     }
 }
 
 impl Named {
     fn of(role: Role, options: &Options) -> Result<Named, Fault> {
         let word = |what: &str| match options.word(&format!("{role}{what}")) {
-            "" | "none" | "auto" => None,
+            "auto" => None,
             word => Some(word.to_owned()),
         };
-        let missing = |what: &str| usage(&format!("no {what} for the {role}")).remedy(REMEDY);
-        let reached = Reached::of(&word("").ok_or_else(|| missing("host"))?)?;
-        let address = word("-address").ok_or_else(|| missing("address"))?;
-        let address = address.parse().map_err(|_| {
-            usage(&format!("'{address}' is not an IP address")).remedy("such as 10.0.0.1")
-        })?;
+        let address = word("-address").map(|address| {
+            address.parse().map_err(|_| {
+                usage(&format!("'{address}' is not an IP address")).remedy("such as 10.0.0.1")
+            })
+        });
         let device = word("-device").map(|name| DeviceName::new(&name)).transpose()?;
-        Ok(Named { role, reached, address, device: device.map(|name| name.to_string()) })
+        Ok(Named {
+            role,
+            reached: Reached::of(options.word(&role.to_string()))?,
+            address: address.transpose()?,
+            device: device.map(|name| name.to_string()),
+            keeps_copy: options.word("copies") != "removed",
+        })
     }
 
     /// Starts an agent. What it is started by ends with the thread that starts it, and
     /// an agent elsewhere when its pipe does.
-    fn start(&self, program: &Path) -> Result<ProcessHost, Fault> {
-        let words = match &self.reached {
-            Reached::Here => vec![program.display().to_string(), "agent".to_owned()],
-            Reached::Exec(words) => words.clone(),
+    fn start(&self, site: &Site, last: bool) -> Result<ProcessHost, Fault> {
+        let own = || vec![site.program.display().to_string(), "agent".to_owned()];
+        let (words, host) = match &self.reached {
+            Reached::Here => (own(), None),
+            Reached::Ssh(ssh) => (ssh.shell(site.stop)?, Some(ssh.address())),
+            Reached::Exec { text, words } => {
+                let words = words.iter().cloned().chain(["sh".to_owned()]);
+                (words.collect(), Some(text.as_str()))
+            }
         };
-        let role = self.role;
-        let [agent] = LocalAgent::start(move || {
-            let mut command = Command::new(&words[0]);
-            command.args(&words[1..]);
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-            let child = spawn_tied(command, &[]).map_err(|e| {
-                Fault::system(format!("starting {} for the {role}'s host", words[0]), &e)
-            })?;
-            Ok([AgentProcess::new(child)])
-        })?;
+        let mut agent = start(words).map_err(|fault| fault.context(self.role))?;
+        if let Some(host) = host {
+            let build = build_of(site.program).unwrap_or_else(|| own_build().to_owned());
+            let boot = Boot {
+                host,
+                program: site.program,
+                build: &build,
+                keeps_copy: self.keeps_copy || !last,
+                stop: site.stop,
+            };
+            boot.run(&mut agent.process).map_err(|fault| fault.context(self.role))?;
+        }
         let attachment = Attachment::Given { address: self.address, device: self.device.clone() };
         Ok(ProcessHost { agent, attachment, adapter: Adapter::Asked })
     }
 }
 
 impl Reached {
-    /// A command is split as a shell splits it, and given to no shell.
     fn of(text: &str) -> Result<Reached, Fault> {
+        let wrong = |what: &str| usage(&format!("'{text}' {what}")).remedy(HOST);
         if text == "here" {
             return Ok(Reached::Here);
         }
-        let wrong = |what: &str| {
-            usage(&format!("'{text}' {what}")).remedy("here, or \"exec:ssh peer bytepath agent\"")
-        };
+        if text.starts_with("ssh:") {
+            return Ok(Reached::Ssh(Ssh::new(text).map_err(|wrong| usage(&wrong))?));
+        }
+        // A command is split as a shell splits it, and given to no shell.
         let command = text.strip_prefix("exec:").ok_or_else(|| wrong("is not a host"))?;
         match shlex::split(command) {
-            Some(words) if !words.is_empty() => Ok(Reached::Exec(words)),
+            Some(words) if !words.is_empty() => Ok(Reached::Exec { text: text.into(), words }),
             Some(_) => Err(wrong("names no command")),
             None => Err(wrong("ends within quotes")),
         }
@@ -216,30 +241,26 @@ mod tests {
     #[test]
     fn a_command_is_split_into_words_and_nothing_else() {
         let words = |text: &str| match Reached::of(text).unwrap() {
-            Reached::Exec(words) => words,
-            Reached::Here => vec![],
+            Reached::Exec { words, .. } => words,
+            _ => vec![],
         };
         assert_eq!(words("here"), [""; 0]);
-        assert_eq!(words("exec:ssh -p 22 peer bytepath agent").len(), 6);
+        assert_eq!(words("exec:docker exec -i box").len(), 4);
         assert_eq!(words("exec:env 'A=b c' $HOME/x"), ["env", "A=b c", "$HOME/x"]);
-        for wrong in ["ssh peer", "exec:", "exec:a 'b"] {
+        assert!(matches!(Reached::of("ssh://peer"), Ok(Reached::Ssh(_))));
+        for wrong in ["ssh peer", "exec:", "exec:a 'b", "ssh://-x", "peer"] {
             assert!(Reached::of(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn what_is_wrong_is_named() {
         let said = |set: &[(&str, &str)]| configured(set).err().unwrap().to_string();
-        assert!(said(&[]).contains("no host for the sender (name both"));
-        let here = [("sender", "here"), ("sender-address", "10.0.0.1")];
-        assert!(said(&here[..1]).contains("no address for the sender"));
-        let with = |receiver, address| {
-            [&here[..], &[("receiver", receiver), ("receiver-address", address)]].concat()
-        };
-        assert!(said(&with("x", "::1")).contains("'x' is not a host"));
-        assert!(said(&with("here", "::1")).contains("both hosts are this machine"));
-        assert!(said(&with("exec:a", "b")).contains("'b' is not an IP address"));
-        let bed = configured(&with("exec:ssh peer bytepath agent", "10.0.0.2")).unwrap();
+        assert!(said(&[]).contains("both hosts are this machine"));
+        assert!(said(&[("receiver", "x")]).contains("'x' is not a host"));
+        let peer = ("receiver", "ssh://peer");
+        assert!(said(&[peer, ("receiver-address", "b")]).contains("'b' is not an IP address"));
+        let bed = configured(&[peer]).unwrap();
         assert!(bed.properties().hosts_apart && bed.probe().is_yes());
         assert!(UNNAMED.raise(&Site::of("/bin/true".as_ref())).is_err());
     }

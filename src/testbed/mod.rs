@@ -6,6 +6,7 @@ mod ends;
 mod hosts;
 mod netns;
 mod ports;
+mod ssh;
 mod vm;
 mod vm_options;
 

@@ -18,12 +18,13 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("testbed", &["settings", "host", "guest"]),
     ("observe", &["meter"]),
     ("run", &["spec", "connection", "workload", "path", "meter", "host", "testbed", "observe"]),
+    ("fleet", &["spec", "testbed", "run"]),
     ("report", &[]),
     (
         "cli",
         &[
             "spec", "workload", "path", "meter", "settings", "host", "guest", "testbed", "run",
-            "observe", "report",
+            "observe", "fleet", "report",
         ],
     ),
 ];

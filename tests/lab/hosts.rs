@@ -3,17 +3,13 @@
 //! Needs root, unshare(1) and nsenter(1); else it is skipped aloud.
 
 use crate::isolated::{isolated, text};
+use crate::places::{Place, bytepath, join};
 use crate::running::await_that;
 use bytepath::record::{Role, Scope, TrialStatus};
 use bytepath::run::load;
-use bytepath::sys::lasting_namespace::within;
-use bytepath::sys::netlink::{Netlink, Veth};
 use bytepath_testing::skip;
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
-use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::fs;
+use std::process::Stdio;
 
 #[test]
 fn hosts_behind_commands_run_a_study_and_keep_their_own_settings() {
@@ -25,15 +21,14 @@ fn hosts_behind_commands_run_a_study_and_keep_their_own_settings() {
 fn inside_hosts_run_a_study() {
     let dir = tempfile::tempdir().unwrap();
     let hosts = [Place::new(dir.path(), "sender"), Place::new(dir.path(), "receiver")];
-    join(&hosts);
+    join(&hosts[0], &hosts[1], "10.9.0");
     let testbed = format!(
-        "hosts:sender=\"{}\",sender-address=10.9.0.1,receiver=\"{}\",receiver-address=10.9.0.2,\
-         receiver-device=end1",
-        hosts[0].command(),
-        hosts[1].command()
+        "hosts:sender=\"{}\",receiver=\"{}\",receiver-device=to-sender",
+        command(&hosts[0]),
+        command(&hosts[1])
     );
     let out = dir.path().join("study");
-    let set = "sender: mtu end0 1400";
+    let set = "sender: mtu to-receiver 1400";
     let mut run = bytepath(&["run", "--path", "socket", "--testbed", &testbed, "--set", set]);
     run.args(["--cores", "unpinned", "--blocks", "2", "--warm-up", "0", "--window", "300ms"]);
     let profile = "all:trials=1,window=300ms,rate=199";
@@ -45,16 +40,16 @@ fn inside_hosts_run_a_study() {
     await_that("the sender has a journal", || {
         fs::read_to_string(&journal).is_ok_and(|text| text.contains("\"done\""))
     });
-    assert_eq!(hosts[0].mtu("end0"), 1400);
+    assert_eq!(hosts[0].mtu("to-receiver"), 1400);
     assert!(!hosts[1].state.join("journal").exists(), "nothing was asked of that host");
     let output = run.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
-    assert_eq!(hosts[0].mtu("end0"), 1500, "{}", text(&output));
+    assert_eq!(hosts[0].mtu("to-receiver"), 1500, "{}", text(&output));
     assert!(!journal.exists(), "there is nothing left to restore");
 
     let study = load(&out).unwrap();
     let said: Vec<String> = study.header.settings.iter().map(ToString::to_string).collect();
-    assert_eq!(said, ["sender: mtu end0: 1500 -> 1400"]);
+    assert_eq!(said, ["sender: mtu to-receiver: 1500 -> 1400"]);
     assert!(study.header.fingerprint.keys().any(|name| name.starts_with("sender: ")));
     assert!(study.header.fingerprint.keys().any(|name| name.starts_with("receiver: ")));
     assert_eq!(study.trials.len(), 4, "two blocks of the path and of itself again");
@@ -87,7 +82,7 @@ fn inside_hosts_run_a_study() {
         }
     }
 
-    // A steward that is killed leaves its journal, and the host restores it by itself.
+    // The controller is killed: the host restores what was set by itself.
     let mut killed = bytepath(&["run", "--path", "socket", "--testbed", &testbed, "--set", set]);
     killed.args(["--cores", "unpinned", "--blocks", "9", "--window", "2s", "--profile", "none"]);
     killed.args(["--design", "trials", "--out"]).arg(dir.path().join("killed"));
@@ -97,12 +92,27 @@ fn inside_hosts_run_a_study() {
     });
     killed.kill().unwrap();
     killed.wait().unwrap();
-    // Either the kernel killed the agents with their parent, or their pipe ended first.
-    let restored = || {
-        let output = bytepath(&["restore", "--testbed", &testbed]).output().unwrap();
-        output.status.success() && hosts[0].mtu("end0") == 1500 && !journal.exists()
-    };
+    let restored = || hosts[0].mtu("to-receiver") == 1500 && !journal.exists();
     await_that("the sender's host is as it was", restored);
+
+    // An agent that is killed cannot: then it is done when it is asked for.
+    let out = dir.path().join("lost");
+    let mut lost = bytepath(&["run", "--path", "socket", "--testbed", &testbed, "--set", set]);
+    lost.args(["--cores", "unpinned", "--blocks", "9", "--window", "2s", "--profile", "none"]);
+    lost.args(["--design", "trials", "--out"]).arg(&out);
+    let mut lost = lost.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    await_that("the sender has a journal", || {
+        fs::read_to_string(&journal).is_ok_and(|text| text.contains("\"done\""))
+    });
+    let steward = hosts[0].agents();
+    crate::running::signal(*steward.iter().min().unwrap(), libc::SIGKILL);
+    lost.kill().unwrap();
+    lost.wait().unwrap();
+    await_that("no agent runs", || hosts[0].agents().is_empty());
+    assert_eq!(hosts[0].mtu("to-receiver"), 1400);
+    let output = bytepath(&["restore", "--testbed", &testbed]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    assert_eq!((hosts[0].mtu("to-receiver"), journal.exists()), (1500, false));
 
     // A link that is there already is not another one because a cell asks for it.
     let other = ["--link", "nic:mtu=9000", "--blocks", "1", "--profile", "none", "--out"];
@@ -111,77 +121,19 @@ fn inside_hosts_run_a_study() {
     assert!(!refused.status.success());
     assert!(text(&refused).contains("takes the link as it is"), "{}", text(&refused));
 
-    // What is started is not an agent.
-    let wrong = testbed.replace(env!("CARGO_BIN_EXE_bytepath"), "/bin/echo");
-    let mut wrong = bytepath(&["run", "--path", "socket", "--testbed", &wrong, "--out"]);
-    let wrong = wrong.arg(dir.path().join("wrong")).output().unwrap();
+    // What is started is not a shell.
+    let mut wrong = bytepath(&["run", "--path", "socket", "--receiver", "exec:/bin/echo"]);
+    let wrong = wrong.arg("--out").arg(dir.path().join("wrong")).output().unwrap();
     assert!(!wrong.status.success());
-    assert!(text(&wrong).contains("is gone: exited with code 0"), "{}", text(&wrong));
+    assert!(text(&wrong).contains("no shell began on exec:/bin/echo"), "{}", text(&wrong));
 }
 
-pub fn bytepath(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
-    command.args(arguments);
-    command
-}
-
-/// A network and a mount namespace, kept by a process that sleeps.
-pub struct Place {
-    pub keeper: Child,
-    state: PathBuf,
-}
-
-impl Place {
-    pub fn new(folder: &Path, name: &str) -> Place {
-        let mut command = Command::new("unshare");
-        command.args(["--net", "--mount", "sh", "-c"]);
-        // What a login shell prints is passed over; here it marks that all is there.
-        command.arg("mount -t sysfs sysfs /sys && echo ready && exec sleep 300");
-        let mut keeper = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(keeper.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
-        Place { keeper, state: folder.join(name) }
-    }
-
-    /// The command that gives a pipe to an agent there. It prints something first.
-    pub fn command(&self) -> String {
-        let (pid, state) = (self.keeper.id(), self.state.display());
-        let program = env!("CARGO_BIN_EXE_bytepath");
-        format!(
-            "exec:nsenter --target={pid} --net --mount env BYTEPATH_STATE={state} sh -c \
-             'echo Welcome; exec {program} agent'"
-        )
-    }
-
-    pub fn within<T: Send>(&self, work: impl FnOnce(&mut Netlink) -> T + Send) -> T {
-        let namespace = File::open(format!("/proc/{}/ns/net", self.keeper.id())).unwrap();
-        within(namespace.as_fd(), || work(&mut Netlink::new())).unwrap()
-    }
-
-    fn mtu(&self, device: &str) -> u32 {
-        self.within(|netlink| netlink.link(device).unwrap().unwrap().mtu)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = self.keeper.kill();
-        let _ = self.keeper.wait();
-    }
-}
-
-/// A veth pair between two namespaces: `end0` with 10.9.0.1 and `end1` with 10.9.0.2.
-fn join([one, other]: &[Place; 2]) {
-    let peer_process = Some(other.keeper.id());
-    let pair =
-        Veth { name: "end0".into(), peer: "end1".into(), peer_process, mtu: None, queues: 1 };
-    one.within(|netlink| netlink.create_veth(&pair).unwrap());
-    for (place, device, address) in [(one, "end0", "10.9.0.1"), (other, "end1", "10.9.0.2")] {
-        place.within(|netlink| {
-            let index = netlink.link(device).unwrap().unwrap().index;
-            netlink.add_address(index, address.parse().unwrap(), 24).unwrap();
-            netlink.set_up(index).unwrap();
-        });
-    }
+/// The command that runs a program there. It prints something first.
+fn command(place: &Place) -> String {
+    let state = place.state.display();
+    format!(
+        "exec:nsenter --target={} --net --mount env BYTEPATH_STATE={state} sh -c \
+         'echo Welcome; exec $0'",
+        place.pid()
+    )
 }

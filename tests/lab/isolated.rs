@@ -8,6 +8,11 @@ use std::process::{Command, Output};
 /// makes are journalled in a folder of its own. Skipped, with the reason, without root,
 /// unshare or namespaces.
 pub fn isolated(module: &str, name: &str) {
+    isolated_by(Command::new("unshare").args(["--net", "--mount"]), module, name);
+}
+
+/// The same by a command that makes its own namespaces and runs what stands after it.
+pub fn isolated_by(command: &mut Command, module: &str, name: &str) {
     if !rustix::process::geteuid().is_root() {
         return skip!("not root");
     }
@@ -15,14 +20,13 @@ pub fn isolated(module: &str, name: &str) {
     let name = format!("{}::{name}", module.split_once("::").unwrap().1);
     let test = std::env::current_exe().unwrap();
     let state = tempfile::tempdir().unwrap();
-    let run = Command::new("unshare")
+    let run = command
         .env("BYTEPATH_STATE", state.path())
-        .args(["--net", "--mount"])
         .arg(test)
         .args([&name, "--exact", "--ignored", "--nocapture", "--test-threads=1"])
         .output();
     match run {
-        Err(e) => skip!("no unshare ({e})"),
+        Err(e) => skip!("no {} ({e})", command.get_program().display()),
         Ok(run) if text(&run).contains("Operation not permitted") && !run.status.success() => {
             skip!("no namespaces here: {}", text(&run));
         }

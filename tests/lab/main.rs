@@ -6,6 +6,7 @@
 mod calls;
 mod ends;
 mod isolated;
+mod places;
 mod running;
 mod threads;
 
@@ -15,6 +16,7 @@ mod end_to_end;
 mod experiments;
 mod hosts;
 mod observe;
+mod pairs;
 mod paths;
 mod placement;
 mod ports;
@@ -24,6 +26,8 @@ mod rr;
 mod sampler;
 mod sampling;
 mod settings;
+mod slurm;
+mod ssh;
 mod testbed;
 mod uring;
 mod waits;

@@ -320,7 +320,7 @@ impl Bed {
             text.split(' ').map(|word| word.parse().unwrap()).collect()
         };
         let before = count(self);
-        let address = self.raised.host(Role::Receiver).address();
+        let address = self.raised.host(Role::Receiver).address().unwrap();
         let port = self.ask(Role::Receiver, &format!("listen {address}"));
         self.ask(Role::Sender, &format!("send {address}:{port} {bytes}"));
         assert_eq!(self.ask(Role::Receiver, "received"), bytes.to_string());

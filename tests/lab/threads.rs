@@ -93,8 +93,8 @@ impl Host for Thread {
     fn take_pipe(&mut self) -> AgentPipe {
         self.pipe.take().unwrap()
     }
-    fn address(&self) -> IpAddr {
-        Ipv4Addr::LOCALHOST.into()
+    fn address(&self) -> Option<IpAddr> {
+        Some(Ipv4Addr::LOCALHOST.into())
     }
     fn device(&self) -> Option<String> {
         None

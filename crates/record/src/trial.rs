@@ -63,6 +63,9 @@ pub struct Trial {
     /// profile is no measurement of its cell: see `Study::profiles`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<ProfileRecord>,
+    /// Name of the pair of hosts that ran it, where the study was merged from several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pair: Option<String>,
 }
 
 /// What became of a trial.
@@ -257,6 +260,7 @@ impl Trial {
             warnings: Vec::new(),
             prepared: Vec::new(),
             profile: None,
+            pair: None,
         }
     }
 

@@ -4,7 +4,7 @@
 //! `Reply::Pong` and `Reply::Clock` at any time.
 
 use super::{
-    Bytes, Cell, CopyCeiling, Facts, Fault, LinkSettings, Placement, Ports, ProvenWitness,
+    Bytes, Cell, CopyCeiling, Facts, Fault, Finding, LinkSettings, Placement, Ports, ProvenWitness,
     ReachReply, ReachRequest, Reading, RestorationRow, RoleRecord, Route, SamplePrice, Series,
     SettingRecord, ThreadTime, WantedSetting,
 };
@@ -52,6 +52,8 @@ pub enum Request {
         /// The address.
         address: IpAddr,
     },
+    /// Which addresses has this host? Answered by `Addresses`.
+    Addresses,
     /// What is behind this device? Answered by `Nic`.
     Nic {
         /// Its name.
@@ -187,6 +189,17 @@ impl Request {
     }
 }
 
+/// An address that a host has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostAddress {
+    /// Name of the device that has it.
+    pub device: String,
+    /// The address.
+    pub address: IpAddr,
+    /// Length of its network's prefix in bits.
+    pub prefix: u8,
+}
+
 /// A meter that is asked for, and how.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MeterRequest {
@@ -239,6 +252,11 @@ pub enum Reply {
     Device {
         /// Its name.
         name: String,
+    },
+    /// The addresses of the host.
+    Addresses {
+        /// All of them, those of the loopback device too.
+        all: Vec<HostAddress>,
     },
     /// What is behind a device.
     Nic {
@@ -342,6 +360,8 @@ pub enum StewardRequest {
     Fingerprint,
     /// Restore what a run that died has left. Answered by `Rows`.
     Restore,
+    /// What would spoil a measurement here? Answered by `Findings`.
+    Examine,
 }
 
 /// What a steward answers.
@@ -369,6 +389,11 @@ pub enum StewardReply {
     Fingerprint {
         /// As the host prints it.
         settings: BTreeMap<String, String>,
+    },
+    /// What would spoil a measurement.
+    Findings {
+        /// What forbids first.
+        findings: Vec<Finding>,
     },
     /// It can be done.
     Done,

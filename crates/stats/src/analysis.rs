@@ -3,6 +3,7 @@
 use super::cpu::CpuRule;
 use super::effect::{CONFIDENCE, Effect};
 use super::idle::IdleShare;
+use super::pairs::PairSpread;
 use super::placement::ReceiveWork;
 use super::pool::Fragments;
 use super::pool::{Counted, Shares};
@@ -393,6 +394,9 @@ pub struct Comparison {
     pub test: Option<Test>,
     /// The word for it.
     pub verdict: Verdict,
+    /// How far the ratio scatters between pairs of hosts, where the study has several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pairs: Option<PairSpread>,
     /// Why the two cannot be compared, if so.
     pub reasons: Vec<String>,
 }

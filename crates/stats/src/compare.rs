@@ -4,6 +4,7 @@ use super::analysis::{Comparison, Rules};
 use super::contract::{undeclared, unlike};
 use super::effect::Effect;
 use super::estimate::Estimate;
+use super::pairs::PairSpread;
 use super::verdict::{Ceiling, Findings, Noise, Question, Test, Verdict, judge, tests};
 use super::worth::Costs;
 use crate::record::{Cell, CopyCeiling, RoleRecord, Scope, Trial, TrialStatus, Work};
@@ -102,6 +103,18 @@ impl Frame<'_> {
         Effect::opened(&pairs, self.rules.confidence, self.opening)
     }
 
+    /// How far that scatters between pairs of hosts.
+    fn pairs(&self, question: Question, first: Side, second: Side) -> Option<PairSpread> {
+        let named = second.trials.iter().filter_map(|t| Some((t.block, t.pair.as_deref()?)));
+        let named: BTreeMap<u32, &str> = named.collect();
+        let (first, second) = (first.figures(question), second.figures(question));
+        let log = |(block, a): (&u32, &f64)| {
+            let log = second.get(block)?.ln() - a.ln();
+            Some((*named.get(block)?, log)).filter(|(_, log)| log.is_finite())
+        };
+        PairSpread::of(first.iter().filter_map(log))
+    }
+
     /// Compares every cell with the baseline. None for a cell that has nothing
     /// measured, and, of CPU and latency, where either side has no such figure.
     pub fn compare(
@@ -141,6 +154,7 @@ impl Frame<'_> {
             return None;
         }
         draft.effect = self.effect(question, baseline, cell);
+        draft.pairs = self.pairs(question, baseline, cell);
         let name = &baseline.cell.id.0;
         draft.reasons = undeclared(name, baseline.cell, cell.cell);
         draft.reasons.extend(unlike(name, baseline.trials, cell.trials));
@@ -190,7 +204,8 @@ impl Frame<'_> {
             Some(ceiling) if test.is_some() => Verdict::Saturated { ceiling },
             _ => judge(&found, self.rules),
         };
-        Comparison { question, effect: draft.effect, test, verdict, reasons: draft.reasons }
+        let Draft { effect, pairs, reasons, .. } = draft;
+        Comparison { question, effect, test, verdict, pairs, reasons }
     }
 
     /// The ceiling that a cell's mean rate is at: within the margin of the copy
@@ -225,6 +240,7 @@ impl Frame<'_> {
 #[derive(Default)]
 struct Draft {
     effect: Option<Effect>,
+    pairs: Option<PairSpread>,
     ceiling: Option<Ceiling>,
     reasons: Vec<String>,
 }

@@ -15,20 +15,30 @@ use std::path::Path;
 
 /// Name of the device that has this address. ENODEV: none has.
 pub fn of_address(address: IpAddr) -> io::Result<String> {
+    let found = all_addresses()?.into_iter().find(|(_, known, _)| *known == address);
+    let (index, ..) = found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?;
+    name(index)
+}
+
+/// All addresses of the namespace: device, address, and length of the prefix in bits.
+pub fn addresses() -> io::Result<Vec<(String, IpAddr, u8)>> {
+    let named = |(index, address, prefix)| Ok((name(index)?, address, prefix));
+    all_addresses()?.into_iter().map(named).collect()
+}
+
+/// The same with the devices' numbers.
+fn all_addresses() -> io::Result<Vec<(u32, IpAddr, u8)>> {
     let header = rt_addr::Ifaddrmsg::default();
     let request = rt_addr::Request::new().op_getaddr_dump(&header);
     let mut socket = NetlinkSocket::new();
     let mut replies = socket.request(&request)?;
-    let mut found = None;
+    let mut found = Vec::new();
     while let Some(reply) = replies.recv() {
         let (header, attributes) = reply?;
         let local = attributes.get_local().or_else(|_| attributes.get_address());
-        if local.is_ok_and(|local| local == address) {
-            found = found.or(Some(header.ifa_index));
-        }
+        found.extend(local.ok().map(|local| (header.ifa_index, local, header.ifa_prefixlen)));
     }
-    let index = found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?;
-    name(index)
+    Ok(found)
 }
 
 /// Index of a device in the namespace of the caller. ENODEV: no such device.
@@ -93,6 +103,7 @@ mod tests {
     #[test]
     fn the_loopback_device_is_all_software() {
         assert_eq!(of_address(Ipv4Addr::LOCALHOST.into()).unwrap(), "lo");
+        assert!(addresses().unwrap().contains(&("lo".into(), Ipv4Addr::LOCALHOST.into(), 8)));
         assert_eq!(index("lo").unwrap(), 1);
         assert_eq!(driver("lo").unwrap(), None);
         match receive_queues("lo") {

@@ -8,21 +8,34 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Makes this process die with its parent, even if the parent is killed.
-/// `PR_SET_PDEATHSIG`, prctl(2).
-pub fn die_with_parent() -> io::Result<()> {
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-    Ok(())
+/// Makes this process die with its parent, even if the parent is killed, or live on.
+/// `PR_SET_PDEATHSIG`, prctl(2), which outlives execve(2).
+pub fn die_with_parent(dies: bool) -> io::Result<()> {
+    Ok(set_parent_process_death_signal(dies.then_some(Signal::KILL))?)
 }
 
 /// Starts a program that the kernel kills when the calling thread ends
 /// (`PR_SET_PDEATHSIG`, prctl(2)) and that inherits these descriptors under the
 /// numbers that they have here.
-pub fn spawn_tied(mut command: Command, inherited: &[BorrowedFd]) -> io::Result<Child> {
+pub fn spawn_tied(command: Command, inherited: &[BorrowedFd]) -> io::Result<Child> {
+    spawn_signalled(command, Signal::KILL, inherited)
+}
+
+/// The same of a program that the kernel asks to end (SIGTERM): it may have something to
+/// clean up.
+pub fn spawn_asked(command: Command) -> io::Result<Child> {
+    spawn_signalled(command, Signal::TERM, &[])
+}
+
+fn spawn_signalled(
+    mut command: Command,
+    signal: Signal,
+    inherited: &[BorrowedFd],
+) -> io::Result<Child> {
     let parent = rustix::process::getpid();
     let numbers: Vec<RawFd> = inherited.iter().map(AsRawFd::as_raw_fd).collect();
     let hook = move || -> io::Result<()> {
-        set_parent_process_death_signal(Some(Signal::KILL))?;
+        set_parent_process_death_signal(Some(signal))?;
         // A parent that died before the line above will send no signal any more.
         if rustix::process::getppid() != Some(parent) {
             return Err(rustix::io::Errno::SRCH.into());
@@ -35,7 +48,7 @@ pub fn spawn_tied(mut command: Command, inherited: &[BorrowedFd]) -> io::Result<
     command.spawn()
 }
 
-/// In a child that [`spawn_tied`] made: lets a descriptor outlive execve.
+/// In a child that was made above: lets a descriptor outlive execve.
 fn inherit(number: RawFd) -> io::Result<()> {
     // SAFETY: the parent borrows the descriptor of this number while it forks,
     // so the child has it too, and nobody closes it before execve.

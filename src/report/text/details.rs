@@ -1,7 +1,7 @@
 //! What only some want to see: system calls, sizes, and the course of the flow.
 
 use crate::record::{CallRow, Role, Study, Work};
-use crate::report::figures::{amount, bytes, milliseconds, number, percent, rate};
+use crate::report::figures::{amount, bytes, milliseconds, number, percent, rate, ratio};
 use crate::report::functions::{Ranking, rankings};
 use crate::report::page::{Page, Tone};
 use crate::report::table::{Column, Table};
@@ -18,6 +18,7 @@ pub fn print(page: &mut Page, study: &Study, analysis: &Analysis) {
     rankings(study, analysis).iter().for_each(|ranking| functions(page, ranking));
     fragments(page, analysis);
     course(page, analysis);
+    pairs(page, analysis);
 }
 
 fn calls(page: &mut Page, analysis: &Analysis) {
@@ -232,6 +233,43 @@ fn course(page: &mut Page, analysis: &Analysis) {
         page.text("  ", &format!("Share of the copy ceiling: {}.", ceilings.join(", ")));
     }
 }
+
+fn pairs(page: &mut Page, analysis: &Analysis) {
+    let mut table = Table::new(vec![
+        Column::words("path", 0, Some(14)),
+        Column::words("question", 0, None),
+        Column::number("", "pairs", 0),
+        Column::number("standard deviation", "between pairs", 0),
+        Column::number("standard deviation", "within one", 0),
+        Column::number("ratio on a pair", "smallest", 0),
+        Column::number("ratio on a pair", "largest", 0),
+    ]);
+    let mut any = false;
+    let all = analysis.rows.iter().flat_map(|row| row.comparisons.iter().map(move |c| (row, c)));
+    let spread = all.filter_map(|(row, c)| Some((row, c.question, c.pairs?)));
+    for (row, question, spread) in spread {
+        any = true;
+        let texts = [
+            row.cell.to_string(),
+            question.name().to_string(),
+            spread.pairs.to_string(),
+            percent(spread.log_between.exp_m1()),
+            percent(spread.log_within.exp_m1()),
+            ratio(spread.range.0),
+            ratio(spread.range.1),
+        ];
+        table.row(texts.map(|text| (text, Tone::Plain)).to_vec());
+    }
+    if any {
+        page.heading("Pairs of hosts: how far the ratio to the baseline scatters");
+        table.print(page, 2);
+        page.text("  ", PAIRS);
+    }
+}
+
+/// What an interval says of pairs.
+const PAIRS: &str = "Intervals are about these pairs together. What another pair would show scatters \
+                     around them with the standard deviation between pairs on top.";
 
 /// The typical trial in at most `width` signs; neighbouring steps share one.
 fn sparkline(pace: &Pace, width: usize) -> String {

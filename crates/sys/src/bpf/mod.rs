@@ -117,6 +117,7 @@ const PROG_LOAD: libc::c_int = 5;
 const PROG_TEST_RUN: libc::c_int = 10;
 const RAW_TRACEPOINT_OPEN: libc::c_int = 17;
 const BTF_LOAD: libc::c_int = 18;
+const ENABLE_STATS: libc::c_int = 32;
 
 /// Memory is taken entry by entry; demanded of task storage.
 const NO_PREALLOC: u32 = 1;
@@ -272,6 +273,15 @@ pub fn open_thread(tid: u32) -> io::Result<OwnedFd> {
         Err(Errno::INVAL) => Ok(pidfd_open(thread, PidfdFlags::empty())?),
         other => Ok(other?),
     }
+}
+
+/// Makes the kernel count the runs of every program and their time, for as long as the
+/// descriptor is open: `run_cnt` and `run_time_ns` of /proc/PID/fdinfo. Since Linux 5.8.
+pub fn time_programs() -> io::Result<OwnedFd> {
+    /// `BPF_STATS_RUN_TIME`, uapi/linux/bpf.h.
+    const RUN_TIME: u32 = 0;
+    // SAFETY: the kernel reads a number.
+    unsafe { make(ENABLE_STATS, &RUN_TIME) }
 }
 
 /// `BPF_MAP_CREATE`.

@@ -1,0 +1,37 @@
+//! `bytepath merge`: one study from several.
+
+use crate::record::{Fault, FaultKind};
+use crate::run::merge as join;
+use clap::Args;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+#[derive(Debug, Args)]
+pub(super) struct MergeArguments {
+    /// Folders of studies of the same experiment, each on a pair of hosts
+    #[arg(value_name = "STUDY", required = true, num_args = 2..)]
+    studies: Vec<PathBuf>,
+    /// Folder for the merged study
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Merge the studies although their CPUs or kernels differ
+    #[arg(long)]
+    different_hosts: bool,
+}
+
+/// Merges studies; pairs of hosts are named after the folders.
+pub(super) fn merge(arguments: &MergeArguments) -> Result<ExitCode, Fault> {
+    let named = |folder: &PathBuf| name(folder).map(|name| (name, folder.clone()));
+    let folders = arguments.studies.iter().map(named).collect::<Result<Vec<_>, Fault>>()?;
+    join(&folders, &arguments.out, arguments.different_hosts)?;
+    eprintln!("study: {}", arguments.out.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn name(folder: &Path) -> Result<String, Fault> {
+    let name = folder.file_name().map(|name| name.to_string_lossy().into_owned());
+    name.ok_or_else(|| {
+        Fault::new(FaultKind::Usage, format!("{} has no name", folder.display()))
+            .remedy("name the folder of a study: the pairs of hosts are named after the folders")
+    })
+}

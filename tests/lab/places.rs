@@ -1,0 +1,107 @@
+//! Hosts of tests: network and mount namespaces, and links between them.
+
+use bytepath::sys::lasting_namespace::within;
+use bytepath::sys::netlink::{Netlink, Veth};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// A network and a mount namespace, kept by a process that sleeps, or those of the test.
+pub struct Place {
+    keeper: Option<Child>,
+    /// Its name.
+    pub name: String,
+    /// A folder for its journal.
+    pub state: PathBuf,
+}
+
+impl Place {
+    /// Makes one, with a `/sys` of its own.
+    pub fn new(folder: &Path, name: &str) -> Place {
+        let mut command = Command::new("unshare");
+        command.args(["--net", "--mount", "sh", "-c"]);
+        command.arg("mount -t sysfs sysfs /sys && echo ready && exec sleep 300");
+        let mut keeper = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(keeper.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Place { keeper: Some(keeper), name: name.to_owned(), state: folder.join(name) }
+    }
+
+    /// Where the test itself runs.
+    pub fn here(folder: &Path, name: &str) -> Place {
+        Place { keeper: None, name: name.to_owned(), state: folder.join(name) }
+    }
+
+    /// A process that is in it.
+    pub fn pid(&self) -> u32 {
+        self.keeper.as_ref().map_or_else(std::process::id, Child::id)
+    }
+
+    /// A program that runs in it.
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--target={}", self.pid())).args(["--net", "--mount", program]);
+        command
+    }
+
+    /// Works in its network namespace.
+    pub fn within<T: Send>(&self, work: impl FnOnce(&mut Netlink) -> T + Send) -> T {
+        let namespace = File::open(format!("/proc/{}/ns/net", self.pid())).unwrap();
+        within(namespace.as_fd(), || work(&mut Netlink::new())).unwrap()
+    }
+
+    /// Process ids of the agents that were started in it by a command.
+    pub fn agents(&self) -> Vec<u32> {
+        let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/net")).ok();
+        let own = namespace(&self.pid().to_string());
+        let all = fs::read_dir("/proc").unwrap().flatten();
+        let names = all.filter_map(|entry| entry.file_name().into_string().ok());
+        let is_agent = |pid: &String| {
+            let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.ends_with("\0agent\0--away\0") && namespace(pid) == own
+        };
+        names.filter(is_agent).filter_map(|pid| pid.parse().ok()).collect()
+    }
+
+    /// The MTU of a device of it.
+    pub fn mtu(&self, device: &str) -> u32 {
+        self.within(|netlink| netlink.link(device).unwrap().unwrap().mtu)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(keeper) = &mut self.keeper {
+            let _ = keeper.kill();
+            let _ = keeper.wait();
+        }
+    }
+}
+
+/// A veth pair between two: `to-OTHER` with NETWORK.1 in the first, and NETWORK.2 in the
+/// other.
+pub fn join(one: &Place, other: &Place, network: &str) {
+    let [first, second] = [format!("to-{}", other.name), format!("to-{}", one.name)];
+    let peer_process = Some(other.pid());
+    let pair =
+        Veth { name: first.clone(), peer: second.clone(), peer_process, mtu: None, queues: 1 };
+    one.within(|netlink| netlink.create_veth(&pair).unwrap());
+    for (place, device, number) in [(one, first, 1), (other, second, 2)] {
+        let address = format!("{network}.{number}").parse().unwrap();
+        place.within(|netlink| {
+            let index = netlink.link(&device).unwrap().unwrap().index;
+            netlink.add_address(index, address, 24).unwrap();
+            netlink.set_up(index).unwrap();
+        });
+    }
+}
+
+/// The binary.
+pub fn bytepath(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
+    command.args(arguments);
+    command
+}

@@ -1,0 +1,117 @@
+//! A fleet on a real Slurm of two nodes, which `tools/slurm` starts in namespaces of its own and
+//! which ends with the test. `docs/fleet.md` shows the same by hand.
+
+use crate::isolated::{isolated_by, text};
+use crate::running::await_that;
+use bytepath::record::{Role, Scope, TrialStatus};
+use bytepath::run::load;
+use bytepath_testing::{alone, skip};
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// What `tools/slurm` starts.
+const PROGRAMS: [&str; 5] = ["ip", "munged", "sbatch", "slurmctld", "slurmd"];
+
+const EXPERIMENT: &str = "\
+    title = 'A short fleet'\n\
+    blocks = 2\n\
+    warm-up = '0s'\n\
+    window = '200ms'\n\
+    design = 'trials'\n\
+    seed = 7\n\
+    [factors]\n\
+    path = 'socket'\n\
+    cores = 'unpinned'\n";
+
+#[test]
+fn a_fleet_runs_on_slurm_and_a_shard_that_is_requeued_goes_on() {
+    let there = |folder: &str, name: &str| Path::new(folder).join(name).exists();
+    let missing = |name: &&&str| !["/usr/bin", "/usr/sbin"].iter().any(|at| there(at, name));
+    if let Some(name) = PROGRAMS.iter().find(missing) {
+        return skip!("no {name}");
+    }
+    let _alone = alone();
+    let slurm = concat!(env!("CARGO_MANIFEST_DIR"), "/tools/slurm");
+    isolated_by(&mut Command::new(slurm), module_path!(), "inside_a_fleet_runs");
+}
+
+#[test]
+#[ignore = "started in namespaces by a_fleet_runs_on_slurm_and_a_shard_that_is_requeued_goes_on"]
+fn inside_a_fleet_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let experiment = dir.path().join("short.toml");
+    fs::write(&experiment, EXPERIMENT).unwrap();
+    let (experiment, fleet) = (experiment.to_str().unwrap(), dir.path().join("fleet"));
+    let folder = fleet.to_str().unwrap();
+
+    let words = ["fleet", "submit", experiment, "--out", folder, "--shards", "2"];
+    let submitted = bytepath(&[&words[..], &["--partition", "main"]].concat());
+    assert!(submitted.status.success(), "{}", text(&submitted));
+    let printed = text(&submitted);
+    println!("{printed}");
+    let job = printed.strip_prefix("job ").and_then(|rest| rest.split(':').next()).unwrap();
+
+    // While it runs, a shard is taken off its nodes, as a preemption does it.
+    let trials = fleet.join("shard-0/trials.jsonl");
+    let lines = || fs::read_to_string(&trials).map_or(0, |text| text.lines().count());
+    await_that("the first trial of shard 0", || {
+        let log = fs::read_to_string(fleet.join("shard-0.log")).unwrap_or_default();
+        assert!(!log.contains("bytepath: "), "{log}");
+        lines() > 0
+    });
+    let requeued = said("scontrol", &["requeue", &format!("{job}_0")]);
+    assert!(requeued.status.success(), "{}", text(&requeued));
+
+    let bounded = ["240", env!("CARGO_BIN_EXE_bytepath"), "fleet", "status", folder, "--follow"];
+    let followed = said("timeout", &bounded);
+    let logs = || ["shard-0.log", "shard-1.log"].map(|log| fs::read_to_string(fleet.join(log)));
+    println!("{}", text(&followed));
+    assert!(followed.status.success(), "{}{:?}", text(&followed), logs());
+    assert_eq!(text(&followed).matches(" complete ").count(), 2, "{}", text(&followed));
+
+    let collected = bytepath(&["fleet", "collect", folder]);
+    assert!(collected.status.success(), "{}", text(&collected));
+    println!("{}", text(&collected));
+    let study = load(&fleet.join("study")).unwrap();
+    assert_eq!(study.header.cells.len(), 2, "the path and itself again");
+    assert_eq!(study.trials.len(), 8, "two cells, two blocks, two shards");
+    assert_eq!(study.header.schedule.blocks, 4);
+    for trial in &study.trials {
+        assert_eq!(trial.status, TrialStatus::Measured, "{:?}", logs());
+        let shard = if trial.block < 2 { "shard-0" } else { "shard-1" };
+        assert_eq!(trial.pair.as_deref(), Some(shard), "block {}", trial.block);
+        assert!(trial.count > 0);
+        for role in Role::ALL {
+            let wall = trial.reading("cpu.wall", &Scope::MachineOf(role)).unwrap();
+            assert!((0.1..5.0).contains(&wall), "{role}: {wall}");
+        }
+    }
+    let resumed = |remark: &String| remark.starts_with("shard-0: interrupted and resumed");
+    assert!(study.remarks.iter().any(resumed), "{:?}", study.remarks);
+    let report = bytepath(&["show", fleet.join("study").to_str().unwrap(), "--details"]);
+    assert!(report.status.success(), "{}", text(&report));
+    println!("{}", text(&report));
+
+    // No agent outlives its trial, even where its srun was killed.
+    await_that("every agent has ended", || programs_running().is_empty());
+    // All is there: nothing is left to submit.
+    let again = bytepath(&[&words[..], &["--partition", "main"]].concat());
+    assert!(text(&again).contains("is complete, waits or runs"), "{}", text(&again));
+}
+
+/// Processes of this namespace that run bytepath.
+fn programs_running() -> Vec<String> {
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    let words = all.filter_map(|entry| fs::read_to_string(entry.path().join("cmdline")).ok());
+    let words = words.map(|words| words.replace('\0', " "));
+    words.filter(|words| words.split(' ').next().is_some_and(|w| w.ends_with("bytepath"))).collect()
+}
+
+fn bytepath(words: &[&str]) -> Output {
+    said(env!("CARGO_BIN_EXE_bytepath"), words)
+}
+
+fn said(program: &str, words: &[&str]) -> Output {
+    Command::new(program).args(words).output().unwrap()
+}

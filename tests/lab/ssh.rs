@@ -1,0 +1,313 @@
+//! Hosts behind ssh(1): two namespaces with an sshd each, a third one that steers them, and
+//! what goes wrong between them. The names, keys and configuration are the test's own.
+//! Needs root, unshare(1), nsenter(1) and OpenSSH's client and server; else it is skipped.
+
+use crate::isolated::{isolated, text};
+use crate::places::{Place, bytepath, join};
+use crate::running::{Running, await_that};
+use bytepath::record::{Role, Scope, Study, TrialStatus};
+use bytepath::run::load;
+use bytepath_testing::skip;
+use std::fs;
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+#[test]
+fn a_study_over_ssh_leaves_nothing() {
+    isolated(module_path!(), "inside_a_study_over_ssh");
+}
+
+#[test]
+#[ignore = "started in a namespace by a_study_over_ssh_leaves_nothing"]
+fn inside_a_study_over_ssh() {
+    let Some(lab) = Lab::new() else { return };
+    let out = lab.dir.path().join("study");
+    let set = "receiver: mtu to-sender 1400";
+    let mut run = lab.run(&out, &["--set", set, "--testbed", "hosts:copies=removed"]);
+    let output = run.output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    let study = load(&out).unwrap();
+    assert_eq!(measured(&study), study.trials.len(), "{}", text(&output));
+    assert_eq!(study.trials.len(), 4, "two blocks of the path and of itself again");
+    for trial in &study.trials {
+        for role in Role::ALL {
+            let wall = trial.reading("cpu.wall", &Scope::MachineOf(role)).unwrap();
+            assert!((0.2..2.0).contains(&wall), "{role}: {wall}");
+        }
+    }
+    let said: Vec<String> = study.header.settings.iter().map(ToString::to_string).collect();
+    assert_eq!(said, ["receiver: mtu to-sender: 1500 -> 1400"]);
+    assert_eq!(lab.hosts[1].place.mtu("to-sender"), 1500);
+    lab.nothing_is_left();
+
+    // The other host had no such program, so it was given a copy; once, and not for good.
+    assert!(!lab.hosts[1].copies().exists(), "{:?}", lab.hosts[1].copies());
+    let output = lab.run(&lab.dir.path().join("kept"), &[]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    let copies: Vec<_> = fs::read_dir(lab.hosts[1].copies()).unwrap().collect();
+    assert_eq!(copies.len(), 1, "{copies:?}");
+    assert!(!lab.hosts[0].copies().exists(), "the sender sees the program where it is");
+    lab.nothing_is_left();
+}
+
+#[test]
+fn what_ssh_refuses_is_said_before_the_study() {
+    isolated(module_path!(), "inside_what_ssh_refuses");
+}
+
+#[test]
+#[ignore = "started in a namespace by what_ssh_refuses_is_said_before_the_study"]
+fn inside_what_ssh_refuses() {
+    let Some(lab) = Lab::new() else { return };
+    let said = |receiver: &str| {
+        let output = lab.bytepath(&["paths", "--sender", "ssh://sender", "--receiver", receiver]);
+        let text = text(&output);
+        lab.nothing_is_left();
+        text
+    };
+    let port = said("ssh://receiver:23");
+    assert!(port.contains("Connection refused") && port.contains("is sshd running"), "{port}");
+    let name = said("ssh://nowhere.invalid");
+    assert!(name.contains("Could not resolve"), "{name}");
+    let stranger = said("ssh://stranger");
+    assert!(stranger.contains("Permission denied"), "{stranger}");
+    assert!(stranger.contains("ssh-copy-id"), "{stranger}");
+
+    // A copy finds no room.
+    let full = lab.dir.path().join("receiver-home/.cache");
+    let mut mount = lab.hosts[1].place.command("mount");
+    fs::create_dir_all(&full).unwrap();
+    let mounted = mount.args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(&full).status();
+    assert!(mounted.unwrap().success());
+    let room = said("ssh://receiver");
+    assert!(room.contains("cannot be written"), "{room}");
+
+    // Another key than last time.
+    let known = lab.dir.path().join("known");
+    let text = fs::read_to_string(&known).unwrap();
+    let swapped: Vec<String> = text.lines().map(|line| swap_hosts(line, &lab)).collect();
+    fs::write(&known, swapped.join("\n") + "\n").unwrap();
+    let changed = said("ssh://receiver");
+    assert!(changed.contains("Host key verification failed"), "{changed}");
+}
+
+/// A line of known hosts with the name of the other host.
+fn swap_hosts(line: &str, lab: &Lab) -> String {
+    let [one, other] = [0, 1].map(|at| lab.hosts[at].address);
+    match line.strip_prefix(one) {
+        Some(rest) => format!("{other}{rest}"),
+        None => line.replacen(other, one, 1),
+    }
+}
+
+#[test]
+fn a_host_that_is_lost_costs_its_trial_and_not_the_study() {
+    isolated(module_path!(), "inside_a_host_that_is_lost");
+}
+
+#[test]
+#[ignore = "started in a namespace by a_host_that_is_lost_costs_its_trial_and_not_the_study"]
+fn inside_a_host_that_is_lost() {
+    let Some(lab) = Lab::new() else { return };
+    // The agent of a trial dies, and the study goes on.
+    let out = lab.dir.path().join("killed");
+    let mut run = Running::start(&mut lab.run(&out, &["--blocks", "3", "--window", "1s"]));
+    let trials = out.join("trials.jsonl");
+    let ended = || fs::read_to_string(&trials).map_or(0, |text| text.lines().count());
+    await_that("a trial has ended", || ended() > 0);
+    // One is the steward's, which came first; the other is of a trial.
+    let mut agents = Vec::new();
+    await_that("an agent of a trial runs", || {
+        agents = lab.hosts[1].place.agents();
+        agents.len() == 2
+    });
+    crate::running::signal(*agents.iter().max().unwrap(), libc::SIGKILL);
+    let (code, said) = run.end();
+    assert_eq!(code, Some(5), "{said}");
+    let study = load(&out).unwrap();
+    let failed: Vec<String> = study.trials.iter().filter_map(failure).collect();
+    assert_eq!((study.trials.len(), failed.len()), (6, 1), "{said}");
+    assert!(failed[0].contains("the receiver's agent is gone"), "{failed:?}");
+    lab.nothing_is_left();
+
+    // The controller is killed: both hosts end their agents and restore what was set.
+    let set = "receiver: mtu to-sender 1400";
+    let out = lab.dir.path().join("abandoned");
+    let run =
+        Running::start(&mut lab.run(&out, &["--blocks", "9", "--window", "1s", "--set", set]));
+    let receiver = &lab.hosts[1].place;
+    await_that("the MTU is set", || receiver.mtu("to-sender") == 1400);
+    run.kill();
+    await_that("the MTU is restored", || receiver.mtu("to-sender") == 1500);
+    lab.nothing_is_left();
+}
+
+fn measured(study: &Study) -> usize {
+    study.trials.iter().filter(|trial| trial.status == TrialStatus::Measured).count()
+}
+
+fn failure(trial: &bytepath::record::Trial) -> Option<String> {
+    match &trial.status {
+        TrialStatus::Failed { fault } => Some(fault.to_string()),
+        _ => None,
+    }
+}
+
+/// Two hosts and their steering one, which is where the test runs.
+struct Lab {
+    dir: tempfile::TempDir,
+    hosts: [Host; 2],
+}
+
+struct Host {
+    place: Place,
+    address: &'static str,
+    home: PathBuf,
+    sshd: Child,
+}
+
+impl Lab {
+    fn new() -> Option<Lab> {
+        let sshd = Path::new("/usr/sbin/sshd");
+        if !sshd.exists() || Command::new("ssh").arg("-V").output().is_err() {
+            skip!("no OpenSSH here");
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let [key, other_key] = ["key", "other-key"].map(|name| make_key(dir.path(), name));
+        let places = ["sender", "receiver"].map(|name| Place::new(dir.path(), name));
+        join(&places[0], &places[1], "10.9.0");
+        let steering = Place::here(dir.path(), "steering");
+        let networks = [("10.8.1", "10.8.1.2"), ("10.8.2", "10.8.2.2")];
+        let mut hosts = places.into_iter().zip(networks).map(|(place, (network, address))| {
+            join(&steering, &place, network);
+            Host::start(dir.path(), place, address)
+        });
+        let hosts = [hosts.next().unwrap(), hosts.next().unwrap()];
+        let known = dir.path().join("known");
+        let mut config = format!(
+            "UserKnownHostsFile {}\nStrictHostKeyChecking accept-new\nUser root\n\
+             IdentitiesOnly yes\n",
+            known.display()
+        );
+        for (name, address, key) in [
+            ("sender", hosts[0].address, &key),
+            ("receiver", hosts[1].address, &key),
+            ("stranger", hosts[1].address, &other_key),
+        ] {
+            let key = key.display();
+            config.push_str(&format!("Host {name}\n HostName {address}\n IdentityFile {key}\n"));
+        }
+        fs::write(dir.path().join("config"), config).unwrap();
+        // The system's ssh, with a configuration that is not the user's.
+        let bin = dir.path().join("bin");
+        fs::create_dir(&bin).unwrap();
+        let wrapper = format!(
+            "#!/bin/sh\nexec /usr/bin/ssh -F {} \"$@\"\n",
+            dir.path().join("config").display()
+        );
+        fs::write(bin.join("ssh"), wrapper).unwrap();
+        fs::set_permissions(bin.join("ssh"), fs::Permissions::from_mode(0o755)).unwrap();
+        Some(Lab { dir, hosts })
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = bytepath(arguments);
+        let path = std::env::var("PATH").unwrap();
+        let bin = self.dir.path().join("bin");
+        command.env("PATH", format!("{}:{path}", bin.display()));
+        command.env("XDG_RUNTIME_DIR", self.dir.path());
+        command
+    }
+
+    fn bytepath(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// A study of two short blocks, unless other options say otherwise.
+    fn run(&self, out: &Path, options: &[&str]) -> Command {
+        let mut all = vec!["run", "--path", "socket", "--cores", "unpinned"];
+        all.extend(["--sender", "ssh://sender", "--receiver", "ssh://receiver"]);
+        all.extend(["--design", "trials", "--profile", "none", "--warm-up", "0"]);
+        for (name, usual) in [("--blocks", "2"), ("--window", "300ms")] {
+            if !options.contains(&name) {
+                all.extend([name, usual]);
+            }
+        }
+        all.extend(options);
+        let mut command = self.command(&all);
+        command.arg("--out").arg(out).stderr(Stdio::piped());
+        command
+    }
+
+    /// No agent, no journal, no socket.
+    fn nothing_is_left(&self) {
+        for host in &self.hosts {
+            await_that("no agent runs", || host.place.agents().is_empty());
+            assert!(!host.place.state.join("journal").exists(), "{}", host.place.name);
+        }
+        let sockets = self.dir.path().join("bytepath");
+        await_that("no connection is left", || {
+            fs::read_dir(&sockets).is_ok_and(|mut entries| entries.next().is_none())
+        });
+    }
+}
+
+impl Host {
+    /// Starts an sshd in a place.
+    fn start(dir: &Path, place: Place, address: &'static str) -> Host {
+        let home = dir.join(format!("{}-home", place.name));
+        fs::create_dir(&home).unwrap();
+        let config = format!(
+            "ListenAddress {address}\nHostKey {}\nAuthorizedKeysFile {}\nStrictModes no\n\
+             PermitRootLogin yes\nPasswordAuthentication no\nUsePAM no\nPidFile none\n\
+             SetEnv BYTEPATH_STATE={} XDG_CACHE_HOME={}/.cache\n",
+            make_key(dir, &format!("{}-key", place.name)).display(),
+            dir.join("key.pub").display(),
+            place.state.display(),
+            home.display(),
+        );
+        let config_file = dir.join(format!("{}-sshd", place.name));
+        fs::write(&config_file, config).unwrap();
+        // Programs of the test are not to be seen at the receiver's.
+        let hide = match place.name.as_str() {
+            "receiver" => format!("mount -t tmpfs tmpfs {} && ", folder_of_program()),
+            _ => String::new(),
+        };
+        let mut command = place.command("sh");
+        command.arg("-c").arg(format!(
+            "mount -t tmpfs tmpfs /run && mkdir -p /run/sshd && {hide}exec /usr/sbin/sshd -D -e -f {}",
+            config_file.display()
+        ));
+        let sshd = command.stderr(Stdio::null()).spawn().unwrap();
+        await_that("sshd listens", || TcpStream::connect((address, 22)).is_ok());
+        Host { place, address, home, sshd }
+    }
+
+    fn copies(&self) -> PathBuf {
+        self.home.join(".cache/bytepath")
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = self.sshd.kill();
+        let _ = self.sshd.wait();
+    }
+}
+
+/// A new key without a passphrase.
+fn make_key(dir: &Path, name: &str) -> PathBuf {
+    let file = dir.join(name);
+    let mut make = Command::new("ssh-keygen");
+    make.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&file);
+    assert!(make.status().unwrap().success());
+    file
+}
+
+fn folder_of_program() -> String {
+    let program = Path::new(env!("CARGO_BIN_EXE_bytepath"));
+    program.parent().unwrap().display().to_string()
+}
