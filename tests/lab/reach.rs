@@ -6,7 +6,6 @@ use crate::isolated::{isolated, text};
 use crate::places::{Place, bytepath};
 use bytepath::record::{Facts, Study};
 use bytepath::run::load;
-use bytepath::sys::netlink::Veth;
 use bytepath_testing::skip;
 use std::fs;
 use std::path::PathBuf;
@@ -29,7 +28,7 @@ fn bytes_that_arrive_go_as_the_study_says() {
 fn inside_bytes_arrive() {
     let Some(lab) = Lab::joined() else { return };
     for addresses in [V4, V6] {
-        let study = lab.study(addresses, "");
+        let study = lab.study(addresses);
         assert_eq!(study.remarks, [""; 0]);
         let [sender, receiver] = study.header.facts.as_slice() else { panic!("two hosts") };
         let of = |facts: &Facts, name: &str| facts.settings[name].clone();
@@ -49,10 +48,10 @@ fn inside_bytes_arrive() {
 
     // Ends whose MTUs differ, and one whose kernel prefers another device.
     ip(&lab.sender, "link set end0 mtu 1400");
-    let study = lab.study(V4, "");
+    let study = lab.study(V4);
     assert!(study.remarks[0].contains("up to 1400 bytes and the receiver's 1500"));
     ip(&lab.sender, "link set end0 mtu 1500");
-    let remarks = lab.study(V4, ",sender-device=lo").remarks;
+    let remarks = lab.loaded(lab.run(V4, "lo")).remarks;
     assert_eq!(remarks, ["the sender's packets to 10.9.0.2 leave by end0, not by lo"]);
 }
 
@@ -71,7 +70,7 @@ fn inside_clocks_far_apart() {
     }
     let Some(mut lab) = Lab::joined() else { return };
     lab.before_receiver = apart.into();
-    let study = lab.study(V4, "");
+    let study = lab.study(V4);
     let trial = &study.trials[0];
     let clocks = trial.clocks.as_ref().unwrap();
     let off = (clocks.receiver.offset - 1000.0).abs();
@@ -90,7 +89,7 @@ fn what_does_not_arrive_is_said_in_words() {
 fn inside_what_does_not_arrive() {
     let Some(lab) = Lab::joined() else { return };
     let refused = |addresses, words: &str| {
-        let output = lab.run(addresses, "");
+        let output = lab.run(addresses, "end0");
         assert_eq!(output.status.code(), Some(3), "{}", text(&output));
         assert!(text(&output).contains(words), "not '{words}': {}", text(&output));
         assert!(!lab.out().exists(), "no trial was begun");
@@ -133,10 +132,10 @@ fn inside_what_does_not_arrive() {
     refused(V4, "the sender cannot connect to 10.9.0.2, TCP port ");
     ip(&lab.receiver, "link set end1 arp on");
 
-    let output = lab.run(["fe80::1", "fe80::2"], "");
+    let output = lab.run(["fe80::1", "fe80::2"], "end0");
     assert!(text(&output).contains("fe80::1 is a link-local address"), "{}", text(&output));
     ip(&lab.sender, "addr add 10.9.0.2 dev lo");
-    let output = lab.run(V4, "");
+    let output = lab.run(V4, "end0");
     assert!(text(&output).contains("but the sender's host has it itself"), "{}", text(&output));
 }
 
@@ -153,7 +152,7 @@ fn inside_black_hole() {
     let switch = Place::new(&lab.folder, "switch");
     ip(&switch, "link add br0 type bridge");
     for (place, end, port) in [(&lab.sender, "end0", "port0"), (&lab.receiver, "end1", "port1")] {
-        join(place, end, &switch, port);
+        cable(place, end, &switch, port);
         ip(&switch, &format!("link set {port} master br0 up"));
         cut_to_mtu(place, end);
     }
@@ -162,7 +161,7 @@ fn inside_black_hole() {
     // One port takes and gives less than the ends do.
     ip(&switch, "link set port1 mtu 1400");
     for addresses in [V4, V6] {
-        let output = lab.run(addresses, "");
+        let output = lab.run(addresses, "end0");
         let said = text(&output);
         assert_eq!(output.status.code(), Some(3), "{said}");
         assert!(
@@ -172,7 +171,7 @@ fn inside_black_hole() {
         assert!(said.contains("--set \"receiver: mtu end1 1400\""), "{said}");
     }
     ip(&switch, "link set port1 mtu 1500");
-    assert!(lab.study(V4, "").trials[0].count > 0);
+    assert!(lab.study(V4).trials[0].count > 0);
 }
 
 #[test]
@@ -188,7 +187,7 @@ fn inside_router() {
     let nets =
         [(&lab.sender, "end0", "port0", "10.9.1"), (&lab.receiver, "end1", "port1", "10.9.2")];
     for (place, end, port, net) in nets {
-        join(place, end, &router, port);
+        cable(place, end, &router, port);
         cut_to_mtu(place, end);
         ip(place, &format!("addr add {net}.2/24 dev {end}"));
         ip(&router, &format!("addr add {net}.1/24 dev {port}"));
@@ -198,7 +197,7 @@ fn inside_router() {
     }
     router.within(|_| fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap());
     ip(&router, "route replace 10.9.2.0/24 dev port1 mtu 1400");
-    let study = lab.study(["10.9.1.2", "10.9.2.2"], "");
+    let study = lab.study(["10.9.1.2", "10.9.2.2"]);
     assert_eq!(
         study.remarks,
         ["the way from the sender takes packets of 1400 bytes, its device end0 1500"]
@@ -235,7 +234,7 @@ impl Lab {
     /// Two hosts with a veth pair between them: `end0` and `end1`, IPv4 and IPv6.
     fn joined() -> Option<Lab> {
         let lab = Lab::apart()?;
-        join(&lab.sender, "end0", &lab.receiver, "end1");
+        cable(&lab.sender, "end0", &lab.receiver, "end1");
         lab.address();
         Some(lab)
     }
@@ -255,17 +254,19 @@ impl Lab {
         self.folder.join("study")
     }
 
-    /// A study of one trial.
-    fn run(&self, [sender, receiver]: [&str; 2], more: &str) -> Output {
+    /// A study of one path, between these addresses and from this device.
+    fn run(&self, [sender, receiver]: [&str; 2], device: &str) -> Output {
         let _ = fs::remove_dir_all(self.out());
-        let started =
-            self.receiver.host().replace(" env ", &format!(" {} env ", self.before_receiver));
-        let devices =
-            if more.contains("device") { "" } else { ",sender-device=end0,receiver-device=end1" };
+        let host = |place: &Place, before: &str| {
+            let (pid, state) = (place.pid(), place.state.display());
+            let inside = format!("nsenter --target={pid} --net --mount {before}");
+            format!("\"exec:{inside} env BYTEPATH_STATE={state}\"")
+        };
         let testbed = format!(
-            "hosts:sender=\"{}\",sender-address={sender},receiver=\"{started}\",\
-             receiver-address={receiver}{devices}{more}",
-            self.sender.host(),
+            "hosts:sender={},sender-address={sender},sender-device={device},receiver={},\
+             receiver-address={receiver},receiver-device=end1",
+            host(&self.sender, ""),
+            host(&self.receiver, &self.before_receiver),
         );
         let mut run = bytepath(&["run", "--path", "socket", "--testbed", &testbed]);
         run.args(["--cores", "unpinned", "--blocks", "1", "--warm-up", "0", "--window", "300ms"]);
@@ -274,18 +275,19 @@ impl Lab {
     }
 
     /// The same, which has to succeed.
-    fn study(&self, addresses: [&str; 2], more: &str) -> Study {
-        let output = self.run(addresses, more);
+    fn study(&self, addresses: [&str; 2]) -> Study {
+        self.loaded(self.run(addresses, "end0"))
+    }
+
+    fn loaded(&self, output: Output) -> Study {
         assert!(output.status.success(), "{}", text(&output));
         load(&self.out()).unwrap()
     }
 }
 
 /// A veth pair between two namespaces.
-fn join(one: &Place, name: &str, other: &Place, peer: &str) {
-    let peer_process = Some(other.pid());
-    let pair = Veth { name: name.into(), peer: peer.into(), peer_process, mtu: None, queues: 1 };
-    one.within(|netlink| netlink.create_veth(&pair).unwrap());
+fn cable(one: &Place, name: &str, other: &Place, peer: &str) {
+    ip(one, &format!("link add {name} type veth peer name {peer} netns {}", other.pid()));
 }
 
 /// Packets leave this device one by one, as they leave a wire: a veth pair hands packets
@@ -300,8 +302,6 @@ fn cut_to_mtu(place: &Place, device: &str) {
 
 /// `ip` in a place.
 fn ip(place: &Place, arguments: &str) {
-    let mut command = Command::new("nsenter");
-    command.args([&format!("--target={}", place.pid()), "--net", "ip"]);
-    let output = command.args(arguments.split(' ')).output().unwrap();
+    let output = place.command("ip").args(arguments.split(' ')).output().unwrap();
     assert!(output.status.success(), "ip {arguments}: {}", text(&output));
 }
