@@ -4,10 +4,11 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 FUZZ_SECONDS ?= 5
+MUSL := $(shell uname -m)-unknown-linux-musl
 # Programs that tests start; tools/need knows their Debian packages.
-TEST_PROGRAMS := chromium ip iperf3 munged python3 qemu-system-x86_64 sbatch slurmctld slurmd strace
+TEST_PROGRAMS := chromium ip iperf3 munged python3 qemu-system-x86_64 sbatch slurmctld slurmd ssh sshd strace
 
-.PHONY: run test test-fleet build unit timing fuzz bench bench-rr lint clean tools-build tools-bench tools-tests tools-observe observe-examples vm-kernel
+.PHONY: run test test-fleet build static unit timing fuzz bench bench-rr lint clean tools-build tools-bench tools-tests tools-observe observe-examples vm-kernel
 
 ## run: build in release and compare every path on this machine (about 4 minutes after the build)
 run: build
@@ -17,14 +18,21 @@ run: build
 build: tools-build
 	cargo build --release --locked
 
+## static: a binary that runs on every distribution of this architecture (musl): target/MUSL/release/bytepath
+static: tools-build
+	@command -v rustup >/dev/null || { echo "make static needs rustup, which has the library of $(MUSL)" >&2; exit 1; }
+	rustup target add $(MUSL)
+	cargo build --release --locked --bin bytepath --target $(MUSL)
+	@echo target/$(MUSL)/release/bytepath
+
 ## test: everything that needs no special hardware; closes with "N passed, N failed, N skipped"
 test: tools-tests
 	@$(MAKE) --no-print-directory lint unit
 
-## test-fleet: a fleet on a Slurm of two nodes that the test starts (as root)
+## test-fleet: hosts by ssh, pairs of hosts, and a fleet on a Slurm of two nodes that the test starts (as root)
 test-fleet: tools-build
-	@tools/need ip munged sbatch slurmctld slurmd
-	cargo test --locked --test lab slurm:: -- --nocapture
+	@tools/need ip munged sbatch slurmctld slurmd ssh sshd
+	cargo test --locked --test lab -- --nocapture ssh:: slurm:: pairs:: hosts::
 
 lint:
 	cargo fmt --all --check

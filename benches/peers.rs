@@ -17,13 +17,14 @@ mod iperf3;
 mod namespace;
 
 use anyhow::{Context, Result, ensure};
-use bytepath::math::{Moments, Random, holm};
+use bytepath::math::{Moments, Random, StandardError, holm};
 use bytepath::record::{Cell, Placement, Role, Schedule};
 use bytepath::run::Stand;
 use bytepath::stats::{DEFAULT_MARGIN, Effect};
 use bytepath::sys::netstat;
 use iperf3::Server;
 use namespace::inside;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -120,12 +121,16 @@ fn main() -> Result<()> {
         "\n{:<49} {:>6} {:>5} {:>7} {:>7}  socket over it",
         "link", "Gbit/s", "sd", "retrans", "o.o.o."
     );
-    let mut effects = Vec::new();
+    let (mut effects, mut best) = (Vec::new(), BTreeMap::new());
     for link in links {
-        let found = compare(link, &peers, [screens, blocks], window);
+        let found = compare(link, &peers, [screens, blocks], window, &mut best);
         effects.extend(found.with_context(|| format!("link {link}"))?);
     }
     conclude(&effects);
+    println!("\nOver all links, the mean of the logarithms:");
+    for (name, effects) in &best {
+        println!("  {name}: {}", together(effects)?);
+    }
     Ok(())
 }
 
@@ -158,6 +163,7 @@ fn compare(
     peers: &[Peer],
     [screens, blocks]: [usize; 2],
     window: f64,
+    of_best: &mut BTreeMap<String, Vec<Effect>>,
 ) -> Result<Vec<(String, Effect)>> {
     let stop = AtomicBool::new(false);
     let laboratory = common::laboratory(&stop);
@@ -237,8 +243,14 @@ fn compare(
     }
     // The best against the best, as the first pass had it.
     let at = |kind| best(kind, true).and_then(|of| contestants.iter().position(|c| *c == of));
-    if let Some(ours) = at(None).filter(|ours| *ours > 0) {
-        for theirs in [Some(Kind::Iperf3), Some(Kind::Neper)].into_iter().filter_map(at) {
+    let ours = at(None).unwrap_or(0);
+    for (kind, peer) in [(Kind::Iperf3, "iperf3"), (Kind::Neper, "neper")] {
+        let Some(theirs) = at(Some(kind)) else { continue };
+        for (name, ours) in [("socket, pinned,", 0), ("the best of ours", ours)] {
+            let name = format!("{name} over the best of {peer}");
+            of_best.entry(name).or_default().push(over(ours, theirs)?);
+        }
+        if ours > 0 {
             let name = format!("{link}: {} against {}", names[ours], names[theirs]);
             effects.push((name, over(ours, theirs)?));
         }
@@ -265,6 +277,25 @@ fn conclude(effects: &[(String, Effect)]) {
         };
         println!("  {name}: {word} {}", interval(effect));
     }
+}
+
+/// The mean of effects on several links, whose errors have nothing to do with each other.
+fn together(effects: &[Effect]) -> Result<String> {
+    let count = effects.len() as f64;
+    let (mut mean, mut variance, mut denominator) = (0.0, 0.0, 0.0);
+    for effect in effects {
+        let spread = effect.log_stddev.context("one block has no spread")?;
+        let squared = spread.powi(2) / effect.blocks as f64;
+        mean += effect.ratio.ln() / count;
+        variance += squared;
+        denominator += squared.powi(2) / (effect.blocks as f64 - 1.0);
+    }
+    // Satterthwaite's degrees of freedom.
+    let error =
+        StandardError { size: variance.sqrt() / count, freedom: variance.powi(2) / denominator };
+    let half = error.half_width(CONFIDENCE).context("no interval")?;
+    let [low, high] = [mean - half, mean + half].map(f64::exp);
+    Ok(format!("{:.3}x [{low:.3}, {high:.3}]", mean.exp()))
 }
 
 fn interval(effect: &Effect) -> String {

@@ -60,6 +60,7 @@ fn cell() -> Cell {
     };
     Cell {
         id: CellId("uring ring=1K".into()),
+        workload: Activity::default(),
         stream: Stream {
             flows: 2,
             message_size: 1 << 20,
@@ -68,6 +69,7 @@ fn cell() -> Cell {
             receive_buffer: Some(1 << 22),
             congestion: "cubic".into(),
             touch: Touch::Verify,
+            ..Stream::default()
         },
         tx: half("uring"),
         rx: half("socket"),
@@ -90,19 +92,22 @@ fn requests() -> Vec<Request> {
     vec![
         Request::Hello,
         Request::Link(LinkEnd {
-            role: Role::Sender,
-            device: "bp0".into(),
             peer: Some(("bp1".into(), 4242)),
-            address,
-            prefix: 24,
             settings: settings(),
             softirq_cpu: Some(1),
             softirq_required: true,
+            ..LinkEnd::plain("bp0", address, 24)
         }),
         Request::Addresses,
         Request::Survey { device: Some("bp0".into()), meters: true },
         Request::Ceiling { cpu: None, size: 1 << 20 },
-        Request::Listen { cell: Box::new(cell()), address, device: None, token: token() },
+        Request::Listen {
+            cell: Box::new(cell()),
+            address,
+            device: None,
+            token: token(),
+            ports: Some(Ports { low: 5000, high: 5009 }),
+        },
         Request::Connect {
             cell: Box::new(cell()),
             address,
@@ -118,10 +123,20 @@ fn requests() -> Vec<Request> {
             ],
             hold: false,
         },
-        Request::WindowBegin,
-        Request::WindowEnd,
+        Request::WindowBegin { at: Some(1 << 40) },
+        Request::WindowEnd { at: None },
         Request::Stop,
         Request::Finish { patience: 2.5 },
+        Request::Clock,
+        Request::Route { to: "fd00::1".parse().expect("an address") },
+        Request::Reach(ReachRequest::Listen { address, ports: None, token: token() }),
+        Request::Reach(ReachRequest::Connect {
+            address,
+            port: 5001,
+            token: token(),
+            mtu: [1500, 9000],
+        }),
+        Request::Reach(ReachRequest::Met),
     ]
 }
 
@@ -253,6 +268,7 @@ fn replies() -> Vec<Reply> {
             series: series(),
             threads: threads(),
             warnings: vec!["softnet: CPU 1 dropped 3 packets".into()],
+            edges: [1 << 40, u64::MAX],
         },
         Reply::Finished {
             record: Box::new(role_record()),
@@ -261,7 +277,27 @@ fn replies() -> Vec<Reply> {
         },
         Reply::Failed(fault()),
         Reply::Lost(fault()),
+        Reply::Clock { monotonic: 1 << 40, realtime: u64::MAX },
+        Reply::Route(Route {
+            device: "eth0".into(),
+            source: Some("10.0.0.2".parse().expect("an address")),
+            gateway: None,
+            mtu: 1500,
+            own: false,
+        }),
+        Reply::Reach(ReachReply::Listening { port: 5001 }),
+        Reply::Reach(ReachReply::Contact(Contact::Made {
+            forth: Passage::Whole,
+            back: Passage::UpTo(1400),
+            mtu: 1500,
+        })),
+        Reply::Reach(ReachReply::Contact(Contact::Failed { error: "no route".into() })),
+        Reply::Reach(ReachReply::Met(Met { half_open: true, accepted: 1, mtu: Some(1500) })),
     ]
+}
+
+fn clock(offset: f64) -> HostClock {
+    HostClock { offset, error: 0.000_125, drift: -1e-6, wall: 0.5 }
 }
 
 fn trials() -> Vec<Trial> {
@@ -281,6 +317,13 @@ fn trials() -> Vec<Trial> {
             count: 1 << 34,
             latency: Some(latency()),
             spans: vec![TimeSpan { begin: 1_800_000_001.5, length: 3.000_01 }],
+            clocks: Some(Clocks {
+                sender: clock(-1e6),
+                receiver: clock(0.25),
+                opened: 0.002,
+                closed: -0.001,
+                error: 0.0005,
+            }),
             label: "copied".into(),
             roles: vec![role_record()],
             readings: readings(),

@@ -16,6 +16,9 @@ pub fn check(data: &[u8]) {
     if let Ok(devices) = procfs::parse_net_dev(&text) {
         assert!(devices.iter().all(|device| device.name.trim() == device.name));
     }
+    if let Ok(count) = procfs::parse_half_open(&text, 80) {
+        assert!(count <= text.lines().count());
+    }
     if let Ok(task) = procfs::parse_task_stat(&text) {
         assert!(text.contains(&format!("({})", task.comm)));
     }

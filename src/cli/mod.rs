@@ -12,6 +12,7 @@ mod history;
 mod merge;
 mod observe;
 mod output;
+mod pairs;
 mod place;
 mod plan;
 mod power;

@@ -2,6 +2,7 @@
 
 use super::bed::{BedArguments, choice, chosen};
 use super::exit::TRIAL_FAILED;
+use super::pairs;
 use super::plan;
 use super::progress::Progress;
 use super::settings;
@@ -107,6 +108,9 @@ fn design(text: &str) -> Result<Design, String> {
 
 /// Runs a study and prints its report.
 pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode, Fault> {
+    if !arguments.pairs.is_empty() {
+        return pairs::run(arguments);
+    }
     let (plan, testbed) = plan::plan(arguments)?;
     let testbed = testbed.as_ref();
     if arguments.dry_run {

@@ -1,6 +1,6 @@
 //! The kernel's TCP: connected, blocking, with the contract's options set.
 
-use super::{Connection, Flow, Listener, Terms, Transport, hello};
+use super::{Connection, Flow, Listener, Terms, Transport, hello, ports};
 use crate::record::wire::Token;
 use crate::record::{Fault, FaultKind, Protocol, Stream};
 use crate::sys::tcp::{self, FlowOptions};
@@ -26,8 +26,10 @@ impl Transport for KernelTcp {
 
     fn listen(&self, address: IpAddr, terms: &Terms) -> Result<Box<dyn Listener>, Fault> {
         let contract = terms.contract;
-        let listener = tcp::listen(address, contract.flows, &flow_options(contract))
-            .map_err(|e| socket_fault("listen", contract, &e))?;
+        let options = flow_options(contract);
+        let open = |at| tcp::listen_at(at, contract.flows, &options);
+        let listener = ports::at_free_port(address, terms.ports, open)
+            .map_err(|e| socket_fault(&format!("listen at {address}"), contract, &e))?;
         Ok(Box::new(listener))
     }
 
@@ -79,7 +81,7 @@ fn flow_options(contract: &Stream) -> FlowOptions {
 }
 
 fn socket_fault(what: &str, contract: &Stream, error: &std::io::Error) -> Fault {
-    let fault = Fault::system(format!("cannot {what}"), error);
+    let fault = ports::fault(format!("cannot {what}"), error);
     match error.raw_os_error() {
         Some(libc::ENOENT) => Fault::new(
             FaultKind::Unsupported,

@@ -1,7 +1,7 @@
 //! The kernel's UDP: a connected socket for each flow. Nothing is sent again, the hello
 //! included; whoever waits for a datagram that was lost waits until it is cut.
 
-use super::{Connection, Flow, Listener, Terms, Transport, hello};
+use super::{Connection, Flow, Listener, Terms, Transport, hello, ports};
 use crate::record::wire::Token;
 use crate::record::{Fault, Protocol, Stream};
 use crate::sys::tcp;
@@ -27,8 +27,16 @@ impl Transport for KernelUdp {
     }
 
     fn listen(&self, address: IpAddr, terms: &Terms) -> Result<Box<dyn Listener>, Fault> {
-        let socket = bind((address, 0).into(), terms.contract)?;
-        Ok(Box::new(Meeting { socket: socket.into(), contract: terms.contract.clone() }))
+        let contract = terms.contract;
+        // Alone at first, so that a port which someone else has is not taken for free.
+        let open = |at: SocketAddr| {
+            let socket = open(at, contract, false)?;
+            socket.set_reuse_address(true)?;
+            Ok(socket)
+        };
+        let socket = ports::at_free_port(address, terms.ports, open)
+            .map_err(|e| ports::fault(format!("cannot open a UDP socket at {address}"), &e))?;
+        Ok(Box::new(Meeting { socket: socket.into(), contract: contract.clone() }))
     }
 
     fn connect(
@@ -94,19 +102,21 @@ impl Meeting {
 /// A socket at this address. There may be several: what arrives goes to the one that is
 /// connected to where it comes from.
 fn bind(address: SocketAddr, contract: &Stream) -> Result<Socket, Fault> {
-    let bind = || -> io::Result<Socket> {
-        let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
-        socket.set_reuse_address(true)?;
-        if let Some(bytes) = contract.send_buffer {
-            socket.set_send_buffer_size(bytes as usize)?;
-        }
-        if let Some(bytes) = contract.receive_buffer {
-            socket.set_recv_buffer_size(bytes as usize)?;
-        }
-        socket.bind(&address.into())?;
-        Ok(socket)
-    };
-    bind().map_err(|e| Fault::system(format!("cannot open a UDP socket at {address}"), &e))
+    open(address, contract, true)
+        .map_err(|e| Fault::system(format!("cannot open a UDP socket at {address}"), &e))
+}
+
+fn open(address: SocketAddr, contract: &Stream, shared: bool) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
+    socket.set_reuse_address(shared)?;
+    if let Some(bytes) = contract.send_buffer {
+        socket.set_send_buffer_size(bytes as usize)?;
+    }
+    if let Some(bytes) = contract.receive_buffer {
+        socket.set_recv_buffer_size(bytes as usize)?;
+    }
+    socket.bind(&address.into())?;
+    Ok(socket)
 }
 
 fn connected(socket: Socket, peer: SocketAddr, index: u32) -> Result<Flow, Fault> {
@@ -122,7 +132,7 @@ mod tests {
 
     fn pairs(flows: u32) -> Vec<(Arc<dyn Connection>, Arc<dyn Connection>)> {
         let (contract, link) = (Stream { flows, ..Stream::default() }, LinkSettings::default());
-        let terms = Terms { contract: &contract, link: &link, device: None };
+        let terms = Terms { contract: &contract, link: &link, device: None, ports: None };
         let (token, wrong) = (Token("a".repeat(32)), Token("b".repeat(32)));
         let here = IpAddr::from(Ipv4Addr::LOCALHOST);
         let listener = KERNEL_UDP.listen(here, &terms).unwrap();

@@ -1,10 +1,13 @@
 //! How the two ends of a workload meet, and what their movers move over: the
-//! kernel's TCP first. One file a transport.
+//! kernel's TCP first. One file a transport; whether they can meet at all is tried by
+//! [`reach`].
 
 mod flow;
 mod hello;
 mod kernel_tcp;
 mod kernel_udp;
+mod ports;
+pub mod reach;
 mod witness;
 
 pub use flow::Flow;
@@ -13,7 +16,7 @@ pub use kernel_udp::KERNEL_UDP;
 pub use witness::{WITNESS_LEN, WitnessPage, read_witness};
 
 use crate::record::wire::Token;
-use crate::record::{Fault, LinkSettings, Protocol, Stream};
+use crate::record::{Fault, LinkSettings, Ports, Protocol, Stream};
 use std::any::Any;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
@@ -51,6 +54,8 @@ pub struct Terms<'a> {
     pub link: &'a LinkSettings,
     /// The network device of this end, where it is known.
     pub device: Option<&'a str>,
+    /// Ports to listen on; none leaves it to the transport.
+    pub ports: Option<Ports>,
 }
 
 /// An end that listens.

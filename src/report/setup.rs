@@ -4,7 +4,7 @@ use super::figures::{self, number, plural};
 use crate::record::unit;
 use crate::record::{
     Activity, Cell, CopyCeiling, Design, Facts, Kernel, KernelHosts, LinkSettings, Placement,
-    Protocol, SettingRecord, SoftirqCpu, Stream, Study, Touch, Work,
+    Protocol, Role, SettingRecord, SoftirqCpu, Stream, Study, Touch, Work,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,6 +29,7 @@ pub fn facts(study: &Study) -> Vec<(&'static str, String)> {
     }
     facts.push(("testbed", format!("{}; {link}", header.testbed)));
     facts.extend(header.facts.first().and_then(wire).map(|wire| ("wire", wire)));
+    facts.extend(way(&header.facts).map(|way| ("way", way)));
     facts.extend(workload(&cells));
     facts.push(("placement", common(&cells, |c| &c.placement).map_or_else(varies, placement)));
     let varied = varied(&cells);
@@ -118,6 +119,17 @@ fn wire(facts: &Facts) -> Option<String> {
     }
     text += &known("vhost").map(|vhost| format!(", vhost {vhost}")).unwrap_or_default();
     Some(text)
+}
+
+/// How the bytes of hosts apart go: "sender by eth0, packets up to 1500; receiver by ...".
+fn way(facts: &[Facts]) -> Option<String> {
+    let end = |(role, facts): (Role, &Facts)| {
+        let known = |name: &str| facts.settings.get(&format!("link.{name}"));
+        let (route, mtu) = (known("route")?, known("mtu.path")?);
+        Some(format!("{role} by {route}, packets of up to {mtu} bytes"))
+    };
+    let ends: Option<Vec<String>> = Role::ALL.into_iter().zip(facts).map(end).collect();
+    Some(ends?.join("; ")).filter(|text| !text.is_empty())
 }
 
 /// The value that all cells share; none where they differ.

@@ -5,14 +5,16 @@ use super::ceiling;
 use super::engine::Ended;
 use super::samples::{self, Packed};
 use super::session::Session;
+use crate::connection::reach::{self, Meeting};
 use crate::host::{self, Steward, own_build};
 use crate::meter::{self, Capture, Meter};
 use crate::path::DataPath;
 use crate::profile::Work;
 use crate::profile::attribution::Stream;
 use crate::record::wire::{HostAddress, LARGEST_PART, MAX_LINE, Reply, Request, SYNC};
-use crate::record::{Bytes, Facts, Fault, FaultKind, SCHEMA_VERSION};
-use crate::sys::{Roots, device};
+use crate::record::{Bytes, Facts, Fault, FaultKind, ReachReply, ReachRequest, SCHEMA_VERSION};
+use crate::sys::{Roots, clock, device};
+use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -44,8 +46,19 @@ pub fn serve(
     std::thread::Builder::new()
         .name("controller".into())
         .spawn(move || read_requests(input, &lines, &pongs))?;
-    let (session, capture, packed, steward) = (None, None, None, None);
-    Agent { paths, meters, events, inbox, session, capture, packed, steward }.serve(&output)
+    let agent = Agent {
+        paths,
+        meters,
+        events,
+        inbox,
+        due: VecDeque::new(),
+        session: None,
+        capture: None,
+        packed: None,
+        steward: None,
+        meeting: None,
+    };
+    agent.serve(&output)
 }
 
 fn read_requests(input: impl Read, events: &Sender<Event>, output: &Output<impl Write>) {
@@ -54,10 +67,15 @@ fn read_requests(input: impl Read, events: &Sender<Event>, output: &Output<impl 
         let request = serde_json::from_slice(&line).map_err(|e| {
             Fault::new(FaultKind::System, format!("the controller sent no valid request: {e}"))
         });
-        if let Ok(Request::Ping) = request {
-            // Answered here, because the main loop may be at work for long. A pipe that
-            // is closed is noticed there.
-            let _ = output.say(&Reply::Pong);
+        // Answered here, because the main loop may be at work for long.
+        let at_once = match request {
+            Ok(Request::Ping) => Some(Reply::Pong),
+            Ok(Request::Clock) => Some(clocks()),
+            _ => None,
+        };
+        if let Some(reply) = at_once {
+            // A pipe that is closed is noticed there.
+            let _ = output.say(&reply);
             continue;
         }
         if events.send(Event::Request(request)).is_err() {
@@ -66,6 +84,10 @@ fn read_requests(input: impl Read, events: &Sender<Event>, output: &Output<impl 
     }
     // The receiver may be gone already, and then nobody needs to know.
     let _ = events.send(Event::HungUp);
+}
+
+fn clocks() -> Reply {
+    Reply::Clock { monotonic: clock::monotonic(), realtime: clock::realtime() }
 }
 
 /// One line without its end, at most [`MAX_LINE`] bytes; none at end of file.
@@ -87,6 +109,8 @@ struct Agent {
     meters: &'static [&'static dyn Meter],
     events: Sender<Event>,
     inbox: Receiver<Event>,
+    /// Requests whose moment has not come, in the order of their moments.
+    due: VecDeque<(u64, Result<Request, Fault>)>,
     session: Option<Session>,
     /// What was sampled in the last window.
     capture: Option<Box<Capture>>,
@@ -94,14 +118,25 @@ struct Agent {
     packed: Option<Packed>,
     /// Keeps the settings of this host, once it was asked for something.
     steward: Option<Steward>,
+    /// Answers who tries whether bytes arrive.
+    meeting: Option<Meeting>,
 }
 
 impl Agent {
     fn serve(mut self, output: &Output<impl Write>) -> io::Result<()> {
         let mut next_tick = Instant::now() + meter::TICK;
         loop {
-            let event = match self.inbox.recv_timeout(next_tick - Instant::now().min(next_tick)) {
+            let due = self.until_due();
+            if due == Some(Duration::ZERO)
+                && let Some((_, request)) = self.due.pop_front()
+            {
+                output.say(&self.reply(request))?;
+                continue;
+            }
+            let tick = next_tick.saturating_duration_since(Instant::now());
+            let event = match self.inbox.recv_timeout(due.map_or(tick, |due| due.min(tick))) {
                 Ok(event) => event,
+                Err(RecvTimeoutError::Timeout) if Instant::now() < next_tick => continue,
                 Err(RecvTimeoutError::Timeout) => {
                     if let Some(session) = &mut self.session {
                         session.tick();
@@ -113,10 +148,10 @@ impl Agent {
             };
             match event {
                 Event::HungUp => return Ok(()),
-                Event::Request(request) => {
-                    let reply = request.and_then(|request| self.answer(request));
-                    output.say(&reply.unwrap_or_else(Reply::Failed))?;
-                }
+                Event::Request(request) => match request.as_ref().ok().and_then(Request::moment) {
+                    Some(at) => self.due.push_back((self.begin_for(at, &request), request)),
+                    None => output.say(&self.reply(request))?,
+                },
                 Event::Ended(ended) => {
                     let lost = self.session.as_mut().and_then(|session| session.ended(*ended));
                     if let Some(fault) = lost {
@@ -127,6 +162,24 @@ impl Agent {
         }
     }
 
+    /// When to begin with a request for a moment.
+    fn begin_for(&self, at: u64, request: &Result<Request, Fault>) -> u64 {
+        match (&self.session, request) {
+            (Some(session), Ok(Request::WindowBegin { .. })) => session.begin_for(at),
+            _ => at,
+        }
+    }
+
+    /// Time until the moment of the next request that waits for one.
+    fn until_due(&self) -> Option<Duration> {
+        let (at, _) = self.due.front()?;
+        Some(Duration::from_nanos(at.saturating_sub(clock::monotonic())))
+    }
+
+    fn reply(&mut self, request: Result<Request, Fault>) -> Reply {
+        request.and_then(|request| self.answer(request)).unwrap_or_else(Reply::Failed)
+    }
+
     fn answer(&mut self, request: Request) -> Result<Reply, Fault> {
         match request {
             Request::Hello => Ok(Reply::Hello {
@@ -135,6 +188,9 @@ impl Agent {
                 pid: std::process::id(),
             }),
             Request::Ping => Ok(Reply::Pong),
+            Request::Clock => Ok(clocks()),
+            Request::Route { to } => reach::route(to).map(Reply::Route),
+            Request::Reach(request) => self.reach(request).map(Reply::Reach),
             Request::Steward(request) => {
                 let steward = self.steward.get_or_insert_with(Steward::standard);
                 steward.answer(request).map(Reply::Steward)
@@ -165,8 +221,8 @@ impl Agent {
                 Ok(Reply::Facts(Box::new(survey(self.paths, meters, device.as_deref()))))
             }
             Request::Ceiling { cpu, size } => ceiling::measure(cpu, size).map(Reply::Ceiling),
-            Request::Listen { cell, address, device, token } => {
-                let session = Session::listen(self.paths, *cell, address, device, token)?;
+            Request::Listen { cell, address, device, token, ports } => {
+                let session = Session::listen(self.paths, *cell, address, ports, device, token)?;
                 let port = session.port()?;
                 self.session = Some(session);
                 Ok(Reply::Listening { port })
@@ -205,11 +261,11 @@ impl Agent {
                 }
                 Ok(Reply::Done)
             }
-            Request::WindowBegin => {
+            Request::WindowBegin { .. } => {
                 self.session()?.window_begin()?;
                 Ok(Reply::Done)
             }
-            Request::WindowEnd => self.session()?.window_end(),
+            Request::WindowEnd { .. } => self.session()?.window_end(),
             Request::Stop => {
                 self.session()?.stop();
                 Ok(Reply::Done)
@@ -240,6 +296,22 @@ impl Agent {
                 let rest = rest.ok_or_else(|| out_of_turn("a part behind the end"))?;
                 let part = &rest[..rest.len().min(LARGEST_PART)];
                 Ok(Reply::Part { bytes: Bytes(part.to_vec()) })
+            }
+        }
+    }
+
+    fn reach(&mut self, request: ReachRequest) -> Result<ReachReply, Fault> {
+        match request {
+            ReachRequest::Listen { address, ports, token } => {
+                let meeting = self.meeting.insert(Meeting::listen(address, ports, token)?);
+                Ok(ReachReply::Listening { port: meeting.port() })
+            }
+            ReachRequest::Connect { address, port, token, mtu } => {
+                Ok(ReachReply::Contact(reach::connect((address, port).into(), &token, mtu)))
+            }
+            ReachRequest::Met => {
+                let meeting = self.meeting.take().ok_or_else(|| out_of_turn("no meeting"))?;
+                meeting.met().map(ReachReply::Met)
             }
         }
     }

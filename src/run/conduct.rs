@@ -125,6 +125,8 @@ fn prepare(
     let properties = laboratory.testbed.properties();
     let (meters, power) = metering::for_header(&plan.meters)?;
     let (power, resting) = power::settle(&power, &facts, properties.hosts_apart)?;
+    let remarks = surveyed.iter().flat_map(|one| one.remarks.clone());
+    let remarks: Vec<String> = remarks.chain(resting).collect();
     let header = StudyHeader {
         schema: SCHEMA_VERSION,
         bytepath: VERSION.to_owned(),
@@ -155,10 +157,9 @@ fn prepare(
         }
     }
     let mut writer = StudyWriter::create(&plan.folder, &header)?;
-    if let Some(remark) = &resting {
+    for remark in &remarks {
         writer.remark(remark)?;
     }
-    let remarks = resting.into_iter().collect();
     let study = Study { header, trials: Vec::new(), profiles: Vec::new(), remarks };
     Ok(Opened { study, writer, guard, outlook, shared: plan.shared.clone() })
 }

@@ -2,8 +2,10 @@
 //! before the first trial.
 
 use super::Laboratory;
+use super::clocks;
 use super::guard::Guard;
 use super::preparation::{self, Cards};
+use super::reach;
 use super::remote::{Remotes, unexpected};
 use super::trial::{connect, set_up_link};
 use crate::path::DataPath;
@@ -30,11 +32,16 @@ struct Seen {
     cards: Cards,
     /// Memory-copy bandwidth of the receiver, if it was asked for.
     ceiling: Option<CopyCeiling>,
+    /// What the reader of a study should know.
+    remarks: Vec<String>,
 }
 
 fn look(laboratory: &Laboratory, cell: &Cell, meters: bool, measure: bool) -> Result<Seen, Fault> {
     let mut remotes = Remotes::raise(laboratory, cell.kernel.as_ref())?;
     set_up_link(&mut remotes, cell)?;
+    let way = reach::examine(&mut remotes)?;
+    let mut remarks = way.remarks;
+    remarks.extend(clocks::read(&mut remotes)?.iter().flat_map(clocks::remarks));
     let mut facts = Vec::new();
     for role in Role::ALL {
         let device = remotes.device(role);
@@ -44,6 +51,7 @@ fn look(laboratory: &Laboratory, cell: &Cell, meters: bool, measure: bool) -> Re
                 found
                     .settings
                     .extend(link.map(|(name, value)| ((*name).to_owned(), value.clone())));
+                found.settings.extend(way.facts[role as usize].iter().cloned());
                 let booted = remotes.booted(role).map(|time| time.as_secs_f64());
                 facts.push(Facts { booted, ..*found });
             }
@@ -52,12 +60,12 @@ fn look(laboratory: &Laboratory, cell: &Cell, meters: bool, measure: bool) -> Re
     }
     let cards = Cards::of(&mut remotes)?;
     if !measure {
-        return Ok(Seen { facts, cards, ceiling: None });
+        return Ok(Seen { facts, cards, ceiling: None, remarks });
     }
     let size = cell.stream.message_size.max(cell.stream.read_memory());
     let request = Request::Ceiling { cpu: cell.placement.receiver, size };
     match remotes.ask(Role::Receiver, &request)? {
-        Reply::Ceiling(ceiling) => Ok(Seen { facts, cards, ceiling: Some(ceiling) }),
+        Reply::Ceiling(ceiling) => Ok(Seen { facts, cards, ceiling: Some(ceiling), remarks }),
         other => Err(unexpected(Role::Receiver, &other)),
     }
 }
@@ -113,6 +121,8 @@ pub(super) struct Surveyed {
     pub facts: Result<Vec<Facts>, Obstacle>,
     /// Cards and addresses; none where there are no facts.
     pub cards: Option<Cards>,
+    /// What the reader of the study should know.
+    pub remarks: Vec<String>,
 }
 
 /// Looks at the hosts under every kernel that cells name, the baseline's first.
@@ -124,20 +134,20 @@ pub(super) fn look_at_all(
     baseline: &Cell,
     measure: bool,
 ) -> Result<(Vec<Surveyed>, Option<CopyCeiling>), Fault> {
-    let Seen { facts, cards, ceiling } = look(laboratory, baseline, false, measure)?;
+    let Seen { facts, cards, ceiling, remarks } = look(laboratory, baseline, false, measure)?;
     let kernel = baseline.kernel.clone();
-    let mut all = vec![Surveyed { kernel, facts: Ok(facts), cards: Some(cards) }];
+    let mut all = vec![Surveyed { kernel, facts: Ok(facts), cards: Some(cards), remarks }];
     for cell in cells {
         if all.iter().any(|known| known.kernel == cell.kernel) {
             continue;
         }
         let alike = Cell { kernel: cell.kernel.clone(), ..baseline.clone() };
-        let (facts, cards) = match look(laboratory, &alike, false, false) {
-            Ok(seen) => (Ok(seen.facts), Some(seen.cards)),
+        let (facts, cards, remarks) = match look(laboratory, &alike, false, false) {
+            Ok(seen) => (Ok(seen.facts), Some(seen.cards), seen.remarks),
             Err(fault) if fault.kind == FaultKind::Interrupted => return Err(fault),
-            Err(fault) => (Err(Obstacle::of(fault)), None),
+            Err(fault) => (Err(Obstacle::of(fault)), None, Vec::new()),
         };
-        all.push(Surveyed { kernel: cell.kernel.clone(), facts, cards });
+        all.push(Surveyed { kernel: cell.kernel.clone(), facts, cards, remarks });
     }
     Ok((all, ceiling))
 }

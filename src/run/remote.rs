@@ -4,11 +4,12 @@
 use super::Laboratory;
 use super::addresses;
 use super::build;
+use super::clocks::Clock;
 use super::engine::OPENING;
 use super::line::{Line, News};
 use crate::host::Adapter;
 use crate::record::wire::{LinkEnd, Nic, Reply, Request};
-use crate::record::{Fault, FaultKind, Kernel, LinkSettings, Role};
+use crate::record::{Fault, FaultKind, Kernel, LinkSettings, Ports, Role};
 use crate::testbed::{Deployment, Properties, Site};
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
@@ -56,6 +57,8 @@ pub(super) struct Remotes<'a> {
     counted: bool,
     /// What kind of testbed it is of.
     pub properties: Properties,
+    /// The hosts' clocks as they were last read; none where they are not looked at.
+    pub clocks: Option<[Clock; 2]>,
 }
 
 impl<'a> Remotes<'a> {
@@ -81,6 +84,7 @@ impl<'a> Remotes<'a> {
             slowness: emulation.as_ref().map_or(1.0, |emulation| emulation.slowness),
             counted: emulation.is_some_and(|one| one.instructions_per_second.is_some()),
             properties: testbed.properties(),
+            clocks: None,
         };
         for role in Role::ALL {
             let hello = remotes.ask(role, &Request::Hello)?;
@@ -117,6 +121,16 @@ impl<'a> Remotes<'a> {
         softirq_cpu: Option<u32>,
     ) -> Option<LinkEnd> {
         self.deployment.hosts[role as usize].link_end(settings, softirq_cpu)
+    }
+
+    /// Ports that a receiver may listen on; none leaves it to the kernel.
+    pub fn ports(&self) -> Option<Ports> {
+        self.deployment.ports
+    }
+
+    /// Whether each host has clocks of its own, which run as ours do.
+    pub fn has_clocks_apart(&self) -> bool {
+        self.properties.hosts_apart && !self.counted
     }
 
     /// What is known of the link and no agent can see.
@@ -282,6 +296,14 @@ impl<'a> Remotes<'a> {
             None => Ok(()),
             Some((who, reply)) => Err(unexpected(who, &reply)),
         }
+    }
+
+    /// The same until a moment; an answer that comes before it is kept.
+    pub fn pass_until(&mut self, moment: Instant) -> Result<(), Fault> {
+        while let Some(news) = self.hear(moment)? {
+            self.early.push_back(news);
+        }
+        Ok(())
     }
 
     /// The next answer of either agent, or none at the deadline.

@@ -1,6 +1,7 @@
 //! What the meters of both agents saw of one window, and how the windows of a
 //! sliced trial add up.
 
+use super::clocks::Apart;
 use crate::record::{Aggregation, Reading, Series, ThreadTime, TimeSpan};
 
 /// What was seen, by both agents.
@@ -16,6 +17,8 @@ pub(super) struct Seen {
     pub warnings: Vec<String>,
     /// When the window was open.
     pub spans: Vec<TimeSpan>,
+    /// How far the windows of both ends were apart.
+    pub apart: Apart,
 }
 
 impl Seen {
@@ -27,6 +30,7 @@ impl Seen {
         let mut sum = Seen::default();
         for window in windows {
             sum.spans.extend(window.spans);
+            sum.apart.add(window.apart);
             for reading in window.readings {
                 add_reading(&mut sum.readings, reading);
             }

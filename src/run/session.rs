@@ -6,9 +6,11 @@ use crate::connection::{Connection, Listener, Terms, Transport};
 use crate::meter::{self, Capture, Chosen, Context, Meter, Output, Prepared, Running, ThreadTag};
 use crate::path::{self, DataPath};
 use crate::record::wire::{Reply, Token};
-use crate::record::{Cell, Fault, FaultKind, Ledger, Reading, Role, RoleRecord, Scope, Unit};
+use crate::record::{
+    Cell, Fault, FaultKind, Ledger, Ports, Reading, Role, RoleRecord, Scope, Unit,
+};
 use crate::stats::ENGINE_RUN;
-use crate::sys::Roots;
+use crate::sys::{Roots, clock};
 use crate::workload::{self, Detail, Gate, Group, Phase, Progress};
 use serde_json::Value;
 use std::net::{IpAddr, SocketAddr};
@@ -19,6 +21,9 @@ use std::time::{Duration, Instant};
 
 /// How long an engine may take to notice the end of a window.
 const NOTICE: Duration = Duration::from_millis(250);
+
+/// How long meters are taken to need before a window opens, until that was seen.
+const STARTING: Duration = Duration::from_millis(3);
 
 /// A session in one of its states, from listening to finished.
 pub(super) struct Session {
@@ -40,19 +45,25 @@ pub(super) struct Session {
     running: Vec<(&'static str, Box<dyn Running>)>,
     costs: Vec<Reading>,
     capture: Option<Box<Capture>>,
+    /// When the last window was opened, by [`clock::monotonic`].
+    opened: u64,
+    /// How long the meters need before a window opens.
+    starting: Duration,
 }
 
 impl Session {
-    /// Receiver: listens for the cell's flows.
+    /// Receiver: listens for the cell's flows, at one of these ports if some are given.
     pub fn listen(
         paths: &[&'static DataPath],
         cell: Cell,
         address: IpAddr,
+        ports: Option<Ports>,
         device: Option<String>,
         token: Token,
     ) -> Result<Self, Fault> {
         let mut session = Session::new(paths, cell, Role::Receiver, device)?;
-        let listener = session.transport()?.listen(address, &session.terms())?;
+        let terms = Terms { ports, ..session.terms() };
+        let listener = session.transport()?.listen(address, &terms)?;
         session.listener = Some((listener, token));
         Ok(session)
     }
@@ -121,6 +132,8 @@ impl Session {
             running: Vec::new(),
             costs: Vec::new(),
             capture: None,
+            opened: 0,
+            starting: STARTING,
         })
     }
 
@@ -131,7 +144,7 @@ impl Session {
 
     fn terms(&self) -> Terms<'_> {
         let (contract, link) = (&self.cell.stream, &self.cell.link);
-        Terms { contract, link, device: self.device.as_deref() }
+        Terms { contract, link, device: self.device.as_deref(), ports: None }
     }
 
     fn open(
@@ -188,6 +201,7 @@ impl Session {
     /// Starts the meters, the first one last, then the window: so what the first ones
     /// read is closest to it.
     pub fn window_begin(&mut self) -> Result<(), Fault> {
+        let begun = Instant::now();
         let mut context = self.context();
         for Chosen { meter, options, .. } in self.meters.iter().rev() {
             context.options.clone_from(options);
@@ -202,12 +216,21 @@ impl Session {
             self.costs.push(cost(self.role, meter.name(), begin.elapsed()));
         }
         self.gate.set(Phase::Window);
+        self.opened = clock::monotonic();
+        // One start that was held up is not what the next one takes.
+        self.starting = (self.starting + begun.elapsed()) / 2;
         Ok(())
+    }
+
+    /// When to begin so that the window opens at a moment.
+    pub fn begin_for(&self, opens: u64) -> u64 {
+        opens.saturating_sub(self.starting.as_nanos() as u64)
     }
 
     /// Ends the window, then the meters, in their order.
     pub fn window_end(&mut self) -> Result<Reply, Fault> {
         self.gate.set(Phase::Drain);
+        let edges = [self.opened, clock::monotonic()];
         let mut sum = Output::default();
         for (name, running) in std::mem::take(&mut self.running).into_iter().rev() {
             let begin = Instant::now();
@@ -227,6 +250,7 @@ impl Session {
             series: sum.series,
             threads: sum.threads,
             warnings: sum.warnings,
+            edges,
         })
     }
 

@@ -48,8 +48,7 @@ pub(super) fn block<'a>(
         lanes[turn].attempt(|windows, remotes| {
             remotes.tell(Role::Receiver, &Request::Pace { hold: false })?;
             remotes.tell(Role::Sender, &Request::Pace { hold: false })?;
-            remotes.pass(ramp)?;
-            windows.push(window(remotes, length)?);
+            windows.push(window(remotes, ramp, length)?);
             remotes.tell(Role::Sender, &Request::Pace { hold: true })
         })?;
     }

@@ -1,6 +1,7 @@
 //! One trial, from a fresh testbed to its record.
 
 use super::Laboratory;
+use super::clocks::{self, Apart, Appointment};
 use super::guard::Guard;
 use super::preparation::prepare;
 use super::remote::{Remotes, opening, unexpected};
@@ -117,8 +118,7 @@ pub(super) fn stream(
     trial: &mut Trial,
 ) -> Result<(), Fault> {
     begin(remotes, cell, meters, false)?;
-    remotes.pass(seconds(schedule.warm_up))?;
-    let seen = window(remotes, schedule.window)?;
+    let seen = window(remotes, seconds(schedule.warm_up), schedule.window)?;
     end(remotes, cell, schedule, trial, seen)
 }
 
@@ -130,6 +130,7 @@ pub(super) fn begin(
     hold: bool,
 ) -> Result<(), Fault> {
     connect(remotes, cell)?;
+    remotes.clocks = clocks::read(remotes)?;
     for role in [Role::Receiver, Role::Sender] {
         let meters = meters_of(role, meters, remotes.properties.hosts_apart);
         remotes.tell(role, &Request::Start { meters, hold })?;
@@ -137,28 +138,53 @@ pub(super) fn begin(
     Ok(())
 }
 
-/// A measured window of a stream that flows.
-pub(super) fn window(remotes: &mut Remotes, length: f64) -> Result<Seen, Fault> {
-    both(remotes, &Request::WindowBegin, |_, _| Ok(()))?;
+/// A measured window of a stream that flows, after some time that is not measured. Ends that have clocks of their own are told
+/// before it when it opens and closes, so that it does not depend on how long it takes to
+/// tell them, and nothing is said while it is open but that it has opened.
+pub(super) fn window(remotes: &mut Remotes, before: Duration, length: f64) -> Result<Seen, Fault> {
+    let clocks = remotes.clocks;
+    let length = seconds(length);
+    let appointment = clocks.as_ref().map(|clocks| Appointment::make(clocks, before, length));
+    let edge = |role: Role, edge: usize| appointment.as_ref().map(|a| a.at[role as usize][edge]);
+    if appointment.is_none() {
+        remotes.pass(before)?;
+    }
+    tell_both(remotes, |role| Request::WindowBegin { at: edge(role, 0) })?;
+    if let Some(appointment) = &appointment {
+        tell_both(remotes, |role| Request::WindowEnd { at: edge(role, 1) })?;
+        remotes.pass_until(appointment.here[0])?;
+    }
+    hear_both(remotes, |_, _| Ok(()))?;
     let begin = now_seconds();
-    remotes.pass(seconds(length))?;
+    match &appointment {
+        Some(appointment) => remotes.pass_until(appointment.here[1])?,
+        None => {
+            remotes.pass(length)?;
+            tell_both(remotes, |_| Request::WindowEnd { at: None })?;
+        }
+    }
     let span = TimeSpan { begin, length: (now_seconds() - begin).max(0.0) };
     let mut seen = Seen { spans: vec![span], ..Seen::default() };
+    let mut edges_of = [[0; 2]; 2];
     let apart = remotes.properties.hosts_apart;
     // What a meter says of a machine, it says of its own.
     let at = |scope: Scope, role| if apart { scope.at_host(role) } else { scope };
-    both(remotes, &Request::WindowEnd, |role, reply| match reply {
-        Reply::Window { readings, series, threads, warnings } => {
+    hear_both(remotes, |role, reply| match reply {
+        Reply::Window { readings, series, threads, warnings, edges } => {
             let readings = readings.into_iter();
             seen.readings.extend(readings.map(|r| Reading { scope: at(r.scope, role), ..r }));
             let series = series.into_iter();
             seen.series.extend(series.map(|s| Series { scope: at(s.scope, role), ..s }));
             seen.threads[role as usize] = threads;
             seen.warnings.extend(warnings.into_iter().map(|w| format!("{role}: {w}")));
+            edges_of[role as usize] = edges;
             Ok(())
         }
         other => Err(unexpected(role, &other)),
     })?;
+    if let Some(clocks) = &clocks {
+        seen.apart = Apart::of(clocks, edges_of);
+    }
     Ok(seen)
 }
 
@@ -179,6 +205,11 @@ pub(super) fn end(
     let mut threads = seen.threads;
     for record in &mut trial.roles {
         record.threads = std::mem::take(&mut threads[record.role as usize]);
+    }
+    if let Some(before) = remotes.clocks
+        && let Some(after) = clocks::read(remotes)?
+    {
+        trial.clocks = Some(clocks::record(&before, &after, seen.apart));
     }
     Ok(())
 }
@@ -223,7 +254,8 @@ pub(super) fn connect(remotes: &mut Remotes, cell: &Cell) -> Result<(), Fault> {
     let token = new_token()?;
     let [device, own] = [Role::Sender, Role::Receiver].map(|role| remotes.device(role));
     let receiver = Box::new(cell.clone());
-    let listen = Request::Listen { cell: receiver, address, device: own, token: token.clone() };
+    let (ports, shown) = (remotes.ports(), token.clone());
+    let listen = Request::Listen { cell: receiver, address, device: own, token: shown, ports };
     let port = match remotes.ask(Role::Receiver, &listen)? {
         Reply::Listening { port } => port,
         other => return Err(unexpected(Role::Receiver, &other)),
@@ -236,7 +268,7 @@ pub(super) fn connect(remotes: &mut Remotes, cell: &Cell) -> Result<(), Fault> {
 }
 
 /// 128 bits that nobody else knows.
-fn new_token() -> Result<Token, Fault> {
+pub(super) fn new_token() -> Result<Token, Fault> {
     let mut bytes = [0u8; 16];
     use rand::TryRngCore;
     OsRng
@@ -260,15 +292,16 @@ fn meters_of(role: Role, meters: &[Chosen], apart: bool) -> Vec<MeterRequest> {
     meters.iter().filter(here).map(request).collect()
 }
 
-/// Asks both agents at the same moment, then hears both.
-fn both(
+/// Asks both agents at the same moment.
+fn tell_both(remotes: &mut Remotes, request: impl Fn(Role) -> Request) -> Result<(), Fault> {
+    Role::ALL.into_iter().try_for_each(|role| remotes.send(role, &request(role)))
+}
+
+/// Hears both.
+fn hear_both(
     remotes: &mut Remotes,
-    request: &Request,
     mut each: impl FnMut(Role, Reply) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
-    for role in Role::ALL {
-        remotes.send(role, request)?;
-    }
     for role in Role::ALL {
         let reply = remotes.await_reply(role, super::remote::PROMPT)?;
         each(role, reply)?;

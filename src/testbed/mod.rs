@@ -12,7 +12,8 @@ mod vm_options;
 
 use crate::host::{Host, Steward};
 use crate::record::{
-    Fault, FaultKind, Finding, Implied, Kernel, OptionSpec, Options, Role, Support, WantedSetting,
+    Fault, FaultKind, Finding, Implied, Kernel, OptionSpec, Options, Ports, Role, Support,
+    WantedSetting,
 };
 use std::net::IpAddr;
 use std::path::Path;
@@ -153,12 +154,15 @@ pub struct Deployment {
     /// What is known of the link and no agent can see: facts by name, for both hosts
     /// ("link.wire" is "taps").
     pub link_facts: Vec<(&'static str, String)>,
+    /// Ports that receivers may listen on; none leaves it to the kernel.
+    pub ports: Option<Ports>,
 }
 
 impl Deployment {
     /// Two hosts, and a link of which their agents see everything.
     pub fn of<H: Host + 'static>(hosts: [H; 2]) -> Deployment {
-        Deployment { hosts: hosts.map(|host| Box::new(host) as Box<dyn Host>), link_facts: vec![] }
+        let hosts = hosts.map(|host| Box::new(host) as Box<dyn Host>);
+        Deployment { hosts, link_facts: Vec::new(), ports: None }
     }
 
     /// The host of a role.

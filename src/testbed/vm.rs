@@ -251,7 +251,7 @@ impl Testbed for Vm {
             hosts.push(host);
         }
         let hosts = hosts.try_into().map_err(|_| too_few())?;
-        Ok(Deployment { hosts, link_facts: cable.facts() })
+        Ok(Deployment { hosts, link_facts: cable.facts(), ports: None })
     }
 }
 

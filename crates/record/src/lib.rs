@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod cell;
+mod clocks;
 mod facts;
 mod fault;
 mod finding;
@@ -20,6 +21,7 @@ mod option;
 mod placement;
 mod power;
 mod profile;
+mod reach;
 mod reading;
 mod setting;
 mod study;
@@ -29,6 +31,7 @@ pub mod wire;
 mod work;
 
 pub use cell::{Activity, Cell, CellId, Half, LinkSettings, Protocol, Stream, Touch};
+pub use clocks::{Clocks, HostClock};
 pub use facts::{Attempt, Facts, Outcome, Privileges, Support};
 pub use fault::{Fault, FaultKind};
 pub use finding::{Finding, Severity};
@@ -46,6 +49,7 @@ pub use power::{LogClock, LoggedTrial, Power, PowerLog, PowerSource, Rest, TimeS
 pub use profile::{
     Bytes, ProfileRecord, ProfiledCells, Profiling, SAMPLING_OPTIONS, SamplePrice, Sampling,
 };
+pub use reach::{Contact, Met, Passage, Ports, ReachReply, ReachRequest, Route};
 pub use reading::{Aggregation, Reading, Scope, Series, Unit};
 pub use setting::{
     Channels, Coalescing, Cpus, DeviceName, FlowRule, IdleChoice, PacketLimits, Restoration,

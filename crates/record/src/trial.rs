@@ -1,7 +1,7 @@
 //! A trial: one cell, run once, with everything that was seen.
 
 use super::{
-    CellId, Fault, FaultKind, FragmentCounts, Latency, Ledger, ProfileRecord, Reading,
+    CellId, Clocks, Fault, FaultKind, FragmentCounts, Latency, Ledger, ProfileRecord, Reading,
     SCHEMA_VERSION, Series, SettingRecord, TimeSpan, Work,
 };
 use schemars::JsonSchema;
@@ -42,6 +42,9 @@ pub struct Trial {
     /// cells take turns. An external meter's log is laid beside it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spans: Vec<TimeSpan>,
+    /// The hosts' clocks, where the hosts are apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clocks: Option<Clocks>,
     /// The earned label: "zero-copy", "copied", ... Empty unless measured.
     pub label: String,
     /// What each end saw.
@@ -249,6 +252,7 @@ impl Trial {
             count: 0,
             latency: None,
             spans: Vec::new(),
+            clocks: None,
             label: String::new(),
             roles: Vec::new(),
             readings: Vec::new(),

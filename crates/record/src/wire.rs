@@ -1,12 +1,12 @@
 //! What controller and agent say to each other: one JSON object a line, over
 //! the agent's standard input and output. The agent begins with [`SYNC`]; then the
 //! controller asks and the agent answers once; `Reply::Lost` alone may come unasked,
-//! and `Reply::Pong` at any time.
+//! `Reply::Pong` and `Reply::Clock` at any time.
 
 use super::{
-    Bytes, Cell, CopyCeiling, Facts, Fault, Finding, LinkSettings, Placement, ProvenWitness,
-    Reading, RestorationRow, RoleRecord, SamplePrice, Series, SettingRecord, ThreadTime,
-    WantedSetting,
+    Bytes, Cell, CopyCeiling, Facts, Fault, Finding, LinkSettings, Placement, Ports, ProvenWitness,
+    ReachReply, ReachRequest, Reading, RestorationRow, RoleRecord, Route, SamplePrice, Series,
+    SettingRecord, ThreadTime, WantedSetting,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -36,6 +36,15 @@ pub enum Request {
     Hello,
     /// Are you there? Answered by `Pong`, also while another request is being worked on.
     Ping,
+    /// What do your clocks say? Answered by `Clock`, likewise.
+    Clock,
+    /// Which way would packets to this address go? Answered by `Route`.
+    Route {
+        /// The address.
+        to: IpAddr,
+    },
+    /// Something about whether bytes arrive. Answered by `Reach`.
+    Reach(ReachRequest),
     /// Something about this host's settings. Answered by `Steward`.
     Steward(StewardRequest),
     /// Which device has this address? Answered by `Device`.
@@ -84,6 +93,9 @@ pub enum Request {
         device: Option<String>,
         /// What the peer will show.
         token: Token,
+        /// Ports to choose from; none leaves it to the kernel.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ports: Option<Ports>,
     },
     /// Sender: connect all flows, open the path, send the witness page.
     /// Answered by `Done`.
@@ -120,9 +132,18 @@ pub enum Request {
         seconds: f64,
     },
     /// The measured window begins. Answered by `Done`.
-    WindowBegin,
+    WindowBegin {
+        /// When: nanoseconds of this host's CLOCK_MONOTONIC. None, or a moment that has
+        /// passed, is now.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        at: Option<u64>,
+    },
     /// The measured window ends. Answered by `Window`.
-    WindowEnd,
+    WindowEnd {
+        /// When, likewise; sent before the window begins, it disturbs no window.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        at: Option<u64>,
+    },
     /// Sender: stop, and send end of stream. Answered by `Done`.
     Stop,
     /// Wait until the stream has drained, at most this long. Answered by `Finished`.
@@ -156,6 +177,16 @@ pub enum Request {
         /// Where it begins, in bytes.
         at: u64,
     },
+}
+
+impl Request {
+    /// The moment that it is for, where it is not for now.
+    pub fn moment(&self) -> Option<u64> {
+        match self {
+            Request::WindowBegin { at } | Request::WindowEnd { at } => *at,
+            _ => None,
+        }
+    }
 }
 
 /// An address that a host has.
@@ -204,6 +235,17 @@ pub enum Reply {
     },
     /// It is there.
     Pong,
+    /// Its clocks, read one after the other.
+    Clock {
+        /// CLOCK_MONOTONIC in nanoseconds.
+        monotonic: u64,
+        /// CLOCK_REALTIME in nanoseconds since the Unix epoch.
+        realtime: u64,
+    },
+    /// The way that packets would go.
+    Route(Route),
+    /// What was found of whether bytes arrive.
+    Reach(ReachReply),
     /// What the steward says.
     Steward(StewardReply),
     /// The device that was asked for.
@@ -247,6 +289,8 @@ pub enum Reply {
         threads: Vec<ThreadTime>,
         /// What the reader should know.
         warnings: Vec<String>,
+        /// When it opened and closed: nanoseconds of this host's CLOCK_MONOTONIC.
+        edges: [u64; 2],
     },
     /// The end of a role.
     Finished {

@@ -10,6 +10,7 @@
 //! | foreign CPU | [`FOREIGN_LIMIT`] of a role's CPU | work of others on a CPU the role has for itself; how it is found is said in `foreign.rs` |
 //! | foreign CPU, a role left to the scheduler | [`FOREIGN_LIMIT`] of all CPUs | the same for cells that have no CPU of their own |
 //! | meters out of step | 10 % and 50 ms | meters and stream measured different times, so no cost per byte holds |
+//! | windows of hosts apart out of step | 5 % and 25 ms, and what their clocks may be off | one end's cost is divided by what the other one counted: what happened while the window of one alone was open is in one of the two only. Half of what meters and stream may differ, because it comes on top of that |
 //! | threads or flows lost | any | a role's figures then lack a part of it |
 //! | a role's CPU came or went | any | its busy time is not known |
 //! | a role's CPU was throttled | any | it ran at another speed than its neighbours in the block |
@@ -35,6 +36,10 @@ pub const STEAL_LIMIT: f64 = 0.10;
 /// Most time that others may use of a role's own CPU, as a part of the window. Where only
 /// ticks are there, part of it is more than the cell's earlier trials have.
 pub const FOREIGN_LIMIT: f64 = 0.10;
+
+/// How long the window of one end alone may be open: a part of it, and seconds, because
+/// whoever opens it may wake late.
+const ALONE: (f64, f64) = (0.05, 0.025);
 
 /// What a column of `/proc/stat` may be off over one window, seconds.
 const TICK: f64 = 0.01;
@@ -77,6 +82,7 @@ pub fn judge_events(
             events.extend(foreign_event(share, "the machine's CPUs"));
         }
     }
+    events.extend(out_of_step(trial));
     for role in Role::ALL {
         events.extend(lost(trial, cell, role));
     }
@@ -86,6 +92,20 @@ pub fn judge_events(
         events.push(format!("{} of {all} samples were lost", profile.lost));
     }
     events
+}
+
+/// Ends whose windows were not open at the same time, beyond what their clocks tell.
+fn out_of_step(trial: &Trial) -> Option<String> {
+    let clocks = trial.clocks.as_ref()?;
+    let alone = clocks.out_of_step();
+    let (part, seconds) = ALONE;
+    let limit = part * trial.window + seconds;
+    (alone > limit + 2.0 * clocks.error).then(|| {
+        format!(
+            "the ends' windows were out of step: one alone was open for {alone:.3} s (limit \
+             {limit:.3} s)"
+        )
+    })
 }
 
 /// What did not stay as it was, by the meter `steady`.
@@ -295,6 +315,22 @@ pub(crate) mod tests {
                 "tcp.retransmits is missing of 1 of 2 flows of the sender",
                 "only 1 of 2 threads of the receiver were seen",
             ]
+        );
+    }
+
+    #[test]
+    fn windows_of_two_clocks_out_of_step() {
+        use crate::record::{Clocks, HostClock};
+        let clock = HostClock { offset: -1e6, error: 0.001, drift: 0.0, wall: 500.0 };
+        let (opened, closed, error) = (-0.17, 0.008, 0.002);
+        let clocks = Clocks { sender: clock, receiver: clock, opened, closed, error };
+        let mut t = quiet();
+        t.clocks = Some(clocks.clone());
+        assert_eq!(events(&t), [""; 0], "within the limit and what the clocks may be off");
+        t.clocks = Some(Clocks { closed: 0.01, ..clocks });
+        assert_eq!(
+            events(&t),
+            ["the ends' windows were out of step: one alone was open for 0.180 s (limit 0.175 s)"]
         );
     }
 

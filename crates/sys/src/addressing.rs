@@ -1,6 +1,8 @@
-//! Addresses and routes of a device, and neighbours that it need not ask for: rtnetlink(7).
+//! Addresses and routes of a device, the route to an address, and neighbours that a device
+//! need not ask for: rtnetlink(7).
 
 use super::netlink::{Netlink, acknowledged, explained, undecodable};
+use netlink_bindings::rt_route::RtmType;
 use netlink_bindings::{rt_addr, rt_neigh, rt_route};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -18,7 +20,42 @@ const NUD_PERMANENT: u16 = 0x80;
 /// Bytes of `struct rtnexthop`; the device's number is the last four.
 const HOP: usize = 8;
 
+/// The way that packets to an address would go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RouteTo {
+    /// Index of the device that they leave by.
+    pub device: u32,
+    /// The address that they come from; none where the kernel names none.
+    pub source: Option<IpAddr>,
+    /// The router that they go to first; none where the address is on the link.
+    pub gateway: Option<IpAddr>,
+    /// Whether the address is one of this namespace's own.
+    pub own: bool,
+}
+
 impl Netlink {
+    /// The way that packets to an address would go now, as `ip route get` asks for it.
+    /// NetworkUnreachable: there is no route. HostUnreachable, PermissionDenied,
+    /// InvalidInput: the route says `unreachable`, `prohibit`, `blackhole` (ip-route(8)).
+    pub fn route_to(&mut self, to: IpAddr) -> io::Result<RouteTo> {
+        let (family, bits) = match to {
+            IpAddr::V4(_) => (libc::AF_INET, 32),
+            IpAddr::V6(_) => (libc::AF_INET6, 128),
+        };
+        let header =
+            rt_route::Rtmsg { rtm_family: family as u8, rtm_dst_len: bits, ..Default::default() };
+        let mut request = rt_route::Request::new().op_getroute_do(&header);
+        request.encode().push_dst(to);
+        let mut reply = self.socket.request(&request)?;
+        let (header, attributes) = reply.recv_one().map_err(explained)?;
+        Ok(RouteTo {
+            device: attributes.get_oif().map_err(undecodable)?,
+            source: attributes.get_prefsrc().ok(),
+            gateway: attributes.get_gateway().ok(),
+            own: header.rtm_type == RtmType::Local as u8,
+        })
+    }
+
     /// Addresses of a device with the lengths of their prefixes in bits, without the
     /// link-local one that comes and goes with the device.
     pub fn addresses(&mut self, index: u32) -> io::Result<Vec<(IpAddr, u8)>> {
@@ -102,6 +139,12 @@ mod tests {
         let addresses = netlink.addresses(1).unwrap();
         assert!(addresses.contains(&(Ipv4Addr::LOCALHOST.into(), 8)), "{addresses:?}");
         assert_eq!(netlink.routes(1).unwrap(), []);
+    }
+
+    #[test]
+    fn the_way_to_an_own_address_is_the_loopback_device() {
+        let route = Netlink::new().route_to(Ipv4Addr::LOCALHOST.into()).unwrap();
+        assert!(route.own && route.device == 1 && route.gateway.is_none(), "{route:?}");
     }
 
     #[test]

@@ -57,6 +57,12 @@ pub fn monotonic() -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
+/// CLOCK_REALTIME in nanoseconds since the Unix epoch; 0 where it is set to before that.
+pub fn realtime() -> u64 {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    u64::try_from(t.tv_sec).unwrap_or(0).saturating_mul(1_000_000_000) + t.tv_nsec as u64
+}
+
 /// CPU time of the calling thread so far in nanoseconds, by the scheduler's clock: what the
 /// thread has run since its last tick is in it (clock_gettime(2)).
 pub fn thread() -> u64 {

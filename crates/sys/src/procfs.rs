@@ -134,6 +134,24 @@ pub struct CpuTicks {
     pub steal: u64,
 }
 
+/// How many connections to a local port wait for the third packet of their handshake:
+/// state SYN_RECV in `/proc/net/tcp` or `/proc/net/tcp6` (`get_openreq4`,
+/// net/ipv4/tcp_ipv4.c).
+pub fn parse_half_open(text: &str, port: u16) -> Result<usize, Malformed> {
+    const FILE: &str = "/proc/net/tcp";
+    const SYN_RECV: &str = "03";
+    let mut count = 0;
+    for line in text.lines().skip(1) {
+        let wrong = || Malformed::new(FILE, line);
+        let mut fields = line.split_ascii_whitespace().skip(1);
+        let (_, own) = fields.next().and_then(|at| at.rsplit_once(':')).ok_or_else(wrong)?;
+        let own = u16::from_str_radix(own, 16).map_err(|_| wrong())?;
+        let state = fields.nth(1).ok_or_else(wrong)?;
+        count += usize::from(own == port && state == SYN_RECV);
+    }
+    Ok(count)
+}
+
 /// `/proc/stat` (fs/proc/stat.c): one entry for each CPU that is online.
 /// Columns that an old kernel lacks are zero.
 pub fn parse_stat(text: &str) -> Result<Vec<CpuTicks>, Malformed> {
@@ -472,6 +490,20 @@ mod tests {
         assert_eq!(source.read().unwrap().len(), 10_000);
         fs::write(&path, b"a\xffb").unwrap();
         assert_eq!(source.read().unwrap(), "a\u{fffd}b");
+    }
+
+    #[test]
+    fn half_open_connections_of_a_port() {
+        // Made up: a listener, an open request at port 5001 and one at 5002.
+        let text = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when\n   \
+                    0: 0200090A:1389 00000000:0000 0A 00000000:00000000 00:00000000\n   \
+                    1: 0200090A:1389 0100090A:D431 03 00000000:00000000 01:00000063\n   \
+                    2: 0200090A:138A 0100090A:D432 03 00000000:00000000 01:00000063\n";
+        assert_eq!(parse_half_open(text, 5001), Ok(1));
+        assert_eq!(parse_half_open(text, 80), Ok(0));
+        assert!(parse_half_open("sl\n 0: 0200090A 0100090A:D431 03\n", 80).is_err());
+        let real = fs::read_to_string("/proc/net/tcp").unwrap();
+        parse_half_open(&real, 80).unwrap();
     }
 
     #[test]

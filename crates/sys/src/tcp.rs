@@ -21,9 +21,22 @@ pub struct FlowOptions {
 
 /// Listens on a port of the kernel's choice; accepted sockets inherit the options.
 pub fn listen(address: IpAddr, backlog: u32, options: &FlowOptions) -> io::Result<TcpListener> {
-    let socket = stream_socket(&address)?;
+    listen_at((address, 0).into(), backlog, options)
+}
+
+/// The same on this port, also while connections of an earlier listener there live on; 0
+/// leaves it to the kernel. EADDRINUSE: another socket listens there.
+pub fn listen_at(
+    address: SocketAddr,
+    backlog: u32,
+    options: &FlowOptions,
+) -> io::Result<TcpListener> {
+    let socket = stream_socket(&address.ip())?;
     set_options(socket.as_fd(), options)?;
-    rustix::net::bind(&socket, &SocketAddr::new(address, 0))?;
+    // Not where the kernel chooses: it might choose one that another such socket is about
+    // to listen on.
+    rustix::net::sockopt::set_socket_reuseaddr(&socket, address.port() != 0)?;
+    rustix::net::bind(&socket, &address)?;
     rustix::net::listen(&socket, backlog as i32)?;
     Ok(TcpListener::from(socket))
 }

@@ -1,0 +1,123 @@
+//! How the bytes of two hosts would go, and whether they arrive: what agents are asked
+//! before the first trial, and what they find.
+
+use super::wire::Token;
+use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
+
+/// A range of ports, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ports {
+    /// The lowest.
+    pub low: u16,
+    /// The highest.
+    pub high: u16,
+}
+
+/// The way that a host's kernel chooses for packets to an address (`ip route get`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Route {
+    /// Name of the device that they leave by.
+    pub device: String,
+    /// The address that they come from; none where the kernel names none.
+    pub source: Option<IpAddr>,
+    /// The router that they go to first; none where the peer is on the link.
+    pub gateway: Option<IpAddr>,
+    /// MTU of the device in bytes.
+    pub mtu: u32,
+    /// Whether the address is one of the host's own.
+    pub own: bool,
+}
+
+/// What is asked of an agent to find out whether bytes arrive.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "do")]
+pub enum ReachRequest {
+    /// Receiver: answer connections that show the token, until asked for `Met`. Answered
+    /// by `Listening`.
+    Listen {
+        /// Own address.
+        address: IpAddr,
+        /// Ports to choose from; none leaves it to the kernel.
+        ports: Option<Ports>,
+        /// What the sender will show.
+        token: Token,
+    },
+    /// Sender: connect, and send and fetch data in large packets. Answered by `Contact`.
+    Connect {
+        /// The receiver's address.
+        address: IpAddr,
+        /// The receiver's port.
+        port: u16,
+        /// What to show it.
+        token: Token,
+        /// MTU in bytes of the devices that the routes go by: the sender's, the receiver's.
+        mtu: [u32; 2],
+    },
+    /// Receiver: what arrived? Ends listening. Answered by `Met`.
+    Met,
+}
+
+/// What an agent found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "did")]
+pub enum ReachReply {
+    /// It listens.
+    Listening {
+        /// TCP port.
+        port: u16,
+    },
+    /// What the sender found.
+    Contact(Contact),
+    /// What the receiver saw.
+    Met(Met),
+}
+
+/// How far the sender came.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "contact")]
+pub enum Contact {
+    /// Connections stand, and the token is answered.
+    Made {
+        /// Data from the sender to the receiver.
+        forth: Passage,
+        /// Data from the receiver to the sender.
+        back: Passage,
+        /// Largest packet in bytes that the sender's kernel now takes the way for.
+        mtu: u32,
+    },
+    /// A connection stands, and the token is not answered.
+    Mute,
+    /// Nothing answers.
+    Silent,
+    /// The connection is refused: a reset, or ICMP "port unreachable".
+    Refused,
+    /// The kernel gives another reason.
+    Failed {
+        /// Its words.
+        error: String,
+    },
+}
+
+/// What becomes of data in one direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Passage {
+    /// It arrives in packets as large as the way is taken for.
+    Whole,
+    /// It arrives in packets of at most so many bytes; 0 where in none that was tried.
+    UpTo(u32),
+}
+
+/// What the receiver saw of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Met {
+    /// Whether a connection was begun whose third packet is missing (SYN_RECV): what the
+    /// sender sends arrives, and the answers do not.
+    pub half_open: bool,
+    /// Connections that stood.
+    pub accepted: u32,
+    /// Largest packet in bytes that this end's kernel takes the way back for; none where
+    /// no data went there.
+    pub mtu: Option<u32>,
+}
