@@ -5,7 +5,9 @@ use crate::made_up;
 use crate::shared::said;
 
 use assert_cmd::Command;
-use bytepath::run::{StudyWriter, load};
+use bytepath::fleet::slurm;
+use bytepath::run::{StudyWriter, load, testbed_spec};
+use bytepath::spec::parse_testbed;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -45,13 +47,23 @@ impl Cluster {
     }
 
     fn bytepath(&self, words: &[&str]) -> (i32, String, String) {
-        let path = format!("{}:/usr/bin:/bin", self.folder.path().display());
-        said(Command::new(env!("CARGO_BIN_EXE_bytepath")).env("PATH", path).args(words))
+        said(self.command().args(words))
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
+        command.env("PATH", format!("{}:/usr/bin:/bin", self.folder.path().display()));
+        command
     }
 }
 
 fn write(folder: &Path, blocks: u32) {
-    let study = made_up::study();
+    write_of(folder, blocks, "hosts");
+}
+
+fn write_of(folder: &Path, blocks: u32, testbed: &str) {
+    let mut study = made_up::study();
+    study.header.testbed = testbed.to_owned();
     let mut writer = StudyWriter::create(folder, &study.header).unwrap();
     let trials: Vec<_> = study.trials.into_iter().filter(|trial| trial.block < blocks).collect();
     writer.append(&trials).unwrap();
@@ -119,6 +131,48 @@ fn a_fleet_is_submitted_shown_submitted_again_and_collected() {
     assert_eq!(study.header.schedule.blocks, 6);
     let of = |pair| study.trials.iter().filter(|t| t.pair.as_deref() == Some(pair)).count();
     assert_eq!((of("shard-0"), of("shard-0.1"), of("shard-1")), (37, 9, 0));
+}
+
+#[test]
+fn a_shard_goes_on_on_its_own_nodes_and_begins_again_on_others() {
+    let cluster = Cluster::new();
+    let addresses = "case $3 in n0) echo NodeAddr=10.9.0.1;; *) echo NodeAddr=10.9.0.2;; esac";
+    let names = format!("case $2 in hostnames) echo n0; echo n1;; *) {addresses};; esac");
+    cluster.program("scontrol", &names);
+    cluster.program("srun", "echo 'made-up: no step' >&2; exit 1");
+    let experiment = cluster.path("x.toml");
+    fs::write(&experiment, "[factors]\npath = 'socket'\n").unwrap();
+    let (experiment, folder) = (experiment.to_str().unwrap(), cluster.path("fleet"));
+    let fleet = folder.to_str().unwrap();
+    let submit = ["fleet", "submit", experiment, "--out", fleet, "--shards", "1"];
+    assert_eq!(cluster.bytepath(&submit).0, 0);
+    let shard = || {
+        let mut command = cluster.command();
+        command.env("SLURM_ARRAY_TASK_ID", "0").env("SLURM_JOB_NODELIST", "n[0-1]");
+        said(command.current_dir(&folder).args(["fleet", "shard"]))
+    };
+    let is_there = |name: &str| folder.join(name).join("trials.jsonl").exists();
+
+    write_of(&folder.join("shard-0"), 2, "hosts:receiver=ssh://another");
+    let (code, _, errors) = shard();
+    assert!(code != 0 && errors.contains("shard-0 on n0 and n1"), "{errors}");
+    assert!(errors.contains("the nodes are others than before"), "{errors}");
+    assert!(errors.contains("made-up: no step"), "it was begun again: {errors}");
+    assert!(is_there("shard-0.1") && !is_there("shard-0"));
+
+    let nodes = ["n0", "n1"].map(str::to_owned);
+    let testbed = slurm::testbed(&nodes, ["10.9.0.1", "10.9.0.2"].map(|a| a.parse().unwrap()));
+    let declared = testbed_spec(bytepath::testbed::CATALOG);
+    let testbed = parse_testbed(&testbed, &declared).unwrap().text;
+    write_of(&folder.join("shard-0"), 2, &testbed);
+    let (code, _, errors) = shard();
+    assert!(code != 0 && errors.contains("made-up: no step"), "it goes on: {errors}");
+    assert!(is_there("shard-0") && !is_there("shard-0.2"), "{errors}");
+
+    fs::remove_dir_all(folder.join("shard-0")).unwrap();
+    write(&folder.join("shard-0"), 5);
+    let (code, _, errors) = shard();
+    assert_eq!(code, 0, "it is complete: {errors}");
 }
 
 #[test]
