@@ -12,13 +12,14 @@ mod common;
 
 use anyhow::{Context, Result, bail};
 use bytepath::connection::{Connection, Transport};
+use bytepath::host::own_build;
 use bytepath::math::Moments;
 use bytepath::path::{self, DataPath, HalfPath, TxPath};
 use bytepath::record::{
     Cell, CellId, Facts, Fault, Judgement, OptionKind, OptionSpec, Schedule, Study, StudyHeader,
     Support, Trial, TrialStatus,
 };
-use bytepath::run::{Laboratory, Plan, Stand, agent, conduct, own_build, path_spec, testbed_spec};
+use bytepath::run::{Laboratory, Plan, Stand, agent, conduct, path_spec, testbed_spec};
 use bytepath::spec::{self, Ask};
 use bytepath::stats::{Comparison, Question, Rules, analyse, costs};
 use bytepath::testbed::{self, Testbed};

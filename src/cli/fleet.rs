@@ -132,7 +132,8 @@ fn submit(arguments: &SubmitArguments) -> Result<ExitCode, Fault> {
     fleet.write(&folder)?;
     let (count, trials, out) = (shards.len(), fleet.trials, out.display());
     print(|to| {
-        writeln!(to, "job {job}: {count} shards of {trials} trials, each on two nodes")?;
+        let shards = if count == 1 { "shard" } else { "shards" };
+        writeln!(to, "job {job}: {count} {shards} of {trials} trials, each on two nodes")?;
         writeln!(to, "follow them:  bytepath fleet status {out} --follow")?;
         writeln!(to, "merge them:   bytepath fleet collect {out}")
     })?;
@@ -331,7 +332,7 @@ fn collect(arguments: &CollectArguments) -> Result<ExitCode, Fault> {
     let out = arguments.out.clone().unwrap_or_else(|| folder.join("study"));
     merge(&complete, &out, arguments.different_hosts)?;
     print(|to| {
-        writeln!(to, "{} merged: {}", complete.len(), out.display())?;
+        writeln!(to, "study: {}, merged from {}", out.display(), complete.len())?;
         writeln!(to, "its report:  bytepath show {} --details", out.display())
     })?;
     Ok(ExitCode::SUCCESS)

@@ -123,7 +123,8 @@ pub fn address(node: &str, known: &BTreeMap<String, IpAddr>) -> Result<IpAddr, F
     found.first().copied().ok_or_else(|| unknown("is a loopback address, which no peer reaches"))
 }
 
-/// The testbed of two nodes: an agent on each, started by srun within the job.
+/// The testbed of two nodes: srun, within the job, runs what becomes an agent on each. The
+/// program is found there where this one is, in the fleet's folder.
 pub fn testbed(nodes: &[String; 2], addresses: [IpAddr; 2]) -> String {
     let agent = |node: &str| {
         format!(

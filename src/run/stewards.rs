@@ -21,6 +21,9 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 /// where they share a machine.
 pub type Fingerprints = Vec<(Option<Role>, Fingerprint)>;
 
+/// What would spoil a measurement on hosts, likewise.
+pub type Examination = Vec<(Option<Role>, Vec<Finding>)>;
+
 /// Everyone who keeps settings for a study.
 pub struct Stewards {
     seats: Vec<Seat>,
@@ -139,7 +142,7 @@ impl Stewards {
     }
 
     /// What would spoil a measurement on each host.
-    pub fn examine(&mut self) -> Result<Vec<(Option<Role>, Vec<Finding>)>, Fault> {
+    pub fn examine(&mut self) -> Result<Examination, Fault> {
         let mut all = Vec::new();
         for seat in &mut self.seats {
             match seat.ask(StewardRequest::Examine)? {

@@ -4,16 +4,19 @@
 use super::ssh::{Ssh, start};
 use super::{Deployment, Properties, Site, Stewardship, Testbed};
 use crate::host::{Adapter, Attachment, Boot, Host, ProcessHost, build_of, own_build};
-use crate::record::{DeviceName, Fault, FaultKind, OptionKind, OptionSpec, Options, Role, Support};
+use crate::record::{
+    DeviceName, Fault, FaultKind, OptionKind, OptionSpec, Options, Ports, Role, Support,
+};
 use std::net::IpAddr;
 
 /// Two named hosts.
 pub struct Hosts {
     named: Option<[Named; 2]>,
+    ports: Option<Ports>,
 }
 
 /// No host is named.
-pub static UNNAMED: Hosts = Hosts { named: None };
+pub static UNNAMED: Hosts = Hosts { named: None, ports: None };
 
 /// A host as the user names it.
 struct Named {
@@ -76,6 +79,12 @@ const OPTIONS: &[OptionSpec] = &[
         help: "the receiver's network device; auto: the one with the address",
     },
     OptionSpec {
+        name: "ports",
+        kind: OptionKind::Text,
+        default: "any",
+        help: "ports that the receiver may listen on, LOW-HIGH, where a firewall lets only some in",
+    },
+    OptionSpec {
         name: "copies",
         kind: OptionKind::Choice(&["kept", "removed"]),
         default: "kept",
@@ -103,7 +112,8 @@ impl Testbed for Hosts {
             return Err(usage("both hosts are this machine")
                 .remedy("name another, or choose the testbed netns or ports"));
         }
-        Ok(Some(Box::new(Hosts { named: Some(named) })))
+        let ports = ports(options.word("ports"))?;
+        Ok(Some(Box::new(Hosts { named: Some(named), ports })))
     }
 
     fn probe(&self) -> Support {
@@ -132,6 +142,7 @@ impl Testbed for Hosts {
     fn raise(&self, site: &Site) -> Result<Deployment, Fault> {
         site.refuse_kernel(self.name())?;
         let mut deployment = Deployment::of(self.start(site, false)?);
+        deployment.ports = self.ports;
         deployment.link_facts.push(("link.made", "no: it is as it was found".to_owned()));
         Ok(deployment)
     }
@@ -220,6 +231,18 @@ impl Reached {
     }
 }
 
+/// Reads `LOW-HIGH`.
+fn ports(text: &str) -> Result<Option<Ports>, Fault> {
+    if text == "any" {
+        return Ok(None);
+    }
+    let bounds = text.split_once('-').and_then(|(l, h)| Some((l.parse().ok()?, h.parse().ok()?)));
+    match bounds {
+        Some((low, high)) if 0 < low && low <= high => Ok(Some(Ports { low, high })),
+        _ => Err(usage(&format!("'{text}' is not a range of ports")).remedy("such as 5000-5100")),
+    }
+}
+
 fn usage(text: &str) -> Fault {
     Fault::new(FaultKind::Usage, format!("testbed hosts: {text}"))
 }
@@ -260,6 +283,8 @@ mod tests {
         assert!(said(&[("receiver", "x")]).contains("'x' is not a host"));
         let peer = ("receiver", "ssh://peer");
         assert!(said(&[peer, ("receiver-address", "b")]).contains("'b' is not an IP address"));
+        assert!(said(&[peer, ("ports", "9-8")]).contains("'9-8' is not a range of ports"));
+        assert_eq!(ports("5000-5100"), Ok(Some(Ports { low: 5000, high: 5100 })));
         let bed = configured(&[peer]).unwrap();
         assert!(bed.properties().hosts_apart && bed.probe().is_yes());
         assert!(UNNAMED.raise(&Site::of("/bin/true".as_ref())).is_err());

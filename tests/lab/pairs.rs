@@ -21,11 +21,7 @@ fn inside_blocks_are_shared_out() {
     join(&hosts[2], &hosts[3], "10.9.2");
     let mut listed = String::new();
     for host in &hosts {
-        let (name, state, pid) = (&host.name, host.state.display(), host.pid());
-        listed.push_str(&format!(
-            "[hosts.{name}]\nat = \"exec:env BYTEPATH_STATE={state} nsenter --target={pid} \
-             --net --mount\"\n"
-        ));
+        listed.push_str(&format!("[hosts.{}]\nat = \"{}\"\n", host.name, host.host()));
     }
     listed.push_str("[pairs.a]\nsender = \"a1\"\nreceiver = \"a2\"\n");
     listed.push_str("[pairs.b]\nsender = \"b1\"\nreceiver = \"b2\"\n");

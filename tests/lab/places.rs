@@ -1,5 +1,6 @@
 //! Hosts of tests: network and mount namespaces, and links between them.
 
+use bytepath::record::{Trial, TrialStatus};
 use bytepath::sys::lasting_namespace::within;
 use bytepath::sys::netlink::{Netlink, Veth};
 use std::fs::{self, File};
@@ -45,6 +46,16 @@ impl Place {
         let mut command = Command::new("nsenter");
         command.arg(format!("--target={}", self.pid())).args(["--net", "--mount", program]);
         command
+    }
+
+    /// How it is named as a host: by what runs a program there, and prints something first.
+    pub fn host(&self) -> String {
+        let state = self.state.display();
+        format!(
+            "exec:nsenter --target={} --net --mount env BYTEPATH_STATE={state} sh -c \
+             'echo Welcome; exec $0'",
+            self.pid()
+        )
     }
 
     /// Works in its network namespace.
@@ -97,6 +108,12 @@ pub fn join(one: &Place, other: &Place, network: &str) {
             netlink.set_up(index).unwrap();
         });
     }
+}
+
+/// Whether a trial has run to its end. On a busy machine some are rejected, because the
+/// windows of the two hosts were out of step.
+pub fn ran(trial: &Trial) -> bool {
+    matches!(trial.status, TrialStatus::Measured | TrialStatus::Rejected { .. })
 }
 
 /// The binary.

@@ -2,8 +2,9 @@
 //! which ends with the test. `docs/fleet.md` shows the same by hand.
 
 use crate::isolated::{isolated_by, text};
+use crate::places::ran;
 use crate::running::await_that;
-use bytepath::record::{Role, Scope, TrialStatus};
+use bytepath::record::{Role, Scope};
 use bytepath::run::load;
 use bytepath_testing::{alone, skip};
 use std::fs;
@@ -21,7 +22,7 @@ const EXPERIMENT: &str = "\
     design = 'trials'\n\
     seed = 7\n\
     [factors]\n\
-    path = 'socket'\n\
+    path = ['socket', 'sendfile']\n\
     cores = 'unpinned'\n";
 
 #[test]
@@ -45,40 +46,45 @@ fn inside_a_fleet_runs() {
     let (experiment, fleet) = (experiment.to_str().unwrap(), dir.path().join("fleet"));
     let folder = fleet.to_str().unwrap();
 
-    let words = ["fleet", "submit", experiment, "--out", folder, "--shards", "2"];
-    let submitted = bytepath(&[&words[..], &["--partition", "main"]].concat());
+    let words =
+        ["fleet", "submit", experiment, "--out", folder, "--shards", "2", "--partition", "main"];
+    let submitted = bytepath(&words);
     assert!(submitted.status.success(), "{}", text(&submitted));
     let printed = text(&submitted);
     println!("{printed}");
     let job = printed.strip_prefix("job ").and_then(|rest| rest.split(':').next()).unwrap();
 
-    // While it runs, a shard is taken off its nodes, as a preemption does it.
-    let trials = fleet.join("shard-0/trials.jsonl");
-    let lines = || fs::read_to_string(&trials).map_or(0, |text| text.lines().count());
-    await_that("the first trial of shard 0", || {
-        let log = fs::read_to_string(fleet.join("shard-0.log")).unwrap_or_default();
-        assert!(!log.contains("bytepath: "), "{log}");
-        lines() > 0
-    });
-    let requeued = said("scontrol", &["requeue", &format!("{job}_0")]);
-    assert!(requeued.status.success(), "{}", text(&requeued));
-
-    let bounded = ["240", env!("CARGO_BIN_EXE_bytepath"), "fleet", "status", folder, "--follow"];
-    let followed = said("timeout", &bounded);
-    let logs = || ["shard-0.log", "shard-1.log"].map(|log| fs::read_to_string(fleet.join(log)));
+    // One shard is taken off its nodes while it runs, as a preemption does it, and goes on by
+    // itself. The other one is cancelled, and goes on when it is submitted again.
+    let read = |name: &str| fs::read_to_string(fleet.join(name)).unwrap_or_default();
+    let logs = || ["shard-0.log", "shard-1.log"].map(read).concat();
+    let begun = |shard: &str| read(&format!("{shard}/trials.jsonl")).lines().count() > 0;
+    await_that("the first trial of shard 0", || begun("shard-0"));
+    ok("scontrol", &["requeue", &format!("{job}_0")]);
+    await_that("the first trial of shard 1", || begun("shard-1"));
+    ok("scancel", &[&format!("{job}_1")]);
+    let follow = ["120", env!("CARGO_BIN_EXE_bytepath"), "fleet", "status", folder, "--follow"];
+    let followed = said("timeout", &follow);
     println!("{}", text(&followed));
-    assert!(followed.status.success(), "{}{:?}", text(&followed), logs());
+    assert_eq!(followed.status.code(), Some(5), "{}{}", text(&followed), logs());
+    assert!(text(&followed).contains("lost: cancelled"), "{}", text(&followed));
+    let refused = bytepath(&["fleet", "collect", folder]);
+    assert!(text(&refused).contains("shard-1 has "), "{}", text(&refused));
+
+    let again = bytepath(&words);
+    assert!(text(&again).contains(": 1 shard of 6 trials"), "{}", text(&again));
+    let followed = said("timeout", &follow);
+    assert!(followed.status.success(), "{}{}", text(&followed), logs());
     assert_eq!(text(&followed).matches(" complete ").count(), 2, "{}", text(&followed));
 
     let collected = bytepath(&["fleet", "collect", folder]);
     assert!(collected.status.success(), "{}", text(&collected));
     println!("{}", text(&collected));
     let study = load(&fleet.join("study")).unwrap();
-    assert_eq!(study.header.cells.len(), 2, "the path and itself again");
-    assert_eq!(study.trials.len(), 8, "two cells, two blocks, two shards");
+    assert_eq!(study.trials.len(), 12, "two paths, the first one twice; two blocks; two shards");
     assert_eq!(study.header.schedule.blocks, 4);
     for trial in &study.trials {
-        assert_eq!(trial.status, TrialStatus::Measured, "{:?}", logs());
+        assert!(ran(trial), "{}", logs());
         let shard = if trial.block < 2 { "shard-0" } else { "shard-1" };
         assert_eq!(trial.pair.as_deref(), Some(shard), "block {}", trial.block);
         assert!(trial.count > 0);
@@ -87,16 +93,17 @@ fn inside_a_fleet_runs() {
             assert!((0.1..5.0).contains(&wall), "{role}: {wall}");
         }
     }
-    let resumed = |remark: &String| remark.starts_with("shard-0: interrupted and resumed");
-    assert!(study.remarks.iter().any(resumed), "{:?}", study.remarks);
+    for shard in ["shard-0", "shard-1"] {
+        let resumed = format!("{shard}: interrupted and resumed after ");
+        assert!(study.remarks.iter().any(|r| r.starts_with(&resumed)), "{:?}", study.remarks);
+    }
     let report = bytepath(&["show", fleet.join("study").to_str().unwrap(), "--details"]);
-    assert!(report.status.success(), "{}", text(&report));
-    println!("{}", text(&report));
+    assert!(text(&report).contains("Pairs of hosts: how far"), "{}", text(&report));
 
     // No agent outlives its trial, even where its srun was killed.
     await_that("every agent has ended", || programs_running().is_empty());
     // All is there: nothing is left to submit.
-    let again = bytepath(&[&words[..], &["--partition", "main"]].concat());
+    let again = bytepath(&words);
     assert!(text(&again).contains("is complete, waits or runs"), "{}", text(&again));
 }
 
@@ -110,6 +117,11 @@ fn programs_running() -> Vec<String> {
 
 fn bytepath(words: &[&str]) -> Output {
     said(env!("CARGO_BIN_EXE_bytepath"), words)
+}
+
+fn ok(program: &str, words: &[&str]) {
+    let output = said(program, words);
+    assert!(output.status.success(), "{}", text(&output));
 }
 
 fn said(program: &str, words: &[&str]) -> Output {
