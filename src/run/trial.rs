@@ -138,9 +138,10 @@ pub(super) fn begin(
     Ok(())
 }
 
-/// A measured window of a stream that flows, after some time that is not measured. Ends that have clocks of their own are told
-/// before it when it opens and closes, so that it does not depend on how long it takes to
-/// tell them, and nothing is said while it is open but that it has opened.
+/// A measured window of a stream that flows, after some time that is not measured. Ends that
+/// have clocks of their own are told before it when it opens and closes, so that it does not
+/// depend on how long it takes to tell them, and nothing is said while it is open but that
+/// it has opened.
 pub(super) fn window(remotes: &mut Remotes, before: Duration, length: f64) -> Result<Seen, Fault> {
     let clocks = remotes.clocks;
     let length = seconds(length);

@@ -226,8 +226,8 @@ impl Lab {
     fn run(&self, out: &Path, options: &[&str]) -> Command {
         let mut all = vec!["run", "--path", "socket", "--cores", "unpinned"];
         all.extend(["--sender", "ssh://sender", "--receiver", "ssh://receiver"]);
-        all.extend(["--design", "trials", "--profile", "none", "--warm-up", "0"]);
-        for (name, usual) in [("--blocks", "2"), ("--window", "300ms")] {
+        all.extend(["--design", "trials", "--profile", "none"]);
+        for (name, usual) in [("--blocks", "2"), ("--window", "300ms"), ("--warm-up", "0")] {
             if !options.contains(&name) {
                 all.extend([name, usual]);
             }
@@ -306,4 +306,47 @@ fn make_key(dir: &Path, name: &str) -> PathBuf {
 fn folder_of_program() -> String {
     let program = Path::new(env!("CARGO_BIN_EXE_bytepath"));
     program.parent().unwrap().display().to_string()
+}
+
+mod timing {
+    use super::*;
+
+    #[test]
+    #[ignore = "timing"]
+    fn a_trial_over_ssh_takes_little_longer() {
+        isolated(module_path!(), "inside_a_trial_takes");
+    }
+
+    /// Seconds from the begin of one trial to that of the next, the median.
+    fn between_trials(out: &Path) -> f64 {
+        let began: Vec<u64> = load(out).unwrap().trials.iter().map(|t| t.started_ms).collect();
+        let mut all: Vec<u64> = began.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        all.sort_unstable();
+        all[all.len() / 2] as f64 * 1e-3
+    }
+
+    #[test]
+    #[ignore = "started in a namespace by a_trial_over_ssh_takes_little_longer"]
+    fn inside_a_trial_takes() {
+        let Some(lab) = Lab::new() else { return };
+        let (far, near) = (lab.dir.path().join("far"), lab.dir.path().join("near"));
+        // As in the default study.
+        let times = ["--blocks", "5", "--window", "1500ms", "--warm-up", "1s"];
+        let output = lab.run(&far, &times).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output));
+        let mut run = bytepath(&["run", "--path", "socket", "--cores", "unpinned"]);
+        run.args(["--design", "trials", "--profile", "none"]).args(times);
+        let output = run.arg("--out").arg(&near).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output));
+        let (far, near) = (between_trials(&far), between_trials(&near));
+        println!("a trial takes {far:.3} s over ssh and {near:.3} s in the embedded testbed");
+        assert!(far < 1.1 * near, "{far} and {near}");
+
+        let begin = std::time::Instant::now();
+        let output = lab.bytepath(&["restore", "--receiver", "ssh://receiver"]);
+        let took = begin.elapsed().as_secs_f64();
+        assert!(output.status.success(), "{}", text(&output));
+        println!("connecting and an agent at each end: {took:.3} s");
+        assert!(took < 2.0, "{took}");
+    }
 }
