@@ -261,8 +261,12 @@ impl Agent {
                 }
                 Ok(Reply::Done)
             }
-            Request::WindowBegin { .. } => {
-                self.session()?.window_begin()?;
+            Request::WindowBegin { at } => {
+                let opened = self.session()?.window_begin()?;
+                // It stays open as long as it was meant to, however late it opened.
+                if let (Some(at), Some((end, _))) = (at, self.due.front_mut()) {
+                    *end = end.saturating_add(opened).saturating_sub(at);
+                }
                 Ok(Reply::Done)
             }
             Request::WindowEnd { .. } => self.session()?.window_end(),

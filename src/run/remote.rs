@@ -128,9 +128,10 @@ impl<'a> Remotes<'a> {
         self.deployment.ports
     }
 
-    /// Whether each host has clocks of its own, which run as ours do.
+    /// Whether each host has clocks of its own by which it can be told when to act: one
+    /// that is emulated does nothing on time.
     pub fn has_clocks_apart(&self) -> bool {
-        self.properties.hosts_apart && !self.counted
+        self.properties.hosts_apart && !self.counted && self.slowness <= 1.0
     }
 
     /// What is known of the link and no agent can see.

@@ -199,8 +199,8 @@ impl Session {
     }
 
     /// Starts the meters, the first one last, then the window: so what the first ones
-    /// read is closest to it.
-    pub fn window_begin(&mut self) -> Result<(), Fault> {
+    /// read is closest to it. Gives the moment at which it opened, by CLOCK_MONOTONIC.
+    pub fn window_begin(&mut self) -> Result<u64, Fault> {
         let begun = Instant::now();
         let mut context = self.context();
         for Chosen { meter, options, .. } in self.meters.iter().rev() {
@@ -219,7 +219,7 @@ impl Session {
         self.opened = clock::monotonic();
         // One start that was held up is not what the next one takes.
         self.starting = (self.starting + begun.elapsed()) / 2;
-        Ok(())
+        Ok(self.opened)
     }
 
     /// When to begin so that the window opens at a moment.
