@@ -81,11 +81,15 @@ fn describe(device: &str) -> String {
     let mut netlink = Netlink::new();
     match netlink.link(device).unwrap() {
         None => "none".into(),
-        Some(link) => {
-            let features = netlink.features(link.index).unwrap().active;
-            let napis = netlink.napis(link.index);
-            format!("{link:?} {features:?} {napis:?}")
-        }
+        Some(link) => match netlink.features(link.index) {
+            Ok(features) => {
+                let napis = netlink.napis(link.index);
+                format!("{link:?} {:?} {napis:?}", features.active)
+            }
+            // It went away between the two questions.
+            Err(_) if netlink.link(device).unwrap().is_none() => "none".into(),
+            Err(error) => panic!("{device}: {error}"),
+        },
     }
 }
 
