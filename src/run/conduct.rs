@@ -447,17 +447,18 @@ impl Run<'_, '_> {
     /// Reads the log of an external meter, if the study has one. A log that does not fit
     /// costs its figures and not the study: it can be laid beside it again.
     fn power_log(&mut self) -> Result<(), Fault> {
-        match power::read_log(&self.opened.study) {
-            Ok(None) => Ok(()),
-            Ok(Some(log)) => {
-                self.opened.writer.power_log(&log)?;
-                power::enter(&mut self.opened.study, &log);
-                Ok(())
+        for asked in power::logs(&self.opened.study.header.power) {
+            match power::read(&self.opened.study, &asked) {
+                Ok(log) => {
+                    self.opened.writer.power_log(&log)?;
+                    power::enter(&mut self.opened.study, &log);
+                }
+                Err(fault) => self.remark(format!(
+                    "no figures of power: {fault}; `bytepath power STUDY LOG` tries again"
+                ))?,
             }
-            Err(fault) => self.remark(format!(
-                "no figures of power: {fault}; `bytepath power STUDY LOG` tries again"
-            )),
         }
+        Ok(())
     }
 
     /// The meters of a trial that counts.
@@ -467,8 +468,7 @@ impl Run<'_, '_> {
 
     /// The meters that were asked for.
     pub(super) fn meters(&self) -> Vec<Chosen> {
-        let requests = metering::of_trial(&self.opened.study.header);
-        meter::chosen(self.laboratory.meters, &requests)
+        metering::of_trial(self.laboratory.meters, &self.opened.study.header)
     }
 
     pub(super) fn position(&self, block: u32) -> Position {

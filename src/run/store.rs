@@ -21,7 +21,6 @@ const AFTER: &str = "hosts-after.json";
 const TRIALS: &str = "trials.jsonl";
 const REMARKS: &str = "remarks.txt";
 const PROFILES: &str = "profiles";
-const POWER: &str = "power.json";
 
 /// Appends trials to a study folder. While it lives, no other process can.
 #[derive(Debug)]
@@ -148,8 +147,9 @@ impl StudyWriter {
 
     /// Writes what an external meter's log says of the trials, whole or not at all.
     pub fn power_log(&mut self, log: &PowerLog) -> Result<(), Fault> {
-        let (path, part) = (self.folder.join(POWER), self.folder.join(format!("{POWER}.part")));
-        let text = serde_json::to_string_pretty(log).map_err(|e| encoding(POWER, &e))?;
+        let name = power_file(log.role);
+        let (path, part) = (self.folder.join(&name), self.folder.join(format!("{name}.part")));
+        let text = serde_json::to_string_pretty(log).map_err(|e| encoding(&name, &e))?;
         write_durably(&part, &text)?;
         let renamed = fs::rename(&part, &path)
             .and_then(|()| File::open(&self.folder))
@@ -250,13 +250,24 @@ pub fn load(folder: &Path) -> Result<Study, Fault> {
     };
     let (profiles, trials) = trials.into_iter().partition(|trial| trial.profile.is_some());
     let mut study = Study { header, trials, profiles, remarks };
-    if folder.join(POWER).exists() {
-        let text = read(POWER)?;
-        check_version(folder, POWER, serde_json::from_str::<Version>(&text).ok())?;
-        let log = serde_json::from_str(&text).map_err(|e| malformed(POWER, &e))?;
-        power::enter(&mut study, &log);
+    for role in [None, Some(Role::Sender), Some(Role::Receiver)] {
+        let name = power_file(role);
+        if folder.join(&name).exists() {
+            let text = read(&name)?;
+            check_version(folder, &name, serde_json::from_str::<Version>(&text).ok())?;
+            let log = serde_json::from_str(&text).map_err(|e| malformed(&name, &e))?;
+            power::enter(&mut study, &log);
+        }
     }
     Ok(study)
+}
+
+/// The file of what an external meter says: of both hosts, or of a role's.
+fn power_file(role: Option<Role>) -> String {
+    match role {
+        Some(role) => format!("power-{role}.json"),
+        None => "power.json".to_owned(),
+    }
 }
 
 /// Remarks of the run itself; a torn last line is none.

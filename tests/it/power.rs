@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn context(machine: &Machine, source: PowerSource) -> Context {
-    let options = json!(Power { source, rest: Rest::Kept });
+    let options = json!(Power { source, ..Power::default() });
     Context { options, ..Context::idle(machine.roots()) }
 }
 
@@ -109,7 +109,8 @@ fn a_machine_without_a_source_says_so_and_gives_no_figure() {
 #[test]
 fn resting_power_is_taken_off_and_told() {
     let machine = Machine::at_start("epyc-amd-energy");
-    let power = Power { source: PowerSource::Rapl, rest: Rest::Given { watts: 50.0 } };
+    let rest = Rest::Given { watts: 50.0 };
+    let power = Power { source: PowerSource::Rapl, rest, ..Power::default() };
     let context = Context { options: json!(power), ..context(&machine, PowerSource::Rapl) };
     let running = meter("power").start(&context).unwrap();
     machine.lay("stop");
@@ -327,6 +328,29 @@ fn a_log_with_another_clock_is_laid_beside_a_study() {
     // What is kept is there whenever the study is shown.
     let (_, csv) = bytepath(&["show", &study, "--format", "csv"]);
     assert_eq!(csv.lines().filter(|line| line.contains(",power.watts,")).count(), count, "{csv}");
+    // Two meters, one on each host: the second one draws half as much again.
+    let half = |line: &str| {
+        let (time, watts) = line.split_once(',').unwrap();
+        let watts = watts.parse::<f64>().map_or(watts.into(), |w| format!("{:.2}", 1.5 * w));
+        format!("{time},{watts}\n")
+    };
+    let text = fs::read_to_string(&file).unwrap();
+    let second = dir.path().join("second.csv");
+    fs::write(&second, text.lines().map(half).collect::<String>()).unwrap();
+    fs::remove_file(folder.join("power.json")).unwrap();
+    for (role, log) in [("sender", &file), ("receiver", &second.display().to_string())] {
+        let words = ["power", &study, log, "--rest", "measure", "--role", role];
+        let (code, text) = bytepath(&words);
+        assert_eq!(code, Some(0), "{text}");
+        assert!(text.contains(&format!("power of the {role}'s host is by the log")), "{text}");
+    }
+    let loaded = bytepath::run::load(&folder).unwrap();
+    for trial in &loaded.trials {
+        let of = |role| trial.reading("power.watts", &Scope::MachineOf(role)).unwrap();
+        let (sender, receiver) = (of(Role::Sender), of(Role::Receiver));
+        assert!((receiver / sender - 1.5).abs() < 0.01, "{sender} and {receiver}");
+        assert!(trial.reading("power.watts", &Scope::Machine).is_none(), "they share none");
+    }
     // A log of another time is refused, and what was kept stays.
     let other = dir.path().join("other.csv");
     fs::write(&other, "0,5\n1,6\n2,7\n").unwrap();
