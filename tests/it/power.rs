@@ -4,7 +4,7 @@
 use crate::machines::{Machine, meter, value};
 use bytepath::host::survey;
 use bytepath::meter::{self, Context, Output};
-use bytepath::record::{Facts, Power, PowerSource, Rest, Scope, Support, Unit};
+use bytepath::record::{Facts, Power, PowerSource, Rest, Role, Scope, Support, Unit};
 use bytepath::sys::{pmu, powercap};
 use bytepath_testing::skip;
 use serde_json::json;
