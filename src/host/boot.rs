@@ -44,7 +44,7 @@ const ANSWER: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// What the shell there is given. It is the same for every host: whatever varies is sent
-/// as lines, which no shell interprets.
+/// as lines, which no shell interprets. A copy was looked at before it got its name.
 ///
 /// `head -c` may read ahead of what it was asked for, which does no harm, because nothing
 /// follows until the shell has answered.
@@ -65,7 +65,7 @@ become_copy() {
     rmdir "$folder" 2>/dev/null
     exit $code
 }
-[ -x "$copy" ] && [ "$(build_of "$copy")" = "$build" ] && become_copy
+[ -x "$copy" ] && become_copy
 for file in "$own" "$(command -v bytepath)"; do
     [ -x "$file" ] && [ "$(build_of "$file")" = "$build" ] && become "$file"
 done

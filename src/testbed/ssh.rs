@@ -6,6 +6,7 @@ use crate::record::{Fault, FaultKind};
 use crate::sys::process::spawn_asked;
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -119,6 +120,8 @@ pub fn start(words: Vec<String>) -> Result<LocalAgent, Fault> {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // Ctrl-C is for us: what has been measured is still to come over this pipe.
+        command.process_group(0);
         let child = spawn_asked(command).map_err(|e| {
             let fault = Fault::system(format_args!("starting {}", words[0]), &e);
             match e.kind() {

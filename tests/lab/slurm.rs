@@ -30,7 +30,7 @@ fn a_fleet_runs_on_slurm_and_a_shard_that_is_requeued_goes_on() {
     let there = |folder: &str, name: &str| Path::new(folder).join(name).exists();
     let missing = |name: &&&str| !["/usr/bin", "/usr/sbin"].iter().any(|at| there(at, name));
     if let Some(name) = PROGRAMS.iter().find(missing) {
-        return skip!("no {name}");
+        return skip!("no {name}; `make tools-fleet` installs it");
     }
     let _alone = alone();
     let slurm = concat!(env!("CARGO_MANIFEST_DIR"), "/tools/slurm");

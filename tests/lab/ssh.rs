@@ -11,6 +11,7 @@ use bytepath_testing::skip;
 use std::fs;
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -151,6 +152,32 @@ fn failure(trial: &bytepath::record::Trial) -> Option<String> {
     }
 }
 
+#[test]
+fn ctrl_c_keeps_what_was_measured() {
+    isolated(module_path!(), "inside_ctrl_c");
+}
+
+#[test]
+#[ignore = "started in a namespace by ctrl_c_keeps_what_was_measured"]
+fn inside_ctrl_c() {
+    let Some(lab) = Lab::new() else { return };
+    let out = lab.dir.path().join("stopped");
+    let set = "receiver: mtu to-sender 1400";
+    let mut run = lab.run(&out, &["--blocks", "9", "--window", "1s", "--set", set]);
+    let mut run = Running::start(run.process_group(0));
+    let trials = out.join("trials.jsonl");
+    await_that("a trial has ended", || fs::read_to_string(&trials).is_ok_and(|t| t.contains('\n')));
+    // As a terminal does it: to the whole group.
+    let group = rustix::process::Pid::from_raw(run.0.id() as i32).unwrap();
+    rustix::process::kill_process_group(group, rustix::process::Signal::INT).unwrap();
+    let (code, said) = run.end();
+    assert_eq!(code, Some(130), "{said}");
+    let study = load(&out).unwrap();
+    assert!(!study.trials.is_empty() && study.trials.iter().all(ran), "{said}");
+    assert_eq!(lab.hosts[1].place.mtu("to-sender"), 1500);
+    lab.nothing_is_left();
+}
+
 /// Two hosts and their steering one, which is where the test runs.
 struct Lab {
     dir: tempfile::TempDir,
@@ -168,7 +195,7 @@ impl Lab {
     fn new() -> Option<Lab> {
         let sshd = Path::new("/usr/sbin/sshd");
         if !sshd.exists() || Command::new("ssh").arg("-V").output().is_err() {
-            skip!("no OpenSSH here");
+            skip!("no ssh and sshd; `make tools-fleet` installs them");
             return None;
         }
         let dir = tempfile::tempdir().unwrap();

@@ -8,8 +8,8 @@ use super::verdict::Question;
 use crate::record::{Cell, Role, Scope, Trial, Work};
 
 /// Name of the reading that return on investment by power takes: mean power over
-/// the window in watts, of `Scope::Role` for one end, of `Scope::Machine` for all
-/// that both ends draw.
+/// the window in watts, of `Scope::Role` or `Scope::MachineOf` for one end, of
+/// `Scope::Machine` for all that both ends draw.
 pub const POWER: &str = "power.watts";
 
 /// Fewest trials from which the first and the last are dropped.
@@ -49,10 +49,10 @@ impl Costs {
     /// instructions, where those were counted.
     pub fn of(cell: &Cell, trial: &Trial, instructions_per_second: Option<f64>) -> Costs {
         let watts = |scope| trial.reading(POWER, &scope).filter(|w| *w > 0.0 && w.is_finite());
-        let [tx, rx] = Role::ALL.map(|role| watts(Scope::Role(role)));
-        let [one, other] = Role::ALL.map(|role| watts(Scope::MachineOf(role)));
-        let apart = || Some(one? + other?);
-        let both = watts(Scope::Machine).or_else(apart).or_else(|| Some(tx? + rx?));
+        // A host that has no other role draws all it draws for this one.
+        let of = |role| watts(Scope::Role(role)).or_else(|| watts(Scope::MachineOf(role)));
+        let [tx, rx] = Role::ALL.map(of);
+        let both = watts(Scope::Machine).or_else(|| Some(tx? + rx?));
         Costs {
             block: trial.block,
             work: trial.work,
@@ -209,6 +209,13 @@ mod tests {
         let joules = Summary::of(costs[0].joules_per_unit());
         assert!(near(joules, 100.0 * GIB / 1.25e9) && costs[0].watts() == Some(100.0));
         assert!(near(p.sender, 2.5) && near(p.receiver, 100.0 / 60.0) && near(p.total, 1.0));
+        // Hosts apart draw what their roles do.
+        let mut apart = worked();
+        for reading in &mut apart.readings {
+            let Scope::Role(role) = reading.scope else { continue };
+            reading.scope = Scope::MachineOf(role);
+        }
+        assert_eq!(roi_power(&[Costs::of(&cell("a"), &apart, None)], &rules), p);
         let rules = Rules { roi_throughput: 1.0, roi_power: 2.0, ..rules };
         assert!(near(roi(&costs, &rules).total, 10.0 / 0.75));
         assert!(near(roi_power(&costs, &rules).total, 0.001));
