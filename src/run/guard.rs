@@ -17,6 +17,7 @@ const RELEASE: Duration = Duration::from_secs(5);
 /// Keeps the hosts as the study wants them. Dropping it restores everything.
 pub(super) struct Guard {
     stewards: Stewards,
+    wanted: Vec<WantedSetting>,
     records: Vec<SettingRecord>,
     last: Fingerprints,
 }
@@ -49,7 +50,24 @@ impl Guard {
         let mut stewards = Stewards::of(laboratory)?;
         let (records, rows) = stewards.apply(&wanted)?;
         let last = stewards.fingerprints()?;
-        Ok((Guard { stewards, records, last }, rows))
+        Ok((Guard { stewards, wanted, records, last }, rows))
+    }
+
+    /// Whether every steward still answers.
+    pub fn holds(&mut self) -> bool {
+        self.stewards.fingerprints().is_ok()
+    }
+
+    /// Begins again with hosts that were lost. A steward restores its host when its pipe
+    /// ends, so all is set once more; what the hosts were set to before stays what they are
+    /// compared with.
+    pub fn begin_again(&mut self, laboratory: &Laboratory) -> Result<(), Fault> {
+        // A host that was not lost has a journal that only one steward can have.
+        self.stewards = Stewards::none();
+        let mut stewards = Stewards::of(laboratory)?;
+        (self.records, _) = stewards.apply(&self.wanted)?;
+        self.stewards = stewards;
+        Ok(())
     }
 
     /// What was set, from what to what.

@@ -50,6 +50,11 @@ struct Away {
 }
 
 impl Stewards {
+    /// Of no host.
+    pub(super) fn none() -> Stewards {
+        Stewards { seats: Vec::new() }
+    }
+
     /// Those of a testbed.
     pub fn of(laboratory: &Laboratory) -> Result<Stewards, Fault> {
         let Laboratory { testbed, program, stop, .. } = laboratory;

@@ -39,7 +39,11 @@ pub(super) fn trial(
 ) -> Result<Trial, Fault> {
     let mut trial = blank(cell, position);
     let measured = measure(laboratory, guard, cell, meters, schedule, &mut trial);
-    let rows = guard.unprepare()?;
+    let rows = match guard.unprepare() {
+        // The steward went with its host. That is why the trial failed, and it is written down.
+        Err(lost) if lost.kind == FaultKind::PeerLost && measured.is_err() => Vec::new(),
+        rows => rows?,
+    };
     match measured {
         Ok(()) => {
             trial.status = TrialStatus::Measured;

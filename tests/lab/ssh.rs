@@ -133,6 +133,22 @@ fn inside_a_host_that_is_lost() {
     assert!(failed[0].contains("the receiver's agent is gone"), "{failed:?}");
     lab.nothing_is_left();
 
+    // The whole connection is lost: sshd's sessions there are killed. They are back at once.
+    let out = lab.dir.path().join("cut");
+    let mut run = Running::start(&mut lab.run(&out, &["--blocks", "3", "--window", "1s"]));
+    let trials = out.join("trials.jsonl");
+    let ended = || fs::read_to_string(&trials).map_or(0, |text| text.lines().count());
+    await_that("a trial has ended", || ended() > 0);
+    await_that("an agent of a trial runs", || lab.hosts[1].place.agents().len() == 2);
+    lab.hosts[1].cut();
+    let (code, said) = run.end();
+    assert_eq!(code, Some(5), "{said}");
+    let study = load(&out).unwrap();
+    let failed = study.trials.iter().filter_map(failure).count();
+    assert!(study.trials.len() == 6 && (1..=2).contains(&failed), "{said}");
+    assert!(study.remarks.iter().any(|r| r.contains("was back after")), "{:?}", study.remarks);
+    lab.nothing_is_left();
+
     // The controller is killed: both hosts end their agents and restore what was set.
     let set = "receiver: mtu to-sender 1400";
     let out = lab.dir.path().join("abandoned");
@@ -307,6 +323,13 @@ impl Host {
         let sshd = command.stderr(Stdio::null()).spawn().unwrap();
         await_that("sshd listens", || TcpStream::connect((address, 22)).is_ok());
         Host { place, address, home, sshd }
+    }
+
+    /// Ends every session of its sshd.
+    fn cut(&self) {
+        let sessions = format!("pkill -KILL --parent {} sshd", self.sshd.id());
+        let done = self.place.command("sh").args(["-c", &sessions]).status().unwrap();
+        assert!(done.success());
     }
 
     fn copies(&self) -> PathBuf {
