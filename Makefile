@@ -6,9 +6,12 @@ SHELL := /bin/bash
 FUZZ_SECONDS ?= 5
 MUSL := $(shell uname -m)-unknown-linux-musl
 # Programs that tests start; tools/need knows their Debian packages.
-TEST_PROGRAMS := chromium ip iperf3 munged python3 qemu-system-x86_64 sbatch slurmctld slurmd ssh sshd strace
+TEST_PROGRAMS := chromium ip iperf3 python3 qemu-system-x86_64 strace
+# Servers: a machine gets them when it is asked to, and not by `make test`, which then
+# skips the tests that start them.
+FLEET_PROGRAMS := munged sbatch slurmctld slurmd ssh sshd
 
-.PHONY: run test test-fleet build static unit timing fuzz bench bench-rr lint clean tools-build tools-bench tools-tests tools-observe observe-examples vm-kernel
+.PHONY: run test test-fleet build static unit timing fuzz bench bench-rr lint clean tools-build tools-bench tools-tests tools-fleet tools-observe observe-examples vm-kernel
 
 ## run: build in release and compare every path on this machine (about 4 minutes after the build)
 run: build
@@ -30,8 +33,7 @@ test: tools-tests
 	@$(MAKE) --no-print-directory lint unit
 
 ## test-fleet: hosts by ssh, pairs of hosts, and a fleet on a Slurm of two nodes that the test starts (as root)
-test-fleet: tools-build
-	@tools/need ip munged sbatch slurmctld slurmd ssh sshd
+test-fleet: tools-build tools-fleet
 	cargo test --locked --test lab -- --nocapture ssh:: slurm:: pairs:: hosts::
 
 lint:
@@ -83,6 +85,10 @@ tools-tests:
 	@tools/need $(TEST_PROGRAMS) || true
 	@tools/readers
 	@tools/vm-kernel
+
+## tools-fleet: installs OpenSSH's server and Slurm, for tests that start their own; their services may be off
+tools-fleet:
+	@tools/need ip $(FLEET_PROGRAMS)
 
 ## vm-kernel: two Debian kernels of known series, for guests; nothing is installed
 vm-kernel:
