@@ -3,7 +3,7 @@
 use super::bed::choice;
 use super::exit::{TRIAL_FAILED, UNDECIDED};
 use super::output::print;
-use super::plan::{catalogues, read};
+use super::plan::{catalogues, read, seed};
 use super::run::own_program;
 use super::{Arguments, dispatch};
 use crate::fleet::slurm::{self, Task};
@@ -174,7 +174,7 @@ fn begin(
     fleet::write(&folder.join(EXPERIMENT), text.as_bytes())?;
     fleet::write(&folder.join(JOB), JOB_TEXT.as_bytes())?;
     let trials = experiment.cells.len() * experiment.blocks as usize;
-    let seed = experiment.seed.unwrap_or_else(|| rand::random::<u64>() >> 1);
+    let seed = experiment.seed.unwrap_or_else(seed);
     let addresses = arguments.addresses.iter().cloned().collect();
     let fleet = Fleet::new(arguments.shards, trials, seed, addresses);
     fleet.write(folder)?;

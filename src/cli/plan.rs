@@ -301,7 +301,7 @@ fn from_flags(
 }
 
 /// A seed that can be written into an experiment file: TOML has no larger numbers.
-fn seed() -> u64 {
+pub(super) fn seed() -> u64 {
     rand::random::<u64>() >> 1
 }
 

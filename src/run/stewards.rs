@@ -136,26 +136,28 @@ impl Stewards {
 
     /// What the hosts are set to, each marked with whose it is.
     pub fn fingerprints(&mut self) -> Result<Fingerprints, Fault> {
-        let mut all = Vec::new();
-        for seat in &mut self.seats {
-            match seat.ask(StewardRequest::Fingerprint)? {
-                StewardReply::Fingerprint { settings } => all.push((seat.host, settings)),
-                other => return Err(unexpected(&other)),
-            }
-        }
-        Ok(all)
+        self.each(&StewardRequest::Fingerprint, |reply| match reply {
+            StewardReply::Fingerprint { settings } => Ok(settings),
+            other => Err(unexpected(&other)),
+        })
     }
 
     /// What would spoil a measurement on each host.
     pub fn examine(&mut self) -> Result<Examination, Fault> {
-        let mut all = Vec::new();
-        for seat in &mut self.seats {
-            match seat.ask(StewardRequest::Examine)? {
-                StewardReply::Findings { findings } => all.push((seat.host, findings)),
-                other => return Err(unexpected(&other)),
-            }
-        }
-        Ok(all)
+        self.each(&StewardRequest::Examine, |reply| match reply {
+            StewardReply::Findings { findings } => Ok(findings),
+            other => Err(unexpected(&other)),
+        })
+    }
+
+    /// Asks every host the same; what each says is marked with whose it is.
+    fn each<T>(
+        &mut self,
+        request: &StewardRequest,
+        read: impl Fn(StewardReply) -> Result<T, Fault>,
+    ) -> Result<Vec<(Option<Role>, T)>, Fault> {
+        let ask = |seat: &mut Seat| Ok((seat.host, read(seat.ask(request.clone())?)?));
+        self.seats.iter_mut().map(ask).collect()
     }
 
     /// What the host of a role is, with what meters need; none where it is this machine.
