@@ -43,16 +43,17 @@ Examples:
   bytepath power bytepath-studies/20260102-030405 rack-b.csv --role receiver
 
 The log's clock is found by the begins and ends of the trials: begin the log some
-seconds before the study and end it some seconds behind. Use --design trials and a
+seconds before the study and end it some seconds after it. Use --design trials and a
 window that holds several readings. What the log says is kept with the study, in
-power.json; no other file of it is changed.";
+power.json, or power-ROLE.json where it is of one host; no other file is changed.";
 
 /// Lays a log beside a study and prints the study's report.
 pub(super) fn power(arguments: &PowerArguments) -> Result<ExitCode, Fault> {
     let clock = spec::read_clock(&arguments.clock)?;
     let rest = arguments.rest.as_deref().map(spec::read_rest).transpose()?.unwrap_or_default();
     let source = PowerSource::Csv { file: arguments.log.clone(), clock };
-    let (study, _) = import_power(&arguments.study, &Power { source, rest, receiver: None }, arguments.role)?;
+    let (study, _) =
+        import_power(&arguments.study, &Power { source, rest, receiver: None }, arguments.role)?;
     show::print(&arguments.study, &study, &arguments.form, None)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -3,6 +3,7 @@
 
 use super::Laboratory;
 use super::guard::{Guard, note_changes};
+use super::lost::lost;
 use super::metering;
 use super::outlook::{Outlook, Surveyed, look_at_all, recorded};
 use super::plan::{Blocks, Observer, Plan};
@@ -10,9 +11,9 @@ use super::power;
 use super::profiles;
 use super::slices::{self, time_of_trial};
 use super::store::{HostsAfter, StudyWriter};
-use super::trial::{Position, blank, now_ms, trial};
+use super::trial::{Position, blank, fail, now_ms, trial};
 use crate::host::{VERSION, differences};
-use crate::meter::{self, Chosen};
+use crate::meter::Chosen;
 use crate::record::{
     Cell, CellId, Design, Facts, Fault, FaultKind, Restoration, Role, SCHEMA_VERSION, Schedule,
     SettingRecord, Study, StudyHeader, Trial, TrialStatus, WantedSetting, unit,
@@ -21,7 +22,6 @@ use crate::{spec, stats};
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Runs a study. What was measured before an error or the user's stop is on
@@ -260,7 +260,7 @@ fn difference(header: &StudyHeader, now: &[Surveyed]) -> Option<String> {
     })
 }
 
-fn host_difference(then: &[Facts], now: &[Facts]) -> Option<String> {
+pub(super) fn host_difference(then: &[Facts], now: &[Facts]) -> Option<String> {
     for (role, (then, now)) in Role::ALL.into_iter().zip(then.iter().zip(now)) {
         for (what, then, now) in [
             ("kernel", &then.kernel_release, &now.kernel_release),
@@ -396,12 +396,9 @@ impl Run<'_, '_> {
             let position = self.position(block);
             let guard = &mut self.opened.guard;
             let ended = trial(self.laboratory, guard, cell, &meters, &schedule, position)?;
-            let lost = lost_peer(&ended);
             self.keep(vec![ended])?;
             self.tell(clock, 1);
-            if let Some(fault) = lost {
-                self.regain(fault)?;
-            }
+            self.regain(lost(self.opened.study.trials.last()))?;
         }
         Ok(())
     }
@@ -420,48 +417,9 @@ impl Run<'_, '_> {
         self.observer.trial_begins(clock.done + 1, &cells[0].id, block + 1);
         let position = self.position(block);
         let ended = slices::block(self.laboratory, cells, &meters, &schedule, slice, position)?;
-        let lost = ended.iter().find_map(lost_peer);
         self.keep(ended)?;
         self.tell(clock, cells.len());
-        lost.map_or(Ok(()), |fault| self.regain(fault))
-    }
-
-    /// After an end was lost: waits for its host, if that is lost, too, for as long as was
-    /// declared. An agent alone comes back with the next trial.
-    fn regain(&mut self, fault: Fault) -> Result<(), Fault> {
-        let patience = self.laboratory.testbed.properties().patience;
-        if self.opened.guard.holds() {
-            return Ok(());
-        }
-        let begin = Instant::now();
-        let host = fault.message.clone();
-        self.observer.host_changed(&format!("{host}; waiting for its host"));
-        loop {
-            match self.opened.guard.begin_again(self.laboratory) {
-                Ok(()) => break,
-                Err(fault) if fault.kind == FaultKind::Interrupted => return Err(fault),
-                Err(fault) if begin.elapsed() >= patience => {
-                    let waited = unit::seconds(patience);
-                    return Err(fault.context(format!("a host was lost, and not back in {waited}"))
-                        .remedy("`bytepath resume` goes on when it is back"));
-                }
-                Err(_) => self.pause(RETRY)?,
-            }
-        }
-        let away = unit::seconds(Duration::from_secs(begin.elapsed().as_secs()));
-        self.remark(format!("a host was lost ({host}) and was back after {away}"))
-    }
-
-    /// Lets time pass, unless the user wants to stop.
-    fn pause(&self, time: Duration) -> Result<(), Fault> {
-        let deadline = Instant::now() + time;
-        while Instant::now() < deadline {
-            if self.laboratory.stop.load(Ordering::Relaxed) {
-                return Err(Fault::new(FaultKind::Interrupted, "stopped by the user"));
-            }
-            std::thread::sleep(LOOK);
-        }
-        Ok(())
+        self.regain(lost(self.opened.study.trials.iter().rev().take(cells.len())))
     }
 
     /// Tells the observer of the last trials, which are on disk by now.
@@ -557,7 +515,14 @@ impl Run<'_, '_> {
         if !trials.iter().any(|trial| trial.status == TrialStatus::Measured) {
             return Ok(());
         }
-        let changes = self.opened.guard.look()?;
+        let changes = match self.opened.guard.look() {
+            // What was done to a host that is lost is not known.
+            Err(lost) if lost.kind == FaultKind::PeerLost => {
+                trials.iter_mut().for_each(|trial| fail(trial, lost.clone()));
+                return Ok(());
+            }
+            changes => changes?,
+        };
         note_changes(trials, &changes);
         let Some(first) = trials.first().filter(|_| !changes.is_empty()) else { return Ok(()) };
         let remark = format!(
@@ -585,20 +550,6 @@ impl Run<'_, '_> {
         self.opened.writer.append(&trials)?;
         self.opened.study.trials.extend(trials);
         Ok(())
-    }
-}
-
-/// How often a host that was lost is looked for.
-const RETRY: Duration = Duration::from_secs(2);
-
-/// How often a pause looks at the stop flag.
-const LOOK: Duration = Duration::from_millis(20);
-
-/// Why a trial lost an end of it, if it did.
-fn lost_peer(trial: &Trial) -> Option<Fault> {
-    match &trial.status {
-        TrialStatus::Failed { fault } if fault.kind == FaultKind::PeerLost => Some(fault.clone()),
-        _ => None,
     }
 }
 

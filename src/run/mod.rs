@@ -11,6 +11,7 @@ mod engine;
 mod explanation;
 mod guard;
 mod line;
+mod lost;
 mod merge;
 mod metering;
 mod observing;

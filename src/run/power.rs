@@ -5,7 +5,7 @@ use super::store::{StudyWriter, load};
 use crate::meter::{self, Context};
 use crate::record::{
     Facts, Fault, FaultKind, LogClock, LoggedTrial, Power, PowerLog, PowerSource, Reading, Rest,
-    Role, SCHEMA_VERSION, Scope, Study, TimeSpan, Trial, TrialStatus, Unit,
+    Role, SCHEMA_VERSION, Scope, Study, Support, TimeSpan, Trial, TrialStatus, Unit,
 };
 use crate::stats::wattmeter::{Alignment, LONGEST_LOG, Log, align};
 use crate::sys::Roots;
@@ -32,29 +32,28 @@ pub(super) fn settle(
         return Ok((asked.clone(), None));
     }
     if asked.receiver.is_some() && !apart {
-        let text = "a source of power for each role: the hosts share a machine";
-        return Err(Fault::new(FaultKind::Usage, text).remedy("name one source"));
+        return Err(shared());
     }
     // A machine's hosts share its sources; the receiver's agent reads them.
     for role in Role::ALL.into_iter().filter(|role| apart || *role == Role::Receiver) {
         if let Some(facts) = facts.get(role as usize)
-            && let crate::record::Support::No { reason, remedy } =
+            && let Support::No { reason, remedy } =
                 meter::power_support(facts, &asked.of(role).source)
         {
             let fault = Fault::new(FaultKind::Unsupported, format!("{role}: power: {reason}"));
             return Err(if remedy.is_empty() { fault } else { fault.remedy(remedy) });
         }
     }
-    let both = Role::ALL.map(|role| asked.of(role));
-    let is_log = |power: &Power| matches!(power.source, PowerSource::Csv { .. });
-    for power in both {
-        if let PowerSource::Csv { file, .. } = &power.source {
-            // A slip in its name is better reported before the study than after it.
-            read_text(file)?;
+    let mut watches = false;
+    for power in Role::ALL.map(|role| asked.of(role)) {
+        match &power.source {
+            // A slip in its name is better reported before the study than after it. Its rest
+            // is found in it.
+            PowerSource::Csv { file, .. } => drop(read_text(file)?),
+            _ => watches |= power.rest == Rest::Measured,
         }
     }
-    // The rest of a log is in the log.
-    if !both.iter().any(|power| power.rest == Rest::Measured && !is_log(power)) {
+    if !watches {
         return Ok((asked.clone(), None));
     }
     if apart {
@@ -74,14 +73,23 @@ fn context(power: &Power) -> Context {
     Context { options: json!(power), ..Context::idle(Roots::real()) }
 }
 
+fn shared() -> Fault {
+    let text = "a source of power for each role: their hosts share a machine";
+    Fault::new(FaultKind::Usage, text).remedy("name one source, of both")
+}
+
 /// Lays the log of an external meter beside a study that has ended, and keeps what it
-/// says with the study. A log of the same host that was there before is replaced.
+/// says with the study. It is of a role's host, or of both; a log of the same that was there
+/// before is replaced.
 pub fn import(
     folder: &Path,
     power: &Power,
     role: Option<Role>,
 ) -> Result<(Study, PowerLog), Fault> {
     let (mut writer, study) = StudyWriter::reopen(folder)?;
+    if role.is_some() && !study.trials.iter().any(Trial::has_hosts_apart) {
+        return Err(shared());
+    }
     let log = read(&study, &(role, power.clone()))?;
     writer.power_log(&log)?;
     // Read again, because the study may hold what an older log said.

@@ -4,8 +4,8 @@
 
 use super::power;
 use crate::record::{
-    CopyCeiling, Facts, Fault, FaultKind, KernelHosts, PowerLog, RestorationRow, SCHEMA_VERSION,
-    SettingRecord, Study, StudyHeader, Trial,
+    CopyCeiling, Facts, Fault, FaultKind, KernelHosts, PowerLog, RestorationRow, Role,
+    SCHEMA_VERSION, SettingRecord, Study, StudyHeader, Trial,
 };
 use rustix::fs::{FlockOperation, flock};
 use schemars::JsonSchema;
@@ -145,7 +145,8 @@ impl StudyWriter {
         Ok(format!("{PROFILES}/{name}"))
     }
 
-    /// Writes what an external meter's log says of the trials, whole or not at all.
+    /// Writes what an external meter's log says of the trials, whole or not at all. What was
+    /// there of both hosts does not stand beside what is of one, nor the other way round.
     pub fn power_log(&mut self, log: &PowerLog) -> Result<(), Fault> {
         let name = power_file(log.role);
         let (path, part) = (self.folder.join(&name), self.folder.join(format!("{name}.part")));
@@ -154,7 +155,17 @@ impl StudyWriter {
         let renamed = fs::rename(&part, &path)
             .and_then(|()| File::open(&self.folder))
             .and_then(|folder| folder.sync_all());
-        renamed.map_err(|e| storage("write", &path, &e))
+        renamed.map_err(|e| storage("write", &path, &e))?;
+        for other in LOGS.into_iter().filter(|other| other.is_none() != log.role.is_none()) {
+            let path = self.folder.join(power_file(other));
+            match fs::remove_file(&path) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                    return Err(storage("remove", &path, &e));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Writes down what the hosts were at the end of the run.
@@ -250,7 +261,7 @@ pub fn load(folder: &Path) -> Result<Study, Fault> {
     };
     let (profiles, trials) = trials.into_iter().partition(|trial| trial.profile.is_some());
     let mut study = Study { header, trials, profiles, remarks };
-    for role in [None, Some(Role::Sender), Some(Role::Receiver)] {
+    for role in LOGS {
         let name = power_file(role);
         if folder.join(&name).exists() {
             let text = read(&name)?;
@@ -262,7 +273,10 @@ pub fn load(folder: &Path) -> Result<Study, Fault> {
     Ok(study)
 }
 
-/// The file of what an external meter says: of both hosts, or of a role's.
+/// The hosts that a log may be of: both, or a role's.
+const LOGS: [Option<Role>; 3] = [None, Some(Role::Sender), Some(Role::Receiver)];
+
+/// The file of what such a log says.
 fn power_file(role: Option<Role>) -> String {
     match role {
         Some(role) => format!("power-{role}.json"),

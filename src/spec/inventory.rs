@@ -107,7 +107,7 @@ impl Inventory {
     }
 
     fn options(&self, role: &str, host: &str) -> Result<Vec<String>, Fault> {
-        let Some(ListedHost { at, address, device }) = self.hosts.get(host) else {
+        let Some(ListedHost { at, address, device, .. }) = self.hosts.get(host) else {
             let known: Vec<&str> = self.hosts.keys().map(String::as_str).collect();
             return Err(suggest(usage(format!("there is no host '{host}'")), host, &known));
         };

@@ -215,7 +215,13 @@ impl Named {
                 keeps_copy: self.keeps_copy || !last,
                 stop: site.stop,
             };
-            boot.run(&mut agent.process).map_err(|fault| fault.context(self.role))?;
+            let booted = boot.run(&mut agent.process);
+            if let (Err(Fault { kind: FaultKind::PeerLost, .. }), Reached::Ssh(ssh)) =
+                (&booted, &self.reached)
+            {
+                ssh.disconnect();
+            }
+            booted.map_err(|fault| fault.context(self.role))?;
         }
         let attachment = Attachment::Given { address: self.address, device: self.device.clone() };
         Ok(ProcessHost { agent, attachment, adapter: Adapter::Asked })

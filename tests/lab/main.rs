@@ -20,6 +20,7 @@ mod pairs;
 mod paths;
 mod placement;
 mod ports;
+mod power;
 mod preparation;
 mod reach;
 mod rr;
