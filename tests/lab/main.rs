@@ -15,6 +15,7 @@ mod cpu;
 mod end_to_end;
 mod experiments;
 mod hosts;
+mod lost;
 mod observe;
 mod pairs;
 mod paths;
