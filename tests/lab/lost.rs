@@ -7,7 +7,7 @@ use crate::places::ran;
 use crate::running::{Running, await_that, signal};
 use crate::ssh::{Host, Lab, failure};
 use bytepath::record::wire::{Reply, Request, Token};
-use bytepath::record::{Cell, Half};
+use bytepath::record::{Cell, Half, TrialStatus};
 use bytepath::run::{agent, load};
 use bytepath::{meter, path};
 use bytepath_testing::skip;
@@ -184,6 +184,46 @@ fn inside_a_cut_while_restoring() {
     await_that("all are restored", || settings.are_restored());
     lab.nothing_is_left();
     assert!(!out.join("trials.jsonl").exists());
+}
+
+#[test]
+fn a_link_that_goes_down_and_up_costs_no_more_than_its_trial() {
+    isolated(module_path!(), "inside_a_link_goes_down");
+}
+
+#[test]
+#[ignore = "started in a namespace by a_link_that_goes_down_and_up_costs_no_more_than_its_trial"]
+fn inside_a_link_goes_down() {
+    let Some(lab) = Lab::new() else { return };
+    let out = lab.dir.path().join("down");
+    let mut run = Running::start(&mut lab.run(&out, &["--blocks", "3", "--window", "2s"]));
+    let link = |up: bool| {
+        lab.hosts[0].place.within(|netlink| {
+            let index = netlink.link("to-receiver").unwrap().unwrap().index;
+            if up { netlink.set_up(index).unwrap() } else { netlink.set_down(index).unwrap() }
+        });
+    };
+    // Within a window, and beyond its end.
+    for (trial, away) in [(1, 300), (3, 2500)] {
+        run.await_that("a trial has ended", || ended(&out) == trial);
+        run.await_that("a stream flows", || flow(&lab) == Some(ESTABLISHED));
+        sleep(Duration::from_millis(500));
+        link(false);
+        sleep(Duration::from_millis(away));
+        link(true);
+    }
+    let (code, said) = run.end();
+    assert!(matches!(code, Some(0 | 5)), "{said}");
+    let study = load(&out).unwrap();
+    assert_eq!(study.trials.len(), 6, "{said}");
+    for (at, trial) in study.trials.iter().enumerate() {
+        let spoiled = match &trial.status {
+            TrialStatus::Rejected { events } => events.iter().any(|e| e.contains("link to-")),
+            status => matches!(status, TrialStatus::Failed { .. }),
+        };
+        assert_eq!(spoiled, matches!(at, 1 | 3), "{at}: {:?}", trial.status);
+    }
+    lab.nothing_is_left();
 }
 
 #[test]
