@@ -239,10 +239,10 @@ impl Agent {
                 self.session()?.accept(events)?;
                 Ok(Reply::Done)
             }
-            Request::Start { meters, hold } => {
+            Request::Start { meters } => {
                 let chosen = meter::chosen(self.meters, &meters);
                 let session = self.session()?;
-                session.pace(hold);
+                session.pace(true);
                 session.start(chosen)?;
                 Ok(Reply::Done)
             }

@@ -291,7 +291,7 @@ impl Host {
         let config = format!(
             "ListenAddress {address}\nHostKey {}\nAuthorizedKeysFile {}\nStrictModes no\n\
              PermitRootLogin yes\nPasswordAuthentication no\nUsePAM no\nPidFile none\n\
-             SetEnv BYTEPATH_STATE={} XDG_CACHE_HOME={home}/.cache \
+             SetEnv BYTEPATH_STATE={} HOME={home} \
              PATH={home}/bin:/usr/sbin:/usr/bin:/sbin:/bin\n",
             make_key(dir, &format!("{}-key", place.name)).display(),
             dir.join("key.pub").display(),

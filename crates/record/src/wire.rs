@@ -113,13 +113,10 @@ pub enum Request {
     },
     /// Receiver: take the connections, open the path. Answered by `Done`.
     Accept,
-    /// Begin to move bytes, or be ready to: a sender that is held waits for
-    /// `Pace`. Answered by `Done`.
+    /// Be ready to move bytes; a sender waits for `Pace`. Answered by `Done`.
     Start {
         /// Meters to run in this agent.
         meters: Vec<MeterRequest>,
-        /// True to start held.
-        hold: bool,
     },
     /// Sender: sleep after the message in hand, or go on. Answered by `Done`.
     Pace {
