@@ -75,8 +75,8 @@ pub(super) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Fault> {
             (Ok(vec![facts.clone(), facts]), findings)
         }
         None => {
-            let facts = arguments.place.facts(true)?;
-            (facts, arguments.place.findings()?.unwrap_or_else(|| findings(&Roots::real())))
+            let (facts, found) = arguments.place.examined()?;
+            (facts, found.unwrap_or_else(|| findings(&Roots::real())))
         }
     };
     let of = |role: Role| facts.as_ref().map(|facts| &facts[role as usize]);

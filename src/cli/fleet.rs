@@ -7,11 +7,9 @@ use super::plan::{catalogues, read, seed};
 use super::run::own_program;
 use super::{Arguments, dispatch};
 use crate::fleet::slurm::{self, Task};
-use crate::fleet::{
-    self, EXPERIMENT, Fleet, JOB, JOB_TEXT, MOST_SHARDS, PROGRAM, name, reached, storage,
-};
+use crate::fleet::{self, EXPERIMENT, Fleet, JOB, JOB_TEXT, MOST_SHARDS, PROGRAM, name, reached};
 use crate::record::{Fault, FaultKind, unit};
-use crate::run::{Reached, is_begun, load, merge};
+use crate::run::{Reached, is_begun, load, merge, refuse_used, storage};
 use crate::spec::{self, Catalogues, Experiment};
 use clap::{Args, Parser, Subcommand};
 use std::fs;
@@ -164,11 +162,7 @@ fn begin(
     experiment: &Experiment,
     text: &str,
 ) -> Result<Fleet, Fault> {
-    let mut entries = fs::read_dir(folder).map_err(|e| storage("read", folder, &e))?;
-    if entries.next().is_some() {
-        let text = format!("the folder {} is not empty", folder.display());
-        return Err(Fault::new(FaultKind::Storage, text).remedy("choose another one with --out"));
-    }
+    refuse_used(folder)?;
     let program = folder.join(PROGRAM);
     fs::copy(own_program()?, &program).map_err(|e| storage("write", &program, &e))?;
     fleet::write(&folder.join(EXPERIMENT), text.as_bytes())?;
