@@ -2,6 +2,7 @@
 //! raised and restored after the last, and an eye on what else changes meanwhile.
 
 use super::Laboratory;
+use super::preparation::SameQueue;
 use super::stewards::{Fingerprints, Stewards};
 use crate::host::{Fingerprint, differences};
 use crate::record::{
@@ -19,6 +20,8 @@ pub(super) struct Guard {
     stewards: Stewards,
     records: Vec<SettingRecord>,
     last: Fingerprints,
+    /// The queues that flows of all cells come by.
+    pub same_queue: SameQueue,
 }
 
 /// What changed on a host, in words.
@@ -49,7 +52,7 @@ impl Guard {
         let mut stewards = Stewards::of(laboratory)?;
         let (records, rows) = stewards.apply(&wanted)?;
         let last = stewards.fingerprints()?;
-        Ok((Guard { stewards, records, last }, rows))
+        Ok((Guard { stewards, records, last, same_queue: [None, None] }, rows))
     }
 
     /// What was set, from what to what.

@@ -9,6 +9,7 @@ mod clocks;
 mod conduct;
 mod engine;
 mod explanation;
+mod given;
 mod guard;
 mod line;
 mod merge;

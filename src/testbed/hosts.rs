@@ -128,7 +128,7 @@ impl Testbed for Hosts {
             hosts_apart: true,
             has_cable: true,
             link_is_given: true,
-            usual_link: "nic",
+            usual_link: "given",
             ..Properties::default()
         }
     }

@@ -37,14 +37,17 @@ pub fn undeclared(first: &str, baseline: &Cell, cell: &Cell) -> Vec<String> {
     same!("mtu", &["link"], b.mtu, c.mtu);
     same!("tso", &["link"], b.tso, c.tso);
     same!("gro", &["link"], b.gro, c.gro);
+    same!("hw-gro", &["link"], b.hw_gro, c.hw_gro);
     same!("gso-max", &["link"], b.gso_max, c.gso_max);
     same!("gro-max", &["link"], b.gro_max, c.gro_max);
+    same!("wmem", &["link"], b.wmem, c.wmem);
     same!("qdisc", &["link"], b.qdisc, c.qdisc);
     same!("threaded-napi", &["link"], b.threaded_napi, c.threaded_napi);
     same!("rps", &["link", "cores"], b.rps, c.rps);
     let (b, c) = (baseline.placement, cell.placement);
     same!("sender CPU", &["cores"], b.sender, c.sender);
     same!("receiver CPU", &["cores"], b.receiver, c.receiver);
+    same!("sender-softirq CPU", &["cores"], b.sender_softirq, c.sender_softirq);
     same!("softirq CPU", &["cores"], b.softirq, c.softirq);
     same!("io-wq CPU", &["cores"], b.io_wq, c.io_wq);
     same!("vhost CPU", &["cores"], b.vhost, c.vhost);
