@@ -42,7 +42,7 @@ pub use observing::{ProgramSampler, of_program};
 pub use outlook::{check, survey};
 pub use plan::{Blocks, Observer, Plan};
 pub use power::import as import_power;
-pub use preparation::preparable;
+pub use preparation::{preparable, previewed};
 pub use slices::time_of_trial;
 pub use stand::Stand;
 pub use stewards::Stewards;

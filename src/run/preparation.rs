@@ -29,8 +29,11 @@ pub(super) struct Cards {
     devices: [Option<String>; 2],
     nics: [Option<Nic>; 2],
     addresses: [IpAddr; 2],
-    /// Whether the link was there before, so that a cell's are settings like others.
+    /// Whether the link was there before.
     given: bool,
+    /// Whether what a cell asks of the link is set like other settings. Where the link is
+    /// made, its ends do it; before it is, a preview shows it so.
+    sets_link: bool,
 }
 
 /// The receive queue of each role that all flows of a study come by; none leaves it to the
@@ -45,6 +48,18 @@ impl Cards {
             nics: [remotes.nic(Role::Sender)?, remotes.nic(Role::Receiver)?],
             addresses: Role::ALL.map(|role| remotes.address(role)),
             given: remotes.properties.link_is_given,
+            sets_link: remotes.properties.link_is_given,
+        })
+    }
+
+    /// Those of a testbed's devices that are where they are found, before it is raised.
+    fn at(testbed: &dyn Testbed, [sender, receiver]: [String; 2]) -> Result<Cards, Fault> {
+        Ok(Cards {
+            nics: [host::nic(&sender)?, host::nic(&receiver)?],
+            devices: [Some(sender), Some(receiver)],
+            addresses: Role::ALL.map(|role| testbed.address(role)),
+            given: false,
+            sets_link: false,
         })
     }
 
@@ -61,7 +76,7 @@ impl Cards {
         for role in Role::ALL {
             let here = |setting| WantedSetting { host: Some(role), ..WantedSetting::from(setting) };
             let address = self.addresses[role as usize];
-            if let Some(device) = self.devices[role as usize].as_ref().filter(|_| self.given) {
+            if let Some(device) = self.devices[role as usize].as_ref().filter(|_| self.sets_link) {
                 let link = given::settings(cell, role, device, address.is_ipv6())?;
                 all.extend(link.into_iter().map(here));
             }
@@ -80,7 +95,8 @@ impl Cards {
                 settings.extend(half.preparation(&job.options, &wire)?);
             }
             let merges = |s: &Setting| matches!(s, Setting::Feature { feature, on: true, .. } if feature.as_str() == HW_GRO);
-            if !cell.link.hw_gro && cell.link.is_asked("hw-gro") && settings.iter().any(merges) {
+            let meant = cell.link.hw_gro && cell.link.is_asked("hw-gro");
+            if !meant && settings.iter().any(merges) {
                 return Err(splits_by_merging(nic));
             }
             if let Some(queue) = same_queue[role as usize].filter(|_| steered(&settings).is_none())
@@ -132,11 +148,11 @@ fn steered(settings: &[Setting]) -> Option<u32> {
 /// A cell that says "software GRO" must not run with the card's.
 fn splits_by_merging(nic: &Nic) -> Fault {
     let text = format!(
-        "{} splits headers by hardware GRO alone ({}), and the cell has it off",
+        "{} splits headers by hardware GRO alone ({}), and the cell does not ask for it",
         nic.driver, nic.device
     );
     Fault::new(FaultKind::Unsupported, text)
-        .remedy("ask for hw-gro=on, in the cells that it is compared with as well")
+        .remedy("add hw-gro=on to the link, for the cells that it is compared with as well")
 }
 
 /// The halves of a cell's paths that the actor of a role opens, each with its job.
@@ -171,16 +187,30 @@ pub fn preparable(
     program: &Path,
     cell: &Cell,
 ) -> Result<(), Fault> {
-    let Some([sender, receiver]) = testbed.devices() else { return Ok(()) };
-    let nics = [host::nic(&sender)?, host::nic(&receiver)?];
-    let cards = Cards {
-        devices: [Some(sender), Some(receiver)],
-        nics,
-        addresses: Role::ALL.map(|role| testbed.address(role)),
-        given: false,
-    };
-    let wanted = cards.wanted(paths, cell, &[None, None])?;
+    let Some(devices) = testbed.devices() else { return Ok(()) };
+    let wanted = Cards::at(testbed, devices)?.wanted(paths, cell, &[None, None])?;
     Stewards::at(testbed, &Site::of(program))?.feasible(&wanted)
+}
+
+/// What would be set for the trials of each cell, from what to what, or why it cannot. None
+/// where the testbed makes its devices. Nothing is changed.
+pub fn previewed(
+    laboratory: &Laboratory,
+    cells: &[Cell],
+) -> Result<Vec<Result<Vec<SettingRecord>, Fault>>, Fault> {
+    let Laboratory { paths, testbed, program, .. } = laboratory;
+    let cards = match testbed.devices() {
+        Some(devices) => Cards { sets_link: true, ..Cards::at(*testbed, devices)? },
+        None if testbed.properties().link_is_given => {
+            Cards::of(&mut Remotes::raise(laboratory, None)?)?
+        }
+        None => return Ok(Vec::new()),
+    };
+    let own = |cell: &Cell| Some(cards.own_queue(paths, cell)).filter(|own| own != &[None, None]);
+    let same_queue = cells.iter().find_map(own).unwrap_or_default();
+    let mut stewards = Stewards::at(*testbed, &Site::of(program))?;
+    let preview = |cell| stewards.preview(&cards.wanted(paths, cell, &same_queue)?);
+    Ok(cells.iter().map(preview).collect())
 }
 
 /// Prepares the cards of a deployment whose link is up. The caller has the guard restore

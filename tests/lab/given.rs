@@ -41,6 +41,22 @@ fn inside_each_cell_has_its_link() {
         cores = [\"0,0\", \"0,0,sender-softirq=0,softirq=0\"]
     ";
     fs::write(&file, experiment).unwrap();
+    // What would be set is shown before anything is.
+    let mut dry = bytepath(&["run", file.to_str().unwrap(), "--testbed", &testbed, "--dry-run"]);
+    let dry = dry.output().unwrap();
+    assert!(dry.status.success(), "{}", text(&dry));
+    let shown = text(&dry);
+    let common = shown.split("  for ").next().unwrap();
+    for line in [
+        "set before each trial and restored after it:",
+        "sender: feature to-receiver rx-gro: off -> on",
+        "receiver: feature to-sender rx-gro: off -> on",
+    ] {
+        assert!(common.contains(line), "{shown}");
+    }
+    assert!(shown.contains("    receiver: mtu to-sender: 1500 -> 4148"), "{shown}");
+    assert_eq!(hosts[1].mtu("to-sender"), 1500, "nothing was set");
+
     let out = dir.path().join("study");
     let mut run = bytepath(&["run", file.to_str().unwrap(), "--testbed", &testbed, "--out"]);
     let output = run.arg(&out).output().unwrap();

@@ -249,7 +249,7 @@ fn laboratory(stop: &AtomicBool) -> Laboratory<'_> {
 }
 
 fn cell(path: &str, link: &str, cores: &str) -> Cell {
-    let cores = spec::parse_cores(cores, &cpus_here()).unwrap();
+    let cores = spec::parse_cores(cores, cpus_here()).unwrap();
     let paths = [path.to_owned()];
     let ask = Ask { link, ..Ask::of(&paths, &cores) };
     let (cells, _) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS)).unwrap();
