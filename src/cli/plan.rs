@@ -22,13 +22,14 @@ use std::time::Duration;
 
 /// What is asked for, checked as far as that needs no testbed, and where.
 pub(super) fn plan(arguments: &RunArguments) -> Result<(Plan, Bed), Fault> {
-    plan_on(arguments, arguments.bed.choice()?)
+    plan_on(arguments, arguments.bed.choice()?, None)
 }
 
-/// The same on a testbed; none leaves it to the file.
+/// The same on a testbed, whose power is measured like this; none leaves either to the file.
 pub(super) fn plan_on(
     arguments: &RunArguments,
     testbed: Option<TestbedChoice>,
+    power: Option<&str>,
 ) -> Result<(Plan, Bed), Fault> {
     let (experiment, source) = match &arguments.file {
         Some(file) => {
@@ -79,7 +80,7 @@ pub(super) fn plan_on(
         Some(text) => spec::parse_profile(text)?,
         None => experiment.profiling,
     };
-    let power = match &arguments.power {
+    let power = match arguments.power.as_deref().or(power) {
         Some(text) => spec::parse_power(text)?,
         None => experiment.power.clone(),
     };

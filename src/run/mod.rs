@@ -12,6 +12,7 @@ mod explanation;
 mod given;
 mod guard;
 mod line;
+mod lost;
 mod merge;
 mod metering;
 mod observing;

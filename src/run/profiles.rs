@@ -5,10 +5,11 @@
 use super::Laboratory;
 use super::conduct::{Clock, Run, judged};
 use super::guard::Guard;
+use super::lost::lost;
 use super::metering;
 use super::preparation::prepare;
 use super::remote::{Remotes, unexpected};
-use super::trial::{Position, blank, seconds, set_up_link, stream};
+use super::trial::{Position, blank, fail, seconds, set_up_link, settled, stream};
 use crate::meter::Chosen;
 use crate::profile::Profile;
 use crate::profile::export;
@@ -114,7 +115,8 @@ impl Run<'_, '_> {
             self.watch_host(std::slice::from_mut(&mut trial))?;
             let (before, functional) = (&self.opened.study.profiles, header.functional.is_some());
             let mut trial = judged(trial, cell, &schedule, functional, before);
-            if let (Some(profile), Some(packed)) = (&mut trial.profile, packed) {
+            let ran = !matches!(trial.status, TrialStatus::Failed { .. });
+            if let Some(profile) = trial.profile.as_mut().filter(|_| ran) {
                 profile.file = self.opened.writer.profile(&file_name(id, *number), &packed)?;
             }
             self.opened.writer.append(std::slice::from_ref(&trial))?;
@@ -123,6 +125,7 @@ impl Run<'_, '_> {
             if let Some(trial) = self.opened.study.profiles.last() {
                 self.observer.profile_ends(clock.done, trial, clock.left());
             }
+            self.regain(lost(self.opened.study.profiles.last()))?;
         }
         Ok(())
     }
@@ -248,7 +251,7 @@ fn taken(
     schedule: &Schedule,
     (sampling, number): (&Sampling, u32),
     position: Position,
-) -> Result<(Trial, Option<Vec<u8>>), Fault> {
+) -> Result<(Trial, Vec<u8>), Fault> {
     let record = ProfileRecord {
         number,
         file: String::new(),
@@ -257,17 +260,17 @@ fn taken(
         samples: 0,
         lost: 0,
     };
-    let fresh = Trial { profile: Some(record), ..blank(cell, position) };
-    let mut trial = fresh.clone();
+    let mut trial = Trial { profile: Some(record), ..blank(cell, position) };
     let sampled = sample(laboratory, guard, cell, meters, schedule, &mut trial);
-    guard.unprepare()?;
-    match sampled {
-        Ok(packed) => {
+    match settled(guard, sampled)? {
+        Ok((packed, _)) => {
             trial.status = TrialStatus::Measured;
-            Ok((trial, Some(packed)))
+            Ok((trial, packed))
         }
-        Err(fault) if fault.kind == FaultKind::Interrupted => Err(fault),
-        Err(fault) => Ok((Trial { status: TrialStatus::Failed { fault }, ..fresh }, None)),
+        Err(fault) => {
+            fail(&mut trial, fault);
+            Ok((trial, Vec::new()))
+        }
     }
 }
 

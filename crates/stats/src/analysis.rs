@@ -207,6 +207,15 @@ impl Row {
         self.comparisons.iter().find(|comparison| comparison.question == question)
     }
 
+    /// Watts and joules per unit of work, each by the sender, the receiver and both; none
+    /// where no meter reported power.
+    pub fn energy(&self) -> Option<[[Option<Summary>; 3]; 2]> {
+        let (tx, rx) = (&self.sender, &self.receiver);
+        let watts = [tx.watts, rx.watts, self.watts];
+        let joules = [tx.joules_per_unit, rx.joules_per_unit, self.joules_per_unit];
+        watts.iter().any(Option::is_some).then_some([watts, joules])
+    }
+
     /// One of its ends.
     pub fn end(&self, role: Role) -> &End {
         match role {
@@ -287,6 +296,13 @@ pub struct End {
     pub role: Role,
     /// What it cost in CPU time; none where no meter saw it.
     pub cpu: Option<CpuCost>,
+    /// Watts that its host drew, less the resting power if that is taken off; none where
+    /// it shares a machine or a meter with the other end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub watts: Option<Summary>,
+    /// Joules of its host per unit of work.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub joules_per_unit: Option<Summary>,
     /// System calls of the engine per unit of work; none where they were not counted.
     pub calls_per_unit: Option<Summary>,
     /// Copied or not, and by which evidence.

@@ -174,9 +174,14 @@ fn row(study: &Study, rules: &Rules, known: &Known) -> Row {
     let ceiling = study.header.ceiling.map(|c| c.workload);
     let ceiling = ceiling.filter(|c| *c > 0.0 && work == Work::Bytes);
     let share = rate.zip(ceiling).map(|(rate, ceiling)| rate.mean / ceiling);
-    let over = |figure: fn(&Costs) -> Option<f64>| {
+    let over = |figure: &dyn Fn(&Costs) -> Option<f64>| {
         let values = costs.iter().filter_map(figure);
         Summary::of(values).map(|s| s.at(rules.confidence))
+    };
+    let end = |role| End {
+        watts: over(&|c| c.watts[role as usize]),
+        joules_per_unit: over(&|c| c.joules_per_unit()[role as usize]),
+        ..end(role, work, cell, measured, costs)
     };
     // Where speed was not measured, nothing is known to come back for what was spent.
     let returns: &[Costs] = if study.header.functional.is_none() { costs } else { &[] };
@@ -191,14 +196,14 @@ fn row(study: &Study, rules: &Rules, known: &Known) -> Row {
         latency: latency(measured, rules),
         ceiling_share: share.filter(|share| share.is_finite()),
         labels: pool::count_exact(measured.iter().map(|t| t.label.as_str())),
-        sender: end(Role::Sender, work, cell, measured, costs),
-        receiver: end(Role::Receiver, work, cell, measured, costs),
-        cpu_per_unit: over(Costs::cpu_per_unit),
-        cpu_per_packet: over(Costs::cpu_per_packet),
+        sender: end(Role::Sender),
+        receiver: end(Role::Receiver),
+        cpu_per_unit: over(&Costs::cpu_per_unit),
+        cpu_per_packet: over(&Costs::cpu_per_packet),
         roi: worth::roi(returns, rules),
         roi_power: worth::roi_power(returns, rules),
-        watts: over(Costs::watts),
-        joules_per_unit: over(Costs::joules_per_unit),
+        watts: over(&|c| c.watts[2]),
+        joules_per_unit: over(&|c| c.joules_per_unit()[2]),
         service_demand: worth::service_demand(returns, rules),
         headline: worth::headline(measured),
         retransmits: retransmits(measured),
@@ -239,6 +244,8 @@ fn end(role: Role, work: Work, cell: &Cell, measured: &[&Trial], costs: &[Costs]
     End {
         role,
         cpu: cpu_cost(role, costs),
+        watts: None,
+        joules_per_unit: None,
         calls_per_unit: Summary::of(records.iter().filter_map(|r| calls_per_unit(work, r))),
         ledger: Shares::of(records.iter().map(|r| &r.ledger)),
         witness: Witness {

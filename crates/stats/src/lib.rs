@@ -59,4 +59,4 @@ pub use studies::{Between, Difference, Pairing, Weight, between, differences};
 pub use summary::Summary;
 pub use threshold::{Outcome, Subject, Threshold, ThresholdResult, judge_thresholds, subjects};
 pub use verdict::{Ceiling, DEFAULT_MARGIN, Direction, Noise, Question, Test, Verdict};
-pub use worth::{POWER, costs};
+pub use worth::{Costs, POWER, costs};

@@ -47,6 +47,8 @@ pub struct Link {
     pub up: bool,
     /// Operational state `IF_OPER_UP` (RFC 2863): packets can be sent.
     pub operational: bool,
+    /// How often the carrier came or went since there is the device.
+    pub carrier_changes: u32,
     /// Interface index of the bridge, bond or the like that it is a port of; 0 if of none.
     pub master: u32,
     /// MTU in bytes.
@@ -154,6 +156,7 @@ impl Netlink {
             kind: kind.map(|k| k.to_string_lossy().into_owned()).unwrap_or_default(),
             up: header.ifi_flags & libc::IFF_UP as u32 != 0,
             operational: attributes.get_operstate().is_ok_and(|state| state == IF_OPER_UP),
+            carrier_changes: attributes.get_carrier_changes().unwrap_or(0),
             master: attributes.get_master().unwrap_or(0),
             mtu: attributes.get_mtu().unwrap_or(0),
             qdisc: attributes
