@@ -152,6 +152,7 @@ fn prepare(
     };
     // What is asked for by name must run, and so must the baseline.
     let mut outlook = Outlook::of(surveyed, baseline);
+    guard.same_queue = outlook.same_queue(laboratory, &mut guard, &header.cells)?;
     for cell in header.cells.iter().filter(|cell| plan.mandatory || cell.id == header.baseline) {
         if let Some(obstacle) = outlook.obstacle(laboratory, &mut guard, cell)? {
             return Err(obstacle.fault(cell));
@@ -201,7 +202,7 @@ fn reopen(
         let text = format!("the baseline '{}' is not a cell of this study", header.baseline);
         Fault::new(FaultKind::Storage, text)
     })?;
-    let (guard, left_behind) = Guard::begin(laboratory, &again(&header.settings))?;
+    let (mut guard, left_behind) = Guard::begin(laboratory, &again(&header.settings))?;
     observer.settings(guard.records(), &left_behind);
     let (surveyed, _) = look_at_all(laboratory, &header.cells, baseline, false)?;
     if let Some(difference) = difference(header, &surveyed) {
@@ -209,7 +210,8 @@ fn reopen(
         return Err(Fault::new(FaultKind::Unsupported, text)
             .remedy("go on where it was begun, or begin a new study"));
     }
-    let outlook = Outlook::of(surveyed, baseline);
+    let mut outlook = Outlook::of(surveyed, baseline);
+    guard.same_queue = outlook.same_queue(laboratory, &mut guard, &header.cells)?;
     let (count, total) = (ended.trials.len(), ended.trials.len() + ended.missing(header));
     let taken = study.profiles.len();
     let remark = match taken {

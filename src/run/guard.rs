@@ -2,6 +2,7 @@
 //! raised and restored after the last, and an eye on what else changes meanwhile.
 
 use super::Laboratory;
+use super::preparation::SameQueue;
 use super::stewards::{Fingerprints, Stewards};
 use crate::host::{Fingerprint, differences};
 use crate::record::{
@@ -21,6 +22,8 @@ pub(super) struct Guard {
     wanted: Vec<WantedSetting>,
     records: Vec<SettingRecord>,
     last: Fingerprints,
+    /// The queues that flows of all cells come by.
+    pub same_queue: SameQueue,
 }
 
 /// What changed on a host, in words.
@@ -51,7 +54,8 @@ impl Guard {
         let mut stewards = Stewards::of(laboratory)?;
         let (records, rows) = stewards.apply(&wanted)?;
         let last = stewards.fingerprints()?;
-        Ok((Guard { stewards: Some(stewards), wanted, records, last }, rows))
+        let same_queue = SameQueue::default();
+        Ok((Guard { stewards: Some(stewards), wanted, records, last, same_queue }, rows))
     }
 
     /// Whether every steward still answers.

@@ -241,33 +241,21 @@ pub(super) fn end(
 pub(super) fn set_up_link(remotes: &mut Remotes, cell: &Cell) -> Result<Vec<String>, Fault> {
     let mut all = Vec::new();
     for role in Role::ALL {
-        // The receiver's end alone steers: what the sender's gets are acknowledgements.
-        let cpu = cell.softirq_cpu().filter(|_| role == Role::Receiver);
-        let by_name = cell.placement.softirq.cpu().filter(|_| role == Role::Receiver);
-        let end = remotes.link_end(role, &cell.link, cpu);
-        if let Some(end) = end {
-            let second = role == Role::Receiver;
-            let end = LinkEnd { second, softirq_required: by_name.is_some(), ..end };
-            match remotes.ask(role, &Request::Link(end))? {
-                Reply::Linked { notes } => all.extend(notes),
-                other => return Err(unexpected(role, &other)),
-            }
-        } else if let Some(cpu) = by_name {
-            return Err(not_our_link(remotes.device(role), cpu));
+        let Some(end) = remotes.link_end(role, &cell.link, cell.softirq_cpu(role)) else {
+            continue;
+        };
+        let softirq_required = cell.placement.softirq(role).cpu().is_some();
+        // The steward has moved the interrupts of a card, or will.
+        let interrupts_there =
+            softirq_required && remotes.nic(role)?.is_some_and(|nic| !nic.interrupts.is_empty());
+        let second = role == Role::Receiver;
+        let end = LinkEnd { second, softirq_required, interrupts_there, ..end };
+        match remotes.ask(role, &Request::Link(Box::new(end)))? {
+            Reply::Linked { notes } => all.extend(notes),
+            other => return Err(unexpected(role, &other)),
         }
     }
     Ok(all)
-}
-
-/// The interrupts of a card belong to the whole host, and other links may share them:
-/// they are a setting of the host, and no part of a cell.
-fn not_our_link(device: Option<String>, cpu: u32) -> Fault {
-    let device = device.unwrap_or_else(|| "the receiver's device".into());
-    let text = format!("softirq={cpu}: the link is not this testbed's to make");
-    Fault::new(FaultKind::Unsupported, text).remedy(format!(
-        "leave softirq out, and move the interrupts of {device}, which /proc/interrupts numbers: \
-         --set \"irq NUMBER {cpu}\""
-    ))
 }
 
 /// Connects every flow and opens both ends of the path; no byte flows yet.

@@ -137,7 +137,7 @@ impl Testbed for Hosts {
             hosts_apart: true,
             has_cable: true,
             link_is_given: true,
-            usual_link: "nic",
+            usual_link: "given",
             patience: self.patience,
             ..Properties::default()
         }

@@ -188,6 +188,9 @@ pub struct Row {
     /// Where the kernel's receive work ran; none where no meter saw it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receive_work: Option<ReceiveWork>,
+    /// Where the softirqs of the sender's device ran, on a machine of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sender_work: Option<ReceiveWork>,
     /// Parts of its work that were put in each other's way, in words.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub collisions: Vec<String>,

@@ -168,6 +168,7 @@ fn in_order(rows: &[Row]) -> Vec<String> {
 fn row(study: &Study, rules: &Rules, known: &Known) -> Row {
     let Known { cell, trials, measured, costs } = known;
     let work = measured.first().or(trials.first()).map_or(Work::Bytes, |t| t.work);
+    let apart = measured.iter().any(|trial| trial.has_hosts_apart());
     let rate = Summary::of(measured.iter().filter_map(|t| t.rate()));
     let rate = rate.map(|s| s.at(rules.confidence));
     let ceiling = study.header.ceiling.map(|c| c.workload);
@@ -209,7 +210,8 @@ fn row(study: &Study, rules: &Rules, known: &Known) -> Row {
         // The meter counts bytes, whatever the trial counts.
         pace: if work == Work::Bytes { pace(measured) } else { None },
         receive_work: ReceiveWork::of(cell, measured),
-        collisions: collisions(cell, &study.header.facts),
+        sender_work: ReceiveWork::of_sender(cell, measured),
+        collisions: collisions(cell, &study.header.facts, apart),
         comparisons: Vec::new(),
         warnings: count(trials.iter().flat_map(|t| &t.warnings).map(String::as_str)),
     }

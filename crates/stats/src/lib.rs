@@ -12,6 +12,7 @@ mod change;
 mod compare;
 mod contract;
 mod cpu;
+mod device_work;
 mod effect;
 mod estimate;
 mod events;
@@ -40,6 +41,7 @@ pub use analysis::{
 pub use build::analyse;
 pub use change::{Change, changes};
 pub use cpu::{CpuRule, ENGINE_RUN, RoleCpu, role_cpu};
+pub use device_work::softirq_cpus;
 pub use effect::{Effect, Opening};
 pub use estimate::Interval;
 pub use events::{FOREIGN_LIMIT, STEAL_LIMIT, judge_events};

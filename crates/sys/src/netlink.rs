@@ -101,6 +101,8 @@ pub struct Napi {
     /// Process id of its kernel thread, where it is threaded, as the initial
     /// PID namespace has it.
     pub thread: Option<u32>,
+    /// Number of its interrupt, where it has one.
+    pub interrupt: Option<u32>,
 }
 
 impl Default for Netlink {
@@ -357,7 +359,7 @@ impl Netlink {
         while let Some(napi) = reply.recv() {
             let napi = napi.map_err(explained)?;
             let id = napi.get_id().map_err(undecodable)?;
-            found.push(Napi { id, thread: napi.get_pid().ok() });
+            found.push(Napi { id, thread: napi.get_pid().ok(), interrupt: napi.get_irq().ok() });
         }
         Ok(found)
     }
