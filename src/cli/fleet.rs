@@ -10,7 +10,7 @@ use crate::fleet::slurm::{self, Task};
 use crate::fleet::{self, EXPERIMENT, Fleet, JOB, JOB_TEXT, MOST_SHARDS, PROGRAM, name, reached};
 use crate::record::{Fault, FaultKind, unit};
 use crate::run::{Reached, is_begun, load, merge, refuse_used, storage};
-use crate::spec::{self, Catalogues, Experiment};
+use crate::spec::{self, Catalogues, Cpus, Experiment};
 use clap::{Args, Parser, Subcommand};
 use std::fs;
 use std::net::IpAddr;
@@ -143,7 +143,8 @@ fn parsed(file: &Path, text: &str) -> Result<Experiment, Fault> {
     let nodes = ["n0", "n1"].map(str::to_owned);
     let anywhere = [IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2])];
     let testbed = Some(choice(&slurm::testbed(&nodes, anywhere))?);
-    let catalogues = Catalogues { testbed, cpus: (0..MOST_CPUS).collect(), ..catalogues()? };
+    let all: Vec<u32> = (0..MOST_CPUS).collect();
+    let catalogues = Catalogues { testbed, cpus: Cpus::Apart([all.clone(), all]), ..catalogues()? };
     let experiment = spec::parse_experiment(&file.display().to_string(), text, &catalogues)?;
     if experiment.stopping.is_some() {
         let text = format!("{}: shards that may stop early cannot be merged", file.display());

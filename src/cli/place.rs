@@ -92,7 +92,12 @@ fn facts_over(device: &str, meters: bool) -> Result<Vec<Facts>, Fault> {
 impl Place {
     /// Raises nothing yet.
     pub fn new(choice: TestbedChoice) -> Result<Place, Fault> {
-        Ok(Place { bed: chosen(&choice)?, choice })
+        Ok(Place::on(choice.clone(), chosen(&choice)?))
+    }
+
+    /// On a testbed that was chosen before.
+    pub fn on(choice: TestbedChoice, bed: Bed) -> Place {
+        Place { choice, bed }
     }
 
     /// Whether it is hosts that were named.
@@ -127,8 +132,8 @@ impl Place {
             program: own_program()?,
             stop: &stop,
         };
-        let allowed = self.choice.cpus(&sys::thread::allowed().unwrap_or_default());
-        let cores = spec::parse_cores("none", &allowed)?;
+        let allowed = self.choice.cpus(&sys::thread::allowed().unwrap_or_default().into());
+        let cores = spec::parse_cores("none", allowed)?;
         let paths = [path::PAIRS[0].name.to_owned()];
         let kernels: Vec<Kernel> = kernel.cloned().into_iter().collect();
         let ask = Ask { link: self.choice.link, kernels: &kernels, ..Ask::of(&paths, &cores) };
@@ -181,7 +186,7 @@ pub(super) fn of_host(name: &str) -> Result<(Facts, Vec<Finding>), Fault> {
     let bed = chosen(&choice)?;
     let program = own_program()?;
     let mut stewards = Stewards::at(bed.as_ref(), &Site::of(&program))?;
-    let facts = stewards.facts(Role::Receiver)?;
+    let facts = stewards.survey(Role::Receiver)?;
     let all = stewards.examine()?.into_iter();
     let findings = all.filter(|(role, _)| *role == Some(Role::Receiver)).flat_map(|(_, all)| all);
     let facts = facts.ok_or_else(|| Fault::new(FaultKind::Usage, "it is this machine"))?;

@@ -68,6 +68,8 @@ pub enum Request {
     },
     /// Set up this end of the testbed's link. Answered by `Linked`.
     Link(Box<LinkEnd>),
+    /// Facts of this host; nothing is tried. Answered by `Facts`.
+    Facts,
     /// What is this host? Answered by `Facts`. The device, if given, is the
     /// one that attempts which need a device are made on.
     Survey {
