@@ -240,11 +240,11 @@ impl Agent {
                 self.session()?.accept(events)?;
                 Ok(Reply::Done)
             }
-            Request::Start { meters } => {
+            Request::Start { meters, alone } => {
                 let chosen = meter::chosen(self.meters, &meters);
                 let session = self.session()?;
                 session.pace(true);
-                session.start(chosen)?;
+                session.start(chosen, alone)?;
                 Ok(Reply::Done)
             }
             Request::Pace { hold } => {

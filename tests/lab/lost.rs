@@ -240,7 +240,7 @@ fn an_agent_ends_with_its_controller_while_a_stream_drains() {
     let connect = Request::Connect { cell: Box::new(cell), address, port, device: None, token };
     assert!(matches!(sender.ask(&connect), Reply::Done));
     assert!(matches!(receiver.ask(&Request::Accept), Reply::Done));
-    let start = Request::Start { meters: vec![] };
+    let start = Request::Start { meters: vec![], alone: false };
     assert!(matches!(receiver.ask(&start), Reply::Done));
     // The sender, which is never started, ends nothing; and somebody reads what is answered.
     receiver.tell(&Request::Finish { patience: 60.0 });

@@ -119,6 +119,8 @@ pub enum Request {
     Start {
         /// Meters to run in this agent.
         meters: Vec<MeterRequest>,
+        /// True where the host has no other role: what is of its machine is seen here.
+        alone: bool,
     },
     /// Sender: sleep after the message in hand, or go on. Answered by `Done`.
     Pace {
