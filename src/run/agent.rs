@@ -216,6 +216,10 @@ impl Agent {
                 let notes = host::apply_link_end(&end)?;
                 Ok(Reply::Linked { notes })
             }
+            Request::Sysctls { values } => {
+                host::set_sysctls(&values)?;
+                Ok(Reply::Done)
+            }
             Request::Survey { device, meters } => {
                 let meters = if meters { self.meters } else { &[] };
                 Ok(Reply::Facts(Box::new(survey(self.paths, meters, device.as_deref()))))

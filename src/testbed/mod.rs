@@ -82,6 +82,11 @@ pub trait Testbed: Sync {
         None
     }
 
+    /// The devices that the user has named for it, on the sender's host and the receiver's.
+    fn named_devices(&self) -> [Option<String>; 2] {
+        self.devices().map_or([None, None], |devices| devices.map(Some))
+    }
+
     /// The address that a role will have, where that is known before it is raised.
     fn address(&self, role: Role) -> IpAddr {
         ends::address(role)
