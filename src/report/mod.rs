@@ -18,6 +18,7 @@ mod reproduce;
 mod rows;
 mod setup;
 mod sizing;
+mod symptoms;
 mod table;
 mod text;
 mod verdicts;
@@ -30,6 +31,7 @@ pub use sizing::sizing;
 pub use text::{between, difference, history, thresholds};
 
 use crate::profile::Explanation;
+use crate::profile::symptom::Seen;
 use crate::record::Study;
 use crate::stats::Analysis;
 use std::io::{self, Write};
@@ -105,6 +107,13 @@ pub fn explanation(
 ) -> io::Result<()> {
     let mut page = page::Page::new(style.width, style.colour);
     waterfall::print(&mut page, explanation, 32, true);
+    page.finish(out)
+}
+
+/// Prints what well-known functions of a profile mean.
+pub fn symptoms(seen: &[Seen], style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    let mut page = page::Page::new(style.width, style.colour);
+    symptoms::print(&mut page, seen, &[]);
     page.finish(out)
 }
 

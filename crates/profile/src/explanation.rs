@@ -2,11 +2,12 @@
 //! differs from the baseline's, and flame graphs. Plain data, to be made once and
 //! rendered in any format.
 
+use super::WorkUnit;
 use super::diff::{self, CONFIDENCE, LeftOut, Options, Pair, Per, Row};
 use super::flame::{Chart, Widths, flames};
 use super::subsystem::{Classes, Coverage, Rules};
+use super::symptom::{Seen, Tally};
 use super::waterfall::{Trials, Waterfall, waterfall};
-use super::{Profile, WorkUnit};
 use crate::record::Fault;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -32,6 +33,10 @@ pub struct Explanation {
     pub charts: Vec<Chart>,
     /// The part of the kernel's time that the rules could name.
     pub classified: Option<f64>,
+    /// What well-known functions mean; shares of the baseline, then of each other cell in
+    /// the order of the waterfalls.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub symptoms: Vec<Seen>,
     /// Whether the processor was an emulated one: what ran is then as anywhere, and
     /// what it cost is not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -77,10 +82,16 @@ pub fn explain(
     };
     let options = Options { per: Some(per), rules, ..Options::default() };
     let most = (ALL_BOXES / (1 + 3 * others.len())).min(BOXES);
-    let mut coverage = covered(baseline.profiles, rules);
+    let (mut coverage, mut symptoms) = (Coverage::default(), Tally::new(1 + others.len()));
+    for (side, trials) in std::iter::once(baseline).chain(others).enumerate() {
+        for profile in trials.profiles {
+            let classes = Classes::of(profile, rules);
+            coverage = coverage.and(Coverage::of(profile, &classes));
+            symptoms.add(side, profile, &classes);
+        }
+    }
     for (i, other) in others.iter().enumerate() {
         explanation.waterfalls.push(waterfall(baseline, other, rules, unit, CONFIDENCE)?);
-        coverage = coverage.and(covered(other.profiles, rules));
         let mut found = diff::diff(baseline.profiles, other.profiles, &options)?;
         let flames = flames(baseline.profiles, other.profiles, &found, rules);
         let charts = &mut explanation.charts;
@@ -104,11 +115,6 @@ pub fn explain(
     }
     explanation.charts.retain(|chart| !chart.boxes.is_empty());
     explanation.classified = coverage.share();
+    explanation.symptoms = symptoms.seen();
     Ok(explanation)
-}
-
-fn covered(profiles: &[Profile], rules: &Rules) -> Coverage {
-    profiles.iter().fold(Coverage::default(), |sum, profile| {
-        sum.and(Coverage::of(profile, &Classes::of(profile, rules)))
-    })
 }

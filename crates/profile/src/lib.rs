@@ -16,6 +16,7 @@ pub mod normalise;
 pub mod pprof;
 pub mod subsystem;
 pub mod symbols;
+pub mod symptom;
 pub mod waterfall;
 
 pub use explanation::{Explanation, Ranked, explain};

@@ -1,7 +1,11 @@
 //! A profile on a page of text.
 
 use super::unit;
+use crate::cli::show::style;
+use crate::profile::subsystem::{Classes, Rules};
+use crate::profile::symptom::symptoms;
 use crate::profile::{self, FrameKind, Function, Header, Owner, Profile, Weight};
+use crate::report;
 use std::collections::HashMap;
 use std::io::{self, Write};
 
@@ -14,7 +18,13 @@ pub(in crate::cli) fn write(profile: &Profile, top: usize, out: &mut dyn Write) 
         return writeln!(out, "\nNo sample has any weight.");
     }
     owners(profile, total, out)?;
-    functions(profile, total, top, out)
+    functions(profile, total, top, out)?;
+    let seen = symptoms(profile, &Classes::of(profile, Rules::built_in()));
+    if !seen.is_empty() {
+        writeln!(out)?;
+        report::symptoms(&seen, &style(false), out)?;
+    }
+    Ok(())
 }
 
 fn facts(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {

@@ -8,6 +8,7 @@ use crate::profile::waterfall::Waterfall;
 use crate::profile::{Explanation, Ranked};
 use crate::report::explanation::{self, Kind, Step, decimals, signed, steps};
 use crate::report::figures::{digits, number, percent};
+use crate::report::symptoms;
 use maud::{Markup, html};
 
 /// Pixels of a line of a waterfall: its height, where its bar begins and ends.
@@ -30,9 +31,45 @@ pub fn section(explanation: &Explanation) -> Option<Markup> {
     Some(html! {
         @for waterfall in &explanation.waterfalls { (figure(waterfall, explanation.functional)) }
         @for line in rule.iter().chain(&remarks) { p class="note" { (line) } }
+        @if !explanation.symptoms.is_empty() { (symptom_table(explanation)) }
         @for ranked in &explanation.ranked { (ranking(ranked)) }
         @for chart in &explanation.charts { (flame(chart)) }
     })
+}
+
+/// What well-known functions mean, cell by cell.
+fn symptom_table(explanation: &Explanation) -> Markup {
+    let cells = symptoms::cells(explanation);
+    html! {
+        h3 { (symptoms::TITLE) }
+        p class="note" { (symptoms::NOTE) }
+        div class="scroll" {
+            table class="sortable" {
+                thead { tr {
+                    th { "symptom" }
+                    @for cell in &cells { th class="n" { (cell) } }
+                    th { "what it means, what to try" }
+                } }
+                tbody {
+                    @for seen in &explanation.symptoms {
+                        tr {
+                            th scope="row" { (seen.name) }
+                            @for share in &seen.shares {
+                                td class="n" data-v=(sortable(*share)) { (percent(*share)) }
+                            }
+                            td class="w" {
+                                @for (i, name) in seen.functions.iter().enumerate() {
+                                    @if i > 0 { ", " }
+                                    code { (name) }
+                                }
+                                ": " (seen.means) ". Try: " (seen.remedy) "."
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
 }
 
 fn figure(waterfall: &Waterfall, functional: bool) -> Markup {

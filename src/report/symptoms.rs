@@ -1,0 +1,44 @@
+//! What well-known functions of a profile mean, as the formats tell it.
+
+use super::figures::percent;
+use super::page::Page;
+use crate::profile::Explanation;
+use crate::profile::symptom::Seen;
+
+/// What the section is called.
+pub const TITLE: &str = "What well-known functions mean";
+
+/// What its shares are parts of.
+pub const NOTE: &str = "Shares of the busy time, as sampled; idle samples and foreign threads are \
+                        no part of it. Below 0.5% on every side a line is left out.";
+
+/// Puts them on a page. `sides` are the names of what the shares are of, none for one
+/// profile alone.
+pub fn print(page: &mut Page, seen: &[Seen], sides: &[&str]) {
+    if seen.is_empty() {
+        return;
+    }
+    page.heading(TITLE);
+    for symptom in seen {
+        let shares = match sides {
+            [] => percent(symptom.shares.first().copied()),
+            names => {
+                let told = names.iter().zip(&symptom.shares);
+                let told = told.map(|(name, share)| format!("{name} {}", percent(*share)));
+                told.collect::<Vec<String>>().join(", ")
+            }
+        };
+        let functions = symptom.functions.join(", ");
+        page.text("  ", &format!("{}: {shares} ({functions})", symptom.name));
+        page.text("    ", &symptom.means);
+        page.text("    ", &format!("try: {}", symptom.remedy));
+    }
+    page.text("  ", NOTE);
+}
+
+/// What the shares of an explanation are of: the baseline, then each other cell.
+pub fn cells(explanation: &Explanation) -> Vec<&str> {
+    let waterfalls = &explanation.waterfalls;
+    let first = waterfalls.first().map(|one| one.before.cell.as_str());
+    first.into_iter().chain(waterfalls.iter().map(|one| one.after.cell.as_str())).collect()
+}
