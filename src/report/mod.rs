@@ -5,6 +5,7 @@
 mod csv;
 mod examination;
 mod explanation;
+mod factors;
 mod figures;
 mod functions;
 mod html;

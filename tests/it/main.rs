@@ -18,6 +18,7 @@ mod diff;
 mod diff_study;
 mod doctor;
 mod explain;
+mod factors;
 mod fleet;
 mod formats;
 mod fuzz;

@@ -6,6 +6,7 @@ use super::analysis::{
 };
 use super::compare::{Frame, Side};
 use super::cpu::RoleCpu;
+use super::factors::factor_view;
 use super::idle::idle;
 use super::order;
 use super::placement::{ReceiveWork, collisions};
@@ -67,6 +68,9 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
             rows[*at].comparisons.extend(comparison);
         }
     }
+    let base = cells.iter().find(|k| k.cell.id == header.baseline).map(|k| k.cell);
+    let all: Vec<Side> = cells.iter().map(|k| k.side()).collect();
+    let factors = factor_view(&frame, &all, base, &noises);
     let warnings = study.trials.iter().flat_map(|t| &t.warnings);
     let remarks = remarks(study).into_iter().chain(in_order(&rows)).collect();
     Analysis {
@@ -77,6 +81,7 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
         null: nulls.first().map(|k| row(study, rules, k)),
         noise_of: original.map(|k| k.cell.id.clone()),
         noises,
+        factors,
         functional: header.functional.clone(),
         instructions_per_second: header.instructions_per_second,
         stopping: stopping(study),
