@@ -82,7 +82,7 @@ fn interaction(pair: &Interaction, work: Work) -> String {
         .test
         .map(|test| format!(", p {} among {}", probability(test.different.adjusted), test.family));
     format!(
-        "{first} with {second}: {what} is {}{} of what the two make apart{}",
+        "{first} with {second}: {what} is {}{} of what their own effects make together{}",
         ratio(pair.effect.ratio),
         range.unwrap_or_default(),
         p.unwrap_or_default()

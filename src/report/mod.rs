@@ -15,6 +15,7 @@ mod observation;
 mod page;
 mod parquet;
 mod placement;
+mod published;
 mod reproduce;
 mod rows;
 mod setup;
@@ -28,6 +29,7 @@ mod words;
 
 pub use examination::examination;
 pub use observation::observation;
+pub use published::{beside, published};
 pub use sizing::sizing;
 pub use text::{between, difference, history, thresholds};
 

@@ -28,6 +28,7 @@ mod merge;
 mod meters;
 mod power;
 mod profile_formats;
+mod published;
 mod report;
 mod schema;
 mod statistics;

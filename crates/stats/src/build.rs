@@ -28,15 +28,7 @@ const STALL: f64 = 0.05;
 /// after the fact; a report that prints them says so.
 pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
     let header = &study.header;
-    let mut by_cell: HashMap<&CellId, Vec<&Trial>> = HashMap::new();
-    for trial in &study.trials {
-        by_cell.entry(&trial.cell).or_default().push(trial);
-    }
-    let known: Vec<Known> = header
-        .cells
-        .iter()
-        .map(|cell| Known::of(header, cell, by_cell.remove(&cell.id).unwrap_or_default()))
-        .collect();
+    let known = known(study);
     let (nulls, cells): (Vec<&Known>, Vec<&Known>) = known.iter().partition(|k| k.cell.null);
     let frame = Frame {
         rules,
@@ -91,9 +83,21 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
     }
 }
 
+/// Every cell with all that was run of it.
+pub fn known(study: &Study) -> Vec<Known<'_>> {
+    let header = &study.header;
+    let mut by_cell: HashMap<&CellId, Vec<&Trial>> = HashMap::new();
+    for trial in &study.trials {
+        by_cell.entry(&trial.cell).or_default().push(trial);
+    }
+    let of = |cell| Known::of(header, cell, by_cell.remove(&cell.id).unwrap_or_default());
+    header.cells.iter().map(of).collect()
+}
+
 /// A cell and all that was run of it.
-struct Known<'a> {
-    cell: &'a Cell,
+pub struct Known<'a> {
+    /// The cell.
+    pub cell: &'a Cell,
     trials: Vec<&'a Trial>,
     measured: Vec<&'a Trial>,
     costs: Vec<Costs>,
@@ -107,7 +111,8 @@ impl<'a> Known<'a> {
         Known { cell, trials, measured, costs }
     }
 
-    fn side(&self) -> Side<'_> {
+    /// As one side of a comparison.
+    pub fn side(&self) -> Side<'_> {
         Side { cell: self.cell, trials: &self.trials, costs: &self.costs }
     }
 }

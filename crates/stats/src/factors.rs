@@ -289,7 +289,7 @@ impl<'a> Grid<'a> {
 /// The mean over the contexts in each block, as pairs of figures. A context that is missing
 /// in a block counts there with its mean over the others, so that the mean of a block does
 /// not depend on which contexts it has.
-fn by_block(differences: &[BTreeMap<u32, f64>]) -> Vec<(f64, f64)> {
+pub fn by_block(differences: &[BTreeMap<u32, f64>]) -> Vec<(f64, f64)> {
     let mean = |blocks: &BTreeMap<u32, f64>| blocks.values().sum::<f64>() / blocks.len() as f64;
     let means: Vec<f64> = differences.iter().map(mean).collect();
     let all = means.iter().sum::<f64>() / means.len() as f64;

@@ -24,6 +24,7 @@ mod pairs;
 mod placement;
 mod pool;
 mod profiling;
+mod published;
 mod sequential;
 mod sizing;
 mod student;
@@ -51,6 +52,7 @@ pub use pairs::PairSpread;
 pub use placement::{CpuShare, ELSEWHERE_LIMIT, ReceiveWork, collisions};
 pub use pool::{Counted, Fragments, Shares};
 pub use profiling::{ProfilingNote, SamplingCost, cells_to_profile};
+pub use published::{Beside, BesidePublished, FigureBeside, PUBLISHED_FACTORS, RowBeside, beside};
 pub use sequential::should_stop;
 pub use sizing::{
     DONTNEED, Goal, LARGEST_RING, POLL_WEIGHT, Shortage, Sizing, Traffic, shortages, traffic,
