@@ -106,23 +106,24 @@ fn a_made_up_effect_and_a_made_up_interaction_are_found() {
     assert!(view.interactions.iter().all(|pair| !pair.factors.contains(&"cores".to_owned())));
 }
 
-/// Claims of 300 studies without any effect, of a level and of a pair. A trial in twenty is
-/// rejected in every other study.
+/// Claims of 200 studies without any effect, of a level and of a pair: with every trial
+/// measured, and with one in twenty rejected.
 #[test]
 fn where_nothing_differs_at_most_one_study_in_twenty_says_so() {
     let mut chance = Random::new(11);
-    let (mut levels, mut pairs) = (0, 0);
-    for turn in 0..300 {
-        let lost = if turn % 2 == 0 { 0.05 } else { 0.0 };
-        let none = |_: &Cell, _, chance: &mut Random| (chance.uniform() >= lost).then_some(0.0);
-        let view = analysed(&study(&mut chance, none)).factors.unwrap();
-        let claims = |e: &LevelEffect| e.verdict.better().is_some();
-        levels += u32::from(view.effects.iter().any(claims));
-        pairs += u32::from(!view.interactions.is_empty());
+    for lost in [0.0, 0.05] {
+        let (mut levels, mut pairs) = (0, 0);
+        for _ in 0..200 {
+            let none = |_: &Cell, _, chance: &mut Random| (chance.uniform() >= lost).then_some(0.0);
+            let view = analysed(&study(&mut chance, none)).factors.unwrap();
+            let claims = |e: &LevelEffect| e.verdict.better().is_some();
+            levels += u32::from(view.effects.iter().any(claims));
+            pairs += u32::from(!view.interactions.is_empty());
+        }
+        // 5 % are 10 of 200, with a standard deviation of 3.1: 19 is three of them above.
+        assert!(levels <= 19 && pairs <= 19, "{lost}: {levels} and {pairs} of 200");
+        assert!(pairs > 0, "a rule that never errs is too strict: {levels} and {pairs}");
     }
-    // 5 % are 15 of 300, with a standard deviation of 3.8: 26 is three of them above.
-    assert!(levels <= 26 && pairs <= 26, "{levels} and {pairs} of 300");
-    assert!(pairs > 0, "a rule that never errs is too strict: {levels} and {pairs}");
 }
 
 #[test]

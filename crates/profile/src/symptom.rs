@@ -85,26 +85,22 @@ impl Tally {
 
     /// Those that are worth a line, the largest share first.
     pub fn seen(self) -> Vec<Seen> {
-        let Tally { profiles, shares, functions } = self;
-        let mut by: Vec<Vec<(String, f64)>> = vec![Vec::new(); shares.len()];
-        for ((symptom, name), share) in functions {
-            by[symptom].push((name, share));
-        }
-        let seen =
-            |((symptom, shares), mut functions): ((&Symptom, Vec<f64>), Vec<(String, f64)>)| {
-                let mean = |(sum, n): (&f64, &usize)| sum / (*n).max(1) as f64;
-                let shares: Vec<f64> = shares.iter().zip(&profiles).map(mean).collect();
-                functions.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-                shares.iter().any(|share| *share >= SMALL).then(|| Seen {
-                    name: symptom.name.clone(),
-                    shares,
-                    functions: functions.into_iter().take(NAMED).map(|(name, _)| name).collect(),
-                    means: symptom.means.clone(),
-                    remedy: symptom.remedy.clone(),
-                })
-            };
-        let all = table().symptoms.iter().zip(shares).zip(by);
-        let mut all: Vec<Seen> = all.filter_map(seen).collect();
+        let mean = |(sum, n): (&f64, &usize)| sum / (*n).max(1) as f64;
+        let seen = |(at, symptom): (usize, &Symptom)| {
+            let shares: Vec<f64> = self.shares[at].iter().zip(&self.profiles).map(mean).collect();
+            let own = self.functions.iter().filter(|((of, _), _)| *of == at);
+            let mut functions: Vec<(&str, f64)> =
+                own.map(|((_, name), share)| (name.as_str(), *share)).collect();
+            functions.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(b.0)));
+            shares.iter().any(|share| *share >= SMALL).then(|| Seen {
+                name: symptom.name.clone(),
+                shares,
+                functions: functions.iter().take(NAMED).map(|(name, _)| (*name).into()).collect(),
+                means: symptom.means.clone(),
+                remedy: symptom.remedy.clone(),
+            })
+        };
+        let mut all: Vec<Seen> = table().symptoms.iter().enumerate().filter_map(seen).collect();
         let most = |seen: &Seen| seen.shares.iter().copied().fold(0.0, f64::max);
         all.sort_by(|a, b| most(b).total_cmp(&most(a)));
         all

@@ -278,7 +278,7 @@ impl<'a> Grid<'a> {
             // The sign of a group is that of the levels it lacks.
             let signed = means.iter().enumerate().map(|(group, mean)| {
                 let lacks = groups.len().trailing_zeros() - group.count_ones();
-                if lacks % 2 == 0 { *mean } else { -mean }
+                if lacks.is_multiple_of(2) { *mean } else { -mean }
             });
             Some((*block, signed.sum()))
         };
