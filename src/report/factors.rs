@@ -11,6 +11,9 @@ use std::collections::BTreeMap;
 /// What the section is called.
 pub const TITLE: &str = "What each factor does";
 
+/// Dependences that plain text tells; the largest come first.
+const SENTENCES: usize = 12;
+
 /// A line of the table: a level with what was found of it.
 pub struct Line<'a> {
     /// The factor and its level: `hw-gro=true`.
@@ -63,15 +66,22 @@ fn questions(view: &FactorView) -> u64 {
     if rates < view.effects.len() { 2 } else { 1 }
 }
 
-/// The factors that depend on each other, each in a sentence; or that none was found to.
-pub fn interactions(view: &FactorView, analysis: &Analysis) -> Vec<String> {
+/// The factors that depend on each other, each in a sentence, at most so many; or that none
+/// was found to.
+pub fn interactions(view: &FactorView, analysis: &Analysis, most: usize) -> Vec<String> {
     if view.interactions.is_empty() {
         let pairs = plural(view.looked_at as u64, "pair");
         return vec![format!(
             "No two factors were shown to depend on each other ({pairs} of levels looked at)."
         )];
     }
-    view.interactions.iter().map(|pair| interaction(pair, analysis.work())).collect()
+    let shown = view.interactions.iter().take(most);
+    let mut lines: Vec<String> = shown.map(|pair| interaction(pair, analysis.work())).collect();
+    let more = view.interactions.len().saturating_sub(most);
+    if more > 0 {
+        lines.push(format!("and {} that depend less on each other", plural(more as u64, "pair")));
+    }
+    lines
 }
 
 fn interaction(pair: &Interaction, work: Work) -> String {
@@ -124,7 +134,7 @@ pub fn print(page: &mut Page, analysis: &Analysis) {
     table.print(page, 2);
     page.text("  ", &rule(view, analysis));
     page.gap();
-    for line in interactions(view, analysis) {
+    for line in interactions(view, analysis, SENTENCES) {
         page.text("  ", &line);
     }
 }

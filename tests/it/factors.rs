@@ -6,7 +6,7 @@ use crate::shared::{render, words};
 
 use bytepath::math::Random;
 use bytepath::record::{Cell, CellId, Study, Trial, TrialStatus};
-use bytepath::report::Style;
+use bytepath::report::{Style, Subject, find};
 use bytepath::stats::{Analysis, LevelEffect, Question, Rules, Verdict, analyse};
 use made_up::{cell, header};
 
@@ -147,6 +147,15 @@ fn reports_tell_it_and_draw_it() {
         assert!(told.contains("hw-gro=true with path=zcrx: throughput is 1.2"), "{part}");
     }
     assert!(said("netdev").lines().all(|line| line.len() <= 72));
+    let mut many = analysed(&study);
+    let view = many.factors.as_mut().unwrap();
+    let pair = view.interactions[0].clone();
+    view.interactions = vec![pair; 15];
+    let mut out = Vec::new();
+    let subject = Subject { study: &study, analysis: &many, explanation: None };
+    find("text").unwrap().render(&subject, &Style::default(), &mut out).unwrap();
+    let text = words(&String::from_utf8(out).unwrap());
+    assert!(text.contains("and 3 pairs that depend less on each other"), "{text}");
     let page = said("html");
     let chart = page.split_once("id=\"factors\"").expect("the section").1;
     for part in ["<h3>cores=two</h3>", "<h3>cores=one</h3>", "hw-gro=true", "class=\"user\""] {

@@ -114,7 +114,7 @@ fn ratios_agree_where_they_lie_in_our_interval_and_disagree_outside() {
     assert!((ours.ratio / 1.4).ln().abs() < 0.02, "hardware GRO is in both levels: {ours:?}");
     assert_eq!(gone.outcome, Beside::NotMeasured("no cell has path=devmem".into()));
     let one = found.figures.iter().find(|f| f.id == "throughput-one-cpu").unwrap();
-    let why = Beside::NotMeasured("no cell has cores=one".into());
+    let why = Beside::NotMeasured("no cell has network-cpu=shared".into());
     assert!(one.rows.iter().any(|row| row.outcome == why), "{:?}", one.rows);
     assert!(found.not_compared.contains(&"fragments".to_owned()));
 }

@@ -222,7 +222,7 @@ fn ratios(first: &Side, second: &Side) -> BTreeMap<u32, f64> {
 
 /// The factors whose levels are known of a cell, whether or not the experiment varies them.
 pub const PUBLISHED_FACTORS: [&str; 8] =
-    ["path", "cores", "hw-gro", "gso-max", "gro-max", "mtu", "message-size", "read-size"];
+    ["path", "network-cpu", "hw-gro", "gso-max", "gro-max", "mtu", "message-size", "read-size"];
 
 /// The level of a factor of a cell, as published works are written down. `apart` says that
 /// each end has a machine of its own.
@@ -238,7 +238,7 @@ fn level_of(cell: &Cell, factor: &str, apart: bool) -> Option<String> {
             Some(path) => path.clone(),
             None => cell.id.0.split(' ').next()?.to_owned(),
         },
-        "cores" => cores(cell, apart)?.to_owned(),
+        "network-cpu" => network_cpu(cell, apart)?.to_owned(),
         "hw-gro" => cell.link.hw_gro.to_string(),
         "gso-max" => or_auto(cell.link.gso_max),
         "gro-max" => or_auto(cell.link.gro_max),
@@ -249,14 +249,14 @@ fn level_of(cell: &Cell, factor: &str, apart: bool) -> Option<String> {
     })
 }
 
-/// Whether the receiving program and the network work of its end are on one CPU or on two.
-/// None where that is left to the scheduler, and where one CPU has both ends.
-fn cores(cell: &Cell, apart: bool) -> Option<&'static str> {
+/// Whether the network work of the receiving end shares the CPU of its program or has its
+/// own. None where that is left to the scheduler, and where one CPU has both ends.
+fn network_cpu(cell: &Cell, apart: bool) -> Option<&'static str> {
     let (sender, receiver) = (cell.placement.sender?, cell.placement.receiver?);
     let softirq = cell.softirq_cpu()?;
     match softirq == receiver {
         _ if sender == receiver && !apart => None,
-        true => Some("one"),
-        false => Some("two"),
+        true => Some("shared"),
+        false => Some("own"),
     }
 }

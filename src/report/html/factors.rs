@@ -25,7 +25,7 @@ pub fn section(view: &View) -> Option<Markup> {
         @if let Some(panels) = &panels { (chart(panels, analysis)) }
         (effects(&lines(factors, analysis)))
         p class="note" { (rule(factors, analysis)) }
-        ul { @for line in interactions(factors, analysis) { li { (line) } } }
+        ul { @for line in interactions(factors, analysis, usize::MAX) { li { (line) } } }
     })
 }
 
