@@ -333,6 +333,8 @@ impl Agent {
                     return Err(out_of_turn("a request came while the stream drained"));
                 }
                 Ok(Event::HungUp) | Err(RecvTimeoutError::Disconnected) => {
+                    // Whether the answer can still be written or not, it ends the agent.
+                    let _ = self.events.send(Event::HungUp);
                     return Err(Fault::new(FaultKind::PeerLost, "the controller went away"));
                 }
                 Err(RecvTimeoutError::Timeout) if cut => {

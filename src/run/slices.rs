@@ -5,7 +5,7 @@
 use super::Laboratory;
 use super::remote::Remotes;
 use super::seen::Seen;
-use super::trial::{Position, begin, blank, end, nothing_to_place, set_up_link, window};
+use super::trial::{Position, begin, blank, end, fail, nothing_to_place, set_up_link, window};
 use crate::meter::Chosen;
 use crate::record::wire::Request;
 use crate::record::{Cell, Design, Fault, FaultKind, Role, Schedule, Trial, TrialStatus};
@@ -113,10 +113,7 @@ impl<'a> Lane<'a> {
             return Err(fault);
         }
         self.remotes = None;
-        let position = Position { block: self.trial.block, order: self.trial.order };
-        let started_ms = self.trial.started_ms;
-        let status = TrialStatus::Failed { fault };
-        self.trial = Trial { started_ms, status, ..blank(self.cell, position) };
+        fail(&mut self.trial, fault);
         Ok(())
     }
 

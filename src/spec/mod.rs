@@ -22,7 +22,7 @@ pub use experiment::{
     MOST_CELLS, OWN_FACTORS, check_design, check_lanes, check_stopping, default_design,
     experiment_schema, factor_names, parse_design, parse_experiment, parse_warm_up, parse_window,
 };
-pub use inventory::Inventory;
+pub use inventory::{Chosen, Inventory};
 pub use kernel::parse_kernel;
 pub use link::{LINK_OPTIONS, PRESETS, Preset, parse_link};
 pub use options::{resolve, split, suggest};

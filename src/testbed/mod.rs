@@ -18,6 +18,7 @@ use crate::record::{
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 /// A way to get two hosts and the link between them.
 pub trait Testbed: Sync {
@@ -110,6 +111,8 @@ pub struct Properties {
     pub link_is_given: bool,
     /// The link that it is for: one of `spec::PRESETS`.
     pub usual_link: &'static str,
+    /// How long a host that was lost is waited for before the study ends.
+    pub patience: Duration,
 }
 
 impl Default for Properties {
@@ -122,6 +125,7 @@ impl Default for Properties {
             has_cable: false,
             link_is_given: false,
             usual_link: "wire",
+            patience: Duration::ZERO,
         }
     }
 }

@@ -245,6 +245,18 @@ pub struct LinkSettings {
     pub threaded_napi: bool,
     /// CPU that receives packets by RPS at the receiver; none leaves RPS off.
     pub rps: Option<u32>,
+    /// Of a link that is there already: those settings that were asked for, by name and as
+    /// typed. Everything else is as it was found, whatever it says here. None where the
+    /// link is made, and has all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<BTreeMap<String, String>>,
+}
+
+impl LinkSettings {
+    /// Whether one of the settings is in force because it was asked for.
+    pub fn is_asked(&self, name: &str) -> bool {
+        self.asked.as_ref().is_none_or(|asked| asked.contains_key(name))
+    }
 }
 
 /// The wire-like link, `spec::PRESETS`' first.
@@ -262,6 +274,7 @@ impl Default for LinkSettings {
             qdisc: "pfifo".into(),
             threaded_napi: true,
             rps: None,
+            asked: None,
         }
     }
 }

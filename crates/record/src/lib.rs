@@ -56,9 +56,9 @@ pub use published::{
 pub use reach::{Contact, Met, Passage, Ports, ReachReply, ReachRequest, Route};
 pub use reading::{Aggregation, Reading, Scope, Series, Unit};
 pub use setting::{
-    Channels, Coalescing, Cpus, DeviceName, FlowRule, IdleChoice, PacketLimits, Restoration,
-    RestorationRow, Rings, SETTING_FORMS, Setting, SettingRecord, SettingValue, Split, SysctlName,
-    TapFlags, WantedSetting, Word,
+    Channels, Coalescing, Cpus, DeviceName, FlowRule, GRO, HW_GRO, IdleChoice, PacketLimits,
+    Restoration, RestorationRow, Rings, SETTING_FORMS, Setting, SettingRecord, SettingValue, Split,
+    SysctlName, TapFlags, WantedSetting, Word,
 };
 pub use study::{CopyCeiling, Design, Judgement, Schedule, Source, Stopping, Study, StudyHeader};
 pub use trial::{

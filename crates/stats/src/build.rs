@@ -178,14 +178,20 @@ fn in_order(rows: &[Row]) -> Vec<String> {
 fn row(study: &Study, rules: &Rules, known: &Known) -> Row {
     let Known { cell, trials, measured, costs } = known;
     let work = measured.first().or(trials.first()).map_or(Work::Bytes, |t| t.work);
+    let apart = measured.iter().any(|trial| trial.has_hosts_apart());
     let rate = Summary::of(measured.iter().filter_map(|t| t.rate()));
     let rate = rate.map(|s| s.at(rules.confidence));
     let ceiling = study.header.ceiling.map(|c| c.workload);
     let ceiling = ceiling.filter(|c| *c > 0.0 && work == Work::Bytes);
     let share = rate.zip(ceiling).map(|(rate, ceiling)| rate.mean / ceiling);
-    let over = |figure: fn(&Costs) -> Option<f64>| {
+    let over = |figure: &dyn Fn(&Costs) -> Option<f64>| {
         let values = costs.iter().filter_map(figure);
         Summary::of(values).map(|s| s.at(rules.confidence))
+    };
+    let end = |role| End {
+        watts: over(&|c| c.watts[role as usize]),
+        joules_per_unit: over(&|c| c.joules_per_unit()[role as usize]),
+        ..end(role, work, cell, measured, costs)
     };
     // Where speed was not measured, nothing is known to come back for what was spent.
     let returns: &[Costs] = if study.header.functional.is_none() { costs } else { &[] };
@@ -200,21 +206,22 @@ fn row(study: &Study, rules: &Rules, known: &Known) -> Row {
         latency: latency(measured, rules),
         ceiling_share: share.filter(|share| share.is_finite()),
         labels: pool::count_exact(measured.iter().map(|t| t.label.as_str())),
-        sender: end(Role::Sender, work, cell, measured, costs),
-        receiver: end(Role::Receiver, work, cell, measured, costs),
-        cpu_per_unit: over(Costs::cpu_per_unit),
-        cpu_per_packet: over(Costs::cpu_per_packet),
+        sender: end(Role::Sender),
+        receiver: end(Role::Receiver),
+        cpu_per_unit: over(&Costs::cpu_per_unit),
+        cpu_per_packet: over(&Costs::cpu_per_packet),
         roi: worth::roi(returns, rules),
         roi_power: worth::roi_power(returns, rules),
-        watts: over(Costs::watts),
-        joules_per_unit: over(Costs::joules_per_unit),
+        watts: over(&|c| c.watts[2]),
+        joules_per_unit: over(&|c| c.joules_per_unit()[2]),
         service_demand: worth::service_demand(returns, rules),
         headline: worth::headline(measured),
         retransmits: retransmits(measured),
         // The meter counts bytes, whatever the trial counts.
         pace: if work == Work::Bytes { pace(measured) } else { None },
         receive_work: ReceiveWork::of(cell, measured),
-        collisions: collisions(cell, &study.header.facts),
+        sender_work: ReceiveWork::of_sender(cell, measured),
+        collisions: collisions(cell, &study.header.facts, apart),
         comparisons: Vec::new(),
         warnings: count(trials.iter().flat_map(|t| &t.warnings).map(String::as_str)),
     }
@@ -247,6 +254,8 @@ fn end(role: Role, work: Work, cell: &Cell, measured: &[&Trial], costs: &[Costs]
     End {
         role,
         cpu: cpu_cost(role, costs),
+        watts: None,
+        joules_per_unit: None,
         calls_per_unit: Summary::of(records.iter().filter_map(|r| calls_per_unit(work, r))),
         ledger: Shares::of(records.iter().map(|r| &r.ledger)),
         witness: Witness {

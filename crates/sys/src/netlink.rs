@@ -47,6 +47,8 @@ pub struct Link {
     pub up: bool,
     /// Operational state `IF_OPER_UP` (RFC 2863): packets can be sent.
     pub operational: bool,
+    /// How often the carrier came or went since there is the device.
+    pub carrier_changes: u32,
     /// Interface index of the bridge, bond or the like that it is a port of; 0 if of none.
     pub master: u32,
     /// MTU in bytes.
@@ -99,6 +101,8 @@ pub struct Napi {
     /// Process id of its kernel thread, where it is threaded, as the initial
     /// PID namespace has it.
     pub thread: Option<u32>,
+    /// Number of its interrupt, where it has one.
+    pub interrupt: Option<u32>,
 }
 
 impl Default for Netlink {
@@ -152,6 +156,7 @@ impl Netlink {
             kind: kind.map(|k| k.to_string_lossy().into_owned()).unwrap_or_default(),
             up: header.ifi_flags & libc::IFF_UP as u32 != 0,
             operational: attributes.get_operstate().is_ok_and(|state| state == IF_OPER_UP),
+            carrier_changes: attributes.get_carrier_changes().unwrap_or(0),
             master: attributes.get_master().unwrap_or(0),
             mtu: attributes.get_mtu().unwrap_or(0),
             qdisc: attributes
@@ -354,7 +359,7 @@ impl Netlink {
         while let Some(napi) = reply.recv() {
             let napi = napi.map_err(explained)?;
             let id = napi.get_id().map_err(undecodable)?;
-            found.push(Napi { id, thread: napi.get_pid().ok() });
+            found.push(Napi { id, thread: napi.get_pid().ok(), interrupt: napi.get_irq().ok() });
         }
         Ok(found)
     }
