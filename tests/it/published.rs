@@ -69,7 +69,8 @@ fn study() -> Study {
                 .into();
             one.link.hw_gro = gro;
             (one.stream.message_size, one.stream.read_size) = (64 << 20, 64 << 20);
-            one.placement.softirq = SoftirqCpu::Cpu(2);
+            one.placement.sender_softirq = SoftirqCpu::Cpu(2);
+            one.placement.softirq = SoftirqCpu::Cpu(3);
             cells.push(one);
         }
     }
@@ -114,7 +115,7 @@ fn ratios_agree_where_they_lie_in_our_interval_and_disagree_outside() {
     assert!((ours.ratio / 1.4).ln().abs() < 0.02, "hardware GRO is in both levels: {ours:?}");
     assert_eq!(gone.outcome, Beside::NotMeasured("no cell has path=devmem".into()));
     let one = found.figures.iter().find(|f| f.id == "throughput-one-cpu").unwrap();
-    let why = Beside::NotMeasured("no cell has network-cpu=shared".into());
+    let why = Beside::NotMeasured("no cell has cores=together".into());
     assert!(one.rows.iter().any(|row| row.outcome == why), "{:?}", one.rows);
     assert!(found.not_compared.contains(&"fragments".to_owned()));
 }
@@ -128,7 +129,7 @@ fn what_is_not_known_of_a_study_is_not_said() {
     let mut one_block = study();
     one_block.trials.retain(|trial| trial.block == 0);
     assert_eq!(laid_beside(&one_block).counts()[..2], [0, 0]);
-    // Both ends on one CPU are neither of the work's two ways.
+    // Ends that share a CPU are laid out in neither of the work's two ways.
     let mut shared = study();
     for cell in &mut shared.header.cells {
         cell.placement.sender = cell.placement.receiver;

@@ -11,7 +11,9 @@ use super::contract::{undeclared, unlike};
 use super::effect::Effect;
 use super::factors::by_block;
 use super::verdict::Question;
-use crate::record::{Cell, Levels, Published, PublishedFactor, PublishedFigure, ReadFrom, Study};
+use crate::record::{
+    Cell, Levels, Published, PublishedFactor, PublishedFigure, ReadFrom, Role, Study,
+};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -222,7 +224,7 @@ fn ratios(first: &Side, second: &Side) -> BTreeMap<u32, f64> {
 
 /// The factors whose levels are known of a cell, whether or not the experiment varies them.
 pub const PUBLISHED_FACTORS: [&str; 8] =
-    ["path", "network-cpu", "hw-gro", "gso-max", "gro-max", "mtu", "message-size", "read-size"];
+    ["path", "cores", "hw-gro", "gso-max", "gro-max", "mtu", "message-size", "read-size"];
 
 /// The level of a factor of a cell, as published works are written down. `apart` says that
 /// each end has a machine of its own.
@@ -238,7 +240,7 @@ fn level_of(cell: &Cell, factor: &str, apart: bool) -> Option<String> {
             Some(path) => path.clone(),
             None => cell.id.0.split(' ').next()?.to_owned(),
         },
-        "network-cpu" => network_cpu(cell, apart)?.to_owned(),
+        "cores" => cores(cell, apart)?.to_owned(),
         "hw-gro" => cell.link.hw_gro.to_string(),
         "gso-max" => or_auto(cell.link.gso_max),
         "gro-max" => or_auto(cell.link.gro_max),
@@ -249,14 +251,18 @@ fn level_of(cell: &Cell, factor: &str, apart: bool) -> Option<String> {
     })
 }
 
-/// Whether the network work of the receiving end shares the CPU of its program or has its
-/// own. None where that is left to the scheduler, and where one CPU has both ends.
-fn network_cpu(cell: &Cell, apart: bool) -> Option<&'static str> {
-    let (sender, receiver) = (cell.placement.sender?, cell.placement.receiver?);
-    let softirq = cell.softirq_cpu()?;
-    match softirq == receiver {
-        _ if sender == receiver && !apart => None,
-        true => Some("shared"),
-        false => Some("own"),
+/// Whether the program and the network work of each end are on one CPU or on two, in the words
+/// of the factor. None where a part is left to the scheduler, where the two ends do it
+/// differently, and where they share a CPU.
+fn cores(cell: &Cell, apart: bool) -> Option<&'static str> {
+    let own = |role| Some([cell.placement.cpu(role)?, cell.softirq_cpu(role)?]);
+    let [sender, receiver] = [own(Role::Sender)?, own(Role::Receiver)?];
+    if !apart && sender.iter().any(|cpu| receiver.contains(cpu)) {
+        return None;
+    }
+    match [sender, receiver].map(|[program, network]| program == network) {
+        [true, true] => Some("together"),
+        [false, false] => Some("apart"),
+        _ => None,
     }
 }
