@@ -116,7 +116,7 @@ pub fn explanation(
 /// Prints what well-known functions of a profile mean.
 pub fn symptoms(seen: &[Seen], style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let mut page = page::Page::new(style.width, style.colour);
-    symptoms::print(&mut page, seen, &[]);
+    symptoms::print(&mut page, seen, &[""; 0]);
     page.finish(out)
 }
 

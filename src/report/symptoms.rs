@@ -2,7 +2,6 @@
 
 use super::figures::percent;
 use super::page::Page;
-use crate::profile::Explanation;
 use crate::profile::symptom::Seen;
 
 /// What the section is called.
@@ -14,7 +13,7 @@ pub const NOTE: &str = "Shares of the busy time, as sampled; idle samples and fo
 
 /// Puts them on a page. `sides` are the names of what the shares are of, none for one
 /// profile alone.
-pub fn print(page: &mut Page, seen: &[Seen], sides: &[&str]) {
+pub fn print(page: &mut Page, seen: &[Seen], sides: &[impl AsRef<str>]) {
     if seen.is_empty() {
         return;
     }
@@ -24,7 +23,8 @@ pub fn print(page: &mut Page, seen: &[Seen], sides: &[&str]) {
             [] => percent(symptom.shares.first().copied()),
             names => {
                 let told = names.iter().zip(&symptom.shares);
-                let told = told.map(|(name, share)| format!("{name} {}", percent(*share)));
+                let told =
+                    told.map(|(name, share)| format!("{} {}", name.as_ref(), percent(*share)));
                 told.collect::<Vec<String>>().join(", ")
             }
         };
@@ -34,11 +34,4 @@ pub fn print(page: &mut Page, seen: &[Seen], sides: &[&str]) {
         page.text("    ", &format!("try: {}", symptom.remedy));
     }
     page.text("  ", NOTE);
-}
-
-/// What the shares of an explanation are of: the baseline, then each other cell.
-pub fn cells(explanation: &Explanation) -> Vec<&str> {
-    let waterfalls = &explanation.waterfalls;
-    let first = waterfalls.first().map(|one| one.before.cell.as_str());
-    first.into_iter().chain(waterfalls.iter().map(|one| one.after.cell.as_str())).collect()
 }

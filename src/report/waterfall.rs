@@ -40,7 +40,7 @@ pub fn print(page: &mut Page, explanation: &Explanation, bar: usize, functions: 
     for line in remarks {
         page.text("", &line);
     }
-    symptoms::print(page, &explanation.symptoms, &symptoms::cells(explanation));
+    symptoms::print(page, &explanation.symptoms.seen, &explanation.symptoms.cells);
 }
 
 fn table(page: &mut Page, waterfall: &Waterfall, bar: usize) {

@@ -4,7 +4,7 @@ use crate::profiles as made_up;
 use crate::shared::words;
 
 use bytepath::profile::symptom::Seen;
-use bytepath::profile::{Explanation, WorkUnit};
+use bytepath::profile::{Explanation, Symptoms, WorkUnit};
 use bytepath::report::{self, Style};
 use made_up::{explanation, explanation_per};
 
@@ -138,7 +138,9 @@ fn what_well_known_functions_mean_is_told_cell_by_cell() {
         means: "it means nothing".into(),
         remedy: "cat nothing".into(),
     };
-    let explanation = Explanation { symptoms: vec![symptom], ..explanation };
+    let cells = explanation.symptoms.cells.clone();
+    let symptoms = Symptoms { cells, seen: vec![symptom] };
+    let explanation = Explanation { symptoms, ..explanation };
     let mut page = Vec::new();
     report::explanation_page(&explanation, &mut page).unwrap();
     let page = String::from_utf8(page).unwrap();

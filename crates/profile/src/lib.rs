@@ -19,7 +19,7 @@ pub mod symbols;
 pub mod symptom;
 pub mod waterfall;
 
-pub use explanation::{Explanation, Ranked, explain};
+pub use explanation::{Explanation, Ranked, Symptoms, explain, symptoms};
 pub use functions::{Function, functions, summarise};
 pub use model::{
     Builder, Frame, FrameId, FrameKind, FrameRef, Header, Owner, Profile, Sample, StackId, Thread,

@@ -1,4 +1,4 @@
-//! Published work as data: the figures of somebody else's study, with their source.
+//! Published work as data: the figures of a study that was made elsewhere, with their source.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
