@@ -1,10 +1,11 @@
 //! What a guest is booted from and with.
 
+use super::cards;
 use super::initramfs;
 use super::kernel::{self, Image};
 use super::machine::NotBooted;
 use super::modules::Modules;
-use crate::record::Fault;
+use crate::record::{Fault, FaultKind};
 use std::path::Path;
 use std::time::Duration;
 
@@ -55,18 +56,26 @@ const MODULES: &[(&str, bool)] = &[
 ];
 
 /// The image of a kernel and the file system of its guests: this program, others
-/// where the first of each pair says, modules.
+/// where the first of each pair says, modules, and with `cards` the one of two cards.
 pub fn prepare(
     kernel: &str,
     program: &Path,
     others: &[(&str, &Path)],
+    cards: bool,
 ) -> Result<(Image, Vec<u8>), Fault> {
     let image = kernel::find(kernel)?;
     let modules = match &image.modules {
         Some(folder) => Modules::of(folder)?,
         None => Modules::unknown(),
     };
-    let modules = modules.order(MODULES).map_err(|f| f.context(image.path.display()))?;
+    if cards && !modules.has(cards::MODULE) {
+        let text = format!("there is no module {} for kernel {kernel}", cards::MODULE);
+        let remedy = "make vm-nic builds it for the newest kernel 7.x that make vm-kernel fetched";
+        return Err(Fault::new(FaultKind::Unsupported, text).remedy(remedy));
+    }
+    let wanted: Vec<(&str, bool)> =
+        MODULES.iter().copied().chain(cards.then_some((cards::MODULE, true))).collect();
+    let modules = modules.order(&wanted).map_err(|f| f.context(image.path.display()))?;
     let archive = initramfs::build(program, others, &modules)?;
     Ok((image, archive))
 }

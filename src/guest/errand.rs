@@ -58,7 +58,7 @@ impl Errands {
         programs: &[(&str, &Path)],
     ) -> Result<Errands, Fault> {
         let accelerator = qemu::accelerator("auto")?;
-        let (image, archive) = prepare(kernel, bytepath, programs)?;
+        let (image, archive) = prepare(kernel, bytepath, programs, false)?;
         let fail = |e: io::Error| Fault::system("preparing a guest", &e);
         let emulated = accelerator != Accelerator::Kvm;
         let boot = || -> Result<Machine, NotBooted> {

@@ -63,6 +63,8 @@ pub struct Ready {
 pub enum Layout {
     /// Two hosts: agents in namespaces of their own.
     Pair,
+    /// The same, each with one of two cards that are joined ([`super::CARDS`]).
+    Cards,
     /// One host, whose link is the guest's own network device.
     One,
     /// No host: a program, whose output and errors are the bytes of a first and a
@@ -174,6 +176,7 @@ mod tests {
         vec![
             Says::Ready(ready),
             Says::Raise(Layout::Pair),
+            Says::Raise(Layout::Cards),
             Says::Raise(Layout::One),
             Says::Raise(Layout::Errand(Errand {
                 words: vec!["/bin/true".into()],

@@ -49,4 +49,4 @@ pub(super) fn own_queue(path: &str, options: &Options, wire: &Wire) -> Result<Ve
 
 /// Drivers whose header split has a threshold (`ethtool_ops.supported_ring_params`
 /// with `ETHTOOL_RING_USE_HDS_THRS`).
-const THRESHOLD: &[&str] = &["bnxt_en", "fbnic"];
+const THRESHOLD: &[&str] = &["bnxt_en", "fbnic", "zcnic"];

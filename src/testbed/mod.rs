@@ -108,6 +108,9 @@ pub struct Properties {
     pub has_cable: bool,
     /// The link is there already, and stays as it is.
     pub link_is_given: bool,
+    /// Cards are made with each deployment and go with it: its agents prepare them, and
+    /// nothing has to be put back.
+    pub cards_are_new: bool,
     /// The link that it is for: one of `spec::PRESETS`.
     pub usual_link: &'static str,
 }
@@ -121,6 +124,7 @@ impl Default for Properties {
             hosts_apart: false,
             has_cable: false,
             link_is_given: false,
+            cards_are_new: false,
             usual_link: "wire",
         }
     }

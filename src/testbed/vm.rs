@@ -6,7 +6,7 @@ use super::vm_options::{IMPLIED, OPTIONS, Settings};
 use super::{Deployment, Emulation, Properties, Site, Testbed, ends};
 use crate::guest::qemu::{self, Accelerator, Start};
 use crate::guest::{
-    DEVICE, GuestHost, Machine, Network, NotBooted, in_one_guest, kernel, prepare,
+    CARDS, DEVICE, GuestHost, Machine, Network, NotBooted, in_one_guest, kernel, prepare,
     twice_if_emulated,
 };
 use crate::host::{Adapter, AgentProcess, Attachment, Host, HwGro, LocalAgent, ProcessHost};
@@ -49,11 +49,9 @@ impl Booted {
         self.machines.iter().all(|machine| machine.is_alive())
     }
 
-    /// Whether no session holds it. One guest with both roles holds any number of
-    /// them; where there is a cable, there is one link.
+    /// Whether no session holds it.
     fn is_free(&self) -> bool {
-        let whole = self.machines.len() == 1 && self.host.is_none();
-        whole || self.machines.iter().all(|one| Arc::strong_count(one) == 1)
+        self.machines.iter().all(|one| Arc::strong_count(one) == 1)
     }
 }
 
@@ -95,7 +93,10 @@ impl Vm {
         let same = |guest: &&Guest| {
             (&guest.kernel.source, &guest.kernel.cmdline) == (&kernel.source, &kernel.cmdline)
         };
-        let free = guests.iter().filter(|guest| guest.booted.is_free()).find(same);
+        // A guest holds any number of veth pairs; of anything else there is one link.
+        let several = self.properties().holds_several;
+        let is_free = |guest: &&Guest| several || guest.booted.is_free();
+        let free = guests.iter().filter(is_free).find(same);
         free.map(|guest| guest.booted.clone())
     }
 
@@ -117,7 +118,7 @@ impl Vm {
     fn boot(&self, site: &Site, kernel: &Kernel) -> Result<Booted, NotBooted> {
         let program = qemu::find()?;
         let accelerator = self.accelerator()?;
-        let (image, archive) = prepare(&kernel.source, site.program, &[])?;
+        let (image, archive) = prepare(&kernel.source, site.program, &[], self.settings.cards)?;
         let fail = |e: std::io::Error| Fault::system("preparing a guest", &e);
         let initramfs = qemu::in_memory("initramfs", &archive).map_err(fail)?;
         drop(archive);
@@ -196,12 +197,16 @@ impl Testbed for Vm {
 
     fn properties(&self) -> Properties {
         let apart = !self.settings.is_whole();
+        let Settings { cards, .. } = self.settings;
+        let usual = Properties::default();
         Properties {
             boots_kernels: true,
-            holds_several: !apart,
+            holds_several: !apart && !cards,
             hosts_apart: apart,
-            has_cable: apart,
-            ..Properties::default()
+            has_cable: apart || cards,
+            cards_are_new: cards,
+            usual_link: if cards { "nic" } else { usual.usual_link },
+            ..usual
         }
     }
 
@@ -211,6 +216,11 @@ impl Testbed for Vm {
                 because: format!("guests run on an emulated processor (TCG): {because}"),
                 slowness: SLOWNESS,
                 instructions_per_second: counted.then_some(qemu::INSTRUCTIONS_PER_SECOND),
+            }),
+            _ if self.settings.cards => Some(Emulation {
+                because: "the NICs are software (zcnic): what a card does by DMA, CPUs do".into(),
+                slowness: 1.0,
+                instructions_per_second: None,
             }),
             _ => None,
         }
@@ -228,8 +238,17 @@ impl Testbed for Vm {
         let Booted { machines, host } = self.guest(site)?;
         let Some(cable) = self.cable()? else {
             let [machine] = machines.as_slice() else { return Err(too_few()) };
-            let hosts = in_one_guest(machine, site.stop, |[_, receiver]| ends::veth(receiver))?;
-            return Ok(Deployment::of(hosts));
+            let Settings { cards, .. } = self.settings;
+            let hosts = in_one_guest(machine, cards, site.stop, |[_, receiver]| match cards {
+                true => Role::ALL.map(|role| {
+                    Attachment::Made(ends::end(role, CARDS[role as usize]), HwGro::AsAsked)
+                }),
+                false => ends::veth(receiver),
+            })?;
+            let wire = cards.then(|| ("link.wire", "between two software NICs (zcnic)".to_owned()));
+            let mut deployment = Deployment::of(hosts);
+            deployment.link_facts.extend(wire);
+            return Ok(deployment);
         };
         let hw_gro = match cable {
             Cable::Sockets(_) => HwGro::AsAsked,
