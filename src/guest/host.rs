@@ -23,16 +23,17 @@ pub struct GuestHost {
     adapter: Adapter,
 }
 
-/// Both hosts in one guest, in namespaces of their own, with a card each if the guest has
-/// `cards`. `attachments` has where each is on the link, given the process ids that the
-/// agents have in the guest.
+/// Both hosts in one guest, in namespaces of their own; with a card each, if there are
+/// parameters for `cards`. `attachments` has where each is on the link, given the process
+/// ids that the agents have in the guest.
 pub fn in_one_guest(
     machine: &Arc<Machine>,
-    cards: bool,
+    cards: Option<String>,
     stop: &AtomicBool,
     attachments: impl FnOnce([u32; 2]) -> [Attachment; 2],
 ) -> Result<[GuestHost; 2], Fault> {
-    let layout = if cards { Layout::Cards } else { Layout::Pair };
+    let adapter = if cards.is_some() { Adapter::Asked } else { Adapter::Virtual };
+    let layout = cards.map_or(Layout::Pair, Layout::Cards);
     let (session, [first, second]) = machine.raise(layout, stop)?;
     let pids = [0, 1].map(|agent| session.pids.get(agent).copied().unwrap_or_default());
     let session = Arc::new(session);
@@ -42,7 +43,7 @@ pub fn in_one_guest(
         agent,
         written: Some(written),
         attachment,
-        adapter: if cards { Adapter::Asked } else { Adapter::Virtual },
+        adapter: adapter.clone(),
     };
     Ok([host(0, first, one), host(1, second, other)])
 }

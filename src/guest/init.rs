@@ -4,7 +4,6 @@
 //! no program but this one exists in a guest, and agents start no other.
 
 use super::cards;
-use super::elf::normal;
 use super::frame::{Frame, Ready, Says};
 use super::session::{Output, Session};
 use super::{initramfs, qemu};
@@ -91,9 +90,10 @@ fn load_modules() -> Vec<String> {
         fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
     files.sort();
     let mut notes = Vec::new();
-    let parameters = kernel_parameters();
-    for file in files {
-        match load(&file, &parameters) {
+    // Cards are made by the sessions that have some.
+    for file in files.into_iter().filter(|file| !cards::is_it(file)) {
+        let loaded = fs::read(&file).and_then(|module| boot::load_module(&module, ""));
+        match loaded {
             Err(e) if e.raw_os_error() != Some(libc::EEXIST) => {
                 let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
                 eprintln!("bytepath: module {name}: {e}");
@@ -102,33 +102,9 @@ fn load_modules() -> Vec<String> {
             _ => {}
         }
         // It is in the kernel now, and its file would only take memory.
-        if !cards::is_it(&file) {
-            let _ = fs::remove_file(&file);
-        }
+        let _ = fs::remove_file(&file);
     }
     notes
-}
-
-/// Loads a module with those parameters of the kernel's command line that are its.
-pub(super) fn load(file: &Path, command_line: &str) -> io::Result<()> {
-    let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let name = name.split_once('-').map_or(name, |(_, name)| name);
-    boot::load_module(&fs::read(file)?, &parameters(command_line, name))
-}
-
-/// The kernel's command line; empty where it cannot be read.
-pub(super) fn kernel_parameters() -> String {
-    fs::read_to_string("/proc/cmdline").unwrap_or_default()
-}
-
-/// `NAME.PARAMETER=VALUE` is for the module of that name, as modprobe(8) has it
-/// (Documentation/admin-guide/kernel-parameters.rst).
-fn parameters(command_line: &str, module: &str) -> String {
-    let own = command_line.split_ascii_whitespace().filter_map(|word| {
-        let (name, parameter) = word.split_once('.')?;
-        (normal(name) == module).then_some(parameter)
-    });
-    own.collect::<Vec<_>>().join(" ")
 }
 
 /// Opens the serial port of our name, as soon as its driver has found it and the
@@ -169,17 +145,4 @@ fn find_port() -> Option<PathBuf> {
     };
     let entry = entries.flatten().find(ours)?;
     Some(Path::new("/dev").join(entry.file_name()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parameters_on_the_command_line_are_for_the_module_that_they_name() {
-        let line = "console=ttyS0 zcnic.driver=fbnic tcp-bbr.x zcnic.drop=3 zcnicx.a=1 quiet\n";
-        assert_eq!(parameters(line, "zcnic"), "driver=fbnic drop=3");
-        assert_eq!(parameters(line, "tcp_bbr"), "x");
-        assert_eq!(parameters(line, "veth"), "");
-    }
 }

@@ -36,8 +36,8 @@ pub mod qemu;
 mod session;
 mod vmlinux;
 
-pub use boot::{Limits, Shape, prepare, twice_if_emulated};
-pub use cards::CARDS;
+pub use boot::{Limits, Shape, bootable, prepare, twice_if_emulated};
+pub use cards::{CARDS, parameters as card_parameters};
 pub use device::DEVICE;
 pub use elf::{Needs, depends, needs};
 pub use errand::{Errand, Errands, Outcome};

@@ -46,8 +46,8 @@ impl Session {
         let mut errors = None;
         let (agents, grace): (Vec<LocalAgent>, Duration) = match layout {
             Layout::Pair => (pair_of_agents(program)?.into(), GRACE),
-            Layout::Cards => {
-                cards::as_new()?;
+            Layout::Cards(parameters) => {
+                cards::as_new(&parameters)?;
                 let agents = pair_of_agents(program)?;
                 cards::hand_out(agents.each_ref().map(|agent| agent.process.id()))?;
                 (agents.into(), GRACE)

@@ -6,8 +6,8 @@ use super::vm_options::{IMPLIED, OPTIONS, Settings};
 use super::{Deployment, Emulation, Properties, Site, Testbed, ends};
 use crate::guest::qemu::{self, Accelerator, Start};
 use crate::guest::{
-    CARDS, DEVICE, GuestHost, Machine, Network, NotBooted, in_one_guest, kernel, prepare,
-    twice_if_emulated,
+    CARDS, DEVICE, GuestHost, Machine, Network, NotBooted, bootable, card_parameters, in_one_guest,
+    prepare, twice_if_emulated,
 };
 use crate::host::{Adapter, AgentProcess, Attachment, Host, HwGro, LocalAgent, ProcessHost};
 use crate::record::{
@@ -30,7 +30,8 @@ pub struct Vm {
 /// What a trial leaves behind is what a session does: agents and namespaces,
 /// and they are new for each.
 struct Guest {
-    kernel: Kernel,
+    /// What is booted, and its command line.
+    kernel: (String, String),
     booted: Booted,
 }
 
@@ -75,9 +76,14 @@ impl Vm {
         self.cable.get_or_init(settle).as_ref().map(Some).map_err(Clone::clone)
     }
 
-    /// The guests of a session: some that are up and free, or new ones.
-    fn guest(&self, site: &Site) -> Result<Booted, Fault> {
-        let kernel = site.kernel.cloned().unwrap_or_else(|| Kernel::named("newest", OWN_KERNEL));
+    /// The guests of a session: some that are up and free, or new ones. Kernels that differ
+    /// in parameters of cards alone are the same, since cards are made for each session.
+    fn guest(&self, site: &Site, kernel: &Kernel) -> Result<Booted, Fault> {
+        let own = match self.settings.cards {
+            true => card_parameters(&kernel.cmdline).1,
+            false => kernel.cmdline.clone(),
+        };
+        let kernel = (kernel.source.clone(), own);
         if let Some(booted) = self.free_guest(&kernel) {
             return Ok(booted);
         }
@@ -87,16 +93,13 @@ impl Vm {
         Ok(booted)
     }
 
-    fn free_guest(&self, kernel: &Kernel) -> Option<Booted> {
+    fn free_guest(&self, kernel: &(String, String)) -> Option<Booted> {
         let mut guests = self.guests();
         guests.retain(|guest| guest.booted.is_alive());
-        let same = |guest: &&Guest| {
-            (&guest.kernel.source, &guest.kernel.cmdline) == (&kernel.source, &kernel.cmdline)
-        };
         // A guest holds any number of veth pairs; of anything else there is one link.
         let several = self.properties().holds_several;
         let is_free = |guest: &&Guest| several || guest.booted.is_free();
-        let free = guests.iter().filter(is_free).find(same);
+        let free = guests.iter().filter(is_free).find(|guest| guest.kernel == *kernel);
         free.map(|guest| guest.booted.clone())
     }
 
@@ -115,10 +118,11 @@ impl Vm {
 
     /// Boots one guest, with or without a cable to this host, or two with a cable
     /// between them, at the same time.
-    fn boot(&self, site: &Site, kernel: &Kernel) -> Result<Booted, NotBooted> {
+    fn boot(&self, site: &Site, kernel: &(String, String)) -> Result<Booted, NotBooted> {
+        let (source, cmdline) = kernel;
         let program = qemu::find()?;
         let accelerator = self.accelerator()?;
-        let (image, archive) = prepare(&kernel.source, site.program, &[], self.settings.cards)?;
+        let (image, archive) = prepare(source, site.program, &[], self.settings.cards)?;
         let fail = |e: std::io::Error| Fault::system("preparing a guest", &e);
         let initramfs = qemu::in_memory("initramfs", &archive).map_err(fail)?;
         drop(archive);
@@ -132,7 +136,7 @@ impl Vm {
                 accelerator: &accelerator,
                 name: image.path.display().to_string(),
                 kernel: file.try_clone().map_err(fail)?,
-                cmdline: &kernel.cmdline,
+                cmdline,
                 initramfs: initramfs.try_clone().map_err(fail)?,
                 port: theirs.into(),
                 network,
@@ -184,7 +188,7 @@ impl Testbed for Vm {
 
     fn probe(&self) -> Support {
         let no = |fault: Fault| Support::no(fault.message, fault.remedy.unwrap_or_default());
-        if let Err(fault) = qemu::find().and_then(|_| kernel::find(OWN_KERNEL).map(drop)) {
+        if let Err(fault) = qemu::find().and_then(|_| bootable(OWN_KERNEL, self.settings.cards)) {
             return no(fault);
         }
         let able = self.accelerator().and_then(|_| self.cable());
@@ -198,15 +202,13 @@ impl Testbed for Vm {
     fn properties(&self) -> Properties {
         let apart = !self.settings.is_whole();
         let Settings { cards, .. } = self.settings;
-        let usual = Properties::default();
         Properties {
             boots_kernels: true,
             holds_several: !apart && !cards,
             hosts_apart: apart,
             has_cable: apart || cards,
             cards_are_new: cards,
-            usual_link: if cards { "nic" } else { usual.usual_link },
-            ..usual
+            ..Properties::default()
         }
     }
 
@@ -235,19 +237,21 @@ impl Testbed for Vm {
     }
 
     fn raise(&self, site: &Site) -> Result<Deployment, Fault> {
-        let Booted { machines, host } = self.guest(site)?;
+        let kernel = site.kernel.cloned().unwrap_or_else(|| Kernel::named("newest", OWN_KERNEL));
+        let Booted { machines, host } = self.guest(site, &kernel)?;
         let Some(cable) = self.cable()? else {
             let [machine] = machines.as_slice() else { return Err(too_few()) };
-            let Settings { cards, .. } = self.settings;
-            let hosts = in_one_guest(machine, cards, site.stop, |[_, receiver]| match cards {
-                true => Role::ALL.map(|role| {
-                    Attachment::Made(ends::end(role, CARDS[role as usize]), HwGro::AsAsked)
-                }),
-                false => ends::veth(receiver),
-            })?;
-            let wire = cards.then(|| ("link.wire", "between two software NICs (zcnic)".to_owned()));
+            if !self.settings.cards {
+                let veth = |[_, receiver]: [u32; 2]| ends::veth(receiver);
+                return Ok(Deployment::of(in_one_guest(machine, None, site.stop, veth)?));
+            }
+            let end =
+                |role| Attachment::Made(ends::end(role, CARDS[role as usize]), HwGro::AsAsked);
+            let parameters = Some(card_parameters(&kernel.cmdline).0);
+            let hosts = in_one_guest(machine, parameters, site.stop, |_| Role::ALL.map(end))?;
             let mut deployment = Deployment::of(hosts);
-            deployment.link_facts.extend(wire);
+            let wire = "between two software NICs (zcnic)".to_owned();
+            deployment.link_facts.push(("link.wire", wire));
             return Ok(deployment);
         };
         let hw_gro = match cable {

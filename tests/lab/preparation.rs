@@ -19,8 +19,8 @@ use bytepath::testbed::{Deployment, Site, Stewardship, Testbed};
 use bytepath::workload::{Group, Job, Rx, Tx};
 use std::fs;
 use std::path::PathBuf;
-use std::sync::LazyLock;
 use std::sync::atomic::AtomicBool;
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// The card: a file for its MTU and one for its threads.
 static CARD: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
@@ -54,9 +54,21 @@ fn journal() -> PathBuf {
     CARD.path().join("state/journal")
 }
 
+/// One test at a time has the card.
+static TURN: Mutex<()> = Mutex::new(());
+
 #[test]
-fn a_card_is_prepared_for_those_cells_that_ask_and_for_no_others() {
+fn a_baseline_that_asks_for_something_is_rehearsed_with_it() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
+    let study = conducted(&threads::plan(&["wanting", "plain"], 1, 1, folder.path()));
+    let measured = |trial: &&Trial| trial.status == TrialStatus::Measured;
+    assert_eq!(study.trials.iter().filter(measured).count(), 3, "{:?}", study.trials);
+    assert_eq!(card(), ("1500".into(), "0".into()));
+}
+
+/// A study with the card at the receiver.
+fn conducted(plan: &Plan) -> Study {
     let stop = AtomicBool::new(false);
     let laboratory = Laboratory {
         paths: PATHS,
@@ -65,12 +77,19 @@ fn a_card_is_prepared_for_those_cells_that_ask_and_for_no_others() {
         program: "unused".into(),
         stop: &stop,
     };
+    let (study, result) = conduct(&laboratory, plan, &mut Silent);
+    result.unwrap();
+    study.unwrap()
+}
+
+#[test]
+fn a_card_is_prepared_for_those_cells_that_ask_and_for_no_others() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = tempfile::tempdir().unwrap();
     let names = ["plain", "wanting", "refused", "unwilling"];
     let plan = threads::plan(&names, 1, 3, folder.path());
     let plan = Plan { mandatory: false, testbed: "one-card".into(), ..plan };
-    let (study, result) = conduct(&laboratory, &plan, &mut Silent);
-    result.unwrap();
-    let study = study.unwrap();
+    let study = conducted(&plan);
 
     let of = |name: &str| -> Vec<&Trial> {
         study.trials.iter().filter(|trial| trial.cell.0 == name).collect()

@@ -1,0 +1,156 @@
+//! What paths ask of a card that only hardware used to have, run for real: zcrx and devmem
+//! over the software NIC of `modules/zcnic`, under the names of the drivers that can do it,
+//! with trouble on demand. Without qemu, or without the module, these are skipped aloud.
+
+use crate::guests::{Turn, able, leftovers, shown};
+use bytepath::guest::{Errand, Errands};
+use bytepath::record::{Scope, Support, Trial, TrialStatus};
+use bytepath::run::{load, testbed_spec};
+use bytepath::spec;
+use bytepath::testbed;
+use bytepath_testing::skip;
+use std::fs;
+use std::path::Path;
+
+const BED: &str = "vm:nic=zcnic";
+
+/// Names of drivers, the trouble that each card makes, what it counts of that, and what is
+/// set first to prepare it.
+const CARDS: [[&str; 4]; 4] = [
+    ["fbnic", "zcnic.drop=150", "rx_asked_to_drop", "tcp-data-split=on hds-thresh=0"],
+    ["bnxt_en", "zcnic.reset=150", "rx_queue_resets", "tcp-data-split=on hds-thresh=0"],
+    ["gve", "zcnic.starve=300 zcnic.reorder=50", "rx_asked_to_starve", "tcp-data-split=on"],
+    ["mlx5_core", "zcnic.flap=400", "link_flaps", "rx-gro-hw=on"],
+];
+
+/// An area of 128 buffers under a ring of 512 runs dry.
+const PATHS: [&str; 2] = ["zcrx:area=512K", "devmem"];
+
+#[test]
+fn zero_copy_is_proven_under_every_drivers_name_and_in_trouble() {
+    let Some(_machine) = able_with_cards() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (file, out) = (folder.path().join("cards.toml"), folder.path().join("study"));
+    let kernels = CARDS.map(|[driver, trouble, ..]| {
+        format!("'{driver}=debian:newest zcnic.driver={driver} {trouble}'")
+    });
+    // A path that asks for preparation is the baseline, too.
+    let experiment = format!(
+        "testbed = '{BED}'\nblocks = 1\nwarm-up = '300ms'\nwindow = '1s'\nmeters = ['nic']\n\
+         profile = 'none'\n[factors]\npath = ['{}', '{}']\ntouch = 'verify'\nlink = 'nic'\n\
+         kernel = [{}]\n",
+        PATHS[0],
+        PATHS[1],
+        kernels.join(", ")
+    );
+    fs::write(&file, experiment).unwrap();
+    let words = ["run", file.to_str().unwrap(), "--out", out.to_str().unwrap()];
+    let output = crate::guests::bytepath(&words);
+    let text = shown(&output);
+    // In trouble, or on a busy machine, a stream may stand still for a window, which is a
+    // failed trial (exit code 5).
+    assert!(matches!(output.status.code(), Some(0 | 5)), "{text}");
+    let study = load(&out).unwrap_or_else(|fault| panic!("{fault}: {text}"));
+    assert_eq!(study.trials.len(), CARDS.len() * PATHS.len() + 1, "{text}");
+    let mut measured: Vec<&Trial> = Vec::new();
+    for trial in &study.trials {
+        match &trial.status {
+            TrialStatus::Measured => measured.push(trial),
+            TrialStatus::Failed { fault } => {
+                assert!(fault.message.contains("nothing moved"), "{}: {fault}", trial.cell);
+            }
+            other => panic!("{}: {other:?}: {text}", trial.cell),
+        }
+    }
+    for trial in &measured {
+        assert_eq!(trial.label, "zero-copy", "{}: {text}", trial.cell);
+        let (placed, copied) = (driver(trial, "rx_to_iovs_bytes"), driver(trial, "rx_to_pages"));
+        assert!(placed > 0.8 * trial.count as f64 && copied == 0.0, "{}: {placed}", trial.cell);
+        let sources: Vec<&str> =
+            trial.roles.iter().flat_map(|r| &r.ledger.evidence).map(|e| &*e.source).collect();
+        let by_the_nic = ["zcrx_stats does not call copied", "the NIC put in a dmabuf"];
+        let proven = sources.iter().any(|source| by_the_nic.iter().any(|by| source.contains(by)));
+        assert!(proven, "{}: {sources:?}", trial.cell);
+    }
+    for [name, _, counter, first] in CARDS {
+        let of: Vec<&&Trial> =
+            measured.iter().filter(|t| t.cell.0.contains(&format!("kernel={name}"))).collect();
+        assert!(!of.is_empty(), "{name}: {text}");
+        assert!(
+            of.iter().any(|trial| driver(trial, counter) > 0.0),
+            "{name}: no {counter}: {text}"
+        );
+        for trial in of {
+            let set: Vec<String> = trial.prepared.iter().map(|r| r.setting.to_string()).collect();
+            assert!(set[0].contains(first), "{name}: {set:?}");
+            let rest = &set[set.len() - 3..];
+            assert_eq!(rest[..2], ["spread zcnic1 queues=3", "feature zcnic1 rx-ntuple-filter=on"]);
+            assert!(rest[2].starts_with("flow zcnic1 src=198.18.0.1 dst=198.18.0.2"), "{set:?}");
+        }
+    }
+    let dry: f64 = measured.iter().map(|trial| driver(trial, "rx_no_buffer")).sum();
+    assert!(dry > 0.0, "128 buffers run dry: {text}");
+    assert!(text.contains("rx_no_buffer"), "and the report says so: {text}");
+    assert_eq!(leftovers(), []);
+}
+
+/// What the driver of a trial's devices counted.
+fn driver(trial: &Trial, counter: &str) -> f64 {
+    let metric = format!("nic.driver.{counter}");
+    let of = trial.readings.iter().filter(|reading| reading.metric == metric);
+    of.filter(|reading| matches!(reading.scope, Scope::Link(..))).map(|reading| reading.value).sum()
+}
+
+/// On the testbed `ports`, inside a guest, whose cards outlive the study.
+#[test]
+fn a_prepared_card_is_restored_after_its_study_was_killed() {
+    let Some(_machine) = able_with_cards() else { return };
+    let (own, double) = (Path::new(env!("CARGO_BIN_EXE_bytepath")), bytepath_testing::double());
+    let guest = Errands::boot("debian:newest", own, &[(DOUBLE, &double)], true).unwrap();
+    let killed =
+        said(&guest, &format!("{DOUBLE} killed /tmp/zcrx \"flow\" {} --window 60s", study("zcrx")));
+    assert!(killed.contains("signal: 9"), "{killed}");
+    let restored = said(&guest, "/bin/bytepath restore");
+    for setting in ["flow zcnic1", "feature zcnic1", "spread zcnic1", "rings zcnic1", "loan zcnic0"]
+    {
+        let line = restored.lines().find(|line| line.contains(setting));
+        assert!(line.is_some_and(|line| line.contains("put back")), "{setting}: {restored}");
+    }
+    let again = said(&guest, &format!("{} --window 600ms --stream touch=verify", study("devmem")));
+    assert!(again.contains("zero-copy") && !again.contains("failed"), "{again}");
+    assert!(said(&guest, "/bin/bytepath restore").starts_with("nothing to restore"));
+}
+
+const DOUBLE: &str = "/bin/double";
+
+/// The command line of a study in a guest.
+fn study(path: &str) -> String {
+    format!(
+        "/bin/bytepath run --testbed ports:sender=zcnic0,receiver=zcnic1 --path {path} --blocks 1 \
+         --design trials --meters none --profile none --warm-up 200ms --out /tmp/{path}"
+    )
+}
+
+/// What a program prints in the guest.
+fn said(guest: &Errands, line: &str) -> String {
+    let words = line.split_whitespace().map(str::to_owned).collect();
+    let outcome = guest.run(Errand { words, environment: Vec::new() }).unwrap();
+    let text = String::from_utf8_lossy(&outcome.output).into_owned()
+        + &String::from_utf8_lossy(&outcome.errors);
+    assert_eq!(outcome.ended, "exited with code 0", "{line}: {text}");
+    text
+}
+
+/// A turn at the machine, if guests can have cards on it.
+fn able_with_cards() -> Option<Turn> {
+    let machine = able()?;
+    let choice = spec::parse_testbed(BED, &testbed_spec(testbed::CATALOG)).unwrap();
+    let bed = crate::guests::testbed().configured(&choice.options).unwrap().unwrap();
+    match bed.probe() {
+        Support::Yes => Some(machine),
+        Support::No { reason, .. } => {
+            skip!("{reason}");
+            None
+        }
+    }
+}
