@@ -17,14 +17,28 @@ const BED: &str = "vm:nic=zcnic";
 /// Names of drivers, the trouble that each card makes, what it counts of that, and what is
 /// set first to prepare it.
 const CARDS: [[&str; 4]; 4] = [
-    ["fbnic", "zcnic.drop=150", "rx_asked_to_drop", "tcp-data-split=on hds-thresh=0"],
-    ["bnxt_en", "zcnic.reset=150", "rx_queue_resets", "tcp-data-split=on hds-thresh=0"],
-    ["gve", "zcnic.starve=300 zcnic.reorder=50", "rx_asked_to_starve", "tcp-data-split=on"],
+    [
+        "fbnic",
+        "zcnic.drop=150 zcnic.reorder=50",
+        "rx_asked_to_drop rx_asked_to_reorder",
+        "tcp-data-split=on hds-thresh=0",
+    ],
+    [
+        "bnxt_en",
+        "zcnic.reset=150 zcnic.starve=300",
+        "rx_queue_resets rx_asked_to_starve",
+        "tcp-data-split=on hds-thresh=0",
+    ],
     ["mlx5_core", "zcnic.flap=400", "link_flaps", "rx-gro-hw=on"],
+    // Trouble enough is a small area.
+    ["gve", "", "rx_no_buffer", "tcp-data-split=on"],
 ];
 
-/// An area of 128 buffers under a ring of 512 runs dry.
-const PATHS: [&str; 2] = ["zcrx:area=512K", "devmem"];
+const PATHS: [&str; 2] = ["zcrx", "devmem"];
+
+/// An area of fewer buffers than the card's ring has entries runs dry. Where packets are lost
+/// as well it may do so for good: all of it waits behind a packet that finds no room.
+const DRY: &str = "zcrx:area=128K";
 
 #[test]
 fn zero_copy_is_proven_under_every_drivers_name_and_in_trouble() {
@@ -36,12 +50,13 @@ fn zero_copy_is_proven_under_every_drivers_name_and_in_trouble() {
     });
     // A path that asks for preparation is the baseline, too.
     let experiment = format!(
-        "testbed = '{BED}'\nblocks = 1\nwarm-up = '300ms'\nwindow = '1s'\nmeters = ['nic']\n\
-         profile = 'none'\n[factors]\npath = ['{}', '{}']\ntouch = 'verify'\nlink = 'nic'\n\
-         kernel = [{}]\n",
+        "testbed = '{BED}'\nblocks = 1\nwarm-up = '300ms'\nwindow = '800ms'\nmeters = ['nic']\n\
+         profile = 'none'\n[factors]\npath = ['{}', '{}', '{DRY}']\ntouch = 'verify'\n\
+         link = 'nic'\nkernel = [{}]\n[[exclude]]\npath = '{DRY}'\nkernel = [{}]\n",
         PATHS[0],
         PATHS[1],
-        kernels.join(", ")
+        kernels.join(", "),
+        kernels[..3].join(", ")
     );
     fs::write(&file, experiment).unwrap();
     let words = ["run", file.to_str().unwrap(), "--out", out.to_str().unwrap()];
@@ -51,35 +66,38 @@ fn zero_copy_is_proven_under_every_drivers_name_and_in_trouble() {
     // failed trial (exit code 5).
     assert!(matches!(output.status.code(), Some(0 | 5)), "{text}");
     let study = load(&out).unwrap_or_else(|fault| panic!("{fault}: {text}"));
-    assert_eq!(study.trials.len(), CARDS.len() * PATHS.len() + 1, "{text}");
+    assert_eq!(study.trials.len(), CARDS.len() * PATHS.len() + 2, "{text}");
     let mut measured: Vec<&Trial> = Vec::new();
     for trial in &study.trials {
         match &trial.status {
             TrialStatus::Measured => measured.push(trial),
             TrialStatus::Failed { fault } => {
-                assert!(fault.message.contains("nothing moved"), "{}: {fault}", trial.cell);
+                let still = ["nothing moved", "did not drain"];
+                assert!(still.iter().any(|how| fault.message.contains(how)), "{fault}: {text}");
             }
             other => panic!("{}: {other:?}: {text}", trial.cell),
         }
     }
     for trial in &measured {
         assert_eq!(trial.label, "zero-copy", "{}: {text}", trial.cell);
-        let (placed, copied) = (driver(trial, "rx_to_iovs_bytes"), driver(trial, "rx_to_pages"));
-        assert!(placed > 0.8 * trial.count as f64 && copied == 0.0, "{}: {placed}", trial.cell);
+        let (placed, copied) =
+            (driver(trial, "rx_to_iovs_bytes"), driver(trial, "rx_to_pages_bytes"));
+        let count = trial.count as f64;
+        assert!(placed > 0.8 * count && copied < 0.01 * count, "{}: {placed}", trial.cell);
         let sources: Vec<&str> =
             trial.roles.iter().flat_map(|r| &r.ledger.evidence).map(|e| &*e.source).collect();
         let by_the_nic = ["zcrx_stats does not call copied", "the NIC put in a dmabuf"];
         let proven = sources.iter().any(|source| by_the_nic.iter().any(|by| source.contains(by)));
         assert!(proven, "{}: {sources:?}", trial.cell);
     }
-    for [name, _, counter, first] in CARDS {
+    for [name, _, counters, first] in CARDS {
         let of: Vec<&&Trial> =
             measured.iter().filter(|t| t.cell.0.contains(&format!("kernel={name}"))).collect();
         assert!(!of.is_empty(), "{name}: {text}");
-        assert!(
-            of.iter().any(|trial| driver(trial, counter) > 0.0),
-            "{name}: no {counter}: {text}"
-        );
+        for counter in counters.split(' ') {
+            let counted: f64 = of.iter().map(|trial| driver(trial, counter)).sum();
+            assert!(counted > 0.0, "{name}: no {counter}: {text}");
+        }
         for trial in of {
             let set: Vec<String> = trial.prepared.iter().map(|r| r.setting.to_string()).collect();
             assert!(set[0].contains(first), "{name}: {set:?}");
@@ -88,9 +106,7 @@ fn zero_copy_is_proven_under_every_drivers_name_and_in_trouble() {
             assert!(rest[2].starts_with("flow zcnic1 src=198.18.0.1 dst=198.18.0.2"), "{set:?}");
         }
     }
-    let dry: f64 = measured.iter().map(|trial| driver(trial, "rx_no_buffer")).sum();
-    assert!(dry > 0.0, "128 buffers run dry: {text}");
-    assert!(text.contains("rx_no_buffer"), "and the report says so: {text}");
+    assert!(text.contains("counts rx_no_buffer"), "the report says that it ran dry: {text}");
     assert_eq!(leftovers(), []);
 }
 
