@@ -253,7 +253,10 @@ pub(super) fn prepare(
     cell: &Cell,
 ) -> Result<Vec<SettingRecord>, Fault> {
     let wanted = Cards::of(remotes)?.wanted(laboratory.paths, cell, &guard.same_queue)?;
-    let records = guard.prepare(&wanted)?;
+    let records = match remotes.properties.cards_are_new {
+        true => remotes.prepare(&wanted)?,
+        false => guard.prepare(&wanted)?,
+    };
     if !records.is_empty() || !remotes.properties.link_is_given {
         remotes.await_carriers()?;
     }

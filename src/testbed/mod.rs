@@ -114,6 +114,9 @@ pub struct Properties {
     pub has_cable: bool,
     /// The link is there already, and stays as it is.
     pub link_is_given: bool,
+    /// Cards are made with each deployment and go with it: its agents prepare them, and
+    /// nothing has to be put back.
+    pub cards_are_new: bool,
     /// The link that it is for: one of `spec::PRESETS`.
     pub usual_link: &'static str,
     /// How long a host that was lost is waited for before the study ends.
@@ -129,6 +132,7 @@ impl Default for Properties {
             hosts_apart: false,
             has_cable: false,
             link_is_given: false,
+            cards_are_new: false,
             usual_link: "wire",
             patience: Duration::ZERO,
         }
