@@ -11,7 +11,7 @@ TEST_PROGRAMS := chromium ip iperf3 python3 qemu-system-x86_64 strace
 # skips the tests that start them.
 FLEET_PROGRAMS := munged sbatch slurmctld slurmd ssh sshd
 
-.PHONY: run test test-fleet build static unit timing fuzz bench bench-rr lint clean tools-build tools-bench tools-tests tools-fleet tools-observe observe-examples vm-kernel
+.PHONY: run test test-fleet build static unit timing fuzz bench bench-rr lint clean tools-build tools-bench tools-tests tools-fleet tools-observe observe-examples vm-kernel vm-nic
 
 ## run: build in release and compare every path on this machine (about 4 minutes after the build)
 run: build
@@ -80,11 +80,12 @@ tools-observe:
 tools-tests:
 	@tools/need --say cargo cc $(TEST_PROGRAMS)
 	@tools/readers --say
-	@echo "make test keeps two Debian kernels for guests in the user's cache, not installed"
+	@echo "make test keeps two Debian kernels for guests, and a compiler for one of them, in the user's cache, not installed"
 	@tools/need cargo cc
 	@tools/need $(TEST_PROGRAMS) || true
 	@tools/readers
 	@tools/vm-kernel
+	@tools/vm-nic
 
 ## tools-fleet: installs OpenSSH's server and Slurm, for tests that start their own; their services may be off
 tools-fleet:
@@ -93,6 +94,10 @@ tools-fleet:
 ## vm-kernel: two Debian kernels of known series, for guests; nothing is installed
 vm-kernel:
 	@tools/vm-kernel
+
+## vm-nic: the software NIC of modules/zcnic for the newest of them; nothing is installed
+vm-nic:
+	@tools/vm-nic
 
 clean:
 	cargo clean

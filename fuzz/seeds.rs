@@ -81,6 +81,7 @@ fn cell() -> Cell {
         },
         levels: [("mtu".to_owned(), "9000".to_owned())].into(),
         kernel: None,
+        settings: Vec::new(),
         null: true,
     }
 }

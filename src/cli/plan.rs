@@ -6,8 +6,8 @@ use super::run::RunArguments;
 use super::run::own_program;
 use crate::host;
 use crate::record::{
-    Cell, CellId, Design, Fault, FaultKind, Judgement, Kernel, Power, Profiling, Schedule,
-    SettingRecord, Source, unit,
+    Cell, CellId, Design, DeviceName, Fault, FaultKind, Judgement, Kernel, Power, Profiling,
+    Schedule, SettingRecord, Source, unit,
 };
 use crate::run::{self, Laboratory, Plan, Stewards, path_spec, testbed_spec, time_of_trial};
 use crate::spec::{self, Ask, Catalogues, Cpus, Experiment, TestbedChoice};
@@ -91,6 +91,12 @@ pub(super) fn plan_on(
     let mut settings = experiment.settings;
     let profiles = arguments.settings.iter().map(String::as_str);
     settings.extend(spec::wanted_settings(profiles, arguments.set.iter().map(String::as_str))?);
+    let devices = testbed
+        .as_ref()
+        .named_devices()
+        .map(|name| name.map(|name| DeviceName::new(&name)).transpose());
+    let [sender, receiver] = devices;
+    let settings = spec::on_devices(settings, &[sender?, receiver?])?;
     let plan = Plan {
         settings,
         title: experiment.title,

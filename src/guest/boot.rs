@@ -1,10 +1,11 @@
 //! What a guest is booted from and with.
 
+use super::cards;
 use super::initramfs;
 use super::kernel::{self, Image};
 use super::machine::NotBooted;
 use super::modules::Modules;
-use crate::record::Fault;
+use crate::record::{Fault, FaultKind};
 use std::path::Path;
 use std::time::Duration;
 
@@ -55,20 +56,42 @@ const MODULES: &[(&str, bool)] = &[
 ];
 
 /// The image of a kernel and the file system of its guests: this program, others
-/// where the first of each pair says, modules.
+/// where the first of each pair says, modules, and with `cards` the one of two cards.
 pub fn prepare(
     kernel: &str,
     program: &Path,
     others: &[(&str, &Path)],
+    cards: bool,
 ) -> Result<(Image, Vec<u8>), Fault> {
     let image = kernel::find(kernel)?;
-    let modules = match &image.modules {
-        Some(folder) => Modules::of(folder)?,
-        None => Modules::unknown(),
-    };
-    let modules = modules.order(MODULES).map_err(|f| f.context(image.path.display()))?;
+    let modules = modules_of(&image)?;
+    if cards {
+        has_cards(kernel, &modules)?;
+    }
+    let wanted: Vec<(&str, bool)> =
+        MODULES.iter().copied().chain(cards.then_some((cards::MODULE, true))).collect();
+    let modules = modules.order(&wanted).map_err(|f| f.context(image.path.display()))?;
     let archive = initramfs::build(program, others, &modules)?;
     Ok((image, archive))
+}
+
+/// Whether a kernel has everything for a guest; with `cards` also those.
+pub fn bootable(kernel: &str, cards: bool) -> Result<(), Fault> {
+    let image = kernel::find(kernel)?;
+    if cards { has_cards(kernel, &modules_of(&image)?) } else { Ok(()) }
+}
+
+fn modules_of(image: &Image) -> Result<Modules, Fault> {
+    image.modules.as_deref().map_or_else(|| Ok(Modules::unknown()), Modules::of)
+}
+
+fn has_cards(kernel: &str, modules: &Modules) -> Result<(), Fault> {
+    if modules.has(cards::MODULE) {
+        return Ok(());
+    }
+    let text = format!("there is no module {} for kernel {kernel}", cards::MODULE);
+    Err(Fault::new(FaultKind::Unsupported, text)
+        .remedy("make vm-nic builds it for the newest kernel 7.x that make vm-kernel fetched"))
 }
 
 /// Boots, and if an emulated kernel panics, once more. On a busy host the emulated

@@ -5,6 +5,7 @@
 //! program's output and its errors.
 
 use super::boot::{Shape, prepare, twice_if_emulated};
+use super::cards;
 use super::frame::Layout;
 use super::machine::{Machine, NotBooted};
 use super::qemu::{self, Accelerator, Start};
@@ -51,14 +52,16 @@ const PATIENCE: Duration = Duration::from_secs(300);
 impl Errands {
     /// Boots a kernel, named as a study names it (`debian:newest`). `bytepath` is
     /// in the guest as `/bin/bytepath`; further programs of this machine are where
-    /// the first of each pair says, with the libraries that they need.
+    /// the first of each pair says, with the libraries that they need; with `cards` it
+    /// has two that are joined ([`super::CARDS`]).
     pub fn boot(
         kernel: &str,
         bytepath: &Path,
         programs: &[(&str, &Path)],
+        cards: bool,
     ) -> Result<Errands, Fault> {
         let accelerator = qemu::accelerator("auto")?;
-        let (image, archive) = prepare(kernel, bytepath, programs)?;
+        let (image, archive) = prepare(kernel, bytepath, programs, cards)?;
         let fail = |e: io::Error| Fault::system("preparing a guest", &e);
         let emulated = accelerator != Accelerator::Kvm;
         let boot = || -> Result<Machine, NotBooted> {
@@ -112,8 +115,10 @@ impl Errands {
     }
 }
 
-/// In the guest: starts the program, with the guest's own loopback device up.
+/// In the guest: starts the program, with the guest's own loopback device up, and its
+/// cards there, if it has some.
 pub fn start(errand: &Errand) -> Result<Child, Fault> {
+    cards::present()?;
     let mut netlink = Netlink::new();
     let up = netlink.link("lo").and_then(|lo| {
         let lo = lo.ok_or(io::ErrorKind::NotFound)?;

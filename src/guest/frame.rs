@@ -63,6 +63,9 @@ pub struct Ready {
 pub enum Layout {
     /// Two hosts: agents in namespaces of their own.
     Pair,
+    /// The same, each with one of two cards that are joined ([`super::CARDS`]), made with
+    /// these parameters of their module.
+    Cards(String),
     /// One host, whose link is the guest's own network device.
     One,
     /// No host: a program, whose output and errors are the bytes of a first and a
@@ -174,6 +177,7 @@ mod tests {
         vec![
             Says::Ready(ready),
             Says::Raise(Layout::Pair),
+            Says::Raise(Layout::Cards("queues=2".into())),
             Says::Raise(Layout::One),
             Says::Raise(Layout::Errand(Errand {
                 words: vec!["/bin/true".into()],

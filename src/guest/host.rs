@@ -2,7 +2,7 @@
 
 use super::frame::{LARGEST, Layout};
 use super::machine::{Machine, Session};
-use crate::host::{AgentPipe, Attachment, Host};
+use crate::host::{Adapter, AgentPipe, Attachment, Host};
 use crate::record::wire::LinkEnd;
 use crate::record::{Fault, LinkSettings};
 use std::io::{self, Read, Write};
@@ -20,16 +20,21 @@ pub struct GuestHost {
     agent: usize,
     written: Option<Receiver<Vec<u8>>>,
     attachment: Attachment,
+    adapter: Adapter,
 }
 
-/// Both hosts in one guest, in namespaces of their own. `attachments` has where each is
-/// on the link, given the process ids that the agents have in the guest.
+/// Both hosts in one guest, in namespaces of their own; with a card each, if there are
+/// parameters for `cards`. `attachments` has where each is on the link, given the process
+/// ids that the agents have in the guest.
 pub fn in_one_guest(
     machine: &Arc<Machine>,
+    cards: Option<String>,
     stop: &AtomicBool,
     attachments: impl FnOnce([u32; 2]) -> [Attachment; 2],
 ) -> Result<[GuestHost; 2], Fault> {
-    let (session, [first, second]) = machine.raise(Layout::Pair, stop)?;
+    let adapter = if cards.is_some() { Adapter::Asked } else { Adapter::Virtual };
+    let layout = cards.map_or(Layout::Pair, Layout::Cards);
+    let (session, [first, second]) = machine.raise(layout, stop)?;
     let pids = [0, 1].map(|agent| session.pids.get(agent).copied().unwrap_or_default());
     let session = Arc::new(session);
     let [one, other] = attachments(pids);
@@ -38,6 +43,7 @@ pub fn in_one_guest(
         agent,
         written: Some(written),
         attachment,
+        adapter: adapter.clone(),
     };
     Ok([host(0, first, one), host(1, second, other)])
 }
@@ -51,7 +57,8 @@ impl GuestHost {
     ) -> Result<GuestHost, Fault> {
         let (session, [written, _]) = machine.raise(Layout::One, stop)?;
         let session = Arc::new(session);
-        Ok(GuestHost { session, agent: 0, written: Some(written), attachment })
+        let adapter = Adapter::Virtual;
+        Ok(GuestHost { session, agent: 0, written: Some(written), attachment, adapter })
     }
 }
 
@@ -79,6 +86,10 @@ impl Host for GuestHost {
 
     fn link_end(&self, settings: &LinkSettings, softirq_cpu: Option<u32>) -> Option<LinkEnd> {
         self.attachment.end(settings, softirq_cpu)
+    }
+
+    fn adapter(&self) -> Adapter {
+        self.adapter.clone()
     }
 
     fn silence(&self) -> Duration {

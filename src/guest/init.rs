@@ -3,6 +3,7 @@
 //! There is nothing to reap but the agents, which their own handles wait for:
 //! no program but this one exists in a guest, and agents start no other.
 
+use super::cards;
 use super::frame::{Frame, Ready, Says};
 use super::session::{Output, Session};
 use super::{initramfs, qemu};
@@ -89,8 +90,9 @@ fn load_modules() -> Vec<String> {
         fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
     files.sort();
     let mut notes = Vec::new();
-    for file in files {
-        let loaded = fs::read(&file).and_then(|module| boot::load_module(&module));
+    // Cards are made by the sessions that have some.
+    for file in files.into_iter().filter(|file| !cards::is_it(file)) {
+        let loaded = fs::read(&file).and_then(|module| boot::load_module(&module, ""));
         match loaded {
             Err(e) if e.raw_os_error() != Some(libc::EEXIST) => {
                 let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -12,11 +12,12 @@
 //! | `machine` | a guest that runs: port, console, sessions |
 //! | `end` | how it ended, in words |
 //! | `frame` | what host and guest say to each other |
-//! | `init`, `session`, `device` | the guest's side of it: the first process |
+//! | `init`, `session`, `device`, `cards` | the guest's side of it: the first process |
 //! | `host` | an agent in a guest, as a host of a deployment |
 //! | `errand` | a session that runs a program and gives back what it prints |
 
 mod boot;
+mod cards;
 mod cpio;
 mod device;
 mod elf;
@@ -35,7 +36,8 @@ pub mod qemu;
 mod session;
 mod vmlinux;
 
-pub use boot::{Limits, Shape, prepare, twice_if_emulated};
+pub use boot::{Limits, Shape, bootable, prepare, twice_if_emulated};
+pub use cards::{CARDS, parameters as card_parameters};
 pub use device::DEVICE;
 pub use elf::{Needs, depends, needs};
 pub use errand::{Errand, Errands, Outcome};

@@ -64,6 +64,11 @@ impl Modules {
         Modules { assume_built_in: true, ..Modules::default() }
     }
 
+    /// Whether there is such a module.
+    pub fn has(&self, name: &str) -> bool {
+        self.files.contains_key(&normal(name))
+    }
+
     /// Everything that has to be loaded for some modules to be there, each after
     /// what it depends on. One that is built in needs no loading; one that does
     /// not exist is passed over if it is not `required`.

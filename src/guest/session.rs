@@ -2,7 +2,7 @@
 //! the other host is elsewhere; or a program of a test.
 
 use super::frame::{Frame, LARGEST, Layout, Raised, Says};
-use super::{device, errand};
+use super::{cards, device, errand};
 use crate::host::{AgentProcess, LocalAgent, pair_of_agents};
 use crate::record::Fault;
 use std::fs::File;
@@ -46,6 +46,12 @@ impl Session {
         let mut errors = None;
         let (agents, grace): (Vec<LocalAgent>, Duration) = match layout {
             Layout::Pair => (pair_of_agents(program)?.into(), GRACE),
+            Layout::Cards(parameters) => {
+                cards::as_new(&parameters)?;
+                let agents = pair_of_agents(program)?;
+                cards::hand_out(agents.each_ref().map(|agent| agent.process.id()))?;
+                (agents.into(), GRACE)
+            }
             Layout::One => {
                 device::as_new()?;
                 let mut command = AgentProcess::command(program);

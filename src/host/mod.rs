@@ -21,6 +21,7 @@ mod process_host;
 mod renew;
 mod send_memory;
 mod steward;
+mod sysctl;
 mod tail;
 
 pub use attachment::{Attachment, HwGro};
@@ -37,6 +38,7 @@ pub use namespace::{pair_of_agents, remedy};
 pub use nic::nic;
 pub use process_host::ProcessHost;
 pub use steward::Steward;
+pub use sysctl::set_sysctls;
 pub use tail::Tail;
 
 use crate::record::LinkSettings;

@@ -59,4 +59,4 @@ pub fn steering(queue: u32, wire: &Wire) -> Result<Vec<Setting>, Fault> {
 
 /// Drivers whose header split has a threshold (`ethtool_ops.supported_ring_params`
 /// with `ETHTOOL_RING_USE_HDS_THRS`).
-const THRESHOLD: &[&str] = &["bnxt_en", "fbnic"];
+const THRESHOLD: &[&str] = &["bnxt_en", "fbnic", "zcnic"];

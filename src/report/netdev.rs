@@ -9,7 +9,7 @@ use super::figures::{
 use super::page::{Page, Tone};
 use super::table::{Column, Table};
 use super::words::{self, by_work, cautions, labels};
-use super::{Report, Style, Subject, reproduce, setup, verdicts, waterfall};
+use super::{Report, Style, Subject, factors, reproduce, setup, verdicts, waterfall};
 use crate::profile::Explanation;
 use crate::record::{Cell, Percentile, Role, Study, Work};
 use crate::stats::{Analysis, End, Question, Row, Summary, Verdict};
@@ -48,6 +48,7 @@ fn render(subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
         cost(&mut page, analysis, *work, rows);
         energy(&mut page, analysis, *work, rows);
     }
+    factors::print(&mut page, analysis);
     if let Some(explanation) = explanation {
         waterfall::print(&mut page, explanation, BARS, false);
     }

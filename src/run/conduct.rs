@@ -418,7 +418,15 @@ impl Run<'_, '_> {
         let schedule = self.opened.study.header.schedule.clone();
         self.observer.trial_begins(clock.done + 1, &cells[0].id, block + 1);
         let position = self.position(block);
-        let ended = slices::block(self.laboratory, cells, &meters, &schedule, slice, position)?;
+        let ended = slices::block(
+            self.laboratory,
+            &self.opened.guard,
+            cells,
+            &meters,
+            &schedule,
+            slice,
+            position,
+        )?;
         self.keep(ended)?;
         self.tell(clock, cells.len());
         self.regain(lost(self.opened.study.trials.iter().rev().take(cells.len())))

@@ -219,7 +219,7 @@ impl Outlook {
         let obstacle = match known {
             Some((_, obstacle)) => obstacle.clone(),
             None => {
-                let obstacle = self.rehearse(laboratory, &this)?;
+                let obstacle = self.rehearse(laboratory, guard, &this)?;
                 self.rehearsed.push((this, obstacle.clone()));
                 obstacle
             }
@@ -271,7 +271,12 @@ impl Outlook {
         }
     }
 
-    fn rehearse(&self, lab: &Laboratory, wanted: &Rehearsed) -> Result<Option<Obstacle>, Fault> {
+    fn rehearse(
+        &self,
+        lab: &Laboratory,
+        guard: &mut Guard,
+        wanted: &Rehearsed,
+    ) -> Result<Option<Obstacle>, Fault> {
         let stream = &self.baseline.stream;
         let [sender_softirq, softirq] = wanted.softirqs;
         let cell = Cell {
@@ -290,8 +295,10 @@ impl Outlook {
         };
         let attempt = Remotes::raise(lab, cell.kernel.as_ref()).and_then(|mut remotes| {
             set_up_link(&mut remotes, &cell)?;
+            preparation::prepare(lab, guard, &mut remotes, &cell)?;
             connect(&mut remotes, &cell)
         });
+        guard.unprepare()?;
         match attempt {
             Ok(()) => Ok(None),
             Err(fault) if fault.kind == FaultKind::Interrupted => Err(fault),

@@ -13,7 +13,7 @@ use super::remote::Remotes;
 use super::stewards::Stewards;
 use crate::host;
 use crate::path::{self, DataPath, HalfPath, Wire};
-use crate::record::wire::Nic;
+use crate::record::wire::{Nic, Request};
 use crate::record::{
     Cell, DeviceName, Fault, FaultKind, HW_GRO, Role, Setting, SettingRecord, WantedSetting,
 };
@@ -72,7 +72,7 @@ impl Cards {
         cell: &Cell,
         same_queue: &SameQueue,
     ) -> Result<Vec<WantedSetting>, Fault> {
-        let mut all = Vec::new();
+        let mut all = cell.settings.clone();
         for role in Role::ALL {
             let here = |setting| WantedSetting { host: Some(role), ..WantedSetting::from(setting) };
             let address = self.addresses[role as usize];
@@ -213,6 +213,37 @@ pub fn previewed(
     Ok(cells.iter().map(preview).collect())
 }
 
+/// Kernel parameters of the network that the study or the cell sets: where an agent is in a
+/// namespace of its own, or in a guest, they are to hold there. The hosts' stewards have
+/// set them where those are. Before the link is set up, which may say otherwise.
+pub(super) fn reach_namespaces(
+    remotes: &mut Remotes,
+    guard: &Guard,
+    cell: &Cell,
+) -> Result<(), Fault> {
+    if remotes.properties.link_is_given {
+        return Ok(());
+    }
+    for role in Role::ALL {
+        let of_study = guard.records().iter().filter(|record| record.skipped.is_none());
+        let of_study = of_study.map(|record| (&record.setting, record.host));
+        let of_cell = cell.settings.iter().map(|wanted| (&wanted.setting, wanted.host));
+        let mut values = Vec::new();
+        for (setting, host) in of_study.chain(of_cell) {
+            if let Setting::Sysctl { name, value } = setting
+                && name.is_of_namespace()
+                && host.is_none_or(|host| host == role)
+            {
+                values.push((name.clone(), value.clone()));
+            }
+        }
+        if !values.is_empty() {
+            remotes.tell(role, &Request::Sysctls { values })?;
+        }
+    }
+    Ok(())
+}
+
 /// Prepares the cards of a deployment whose link is up. The caller has the guard restore
 /// them once it is down: a queue cannot be given back while an agent holds it.
 pub(super) fn prepare(
@@ -222,7 +253,10 @@ pub(super) fn prepare(
     cell: &Cell,
 ) -> Result<Vec<SettingRecord>, Fault> {
     let wanted = Cards::of(remotes)?.wanted(laboratory.paths, cell, &guard.same_queue)?;
-    let records = guard.prepare(&wanted)?;
+    let records = match remotes.properties.cards_are_new {
+        true => remotes.prepare(&wanted)?,
+        false => guard.prepare(&wanted)?,
+    };
     if !records.is_empty() || !remotes.properties.link_is_given {
         remotes.await_carriers()?;
     }

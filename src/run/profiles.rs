@@ -7,7 +7,7 @@ use super::conduct::{Clock, Run, judged};
 use super::guard::Guard;
 use super::lost::lost;
 use super::metering;
-use super::preparation::prepare;
+use super::preparation::{prepare, reach_namespaces};
 use super::remote::{Remotes, unexpected};
 use super::trial::{Position, blank, fail, seconds, set_up_link, settled, stream};
 use crate::meter::Chosen;
@@ -283,6 +283,7 @@ fn sample(
     trial: &mut Trial,
 ) -> Result<Vec<u8>, Fault> {
     let mut remotes = Remotes::raise(laboratory, cell.kernel.as_ref())?;
+    reach_namespaces(&mut remotes, guard, cell)?;
     trial.warnings.extend(set_up_link(&mut remotes, cell)?);
     trial.prepared = prepare(laboratory, guard, &mut remotes, cell)?;
     stream(&mut remotes, cell, meters, schedule, trial)?;

@@ -8,8 +8,10 @@ use super::clocks::Clock;
 use super::engine::OPENING;
 use super::line::{Line, News};
 use crate::host::Adapter;
-use crate::record::wire::{LinkEnd, Nic, Reply, Request};
-use crate::record::{Fault, FaultKind, Kernel, LinkSettings, Ports, Role};
+use crate::record::wire::{LinkEnd, Nic, Reply, Request, StewardReply, StewardRequest};
+use crate::record::{
+    Fault, FaultKind, Kernel, LinkSettings, Ports, Role, SettingRecord, WantedSetting,
+};
 use crate::testbed::{Deployment, Properties, Site};
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
@@ -155,6 +157,24 @@ impl<'a> Remotes<'a> {
             },
             _ => Ok(None),
         }
+    }
+
+    /// Has the agents prepare cards that go with the deployment.
+    pub fn prepare(&mut self, wanted: &[WantedSetting]) -> Result<Vec<SettingRecord>, Fault> {
+        let mut all = Vec::new();
+        for role in Role::ALL {
+            let own = wanted.iter().filter(|want| want.host == Some(role));
+            let wanted: Vec<WantedSetting> = own.cloned().collect();
+            if wanted.is_empty() {
+                continue;
+            }
+            let request = Request::Steward(StewardRequest::Prepare { wanted });
+            match self.ask(role, &request)? {
+                Reply::Steward(StewardReply::Records { records }) => all.extend(records),
+                other => return Err(unexpected(role, &other)),
+            }
+        }
+        Ok(all)
     }
 
     /// Waits until cards can send, after whatever made them stop.

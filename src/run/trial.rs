@@ -3,7 +3,7 @@
 use super::Laboratory;
 use super::clocks::{self, Apart, Appointment};
 use super::guard::Guard;
-use super::preparation::prepare;
+use super::preparation::{prepare, reach_namespaces};
 use super::remote::{Remotes, opening, unexpected};
 use super::seen::Seen;
 use crate::meter::{Chosen, Reach};
@@ -113,6 +113,7 @@ fn measure(
     trial: &mut Trial,
 ) -> Result<(), Fault> {
     let mut remotes = Remotes::raise(laboratory, cell.kernel.as_ref())?;
+    reach_namespaces(&mut remotes, guard, cell)?;
     trial.warnings.extend(set_up_link(&mut remotes, cell)?);
     trial.warnings.extend(nothing_to_place(laboratory, cell));
     trial.prepared = prepare(laboratory, guard, &mut remotes, cell)?;

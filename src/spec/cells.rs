@@ -146,6 +146,7 @@ pub(super) fn cell(
         link,
         placement: cores.placement,
         kernel: kernel.cloned(),
+        settings: Vec::new(),
         levels: BTreeMap::new(),
         null: false,
     })

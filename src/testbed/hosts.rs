@@ -132,11 +132,18 @@ impl Testbed for Hosts {
         }
     }
 
+    fn named_devices(&self) -> [Option<String>; 2] {
+        let named = self.named.as_ref().map(|named| named.each_ref().map(|one| one.device.clone()));
+        named.unwrap_or_default()
+    }
+
     fn properties(&self) -> Properties {
         Properties {
             hosts_apart: true,
             has_cable: true,
             link_is_given: true,
+            // A card that is prepared for one cell is not as another wants it.
+            holds_several: false,
             usual_link: "given",
             patience: self.patience,
             ..Properties::default()

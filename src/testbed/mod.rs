@@ -82,6 +82,11 @@ pub trait Testbed: Sync {
         None
     }
 
+    /// The devices that the user has named for it, on the sender's host and the receiver's.
+    fn named_devices(&self) -> [Option<String>; 2] {
+        self.devices().map_or([None, None], |devices| devices.map(Some))
+    }
+
     /// The address that a role will have, where that is known before it is raised.
     fn address(&self, role: Role) -> IpAddr {
         ends::address(role)
@@ -109,6 +114,9 @@ pub struct Properties {
     pub has_cable: bool,
     /// The link is there already, and stays as it is.
     pub link_is_given: bool,
+    /// Cards are made with each deployment and go with it: its agents prepare them, and
+    /// nothing has to be put back.
+    pub cards_are_new: bool,
     /// The link that it is for: one of `spec::PRESETS`.
     pub usual_link: &'static str,
     /// How long a host that was lost is waited for before the study ends.
@@ -124,6 +132,7 @@ impl Default for Properties {
             hosts_apart: false,
             has_cable: false,
             link_is_given: false,
+            cards_are_new: false,
             usual_link: "wire",
             patience: Duration::ZERO,
         }

@@ -6,8 +6,8 @@ use super::vm_options::{IMPLIED, OPTIONS, Settings};
 use super::{Deployment, Emulation, Properties, Site, Testbed, ends};
 use crate::guest::qemu::{self, Accelerator, Start};
 use crate::guest::{
-    DEVICE, GuestHost, Machine, Network, NotBooted, in_one_guest, kernel, prepare,
-    twice_if_emulated,
+    CARDS, DEVICE, GuestHost, Machine, Network, NotBooted, bootable, card_parameters, in_one_guest,
+    prepare, twice_if_emulated,
 };
 use crate::host::{Adapter, AgentProcess, Attachment, Host, HwGro, LocalAgent, ProcessHost};
 use crate::record::{
@@ -30,7 +30,8 @@ pub struct Vm {
 /// What a trial leaves behind is what a session does: agents and namespaces,
 /// and they are new for each.
 struct Guest {
-    kernel: Kernel,
+    /// What is booted, and its command line.
+    kernel: (String, String),
     booted: Booted,
 }
 
@@ -49,11 +50,9 @@ impl Booted {
         self.machines.iter().all(|machine| machine.is_alive())
     }
 
-    /// Whether no session holds it. One guest with both roles holds any number of
-    /// them; where there is a cable, there is one link.
+    /// Whether no session holds it.
     fn is_free(&self) -> bool {
-        let whole = self.machines.len() == 1 && self.host.is_none();
-        whole || self.machines.iter().all(|one| Arc::strong_count(one) == 1)
+        self.machines.iter().all(|one| Arc::strong_count(one) == 1)
     }
 }
 
@@ -77,9 +76,14 @@ impl Vm {
         self.cable.get_or_init(settle).as_ref().map(Some).map_err(Clone::clone)
     }
 
-    /// The guests of a session: some that are up and free, or new ones.
-    fn guest(&self, site: &Site) -> Result<Booted, Fault> {
-        let kernel = site.kernel.cloned().unwrap_or_else(|| Kernel::named("newest", OWN_KERNEL));
+    /// The guests of a session: some that are up and free, or new ones. Kernels that differ
+    /// in parameters of cards alone are the same, since cards are made for each session.
+    fn guest(&self, site: &Site, kernel: &Kernel) -> Result<Booted, Fault> {
+        let own = match self.settings.cards {
+            true => card_parameters(&kernel.cmdline).1,
+            false => kernel.cmdline.clone(),
+        };
+        let kernel = (kernel.source.clone(), own);
         if let Some(booted) = self.free_guest(&kernel) {
             return Ok(booted);
         }
@@ -89,13 +93,13 @@ impl Vm {
         Ok(booted)
     }
 
-    fn free_guest(&self, kernel: &Kernel) -> Option<Booted> {
+    fn free_guest(&self, kernel: &(String, String)) -> Option<Booted> {
         let mut guests = self.guests();
         guests.retain(|guest| guest.booted.is_alive());
-        let same = |guest: &&Guest| {
-            (&guest.kernel.source, &guest.kernel.cmdline) == (&kernel.source, &kernel.cmdline)
-        };
-        let free = guests.iter().filter(|guest| guest.booted.is_free()).find(same);
+        // A guest holds any number of veth pairs; of anything else there is one link.
+        let several = self.properties().holds_several;
+        let is_free = |guest: &&Guest| several || guest.booted.is_free();
+        let free = guests.iter().filter(is_free).find(|guest| guest.kernel == *kernel);
         free.map(|guest| guest.booted.clone())
     }
 
@@ -114,10 +118,11 @@ impl Vm {
 
     /// Boots one guest, with or without a cable to this host, or two with a cable
     /// between them, at the same time.
-    fn boot(&self, site: &Site, kernel: &Kernel) -> Result<Booted, NotBooted> {
+    fn boot(&self, site: &Site, kernel: &(String, String)) -> Result<Booted, NotBooted> {
+        let (source, cmdline) = kernel;
         let program = qemu::find()?;
         let accelerator = self.accelerator()?;
-        let (image, archive) = prepare(&kernel.source, site.program, &[])?;
+        let (image, archive) = prepare(source, site.program, &[], self.settings.cards)?;
         let fail = |e: std::io::Error| Fault::system("preparing a guest", &e);
         let initramfs = qemu::in_memory("initramfs", &archive).map_err(fail)?;
         drop(archive);
@@ -131,7 +136,7 @@ impl Vm {
                 accelerator: &accelerator,
                 name: image.path.display().to_string(),
                 kernel: file.try_clone().map_err(fail)?,
-                cmdline: &kernel.cmdline,
+                cmdline,
                 initramfs: initramfs.try_clone().map_err(fail)?,
                 port: theirs.into(),
                 network,
@@ -183,7 +188,7 @@ impl Testbed for Vm {
 
     fn probe(&self) -> Support {
         let no = |fault: Fault| Support::no(fault.message, fault.remedy.unwrap_or_default());
-        if let Err(fault) = qemu::find().and_then(|_| kernel::find(OWN_KERNEL).map(drop)) {
+        if let Err(fault) = qemu::find().and_then(|_| bootable(OWN_KERNEL, self.settings.cards)) {
             return no(fault);
         }
         let able = self.accelerator().and_then(|_| self.cable());
@@ -196,11 +201,13 @@ impl Testbed for Vm {
 
     fn properties(&self) -> Properties {
         let apart = !self.settings.is_whole();
+        let Settings { cards, .. } = self.settings;
         Properties {
             boots_kernels: true,
-            holds_several: !apart,
+            holds_several: !apart && !cards,
             hosts_apart: apart,
-            has_cable: apart,
+            has_cable: apart || cards,
+            cards_are_new: cards,
             ..Properties::default()
         }
     }
@@ -211,6 +218,11 @@ impl Testbed for Vm {
                 because: format!("guests run on an emulated processor (TCG): {because}"),
                 slowness: SLOWNESS,
                 instructions_per_second: counted.then_some(qemu::INSTRUCTIONS_PER_SECOND),
+            }),
+            _ if self.settings.cards => Some(Emulation {
+                because: "the NICs are software (zcnic): what a card does by DMA, CPUs do".into(),
+                slowness: 1.0,
+                instructions_per_second: None,
             }),
             _ => None,
         }
@@ -225,11 +237,22 @@ impl Testbed for Vm {
     }
 
     fn raise(&self, site: &Site) -> Result<Deployment, Fault> {
-        let Booted { machines, host } = self.guest(site)?;
+        let kernel = site.kernel.cloned().unwrap_or_else(|| Kernel::named("newest", OWN_KERNEL));
+        let Booted { machines, host } = self.guest(site, &kernel)?;
         let Some(cable) = self.cable()? else {
             let [machine] = machines.as_slice() else { return Err(too_few()) };
-            let hosts = in_one_guest(machine, site.stop, |[_, receiver]| ends::veth(receiver))?;
-            return Ok(Deployment::of(hosts));
+            if !self.settings.cards {
+                let veth = |[_, receiver]: [u32; 2]| ends::veth(receiver);
+                return Ok(Deployment::of(in_one_guest(machine, None, site.stop, veth)?));
+            }
+            let end =
+                |role| Attachment::Made(ends::end(role, CARDS[role as usize]), HwGro::AsAsked);
+            let parameters = Some(card_parameters(&kernel.cmdline).0);
+            let hosts = in_one_guest(machine, parameters, site.stop, |_| Role::ALL.map(end))?;
+            let mut deployment = Deployment::of(hosts);
+            let wire = "between two software NICs (zcnic)".to_owned();
+            deployment.link_facts.push(("link.wire", wire));
+            return Ok(deployment);
         };
         let hw_gro = match cable {
             Cable::Sockets(_) => HwGro::AsAsked,

@@ -20,6 +20,8 @@ pub struct Settings {
     pub on_host: Option<Role>,
     /// What joins the two roles where they are not in one guest.
     pub cable: Wish,
+    /// Two cards join them where they are in one guest, and not a veth pair.
+    pub cards: bool,
 }
 
 /// What can be set, as the user types it.
@@ -67,6 +69,12 @@ pub const OPTIONS: &[OptionSpec] = &[
         help: "tap: with offloads; socket: packet by packet, needs nothing; auto: tap if it works",
     },
     OptionSpec {
+        name: "nic",
+        kind: OptionKind::Choice(NICS),
+        default: "auto",
+        help: "zcnic: two software NICs in one guest (make vm-nic); auto: veth, or virtio-net",
+    },
+    OptionSpec {
         name: "queues",
         kind: OptionKind::Count(1, 16),
         default: "1",
@@ -98,6 +106,10 @@ pub const IMPLIED: &[Implied] = &[Implied { given: ("count", INSTRUCTIONS), then
 const INSTRUCTIONS: &str = "instructions";
 const COUNTS: &[&str] = &["time", INSTRUCTIONS];
 
+/// The software NIC of `modules/zcnic`.
+const ZCNIC: &str = "zcnic";
+const NICS: &[&str] = &["auto", ZCNIC];
+
 const ACCELERATORS: &[&str] = &["auto", "kvm", "tcg"];
 
 /// Roles that may stay on this host.
@@ -112,6 +124,7 @@ impl Settings {
         counted: false,
         on_host: None,
         cable: Wish::DEFAULT,
+        cards: false,
     };
 
     /// What these options come to.
@@ -142,6 +155,7 @@ impl Settings {
                 queues: count("queues", usual.cable.queues),
                 vhost: word("vhost", cable::VHOST, usual.cable.vhost),
             },
+            cards: options.word("nic") == ZCNIC,
         };
         settings.check()?;
         Ok(settings)
@@ -168,6 +182,10 @@ impl Settings {
         if self.is_whole() && *cable != Wish::DEFAULT {
             let text = "both roles are in one guest, so there is no wire".to_owned();
             return wrong(text, "add guests=2, host=sender or host=receiver");
+        }
+        if self.cards && !self.is_whole() {
+            let text = "nic=zcnic joins two roles in one guest".to_owned();
+            return wrong(text, "leave guests and host out");
         }
         if cable.queues > cpus {
             let text = format!("queues={} are more than a guest's {cpus} CPUs", cable.queues);

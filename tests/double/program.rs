@@ -4,6 +4,7 @@ mod agent;
 mod calls;
 #[path = "../lab/ends.rs"]
 mod ends;
+mod killed;
 mod moves;
 #[path = "../lab/paths.rs"]
 #[allow(dead_code, unused_imports, reason = "without its tests only the sender is left")]
@@ -18,6 +19,9 @@ fn main() {
         ["sender", address, path] => paths::sender_double(address, path),
         ["family"] => calls::family(),
         ["sockets"] => calls::sockets(),
+        ["killed", study, setting, program, ref arguments @ ..] => {
+            killed::killed(study, setting, program, arguments);
+        }
         ["endless"] => calls::endless(),
         ["copied", bytes] => moves::copied(bytes.parse().unwrap()),
         ["reference", bytes] => moves::reference(bytes.parse().unwrap()),

@@ -3,6 +3,7 @@
 mod guests;
 
 mod instructions;
+mod nic;
 mod observe;
 mod trouble;
 mod vm;

@@ -27,7 +27,7 @@ fn copies_are_counted_where_the_kernel_lets_us() {
     let own = bytepath_testing::double();
     for kernel in KERNELS {
         let bytepath = Path::new(env!("CARGO_BIN_EXE_bytepath"));
-        let guest = match guest::Errands::boot(kernel, bytepath, &[(DOUBLE, &own)]) {
+        let guest = match guest::Errands::boot(kernel, bytepath, &[(DOUBLE, &own)], false) {
             Ok(guest) => guest,
             Err(fault) if fault.message.contains("there is no kernel") => {
                 skip!("{kernel}: {fault}");

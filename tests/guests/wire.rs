@@ -131,6 +131,7 @@ fn contradictions_are_told_before_anything_is_booted() {
         ("vm:host=receiver,wire=socket", "wire=socket joins two guests"),
         ("vm:guests=2,wire=socket,queues=2", "one queue and no vhost"),
         ("vm:guests=2,wire=socket,vhost=on", "one queue and no vhost"),
+        ("vm:nic=zcnic,guests=2", "joins two roles in one guest"),
         ("vm:count=instructions,cpus=2", "cpus=2 share a clock"),
         ("vm:count=instructions,accel=kvm", "without counting instructions"),
         ("vm:count=instructions,guests=2", "in one guest that has both roles"),

@@ -62,10 +62,21 @@ fn journal() -> PathBuf {
     CARD.path().join("state/journal")
 }
 
+/// One test at a time has the card.
+static TURN: Mutex<()> = Mutex::new(());
+
 #[test]
-fn a_card_is_prepared_for_those_cells_that_ask_and_for_no_others() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+fn a_baseline_that_asks_for_something_is_rehearsed_with_it() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
+    let study = conducted(&threads::plan(&["wanting", "plain"], 1, 1, folder.path()));
+    let measured = |trial: &&Trial| trial.status == TrialStatus::Measured;
+    assert_eq!(study.trials.iter().filter(measured).count(), 2, "{:?}", study.trials);
+    assert_eq!(card(), ("1500".into(), "0".into()));
+}
+
+/// A study with the card at the receiver.
+fn conducted(plan: &Plan) -> Study {
     let stop = AtomicBool::new(false);
     let laboratory = Laboratory {
         paths: PATHS,
@@ -74,12 +85,19 @@ fn a_card_is_prepared_for_those_cells_that_ask_and_for_no_others() {
         program: "unused".into(),
         stop: &stop,
     };
+    let (study, result) = conduct(&laboratory, plan, &mut Silent);
+    result.unwrap();
+    study.unwrap()
+}
+
+#[test]
+fn a_card_is_prepared_for_those_cells_that_ask_and_for_no_others() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = tempfile::tempdir().unwrap();
     let names = ["plain", "wanting", "refused", "unwilling"];
     let plan = threads::plan(&names, 1, 3, folder.path());
     let plan = Plan { mandatory: false, testbed: "one-card".into(), ..plan };
-    let (study, result) = conduct(&laboratory, &plan, &mut Silent);
-    result.unwrap();
-    let study = study.unwrap();
+    let study = conducted(&plan);
 
     let of = |name: &str| -> Vec<&Trial> {
         study.trials.iter().filter(|trial| trial.cell.0 == name).collect()
@@ -121,24 +139,14 @@ fn a_card_is_prepared_for_those_cells_that_ask_and_for_no_others() {
 
 #[test]
 fn the_interrupts_of_a_card_go_where_the_cell_wants_its_softirqs() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
-    let stop = AtomicBool::new(false);
-    let laboratory = Laboratory {
-        paths: PATHS,
-        meters: &[],
-        testbed: &OneCard,
-        program: "unused".into(),
-        stop: &stop,
-    };
     let plan = threads::plan(&["placed"], 1, 1, folder.path());
     let mut plan = Plan { mandatory: false, testbed: "one-card".into(), ..plan };
     let cpu = bytepath::sys::thread::allowed().unwrap()[0];
     plan.cells[0].placement.softirq = SoftirqCpu::Cpu(cpu);
     plan.cells[0].link.threaded_napi = false;
-    let (study, result) = conduct(&laboratory, &plan, &mut Silent);
-    result.unwrap();
-    let study = study.unwrap();
+    let study = conducted(&plan);
     let measured = |trial: &&Trial| trial.status == TrialStatus::Measured;
     let trial = study.trials.iter().find(measured);
     let trial = trial.unwrap_or_else(|| panic!("{:?}", study.trials));
@@ -152,9 +160,6 @@ fn the_interrupts_of_a_card_go_where_the_cell_wants_its_softirqs() {
     );
     assert_eq!([interrupts(45), interrupts(46)], ["0-3", "0-3"], "restored");
 }
-
-/// There is one card.
-static ALONE: Mutex<()> = Mutex::new(());
 
 fn rendered(study: &Study) -> String {
     let analysis = stats::analyse(study, &stats::Rules::of(&study.header));

@@ -21,6 +21,7 @@ mod option;
 mod placement;
 mod power;
 mod profile;
+mod published;
 mod reach;
 mod reading;
 mod setting;
@@ -48,6 +49,9 @@ pub use placement::{Placement, SoftirqCpu};
 pub use power::{LogClock, LoggedTrial, Power, PowerLog, PowerSource, Rest, TimeSpan};
 pub use profile::{
     Bytes, ProfileRecord, ProfiledCells, Profiling, SAMPLING_OPTIONS, SamplePrice, Sampling,
+};
+pub use published::{
+    Levels, Published, PublishedColumn, PublishedFactor, PublishedFigure, PublishedRow, ReadFrom,
 };
 pub use reach::{Contact, Met, Passage, Ports, ReachReply, ReachRequest, Route};
 pub use reading::{Aggregation, Reading, Scope, Series, Unit};

@@ -6,7 +6,7 @@
 use super::{
     Bytes, Cell, CopyCeiling, Facts, Fault, Finding, LinkSettings, Placement, Ports, ProvenWitness,
     ReachReply, ReachRequest, Reading, RestorationRow, RoleRecord, Route, SamplePrice, Series,
-    SettingRecord, ThreadTime, WantedSetting,
+    SettingRecord, SysctlName, ThreadTime, WantedSetting,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -70,6 +70,12 @@ pub enum Request {
     Link(Box<LinkEnd>),
     /// Facts of this host; nothing is tried. Answered by `Facts`.
     Facts,
+    /// Sets kernel parameters where the agent's sockets are: each namespace has its own of
+    /// many. Those that it has not are every namespace's, and were set where they are.
+    Sysctls {
+        /// Their dotted names and their values.
+        values: Vec<(SysctlName, String)>,
+    },
     /// What is this host? Answered by `Facts`. The device, if given, is the
     /// one that attempts which need a device are made on.
     Survey {

@@ -2,6 +2,7 @@
 
 use super::cpu::CpuRule;
 use super::effect::{CONFIDENCE, Effect};
+use super::factors::FactorView;
 use super::idle::IdleShare;
 use super::pairs::PairSpread;
 use super::placement::ReceiveWork;
@@ -40,6 +41,9 @@ pub struct Analysis {
     /// How far that cell is from itself, one of each question; none without two
     /// blocks of the null cell.
     pub noises: Vec<Noise>,
+    /// What each level of the factors does; none unless two of them vary.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub factors: Option<FactorView>,
     /// Why the study says nothing of speed; none where it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub functional: Option<String>,

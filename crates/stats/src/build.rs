@@ -6,6 +6,7 @@ use super::analysis::{
 };
 use super::compare::{Frame, Side};
 use super::cpu::RoleCpu;
+use super::factors::factor_view;
 use super::idle::idle;
 use super::order;
 use super::placement::{ReceiveWork, collisions};
@@ -27,15 +28,7 @@ const STALL: f64 = 0.05;
 /// after the fact; a report that prints them says so.
 pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
     let header = &study.header;
-    let mut by_cell: HashMap<&CellId, Vec<&Trial>> = HashMap::new();
-    for trial in &study.trials {
-        by_cell.entry(&trial.cell).or_default().push(trial);
-    }
-    let known: Vec<Known> = header
-        .cells
-        .iter()
-        .map(|cell| Known::of(header, cell, by_cell.remove(&cell.id).unwrap_or_default()))
-        .collect();
+    let known = known(study);
     let (nulls, cells): (Vec<&Known>, Vec<&Known>) = known.iter().partition(|k| k.cell.null);
     let frame = Frame {
         rules,
@@ -67,6 +60,9 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
             rows[*at].comparisons.extend(comparison);
         }
     }
+    let base = cells.iter().find(|k| k.cell.id == header.baseline).map(|k| k.cell);
+    let all: Vec<Side> = cells.iter().map(|k| k.side()).collect();
+    let factors = factor_view(&frame, &all, base, &noises);
     let warnings = study.trials.iter().flat_map(|t| &t.warnings);
     let remarks = remarks(study).into_iter().chain(in_order(&rows)).collect();
     Analysis {
@@ -77,6 +73,7 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
         null: nulls.first().map(|k| row(study, rules, k)),
         noise_of: original.map(|k| k.cell.id.clone()),
         noises,
+        factors,
         functional: header.functional.clone(),
         instructions_per_second: header.instructions_per_second,
         stopping: stopping(study),
@@ -86,9 +83,21 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
     }
 }
 
+/// Every cell with all that was run of it.
+pub fn known(study: &Study) -> Vec<Known<'_>> {
+    let header = &study.header;
+    let mut by_cell: HashMap<&CellId, Vec<&Trial>> = HashMap::new();
+    for trial in &study.trials {
+        by_cell.entry(&trial.cell).or_default().push(trial);
+    }
+    let of = |cell| Known::of(header, cell, by_cell.remove(&cell.id).unwrap_or_default());
+    header.cells.iter().map(of).collect()
+}
+
 /// A cell and all that was run of it.
-struct Known<'a> {
-    cell: &'a Cell,
+pub struct Known<'a> {
+    /// The cell.
+    pub cell: &'a Cell,
     trials: Vec<&'a Trial>,
     measured: Vec<&'a Trial>,
     costs: Vec<Costs>,
@@ -102,7 +111,8 @@ impl<'a> Known<'a> {
         Known { cell, trials, measured, costs }
     }
 
-    fn side(&self) -> Side<'_> {
+    /// As one side of a comparison.
+    pub fn side(&self) -> Side<'_> {
         Side { cell: self.cell, trials: &self.trials, costs: &self.costs }
     }
 }

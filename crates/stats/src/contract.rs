@@ -51,6 +51,11 @@ pub fn undeclared(first: &str, baseline: &Cell, cell: &Cell) -> Vec<String> {
     same!("softirq CPU", &["cores"], b.softirq, c.softirq);
     same!("io-wq CPU", &["cores"], b.io_wq, c.io_wq);
     same!("vhost CPU", &["cores"], b.vhost, c.vhost);
+    let set = |cell: &Cell| {
+        let all = cell.settings.iter().map(|wanted| wanted.setting.to_string());
+        all.collect::<Vec<_>>().join("; ")
+    };
+    same!("settings", &[], set(baseline), set(cell));
     let name = |cell: &Cell| cell.kernel.as_ref().map(|kernel| kernel.to_string());
     same!("kernel", &[], name(baseline), name(cell));
     found

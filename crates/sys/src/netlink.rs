@@ -53,6 +53,9 @@ pub struct Link {
     pub master: u32,
     /// MTU in bytes.
     pub mtu: u32,
+    /// Largest packet that the device can cut, in bytes (`tso_max_size`, Linux 5.19): what
+    /// `gso_max_size` may be.
+    pub tso_max_size: Option<u32>,
     /// Transmit queues the device was made with.
     pub tx_queues: u32,
     /// Receive queues the device was made with.
@@ -159,6 +162,7 @@ impl Netlink {
             carrier_changes: attributes.get_carrier_changes().unwrap_or(0),
             master: attributes.get_master().unwrap_or(0),
             mtu: attributes.get_mtu().unwrap_or(0),
+            tso_max_size: attributes.get_tso_max_size().ok(),
             qdisc: attributes
                 .get_qdisc()
                 .map(|name| name.to_string_lossy().into_owned())

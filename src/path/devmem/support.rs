@@ -7,7 +7,6 @@ use crate::sys::devmem::{self, Binding, Refusal};
 use crate::sys::dmabuf::{self, Memory};
 
 use std::os::fd::AsFd;
-use std::path::Path;
 
 /// Names of the attempts, as they stand in [`Facts`].
 const FAMILY: &str = "devmem.netdev-family";
@@ -53,7 +52,7 @@ fn bindings(device: &str, memory: Option<&dyn Memory>) -> Vec<Attempt> {
     // Binding a receive queue restarts it, which would break the connections of
     // a NIC that is in use. It gets a plain memory file, which a driver that can
     // bind refuses as no dmabuf before it does anything.
-    let hardware = is_hardware(device);
+    let hardware = sys::device::driver(device).is_ok_and(|driver| driver.is_some());
     let dmabuf = memory.filter(|_| !hardware);
     let fd = dmabuf.map_or(stand_in.as_fd(), |memory| memory.fd());
     let result = index().and_then(|index| devmem::bind_receive(index, &[0], None, fd));
@@ -61,11 +60,6 @@ fn bindings(device: &str, memory: Option<&dyn Memory>) -> Vec<Attempt> {
     let fd = memory.map_or(stand_in.as_fd(), |memory| memory.fd());
     let result = index().and_then(|index| devmem::bind_send(index, fd));
     vec![receive, bound(BIND_TX, result, memory.is_some(), false, device)]
-}
-
-/// Virtual devices have no `device` link in sysfs.
-fn is_hardware(device: &str) -> bool {
-    Path::new("/sys/class/net").join(device).join("device").exists()
 }
 
 /// What came of a binding. With a plain memory file the kernel refuses at the

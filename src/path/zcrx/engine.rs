@@ -155,7 +155,7 @@ impl Receiver {
         );
         event(
             counts.alloc_failures,
-            "the NIC found no buffer of the area free (counted at most once a turn): packets were dropped; give a larger area",
+            "the NIC found no buffer of the area free (counted at most once a turn), and may have dropped packets; give a larger area, or the NIC a smaller ring",
         );
         event(
             counts.queue_full,

@@ -1,0 +1,163 @@
+//! What paths ask of a card that only hardware used to have, run for real: zcrx and devmem
+//! over the software NIC of `modules/zcnic`, under the names of the drivers that can do it,
+//! with trouble on demand. Without qemu, or without the module, these are skipped aloud.
+
+use crate::guests::{Turn, able, leftovers, shown};
+use bytepath::guest::{Errand, Errands};
+use bytepath::record::{Scope, Support, Trial, TrialStatus};
+use bytepath::run::{load, testbed_spec};
+use bytepath::spec;
+use bytepath::testbed;
+use bytepath_testing::skip;
+use std::fs;
+use std::path::Path;
+
+const BED: &str = "vm:nic=zcnic";
+
+/// Names of drivers, the trouble that each card makes, what it counts of that, and what is
+/// set first to prepare it.
+const CARDS: [[&str; 4]; 4] = [
+    ["fbnic", "zcnic.drop=150", "rx_asked_to_drop", "tcp-data-split=on hds-thresh=0"],
+    [
+        "bnxt_en",
+        "zcnic.reset=150 zcnic.reorder=50",
+        "rx_queue_resets rx_asked_to_reorder",
+        "tcp-data-split=on hds-thresh=0",
+    ],
+    ["mlx5_core", "zcnic.flap=400", "link_flaps", "rx-gro-hw=on"],
+    ["gve", "zcnic.starve=300 zcnic.ring=2048", "rx_asked_to_starve", "tcp-data-split=on"],
+];
+
+/// An area of 1024 buffers, with which a ring of 512 is full and one of 2048 never is.
+const PATHS: [&str; 2] = ["zcrx:area=4M", "devmem"];
+
+#[test]
+fn zero_copy_is_proven_under_every_drivers_name_and_in_trouble() {
+    let Some(_machine) = able_with_cards() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (file, out) = (folder.path().join("cards.toml"), folder.path().join("study"));
+    let kernels = CARDS.map(|[driver, trouble, ..]| {
+        format!("'{driver}=debian:newest zcnic.driver={driver} {trouble}'")
+    });
+    // A path that asks for preparation is the baseline, too.
+    let experiment = format!(
+        "testbed = '{BED}'\nblocks = 1\nwarm-up = '300ms'\nwindow = '800ms'\nmeters = ['nic']\n\
+         profile = 'none'\n[factors]\npath = ['{}', '{}']\ntouch = 'verify'\n\
+         link = 'nic'\nkernel = [{}]\n",
+        PATHS[0],
+        PATHS[1],
+        kernels.join(", ")
+    );
+    fs::write(&file, experiment).unwrap();
+    let words = ["run", file.to_str().unwrap(), "--out", out.to_str().unwrap()];
+    let output = crate::guests::bytepath(&words);
+    let text = shown(&output);
+    // In trouble, or on a busy machine, a stream may stand still for a window, which is a
+    // failed trial (exit code 5).
+    assert!(matches!(output.status.code(), Some(0 | 5)), "{text}");
+    let study = load(&out).unwrap_or_else(|fault| panic!("{fault}: {text}"));
+    assert_eq!(study.trials.len(), CARDS.len() * PATHS.len() + 1, "{text}");
+    let mut measured: Vec<&Trial> = Vec::new();
+    for trial in &study.trials {
+        match &trial.status {
+            TrialStatus::Measured => measured.push(trial),
+            TrialStatus::Failed { fault } => {
+                let still = ["nothing moved", "did not drain"];
+                assert!(still.iter().any(|how| fault.message.contains(how)), "{fault}: {text}");
+            }
+            other => panic!("{}: {other:?}: {text}", trial.cell),
+        }
+    }
+    for trial in &measured {
+        assert_eq!(trial.label, "zero-copy", "{}: {text}", trial.cell);
+        let (placed, copied) =
+            (driver(trial, "rx_to_iovs_bytes"), driver(trial, "rx_to_pages_bytes"));
+        let count = trial.count as f64;
+        assert!(placed > 0.8 * count && copied < 0.01 * count, "{}: {placed}", trial.cell);
+        let sources: Vec<&str> =
+            trial.roles.iter().flat_map(|r| &r.ledger.evidence).map(|e| &*e.source).collect();
+        let by_the_nic = ["zcrx_stats does not call copied", "the NIC put in a dmabuf"];
+        let proven = sources.iter().any(|source| by_the_nic.iter().any(|by| source.contains(by)));
+        assert!(proven, "{}: {sources:?}", trial.cell);
+    }
+    for [name, _, counters, first] in CARDS {
+        let of: Vec<&&Trial> =
+            measured.iter().filter(|t| t.cell.0.contains(&format!("kernel={name}"))).collect();
+        assert!(!of.is_empty(), "{name}: {text}");
+        for counter in counters.split(' ') {
+            let counted: f64 = of.iter().map(|trial| driver(trial, counter)).sum();
+            assert!(counted > 0.0, "{name}: no {counter}: {text}");
+        }
+        for trial in of {
+            let set: Vec<String> = trial.prepared.iter().map(|r| r.setting.to_string()).collect();
+            assert!(set[0].contains(first), "{name}: {set:?}");
+            let rest = &set[set.len() - 3..];
+            assert_eq!(rest[..2], ["spread zcnic1 queues=3", "feature zcnic1 rx-ntuple-filter=on"]);
+            assert!(rest[2].starts_with("flow zcnic1 src=198.18.0.1 dst=198.18.0.2"), "{set:?}");
+        }
+    }
+    let dry = measured.iter().find(|t| t.cell.0.contains("zcrx") && t.cell.0.contains("gve"));
+    let warned = |trial: &&Trial| trial.warnings.iter().any(|text| text.contains("smaller ring"));
+    assert!(dry.is_none_or(warned), "{dry:#?}: {text}");
+    assert_eq!(leftovers(), []);
+}
+
+/// What the driver of a trial's devices counted.
+fn driver(trial: &Trial, counter: &str) -> f64 {
+    let metric = format!("nic.driver.{counter}");
+    let of = trial.readings.iter().filter(|reading| reading.metric == metric);
+    of.filter(|reading| matches!(reading.scope, Scope::Link(..))).map(|reading| reading.value).sum()
+}
+
+/// On the testbed `ports`, inside a guest, whose cards outlive the study.
+#[test]
+fn a_prepared_card_is_restored_after_its_study_was_killed() {
+    let Some(_machine) = able_with_cards() else { return };
+    let (own, double) = (Path::new(env!("CARGO_BIN_EXE_bytepath")), bytepath_testing::double());
+    let guest = Errands::boot("debian:newest", own, &[(DOUBLE, &double)], true).unwrap();
+    let study = "/bin/bytepath run --testbed ports:sender=zcnic0,receiver=zcnic1 --path zcrx \
+                 --set 'channels zcnic1 combined=3' --set 'rings zcnic1 rx=256' \
+                 --meters none --profile none --warm-up 200ms --window 60s --out /tmp/study";
+    let killed = said(&guest, &format!("{DOUBLE} killed /tmp/study \"flow\" {study}"));
+    assert!(killed.contains("signal: 9"), "{killed}");
+    let restored = said(&guest, "/bin/bytepath restore");
+    for setting in [
+        "flow zcnic1 src=198.18.0.1 dst=198.18.0.2 queue=2",
+        "feature zcnic1 rx-ntuple-filter",
+        "spread zcnic1",
+        "rings zcnic1 tcp-data-split",
+        "loan zcnic0",
+        "rings zcnic1 rx: put back: 512",
+        "channels zcnic1: put back: 4 (was set to 3)",
+    ] {
+        let line = restored.lines().find(|line| line.contains(setting));
+        assert!(line.is_some_and(|line| line.contains("put back")), "{setting}: {restored}");
+    }
+    assert!(said(&guest, "/bin/bytepath restore").starts_with("nothing to restore"));
+}
+
+const DOUBLE: &str = "/bin/double";
+
+/// What a program prints in the guest.
+fn said(guest: &Errands, line: &str) -> String {
+    let words = shlex::split(line).unwrap();
+    let outcome = guest.run(Errand { words, environment: Vec::new() }).unwrap();
+    let text = String::from_utf8_lossy(&outcome.output).into_owned()
+        + &String::from_utf8_lossy(&outcome.errors);
+    assert_eq!(outcome.ended, "exited with code 0", "{line}: {text}");
+    text
+}
+
+/// A turn at the machine, if guests can have cards on it.
+fn able_with_cards() -> Option<Turn> {
+    let machine = able()?;
+    let choice = spec::parse_testbed(BED, &testbed_spec(testbed::CATALOG)).unwrap();
+    let bed = crate::guests::testbed().configured(&choice.options).unwrap().unwrap();
+    match bed.probe() {
+        Support::Yes => Some(machine),
+        Support::No { reason, .. } => {
+            skip!("{reason}");
+            None
+        }
+    }
+}
