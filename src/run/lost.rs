@@ -12,12 +12,12 @@ const RETRY: Duration = Duration::from_secs(2);
 /// How often a pause looks at the stop flag.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Why one of these trials lost an end of it, if one did.
-pub(super) fn lost<'a>(trials: impl IntoIterator<Item = &'a Trial>) -> Option<Fault> {
-    trials.into_iter().find_map(|trial| match &trial.status {
+/// Why a trial lost an end of it, if it did.
+pub(super) fn lost(trial: Option<&Trial>) -> Option<Fault> {
+    match &trial?.status {
         TrialStatus::Failed { fault } if fault.kind == FaultKind::PeerLost => Some(fault.clone()),
         _ => None,
-    })
+    }
 }
 
 impl Run<'_, '_> {

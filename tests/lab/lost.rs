@@ -88,31 +88,6 @@ fn inside_a_cut_in_each_phase() {
 }
 
 #[test]
-fn a_cut_costs_a_block_of_cells_that_take_turns() {
-    isolated(module_path!(), "inside_a_cut_of_slices");
-}
-
-#[test]
-#[ignore = "started in a namespace by a_cut_costs_a_block_of_cells_that_take_turns"]
-fn inside_a_cut_of_slices() {
-    let Some(lab) = Lab::new() else { return };
-    let out = lab.dir.path().join("slices");
-    let options = ["--design", "slices", "--blocks", "3", "--window", "1s", "--set", SET];
-    let mut run = Running::start(&mut lab.run(&out, &options));
-    let receiver = &lab.hosts[1];
-    run.await_that("a block has ended", || ended(&out) == 2);
-    run.await_that("streams flow", || flow(&lab) == Some(ESTABLISHED));
-    receiver.cut();
-    let (code, said) = run.end();
-    assert_eq!(code, Some(5), "{said}");
-    let study = load(&out).unwrap();
-    let failed: Vec<bool> = study.trials.iter().map(|trial| failure(trial).is_some()).collect();
-    assert_eq!(failed, [false, false, true, true, false, false], "{said}");
-    assert_eq!(receiver.place.mtu(DEVICE), 1500);
-    lab.nothing_is_left();
-}
-
-#[test]
 fn a_host_that_does_not_come_back_ends_the_study_and_resume_goes_on() {
     isolated(module_path!(), "inside_does_not_come_back");
 }
