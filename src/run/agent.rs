@@ -220,6 +220,7 @@ impl Agent {
                 host::set_sysctls(&values)?;
                 Ok(Reply::Done)
             }
+            Request::Facts => Ok(Reply::Facts(Box::new(host::survey(&Roots::real())))),
             Request::Survey { device, meters } => {
                 let meters = if meters { self.meters } else { &[] };
                 Ok(Reply::Facts(Box::new(survey(self.paths, meters, device.as_deref()))))
@@ -243,10 +244,10 @@ impl Agent {
                 self.session()?.accept(events)?;
                 Ok(Reply::Done)
             }
-            Request::Start { meters, hold } => {
+            Request::Start { meters } => {
                 let chosen = meter::chosen(self.meters, &meters);
                 let session = self.session()?;
-                session.pace(hold);
+                session.pace(true);
                 session.start(chosen)?;
                 Ok(Reply::Done)
             }

@@ -157,19 +157,17 @@ fn inside_a_cut_while_restoring() {
     let settings = Settings::new(&lab);
     let options = settings.options();
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
-    let [_, receiver] = &lab.hosts;
-
-    // The connection is cut when the first of them is restored.
+    // A connection is cut when the first of them is restored: the receiver's come first.
     let out = lab.dir.path().join("restoring");
     let mut run = Running::start(&mut lab.run(&out, &options));
     run.await_that("all is set", || settings.are_made());
     run.await_that("the trials have ended", || ended(&out) == 4);
-    let sessions = receiver.sessions();
+    let sessions = lab.hosts[0].sessions();
     await_that("the first is restored", || !settings.are_made());
     sessions.into_iter().for_each(|pid| signal(pid, libc::SIGKILL));
     let (code, said) = run.end();
     assert_eq!(code, Some(5), "{said}");
-    assert!(said.contains("the steward on the receiver's host is gone"), "{said}");
+    assert!(said.contains("the steward on the sender's host is gone"), "{said}");
     await_that("all are restored", || settings.are_restored());
     lab.nothing_is_left();
     assert!(load(&out).unwrap().trials.iter().all(ran), "{said}");
@@ -242,7 +240,7 @@ fn an_agent_ends_with_its_controller_while_a_stream_drains() {
     let connect = Request::Connect { cell: Box::new(cell), address, port, device: None, token };
     assert!(matches!(sender.ask(&connect), Reply::Done));
     assert!(matches!(receiver.ask(&Request::Accept), Reply::Done));
-    let start = Request::Start { meters: vec![], hold: true };
+    let start = Request::Start { meters: vec![] };
     assert!(matches!(receiver.ask(&start), Reply::Done));
     // The sender, which is never started, ends nothing; and somebody reads what is answered.
     receiver.tell(&Request::Finish { patience: 60.0 });

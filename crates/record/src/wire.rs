@@ -74,6 +74,8 @@ pub enum Request {
         /// Their dotted names and their values.
         values: Vec<(SysctlName, String)>,
     },
+    /// Facts of this host; nothing is tried. Answered by `Facts`.
+    Facts,
     /// What is this host? Answered by `Facts`. The device, if given, is the
     /// one that attempts which need a device are made on.
     Survey {
@@ -119,13 +121,10 @@ pub enum Request {
     },
     /// Receiver: take the connections, open the path. Answered by `Done`.
     Accept,
-    /// Begin to move bytes, or be ready to: a sender that is held waits for
-    /// `Pace`. Answered by `Done`.
+    /// Be ready to move bytes; a sender waits for `Pace`. Answered by `Done`.
     Start {
         /// Meters to run in this agent.
         meters: Vec<MeterRequest>,
-        /// True to start held.
-        hold: bool,
     },
     /// Sender: sleep after the message in hand, or go on. Answered by `Done`.
     Pace {
