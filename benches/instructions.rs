@@ -103,7 +103,7 @@ fn campaign(
     let program = std::env::current_exe()?;
     let laboratory = Laboratory { paths: PATHS, testbed, program, ..common::laboratory(&stop) };
     let cell = |turns: u64| -> Result<Cell> {
-        let (paths, cores) = ([format!("socket:loop={turns}")], spec::parse_cores("one", &[0])?);
+        let (paths, cores) = ([format!("socket:loop={turns}")], spec::parse_cores("one", [0])?);
         let ask = Ask { workload, stream, ..Ask::of(&paths, &cores) };
         let (mut cells, _) = spec::cells(&ask, &path_spec(PATHS, path::PAIRS))?;
         Ok(cells.remove(0))

@@ -81,6 +81,7 @@ fn cell() -> Cell {
         },
         levels: [("mtu".to_owned(), "9000".to_owned())].into(),
         kernel: None,
+        settings: Vec::new(),
         null: true,
     }
 }
@@ -91,13 +92,13 @@ fn requests() -> Vec<Request> {
     let sampling = Sampling { event: "cycles".into(), rate: 999, cpus: vec![0, 1] };
     vec![
         Request::Hello,
-        Request::Link(LinkEnd {
+        Request::Link(Box::new(LinkEnd {
             peer: Some(("bp1".into(), 4242)),
             settings: settings(),
             softirq_cpu: Some(1),
             softirq_required: true,
             ..LinkEnd::plain("bp0", address, 24)
-        }),
+        })),
         Request::Addresses,
         Request::Survey { device: Some("bp0".into()), meters: true },
         Request::Ceiling { cpu: None, size: 1 << 20 },

@@ -3,12 +3,13 @@
 
 use super::exit::{THRESHOLD_FAILED, UNDECIDED};
 use super::output::{print, print_json};
+use super::published::published;
 use super::show::{WorkName, explained, style};
 use crate::profile::Explanation;
 use crate::record::{CellId, Fault, FaultKind, Study};
 use crate::report;
 use crate::run::load;
-use crate::spec::suggest;
+use crate::spec::{PUBLISHED, suggest};
 use crate::stats::{self, Analysis, Between, Outcome, Rules, Subject, Threshold, ThresholdResult};
 use clap::Args;
 use serde::Serialize;
@@ -19,7 +20,8 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct CompareArguments {
-    /// Folder of the study; with OTHER, the one before
+    /// Folder of the study; with OTHER, the one before. published:NAME is a published work,
+    /// whose ratios are laid beside those of OTHER; published: alone lists all
     #[arg(value_name = "STUDY")]
     study: PathBuf,
     /// Folder of the study after: its cells are compared with those of STUDY
@@ -87,9 +89,33 @@ impl<'a> Document<'a> {
 
 /// Prints a comparison and checks the thresholds.
 pub(super) fn compare(arguments: &CompareArguments) -> Result<ExitCode, Fault> {
+    if let Some(name) = arguments.study.to_str().and_then(|name| name.strip_prefix(PUBLISHED)) {
+        refuse_what_no_work_has(arguments)?;
+        published(name, arguments.other.as_deref(), arguments.json)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     match &arguments.other {
         None => within(arguments),
         Some(other) => across(arguments, other),
+    }
+}
+
+/// Limits and other baselines are those of studies.
+fn refuse_what_no_work_has(arguments: &CompareArguments) -> Result<(), Fault> {
+    let CompareArguments { baseline, fail_if, relative, details, per, .. } = arguments;
+    let given = [
+        ("--baseline", baseline.is_some()),
+        ("--fail-if", !fail_if.is_empty()),
+        ("--relative", *relative),
+        ("--details", *details),
+        ("--per", per.is_some()),
+    ];
+    match given.into_iter().find(|(_, given)| *given) {
+        Some((name, _)) => {
+            let what = format!("{name} says nothing of a published work");
+            Err(Fault::new(FaultKind::Usage, what).remedy("leave it out"))
+        }
+        None => Ok(()),
     }
 }
 

@@ -35,9 +35,9 @@ const AFTER_HELP: &str = "\
 Examples:
   bytepath doctor
   bytepath doctor --host ssh://peer
-  bytepath doctor --for experiments/battle-of-zcs.toml
-  bytepath doctor --for experiments/battle-of-zcs.toml --device eth1
-  bytepath doctor --for experiments/battle-of-zcs.toml --testbed ports:sender=eth1,receiver=eth2
+  bytepath doctor --for experiments/battle.toml
+  bytepath doctor --for experiments/battle.toml --device eth1
+  bytepath doctor --for experiments/battle.toml --testbed ports:sender=eth1,receiver=eth2
 
 Exits with 3 if something blocks: a cell of the experiment that cannot run, or
 without --for anything that is marked 'blocks'.";

@@ -19,6 +19,7 @@ mod power;
 mod preparation;
 mod profile;
 mod progress;
+mod published;
 mod run;
 mod schema;
 mod settings;

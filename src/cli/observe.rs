@@ -211,7 +211,7 @@ fn write(arguments: &ObserveArguments, observed: &Observed) -> Result<(), Fault>
         report::observation(&observed.observation, &style, &mut text).map_err(fault)?;
         if let Some(profile) = &observed.profile {
             text.extend_from_slice(b"\nProfile of the program\n");
-            summary::write(profile, FUNCTIONS, &mut text).map_err(fault)?;
+            summary::write(profile, FUNCTIONS, &style, &mut text).map_err(fault)?;
         }
     }
     if let (Some(file), Some(profile)) = (&arguments.profile, &observed.profile) {

@@ -8,7 +8,7 @@ use super::run::{RunArguments, catch_signals, own_program};
 use super::show;
 use crate::record::{CellId, Fault, FaultKind, StudyHeader, Trial};
 use crate::run::{Blocks, Laboratory, Observer, Plan, conduct, load, merge};
-use crate::spec::Inventory;
+use crate::spec::{Chosen, Inventory};
 use crate::{meter, path, sys};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -21,8 +21,8 @@ pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode, Fault> {
     let file = arguments.inventory.as_deref().unwrap_or(Path::new("hosts.toml"));
     let inventory = Inventory::parse(&file.display().to_string(), &read_text(file)?)?;
     let mut pairs = Vec::new();
-    for (name, testbed) in inventory.testbeds(&arguments.pairs)? {
-        let (plan, bed) = plan_on(arguments, Some(choice(&testbed)?))?;
+    for Chosen { name, testbed, power } in inventory.chosen(&arguments.pairs)? {
+        let (plan, bed) = plan_on(arguments, Some(choice(&testbed)?), power.as_deref())?;
         pairs.push(Pair { name, plan, bed });
     }
     let Some(first) = pairs.first() else {

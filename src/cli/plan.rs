@@ -4,28 +4,32 @@ use super::bed::{Bed, USUAL, choice, chosen};
 use super::output;
 use super::run::RunArguments;
 use super::run::own_program;
+use crate::host;
 use crate::record::{
-    Cell, CellId, Design, Fault, FaultKind, Judgement, Kernel, Power, Profiling, Schedule,
-    SettingRecord, Source, unit,
+    Cell, CellId, Design, DeviceName, Fault, FaultKind, Judgement, Kernel, Power, Profiling,
+    Schedule, SettingRecord, Source, unit,
 };
-use crate::run::{self, Plan, Stewards, path_spec, testbed_spec, time_of_trial};
+use crate::run::{self, Laboratory, Plan, Stewards, path_spec, testbed_spec, time_of_trial};
 use crate::spec::{self, Ask, Catalogues, Experiment, TestbedChoice};
+use crate::sys::Roots;
 use crate::testbed::{self, Site, Testbed};
 use crate::{meter, path, sys, workload};
 use serde::Serialize;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// What is asked for, checked as far as that needs no testbed, and where.
 pub(super) fn plan(arguments: &RunArguments) -> Result<(Plan, Bed), Fault> {
-    plan_on(arguments, arguments.bed.choice()?)
+    plan_on(arguments, arguments.bed.choice()?, None)
 }
 
-/// The same on a testbed; none leaves it to the file.
+/// The same on a testbed, whose power is measured like this; none leaves either to the file.
 pub(super) fn plan_on(
     arguments: &RunArguments,
     testbed: Option<TestbedChoice>,
+    power: Option<&str>,
 ) -> Result<(Plan, Bed), Fault> {
     let (experiment, source) = match &arguments.file {
         Some(file) => {
@@ -76,7 +80,7 @@ pub(super) fn plan_on(
         Some(text) => spec::parse_profile(text)?,
         None => experiment.profiling,
     };
-    let power = match &arguments.power {
+    let power = match arguments.power.as_deref().or(power) {
         Some(text) => spec::parse_power(text)?,
         None => experiment.power.clone(),
     };
@@ -86,6 +90,12 @@ pub(super) fn plan_on(
     let mut settings = experiment.settings;
     let profiles = arguments.settings.iter().map(String::as_str);
     settings.extend(spec::wanted_settings(profiles, arguments.set.iter().map(String::as_str))?);
+    let devices = testbed
+        .as_ref()
+        .named_devices()
+        .map(|name| name.map(|name| DeviceName::new(&name)).transpose());
+    let [sender, receiver] = devices;
+    let settings = spec::on_devices(settings, &[sender?, receiver?])?;
     let plan = Plan {
         settings,
         title: experiment.title,
@@ -116,6 +126,7 @@ pub(super) fn catalogues() -> Result<Catalogues, Fault> {
         meters: meter::selectable().map(|meter| meter.name()).collect(),
         usual_meters: meter::regular().map(|meter| meter.name()).collect(),
         cpus: sys::thread::allowed()
+            .map(|cpus| host::by_preference(&Roots::real(), cpus))
             .map_err(|e| Fault::system("cannot read the CPUs of this process", &e))?,
         testbed: None,
         workload: String::new(),
@@ -145,6 +156,74 @@ struct Outline<'a> {
     profile_seconds: f64,
     /// What would be set on the host.
     settings: Vec<SettingRecord>,
+    /// What would be set for the trials of each cell, or why it cannot.
+    prepared: Vec<Prepared<'a>>,
+}
+
+/// What would be set before each trial of a cell, and restored after it.
+#[derive(Serialize)]
+struct Prepared<'a> {
+    cell: &'a CellId,
+    #[serde(flatten)]
+    settings: Previewed,
+}
+
+#[derive(Serialize, PartialEq)]
+#[serde(rename_all = "kebab-case")]
+enum Previewed {
+    Settings(Vec<String>),
+    Fault(String),
+}
+
+/// The preparations of all cells, where there are cards, or a link that is not ours to make.
+fn prepared<'a>(plan: &'a Plan, testbed: &dyn Testbed) -> Result<Vec<Prepared<'a>>, Fault> {
+    let stop = AtomicBool::new(false);
+    let laboratory = Laboratory {
+        paths: path::CATALOG,
+        meters: meter::CATALOG,
+        testbed,
+        program: own_program()?,
+        stop: &stop,
+    };
+    let all = run::previewed(&laboratory, &plan.cells)?.into_iter().zip(&plan.cells);
+    let one = |(records, cell): (Result<Vec<SettingRecord>, Fault>, &'a Cell)| Prepared {
+        cell: &cell.id,
+        settings: match records {
+            Ok(all) => Previewed::Settings(all.iter().map(ToString::to_string).collect()),
+            Err(fault) => Previewed::Fault(fault.to_string()),
+        },
+    };
+    Ok(all.map(one).collect())
+}
+
+/// Prints preparations: what all cells have in common once, then what is each one's own.
+fn write_prepared(all: &[Prepared], out: &mut dyn Write) -> io::Result<()> {
+    let of = |one: &Prepared| match &one.settings {
+        Previewed::Settings(settings) => settings.clone(),
+        Previewed::Fault(_) => Vec::new(),
+    };
+    let able: Vec<Vec<String>> =
+        all.iter().filter(|one| matches!(one.settings, Previewed::Settings(_))).map(of).collect();
+    let common = |text: &&String| able.iter().all(|other| other.contains(text));
+    let shared: Vec<&String> = able.first().into_iter().flatten().filter(common).collect();
+    if able.iter().any(|settings| !settings.is_empty()) {
+        writeln!(out, "set before each trial and restored after it:")?;
+    }
+    for text in &shared {
+        writeln!(out, "  {text}")?;
+    }
+    for one in all {
+        let own: Vec<String> = of(one).into_iter().filter(|text| !shared.contains(&text)).collect();
+        match &one.settings {
+            Previewed::Fault(fault) => writeln!(out, "{}: cannot run here: {fault}", one.cell)?,
+            Previewed::Settings(_) if own.is_empty() => {}
+            Previewed::Settings(_) => {
+                writeln!(out, "  for {}:", one.cell)?;
+                own.iter().try_for_each(|text| writeln!(out, "    {text}"))?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// What the study would set, from what to what.
@@ -187,6 +266,7 @@ pub(super) fn print(plan: &Plan, testbed: &dyn Testbed, json: bool) -> Result<()
         profile_trials,
         profile_seconds: profile_trials * each,
         settings: previewed(plan, testbed)?,
+        prepared: prepared(plan, testbed)?,
     };
     if json { output::print_json(&outline) } else { output::print(|out| write(&outline, out)) }
 }
@@ -230,6 +310,7 @@ fn write(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
             writeln!(out, "  {record}")?;
         }
     }
+    write_prepared(&plan.prepared, out)?;
     if let Some(rule) = s.stopping {
         let early = each * plan.cells.len() as f64 * f64::from(rule.at_least);
         writeln!(

@@ -1,7 +1,7 @@
 //! `bytepath profile`: one profile, shown or converted.
 
 use super::output::print;
-use super::show::replace;
+use super::show::{replace, style};
 use crate::profile::import::{self, Importer};
 use crate::profile::{Profile, Weight, export};
 use crate::record::{Fault, FaultKind};
@@ -56,7 +56,7 @@ pub(super) fn profile(arguments: &ProfileArguments) -> Result<ExitCode, Fault> {
                 .map_err(|e| unwritten(&file.display().to_string(), &e))?;
         }
         (Some(format), None) => print(|out| format.write(&profile, out))?,
-        (None, _) => print(|out| summary::write(&profile, arguments.top, out))?,
+        (None, _) => print(|out| summary::write(&profile, arguments.top, &style(false), out))?,
     }
     Ok(ExitCode::SUCCESS)
 }

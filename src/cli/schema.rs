@@ -29,7 +29,7 @@ enum Subject {
     Study,
     /// hosts.json in a study folder
     Hosts,
-    /// power.json in a study folder: what an external meter's log says of the trials
+    /// power.json and power-ROLE.json in a study folder: what an external meter's log says of the trials
     Power,
     /// hosts-after.json in a study folder
     HostsAfter,

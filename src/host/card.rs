@@ -38,6 +38,8 @@ pub struct Card {
     pub split_threshold: Option<u32>,
     /// Largest packets of segmentation offload and GRO, bytes.
     pub big: (Option<u32>, Option<u32>),
+    /// The most that the card's own segmentation takes, bytes.
+    pub most_segmented: Option<u32>,
 }
 
 /// Asks the kernel about these devices; those that are down or gone are left out.
@@ -51,6 +53,7 @@ pub fn record(devices: &[String]) -> BTreeMap<String, Card> {
         let mut card = Card { qdisc: link.qdisc, ..Card::default() };
         let Limits { gso, gro, .. } = link.limits;
         card.big = (gso, gro);
+        card.most_segmented = link.tso_max_size;
         if let Ok(features) = netlink.features(link.index) {
             (card.features, card.changeable) = (features.active, features.changeable);
         }
@@ -119,6 +122,7 @@ impl Card {
         let (gso, gro) = self.big;
         keep("gso_max_size", gso.map(|bytes| bytes.to_string()));
         keep("gro_max_size", gro.map(|bytes| bytes.to_string()));
+        keep("tso_max_size", self.most_segmented.map(|bytes| bytes.to_string()));
         all
     }
 }

@@ -6,6 +6,9 @@ use std::collections::BTreeSet;
 /// Descriptors of a ring that the published runs of one fast flow use.
 const RING: u32 = 4096;
 
+/// Packets above this are BIG TCP, bytes (include/linux/netdevice.h, GSO_LEGACY_MAX_SIZE).
+const BIG: u32 = 65_537;
+
 /// Largest wait of an interrupt that is still short beside a round trip, microseconds.
 const LONG_WAIT: u32 = 100;
 
@@ -42,6 +45,7 @@ impl Examined<'_> {
         self.interrupts(all);
         self.offloads(all);
         self.header_split(all);
+        self.big_packets(all);
         let card = self.card;
         if let Some(qdisc) = self.setting("qdisc").filter(|qdisc| SHAPERS.contains(qdisc)) {
             say(
@@ -78,6 +82,32 @@ impl Examined<'_> {
                     "ethtool -L {card} combined {}",
                     most.min(self.facts.cpus.len().max(2) as u32)
                 ),
+            );
+        }
+    }
+
+    /// What stands in the way of BIG TCP (Documentation/networking/ip-sysctl.rst knows of
+    /// it as "gso_max_size"; include/linux/skbuff.h, MAX_SKB_FRAGS).
+    fn big_packets(&self, all: &mut Vec<Finding>) {
+        let card = self.card;
+        let most = self.setting("tso_max_size").and_then(|text| text.parse::<u32>().ok());
+        if let Some(most) = most.filter(|most| *most < BIG) {
+            say(
+                all,
+                Severity::Note,
+                format!("{card}: its segmentation takes packets of up to {most} bytes"),
+                "a cell with a larger gso-max cannot run (published runs of BIG TCP had 131072)",
+                &format!("leave gso-max at {most}, or use a card with a larger tso_max_size"),
+            );
+        }
+        let fragments = self.facts.settings.get("config.MAX_SKB_FRAGS");
+        if let (Some("17"), Some(BIG..)) = (fragments.map(String::as_str), most) {
+            say(
+                all,
+                Severity::Note,
+                format!("{card}: the kernel's packets hold 17 fragments (CONFIG_MAX_SKB_FRAGS)"),
+                "a received packet of pages of 4 KiB ends at 68 KiB, so that BIG TCP gains little",
+                "boot a kernel with CONFIG_MAX_SKB_FRAGS=45",
             );
         }
     }

@@ -18,8 +18,8 @@
 use super::renew;
 use super::send_memory;
 use crate::record::wire::LinkEnd;
-use crate::record::{Fault, FaultKind, LinkSettings};
-use crate::settings::offloads::{GRO, HW_GRO, is_tso};
+use crate::record::{Fault, FaultKind, GRO, HW_GRO, LinkSettings};
+use crate::settings::offloads::is_tso;
 use crate::sys::namespace::Sysfs;
 use crate::sys::netlink::{Limits, Link, Napi, Netlink, Veth};
 use crate::sys::{Roots, procfs, tap};
@@ -32,7 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Sets up this end of a link: the first end makes the pair, the second finds it.
 /// Returns when every setting was seen to be in force and, at the second end, when
-/// both ends can send; that end alone steers what it receives.
+/// both ends can send. That end steers what it receives; the first one does where it was
+/// asked for by name.
 /// The answer names wishes that could not be had.
 pub fn apply(end: &LinkEnd) -> Result<Vec<String>, Fault> {
     check(end)?;
@@ -47,9 +48,11 @@ pub fn apply(end: &LinkEnd) -> Result<Vec<String>, Fault> {
     send_memory::limit(end.settings.wmem)?;
     if end.second {
         wait_for_carrier(&mut netlink, &end.device, end.patience)?;
-        return steer(&mut netlink, &link, end).map_err(|f| f.context(&end.device));
     }
-    Ok(Vec::new())
+    if !end.second && !end.softirq_required {
+        return Ok(Vec::new());
+    }
+    steer(&mut netlink, &link, end).map_err(|f| f.context(&end.device))
 }
 
 /// Waits until a device can send, at most so many seconds.
@@ -284,8 +287,10 @@ fn limits_text(limits: &Limits) -> String {
 /// sysfs, and only when asked for.
 fn steer(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<Vec<String>, Fault> {
     let (settings, mut notes) = (&end.settings, Vec::new());
-    let by_name = end.softirq_cpu.filter(|_| end.softirq_required && !settings.threaded_napi);
-    let rps = settings.rps.or(by_name);
+    let by_name = end
+        .softirq_cpu
+        .filter(|_| end.softirq_required && !settings.threaded_napi && !end.interrupts_there);
+    let rps = settings.rps.filter(|_| end.second).or(by_name);
     if !settings.threaded_napi && rps.is_none() {
         return Ok(notes);
     }

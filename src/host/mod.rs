@@ -21,6 +21,7 @@ mod process_host;
 mod renew;
 mod send_memory;
 mod steward;
+mod sysctl;
 mod tail;
 
 pub use attachment::{Attachment, HwGro};
@@ -29,7 +30,7 @@ pub use build::{VERSION, of as build_of, own as own_build};
 pub use card::{Card, record as record_cards};
 pub use child::{AgentProcess, ending};
 pub use doctor::{Moment, examine, moment};
-pub use facts::survey;
+pub use facts::{by_preference, survey};
 pub use fingerprint::{Fingerprint, differences, fingerprint};
 pub use keeper::LocalAgent;
 pub use link::{apply as apply_link_end, await_carrier};
@@ -37,6 +38,7 @@ pub use namespace::{pair_of_agents, remedy};
 pub use nic::nic;
 pub use process_host::ProcessHost;
 pub use steward::Steward;
+pub use sysctl::set_sysctls;
 pub use tail::Tail;
 
 use crate::record::LinkSettings;

@@ -18,7 +18,23 @@ pub fn nic(name: &str) -> Result<Option<Nic>, Fault> {
         Err(_) => channels(name).map_err(fault)?,
         Ok(queues) => queues,
     };
-    Ok(Some(Nic { device: name.to_owned(), driver, queues }))
+    let interrupts = interrupts(name).map_err(fault)?;
+    Ok(Some(Nic { device: name.to_owned(), driver, queues, interrupts }))
+}
+
+/// Interrupts of a device's queues; before Linux 6.8, and of a device that is down, all
+/// that the card has.
+fn interrupts(device: &str) -> io::Result<Vec<u32>> {
+    let mut netlink = Netlink::new();
+    let link = netlink.link(device)?;
+    let napis = link.and_then(|link| netlink.napis(link.index).ok()).unwrap_or_default();
+    let mut all: Vec<u32> = napis.iter().filter_map(|napi| napi.interrupt).collect();
+    if all.is_empty() {
+        return device::interrupts(device);
+    }
+    all.sort_unstable();
+    all.dedup();
+    Ok(all)
 }
 
 /// Queues that receive, alone or in a pair; one, where the driver tells of none.

@@ -132,11 +132,14 @@ fn link(device: &str) -> Option<Vec<(&'static str, String)>> {
     let link = netlink.link(device).ok()??;
     let features = netlink.features(link.index).map(|f| f.active).unwrap_or_default();
     let features: BTreeSet<String> = features.into_iter().collect();
-    let Link { index, up, operational, mtu, tx_queues, rx_queues, qdisc, limits, .. } = link;
+    let Link { index, up, operational, carrier_changes, mtu, .. } = link;
+    let Link { tx_queues, rx_queues, qdisc, limits, .. } = link;
     Some(vec![
         ("index", index.to_string()),
         ("up", up.to_string()),
         ("carrier", operational.to_string()),
+        // What went and came back in between shows in nothing else.
+        ("count of carrier changes", carrier_changes.to_string()),
         ("mtu", mtu.to_string()),
         ("queues", format!("{tx_queues} and {rx_queues}")),
         ("qdisc", qdisc),

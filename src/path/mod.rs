@@ -16,6 +16,8 @@ mod uring_zc;
 mod zcrx;
 mod zerocopy_send;
 
+pub use nic::steering;
+
 use crate::connection::{Connection, KERNEL_TCP, Transport};
 use crate::record::{
     Attempt, Cell, Facts, Fault, FaultKind, Half, OptionSpec, Options, Outcome, Protocol, Role,

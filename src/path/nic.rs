@@ -4,7 +4,9 @@
 //! Documentation/networking/iou-zcrx.rst, "Setup NIC").
 
 use super::Wire;
-use crate::record::{DeviceName, Fault, FaultKind, FlowRule, Options, Rings, Setting, Split, Word};
+use crate::record::{
+    DeviceName, Fault, FaultKind, FlowRule, HW_GRO, Options, Rings, Setting, Split, Word,
+};
 
 /// The settings of a receiver's device, in the order in which they have to be
 /// made. The queue is the one of the option `queue`, or else the last.
@@ -25,6 +27,19 @@ pub(super) fn own_queue(path: &str, options: &Options, wire: &Wire) -> Result<Ve
     // Drivers without a threshold always split, and refuse to be told.
     let hds_thresh = THRESHOLD.contains(&wire.driver).then_some(0);
     let rings = Rings { tcp_data_split: Some(Split::On), hds_thresh, ..Rings::default() };
+    // Without it, mlx5 does not split.
+    let merging = (wire.driver == "mlx5_core").then(|| Word::new(HW_GRO)).transpose()?;
+    let merging =
+        merging.map(|feature| Setting::Feature { device: device.clone(), feature, on: true });
+    let split = Setting::Rings { device, rings }.checked();
+    let merging = merging.map(Setting::checked);
+    merging.into_iter().chain([split]).chain(steering(queue, wire)?.into_iter().map(Ok)).collect()
+}
+
+/// What sends flows, and nothing else, to one receive queue of a device: also for a path
+/// that can do without, so that it is compared over the same queue.
+pub fn steering(queue: u32, wire: &Wire) -> Result<Vec<Setting>, Fault> {
+    let device = DeviceName::new(wire.device)?;
     let feature = Word::new("rx-ntuple-filter")?;
     let rule = FlowRule {
         source: Some(wire.peer),
@@ -34,17 +49,12 @@ pub(super) fn own_queue(path: &str, options: &Options, wire: &Wire) -> Result<Ve
         queue,
         ..FlowRule::default()
     };
-    // Without it, mlx5 does not split.
-    let merging = (wire.driver == "mlx5_core").then(|| Word::new("rx-gro-hw")).transpose()?;
-    let merging =
-        merging.map(|feature| Setting::Feature { device: device.clone(), feature, on: true });
     let steering = [
-        Setting::Rings { device: device.clone(), rings },
         Setting::Spread { device: device.clone(), queues: queue },
         Setting::Feature { device: device.clone(), feature, on: true },
         Setting::Flow { device, rule },
     ];
-    merging.into_iter().chain(steering).map(Setting::checked).collect()
+    steering.into_iter().map(Setting::checked).collect()
 }
 
 /// Drivers whose header split has a threshold (`ethtool_ops.supported_ring_params`

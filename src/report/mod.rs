@@ -5,6 +5,7 @@
 mod csv;
 mod examination;
 mod explanation;
+mod factors;
 mod figures;
 mod functions;
 mod html;
@@ -14,10 +15,12 @@ mod observation;
 mod page;
 mod parquet;
 mod placement;
+mod published;
 mod reproduce;
 mod rows;
 mod setup;
 mod sizing;
+mod symptoms;
 mod table;
 mod text;
 mod verdicts;
@@ -26,10 +29,12 @@ mod words;
 
 pub use examination::examination;
 pub use observation::observation;
+pub use published::{beside, published};
 pub use sizing::sizing;
 pub use text::{between, difference, history, thresholds};
 
 use crate::profile::Explanation;
+use crate::profile::symptom::Seen;
 use crate::record::Study;
 use crate::stats::Analysis;
 use std::io::{self, Write};
@@ -105,6 +110,13 @@ pub fn explanation(
 ) -> io::Result<()> {
     let mut page = page::Page::new(style.width, style.colour);
     waterfall::print(&mut page, explanation, 32, true);
+    page.finish(out)
+}
+
+/// Prints what well-known functions of a profile mean.
+pub fn symptoms(seen: &[Seen], style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    let mut page = page::Page::new(style.width, style.colour);
+    symptoms::print(&mut page, seen, &[""; 0]);
     page.finish(out)
 }
 

@@ -9,7 +9,7 @@ use super::figures::{
 use super::page::{Page, Tone};
 use super::table::{Column, Table};
 use super::words::{self, by_work, cautions, labels};
-use super::{Report, Style, Subject, reproduce, setup, verdicts, waterfall};
+use super::{Report, Style, Subject, factors, reproduce, setup, verdicts, waterfall};
 use crate::profile::Explanation;
 use crate::record::{Cell, Percentile, Role, Study, Work};
 use crate::stats::{Analysis, End, Question, Row, Summary, Verdict};
@@ -46,7 +46,9 @@ fn render(subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
         rates(&mut page, analysis, *work, rows);
         latency(&mut page, rows);
         cost(&mut page, analysis, *work, rows);
+        energy(&mut page, analysis, *work, rows);
     }
+    factors::print(&mut page, analysis);
     if let Some(explanation) = explanation {
         waterfall::print(&mut page, explanation, BARS, false);
     }
@@ -243,6 +245,36 @@ fn worth(page: &mut Page, analysis: &Analysis, work: Work, rows: &[&Row]) {
         text += &format!(" {middle}");
     }
     page.text("", &text);
+}
+
+/// What was drawn and what came back for it, where a meter reported power.
+fn energy(page: &mut Page, analysis: &Analysis, work: Work, rows: &[&Row]) {
+    let rows: Vec<_> = rows.iter().filter_map(|row| Some((*row, row.energy()?))).collect();
+    if rows.is_empty() {
+        return;
+    }
+    let terms = work.terms();
+    page.heading(&format!("Watts, {}, and return by power:", terms.energy_unit));
+    page.gap();
+    // Of an emulated processor's speed nothing came back.
+    let returns = analysis.functional.is_none();
+    let groups = ["watts", terms.energy_unit].into_iter().chain(returns.then_some("T^n / P^m"));
+    let mut columns = vec![Column::words("path", 0, Some(14))];
+    for group in groups {
+        columns.extend(
+            [("tx", 1), ("rx", 1), ("both", 0)].map(|(end, rank)| Column::number(group, end, rank)),
+        );
+    }
+    let mut table = Table::new(columns);
+    for (row, [watts, joules]) in rows {
+        let mut texts = vec![row.cell.to_string()];
+        texts.extend(watts.map(|s| number(mean(&s), 1)));
+        texts.extend(joules.map(|s| number(mean(&s).map(|j| j * terms.energy_scale), 1)));
+        let roi = [row.roi_power.sender, row.roi_power.receiver, row.roi_power.total];
+        texts.extend(roi.into_iter().filter(|_| returns).map(|s| amount(mean(&s))));
+        table.row(texts.into_iter().map(|text| (text, Tone::Plain)).collect());
+    }
+    table.print(page, 2);
 }
 
 /// Percentiles, and what was found of the two that are judged.

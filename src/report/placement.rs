@@ -35,13 +35,16 @@ pub fn lines(analysis: &Analysis) -> Vec<Placed> {
 
 /// The receive work of cells that strayed from the CPU that was asked for.
 pub fn strayed(analysis: &Analysis) -> Vec<String> {
-    let of = |row: &Row| {
-        let work = row.receive_work.as_ref().filter(|work| work.strayed())?;
-        let (asked, part) = (work.asked?, work.elsewhere()?);
-        let part = percent(part);
-        Some(format!("{}: {part} of the receive work ran elsewhere than on CPU {asked}", row.cell))
+    let of = |(row, work, what): (&Row, &Option<ReceiveWork>, &str)| {
+        let work = work.as_ref().filter(|work| work.strayed())?;
+        let (asked, part) = (work.asked?, percent(work.elsewhere()?));
+        Some(format!("{}: {part} of {what} ran elsewhere than on CPU {asked}", row.cell))
     };
-    analysis.rows.iter().filter_map(of).collect()
+    let both = analysis.rows.iter().flat_map(|row| {
+        let sender = (row, &row.sender_work, "the softirqs at the sender");
+        [(row, &row.receive_work, "the receive work"), sender]
+    });
+    both.filter_map(of).collect()
 }
 
 fn placed(group: &[&Row], alone: bool) -> Placed {
@@ -50,21 +53,32 @@ fn placed(group: &[&Row], alone: bool) -> Placed {
         _ if alone => "all cells".to_owned(),
         several => format!("{} cells", several.len()),
     };
-    let works: Vec<&ReceiveWork> =
-        group.iter().filter_map(|row| row.receive_work.as_ref()).collect();
-    let mut parts = Vec::new();
-    if let Some(first) = works.first() {
-        let cpus = ReceiveWork::mean(&works);
+    let at = |work: fn(&Row) -> &Option<ReceiveWork>| {
+        let works: Vec<&ReceiveWork> = group.iter().filter_map(|row| work(row).as_ref()).collect();
+        Some((*works.first()?, ReceiveWork::mean(&works)))
+    };
+    let ends = [
+        ("softirq of the sender", at(|row| &row.sender_work)),
+        ("softirq", at(|row| &row.receive_work)),
+    ];
+    let ran = |(what, seen): (&str, Option<Seen>)| {
+        let (first, cpus) = seen?;
         let of_cpu = |(cpu, part): &(u32, f64)| format!("CPU {cpu}: {}", percent(*part));
         let ran: Vec<String> = cpus.iter().filter(|(_, part)| *part >= 0.001).map(of_cpu).collect();
         let asked = first.asked.map_or("left free".to_owned(), |cpu| format!("asked: CPU {cpu}"));
-        parts.push(format!("softirq ran on {}; {asked}", ran.join(", ")));
-    }
+        let sender = first.asked_of_sender.filter(|cpu| first.asked != Some(*cpu));
+        let sender = sender.map(|cpu| format!(", CPU {cpu} for the sender"));
+        Some(format!("{what} ran on {}; {asked}{}", ran.join(", "), sender.unwrap_or_default()))
+    };
+    let mut parts: Vec<String> = ends.into_iter().filter_map(ran).collect();
     if let Some(first) = group.first() {
         parts.extend(first.collisions.iter().cloned());
     }
     Placed { cells, text: parts.join("; ") }
 }
+
+/// The first of the works, and the parts of all by CPU.
+type Seen<'a> = (&'a ReceiveWork, Vec<(u32, f64)>);
 
 fn asked(row: &Row) -> Option<Option<u32>> {
     row.receive_work.as_ref().map(|work| work.asked)

@@ -6,7 +6,7 @@ use crate::record::{
     Series, Work,
 };
 use crate::record::{Study, StudyHeader, Trial, TrialStatus, Unit};
-use crate::stats::role_cpu;
+use crate::stats::{Costs, Rules, role_cpu};
 use std::borrow::Cow;
 
 /// A column of the long table.
@@ -91,6 +91,7 @@ pub static COLUMNS: &[Column] = &[
     Column { name: "item", kind: Kind::Text, of: |r| optional(r.item) },
     Column { name: "at", kind: Kind::Number, of: |r| finite(r.at) },
     Column { name: "value", kind: Kind::Number, of: |r| finite(r.value) },
+    Column { name: "pair", kind: Kind::Text, of: |r| optional(r.trial.pair.as_deref()) },
 ];
 
 /// The rows of one trial. The first one is its rate (of bytes: `throughput`), which a
@@ -100,6 +101,7 @@ pub fn rows<'a>(study: &'a Study, trial: &'a Trial) -> Vec<Row<'a>> {
     let cell = header.cells.iter().find(|c| c.id == trial.cell);
     let mut rows = Rows { header, cell, trial, rows: Vec::new() };
     rows.of_trial();
+    rows.of_energy();
     for record in &trial.roles {
         rows.of_role(record);
     }
@@ -187,6 +189,30 @@ impl<'a> Rows<'a> {
         for percentile in Percentile::ALL {
             let row = self.row(format!("latency.{}", percentile.name()), "s", TRIAL);
             self.rows.push(Row { value: latency.percentile(percentile), ..row });
+        }
+    }
+
+    /// What was drawn and what came back for it, by end and by both together.
+    fn of_energy(&mut self) {
+        let Some(cell) = self.cell.filter(|_| self.trial.rate().is_some()) else { return };
+        let costs = Costs::of(cell, self.trial, None);
+        let returns = match self.header.functional {
+            None => costs.roi_power(&Rules::of(self.header)),
+            Some(_) => [None; 3],
+        };
+        for (metric, unit, values) in [
+            ("energy.watts", "W", costs.watts),
+            ("energy.joules_per_unit", "J", costs.joules_per_unit()),
+            ("energy.roi", "1", returns),
+        ] {
+            for (role, value) in
+                [Some(Role::Sender), Some(Role::Receiver), None].into_iter().zip(values)
+            {
+                let scope = if role.is_some() { "role" } else { "trial" };
+                if let Some(value) = value {
+                    self.push(metric, unit, (scope, role, None, None), value);
+                }
+            }
         }
     }
 

@@ -161,6 +161,16 @@ fn varies() -> String {
 
 fn link(l: &LinkSettings) -> String {
     let flag = |on: bool| if on { "on" } else { "off" };
+    if let Some(asked) = &l.asked {
+        return match asked.is_empty() {
+            true => "the link as it was found".into(),
+            false => {
+                let asked: Vec<String> =
+                    asked.iter().map(|(name, value)| format!("{name}={value}")).collect();
+                format!("the link as it was found, but for {}", asked.join(", "))
+            }
+        };
+    }
     let mut text =
         format!("link {}: MTU {}, TSO {}, GRO {}", l.preset, l.mtu, flag(l.tso), flag(l.gro));
     for (name, size) in [("GSO", l.gso_max), ("GRO", l.gro_max)] {
@@ -236,11 +246,13 @@ fn placement(p: &Placement) -> String {
         (None, None) => "left to the scheduler".into(),
         (tx, rx) => format!("sender {}, receiver {}", one(tx), one(rx)),
     };
-    text += &match p.softirq {
-        SoftirqCpu::Link => String::new(),
-        SoftirqCpu::Free => ", softirq left to the scheduler".into(),
-        SoftirqCpu::Cpu(cpu) => format!(", softirq CPU {cpu}"),
-    };
+    for (part, softirq) in [("sender's softirq", p.sender_softirq), ("softirq", p.softirq)] {
+        text += &match softirq {
+            SoftirqCpu::Link => String::new(),
+            SoftirqCpu::Free => format!(", {part} left to the scheduler"),
+            SoftirqCpu::Cpu(cpu) => format!(", {part} CPU {cpu}"),
+        };
+    }
     for (part, cpu) in [("io-wq", p.io_wq), ("vhost", p.vhost)] {
         text += &cpu.map(|cpu| format!(", {part} CPU {cpu}")).unwrap_or_default();
     }

@@ -3,6 +3,7 @@
 use super::explanation::{self, Kind, Step, decimals, steps};
 use super::figures::number;
 use super::page::{Page, Tone};
+use super::symptoms;
 use super::table::{Column, Table};
 use crate::profile::Explanation;
 use crate::profile::waterfall::Waterfall;
@@ -39,6 +40,7 @@ pub fn print(page: &mut Page, explanation: &Explanation, bar: usize, functions: 
     for line in remarks {
         page.text("", &line);
     }
+    symptoms::print(page, &explanation.symptoms.seen, &explanation.symptoms.cells);
 }
 
 fn table(page: &mut Page, waterfall: &Waterfall, bar: usize) {

@@ -6,9 +6,7 @@ use super::figures::{
 };
 use super::placement;
 use crate::record::{Evidence, Manner, Percentile, Role, Work};
-use crate::stats::{
-    Analysis, Comparison, Counted, CpuRule, Direction, Effect, End, PerEnd, Question, Row,
-};
+use crate::stats::{Analysis, Comparison, Counted, CpuRule, Direction, Effect, End, Question, Row};
 
 /// Parts above this one are worth a sentence.
 const NOTABLE_OTHER: f64 = 0.05;
@@ -227,7 +225,7 @@ pub fn terms(analysis: &Analysis) -> String {
 
 /// Whether a meter reported power.
 pub fn powered(analysis: &Analysis) -> bool {
-    analysis.rows.iter().any(|row| row.watts.is_some() || row.roi_power != PerEnd::default())
+    analysis.rows.iter().any(|row| row.energy().is_some())
 }
 
 /// What "middle" means; none where no row has such a figure.

@@ -216,6 +216,10 @@ impl Agent {
                 let notes = host::apply_link_end(&end)?;
                 Ok(Reply::Linked { notes })
             }
+            Request::Sysctls { values } => {
+                host::set_sysctls(&values)?;
+                Ok(Reply::Done)
+            }
             Request::Survey { device, meters } => {
                 let meters = if meters { self.meters } else { &[] };
                 Ok(Reply::Facts(Box::new(survey(self.paths, meters, device.as_deref()))))
@@ -333,6 +337,8 @@ impl Agent {
                     return Err(out_of_turn("a request came while the stream drained"));
                 }
                 Ok(Event::HungUp) | Err(RecvTimeoutError::Disconnected) => {
+                    // Whether the answer can still be written or not, it ends the agent.
+                    let _ = self.events.send(Event::HungUp);
                     return Err(Fault::new(FaultKind::PeerLost, "the controller went away"));
                 }
                 Err(RecvTimeoutError::Timeout) if cut => {

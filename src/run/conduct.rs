@@ -3,6 +3,7 @@
 
 use super::Laboratory;
 use super::guard::{Guard, note_changes};
+use super::lost::lost;
 use super::metering;
 use super::outlook::{Outlook, Surveyed, look_at_all, recorded};
 use super::plan::{Blocks, Observer, Plan};
@@ -10,9 +11,9 @@ use super::power;
 use super::profiles;
 use super::slices::{self, time_of_trial};
 use super::store::{HostsAfter, StudyWriter};
-use super::trial::{Position, blank, now_ms, trial};
+use super::trial::{Position, blank, fail, now_ms, trial};
 use crate::host::{VERSION, differences};
-use crate::meter::{self, Chosen};
+use crate::meter::Chosen;
 use crate::record::{
     Cell, CellId, Design, Facts, Fault, FaultKind, Restoration, Role, SCHEMA_VERSION, Schedule,
     SettingRecord, Study, StudyHeader, Trial, TrialStatus, WantedSetting, unit,
@@ -151,6 +152,7 @@ fn prepare(
     };
     // What is asked for by name must run, and so must the baseline.
     let mut outlook = Outlook::of(surveyed, baseline);
+    guard.same_queue = outlook.same_queue(laboratory, &mut guard, &header.cells)?;
     for cell in header.cells.iter().filter(|cell| plan.mandatory || cell.id == header.baseline) {
         if let Some(obstacle) = outlook.obstacle(laboratory, &mut guard, cell)? {
             return Err(obstacle.fault(cell));
@@ -200,7 +202,7 @@ fn reopen(
         let text = format!("the baseline '{}' is not a cell of this study", header.baseline);
         Fault::new(FaultKind::Storage, text)
     })?;
-    let (guard, left_behind) = Guard::begin(laboratory, &again(&header.settings))?;
+    let (mut guard, left_behind) = Guard::begin(laboratory, &again(&header.settings))?;
     observer.settings(guard.records(), &left_behind);
     let (surveyed, _) = look_at_all(laboratory, &header.cells, baseline, false)?;
     if let Some(difference) = difference(header, &surveyed) {
@@ -208,7 +210,8 @@ fn reopen(
         return Err(Fault::new(FaultKind::Unsupported, text)
             .remedy("go on where it was begun, or begin a new study"));
     }
-    let outlook = Outlook::of(surveyed, baseline);
+    let mut outlook = Outlook::of(surveyed, baseline);
+    guard.same_queue = outlook.same_queue(laboratory, &mut guard, &header.cells)?;
     let (count, total) = (ended.trials.len(), ended.trials.len() + ended.missing(header));
     let taken = study.profiles.len();
     let remark = match taken {
@@ -259,7 +262,7 @@ fn difference(header: &StudyHeader, now: &[Surveyed]) -> Option<String> {
     })
 }
 
-fn host_difference(then: &[Facts], now: &[Facts]) -> Option<String> {
+pub(super) fn host_difference(then: &[Facts], now: &[Facts]) -> Option<String> {
     for (role, (then, now)) in Role::ALL.into_iter().zip(then.iter().zip(now)) {
         for (what, then, now) in [
             ("kernel", &then.kernel_release, &now.kernel_release),
@@ -397,6 +400,7 @@ impl Run<'_, '_> {
             let ended = trial(self.laboratory, guard, cell, &meters, &schedule, position)?;
             self.keep(vec![ended])?;
             self.tell(clock, 1);
+            self.regain(lost(self.opened.study.trials.last()))?;
         }
         Ok(())
     }
@@ -414,10 +418,18 @@ impl Run<'_, '_> {
         let schedule = self.opened.study.header.schedule.clone();
         self.observer.trial_begins(clock.done + 1, &cells[0].id, block + 1);
         let position = self.position(block);
-        let ended = slices::block(self.laboratory, cells, &meters, &schedule, slice, position)?;
+        let ended = slices::block(
+            self.laboratory,
+            &self.opened.guard,
+            cells,
+            &meters,
+            &schedule,
+            slice,
+            position,
+        )?;
         self.keep(ended)?;
         self.tell(clock, cells.len());
-        Ok(())
+        self.regain(lost(self.opened.study.trials.iter().rev().take(cells.len())))
     }
 
     /// Tells the observer of the last trials, which are on disk by now.
@@ -447,17 +459,18 @@ impl Run<'_, '_> {
     /// Reads the log of an external meter, if the study has one. A log that does not fit
     /// costs its figures and not the study: it can be laid beside it again.
     fn power_log(&mut self) -> Result<(), Fault> {
-        match power::read_log(&self.opened.study) {
-            Ok(None) => Ok(()),
-            Ok(Some(log)) => {
-                self.opened.writer.power_log(&log)?;
-                power::enter(&mut self.opened.study, &log);
-                Ok(())
+        for asked in power::logs(&self.opened.study.header.power) {
+            match power::read(&self.opened.study, &asked) {
+                Ok(log) => {
+                    self.opened.writer.power_log(&log)?;
+                    power::enter(&mut self.opened.study, &log);
+                }
+                Err(fault) => self.remark(format!(
+                    "no figures of power: {fault}; `bytepath power STUDY LOG` tries again"
+                ))?,
             }
-            Err(fault) => self.remark(format!(
-                "no figures of power: {fault}; `bytepath power STUDY LOG` tries again"
-            )),
         }
+        Ok(())
     }
 
     /// The meters of a trial that counts.
@@ -467,8 +480,7 @@ impl Run<'_, '_> {
 
     /// The meters that were asked for.
     pub(super) fn meters(&self) -> Vec<Chosen> {
-        let requests = metering::of_trial(&self.opened.study.header);
-        meter::chosen(self.laboratory.meters, &requests)
+        metering::of_trial(self.laboratory.meters, &self.opened.study.header)
     }
 
     pub(super) fn position(&self, block: u32) -> Position {
@@ -513,7 +525,14 @@ impl Run<'_, '_> {
         if !trials.iter().any(|trial| trial.status == TrialStatus::Measured) {
             return Ok(());
         }
-        let changes = self.opened.guard.look()?;
+        let changes = match self.opened.guard.look() {
+            // What was done to a host that is lost is not known.
+            Err(lost) if lost.kind == FaultKind::PeerLost => {
+                trials.iter_mut().for_each(|trial| fail(trial, lost.clone()));
+                return Ok(());
+            }
+            changes => changes?,
+        };
         note_changes(trials, &changes);
         let Some(first) = trials.first().filter(|_| !changes.is_empty()) else { return Ok(()) };
         let remark = format!(

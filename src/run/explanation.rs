@@ -5,7 +5,7 @@ use super::{load, waits};
 use crate::profile::import::{PPROF, Times};
 use crate::profile::subsystem::Rules;
 use crate::profile::waterfall::Trials;
-use crate::profile::{Explanation, Profile, WorkUnit, explain};
+use crate::profile::{Explanation, Profile, WorkUnit, explain, symptoms};
 use crate::record::{CellId, Fault, FaultKind, Study, Trial, TrialStatus, Work};
 use crate::spec::suggest;
 use crate::stats::{self, Analysis, Row};
@@ -29,8 +29,8 @@ pub struct ProfiledCell {
 }
 
 /// Explains where each profiled cell's cost of a unit of work differs from the
-/// baseline's. None where there are not two cells to lay side by side. What cannot be
-/// read is left out and named in the notes.
+/// baseline's; of one cell alone what its functions mean. None where there is nothing to
+/// say. What cannot be read is left out and named in the notes.
 pub fn explanation(
     folder: &Path,
     study: &Study,
@@ -69,7 +69,11 @@ pub fn explanation(
     }
     explanation.notes.extend(notes);
     if explanation.waterfalls.is_empty() {
-        return (!explanation.notes.is_empty()).then_some(explanation);
+        let alone = std::iter::once(&baseline).chain(&others).filter(|c| !c.profiles.is_empty());
+        let alone: Vec<Trials> = alone.map(|cell| cell.trials(unit)).collect();
+        explanation.symptoms = symptoms(&alone, Rules::built_in()).0;
+        let says = !explanation.notes.is_empty() || !explanation.symptoms.seen.is_empty();
+        return says.then_some(explanation);
     }
     explanation.functional = study.header.functional.is_some();
     Some(explanation)

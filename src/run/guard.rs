@@ -2,11 +2,12 @@
 //! raised and restored after the last, and an eye on what else changes meanwhile.
 
 use super::Laboratory;
+use super::preparation::SameQueue;
 use super::stewards::{Fingerprints, Stewards};
 use crate::host::{Fingerprint, differences};
 use crate::record::{
-    Fault, FaultKind, Reading, Restoration, RestorationRow, Role, Scope, SettingRecord, Trial,
-    TrialStatus, Unit, WantedSetting,
+    Facts, Fault, FaultKind, Reading, Restoration, RestorationRow, Role, Scope, SettingRecord,
+    Trial, TrialStatus, Unit, WantedSetting,
 };
 use std::time::{Duration, Instant};
 
@@ -16,9 +17,13 @@ const RELEASE: Duration = Duration::from_secs(5);
 
 /// Keeps the hosts as the study wants them. Dropping it restores everything.
 pub(super) struct Guard {
-    stewards: Stewards,
+    /// None while hosts are lost.
+    stewards: Option<Stewards>,
+    wanted: Vec<WantedSetting>,
     records: Vec<SettingRecord>,
     last: Fingerprints,
+    /// The queues that flows of all cells come by.
+    pub same_queue: SameQueue,
 }
 
 /// What changed on a host, in words.
@@ -49,7 +54,35 @@ impl Guard {
         let mut stewards = Stewards::of(laboratory)?;
         let (records, rows) = stewards.apply(&wanted)?;
         let last = stewards.fingerprints()?;
-        Ok((Guard { stewards, records, last }, rows))
+        let same_queue = SameQueue::default();
+        Ok((Guard { stewards: Some(stewards), wanted, records, last, same_queue }, rows))
+    }
+
+    /// Whether every steward still answers.
+    pub fn holds(&mut self) -> bool {
+        self.stewards().is_ok_and(|stewards| stewards.fingerprints().is_ok())
+    }
+
+    /// Begins again with hosts that were lost. A steward restores its host when its pipe
+    /// ends, so all is set once more; what the hosts were set to before stays what they are
+    /// compared with. Gives what they are now, and what a host that went down left set.
+    pub fn begin_again(
+        &mut self,
+        laboratory: &Laboratory,
+    ) -> Result<([Option<Facts>; 2], Vec<RestorationRow>), Fault> {
+        // The steward of a host that was not lost has its journal, and has to go, too.
+        self.stewards = None;
+        let mut stewards = Stewards::of(laboratory)?;
+        let facts = [stewards.facts(Role::Sender)?, stewards.facts(Role::Receiver)?];
+        let (records, rows) = stewards.apply(&self.wanted)?;
+        self.records = records;
+        self.stewards = Some(stewards);
+        Ok((facts, rows))
+    }
+
+    fn stewards(&mut self) -> Result<&mut Stewards, Fault> {
+        let lost = || Fault::new(FaultKind::PeerLost, "the stewards of the hosts are lost");
+        self.stewards.as_mut().ok_or_else(lost)
     }
 
     /// What was set, from what to what.
@@ -60,7 +93,7 @@ impl Guard {
     /// Sets what a cell's paths ask of their cards, until [`Guard::unprepare`]. On a fault
     /// these alone are restored.
     pub fn prepare(&mut self, wanted: &[WantedSetting]) -> Result<Vec<SettingRecord>, Fault> {
-        let prepared = self.stewards.prepare(wanted);
+        let prepared = self.stewards().and_then(|stewards| stewards.prepare(wanted));
         if prepared.is_err() {
             // One host may be prepared although the other one refused.
             self.unprepare()?;
@@ -75,7 +108,7 @@ impl Guard {
         let deadline = Instant::now() + RELEASE;
         let mut all = Vec::new();
         loop {
-            let rows = self.stewards.unprepare()?;
+            let rows = self.stewards()?.unprepare()?;
             let (failed, done): (Vec<_>, Vec<_>) =
                 rows.into_iter().partition(|row| row.outcome == Restoration::Failed);
             all.extend(done);
@@ -103,7 +136,7 @@ impl Guard {
 
     /// Looks again, and reports what was changed since the last look.
     pub fn look(&mut self) -> Result<Vec<Change>, Fault> {
-        let now = self.stewards.fingerprints()?;
+        let now = self.stewards()?.fingerprints()?;
         let mut changes = Vec::new();
         for ((host, before), (_, now)) in self.last.iter().zip(&now) {
             let what = differences(before, now).into_iter();
@@ -115,7 +148,7 @@ impl Guard {
 
     /// Restores everything and reports what became of each.
     pub fn end(&mut self) -> Result<Vec<RestorationRow>, Fault> {
-        self.stewards.undo()
+        self.stewards()?.undo()
     }
 }
 

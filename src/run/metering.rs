@@ -48,13 +48,27 @@ pub fn for_header(meters: &[MeterRequest]) -> Result<(Vec<String>, Power), Fault
     Ok((meters.iter().map(|meter| meter.name.clone()).collect(), power))
 }
 
-/// The meters of a trial.
-pub(super) fn of_trial(header: &StudyHeader) -> Vec<MeterRequest> {
+/// The meters of a trial. Where each host has a source of power of its own, its meter is
+/// there twice, for each role as that is asked for.
+pub(super) fn of_trial(catalog: &[&'static dyn Meter], header: &StudyHeader) -> Vec<Chosen> {
+    let power = &header.power;
     let request = |name: &String| MeterRequest {
-        options: if name == POWER_NAME { json!(header.power) } else { Value::Null },
+        options: if name == POWER_NAME { json!(power) } else { Value::Null },
         name: name.clone(),
     };
-    header.meters.iter().map(request).collect()
+    let requests: Vec<MeterRequest> = header.meters.iter().map(request).collect();
+    let mut all = meter::chosen(catalog, &requests);
+    if power.receiver.is_some()
+        && let Some(at) = all.iter().position(|chosen| chosen.meter.name() == POWER_NAME)
+    {
+        let meter = all.remove(at).meter;
+        let of = |role| {
+            let own = Power { receiver: None, ..power.of(role).clone() };
+            Chosen { meter, options: json!(own), role: Some(role) }
+        };
+        all.extend(Role::ALL.map(of));
+    }
+    all
 }
 
 /// The meter `profile` of a catalogue, to take these samples at one end.

@@ -4,7 +4,7 @@
 use super::Laboratory;
 use super::clocks;
 use super::guard::Guard;
-use super::preparation::{self, Cards};
+use super::preparation::{self, Cards, SameQueue};
 use super::reach;
 use super::remote::{Remotes, unexpected};
 use super::trial::{connect, set_up_link};
@@ -14,7 +14,6 @@ use crate::record::{
     Cell, CopyCeiling, Facts, Fault, FaultKind, Kernel, KernelHosts, LinkSettings, Placement, Role,
     SoftirqCpu, Stream, Support, WantedSetting,
 };
-use crate::spec;
 
 /// Largest message and read of a rehearsal, bytes: what is tried is the link
 /// and the sockets, not the memory.
@@ -97,7 +96,7 @@ impl Obstacle {
 struct Rehearsed {
     kernel: Option<Kernel>,
     link: LinkSettings,
-    softirq: SoftirqCpu,
+    softirqs: [SoftirqCpu; 2],
     congestion: String,
 }
 
@@ -170,6 +169,25 @@ impl Outlook {
         Outlook { surveyed, baseline: baseline.clone(), rehearsed, prepared }
     }
 
+    /// The queues that one of these cells has its flows steered to, if it can run: all
+    /// others get theirs by the same, or a difference between paths would be one of queues.
+    pub fn same_queue(
+        &mut self,
+        laboratory: &Laboratory,
+        guard: &mut Guard,
+        cells: &[Cell],
+    ) -> Result<SameQueue, Fault> {
+        for cell in cells {
+            let surveyed = self.surveyed.iter().find(|one| one.kernel == cell.kernel);
+            let Some(cards) = surveyed.and_then(|one| one.cards.as_ref()) else { continue };
+            let queues = cards.own_queue(laboratory.paths, cell);
+            if queues != [None, None] && self.obstacle(laboratory, guard, cell)?.is_none() {
+                return Ok(queues);
+            }
+        }
+        Ok([None, None])
+    }
+
     /// What stands in the way of a cell, if anything does. The error is the
     /// user's wish to stop.
     pub fn obstacle(
@@ -194,7 +212,7 @@ impl Outlook {
         let this = Rehearsed {
             kernel: cell.kernel.clone(),
             link: cell.link.clone(),
-            softirq: cell.placement.softirq,
+            softirqs: Role::ALL.map(|role| cell.placement.softirq(role)),
             congestion: cell.stream.congestion.clone(),
         };
         let known = self.rehearsed.iter().find(|(known, _)| *known == this);
@@ -222,7 +240,7 @@ impl Outlook {
     ) -> Result<Option<Obstacle>, Fault> {
         let surveyed = self.surveyed.iter().find(|one| one.kernel == cell.kernel);
         let Some(cards) = surveyed.and_then(|one| one.cards.as_ref()) else { return Ok(None) };
-        let wanted = match cards.wanted(laboratory.paths, cell) {
+        let wanted = match cards.wanted(laboratory.paths, cell, &guard.same_queue) {
             Ok(wanted) if wanted.is_empty() => return Ok(None),
             Ok(wanted) => wanted,
             Err(fault) => return Ok(Some(Obstacle::of(fault))),
@@ -260,10 +278,11 @@ impl Outlook {
         wanted: &Rehearsed,
     ) -> Result<Option<Obstacle>, Fault> {
         let stream = &self.baseline.stream;
+        let [sender_softirq, softirq] = wanted.softirqs;
         let cell = Cell {
             kernel: wanted.kernel.clone(),
             link: wanted.link.clone(),
-            placement: Placement { softirq: wanted.softirq, ..self.baseline.placement },
+            placement: Placement { sender_softirq, softirq, ..self.baseline.placement },
             stream: Stream {
                 flows: 1,
                 message_size: stream.message_size.min(REHEARSED_SIZE),
@@ -288,20 +307,16 @@ impl Outlook {
     }
 }
 
-/// A link that is there already cannot be what a cell asks for, unless it asks for
-/// nothing.
+/// A link that is there already is not made as a preset says, and no other link has
+/// anything to be left as it is.
 fn other_link(laboratory: &Laboratory, cell: &Cell) -> Option<Obstacle> {
-    let properties = laboratory.testbed.properties();
-    let (usual, _) = spec::parse_link(properties.usual_link).ok()?;
-    let other = properties.link_is_given && cell.link != usual;
-    other.then(|| Obstacle {
+    let (testbed, preset) = (laboratory.testbed, &cell.link.preset);
+    let given = testbed.properties().link_is_given;
+    let (does, usual) = if given { ("takes", "given") } else { ("makes", "wire") };
+    (given != cell.link.asked.is_some()).then(|| Obstacle {
         kind: FaultKind::Usage,
-        reason: format!(
-            "testbed {} takes the link as it is, and this cell asks for another one",
-            laboratory.testbed.name()
-        ),
-        remedy: "leave the link out, and set up devices by --set \"receiver: mtu DEVICE 9000\""
-            .into(),
+        reason: format!("testbed {} {does} its link, which is not '{preset}'", testbed.name()),
+        remedy: format!("name what is to be set alone, such as --link {usual}:mtu=4148"),
     })
 }
 
@@ -315,8 +330,7 @@ fn probe(laboratory: &Laboratory, cell: &Cell, role: Role, facts: &[Facts]) -> S
             "leave vhost out; vhost threads of guests run where the scheduler puts them",
         );
     }
-    let peer = role.peer().to_string();
-    let mut named = cell.placement.named().filter(|(part, _)| *part != peer);
+    let mut named = cell.placement.named_at(role);
     if let Some((part, cpu)) = named.find(|(_, cpu)| !facts.cpus.contains(cpu)) {
         let usable: Vec<String> = facts.cpus.iter().map(u32::to_string).collect();
         return Support::no(

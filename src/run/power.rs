@@ -5,7 +5,7 @@ use super::store::{StudyWriter, load};
 use crate::meter::{self, Context};
 use crate::record::{
     Facts, Fault, FaultKind, LogClock, LoggedTrial, Power, PowerLog, PowerSource, Reading, Rest,
-    Role, SCHEMA_VERSION, Scope, Study, TimeSpan, Trial, TrialStatus, Unit,
+    Role, SCHEMA_VERSION, Scope, Study, Support, TimeSpan, Trial, TrialStatus, Unit,
 };
 use crate::stats::wattmeter::{Alignment, LONGEST_LOG, Log, align};
 use crate::sys::Roots;
@@ -31,22 +31,29 @@ pub(super) fn settle(
     if asked.is_default() {
         return Ok((asked.clone(), None));
     }
+    if asked.receiver.is_some() && !apart {
+        return Err(shared());
+    }
     // A machine's hosts share its sources; the receiver's agent reads them.
     for role in Role::ALL.into_iter().filter(|role| apart || *role == Role::Receiver) {
         if let Some(facts) = facts.get(role as usize)
-            && let crate::record::Support::No { reason, remedy } =
-                meter::power_support(facts, &asked.source)
+            && let Support::No { reason, remedy } =
+                meter::power_support(facts, &asked.of(role).source)
         {
             let fault = Fault::new(FaultKind::Unsupported, format!("{role}: power: {reason}"));
             return Err(if remedy.is_empty() { fault } else { fault.remedy(remedy) });
         }
     }
-    if let PowerSource::Csv { file, .. } = &asked.source {
-        // A slip in its name is better told before the study than behind it.
-        read_text(file)?;
-        return Ok((asked.clone(), None));
+    let mut watches = false;
+    for power in Role::ALL.map(|role| asked.of(role)) {
+        match &power.source {
+            // A slip in its name is better reported before the study than after it. Its rest
+            // is found in it.
+            PowerSource::Csv { file, .. } => drop(read_text(file)?),
+            _ => watches |= power.rest == Rest::Measured,
+        }
     }
-    if asked.rest != Rest::Measured {
+    if !watches {
         return Ok((asked.clone(), None));
     }
     if apart {
@@ -66,25 +73,43 @@ fn context(power: &Power) -> Context {
     Context { options: json!(power), ..Context::idle(Roots::real()) }
 }
 
+fn shared() -> Fault {
+    let text = "a source of power for each role: their hosts share a machine";
+    Fault::new(FaultKind::Usage, text).remedy("name one source, of both")
+}
+
 /// Lays the log of an external meter beside a study that has ended, and keeps what it
-/// says with the study. A log that was there before is replaced.
-pub fn import(folder: &Path, power: &Power) -> Result<(Study, PowerLog), Fault> {
+/// says with the study. It is of a role's host, or of both; a log of the same that was there
+/// before is replaced.
+pub fn import(
+    folder: &Path,
+    power: &Power,
+    role: Option<Role>,
+) -> Result<(Study, PowerLog), Fault> {
     let (mut writer, study) = StudyWriter::reopen(folder)?;
-    let log = read(&study, power)?;
+    if role.is_some() && !study.trials.iter().any(Trial::has_hosts_apart) {
+        return Err(shared());
+    }
+    let log = read(&study, &(role, power.clone()))?;
     writer.power_log(&log)?;
-    // Read anew, because the study may hold what an older log said.
+    // Read again, because the study may hold what an older log said.
     Ok((load(folder)?, log))
 }
 
-/// What the log that a study names says of its trials; none if it names none.
-pub(super) fn read_log(study: &Study) -> Result<Option<PowerLog>, Fault> {
-    match &study.header.power.source {
-        PowerSource::Csv { .. } => read(study, &study.header.power).map(Some),
-        _ => Ok(None),
-    }
+/// A log that is asked for: of which role's host, if it is of one, and how it is read.
+pub(super) type Logged = (Option<Role>, Power);
+
+/// The logs that a study names.
+pub(super) fn logs(power: &Power) -> Vec<Logged> {
+    let all = match power.receiver {
+        Some(_) => Role::ALL.map(|role| (Some(role), power.of(role).clone())).to_vec(),
+        None => vec![(None, power.clone())],
+    };
+    all.into_iter().filter(|(_, power)| matches!(power.source, PowerSource::Csv { .. })).collect()
 }
 
-fn read(study: &Study, power: &Power) -> Result<PowerLog, Fault> {
+/// What such a log says of the trials of a study.
+pub(super) fn read(study: &Study, (role, power): &Logged) -> Result<PowerLog, Fault> {
     let PowerSource::Csv { file, clock } = &power.source else {
         return Err(Fault::new(
             FaultKind::Usage,
@@ -137,6 +162,7 @@ fn read(study: &Study, power: &Power) -> Result<PowerLog, Fault> {
     }
     Ok(PowerLog {
         schema: SCHEMA_VERSION,
+        role: *role,
         file: Path::new(file).file_name().unwrap_or_default().to_string_lossy().into_owned(),
         offset,
         explained: Some(alignment.explained).filter(|explained| explained.is_finite()),
@@ -177,9 +203,13 @@ pub(super) fn enter(study: &mut Study, log: &PowerLog) {
         let Some(logged) = log.trials.iter().find(|logged| logged.order == trial.order) else {
             continue;
         };
-        trial.readings.retain(|reading| !reading.metric.starts_with("power."));
-        let sum = |metric, unit, value| Reading::sum(metric, unit, value, Scope::Machine);
-        let watts = |metric, value| Reading::mean(metric, Unit::Watts, value, Scope::Machine);
+        let scope = log.role.map_or(Scope::Machine, Scope::MachineOf);
+        let replaced = |r: &Reading| {
+            r.metric.starts_with("power.") && (log.role.is_none() || r.scope == scope)
+        };
+        trial.readings.retain(|reading| !replaced(reading));
+        let sum = |metric, unit, value| Reading::sum(metric, unit, value, scope.clone());
+        let watts = |metric, value| Reading::mean(metric, Unit::Watts, value, scope.clone());
         trial.readings.extend([
             sum("power.energy", Unit::Joules, logged.joules),
             watts("power.watts", logged.joules / logged.seconds),
@@ -194,8 +224,9 @@ pub(super) fn enter(study: &mut Study, log: &PowerLog) {
         ),
         None => "as given".to_owned(),
     };
+    let of = log.role.map_or_else(String::new, |role| format!(" of the {role}'s host"));
     study.remarks.push(format!(
-        "power is by the log {}, {} trials; its clock is {:+.2} s off, {how}",
+        "power{of} is by the log {}, {} trials; its clock is {:+.2} s off, {how}",
         log.file,
         log.trials.len(),
         -log.offset

@@ -7,31 +7,59 @@
 //! it is waited for.
 
 use super::Laboratory;
+use super::given;
 use super::guard::Guard;
 use super::remote::Remotes;
 use super::stewards::Stewards;
 use crate::host;
 use crate::path::{self, DataPath, HalfPath, Wire};
-use crate::record::wire::Nic;
-use crate::record::{Cell, Fault, FaultKind, Role, SettingRecord, WantedSetting};
+use crate::record::wire::{Nic, Request};
+use crate::record::{
+    Cell, DeviceName, Fault, FaultKind, HW_GRO, Role, Setting, SettingRecord, WantedSetting,
+};
 use crate::testbed::{Site, Testbed};
 use crate::workload::{self, Job};
 use std::net::IpAddr;
 use std::path::Path;
 
-/// The cards of a deployment, and the addresses that flows go between.
+/// The devices of a deployment, the cards among them, and the addresses that flows go
+/// between.
 #[derive(Clone, Debug)]
 pub(super) struct Cards {
+    devices: [Option<String>; 2],
     nics: [Option<Nic>; 2],
     addresses: [IpAddr; 2],
+    /// Whether the link was there before.
+    given: bool,
+    /// Whether what a cell asks of the link is set like other settings. Where the link is
+    /// made, its ends do it; before it is, a preview shows it so.
+    sets_link: bool,
 }
+
+/// The receive queue of each role that all flows of a study come by; none leaves it to the
+/// card.
+pub(super) type SameQueue = [Option<u32>; 2];
 
 impl Cards {
     /// Those of a deployment that is up.
     pub fn of(remotes: &mut Remotes) -> Result<Cards, Fault> {
         Ok(Cards {
+            devices: Role::ALL.map(|role| remotes.device(role)),
             nics: [remotes.nic(Role::Sender)?, remotes.nic(Role::Receiver)?],
             addresses: Role::ALL.map(|role| remotes.address(role)),
+            given: remotes.properties.link_is_given,
+            sets_link: remotes.properties.link_is_given,
+        })
+    }
+
+    /// Those of a testbed's devices that are where they are found, before it is raised.
+    fn at(testbed: &dyn Testbed, [sender, receiver]: [String; 2]) -> Result<Cards, Fault> {
+        Ok(Cards {
+            nics: [host::nic(&sender)?, host::nic(&receiver)?],
+            devices: [Some(sender), Some(receiver)],
+            addresses: Role::ALL.map(|role| testbed.address(role)),
+            given: false,
+            sets_link: false,
         })
     }
 
@@ -42,25 +70,89 @@ impl Cards {
         &self,
         paths: &[&'static DataPath],
         cell: &Cell,
+        same_queue: &SameQueue,
     ) -> Result<Vec<WantedSetting>, Fault> {
-        let mut all = Vec::new();
+        let mut all = cell.settings.clone();
         for role in Role::ALL {
+            let here = |setting| WantedSetting { host: Some(role), ..WantedSetting::from(setting) };
+            let address = self.addresses[role as usize];
+            if let Some(device) = self.devices[role as usize].as_ref().filter(|_| self.sets_link) {
+                let link = given::settings(cell, role, device, address.is_ipv6())?;
+                all.extend(link.into_iter().map(here));
+            }
+            all.extend(self.interrupts(cell, role)?.into_iter().map(here));
             let Some(nic) = &self.nics[role as usize] else { continue };
             let wire = Wire {
                 device: &nic.device,
                 driver: &nic.driver,
                 queues: nic.queues,
-                own: self.addresses[role as usize],
+                own: address,
                 peer: self.addresses[role.peer() as usize],
                 port: None,
             };
-            let here = |setting| WantedSetting { host: Some(role), ..WantedSetting::from(setting) };
+            let mut settings = Vec::new();
             for (half, job) in halves(paths, cell, role)? {
-                all.extend(half.preparation(&job.options, &wire)?.into_iter().map(here));
+                settings.extend(half.preparation(&job.options, &wire)?);
             }
+            let merges = |s: &Setting| matches!(s, Setting::Feature { feature, on: true, .. } if feature.as_str() == HW_GRO);
+            let meant = cell.link.hw_gro && cell.link.is_asked("hw-gro");
+            if !meant && settings.iter().any(merges) {
+                return Err(splits_by_merging(nic));
+            }
+            if let Some(queue) = same_queue[role as usize].filter(|_| steered(&settings).is_none())
+            {
+                settings.extend(path::steering(queue, &wire)?);
+            }
+            all.extend(settings.into_iter().map(here));
         }
         Ok(all)
     }
+
+    /// The queues that the paths of a cell have its flows steered to.
+    pub fn own_queue(&self, paths: &[&'static DataPath], cell: &Cell) -> SameQueue {
+        let wanted = self.wanted(paths, cell, &[None, None]).unwrap_or_default();
+        Role::ALL.map(|role| {
+            let here = wanted.iter().filter(|wanted| wanted.host == Some(role));
+            steered(&here.map(|wanted| wanted.setting.clone()).collect::<Vec<_>>())
+        })
+    }
+
+    /// What brings the softirqs of a role's device to the CPU that its cell names: the
+    /// interrupts of all queues of a card, since acknowledgements and the end of
+    /// transmissions choose theirs by a hash. Where the link is ours to make, its agent
+    /// does the rest.
+    fn interrupts(&self, cell: &Cell, role: Role) -> Result<Vec<Setting>, Fault> {
+        let Some(cpu) = cell.placement.softirq(role).cpu() else { return Ok(Vec::new()) };
+        if cell.link.threaded_napi && cell.link.is_asked("threaded-napi") {
+            return if self.given { Err(given::no_polling_thread(cpu)) } else { Ok(Vec::new()) };
+        }
+        let interrupts = self.nics[role as usize].as_ref().map_or(&[][..], |nic| &nic.interrupts);
+        if let (true, true, Some(device)) =
+            (interrupts.is_empty(), self.given, &self.devices[role as usize])
+        {
+            return Ok(vec![given::receive_on(DeviceName::new(device)?, cpu)?]);
+        }
+        let at = |irq: &u32| Ok(Setting::IrqAffinity { irq: *irq, cpus: given::one(cpu)? });
+        interrupts.iter().map(at).collect()
+    }
+}
+
+/// The queue that one of these settings steers flows to.
+fn steered(settings: &[Setting]) -> Option<u32> {
+    settings.iter().find_map(|setting| match setting {
+        Setting::Flow { rule, .. } => Some(rule.queue),
+        _ => None,
+    })
+}
+
+/// A cell that says "software GRO" must not run with the card's.
+fn splits_by_merging(nic: &Nic) -> Fault {
+    let text = format!(
+        "{} splits headers by hardware GRO alone ({}), and the cell does not ask for it",
+        nic.driver, nic.device
+    );
+    Fault::new(FaultKind::Unsupported, text)
+        .remedy("add hw-gro=on to the link, for the cells that it is compared with as well")
 }
 
 /// The halves of a cell's paths that the actor of a role opens, each with its job.
@@ -95,11 +187,61 @@ pub fn preparable(
     program: &Path,
     cell: &Cell,
 ) -> Result<(), Fault> {
-    let Some([sender, receiver]) = testbed.devices() else { return Ok(()) };
-    let nics = [host::nic(&sender)?, host::nic(&receiver)?];
-    let cards = Cards { nics, addresses: Role::ALL.map(|role| testbed.address(role)) };
-    let wanted = cards.wanted(paths, cell)?;
+    let Some(devices) = testbed.devices() else { return Ok(()) };
+    let wanted = Cards::at(testbed, devices)?.wanted(paths, cell, &[None, None])?;
     Stewards::at(testbed, &Site::of(program))?.feasible(&wanted)
+}
+
+/// What would be set for the trials of each cell, from what to what, or why it cannot. None
+/// where the testbed makes its devices. Nothing is changed.
+pub fn previewed(
+    laboratory: &Laboratory,
+    cells: &[Cell],
+) -> Result<Vec<Result<Vec<SettingRecord>, Fault>>, Fault> {
+    let Laboratory { paths, testbed, program, .. } = laboratory;
+    let cards = match testbed.devices() {
+        Some(devices) => Cards { sets_link: true, ..Cards::at(*testbed, devices)? },
+        None if testbed.properties().link_is_given => {
+            Cards::of(&mut Remotes::raise(laboratory, None)?)?
+        }
+        None => return Ok(Vec::new()),
+    };
+    let own = |cell: &Cell| Some(cards.own_queue(paths, cell)).filter(|own| own != &[None, None]);
+    let same_queue = cells.iter().find_map(own).unwrap_or_default();
+    let mut stewards = Stewards::at(*testbed, &Site::of(program))?;
+    let preview = |cell| stewards.preview(&cards.wanted(paths, cell, &same_queue)?);
+    Ok(cells.iter().map(preview).collect())
+}
+
+/// Kernel parameters of the network that the study or the cell sets: where an agent is in a
+/// namespace of its own, or in a guest, they are to hold there. The hosts' stewards have
+/// set them where those are. Before the link is set up, which may say otherwise.
+pub(super) fn reach_namespaces(
+    remotes: &mut Remotes,
+    guard: &Guard,
+    cell: &Cell,
+) -> Result<(), Fault> {
+    if remotes.properties.link_is_given {
+        return Ok(());
+    }
+    for role in Role::ALL {
+        let of_study = guard.records().iter().filter(|record| record.skipped.is_none());
+        let of_study = of_study.map(|record| (&record.setting, record.host));
+        let of_cell = cell.settings.iter().map(|wanted| (&wanted.setting, wanted.host));
+        let mut values = Vec::new();
+        for (setting, host) in of_study.chain(of_cell) {
+            if let Setting::Sysctl { name, value } = setting
+                && name.is_of_namespace()
+                && host.is_none_or(|host| host == role)
+            {
+                values.push((name.clone(), value.clone()));
+            }
+        }
+        if !values.is_empty() {
+            remotes.tell(role, &Request::Sysctls { values })?;
+        }
+    }
+    Ok(())
 }
 
 /// Prepares the cards of a deployment whose link is up. The caller has the guard restore
@@ -110,7 +252,7 @@ pub(super) fn prepare(
     remotes: &mut Remotes,
     cell: &Cell,
 ) -> Result<Vec<SettingRecord>, Fault> {
-    let wanted = Cards::of(remotes)?.wanted(laboratory.paths, cell)?;
+    let wanted = Cards::of(remotes)?.wanted(laboratory.paths, cell, &guard.same_queue)?;
     let records = match remotes.properties.cards_are_new {
         true => remotes.prepare(&wanted)?,
         false => guard.prepare(&wanted)?,

@@ -5,10 +5,11 @@
 use super::Laboratory;
 use super::conduct::{Clock, Run, judged};
 use super::guard::Guard;
+use super::lost::lost;
 use super::metering;
-use super::preparation::prepare;
+use super::preparation::{prepare, reach_namespaces};
 use super::remote::{Remotes, unexpected};
-use super::trial::{Position, blank, seconds, set_up_link, stream};
+use super::trial::{Position, blank, fail, seconds, set_up_link, settled, stream};
 use crate::meter::Chosen;
 use crate::profile::Profile;
 use crate::profile::export;
@@ -102,8 +103,9 @@ impl Run<'_, '_> {
             self.observer.profile_begins(clock.done + 1, id);
             let position = Position { block: number - 1, ..self.position(0) };
             let mut meters = self.meters();
-            for role in sampled_at(self.laboratory.testbed.properties().hosts_apart) {
-                let cpus = cpus(cell, &header, *role, self.laboratory);
+            let apart = self.laboratory.testbed.properties().hosts_apart;
+            for role in sampled_at(apart) {
+                let cpus = cpus(cell, &self.opened.study, *role, apart);
                 let sampling = Sampling { cpus, ..sampling.clone() };
                 meters.extend(metering::profile(self.laboratory.meters, *role, &sampling));
             }
@@ -113,7 +115,8 @@ impl Run<'_, '_> {
             self.watch_host(std::slice::from_mut(&mut trial))?;
             let (before, functional) = (&self.opened.study.profiles, header.functional.is_some());
             let mut trial = judged(trial, cell, &schedule, functional, before);
-            if let (Some(profile), Some(packed)) = (&mut trial.profile, packed) {
+            let ran = !matches!(trial.status, TrialStatus::Failed { .. });
+            if let Some(profile) = trial.profile.as_mut().filter(|_| ran) {
                 profile.file = self.opened.writer.profile(&file_name(id, *number), &packed)?;
             }
             self.opened.writer.append(std::slice::from_ref(&trial))?;
@@ -122,6 +125,7 @@ impl Run<'_, '_> {
             if let Some(trial) = self.opened.study.profiles.last() {
                 self.observer.profile_ends(clock.done, trial, clock.left());
             }
+            self.regain(lost(self.opened.study.profiles.last()))?;
         }
         Ok(())
     }
@@ -214,34 +218,27 @@ pub(super) fn price_at(
     }
 }
 
-/// The CPUs of the host of a role that a cell's stream runs on; all there are where that
-/// is left to the scheduler.
-fn cpus(cell: &Cell, header: &StudyHeader, role: Role, laboratory: &Laboratory) -> Vec<u32> {
-    let apart = laboratory.testbed.properties().hosts_apart;
-    let here = |other: &Role| !apart || *other == role;
-    let pinned: Option<BTreeSet<u32>> =
-        Role::ALL.into_iter().filter(here).map(|role| cell.placement.cpu(role)).collect();
-    match pinned {
-        // The other CPUs that a cell names are of its receiver.
-        Some(cpus) if apart && role == Role::Sender => cpus.into_iter().collect(),
-        Some(cpus) if apart && cell.placement.softirq != SoftirqCpu::Free => {
-            let more = [cell.link.rps, cell.placement.softirq.cpu()];
-            cpus.into_iter()
-                .chain(more.into_iter().flatten())
-                .collect::<BTreeSet<_>>()
-                .into_iter()
-                .collect()
-        }
-        Some(mut cpus) if cell.placement.softirq != SoftirqCpu::Free => {
-            cpus.extend(cell.link.rps);
-            cpus.extend(cell.placement.named().map(|(_, cpu)| cpu));
-            cpus.into_iter().collect()
-        }
-        _ => {
-            let facts = header.facts_of(cell).get(role as usize);
-            facts.map(|facts| facts.cpus.clone()).unwrap_or_default()
-        }
+/// The CPUs of the host of a role that a cell's stream runs on: those that were named, and
+/// those that took part in its trials. All there are where any of it is left to the
+/// scheduler.
+fn cpus(cell: &Cell, study: &Study, role: Role, apart: bool) -> Vec<u32> {
+    let here = || Role::ALL.into_iter().filter(move |of| !apart || *of == role);
+    let placement = &cell.placement;
+    let free =
+        here().any(|of| placement.cpu(of).is_none() || placement.softirq(of) == SoftirqCpu::Free);
+    if free {
+        let facts = study.header.facts_of(cell).get(role as usize);
+        return facts.map(|facts| facts.cpus.clone()).unwrap_or_default();
     }
+    let named: Vec<u32> = match apart {
+        true => placement.named_at(role).map(|(_, cpu)| cpu).collect(),
+        false => placement.named().map(|(_, cpu)| cpu).collect(),
+    };
+    let rps = cell.link.rps.filter(|_| !apart || role == Role::Receiver);
+    let of_cell = study.trials.iter().filter(|trial| trial.cell == cell.id);
+    let seen = of_cell.flat_map(|trial| here().flat_map(|of| stats::softirq_cpus(cell, trial, of)));
+    let all: BTreeSet<u32> = named.into_iter().chain(rps).chain(seen).collect();
+    all.into_iter().collect()
 }
 
 /// One profile trial and its packed profile. A flow that dies is a failed trial
@@ -254,7 +251,7 @@ fn taken(
     schedule: &Schedule,
     (sampling, number): (&Sampling, u32),
     position: Position,
-) -> Result<(Trial, Option<Vec<u8>>), Fault> {
+) -> Result<(Trial, Vec<u8>), Fault> {
     let record = ProfileRecord {
         number,
         file: String::new(),
@@ -263,17 +260,17 @@ fn taken(
         samples: 0,
         lost: 0,
     };
-    let fresh = Trial { profile: Some(record), ..blank(cell, position) };
-    let mut trial = fresh.clone();
+    let mut trial = Trial { profile: Some(record), ..blank(cell, position) };
     let sampled = sample(laboratory, guard, cell, meters, schedule, &mut trial);
-    guard.unprepare()?;
-    match sampled {
-        Ok(packed) => {
+    match settled(guard, sampled)? {
+        Ok((packed, _)) => {
             trial.status = TrialStatus::Measured;
-            Ok((trial, Some(packed)))
+            Ok((trial, packed))
         }
-        Err(fault) if fault.kind == FaultKind::Interrupted => Err(fault),
-        Err(fault) => Ok((Trial { status: TrialStatus::Failed { fault }, ..fresh }, None)),
+        Err(fault) => {
+            fail(&mut trial, fault);
+            Ok((trial, Vec::new()))
+        }
     }
 }
 
@@ -286,6 +283,7 @@ fn sample(
     trial: &mut Trial,
 ) -> Result<Vec<u8>, Fault> {
     let mut remotes = Remotes::raise(laboratory, cell.kernel.as_ref())?;
+    reach_namespaces(&mut remotes, guard, cell)?;
     trial.warnings.extend(set_up_link(&mut remotes, cell)?);
     trial.prepared = prepare(laboratory, guard, &mut remotes, cell)?;
     stream(&mut remotes, cell, meters, schedule, trial)?;
@@ -323,8 +321,13 @@ fn fetch_from(
     let agents = Role::ALL.map(|of| (!apart || of == role).then(|| remotes.pid(of)));
     let placement = match (apart, role) {
         (false, _) => cell.placement,
-        (true, Role::Sender) => Placement { sender: cell.placement.sender, ..Placement::default() },
-        (true, Role::Receiver) => Placement { sender: None, ..cell.placement },
+        (true, Role::Sender) => {
+            let Placement { sender, sender_softirq, io_wq, .. } = cell.placement;
+            Placement { sender, sender_softirq, io_wq, ..Placement::default() }
+        }
+        (true, Role::Receiver) => {
+            Placement { sender: None, sender_softirq: SoftirqCpu::Link, ..cell.placement }
+        }
     };
     let ask = Request::Profile {
         title: format!("{} ({number})", cell.id),

@@ -3,9 +3,11 @@
 //! the machine does slowly then meets all cells alike.
 
 use super::Laboratory;
+use super::guard::Guard;
+use super::preparation::reach_namespaces;
 use super::remote::Remotes;
 use super::seen::Seen;
-use super::trial::{Position, begin, blank, end, nothing_to_place, set_up_link, window};
+use super::trial::{Position, begin, blank, end, fail, nothing_to_place, set_up_link, window};
 use crate::meter::Chosen;
 use crate::record::wire::Request;
 use crate::record::{Cell, Design, Fault, FaultKind, Role, Schedule, Trial, TrialStatus};
@@ -29,6 +31,7 @@ struct Lane<'a> {
 /// to stop is an error, and then the whole block is lost.
 pub(super) fn block<'a>(
     laboratory: &'a Laboratory,
+    guard: &Guard,
     cells: &[&'a Cell],
     meters: &[Chosen],
     schedule: &Schedule,
@@ -38,7 +41,7 @@ pub(super) fn block<'a>(
     let mut lanes = Vec::with_capacity(cells.len());
     for (index, cell) in cells.iter().enumerate() {
         let position = Position { order: position.order + index as u32, ..position };
-        lanes.push(Lane::open(laboratory, cell, meters, position)?);
+        lanes.push(Lane::open(laboratory, guard, cell, meters, position)?);
     }
     let rounds = rounds(schedule, slice);
     let seed = schedule.seed.wrapping_add(u64::from(position.block) + 1);
@@ -73,6 +76,7 @@ fn rounds(schedule: &Schedule, slice: f64) -> u32 {
 impl<'a> Lane<'a> {
     fn open(
         laboratory: &'a Laboratory,
+        guard: &Guard,
         cell: &'a Cell,
         meters: &[Chosen],
         position: Position,
@@ -81,6 +85,7 @@ impl<'a> Lane<'a> {
             Lane { cell, trial: blank(cell, position), remotes: None, windows: Vec::new() };
         let raise = || -> Result<(Remotes<'a>, Vec<String>), Fault> {
             let mut remotes = Remotes::raise(laboratory, cell.kernel.as_ref())?;
+            reach_namespaces(&mut remotes, guard, cell)?;
             let mut notes = set_up_link(&mut remotes, cell)?;
             notes.extend(nothing_to_place(laboratory, cell));
             begin(&mut remotes, cell, meters, true)?;
@@ -113,10 +118,7 @@ impl<'a> Lane<'a> {
             return Err(fault);
         }
         self.remotes = None;
-        let position = Position { block: self.trial.block, order: self.trial.order };
-        let started_ms = self.trial.started_ms;
-        let status = TrialStatus::Failed { fault };
-        self.trial = Trial { started_ms, status, ..blank(self.cell, position) };
+        fail(&mut self.trial, fault);
         Ok(())
     }
 

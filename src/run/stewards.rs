@@ -11,7 +11,7 @@ use crate::record::{
 };
 use crate::testbed::{Site, Stewardship, Testbed};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a steward on another machine may take. Settings of some cards take seconds
 /// each.
@@ -47,6 +47,8 @@ struct Away {
     inbox: Receiver<((), News)>,
     role: Role,
     host: Box<dyn Host>,
+    /// Why it is not asked any more.
+    lost: Option<Fault>,
 }
 
 impl Stewards {
@@ -232,30 +234,56 @@ impl Away {
     fn greet(role: Role, mut host: Box<dyn Host>, site: &Site) -> Result<Away, Fault> {
         let (news, inbox) = channel();
         let line = Line::open(host.take_pipe(), (), news)?;
-        let mut away = Away { line, inbox, role, host };
+        let mut away = Away { line, inbox, role, host, lost: None };
         let hello = away.ask(&Request::Hello)?;
         build::check(role, &hello, site.program)?;
         Ok(away)
     }
 
     fn ask(&mut self, request: &Request) -> Result<Reply, Fault> {
+        if let Some(lost) = &self.lost {
+            return Err(lost.clone());
+        }
+        let answer = self.answer(request);
+        self.lost =
+            answer.as_ref().err().filter(|fault| fault.kind == FaultKind::PeerLost).cloned();
+        answer
+    }
+
+    fn answer(&mut self, request: &Request) -> Result<Reply, Fault> {
         if self.line.send(request)?.is_err() {
             return Err(self.gone());
         }
         let role = self.role;
-        match self.inbox.recv_timeout(TIMEOUT) {
-            Ok((_, News::Said(Reply::Failed(fault)))) => Err(fault.context(role)),
-            Ok((_, News::Said(reply))) => Ok(reply),
-            Ok((_, News::Garbled(what))) => {
-                let text = format!("the steward on the {role}'s host sent no valid reply: {what}");
-                Err(Fault::new(FaultKind::System, text))
-            }
-            Ok((_, News::Gone)) => Err(self.gone()),
-            Err(_) => {
-                let seconds = TIMEOUT.as_secs();
-                let text =
-                    format!("the steward on the {role}'s host gave no answer within {seconds} s");
-                Err(Fault::new(FaultKind::PeerLost, text))
+        let deadline = Instant::now() + TIMEOUT;
+        // One that is at work answers a ping all the same.
+        let mut pinged = false;
+        loop {
+            let wait = deadline.saturating_duration_since(Instant::now());
+            match self.inbox.recv_timeout(wait.min(self.host.silence() / 2)) {
+                Ok((_, News::Said(Reply::Pong))) => pinged = false,
+                Ok((_, News::Said(Reply::Failed(fault)))) => return Err(fault.context(role)),
+                Ok((_, News::Said(reply))) => return Ok(reply),
+                Ok((_, News::Garbled(what))) => {
+                    let text =
+                        format!("the steward on the {role}'s host sent no valid reply: {what}");
+                    return Err(Fault::new(FaultKind::System, text));
+                }
+                Ok((_, News::Gone)) => return Err(self.gone()),
+                Err(_) if pinged || Instant::now() >= deadline => {
+                    let how = match pinged {
+                        true => self.host.give_up(),
+                        false => format!("no answer within {} s", TIMEOUT.as_secs()),
+                    };
+                    let text = format!("the steward on the {role}'s host is lost: {how}");
+                    return Err(Fault::new(FaultKind::PeerLost, text));
+                }
+                Err(_) => {
+                    pinged = true;
+                    if self.line.send(&Request::Ping)?.is_err() {
+                        return Err(self.gone());
+                    }
+                }
             }
         }
     }

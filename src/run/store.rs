@@ -4,8 +4,8 @@
 
 use super::power;
 use crate::record::{
-    CopyCeiling, Facts, Fault, FaultKind, KernelHosts, PowerLog, RestorationRow, SCHEMA_VERSION,
-    SettingRecord, Study, StudyHeader, Trial,
+    CopyCeiling, Facts, Fault, FaultKind, KernelHosts, PowerLog, RestorationRow, Role,
+    SCHEMA_VERSION, SettingRecord, Study, StudyHeader, Trial,
 };
 use rustix::fs::{FlockOperation, flock};
 use schemars::JsonSchema;
@@ -21,7 +21,6 @@ const AFTER: &str = "hosts-after.json";
 const TRIALS: &str = "trials.jsonl";
 const REMARKS: &str = "remarks.txt";
 const PROFILES: &str = "profiles";
-const POWER: &str = "power.json";
 
 /// Appends trials to a study folder. While it lives, no other process can.
 #[derive(Debug)]
@@ -146,15 +145,27 @@ impl StudyWriter {
         Ok(format!("{PROFILES}/{name}"))
     }
 
-    /// Writes what an external meter's log says of the trials, whole or not at all.
+    /// Writes what an external meter's log says of the trials, whole or not at all. What was
+    /// there of both hosts does not stand beside what is of one, nor the other way round.
     pub fn power_log(&mut self, log: &PowerLog) -> Result<(), Fault> {
-        let (path, part) = (self.folder.join(POWER), self.folder.join(format!("{POWER}.part")));
-        let text = serde_json::to_string_pretty(log).map_err(|e| encoding(POWER, &e))?;
+        let name = power_file(log.role);
+        let (path, part) = (self.folder.join(&name), self.folder.join(format!("{name}.part")));
+        let text = serde_json::to_string_pretty(log).map_err(|e| encoding(&name, &e))?;
         write_durably(&part, &text)?;
         let renamed = fs::rename(&part, &path)
             .and_then(|()| File::open(&self.folder))
             .and_then(|folder| folder.sync_all());
-        renamed.map_err(|e| storage("write", &path, &e))
+        renamed.map_err(|e| storage("write", &path, &e))?;
+        for other in LOGS.into_iter().filter(|other| other.is_none() != log.role.is_none()) {
+            let path = self.folder.join(power_file(other));
+            match fs::remove_file(&path) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                    return Err(storage("remove", &path, &e));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Writes down what the hosts were at the end of the run.
@@ -250,13 +261,27 @@ pub fn load(folder: &Path) -> Result<Study, Fault> {
     };
     let (profiles, trials) = trials.into_iter().partition(|trial| trial.profile.is_some());
     let mut study = Study { header, trials, profiles, remarks };
-    if folder.join(POWER).exists() {
-        let text = read(POWER)?;
-        check_version(folder, POWER, serde_json::from_str::<Version>(&text).ok())?;
-        let log = serde_json::from_str(&text).map_err(|e| malformed(POWER, &e))?;
-        power::enter(&mut study, &log);
+    for role in LOGS {
+        let name = power_file(role);
+        if folder.join(&name).exists() {
+            let text = read(&name)?;
+            check_version(folder, &name, serde_json::from_str::<Version>(&text).ok())?;
+            let log = serde_json::from_str(&text).map_err(|e| malformed(&name, &e))?;
+            power::enter(&mut study, &log);
+        }
     }
     Ok(study)
+}
+
+/// The hosts that a log may be of: both, or a role's.
+const LOGS: [Option<Role>; 3] = [None, Some(Role::Sender), Some(Role::Receiver)];
+
+/// The file of what such a log says.
+fn power_file(role: Option<Role>) -> String {
+    match role {
+        Some(role) => format!("power-{role}.json"),
+        None => "power.json".to_owned(),
+    }
 }
 
 /// Remarks of the run itself; a torn last line is none.

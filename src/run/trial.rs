@@ -3,15 +3,15 @@
 use super::Laboratory;
 use super::clocks::{self, Apart, Appointment};
 use super::guard::Guard;
-use super::preparation::prepare;
+use super::preparation::{prepare, reach_namespaces};
 use super::remote::{Remotes, opening, unexpected};
 use super::seen::Seen;
 use crate::meter::{Chosen, Reach};
 use crate::path;
 use crate::record::wire::{LinkEnd, MeterRequest, Reply, Request, Token};
 use crate::record::{
-    Cell, Fault, FaultKind, ProvenWitness, Reading, Restoration, RestorationRow, Role, RoleRecord,
-    Schedule, Scope, Series, TimeSpan, Trial, TrialStatus, Work,
+    Cell, Fault, FaultKind, ProfileRecord, ProvenWitness, Reading, Restoration, RestorationRow,
+    Role, RoleRecord, Schedule, Scope, Series, TimeSpan, Trial, TrialStatus, Work,
 };
 use crate::workload::{self, Workload};
 use rand::rngs::OsRng;
@@ -39,20 +39,41 @@ pub(super) fn trial(
 ) -> Result<Trial, Fault> {
     let mut trial = blank(cell, position);
     let measured = measure(laboratory, guard, cell, meters, schedule, &mut trial);
-    let rows = guard.unprepare()?;
-    match measured {
-        Ok(()) => {
+    match settled(guard, measured)? {
+        Ok(((), rows)) => {
             trial.status = TrialStatus::Measured;
             trial.warnings.extend(not_put_back(&rows));
         }
-        Err(fault) if fault.kind == FaultKind::Interrupted => return Err(fault),
-        Err(fault) => {
-            // Whatever was read before the flow died is no measurement.
-            trial = Trial { started_ms: trial.started_ms, ..blank(cell, position) };
-            trial.status = TrialStatus::Failed { fault };
-        }
+        Err(fault) => fail(&mut trial, fault),
     }
     Ok(trial)
+}
+
+/// What came of a trial once its cards are as they were before it. A host that was lost
+/// restores itself and costs this trial; the user's wish to stop, and a card that cannot be
+/// restored, end the study.
+pub(super) fn settled<T>(
+    guard: &mut Guard,
+    measured: Result<T, Fault>,
+) -> Result<Result<(T, Vec<RestorationRow>), Fault>, Fault> {
+    match (measured, guard.unprepare()) {
+        (Err(fault), _) if fault.kind == FaultKind::Interrupted => Err(fault),
+        (_, Err(fault)) if fault.kind != FaultKind::PeerLost => Err(fault),
+        (Err(fault), _) | (Ok(_), Err(fault)) => Ok(Err(fault)),
+        (Ok(measured), Ok(rows)) => Ok(Ok((measured, rows))),
+    }
+}
+
+/// Makes of a trial one that failed. Whatever was read of it is no measurement.
+pub(super) fn fail(trial: &mut Trial, fault: Fault) {
+    let profile = trial.profile.take();
+    *trial = Trial {
+        started_ms: trial.started_ms,
+        work: trial.work,
+        profile: profile.map(|p| ProfileRecord { file: String::new(), samples: 0, lost: 0, ..p }),
+        status: TrialStatus::Failed { fault },
+        ..Trial::blank(trial.cell.clone(), trial.block, trial.order)
+    };
 }
 
 /// What somebody else changed of a card while it was prepared.
@@ -92,6 +113,7 @@ fn measure(
     trial: &mut Trial,
 ) -> Result<(), Fault> {
     let mut remotes = Remotes::raise(laboratory, cell.kernel.as_ref())?;
+    reach_namespaces(&mut remotes, guard, cell)?;
     trial.warnings.extend(set_up_link(&mut remotes, cell)?);
     trial.warnings.extend(nothing_to_place(laboratory, cell));
     trial.prepared = prepare(laboratory, guard, &mut remotes, cell)?;
@@ -220,33 +242,21 @@ pub(super) fn end(
 pub(super) fn set_up_link(remotes: &mut Remotes, cell: &Cell) -> Result<Vec<String>, Fault> {
     let mut all = Vec::new();
     for role in Role::ALL {
-        // The receiver's end alone steers: what the sender's gets are acknowledgements.
-        let cpu = cell.softirq_cpu().filter(|_| role == Role::Receiver);
-        let by_name = cell.placement.softirq.cpu().filter(|_| role == Role::Receiver);
-        let end = remotes.link_end(role, &cell.link, cpu);
-        if let Some(end) = end {
-            let second = role == Role::Receiver;
-            let end = LinkEnd { second, softirq_required: by_name.is_some(), ..end };
-            match remotes.ask(role, &Request::Link(end))? {
-                Reply::Linked { notes } => all.extend(notes),
-                other => return Err(unexpected(role, &other)),
-            }
-        } else if let Some(cpu) = by_name {
-            return Err(not_our_link(remotes.device(role), cpu));
+        let Some(end) = remotes.link_end(role, &cell.link, cell.softirq_cpu(role)) else {
+            continue;
+        };
+        let softirq_required = cell.placement.softirq(role).cpu().is_some();
+        // The steward has moved the interrupts of a card, or will.
+        let interrupts_there =
+            softirq_required && remotes.nic(role)?.is_some_and(|nic| !nic.interrupts.is_empty());
+        let second = role == Role::Receiver;
+        let end = LinkEnd { second, softirq_required, interrupts_there, ..end };
+        match remotes.ask(role, &Request::Link(Box::new(end)))? {
+            Reply::Linked { notes } => all.extend(notes),
+            other => return Err(unexpected(role, &other)),
         }
     }
     Ok(all)
-}
-
-/// The interrupts of a card belong to the whole host, and other links may share them:
-/// they are a setting of the host, and no part of a cell.
-fn not_our_link(device: Option<String>, cpu: u32) -> Fault {
-    let device = device.unwrap_or_else(|| "the receiver's device".into());
-    let text = format!("softirq={cpu}: the link is not this testbed's to make");
-    Fault::new(FaultKind::Unsupported, text).remedy(format!(
-        "leave softirq out, and move the interrupts of {device}, which /proc/interrupts numbers: \
-         --set \"irq NUMBER {cpu}\""
-    ))
 }
 
 /// Connects every flow and opens both ends of the path; no byte flows yet.

@@ -1,10 +1,6 @@
 //! The offload features that a link switches for itself (ethtool(8), -k).
 
-/// Packets that were received are merged in software.
-pub const GRO: &str = "rx-gro";
-
-/// They are merged by the device.
-pub const HW_GRO: &str = "rx-gro-hw";
+use crate::record::{GRO, HW_GRO};
 
 /// Whether a link switches this feature.
 pub fn is_set_by_link(feature: &str) -> bool {

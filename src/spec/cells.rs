@@ -146,6 +146,7 @@ pub(super) fn cell(
         link,
         placement: cores.placement,
         kernel: kernel.cloned(),
+        settings: Vec::new(),
         levels: BTreeMap::new(),
         null: false,
     })
@@ -348,7 +349,7 @@ mod tests {
 
     fn ids(paths: &[&str], stream: &str, link: &str) -> Result<Vec<String>, Fault> {
         let paths: Vec<String> = paths.iter().map(|p| (*p).to_owned()).collect();
-        let cores = parse_cores("two", &[0, 1])?;
+        let cores = parse_cores("two", [0, 1])?;
         let ask = Ask { stream, link, ..Ask::of(&paths, &cores) };
         let (cells, baseline) = cells(&ask, &spec())?;
         assert_eq!(cells[0].id, baseline);
@@ -383,7 +384,7 @@ mod tests {
 
     #[test]
     fn every_path_is_run_on_every_kernel() {
-        let cores = parse_cores("two", &[0, 1]).unwrap();
+        let cores = parse_cores("two", [0, 1]).unwrap();
         let kernels = [Kernel::named("old", "./a"), Kernel::named("new", "./b")];
         let paths = ["socket".to_owned(), "uring".to_owned()];
         let ask = |kernels| Ask { kernels, ..Ask::of(&paths, &cores) };
@@ -422,7 +423,7 @@ mod tests {
     #[test]
     fn the_baseline_must_be_there() {
         let paths = ["socket".to_owned()];
-        let cores = parse_cores("two", &[0, 1]).unwrap();
+        let cores = parse_cores("two", [0, 1]).unwrap();
         let ask = Ask { baseline: Some("uring"), ..Ask::of(&paths, &cores) };
         assert!(cells(&ask, &spec()).unwrap_err().message.contains("not among"));
     }

@@ -27,6 +27,8 @@ struct ListedHost {
     address: Option<IpAddr>,
     /// Its network device on the link; none takes the one with the address.
     device: Option<String>,
+    /// How its power is measured, as `--power` takes it.
+    power: Option<String>,
 }
 
 /// Two hosts with a link between them.
@@ -35,6 +37,17 @@ struct ListedHost {
 struct ListedPair {
     sender: String,
     receiver: String,
+}
+
+/// A pair that was chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// Its name.
+    pub name: String,
+    /// Its testbed, as one types it.
+    pub testbed: String,
+    /// How its power is measured, likewise; none leaves that to the experiment.
+    pub power: Option<String>,
 }
 
 /// Most bytes of a file.
@@ -54,9 +67,9 @@ impl Inventory {
         })
     }
 
-    /// The testbeds of pairs, as one types them. Pairs that would disturb each other,
-    /// because a host is in two of them, are refused.
-    pub fn testbeds(&self, pairs: &[String]) -> Result<Vec<(String, String)>, Fault> {
+    /// The pairs of these names. Pairs that would disturb each other, because a host is in
+    /// two of them, are refused.
+    pub fn chosen(&self, pairs: &[String]) -> Result<Vec<Chosen>, Fault> {
         let mut used: BTreeMap<&str, &str> = BTreeMap::new();
         let mut all = Vec::new();
         for name in pairs {
@@ -75,13 +88,26 @@ impl Inventory {
                 }
                 options.extend(self.options(role, host)?);
             }
-            all.push((name.clone(), format!("hosts:{}", options.join(","))));
+            let testbed = format!("hosts:{}", options.join(","));
+            all.push(Chosen { name: name.clone(), testbed, power: self.power(name, pair)? });
         }
         Ok(all)
     }
 
+    fn power(&self, name: &str, pair: &ListedPair) -> Result<Option<String>, Fault> {
+        let of = |host: &String| self.hosts.get(host).and_then(|host| host.power.as_deref());
+        match (of(&pair.sender), of(&pair.receiver)) {
+            (None, None) => Ok(None),
+            (Some(sender), Some(receiver)) => {
+                Ok(Some(format!("sender={sender},receiver={receiver}")))
+            }
+            _ => Err(usage(format!("one host of the pair '{name}' has a source of power"))
+                .remedy("give the other one its own, or leave it out of both")),
+        }
+    }
+
     fn options(&self, role: &str, host: &str) -> Result<Vec<String>, Fault> {
-        let Some(ListedHost { at, address, device }) = self.hosts.get(host) else {
+        let Some(ListedHost { at, address, device, .. }) = self.hosts.get(host) else {
             let known: Vec<&str> = self.hosts.keys().map(String::as_str).collect();
             return Err(suggest(usage(format!("there is no host '{host}'")), host, &known));
         };
@@ -104,8 +130,10 @@ mod tests {
         at = "ssh://root@a1"
         address = "10.0.0.1"
         device = "eth1"
+        power = "rapl"
         [hosts.a2]
         at = "exec:docker exec -i a2"
+        power = "csv=a2.csv,rest=60"
         [hosts.b1]
         at = "here"
         [hosts.b2]
@@ -127,29 +155,32 @@ mod tests {
         receiver = "c2"
     "#;
 
-    fn testbeds(pairs: &[&str]) -> Result<Vec<(String, String)>, Fault> {
+    fn chosen(pairs: &[&str]) -> Result<Vec<Chosen>, Fault> {
         let pairs: Vec<String> = pairs.iter().map(|pair| (*pair).to_owned()).collect();
-        Inventory::parse("hosts.toml", TEXT).unwrap().testbeds(&pairs)
+        Inventory::parse("hosts.toml", TEXT).unwrap().chosen(&pairs)
     }
 
     #[test]
     fn a_pair_is_a_testbed() {
-        let found = testbeds(&["a", "b"]).unwrap();
-        assert_eq!(found[0].0, "a");
+        let found = chosen(&["a", "b"]).unwrap();
+        assert_eq!(found[0].name, "a");
+        assert_eq!(found[0].power.as_deref(), Some("sender=rapl,receiver=csv=a2.csv,rest=60"));
         assert_eq!(
-            found[0].1,
+            found[0].testbed,
             "hosts:sender=\"ssh://root@a1\",sender-address=10.0.0.1,sender-device=eth1,\
              receiver=\"exec:docker exec -i a2\""
         );
-        assert_eq!(found[1].1, "hosts:sender=\"here\",receiver=\"ssh://b2\"");
+        assert_eq!(found[1].testbed, "hosts:sender=\"here\",receiver=\"ssh://b2\"");
+        assert_eq!(found[1].power, None);
     }
 
     #[test]
     fn what_does_not_fit_is_named() {
-        let said = |pairs: &[&str]| testbeds(pairs).unwrap_err().to_string();
+        let said = |pairs: &[&str]| chosen(pairs).unwrap_err().to_string();
         assert!(said(&["a", "mixed"]).contains("'a1' is in two pairs: a and mixed"));
         assert!(said(&["twice"]).contains("has one host twice: 'b2'"));
         assert!(said(&["nowhere"]).contains("there is no host 'c2'"));
+        assert!(said(&["mixed"]).contains("one host of the pair 'mixed'"));
         assert!(said(&["mixe"]).contains("did you mean 'mixed'?"));
         let wrong = |text: &str| Inventory::parse("hosts.toml", text).unwrap_err().to_string();
         assert!(wrong("[hosts.a]\nat = \"here\"\nport = 3\n").contains("hosts.toml:"));

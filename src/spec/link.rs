@@ -78,6 +78,9 @@ pub struct Preset {
     pub values: &'static [(&'static str, &'static str)],
 }
 
+/// The preset of a link that is not made.
+const GIVEN: &str = "given";
+
 /// The presets; the first is the default.
 pub const PRESETS: &[Preset] = &[
     Preset {
@@ -88,6 +91,11 @@ pub const PRESETS: &[Preset] = &[
     Preset {
         name: "nic",
         summary: "a card as it is: it cuts what is sent, its driver merges what comes, its own queues",
+        values: &[("tso", "on"), ("threaded-napi", "off"), ("qdisc", "none"), ("wmem", "auto")],
+    },
+    Preset {
+        name: GIVEN,
+        summary: "a link that is there, between hosts of yours: what is named is set on its devices",
         values: &[("tso", "on"), ("threaded-napi", "off"), ("qdisc", "none"), ("wmem", "auto")],
     },
     Preset {
@@ -126,7 +134,8 @@ pub fn parse_link(text: &str) -> Result<(LinkSettings, String), Fault> {
     let untouched = of_preset.iter().filter(|(key, _)| !given.iter().any(|(mine, _)| mine == key));
     let all: Vec<Given> = given.iter().chain(untouched).cloned().collect();
     let options = resolve(&format!("link {name}"), LINK_OPTIONS, &all)?;
-    let settings = settings(preset.name, &options);
+    let asked = (preset.name == GIVEN).then(|| given.iter().cloned().collect());
+    let settings = LinkSettings { asked, ..settings(preset.name, &options) };
     if settings.rps.is_some() && settings.threaded_napi {
         return Err(usage("rps and threaded-napi both move the receive work".into())
             .remedy("choose one: add threaded-napi=off"));
@@ -154,6 +163,7 @@ fn settings(preset: &str, options: &Options) -> LinkSettings {
         wmem: number("wmem"),
         threaded_napi: options.flag("threaded-napi"),
         rps: number("rps"),
+        asked: None,
     }
 }
 
@@ -166,7 +176,9 @@ fn difference(preset: &Preset, of_preset: &[Given], given: &[Given]) -> String {
             let usual = of_preset.iter().find(|(name, _)| name == key);
             let usual = spec.kind.parse(usual.map_or(spec.default, |(_, value)| value)).ok()?;
             let value = spec.kind.parse(value).ok()?;
-            (value != usual).then(|| format!("{key}={}", spec.kind.print(&value)))
+            // Of a link that is there, nothing is usual.
+            let counts = value != usual || preset.name == GIVEN;
+            counts.then(|| format!("{key}={}", spec.kind.print(&value)))
         })
         .collect();
     parts.sort();
@@ -204,6 +216,19 @@ mod tests {
         let (settings, difference) = parse_link("offload:mtu=1500,gro=yes,tso=0").unwrap();
         assert!(!settings.tso);
         assert_eq!(difference, "link=offload,tso=off", "what the preset says has no name in ids");
+    }
+
+    #[test]
+    fn of_a_link_that_is_there_only_what_is_named_is_meant() {
+        let (as_it_is, none) = parse_link("given").unwrap();
+        assert_eq!(none, "link=given");
+        assert!(!as_it_is.is_asked("mtu") && as_it_is.asked == Some([].into()));
+        let (settings, difference) = parse_link("given:mtu=4148,hw-gro=on").unwrap();
+        assert!(
+            settings.is_asked("mtu") && settings.is_asked("hw-gro") && !settings.is_asked("gro")
+        );
+        assert_eq!(difference, "link=given,hw-gro=on,mtu=4148", "the usual value is another cell");
+        assert!(parse_link("nic").unwrap().0.is_asked("gro"), "one that is made has everything");
     }
 
     #[test]

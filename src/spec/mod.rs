@@ -11,6 +11,7 @@ mod order;
 mod placement;
 mod power;
 mod profiling;
+mod published;
 mod settings;
 mod stream;
 mod testbed;
@@ -21,7 +22,7 @@ pub use experiment::{
     MOST_CELLS, OWN_FACTORS, check_design, check_lanes, check_stopping, default_design,
     experiment_schema, factor_names, parse_design, parse_experiment, parse_warm_up, parse_window,
 };
-pub use inventory::Inventory;
+pub use inventory::{Chosen, Inventory};
 pub use kernel::parse_kernel;
 pub use link::{LINK_OPTIONS, PRESETS, Preset, parse_link};
 pub use options::{resolve, split, suggest};
@@ -31,6 +32,9 @@ pub use power::{POWER_OPTIONS, POWER_SOURCES, parse_power, print_power, read_clo
 pub use profiling::{
     DEFAULT_PROFILE, PROFILE_OPTIONS, PROFILED_CELLS, most_profiled, parse_profile, print_profile,
 };
-pub use settings::{SETTING_PROFILES, SettingProfile, find_setting_profile, wanted_settings};
+pub use published::{PUBLISHED, find_published, published_names};
+pub use settings::{
+    SETTING_PROFILES, SettingProfile, find_setting_profile, on_devices, wanted_settings,
+};
 pub use stream::{STREAM_OPTIONS, parse_stream};
 pub use testbed::{TestbedChoice, TestbedDeclaration, parse_testbed};

@@ -1,7 +1,7 @@
 //! Which CPUs the work runs on, as typed: a short form, parts by name, or both.
 
 use super::options::{suggest, usage};
-use crate::record::{Fault, Placement, SoftirqCpu};
+use crate::record::{Fault, Placement, Role, SoftirqCpu};
 
 /// A placement and how ids name it (empty for the default).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,56 +12,132 @@ pub struct CoreSpec {
     pub difference: String,
 }
 
+/// CPUs to choose from, the best first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cpus {
+    /// Both hosts share a machine.
+    Shared(Vec<u32>),
+    /// Each host has a machine of its own, the sender's first.
+    Apart([Vec<u32>; 2]),
+}
+
+impl Cpus {
+    /// Those of the host of a role.
+    pub fn of(&self, role: Role) -> &[u32] {
+        match self {
+            Cpus::Shared(cpus) => cpus,
+            Cpus::Apart(cpus) => &cpus[role as usize],
+        }
+    }
+
+    /// The CPU of a role's threads.
+    fn thread(&self, role: Role) -> Option<u32> {
+        match self {
+            Cpus::Shared(cpus) => nth(cpus, role as usize),
+            Cpus::Apart(cpus) => nth(&cpus[role as usize], 0),
+        }
+    }
+
+    /// A CPU for the softirqs of a role's device that runs none of the threads.
+    fn networking(&self, role: Role) -> Option<u32> {
+        match self {
+            Cpus::Shared(cpus) => nth(cpus, 2 + role as usize),
+            Cpus::Apart(cpus) => nth(&cpus[role as usize], 1),
+        }
+    }
+
+    fn has(&self, placement: &Placement) -> Result<(), (&'static str, u32, &[u32])> {
+        for role in Role::ALL {
+            let cpus = self.of(role);
+            if let Some((part, cpu)) = placement.named_at(role).find(|(_, cpu)| !cpus.contains(cpu))
+            {
+                return Err((part, cpu, cpus));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<T: AsRef<[u32]>> From<T> for Cpus {
+    fn from(cpus: T) -> Cpus {
+        Cpus::Shared(cpus.as_ref().to_vec())
+    }
+}
+
+/// One of these CPUs; one more than there are goes by the next number. None of none.
+fn nth(cpus: &[u32], at: usize) -> Option<u32> {
+    let past = |last: &u32| last.saturating_add((at + 1).saturating_sub(cpus.len()) as u32);
+    cpus.get(at).copied().or_else(|| cpus.iter().max().map(past))
+}
+
 /// The short forms, their other name, and what they mean.
 pub const SHORT_FORMS: &[(&str, &str, &str)] = &[
     ("two", "two-cores", "sender and receiver on a CPU each"),
     ("one", "one-core", "both on one CPU"),
     ("none", "unpinned", "wherever the scheduler puts them"),
+    ("together", "together", "each end on a CPU of its own, which its device interrupts as well"),
+    ("apart", "apart", "each end on a CPU of its own, and the softirqs of its device on another"),
 ];
 
 /// The parts of the work that can be named, and what each is.
-pub const PARTS: [(&str, &str); 5] = [
+pub const PARTS: [(&str, &str); 6] = [
     ("sender", "the sender's threads"),
     ("receiver", "the receiver's threads"),
-    ("softirq", "the kernel's receive work: the link's polling thread, else RPS"),
+    ("sender-softirq", "the kernel's work for the sender's device, likewise"),
+    ("softirq", "the kernel's receive work: the link's polling thread, a card's interrupts, RPS"),
     ("io-wq", "io_uring's worker threads"),
     ("vhost", "the vhost thread of a virtual machine's device"),
 ];
 
-/// Reads a placement: `two-cores` (the default), `one-core`, `unpinned`, two CPU
+/// Reads a placement: `two-cores` (the default) or another of [`SHORT_FORMS`], two CPU
 /// numbers `S,R`, or parts by name as in `sender=0,receiver=1,softirq=1,io-wq=0`,
-/// alone or behind one of the others. A part goes to a CPU, is `free`, or goes where
-/// the `sender` or the `receiver` is. `allowed` are the CPUs that this process may
-/// use; others are an error.
-pub fn parse_cores(text: &str, allowed: &[u32]) -> Result<CoreSpec, Fault> {
-    let cores = read_cores(text, allowed)?;
-    match cores.placement.named().find(|(_, cpu)| !allowed.contains(cpu)) {
-        None => Ok(cores),
-        Some(_) if matches!(text.trim(), "two" | "two-cores") => {
-            let fault = usage("this process may use only one CPU".into());
-            Err(fault.remedy("--cores one-core, or --cores unpinned"))
-        }
-        Some((part, cpu)) => {
-            Err(usage(format!("CPU {cpu} does not exist or may not be used ({part})"))
-                .remedy(format!("this process may use {}", list(allowed))))
-        }
+/// alone or after one of the others. A part goes to a CPU, is `free`, or goes where
+/// the `sender` or the `receiver` is. `cpus` are those that may be used; others are an
+/// error.
+pub fn parse_cores(text: &str, cpus: impl Into<Cpus>) -> Result<CoreSpec, Fault> {
+    let cpus = cpus.into();
+    let cores = place(text, &cpus)?;
+    let Err((part, cpu, usable)) = cpus.has(&cores.placement) else { return Ok(cores) };
+    if let Some((short, ..)) =
+        SHORT_FORMS.iter().find(|(short, other, _)| [*short, *other].contains(&text.trim()))
+    {
+        let text = format!("'{short}' takes more CPUs than the {} that may be used", usable.len());
+        return Err(usage(text).remedy("--cores one-core, or --cores unpinned"));
     }
+    Err(usage(format!("CPU {cpu} does not exist or may not be used ({part})"))
+        .remedy(format!("this process may use {}", list(usable))))
 }
 
-/// As [`parse_cores`], but a CPU that is not there is no error: an experiment
-/// is written once for many machines. `two-cores` on a machine with one CPU names
-/// the next number as the second.
-pub fn read_cores(text: &str, allowed: &[u32]) -> Result<CoreSpec, Fault> {
-    let Some(first) = allowed.first().copied() else {
+/// As [`parse_cores`], but a CPU that is not there is not an error: an experiment
+/// is written once for many machines. A short form that takes more CPUs than there are
+/// goes on with the next numbers.
+pub fn read_cores(text: &str, cpus: impl Into<Cpus>) -> Result<CoreSpec, Fault> {
+    place(text, &cpus.into())
+}
+
+fn place(text: &str, cpus: &Cpus) -> Result<CoreSpec, Fault> {
+    let [Some(sender), Some(receiver)] = Role::ALL.map(|role| cpus.thread(role)) else {
         return Err(usage("this process may use no CPU at all".into()));
     };
     let words: Vec<&str> = text.split(',').map(str::trim).collect();
     let (base, parts) = split_base(text, &words)?;
+    let pinned = Placement::pinned(sender, receiver);
+    let softirqs = |cpus: [Option<u32>; 2]| {
+        let [sender_softirq, softirq] =
+            cpus.map(|cpu| cpu.map_or(SoftirqCpu::Link, SoftirqCpu::Cpu));
+        Placement { sender_softirq, softirq, ..pinned }
+    };
     let mut placement = match base {
-        Base::Short("two") => {
-            Placement::pinned(first, allowed.get(1).copied().unwrap_or(first.saturating_add(1)))
-        }
-        Base::Short("one") => Placement::pinned(first, first),
+        Base::Short("two") => pinned,
+        Base::Short("one") => match cpus {
+            Cpus::Shared(_) => Placement::pinned(sender, sender),
+            Cpus::Apart(_) => {
+                let text = "two hosts cannot share a CPU, as 'one' would have it";
+                return Err(usage(text.into()).remedy("write 'together': one CPU at each end"));
+            }
+        },
+        Base::Short("together") => softirqs([Some(sender), Some(receiver)]),
+        Base::Short("apart") => softirqs(Role::ALL.map(|role| cpus.networking(role))),
         Base::Short(_) | Base::Nothing => Placement::default(),
         Base::Pair(sender, receiver) => Placement::pinned(sender, receiver),
     };
@@ -73,13 +149,15 @@ pub fn read_cores(text: &str, allowed: &[u32]) -> Result<CoreSpec, Fault> {
         }
         asked.push(asked_part);
     }
+    let of_roles = asked.iter().any(|asked| matches!(asked.part, "sender" | "receiver"));
+    let (base, of_base) =
+        if of_roles { (Base::Nothing, Placement::default()) } else { (base, placement) };
     // The threads first: other parts may go where they are.
     asked.sort_by_key(|asked| PARTS.iter().position(|(name, _)| *name == asked.part));
     for asked in &asked {
         put(&mut placement, asked)?;
     }
-    let of_roles = asked.iter().any(|asked| matches!(asked.part, "sender" | "receiver"));
-    let difference = difference(&placement, if of_roles { Base::Nothing } else { base });
+    let difference = difference(&placement, base, &of_base);
     Ok(CoreSpec { placement, difference })
 }
 
@@ -159,6 +237,9 @@ fn put(placement: &mut Placement, asked: &Asked) -> Result<(), Fault> {
     match asked.part {
         "sender" => placement.sender = cpu,
         "receiver" => placement.receiver = cpu,
+        "sender-softirq" => {
+            placement.sender_softirq = cpu.map_or(SoftirqCpu::Free, SoftirqCpu::Cpu);
+        }
         "softirq" => placement.softirq = cpu.map_or(SoftirqCpu::Free, SoftirqCpu::Cpu),
         "io-wq" => placement.io_wq = cpu,
         _ => placement.vhost = cpu,
@@ -167,9 +248,9 @@ fn put(placement: &mut Placement, asked: &Asked) -> Result<(), Fault> {
 }
 
 /// How ids name a placement: `cores=0/1/softirq=1`. With commas in place of the
-/// slashes it is read as the same placement.
-fn difference(placement: &Placement, base: Base) -> String {
-    let Placement { sender, receiver, softirq, io_wq, vhost } = *placement;
+/// slashes it is read as the same placement. What the base says already has no words.
+fn difference(placement: &Placement, base: Base, of_base: &Placement) -> String {
+    let Placement { sender, receiver, io_wq, vhost, .. } = *placement;
     let mut words = vec![match (base, sender, receiver) {
         (Base::Short(name), ..) => name.to_owned(),
         (_, Some(sender), Some(receiver)) => format!("{sender}/{receiver}"),
@@ -179,11 +260,14 @@ fn difference(placement: &Placement, base: Base) -> String {
         words.extend(sender.map(|cpu| format!("sender={cpu}")));
         words.extend(receiver.map(|cpu| format!("receiver={cpu}")));
     }
-    words.extend(match softirq {
-        SoftirqCpu::Link => None,
-        SoftirqCpu::Free => Some("softirq=free".to_owned()),
-        SoftirqCpu::Cpu(cpu) => Some(format!("softirq={cpu}")),
-    });
+    for (part, role) in [("sender-softirq", Role::Sender), ("softirq", Role::Receiver)] {
+        match placement.softirq(role) {
+            softirq if softirq == of_base.softirq(role) => {}
+            SoftirqCpu::Link => {}
+            SoftirqCpu::Free => words.push(format!("{part}=free")),
+            SoftirqCpu::Cpu(cpu) => words.push(format!("{part}={cpu}")),
+        }
+    }
     words.extend(io_wq.map(|cpu| format!("io-wq={cpu}")));
     words.extend(vhost.map(|cpu| format!("vhost={cpu}")));
     match words.as_slice() {
@@ -194,8 +278,8 @@ fn difference(placement: &Placement, base: Base) -> String {
 
 fn wrong(text: &str) -> Fault {
     usage(format!("'{text}' is no placement")).remedy(
-        "write two-cores, one-core, unpinned, two CPU numbers (sender,receiver), or parts as in \
-         sender=0,receiver=1,softirq=1,io-wq=0",
+        "write two-cores, one-core, together, apart, unpinned, two CPU numbers (sender,receiver), or \
+         parts as in sender=0,receiver=1,softirq=1,io-wq=0",
     )
 }
 
@@ -209,7 +293,7 @@ mod tests {
     use super::*;
 
     fn placed(text: &str) -> Placement {
-        parse_cores(text, &[0, 1, 2]).unwrap().placement
+        parse_cores(text, [0, 1, 2]).unwrap().placement
     }
 
     #[test]
@@ -224,7 +308,7 @@ mod tests {
         assert_eq!(cpus("none", &[0]).unwrap(), (None, None));
         assert_eq!(cpus("unpinned", &[0]).unwrap(), (None, None));
         assert_eq!(cpus("2, 0", &[0, 2]).unwrap(), (Some(2), Some(0)));
-        let elsewhere = |text: &str| read_cores(text, &[0]).unwrap().placement;
+        let elsewhere = |text: &str| read_cores(text, [0]).unwrap().placement;
         assert_eq!(elsewhere("0,7"), Placement::pinned(0, 7));
         assert_eq!(elsewhere("two"), Placement::pinned(0, 1));
         assert!(cpus("two", &[0]).unwrap_err().remedy.unwrap().contains("one-core"));
@@ -249,6 +333,34 @@ mod tests {
     }
 
     #[test]
+    fn threads_and_softirqs_of_each_end_together_or_apart() {
+        let four = |sender, receiver, sender_softirq, softirq| Placement {
+            sender_softirq: SoftirqCpu::Cpu(sender_softirq),
+            softirq: SoftirqCpu::Cpu(softirq),
+            ..Placement::pinned(sender, receiver)
+        };
+        let placed = |text: &str, cpus: &Cpus| {
+            let cores = parse_cores(text, cpus.clone());
+            cores.map(|cores| (cores.placement, cores.difference))
+        };
+        let one = Cpus::from([0, 1, 4, 5]);
+        assert_eq!(placed("together", &one), Ok((four(0, 1, 0, 1), "cores=together".into())));
+        assert_eq!(placed("apart", &one), Ok((four(0, 1, 4, 5), "cores=apart".into())));
+        // On a machine each, the numbers of both may be the same.
+        let two = Cpus::Apart([vec![8, 9], vec![2, 3]]);
+        assert_eq!(placed("together", &two).unwrap().0, four(8, 2, 8, 2));
+        assert_eq!(placed("apart", &two).unwrap().0, four(8, 2, 9, 3));
+        assert_eq!(placed("two", &two).unwrap().0, Placement::pinned(8, 2));
+        assert!(placed("one", &two).unwrap_err().to_string().contains("together"));
+        assert!(placed("sender=2,receiver=2", &two).unwrap_err().message.contains("CPU 2"));
+        // What is not there goes on by number, for a machine that has it.
+        let small = Cpus::from([0, 1]);
+        let wrong = placed("apart", &small).unwrap_err();
+        assert!(wrong.message.contains("more CPUs than the 2"), "{wrong}");
+        assert_eq!(read_cores("apart", small).unwrap().placement, four(0, 1, 2, 3));
+    }
+
+    #[test]
     fn every_id_reads_back_as_its_placement() {
         for text in [
             "two",
@@ -261,17 +373,22 @@ mod tests {
             "receiver=1",
             "sender=1,softirq=0",
             "two,receiver=2",
+            "together",
+            "apart",
+            "apart,softirq=0",
+            "together,receiver=2",
+            "two,sender-softirq=sender,softirq=free",
         ] {
-            let read = read_cores(text, &[0, 1, 2]).unwrap();
+            let read = read_cores(text, [0, 1, 2]).unwrap();
             let id = read.difference.strip_prefix("cores=").unwrap_or("two");
             assert!(!id.contains([',', ' ']), "{id}");
             assert_eq!(
-                read_cores(&id.replace('/', ","), &[0, 1, 2]),
+                read_cores(&id.replace('/', ","), [0, 1, 2]),
                 Ok(read.clone()),
                 "{text}: {id}"
             );
         }
-        let id = |text: &str| read_cores(text, &[0, 1]).unwrap().difference;
+        let id = |text: &str| read_cores(text, [0, 1]).unwrap().difference;
         assert_eq!(
             [id("two-cores"), id("one-core"), id("unpinned")],
             ["", "cores=one", "cores=none"]
@@ -282,7 +399,7 @@ mod tests {
 
     #[test]
     fn errors_say_what_would_be_right() {
-        let wrong = |text: &str| parse_cores(text, &[0, 1]).unwrap_err().to_string();
+        let wrong = |text: &str| parse_cores(text, [0, 1]).unwrap_err().to_string();
         assert!(wrong("softirc=1").contains("did you mean 'softirq'?"), "{}", wrong("softirc=1"));
         assert!(wrong("softirq=5").contains("CPU 5") && wrong("softirq=5").contains("(softirq)"));
         assert!(wrong("softirq=all").contains("'all'"));

@@ -17,6 +17,7 @@ pub const POWER_SOURCES: &[(&str, &str)] = &[
 
 /// What can be set of power, and what it means.
 pub const POWER_OPTIONS: &[(&str, &str)] = &[
+    ("sender=...,receiver=...", "for hosts that each have a source of their own, with its options"),
     ("rest=WATTS|measure", "what the machine draws anyway is taken off every reading"),
     (
         "clock=auto|SECONDS",
@@ -26,6 +27,16 @@ pub const POWER_OPTIONS: &[(&str, &str)] = &[
 
 /// Reads what `--power` and the key `power` take.
 pub fn parse_power(text: &str) -> Result<Power, Fault> {
+    let Some(both) = text.trim().strip_prefix("sender=") else { return parse_one(text) };
+    let (sender, receiver) = both.split_once(",receiver=").ok_or_else(|| {
+        usage("the sender's source of power is named, and the receiver's is not".to_owned())
+            .remedy("sender=SOURCE,receiver=SOURCE")
+    })?;
+    Ok(Power { receiver: Some(Box::new(parse_one(receiver)?)), ..parse_one(sender)? })
+}
+
+/// Reads a source and its options.
+fn parse_one(text: &str) -> Result<Power, Fault> {
     let (head, options) = options(text.trim());
     let (name, argument) = match head.split_once('=') {
         Some((name, argument)) => (name.trim(), Some(argument.trim())),
@@ -74,11 +85,18 @@ pub fn parse_power(text: &str) -> Result<Power, Fault> {
         return Err(usage(format!("the source '{name}' has no clock of its own"))
             .remedy("clock=... is for csv=FILE"));
     }
-    Ok(Power { source, rest: rest.unwrap_or_default() })
+    Ok(Power { source, rest: rest.unwrap_or_default(), receiver: None })
 }
 
 /// Writes power so that it is read again as the same.
 pub fn print_power(power: &Power) -> String {
+    match &power.receiver {
+        Some(receiver) => format!("sender={},receiver={}", print_one(power), print_one(receiver)),
+        None => print_one(power),
+    }
+}
+
+fn print_one(power: &Power) -> String {
     let mut text = match &power.source {
         PowerSource::Auto => "auto".to_owned(),
         PowerSource::Rapl => "rapl".to_owned(),
@@ -158,6 +176,8 @@ mod tests {
             "command=./watts,rest=0.5",
             "csv=log, of the day.csv",
             "csv=a=b.csv,clock=-3.25,rest=60",
+            "sender=csv=s.csv,rest=60,receiver=csv=r.csv,clock=-3",
+            "sender=rapl,receiver=hwmon,rest=measure",
         ] {
             let power = parse_power(text).unwrap();
             assert_eq!(print_power(&power), text);
@@ -176,6 +196,7 @@ mod tests {
     #[test]
     fn errors_say_what_would_be_right() {
         let wrong = |text: &str| parse_power(text).unwrap_err().to_string();
+        assert!(wrong("sender=rapl").contains("the receiver's is not"));
         assert!(wrong("rap").contains("did you mean 'rapl'?"));
         assert!(wrong("").contains("choose from auto, rapl"));
         assert!(wrong("csv").contains("csv=FILE"));

@@ -125,6 +125,29 @@ pub fn wanted_settings<'t>(
     Ok(wanted)
 }
 
+/// The same, where the settings of profiles that lack a device are made on the devices that
+/// the testbed names for the sender and the receiver.
+pub fn on_devices(
+    wanted: Vec<WantedSetting>,
+    devices: &[Option<DeviceName>; 2],
+) -> Result<Vec<WantedSetting>, Fault> {
+    let mut all = Vec::new();
+    for want in wanted {
+        let lacks = want.setting.device().is_some_and(|device| device.as_str() == DEVICE);
+        if !lacks || devices.iter().all(Option::is_none) {
+            all.push(want);
+            continue;
+        }
+        for (role, device) in Role::ALL.into_iter().zip(devices) {
+            let Some(device) = device else { continue };
+            let text = want.setting.to_string().replacen(DEVICE, device.as_str(), 1);
+            let (setting, host) = (text.parse()?, Some(role));
+            all.push(WantedSetting { setting, obstacle: None, host, ..want.clone() });
+        }
+    }
+    Ok(all)
+}
+
 /// One setting, for one host where a role is named before it: `sender: mtu eth0 9000`.
 fn wanted_line(line: &str) -> Result<WantedSetting, Fault> {
     let of = |role: &Role| Some((*role, line.trim_start().strip_prefix(&format!("{role}:"))?));
@@ -138,6 +161,22 @@ fn wanted_line(line: &str) -> Result<WantedSetting, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_profile_without_a_device_takes_those_of_the_testbed() {
+        let wanted = wanted_settings(["battle-of-zcs"], ["mtu eth9 9000"]).unwrap();
+        let named = ["eth1", "eth2"].map(|name| Some(DeviceName::new(name).unwrap()));
+        let filled = on_devices(wanted.clone(), &named).unwrap();
+        let said: Vec<String> = filled
+            .iter()
+            .filter(|want| want.setting.to_string().contains(" 4148"))
+            .map(|want| format!("{}: {}", want.host.unwrap(), want.setting))
+            .collect();
+        assert_eq!(said, ["sender: mtu eth1 4148", "receiver: mtu eth2 4148"]);
+        assert!(filled.iter().all(|want| want.obstacle.is_none()));
+        assert_eq!(filled.last(), wanted.last(), "what names its device keeps it");
+        assert_eq!(on_devices(wanted.clone(), &[None, None]), Ok(wanted));
+    }
 
     #[test]
     fn a_line_may_name_the_host() {

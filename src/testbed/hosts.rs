@@ -8,15 +8,17 @@ use crate::record::{
     DeviceName, Fault, FaultKind, OptionKind, OptionSpec, Options, Ports, Role, Support,
 };
 use std::net::IpAddr;
+use std::time::Duration;
 
 /// Two named hosts.
 pub struct Hosts {
     named: Option<[Named; 2]>,
     ports: Option<Ports>,
+    patience: Duration,
 }
 
 /// No host is named.
-pub static UNNAMED: Hosts = Hosts { named: None, ports: None };
+pub static UNNAMED: Hosts = Hosts { named: None, ports: None, patience: Duration::ZERO };
 
 /// A host as the user names it.
 struct Named {
@@ -85,6 +87,12 @@ const OPTIONS: &[OptionSpec] = &[
         help: "ports that the receiver may listen on, LOW-HIGH, where a firewall lets only some in",
     },
     OptionSpec {
+        name: "patience",
+        kind: OptionKind::Time(0, 24 * 3600 * 1000),
+        default: "60s",
+        help: "how long a host that was lost is waited for before the study ends",
+    },
+    OptionSpec {
         name: "copies",
         kind: OptionKind::Choice(&["kept", "removed"]),
         default: "kept",
@@ -113,7 +121,8 @@ impl Testbed for Hosts {
                 .remedy("name another, or choose the testbed netns or ports"));
         }
         let ports = ports(options.word("ports"))?;
-        Ok(Some(Box::new(Hosts { named: Some(named), ports })))
+        let patience = Duration::from_millis(options.number("patience").unwrap_or_default());
+        Ok(Some(Box::new(Hosts { named: Some(named), ports, patience })))
     }
 
     fn probe(&self) -> Support {
@@ -123,12 +132,20 @@ impl Testbed for Hosts {
         }
     }
 
+    fn named_devices(&self) -> [Option<String>; 2] {
+        let named = self.named.as_ref().map(|named| named.each_ref().map(|one| one.device.clone()));
+        named.unwrap_or_default()
+    }
+
     fn properties(&self) -> Properties {
         Properties {
             hosts_apart: true,
             has_cable: true,
             link_is_given: true,
-            usual_link: "nic",
+            // A card that is prepared for one cell is not as another wants it.
+            holds_several: false,
+            usual_link: "given",
+            patience: self.patience,
             ..Properties::default()
         }
     }
@@ -205,7 +222,13 @@ impl Named {
                 keeps_copy: self.keeps_copy || !last,
                 stop: site.stop,
             };
-            boot.run(&mut agent.process).map_err(|fault| fault.context(self.role))?;
+            let booted = boot.run(&mut agent.process);
+            if let (Err(Fault { kind: FaultKind::PeerLost, .. }), Reached::Ssh(ssh)) =
+                (&booted, &self.reached)
+            {
+                ssh.disconnect();
+            }
+            booted.map_err(|fault| fault.context(self.role))?;
         }
         let attachment = Attachment::Given { address: self.address, device: self.device.clone() };
         Ok(ProcessHost { agent, attachment, adapter: Adapter::Asked })

@@ -18,6 +18,7 @@ use crate::record::{
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 /// A way to get two hosts and the link between them.
 pub trait Testbed: Sync {
@@ -81,6 +82,11 @@ pub trait Testbed: Sync {
         None
     }
 
+    /// The devices that the user has named for it, on the sender's host and the receiver's.
+    fn named_devices(&self) -> [Option<String>; 2] {
+        self.devices().map_or([None, None], |devices| devices.map(Some))
+    }
+
     /// The address that a role will have, where that is known before it is raised.
     fn address(&self, role: Role) -> IpAddr {
         ends::address(role)
@@ -113,6 +119,8 @@ pub struct Properties {
     pub cards_are_new: bool,
     /// The link that it is for: one of `spec::PRESETS`.
     pub usual_link: &'static str,
+    /// How long a host that was lost is waited for before the study ends.
+    pub patience: Duration,
 }
 
 impl Default for Properties {
@@ -126,6 +134,7 @@ impl Default for Properties {
             link_is_given: false,
             cards_are_new: false,
             usual_link: "wire",
+            patience: Duration::ZERO,
         }
     }
 }

@@ -83,6 +83,11 @@ impl Ssh {
         Ok(self.command(&["-oControlMaster=no"], &socket, "sh"))
     }
 
+    /// Gives the connection up: what it carried is lost, and the next agent needs another.
+    pub fn disconnect(&self) {
+        *self.main.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     fn command(&self, options: &[&str], socket: &Path, program: &str) -> Vec<String> {
         let socket = format!("-oControlPath={}", socket.display());
         let words = ["ssh"].iter().chain(OPTIONS).chain(options).copied();

@@ -1,5 +1,7 @@
 //! `bytepath diff`: the pair of 2002, its formats, and what it refuses.
 
+use crate::shared::words;
+
 use assert_cmd::Command;
 use serde_json::Value;
 use std::fs;
@@ -108,6 +110,38 @@ fn standard_input_is_a_side() {
     let named = printed(&["baseline.txt", "affinity.txt", "--format", "tsv"]);
     assert_eq!(String::from_utf8(piped.stdout).unwrap(), named);
     assert_eq!(refused(&["-", "-"]).0, 2);
+}
+
+#[test]
+fn what_well_known_functions_mean_is_told_of_pasted_profiles() {
+    // Made up: a fifth of what is busy goes to the return thunks, then nothing.
+    let folder = tempfile::tempdir().unwrap();
+    let pasted = |name: &str, lines: &str| {
+        let file = folder.path().join(name);
+        fs::write(&file, lines).unwrap();
+        file.to_str().unwrap().to_owned()
+    };
+    let before = pasted(
+        "before",
+        "kpktgend_0;tun_net_xmit 60\nkpktgend_0;memset 20\n\
+                                   kpktgend_0;srso_alias_safe_ret 20\n",
+    );
+    let after = pasted("after", "kpktgend_0;tun_net_xmit 60\nkpktgend_0;memset 20\n");
+    let said = words(&printed(&[&before, &after]));
+    let line = "SRSO mitigation: without 20%, with 0% (srso_alias_safe_ret) every return";
+    assert!(said.contains(line) && said.contains("spec_rstack_overflow=off"), "{said}");
+    let json = printed(&[&before, &after, "--json"]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["symptoms"][0]["shares"], serde_json::json!([0.2, 0.0]));
+    let alone = |file: &str| {
+        let mut command = Command::cargo_bin("bytepath").unwrap();
+        let output = command.args(["profile", file]).output().unwrap();
+        assert!(output.status.success());
+        words(&String::from_utf8(output.stdout).unwrap())
+    };
+    let said = alone(&before);
+    assert!(said.contains("SRSO mitigation: 20% (srso_alias_safe_ret)"), "{said}");
+    assert!(!alone(&after).contains("well-known functions"), "{said}");
 }
 
 #[test]

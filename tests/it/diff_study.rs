@@ -6,6 +6,7 @@ use crate::profiles;
 use crate::shared::{bytepath, words};
 
 use bytepath::profile::export::PPROF;
+use bytepath::profile::import;
 use bytepath::record::{ProfileRecord, RX_PACKETS, Reading, Role, Scope, Study, TrialStatus, Unit};
 use bytepath::run::StudyWriter;
 use serde_json::Value;
@@ -156,4 +157,32 @@ fn what_a_study_does_not_tell_is_refused_with_a_way_out() {
     }
     // Nobody asked for packets: nothing is missing.
     assert!(printed(&["show", study]).contains("by the CPU meter"));
+}
+
+/// There is nothing to lay beside one cell, but its functions mean what they mean.
+#[test]
+fn what_well_known_functions_mean_is_told_of_one_cell_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("study");
+    let mut study = made_up::study();
+    let mut writer = StudyWriter::create(&path, &study.header).unwrap();
+    let taken = study.trials.iter().find(|trial| trial.cell.0 == "splice").unwrap();
+    let mut made_up = "main;tcp_ack 3\nmain;mcount 1\n".as_bytes();
+    let profile = import::read_sums("made up", &mut made_up).unwrap();
+    let mut packed = Vec::new();
+    PPROF.write(&profile, &mut packed).unwrap();
+    let file = writer.profile("splice-1.pb.gz", &packed).unwrap();
+    let (event, rate) = ("cpu-clock".to_owned(), 499);
+    let mut trial = taken.clone();
+    trial.profile = Some(ProfileRecord { number: 1, file, event, rate, samples: 4, lost: 0 });
+    study.profiles.push(trial);
+    writer.append(&study.trials).unwrap();
+    writer.append(&study.profiles).unwrap();
+    let path = path.display().to_string();
+    for format in ["text", "netdev"] {
+        let said = words(&printed(&["show", &path, "--format", format]));
+        assert!(said.contains("calls reported to a tracer: splice 25% (mcount)"), "{said}");
+    }
+    let page = printed(&["show", &path, "--format", "html"]);
+    assert!(page.contains("calls reported to a tracer"));
 }

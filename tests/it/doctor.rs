@@ -101,7 +101,7 @@ fn this_machine_is_examined_and_cells_that_cannot_run_are_named() {
     for part in ["Testbeds\n", "Paths\n", "Meters\n", "socket (sender)"] {
         assert!(text.contains(part), "{text}");
     }
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/battle-of-zcs.toml");
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/battle.toml");
     let (code, text) = bytepath(&["doctor", "--for", file, "--json"]);
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
     let cells = json["cells"].as_array().unwrap();

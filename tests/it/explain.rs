@@ -3,9 +3,13 @@
 use crate::profiles as made_up;
 use crate::shared::words;
 
-use bytepath::profile::{Explanation, WorkUnit};
+use bytepath::profile::symptom::Seen;
+use bytepath::profile::{Explanation, Symptoms, WorkUnit};
 use bytepath::report::{self, Style};
 use made_up::{explanation, explanation_per};
+
+/// The heading of what well-known functions mean.
+const SYMPTOMS: &str = "What well-known functions mean";
 
 fn text(explanation: &Explanation, width: usize) -> String {
     let mut out = Vec::new();
@@ -121,4 +125,29 @@ fn it_is_read_back_as_it_was_written() {
 fn nothing_to_explain_prints_nothing() {
     let nothing = Explanation::default();
     assert_eq!((text(&nothing, 100), mail(&nothing)), (String::new(), String::new()));
+}
+
+#[test]
+fn what_well_known_functions_mean_is_told_cell_by_cell() {
+    let explanation = explanation(2, "");
+    assert!(!text(&explanation, 100).contains(SYMPTOMS), "the made-up profiles have none");
+    let symptom = Seen {
+        name: "made up".into(),
+        shares: vec![0.25, 0.0],
+        functions: vec!["one".into(), "two".into()],
+        means: "it means nothing".into(),
+        remedy: "cat nothing".into(),
+    };
+    let cells = explanation.symptoms.cells.clone();
+    let symptoms = Symptoms { cells, seen: vec![symptom] };
+    let explanation = Explanation { symptoms, ..explanation };
+    let mut page = Vec::new();
+    report::explanation_page(&explanation, &mut page).unwrap();
+    let page = String::from_utf8(page).unwrap();
+    for said in [words(&text(&explanation, 100)), words(&mail(&explanation))] {
+        let line = "made up: socket 25%, tcp-zerocopy-receive 0% (one, two) it means nothing try: \
+                    cat nothing";
+        assert!(said.contains(SYMPTOMS) && said.contains(line), "{said}");
+    }
+    assert!(page.contains(SYMPTOMS) && page.contains("<td class=\"n\" data-v=\"0.25\">25%</td>"));
 }

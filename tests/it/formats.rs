@@ -109,7 +109,7 @@ fn the_command_asks_for_the_same_cells_again() {
     let declared = path_spec(path::CATALOG, path::PAIRS);
     let ask = |paths: &[&str], stream: &str, link: &str, cores: &str, baseline: Option<&str>| {
         let paths: Vec<String> = paths.iter().map(|p| (*p).to_owned()).collect();
-        let cores = spec::parse_cores(cores, &[0, 1, 2]).unwrap();
+        let cores = spec::parse_cores(cores, [0, 1, 2]).unwrap();
         let ask = Ask { stream, link, baseline, ..Ask::of(&paths, &cores) };
         spec::cells(&ask, &declared).unwrap()
     };

@@ -96,6 +96,10 @@ fn two_pairs_become_one_study_with_the_spread_between_them() {
     for format in CATALOG {
         assert!(!render(format.name, &merged, &Style::default()).is_empty(), "{}", format.name);
     }
+    let csv = String::from_utf8(render("csv", &merged, &Style::default())).unwrap();
+    let ends = |pair: &str| csv.lines().filter(|line| line.ends_with(pair)).count();
+    assert!(csv.lines().next().unwrap().ends_with(",pair") && ends(",one") > 100);
+    assert_eq!(1 + ends(",one") + ends(",two"), csv.lines().count());
     let details = Style { details: true, ..Style::default() };
     let text = words(&String::from_utf8(render("text", &merged, &details)).unwrap());
     assert!(text.contains("Pairs of hosts: how far the ratio"), "{text}");

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn context(machine: &Machine, source: PowerSource) -> Context {
-    let options = json!(Power { source, rest: Rest::Kept });
+    let options = json!(Power { source, ..Power::default() });
     Context { options, ..Context::idle(machine.roots()) }
 }
 
@@ -109,7 +109,8 @@ fn a_machine_without_a_source_says_so_and_gives_no_figure() {
 #[test]
 fn resting_power_is_taken_off_and_told() {
     let machine = Machine::at_start("epyc-amd-energy");
-    let power = Power { source: PowerSource::Rapl, rest: Rest::Given { watts: 50.0 } };
+    let rest = Rest::Given { watts: 50.0 };
+    let power = Power { source: PowerSource::Rapl, rest, ..Power::default() };
     let context = Context { options: json!(power), ..context(&machine, PowerSource::Rapl) };
     let running = meter("power").start(&context).unwrap();
     machine.lay("stop");
@@ -327,6 +328,10 @@ fn a_log_with_another_clock_is_laid_beside_a_study() {
     // What is kept is there whenever the study is shown.
     let (_, csv) = bytepath(&["show", &study, "--format", "csv"]);
     assert_eq!(csv.lines().filter(|line| line.contains(",power.watts,")).count(), count, "{csv}");
+    // Of one host it cannot be: they share the machine.
+    let (code, text) = bytepath(&["power", &study, &file, "--role", "sender"]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("their hosts share a machine"), "{text}");
     // A log of another time is refused, and what was kept stays.
     let other = dir.path().join("other.csv");
     fs::write(&other, "0,5\n1,6\n2,7\n").unwrap();

@@ -71,8 +71,8 @@ fn every_shipped_experiment_fits_the_schema() {
     let schema = schema("experiment");
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments");
     let mut files = 0;
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
+    let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    for path in paths.filter(|path| path.is_file()) {
         let table: toml::Table = std::fs::read_to_string(&path).unwrap().parse().unwrap();
         let value = serde_json::to_value(table).unwrap();
         check(&schema, &value).unwrap_or_else(|wrong| panic!("{}: {wrong}", path.display()));

@@ -373,7 +373,8 @@ fn assert_whole(study: &Study) {
 
 fn shipped() -> Vec<PathBuf> {
     let folder = std::fs::read_dir(root().join("experiments")).unwrap();
-    let mut files: Vec<PathBuf> = folder.map(|entry| entry.unwrap().path()).collect();
+    let paths = folder.map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> = paths.filter(|path| path.is_file()).collect();
     files.sort();
     files
 }

@@ -119,7 +119,7 @@ fn inside_hosts_run_a_study() {
     let mut refused = bytepath(&["run", "--path", "socket", "--testbed", &testbed]);
     let refused = refused.args(other).arg(dir.path().join("refused")).output().unwrap();
     assert!(!refused.status.success());
-    assert!(text(&refused).contains("takes the link as it is"), "{}", text(&refused));
+    assert!(text(&refused).contains("takes its link"), "{}", text(&refused));
 
     // What is started is not a shell.
     let mut wrong = bytepath(&["run", "--path", "socket", "--receiver", "exec:/bin/echo"]);

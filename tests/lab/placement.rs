@@ -78,12 +78,29 @@ fn without_a_polling_thread_rps_moves_packets_to_the_cpu() {
     let Some(_alone) = able("sets RPS") else { return };
     let [_, receiver] = cpus();
     let cell = cell("socket", "offload", "two-cores,softirq=receiver");
-    assert_eq!((cell.softirq_cpu(), cell.link.rps), (Some(receiver), None));
+    assert_eq!((cell.softirq_cpu(Role::Receiver), cell.link.rps), (Some(receiver), None));
     let trial = run(&cell);
     let taken_over = trial.reading("softnet.received_rps", &Scope::Cpu(receiver)).unwrap();
     assert!(taken_over > 100.0, "{taken_over} packets were taken over");
     assert!(of_cpus(&trial, "softirqs.napi").is_empty(), "no thread polls on this link");
     assert!(trial.reading("softirqs.net_rx", &Scope::Cpu(receiver)).unwrap() > 100.0);
+}
+
+#[test]
+fn the_softirqs_of_the_senders_device_are_placed_as_well() {
+    let Some(_alone) = able("places softirqs of both ends") else { return };
+    let [sender, receiver] = cpus();
+    // By RPS, since no thread polls on this link.
+    let trial = run(&cell("socket", "offload", "together"));
+    for (cpu, whose) in [(receiver, "the receiver's"), (sender, "the sender's")] {
+        let taken_over = trial.reading("softnet.received_rps", &Scope::Cpu(cpu)).unwrap();
+        assert!(taken_over > 10.0, "{taken_over} packets of {whose} were taken over");
+    }
+    // By a polling thread of each end.
+    let crossed = format!("two-cores,sender-softirq={receiver},softirq={sender}");
+    let trial = run(&cell("socket", "wire", &crossed));
+    let polled = of_cpus(&trial, "softirqs.napi");
+    assert!(polled.iter().any(|(cpu, _)| *cpu == sender), "{polled:?}");
 }
 
 #[test]
@@ -232,7 +249,7 @@ fn laboratory(stop: &AtomicBool) -> Laboratory<'_> {
 }
 
 fn cell(path: &str, link: &str, cores: &str) -> Cell {
-    let cores = spec::parse_cores(cores, &cpus_here()).unwrap();
+    let cores = spec::parse_cores(cores, cpus_here()).unwrap();
     let paths = [path.to_owned()];
     let ask = Ask { link, ..Ask::of(&paths, &cores) };
     let (cells, _) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS)).unwrap();

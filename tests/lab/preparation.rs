@@ -8,7 +8,7 @@ use bytepath::host::Steward;
 use bytepath::path::{DataPath, HalfPath, RxPath, TxPath, Wire};
 use bytepath::record::wire::Nic;
 use bytepath::record::{
-    Facts, Fault, FaultKind, Options, Setting, Study, Support, Trial, TrialStatus,
+    Facts, Fault, FaultKind, Options, Setting, SoftirqCpu, Study, Support, Trial, TrialStatus,
 };
 use bytepath::report::{self, Style, Subject};
 use bytepath::run::{Laboratory, Plan, conduct};
@@ -30,6 +30,8 @@ static CARD: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
         ("proc/self/mountinfo", "22 28 0:21 / /proc rw - proc proc rw\n"),
         ("sys/class/net/eth0/mtu", "1500\n"),
         ("sys/class/net/eth0/threaded", "0\n"),
+        ("proc/irq/45/smp_affinity_list", "0-3\n"),
+        ("proc/irq/46/smp_affinity_list", "0-3\n"),
     ] {
         let path = dir.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -50,16 +52,19 @@ fn card() -> (String, String) {
     (read("mtu"), read("threaded"))
 }
 
+/// The CPUs that an interrupt of it goes to.
+fn interrupts(number: u32) -> String {
+    let path = CARD.path().join(format!("proc/irq/{number}/smp_affinity_list"));
+    fs::read_to_string(path).unwrap().trim().to_owned()
+}
+
 fn journal() -> PathBuf {
     CARD.path().join("state/journal")
 }
 
-/// One test at a time has the card.
-static TURN: Mutex<()> = Mutex::new(());
-
 #[test]
 fn a_baseline_that_asks_for_something_is_rehearsed_with_it() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
     let study = conducted(&threads::plan(&["wanting", "plain"], 1, 1, folder.path()));
     let measured = |trial: &&Trial| trial.status == TrialStatus::Measured;
@@ -84,7 +89,7 @@ fn conducted(plan: &Plan) -> Study {
 
 #[test]
 fn a_card_is_prepared_for_those_cells_that_ask_and_for_no_others() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
     let names = ["plain", "wanting", "refused", "unwilling"];
     let plan = threads::plan(&names, 1, 3, folder.path());
@@ -129,6 +134,33 @@ fn a_card_is_prepared_for_those_cells_that_ask_and_for_no_others() {
     );
 }
 
+#[test]
+fn the_interrupts_of_a_card_go_where_the_cell_wants_its_softirqs() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = tempfile::tempdir().unwrap();
+    let plan = threads::plan(&["placed"], 1, 1, folder.path());
+    let mut plan = Plan { mandatory: false, testbed: "one-card".into(), ..plan };
+    let cpu = bytepath::sys::thread::allowed().unwrap()[0];
+    plan.cells[0].placement.softirq = SoftirqCpu::Cpu(cpu);
+    plan.cells[0].link.threaded_napi = false;
+    let study = conducted(&plan);
+    let measured = |trial: &&Trial| trial.status == TrialStatus::Measured;
+    let trial = study.trials.iter().find(measured);
+    let trial = trial.unwrap_or_else(|| panic!("{:?}", study.trials));
+    let said: Vec<String> = trial.prepared.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        said,
+        [
+            format!("CPUs of interrupt 45: 0-3 -> {cpu}"),
+            format!("CPUs of interrupt 46: 0-3 -> {cpu}")
+        ]
+    );
+    assert_eq!([interrupts(45), interrupts(46)], ["0-3", "0-3"], "restored");
+}
+
+/// There is one card.
+static ALONE: Mutex<()> = Mutex::new(());
+
 fn rendered(study: &Study) -> String {
     let analysis = stats::analyse(study, &stats::Rules::of(&study.header));
     let subject = Subject { study, analysis: &analysis, explanation: None };
@@ -157,7 +189,12 @@ impl Testbed for OneCard {
     }
     fn raise(&self, _: &Site) -> Result<Deployment, Fault> {
         assert_eq!(card(), ("1500".into(), "0".into()), "a testbed is raised unprepared");
-        let nic = Nic { device: "eth0".into(), driver: "paper".into(), queues: 4 };
+        let nic = Nic {
+            device: "eth0".into(),
+            driver: "paper".into(),
+            queues: 4,
+            interrupts: vec![45, 46],
+        };
         Ok(threads::start(PATHS, &[], Some(nic)))
     }
 }
@@ -165,7 +202,7 @@ impl Testbed for OneCard {
 /// The path `socket` under another name, that asks for something.
 struct Asking(&'static str);
 
-static PATHS: &[&DataPath] = made_up![Asking: "plain", "wanting", "refused", "unwilling"];
+static PATHS: &[&DataPath] = made_up![Asking: "plain", "wanting", "refused", "unwilling", "placed"];
 
 impl HalfPath for Asking {
     fn check(&self, _: &Job, _: &Facts) -> Support {
@@ -215,6 +252,9 @@ impl RxPath for Asking {
 impl Asking {
     /// What the card and the journal look like when this is opened.
     fn look(&self) -> Result<(), Fault> {
+        if self.0 == "placed" {
+            return Ok(());
+        }
         let expected = if self.0 == "wanting" { ("4148", "1") } else { ("1500", "0") };
         let (mtu, threaded) = card();
         if (mtu.as_str(), threaded.as_str()) != expected {

@@ -183,7 +183,7 @@ fn run_paths(
 ) -> Result<Trial, Fault> {
     let folder = tempfile::tempdir().unwrap();
     let paths = [format!("{tx}+{rx}")];
-    let cores = spec::parse_cores("none", &sys::thread::allowed().unwrap()).unwrap();
+    let cores = spec::parse_cores("none", sys::thread::allowed().unwrap()).unwrap();
     let ask = Ask { workload, stream, ..Ask::of(&paths, &cores) };
     let (cells, baseline) = spec::cells(&ask, &path_spec(&PATHS, &[])).unwrap();
     let cells: Vec<Cell> = cells.into_iter().filter(|cell| !cell.null).collect();

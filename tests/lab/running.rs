@@ -25,6 +25,15 @@ impl Running {
         self.0.stderr = Some(stderr.into_inner());
     }
 
+    /// Waits until something holds, as long as it runs.
+    pub fn await_that(&mut self, what: &str, mut holds: impl FnMut() -> bool) {
+        await_that(what, || {
+            let ended = self.0.try_wait().unwrap().is_some();
+            assert!(!ended, "it ended before {what}: {}", self.end().1);
+            holds()
+        });
+    }
+
     pub fn signal(&self, number: i32) {
         signal(self.0.id(), number);
     }

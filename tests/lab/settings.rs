@@ -42,6 +42,49 @@ fn what_others_change_meanwhile_is_named() {
 }
 
 #[test]
+fn settings_that_a_cell_asks_for_hold_where_its_sockets_are() {
+    isolated(module_path!(), "inside_settings_are_a_factor");
+}
+
+#[test]
+#[ignore = "started in a namespace by settings_that_a_cell_asks_for_hold_where_its_sockets_are"]
+fn inside_settings_are_a_factor() {
+    // Without timestamps a segment holds 12 bytes more (RFC 7323). The testbed's namespaces
+    // have a value of their own, and not that of the host.
+    let dir = tempfile::tempdir().unwrap();
+    let experiment = "
+        blocks = 1
+        window = \"200ms\"
+        warm-up = \"0\"
+        profile = \"none\"
+        [factors]
+        path = \"socket\"
+        cores = \"none\"
+        settings = [\"none\", \"sysctl net.ipv4.tcp_timestamps=0; sysctl net.core.somaxconn=99\"]
+    ";
+    let file = dir.path().join("timestamps.toml");
+    fs::write(&file, experiment).unwrap();
+    let out = dir.path().join("study");
+    let run = Command::new(env!("CARGO_BIN_EXE_bytepath"))
+        .args(["run".as_ref(), file.as_os_str(), "--out".as_ref(), out.as_os_str()])
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{}", text(&run));
+    let study = load(&out).unwrap();
+    assert_eq!(study.trials.len(), 3, "two cells, and one of them again: {}", text(&run));
+    for trial in &study.trials {
+        let own = trial.cell.0.contains("settings=sysctl/net.ipv4.tcp_timestamps=0+");
+        let said: Vec<String> = trial.prepared.iter().map(ToString::to_string).collect();
+        let expected = ["net.ipv4.tcp_timestamps: 1 -> 0", "net.core.somaxconn: 4096 -> 99"];
+        assert_eq!(said, if own { &expected[..] } else { &[] }, "{:?}", trial.status);
+        let mss = trial.readings.iter().find(|r| r.metric == "tcp.snd_mss").unwrap().value;
+        assert_eq!(mss, if own { 4108.0 } else { 4096.0 }, "{}", trial.cell);
+    }
+    let timestamps = fs::read_to_string("/proc/sys/net/ipv4/tcp_timestamps").unwrap();
+    assert_eq!(timestamps.trim(), "1", "restored");
+}
+
+#[test]
 #[ignore = "started in a namespace by a_study_that_is_killed_leaves_nothing_after_a_restore"]
 fn inside_a_killed_study_is_restored() {
     let host = Host::new();

@@ -4,7 +4,7 @@
 
 use crate::isolated::{isolated, text};
 use crate::places::{Place, bytepath, join, ran};
-use crate::running::{Running, await_that};
+use crate::running::{Running, await_that, signal};
 use bytepath::record::{Role, Scope, TrialStatus};
 use bytepath::run::load;
 use bytepath_testing::skip;
@@ -124,7 +124,7 @@ fn inside_a_host_that_is_lost() {
         agents = lab.hosts[1].place.agents();
         agents.len() == 2
     });
-    crate::running::signal(*agents.iter().max().unwrap(), libc::SIGKILL);
+    signal(*agents.iter().max().unwrap(), libc::SIGKILL);
     let (code, said) = run.end();
     assert_eq!(code, Some(5), "{said}");
     let study = load(&out).unwrap();
@@ -145,7 +145,8 @@ fn inside_a_host_that_is_lost() {
     lab.nothing_is_left();
 }
 
-fn failure(trial: &bytepath::record::Trial) -> Option<String> {
+/// Why a trial failed.
+pub fn failure(trial: &bytepath::record::Trial) -> Option<String> {
     match &trial.status {
         TrialStatus::Failed { fault } => Some(fault.to_string()),
         _ => None,
@@ -179,20 +180,22 @@ fn inside_ctrl_c() {
 }
 
 /// Two hosts and their steering one, which is where the test runs.
-struct Lab {
-    dir: tempfile::TempDir,
-    hosts: [Host; 2],
+pub struct Lab {
+    pub dir: tempfile::TempDir,
+    pub hosts: [Host; 2],
 }
 
-struct Host {
-    place: Place,
+pub struct Host {
+    pub place: Place,
+    pub home: PathBuf,
     address: &'static str,
-    home: PathBuf,
     sshd: Child,
+    /// The script that starts it.
+    start: String,
 }
 
 impl Lab {
-    fn new() -> Option<Lab> {
+    pub fn new() -> Option<Lab> {
         let sshd = Path::new("/usr/sbin/sshd");
         if !sshd.exists() || Command::new("ssh").arg("-V").output().is_err() {
             skip!("no ssh and sshd; `make tools-fleet` installs them");
@@ -206,7 +209,7 @@ impl Lab {
         let networks = [("10.8.1", "10.8.1.2"), ("10.8.2", "10.8.2.2")];
         let mut hosts = places.into_iter().zip(networks).map(|(place, (network, address))| {
             join(&steering, &place, network);
-            Host::start(dir.path(), place, address)
+            Host::new(dir.path(), place, address)
         });
         let hosts = [hosts.next().unwrap(), hosts.next().unwrap()];
         let known = dir.path().join("known");
@@ -245,16 +248,18 @@ impl Lab {
         command
     }
 
-    fn bytepath(&self, arguments: &[&str]) -> Output {
+    pub fn bytepath(&self, arguments: &[&str]) -> Output {
         self.command(arguments).output().unwrap()
     }
 
     /// A study of two short blocks, unless other options say otherwise.
-    fn run(&self, out: &Path, options: &[&str]) -> Command {
+    pub fn run(&self, out: &Path, options: &[&str]) -> Command {
         let mut all = vec!["run", "--path", "socket", "--cores", "unpinned"];
         all.extend(["--sender", "ssh://sender", "--receiver", "ssh://receiver"]);
-        all.extend(["--design", "trials", "--profile", "none"]);
-        for (name, usual) in [("--blocks", "2"), ("--window", "300ms"), ("--warm-up", "0")] {
+        all.extend(["--profile", "none"]);
+        for (name, usual) in
+            [("--design", "trials"), ("--blocks", "2"), ("--window", "300ms"), ("--warm-up", "0")]
+        {
             if !options.contains(&name) {
                 all.extend([name, usual]);
             }
@@ -266,7 +271,7 @@ impl Lab {
     }
 
     /// No agent, no journal, no socket.
-    fn nothing_is_left(&self) {
+    pub fn nothing_is_left(&self) {
         for host in &self.hosts {
             await_that("no agent runs", || host.place.agents().is_empty());
             assert!(!host.place.state.join("journal").exists(), "{}", host.place.name);
@@ -280,33 +285,62 @@ impl Lab {
 
 impl Host {
     /// Starts an sshd in a place.
-    fn start(dir: &Path, place: Place, address: &'static str) -> Host {
+    fn new(dir: &Path, place: Place, address: &'static str) -> Host {
         let home = dir.join(format!("{}-home", place.name));
         fs::create_dir(&home).unwrap();
         let config = format!(
             "ListenAddress {address}\nHostKey {}\nAuthorizedKeysFile {}\nStrictModes no\n\
              PermitRootLogin yes\nPasswordAuthentication no\nUsePAM no\nPidFile none\n\
-             SetEnv BYTEPATH_STATE={} XDG_CACHE_HOME={}/.cache\n",
+             SetEnv BYTEPATH_STATE={} XDG_CACHE_HOME={home}/.cache \
+             PATH={home}/bin:/usr/sbin:/usr/bin:/sbin:/bin\n",
             make_key(dir, &format!("{}-key", place.name)).display(),
             dir.join("key.pub").display(),
             place.state.display(),
-            home.display(),
+            home = home.display(),
         );
         let config_file = dir.join(format!("{}-sshd", place.name));
         fs::write(&config_file, config).unwrap();
         // Programs of the test are not to be seen at the receiver's.
         let hide = match place.name.as_str() {
-            "receiver" => format!("mount -t tmpfs tmpfs {} && ", folder_of_program()),
+            "receiver" => format!(" && mount -t tmpfs tmpfs {}", folder_of_program()),
             _ => String::new(),
         };
-        let mut command = place.command("sh");
-        command.arg("-c").arg(format!(
-            "mount -t tmpfs tmpfs /run && mkdir -p /run/sshd && {hide}exec /usr/sbin/sshd -D -e -f {}",
-            config_file.display()
-        ));
-        let sshd = command.stderr(Stdio::null()).spawn().unwrap();
-        await_that("sshd listens", || TcpStream::connect((address, 22)).is_ok());
-        Host { place, address, home, sshd }
+        let prepared = place
+            .command("sh")
+            .arg("-c")
+            .arg(format!("mount -t tmpfs tmpfs /run && mkdir -p /run/sshd{hide}"))
+            .status()
+            .unwrap();
+        assert!(prepared.success());
+        let start = format!("exec /usr/sbin/sshd -D -e -f {}", config_file.display());
+        let sshd = listen(&place, &start, address);
+        Host { place, home, address, sshd, start }
+    }
+
+    /// Processes that each serve a connection to it.
+    pub fn sessions(&self) -> Vec<u32> {
+        let children = format!("/proc/{0}/task/{0}/children", self.sshd.id());
+        let all = fs::read_to_string(children).unwrap_or_default();
+        all.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+    }
+
+    /// Cuts every connection to it.
+    pub fn cut(&self) {
+        let sessions = self.sessions();
+        assert!(!sessions.is_empty(), "nothing is connected");
+        sessions.into_iter().for_each(|pid| signal(pid, libc::SIGKILL));
+    }
+
+    /// Takes no connections any more, and has none.
+    pub fn stop(&mut self) {
+        self.cut();
+        self.sshd.kill().unwrap();
+        self.sshd.wait().unwrap();
+    }
+
+    /// Takes connections again.
+    pub fn start_again(&mut self) {
+        self.sshd = listen(&self.place, &self.start, self.address);
     }
 
     fn copies(&self) -> PathBuf {
@@ -319,6 +353,13 @@ impl Drop for Host {
         let _ = self.sshd.kill();
         let _ = self.sshd.wait();
     }
+}
+
+fn listen(place: &Place, start: &str, address: &str) -> Child {
+    let mut command = place.command("sh");
+    let sshd = command.args(["-c", start]).stderr(Stdio::null()).spawn().unwrap();
+    await_that("sshd listens", || TcpStream::connect((address, 22)).is_ok());
+    sshd
 }
 
 /// A new key without a passphrase.

@@ -54,7 +54,7 @@ pub fn owner<'a>(
         return owner;
     }
     if functions.any(is_softirq) {
-        return Owner::Softirq(role_of_cpu(stream.placement, cpu));
+        return Owner::Softirq(role_of_softirq(stream, cpu));
     }
     if let Some(owner) = named {
         return owner;
@@ -86,13 +86,23 @@ fn is_softirq(function: &str) -> bool {
     SOFTIRQ.contains(&plain)
 }
 
-fn role_of_cpu(placement: Placement, cpu: Option<u32>) -> Option<Role> {
-    let cpu = cpu?;
+fn role_of_softirq(stream: &Stream, cpu: Option<u32>) -> Option<Role> {
+    let (placement, cpu) = (stream.placement, cpu?);
+    // A machine that one role has to itself works for that one, wherever it does.
+    match stream.agents {
+        [Some(_), None] => return Some(Role::Sender),
+        [None, Some(_)] => return Some(Role::Receiver),
+        _ => {}
+    }
     let mut here = Role::ALL.into_iter().filter(|role| placement.cpu(*role) == Some(cpu));
     match (here.next(), here.next()) {
         (Some(role), None) => Some(role),
-        // A CPU that was set aside for the receive work is no role's own.
-        (None, _) if placement.softirq.cpu() == Some(cpu) => Some(Role::Receiver),
+        // A CPU that was set aside for the work of one end's device is no role's own.
+        (None, _) => {
+            let mut set_aside =
+                Role::ALL.into_iter().filter(|role| placement.softirq(*role).cpu() == Some(cpu));
+            set_aside.next().filter(|_| set_aside.next().is_none())
+        }
         _ => None,
     }
 }
@@ -156,12 +166,18 @@ mod tests {
             let found = owner(&stream, &thread, cpu, ["handle_softirqs"].into_iter());
             assert_eq!(found, Owner::Softirq(None));
         }
-        // One that was set aside for the receive work is the receiver's.
-        let placement = Placement { softirq: SoftirqCpu::Cpu(2), ..APART };
+        // One that was set aside for the work of a device is of that end.
+        let placement =
+            Placement { softirq: SoftirqCpu::Cpu(2), sender_softirq: SoftirqCpu::Cpu(4), ..APART };
         let stream = Stream { agents: [None, None], placement };
-        for (cpu, role) in [(2, Some(Role::Receiver)), (0, Some(Role::Sender)), (3, None)] {
+        let (tx, rx) = (Some(Role::Sender), Some(Role::Receiver));
+        for (cpu, role) in [(2, rx), (0, tx), (4, tx), (3, None)] {
             let found = owner(&stream, &thread, Some(cpu), ["net_rx_action"].into_iter());
             assert_eq!(found, Owner::Softirq(role));
         }
+        // On a machine of its own, a card may interrupt any CPU.
+        let stream = Stream { agents: [None, Some(20)], placement };
+        let found = owner(&stream, &thread, Some(7), ["net_rx_action"].into_iter());
+        assert_eq!(found, Owner::Softirq(rx));
     }
 }

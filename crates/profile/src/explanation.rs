@@ -2,11 +2,12 @@
 //! differs from the baseline's, and flame graphs. Plain data, to be made once and
 //! rendered in any format.
 
+use super::WorkUnit;
 use super::diff::{self, CONFIDENCE, LeftOut, Options, Pair, Per, Row};
 use super::flame::{Chart, Widths, flames};
 use super::subsystem::{Classes, Coverage, Rules};
+use super::symptom::{Seen, Tally};
 use super::waterfall::{Trials, Waterfall, waterfall};
-use super::{Profile, WorkUnit};
 use crate::record::Fault;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -32,12 +33,24 @@ pub struct Explanation {
     pub charts: Vec<Chart>,
     /// The part of the kernel's time that the rules could name.
     pub classified: Option<f64>,
+    /// What well-known functions mean.
+    #[serde(default)]
+    pub symptoms: Symptoms,
     /// Whether the processor was an emulated one: what ran is then as anywhere, and
     /// what it cost is not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub functional: bool,
     /// What has to be kept in mind.
     pub notes: Vec<String>,
+}
+
+/// What well-known functions of cells mean.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Symptoms {
+    /// The cells that the shares are of, the baseline first.
+    pub cells: Vec<String>,
+    /// Those that are worth a line, the largest share first.
+    pub seen: Vec<Seen>,
 }
 
 /// The functions of two cells side by side, ranked by what is saved. A function's
@@ -77,10 +90,10 @@ pub fn explain(
     };
     let options = Options { per: Some(per), rules, ..Options::default() };
     let most = (ALL_BOXES / (1 + 3 * others.len())).min(BOXES);
-    let mut coverage = covered(baseline.profiles, rules);
+    let all: Vec<Trials> = std::iter::once(*baseline).chain(others.iter().copied()).collect();
+    let (symptoms, coverage) = symptoms(&all, rules);
     for (i, other) in others.iter().enumerate() {
         explanation.waterfalls.push(waterfall(baseline, other, rules, unit, CONFIDENCE)?);
-        coverage = coverage.and(covered(other.profiles, rules));
         let mut found = diff::diff(baseline.profiles, other.profiles, &options)?;
         let flames = flames(baseline.profiles, other.profiles, &found, rules);
         let charts = &mut explanation.charts;
@@ -104,11 +117,21 @@ pub fn explain(
     }
     explanation.charts.retain(|chart| !chart.boxes.is_empty());
     explanation.classified = coverage.share();
+    explanation.symptoms = symptoms;
     Ok(explanation)
 }
 
-fn covered(profiles: &[Profile], rules: &Rules) -> Coverage {
-    profiles.iter().fold(Coverage::default(), |sum, profile| {
-        sum.and(Coverage::of(profile, &Classes::of(profile, rules)))
-    })
+/// What well-known functions of these cells mean, and how much of the kernel's time the
+/// rules could name.
+pub fn symptoms(cells: &[Trials], rules: &Rules) -> (Symptoms, Coverage) {
+    let (mut tally, mut coverage) = (Tally::new(cells.len()), Coverage::default());
+    for (side, trials) in cells.iter().enumerate() {
+        for profile in trials.profiles {
+            let classes = Classes::of(profile, rules);
+            coverage = coverage.and(Coverage::of(profile, &classes));
+            tally.add(side, profile, &classes);
+        }
+    }
+    let cells = cells.iter().map(|trials| trials.cell.to_owned()).collect();
+    (Symptoms { cells, seen: tally.seen() }, coverage)
 }

@@ -16,9 +16,10 @@ pub mod normalise;
 pub mod pprof;
 pub mod subsystem;
 pub mod symbols;
+pub mod symptom;
 pub mod waterfall;
 
-pub use explanation::{Explanation, Ranked, explain};
+pub use explanation::{Explanation, Ranked, Symptoms, explain, symptoms};
 pub use functions::{Function, functions, summarise};
 pub use model::{
     Builder, Frame, FrameId, FrameKind, FrameRef, Header, Owner, Profile, Sample, StackId, Thread,

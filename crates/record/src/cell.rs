@@ -1,6 +1,6 @@
 //! A cell: one combination of levels, complete enough to be run anywhere.
 
-use super::{Kernel, Options, Placement, Role};
+use super::{Kernel, Options, Placement, Role, WantedSetting};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -29,6 +29,9 @@ pub struct Cell {
     /// The kernel that its hosts boot; none leaves it to the testbed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<Kernel>,
+    /// What is set on the hosts before each of its trials, and restored after it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub settings: Vec<WantedSetting>,
     /// The level of every factor that the experiment varies, as typed:
     /// "path" = "socket", "mtu" = "9000". Empty for a cell asked for by flags.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -51,6 +54,7 @@ impl Cell {
             link: LinkSettings::default(),
             placement: Placement::default(),
             kernel: None,
+            settings: Vec::new(),
             levels: BTreeMap::new(),
             null: false,
         }
@@ -245,6 +249,18 @@ pub struct LinkSettings {
     pub threaded_napi: bool,
     /// CPU that receives packets by RPS at the receiver; none leaves RPS off.
     pub rps: Option<u32>,
+    /// Of a link that is there already: those settings that were asked for, by name and as
+    /// typed. Everything else is as it was found, whatever it says here. None where the
+    /// link is made, and has all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<BTreeMap<String, String>>,
+}
+
+impl LinkSettings {
+    /// Whether one of the settings is in force because it was asked for.
+    pub fn is_asked(&self, name: &str) -> bool {
+        self.asked.as_ref().is_none_or(|asked| asked.contains_key(name))
+    }
 }
 
 /// The wire-like link, `spec::PRESETS`' first.
@@ -262,6 +278,7 @@ impl Default for LinkSettings {
             qdisc: "pfifo".into(),
             threaded_napi: true,
             rps: None,
+            asked: None,
         }
     }
 }

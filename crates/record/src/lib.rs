@@ -21,6 +21,7 @@ mod option;
 mod placement;
 mod power;
 mod profile;
+mod published;
 mod reach;
 mod reading;
 mod setting;
@@ -49,12 +50,15 @@ pub use power::{LogClock, LoggedTrial, Power, PowerLog, PowerSource, Rest, TimeS
 pub use profile::{
     Bytes, ProfileRecord, ProfiledCells, Profiling, SAMPLING_OPTIONS, SamplePrice, Sampling,
 };
+pub use published::{
+    Levels, Published, PublishedColumn, PublishedFactor, PublishedFigure, PublishedRow, ReadFrom,
+};
 pub use reach::{Contact, Met, Passage, Ports, ReachReply, ReachRequest, Route};
 pub use reading::{Aggregation, Reading, Scope, Series, Unit};
 pub use setting::{
-    Channels, Coalescing, Cpus, DeviceName, FlowRule, IdleChoice, PacketLimits, Restoration,
-    RestorationRow, Rings, SETTING_FORMS, Setting, SettingRecord, SettingValue, Split, SysctlName,
-    TapFlags, WantedSetting, Word,
+    Channels, Coalescing, Cpus, DeviceName, FlowRule, GRO, HW_GRO, IdleChoice, PacketLimits,
+    Restoration, RestorationRow, Rings, SETTING_FORMS, Setting, SettingRecord, SettingValue, Split,
+    SysctlName, TapFlags, WantedSetting, Word,
 };
 pub use study::{CopyCeiling, Design, Judgement, Schedule, Source, Stopping, Study, StudyHeader};
 pub use trial::{

@@ -12,6 +12,10 @@ pub struct Placement {
     pub sender: Option<u32>,
     /// CPU of the receiver's threads.
     pub receiver: Option<u32>,
+    /// CPU of the kernel's work for the sender's device: acknowledgements that come, the
+    /// end of transmissions.
+    #[serde(default, rename = "sender-softirq", skip_serializing_if = "SoftirqCpu::is_link")]
+    pub sender_softirq: SoftirqCpu,
     /// CPU of the receive work of the kernel.
     #[serde(default, skip_serializing_if = "SoftirqCpu::is_link")]
     pub softirq: SoftirqCpu,
@@ -23,18 +27,20 @@ pub struct Placement {
     pub vhost: Option<u32>,
 }
 
-/// CPU of the kernel's receive work at the receiver: the softirqs of its device, or
-/// the thread that polls for it.
+/// CPU of the kernel's work for the device of one end: its softirqs, or the thread that
+/// polls for it. On a card, the CPU that its queues interrupt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SoftirqCpu {
-    /// As the link has it: a polling thread runs on the receiver's CPU, RPS goes to
-    /// the CPU it names, and without both it runs where the sender's work raises it.
+    /// As the link has it. At the receiver, a polling thread runs on the receiver's CPU,
+    /// and RPS goes to the CPU it names; otherwise it runs where it is raised: by a card's
+    /// interrupt, and on a veth pair by the other end's work.
     #[default]
     Link,
     /// A polling thread may run anywhere.
     Free,
-    /// On this CPU: a polling thread is pinned there, else RPS moves packets there.
+    /// On this CPU: a polling thread is pinned there, a card's queues interrupt it, else
+    /// RPS moves packets there.
     Cpu(u32),
 }
 
@@ -59,6 +65,7 @@ impl Placement {
         Placement {
             sender: Some(sender),
             receiver: Some(receiver),
+            sender_softirq: SoftirqCpu::Link,
             softirq: SoftirqCpu::Link,
             io_wq: None,
             vhost: None,
@@ -73,26 +80,47 @@ impl Placement {
         }
     }
 
+    /// Where the kernel's work for the device of a role was asked to run.
+    pub fn softirq(&self, role: Role) -> SoftirqCpu {
+        match role {
+            Role::Sender => self.sender_softirq,
+            Role::Receiver => self.softirq,
+        }
+    }
+
     /// Every CPU that was asked for by its number, with what is to run there.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, u32)> + use<> {
+        self.parts().map(|(part, _, cpu)| (part, cpu))
+    }
+
+    /// Those of them that are on the host of a role, where the hosts are apart.
+    pub fn named_at(&self, role: Role) -> impl Iterator<Item = (&'static str, u32)> + use<> {
+        let here = self.parts().filter(move |(_, of, _)| of.is_none_or(|of| of == role));
+        here.map(|(part, _, cpu)| (part, cpu))
+    }
+
+    /// Parts by name, each with the role that it is of; none is of both.
+    fn parts(&self) -> impl Iterator<Item = (&'static str, Option<Role>, u32)> + use<> {
         let parts = [
-            ("sender", self.sender),
-            ("receiver", self.receiver),
-            ("softirq", self.softirq.cpu()),
-            ("io-wq", self.io_wq),
-            ("vhost", self.vhost),
+            ("sender", Some(Role::Sender), self.sender),
+            ("receiver", Some(Role::Receiver), self.receiver),
+            ("sender-softirq", Some(Role::Sender), self.sender_softirq.cpu()),
+            ("softirq", Some(Role::Receiver), self.softirq.cpu()),
+            ("io-wq", None, self.io_wq),
+            ("vhost", None, self.vhost),
         ];
-        parts.into_iter().filter_map(|(part, cpu)| Some((part, cpu?)))
+        parts.into_iter().filter_map(|(part, of, cpu)| Some((part, of, cpu?)))
     }
 }
 
 impl Cell {
-    /// The CPU that the kernel's receive work was asked to run on, by its placement
-    /// or by its link; none where nobody asked.
-    pub fn softirq_cpu(&self) -> Option<u32> {
-        match self.placement.softirq {
+    /// The CPU that the kernel's work for a role's device was asked to run on, by the
+    /// placement or by the link; none where nobody asked.
+    pub fn softirq_cpu(&self, role: Role) -> Option<u32> {
+        match self.placement.softirq(role) {
             SoftirqCpu::Cpu(cpu) => Some(cpu),
             SoftirqCpu::Free => None,
+            SoftirqCpu::Link if role == Role::Sender => None,
             SoftirqCpu::Link if self.link.threaded_napi => self.placement.receiver,
             SoftirqCpu::Link => self.link.rps,
         }
@@ -110,10 +138,17 @@ mod tests {
         let placement: Placement = serde_json::from_str(old).unwrap();
         assert_eq!(placement, Placement::pinned(0, 1));
         assert_eq!(serde_json::to_string(&placement).unwrap(), old);
-        let all =
-            Placement { softirq: SoftirqCpu::Cpu(3), io_wq: Some(2), ..Placement::pinned(0, 1) };
+        let all = Placement {
+            softirq: SoftirqCpu::Cpu(3),
+            sender_softirq: SoftirqCpu::Free,
+            io_wq: Some(2),
+            ..Placement::pinned(0, 1)
+        };
         let text = serde_json::to_string(&all).unwrap();
-        assert_eq!(text, r#"{"sender":0,"receiver":1,"softirq":{"cpu":3},"io-wq":2}"#);
+        assert_eq!(
+            text,
+            r#"{"sender":0,"receiver":1,"sender-softirq":"free","softirq":{"cpu":3},"io-wq":2}"#
+        );
         assert_eq!(serde_json::from_str::<Placement>(&text).unwrap(), all);
     }
 
@@ -121,15 +156,40 @@ mod tests {
     fn who_asks_for_a_cpu_of_the_receive_work() {
         let mut cell = Cell::new("a", Half::plain("socket"), Half::plain("socket"));
         cell.placement = Placement::pinned(0, 1);
-        assert_eq!(cell.softirq_cpu(), Some(1), "the polling thread goes with the receiver");
+        assert_eq!(
+            cell.softirq_cpu(Role::Receiver),
+            Some(1),
+            "the polling thread goes with the receiver"
+        );
         cell.placement.softirq = SoftirqCpu::Cpu(2);
-        assert_eq!(cell.softirq_cpu(), Some(2));
+        assert_eq!(cell.softirq_cpu(Role::Receiver), Some(2));
         cell.placement.softirq = SoftirqCpu::Free;
-        assert_eq!(cell.softirq_cpu(), None);
+        assert_eq!(cell.softirq_cpu(Role::Receiver), None);
         cell.placement.softirq = SoftirqCpu::Link;
         cell.link.threaded_napi = false;
-        assert_eq!(cell.softirq_cpu(), None, "it runs where the sender's work raises it");
+        assert_eq!(
+            cell.softirq_cpu(Role::Receiver),
+            None,
+            "it runs where the sender's work raises it"
+        );
         cell.link.rps = Some(3);
-        assert_eq!(cell.softirq_cpu(), Some(3));
+        assert_eq!(cell.softirq_cpu(Role::Receiver), Some(3));
+        assert_eq!(cell.softirq_cpu(Role::Sender), None);
+        cell.placement.sender_softirq = SoftirqCpu::Cpu(4);
+        assert_eq!(cell.softirq_cpu(Role::Sender), Some(4));
+    }
+
+    #[test]
+    fn a_host_of_its_own_has_the_parts_of_its_role_and_those_of_both() {
+        let all = Placement {
+            sender_softirq: SoftirqCpu::Cpu(2),
+            softirq: SoftirqCpu::Cpu(3),
+            io_wq: Some(4),
+            ..Placement::pinned(0, 1)
+        };
+        let at = |role| all.named_at(role).collect::<Vec<_>>();
+        assert_eq!(at(Role::Sender), [("sender", 0), ("sender-softirq", 2), ("io-wq", 4)]);
+        assert_eq!(at(Role::Receiver), [("receiver", 1), ("softirq", 3), ("io-wq", 4)]);
+        assert_eq!(all.named().count(), 5);
     }
 }

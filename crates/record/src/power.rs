@@ -1,5 +1,6 @@
 //! How power is measured, and what an external meter said of a study.
 
+use super::Role;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -12,9 +13,21 @@ pub struct Power {
     /// What is taken off every reading.
     #[serde(default)]
     pub rest: Rest,
+    /// How that of the receiver's host is measured, where each host has a source of its own;
+    /// the above is the sender's then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receiver: Option<Box<Power>>,
 }
 
 impl Power {
+    /// How that of a role's host is measured.
+    pub fn of(&self, role: Role) -> &Power {
+        match (&self.receiver, role) {
+            (Some(receiver), Role::Receiver) => receiver,
+            _ => self,
+        }
+    }
+
     /// True for what is done if nobody asks for anything.
     pub fn is_default(&self) -> bool {
         *self == Power::default()
@@ -85,6 +98,9 @@ pub enum Rest {
 pub struct PowerLog {
     /// Version of this record.
     pub schema: u32,
+    /// The role whose host it is of; none where the hosts share a machine, or a meter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<Role>,
     /// Name of the log.
     pub file: String,
     /// What was added to the log's times, seconds.

@@ -191,6 +191,12 @@ pub enum Setting {
     },
 }
 
+/// The feature by which received packets are merged in software.
+pub const GRO: &str = "rx-gro";
+
+/// The feature by which the device merges them.
+pub const HW_GRO: &str = "rx-gro-hw";
+
 /// What [`Setting::Rings`] sets; none leaves it alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]

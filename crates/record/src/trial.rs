@@ -291,9 +291,10 @@ impl Trial {
         self.roles.iter().find(|r| r.role == role)
     }
 
-    /// Whether each host has a machine of its own, by what meters said.
+    /// Whether each host has a machine of its own, by its clock or by what meters said.
     pub fn has_hosts_apart(&self) -> bool {
-        self.readings.iter().any(|r| matches!(r.scope, super::Scope::MachineOf(_)))
+        let of_one = |r: &Reading| matches!(r.scope, super::Scope::MachineOf(_));
+        self.clocks.is_some() || self.readings.iter().any(of_one)
     }
 
     /// What a meter said of the machine that a role's host runs on.

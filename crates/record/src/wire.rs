@@ -6,7 +6,7 @@
 use super::{
     Bytes, Cell, CopyCeiling, Facts, Fault, Finding, LinkSettings, Placement, Ports, ProvenWitness,
     ReachReply, ReachRequest, Reading, RestorationRow, RoleRecord, Route, SamplePrice, Series,
-    SettingRecord, ThreadTime, WantedSetting,
+    SettingRecord, SysctlName, ThreadTime, WantedSetting,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -67,7 +67,13 @@ pub enum Request {
         timeout: f64,
     },
     /// Set up this end of the testbed's link. Answered by `Linked`.
-    Link(LinkEnd),
+    Link(Box<LinkEnd>),
+    /// Sets kernel parameters where the agent's sockets are: each namespace has its own of
+    /// many. Those that it has not are every namespace's, and were set where they are.
+    Sysctls {
+        /// Their dotted names and their values.
+        values: Vec<(SysctlName, String)>,
+    },
     /// What is this host? Answered by `Facts`. The device, if given, is the
     /// one that attempts which need a device are made on.
     Survey {
@@ -408,6 +414,10 @@ pub struct Nic {
     pub driver: String,
     /// Receive queues in use.
     pub queues: u32,
+    /// Numbers of the interrupts of its queues, as `/proc/interrupts` has them; none
+    /// where they are not known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub interrupts: Vec<u32>,
 }
 
 /// One end of a link that the testbed asks an agent to set up.
@@ -433,6 +443,10 @@ pub struct LinkEnd {
     /// may pin kernel threads.
     #[serde(default)]
     pub softirq_required: bool,
+    /// Whether the interrupts of its card are moved there, by its host's steward: RPS is
+    /// not needed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub interrupts_there: bool,
     /// Seconds that the carrier may take to come. A cable's two ends agree for some.
     #[serde(default = "LinkEnd::moment")]
     pub patience: f64,
@@ -453,6 +467,7 @@ impl LinkEnd {
             settings: LinkSettings::default(),
             softirq_cpu: None,
             softirq_required: false,
+            interrupts_there: false,
             patience: LinkEnd::moment(),
             neighbour: None,
         }

@@ -2,6 +2,7 @@
 
 use super::cpu::CpuRule;
 use super::effect::{CONFIDENCE, Effect};
+use super::factors::FactorView;
 use super::idle::IdleShare;
 use super::pairs::PairSpread;
 use super::placement::ReceiveWork;
@@ -40,6 +41,9 @@ pub struct Analysis {
     /// How far that cell is from itself, one of each question; none without two
     /// blocks of the null cell.
     pub noises: Vec<Noise>,
+    /// What each level of the factors does; none unless two of them vary.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub factors: Option<FactorView>,
     /// Why the study says nothing of speed; none where it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub functional: Option<String>,
@@ -188,6 +192,9 @@ pub struct Row {
     /// Where the kernel's receive work ran; none where no meter saw it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receive_work: Option<ReceiveWork>,
+    /// Where the softirqs of the sender's device ran, on a machine of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sender_work: Option<ReceiveWork>,
     /// Parts of its work that were put in each other's way, in words.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub collisions: Vec<String>,
@@ -202,6 +209,15 @@ impl Row {
     /// How it compares with the baseline in one question.
     pub fn comparison(&self, question: Question) -> Option<&Comparison> {
         self.comparisons.iter().find(|comparison| comparison.question == question)
+    }
+
+    /// Watts and joules per unit of work, each by the sender, the receiver and both; none
+    /// where no meter reported power.
+    pub fn energy(&self) -> Option<[[Option<Summary>; 3]; 2]> {
+        let (tx, rx) = (&self.sender, &self.receiver);
+        let watts = [tx.watts, rx.watts, self.watts];
+        let joules = [tx.joules_per_unit, rx.joules_per_unit, self.joules_per_unit];
+        watts.iter().any(Option::is_some).then_some([watts, joules])
     }
 
     /// One of its ends.
@@ -284,6 +300,13 @@ pub struct End {
     pub role: Role,
     /// What it cost in CPU time; none where no meter saw it.
     pub cpu: Option<CpuCost>,
+    /// Watts that its host drew, less the resting power if that is taken off; none where
+    /// it shares a machine or a meter with the other end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub watts: Option<Summary>,
+    /// Joules of its host per unit of work.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub joules_per_unit: Option<Summary>,
     /// System calls of the engine per unit of work; none where they were not counted.
     pub calls_per_unit: Option<Summary>,
     /// Copied or not, and by which evidence.

@@ -6,6 +6,7 @@ use super::analysis::{
 };
 use super::compare::{Frame, Side};
 use super::cpu::RoleCpu;
+use super::factors::factor_view;
 use super::idle::idle;
 use super::order;
 use super::placement::{ReceiveWork, collisions};
@@ -27,15 +28,7 @@ const STALL: f64 = 0.05;
 /// after the fact; a report that prints them says so.
 pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
     let header = &study.header;
-    let mut by_cell: HashMap<&CellId, Vec<&Trial>> = HashMap::new();
-    for trial in &study.trials {
-        by_cell.entry(&trial.cell).or_default().push(trial);
-    }
-    let known: Vec<Known> = header
-        .cells
-        .iter()
-        .map(|cell| Known::of(header, cell, by_cell.remove(&cell.id).unwrap_or_default()))
-        .collect();
+    let known = known(study);
     let (nulls, cells): (Vec<&Known>, Vec<&Known>) = known.iter().partition(|k| k.cell.null);
     let frame = Frame {
         rules,
@@ -67,6 +60,9 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
             rows[*at].comparisons.extend(comparison);
         }
     }
+    let base = cells.iter().find(|k| k.cell.id == header.baseline).map(|k| k.cell);
+    let all: Vec<Side> = cells.iter().map(|k| k.side()).collect();
+    let factors = factor_view(&frame, &all, base, &noises);
     let warnings = study.trials.iter().flat_map(|t| &t.warnings);
     let remarks = remarks(study).into_iter().chain(in_order(&rows)).collect();
     Analysis {
@@ -77,6 +73,7 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
         null: nulls.first().map(|k| row(study, rules, k)),
         noise_of: original.map(|k| k.cell.id.clone()),
         noises,
+        factors,
         functional: header.functional.clone(),
         instructions_per_second: header.instructions_per_second,
         stopping: stopping(study),
@@ -86,9 +83,21 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
     }
 }
 
+/// Every cell with all that was run of it.
+pub fn known(study: &Study) -> Vec<Known<'_>> {
+    let header = &study.header;
+    let mut by_cell: HashMap<&CellId, Vec<&Trial>> = HashMap::new();
+    for trial in &study.trials {
+        by_cell.entry(&trial.cell).or_default().push(trial);
+    }
+    let of = |cell| Known::of(header, cell, by_cell.remove(&cell.id).unwrap_or_default());
+    header.cells.iter().map(of).collect()
+}
+
 /// A cell and all that was run of it.
-struct Known<'a> {
-    cell: &'a Cell,
+pub struct Known<'a> {
+    /// The cell.
+    pub cell: &'a Cell,
     trials: Vec<&'a Trial>,
     measured: Vec<&'a Trial>,
     costs: Vec<Costs>,
@@ -102,7 +111,8 @@ impl<'a> Known<'a> {
         Known { cell, trials, measured, costs }
     }
 
-    fn side(&self) -> Side<'_> {
+    /// As one side of a comparison.
+    pub fn side(&self) -> Side<'_> {
         Side { cell: self.cell, trials: &self.trials, costs: &self.costs }
     }
 }
@@ -168,14 +178,20 @@ fn in_order(rows: &[Row]) -> Vec<String> {
 fn row(study: &Study, rules: &Rules, known: &Known) -> Row {
     let Known { cell, trials, measured, costs } = known;
     let work = measured.first().or(trials.first()).map_or(Work::Bytes, |t| t.work);
+    let apart = measured.iter().any(|trial| trial.has_hosts_apart());
     let rate = Summary::of(measured.iter().filter_map(|t| t.rate()));
     let rate = rate.map(|s| s.at(rules.confidence));
     let ceiling = study.header.ceiling.map(|c| c.workload);
     let ceiling = ceiling.filter(|c| *c > 0.0 && work == Work::Bytes);
     let share = rate.zip(ceiling).map(|(rate, ceiling)| rate.mean / ceiling);
-    let over = |figure: fn(&Costs) -> Option<f64>| {
+    let over = |figure: &dyn Fn(&Costs) -> Option<f64>| {
         let values = costs.iter().filter_map(figure);
         Summary::of(values).map(|s| s.at(rules.confidence))
+    };
+    let end = |role| End {
+        watts: over(&|c| c.watts[role as usize]),
+        joules_per_unit: over(&|c| c.joules_per_unit()[role as usize]),
+        ..end(role, work, cell, measured, costs)
     };
     // Where speed was not measured, nothing is known to come back for what was spent.
     let returns: &[Costs] = if study.header.functional.is_none() { costs } else { &[] };
@@ -190,21 +206,22 @@ fn row(study: &Study, rules: &Rules, known: &Known) -> Row {
         latency: latency(measured, rules),
         ceiling_share: share.filter(|share| share.is_finite()),
         labels: pool::count_exact(measured.iter().map(|t| t.label.as_str())),
-        sender: end(Role::Sender, work, cell, measured, costs),
-        receiver: end(Role::Receiver, work, cell, measured, costs),
-        cpu_per_unit: over(Costs::cpu_per_unit),
-        cpu_per_packet: over(Costs::cpu_per_packet),
+        sender: end(Role::Sender),
+        receiver: end(Role::Receiver),
+        cpu_per_unit: over(&Costs::cpu_per_unit),
+        cpu_per_packet: over(&Costs::cpu_per_packet),
         roi: worth::roi(returns, rules),
         roi_power: worth::roi_power(returns, rules),
-        watts: over(Costs::watts),
-        joules_per_unit: over(Costs::joules_per_unit),
+        watts: over(&|c| c.watts[2]),
+        joules_per_unit: over(&|c| c.joules_per_unit()[2]),
         service_demand: worth::service_demand(returns, rules),
         headline: worth::headline(measured),
         retransmits: retransmits(measured),
         // The meter counts bytes, whatever the trial counts.
         pace: if work == Work::Bytes { pace(measured) } else { None },
         receive_work: ReceiveWork::of(cell, measured),
-        collisions: collisions(cell, &study.header.facts),
+        sender_work: ReceiveWork::of_sender(cell, measured),
+        collisions: collisions(cell, &study.header.facts, apart),
         comparisons: Vec::new(),
         warnings: count(trials.iter().flat_map(|t| &t.warnings).map(String::as_str)),
     }
@@ -237,6 +254,8 @@ fn end(role: Role, work: Work, cell: &Cell, measured: &[&Trial], costs: &[Costs]
     End {
         role,
         cpu: cpu_cost(role, costs),
+        watts: None,
+        joules_per_unit: None,
         calls_per_unit: Summary::of(records.iter().filter_map(|r| calls_per_unit(work, r))),
         ledger: Shares::of(records.iter().map(|r| &r.ledger)),
         witness: Witness {

@@ -39,7 +39,7 @@ pub struct Side<'a> {
 impl Side<'_> {
     /// The figure of every block that was measured. Where a block holds several
     /// trials of a cell, the last counts.
-    fn figures(&self, question: Question) -> BTreeMap<u32, f64> {
+    pub fn figures(&self, question: Question) -> BTreeMap<u32, f64> {
         match question {
             Question::Rate => {
                 self.trials.iter().filter_map(|t| Some((t.block, t.rate()?))).collect()

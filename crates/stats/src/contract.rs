@@ -1,7 +1,7 @@
 //! Were two cells asked the same? A comparison means something only where they
 //! differ in what the experiment varies and in nothing else.
 
-use crate::record::{Cell, Role, Trial};
+use crate::record::{Cell, Role, Setting, SettingRecord, Trial};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -37,17 +37,25 @@ pub fn undeclared(first: &str, baseline: &Cell, cell: &Cell) -> Vec<String> {
     same!("mtu", &["link"], b.mtu, c.mtu);
     same!("tso", &["link"], b.tso, c.tso);
     same!("gro", &["link"], b.gro, c.gro);
+    same!("hw-gro", &["link"], b.hw_gro, c.hw_gro);
     same!("gso-max", &["link"], b.gso_max, c.gso_max);
     same!("gro-max", &["link"], b.gro_max, c.gro_max);
+    same!("wmem", &["link"], b.wmem, c.wmem);
     same!("qdisc", &["link"], b.qdisc, c.qdisc);
     same!("threaded-napi", &["link"], b.threaded_napi, c.threaded_napi);
     same!("rps", &["link", "cores"], b.rps, c.rps);
     let (b, c) = (baseline.placement, cell.placement);
     same!("sender CPU", &["cores"], b.sender, c.sender);
     same!("receiver CPU", &["cores"], b.receiver, c.receiver);
+    same!("sender-softirq CPU", &["cores"], b.sender_softirq, c.sender_softirq);
     same!("softirq CPU", &["cores"], b.softirq, c.softirq);
     same!("io-wq CPU", &["cores"], b.io_wq, c.io_wq);
     same!("vhost CPU", &["cores"], b.vhost, c.vhost);
+    let set = |cell: &Cell| {
+        let all = cell.settings.iter().map(|wanted| wanted.setting.to_string());
+        all.collect::<Vec<_>>().join("; ")
+    };
+    same!("settings", &[], set(baseline), set(cell));
     let name = |cell: &Cell| cell.kernel.as_ref().map(|kernel| kernel.to_string());
     same!("kernel", &[], name(baseline), name(cell));
     found
@@ -75,6 +83,17 @@ pub fn unlike(first: &str, ours: &[&Trial], theirs: &[&Trial]) -> Vec<String> {
         });
         ran.next().map(|t| t.roles.iter().any(|role| role.ledger.discarded > 0))
     };
+    let steered = |trials: &[&Trial]| {
+        let mut ran = trials.iter().filter(|t| t.ran_at().is_some());
+        let flow = |record: &SettingRecord| matches!(record.setting, Setting::Flow { .. });
+        ran.next().map(|t| t.prepared.iter().any(flow))
+    };
+    let go = |steered| if steered { "to one receive queue" } else { "to any receive queue" };
+    if let (Some(a), Some(b)) = (steered(ours), steered(theirs))
+        && a != b
+    {
+        found.push(format!("flows go {} in {first} and {} here", go(a), go(b)));
+    }
     let does = |discards| if discards { "discards" } else { "delivers" };
     if let (Some(a), Some(b)) = (receivers(ours), receivers(theirs))
         && a != b
@@ -102,7 +121,7 @@ fn shown(value: &impl Serialize) -> String {
 mod tests {
     use super::*;
     use crate::pool::tests::{cell, trial};
-    use crate::record::{Manner, Touch, Work};
+    use crate::record::{Manner, SettingValue, Touch, Work};
 
     #[test]
     fn what_no_factor_varies_must_be_the_same() {
@@ -152,6 +171,25 @@ mod tests {
             unlike("a", &[&bytes], &[&exchanges]),
             ["what is counted is the throughput in a and the transaction rate here"]
         );
+    }
+
+    #[test]
+    fn a_flow_by_a_queue_of_its_own_is_not_compared_with_one_that_shares() {
+        let plain = trial("a", 0, 1.0, 1000);
+        let mut steered = plain.clone();
+        steered.prepared.push(SettingRecord {
+            setting: "flow eth1 src=10.0.0.1 queue=3".parse().unwrap(),
+            profile: None,
+            before: SettingValue::default(),
+            after: SettingValue::default(),
+            skipped: None,
+            host: None,
+        });
+        assert_eq!(
+            unlike("a", &[&plain], &[&steered]),
+            ["flows go to any receive queue in a and to one receive queue here"]
+        );
+        assert_eq!(unlike("a", &[&steered], &[&steered]), [""; 0]);
     }
 
     #[test]

@@ -25,16 +25,15 @@
 //! Time that the hypervisor took is taken off each in proportion. By the second rule the
 //! account only splits the threads' run time into user and system.
 //!
-//! **Receive work away from the receiver's CPU** is the receiver's all the same. Of a
-//! polling thread that was put on another CPU the run time is added to the receiver's,
-//! and taken from the sender's if it was put there; of RPS to a CPU that is no role's,
-//! that CPU's busy time is added. Where such a thread may run anywhere, no CPU is
+//! **Work for a role's device away from the role's CPU** is the role's all the same: see
+//! [`super::device_work`]. Where a thread that polls for it may run anywhere, no CPU is
 //! anyone's own, and the second rule holds.
 //!
 //! iowait is idle: no thread ran. It is kept apart, never added. ksoftirqd
 //! needs no care: its time is in its CPU's softirq ticks, once.
 
-use crate::record::{Cell, Reading, Role, Scope, SoftirqCpu, ThreadTime, Trial};
+use super::device_work::{Beside, DeviceWork};
+use crate::record::{Cell, Reading, Role, Scope, ThreadTime, Trial};
 use serde::Serialize;
 
 /// Name of the reading, of `Scope::Role`, of what the engine's threads ran between the edges
@@ -84,95 +83,32 @@ pub fn role_cpu(cell: &Cell, trial: &Trial, role: Role) -> Option<RoleCpu> {
     let threads = Threads::of(trial, role);
     let apart =
         trial.has_hosts_apart() || cell.placement.cpu(role) != cell.placement.cpu(role.peer());
-    let receive_work = ReceiveWork::of(cell, trial);
+    let works = Role::ALL.map(|role| DeviceWork::of(cell, trial, role));
     let alone = cell.placement.cpu(role).filter(|_| {
-        apart && cell.placement.cpu(role.peer()).is_some() && receive_work != ReceiveWork::Anywhere
+        apart && cell.placement.cpu(role.peer()).is_some() && !works.contains(&DeviceWork::Anywhere)
     });
     alone
         .and_then(|cpu| {
-            whole_cpu(trial, (role, cpu), &threads, receive_work.beside(trial, cell, role)?)
+            whole_cpu(trial, (role, cpu), &threads, Beside::of(trial, (role, cpu), &works)?)
         })
         .or_else(|| by_threads(&threads.within(trial, role), account_of(trial, role)))
 }
 
-/// Where the receiver's packets were taken from its device.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum ReceiveWork {
-    /// On a CPU whose busy time tells it already.
-    Counted,
-    /// By a polling thread on another CPU than the receiver's, that ran for so long, in cores.
-    Thread { cpu: u32, run: f64 },
-    /// By softirqs on a CPU that is no role's.
-    Softirqs { cpu: u32 },
-    /// By a polling thread that may have run on any CPU.
-    Anywhere,
-}
-
-/// What of the receive work is to be put right beside a role's own CPU, in cores.
-#[derive(Clone, Copy, Debug, Default)]
-struct Beside {
-    /// Done for it elsewhere.
-    more: f64,
-    /// Done on its CPU for its peer, by a thread that polls.
-    less: f64,
-    /// Whether its own polling thread ran on its own CPU.
-    polls_here: bool,
-}
-
-impl ReceiveWork {
-    fn of(cell: &Cell, trial: &Trial) -> ReceiveWork {
-        let run = Threads::of(trial, Role::Receiver).polling;
-        let is_role = |cpu| Role::ALL.iter().any(|role| cell.placement.cpu(*role) == Some(cpu));
-        match cell.softirq_cpu() {
-            Some(cpu) if cell.placement.receiver == Some(cpu) => ReceiveWork::Counted,
-            Some(cpu) if run > 0.0 => ReceiveWork::Thread { cpu, run },
-            Some(cpu) if !is_role(cpu) => ReceiveWork::Softirqs { cpu },
-            None if run > 0.0 && cell.placement.softirq == SoftirqCpu::Free => {
-                ReceiveWork::Anywhere
-            }
-            _ => ReceiveWork::Counted,
-        }
-    }
-
-    /// None where the CPU that it was on was not seen.
-    fn beside(self, trial: &Trial, cell: &Cell, role: Role) -> Option<Beside> {
-        let nothing = Beside { polls_here: true, ..Beside::default() };
-        Some(match (self, role) {
-            (ReceiveWork::Thread { run, .. }, Role::Receiver) => {
-                Beside { more: run, ..Beside::default() }
-            }
-            (ReceiveWork::Thread { cpu, run }, Role::Sender)
-                if cell.placement.sender == Some(cpu) && !trial.has_hosts_apart() =>
-            {
-                Beside { less: run, ..nothing }
-            }
-            (ReceiveWork::Softirqs { cpu }, Role::Receiver) => {
-                let wall = trial.of_machine("cpu.wall", role).filter(|w| *w > 0.0)?;
-                let read = |metric| trial.of_cpu(metric, role, cpu);
-                let exact = read("cpu.foreign").and(read("cpu.softirq"));
-                let softirqs = exact.map(|softirq| softirq + read("cpu.irq").unwrap_or(0.0));
-                Beside { more: cores(softirqs.or_else(|| read("cpu.busy"))?, wall), ..nothing }
-            }
-            _ => nothing,
-        })
-    }
-}
-
 /// Run times of a role's threads, in cores.
 #[derive(Clone, Copy, Debug, Default)]
-struct Threads {
+pub(super) struct Threads {
     /// The engine's.
     run: f64,
     user: f64,
     system: f64,
     /// Kernel threads that poll for the device.
-    polling: f64,
+    pub polling: f64,
     /// What of `run` is not of io_uring's workers.
     engine: f64,
 }
 
 impl Threads {
-    fn of(trial: &Trial, role: Role) -> Threads {
+    pub fn of(trial: &Trial, role: Role) -> Threads {
         let mut sums = Threads::default();
         let Some(record) = trial.role(role) else { return sums };
         // The interval that the threads were looked at over, which is a little longer than
@@ -218,7 +154,7 @@ pub fn polls_for_device(thread: &ThreadTime) -> bool {
 }
 
 /// Seconds of CPU over seconds of wall; nonsense counts as nothing.
-fn cores(seconds: f64, wall: f64) -> f64 {
+pub(super) fn cores(seconds: f64, wall: f64) -> f64 {
     let cores = seconds / wall;
     if cores.is_finite() { cores.max(0.0) } else { 0.0 }
 }
@@ -323,12 +259,12 @@ fn account_of(trial: &Trial, role: Role) -> Option<Account> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::pool::tests::{cell, thread, trial};
-    use crate::record::{Placement, Unit};
+    use crate::record::{Placement, SoftirqCpu, Unit};
 
-    fn with_cpu(mut t: Trial, cpu: u32, values: &[(&str, f64)]) -> Trial {
+    pub fn with_cpu(mut t: Trial, cpu: u32, values: &[(&str, f64)]) -> Trial {
         for (metric, value) in values {
             let metric = (*metric).to_owned();
             t.readings.push(Reading::sum(metric, Unit::Seconds, *value, Scope::Cpu(cpu)));
@@ -336,13 +272,13 @@ mod tests {
         t
     }
 
-    fn wall(mut t: Trial, seconds: f64) -> Trial {
+    pub fn wall(mut t: Trial, seconds: f64) -> Trial {
         let metric = "cpu.wall".to_owned();
         t.readings.push(Reading::sum(metric, Unit::Seconds, seconds, Scope::Machine));
         t
     }
 
-    fn near(a: f64, b: f64) -> bool {
+    pub fn near(a: f64, b: f64) -> bool {
         (a - b).abs() < 1e-12
     }
 
@@ -403,46 +339,6 @@ mod tests {
         let c = role_cpu(&cell("a"), &t, Role::Receiver).unwrap();
         assert!(near(c.user, 0.1) && near(c.system, 0.4) && near(c.softirq, 0.3), "{c:?}");
         assert!(near(c.other, 0.0));
-    }
-
-    #[test]
-    fn receive_work_on_another_cpu_is_the_receivers_all_the_same() {
-        let mut t = wall(trial("a", 0, 1.0, 0), 1.0);
-        t.roles[0].threads = vec![thread("tx", 0.5, 0.1, 0.4)];
-        t.roles[1].threads =
-            vec![thread("rx", 0.6, 0.1, 0.5), thread("napi/byte1-5", 0.3, 0.0, 0.3)];
-        let ticks = |user, system| {
-            [("cpu.busy", user + system), ("cpu.user", user), ("cpu.system", system)]
-        };
-        let t = with_cpu(t, 0, &ticks(0.1, 0.7));
-        let t = with_cpu(t, 1, &ticks(0.1, 0.5));
-        let t = with_cpu(t, 2, &ticks(0.0, 0.25));
-        let mut c = cell("a");
-        c.link.threaded_napi = true;
-        // The thread that polls shares the sender's CPU.
-        c.placement.softirq = SoftirqCpu::Cpu(0);
-        let [tx, rx] = Role::ALL.map(|role| role_cpu(&c, &t, role).unwrap());
-        assert!(near(tx.total, 0.5) && near(tx.system, 0.4) && near(tx.other, 0.0), "{tx:?}");
-        assert!(near(rx.total, 0.9) && near(rx.system, 0.5) && near(rx.softirq, 0.3), "{rx:?}");
-        // On a CPU that is no role's, only the receiver's sum changes.
-        c.placement.softirq = SoftirqCpu::Cpu(2);
-        let [tx, rx] = Role::ALL.map(|role| role_cpu(&c, &t, role).unwrap());
-        assert!(near(tx.total, 0.8) && near(rx.total, 0.9), "{tx:?} {rx:?}");
-        // Anywhere: it may have been on either role's CPU.
-        c.placement.softirq = SoftirqCpu::Free;
-        let [tx, rx] = Role::ALL.map(|role| role_cpu(&c, &t, role).unwrap());
-        assert_eq!((tx.rule, rx.rule), (CpuRule::Threads, CpuRule::Threads));
-        assert!(near(tx.total, 0.5) && near(rx.total, 0.9));
-        // Without such a thread, softirqs on CPU 2 by RPS.
-        let mut softirqs = t.clone();
-        softirqs.roles[1].threads.truncate(1);
-        c.link.threaded_napi = false;
-        for rps in [false, true] {
-            c.placement.softirq = if rps { SoftirqCpu::Link } else { SoftirqCpu::Cpu(2) };
-            c.link.rps = rps.then_some(2);
-            let rx = role_cpu(&c, &softirqs, Role::Receiver).unwrap();
-            assert!(near(rx.total, 0.85) && near(rx.softirq, 0.25), "{rx:?}");
-        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! work get in each other's way. What ran where is measured; nothing is taken from
 //! what was asked.
 
-use crate::record::{Cell, Facts, Placement, Role, Scope, Trial};
+use crate::record::{Cell, Facts, Placement, Reading, Role, Trial};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -11,11 +11,14 @@ use std::collections::BTreeMap;
 /// transmissions) are in the figure and run on the sender's CPU.
 pub const ELSEWHERE_LIMIT: f64 = 0.25;
 
-/// Where the receive work of a cell ran.
+/// Where the softirqs of a cell's devices ran, on one machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ReceiveWork {
     /// The CPU that was asked for; none where that was left to the scheduler.
     pub asked: Option<u32>,
+    /// The CPU that was asked for the sender's device, where it is on the same machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asked_of_sender: Option<u32>,
     /// Every CPU that did some, by its number.
     pub cpus: Vec<CpuShare>,
 }
@@ -36,21 +39,32 @@ pub struct CpuShare {
 }
 
 impl ReceiveWork {
-    /// What the meters `softirqs` and `cpu` saw in the measured trials of a cell; none
-    /// where one of them did not run.
+    /// What the meters `softirqs` and `cpu` saw in the measured trials of a cell on the
+    /// receiver's machine; none where one of them did not run.
     pub fn of(cell: &Cell, measured: &[&Trial]) -> Option<ReceiveWork> {
+        ReceiveWork::at(Role::Receiver, cell, measured)
+    }
+
+    /// The same on the sender's machine; none where it is the receiver's, too.
+    pub fn of_sender(cell: &Cell, measured: &[&Trial]) -> Option<ReceiveWork> {
+        let apart = measured.iter().any(|trial| trial.has_hosts_apart());
+        apart.then(|| ReceiveWork::at(Role::Sender, cell, measured))?
+    }
+
+    fn at(role: Role, cell: &Cell, measured: &[&Trial]) -> Option<ReceiveWork> {
         let mut sums: BTreeMap<u32, [f64; 3]> = BTreeMap::new();
         let mut wall = 0.0;
         for trial in measured {
             let of_cpu = |metric: &'static str| {
-                trial.readings.iter().filter_map(move |reading| match reading.scope {
-                    Scope::Cpu(cpu) if reading.metric == metric && sound(reading.value) => {
-                        Some((cpu, reading.value))
-                    }
-                    _ => None,
-                })
+                let here = move |reading: &&Reading| {
+                    reading.metric == metric
+                        && reading.scope.is_on_host_of(role)
+                        && sound(reading.value)
+                };
+                let all = trial.readings.iter().filter(here);
+                all.filter_map(|reading| Some((reading.scope.cpu()?, reading.value)))
             };
-            let seconds = trial.reading("cpu.wall", &Scope::Machine).filter(|w| *w > 0.0);
+            let seconds = trial.of_machine("cpu.wall", role).filter(|w| *w > 0.0);
             let (Some(seconds), Some(_)) = (seconds, of_cpu("softirqs.net_rx").next()) else {
                 continue;
             };
@@ -74,13 +88,19 @@ impl ReceiveWork {
             net_rx: net_rx / wall,
         };
         let cpus = sums.into_iter().map(share).filter(|share| share.part > 0.0).collect();
-        Some(ReceiveWork { asked: cell.softirq_cpu(), cpus })
+        let apart = measured.iter().any(|trial| trial.has_hosts_apart());
+        let of_sender = cell.softirq_cpu(Role::Sender).filter(|_| !apart);
+        Some(ReceiveWork { asked: cell.softirq_cpu(role), asked_of_sender: of_sender, cpus })
     }
 
-    /// The part that ran on other CPUs than the one asked for; none where none was.
+    /// The part that ran on other CPUs than those asked for; none where the receiver's
+    /// was not.
     pub fn elsewhere(&self) -> Option<f64> {
         let asked = self.asked?;
-        Some(self.cpus.iter().filter(|share| share.cpu != asked).map(|share| share.part).sum())
+        let strays = |share: &&CpuShare| {
+            share.cpu != asked && self.asked_of_sender.is_none_or(|cpu| share.cpu != cpu)
+        };
+        Some(self.cpus.iter().filter(strays).map(|share| share.part).sum())
     }
 
     /// Whether it ran elsewhere by more than the sender's own softirqs explain.
@@ -98,28 +118,42 @@ impl ReceiveWork {
     }
 }
 
+/// An end's threads and the softirqs of its device.
+const ENDS: [(&str, &str); 2] = [("sender", "sender-softirq"), ("receiver", "softirq")];
+
+fn pairs<T: Copy>(all: &[T]) -> impl Iterator<Item = (T, T)> {
+    let rest = |(at, one): (usize, &T)| all[at + 1..].iter().map(|other| (*one, *other)).collect();
+    all.iter().enumerate().flat_map(move |pair| -> Vec<(T, T)> { rest(pair) })
+}
+
 fn sound(value: f64) -> bool {
     value.is_finite() && value >= 0.0
 }
 
 /// Parts of a cell's work that were put in each other's way, each in words: on one CPU,
 /// or on two that are threads of one core. What the link does by itself (its polling
-/// thread on the receiver's CPU) is no news and not among them.
-pub fn collisions(cell: &Cell, facts: &[Facts]) -> Vec<String> {
-    let named: Vec<(&str, u32)> = cell.placement.named().collect();
-    let siblings = facts.get(Role::Receiver as usize).map_or(&[][..], |facts| &facts.siblings);
+/// thread on the receiver's CPU), and an end whose softirqs were put beside its threads,
+/// are no news and not among them. On machines of their own (`apart`) the ends cannot meet.
+pub fn collisions(cell: &Cell, facts: &[Facts], apart: bool) -> Vec<String> {
     let mut found = Vec::new();
-    for (at, (part, cpu)) in named.iter().enumerate() {
-        for (other, at_cpu) in named.iter().skip(at + 1) {
-            let same_core = siblings.iter().any(|core| core.contains(cpu) && core.contains(at_cpu));
+    for role in Role::ALL.into_iter().filter(|role| apart || *role == Role::Receiver) {
+        let named: Vec<(&str, u32)> = match apart {
+            true => cell.placement.named_at(role).collect(),
+            false => cell.placement.named().collect(),
+        };
+        let siblings = facts.get(role as usize).map_or(&[][..], |facts| &facts.siblings);
+        found.extend(pairs(&named).filter_map(|((part, cpu), (other, at_cpu))| {
+            let same_core =
+                siblings.iter().any(|core| core.contains(&cpu) && core.contains(&at_cpu));
             if cpu == at_cpu {
-                found.push(format!("{part} and {other} share CPU {cpu}"));
-            } else if same_core {
-                found.push(format!(
-                    "{part} on CPU {cpu} and {other} on CPU {at_cpu} share a core (SMT)"
-                ));
+                let meant = ENDS.contains(&(part, other));
+                (!meant).then(|| format!("{part} and {other} share CPU {cpu}"))
+            } else {
+                same_core.then(|| {
+                    format!("{part} on CPU {cpu} and {other} on CPU {at_cpu} share a core (SMT)")
+                })
             }
-        }
+        }));
     }
     let free = cell.placement == Placement::default();
     if let (true, Some(rps)) = (free, cell.link.rps) {
@@ -133,7 +167,7 @@ pub fn collisions(cell: &Cell, facts: &[Facts]) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::pool::tests::{cell, trial};
-    use crate::record::{Reading, SoftirqCpu, Unit};
+    use crate::record::{Scope, SoftirqCpu, Unit};
 
     fn seen(values: &[(&str, u32, f64)]) -> Trial {
         let mut t = trial("a", 0, 2.0, 1);
@@ -165,6 +199,17 @@ mod tests {
         assert!(near(work.elsewhere().unwrap(), 0.1) && !work.strayed());
         c.placement.softirq = SoftirqCpu::Cpu(0);
         assert!(ReceiveWork::of(&c, &[&one]).unwrap().strayed());
+        c.placement.sender_softirq = SoftirqCpu::Cpu(1);
+        assert!(!ReceiveWork::of(&c, &[&one]).unwrap().strayed(), "CPU 1 was asked for as well");
+        assert_eq!(ReceiveWork::of_sender(&c, &[&one]), None, "one machine");
+        let mut apart = one.clone();
+        let at =
+            |role| move |r: &Reading| Reading { scope: r.scope.clone().at_host(role), ..r.clone() };
+        let all = Role::ALL.map(|role| one.readings.iter().map(at(role)).collect::<Vec<_>>());
+        apart.readings = all.concat();
+        let sender = ReceiveWork::of_sender(&c, &[&apart]).unwrap();
+        assert!(sender.asked == Some(1) && near(sender.elsewhere().unwrap(), 0.1), "{sender:?}");
+        assert!(ReceiveWork::of(&c, &[&apart]).unwrap().strayed(), "on a machine of its own");
         c.placement = Placement::default();
         c.link.threaded_napi = false;
         let free = ReceiveWork::of(&c, &[&one]).unwrap();
@@ -186,11 +231,11 @@ mod tests {
     #[test]
     fn collisions_are_named() {
         let mut c = cell("a");
-        assert_eq!(collisions(&c, &[]), [""; 0], "the usual placement");
+        assert_eq!(collisions(&c, &[], false), [""; 0], "the usual placement");
         c.placement = Placement { io_wq: Some(0), ..Placement::pinned(0, 0) };
         c.placement.softirq = SoftirqCpu::Cpu(1);
         assert_eq!(
-            collisions(&c, &[]),
+            collisions(&c, &[], false),
             [
                 "sender and receiver share CPU 0",
                 "sender and io-wq share CPU 0",
@@ -200,11 +245,14 @@ mod tests {
         let smt = Facts { siblings: vec![vec![0, 2], vec![1, 3]], ..Facts::default() };
         c.placement = Placement { softirq: SoftirqCpu::Cpu(3), ..Placement::pinned(0, 2) };
         assert_eq!(
-            collisions(&c, &[smt.clone(), smt]),
+            collisions(&c, &[smt.clone(), smt.clone()], false),
             ["sender on CPU 0 and receiver on CPU 2 share a core (SMT)"]
         );
+        assert_eq!(collisions(&c, &[smt.clone(), smt], true), [""; 0], "a machine each");
+        c.placement = Placement { softirq: SoftirqCpu::Cpu(1), ..Placement::pinned(0, 1) };
+        assert_eq!(collisions(&c, &[], false), [""; 0], "the receiver's softirqs beside it");
         c.placement = Placement::default();
         c.link.rps = Some(1);
-        assert!(collisions(&c, &[])[0].contains("RPS moves receive work to CPU 1"));
+        assert!(collisions(&c, &[], false)[0].contains("RPS moves receive work to CPU 1"));
     }
 }

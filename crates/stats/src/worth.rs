@@ -33,8 +33,9 @@ pub struct Costs {
     pub packets_per_second: Option<f64>,
     /// CPU time by role, in the order of `Role::ALL`.
     pub roles: [Option<RoleCpu>; 2],
-    /// Watts by role, then of both together.
-    watts: [Option<f64>; 3],
+    /// Watts drawn by role, then by both together, less the resting power if that is taken
+    /// off.
+    pub watts: [Option<f64>; 3],
 }
 
 /// CPU of both ends of a measured trial: seconds per unit of work, and nanoseconds per
@@ -91,15 +92,16 @@ impl Costs {
         cost.is_finite().then_some(cost)
     }
 
-    /// Watts that both ends drew.
-    pub fn watts(&self) -> Option<f64> {
-        self.watts[2]
+    /// Joules per unit of work by role, then of both together.
+    pub fn joules_per_unit(&self) -> [Option<f64>; 3] {
+        let joules = |watts: f64| Some(watts / self.units_per_second()).filter(|j| j.is_finite());
+        self.watts.map(|watts| joules(watts?))
     }
 
-    /// Joules per unit of work, both ends together.
-    pub fn joules_per_unit(&self) -> Option<f64> {
-        let joules = self.watts[2]? / self.units_per_second();
-        joules.is_finite().then_some(joules)
+    /// Return on investment by power, T^n / P^m, likewise.
+    pub fn roi_power(&self, rules: &Rules) -> [Option<f64>; 3] {
+        let rate = self.shown_rate().powf(rules.roi_throughput);
+        self.watts.map(|watts| Some(rate / watts?.powf(rules.roi_power)))
     }
 
     /// By which rules the two ends' CPU time was found: the whole of a CPU or not, less
@@ -138,9 +140,7 @@ pub fn roi(costs: &[Costs], rules: &Rules) -> PerEnd {
 
 /// Return on investment by power, T^n / P^m.
 pub fn roi_power(costs: &[Costs], rules: &Rules) -> PerEnd {
-    per_end(costs, rules, |c, part| {
-        Some(c.shown_rate().powf(rules.roi_throughput) / c.watts[part]?.powf(rules.roi_power))
-    })
+    per_end(costs, rules, |c, part| c.roi_power(rules)[part])
 }
 
 /// CPU microseconds per KiB; none but of bytes.
@@ -206,8 +206,11 @@ mod tests {
         let r = roi(&costs, &rules);
         assert!(near(r.sender, 200.0) && near(r.receiver, 400.0) && near(r.total, 100.0 / 0.75));
         let p = roi_power(&costs, &rules);
-        let joules = Summary::of(costs[0].joules_per_unit());
-        assert!(near(joules, 100.0 * GIB / 1.25e9) && costs[0].watts() == Some(100.0));
+        let joules = costs[0].joules_per_unit().map(Summary::of);
+        for (joules, watts) in joules.into_iter().zip([40.0, 60.0, 100.0]) {
+            assert!(near(joules, watts * GIB / 1.25e9), "{joules:?}");
+        }
+        assert_eq!(costs[0].watts[2], Some(100.0));
         assert!(near(p.sender, 2.5) && near(p.receiver, 100.0 / 60.0) && near(p.total, 1.0));
         // Hosts apart draw what their roles do.
         let mut apart = worked();
@@ -264,7 +267,7 @@ mod tests {
         // The same seconds where each is 62.5 million instructions: 1875 for an exchange.
         let [time, counted] = answers(&Costs::of(&cell("a"), &rr, Some(62.5e6)));
         assert!(time.is_none() && (counted.unwrap() - 1875.0).abs() < 1e-6, "{counted:?}");
-        assert!((costs[0].joules_per_unit().unwrap() - 4e-3).abs() < 1e-12);
+        assert!((costs[0].joules_per_unit()[2].unwrap() - 4e-3).abs() < 1e-12);
         assert_eq!(service_demand(&costs, &Rules::default()), PerEnd::default());
     }
 }

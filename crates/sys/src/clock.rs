@@ -2,7 +2,7 @@
 //! stamp counter where it is constant, the monotonic clock elsewhere.
 
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Reading of the clock in ticks of [`tick_seconds`]. About 10 ns with a time
 /// stamp counter, 25 to 50 ns without.
@@ -59,8 +59,7 @@ pub fn monotonic() -> u64 {
 
 /// CLOCK_REALTIME in nanoseconds since the Unix epoch; 0 where it is set to before that.
 pub fn realtime() -> u64 {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-    u64::try_from(t.tv_sec).unwrap_or(0).saturating_mul(1_000_000_000) + t.tv_nsec as u64
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 
 /// CPU time of the calling thread so far in nanoseconds, by the scheduler's clock: what the

@@ -11,7 +11,7 @@ use std::fs;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Name of the device that has this address. ENODEV: none has.
 pub fn of_address(address: IpAddr) -> io::Result<String> {
@@ -69,6 +69,29 @@ pub fn receive_queues(name: &str) -> io::Result<u32> {
 /// Name of the driver of a device that stands on a bus: a NIC, also an emulated
 /// one. None for devices that are all software, and for those that do not exist.
 pub fn driver(name: &str) -> io::Result<Option<String>> {
+    let Some(folder) = on_bus(name)? else { return Ok(None) };
+    let target = fs::read_link(folder.join("driver")).ok();
+    let driver = target.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy());
+    Ok(Some(driver.map_or_else(|| "unknown".into(), |name| name.into_owned())))
+}
+
+/// Numbers of the message-signalled interrupts of such a device, those that are not of its
+/// queues included (Documentation/ABI/testing/sysfs-bus-pci, `msi_irqs`). None of others.
+pub fn interrupts(name: &str) -> io::Result<Vec<u32>> {
+    let Some(folder) = on_bus(name)? else { return Ok(Vec::new()) };
+    // A virtio device stands on a PCI device that has them.
+    let folders = [folder.clone(), fs::canonicalize(folder)?.join("..")];
+    let mut all: Vec<u32> = folders
+        .iter()
+        .flat_map(|folder| crate::attribute::names(&folder.join("msi_irqs")))
+        .filter_map(|name| name.parse().ok())
+        .collect();
+    all.sort_unstable();
+    Ok(all)
+}
+
+/// Where a device that stands on a bus is in sysfs, which shows buses in every namespace.
+fn on_bus(name: &str) -> io::Result<Option<PathBuf>> {
     let header = rt_link::Ifinfomsg::new();
     let mut request = rt_link::Request::new().op_getlink_do(&header);
     let short = CString::new(name).map_err(|_| io::ErrorKind::InvalidInput)?;
@@ -84,10 +107,7 @@ pub fn driver(name: &str) -> io::Result<Option<String>> {
         return Ok(None);
     };
     let (bus, parent) = (bus.to_string_lossy(), parent.to_string_lossy());
-    let link = Path::new("/sys/bus").join(&*bus).join("devices").join(&*parent).join("driver");
-    let target = fs::read_link(link).ok();
-    let driver = target.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy());
-    Ok(Some(driver.map_or_else(|| "unknown".into(), |name| name.into_owned())))
+    Ok(Some(Path::new("/sys/bus").join(&*bus).join("devices").join(&*parent)))
 }
 
 fn any_socket() -> io::Result<OwnedFd> {
@@ -106,6 +126,7 @@ mod tests {
         assert!(addresses().unwrap().contains(&("lo".into(), Ipv4Addr::LOCALHOST.into(), 8)));
         assert_eq!(index("lo").unwrap(), 1);
         assert_eq!(driver("lo").unwrap(), None);
+        assert_eq!(interrupts("lo").unwrap(), [0; 0]);
         match receive_queues("lo") {
             Ok(queues) => assert_eq!(queues, 1),
             Err(e) => skip!("{e}"),

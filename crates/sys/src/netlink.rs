@@ -47,10 +47,15 @@ pub struct Link {
     pub up: bool,
     /// Operational state `IF_OPER_UP` (RFC 2863): packets can be sent.
     pub operational: bool,
+    /// How often the carrier came or went since there is the device.
+    pub carrier_changes: u32,
     /// Interface index of the bridge, bond or the like that it is a port of; 0 if of none.
     pub master: u32,
     /// MTU in bytes.
     pub mtu: u32,
+    /// Largest packet that the device can cut, in bytes (`tso_max_size`, Linux 5.19): what
+    /// `gso_max_size` may be.
+    pub tso_max_size: Option<u32>,
     /// Transmit queues the device was made with.
     pub tx_queues: u32,
     /// Receive queues the device was made with.
@@ -99,6 +104,8 @@ pub struct Napi {
     /// Process id of its kernel thread, where it is threaded, as the initial
     /// PID namespace has it.
     pub thread: Option<u32>,
+    /// Number of its interrupt, where it has one.
+    pub interrupt: Option<u32>,
 }
 
 impl Default for Netlink {
@@ -152,8 +159,10 @@ impl Netlink {
             kind: kind.map(|k| k.to_string_lossy().into_owned()).unwrap_or_default(),
             up: header.ifi_flags & libc::IFF_UP as u32 != 0,
             operational: attributes.get_operstate().is_ok_and(|state| state == IF_OPER_UP),
+            carrier_changes: attributes.get_carrier_changes().unwrap_or(0),
             master: attributes.get_master().unwrap_or(0),
             mtu: attributes.get_mtu().unwrap_or(0),
+            tso_max_size: attributes.get_tso_max_size().ok(),
             qdisc: attributes
                 .get_qdisc()
                 .map(|name| name.to_string_lossy().into_owned())
@@ -354,7 +363,7 @@ impl Netlink {
         while let Some(napi) = reply.recv() {
             let napi = napi.map_err(explained)?;
             let id = napi.get_id().map_err(undecodable)?;
-            found.push(Napi { id, thread: napi.get_pid().ok() });
+            found.push(Napi { id, thread: napi.get_pid().ok(), interrupt: napi.get_irq().ok() });
         }
         Ok(found)
     }

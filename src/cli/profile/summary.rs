@@ -1,20 +1,34 @@
 //! A profile on a page of text.
 
 use super::unit;
+use crate::profile::subsystem::{Classes, Rules};
+use crate::profile::symptom::symptoms;
 use crate::profile::{self, FrameKind, Function, Header, Owner, Profile, Weight};
+use crate::report::{self, Style};
 use std::collections::HashMap;
 use std::io::{self, Write};
 
 /// Writes what the profile is of, for whom the time went, and the functions
-/// with the largest shares.
-pub(in crate::cli) fn write(profile: &Profile, top: usize, out: &mut dyn Write) -> io::Result<()> {
+/// with the largest shares; what well-known ones mean, in this style.
+pub(in crate::cli) fn write(
+    profile: &Profile,
+    top: usize,
+    style: &Style,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     facts(profile, out)?;
     let total = profile.total();
     if total <= 0.0 {
         return writeln!(out, "\nNo sample has any weight.");
     }
     owners(profile, total, out)?;
-    functions(profile, total, top, out)
+    functions(profile, total, top, out)?;
+    let seen = symptoms(profile, &Classes::of(profile, Rules::built_in()));
+    if !seen.is_empty() {
+        writeln!(out)?;
+        report::symptoms(&seen, style, out)?;
+    }
+    Ok(())
 }
 
 fn facts(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {

@@ -173,7 +173,7 @@ pub fn returns(view: &View) -> Option<Markup> {
         (roi, |row| &row.roi, |v| amount(v)),
         (power, |row| &row.roi_power, |v| amount(v)),
     ];
-    let there = all.into_iter().filter(|(_, of, _)| rows.iter().any(|r| of(r).total.is_some()));
+    let there = all.into_iter().filter(|(_, of, _)| rows.iter().any(|r| *of(r) != none));
     Some(html! {
         @for (letter, (caption, of, write)) in ('a'..).zip(there) {
             @let scale = scale_of(&rows, of);

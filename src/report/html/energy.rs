@@ -8,7 +8,8 @@ use maud::{Markup, html};
 
 /// Watts and joules per unit of work, where a meter reported power.
 pub fn energy(view: &View) -> Option<Markup> {
-    let rows: Vec<&Row> = view.rows.iter().copied().filter(|row| row.watts.is_some()).collect();
+    let rows = view.rows.iter().filter_map(|row| Some((*row, row.energy()?)));
+    let rows: Vec<(&Row, _)> = rows.collect();
     if rows.is_empty() {
         return None;
     }
@@ -20,24 +21,30 @@ pub fn energy(view: &View) -> Option<Markup> {
     let terms = view.analysis.work().terms();
     Some(html! {
         p class="note" {
-            "Mean power over the window and energy per " (terms.unit) " " (terms.done) ", both ends together, of what "
-            "the source sees: figures of different sources do not compare."
+            "Mean power over the window and energy per " (terms.unit) " " (terms.done) ", of what the source "
+            "sees: figures of different sources do not compare."
         }
         div class="scroll" {
             table class="sortable" {
                 thead { tr {
-                    th { "cell" } th class="n" { "watts" } th class="n" { "interval" }
-                    th class="n" { (terms.energy_unit) } th class="n" { "interval" } th class="n" { "trials" }
+                    th { "cell" }
+                    @for unit in ["watts", terms.energy_unit] {
+                        @for end in ["sender", "receiver", "both"] { th class="n" { (unit) ", " (end) } }
+                        th class="n" { "interval" }
+                    }
+                    th class="n" { "trials" }
                 } }
                 tbody {
-                    @for row in &rows {
+                    @for (row, energy) in &rows {
                         tr {
                             th scope="row" { (name(&row.cell)) }
-                            @for (figure, scale) in [(row.watts, 1.0), (row.joules_per_unit, terms.energy_scale)] {
-                                td class="n" { (number(figure.map(|s| s.mean * scale), 1)) }
-                                td class="n off" { (range(figure.and_then(|s| s.interval), scale)) }
+                            @for (figures, scale) in energy.iter().zip([1.0, terms.energy_scale]) {
+                                @for figure in figures {
+                                    td class="n" { (number(figure.map(|s| s.mean * scale), 1)) }
+                                }
+                                td class="n off" { (range(figures[2].and_then(|s| s.interval), scale)) }
                             }
-                            td class="n" { (row.watts.map_or(0, |s| s.n)) }
+                            td class="n" { (energy[0].iter().flatten().map(|s| s.n).max().unwrap_or(0)) }
                         }
                     }
                 }

@@ -10,6 +10,7 @@
 mod cost;
 mod course;
 mod energy;
+mod factors;
 mod latency;
 mod ledger;
 mod plot;
@@ -152,6 +153,7 @@ fn page(view: &View) -> Markup {
         ("rate", terms.rate_heading, rate::figure(view)),
         ("latency", "Latency", latency::figure(view)),
         ("cpu", &cost, cost::figure(view)),
+        ("factors", "What each factor does", factors::section(view)),
         ("why", "Where the CPU time goes", view.explanation.and_then(waterfall::section)),
         ("roi", "Return on investment", cost::returns(view)),
         ("energy", "Energy", energy::energy(view)),

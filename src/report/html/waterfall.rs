@@ -5,9 +5,10 @@ use super::scale::Scale;
 use crate::profile::diff::Pair;
 use crate::profile::flame::{Chart, FlameBox};
 use crate::profile::waterfall::Waterfall;
-use crate::profile::{Explanation, Ranked};
+use crate::profile::{Explanation, Ranked, Symptoms};
 use crate::report::explanation::{self, Kind, Step, decimals, signed, steps};
 use crate::report::figures::{digits, number, percent};
+use crate::report::symptoms;
 use maud::{Markup, html};
 
 /// Pixels of a line of a waterfall: its height, where its bar begins and ends.
@@ -24,15 +25,51 @@ const LETTER: f64 = 0.0075;
 pub fn section(explanation: &Explanation) -> Option<Markup> {
     let (rule, remarks) =
         (explanation.waterfalls.first().map(explanation::rule), explanation::remarks(explanation));
-    if rule.is_none() && remarks.is_empty() {
+    let symptoms = &explanation.symptoms;
+    if rule.is_none() && remarks.is_empty() && symptoms.seen.is_empty() {
         return None;
     }
     Some(html! {
         @for waterfall in &explanation.waterfalls { (figure(waterfall, explanation.functional)) }
         @for line in rule.iter().chain(&remarks) { p class="note" { (line) } }
+        @if !symptoms.seen.is_empty() { (symptom_table(symptoms)) }
         @for ranked in &explanation.ranked { (ranking(ranked)) }
         @for chart in &explanation.charts { (flame(chart)) }
     })
+}
+
+/// What well-known functions mean, cell by cell.
+fn symptom_table(found: &Symptoms) -> Markup {
+    html! {
+        h3 { (symptoms::TITLE) }
+        p class="note" { (symptoms::NOTE) }
+        div class="scroll" {
+            table class="sortable" {
+                thead { tr {
+                    th { "symptom" }
+                    @for cell in &found.cells { th class="n" { (cell) } }
+                    th { "what it means, what to try" }
+                } }
+                tbody {
+                    @for seen in &found.seen {
+                        tr {
+                            th scope="row" { (seen.name) }
+                            @for share in &seen.shares {
+                                td class="n" data-v=(sortable(*share)) { (percent(*share)) }
+                            }
+                            td class="w" {
+                                @for (i, name) in seen.functions.iter().enumerate() {
+                                    @if i > 0 { ", " }
+                                    code { (name) }
+                                }
+                                ": " (seen.means) ". Try: " (seen.remedy) "."
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
 }
 
 fn figure(waterfall: &Waterfall, functional: bool) -> Markup {

@@ -5,6 +5,7 @@ use crate::profile::diff::{Diff, GroupBy, Measure, Pair, Side};
 use crate::report::Style;
 use crate::report::figures::{amount, digits, number, percent, plural};
 use crate::report::page::{Page, Tone};
+use crate::report::symptoms;
 use crate::report::table::{Column, Table};
 use std::io::{self, Write};
 
@@ -226,4 +227,5 @@ fn remarks(page: &mut Page, diff: &Diff) {
     for note in &diff.notes {
         page.text("note: ", note);
     }
+    symptoms::print(page, &diff.symptoms, &["without", "with"]);
 }

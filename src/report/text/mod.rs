@@ -12,7 +12,7 @@ pub use difference::difference;
 pub use studies::{between, history, thresholds};
 
 use super::page::Page;
-use super::{Report, Style, Subject, waterfall};
+use super::{Report, Style, Subject, factors, waterfall};
 use std::io::{self, Write};
 
 /// Columns of the bars of a waterfall.
@@ -37,6 +37,7 @@ fn render(subject: &Subject, style: &Style, out: &mut dyn Write) -> io::Result<(
     tables::cost(&mut page, analysis);
     tables::energy(&mut page, analysis);
     tables::worth(&mut page, analysis);
+    factors::print(&mut page, analysis);
     prose::placement(&mut page, analysis);
     prose::verdicts(&mut page, analysis);
     prose::profiles(&mut page, analysis);

@@ -204,32 +204,36 @@ fn costs(page: &mut Page, analysis: &Analysis, work: Work, rows: &[&Row]) {
 
 /// What was drawn: one line a path, where a meter reported power.
 pub fn energy(page: &mut Page, analysis: &Analysis) {
-    let rows = analysis.rows.iter().filter(|row| row.watts.is_some());
-    let rows: Vec<&Row> = rows.collect();
+    let rows = analysis.rows.iter().filter_map(|row| Some((row, row.energy()?)));
+    let rows: Vec<(&Row, _)> = rows.collect();
     if rows.is_empty() {
         return;
     }
-    page.heading("Energy, both ends together");
-    let energy = analysis.work().terms();
-    let mut table = Table::new(vec![
-        Column::words("path", 0, Some(14)),
-        Column::number("", "watts", 1),
-        Column::words("interval", 4, None),
-        Column::number("", energy.energy_unit, 0),
-        Column::words("interval", 4, None),
-        Column::number("", "trials", 3),
-    ]);
-    for row in rows {
+    page.heading("Energy");
+    let terms = analysis.work().terms();
+    let mut columns = vec![Column::words("path", 0, Some(14))];
+    for (group, rank) in [("watts", 1), (terms.energy_unit, 0)] {
+        columns.extend([
+            Column::number(group, "tx", 2),
+            Column::number(group, "rx", 2),
+            Column::number(group, "both", rank),
+            Column::words("interval", 4, None),
+        ]);
+    }
+    columns.push(Column::number("", "trials", 3));
+    let mut table = Table::new(columns);
+    for (row, energy) in rows {
         let tone = if row.baseline { Tone::Strong } else { Tone::Plain };
         let mut cells = vec![(row.cell.to_string(), tone)];
-        for (figure, scale) in [(&row.watts, 1.0), (&row.joules_per_unit, energy.energy_scale)] {
+        for (figures, scale) in energy.iter().zip([1.0, terms.energy_scale]) {
             let write = |value: f64| number(value * scale, 1);
-            let range = figure.and_then(|s| s.interval);
+            let means = figures.map(|figure| number(mean(&figure).map(|m| m * scale), 1));
+            cells.extend(means.map(|text| (text, tone)));
+            let range = figures[2].and_then(|s| s.interval);
             let range = range.map(|(low, high)| format!("[{}, {}]", write(low), write(high)));
-            cells.push((number(mean(figure).map(|m| m * scale), 1), tone));
             cells.push((range.unwrap_or_default(), Tone::Plain));
         }
-        let trials = row.watts.map(|s| s.n as f64);
+        let trials = energy[0].iter().flatten().map(|s| s.n as f64).reduce(f64::max);
         cells.push((number(trials, 0), Tone::Plain));
         table.row(cells);
     }

@@ -2,13 +2,13 @@
 
 use super::Catalogues;
 use super::document::{Entry, Section, short};
-use crate::record::{Fault, FaultKind, OptionSpec, Role};
+use crate::record::{Fault, FaultKind, OptionSpec, Role, WantedSetting};
 use crate::spec::cells::{activity, halves, one_half};
 use crate::spec::kernel::parse_kernel;
 use crate::spec::link::{LINK_OPTIONS, parse_link};
 use crate::spec::placement::{PARTS, read_cores};
 use crate::spec::stream::STREAM_OPTIONS;
-use crate::spec::{PRESETS, suggest};
+use crate::spec::{PRESETS, suggest, wanted_settings};
 use std::collections::HashMap;
 
 /// The factors that are no option of the stream or the link, and what they take.
@@ -23,6 +23,7 @@ pub const OWN_FACTORS: &[(&str, &str)] = &[
         "CPUs of the work: two-cores, one-core, unpinned, S,R, or parts (sender=0,softirq=1)",
     ),
     ("kernel", "the kernel that hosts boot: [NAME=]SOURCE [COMMAND LINE]"),
+    ("settings", "settings of the hosts, as --set takes them, with semicolons between: or none"),
 ];
 
 /// The name of every factor that an experiment file may vary.
@@ -52,6 +53,7 @@ pub(super) enum Kind {
     Link,
     Cores,
     Kernel,
+    Settings,
     StreamOption(&'static OptionSpec),
     LinkOption(&'static OptionSpec),
 }
@@ -194,6 +196,7 @@ fn kind(entry: &Entry) -> Result<Kind, Fault> {
         "link" => Some(Kind::Link),
         "cores" => Some(Kind::Cores),
         "kernel" => Some(Kind::Kernel),
+        "settings" => Some(Kind::Settings),
         _ => option(STREAM_OPTIONS)
             .map(Kind::StreamOption)
             .or_else(|| option(LINK_OPTIONS).map(Kind::LinkOption)),
@@ -247,6 +250,7 @@ fn canonical(kind: Kind, text: &str, catalogues: &Catalogues) -> Result<String, 
         }
         // Two names of one kernel are two levels: noise has a look at itself so.
         Kind::Kernel => parse_kernel(text).map(|kernel| kernel.name),
+        Kind::Settings => settings_of_level(text).map(|all| name_of_settings(&all)),
         Kind::StreamOption(spec) | Kind::LinkOption(spec) => {
             let parsed = spec.kind.parse(text);
             parsed.map(|value| spec.kind.print(&value)).map_err(|wrong| {
@@ -255,6 +259,23 @@ fn canonical(kind: Kind, text: &str, catalogues: &Catalogues) -> Result<String, 
             })
         }
     }
+}
+
+/// Reads what a cell sets: lines as `--set` takes them with semicolons between them, or
+/// `none`.
+pub(super) fn settings_of_level(text: &str) -> Result<Vec<WantedSetting>, Fault> {
+    let lines = text.split(';').map(str::trim).filter(|line| *line != "none");
+    wanted_settings(None, lines)
+}
+
+/// How ids name what a cell sets: `rings/eth1/rx=4096`, or `none`.
+pub(super) fn name_of_settings(settings: &[WantedSetting]) -> String {
+    let one = |wanted: &WantedSetting| {
+        let host = wanted.host.map_or(String::new(), |role| format!("{role}:"));
+        format!("{host}{}", wanted.setting.to_string().replace(' ', "/"))
+    };
+    let all: Vec<String> = settings.iter().map(one).collect();
+    if all.is_empty() { "none".to_owned() } else { all.join("+") }
 }
 
 /// Names of the link presets, for a schema.

@@ -2,7 +2,7 @@
 
 use super::Catalogues;
 use super::document::Entry;
-use super::factors::{Choice, Factor, Kind, Level, choice};
+use super::factors::{Choice, Factor, Kind, Level, choice, name_of_settings, settings_of_level};
 use crate::record::{Cell, CellId, Fault};
 use crate::spec::cells::{cell, halves, null_of};
 use crate::spec::kernel::parse_kernel;
@@ -132,7 +132,7 @@ fn build(factors: &[Factor], picks: &[usize], catalogues: &Catalogues) -> Result
     let (mut stream, mut link_options) = (Vec::new(), Vec::new());
     let usual = catalogues.testbed.as_ref().map_or(PRESETS[0].name, |testbed| testbed.link);
     let mut workload = catalogues.workload.as_str();
-    let (mut link, mut cores, mut kernel) = (usual, None, None);
+    let (mut link, mut cores, mut kernel, mut settings) = (usual, None, None, Vec::new());
     for (factor, level) in chosen(factors, picks) {
         match factor.kind {
             Kind::Path => path = Some(level.text.clone()),
@@ -141,6 +141,7 @@ fn build(factors: &[Factor], picks: &[usize], catalogues: &Catalogues) -> Result
             Kind::Link => link = &level.text,
             Kind::Cores => cores = Some(read_cores(&level.text, &catalogues.cpus)?),
             Kind::Kernel => kernel = Some(parse_kernel(&level.text)?),
+            Kind::Settings => settings = settings_of_level(&level.text)?,
             Kind::StreamOption(spec) => stream.push(format!("{}={}", spec.name, level.canonical)),
             Kind::LinkOption(spec) => {
                 link_options.push(format!("{}={}", spec.name, level.canonical));
@@ -157,6 +158,10 @@ fn build(factors: &[Factor], picks: &[usize], catalogues: &Catalogues) -> Result
     let cores = cores.map_or_else(|| usual_cores(&catalogues.cpus), Ok)?;
     let (stream, kernel) = (stream.join(","), kernel.as_ref());
     let mut cell = cell(&path, workload, &stream, &link, &cores, kernel, &catalogues.paths)?;
+    if !settings.is_empty() {
+        cell.id = CellId(format!("{} settings={}", cell.id, name_of_settings(&settings)));
+        cell.settings = settings;
+    }
     let varied = chosen(factors, picks).filter(|(factor, _)| factor.levels.len() > 1);
     cell.levels = varied
         .map(|(f, level)| (f.name.to_owned(), level.text.clone()))

@@ -166,6 +166,10 @@ pub fn check_lanes(cells: &[Cell], design: Design) -> Result<(), Fault> {
     if design == Design::Trials {
         return Ok(());
     }
+    if cells.iter().any(|cell| !cell.settings.is_empty()) {
+        let text = "slices keep all cells open at once, and some have settings of the hosts";
+        return Err(usage(text.into()).remedy("choose the design trials"));
+    }
     let memory = cells.iter().map(|cell| cell.stream.buffers()).fold(0, u64::saturating_add);
     let what = if cells.len() > MOST_LANES {
         format!("slices keep all {} cells open at once, and {MOST_LANES} is the most", cells.len())

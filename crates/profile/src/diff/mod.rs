@@ -12,6 +12,7 @@ pub use amount::Side;
 
 use super::change::Change;
 use super::subsystem::{Class, Classes, Coverage, Rules, Subsystem, is_idle};
+use super::symptom::{Seen, Tally};
 use super::{FrameKind, Owner, Profile, Sample, normalise};
 use crate::record::Fault;
 use bytepath_math::Moments;
@@ -179,6 +180,9 @@ pub struct Diff {
     /// Rows that [`Diff::keep`] left out, added up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left_out: Option<LeftOut>,
+    /// What well-known functions of either side mean; shares without and with.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub symptoms: Vec<Seen>,
     /// What has to be kept in mind.
     pub notes: Vec<String>,
     /// By what the weights of each profile were multiplied, without and with.
@@ -275,6 +279,7 @@ pub fn diff(without: &[Profile], with: &[Profile], options: &Options) -> Result<
         idle: apart(ranking.idle),
         foreign: apart(ranking.foreign),
         classified: ranking.coverage.share(),
+        symptoms: ranking.symptoms.seen(),
         appeared: only(&rows, Presence::Appeared),
         vanished: only(&rows, Presence::Vanished),
         rows,

@@ -36,6 +36,8 @@ pub(super) struct Ranking<'a> {
     pub foreign: [Moments; 2],
     /// How much of the kernel's time the rules could name.
     pub coverage: Coverage,
+    /// What well-known functions mean.
+    pub symptoms: Tally,
 }
 
 impl<'a> Ranking<'a> {
@@ -55,6 +57,7 @@ impl<'a> Ranking<'a> {
             idle: [Moments::default(); 2],
             foreign: [Moments::default(); 2],
             coverage: Coverage::default(),
+            symptoms: Tally::new(2),
         }
     }
 
@@ -62,6 +65,7 @@ impl<'a> Ranking<'a> {
     pub fn add(&mut self, side: usize, profile: &Profile, scale: f64) {
         let classes = Classes::of(profile, self.options.rules);
         self.coverage = self.coverage.and(Coverage::of(profile, &classes));
+        self.symptoms.add(side, profile, &classes);
         let keys: Vec<u32> =
             profile.frames().iter().zip(classes.frames()).map(|(f, c)| self.key(f, *c)).collect();
         // Samples of one stack and group are added up first: stacks are taken

@@ -133,8 +133,8 @@ impl Classes {
             for id in stack {
                 match (profile.frame(*id).kind, known(id)) {
                     (FrameKind::User, _) if Some(id) == stack.first() => return Subsystem::User,
-                    // A helper called by nobody of the kernel.
-                    (FrameKind::User, _) => return Subsystem::Other,
+                    // A helper that no function of the kernel called.
+                    (FrameKind::User, _) => break,
                     (_, Some(Class::Is(subsystem))) => return subsystem,
                     (_, Some(Class::Caller)) => {}
                     (FrameKind::Kernel, None) => return Subsystem::Other,
@@ -146,7 +146,9 @@ impl Classes {
                     (FrameKind::Unknown, None) => return Subsystem::Other,
                 }
             }
-            Subsystem::Other
+            // Nothing but helpers.
+            let leaf = stack.first().map(|id| profile.frame(*id));
+            leaf.and_then(|leaf| rules.alone(leaf)).unwrap_or(Subsystem::Other)
         };
         let stacks = (0..profile.stacks()).map(stack).collect();
         Classes { frames, stacks }

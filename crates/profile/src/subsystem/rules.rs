@@ -57,9 +57,19 @@ impl Rules {
         self.layers.iter().find_map(|layer| layer.class(name, frame))
     }
 
+    /// Where a helper is counted that no function of the kernel called, as in a list
+    /// without stacks; none where no rule fits.
+    pub fn alone(&self, frame: &Frame) -> Option<Subsystem> {
+        let name = normalise::function(&frame.function);
+        let alone = self.layers.iter().flat_map(|layer| &layer.alone);
+        alone.filter(|(prefix, _)| name.starts_with(prefix.as_str())).map(|(_, is)| *is).next()
+    }
+
     /// How many rules there are.
     pub fn len(&self) -> usize {
-        let count = |l: &Layer| l.exact.len() + l.prefix.len() + l.module.len() + l.folder.len();
+        let count = |l: &Layer| {
+            l.exact.len() + l.prefix.len() + l.module.len() + l.folder.len() + l.alone.len()
+        };
         self.layers.iter().map(count).sum()
     }
 
@@ -78,6 +88,8 @@ struct Layer {
     module: HashMap<String, Class>,
     /// The longest first.
     folder: Vec<(String, Class)>,
+    /// How names of helpers begin, for those whose caller is not known.
+    alone: Vec<(String, Subsystem)>,
 }
 
 /// How names begin.
@@ -90,7 +102,7 @@ struct Prefix {
 }
 
 /// What a table may hold, in the order in which it is asked.
-const KINDS: [&str; 4] = ["exact", "prefix", "module", "folder"];
+const KINDS: [&str; 5] = ["exact", "prefix", "module", "folder", "alone"];
 
 impl Layer {
     fn parse(title: &str, text: &str) -> Result<Layer, Fault> {
@@ -126,7 +138,7 @@ impl Layer {
                     let pattern = pattern.as_str().filter(|p| !p.is_empty()).ok_or_else(wrong)?;
                     layer.add(kind, pattern, class).ok_or_else(|| {
                         let what = format!("'{pattern}' of '{name}.{kind}' cannot be taken");
-                        fault(what).remedy("name it once, in one of exact, prefix, module, folder")
+                        fault(what).remedy(format!("name it once, in one of {}", KINDS.join(", ")))
                     })?;
                 }
             }
@@ -154,6 +166,11 @@ impl Layer {
             }
             "folder" => {
                 self.folder.push((owned, class));
+                false
+            }
+            "alone" => {
+                let Class::Is(subsystem) = class else { return None };
+                self.alone.push((owned, subsystem));
                 false
             }
             _ => return None,
@@ -254,6 +271,9 @@ mod tests {
             let file = format!("/build/linux-6.1/{folder}\u{1}.c");
             assert_eq!(layer.class("\u{1}", &frame("", &file)), Some(*class), "{folder}");
         }
+        for (prefix, _) in &layer.alone {
+            assert_eq!(by_name(prefix), Some(Class::Caller), "{prefix} is not a helper");
+        }
     }
 
     #[test]
@@ -298,6 +318,7 @@ mod tests {
             ("version = 1\n[tcp]\nexact = [1]", "'tcp.exact' is no list"),
             ("version = 1\n[tcp]\nprefix = ['']", "'tcp.prefix' is no list"),
             ("version = 1\n[tcp]\nsuffix = ['a']", "'a' of 'tcp.suffix'"),
+            ("version = 1\n[caller]\nalone = ['a']", "'a' of 'caller.alone'"),
             ("version = 1\n[tcp]\nexact = ['a']\n[ip]\nexact = ['a']", "'a' of "),
             ("version = 1\n[tcp]\nprefix = ['a']\n[ip]\nprefix = ['a']", "prefix 'a' is"),
             ("version = [", "mine.toml"),

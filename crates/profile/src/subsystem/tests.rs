@@ -43,6 +43,9 @@ fn well_known_functions() {
         ("cmpxchg_double_slab.isra.0", PageAllocation),
         ("get_page_from_freelist", PageAllocation),
         ("page_pool_alloc_netmems", PageAllocation),
+        ("gen_pool_alloc_algo_owner", PageAllocation),
+        ("libeth_rx_recycle_slow", Driver),
+        ("net_is_devmem_iov", Driver),
         ("kmem_cache_alloc_node_noprof", PageAllocation),
         ("kfree", PageAllocation),
         ("skb_page_frag_refill", PageAllocation),
@@ -112,7 +115,10 @@ fn helpers_belong_to_their_caller_and_nothing_else_does() {
     use Subsystem::*;
     assert_eq!(kernel(&["rb_erase", "tcp_ack"]), Tcp);
     assert_eq!(kernel(&["number", "vsnprintf", "seq_printf"]), Files);
-    assert_eq!(kernel(&["rb_erase"]), Other, "nobody knows who called");
+    assert_eq!(kernel(&["rb_erase"]), Other, "the caller is not known");
+    // A list without stacks: what keeps pages is counted with the pages.
+    assert_eq!(kernel(&["xas_store"]), PageAllocation);
+    assert_eq!(kernel(&["__xa_alloc", "tcp_recvmsg_dmabuf"]), Tcp);
     assert_eq!(kernel(&["made_up_by_nobody", "tcp_ack"]), Other);
     // A lock is a lock, whoever takes it.
     assert_eq!(kernel(&["_raw_spin_lock", "tcp_ack"]), Locks);

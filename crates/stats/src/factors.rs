@@ -1,0 +1,327 @@
+//! What each level of each factor does, and which factors depend on one another.
+//!
+//! A **context** is one combination of the levels of all other factors. In a block the
+//! effect of a level in a context is the mean log figure of its cells less that of all
+//! cells with another level; its effect on the study is the mean over the contexts, block
+//! by block, as one cell is compared with another. So what drifts from block to block
+//! cancels, and so does what the other factors do.
+
+use super::analysis::Rules;
+use super::compare::{Frame, Side};
+use super::contract::{undeclared, unlike};
+use super::effect::Effect;
+use super::verdict::{Findings, Noise, Question, Test, Verdict, judge, tests};
+use super::worth::Costs;
+use crate::record::Cell;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The factors of a study of which at least two vary.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct FactorView {
+    /// Those with at least two levels, in alphabetical order.
+    pub factors: Vec<Factor>,
+    /// The effect of each level over the rest of its factor, question by question. Of two
+    /// levels only the one that is not the baseline's: the other's is its inverse.
+    pub effects: Vec<LevelEffect>,
+    /// Pairs of levels of two factors whose effects depend on each other beyond doubt,
+    /// the largest first.
+    pub interactions: Vec<Interaction>,
+    /// How many pairs were looked at in each question.
+    pub looked_at: usize,
+}
+
+/// A factor that varies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Factor {
+    /// Its name.
+    pub name: String,
+    /// Its levels, in the order of the cells.
+    pub levels: Vec<String>,
+}
+
+/// What a level does.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LevelEffect {
+    /// In which question.
+    pub question: Question,
+    /// The factor.
+    pub factor: String,
+    /// The level.
+    pub level: String,
+    /// What it is compared with: the other level, or "the rest".
+    pub against: String,
+    /// Combinations of the other factors over which it is the mean.
+    pub contexts: usize,
+    /// Its figures over those of the rest.
+    pub effect: Effect,
+    /// How sure it is among all levels of all factors.
+    pub test: Option<Test>,
+    /// The word.
+    pub verdict: Verdict,
+}
+
+/// Two levels that change each other's effect.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Interaction {
+    /// In which question.
+    pub question: Question,
+    /// The two factors.
+    pub factors: [String; 2],
+    /// The level of each.
+    pub levels: [String; 2],
+    /// Combinations of the other factors over which it is the mean.
+    pub contexts: usize,
+    /// By what the effect of the first level is multiplied where the second is there;
+    /// the other way round it is the same.
+    pub effect: Effect,
+    /// How sure it is among all pairs that were looked at.
+    pub test: Option<Test>,
+}
+
+/// The view of a study. None where fewer than two factors vary: the comparison of the
+/// cells says all there is.
+pub fn factor_view(
+    frame: &Frame,
+    cells: &[Side],
+    baseline: Option<&Cell>,
+    noises: &[Noise],
+) -> Option<FactorView> {
+    let factors = varied(cells);
+    if factors.len() < 2 {
+        return None;
+    }
+    let mut view = FactorView { factors, ..FactorView::default() };
+    let shown: Vec<(usize, &str, String)> =
+        view.factors.iter().enumerate().flat_map(|(at, f)| shown(at, f, baseline)).collect();
+    for question in [Question::Rate, Question::Cpu, Question::Instructions] {
+        if frame.is_silent(question) {
+            continue;
+        }
+        let grid = Grid::of(question, cells);
+        let noise = noises.iter().find(|noise| noise.question == question);
+        let mut single: Vec<(LevelEffect, f64)> = Vec::new();
+        for (factor, level, against) in &shown {
+            let name = &view.factors[*factor].name;
+            let contrast = grid.contrast(&[(name, level)], frame);
+            let Some((effect, contexts)) = contrast else { continue };
+            let floor = noise.and_then(|n| n.log_floor(effect.blocks)).unwrap_or(0.0);
+            let level = LevelEffect {
+                question,
+                factor: name.clone(),
+                level: (*level).to_owned(),
+                against: against.clone(),
+                contexts,
+                test: None,
+                verdict: Verdict::NotEnough { blocks: effect.blocks },
+                effect,
+            };
+            single.push((level, floor));
+        }
+        for ((mut level, floor), test) in judged(single, |(l, _)| &l.effect, frame.rules) {
+            level.verdict = word(&level, test.as_ref(), floor, frame.rules);
+            level.test = test;
+            view.effects.push(level);
+        }
+        let mut pairs: Vec<Interaction> = Vec::new();
+        for (i, (first, a, _)) in shown.iter().enumerate() {
+            for (second, b, _) in shown[i + 1..].iter().filter(|(second, _, _)| second != first) {
+                let names = [*first, *second].map(|at| view.factors[at].name.clone());
+                let contrast = grid.contrast(&[(&names[0], a), (&names[1], b)], frame);
+                let Some((effect, contexts)) = contrast else { continue };
+                let levels = [(*a).to_owned(), (*b).to_owned()];
+                pairs.push(Interaction {
+                    question,
+                    factors: names,
+                    levels,
+                    contexts,
+                    effect,
+                    test: None,
+                });
+            }
+        }
+        view.looked_at = view.looked_at.max(pairs.len());
+        let found = judged(pairs, |pair| &pair.effect, frame.rules);
+        let alpha = 1.0 - frame.rules.confidence;
+        let sure = found.filter(|(_, test)| test.is_some_and(|t| t.different.adjusted <= alpha));
+        view.interactions.extend(sure.map(|(pair, test)| Interaction { test, ..pair }));
+    }
+    let size = |pair: &Interaction| (pair.question != Question::Rate, -pair.effect.log_mean.abs());
+    view.interactions.sort_by(|a, b| {
+        let (a, b) = (size(a), size(b));
+        a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
+    });
+    (!view.effects.is_empty()).then_some(view)
+}
+
+/// Each with its test among all.
+fn judged<T>(
+    all: Vec<T>,
+    effect: impl Fn(&T) -> &Effect,
+    rules: &Rules,
+) -> impl Iterator<Item = (T, Option<Test>)> {
+    let usable = |one: &T| effect(one).interval.map(|_| effect(one).estimate());
+    let tests = tests(&all.iter().map(usable).collect::<Vec<_>>(), rules);
+    all.into_iter().zip(tests)
+}
+
+fn word(level: &LevelEffect, test: Option<&Test>, log_floor: f64, rules: &Rules) -> Verdict {
+    let estimate = level.effect.estimate();
+    let found = Findings {
+        question: level.question,
+        estimate: test.map(|test| (&estimate, test)),
+        blocks: level.effect.blocks,
+        log_stddev: level.effect.log_stddev,
+        log_floor,
+    };
+    judge(&found, rules)
+}
+
+/// The factors with at least two levels among the cells.
+fn varied(cells: &[Side]) -> Vec<Factor> {
+    let names: BTreeSet<&String> = cells.iter().flat_map(|side| side.cell.levels.keys()).collect();
+    let factor = |name: &&String| {
+        let mut levels: Vec<String> = Vec::new();
+        for level in cells.iter().filter_map(|side| side.cell.levels.get(*name)) {
+            if !levels.contains(level) {
+                levels.push(level.clone());
+            }
+        }
+        Factor { name: (*name).clone(), levels }
+    };
+    names.iter().map(factor).filter(|factor| factor.levels.len() > 1).collect()
+}
+
+/// The levels of a factor that are told, each with what it is compared with.
+fn shown<'a>(
+    at: usize,
+    factor: &'a Factor,
+    baseline: Option<&Cell>,
+) -> Vec<(usize, &'a str, String)> {
+    let base = baseline.and_then(|cell| cell.levels.get(&factor.name));
+    match factor.levels.as_slice() {
+        [first, second] if base == Some(second) => vec![(at, first, second.clone())],
+        [first, second] => vec![(at, second, first.clone())],
+        all => all.iter().map(|level| (at, level.as_str(), "the rest".to_owned())).collect(),
+    }
+}
+
+/// The figures of one question, cell by cell.
+struct Grid<'a> {
+    question: Question,
+    cells: Vec<(Side<'a>, BTreeMap<u32, f64>)>,
+}
+
+impl<'a> Grid<'a> {
+    /// The logarithms of all cells that have figures.
+    fn of(question: Question, cells: &[Side<'a>]) -> Grid<'a> {
+        let figures = |side: &Side<'a>| {
+            let logs = side.figures(question).into_iter().map(|(block, v)| (block, v.ln()));
+            (*side, logs.filter(|(_, log)| log.is_finite()).collect::<BTreeMap<u32, f64>>())
+        };
+        let cells = cells.iter().map(figures).filter(|(_, logs)| !logs.is_empty()).collect();
+        Grid { question, cells }
+    }
+
+    /// The contrast of one level, or of two of different factors: the mean over all
+    /// contexts that have cells on every side of it, block by block; and how many these are.
+    fn contrast(&self, levels: &[(&str, &str)], frame: &Frame) -> Option<(Effect, usize)> {
+        // By context: for each combination of "has the level" the cells.
+        let mut contexts: BTreeMap<Vec<(&str, &str)>, Vec<Vec<usize>>> = BTreeMap::new();
+        for (at, (side, _)) in self.cells.iter().enumerate() {
+            let others = side.cell.levels.iter().filter(|(k, _)| levels.iter().all(|l| l.0 != *k));
+            let key = others.map(|(k, v)| (k.as_str(), v.as_str())).collect();
+            let has = |l: &(&str, &str)| side.cell.levels.get(l.0).is_some_and(|v| v == l.1);
+            let group = levels.iter().fold(0, |group, l| 2 * group + usize::from(has(l)));
+            let groups = contexts.entry(key).or_insert_with(|| vec![Vec::new(); 1 << levels.len()]);
+            groups[group].push(at);
+        }
+        let differences: Vec<BTreeMap<u32, f64>> = contexts
+            .values()
+            .filter(|groups| groups.iter().all(|cells| !cells.is_empty()))
+            .filter(|groups| self.alike(groups))
+            .map(|groups| self.difference(groups))
+            .filter(|blocks| !blocks.is_empty())
+            .collect();
+        let pairs = by_block(&differences);
+        let effect = Effect::opened(&pairs, frame.rules.confidence, frame.opening)?;
+        Some((effect, differences.len()))
+    }
+
+    /// Whether the cells of a context were asked the same but for the factors, and their
+    /// figures found by one rule.
+    fn alike(&self, groups: &[Vec<usize>]) -> bool {
+        let mut sides = groups.iter().flatten().map(|at| self.cells[*at].0);
+        let Some(first) = sides.next() else { return false };
+        let rule = |side: Side| match self.question {
+            Question::Cpu | Question::Instructions => side.costs.iter().find_map(Costs::rules),
+            _ => None,
+        };
+        sides.all(|side| {
+            rule(first) == rule(side)
+                && undeclared("", first.cell, side.cell).is_empty()
+                && unlike("", first.trials, side.trials).is_empty()
+        })
+    }
+
+    /// The difference of a context in every block in which all of its cells were measured:
+    /// a level less the rest; of two levels how far the first depends on the second.
+    fn difference(&self, groups: &[Vec<usize>]) -> BTreeMap<u32, f64> {
+        let Some(first) = groups.iter().flatten().next() else { return BTreeMap::new() };
+        let in_block = |block: &u32| {
+            let mean = |cells: &Vec<usize>| {
+                let logs: Option<Vec<f64>> =
+                    cells.iter().map(|at| self.cells[*at].1.get(block).copied()).collect();
+                logs.map(|logs| logs.iter().sum::<f64>() / logs.len() as f64)
+            };
+            let means: Vec<f64> = groups.iter().map(mean).collect::<Option<_>>()?;
+            // The sign of a group is that of the levels it lacks.
+            let signed = means.iter().enumerate().map(|(group, mean)| {
+                let lacks = groups.len().trailing_zeros() - group.count_ones();
+                if lacks.is_multiple_of(2) { *mean } else { -mean }
+            });
+            Some((*block, signed.sum()))
+        };
+        self.cells[*first].1.keys().filter_map(in_block).collect()
+    }
+}
+
+/// The mean over the contexts in each block, as pairs of figures. A context that is missing
+/// in a block counts there with its mean over the others, so that the mean of a block does
+/// not depend on which contexts it has.
+pub fn by_block(differences: &[BTreeMap<u32, f64>]) -> Vec<(f64, f64)> {
+    let mean = |blocks: &BTreeMap<u32, f64>| blocks.values().sum::<f64>() / blocks.len() as f64;
+    let means: Vec<f64> = differences.iter().map(mean).collect();
+    let all = means.iter().sum::<f64>() / means.len() as f64;
+    let blocks: BTreeSet<u32> = differences.iter().flat_map(|d| d.keys().copied()).collect();
+    let pair = |block: u32| {
+        let off: Vec<f64> = differences
+            .iter()
+            .zip(&means)
+            .filter_map(|(d, mean)| Some(d.get(&block)? - mean))
+            .collect();
+        (1.0, (all + off.iter().sum::<f64>() / off.len() as f64).exp())
+    };
+    blocks.into_iter().map(pair).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_context_that_is_missing_in_a_block_does_not_move_the_mean() {
+        let context = |logs: &[f64]| -> BTreeMap<u32, f64> {
+            logs.iter().enumerate().map(|(block, log)| (block as u32, *log)).collect()
+        };
+        let mut differences = [context(&[1.0, 1.2, 0.8]), context(&[0.0, 0.1, -0.1])];
+        let logs = |d: &[BTreeMap<u32, f64>]| -> Vec<f64> {
+            by_block(d).iter().map(|(_, ratio)| ratio.ln()).collect()
+        };
+        let near = |a: &[f64], b: &[f64]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-12);
+        assert!(near(&logs(&differences), &[0.5, 0.65, 0.35]));
+        differences[0].remove(&1);
+        // 0.9 is now the mean of the first; what is left of block 1 is off by 0.1.
+        assert!(near(&logs(&differences), &[0.5, 0.55, 0.35]), "{:?}", logs(&differences));
+    }
+}

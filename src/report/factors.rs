@@ -1,0 +1,208 @@
+//! What formats share of the factors: the table of their levels, which depend on each
+//! other, and the panels of the chart.
+
+use super::figures::{NONE, interval, level, plural, probability, ratio};
+use super::page::{Page, Tone};
+use super::table::{Column, Table};
+use crate::record::{Study, Work};
+use crate::stats::{Analysis, Effect, Factor, FactorView, Interaction, LevelEffect, Question, Row};
+use std::collections::BTreeMap;
+
+/// What the section is called.
+pub const TITLE: &str = "What each factor does";
+
+/// Dependences that plain text tells; the largest come first.
+const SENTENCES: usize = 12;
+
+/// A line of the table: a level with what was found of it.
+pub struct Line<'a> {
+    /// The factor and its level: `hw-gro=true`.
+    pub level: String,
+    /// What it is compared with.
+    pub against: &'a str,
+    /// The rate, and the cost.
+    pub found: [Option<&'a LevelEffect>; 2],
+}
+
+/// The levels in the order of the factors.
+pub fn lines<'a>(view: &'a FactorView, analysis: &Analysis) -> Vec<Line<'a>> {
+    let questions = [Question::Rate, analysis.cost()];
+    let mut lines: Vec<Line> = Vec::new();
+    for found in &view.effects {
+        let Some(at) = questions.iter().position(|q| *q == found.question) else { continue };
+        let level = format!("{}={}", found.factor, found.level);
+        let known = lines.iter().position(|line| line.level == level).unwrap_or_else(|| {
+            lines.push(Line { level, against: &found.against, found: [None; 2] });
+            lines.len() - 1
+        });
+        lines[known].found[at] = Some(found);
+    }
+    lines
+}
+
+/// A ratio, its interval and its word.
+pub fn cells(found: Option<&LevelEffect>) -> [String; 3] {
+    let range = |effect: &Effect| effect.interval.map(|i| interval(i.low, i.high));
+    [
+        ratio(found.map(|f| f.effect.ratio)),
+        found.and_then(|f| range(&f.effect)).unwrap_or_else(|| NONE.into()),
+        found.map_or(String::new(), |f| f.verdict.word().to_owned()),
+    ]
+}
+
+/// How the table is to be read.
+pub fn rule(view: &FactorView, analysis: &Analysis) -> String {
+    let confidence = level(analysis.rules.confidence);
+    format!(
+        "Each level over the rest of its factor: block by block, the mean over all combinations of \
+         the other factors in which both were measured. Intervals are at {confidence}, each for \
+         itself; the words hold at {confidence} for all {} of a question together (Holm's rule).",
+        plural(view.effects.len() as u64 / questions(view).max(1), "level")
+    )
+}
+
+fn questions(view: &FactorView) -> u64 {
+    let rates = view.effects.iter().filter(|e| e.question == Question::Rate).count();
+    if rates < view.effects.len() { 2 } else { 1 }
+}
+
+/// The factors that depend on each other, each in a sentence, at most so many; or that none
+/// was found to.
+pub fn interactions(view: &FactorView, analysis: &Analysis, most: usize) -> Vec<String> {
+    if view.interactions.is_empty() {
+        let pairs = plural(view.looked_at as u64, "pair");
+        return vec![format!(
+            "No two factors were shown to depend on each other ({pairs} of levels looked at)."
+        )];
+    }
+    let shown = view.interactions.iter().take(most);
+    let mut lines: Vec<String> = shown.map(|pair| interaction(pair, analysis.work())).collect();
+    let more = view.interactions.len().saturating_sub(most);
+    if more > 0 {
+        lines.push(format!("and {} that depend less on each other", plural(more as u64, "pair")));
+    }
+    lines
+}
+
+fn interaction(pair: &Interaction, work: Work) -> String {
+    let [first, second] = [0, 1].map(|i| format!("{}={}", pair.factors[i], pair.levels[i]));
+    let what = super::verdicts::subject(pair.question, work);
+    let range = pair.effect.interval.map(|i| format!(" {}", interval(i.low, i.high)));
+    let p = pair
+        .test
+        .map(|test| format!(", p {} among {}", probability(test.different.adjusted), test.family));
+    format!(
+        "{first} with {second}: {what} is {}{} of what their own effects make together{}",
+        ratio(pair.effect.ratio),
+        range.unwrap_or_default(),
+        p.unwrap_or_default()
+    )
+}
+
+/// Puts the view on a page of plain text.
+pub fn print(page: &mut Page, analysis: &Analysis) {
+    let Some(view) = &analysis.factors else { return };
+    page.heading(TITLE);
+    let cost = view.effects.iter().any(|effect| effect.question != Question::Rate);
+    let rate = view.effects.iter().any(|effect| effect.question == Question::Rate);
+    let mut columns = vec![Column::words("level", 0, Some(18)), Column::words("over", 3, Some(12))];
+    let three = |title: &str, rank: u8| {
+        [
+            Column::number("", title, rank),
+            Column::words("interval", 2 + rank, None),
+            Column::words("verdict", rank, None),
+        ]
+    };
+    columns.extend(rate.then(|| three(analysis.work().terms().rate, 0)).into_iter().flatten());
+    columns.extend(cost.then(|| three("cost", 1)).into_iter().flatten());
+    let mut table = Table::new(columns);
+    for line in lines(view, analysis) {
+        let mut row =
+            vec![(line.level.clone(), Tone::Plain), (line.against.to_owned(), Tone::Faint)];
+        for (found, shown) in line.found.into_iter().zip([rate, cost]) {
+            let tone = match found.and_then(|f| f.verdict.better()) {
+                Some(true) => Tone::Good,
+                Some(false) => Tone::Bad,
+                None => Tone::Plain,
+            };
+            let [ratio, range, word] = cells(found);
+            let three = [(ratio, Tone::Plain), (range, Tone::Plain), (word, tone)];
+            row.extend(shown.then_some(three).into_iter().flatten());
+        }
+        table.row(row);
+    }
+    table.print(page, 2);
+    page.text("  ", &rule(view, analysis));
+    page.gap();
+    for line in interactions(view, analysis, SENTENCES) {
+        page.text("  ", &line);
+    }
+}
+
+/// The chart: one factor down the page, one as bars of each row, one as panels.
+pub struct Panels<'a> {
+    /// The factor whose levels are rows.
+    pub rows: &'a Factor,
+    /// The factor whose levels are the bars of a row.
+    pub bars: &'a Factor,
+    /// The factor that has a panel for each level, where three vary.
+    pub panels: Option<&'a Factor>,
+    /// The other factors, at the levels of the baseline.
+    pub fixed: Vec<(&'a str, &'a str)>,
+    cells: Vec<(&'a BTreeMap<String, String>, &'a Row)>,
+}
+
+impl<'a> Panels<'a> {
+    /// The chart of a study: paths are rows, where they vary; of the others the two with
+    /// the largest effect on the rate are bars and panels.
+    pub fn of(study: &'a Study, analysis: &'a Analysis) -> Option<Panels<'a>> {
+        let view = analysis.factors.as_ref()?;
+        let rows = view
+            .factors
+            .iter()
+            .find(|factor| factor.name == "path")
+            .or_else(|| view.factors.iter().max_by_key(|factor| factor.levels.len()))?;
+        let size = |factor: &Factor| {
+            let of = |e: &&LevelEffect| e.factor == factor.name && e.question == Question::Rate;
+            view.effects.iter().filter(of).map(|e| e.effect.log_mean.abs()).fold(0.0, f64::max)
+        };
+        let mut others: Vec<&Factor> =
+            view.factors.iter().filter(|f| f.name != rows.name).collect();
+        others.sort_by(|a, b| size(b).total_cmp(&size(a)));
+        let mut others = others.into_iter();
+        let (bars, panels) = (others.next()?, others.next());
+        let cells: Vec<_> = study
+            .header
+            .cells
+            .iter()
+            .filter_map(|cell| {
+                let row = analysis.rows.iter().find(|row| row.cell == cell.id)?;
+                (!cell.null && row.status.measured > 0).then_some((&cell.levels, row))
+            })
+            .collect();
+        let base = study.header.cells.iter().find(|cell| cell.id == analysis.baseline)?;
+        let at_base = |factor: &'a Factor| {
+            Some((factor.name.as_str(), base.levels.get(&factor.name)?.as_str()))
+        };
+        Some(Panels { rows, bars, panels, fixed: others.filter_map(at_base).collect(), cells })
+    }
+
+    /// The cell of a row, bar and panel.
+    pub fn row(&self, row: &str, bar: &str, panel: Option<&str>) -> Option<&'a Row> {
+        let mut wanted = self.fixed.clone();
+        wanted.extend([(self.rows.name.as_str(), row), (self.bars.name.as_str(), bar)]);
+        wanted.extend(self.panels.map(|factor| factor.name.as_str()).zip(panel));
+        let fits = |levels: &BTreeMap<String, String>| {
+            wanted.iter().all(|(k, v)| levels.get(*k).is_some_and(|level| level == v))
+        };
+        self.cells.iter().find(|(levels, _)| fits(levels)).map(|(_, row)| *row)
+    }
+
+    /// The levels that have a panel; one without a name where there are none.
+    pub fn each_panel(&self) -> Vec<Option<&'a str>> {
+        match self.panels {
+            Some(factor) => factor.levels.iter().map(|level| Some(level.as_str())).collect(),
+            None => vec![None],
+        }
+    }
+}

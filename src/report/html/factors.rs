@@ -1,0 +1,131 @@
+//! What each factor does: the bars of two or three of them, and the effects of all.
+
+use super::View;
+use super::plot::{self, Mark};
+use super::scale::Scale;
+use crate::report::factors::{Line, Panels, cells, interactions, lines, rule};
+use crate::report::figures::rate;
+use crate::stats::Analysis;
+use maud::{Markup, html};
+
+/// Colours of the bars of a row, by the classes that have them.
+const COLOURS: [&str; 5] = ["system", "user", "free", "copied", "discarded"];
+
+/// Pixels of a bar with the gap below it, and of what is above and below all of a row.
+const BAR: f64 = 11.0;
+const GAP: f64 = 2.0;
+const MARGIN: f64 = 4.0;
+
+/// The section; none where fewer than two factors vary.
+pub fn section(view: &View) -> Option<Markup> {
+    let analysis = view.analysis;
+    let factors = analysis.factors.as_ref()?;
+    let panels = Panels::of(view.study, analysis).filter(|_| analysis.functional.is_none());
+    Some(html! {
+        @if let Some(panels) = &panels { (chart(panels, analysis)) }
+        (effects(&lines(factors, analysis)))
+        p class="note" { (rule(factors, analysis)) }
+        ul { @for line in interactions(factors, analysis, usize::MAX) { li { (line) } } }
+    })
+}
+
+/// The rate of each row's cells as bars side by side, panel by panel, all on one scale.
+fn chart(panels: &Panels, analysis: &Analysis) -> Markup {
+    let work = analysis.work();
+    let terms = work.terms();
+    let shown = |row: &str, bar: &str, panel| {
+        let cell = panels.row(row, bar, panel)?;
+        cell.rate.map(|rate| rate.mean).filter(|_| cell.work == work)
+    };
+    let all = panels.each_panel().into_iter().flat_map(|panel| {
+        panels.rows.levels.iter().flat_map(move |row| {
+            panels.bars.levels.iter().filter_map(move |bar| shown(row, bar, panel))
+        })
+    });
+    let scale = Scale::over(all.map(|rate| rate * terms.rate_scale).chain([0.0]));
+    let fixed: Vec<String> = panels.fixed.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    html! {
+        figure {
+            figcaption {
+                (terms.rate_heading) ", " (terms.rate_unit) ", mean of all trials"
+                @if !fixed.is_empty() { "; " (fixed.join(", ")) } "."
+                ul class="key" {
+                    @for (level, colour) in panels.bars.levels.iter().zip(COLOURS.iter().cycle()) {
+                        li {
+                            svg viewBox="0 0 14 10" aria-hidden="true" { rect class=(colour) width="14" height="10" {} }
+                            (panels.bars.name) "=" (level)
+                        }
+                    }
+                }
+            }
+            @for panel in panels.each_panel() {
+                @if let Some((factor, level)) = panels.panels.zip(panel) {
+                    h3 { (factor.name) "=" (level) }
+                }
+                table class="plot" {
+                    thead { tr {
+                        th { (panels.rows.name) } th class="g" { (plot::head(&scale)) }
+                        @for bar in &panels.bars.levels { th class="n" { (bar) } }
+                    } }
+                    tbody {
+                        @for row in &panels.rows.levels {
+                            @let values: Vec<Option<f64>> = panels.bars.levels.iter().map(|bar| shown(row, bar, panel)).collect();
+                            tr {
+                                th scope="row" { (row) }
+                                td class="g" { (plot::row(&scale, height(values.len()), bars(&values, terms.rate_scale))) }
+                                @for (bar, value) in panels.bars.levels.iter().zip(&values) {
+                                    td class="n" data-h=(bar) { (rate(work, *value)) }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn height(bars: usize) -> f64 {
+    2.0 * MARGIN + bars as f64 * BAR - GAP
+}
+
+fn bars(values: &[Option<f64>], scale: f64) -> Vec<Mark> {
+    let bar = |(at, (value, colour)): (usize, (&Option<f64>, &&'static str))| {
+        let top = MARGIN + at as f64 * BAR;
+        Some(Mark::bar(colour, (0.0, top), ((*value)? * scale, top + BAR - GAP)))
+    };
+    values.iter().zip(COLOURS.iter().cycle()).enumerate().filter_map(bar).collect()
+}
+
+/// The levels with what was found of them.
+fn effects(lines: &[Line]) -> Markup {
+    let asked = |at: usize| lines.iter().any(|line| line.found[at].is_some());
+    let titles = [(0, "rate"), (1, "cost")];
+    let shown: Vec<(usize, &str)> = titles.into_iter().filter(|(at, _)| asked(*at)).collect();
+    html! {
+        div class="scroll" {
+            table class="sortable" {
+                thead { tr {
+                    th { "level" } th { "over" }
+                    @for (_, title) in &shown {
+                        th class="n" { (title) } th class="n" { "interval" } th { "verdict" }
+                    }
+                } }
+                tbody {
+                    @for line in lines {
+                        tr {
+                            th scope="row" { (line.level) } td { (line.against) }
+                            @for (at, _) in &shown {
+                                @let found = line.found[*at];
+                                @let [ratio, interval, word] = cells(found);
+                                td class="n" data-v=(found.map_or(0.0, |f| f.effect.ratio)) { (ratio) }
+                                td class="n" { (interval) }
+                                td { (word) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

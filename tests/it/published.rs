@@ -1,0 +1,185 @@
+//! Published works: what ships is sound, and a made-up study beside one.
+
+use crate::made_up::{self, cell, header};
+use crate::shared::{bytepath, words};
+
+use bytepath::math::Random;
+use bytepath::path::{CATALOG, PAIRS};
+use bytepath::record::{Cell, CellId, Published, PublishedFactor, Role, SoftirqCpu, Study, Trial};
+use bytepath::report::{self, Style};
+use bytepath::run::StudyWriter;
+use bytepath::spec::{find_published, published_names};
+use bytepath::stats::{Beside, BesidePublished, PUBLISHED_FACTORS, Rules, beside};
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+#[test]
+fn every_row_of_a_work_names_what_is_known_or_said_to_be_nothing() {
+    for name in published_names() {
+        let work = find_published(name).unwrap();
+        let mut ids = BTreeSet::new();
+        for figure in &work.figures {
+            let id = &figure.id;
+            assert!(ids.insert(id.clone()), "{name}: {id} is there twice");
+            let rows = figure.rows.iter().map(|row| &row.at);
+            for at in rows.clone().chain([&figure.at]).chain(&figure.baseline) {
+                for (factor, level) in at {
+                    known(name, &work, factor, level);
+                }
+            }
+            let distinct: BTreeSet<String> = rows.map(|at| format!("{at:?}")).collect();
+            assert_eq!(distinct.len(), figure.rows.len(), "{name}, {id}: a row is there twice");
+            assert!(figure.rows.iter().all(|row| row.is.len() == figure.columns.len()), "{id}");
+            assert!(figure.rows.iter().flat_map(|row| &row.is).all(|is| is.is_finite()), "{id}");
+            if let Some(base) = &figure.baseline {
+                assert!(figure.rows.iter().any(|row| row.at == *base), "{name}, {id}: baseline");
+            }
+        }
+    }
+}
+
+/// A level has to be one of ours with the work's word for it, or its factor said to be none.
+fn known(name: &str, work: &Published, factor: &str, level: &str) {
+    let Some(known) = work.factors.get(factor) else { panic!("{name}: what is {factor}?") };
+    let PublishedFactor::Levels(levels) = known else { return };
+    assert!(PUBLISHED_FACTORS.contains(&factor), "{name}: {factor} is not a factor here");
+    assert!(levels.contains_key(level), "{name}: what does the work call {factor}={level}?");
+    if factor == "path" {
+        let (path, option) = level.split_once(':').unwrap_or((level, ""));
+        let pair = PAIRS.iter().find(|pair| pair.name == path).expect(level);
+        let takes = |path: &str, option: &str| {
+            let path = CATALOG.iter().find(|one| one.name == path).unwrap();
+            let mut halves = Role::ALL.into_iter().filter_map(|role| path.half(role));
+            halves.any(|half| half.options().iter().any(|spec| spec.name == option))
+        };
+        let option = option.split_once('=').map(|(option, _)| option);
+        assert!(option.is_none_or(|o| takes(pair.tx, o) || takes(pair.rx, o)), "{level}");
+    }
+}
+
+/// Five blocks of a made-up study on two machines: io_uring is 1.67 times as fast as plain
+/// sockets, and 1.4 times with hardware GRO; devmem is not in it. Each trial is off by 1 %.
+fn study() -> Study {
+    let mut cells: Vec<Cell> = Vec::new();
+    for gro in [false, true] {
+        for (path, tx, rx) in [("socket", "socket", "socket"), ("zcrx", "uring-zc", "zcrx")] {
+            let mut one = cell(&format!("{path} hw-gro={gro}"), tx, rx);
+            one.levels = [("path", path.to_owned()), ("hw-gro", gro.to_string())]
+                .map(|(k, v)| (k.to_owned(), v))
+                .into();
+            one.link.hw_gro = gro;
+            (one.stream.message_size, one.stream.read_size) = (64 << 20, 64 << 20);
+            one.placement.sender_softirq = SoftirqCpu::Cpu(2);
+            one.placement.softirq = SoftirqCpu::Cpu(3);
+            cells.push(one);
+        }
+    }
+    let mut header = header(cells);
+    header.baseline = header.cells[0].id.clone();
+    let blank = made_up::trial(&made_up::PATHS[0], 0, 0);
+    let mut chance = Random::new(5);
+    let mut trials: Vec<Trial> = Vec::new();
+    for block in 0..5 {
+        let drift = (0.2 * chance.normal()).exp();
+        for (cell, ratio) in header.cells.iter().zip([1.0, 1.67, 1.0, 1.4]) {
+            let gbit = 80.0 * drift * ratio * (0.01 * chance.normal()).exp();
+            trials.push(Trial {
+                cell: CellId(cell.id.0.clone()),
+                block,
+                order: trials.len() as u32,
+                count: (gbit * 1e9 / 8.0 * blank.window) as u64,
+                ..blank.clone()
+            });
+        }
+    }
+    Study { header, trials, profiles: Vec::new(), remarks: Vec::new() }
+}
+
+fn laid_beside(study: &Study) -> BesidePublished {
+    beside(&find_published("battle").unwrap(), study, &Rules::of(&study.header))
+}
+
+#[test]
+fn ratios_agree_where_they_lie_in_our_interval_and_disagree_outside() {
+    let found = laid_beside(&study());
+    let figure = found.figures.iter().find(|f| f.id == "throughput-two-cpus").unwrap();
+    let row = |path: &str, gro: &str| {
+        let is = |r: &&bytepath::stats::RowBeside| r.at["path"] == path && r.at["hw-gro"] == gro;
+        figure.rows.iter().find(is).unwrap()
+    };
+    let (same, other, gone) = (row("zcrx", "false"), row("zcrx", "true"), row("devmem", "true"));
+    assert!((same.their_ratio - 139.46 / 83.85).abs() < 1e-12);
+    assert_eq!((same.outcome.clone(), same.pairs), (Beside::Agrees, 1));
+    assert_eq!(other.outcome, Beside::Disagrees);
+    let ours = other.ours.as_ref().unwrap();
+    assert!((ours.ratio / 1.4).ln().abs() < 0.02, "hardware GRO is in both levels: {ours:?}");
+    assert_eq!(gone.outcome, Beside::NotMeasured("no cell has path=devmem".into()));
+    let one = found.figures.iter().find(|f| f.id == "throughput-one-cpu").unwrap();
+    let why = Beside::NotMeasured("no cell has cores=together".into());
+    assert!(one.rows.iter().any(|row| row.outcome == why), "{:?}", one.rows);
+    assert!(found.not_compared.contains(&"fragments".to_owned()));
+}
+
+#[test]
+fn what_is_not_known_of_a_study_is_not_said() {
+    let mut emulated = study();
+    emulated.header.functional = Some("made up".into());
+    let [agree, disagree, not] = laid_beside(&emulated).counts();
+    assert!(agree + disagree == 0 && not > 0);
+    let mut one_block = study();
+    one_block.trials.retain(|trial| trial.block == 0);
+    assert_eq!(laid_beside(&one_block).counts()[..2], [0, 0]);
+    // Ends that share a CPU are laid out in neither of the work's two ways.
+    let mut shared = study();
+    for cell in &mut shared.header.cells {
+        cell.placement.sender = cell.placement.receiver;
+    }
+    assert_eq!(laid_beside(&shared).counts()[..2], [0, 0]);
+}
+
+#[test]
+fn the_text_stays_as_it_is() {
+    let (work, study) = (find_published("battle").unwrap(), study());
+    let mut out = Vec::new();
+    let found = laid_beside(&study);
+    report::beside(&work, "a made-up study", &found, &Style::default(), &mut out).unwrap();
+    insta::assert_snapshot!("beside", String::from_utf8(out).unwrap());
+    for width in [40, 72, 120] {
+        let mut out = Vec::new();
+        let style = Style { width, ..Style::default() };
+        report::published(&work, &style, &mut out).unwrap();
+        report::beside(&work, "x", &found, &style, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.is_ascii() && text.lines().all(|line| line.len() <= width), "{text}");
+    }
+}
+
+#[test]
+fn works_are_listed_shown_and_compared_by_the_command() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let (path, study) = (folder.path().join("study"), study());
+    let mut writer = StudyWriter::create(&path, &study.header).unwrap();
+    for trial in &study.trials {
+        writer.append(std::slice::from_ref(trial)).unwrap();
+    }
+    let path = path.display().to_string();
+    let (code, list, _) = bytepath(&["compare", "published:"]);
+    assert!(code == 0 && published_names().iter().all(|name| list.contains(name)), "{list}");
+    let (code, text, _) = bytepath(&["compare", "published:affinity-2002"]);
+    assert!(code == 0 && text.contains("poll_idle"), "{text}");
+    let (code, text, errors) = bytepath(&["compare", "published:battle", &path]);
+    assert_eq!(code, 0, "{errors}");
+    assert!(words(&text).contains("path=zcrx: published 2.27x, here 1.4"), "{text}");
+    let (_, json, _) = bytepath(&["compare", "published:battle", &path, "--json"]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["format"], "bytepath-published");
+    assert_eq!(json["beside"]["figures"][0]["rows"][0]["read"], "chart");
+    for (arguments, said) in [
+        (&["compare", "published:batle"][..], "battle"),
+        (&["compare", "published:battle", &path, "--relative"], "--relative says nothing"),
+        (&["compare", "published:battle", "/nowhere"], "/nowhere"),
+    ] {
+        let (code, _, errors) = bytepath(arguments);
+        assert!(code != 0 && errors.contains(said), "{errors}");
+    }
+}
