@@ -482,7 +482,11 @@ static struct zc_completion *zc_land(struct zc_rxq *q, struct gather *g, const v
 			return NULL;
 		}
 	}
-	if (n > MAX_SKB_FRAGS || (n && !zc_has_buffers(q, n)))
+	if (n > MAX_SKB_FRAGS) {
+		q->unpolled++;
+		return NULL;
+	}
+	if (n && !zc_has_buffers(q, n))
 		return NULL;
 	c = &r->completions[r->done % COMPLETIONS];
 	memcpy(c->head, head, linear);
