@@ -74,7 +74,7 @@ static bool ready;
 static void zc_schedule(struct delayed_work *work, unsigned int ms)
 {
 	if (ms && READ_ONCE(ready))
-		mod_delayed_work(system_wq, work, msecs_to_jiffies(ms));
+		mod_delayed_work(system_percpu_wq, work, msecs_to_jiffies(ms));
 }
 
 static int zc_set_period(const char *text, const struct kernel_param *kp)
@@ -482,7 +482,11 @@ static struct zc_completion *zc_land(struct zc_rxq *q, struct gather *g, const v
 			return NULL;
 		}
 	}
-	if (n > MAX_SKB_FRAGS || (n && !zc_has_buffers(q, n)))
+	if (n > MAX_SKB_FRAGS) {
+		q->unpolled++;
+		return NULL;
+	}
+	if (n && !zc_has_buffers(q, n))
 		return NULL;
 	c = &r->completions[r->done % COMPLETIONS];
 	memcpy(c->head, head, linear);
@@ -1227,6 +1231,9 @@ static int zc_link_ksettings(struct net_device *dev, struct ethtool_link_ksettin
 }
 
 static const struct ethtool_ops zc_ethtool_ops = {
+	.op_needs_rtnl = ETHTOOL_OP_NEEDS_RTNL_GLINK | ETHTOOL_OP_NEEDS_RTNL_SCHANNELS |
+			 ETHTOOL_OP_NEEDS_RTNL_SRINGPARAM,
+	.cap_rss_rxnfc_adds = true,
 	.supported_ring_params = ETHTOOL_RING_USE_TCP_DATA_SPLIT | ETHTOOL_RING_USE_HDS_THRS,
 	.rxfh_indir_space = INDIR,
 	.rxfh_max_num_contexts = MAX_CONTEXTS,

@@ -216,11 +216,11 @@ impl Agent {
                 let notes = host::apply_link_end(&end)?;
                 Ok(Reply::Linked { notes })
             }
-            Request::Facts => Ok(Reply::Facts(Box::new(host::survey(&Roots::real())))),
             Request::Sysctls { values } => {
                 host::set_sysctls(&values)?;
                 Ok(Reply::Done)
             }
+            Request::Facts => Ok(Reply::Facts(Box::new(host::survey(&Roots::real())))),
             Request::Survey { device, meters } => {
                 let meters = if meters { self.meters } else { &[] };
                 Ok(Reply::Facts(Box::new(survey(self.paths, meters, device.as_deref()))))

@@ -227,9 +227,10 @@ pub(super) fn write(
     }
 }
 
-/// Whether two texts of a part mean the same.
+/// Whether two texts of a part mean the same. A device that is down keeps the kernel's own
+/// discipline if it was ever up, and a move takes that, too; it comes with the next time up.
 pub(super) fn same(a: &str, b: &str) -> bool {
-    a == b || defaults(a, b)
+    a == b || defaults(a, b) || (!is_set_up(a) && !is_set_up(b))
 }
 
 /// Whether a part of a device that is here again is on the way back to what it was, so
@@ -419,6 +420,13 @@ mod tests {
         ] {
             assert_eq!(is_ours(name, two, now), ours, "{name}: {now}");
         }
+    }
+
+    #[test]
+    fn the_kernels_own_discipline_is_as_good_as_none() {
+        assert!(same("mq handle=0:", "none") && same("none", "noqueue handle=0:"));
+        assert!(!same("none", "htb handle=1:") && !same("mq handle=0:", "htb handle=1:"));
+        assert!(!same("1500", "9000") && !same("on", "off") && !same("", "rx-0=1"));
     }
 
     #[test]

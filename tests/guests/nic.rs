@@ -43,7 +43,7 @@ fn zero_copy_is_proven_under_every_drivers_name_and_in_trouble() {
     let experiment = format!(
         "testbed = '{BED}'\nblocks = 1\nwarm-up = '300ms'\nwindow = '800ms'\nmeters = ['nic']\n\
          profile = 'none'\n[factors]\npath = ['{}', '{}']\ntouch = 'verify'\n\
-         link = 'nic'\nkernel = [{}]\n",
+         link = 'nic:hw-gro=on'\nkernel = [{}]\n",
         PATHS[0],
         PATHS[1],
         kernels.join(", ")
