@@ -216,11 +216,11 @@ impl Agent {
                 let notes = host::apply_link_end(&end)?;
                 Ok(Reply::Linked { notes })
             }
+            Request::Facts => Ok(Reply::Facts(Box::new(host::survey(&Roots::real())))),
             Request::Sysctls { values } => {
                 host::set_sysctls(&values)?;
                 Ok(Reply::Done)
             }
-            Request::Facts => Ok(Reply::Facts(Box::new(host::survey(&Roots::real())))),
             Request::Survey { device, meters } => {
                 let meters = if meters { self.meters } else { &[] };
                 Ok(Reply::Facts(Box::new(survey(self.paths, meters, device.as_deref()))))
@@ -244,11 +244,11 @@ impl Agent {
                 self.session()?.accept(events)?;
                 Ok(Reply::Done)
             }
-            Request::Start { meters } => {
+            Request::Start { meters, alone } => {
                 let chosen = meter::chosen(self.meters, &meters);
                 let session = self.session()?;
                 session.pace(true);
-                session.start(chosen)?;
+                session.start(chosen, alone)?;
                 Ok(Reply::Done)
             }
             Request::Pace { hold } => {

@@ -119,10 +119,10 @@ mod tests {
         let Chosen { meter, options, .. } =
             profile(meter::CATALOG, Role::Sender, &sampling).unwrap();
         let meters = vec!["cpu".into(), MeterRequest { name: meter.name().into(), options }];
-        let start = Request::Start { meters };
+        let start = Request::Start { meters, alone: false };
         let line = serde_json::to_string(&start).unwrap();
         assert_eq!(line.matches("options").count(), 1, "{line}");
-        let Request::Start { meters } = serde_json::from_str(&line).unwrap() else {
+        let Request::Start { meters, .. } = serde_json::from_str(&line).unwrap() else {
             panic!("{line}")
         };
         let read = |chosen: &Chosen| {

@@ -150,7 +150,10 @@ pub(super) fn begin(remotes: &mut Remotes, cell: &Cell, meters: &[Chosen]) -> Re
     connect(remotes, cell)?;
     remotes.clocks = clocks::read(remotes)?;
     let apart = remotes.properties.hosts_apart;
-    tell_both(remotes, |role| Request::Start { meters: meters_of(role, meters, apart) })?;
+    tell_both(remotes, |role| {
+        let meters = meters_of(role, meters, apart);
+        Request::Start { meters, alone: apart }
+    })?;
     hear_both(remotes, done)
 }
 

@@ -59,6 +59,8 @@ fn inside_hosts_run_a_study() {
         for role in Role::ALL {
             let wall = trial.reading("cpu.wall", &Scope::MachineOf(role)).unwrap();
             assert!((0.2..2.0).contains(&wall), "{role}: {wall}");
+            let host = Scope::MachineOf(role);
+            assert_eq!(trial.reading("steady.clock_changes", &host), Some(0.0), "{role}");
             let busy = |r: &&bytepath::record::Reading| {
                 r.metric == "cpu.busy" && matches!(r.scope, Scope::CpuOf(of, _) if of == role)
             };

@@ -68,14 +68,14 @@ pub enum Request {
     },
     /// Set up this end of the testbed's link. Answered by `Linked`.
     Link(Box<LinkEnd>),
+    /// Facts of this host; nothing is tried. Answered by `Facts`.
+    Facts,
     /// Sets kernel parameters where the agent's sockets are: each namespace has its own of
     /// many. Those that it has not are every namespace's, and were set where they are.
     Sysctls {
         /// Their dotted names and their values.
         values: Vec<(SysctlName, String)>,
     },
-    /// Facts of this host; nothing is tried. Answered by `Facts`.
-    Facts,
     /// What is this host? Answered by `Facts`. The device, if given, is the
     /// one that attempts which need a device are made on.
     Survey {
@@ -125,6 +125,8 @@ pub enum Request {
     Start {
         /// Meters to run in this agent.
         meters: Vec<MeterRequest>,
+        /// True where the host has no other role: what is of its machine is seen here.
+        alone: bool,
     },
     /// Sender: sleep after the message in hand, or go on. Answered by `Done`.
     Pace {
