@@ -12,7 +12,7 @@ static CATALOGUES: LazyLock<Catalogues> = LazyLock::new(|| Catalogues {
     testbeds: run::testbed_spec(testbed::CATALOG),
     meters: meter::selectable().map(|meter| meter.name()).collect(),
     usual_meters: meter::regular().map(|meter| meter.name()).collect(),
-    cpus: vec![0, 1],
+    cpus: [0, 1].into(),
     testbed: None,
     workload: String::new(),
 });

@@ -3,13 +3,12 @@
 use super::exit::UNSUPPORTED;
 use super::output::print as print_text;
 use super::place::{Place, PlaceArguments, of_host, unknown};
-use super::plan::{catalogues, read};
+use super::plan::{from_file, read};
 use super::show::style;
 use crate::record::{Cell, CellId, Facts, Fault, Finding, Role, Severity, Support};
-use crate::spec::Catalogues;
 use crate::sys::Roots;
 use crate::testbed::{self, Emulation};
-use crate::{host, meter, path, report, spec};
+use crate::{host, meter, path, report};
 use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -63,11 +62,10 @@ struct Item {
 
 pub(super) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Fault> {
     // A slip in the file is told before anything is raised.
-    let experiment = arguments.experiment.as_deref().map(|file| {
-        let source = read(file)?;
-        let catalogues = Catalogues { testbed: arguments.place.choice()?, ..catalogues()? };
-        spec::parse_experiment(&file.display().to_string(), &source.text, &catalogues)
-    });
+    let experiment = arguments
+        .experiment
+        .as_deref()
+        .map(|file| from_file(file, &read(file)?.text, arguments.place.choice()?));
     let experiment = experiment.transpose()?;
     let (facts, findings) = match &arguments.host {
         Some(name) => {
@@ -75,8 +73,8 @@ pub(super) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Fault> {
             (Ok(vec![facts.clone(), facts]), findings)
         }
         None => {
-            let facts = arguments.place.facts(true)?;
-            (facts, arguments.place.findings()?.unwrap_or_else(|| findings(&Roots::real())))
+            let (facts, found) = arguments.place.examined()?;
+            (facts, found.unwrap_or_else(|| findings(&Roots::real())))
         }
     };
     let of = |role: Role| facts.as_ref().map(|facts| &facts[role as usize]);
@@ -102,8 +100,8 @@ pub(super) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Fault> {
             .collect(),
         findings,
         cells: experiment
-            .map(|experiment| -> Result<Vec<Item>, Fault> {
-                let place = Place::new(experiment.testbed)?;
+            .map(|(experiment, bed)| -> Result<Vec<Item>, Fault> {
+                let place = Place::on(experiment.testbed, bed);
                 let surveyed = match arguments.place.is_device() {
                     true => Vec::new(),
                     false => place.look_for(&experiment.cells),

@@ -7,12 +7,10 @@ use super::plan::{catalogues, read, seed};
 use super::run::own_program;
 use super::{Arguments, dispatch};
 use crate::fleet::slurm::{self, Task};
-use crate::fleet::{
-    self, EXPERIMENT, Fleet, JOB, JOB_TEXT, MOST_SHARDS, PROGRAM, name, reached, storage,
-};
+use crate::fleet::{self, EXPERIMENT, Fleet, JOB, JOB_TEXT, MOST_SHARDS, PROGRAM, name, reached};
 use crate::record::{Fault, FaultKind, unit};
-use crate::run::{Reached, is_begun, load, merge};
-use crate::spec::{self, Catalogues, Experiment};
+use crate::run::{Reached, is_begun, load, merge, refuse_used, storage};
+use crate::spec::{self, Catalogues, Cpus, Experiment};
 use clap::{Args, Parser, Subcommand};
 use std::fs;
 use std::net::IpAddr;
@@ -145,7 +143,8 @@ fn parsed(file: &Path, text: &str) -> Result<Experiment, Fault> {
     let nodes = ["n0", "n1"].map(str::to_owned);
     let anywhere = [IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2])];
     let testbed = Some(choice(&slurm::testbed(&nodes, anywhere))?);
-    let catalogues = Catalogues { testbed, cpus: (0..MOST_CPUS).collect(), ..catalogues()? };
+    let all: Vec<u32> = (0..MOST_CPUS).collect();
+    let catalogues = Catalogues { testbed, cpus: Cpus::Apart([all.clone(), all]), ..catalogues()? };
     let experiment = spec::parse_experiment(&file.display().to_string(), text, &catalogues)?;
     if experiment.stopping.is_some() {
         let text = format!("{}: shards that may stop early cannot be merged", file.display());
@@ -164,11 +163,7 @@ fn begin(
     experiment: &Experiment,
     text: &str,
 ) -> Result<Fleet, Fault> {
-    let mut entries = fs::read_dir(folder).map_err(|e| storage("read", folder, &e))?;
-    if entries.next().is_some() {
-        let text = format!("the folder {} is not empty", folder.display());
-        return Err(Fault::new(FaultKind::Storage, text).remedy("choose another one with --out"));
-    }
+    refuse_used(folder)?;
     let program = folder.join(PROGRAM);
     fs::copy(own_program()?, &program).map_err(|e| storage("write", &program, &e))?;
     fleet::write(&folder.join(EXPERIMENT), text.as_bytes())?;

@@ -28,6 +28,13 @@ pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode, Fault> {
     let Some(first) = pairs.first() else {
         return Err(Fault::new(FaultKind::Usage, "no pair is named"));
     };
+    // A trial is read by the CPUs of its cell, which is one for all pairs.
+    if let Some(other) = pairs.iter().find(|pair| pair.plan.cells != first.plan.cells) {
+        let text =
+            format!("the hosts of {} and {} have other CPUs to choose", first.name, other.name);
+        return Err(Fault::new(FaultKind::Usage, text)
+            .remedy("name some that all have: --cores sender=2,receiver=3; or --cores unpinned"));
+    }
     let (out, schedule) = (first.plan.folder.clone(), first.plan.schedule.clone());
     if schedule.stopping.is_some() {
         let text = "a study over several pairs has a fixed number of blocks";

@@ -31,6 +31,9 @@ pub(super) struct Place {
 /// A kernel, and what the hosts are under it.
 type Seen = (Option<Kernel>, Result<Vec<Facts>, Fault>);
 
+/// Facts of both hosts, and what would spoil a measurement on hosts that are not this machine.
+type Examined = (Result<Vec<Facts>, Fault>, Option<Vec<Finding>>);
+
 impl PlaceArguments {
     /// Whether a device was named.
     pub fn is_device(&self) -> bool {
@@ -46,32 +49,67 @@ impl PlaceArguments {
     /// was named. The outer fault is of what was typed, the inner one of the
     /// testbed. With `meters` what those need is tried, too.
     pub fn facts(&self, meters: bool) -> Result<Result<Vec<Facts>, Fault>, Fault> {
-        let Some(device) = &self.device else {
-            // Hosts that were named have to be there.
-            let named = match self.choice()? {
-                Some(choice) => chosen(&choice)?.as_ref().properties().link_is_given,
-                None => false,
-            };
-            return match self.look(meters) {
-                Err(fault) if named || fault.kind == FaultKind::Usage => Err(fault),
-                looked => Ok(looked),
-            };
-        };
-        sys::device::index(device)
-            .map_err(|e| Fault::system(format_args!("the network device {device}"), &e))?;
-        let facts = survey_device(path::CATALOG, tried(meters), Some(device));
-        Ok(Ok(vec![facts.clone(), facts]))
+        match &self.device {
+            Some(device) => facts_over(device, meters).map(Ok),
+            None => self.facts_at(&self.place()?, meters),
+        }
     }
 
-    /// What would spoil a measurement on hosts that are not this machine; none where no
-    /// such testbed was named.
-    pub fn findings(&self) -> Result<Option<Vec<Finding>>, Fault> {
-        let Some(choice) = self.choice()? else { return Ok(None) };
-        let bed = chosen(&choice)?;
-        if !bed.as_ref().properties().link_is_given {
+    /// The same with meters, and what would spoil a measurement on hosts that are not this
+    /// machine; none where no such testbed was named. Hosts are connected to once for both.
+    pub fn examined(&self) -> Result<Examined, Fault> {
+        if let Some(device) = &self.device {
+            return Ok((facts_over(device, true).map(Ok)?, None));
+        }
+        let place = self.place()?;
+        Ok((self.facts_at(&place, true)?, place.findings()?))
+    }
+
+    fn place(&self) -> Result<Place, Fault> {
+        let choice = self.choice()?.map_or_else(|| choice(USUAL), Ok)?;
+        choice.check_kernels(self.kernel.is_some())?;
+        Place::new(choice)
+    }
+
+    fn facts_at(&self, place: &Place, meters: bool) -> Result<Result<Vec<Facts>, Fault>, Fault> {
+        let kernel = self.kernel.as_deref().map(spec::parse_kernel).transpose()?;
+        match place.look(kernel.as_ref(), meters) {
+            // Hosts that were named have to be there.
+            Err(fault) if place.is_given() || fault.kind == FaultKind::Usage => Err(fault),
+            looked => Ok(looked),
+        }
+    }
+}
+
+/// Facts of this host over a device, for both roles.
+fn facts_over(device: &str, meters: bool) -> Result<Vec<Facts>, Fault> {
+    sys::device::index(device)
+        .map_err(|e| Fault::system(format_args!("the network device {device}"), &e))?;
+    let facts = survey_device(path::CATALOG, tried(meters), Some(device));
+    Ok(vec![facts.clone(), facts])
+}
+
+impl Place {
+    /// Raises nothing yet.
+    pub fn new(choice: TestbedChoice) -> Result<Place, Fault> {
+        Ok(Place::on(choice.clone(), chosen(&choice)?))
+    }
+
+    /// On a testbed that was chosen before.
+    pub fn on(choice: TestbedChoice, bed: Bed) -> Place {
+        Place { choice, bed }
+    }
+
+    /// Whether it is hosts that were named.
+    fn is_given(&self) -> bool {
+        self.bed.as_ref().properties().link_is_given
+    }
+
+    fn findings(&self) -> Result<Option<Vec<Finding>>, Fault> {
+        if !self.is_given() {
             return Ok(None);
         }
-        let mut stewards = Stewards::at(bed.as_ref(), &Site::of(&own_program()?))?;
+        let mut stewards = Stewards::at(self.bed.as_ref(), &Site::of(&own_program()?))?;
         let of = |(role, findings): (Option<Role>, Vec<Finding>)| {
             findings.into_iter().map(move |finding| match role {
                 Some(role) => Finding { what: format!("{role}: {}", finding.what), ..finding },
@@ -79,21 +117,6 @@ impl PlaceArguments {
             })
         };
         Ok(Some(stewards.examine()?.into_iter().flat_map(of).collect()))
-    }
-
-    /// Facts of both hosts, with the default link.
-    fn look(&self, meters: bool) -> Result<Vec<Facts>, Fault> {
-        let choice = self.choice()?.map_or_else(|| choice(USUAL), Ok)?;
-        choice.check_kernels(self.kernel.is_some())?;
-        let kernel = self.kernel.as_deref().map(spec::parse_kernel).transpose()?;
-        Place::new(choice)?.look(kernel.as_ref(), meters)
-    }
-}
-
-impl Place {
-    /// Raises nothing yet.
-    pub fn new(choice: TestbedChoice) -> Result<Place, Fault> {
-        Ok(Place { bed: chosen(&choice)?, choice })
     }
 
     /// Facts of both hosts under this kernel, with the default link.
@@ -109,8 +132,8 @@ impl Place {
             program: own_program()?,
             stop: &stop,
         };
-        let allowed = self.choice.cpus(&sys::thread::allowed().unwrap_or_default());
-        let cores = spec::parse_cores("none", &allowed)?;
+        let allowed = self.choice.cpus(&sys::thread::allowed().unwrap_or_default().into());
+        let cores = spec::parse_cores("none", allowed)?;
         let paths = [path::PAIRS[0].name.to_owned()];
         let kernels: Vec<Kernel> = kernel.cloned().into_iter().collect();
         let ask = Ask { link: self.choice.link, kernels: &kernels, ..Ask::of(&paths, &cores) };
@@ -163,7 +186,7 @@ pub(super) fn of_host(name: &str) -> Result<(Facts, Vec<Finding>), Fault> {
     let bed = chosen(&choice)?;
     let program = own_program()?;
     let mut stewards = Stewards::at(bed.as_ref(), &Site::of(&program))?;
-    let facts = stewards.facts(Role::Receiver)?;
+    let facts = stewards.survey(Role::Receiver)?;
     let all = stewards.examine()?.into_iter();
     let findings = all.filter(|(role, _)| *role == Some(Role::Receiver)).flat_map(|(_, all)| all);
     let facts = facts.ok_or_else(|| Fault::new(FaultKind::Usage, "it is this machine"))?;

@@ -10,10 +10,10 @@ use crate::record::{
     Schedule, SettingRecord, Source, unit,
 };
 use crate::run::{self, Laboratory, Plan, Stewards, path_spec, testbed_spec, time_of_trial};
-use crate::spec::{self, Ask, Catalogues, Experiment, TestbedChoice};
+use crate::spec::{self, Ask, Catalogues, Cpus, Experiment, TestbedChoice};
 use crate::sys::Roots;
 use crate::testbed::{self, Site, Testbed};
-use crate::{meter, path, sys, workload};
+use crate::{meter, path, workload};
 use serde::Serialize;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -31,18 +31,19 @@ pub(super) fn plan_on(
     testbed: Option<TestbedChoice>,
     power: Option<&str>,
 ) -> Result<(Plan, Bed), Fault> {
-    let (experiment, source) = match &arguments.file {
+    let (experiment, testbed, source) = match &arguments.file {
         Some(file) => {
             let source = read(file)?;
-            let name = file.display().to_string();
-            let catalogues = Catalogues { testbed, ..catalogues()? };
-            (spec::parse_experiment(&name, &source.text, &catalogues)?, Some(source))
+            let (experiment, bed) = from_file(file, &source.text, testbed)?;
+            (experiment, bed, Some(source))
         }
-        None => (from_flags(arguments, testbed)?, None),
+        None => {
+            let (experiment, bed) = from_flags(arguments, testbed)?;
+            (experiment, bed, None)
+        }
     };
     let window = arguments.window.unwrap_or(experiment.window);
     let design = arguments.design.or(experiment.design);
-    let testbed = chosen(&experiment.testbed)?;
     // Short turns are there to see small differences; where none is judged, whole
     // trials show the same and strain the hosts less.
     let slices_suit = experiment
@@ -120,14 +121,13 @@ pub(super) fn plan_on(
 
 /// What an experiment file may name here.
 pub(super) fn catalogues() -> Result<Catalogues, Fault> {
+    let own = host::survey(&Roots::real());
     Ok(Catalogues {
         paths: path_spec(path::CATALOG, path::PAIRS),
         testbeds: testbed_spec(testbed::CATALOG),
         meters: meter::selectable().map(|meter| meter.name()).collect(),
         usual_meters: meter::regular().map(|meter| meter.name()).collect(),
-        cpus: sys::thread::allowed()
-            .map(|cpus| host::by_preference(&Roots::real(), cpus))
-            .map_err(|e| Fault::system("cannot read the CPUs of this process", &e))?,
+        cpus: Cpus::of_hosts([&own, &own]),
         testbed: None,
         workload: String::new(),
     })
@@ -338,19 +338,55 @@ pub(super) fn read(file: &Path) -> Result<Source, Fault> {
     Ok(Source { name, text })
 }
 
+/// CPUs of the hosts of a testbed, where it has hosts that were named; they are asked.
+fn cpus_of_hosts(bed: &Bed) -> Result<Option<Cpus>, Fault> {
+    if !bed.as_ref().properties().link_is_given {
+        return Ok(None);
+    }
+    let mut stewards = Stewards::at(bed.as_ref(), &Site::of(&own_program()?))?;
+    Ok(stewards.facts()?.map(|[sender, receiver]| Cpus::of_hosts([&sender, &receiver])))
+}
+
+/// The experiment of a file, and its testbed. A slip in the file is reported before any host
+/// is asked.
+pub(super) fn from_file(
+    file: &Path,
+    text: &str,
+    testbed: Option<TestbedChoice>,
+) -> Result<(Experiment, Bed), Fault> {
+    let name = file.display().to_string();
+    let catalogues = Catalogues { testbed, ..catalogues()? };
+    let experiment = spec::parse_experiment(&name, text, &catalogues)?;
+    let bed = chosen(&experiment.testbed)?;
+    match cpus_of_hosts(&bed)? {
+        None => Ok((experiment, bed)),
+        Some(cpus) => {
+            let catalogues = Catalogues { cpus, ..catalogues };
+            Ok((spec::parse_experiment(&name, text, &catalogues)?, bed))
+        }
+    }
+}
+
 fn from_flags(
     arguments: &RunArguments,
     testbed: Option<TestbedChoice>,
-) -> Result<Experiment, Fault> {
+) -> Result<(Experiment, Bed), Fault> {
     let all: Vec<String> = path::PAIRS.iter().map(|pair| pair.name.to_owned()).collect();
     let catalogues = catalogues()?;
     let testbed = testbed.map_or_else(|| choice(USUAL), Ok)?;
+    let bed = chosen(&testbed)?;
     testbed.check_kernels(!arguments.kernel.is_empty())?;
     let kernels = arguments.kernel.iter().map(|text| spec::parse_kernel(text));
     let kernels = kernels.collect::<Result<Vec<Kernel>, Fault>>()?;
-    let cpus = testbed.cpus(&catalogues.cpus);
-    let cores = default_cores(&arguments.cores, &cpus);
-    let cores = spec::parse_cores(cores, &cpus)?;
+    let cpus = match cpus_of_hosts(&bed)? {
+        Some(cpus) => cpus,
+        None => testbed.cpus(&catalogues.cpus),
+    };
+    let cores = match arguments.cores.as_str() {
+        "two" | "two-cores" => cpus.usual(),
+        asked => asked,
+    };
+    let cores = spec::parse_cores(cores, cpus)?;
     let ask = Ask {
         paths: if arguments.path.is_empty() { &all } else { &arguments.path },
         workload: arguments.workload.as_deref().unwrap_or_default(),
@@ -361,7 +397,7 @@ fn from_flags(
         baseline: arguments.baseline.as_deref(),
     };
     let (cells, baseline): (Vec<Cell>, _) = spec::cells(&ask, &catalogues.paths)?;
-    Ok(Experiment {
+    let experiment = Experiment {
         title: String::new(),
         testbed,
         cells,
@@ -377,17 +413,13 @@ fn from_flags(
         profiling: spec::parse_profile(spec::DEFAULT_PROFILE)?,
         power: Power::default(),
         settings: Vec::new(),
-    })
+    };
+    Ok((experiment, bed))
 }
 
 /// A seed that can be written into an experiment file: TOML has no larger numbers.
 pub(super) fn seed() -> u64 {
     rand::random::<u64>() >> 1
-}
-
-/// A machine with one CPU has no two; there the default is to share it.
-fn default_cores<'a>(asked: &'a str, allowed: &[u32]) -> &'a str {
-    if matches!(asked, "two" | "two-cores") && allowed.len() == 1 { "one" } else { asked }
 }
 
 fn default_folder() -> PathBuf {

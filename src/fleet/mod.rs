@@ -14,11 +14,10 @@
 pub mod slurm;
 
 use crate::record::{Fault, FaultKind};
-use crate::run::{Reached, is_begun, load};
+use crate::run::{Reached, is_begun, load, storage};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -149,11 +148,6 @@ pub fn write(path: &Path, content: &[u8]) -> Result<(), Fault> {
     let part = path.with_extension("part");
     let written = fs::write(&part, content).and_then(|()| fs::rename(&part, path));
     written.map_err(|e| storage("write", path, &e))
-}
-
-/// A file that could not be had.
-pub fn storage(verb: &str, path: &Path, error: &io::Error) -> Fault {
-    Fault::new(FaultKind::Storage, format!("cannot {verb} {}: {error}", path.display()))
 }
 
 #[cfg(test)]

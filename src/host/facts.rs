@@ -37,19 +37,6 @@ pub fn survey(roots: &Roots) -> Facts {
     }
 }
 
-/// CPUs in the order in which work is put on them: the first thread of every core, then
-/// the threads that share one.
-pub fn by_preference(roots: &Roots, mut cpus: Vec<u32>) -> Vec<u32> {
-    let cores = siblings(roots, &cpus);
-    let shares = |cpu: &u32| {
-        let core = cores.iter().find(|core| core.contains(cpu));
-        core.is_some_and(|core| core.iter().any(|other| other < cpu && cpus.contains(other)))
-    };
-    let second: BTreeSet<u32> = cpus.iter().copied().filter(shares).collect();
-    cpus.sort_by_key(|cpu| (second.contains(cpu), *cpu));
-    cpus
-}
-
 /// Cores with more than one thread
 /// (Documentation/admin-guide/cputopology.rst, `thread_siblings_list`).
 fn siblings(roots: &Roots, cpus: &[u32]) -> Vec<Vec<u32>> {
@@ -313,20 +300,6 @@ mod tests {
     fn recorded(name: &str) -> Facts {
         let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/hosts");
         survey(&Roots::recorded(&data.join(name)))
-    }
-
-    #[test]
-    fn threads_of_one_core_come_last() {
-        let root = tempfile::tempdir().unwrap();
-        for (cpu, core) in [(0, "0,4"), (1, "1,5"), (4, "0,4"), (5, "1,5")] {
-            let folder = root.path().join(format!("sys/devices/system/cpu/cpu{cpu}/topology"));
-            std::fs::create_dir_all(&folder).unwrap();
-            std::fs::write(folder.join("thread_siblings_list"), core).unwrap();
-        }
-        let roots = Roots::recorded(root.path());
-        assert_eq!(by_preference(&roots, vec![0, 1, 4, 5]), [0, 1, 4, 5]);
-        assert_eq!(by_preference(&roots, vec![0, 4, 1, 5, 9]), [0, 1, 9, 4, 5]);
-        assert_eq!(by_preference(&roots, vec![4, 5]), [4, 5], "their siblings may not be used");
     }
 
     #[test]

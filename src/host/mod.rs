@@ -30,7 +30,7 @@ pub use build::{VERSION, of as build_of, own as own_build};
 pub use card::{Card, record as record_cards};
 pub use child::{AgentProcess, ending};
 pub use doctor::{Moment, examine, moment};
-pub use facts::{by_preference, survey};
+pub use facts::survey;
 pub use fingerprint::{Fingerprint, differences, fingerprint};
 pub use keeper::LocalAgent;
 pub use link::{apply as apply_link_end, await_carrier};

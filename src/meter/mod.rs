@@ -140,6 +140,8 @@ pub struct Context {
     pub moved: Arc<dyn Fn(u32) -> u64 + Send + Sync>,
     /// The network device of the link.
     pub device: Option<String>,
+    /// Whether the host has no other role, so that what is of its machine is seen here.
+    pub alone: bool,
     /// What the meter `steady` saw last of the stream's surroundings.
     pub last_look: LastLook,
     /// This meter's options, in the form that it alone reads; null for its defaults.
@@ -157,6 +159,7 @@ impl Context {
             work: Work::default(),
             moved: Arc::new(|_| 0),
             device: None,
+            alone: false,
             last_look: Default::default(),
             options: Value::Null,
         }

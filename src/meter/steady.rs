@@ -65,10 +65,8 @@ impl Running for Window {
 }
 
 impl State {
-    /// The hosts of a testbed share clock and CPUs, so the receiver alone looks
-    /// at those.
     fn read(context: &Context) -> State {
-        let machine = context.role == Role::Receiver;
+        let machine = sees_machine(context);
         State {
             clock: machine.then(|| clock_source(&context.roots)).flatten(),
             throttled: if machine { throttled(&context.roots) } else { Vec::new() },
@@ -78,7 +76,7 @@ impl State {
 
     fn compare(&self, now: &State, context: &Context) -> Output {
         let mut output = Output::default();
-        if context.role == Role::Receiver {
+        if sees_machine(context) {
             let changed = self.clock != now.clock;
             output.add("steady.clock_changes", Unit::Count, f64::from(changed), &Scope::Machine);
             if changed {
@@ -100,6 +98,11 @@ impl State {
         }
         output
     }
+}
+
+/// Hosts that share clock and CPUs have them looked at by the receiver alone.
+fn sees_machine(context: &Context) -> bool {
+    context.role == Role::Receiver || context.alone
 }
 
 fn clock_source(roots: &Roots) -> Option<String> {

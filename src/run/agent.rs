@@ -216,6 +216,7 @@ impl Agent {
                 let notes = host::apply_link_end(&end)?;
                 Ok(Reply::Linked { notes })
             }
+            Request::Facts => Ok(Reply::Facts(Box::new(host::survey(&Roots::real())))),
             Request::Sysctls { values } => {
                 host::set_sysctls(&values)?;
                 Ok(Reply::Done)
@@ -243,11 +244,11 @@ impl Agent {
                 self.session()?.accept(events)?;
                 Ok(Reply::Done)
             }
-            Request::Start { meters, hold } => {
+            Request::Start { meters, alone } => {
                 let chosen = meter::chosen(self.meters, &meters);
                 let session = self.session()?;
-                session.pace(hold);
-                session.start(chosen)?;
+                session.pace(true);
+                session.start(chosen, alone)?;
                 Ok(Reply::Done)
             }
             Request::Pace { hold } => {

@@ -456,23 +456,6 @@ impl Run<'_, '_> {
         Ok(true)
     }
 
-    /// Reads the log of an external meter, if the study has one. A log that does not fit
-    /// costs its figures and not the study: it can be laid beside it again.
-    fn power_log(&mut self) -> Result<(), Fault> {
-        for asked in power::logs(&self.opened.study.header.power) {
-            match power::read(&self.opened.study, &asked) {
-                Ok(log) => {
-                    self.opened.writer.power_log(&log)?;
-                    power::enter(&mut self.opened.study, &log);
-                }
-                Err(fault) => self.remark(format!(
-                    "no figures of power: {fault}; `bytepath power STUDY LOG` tries again"
-                ))?,
-            }
-        }
-        Ok(())
-    }
-
     /// The meters of a trial that counts.
     fn meters_that_count(&self) -> Vec<Chosen> {
         self.meters().into_iter().filter(|chosen| !chosen.meter.apart()).collect()

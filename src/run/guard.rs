@@ -69,11 +69,11 @@ impl Guard {
     pub fn begin_again(
         &mut self,
         laboratory: &Laboratory,
-    ) -> Result<([Option<Facts>; 2], Vec<RestorationRow>), Fault> {
+    ) -> Result<(Option<[Facts; 2]>, Vec<RestorationRow>), Fault> {
         // The steward of a host that was not lost has its journal, and has to go, too.
         self.stewards = None;
         let mut stewards = Stewards::of(laboratory)?;
-        let facts = [stewards.facts(Role::Sender)?, stewards.facts(Role::Receiver)?];
+        let facts = stewards.facts()?;
         let (records, rows) = stewards.apply(&self.wanted)?;
         self.records = records;
         self.stewards = Some(stewards);

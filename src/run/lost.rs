@@ -32,8 +32,8 @@ impl Run<'_, '_> {
         let away = unit::seconds(Duration::from_secs(begin.elapsed().as_secs()));
         self.remark(format!("a host was lost ({}) and was back after {away}", lost.message))?;
         self.observer.settings(self.opened.guard.records(), &rows);
-        let facts: Vec<Facts> = facts.into_iter().flatten().collect();
-        match host_difference(&self.opened.study.header.facts, &facts) {
+        let before = &self.opened.study.header.facts;
+        match facts.and_then(|facts| host_difference(before, &facts)) {
             None => Ok(()),
             Some(difference) => {
                 let text = format!("the study cannot go on: {difference}");
@@ -46,7 +46,7 @@ impl Run<'_, '_> {
     fn begin_again(
         &mut self,
         deadline: Instant,
-    ) -> Result<([Option<Facts>; 2], Vec<RestorationRow>), Fault> {
+    ) -> Result<(Option<[Facts; 2]>, Vec<RestorationRow>), Fault> {
         loop {
             match self.opened.guard.begin_again(self.laboratory) {
                 Ok(back) => return Ok(back),

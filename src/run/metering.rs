@@ -119,7 +119,7 @@ mod tests {
         let Chosen { meter, options, .. } =
             profile(meter::CATALOG, Role::Sender, &sampling).unwrap();
         let meters = vec!["cpu".into(), MeterRequest { name: meter.name().into(), options }];
-        let start = Request::Start { meters, hold: true };
+        let start = Request::Start { meters, alone: false };
         let line = serde_json::to_string(&start).unwrap();
         assert_eq!(line.matches("options").count(), 1, "{line}");
         let Request::Start { meters, .. } = serde_json::from_str(&line).unwrap() else {

@@ -47,7 +47,7 @@ pub use preparation::{preparable, previewed};
 pub use slices::time_of_trial;
 pub use stand::Stand;
 pub use stewards::Stewards;
-pub use store::{Hosts, HostsAfter, StudyWriter, is_begun, load};
+pub use store::{Hosts, HostsAfter, StudyWriter, is_begun, load, refuse_used, storage};
 
 use crate::meter::Meter;
 use crate::path::{self, DataPath, Pair};

@@ -1,6 +1,7 @@
 //! Power at the edges of a study: whether the source is there, what the machine draws
 //! at rest, and the log of an external meter at the end.
 
+use super::conduct::Run;
 use super::store::{StudyWriter, load};
 use crate::meter::{self, Context};
 use crate::record::{
@@ -97,10 +98,10 @@ pub fn import(
 }
 
 /// A log that is asked for: of which role's host, if it is of one, and how it is read.
-pub(super) type Logged = (Option<Role>, Power);
+type Logged = (Option<Role>, Power);
 
 /// The logs that a study names.
-pub(super) fn logs(power: &Power) -> Vec<Logged> {
+fn logs(power: &Power) -> Vec<Logged> {
     let all = match power.receiver {
         Some(_) => Role::ALL.map(|role| (Some(role), power.of(role).clone())).to_vec(),
         None => vec![(None, power.clone())],
@@ -108,8 +109,30 @@ pub(super) fn logs(power: &Power) -> Vec<Logged> {
     all.into_iter().filter(|(_, power)| matches!(power.source, PowerSource::Csv { .. })).collect()
 }
 
+impl Run<'_, '_> {
+    /// Reads the logs of external meters, if the study names some. A log that does not fit
+    /// costs its figures and not the study: it can be laid beside it again.
+    pub(super) fn power_log(&mut self) -> Result<(), Fault> {
+        for asked in logs(&self.opened.study.header.power) {
+            match read(&self.opened.study, &asked) {
+                Ok(log) => {
+                    self.opened.writer.power_log(&log)?;
+                    enter(&mut self.opened.study, &log);
+                }
+                Err(fault) => {
+                    let role = asked.0.map_or_else(String::new, |role| format!(" --role {role}"));
+                    self.remark(format!(
+                        "no figures of power: {fault}; `bytepath power STUDY LOG{role}` tries again"
+                    ))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 /// What such a log says of the trials of a study.
-pub(super) fn read(study: &Study, (role, power): &Logged) -> Result<PowerLog, Fault> {
+fn read(study: &Study, (role, power): &Logged) -> Result<PowerLog, Fault> {
     let PowerSource::Csv { file, clock } = &power.source else {
         return Err(Fault::new(
             FaultKind::Usage,

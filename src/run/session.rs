@@ -40,6 +40,8 @@ pub(super) struct Session {
     ends: Vec<Option<Result<Outcome, Fault>>>,
     meters: Vec<Chosen>,
     device: Option<String>,
+    /// Whether the host has no other role.
+    alone: bool,
     last_look: meter::LastLook,
     prepared: Vec<(&'static str, Box<dyn Prepared>)>,
     running: Vec<(&'static str, Box<dyn Running>)>,
@@ -127,6 +129,7 @@ impl Session {
             ends: Vec::new(),
             meters: Vec::new(),
             device,
+            alone: false,
             last_look: meter::LastLook::default(),
             prepared: Vec::new(),
             running: Vec::new(),
@@ -176,7 +179,8 @@ impl Session {
     }
 
     /// Gets the meters ready and lets the bytes flow.
-    pub fn start(&mut self, meters: Vec<Chosen>) -> Result<(), Fault> {
+    pub fn start(&mut self, meters: Vec<Chosen>, alone: bool) -> Result<(), Fault> {
+        self.alone = alone;
         let asked = |name| meters.iter().any(|chosen| chosen.meter.name() == name);
         let detail = Detail { calls: asked(meter::SYSCALLS.name), sizes: asked(meter::SIZES.name) };
         self.meters = meters;
@@ -371,6 +375,7 @@ impl Session {
             work: self.halves.workload.work(),
             moved: Arc::new(move |flow| progress.get(flow as usize).map_or(0, |p| p.total())),
             device: self.device.clone(),
+            alone: self.alone,
             last_look: self.last_look.clone(),
             options: Value::Null,
         }

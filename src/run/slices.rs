@@ -7,7 +7,9 @@ use super::guard::Guard;
 use super::preparation::reach_namespaces;
 use super::remote::Remotes;
 use super::seen::Seen;
-use super::trial::{Position, begin, blank, end, fail, nothing_to_place, set_up_link, window};
+use super::trial::{
+    Position, begin, blank, end, fail, let_flow, nothing_to_place, set_up_link, window,
+};
 use crate::meter::Chosen;
 use crate::record::wire::Request;
 use crate::record::{Cell, Design, Fault, FaultKind, Role, Schedule, Trial, TrialStatus};
@@ -49,8 +51,7 @@ pub(super) fn block<'a>(
         let ramp = if round == 0 { Duration::from_secs_f64(schedule.warm_up) } else { RAMP };
         let length = schedule.window / f64::from(rounds);
         lanes[turn].attempt(|windows, remotes| {
-            remotes.tell(Role::Receiver, &Request::Pace { hold: false })?;
-            remotes.tell(Role::Sender, &Request::Pace { hold: false })?;
+            let_flow(remotes)?;
             windows.push(window(remotes, ramp, length)?);
             remotes.tell(Role::Sender, &Request::Pace { hold: true })
         })?;
@@ -88,7 +89,7 @@ impl<'a> Lane<'a> {
             reach_namespaces(&mut remotes, guard, cell)?;
             let mut notes = set_up_link(&mut remotes, cell)?;
             notes.extend(nothing_to_place(laboratory, cell));
-            begin(&mut remotes, cell, meters, true)?;
+            begin(&mut remotes, cell, meters)?;
             Ok((remotes, notes))
         };
         match raise() {

@@ -157,11 +157,22 @@ impl Stewards {
         self.seats.iter_mut().map(ask).collect()
     }
 
-    /// What the host of a role is, with what meters need; none where it is this machine.
-    pub fn facts(&mut self, role: Role) -> Result<Option<Facts>, Fault> {
+    /// What the host of a role is, with what paths and meters need; none where it is this
+    /// machine.
+    pub fn survey(&mut self, role: Role) -> Result<Option<Facts>, Fault> {
+        self.facts_by(role, &Request::Survey { device: None, meters: true })
+    }
+
+    /// The same of both, but nothing is tried, so that it takes no time.
+    pub fn facts(&mut self) -> Result<Option<[Facts; 2]>, Fault> {
+        let [sender, receiver] = Role::ALL.map(|role| self.facts_by(role, &Request::Facts));
+        Ok(sender?.zip(receiver?).map(<[Facts; 2]>::from))
+    }
+
+    fn facts_by(&mut self, role: Role, request: &Request) -> Result<Option<Facts>, Fault> {
         let seat = self.seats.iter_mut().find(|seat| seat.host == Some(role));
         let Some(Seat { place: Place::Away(away), .. }) = seat else { return Ok(None) };
-        match away.ask(&Request::Survey { device: None, meters: true })? {
+        match away.ask(request)? {
             Reply::Facts(facts) => Ok(Some(*facts)),
             other => Err(super::remote::unexpected(role, &other)),
         }

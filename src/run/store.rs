@@ -187,7 +187,7 @@ impl StudyWriter {
 }
 
 /// Refuses a folder that has something in it; one that is not there will do.
-pub(super) fn refuse_used(folder: &Path) -> Result<(), Fault> {
+pub fn refuse_used(folder: &Path) -> Result<(), Fault> {
     let used = match fs::read_dir(folder) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => false,
         entries => entries.map_err(|e| storage("write", folder, &e))?.next().is_some(),
@@ -195,7 +195,7 @@ pub(super) fn refuse_used(folder: &Path) -> Result<(), Fault> {
     if !used {
         return Ok(());
     }
-    let text = format!("the study folder {} is not empty", folder.display());
+    let text = format!("the folder {} is not empty", folder.display());
     Err(Fault::new(FaultKind::Storage, text).remedy("choose another one with --out"))
 }
 
@@ -346,7 +346,8 @@ fn parse_trials(text: &str) -> Result<(Vec<Trial>, Vec<String>), Fault> {
     Ok((trials, remarks))
 }
 
-pub(super) fn storage(verb: &str, path: &Path, error: &io::Error) -> Fault {
+/// A file or folder of a study, or of a fleet, that could not be had.
+pub fn storage(verb: &str, path: &Path, error: &io::Error) -> Fault {
     let fault =
         Fault::new(FaultKind::Storage, format!("cannot {verb} {}: {error}", path.display()));
     match error.kind() {

@@ -139,25 +139,28 @@ pub(super) fn stream(
     schedule: &Schedule,
     trial: &mut Trial,
 ) -> Result<(), Fault> {
-    begin(remotes, cell, meters, false)?;
+    begin(remotes, cell, meters)?;
+    let_flow(remotes)?;
     let seen = window(remotes, seconds(schedule.warm_up), schedule.window)?;
     end(remotes, cell, schedule, trial, seen)
 }
 
-/// Opens both ends and starts them; a sender that is held does not send yet.
-pub(super) fn begin(
-    remotes: &mut Remotes,
-    cell: &Cell,
-    meters: &[Chosen],
-    hold: bool,
-) -> Result<(), Fault> {
+/// Opens both ends and starts them, both at once; the sender does not send yet.
+pub(super) fn begin(remotes: &mut Remotes, cell: &Cell, meters: &[Chosen]) -> Result<(), Fault> {
     connect(remotes, cell)?;
     remotes.clocks = clocks::read(remotes)?;
-    for role in [Role::Receiver, Role::Sender] {
-        let meters = meters_of(role, meters, remotes.properties.hosts_apart);
-        remotes.tell(role, &Request::Start { meters, hold })?;
-    }
-    Ok(())
+    let apart = remotes.properties.hosts_apart;
+    tell_both(remotes, |role| {
+        let meters = meters_of(role, meters, apart);
+        Request::Start { meters, alone: apart }
+    })?;
+    hear_both(remotes, done)
+}
+
+/// Lets the sender send.
+pub(super) fn let_flow(remotes: &mut Remotes) -> Result<(), Fault> {
+    let go = Request::Pace { hold: false };
+    [Role::Receiver, Role::Sender].into_iter().try_for_each(|role| remotes.tell(role, &go))
 }
 
 /// A measured window of a stream that flows, after some time that is not measured. Ends that
@@ -177,7 +180,7 @@ pub(super) fn window(remotes: &mut Remotes, before: Duration, length: f64) -> Re
         tell_both(remotes, |role| Request::WindowEnd { at: edge(role, 1) })?;
         remotes.pass_until(appointment.here[0])?;
     }
-    hear_both(remotes, |_, _| Ok(()))?;
+    hear_both(remotes, done)?;
     let begin = now_seconds();
     match &appointment {
         Some(appointment) => remotes.pass_until(appointment.here[1])?,
@@ -306,6 +309,14 @@ fn meters_of(role: Role, meters: &[Chosen], apart: bool) -> Vec<MeterRequest> {
 /// Asks both agents at the same moment.
 fn tell_both(remotes: &mut Remotes, request: impl Fn(Role) -> Request) -> Result<(), Fault> {
     Role::ALL.into_iter().try_for_each(|role| remotes.send(role, &request(role)))
+}
+
+/// An answer that says no more than that it is done.
+fn done(role: Role, reply: Reply) -> Result<(), Fault> {
+    match reply {
+        Reply::Done => Ok(()),
+        other => Err(unexpected(role, &other)),
+    }
 }
 
 /// Hears both.

@@ -27,7 +27,7 @@ pub use kernel::parse_kernel;
 pub use link::{LINK_OPTIONS, PRESETS, Preset, parse_link};
 pub use options::{resolve, split, suggest};
 pub use order::order;
-pub use placement::{CoreSpec, PARTS, SHORT_FORMS, parse_cores, read_cores};
+pub use placement::{CoreSpec, Cpus, PARTS, SHORT_FORMS, parse_cores, read_cores};
 pub use power::{POWER_OPTIONS, POWER_SOURCES, parse_power, print_power, read_clock, read_rest};
 pub use profiling::{
     DEFAULT_PROFILE, PROFILE_OPTIONS, PROFILED_CELLS, most_profiled, parse_profile, print_profile,

@@ -1,7 +1,7 @@
 //! Which CPUs the work runs on, as typed: a short form, parts by name, or both.
 
 use super::options::{suggest, usage};
-use crate::record::{Fault, Placement, Role, SoftirqCpu};
+use crate::record::{Facts, Fault, Placement, Role, SoftirqCpu};
 
 /// A placement and how ids name it (empty for the default).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +30,26 @@ impl Cpus {
         }
     }
 
+    /// Of the hosts with these facts: those that both may use, where they are two places of
+    /// one machine.
+    pub fn of_hosts(facts: [&Facts; 2]) -> Cpus {
+        let [sender, receiver] = facts.map(by_preference);
+        let both = sender.iter().filter(|cpu| receiver.contains(cpu));
+        let both: Vec<u32> = both.copied().collect();
+        match facts[0].machine == facts[1].machine && !both.is_empty() {
+            true => Cpus::Shared(both),
+            false => Cpus::Apart([sender, receiver]),
+        }
+    }
+
+    /// The short form where nobody asks for another: a machine with one CPU has no two.
+    pub fn usual(&self) -> &'static str {
+        match self {
+            Cpus::Shared(cpus) if cpus.len() == 1 => "one",
+            _ => SHORT_FORMS[0].0,
+        }
+    }
+
     /// The CPU of a role's threads.
     fn thread(&self, role: Role) -> Option<u32> {
         match self {
@@ -55,6 +75,24 @@ impl Cpus {
             }
         }
         Ok(())
+    }
+}
+
+/// The CPUs that a host may use in the order in which work is put on them: the first thread
+/// of every core, then the threads that share one.
+fn by_preference(facts: &Facts) -> Vec<u32> {
+    let mut cpus = facts.cpus.clone();
+    let shares = |cpu: &u32| {
+        let core = facts.siblings.iter().find(|core| core.contains(cpu));
+        core.is_some_and(|core| core.iter().any(|other| other < cpu && facts.cpus.contains(other)))
+    };
+    cpus.sort_by_key(|cpu| (shares(cpu), *cpu));
+    cpus
+}
+
+impl Default for Cpus {
+    fn default() -> Cpus {
+        Cpus::Shared(Vec::new())
     }
 }
 
@@ -358,6 +396,26 @@ mod tests {
         let wrong = placed("apart", &small).unwrap_err();
         assert!(wrong.message.contains("more CPUs than the 2"), "{wrong}");
         assert_eq!(read_cores("apart", small).unwrap().placement, four(0, 1, 2, 3));
+    }
+
+    #[test]
+    fn cpus_are_those_of_the_hosts() {
+        let facts = |machine: &str, cpus: &[u32]| Facts {
+            machine: machine.into(),
+            cpus: cpus.to_vec(),
+            siblings: vec![vec![0, 4], vec![1, 5]],
+            ..Facts::default()
+        };
+        let of = |one: &Facts, other: &Facts| Cpus::of_hosts([one, other]);
+        let (a, b) = (facts("a", &[0, 1, 4, 5, 9]), facts("b", &[4, 5]));
+        // Threads of one core come last, unless their siblings may not be used.
+        assert_eq!(of(&a, &b), Cpus::Apart([vec![0, 1, 9, 4, 5], vec![4, 5]]));
+        // Two places of one machine have its CPUs between them.
+        assert_eq!(of(&a, &a), Cpus::Shared(vec![0, 1, 9, 4, 5]));
+        assert_eq!(of(&a, &facts("a", &[1, 9])), Cpus::Shared(vec![1, 9]));
+        let elsewhere = facts("a", &[6]);
+        assert_eq!(of(&a, &elsewhere), Cpus::Apart([vec![0, 1, 9, 4, 5], vec![6]]));
+        assert_eq!([Cpus::from([3]).usual(), of(&b, &elsewhere).usual()], ["one", "two"]);
     }
 
     #[test]

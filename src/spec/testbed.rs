@@ -1,7 +1,8 @@
 //! A testbed and its options: `vm:cpus=4,memory=2G`.
 
 use super::options::{differing, resolve, split, suggest, usage};
-use crate::record::{Fault, Implied, OptionSpec, Options};
+use super::placement::Cpus;
+use crate::record::{Fault, Implied, OptionSpec, Options, Role};
 
 /// A testbed of the catalogue, as far as a request has to know it.
 #[derive(Clone, Copy, Debug)]
@@ -9,7 +10,7 @@ pub struct TestbedDeclaration {
     /// Name in the catalogue.
     pub name: &'static str,
     /// What can be set of it. One with an option `cpus` has hosts with so many
-    /// CPUs, from 0 on; any other has those of this machine. One with an option
+    /// CPUs, from 0 on; any other has those of the machines that it is on. One with an option
     /// `host` that is not `none` has one host of each kind.
     pub options: &'static [OptionSpec],
     /// Defaults of them that a value of another changes.
@@ -36,15 +37,16 @@ pub struct TestbedChoice {
 }
 
 impl TestbedChoice {
-    /// The CPUs that roles may be placed on, where this machine has `own`.
-    pub fn cpus(&self, own: &[u32]) -> Vec<u32> {
+    /// The CPUs that roles may be placed on, where the machines that it is on have `own`.
+    pub fn cpus(&self, own: &Cpus) -> Cpus {
         match self.options.number("cpus") {
             Some(count) => {
                 let all = 0..u32::try_from(count).unwrap_or(u32::MAX);
                 let with_this = !matches!(self.options.word("host"), "" | "none");
-                all.filter(|cpu| !with_this || own.contains(cpu)).collect()
+                let own = own.of(Role::Sender);
+                Cpus::Shared(all.filter(|cpu| !with_this || own.contains(cpu)).collect())
             }
-            None => own.to_vec(),
+            None => own.clone(),
         }
     }
 
@@ -139,8 +141,8 @@ mod tests {
 
     #[test]
     fn the_cpus_are_those_of_the_hosts() {
-        let cpus = |text: &str| parse_testbed(text, KNOWN).unwrap().cpus(&[4, 6]);
-        assert_eq!((cpus("netns"), cpus("vm:cpus=3")), (vec![4, 6], vec![0, 1, 2]));
+        let cpus = |text: &str| parse_testbed(text, KNOWN).unwrap().cpus(&[4, 6].into());
+        assert_eq!((cpus("netns"), cpus("vm:cpus=3")), ([4, 6].into(), [0, 1, 2].into()));
         assert!(parse_testbed("netns", KNOWN).unwrap().check_kernels(true).is_err());
         assert!(parse_testbed("vm", KNOWN).unwrap().check_kernels(true).is_ok());
     }

@@ -59,6 +59,8 @@ fn inside_hosts_run_a_study() {
         for role in Role::ALL {
             let wall = trial.reading("cpu.wall", &Scope::MachineOf(role)).unwrap();
             assert!((0.2..2.0).contains(&wall), "{role}: {wall}");
+            let host = Scope::MachineOf(role);
+            assert_eq!(trial.reading("steady.clock_changes", &host), Some(0.0), "{role}");
             let busy = |r: &&bytepath::record::Reading| {
                 r.metric == "cpu.busy" && matches!(r.scope, Scope::CpuOf(of, _) if of == role)
             };
@@ -126,4 +128,46 @@ fn inside_hosts_run_a_study() {
     let wrong = wrong.arg("--out").arg(dir.path().join("wrong")).output().unwrap();
     assert!(!wrong.status.success());
     assert!(text(&wrong).contains("no shell began on exec:/bin/echo"), "{}", text(&wrong));
+}
+
+#[test]
+fn threads_go_to_cpus_that_each_host_has() {
+    isolated(module_path!(), "inside_cpus_of_hosts");
+}
+
+#[test]
+#[ignore = "started in a namespace by threads_go_to_cpus_that_each_host_has"]
+fn inside_cpus_of_hosts() {
+    let own = bytepath::sys::thread::allowed().unwrap();
+    let [first, .., last] = own.as_slice() else { return skip!("one CPU alone") };
+    let dir = tempfile::tempdir().unwrap();
+    let hosts = ["sender", "receiver"].map(|name| Place::new(dir.path(), name));
+    join(&hosts[0], &hosts[1], "10.9.0");
+    // The sender's host has the last CPU alone.
+    let sender = hosts[0].host().replace("env ", &format!("taskset --cpu-list {last} env "));
+    let testbed = format!("hosts:sender=\"{sender}\",receiver=\"{}\"", hosts[1].host());
+    let file = dir.path().join("experiment.toml");
+    fs::write(&file, "factors = { path = 'socket' }\n").unwrap();
+    let placed = |experiment: &[&str]| {
+        let words = ["run", "--dry-run", "--format", "json", "--testbed", &testbed];
+        let output = bytepath(&[&words[..], experiment].concat()).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output));
+        let plan: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let placement = plan["cells"][0]["placement"].clone();
+        ["sender", "receiver"].map(|role| placement[role].as_u64().unwrap() as u32)
+    };
+    let ways: [&[&str]; 2] = [&["--path", "socket"], &[file.to_str().unwrap()]];
+    // They are one machine, of which both may use that CPU.
+    for way in ways {
+        assert_eq!(placed(way), [*last, *last]);
+    }
+    // They are two.
+    let boot = dir.path().join("boot_id");
+    fs::write(&boot, "another\n").unwrap();
+    let mut mount = hosts[1].command("mount");
+    let mount = mount.arg("--bind").arg(&boot).arg("/proc/sys/kernel/random/boot_id");
+    assert!(mount.status().unwrap().success());
+    for way in ways {
+        assert_eq!(placed(way), [*last, *first]);
+    }
 }

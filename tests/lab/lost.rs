@@ -3,7 +3,7 @@
 //! `ssh.rs`.
 
 use crate::isolated::{isolated, text};
-use crate::places::ran;
+use crate::places::{Place, ran};
 use crate::running::{Running, await_that, signal};
 use crate::ssh::{Host, Lab, failure};
 use bytepath::record::wire::{Reply, Request, Token};
@@ -157,19 +157,17 @@ fn inside_a_cut_while_restoring() {
     let settings = Settings::new(&lab);
     let options = settings.options();
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
-    let [_, receiver] = &lab.hosts;
-
-    // The connection is cut when the first of them is restored.
+    // A connection is cut when the first of them is restored: the receiver's come first.
     let out = lab.dir.path().join("restoring");
     let mut run = Running::start(&mut lab.run(&out, &options));
     run.await_that("all is set", || settings.are_made());
     run.await_that("the trials have ended", || ended(&out) == 4);
-    let sessions = receiver.sessions();
+    let sessions = lab.hosts[0].sessions();
     await_that("the first is restored", || !settings.are_made());
     sessions.into_iter().for_each(|pid| signal(pid, libc::SIGKILL));
     let (code, said) = run.end();
     assert_eq!(code, Some(5), "{said}");
-    assert!(said.contains("the steward on the receiver's host is gone"), "{said}");
+    assert!(said.contains("the steward on the sender's host is gone"), "{said}");
     await_that("all are restored", || settings.are_restored());
     lab.nothing_is_left();
     assert!(load(&out).unwrap().trials.iter().all(ran), "{said}");
@@ -197,20 +195,14 @@ fn inside_a_link_goes_down() {
     let Some(lab) = Lab::new() else { return };
     let out = lab.dir.path().join("down");
     let mut run = Running::start(&mut lab.run(&out, &["--blocks", "3", "--window", "2s"]));
-    let link = |up: bool| {
-        lab.hosts[0].place.within(|netlink| {
-            let index = netlink.link("to-receiver").unwrap().unwrap().index;
-            if up { netlink.set_up(index).unwrap() } else { netlink.set_down(index).unwrap() }
-        });
-    };
     // Within a window, and beyond its end.
     for (trial, away) in [(1, 300), (3, 2500)] {
         run.await_that("a trial has ended", || ended(&out) == trial);
         run.await_that("a stream flows", || flow(&lab) == Some(ESTABLISHED));
         sleep(Duration::from_millis(500));
-        link(false);
+        set_link(&lab.hosts[0].place, "to-receiver", false);
         sleep(Duration::from_millis(away));
-        link(true);
+        set_link(&lab.hosts[0].place, "to-receiver", true);
     }
     let (code, said) = run.end();
     assert!(matches!(code, Some(0 | 5)), "{said}");
@@ -224,6 +216,43 @@ fn inside_a_link_goes_down() {
         assert_eq!(spoiled, matches!(at, 1 | 3), "{at}: {:?}", trial.status);
     }
     lab.nothing_is_left();
+}
+
+#[test]
+fn a_host_that_cannot_be_reached_for_a_while_is_waited_for() {
+    isolated(module_path!(), "inside_cannot_be_reached");
+}
+
+#[test]
+#[ignore = "started in a namespace by a_host_that_cannot_be_reached_for_a_while_is_waited_for"]
+fn inside_cannot_be_reached() {
+    let Some(lab) = Lab::new() else { return };
+    let out = lab.dir.path().join("away");
+    let options = ["--blocks", "2", "--window", "1s", "--set", SET];
+    let mut run = Running::start(&mut lab.run(&out, &options));
+    let receiver = &lab.hosts[1].place;
+    run.await_that("a trial has ended", || ended(&out) == 1);
+    run.await_that("a stream flows", || flow(&lab) == Some(ESTABLISHED));
+    // Nothing says so to either end: no packet goes by that link any more.
+    set_link(receiver, "to-steering", false);
+    run.await_that("it is noticed", || ended(&out) == 2);
+    set_link(receiver, "to-steering", true);
+    let (code, said) = run.end();
+    assert_eq!(code, Some(5), "{said}");
+    let study = load(&out).unwrap();
+    let failed: Vec<Option<String>> = study.trials.iter().map(failure).collect();
+    assert!(failed[1].as_ref().is_some_and(|why| why.contains("unanswered")), "{failed:?}");
+    assert_eq!(failed.iter().flatten().count(), 1, "{failed:?}");
+    assert_eq!(receiver.mtu(DEVICE), 1500);
+    lab.nothing_is_left();
+}
+
+/// Takes a device of a place down, or up again.
+fn set_link(place: &Place, device: &str, up: bool) {
+    place.within(|netlink| {
+        let index = netlink.link(device).unwrap().unwrap().index;
+        if up { netlink.set_up(index).unwrap() } else { netlink.set_down(index).unwrap() }
+    });
 }
 
 #[test]
@@ -242,7 +271,7 @@ fn an_agent_ends_with_its_controller_while_a_stream_drains() {
     let connect = Request::Connect { cell: Box::new(cell), address, port, device: None, token };
     assert!(matches!(sender.ask(&connect), Reply::Done));
     assert!(matches!(receiver.ask(&Request::Accept), Reply::Done));
-    let start = Request::Start { meters: vec![], hold: true };
+    let start = Request::Start { meters: vec![], alone: false };
     assert!(matches!(receiver.ask(&start), Reply::Done));
     // The sender, which is never started, ends nothing; and somebody reads what is answered.
     receiver.tell(&Request::Finish { patience: 60.0 });

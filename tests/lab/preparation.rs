@@ -62,9 +62,12 @@ fn journal() -> PathBuf {
     CARD.path().join("state/journal")
 }
 
+/// One test at a time has the card.
+static TURN: Mutex<()> = Mutex::new(());
+
 #[test]
 fn a_baseline_that_asks_for_something_is_rehearsed_with_it() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
     let study = conducted(&threads::plan(&["wanting", "plain"], 1, 1, folder.path()));
     let measured = |trial: &&Trial| trial.status == TrialStatus::Measured;
@@ -89,7 +92,7 @@ fn conducted(plan: &Plan) -> Study {
 
 #[test]
 fn a_card_is_prepared_for_those_cells_that_ask_and_for_no_others() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
     let names = ["plain", "wanting", "refused", "unwilling"];
     let plan = threads::plan(&names, 1, 3, folder.path());
@@ -136,7 +139,7 @@ fn a_card_is_prepared_for_those_cells_that_ask_and_for_no_others() {
 
 #[test]
 fn the_interrupts_of_a_card_go_where_the_cell_wants_its_softirqs() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
     let plan = threads::plan(&["placed"], 1, 1, folder.path());
     let mut plan = Plan { mandatory: false, testbed: "one-card".into(), ..plan };
@@ -157,9 +160,6 @@ fn the_interrupts_of_a_card_go_where_the_cell_wants_its_softirqs() {
     );
     assert_eq!([interrupts(45), interrupts(46)], ["0-3", "0-3"], "restored");
 }
-
-/// There is one card.
-static ALONE: Mutex<()> = Mutex::new(());
 
 fn rendered(study: &Study) -> String {
     let analysis = stats::analyse(study, &stats::Rules::of(&study.header));

@@ -54,6 +54,24 @@ fn inside_a_study_over_ssh() {
 }
 
 #[test]
+fn a_doctor_connects_to_each_host_once() {
+    isolated(module_path!(), "inside_a_doctor");
+}
+
+#[test]
+#[ignore = "started in a namespace by a_doctor_connects_to_each_host_once"]
+fn inside_a_doctor() {
+    let Some(lab) = Lab::new() else { return };
+    let output =
+        lab.bytepath(&["doctor", "--sender", "ssh://sender", "--receiver", "ssh://receiver"]);
+    // The hosts may have what blocks; that is said.
+    assert!(matches!(output.status.code(), Some(0 | 3)), "{}", text(&output));
+    assert!(text(&output).contains("receiver: "), "{}", text(&output));
+    assert_eq!([lab.hosts[0].logins(), lab.hosts[1].logins()], [1, 1]);
+    lab.nothing_is_left();
+}
+
+#[test]
 fn what_ssh_refuses_is_said_before_the_study() {
     isolated(module_path!(), "inside_what_ssh_refuses");
 }
@@ -291,7 +309,7 @@ impl Host {
         let config = format!(
             "ListenAddress {address}\nHostKey {}\nAuthorizedKeysFile {}\nStrictModes no\n\
              PermitRootLogin yes\nPasswordAuthentication no\nUsePAM no\nPidFile none\n\
-             SetEnv BYTEPATH_STATE={} XDG_CACHE_HOME={home}/.cache \
+             SetEnv BYTEPATH_STATE={} HOME={home} \
              PATH={home}/bin:/usr/sbin:/usr/bin:/sbin:/bin\n",
             make_key(dir, &format!("{}-key", place.name)).display(),
             dir.join("key.pub").display(),
@@ -312,7 +330,9 @@ impl Host {
             .status()
             .unwrap();
         assert!(prepared.success());
-        let start = format!("exec /usr/sbin/sshd -D -e -f {}", config_file.display());
+        let log = home.join("sshd.log");
+        let start =
+            format!("exec /usr/sbin/sshd -D -f {} -E {}", config_file.display(), log.display());
         let sshd = listen(&place, &start, address);
         Host { place, home, address, sshd, start }
     }
@@ -322,6 +342,12 @@ impl Host {
         let children = format!("/proc/{0}/task/{0}/children", self.sshd.id());
         let all = fs::read_to_string(children).unwrap_or_default();
         all.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+    }
+
+    /// Connections that were ever made to it.
+    fn logins(&self) -> usize {
+        let log = fs::read_to_string(self.home.join("sshd.log")).unwrap();
+        log.lines().filter(|line| line.starts_with("Accepted publickey")).count()
     }
 
     /// Cuts every connection to it.
@@ -357,7 +383,7 @@ impl Drop for Host {
 
 fn listen(place: &Place, start: &str, address: &str) -> Child {
     let mut command = place.command("sh");
-    let sshd = command.args(["-c", start]).stderr(Stdio::null()).spawn().unwrap();
+    let sshd = command.args(["-c", start]).spawn().unwrap();
     await_that("sshd listens", || TcpStream::connect((address, 22)).is_ok());
     sshd
 }

@@ -68,6 +68,8 @@ pub enum Request {
     },
     /// Set up this end of the testbed's link. Answered by `Linked`.
     Link(Box<LinkEnd>),
+    /// Facts of this host; nothing is tried. Answered by `Facts`.
+    Facts,
     /// Sets kernel parameters where the agent's sockets are: each namespace has its own of
     /// many. Those that it has not are every namespace's, and were set where they are.
     Sysctls {
@@ -119,13 +121,12 @@ pub enum Request {
     },
     /// Receiver: take the connections, open the path. Answered by `Done`.
     Accept,
-    /// Begin to move bytes, or be ready to: a sender that is held waits for
-    /// `Pace`. Answered by `Done`.
+    /// Be ready to move bytes; a sender waits for `Pace`. Answered by `Done`.
     Start {
         /// Meters to run in this agent.
         meters: Vec<MeterRequest>,
-        /// True to start held.
-        hold: bool,
+        /// True where the host has no other role: what is of its machine is seen here.
+        alone: bool,
     },
     /// Sender: sleep after the message in hand, or go on. Answered by `Done`.
     Pace {

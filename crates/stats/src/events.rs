@@ -110,15 +110,21 @@ fn out_of_step(trial: &Trial) -> Option<String> {
 
 /// What did not stay as it was, by the meter `steady`.
 fn unsteady(trial: &Trial, cell: &Cell) -> Vec<String> {
-    let concerns = |cpu: u32| {
-        // A role without a CPU of its own may have run on any.
-        Role::ALL.iter().any(|role| cell.placement.cpu(*role).is_none_or(|own| own == cpu))
-    };
+    // A role without a CPU of its own may have run on any.
+    let runs_on = |role: Role, cpu: u32| cell.placement.cpu(role).is_none_or(|own| own == cpu);
     let happened = trial.readings.iter().filter(|reading| reading.value > 0.0);
     happened
         .filter_map(|reading| match (reading.metric.as_str(), &reading.scope) {
-            ("steady.throttled", Scope::Cpu(cpu) | Scope::CpuOf(_, cpu)) if concerns(*cpu) => {
+            ("steady.throttled", Scope::Cpu(cpu))
+                if Role::ALL.into_iter().any(|role| runs_on(role, *cpu)) =>
+            {
                 Some(format!("CPU {cpu} was throttled ({} events)", reading.value))
+            }
+            ("steady.throttled", Scope::CpuOf(role, cpu)) if runs_on(*role, *cpu) => {
+                Some(format!("the {role}'s CPU {cpu} was throttled ({} events)", reading.value))
+            }
+            ("steady.clock_changes", Scope::MachineOf(role)) => {
+                Some(format!("the clock source of the {role}'s host changed"))
             }
             ("steady.clock_changes", _) => Some("the clock source changed".to_owned()),
             ("host.changes", _) => {
@@ -381,6 +387,19 @@ pub(crate) mod tests {
                 "CPU 1 was throttled (2 events)",
                 "the clock source changed",
                 "settings of the receiver's link byte1 changed",
+            ]
+        );
+        // Of hosts apart, each has its own.
+        let mut apart = quiet();
+        read(&mut apart, "steady.throttled", Scope::CpuOf(Role::Sender, 1), 2.0);
+        assert_eq!(events(&apart), [""; 0], "CPU 1 is the receiver's");
+        read(&mut apart, "steady.throttled", Scope::CpuOf(Role::Sender, 0), 1.0);
+        read(&mut apart, "steady.clock_changes", Scope::MachineOf(Role::Sender), 1.0);
+        assert_eq!(
+            events(&apart),
+            [
+                "the sender's CPU 0 was throttled (1 events)",
+                "the clock source of the sender's host changed",
             ]
         );
         let free = crate::record::Cell { placement: Placement::default(), ..cell("a") };

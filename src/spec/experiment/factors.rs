@@ -246,7 +246,7 @@ fn canonical(kind: Kind, text: &str, catalogues: &Catalogues) -> Result<String, 
             if difference.is_empty() { settings.preset } else { difference }
         }),
         Kind::Cores => {
-            read_cores(text, &catalogues.cpus).map(|cores| format!("{:?}", cores.placement))
+            read_cores(text, catalogues.cpus.clone()).map(|cores| format!("{:?}", cores.placement))
         }
         // Two names of one kernel are two levels: noise has a look at itself so.
         Kind::Kernel => parse_kernel(text).map(|kernel| kernel.name),

@@ -23,7 +23,8 @@ pub use schema::experiment_schema;
 use super::cells::activity;
 use super::options::usage;
 use super::{
-    PathSpec, TestbedChoice, TestbedDeclaration, parse_power, parse_profile, parse_testbed, suggest,
+    Cpus, PathSpec, TestbedChoice, TestbedDeclaration, parse_power, parse_profile, parse_testbed,
+    suggest,
 };
 use crate::record::{
     Cell, CellId, Design, Fault, Judgement, Power, Profiling, Stopping, WantedSetting,
@@ -42,8 +43,8 @@ pub struct Catalogues {
     pub meters: Vec<&'static str>,
     /// Those of them that a study has which names none.
     pub usual_meters: Vec<&'static str>,
-    /// CPUs that this process may use.
-    pub cpus: Vec<u32>,
+    /// CPUs to choose from: those of this machine, or of the hosts of the testbed.
+    pub cpus: Cpus,
     /// The testbed that was asked for, whatever the experiment says.
     pub testbed: Option<TestbedChoice>,
     /// The workload of cells that name none; empty takes the first there is.

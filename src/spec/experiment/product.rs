@@ -7,7 +7,7 @@ use crate::record::{Cell, CellId, Fault};
 use crate::spec::cells::{cell, halves, null_of};
 use crate::spec::kernel::parse_kernel;
 use crate::spec::link::PRESETS;
-use crate::spec::placement::{CoreSpec, read_cores};
+use crate::spec::placement::read_cores;
 use std::collections::{BTreeMap, HashMap};
 
 /// The cells of an experiment, each with the level that it has of each factor.
@@ -132,6 +132,7 @@ fn build(factors: &[Factor], picks: &[usize], catalogues: &Catalogues) -> Result
     let (mut stream, mut link_options) = (Vec::new(), Vec::new());
     let usual = catalogues.testbed.as_ref().map_or(PRESETS[0].name, |testbed| testbed.link);
     let mut workload = catalogues.workload.as_str();
+    let cpus = &catalogues.cpus;
     let (mut link, mut cores, mut kernel, mut settings) = (usual, None, None, Vec::new());
     for (factor, level) in chosen(factors, picks) {
         match factor.kind {
@@ -139,7 +140,7 @@ fn build(factors: &[Factor], picks: &[usize], catalogues: &Catalogues) -> Result
             Kind::Half(role) => halves[role as usize].clone_from(&level.text),
             Kind::Workload => workload = &level.text,
             Kind::Link => link = &level.text,
-            Kind::Cores => cores = Some(read_cores(&level.text, &catalogues.cpus)?),
+            Kind::Cores => cores = Some(read_cores(&level.text, cpus.clone())?),
             Kind::Kernel => kernel = Some(parse_kernel(&level.text)?),
             Kind::Settings => settings = settings_of_level(&level.text)?,
             Kind::StreamOption(spec) => stream.push(format!("{}={}", spec.name, level.canonical)),
@@ -155,7 +156,7 @@ fn build(factors: &[Factor], picks: &[usize], catalogues: &Catalogues) -> Result
         (false, false) => ":",
     };
     let link = format!("{link}{separator}{}", link_options.join(","));
-    let cores = cores.map_or_else(|| usual_cores(&catalogues.cpus), Ok)?;
+    let cores = cores.map_or_else(|| read_cores(cpus.usual(), cpus.clone()), Ok)?;
     let (stream, kernel) = (stream.join(","), kernel.as_ref());
     let mut cell = cell(&path, workload, &stream, &link, &cores, kernel, &catalogues.paths)?;
     if !settings.is_empty() {
@@ -167,11 +168,6 @@ fn build(factors: &[Factor], picks: &[usize], catalogues: &Catalogues) -> Result
         .map(|(f, level)| (f.name.to_owned(), level.text.clone()))
         .collect::<BTreeMap<_, _>>();
     Ok(cell)
-}
-
-/// Two CPUs; one, on a machine that has no two.
-fn usual_cores(cpus: &[u32]) -> Result<CoreSpec, Fault> {
-    read_cores(if cpus.len() == 1 { "one" } else { "two" }, cpus)
 }
 
 fn chosen<'f, 'a>(

@@ -31,7 +31,7 @@ fn catalogues() -> Catalogues {
         testbeds: vec![bed("netns", false), bed("vm", true), bed("wired", false)],
         meters: vec!["cpu", "calls", "tcp-info", "locks"],
         usual_meters: vec!["cpu", "calls", "tcp-info"],
-        cpus: vec![0, 1],
+        cpus: [0, 1].into(),
         testbed: None,
         workload: String::new(),
     }
@@ -191,7 +191,7 @@ fn halves_are_factors_of_their_own() {
 fn a_cpu_that_is_not_there_is_no_error() {
     let x = read("[factors]\npath = 'socket'\ncores = ['two', '0,63']").unwrap();
     assert_eq!(x.cells[1].placement.receiver, Some(63));
-    let one = Catalogues { cpus: vec![3], ..catalogues() };
+    let one = Catalogues { cpus: [3].into(), ..catalogues() };
     let x = parse_experiment("x", "factors = { path = 'socket', cores = ['one', 'two'] }", &one);
     assert_eq!(x.unwrap().cells[1].placement.receiver, Some(4));
     let x = parse_experiment("x", "factors = { path = 'socket' }", &one).unwrap();
