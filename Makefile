@@ -34,7 +34,7 @@ test: tools-tests
 
 ## test-fleet: hosts by ssh, pairs of hosts, and a fleet on a Slurm of two nodes that the test starts (as root)
 test-fleet: tools-build tools-fleet
-	cargo test --locked --test lab -- --nocapture ssh:: slurm:: pairs:: hosts::
+	cargo test --locked --test lab -- --nocapture ssh:: slurm:: pairs:: hosts:: lost:: given::
 
 lint:
 	cargo fmt --all --check

@@ -1,8 +1,9 @@
 //! Hosts of tests: network and mount namespaces, and links between them.
 
-use bytepath::record::{Trial, TrialStatus};
+use bytepath::record::{Cell, Role, Scope, Study, Trial, TrialStatus};
 use bytepath::sys::lasting_namespace::within;
 use bytepath::sys::netlink::{Netlink, Veth};
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::os::fd::AsFd;
@@ -107,6 +108,40 @@ pub fn join(one: &Place, other: &Place, network: &str) {
             netlink.add_address(index, address, 24).unwrap();
             netlink.set_up(index).unwrap();
         });
+    }
+}
+
+/// A study between hosts of their own has the shape of one on the embedded testbed: the same
+/// cells, work and labels, and of each host the readings that the other has of its machine.
+pub fn assert_shaped_like_embedded(apart: &Study, embedded: &Study) {
+    let cells = |study: &Study| -> BTreeSet<(String, Option<String>)> {
+        let label = |cell: &Cell| {
+            let mut of_cell = study.trials.iter().filter(|trial| trial.cell == cell.id);
+            of_cell
+                .find(|trial| ran(trial))
+                .map(|trial| format!("{:?} {}", trial.work, trial.label))
+        };
+        let level = |id: &str| id.replace(" link=given", "");
+        study.header.cells.iter().map(|cell| (level(&cell.id.0), label(cell))).collect()
+    };
+    assert_eq!(cells(apart), cells(embedded));
+    assert_eq!(apart.header.meters, embedded.header.meters);
+    let metrics = |study: &Study, of: &dyn Fn(&Scope) -> bool| -> BTreeSet<String> {
+        let readings = study.trials.iter().filter(|trial| ran(trial)).flat_map(|t| &t.readings);
+        // A thread that polls for the device is the link's, and what a meter of the machine
+        // costs is read wherever it runs.
+        let counts = |metric: &str| metric != "softirqs.napi" && !metric.starts_with("cost.");
+        let here = readings.filter(|r| of(&r.scope) && counts(&r.metric));
+        here.map(|r| r.metric.clone()).collect()
+    };
+    let of_machine = |scope: &Scope| scope.is_machine() || scope.cpu().is_some();
+    let of_machines = metrics(embedded, &of_machine);
+    assert!(of_machines.contains("cpu.wall") && of_machines.contains("softirqs.net_rx"));
+    for role in Role::ALL {
+        let here = |scope: &Scope| of_machine(scope) && scope.is_on_host_of(role);
+        assert_eq!(metrics(apart, &here), of_machines, "of the {role}'s host");
+        let of_role = |scope: &Scope| *scope == Scope::Role(role);
+        assert_eq!(metrics(apart, &of_role), metrics(embedded, &of_role), "of the {role}");
     }
 }
 

@@ -2,7 +2,7 @@
 //! which ends with the test. `docs/fleet.md` shows the same by hand.
 
 use crate::isolated::{isolated_by, text};
-use crate::places::ran;
+use crate::places::{assert_shaped_like_embedded, ran};
 use crate::running::await_that;
 use bytepath::record::{Fault, FaultKind, Role, Scope, TrialStatus};
 use bytepath::run::load;
@@ -101,6 +101,11 @@ fn inside_a_fleet_runs() {
         let resumed = format!("{shard}: interrupted and resumed after ");
         assert!(study.remarks.iter().any(|r| r.starts_with(&resumed)), "{:?}", study.remarks);
     }
+    let near = dir.path().join("embedded");
+    let embedded = bytepath(&["run", experiment, "--out", near.to_str().unwrap()]);
+    // A busy machine may leave nothing to compare.
+    assert!(matches!(embedded.status.code(), Some(0 | 5)), "{}", text(&embedded));
+    assert_shaped_like_embedded(&study, &load(&near).unwrap());
     let report = bytepath(&["show", fleet.join("study").to_str().unwrap(), "--details"]);
     assert!(report.status.success(), "{}", text(&report));
 

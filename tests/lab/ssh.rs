@@ -3,7 +3,7 @@
 //! Needs root, unshare(1), nsenter(1) and OpenSSH's client and server; else it is skipped.
 
 use crate::isolated::{isolated, text};
-use crate::places::{Place, bytepath, join, ran};
+use crate::places::{Place, assert_shaped_like_embedded, bytepath, join, ran};
 use crate::running::{Running, await_that, signal};
 use bytepath::record::{Role, Scope, TrialStatus};
 use bytepath::run::load;
@@ -38,6 +38,13 @@ fn inside_a_study_over_ssh() {
             assert!((0.2..2.0).contains(&wall), "{role}: {wall}");
         }
     }
+    let near = lab.dir.path().join("embedded");
+    let mut embedded = bytepath(&["run", "--path", "socket", "--cores", "unpinned"]);
+    embedded.args(["--design", "trials", "--blocks", "2", "--window", "300ms", "--warm-up", "0"]);
+    let embedded = embedded.args(["--profile", "none", "--out"]).arg(&near).output().unwrap();
+    // A busy machine may leave nothing to compare.
+    assert!(matches!(embedded.status.code(), Some(0 | 5)), "{}", text(&embedded));
+    assert_shaped_like_embedded(&study, &load(&near).unwrap());
     let said: Vec<String> = study.header.settings.iter().map(ToString::to_string).collect();
     assert_eq!(said, ["receiver: mtu to-sender: 1500 -> 1400"]);
     assert_eq!(lab.hosts[1].place.mtu("to-sender"), 1500);
