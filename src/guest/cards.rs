@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameters_are_told_from_the_kernels_own() {
+    fn parameters_are_separated_from_the_kernels_own() {
         let (own, others) = parameters("zcnic.driver=fbnic quiet  zcnic.drop=3 zcnicx.a=1 x");
         assert_eq!((own.as_str(), others.as_str()), ("driver=fbnic drop=3", "quiet zcnicx.a=1 x"));
     }
