@@ -398,6 +398,9 @@ impl Run<'_, '_> {
             let position = self.position(block);
             let guard = &mut self.opened.guard;
             let ended = trial(self.laboratory, guard, cell, &meters, &schedule, position)?;
+            // Before it is written down: a study that ends here, because its host is not
+            // back or is taken from it, repeats the trial when it is resumed.
+            self.regain(lost(Some(&ended)))?;
             self.keep(vec![ended])?;
             self.tell(clock, 1);
             self.regain(lost(self.opened.study.trials.last()))?;

@@ -109,14 +109,15 @@ fn inside_does_not_come_back() {
     assert!(said.contains("bytepath resume"), "{said}");
     assert_eq!(lab.hosts[1].place.mtu(DEVICE), 1500);
     lab.nothing_is_left();
-    assert_eq!(load(&out).unwrap().trials.len(), 2);
+    assert_eq!(load(&out).unwrap().trials.len(), 1, "the trial that was lost is to be repeated");
 
     lab.hosts[1].start_again();
     let output = lab.bytepath(&["resume", out.to_str().unwrap()]);
-    assert_eq!(output.status.code(), Some(5), "{}", text(&output));
+    // A busy machine may leave nothing to compare.
+    assert!(matches!(output.status.code(), Some(0 | 5)), "{}", text(&output));
     let study = load(&out).unwrap();
     let failed: Vec<bool> = study.trials.iter().map(|trial| failure(trial).is_some()).collect();
-    assert_eq!(failed, [false, true, false, false], "{}", text(&output));
+    assert_eq!(failed, [false; 4], "{}", text(&output));
     lab.nothing_is_left();
 }
 
