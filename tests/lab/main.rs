@@ -18,6 +18,7 @@ mod given;
 mod hosts;
 mod lost;
 mod observe;
+mod packets;
 mod pairs;
 mod paths;
 mod placement;
