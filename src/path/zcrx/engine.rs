@@ -32,13 +32,19 @@ impl Receiver {
         let toucher = Toucher::new(job.touch, job.message_size);
         let (read_size, role) = (plan.read_size, job.role);
         if let Some(shared) = group.shared::<SharedQueue>() {
-            let ring =
+            let mut ring =
                 RecvZcRing::import(flow.fd(), &shared.exported, plan.completions, plan.batch)
                     .map_err(|e| ring::fault("cannot import the queue of the first flow", &e))?;
+            if ring::counts_iowait(job) {
+                ring.count_iowait();
+            }
             let (writer, shared) = (shared.writer.clone(), Some(shared));
             return Ok(Receiver { flow, role, ring, shared, writer, read_size, toucher });
         }
         let (mut ring, writer) = setup::register(&plan, abilities, &flow)?;
+        if ring::counts_iowait(job) {
+            ring.count_iowait();
+        }
         let several = job.flows > 1;
         let shared = if several && (plan.share || writer.is_device()) {
             let exported = setup::export(&mut ring, abilities)?;

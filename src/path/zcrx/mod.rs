@@ -13,7 +13,7 @@ mod setup;
 mod shared;
 
 use super::nic::own_queue;
-use super::{DataPath, HalfPath, RxPath, Wire};
+use super::{DataPath, HalfPath, RxPath, Wire, ring};
 use crate::connection::Connection;
 use crate::record::{Facts, Fault, OptionKind, OptionSpec, Options, Setting, Support};
 use crate::workload::{Group, Job, Rx};
@@ -91,6 +91,7 @@ const OPTIONS: &[OptionSpec] = &[
         default: "off",
         help: "flows share one queue without a device, as they do on a NIC (Linux 6.19)",
     },
+    ring::IOWAIT,
 ];
 
 impl HalfPath for Receive {
@@ -101,7 +102,7 @@ impl HalfPath for Receive {
     fn check(&self, job: &Job, facts: &Facts) -> Support {
         super::fits(plan::Plan::of(job, rustix::param::page_size() as u64))
             .and(super::reads_into_kernel_memory(job, PATH.name))
-            .and(probe::support(&job.options, facts))
+            .and(probe::support(job, facts))
     }
 
     fn preparation(&self, options: &Options, wire: &Wire) -> Result<Vec<Setting>, Fault> {
@@ -132,6 +133,14 @@ fn options(set: &[(&str, &str)]) -> Options {
         options.0.insert(spec.name.into(), spec.kind.parse(text).unwrap());
     }
     options
+}
+
+/// The usual job of a receiver with these options.
+#[cfg(test)]
+fn job(set: &[(&str, &str)]) -> Job {
+    use crate::record::{Cell, Half, Role};
+    let half = |path: &str| Half { path: path.into(), options: options(set) };
+    Job::stream(&Cell::new("test", half("uring-zc"), half("zcrx")), Role::Receiver)
 }
 
 #[cfg(test)]

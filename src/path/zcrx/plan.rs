@@ -114,14 +114,10 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
-    use super::super::options;
     use super::*;
-    use crate::record::{Cell, Half, Role};
 
     fn plan(set: &[(&str, &str)]) -> Result<Plan, Fault> {
-        let half = |path: &str| Half { path: path.into(), options: options(set) };
-        let cell = Cell::new("test", half("uring-zc"), half("zcrx"));
-        Plan::of(&Job::stream(&cell, Role::Receiver), 4096)
+        Plan::of(&super::super::job(set), 4096)
     }
 
     #[test]
