@@ -233,6 +233,16 @@ pub(super) fn fault(what: impl fmt::Display, error: &io::Error) -> Fault {
             fault.remedy("raise 'ulimit -l' (RLIMIT_MEMLOCK), or use smaller messages or buffers")
         }
         Some(libc::EPERM) => fault.remedy("sysctl kernel.io_uring_disabled=0"),
+        // io_cqring_wait(), io_uring/wait.c: from now on every wait says so.
+        Some(libc::EBADR) => fault
+            .context(
+                "a completion, and the bytes it spoke of, is lost: its queue was full and the \
+                      kernel had no memory to keep it aside",
+            )
+            .remedy(
+                "give more completions (zcrx: completions=N; uring: more buffers), and the \
+                     host more memory",
+            ),
         Some(libc::ENOSYS | libc::EINVAL) => {
             Fault { kind: FaultKind::Unsupported, ..fault }.remedy("see 'bytepath paths'")
         }
@@ -273,7 +283,7 @@ mod tests {
         ] {
             let mut facts = refused(libc::EPERM);
             facts.settings.insert("kernel.io_uring_disabled".into(), value.into());
-            let (reason, remedy) = words(support(&facts));
+            let (reason, remedy) = words(rings(&facts));
             assert!(reason.contains(cause), "{reason}");
             assert!(remedy.contains(cure), "{remedy}");
         }
@@ -314,6 +324,13 @@ mod tests {
         let facts = host("6.9.0", &[(SEND_BUNDLE, Outcome::Missing("bundles came later".into()))]);
         let (reason, _) = words(needs(&facts, SEND_BUNDLE, "bundles", "6.10"));
         assert_eq!(reason, "io_uring.send-bundle: bundles came later");
+    }
+
+    #[test]
+    fn a_lost_completion_is_named_with_its_remedy() {
+        let fault = fault("io_uring_enter", &io::Error::from_raw_os_error(libc::EBADR));
+        assert!(fault.message.contains("a completion, and the bytes"), "{fault}");
+        assert!(fault.remedy.unwrap().contains("completions=N"));
     }
 
     #[test]

@@ -59,6 +59,8 @@ pub(super) struct Remotes<'a> {
     counted: bool,
     /// What kind of testbed it is of.
     pub properties: Properties,
+    /// The ports that flows connect from, where cards tell them apart by these.
+    pub connect_from: Option<Ports>,
     /// The hosts' clocks as they were last read; none where they are not looked at.
     pub clocks: Option<[Clock; 2]>,
 }
@@ -86,6 +88,7 @@ impl<'a> Remotes<'a> {
             slowness: emulation.as_ref().map_or(1.0, |emulation| emulation.slowness),
             counted: emulation.is_some_and(|one| one.instructions_per_second.is_some()),
             properties: testbed.properties(),
+            connect_from: None,
             clocks: None,
         };
         for role in Role::ALL {
