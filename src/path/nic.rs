@@ -6,7 +6,7 @@
 use super::Wire;
 use crate::record::{
     Channels, DeviceName, Fault, FaultKind, FlowRule, HW_GRO, OptionKind, OptionSpec, Options,
-    Ports, Rings, Setting, Split, Word,
+    Ports, Rings, Setting, Split, Support, Word,
 };
 use crate::workload::Job;
 
@@ -18,14 +18,16 @@ pub(super) const QUEUES: OptionSpec = OptionSpec {
     help: "receive queues, from that one on, that flows are spread over (above 200 Gbit/s)",
 };
 
-/// The receive queues of a job's flows, as many as can have one of them.
-pub(super) fn queues(job: &Job) -> Result<u32, Fault> {
+/// Refuses queues that no flow of a job would come by.
+pub(super) fn each_has_a_flow(job: &Job) -> Support {
     let queues = number_of(&job.options);
-    if queues <= job.flows {
-        return Ok(queues);
+    match queues <= job.flows {
+        true => Support::Yes,
+        false => Support::no(
+            format!("{queues} receive queues are more than there are flows ({})", job.flows),
+            "choose fewer queues, or more flows",
+        ),
     }
-    let text = format!("{queues} receive queues are more than there are flows ({})", job.flows);
-    Err(Fault::new(FaultKind::Usage, text).remedy("choose fewer queues, or more flows"))
 }
 
 /// The receive queue of a flow, of a device with so many queues.
@@ -34,7 +36,8 @@ pub(super) fn queue_of(options: &Options, flow: u32, of: u32) -> u32 {
     first(options, count, of) + flow % count
 }
 
-fn number_of(options: &Options) -> u32 {
+/// How many receive queues options ask for.
+pub(super) fn number_of(options: &Options) -> u32 {
     options.number(QUEUES.name).map_or(1, |queues| queues as u32)
 }
 

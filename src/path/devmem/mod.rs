@@ -10,7 +10,7 @@ mod receive_tests;
 mod send;
 mod support;
 
-use super::nic::{QUEUES, queues};
+use super::nic::{QUEUES, each_has_a_flow};
 use super::{DataPath, HalfPath, RxPath, TxPath, Wire};
 use crate::connection::{Connection, Flow};
 use crate::record::{Facts, Fault, OptionKind, OptionSpec, Options, Role, Setting, Support};
@@ -120,7 +120,7 @@ impl HalfPath for Receive {
 
     fn check(&self, job: &Job, facts: &Facts) -> Support {
         super::fits(area::page_size(&job.options))
-            .and(super::fits(queues(job)))
+            .and(each_has_a_flow(job))
             .and(super::reads_into_kernel_memory(job, PATH.name))
             .and(support::support(Role::Receiver, memory(&job.options), facts))
     }

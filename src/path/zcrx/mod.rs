@@ -12,7 +12,7 @@ mod probe;
 mod setup;
 mod shared;
 
-use super::nic::{QUEUES, own_queues};
+use super::nic::{QUEUES, each_has_a_flow, own_queues};
 use super::{DataPath, HalfPath, RxPath, Wire, ring};
 use crate::connection::Connection;
 use crate::record::{Facts, Fault, OptionKind, OptionSpec, Options, Setting, Support};
@@ -103,6 +103,7 @@ impl HalfPath for Receive {
     fn check(&self, job: &Job, facts: &Facts) -> Support {
         super::fits(plan::Plan::of(job, rustix::param::page_size() as u64))
             .and(super::reads_into_kernel_memory(job, PATH.name))
+            .and(each_has_a_flow(job))
             .and(probe::support(job, facts))
     }
 

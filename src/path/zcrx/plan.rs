@@ -95,7 +95,7 @@ impl Plan {
             batch: batch as usize,
             completions: completions.min(65536) as u32,
             device: options.word("device") != "none",
-            queues: nic::queues(job)?,
+            queues: nic::number_of(options),
             share: options.flag("share"),
             read_size: read_size as usize,
         })
@@ -114,11 +114,12 @@ pub(super) fn queue_of(options: &Options, flow: u32, queues: u32) -> Result<u32,
 
 #[cfg(test)]
 mod tests {
-    use super::super::options;
+    use super::super::{job, options};
     use super::*;
+    use crate::record::Support;
 
     fn plan(set: &[(&str, &str)]) -> Result<Plan, Fault> {
-        Plan::of(&super::super::job(set), 4096)
+        Plan::of(&job(set), 4096)
     }
 
     #[test]
@@ -152,7 +153,7 @@ mod tests {
         let fault = of(&[("queue", "8")], 0, 8).unwrap_err();
         assert!(fault.message.contains("has 8 receive queues"), "{fault:?}");
         assert!(of(&[], 0, 0).is_err(), "a device without queues has none");
-        let fault = plan(&[("queues", "2")]).unwrap_err();
-        assert!(fault.message.contains("more than there are flows (1)"), "{fault:?}");
+        let refused = nic::each_has_a_flow(&job(&[("queues", "2")]));
+        assert!(matches!(refused, Support::No { reason, .. } if reason.contains("flows (1)")));
     }
 }
