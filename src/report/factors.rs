@@ -1,7 +1,7 @@
 //! What formats share of the factors: the table of their levels, which depend on each
 //! other, and the panels of the chart.
 
-use super::figures::{NONE, interval, level, plural, probability, ratio};
+use super::figures::{self, NONE, interval, level, plural, probability, ratio};
 use super::page::{Page, Tone};
 use super::table::{Column, Table};
 use crate::record::{Study, Work};
@@ -99,10 +99,51 @@ fn interaction(pair: &Interaction, work: Work) -> String {
     )
 }
 
-/// Puts the view on a page of plain text.
-pub fn print(page: &mut Page, analysis: &Analysis) {
+/// Puts the view on a page of plain text: the chart, with bars of at most so many columns,
+/// then the table of effects, if speed was measured.
+pub fn print(page: &mut Page, study: &Study, analysis: &Analysis, bar: usize) {
     let Some(view) = &analysis.factors else { return };
     page.heading(TITLE);
+    if let Some(panels) = Panels::of(study, analysis) {
+        drawn(page, &panels, analysis.work(), bar);
+    }
+    if !view.effects.is_empty() {
+        effects(page, view, analysis);
+    }
+}
+
+/// The rate of each cell as a bar, panel by panel, all on one scale.
+fn drawn(page: &mut Page, panels: &Panels, work: Work, bar: usize) {
+    let most = panels.rates(work).into_iter().fold(0.0, f64::max);
+    page.text("  ", &panels.title(work));
+    for panel in panels.each_panel() {
+        page.gap();
+        let head = panels.panels.zip(panel).map(|(f, level)| format!("{}={level}", f.name));
+        let mut table = Table::new(vec![
+            Column::words(&panels.rows.name, 0, Some(14)),
+            Column::words(&panels.bars.name, 0, Some(14)),
+            Column::number("", work.terms().rate_unit, 0),
+            Column::words(&head.unwrap_or_default(), 0, None),
+        ]);
+        for row in &panels.rows.levels {
+            for (at, level) in panels.bars.levels.iter().enumerate() {
+                let rate = panels.rate(row, level, panel, work);
+                let columns = rate.map_or(0.0, |rate| rate / most * bar as f64);
+                let first = if at == 0 { row.as_str() } else { "" };
+                table.row(vec![
+                    (first.to_owned(), Tone::Plain),
+                    (level.clone(), Tone::Plain),
+                    (figures::rate(work, rate), Tone::Plain),
+                    ("#".repeat(columns.round() as usize), Tone::Plain),
+                ]);
+            }
+        }
+        table.print(page, 2);
+    }
+    page.gap();
+}
+
+fn effects(page: &mut Page, view: &FactorView, analysis: &Analysis) {
     let cost = view.effects.iter().any(|effect| effect.question != Question::Rate);
     let rate = view.effects.iter().any(|effect| effect.question == Question::Rate);
     let mut columns = vec![Column::words("level", 0, Some(18)), Column::words("over", 3, Some(12))];
@@ -149,12 +190,14 @@ pub struct Panels<'a> {
     pub panels: Option<&'a Factor>,
     /// The other factors, at the levels of the baseline.
     pub fixed: Vec<(&'a str, &'a str)>,
+    /// Whether the figures say nothing about speed.
+    functional: bool,
     cells: Vec<(&'a BTreeMap<String, String>, &'a Row)>,
 }
 
 impl<'a> Panels<'a> {
-    /// The chart of a study: paths are rows, where they vary; of the others the two with
-    /// the largest effect on the rate are bars and panels.
+    /// The chart of a study: paths are rows, and placements panels, where they vary; of the
+    /// others those with the largest effect on the rate.
     pub fn of(study: &'a Study, analysis: &'a Analysis) -> Option<Panels<'a>> {
         let view = analysis.factors.as_ref()?;
         let rows = view
@@ -169,8 +212,12 @@ impl<'a> Panels<'a> {
         let mut others: Vec<&Factor> =
             view.factors.iter().filter(|f| f.name != rows.name).collect();
         others.sort_by(|a, b| size(b).total_cmp(&size(a)));
+        // Placements are panels where they vary: one CPU and two are different machines.
+        let placement = others.iter().position(|factor| factor.name == "cores");
+        let panels = placement.filter(|_| others.len() > 1).map(|at| others.remove(at));
         let mut others = others.into_iter();
-        let (bars, panels) = (others.next()?, others.next());
+        let bars = others.next()?;
+        let panels = panels.or_else(|| others.next());
         let cells: Vec<_> = study
             .header
             .cells
@@ -184,11 +231,12 @@ impl<'a> Panels<'a> {
         let at_base = |factor: &'a Factor| {
             Some((factor.name.as_str(), base.levels.get(&factor.name)?.as_str()))
         };
-        Some(Panels { rows, bars, panels, fixed: others.filter_map(at_base).collect(), cells })
+        let fixed = others.filter_map(at_base).collect();
+        let functional = analysis.functional.is_some();
+        Some(Panels { rows, bars, panels, fixed, functional, cells })
     }
 
-    /// The cell of a row, bar and panel.
-    pub fn row(&self, row: &str, bar: &str, panel: Option<&str>) -> Option<&'a Row> {
+    fn row(&self, row: &str, bar: &str, panel: Option<&str>) -> Option<&'a Row> {
         let mut wanted = self.fixed.clone();
         wanted.extend([(self.rows.name.as_str(), row), (self.bars.name.as_str(), bar)]);
         wanted.extend(self.panels.map(|factor| factor.name.as_str()).zip(panel));
@@ -196,6 +244,31 @@ impl<'a> Panels<'a> {
             wanted.iter().all(|(k, v)| levels.get(*k).is_some_and(|level| level == v))
         };
         self.cells.iter().find(|(levels, _)| fits(levels)).map(|(_, row)| *row)
+    }
+
+    /// The mean rate of a cell that was measured.
+    pub fn rate(&self, row: &str, bar: &str, panel: Option<&str>, work: Work) -> Option<f64> {
+        let cell = self.row(row, bar, panel).filter(|cell| cell.work == work)?;
+        cell.rate.map(|rate| rate.mean)
+    }
+
+    /// All of them.
+    pub fn rates(&self, work: Work) -> Vec<f64> {
+        let each = self.each_panel().into_iter().flat_map(|panel| {
+            self.rows.levels.iter().flat_map(move |row| {
+                self.bars.levels.iter().filter_map(move |bar| self.rate(row, bar, panel, work))
+            })
+        });
+        each.collect()
+    }
+
+    /// What is drawn.
+    pub fn title(&self, work: Work) -> String {
+        let terms = work.terms();
+        let fixed: Vec<String> = self.fixed.iter().map(|(k, v)| format!("; {k}={v}")).collect();
+        let (heading, unit) = (terms.rate_heading, terms.rate_unit);
+        let functional = if self.functional { ", functional, not performance" } else { "" };
+        format!("{heading}, {unit}, mean of all trials{functional}{}.", fixed.concat())
     }
 
     /// The levels that have a panel; one without a name where there are none.
