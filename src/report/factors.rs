@@ -1,9 +1,10 @@
 //! What formats share of the factors: the table of their levels, which depend on each
 //! other, and the panels of the chart.
 
-use super::figures::{NONE, interval, level, plural, probability, ratio};
+use super::figures::{NONE, interval, level, plural, probability, rate, ratio};
 use super::page::{Page, Tone};
 use super::table::{Column, Table};
+use super::words::labels;
 use crate::record::{Study, Work};
 use crate::stats::{Analysis, Effect, Factor, FactorView, Interaction, LevelEffect, Question, Row};
 use std::collections::BTreeMap;
@@ -100,9 +101,16 @@ fn interaction(pair: &Interaction, work: Work) -> String {
 }
 
 /// Puts the view on a page of plain text.
-pub fn print(page: &mut Page, analysis: &Analysis) {
+pub fn print(page: &mut Page, study: &Study, analysis: &Analysis) {
     let Some(view) = &analysis.factors else { return };
     page.heading(TITLE);
+    if let Some(panels) = Panels::of(study, analysis) {
+        chart(page, &panels, analysis);
+    }
+    if view.effects.is_empty() {
+        return;
+    }
+    page.gap();
     let cost = view.effects.iter().any(|effect| effect.question != Question::Rate);
     let rate = view.effects.iter().any(|effect| effect.question == Question::Rate);
     let mut columns = vec![Column::words("level", 0, Some(18)), Column::words("over", 3, Some(12))];
@@ -136,6 +144,35 @@ pub fn print(page: &mut Page, analysis: &Analysis) {
     page.gap();
     for line in interactions(view, analysis, SENTENCES) {
         page.text("  ", &line);
+    }
+}
+
+/// The chart in plain text: a table for each panel, with fewer columns than lines.
+fn chart(page: &mut Page, panels: &Panels, analysis: &Analysis) {
+    let turned = panels.bars.levels.len() > panels.rows.levels.len();
+    let (down, across) =
+        if turned { (panels.bars, panels.rows) } else { (panels.rows, panels.bars) };
+    page.text("  ", &panels.caption(analysis));
+    for panel in panels.each_panel() {
+        let mut columns = vec![Column::words(&down.name, 0, Some(12))];
+        columns.extend(across.levels.iter().map(|level| match analysis.functional {
+            Some(_) => Column::words(level, 0, Some(9)),
+            None => Column::number("", level, 0),
+        }));
+        let mut table = Table::new(columns);
+        for line in &down.levels {
+            let figure = |level: &String| {
+                let (row, bar) = if turned { (level, line) } else { (line, level) };
+                (panels.figure(row, bar, panel, analysis), Tone::Plain)
+            };
+            let cells = [(line.clone(), Tone::Plain)].into_iter();
+            table.row(cells.chain(across.levels.iter().map(figure)).collect());
+        }
+        page.gap();
+        let of =
+            panels.panels.zip(panel).map(|(factor, level)| format!("{}={level}, ", factor.name));
+        page.text("  ", &format!("{}by {}", of.unwrap_or_default(), across.name));
+        table.print(page, 2);
     }
 }
 
@@ -196,6 +233,29 @@ impl<'a> Panels<'a> {
             wanted.iter().all(|(k, v)| levels.get(*k).is_some_and(|level| level == v))
         };
         self.cells.iter().find(|(levels, _)| fits(levels)).map(|(_, row)| *row)
+    }
+
+    /// What is shown of a cell: its rate, or, where no speed was measured, how its bytes went.
+    pub fn figure(&self, row: &str, bar: &str, panel: Option<&str>, analysis: &Analysis) -> String {
+        match (self.row(row, bar, panel), &analysis.functional) {
+            (Some(row), Some(_)) => labels(&row.labels),
+            (Some(row), None) if row.work == analysis.work() => {
+                rate(row.work, row.rate.map(|rate| rate.mean))
+            }
+            _ => NONE.into(),
+        }
+    }
+
+    /// What that is, and which levels all of it has.
+    pub fn caption(&self, analysis: &Analysis) -> String {
+        let terms = analysis.work().terms();
+        let what = match &analysis.functional {
+            Some(_) => "How the bytes went; no speed was measured".to_owned(),
+            None => format!("{}, {}, mean of all trials", terms.rate_heading, terms.rate_unit),
+        };
+        let fixed = self.fixed.iter().map(|(factor, level)| format!("{factor}={level}"));
+        let fixed: Vec<String> = fixed.collect();
+        if fixed.is_empty() { format!("{what}.") } else { format!("{what}; {}.", fixed.join(", ")) }
     }
 
     /// The levels that have a panel; one without a name where there are none.

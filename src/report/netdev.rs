@@ -48,7 +48,7 @@ fn render(subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
         cost(&mut page, analysis, *work, rows);
         energy(&mut page, analysis, *work, rows);
     }
-    factors::print(&mut page, analysis);
+    factors::print(&mut page, study, analysis);
     if let Some(explanation) = explanation {
         waterfall::print(&mut page, explanation, BARS, false);
     }

@@ -80,7 +80,7 @@ pub struct Interaction {
 }
 
 /// The view of a study. None where fewer than two factors vary: the comparison of the
-/// cells says all there is.
+/// cells says all there is. Where no speed was measured it has factors, and no effects.
 pub fn factor_view(
     frame: &Frame,
     cells: &[Side],
@@ -151,7 +151,7 @@ pub fn factor_view(
         let (a, b) = (size(a), size(b));
         a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
     });
-    (!view.effects.is_empty()).then_some(view)
+    (frame.functional || !view.effects.is_empty()).then_some(view)
 }
 
 /// Each with its test among all.

@@ -37,7 +37,7 @@ fn render(subject: &Subject, style: &Style, out: &mut dyn Write) -> io::Result<(
     tables::cost(&mut page, analysis);
     tables::energy(&mut page, analysis);
     tables::worth(&mut page, analysis);
-    factors::print(&mut page, analysis);
+    factors::print(&mut page, study, analysis);
     prose::placement(&mut page, analysis);
     prose::verdicts(&mut page, analysis);
     prose::profiles(&mut page, analysis);
