@@ -1,9 +1,10 @@
 //! What formats share of the factors: the table of their levels, which depend on each
 //! other, and the panels of the chart.
 
-use super::figures::{self, NONE, interval, level, plural, probability, ratio};
+use super::figures::{NONE, interval, level, plural, probability, rate, ratio};
 use super::page::{Page, Tone};
 use super::table::{Column, Table};
+use super::words::labels;
 use crate::record::{Study, Work};
 use crate::stats::{Analysis, Effect, Factor, FactorView, Interaction, LevelEffect, Question, Row};
 use std::collections::BTreeMap;
@@ -105,37 +106,40 @@ pub fn print(page: &mut Page, study: &Study, analysis: &Analysis, bar: usize) {
     let Some(view) = &analysis.factors else { return };
     page.heading(TITLE);
     if let Some(panels) = Panels::of(study, analysis) {
-        drawn(page, &panels, analysis.work(), bar);
+        chart(page, &panels, analysis, bar);
     }
     if !view.effects.is_empty() {
         effects(page, view, analysis);
     }
 }
 
-/// The rate of each cell as a bar, panel by panel, all on one scale.
-fn drawn(page: &mut Page, panels: &Panels, work: Work, bar: usize) {
+/// A line for each cell, panel by panel: its rate as a bar, all on one scale. Where no speed
+/// was measured, how its bytes went.
+fn chart(page: &mut Page, panels: &Panels, analysis: &Analysis, bar: usize) {
+    let work = analysis.work();
     let most = panels.rates(work).into_iter().fold(0.0, f64::max);
-    page.text("  ", &panels.title(work));
+    let functional = analysis.functional.is_some();
+    page.text("  ", &panels.caption(analysis));
     for panel in panels.each_panel() {
         page.gap();
         let head = panels.panels.zip(panel).map(|(f, level)| format!("{}={level}", f.name));
-        let mut table = Table::new(vec![
+        let number = Column::number("", work.terms().rate_unit, 0);
+        let mut columns = vec![
             Column::words(&panels.rows.name, 0, Some(14)),
             Column::words(&panels.bars.name, 0, Some(14)),
-            Column::number("", work.terms().rate_unit, 0),
-            Column::words(&head.unwrap_or_default(), 0, None),
-        ]);
+        ];
+        columns.extend((!functional).then_some(number));
+        columns.push(Column::words(&head.unwrap_or_default(), 0, None));
+        let mut table = Table::new(columns);
         for row in &panels.rows.levels {
             for (at, level) in panels.bars.levels.iter().enumerate() {
-                let rate = panels.rate(row, level, panel, work);
-                let columns = rate.map_or(0.0, |rate| rate / most * bar as f64);
+                let figure = panels.figure(row, level, panel, analysis);
+                let length = panels.rate(row, level, panel, work).map(|r| r / most * bar as f64);
+                let drawn = "#".repeat(length.unwrap_or(0.0).round() as usize);
+                let shown = if functional { vec![figure] } else { vec![figure, drawn] };
                 let first = if at == 0 { row.as_str() } else { "" };
-                table.row(vec![
-                    (first.to_owned(), Tone::Plain),
-                    (level.clone(), Tone::Plain),
-                    (figures::rate(work, rate), Tone::Plain),
-                    ("#".repeat(columns.round() as usize), Tone::Plain),
-                ]);
+                let texts = [first.to_owned(), level.clone()].into_iter().chain(shown);
+                table.row(texts.map(|text| (text, Tone::Plain)).collect());
             }
         }
         table.print(page, 2);
@@ -190,8 +194,6 @@ pub struct Panels<'a> {
     pub panels: Option<&'a Factor>,
     /// The other factors, at the levels of the baseline.
     pub fixed: Vec<(&'a str, &'a str)>,
-    /// Whether the figures say nothing about speed.
-    functional: bool,
     cells: Vec<(&'a BTreeMap<String, String>, &'a Row)>,
 }
 
@@ -232,8 +234,7 @@ impl<'a> Panels<'a> {
             Some((factor.name.as_str(), base.levels.get(&factor.name)?.as_str()))
         };
         let fixed = others.filter_map(at_base).collect();
-        let functional = analysis.functional.is_some();
-        Some(Panels { rows, bars, panels, fixed, functional, cells })
+        Some(Panels { rows, bars, panels, fixed, cells })
     }
 
     fn row(&self, row: &str, bar: &str, panel: Option<&str>) -> Option<&'a Row> {
@@ -262,13 +263,27 @@ impl<'a> Panels<'a> {
         each.collect()
     }
 
-    /// What is drawn.
-    pub fn title(&self, work: Work) -> String {
-        let terms = work.terms();
-        let fixed: Vec<String> = self.fixed.iter().map(|(k, v)| format!("; {k}={v}")).collect();
-        let (heading, unit) = (terms.rate_heading, terms.rate_unit);
-        let functional = if self.functional { ", functional, not performance" } else { "" };
-        format!("{heading}, {unit}, mean of all trials{functional}{}.", fixed.concat())
+    /// What is shown of a cell: its rate, or, where no speed was measured, how its bytes went.
+    pub fn figure(&self, row: &str, bar: &str, panel: Option<&str>, analysis: &Analysis) -> String {
+        match (self.row(row, bar, panel), &analysis.functional) {
+            (Some(row), Some(_)) => labels(&row.labels),
+            (Some(row), None) if row.work == analysis.work() => {
+                rate(row.work, row.rate.map(|rate| rate.mean))
+            }
+            _ => NONE.into(),
+        }
+    }
+
+    /// What that is, and which levels all of it has.
+    pub fn caption(&self, analysis: &Analysis) -> String {
+        let terms = analysis.work().terms();
+        let what = match &analysis.functional {
+            Some(_) => "How the bytes went; no speed was measured".to_owned(),
+            None => format!("{}, {}, mean of all trials", terms.rate_heading, terms.rate_unit),
+        };
+        let fixed = self.fixed.iter().map(|(factor, level)| format!("{factor}={level}"));
+        let fixed: Vec<String> = fixed.collect();
+        if fixed.is_empty() { format!("{what}.") } else { format!("{what}; {}.", fixed.join(", ")) }
     }
 
     /// The levels that have a panel; one without a name where there are none.

@@ -118,8 +118,8 @@ impl Cards {
 
     /// What brings the softirqs of a role's device to the CPU that its cell names: the
     /// interrupts of all queues of a card, since acknowledgements and the end of
-    /// transmissions choose theirs by a hash. Where the link is ours to make, its agent
-    /// does the rest.
+    /// transmissions choose theirs by a hash. Where there are none it is RPS, which the agent
+    /// of a link that is ours to make sets up with it.
     fn interrupts(&self, cell: &Cell, role: Role) -> Result<Vec<Setting>, Fault> {
         let Some(cpu) = cell.placement.softirq(role).cpu() else { return Ok(Vec::new()) };
         if cell.link.threaded_napi && cell.link.is_asked("threaded-napi") {
@@ -127,7 +127,7 @@ impl Cards {
         }
         let interrupts = self.nics[role as usize].as_ref().map_or(&[][..], |nic| &nic.interrupts);
         if let (true, true, Some(device)) =
-            (interrupts.is_empty(), self.given, &self.devices[role as usize])
+            (interrupts.is_empty(), self.sets_link, &self.devices[role as usize])
         {
             return Ok(vec![given::receive_on(DeviceName::new(device)?, cpu)?]);
         }

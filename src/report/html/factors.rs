@@ -3,9 +3,8 @@
 use super::View;
 use super::plot::{self, Mark};
 use super::scale::Scale;
-use crate::record::Work;
 use crate::report::factors::{Line, Panels, cells, interactions, lines, rule};
-use crate::report::figures::rate;
+use crate::stats::Analysis;
 use maud::{Markup, html};
 
 /// Colours of the bars of a row, by the classes that have them.
@@ -21,7 +20,7 @@ pub fn section(view: &View) -> Option<Markup> {
     let analysis = view.analysis;
     let factors = analysis.factors.as_ref()?;
     Some(html! {
-        @if let Some(panels) = &Panels::of(view.study, analysis) { (chart(panels, analysis.work())) }
+        @if let Some(panels) = Panels::of(view.study, analysis) { (chart(&panels, analysis)) }
         @if !factors.effects.is_empty() {
             (effects(&lines(factors, analysis)))
             p class="note" { (rule(factors, analysis)) }
@@ -30,20 +29,25 @@ pub fn section(view: &View) -> Option<Markup> {
     })
 }
 
-/// The rate of each row's cells as bars side by side, panel by panel, all on one scale.
-fn chart(panels: &Panels, work: Work) -> Markup {
+/// The rate of each row's cells as bars side by side, panel by panel, all on one scale. Where
+/// no speed was measured there are no bars, and the table says how the bytes went.
+fn chart(panels: &Panels, analysis: &Analysis) -> Markup {
+    let work = analysis.work();
     let terms = work.terms();
     let all = panels.rates(work).into_iter().map(|rate| rate * terms.rate_scale);
     let scale = Scale::over(all.chain([0.0]));
+    let drawn = analysis.functional.is_none();
     html! {
         figure {
             figcaption {
-                (panels.title(work))
-                ul class="key" {
-                    @for (level, colour) in panels.bars.levels.iter().zip(COLOURS.iter().cycle()) {
-                        li {
-                            svg viewBox="0 0 14 10" aria-hidden="true" { rect class=(colour) width="14" height="10" {} }
-                            (panels.bars.name) "=" (level)
+                (panels.caption(analysis))
+                @if drawn {
+                    ul class="key" {
+                        @for (level, colour) in panels.bars.levels.iter().zip(COLOURS.iter().cycle()) {
+                            li {
+                                svg viewBox="0 0 14 10" aria-hidden="true" { rect class=(colour) width="14" height="10" {} }
+                                (panels.bars.name) "=" (level)
+                            }
                         }
                     }
                 }
@@ -54,17 +58,17 @@ fn chart(panels: &Panels, work: Work) -> Markup {
                 }
                 table class="plot" {
                     thead { tr {
-                        th { (panels.rows.name) } th class="g" { (plot::head(&scale)) }
-                        @for bar in &panels.bars.levels { th class="n" { (bar) } }
+                        th { (panels.rows.name) } @if drawn { th class="g" { (plot::head(&scale)) } }
+                        @for bar in &panels.bars.levels { th class="n" { @if !drawn { (panels.bars.name) "=" } (bar) } }
                     } }
                     tbody {
                         @for row in &panels.rows.levels {
                             @let values: Vec<Option<f64>> = panels.bars.levels.iter().map(|bar| panels.rate(row, bar, panel, work)).collect();
                             tr {
                                 th scope="row" { (row) }
-                                td class="g" { (plot::row(&scale, height(values.len()), bars(&values, terms.rate_scale))) }
-                                @for (bar, value) in panels.bars.levels.iter().zip(&values) {
-                                    td class="n" data-h=(bar) { (rate(work, *value)) }
+                                @if drawn { td class="g" { (plot::row(&scale, height(values.len()), bars(&values, terms.rate_scale))) } }
+                                @for bar in &panels.bars.levels {
+                                    td class="n" data-h=(bar) { (panels.figure(row, bar, panel, analysis)) }
                                 }
                             }
                         }
