@@ -114,9 +114,8 @@ impl Cards {
                 settings.extend(half.preparation(&job.options, &wire)?);
             }
             split_headers(cell, role, alike.splits, &wire, &mut settings)?;
-            let merges = |s: &Setting| matches!(s, Setting::Feature { feature, on: true, .. } if feature.as_str() == HW_GRO);
             let meant = cell.link.hw_gro && cell.link.is_asked("hw-gro");
-            if !meant && settings.iter().any(merges) {
+            if !meant && settings.iter().any(turns_merging_on) {
                 return Err(splits_by_merging(nic));
             }
             if let Some(queues) = alike.queues.filter(|_| steered(&settings).is_none()) {
@@ -142,8 +141,8 @@ impl Cards {
 
     /// What brings the softirqs of a role's device to the CPU that its cell names: the
     /// interrupts of all queues of a card, since acknowledgements and the end of
-    /// transmissions choose theirs by a hash. Where the link is ours to make, its agent
-    /// does the rest.
+    /// transmissions choose theirs by a hash. Where there are none it is RPS, which the agent
+    /// of a link that is ours to make sets up with it.
     fn interrupts(&self, cell: &Cell, role: Role) -> Result<Vec<Setting>, Fault> {
         let Some(cpu) = cell.placement.softirq(role).cpu() else { return Ok(Vec::new()) };
         if cell.link.threaded_napi && cell.link.is_asked("threaded-napi") {
@@ -151,7 +150,7 @@ impl Cards {
         }
         let interrupts = self.nics[role as usize].as_ref().map_or(&[][..], |nic| &nic.interrupts);
         if let (true, true, Some(device)) =
-            (interrupts.is_empty(), self.given, &self.devices[role as usize])
+            (interrupts.is_empty(), self.sets_link, &self.devices[role as usize])
         {
             return Ok(vec![given::receive_on(DeviceName::new(device)?, cpu)?]);
         }
@@ -227,6 +226,14 @@ fn no_card_to_split(device: Option<&str>) -> Fault {
     let text = format!("hds=on: {device} is no card that splits headers");
     Fault::new(FaultKind::Unsupported, text)
         .remedy("leave hds at auto; `--testbed vm:nic=zcnic` has software cards that can")
+}
+
+/// Whether it makes a card merge received packets.
+fn turns_merging_on(setting: &Setting) -> bool {
+    match setting {
+        Setting::Feature { feature, on, .. } => *on && feature.as_str() == HW_GRO,
+        _ => false,
+    }
 }
 
 /// A cell that says "software GRO" must not run with the card's.
