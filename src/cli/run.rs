@@ -69,6 +69,9 @@ pub(super) struct RunArguments {
     /// How the cells of a block share its time: trials or slices[:TIME] [default: the file's, or slices if all cells can be open at once]
     #[arg(long, value_name = "DESIGN", value_parser = design)]
     pub design: Option<Design>,
+    /// Time that the study may take, as in 2h: a first pass over all cells, then new blocks of the comparisons that matter [default: the file's, or what all blocks take]
+    #[arg(long, value_name = "TIME", value_parser = spec::parse_budget)]
+    pub budget: Option<Duration>,
     /// Seed of the random order [default: the file's, or random]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
     pub seed: Option<u64>,

@@ -56,7 +56,8 @@ pub struct Terms<'a> {
     pub link: &'a LinkSettings,
     /// The network device of this end, where it is known.
     pub device: Option<&'a str>,
-    /// Ports to listen on; none leaves it to the transport.
+    /// Ports to listen on, or to connect the flows from, each from its own; none leaves it to the
+    /// transport.
     pub ports: Option<Ports>,
     /// Queues of the tap of which this is the end with the descriptors.
     pub queues: &'a [Arc<OwnedFd>],

@@ -19,7 +19,7 @@ mod uring_zc;
 mod zcrx;
 mod zerocopy_send;
 
-pub use nic::steering;
+pub use nic::{OwnQueues, header_split, splits_by_merging, spread_ports, steering};
 
 use crate::connection::{Connection, KERNEL_TCP, Transport};
 use crate::record::{
@@ -133,6 +133,10 @@ pub struct Wire<'a> {
     /// Port of this end where it is known. Without it, everything that the peer
     /// sends to this address by TCP is taken for the flows.
     pub port: Option<u16>,
+    /// How many flows there are.
+    pub flows: u32,
+    /// Whether this end connects, and the other one listens.
+    pub connects: bool,
 }
 
 /// Every data path, in the order in which tables show them.

@@ -247,10 +247,10 @@ impl Agent {
                 self.session = Some(session);
                 Ok(Reply::Listening { port })
             }
-            Request::Connect { cell, address, port, device, token } => {
-                let peer = (address, port).into();
+            Request::Connect { cell, address, port, device, token, ports } => {
+                let ends = ((address, port).into(), ports);
                 let events = self.events.clone();
-                let session = Session::connect(self.paths, *cell, peer, device, &token, events)?;
+                let session = Session::connect(self.paths, *cell, ends, device, &token, events)?;
                 self.session = Some(session);
                 Ok(Reply::Done)
             }

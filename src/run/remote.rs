@@ -59,6 +59,8 @@ pub(super) struct Remotes<'a> {
     counted: bool,
     /// What kind of testbed it is of.
     pub properties: Properties,
+    /// The ports that flows connect from, where cards tell them apart by these.
+    pub connect_from: Option<Ports>,
     /// The receiver's end of the link is descriptors, and no device.
     pub ends_in_descriptors: bool,
     /// The sender's device and what it had counted of frames before the first; none where the
@@ -91,6 +93,7 @@ impl<'a> Remotes<'a> {
             slowness: emulation.as_ref().map_or(1.0, |emulation| emulation.slowness),
             counted: emulation.is_some_and(|one| one.instructions_per_second.is_some()),
             properties: testbed.properties(),
+            connect_from: None,
             ends_in_descriptors: false,
             hops: None,
             clocks: None,

@@ -78,17 +78,18 @@ impl Session {
         listener.port()
     }
 
-    /// Sender: connects all flows, opens the path, sends the witness page.
+    /// Sender: connects all flows to a peer, from these ports if some are given, opens the path,
+    /// sends the witness page.
     pub fn connect(
         paths: &[&'static DataPath],
         cell: Cell,
-        peer: SocketAddr,
+        (peer, ports): (SocketAddr, Option<Ports>),
         device: Option<String>,
         token: &Token,
         events: Sender<Event>,
     ) -> Result<Self, Fault> {
         let mut session = Session::new(paths, cell, Role::Sender, device)?;
-        let (transport, terms) = (session.transport()?, session.terms());
+        let (transport, terms) = (session.transport()?, Terms { ports, ..session.terms() });
         let connect = |index| transport.connect(peer, &terms, token, index);
         let connections = (0..terms.contract.flows).map(connect).collect::<Result<_, _>>()?;
         session.open(connections, events)?;

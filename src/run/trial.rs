@@ -311,7 +311,8 @@ pub(super) fn connect(remotes: &mut Remotes, cell: &Cell) -> Result<(), Fault> {
     };
     let timeout = opening(cell.stream.flows);
     let cell = Box::new(cell.clone());
-    let connect = Request::Connect { cell, address, port, device, token };
+    let ports = remotes.connect_from;
+    let connect = Request::Connect { cell, address, port, device, token, ports };
     remotes.tell_within(Role::Sender, &connect, timeout)?;
     remotes.tell_within(Role::Receiver, &Request::Accept, timeout)
 }

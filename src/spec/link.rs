@@ -30,6 +30,12 @@ pub const LINK_OPTIONS: &[OptionSpec] = &[
         help: "GRO by the device (rx-gro-hw); no virtual device has it",
     },
     OptionSpec {
+        name: "hds",
+        kind: OptionKind::Choice(&["auto", "on", "off"]),
+        default: "auto",
+        help: "header split by the receiving card; auto: as it is, or as a path of the study needs it",
+    },
+    OptionSpec {
         name: "gso-max",
         kind: OptionKind::AutoSize(4096, 524_280),
         default: "auto",
@@ -203,6 +209,11 @@ fn settings(preset: &str, options: &Options) -> LinkSettings {
         tso: options.flag("tso"),
         gro: options.flag("gro"),
         hw_gro: options.flag("hw-gro"),
+        hds: match options.word("hds") {
+            "on" => Some(true),
+            "off" => Some(false),
+            _ => None,
+        },
         qdisc: options.word("qdisc").to_owned(),
         queue_length: number("queue-length"),
         tap: (preset == TAP).then_some(tap),
@@ -261,6 +272,8 @@ mod tests {
         let (settings, difference) = parse_link("offload:mtu=9000,gro=off").unwrap();
         assert!(settings.tso && !settings.gro && settings.mtu == 9000);
         assert_eq!(difference, "link=offload,gro=off,mtu=9000");
+        let (settings, difference) = parse_link("nic:hds=on").unwrap();
+        assert_eq!((settings.hds, &*difference), (Some(true), "link=nic,hds=on"));
         let (settings, difference) = parse_link("offload:mtu=1500,gro=yes,tso=0").unwrap();
         assert!(!settings.tso);
         assert_eq!(difference, "link=offload,tso=off", "what the preset says has no name in ids");

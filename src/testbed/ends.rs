@@ -3,10 +3,11 @@
 use crate::host::Attachment;
 use crate::record::Role;
 use crate::record::wire::LinkEnd;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Length of the link's prefix in bits.
 const PREFIX: u8 = 30;
+const PREFIX_V6: u8 = 126;
 
 /// Addresses from 198.18.0.0/15, which RFC 2544 sets aside for benchmarks of
 /// network devices; no real network has them.
@@ -14,6 +15,14 @@ pub fn address(role: Role) -> IpAddr {
     IpAddr::V4(match role {
         Role::Sender => Ipv4Addr::new(198, 18, 0, 1),
         Role::Receiver => Ipv4Addr::new(198, 18, 0, 2),
+    })
+}
+
+/// The same of IPv6, from 2001:2::/48, which RFC 5180 sets aside likewise.
+pub fn address_v6(role: Role) -> IpAddr {
+    IpAddr::V6(match role {
+        Role::Sender => Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1),
+        Role::Receiver => Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 2),
     })
 }
 
@@ -28,6 +37,11 @@ pub fn device(role: Role) -> &'static str {
 /// A role's end, with a device that is there.
 pub fn end(role: Role, device: impl Into<String>) -> LinkEnd {
     LinkEnd::plain(device, address(role), PREFIX)
+}
+
+/// The same with an address of IPv6.
+pub fn end_v6(role: Role, device: impl Into<String>) -> LinkEnd {
+    LinkEnd::plain(device, address_v6(role), PREFIX_V6)
 }
 
 /// Both ends between the namespaces of two processes: of a veth pair, of which the first

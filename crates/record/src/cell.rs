@@ -239,6 +239,10 @@ pub struct LinkSettings {
     /// Whether the devices merge received packets themselves (`rx-gro-hw`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hw_gro: bool,
+    /// Whether the receiving card puts headers into buffers of their own
+    /// (`tcp-data-split`); none leaves it as it is, or as the paths of the study need it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hds: Option<bool>,
     /// Largest packet that the stack builds before segmentation, in bytes
     /// (BIG TCP above 65536). None keeps the device's default.
     pub gso_max: Option<u32>,
@@ -299,6 +303,7 @@ impl Default for LinkSettings {
             tso: false,
             gro: true,
             hw_gro: false,
+            hds: None,
             gso_max: None,
             gro_max: None,
             wmem: Some(768 << 10),

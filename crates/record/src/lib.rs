@@ -62,7 +62,9 @@ pub use setting::{
     Restoration, RestorationRow, Rings, SETTING_FORMS, Setting, SettingRecord, SettingValue, Split,
     SysctlName, TapFlags, WantedSetting, Word,
 };
-pub use study::{CopyCeiling, Design, Judgement, Schedule, Source, Stopping, Study, StudyHeader};
+pub use study::{
+    Budget, CopyCeiling, Design, Judgement, Schedule, Source, Stopping, Study, StudyHeader,
+};
 pub use trial::{
     CallRow, ProvenWitness, RX_PACKETS, Role, RoleRecord, SizeDistribution, ThreadTime, Trial,
     TrialStatus,

@@ -118,6 +118,9 @@ pub enum Request {
         device: Option<String>,
         /// What to show it.
         token: Token,
+        /// Ports to connect from, one a flow, in their order; none leaves it to the kernel.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ports: Option<Ports>,
     },
     /// Receiver: take the connections, open the path. Answered by `Done`.
     Accept,

@@ -79,8 +79,8 @@ pub struct Interaction {
     pub test: Option<Test>,
 }
 
-/// The view of a study. None where fewer than two factors vary: the comparison of the
-/// cells says all there is.
+/// The view of a study, without effects where no speed was measured or no block has both
+/// sides. None where fewer than two factors vary: the comparison of the cells says all there is.
 pub fn factor_view(
     frame: &Frame,
     cells: &[Side],
@@ -151,7 +151,7 @@ pub fn factor_view(
         let (a, b) = (size(a), size(b));
         a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
     });
-    (!view.effects.is_empty()).then_some(view)
+    Some(view)
 }
 
 /// Each with its test among all.
