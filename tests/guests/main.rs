@@ -5,6 +5,7 @@ mod guests;
 mod instructions;
 mod nic;
 mod observe;
+mod packets;
 mod trouble;
 mod vm;
 mod wire;
