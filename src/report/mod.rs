@@ -9,7 +9,6 @@ mod factors;
 mod figures;
 mod functions;
 mod html;
-mod idle;
 mod json;
 mod names;
 mod netdev;
