@@ -179,7 +179,7 @@ pub(super) fn catalogues() -> Result<Catalogues, Fault> {
         testbeds: testbed_spec(testbed::CATALOG),
         meters: meter::selectable().map(|meter| meter.name()).collect(),
         usual_meters: meter::regular().map(|meter| meter.name()).collect(),
-        cpus: Cpus::of_hosts([&own, &own]),
+        cpus: Cpus::of_hosts([&own, &own], &[None, None]),
         testbed: None,
         workload: String::new(),
     })
@@ -415,13 +415,19 @@ pub(super) fn read(file: &Path) -> Result<Source, Fault> {
     Ok(Source { name, text })
 }
 
-/// CPUs of the hosts of a testbed, where it has hosts that were named; they are asked.
+/// CPUs of the hosts of a testbed, where it has hosts that were named, which are asked, or
+/// devices of this one.
 fn cpus_of_hosts(bed: &Bed) -> Result<Option<Cpus>, Fault> {
-    if !bed.as_ref().properties().link_is_given {
-        return Ok(None);
+    let bed = bed.as_ref();
+    let devices = bed.named_devices();
+    if bed.properties().link_is_given {
+        let facts = Stewards::at(bed, &Site::of(&own_program()?))?.facts()?;
+        return Ok(facts.map(|[sender, receiver]| Cpus::of_hosts([&sender, &receiver], &devices)));
     }
-    let mut stewards = Stewards::at(bed.as_ref(), &Site::of(&own_program()?))?;
-    Ok(stewards.facts()?.map(|[sender, receiver]| Cpus::of_hosts([&sender, &receiver])))
+    Ok(bed.devices().map(|_| {
+        let own = host::survey(&Roots::real());
+        Cpus::of_hosts([&own, &own], &devices)
+    }))
 }
 
 /// The experiment of a file, and its testbed. A slip in the file is reported before any host

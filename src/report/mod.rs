@@ -31,7 +31,7 @@ pub use examination::examination;
 pub use observation::observation;
 pub use published::{beside, published};
 pub use sizing::sizing;
-pub use text::{between, difference, history, thresholds};
+pub use text::{between, difference, history, side_by_side, thresholds};
 
 use crate::profile::Explanation;
 use crate::profile::symptom::Seen;
