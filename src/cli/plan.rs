@@ -2,6 +2,7 @@
 
 use super::bed::{Bed, USUAL, choice, chosen};
 use super::output;
+use super::place::laboratory;
 use super::run::RunArguments;
 use super::run::own_program;
 use crate::host;
@@ -9,11 +10,11 @@ use crate::record::{
     Budget, Cell, CellId, Design, DeviceName, Fault, FaultKind, Judgement, Kernel, Power,
     Profiling, Schedule, SettingRecord, Source, WantedSetting, unit,
 };
-use crate::run::{self, Laboratory, Plan, Stewards, path_spec, testbed_spec, time_of_trial};
+use crate::run::{self, Plan, Stewards, path_spec, testbed_spec, time_of_trial};
 use crate::spec::{self, Ask, Catalogues, Cpus, Experiment, TestbedChoice};
 use crate::sys::Roots;
 use crate::testbed::{self, Site, Testbed};
-use crate::{meter, path, stats, workload};
+use crate::{meter, path, report, stats, workload};
 use serde::Serialize;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -230,13 +231,7 @@ enum Previewed {
 /// The preparations of all cells, where there are cards, or a link that is not ours to make.
 fn prepared<'a>(plan: &'a Plan, testbed: &dyn Testbed) -> Result<Vec<Prepared<'a>>, Fault> {
     let stop = AtomicBool::new(false);
-    let laboratory = Laboratory {
-        paths: path::CATALOG,
-        meters: meter::CATALOG,
-        testbed,
-        program: own_program()?,
-        stop: &stop,
-    };
+    let laboratory = laboratory(testbed, &stop)?;
     let all = run::previewed(&laboratory, &plan.cells)?.into_iter().zip(&plan.cells);
     let one = |(records, cell): (Result<Vec<SettingRecord>, Fault>, &'a Cell)| Prepared {
         cell: &cell.id,
@@ -255,31 +250,25 @@ fn lacks(cell: &Cell, record: &SettingRecord) -> bool {
     record.skipped.is_some() && !cell.settings.iter().any(is_optional)
 }
 
-/// Prints preparations: what all cells have in common once, then what is each one's own.
+/// Prints preparations: what all cells have in common once, then what each has of its own.
 fn write_prepared(all: &[Prepared], out: &mut dyn Write) -> io::Result<()> {
-    let of = |one: &Prepared| match &one.settings {
-        Previewed::Settings(settings) => settings.clone(),
-        Previewed::Fault(_) => Vec::new(),
-    };
-    let able: Vec<Vec<String>> =
-        all.iter().filter(|one| matches!(one.settings, Previewed::Settings(_))).map(of).collect();
-    let common = |text: &&String| able.iter().all(|other| other.contains(text));
-    let shared: Vec<&String> = able.first().into_iter().flatten().filter(common).collect();
-    if able.iter().any(|settings| !settings.is_empty()) {
+    let able = all.iter().filter_map(|one| match &one.settings {
+        Previewed::Settings(settings) => Some((one.cell.to_string(), settings.clone())),
+        Previewed::Fault(_) => None,
+    });
+    let able: Vec<(String, Vec<String>)> = able.collect();
+    if able.iter().any(|(_, settings)| !settings.is_empty()) {
         writeln!(out, "set before each trial and restored after it:")?;
     }
-    for text in &shared {
-        writeln!(out, "  {text}")?;
+    let (everywhere, own) = report::by_cells(&able);
+    everywhere.iter().try_for_each(|text| writeln!(out, "  {text}"))?;
+    for (cells, settings) in own {
+        cells.iter().try_for_each(|cell| writeln!(out, "  for {cell}:"))?;
+        settings.iter().try_for_each(|text| writeln!(out, "    {text}"))?;
     }
     for one in all {
-        let own: Vec<String> = of(one).into_iter().filter(|text| !shared.contains(&text)).collect();
-        match &one.settings {
-            Previewed::Fault(fault) => writeln!(out, "{}: cannot run here: {fault}", one.cell)?,
-            Previewed::Settings(_) if own.is_empty() => {}
-            Previewed::Settings(_) => {
-                writeln!(out, "  for {}:", one.cell)?;
-                own.iter().try_for_each(|text| writeln!(out, "    {text}"))?;
-            }
+        if let Previewed::Fault(fault) = &one.settings {
+            writeln!(out, "{}: cannot run here: {fault}", one.cell)?;
         }
     }
     Ok(())

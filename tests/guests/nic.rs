@@ -133,13 +133,13 @@ fn the_battle_runs_whole_and_its_reports_have_the_chart() {
     }
     let netdev = shown(&bytepath(&["show", out.to_str().unwrap(), "--format", "netdev"]));
     let chart = netdev.split_once("What each factor does").expect(&netdev).1;
-    for part in ["by cores", "hw-gro=on", "together", "zcrx", "zero-copy"] {
+    for part in ["hw-gro  cores=together", "cores=apart", "zcrx", "zero-copy"] {
         assert!(chart.contains(part), "{part}: {netdev}");
     }
     let page = shown(&bytepath(&["show", out.to_str().unwrap(), "--format", "html"]));
     let chart = page.split_once("id=\"factors\"").expect("the section").1;
     let chart = chart.split_once("</figure>").unwrap().0;
-    assert!(chart.contains("<h3>hw-gro=on</h3>") && chart.contains(">devmem<"), "{chart}");
+    assert!(chart.contains("<h3>cores=apart</h3>") && chart.contains(">devmem<"), "{chart}");
     assert_eq!(leftovers(), []);
 }
 

@@ -204,7 +204,7 @@ fn a_study_of_the_first_edition_renders_for_ever() {
     let analysis = analyse(&study, &Rules::of(&study.header));
     for report in report::CATALOG {
         let mut out = Vec::new();
-        let subject = report::Subject { study: &study, analysis: &analysis, explanation: None };
+        let subject = report::Subject::of(&study, &analysis, None);
         report.render(&subject, &Style { details: true, ..Style::default() }, &mut out).unwrap();
         assert!(!out.is_empty());
         if ["text", "netdev", "html"].contains(&report.name) {
@@ -468,8 +468,7 @@ fn the_functions_of_two_cells_are_ranked_by_what_is_saved() {
     }
     let analysis = analyse(&study, &Rules::default());
     let mut out = Vec::new();
-    let subject =
-        report::Subject { study: &study, analysis: &analysis, explanation: Some(&explanation) };
+    let subject = report::Subject::of(&study, &analysis, Some(&explanation));
     report::find("text").unwrap().render(&subject, &Style::default(), &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
     let (_, table) = text.split_once("Functions, most saved first\n").expect("a ranking");

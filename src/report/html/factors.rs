@@ -34,16 +34,8 @@ pub fn section(view: &View) -> Option<Markup> {
 fn chart(panels: &Panels, analysis: &Analysis) -> Markup {
     let work = analysis.work();
     let terms = work.terms();
-    let shown = |row: &str, bar: &str, panel| {
-        let cell = panels.row(row, bar, panel)?;
-        cell.rate.map(|rate| rate.mean).filter(|_| cell.work == work)
-    };
-    let all = panels.each_panel().into_iter().flat_map(|panel| {
-        panels.rows.levels.iter().flat_map(move |row| {
-            panels.bars.levels.iter().filter_map(move |bar| shown(row, bar, panel))
-        })
-    });
-    let scale = Scale::over(all.map(|rate| rate * terms.rate_scale).chain([0.0]));
+    let all = panels.rates(work).into_iter().map(|rate| rate * terms.rate_scale);
+    let scale = Scale::over(all.chain([0.0]));
     let drawn = analysis.functional.is_none();
     html! {
         figure {
@@ -71,7 +63,7 @@ fn chart(panels: &Panels, analysis: &Analysis) -> Markup {
                     } }
                     tbody {
                         @for row in &panels.rows.levels {
-                            @let values: Vec<Option<f64>> = panels.bars.levels.iter().map(|bar| shown(row, bar, panel)).collect();
+                            @let values: Vec<Option<f64>> = panels.bars.levels.iter().map(|bar| panels.rate(row, bar, panel, work)).collect();
                             tr {
                                 th scope="row" { (row) }
                                 @if drawn { td class="g" { (plot::row(&scale, height(values.len()), bars(&values, terms.rate_scale))) } }
