@@ -142,9 +142,9 @@ fn within(
     }
     let trial = time_of_trial(&schedule) + AROUND;
     let (profiles, each) = profile_trials(&schedule, cells, profiling);
-    let seconds = budget.as_secs_f64() - profiles * (each + AROUND);
-    let held = stats::allot(seconds, trial, cells.len(), schedule.blocks);
-    let (blocks, budget) = held.ok_or_else(|| {
+    let (seconds, profiles) = (budget.as_secs_f64(), profiles * (each + AROUND));
+    let held = stats::allot(seconds - profiles, trial, cells.len(), schedule.blocks);
+    let (blocks, first) = held.ok_or_else(|| {
         let least = Duration::from_secs_f64((2.0 * trial * cells.len() as f64).ceil());
         let text = format!(
             "a budget of {} does not hold two blocks of {} cells, which take about {} without \
@@ -156,7 +156,7 @@ fn within(
         Fault::new(FaultKind::Usage, text)
             .remedy("a longer budget, a shorter --window, --profile none, or fewer cells")
     })?;
-    Ok(Schedule { blocks, budget: Some(budget), ..schedule })
+    Ok(Schedule { blocks, budget: Some(Budget { seconds, profiles, first }), ..schedule })
 }
 
 /// Profile trials after the last block, at most, and the seconds of each.
@@ -379,7 +379,8 @@ fn within_budget(plan: &Outline, budget: Budget) -> String {
     if plan.schedule.first_pass().is_none() {
         return format!("a budget of {held} holds {blocks} blocks, at about {trial:.1} s a trial");
     }
-    let left = budget.seconds - trial * (plan.order.len() * plan.cells.len()) as f64;
+    let left =
+        budget.seconds - budget.profiles - trial * (plan.order.len() * plan.cells.len()) as f64;
     format!(
         "a budget of {held} leaves about {} after these {} blocks, at {trial:.1} s a trial: for the \
          leaders and for what they leave open against the baseline, most telling first; about {} of \

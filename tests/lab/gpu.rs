@@ -12,8 +12,9 @@ use std::process::{Command, Output};
 fn driver(folder: &Path) -> bool {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/gpu/made_up.c");
     let library = folder.join("libnvidia-ml.so.1");
-    let made = Command::new("cc").args(["-shared", "-fPIC", "-w", "-o"]).arg(&library).arg(source);
-    match made.output() {
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-w", "-o"]).arg(&library).arg(source);
+    match compiler.output() {
         Err(e) => {
             skip!("no C compiler ({e})");
             false
@@ -90,7 +91,7 @@ fn without_a_gpu_the_meter_and_the_study_say_why() {
         text(&Command::new(env!("CARGO_BIN_EXE_bytepath")).args(words).output().unwrap())
     };
     let said = bytepath(&["meters"]);
-    let line = said.lines().position(|line| line.trim_start().starts_with("nvml")).expect(&said);
+    let line = said.lines().position(|line| line.contains(" nvml: ")).expect(&said);
     let about: String = said.lines().skip(line).take(4).collect();
     if !about.contains("libnvidia-ml.so.1") {
         return skip!("this machine has NVIDIA's library: {about}");
