@@ -9,6 +9,7 @@ mod factors;
 mod figures;
 mod functions;
 mod html;
+mod idle;
 mod json;
 mod names;
 mod netdev;

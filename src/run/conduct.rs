@@ -152,7 +152,7 @@ fn prepare(
     };
     // What is asked for by name must run, and so must the baseline.
     let mut outlook = Outlook::of(surveyed, baseline);
-    guard.same_queue = outlook.same_queue(laboratory, &mut guard, &header.cells)?;
+    guard.alike = outlook.alike(laboratory, &mut guard, &header.cells)?;
     for cell in header.cells.iter().filter(|cell| plan.mandatory || cell.id == header.baseline) {
         if let Some(obstacle) = outlook.obstacle(laboratory, &mut guard, cell)? {
             return Err(obstacle.fault(cell));
@@ -212,7 +212,7 @@ fn reopen(
             .remedy("go on where it was begun, or begin a new study"));
     }
     let mut outlook = Outlook::of(surveyed, baseline);
-    guard.same_queue = outlook.same_queue(laboratory, &mut guard, &header.cells)?;
+    guard.alike = outlook.alike(laboratory, &mut guard, &header.cells)?;
     let (count, total) = (ended.trials.len(), ended.trials.len() + ended.missing(&study));
     let taken = study.profiles.len();
     let remark = match taken {

@@ -2,7 +2,7 @@
 //! raised and restored after the last, and an eye on what else changes meanwhile.
 
 use super::Laboratory;
-use super::preparation::SameQueue;
+use super::preparation::Alike;
 use super::stewards::{Fingerprints, Stewards};
 use crate::host::{Fingerprint, differences};
 use crate::record::{
@@ -24,8 +24,8 @@ pub(super) struct Guard {
     last: Fingerprints,
     /// The roles that use a GPU.
     gpus: Vec<Role>,
-    /// The queues that flows of all cells come by.
-    pub same_queue: SameQueue,
+    /// What the cards of all cells get alike.
+    pub alike: Alike,
 }
 
 /// Whether a role's half of a cell keeps its payload in memory of a GPU.
@@ -65,8 +65,8 @@ impl Guard {
         gpus.iter().try_for_each(|role| stewards.hold_gpu(*role))?;
         let (records, rows) = stewards.apply(&wanted)?;
         let last = stewards.fingerprints()?;
-        let same_queue = SameQueue::default();
-        Ok((Guard { stewards: Some(stewards), wanted, records, last, gpus, same_queue }, rows))
+        let alike = Alike::default();
+        Ok((Guard { stewards: Some(stewards), wanted, records, last, gpus, alike }, rows))
     }
 
     /// Whether every steward still answers.

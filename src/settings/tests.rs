@@ -238,7 +238,7 @@ fn restore_until(tree: &Tree, steps: u32, part: f64) {
     let lock = place.lock().unwrap();
     let Some(told) = place.read().unwrap() else { return };
     let fuse = Rc::new(Cell::new(steps));
-    let machine = Mortal { host: tree.host(), fuse: fuse.clone() };
+    let machine = Mortal { host: tree.host(), fuse: fuse.clone(), pages: u64::MAX };
     let home = Home::of(&told, &machine);
     let journal = Torn { file: place.reopen(&lock).unwrap(), fuse, part };
     let _ = Engine::inherit(machine, journal, told.changes).undo(home);
