@@ -33,7 +33,7 @@ pub use observation::observation;
 pub use published::{beside, published};
 pub use setup::by_cells;
 pub use sizing::sizing;
-pub use text::{between, difference, history, thresholds};
+pub use text::{between, difference, history, side_by_side, thresholds};
 
 use crate::profile::Explanation;
 use crate::profile::symptom::Seen;

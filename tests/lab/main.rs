@@ -15,6 +15,7 @@ mod cpu;
 mod end_to_end;
 mod experiments;
 mod given;
+mod gpu;
 mod hosts;
 mod lost;
 mod observe;
