@@ -7,6 +7,7 @@ mod discard;
 mod msg_zerocopy;
 mod nic;
 mod packet;
+mod packet_ring;
 mod ring;
 mod sendfile;
 mod socket;
@@ -151,6 +152,7 @@ pub static CATALOG: &[&DataPath] = &[
     &devmem::PATH,
     &discard::PATH,
     &packet::PATH,
+    &packet_ring::PATH,
     &tap::PATH,
 ];
 

@@ -19,6 +19,7 @@ mod gpu;
 mod hosts;
 mod lost;
 mod observe;
+mod packets;
 mod pairs;
 mod paths;
 mod placement;

@@ -31,6 +31,7 @@ pub mod netstat;
 pub mod nic_stats;
 pub mod nvml;
 pub mod packet;
+pub mod packet_ring;
 pub mod perf;
 pub mod pipe;
 pub mod pmu;
