@@ -2,6 +2,7 @@
 //! [`CATALOG`]. A report needs nothing but the study, so an old one renders
 //! on any machine, and to the same bytes.
 
+mod counters;
 mod csv;
 mod examination;
 mod explanation;
@@ -27,6 +28,7 @@ mod verdicts;
 mod waterfall;
 mod words;
 
+pub use counters::{counters, counters_tsv};
 pub use examination::examination;
 pub use observation::observation;
 pub use published::{beside, published};
