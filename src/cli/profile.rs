@@ -75,7 +75,7 @@ pub(super) fn open(name: &str, format: Option<&str>, times: Times) -> Result<Con
     let opened = File::open(file).map_err(|e| unread(&e))?;
     if opened.metadata().is_ok_and(|m| m.is_dir()) {
         return Err(Fault::new(FaultKind::Usage, format!("{file} is a folder"))
-            .remedy(format!("bytepath diff takes a cell of a study: {file}#CELL")));
+            .remedy(format!("name a cell of the study: {file}#CELL")));
     }
     import::open(name, wanted, &mut BufReader::with_capacity(256 << 10, opened))
 }

@@ -13,6 +13,7 @@ mod shared;
 
 mod cli;
 mod compare;
+mod copy;
 mod devmem;
 mod diff;
 mod diff_study;
