@@ -77,6 +77,7 @@ fn main() -> Result<()> {
             seed: number as u64,
             design: DESIGNS[at].1,
             stopping: None,
+            budget: None,
         };
         let started = Instant::now();
         let study = measure(&laboratory, &cells, schedule)?;

@@ -140,7 +140,7 @@ fn within(arguments: &CompareArguments) -> Result<ExitCode, Fault> {
         })?;
     } else {
         print(|out| {
-            let subject = report::Subject { study: &study, analysis: &analysis, explanation };
+            let subject = report::Subject::of(&study, &analysis, explanation);
             report::CATALOG[0].render(&subject, &style, out)?;
             print_results(&results, &style, out)
         })?;

@@ -146,9 +146,9 @@ fn parsed(file: &Path, text: &str) -> Result<Experiment, Fault> {
     let all: Vec<u32> = (0..MOST_CPUS).collect();
     let catalogues = Catalogues { testbed, cpus: Cpus::Apart([all.clone(), all]), ..catalogues()? };
     let experiment = spec::parse_experiment(&file.display().to_string(), text, &catalogues)?;
-    if experiment.stopping.is_some() {
+    if experiment.stopping.is_some() || experiment.budget.is_some() {
         let text = format!("{}: shards that may stop early cannot be merged", file.display());
-        return Err(Fault::new(FaultKind::Usage, text).remedy("leave out the key stop"));
+        return Err(Fault::new(FaultKind::Usage, text).remedy("leave out the keys stop and budget"));
     }
     Ok(experiment)
 }

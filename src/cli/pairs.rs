@@ -36,9 +36,11 @@ pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode, Fault> {
             .remedy("name some that all have: --cores sender=2,receiver=3; or --cores unpinned"));
     }
     let (out, schedule) = (first.plan.folder.clone(), first.plan.schedule.clone());
-    if schedule.stopping.is_some() {
+    if schedule.stopping.is_some() || schedule.budget.is_some() {
         let text = "a study over several pairs has a fixed number of blocks";
-        return Err(Fault::new(FaultKind::Usage, text).remedy("leave the stopping rule out"));
+        return Err(
+            Fault::new(FaultKind::Usage, text).remedy("leave the stopping rule and the budget out")
+        );
     }
     let parts = part_folder(&out);
     let blocks = Arc::new(Blocks::new(schedule.blocks));

@@ -2,18 +2,19 @@
 
 use super::bed::{Bed, USUAL, choice, chosen};
 use super::output;
+use super::place::laboratory;
 use super::run::RunArguments;
 use super::run::own_program;
 use crate::host;
 use crate::record::{
-    Cell, CellId, Design, DeviceName, Fault, FaultKind, Judgement, Kernel, Power, Profiling,
-    Schedule, SettingRecord, Source, unit,
+    Budget, Cell, CellId, Design, DeviceName, Fault, FaultKind, Judgement, Kernel, Power,
+    Profiling, Schedule, SettingRecord, Source, WantedSetting, unit,
 };
-use crate::run::{self, Laboratory, Plan, Stewards, path_spec, testbed_spec, time_of_trial};
+use crate::run::{self, Plan, Stewards, path_spec, testbed_spec, time_of_trial};
 use crate::spec::{self, Ask, Catalogues, Cpus, Experiment, TestbedChoice};
 use crate::sys::Roots;
 use crate::testbed::{self, Site, Testbed};
-use crate::{meter, path, workload};
+use crate::{meter, path, report, stats, workload};
 use serde::Serialize;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -72,15 +73,20 @@ pub(super) fn plan_on(
         seed: arguments.seed.or(experiment.seed).unwrap_or_else(seed),
         design: spec::check_design(design, window)?,
         stopping: experiment.stopping,
+        budget: None,
     };
     spec::check_lanes(&experiment.cells, design)?;
-    if let Some(rule) = schedule.stopping {
-        spec::check_stopping(rule, schedule.blocks)?;
-    }
     let profiling = match &arguments.profile {
         Some(text) => spec::parse_profile(text)?,
         None => experiment.profiling,
     };
+    let schedule = match arguments.budget.or(experiment.budget) {
+        Some(budget) => within(budget, schedule, &experiment.cells, profiling.as_ref())?,
+        None => schedule,
+    };
+    if let Some(rule) = schedule.stopping {
+        spec::check_stopping(rule, schedule.blocks)?;
+    }
     let power = match arguments.power.as_deref().or(power) {
         Some(text) => spec::parse_power(text)?,
         None => experiment.power.clone(),
@@ -117,6 +123,53 @@ pub(super) fn plan_on(
         shared: None,
     };
     Ok((plan, testbed))
+}
+
+/// What a trial takes beside its window and warm-up, seconds, until a first pass has shown it:
+/// to raise the hosts, to connect, to drain.
+const AROUND: f64 = 1.0;
+
+/// The schedule of a study that is to take so long.
+fn within(
+    budget: Duration,
+    schedule: Schedule,
+    cells: &[Cell],
+    profiling: Option<&Profiling>,
+) -> Result<Schedule, Fault> {
+    if schedule.stopping.is_some() {
+        let text = "a budget and a stopping rule would each end the study";
+        return Err(Fault::new(FaultKind::Usage, text).remedy("leave one of them out"));
+    }
+    let trial = time_of_trial(&schedule) + AROUND;
+    let (profiles, each) = profile_trials(&schedule, cells, profiling);
+    let seconds = budget.as_secs_f64() - profiles * (each + AROUND);
+    let held = stats::allot(seconds, trial, cells.len(), schedule.blocks);
+    let (blocks, budget) = held.ok_or_else(|| {
+        let least = Duration::from_secs_f64((2.0 * trial * cells.len() as f64).ceil());
+        let text = format!(
+            "a budget of {} does not hold two blocks of {} cells, which take about {} without \
+             profiles",
+            unit::seconds(budget),
+            cells.len(),
+            unit::seconds(least)
+        );
+        Fault::new(FaultKind::Usage, text)
+            .remedy("a longer budget, a shorter --window, --profile none, or fewer cells")
+    })?;
+    Ok(Schedule { blocks, budget: Some(budget), ..schedule })
+}
+
+/// Profile trials after the last block, at most, and the seconds of each.
+fn profile_trials(
+    schedule: &Schedule,
+    cells: &[Cell],
+    profiling: Option<&Profiling>,
+) -> (f64, f64) {
+    let measured = cells.iter().filter(|cell| !cell.null).count();
+    profiling.map_or((0.0, 0.0), |profiling| {
+        let trials = spec::most_profiled(profiling, measured) as f64;
+        (trials * f64::from(profiling.trials), schedule.warm_up + profiling.window)
+    })
 }
 
 /// What an experiment file may name here.
@@ -178,49 +231,44 @@ enum Previewed {
 /// The preparations of all cells, where there are cards, or a link that is not ours to make.
 fn prepared<'a>(plan: &'a Plan, testbed: &dyn Testbed) -> Result<Vec<Prepared<'a>>, Fault> {
     let stop = AtomicBool::new(false);
-    let laboratory = Laboratory {
-        paths: path::CATALOG,
-        meters: meter::CATALOG,
-        testbed,
-        program: own_program()?,
-        stop: &stop,
-    };
+    let laboratory = laboratory(testbed, &stop)?;
     let all = run::previewed(&laboratory, &plan.cells)?.into_iter().zip(&plan.cells);
     let one = |(records, cell): (Result<Vec<SettingRecord>, Fault>, &'a Cell)| Prepared {
         cell: &cell.id,
-        settings: match records {
-            Ok(all) => Previewed::Settings(all.iter().map(ToString::to_string).collect()),
+        settings: match records.map(|all| (all.iter().find(|r| lacks(cell, r)).cloned(), all)) {
+            Ok((None, all)) => Previewed::Settings(all.iter().map(ToString::to_string).collect()),
+            Ok((Some(lacking), _)) => Previewed::Fault(lacking.to_string()),
             Err(fault) => Previewed::Fault(fault.to_string()),
         },
     };
     Ok(all.map(one).collect())
 }
 
-/// Prints preparations: what all cells have in common once, then what is each one's own.
+/// Whether a cell cannot run because this cannot be set.
+fn lacks(cell: &Cell, record: &SettingRecord) -> bool {
+    let is_optional = |w: &WantedSetting| w.optional && w.setting == record.setting;
+    record.skipped.is_some() && !cell.settings.iter().any(is_optional)
+}
+
+/// Prints preparations: what all cells have in common once, then what each has of its own.
 fn write_prepared(all: &[Prepared], out: &mut dyn Write) -> io::Result<()> {
-    let of = |one: &Prepared| match &one.settings {
-        Previewed::Settings(settings) => settings.clone(),
-        Previewed::Fault(_) => Vec::new(),
-    };
-    let able: Vec<Vec<String>> =
-        all.iter().filter(|one| matches!(one.settings, Previewed::Settings(_))).map(of).collect();
-    let common = |text: &&String| able.iter().all(|other| other.contains(text));
-    let shared: Vec<&String> = able.first().into_iter().flatten().filter(common).collect();
-    if able.iter().any(|settings| !settings.is_empty()) {
+    let able = all.iter().filter_map(|one| match &one.settings {
+        Previewed::Settings(settings) => Some((one.cell.to_string(), settings.clone())),
+        Previewed::Fault(_) => None,
+    });
+    let able: Vec<(String, Vec<String>)> = able.collect();
+    if able.iter().any(|(_, settings)| !settings.is_empty()) {
         writeln!(out, "set before each trial and restored after it:")?;
     }
-    for text in &shared {
-        writeln!(out, "  {text}")?;
+    let (everywhere, own) = report::by_cells(&able);
+    everywhere.iter().try_for_each(|text| writeln!(out, "  {text}"))?;
+    for (cells, settings) in own {
+        cells.iter().try_for_each(|cell| writeln!(out, "  for {cell}:"))?;
+        settings.iter().try_for_each(|text| writeln!(out, "    {text}"))?;
     }
     for one in all {
-        let own: Vec<String> = of(one).into_iter().filter(|text| !shared.contains(&text)).collect();
-        match &one.settings {
-            Previewed::Fault(fault) => writeln!(out, "{}: cannot run here: {fault}", one.cell)?,
-            Previewed::Settings(_) if own.is_empty() => {}
-            Previewed::Settings(_) => {
-                writeln!(out, "  for {}:", one.cell)?;
-                own.iter().try_for_each(|text| writeln!(out, "    {text}"))?;
-            }
+        if let Previewed::Fault(fault) = &one.settings {
+            writeln!(out, "{}: cannot run here: {fault}", one.cell)?;
         }
     }
     Ok(())
@@ -239,15 +287,11 @@ fn previewed(plan: &Plan, testbed: &dyn Testbed) -> Result<Vec<SettingRecord>, F
 pub(super) fn print(plan: &Plan, testbed: &dyn Testbed, json: bool) -> Result<(), Fault> {
     let s = &plan.schedule;
     let count = plan.cells.len();
-    let order = spec::order(count, s.blocks, s.seed);
+    let order = spec::order(count, s.first_pass().unwrap_or(s.blocks), s.seed);
     let block =
         |pass: &[(u32, usize)]| pass.iter().map(|(_, cell)| &plan.cells[*cell].id).collect();
     let seconds_per_trial = time_of_trial(s);
-    let measured = plan.cells.iter().filter(|cell| !cell.null).count();
-    let profile_trials = plan.profiling.as_ref().map_or(0.0, |profiling| {
-        spec::most_profiled(profiling, measured) as f64 * f64::from(profiling.trials)
-    });
-    let each = plan.profiling.as_ref().map_or(0.0, |profiling| s.warm_up + profiling.window);
+    let (profile_trials, each) = profile_trials(s, &plan.cells, plan.profiling.as_ref());
     let (meters, power) = run::meters_for_header(&plan.meters)?;
     let outline = Outline {
         title: &plan.title,
@@ -297,6 +341,9 @@ fn write(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
     let trials = plan.order.len() * plan.cells.len();
     let (each, all) = (plan.seconds_per_trial, time(plan.seconds));
     writeln!(out, "{trials} trials of {each:.1} s: at least {all}")?;
+    if let Some(budget) = s.budget {
+        writeln!(out, "{}", within_budget(plan, budget))?;
+    }
     if plan.profiling.is_some() {
         let (trials, all) = (plan.profile_trials, time(plan.profile_seconds));
         writeln!(out, "then at most {trials} profile trials: {all}")?;
@@ -322,6 +369,25 @@ fn write(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
         )?;
     }
     Ok(())
+}
+
+/// What a budget holds of a study.
+fn within_budget(plan: &Outline, budget: Budget) -> String {
+    let whole = |seconds: f64| unit::seconds(Duration::from_secs(seconds.max(0.0) as u64));
+    let (held, trial) = (whole(budget.seconds), plan.seconds_per_trial + AROUND);
+    let blocks = plan.schedule.blocks;
+    if plan.schedule.first_pass().is_none() {
+        return format!("a budget of {held} holds {blocks} blocks, at about {trial:.1} s a trial");
+    }
+    let left = budget.seconds - trial * (plan.order.len() * plan.cells.len()) as f64;
+    format!(
+        "a budget of {held} leaves about {} after these {} blocks, at {trial:.1} s a trial: for the \
+         leaders and for what they leave open against the baseline, most telling first; about {} of \
+         these cells with 5 to {blocks} new blocks each, by which alone they are judged",
+        whole(left),
+        budget.first,
+        stats::most_chosen(left, trial),
+    )
 }
 
 pub(super) fn read_text(file: &Path) -> Result<String, Fault> {
@@ -408,6 +474,7 @@ fn from_flags(
         seed: None,
         design: None,
         stopping: None,
+        budget: None,
         judgement: Judgement::default(),
         meters: catalogues.meters(["usual"])?,
         profiling: spec::parse_profile(spec::DEFAULT_PROFILE)?,

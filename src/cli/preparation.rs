@@ -60,7 +60,16 @@ pub(super) fn preparation(asked: &PreparationArguments) -> Result<Option<Prepara
         let fault = Fault::new(FaultKind::Unsupported, text);
         return Err(fault.remedy("there is nothing to prepare; a NIC is what asks for it"));
     };
-    let wire = Wire { device: &name, driver: &driver, queues, own, peer, port: asked.port };
+    let wire = Wire {
+        device: &name,
+        driver: &driver,
+        queues,
+        own,
+        peer,
+        port: asked.port,
+        flows: 1,
+        connects: false,
+    };
     let settings = half.preparation(&options, &wire)?;
     let wanted: Vec<WantedSetting> = settings.into_iter().map(WantedSetting::from).collect();
     let records = engine::preview(ThisMachine::new(Roots::real()), &wanted);

@@ -48,7 +48,10 @@ impl Observer for Progress {
         let each = Duration::from_secs_f64(time_of_trial(&header.schedule));
         let left = clock(each * trials as u32);
         match &self.bar {
-            Some(bar) => bar.set_length(trials as u64),
+            Some(bar) => {
+                bar.set_position(0);
+                bar.set_length(trials as u64);
+            }
             None => eprintln!("{trials} trials, about {left}"),
         }
     }
@@ -108,6 +111,10 @@ impl Observer for Progress {
                 eprintln!("[profile {number}/{total}] {cell:<28} {result:<24} {left} left");
             }
         }
+    }
+
+    fn second_pass(&mut self, remark: &str) {
+        self.say(remark);
     }
 
     fn stops_early(&mut self, why: &str) {

@@ -3,6 +3,7 @@
 use super::bed::{BedArguments, choice, chosen};
 use super::exit::TRIAL_FAILED;
 use super::pairs;
+use super::place::laboratory;
 use super::plan;
 use super::progress::Progress;
 use super::settings;
@@ -10,7 +11,7 @@ use super::show::{self, Form};
 use crate::record::{Design, Fault, OptionSpec, Study, Trial, TrialStatus};
 use crate::run::{Laboratory, conduct, load, resume as go_on};
 use crate::testbed::{self, Testbed};
-use crate::{meter, path, spec, sys, workload};
+use crate::{spec, sys, workload};
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -68,6 +69,9 @@ pub(super) struct RunArguments {
     /// How the cells of a block share its time: trials or slices[:TIME] [default: the file's, or slices if all cells can be open at once]
     #[arg(long, value_name = "DESIGN", value_parser = design)]
     pub design: Option<Design>,
+    /// Time that the study may take, as in 2h: a first pass over all cells, then new blocks of the comparisons that matter [default: the file's, or what all blocks take]
+    #[arg(long, value_name = "TIME", value_parser = spec::parse_budget)]
+    pub budget: Option<Duration>,
     /// Seed of the random order [default: the file's, or random]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
     pub seed: Option<u64>,
@@ -142,13 +146,7 @@ fn watch(
 ) -> Result<ExitCode, Fault> {
     let stop = catch_signals()?;
     sys::process::report_file_size_limit();
-    let laboratory = Laboratory {
-        paths: path::CATALOG,
-        meters: meter::CATALOG,
-        testbed,
-        program: own_program()?,
-        stop: &stop,
-    };
+    let laboratory = laboratory(testbed, &stop)?;
     settings::tell_left_behind();
     let mut progress = Progress::new();
     let (study, result) = work(&laboratory, &mut progress);

@@ -80,9 +80,12 @@ pub(super) fn print(
             .remedy(format!("name a file with `bytepath show STUDY --out FILE.{name}`")));
     }
     let style = style(form.details);
-    let analysis = stats::analyse(study, &stats::Rules::of(&study.header));
-    let explanation = explained(folder, study, &analysis, per)?;
-    let subject = Subject { study, analysis: &analysis, explanation: explanation.as_ref() };
+    let named = report.named(study);
+    let analysis = stats::analyse(&named, &stats::Rules::of(&named.header));
+    let explanation = explained(folder, &named, &analysis, per)?;
+    let explanation = explanation.as_ref();
+    let recorded = &study.header;
+    let subject = Subject { study: &named, recorded, analysis: &analysis, explanation };
     output::print(|out| report.render(&subject, &style, out))
 }
 
@@ -137,9 +140,12 @@ fn write(arguments: &ShowArguments, study: &Study, file: &Path) -> Result<(), Fa
     let storage = |e: std::io::Error| {
         Fault::new(FaultKind::Storage, format!("cannot write {}: {e}", file.display()))
     };
-    let analysis = stats::analyse(study, &stats::Rules::of(&study.header));
-    let explanation = explained(folder, study, &analysis, *per)?;
-    let subject = Subject { study, analysis: &analysis, explanation: explanation.as_ref() };
+    let named = report.named(study);
+    let analysis = stats::analyse(&named, &stats::Rules::of(&named.header));
+    let explanation = explained(folder, &named, &analysis, *per)?;
+    let explanation = explanation.as_ref();
+    let recorded = &study.header;
+    let subject = Subject { study: &named, recorded, analysis: &analysis, explanation };
     let mut content = Vec::new();
     report.render(&subject, &style, &mut content).map_err(storage)?;
     replace(file, &content).map_err(storage)

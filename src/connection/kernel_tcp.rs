@@ -41,7 +41,8 @@ impl Transport for KernelTcp {
         index: u32,
     ) -> Result<Arc<dyn Connection>, Fault> {
         let contract = terms.contract;
-        let mut socket = tcp::connect(peer, &flow_options(contract))
+        let from = terms.ports.map(|ports| ports::of_flow(ports, index)).transpose()?;
+        let mut socket = tcp::connect(peer, from, &flow_options(contract))
             .map_err(|e| socket_fault(&format!("connect to {peer}"), contract, &e))?;
         socket
             .write_all(&hello::of(token, index))

@@ -50,7 +50,8 @@ impl Transport for KernelUdp {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
-        let socket = bind((any, 0).into(), terms.contract)?;
+        let from = terms.ports.map_or(Ok(0), |ports| ports::of_flow(ports, index))?;
+        let socket = bind((any, from).into(), terms.contract)?;
         let flow = connected(socket, peer, index)?;
         tcp::send(flow.fd(), &hello::of(token, index), 0)
             .map_err(|e| flow.fault("showing the token to the receiver", &e))?;
@@ -132,7 +133,8 @@ mod tests {
 
     fn pairs(flows: u32) -> Vec<(Arc<dyn Connection>, Arc<dyn Connection>)> {
         let (contract, link) = (Stream { flows, ..Stream::default() }, LinkSettings::default());
-        let terms = Terms { contract: &contract, link: &link, device: None, ports: None };
+        let terms =
+            Terms { contract: &contract, link: &link, device: None, ports: None, queues: &[] };
         let (token, wrong) = (Token("a".repeat(32)), Token("b".repeat(32)));
         let here = IpAddr::from(Ipv4Addr::LOCALHOST);
         let listener = KERNEL_UDP.listen(here, &terms).unwrap();

@@ -1,6 +1,6 @@
-//! Which port an end listens on.
+//! Which port an end listens on, or connects from.
 
-use crate::record::{Fault, Ports};
+use crate::record::{Fault, FaultKind, Ports};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 
@@ -22,7 +22,16 @@ pub(super) fn at_free_port<T>(
     Err(io::Error::new(ErrorKind::AddrInUse, text))
 }
 
-/// The fault of an end that cannot listen.
+/// The port of a range that a flow connects from.
+pub(super) fn of_flow(ports: Ports, flow: u32) -> Result<u16, Fault> {
+    let port = u32::from(ports.low) + flow;
+    u16::try_from(port).ok().filter(|port| *port <= ports.high).ok_or_else(|| {
+        let text = format!("flow {flow} has no port in {} to {}", ports.low, ports.high);
+        Fault::new(FaultKind::Usage, text).remedy("choose fewer flows")
+    })
+}
+
+/// The fault of an end that has not got its port.
 pub(super) fn fault(what: String, error: &io::Error) -> Fault {
     let fault = Fault::system(what, error);
     match error.kind() {
@@ -43,7 +52,10 @@ mod tests {
     fn listen(transport: &dyn Transport, ports: Ports) -> Result<Box<dyn Listener>, Fault> {
         let (contract, link) = (Stream::default(), LinkSettings::default());
         let ports = Some(ports);
-        transport.listen(HERE, &Terms { contract: &contract, link: &link, device: None, ports })
+        transport.listen(
+            HERE,
+            &Terms { contract: &contract, link: &link, device: None, ports, queues: &[] },
+        )
     }
 
     /// The first of two neighbouring ports is taken, the second one free.

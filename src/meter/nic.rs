@@ -4,8 +4,9 @@
 use super::{Context, Meter, Output, Reach, Running};
 use crate::record::{Fault, Role, Scope, Unit};
 use crate::sys::netlink::Netlink;
-use crate::sys::nic_stats::{Counted, DriverStats, PoolStats, QueueStats};
+use crate::sys::nic_stats::{Counted, DriverStats, PoolStats, PoolUser, QueueStats};
 use crate::sys::qdisc::{Qdisc, ROOT};
+use std::collections::BTreeMap;
 
 /// Counters of the link's device in the agent's own network namespace. A driver's own
 /// counters are called what the driver calls them; those that stood still are left out,
@@ -161,10 +162,13 @@ impl Sum {
         }
     }
 
-    /// All pools of the device together. A pool that was made in the window counts from
-    /// zero; one that is gone cannot be asked any more.
+    /// All pools of the device together, and those of each receive queue apart: the one whose
+    /// memory a provider has given, the one that headers are in beside it, and ordinary ones. A
+    /// pool that was made in the window counts from zero; one that is gone cannot be asked any
+    /// more.
     fn pools(&mut self, before: &[PoolStats], after: &[PoolStats], device: &str) {
         let mut sums: Vec<(&'static str, u64)> = Vec::new();
+        let mut apart: BTreeMap<(PoolUser, &str, &str), u64> = BTreeMap::new();
         for pool in after {
             let none = Vec::new();
             let same = before.iter().find(|b| b.id == pool.id).map_or(&none, |b| &b.counts);
@@ -173,10 +177,21 @@ impl Sum {
                     Some((_, sum)) => *sum = sum.saturating_add(gained),
                     None => sums.push((name, gained)),
                 }
+                if let Some(user) = pool.user.filter(|_| gained > 0) {
+                    let sum = apart.entry((user, kind_of(pool, after), name)).or_default();
+                    *sum = sum.saturating_add(gained);
+                }
             }
         }
         for (name, sum) in &sums {
             self.add(&format!("nic.pool.{name}"), Unit::Count, *sum as f64);
+        }
+        for ((user, kind, name), sum) in apart.into_iter().take(MOST) {
+            let user = match user {
+                PoolUser::Queue(queue) => format!("rx-{queue}"),
+                PoolUser::Napi(napi) => format!("napi-{napi}"),
+            };
+            self.add(&format!("nic.pool.{user}.{kind}.{name}"), Unit::Count, sum as f64);
         }
         self.output.warnings.extend(exhausted(&sums, device));
     }
@@ -215,6 +230,16 @@ impl Sum {
                 self.output.warnings.push(text);
             }
         }
+    }
+}
+
+/// What is in a pool's buffers: a queue whose payload goes into memory of a provider has another
+/// pool for headers, which the kernel has to be able to read.
+fn kind_of(pool: &PoolStats, all: &[PoolStats]) -> &'static str {
+    match pool.provided {
+        true => "provider",
+        false if all.iter().any(|other| other.provided && other.user == pool.user) => "header",
+        false => "pages",
     }
 }
 
@@ -314,6 +339,8 @@ mod tests {
         let pool = |id, fast, slow, empty, full| PoolStats {
             id,
             device: 2,
+            user: None,
+            provided: false,
             counts: vec![
                 ("alloc-fast", fast),
                 ("alloc-slow", slow),
@@ -334,6 +361,27 @@ mod tests {
         let said = dry.output.warnings.join("\n");
         assert!(said.contains("100 of 1000 pages") && said.contains("49 times"), "{said}");
         assert!(said.contains("3 pages did not fit back"), "{said}");
+    }
+
+    #[test]
+    fn pools_of_payload_and_of_headers_are_apart_by_queue() {
+        let pool = |id, queue, provided| PoolStats {
+            id,
+            device: 2,
+            user: Some(PoolUser::Queue(queue)),
+            provided,
+            counts: vec![("alloc-fast", u64::from(id)), ("alloc-empty", 0)],
+        };
+        let mut sum = sum();
+        sum.pools(&[], &[pool(1, 2, false), pool(10, 3, true), pool(100, 3, false)], "eth0");
+        let expected = [
+            ("nic.pool.alloc-fast", 111.0),
+            ("nic.pool.alloc-empty", 0.0),
+            ("nic.pool.rx-2.pages.alloc-fast", 1.0),
+            ("nic.pool.rx-3.header.alloc-fast", 100.0),
+            ("nic.pool.rx-3.provider.alloc-fast", 10.0),
+        ];
+        assert_eq!(values(&sum), expected);
     }
 
     #[test]

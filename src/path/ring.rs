@@ -2,7 +2,7 @@
 //! for what it lacks, and the words for what fails.
 
 use crate::connection::{Flow, WITNESS_LEN, WitnessPage};
-use crate::record::{Attempt, Facts, Fault, FaultKind, Outcome, Support};
+use crate::record::{Attempt, Facts, Fault, FaultKind, OptionKind, OptionSpec, Outcome, Support};
 use crate::sys::memory::Region;
 use crate::sys::uring::{self, SendEvent, SendRing};
 use crate::workload::Job;
@@ -28,6 +28,20 @@ pub(super) const ENTER: usize = 0;
 pub(super) const CALLS_ZCRX: &[&str] = &["io_uring_enter", "io_uring_register"];
 /// Slot of the second.
 pub(super) const REGISTER: usize = 1;
+
+/// Whether waits of a ring count as iowait, by which cpuidle's governor and cpufreq's take the
+/// CPU for busy (`nr_iowait_cpu`, kernel/sched/core.c).
+pub(super) const IOWAIT: OptionSpec = OptionSpec {
+    name: "iowait",
+    kind: OptionKind::Choice(&["auto", "on", "off"]),
+    default: "auto",
+    help: "whether waiting counts as iowait (off: Linux 6.15; auto: off where the kernel can)",
+};
+
+/// Whether a job asks for waits that count as iowait.
+pub(super) fn counts_iowait(job: &Job) -> bool {
+    job.options.word(IOWAIT.name) == "on"
+}
 
 /// Most bytes that one chain or bundle of sends may hold, so that an engine
 /// still hears of a new phase within milliseconds.
@@ -147,8 +161,17 @@ pub(super) fn attempt(name: &str, result: io::Result<()>, detail: &str) -> Attem
     Attempt { name: name.into(), outcome }
 }
 
-/// Whether rings can be made at all, with the reason where they cannot.
-pub(super) fn support(facts: &Facts) -> Support {
+/// Whether rings can be made at all and wait as they are asked to, with the reason where they
+/// cannot.
+pub(super) fn support(job: &Job, facts: &Facts) -> Support {
+    let quiet = match job.options.word(IOWAIT.name) {
+        "off" => facts.require(NO_IOWAIT, "boot Linux 6.15 or later, or leave iowait at auto"),
+        _ => Support::Yes,
+    };
+    rings(facts).and(quiet)
+}
+
+fn rings(facts: &Facts) -> Support {
     match facts.attempt(SETUP) {
         Some(Outcome::Errno(libc::ENOSYS)) => Support::no(
             "this kernel has no io_uring",
@@ -210,6 +233,16 @@ pub(super) fn fault(what: impl fmt::Display, error: &io::Error) -> Fault {
             fault.remedy("raise 'ulimit -l' (RLIMIT_MEMLOCK), or use smaller messages or buffers")
         }
         Some(libc::EPERM) => fault.remedy("sysctl kernel.io_uring_disabled=0"),
+        // io_cqring_wait(), io_uring/wait.c: from now on every wait says so.
+        Some(libc::EBADR) => fault
+            .context(
+                "a completion, and the bytes it spoke of, is lost: its queue was full and the \
+                      kernel had no memory to keep it aside",
+            )
+            .remedy(
+                "give more completions (zcrx: completions=N; uring: more buffers), and the \
+                     host more memory",
+            ),
         Some(libc::ENOSYS | libc::EINVAL) => {
             Fault { kind: FaultKind::Unsupported, ..fault }.remedy("see 'bytepath paths'")
         }
@@ -240,7 +273,7 @@ mod tests {
     #[test]
     fn a_refused_setup_is_told_apart_by_its_cause() {
         let refused = |errno| host("6.12.0", &[(SETUP, Outcome::Errno(errno))]);
-        let (reason, remedy) = words(support(&refused(libc::ENOSYS)));
+        let (reason, remedy) = words(rings(&refused(libc::ENOSYS)));
         assert_eq!(reason, "this kernel has no io_uring");
         assert!(remedy.contains("CONFIG_IO_URING"));
         for (value, cause, cure) in [
@@ -250,16 +283,35 @@ mod tests {
         ] {
             let mut facts = refused(libc::EPERM);
             facts.settings.insert("kernel.io_uring_disabled".into(), value.into());
-            let (reason, remedy) = words(support(&facts));
+            let (reason, remedy) = words(rings(&facts));
             assert!(reason.contains(cause), "{reason}");
             assert!(remedy.contains(cure), "{remedy}");
         }
-        let (reason, _) = words(support(&refused(libc::EPERM)));
+        let (reason, _) = words(rings(&refused(libc::EPERM)));
         assert_eq!(reason, "io_uring_setup is not permitted");
-        let (reason, _) = words(support(&refused(libc::EMFILE)));
+        let (reason, _) = words(rings(&refused(libc::EMFILE)));
         assert!(reason.contains("io_uring.setup: ") && reason.contains("open files"), "{reason}");
-        let (reason, _) = words(support(&Facts::default()));
+        let (reason, _) = words(rings(&Facts::default()));
         assert!(reason.contains("not tried"), "{reason}");
+    }
+
+    #[test]
+    fn waits_that_are_not_iowait_are_refused_where_they_cannot_be_had() {
+        let asked = |word: &str| {
+            let mut cell = Cell::new("test", Half::plain("uring"), Half::plain("uring"));
+            cell.tx.options.0.insert("iowait".into(), OptionValue::Word(word.into()));
+            Job::stream(&cell, Role::Sender)
+        };
+        let setup = || (SETUP, Outcome::Works(String::new()));
+        let old = [setup(), (NO_IOWAIT, Outcome::Missing("they count before 6.15".into()))];
+        let new = [setup(), (NO_IOWAIT, Outcome::Works(String::new()))];
+        for word in ["auto", "on", "off"] {
+            assert!(support(&asked(word), &host("7.3.0", &new)).is_yes(), "{word}");
+            let (reason, remedy) = words(support(&asked(word), &host("6.1.0", &old)));
+            assert_eq!(reason.contains("before 6.15"), word == "off", "{reason}");
+            assert_eq!(remedy.contains("leave iowait at auto"), word == "off", "{remedy}");
+        }
+        assert!(counts_iowait(&asked("on")) && !counts_iowait(&asked("auto")));
     }
 
     #[test]
@@ -272,6 +324,13 @@ mod tests {
         let facts = host("6.9.0", &[(SEND_BUNDLE, Outcome::Missing("bundles came later".into()))]);
         let (reason, _) = words(needs(&facts, SEND_BUNDLE, "bundles", "6.10"));
         assert_eq!(reason, "io_uring.send-bundle: bundles came later");
+    }
+
+    #[test]
+    fn a_lost_completion_is_named_with_its_remedy() {
+        let fault = fault("io_uring_enter", &io::Error::from_raw_os_error(libc::EBADR));
+        assert!(fault.message.contains("a completion, and the bytes"), "{fault}");
+        assert!(fault.remedy.unwrap().contains("completions=N"));
     }
 
     #[test]

@@ -40,6 +40,7 @@ const TX_OPTIONS: &[OptionSpec] = &[
         default: "4",
         help: "messages per submission; at most 16M of them, or one",
     },
+    ring::IOWAIT,
 ];
 
 const RX_OPTIONS: &[OptionSpec] = &[
@@ -67,6 +68,7 @@ const RX_OPTIONS: &[OptionSpec] = &[
         default: "off",
         help: "several completions may fill one buffer (Linux 6.12)",
     },
+    ring::IOWAIT,
 ];
 
 impl HalfPath for Send {
@@ -75,7 +77,7 @@ impl HalfPath for Send {
     }
 
     fn check(&self, job: &Job, facts: &Facts) -> Support {
-        super::fits(ring::message_size(job)).and(ring::support(facts))
+        super::fits(ring::message_size(job)).and(ring::support(job, facts))
     }
 
     fn transports(&self) -> &'static [&'static dyn Transport] {
@@ -103,7 +105,7 @@ impl HalfPath for Receive {
         super::fits(shape(job))
             .and(super::needs_stream(job, "bundle", job.options.flag("bundle")))
             .and(super::needs_stream(job, "incremental", job.options.flag("incremental")))
-            .and(ring::support(facts))
+            .and(ring::support(job, facts))
             .and(ring::needs(facts, ring::BUFFER_RING, "rings of provided buffers", "5.19"))
             .and(ring::needs(facts, ring::RECV_MULTISHOT, "multishot receive", "6.0"))
     }
@@ -158,7 +160,10 @@ impl Sender {
         let chain = ring::chain(job);
         let mut memory = ring::memory(message)?;
         Pattern::new(message as u64).fill(&mut memory, 0);
-        let ring = Self::ring(&flow, memory, chain, bundle)?;
+        let mut ring = Self::ring(&flow, memory, chain, bundle)?;
+        if ring::counts_iowait(job) {
+            ring.count_iowait();
+        }
         Ok(Sender { flow, ring, message, chain, bundle, at: 0, completions: 0 })
     }
 
@@ -314,7 +319,7 @@ impl Receiver {
         if shape.bundle {
             require_bundles("bundle")?;
         }
-        let ring = RecvRing::new(flow.fd(), shape).map_err(|e| {
+        let mut ring = RecvRing::new(flow.fd(), shape).map_err(|e| {
             let fault = ring::fault("cannot set up a receiving io_uring", &e);
             if shape.incremental {
                 fault.remedy("incremental buffers came with Linux 6.12; leave them off")
@@ -322,6 +327,9 @@ impl Receiver {
                 fault
             }
         })?;
+        if ring::counts_iowait(job) {
+            ring.count_iowait();
+        }
         let toucher = Toucher::new(job.touch, job.message_size);
         let read_size = job.read_size as usize;
         Ok(Receiver { flow, ring, read_size, toucher, fillings: 0 })

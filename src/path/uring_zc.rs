@@ -36,6 +36,7 @@ const OPTIONS: &[OptionSpec] = &[
         default: "on",
         help: "send from a registered buffer, whose pages are looked up once",
     },
+    ring::IOWAIT,
 ];
 
 /// Sends whose notification may be outstanding at once. A socket rarely holds
@@ -65,7 +66,7 @@ impl HalfPath for Send {
 
     fn check(&self, job: &Job, facts: &Facts) -> Support {
         let what = "zero-copy send that reports copies";
-        super::fits(ring::message_size(job)).and(ring::support(facts)).and(ring::needs(
+        super::fits(ring::message_size(job)).and(ring::support(job, facts)).and(ring::needs(
             facts,
             ring::SEND_ZC,
             what,
@@ -137,7 +138,10 @@ impl Sender {
         let (chain, fixed) = (ring::chain(job), job.options.flag("fixed"));
         let mut memory = ring::memory(message)?;
         Pattern::new(message as u64).fill(&mut memory, 0);
-        let ring = Self::ring(&flow, memory, chain, fixed)?;
+        let mut ring = Self::ring(&flow, memory, chain, fixed)?;
+        if ring::counts_iowait(job) {
+            ring.count_iowait();
+        }
         let slots = OUTSTANDING + chain;
         Ok(Sender {
             flow,

@@ -13,6 +13,7 @@ pub static FORMAT: Report = Report {
     extension: "csv",
     render,
     binary: false,
+    short_names: false,
 };
 
 fn render(subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {

@@ -1,9 +1,10 @@
 //! What formats share of the factors: the table of their levels, which depend on each
 //! other, and the panels of the chart.
 
-use super::figures::{NONE, interval, level, plural, probability, ratio};
+use super::figures::{NONE, interval, level, plural, probability, rate, ratio};
 use super::page::{Page, Tone};
 use super::table::{Column, Table};
+use super::words::labels;
 use crate::record::{Study, Work};
 use crate::stats::{Analysis, Effect, Factor, FactorView, Interaction, LevelEffect, Question, Row};
 use std::collections::BTreeMap;
@@ -99,10 +100,54 @@ fn interaction(pair: &Interaction, work: Work) -> String {
     )
 }
 
-/// Puts the view on a page of plain text.
-pub fn print(page: &mut Page, analysis: &Analysis) {
+/// Puts the view on a page of plain text: the chart, with bars of at most so many columns,
+/// then the table of effects, if speed was measured.
+pub fn print(page: &mut Page, study: &Study, analysis: &Analysis, bar: usize) {
     let Some(view) = &analysis.factors else { return };
     page.heading(TITLE);
+    if let Some(panels) = Panels::of(study, analysis) {
+        chart(page, &panels, analysis, bar);
+    }
+    if !view.effects.is_empty() {
+        effects(page, view, analysis);
+    }
+}
+
+/// A line for each cell, panel by panel: its rate as a bar, all on one scale. Where no speed
+/// was measured, how its bytes went.
+fn chart(page: &mut Page, panels: &Panels, analysis: &Analysis, bar: usize) {
+    let work = analysis.work();
+    let most = panels.rates(work).into_iter().fold(0.0, f64::max);
+    let functional = analysis.functional.is_some();
+    page.text("  ", &panels.caption(analysis));
+    for panel in panels.each_panel() {
+        page.gap();
+        let head = panels.panels.zip(panel).map(|(f, level)| format!("{}={level}", f.name));
+        let number = Column::number("", work.terms().rate_unit, 0);
+        let mut columns = vec![
+            Column::words(&panels.rows.name, 0, Some(14)),
+            Column::words(&panels.bars.name, 0, Some(14)),
+        ];
+        columns.extend((!functional).then_some(number));
+        columns.push(Column::words(&head.unwrap_or_default(), 0, None));
+        let mut table = Table::new(columns);
+        for row in &panels.rows.levels {
+            for (at, level) in panels.bars.levels.iter().enumerate() {
+                let figure = panels.figure(row, level, panel, analysis);
+                let length = panels.rate(row, level, panel, work).map(|r| r / most * bar as f64);
+                let drawn = "#".repeat(length.unwrap_or(0.0).round() as usize);
+                let shown = if functional { vec![figure] } else { vec![figure, drawn] };
+                let first = if at == 0 { row.as_str() } else { "" };
+                let texts = [first.to_owned(), level.clone()].into_iter().chain(shown);
+                table.row(texts.map(|text| (text, Tone::Plain)).collect());
+            }
+        }
+        table.print(page, 2);
+    }
+    page.gap();
+}
+
+fn effects(page: &mut Page, view: &FactorView, analysis: &Analysis) {
     let cost = view.effects.iter().any(|effect| effect.question != Question::Rate);
     let rate = view.effects.iter().any(|effect| effect.question == Question::Rate);
     let mut columns = vec![Column::words("level", 0, Some(18)), Column::words("over", 3, Some(12))];
@@ -153,8 +198,8 @@ pub struct Panels<'a> {
 }
 
 impl<'a> Panels<'a> {
-    /// The chart of a study: paths are rows, where they vary; of the others the two with
-    /// the largest effect on the rate are bars and panels.
+    /// The chart of a study: paths are rows, and placements panels, where they vary; of the
+    /// others those with the largest effect on the rate.
     pub fn of(study: &'a Study, analysis: &'a Analysis) -> Option<Panels<'a>> {
         let view = analysis.factors.as_ref()?;
         let rows = view
@@ -169,8 +214,12 @@ impl<'a> Panels<'a> {
         let mut others: Vec<&Factor> =
             view.factors.iter().filter(|f| f.name != rows.name).collect();
         others.sort_by(|a, b| size(b).total_cmp(&size(a)));
+        // Placements are panels where they vary: one CPU and two are different machines.
+        let placement = others.iter().position(|factor| factor.name == "cores");
+        let panels = placement.filter(|_| others.len() > 1).map(|at| others.remove(at));
         let mut others = others.into_iter();
-        let (bars, panels) = (others.next()?, others.next());
+        let bars = others.next()?;
+        let panels = panels.or_else(|| others.next());
         let cells: Vec<_> = study
             .header
             .cells
@@ -184,11 +233,11 @@ impl<'a> Panels<'a> {
         let at_base = |factor: &'a Factor| {
             Some((factor.name.as_str(), base.levels.get(&factor.name)?.as_str()))
         };
-        Some(Panels { rows, bars, panels, fixed: others.filter_map(at_base).collect(), cells })
+        let fixed = others.filter_map(at_base).collect();
+        Some(Panels { rows, bars, panels, fixed, cells })
     }
 
-    /// The cell of a row, bar and panel.
-    pub fn row(&self, row: &str, bar: &str, panel: Option<&str>) -> Option<&'a Row> {
+    fn row(&self, row: &str, bar: &str, panel: Option<&str>) -> Option<&'a Row> {
         let mut wanted = self.fixed.clone();
         wanted.extend([(self.rows.name.as_str(), row), (self.bars.name.as_str(), bar)]);
         wanted.extend(self.panels.map(|factor| factor.name.as_str()).zip(panel));
@@ -196,6 +245,45 @@ impl<'a> Panels<'a> {
             wanted.iter().all(|(k, v)| levels.get(*k).is_some_and(|level| level == v))
         };
         self.cells.iter().find(|(levels, _)| fits(levels)).map(|(_, row)| *row)
+    }
+
+    /// The mean rate of a cell that was measured.
+    pub fn rate(&self, row: &str, bar: &str, panel: Option<&str>, work: Work) -> Option<f64> {
+        let cell = self.row(row, bar, panel).filter(|cell| cell.work == work)?;
+        cell.rate.map(|rate| rate.mean)
+    }
+
+    /// All of them.
+    pub fn rates(&self, work: Work) -> Vec<f64> {
+        let each = self.each_panel().into_iter().flat_map(|panel| {
+            self.rows.levels.iter().flat_map(move |row| {
+                self.bars.levels.iter().filter_map(move |bar| self.rate(row, bar, panel, work))
+            })
+        });
+        each.collect()
+    }
+
+    /// What is shown of a cell: its rate, or, where no speed was measured, how its bytes went.
+    pub fn figure(&self, row: &str, bar: &str, panel: Option<&str>, analysis: &Analysis) -> String {
+        match (self.row(row, bar, panel), &analysis.functional) {
+            (Some(row), Some(_)) => labels(&row.labels),
+            (Some(row), None) if row.work == analysis.work() => {
+                rate(row.work, row.rate.map(|rate| rate.mean))
+            }
+            _ => NONE.into(),
+        }
+    }
+
+    /// What that is, and which levels all of it has.
+    pub fn caption(&self, analysis: &Analysis) -> String {
+        let terms = analysis.work().terms();
+        let what = match &analysis.functional {
+            Some(_) => "How the bytes went; no speed was measured".to_owned(),
+            None => format!("{}, {}, mean of all trials", terms.rate_heading, terms.rate_unit),
+        };
+        let fixed = self.fixed.iter().map(|(factor, level)| format!("{factor}={level}"));
+        let fixed: Vec<String> = fixed.collect();
+        if fixed.is_empty() { format!("{what}.") } else { format!("{what}; {}.", fixed.join(", ")) }
     }
 
     /// The levels that have a panel; one without a name where there are none.

@@ -29,10 +29,11 @@ pub static FORMAT: Report = Report {
     extension: "json",
     render,
     binary: false,
+    short_names: false,
 };
 
 fn render(subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
-    let Subject { study, analysis, explanation } = *subject;
+    let Subject { study, analysis, explanation, .. } = *subject;
     let format = "bytepath-analysis";
     let document = Document { format, study: &study.header, analysis, explanation };
     serde_json::to_writer_pretty(&mut *out, &document)?;

@@ -10,7 +10,9 @@ mod factors;
 mod figures;
 mod functions;
 mod html;
+mod idle;
 mod json;
+mod names;
 mod netdev;
 mod observation;
 mod offload;
@@ -34,13 +36,15 @@ pub use examination::examination;
 pub use observation::observation;
 pub use offload::offload;
 pub use published::{beside, published};
+pub use setup::by_cells;
 pub use sizing::sizing;
 pub use text::{between, difference, history, thresholds};
 
 use crate::profile::Explanation;
 use crate::profile::symptom::Seen;
-use crate::record::Study;
+use crate::record::{Study, StudyHeader};
 use crate::stats::Analysis;
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 /// A format.
@@ -54,10 +58,18 @@ pub struct Report {
     pub extension: &'static str,
     /// Whether it is unfit for a terminal.
     pub binary: bool,
+    /// Whether people read it: names of cells leave out what all of them have.
+    pub short_names: bool,
     render: fn(subject: &Subject, style: &Style, out: &mut dyn Write) -> io::Result<()>,
 }
 
 impl Report {
+    /// The study with the names of its cells as this format shows them.
+    pub fn named<'a>(&self, study: &'a Study) -> Cow<'a, Study> {
+        let short = self.short_names.then(|| names::shortened(study)).flatten();
+        short.map_or(Cow::Borrowed(study), Cow::Owned)
+    }
+
     /// Writes the report. Fails only where `out` does.
     pub fn render(&self, subject: &Subject, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         (self.render)(subject, style, out)
@@ -67,12 +79,25 @@ impl Report {
 /// What a report is of.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
-    /// What was asked, and every trial.
+    /// What was asked, and every trial; the names of cells may be short ([`Report::named`]).
     pub study: &'a Study,
+    /// The study's header as it was recorded.
+    pub recorded: &'a StudyHeader,
     /// What it comes to. Must be that of this study.
     pub analysis: &'a Analysis,
     /// Where the costs of its cells differ; none without profiles of two cells.
     pub explanation: Option<&'a Explanation>,
+}
+
+impl<'a> Subject<'a> {
+    /// With the names of cells as they were recorded.
+    pub fn of(
+        study: &'a Study,
+        analysis: &'a Analysis,
+        explanation: Option<&'a Explanation>,
+    ) -> Subject<'a> {
+        Subject { study, recorded: &study.header, analysis, explanation }
+    }
 }
 
 /// How a report is to look, as far as its format leaves a choice.

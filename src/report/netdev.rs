@@ -11,7 +11,7 @@ use super::table::{Column, Table};
 use super::words::{self, by_work, cautions, labels};
 use super::{Report, Style, Subject, factors, reproduce, setup, verdicts, waterfall};
 use crate::profile::Explanation;
-use crate::record::{Cell, Percentile, Role, Study, Work};
+use crate::record::{Cell, Percentile, Role, Study, StudyHeader, Work};
 use crate::stats::{Analysis, End, Question, Row, Summary, Verdict};
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -20,7 +20,7 @@ use std::io::{self, Write};
 /// twice without breaking a line.
 const WIDTH: usize = 72;
 
-/// Columns of the bars of a waterfall.
+/// Columns of the bars of a waterfall or chart.
 const BARS: usize = 18;
 
 /// Longest experiment file that is printed whole, in lines.
@@ -36,10 +36,11 @@ pub static FORMAT: Report = Report {
     render,
     extension: "txt",
     binary: false,
+    short_names: true,
 };
 
 fn render(subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
-    let Subject { study, analysis, explanation } = *subject;
+    let Subject { study, analysis, explanation, .. } = *subject;
     let mut page = Page::new(WIDTH, false);
     opening(&mut page, study, analysis);
     for (work, rows) in &by_work(analysis) {
@@ -48,7 +49,7 @@ fn render(subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
         cost(&mut page, analysis, *work, rows);
         energy(&mut page, analysis, *work, rows);
     }
-    factors::print(&mut page, analysis);
+    factors::print(&mut page, study, analysis, BARS);
     if let Some(explanation) = explanation {
         waterfall::print(&mut page, explanation, BARS, false);
     }
@@ -56,8 +57,8 @@ fn render(subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
     rules(&mut page, analysis);
     missing(&mut page, analysis);
     beware(&mut page, analysis);
-    head(&mut page, study);
-    again(&mut page, study);
+    head(&mut page, subject);
+    again(&mut page, subject.recorded);
     page.finish(out)
 }
 
@@ -433,20 +434,20 @@ fn beware(page: &mut Page, analysis: &Analysis) {
     }
 }
 
-fn head(page: &mut Page, study: &Study) {
+fn head(page: &mut Page, subject: &Subject) {
     page.heading("Setup:");
     page.gap();
-    for (name, text) in setup::facts(study) {
+    for (name, text) in setup::facts(subject) {
         page.text(&format!("  {name:<11}"), &text);
     }
 }
 
 /// How to run it again.
-fn again(page: &mut Page, study: &Study) {
-    let version = &study.header.bytepath;
+fn again(page: &mut Page, header: &StudyHeader) {
+    let version = &header.bytepath;
     page.heading(&format!("To reproduce, with bytepath {version}:"));
     page.gap();
-    let Some(pieces) = reproduce::command(study) else {
+    let Some(pieces) = reproduce::command(header) else {
         page.pieces(&[("  bytepath run EXPERIMENT.toml".into(), Tone::Plain)]);
         page.gap();
         return page.text(
@@ -467,7 +468,7 @@ fn again(page: &mut Page, study: &Study) {
             page.text("", &line);
         }
     }
-    match reproduce::file(study) {
+    match reproduce::file(header) {
         Some(lines) if lines.len() <= FILE_LINES => {
             page.gap();
             page.text("", "with this file:");

@@ -23,6 +23,7 @@ pub static FORMAT: Report = Report {
     summary: "the same table as csv in columns, for pandas, DuckDB and the like",
     extension: "parquet",
     binary: true,
+    short_names: false,
     render,
 };
 

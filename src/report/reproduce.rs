@@ -1,7 +1,7 @@
 //! The command that runs a study again.
 
 use super::setup::seconds;
-use crate::record::{Cell, Design, Study};
+use crate::record::{Cell, Design, StudyHeader};
 
 /// Names of what belongs to the stream in the id of a cell; a level of any
 /// other name is one of the link, `cores` aside.
@@ -20,16 +20,16 @@ const STREAM: [&str; 9] = [
 /// The command as pieces that belong on one line each, ready for a shell. A study
 /// that was run from a file names it (see [`file`]). None where flags cannot say
 /// it, because the cells differ in more than their path.
-pub fn command(study: &Study) -> Option<Vec<String>> {
-    let mut pieces = match &study.header.source {
+pub fn command(header: &StudyHeader) -> Option<Vec<String>> {
+    let mut pieces = match &header.source {
         Some(source) => {
             let run = vec![flag("bytepath run", &source.name)];
-            run.into_iter().chain(other_testbed(study, &source.text)).collect()
+            run.into_iter().chain(other_testbed(header, &source.text)).collect()
         }
-        None => of_flags(study)?,
+        None => of_flags(header)?,
     };
-    pieces.extend(settings(study));
-    let s = &study.header.schedule;
+    pieces.extend(settings(header));
+    let s = &header.schedule;
     pieces.push(match s.design {
         Design::Trials => "--design trials".to_owned(),
         Design::Slices { slice } => flag("--design", &format!("slices:{}", compact(slice))),
@@ -43,15 +43,14 @@ pub fn command(study: &Study) -> Option<Vec<String>> {
 
 /// The file that the command names: its lines without comments and blank ones,
 /// which is all that is needed to run it.
-pub fn file(study: &Study) -> Option<Vec<&str>> {
-    let lines = study.header.source.as_ref()?.text.lines().map(str::trim_end);
+pub fn file(header: &StudyHeader) -> Option<Vec<&str>> {
+    let lines = header.source.as_ref()?.text.lines().map(str::trim_end);
     let says = |line: &&str| !line.is_empty() && !line.trim_start().starts_with('#');
     Some(lines.filter(says).collect())
 }
 
 /// The part of the command that says what is compared, if flags can.
-fn of_flags(study: &Study) -> Option<Vec<String>> {
-    let header = &study.header;
+fn of_flags(header: &StudyHeader) -> Option<Vec<String>> {
     let cells: Vec<&Cell> = header.cells.iter().filter(|c| !c.null).collect();
     let (_, levels) = split(cells.first()?)?;
     let mut paths = Vec::new();
@@ -110,19 +109,19 @@ fn of_flags(study: &Study) -> Option<Vec<String>> {
 }
 
 /// The testbed, where it is another than the file's.
-fn other_testbed(study: &Study, file: &str) -> Option<String> {
-    let testbed = &study.header.testbed;
+fn other_testbed(header: &StudyHeader, file: &str) -> Option<String> {
+    let testbed = &header.testbed;
     let said = file.lines().find(|line| line.trim_start().starts_with("testbed"));
     let same = said.map_or(testbed == "netns", |line| line.contains(testbed.as_str()));
     (!same).then(|| flag("--testbed", testbed))
 }
 
 /// Settings of the host that the file, if there is one, does not ask for itself.
-fn settings(study: &Study) -> Vec<String> {
-    let file = study.header.source.as_ref().map_or("", |source| source.text.as_str());
+fn settings(header: &StudyHeader) -> Vec<String> {
+    let file = header.source.as_ref().map_or("", |source| source.text.as_str());
     let mut pieces: Vec<String> = Vec::new();
     // What a testbed asks for, it asks for again.
-    for record in study.header.settings.iter().filter(|record| !record.setting.is_of_testbed()) {
+    for record in header.settings.iter().filter(|record| !record.setting.is_of_testbed()) {
         let (option, value) = match &record.profile {
             Some(profile) => ("--settings", profile.clone()),
             None => {

@@ -1,6 +1,7 @@
 //! What was run, on what, under which contract: the facts at the head of a report.
 
 use super::figures::{self, number, plural};
+use super::{Subject, names};
 use crate::record::unit;
 use crate::record::{
     Activity, Cell, CopyCeiling, Design, Facts, Kernel, KernelHosts, LinkSettings, Placement,
@@ -12,7 +13,8 @@ use time::OffsetDateTime;
 use time::macros::format_description;
 
 /// The facts as (name, text), in the order in which a reader wants them.
-pub fn facts(study: &Study) -> Vec<(&'static str, String)> {
+pub fn facts(subject: &Subject) -> Vec<(&'static str, String)> {
+    let study = subject.study;
     let header = &study.header;
     let mut facts = match header.kernels.as_slice() {
         [] => hosts(&header.facts),
@@ -35,6 +37,10 @@ pub fn facts(study: &Study) -> Vec<(&'static str, String)> {
     let varied = varied(&cells);
     if !varied.is_empty() {
         facts.push(("varied", varied));
+    }
+    let everywhere = names::left_out(subject.recorded, header);
+    if !everywhere.is_empty() {
+        facts.push(("in all", everywhere.join(", ")));
     }
     let s = &header.schedule;
     facts.push((
@@ -277,20 +283,43 @@ fn settings(records: &[SettingRecord]) -> Vec<(&'static str, String)> {
     .collect()
 }
 
-/// What was set on cards for some cells alone, by cell. Every trial has it of its own;
-/// the first one's is told.
+/// What was set on cards for each cell's trials. Every trial has it of its own; the first
+/// one's stands for all.
 fn prepared(study: &Study) -> Option<(&'static str, String)> {
     let of = |cell: &Cell| {
         let trials = study.trials.iter().chain(&study.profiles);
         let first = trials.filter(|t| t.cell == cell.id).find(|t| !t.prepared.is_empty())?;
-        let all: Vec<String> = first.prepared.iter().map(ToString::to_string).collect();
-        Some(format!("for {}: {}", cell.id, all.join("; ")))
+        Some((cell.id.to_string(), first.prepared.iter().map(ToString::to_string).collect()))
     };
-    let cells: Vec<String> = study.header.cells.iter().filter_map(of).collect();
-    (!cells.is_empty()).then(|| {
-        let text = format!("made before each trial and put back after it, {}", cells.join(". "));
-        ("prepared", text)
-    })
+    let cells: Vec<(String, Vec<String>)> = study.header.cells.iter().filter_map(of).collect();
+    if cells.is_empty() {
+        return None;
+    }
+    let (everywhere, own) = by_cells(&cells);
+    let own =
+        own.iter().map(|(cells, all)| format!("for {}: {}", cells.join(", "), all.join("; ")));
+    let parts = (!everywhere.is_empty()).then(|| everywhere.join("; ")).into_iter().chain(own);
+    let text = parts.collect::<Vec<String>>().join(". ");
+    Some(("prepared", format!("made before each trial and restored after it: {text}")))
+}
+
+/// What all cells have in common, and what cells have of their own, those with the same in
+/// one group.
+pub fn by_cells(cells: &[(String, Vec<String>)]) -> (Vec<&str>, Vec<(Vec<&str>, Vec<&str>)>) {
+    let everywhere = |text: &&str| cells.iter().all(|(_, all)| all.iter().any(|t| t == text));
+    let first = cells.first().into_iter().flat_map(|(_, all)| all.iter().map(String::as_str));
+    let common: Vec<&str> = first.filter(everywhere).collect();
+    let mut groups: Vec<(Vec<&str>, Vec<&str>)> = Vec::new();
+    for (cell, all) in cells {
+        let own: Vec<&str> =
+            all.iter().map(String::as_str).filter(|text| !common.contains(text)).collect();
+        match groups.iter_mut().find(|(_, same)| *same == own) {
+            Some((cells, _)) => cells.push(cell),
+            None if own.is_empty() => {}
+            None => groups.push((vec![cell], own)),
+        }
+    }
+    (common, groups)
 }
 
 fn ceiling(c: &CopyCeiling) -> String {

@@ -69,7 +69,7 @@ impl Reached {
     pub fn of(study: &Study) -> Reached {
         let (header, ended) = (&study.header, Ended::of(study));
         let stopped = stopped_early(study).is_some();
-        let missing = if stopped { 0 } else { ended.missing(header) };
+        let missing = if stopped { 0 } else { ended.missing(study) };
         let profiles = if missing == 0 { profiles::missing(study).len() } else { 0 };
         let each = header.profiling.as_ref().map_or(0.0, |p| header.schedule.warm_up + p.window);
         let left = missing as f64 * time_of_trial(&header.schedule) + profiles as f64 * each;
@@ -152,7 +152,7 @@ fn prepare(
     };
     // What is asked for by name must run, and so must the baseline.
     let mut outlook = Outlook::of(surveyed, baseline);
-    guard.same_queue = outlook.same_queue(laboratory, &mut guard, &header.cells)?;
+    guard.alike = outlook.alike(laboratory, &mut guard, &header.cells)?;
     for cell in header.cells.iter().filter(|cell| plan.mandatory || cell.id == header.baseline) {
         if let Some(obstacle) = outlook.obstacle(laboratory, &mut guard, cell)? {
             return Err(obstacle.fault(cell));
@@ -183,7 +183,7 @@ fn reopen(
     }
     let ended = Ended::of(&study);
     // A study that ran every block was stopped by nothing.
-    let stopped = stopped_early(&study).filter(|_| ended.missing(header) > 0);
+    let stopped = stopped_early(&study).filter(|_| ended.missing(&study) > 0);
     if let Some(why) = &stopped
         && !study.remarks.iter().any(|remark| remark.contains(why))
     {
@@ -193,7 +193,7 @@ fn reopen(
         if let Some(why) = stopped {
             return Err(complete(&why));
         }
-        if ended.missing(header) == 0 {
+        if ended.missing(&study) == 0 {
             return Err(complete(&format!("all {} trials have ended", ended.trials.len())));
         }
     }
@@ -211,8 +211,8 @@ fn reopen(
             .remedy("go on where it was begun, or begin a new study"));
     }
     let mut outlook = Outlook::of(surveyed, baseline);
-    guard.same_queue = outlook.same_queue(laboratory, &mut guard, &header.cells)?;
-    let (count, total) = (ended.trials.len(), ended.trials.len() + ended.missing(header));
+    guard.alike = outlook.alike(laboratory, &mut guard, &header.cells)?;
+    let (count, total) = (ended.trials.len(), ended.trials.len() + ended.missing(&study));
     let taken = study.profiles.len();
     let remark = match taken {
         0 => format!("interrupted and resumed after {count} of {total} trials"),
@@ -306,16 +306,43 @@ impl Ended {
         !self.unable.contains(&cell.id) && !self.trials.contains(&(cell.id.clone(), block))
     }
 
-    /// Trials still to be run if every block is.
-    fn missing(&self, header: &StudyHeader) -> usize {
-        let blocks = 0..header.schedule.blocks;
-        blocks.map(|block| header.cells.iter().filter(|c| self.is_missing(c, block)).count()).sum()
+    /// Trials still to be run if every block is; of the second pass once the first is whole.
+    fn missing(&self, study: &Study) -> usize {
+        let passes = [first_pass(study), second_pass(study)];
+        let missing = |(block, cells): &(u32, Vec<&Cell>)| {
+            cells.iter().filter(|cell| self.is_missing(cell, *block)).count()
+        };
+        passes.iter().flatten().map(missing).sum()
     }
 
     /// Whether a block was begun.
     fn has(&self, block: u32) -> bool {
         self.trials.iter().any(|(_, known)| *known == block)
     }
+}
+
+/// The blocks of a study that all cells are in, with their cells in the order in which they
+/// run. Those that cannot run are in it, too, so that it is the same whatever the hosts can do.
+fn first_pass(study: &Study) -> Vec<(u32, Vec<&Cell>)> {
+    let StudyHeader { cells, schedule, .. } = &study.header;
+    let blocks = schedule.first_pass().unwrap_or(schedule.blocks);
+    in_order(0, &cells.iter().collect::<Vec<_>>(), blocks, schedule.seed)
+}
+
+/// The blocks after them, of the cells that the first pass of a study with a budget has chosen.
+fn second_pass(study: &Study) -> Vec<(u32, Vec<&Cell>)> {
+    let StudyHeader { cells, schedule, .. } = &study.header;
+    let Some((first, pass)) = schedule.first_pass().zip(stats::second_pass(study)) else {
+        return Vec::new();
+    };
+    let cells: Vec<&Cell> = cells.iter().filter(|cell| pass.cells.contains(&cell.id)).collect();
+    in_order(first, &cells, pass.blocks, schedule.seed.wrapping_add(1))
+}
+
+fn in_order<'c>(from: u32, cells: &[&'c Cell], count: u32, seed: u64) -> Vec<(u32, Vec<&'c Cell>)> {
+    let order = spec::order(cells.len(), count, seed);
+    let passes = order.chunks(cells.len().max(1));
+    (from..).zip(passes.map(|pass| pass.iter().map(|(_, at)| cells[*at]).collect())).collect()
 }
 
 /// Why the declared rule ends a study that stands at the end of a block. A rule
@@ -340,24 +367,37 @@ impl Run<'_, '_> {
     /// Runs every trial that is missing.
     fn all(&mut self) -> Result<(), Fault> {
         self.note_unavailable()?;
+        if stopped_early(&self.opened.study).is_none() {
+            // The second pass is known when the first one has ended.
+            for pass in [first_pass, second_pass] {
+                let study = &self.opened.study;
+                let ended = Ended::of(study);
+                let missing = pass(study).into_iter().map(|(block, cells)| {
+                    let cells = cells.into_iter().filter(|cell| ended.is_missing(cell, block));
+                    (block, cells.cloned().collect())
+                });
+                let missing: Vec<(u32, Vec<Cell>)> = missing.collect();
+                self.pass(&missing)?;
+            }
+        }
+        self.profiles()
+    }
+
+    /// Runs these blocks of one pass.
+    fn pass(&mut self, blocks: &[(u32, Vec<Cell>)]) -> Result<(), Fault> {
         let header = self.opened.study.header.clone();
         let schedule = &header.schedule;
-        let ended = Ended::of(&self.opened.study);
-        let total = ended.missing(&header);
-        if total == 0 || stopped_early(&self.opened.study).is_some() {
-            return self.profiles();
+        let total = blocks.iter().map(|(_, cells)| cells.len()).sum();
+        if total == 0 {
+            return Ok(());
+        }
+        if schedule.first_pass().is_some_and(|first| blocks[0].0 >= first) {
+            self.note_second_pass()?;
         }
         self.observer.begins(&header, total);
         let mut clock = Clock { begin: Instant::now(), done: 0, total };
-        // All cells are in the order, those that cannot run too, so that it is
-        // the same whatever the host can do.
-        let order = spec::order(header.cells.len(), schedule.blocks, schedule.seed);
-        for (block, pass) in (0..).zip(order.chunks(header.cells.len().max(1))) {
-            let cells = pass.iter().map(|(_, index)| &header.cells[*index]);
-            let missing: Vec<&Cell> = cells.filter(|cell| ended.is_missing(cell, block)).collect();
-            if missing.is_empty() {
-                continue;
-            }
+        for (block, cells) in blocks.iter().filter(|(_, cells)| !cells.is_empty()) {
+            let (block, missing) = (*block, cells.iter().collect::<Vec<&Cell>>());
             if self.opened.shared.as_ref().is_some_and(|blocks| !blocks.take()) {
                 break;
             }
@@ -370,7 +410,27 @@ impl Run<'_, '_> {
                 break;
             }
         }
-        self.profiles()
+        Ok(())
+    }
+
+    /// Tells which cells the first pass chose. A study that is resumed has said so.
+    fn note_second_pass(&mut self) -> Result<(), Fault> {
+        let study = &self.opened.study;
+        let first = study.header.schedule.first_pass();
+        let Some((first, pass)) = first.zip(stats::second_pass(study)) else { return Ok(()) };
+        let chosen: Vec<&str> = pass.chosen.iter().map(|cell| cell.0.as_str()).collect();
+        let remark = format!(
+            "within its budget: {first} blocks of all cells, then {} more of those that lead or \
+             that these left open; judged by the later ones alone: {}. Each comparison has half \
+             of the error that was declared, since the first blocks chose by which it is judged",
+            pass.blocks,
+            chosen.join(", ")
+        );
+        if self.opened.study.remarks.contains(&remark) {
+            return Ok(());
+        }
+        self.observer.second_pass(&remark);
+        self.remark(remark)
     }
 
     /// Writes down which cells cannot run, and why.

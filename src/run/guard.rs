@@ -2,7 +2,7 @@
 //! raised and restored after the last, and an eye on what else changes meanwhile.
 
 use super::Laboratory;
-use super::preparation::SameQueue;
+use super::preparation::Alike;
 use super::stewards::{Fingerprints, Stewards};
 use crate::host::{Fingerprint, differences};
 use crate::record::{
@@ -22,8 +22,8 @@ pub(super) struct Guard {
     wanted: Vec<WantedSetting>,
     records: Vec<SettingRecord>,
     last: Fingerprints,
-    /// The queues that flows of all cells come by.
-    pub same_queue: SameQueue,
+    /// What the cards of all cells get alike.
+    pub alike: Alike,
 }
 
 /// What changed on a host, in words.
@@ -54,8 +54,8 @@ impl Guard {
         let mut stewards = Stewards::of(laboratory)?;
         let (records, rows) = stewards.apply(&wanted)?;
         let last = stewards.fingerprints()?;
-        let same_queue = SameQueue::default();
-        Ok((Guard { stewards: Some(stewards), wanted, records, last, same_queue }, rows))
+        let alike = Alike::default();
+        Ok((Guard { stewards: Some(stewards), wanted, records, last, alike }, rows))
     }
 
     /// Whether every steward still answers.

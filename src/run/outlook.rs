@@ -4,7 +4,7 @@
 use super::Laboratory;
 use super::clocks;
 use super::guard::Guard;
-use super::preparation::{self, Cards, SameQueue};
+use super::preparation::{self, Alike, Cards};
 use super::reach;
 use super::remote::{Remotes, unexpected};
 use super::trial::{connect, set_up_link};
@@ -169,23 +169,23 @@ impl Outlook {
         Outlook { surveyed, baseline: baseline.clone(), rehearsed, prepared }
     }
 
-    /// The queues that one of these cells has its flows steered to, if it can run: all
-    /// others get theirs by the same, or a difference between paths would be one of queues.
-    pub fn same_queue(
+    /// What the first of these cells that can run asks of the cards its flows come by: all others
+    /// get theirs likewise.
+    pub fn alike(
         &mut self,
         laboratory: &Laboratory,
         guard: &mut Guard,
         cells: &[Cell],
-    ) -> Result<SameQueue, Fault> {
+    ) -> Result<Alike, Fault> {
         for cell in cells {
             let surveyed = self.surveyed.iter().find(|one| one.kernel == cell.kernel);
             let Some(cards) = surveyed.and_then(|one| one.cards.as_ref()) else { continue };
-            let queues = cards.own_queue(laboratory.paths, cell);
-            if queues != [None, None] && self.obstacle(laboratory, guard, cell)?.is_none() {
-                return Ok(queues);
+            let asked = cards.asked(laboratory.paths, cell);
+            if asked != Alike::default() && self.obstacle(laboratory, guard, cell)?.is_none() {
+                return Ok(asked);
             }
         }
-        Ok([None, None])
+        Ok(Alike::default())
     }
 
     /// What stands in the way of a cell, if anything does. The error is the
@@ -240,7 +240,7 @@ impl Outlook {
     ) -> Result<Option<Obstacle>, Fault> {
         let surveyed = self.surveyed.iter().find(|one| one.kernel == cell.kernel);
         let Some(cards) = surveyed.and_then(|one| one.cards.as_ref()) else { return Ok(None) };
-        let wanted = match cards.wanted(laboratory.paths, cell, &guard.same_queue) {
+        let wanted = match cards.wanted(laboratory.paths, cell, &guard.alike) {
             Ok(wanted) if wanted.is_empty() => return Ok(None),
             Ok(wanted) => wanted,
             Err(fault) => return Ok(Some(Obstacle::of(fault))),
@@ -311,6 +311,13 @@ impl Outlook {
 /// anything to be left as it is.
 fn other_link(laboratory: &Laboratory, cell: &Cell) -> Option<Obstacle> {
     let (testbed, preset) = (laboratory.testbed, &cell.link.preset);
+    if cell.link.tap.is_some() && !testbed.properties().holds_taps {
+        return Some(Obstacle {
+            kind: FaultKind::Usage,
+            reason: format!("testbed {} has no tap between its hosts", testbed.name()),
+            remedy: "choose --testbed netns, or vm with one guest and no cards".into(),
+        });
+    }
     let given = testbed.properties().link_is_given;
     let (does, usual) = if given { ("takes", "given") } else { ("makes", "wire") };
     (given != cell.link.asked.is_some()).then(|| Obstacle {

@@ -121,6 +121,10 @@ pub trait Observer {
     fn profile_ends(&mut self, number: usize, trial: &Trial, left: Duration) {
         let _ = (number, trial, left);
     }
+    /// The first pass of a study with a budget has ended; the text says what follows.
+    fn second_pass(&mut self, remark: &str) {
+        let _ = remark;
+    }
     /// The stopping rule ended the study; the text says why, and what it saved.
     fn stops_early(&mut self, why: &str) {
         let _ = why;

@@ -12,13 +12,15 @@ use super::guard::Guard;
 use super::remote::Remotes;
 use super::stewards::Stewards;
 use crate::host;
-use crate::path::{self, DataPath, HalfPath, Wire};
+use crate::path::{self, DataPath, HalfPath, OwnQueues, Wire};
 use crate::record::wire::{Nic, Request};
 use crate::record::{
-    Cell, DeviceName, Fault, FaultKind, HW_GRO, Role, Setting, SettingRecord, WantedSetting,
+    Cell, DeviceName, Fault, FaultKind, HW_GRO, Ports, Protocol, Rings, Role, Setting,
+    SettingRecord, Split, WantedSetting,
 };
 use crate::testbed::{Site, Testbed};
-use crate::workload::{self, Job};
+use crate::workload::{self, Direction, Job};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::Path;
 
@@ -36,9 +38,18 @@ pub(super) struct Cards {
     sets_link: bool,
 }
 
-/// The receive queue of each role that all flows of a study come by; none leaves it to the
-/// card.
-pub(super) type SameQueue = [Option<u32>; 2];
+/// What the paths of a study ask of the card of each role that changes how any flow comes by it:
+/// all of its cells get it, or a difference between paths would be one of queues or of headers.
+pub(super) type Alike = [Shared; 2];
+
+/// What they ask of one card.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Shared {
+    /// Receive queues that all flows come by; none leaves it to the card.
+    queues: Option<OwnQueues>,
+    /// Headers are in buffers of their own.
+    splits: bool,
+}
 
 impl Cards {
     /// Those of a deployment that is up.
@@ -70,7 +81,7 @@ impl Cards {
         &self,
         paths: &[&'static DataPath],
         cell: &Cell,
-        same_queue: &SameQueue,
+        alike: &Alike,
     ) -> Result<Vec<WantedSetting>, Fault> {
         let mut all = cell.settings.clone();
         for role in Role::ALL {
@@ -81,7 +92,13 @@ impl Cards {
                 all.extend(link.into_iter().map(here));
             }
             all.extend(self.interrupts(cell, role)?.into_iter().map(here));
-            let Some(nic) = &self.nics[role as usize] else { continue };
+            let Some(nic) = &self.nics[role as usize] else {
+                match cell.link.hds == Some(true) && receives(cell, role)? {
+                    true => return Err(no_card_to_split(self.devices[role as usize].as_deref())),
+                    false => continue,
+                }
+            };
+            let alike = &alike[role as usize];
             let wire = Wire {
                 device: &nic.device,
                 driver: &nic.driver,
@@ -89,38 +106,43 @@ impl Cards {
                 own: address,
                 peer: self.addresses[role.peer() as usize],
                 port: None,
+                flows: cell.stream.flows,
+                connects: role == Role::Sender,
             };
             let mut settings = Vec::new();
             for (half, job) in halves(paths, cell, role)? {
                 settings.extend(half.preparation(&job.options, &wire)?);
             }
-            let merges = |s: &Setting| matches!(s, Setting::Feature { feature, on: true, .. } if feature.as_str() == HW_GRO);
+            split_headers(cell, role, alike.splits, &wire, &mut settings)?;
             let meant = cell.link.hw_gro && cell.link.is_asked("hw-gro");
-            if !meant && settings.iter().any(merges) {
+            if !meant && settings.iter().any(turns_merging_on) {
                 return Err(splits_by_merging(nic));
             }
-            if let Some(queue) = same_queue[role as usize].filter(|_| steered(&settings).is_none())
-            {
-                settings.extend(path::steering(queue, &wire)?);
+            if let Some(queues) = alike.queues.filter(|_| steered(&settings).is_none()) {
+                settings.extend(path::steering(queues, &wire)?);
             }
             all.extend(settings.into_iter().map(here));
         }
         Ok(all)
     }
 
-    /// The queues that the paths of a cell have its flows steered to.
-    pub fn own_queue(&self, paths: &[&'static DataPath], cell: &Cell) -> SameQueue {
-        let wanted = self.wanted(paths, cell, &[None, None]).unwrap_or_default();
+    /// What the paths of a cell ask of the cards that its flows come by.
+    pub fn asked(&self, paths: &[&'static DataPath], cell: &Cell) -> Alike {
+        let mut cell = cell.clone();
+        // That is asked by the cell, for itself.
+        cell.link.hds = None;
+        let wanted = self.wanted(paths, &cell, &Alike::default()).unwrap_or_default();
         Role::ALL.map(|role| {
             let here = wanted.iter().filter(|wanted| wanted.host == Some(role));
-            steered(&here.map(|wanted| wanted.setting.clone()).collect::<Vec<_>>())
+            let here: Vec<Setting> = here.map(|wanted| wanted.setting.clone()).collect();
+            Shared { queues: steered(&here), splits: here.iter().any(splits) }
         })
     }
 
     /// What brings the softirqs of a role's device to the CPU that its cell names: the
     /// interrupts of all queues of a card, since acknowledgements and the end of
-    /// transmissions choose theirs by a hash. Where the link is ours to make, its agent
-    /// does the rest.
+    /// transmissions choose theirs by a hash. Where there are none it is RPS, which the agent
+    /// of a link that is ours to make sets up with it.
     fn interrupts(&self, cell: &Cell, role: Role) -> Result<Vec<Setting>, Fault> {
         let Some(cpu) = cell.placement.softirq(role).cpu() else { return Ok(Vec::new()) };
         if cell.link.threaded_napi && cell.link.is_asked("threaded-napi") {
@@ -128,7 +150,7 @@ impl Cards {
         }
         let interrupts = self.nics[role as usize].as_ref().map_or(&[][..], |nic| &nic.interrupts);
         if let (true, true, Some(device)) =
-            (interrupts.is_empty(), self.given, &self.devices[role as usize])
+            (interrupts.is_empty(), self.sets_link, &self.devices[role as usize])
         {
             return Ok(vec![given::receive_on(DeviceName::new(device)?, cpu)?]);
         }
@@ -137,12 +159,81 @@ impl Cards {
     }
 }
 
-/// The queue that one of these settings steers flows to.
-fn steered(settings: &[Setting]) -> Option<u32> {
-    settings.iter().find_map(|setting| match setting {
+/// The queues that these settings steer flows to.
+fn steered(settings: &[Setting]) -> Option<OwnQueues> {
+    let queues = settings.iter().filter_map(|setting| match setting {
         Setting::Flow { rule, .. } => Some(rule.queue),
         _ => None,
-    })
+    });
+    let queues: BTreeSet<u32> = queues.collect();
+    queues.first().map(|first| OwnQueues { first: *first, count: queues.len() as u32 })
+}
+
+fn splits(setting: &Setting) -> bool {
+    matches!(setting, Setting::Rings { rings, .. } if rings.tcp_data_split == Some(Split::On))
+}
+
+fn receives(cell: &Cell, role: Role) -> Result<bool, Fault> {
+    Ok(workload::of(cell)?.halves(role).contains(&Direction::Receive))
+}
+
+/// Adds what makes a card split headers, or not, as the cell's link has it; where that says
+/// nothing, as the study's other cells need it (`alike`).
+fn split_headers(
+    cell: &Cell,
+    role: Role,
+    alike: bool,
+    wire: &Wire,
+    settings: &mut Vec<Setting>,
+) -> Result<(), Fault> {
+    let split_already = settings.iter().any(splits);
+    if !receives(cell, role)? {
+        return Ok(());
+    }
+    match cell.link.hds.filter(|_| cell.link.is_asked("hds")) {
+        Some(false) if split_already => {
+            let text = "the path takes headers split, and the cell's link has hds=off";
+            Err(Fault::new(FaultKind::Unsupported, text)
+                .remedy("leave hds at auto for this path, or compare paths with hds=on"))
+        }
+        Some(false) => {
+            let rings = Rings { tcp_data_split: Some(Split::Off), ..Rings::default() };
+            settings.insert(0, Setting::Rings { device: DeviceName::new(wire.device)?, rings });
+            Ok(())
+        }
+        // Where it takes hardware GRO, it is left to cells that have that.
+        None if !alike || (path::splits_by_merging(wire.driver) && !cell.link.hw_gro) => Ok(()),
+        _ if split_already => Ok(()),
+        _ => {
+            settings.splice(0..0, path::header_split(wire)?);
+            Ok(())
+        }
+    }
+}
+
+/// The ports that flows have to connect from, where settings tell them apart by these.
+fn connect_from(wanted: &[WantedSetting], cell: &Cell) -> Option<Ports> {
+    let spread = wanted.iter().any(|wanted| match (&wanted.setting, wanted.host) {
+        (Setting::Flow { rule, .. }, Some(Role::Receiver)) => rule.source_port.is_some(),
+        (Setting::Flow { rule, .. }, Some(Role::Sender)) => rule.destination_port.is_some(),
+        _ => false,
+    });
+    spread.then(|| path::spread_ports(cell.stream.flows))
+}
+
+fn no_card_to_split(device: Option<&str>) -> Fault {
+    let device = device.unwrap_or("the device");
+    let text = format!("hds=on: {device} is no card that splits headers");
+    Fault::new(FaultKind::Unsupported, text)
+        .remedy("leave hds at auto; `--testbed vm:nic=zcnic` has software cards that can")
+}
+
+/// Whether it makes a card merge received packets.
+fn turns_merging_on(setting: &Setting) -> bool {
+    match setting {
+        Setting::Feature { feature, on, .. } => *on && feature.as_str() == HW_GRO,
+        _ => false,
+    }
 }
 
 /// A cell that says "software GRO" must not run with the card's.
@@ -163,6 +254,12 @@ pub(super) fn halves(
 ) -> Result<Vec<(&'static dyn HalfPath, Job)>, Fault> {
     let workload = workload::of(cell)?;
     workload.check(cell)?;
+    let protocol = workload.protocol(cell);
+    if cell.link.tap.is_some() && protocol != Protocol::Frames {
+        let text = format!("no {protocol} goes over a tap: its other end is descriptors");
+        let remedy = "choose another --link, or --workload packets";
+        return Err(Fault::new(FaultKind::Usage, text).remedy(remedy));
+    }
     let find = |role: Role| path::find(paths, &cell.half(role).path);
     if let (Some(tx), Some(rx)) = (find(Role::Sender), find(Role::Receiver)) {
         path::transport(workload, cell, role, [tx, rx])?;
@@ -188,7 +285,7 @@ pub fn preparable(
     cell: &Cell,
 ) -> Result<(), Fault> {
     let Some(devices) = testbed.devices() else { return Ok(()) };
-    let wanted = Cards::at(testbed, devices)?.wanted(paths, cell, &[None, None])?;
+    let wanted = Cards::at(testbed, devices)?.wanted(paths, cell, &Alike::default())?;
     Stewards::at(testbed, &Site::of(program))?.feasible(&wanted)
 }
 
@@ -206,10 +303,11 @@ pub fn previewed(
         }
         None => return Ok(Vec::new()),
     };
-    let own = |cell: &Cell| Some(cards.own_queue(paths, cell)).filter(|own| own != &[None, None]);
-    let same_queue = cells.iter().find_map(own).unwrap_or_default();
+    let asked =
+        |cell: &Cell| Some(cards.asked(paths, cell)).filter(|asked| asked != &Alike::default());
+    let alike = cells.iter().find_map(asked).unwrap_or_default();
     let mut stewards = Stewards::at(*testbed, &Site::of(program))?;
-    let preview = |cell| stewards.preview(&cards.wanted(paths, cell, &same_queue)?);
+    let preview = |cell| stewards.preview(&cards.wanted(paths, cell, &alike)?);
     Ok(cells.iter().map(preview).collect())
 }
 
@@ -252,7 +350,8 @@ pub(super) fn prepare(
     remotes: &mut Remotes,
     cell: &Cell,
 ) -> Result<Vec<SettingRecord>, Fault> {
-    let wanted = Cards::of(remotes)?.wanted(laboratory.paths, cell, &guard.same_queue)?;
+    let wanted = Cards::of(remotes)?.wanted(laboratory.paths, cell, &guard.alike)?;
+    remotes.connect_from = connect_from(&wanted, cell);
     let records = match remotes.properties.cards_are_new {
         true => remotes.prepare(&wanted)?,
         false => guard.prepare(&wanted)?,

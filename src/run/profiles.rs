@@ -93,6 +93,7 @@ impl Run<'_, '_> {
             window: profiling.window,
             design: Design::Trials,
             stopping: None,
+            budget: None,
             ..header.schedule.clone()
         };
         let each = seconds(schedule.warm_up + schedule.window);

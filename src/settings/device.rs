@@ -30,9 +30,15 @@ pub(super) fn read(
         return Ok(None);
     };
     let value = match setting {
-        Setting::Feature { feature, .. } => {
+        Setting::Feature { feature, on: wanted, .. } => {
             let features = netlink.features(link.index).map_err(|e| fault(&e))?;
-            let on = features.active.iter().any(|name| name == feature.as_str());
+            let has = |names: &[String]| names.iter().any(|name| name == feature.as_str());
+            let on = has(&features.active);
+            if *wanted && !on && !has(&features.changeable) {
+                let text = format!("{device} has no {feature} that could be switched on");
+                return Err(Fault::new(FaultKind::Unsupported, text)
+                    .remedy(format!("`ethtool -k {device}` shows what it has")));
+            }
             SettingValue::one(feature.as_str(), flag(on))
         }
         Setting::Rings { .. } => rings_value(&netlink.rings(link.index).map_err(|e| fault(&e))?),

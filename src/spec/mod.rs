@@ -20,7 +20,8 @@ pub use cells::{Ask, PairDeclaration, PathDeclaration, PathSpec, WorkloadDeclara
 pub use experiment::{
     Catalogues, DEFAULT_BLOCKS, DEFAULT_WARM_UP, DEFAULT_WINDOW, Experiment, MOST_BLOCKS,
     MOST_CELLS, OWN_FACTORS, check_design, check_lanes, check_stopping, default_design,
-    experiment_schema, factor_names, parse_design, parse_experiment, parse_warm_up, parse_window,
+    experiment_schema, factor_names, parse_budget, parse_design, parse_experiment, parse_warm_up,
+    parse_window,
 };
 pub use inventory::{Chosen, Inventory};
 pub use kernel::parse_kernel;

@@ -1,12 +1,13 @@
 //! The ends of a link that a testbed makes: their addresses and devices.
 
-use crate::host::{Attachment, HwGro};
+use crate::host::Attachment;
 use crate::record::Role;
 use crate::record::wire::LinkEnd;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Length of the link's prefix in bits.
 const PREFIX: u8 = 30;
+const PREFIX_V6: u8 = 126;
 
 /// Addresses from 198.18.0.0/15, which RFC 2544 sets aside for benchmarks of
 /// network devices; no real network has them.
@@ -14,6 +15,14 @@ pub fn address(role: Role) -> IpAddr {
     IpAddr::V4(match role {
         Role::Sender => Ipv4Addr::new(198, 18, 0, 1),
         Role::Receiver => Ipv4Addr::new(198, 18, 0, 2),
+    })
+}
+
+/// The same of IPv6, from 2001:2::/48, which RFC 5180 sets aside likewise.
+pub fn address_v6(role: Role) -> IpAddr {
+    IpAddr::V6(match role {
+        Role::Sender => Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1),
+        Role::Receiver => Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 2),
     })
 }
 
@@ -30,11 +39,24 @@ pub fn end(role: Role, device: impl Into<String>) -> LinkEnd {
     LinkEnd::plain(device, address(role), PREFIX)
 }
 
-/// Both ends of a veth pair between the namespaces of two processes. The first end
-/// makes the pair.
-pub fn veth(receiver: u32) -> [Attachment; 2] {
+/// The same with an address of IPv6.
+pub fn end_v6(role: Role, device: impl Into<String>) -> LinkEnd {
+    LinkEnd::plain(device, address_v6(role), PREFIX_V6)
+}
+
+/// Both ends between the namespaces of two processes: of a veth pair, of which the first
+/// makes both, or of a tap, whose device the receiver makes and puts into the sender's
+/// namespace.
+pub fn beside([sender, receiver]: [u32; 2]) -> [Attachment; 2] {
+    let plain = |role| end(role, device(role));
     let peer = Some((device(Role::Receiver).to_owned(), receiver));
-    let first = LinkEnd { peer, ..end(Role::Sender, device(Role::Sender)) };
-    let second = end(Role::Receiver, device(Role::Receiver));
-    [first, second].map(|end| Attachment::Made(end, HwGro::AsAsked))
+    let descriptors =
+        LinkEnd { tap_for: Some(sender), ..end(Role::Receiver, device(Role::Sender)) };
+    [
+        Attachment::Beside {
+            veth: LinkEnd { peer, ..plain(Role::Sender) },
+            tap: plain(Role::Sender),
+        },
+        Attachment::Beside { veth: plain(Role::Receiver), tap: descriptors },
+    ]
 }

@@ -22,6 +22,7 @@ use crate::sys::netlink::Netlink;
 use crate::sys::qdisc::ROOT;
 use std::fs;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -30,12 +31,14 @@ use std::time::Duration;
 pub struct Ports {
     devices: Option<[DeviceName; 2]>,
     neighbours: bool,
+    ipv6: bool,
     /// What the devices and their namespaces came with.
     base: Mutex<Option<[Base; 2]>>,
 }
 
 /// No device is named.
-pub static UNNAMED: Ports = Ports { devices: None, neighbours: false, base: Mutex::new(None) };
+pub static UNNAMED: Ports =
+    Ports { devices: None, neighbours: false, ipv6: false, base: Mutex::new(None) };
 
 /// How long two ports may take to agree on a speed.
 const CARRIER: Duration = Duration::from_secs(20);
@@ -62,6 +65,12 @@ const OPTIONS: &[OptionSpec] = &[
         kind: OptionKind::Choice(&["arp", "static"]),
         default: "arp",
         help: "static: each end is told the other's hardware address, and nobody asks for it",
+    },
+    OptionSpec {
+        name: "ip",
+        kind: OptionKind::Choice(&["v4", "v6"]),
+        default: "v4",
+        help: "addresses that the ends get: of 198.18.0.0/15, or of 2001:2::/48",
     },
 ];
 
@@ -90,8 +99,9 @@ impl Testbed for Ports {
             return Err(usage(&text));
         }
         let neighbours = options.word("neighbours") == "static";
+        let ipv6 = options.word("ip") == "v6";
         let base = Mutex::new(None);
-        Ok(Some(Box::new(Ports { devices: Some(devices), neighbours, base })))
+        Ok(Some(Box::new(Ports { devices: Some(devices), neighbours, ipv6, base })))
     }
 
     fn probe(&self) -> Support {
@@ -116,6 +126,10 @@ impl Testbed for Ports {
     fn devices(&self) -> Option<[String; 2]> {
         let [sender, receiver] = self.devices.as_ref()?;
         Some([sender.to_string(), receiver.to_string()])
+    }
+
+    fn address(&self, role: Role) -> IpAddr {
+        if self.ipv6 { ends::address_v6(role) } else { ends::address(role) }
     }
 
     fn properties(&self) -> Properties {
@@ -150,10 +164,12 @@ impl Testbed for Ports {
         let [sender, receiver] = agents;
         let host = |role: Role, agent| {
             let peer = role.peer();
+            let device = devices[role as usize].to_string();
+            let end = if self.ipv6 { ends::end_v6(role, device) } else { ends::end(role, device) };
             let end = LinkEnd {
                 patience: CARRIER.as_secs_f64(),
-                neighbour: hardware.map(|all| (ends::address(peer), all[peer as usize])),
-                ..ends::end(role, devices[role as usize].to_string())
+                neighbour: hardware.map(|all| (self.address(peer), all[peer as usize])),
+                ..end
             };
             let attachment = Attachment::Made(end, HwGro::AsAsked);
             ProcessHost { agent, attachment, adapter: Adapter::Asked }

@@ -4,13 +4,14 @@
 
 use crate::guests::{Turn, able, leftovers, shown};
 use bytepath::guest::{Errand, Errands};
-use bytepath::record::{Scope, Support, Trial, TrialStatus};
+use bytepath::record::{Scope, Study, Support, Trial, TrialStatus};
 use bytepath::run::{load, testbed_spec};
 use bytepath::spec;
 use bytepath::testbed;
 use bytepath_testing::skip;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 const BED: &str = "vm:nic=zcnic";
 
@@ -42,43 +43,31 @@ fn zero_copy_is_proven_under_every_drivers_name_and_in_trouble() {
     // A path that asks for preparation is the baseline, too.
     let experiment = format!(
         "testbed = '{BED}'\nblocks = 1\nwarm-up = '300ms'\nwindow = '800ms'\nmeters = ['nic']\n\
-         profile = 'none'\n[factors]\npath = ['{}', '{}']\ntouch = 'verify'\n\
-         link = 'nic:hw-gro=on'\nkernel = [{}]\n",
+         profile = 'none'\n[[exclude]]\npath = '{1}'\nkernel = '{2}'\n\
+         [factors]\npath = ['{0}', '{1}']\ntouch = 'verify'\n\
+         link = 'nic:hw-gro=on'\nkernel = [{3}]\n",
         PATHS[0],
         PATHS[1],
+        // The battle runs devmem on it.
+        CARDS[0][0],
         kernels.join(", ")
     );
     fs::write(&file, experiment).unwrap();
     let words = ["run", file.to_str().unwrap(), "--out", out.to_str().unwrap()];
     let output = crate::guests::bytepath(&words);
     let text = shown(&output);
-    // In trouble, or on a busy machine, a stream may stand still for a window, which is a
-    // failed trial (exit code 5).
+    // A stream that stood still is a failed trial (exit code 5).
     assert!(matches!(output.status.code(), Some(0 | 5)), "{text}");
     let study = load(&out).unwrap_or_else(|fault| panic!("{fault}: {text}"));
-    assert_eq!(study.trials.len(), CARDS.len() * PATHS.len() + 1, "{text}");
-    let mut measured: Vec<&Trial> = Vec::new();
-    for trial in &study.trials {
-        match &trial.status {
-            TrialStatus::Measured => measured.push(trial),
-            TrialStatus::Failed { fault } => {
-                let still = ["nothing moved", "did not drain"];
-                assert!(still.iter().any(|how| fault.message.contains(how)), "{fault}: {text}");
-            }
-            other => panic!("{}: {other:?}: {text}", trial.cell),
-        }
-    }
+    assert_eq!(study.trials.len(), CARDS.len() * PATHS.len(), "{text}");
+    let measured = measured(&study, &text);
     for trial in &measured {
         assert_eq!(trial.label, "zero-copy", "{}: {text}", trial.cell);
         let (placed, copied) =
             (driver(trial, "rx_to_iovs_bytes"), driver(trial, "rx_to_pages_bytes"));
         let count = trial.count as f64;
         assert!(placed > 0.8 * count && copied < 0.01 * count, "{}: {placed}", trial.cell);
-        let sources: Vec<&str> =
-            trial.roles.iter().flat_map(|r| &r.ledger.evidence).map(|e| &*e.source).collect();
-        let by_the_nic = ["zcrx_stats does not call copied", "the NIC put in a dmabuf"];
-        let proven = sources.iter().any(|source| by_the_nic.iter().any(|by| source.contains(by)));
-        assert!(proven, "{}: {sources:?}", trial.cell);
+        is_proven(trial);
     }
     for [name, _, counters, first] in CARDS {
         let of: Vec<&&Trial> =
@@ -102,14 +91,152 @@ fn zero_copy_is_proven_under_every_drivers_name_and_in_trouble() {
     assert_eq!(leftovers(), []);
 }
 
+/// Paths that want two queues, with rings, queues and an area too small for what arrives, and one
+/// that maps pages of a card.
+const NARROW: [&str; 4] = [
+    "zcrx:queues=2,rq=16",
+    "zcrx:queues=2,completions=4",
+    "devmem:queues=2,area=2M,recycle-batch=65536",
+    "msg-zerocopy",
+];
+
+#[test]
+fn flows_are_spread_over_queues_and_what_runs_over_is_named() {
+    let Some(_machine) = able_with_cards() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (file, out) = (folder.path().join("queues.toml"), folder.path().join("study"));
+    let experiment = format!(
+        "testbed = '{BED}'\nblocks = 1\nwarm-up = '200ms'\nwindow = '500ms'\nmeters = ['nic']\n\
+         profile = 'none'\n[factors]\npath = ['{}']\ntouch = 'verify'\nflows = 2\nlink = 'nic'\n",
+        NARROW.join("', '")
+    );
+    fs::write(&file, experiment).unwrap();
+    let words = ["run", file.to_str().unwrap(), "--out", out.to_str().unwrap()];
+    let output = crate::guests::bytepath(&words);
+    let text = shown(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    let study = load(&out).unwrap_or_else(|fault| panic!("{fault}: {text}"));
+    let of = |path: &str| {
+        let cell = study.header.cells.iter().find(|cell| cell.levels["path"] == path).unwrap();
+        study.trials.iter().find(|trial| trial.cell == cell.id).unwrap()
+    };
+    for path in NARROW {
+        let trial = of(path);
+        assert_eq!(trial.status, TrialStatus::Measured, "{path}: {text}");
+        assert_eq!(trial.label, "zero-copy", "{path}: {text}");
+        let set: Vec<String> = trial.prepared.iter().map(|r| r.setting.to_string()).collect();
+        assert_eq!(set[0], "rings zcnic1 tcp-data-split=on hds-thresh=0", "{path}");
+        for (flow, queue) in [(0, 2), (1, 3)] {
+            let rule = format!(" src-port={} queue={queue}", 21_000 + flow);
+            assert!(set.iter().any(|set| set.ends_with(&rule)), "{path}: {set:?}");
+            assert!(card(trial, &format!("nic.rx-{queue}.rx-packets")) > 100.0, "{path}: {text}");
+            let pool = if path == "msg-zerocopy" { "pages" } else { "provider" };
+            let pool = card(trial, &format!("nic.pool.rx-{queue}.{pool}.alloc-fast"));
+            assert!(pool > 100.0, "{path}: {text}");
+        }
+    }
+    let counted = |path, metric: &str| -> f64 {
+        let readings = of(path).readings.iter().filter(|reading| reading.metric == metric);
+        readings.map(|reading| reading.value).sum()
+    };
+    assert!(counted(NARROW[0], "zcrx.refill_full") > 0.0, "{text}");
+    assert!(counted(NARROW[1], "zcrx.queue_full") > 0.0, "{text}");
+    let says = |path, words: &str| of(path).warnings.iter().any(|text| text.contains(words));
+    assert!(says(NARROW[0], "give a larger rq"), "{text}");
+    assert!(says(NARROW[1], "give more completions"), "{text}");
+    assert!(says(NARROW[2], "the batch is large for the area"), "{text}");
+}
+
+/// The whole matrix of the battle, as a user would run it, with windows as short as still prove.
+#[test]
+fn the_battle_runs_whole_and_its_reports_have_the_chart() {
+    let Some(_machine) = able_with_cards() else { return };
+    if !rustix::process::geteuid().is_root() {
+        return skip!("not root, which the settings of the experiment take");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("battle");
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/battle.toml");
+    let bed = format!("{BED},cpus=4");
+    let bytepath = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
+        command.env("BYTEPATH_STATE", folder.path().join("state")).args(words).output().unwrap()
+    };
+    let study = out.to_str().unwrap();
+    let short = ["--blocks", "1", "--warm-up", "200ms", "--window", "500ms", "--profile", "none"];
+    let words = ["run", file, "--testbed", &bed, "--meters", "none", "--out", study];
+    let output = bytepath(&[&words[..], &short].concat());
+    let text = shown(&output);
+    assert!(matches!(output.status.code(), Some(0 | 5)), "{text}");
+    let study = load(&out).unwrap_or_else(|fault| panic!("{fault}: {text}"));
+    assert_eq!(study.trials.len(), 17, "{text}");
+    let measured = measured(&study, &text);
+    for (path, label) in [
+        ("socket", "copied"),
+        // Headers are split for it, since they are for the others.
+        ("msg-zerocopy", "zero-copy"),
+        ("zcrx", "zero-copy"),
+        ("devmem", "zero-copy"),
+    ] {
+        let of = measured.iter().filter(|t| t.cell.0.split(' ').next() == Some(path));
+        let of: Vec<&&Trial> = of.collect();
+        assert!(of.len() >= 3, "{path}: {text}");
+        for trial in of {
+            assert_eq!(trial.label, label, "{}: {text}", trial.cell);
+            if label == "zero-copy" {
+                is_proven(trial);
+            }
+        }
+    }
+    let netdev = shown(&bytepath(&["show", out.to_str().unwrap(), "--format", "netdev"]));
+    let chart = netdev.split_once("What each factor does").expect(&netdev).1;
+    for part in ["hw-gro  cores=together", "cores=apart", "zcrx", "zero-copy"] {
+        assert!(chart.contains(part), "{part}: {netdev}");
+    }
+    let page = shown(&bytepath(&["show", out.to_str().unwrap(), "--format", "html"]));
+    let chart = page.split_once("id=\"factors\"").expect("the section").1;
+    let chart = chart.split_once("</figure>").unwrap().0;
+    assert!(chart.contains("<h3>cores=apart</h3>") && chart.contains(">devmem<"), "{chart}");
+    assert_eq!(leftovers(), []);
+}
+
+/// The trials of a study that were measured. In trouble, or on a busy machine, a stream may
+/// stand still for a window; nothing else may have happened.
+fn measured<'a>(study: &'a Study, text: &str) -> Vec<&'a Trial> {
+    let is_measured = |trial: &&Trial| match &trial.status {
+        TrialStatus::Measured => true,
+        TrialStatus::Failed { fault } => {
+            let still = ["nothing moved", "did not drain"];
+            assert!(still.iter().any(|how| fault.message.contains(how)), "{fault}: {text}");
+            false
+        }
+        other => panic!("{}: {other:?}: {text}", trial.cell),
+    };
+    study.trials.iter().filter(is_measured).collect()
+}
+
+/// That a trial has evidence by the NIC for what its label says.
+fn is_proven(trial: &Trial) {
+    let sources: Vec<&str> =
+        trial.roles.iter().flat_map(|r| &r.ledger.evidence).map(|e| &*e.source).collect();
+    let by_the_nic = ["zcrx_stats does not call copied", "the NIC put in a dmabuf"];
+    let proven = sources.iter().any(|source| by_the_nic.iter().any(|by| source.contains(by)));
+    assert!(proven, "{}: {sources:?}", trial.cell);
+}
+
 /// What the driver of a trial's devices counted.
 fn driver(trial: &Trial, counter: &str) -> f64 {
-    let metric = format!("nic.driver.{counter}");
+    card(trial, &format!("nic.driver.{counter}"))
+}
+
+/// A reading of both cards of a trial, added up.
+fn card(trial: &Trial, metric: &str) -> f64 {
     let of = trial.readings.iter().filter(|reading| reading.metric == metric);
     of.filter(|reading| matches!(reading.scope, Scope::Link(..))).map(|reading| reading.value).sum()
 }
 
-/// On the testbed `ports`, inside a guest, whose cards outlive the study.
+/// On the testbed `ports`, inside a guest, whose cards outlive the study. What a receiver had
+/// bound and held goes with it: the next study has the queue, over IPv6.
 #[test]
 fn a_prepared_card_is_restored_after_its_study_was_killed() {
     let Some(_machine) = able_with_cards() else { return };
@@ -134,6 +261,18 @@ fn a_prepared_card_is_restored_after_its_study_was_killed() {
         assert!(line.is_some_and(|line| line.contains("put back")), "{setting}: {restored}");
     }
     assert!(said(&guest, "/bin/bytepath restore").starts_with("nothing to restore"));
+    let study = "/bin/bytepath run --testbed ports:sender=zcnic0,receiver=zcnic1,ip=v6 \
+                 --stream touch=verify --link nic:mtu=4168 --meters none --profile none --blocks 1";
+    // Most of the area is held when it dies, in the middle of a stream.
+    let holds = "--path devmem:recycle-batch=8192 --warm-up 200ms --window 60s --out /tmp/held";
+    let killed = said(&guest, &format!("{DOUBLE} killed /tmp/held \"flow\" {study} {holds}"));
+    assert!(killed.contains("signal: 9"), "{killed}");
+    said(&guest, "/bin/bytepath restore");
+    let again = "--path devmem --path zcrx --warm-up 200ms --window 500ms --out /tmp/v6";
+    let shown = said(&guest, &format!("{study} {again}"));
+    let labels = shown.lines().filter(|line| line.ends_with("zero-copy"));
+    assert_eq!(labels.count(), 2, "{shown}");
+    assert!(shown.contains("flow zcnic1 src=2001:2::1"), "{shown}");
 }
 
 const DOUBLE: &str = "/bin/double";

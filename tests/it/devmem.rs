@@ -171,7 +171,7 @@ fn fragments_per_receive_are_reported() {
     let analysis = analyse(&study, &Rules::default());
     let render = |name: &str| {
         let style = Style { width: 140, details: true, ..Style::default() };
-        let subject = report::Subject { study: &study, analysis: &analysis, explanation: None };
+        let subject = report::Subject::of(&study, &analysis, None);
         let mut out = Vec::new();
         report::find(name).unwrap().render(&subject, &style, &mut out).unwrap();
         String::from_utf8(out).unwrap()
@@ -217,7 +217,7 @@ fn fragments_per_receive_are_reported() {
     // A study that received nothing into device memory says nothing of it.
     let plain = made_up::study();
     let analysis = analyse(&plain, &Rules::default());
-    let subject = report::Subject { study: &plain, analysis: &analysis, explanation: None };
+    let subject = report::Subject::of(&plain, &analysis, None);
     let mut out = Vec::new();
     report::find("html").unwrap().render(&subject, &Style::default(), &mut out).unwrap();
     assert!(!String::from_utf8(out).unwrap().contains("id=\"fragments\""));

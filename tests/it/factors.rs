@@ -136,6 +136,23 @@ fn one_factor_alone_has_no_view() {
     assert_eq!(analysed(&one).factors, None);
 }
 
+/// Under emulation the chart shows that all cells ran; nothing is said of effects.
+#[test]
+fn without_speed_there_is_a_chart_and_no_effect() {
+    let mut study = study(&mut Random::new(3), |cell, _, _| Some(truth(cell)));
+    study.header.functional = Some("an emulated processor, made up".into());
+    let said = |format: &str| String::from_utf8(render(format, &study, &Style::default())).unwrap();
+    for text in [said("text"), said("netdev")] {
+        let part = text.split_once("What each factor does").expect("the section").1;
+        assert!(part.contains("How the bytes went; no speed was measured."), "{part}");
+        assert!(part.contains("hw-gro") && !part.contains("##"), "{part}");
+        assert!(!part.contains("Each level over"), "{part}");
+    }
+    let page = said("html");
+    let chart = page.split_once("id=\"factors\"").expect("the section").1;
+    assert!(chart.contains("<h3>cores=one</h3>") && !chart.contains("Each level over"));
+}
+
 #[test]
 fn reports_tell_it_and_draw_it() {
     let study = study(&mut Random::new(3), |cell, _, _| Some(truth(cell)));
@@ -145,6 +162,10 @@ fn reports_tell_it_and_draw_it() {
         let told = words(part);
         assert!(told.contains("hw-gro=true false 1.") && told.contains(" FASTER"), "{part}");
         assert!(told.contains("hw-gro=true with path=zcrx: throughput is 1.2"), "{part}");
+        // The chart: two panels with two bars for each of three paths.
+        let chart = part.split_once("Each level over").unwrap().0;
+        assert_eq!(chart.lines().filter(|line| line.ends_with("##")).count(), 12, "{chart}");
+        assert!(told.contains("hw-gro Gbit/s cores=two"), "{chart}");
     }
     assert!(said("netdev").lines().all(|line| line.len() <= 72));
     let mut many = analysed(&study);
@@ -152,7 +173,7 @@ fn reports_tell_it_and_draw_it() {
     let pair = view.interactions[0].clone();
     view.interactions = vec![pair; 15];
     let mut out = Vec::new();
-    let subject = Subject { study: &study, analysis: &many, explanation: None };
+    let subject = Subject::of(&study, &many, None);
     find("text").unwrap().render(&subject, &Style::default(), &mut out).unwrap();
     let text = words(&String::from_utf8(out).unwrap());
     assert!(text.contains("and 3 pairs that depend less on each other"), "{text}");

@@ -26,7 +26,7 @@ pub fn words(text: &str) -> String {
 pub fn render(name: &str, study: &Study, style: &Style) -> Vec<u8> {
     let analysis = analyse(study, &Rules::default());
     let mut out = Vec::new();
-    let subject = report::Subject { study, analysis: &analysis, explanation: None };
+    let subject = report::Subject::of(study, &analysis, None);
     report::find(name).unwrap().render(&subject, style, &mut out).unwrap();
     out
 }

@@ -83,6 +83,7 @@ const SCHEDULE: Schedule = Schedule {
     seed: 0,
     design: Design::Trials,
     stopping: None,
+    budget: None,
 };
 
 /// One trial with the meters of CPU time; none, and said, where the kernel keeps no account.

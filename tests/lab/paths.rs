@@ -84,7 +84,7 @@ impl Setup {
     /// The sender's and the receiver's socket.
     fn connect(&self) -> (TcpStream, TcpStream) {
         let (listener, address) = self.listen();
-        let tx = tcp::connect(address, &FlowOptions::default()).unwrap();
+        let tx = tcp::connect(address, None, &FlowOptions::default()).unwrap();
         (tx, listener.accept().unwrap().0)
     }
 
@@ -369,7 +369,7 @@ fn a_receiver_that_dies_is_a_lost_peer() {
 #[allow(dead_code, reason = "the double calls it")]
 pub fn sender_double(address: &str, tx: &str) {
     let tx = SENDERS.into_iter().find(|name| *name == tx).unwrap();
-    let socket = tcp::connect(address.parse().unwrap(), &FlowOptions::default()).unwrap();
+    let socket = tcp::connect(address.parse().unwrap(), None, &FlowOptions::default()).unwrap();
     let _ = Setup::new(tx, "socket").start(Role::Sender, socket, &Arc::default()).wait();
 }
 

@@ -42,6 +42,11 @@ fn a_port_that_is_in_use_stays_where_it_is() {
 }
 
 #[test]
+fn a_dry_run_on_two_ports_shows_every_setting_and_makes_none() {
+    in_namespaces("inside_a_dry_run_shows_every_setting");
+}
+
+#[test]
 fn ports_without_a_cable_are_reported_and_given_back() {
     in_namespaces("inside_ports_without_a_cable");
 }
@@ -239,6 +244,56 @@ fn inside_a_port_in_use_stays() {
     done(&["addr", "add", "10.9.0.1/24", "dev", "pa"]);
     let doctor = machine.bytepath(&["doctor", "--testbed", both]);
     assert!(text(&doctor).contains("pa has the address 10.9.0.1/24"), "{}", text(&doctor));
+    machine.has_no_namespaces();
+}
+
+#[test]
+#[ignore = "started in namespaces by a_dry_run_on_two_ports_shows_every_setting_and_makes_none"]
+fn inside_a_dry_run_shows_every_setting() {
+    let machine = Machine::new();
+    let before = machine.look();
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/battle.toml");
+    let both = "ports:sender=pa,receiver=pb";
+    let dry = machine.bytepath(&["run", file, "--testbed", both, "--dry-run", "--json"]);
+    let shown: serde_json::Value = serde_json::from_slice(&dry.stdout).expect(&text(&dry));
+    let prepared = shown["prepared"].as_array().unwrap();
+    assert_eq!(prepared.len(), 17, "sixteen cells, and the baseline again");
+    for cell in prepared {
+        let id = cell["cell"].as_str().unwrap();
+        if id.contains("hw-gro=on") {
+            let why = cell["fault"].as_str().expect(id);
+            assert!(why.contains("pa has no rx-gro-hw that could be switched on"), "{id}: {why}");
+            continue;
+        }
+        let lines: Vec<&str> = cell["settings"]
+            .as_array()
+            .expect(id)
+            .iter()
+            .map(|line| line.as_str().unwrap())
+            .collect();
+        for line in [
+            "mtu pa: 2000 -> 4148",
+            "mtu pb: 1500 -> 4148",
+            "feature pa rx-gro: off -> on",
+            "feature pb rx-gro: off -> on",
+            "feature pa rx-gro-hw: off already",
+            "feature pb rx-gro-hw: off already",
+            "feature pa tx-tcp-segmentation: on already",
+            "threaded-napi pb: 0 already",
+        ] {
+            assert!(lines.contains(&line), "{id}: {line}: {lines:#?}");
+        }
+        // Where the packets of each end are received.
+        let steered = |line: &&&str| line.starts_with("rps pa: ") || line.starts_with("rps pb: ");
+        assert_eq!(lines.iter().filter(steered).count(), 2, "{id}: {lines:#?}");
+    }
+    let shared = shown["settings"].to_string();
+    for part in ["net.ipv4.tcp_rmem", "net.core.optmem_max", "vm.max_map_count", "rings", "loan"] {
+        assert!(shared.contains(part), "{part}: {shared}");
+    }
+    let said = text(&machine.bytepath(&["run", file, "--testbed", both, "--dry-run"]));
+    assert!(said.contains("hw-gro=on cores=apart: cannot run here: pa has no"), "{said}");
+    machine.is(&before, "after a dry run");
     machine.has_no_namespaces();
 }
 

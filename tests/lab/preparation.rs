@@ -163,7 +163,7 @@ fn the_interrupts_of_a_card_go_where_the_cell_wants_its_softirqs() {
 
 fn rendered(study: &Study) -> String {
     let analysis = stats::analyse(study, &stats::Rules::of(&study.header));
-    let subject = Subject { study, analysis: &analysis, explanation: None };
+    let subject = Subject::of(study, &analysis, None);
     let style = Style { width: 400, ..Style::default() };
     let mut out = Vec::new();
     report::find("text").unwrap().render(&subject, &style, &mut out).unwrap();

@@ -150,4 +150,5 @@ const SCHEDULE: Schedule = Schedule {
     seed: 0,
     design: Design::Trials,
     stopping: None,
+    budget: None,
 };

@@ -230,6 +230,10 @@ pub struct LinkSettings {
     /// Whether the devices merge received packets themselves (`rx-gro-hw`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hw_gro: bool,
+    /// Whether the receiving card puts headers into buffers of their own
+    /// (`tcp-data-split`); none leaves it as it is, or as the paths of the study need it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hds: Option<bool>,
     /// Largest packet that the stack builds before segmentation, in bytes
     /// (BIG TCP above 65536). None keeps the device's default.
     pub gso_max: Option<u32>,
@@ -240,10 +244,17 @@ pub struct LinkSettings {
     /// namespaces). None keeps the kernel's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wmem: Option<u32>,
-    /// Queueing discipline of both ends: "pfifo", or "none" as a veth has it.
-    /// With a queue, a full ring holds the sender back (Linux 6.16) where a
-    /// veth would drop.
+    /// Queueing discipline of both ends: "pfifo", "fq_codel", "fq", or "none" as a veth
+    /// has it (`noqueue`). With a queue, a full ring holds the sender back (Linux 6.16)
+    /// where a veth would drop.
     pub qdisc: String,
+    /// `txqueuelen` of both ends, in packets: the length of a pfifo, and of a tap's rings.
+    /// None keeps the device's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_length: Option<u32>,
+    /// What the tap is like that the frames go into. None is a link with two devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tap: Option<TapSettings>,
     /// Whether the receiving device polls in a kernel thread of its own, on the
     /// receiver's CPU where that can be had.
     pub threaded_napi: bool,
@@ -263,6 +274,17 @@ impl LinkSettings {
     }
 }
 
+/// A tap: the sender's device, whose other end is descriptors of the receiver's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TapSettings {
+    /// Queues, each with a descriptor and a ring of its own.
+    pub queues: u32,
+    /// Whether a full ring stops the queue (`IFF_BACKPRESSURE`, Linux 7.3) and drops nothing.
+    pub backpressure: bool,
+    /// Whether a `struct virtio_net_hdr` stands before each frame (`IFF_VNET_HDR`).
+    pub vnet_header: bool,
+}
+
 /// The wire-like link, `spec::PRESETS`' first.
 impl Default for LinkSettings {
     fn default() -> Self {
@@ -272,10 +294,13 @@ impl Default for LinkSettings {
             tso: false,
             gro: true,
             hw_gro: false,
+            hds: None,
             gso_max: None,
             gro_max: None,
             wmem: Some(768 << 10),
             qdisc: "pfifo".into(),
+            queue_length: None,
+            tap: None,
             threaded_napi: true,
             rps: None,
             asked: None,

@@ -13,6 +13,7 @@ mod facts;
 mod fault;
 mod finding;
 mod fragments;
+mod hops;
 mod kernel;
 mod latency;
 mod ledger;
@@ -31,12 +32,13 @@ pub mod unit;
 pub mod wire;
 mod work;
 
-pub use cell::{Activity, Cell, CellId, Half, LinkSettings, Protocol, Stream, Touch};
+pub use cell::{Activity, Cell, CellId, Half, LinkSettings, Protocol, Stream, TapSettings, Touch};
 pub use clocks::{Clocks, HostClock};
 pub use facts::{Attempt, Facts, Outcome, Privileges, Support};
 pub use fault::{Fault, FaultKind};
 pub use finding::{Finding, Severity};
 pub use fragments::{FEW, FREED_AT_ONCE, FragmentCounts};
+pub use hops::Hops;
 pub use kernel::{Kernel, KernelHosts};
 pub use latency::{Latency, Percentile};
 pub use ledger::{Evidence, Ledger, Manner};
@@ -60,7 +62,9 @@ pub use setting::{
     Restoration, RestorationRow, Rings, SETTING_FORMS, Setting, SettingRecord, SettingValue, Split,
     SysctlName, TapFlags, WantedSetting, Word,
 };
-pub use study::{CopyCeiling, Design, Judgement, Schedule, Source, Stopping, Study, StudyHeader};
+pub use study::{
+    Budget, CopyCeiling, Design, Judgement, Schedule, Source, Stopping, Study, StudyHeader,
+};
 pub use trial::{
     CallRow, ProvenWitness, RX_PACKETS, Role, RoleRecord, SizeDistribution, ThreadTime, Trial,
     TrialStatus,

@@ -116,13 +116,33 @@ pub struct Schedule {
     /// When to stop before all blocks are run; none runs them all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopping: Option<Stopping>,
+    /// The time that the study was to take; none where it takes what it takes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Budget>,
 }
 
 impl Schedule {
     /// So many whole trials of each cell, with so many seconds of warm-up and window.
     pub fn trials(blocks: u32, warm_up: f64, window: f64) -> Schedule {
-        Schedule { blocks, warm_up, window, seed: 0, design: Design::Trials, stopping: None }
+        let (seed, design) = (0, Design::Trials);
+        Schedule { blocks, warm_up, window, seed, design, stopping: None, budget: None }
     }
+
+    /// Blocks of the first of two passes, which a budget asks for; none where all cells have all
+    /// blocks.
+    pub fn first_pass(&self) -> Option<u32> {
+        self.budget.map(|budget| budget.first).filter(|first| *first < self.blocks)
+    }
+}
+
+/// The time that the trials of a study are to take.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Budget {
+    /// Seconds, without what the profiles take.
+    pub seconds: f64,
+    /// Blocks of all cells that are run first. Where they are fewer than `Schedule::blocks`, a
+    /// second pass follows: some cells, in blocks of their own.
+    pub first: u32,
 }
 
 /// How the cells of a block share its time.

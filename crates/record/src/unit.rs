@@ -60,7 +60,7 @@ pub fn seconds(d: Duration) -> String {
     format!("{}s", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// Reads a duration: `3`, `3s`, `250ms`, `20us`, `2m`.
+/// Reads a duration: `3`, `3s`, `250ms`, `20us`, `2m`, `1h`.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("'{text}' is not a duration (write 3s, 250ms, 2m)");
     let lower = text.trim().to_ascii_lowercase();
@@ -72,6 +72,8 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         (stem, 1.0)
     } else if let Some(stem) = lower.strip_suffix('m') {
         (stem, 60.0)
+    } else if let Some(stem) = lower.strip_suffix('h') {
+        (stem, 3600.0)
     } else {
         (lower.as_str(), 1.0)
     };
@@ -98,7 +100,7 @@ mod tests {
         for text in ["", "K", "1.5M", "-1", "1X", "99999999999T"] {
             assert!(parse_bytes(text).unwrap_err().contains("64K"), "{text}");
         }
-        for text in ["", "s", "-1s", "1h", "nan", "inf"] {
+        for text in ["", "s", "-1s", "1d", "nan", "inf"] {
             assert!(parse_duration(text).unwrap_err().contains("250ms"), "{text}");
         }
     }

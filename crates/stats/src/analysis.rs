@@ -100,6 +100,12 @@ impl Rules {
     pub fn of(header: &StudyHeader) -> Rules {
         header.judgement.into()
     }
+
+    /// Those of one comparison where its cell was measured by one of two passes, and the first
+    /// chose which: half of the error each.
+    pub fn in_two_passes(self) -> Rules {
+        Rules { confidence: 1.0 - (1.0 - self.confidence) / 2.0, ..self }
+    }
 }
 
 impl From<Judgement> for Rules {

@@ -4,6 +4,7 @@ use super::analysis::{
     ANALYSIS_VERSION, Analysis, CpuCost, End, Failure, LatencyRow, Pace, PercentileRow, Row, Rules,
     Status, StoppingNote, Witness,
 };
+use super::budget;
 use super::compare::{Frame, Side};
 use super::cpu::RoleCpu;
 use super::factors::factor_view;
@@ -29,9 +30,11 @@ const STALL: f64 = 0.05;
 pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
     let header = &study.header;
     let known = known(study);
+    let first_pass = header.schedule.first_pass();
+    let each = first_pass.map_or(*rules, |_| rules.in_two_passes());
     let (nulls, cells): (Vec<&Known>, Vec<&Known>) = known.iter().partition(|k| k.cell.null);
     let frame = Frame {
-        rules,
+        rules: &each,
         opening: header.schedule.stopping.map(|s| s.at_least as usize),
         ceiling: header.ceiling,
         functional: header.functional.is_some(),
@@ -61,8 +64,20 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
         }
     }
     let base = cells.iter().find(|k| k.cell.id == header.baseline).map(|k| k.cell);
-    let all: Vec<Side> = cells.iter().map(|k| k.side()).collect();
-    let factors = factor_view(&frame, &all, base, &noises);
+    let factors = match first_pass {
+        None => {
+            let all: Vec<Side> = cells.iter().map(|k| k.side()).collect();
+            factor_view(&frame, &all, base, &noises)
+        }
+        // Nothing was chosen in the blocks that all cells have.
+        Some(first) => {
+            let known = grouped(study, |_, trials| {
+                trials.into_iter().filter(|trial| trial.block < first).collect()
+            });
+            let all: Vec<Side> = known.iter().filter(|k| !k.cell.null).map(|k| k.side()).collect();
+            factor_view(&Frame { rules, ..frame }, &all, base, &noises)
+        }
+    };
     let warnings = study.trials.iter().flat_map(|t| &t.warnings);
     let remarks = remarks(study).into_iter().chain(in_order(&rows)).collect();
     Analysis {
@@ -83,18 +98,29 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
     }
 }
 
-/// Every cell with all that was run of it.
+/// Every cell with what it is judged by.
 pub fn known(study: &Study) -> Vec<Known<'_>> {
+    grouped(study, |cell, trials| budget::counted(&study.header, cell, trials))
+}
+
+/// Every cell with those of its trials that count.
+fn grouped<'a>(
+    study: &'a Study,
+    count: impl Fn(&Cell, Vec<&'a Trial>) -> Vec<&'a Trial>,
+) -> Vec<Known<'a>> {
     let header = &study.header;
     let mut by_cell: HashMap<&CellId, Vec<&Trial>> = HashMap::new();
     for trial in &study.trials {
         by_cell.entry(&trial.cell).or_default().push(trial);
     }
-    let of = |cell| Known::of(header, cell, by_cell.remove(&cell.id).unwrap_or_default());
-    header.cells.iter().map(of).collect()
+    let mut of = |cell: &'a Cell| {
+        let trials = by_cell.remove(&cell.id).unwrap_or_default();
+        Known::of(header, cell, count(cell, trials))
+    };
+    header.cells.iter().map(&mut of).collect()
 }
 
-/// A cell and all that was run of it.
+/// A cell and the trials that it is judged by.
 pub struct Known<'a> {
     /// The cell.
     pub cell: &'a Cell,

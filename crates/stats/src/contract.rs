@@ -38,6 +38,7 @@ pub fn undeclared(first: &str, baseline: &Cell, cell: &Cell) -> Vec<String> {
     same!("tso", &["link"], b.tso, c.tso);
     same!("gro", &["link"], b.gro, c.gro);
     same!("hw-gro", &["link"], b.hw_gro, c.hw_gro);
+    same!("hds", &["link"], b.hds, c.hds);
     same!("gso-max", &["link"], b.gso_max, c.gso_max);
     same!("gro-max", &["link"], b.gro_max, c.gro_max);
     same!("wmem", &["link"], b.wmem, c.wmem);
@@ -131,12 +132,14 @@ mod tests {
         other.stream.touch = Touch::Read;
         other.link.tso = true;
         other.stream.send_buffer = Some(4096);
+        other.link.hds = Some(true);
         assert_eq!(
             undeclared("a", &baseline, &other),
             [
                 "touch is none in a and read here",
                 "send-buffer is left to the kernel in a and 4096 here",
                 "tso is off in a and on here",
+                "hds is left to the kernel in a and on here",
             ]
         );
     }

@@ -235,6 +235,7 @@ pub(crate) mod tests {
         seed: 0,
         design: Design::Trials,
         stopping: None,
+        budget: None,
     };
 
     /// Three seconds in which both CPUs were busy with their role's thread for

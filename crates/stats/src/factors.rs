@@ -79,8 +79,8 @@ pub struct Interaction {
     pub test: Option<Test>,
 }
 
-/// The view of a study. None where fewer than two factors vary: the comparison of the
-/// cells says all there is.
+/// The view of a study, without effects where no speed was measured or no block has both
+/// sides. None where fewer than two factors vary: the comparison of the cells says all there is.
 pub fn factor_view(
     frame: &Frame,
     cells: &[Side],
@@ -151,7 +151,7 @@ pub fn factor_view(
         let (a, b) = (size(a), size(b));
         a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
     });
-    (!view.effects.is_empty()).then_some(view)
+    Some(view)
 }
 
 /// Each with its test among all.
@@ -192,7 +192,7 @@ fn varied(cells: &[Side]) -> Vec<Factor> {
     names.iter().map(factor).filter(|factor| factor.levels.len() > 1).collect()
 }
 
-/// The levels of a factor that are told, each with what it is compared with.
+/// The levels of a factor that get an effect, each with the level it is compared with.
 fn shown<'a>(
     at: usize,
     factor: &'a Factor,

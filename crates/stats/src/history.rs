@@ -1,5 +1,6 @@
 //! One figure over many studies, in order of time, and where it changed.
 
+use super::budget;
 use super::change::changes;
 use super::studies::figure;
 use super::summary::Summary;
@@ -94,8 +95,9 @@ pub fn points(study: &Study) -> StudyPoints {
     let header = &study.header;
     let mut points = Vec::new();
     for cell in header.cells.iter().filter(|c| !c.null) {
-        let of_cell = study.trials.iter().filter(|t| t.cell == cell.id);
-        let measured: Vec<_> = of_cell.filter(|t| t.rate().is_some()).collect();
+        let of_cell = study.trials.iter().filter(|t| t.cell == cell.id).collect();
+        let counted = budget::counted(header, cell, of_cell).into_iter();
+        let measured: Vec<_> = counted.filter(|t| t.rate().is_some()).collect();
         let Some(work) = measured.first().map(|t| t.work) else { continue };
         for question in Question::ALL {
             let figures = measured.iter().filter_map(|t| figure(question, (study, cell), t));

@@ -7,6 +7,7 @@ use bytepath_math as math;
 use bytepath_record as record;
 
 mod analysis;
+mod budget;
 mod build;
 mod change;
 mod compare;
@@ -41,6 +42,7 @@ pub use analysis::{
     ANALYSIS_VERSION, Analysis, Comparison, CpuCost, End, Failure, Headline, LatencyRow, Pace,
     PerEnd, PercentileRow, Row, Rules, Status, StoppingNote, Witness,
 };
+pub use budget::{SecondPass, allot, most_chosen, second_pass, seconds_per_trial};
 pub use build::analyse;
 pub use change::{Change, changes};
 pub use cpu::{CpuRule, ENGINE_RUN, RoleCpu, role_cpu};

@@ -9,6 +9,7 @@
 //! of a factor is always the better experiment.
 
 use super::analysis::{Analysis, Rules};
+use super::budget;
 use super::build::analyse;
 use super::contract::{undeclared, unlike};
 use super::effect::Effect;
@@ -189,8 +190,9 @@ impl Sample {
         rules: &Rules,
     ) -> Sample {
         let trials = |(study, cell): (&'a Study, &Cell)| -> Vec<&'a Trial> {
-            let of_cell = study.trials.iter().filter(|t| t.cell == cell.id);
-            of_cell.filter(|t| t.rate().is_some()).collect()
+            let of_cell = study.trials.iter().filter(|t| t.cell == cell.id).collect();
+            let counted = budget::counted(&study.header, cell, of_cell).into_iter();
+            counted.filter(|t| t.rate().is_some()).collect()
         };
         let values = |side: (&'a Study, &Cell)| -> Vec<f64> {
             let figures = trials(side).into_iter().filter_map(|t| figure(question, side, t));

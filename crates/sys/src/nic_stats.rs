@@ -112,8 +112,21 @@ pub struct PoolStats {
     pub id: u32,
     /// Its device.
     pub device: u32,
+    /// Who uses it; none of a pool that is not of a NAPI's.
+    pub user: Option<PoolUser>,
+    /// Whether its memory is that of a memory provider (an area of io_uring, a dmabuf).
+    pub provided: bool,
     /// What the kernel counts of it.
     pub counts: Vec<Counted>,
+}
+
+/// Who takes buffers from a page pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PoolUser {
+    /// The receive queue of this number.
+    Queue(u32),
+    /// The NAPI of this id, which is no queue's.
+    Napi(u32),
 }
 
 /// `enum netdev qstats` of linux/netdev.h.
@@ -168,6 +181,18 @@ impl Netlink {
         let request = Dump::new(PAGE_POOL_STATS_GET, &[]);
         let mut all = self.dump(&request, |message| pool_stats(message.get(GENL..)?))?;
         all.retain(|pool| pool.device == index);
+        let pools = self.dump(&Dump::new(PAGE_POOL_GET, &[]), |m| pool(m.get(GENL..)?))?;
+        // Linux 6.8 tells nothing of queues.
+        let queues = Dump::new(QUEUE_GET, &[(QUEUE_IFINDEX, index)]);
+        let queues = self.dump(&queues, |m| queue(m.get(GENL..)?)).unwrap_or_default();
+        for stats in &mut all {
+            let Some(pool) = pools.iter().find(|pool| pool.id == stats.id) else { continue };
+            stats.provided = pool.provided;
+            stats.user = pool.napi.map(|napi| {
+                let of = queues.iter().find(|queue| queue.napi == Some(napi) && !queue.transmits);
+                of.map_or(PoolUser::Napi(napi), |queue| PoolUser::Queue(queue.number))
+            });
+        }
         Ok(all)
     }
 
@@ -186,7 +211,9 @@ impl Netlink {
 }
 
 // linux/netdev.h.
+const PAGE_POOL_GET: u8 = 5;
 const PAGE_POOL_STATS_GET: u8 = 9;
+const QUEUE_GET: u8 = 10;
 const QSTATS_GET: u8 = 12;
 const QSTATS_IFINDEX: u16 = 1;
 const QSTATS_QUEUE_TYPE: u16 = 2;
@@ -195,6 +222,13 @@ const QSTATS_SCOPE: u16 = 4;
 const POOL_STATS_INFO: u16 = 1;
 const POOL_ID: u16 = 1;
 const POOL_IFINDEX: u16 = 2;
+const POOL_NAPI_ID: u16 = 3;
+const POOL_DMABUF: u16 = 7;
+const POOL_IO_URING: u16 = 8;
+const QUEUE_ID: u16 = 1;
+const QUEUE_IFINDEX: u16 = 2;
+const QUEUE_TYPE: u16 = 3;
+const QUEUE_NAPI_ID: u16 = 4;
 /// Bytes of `struct genlmsghdr`.
 const GENL: usize = 4;
 
@@ -272,9 +306,51 @@ fn pool_stats(message: &[u8]) -> Option<PoolStats> {
     Some(pool)
 }
 
+/// What page-pool-get says of a pool.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Pool {
+    id: u32,
+    napi: Option<u32>,
+    provided: bool,
+}
+
+fn pool(message: &[u8]) -> Option<Pool> {
+    let mut pool = Pool::default();
+    for (kind, value) in attributes(message) {
+        match kind {
+            POOL_ID => pool.id = small(value)?,
+            POOL_NAPI_ID => pool.napi = Some(small(value)?),
+            POOL_DMABUF | POOL_IO_URING => pool.provided = true,
+            _ => {}
+        }
+    }
+    Some(pool)
+}
+
+/// What queue-get says of a queue.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Queue {
+    number: u32,
+    transmits: bool,
+    napi: Option<u32>,
+}
+
+fn queue(message: &[u8]) -> Option<Queue> {
+    let mut queue = Queue::default();
+    for (kind, value) in attributes(message) {
+        match kind {
+            QUEUE_ID => queue.number = small(value)?,
+            QUEUE_TYPE => queue.transmits = small(value)? == 1,
+            QUEUE_NAPI_ID => queue.napi = Some(small(value)?),
+            _ => {}
+        }
+    }
+    Some(queue)
+}
+
 /// Every decoder of this file on any bytes, for tests that throw bytes at them.
 pub fn decode_anything(message: &[u8]) {
-    let _ = (queue_stats(message), pool_stats(message));
+    let _ = (queue_stats(message), pool_stats(message), pool(message), queue(message));
 }
 
 #[cfg(test)]
@@ -302,8 +378,19 @@ mod tests {
             id: 7,
             device: 3,
             counts: vec![("alloc-fast", 5), ("alloc-slow", 1 << 40)],
+            ..PoolStats::default()
         };
         assert_eq!(pool_stats(&message), Some(expected));
+        let number = |kind, number: u32| attribute(kind, &number.to_ne_bytes());
+        let of_napi = [number(POOL_ID, 7), number(POOL_NAPI_ID, 8200)].concat();
+        assert_eq!(pool(&of_napi), Some(Pool { id: 7, napi: Some(8200), provided: false }));
+        let of_ring = [number(POOL_ID, 8), attribute(POOL_IO_URING | 0x8000, &[])].concat();
+        assert_eq!(pool(&of_ring), Some(Pool { id: 8, napi: None, provided: true }));
+        let of_dmabuf = [number(POOL_ID, 9), number(POOL_DMABUF, 1)].concat();
+        assert!(pool(&of_dmabuf).unwrap().provided);
+        let receives = [number(QUEUE_ID, 3), number(QUEUE_TYPE, 0), number(QUEUE_NAPI_ID, 8200)];
+        let expected = Queue { number: 3, transmits: false, napi: Some(8200) };
+        assert_eq!(queue(&receives.concat()), Some(expected));
         let queue = [
             attribute(QSTATS_QUEUE_TYPE, &1u32.to_ne_bytes()),
             attribute(QSTATS_QUEUE_ID, &4u32.to_ne_bytes()),

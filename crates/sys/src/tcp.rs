@@ -4,7 +4,7 @@
 use super::check;
 use rustix::net::{RecvFlags, SendFlags};
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -42,10 +42,24 @@ pub fn listen_at(
 }
 
 /// Connects to a peer, with the options set before the handshake, because the
-/// window scale is agreed on there.
-pub fn connect(peer: SocketAddr, options: &FlowOptions) -> io::Result<TcpStream> {
+/// window scale is agreed on there; from this port, or from one of the kernel's choice.
+/// EADDRINUSE: another socket has the port.
+pub fn connect(
+    peer: SocketAddr,
+    from: Option<u16>,
+    options: &FlowOptions,
+) -> io::Result<TcpStream> {
     let socket = stream_socket(&peer.ip())?;
     set_options(socket.as_fd(), options)?;
+    if let Some(port) = from {
+        let any: IpAddr = match peer {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        // Also while a connection of an earlier session from there is in TIME-WAIT.
+        rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
+        rustix::net::bind(&socket, &SocketAddr::from((any, port)))?;
+    }
     rustix::net::connect(&socket, &peer)?;
     Ok(TcpStream::from(socket))
 }
@@ -195,7 +209,7 @@ pub fn peer_finished(socket: BorrowedFd) -> io::Result<bool> {
 pub fn loopback_pair() -> io::Result<(TcpStream, TcpStream)> {
     let options = FlowOptions::default();
     let listener = listen(std::net::Ipv4Addr::LOCALHOST.into(), 1, &options)?;
-    let active = connect(listener.local_addr()?, &options)?;
+    let active = connect(listener.local_addr()?, None, &options)?;
     Ok((active, listener.accept()?.0))
 }
 

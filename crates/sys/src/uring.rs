@@ -117,6 +117,12 @@ impl Core {
         })
     }
 
+    /// Has the kernel count waits as iowait. Without it they are counted as idle, where the
+    /// kernel can (Linux 6.15).
+    fn count_iowait(&mut self) {
+        self.wait_flags &= !EnterFlags::NO_IOWAIT.bits();
+    }
+
     /// Binds the ring to the calling thread. Has to come before the first
     /// operation; a second call does nothing.
     fn activate(&self) -> io::Result<()> {

@@ -2,12 +2,13 @@
 
 use super::{device, memory};
 use crate::connection::Flow;
+use crate::path::nic;
 use crate::record::{Fault, FaultKind, Options};
 use crate::sys;
 use crate::sys::devmem::{self, Binding};
 use crate::sys::dmabuf::{self, Memory};
-#[cfg(test)]
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Which memory, bound to what.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,14 +31,28 @@ pub(super) struct Area {
     _binding: Option<Binding>,
 }
 
+/// The areas of a session, by receive queue: one is bound once, for all flows that come by it.
+#[derive(Debug, Default)]
+pub(super) struct Areas(Mutex<BTreeMap<u32, Arc<Area>>>);
+
+impl Areas {
+    /// The area of a place, bound where no flow has done so.
+    pub fn of(&self, place: &Place) -> Result<Arc<Area>, Fault> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(area) = all.get(&place.queue) {
+            return Ok(area.clone());
+        }
+        let area = Arc::new(Area::bind(place)?);
+        all.insert(place.queue, area.clone());
+        Ok(area)
+    }
+}
+
 impl Place {
     /// What the options of a receiver ask for.
     pub fn of(options: &Options, flow: &Flow) -> Result<Place, Fault> {
         let device = device(options, flow)?;
-        let queue = match options.number("queue") {
-            Some(queue) => queue as u32,
-            None => last_queue(&device)?,
-        };
+        let queue = nic::queue_of(options, flow.index, receive_queues(&device)?);
         let page_size = page_size(options)?;
         let bytes = options.number("area").unwrap_or(64 << 20);
         Ok(Place { device, queue, memory: memory(options).to_owned(), bytes, page_size })
@@ -99,14 +114,17 @@ pub(super) fn allocate(name: &str, bytes: u64) -> Result<Box<dyn Memory>, Fault>
     })
 }
 
-/// The last receive queue of a device.
-fn last_queue(device: &str) -> Result<u32, Fault> {
+/// How many receive queues a device has, at least one.
+fn receive_queues(device: &str) -> Result<u32, Fault> {
     let queues = sys::device::receive_queues(device)
         .map_err(|e| Fault::system(format!("receive queues of {device}"), &e));
-    queues?.checked_sub(1).ok_or_else(|| {
-        let message = format!("{device} has no receive queues");
-        Fault::new(FaultKind::Unsupported, message).remedy("name one: queue=N")
-    })
+    match queues? {
+        0 => {
+            let message = format!("{device} has no receive queues");
+            Err(Fault::new(FaultKind::Unsupported, message).remedy("name another: device=DEV"))
+        }
+        queues => Ok(queues),
+    }
 }
 
 #[cfg(test)]
@@ -115,10 +133,10 @@ mod tests {
     use bytepath_testing::skip;
 
     #[test]
-    fn the_last_queue_is_asked_of_the_kernel() {
-        assert!(last_queue("no-such-dev").unwrap_err().message.contains("no-such-dev"));
-        match last_queue("lo") {
-            Ok(queue) => assert_eq!(queue, 0),
+    fn the_queues_are_asked_of_the_kernel() {
+        assert!(receive_queues("no-such-dev").unwrap_err().message.contains("no-such-dev"));
+        match receive_queues("lo") {
+            Ok(queues) => assert_eq!(queues, 1),
             Err(fault) => skip!("{fault}"),
         }
     }

@@ -10,12 +10,13 @@ mod receive_tests;
 mod send;
 mod support;
 
+use super::nic::{QUEUES, each_has_a_flow};
 use super::{DataPath, HalfPath, RxPath, TxPath, Wire};
 use crate::connection::{Connection, Flow};
 use crate::record::{Facts, Fault, OptionKind, OptionSpec, Options, Role, Setting, Support};
 use crate::sys;
 use crate::workload::{Group, Job, Rx, Tx};
-use area::{Area, Place};
+use area::{Areas, Place};
 use receive::{Live, Receiving};
 
 /// The path.
@@ -55,6 +56,7 @@ const RECEIVER_OPTIONS: &[OptionSpec] = &[
         default: "auto",
         help: "receive queue to bind, to which the flows are steered (auto: the last)",
     },
+    QUEUES,
     OptionSpec {
         name: "area",
         kind: OptionKind::Size(64 << 10, 64 << 30),
@@ -118,6 +120,7 @@ impl HalfPath for Receive {
 
     fn check(&self, job: &Job, facts: &Facts) -> Support {
         super::fits(area::page_size(&job.options))
+            .and(each_has_a_flow(job))
             .and(super::reads_into_kernel_memory(job, PATH.name))
             .and(support::support(Role::Receiver, memory(&job.options), facts))
     }
@@ -135,8 +138,8 @@ impl RxPath for Receive {
         group: &Group,
     ) -> Result<Box<dyn Rx>, Fault> {
         let flow = connection.kernel()?;
-        // A queue is bound once, so that all flows of the session use one area.
-        let area = group.share(|| Area::bind(&Place::of(&job.options, &flow)?))?;
+        let place = Place::of(&job.options, &flow)?;
+        let area = group.share(|| Ok(Areas::default()))?.of(&place)?;
         Ok(Box::new(Receiving::new(Live(flow), area, job)?))
     }
 }

@@ -6,7 +6,7 @@ use crate::record::{Fault, Options, Setting};
 
 /// The settings of a receiver's device, in the order in which they have to be made.
 pub(super) fn settings(options: &Options, wire: &Wire) -> Result<Vec<Setting>, Fault> {
-    nic::own_queue("devmem", options, wire)
+    nic::own_queues("devmem", options, wire)
 }
 
 #[cfg(test)]
@@ -23,6 +23,8 @@ mod tests {
             own: "10.0.0.2".parse().unwrap(),
             peer: "10.0.0.1".parse().unwrap(),
             port: Some(5201),
+            flows: 1,
+            connects: false,
         }
     }
 

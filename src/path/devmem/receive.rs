@@ -143,6 +143,7 @@ struct Counts {
 /// Slots of the calls.
 const RECEIVE: usize = 0;
 const FREE: usize = 1;
+const SYNC: usize = 2;
 
 impl<R: Receiver> Receiving<R> {
     /// An engine over an area; all memory is taken here.
@@ -179,7 +180,7 @@ impl<R: Receiver> Receiving<R> {
         }
         let looks = self.eyes.toucher.looks();
         if looks {
-            self.area.memory.begin_read().map_err(|e| sync_fault(&e))?;
+            self.sync(recorder, |memory| memory.begin_read())?;
         }
         let (mut described, mut copied, mut pieces) = (0u64, 0usize, 0u64);
         let mut ordinary = true;
@@ -224,13 +225,27 @@ impl<R: Receiver> Receiving<R> {
             return Err(Fault::new(FaultKind::System, text).remedy("report this with the kernel"));
         }
         if looks {
-            self.area.memory.end_read().map_err(|e| sync_fault(&e))?;
+            self.sync(recorder, |memory| memory.end_read())?;
         }
         recorder.moved(received.bytes);
         recorder.piece(received.bytes);
         let full = self.held.len() >= self.batch;
         recorder.fragments(pieces, self.held.len(), full);
         if full { self.give_all_back(recorder) } else { Ok(()) }
+    }
+
+    /// Makes what the device has written visible to the CPU, or ends that. Memory out of its reach
+    /// has nothing to synchronise, and takes no call.
+    fn sync(
+        &self,
+        recorder: &mut Recorder,
+        call: impl FnOnce(&dyn Memory) -> io::Result<()>,
+    ) -> Result<(), Fault> {
+        if self.eyes.window.is_some() {
+            return Ok(());
+        }
+        let memory = self.area.memory.as_ref();
+        recorder.timed(SYNC, || call(memory).map(|()| 0)).map(drop).map_err(|e| sync_fault(&e))
     }
 
     /// Gives all tokens back, in as many calls as it takes.
@@ -306,7 +321,7 @@ impl<R: Receiver> Receiving<R> {
 
 impl<R: Receiver> Rx for Receiving<R> {
     fn calls(&self) -> &'static [&'static str] {
-        &["recvmsg(devmem)", "setsockopt(dontneed)"]
+        &["recvmsg(devmem)", "setsockopt(dontneed)", "ioctl(dma-buf sync)"]
     }
 
     fn begin(&mut self) -> Result<(), Fault> {
@@ -359,6 +374,9 @@ fn receive_fault(receiver: &impl Receiver, error: &io::Error) -> Fault {
         Some(libc::ENODEV) => fault
             .context("bytes are in memory that someone else has bound to the queue")
             .remedy("free the queue of other programs (io_uring zero-copy receive, ncdevmem)"),
+        Some(libc::ENOMEM | libc::EBUSY) => fault
+            .context("the kernel had no token to give for a fragment")
+            .remedy("give fragments back earlier (a smaller recycle-batch), or free memory"),
         Some(devmem::ETOOSMALL) => fault
             .context("the control buffer has no room for one fragment")
             .remedy("choose a larger read size"),

@@ -232,7 +232,7 @@ fn play(scene: Scene) -> Run {
     let mut recorder = Recorder::new(false, gate.clone(), progress, Detail::ALL);
     let result = run(&mut engine, &mut recorder);
     gate.set(Phase::Stop);
-    let tally = recorder.finish(&[]);
+    let tally = recorder.finish(engine.calls());
     let leaked = out.lock().unwrap().iter().flatten().count();
     let calls = calls.lock().unwrap().clone();
     let sent = *sent.lock().unwrap();
@@ -360,6 +360,21 @@ fn memory_out_of_the_cpus_reach_is_copied_to_be_verified_and_counted_apart() {
 }
 
 #[test]
+fn synchronising_is_a_call_like_the_others_where_the_cpu_looks() {
+    let called = |touch, seen| {
+        let scene = Scene { arrivals: vec![pages(3), pages(2)], touch, seen, ..Scene::default() };
+        let calls = play(scene).tally.calls;
+        calls
+            .iter()
+            .find(|(name, _)| name.contains("dma-buf sync"))
+            .map_or(0, |(name, of)| of.row(name, 1.0).calls)
+    };
+    assert_eq!(called(Touch::Read, true), 4, "a begin and an end for each receive");
+    assert_eq!(called(Touch::None, true), 0);
+    assert_eq!(called(Touch::Read, false), 0, "memory that the CPU cannot look at");
+}
+
+#[test]
 fn bytes_that_were_overwritten_are_found_out() {
     let wrong = Fragment::Dmabuf { dmabuf: DMABUF, offset: 0, len: 16, token: 0 };
     for seen in [true, false] {
@@ -386,6 +401,7 @@ fn what_the_kernel_cannot_have_meant_is_a_fault_that_names_it() {
         (Arrival::Error(libc::EFAULT), "cannot describe"),
         (Arrival::Error(libc::ENODEV), "someone else has bound"),
         (Arrival::Error(crate::sys::devmem::ETOOSMALL), "no room for one fragment"),
+        (Arrival::Error(libc::ENOMEM), "no token to give"),
         (Arrival::Error(libc::ECONNRESET), "recvmsg with MSG_SOCK_DEVMEM"),
     ] {
         let scene = Scene { arrivals: vec![arrival], touch: Touch::None, ..Scene::default() };

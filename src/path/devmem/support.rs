@@ -188,7 +188,11 @@ pub(super) fn cure(errno: Option<i32>) -> &'static str {
             "ethtool -G DEV tcp-data-split on hds-thresh 0; detach XDP and AF_XDP from the queue"
         }
         Some(libc::ENODEV) => "check the name of the device",
-        Some(libc::EEXIST | libc::EBUSY) => "end the other program, or choose another queue",
+        Some(libc::EEXIST | libc::EBUSY) => {
+            "end the other program on the queue (AF_XDP too), detach XDP, or choose another queue"
+        }
+        Some(libc::ERANGE) => "choose a queue that the device has: ethtool -l DEV",
+        Some(libc::ENOMEM) => "free memory, or choose a smaller area",
         _ => NIC,
     }
 }

@@ -3,7 +3,7 @@
 
 use super::plan::Plan;
 use super::setup::{self, Writer};
-use super::shared::{Copied, SharedQueue};
+use super::shared::{Copied, SharedQueue, SharedQueues};
 use crate::connection::Flow;
 use crate::path::ring::{self, CALLS_ZCRX as CALLS, ENTER, REGISTER};
 use crate::record::{Fault, Ledger, Manner, Reading, Role, Scope, Unit};
@@ -31,18 +31,29 @@ impl Receiver {
         let abilities = zcrx::abilities().ok();
         let toucher = Toucher::new(job.touch, job.message_size);
         let (read_size, role) = (plan.read_size, job.role);
-        if let Some(shared) = group.shared::<SharedQueue>() {
-            let ring =
+        let number = flow.index % plan.queues;
+        let all = group.share(|| Ok(SharedQueues::default()))?;
+        let mut all = all.lock();
+        if let Some(shared) = all.get(&number).cloned() {
+            let mut ring =
                 RecvZcRing::import(flow.fd(), &shared.exported, plan.completions, plan.batch)
                     .map_err(|e| ring::fault("cannot import the queue of the first flow", &e))?;
+            if ring::counts_iowait(job) {
+                ring.count_iowait();
+            }
             let (writer, shared) = (shared.writer.clone(), Some(shared));
             return Ok(Receiver { flow, role, ring, shared, writer, read_size, toucher });
         }
-        let (mut ring, writer) = setup::register(&plan, abilities, &flow)?;
-        let several = job.flows > 1;
+        let (mut ring, writer) = setup::register(&plan, job, abilities, &flow)?;
+        if ring::counts_iowait(job) {
+            ring.count_iowait();
+        }
+        let several = job.flows > number + plan.queues;
         let shared = if several && (plan.share || writer.is_device()) {
             let exported = setup::export(&mut ring, abilities)?;
-            Some(group.share(|| Ok(SharedQueue::new(exported, writer.clone())))?)
+            let shared = Arc::new(SharedQueue::new(exported, writer.clone()));
+            all.insert(number, shared.clone());
+            Some(shared)
         } else {
             None
         };
@@ -68,7 +79,7 @@ impl Receiver {
                     recorder.moved(bytes.len());
                 }
                 ZcArrival::End => return self.flow.confirm_end().map(|()| false),
-                ZcArrival::Failed(e) => return Err(self.flow.fault("RECV_ZC", &e)),
+                ZcArrival::Failed(e) => return Err(receive_fault(&self.flow, &e)),
             }
             if self.ring.due() {
                 let given = if flushes {
@@ -219,6 +230,31 @@ fn ledger(total: u64, pieces: u64, copied: Option<Copied>, device: bool, shared:
     ledger
 }
 
+/// The errors by which a receive ends that mean something else here than elsewhere
+/// (io_zcrx_recv(), io_uring/zcrx.c). Want of buffers and of completions is none: the receive is
+/// started again.
+fn receive_fault(flow: &Flow, error: &io::Error) -> Fault {
+    let fault = flow.fault("RECV_ZC", error);
+    match error.raw_os_error() {
+        Some(libc::EFAULT) => fault
+            .context(
+                "bytes are in memory of another queue's, or would have to be copied into a \
+                      dmabuf",
+            )
+            .remedy(
+                "steer the flow to its queue alone ('bytepath settings --path zcrx' says how), \
+                     or give memory=normal, into which the kernel can copy",
+            ),
+        Some(libc::EPROTONOSUPPORT) => fault
+            .context("the socket is not the kernel's plain TCP any more (kTLS, a sockmap of BPF)")
+            .remedy("take the program off that attaches to sockets of this cgroup"),
+        Some(libc::ENXIO | libc::ENODEV) => fault
+            .context("the queue is gone: its device was removed")
+            .remedy("see dmesg for what happened to the device"),
+        _ => fault,
+    }
+}
+
 fn starved(error: io::Error) -> Fault {
     if error.kind() == io::ErrorKind::TimedOut {
         return Fault::system("zcrx stalled", &error)
@@ -249,6 +285,23 @@ impl Rx for Receiver {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_end_of_a_receive_is_named_with_a_remedy() {
+        let (socket, _peer) = crate::sys::tcp::loopback_pair().unwrap();
+        let flow = Flow::tcp(socket, 0);
+        for (errno, cause, cure) in [
+            (libc::EFAULT, "memory of another queue's", "memory=normal"),
+            (libc::EPROTONOSUPPORT, "kTLS", "attaches"),
+            (libc::ENODEV, "the queue is gone", "dmesg"),
+        ] {
+            let fault = receive_fault(&flow, &io::Error::from_raw_os_error(errno));
+            assert!(fault.message.contains(cause), "{fault}");
+            assert!(fault.remedy.unwrap().contains(cure), "{errno}");
+        }
+        let stalled = starved(io::Error::new(io::ErrorKind::TimedOut, "no buffer"));
+        assert!(stalled.remedy.unwrap().contains("larger area"));
+    }
 
     #[test]
     fn the_ledger_claims_no_more_than_is_known() {

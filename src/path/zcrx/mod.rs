@@ -12,8 +12,8 @@ mod probe;
 mod setup;
 mod shared;
 
-use super::nic::own_queue;
-use super::{DataPath, HalfPath, RxPath, Wire};
+use super::nic::{QUEUES, each_has_a_flow, own_queues};
+use super::{DataPath, HalfPath, RxPath, Wire, ring};
 use crate::connection::Connection;
 use crate::record::{Facts, Fault, OptionKind, OptionSpec, Options, Setting, Support};
 use crate::workload::{Group, Job, Rx};
@@ -85,12 +85,14 @@ const OPTIONS: &[OptionSpec] = &[
         default: "auto",
         help: "receive queue of the NIC; auto: its last",
     },
+    QUEUES,
     OptionSpec {
         name: "share",
         kind: OptionKind::Flag,
         default: "off",
         help: "flows share one queue without a device, as they do on a NIC (Linux 6.19)",
     },
+    ring::IOWAIT,
 ];
 
 impl HalfPath for Receive {
@@ -101,14 +103,15 @@ impl HalfPath for Receive {
     fn check(&self, job: &Job, facts: &Facts) -> Support {
         super::fits(plan::Plan::of(job, rustix::param::page_size() as u64))
             .and(super::reads_into_kernel_memory(job, PATH.name))
-            .and(probe::support(&job.options, facts))
+            .and(each_has_a_flow(job))
+            .and(probe::support(job, facts))
     }
 
     fn preparation(&self, options: &Options, wire: &Wire) -> Result<Vec<Setting>, Fault> {
         if options.word("device") == "none" {
             return Ok(Vec::new());
         }
-        own_queue("zcrx", options, wire)
+        own_queues("zcrx", options, wire)
     }
 }
 
@@ -134,6 +137,14 @@ fn options(set: &[(&str, &str)]) -> Options {
     options
 }
 
+/// The usual job of a receiver with these options.
+#[cfg(test)]
+fn job(set: &[(&str, &str)]) -> Job {
+    use crate::record::{Cell, Half, Role};
+    let half = |path: &str| Half { path: path.into(), options: options(set) };
+    Job::stream(&Cell::new("test", half("uring-zc"), half("zcrx")), Role::Receiver)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,6 +157,8 @@ mod tests {
             own: [10, 0, 0, 2].into(),
             peer: [10, 0, 0, 1].into(),
             port: Some(5201),
+            flows: 4,
+            connects: false,
         };
         let settings = Receive.preparation(&options(set), &wire)?;
         Ok(settings.iter().map(Setting::command).collect())
@@ -167,6 +180,16 @@ mod tests {
         assert!(last[3].ends_with("dst-port 5201 action 15"), "{last:?}");
         assert_eq!(commands(&[("queue", "3")])[1], "ethtool -X eth2 equal 3");
         assert_eq!(commands(&[("device", "none")]), Vec::<String>::new());
+        let spread = commands(&[("queues", "2")]);
+        assert_eq!(spread[1], "ethtool -X eth2 equal 14");
+        let to = |at: usize, port, queue| {
+            let end = format!("src-port {port} dst-port 5201 action {queue}");
+            assert!(spread[at].ends_with(&end), "{spread:?}");
+        };
+        (to(3, 21000, 14), to(4, 21001, 15), to(5, 21002, 14), to(6, 21003, 15));
+        let more = preparation(&[("queues", "2")], 2).unwrap();
+        assert_eq!(more[0], "ethtool -L eth2 combined 3", "one is left for everything else");
+        assert!(preparation(&[("queues", "2"), ("queue", "15")], 16).is_err());
         assert!(preparation(&[("queue", "16")], 16).is_err());
         assert!(preparation(&[], 1).is_err(), "the only queue carries everything else");
     }

@@ -1,5 +1,6 @@
 //! What a cell's options come to: sizes that fit each other.
 
+use crate::path::nic;
 use crate::record::{Fault, FaultKind, Options};
 use crate::sys::memory::HUGE_PAGE;
 use crate::workload::Job;
@@ -23,8 +24,8 @@ pub(super) struct Plan {
     pub completions: u32,
     /// A device may be used.
     pub device: bool,
-    /// The receive queue that was asked for.
-    pub queue: Option<u32>,
+    /// How many queues the flows are spread over.
+    pub queues: u32,
     /// Flows share a queue also without a device.
     pub share: bool,
     /// Most bytes that are handed over at once.
@@ -94,34 +95,31 @@ impl Plan {
             batch: batch as usize,
             completions: completions.min(65536) as u32,
             device: options.word("device") != "none",
-            queue: options.number("queue").and_then(|queue| u32::try_from(queue).ok()),
+            queues: nic::number_of(options),
             share: options.flag("share"),
             read_size: read_size as usize,
         })
     }
+}
 
-    /// The receive queue of a NIC with so many of them: the last, unless another
-    /// was asked for.
-    pub fn queue_of(&self, queues: u32) -> Result<u32, Fault> {
-        let queue = self.queue.unwrap_or(queues.saturating_sub(1));
-        if queue < queues {
-            return Ok(queue);
-        }
-        let text = format!("the device has {queues} receive queues, and none is number {queue}");
-        Err(Fault::new(FaultKind::Usage, text).remedy("queues are counted from 0"))
+/// The receive queue that a flow comes by, of a NIC with so many of them.
+pub(super) fn queue_of(options: &Options, flow: u32, queues: u32) -> Result<u32, Fault> {
+    let queue = nic::queue_of(options, flow, queues);
+    if queue < queues {
+        return Ok(queue);
     }
+    let text = format!("the device has {queues} receive queues, and none is number {queue}");
+    Err(Fault::new(FaultKind::Usage, text).remedy("queues are counted from 0"))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::options;
+    use super::super::{job, options};
     use super::*;
-    use crate::record::{Cell, Half, Role};
+    use crate::record::Support;
 
     fn plan(set: &[(&str, &str)]) -> Result<Plan, Fault> {
-        let half = |path: &str| Half { path: path.into(), options: options(set) };
-        let cell = Cell::new("test", half("uring-zc"), half("zcrx"));
-        Plan::of(&Job::stream(&cell, Role::Receiver), 4096)
+        Plan::of(&job(set), 4096)
     }
 
     #[test]
@@ -148,11 +146,14 @@ mod tests {
     fn what_cannot_be_is_refused_with_a_remedy() {
         let fault = plan(&[("rx-buf-len", "12K")]).unwrap_err();
         assert!(fault.message.contains("power of two") && fault.remedy.is_some(), "{fault:?}");
-        let plan = plan(&[]).unwrap();
-        assert_eq!(plan.queue_of(8).unwrap(), 7);
-        assert_eq!(Plan { queue: Some(2), ..plan }.queue_of(8).unwrap(), 2);
-        let fault = Plan { queue: Some(8), ..plan }.queue_of(8).unwrap_err();
+        let of = |set, flow, queues| queue_of(&options(set), flow, queues);
+        assert_eq!(of(&[], 5, 8).unwrap(), 7);
+        assert_eq!(of(&[("queue", "2")], 0, 8).unwrap(), 2);
+        assert_eq!([0, 1, 2].map(|flow| of(&[("queues", "2")], flow, 8).unwrap()), [6, 7, 6]);
+        let fault = of(&[("queue", "8")], 0, 8).unwrap_err();
         assert!(fault.message.contains("has 8 receive queues"), "{fault:?}");
-        assert!(plan.queue_of(0).is_err(), "a device without queues has none");
+        assert!(of(&[], 0, 0).is_err(), "a device without queues has none");
+        let refused = nic::each_has_a_flow(&job(&[("queues", "2")]));
+        assert!(matches!(refused, Support::No { reason, .. } if reason.contains("flows (1)")));
     }
 }

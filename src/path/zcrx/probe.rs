@@ -2,9 +2,10 @@
 
 use super::plan::Memory;
 use crate::path::ring;
-use crate::record::{Attempt, Facts, Options, Outcome, Support};
+use crate::record::{Attempt, Facts, Outcome, Support};
 use crate::sys::device;
 use crate::sys::uring::zcrx::{self, Abilities};
+use crate::workload::Job;
 use std::io;
 
 /// Names of the attempts, as they stand in [`Facts`].
@@ -42,8 +43,9 @@ pub(super) fn attempts(device: Option<&str>) -> Vec<Attempt> {
 
 /// Whether zcrx can run with these options on a host of which this is known: some can
 /// only be had on a device, and one does without.
-pub(super) fn support(options: &Options, facts: &Facts) -> Support {
-    let general = ring::support(facts).and(kernel(facts)).and(queue(facts));
+pub(super) fn support(job: &Job, facts: &Facts) -> Support {
+    let options = &job.options;
+    let general = ring::support(job, facts).and(kernel(facts)).and(queue(facts));
     if !general.is_yes() {
         return general;
     }
@@ -190,7 +192,7 @@ fn of_device(facts: &Facts) -> Support {
 
 #[cfg(test)]
 mod tests {
-    use super::super::options;
+    use super::super::job;
     use super::*;
 
     const OK: fn() -> Outcome = || Outcome::Works(String::new());
@@ -204,7 +206,7 @@ mod tests {
             .map(|(name, outcome)| Attempt { name: name.into(), outcome })
             .collect();
         let facts = Facts { kernel_release: "6.1.0".into(), attempts, ..Default::default() };
-        support(&options(&[]), &facts)
+        support(&job(&[]), &facts)
     }
 
     #[test]
@@ -263,7 +265,7 @@ mod tests {
         };
         let copying = facts(Outcome::Errno(libc::EOPNOTSUPP), OK());
         let nic = facts(OK(), Outcome::Missing("old".into()));
-        let yes = |set: &[(&str, &str)], facts| support(&options(set), facts).is_yes();
+        let yes = |set: &[(&str, &str)], facts| support(&job(set), facts).is_yes();
         for (set, on_copying, on_nic) in [
             (&[] as &[(&str, &str)], true, true),
             (&[("device", "none")], true, false),
@@ -281,7 +283,7 @@ mod tests {
         let attempts =
             vec![Attempt { name: ring::SETUP.into(), outcome: Outcome::Errno(libc::ENOSYS) }];
         let facts = Facts { attempts, ..Default::default() };
-        let support = support(&options(&[]), &facts);
+        let support = support(&job(&[]), &facts);
         assert!(matches!(support, Support::No { reason, .. } if reason.contains("no io_uring")));
     }
 }

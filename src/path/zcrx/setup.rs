@@ -1,7 +1,7 @@
 //! Getting a queue to receive from: of the device that the flow goes through, or
 //! one without a device.
 
-use super::plan::{Memory, Plan};
+use super::plan::{Memory, Plan, queue_of};
 use super::probe::NIC;
 use crate::connection::Flow;
 use crate::path::ring;
@@ -9,6 +9,7 @@ use crate::record::{Fault, FaultKind};
 use crate::sys::device;
 use crate::sys::dmabuf::{self, Provider};
 use crate::sys::uring::zcrx::{self, Abilities, AreaMemory, QueueShape, RecvZcRing};
+use crate::workload::Job;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -39,6 +40,7 @@ const SETTLING: Duration = Duration::from_secs(5);
 /// otherwise one without a device.
 pub(super) fn register(
     plan: &Plan,
+    job: &Job,
     abilities: Option<Abilities>,
     flow: &Flow,
 ) -> Result<(RecvZcRing, Writer), Fault> {
@@ -46,7 +48,7 @@ pub(super) fn register(
     let mut unable = None;
     if plan.device {
         let name = device_of(flow)?;
-        let failed = match on_device(plan, abilities, flow, &name)? {
+        let failed = match on_device(plan, job, abilities, flow, &name)? {
             Ok(ring) => return Ok((ring, Writer::Device(name))),
             Err(e) => e,
         };
@@ -77,6 +79,7 @@ pub(super) fn register(
 /// Registers the planned queue of a device; the inner error is the kernel's.
 fn on_device(
     plan: &Plan,
+    job: &Job,
     abilities: Option<Abilities>,
     flow: &Flow,
     name: &str,
@@ -86,7 +89,7 @@ fn on_device(
     let queues = device::receive_queues(name);
     let queues = queues
         .map_err(|e| Fault::system(format!("cannot count the receive queues of {name}"), &e))?;
-    let queue = plan.queue_of(queues)?;
+    let queue = queue_of(&job.options, flow.index, queues)?;
     // A device that is all software most likely refuses, and can be asked without
     // taking all the memory first.
     if device::driver(name).is_ok_and(|driver| driver.is_none())
@@ -161,14 +164,17 @@ fn refused(device: &str, error: &io::Error) -> Fault {
     let fault = Fault::system(format!("cannot register a receive queue of {device}"), error);
     match error.raw_os_error() {
         Some(libc::EOPNOTSUPP) => Fault { kind: FaultKind::Unsupported, ..fault }.remedy(NIC),
-        Some(libc::EINVAL) => fault.remedy(format!(
-            "ethtool -G {device} tcp-data-split on hds-thresh 0; detach XDP and AF_XDP from the \
-             queue; rx-buf-len=auto"
-        )),
-        Some(libc::EEXIST | libc::EBUSY) => fault.remedy("free the queue, or give queue=N"),
+        Some(libc::EINVAL) => fault
+            .remedy(format!("ethtool -G {device} tcp-data-split on hds-thresh 0; rx-buf-len=auto")),
+        // net_mp_open_rxq(), net/core/netdev_rx_queue.c.
+        Some(libc::EEXIST | libc::EBUSY) => fault.remedy(
+            "free the queue (another program's memory, AF_XDP, or lent to a container), detach \
+             XDP from the device, or give queue=N",
+        ),
         Some(libc::EPERM) => fault.remedy("run as root, not in a user namespace"),
         Some(libc::ENOMEM) => fault.remedy("raise 'ulimit -l' (RLIMIT_MEMLOCK), or a smaller area"),
         Some(libc::ERANGE) => fault.remedy("rx-buf-len larger than a page needs memory=huge"),
+        Some(libc::ENETDOWN) => fault.remedy(format!("ip link set dev {device} up")),
         _ => fault,
     }
 }

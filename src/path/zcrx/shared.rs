@@ -1,9 +1,22 @@
-//! One queue for all flows of a stream: the first registers it, the others
+//! Queues that several flows of a stream receive from: the first registers one, the others
 //! import it. Each flow has an engine, and each engine a ring of its own.
 
 use super::setup::Writer;
 use crate::sys::uring::zcrx::Exported;
-use std::sync::{Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The queues of a session that are shared, by their number among those that its flows are
+/// spread over.
+#[derive(Debug, Default)]
+pub(super) struct SharedQueues(Mutex<BTreeMap<u32, Arc<SharedQueue>>>);
+
+impl SharedQueues {
+    /// To be held while a flow finds or makes its queue.
+    pub fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<SharedQueue>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// A queue that several flows receive from.
 #[derive(Debug)]

@@ -4,7 +4,6 @@ use super::View;
 use super::plot::{self, Mark};
 use super::scale::Scale;
 use crate::report::factors::{Line, Panels, cells, interactions, lines, rule};
-use crate::report::figures::rate;
 use crate::stats::Analysis;
 use maud::{Markup, html};
 
@@ -20,40 +19,35 @@ const MARGIN: f64 = 4.0;
 pub fn section(view: &View) -> Option<Markup> {
     let analysis = view.analysis;
     let factors = analysis.factors.as_ref()?;
-    let panels = Panels::of(view.study, analysis).filter(|_| analysis.functional.is_none());
     Some(html! {
-        @if let Some(panels) = &panels { (chart(panels, analysis)) }
-        (effects(&lines(factors, analysis)))
-        p class="note" { (rule(factors, analysis)) }
-        ul { @for line in interactions(factors, analysis, usize::MAX) { li { (line) } } }
+        @if let Some(panels) = Panels::of(view.study, analysis) { (chart(&panels, analysis)) }
+        @if !factors.effects.is_empty() {
+            (effects(&lines(factors, analysis)))
+            p class="note" { (rule(factors, analysis)) }
+            ul { @for line in interactions(factors, analysis, usize::MAX) { li { (line) } } }
+        }
     })
 }
 
-/// The rate of each row's cells as bars side by side, panel by panel, all on one scale.
+/// The rate of each row's cells as bars side by side, panel by panel, all on one scale. Where
+/// no speed was measured there are no bars, and the table says how the bytes went.
 fn chart(panels: &Panels, analysis: &Analysis) -> Markup {
     let work = analysis.work();
     let terms = work.terms();
-    let shown = |row: &str, bar: &str, panel| {
-        let cell = panels.row(row, bar, panel)?;
-        cell.rate.map(|rate| rate.mean).filter(|_| cell.work == work)
-    };
-    let all = panels.each_panel().into_iter().flat_map(|panel| {
-        panels.rows.levels.iter().flat_map(move |row| {
-            panels.bars.levels.iter().filter_map(move |bar| shown(row, bar, panel))
-        })
-    });
-    let scale = Scale::over(all.map(|rate| rate * terms.rate_scale).chain([0.0]));
-    let fixed: Vec<String> = panels.fixed.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    let all = panels.rates(work).into_iter().map(|rate| rate * terms.rate_scale);
+    let scale = Scale::over(all.chain([0.0]));
+    let drawn = analysis.functional.is_none();
     html! {
         figure {
             figcaption {
-                (terms.rate_heading) ", " (terms.rate_unit) ", mean of all trials"
-                @if !fixed.is_empty() { "; " (fixed.join(", ")) } "."
-                ul class="key" {
-                    @for (level, colour) in panels.bars.levels.iter().zip(COLOURS.iter().cycle()) {
-                        li {
-                            svg viewBox="0 0 14 10" aria-hidden="true" { rect class=(colour) width="14" height="10" {} }
-                            (panels.bars.name) "=" (level)
+                (panels.caption(analysis))
+                @if drawn {
+                    ul class="key" {
+                        @for (level, colour) in panels.bars.levels.iter().zip(COLOURS.iter().cycle()) {
+                            li {
+                                svg viewBox="0 0 14 10" aria-hidden="true" { rect class=(colour) width="14" height="10" {} }
+                                (panels.bars.name) "=" (level)
+                            }
                         }
                     }
                 }
@@ -64,17 +58,17 @@ fn chart(panels: &Panels, analysis: &Analysis) -> Markup {
                 }
                 table class="plot" {
                     thead { tr {
-                        th { (panels.rows.name) } th class="g" { (plot::head(&scale)) }
-                        @for bar in &panels.bars.levels { th class="n" { (bar) } }
+                        th { (panels.rows.name) } @if drawn { th class="g" { (plot::head(&scale)) } }
+                        @for bar in &panels.bars.levels { th class="n" { @if !drawn { (panels.bars.name) "=" } (bar) } }
                     } }
                     tbody {
                         @for row in &panels.rows.levels {
-                            @let values: Vec<Option<f64>> = panels.bars.levels.iter().map(|bar| shown(row, bar, panel)).collect();
+                            @let values: Vec<Option<f64>> = panels.bars.levels.iter().map(|bar| panels.rate(row, bar, panel, work)).collect();
                             tr {
                                 th scope="row" { (row) }
-                                td class="g" { (plot::row(&scale, height(values.len()), bars(&values, terms.rate_scale))) }
-                                @for (bar, value) in panels.bars.levels.iter().zip(&values) {
-                                    td class="n" data-h=(bar) { (rate(work, *value)) }
+                                @if drawn { td class="g" { (plot::row(&scale, height(values.len()), bars(&values, terms.rate_scale))) } }
+                                @for bar in &panels.bars.levels {
+                                    td class="n" data-h=(bar) { (panels.figure(row, bar, panel, analysis)) }
                                 }
                             }
                         }

@@ -48,6 +48,7 @@ pub static FORMAT: Report = Report {
     extension: "html",
     render,
     binary: false,
+    short_names: true,
 };
 
 fn render(subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
@@ -94,6 +95,7 @@ fn head(title: &str, version: &str) -> Markup {
 
 /// What every part of the page is made from.
 struct View<'a> {
+    subject: Subject<'a>,
     study: &'a Study,
     analysis: &'a Analysis,
     explanation: Option<&'a Explanation>,
@@ -105,14 +107,14 @@ struct View<'a> {
 
 impl<'a> View<'a> {
     fn new(subject: &Subject<'a>) -> View<'a> {
-        let Subject { study, analysis, explanation } = *subject;
+        let Subject { study, analysis, explanation, .. } = *subject;
         let mut rows: Vec<&Row> = analysis.rows.iter().filter(|r| r.status.measured > 0).collect();
         rows.sort_by(|a, b| rank(b).total_cmp(&rank(a)));
         let mut trials: HashMap<&str, Vec<&Trial>> = HashMap::new();
         for trial in &study.trials {
             trials.entry(&trial.cell.0).or_default().push(trial);
         }
-        View { study, analysis, explanation, rows, trials }
+        View { subject: *subject, study, analysis, explanation, rows, trials }
     }
 
     /// Its rows by what they count, in the order of all figures.

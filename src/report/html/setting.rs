@@ -93,13 +93,13 @@ pub fn facts(view: &View) -> Option<Markup> {
     let hosts = &view.study.header.facts;
     Some(html! {
         dl class="facts" {
-            @for (name, text) in setup::facts(view.study) { dt { (name) } dd { (text) } }
+            @for (name, text) in setup::facts(&view.subject) { dt { (name) } dd { (text) } }
             dt { "meters" } dd { (view.study.header.meters.join(", ")) }
             @for line in &placement::lines(view.analysis) {
                 dt { "where it ran" } dd { (line.cells) ": " (line.text) }
             }
         }
-        @if let Some(pieces) = reproduce::command(view.study) {
+        @if let Some(pieces) = reproduce::command(view.subject.recorded) {
             p class="note" { "To run it again:" }
             pre { (pieces.join(" \\\n    ")) }
         }

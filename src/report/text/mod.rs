@@ -15,7 +15,7 @@ use super::page::Page;
 use super::{Report, Style, Subject, factors, waterfall};
 use std::io::{self, Write};
 
-/// Columns of the bars of a waterfall.
+/// Columns of the bars of a waterfall or chart.
 const BARS: usize = 32;
 
 /// See the module's text.
@@ -25,19 +25,20 @@ pub static FORMAT: Report = Report {
     render,
     extension: "txt",
     binary: false,
+    short_names: true,
 };
 
 fn render(subject: &Subject, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    let Subject { study, analysis, explanation } = *subject;
+    let Subject { study, analysis, explanation, .. } = *subject;
     let mut page = Page::new(style.width, style.colour);
-    heading::print(&mut page, study);
+    heading::print(&mut page, subject);
     prose::answer(&mut page, analysis);
     tables::result(&mut page, analysis);
     tables::latency(&mut page, analysis);
     tables::cost(&mut page, analysis);
     tables::energy(&mut page, analysis);
     tables::worth(&mut page, analysis);
-    factors::print(&mut page, analysis);
+    factors::print(&mut page, study, analysis, BARS);
     prose::placement(&mut page, analysis);
     prose::verdicts(&mut page, analysis);
     prose::profiles(&mut page, analysis);

@@ -50,6 +50,8 @@ pub(super) struct Document {
     pub design: Option<Placed<String>>,
     /// Stopping rule: within this share, after at least so many blocks
     pub stop: Option<Placed<Stop>>,
+    /// Time that the study may take: "2h"
+    pub budget: Option<Placed<Time>>,
     /// A meter, "usual", "all" or "none", or a list of them
     #[schemars(with = "Option<Value>")]
     pub meters: Option<Placed<Item>>,

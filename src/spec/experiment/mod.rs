@@ -16,7 +16,7 @@ mod settings;
 pub use factors::{MOST_CELLS, OWN_FACTORS, factor_names};
 pub use schedule::{
     DEFAULT_BLOCKS, DEFAULT_WARM_UP, DEFAULT_WINDOW, MOST_BLOCKS, check_design, check_lanes,
-    check_stopping, default_design, parse_design, parse_warm_up, parse_window,
+    check_stopping, default_design, parse_budget, parse_design, parse_warm_up, parse_window,
 };
 pub use schema::experiment_schema;
 
@@ -76,6 +76,8 @@ pub struct Experiment {
     pub design: Option<Design>,
     /// When to stop before all blocks are run.
     pub stopping: Option<Stopping>,
+    /// The time that the study may take.
+    pub budget: Option<Duration>,
     /// What the verdicts are to mean.
     pub judgement: Judgement,
     /// Names of the meters to run.
@@ -151,6 +153,7 @@ pub fn parse_experiment(
         seed: layout.seed,
         design: layout.design,
         stopping: layout.stopping,
+        budget: layout.budget,
         judgement,
         meters,
         profiling,

@@ -39,6 +39,7 @@ pub(super) struct Layout {
     pub seed: Option<u64>,
     pub design: Option<Design>,
     pub stopping: Option<Stopping>,
+    pub budget: Option<Duration>,
 }
 
 pub(super) fn layout(text: Text, said: &Document) -> Result<Layout, Fault> {
@@ -51,7 +52,8 @@ pub(super) fn layout(text: Text, said: &Document) -> Result<Layout, Fault> {
         parse_design(design).and_then(|design| check_design(design, window))
     })?;
     let stopping = said.stop.as_ref().map(|stop| stopping(text, stop, blocks)).transpose()?;
-    Ok(Layout { blocks, warm_up, window, seed, design, stopping })
+    let budget = time(text, said.budget.as_ref(), parse_budget)?;
+    Ok(Layout { blocks, warm_up, window, seed, design, stopping, budget })
 }
 
 fn time(
@@ -110,9 +112,23 @@ pub fn parse_warm_up(text: &str) -> Result<Duration, String> {
     between(text, Duration::ZERO, "a warm-up lasts at most 60m")
 }
 
+/// Reads what a study may take: a second to a week.
+pub fn parse_budget(text: &str) -> Result<Duration, String> {
+    let (least, most) = (Duration::from_secs(1), 24 * 7 * LONGEST);
+    within(text, least..=most, "a budget is from 1s to 168h")
+}
+
 fn between(text: &str, least: Duration, otherwise: &str) -> Result<Duration, String> {
+    within(text, least..=LONGEST, otherwise)
+}
+
+fn within(
+    text: &str,
+    times: RangeInclusive<Duration>,
+    otherwise: &str,
+) -> Result<Duration, String> {
     let time = unit::parse_duration(text)?;
-    if time < least || time > LONGEST {
+    if !times.contains(&time) {
         return Err(format!("'{text}': {otherwise}"));
     }
     Ok(time)

@@ -109,6 +109,11 @@ impl SendRing {
         Ok(())
     }
 
+    /// Has the kernel count waits as iowait, which is left out where the kernel can (Linux 6.15).
+    pub fn count_iowait(&mut self) {
+        self.core.count_iowait();
+    }
+
     /// Binds the ring to the calling thread; see the module's documentation.
     pub fn activate(&self) -> io::Result<()> {
         self.core.activate()

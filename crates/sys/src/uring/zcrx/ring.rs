@@ -158,6 +158,11 @@ impl RecvZcRing {
         }
     }
 
+    /// Has the kernel count waits as iowait, which is left out where the kernel can (Linux 6.15).
+    pub fn count_iowait(&mut self) {
+        self.wait_flags &= !EnterFlags::NO_IOWAIT;
+    }
+
     /// Binds the ring to the calling thread. Has to come before the first
     /// `enter`; a second call does nothing.
     pub fn activate(&self) -> io::Result<()> {
