@@ -4,6 +4,8 @@
 
 pub mod addressing;
 pub mod attribute;
+#[cfg(test)]
+mod bed;
 pub mod boot;
 pub mod bpf;
 pub mod bridge;
@@ -40,6 +42,7 @@ pub mod tap;
 pub mod tcp;
 pub mod thread;
 pub mod uring;
+pub mod vhost;
 pub mod zerocopy;
 
 use std::path::{Path, PathBuf};

@@ -6,7 +6,7 @@ use super::{check, interface_request};
 use rustix::fs::{Mode, OFlags};
 use std::fs::OpenOptions;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 /// Packets carry a `struct virtio_net_hdr`.
 pub const VNET_HDR: u32 = libc::IFF_VNET_HDR as u32;
@@ -53,6 +53,27 @@ pub fn set_flags(device: &str, flags: u32) -> io::Result<()> {
     request.ifr_ifru.ifru_flags = (flags & SETTABLE) as libc::c_short;
     // SAFETY: the kernel reads and writes one `ifreq`, which is live.
     let result = unsafe { libc::ioctl(tun.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) };
+    check(result as libc::c_long).map(drop)
+}
+
+/// Flags of the queue behind a descriptor (`TUNGETIFF`). EBADFD: its device is gone.
+pub fn queue_flags(queue: BorrowedFd) -> io::Result<u32> {
+    // SAFETY: all-zero bytes are a valid `ifreq`: it is plain data.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes one `ifreq`, which is live.
+    let result = unsafe { libc::ioctl(queue.as_raw_fd(), libc::TUNGETIFF as _, &raw mut request) };
+    check(result as libc::c_long)?;
+    // SAFETY: the request fills in the flags; every value is valid.
+    Ok(u32::from(unsafe { request.ifr_ifru.ifru_flags } as u16))
+}
+
+/// Sets the bytes of the header that packets of a tap with [`VNET_HDR`] carry
+/// (`TUNSETVNETHDRSZ`): 10, or 12 for the later one with a number of buffers.
+pub fn set_header_size(queue: BorrowedFd, bytes: usize) -> io::Result<()> {
+    let bytes = libc::c_int::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: the request reads one `int`, which is live.
+    let result =
+        unsafe { libc::ioctl(queue.as_raw_fd(), libc::TUNSETVNETHDRSZ as _, &raw const bytes) };
     check(result as libc::c_long).map(drop)
 }
 
