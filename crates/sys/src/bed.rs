@@ -1,7 +1,9 @@
 //! What tests that move frames share: a network namespace of the calling thread's own, and
 //! sockets that send and receive whole frames there (packet(7)).
 
+use super::bpf::xdp::Mark;
 use super::check;
+use super::netlink::{Netlink, Veth};
 use bytepath_testing::skip;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::thread::UnshareFlags;
@@ -18,6 +20,25 @@ pub fn apart() -> Option<()> {
     // SAFETY: the thread of a test shares no descriptors that a namespace matters to.
     let apart = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) };
     apart.map_err(|e| skip!("no network namespace: {e}")).ok()
+}
+
+/// By what frames below 65536 are known.
+pub const MARK: Mark = Mark { at: 12, bytes: [PROTOCOL[0], PROTOCOL[1], 0, 0] };
+
+/// The indices of both ends of a veth pair, up, in a namespace of the thread's own.
+pub fn pair() -> Option<[u32; 2]> {
+    apart()?;
+    let mut netlink = Netlink::new();
+    let (name, peer) = ("one".to_owned(), "other".to_owned());
+    let veth = Veth { name, peer, peer_process: None, mtu: None, queues: 1 };
+    netlink.create_veth(&veth).map_err(|e| skip!("no veth: {e}")).ok()?;
+    let indices = [&veth.name, &veth.peer].map(|name| netlink.link(name).unwrap().unwrap().index);
+    indices.iter().for_each(|index| netlink.set_up(*index).unwrap());
+    // The carrier comes in the kernel's own time.
+    while !netlink.link("other").unwrap().unwrap().operational {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Some(indices)
 }
 
 /// A frame that is ours, with a number in it.

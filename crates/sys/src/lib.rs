@@ -32,6 +32,7 @@ pub mod netstat;
 pub mod nic_stats;
 pub mod perf;
 pub mod pipe;
+pub mod pktgen;
 pub mod pmu;
 pub mod powercap;
 pub mod process;
@@ -43,6 +44,7 @@ pub mod tcp;
 pub mod thread;
 pub mod uring;
 pub mod vhost;
+pub mod xsk;
 pub mod zerocopy;
 
 use std::path::{Path, PathBuf};
