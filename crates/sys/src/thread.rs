@@ -14,6 +14,15 @@ pub fn pin_other(tid: u32, cpu: u32) -> io::Result<()> {
     pin_to(Some(tid), cpu)
 }
 
+/// Lets another thread run wherever the first thread of this process may. ESRCH: it has
+/// ended.
+pub fn free_other(tid: u32) -> io::Result<()> {
+    let tid = Pid::from_raw(tid as i32).ok_or(io::ErrorKind::InvalidInput)?;
+    let first = rustix::process::getpid();
+    let all = rustix::thread::sched_getaffinity(Some(first))?;
+    Ok(sched_setaffinity(Some(tid), &all)?)
+}
+
 fn pin_to(thread: Option<Pid>, cpu: u32) -> io::Result<()> {
     if cpu as usize >= CpuSet::MAX_CPU {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));

@@ -72,6 +72,8 @@ pub struct Sender {
     completed: Ring<u64>,
     frames: Vec<Filled>,
     next: usize,
+    /// The first of those that the kernel is not done with.
+    oldest: usize,
     /// Frames that were shown to the kernel and that it has not completed.
     under_way: u32,
 }
@@ -81,6 +83,8 @@ pub struct Sender {
 pub struct Sent {
     /// Frames that the kernel is done with since the last call.
     pub completed: u32,
+    /// Their bytes.
+    pub bytes: u64,
     /// Whether it dropped one of them because the device's queue was full (EBUSY).
     pub dropped: bool,
     /// Whether it could take nothing for the moment (EAGAIN, ENOBUFS).
@@ -166,7 +170,7 @@ impl Sender {
         let completed = socket.ring(ring::Kind::Completed, entries)?;
         let send = socket.ring(ring::Kind::Send, entries)?;
         socket.bind(device, queue, binding)?;
-        Ok(Sender { socket, send, completed, frames, next: 0, under_way: 0 })
+        Ok(Sender { socket, send, completed, frames, next: 0, oldest: 0, under_way: 0 })
     }
 
     /// Sees what was completed, shows up to `most` frames to the kernel, and wakes it where
@@ -179,11 +183,15 @@ impl Sender {
         let room = self.send.room().min(self.completed.entries() - self.under_way).min(most);
         for _ in 0..room {
             self.send.put(self.frames[self.next]);
-            self.next = if self.next + 1 == self.frames.len() { 0 } else { self.next + 1 };
+            self.next = self.after(self.next);
         }
         self.send.show();
         self.under_way += room;
         let mut sent = Sent { completed, ..Sent::default() };
+        for _ in 0..completed {
+            sent.bytes += u64::from(self.frames[self.oldest].len);
+            self.oldest = self.after(self.oldest);
+        }
         if self.under_way > 0 && self.send.needs_wakeup() {
             match self.socket.wake(&Wake::ToSend) {
                 Err(e) if e.raw_os_error() == Some(libc::EBUSY) => sent.dropped = true,
@@ -194,6 +202,12 @@ impl Sender {
             }
         }
         Ok(sent)
+    }
+
+    /// The place after this one in the order of the frames.
+    #[inline]
+    fn after(&self, place: usize) -> usize {
+        if place + 1 == self.frames.len() { 0 } else { place + 1 }
     }
 
     /// Frames that were shown to the kernel and that it is not done with.

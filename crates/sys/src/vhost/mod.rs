@@ -229,8 +229,8 @@ impl Receiver {
         Ok(())
     }
 
-    /// Whether anything can still come.
-    fn examine(&self) -> Result<(), Trouble> {
+    /// Whether anything can still come; [`Self::wait`] asks by itself.
+    pub fn examine(&self) -> Result<(), Trouble> {
         match tap::queue_flags(self.tap.as_fd()) {
             Err(e) if e.raw_os_error() == Some(libc::EBADFD) => return Err(Trouble::DeviceGone),
             other => other?,

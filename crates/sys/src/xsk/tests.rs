@@ -66,19 +66,21 @@ fn a_sender_sends_its_frames_again_and_again_and_counts_them() {
         Err(e) => return skip!("no AF_XDP: {e}"),
     };
     let receiver = Port::of(other);
-    let (mut completed, mut seen) = (0, 0);
+    let (mut completed, mut bytes, mut seen) = (0, 0, 0);
     for _ in 0..40 {
         let sent = sender.send(7).unwrap();
         assert!(!sent.dropped, "{sent:?}");
-        completed += sent.completed;
+        (completed, bytes) = (completed + sent.completed, bytes + sent.bytes);
         for _ in 0..7 {
             assert_eq!(receiver.receive().unwrap(), frames[seen % 3], "frame {seen}");
             seen += 1;
         }
     }
     while sender.under_way() > 0 {
-        completed += sender.send(0).unwrap().completed;
+        let sent = sender.send(0).unwrap();
+        (completed, bytes) = (completed + sent.completed, bytes + sent.bytes);
     }
+    assert_eq!(bytes, 93 * (60 + 300 + 1514) + 60);
     assert_eq!((completed, seen, receiver.receive()), (280, 280, None));
     assert!(sender.wakes() >= 40);
 }
