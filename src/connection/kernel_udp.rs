@@ -132,7 +132,8 @@ mod tests {
 
     fn pairs(flows: u32) -> Vec<(Arc<dyn Connection>, Arc<dyn Connection>)> {
         let (contract, link) = (Stream { flows, ..Stream::default() }, LinkSettings::default());
-        let terms = Terms { contract: &contract, link: &link, device: None, ports: None };
+        let terms =
+            Terms { contract: &contract, link: &link, device: None, ports: None, queues: &[] };
         let (token, wrong) = (Token("a".repeat(32)), Token("b".repeat(32)));
         let here = IpAddr::from(Ipv4Addr::LOCALHOST);
         let listener = KERNEL_UDP.listen(here, &terms).unwrap();

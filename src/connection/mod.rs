@@ -3,6 +3,7 @@
 //! [`reach`].
 
 mod flow;
+mod frames;
 mod hello;
 mod kernel_tcp;
 mod kernel_udp;
@@ -11,6 +12,7 @@ pub mod reach;
 mod witness;
 
 pub use flow::Flow;
+pub use frames::{Attached, FRAMES};
 pub use kernel_tcp::KERNEL_TCP;
 pub use kernel_udp::KERNEL_UDP;
 pub use witness::{WITNESS_LEN, WitnessPage, read_witness};
@@ -19,7 +21,7 @@ use crate::record::wire::Token;
 use crate::record::{Fault, LinkSettings, Ports, Protocol, Stream};
 use std::any::Any;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,6 +58,8 @@ pub struct Terms<'a> {
     pub device: Option<&'a str>,
     /// Ports to listen on; none leaves it to the transport.
     pub ports: Option<Ports>,
+    /// Queues of the tap of which this is the end with the descriptors.
+    pub queues: &'a [Arc<OwnedFd>],
 }
 
 /// An end that listens.

@@ -10,6 +10,13 @@ use std::net::IpAddr;
 pub enum Attachment {
     /// By an end that is made. Its settings are replaced by those of the cell.
     Made(LinkEnd, HwGro),
+    /// By one of two ends in namespaces of one kernel.
+    Beside {
+        /// The end of a veth pair.
+        veth: LinkEnd,
+        /// What it is in place of that where the cell's link is a tap.
+        tap: LinkEnd,
+    },
     /// By a device that is there, and stays as it is.
     Given {
         /// Its address; none leaves it to be found.
@@ -35,7 +42,7 @@ impl Attachment {
     /// The address, where it is known.
     pub fn address(&self) -> Option<IpAddr> {
         match self {
-            Attachment::Made(end, _) => Some(end.address),
+            Attachment::Made(end, _) | Attachment::Beside { veth: end, .. } => Some(end.address),
             Attachment::Given { address, .. } => *address,
         }
     }
@@ -43,14 +50,21 @@ impl Attachment {
     /// The device, where it is known.
     pub fn device(&self) -> Option<String> {
         match self {
-            Attachment::Made(end, _) => Some(end.device.clone()),
+            Attachment::Made(end, _) | Attachment::Beside { veth: end, .. } => {
+                Some(end.device.clone())
+            }
             Attachment::Given { device, .. } => device.clone(),
         }
     }
 
     /// What the agent is asked for; none where the link is not ours to make.
     pub fn end(&self, settings: &LinkSettings, softirq_cpu: Option<u32>) -> Option<LinkEnd> {
-        let Attachment::Made(end, hw_gro) = self else { return None };
+        let (end, hw_gro) = match self {
+            Attachment::Made(end, hw_gro) => (end, *hw_gro),
+            Attachment::Beside { tap, .. } if settings.tap.is_some() => (tap, HwGro::AsAsked),
+            Attachment::Beside { veth, .. } => (veth, HwGro::AsAsked),
+            Attachment::Given { .. } => return None,
+        };
         let hw_gro = match hw_gro {
             HwGro::AsAsked => settings.hw_gro,
             HwGro::Never => false,

@@ -183,6 +183,11 @@ fn configure(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<(), Fa
         set.map_err(|e| refused(format!("MTU {}", settings.mtu), &e))?;
     }
     set_offloads(netlink, link.index, settings)?;
+    if let Some(packets) = settings.queue_length {
+        // First: a discipline takes it for its own length.
+        let set = netlink.set_queue_length(link.index, packets);
+        set.map_err(|e| refused(format!("a queue of {packets} packets"), &e))?;
+    }
 
     // TCP over IPv4 goes by the IPv4 limits, over IPv6 by the others.
     let limits = Limits {
@@ -196,15 +201,27 @@ fn configure(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<(), Fa
         set.map_err(|e| refused(format!("limits of GSO and GRO, {}", limits_text(&limits)), &e))?;
     }
     netlink.set_up(link.index).map_err(|e| refused("bringing it up", &e))?;
-    if settings.qdisc == FIFO {
-        let set = netlink.set_fifo(link.index);
-        set.map_err(|e| refused("setting the queueing discipline pfifo", &e))?;
+    if let Some(kind) = discipline(link, settings) {
+        let set = netlink.replace_root_qdisc(link.index, kind, 0, &[]);
+        set.map_err(|e| {
+            let fault = refused(format!("setting the queueing discipline {kind}"), &e);
+            match e.kind() {
+                io::ErrorKind::NotFound => fault.remedy(format!("modprobe sch_{kind}")),
+                _ => fault,
+            }
+        })?;
     }
     verify(netlink, end, &limits)
 }
 
-/// The one discipline that every kernel with queueing disciplines has built in.
-const FIFO: &str = "pfifo";
+/// The queueing discipline to be set; none leaves the device's own. A veth has none by
+/// itself; a tap has, so that even none has to be set.
+fn discipline<'a>(link: &Link, settings: &'a LinkSettings) -> Option<&'a str> {
+    match settings.qdisc.as_str() {
+        "none" => (link.kind == tap::KIND && settings.tap.is_some()).then_some("noqueue"),
+        kind => Some(kind),
+    }
+}
 
 /// IPv6 on a link that carries IPv4 only would send router solicitations and
 /// multicast reports into the measurement. Where `/proc/sys` is read-only, as
@@ -260,8 +277,8 @@ fn verify(netlink: &mut Netlink, end: &LinkEnd, wanted: &Limits) -> Result<(), F
         ("gro_ipv4_max_size", wanted.gro_ipv4, has.gro_ipv4),
     ];
     let settings = &end.settings;
-    if settings.qdisc == FIFO && link.qdisc != FIFO {
-        let text = format!("the queueing discipline is {} after it was set to {FIFO}", link.qdisc);
+    if let Some(kind) = discipline(&link, settings).filter(|kind| link.qdisc != *kind) {
+        let text = format!("the queueing discipline is {} after it was set to {kind}", link.qdisc);
         return Err(Fault::new(FaultKind::Unsupported, text));
     }
     match pairs.iter().find(|(_, wanted, has)| wanted.is_some() && wanted != has) {

@@ -6,10 +6,12 @@ mod devmem;
 mod discard;
 mod msg_zerocopy;
 mod nic;
+mod packet;
 mod ring;
 mod sendfile;
 mod socket;
 mod splice;
+mod tap;
 mod tcp_zerocopy_receive;
 mod uring;
 mod uring_zc;
@@ -24,7 +26,7 @@ use crate::record::{
     Setting, Support,
 };
 use crate::sys::memory::Region;
-use crate::workload::{Direction, Group, Job, Pattern, Rx, Tx, Workload};
+use crate::workload::{Direction, FramePlan, Group, Job, Pattern, Rx, Tx, Workload};
 use std::io;
 use std::net::IpAddr;
 
@@ -144,6 +146,8 @@ pub static CATALOG: &[&DataPath] = &[
     &zcrx::PATH,
     &devmem::PATH,
     &discard::PATH,
+    &packet::PATH,
+    &tap::PATH,
 ];
 
 /// A named combination of a sender's and a receiver's half.
@@ -209,11 +213,18 @@ pub fn transport(
     })
 }
 
-/// Whether this half has no counterpart at the other end: what it sends are frames, and
-/// they end in a device.
-pub fn stands_alone(path: &DataPath) -> bool {
-    let sends_frames = |transport: &&dyn Transport| transport.protocol() == Protocol::Frames;
-    path.rx.is_none() && path.tx.is_some_and(|tx| tx.transports().iter().all(sends_frames))
+/// The frames that a half of frames is asked for.
+fn frames(job: &Job) -> Result<&FramePlan, Fault> {
+    job.frames.as_ref().ok_or_else(|| {
+        Fault::new(FaultKind::Usage, "this path carries frames alone")
+            .remedy("choose --workload packets")
+    })
+}
+
+/// Frames have no stream that could begin with a page.
+fn no_witness() -> Fault {
+    Fault::new(FaultKind::System, "a witness page was asked of frames")
+        .remedy("report this as a bug")
 }
 
 /// For paths of which there is nothing to try.
@@ -298,97 +309,7 @@ fn tried(name: &str, result: io::Result<String>) -> Attempt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection::{Listener, Terms};
-    use crate::record::Work;
-    use crate::record::wire::Token;
-    use crate::workload::{self, Actor, FlowEnd};
-    use std::net::SocketAddr;
-    use std::sync::Arc;
-
-    /// A made-up transport that never connects.
-    struct Tap;
-
-    impl Transport for Tap {
-        fn name(&self) -> &'static str {
-            "queues of a tap"
-        }
-
-        fn protocol(&self) -> Protocol {
-            Protocol::Frames
-        }
-
-        fn listen(&self, _: IpAddr, _: &Terms) -> Result<Box<dyn Listener>, Fault> {
-            unreachable!("nothing listens")
-        }
-
-        fn connect(
-            &self,
-            _: SocketAddr,
-            _: &Terms,
-            _: &Token,
-            _: u32,
-        ) -> Result<Arc<dyn Connection>, Fault> {
-            unreachable!("nothing connects")
-        }
-    }
-
-    impl HalfPath for Tap {
-        fn check(&self, _: &Job, _: &Facts) -> Support {
-            Support::Yes
-        }
-
-        fn transports(&self) -> &'static [&'static dyn Transport] {
-            &[&Tap]
-        }
-    }
-
-    impl TxPath for Tap {
-        fn open(&self, _: &Job, _: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
-            unreachable!("nothing opens it")
-        }
-    }
-
-    static TAP: DataPath = DataPath {
-        name: "tap",
-        summary: "made up",
-        attempt: nothing_to_try,
-        uses_io_uring: false,
-        tx: Some(&Tap),
-        rx: None,
-    };
-
-    /// A made-up workload of frames, which nobody takes in.
-    struct Packets;
-
-    impl Workload for Packets {
-        fn name(&self) -> &'static str {
-            "packets"
-        }
-
-        fn summary(&self) -> &'static str {
-            "made up"
-        }
-
-        fn work(&self) -> Work {
-            Work::Packets
-        }
-
-        fn protocol(&self, _: &Cell) -> Protocol {
-            Protocol::Frames
-        }
-
-        fn halves(&self, role: Role) -> &'static [Direction] {
-            if role == Role::Sender { &[Direction::Send] } else { &[] }
-        }
-
-        fn job(&self, cell: &Cell, role: Role, _: Direction) -> Job {
-            Job::stream(cell, role)
-        }
-
-        fn play(&self, _: Actor) -> Result<FlowEnd, Fault> {
-            unreachable!("nothing plays it")
-        }
-    }
+    use crate::workload;
 
     #[test]
     fn an_end_meets_its_peer_by_what_the_workload_wants() {
@@ -398,6 +319,7 @@ mod tests {
         udp.workload.name = "rr".into();
         udp.stream.protocol = Protocol::Udp;
         let rr = workload::of(&udp).unwrap();
+        let packets = workload::CATALOG[2];
         let of = |workload: &dyn Workload, cell: &Cell, role, halves: [&DataPath; 2]| {
             transport(workload, cell, role, halves).map(|transport| transport.name())
         };
@@ -412,11 +334,10 @@ mod tests {
             );
             let fault = of(rr, &udp, role, [&splice::PATH, &socket::PATH]).unwrap_err();
             assert_eq!(fault.message, "path 'splice' does not speak UDP");
-            // The end without halves, too: a tap has no receiving half.
-            assert_eq!(of(&Packets, &cell, role, [&TAP, &TAP]).unwrap(), "queues of a tap");
-            assert!(of(&Packets, &cell, role, [&socket::PATH, &socket::PATH]).is_err());
+            let frames = of(packets, &cell, role, [&packet::PATH, &tap::PATH]);
+            assert_eq!(frames.unwrap(), "frames of the link");
+            assert!(of(packets, &cell, role, [&socket::PATH, &socket::PATH]).is_err());
         }
-        assert!(of(stream, &cell, Role::Sender, [&TAP, &socket::PATH]).is_err());
-        assert!(stands_alone(&TAP) && !stands_alone(&splice::PATH));
+        assert!(of(stream, &cell, Role::Sender, [&packet::PATH, &socket::PATH]).is_err());
     }
 }

@@ -16,9 +16,13 @@ use crate::record::{Bytes, Facts, Fault, FaultKind, ReachReply, ReachRequest, SC
 use crate::sys::{Roots, clock, device};
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+/// How often it looks whether a workload that ends by itself has ended.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// What reaches the agent's main loop.
 pub(super) enum Event {
@@ -53,6 +57,7 @@ pub fn serve(
         inbox,
         due: VecDeque::new(),
         session: None,
+        queues: Vec::new(),
         capture: None,
         packed: None,
         steward: None,
@@ -112,6 +117,8 @@ struct Agent {
     /// Requests whose moment has not come, in the order of their moments.
     due: VecDeque<(u64, Result<Request, Fault>)>,
     session: Option<Session>,
+    /// Queues of the tap whose device is at the other end, as long as there is such a link.
+    queues: Vec<Arc<OwnedFd>>,
     /// What was sampled in the last window.
     capture: Option<Box<Capture>>,
     /// The same, named and packed.
@@ -213,6 +220,13 @@ impl Agent {
                 Ok(Reply::Done)
             }
             Request::Link(end) => {
+                // An earlier tap goes first: it has the name.
+                self.queues.clear();
+                if let Some(process) = end.tap_for {
+                    let queues = host::make_tap(&end, process)?;
+                    self.queues = queues.into_iter().map(Arc::new).collect();
+                    return Ok(Reply::Linked { notes: Vec::new() });
+                }
                 let notes = host::apply_link_end(&end)?;
                 Ok(Reply::Linked { notes })
             }
@@ -227,7 +241,8 @@ impl Agent {
             }
             Request::Ceiling { cpu, size } => ceiling::measure(cpu, size).map(Reply::Ceiling),
             Request::Listen { cell, address, device, token, ports } => {
-                let session = Session::listen(self.paths, *cell, address, ports, device, token)?;
+                let (paths, queues) = (self.paths, &self.queues);
+                let session = Session::listen(paths, *cell, address, ports, device, queues, token)?;
                 let port = session.port()?;
                 self.session = Some(session);
                 Ok(Reply::Listening { port })
@@ -275,6 +290,8 @@ impl Agent {
                 Ok(Reply::Done)
             }
             Request::WindowEnd { .. } => self.session()?.window_end(),
+            Request::AwaitWindow { patience } => self.await_window(patience),
+            Request::Hops { device } => host::hops(&device).map(Reply::Hops),
             Request::Stop => {
                 self.session()?.stop();
                 Ok(Reply::Done)
@@ -321,6 +338,41 @@ impl Agent {
             ReachRequest::Met => {
                 let meeting = self.meeting.take().ok_or_else(|| out_of_turn("no meeting"))?;
                 meeting.met().map(ReachReply::Met)
+            }
+        }
+    }
+
+    /// Waits until the engines have closed their windows, as long as something moves.
+    fn await_window(&mut self, patience: f64) -> Result<Reply, Fault> {
+        let patience = Duration::try_from_secs_f64(patience).unwrap_or(meter::TICK);
+        let (mut moved, mut since) = (0, Instant::now());
+        loop {
+            let session = self.session()?;
+            session.tick();
+            let (done, total) = session.is_done();
+            if done {
+                return Ok(Reply::Done);
+            }
+            if total > moved {
+                (moved, since) = (total, Instant::now());
+            }
+            if since.elapsed() > patience {
+                let text = format!("nothing moved for {} s after {moved}", patience.as_secs());
+                return Err(Fault::new(FaultKind::PeerLost, text)
+                    .remedy("see whether the sink still reads"));
+            }
+            match self.inbox.recv_timeout(LOOK) {
+                Ok(Event::Ended(ended)) => {
+                    if let Some(fault) = self.session()?.ended(*ended) {
+                        return Err(fault);
+                    }
+                }
+                Ok(Event::Request(_)) => return Err(out_of_turn("a request came in a window")),
+                Ok(Event::HungUp) | Err(RecvTimeoutError::Disconnected) => {
+                    let _ = self.events.send(Event::HungUp);
+                    return Err(Fault::new(FaultKind::PeerLost, "the controller went away"));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
             }
         }
     }

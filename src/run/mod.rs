@@ -50,7 +50,7 @@ pub use stewards::Stewards;
 pub use store::{Hosts, HostsAfter, StudyWriter, is_begun, load, refuse_used, storage};
 
 use crate::meter::Meter;
-use crate::path::{self, DataPath, Pair};
+use crate::path::{DataPath, Pair};
 use crate::spec::{
     PairDeclaration, PathDeclaration, PathSpec, TestbedDeclaration, WorkloadDeclaration,
 };
@@ -92,7 +92,6 @@ pub fn path_spec(paths: &[&'static DataPath], pairs: &[Pair]) -> PathSpec {
         name: path.name,
         tx: path.tx.map(|tx| tx.options()),
         rx: path.rx.map(|rx| rx.options()),
-        alone: path::stands_alone(path),
     };
     let pair = |pair: &Pair| PairDeclaration { name: pair.name, tx: pair.tx, rx: pair.rx };
     let workload = |workload: &&'static dyn Workload| WorkloadDeclaration {

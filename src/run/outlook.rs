@@ -311,6 +311,13 @@ impl Outlook {
 /// anything to be left as it is.
 fn other_link(laboratory: &Laboratory, cell: &Cell) -> Option<Obstacle> {
     let (testbed, preset) = (laboratory.testbed, &cell.link.preset);
+    if cell.link.tap.is_some() && !testbed.properties().holds_taps {
+        return Some(Obstacle {
+            kind: FaultKind::Usage,
+            reason: format!("testbed {} has no tap between its hosts", testbed.name()),
+            remedy: "choose --testbed netns, or vm with one guest and no cards".into(),
+        });
+    }
     let given = testbed.properties().link_is_given;
     let (does, usual) = if given { ("takes", "given") } else { ("makes", "wire") };
     (given != cell.link.asked.is_some()).then(|| Obstacle {

@@ -15,7 +15,8 @@ use crate::host;
 use crate::path::{self, DataPath, HalfPath, Wire};
 use crate::record::wire::{Nic, Request};
 use crate::record::{
-    Cell, DeviceName, Fault, FaultKind, HW_GRO, Role, Setting, SettingRecord, WantedSetting,
+    Cell, DeviceName, Fault, FaultKind, HW_GRO, Protocol, Role, Setting, SettingRecord,
+    WantedSetting,
 };
 use crate::testbed::{Site, Testbed};
 use crate::workload::{self, Job};
@@ -163,6 +164,12 @@ pub(super) fn halves(
 ) -> Result<Vec<(&'static dyn HalfPath, Job)>, Fault> {
     let workload = workload::of(cell)?;
     workload.check(cell)?;
+    let protocol = workload.protocol(cell);
+    if cell.link.tap.is_some() && protocol != Protocol::Frames {
+        let text = format!("no {protocol} goes over a tap: its other end is descriptors");
+        let remedy = "choose another --link, or --workload packets";
+        return Err(Fault::new(FaultKind::Usage, text).remedy(remedy));
+    }
     let find = |role: Role| path::find(paths, &cell.half(role).path);
     if let (Some(tx), Some(rx)) = (find(Role::Sender), find(Role::Receiver)) {
         path::transport(workload, cell, role, [tx, rx])?;

@@ -10,7 +10,7 @@ use super::line::{Line, News};
 use crate::host::Adapter;
 use crate::record::wire::{LinkEnd, Nic, Reply, Request, StewardReply, StewardRequest};
 use crate::record::{
-    Fault, FaultKind, Kernel, LinkSettings, Ports, Role, SettingRecord, WantedSetting,
+    Fault, FaultKind, Hops, Kernel, LinkSettings, Ports, Role, SettingRecord, WantedSetting,
 };
 use crate::testbed::{Deployment, Properties, Site};
 use std::collections::VecDeque;
@@ -59,6 +59,11 @@ pub(super) struct Remotes<'a> {
     counted: bool,
     /// What kind of testbed it is of.
     pub properties: Properties,
+    /// The receiver's end of the link is descriptors, and no device.
+    pub ends_in_descriptors: bool,
+    /// The sender's device and what it had counted of frames before the first; none where the
+    /// workload is not one of frames.
+    pub hops: Option<(String, Hops)>,
     /// The hosts' clocks as they were last read; none where they are not looked at.
     pub clocks: Option<[Clock; 2]>,
 }
@@ -86,6 +91,8 @@ impl<'a> Remotes<'a> {
             slowness: emulation.as_ref().map_or(1.0, |emulation| emulation.slowness),
             counted: emulation.is_some_and(|one| one.instructions_per_second.is_some()),
             properties: testbed.properties(),
+            ends_in_descriptors: false,
+            hops: None,
             clocks: None,
         };
         for role in Role::ALL {
@@ -109,9 +116,10 @@ impl<'a> Remotes<'a> {
         self.addresses[role as usize]
     }
 
-    /// Network device of a role's host on the link.
+    /// Network device of a role's host on the link; none at an end of descriptors.
     pub fn device(&self, role: Role) -> Option<String> {
-        self.devices[role as usize].clone()
+        let is_device = role == Role::Sender || !self.ends_in_descriptors;
+        self.devices[role as usize].clone().filter(|_| is_device)
     }
 
     /// What to ask of an agent so that its end of the link exists; none where the link

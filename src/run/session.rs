@@ -7,7 +7,7 @@ use crate::meter::{self, Capture, Chosen, Context, Meter, Output, Prepared, Runn
 use crate::path::{self, DataPath};
 use crate::record::wire::{Reply, Token};
 use crate::record::{
-    Cell, Fault, FaultKind, Ledger, Ports, Reading, Role, RoleRecord, Scope, Unit,
+    Cell, Fault, FaultKind, Hops, Ledger, Ports, Protocol, Reading, Role, RoleRecord, Scope, Unit,
 };
 use crate::stats::ENGINE_RUN;
 use crate::sys::{Roots, clock};
@@ -54,17 +54,19 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Receiver: listens for the cell's flows, at one of these ports if some are given.
+    /// Receiver: listens for the cell's flows, at one of these ports if some are given; where
+    /// the link is a tap, these are its queues.
     pub fn listen(
         paths: &[&'static DataPath],
         cell: Cell,
         address: IpAddr,
         ports: Option<Ports>,
         device: Option<String>,
+        queues: &[Arc<OwnedFd>],
         token: Token,
     ) -> Result<Self, Fault> {
         let mut session = Session::new(paths, cell, Role::Receiver, device)?;
-        let terms = Terms { ports, ..session.terms() };
+        let terms = Terms { ports, queues, ..session.terms() };
         let listener = session.transport()?.listen(address, &terms)?;
         session.listener = Some((listener, token));
         Ok(session)
@@ -147,7 +149,7 @@ impl Session {
 
     fn terms(&self) -> Terms<'_> {
         let (contract, link) = (&self.cell.stream, &self.cell.link);
-        Terms { contract, link, device: self.device.as_deref(), ports: None }
+        Terms { contract, link, device: self.device.as_deref(), ports: None, queues: &[] }
     }
 
     fn open(
@@ -275,7 +277,13 @@ impl Session {
         }
     }
 
-    /// Sender: ends the stream.
+    /// Whether every engine has closed its window, and how much all have moved so far.
+    pub fn is_done(&self) -> (bool, u64) {
+        let done = self.progress.iter().all(|flow| flow.has_noticed(Phase::Drain));
+        (done, self.progress.iter().map(|flow| flow.total()).sum())
+    }
+
+    /// Sender: ends the stream; a sink of frames takes what is left.
     pub fn stop(&self) {
         self.gate.set(Phase::Stop);
     }
@@ -327,6 +335,7 @@ impl Session {
         let mut witness = None;
         let mut tally = workload::TallyEnd::default();
         let mut total_bytes = 0;
+        let mut hops = Hops::default();
         for end in self.ends.iter_mut().map(Option::take) {
             let Outcome { end, witness: shown } =
                 end.ok_or_else(|| wrong_state("an engine still runs"))??;
@@ -335,6 +344,7 @@ impl Session {
             readings.extend(end.account.readings);
             witness = witness.or(shown);
             total_bytes += end.bytes;
+            hops.add(&end.account.hops);
             tally.add(end.tally);
         }
         let run = Duration::from_nanos(tally.window.run).as_secs_f64();
@@ -354,6 +364,7 @@ impl Session {
             sizes: tally.size_distribution(),
             fragments: (tally.fragments.calls > 0).then_some(tally.fragments),
             latency: tally.latency.as_deref().cloned(),
+            hops: (self.halves.workload.protocol(&self.cell) == Protocol::Frames).then_some(hops),
             threads: Vec::new(),
             witness: None,
             notes,

@@ -10,8 +10,8 @@ use crate::meter::{Chosen, Reach};
 use crate::path;
 use crate::record::wire::{LinkEnd, MeterRequest, Reply, Request, Token};
 use crate::record::{
-    Cell, Fault, FaultKind, ProfileRecord, ProvenWitness, Reading, Restoration, RestorationRow,
-    Role, RoleRecord, Schedule, Scope, Series, TimeSpan, Trial, TrialStatus, Work,
+    Cell, Fault, FaultKind, Hops, ProfileRecord, Protocol, ProvenWitness, Reading, Restoration,
+    RestorationRow, Role, RoleRecord, Schedule, Scope, Series, TimeSpan, Trial, TrialStatus, Work,
 };
 use crate::workload::{self, Workload};
 use rand::rngs::OsRng;
@@ -19,6 +19,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How long a stream may take to drain after its sender was told to stop.
 const DRAIN: Duration = Duration::from_secs(10);
+
+/// How long a workload that ends by itself may take, as long as something moves.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 /// Where a trial stands in its study.
 #[derive(Clone, Copy, Debug)]
@@ -140,14 +143,24 @@ pub(super) fn stream(
     trial: &mut Trial,
 ) -> Result<(), Fault> {
     begin(remotes, cell, meters)?;
-    let_flow(remotes)?;
-    let seen = window(remotes, seconds(schedule.warm_up), schedule.window)?;
+    let seen = match workload::of(cell)?.ends_by_itself(cell) {
+        true => whole(remotes)?,
+        false => {
+            let_flow(remotes)?;
+            window(remotes, seconds(schedule.warm_up), schedule.window)?
+        }
+    };
     end(remotes, cell, schedule, trial, seen)
 }
 
 /// Opens both ends and starts them, both at once; the sender does not send yet.
 pub(super) fn begin(remotes: &mut Remotes, cell: &Cell, meters: &[Chosen]) -> Result<(), Fault> {
     connect(remotes, cell)?;
+    remotes.hops = match workload::of(cell)?.protocol(cell) {
+        Protocol::Frames => remotes.device(Role::Sender).map(|device| hops(remotes, device)),
+        _ => None,
+    }
+    .transpose()?;
     remotes.clocks = clocks::read(remotes)?;
     let apart = remotes.properties.hosts_apart;
     tell_both(remotes, |role| {
@@ -189,6 +202,28 @@ pub(super) fn window(remotes: &mut Remotes, before: Duration, length: f64) -> Re
             tell_both(remotes, |_| Request::WindowEnd { at: None })?;
         }
     }
+    let (mut seen, edges) = windows(remotes, begin)?;
+    if let Some(clocks) = &clocks {
+        seen.apart = Apart::of(clocks, edges);
+    }
+    Ok(seen)
+}
+
+/// A window as long as a workload that ends by itself: the receiver's is open before the first
+/// unit of work, which the sender begins with its own.
+fn whole(remotes: &mut Remotes) -> Result<Seen, Fault> {
+    for role in [Role::Receiver, Role::Sender] {
+        remotes.tell(role, &Request::WindowBegin { at: None })?;
+    }
+    let begin = now_seconds();
+    let patience = remotes.patience(DRAIN).as_secs_f64();
+    remotes.tell_within(Role::Sender, &Request::AwaitWindow { patience }, LONGEST)?;
+    tell_both(remotes, |_| Request::WindowEnd { at: None })?;
+    windows(remotes, begin).map(|(seen, _)| seen)
+}
+
+/// Hears of both windows, which end now, and when each was open by its host's clock.
+fn windows(remotes: &mut Remotes, begin: f64) -> Result<(Seen, [[u64; 2]; 2]), Fault> {
     let span = TimeSpan { begin, length: (now_seconds() - begin).max(0.0) };
     let mut seen = Seen { spans: vec![span], ..Seen::default() };
     let mut edges_of = [[0; 2]; 2];
@@ -208,10 +243,7 @@ pub(super) fn window(remotes: &mut Remotes, before: Duration, length: f64) -> Re
         }
         other => Err(unexpected(role, &other)),
     })?;
-    if let Some(clocks) = &clocks {
-        seen.apart = Apart::of(clocks, edges_of);
-    }
-    Ok(seen)
+    Ok((seen, edges_of))
 }
 
 /// Ends a stream and enters what was seen of it.
@@ -227,7 +259,7 @@ pub(super) fn end(
     trial.series.extend(seen.series);
     trial.warnings.extend(seen.warnings);
     trial.spans.extend(seen.spans);
-    finish(remotes, workload::of(cell)?, schedule, trial)?;
+    finish(remotes, cell, workload::of(cell)?, schedule, trial)?;
     let mut threads = seen.threads;
     for record in &mut trial.roles {
         record.threads = std::mem::take(&mut threads[record.role as usize]);
@@ -240,11 +272,14 @@ pub(super) fn end(
     Ok(())
 }
 
-/// Asks both agents for their end of the link, the sender first, because it
-/// makes the pair. The answer names wishes that could not be had.
+/// Asks both agents for their end of the link, the one first that makes the devices: the
+/// sender makes a veth pair, the receiver a tap. The answer names wishes that could not be had.
 pub(super) fn set_up_link(remotes: &mut Remotes, cell: &Cell) -> Result<Vec<String>, Fault> {
     let mut all = Vec::new();
-    for role in Role::ALL {
+    let is_tap = cell.link.tap.is_some();
+    let order = if is_tap { [Role::Receiver, Role::Sender] } else { Role::ALL };
+    remotes.ends_in_descriptors = is_tap;
+    for role in order {
         let Some(end) = remotes.link_end(role, &cell.link, cell.softirq_cpu(role)) else {
             continue;
         };
@@ -252,7 +287,7 @@ pub(super) fn set_up_link(remotes: &mut Remotes, cell: &Cell) -> Result<Vec<Stri
         // The steward has moved the interrupts of a card, or will.
         let interrupts_there =
             softirq_required && remotes.nic(role)?.is_some_and(|nic| !nic.interrupts.is_empty());
-        let second = role == Role::Receiver;
+        let second = role == order[1];
         let end = LinkEnd { second, softirq_required, interrupts_there, ..end };
         match remotes.ask(role, &Request::Link(Box::new(end)))? {
             Reply::Linked { notes } => all.extend(notes),
@@ -333,17 +368,28 @@ fn hear_both(
 
 fn finish(
     remotes: &mut Remotes,
+    cell: &Cell,
     workload: &dyn Workload,
     schedule: &Schedule,
     trial: &mut Trial,
 ) -> Result<(), Fault> {
     // What drains slowly because its hosts are slow is not stuck.
     let patience = remotes.patience(DRAIN).as_secs_f64();
-    for role in Role::ALL {
-        remotes.send(role, &Request::Finish { patience })?;
-    }
+    let finish = Request::Finish { patience };
     let mut shown = None;
+    let mut left = Hops::default();
+    remotes.send(Role::Sender, &finish)?;
+    // Frames have no end that a sink could see: it is told once the generator has ended.
+    let before = remotes.hops.clone();
+    if before.is_none() {
+        remotes.send(Role::Receiver, &finish)?;
+    }
     for role in Role::ALL {
+        if let (Role::Receiver, Some((device, _))) = (role, &before) {
+            left = hops(remotes, device.clone())?.1;
+            remotes.tell(role, &Request::Stop)?;
+            remotes.send(role, &finish)?;
+        }
         match remotes.await_reply(role, DRAIN + super::remote::PROMPT)? {
             Reply::Finished { record, witness, readings } => {
                 trial.readings.extend(readings);
@@ -353,8 +399,54 @@ fn finish(
             other => return Err(unexpected(role, &other)),
         }
     }
+    if let Some((device, before)) = before {
+        let after = hops(remotes, device)?.1;
+        trial.hops = Some(found(&mut trial.roles, &[before, left, after]));
+    }
     settle(trial, workload, shown, remotes.properties.has_cable)?;
+    if workload.ends_by_itself(cell) {
+        return take_whole(trial);
+    }
     check_window(trial, workload.counted_by(), schedule)
+}
+
+/// What the sender's device counts of frames.
+fn hops(remotes: &mut Remotes, device: String) -> Result<(String, Hops), Fault> {
+    match remotes.ask(Role::Sender, &Request::Hops { device: device.clone() })? {
+        Reply::Hops(hops) => Ok((device, hops)),
+        other => Err(unexpected(Role::Sender, &other)),
+    }
+}
+
+/// Where all frames are, from what both ends counted and what the sender's device did before
+/// the first frame, after the generator's last, and after the sink's last.
+fn found(roles: &mut [RoleRecord], [before, left, after]: &[Hops; 3]) -> Hops {
+    let mut hops = Hops {
+        device_dropped: after.device_dropped.saturating_sub(before.device_dropped),
+        qdisc_dropped: after.qdisc_dropped.saturating_sub(before.qdisc_dropped),
+        qdisc_queued: after.qdisc_queued,
+        ..Hops::default()
+    };
+    roles.iter_mut().filter_map(|role| role.hops.take()).for_each(|own| hops.add(&own));
+    // A sink that does not read is emptied to be counted, and what waited in the qdisc comes
+    // after what was in the ring.
+    let moved = hops.ring_queued.min(left.qdisc_queued.saturating_sub(after.qdisc_queued));
+    hops.ring_queued -= moved;
+    hops.qdisc_queued += moved;
+    hops
+}
+
+/// The count and the window of a workload that ended by itself: everything that arrived, in
+/// the time that its sender took.
+fn take_whole(trial: &mut Trial) -> Result<(), Fault> {
+    let [sender, receiver] = trial.roles.as_mut_slice() else { return Ok(()) };
+    receiver.window = sender.window;
+    receiver.count = trial.hops.map_or(receiver.count, |hops| hops.received);
+    (trial.window, trial.count) = (receiver.window, receiver.count);
+    match trial.window > 0.0 {
+        true => Ok(()),
+        false => Err(Fault::new(FaultKind::System, "the generator's window was never open")),
+    }
 }
 
 /// Brings the two ends together: their byte counts must agree, and the witness
@@ -368,7 +460,7 @@ fn settle(
     let [sender, receiver] = trial.roles.as_mut_slice() else {
         return Err(Fault::new(FaultKind::System, "a role gave no record"));
     };
-    workload.settle(sender, receiver)?;
+    workload.settle(sender, receiver, trial.hops.as_ref())?;
     sender.witness = witness.filter(|_| !wired);
     sender.ledger = match wired {
         true => workload::untested(&sender.ledger),

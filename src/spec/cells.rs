@@ -16,8 +16,6 @@ pub struct PathDeclaration {
     pub tx: Option<&'static [OptionSpec]>,
     /// Options of its receiver half; none if it has no such half.
     pub rx: Option<&'static [OptionSpec]>,
-    /// Whether its sender half needs no receiver half: what it sends ends in a device.
-    pub alone: bool,
 }
 
 /// A named pair of halves.
@@ -54,8 +52,7 @@ pub struct PathSpec {
 /// What is asked for.
 #[derive(Clone, Debug)]
 pub struct Ask<'a> {
-    /// Paths: `PAIR`, `PAIR:key=value,...`, `TX[:...]+RX[:...]`, or `TX[:...]` where that
-    /// needs no receiver half.
+    /// Paths: `PAIR`, `PAIR:key=value,...` or `TX[:...]+RX[:...]`.
     pub paths: &'a [String],
     /// Workload: `NAME[:key=value,...]`; empty takes the first of the catalogue.
     pub workload: &'a str,
@@ -212,13 +209,7 @@ pub(super) fn halves(text: &str, spec: &PathSpec) -> Result<(String, Half, Half)
     }
     let (name, given) = split(text)?;
     let Some(pair) = spec.pairs.iter().find(|pair| pair.name == name) else {
-        let Some(path) = spec.paths.iter().find(|path| path.alone && path.name == name) else {
-            return Err(unknown_pair(&name, spec));
-        };
-        let options = resolve(&format!("path {name}"), path.tx.unwrap_or_default(), &given)?;
-        let typed = typed(&name, &differing(path.tx.unwrap_or_default(), &options));
-        // Nothing opens the other half.
-        return Ok((typed, Half { path: name.clone(), options }, Half::plain(&name)));
+        return Err(unknown_pair(&name, spec));
     };
     let tx = half(pair.tx, "sender", |d| d.tx, spec)?;
     let rx = half(pair.rx, "receiver", |d| d.rx, spec)?;
@@ -335,10 +326,9 @@ mod tests {
                 WorkloadDeclaration { name: "rr", options: DEPTH },
             ],
             paths: vec![
-                PathDeclaration { name: "socket", tx: Some(&[]), rx: Some(&[]), alone: false },
-                PathDeclaration { name: "uring", tx: Some(DEPTH), rx: Some(&[]), alone: false },
-                PathDeclaration { name: "splice", tx: Some(&[]), rx: None, alone: false },
-                PathDeclaration { name: "tap", tx: Some(DEPTH), rx: None, alone: true },
+                PathDeclaration { name: "socket", tx: Some(&[]), rx: Some(&[]) },
+                PathDeclaration { name: "uring", tx: Some(DEPTH), rx: Some(&[]) },
+                PathDeclaration { name: "splice", tx: Some(&[]), rx: None },
             ],
             pairs: vec![
                 PairDeclaration { name: "socket", tx: "socket", rx: "socket" },
@@ -379,7 +369,6 @@ mod tests {
             ["socket flows=2 link=offload", "socket flows=2 link=offload (again)"]
         );
         assert_eq!(ids(&["uring:depth=4"], "flows=1", "wire").unwrap()[..1], ["uring"]);
-        assert_eq!(ids(&["tap:depth=8"], "flows=2", "wire").unwrap()[..1], ["tap:depth=8 flows=2"]);
     }
 
     #[test]

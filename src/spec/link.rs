@@ -1,7 +1,7 @@
 //! The testbed's link as typed options on top of a named preset.
 
 use super::options::{Given, resolve, split, suggest, usage};
-use crate::record::{Fault, LinkSettings, OptionKind, OptionSpec, Options};
+use crate::record::{Fault, LinkSettings, OptionKind, OptionSpec, Options, TapSettings};
 
 /// What can be set of the link.
 pub const LINK_OPTIONS: &[OptionSpec] = &[
@@ -49,9 +49,33 @@ pub const LINK_OPTIONS: &[OptionSpec] = &[
     },
     OptionSpec {
         name: "qdisc",
-        kind: OptionKind::Choice(&["pfifo", "none"]),
+        kind: OptionKind::Choice(&["pfifo", "none", "fq_codel", "fq"]),
         default: "pfifo",
-        help: "queue before the device; none drops what a full ring cannot take",
+        help: "queue before the device; none (noqueue) drops what a full ring cannot take",
+    },
+    OptionSpec {
+        name: "queue-length",
+        kind: OptionKind::AutoCount(1, 65536),
+        default: "auto",
+        help: "txqueuelen, packets: the length of a pfifo, and of a tap's rings",
+    },
+    OptionSpec {
+        name: "queues",
+        kind: OptionKind::Count(1, 64),
+        default: "1",
+        help: "of a tap: queues, each with a ring and a thread of the sink",
+    },
+    OptionSpec {
+        name: "backpressure",
+        kind: OptionKind::Flag,
+        default: "off",
+        help: "of a tap: a full ring stops the queue and drops nothing (Linux 7.3)",
+    },
+    OptionSpec {
+        name: "vnet-header",
+        kind: OptionKind::Flag,
+        default: "off",
+        help: "of a tap: a virtio_net_hdr before each frame",
     },
     OptionSpec {
         name: "threaded-napi",
@@ -80,6 +104,12 @@ pub struct Preset {
 
 /// The preset of a link that is not made.
 const GIVEN: &str = "given";
+
+/// The preset of a link that ends in descriptors.
+const TAP: &str = "tap";
+
+/// What only a tap has.
+const OF_A_TAP: [&str; 3] = ["queues", "backpressure", "vnet-header"];
 
 /// The presets; the first is the default.
 pub const PRESETS: &[Preset] = &[
@@ -122,6 +152,11 @@ pub const PRESETS: &[Preset] = &[
             ("wmem", "auto"),
         ],
     },
+    Preset {
+        name: TAP,
+        summary: "a tap: the sender has the device, the receiver its descriptors; for packets alone",
+        values: &[("mtu", "1500"), ("threaded-napi", "off"), ("qdisc", "none"), ("wmem", "auto")],
+    },
 ];
 
 /// Reads `PRESET[:key=value,...]`; also returns the part of the cell's id that
@@ -136,6 +171,12 @@ pub fn parse_link(text: &str) -> Result<(LinkSettings, String), Fault> {
     let options = resolve(&format!("link {name}"), LINK_OPTIONS, &all)?;
     let asked = (preset.name == GIVEN).then(|| given.iter().cloned().collect());
     let settings = LinkSettings { asked, ..settings(preset.name, &options) };
+    let no_tap = preset.name != TAP;
+    if let Some((key, _)) = given.iter().find(|(key, _)| no_tap && OF_A_TAP.contains(&key.as_str()))
+    {
+        return Err(usage(format!("link {name} is no tap, which alone has {key}"))
+            .remedy(format!("choose --link {TAP}:{key}=...")));
+    }
     if settings.rps.is_some() && settings.threaded_napi {
         return Err(usage("rps and threaded-napi both move the receive work".into())
             .remedy("choose one: add threaded-napi=off"));
@@ -151,6 +192,11 @@ pub fn parse_link(text: &str) -> Result<(LinkSettings, String), Fault> {
 
 fn settings(preset: &str, options: &Options) -> LinkSettings {
     let number = |name: &str| options.number(name).map(|n| n as u32);
+    let tap = TapSettings {
+        queues: number("queues").unwrap_or(1),
+        backpressure: options.flag("backpressure"),
+        vnet_header: options.flag("vnet-header"),
+    };
     LinkSettings {
         preset: preset.to_owned(),
         mtu: number("mtu").unwrap_or(1500),
@@ -158,6 +204,8 @@ fn settings(preset: &str, options: &Options) -> LinkSettings {
         gro: options.flag("gro"),
         hw_gro: options.flag("hw-gro"),
         qdisc: options.word("qdisc").to_owned(),
+        queue_length: number("queue-length"),
+        tap: (preset == TAP).then_some(tap),
         gso_max: number("gso-max"),
         gro_max: number("gro-max"),
         wmem: number("wmem"),
@@ -229,6 +277,19 @@ mod tests {
         );
         assert_eq!(difference, "link=given,hw-gro=on,mtu=4148", "the usual value is another cell");
         assert!(parse_link("nic").unwrap().0.is_asked("gro"), "one that is made has everything");
+    }
+
+    #[test]
+    fn a_tap_has_what_no_other_link_has() {
+        let (settings, difference) =
+            parse_link("tap:qdisc=fq_codel,backpressure=on,queue-length=1000").unwrap();
+        let tap = settings.tap.unwrap();
+        assert!(tap.backpressure && !tap.vnet_header && tap.queues == 1);
+        assert_eq!((settings.qdisc.as_str(), settings.queue_length), ("fq_codel", Some(1000)));
+        assert_eq!(difference, "link=tap,backpressure=on,qdisc=fq_codel,queue-length=1000");
+        assert!(parse_link("wire").unwrap().0.tap.is_none());
+        let fault = parse_link("offload:backpressure=on").unwrap_err();
+        assert!(fault.message.contains("alone has backpressure"), "{fault}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The ends of a link that a testbed makes: their addresses and devices.
 
-use crate::host::{Attachment, HwGro};
+use crate::host::Attachment;
 use crate::record::Role;
 use crate::record::wire::LinkEnd;
 use std::net::{IpAddr, Ipv4Addr};
@@ -30,11 +30,19 @@ pub fn end(role: Role, device: impl Into<String>) -> LinkEnd {
     LinkEnd::plain(device, address(role), PREFIX)
 }
 
-/// Both ends of a veth pair between the namespaces of two processes. The first end
-/// makes the pair.
-pub fn veth(receiver: u32) -> [Attachment; 2] {
+/// Both ends between the namespaces of two processes: of a veth pair, of which the first
+/// makes both, or of a tap, whose device the receiver makes and puts into the sender's
+/// namespace.
+pub fn beside([sender, receiver]: [u32; 2]) -> [Attachment; 2] {
+    let plain = |role| end(role, device(role));
     let peer = Some((device(Role::Receiver).to_owned(), receiver));
-    let first = LinkEnd { peer, ..end(Role::Sender, device(Role::Sender)) };
-    let second = end(Role::Receiver, device(Role::Receiver));
-    [first, second].map(|end| Attachment::Made(end, HwGro::AsAsked))
+    let descriptors =
+        LinkEnd { tap_for: Some(sender), ..end(Role::Receiver, device(Role::Sender)) };
+    [
+        Attachment::Beside {
+            veth: LinkEnd { peer, ..plain(Role::Sender) },
+            tap: plain(Role::Sender),
+        },
+        Attachment::Beside { veth: plain(Role::Receiver), tap: descriptors },
+    ]
 }

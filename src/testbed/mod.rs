@@ -117,6 +117,8 @@ pub struct Properties {
     /// Cards are made with each deployment and go with it: its agents prepare them, and
     /// nothing has to be put back.
     pub cards_are_new: bool,
+    /// Both hosts are namespaces of one kernel, so that their link may be a tap.
+    pub holds_taps: bool,
     /// The link that it is for: one of `spec::PRESETS`.
     pub usual_link: &'static str,
     /// How long a host that was lost is waited for before the study ends.
@@ -133,6 +135,7 @@ impl Default for Properties {
             has_cable: false,
             link_is_given: false,
             cards_are_new: false,
+            holds_taps: false,
             usual_link: "wire",
             patience: Duration::ZERO,
         }

@@ -2,7 +2,7 @@
 //! pair between them. The traffic crosses a whole TCP stack twice, and no byte
 //! leaves the machine.
 
-use super::{Deployment, Site, Testbed, ends};
+use super::{Deployment, Properties, Site, Testbed, ends};
 use crate::host::{Adapter, ProcessHost, pair_of_agents, remedy};
 use crate::record::{Fault, Role, Support};
 use crate::sys::Roots;
@@ -19,6 +19,10 @@ impl Testbed for Netns {
 
     fn summary(&self) -> &'static str {
         "two network namespaces and a veth pair on this machine"
+    }
+
+    fn properties(&self) -> Properties {
+        Properties { holds_taps: true, ..Properties::default() }
     }
 
     fn probe(&self) -> Support {
@@ -44,7 +48,7 @@ impl Testbed for Netns {
     fn raise(&self, site: &Site) -> Result<Deployment, Fault> {
         site.refuse_kernel(self.name())?;
         let [sender, receiver] = pair_of_agents(site.program)?;
-        let [one, other] = ends::veth(receiver.process.id());
+        let [one, other] = ends::beside([&sender, &receiver].map(|agent| agent.process.id()));
         let host = |agent, attachment| ProcessHost { agent, attachment, adapter: Adapter::Virtual };
         Ok(Deployment::of([host(sender, one), host(receiver, other)]))
     }

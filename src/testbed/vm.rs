@@ -208,6 +208,7 @@ impl Testbed for Vm {
             hosts_apart: apart,
             has_cable: apart || cards,
             cards_are_new: cards,
+            holds_taps: !apart && !cards,
             ..Properties::default()
         }
     }
@@ -242,8 +243,8 @@ impl Testbed for Vm {
         let Some(cable) = self.cable()? else {
             let [machine] = machines.as_slice() else { return Err(too_few()) };
             if !self.settings.cards {
-                let veth = |[_, receiver]: [u32; 2]| ends::veth(receiver);
-                return Ok(Deployment::of(in_one_guest(machine, None, site.stop, veth)?));
+                let hosts = in_one_guest(machine, None, site.stop, ends::beside)?;
+                return Ok(Deployment::of(hosts));
             }
             let end =
                 |role| Attachment::Made(ends::end(role, CARDS[role as usize]), HwGro::AsAsked);

@@ -2,24 +2,28 @@
 //! in [`CATALOG`]. A workload owns the loop; how the bytes move is its movers' business,
 //! and where its actors run is the testbed's.
 
+mod frames;
 mod gate;
 mod label;
 mod mover;
+mod packets;
 mod payload;
 mod recorder;
 mod rr;
 mod stream;
 mod tally;
 
+pub use frames::{FramePlan, Taken};
 pub use gate::{Gate, Phase, Progress};
 pub use label::{believe, label, untested};
 pub use mover::{Account, Group, Job, Rx, Tx};
+pub use packets::QUIET;
 pub use payload::{PATTERN_PERIOD, Pattern, Toucher};
 pub use recorder::{Detail, Recorder};
 pub use tally::{CallStats, Edge, Tally, TallyEnd, Window};
 
 use crate::connection::Connection;
-use crate::record::{Cell, Fault, FaultKind, OptionSpec, Protocol, Role, RoleRecord, Work};
+use crate::record::{Cell, Fault, FaultKind, Hops, OptionSpec, Protocol, Role, RoleRecord, Work};
 use std::sync::Arc;
 
 /// Something to do between two hosts.
@@ -66,6 +70,13 @@ pub trait Workload: Sync {
         true
     }
 
+    /// Whether it ends once it has done what it was asked for, and not when the study's
+    /// window does: that is its window then, without a warm-up.
+    fn ends_by_itself(&self, cell: &Cell) -> bool {
+        let _ = cell;
+        false
+    }
+
     /// Refuses a cell whose values do not fit together.
     fn check(&self, cell: &Cell) -> Result<(), Fault> {
         let _ = cell;
@@ -76,8 +87,14 @@ pub trait Workload: Sync {
     /// for. The loops allocate nothing and lock nothing.
     fn play(&self, actor: Actor) -> Result<FlowEnd, Fault>;
 
-    /// What must agree at the end.
-    fn settle(&self, sender: &RoleRecord, receiver: &RoleRecord) -> Result<(), Fault> {
+    /// What must agree at the end. `hops` are those of frames, all ends added up.
+    fn settle(
+        &self,
+        sender: &RoleRecord,
+        receiver: &RoleRecord,
+        hops: Option<&Hops>,
+    ) -> Result<(), Fault> {
+        let _ = hops;
         if sender.total_bytes == receiver.total_bytes {
             return Ok(());
         }
@@ -155,7 +172,7 @@ pub struct FlowEnd {
 }
 
 /// Every workload; the first is meant where none is named.
-pub static CATALOG: &[&dyn Workload] = &[&stream::Stream, &rr::RequestResponse];
+pub static CATALOG: &[&dyn Workload] = &[&stream::Stream, &rr::RequestResponse, &packets::Packets];
 
 /// The workload of a cell.
 pub fn of(cell: &Cell) -> Result<&'static dyn Workload, Fault> {

@@ -2,8 +2,8 @@
 //! at a time and accounts for its bytes; the loops around the turns are here, once
 //! for all movers and compiled for each.
 
-use super::{Phase, Recorder};
-use crate::record::{Cell, Fault, Ledger, Options, Protocol, Reading, Role, Touch};
+use super::{FramePlan, Phase, Recorder};
+use crate::record::{Cell, Fault, Hops, Ledger, Options, Protocol, Reading, Role, Touch};
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -30,6 +30,13 @@ pub trait Tx: Send {
     /// call, completions that had to be taken first).
     fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault>;
 
+    /// The same of at most so many units of what its recorder counts; a mover of bytes may
+    /// send more.
+    fn send_at_most(&mut self, most: u64, recorder: &mut Recorder) -> Result<(), Fault> {
+        let _ = most;
+        self.send(recorder)
+    }
+
     /// The account of the whole stream. Called after the peer's kernel has
     /// acknowledged everything; waits for completions that are still to come.
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault>;
@@ -45,7 +52,7 @@ pub trait Tx: Send {
     /// Sends until the total of this half is at least this many bytes.
     fn send_up_to(&mut self, total: u64, recorder: &mut Recorder) -> Result<(), Fault> {
         while recorder.total() < total {
-            self.send(recorder)?;
+            self.send_at_most(total - recorder.total(), recorder)?;
         }
         Ok(())
     }
@@ -63,7 +70,8 @@ pub trait Rx: Send {
 
     /// One turn: waits for bytes, does with them what the job's touch says, and counts
     /// them. May return without bytes. False after the end of the stream, once it is
-    /// confirmed that the peer ended it.
+    /// confirmed that the peer ended it; frames have no end, and false says that none came
+    /// for [`super::QUIET`].
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault>;
 
     /// Waits until [`Rx::receive`] has something to do, at most this long. True when it
@@ -117,6 +125,8 @@ pub struct Job {
     pub batch: u32,
     /// What the connection speaks.
     pub protocol: Protocol,
+    /// The frames, where the workload is one of frames.
+    pub frames: Option<FramePlan>,
     /// The options of the half.
     pub options: Options,
 }
@@ -133,6 +143,7 @@ impl Job {
             touch: cell.stream.touch,
             batch: u32::MAX,
             protocol: cell.stream.protocol,
+            frames: None,
             options: cell.half(role).options.clone(),
         }
     }
@@ -143,6 +154,8 @@ impl Job {
 pub struct Account {
     /// Copied or not, over the whole stream; `delivered` equals the bytes moved.
     pub ledger: Ledger,
+    /// What became of frames, as far as it is known here.
+    pub hops: Hops,
     /// What the reader should know: "12 buffers ran out and were re-armed".
     pub notes: Vec<String>,
     /// What the path itself counted, over the whole stream: named after the path,
@@ -154,6 +167,7 @@ impl Account {
     /// Adds the account of the other half of the same flow.
     pub fn add(&mut self, other: Account) {
         self.ledger.add(&other.ledger);
+        self.hops.add(&other.hops);
         self.notes.extend(other.notes);
         self.readings.extend(other.readings);
     }

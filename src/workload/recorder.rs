@@ -6,6 +6,10 @@ use super::{Gate, Phase, Progress, Tally, TallyEnd};
 use crate::sys::clock;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long an engine that is done sleeps before it looks at the gate again.
+const NAP: Duration = Duration::from_millis(1);
 
 /// A mover's view of its trial. Its methods take no lock and no memory.
 #[derive(Debug)]
@@ -108,6 +112,19 @@ impl Recorder {
     #[inline(always)]
     pub fn total(&self) -> u64 {
         self.tally.total()
+    }
+
+    /// Closes the window, if it is open, where a workload ends by itself; the engine waits
+    /// on, so that its thread can be looked at, until the control thread has noticed.
+    pub fn close_window(&mut self) {
+        if self.tally.phase() != Phase::Window {
+            return;
+        }
+        self.tally.turn(Phase::Drain, Edge::now());
+        self.progress.notice(Phase::Drain);
+        while self.gate.phase() == Phase::Window {
+            std::thread::sleep(NAP);
+        }
     }
 
     /// The sums, after the loop has ended; `calls` are the names of the slots. Notices a

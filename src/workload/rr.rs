@@ -107,6 +107,7 @@ impl Workload for RequestResponse {
             touch: cell.stream.touch,
             batch: 1,
             protocol: cell.stream.protocol,
+            frames: None,
             options: cell.half(direction.role()).options.clone(),
         }
     }

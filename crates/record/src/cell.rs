@@ -240,10 +240,17 @@ pub struct LinkSettings {
     /// namespaces). None keeps the kernel's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wmem: Option<u32>,
-    /// Queueing discipline of both ends: "pfifo", or "none" as a veth has it.
-    /// With a queue, a full ring holds the sender back (Linux 6.16) where a
-    /// veth would drop.
+    /// Queueing discipline of both ends: "pfifo", "fq_codel", "fq", or "none" as a veth
+    /// has it (`noqueue`). With a queue, a full ring holds the sender back (Linux 6.16)
+    /// where a veth would drop.
     pub qdisc: String,
+    /// `txqueuelen` of both ends, in packets: the length of a pfifo, and of a tap's rings.
+    /// None keeps the device's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_length: Option<u32>,
+    /// What the tap is like that the frames go into. None is a link with two devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tap: Option<TapSettings>,
     /// Whether the receiving device polls in a kernel thread of its own, on the
     /// receiver's CPU where that can be had.
     pub threaded_napi: bool,
@@ -263,6 +270,17 @@ impl LinkSettings {
     }
 }
 
+/// A tap: the sender's device, whose other end is descriptors of the receiver's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TapSettings {
+    /// Queues, each with a descriptor and a ring of its own.
+    pub queues: u32,
+    /// Whether a full ring stops the queue (`IFF_BACKPRESSURE`, Linux 7.3) and drops nothing.
+    pub backpressure: bool,
+    /// Whether a `struct virtio_net_hdr` stands before each frame (`IFF_VNET_HDR`).
+    pub vnet_header: bool,
+}
+
 /// The wire-like link, `spec::PRESETS`' first.
 impl Default for LinkSettings {
     fn default() -> Self {
@@ -276,6 +294,8 @@ impl Default for LinkSettings {
             gro_max: None,
             wmem: Some(768 << 10),
             qdisc: "pfifo".into(),
+            queue_length: None,
+            tap: None,
             threaded_napi: true,
             rps: None,
             asked: None,

@@ -1,8 +1,8 @@
 //! A trial: one cell, run once, with everything that was seen.
 
 use super::{
-    CellId, Clocks, Fault, FaultKind, FragmentCounts, Latency, Ledger, ProfileRecord, Reading,
-    SCHEMA_VERSION, Series, SettingRecord, TimeSpan, Work,
+    CellId, Clocks, Fault, FaultKind, FragmentCounts, Hops, Latency, Ledger, ProfileRecord,
+    Reading, SCHEMA_VERSION, Series, SettingRecord, TimeSpan, Work,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -38,6 +38,9 @@ pub struct Trial {
     /// How long the exchanges of that window took; none of bytes and packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
+    /// What became of every frame; none of bytes and exchanges.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hops: Option<Hops>,
     /// When the window was open, by the controller's clock; several stretches where the
     /// cells take turns. An external meter's log is laid beside it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -154,6 +157,10 @@ pub struct RoleRecord {
     /// between agent and controller; on disk it stands in the trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
+    /// What this end counted of frames, on the wire between agent and controller; on disk
+    /// it stands in the trial.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hops: Option<Hops>,
     /// The engine's threads within the window.
     pub threads: Vec<ThreadTime>,
     /// What the witness page showed of the sender's path; none at the receiver.
@@ -251,6 +258,7 @@ impl Trial {
             window: 0.0,
             count: 0,
             latency: None,
+            hops: None,
             spans: Vec::new(),
             clocks: None,
             label: String::new(),

@@ -4,9 +4,9 @@
 //! `Reply::Pong` and `Reply::Clock` at any time.
 
 use super::{
-    Bytes, Cell, CopyCeiling, Facts, Fault, Finding, LinkSettings, Placement, Ports, ProvenWitness,
-    ReachReply, ReachRequest, Reading, RestorationRow, RoleRecord, Route, SamplePrice, Series,
-    SettingRecord, SysctlName, ThreadTime, WantedSetting,
+    Bytes, Cell, CopyCeiling, Facts, Fault, Finding, Hops, LinkSettings, Placement, Ports,
+    ProvenWitness, ReachReply, ReachRequest, Reading, RestorationRow, RoleRecord, Route,
+    SamplePrice, Series, SettingRecord, SysctlName, ThreadTime, WantedSetting,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -151,7 +151,20 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         at: Option<u64>,
     },
-    /// Sender: stop, and send end of stream. Answered by `Done`.
+    /// Sender of a workload that ends by itself: wait until every engine has closed its
+    /// window. Answered by `Done`.
+    AwaitWindow {
+        /// Seconds that may pass without anything being moved.
+        patience: f64,
+    },
+    /// What have this device and its queueing discipline dropped so far, and what waits
+    /// there? Answered by `Hops`.
+    Hops {
+        /// Its name.
+        device: String,
+    },
+    /// Sender: stop, and send end of stream; a sink of frames: take what is left. Answered
+    /// by `Done`.
     Stop,
     /// Wait until the stream has drained, at most this long. Answered by `Finished`.
     Finish {
@@ -299,6 +312,8 @@ pub enum Reply {
         /// When it opened and closed: nanoseconds of this host's CLOCK_MONOTONIC.
         edges: [u64; 2],
     },
+    /// What was dropped at a device and its queueing discipline since there are both.
+    Hops(Hops),
     /// The end of a role.
     Finished {
         /// What it saw; thread times are in `Window`.
@@ -432,6 +447,10 @@ pub struct LinkEnd {
     pub device: String,
     /// Where a pair is made: the peer's device and the process whose namespace it goes to.
     pub peer: Option<(String, u32)>,
+    /// Where the link is a tap, and this is the end of its descriptors: the process into
+    /// whose namespace the device goes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tap_for: Option<u32>,
     /// Own address.
     pub address: IpAddr,
     /// Length of its prefix in bits.
@@ -463,6 +482,7 @@ impl LinkEnd {
             second: false,
             device: device.into(),
             peer: None,
+            tap_for: None,
             address,
             prefix,
             settings: LinkSettings::default(),

@@ -30,6 +30,7 @@ pub mod namespace;
 pub mod netlink;
 pub mod netstat;
 pub mod nic_stats;
+pub mod packet;
 pub mod perf;
 pub mod pipe;
 pub mod pktgen;

@@ -205,6 +205,36 @@ impl Netlink {
         acknowledged(&mut self.socket, &request)
     }
 
+    /// The same, into the namespace of a process. ESRCH: there is no such process.
+    pub fn set_namespace_of(&mut self, index: u32, process: u32) -> io::Result<()> {
+        let mut request = rt_link::Request::new().op_setlink_do(&link_header(index));
+        request.encode().push_net_ns_pid(process);
+        acknowledged(&mut self.socket, &request)
+    }
+
+    /// Sets `txqueuelen`, in packets: queueing disciplines made after it take it for their
+    /// length, and a tap's rings have it at once.
+    pub fn set_queue_length(&mut self, index: u32, packets: u32) -> io::Result<()> {
+        let mut request = rt_link::Request::new().op_setlink_do(&link_header(index));
+        request.encode().push_txqlen(packets);
+        acknowledged(&mut self.socket, &request)
+    }
+
+    /// Packets that a device was to send and dropped (`tx_dropped` of its statistics); none
+    /// if there is no such device.
+    pub fn dropped(&mut self, name: &str) -> io::Result<Option<u64>> {
+        let mut request = rt_link::Request::new().op_getlink_do(&rt_link::Ifinfomsg::new());
+        request.encode().push_ifname(&device_name(name)?);
+        let mut reply = self.socket.request(&request)?;
+        match reply.recv_one() {
+            Err(e) if e.as_io_error().raw_os_error() == Some(libc::ENODEV) => Ok(None),
+            other => {
+                let (_, attributes) = other.map_err(explained)?;
+                attributes.get_stats64().map(|all| Some(all.tx_dropped)).map_err(undecodable)
+            }
+        }
+    }
+
     /// Names of the devices that stand on this one: VLANs, macvlans and the like.
     pub fn devices_upon(&mut self, index: u32) -> io::Result<Vec<String>> {
         let header = rt_link::Ifinfomsg::new();
@@ -231,12 +261,6 @@ impl Netlink {
             rt_link::Ifinfomsg { ifi_flags: flags, ifi_change: change, ..link_header(index) };
         let request = rt_link::Request::new().op_setlink_do(&header);
         acknowledged(&mut self.socket, &request)
-    }
-
-    /// Replaces the root queueing discipline by a queue of `txqueuelen` packets,
-    /// first in, first out (tc-pfifo(8)). The kernel needs no module for it.
-    pub fn set_fifo(&mut self, index: u32) -> io::Result<()> {
-        self.replace_root_qdisc(index, "pfifo", 0, &[])
     }
 
     /// Sets the MTU in bytes. EINVAL: the device does not take it.

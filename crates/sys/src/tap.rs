@@ -56,17 +56,6 @@ pub fn set_flags(device: &str, flags: u32) -> io::Result<()> {
     check(result as libc::c_long).map(drop)
 }
 
-/// Flags of the queue behind a descriptor (`TUNGETIFF`). EBADFD: its device is gone.
-pub fn queue_flags(queue: BorrowedFd) -> io::Result<u32> {
-    // SAFETY: all-zero bytes are a valid `ifreq`: it is plain data.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel writes one `ifreq`, which is live.
-    let result = unsafe { libc::ioctl(queue.as_raw_fd(), libc::TUNGETIFF as _, &raw mut request) };
-    check(result as libc::c_long)?;
-    // SAFETY: the request fills in the flags; every value is valid.
-    Ok(u32::from(unsafe { request.ifr_ifru.ifru_flags } as u16))
-}
-
 /// Sets the bytes of the header that packets of a tap with [`VNET_HDR`] carry
 /// (`TUNSETVNETHDRSZ`): 10, or 12 for the later one with a number of buffers.
 pub fn set_header_size(queue: BorrowedFd, bytes: usize) -> io::Result<()> {
@@ -77,12 +66,36 @@ pub fn set_header_size(queue: BorrowedFd, bytes: usize) -> io::Result<()> {
     check(result as libc::c_long).map(drop)
 }
 
+/// Makes a tap in the caller's namespace: its queues, from which frames are read without
+/// waiting. It is there as long as one of them is open, also in another namespace
+/// ([`super::netlink::Netlink::set_namespace_of`]).
+pub fn make(tap: &Tap) -> io::Result<Vec<OwnedFd>> {
+    let queue = |number| {
+        let driver = Tap::open_driver()?;
+        tap.attach(&driver, number == 0)?;
+        Ok(driver)
+    };
+    (0..tap.queues).map(queue).collect()
+}
+
+/// Flags of the device behind a queue, as they are in force (`TUNGETIFF`). EBADFD: the
+/// device is gone.
+pub fn flags(queue: &OwnedFd) -> io::Result<u32> {
+    // SAFETY: all-zero bytes are a valid `ifreq`: it is plain data.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes one `ifreq`, which is live.
+    let read = unsafe { libc::ioctl(queue.as_raw_fd(), libc::TUNGETIFF as _, &raw mut request) };
+    check(read.into())?;
+    // SAFETY: the kernel has written this member, of which every bit pattern is valid.
+    Ok(u32::from(unsafe { request.ifr_ifru.ifru_flags } as u16))
+}
+
 /// A tap device to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tap {
     name: [libc::c_char; libc::IFNAMSIZ],
     /// Its interface index, which must be free: so it is known before the device is
-    /// there, and what is to become of it can be written down then.
+    /// there, and what is to become of it can be written down then. 0 leaves it to the kernel.
     pub index: u32,
     /// Descriptors to it, each with queues of its own.
     pub queues: u32,

@@ -22,9 +22,9 @@ fn catalogues() -> Catalogues {
         paths: PathSpec {
             workloads: vec![WorkloadDeclaration { name: "stream", options: &[] }],
             paths: vec![
-                PathDeclaration { name: "socket", tx: Some(&[]), rx: Some(&[]), alone: false },
-                PathDeclaration { name: "uring", tx: Some(DEPTH), rx: Some(DEPTH), alone: false },
-                PathDeclaration { name: "splice", tx: Some(&[]), rx: None, alone: false },
+                PathDeclaration { name: "socket", tx: Some(&[]), rx: Some(&[]) },
+                PathDeclaration { name: "uring", tx: Some(DEPTH), rx: Some(DEPTH) },
+                PathDeclaration { name: "splice", tx: Some(&[]), rx: None },
             ],
             pairs: vec![pair("socket"), pair("uring")],
         },

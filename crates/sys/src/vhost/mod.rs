@@ -144,7 +144,7 @@ impl Receiver {
         let device = open().map_err(at(Step::Open))?;
         let worker = start_worker(&device).map_err(at(Step::Owner))?;
         let tap = tap.try_clone_to_owned().map_err(at(Step::Backend))?;
-        let with_header = tap::queue_flags(tap.as_fd()).map_err(at(Step::Backend))? & tap::VNET_HDR;
+        let with_header = tap::flags(&tap).map_err(at(Step::Backend))? & tap::VNET_HDR;
         agree(&device, shape.mergeable, with_header != 0).map_err(at(Step::Features))?;
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let event = || event().map_err(|e| at(Step::Queue)(e.into()));
@@ -231,7 +231,7 @@ impl Receiver {
 
     /// Whether anything can still come; [`Self::wait`] asks by itself.
     pub fn examine(&self) -> Result<(), Trouble> {
-        match tap::queue_flags(self.tap.as_fd()) {
+        match tap::flags(&self.tap) {
             Err(e) if e.raw_os_error() == Some(libc::EBADFD) => return Err(Trouble::DeviceGone),
             other => other?,
         };

@@ -20,8 +20,7 @@ struct Bed {
 fn bed(flags: u32) -> Option<Bed> {
     features().map_err(|e| skip!("{DEVICE}: {e}")).ok()?;
     apart()?;
-    let queue = Tap::open_driver().unwrap();
-    Tap::new("frames", 7, 1, flags).unwrap().attach(&queue, true).unwrap();
+    let queue = tap::make(&Tap::new("frames", 7, 1, flags).unwrap()).unwrap().remove(0);
     Netlink::new().set_up(7).unwrap();
     Some(Bed { queue, index: 7 })
 }

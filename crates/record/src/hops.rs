@@ -1,0 +1,129 @@
+//! What became of frames: where each of them was last seen.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Counts of frames over a whole trial, from the first frame until the sink has taken what
+/// was left; of one end, or of both added up. Every frame that was generated is in exactly
+/// one of the places ([`Hops::unaccounted`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Hops {
+    /// Handed to the kernel by the generator.
+    pub offered: u64,
+    /// Of those, given back with an error: they may be among the drops below as well.
+    #[serde(default)]
+    pub refused: u64,
+    /// Dropped by the sender's queueing discipline.
+    #[serde(default)]
+    pub qdisc_dropped: u64,
+    /// Dropped by the sender's device, whose ring was full.
+    #[serde(default)]
+    pub device_dropped: u64,
+    /// Dropped on the sink's side of the device, for want of room in its socket.
+    #[serde(default)]
+    pub sink_dropped: u64,
+    /// In the queueing discipline at the end.
+    #[serde(default)]
+    pub qdisc_queued: u64,
+    /// In the device's ring at the end, unread.
+    #[serde(default)]
+    pub ring_queued: u64,
+    /// Read by the sink.
+    pub received: u64,
+    /// Read by the sink, and not of this generator; in none of the other counts.
+    #[serde(default)]
+    pub strays: u64,
+}
+
+impl Hops {
+    /// Given back to the generator and counted as dropped nowhere: the device's queue was
+    /// stopped, and the generator tried again.
+    pub fn turned_back(&self) -> u64 {
+        self.refused.saturating_sub(self.qdisc_dropped + self.device_dropped)
+    }
+
+    /// Frames that were generated: those that were tried again count once.
+    pub fn generated(&self) -> u64 {
+        self.offered.saturating_sub(self.turned_back())
+    }
+
+    /// Accepted by the kernel when they were handed to it.
+    pub fn sent(&self) -> u64 {
+        self.offered.saturating_sub(self.refused)
+    }
+
+    /// Dropped somewhere.
+    pub fn lost(&self) -> u64 {
+        self.qdisc_dropped + self.device_dropped + self.sink_dropped
+    }
+
+    /// Still somewhere at the end.
+    pub fn queued(&self) -> u64 {
+        self.qdisc_queued + self.ring_queued
+    }
+
+    /// Generated frames that are in no place; negative where places have more than were
+    /// generated. Anything but 0 means that the counts are not true.
+    pub fn unaccounted(&self) -> i64 {
+        let places = self.received + self.lost() + self.queued();
+        self.generated().wrapping_sub(places) as i64
+    }
+
+    /// Adds the counts of another flow, or of the other end.
+    pub fn add(&mut self, other: &Hops) {
+        self.offered += other.offered;
+        self.refused += other.refused;
+        self.qdisc_dropped += other.qdisc_dropped;
+        self.device_dropped += other.device_dropped;
+        self.sink_dropped += other.sink_dropped;
+        self.qdisc_queued += other.qdisc_queued;
+        self.ring_queued += other.ring_queued;
+        self.received += other.received;
+        self.strays += other.strays;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_that_was_refused_and_dropped_is_counted_once() {
+        // Without a queue the kernel refuses what the device drops.
+        let noqueue = Hops {
+            offered: 1000,
+            refused: 300,
+            device_dropped: 300,
+            received: 700,
+            ..Hops::default()
+        };
+        assert_eq!((noqueue.unaccounted(), noqueue.generated(), noqueue.sent()), (0, 1000, 700));
+        // With one, it takes what the device drops later.
+        let pfifo = Hops {
+            offered: 1000,
+            refused: 100,
+            qdisc_dropped: 100,
+            device_dropped: 200,
+            qdisc_queued: 10,
+            ring_queued: 20,
+            received: 670,
+            ..Hops::default()
+        };
+        assert_eq!((pfifo.unaccounted(), pfifo.turned_back(), pfifo.lost()), (0, 0, 300));
+        assert_eq!(Hops { received: 669, ..pfifo }.unaccounted(), 1);
+        assert_eq!(Hops { received: 671, ..pfifo }.unaccounted(), -1);
+    }
+
+    #[test]
+    fn a_frame_that_was_turned_back_is_tried_again() {
+        let stopped = Hops {
+            offered: 1500,
+            refused: 500,
+            device_dropped: 100,
+            received: 1000,
+            ..Hops::default()
+        };
+        assert_eq!((stopped.turned_back(), stopped.generated(), stopped.lost()), (400, 1100, 100));
+        assert_eq!(stopped.unaccounted(), 0);
+    }
+}

@@ -1,0 +1,209 @@
+//! Packet sockets: whole frames to a device and from it, packet(7).
+
+use super::{check, tcp};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, socket_with};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr::null_mut;
+use std::time::Duration;
+
+// linux/if_packet.h.
+const PACKET_QDISC_BYPASS: i32 = 20;
+
+/// A socket that sends whole frames by the device of an interface index, and receives none.
+/// EPERM: no CAP_NET_RAW over the network namespace; ENODEV: no such device; ENETDOWN, from
+/// sending: the device is down, or gone.
+pub fn sender(index: u32) -> io::Result<OwnedFd> {
+    // A protocol of 0 hooks it up to nothing that is received.
+    let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+    bind(&socket, index, None)?;
+    Ok(socket)
+}
+
+fn bind(socket: &OwnedFd, index: u32, protocol: Option<Protocol>) -> io::Result<()> {
+    // SAFETY: all-zero bytes are a valid `sockaddr_ll`: it is plain data.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_ifindex = index as i32;
+    address.sll_protocol = protocol.map_or(0, |protocol| protocol.as_raw().get() as u16);
+    // SAFETY: the pointer and the length describe one live `sockaddr_ll`.
+    let bound = unsafe {
+        libc::bind(
+            socket.as_raw_fd(),
+            (&raw const address).cast(),
+            size_of::<libc::sockaddr_ll>() as libc::socklen_t,
+        )
+    };
+    check(bound.into()).map(drop)
+}
+
+/// Hands frames to the driver past the queueing discipline (`PACKET_QDISC_BYPASS`): one for
+/// which its queue has no room is refused by ENOBUFS.
+pub fn bypass_qdisc(socket: BorrowedFd) -> io::Result<()> {
+    tcp::set_int(socket, libc::SOL_PACKET, PACKET_QDISC_BYPASS, 1)
+}
+
+/// Waits until at least half of the socket's send buffer is free, at most this long. False:
+/// it is not. ENETDOWN, ENXIO: the device is down, or gone.
+pub fn wait_writable(socket: BorrowedFd, timeout: Duration) -> io::Result<bool> {
+    ready(socket, PollFlags::OUT, timeout)
+}
+
+/// Waits until there is something to read, at most this long.
+pub fn wait_readable(socket: BorrowedFd, timeout: Duration) -> io::Result<bool> {
+    ready(socket, PollFlags::IN, timeout)
+}
+
+fn ready(fd: BorrowedFd, wanted: PollFlags, timeout: Duration) -> io::Result<bool> {
+    let mut fds = [PollFd::new(&fd, wanted)];
+    let time = Timespec { tv_sec: timeout.as_secs() as _, tv_nsec: timeout.subsec_nanos() as _ };
+    match poll(&mut fds, Some(&time)) {
+        Ok(_) if fds[0].revents().contains(PollFlags::ERR) => Err(pending_error(fd)),
+        Ok(_) => Ok(fds[0].revents().contains(wanted)),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// The error that a socket has met; of a descriptor that is no socket, EIO.
+fn pending_error(fd: BorrowedFd) -> io::Error {
+    match rustix::net::sockopt::socket_error(fd) {
+        Ok(Err(errno)) => errno.into(),
+        _ => io::Error::from_raw_os_error(libc::EIO),
+    }
+}
+
+/// Frames in memory of their own that are sent in batches (sendmmsg(2)), in a fixed order and
+/// again from its start. Allocates nothing after it was made.
+pub struct Frames {
+    /// What the vectors point into; never changed.
+    _memory: Box<[u8]>,
+    /// What the headers point at; never changed.
+    _vectors: Box<[libc::iovec]>,
+    headers: Box<[libc::mmsghdr]>,
+    lengths: Box<[u32]>,
+    next: usize,
+}
+
+// SAFETY: the pointers are into memory that it owns, which nobody writes.
+unsafe impl Send for Frames {}
+
+/// What became of a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// Frames that the kernel took.
+    pub sent: usize,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Whether it refused the one after them by ENOBUFS: dropped, or no room.
+    pub refused: bool,
+}
+
+impl Frames {
+    /// These frames, in this order, as often as it takes to send `batch` of them at once.
+    pub fn new(frames: &[&[u8]], batch: usize) -> Frames {
+        let memory: Box<[u8]> = frames.concat().into();
+        let times = batch.div_ceil(frames.len().max(1)).max(1);
+        let mut at = 0;
+        let place = |frame: &&[u8]| {
+            let begin = at;
+            at += frame.len();
+            (begin, frame.len())
+        };
+        let places: Vec<(usize, usize)> = frames.iter().map(place).collect();
+        let all = || std::iter::repeat_n(&places, times).flatten();
+        let mut vectors: Box<[libc::iovec]> = all()
+            .map(|(begin, length)| libc::iovec {
+                // The kernel only reads it.
+                iov_base: memory[*begin..].as_ptr().cast_mut().cast(),
+                iov_len: *length,
+            })
+            .collect();
+        let header = |vector: &mut libc::iovec| {
+            // SAFETY: all-zero bytes are a valid `mmsghdr`: no name, no data, no control.
+            let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
+            header.msg_hdr.msg_iov = vector;
+            header.msg_hdr.msg_iovlen = 1;
+            header.msg_hdr.msg_name = null_mut();
+            header
+        };
+        let headers = vectors.iter_mut().map(header).collect();
+        let lengths = all().map(|(_, length)| *length as u32).collect();
+        Frames { _memory: memory, _vectors: vectors, headers, lengths, next: 0 }
+    }
+
+    /// Sends the next frames, at most so many; fewer at the end of the order. A frame that was
+    /// refused is passed over. Waits for room in the socket's buffer.
+    ///
+    /// sendmmsg tells of an error only if it is the first frame's; where it took some, what
+    /// stopped it is not told. A socket that waits for room can have been stopped by nothing
+    /// but a refusal, or by an error that the next batch meets again.
+    pub fn send(&mut self, socket: BorrowedFd, most: usize) -> io::Result<Batch> {
+        let rest = &mut self.headers[self.next..];
+        let wanted = most.min(rest.len());
+        // SAFETY: the headers are live and ours alone, each points at one live vector, and that
+        // at memory that is never written; the kernel writes the lengths in the headers only.
+        let sent = unsafe {
+            libc::sendmmsg(socket.as_raw_fd(), rest.as_mut_ptr(), wanted as libc::c_uint, 0)
+        };
+        let sent = match check(sent.into()) {
+            Ok(sent) => sent,
+            Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => 0,
+            Err(e) => return Err(e),
+        };
+        let lengths = &self.lengths[self.next..self.next + sent];
+        let bytes = lengths.iter().map(|length| u64::from(*length)).sum();
+        let refused = sent < wanted;
+        self.next += sent + usize::from(refused);
+        if self.next == self.headers.len() {
+            self.next = 0;
+        }
+        Ok(Batch { sent, bytes, refused })
+    }
+}
+
+/// Reads one frame from a descriptor that does not wait; none where there is none.
+#[inline]
+pub fn read(queue: BorrowedFd, room: &mut [u8]) -> io::Result<Option<usize>> {
+    match rustix::io::read(queue.as_fd(), room) {
+        Ok(length) => Ok(Some(length)),
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_sent_in_their_order_and_again() {
+        // A pair of sockets takes them as a device would.
+        let (ours, theirs) = std::os::unix::net::UnixDatagram::pair().unwrap();
+        let mut frames = Frames::new(&[b"one", b"three", b"fifteen"], 4);
+        assert_eq!(frames.headers.len(), 6, "the whole order, as often as it takes");
+        let mut got = Vec::new();
+        for most in [4, 4, 1] {
+            let batch = frames.send(ours.as_fd(), most).unwrap();
+            for _ in 0..batch.sent {
+                let mut room = [0; 16];
+                let length = theirs.recv(&mut room).unwrap();
+                got.push(String::from_utf8_lossy(&room[..length]).into_owned());
+            }
+            assert!(!batch.refused, "{batch:?}");
+        }
+        assert_eq!(got, ["one", "three", "fifteen", "one", "three", "fifteen", "one"]);
+    }
+
+    #[test]
+    fn nothing_to_read_is_no_error() {
+        let (ours, theirs) = std::os::unix::net::UnixDatagram::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        assert_eq!(read(ours.as_fd(), &mut [0; 8]).unwrap(), None);
+        assert!(!wait_readable(ours.as_fd(), Duration::ZERO).unwrap());
+        theirs.send(b"frame").unwrap();
+        assert!(wait_readable(ours.as_fd(), Duration::from_secs(5)).unwrap());
+        assert_eq!(read(ours.as_fd(), &mut [0; 8]).unwrap(), Some(5));
+    }
+}

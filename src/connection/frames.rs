@@ -1,0 +1,193 @@
+//! Frames of a link: no handshake, no peer. A flow of the sender's is the device that its
+//! frames go to; one of the receiver's is what takes them in, a queue of a tap or the device
+//! at the other end.
+
+use super::{Connection, Flow, Listener, Terms, Transport};
+use crate::record::wire::Token;
+use crate::record::{Fault, FaultKind, Protocol};
+use crate::sys::netlink::Netlink;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// The transport.
+pub const FRAMES: &dyn Transport = &Frames;
+
+struct Frames;
+
+impl Transport for Frames {
+    fn name(&self) -> &'static str {
+        "frames of the link"
+    }
+
+    fn protocol(&self) -> Protocol {
+        Protocol::Frames
+    }
+
+    /// One flow for each queue of a tap; one where the link ends in a device.
+    fn listen(&self, _: IpAddr, terms: &Terms) -> Result<Box<dyn Listener>, Fault> {
+        let device = terms.device.map(Device::find).transpose()?;
+        Ok(Box::new(Sink { device, queues: terms.queues.to_vec() }))
+    }
+
+    fn connect(
+        &self,
+        _: SocketAddr,
+        terms: &Terms,
+        _: &Token,
+        index: u32,
+    ) -> Result<Arc<dyn Connection>, Fault> {
+        let device = terms.device.map(Device::find).transpose()?;
+        Ok(Arc::new(Attached { device, ..Attached::new(index) }))
+    }
+}
+
+struct Sink {
+    device: Option<Device>,
+    queues: Vec<Arc<OwnedFd>>,
+}
+
+impl Listener for Sink {
+    /// Frames have no ports.
+    fn port(&self) -> Result<u16, Fault> {
+        Ok(0)
+    }
+
+    fn accept(&self, _: &Token, _: u32) -> Result<Vec<Arc<dyn Connection>>, Fault> {
+        let queues = match self.queues.as_slice() {
+            [] => vec![None],
+            queues => queues.iter().cloned().map(Some).collect(),
+        };
+        let flow = |(index, queue)| -> Arc<dyn Connection> {
+            Arc::new(Attached { device: self.device.clone(), queue, ..Attached::new(index) })
+        };
+        Ok((0..).zip(queues).map(flow).collect())
+    }
+}
+
+/// A device of this namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Device {
+    name: String,
+    index: u32,
+}
+
+impl Device {
+    fn find(name: &str) -> Result<Device, Fault> {
+        let found = Netlink::new().link(name);
+        let found = found.map_err(|e| Fault::system(format!("cannot look for {name}"), &e))?;
+        let index = found.ok_or_else(|| gone(name))?.index;
+        Ok(Device { name: name.to_owned(), index })
+    }
+}
+
+/// The fault of a device that is not there.
+fn gone(name: &str) -> Fault {
+    Fault::new(FaultKind::PeerLost, format!("there is no device {name}"))
+        .remedy("see what removed it; a tap goes when its reader closes it")
+}
+
+/// One flow's place on the link.
+#[derive(Clone, Debug)]
+pub struct Attached {
+    index: u32,
+    device: Option<Device>,
+    queue: Option<Arc<OwnedFd>>,
+    cut: Arc<AtomicBool>,
+}
+
+impl Attached {
+    fn new(index: u32) -> Attached {
+        Attached { index, device: None, queue: None, cut: Arc::default() }
+    }
+
+    /// Of a connection whose transport is [`FRAMES`].
+    pub fn of(connection: &dyn Connection) -> Result<Attached, Fault> {
+        let any: &dyn std::any::Any = connection;
+        any.downcast_ref().cloned().ok_or_else(|| {
+            Fault::new(FaultKind::System, "a path of frames over another transport")
+                .remedy("report this as a bug")
+        })
+    }
+
+    /// Interface index of its device, in this namespace.
+    pub fn device(&self) -> Result<u32, Fault> {
+        self.device.as_ref().map(|device| device.index).ok_or_else(|| {
+            Fault::new(FaultKind::Usage, "this end of the link has no device")
+                .remedy("choose a link with two, such as --link offload")
+        })
+    }
+
+    /// Its queue of the tap.
+    pub fn queue(&self) -> Result<Arc<OwnedFd>, Fault> {
+        self.queue.clone().ok_or_else(|| {
+            Fault::new(FaultKind::Usage, "this end of the link is no queue of a tap")
+                .remedy("choose --link tap")
+        })
+    }
+
+    /// Whether the flow was cut from outside; to be asked wherever a mover waits.
+    pub fn check(&self) -> Result<(), Fault> {
+        match self.cut.load(Ordering::Relaxed) {
+            false => Ok(()),
+            true => Err(Fault::new(
+                FaultKind::PeerLost,
+                format!("flow {}: it was cut in the middle", self.index),
+            )),
+        }
+    }
+
+    /// The fault of a call that failed on this flow. A device that went down or away is a
+    /// peer that was lost.
+    pub fn fault(&self, call: &str, error: &std::io::Error) -> Fault {
+        let device = self.device.as_ref().map_or("the tap's queue", |device| &device.name);
+        let fault = Fault::system(format_args!("flow {}: {call} at {device}", self.index), error);
+        match error.raw_os_error() {
+            Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV | libc::EBADFD | libc::EIO) => {
+                let remedy = "the device went down, or away: see what did it";
+                Fault { kind: FaultKind::PeerLost, ..fault }.remedy(remedy)
+            }
+            _ => fault,
+        }
+    }
+}
+
+impl Connection for Attached {
+    fn index(&self) -> u32 {
+        self.index
+    }
+
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn kernel(&self) -> Result<Flow, Fault> {
+        Err(Fault::new(FaultKind::Usage, "frames have no connected socket")
+            .remedy("choose a path of frames, such as packet+tap"))
+    }
+
+    fn end_stream(&self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn wait_acknowledged(&self, _: Duration) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn read_exact(&self, _: &mut [u8]) -> Result<(), Fault> {
+        self.kernel().map(drop)
+    }
+
+    /// A sender may sleep in the kernel until its frames have gone: taking its device down
+    /// wakes it.
+    fn cut(&self) {
+        self.cut.store(true, Ordering::Relaxed);
+        if let (Some(device), None) = (&self.device, &self.queue) {
+            let _ = Netlink::new().set_down(device.index);
+        }
+    }
+
+    fn close(&self) {}
+}

@@ -1,0 +1,34 @@
+//! What became of frames at a device and in its queueing discipline.
+
+use crate::record::{Fault, FaultKind, Hops};
+use crate::sys::netlink::Netlink;
+use crate::sys::qdisc::ROOT;
+use std::io;
+
+/// What a device of this namespace and its root discipline have dropped so far, and what waits
+/// there. A discipline of several (mq) tells the sums of all.
+pub fn hops(device: &str) -> Result<Hops, Fault> {
+    let failed = |e: io::Error| Fault::system(format!("counting what {device} has dropped"), &e);
+    let mut netlink = Netlink::new();
+    let link = netlink.link(device).map_err(failed)?;
+    let dropped = netlink.dropped(device).map_err(failed)?;
+    let (Some(link), Some(dropped)) = (link, dropped) else {
+        return Err(Fault::new(
+            FaultKind::PeerLost,
+            format!("there is no device {device} any more"),
+        )
+        .remedy("see what removed it; a tap goes when its reader closes it"));
+    };
+    let all = netlink.qdiscs(link.index).map_err(failed)?;
+    let root = all.iter().find(|qdisc| qdisc.parent == ROOT);
+    let count = |name: &str| {
+        let counts = root.map_or(&[][..], |root| &root.counts);
+        counts.iter().find(|(known, _)| *known == name).map_or(0, |(_, count)| *count)
+    };
+    Ok(Hops {
+        device_dropped: dropped,
+        qdisc_dropped: count("drops"),
+        qdisc_queued: count("qlen"),
+        ..Hops::default()
+    })
+}

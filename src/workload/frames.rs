@@ -1,0 +1,232 @@
+//! The frames of the workload `packets`: how large they are, what is in them, and how a sink
+//! knows them again.
+//!
+//! Each is Ethernet, IPv4 and UDP to the port discard (9), from a port of its flow's own, so
+//! that whatever hashes headers tells the flows apart. The hardware addresses are nobody's
+//! (locally administered): a kernel that gets such a frame drops it as another host's.
+
+use super::payload::{PATTERN_PERIOD, Pattern, Toucher};
+use crate::record::{Fault, FaultKind, Touch};
+use crate::sys::packet::Frames;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+/// Frames as a cell asks for them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FramePlan {
+    /// Sizes in the order in which they are sent, bytes without the frame check sequence.
+    sizes: Vec<u32>,
+    /// Most frames that are handed to the kernel at once.
+    pub burst: u32,
+    /// Whether the link is a tap.
+    pub tap: bool,
+    /// Whether a `struct virtio_net_hdr` stands before each frame.
+    pub vnet_header: bool,
+}
+
+/// Bytes of the headers of a frame.
+const HEADERS: usize = ADDRESSES + 2 + 20 + 8;
+
+/// Bytes of both hardware addresses: destination and source.
+const ADDRESSES: usize = 12;
+
+/// Where the frames of all generators go to, and where they come from.
+const LANES: [u8; ADDRESSES] = *b"\x02bytep\x02athgn";
+
+/// Smallest frame that an Ethernet device sends without padding it (ETH_ZLEN).
+const SMALLEST: u32 = 60;
+
+/// How many sizes of a range are drawn before they come again.
+const DRAWN: usize = 256;
+
+/// The simple IMIX: 7 small, 4 medium and 1 large IP packet of 40, 576 and 1500 bytes.
+const IMIX: [u32; 12] = [60, 590, 60, 590, 60, 60, 1514, 60, 590, 60, 590, 60];
+
+impl FramePlan {
+    /// Reads `60`, `60-1514` or `imix`.
+    pub fn parse(sizes: &str, burst: u32) -> Result<FramePlan, Fault> {
+        let wrong = || {
+            let text = format!("'{sizes}' is no size of frames");
+            Fault::new(FaultKind::Usage, text)
+                .remedy("choose bytes (frame=60), a range (frame=60-1514), or frame=imix")
+        };
+        let number = |text: &str| text.trim().parse::<u32>().map_err(|_| wrong());
+        let sizes = match (sizes, sizes.split_once('-')) {
+            ("imix", _) => IMIX.to_vec(),
+            (one, None) => vec![number(one)?],
+            (_, Some((least, most))) => {
+                let (least, most) = (number(least)?, number(most)?);
+                if least > most {
+                    return Err(wrong());
+                }
+                let mut random = StdRng::seed_from_u64(0);
+                (0..DRAWN).map(|_| random.random_range(least..=most)).collect()
+            }
+        };
+        let plan = FramePlan { sizes, burst, tap: false, vnet_header: false };
+        let smallest = plan.sizes.iter().min().copied().unwrap_or_default();
+        if smallest < SMALLEST || plan.largest() > 65_535 {
+            let text = format!("frames of {smallest} to {} bytes", plan.largest());
+            let remedy = format!("choose {SMALLEST} to 65535 bytes, without the check sequence");
+            return Err(Fault::new(FaultKind::Usage, text).remedy(remedy));
+        }
+        Ok(plan)
+    }
+
+    /// The largest of its frames, bytes.
+    pub fn largest(&self) -> u32 {
+        self.sizes.iter().max().copied().unwrap_or(SMALLEST)
+    }
+
+    /// The sizes of its frames, in the order in which they are sent.
+    pub fn sizes(&self) -> &[u32] {
+        &self.sizes
+    }
+
+    /// All frames of a flow, in the order in which they are sent.
+    pub fn all(&self, flow: u32) -> Vec<Vec<u8>> {
+        let payload = payload();
+        self.sizes.iter().map(|size| frame(&payload, flow, *size)).collect()
+    }
+
+    /// The same, ready to be sent in batches.
+    pub fn frames(&self, flow: u32) -> Frames {
+        let all = self.all(flow);
+        let all: Vec<&[u8]> = all.iter().map(Vec::as_slice).collect();
+        Frames::new(&all, self.burst as usize)
+    }
+}
+
+/// What is behind the headers: every frame has its beginning.
+fn payload() -> Pattern {
+    Pattern::new(PATTERN_PERIOD as u64)
+}
+
+/// The frame of a flow that has this size.
+fn frame(payload: &Pattern, flow: u32, size: u32) -> Vec<u8> {
+    let mut frame = vec![0; size as usize];
+    let ip_length = (size - 14) as u16;
+    frame[..ADDRESSES].copy_from_slice(&LANES);
+    frame[12..14].copy_from_slice(&[0x08, 0x00]);
+    let ip = &mut frame[14..34];
+    ip[0] = 0x45;
+    ip[2..4].copy_from_slice(&ip_length.to_be_bytes());
+    // A time to live, and UDP; from 198.18.0.1 to 198.18.0.2 (RFC 2544).
+    ip[8..10].copy_from_slice(&[64, 17]);
+    ip[12..20].copy_from_slice(&[198, 18, 0, 1, 198, 18, 0, 2]);
+    let sum = checksum(ip);
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    let udp = &mut frame[34..42];
+    udp[..2].copy_from_slice(&port(flow).to_be_bytes());
+    udp[2..4].copy_from_slice(&9u16.to_be_bytes());
+    // Without a checksum, which IPv4 allows.
+    udp[4..6].copy_from_slice(&(ip_length - 20).to_be_bytes());
+    payload.fill(&mut frame[HEADERS..], 0);
+    frame
+}
+
+/// UDP port that the frames of a flow come from.
+fn port(flow: u32) -> u16 {
+    10_000 + (flow % 50_000) as u16
+}
+
+/// The Internet checksum (RFC 1071) of a header whose own field is zero.
+fn checksum(header: &[u8]) -> u16 {
+    let words =
+        header.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+    let sum: u32 = words.sum();
+    !((sum & 0xffff) + (sum >> 16)) as u16
+}
+
+/// What a sink does with each frame that it has read.
+pub struct Taken {
+    /// Bytes that stand before it.
+    before: usize,
+    toucher: Toucher,
+    payload: Option<Pattern>,
+}
+
+impl Taken {
+    /// As the contract says; `before` are the bytes that stand before each frame.
+    pub fn new(touch: Touch, before: usize) -> Taken {
+        let payload = (touch == Touch::Verify).then(payload);
+        let touch = if touch == Touch::Verify { Touch::None } else { touch };
+        Taken { before, toucher: Toucher::new(touch, PATTERN_PERIOD as u64), payload }
+    }
+
+    /// The size of a frame of the generator's; none of one that is another's. The error is
+    /// that of one that was changed on its way.
+    #[inline]
+    pub fn look(&mut self, read: &[u8]) -> Result<Option<usize>, Fault> {
+        let frame = read.get(self.before..).unwrap_or_default();
+        if frame.get(..ADDRESSES) != Some(&LANES[..]) {
+            return Ok(None);
+        }
+        self.toucher.take(frame)?;
+        if let Some(payload) = &self.payload {
+            intact(frame, payload)?;
+        }
+        Ok(Some(frame.len()))
+    }
+}
+
+/// Compares a frame with what its generator sent, all but the port of its flow.
+fn intact(frame: &[u8], payload: &Pattern) -> Result<(), Fault> {
+    let changed =
+        |how| Err(Fault::new(FaultKind::Corrupt, format!("a frame was changed on its way: {how}")));
+    let Some(bytes) = frame.get(HEADERS..) else {
+        return changed("it is shorter than its headers".to_owned());
+    };
+    let whole = 14 + usize::from(u16::from_be_bytes([frame[16], frame[17]]));
+    if whole != frame.len() {
+        return changed(format!("it is {} bytes long, not {whole}", frame.len()));
+    }
+    match payload.check(bytes, 0) {
+        Ok(()) => Ok(()),
+        Err(at) => changed(format!("byte {} is not what was sent", HEADERS as u64 + at)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_one_a_range_or_a_mixture() {
+        let sizes = |text: &str| FramePlan::parse(text, 32).map(|plan| plan.sizes);
+        assert_eq!(sizes("60").unwrap(), [60]);
+        let range = sizes("60-1514").unwrap();
+        assert!(range.len() == DRAWN && range.iter().all(|size| (60..=1514).contains(size)));
+        assert!(range.iter().max() > Some(&1400) && range.iter().min() < Some(&160));
+        let imix = sizes("imix").unwrap();
+        let count = |wanted| imix.iter().filter(|size| **size == wanted).count();
+        assert_eq!([60, 590, 1514].map(count), [7, 4, 1]);
+        for wrong in ["59", "1514-60", "big", "60-", "65536", ""] {
+            let fault = sizes(wrong).unwrap_err();
+            assert!(fault.kind == FaultKind::Usage && fault.remedy.is_some(), "{wrong}: {fault}");
+        }
+    }
+
+    #[test]
+    fn a_frame_is_known_again_and_a_change_of_it_is_seen() {
+        let payload = payload();
+        let looked = |read: &[u8], touch, before| Taken::new(touch, before).look(read);
+        let verified = |read: &[u8]| looked(read, Touch::Verify, 0);
+        for size in [60, 61, 590, 1514, 9014] {
+            let frame = frame(&payload, 3, size);
+            let length = Some(size as usize);
+            assert_eq!(checksum(&frame[14..34]), 0, "the header's own checksum is right");
+            assert_eq!(verified(&frame).unwrap(), length);
+            let mut changed = frame.clone();
+            *changed.last_mut().unwrap() ^= 1;
+            assert!(verified(&changed).unwrap_err().message.contains("not what was sent"));
+            assert!(verified(&frame[..frame.len() - 1]).is_err());
+            assert_eq!(looked(&changed, Touch::Read, 0).unwrap(), length);
+            changed[0] = 0xff;
+            assert_eq!(verified(&changed).unwrap(), None, "another's frame");
+            let with_header = [&[0; 10], &frame[..]].concat();
+            assert_eq!(looked(&with_header, Touch::Verify, 10).unwrap(), length);
+        }
+        assert_eq!(verified(&[0; 8]).unwrap(), None);
+    }
+}
