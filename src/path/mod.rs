@@ -4,6 +4,7 @@
 
 mod devmem;
 mod discard;
+mod frames;
 mod msg_zerocopy;
 mod nic;
 mod packet;
@@ -15,6 +16,7 @@ mod tap;
 mod tcp_zerocopy_receive;
 mod uring;
 mod uring_zc;
+mod vhost;
 mod zcrx;
 mod zerocopy_send;
 
@@ -26,7 +28,7 @@ use crate::record::{
     Setting, Support,
 };
 use crate::sys::memory::Region;
-use crate::workload::{Direction, FramePlan, Group, Job, Pattern, Rx, Tx, Workload};
+use crate::workload::{Direction, Group, Job, Pattern, Rx, Tx, Workload};
 use std::io;
 use std::net::IpAddr;
 
@@ -148,6 +150,7 @@ pub static CATALOG: &[&DataPath] = &[
     &discard::PATH,
     &packet::PATH,
     &tap::PATH,
+    &vhost::PATH,
 ];
 
 /// A named combination of a sender's and a receiver's half.
@@ -211,20 +214,6 @@ pub fn transport(
         let text = format!("one end cannot have both {}", names.join(" and "));
         Fault::new(FaultKind::Usage, text).remedy("choose halves that use the same stack")
     })
-}
-
-/// The frames that a half of frames is asked for.
-fn frames(job: &Job) -> Result<&FramePlan, Fault> {
-    job.frames.as_ref().ok_or_else(|| {
-        Fault::new(FaultKind::Usage, "this path carries frames alone")
-            .remedy("choose --workload packets")
-    })
-}
-
-/// Frames have no stream that could begin with a page.
-fn no_witness() -> Fault {
-    Fault::new(FaultKind::System, "a witness page was asked of frames")
-        .remedy("report this as a bug")
 }
 
 /// For paths of which there is nothing to try.
