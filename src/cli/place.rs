@@ -5,7 +5,7 @@ use super::run::own_program;
 use crate::record::{Cell, Facts, Fault, FaultKind, Finding, Kernel, Role, Support};
 use crate::run::{Laboratory, Stewards, path_spec, preparable, survey, survey_device};
 use crate::spec::{self, Ask, TestbedChoice};
-use crate::testbed::Site;
+use crate::testbed::{Site, Testbed};
 use crate::{meter, path, sys};
 use clap::Args;
 use std::sync::atomic::AtomicBool;
@@ -81,6 +81,15 @@ impl PlaceArguments {
     }
 }
 
+/// A testbed, with all that this program can measure there.
+pub(super) fn laboratory<'a>(
+    testbed: &'a dyn Testbed,
+    stop: &'a AtomicBool,
+) -> Result<Laboratory<'a>, Fault> {
+    let program = own_program()?;
+    Ok(Laboratory { paths: path::CATALOG, meters: meter::CATALOG, testbed, program, stop })
+}
+
 /// Facts of this host over a device, for both roles.
 fn facts_over(device: &str, meters: bool) -> Result<Vec<Facts>, Fault> {
     sys::device::index(device)
@@ -125,13 +134,7 @@ impl Place {
             return self.look_at([sender, receiver], meters);
         }
         let stop = AtomicBool::new(false);
-        let laboratory = Laboratory {
-            paths: path::CATALOG,
-            meters: meter::CATALOG,
-            testbed: self.bed.as_ref(),
-            program: own_program()?,
-            stop: &stop,
-        };
+        let laboratory = laboratory(self.bed.as_ref(), &stop)?;
         let allowed = self.choice.cpus(&sys::thread::allowed().unwrap_or_default().into());
         let cores = spec::parse_cores("none", allowed)?;
         let paths = [path::PAIRS[0].name.to_owned()];

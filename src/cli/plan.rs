@@ -2,6 +2,7 @@
 
 use super::bed::{Bed, USUAL, choice, chosen};
 use super::output;
+use super::place::laboratory;
 use super::run::RunArguments;
 use super::run::own_program;
 use crate::host;
@@ -9,7 +10,7 @@ use crate::record::{
     Cell, CellId, Design, DeviceName, Fault, FaultKind, Judgement, Kernel, Power, Profiling,
     Schedule, SettingRecord, Source, unit,
 };
-use crate::run::{self, Laboratory, Plan, Stewards, path_spec, testbed_spec, time_of_trial};
+use crate::run::{self, Plan, Stewards, path_spec, testbed_spec, time_of_trial};
 use crate::spec::{self, Ask, Catalogues, Cpus, Experiment, TestbedChoice};
 use crate::sys::Roots;
 use crate::testbed::{self, Site, Testbed};
@@ -178,13 +179,7 @@ enum Previewed {
 /// The preparations of all cells, where there are cards, or a link that is not ours to make.
 fn prepared<'a>(plan: &'a Plan, testbed: &dyn Testbed) -> Result<Vec<Prepared<'a>>, Fault> {
     let stop = AtomicBool::new(false);
-    let laboratory = Laboratory {
-        paths: path::CATALOG,
-        meters: meter::CATALOG,
-        testbed,
-        program: own_program()?,
-        stop: &stop,
-    };
+    let laboratory = laboratory(testbed, &stop)?;
     let all = run::previewed(&laboratory, &plan.cells)?.into_iter().zip(&plan.cells);
     let one = |(records, cell): (Result<Vec<SettingRecord>, Fault>, &'a Cell)| Prepared {
         cell: &cell.id,

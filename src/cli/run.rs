@@ -3,6 +3,7 @@
 use super::bed::{BedArguments, choice, chosen};
 use super::exit::TRIAL_FAILED;
 use super::pairs;
+use super::place::laboratory;
 use super::plan;
 use super::progress::Progress;
 use super::settings;
@@ -10,7 +11,7 @@ use super::show::{self, Form};
 use crate::record::{Design, Fault, OptionSpec, Study, Trial, TrialStatus};
 use crate::run::{Laboratory, conduct, load, resume as go_on};
 use crate::testbed::{self, Testbed};
-use crate::{meter, path, spec, sys, workload};
+use crate::{spec, sys, workload};
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -142,13 +143,7 @@ fn watch(
 ) -> Result<ExitCode, Fault> {
     let stop = catch_signals()?;
     sys::process::report_file_size_limit();
-    let laboratory = Laboratory {
-        paths: path::CATALOG,
-        meters: meter::CATALOG,
-        testbed,
-        program: own_program()?,
-        stop: &stop,
-    };
+    let laboratory = laboratory(testbed, &stop)?;
     settings::tell_left_behind();
     let mut progress = Progress::new();
     let (study, result) = work(&laboratory, &mut progress);

@@ -43,7 +43,10 @@ mod tests {
     fn listen(transport: &dyn Transport, ports: Ports) -> Result<Box<dyn Listener>, Fault> {
         let (contract, link) = (Stream::default(), LinkSettings::default());
         let ports = Some(ports);
-        transport.listen(HERE, &Terms { contract: &contract, link: &link, device: None, ports })
+        transport.listen(
+            HERE,
+            &Terms { contract: &contract, link: &link, device: None, ports, queues: &[] },
+        )
     }
 
     /// The first of two neighbouring ports is taken, the second one free.

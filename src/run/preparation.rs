@@ -95,9 +95,8 @@ impl Cards {
             for (half, job) in halves(paths, cell, role)? {
                 settings.extend(half.preparation(&job.options, &wire)?);
             }
-            let merges = |s: &Setting| matches!(s, Setting::Feature { feature, on: true, .. } if feature.as_str() == HW_GRO);
             let meant = cell.link.hw_gro && cell.link.is_asked("hw-gro");
-            if !meant && settings.iter().any(merges) {
+            if !meant && settings.iter().any(turns_merging_on) {
                 return Err(splits_by_merging(nic));
             }
             if let Some(queue) = same_queue[role as usize].filter(|_| steered(&settings).is_none())
@@ -144,6 +143,14 @@ fn steered(settings: &[Setting]) -> Option<u32> {
         Setting::Flow { rule, .. } => Some(rule.queue),
         _ => None,
     })
+}
+
+/// Whether it makes a card merge received packets.
+fn turns_merging_on(setting: &Setting) -> bool {
+    match setting {
+        Setting::Feature { feature, on, .. } => *on && feature.as_str() == HW_GRO,
+        _ => false,
+    }
 }
 
 /// A cell that says "software GRO" must not run with the card's.

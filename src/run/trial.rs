@@ -67,7 +67,7 @@ pub(super) fn settled<T>(
     }
 }
 
-/// Makes of a trial one that failed. Whatever was read of it is no measurement.
+/// Marks a trial as failed. What was read during it does not count as measured.
 pub(super) fn fail(trial: &mut Trial, fault: Fault) {
     let profile = trial.profile.take();
     *trial = Trial {

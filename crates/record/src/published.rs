@@ -70,7 +70,7 @@ pub struct PublishedFigure {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PublishedColumn {
-    /// `rate` is compared with the rate of a study; anything else is told as it is.
+    /// `rate` is compared with the rate of a study; anything else is printed as published.
     pub quantity: String,
     /// Its unit.
     pub unit: String,

@@ -192,7 +192,7 @@ fn varied(cells: &[Side]) -> Vec<Factor> {
     names.iter().map(factor).filter(|factor| factor.levels.len() > 1).collect()
 }
 
-/// The levels of a factor that are told, each with what it is compared with.
+/// The levels of a factor that get an effect, each with the level it is compared with.
 fn shown<'a>(
     at: usize,
     factor: &'a Factor,

@@ -260,6 +260,7 @@ pub mod tests {
             sizes: SizeDistribution::default(),
             fragments: None,
             latency: None,
+            hops: None,
             threads: Vec::new(),
             witness: None,
             notes: Vec::new(),

@@ -278,6 +278,7 @@ fn record(path: &Path, role: Role, window_bytes: u64) -> RoleRecord {
         },
         fragments: None,
         latency: None,
+        hops: None,
         threads: vec![thread],
         witness: (role == Role::Sender).then_some(path.witness),
         notes: if ran_out { vec!["205 times out of buffers".into()] } else { Vec::new() },
