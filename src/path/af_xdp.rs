@@ -11,7 +11,7 @@ use crate::record::{
 };
 use crate::sys::bpf::xdp::Redirector;
 use crate::sys::xsk::{Binding, FRAME, Receiver, Sender, Sent};
-use crate::workload::{Account, Group, Job, MARK, QUIET, Recorder, Rx, Taken, Tx};
+use crate::workload::{Account, FramePlan, Group, Job, QUIET, Recorder, Rx, Taken, Tx};
 use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -133,8 +133,8 @@ impl TxPath for Send {
     ) -> Result<Box<dyn Tx>, Fault> {
         let at = Attached::of(connection)?;
         let (plan, flow) = (frames::plan(job)?, connection.index());
-        let frames = plan.all(flow);
-        let frames: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
+        let all = plan.all(flow);
+        let frames: Vec<&[u8]> = all.iter().map(Vec::as_slice).collect();
         let entries = ring(job)?.max(frames.len().next_power_of_two() as u32);
         let sender = Sender::bind(at.device()?, flow, entries, binding(job), &frames);
         let sender = sender.map_err(|e| refused(&at, &e))?;
@@ -239,9 +239,10 @@ impl RxPath for Receive {
         let (at, flow) = (Attached::of(connection)?, connection.index());
         let receiver = Receiver::bind(at.device()?, flow, ring(job)?, binding(job));
         let receiver = receiver.map_err(|e| refused(&at, &e))?;
-        let redirector = Redirector::attach(at.device()?, MARK, flow + 1, mode(&job.options));
-        let redirector = redirector
-            .map_err(|refused| unloaded("attaching a program to the device", refused))?;
+        let redirector =
+            Redirector::attach(at.device()?, FramePlan::MARK, flow + 1, mode(&job.options));
+        let redirector =
+            redirector.map_err(|refused| unloaded("attaching a program to the device", refused))?;
         let served = redirector.serve(flow, receiver.as_fd());
         served.map_err(|e| at.fault("giving the queue to an AF_XDP socket", &e))?;
         let (taken, hops) = (Taken::new(job.touch, 0), Hops::default());

@@ -63,3 +63,15 @@ pub fn never_seen(job: &Job, name: &str) -> Support {
         _ => Support::no(format!("no application sees what {name} takes"), "choose touch=none"),
     }
 }
+
+/// For a generator whose packets are several frames until the device gets them.
+pub fn counted_by_frame(job: &Job) -> Support {
+    match job.frames.as_ref().is_some_and(|frames| frames.queued) {
+        false => Support::Yes,
+        true => Support::no(
+            "a queueing discipline counts a message of several datagrams as one packet, so that \
+             what it drops cannot be told",
+            "choose qdisc=none, or another generator",
+        ),
+    }
+}

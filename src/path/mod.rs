@@ -2,21 +2,25 @@
 //! [`CATALOG`]. Sender and receiver halves are chosen apart; [`PAIRS`] names
 //! the combinations that make sense together.
 
+mod af_xdp;
 mod devmem;
 mod discard;
 mod frames;
 mod msg_zerocopy;
 mod nic;
 mod packet;
+mod pktgen;
 mod ring;
 mod sendfile;
 mod socket;
 mod splice;
 mod tap;
 mod tcp_zerocopy_receive;
+mod udp_gso;
 mod uring;
 mod uring_zc;
 mod vhost;
+mod xdp;
 mod zcrx;
 mod zerocopy_send;
 
@@ -151,6 +155,11 @@ pub static CATALOG: &[&DataPath] = &[
     &packet::PATH,
     &tap::PATH,
     &vhost::PATH,
+    &pktgen::PATH,
+    &af_xdp::PATH,
+    &xdp::LIVE,
+    &xdp::DROP,
+    &udp_gso::PATH,
 ];
 
 /// A named combination of a sender's and a receiver's half.

@@ -17,25 +17,25 @@ pub const FOLDER: &str = "net/pktgen";
 pub struct Job {
     /// Name of the device.
     pub device: String,
-    /// CPUs whose threads generate; each uses the device's transmit queue of its own place
-    /// in this list.
+    /// The CPU of each generator's thread; one may serve several. Each generator uses the
+    /// device's transmit queue of its own place in this list.
     pub cpus: Vec<u32>,
     /// Bytes of a frame without the checksum, 42 and more.
     pub size: u32,
-    /// Frames that each thread generates; 0 for as many as there is time for.
-    pub count: u64,
+    /// Frames of each generator, in the order of the CPUs; 0 for as many as there is time for.
+    pub counts: Vec<u64>,
     /// Frames that are handed to the device at once (`xmit_more`). Above 1 the same buffer
     /// is sent again and again, so the device has to let buffers be shared.
     pub burst: u32,
     /// How often each buffer is sent again (`clone_skb`); the same holds for it.
     pub clones: u32,
-    /// Frames a second of each thread; 0 for as fast as possible.
-    pub rate: u64,
+    /// Frames a second of each generator, likewise; 0 for as fast as possible.
+    pub rates: Vec<u64>,
     /// Hardware addresses, source and destination.
     pub hardware: [[u8; 6]; 2],
     /// IPv4 addresses, source and destination.
     pub addresses: [Ipv4Addr; 2],
-    /// UDP ports, source and destination.
+    /// UDP ports, source and destination; the source of each further generator is one more.
     pub ports: [u16; 2],
 }
 
@@ -53,7 +53,7 @@ pub struct Refused {
     pub error: io::Error,
 }
 
-/// What one thread has done so far.
+/// What one generator has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Frames that the device took.
@@ -66,7 +66,7 @@ pub struct Progress {
     pub rate: Option<u64>,
 }
 
-/// Threads of pktgen that are set up for a device. Dropping it takes the device from them.
+/// Generators of a device that are set up. Dropping it takes the device from their threads.
 #[derive(Debug)]
 pub struct Generator {
     folder: PathBuf,
@@ -97,13 +97,15 @@ impl Generator {
             return Err(refused(&format!("add_device {name}"), io::ErrorKind::InvalidInput));
         }
         let mut generator = Generator { folder, cpus: Vec::new(), devices: Vec::new() };
-        for (queue, cpu) in job.cpus.iter().enumerate() {
+        for (number, cpu) in job.cpus.iter().enumerate() {
             let thread = generator.thread(*cpu);
-            write(&thread, "rem_device_all")?;
-            generator.cpus.push(*cpu);
-            write(&thread, &format!("add_device {name}@{cpu}"))?;
-            let device = generator.folder.join(format!("{name}@{cpu}"));
-            settings(job, queue).iter().try_for_each(|command| write(&device, command))?;
+            if !generator.cpus.contains(cpu) {
+                write(&thread, "rem_device_all")?;
+                generator.cpus.push(*cpu);
+            }
+            write(&thread, &format!("add_device {name}@{number}"))?;
+            let device = generator.folder.join(format!("{name}@{number}"));
+            settings(job, number).iter().try_for_each(|command| write(&device, command))?;
             generator.devices.push(device);
         }
         Ok(generator)
@@ -119,16 +121,12 @@ impl Generator {
         write(&self.folder.join(CONTROL), "stop")
     }
 
-    /// What each thread has done so far, in the order of the job's CPUs.
-    pub fn progress(&self) -> Result<Vec<Progress>, Refused> {
-        let read =
-            |file: &PathBuf| {
-                let text = fs::read_to_string(file);
-                text.and_then(|text| parse(&text).map_err(io::Error::other)).map_err(|error| {
-                    Refused { file: file.clone(), command: "reading".into(), error }
-                })
-            };
-        self.devices.iter().map(read).collect()
+    /// What a generator has done so far, by its place among the job's CPUs.
+    pub fn progress(&self, number: usize) -> Result<Progress, Refused> {
+        let file = self.devices.get(number).cloned().unwrap_or_default();
+        let text = fs::read_to_string(&file);
+        let progress = text.and_then(|text| parse(&text).map_err(io::Error::other));
+        progress.map_err(|error| Refused { file, command: "reading".into(), error })
     }
 
     fn thread(&self, cpu: u32) -> PathBuf {
@@ -146,13 +144,14 @@ impl Drop for Generator {
 }
 
 /// What is written to a device's file, one command at a time.
-fn settings(job: &Job, queue: usize) -> Vec<String> {
+fn settings(job: &Job, number: usize) -> Vec<String> {
     let mac = |address: &[u8; 6]| {
         address.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
     };
     let ([from, to], [source, target]) = (&job.hardware, &job.addresses);
+    let of = |all: &[u64]| all.get(number).copied().unwrap_or_default();
     let mut all = vec![
-        format!("count {}", job.count),
+        format!("count {}", of(&job.counts)),
         format!("pkt_size {}", job.size),
         "delay 0".to_owned(),
         format!("src_mac {}", mac(from)),
@@ -161,16 +160,17 @@ fn settings(job: &Job, queue: usize) -> Vec<String> {
         format!("src_max {source}"),
         format!("dst_min {target}"),
         format!("dst_max {target}"),
-        format!("queue_map_min {queue}"),
-        format!("queue_map_max {queue}"),
+        format!("queue_map_min {number}"),
+        format!("queue_map_max {number}"),
         format!("clone_skb {}", job.clones),
         format!("burst {}", job.burst.max(1)),
     ];
-    for (side, port) in ["src", "dst"].iter().zip(job.ports) {
+    let [source, target] = job.ports;
+    for (side, port) in [("src", source.wrapping_add(number as u16)), ("dst", target)] {
         all.extend(["min", "max"].map(|end| format!("udp_{side}_{end} {port}")));
     }
-    if job.rate > 0 {
-        all.push(format!("ratep {}", job.rate));
+    if of(&job.rates) > 0 {
+        all.push(format!("ratep {}", of(&job.rates)));
     }
     all
 }

@@ -11,10 +11,10 @@ fn job(device: &str) -> Job {
         device: device.to_owned(),
         cpus: vec![0],
         size: 60,
-        count: 1000,
+        counts: vec![1000],
         burst: 1,
         clones: 0,
-        rate: 0,
+        rates: vec![],
         hardware: [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]],
         addresses: [Ipv4Addr::new(198, 18, 0, 1), Ipv4Addr::new(198, 18, 0, 2)],
         ports: [9, 9],
@@ -53,12 +53,14 @@ fn a_folder_without_pktgen_and_a_name_that_is_a_path_are_refused() {
 
 #[test]
 fn every_thread_has_a_queue_of_its_own() {
-    let job = Job { burst: 32, rate: 1000, ..job("one") };
+    let job = Job { burst: 32, rates: vec![0, 1000], ..job("one") };
     let of = |queue| settings(&job, queue);
     for wanted in ["pkt_size 60", "src_mac 02:00:00:00:00:01", "dst_min 198.18.0.2", "burst 32"] {
         assert!(of(0).contains(&wanted.to_owned()), "{wanted}: {:?}", of(0));
     }
-    assert!(of(3).contains(&"queue_map_min 3".into()) && of(3).contains(&"ratep 1000".into()));
+    for wanted in ["queue_map_min 1", "ratep 1000", "udp_src_max 10", "udp_dst_max 9", "count 0"] {
+        assert!(of(1).contains(&wanted.to_owned()), "{wanted}: {:?}", of(1));
+    }
 }
 
 /// The real one, over a veth pair whose other end counts.
@@ -78,23 +80,34 @@ const PROC: &str = "/proc/thread-self";
 fn it_generates_as_many_as_asked_for() {
     let Some(dropper) = real() else { return };
     let generator = Generator::new(PROC.as_ref(), &job("one")).unwrap();
-    assert_eq!(generator.progress().unwrap(), [Progress::default()]);
+    assert_eq!(generator.progress(0).unwrap(), Progress::default());
     generator.run().unwrap();
-    println!("{}", fs::read_to_string(&generator.devices[0]).unwrap());
-    let [progress] = generator.progress().unwrap().try_into().unwrap();
+    let progress = generator.progress(0).unwrap();
     assert_eq!((progress.sent + progress.errors, progress.rate.is_some()), (1000, true));
     assert_eq!(dropper.count().unwrap().frames, progress.sent, "{progress:?}");
+}
+
+/// Two generators of one thread, which takes turns.
+#[test]
+fn one_thread_may_serve_several() {
+    let Some(dropper) = real() else { return };
+    let job = Job { cpus: vec![0, 0], counts: vec![300, 500], ..job("one") };
+    let generator = Generator::new(PROC.as_ref(), &job).unwrap();
+    generator.run().unwrap();
+    let all = [0, 1].map(|number| generator.progress(number).unwrap());
+    assert_eq!(all.map(|one| one.sent + one.errors), [300, 500]);
+    assert_eq!(dropper.count().unwrap().frames, all[0].sent + all[1].sent);
 }
 
 #[test]
 fn it_ends_when_it_is_told_to() {
     let Some(_dropper) = real() else { return };
-    let generator = Generator::new(PROC.as_ref(), &Job { count: 0, ..job("one") }).unwrap();
+    let generator = Generator::new(PROC.as_ref(), &Job { counts: vec![], ..job("one") }).unwrap();
     std::thread::scope(|scope| {
         // The files are those of the thread's namespace, which its children share.
         let running = scope.spawn(|| generator.run());
         let deadline = Instant::now() + Duration::from_secs(20);
-        while generator.progress().unwrap()[0].sent == 0 {
+        while generator.progress(0).unwrap().sent == 0 {
             assert!(Instant::now() < deadline, "it does not begin");
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -108,7 +121,6 @@ fn a_burst_is_refused_where_buffers_cannot_be_shared() {
     let Some(_dropper) = real() else { return };
     for job in [Job { burst: 2, ..job("one") }, Job { clones: 1, ..job("one") }] {
         let refused = Generator::new(PROC.as_ref(), &job).unwrap_err();
-        println!("{refused}");
         assert_eq!(refused.error.raw_os_error(), Some(libc::EOPNOTSUPP), "{refused}");
     }
 }
