@@ -8,6 +8,7 @@ mod explanation;
 mod factors;
 mod figures;
 mod functions;
+mod hops;
 mod html;
 mod json;
 mod netdev;
