@@ -25,6 +25,12 @@ use std::time::Instant;
 /// Metric of the time between the two looks.
 const WALL: &str = "threads.wall";
 
+/// How the names of pktgen's threads begin.
+const PKTGEN: &str = "kpktgend_";
+
+/// Share of the time below which one of them does nothing but look for something to do.
+const IDLE: f64 = 0.01;
+
 /// CPU time, waiting time and context switches of every thread of the engine,
 /// of io_uring's and vhost's workers that are there at the end of the window, and of the
 /// NAPI threads of the link's device where this PID namespace shows them.
@@ -108,6 +114,10 @@ impl Running for Window {
             match thread.read() {
                 Ok(now) => {
                     let (time, source) = thread.time(&now);
+                    // Of another namespace.
+                    if time.name.starts_with(PKTGEN) && time.run < IDLE * wall {
+                        continue;
+                    }
                     without_schedstat |= source == Source::Ticks;
                     output.warnings.extend(doubt(&time, source));
                     output.threads.push(time);
@@ -247,7 +257,7 @@ fn frame_workers(proc: &Path, own: &[u32], role: Role) -> Vec<Found> {
     let worker = |tid: u32| {
         let dir = proc.join(tid.to_string());
         let name = procfs::name(&dir)?;
-        let generates = role == Role::Sender && name.starts_with("kpktgend_");
+        let generates = role == Role::Sender && name.starts_with(PKTGEN);
         (generates || vhost.contains(&name)).then_some((dir, tid, name))
     };
     procfs::kernel_threads(proc).into_iter().filter_map(worker).collect()

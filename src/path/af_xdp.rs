@@ -14,6 +14,7 @@ use crate::sys::xsk::{Binding, FRAME, Receiver, Sender, Sent};
 use crate::workload::{Account, FramePlan, Group, Job, QUIET, Recorder, Rx, Taken, Tx};
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The `af-xdp` path.
@@ -234,15 +235,16 @@ impl RxPath for Receive {
         &self,
         job: &Job,
         connection: &dyn Connection,
-        _: &Group,
+        group: &Group,
     ) -> Result<Box<dyn Rx>, Fault> {
         let (at, flow) = (Attached::of(connection)?, connection.index());
         let receiver = Receiver::bind(at.device()?, flow, ring(job)?, binding(job));
         let receiver = receiver.map_err(|e| refused(&at, &e))?;
-        let redirector =
-            Redirector::attach(at.device()?, FramePlan::MARK, flow + 1, mode(&job.options));
-        let redirector =
-            redirector.map_err(|refused| unloaded("attaching a program to the device", refused))?;
+        let redirector = group.share(|| {
+            let mode = mode(&job.options);
+            Redirector::attach(at.device()?, FramePlan::MARK, job.flows, mode)
+                .map_err(|refused| unloaded("attaching a program to the device", refused))
+        })?;
         let served = redirector.serve(flow, receiver.as_fd());
         served.map_err(|e| at.fault("giving the queue to an AF_XDP socket", &e))?;
         let (taken, hops) = (Taken::new(job.touch, 0), Hops::default());
@@ -253,7 +255,7 @@ impl RxPath for Receive {
 struct Queue {
     at: Attached,
     // Detached before the socket goes.
-    _redirector: Redirector,
+    _redirector: Arc<Redirector>,
     receiver: Receiver,
     flow: u32,
     taken: Taken,

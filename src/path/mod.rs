@@ -230,6 +230,11 @@ fn nothing_to_try(_: Option<&str>) -> Vec<Attempt> {
     Vec::new()
 }
 
+/// Whether frames come to this half by a vhost worker, which can be placed.
+pub fn has_vhost_worker(half: &str) -> bool {
+    half == vhost::PATH.name
+}
+
 /// A fault as the answer of a check.
 fn fits<T>(result: Result<T, Fault>) -> Support {
     match result {

@@ -7,7 +7,7 @@ use crate::record::{
     Attempt, Facts, Fault, FaultKind, Hops, Manner, OptionKind, OptionSpec, Outcome, Support,
 };
 use crate::sys::pktgen::{self, Generator, Progress, Refused};
-use crate::sys::{device, thread};
+use crate::sys::{boot, device, thread};
 use crate::workload::{Account, FramePlan, Group, Job, Recorder, Tx, share};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -56,7 +56,8 @@ const LOOK: Duration = Duration::from_millis(1);
 const TELL: Duration = Duration::from_millis(20);
 
 fn attempt(_: Option<&str>) -> Vec<Attempt> {
-    let outcome = match pktgen::is_there(Path::new(PROC)) {
+    let kept = || boot::module_file(boot::MODULES.as_ref(), ATTEMPT).is_some();
+    let outcome = match pktgen::is_there(Path::new(PROC)) || kept() {
         true => Outcome::Works(String::new()),
         false => Outcome::Missing("there is no /proc/net/pktgen".into()),
     };
@@ -116,6 +117,10 @@ enum Waiting {
 
 impl Threads {
     fn new(job: &Job, plan: &FramePlan, at: &Attached) -> Result<Threads, Fault> {
+        if !pktgen::is_there(Path::new(PROC)) {
+            boot::load_kept(ATTEMPT)
+                .map_err(|e| Fault::system("loading pktgen", &e).remedy(REMEDY))?;
+        }
         let device = device::name(at.device()?).map_err(|e| at.fault("asking for its name", &e))?;
         // The flow's thread is where the generator was meant to be; without a pin they spread.
         let cpus = thread::allowed().map_err(|e| at.fault("asking for CPUs", &e))?;

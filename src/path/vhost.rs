@@ -52,12 +52,6 @@ const OPTIONS: &[OptionSpec] = &[
         help: "never sleep while there is nothing: the worker has nobody to wake",
     },
     OptionSpec {
-        name: "worker",
-        kind: OptionKind::MaybeCount(0, 8191),
-        default: "none",
-        help: "CPU that the vhost worker is pinned to; none: any that the process may use",
-    },
-    OptionSpec {
         name: "stop-after",
         kind: OptionKind::MaybeCount(0, 1_000_000_000_000),
         default: "none",
@@ -108,11 +102,12 @@ impl RxPath for Receive {
     ) -> Result<Box<dyn Rx>, Fault> {
         let at = Attached::of(connection)?;
         // Frames of ours take one buffer each, so that they can be looked at as a whole.
-        let buffer = (frames::plan(job)?.largest() + HEADER as u32).max(BUFFER);
+        let plan = frames::plan(job)?;
+        let buffer = (plan.largest() + HEADER as u32).max(BUFFER);
         let mergeable = job.options.flag("mergeable");
         let shape = Shape { entries: ring(job)?, buffer, mergeable };
         let vhost = Receiver::new(at.queue()?.as_fd(), shape).map_err(|r| refused(&r))?;
-        place(&vhost, job.options.number("worker"))?;
+        place(&vhost, plan.vhost)?;
         Ok(Box::new(Queue {
             at,
             vhost,
@@ -127,13 +122,15 @@ impl RxPath for Receive {
 }
 
 /// The worker has the CPU of the thread that asked for it, which is about to be busy.
-fn place(vhost: &Receiver, cpu: Option<u64>) -> Result<(), Fault> {
+fn place(vhost: &Receiver, cpu: Option<u32>) -> Result<(), Fault> {
     let fault = |e| Fault::system("choosing the CPU of the vhost worker", &e);
     match (vhost.worker(), cpu) {
-        (Some(worker), Some(cpu)) => thread::pin_other(worker, cpu as u32).map_err(fault),
+        (Some(worker), Some(cpu)) => thread::pin_other(worker, cpu).map_err(fault),
         (Some(worker), None) => thread::free_other(worker).map_err(fault),
         (None, Some(_)) => Err(Fault::new(FaultKind::Unsupported, "the vhost worker is not shown")
-            .remedy("leave worker=none, or run where /proc shows the kernel's threads")),
+            .remedy(
+                "leave vhost out of the placement, or run where /proc shows the kernel's threads",
+            )),
         (None, None) => Ok(()),
     }
 }
@@ -184,7 +181,7 @@ impl Rx for Queue {
                 Err(fault) => changed = Some(fault),
             }
         };
-        let frames = self.vhost.take(most as usize, visit).map_err(|t| trouble(t))?;
+        let frames = self.vhost.take(most as usize, visit).map_err(trouble)?;
         if let Some(fault) = changed {
             return Err(fault);
         }

@@ -7,6 +7,7 @@ use crate::record::{Facts, Fault, FaultKind, Hops, Manner, OptionKind, OptionSpe
 use crate::sys::bpf::Refused;
 use crate::sys::bpf::xdp::{Count, Dropper, LiveFrames, Mode};
 use crate::workload::{Account, FramePlan, Group, Job, QUIET, Recorder, Rx, Tx};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The `xdp-drop` path.
@@ -76,13 +77,15 @@ impl RxPath for Drop {
         &self,
         job: &Job,
         connection: &dyn Connection,
-        _: &Group,
+        group: &Group,
     ) -> Result<Box<dyn Rx>, Fault> {
         let at = Attached::of(connection)?;
-        let mode = mode(&job.options);
-        let dropper = Dropper::attach(at.device()?, FramePlan::MARK, mode)
-            .map_err(|refused| unloaded("attaching a program to the device", refused))?;
-        Ok(Box::new(Dropping { at, dropper, seen: Count::default() }))
+        let dropper = group.share(|| {
+            Dropper::attach(at.device()?, FramePlan::MARK, mode(&job.options))
+                .map_err(|refused| unloaded("attaching a program to the device", refused))
+        })?;
+        let counts = connection.index() == 0;
+        Ok(Box::new(Dropping { at, dropper, counts, seen: Count::default() }))
     }
 }
 
@@ -96,7 +99,10 @@ pub(super) fn mode(options: &crate::record::Options) -> Mode {
 
 struct Dropping {
     at: Attached,
-    dropper: Dropper,
+    /// One for the whole device.
+    dropper: Arc<Dropper>,
+    /// Whether it is the flow that counts the frames of all.
+    counts: bool,
     seen: Count,
 }
 
@@ -108,6 +114,10 @@ impl Rx for Dropping {
     /// The frames need nothing of this thread, which only looks at their count.
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
         self.at.check()?;
+        if !self.counts {
+            std::thread::sleep(QUIET);
+            return Ok(false);
+        }
         let mut waited = Duration::ZERO;
         loop {
             let now = self.dropper.count().map_err(|e| self.at.fault("reading a map", &e))?;

@@ -26,6 +26,8 @@ pub struct FramePlan {
     pub vnet_header: bool,
     /// Whether the generator's device has a queueing discipline.
     pub queued: bool,
+    /// CPU of vhost's workers; none leaves them to the scheduler.
+    pub vhost: Option<u32>,
     /// Frames a second of all flows; none is as fast as possible.
     pub rate: Option<u64>,
     /// Frames of all flows; none is as many as there is time for.
@@ -94,6 +96,7 @@ impl FramePlan {
             tap: false,
             vnet_header: false,
             queued: false,
+            vhost: None,
             rate: None,
             count: None,
         };

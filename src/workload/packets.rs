@@ -155,6 +155,7 @@ fn plan(cell: &Cell) -> Result<FramePlan, Fault> {
     plan.tap = cell.link.tap.is_some();
     plan.vnet_header = cell.link.tap.is_some_and(|tap| tap.vnet_header);
     plan.queued = cell.link.qdisc != "none";
+    plan.vhost = cell.placement.vhost;
     (plan.rate, plan.count) = (options.number("rate"), options.number("count"));
     Ok(plan)
 }
