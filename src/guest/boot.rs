@@ -53,6 +53,8 @@ const MODULES: &[(&str, bool)] = &[
     ("udmabuf", false),
     ("dummy", false),
     ("tun", false),
+    ("sch_fq_codel", false),
+    ("sch_fq", false),
     ("vhost_net", false),
     ("pktgen", false),
 ];

@@ -171,15 +171,22 @@ impl Tx for Generator {
 
     #[inline]
     fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
-        self.send_at_most(self.burst.into(), recorder)
+        self.turn(self.burst, recorder).map(drop)
     }
 
     #[inline]
-    fn send_at_most(&mut self, most: u64, recorder: &mut Recorder) -> Result<(), Fault> {
-        // What is under way will be done: a count is not to be passed by it.
-        let wanted = most.min(self.burst.into()) as u32;
-        let wanted = wanted.min(most.saturating_sub(self.sender.under_way().into()) as u32);
-        self.turn(wanted, recorder)
+    fn send_at_most(&mut self, most: u64, recorder: &mut Recorder) -> Result<u64, Fault> {
+        self.turn(most.min(self.burst.into()) as u32, recorder)
+    }
+
+    fn send_up_to(&mut self, total: u64, recorder: &mut Recorder) -> Result<(), Fault> {
+        while recorder.total() < total {
+            // What is under way will be done, and is not to pass the total.
+            let left = total - recorder.total();
+            let left = left.saturating_sub(self.sender.under_way().into());
+            self.send_at_most(left, recorder)?;
+        }
+        Ok(())
     }
 
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
@@ -206,8 +213,10 @@ impl Tx for Generator {
 }
 
 impl Generator {
+    /// Shows up to so many frames to the kernel, notes what it is done with, and says how many
+    /// were shown.
     #[inline]
-    fn turn(&mut self, wanted: u32, recorder: &mut Recorder) -> Result<(), Fault> {
+    fn turn(&mut self, wanted: u32, recorder: &mut Recorder) -> Result<u64, Fault> {
         let sender = &mut self.sender;
         let mut sent = Sent::default();
         let done = recorder.timed(SENDTO, || {
@@ -218,7 +227,7 @@ impl Generator {
         self.bytes += sent.bytes;
         self.hops.offered += u64::from(sent.completed);
         self.hops.refused += u64::from(sent.dropped);
-        recorder.moved(sent.completed as usize);
+        recorder.moved(sent.completed.saturating_sub(sent.dropped.into()) as usize);
         if sent.no_room {
             // A stopped queue, or completions that are still to come.
             self.at.check()?;
@@ -226,7 +235,7 @@ impl Generator {
             let waited = recorder.timed(POLL, || sender.wait(QUIET).map(|()| 0));
             waited.map_err(|e| self.at.fault("poll", &e))?;
         }
-        Ok(())
+        Ok(sent.shown.into())
     }
 }
 

@@ -9,6 +9,7 @@ mod frames;
 mod msg_zerocopy;
 mod nic;
 mod packet;
+mod packet_ring;
 mod pktgen;
 mod ring;
 mod sendfile;
@@ -153,6 +154,7 @@ pub static CATALOG: &[&DataPath] = &[
     &devmem::PATH,
     &discard::PATH,
     &packet::PATH,
+    &packet_ring::PATH,
     &tap::PATH,
     &vhost::PATH,
     &pktgen::PATH,

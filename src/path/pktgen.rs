@@ -202,6 +202,10 @@ impl Tx for Flow {
 
     /// The kernel's thread generates by itself, and by its own clock where it has a rate.
     fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        self.send_at_most(u64::MAX, recorder).map(drop)
+    }
+
+    fn send_at_most(&mut self, _: u64, recorder: &mut Recorder) -> Result<u64, Fault> {
         self.at.check()?;
         self.all.start()?;
         std::thread::sleep(LOOK);
@@ -223,11 +227,12 @@ impl Tx for Flow {
 }
 
 impl Flow {
-    fn look(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+    /// Notes how far it is, and says how many frames were generated since the last look.
+    fn look(&mut self, recorder: &mut Recorder) -> Result<u64, Fault> {
         let now = self.all.generator.progress(self.flow as usize).map_err(|r| refused(&r))?;
         recorder.moved(now.sent.saturating_sub(self.seen.sent) as usize);
-        self.seen = now;
-        Ok(())
+        let before = std::mem::replace(&mut self.seen, now);
+        Ok((now.sent + now.errors).saturating_sub(before.sent + before.errors))
     }
 }
 

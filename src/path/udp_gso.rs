@@ -137,13 +137,13 @@ impl Tx for Generator {
 
     #[inline]
     fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
-        self.send_at_most(u64::MAX, recorder)
+        self.send_at_most(u64::MAX, recorder).map(drop)
     }
 
-    fn send_at_most(&mut self, most: u64, recorder: &mut Recorder) -> Result<(), Fault> {
+    fn send_at_most(&mut self, most: u64, recorder: &mut Recorder) -> Result<u64, Fault> {
         let writable = packet::wait_writable(self.socket.as_fd(), PATIENCE);
         if !writable.map_err(|e| self.at.fault("poll", &e))? {
-            return self.at.check();
+            return self.at.check().map(|()| 0);
         }
         let (segments, socket) = (self.segments, self.socket.as_fd());
         let (each, frames, wanted) = match most / segments {
@@ -162,7 +162,7 @@ impl Tx for Generator {
         self.hops.offered += sent + refused;
         self.hops.refused += refused;
         recorder.moved(sent as usize);
-        Ok(())
+        Ok(sent + refused)
     }
 
     fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {

@@ -204,10 +204,10 @@ impl Tx for Generator {
     }
 
     fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
-        self.send_at_most(self.repeat, recorder)
+        self.send_at_most(self.repeat, recorder).map(drop)
     }
 
-    fn send_at_most(&mut self, most: u64, recorder: &mut Recorder) -> Result<(), Fault> {
+    fn send_at_most(&mut self, most: u64, recorder: &mut Recorder) -> Result<u64, Fault> {
         self.at.check()?;
         let count = most.min(self.repeat);
         let (live, batch) = (&self.live, self.batch);
@@ -224,7 +224,7 @@ impl Tx for Generator {
         self.made += count;
         self.calls += 1;
         recorder.moved(count as usize);
-        Ok(())
+        Ok(count)
     }
 
     fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {

@@ -49,7 +49,7 @@ const OPTIONS: &[OptionSpec] = &[
         name: "count",
         kind: OptionKind::AutoCount(1, 1_000_000_000_000),
         default: "auto",
-        help: "frames of all generators together, after which the trial ends; auto: by time",
+        help: "frames that the kernel takes of all generators together, after which the trial ends; auto: by time",
     },
 ];
 
@@ -196,12 +196,14 @@ fn paced(
 ) -> Result<(), Fault> {
     let begin = clock::monotonic();
     let most = count.unwrap_or(u64::MAX);
-    while recorder.phase() != Phase::Stop && recorder.total() < most {
+    // One that is dropped is not made up for.
+    let mut tried = 0;
+    while recorder.phase() != Phase::Stop && tried < most {
         let elapsed = clock::monotonic() - begin;
         let due = (u128::from(elapsed) * u128::from(rate) / 1_000_000_000) as u64;
-        let behind = due.min(most).saturating_sub(recorder.total());
+        let behind = due.min(most).saturating_sub(tried);
         if behind > 0 {
-            tx.send_at_most(behind, recorder)?;
+            tried += tx.send_at_most(behind, recorder)?;
             continue;
         }
         let next = (u128::from(due + 1) * 1_000_000_000).div_ceil(u128::from(rate)) as u64;

@@ -19,6 +19,7 @@ mod given;
 mod hosts;
 mod lost;
 mod observe;
+mod packets;
 mod pairs;
 mod paths;
 mod placement;

@@ -79,8 +79,7 @@ impl HopsRow {
                 Some(trial.rate()? * each).filter(|rate| rate.is_finite())
             })
         };
-        let queues = cell.link.tap.map_or(1, |tap| tap.queues);
-        let threads = [cell.stream.flows, queues];
+        let threads = Role::ALL.map(|role| cell.flows(role));
         let busy = Role::ALL.map(|role| {
             over(&|trial, _| {
                 let run = trial.reading(ENGINE_RUN, &Scope::Role(role))?;

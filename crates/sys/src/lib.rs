@@ -31,6 +31,7 @@ pub mod netlink;
 pub mod netstat;
 pub mod nic_stats;
 pub mod packet;
+pub mod packet_ring;
 pub mod perf;
 pub mod pipe;
 pub mod pktgen;

@@ -81,6 +81,8 @@ pub struct Sender {
 /// What one call of [`Sender::send`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
+    /// Frames that were shown to the kernel.
+    pub shown: u32,
     /// Frames that the kernel is done with since the last call.
     pub completed: u32,
     /// Their bytes.
@@ -187,7 +189,7 @@ impl Sender {
         }
         self.send.show();
         self.under_way += room;
-        let mut sent = Sent { completed, ..Sent::default() };
+        let mut sent = Sent { shown: room, completed, ..Sent::default() };
         for _ in 0..completed {
             sent.bytes += u64::from(self.frames[self.oldest].len);
             self.oldest = self.after(self.oldest);
