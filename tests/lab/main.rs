@@ -14,6 +14,7 @@ mod conduct;
 mod cpu;
 mod end_to_end;
 mod experiments;
+mod generators;
 mod given;
 mod gpu;
 mod hosts;

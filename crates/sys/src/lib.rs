@@ -4,6 +4,8 @@
 
 pub mod addressing;
 pub mod attribute;
+#[cfg(test)]
+mod bed;
 pub mod boot;
 pub mod bpf;
 pub mod bridge;
@@ -36,6 +38,7 @@ pub mod packet;
 pub mod packet_ring;
 pub mod perf;
 pub mod pipe;
+pub mod pktgen;
 pub mod pmu;
 pub mod powercap;
 pub mod process;
@@ -46,6 +49,8 @@ pub mod tap;
 pub mod tcp;
 pub mod thread;
 pub mod uring;
+pub mod vhost;
+pub mod xsk;
 pub mod zerocopy;
 
 use std::path::{Path, PathBuf};
