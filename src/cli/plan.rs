@@ -161,9 +161,9 @@ fn within(
     }
     let trial = time_of_trial(&schedule) + AROUND;
     let (profiles, each) = profile_trials(&schedule, cells, profiling);
-    let seconds = budget.as_secs_f64() - profiles * (each + AROUND);
-    let held = stats::allot(seconds, trial, cells.len(), schedule.blocks);
-    let (blocks, budget) = held.ok_or_else(|| {
+    let (seconds, profiles) = (budget.as_secs_f64(), profiles * (each + AROUND));
+    let held = stats::allot(seconds - profiles, trial, cells.len(), schedule.blocks);
+    let (blocks, first) = held.ok_or_else(|| {
         let least = Duration::from_secs_f64((2.0 * trial * cells.len() as f64).ceil());
         let text = format!(
             "a budget of {} does not hold two blocks of {} cells, which take about {} without \
@@ -175,7 +175,7 @@ fn within(
         Fault::new(FaultKind::Usage, text)
             .remedy("a longer budget, a shorter --window, --profile none, or fewer cells")
     })?;
-    Ok(Schedule { blocks, budget: Some(budget), ..schedule })
+    Ok(Schedule { blocks, budget: Some(Budget { seconds, profiles, first }), ..schedule })
 }
 
 /// Profile trials after the last block, at most, and the seconds of each.
@@ -199,7 +199,7 @@ pub(super) fn catalogues() -> Result<Catalogues, Fault> {
         testbeds: testbed_spec(testbed::CATALOG),
         meters: meter::selectable().map(|meter| meter.name()).collect(),
         usual_meters: meter::regular().map(|meter| meter.name()).collect(),
-        cpus: Cpus::of_hosts([&own, &own]),
+        cpus: Cpus::of_hosts([&own, &own], &[None, None]),
         testbed: None,
         workload: String::new(),
     })
@@ -398,7 +398,8 @@ fn within_budget(plan: &Outline, budget: Budget) -> String {
     if plan.schedule.first_pass().is_none() {
         return format!("a budget of {held} holds {blocks} blocks, at about {trial:.1} s a trial");
     }
-    let left = budget.seconds - trial * (plan.order.len() * plan.cells.len()) as f64;
+    let left =
+        budget.seconds - budget.profiles - trial * (plan.order.len() * plan.cells.len()) as f64;
     format!(
         "a budget of {held} leaves about {} after these {} blocks, at {trial:.1} s a trial: for the \
          leaders and for what they leave open against the baseline, most telling first; about {} of \
@@ -423,13 +424,19 @@ pub(super) fn read(file: &Path) -> Result<Source, Fault> {
     Ok(Source { name, text })
 }
 
-/// CPUs of the hosts of a testbed, where it has hosts that were named; they are asked.
+/// CPUs of the hosts of a testbed, where it has hosts that were named, which are asked, or
+/// devices of this one.
 fn cpus_of_hosts(bed: &Bed) -> Result<Option<Cpus>, Fault> {
-    if !bed.as_ref().properties().link_is_given {
-        return Ok(None);
+    let bed = bed.as_ref();
+    let devices = bed.named_devices();
+    if bed.properties().link_is_given {
+        let facts = Stewards::at(bed, &Site::of(&own_program()?))?.facts()?;
+        return Ok(facts.map(|[sender, receiver]| Cpus::of_hosts([&sender, &receiver], &devices)));
     }
-    let mut stewards = Stewards::at(bed.as_ref(), &Site::of(&own_program()?))?;
-    Ok(stewards.facts()?.map(|[sender, receiver]| Cpus::of_hosts([&sender, &receiver])))
+    Ok(bed.devices().map(|_| {
+        let own = host::survey(&Roots::real());
+        Cpus::of_hosts([&own, &own], &devices)
+    }))
 }
 
 /// The experiment of a file, and its testbed. A slip in the file is reported before any host

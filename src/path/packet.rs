@@ -1,7 +1,7 @@
 //! `packet`: frames by a packet socket, so many in each sendmmsg(2). The kernel copies each
 //! into a buffer of its own.
 
-use super::{DataPath, HalfPath, TxPath};
+use super::{DataPath, HalfPath, TxPath, frames};
 use crate::connection::{Attached, Connection, FRAMES, Transport};
 use crate::record::{Facts, Fault, Hops, Manner, OptionKind, OptionSpec, Support};
 use crate::sys::packet::{self, Frames};
@@ -50,7 +50,7 @@ impl TxPath for Generate {
         _: &Group,
     ) -> Result<Box<dyn Tx>, Fault> {
         let at = Attached::of(connection)?;
-        let plan = super::frames(job)?;
+        let plan = frames::plan(job)?;
         let socket = packet::sender(at.device()?).map_err(|e| {
             at.fault("opening a packet socket", &e).remedy("run as root, or with CAP_NET_RAW")
         })?;
@@ -94,7 +94,7 @@ impl Tx for Generator {
     }
 
     fn witness(&mut self) -> Result<(), Fault> {
-        Err(super::no_witness())
+        Err(frames::no_witness())
     }
 
     #[inline]

@@ -1,7 +1,7 @@
 //! `packet-ring`: frames in memory that the kernel shares, by the rings of packet sockets. One
 //! send(2) hands over many; what is received lies in the ring already.
 
-use super::{DataPath, HalfPath, RxPath, TxPath};
+use super::{DataPath, HalfPath, RxPath, TxPath, frames};
 use crate::connection::{Attached, Connection, FRAMES, Transport};
 use crate::record::{Facts, Fault, Hops, Manner, OptionKind, OptionSpec, Support};
 use crate::sys::packet;
@@ -67,13 +67,7 @@ impl HalfPath for Take {
     }
 
     fn check(&self, job: &Job, _: &Facts) -> Support {
-        match job.frames.as_ref().is_some_and(|frames| frames.tap) {
-            false => Support::Yes,
-            true => Support::no(
-                "the sink's end of a tap is no device",
-                "choose the sink tap, or a link with two devices, such as --link offload",
-            ),
-        }
+        frames::on_a_device(job)
     }
 
     fn transports(&self) -> &'static [&'static dyn Transport] {
@@ -93,7 +87,7 @@ impl TxPath for Generate {
         _: &Group,
     ) -> Result<Box<dyn Tx>, Fault> {
         let at = Attached::of(connection)?;
-        let plan = super::frames(job)?;
+        let plan = frames::plan(job)?;
         let ring = Sender::open(at.device()?, &plan.all(connection.index()), slots(job));
         let ring = ring.map_err(|e| {
             at.fault("making a ring to send from", &e)
@@ -126,7 +120,7 @@ impl Tx for Generator {
     }
 
     fn witness(&mut self) -> Result<(), Fault> {
-        Err(super::no_witness())
+        Err(frames::no_witness())
     }
 
     #[inline]
@@ -173,7 +167,7 @@ impl RxPath for Take {
         _: &Group,
     ) -> Result<Box<dyn Rx>, Fault> {
         let at = Attached::of(connection)?;
-        let plan = super::frames(job)?;
+        let plan = frames::plan(job)?;
         let group = (job.flows > 1).then_some(GROUP);
         let largest = plan.largest() as usize;
         let ring = Receiver::open(at.device()?, ETHERTYPE, largest, slots(job), group);

@@ -154,6 +154,9 @@ fn plan(cell: &Cell) -> Result<FramePlan, Fault> {
     let mut plan = FramePlan::parse(options.word("frame"), burst)?;
     plan.tap = cell.link.tap.is_some();
     plan.vnet_header = cell.link.tap.is_some_and(|tap| tap.vnet_header);
+    plan.queued = cell.link.qdisc != "none";
+    plan.vhost = cell.placement.vhost;
+    (plan.rate, plan.count) = (options.number("rate"), options.number("count"));
     Ok(plan)
 }
 
@@ -179,7 +182,7 @@ fn generate(mut actor: Actor) -> Result<FlowEnd, Fault> {
 }
 
 /// The part of a number that one of several flows has: all parts add up to it.
-fn share(all: u64, flows: u32, index: u32) -> u64 {
+pub fn share(all: u64, flows: u32, index: u32) -> u64 {
     let (flows, index) = (u64::from(flows), u64::from(index));
     all / flows + u64::from(index < all % flows)
 }

@@ -14,6 +14,7 @@ mod shared;
 mod budget;
 mod cli;
 mod compare;
+mod copy;
 mod devmem;
 mod diff;
 mod diff_study;

@@ -8,7 +8,7 @@ mod prose;
 mod studies;
 mod tables;
 
-pub use difference::difference;
+pub use difference::{difference, side_by_side};
 pub use studies::{between, history, thresholds};
 
 use super::page::Page;
