@@ -2,17 +2,20 @@
 //! [`CATALOG`]. A report needs nothing but the study, so an old one renders
 //! on any machine, and to the same bytes.
 
+mod counters;
 mod csv;
 mod examination;
 mod explanation;
 mod factors;
 mod figures;
 mod functions;
+mod hops;
 mod html;
 mod json;
 mod names;
 mod netdev;
 mod observation;
+mod offload;
 mod page;
 mod parquet;
 mod placement;
@@ -28,12 +31,14 @@ mod verdicts;
 mod waterfall;
 mod words;
 
+pub use counters::{counters, counters_tsv};
 pub use examination::examination;
 pub use observation::observation;
+pub use offload::offload;
 pub use published::{beside, published};
 pub use setup::by_cells;
 pub use sizing::sizing;
-pub use text::{between, difference, history, thresholds};
+pub use text::{between, difference, history, side_by_side, thresholds};
 
 use crate::profile::Explanation;
 use crate::profile::symptom::Seen;

@@ -43,13 +43,13 @@ fn zero_copy_is_proven_under_every_drivers_name_and_in_trouble() {
     // A path that asks for preparation is the baseline, too.
     let experiment = format!(
         "testbed = '{BED}'\nblocks = 1\nwarm-up = '300ms'\nwindow = '800ms'\nmeters = ['nic']\n\
-         profile = 'none'\n[[exclude]]\npath = '{1}'\nkernel = '{2}'\n\
+         profile = 'none'\n[[exclude]]\npath = '{1}'\nkernel = {2}\n\
          [factors]\npath = ['{0}', '{1}']\ntouch = 'verify'\n\
          link = 'nic:hw-gro=on'\nkernel = [{3}]\n",
         PATHS[0],
         PATHS[1],
         // The battle runs devmem on it.
-        CARDS[0][0],
+        kernels[0],
         kernels.join(", ")
     );
     fs::write(&file, experiment).unwrap();
