@@ -15,6 +15,8 @@ pub use bytepath_sys as sys;
 
 pub mod spec;
 
+pub mod copy;
+
 pub mod connection;
 pub mod workload;
 

@@ -1,19 +1,31 @@
 //! Every importer of profiles on any bytes: a profile or an error with the
 //! title, no panic; and what was read is written by every exporter and, as
-//! pprof, read again as it was. The first byte says which importer, or that the
-//! format is to be told by the bytes.
+//! pprof, read again as it was. Counters likewise, and compared with themselves. The first
+//! byte says which importer, or that the format is to be told by the bytes.
 
-use bytepath::profile::{export, import};
+use bytepath::profile::import::{Content, Wanted};
+use bytepath::profile::{counts, export, import};
 
 pub fn check(data: &[u8]) {
     let Some((choice, mut rest)) = data.split_first() else { return };
-    let choice = usize::from(*choice) % (import::CATALOG.len() + 1);
-    let read = match import::CATALOG.get(choice) {
-        Some(importer) => importer.read("fuzz", import::Times::Kept, &mut rest),
-        None => import::read("fuzz", &mut rest),
+    let (profiles, counters) = (import::CATALOG, import::COUNTS);
+    let choice = usize::from(*choice) % (profiles.len() + counters.len() + 1);
+    let counter = choice.checked_sub(profiles.len()).and_then(|at| counters.get(at));
+    let read = match (profiles.get(choice), counter) {
+        (Some(importer), _) => {
+            importer.read("fuzz", import::Times::Kept, &mut rest).map(Content::Profile)
+        }
+        (_, Some(importer)) => (importer.read)("fuzz", None, &mut rest).map(Content::Counts),
+        (None, None) => import::open("fuzz", Wanted::default(), &mut rest),
     };
     let profile = match read {
-        Ok(profile) => profile,
+        Ok(Content::Profile(profile)) => profile,
+        Ok(Content::Counts(table)) => {
+            let found = counts::compare([&table, &table], Some([1.0, 2.0]));
+            let counted = found.rows.iter().filter(|row| !row.derived);
+            assert!(counted.filter_map(|row| row.ratio).all(|ratio| ratio == 1.0));
+            return;
+        }
         Err(fault) => {
             assert!(fault.message.contains("fuzz"), "{fault}");
             assert!(fault.message.chars().count() < 2000, "{fault}");

@@ -1,12 +1,15 @@
 //! `bytepath diff`: what makes the difference between two profiles.
 
 use super::output::{print, print_json};
+use super::profile::{open, source};
 use super::show::{replace, style};
+use crate::profile::counts::{self, Counts};
 use crate::profile::diff::{self, Diff, GroupBy, Measure, Options, Per};
 use crate::profile::flame::{Flames, Widths, flames, label};
+use crate::profile::import::{Content, Times};
 use crate::profile::subsystem::Rules;
 use crate::profile::waterfall::Trials;
-use crate::profile::{self, Profile, WorkUnit, import};
+use crate::profile::{self, Profile, WorkUnit};
 use crate::record::{Fault, FaultKind};
 use crate::report;
 use crate::run::{ProfiledCell, profiled_cell};
@@ -21,12 +24,18 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct DiffArguments {
-    /// The profile without the change: FILE, several with commas, STUDY#CELL, or - for standard input
+    /// The profile without the change: FILE, several with commas, FILE@N for the Nth table of a mail, STUDY#CELL, or - for standard input
     #[arg(value_name = "BEFORE")]
     without: String,
     /// The profile with the change
     #[arg(value_name = "AFTER")]
     with: String,
+    /// Format of both sides [default: what they look like]
+    #[arg(long, value_name = "FORMAT", value_parser = source)]
+    from: Option<&'static str>,
+    /// Units of work that were done (packets, requests), to divide counters by: one number for both sides, or two
+    #[arg(long, value_name = "N[,N]", value_parser = work)]
+    work: Option<[f64; 2]>,
     /// Count what a function called, too; one that calls itself counts once
     #[arg(long)]
     total: bool,
@@ -82,6 +91,8 @@ Examples:
   perf script | bytepath diff before.txt - --per sample --svg change.svg
   bytepath diff a b --total --by role --top 50
   bytepath diff STUDY#devmem STUDY#zcrx --side-by-side   two rankings in two columns
+  bytepath diff mail.txt@1 mail.txt@2                    two tables of perf in one mail
+  bytepath diff a.txt b.txt --work 100000000             perf stat: counters, and per packet
 
 saved = without - with: what is saved by going from BEFORE to AFTER.
 docs/profiles.md says what is read, how functions are matched, and what the rules are.";
@@ -158,6 +169,22 @@ pub(super) fn diff(arguments: &DiffArguments) -> Result<ExitCode, Fault> {
             .remedy("name a file for the other"));
     }
     let [without, with] = sides(arguments)?;
+    match (&without, &with) {
+        (Side::Counts(before), Side::Counts(after)) => return counters(arguments, [before, after]),
+        (Side::Counts(_), _) | (_, Side::Counts(_)) => {
+            let what = "one side holds counters, the other one functions";
+            return Err(Fault::new(FaultKind::Usage, what)
+                .remedy("name two of a kind; --from chooses, where a mail has both"));
+        }
+        _ if arguments.work.is_some() => {
+            return Err(Fault::new(
+                FaultKind::Usage,
+                "--work divides counters, and these have none",
+            )
+            .remedy("choose --per"));
+        }
+        _ => {}
+    }
     if let Some(form) = arguments.explain {
         explain(arguments, [&without, &with], &rules, form)?;
         return Ok(ExitCode::SUCCESS);
@@ -215,6 +242,27 @@ pub(super) fn diff(arguments: &DiffArguments) -> Result<ExitCode, Fault> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Prints counters side by side.
+fn counters(arguments: &DiffArguments, sides: [&Counts; 2]) -> Result<ExitCode, Fault> {
+    if arguments.explain.is_some() || arguments.svg.is_some() || arguments.svg_before.is_some() {
+        let what = "counters have no functions to explain or to draw";
+        return Err(Fault::new(FaultKind::Usage, what).remedy("leave out --explain and --svg"));
+    }
+    let found = counts::compare(sides, arguments.work);
+    if arguments.json || arguments.format == FormatName::Json {
+        print_json(&Document { format: "bytepath-counters", schema: 1, content: &found })?;
+    } else if arguments.format == FormatName::Tsv {
+        print(|out| report::counters_tsv(&found, out))?;
+    } else {
+        print(|out| {
+            let mut style = style(false);
+            style.width = arguments.width.unwrap_or(style.width);
+            report::counters(&found, &style, out)
+        })?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Prints the steps from one side's cost to the other's.
 fn explain(
     arguments: &DiffArguments,
@@ -257,6 +305,8 @@ enum Side {
     Files(Vec<Profile>),
     /// Those of a cell, of which its study knows more than they tell.
     Cell(ProfiledCell),
+    /// Counters.
+    Counts(Counts),
 }
 
 impl Side {
@@ -264,13 +314,24 @@ impl Side {
         match self {
             Side::Files(profiles) => profiles,
             Side::Cell(cell) => &cell.profiles,
+            Side::Counts(_) => &[],
         }
     }
 
-    fn notes(&self) -> &[String] {
+    /// What has to be known of it; of files, what was left out.
+    fn notes(&self) -> Vec<String> {
         match self {
-            Side::Files(_) => &[],
-            Side::Cell(cell) => &cell.notes,
+            Side::Files(profiles) => {
+                let headers = profiles.iter().map(|profile| &profile.header);
+                headers
+                    .flat_map(|header| {
+                        let left_out = header.notes.iter().filter(|n| n.starts_with("left out"));
+                        left_out.map(|note| format!("{}: {note}", header.title))
+                    })
+                    .collect()
+            }
+            Side::Cell(cell) => cell.notes.clone(),
+            Side::Counts(counts) => counts.notes.clone(),
         }
     }
 
@@ -282,6 +343,7 @@ impl Side {
     fn trials(&self, unit: WorkUnit) -> Trials<'_> {
         match self {
             Side::Files(profiles) => Trials { cell: "", profiles, metered: &[] },
+            Side::Counts(_) => Trials { cell: "", profiles: &[], metered: &[] },
             Side::Cell(cell) => cell.trials(unit),
         }
     }
@@ -290,47 +352,57 @@ impl Side {
 /// What both sides say, each thing once.
 fn notes(sides: [&Side; 2]) -> Vec<String> {
     let [first, second] = sides.map(Side::notes);
-    let more = second.iter().filter(|note| !first.contains(note));
-    first.iter().chain(more).cloned().collect()
+    let more: Vec<String> = second.into_iter().filter(|note| !first.contains(note)).collect();
+    first.into_iter().chain(more).collect()
 }
 
 /// Both sides, read at the same time.
 fn sides(arguments: &DiffArguments) -> Result<[Side; 2], Fault> {
+    let from = arguments.from;
     let (without, with) = std::thread::scope(|scope| {
-        let with = scope.spawn(|| side(&arguments.with));
-        (side(&arguments.without), with.join())
+        let with = scope.spawn(|| side(&arguments.with, from));
+        (side(&arguments.without, from), with.join())
     });
     let with = with.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     Ok([without?, with?])
 }
 
-/// The profiles that an argument names.
-fn side(argument: &str) -> Result<Side, Fault> {
-    if argument == "-" {
-        let profile = import::read_sums("standard input", &mut io::stdin().lock())?;
-        return Ok(Side::Files(vec![profile]));
-    }
-    // A name is taken as it is before anything is read into its signs.
-    if Path::new(argument).exists() {
-        return Ok(Side::Files(vec![open(Path::new(argument))?]));
-    }
-    if let Some((study, cell)) = argument.rsplit_once('#') {
+/// What an argument names.
+fn side(argument: &str, format: Option<&str>) -> Result<Side, Fault> {
+    if let Some((study, cell)) = argument.rsplit_once('#')
+        && !Path::new(argument).exists()
+    {
         return profiled_cell(Path::new(study), cell).map(Side::Cell);
     }
-    argument.split(',').map(|file| open(Path::new(file))).collect::<Result<_, _>>().map(Side::Files)
+    // A name is taken as it is before anything is read into its signs.
+    let names: Vec<&str> = match Path::new(argument).exists() {
+        true => vec![argument],
+        false => argument.split(',').collect(),
+    };
+    let mut profiles = Vec::new();
+    for name in &names {
+        match open(name, format, Times::LeftOut)? {
+            Content::Profile(profile) => profiles.push(profile),
+            Content::Counts(counts) if names.len() == 1 => return Ok(Side::Counts(counts)),
+            Content::Counts(_) => {
+                let what = format!("{name} holds counters, of which one text is compared with one");
+                return Err(
+                    Fault::new(FaultKind::Usage, what).remedy("name one file for each side")
+                );
+            }
+        }
+    }
+    Ok(Side::Files(profiles))
 }
 
-fn open(path: &Path) -> Result<Profile, Fault> {
-    let file = fs::File::open(path).map_err(|e| cannot("read", path, &e))?;
-    if file.metadata().is_ok_and(|m| m.is_dir()) {
-        let what = format!("{} is a folder", path.display());
-        return Err(Fault::new(FaultKind::Usage, what)
-            .remedy(format!("name a cell of the study: {}#CELL", path.display())));
-    }
-    import::read_sums(
-        &path.display().to_string(),
-        &mut io::BufReader::with_capacity(256 << 10, file),
-    )
+/// `N` or `N,N`: units of work of both sides.
+fn work(text: &str) -> Result<[f64; 2], String> {
+    let number = |text: &str| {
+        let units = text.parse::<f64>().ok().filter(|units| units.is_finite() && *units > 0.0);
+        units.ok_or_else(|| format!("'{text}' is no number of units above 0"))
+    };
+    let (before, after) = text.split_once(',').unwrap_or((text, text));
+    Ok([number(before)?, number(after)?])
 }
 
 /// What the sides are called: the cells, or the first of their files; with all that

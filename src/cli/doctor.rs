@@ -135,6 +135,7 @@ pub(super) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Fault> {
 /// here and measure no speed.
 fn findings(roots: &Roots) -> Vec<Finding> {
     let mut all = host::examine(&host::survey(roots), &host::moment(roots));
+    all.extend(host::examine_dsa(roots));
     for bed in testbed::CATALOG.iter().filter(|bed| bed.probe().is_yes()) {
         all.extend(bed.findings());
         if let Some(Emulation { because, .. }) = bed.emulation() {

@@ -4,6 +4,7 @@
 mod bed;
 mod catalogs;
 mod compare;
+mod copy;
 mod diff;
 mod doctor;
 mod exit;
@@ -68,6 +69,8 @@ enum Command {
     Profile(profile::ProfileArguments),
     /// Watch a program: its calls, its CPU, its profile
     Observe(observe::ObserveArguments),
+    /// Measure copy engines: the CPU, a helper core, a DMA engine
+    Copy(copy::CopyArguments),
     /// Work out how large buffers, rings and limits have to be
     Plan(sizing::PlanArguments),
     /// Say what works on this host, and what would spoil a measurement
@@ -129,6 +132,7 @@ pub fn dispatch(arguments: Arguments) -> Result<ExitCode, Fault> {
         Command::Diff(arguments) => diff::diff(&arguments),
         Command::Profile(arguments) => profile::profile(&arguments),
         Command::Observe(arguments) => observe::observe(&arguments),
+        Command::Copy(arguments) => copy::copy(&arguments),
         Command::Plan(arguments) => sizing::plan(&arguments),
         Command::Doctor(arguments) => doctor::doctor(&arguments),
         Command::Settings(arguments) => settings::settings(&arguments),

@@ -8,7 +8,7 @@ use super::run::own_program;
 use crate::host;
 use crate::record::{
     Budget, Cell, CellId, Design, DeviceName, Fault, FaultKind, Judgement, Kernel, Power,
-    Profiling, Schedule, SettingRecord, Source, WantedSetting, unit,
+    Profiling, Protocol, Schedule, SettingRecord, Source, WantedSetting, unit,
 };
 use crate::run::{self, Plan, Stewards, path_spec, testbed_spec, time_of_trial};
 use crate::spec::{self, Ask, Catalogues, Cpus, Experiment, TestbedChoice};
@@ -97,6 +97,9 @@ pub(super) fn plan_on(
     let mut settings = experiment.settings;
     let profiles = arguments.settings.iter().map(String::as_str);
     settings.extend(spec::wanted_settings(profiles, arguments.set.iter().map(String::as_str))?);
+    if !arguments.i_own_this_link {
+        refuse_foreign_link(&experiment.cells, testbed.as_ref())?;
+    }
     let devices = testbed
         .as_ref()
         .named_devices()
@@ -123,6 +126,22 @@ pub(super) fn plan_on(
         shared: None,
     };
     Ok((plan, testbed))
+}
+
+/// Frames as fast as they go are for devices that were made for them: what else is on a link
+/// that is there would hardly get through.
+fn refuse_foreign_link(cells: &[Cell], testbed: &dyn Testbed) -> Result<(), Fault> {
+    let floods = |cell: &Cell| Ok(workload::of(cell)?.protocol(cell) == Protocol::Frames);
+    let foreign = testbed.properties().link_is_given || testbed.devices().is_some();
+    let all = cells.iter().map(floods).collect::<Result<Vec<bool>, Fault>>()?;
+    if !foreign || !all.contains(&true) {
+        return Ok(());
+    }
+    let text = format!("testbed {} has a link that bytepath did not make", testbed.name());
+    Err(Fault::new(FaultKind::Usage, text).remedy(
+        "add --i-own-this-link if nobody else needs it, or choose --testbed netns, whose link is \
+         made for the study",
+    ))
 }
 
 /// What a trial takes beside its window and warm-up, seconds, until a first pass has shown it:

@@ -2,13 +2,13 @@
 
 use super::output::print;
 use super::show::{replace, style};
-use crate::profile::import::{self, Importer};
-use crate::profile::{Profile, Weight, export};
+use crate::profile::import::{self, Content, Times, Wanted};
+use crate::profile::{Weight, export};
 use crate::record::{Fault, FaultKind};
 use crate::spec::suggest;
 use clap::Args;
 use std::fs::File;
-use std::io::{BufRead, BufReader, IsTerminal};
+use std::io::{BufReader, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -17,9 +17,9 @@ pub(super) mod summary;
 #[derive(Debug, Args)]
 #[command(after_help = formats_help())]
 pub(super) struct ProfileArguments {
-    /// Profile of any known format, packed by gzip or not; - is standard input
+    /// Profile of any known format, packed by gzip or not; FILE@N is the Nth table of a mail, - standard input
     #[arg(value_name = "FILE")]
-    file: PathBuf,
+    file: String,
     /// Format of the file [default: what it looks like]
     #[arg(long, value_name = "FORMAT", value_parser = source)]
     from: Option<&'static str>,
@@ -45,8 +45,7 @@ pub(super) fn profile(arguments: &ProfileArguments) -> Result<ExitCode, Fault> {
         let file = format!("name a file with --out FILE.{}", format.extension);
         return Err(Fault::new(FaultKind::Usage, what).remedy(file));
     }
-    let importer = arguments.from.and_then(import::find);
-    let profile = read(&arguments.file, importer)?;
+    let profile = open(&arguments.file, arguments.from, Times::Kept)?.profile()?;
     match (format, &arguments.out) {
         (Some(format), Some(file)) => {
             let mut content = Vec::new();
@@ -61,23 +60,24 @@ pub(super) fn profile(arguments: &ProfileArguments) -> Result<ExitCode, Fault> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads a profile from a file or, if its name is `-`, from standard input.
-pub(super) fn read(file: &Path, importer: Option<&Importer>) -> Result<Profile, Fault> {
-    let title = match file.to_str() {
-        Some("-") => "standard input".to_owned(),
-        _ => file.display().to_string(),
-    };
-    let mut input: Box<dyn BufRead> = if title == "standard input" {
-        Box::new(std::io::stdin().lock())
-    } else {
-        let opened = File::open(file)
-            .map_err(|e| Fault::new(FaultKind::Storage, format!("cannot read {title}: {e}")))?;
-        Box::new(BufReader::with_capacity(256 << 10, opened))
-    };
-    match importer {
-        Some(importer) => import::read_as(importer, &title, &mut input),
-        None => import::read(&title, &mut input),
+/// Reads a file, a table of a mail (`FILE@N`), or standard input (`-`).
+pub(super) fn open(name: &str, format: Option<&str>, times: Times) -> Result<Content, Fault> {
+    let numbered = name.rsplit_once('@').filter(|_| !Path::new(name).exists());
+    let numbered = numbered.and_then(|(file, number)| Some((file, number.parse().ok()?)));
+    let (file, table) = numbered.map_or((name, None), |(file, number)| (file, Some(number)));
+    let wanted = Wanted { format, table, times };
+    if file == "-" {
+        return import::open("standard input", wanted, &mut std::io::stdin().lock());
     }
+    let unread = |e: &dyn std::fmt::Display| {
+        Fault::new(FaultKind::Storage, format!("cannot read {file}: {e}"))
+    };
+    let opened = File::open(file).map_err(|e| unread(&e))?;
+    if opened.metadata().is_ok_and(|m| m.is_dir()) {
+        return Err(Fault::new(FaultKind::Usage, format!("{file} is a folder"))
+            .remedy(format!("name a cell of the study: {file}#CELL")));
+    }
+    import::open(name, wanted, &mut BufReader::with_capacity(256 << 10, opened))
 }
 
 /// What to write, if anything is to be written and not shown.
@@ -101,7 +101,9 @@ fn unwritten(what: &str, error: &std::io::Error) -> Fault {
 
 /// A format that can be read.
 pub(super) fn source(text: &str) -> Result<&'static str, String> {
-    let names: Vec<&'static str> = import::CATALOG.iter().map(|importer| importer.name).collect();
+    let profiles = import::CATALOG.iter().map(|importer| importer.name);
+    let names: Vec<&'static str> =
+        profiles.chain(import::COUNTS.iter().map(|importer| importer.name)).collect();
     pick(text, &names)
 }
 
@@ -124,6 +126,9 @@ fn formats_help() -> String {
     let mut text = String::from("Formats that are read (--from):\n");
     for importer in import::CATALOG {
         text.push_str(&format!("  {:<12} {}\n", importer.name, importer.summary));
+    }
+    for importer in import::COUNTS {
+        text.push_str(&format!("  {:<12} {} (bytepath diff)\n", importer.name, importer.summary));
     }
     text.push_str("\nFormats that are written (--to):\n");
     for exporter in export::CATALOG {

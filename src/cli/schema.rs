@@ -4,6 +4,7 @@ use super::diff::Document;
 use super::output::print_json;
 use super::plan::catalogues;
 use crate::profile::Explanation;
+use crate::profile::counts::Compared;
 use crate::profile::diff::Diff;
 use crate::record::{Fault, Observation, PowerLog, StudyHeader, Trial};
 use crate::run::{Hosts, HostsAfter};
@@ -37,6 +38,8 @@ enum Subject {
     Observation,
     /// What `bytepath diff --json` prints
     Diff,
+    /// What `bytepath diff --json` prints of two texts of counters
+    Counters,
     /// What `bytepath diff --explain json` prints
     Explanation,
     /// An experiment file, as `bytepath run FILE` reads it
@@ -53,6 +56,7 @@ pub(super) fn schema(arguments: &SchemaArguments) -> Result<ExitCode, Fault> {
         Subject::HostsAfter => of::<HostsAfter>(),
         Subject::Observation => of::<Observation>(),
         Subject::Diff => of::<Document<Diff>>(),
+        Subject::Counters => of::<Document<Compared>>(),
         Subject::Explanation => of::<Document<Explanation>>(),
         Subject::Experiment => experiment_schema(&catalogues()?),
     };

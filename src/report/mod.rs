@@ -2,18 +2,20 @@
 //! [`CATALOG`]. A report needs nothing but the study, so an old one renders
 //! on any machine, and to the same bytes.
 
+mod counters;
 mod csv;
 mod examination;
 mod explanation;
 mod factors;
 mod figures;
 mod functions;
+mod hops;
 mod html;
-mod idle;
 mod json;
 mod names;
 mod netdev;
 mod observation;
+mod offload;
 mod page;
 mod parquet;
 mod placement;
@@ -29,8 +31,10 @@ mod verdicts;
 mod waterfall;
 mod words;
 
+pub use counters::{counters, counters_tsv};
 pub use examination::examination;
 pub use observation::observation;
+pub use offload::offload;
 pub use published::{beside, published};
 pub use setup::by_cells;
 pub use sizing::sizing;

@@ -133,7 +133,7 @@ pub const PARTS: [(&str, &str); 6] = [
     ("sender-softirq", "the kernel's work for the sender's device, likewise"),
     ("softirq", "the kernel's receive work: the link's polling thread, a card's interrupts, RPS"),
     ("io-wq", "io_uring's worker threads"),
-    ("vhost", "the vhost thread of a virtual machine's device"),
+    ("vhost", "the vhost thread of a virtual machine's device, and that of the path vhost"),
 ];
 
 /// Reads a placement: `two-cores` (the default) or another of [`SHORT_FORMS`], two CPU

@@ -225,3 +225,97 @@ fn refusals_name_the_thing_and_the_way_out() {
         assert!(was == code && message.contains(expected), "{was}: {message}");
     }
 }
+
+/// A folder with these files, and the diff of two of their names in it.
+fn compared(files: &[(&str, &str)], arguments: &[&str]) -> (i32, String, String) {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        fs::write(folder.path().join(name), text).unwrap();
+    }
+    let output = diff(arguments).current_dir(folder.path()).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+/// Made up: what two answers to each other quote.
+const MAIL: &str = "\
+Before the change:
+> # Overhead Command Shared Object Symbol
+> 20,50% rx 0 [kernel.kallsyms] [k] copy_words
+That is a lot.
+> 3,25% rx 0 [vhost] [k] 0x0000000000001f70
+> 2,25% rx 0 [vhost] [k] 0x0000000000001f78
+And after it:
+> > 10,50% rx 0 [kernel.kallsyms] [k] copy_words
+> > 3,00% rx 0 [vhost] [k] 0x0000000000002f70
+";
+
+#[test]
+fn two_tables_of_one_mail_are_compared_as_they_stand() {
+    let arguments = ["mail@1", "mail@2", "--per", "none", "--format", "tsv"];
+    let (code, out, err) = compared(&[("mail", MAIL)], &arguments);
+    assert_eq!((code, err.as_str()), (0, ""));
+    let first_four: Vec<String> = out
+        .lines()
+        .skip(1)
+        .map(|row| row.split('\t').take(4).collect::<Vec<_>>().join(" "))
+        .collect();
+    // Addresses of a module without symbols are one row: the next build has others.
+    assert_eq!(first_four, ["copy_words 10.5 20.5 10", "[vhost] unresolved 3 5.5 2.5"]);
+    let (_, out, _) = compared(&[("mail", MAIL)], &arguments[..4]);
+    let said = words(&out);
+    assert!(said.contains("mail@1: left out: 3 lines of other text"), "{out}");
+    let (code, _, err) = compared(&[("mail", MAIL)], &["mail", "mail"]);
+    assert!(code == 6 && err.contains("mail holds 2 tables, which begin in lines 3, 8"), "{err}");
+    let torn = MAIL.replace("copy_words\nThat", "copy_wordsThat");
+    let (code, _, err) = compared(&[("mail", &torn)], &arguments);
+    assert!(code == 6 && err.contains("mail@1, line 3: '20,50% rx 0"), "{err}");
+}
+
+/// Made up, in the forms of a locale with decimal commas and of one without.
+const STAT: [&str; 2] = [
+    "So I ran it:\n> 2.000,00 msec task-clock # 1,0 CPUs CPUs_utilized\n\
+     > 4.000.000.000 cycles # 2,0 GHz cycles_frequency (66,85%)\n\
+     > 6.000.000.000 instructions # 1,5 instructions insn_per_cycle\n\
+     > 2,000100000 seconds time elapsed\n",
+    " Performance counter stats for 'x':\n\n          1,000.00 msec task-clock  #    1.000 CPUs utilized\n\
+     \x20    2,000,000,000      cycles   #    2.000 GHz\n   <not counted>      instructions\n\n\
+     \x20      1.000050000 seconds time elapsed\n",
+];
+
+#[test]
+fn counters_stand_side_by_side() {
+    let files = [("a.txt", STAT[0]), ("b.txt", STAT[1])];
+    let (code, out, err) = compared(&files, &["a.txt", "b.txt", "--work", "1000000"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    let row = |name: &str| {
+        let line =
+            out.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{out}"));
+        line[name.len()..].split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(row("task-clock (ms) "), "2000 1000 0.50x");
+    assert_eq!(row("cycles "), "4000000000 2000000000 0.50x");
+    assert_eq!(row("instructions "), "6000000000 - -");
+    assert_eq!(row("instructions per cycle "), "1.500 - -");
+    assert_eq!(row("cycles (per unit) "), "4000 2000 0.50x");
+    let said = words(&out);
+    assert!(said.contains("a.txt: left out: 1 line of other text"), "{out}");
+    assert!(said.contains("one was counted 67 % of the time and scaled up"), "{out}");
+    let (_, json, _) = compared(&files, &["a.txt", "b.txt", "--json"]);
+    let value: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        (&value["format"], &value["rows"][0]["ratio"]),
+        (&"bytepath-counters".into(), &0.5.into())
+    );
+    let (_, tsv, _) = compared(&files, &["a.txt", "b.txt", "--format", "tsv"]);
+    assert!(tsv.contains("\tcycles\t\t4000000000\t2000000000\t0.5\tfalse\n"), "{tsv}");
+    for (arguments, why) in [
+        (&["a.txt", "mail@1"][..], "one side holds counters"),
+        (&["a.txt", "b.txt", "--explain", "text"], "no functions to explain"),
+        (&["a.txt,b.txt", "b.txt"], "one text is compared with one"),
+        (&["mail@1", "mail@2", "--work", "7"], "--work divides counters"),
+    ] {
+        let (code, _, err) = compared(&[files[0], files[1], ("mail", MAIL)], arguments);
+        assert!(code == 2 && err.contains(why), "{arguments:?}: {err}");
+    }
+}

@@ -168,7 +168,7 @@ fn what_well_known_functions_mean_is_told_of_one_cell_alone() {
     let mut writer = StudyWriter::create(&path, &study.header).unwrap();
     let taken = study.trials.iter().find(|trial| trial.cell.0 == "splice").unwrap();
     let mut made_up = "main;tcp_ack 3\nmain;mcount 1\n".as_bytes();
-    let profile = import::read_sums("made up", &mut made_up).unwrap();
+    let profile = import::read("made up", &mut made_up).unwrap();
     let mut packed = Vec::new();
     PPROF.write(&profile, &mut packed).unwrap();
     let file = writer.profile("splice-1.pb.gz", &packed).unwrap();

@@ -135,6 +135,52 @@ fn script_and_report_agree() {
     assert_eq!((raw.count(), raw.total()), (table.count(), table.total()));
 }
 
+/// What a mail leaves of a table is read as the table itself: without its columns, quoted, with
+/// prose between; and where its heading is missing too, as far as rows tell by themselves.
+#[test]
+fn a_mail_loses_the_columns_of_a_table_and_nothing_else() {
+    let collapsed = |name: &str, comments: bool| {
+        let text = String::from_utf8(bytes(name)).unwrap();
+        let lines = text.lines().filter(|line| comments || !line.starts_with('#'));
+        let quoted =
+            |line: &str| line.split_whitespace().fold("> ".to_owned(), |all, w| all + w + " ");
+        lines.map(quoted).collect::<Vec<_>>().join("\nas I said\n")
+    };
+    let rows = |profile: &Profile| {
+        let mut rows: Vec<_> = profile
+            .samples()
+            .iter()
+            .map(|s| {
+                let frame = profile.frame(profile.stack(s.stack)[0]).clone();
+                (frame, profile.thread(s.thread).clone(), s.weight.to_bits(), s.count)
+            })
+            .collect();
+        rows.sort_by_key(|row| format!("{row:?}"));
+        rows
+    };
+    for name in ["flat.report", "comma.report", "pid.report", "children.report"] {
+        let (text, table) = (collapsed(name, true), read(name));
+        let mail =
+            import::read("mail", &mut text.as_bytes()).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(rows(&mail), rows(&table), "{name}");
+        assert_eq!(mail.header.event, table.header.event, "{name}");
+    }
+    // Behind the name of a function nothing says where it ends.
+    let error = import::read("mail", &mut collapsed("period.report", true).as_bytes()).unwrap_err();
+    assert!(error.message.contains("'busy net rx 0' stands after the name"), "{error}");
+    for name in ["flat.report", "comma.report", "pid.report", "children.report"] {
+        let text = collapsed(name, false);
+        let bare =
+            import::read("mail", &mut text.as_bytes()).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let named = |profile: &Profile| {
+            let rows = rows(profile).into_iter();
+            rows.map(|(frame, thread, _, _)| (frame, thread)).collect::<Vec<_>>()
+        };
+        assert_eq!(named(&bare), named(&read(name)), "{name}");
+        assert_eq!(bare.header.weight, Weight::Percent, "{name}");
+    }
+}
+
 fn by_stack(profile: &Profile, name: impl Fn(&Frame) -> String) -> BTreeMap<String, f64> {
     let mut weights = BTreeMap::new();
     for sample in profile.samples() {

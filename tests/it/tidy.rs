@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 /// them the compiler checks: `record`, `math`, `sys`, `stats` and `profile` are crates.
 const LAYERS: &[(&str, &[&str])] = &[
     ("spec", &[]),
+    ("copy", &[]),
     ("connection", &[]),
     ("workload", &["connection"]),
     ("path", &["connection", "workload"]),
@@ -23,8 +24,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "spec", "workload", "path", "meter", "settings", "host", "guest", "testbed", "run",
-            "observe", "fleet", "report",
+            "spec", "copy", "workload", "path", "meter", "settings", "host", "guest", "testbed",
+            "run", "observe", "fleet", "report",
         ],
     ),
 ];
@@ -32,6 +33,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 /// The crates that a layer must not use although the binary's crate does.
 const CRATES: &[(&str, &[&str])] = &[
     ("spec", &["sys", "stats", "profile"]),
+    ("copy", &["stats", "profile"]),
     ("connection", &["stats", "profile"]),
     ("workload", &["stats", "profile"]),
     ("path", &["stats", "profile"]),

@@ -5,6 +5,7 @@ use bytepath_record as record;
 
 pub mod attribution;
 pub mod change;
+pub mod counts;
 pub mod diff;
 mod explanation;
 pub mod export;

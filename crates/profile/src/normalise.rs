@@ -41,19 +41,18 @@ pub fn function(name: &str) -> &str {
     }
 }
 
-/// What a frame is called when profiles are compared: its function, or the file
-/// it is from in brackets where it has only an address, which the next build
-/// will have elsewhere.
+/// What a frame is called when profiles are compared: its function. Where it has only an
+/// address, which the next build will have elsewhere, all of its file are one unresolved row.
 pub fn of_frame(frame: &Frame) -> Cow<'_, str> {
     let name = function(&frame.function);
     if !is_address(name) {
         return Cow::Borrowed(name);
     }
     match module(&frame.module) {
-        "" if frame.kind == FrameKind::Kernel => Cow::Borrowed("[kernel]"),
+        "" if frame.kind == FrameKind::Kernel => Cow::Borrowed("[kernel] unresolved"),
         "" => Cow::Borrowed("[unknown]"),
-        file if file.starts_with('[') => Cow::Borrowed(file),
-        file => Cow::Owned(format!("[{file}]")),
+        file if file.starts_with('[') => Cow::Owned(format!("{file} unresolved")),
+        file => Cow::Owned(format!("[{file}] unresolved")),
     }
 }
 
@@ -197,11 +196,11 @@ mod tests {
     #[test]
     fn addresses_become_the_file_they_are_in() {
         for (name, module, kind, expected) in [
-            ("0x7f12ab", "/usr/lib/libc.so.6", FrameKind::User, "[libc.so.6]"),
-            ("ffffffff81000000", "", FrameKind::Kernel, "[kernel]"),
-            ("[unknown]", "[veth]", FrameKind::Kernel, "[veth]"),
+            ("0x7f12ab", "/usr/lib/libc.so.6", FrameKind::User, "[libc.so.6] unresolved"),
+            ("ffffffff81000000", "", FrameKind::Kernel, "[kernel] unresolved"),
+            ("[unknown]", "[veth]", FrameKind::Kernel, "[veth] unresolved"),
             ("0x10+0x4", "", FrameKind::User, "[unknown]"),
-            ("0x10", "/tmp/a.out (deleted)", FrameKind::User, "[a.out]"),
+            ("0x10", "/tmp/a.out (deleted)", FrameKind::User, "[a.out] unresolved"),
             ("deadbeef", "/bin/x", FrameKind::User, "deadbeef"),
             ("add", "/bin/x", FrameKind::User, "add"),
         ] {

@@ -4,12 +4,15 @@
 
 pub mod addressing;
 pub mod attribute;
+#[cfg(test)]
+mod bed;
 pub mod boot;
 pub mod bpf;
 pub mod bridge;
 pub mod btf;
 pub mod calls;
 pub mod clock;
+pub mod copying;
 pub mod cpuidle;
 pub mod cuda;
 pub mod device;
@@ -21,6 +24,7 @@ pub mod ethtool;
 pub mod file_lock;
 pub mod flow_steering;
 pub mod hwmon;
+pub mod idxd;
 mod interface_request;
 pub mod lasting_namespace;
 pub mod launch;
@@ -31,8 +35,10 @@ pub mod netstat;
 pub mod nic_stats;
 pub mod nvml;
 pub mod packet;
+pub mod packet_ring;
 pub mod perf;
 pub mod pipe;
+pub mod pktgen;
 pub mod pmu;
 pub mod powercap;
 pub mod process;
@@ -43,6 +49,8 @@ pub mod tap;
 pub mod tcp;
 pub mod thread;
 pub mod uring;
+pub mod vhost;
+pub mod xsk;
 pub mod zerocopy;
 
 use std::path::{Path, PathBuf};

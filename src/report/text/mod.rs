@@ -35,6 +35,7 @@ fn render(subject: &Subject, style: &Style, out: &mut dyn Write) -> io::Result<(
     prose::answer(&mut page, analysis);
     tables::result(&mut page, analysis);
     tables::latency(&mut page, analysis);
+    tables::hops(&mut page, analysis);
     tables::cost(&mut page, analysis);
     tables::energy(&mut page, analysis);
     tables::worth(&mut page, analysis);

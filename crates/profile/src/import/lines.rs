@@ -58,6 +58,11 @@ impl<'a> Lines<'a> {
         Ok(any)
     }
 
+    /// The number of the line that was read last.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
     /// What is wrong with the line that was read last.
     pub(super) fn fault(&self, what: impl std::fmt::Display) -> Fault {
         Fault::new(FaultKind::Storage, format!("{}, line {}: {what}", self.title, self.number))

@@ -7,18 +7,24 @@ pub(super) mod conventions;
 mod folded;
 mod header;
 mod lines;
+mod mail;
 mod number;
 mod perf_data;
 mod perf_report;
+mod perf_rows;
 mod perf_script;
+mod perf_stat;
+mod perf_trace;
 mod pprof;
 mod readprofile;
+mod tables;
 
 pub use self::pprof::FORMAT as PPROF;
 pub use collect::TIMED;
 pub(super) use lines::quote;
 
 use super::Profile;
+use crate::counts::Counts;
 use crate::record::{Fault, FaultKind};
 use flate2::bufread::MultiGzDecoder;
 use lines::unreadable;
@@ -66,10 +72,36 @@ pub static CATALOG: &[&Importer] = &[
     &perf_data::FORMAT,
     &pprof::FORMAT,
     &perf_report::FORMAT,
-    &perf_script::FORMAT,
     &readprofile::FORMAT,
+    &mail::FORMAT,
+    &perf_script::FORMAT,
     &folded::FORMAT,
 ];
+
+/// A format of counters, which have no functions.
+pub struct CountsImporter {
+    /// Name in the catalogue.
+    pub name: &'static str,
+    /// One line: which tool writes it.
+    pub summary: &'static str,
+    /// Whether the beginning of a text looks like it.
+    pub recognises: fn(head: &[u8]) -> bool,
+    /// Reads the table of this number, counted from 1; without, the only one.
+    pub read:
+        fn(title: &str, table: Option<usize>, input: &mut dyn BufRead) -> Result<Counts, Fault>,
+}
+
+/// Every format of counters. They are asked before [`CATALOG`].
+pub static COUNTS: &[&CountsImporter] = &[&perf_stat::FORMAT, &perf_trace::FORMAT];
+
+/// What a file holds.
+#[derive(Debug)]
+pub enum Content {
+    /// Functions or stacks.
+    Profile(Profile),
+    /// Counters.
+    Counts(Counts),
+}
 
 /// The format with this name.
 pub fn find(name: &str) -> Option<&'static Importer> {
@@ -79,46 +111,72 @@ pub fn find(name: &str) -> Option<&'static Importer> {
 /// Reads a profile in whatever format it is; `title` is what errors call it.
 /// What gzip has packed is unpacked first.
 pub fn read(title: &str, input: &mut dyn BufRead) -> Result<Profile, Fault> {
-    recognised(title, Times::Kept, input)
+    open(title, Wanted::default(), input)?.profile()
 }
 
-/// As [`read`], for whoever has no use for the times of samples.
-pub fn read_sums(title: &str, input: &mut dyn BufRead) -> Result<Profile, Fault> {
-    recognised(title, Times::LeftOut, input)
+/// What of a file is wanted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wanted<'a> {
+    /// Its format, by name, if it is not to be told by its beginning.
+    pub format: Option<&'a str>,
+    /// Of several tables in a mail the one of this number, counted from 1.
+    pub table: Option<usize>,
+    /// What becomes of the times of samples.
+    pub times: Times,
 }
 
-fn recognised(title: &str, times: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
+/// As [`read`], in a format of one's choice, and counters too.
+pub fn open(title: &str, wanted: Wanted<'_>, input: &mut dyn BufRead) -> Result<Content, Fault> {
+    let Wanted { format, table, times } = wanted;
     plain(title, input, &mut |input| {
         let head = peek(title, input)?;
-        let importer =
-            CATALOG.iter().find(|importer| (importer.recognises)(&head)).ok_or_else(|| {
-                let known: Vec<&str> = CATALOG.iter().map(|importer| importer.name).collect();
-                Fault::new(FaultKind::Storage, format!("{title} is no profile of a known format"))
-                    .remedy(format!("known are: {}", known.join(", ")))
-            })?;
-        let mut input = BufReader::with_capacity(BUFFER, head.chain(input));
-        importer.read(title, times, &mut input)
+        let is = |name: &str, recognises: fn(&[u8]) -> bool| {
+            format.map_or_else(|| recognises(&head), |format| format == name)
+        };
+        let counts = COUNTS.iter().find(|it| is(it.name, it.recognises));
+        let profile = CATALOG.iter().find(|it| is(it.name, it.recognises));
+        let mut input = BufReader::with_capacity(BUFFER, head.as_slice().chain(input));
+        match (counts, profile) {
+            (Some(importer), _) => (importer.read)(title, table, &mut input).map(Content::Counts),
+            // Any other format has one table, which may stand in a mail as it is.
+            (None, Some(_)) if table.is_some() => {
+                mail::read(title, table, &mut input).map(Content::Profile)
+            }
+            (None, Some(importer)) => importer.read(title, times, &mut input).map(Content::Profile),
+            (None, None) => {
+                let known = CATALOG.iter().map(|importer| importer.name);
+                let known: Vec<&str> = known.chain(COUNTS.iter().map(|it| it.name)).collect();
+                let what = format!("{title} is no profile of a known format");
+                Err(Fault::new(FaultKind::Storage, what)
+                    .remedy(format!("known are: {}", known.join(", "))))
+            }
+        }
     })
 }
 
-/// Reads a profile of a known format, which gzip may have packed.
-pub fn read_as(
-    importer: &Importer,
-    title: &str,
-    input: &mut dyn BufRead,
-) -> Result<Profile, Fault> {
-    plain(title, input, &mut |input| importer.read(title, Times::Kept, input))
+impl Content {
+    /// The profile; refused where there are counters.
+    pub fn profile(self) -> Result<Profile, Fault> {
+        match self {
+            Content::Profile(profile) => Ok(profile),
+            Content::Counts(Counts { title, .. }) => {
+                let what = format!("{title} holds counters, and no functions");
+                Err(Fault::new(FaultKind::Storage, what)
+                    .remedy("bytepath diff lays two such texts side by side"))
+            }
+        }
+    }
 }
 
 /// Reading in large pieces, which what is behind a trait object is best read in.
 const BUFFER: usize = 256 << 10;
 
 /// Unpacks what gzip has packed, and hands it to `reader`.
-fn plain(
+fn plain<T>(
     title: &str,
     input: &mut dyn BufRead,
-    reader: &mut dyn FnMut(&mut dyn BufRead) -> Result<Profile, Fault>,
-) -> Result<Profile, Fault> {
+    reader: &mut dyn FnMut(&mut dyn BufRead) -> Result<T, Fault>,
+) -> Result<T, Fault> {
     let head = input.fill_buf().map_err(|e| unreadable(title, &e))?;
     if head.starts_with(&[0x1f, 0x8b]) {
         reader(&mut BufReader::with_capacity(BUFFER, MultiGzDecoder::new(input)))

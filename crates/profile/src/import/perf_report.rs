@@ -1,6 +1,7 @@
 //! What `perf report --stdio` prints: a table of functions with their shares.
 //! Its columns stand under a ruler of dots (`tools/perf/ui/stdio/hist.c`), so
-//! they are read by place; their headings say what they are, in any order.
+//! they are read by place; their headings say what they are, in any order. Where a mail has
+//! collapsed the columns, [`super::mail`] reads the rows.
 //!
 //! Shares become weights by the line "Event count (approx.)" above the table,
 //! or stay percent without it. Call graphs below the rows are passed over: they
@@ -23,27 +24,23 @@ pub static FORMAT: Importer = Importer {
 };
 
 fn recognises(head: &[u8]) -> bool {
+    // With anything else between it is a mail.
+    let own = |line: &[u8]| line.first().is_none_or(|byte| b"# \t".contains(byte));
     let lines = || first_lines(head).map(<[u8]>::trim_ascii);
-    lines().zip(lines().skip(1)).any(|(line, next)| {
-        let text = String::from_utf8_lossy(line);
-        ruler(next).is_some()
-            && text.starts_with('#')
-            && COLUMNS.iter().any(|(name, column)| column.measures() && text.contains(name))
-    })
+    first_lines(head).all(own)
+        && lines().zip(lines().skip(1)).any(|(line, next)| {
+            let text = String::from_utf8_lossy(line);
+            ruler(next).is_some_and(|places| apart(&places))
+                && text.starts_with('#')
+                && COLUMNS.iter().any(|(name, column)| column.measures() && text.contains(name))
+        })
 }
 
 fn read(title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
     let mut lines = Lines::new(title, input);
     let mut line = Vec::with_capacity(1024);
-    let mut reader = Reader {
-        builder: Builder::new(Header { title: title.to_owned(), ..Header::default() }),
-        columns: Vec::new(),
-        heading: Vec::new(),
-        samples: None,
-        total: None,
-        rows: Vec::new(),
-        more: false,
-    };
+    let builder = Builder::new(Header { title: title.to_owned(), ..Header::default() });
+    let mut reader = Reader::of(builder, None, None, Vec::new());
     while lines.next(&mut line)? {
         reader.line(&line).map_err(|what| lines.fault(what))?;
         if reader.rows.len() > MOST {
@@ -58,7 +55,7 @@ const MOST: usize = 1 << 20;
 
 /// What a column holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Column {
+pub(super) enum Column {
     /// Share of the whole, of the function alone.
     Share,
     Samples,
@@ -74,7 +71,7 @@ enum Column {
 }
 
 /// Headings, longer ones before those that they contain.
-const COLUMNS: &[(&str, Column)] = &[
+pub(super) const COLUMNS: &[(&str, Column)] = &[
     ("Overhead", Column::Share),
     ("Self", Column::Share),
     ("Children", Column::Other),
@@ -92,19 +89,35 @@ impl Column {
     fn measures(self) -> bool {
         matches!(self, Column::Share | Column::Samples | Column::Period)
     }
+
+    pub(super) fn is_command(self) -> bool {
+        matches!(self, Column::Command | Column::PidCommand | Column::TidCommand)
+    }
+
+    /// The thread that a cell of a column of commands names.
+    pub(super) fn thread(self, cell: &str) -> Thread {
+        let (id, name) = match self {
+            Column::PidCommand | Column::TidCommand => cell.split_once(':').unwrap_or(("", cell)),
+            _ => ("", cell),
+        };
+        let id = id.trim().parse().unwrap_or(0);
+        let (pid, tid) = if self == Column::TidCommand { (0, id) } else { (id, 0) };
+        Thread { name: name.to_owned(), pid, tid }
+    }
 }
 
+/// A function with what was told of it.
 #[derive(Default)]
-struct Row {
-    share: Option<f64>,
-    samples: Option<u64>,
-    period: Option<u64>,
-    thread: Thread,
-    cpu: Option<u32>,
-    frame: Frame,
+pub(super) struct Row {
+    pub(super) share: Option<f64>,
+    pub(super) samples: Option<u64>,
+    pub(super) period: Option<u64>,
+    pub(super) thread: Thread,
+    pub(super) cpu: Option<u32>,
+    pub(super) frame: Frame,
 }
 
-struct Reader {
+pub(super) struct Reader {
     builder: Builder,
     /// Where each column begins and ends, and what it holds.
     columns: Vec<(usize, usize, Column)>,
@@ -118,6 +131,17 @@ struct Reader {
 }
 
 impl Reader {
+    /// A reader that knows these rows already, and what stood above them.
+    pub(super) fn of(
+        builder: Builder,
+        samples: Option<u64>,
+        total: Option<u64>,
+        rows: Vec<Row>,
+    ) -> Reader {
+        let (columns, heading) = (Vec::new(), Vec::new());
+        Reader { builder, columns, heading, samples, total, rows, more: false }
+    }
+
     fn line(&mut self, line: &[u8]) -> Result<(), String> {
         if line.starts_with(b"#") {
             return self.comment(line);
@@ -223,15 +247,8 @@ impl Reader {
                     *place = Some(number);
                     measured = true;
                 }
-                Column::Command => row.thread.name = cell.to_owned(),
-                Column::PidCommand | Column::TidCommand => {
-                    let (id, name) = cell.split_once(':').unwrap_or(("", cell));
-                    row.thread.name = name.to_owned();
-                    let id = id.trim().parse().unwrap_or(0);
-                    match column {
-                        Column::PidCommand => row.thread.pid = id,
-                        _ => row.thread.tid = id,
-                    }
+                Column::Command | Column::PidCommand | Column::TidCommand => {
+                    row.thread = column.thread(cell);
                 }
                 Column::Object => object = Some(cell.to_owned()),
                 Column::Symbol => symbol = Some(cell.to_owned()),
@@ -246,7 +263,8 @@ impl Reader {
         Ok(Some(row))
     }
 
-    fn finish(mut self) -> Result<Profile, String> {
+    /// The profile.
+    pub(super) fn finish(mut self) -> Result<Profile, String> {
         if self.rows.is_empty() {
             return Err("holds no row of perf report".into());
         }
@@ -313,8 +331,14 @@ fn ruler(line: &[u8]) -> Option<Vec<(usize, usize)>> {
     Some(places)
 }
 
+/// Whether there are two blanks between these stretches, as perf puts them. A mail may have
+/// left one, and then the rows below do not stand under them.
+fn apart(places: &[(usize, usize)]) -> bool {
+    places.windows(2).all(|pair| matches!(pair, [(_, end), (begin, _)] if begin - end > 1))
+}
+
 /// `24K`: perf prints large numbers of samples rounded to thousands, millions.
-fn rounded(text: &str) -> Option<u64> {
+pub(super) fn rounded(text: &str) -> Option<u64> {
     let scale = match text.chars().last()? {
         'K' => 1_000,
         'M' => 1_000_000,
@@ -325,7 +349,7 @@ fn rounded(text: &str) -> Option<u64> {
 }
 
 /// The function of a row: `[k] tcp_recvmsg`, perhaps with its module in a column.
-fn frame(symbol: Option<&str>, object: Option<&str>) -> Frame {
+pub(super) fn frame(symbol: Option<&str>, object: Option<&str>) -> Frame {
     let (module, side) = conventions::module(object.unwrap_or(""));
     let symbol = symbol.unwrap_or("[unknown]");
     let (mark, function) = match symbol.split_once(' ') {

@@ -6,7 +6,7 @@ use super::lines::{Lines, first_lines, quote};
 use super::number::whole;
 use super::{Importer, Times};
 use crate::record::Fault;
-use crate::{Builder, Frame, FrameKind, Header, Owner, Profile, Sample, Thread, Weight};
+use crate::{Builder, Frame, FrameKind, Header, Owner, Profile, Sample, Thread, ThreadId, Weight};
 use std::io::BufRead;
 
 /// Lines that have to look like it for a file to be taken for one.
@@ -52,26 +52,36 @@ fn read(title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault
         total = total
             .checked_add(entry.ticks)
             .ok_or_else(|| lines.fault("more ticks than can be counted"))?;
-        let frame = builder.frame(frame(entry.symbol));
-        let stack = builder.stack(&[frame]);
-        builder.add(Sample {
-            stack,
-            thread,
-            owner: Owner::Unknown,
-            cpu: None,
-            time: None,
-            count: entry.ticks,
-            weight: entry.ticks as f64,
-        });
+        add(&mut builder, thread, entry.symbol, entry.ticks);
     }
     Ok(builder.build())
 }
 
+/// Adds the ticks of a function.
+pub(super) fn add(builder: &mut Builder, thread: ThreadId, symbol: &str, ticks: u64) {
+    let frame = builder.frame(frame(symbol));
+    let stack = builder.stack(&[frame]);
+    builder.add(Sample {
+        stack,
+        thread,
+        owner: Owner::Unknown,
+        cpu: None,
+        time: None,
+        count: ticks,
+        weight: ticks as f64,
+    });
+}
+
+/// `symbol [address]: ticks`, which no prose looks like.
+pub(super) fn addressed(line: &str) -> Option<Entry<'_>> {
+    listed(line).filter(|entry| line.contains('[') && !entry.symbol.contains('['))
+}
+
 /// One line.
 #[derive(Debug, PartialEq, Eq)]
-struct Entry<'a> {
-    symbol: &'a str,
-    ticks: u64,
+pub(super) struct Entry<'a> {
+    pub(super) symbol: &'a str,
+    pub(super) ticks: u64,
     /// Whether it has the form of readprofile(8).
     own: bool,
 }

@@ -1,0 +1,210 @@
+//! Counters without functions: what `perf stat` and `perf trace -s` print, and two of them side
+//! by side.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// A table of counters.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Counts {
+    /// What errors and reports call it.
+    pub title: String,
+    /// The counters, in the order of the table.
+    pub rows: Vec<Count>,
+    /// What was left out.
+    pub notes: Vec<String>,
+}
+
+/// A counter.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Count {
+    /// What it was counted for: the name of a thread; may be empty.
+    pub group: String,
+    /// What was counted: an event, a system call.
+    pub name: String,
+    /// `ms`, `s`, `calls`; empty for events.
+    pub unit: String,
+    /// How much; none if it was not counted.
+    pub value: Option<f64>,
+    /// Which part of the time it was counted, where counters took turns: from 0 to 1.
+    pub counted: Option<f64>,
+}
+
+/// Two tables side by side.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Compared {
+    /// What the tables are called.
+    pub titles: [String; 2],
+    /// Units of work that were done, where they were given.
+    pub work: Option<[f64; 2]>,
+    /// Every counter of either table, then what follows from them.
+    pub rows: Vec<ComparedRow>,
+    /// What was left out, and what to beware of.
+    pub notes: Vec<String>,
+}
+
+/// A counter in both tables.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct ComparedRow {
+    /// What it was counted for; may be empty.
+    pub group: String,
+    /// What was counted.
+    pub name: String,
+    /// Of both values; may be empty.
+    pub unit: String,
+    /// Before the change; none if it was not counted.
+    pub before: Option<f64>,
+    /// After the change.
+    pub after: Option<f64>,
+    /// After over before; none unless both are there and the first is not zero.
+    pub ratio: Option<f64>,
+    /// Whether it was worked out from counters.
+    pub derived: bool,
+}
+
+/// Lays two tables side by side. Rows of one group and name add up: the threads of a name. With
+/// `work`, units that were done on both sides, there is each counter per unit, too.
+pub fn compare(tables: [&Counts; 2], work: Option<[f64; 2]>) -> Compared {
+    let mut keys: Vec<[&str; 3]> = Vec::new();
+    for row in tables.iter().flat_map(|table| &table.rows) {
+        let key = row.key();
+        if !keys.contains(&key) {
+            keys.push(key);
+        }
+    }
+    let mut rows = Vec::new();
+    for key in &keys {
+        rows.push(row(*key, tables.map(|table| table.sum(*key)), false));
+    }
+    for (name, unit, rate) in DERIVED {
+        let values = tables.map(|table| rate(table));
+        if values.iter().any(Option::is_some) {
+            rows.push(row(["", name, unit], values, true));
+        }
+    }
+    if let Some(work) = work {
+        for key in &keys {
+            let each = |at: usize| tables[at].sum(*key).map(|value| value / work[at]);
+            let unit =
+                if key[2].is_empty() { "per unit".into() } else { format!("{}/unit", key[2]) };
+            rows.push(row([key[0], key[1], &unit], [each(0), each(1)], true));
+        }
+    }
+    let mut notes = Vec::new();
+    for table in tables {
+        notes.extend(table.notes.iter().map(|note| format!("{}: {note}", table.title)));
+        let least = table.rows.iter().filter_map(|row| row.counted).fold(1.0, f64::min);
+        if least < 1.0 {
+            notes.push(format!(
+                "{}: counters took turns; one was counted {:.0} % of the time and scaled up",
+                table.title,
+                least * 100.0
+            ));
+        }
+    }
+    Compared { titles: tables.map(|table| table.title.clone()), work, rows, notes }
+}
+
+fn row(key: [&str; 3], [before, after]: [Option<f64>; 2], derived: bool) -> ComparedRow {
+    let [group, name, unit] = key.map(str::to_owned);
+    let ratio = before.zip(after).map(|(before, after)| after / before).filter(|r| r.is_finite());
+    ComparedRow { group, name, unit, before, after, ratio, derived }
+}
+
+impl Count {
+    fn key(&self) -> [&str; 3] {
+        [&self.group, &self.name, &self.unit]
+    }
+}
+
+impl Counts {
+    /// The sum of the rows of a key; none if one was not counted.
+    fn sum(&self, key: [&str; 3]) -> Option<f64> {
+        let mut rows = self.rows.iter().filter(|row| row.key() == key).peekable();
+        rows.peek()?;
+        rows.map(|row| row.value).sum()
+    }
+
+    /// The value of the first of these names that is there.
+    fn value(&self, names: &[&str]) -> Option<f64> {
+        names.iter().find_map(|name| {
+            // `cycles:u`: a counter of one side only is the same counter.
+            let row = self.rows.iter().find(|row| row.name.split(':').next() == Some(name));
+            row.and_then(|row| row.value)
+        })
+    }
+
+    fn ratio(&self, of: &[&str], by: &[&str], scale: f64) -> Option<f64> {
+        Some(self.value(of)? / self.value(by)? * scale).filter(|ratio| ratio.is_finite())
+    }
+}
+
+const CYCLES: &[&str] = &["cycles", "cpu-cycles"];
+const BRANCHES: &[&str] = &["branches", "branch-instructions"];
+const CLOCK: &[&str] = &["task-clock", "cpu-clock"];
+
+type Rate = fn(&Counts) -> Option<f64>;
+
+/// What follows from counters: name, unit, how. The clocks are in ms.
+const DERIVED: [(&str, &str, Rate); 8] = [
+    ("CPUs used", "", |t| t.ratio(CLOCK, &["time elapsed"], 1e-3)),
+    ("clock rate", "GHz", |t| t.ratio(CYCLES, CLOCK, 1e-6)),
+    ("instructions per cycle", "", |t| t.ratio(&["instructions"], CYCLES, 1.0)),
+    ("branch-miss rate", "%", |t| t.ratio(&["branch-misses"], BRANCHES, 100.0)),
+    ("branches", "M/s", |t| t.ratio(BRANCHES, CLOCK, 1e-3)),
+    ("front end idle", "% of cycles", |t| t.ratio(&["stalled-cycles-frontend"], CYCLES, 100.0)),
+    ("context switches", "/s", |t| t.ratio(&["context-switches", "cs"], CLOCK, 1e3)),
+    ("CPU migrations", "/s", |t| t.ratio(&["cpu-migrations", "migrations"], CLOCK, 1e3)),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(rows: &[(&str, &str, Option<f64>)]) -> Counts {
+        let count = |(name, unit, value): &(&str, &str, Option<f64>)| Count {
+            name: (*name).into(),
+            unit: (*unit).into(),
+            value: *value,
+            ..Count::default()
+        };
+        Counts { title: "t".into(), rows: rows.iter().map(count).collect(), notes: Vec::new() }
+    }
+
+    #[test]
+    fn counters_stand_side_by_side_with_what_follows_from_them() {
+        let before = table(&[
+            ("task-clock", "ms", Some(2000.0)),
+            ("cycles:u", "", Some(4e9)),
+            ("instructions:u", "", Some(4e9)),
+            ("time elapsed", "s", Some(4.0)),
+        ]);
+        let after = table(&[
+            ("task-clock", "ms", Some(1000.0)),
+            ("cycles", "", None),
+            ("cycles:u", "", Some(2e9)),
+            ("instructions:u", "", Some(6e9)),
+        ]);
+        let found = compare([&before, &after], Some([1e6, 2e6]));
+        let find = |name: &str, unit: &str| {
+            let row = found.rows.iter().find(|row| row.name == name && row.unit == unit);
+            row.map(|row| (row.before, row.after, row.ratio)).unwrap()
+        };
+        assert_eq!(find("task-clock", "ms"), (Some(2000.0), Some(1000.0), Some(0.5)));
+        assert_eq!(find("cycles", ""), (None, None, None));
+        assert_eq!(find("time elapsed", "s"), (Some(4.0), None, None));
+        assert_eq!(find("CPUs used", ""), (Some(0.5), None, None));
+        assert_eq!(find("instructions:u", "per unit"), (Some(4000.0), Some(3000.0), Some(0.75)));
+        assert_eq!(find("clock rate", "GHz"), (Some(2.0), None, None), "a hole is no zero");
+    }
+
+    #[test]
+    fn threads_of_a_name_add_up() {
+        let call =
+            |value| Count { group: "app".into(), name: "write".into(), value, ..Count::default() };
+        let two = Counts { rows: vec![call(Some(2.0)), call(Some(3.0))], ..Counts::default() };
+        let hole = Counts { rows: vec![call(Some(2.0)), call(None)], ..Counts::default() };
+        let found = compare([&two, &hole], None);
+        assert_eq!((found.rows[0].before, found.rows[0].after), (Some(5.0), None));
+    }
+}

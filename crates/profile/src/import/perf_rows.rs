@@ -1,0 +1,240 @@
+//! Rows of `perf report` and `perf top` by tokens, where nothing is left of their columns:
+//! `5.97% vhost-4874 [kernel.kallsyms] [k] memcpy`. A heading says which columns there are;
+//! without one the rows themselves have to.
+
+use super::number::{decimal, whole};
+use super::perf_report::{COLUMNS, Column, Row as Told, frame};
+
+/// What a line holds.
+#[derive(Debug)]
+pub(super) enum Found {
+    Row(Row),
+    /// Names of columns, put into the layout.
+    Heading,
+    /// A share below a row, of a caller or something called: it adds to no sum.
+    CallGraph,
+    Prose,
+}
+
+/// The columns that a heading names, in their order; empty without a heading.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Layout(Vec<Column>);
+
+/// A row before it is known what its words are.
+#[derive(Debug)]
+pub(super) struct Row {
+    /// One, or the share with and the share without all that was called.
+    shares: Vec<f64>,
+    /// What stands between the shares and the function.
+    words: Vec<String>,
+    /// The function with its mark; empty where there is no such column.
+    symbol: String,
+    /// A mark, `[k]`, says where the function begins.
+    pub(super) mark: bool,
+}
+
+impl Row {
+    /// The share by which perf sorts.
+    pub(super) fn sorted_by(&self) -> f64 {
+        self.shares.first().copied().unwrap_or_default()
+    }
+}
+
+const MARKS: [&str; 5] = ["[k]", "[.]", "[g]", "[u]", "[H]"];
+
+/// Every row of a line, without the marks of a quotation, or what else it is.
+pub(super) fn parse(text: &str, layout: &mut Layout) -> Result<Vec<Found>, String> {
+    if text.starts_with('|') || text.starts_with("--") && text.contains("%--") {
+        return Ok(vec![Found::CallGraph]);
+    }
+    let tokens: Vec<&str> = text.split_ascii_whitespace().collect();
+    let mut found = Vec::new();
+    let mut prose = false;
+    let mut rest = tokens.as_slice();
+    while let Some((token, after)) = rest.split_first() {
+        if let Some((columns, used)) = heading(rest)? {
+            *layout = Layout(columns);
+            found.push(Found::Heading);
+            rest = rest.get(used..).unwrap_or_default();
+        } else if share(token).is_some() {
+            let first = found.is_empty() && !prose;
+            let shares: Vec<f64> = rest.iter().map_while(|token| share(token)).collect();
+            let body = rest.get(shares.len()..).unwrap_or_default();
+            let end = body.iter().position(|token| share(token).is_some() || *token == "#");
+            let (body, next) = body.split_at(end.unwrap_or(body.len()));
+            // The mark that opens or closes what is called stands before the next share.
+            let body = body.strip_suffix(&["+"]).or(body.strip_suffix(&["-"])).unwrap_or(body);
+            rest = next;
+            match row(shares, body, layout)? {
+                Some(row) => found.push(Found::Row(row)),
+                None if first && body.len() == 1 => found.push(Found::CallGraph),
+                None if first => {
+                    return Err("has no [k] or [.] that says where its function begins".into());
+                }
+                None => prose = true,
+            }
+        } else {
+            prose |= !token.bytes().all(|byte| b"#.+->".contains(&byte));
+            rest = after;
+        }
+    }
+    if prose {
+        found.push(Found::Prose);
+    }
+    Ok(found)
+}
+
+/// A row of these shares, or none if nothing says where its function begins.
+fn row(shares: Vec<f64>, body: &[&str], layout: &Layout) -> Result<Option<Row>, String> {
+    let Some(mark) = body.iter().position(|token| MARKS.contains(token)) else {
+        let whole = !layout.0.is_empty() && !layout.0.contains(&Column::Symbol);
+        let words = body.iter().map(|word| (*word).to_owned()).collect();
+        return Ok(whole.then_some(Row { shares, words, symbol: String::new(), mark: false }));
+    };
+    let (words, symbol) = body.split_at(mark);
+    let mut name = symbol.get(1..).unwrap_or_default();
+    // Columns of cycles without a value, and the dots of what was cut off.
+    while let Some((last, before)) = name.split_last()
+        && !before.is_empty()
+        && matches!(*last, "-" | "...")
+    {
+        name = before;
+    }
+    let (first, more) = name.split_first().ok_or("has no function")?;
+    let signs = if body.get(mark) == Some(&"[.]") { "(<:[~" } else { "<:" };
+    let spoken = |c: char| c.is_control() || "'\"`;!?".contains(c);
+    if more.is_empty() && first.contains(spoken) && !first.contains("::") {
+        return Err(format!("ends in '{first}', which is no name of a function"));
+    }
+    // Names of C++ and Rust have blanks, but none without one of these signs.
+    let named = matches!(more, ["(inlined)"])
+        || name.iter().any(|token| token.contains(|c| signs.contains(c)));
+    if !more.is_empty() && !named && !first.starts_with("operator") {
+        return Err(format!("is not clear: '{}' stands after the name", more.join(" ")));
+    }
+    let symbol = format!("{} {}", body.get(mark).unwrap_or(&""), name.join(" "));
+    let words = words.iter().map(|word| (*word).to_owned()).collect();
+    Ok(Some(Row { shares, words, symbol, mark: true }))
+}
+
+/// The columns that these tokens begin with, and how many tokens name them.
+fn heading(tokens: &[&str]) -> Result<Option<(Vec<Column>, usize)>, String> {
+    let mut columns = Vec::new();
+    let mut used = 0;
+    while let Some(rest) = tokens.get(used..).filter(|rest| !rest.is_empty()) {
+        let known = COLUMNS.iter().find(|(name, _)| {
+            let words: Vec<&str> = name.split(' ').collect();
+            rest.starts_with(&words)
+        });
+        let Some((name, column)) = known else { break };
+        used += name.split(' ').count();
+        columns.push(*column);
+    }
+    if columns.len() < 2 || !columns.first().is_some_and(is_share) {
+        return Ok(None);
+    }
+    match tokens.get(used) {
+        Some(word) if !word.starts_with(['#', '.']) && !columns.contains(&Column::Symbol) => {
+            Err(format!("names a column that is not known: '{word}'"))
+        }
+        _ => Ok(Some((columns, used))),
+    }
+}
+
+fn is_share(column: &Column) -> bool {
+    matches!(column, Column::Share | Column::Other)
+}
+
+/// `18,61%`: perf prints shares with decimals, people often without.
+fn share(token: &str) -> Option<f64> {
+    let number = token.strip_suffix('%')?;
+    number.contains(['.', ',']).then(|| decimal(number)).flatten().filter(|share| *share <= 100.0)
+}
+
+/// The rows with their words put into columns.
+pub(super) fn told(rows: Vec<Row>, layout: &Layout) -> Result<Vec<Told>, String> {
+    let columns: Vec<Column> = if layout.0.is_empty() {
+        guessed(&rows)
+    } else {
+        let fixed = |column: &&Column| !is_share(column) && **column != Column::Symbol;
+        layout.0.iter().filter(fixed).copied().collect()
+    };
+    rows.into_iter().map(|row| in_columns(row, &columns)).collect()
+}
+
+/// The columns between share and function, by what stands in all rows: numbers of samples and
+/// periods first, then the name of a thread, the file last. There are files if the last word of
+/// any row has brackets, as the kernel and its modules have, or if no function is of the kernel.
+fn guessed(rows: &[Row]) -> Vec<Column> {
+    let mut columns = Vec::new();
+    let least = rows.iter().map(|row| row.words.len()).min().unwrap_or_default();
+    let every = |at: usize, test: &dyn Fn(&str) -> bool| {
+        rows.iter().all(|row| row.words.get(at).is_some_and(|word| test(word)))
+    };
+    for column in [Column::Samples, Column::Period] {
+        if least > columns.len() + 1 && every(columns.len(), &|word| whole(word).is_some()) {
+            columns.push(column);
+        }
+    }
+    let pid = |word: &str| word.split_once(':').is_some_and(|(id, _)| id.parse::<u32>().is_ok());
+    let command = if every(columns.len(), &pid) { Column::PidCommand } else { Column::Command };
+    let object = |row: &Row| row.words.last().is_some_and(|word| word.starts_with('['));
+    let user = |row: &Row| row.symbol.starts_with("[.]");
+    let most = rows.iter().map(|row| row.words.len()).max().unwrap_or_default();
+    let objects = rows.iter().any(object) || rows.iter().all(user);
+    match most - columns.len() {
+        0 => {}
+        1 if objects => columns.push(Column::Object),
+        _ if objects => columns.extend([command, Column::Object]),
+        _ => columns.push(command),
+    }
+    columns
+}
+
+/// Puts the words of a row into these columns: one word each, but for the name of the thread,
+/// which takes what is left.
+fn in_columns(row: Row, columns: &[Column]) -> Result<Told, String> {
+    let Row { shares, words, symbol, .. } = row;
+    let mut told = Told { share: shares.last().copied(), ..Told::default() };
+    let bad = |what: &str| format!("the row '{} {symbol}' {what}", words.join(" "));
+    let named = columns.iter().position(|column| column.is_command());
+    let right = columns.len() - named.map_or(columns.len(), |at| at + 1);
+    let mut left = words.as_slice();
+    let mut object = None;
+    for column in columns {
+        let size = match column.is_command() {
+            true => left.len().checked_sub(right + joined(left)),
+            false if *column == Column::Object => Some(1 + joined(left)),
+            false => Some(1),
+        };
+        let size = size.filter(|size| (1..=left.len()).contains(size));
+        let (own, rest) = left.split_at(size.ok_or_else(|| bad("has too few words"))?);
+        let cell = own.join(" ");
+        left = rest;
+        match column {
+            Column::Samples => {
+                told.samples = Some(whole(&cell).ok_or_else(|| bad("has no number of samples"))?)
+            }
+            Column::Period => told.period = Some(whole(&cell).ok_or_else(|| bad("has no period"))?),
+            Column::Object => object = Some(cell),
+            Column::Cpu => told.cpu = cell.parse().ok(),
+            column => told.thread = column.thread(&cell),
+        }
+    }
+    if !left.is_empty() {
+        return Err(bad("has more words than columns"));
+    }
+    let symbol = Some(symbol.as_str()).filter(|symbol| !symbol.is_empty());
+    told.frame = frame(symbol, object.as_deref());
+    Ok(told)
+}
+
+/// Words that the name of a file has beyond its last: `[JIT] tid 7`, `memfd:x (deleted)`.
+fn joined(words: &[String]) -> usize {
+    let word = |back: usize| words.len().checked_sub(back).and_then(|at| words.get(at));
+    match (word(3), word(2), word(1)) {
+        (Some(jit), Some(tid), Some(_)) if jit == "[JIT]" && tid == "tid" => 2,
+        (_, Some(_), Some(last)) if last == "(deleted)" => 1,
+        _ => 0,
+    }
+}

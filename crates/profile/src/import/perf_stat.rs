@@ -1,0 +1,300 @@
+//! What `perf stat` prints, alone or in a mail: `1,234 cycles # 1.2 GHz (50.24%)`. Read by
+//! tokens, several counters in a line where a mail has joined them. What stands behind `#` is
+//! not read: it follows from the counters.
+
+use super::lines::{Lines, first_lines, quote};
+use super::number::{decimal, whole};
+use super::tables::Tables;
+use super::{CountsImporter, mail};
+use crate::counts::{Count, Counts};
+use crate::record::Fault;
+use std::io::BufRead;
+
+/// See the module's text.
+pub static FORMAT: CountsImporter = CountsImporter {
+    name: "perf-stat",
+    summary: "what `perf stat` prints, as it stands in a mail or not",
+    recognises,
+    read,
+};
+
+fn recognises(head: &[u8]) -> bool {
+    let mut lines = first_lines(head);
+    let any = lines.any(|line| {
+        let text = String::from_utf8_lossy(line);
+        matches!(parse(mail::unquoted(&text)), Ok(rows) if !rows.is_empty())
+    });
+    // A mail that shows functions too is taken for those.
+    any && !mail::recognises(head)
+}
+
+fn read(title: &str, table: Option<usize>, input: &mut dyn BufRead) -> Result<Counts, Fault> {
+    let mut lines = Lines::new(title, input);
+    let mut line = Vec::new();
+    let mut tables = Tables::default();
+    while lines.next(&mut line)? {
+        let text = String::from_utf8_lossy(&line);
+        let text = mail::unquoted(&text);
+        if text.starts_with("Performance counter stats for") {
+            tables.end();
+            continue;
+        }
+        let rows = parse(text).map_err(|what| {
+            lines
+                .fault(format!("{} {what}", quote(text.as_bytes())))
+                .remedy("correct the line, or leave it out if it is no counter")
+        })?;
+        if rows.is_empty() && !text.is_empty() {
+            tables.skipped += 1;
+        }
+        for row in rows {
+            tables.push(row, lines.number()).map_err(|what| lines.fault(what))?;
+        }
+    }
+    tables.choose(title, table)
+}
+
+/// The counters of a line; none if it is no line of counters.
+fn parse(text: &str) -> Result<Vec<Count>, String> {
+    let tokens: Vec<&str> = text.split_ascii_whitespace().collect();
+    let mut rows = Vec::new();
+    let mut rest = tokens.as_slice();
+    while let Some((token, after)) = rest.split_first() {
+        if !begins(token) {
+            // Before the first counter of a line it is prose, or a metric in a line of its own.
+            if rows.is_empty() {
+                return Ok(rows);
+            }
+            return Err(format!("has '{token}' where the next counter was expected"));
+        }
+        let end = after.iter().position(|token| begins(token) || token.starts_with(['#', '(']));
+        let (words, mut next) = after.split_at(end.unwrap_or(after.len()));
+        // `0.05171 +- 0.00348 seconds time elapsed`
+        let mut words = words;
+        if words == ["+-"]
+            && let Some((_, behind)) = next.split_first()
+        {
+            let end = behind.iter().position(|token| token.starts_with(['#', '(']));
+            (words, next) = behind.split_at(end.unwrap_or(behind.len()));
+        }
+        let told = next.first().is_some_and(|token| token.starts_with(['#', '(']));
+        let Some(mut row) = counter(token, words, told)? else {
+            if rows.is_empty() {
+                return Ok(rows);
+            }
+            return Err(format!("has '{token} {}', which is no counter", words.join(" ")));
+        };
+        while next.first().is_some_and(|token| token.starts_with('#')) {
+            // The value of the metric is a number, and begins no counter.
+            next = next.get(2..).unwrap_or_default();
+            let end = next.iter().position(|token| begins(token) || token.starts_with(['#', '(']));
+            next = next.get(end.unwrap_or(next.len())..).unwrap_or_default();
+        }
+        while next.first().is_some_and(|token| token.starts_with('(')) {
+            let end = next.iter().position(|token| token.ends_with(')'));
+            let end = end.ok_or("has a parenthesis that is not closed")?;
+            let (inside, behind) = next.split_at(end + 1);
+            if !inside.contains(&"+-") {
+                row.counted = Some(counted(&inside.concat())?);
+            }
+            next = behind;
+        }
+        rows.push(row);
+        rest = next;
+    }
+    Ok(rows)
+}
+
+/// A counter of this value; none if it is prose. `told` says that a metric or a parenthesis
+/// follows, which prose does not have.
+fn counter(value: &str, words: &[&str], told: bool) -> Result<Option<Count>, String> {
+    let (name, unit) = match words {
+        ["seconds", "time", "elapsed"] => ("time elapsed", "s"),
+        ["seconds", name @ ("user" | "sys")] => (*name, "s"),
+        ["counted>" | "supported>", name] if is_event(name) => (*name, ""),
+        ["counted>" | "supported>", unit, name] if is_event(name) => (*name, scaled(unit).0),
+        [name] if is_event(name) && (told || telling(name)) => (*name, ""),
+        [unit, name] if is_event(name) && is_unit(unit) => (*name, scaled(unit).0),
+        _ if told => return Err("names no counter of perf stat".into()),
+        _ => return Ok(None),
+    };
+    let unit_word = words.first().copied().filter(|_| !unit.is_empty()).unwrap_or_default();
+    let counts = !value.starts_with('<');
+    // Locales put blanks of many kinds and apostrophes between thousands.
+    let digits: String = value.chars().filter(|c| c.is_ascii()).filter(|c| *c != '\'').collect();
+    let number = if unit.is_empty() {
+        whole(&digits).map(|count| count as f64).or_else(|| decimal(&digits))
+    } else {
+        decimal(&digits)
+    };
+    if counts && number.is_none() {
+        return Err(format!("has '{value}', which is no number or may be two"));
+    }
+    let value = number.filter(|_| counts).map(|value| value * scaled(unit_word).1);
+    Ok(Some(Count { name: name.to_owned(), unit: unit.to_owned(), value, ..Count::default() }))
+}
+
+/// Whether a counter may begin with this token.
+fn begins(token: &str) -> bool {
+    let digit =
+        |c: char| c.is_ascii_digit() || !c.is_ascii() && !c.is_alphanumeric() || ".,'".contains(c);
+    token == "<not" || token.starts_with(|c: char| c.is_ascii_digit()) && token.chars().all(digit)
+}
+
+/// The units that `perf stat` prints before the name of an event.
+fn is_unit(word: &str) -> bool {
+    let units =
+        ["msec", "nsec", "ns", "Joules", "Bytes", "KiB", "MiB", "GiB", "W", "mW", "C", "degree_C"];
+    units.contains(&word)
+}
+
+/// What a unit is called here, and what its values are multiplied by.
+fn scaled(unit: &str) -> (&str, f64) {
+    match unit {
+        "msec" => ("ms", 1.0),
+        "nsec" | "ns" => ("ms", 1e-6),
+        other => (other, 1.0),
+    }
+}
+
+fn is_event(word: &str) -> bool {
+    let sign = |c: char| c.is_ascii_alphanumeric() || "-_:/=.,@~%".contains(c);
+    word.starts_with(|c: char| c.is_ascii_alphabetic())
+        && word.chars().all(sign)
+        && !word.ends_with([':', '.', ','])
+}
+
+/// Whether a name is that of an event and hardly that of anything else.
+fn telling(name: &str) -> bool {
+    let plain = ["cycles", "instructions", "branches", "faults", "cs", "migrations", "slots"];
+    name.contains(['-', '_', ':', '/']) || plain.contains(&name)
+}
+
+/// `(50,24%)`, as a part of one.
+fn counted(text: &str) -> Result<f64, String> {
+    let number = text.trim_matches(['(', ')']).strip_suffix('%').and_then(decimal);
+    let part = number.map(|percent| percent / 100.0).filter(|part| *part <= 1.0);
+    part.ok_or_else(|| format!("has '{text}', which is no share of the time"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(text: &str) -> (String, String, Option<f64>, Option<f64>) {
+        let [row] = parse(text).unwrap().try_into().unwrap();
+        (row.name, row.unit, row.value, row.counted)
+    }
+
+    #[test]
+    fn counters_of_every_form() {
+        for (text, name, unit, value, counted) in [
+            ("1,234,567      cycles", "cycles", "", Some(1_234_567.0), None),
+            (
+                "46.997 context-switches # 467,2 cs/sec cs_per_second",
+                "context-switches",
+                "",
+                Some(46997.0),
+                None,
+            ),
+            (
+                "100.587,69 msec task-clock # 1,0 CPUs CPUs_utilized",
+                "task-clock",
+                "ms",
+                Some(100_587.69),
+                None,
+            ),
+            (
+                "0.63 msec task-clock # 0.012 CPUs utilized ( +-  2.74% )",
+                "task-clock",
+                "ms",
+                Some(0.63),
+                None,
+            ),
+            (
+                "8.491 branch-misses # 10,9 %  branch_miss_rate (50,25%)",
+                "branch-misses",
+                "",
+                Some(8491.0),
+                Some(0.5025),
+            ),
+            ("<not supported>      cycles", "cycles", "", None, None),
+            ("<not counted> msec task-clock", "task-clock", "ms", None, None),
+            ("12’345’678 cycles:u", "cycles:u", "", Some(12_345_678.0), None),
+            ("1\u{202f}234 page-faults", "page-faults", "", Some(1234.0), None),
+            ("12.50 Joules power/energy-pkg/", "power/energy-pkg/", "Joules", Some(12.5), None),
+            (
+                "100,100414494 seconds time elapsed",
+                "time elapsed",
+                "s",
+                Some(100.100_414_494),
+                None,
+            ),
+            (
+                "0.05171 +- 0.00348 seconds time elapsed  ( +-  6.72% )",
+                "time elapsed",
+                "s",
+                Some(0.05171),
+                None,
+            ),
+            ("0.001412000 seconds user", "user", "s", Some(0.001412), None),
+        ] {
+            assert_eq!(row(text), (name.into(), unit.into(), value, counted), "{text}");
+        }
+    }
+
+    #[test]
+    fn counters_that_were_joined_into_one_line() {
+        let rows = parse(
+            "47 context-switches # 467,2 cs/sec cs_per_second 0 cpu-migrations # 0,0 \
+             migrations/sec migrations_per_second 1.000 branches # 772,8 M/sec (66,85%) \
+             2,5 seconds time elapsed",
+        );
+        let rows: Vec<_> = rows.unwrap().into_iter().map(|row| (row.name, row.value)).collect();
+        let expected = [
+            ("context-switches", 47.0),
+            ("cpu-migrations", 0.0),
+            ("branches", 1000.0),
+            ("time elapsed", 2.5),
+        ];
+        assert_eq!(rows, expected.map(|(name, value)| (name.to_owned(), Some(value))));
+    }
+
+    #[test]
+    fn prose_is_no_counter_and_a_bad_counter_is_an_error() {
+        for text in
+            ["", "100 packets", "2 hosts were used", "3) what", "# 0.22 insn", "see 5 cycles"]
+        {
+            assert_eq!(parse(text), Ok(Vec::new()), "{text}");
+        }
+        for text in [
+            "1,2,3 cycles",
+            "1,234 msec task-clock",
+            "12 cycles (50%",
+            "12 cycles (often)",
+            "12 of them # 1.0 GHz",
+            "12 cycles # 1.0 GHz (50.0%) and so on",
+        ] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn tables_are_kept_apart() {
+        let text = "> Stock:\n> 1.000 cycles\n> 1,5 seconds time elapsed\nand\n> 2.000 cycles\n";
+        let read = |table| read("t", table, &mut text.as_bytes());
+        assert!(recognises(text.as_bytes()));
+        assert_eq!(read(None).unwrap_err().message, "t holds 2 tables, which begin in lines 2, 5");
+        let second = read(Some(2)).unwrap();
+        assert_eq!((second.rows.len(), second.rows[0].value), (1, Some(2000.0)));
+        assert_eq!(second.notes, ["left out: 2 lines of other text"]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_counters_or_a_fault(text in "([>#( ]{0,2}[0-9.,%]{0,6} ?[a-z# (+)-]{0,16}\n){0,8}") {
+            let _ = recognises(text.as_bytes());
+            let _ = read("t", Some(1), &mut text.as_bytes());
+        }
+    }
+}

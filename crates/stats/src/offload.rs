@@ -1,0 +1,214 @@
+//! Copy engines beside a first one: what they cost the caller, how fast they are, and from
+//! which size on they pay.
+
+use super::effect::{CONFIDENCE, Effect};
+use super::summary::Summary;
+use serde::Serialize;
+
+/// What is copied, and by what.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CopyCell {
+    /// The engine with its options, as typed.
+    pub engine: String,
+    /// Whether its times are those of a model, and no device's.
+    pub model: bool,
+    /// Bytes of a copy.
+    pub size: u32,
+    /// How it is done.
+    #[serde(flatten)]
+    pub at: CopyAt,
+}
+
+/// What cells have in common that are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct CopyAt {
+    /// Copies under way.
+    pub depth: usize,
+    /// Copies that are handed over together.
+    pub batch: usize,
+    /// Through more memory than caches have, in turn.
+    pub rotate: bool,
+}
+
+/// One trial.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct CopyTrial {
+    /// Bytes per second.
+    pub rate: f64,
+    /// The caller's seconds for a copy: within submissions, and polls that found something.
+    pub caller: f64,
+    /// Of these, within submissions.
+    pub submitting: f64,
+    /// Seconds from a submission to the poll that found it done.
+    pub latency: f64,
+    /// Polls for a copy, those that found nothing included.
+    pub polls: f64,
+    /// Page faults and full queues for a copy.
+    pub hindrances: f64,
+}
+
+/// A cell over all blocks, beside the first engine's cell of the same size and shape.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CopyRow {
+    /// Which.
+    pub cell: CopyCell,
+    /// Means over the blocks.
+    pub mean: CopyTrial,
+    /// Its rate over the blocks.
+    pub rate: Summary,
+    /// Its rate to that of the first engine; none for that one.
+    pub faster: Option<Effect>,
+    /// Its caller's time for a copy to that of the first engine; none for that one.
+    pub dearer: Option<Effect>,
+}
+
+/// What an engine is to be better in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pays {
+    /// The caller's time for a copy.
+    Time,
+    /// Bytes per second.
+    Rate,
+}
+
+/// From which size on an engine pays.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BreakEven {
+    /// The engine.
+    pub engine: String,
+    /// Whether its times are those of a model.
+    pub model: bool,
+    /// How copies are done.
+    #[serde(flatten)]
+    pub at: CopyAt,
+    /// In what.
+    pub pays: Pays,
+    /// The least size from which on it is better beyond doubt at every size, and how much at
+    /// that one; none if it does not even at the largest.
+    pub from: Option<(u32, Effect)>,
+    /// The largest size that was tried.
+    pub largest: u32,
+}
+
+/// Every cell beside the first engine's, and from where on each engine pays. Trials are by
+/// block; those of one block are compared with each other.
+pub fn offload(cells: &[(CopyCell, Vec<CopyTrial>)]) -> (Vec<CopyRow>, Vec<BreakEven>) {
+    let first = cells.first().map_or("", |(cell, _)| cell.engine.as_str());
+    let rows = cells.iter().filter_map(|(cell, trials)| {
+        let alike = |other: &CopyCell| (other.size, other.at) == (cell.size, cell.at);
+        let base = cells.iter().find(|(it, _)| it.engine == first && alike(it));
+        let effect = |of: fn(&CopyTrial) -> f64| {
+            let base = base.filter(|_| cell.engine != first)?;
+            let pairs: Vec<(f64, f64)> =
+                base.1.iter().zip(trials).map(|(a, b)| (of(a), of(b))).collect();
+            Effect::of(&pairs, CONFIDENCE)
+        };
+        Some(CopyRow {
+            cell: cell.clone(),
+            mean: mean(trials),
+            rate: Summary::of(trials.iter().map(|trial| trial.rate))?,
+            faster: effect(|trial| trial.rate),
+            dearer: effect(|trial| trial.caller),
+        })
+    });
+    let rows: Vec<CopyRow> = rows.collect();
+    let mut found: Vec<BreakEven> = Vec::new();
+    for row in rows.iter().filter(|row| row.faster.is_some()) {
+        let known = |it: &BreakEven| it.engine == row.cell.engine && it.at == row.cell.at;
+        if !found.iter().any(known) {
+            found.extend([Pays::Time, Pays::Rate].map(|pays| break_even(&rows, &row.cell, pays)));
+        }
+    }
+    (rows, found)
+}
+
+fn break_even(rows: &[CopyRow], cell: &CopyCell, pays: Pays) -> BreakEven {
+    let mut sizes: Vec<&CopyRow> = rows
+        .iter()
+        .filter(|row| row.cell.engine == cell.engine && row.cell.at == cell.at)
+        .collect();
+    sizes.sort_by_key(|row| row.cell.size);
+    let better = |row: &&&CopyRow| match pays {
+        Pays::Time => row.dearer.as_ref().and_then(|e| e.interval).is_some_and(|i| i.high < 1.0),
+        Pays::Rate => row.faster.as_ref().and_then(|e| e.interval).is_some_and(|i| i.low > 1.0),
+    };
+    let least = sizes.iter().rev().take_while(better).last();
+    let from = least.and_then(|row| {
+        let effect = if pays == Pays::Time { &row.dearer } else { &row.faster };
+        Some((row.cell.size, effect.clone()?))
+    });
+    let CopyCell { engine, model, at, .. } = cell.clone();
+    let largest = sizes.last().map_or(0, |row| row.cell.size);
+    BreakEven { engine, model, at, pays, from, largest }
+}
+
+fn mean(trials: &[CopyTrial]) -> CopyTrial {
+    let mean =
+        |of: fn(&CopyTrial) -> f64| trials.iter().map(of).sum::<f64>() / trials.len().max(1) as f64;
+    CopyTrial {
+        rate: mean(|trial| trial.rate),
+        caller: mean(|trial| trial.caller),
+        submitting: mean(|trial| trial.submitting),
+        latency: mean(|trial| trial.latency),
+        polls: mean(|trial| trial.polls),
+        hindrances: mean(|trial| trial.hindrances),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Made up: an engine that takes 100 ns of the caller whatever the size, and a CPU that
+    /// takes 1 ns for 10 bytes.
+    fn cells(sizes: &[u32]) -> Vec<(CopyCell, Vec<CopyTrial>)> {
+        let at = CopyAt { depth: 4, batch: 1, rotate: false };
+        let trials = |caller: f64, rate: f64| -> Vec<CopyTrial> {
+            let noise = [0.98, 1.0, 1.01, 1.02, 0.99, 1.0];
+            let trial = |noise: f64| CopyTrial {
+                rate: rate * noise,
+                caller: caller / noise,
+                submitting: caller,
+                latency: caller,
+                polls: 1.0,
+                hindrances: 0.0,
+            };
+            noise.into_iter().map(trial).collect()
+        };
+        let cell = |engine: &str, size| CopyCell { engine: engine.into(), model: false, size, at };
+        let cpu =
+            sizes.iter().map(|size| (cell("cpu", *size), trials(f64::from(*size) * 1e-10, 1e10)));
+        let other = sizes.iter().map(|size| {
+            let mut all = trials(1e-7, 0.5e10);
+            // Of one block nothing is alike.
+            all[2].caller *= 1.1;
+            (cell("dsa", *size), all)
+        });
+        cpu.chain(other).collect()
+    }
+
+    #[test]
+    fn an_engine_pays_from_the_least_size_from_which_on_it_is_better_everywhere() {
+        let (rows, found) = offload(&cells(&[64, 512, 1000, 2048, 65536]));
+        assert_eq!(rows.len(), 10);
+        assert!(rows[0].dearer.is_none());
+        let [time, rate] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!((time.pays, rate.pays), (Pays::Time, Pays::Rate));
+        let (size, effect) = time.from.as_ref().unwrap();
+        assert_eq!(*size, 2048, "at 1000 it is no better beyond doubt");
+        let interval = effect.interval.unwrap();
+        assert!(interval.low < 0.5 && interval.high > 0.488 && interval.high < 0.6, "{interval:?}");
+        assert_eq!((rate.from.clone(), rate.largest), (None, 65536));
+    }
+
+    #[test]
+    fn one_size_that_is_worse_again_moves_it_beyond() {
+        let mut all = cells(&[2048, 4096, 65536]);
+        let worse = all.iter_mut().find(|(cell, _)| cell.engine == "dsa" && cell.size == 4096);
+        worse.unwrap().1.iter_mut().for_each(|trial| trial.caller = 1.0);
+        let (_, found) = offload(&all);
+        assert_eq!(found[0].from.as_ref().unwrap().0, 65536);
+        assert!(offload(&[]).0.is_empty());
+    }
+}

@@ -1,0 +1,411 @@
+//! Work queues of Intel's Data Streaming Accelerator as programs see them (driver idxd):
+//! `/dev/dsa/wqD.Q`, descriptors and completion records (include/uapi/linux/idxd.h,
+//! drivers/dma/idxd/cdev.c, and the DSA architecture specification, Intel 341204).
+//!
+//! A [`WorkQueue`] builds every descriptor itself, of memories that it keeps alive, so no
+//! caller can make a device write where it must not. Its portal is a device's, or a piece of
+//! software that takes the same 64 bytes ([`Device`]).
+
+use super::copying::{Memory, Piece};
+use super::memory::FileMapping;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A descriptor: 64 bytes, little-endian.
+#[repr(align(64))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Descriptor(pub [u64; 8]);
+
+/// Bytes of a descriptor.
+pub const DESCRIPTOR: usize = 64;
+/// Bytes of a completion record.
+pub const RECORD: usize = 32;
+
+/// `DSA_OPCODE_BATCH`: the descriptors of a list.
+pub const BATCH: u8 = 1;
+/// `DSA_OPCODE_MEMMOVE`.
+pub const MEMMOVE: u8 = 3;
+
+/// Wait for a page that is not there, if the queue allows it (`IDXD_OP_FLAG_BOF`).
+pub const BLOCK_ON_FAULT: u32 = 0x2;
+/// The completion address is valid (`IDXD_OP_FLAG_CRAV`).
+pub const RECORD_VALID: u32 = 0x4;
+/// A completion record is requested (`IDXD_OP_FLAG_RCR`).
+pub const RECORD_REQUESTED: u32 = 0x8;
+/// Write to the cache and not to memory (`IDXD_OP_FLAG_CC`).
+pub const TO_CACHE: u32 = 0x100;
+
+impl Descriptor {
+    /// A descriptor of flags, operation, completion record, source (or list), target, and
+    /// size in bytes (or number of descriptors).
+    pub fn new(flags: u32, operation: u8, [record, source, target]: [u64; 3], size: u32) -> Self {
+        let what = u64::from(flags & 0xff_ffff) << 32 | u64::from(operation) << 56;
+        Descriptor([what, record, source, target, size.into(), 0, 0, 0])
+    }
+
+    /// Its operation.
+    pub fn operation(&self) -> u8 {
+        (self.0[0] >> 56) as u8
+    }
+
+    /// Its flags.
+    pub fn flags(&self) -> u32 {
+        (self.0[0] >> 32) as u32 & 0xff_ffff
+    }
+
+    /// Completion record, source (or list), target.
+    pub fn addresses(&self) -> [u64; 3] {
+        [self.0[1], self.0[2], self.0[3]]
+    }
+
+    /// Bytes, or number of descriptors.
+    pub fn size(&self) -> u32 {
+        self.0[4] as u32
+    }
+
+    /// As it is in memory.
+    pub fn bytes(&self) -> [u8; DESCRIPTOR] {
+        let mut bytes = [0; DESCRIPTOR];
+        for (part, word) in bytes.chunks_exact_mut(8).zip(self.0) {
+            part.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// As it was read from memory.
+    pub fn of(bytes: &[u8; DESCRIPTOR]) -> Descriptor {
+        let mut words = [0; 8];
+        for (word, part) in words.iter_mut().zip(bytes.as_chunks().0) {
+            *word = u64::from_le_bytes(*part);
+        }
+        Descriptor(words)
+    }
+}
+
+/// A completion record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    /// `enum dsa_completion_status`, and bit 7 where a page fault was that of a write; 0 while
+    /// the descriptor is under way.
+    pub status: u8,
+    /// Of a copy: 1 where it went from the end to the beginning.
+    pub result: u8,
+    /// Bytes, or of a batch descriptors, that are done.
+    pub completed: u32,
+    /// The address of a page fault.
+    pub fault: u64,
+}
+
+impl Record {
+    /// The record in a memory; none while the descriptor is under way.
+    fn read(memory: &Memory, at: usize) -> Option<Record> {
+        let status = memory.acquire(at);
+        if status == 0 {
+            return None;
+        }
+        let mut bytes = [0; RECORD];
+        memory.read(at, &mut bytes);
+        let [_, result, _, _, a, b, c, d, fault @ ..] = bytes;
+        let fault = fault.first_chunk().copied().map_or(0, u64::from_le_bytes);
+        Some(Record { status, result, completed: u32::from_le_bytes([a, b, c, d]), fault })
+    }
+
+    /// Writes it as a device does: the status last.
+    pub fn write(&self, memory: &Memory, at: usize) {
+        let mut bytes = [0; RECORD];
+        bytes[1] = self.result;
+        bytes[4..8].copy_from_slice(&self.completed.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.fault.to_le_bytes());
+        memory.write(at + 1, &bytes[1..]);
+        memory.publish(at, self.status);
+    }
+}
+
+/// Software in place of a device.
+pub trait Device: Send {
+    /// Takes a descriptor; false if the queue is full, as ENQCMD says it.
+    fn post(&mut self, descriptor: [u8; DESCRIPTOR]) -> bool;
+}
+
+/// How descriptors get into a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Submission {
+    /// MOVDIR64B: the queue is ours alone, and never asks to try again.
+    Dedicated,
+    /// ENQCMD: others have the queue, too, and it may be full.
+    Shared,
+    /// write(2), where the kernel lets only CAP_SYS_RAWIO write to the portal (Linux 6.10, and
+    /// `user_submission_safe` is false). A device of the first version takes no batches then.
+    Write,
+}
+
+/// Which of the two instructions this processor has (CPUID 7, ECX 28 and 29).
+pub fn instructions() -> [(Submission, bool); 2] {
+    #[cfg(target_arch = "x86_64")]
+    let bits = core::arch::x86_64::__cpuid_count(7, 0).ecx;
+    #[cfg(not(target_arch = "x86_64"))]
+    let bits = 0_u32;
+    [(Submission::Dedicated, bits >> 28 & 1 == 1), (Submission::Shared, bits >> 29 & 1 == 1)]
+}
+
+enum Portal {
+    Mapped(FileMapping, Submission),
+    Written(File),
+    Software(Box<dyn Device>),
+}
+
+/// Memories of one process that an engine copies between, by their numbers.
+pub type Memories = Arc<[Memory]>;
+
+/// Where bytes are: the number of the memory, and the first byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Number of the memory.
+    pub memory: usize,
+    /// First byte in it.
+    pub at: usize,
+}
+
+impl Place {
+    /// This place of these memories. Panics where there is no such memory.
+    pub fn of(self, memories: &[Memory]) -> Piece<'_> {
+        Piece { memory: &memories[self.memory], at: self.at }
+    }
+
+    /// The address of so many bytes here. Panics beyond the end of the memory.
+    pub fn address(self, memories: &[Memory], len: usize) -> u64 {
+        let memory = &memories[self.memory];
+        assert!(self.at.checked_add(len).is_some_and(|end| end <= memory.len()));
+        memory.address(self.at)
+    }
+}
+
+/// A copy for a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// From where.
+    pub from: Place,
+    /// Where to.
+    pub to: Place,
+    /// Bytes.
+    pub len: u32,
+}
+
+/// A work queue that is open. Records and lists of descriptors are its own; a slot is one of
+/// each: below `depth` a copy's, from there on a batch's.
+pub struct WorkQueue {
+    // Dropped first: closing the device waits for what is under way (idxd_file_dev_release).
+    portal: Portal,
+    memories: Memories,
+    records: Arc<Memory>,
+    lists: Arc<Memory>,
+    depth: usize,
+    batch: usize,
+    flags: u32,
+}
+
+impl WorkQueue {
+    /// Opens `/dev/dsa/wqD.Q`. EBUSY: another program has the dedicated queue. EPERM: the
+    /// portal is only for CAP_SYS_RAWIO, and this kernel has no other way in. EOPNOTSUPP: the
+    /// processor has not the instruction.
+    pub fn open(
+        path: &Path,
+        shared: bool,
+        (memories, depth, batch, flags): (Memories, usize, usize, u32),
+    ) -> io::Result<WorkQueue> {
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let way = if shared { Submission::Shared } else { Submission::Dedicated };
+        let portal = match FileMapping::new(file.as_fd(), 0, 4096) {
+            Ok(_) if !instructions().contains(&(way, true)) => {
+                return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+            }
+            Ok(mapping) => Portal::Mapped(mapping, way),
+            Err(e) if e.raw_os_error() == Some(libc::EPERM) => Portal::Written(file),
+            Err(e) => return Err(e),
+        };
+        WorkQueue::of(memories, depth, batch, flags, |_, _| portal)
+    }
+
+    /// A queue whose device is software, made of the memory of records and that of lists.
+    pub fn software(
+        (memories, depth, batch, flags): (Memories, usize, usize, u32),
+        device: impl FnOnce(&Arc<Memory>, &Arc<Memory>) -> Box<dyn Device>,
+    ) -> io::Result<WorkQueue> {
+        WorkQueue::of(memories, depth, batch, flags, |records, lists| {
+            Portal::Software(device(records, lists))
+        })
+    }
+
+    fn of(
+        memories: Memories,
+        depth: usize,
+        batch: usize,
+        flags: u32,
+        portal: impl FnOnce(&Arc<Memory>, &Arc<Memory>) -> Portal,
+    ) -> io::Result<WorkQueue> {
+        let records = Arc::new(Memory::new(2 * depth * RECORD)?);
+        let lists = Arc::new(Memory::new(depth * batch.max(1) * DESCRIPTOR)?);
+        let portal = portal(&records, &lists);
+        Ok(WorkQueue { portal, memories, records, lists, depth, batch, flags })
+    }
+
+    /// How descriptors get in; none for software.
+    pub fn submission(&self) -> Option<Submission> {
+        match &self.portal {
+            Portal::Mapped(_, submission) => Some(*submission),
+            Portal::Written(_) => Some(Submission::Write),
+            Portal::Software(_) => None,
+        }
+    }
+
+    /// Submits a copy with the record of `slot`; false if the queue is full.
+    pub fn post(&mut self, slot: usize, copy: &Move) -> io::Result<bool> {
+        let descriptor = self.descriptor(slot, copy);
+        self.submit(&descriptor)
+    }
+
+    /// Submits copies, each with its slot, as a batch with the record of slot `depth + list`;
+    /// false if the queue is full. Panics where there are more than a batch can hold.
+    pub fn post_batch(&mut self, list: usize, copies: &[(usize, Move)]) -> io::Result<bool> {
+        assert!(list < self.depth && copies.len() <= self.batch);
+        let start = list * self.batch * DESCRIPTOR;
+        for (n, (slot, copy)) in copies.iter().enumerate() {
+            let descriptor = self.descriptor(*slot, copy);
+            self.lists.write(start + n * DESCRIPTOR, &descriptor.bytes());
+        }
+        let addresses = [self.cleared(self.depth + list), self.lists.address(start), 0];
+        let flags = RECORD_VALID | RECORD_REQUESTED;
+        let size = u32::try_from(copies.len()).unwrap_or(u32::MAX);
+        self.submit(&Descriptor::new(flags, BATCH, addresses, size))
+    }
+
+    /// The completion record of a slot; none while its descriptor is under way.
+    pub fn record(&self, slot: usize) -> Option<Record> {
+        Record::read(&self.records, slot * RECORD)
+    }
+
+    fn descriptor(&self, slot: usize, copy: &Move) -> Descriptor {
+        assert!(slot < self.depth);
+        let len = copy.len as usize;
+        let [from, to] = [copy.from, copy.to].map(|place| place.address(&self.memories, len));
+        let flags = self.flags | RECORD_VALID | RECORD_REQUESTED;
+        Descriptor::new(flags, MEMMOVE, [self.cleared(slot), from, to], copy.len)
+    }
+
+    /// The address of a slot's record, which says from now on that nothing is done.
+    fn cleared(&self, slot: usize) -> u64 {
+        self.records.publish(slot * RECORD, 0);
+        self.records.address(slot * RECORD)
+    }
+
+    fn submit(&mut self, descriptor: &Descriptor) -> io::Result<bool> {
+        match &mut self.portal {
+            Portal::Software(device) => Ok(device.post(descriptor.bytes())),
+            Portal::Written(file) => match file.write(&descriptor.bytes()) {
+                Ok(_) => Ok(true),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(false),
+                Err(e) => Err(e),
+            },
+            Portal::Mapped(mapping, submission) => {
+                let portal = mapping.start().as_ptr();
+                // SAFETY: the portal is a mapped page. The descriptor's record, list and
+                // copies are within memories of ours, whose ranges were checked, and which
+                // live until the device is closed, which waits for what is under way.
+                Ok(unsafe { store(portal, descriptor, *submission) })
+            }
+        }
+    }
+}
+
+/// Stores a descriptor in one piece; false if the queue asks to try again.
+///
+/// # Safety
+/// `portal` is writable and begins at a line. What a device does with the descriptor is the
+/// caller's affair.
+#[cfg(target_arch = "x86_64")]
+unsafe fn store(portal: *mut u8, descriptor: &Descriptor, submission: Submission) -> bool {
+    let refused: u8;
+    // SAFETY: the caller says so. Earlier stores, the bytes to be copied and the cleared
+    // record, have to be seen by the device before: these stores are not ordered with others.
+    unsafe {
+        if submission == Submission::Shared {
+            std::arch::asm!(
+                "sfence",
+                "enqcmd {portal}, [{descriptor}]",
+                "setz {refused}",
+                portal = in(reg) portal,
+                descriptor = in(reg) descriptor,
+                refused = out(reg_byte) refused,
+                options(nostack),
+            );
+        } else {
+            std::arch::asm!(
+                "sfence",
+                "movdir64b {portal}, [{descriptor}]",
+                portal = in(reg) portal,
+                descriptor = in(reg) descriptor,
+                options(nostack, preserves_flags),
+            );
+            refused = 0;
+        }
+    }
+    refused == 0
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn store(_: *mut u8, _: &Descriptor, _: Submission) -> bool {
+    unreachable!("a queue is not opened without the instruction")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytepath_testing::skip;
+
+    #[test]
+    fn a_descriptor_has_the_layout_of_the_header() {
+        let made = Descriptor::new(0x10e, MEMMOVE, [0x1000, 0x2000, 0x3000], 77);
+        let bytes = made.bytes();
+        // flags:24 and opcode:8 are the second word; the rest are fields of their own.
+        assert_eq!(bytes[..8], [0, 0, 0, 0, 0x0e, 0x01, 0, 3]);
+        assert_eq!(bytes[8..16], 0x1000_u64.to_le_bytes());
+        assert_eq!(bytes[16..24], 0x2000_u64.to_le_bytes());
+        assert_eq!(bytes[24..32], 0x3000_u64.to_le_bytes());
+        assert_eq!(bytes[32..40], [77, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(Descriptor::of(&bytes), made);
+        assert_eq!((made.operation(), made.flags(), made.size()), (MEMMOVE, 0x10e, 77));
+        assert_eq!((size_of::<Descriptor>(), align_of::<Descriptor>()), (64, 64));
+    }
+
+    #[test]
+    fn a_record_is_there_when_its_status_is() {
+        let memory = Memory::new(RECORD).unwrap();
+        assert_eq!(Record::read(&memory, 0), None);
+        let record = Record { status: 0x83, result: 1, completed: 4096, fault: 0xdead_b000 };
+        record.write(&memory, 0);
+        assert_eq!(Record::read(&memory, 0), Some(record));
+        let mut bytes = [0; RECORD];
+        memory.read(0, &mut bytes);
+        assert_eq!(bytes[..8], [0x83, 1, 0, 0, 0, 16, 0, 0]);
+    }
+
+    /// MOVDIR64B stores to memory as it does to a portal.
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn a_descriptor_is_stored_in_one_piece() {
+        if !instructions().contains(&(Submission::Dedicated, true)) {
+            skip!("the processor has no MOVDIR64B");
+        }
+        let memory = Memory::new(4096).unwrap();
+        let made = Descriptor::new(0xc, MEMMOVE, [1, 2, 3], 4);
+        // SAFETY: the memory is a page of ours, and no device's.
+        let taken = unsafe { store(memory.address(0) as *mut u8, &made, Submission::Dedicated) };
+        let mut bytes = [0; DESCRIPTOR];
+        memory.read(0, &mut bytes);
+        assert!(taken);
+        assert_eq!(Descriptor::of(&bytes), made);
+    }
+}

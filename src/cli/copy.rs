@@ -1,0 +1,216 @@
+//! `bytepath copy`: copy engines alone, beside the CPU.
+
+use super::output::{print, print_json};
+use super::show::style;
+use crate::copy::trial::{Load, Outcome, memories, run};
+use crate::copy::{CATALOG, EngineKind, Memories, Shape, dsa};
+use crate::record::{Fault, FaultKind, OptionKind, Options, unit};
+use crate::report;
+use crate::spec::{resolve, split, suggest};
+use crate::stats::{BreakEven, CopyAt, CopyCell, CopyRow, CopyTrial, offload};
+use crate::sys::{self, Roots};
+use clap::Args;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use serde::Serialize;
+use std::process::ExitCode;
+use std::time::Duration;
+
+#[derive(Debug, Args)]
+#[command(after_help = after_help())]
+pub(super) struct CopyArguments {
+    /// An engine with its options; the first one is what the others are compared with [default: cpu, thread, and dsa where it is set up]
+    #[arg(long = "engine", value_name = "NAME[:KEY=VALUE,...]")]
+    engines: Vec<String>,
+    /// Bytes of a copy, several with commas
+    #[arg(long, value_name = "SIZES", default_value = "64,512,4K,32K,256K,1M", value_delimiter = ',', value_parser = size)]
+    size: Vec<u32>,
+    /// Copies under way, several with commas
+    #[arg(long, value_name = "N", default_value = "1,8", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=4096))]
+    depth: Vec<u16>,
+    /// Copies that are handed over together, several with commas; those above a depth are left out
+    #[arg(long, value_name = "N", default_value = "1", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
+    batch: Vec<u16>,
+    /// Which memory is copied: the same few buffers (hot), or 128 MiB in rotation (cold)
+    #[arg(long, value_name = "WHICH", default_value = "hot,cold", value_delimiter = ',', value_parser = ["hot", "cold"])]
+    memory: Vec<String>,
+    /// Times every cell is run, each time all in random order
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(2..=1000))]
+    blocks: u32,
+    /// How long a trial measures
+    #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = unit::parse_duration)]
+    time: Duration,
+    /// CPU that the caller is pinned to
+    #[arg(long, value_name = "CPU")]
+    cpu: Option<u32>,
+    /// Seed of the order
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// An engine as typed.
+struct Typed {
+    text: String,
+    kind: &'static EngineKind,
+    options: Options,
+}
+
+/// What is printed as JSON.
+#[derive(Serialize)]
+struct Document<'a> {
+    format: &'static str,
+    schema: u32,
+    break_even: &'a [BreakEven],
+    cells: &'a [CopyRow],
+    notes: &'a [String],
+}
+
+/// Measures copy engines.
+pub(super) fn copy(arguments: &CopyArguments) -> Result<ExitCode, Fault> {
+    let engines = engines(&arguments.engines)?;
+    if let Some(cpu) = arguments.cpu {
+        sys::thread::pin(cpu).map_err(|e| Fault::system(format!("cannot use CPU {cpu}"), &e))?;
+    }
+    let mut cells: Vec<(CopyCell, Vec<CopyTrial>)> = Vec::new();
+    let mut plan: Vec<(usize, Load)> = Vec::new();
+    for (number, engine) in engines.iter().enumerate() {
+        for load in loads(arguments) {
+            let Load { size, shape: Shape { depth, batch }, rotate, .. } = load;
+            let at = CopyAt { depth, batch, rotate };
+            let (name, model) = (engine.text.clone(), engine.kind.model);
+            cells.push((CopyCell { engine: name, model, size, at }, Vec::new()));
+            plan.push((number, load));
+        }
+    }
+    if plan.is_empty() {
+        return Err(Fault::new(FaultKind::Usage, "every --batch is above every --depth")
+            .remedy("raise --depth"));
+    }
+    let every: Vec<Load> = plan.iter().map(|(_, load)| *load).collect();
+    let memories = memories(&every)?;
+    let mut order: Vec<usize> = (0..plan.len()).collect();
+    let mut random = StdRng::seed_from_u64(arguments.seed);
+    for _ in 0..arguments.blocks {
+        order.shuffle(&mut random);
+        for at in &order {
+            let (number, load) = &plan[*at];
+            cells[*at].1.push(trial(&engines[*number], &memories, load)?);
+        }
+    }
+    let (rows, found) = offload(&cells);
+    let notes = notes(&engines);
+    if arguments.json {
+        let document = Document {
+            format: "bytepath-copy",
+            schema: 1,
+            break_even: &found,
+            cells: &rows,
+            notes: &notes,
+        };
+        print_json(&document)?;
+    } else {
+        print(|out| report::offload((&rows, &found), &notes, &style(false), out))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Every combination of what was asked.
+fn loads(arguments: &CopyArguments) -> Vec<Load> {
+    let mut all = Vec::new();
+    for memory in &arguments.memory {
+        for (depth, batch) in arguments
+            .depth
+            .iter()
+            .flat_map(|depth| arguments.batch.iter().map(move |batch| (*depth, *batch)))
+            .filter(|(depth, batch)| batch <= depth)
+        {
+            let shape = Shape { depth: depth.into(), batch: batch.into() };
+            let rotate = memory == "cold";
+            let load = |size: &u32| Load { size: *size, shape, rotate, time: arguments.time };
+            all.extend(arguments.size.iter().map(load));
+        }
+    }
+    all
+}
+
+fn trial(engine: &Typed, memories: &Memories, load: &Load) -> Result<CopyTrial, Fault> {
+    let found = run((engine.kind, &engine.options), memories, load)
+        .map_err(|fault| fault.context(format!("{} at {} bytes", engine.text, load.size)))?;
+    let Outcome { copies, seconds, submitting, polling, polls, latency, events } = found;
+    let each = |sum: f64| sum / copies as f64;
+    Ok(CopyTrial {
+        rate: copies as f64 * f64::from(load.size) / seconds,
+        caller: each(submitting + polling),
+        submitting: each(submitting),
+        latency,
+        polls: each(polls as f64),
+        hindrances: each((events.faults + events.retries) as f64),
+    })
+}
+
+fn engines(typed: &[String]) -> Result<Vec<Typed>, Fault> {
+    let mut names = typed.to_vec();
+    if names.is_empty() {
+        names = vec!["cpu".into(), "thread".into()];
+        if dsa::found(&Roots::real()).iter().any(|queue| queue.usable) {
+            names.push("dsa".into());
+        }
+    }
+    let all: Vec<&str> = CATALOG.iter().map(|kind| kind.name).collect();
+    let one = |text: &String| {
+        let (name, given) = split(text)?;
+        let kind = CATALOG.iter().find(|kind| kind.name == name).ok_or_else(|| {
+            let fault = Fault::new(FaultKind::Usage, format!("there is no copy engine '{name}'"));
+            suggest(fault, &name, &all)
+        })?;
+        let options = resolve(&format!("engine {name}"), kind.options, &given)?;
+        Ok(Typed { text: text.clone(), kind, options })
+    };
+    let typed = names.iter().map(one).collect::<Result<Vec<_>, Fault>>()?;
+    let twice =
+        typed.iter().enumerate().find(|(n, it)| typed[..*n].iter().any(|e| e.text == it.text));
+    match twice {
+        Some((_, it)) => {
+            Err(Fault::new(FaultKind::Usage, format!("engine {} is given twice", it.text)))
+        }
+        None => Ok(typed),
+    }
+}
+
+fn notes(engines: &[Typed]) -> Vec<String> {
+    let model = engines.iter().any(|engine| engine.kind.model);
+    let text = "(model): a software device with a latency and a bandwidth that were set; it shows \
+                that the driver is right, and nothing of how fast a device is";
+    model.then(|| text.to_owned()).into_iter().collect()
+}
+
+fn size(text: &str) -> Result<u32, String> {
+    match OptionKind::Size(1, 1 << 30).parse(text)? {
+        crate::record::OptionValue::Number(size) => u32::try_from(size).map_err(|e| e.to_string()),
+        _ => Err(format!("'{text}' is no size")),
+    }
+}
+
+fn after_help() -> String {
+    let mut text = String::from("Engines:\n");
+    for kind in CATALOG {
+        text.push_str(&format!("  {:<10} {}\n", kind.name, kind.summary));
+        for option in kind.options {
+            text.push_str(&format!("    {}={}  {}\n", option.name, option.default, option.help));
+        }
+    }
+    text.push_str(
+        "\nExamples:
+  bytepath copy                                     the CPU beside a helper core
+  bytepath copy --engine cpu --engine cpu:method=rep-movsb --engine cpu:method=non-temporal
+  bytepath copy --engine cpu --engine dsa --depth 32 --batch 1,8
+  bytepath copy --engine cpu --engine dsa-model:latency=1000,bandwidth=20G
+
+docs/copy.md says what is measured, and what has not run on DSA hardware.",
+    );
+    text
+}
