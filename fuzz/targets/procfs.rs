@@ -1,6 +1,6 @@
-//! Every parser of `sys::procfs` on any text: a value or an error, no panic.
+//! Every parser of `sys::procfs`, and pktgen's, on any text: a value or an error, no panic.
 
-use bytepath::sys::procfs;
+use bytepath::sys::{pktgen, procfs};
 
 pub fn check(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
@@ -22,10 +22,14 @@ pub fn check(data: &[u8]) {
     if let Ok(task) = procfs::parse_task_stat(&text) {
         assert!(text.contains(&format!("({})", task.comm)));
     }
+    if let Ok(progress) = pktgen::parse(&text) {
+        assert!(text.contains(&progress.sent.to_string()));
+    }
     let schedstat = procfs::parse_schedstat(&text);
     let switches = procfs::parse_status_switches(&text);
     // What is quoted in an error is bounded, however long the text.
-    for error in [schedstat.err(), switches.err()].into_iter().flatten() {
+    for error in [schedstat.err(), switches.err(), pktgen::parse(&text).err()].into_iter().flatten()
+    {
         assert!(error.to_string().chars().count() < 160);
     }
 }

@@ -51,6 +51,9 @@ pub(super) struct DiffArguments {
     /// Show only functions that differ by so many percent of the larger total
     #[arg(long, value_name = "PERCENT", default_value = "0", value_parser = percent)]
     threshold: f64,
+    /// Show the functions that take most on each side in two columns, with their places on the other
+    #[arg(long, conflicts_with_all = ["format", "json", "explain", "threshold"])]
+    side_by_side: bool,
     /// Rank idle samples, too
     #[arg(long)]
     idle: bool,
@@ -87,6 +90,7 @@ Examples:
   bytepath diff STUDY#socket STUDY#splice                two cells of a study
   perf script | bytepath diff before.txt - --per sample --svg change.svg
   bytepath diff a b --total --by role --top 50
+  bytepath diff STUDY#devmem STUDY#zcrx --side-by-side   two rankings in two columns
   bytepath diff mail.txt@1 mail.txt@2                    two tables of perf in one mail
   bytepath diff a.txt b.txt --work 100000000             perf stat: counters, and per packet
 
@@ -212,6 +216,15 @@ pub(super) fn diff(arguments: &DiffArguments) -> Result<ExitCode, Fault> {
                 write_svg(&flames, &title(&found), widths, file)?;
             }
         }
+    }
+    if arguments.side_by_side {
+        let places = diff::places(&found.rows, arguments.top.unwrap_or(TOP));
+        print(|out| {
+            let mut style = style(false);
+            style.width = arguments.width.unwrap_or(style.width);
+            report::side_by_side(&found, &places, &style, out)
+        })?;
+        return Ok(ExitCode::SUCCESS);
     }
     let top = arguments.top.or((format == FormatName::Text).then_some(TOP));
     found.keep(top, arguments.threshold / 100.0);

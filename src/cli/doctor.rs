@@ -77,6 +77,11 @@ pub(super) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Fault> {
             (facts, found.unwrap_or_else(|| findings(&Roots::real())))
         }
     };
+    let mut findings = findings;
+    if let (None, Ok([sender, receiver])) = (&arguments.host, facts.as_deref()) {
+        findings.extend(host::examine_pair([sender, receiver], &arguments.place.devices()?));
+        findings.sort_by_key(|finding| finding.severity);
+    }
     let of = |role: Role| facts.as_ref().map(|facts| &facts[role as usize]);
     let item = |name: &str, support: Support| Item { name: name.to_owned(), support };
     let halves = path::CATALOG.iter().flat_map(|path| {

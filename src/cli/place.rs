@@ -65,6 +65,14 @@ impl PlaceArguments {
         Ok((self.facts_at(&place, true)?, place.findings()?))
     }
 
+    /// The devices that were named with the testbed.
+    pub fn devices(&self) -> Result<[Option<String>; 2], Fault> {
+        match &self.device {
+            Some(device) => Ok([Some(device.clone()), Some(device.clone())]),
+            None => Ok(self.place()?.bed.as_ref().named_devices()),
+        }
+    }
+
     fn place(&self) -> Result<Place, Fault> {
         let choice = self.choice()?.map_or_else(|| choice(USUAL), Ok)?;
         choice.check_kernels(self.kernel.is_some())?;

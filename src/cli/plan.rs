@@ -8,7 +8,7 @@ use super::run::own_program;
 use crate::host;
 use crate::record::{
     Budget, Cell, CellId, Design, DeviceName, Fault, FaultKind, Judgement, Kernel, Power,
-    Profiling, Schedule, SettingRecord, Source, WantedSetting, unit,
+    Profiling, Protocol, Schedule, SettingRecord, Source, WantedSetting, unit,
 };
 use crate::run::{self, Plan, Stewards, path_spec, testbed_spec, time_of_trial};
 use crate::spec::{self, Ask, Catalogues, Cpus, Experiment, TestbedChoice};
@@ -97,6 +97,9 @@ pub(super) fn plan_on(
     let mut settings = experiment.settings;
     let profiles = arguments.settings.iter().map(String::as_str);
     settings.extend(spec::wanted_settings(profiles, arguments.set.iter().map(String::as_str))?);
+    if !arguments.i_own_this_link {
+        refuse_foreign_link(&experiment.cells, testbed.as_ref())?;
+    }
     let devices = testbed
         .as_ref()
         .named_devices()
@@ -125,6 +128,22 @@ pub(super) fn plan_on(
     Ok((plan, testbed))
 }
 
+/// Frames as fast as they go are for devices that were made for them: what else is on a link
+/// that is there would hardly get through.
+fn refuse_foreign_link(cells: &[Cell], testbed: &dyn Testbed) -> Result<(), Fault> {
+    let floods = |cell: &Cell| Ok(workload::of(cell)?.protocol(cell) == Protocol::Frames);
+    let foreign = testbed.properties().link_is_given || testbed.devices().is_some();
+    let all = cells.iter().map(floods).collect::<Result<Vec<bool>, Fault>>()?;
+    if !foreign || !all.contains(&true) {
+        return Ok(());
+    }
+    let text = format!("testbed {} has a link that bytepath did not make", testbed.name());
+    Err(Fault::new(FaultKind::Usage, text).remedy(
+        "add --i-own-this-link if nobody else needs it, or choose --testbed netns, whose link is \
+         made for the study",
+    ))
+}
+
 /// What a trial takes beside its window and warm-up, seconds, until a first pass has shown it:
 /// to raise the hosts, to connect, to drain.
 const AROUND: f64 = 1.0;
@@ -142,9 +161,9 @@ fn within(
     }
     let trial = time_of_trial(&schedule) + AROUND;
     let (profiles, each) = profile_trials(&schedule, cells, profiling);
-    let seconds = budget.as_secs_f64() - profiles * (each + AROUND);
-    let held = stats::allot(seconds, trial, cells.len(), schedule.blocks);
-    let (blocks, budget) = held.ok_or_else(|| {
+    let (seconds, profiles) = (budget.as_secs_f64(), profiles * (each + AROUND));
+    let held = stats::allot(seconds - profiles, trial, cells.len(), schedule.blocks);
+    let (blocks, first) = held.ok_or_else(|| {
         let least = Duration::from_secs_f64((2.0 * trial * cells.len() as f64).ceil());
         let text = format!(
             "a budget of {} does not hold two blocks of {} cells, which take about {} without \
@@ -156,7 +175,7 @@ fn within(
         Fault::new(FaultKind::Usage, text)
             .remedy("a longer budget, a shorter --window, --profile none, or fewer cells")
     })?;
-    Ok(Schedule { blocks, budget: Some(budget), ..schedule })
+    Ok(Schedule { blocks, budget: Some(Budget { seconds, profiles, first }), ..schedule })
 }
 
 /// Profile trials after the last block, at most, and the seconds of each.
@@ -180,7 +199,7 @@ pub(super) fn catalogues() -> Result<Catalogues, Fault> {
         testbeds: testbed_spec(testbed::CATALOG),
         meters: meter::selectable().map(|meter| meter.name()).collect(),
         usual_meters: meter::regular().map(|meter| meter.name()).collect(),
-        cpus: Cpus::of_hosts([&own, &own]),
+        cpus: Cpus::of_hosts([&own, &own], &[None, None]),
         testbed: None,
         workload: String::new(),
     })
@@ -379,7 +398,8 @@ fn within_budget(plan: &Outline, budget: Budget) -> String {
     if plan.schedule.first_pass().is_none() {
         return format!("a budget of {held} holds {blocks} blocks, at about {trial:.1} s a trial");
     }
-    let left = budget.seconds - trial * (plan.order.len() * plan.cells.len()) as f64;
+    let left =
+        budget.seconds - budget.profiles - trial * (plan.order.len() * plan.cells.len()) as f64;
     format!(
         "a budget of {held} leaves about {} after these {} blocks, at {trial:.1} s a trial: for the \
          leaders and for what they leave open against the baseline, most telling first; about {} of \
@@ -404,13 +424,19 @@ pub(super) fn read(file: &Path) -> Result<Source, Fault> {
     Ok(Source { name, text })
 }
 
-/// CPUs of the hosts of a testbed, where it has hosts that were named; they are asked.
+/// CPUs of the hosts of a testbed, where it has hosts that were named, which are asked, or
+/// devices of this one.
 fn cpus_of_hosts(bed: &Bed) -> Result<Option<Cpus>, Fault> {
-    if !bed.as_ref().properties().link_is_given {
-        return Ok(None);
+    let bed = bed.as_ref();
+    let devices = bed.named_devices();
+    if bed.properties().link_is_given {
+        let facts = Stewards::at(bed, &Site::of(&own_program()?))?.facts()?;
+        return Ok(facts.map(|[sender, receiver]| Cpus::of_hosts([&sender, &receiver], &devices)));
     }
-    let mut stewards = Stewards::at(bed.as_ref(), &Site::of(&own_program()?))?;
-    Ok(stewards.facts()?.map(|[sender, receiver]| Cpus::of_hosts([&sender, &receiver])))
+    Ok(bed.devices().map(|_| {
+        let own = host::survey(&Roots::real());
+        Cpus::of_hosts([&own, &own], &devices)
+    }))
 }
 
 /// The experiment of a file, and its testbed. A slip in the file is reported before any host

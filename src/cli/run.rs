@@ -90,6 +90,9 @@ pub(super) struct RunArguments {
     /// Folder for the study [default: bytepath-studies/DATE-TIME]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Let generators of frames send into devices that bytepath has not made
+    #[arg(long)]
+    pub i_own_this_link: bool,
     /// List the cells, their order, the time they take, and what would be set; run nothing
     #[arg(long)]
     pub dry_run: bool,

@@ -26,7 +26,8 @@ impl Transport for Frames {
         Protocol::Frames
     }
 
-    /// One flow for each queue of a tap; one where the link ends in a device.
+    /// One flow for each queue of a tap; where the link ends in a device, one for each of the
+    /// contract's.
     fn listen(&self, _: IpAddr, terms: &Terms) -> Result<Box<dyn Listener>, Fault> {
         let device = terms.device.map(Device::find).transpose()?;
         Ok(Box::new(Sink { device, queues: terms.queues.to_vec() }))
@@ -55,9 +56,9 @@ impl Listener for Sink {
         Ok(0)
     }
 
-    fn accept(&self, _: &Token, _: u32) -> Result<Vec<Arc<dyn Connection>>, Fault> {
+    fn accept(&self, _: &Token, flows: u32) -> Result<Vec<Arc<dyn Connection>>, Fault> {
         let queues = match self.queues.as_slice() {
-            [] => vec![None],
+            [] => vec![None; flows as usize],
             queues => queues.iter().cloned().map(Some).collect(),
         };
         let flow = |(index, queue)| -> Arc<dyn Connection> {

@@ -53,6 +53,10 @@ const MODULES: &[(&str, bool)] = &[
     ("udmabuf", false),
     ("dummy", false),
     ("tun", false),
+    ("sch_fq_codel", false),
+    ("sch_fq", false),
+    ("vhost_net", false),
+    ("pktgen", false),
 ];
 
 /// The image of a kernel and the file system of its guests: this program, others

@@ -1,14 +1,12 @@
 //! Two network cards of a guest that are joined by a wire: software, by the module of
 //! `modules/zcnic`, with what paths ask of a card that hardware would have.
 
-use super::initramfs;
 use crate::record::{Fault, FaultKind};
 use crate::sys::boot;
 use crate::sys::netlink::Netlink;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
 
 /// The cards, the sender's first.
 pub const CARDS: [&str; 2] = ["zcnic0", "zcnic1"];
@@ -24,25 +22,21 @@ pub fn as_new(parameters: &str) -> Result<(), Fault> {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(fault(e)),
         _ => {}
     }
-    let file = file(Path::new(initramfs::MODULES)).ok_or_else(|| {
+    let file = boot::module_file(boot::MODULES.as_ref(), MODULE).ok_or_else(|| {
         let text = format!("the guest was booted without the module {MODULE}");
         Fault::new(FaultKind::Unsupported, text)
     })?;
-    load(&file, parameters).map_err(fault)
+    fs::read(&file).and_then(|module| boot::load_module(&module, parameters)).map_err(fault)
 }
 
 /// Makes the cards, where the guest has the module and they are not there.
 pub fn present() -> Result<(), Fault> {
-    match file(Path::new(initramfs::MODULES)).map(|file| load(&file, "")) {
-        Some(Err(e)) if e.kind() != io::ErrorKind::AlreadyExists => {
+    match boot::load_kept(MODULE) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => {
             Err(Fault::system(format!("loading the module {MODULE}"), &e))
         }
         _ => Ok(()),
     }
-}
-
-fn load(file: &Path, parameters: &str) -> io::Result<()> {
-    boot::load_module(&fs::read(file)?, parameters)
 }
 
 /// Moves each card into the network namespace of a process.
@@ -71,18 +65,6 @@ pub fn parameters(command_line: &str) -> (String, String) {
     (own.join(" "), others.join(" "))
 }
 
-/// Where the module is: its name comes after its place in the order of loading.
-fn file(folder: &Path) -> Option<PathBuf> {
-    let entries = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
-    entries.into_iter().find(|path| is_it(path))
-}
-
-/// Whether this file is the module.
-pub fn is_it(file: &Path) -> bool {
-    let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    name.split_once('-').is_some_and(|(_, name)| name == MODULE)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,16 +73,5 @@ mod tests {
     fn parameters_are_separated_from_the_kernels_own() {
         let (own, others) = parameters("zcnic.driver=fbnic quiet  zcnic.drop=3 zcnicx.a=1 x");
         assert_eq!((own.as_str(), others.as_str()), ("driver=fbnic drop=3", "quiet zcnicx.a=1 x"));
-    }
-
-    #[test]
-    fn the_module_is_found_by_its_name_alone() {
-        let folder = tempfile::tempdir().unwrap();
-        for name in ["000-virtio_pci", "001-not-zcnic", "zcnic"] {
-            fs::write(folder.path().join(name), "").unwrap();
-        }
-        assert_eq!(file(folder.path()), None);
-        fs::write(folder.path().join("002-zcnic"), "").unwrap();
-        assert_eq!(file(folder.path()).unwrap().file_name().unwrap(), "002-zcnic");
     }
 }

@@ -85,13 +85,16 @@ fn serve(build: &str) -> Result<(), Fault> {
 /// Loads what the host packed, in its order. What will not load is told: whether
 /// it was needed shows soon enough.
 fn load_modules() -> Vec<String> {
-    let folder = Path::new(initramfs::MODULES);
+    let folder = Path::new(boot::MODULES);
     let mut files: Vec<PathBuf> =
         fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
     files.sort();
     let mut notes = Vec::new();
-    // Cards are made by the sessions that have some.
-    for file in files.into_iter().filter(|file| !cards::is_it(file)) {
+    // Cards are made by the sessions that have some, and pktgen starts a thread on each CPU
+    // in each network namespace, which wake ten times a second.
+    let kept =
+        |file: &Path| [cards::MODULE, "pktgen"].iter().any(|name| boot::is_module(file, name));
+    for file in files.into_iter().filter(|file| !kept(file)) {
         let loaded = fs::read(&file).and_then(|module| boot::load_module(&module, ""));
         match loaded {
             Err(e) if e.raw_os_error() != Some(libc::EEXIST) => {

@@ -5,6 +5,7 @@ use super::cpio::Archive;
 use super::elf;
 use super::modules::Module;
 use crate::record::{Fault, FaultKind};
+use crate::sys::boot::MODULES;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
@@ -15,10 +16,6 @@ pub const PROGRAM: &str = "/bin/bytepath";
 
 /// What the kernel runs first: a link to [`PROGRAM`].
 pub const INIT: &str = "/init";
-
-/// Folder of the modules in a guest. Their names begin with their place in the
-/// order of loading.
-pub const MODULES: &str = "/modules";
 
 /// Most libraries of a program; more is a file that leads in circles.
 const MOST_LIBRARIES: usize = 256;

@@ -3,6 +3,7 @@
 //! card is kept as a [`Card`], so that a recorded host can say the same.
 
 use crate::sys::Roots;
+use crate::sys::driver_info::driver_info;
 use crate::sys::ethtool::{Channels, Coalescing, DataSplit, Rings};
 use crate::sys::netlink::{Limits, Netlink};
 use serde::{Deserialize, Serialize};
@@ -40,6 +41,10 @@ pub struct Card {
     pub big: (Option<u32>, Option<u32>),
     /// The most that the card's own segmentation takes, bytes.
     pub most_segmented: Option<u32>,
+    /// Version of the driver, as it tells it.
+    pub driver_version: Option<String>,
+    /// Version of the card's firmware.
+    pub firmware: Option<String>,
 }
 
 /// Asks the kernel about these devices; those that are down or gone are left out.
@@ -54,6 +59,9 @@ pub fn record(devices: &[String]) -> BTreeMap<String, Card> {
         let Limits { gso, gro, .. } = link.limits;
         card.big = (gso, gro);
         card.most_segmented = link.tso_max_size;
+        if let Ok(info) = driver_info(device) {
+            (card.driver_version, card.firmware) = (info.version, info.firmware);
+        }
         if let Ok(features) = netlink.features(link.index) {
             (card.features, card.changeable) = (features.active, features.changeable);
         }
@@ -119,6 +127,8 @@ impl Card {
         }
         keep("header_split", self.header_split.map(switch));
         keep("header_split_threshold", self.split_threshold.map(|bytes| bytes.to_string()));
+        keep("driver_version", self.driver_version.clone());
+        keep("firmware", self.firmware.clone());
         let (gso, gro) = self.big;
         keep("gso_max_size", gso.map(|bytes| bytes.to_string()));
         keep("gro_max_size", gro.map(|bytes| bytes.to_string()));

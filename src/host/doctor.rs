@@ -163,6 +163,9 @@ fn cpus(facts: &Facts, all: &mut Vec<Finding>) {
     }
 }
 
+/// Mappings of 4 KiB in a gigabyte; less is the kernel's default of 65530 and its like.
+const MAPPINGS: u64 = 1 << 18;
+
 /// Kernel options that check at run time what others take for granted.
 const DEBUG: &[(&str, &str)] = &[
     ("KASAN", "every memory access is checked: several times slower"),
@@ -310,7 +313,7 @@ fn network(facts: &Facts, moment: &Moment, all: &mut Vec<Finding>) {
                     Severity::Note,
                     format!("{card} is on NUMA node {value}"),
                     "roles on another node cross the interconnect with every byte",
-                    "pin roles to CPUs of that node (--cores)",
+                    "name the card with the testbed, and CPUs of its node come first; or --cores",
                 );
             }
             _ => {}
@@ -357,6 +360,16 @@ fn others(facts: &Facts, moment: &Moment, all: &mut Vec<Finding>) {
         if !facts.settings.contains_key(&format!("device.{device}")) {
             say(all, Severity::Note, format!("there is no {device}"), effect, command);
         }
+    }
+    let maps = facts.settings.get("vm.max_map_count").and_then(|text| text.parse::<u64>().ok());
+    if let Some(maps) = maps.filter(|maps| *maps < MAPPINGS) {
+        say(
+            all,
+            Severity::Note,
+            format!("vm.max_map_count is {maps}"),
+            "a receiver that maps pieces of 4 KiB (tcp-zerocopy-receive) runs out of mappings",
+            "sysctl -w vm.max_map_count=524240",
+        );
     }
     if facts.settings.get("vm.nr_hugepages").is_some_and(|pages| pages == "0") {
         say(

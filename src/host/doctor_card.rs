@@ -12,6 +12,10 @@ const BIG: u32 = 65_537;
 /// Largest wait of an interrupt that is still short beside a round trip, microseconds.
 const LONG_WAIT: u32 = 100;
 
+/// Part of a bus's bytes that is payload, with packets of 256 bytes and headers of 20 to 28
+/// (PCI Express Base Specification, "Transaction Layer").
+const PACKETS: f64 = 0.9;
+
 /// Disciplines that delay or drop on purpose (tc(8)).
 const SHAPERS: &[&str] = &["htb", "tbf", "hfsc", "cake", "netem", "cbq"];
 
@@ -46,6 +50,8 @@ impl Examined<'_> {
         self.offloads(all);
         self.header_split(all);
         self.big_packets(all);
+        self.bus(all);
+        self.huge_pages(all);
         let card = self.card;
         if let Some(qdisc) = self.setting("qdisc").filter(|qdisc| SHAPERS.contains(qdisc)) {
             say(
@@ -108,6 +114,50 @@ impl Examined<'_> {
                 format!("{card}: the kernel's packets hold 17 fragments (CONFIG_MAX_SKB_FRAGS)"),
                 "a received packet of pages of 4 KiB ends at 68 KiB, so that BIG TCP gains little",
                 "boot a kernel with CONFIG_MAX_SKB_FRAGS=45",
+            );
+        }
+    }
+
+    /// A bus that carries less than the card's link, though it is all that the card can do.
+    fn bus(&self, all: &mut Vec<Finding>) {
+        let card = self.card;
+        let number = |what: &str| self.setting(what)?.split(' ').next()?.parse::<f64>().ok();
+        let Some(((transfers, lanes), link)) =
+            number("pcie_speed").zip(number("pcie_width")).zip(number("speed"))
+        else {
+            return;
+        };
+        let encoded = if transfers < 8.0 { 0.8 } else { 128.0 / 130.0 };
+        let (bus, link) = (transfers * lanes * encoded * PACKETS, link / 1000.0);
+        if link > bus {
+            say(
+                all,
+                Severity::Distorts,
+                format!("{card}: its bus carries about {bus:.0} Gbit/s, its link {link:.0} Gbit/s"),
+                "the bus is the limit and not the path",
+                "another slot or card; see `lspci -vv`, LnkSta",
+            );
+        }
+    }
+
+    /// Huge pages that are all on other nodes than the card.
+    fn huge_pages(&self, all: &mut Vec<Finding>) {
+        let (card, Some(node)) = (self.card, self.setting("node")) else { return };
+        let pages = |name: &str| -> Option<u64> { self.facts.settings.get(name)?.parse().ok() };
+        let own = pages(&format!("numa.node{node}.hugepages.2M"));
+        let named = self
+            .facts
+            .settings
+            .keys()
+            .filter(|name| name.starts_with("numa.node") && name.ends_with(".hugepages.2M"));
+        let others: u64 = named.filter_map(|name| pages(name)).sum();
+        if own == Some(0) && others > 0 {
+            say(
+                all,
+                Severity::Distorts,
+                format!("{card} is on NUMA node {node}, and all {others} huge pages are elsewhere"),
+                "receive areas of zcrx and devmem cross the interconnect with every byte",
+                &format!("bytepath run --set \"hugepages 2M node={node} 128\""),
             );
         }
     }

@@ -6,7 +6,7 @@ use crate::sys::{Roots, attribute};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Facts about this host, without attempts.
 pub fn survey(roots: &Roots) -> Facts {
@@ -25,6 +25,12 @@ pub fn survey(roots: &Roots) -> Facts {
         architecture: architecture(kernel("arch")),
         cpu_model: cpu_model(&read(&roots.proc.join("cpuinfo")).unwrap_or_default()),
         cpus,
+        nodes: nodes(&roots.sys)
+            .into_iter()
+            .filter_map(|(node, folder)| {
+                Some((node, attribute::list(&read(&folder.join("cpulist"))?)))
+            })
+            .collect(),
         memory: memory(&read(&roots.proc.join("meminfo")).unwrap_or_default()),
         page_size: rustix::param::page_size() as u64,
         booted: None,
@@ -70,6 +76,7 @@ const SYSCTLS: &[&str] = &[
     "net.ipv4.tcp_rmem",
     "net.ipv4.tcp_timestamps",
     "net.ipv4.tcp_wmem",
+    "vm.max_map_count",
     "vm.nr_hugepages",
 ];
 
@@ -140,6 +147,10 @@ pub(super) fn adjustable(roots: &Roots) -> BTreeMap<String, String> {
     keep("cpufreq.governor".into(), of_all(&cpus, "cpufreq/scaling_governor"));
     keep("cpufreq.preference".into(), of_all(&cpus, "cpufreq/energy_performance_preference"));
     keep("cpuidle.states".into(), idle_states(&cpus.join("cpu0/cpuidle")));
+    for (node, folder) in nodes(&roots.sys) {
+        let pages = read(&folder.join("hugepages/hugepages-2048kB/nr_hugepages"));
+        keep(format!("numa.node{node}.hugepages.2M"), pages);
+    }
     for device in ["kvm", "udmabuf", "vhost-net"] {
         let shown = roots.sys.join("class/misc").join(device).exists();
         keep(format!("device.{device}"), shown.then(|| "there".into()));
@@ -165,6 +176,15 @@ fn built_in(roots: &Roots) -> BTreeMap<String, String> {
     let ipmi = ipmi.then(|| ("device.ipmi".to_owned(), "there".to_owned()));
     let sources = super::energy::settings(&roots.sys).into_iter().chain(ipmi);
     states.chain(options).chain(sources).filter(|(_, value)| !value.is_empty()).collect()
+}
+
+/// NUMA nodes with their folders; none where there is one alone
+/// (Documentation/ABI/stable/sysfs-devices-node).
+fn nodes(sys: &Path) -> Vec<(u32, PathBuf)> {
+    let folder = sys.join("devices/system/node");
+    let online = read(&folder.join("online")).map(|text| attribute::list(&text));
+    let nodes = online.filter(|nodes| nodes.len() > 1).unwrap_or_default().into_iter();
+    nodes.map(|node| (node, folder.join(format!("node{node}")))).collect()
 }
 
 /// A small text file, without the white space around it. What is not UTF-8 is

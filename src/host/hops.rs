@@ -11,8 +11,8 @@ pub fn hops(device: &str) -> Result<Hops, Fault> {
     let failed = |e: io::Error| Fault::system(format!("counting what {device} has dropped"), &e);
     let mut netlink = Netlink::new();
     let link = netlink.link(device).map_err(failed)?;
-    let dropped = netlink.dropped(device).map_err(failed)?;
-    let (Some(link), Some(dropped)) = (link, dropped) else {
+    let counts = netlink.sent_and_dropped(device).map_err(failed)?;
+    let (Some(link), Some([sent, dropped])) = (link, counts) else {
         return Err(Fault::new(
             FaultKind::PeerLost,
             format!("there is no device {device} any more"),
@@ -26,6 +26,7 @@ pub fn hops(device: &str) -> Result<Hops, Fault> {
         counts.iter().find(|(known, _)| *known == name).map_or(0, |(_, count)| *count)
     };
     Ok(Hops {
+        device_sent: sent,
         device_dropped: dropped,
         qdisc_dropped: count("drops"),
         qdisc_queued: count("qlen"),

@@ -71,6 +71,12 @@ impl Steward {
                 let findings = doctor::examine(&facts, &doctor::moment(&self.roots));
                 Ok(StewardReply::Findings { findings })
             }
+            StewardRequest::HoldGpu => {
+                // It keeps a context for as long as this process lives. Where it cannot, the cells
+                // that want a GPU are refused with that reason.
+                let _ = crate::sys::cuda::driver();
+                Ok(StewardReply::Done)
+            }
             StewardRequest::Restore => {
                 let rows = settings::restore(&self.place, self.machine())?;
                 Ok(StewardReply::Rows { rows })

@@ -10,6 +10,7 @@ mod held;
 mod link;
 mod locks;
 mod nic;
+mod nvml;
 mod power;
 mod profile;
 mod softirqs;
@@ -283,6 +284,7 @@ pub static CATALOG: &[&dyn Meter] = &[
     &cstates::CSTATES,
     &frequency::FREQUENCY,
     &power::Power,
+    &nvml::Nvml,
     &locks::LOCKS,
     &handoffs::HANDOFFS,
     &profile::Profile,

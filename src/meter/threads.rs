@@ -17,7 +17,7 @@
 //! is sharp to one tick (1 to 10 ms).
 
 use super::{Context, Meter, Output, Reach, Running, Watched, polling_threads};
-use crate::record::{Fault, Reading, Role, Scope, ThreadTime, Unit};
+use crate::record::{Fault, Reading, Role, Scope, ThreadTime, Unit, Work};
 use crate::sys::procfs::{self, SchedStat, Switches};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -25,8 +25,14 @@ use std::time::Instant;
 /// Metric of the time between the two looks.
 const WALL: &str = "threads.wall";
 
+/// How the names of pktgen's threads begin.
+const PKTGEN: &str = "kpktgend_";
+
+/// Share of the time below which one of them does nothing but look for something to do.
+const IDLE: f64 = 0.01;
+
 /// CPU time, waiting time and context switches of every thread of the engine,
-/// of io_uring's workers that are there at the end of the window, and of the
+/// of io_uring's and vhost's workers that are there at the end of the window, and of the
 /// NAPI threads of the link's device where this PID namespace shows them.
 pub struct Threads;
 
@@ -36,7 +42,7 @@ impl Meter for Threads {
     }
 
     fn summary(&self) -> &'static str {
-        "run time, wait and context switches of each engine, io_uring and NAPI thread (schedstat)"
+        "run time, wait and context switches of each engine, io_uring, vhost and NAPI thread (schedstat)"
     }
 
     fn reach(&self) -> Reach {
@@ -57,8 +63,13 @@ impl Meter for Threads {
             let dir = window.tasks.join(thread.tid.to_string());
             window.watch((dir, thread.tid, thread.name.clone()));
         }
-        for worker in uring_workers(&window.tasks, &window.own) {
+        for worker in kernel_workers(&window.tasks, &window.own) {
             window.watch(worker);
+        }
+        if context.work == Work::Packets {
+            for thread in frame_workers(proc, &window.own, context.role) {
+                window.watch(thread);
+            }
         }
         // Last, because it looks at every kernel thread: 0.5 ms with a hundred.
         if let Some(device) = &context.device {
@@ -103,6 +114,10 @@ impl Running for Window {
             match thread.read() {
                 Ok(now) => {
                     let (time, source) = thread.time(&now);
+                    // Of another namespace.
+                    if time.name.starts_with(PKTGEN) && time.run < IDLE * wall {
+                        continue;
+                    }
                     without_schedstat |= source == Source::Ticks;
                     output.warnings.extend(doubt(&time, source));
                     output.threads.push(time);
@@ -112,7 +127,7 @@ impl Running for Window {
         }
         let known: Vec<u32> =
             self.own.iter().copied().chain(self.threads.iter().map(|t| t.tid)).collect();
-        for (dir, tid, name) in uring_workers(&self.tasks, &known) {
+        for (dir, tid, name) in kernel_workers(&self.tasks, &known) {
             // Born within the window, so all it has ever done is of the window.
             // It may end at any moment, which is no news.
             if let Ok(mut thread) = Thread::open(&dir, tid, name) {
@@ -234,12 +249,27 @@ fn doubt(time: &ThreadTime, source: Source) -> Option<String> {
     })
 }
 
-/// io_uring's workers and submission threads among the threads of this process.
-fn uring_workers(tasks: &Path, known: &[u32]) -> Vec<Found> {
+/// Kernel threads that move frames for a role: the vhost workers that its threads asked for,
+/// which Linux 6.4 made threads of the process itself, and those of pktgen, whose namespace
+/// does not show: in others they sleep.
+fn frame_workers(proc: &Path, own: &[u32], role: Role) -> Vec<Found> {
+    let vhost: Vec<String> = own.iter().map(|tid| format!("vhost-{tid}")).collect();
+    let worker = |tid: u32| {
+        let dir = proc.join(tid.to_string());
+        let name = procfs::name(&dir)?;
+        let generates = role == Role::Sender && name.starts_with(PKTGEN);
+        (generates || vhost.contains(&name)).then_some((dir, tid, name))
+    };
+    procfs::kernel_threads(proc).into_iter().filter_map(worker).collect()
+}
+
+/// io_uring's workers and submission threads, and vhost's workers, among the threads of this
+/// process.
+fn kernel_workers(tasks: &Path, known: &[u32]) -> Vec<Found> {
     let worker = |tid: u32| {
         let dir = tasks.join(tid.to_string());
         let name = procfs::name(&dir)?;
-        let ours = name.starts_with("iou-wrk-") || name.starts_with("iou-sqp-");
+        let ours = ["iou-wrk-", "iou-sqp-", "vhost-"].iter().any(|lead| name.starts_with(lead));
         ours.then_some((dir, tid, name))
     };
     let threads = procfs::numbered(tasks).unwrap_or_default();

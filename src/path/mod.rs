@@ -2,19 +2,26 @@
 //! [`CATALOG`]. Sender and receiver halves are chosen apart; [`PAIRS`] names
 //! the combinations that make sense together.
 
+mod af_xdp;
 mod devmem;
 mod discard;
+mod frames;
 mod msg_zerocopy;
 mod nic;
 mod packet;
+mod packet_ring;
+mod pktgen;
 mod ring;
 mod sendfile;
 mod socket;
 mod splice;
 mod tap;
 mod tcp_zerocopy_receive;
+mod udp_gso;
 mod uring;
 mod uring_zc;
+mod vhost;
+mod xdp;
 mod zcrx;
 mod zerocopy_send;
 
@@ -26,7 +33,7 @@ use crate::record::{
     Setting, Support,
 };
 use crate::sys::memory::Region;
-use crate::workload::{Direction, FramePlan, Group, Job, Pattern, Rx, Tx, Workload};
+use crate::workload::{Direction, Group, Job, Pattern, Rx, Tx, Workload};
 use std::io;
 use std::net::IpAddr;
 
@@ -151,7 +158,14 @@ pub static CATALOG: &[&DataPath] = &[
     &devmem::PATH,
     &discard::PATH,
     &packet::PATH,
+    &packet_ring::PATH,
     &tap::PATH,
+    &vhost::PATH,
+    &pktgen::PATH,
+    &af_xdp::PATH,
+    &xdp::LIVE,
+    &xdp::DROP,
+    &udp_gso::PATH,
 ];
 
 /// A named combination of a sender's and a receiver's half.
@@ -217,23 +231,14 @@ pub fn transport(
     })
 }
 
-/// The frames that a half of frames is asked for.
-fn frames(job: &Job) -> Result<&FramePlan, Fault> {
-    job.frames.as_ref().ok_or_else(|| {
-        Fault::new(FaultKind::Usage, "this path carries frames alone")
-            .remedy("choose --workload packets")
-    })
-}
-
-/// Frames have no stream that could begin with a page.
-fn no_witness() -> Fault {
-    Fault::new(FaultKind::System, "a witness page was asked of frames")
-        .remedy("report this as a bug")
-}
-
 /// For paths of which there is nothing to try.
 fn nothing_to_try(_: Option<&str>) -> Vec<Attempt> {
     Vec::new()
+}
+
+/// Whether frames come to this half by a vhost worker, which can be placed.
+pub fn has_vhost_worker(half: &str) -> bool {
+    half == vhost::PATH.name
 }
 
 /// A fault as the answer of a check.

@@ -1,7 +1,7 @@
 //! `packet`: frames by a packet socket, so many in each sendmmsg(2). The kernel copies each
 //! into a buffer of its own.
 
-use super::{DataPath, HalfPath, TxPath};
+use super::{DataPath, HalfPath, TxPath, frames};
 use crate::connection::{Attached, Connection, FRAMES, Transport};
 use crate::record::{Facts, Fault, Hops, Manner, OptionKind, OptionSpec, Support};
 use crate::sys::packet::{self, Frames};
@@ -50,7 +50,7 @@ impl TxPath for Generate {
         _: &Group,
     ) -> Result<Box<dyn Tx>, Fault> {
         let at = Attached::of(connection)?;
-        let plan = super::frames(job)?;
+        let plan = frames::plan(job)?;
         let socket = packet::sender(at.device()?).map_err(|e| {
             at.fault("opening a packet socket", &e).remedy("run as root, or with CAP_NET_RAW")
         })?;
@@ -94,21 +94,21 @@ impl Tx for Generator {
     }
 
     fn witness(&mut self) -> Result<(), Fault> {
-        Err(super::no_witness())
+        Err(frames::no_witness())
     }
 
     #[inline]
     fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
-        self.send_at_most(self.burst.into(), recorder)
+        self.send_at_most(self.burst.into(), recorder).map(drop)
     }
 
     #[inline]
-    fn send_at_most(&mut self, most: u64, recorder: &mut Recorder) -> Result<(), Fault> {
+    fn send_at_most(&mut self, most: u64, recorder: &mut Recorder) -> Result<u64, Fault> {
         // Frames that a stopped queue holds fill the buffer. A call that waited for room
         // itself would not notice that the trial is over.
         let writable = packet::wait_writable(self.socket.as_fd(), PATIENCE);
         if !writable.map_err(|e| self.at.fault("poll", &e))? {
-            return self.at.check();
+            return self.at.check().map(|()| 0);
         }
         let most = most.min(self.burst.into()) as usize;
         let (mut refused, mut bytes) = (false, 0);
@@ -120,10 +120,11 @@ impl Tx for Generator {
         let sent = sent.map_err(|e| self.at.fault("sendmmsg", &e))?;
         self.calls += 1;
         self.bytes += bytes;
-        self.hops.offered += sent as u64 + u64::from(refused);
+        let tried = sent as u64 + u64::from(refused);
+        self.hops.offered += tried;
         self.hops.refused += u64::from(refused);
         recorder.moved(sent);
-        Ok(())
+        Ok(tried)
     }
 
     fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {

@@ -1,6 +1,6 @@
 //! `tap`: frames read from the descriptors of a tap, one a read(2). The kernel copies each.
 
-use super::{DataPath, HalfPath, RxPath};
+use super::{DataPath, HalfPath, RxPath, frames};
 use crate::connection::{Attached, Connection, FRAMES, Transport};
 use crate::record::{Facts, Fault, Hops, Manner, OptionKind, OptionSpec, Support};
 use crate::sys::memory::Region;
@@ -40,10 +40,7 @@ impl HalfPath for Read {
     }
 
     fn check(&self, job: &Job, _: &Facts) -> Support {
-        match job.frames.as_ref().is_none_or(|frames| frames.tap) {
-            true => Support::Yes,
-            false => Support::no("the link is no tap", "choose --link tap, or another sink"),
-        }
+        frames::on_a_tap(job)
     }
 
     fn transports(&self) -> &'static [&'static dyn Transport] {
@@ -59,7 +56,7 @@ impl RxPath for Read {
         _: &Group,
     ) -> Result<Box<dyn Rx>, Fault> {
         let at = Attached::of(connection)?;
-        let plan = super::frames(job)?;
+        let plan = frames::plan(job)?;
         let before = if plan.vnet_header { VNET_HEADER } else { 0 };
         // Room for a frame that is larger than any that was asked for, which is another's.
         let room = (plan.largest() as usize + before).max(4096) as u64;

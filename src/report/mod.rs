@@ -9,8 +9,8 @@ mod explanation;
 mod factors;
 mod figures;
 mod functions;
+mod hops;
 mod html;
-mod idle;
 mod json;
 mod names;
 mod netdev;
@@ -38,7 +38,7 @@ pub use offload::offload;
 pub use published::{beside, published};
 pub use setup::by_cells;
 pub use sizing::sizing;
-pub use text::{between, difference, history, thresholds};
+pub use text::{between, difference, history, side_by_side, thresholds};
 
 use crate::profile::Explanation;
 use crate::profile::symptom::Seen;

@@ -9,7 +9,7 @@ use super::figures::{
 use super::page::{Page, Tone};
 use super::table::{Column, Table};
 use super::words::{self, by_work, cautions, labels};
-use super::{Report, Style, Subject, factors, reproduce, setup, verdicts, waterfall};
+use super::{Report, Style, Subject, factors, hops, reproduce, setup, verdicts, waterfall};
 use crate::profile::Explanation;
 use crate::record::{Cell, Percentile, Role, Study, StudyHeader, Work};
 use crate::stats::{Analysis, End, Question, Row, Summary, Verdict};
@@ -43,6 +43,10 @@ fn render(subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
     let Subject { study, analysis, explanation, .. } = *subject;
     let mut page = Page::new(WIDTH, false);
     opening(&mut page, study, analysis);
+    for block in hops::blocks(study, analysis) {
+        page.gap();
+        block.into_iter().for_each(|line| page.pieces(&[(line, Tone::Plain)]));
+    }
     for (work, rows) in &by_work(analysis) {
         rates(&mut page, analysis, *work, rows);
         latency(&mut page, rows);

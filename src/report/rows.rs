@@ -2,8 +2,8 @@
 //! goes into other programs. [`COLUMNS`] is the one place that names a column.
 
 use crate::record::{
-    Cell, Evidence, FragmentCounts, Manner, Percentile, ProvenWitness, Role, RoleRecord, Scope,
-    Series, Work,
+    Cell, Evidence, FragmentCounts, Hops, Manner, Percentile, ProvenWitness, Role, RoleRecord,
+    Scope, Series, Work,
 };
 use crate::record::{Study, StudyHeader, Trial, TrialStatus, Unit};
 use crate::stats::{Costs, Rules, role_cpu};
@@ -180,6 +180,9 @@ impl<'a> Rows<'a> {
         self.push("window", "s", TRIAL, trial.window);
         let (metric, unit) = counted(trial.work, ["window.bytes", "window.count"]);
         self.push(metric, unit, TRIAL, trial.count as f64);
+        if let Some(hops) = &trial.hops {
+            self.of_hops(hops, TRIAL);
+        }
         let Some(latency) = &trial.latency else { return };
         self.push("latency.count", "1", TRIAL, latency.count() as f64);
         for (metric, value) in [("latency.mean", latency.mean()), ("latency.max", latency.max())] {
@@ -189,6 +192,24 @@ impl<'a> Rows<'a> {
         for percentile in Percentile::ALL {
             let row = self.row(format!("latency.{}", percentile.name()), "s", TRIAL);
             self.rows.push(Row { value: latency.percentile(percentile), ..row });
+        }
+    }
+
+    /// Frames by where they were last seen, over the whole trial.
+    fn of_hops(&mut self, hops: &Hops, place: Place<'a>) {
+        for (metric, count) in [
+            ("hops.generated", hops.generated()),
+            ("hops.turned_back", hops.turned_back()),
+            ("hops.sent", hops.sent()),
+            ("hops.dropped.qdisc", hops.qdisc_dropped),
+            ("hops.dropped.device", hops.device_dropped),
+            ("hops.dropped.sink", hops.sink_dropped),
+            ("hops.queued.qdisc", hops.qdisc_queued),
+            ("hops.queued.ring", hops.ring_queued),
+            ("hops.received", hops.received),
+            ("hops.strays", hops.strays),
+        ] {
+            self.push(metric, "1", place, count as f64);
         }
     }
 

@@ -184,6 +184,21 @@ fn link(l: &LinkSettings) -> String {
             text += &format!(", largest {name} packet {size}");
         }
     }
+    if let Some(tap) = &l.tap {
+        text += &format!(
+            ", {}, back-pressure {}",
+            plural(tap.queues.into(), "queue"),
+            flag(tap.backpressure)
+        );
+        text += if tap.vnet_header { ", virtio-net header" } else { "" };
+    }
+    let qdisc = if l.qdisc == "none" { "noqueue" } else { &l.qdisc };
+    if l.tap.is_some() || l.queue_length.is_some() {
+        text += &format!(", qdisc {qdisc}");
+    }
+    if let Some(packets) = l.queue_length {
+        text += &format!(", queue length {packets}");
+    }
     if let Some(most) = l.wmem {
         text += &format!(", send buffers up to {}", figures::bytes(f64::from(most)));
     }
@@ -199,7 +214,12 @@ fn link(l: &LinkSettings) -> String {
 /// What is done over the connections, and the contract of these.
 fn workload(cells: &[&Cell]) -> Vec<(&'static str, String)> {
     let stream = |c: &Cell| c.workload.name == Activity::default().name;
-    let contract = |all| common(cells, |c| &c.stream).map_or_else(varies, |s| connections(s, all));
+    let frames = |c: &Cell| c.workload.name == "packets";
+    let contract = |all| match common(cells, |c| &c.stream) {
+        Some(s) if cells.iter().all(|c| frames(c)) => generators(s),
+        Some(s) => connections(s, all),
+        None => varies(),
+    };
     if cells.iter().all(|c| stream(c)) {
         return vec![("stream", contract(true))];
     }
@@ -221,11 +241,7 @@ fn connections(s: &Stream, sizes: bool) -> String {
             format!("socket buffers {} / {}", one(tx), one(rx))
         }
     };
-    let touch = match s.touch {
-        Touch::None => "payload not touched",
-        Touch::Read => "every byte read",
-        Touch::Verify => "every byte verified",
-    };
+    let touch = touch(s.touch);
     let congestion = match s.protocol {
         Protocol::Tcp => format!(" ({})", s.congestion),
         Protocol::Udp | Protocol::Frames => String::new(),
@@ -244,6 +260,19 @@ fn connections(s: &Stream, sizes: bool) -> String {
         plural(s.flows.into(), "flow"),
         s.protocol,
     )
+}
+
+fn touch(touch: Touch) -> &'static str {
+    match touch {
+        Touch::None => "payload not touched",
+        Touch::Read => "every byte read",
+        Touch::Verify => "every byte verified",
+    }
+}
+
+/// The contract of a workload of frames, which has no connections.
+fn generators(s: &Stream) -> String {
+    format!("{}, {}", plural(s.flows.into(), "generating thread"), touch(s.touch))
 }
 
 fn placement(p: &Placement) -> String {

@@ -12,7 +12,10 @@ use crate::path::DataPath;
 use crate::profile::Work;
 use crate::profile::attribution::Stream;
 use crate::record::wire::{HostAddress, LARGEST_PART, MAX_LINE, Reply, Request, SYNC};
-use crate::record::{Bytes, Facts, Fault, FaultKind, ReachReply, ReachRequest, SCHEMA_VERSION};
+use crate::record::{
+    Bytes, Facts, Fault, FaultKind, LINK_DEVICE, LINK_NODE, ReachReply, ReachRequest,
+    SCHEMA_VERSION,
+};
 use crate::sys::{Roots, clock, device};
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -431,6 +434,11 @@ pub fn survey(
 ) -> Facts {
     let roots = Roots::real();
     let mut facts = host::survey(&roots);
+    let node = device.and_then(|device| crate::sys::device::node(device).ok().flatten());
+    if let Some((device, node)) = device.zip(node.filter(|node| facts.nodes.contains_key(node))) {
+        facts.settings.insert(LINK_DEVICE.into(), device.to_owned());
+        facts.settings.insert(LINK_NODE.into(), node.to_string());
+    }
     facts.attempts = paths.iter().flat_map(|path| (path.attempt)(device)).collect();
     facts.attempts.extend(meters.iter().filter_map(|meter| meter.attempt(&roots)));
     facts

@@ -6,6 +6,7 @@ use super::guard::{Guard, note_changes};
 use super::lost::lost;
 use super::metering;
 use super::outlook::{Outlook, Surveyed, look_at_all, recorded};
+use super::passes::{Ended, first_pass, second_pass};
 use super::plan::{Blocks, Observer, Plan};
 use super::power;
 use super::profiles;
@@ -15,11 +16,10 @@ use super::trial::{Position, blank, fail, now_ms, trial};
 use crate::host::{VERSION, differences};
 use crate::meter::Chosen;
 use crate::record::{
-    Cell, CellId, Design, Facts, Fault, FaultKind, Restoration, Role, SCHEMA_VERSION, Schedule,
+    Cell, Design, Facts, Fault, FaultKind, Restoration, Role, SCHEMA_VERSION, Schedule,
     SettingRecord, Study, StudyHeader, Trial, TrialStatus, WantedSetting, unit,
 };
-use crate::{spec, stats};
-use std::collections::HashSet;
+use crate::stats;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -116,7 +116,7 @@ fn prepare(
     let baseline = plan.cells.iter().find(|cell| cell.id == plan.baseline);
     let baseline =
         baseline.ok_or_else(|| Fault::new(FaultKind::Usage, "there is nothing to run"))?;
-    let (mut guard, left_behind) = Guard::begin(laboratory, &plan.settings)?;
+    let (mut guard, left_behind) = Guard::begin(laboratory, &plan.settings, &plan.cells)?;
     observer.settings(guard.records(), &left_behind);
     // What an emulated processor copies bounds nothing.
     let emulation = laboratory.testbed.emulation();
@@ -202,7 +202,8 @@ fn reopen(
         let text = format!("the baseline '{}' is not a cell of this study", header.baseline);
         Fault::new(FaultKind::Storage, text)
     })?;
-    let (mut guard, left_behind) = Guard::begin(laboratory, &again(&header.settings))?;
+    let (mut guard, left_behind) =
+        Guard::begin(laboratory, &again(&header.settings), &header.cells)?;
     observer.settings(guard.records(), &left_behind);
     let (surveyed, _) = look_at_all(laboratory, &header.cells, baseline, false)?;
     if let Some(difference) = difference(header, &surveyed) {
@@ -276,73 +277,6 @@ pub(super) fn host_difference(then: &[Facts], now: &[Facts]) -> Option<String> {
         }
     }
     None
-}
-
-/// What a study's folder already has.
-struct Ended {
-    /// Trials that have ended, by cell and block.
-    trials: HashSet<(CellId, u32)>,
-    /// Cells that cannot run.
-    unable: HashSet<CellId>,
-}
-
-impl Ended {
-    fn of(study: &Study) -> Ended {
-        let mut ended = Ended { trials: HashSet::new(), unable: HashSet::new() };
-        for trial in &study.trials {
-            match trial.status {
-                TrialStatus::Unavailable { .. } => {
-                    ended.unable.insert(trial.cell.clone());
-                }
-                _ => {
-                    ended.trials.insert((trial.cell.clone(), trial.block));
-                }
-            }
-        }
-        ended
-    }
-
-    fn is_missing(&self, cell: &Cell, block: u32) -> bool {
-        !self.unable.contains(&cell.id) && !self.trials.contains(&(cell.id.clone(), block))
-    }
-
-    /// Trials still to be run if every block is; of the second pass once the first is whole.
-    fn missing(&self, study: &Study) -> usize {
-        let passes = [first_pass(study), second_pass(study)];
-        let missing = |(block, cells): &(u32, Vec<&Cell>)| {
-            cells.iter().filter(|cell| self.is_missing(cell, *block)).count()
-        };
-        passes.iter().flatten().map(missing).sum()
-    }
-
-    /// Whether a block was begun.
-    fn has(&self, block: u32) -> bool {
-        self.trials.iter().any(|(_, known)| *known == block)
-    }
-}
-
-/// The blocks of a study that all cells are in, with their cells in the order in which they
-/// run. Those that cannot run are in it, too, so that it is the same whatever the hosts can do.
-fn first_pass(study: &Study) -> Vec<(u32, Vec<&Cell>)> {
-    let StudyHeader { cells, schedule, .. } = &study.header;
-    let blocks = schedule.first_pass().unwrap_or(schedule.blocks);
-    in_order(0, &cells.iter().collect::<Vec<_>>(), blocks, schedule.seed)
-}
-
-/// The blocks after them, of the cells that the first pass of a study with a budget has chosen.
-fn second_pass(study: &Study) -> Vec<(u32, Vec<&Cell>)> {
-    let StudyHeader { cells, schedule, .. } = &study.header;
-    let Some((first, pass)) = schedule.first_pass().zip(stats::second_pass(study)) else {
-        return Vec::new();
-    };
-    let cells: Vec<&Cell> = cells.iter().filter(|cell| pass.cells.contains(&cell.id)).collect();
-    in_order(first, &cells, pass.blocks, schedule.seed.wrapping_add(1))
-}
-
-fn in_order<'c>(from: u32, cells: &[&'c Cell], count: u32, seed: u64) -> Vec<(u32, Vec<&'c Cell>)> {
-    let order = spec::order(cells.len(), count, seed);
-    let passes = order.chunks(cells.len().max(1));
-    (from..).zip(passes.map(|pass| pass.iter().map(|(_, at)| cells[*at]).collect())).collect()
 }
 
 /// Why the declared rule ends a study that stands at the end of a block. A rule

@@ -6,8 +6,8 @@ use super::preparation::Alike;
 use super::stewards::{Fingerprints, Stewards};
 use crate::host::{Fingerprint, differences};
 use crate::record::{
-    Facts, Fault, FaultKind, Reading, Restoration, RestorationRow, Role, Scope, SettingRecord,
-    Trial, TrialStatus, Unit, WantedSetting,
+    Cell, Facts, Fault, FaultKind, Reading, Restoration, RestorationRow, Role, Scope,
+    SettingRecord, Trial, TrialStatus, Unit, WantedSetting,
 };
 use std::time::{Duration, Instant};
 
@@ -22,8 +22,15 @@ pub(super) struct Guard {
     wanted: Vec<WantedSetting>,
     records: Vec<SettingRecord>,
     last: Fingerprints,
+    /// The roles that use a GPU.
+    gpus: Vec<Role>,
     /// What the cards of all cells get alike.
     pub alike: Alike,
+}
+
+/// Whether a role's half of a cell keeps its payload in memory of a GPU.
+fn uses_gpu(cell: &Cell, role: Role) -> bool {
+    cell.half(role).options.word("memory") == "gpu"
 }
 
 /// What changed on a host, in words.
@@ -49,13 +56,17 @@ impl Guard {
     pub fn begin(
         laboratory: &Laboratory,
         wanted: &[WantedSetting],
+        cells: &[Cell],
     ) -> Result<(Guard, Vec<RestorationRow>), Fault> {
         let wanted = [wanted, &laboratory.testbed.settings()].concat();
+        let gpus = Role::ALL.into_iter().filter(|role| cells.iter().any(|c| uses_gpu(c, *role)));
+        let gpus: Vec<Role> = gpus.collect();
         let mut stewards = Stewards::of(laboratory)?;
+        gpus.iter().try_for_each(|role| stewards.hold_gpu(*role))?;
         let (records, rows) = stewards.apply(&wanted)?;
         let last = stewards.fingerprints()?;
         let alike = Alike::default();
-        Ok((Guard { stewards: Some(stewards), wanted, records, last, alike }, rows))
+        Ok((Guard { stewards: Some(stewards), wanted, records, last, gpus, alike }, rows))
     }
 
     /// Whether every steward still answers.
@@ -73,6 +84,7 @@ impl Guard {
         // The steward of a host that was not lost has its journal, and has to go, too.
         self.stewards = None;
         let mut stewards = Stewards::of(laboratory)?;
+        self.gpus.iter().try_for_each(|role| stewards.hold_gpu(*role))?;
         let facts = stewards.facts()?;
         let (records, rows) = stewards.apply(&self.wanted)?;
         self.records = records;

@@ -17,6 +17,7 @@ mod merge;
 mod metering;
 mod observing;
 mod outlook;
+mod passes;
 mod plan;
 mod power;
 mod preparation;

@@ -8,7 +8,7 @@ use super::preparation::{self, Alike, Cards};
 use super::reach;
 use super::remote::{Remotes, unexpected};
 use super::trial::{connect, set_up_link};
-use crate::path::DataPath;
+use crate::path::{self, DataPath};
 use crate::record::wire::{Reply, Request};
 use crate::record::{
     Cell, CopyCeiling, Facts, Fault, FaultKind, Kernel, KernelHosts, LinkSettings, Placement, Role,
@@ -331,10 +331,11 @@ fn probe(laboratory: &Laboratory, cell: &Cell, role: Role, facts: &[Facts]) -> S
     let Some(facts) = facts.get(role as usize) else {
         return Support::no("there are no facts of its host", "report this as a bug");
     };
-    if let Some(vhost) = cell.placement.vhost {
+    if let Some(vhost) = cell.placement.vhost.filter(|_| !path::has_vhost_worker(&cell.rx.path)) {
         return Support::no(
-            format!("vhost={vhost}: testbed {} places no vhost threads", laboratory.testbed.name()),
-            "leave vhost out; vhost threads of guests run where the scheduler puts them",
+            format!("vhost={vhost}: nothing here has vhost threads that could be placed"),
+            "leave vhost out, or receive by the path vhost; vhost threads of guests run where the \
+             scheduler puts them",
         );
     }
     let mut named = cell.placement.named_at(role);

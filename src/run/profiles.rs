@@ -333,7 +333,10 @@ fn fetch_from(
     let ask = Request::Profile {
         title: format!("{} ({number})", cell.id),
         bytes: if trial.work == Work::Bytes { trial.count } else { 0 },
-        packets: trial.packets(),
+        packets: match trial.work {
+            Work::Packets => Some(trial.count as f64),
+            Work::Bytes | Work::Exchanges => trial.packets(),
+        },
         agents,
         placement,
     };

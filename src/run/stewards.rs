@@ -107,6 +107,16 @@ impl Stewards {
         self.records(wanted, |wanted| StewardRequest::Preview { wanted })
     }
 
+    /// Keeps the GPU of a role's host awake: one that nobody holds goes to sleep between trials,
+    /// and wakes in the first of the next.
+    pub fn hold_gpu(&mut self, role: Role) -> Result<(), Fault> {
+        let of_role = |seat: &&mut Seat| seat.host.is_none_or(|host| host == role);
+        for seat in self.seats.iter_mut().filter(of_role) {
+            seat.ask(StewardRequest::HoldGpu)?;
+        }
+        Ok(())
+    }
+
     /// Whether these can be made; the fault names the one that cannot.
     pub fn feasible(&mut self, wanted: &[WantedSetting]) -> Result<(), Fault> {
         for seat in &mut self.seats {

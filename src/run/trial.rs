@@ -426,9 +426,14 @@ fn found(roles: &mut [RoleRecord], [before, left, after]: &[Hops; 3]) -> Hops {
         device_dropped: after.device_dropped.saturating_sub(before.device_dropped),
         qdisc_dropped: after.qdisc_dropped.saturating_sub(before.qdisc_dropped),
         qdisc_queued: after.qdisc_queued,
+        device_sent: after.device_sent.saturating_sub(before.device_sent),
         ..Hops::default()
     };
     roles.iter_mut().filter_map(|role| role.hops.take()).for_each(|own| hops.add(&own));
+    if hops.drops_untold {
+        let sent = hops.device_sent.saturating_sub(hops.strays);
+        hops.device_dropped = hops.offered.saturating_sub(sent);
+    }
     // A sink that does not read is emptied to be counted, and what waited in the qdisc comes
     // after what was in the ring.
     let moved = hops.ring_queued.min(left.qdisc_queued.saturating_sub(after.qdisc_queued));

@@ -143,8 +143,13 @@ impl<M: Machine, J: Medium> Engine<M, J> {
         let after = self.machine.read(setting)?.ok_or_else(|| super::missing(setting))?;
         if !self.holds(setting, &after, goal) {
             let text = format!("the kernel took it, but it says {after} now");
-            return Err(Fault::new(FaultKind::Unsupported, text)
-                .remedy("ask for what the kernel or the driver can do"));
+            let remedy = match setting {
+                Setting::HugePages { .. } => {
+                    "memory is in pieces: ask for fewer, or set them aside at boot (hugepages=N)"
+                }
+                _ => "ask for what the kernel or the driver can do",
+            };
+            return Err(Fault::new(FaultKind::Unsupported, text).remedy(remedy));
         }
         self.note(&Entry::Done { number, value: after.clone() })?;
         if let Some(change) = self.changes.last_mut() {

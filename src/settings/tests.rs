@@ -154,10 +154,11 @@ fn burn(fuse: &Fuse) -> bool {
 }
 
 /// A machine whose user dies: from then on nothing is read or written. Each part
-/// of a setting is a step of its own.
+/// of a setting is a step of its own. It finds at most so many huge pages.
 struct Mortal {
     host: ThisMachine,
     fuse: Fuse,
+    pages: u64,
 }
 
 fn dead() -> Fault {
@@ -178,6 +179,8 @@ impl Machine for Mortal {
             if !burn(&self.fuse) {
                 return Err(dead());
             }
+            let found = text.parse::<u64>().map(|asked| asked.min(self.pages).to_string());
+            let text = found.ok().filter(|_| name == "pages").unwrap_or_else(|| text.clone());
             self.host.write(setting, &SettingValue::one(name, text))?;
         }
         Ok(())
@@ -229,7 +232,7 @@ fn run(tree: &Tree, lines: &[WantedSetting], steps: u32, part: f64) -> bool {
     let place = tree.place();
     let lock = place.lock().unwrap();
     let journal = Torn { file: place.create(&lock).unwrap(), fuse: fuse.clone(), part };
-    let machine = Mortal { host: tree.host(), fuse: fuse.clone() };
+    let machine = Mortal { host: tree.host(), fuse: fuse.clone(), pages: u64::MAX };
     let Ok(mut engine) = Engine::begin(machine, journal, 0) else { return false };
     let _ = engine.apply(lines);
     let _ = engine.undo(Home::Here);
@@ -242,7 +245,7 @@ fn restore_until(tree: &Tree, steps: u32, part: f64) {
     let lock = place.lock().unwrap();
     let Some(told) = place.read().unwrap() else { return };
     let fuse = Rc::new(Cell::new(steps));
-    let machine = Mortal { host: tree.host(), fuse: fuse.clone() };
+    let machine = Mortal { host: tree.host(), fuse: fuse.clone(), pages: u64::MAX };
     let home = Home::of(&told, &machine);
     let journal = Torn { file: place.reopen(&lock).unwrap(), fuse, part };
     let _ = Engine::inherit(machine, journal, told.changes).undo(home);
@@ -364,6 +367,31 @@ fn what_does_not_say_what_was_asked_for_is_undone() {
     assert!(refusal.message.contains("the kernel took it, but it says"), "{refusal}");
     assert_eq!(tree.snapshot(), before, "the MTU was put back");
     assert!(tree.restore().is_empty());
+}
+
+#[test]
+fn huge_pages_of_which_fewer_were_found_are_an_error_and_given_back() {
+    let tree = Tree::new();
+    let before = tree.snapshot();
+    for optional in [false, true] {
+        let mut lines = wanted(&["mtu eth0 4148", "hugepages 2M 512"]);
+        lines[1].optional = optional;
+        let place = tree.place();
+        let lock = place.lock().unwrap();
+        let fuse = Rc::new(Cell::new(u32::MAX));
+        let file = place.create(&lock).unwrap();
+        let machine = Mortal { host: tree.host(), fuse: fuse.clone(), pages: 60 };
+        let mut engine = Engine::begin(machine, Torn { file, fuse, part: 1.0 }, 0).unwrap();
+        let said = match engine.apply(&lines) {
+            Err(fault) => fault.to_string(),
+            Ok(records) => records[1].skipped.clone().expect("it is skipped"),
+        };
+        assert!(said.contains("but it says 60 now"), "{said}");
+        assert_eq!(said.contains("in pieces"), !optional, "{said}");
+        engine.undo(Home::Here).unwrap();
+        drop(lock);
+        assert_eq!(tree.snapshot(), before, "the three that were there, and the MTU");
+    }
 }
 
 /// Settings of a run that was killed, and then the device is pulled out.

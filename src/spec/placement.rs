@@ -30,16 +30,23 @@ impl Cpus {
         }
     }
 
-    /// Of the hosts with these facts: those that both may use, where they are two places of
-    /// one machine.
-    pub fn of_hosts(facts: [&Facts; 2]) -> Cpus {
-        let [sender, receiver] = facts.map(by_preference);
-        let both = sender.iter().filter(|cpu| receiver.contains(cpu));
-        let both: Vec<u32> = both.copied().collect();
-        match facts[0].machine == facts[1].machine && !both.is_empty() {
-            true => Cpus::Shared(both),
-            false => Cpus::Apart([sender, receiver]),
+    /// Of the hosts with these facts, whose devices these are, if they are known: those that
+    /// both may use, where they are two places of one machine. CPUs on the NUMA node of a
+    /// role's device come first.
+    pub fn of_hosts(facts: [&Facts; 2], devices: &[Option<String>; 2]) -> Cpus {
+        let [sender, receiver] = [0, 1].map(|at| by_preference(facts[at], devices[at].as_deref()));
+        let both: Vec<u32> = sender.iter().filter(|cpu| receiver.contains(cpu)).copied().collect();
+        if facts[0].machine != facts[1].machine || both.is_empty() {
+            return Cpus::Apart([sender, receiver]);
         }
+        // By turns, as they are given out.
+        let mut shared: Vec<u32> = Vec::with_capacity(both.len());
+        for at in 0..both.len() {
+            let preferred = if at % 2 == 0 { &sender } else { &receiver };
+            let free = |cpu: &&u32| both.contains(cpu) && !shared.contains(cpu);
+            shared.extend(preferred.iter().find(free).copied());
+        }
+        Cpus::Shared(shared)
     }
 
     /// The short form where nobody asks for another: a machine with one CPU has no two.
@@ -78,15 +85,17 @@ impl Cpus {
     }
 }
 
-/// The CPUs that a host may use in the order in which work is put on them: the first thread
-/// of every core, then the threads that share one.
-fn by_preference(facts: &Facts) -> Vec<u32> {
+/// The CPUs that a host may use in the order in which work is put on them: those on the NUMA
+/// node of its device before others; there the first thread of every core, then the threads
+/// that share one.
+fn by_preference(facts: &Facts, device: Option<&str>) -> Vec<u32> {
+    let near = device.and_then(|device| facts.cpus_near(device)).unwrap_or_default();
     let mut cpus = facts.cpus.clone();
     let shares = |cpu: &u32| {
         let core = facts.siblings.iter().find(|core| core.contains(cpu));
         core.is_some_and(|core| core.iter().any(|other| other < cpu && facts.cpus.contains(other)))
     };
-    cpus.sort_by_key(|cpu| (shares(cpu), *cpu));
+    cpus.sort_by_key(|cpu| (!near.contains(cpu), shares(cpu), *cpu));
     cpus
 }
 
@@ -124,7 +133,7 @@ pub const PARTS: [(&str, &str); 6] = [
     ("sender-softirq", "the kernel's work for the sender's device, likewise"),
     ("softirq", "the kernel's receive work: the link's polling thread, a card's interrupts, RPS"),
     ("io-wq", "io_uring's worker threads"),
-    ("vhost", "the vhost thread of a virtual machine's device"),
+    ("vhost", "the vhost thread of a virtual machine's device, and that of the path vhost"),
 ];
 
 /// Reads a placement: `two-cores` (the default) or another of [`SHORT_FORMS`], two CPU
@@ -406,7 +415,7 @@ mod tests {
             siblings: vec![vec![0, 4], vec![1, 5]],
             ..Facts::default()
         };
-        let of = |one: &Facts, other: &Facts| Cpus::of_hosts([one, other]);
+        let of = |one: &Facts, other: &Facts| Cpus::of_hosts([one, other], &[None, None]);
         let (a, b) = (facts("a", &[0, 1, 4, 5, 9]), facts("b", &[4, 5]));
         // Threads of one core come last, unless their siblings may not be used.
         assert_eq!(of(&a, &b), Cpus::Apart([vec![0, 1, 9, 4, 5], vec![4, 5]]));
@@ -416,6 +425,39 @@ mod tests {
         let elsewhere = facts("a", &[6]);
         assert_eq!(of(&a, &elsewhere), Cpus::Apart([vec![0, 1, 9, 4, 5], vec![6]]));
         assert_eq!([Cpus::from([3]).usual(), of(&b, &elsewhere).usual()], ["one", "two"]);
+    }
+
+    #[test]
+    fn cpus_on_the_node_of_the_card_come_first() {
+        let machine = |name: &str| Facts {
+            machine: name.into(),
+            cpus: (0..8).collect(),
+            siblings: vec![vec![0, 2], vec![4, 6], vec![5, 7]],
+            nodes: [(0, vec![0, 1, 2, 3]), (1, vec![4, 5, 6, 7])].into(),
+            settings: [("nic.eth0.node", "0"), ("nic.eth1.node", "1"), ("nic.eth2.node", "-1")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
+            ..Facts::default()
+        };
+        let (a, b) = (machine("a"), machine("b"));
+        let on = |device: &str| Some(device.to_owned());
+        let of = |a, b, devices: [Option<String>; 2]| Cpus::of_hosts([a, b], &devices);
+        let near_1 = vec![4, 5, 6, 7, 0, 1, 3, 2];
+        let near_0 = vec![0, 1, 3, 2, 4, 5, 6, 7];
+        assert_eq!(
+            of(&a, &b, [on("eth1"), on("eth0")]),
+            Cpus::Apart([near_1.clone(), near_0.clone()])
+        );
+        assert_eq!(of(&a, &a, [on("eth1"), on("eth1")]), Cpus::Shared(near_1));
+        // A card on each node of one machine: each end has CPUs of its own.
+        let both = of(&a, &a, [on("eth0"), on("eth1")]);
+        assert_eq!(both, Cpus::Shared(vec![0, 4, 1, 5, 3, 6, 2, 7]));
+        let apart = parse_cores("apart", both).unwrap().placement;
+        assert_eq!((apart.sender, apart.sender_softirq), (Some(0), SoftirqCpu::Cpu(1)));
+        assert_eq!((apart.receiver, apart.softirq), (Some(4), SoftirqCpu::Cpu(5)));
+        // No node, or one that is not known, changes nothing.
+        let plain = Cpus::Shared(vec![0, 1, 3, 4, 5, 2, 6, 7]);
+        assert_eq!(of(&a, &a, [on("eth2"), on("eth9")]), plain);
     }
 
     #[test]

@@ -7,9 +7,11 @@
 
 use super::payload::{PATTERN_PERIOD, Pattern, Toucher};
 use crate::record::{Fault, FaultKind, Touch};
+use crate::sys::bpf::xdp::Mark;
 use crate::sys::packet::Frames;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use std::net::Ipv4Addr;
 
 /// Frames as a cell asks for them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +24,14 @@ pub struct FramePlan {
     pub tap: bool,
     /// Whether a `struct virtio_net_hdr` stands before each frame.
     pub vnet_header: bool,
+    /// Whether the generator's device has a queueing discipline.
+    pub queued: bool,
+    /// CPU of vhost's workers; none leaves them to the scheduler.
+    pub vhost: Option<u32>,
+    /// Frames a second of all flows; none is as fast as possible.
+    pub rate: Option<u64>,
+    /// Frames of all flows; none is as many as there is time for.
+    pub count: Option<u64>,
 }
 
 /// Bytes of the headers of a frame.
@@ -30,8 +40,8 @@ const HEADERS: usize = ADDRESSES + 2 + 20 + 8;
 /// Bytes of both hardware addresses: destination and source.
 const ADDRESSES: usize = 12;
 
-/// Where the frames of all generators go to, and where they come from.
-const LANES: [u8; ADDRESSES] = *b"\x02bytep\x02athgn";
+/// Where the frames of all generators go to, by which they are known.
+const TARGET: [u8; 6] = *b"\x02bytep";
 
 /// Smallest frame that an Ethernet device sends without padding it (ETH_ZLEN).
 const SMALLEST: u32 = 60;
@@ -43,6 +53,23 @@ const DRAWN: usize = 256;
 const IMIX: [u32; 12] = [60, 590, 60, 590, 60, 60, 1514, 60, 590, 60, 590, 60];
 
 impl FramePlan {
+    /// Bytes of the headers of a frame.
+    pub const HEADERS: usize = HEADERS;
+    /// Hardware addresses, of where the frames come from and go to.
+    pub const HARDWARE: [[u8; 6]; 2] = [*b"\x02athgn", TARGET];
+    /// IPv4 addresses, likewise: those of the link's ends, from RFC 2544's.
+    pub const ADDRESSES: [Ipv4Addr; 2] =
+        [Ipv4Addr::new(198, 18, 0, 1), Ipv4Addr::new(198, 18, 0, 2)];
+    /// UDP port that the frames go to (discard).
+    pub const PORT: u16 = 9;
+    /// By what a program knows the frames.
+    pub const MARK: Mark = Mark { at: 0, bytes: [TARGET[0], TARGET[1], TARGET[2], TARGET[3]] };
+
+    /// UDP port that the frames of a flow come from.
+    pub fn port(flow: u32) -> u16 {
+        10_000 + (flow % 50_000) as u16
+    }
+
     /// Reads `60`, `60-1514` or `imix`.
     pub fn parse(sizes: &str, burst: u32) -> Result<FramePlan, Fault> {
         let wrong = || {
@@ -63,7 +90,16 @@ impl FramePlan {
                 (0..DRAWN).map(|_| random.random_range(least..=most)).collect()
             }
         };
-        let plan = FramePlan { sizes, burst, tap: false, vnet_header: false };
+        let plan = FramePlan {
+            sizes,
+            burst,
+            tap: false,
+            vnet_header: false,
+            queued: false,
+            vhost: None,
+            rate: None,
+            count: None,
+        };
         let smallest = plan.sizes.iter().min().copied().unwrap_or_default();
         if smallest < SMALLEST || plan.largest() > 65_535 {
             let text = format!("frames of {smallest} to {} bytes", plan.largest());
@@ -106,28 +142,27 @@ fn payload() -> Pattern {
 fn frame(payload: &Pattern, flow: u32, size: u32) -> Vec<u8> {
     let mut frame = vec![0; size as usize];
     let ip_length = (size - 14) as u16;
-    frame[..ADDRESSES].copy_from_slice(&LANES);
+    let [from, to] = FramePlan::HARDWARE;
+    frame[..6].copy_from_slice(&to);
+    frame[6..ADDRESSES].copy_from_slice(&from);
     frame[12..14].copy_from_slice(&[0x08, 0x00]);
     let ip = &mut frame[14..34];
     ip[0] = 0x45;
     ip[2..4].copy_from_slice(&ip_length.to_be_bytes());
-    // A time to live, and UDP; from 198.18.0.1 to 198.18.0.2 (RFC 2544).
+    // A time to live, and UDP.
     ip[8..10].copy_from_slice(&[64, 17]);
-    ip[12..20].copy_from_slice(&[198, 18, 0, 1, 198, 18, 0, 2]);
+    let [source, target] = FramePlan::ADDRESSES;
+    ip[12..16].copy_from_slice(&source.octets());
+    ip[16..20].copy_from_slice(&target.octets());
     let sum = checksum(ip);
     ip[10..12].copy_from_slice(&sum.to_be_bytes());
     let udp = &mut frame[34..42];
-    udp[..2].copy_from_slice(&port(flow).to_be_bytes());
-    udp[2..4].copy_from_slice(&9u16.to_be_bytes());
+    udp[..2].copy_from_slice(&FramePlan::port(flow).to_be_bytes());
+    udp[2..4].copy_from_slice(&FramePlan::PORT.to_be_bytes());
     // Without a checksum, which IPv4 allows.
     udp[4..6].copy_from_slice(&(ip_length - 20).to_be_bytes());
     payload.fill(&mut frame[HEADERS..], 0);
     frame
-}
-
-/// UDP port that the frames of a flow come from.
-fn port(flow: u32) -> u16 {
-    10_000 + (flow % 50_000) as u16
 }
 
 /// The Internet checksum (RFC 1071) of a header whose own field is zero.
@@ -159,7 +194,7 @@ impl Taken {
     #[inline]
     pub fn look(&mut self, read: &[u8]) -> Result<Option<usize>, Fault> {
         let frame = read.get(self.before..).unwrap_or_default();
-        if frame.get(..ADDRESSES) != Some(&LANES[..]) {
+        if frame.get(..TARGET.len()) != Some(&TARGET[..]) {
             return Ok(None);
         }
         self.toucher.take(frame)?;

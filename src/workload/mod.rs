@@ -17,7 +17,7 @@ pub use frames::{FramePlan, Taken};
 pub use gate::{Gate, Phase, Progress};
 pub use label::{believe, label, untested};
 pub use mover::{Account, Group, Job, Rx, Tx};
-pub use packets::QUIET;
+pub use packets::{QUIET, share};
 pub use payload::{PATTERN_PERIOD, Pattern, Toucher};
 pub use recorder::{Detail, Recorder};
 pub use tally::{CallStats, Edge, Tally, TallyEnd, Window};

@@ -31,10 +31,11 @@ pub trait Tx: Send {
     fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault>;
 
     /// The same of at most so many units of what its recorder counts; a mover of bytes may
-    /// send more.
-    fn send_at_most(&mut self, most: u64, recorder: &mut Recorder) -> Result<(), Fault> {
-        let _ = most;
-        self.send(recorder)
+    /// send more. Gives how many it tried to send.
+    fn send_at_most(&mut self, most: u64, recorder: &mut Recorder) -> Result<u64, Fault> {
+        let (_, before) = (most, recorder.total());
+        self.send(recorder)?;
+        Ok(recorder.total() - before)
     }
 
     /// The account of the whole stream. Called after the peer's kernel has

@@ -49,7 +49,7 @@ const OPTIONS: &[OptionSpec] = &[
         name: "count",
         kind: OptionKind::AutoCount(1, 1_000_000_000_000),
         default: "auto",
-        help: "frames of all generators together, after which the trial ends; auto: by time",
+        help: "frames that the kernel takes of all generators together, after which the trial ends; auto: by time",
     },
 ];
 
@@ -154,6 +154,9 @@ fn plan(cell: &Cell) -> Result<FramePlan, Fault> {
     let mut plan = FramePlan::parse(options.word("frame"), burst)?;
     plan.tap = cell.link.tap.is_some();
     plan.vnet_header = cell.link.tap.is_some_and(|tap| tap.vnet_header);
+    plan.queued = cell.link.qdisc != "none";
+    plan.vhost = cell.placement.vhost;
+    (plan.rate, plan.count) = (options.number("rate"), options.number("count"));
     Ok(plan)
 }
 
@@ -179,7 +182,7 @@ fn generate(mut actor: Actor) -> Result<FlowEnd, Fault> {
 }
 
 /// The part of a number that one of several flows has: all parts add up to it.
-fn share(all: u64, flows: u32, index: u32) -> u64 {
+pub fn share(all: u64, flows: u32, index: u32) -> u64 {
     let (flows, index) = (u64::from(flows), u64::from(index));
     all / flows + u64::from(index < all % flows)
 }
@@ -193,12 +196,14 @@ fn paced(
 ) -> Result<(), Fault> {
     let begin = clock::monotonic();
     let most = count.unwrap_or(u64::MAX);
-    while recorder.phase() != Phase::Stop && recorder.total() < most {
+    // One that is dropped is not made up for.
+    let mut tried = 0;
+    while recorder.phase() != Phase::Stop && tried < most {
         let elapsed = clock::monotonic() - begin;
         let due = (u128::from(elapsed) * u128::from(rate) / 1_000_000_000) as u64;
-        let behind = due.min(most).saturating_sub(recorder.total());
+        let behind = due.min(most).saturating_sub(tried);
         if behind > 0 {
-            tx.send_at_most(behind, recorder)?;
+            tried += tx.send_at_most(behind, recorder)?;
             continue;
         }
         let next = (u128::from(due + 1) * 1_000_000_000).div_ceil(u128::from(rate)) as u64;

@@ -9,6 +9,7 @@ mod moves;
 #[path = "../lab/paths.rs"]
 #[allow(dead_code, unused_imports, reason = "without its tests only the sender is left")]
 mod paths;
+mod steering;
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -21,6 +22,9 @@ fn main() {
         ["sockets"] => calls::sockets(),
         ["killed", study, setting, program, ref arguments @ ..] => {
             killed::killed(study, setting, program, arguments);
+        }
+        ["context", device, first, count] => {
+            steering::context(device, first.parse().unwrap(), count.parse().unwrap());
         }
         ["endless"] => calls::endless(),
         ["copied", bytes] => moves::copied(bytes.parse().unwrap()),

@@ -2,6 +2,7 @@
 
 mod guests;
 
+mod frames;
 mod instructions;
 mod nic;
 mod observe;

@@ -2,9 +2,11 @@
 //! made-up studies whose truth is known, that choosing what goes on tells no lies.
 
 use crate::made_up;
+use crate::shared::render;
 
 use bytepath::math::Random;
 use bytepath::record::{Budget, CellId, Study, Trial};
+use bytepath::report::Style;
 use bytepath::stats::{Question, Row, Rules, allot, analyse, second_pass};
 use made_up::{cell, header};
 
@@ -21,7 +23,7 @@ fn study(effects: &[f64], budget: f64, chance: &mut Random) -> Study {
     header.ceiling = None;
     header.schedule.blocks = 20;
     (header.schedule.warm_up, header.schedule.window) = (0.5, 1.5);
-    header.schedule.budget = Some(Budget { seconds: budget, first: 3 });
+    header.schedule.budget = Some(Budget { seconds: budget + 7.0, profiles: 7.0, first: 3 });
     let mut study = Study { header, trials: Vec::new(), profiles: Vec::new(), remarks: Vec::new() };
     let all: Vec<CellId> = study.header.cells.iter().map(|cell| cell.id.clone()).collect();
     run(&mut study, effects, &all, 0, 3, chance);
@@ -70,16 +72,14 @@ fn rows(study: &Study) -> Vec<Row> {
 
 #[test]
 fn a_budget_holds_all_blocks_or_some_or_two_passes() {
-    let of = |seconds: f64, cells: usize| {
-        allot(seconds, 2.0, cells, 5).map(|(blocks, budget)| (blocks, budget.first))
-    };
+    let of = |seconds: f64, cells: usize| allot(seconds, 2.0, cells, 5);
     assert_eq!(of(1000.0, 10), Some((5, 5)), "all of it");
     assert_eq!(of(99.0, 10), Some((5, 3)), "three blocks, and the rest for what matters");
     assert_eq!(of(60.0, 10), Some((3, 3)), "three, and nothing left");
     assert_eq!(of(45.0, 10), Some((2, 2)));
     assert_eq!(of(39.0, 10), None, "one block compares nothing");
     assert_eq!(of(26.0, 3), Some((4, 4)), "of one comparison there is nothing to choose");
-    assert_eq!(allot(20.0, 2.0, 10, 1).map(|(blocks, _)| blocks), Some(1), "one was asked for");
+    assert_eq!(allot(20.0, 2.0, 10, 1), Some((1, 1)), "one was asked for");
 }
 
 #[test]
@@ -156,4 +156,35 @@ fn choosing_by_the_first_pass_claims_nothing_that_is_not_so() {
     assert!(flattered > 0.012, "the blocks that chose a leader flatter it: {flattered}");
     // A mean of 200 figures with a standard deviation of 2 % is off by 0.14 %.
     assert!(judged.abs() < 0.005, "the later ones do not: {judged}");
+}
+
+#[test]
+fn the_command_to_run_it_again_has_the_budget() {
+    let study = study(&[0.2, 0.0], 4.0 * 3.0 * EACH + 60.0 * EACH, &mut Random::new(8));
+    let text = String::from_utf8(render("netdev", &study, &Style::default())).unwrap();
+    assert!(text.contains("--budget 223s") && text.contains("--blocks 20"), "{text}");
+}
+
+#[test]
+fn a_dry_run_says_what_a_budget_holds() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/battle-quick.toml");
+    let run = |budget: &str| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_bytepath"));
+        command.args(["run", file, "--design", "trials", "--dry-run", "--budget", budget]);
+        let output = command.output().unwrap();
+        let text = [&output.stdout[..], &output.stderr[..]].concat();
+        (output.status.code(), String::from_utf8(text).unwrap())
+    };
+    // Nine cells of a second and a half, and one around each.
+    let (code, text) = run("100s");
+    assert_eq!(code, Some(0), "{text}");
+    let said = "a budget of 100s leaves about 32s after these 3 blocks, at 2.5 s a trial: for the \
+                leaders";
+    assert!(text.contains(said) && text.contains("27 trials"), "{text}");
+    let (code, text) = run("1h");
+    let whole = "a budget of 3600s holds 5 blocks, at about 2.5 s a trial";
+    assert!(code == Some(0) && text.contains(whole), "{text}");
+    let (code, text) = run("40s");
+    assert!(code == Some(2) && text.contains("does not hold two blocks of 9 cells"), "{text}");
+    assert!(run("soon").1.contains("'soon' is not a duration"));
 }

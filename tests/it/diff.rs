@@ -46,6 +46,30 @@ fn the_pair_of_2002_comes_out_row_for_row() {
 }
 
 #[test]
+fn two_rankings_stand_side_by_side() {
+    let text = printed(&["baseline.txt", "affinity.txt", "--side-by-side", "--top", "12"]);
+    let head = text.lines().position(|line| line.trim_start().starts_with('#')).expect(&text);
+    let lines: Vec<Vec<&str>> = text
+        .lines()
+        .skip(head + 1)
+        .take(12)
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    let places = |column: usize| lines.iter().map(|line| line[column]).collect::<Vec<&str>>();
+    assert_eq!(places(0), (1..=12).map(|n| n.to_string()).collect::<Vec<_>>(), "{text}");
+    // Where a function of the first column went is where the second says that it came from.
+    let (first, second) = (places(1), places(4));
+    for (place, (function, to)) in first.iter().zip(places(3)).enumerate() {
+        let Some(there) = second.iter().position(|other| other == function) else { continue };
+        assert_eq!(to, (there + 1).to_string(), "{function}: {text}");
+        assert_eq!(places(6)[there], (place + 1).to_string(), "{function}: {text}");
+    }
+    let amounts: Vec<f64> = places(2).iter().map(|n| n.parse().unwrap()).collect();
+    assert!(amounts.is_sorted_by(|a, b| a >= b), "{text}");
+    assert!(refused(&["baseline.txt", "affinity.txt", "--side-by-side", "--json"]).0 == 2);
+}
+
+#[test]
 fn json_says_the_same_and_more() {
     let value: Value =
         serde_json::from_str(&printed(&["baseline.txt", "affinity.txt", "--json"])).unwrap();

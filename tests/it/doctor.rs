@@ -1,9 +1,10 @@
 //! `doctor` on made-up machines of every kind, and on this one.
 
-use bytepath::host::{examine, moment, survey};
-use bytepath::record::{Finding, Severity};
+use bytepath::host::{examine, examine_pair, moment, survey};
+use bytepath::record::{Facts, Finding, Severity};
 use bytepath::sys::Roots;
 use bytepath_testing::skip;
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
@@ -79,6 +80,80 @@ fn a_well_kept_server_has_nothing_that_blocks_or_distorts() {
     assert_eq!(worse, []);
     // What hid the effect of a tap patch for weeks is named.
     assert!(said("epyc-server").contains("Safe RET"));
+}
+
+/// A made-up machine of two NUMA nodes, whose card is on the second.
+fn two_nodes(firmware: &str) -> (tempfile::TempDir, Facts, Vec<Finding>) {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!(r#"{{"eth1": {{"driver-version": "24.10", "firmware": "{firmware}"}}}}"#);
+    for (path, text) in [
+        ("proc/sys/kernel/osrelease", "7.1.0"),
+        ("proc/sys/vm/nr_hugepages", "64"),
+        ("proc/sys/vm/max_map_count", "65530"),
+        ("sys/devices/system/cpu/online", "0-7"),
+        ("sys/devices/system/node/online", "0-1"),
+        ("sys/devices/system/node/node0/cpulist", "0-3"),
+        ("sys/devices/system/node/node1/cpulist", "4-7"),
+        ("sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages", "64"),
+        ("sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages", "0"),
+        ("sys/class/net/eth1/speed", "200000"),
+        ("sys/class/net/eth1/device/numa_node", "1"),
+        ("sys/class/net/eth1/device/uevent", "DRIVER=mlx5_core"),
+        ("sys/class/net/eth1/device/current_link_speed", "16.0 GT/s PCIe"),
+        ("sys/class/net/eth1/device/max_link_speed", "16.0 GT/s PCIe"),
+        ("sys/class/net/eth1/device/current_link_width", "8"),
+        ("sys/class/net/eth1/device/max_link_width", "8"),
+        ("cards.json", &text),
+    ] {
+        let path = folder.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    let roots = Roots::recorded(folder.path());
+    let facts = survey(&roots);
+    let found = examine(&facts, &moment(&roots));
+    (folder, facts, found)
+}
+
+#[test]
+fn nodes_bus_and_mappings_of_a_made_up_server() {
+    let (_folder, facts, found) = two_nodes("28.42.1000");
+    assert_eq!(facts.cpus_near("eth1"), Some(&[4, 5, 6, 7][..]));
+    for said in [
+        // 16 GT/s on 8 lanes, less encoding and headers.
+        "eth1: its bus carries about 113 Gbit/s, its link 200 Gbit/s",
+        "eth1 is on NUMA node 1, and all 64 huge pages are elsewhere",
+        "eth1 is on NUMA node 1",
+        "vm.max_map_count is 65530",
+    ] {
+        assert!(found.iter().any(|finding| finding.what == said), "{said}: {found:#?}");
+    }
+    assert_eq!(facts.settings["nic.eth1.firmware"], "28.42.1000");
+    assert_eq!(facts.settings["nic.eth1.driver_version"], "24.10");
+    assert!(!said("sapphire-rapids-server").contains("its bus carries"), "as much as its link");
+}
+
+#[test]
+fn cards_that_are_not_alike_are_a_finding_of_two_hosts() {
+    let [(_, one, _), (_, same, _), (_, mut other, _)] =
+        ["28.42.1000", "28.42.1000", "28.39.2048"].map(two_nodes);
+    assert_eq!(examine_pair([&one, &same], &[None, None]), []);
+    other.kernel_release = "6.12.9".into();
+    // The only card of each host is its device; one may also be named.
+    for devices in [[None, None], [Some("eth1".to_owned()), None]] {
+        let found = examine_pair([&one, &other], &devices);
+        let said: Vec<&str> = found.iter().map(|finding| finding.what.as_str()).collect();
+        assert_eq!(
+            said,
+            [
+                "firmware: 28.42.1000 of eth1 (sender), 28.39.2048 of eth1 (receiver)",
+                "kernel: 7.1.0 (sender), 6.12.9 (receiver)"
+            ]
+        );
+        assert_eq!(found[0].severity, Severity::Distorts);
+    }
+    let elsewhere = [Some("eth7".to_owned()), None];
+    assert_eq!(examine_pair([&one, &other], &elsewhere).len(), 1, "only what is known");
 }
 
 #[test]

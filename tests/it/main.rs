@@ -23,6 +23,7 @@ mod explain;
 mod factors;
 mod fleet;
 mod formats;
+mod frames;
 mod fuzz;
 mod html;
 mod instructions;

@@ -276,7 +276,7 @@ fn every_meter_says_what_it_is() {
         "frequency",
         "power",
     ];
-    assert_eq!(names, [&always[..], &["locks", "handoffs", "profile"]].concat());
+    assert_eq!(names, [&always[..], &["nvml", "locks", "handoffs", "profile"]].concat());
     assert_eq!(regular().map(|m| m.name()).collect::<Vec<_>>(), always);
     assert!(!selectable().any(|m| m.name() == "profile"));
     let apart: Vec<_> = CATALOG.iter().filter(|m| m.apart()).map(|m| m.name()).collect();

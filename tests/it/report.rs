@@ -36,29 +36,6 @@ fn text_at_usual_widths() {
     }
 }
 
-/// Made-up residencies of a CPU that no role is pinned to, which differ by cell.
-#[test]
-fn idle_states_of_every_cpu_stand_cell_beside_cell() {
-    let mut study = study();
-    let baseline = study.header.baseline.clone();
-    for (index, trial) in study.trials.iter_mut().enumerate() {
-        let share = if trial.cell == baseline { 0.25 } else { 0.7 };
-        let share = share + if index % 2 == 0 { 0.001 } else { -0.001 };
-        trial.readings.push(Reading::sum("cstate.C6", Unit::Ratio, share, Scope::Cpu(77)));
-    }
-    let details = Style { width: 160, colour: false, details: true };
-    let text = words(&render("text", &study, &details));
-    let (_, table) = text.split_once("Idle states of every CPU").unwrap();
-    assert!(table.contains(&format!("A {baseline}")), "{table}");
-    assert!(table.contains("CPU state A B"), "{table}");
-    assert!(table.contains("77 C6 25% 70%"), "{table}");
-    let html = render("html", &study, &details);
-    assert!(html.contains("Every CPU, cell beside cell"), "{html}");
-    // With one cell the roles' own table says it all.
-    study.header.cells.truncate(1);
-    assert!(!render("text", &study, &details).contains("Idle states of every CPU"));
-}
-
 /// What made-up meters say of functions is reported per GiB by every format.
 #[test]
 fn functions_that_waited_or_handed_work_over_are_ranked_per_unit() {

@@ -7,13 +7,14 @@ use bytepath::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
 use bytepath::meter::{self, Meter};
 use bytepath::path::{DataPath, HalfPath, RxPath, TxPath};
 use bytepath::record::{
-    CellId, Design, Facts, Fault, FaultKind, Manner, Reading, Role, Schedule, Scope, Study,
+    Budget, CellId, Design, Facts, Fault, FaultKind, Manner, Reading, Role, Schedule, Scope, Study,
     StudyHeader, Support, Touch, Trial, TrialStatus, Unit,
 };
-use bytepath::run::{Laboratory, Observer, Plan, conduct, load};
+use bytepath::run::{Laboratory, Observer, Plan, conduct, load, resume};
 use bytepath::stats;
 use bytepath::workload::{Account, Group, Job, Phase, Recorder, Rx, Toucher, Tx};
 use bytepath_testing::{alone, shared};
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -100,6 +101,46 @@ fn a_known_delay_is_recovered() {
         let (low, high) = (interval.low - 0.005, interval.high + 0.005);
         assert!(low <= truth && truth <= high, "{name}: {truth} is not in {interval:?}");
         assert!((effect.ratio - truth).abs() < 0.02, "{name}: {} for {truth}", effect.ratio);
+    }
+}
+
+#[test]
+fn a_budget_runs_a_second_pass_and_a_resumed_study_goes_on_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut plan = plan(&["paced+10", "paced", "paced+3", "paced+5"], folder.path());
+    for cell in &mut plan.cells {
+        cell.stream.flows = 1;
+        cell.stream.touch = Touch::None;
+    }
+    let budget = Some(Budget { seconds: 600.0, profiles: 0.0, first: 3 });
+    plan.schedule = Schedule { blocks: 5, window: 0.2, budget, ..plan.schedule };
+    let study = finished(&plan);
+    let ran = |study: &Study| -> BTreeSet<(u32, String)> {
+        study.trials.iter().map(|trial| (trial.block, trial.cell.0.clone())).collect()
+    };
+    let second = stats::second_pass(&study).expect("there is time, and something leads");
+    let mut wanted: BTreeSet<(u32, String)> = BTreeSet::new();
+    for block in 0..8 {
+        let cells = plan.cells.iter().map(|cell| &cell.id);
+        let cells = cells.filter(|id| block < 3 || second.cells.contains(id));
+        wanted.extend(cells.map(|id| (block, id.0.clone())));
+    }
+    assert_eq!((ran(&study), study.trials.len()), (wanted.clone(), wanted.len()));
+    let remark = study.remarks.iter().find(|remark| remark.starts_with("within its budget: 3"));
+    assert!(remark.is_some_and(|text| text.contains(&second.chosen[0].0)), "{:?}", study.remarks);
+
+    // As if it had been stopped in the second pass, and in the first.
+    let file = folder.path().join("trials.jsonl");
+    for kept in [wanted.len() - 2, 7] {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let lines: Vec<&str> = text.lines().take(kept).collect();
+        std::fs::write(&file, lines.join("\n") + "\n").unwrap();
+        let stop = AtomicBool::new(false);
+        let (study, result) = resume(&laboratory(&stop), folder.path(), &mut Silent);
+        result.unwrap();
+        let study = study.unwrap();
+        let second = stats::second_pass(&study).expect("it is chosen again").cells.len();
+        assert_eq!(study.trials.len(), 12 + 5 * second);
     }
 }
 

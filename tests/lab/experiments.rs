@@ -46,8 +46,10 @@ fn the_time_that_an_experiment_says_it_takes_is_true() {
         let each = x.warm_up.as_secs_f64() + x.window.as_secs_f64() + EACH;
         let minutes = runs as f64 * f64::from(x.blocks) * each / 60.0;
         let Some(said) = text.split("# Takes about ").nth(1) else {
-            // A guest whose clock counts instructions is as slow as this host emulates.
-            assert!(x.testbed.text.contains("count=instructions"), "{} says none", file.display());
+            // A guest whose clock counts instructions is as slow as this host emulates, and where
+            // all needs a NIC nothing is known here.
+            let slow = x.testbed.text.contains("count=instructions");
+            assert!(slow || runs == 0, "{} says none", file.display());
             continue;
         };
         let said = match said.split_whitespace().next().unwrap() {

@@ -292,7 +292,10 @@ fn inside_a_dry_run_shows_every_setting() {
         assert!(shared.contains(part), "{part}: {shared}");
     }
     let said = text(&machine.bytepath(&["run", file, "--testbed", both, "--dry-run"]));
-    assert!(said.contains("hw-gro=on cores=apart: cannot run here: pa has no"), "{said}");
+    assert!(
+        said.contains("cores=apart: cannot run here: feature pa rx-gro-hw=on: pa has no"),
+        "{said}"
+    );
     machine.is(&before, "after a dry run");
     machine.has_no_namespaces();
 }

@@ -252,7 +252,7 @@ fn run_copied(command: &mut Command) -> std::io::Result<std::process::Output> {
 /// Where the host forbids namespaces the tests cannot run; the refusal has to
 /// be one that a user can act on. Whoever has the privileges is always
 /// expected to get them.
-fn unavailable() -> bool {
+pub fn unavailable() -> bool {
     let support = testbed::CATALOG[0].probe();
     if let bytepath::record::Support::No { reason, remedy } = &support {
         assert!(!bytepath::sys::namespace::privileged(), "{reason}");

@@ -3,7 +3,7 @@
 //! rendered in any format.
 
 use super::WorkUnit;
-use super::diff::{self, CONFIDENCE, LeftOut, Options, Pair, Per, Row};
+use super::diff::{self, CONFIDENCE, LeftOut, Options, Pair, Per, Places, Row};
 use super::flame::{Chart, Widths, flames};
 use super::subsystem::{Classes, Coverage, Rules};
 use super::symptom::{Seen, Tally};
@@ -70,6 +70,9 @@ pub struct Ranked {
     /// The others together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<LeftOut>,
+    /// Those that take most on each side, in two columns.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub places: Vec<Places>,
 }
 
 /// Functions of a ranking.
@@ -105,6 +108,7 @@ pub fn explain(
             let title = format!("{} against {}, widths of {cell}", other.cell, baseline.cell);
             charts.push(flames.chart(&title, widths, true, most));
         }
+        let places = diff::places(&found.rows, RANKED);
         found.keep(Some(RANKED), 0.0);
         explanation.ranked.push(Ranked {
             without: baseline.cell.to_owned(),
@@ -113,6 +117,7 @@ pub fn explain(
             total: found.total,
             rows: found.rows,
             left_out: found.left_out,
+            places,
         });
     }
     explanation.charts.retain(|chart| !chart.boxes.is_empty());

@@ -60,6 +60,15 @@ impl Cell {
         }
     }
 
+    /// Flows at a role's host, each with a thread: those of the contract, and at the end of a
+    /// tap its queues.
+    pub fn flows(&self, role: Role) -> u32 {
+        match (role, &self.link.tap) {
+            (Role::Receiver, Some(tap)) => tap.queues,
+            _ => self.stream.flows,
+        }
+    }
+
     /// The half that a role plays.
     pub fn half(&self, role: Role) -> &Half {
         match role {
@@ -275,7 +284,7 @@ impl LinkSettings {
 }
 
 /// A tap: the sender's device, whose other end is descriptors of the receiver's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TapSettings {
     /// Queues, each with a descriptor and a ring of its own.
     pub queues: u32,

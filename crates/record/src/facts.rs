@@ -23,6 +23,9 @@ pub struct Facts {
     /// are left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub siblings: Vec<Vec<u32>>,
+    /// CPUs of each NUMA node, by its number; empty where there is one node.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub nodes: BTreeMap<u32, Vec<u32>>,
     /// Memory of the machine in bytes.
     pub memory: u64,
     /// Page size in bytes.
@@ -39,6 +42,27 @@ pub struct Facts {
     /// Things that were tried for real, in the order tried.
     pub attempts: Vec<Attempt>,
 }
+
+impl Facts {
+    /// CPUs on the NUMA node of a card. None where there is one node, or the card's is not known.
+    pub fn cpus_near(&self, card: &str) -> Option<&[u32]> {
+        self.node(&format!("nic.{card}.node"))
+    }
+
+    /// The device of the link, and the CPUs on its NUMA node, as for [`Facts::cpus_near`].
+    pub fn cpus_near_link(&self) -> Option<(&str, &[u32])> {
+        Some((self.settings.get(LINK_DEVICE)?.as_str(), self.node(LINK_NODE)?))
+    }
+
+    fn node(&self, setting: &str) -> Option<&[u32]> {
+        self.nodes.get(&self.settings.get(setting)?.parse().ok()?).map(Vec::as_slice)
+    }
+}
+
+/// The fact that names the device of the link, and the one that gives its NUMA node.
+pub const LINK_DEVICE: &str = "link.device";
+/// See [`LINK_DEVICE`].
+pub const LINK_NODE: &str = "link.node";
 
 /// What the process may do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -33,6 +33,13 @@ pub struct Hops {
     /// Read by the sink, and not of this generator; in none of the other counts.
     #[serde(default)]
     pub strays: u64,
+    /// Sent by the sender's device, as it counts by itself: read by the sink, of a tap.
+    #[serde(default)]
+    pub device_sent: u64,
+    /// The device does not tell of all that it drops of this generator: what it was handed
+    /// and has not sent is what it dropped.
+    #[serde(default)]
+    pub drops_untold: bool,
 }
 
 impl Hops {
@@ -80,6 +87,8 @@ impl Hops {
         self.ring_queued += other.ring_queued;
         self.received += other.received;
         self.strays += other.strays;
+        self.device_sent += other.device_sent;
+        self.drops_untold |= other.drops_untold;
     }
 }
 

@@ -34,7 +34,7 @@ mod work;
 
 pub use cell::{Activity, Cell, CellId, Half, LinkSettings, Protocol, Stream, TapSettings, Touch};
 pub use clocks::{Clocks, HostClock};
-pub use facts::{Attempt, Facts, Outcome, Privileges, Support};
+pub use facts::{Attempt, Facts, LINK_DEVICE, LINK_NODE, Outcome, Privileges, Support};
 pub use fault::{Fault, FaultKind};
 pub use finding::{Finding, Severity};
 pub use fragments::{FEW, FREED_AT_ONCE, FragmentCounts};

@@ -135,11 +135,13 @@ impl Schedule {
     }
 }
 
-/// The time that the trials of a study are to take.
+/// The time that a study is to take.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Budget {
-    /// Seconds, without what the profiles take.
+    /// Seconds, all in all.
     pub seconds: f64,
+    /// Seconds of them that are kept for the profiles after the last block.
+    pub profiles: f64,
     /// Blocks of all cells that are run first. Where they are fewer than `Schedule::blocks`, a
     /// second pass follows: some cells, in blocks of their own.
     pub first: u32,

@@ -387,6 +387,8 @@ pub enum StewardRequest {
     Restore,
     /// What would spoil a measurement here? Answered by `Findings`.
     Examine,
+    /// Hold the first GPU, if there is one, until the agent ends. Answered by `Done`.
+    HoldGpu,
 }
 
 /// What a steward answers.

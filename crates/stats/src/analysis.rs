@@ -3,6 +3,7 @@
 use super::cpu::CpuRule;
 use super::effect::{CONFIDENCE, Effect};
 use super::factors::FactorView;
+use super::hops::HopsRow;
 use super::idle::IdleShare;
 use super::pairs::PairSpread;
 use super::placement::ReceiveWork;
@@ -158,6 +159,9 @@ pub struct Row {
     /// Latency of all measured trials together; none where none was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency: Option<LatencyRow>,
+    /// What became of its frames; none of what counts no frames.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hops: Option<HopsRow>,
     /// Mean rate of bytes as a part of the copy ceiling: bytes moved in a second over the
     /// bytes one core copies in a second, with buffers of the workload's size.
     pub ceiling_share: Option<f64>,

@@ -14,7 +14,7 @@ use super::analysis::{Analysis, Rules};
 use super::build::analyse;
 use super::effect::Effect;
 use super::verdict::{Direction, Question, Verdict};
-use crate::record::{Budget, Cell, CellId, Study, StudyHeader, Trial, TrialStatus};
+use crate::record::{Cell, CellId, Study, StudyHeader, Trial, TrialStatus};
 use std::collections::{BTreeMap, HashSet};
 
 /// Least blocks of a pass: an interval over two, with t at 12.7, says next to nothing.
@@ -26,18 +26,18 @@ const ENOUGH: u32 = 5;
 /// The baseline and its second copy, which are in every block.
 const KEPT: usize = 2;
 
-/// What so many seconds hold of a study, whose trials take so many seconds each: its blocks, of
-/// which the first pass has `Budget::first`. They are fewer than asked for where only a whole
-/// number of them fits and nothing is left for a second pass. None where two do not fit, without
-/// which there is no comparison.
-pub fn allot(seconds: f64, trial: f64, cells: usize, blocks: u32) -> Option<(u32, Budget)> {
+/// What so many seconds hold of a study, whose trials take so many seconds each: its blocks, and
+/// those of its first pass, fewer where a second one follows. The blocks are fewer than asked for
+/// where some fit and nothing is left for a second pass. None where two do not fit, without which
+/// there is no comparison.
+pub fn allot(seconds: f64, trial: f64, cells: usize, blocks: u32) -> Option<(u32, u32)> {
     let block = trial * cells as f64;
     let fits = ((seconds / block) as u32).min(blocks);
     let left = seconds - f64::from(LEAST) * block;
     let smallest = f64::from(LEAST) * trial * (KEPT + 1) as f64;
     let two = fits >= LEAST && fits < blocks && cells > KEPT + 1 && left >= smallest;
     let (kept, first) = if two { (blocks, LEAST) } else { (fits, fits) };
-    (fits >= blocks.min(2)).then_some((kept, Budget { seconds, first }))
+    (fits >= blocks.min(2)).then_some((kept, first))
 }
 
 /// Cells that a second pass of so many seconds can hold with [`ENOUGH`] blocks each.
@@ -74,7 +74,7 @@ pub fn second_pass(study: &Study) -> Option<SecondPass> {
         return None;
     }
     let each = seconds_per_trial(&trials, header.schedule.warm_up + header.schedule.window);
-    let left = budget.seconds - each * (able.count() as f64 * f64::from(first));
+    let left = budget.seconds - budget.profiles - each * (able.count() as f64 * f64::from(first));
     let first = Study { trials, header: header.clone(), profiles: Vec::new(), remarks: Vec::new() };
     let mut chosen = matter(&analyse(&first, &Rules::of(header)));
     let blocks_of = |count: usize| (left / (each * (KEPT + count) as f64)) as u32;

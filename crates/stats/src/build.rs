@@ -8,6 +8,7 @@ use super::budget;
 use super::compare::{Frame, Side};
 use super::cpu::RoleCpu;
 use super::factors::factor_view;
+use super::hops::HopsRow;
 use super::idle::idle;
 use super::order;
 use super::placement::{ReceiveWork, collisions};
@@ -230,6 +231,7 @@ fn row(study: &Study, rules: &Rules, known: &Known) -> Row {
         work,
         rate,
         latency: latency(measured, rules),
+        hops: HopsRow::of(cell, measured, rules.confidence),
         ceiling_share: share.filter(|share| share.is_finite()),
         labels: pool::count_exact(measured.iter().map(|t| t.label.as_str())),
         sender: end(Role::Sender),

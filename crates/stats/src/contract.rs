@@ -1,7 +1,7 @@
 //! Were two cells asked the same? A comparison means something only where they
 //! differ in what the experiment varies and in nothing else.
 
-use crate::record::{Cell, Role, Setting, SettingRecord, Trial};
+use crate::record::{Cell, LinkSettings, Role, Setting, SettingRecord, Trial};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -43,6 +43,13 @@ pub fn undeclared(first: &str, baseline: &Cell, cell: &Cell) -> Vec<String> {
     same!("gro-max", &["link"], b.gro_max, c.gro_max);
     same!("wmem", &["link"], b.wmem, c.wmem);
     same!("qdisc", &["link"], b.qdisc, c.qdisc);
+    same!("queue-length", &["link"], b.queue_length, c.queue_length);
+    let tap = |link: &LinkSettings| link.tap.unwrap_or_default();
+    let (of_b, of_c) = (tap(b), tap(c));
+    same!("link", &[], b.tap.is_some(), c.tap.is_some());
+    same!("queues", &["link"], of_b.queues, of_c.queues);
+    same!("backpressure", &["link"], of_b.backpressure, of_c.backpressure);
+    same!("vnet-header", &["link"], of_b.vnet_header, of_c.vnet_header);
     same!("threaded-napi", &["link"], b.threaded_napi, c.threaded_napi);
     same!("rps", &["link", "cores"], b.rps, c.rps);
     let (b, c) = (baseline.placement, cell.placement);

@@ -192,7 +192,7 @@ fn stolen_anywhere(trial: &Trial, (wall, tick): (f64, f64)) -> Option<String> {
 /// What a meter should have seen of a role and did not.
 fn lost(trial: &Trial, cell: &Cell, role: Role) -> Vec<String> {
     let mut events = Vec::new();
-    let flows = cell.stream.flows as usize;
+    let flows = cell.flows(role) as usize;
     if let Some(record) = trial.role(role) {
         // Every flow has a thread; workers of the kernel come on top.
         let seen = record.threads.len();

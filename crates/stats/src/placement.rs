@@ -134,6 +134,7 @@ fn sound(value: f64) -> bool {
 /// or on two that are threads of one core. What the link does by itself (its polling
 /// thread on the receiver's CPU), and an end whose softirqs were put beside its threads,
 /// are no news and not among them. On machines of their own (`apart`) the ends cannot meet.
+/// Also parts on another NUMA node than the device of their link.
 pub fn collisions(cell: &Cell, facts: &[Facts], apart: bool) -> Vec<String> {
     let mut found = Vec::new();
     for role in Role::ALL.into_iter().filter(|role| apart || *role == Role::Receiver) {
@@ -155,6 +156,14 @@ pub fn collisions(cell: &Cell, facts: &[Facts], apart: bool) -> Vec<String> {
             }
         }));
     }
+    for role in Role::ALL {
+        let near = facts.get(role as usize).and_then(Facts::cpus_near_link);
+        let Some((device, near)) = near else { continue };
+        let far = cell.placement.named_at(role).filter(|(_, cpu)| !near.contains(cpu));
+        found.extend(far.map(|(part, cpu)| {
+            format!("{part} on CPU {cpu} is on another NUMA node than {device}")
+        }));
+    }
     let free = cell.placement == Placement::default();
     if let (true, Some(rps)) = (free, cell.link.rps) {
         found
@@ -167,7 +176,7 @@ pub fn collisions(cell: &Cell, facts: &[Facts], apart: bool) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::pool::tests::{cell, trial};
-    use crate::record::{Scope, SoftirqCpu, Unit};
+    use crate::record::{LINK_DEVICE, LINK_NODE, Scope, SoftirqCpu, Unit};
 
     fn seen(values: &[(&str, u32, f64)]) -> Trial {
         let mut t = trial("a", 0, 2.0, 1);
@@ -251,6 +260,22 @@ mod tests {
         assert_eq!(collisions(&c, &[smt.clone(), smt], true), [""; 0], "a machine each");
         c.placement = Placement { softirq: SoftirqCpu::Cpu(1), ..Placement::pinned(0, 1) };
         assert_eq!(collisions(&c, &[], false), [""; 0], "the receiver's softirqs beside it");
+        let host = |node: &str| Facts {
+            nodes: [(0, vec![0, 1]), (1, vec![2, 3])].into(),
+            settings: [(LINK_DEVICE, "eth1"), (LINK_NODE, node)]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
+            ..Facts::default()
+        };
+        assert_eq!(
+            collisions(&c, &[host("0"), host("1")], true),
+            [
+                "receiver on CPU 1 is on another NUMA node than eth1",
+                "softirq on CPU 1 is on another NUMA node than eth1"
+            ]
+        );
+        assert_eq!(collisions(&c, &[host("0"), host("0")], true), [""; 0]);
+        assert_eq!(collisions(&c, &[host("7"), host("-1")], true), [""; 0], "no such node");
         c.placement = Placement::default();
         c.link.rps = Some(1);
         assert!(collisions(&c, &[], false)[0].contains("RPS moves receive work to CPU 1"));

@@ -223,8 +223,19 @@ fn ratios(first: &Side, second: &Side) -> BTreeMap<u32, f64> {
 }
 
 /// The factors whose levels are known of a cell, whether or not the experiment varies them.
-pub const PUBLISHED_FACTORS: [&str; 8] =
-    ["path", "cores", "hw-gro", "gso-max", "gro-max", "mtu", "message-size", "read-size"];
+pub const PUBLISHED_FACTORS: [&str; 11] = [
+    "path",
+    "rx",
+    "cores",
+    "hw-gro",
+    "gso-max",
+    "gro-max",
+    "mtu",
+    "message-size",
+    "read-size",
+    "flows",
+    "backpressure",
+];
 
 /// The level of a factor of a cell, as published works are written down. `apart` says that
 /// each end has a machine of its own.
@@ -240,6 +251,9 @@ fn level_of(cell: &Cell, factor: &str, apart: bool) -> Option<String> {
             Some(path) => path.clone(),
             None => cell.id.0.split(' ').next()?.to_owned(),
         },
+        "rx" => cell.rx.path.clone(),
+        "flows" => cell.stream.flows.to_string(),
+        "backpressure" => cell.link.tap?.backpressure.to_string(),
         "cores" => cores(cell, apart)?.to_owned(),
         "hw-gro" => cell.link.hw_gro.to_string(),
         "gso-max" => or_auto(cell.link.gso_max),

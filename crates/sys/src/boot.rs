@@ -2,7 +2,13 @@
 
 use rustix::mount::{MountFlags, mount};
 use std::ffi::CString;
+use std::fs;
 use std::io;
+use std::path::{Path, PathBuf};
+
+/// Folder of the modules of a guest. Their names begin with their place in the order of
+/// loading.
+pub const MODULES: &str = "/modules";
 
 /// Mounts a file system that needs no device: proc, sysfs, devtmpfs.
 pub fn mount_virtual(kind: &str, folder: &str) -> io::Result<()> {
@@ -17,6 +23,28 @@ pub fn load_module(module: &[u8], parameters: &str) -> io::Result<()> {
     Ok(rustix::system::init_module(module, &parameters)?)
 }
 
+/// Loads a module that a guest has kept for whoever wants it. NotFound: it has none, or this
+/// is no guest.
+pub fn load_kept(name: &str) -> io::Result<()> {
+    let file = module_file(MODULES.as_ref(), name).ok_or(io::ErrorKind::NotFound)?;
+    match load_module(&fs::read(file)?, "") {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}
+
+/// Where a module is in such a folder.
+pub fn module_file(folder: &Path, name: &str) -> Option<PathBuf> {
+    let entries = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
+    entries.into_iter().find(|path| is_module(path, name))
+}
+
+/// Whether this file is the module.
+pub fn is_module(file: &Path, name: &str) -> bool {
+    let file = file.file_name().and_then(|file| file.to_str()).unwrap_or_default();
+    file.split_once('-').is_some_and(|(_, of)| of == name)
+}
+
 /// Takes a module out of the kernel. ENOENT: it is not there. EWOULDBLOCK: something
 /// uses it.
 pub fn unload_module(name: &str) -> io::Result<()> {
@@ -29,5 +57,22 @@ pub fn power_off() -> io::Error {
     match rustix::system::reboot(rustix::system::RebootCommand::PowerOff) {
         Err(errno) => errno.into(),
         Ok(()) => io::Error::other("the kernel did not switch the machine off"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_is_found_by_its_name_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["000-virtio_pci", "001-not-zcnic", "zcnic"] {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        assert_eq!(module_file(folder.path(), "zcnic"), None);
+        fs::write(folder.path().join("002-zcnic"), "").unwrap();
+        let found = module_file(folder.path(), "zcnic").unwrap();
+        assert_eq!(found.file_name().unwrap(), "002-zcnic");
     }
 }

@@ -90,6 +90,16 @@ pub fn interrupts(name: &str) -> io::Result<Vec<u32>> {
     Ok(all)
 }
 
+/// The NUMA node that such a device is on; none of others, and where the machine does not say
+/// (Documentation/ABI/testing/sysfs-bus-pci, `numa_node`).
+pub fn node(name: &str) -> io::Result<Option<u32>> {
+    let Some(folder) = on_bus(name)? else { return Ok(None) };
+    // A virtio device stands on a PCI device that has one.
+    let folders = [folder.clone(), fs::canonicalize(folder)?.join("..")];
+    let said = folders.iter().find_map(|folder| crate::attribute::text(&folder.join("numa_node")));
+    Ok(said.and_then(|text| text.trim().parse().ok()))
+}
+
 /// Where a device that stands on a bus is in sysfs, which shows buses in every namespace.
 fn on_bus(name: &str) -> io::Result<Option<PathBuf>> {
     let header = rt_link::Ifinfomsg::new();
@@ -127,6 +137,7 @@ mod tests {
         assert_eq!(index("lo").unwrap(), 1);
         assert_eq!(driver("lo").unwrap(), None);
         assert_eq!(interrupts("lo").unwrap(), [0; 0]);
+        assert_eq!(node("lo").unwrap(), None);
         match receive_queues("lo") {
             Ok(queues) => assert_eq!(queues, 1),
             Err(e) => skip!("{e}"),

@@ -4,6 +4,8 @@
 
 pub mod addressing;
 pub mod attribute;
+#[cfg(test)]
+mod bed;
 pub mod boot;
 pub mod bpf;
 pub mod bridge;
@@ -16,6 +18,7 @@ pub mod cuda;
 pub mod device;
 pub mod devmem;
 pub mod dmabuf;
+pub mod driver_info;
 pub mod errqueue;
 pub mod ethtool;
 pub mod file_lock;
@@ -30,9 +33,12 @@ pub mod namespace;
 pub mod netlink;
 pub mod netstat;
 pub mod nic_stats;
+pub mod nvml;
 pub mod packet;
+pub mod packet_ring;
 pub mod perf;
 pub mod pipe;
+pub mod pktgen;
 pub mod pmu;
 pub mod powercap;
 pub mod process;
@@ -43,6 +49,8 @@ pub mod tap;
 pub mod tcp;
 pub mod thread;
 pub mod uring;
+pub mod vhost;
+pub mod xsk;
 pub mod zerocopy;
 
 use std::path::{Path, PathBuf};

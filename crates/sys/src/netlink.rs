@@ -220,9 +220,9 @@ impl Netlink {
         acknowledged(&mut self.socket, &request)
     }
 
-    /// Packets that a device was to send and dropped (`tx_dropped` of its statistics); none
-    /// if there is no such device.
-    pub fn dropped(&mut self, name: &str) -> io::Result<Option<u64>> {
+    /// Packets that a device has sent, and those that it was to send and dropped (`tx_packets`
+    /// and `tx_dropped` of its statistics); none if there is no such device.
+    pub fn sent_and_dropped(&mut self, name: &str) -> io::Result<Option<[u64; 2]>> {
         let mut request = rt_link::Request::new().op_getlink_do(&rt_link::Ifinfomsg::new());
         request.encode().push_ifname(&device_name(name)?);
         let mut reply = self.socket.request(&request)?;
@@ -230,7 +230,8 @@ impl Netlink {
             Err(e) if e.as_io_error().raw_os_error() == Some(libc::ENODEV) => Ok(None),
             other => {
                 let (_, attributes) = other.map_err(explained)?;
-                attributes.get_stats64().map(|all| Some(all.tx_dropped)).map_err(undecodable)
+                let all = attributes.get_stats64().map_err(undecodable)?;
+                Ok(Some([all.tx_packets, all.tx_dropped]))
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{check, tcp};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, socket_with};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::null_mut;
@@ -17,16 +17,17 @@ const PACKET_QDISC_BYPASS: i32 = 20;
 pub fn sender(index: u32) -> io::Result<OwnedFd> {
     // A protocol of 0 hooks it up to nothing that is received.
     let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
-    bind(&socket, index, None)?;
+    bind(&socket, index, 0)?;
     Ok(socket)
 }
 
-fn bind(socket: &OwnedFd, index: u32, protocol: Option<Protocol>) -> io::Result<()> {
+/// Binds a packet socket to a device; it receives what is of this EtherType.
+pub(super) fn bind(socket: &OwnedFd, index: u32, ethertype: u16) -> io::Result<()> {
     // SAFETY: all-zero bytes are a valid `sockaddr_ll`: it is plain data.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
     address.sll_ifindex = index as i32;
-    address.sll_protocol = protocol.map_or(0, |protocol| protocol.as_raw().get() as u16);
+    address.sll_protocol = ethertype.to_be();
     // SAFETY: the pointer and the length describe one live `sockaddr_ll`.
     let bound = unsafe {
         libc::bind(

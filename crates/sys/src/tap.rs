@@ -6,7 +6,7 @@ use super::{check, interface_request};
 use rustix::fs::{Mode, OFlags};
 use std::fs::OpenOptions;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 /// Packets carry a `struct virtio_net_hdr`.
 pub const VNET_HDR: u32 = libc::IFF_VNET_HDR as u32;
@@ -56,6 +56,16 @@ pub fn set_flags(device: &str, flags: u32) -> io::Result<()> {
     check(result as libc::c_long).map(drop)
 }
 
+/// Sets the bytes of the header that packets of a tap with [`VNET_HDR`] carry
+/// (`TUNSETVNETHDRSZ`): 10, or 12 for the later one with a number of buffers.
+pub fn set_header_size(queue: BorrowedFd, bytes: usize) -> io::Result<()> {
+    let bytes = libc::c_int::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: the request reads one `int`, which is live.
+    let result =
+        unsafe { libc::ioctl(queue.as_raw_fd(), libc::TUNSETVNETHDRSZ as _, &raw const bytes) };
+    check(result as libc::c_long).map(drop)
+}
+
 /// Makes a tap in the caller's namespace: its queues, from which frames are read without
 /// waiting. It is there as long as one of them is open, also in another namespace
 /// ([`super::netlink::Netlink::set_namespace_of`]).
@@ -68,7 +78,8 @@ pub fn make(tap: &Tap) -> io::Result<Vec<OwnedFd>> {
     (0..tap.queues).map(queue).collect()
 }
 
-/// Flags of the device behind a queue, as they are in force (`TUNGETIFF`).
+/// Flags of the device behind a queue, as they are in force (`TUNGETIFF`). EBADFD: the
+/// device is gone.
 pub fn flags(queue: &OwnedFd) -> io::Result<u32> {
     // SAFETY: all-zero bytes are a valid `ifreq`: it is plain data.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };

@@ -5,12 +5,31 @@ use std::io;
 
 /// Pins the calling thread to one CPU.
 pub fn pin(cpu: u32) -> io::Result<()> {
+    pin_to(None, cpu)
+}
+
+/// Pins another thread, of this process or of the kernel, to one CPU. ESRCH: it has ended.
+pub fn pin_other(tid: u32, cpu: u32) -> io::Result<()> {
+    let tid = Pid::from_raw(tid as i32).ok_or(io::ErrorKind::InvalidInput)?;
+    pin_to(Some(tid), cpu)
+}
+
+/// Lets another thread run wherever the first thread of this process may. ESRCH: it has
+/// ended.
+pub fn free_other(tid: u32) -> io::Result<()> {
+    let tid = Pid::from_raw(tid as i32).ok_or(io::ErrorKind::InvalidInput)?;
+    let first = rustix::process::getpid();
+    let all = rustix::thread::sched_getaffinity(Some(first))?;
+    Ok(sched_setaffinity(Some(tid), &all)?)
+}
+
+fn pin_to(thread: Option<Pid>, cpu: u32) -> io::Result<()> {
     if cpu as usize >= CpuSet::MAX_CPU {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
     let mut set = CpuSet::new();
     set.set(cpu as usize);
-    Ok(sched_setaffinity(None, &set)?)
+    Ok(sched_setaffinity(thread, &set)?)
 }
 
 /// CPUs this process may run on.

@@ -3,7 +3,6 @@
 use super::{View, name};
 use crate::record::Role;
 use crate::report::figures::{amount, number, percent};
-use crate::report::idle::every_cpu;
 use crate::stats::{IdleShare, Row};
 use maud::{Markup, html};
 
@@ -80,36 +79,6 @@ pub fn idle(view: &View) -> Option<Markup> {
                                 td { (end.role.to_string()) } td { (share.state) } td { (by(share)) }
                                 td class="n" data-v=(share.share) { (percent(share.share)) }
                                 td class="n" { (amount(share.entries)) }
-                            }
-                        }
-                    }
-                }
-            }
-        }
-        (everywhere(view).unwrap_or_default())
-    })
-}
-
-/// The same of all CPUs, cell beside cell.
-fn everywhere(view: &View) -> Option<Markup> {
-    let found = every_cpu(view.study, view.analysis)?;
-    let host = |host: Option<Role>| host.map_or(String::new(), |role| format!("{role}, "));
-    Some(html! {
-        p class="note" { "Every CPU, cell beside cell; \u{201c}hw.\u{201d} is what the hardware did." }
-        div class="scroll" {
-            table class="sortable" {
-                thead { tr {
-                    th { "CPU" } th { "state" }
-                    @for cell in &found.cells { th class="n" { (name(cell)) } }
-                } }
-                tbody {
-                    @for row in &found.rows {
-                        tr {
-                            th scope="row" { (host(row.host)) (row.cpu) } td { (row.state) }
-                            @for share in &row.shares {
-                                td class="n" data-v=(share.unwrap_or(-1.0)) {
-                                    (percent(*share))
-                                }
                             }
                         }
                     }

@@ -24,7 +24,7 @@ mod waterfall;
 
 use super::figures::{NONE, change};
 use super::verdicts::word;
-use super::{Report, Style, Subject, setup};
+use super::{Report, Style, Subject, hops, setup};
 use crate::profile::Explanation;
 use crate::record::{CellId, Study, Trial, Work};
 use crate::stats::{Analysis, Effect, Question, Row};
@@ -154,6 +154,7 @@ fn page(view: &View) -> Markup {
     let parts = [
         ("rate", terms.rate_heading, rate::figure(view)),
         ("latency", "Latency", latency::figure(view)),
+        ("hops", hops::TITLE, tables::hops(view)),
         ("cpu", &cost, cost::figure(view)),
         ("factors", "What each factor does", factors::section(view)),
         ("why", "Where the CPU time goes", view.explanation.and_then(waterfall::section)),

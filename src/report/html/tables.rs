@@ -4,6 +4,7 @@ use super::{View, name};
 use crate::record::{CallRow, Reading, Role, Scope, Trial, Unit, Work};
 use crate::report::figures::{NONE, amount, bytes, milliseconds, number, percent, rate};
 use crate::report::functions::rankings;
+use crate::report::hops;
 use crate::report::rows::status;
 use crate::stats::{Fragments, Row, Summary, role_cpu};
 use maud::{Markup, html};
@@ -44,6 +45,34 @@ pub fn calls(view: &View) -> Option<Markup> {
                                 td class="n" { (milliseconds(c.avg)) }
                                 td class="n" { (milliseconds(c.max)) }
                                 td class="n" data-v=(number(c.stddev_percent, 3)) { (number(c.stddev_percent, 2)) "%" }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    })
+}
+
+/// Where frames went.
+pub fn hops(view: &View) -> Option<Markup> {
+    let rows = hops::rows(view.analysis);
+    (!rows.is_empty()).then(|| {
+        html! {
+            p class="note" { (hops::RULE) }
+            div class="scroll" {
+                table class="sortable" {
+                    thead { tr {
+                        th { "cell" }
+                        @for (group, head) in hops::HEADS {
+                            th class="n" { (format!("{group} {head}").trim()) }
+                        }
+                    } }
+                    tbody {
+                        @for (row, found) in &rows {
+                            tr {
+                                th scope="row" { (name(&row.cell)) }
+                                @for text in hops::cells(found) { td class="n" { (text) } }
                             }
                         }
                     }

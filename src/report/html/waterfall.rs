@@ -2,7 +2,7 @@
 
 use super::plot::{self, Mark};
 use super::scale::Scale;
-use crate::profile::diff::Pair;
+use crate::profile::diff::{Pair, Placed};
 use crate::profile::flame::{Chart, FlameBox};
 use crate::profile::waterfall::Waterfall;
 use crate::profile::{Explanation, Ranked, Symptoms};
@@ -33,7 +33,10 @@ pub fn section(explanation: &Explanation) -> Option<Markup> {
         @for waterfall in &explanation.waterfalls { (figure(waterfall, explanation.functional)) }
         @for line in rule.iter().chain(&remarks) { p class="note" { (line) } }
         @if !symptoms.seen.is_empty() { (symptom_table(symptoms)) }
-        @for ranked in &explanation.ranked { (ranking(ranked)) }
+        @for ranked in &explanation.ranked {
+            (ranking(ranked))
+            @if !ranked.places.is_empty() { (side_by_side(ranked)) }
+        }
         @for chart in &explanation.charts { (flame(chart)) }
     })
 }
@@ -203,6 +206,55 @@ fn ranking(ranked: &Ranked) -> Markup {
                                 th scope="row" { (left.rows) " more" }
                                 (amounts(&left.amount))
                                 td {}
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The functions that take most in each of two cells, in two columns.
+fn side_by_side(ranked: &Ranked) -> Markup {
+    let digits = digits(ranked.total.with.max(ranked.total.without), 4);
+    let placed = |placed: &Option<Placed>, place: usize| {
+        html! {
+            @match placed {
+                Some(p) => {
+                    td { code { (p.function) } }
+                    td class="n" data-v=(sortable(p.amount)) { (number(p.amount, digits)) }
+                    td class="n" data-v=(p.other.unwrap_or(usize::MAX)) {
+                        @match p.other {
+                            Some(other) if other == place => { "=" }
+                            Some(other) => { (other) }
+                            None => { "-" }
+                        }
+                    }
+                }
+                None => { td {} td {} td {} }
+            }
+        }
+    };
+    html! {
+        details {
+            summary { "Functions side by side: " (ranked.without) " and " (ranked.with) }
+            p class="note" {
+                (ranked.unit) "; each cell's own ranking; to, from: the place in the other, = the "
+                "same, - it takes nothing there."
+            }
+            div class="scroll" {
+                table class="sortable" {
+                    thead { tr {
+                        th class="n" { "place" }
+                        th { (ranked.without) } th class="n" { "amount" } th class="n" { "to" }
+                        th { (ranked.with) } th class="n" { "amount" } th class="n" { "from" }
+                    } }
+                    tbody {
+                        @for (place, line) in (1..).zip(&ranked.places) {
+                            tr {
+                                th scope="row" class="n" { (place) }
+                                (placed(&line.without, place)) (placed(&line.with, place))
                             }
                         }
                     }

@@ -3,7 +3,6 @@
 use crate::record::{CallRow, Role, Study, Work};
 use crate::report::figures::{amount, bytes, milliseconds, number, percent, rate, ratio};
 use crate::report::functions::{Ranking, rankings};
-use crate::report::idle::every_cpu;
 use crate::report::page::{Page, Tone};
 use crate::report::table::{Column, Table};
 use crate::stats::{Analysis, Fragments, Pace};
@@ -16,7 +15,6 @@ pub fn print(page: &mut Page, study: &Study, analysis: &Analysis) {
     calls(page, analysis);
     sizes(page, analysis);
     idle(page, analysis);
-    idle_everywhere(page, study, analysis);
     rankings(study, analysis).iter().for_each(|ranking| functions(page, ranking));
     fragments(page, analysis);
     course(page, analysis);
@@ -134,32 +132,6 @@ fn idle(page: &mut Page, analysis: &Analysis) {
         page.heading("Idle states of each role's CPU, as parts of the window");
         table.print(page, 2);
     }
-}
-
-/// Cells are named by letters, so that they fit beside each other.
-fn idle_everywhere(page: &mut Page, study: &Study, analysis: &Analysis) {
-    let Some(found) = every_cpu(study, analysis) else { return };
-    let letter = |at: usize| match u8::try_from(at) {
-        Ok(at @ 0..26) => char::from(b'A' + at).to_string(),
-        _ => format!("#{at}"),
-    };
-    let apart = found.rows.iter().any(|row| row.host.is_some());
-    let mut columns = vec![Column::number("", "CPU", 0), Column::words("state", 0, None)];
-    columns.extend(apart.then(|| Column::words("host", 0, None)));
-    let rank = |at: usize| u8::from(at > 1) * u8::try_from(at).unwrap_or(u8::MAX);
-    columns.extend((0..found.cells.len()).map(|at| Column::number("", &letter(at), rank(at))));
-    let mut table = Table::new(columns);
-    for row in &found.rows {
-        let mut texts = vec![row.cpu.to_string(), row.state.to_owned()];
-        texts.extend(apart.then(|| row.host.map_or(String::new(), |host| host.to_string())));
-        texts.extend(row.shares.iter().map(|share| percent(*share)));
-        table.row(texts.into_iter().map(|text| (text, Tone::Plain)).collect());
-    }
-    page.heading("Idle states of every CPU, as parts of the window");
-    for (at, cell) in found.cells.iter().enumerate() {
-        page.text(&format!("  {}  ", letter(at)), &cell.to_string());
-    }
-    table.print(page, 2);
 }
 
 fn functions(page: &mut Page, ranking: &Ranking) {

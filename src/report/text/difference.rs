@@ -1,7 +1,7 @@
 //! The difference of two profiles as a table.
 
 use crate::profile::Ranked;
-use crate::profile::diff::{Diff, GroupBy, Measure, Pair, Side};
+use crate::profile::diff::{Diff, GroupBy, Measure, Pair, Placed, Places, Side};
 use crate::report::Style;
 use crate::report::figures::{amount, digits, number, percent, plural};
 use crate::report::page::{Page, Tone};
@@ -19,6 +19,52 @@ pub fn difference(diff: &Diff, style: &Style, out: &mut dyn Write) -> io::Result
     table(&mut page, diff);
     remarks(&mut page, diff);
     page.finish(out)
+}
+
+/// Prints the functions that take most on each side of a difference, in two columns.
+pub fn side_by_side(
+    diff: &Diff,
+    places: &[Places],
+    style: &Style,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut page = Page::new(style.width, style.colour);
+    heading(&mut page, diff);
+    columns(&mut page, places, decimals(diff.total));
+    page.text("", "to, from: the place on the other side; -: it takes nothing there");
+    diff.notes.iter().for_each(|note| page.text("note: ", note));
+    page.finish(out)
+}
+
+/// Both rankings, place by place.
+fn columns(page: &mut Page, places: &[Places], decimals: usize) {
+    let mut columns = vec![Column::number("", "#", 0)];
+    for (side, other) in [("without", "to"), ("with", "from")] {
+        columns.extend([
+            Column::words(side, 0, Some(16)),
+            Column::number("", "amount", 1),
+            Column::number("", other, 0),
+        ]);
+    }
+    let mut table = Table::new(columns);
+    for (place, line) in (1..).zip(places) {
+        let mut cells = vec![(format!("{place}"), Tone::Faint)];
+        for placed in [&line.without, &line.with] {
+            let tone = |p: &Placed| if p.other == Some(place) { Tone::Faint } else { Tone::Plain };
+            let [function, amount, other] = match placed {
+                None => [String::new(), String::new(), String::new()],
+                Some(p) => [
+                    p.function.clone(),
+                    number(p.amount, decimals),
+                    p.other.map_or("-".to_owned(), |other| other.to_string()),
+                ],
+            };
+            let tone = placed.as_ref().map_or(Tone::Plain, tone);
+            cells.extend([(function, tone), (amount, Tone::Faint), (other, tone)]);
+        }
+        table.row(cells);
+    }
+    table.print(page, 0);
 }
 
 /// Puts the functions of two cells on a page, most saved first.

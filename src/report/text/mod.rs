@@ -8,7 +8,7 @@ mod prose;
 mod studies;
 mod tables;
 
-pub use difference::difference;
+pub use difference::{difference, side_by_side};
 pub use studies::{between, history, thresholds};
 
 use super::page::Page;
@@ -35,6 +35,7 @@ fn render(subject: &Subject, style: &Style, out: &mut dyn Write) -> io::Result<(
     prose::answer(&mut page, analysis);
     tables::result(&mut page, analysis);
     tables::latency(&mut page, analysis);
+    tables::hops(&mut page, analysis);
     tables::cost(&mut page, analysis);
     tables::energy(&mut page, analysis);
     tables::worth(&mut page, analysis);

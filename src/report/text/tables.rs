@@ -4,6 +4,7 @@ use crate::record::{Percentile, Role, Work};
 use crate::report::figures::{
     NONE, amount, cost as cost_of, interval, microseconds, number, percent, rate, ratio,
 };
+use crate::report::hops;
 use crate::report::page::{Page, Tone};
 use crate::report::table::{Column, Table};
 use crate::report::words::{by_work, cpu_rule, labels, middle_rule, powered, terms};
@@ -114,6 +115,26 @@ pub fn latency(page: &mut Page, analysis: &Analysis) {
         "Ratios are of the percentiles of each block; a percentile is given where ten exchanges \
          or more took longer.",
     );
+}
+
+/// Where frames went.
+pub fn hops(page: &mut Page, analysis: &Analysis) {
+    let rows = hops::rows(analysis);
+    if rows.is_empty() {
+        return;
+    }
+    page.heading(hops::TITLE);
+    let mut columns = vec![Column::words("path", 0, Some(14))];
+    columns.extend(hops::HEADS.map(|(group, title)| Column::number(group, title, 0)));
+    let mut table = Table::new(columns);
+    for (row, found) in rows {
+        let tone = if row.baseline { Tone::Strong } else { Tone::Plain };
+        let mut cells = vec![(row.cell.to_string(), tone)];
+        cells.extend(hops::cells(found).map(|text| (text, Tone::Plain)));
+        table.row(cells);
+    }
+    table.print(page, 2);
+    page.text("  ", hops::RULE);
 }
 
 /// Ratio, interval, word, and how to show the word.

@@ -6,9 +6,12 @@
 //! profiles, repeated trials say, which are added up.
 
 mod amount;
+mod places;
 mod rank;
 
 pub use amount::Side;
+
+pub use places::{Placed, Places, places};
 
 use super::change::Change;
 use super::subsystem::{Class, Classes, Coverage, Rules, Subsystem, is_idle};

@@ -6,6 +6,7 @@
 //! whatever way the process ends, program and map are gone.
 
 pub mod asm;
+pub mod xdp;
 
 use super::{btf, check};
 use asm::Insn;
@@ -32,6 +33,8 @@ pub enum MapKind {
     StackTrace,
     /// One value per thread, gone with the thread. Its keys here are pidfds.
     TaskStorage,
+    /// AF_XDP sockets by queue; a value is the descriptor of one.
+    Sockets,
 }
 
 impl MapKind {
@@ -42,6 +45,7 @@ impl MapKind {
             MapKind::Array => 2,
             MapKind::StackTrace => 7,
             MapKind::LruHash => 9,
+            MapKind::Sockets => 17,
             MapKind::TaskStorage => 29,
         }
     }
@@ -67,6 +71,8 @@ pub enum Hook {
     FunctionExit(u32),
     /// Attached to nothing: runs when it is told to, on a CPU ([`Program::run_on`]).
     OnDemand,
+    /// Attached to a network device: sees each frame before the kernel does ([`xdp`]).
+    Frames,
 }
 
 /// A program that was loaded.
@@ -381,11 +387,13 @@ fn load(hook: Hook, name: &str, insns: &[Insn], log: &mut [u8]) -> io::Result<Ow
     // Numbers of enum bpf_prog_type and enum bpf_attach_type.
     const RAW_TRACEPOINT: u32 = 17;
     const TRACING: u32 = 26;
+    const XDP: u32 = 6;
     let (kind, attach_type, attach_type_id) = match hook {
         Hook::TypedTracepoint(id) => (TRACING, 23, id),
         Hook::FunctionEntry(id) => (TRACING, 24, id),
         Hook::FunctionExit(id) => (TRACING, 25, id),
         Hook::OnDemand => (RAW_TRACEPOINT, 0, 0),
+        Hook::Frames => (XDP, xdp::ATTACH_TYPE, 0),
     };
     let attr = LoadAttr {
         kind,

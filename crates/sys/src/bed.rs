@@ -1,0 +1,91 @@
+//! What tests that move frames share: a network namespace of the calling thread's own, and
+//! sockets that send and receive whole frames there (packet(7)).
+
+use super::bpf::xdp::Mark;
+use super::check;
+use super::netlink::{Netlink, Veth};
+use bytepath_testing::skip;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::thread::UnshareFlags;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+/// The protocol of frames that are ours (IEEE 802, local experiments): the kernel sends some
+/// of its own accord.
+pub const PROTOCOL: [u8; 2] = [0x88, 0xb5];
+
+/// Puts the calling thread into a network namespace of its own. None, with the reason
+/// printed, where it may not.
+pub fn apart() -> Option<()> {
+    // SAFETY: the thread of a test shares no descriptors that a namespace matters to.
+    let apart = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) };
+    apart.map_err(|e| skip!("no network namespace: {e}")).ok()
+}
+
+/// By what frames below 65536 are known.
+pub const MARK: Mark = Mark { at: 12, bytes: [PROTOCOL[0], PROTOCOL[1], 0, 0] };
+
+/// The indices of both ends of a veth pair, up, in a namespace of the thread's own.
+pub fn pair() -> Option<[u32; 2]> {
+    apart()?;
+    let mut netlink = Netlink::new();
+    let (name, peer) = ("one".to_owned(), "other".to_owned());
+    let veth = Veth { name, peer, peer_process: None, mtu: None, queues: 1 };
+    netlink.create_veth(&veth).map_err(|e| skip!("no veth: {e}")).ok()?;
+    let indices = [&veth.name, &veth.peer].map(|name| netlink.link(name).unwrap().unwrap().index);
+    indices.iter().for_each(|index| netlink.set_up(*index).unwrap());
+    // The carrier comes in the kernel's own time.
+    while !netlink.link("other").unwrap().unwrap().operational {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Some(indices)
+}
+
+/// A frame that is ours, with a number in it.
+pub fn frame(number: u32, len: usize) -> Vec<u8> {
+    let mut frame = vec![number as u8; len];
+    frame[..12].copy_from_slice(b"\x02\0\0\0\0\x01\x02\0\0\0\0\x02");
+    frame[12..14].copy_from_slice(&PROTOCOL);
+    frame[14..18].copy_from_slice(&number.to_be_bytes());
+    frame
+}
+
+/// Sends and receives the frames of one device that are ours.
+pub struct Port(OwnedFd);
+
+impl Port {
+    pub fn of(index: u32) -> Port {
+        let protocol = rustix::net::Protocol::from_raw(
+            u32::from(u16::from_ne_bytes(PROTOCOL)).try_into().unwrap(),
+        );
+        let kind = (AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC);
+        let socket = rustix::net::socket_with(kind.0, kind.1, kind.2, Some(protocol)).unwrap();
+        // SAFETY: all zeros are a valid address: it is plain data.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = u16::from_ne_bytes(PROTOCOL);
+        address.sll_ifindex = index as i32;
+        let len = size_of_val(&address) as u32;
+        // SAFETY: the kernel reads the address, which is as long as that.
+        let bound = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) };
+        check(bound.into()).unwrap();
+        Port(socket)
+    }
+
+    pub fn send(&self, frame: &[u8]) {
+        rustix::net::send(&self.0, frame, SendFlags::empty()).unwrap();
+    }
+
+    /// The next frame; none if there is none for a while.
+    pub fn receive(&self) -> Option<Vec<u8>> {
+        use std::os::fd::AsFd;
+        let patience = Duration::from_millis(500);
+        if !crate::tcp::wait_readable(self.0.as_fd(), patience).unwrap() {
+            return None;
+        }
+        let mut frame = vec![0; 2048];
+        let (len, _) = rustix::net::recv(&self.0, &mut frame[..], RecvFlags::empty()).unwrap();
+        frame.truncate(len);
+        Some(frame)
+    }
+}

@@ -1,0 +1,69 @@
+//! What the driver of a network device says of itself and of the card's firmware:
+//! `ETHTOOL_GDRVINFO` (linux/ethtool.h, `struct ethtool_drvinfo`), which ethtool's netlink
+//! family does not have.
+
+use super::interface_request::{Ethtool, words};
+use std::io;
+
+/// `ETHTOOL_GDRVINFO`.
+const GDRVINFO: u32 = 3;
+
+/// Bytes of the structure: the command, five texts, 12 reserved bytes, five numbers.
+const SIZE: usize = 4 + 5 * TEXT + 12 + 5 * 4;
+
+/// Bytes of each text (`ETHTOOL_FWVERS_LEN` and its like).
+const TEXT: usize = 32;
+
+/// What a driver says. What it leaves empty is none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DriverInfo {
+    /// Its name.
+    pub driver: Option<String>,
+    /// Its version; drivers of the kernel's tree give the kernel's.
+    pub version: Option<String>,
+    /// Version of the card's firmware.
+    pub firmware: Option<String>,
+}
+
+/// Asks the driver of a device. EOPNOTSUPP: it says nothing. ENODEV: no such device.
+pub fn driver_info(device: &str) -> io::Result<DriverInfo> {
+    let mut data = words(&[GDRVINFO]);
+    data.resize(SIZE, 0);
+    // SAFETY: the command is answered by the structure, for which there is room.
+    unsafe { Ethtool::open(device)?.ask(&mut data)? };
+    Ok(read(&data))
+}
+
+fn read(data: &[u8]) -> DriverInfo {
+    let text = |at: usize| {
+        let bytes = data.get(4 + at * TEXT..4 + (at + 1) * TEXT)?;
+        let text = String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next()?);
+        let text = text.trim();
+        (!matches!(text, "" | "N/A")).then(|| text.to_owned())
+    };
+    DriverInfo { driver: text(0), version: text(1), firmware: text(2) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_end_at_a_zero_or_with_their_field() {
+        let mut data = vec![0; SIZE];
+        data[4..13].copy_from_slice(b"mlx5_core");
+        data[4 + TEXT..4 + 2 * TEXT].fill(b'9');
+        data[4 + 2 * TEXT..4 + 2 * TEXT + 4].copy_from_slice(b"N/A\0");
+        let info = read(&data);
+        assert_eq!(info.driver.as_deref(), Some("mlx5_core"));
+        assert_eq!(info.version.map(|text| text.len()), Some(TEXT));
+        assert_eq!(info.firmware, None);
+        assert_eq!(read(&[]), DriverInfo::default());
+    }
+
+    #[test]
+    fn a_device_that_is_not_there_is_an_error() {
+        assert!(driver_info("no-such-dev").is_err());
+        assert!(driver_info("").is_err());
+    }
+}

@@ -1,0 +1,280 @@
+//! Rings of a packet socket that both the kernel and the program have in memory
+//! (Documentation/networking/packet_mmap.rst), of version 2: one slot a frame.
+
+use super::packet::{bind, wait_readable};
+use super::{check, tcp};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+// linux/if_packet.h.
+const PACKET_RX_RING: i32 = 5;
+const PACKET_STATISTICS: i32 = 6;
+const PACKET_VERSION: i32 = 10;
+const PACKET_TX_RING: i32 = 13;
+const PACKET_FANOUT: i32 = 18;
+const PACKET_FANOUT_HASH: i32 = 0;
+const TPACKET_V2: i32 = 1;
+const STATUS_KERNEL: u32 = 0;
+const STATUS_USER: u32 = 1;
+const STATUS_SEND_REQUEST: u32 = 1;
+const STATUS_WRONG_FORMAT: u32 = 4;
+
+/// Bytes of `struct tpacket2_hdr`, rounded up as TPACKET_ALIGN does: in a slot to be sent the
+/// frame begins behind it.
+const HEADER: usize = 32;
+
+/// Bytes that the kernel puts before a received frame at most: the header, a `sockaddr_ll`,
+/// and room that aligns the network header.
+const BEFORE: usize = 96;
+
+/// Bytes of a block of slots: a power of two pages.
+const BLOCK: usize = 64 << 10;
+
+/// A packet socket with one ring.
+struct Ring {
+    socket: OwnedFd,
+    memory: *mut u8,
+    length: usize,
+    slot: usize,
+    slots: usize,
+}
+
+// SAFETY: the mapping is its own; the kernel shares it, and who may touch a slot is in the
+// status of the slot, which is only accessed atomically.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    /// A ring for frames of at most this size, for at least so many.
+    fn open(
+        kind: i32,
+        index: u32,
+        largest: usize,
+        least: usize,
+        protocol: u16,
+    ) -> io::Result<Ring> {
+        let flags = SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
+        tcp::set_int(socket.as_fd(), libc::SOL_PACKET, PACKET_VERSION, TPACKET_V2)?;
+        let slot = (BEFORE + largest).next_power_of_two();
+        let block = BLOCK.max(slot);
+        let blocks = least.max(1).div_ceil(block / slot);
+        let slots = blocks * (block / slot);
+        // struct tpacket_req.
+        let request = [block, blocks, slot, slots].map(|n| (n as u32).to_ne_bytes()).concat();
+        tcp::set_option(socket.as_fd(), libc::SOL_PACKET, kind, &request)?;
+        let length = block * blocks;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing else.
+        let memory =
+            unsafe { mmap(null_mut(), length, access, MapFlags::SHARED, &socket, 0) }?.cast();
+        let ring = Ring { socket, memory, length, slot, slots };
+        bind(&ring.socket, index, protocol)?;
+        Ok(ring)
+    }
+
+    fn at(&self, slot: usize) -> *mut u8 {
+        debug_assert!(slot < self.slots, "a slot beyond the ring");
+        // SAFETY: a slot of the ring begins within the mapping.
+        unsafe { self.memory.add(slot * self.slot) }
+    }
+
+    /// Whose a slot is, and in which state.
+    #[inline]
+    fn status(&self, slot: usize) -> &AtomicU32 {
+        // SAFETY: a slot begins with its status, which is aligned, lives as long as the mapping
+        // and is written by the kernel and here alone, atomically by both.
+        unsafe { AtomicU32::from_ptr(self.at(slot).cast()) }
+    }
+
+    /// Writes a number of the header of a slot that is ours.
+    fn set(&self, slot: usize, offset: usize, value: u32) {
+        // SAFETY: within the header of the slot, aligned, and the kernel does not touch a slot
+        // that is ours.
+        unsafe { self.at(slot).add(offset).cast::<u32>().write_volatile(value) }
+    }
+
+    fn get(&self, slot: usize, offset: usize) -> u32 {
+        // SAFETY: as in `set`.
+        unsafe { self.at(slot).add(offset).cast::<u32>().read_volatile() }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nothing refers to it any more.
+        let _ = unsafe { munmap(self.memory.cast(), self.length) };
+    }
+}
+
+// Offsets in `struct tpacket2_hdr`.
+const LENGTH: usize = 4;
+const SNAPPED: usize = 8;
+const OFFSETS: usize = 12;
+
+/// Frames that lie in a ring and are sent from there, in a fixed order and again from its
+/// start. The kernel copies their link header and refers to the rest.
+pub struct Sender {
+    ring: Ring,
+    lengths: Box<[u32]>,
+    /// The next slot to be handed over.
+    filled: usize,
+    /// The first that was handed over and that the kernel has not taken.
+    taken: usize,
+    /// How many were handed over and not taken.
+    waiting: usize,
+}
+
+/// What became of a turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Turn {
+    /// Frames that the kernel took.
+    pub sent: usize,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Whether it refused one by ENOBUFS, which it will be given again.
+    pub refused: bool,
+}
+
+impl Sender {
+    /// Puts frames into a ring of at least so many slots that are sent by a device.
+    pub fn open(index: u32, frames: &[Vec<u8>], least: usize) -> io::Result<Sender> {
+        let largest = frames.iter().map(Vec::len).max().unwrap_or(0);
+        let ring = Ring::open(PACKET_TX_RING, index, largest, least.max(frames.len()), 0)?;
+        // The order begins anew with each round of the ring.
+        let of = |slot: usize| &frames[slot % frames.len()];
+        for slot in 0..ring.slots {
+            let frame = of(slot);
+            ring.set(slot, LENGTH, frame.len() as u32);
+            // SAFETY: a slot has room for its header and the largest frame, and is ours now.
+            unsafe {
+                ring.at(slot).add(HEADER).copy_from_nonoverlapping(frame.as_ptr(), frame.len());
+            }
+        }
+        let lengths = (0..ring.slots).map(|slot| of(slot).len() as u32).collect();
+        Ok(Sender { ring, lengths, filled: 0, taken: 0, waiting: 0 })
+    }
+
+    /// The socket.
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.ring.socket.as_fd()
+    }
+
+    /// Hands over at most so many frames, as far as slots are free, with those that the kernel
+    /// did not take before, and never waits. EINVAL: it could not read a frame.
+    pub fn send(&mut self, most: usize) -> io::Result<Turn> {
+        while self.waiting < most
+            && self.waiting < self.ring.slots
+            && self.ring.status(self.filled).load(Ordering::Acquire) == STATUS_KERNEL
+        {
+            self.ring.status(self.filled).store(STATUS_SEND_REQUEST, Ordering::Release);
+            self.filled = (self.filled + 1) % self.ring.slots;
+            self.waiting += 1;
+        }
+        let socket = self.ring.socket.as_raw_fd();
+        // SAFETY: no memory is passed.
+        let result = unsafe { libc::send(socket, null(), 0, libc::MSG_DONTWAIT) };
+        let mut turn = Turn::default();
+        match check(result as libc::c_long) {
+            Ok(_) => {}
+            Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => turn.refused = true,
+            // Frames that a queue holds fill the socket's buffer.
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            Err(e) => return Err(e),
+        }
+        while self.waiting > 0 {
+            match self.ring.status(self.taken).load(Ordering::Acquire) {
+                STATUS_SEND_REQUEST => break,
+                status if status & STATUS_WRONG_FORMAT != 0 => {
+                    return Err(io::Error::from_raw_os_error(libc::EINVAL));
+                }
+                _ => {}
+            }
+            turn.sent += 1;
+            turn.bytes += u64::from(self.lengths[self.taken]);
+            self.taken = (self.taken + 1) % self.ring.slots;
+            self.waiting -= 1;
+        }
+        Ok(turn)
+    }
+}
+
+/// Frames that a device receives, where they lie.
+pub struct Receiver {
+    ring: Ring,
+    next: usize,
+    dropped: u64,
+}
+
+impl Receiver {
+    /// A ring of at least so many slots that gets what a device receives of an EtherType, the
+    /// addresses of other hosts included. Those of one `group`, if there is one, share it by a
+    /// hash of its headers (`PACKET_FANOUT`).
+    pub fn open(
+        index: u32,
+        ethertype: u16,
+        largest: usize,
+        least: usize,
+        group: Option<u16>,
+    ) -> io::Result<Receiver> {
+        let ring = Ring::open(PACKET_RX_RING, index, largest, least, ethertype)?;
+        if let Some(group) = group {
+            let value = i32::from(group) | PACKET_FANOUT_HASH << 16;
+            tcp::set_int(ring.socket.as_fd(), libc::SOL_PACKET, PACKET_FANOUT, value)?;
+        }
+        Ok(Receiver { ring, next: 0, dropped: 0 })
+    }
+
+    /// Looks at the next frame; none where there is none.
+    #[inline]
+    pub fn look<T>(&mut self, at: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        let slot = self.next;
+        if self.ring.status(slot).load(Ordering::Acquire) & STATUS_USER == 0 {
+            return None;
+        }
+        let length = self.ring.get(slot, SNAPPED) as usize;
+        // Two numbers of 16 bits; the first is where the frame begins.
+        let begin = (self.ring.get(slot, OFFSETS) & 0xffff) as usize;
+        let begin = if cfg!(target_endian = "big") {
+            (self.ring.get(slot, OFFSETS) >> 16) as usize
+        } else {
+            begin
+        };
+        let length = length.min(self.ring.slot.saturating_sub(begin));
+        // SAFETY: within the slot, which is ours until its status says otherwise.
+        let frame = unsafe { std::slice::from_raw_parts(self.ring.at(slot).add(begin), length) };
+        let found = at(frame);
+        self.ring.status(slot).store(STATUS_KERNEL, Ordering::Release);
+        self.next = (slot + 1) % self.ring.slots;
+        Some(found)
+    }
+
+    /// Waits until there is a frame, at most this long.
+    pub fn wait(&self, timeout: Duration) -> io::Result<bool> {
+        wait_readable(self.ring.socket.as_fd(), timeout)
+    }
+
+    /// Frames for which the ring had no room, since it was opened.
+    pub fn dropped(&mut self) -> io::Result<u64> {
+        // struct tpacket_stats; reading it resets it.
+        let mut counts = [0u32; 2];
+        let mut length = size_of_val(&counts) as libc::socklen_t;
+        // SAFETY: the pointers are to a live array and to its length.
+        let read = unsafe {
+            libc::getsockopt(
+                self.ring.socket.as_raw_fd(),
+                libc::SOL_PACKET,
+                PACKET_STATISTICS,
+                counts.as_mut_ptr().cast(),
+                &raw mut length,
+            )
+        };
+        check(read.into())?;
+        self.dropped += u64::from(counts[1]);
+        Ok(self.dropped)
+    }
+}

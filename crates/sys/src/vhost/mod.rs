@@ -1,0 +1,384 @@
+//! vhost-net without a guest: the kernel's vhost worker moves the frames of a tap into
+//! memory of ours, as it does for a virtual machine (linux/vhost.h, drivers/vhost/net.c).
+//! We play the receive queue of the guest.
+//!
+//! # Why this is safe to call
+//!
+//! The worker writes to the queue's memory for as long as the queue has a backend. The
+//! backend is taken away, which waits for the worker, before the memory is given back;
+//! where that fails the memory is leaked.
+
+mod ring;
+
+pub use ring::{HEADER, Malformed, Piece, Shape};
+
+use super::{check, procfs, tap};
+use ring::ReceiveRing;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// The device by which vhost-net is reached.
+pub const DEVICE: &str = "/dev/vhost-net";
+
+// Bits of features: linux/virtio_config.h, virtio_net.h, vhost.h.
+const VERSION_1: u64 = 1 << 32;
+const MRG_RXBUF: u64 = 1 << 15;
+/// vhost writes the header, since the tap gives none (`VHOST_NET_F_VIRTIO_NET_HDR`).
+const OWN_HEADER: u64 = 1 << 27;
+
+// Requests, as `_IOR` and its kin of asm-generic/ioctl.h make them.
+const GET_FEATURES: libc::c_ulong = 0x8008_af00;
+const SET_FEATURES: libc::c_ulong = 0x4008_af00;
+const SET_OWNER: libc::c_ulong = 0xaf01;
+const SET_MEM_TABLE: libc::c_ulong = 0x4008_af03;
+const SET_VRING_NUM: libc::c_ulong = 0x4008_af10;
+const SET_VRING_ADDR: libc::c_ulong = 0x4028_af11;
+const SET_VRING_BASE: libc::c_ulong = 0x4008_af12;
+const SET_VRING_KICK: libc::c_ulong = 0x4008_af20;
+const SET_VRING_CALL: libc::c_ulong = 0x4008_af21;
+const SET_VRING_ERR: libc::c_ulong = 0x4008_af22;
+const NET_SET_BACKEND: libc::c_ulong = 0x4008_af30;
+
+/// The guest's receive queue; the other one stays without a backend.
+const RECEIVE: u32 = 0;
+
+/// What was being done when vhost-net could not be set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Opening [`DEVICE`].
+    Open,
+    /// Starting the worker (`VHOST_SET_OWNER`).
+    Owner,
+    /// Agreeing on features.
+    Features,
+    /// Making the queue and showing it.
+    Queue,
+    /// Taking the tap for its backend.
+    Backend,
+}
+
+impl Step {
+    /// The words for it, to be put before an error.
+    pub fn words(self) -> &'static str {
+        match self {
+            Step::Open => "opening /dev/vhost-net",
+            Step::Owner => "starting the vhost worker",
+            Step::Features => "agreeing with vhost-net on features",
+            Step::Queue => "showing the queue to vhost-net",
+            Step::Backend => "giving the tap to vhost-net",
+        }
+    }
+}
+
+/// vhost-net could not be set up.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {error}", .step.words())]
+pub struct Refused {
+    /// Where it ended.
+    pub step: Step,
+    /// What the kernel said.
+    pub error: io::Error,
+}
+
+/// Why nothing more can come.
+#[derive(Debug, thiserror::Error)]
+pub enum Trouble {
+    /// The thread of this id is gone.
+    #[error("the vhost worker (thread {0}) has ended")]
+    WorkerEnded(u32),
+    /// The tap was deleted.
+    #[error("the tap that vhost-net reads is gone")]
+    DeviceGone,
+    /// The worker has met something in the queue that it cannot go on with.
+    #[error("the vhost worker reports a broken queue")]
+    QueueBroken,
+    /// The ring holds what it cannot hold.
+    #[error("vhost-net broke the queue: {0}")]
+    Malformed(#[from] Malformed),
+    /// A system call failed.
+    #[error(transparent)]
+    System(#[from] io::Error),
+}
+
+/// How often either side had to be told something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// [`Receiver::take`] that brought frames.
+    pub batches: u64,
+    /// The worker was out of buffers and was told of new ones.
+    pub kicks: u64,
+    /// [`Receiver::wait`] that slept.
+    pub sleeps: u64,
+}
+
+/// A receive queue that vhost-net fills with the frames of a tap.
+#[derive(Debug)]
+pub struct Receiver {
+    device: File,
+    ring: ManuallyDrop<ReceiveRing>,
+    tap: OwnedFd,
+    kick: OwnedFd,
+    call: OwnedFd,
+    broken: OwnedFd,
+    worker: Option<u32>,
+    counts: Counts,
+}
+
+/// Features that this kernel's vhost-net has. ENOENT: it has none; EACCES: it is not ours
+/// to open.
+pub fn features() -> io::Result<u64> {
+    features_of(&open()?)
+}
+
+impl Receiver {
+    /// Takes a queue of a tap. From here on nobody else must read the tap's descriptor.
+    /// The worker serves this process until the value is dropped.
+    pub fn new(tap: BorrowedFd, shape: Shape) -> Result<Receiver, Refused> {
+        let at = |step| move |error| Refused { step, error };
+        let device = open().map_err(at(Step::Open))?;
+        let worker = start_worker(&device).map_err(at(Step::Owner))?;
+        let tap = tap.try_clone_to_owned().map_err(at(Step::Backend))?;
+        let with_header = tap::flags(&tap).map_err(at(Step::Backend))? & tap::VNET_HDR;
+        agree(&device, shape.mergeable, with_header != 0).map_err(at(Step::Features))?;
+        let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let event = || event().map_err(|e| at(Step::Queue)(e.into()));
+        let [kick, call, broken] = [event()?, event()?, event()?];
+        let ring = ManuallyDrop::new(ReceiveRing::new(shape).map_err(at(Step::Queue))?);
+        let counts = Counts::default();
+        let receiver = Receiver { device, ring, tap, kick, call, broken, worker, counts };
+        receiver.show(shape.entries).map_err(at(Step::Queue))?;
+        if with_header != 0 {
+            tap::set_header_size(receiver.tap.as_fd(), HEADER).map_err(at(Step::Backend))?;
+        }
+        let backend = receiver.tap.as_raw_fd();
+        receiver.vring(NET_SET_BACKEND, backend as u32).map_err(at(Step::Backend))?;
+        Ok(receiver)
+    }
+
+    /// Thread id of the kernel's worker: a thread of this process since Linux 6.4, before
+    /// that one of the kernel's own. None where `/proc` does not show it.
+    pub fn worker(&self) -> Option<u32> {
+        self.worker
+    }
+
+    /// How often either side had to be told something.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Buffers that are filled and were not taken.
+    pub fn waiting(&self) -> u16 {
+        self.ring.waiting()
+    }
+
+    /// Looks at what has come, up to `most` frames, gives the buffers back, and wakes the
+    /// worker if it was out of them. The value is the frames that ended; 0 says that
+    /// nothing is there, and is no reason to ask vhost anything.
+    #[inline]
+    pub fn take(&mut self, most: usize, visit: impl FnMut(Piece)) -> Result<usize, Trouble> {
+        let frames = self.ring.take(most, visit)?;
+        if frames > 0 {
+            self.counts.batches += 1;
+            if self.ring.must_kick() {
+                self.counts.kicks += 1;
+                rustix::io::write(&self.kick, &1u64.to_ne_bytes()).map_err(io::Error::from)?;
+            }
+        }
+        Ok(frames)
+    }
+
+    /// Sleeps until something has come or the time is over: true when something has. What
+    /// has gone wrong meanwhile is an error.
+    pub fn wait(&mut self, patience: Duration) -> Result<bool, Trouble> {
+        if self.ring.waiting() > 0 {
+            return Ok(true);
+        }
+        self.ring.want_calls(true);
+        if self.ring.waiting() == 0 {
+            self.counts.sleeps += 1;
+            self.sleep(patience)?;
+        }
+        self.ring.want_calls(false);
+        let come = self.ring.waiting() > 0;
+        if !come {
+            self.examine()?;
+        }
+        Ok(come)
+    }
+
+    fn sleep(&self, patience: Duration) -> Result<(), Trouble> {
+        let patience = patience.try_into().map_err(|_| io::ErrorKind::InvalidInput);
+        let patience = patience.map_err(io::Error::from)?;
+        let wanted = [&self.call, &self.broken];
+        let mut polled = wanted.map(|event| PollFd::new(event, PollFlags::IN));
+        match poll(&mut polled, Some(&patience)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(io::Error::from(e).into()),
+        }
+        if !polled[1].revents().is_empty() {
+            return Err(Trouble::QueueBroken);
+        }
+        // EAGAIN: the time was over, and nothing has called.
+        let _ = rustix::io::read(&self.call, &mut [0; 8]);
+        Ok(())
+    }
+
+    /// Whether anything can still come; [`Self::wait`] asks by itself.
+    pub fn examine(&self) -> Result<(), Trouble> {
+        match tap::flags(&self.tap) {
+            Err(e) if e.raw_os_error() == Some(libc::EBADFD) => return Err(Trouble::DeviceGone),
+            other => other?,
+        };
+        match self.worker {
+            Some(tid) if !is_there(tid) => Err(Trouble::WorkerEnded(tid)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Shows memory, ring and events to vhost.
+    fn show(&self, entries: u16) -> io::Result<()> {
+        let (start, len) = self.ring.extent();
+        // Addresses of the guest are those of this process.
+        let table = MemoryTable { regions: 1, pad: 0, guest: start, len, user: start, flags: 0 };
+        // SAFETY: vhost reads a table of one region.
+        unsafe { ask(&self.device, SET_MEM_TABLE, (&raw const table).cast()) }?;
+        self.vring(SET_VRING_NUM, entries.into())?;
+        self.vring(SET_VRING_BASE, 0)?;
+        let addresses = self.ring.addresses();
+        let addresses = RingAddresses {
+            index: RECEIVE,
+            flags: 0,
+            descriptors: addresses.descriptors,
+            used: addresses.used,
+            available: addresses.available,
+            log: 0,
+        };
+        // SAFETY: vhost reads one structure. What it says is memory that outlives the backend.
+        unsafe { ask(&self.device, SET_VRING_ADDR, (&raw const addresses).cast()) }?;
+        self.vring(SET_VRING_KICK, self.kick.as_raw_fd() as u32)?;
+        self.vring(SET_VRING_CALL, self.call.as_raw_fd() as u32)?;
+        self.vring(SET_VRING_ERR, self.broken.as_raw_fd() as u32)
+    }
+
+    /// A request that takes a number or a descriptor of the receive queue: `struct
+    /// vhost_vring_state` and `vhost_vring_file`.
+    fn vring(&self, request: libc::c_ulong, value: u32) -> io::Result<()> {
+        let state = [RECEIVE, value];
+        // SAFETY: these requests read two numbers of 32 bits.
+        unsafe { ask(&self.device, request, state.as_ptr().cast()) }
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        /// Takes the backend away.
+        const NONE: u32 = u32::MAX;
+        if self.vring(NET_SET_BACKEND, NONE).is_ok() {
+            // SAFETY: the worker is done with the memory, and nothing uses it after this.
+            unsafe { ManuallyDrop::drop(&mut self.ring) };
+        }
+    }
+}
+
+/// `struct vhost_memory` with one `struct vhost_memory_region`.
+#[repr(C)]
+struct MemoryTable {
+    regions: u32,
+    pad: u32,
+    guest: u64,
+    len: u64,
+    user: u64,
+    flags: u64,
+}
+
+/// `struct vhost_vring_addr`.
+#[repr(C)]
+struct RingAddresses {
+    index: u32,
+    flags: u32,
+    descriptors: u64,
+    used: u64,
+    available: u64,
+    log: u64,
+}
+
+const _: () = {
+    assert!(size_of::<MemoryTable>() == 40);
+    assert!(size_of::<RingAddresses>() == 40);
+};
+
+fn open() -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).open(DEVICE)
+}
+
+fn features_of(device: &File) -> io::Result<u64> {
+    let mut features = 0u64;
+    // SAFETY: the request writes 64 bits.
+    unsafe { ask(device, GET_FEATURES, (&raw mut features).cast_const().cast()) }?;
+    Ok(features)
+}
+
+/// Takes the features that the queue is written for, and no more.
+fn agree(device: &File, mergeable: bool, tap_has_header: bool) -> io::Result<()> {
+    let merges = if mergeable { MRG_RXBUF } else { 0 };
+    let header = if tap_has_header { 0 } else { OWN_HEADER };
+    let wanted = VERSION_1 | merges | header;
+    let missing = wanted & !features_of(device)?;
+    if missing != 0 {
+        let text = format!("this kernel's vhost-net lacks the features {missing:#x}");
+        return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+    }
+    // SAFETY: the request reads 64 bits.
+    unsafe { ask(device, SET_FEATURES, (&raw const wanted).cast()) }
+}
+
+/// Makes this process the owner, which starts the worker, and finds the worker.
+fn start_worker(device: &File) -> io::Result<Option<u32>> {
+    // The worker is named after the thread that asks for it, as the initial PID namespace
+    // numbers it; in another namespace only that it is new tells which it is.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = workers();
+    // SAFETY: the request takes no argument.
+    unsafe { ask(device, SET_OWNER, std::ptr::null()) }?;
+    Ok(workers().into_iter().find(|tid| !before.contains(tid)))
+}
+
+/// Threads that are vhost workers: our own, and those that the kernel made for this thread.
+fn workers() -> Vec<u32> {
+    let named = |folder: &Path, tid: u32, wanted: &dyn Fn(&str) -> bool| {
+        procfs::name(&folder.join(tid.to_string())).is_some_and(|name| wanted(&name))
+    };
+    let (own, all) = (Path::new("/proc/self/task"), Path::new("/proc"));
+    let exact = format!("vhost-{}", super::thread::id());
+    let ours = procfs::numbered(own).unwrap_or_default();
+    let ours = ours.into_iter().filter(|tid| named(own, *tid, &|name| name.starts_with("vhost-")));
+    let kernels = procfs::kernel_threads(all);
+    let kernels = kernels.into_iter().filter(|tid| named(all, *tid, &|name| name == exact));
+    ours.chain(kernels).collect()
+}
+
+/// Whether a thread of this process, or of the kernel, still is.
+fn is_there(tid: u32) -> bool {
+    Path::new("/proc/self/task").join(tid.to_string()).exists()
+        || Path::new("/proc").join(tid.to_string()).exists()
+}
+
+/// One ioctl.
+///
+/// # Safety
+/// The argument is what the request takes.
+unsafe fn ask(device: &File, request: libc::c_ulong, argument: *const u8) -> io::Result<()> {
+    // SAFETY: promised by the caller.
+    let done = unsafe { libc::ioctl(device.as_raw_fd(), request as _, argument) };
+    check(done.into()).map(drop)
+}
+
+#[cfg(test)]
+mod tests;

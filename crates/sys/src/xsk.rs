@@ -1,0 +1,375 @@
+//! AF_XDP sockets: frames of one queue of a device in memory of ours
+//! (Documentation/networking/af_xdp.rst, linux/if_xdp.h).
+//!
+//! # Why this is safe to call
+//!
+//! The kernel holds the pages of a socket's memory for as long as the socket is. It writes
+//! to a frame only while that is in its fill ring, and a frame goes there only after the
+//! borrow by which the caller looked at it. Frames that are sent are written once, before
+//! the first is shown.
+
+mod ring;
+
+use super::memory::Region;
+use super::{check, tcp};
+use ring::{Filled, Ring};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+/// How frames get between the device and our memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Binding {
+    /// The kernel copies each.
+    Copy,
+    /// The device reads and writes the memory itself. EOPNOTSUPP, EINVAL: this one cannot.
+    ZeroCopy,
+    /// Zero-copy where the driver can; [`Socket::binding`] says what it became.
+    Auto,
+}
+
+/// Bytes for a frame; a page holds two.
+pub const FRAME: usize = 2048;
+
+/// Frames that the kernel handed over and that did not get in
+/// (`struct xdp_statistics`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Other reasons than the two below: none of the memory's frames was on offer, or one
+    /// was too large.
+    pub dropped: u64,
+    /// There was no room in the ring of what is received.
+    pub ring_full: u64,
+    /// Descriptors of ours that the kernel would not send.
+    pub invalid: u64,
+}
+
+/// A socket that is bound to one queue of a device.
+#[derive(Debug)]
+struct Socket {
+    // Dropped before the memory that it refers to.
+    fd: OwnedFd,
+    memory: Region,
+    zero_copy: bool,
+    wakes: u64,
+}
+
+/// Receives the frames of a queue that a program hands to it
+/// ([`super::bpf::xdp::Redirector`]).
+#[derive(Debug)]
+pub struct Receiver {
+    socket: Socket,
+    fill: Ring<u64>,
+    received: Ring<Filled>,
+}
+
+/// Sends the same frames again and again.
+#[derive(Debug)]
+pub struct Sender {
+    socket: Socket,
+    send: Ring<Filled>,
+    completed: Ring<u64>,
+    frames: Vec<Filled>,
+    next: usize,
+    /// The first of those that the kernel is not done with.
+    oldest: usize,
+    /// Frames that were shown to the kernel and that it has not completed.
+    under_way: u32,
+}
+
+/// What one call of [`Sender::send`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// Frames that were shown to the kernel.
+    pub shown: u32,
+    /// Frames that the kernel is done with since the last call.
+    pub completed: u32,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Whether it dropped one of them because the device's queue was full (EBUSY).
+    pub dropped: bool,
+    /// Whether it could take nothing for the moment (EAGAIN, ENOBUFS).
+    pub no_room: bool,
+}
+
+impl Receiver {
+    /// Binds to a queue of the device of an interface index, with a ring of so many frames:
+    /// a power of two. EBUSY: another socket is bound to the queue; EPERM: no CAP_NET_RAW;
+    /// EINVAL: there is no such queue; ENOBUFS: not so much memory may be locked.
+    pub fn bind(device: u32, queue: u32, entries: u32, binding: Binding) -> io::Result<Self> {
+        let memory = memory_of(entries)?;
+        let mut socket = Socket::new(memory)?;
+        let mut fill = socket.ring(ring::Kind::Fill, entries)?;
+        socket.ring::<u64>(ring::Kind::Completed, MOSTLY_UNUSED)?;
+        let received = socket.ring(ring::Kind::Received, entries)?;
+        for at in 0..entries {
+            fill.put(u64::from(at) * FRAME as u64);
+        }
+        fill.show();
+        socket.bind(device, queue, binding)?;
+        Ok(Receiver { socket, fill, received })
+    }
+
+    /// Looks at what has come, up to `most` frames, and gives their memory back. The value
+    /// is how many they were. EIO: the kernel says that a frame lies outside of the memory.
+    #[inline]
+    pub fn take(&mut self, most: usize, mut visit: impl FnMut(&[u8])) -> io::Result<usize> {
+        let count = (self.received.filled() as usize).min(most);
+        for _ in 0..count {
+            let frame = self.received.take();
+            let bytes = self.socket.frame(frame).ok_or_else(outside)?;
+            visit(bytes);
+            // In aligned memory the kernel rounds down to where the frame's room begins.
+            self.fill.put(frame.address);
+        }
+        self.received.release();
+        self.fill.show();
+        if count > 0 && self.fill.needs_wakeup() {
+            self.socket.wake(&Wake::ToReceive)?;
+        }
+        Ok(count)
+    }
+
+    /// Sleeps until something has come or the time is over: true when something has.
+    /// ENETDOWN, ENXIO: the device is down, or gone.
+    pub fn wait(&mut self, patience: Duration) -> io::Result<bool> {
+        self.socket.wait(tcp::Ready::IN, patience)?;
+        Ok(self.received.filled() > 0)
+    }
+
+    /// What did not get in.
+    pub fn lost(&self) -> io::Result<Lost> {
+        self.socket.lost()
+    }
+}
+
+impl Sender {
+    /// Binds to a queue of the device of an interface index, with a ring of so many frames:
+    /// a power of two. The frames are sent in this order and again from their start.
+    /// EINVAL: there are none, more than the ring has room for, one of them is larger than
+    /// [`FRAME`], or there is no such queue. Other errors as for [`Receiver::bind`].
+    pub fn bind(
+        device: u32,
+        queue: u32,
+        entries: u32,
+        binding: Binding,
+        frames: &[&[u8]],
+    ) -> io::Result<Self> {
+        let fits = frames.iter().all(|frame| (1..=FRAME).contains(&frame.len()));
+        if frames.is_empty() || frames.len() > entries as usize || !fits {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        let mut memory = memory_of(entries)?;
+        let place = |(at, frame): (usize, &&[u8])| {
+            memory[at * FRAME..][..frame.len()].copy_from_slice(frame);
+            let address = (at * FRAME) as u64;
+            Filled { address, len: frame.len() as u32, options: 0 }
+        };
+        let frames = frames.iter().enumerate().map(place).collect();
+        let mut socket = Socket::new(memory)?;
+        socket.ring::<u64>(ring::Kind::Fill, MOSTLY_UNUSED)?;
+        let completed = socket.ring(ring::Kind::Completed, entries)?;
+        let send = socket.ring(ring::Kind::Send, entries)?;
+        socket.bind(device, queue, binding)?;
+        Ok(Sender { socket, send, completed, frames, next: 0, oldest: 0, under_way: 0 })
+    }
+
+    /// Sees what was completed, shows up to `most` frames to the kernel, and wakes it where
+    /// it has to be. ENETDOWN, ENXIO: the device is down, or gone.
+    #[inline]
+    pub fn send(&mut self, most: u32) -> io::Result<Sent> {
+        let completed = self.completed.discard();
+        self.under_way = self.under_way.saturating_sub(completed);
+        // What is under way has to fit into the ring of what is completed.
+        let room = self.send.room().min(self.completed.entries() - self.under_way).min(most);
+        for _ in 0..room {
+            self.send.put(self.frames[self.next]);
+            self.next = self.after(self.next);
+        }
+        self.send.show();
+        self.under_way += room;
+        let mut sent = Sent { shown: room, completed, ..Sent::default() };
+        for _ in 0..completed {
+            sent.bytes += u64::from(self.frames[self.oldest].len);
+            self.oldest = self.after(self.oldest);
+        }
+        if self.under_way > 0 && self.send.needs_wakeup() {
+            match self.socket.wake(&Wake::ToSend) {
+                Err(e) if e.raw_os_error() == Some(libc::EBUSY) => sent.dropped = true,
+                Err(e) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS)) => {
+                    sent.no_room = true;
+                }
+                other => other?,
+            }
+        }
+        Ok(sent)
+    }
+
+    /// The place after this one in the order of the frames.
+    #[inline]
+    fn after(&self, place: usize) -> usize {
+        if place + 1 == self.frames.len() { 0 } else { place + 1 }
+    }
+
+    /// Frames that were shown to the kernel and that it is not done with.
+    pub fn under_way(&self) -> u32 {
+        self.under_way
+    }
+
+    /// Waits until the kernel can take more, at most this long.
+    pub fn wait(&mut self, patience: Duration) -> io::Result<()> {
+        self.socket.wait(tcp::Ready::OUT, patience)
+    }
+
+    /// What the kernel would not send.
+    pub fn lost(&self) -> io::Result<Lost> {
+        self.socket.lost()
+    }
+}
+
+/// What both kinds of sockets can tell.
+macro_rules! of_the_socket {
+    ($kind:ty) => {
+        impl $kind {
+            /// What it was bound as: [`Binding::Copy`] or [`Binding::ZeroCopy`].
+            pub fn binding(&self) -> Binding {
+                if self.socket.zero_copy { Binding::ZeroCopy } else { Binding::Copy }
+            }
+
+            /// System calls by which the kernel was woken.
+            pub fn wakes(&self) -> u64 {
+                self.socket.wakes
+            }
+        }
+
+        impl AsFd for $kind {
+            fn as_fd(&self) -> BorrowedFd<'_> {
+                self.socket.fd.as_fd()
+            }
+        }
+    };
+}
+
+of_the_socket!(Receiver);
+of_the_socket!(Sender);
+
+/// Entries of a ring that the kernel insists on and that nothing goes through.
+const MOSTLY_UNUSED: u32 = 2;
+
+/// What the kernel is woken for.
+enum Wake {
+    ToSend,
+    ToReceive,
+}
+
+impl Socket {
+    /// A socket with its memory registered.
+    fn new(memory: Region) -> io::Result<Socket> {
+        let kind = (AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC);
+        let fd = rustix::net::socket_with(kind.0, kind.1, kind.2, None)?;
+        // `struct xdp_umem_reg` as Linux 5.4 has it: address, length, bytes for a frame and
+        // before it, flags.
+        let mut registered = [0u8; 32];
+        registered[..8].copy_from_slice(&(memory.as_ptr() as u64).to_ne_bytes());
+        registered[8..16].copy_from_slice(&(memory.len() as u64).to_ne_bytes());
+        registered[16..20].copy_from_slice(&(FRAME as u32).to_ne_bytes());
+        tcp::set_option(fd.as_fd(), libc::SOL_XDP, libc::XDP_UMEM_REG, &registered)?;
+        Ok(Socket { fd, memory, zero_copy: false, wakes: 0 })
+    }
+
+    fn ring<T: Copy>(&mut self, kind: ring::Kind, entries: u32) -> io::Result<Ring<T>> {
+        tcp::set_int(self.fd.as_fd(), libc::SOL_XDP, kind.option(), entries as i32)?;
+        let mut offsets = [0u8; 128];
+        self.read_option(libc::XDP_MMAP_OFFSETS, &mut offsets)?;
+        Ring::map(self.fd.as_fd(), kind, &offsets, entries)
+    }
+
+    fn bind(&mut self, device: u32, queue: u32, binding: Binding) -> io::Result<()> {
+        let how = match binding {
+            Binding::Copy => libc::XDP_COPY,
+            Binding::ZeroCopy => libc::XDP_ZEROCOPY,
+            Binding::Auto => 0,
+        };
+        let address = libc::sockaddr_xdp {
+            sxdp_family: libc::AF_XDP as u16,
+            sxdp_flags: how | libc::XDP_USE_NEED_WAKEUP,
+            sxdp_ifindex: device,
+            sxdp_queue_id: queue,
+            sxdp_shared_umem_fd: 0,
+        };
+        let len = size_of_val(&address) as libc::socklen_t;
+        // SAFETY: the kernel reads the address, which is as long as that.
+        let bound = unsafe { libc::bind(self.fd.as_raw_fd(), (&raw const address).cast(), len) };
+        check(bound.into())?;
+        let mut options = [0; 4];
+        self.read_option(libc::XDP_OPTIONS, &mut options)?;
+        self.zero_copy = u32::from_ne_bytes(options) & libc::XDP_OPTIONS_ZEROCOPY != 0;
+        Ok(())
+    }
+
+    /// A frame that the kernel has filled; none if it lies outside of the memory.
+    #[inline]
+    fn frame(&self, frame: Filled) -> Option<&[u8]> {
+        let start = usize::try_from(frame.address).ok()?;
+        self.memory.get(start..start.checked_add(frame.len as usize)?)
+    }
+
+    fn wake(&mut self, what: &Wake) -> io::Result<()> {
+        self.wakes += 1;
+        let fd = self.fd.as_raw_fd();
+        let (none, flags) = (std::ptr::null_mut(), libc::MSG_DONTWAIT);
+        // SAFETY: the kernel reads and writes nothing: there are no bytes and no address.
+        let done = unsafe {
+            match what {
+                Wake::ToSend => libc::sendto(fd, none, 0, flags, std::ptr::null(), 0),
+                Wake::ToReceive => {
+                    libc::recvfrom(fd, none, 0, flags, none.cast(), std::ptr::null_mut())
+                }
+            }
+        };
+        check(done as libc::c_long).map(drop)
+    }
+
+    fn wait(&self, ready: tcp::Ready, patience: Duration) -> io::Result<()> {
+        match tcp::wait(self.fd.as_fd(), ready, Some(patience)) {
+            Ok(now) if now.contains(tcp::Ready::ERR) => {
+                Err(io::Error::from_raw_os_error(libc::ENETDOWN))
+            }
+            Err(e) if e.kind() != io::ErrorKind::Interrupted => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    fn lost(&self) -> io::Result<Lost> {
+        let mut raw = [0; 48];
+        self.read_option(libc::XDP_STATISTICS, &mut raw)?;
+        let number =
+            |at: usize| raw[8 * at..].first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+        Ok(Lost { dropped: number(0), ring_full: number(3), invalid: number(2) })
+    }
+
+    /// `getsockopt(2)`; what the kernel does not fill in stays zero.
+    fn read_option(&self, option: i32, value: &mut [u8]) -> io::Result<()> {
+        let mut len = value.len() as libc::socklen_t;
+        let (to, len) = (value.as_mut_ptr().cast(), &raw mut len);
+        // SAFETY: the kernel writes at most `len` bytes to the slice.
+        let done = unsafe { libc::getsockopt(self.fd.as_raw_fd(), libc::SOL_XDP, option, to, len) };
+        check(done.into()).map(drop)
+    }
+}
+
+/// Memory for so many frames, a power of two.
+fn memory_of(entries: u32) -> io::Result<Region> {
+    if !entries.is_power_of_two() {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    Region::new(entries as usize * FRAME, false)
+}
+
+fn outside() -> io::Error {
+    io::Error::other("the kernel says that a frame lies outside of the socket's memory")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,220 @@
+//! A ring between us and the kernel: one side moves the producer's index, the other the
+//! consumer's. Each side trusts nothing but its own.
+
+use crate::memory::FileMapping;
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Which of a socket's four rings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Memory that the kernel may put frames into.
+    Fill,
+    /// Memory of frames that were sent.
+    Completed,
+    /// Frames that came.
+    Received,
+    /// Frames that are to be sent.
+    Send,
+}
+
+impl Kind {
+    /// The socket option that makes it.
+    pub fn option(self) -> i32 {
+        match self {
+            Kind::Fill => libc::XDP_UMEM_FILL_RING,
+            Kind::Completed => libc::XDP_UMEM_COMPLETION_RING,
+            Kind::Received => libc::XDP_RX_RING,
+            Kind::Send => libc::XDP_TX_RING,
+        }
+    }
+
+    /// Where it is mapped from.
+    fn place(self) -> u64 {
+        match self {
+            Kind::Fill => libc::XDP_UMEM_PGOFF_FILL_RING,
+            Kind::Completed => libc::XDP_UMEM_PGOFF_COMPLETION_RING,
+            Kind::Received => libc::XDP_PGOFF_RX_RING as u64,
+            Kind::Send => libc::XDP_PGOFF_TX_RING as u64,
+        }
+    }
+
+    /// Its place among the four `struct xdp_ring_offset` of `struct xdp_mmap_offsets`.
+    fn number(self) -> usize {
+        match self {
+            Kind::Received => 0,
+            Kind::Send => 1,
+            Kind::Fill => 2,
+            Kind::Completed => 3,
+        }
+    }
+}
+
+/// `struct xdp_desc`: a frame in the socket's memory.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Filled {
+    pub address: u64,
+    pub len: u32,
+    pub options: u32,
+}
+
+/// Our side of a ring of entries of this type: `u64` (an address) or [`Filled`].
+#[derive(Debug)]
+pub(super) struct Ring<T> {
+    memory: FileMapping,
+    producer: usize,
+    consumer: usize,
+    flags: usize,
+    entries: usize,
+    mask: u32,
+    /// Our own index, with what the kernel was not shown.
+    ours: u32,
+    of: PhantomData<T>,
+}
+
+impl<T: Copy> Ring<T> {
+    /// Maps a ring that was made with so many entries, a power of two. `offsets` are what
+    /// the kernel says of all four. Everything is checked to lie within the mapping.
+    pub fn map(
+        socket: BorrowedFd,
+        kind: Kind,
+        offsets: &[u8; 128],
+        entries: u32,
+    ) -> io::Result<Self> {
+        let number = |at: usize| {
+            let at = kind.number() * 32 + at * 8;
+            offsets[at..].first_chunk().map_or(u64::MAX, |bytes| u64::from_ne_bytes(*bytes))
+        };
+        let [producer, consumer, array, flags] =
+            [0, 1, 2, 3].map(|at| usize::try_from(number(at)).unwrap_or(usize::MAX));
+        let len = array.checked_add(entries as usize * size_of::<T>());
+        let word_fits = |at: usize| at.is_multiple_of(4) && at < array;
+        let words = [producer, consumer, flags];
+        let Some(len) = len.filter(|_| {
+            entries.is_power_of_two() && array.is_multiple_of(8) && words.into_iter().all(word_fits)
+        }) else {
+            let what = "the kernel laid a ring of AF_XDP out beyond its memory";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        };
+        let memory = FileMapping::new(socket, kind.place(), len)?;
+        let (mask, of) = (entries - 1, PhantomData);
+        Ok(Ring { memory, producer, consumer, flags, entries: array, mask, ours: 0, of })
+    }
+
+    /// Entries it has.
+    pub fn entries(&self) -> u32 {
+        self.mask + 1
+    }
+
+    // As the producer.
+
+    /// Entries that can be put.
+    #[inline]
+    pub fn room(&self) -> u32 {
+        let consumed = self.word(self.consumer).load(Ordering::Acquire);
+        self.entries().saturating_sub(self.ours.wrapping_sub(consumed))
+    }
+
+    /// Puts an entry, for which there is room; [`Self::show`] makes it seen.
+    #[inline]
+    pub fn put(&mut self, entry: T) {
+        // SAFETY: the slot lies within the mapping, which is writable.
+        unsafe { self.slot().write_volatile(entry) };
+        self.ours = self.ours.wrapping_add(1);
+    }
+
+    /// Shows the kernel what was put.
+    #[inline]
+    pub fn show(&self) {
+        self.word(self.producer).store(self.ours, Ordering::Release);
+    }
+
+    /// Whether the kernel only goes on when it is woken. Asked after [`Self::show`].
+    #[inline]
+    pub fn needs_wakeup(&self) -> bool {
+        self.word(self.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
+    }
+
+    // As the consumer.
+
+    /// Entries that can be taken.
+    #[inline]
+    pub fn filled(&self) -> u32 {
+        let produced = self.word(self.producer).load(Ordering::Acquire);
+        produced.wrapping_sub(self.ours).min(self.entries())
+    }
+
+    /// The next entry, of which there is one.
+    #[inline]
+    pub fn take(&mut self) -> T {
+        // SAFETY: the slot lies within the mapping; every value of the type is valid.
+        let entry = unsafe { self.slot().read_volatile() };
+        self.ours = self.ours.wrapping_add(1);
+        entry
+    }
+
+    /// Gives the kernel back what was taken.
+    #[inline]
+    pub fn release(&self) {
+        self.word(self.consumer).store(self.ours, Ordering::Release);
+    }
+
+    /// Takes all there is, unseen, and says how many they were.
+    #[inline]
+    pub fn discard(&mut self) -> u32 {
+        let count = self.filled();
+        self.ours = self.ours.wrapping_add(count);
+        self.release();
+        count
+    }
+
+    #[inline]
+    fn slot(&self) -> *mut T {
+        let at = self.entries + (self.ours & self.mask) as usize * size_of::<T>();
+        // SAFETY: `map` has checked that all entries lie within the mapping.
+        unsafe { self.memory.start().as_ptr().add(at).cast() }
+    }
+
+    #[inline]
+    fn word(&self, at: usize) -> &AtomicU32 {
+        // SAFETY: `map` has checked that the word lies aligned within the mapping, which
+        // lives as long as `self`; both sides use it as an atomic.
+        unsafe { AtomicU32::from_ptr(self.memory.start().as_ptr().add(at).cast()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    fn offsets(values: [u64; 4]) -> [u8; 128] {
+        let mut all = [0; 128];
+        // Of the fill ring, the third.
+        for (slot, value) in all[64..].chunks_exact_mut(8).zip(values) {
+            slot.copy_from_slice(&value.to_ne_bytes());
+        }
+        all
+    }
+
+    #[test]
+    fn a_layout_beyond_its_memory_is_refused() {
+        let file = tempfile::tempfile().unwrap();
+        for (values, entries) in [
+            ([0, 64, 192, 128], 3),
+            ([0, 64, 192, 128], 0),
+            ([2, 64, 192, 128], 4),
+            ([0, 192, 192, 128], 4),
+            ([0, 64, 192, u64::MAX], 4),
+            ([0, 64, u64::MAX - 7, 128], 4),
+            ([0, 64, 190, 128], 4),
+        ] {
+            let error = Ring::<u64>::map(file.as_fd(), Kind::Fill, &offsets(values), entries);
+            let error = error.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{values:?} {entries}");
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Frames in every format of a report, on a study made up here: two links and two numbers of
+//! threads, of which the one loses and the other does not.
+
+use crate::made_up::{self, PATHS, cell, header};
+use crate::report::render;
+
+use bytepath::record::{
+    Cell, CellId, Hops, Reading, Role, Scope, Study, TapSettings, Trial, Unit, Work,
+};
+use bytepath::report::Style;
+use bytepath::stats::{Bound, ENGINE_RUN, Rules, analyse};
+
+/// Two blocks of 2 s windows: 1.33 M frames a second read, and 3.895 M lost beside them, or
+/// with back-pressure 1.033 M and none.
+fn study() -> Study {
+    let one = |name: &str, backpressure: bool, flows: u32| {
+        let mut one = cell(name, "packet", "tap");
+        one.workload.name = "packets".into();
+        one.link.preset = "tap".into();
+        one.link.qdisc = if backpressure { "fq_codel" } else { "none" }.into();
+        one.link.tap = Some(TapSettings { queues: 1, backpressure, vnet_header: false });
+        one.stream.flows = flows;
+        let qdisc = one.link.qdisc.clone();
+        let levels = [
+            ("backpressure", backpressure.to_string()),
+            ("qdisc", qdisc),
+            ("flows", flows.to_string()),
+        ];
+        one.levels = levels.map(|(factor, level)| (factor.to_owned(), level)).into();
+        one
+    };
+    let cells: Vec<Cell> = vec![
+        one("packet+tap stock", false, 1),
+        one("packet+tap patched", true, 1),
+        one("packet+tap stock flows=4", false, 4),
+    ];
+    let mut header = header(cells);
+    header.baseline = header.cells[0].id.clone();
+    let mut trials = Vec::new();
+    for block in 0..2 {
+        for cell in &header.cells {
+            trials.push(trial(cell, block, trials.len() as u32));
+        }
+    }
+    Study { header, trials, profiles: Vec::new(), remarks: Vec::new() }
+}
+
+fn trial(cell: &Cell, block: u32, order: u32) -> Trial {
+    let window = 2.0;
+    let stock = cell.link.qdisc == "none";
+    let (read, lost): (u64, u64) = if stock { (1_330_000, 3_895_000) } else { (1_033_000, 0) };
+    let blank = made_up::trial(&PATHS[0], 0, 0);
+    let mut roles = blank.roles.clone();
+    roles.iter_mut().for_each(|role| role.window = window);
+    let run = |role: Role| {
+        let run = window * f64::from(cell.flows(role));
+        Reading::sum(ENGINE_RUN.to_owned(), Unit::Seconds, run, Scope::Role(role))
+    };
+    Trial {
+        cell: CellId(cell.id.0.clone()),
+        block,
+        order,
+        work: Work::Packets,
+        window,
+        count: 2 * read,
+        hops: Some(Hops {
+            offered: 3 * (read + lost),
+            refused: 3 * lost,
+            device_dropped: 3 * lost,
+            received: 3 * read,
+            ..Hops::default()
+        }),
+        roles,
+        readings: Role::ALL.map(run).to_vec(),
+        series: Vec::new(),
+        ..blank
+    }
+}
+
+#[test]
+fn the_analysis_knows_what_was_lost_and_what_bounds_the_rate() {
+    let study = study();
+    let analysis = analyse(&study, &Rules::of(&study.header));
+    let hops: Vec<_> = analysis.rows.iter().map(|row| row.hops.as_ref().unwrap()).collect();
+    assert_eq!(hops[0].lost.unwrap().mean.round(), 3_895_000.0);
+    assert_eq!((hops[0].bound, hops[1].bound), (Bound::Sink, Bound::Generator));
+    assert_eq!(hops[2].threads, [4, 1]);
+    assert!((hops[2].busy[0].unwrap().mean - 1.0).abs() < 1e-9, "of each of four threads");
+}
+
+#[test]
+fn a_mail_has_the_block_of_such_threads() {
+    let mail = render("netdev", &study(), &Style::default());
+    let one: Vec<&str> = mail.lines().skip_while(|line| !line.starts_with('+')).collect();
+    let block = [
+        "+-------------------------+---------------+---------------+",
+        "| AMD EPYC 9B14           | noqueue       | fq_codel      |",
+        "| 1 generating thread     | stock         | backpressure  |",
+        "| pinned                  |               |               |",
+        "+-----------+-------------+---------------+---------------+",
+        "| TAP       | Transmitted | 1330 Kpps     | 1033 Kpps     |",
+        "|           | Lost        | 3895 Kpps     | 0 Kpps        |",
+        "+-----------+-------------+---------------+---------------+",
+    ];
+    assert_eq!(&one[..block.len()], block, "{mail}");
+    assert!(mail.contains("| 4 generating threads    |"), "{mail}");
+    assert!(mail.contains("| a thread    | 332 Kpps"), "{mail}");
+    assert!(mail.lines().all(|line| line.len() <= 72), "{mail}");
+}
+
+#[test]
+fn every_format_tells_where_frames_went() {
+    let study = study();
+    let text = render("text", &study, &Style::default());
+    assert!(text.contains("Where the frames went") && text.contains("generator"), "{text}");
+    assert!(text.contains("75%"), "lost at the device, of what was generated: {text}");
+    assert!(render("html", &study, &Style::default()).contains("Where the frames went"));
+    let csv = render("csv", &study, &Style::default());
+    let dropped = csv.lines().find(|line| line.contains("hops.dropped.device")).unwrap();
+    assert!(dropped.contains("11685000"), "{dropped}");
+    let json: serde_json::Value =
+        serde_json::from_str(&render("json", &study, &Style::default())).unwrap();
+    let hops = &json["analysis"]["rows"][0]["hops"];
+    assert_eq!((&hops["bound"], &hops["hops"]["received"]), (&"sink".into(), &7_980_000.into()));
+}

@@ -1,0 +1,104 @@
+//! What is done with a GPU, by a made-up driver that a C compiler makes of
+//! `tests/data/gpu/made_up.c`. Nothing here says how a real one behaves.
+
+use bytepath::record::{Scope, TrialStatus};
+use bytepath::run::load;
+use bytepath_testing::skip;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// The made-up driver in a folder, or a skip.
+fn driver(folder: &Path) -> bool {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/gpu/made_up.c");
+    let library = folder.join("libnvidia-ml.so.1");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-w", "-o"]).arg(&library).arg(source);
+    match compiler.output() {
+        Err(e) => {
+            skip!("no C compiler ({e})");
+            false
+        }
+        Ok(made) => {
+            assert!(made.status.success(), "{}", text(&made));
+            fs::copy(&library, folder.join("libcuda.so.1")).unwrap();
+            true
+        }
+    }
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
+}
+
+#[test]
+fn a_made_up_gpu_is_read_and_held_for_the_study() {
+    let folder = tempfile::tempdir().unwrap();
+    if !driver(folder.path()) {
+        return;
+    }
+    let (file, out) = (folder.path().join("gpu.toml"), folder.path().join("study"));
+    let experiment = "blocks = 1\nwarm-up = '100ms'\nwindow = '600ms'\ndesign = 'trials'\n\
+                      meters = ['nvml']\nprofile = 'none'\n[factors]\n\
+                      path = ['socket', 'devmem:memory=gpu']\n";
+    fs::write(&file, experiment).unwrap();
+    let held = folder.path().join("held");
+    let mut run = Command::new(env!("CARGO_BIN_EXE_bytepath"));
+    run.arg("run").arg(&file).arg("--out").arg(&out);
+    run.env("LD_LIBRARY_PATH", folder.path()).env("MADE_UP_GPU", &held);
+    run.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let run = run.spawn().unwrap();
+    let controller = run.id().to_string();
+    let output = run.wait_with_output().unwrap();
+    let said = text(&output);
+    let study = load(&out).unwrap_or_else(|fault| panic!("{fault}: {said}"));
+    // Where no namespaces can be had there is no study at all, and load says so.
+    let trial = study.trials.iter().find(|trial| trial.status == TrialStatus::Measured);
+    let trial = trial.unwrap_or_else(|| panic!("nothing was measured: {said}"));
+    let reading = |metric: &str| {
+        let found = trial.readings.iter().find(|r| r.metric == metric && r.scope == Scope::Machine);
+        found.unwrap_or_else(|| panic!("no {metric}: {trial:#?}")).value
+    };
+    for (metric, value) in [
+        ("nvml.0.watts", 250.0),
+        ("nvml.0.pcie.sent", 1e6),
+        ("nvml.0.pcie.received", 25e9),
+        ("nvml.0.busy", 0.07),
+        ("nvml.0.memory.busy", 0.4),
+        ("nvml.0.clock", 1.98e9),
+        ("nvml.0.memory.clock", 2.619e9),
+    ] {
+        assert!((reading(metric) - value).abs() < 1e-6 * value, "{metric}: {}", reading(metric));
+    }
+    // This one counts no energy, so that it is power over the window.
+    let seconds = reading("nvml.0.energy") / 250.0;
+    assert!((0.5..5.0).contains(&seconds), "{seconds}");
+    // The controller, which lives as long as the study, holds a context.
+    let held = fs::read_to_string(&held).unwrap_or_default();
+    assert!(held.lines().any(|process| process == controller), "{controller}: {held:?}: {said}");
+    let refused = |cell: &str| {
+        study.trials.iter().find_map(|trial| match &trial.status {
+            TrialStatus::Unavailable { reason, .. } if trial.cell.0.contains(cell) => Some(reason),
+            _ => None,
+        })
+    };
+    assert!(refused("memory=gpu").is_some_and(|why| !why.is_empty()), "{said}");
+}
+
+#[test]
+fn without_a_gpu_the_meter_and_the_study_say_why() {
+    let bytepath = |words: &[&str]| {
+        text(&Command::new(env!("CARGO_BIN_EXE_bytepath")).args(words).output().unwrap())
+    };
+    let said = bytepath(&["meters"]);
+    let line = said.lines().position(|line| line.contains(" nvml: ")).expect(&said);
+    let about: String = said.lines().skip(line).take(4).collect();
+    if !about.contains("libnvidia-ml.so.1") {
+        return skip!("this machine has NVIDIA's library: {about}");
+    }
+    assert!(about.contains("no NVIDIA driver is installed"), "{about}");
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/battle-gpu.toml");
+    let why = bytepath(&["doctor", "--for", file]);
+    let cells = why.split_once("Cells of the experiment that cannot run").expect(&why).1;
+    assert!(cells.contains("memory=gpu"), "{why}");
+}
