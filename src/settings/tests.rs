@@ -69,9 +69,9 @@ const LINES: &[(&str, &[&str])] = &[
             "sys/devices/system/cpu/cpu1/cpuidle/state1/disable",
         ],
     ),
-    ("hugepages 2M 512", &["sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"]),
     ("dsa engine0.0 group_id=0", &["sys/bus/dsa/devices/engine0.0/group_id"]),
     ("dsa wq0.0 size=128", &["sys/bus/dsa/devices/wq0.0/size"]),
+    ("hugepages 2M 512", &["sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"]),
 ];
 
 struct Tree {
@@ -593,10 +593,7 @@ fn a_part_of_dsa_is_enabled_by_its_driver() {
     assert_eq!(fs::read_to_string(tree.path("sys/bus/dsa/drivers/user/unbind")).unwrap(), "wq0.0");
     let state = host.read(&setting).unwrap().unwrap();
     assert_eq!(state.get("state").map(str::trim), Some("disabled"));
-    let want =
-        WantedSetting { setting, profile: None, optional: false, obstacle: None, host: None };
-    let error = Applied::apply(&tree.place(), host, &[want]).err().unwrap();
+    let error = Applied::apply(&tree.place(), host, &[setting.into()]).err().unwrap();
     assert!(error.message.contains("the kernel took it, but it says"), "{error}");
-    let missing: Setting = "dsa wq9.9 size=1".parse().unwrap();
-    assert_eq!(tree.host().read(&missing).unwrap(), None);
+    assert_eq!(tree.host().read(&"dsa wq9.9 size=1".parse().unwrap()).unwrap(), None);
 }

@@ -148,12 +148,12 @@ fn what_diff_prints_fits_its_schema() {
 fn counters_side_by_side_fit_their_schema() {
     let folder = tempfile::tempdir().unwrap();
     // Made up.
-    let files =
-        ["1,000 cycles # 1.0 GHz (50.0%)\n", "<not counted> cycles\n 7 faults\n"].map(|text| {
-            let path = folder.path().join(text.len().to_string());
-            fs::write(&path, text).unwrap();
-            path.into_os_string().into_string().unwrap()
-        });
+    let before = ("before", "1,000 cycles # 1.0 GHz (50.0%)\n");
+    let files = [before, ("after", "<not counted> cycles\n 7 faults\n")].map(|(name, text)| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.into_os_string().into_string().unwrap()
+    });
     let counters = schema("counters");
     for options in [&["--json"][..], &["--json", "--work", "7,8"]] {
         let printed = printed(&files, options);
