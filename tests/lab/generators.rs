@@ -147,7 +147,7 @@ fn what_cannot_be_done_is_refused_before_the_study() {
             "makes frames of one size",
         ),
         (
-            &["packets", "--link", "tap:qdisc=fq_codel", "--path", "udp-gso+tap"],
+            &["packets", "--link", "tap:qdisc=pfifo", "--path", "udp-gso+tap"],
             "counts a message of several datagrams as one packet",
         ),
         (&["packets", "--link", "tap", "--path", "packet+vhost:ring=100"], "choose a power of two"),
