@@ -31,7 +31,7 @@ pub(super) struct RunArguments {
     /// Path that all others are compared with [default: the first]
     #[arg(long, value_name = "PATH")]
     pub baseline: Option<String>,
-    /// What is done: stream, or rr[:key=value,...] [default: stream]
+    /// What is done: stream, rr[:key=value,...], or packets[:key=value,...] [default: stream]
     #[arg(long, value_name = "WORKLOAD")]
     pub workload: Option<String>,
     /// The contract of the connections: key=value,...

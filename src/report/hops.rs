@@ -117,16 +117,18 @@ fn variant(cell: &Cell) -> Vec<String> {
     lines
 }
 
-/// The sink in the words of such mails.
-fn sink(cell: &Cell) -> String {
+/// The sink in the words of such mails; with the generator, where not all have the same.
+fn sink(cell: &Cell, generators: usize) -> String {
     let sink = match cell.rx.path.as_str() {
         "tap" => "TAP".to_owned(),
         vhost if vhost.starts_with("vhost") => "TAP + vhost-net".to_owned(),
         other => other.to_owned(),
     };
-    let generator = (cell.tx.path != "packet").then(|| format!(", {}", cell.tx.path));
-    let bypass = cell.tx.options.flag("bypass").then(|| ", bypass".to_owned());
-    format!("{sink}{}{}", generator.unwrap_or_default(), bypass.unwrap_or_default())
+    if generators < 2 {
+        return sink;
+    }
+    let bypass = if cell.tx.options.flag("bypass") { ", bypass" } else { "" };
+    format!("{sink} {}{bypass}", cell.tx.path)
 }
 
 fn block(
@@ -156,23 +158,35 @@ fn block(
         let right: Vec<String> = variants.iter().map(of).collect();
         lines.push(line(&[(of(&head), whole)], &right));
     }
-    for name in distinct(figures.iter().map(|figure| sink(figure.cell))) {
+    let generators = distinct(figures.iter().map(|figure| &figure.cell.tx)).len();
+    let sink = |figure: &Figure| sink(figure.cell, generators);
+    for name in distinct(figures.iter().map(|figure| sink(figure))) {
         let found = |lines: &Vec<String>| {
-            let is = |f: &&&Figure| sink(f.cell) == name && variant(f.cell) == *lines;
+            let is = |f: &&&Figure| sink(f) == name && variant(f.cell) == *lines;
             figures.iter().find(is).map(|figure| figure.hops)
         };
-        let figure = |of: fn(&HopsRow) -> Option<f64>| -> Vec<String> {
-            let rate = |lines| found(lines).map(|hops| format!("{} Kpps", kpps(of(hops))));
-            variants.iter().map(|lines| rate(lines).unwrap_or_else(|| NONE.into())).collect()
+        let figure = |of: &dyn Fn(&HopsRow) -> String| -> Vec<String> {
+            let text = |lines| found(lines).map(of);
+            variants.iter().map(|lines| text(lines).unwrap_or_else(|| NONE.into())).collect()
         };
-        let mean = |hops: &HopsRow| hops.received.map(|rate| rate.mean);
-        let mut rows = vec![("Transmitted", figure(mean))];
-        if threads > 1 {
-            let each =
-                |hops: &HopsRow| hops.received.map(|rate| rate.mean / f64::from(hops.threads[0]));
-            rows.push(("a thread", figure(each)));
-        }
-        rows.push(("Lost", figure(|hops| hops.lost.map(|rate| rate.mean))));
+        let rate = |rate: Option<Summary>, threads: u32| {
+            format!("{} Kpps", kpps(rate.map(|rate| rate.mean / f64::from(threads))))
+        };
+        // Where no speed was measured, losses are no less true.
+        let rows = match &study.header.functional {
+            Some(_) => vec![
+                ("Transmitted", figure(&|row| row.hops.received.to_string())),
+                ("Lost", figure(&|row| row.hops.lost().to_string())),
+            ],
+            None => {
+                let mut rows = vec![("Transmitted", figure(&|row| rate(row.received, 1)))];
+                if threads > 1 {
+                    rows.push(("a thread", figure(&|row| rate(row.received, threads))));
+                }
+                rows.push(("Lost", figure(&|row| rate(row.lost, 1))));
+                rows
+            }
+        };
         let name = wrap(&name, first);
         lines.push(rule(&[first, second]));
         for at in 0..rows.len().max(name.len()) {
@@ -197,6 +211,7 @@ fn title(study: &Study, figures: &[&Figure], threads: u32, width: usize) -> Vec<
         count.map_or(String::new(), |count| format!("{count} packets")),
         plural(threads.into(), "generating thread"),
         if pinned { "pinned".to_owned() } else { "not pinned".to_owned() },
+        study.header.functional.as_ref().map_or("", |_| "emulated: counts").to_owned(),
     ];
     let parts = parts.iter().filter(|part| !part.is_empty());
     parts.flat_map(|part| wrap(&plain(part), width)).collect()

@@ -6,6 +6,7 @@ mod frames;
 mod instructions;
 mod nic;
 mod observe;
+mod packets;
 mod trouble;
 mod vm;
 mod wire;

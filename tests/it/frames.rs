@@ -109,6 +109,16 @@ fn a_mail_has_the_block_of_such_threads() {
 }
 
 #[test]
+fn where_no_speed_was_measured_a_mail_has_counts() {
+    let mut study = study();
+    study.header.functional = Some("made up".into());
+    let mail = render("netdev", &study, &Style::default());
+    assert!(mail.contains("| emulated: counts"), "{mail}");
+    assert!(mail.contains("| Lost        | 23370000      | 0             |"), "{mail}");
+    assert!(!mail.contains(" Kpps"), "{mail}");
+}
+
+#[test]
 fn every_format_tells_where_frames_went() {
     let study = study();
     let text = render("text", &study, &Style::default());

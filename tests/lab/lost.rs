@@ -244,7 +244,8 @@ fn an_agent_ends_with_its_controller_while_a_stream_drains() {
         ports: None,
     };
     let Reply::Listening { port } = receiver.ask(&listen) else { panic!("it does not listen") };
-    let connect = Request::Connect { cell: Box::new(cell), address, port, device: None, token };
+    let connect =
+        Request::Connect { cell: Box::new(cell), address, port, device: None, token, ports: None };
     assert!(matches!(sender.ask(&connect), Reply::Done));
     assert!(matches!(receiver.ask(&Request::Accept), Reply::Done));
     let start = Request::Start { meters: vec![], alone: false };
