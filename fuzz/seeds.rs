@@ -39,6 +39,7 @@ fn settings() -> LinkSettings {
         tso: false,
         gro: true,
         hw_gro: false,
+        hds: None,
         gso_max: None,
         gro_max: Some(524_280),
         wmem: Some(1 << 20),
@@ -115,6 +116,7 @@ fn requests() -> Vec<Request> {
             port: 40_000,
             device: Some("bp0".into()),
             token: token(),
+            ports: None,
         },
         Request::Accept,
         Request::Start {

@@ -185,7 +185,11 @@ fn notes(engines: &[Typed]) -> Vec<String> {
     let model = engines.iter().any(|engine| engine.kind.model);
     let text = "(model): a software device with a latency and a bandwidth that were set; it shows \
                 that the driver is right, and nothing of how fast a device is";
-    model.then(|| text.to_owned()).into_iter().collect()
+    let counter = 1e-9 / sys::clock::tick_seconds();
+    let cycles = format!("a nanosecond is {counter:.2} cycles of the time-stamp counter");
+    // Elsewhere the clock counts nanoseconds.
+    let counted = (counter - 1.0).abs() > 1e-6;
+    model.then(|| text.to_owned()).into_iter().chain(counted.then_some(cycles)).collect()
 }
 
 fn size(text: &str) -> Result<u32, String> {

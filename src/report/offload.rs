@@ -1,7 +1,7 @@
 //! Copy engines beside the CPU, as text: from which size each pays comes first.
 
 use super::Style;
-use super::figures::{NONE, bytes, digits, interval, number, plural, ratio};
+use super::figures::{NONE, bytes, digits, interval, number, ratio};
 use super::page::{Page, Tone};
 use super::table::{Column, Table};
 use crate::stats::{BreakEven, CopyAt, CopyRow, Effect, Pays};
@@ -93,7 +93,7 @@ fn sentence(line: &BreakEven, first: &str) -> String {
     let BreakEven { engine, model, at: CopyAt { depth, batch, rotate }, pays, from, largest } =
         line;
     let engine = name(engine, *model);
-    let under_way = plural(*depth as u64, "copy").replace("copys", "copies");
+    let under_way = if *depth == 1 { "1 copy".into() } else { format!("{depth} copies") };
     let batches = if *batch > 1 { format!(" in batches of {batch}") } else { String::new() };
     let memory = if *rotate { ", 128 MiB in rotation" } else { ", in cache" };
     let with = format!("with {under_way} under way{batches}{memory}");

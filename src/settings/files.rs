@@ -69,8 +69,31 @@ pub(super) fn knobs(roots: &Roots, setting: &Setting) -> Option<Vec<Knob>> {
             let path = folder.join(format!("hugepages-{}kB/nr_hugepages", size >> 10));
             one("pages", path, count.to_string())
         }
+        Setting::Dsa { part, attribute, value } if setting.is_of_dsa() => {
+            let path = roots.sys.join("bus/dsa/devices").join(part.as_str());
+            one(attribute.as_str(), path.join(attribute.as_str()), value.to_string())
+        }
+        Setting::Dsa { .. } => Vec::new(),
         _ => return None,
     })
+}
+
+/// The file that is written so that a knob says `text`, and what is written. The state of a
+/// part of DSA is read in one place and changed in another one: by its driver.
+pub(super) fn written(
+    roots: &Roots,
+    setting: &Setting,
+    knob: &Knob,
+    text: &str,
+) -> (PathBuf, String) {
+    match setting {
+        Setting::Dsa { part, .. } if knob.name == "state" => {
+            let driver = if part.as_str().starts_with("wq") { "user" } else { "idxd" };
+            let file = if text.trim() == "enabled" { "bind" } else { "unbind" };
+            (roots.sys.join("bus/dsa/drivers").join(driver).join(file), part.to_string())
+        }
+        _ => (knob.path.clone(), text.to_owned()),
+    }
 }
 
 /// Whether two texts of a setting's file mean the same to the kernel.

@@ -212,7 +212,8 @@ impl ThisMachine {
         let goal = match files::knobs(&self.roots, setting) {
             Some(knobs) => {
                 for knob in &knobs {
-                    files::may_write(&knob.path).map_err(|e| refused("write", &knob.path, &e))?;
+                    let (path, _) = files::written(&self.roots, setting, knob, &knob.goal);
+                    files::may_write(&path).map_err(|e| refused("write", &path, &e))?;
                 }
                 SettingValue(knobs.into_iter().map(|knob| (knob.name, knob.goal)).collect())
             }
@@ -236,7 +237,8 @@ impl ThisMachine {
         for (name, text) in &to.0 {
             let knob = knobs.iter().find(|knob| knob.name == *name);
             let knob = knob.ok_or_else(|| missing(setting))?;
-            files::write(&knob.path, text).map_err(|e| refused("write", &knob.path, &e))?;
+            let (path, text) = files::written(&self.roots, setting, knob, text);
+            files::write(&path, &text).map_err(|e| refused("write", &path, &e))?;
         }
         Ok(())
     }

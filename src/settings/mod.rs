@@ -212,6 +212,9 @@ fn missing(setting: &Setting) -> Fault {
         Setting::IdleStates { .. } => ("no CPU has such an idle state".into(), ""),
         Setting::IrqAffinity { irq, .. } => (format!("there is no interrupt {irq}"), ""),
         Setting::HugePages { .. } => (format!("there are no {}", setting.subject()), ""),
+        Setting::Dsa { .. } => {
+            (format!("there is no {}", setting.subject()), "bytepath doctor says what is missing")
+        }
         Setting::Rps { device, .. } | Setting::Xps { device, .. } => {
             (format!("there is no device {device} with such a queue"), "")
         }

@@ -33,6 +33,11 @@ const TREE: &[(&str, &str)] = &[
     ("sys/devices/system/cpu/cpu1/cpuidle/state1/latency", "133\n"),
     ("sys/devices/system/cpu/cpu1/cpuidle/state1/disable", "0\n"),
     ("sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "3\n"),
+    ("sys/bus/dsa/devices/engine0.0/group_id", "-1\n"),
+    ("sys/bus/dsa/devices/wq0.0/size", "0\n"),
+    ("sys/bus/dsa/devices/wq0.0/state", "disabled\n"),
+    ("sys/bus/dsa/drivers/user/bind", ""),
+    ("sys/bus/dsa/drivers/user/unbind", ""),
 ];
 
 /// What is set in the tests, and the files that it changes.
@@ -64,6 +69,8 @@ const LINES: &[(&str, &[&str])] = &[
             "sys/devices/system/cpu/cpu1/cpuidle/state1/disable",
         ],
     ),
+    ("dsa engine0.0 group_id=0", &["sys/bus/dsa/devices/engine0.0/group_id"]),
+    ("dsa wq0.0 size=128", &["sys/bus/dsa/devices/wq0.0/size"]),
     ("hugepages 2M 512", &["sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"]),
 ];
 
@@ -569,4 +576,24 @@ fn what_is_prepared_goes_before_what_lasts() {
     assert_eq!(applied.undo().len(), 3);
     assert_eq!(tree.snapshot(), before);
     assert!(tree.place().read().unwrap().is_none());
+}
+
+/// No kernel stands behind this tree, so the state stays; what was written says what would
+/// have been done.
+#[test]
+fn a_part_of_dsa_is_enabled_by_its_driver() {
+    let tree = Tree::new();
+    let setting: Setting = "dsa wq0.0 state=enabled".parse().unwrap();
+    let goal = SettingValue::one("state", "enabled");
+    let mut host = tree.host();
+    assert_eq!(host.goal(&setting, &SettingValue::one("state", "disabled")).unwrap(), goal);
+    host.write(&setting, &goal).unwrap();
+    assert_eq!(fs::read_to_string(tree.path("sys/bus/dsa/drivers/user/bind")).unwrap(), "wq0.0");
+    host.write(&setting, &SettingValue::one("state", "disabled\n")).unwrap();
+    assert_eq!(fs::read_to_string(tree.path("sys/bus/dsa/drivers/user/unbind")).unwrap(), "wq0.0");
+    let state = host.read(&setting).unwrap().unwrap();
+    assert_eq!(state.get("state").map(str::trim), Some("disabled"));
+    let error = Applied::apply(&tree.place(), host, &[setting.into()]).err().unwrap();
+    assert!(error.message.contains("the kernel took it, but it says"), "{error}");
+    assert_eq!(tree.host().read(&"dsa wq9.9 size=1".parse().unwrap()).unwrap(), None);
 }

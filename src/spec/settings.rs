@@ -18,6 +18,7 @@ pub struct SettingProfile {
 /// Every profile.
 pub const SETTING_PROFILES: &[SettingProfile] = &[
     SettingProfile { name: "battle-of-zcs", text: include_str!("settings/battle-of-zcs.toml") },
+    SettingProfile { name: "dsa", text: include_str!("settings/dsa.toml") },
     SettingProfile { name: "quiet", text: include_str!("settings/quiet.toml") },
 ];
 

@@ -144,6 +144,26 @@ fn what_diff_prints_fits_its_schema() {
     assert!(check(&explanation, &printed(&pair, &["--json"])).is_err());
 }
 
+#[test]
+fn counters_side_by_side_fit_their_schema() {
+    let folder = tempfile::tempdir().unwrap();
+    // Made up.
+    let before = ("before", "1,000 cycles # 1.0 GHz (50.0%)\n");
+    let files = [before, ("after", "<not counted> cycles\n 7 faults\n")].map(|(name, text)| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.into_os_string().into_string().unwrap()
+    });
+    let counters = schema("counters");
+    for options in [&["--json"][..], &["--json", "--work", "7,8"]] {
+        let printed = printed(&files, options);
+        check(&counters, &printed).unwrap_or_else(|wrong| panic!("{options:?}: {wrong}"));
+        assert_eq!(printed["rows"][0]["before"], json!(1000.0));
+        assert_eq!(printed["rows"][0]["after"], json!(null));
+    }
+    assert!(check(&schema("diff"), &printed(&files, &["--json"])).is_err());
+}
+
 fn printed(files: &[String; 2], options: &[&str]) -> Value {
     let mut bytepath = Command::new(env!("CARGO_BIN_EXE_bytepath"));
     let output = bytepath.arg("diff").args(files).args(options).output().unwrap();

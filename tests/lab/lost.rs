@@ -245,7 +245,7 @@ fn an_agent_ends_with_its_controller_while_a_stream_drains() {
     };
     let Reply::Listening { port } = receiver.ask(&listen) else { panic!("it does not listen") };
     let connect =
-        Request::Connect { cell: Box::new(cell), address, port, ports: None, device: None, token };
+        Request::Connect { cell: Box::new(cell), address, port, device: None, token, ports: None };
     assert!(matches!(sender.ask(&connect), Reply::Done));
     assert!(matches!(receiver.ask(&Request::Accept), Reply::Done));
     let start = Request::Start { meters: vec![], alone: false };

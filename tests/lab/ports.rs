@@ -255,7 +255,8 @@ fn inside_a_dry_run_shows_every_setting() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/battle.toml");
     let both = "ports:sender=pa,receiver=pb";
     let dry = machine.bytepath(&["run", file, "--testbed", both, "--dry-run", "--json"]);
-    let shown: serde_json::Value = serde_json::from_slice(&dry.stdout).expect(&text(&dry));
+    let shown = serde_json::from_slice(&dry.stdout);
+    let shown: serde_json::Value = shown.unwrap_or_else(|e| panic!("{e}: {}", text(&dry)));
     let prepared = shown["prepared"].as_array().unwrap();
     assert_eq!(prepared.len(), 17, "sixteen cells, and the baseline again");
     for cell in prepared {

@@ -10,6 +10,7 @@
 //! equivalent command of the usual tools is [`Setting::command`].
 
 mod command;
+mod dsa;
 mod names;
 mod outcome;
 mod text;
@@ -182,6 +183,16 @@ pub enum Setting {
         /// What is set; at least one of them.
         #[serde(flatten)]
         flags: TapFlags,
+    },
+    /// An attribute of a part of a DSA device, or whether the part is bound to its driver
+    /// (Documentation/ABI/stable/sysfs-driver-dma-idxd).
+    Dsa {
+        /// The device, an engine or a work queue: `dsa0`, `engine0.1`, `wq0.0`.
+        part: Word,
+        /// Its file there; `state` is set by binding.
+        attribute: Word,
+        /// What it is to say.
+        value: Word,
     },
     /// A device without address and route that is moved into a network namespace of its own
     /// for the time of a study, and back. Only a testbed asks for it.
@@ -359,6 +370,7 @@ impl Setting {
             Setting::IdleStates { .. } => "idle states".into(),
             Setting::IrqAffinity { irq, .. } => format!("CPUs of interrupt {irq}"),
             Setting::Flow { .. } => self.to_string(),
+            Setting::Dsa { part, attribute, .. } => format!("{attribute} of {part}"),
             Setting::HugePages { size, node, .. } => {
                 let node = node.map_or(String::new(), |node| format!(" of node {node}"));
                 format!("huge pages of {}{node}", unit::bytes(*size))
@@ -443,7 +455,8 @@ impl Setting {
             | Setting::IrqAffinity { .. }
             | Setting::Governor { .. }
             | Setting::IdleStates { .. }
-            | Setting::HugePages { .. } => None,
+            | Setting::HugePages { .. }
+            | Setting::Dsa { .. } => None,
         }
     }
 
@@ -514,8 +527,14 @@ impl Setting {
             Setting::HugePages { size, .. } if !size.is_power_of_two() || *size < 4096 => {
                 Some(format!("there are no pages of {size} bytes"))
             }
+            Setting::Dsa { part, attribute, value } => dsa::flaw(part, attribute, value),
             _ => None,
         }
+    }
+
+    /// Whether it names a part of a DSA device that there can be, and what can be set of it.
+    pub fn is_of_dsa(&self) -> bool {
+        matches!(self, Setting::Dsa { .. }) && self.flaw().is_none()
     }
 }
 

@@ -24,7 +24,8 @@ pub struct HopsRow {
     pub received: Option<Summary>,
     /// Frames dropped, wherever.
     pub lost: Option<Summary>,
-    /// Part of the window that a thread of each end ran, in the mean over its threads.
+    /// Part of the window that a thread of each end ran, in the mean over its threads; of
+    /// those that the kernel has in their place, where these ran more.
     pub busy: [Option<Summary>; 2],
     /// Seconds that the frames of a trial took, where their number was given.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -83,8 +84,9 @@ impl HopsRow {
         let busy = Role::ALL.map(|role| {
             over(&|trial, _| {
                 let run = trial.reading(ENGINE_RUN, &Scope::Role(role))?;
-                let window = trial.role(role)?.window * f64::from(threads[role as usize]);
-                Some(run / window).filter(|part| part.is_finite())
+                let threads = f64::from(threads[role as usize]);
+                let part = run / (trial.role(role)?.window * threads);
+                Some(part.max(in_its_place(trial, role) / threads)).filter(|part| part.is_finite())
             })
         });
         let options = &cell.workload.options;
@@ -108,6 +110,16 @@ impl HopsRow {
     }
 }
 
+/// Part of the window that kernel threads ran which work in the place of a role's own: those
+/// of pktgen and vhost. 0 where there are none.
+fn in_its_place(trial: &Trial, role: Role) -> f64 {
+    let works = |name: &str| name.starts_with("kpktgend_") || name.starts_with("vhost-");
+    let threads = trial.role(role).map_or(&[][..], |record| &record.threads);
+    let run: f64 = threads.iter().filter(|one| works(&one.name)).map(|one| one.run).sum();
+    let wall = trial.reading("threads.wall", &Scope::Role(role));
+    wall.filter(|wall| *wall > 0.0).map_or(0.0, |wall| run / wall)
+}
+
 fn bound(is_paced: bool, hops: &Hops, busy: [Option<Summary>; 2]) -> Bound {
     let is_full = |role: Role| busy[role as usize].is_some_and(|part| part.mean >= FULL);
     let generated = hops.generated() as f64;
@@ -123,7 +135,7 @@ fn bound(is_paced: bool, hops: &Hops, busy: [Option<Summary>; 2]) -> Bound {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pool::tests::{cell, trial};
+    use super::super::pool::tests::{cell, thread, trial};
     use super::*;
     use crate::record::{OptionValue, Reading, Unit, Work};
 
@@ -142,6 +154,22 @@ mod tests {
     fn row(cell: &Cell, busy: [f64; 2], hops: Hops) -> HopsRow {
         let trials = [0, 1].map(|block| frames(block, busy, hops));
         HopsRow::of(cell, &trials.iter().collect::<Vec<_>>(), 0.95).unwrap()
+    }
+
+    /// pktgen generates while the engine sleeps, and vhost's worker copies what it only counts.
+    #[test]
+    fn kernel_threads_in_the_place_of_engines_are_busy_for_them() {
+        let hops = Hops { offered: 2000, received: 2000, ..Hops::default() };
+        let mut trial = frames(0, [0.01, 0.5], hops);
+        for (role, name) in [(0, "kpktgend_0"), (1, "vhost-77")] {
+            trial.roles[role].threads.push(thread(name, 1.98, 0.0, 1.98));
+            let wall =
+                Reading::sum("threads.wall", Unit::Seconds, 2.0, Scope::Role(Role::ALL[role]));
+            trial.readings.push(wall);
+        }
+        let row = HopsRow::of(&cell("frames"), &[&trial], 0.95).unwrap();
+        assert_eq!(row.busy.map(|part| part.unwrap().mean), [0.99, 0.99]);
+        assert_eq!(row.bound, Bound::Generator);
     }
 
     #[test]

@@ -237,6 +237,8 @@ impl Programs<'_> {
     fn classify(&self, a: &mut Assembler) {
         // include/linux/sched.h
         const PF_IO_WORKER: i32 = 0x10;
+        /// vhost's workers, too (Linux 6.4).
+        const PF_USER_WORKER: i32 = 0x4000;
         const PF_KTHREAD: i32 = 0x20_0000;
         let Members { pid, tgid, flags, comm, parent } = self.members;
         let is = |a: &mut Assembler, class: usize| _ = a.mov(R8, class as i32);
@@ -250,7 +252,7 @@ impl Programs<'_> {
         is(a, class::uring(self.kin.role.peer()));
         a.load(Size::Double, R3, R7, parent).load(Size::Word, R3, R3, tgid);
         a.jump_if(If::Ne, R3, self.kin.parent as i32, "foreign");
-        a.label("agent").jump_if(If::Set, R1, PF_IO_WORKER, "known");
+        a.label("agent").jump_if(If::Set, R1, PF_IO_WORKER | PF_USER_WORKER, "known");
         is(a, class::SENDER + class::SYSTEM);
         named(a, b"sender/", "known");
         is(a, class::RECEIVER + class::SYSTEM);
@@ -261,6 +263,8 @@ impl Programs<'_> {
         named(a, b"ksoftirq", "known");
         is(a, class::NAPI);
         named(a, b"napi/", "known");
+        is(a, class::uring(Role::Sender));
+        named(a, b"kpktgend", "known");
         a.label("foreign");
         is(a, class::FOREIGN);
         a.label("known");

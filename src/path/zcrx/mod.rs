@@ -182,11 +182,13 @@ mod tests {
         assert_eq!(commands(&[("device", "none")]), Vec::<String>::new());
         let spread = commands(&[("queues", "2")]);
         assert_eq!(spread[1], "ethtool -X eth2 equal 14");
-        let to = |at: usize, port, queue| {
+        let to = |at: usize, port: u16, queue| {
             let end = format!("src-port {port} dst-port 5201 action {queue}");
             assert!(spread[at].ends_with(&end), "{spread:?}");
         };
-        (to(3, 21000, 14), to(4, 21001, 15), to(5, 21002, 14), to(6, 21003, 15));
+        for (flow, queue) in [(0u16, 14), (1, 15), (2, 14), (3, 15)] {
+            to(3 + usize::from(flow), 21_000 + flow, queue);
+        }
         let more = preparation(&[("queues", "2")], 2).unwrap();
         assert_eq!(more[0], "ethtool -L eth2 combined 3", "one is left for everything else");
         assert!(preparation(&[("queues", "2"), ("queue", "15")], 16).is_err());

@@ -168,7 +168,7 @@ fn refused(device: &str, error: &io::Error) -> Fault {
             .remedy(format!("ethtool -G {device} tcp-data-split on hds-thresh 0; rx-buf-len=auto")),
         // net_mp_open_rxq(), net/core/netdev_rx_queue.c.
         Some(libc::EEXIST | libc::EBUSY) => fault.remedy(
-            "free the queue (another program's memory, AF_XDP, or lent to a container), detach \
+            "free the queue (another program's memory, AF_XDP, or leased to a container), detach \
              XDP from the device, or give queue=N",
         ),
         Some(libc::EPERM) => fault.remedy("run as root, not in a user namespace"),

@@ -4,7 +4,7 @@
 //! A mail keeps no columns, so rows are read by tokens ([`super::perf_rows`]). A line that does
 //! not begin as a row is prose: it is counted. One that does and cannot be read is an error.
 
-use super::lines::{Lines, first_lines, quote};
+use super::lines::{Lines, first_lines};
 use super::perf_report::Reader;
 use super::perf_rows::{self, Found, Layout};
 use super::tables::{chosen, left_out};
@@ -26,9 +26,12 @@ pub(super) fn recognises(head: &[u8]) -> bool {
     first_lines(head).any(|line| {
         let text = String::from_utf8_lossy(line);
         let text = unquoted(&text);
-        let rows = perf_rows::parse(text, &mut layout);
         readprofile::addressed(text).is_some()
-            || matches!(&rows, Ok(found) if found.iter().any(|found| matches!(found, Found::Row(row) if row.mark)))
+            || match perf_rows::parse(text, &mut layout) {
+                Ok(found) => found.iter().any(Found::is_marked),
+                // Something that begins as a row: why it cannot be read is worth more.
+                Err(_) => true,
+            }
     })
 }
 
@@ -42,12 +45,13 @@ pub(super) fn read(
     let mut line = Vec::new();
     let mut tables: Vec<Table> = Vec::new();
     let mut next = Heading::default();
-    let mut skipped = 0u64;
+    let (mut rows, mut skipped) = (0_usize, 0_u64);
     while lines.next(&mut line)? {
         let text = String::from_utf8_lossy(&line);
         let text = unquoted(&text);
         if let Some(entry) = readprofile::addressed(text) {
             let row = Row::Ticks(entry.symbol.to_owned(), entry.ticks);
+            rows += 1;
             push(&mut tables, &mut next, row, lines.number());
             continue;
         }
@@ -56,17 +60,19 @@ pub(super) fn read(
         }
         let found = perf_rows::parse(text, &mut next.layout).map_err(|what| {
             let remedy = "correct the line, or leave it out if it is no row";
-            lines.fault(format!("{} {what}", quote(text.as_bytes()))).remedy(remedy)
+            lines.fault(what).remedy(remedy)
         })?;
         for found in found {
             match found {
-                Found::Row(row) => push(&mut tables, &mut next, Row::Share(row), lines.number()),
+                Found::Row(row) => {
+                    rows += 1;
+                    push(&mut tables, &mut next, Row::Share(row), lines.number());
+                }
                 Found::Heading => next.fresh = true,
                 Found::CallGraph => {}
                 Found::Prose => skipped += 1,
             }
         }
-        let rows: usize = tables.iter().map(|table| table.rows.len()).sum();
         if rows > MOST {
             return Err(lines.fault(format!("more than {MOST} rows")));
         }
@@ -266,7 +272,7 @@ That is a lot.
             ("> 1.93% a [kernel.kallsyms] [k] sizeLet's", "is no name of a function"),
             ("1.93% a [kernel.kallsyms] [k] sizeSo try it", "stands after the name"),
             ("1.93% a [kernel.kallsyms] [k]", "has no function"),
-            ("1.93% a b c", "has no [k] or [.]"),
+            ("1.93% a [kernel.kallsyms] c", "has no [k] or [.]"),
             ("1.93% a [.] of the same", "stands after the name"),
         ] {
             let error = named(&format!("{good}{row}\n"), None).unwrap_err();
@@ -296,7 +302,14 @@ That is a lot.
 
     #[test]
     fn prose_alone_is_not_recognised() {
-        for text in ["", "hello\n", "50% of it\n", "12 lines: 4\n", "> a: 1\n> b: 2\n"] {
+        for text in [
+            "",
+            "hello\n",
+            "50% of it\n",
+            "12.50% faster than that\n",
+            "12 lines: 4\n",
+            "> a: 1\n> b: 2\n",
+        ] {
             assert!(!recognises(text.as_bytes()), "{text}");
         }
     }

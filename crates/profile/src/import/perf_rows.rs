@@ -2,6 +2,7 @@
 //! `5.97% vhost-4874 [kernel.kallsyms] [k] memcpy`. A heading says which columns there are;
 //! without one the rows themselves have to.
 
+use super::lines::quote;
 use super::number::{decimal, whole};
 use super::perf_report::{COLUMNS, Column, Row as Told, frame};
 
@@ -14,6 +15,13 @@ pub(super) enum Found {
     /// A share below a row, of a caller or something called: it adds to no sum.
     CallGraph,
     Prose,
+}
+
+impl Found {
+    /// Whether it is a row that nothing else looks like.
+    pub(super) fn is_marked(&self) -> bool {
+        matches!(self, Found::Row(row) if row.mark)
+    }
 }
 
 /// The columns that a heading names, in their order; empty without a heading.
@@ -30,7 +38,7 @@ pub(super) struct Row {
     /// The function with its mark; empty where there is no such column.
     symbol: String,
     /// A mark, `[k]`, says where the function begins.
-    pub(super) mark: bool,
+    mark: bool,
 }
 
 impl Row {
@@ -64,12 +72,16 @@ pub(super) fn parse(text: &str, layout: &mut Layout) -> Result<Vec<Found>, Strin
             let (body, next) = body.split_at(end.unwrap_or(body.len()));
             // The mark that opens or closes what is called stands before the next share.
             let body = body.strip_suffix(&["+"]).or(body.strip_suffix(&["-"])).unwrap_or(body);
+            let said = rest.get(..shares.len() + body.len()).unwrap_or_default().join(" ");
+            let wrong = |what: String| format!("{} {what}", quote(said.as_bytes()));
             rest = next;
-            match row(shares, body, layout)? {
+            match row(shares, body, layout).map_err(wrong)? {
                 Some(row) => found.push(Found::Row(row)),
                 None if first && body.len() == 1 => found.push(Found::CallGraph),
-                None if first => {
-                    return Err("has no [k] or [.] that says where its function begins".into());
+                // A person writes a share at the beginning of a line, too, but no brackets.
+                None if first && body.iter().any(|token| token.starts_with('[')) => {
+                    let what = "has no [k] or [.] that says where its function begins";
+                    return Err(wrong(what.into()));
                 }
                 None => prose = true,
             }
@@ -135,7 +147,7 @@ fn heading(tokens: &[&str]) -> Result<Option<(Vec<Column>, usize)>, String> {
     }
     match tokens.get(used) {
         Some(word) if !word.starts_with(['#', '.']) && !columns.contains(&Column::Symbol) => {
-            Err(format!("names a column that is not known: '{word}'"))
+            Err(format!("a heading names a column that is not known: '{word}'"))
         }
         _ => Ok(Some((columns, used))),
     }

@@ -54,40 +54,60 @@ fn read(title: &str, table: Option<usize>, input: &mut dyn BufRead) -> Result<Co
     tables.choose(title, table)
 }
 
+/// The words behind the number in the first of the last lines of a table.
+const ELAPSED: [&str; 3] = ["seconds", "time", "elapsed"];
+
 /// The counters of a line; none if it is no line of counters.
 fn parse(text: &str) -> Result<Vec<Count>, String> {
     let tokens: Vec<&str> = text.split_ascii_whitespace().collect();
     let mut rows = Vec::new();
     let mut rest = tokens.as_slice();
+    let mut prose = false;
     while let Some((token, after)) = rest.split_first() {
+        // Before the first counter and after the last one of a table there may be prose.
+        let outside = rows.last().is_none_or(|row: &Count| row.unit == "s");
         if !begins(token) {
-            // Before the first counter of a line it is prose, or a metric in a line of its own.
-            if rows.is_empty() {
-                return Ok(rows);
+            if !outside {
+                return Err(format!("has '{token}' where the next counter was expected"));
             }
-            return Err(format!("has '{token}' where the next counter was expected"));
+            (prose, rest) = (true, after);
+            continue;
         }
-        let end = after.iter().position(|token| begins(token) || token.starts_with(['#', '(']));
-        let (words, mut next) = after.split_at(end.unwrap_or(after.len()));
+        let end = after.iter().position(|token| begins(token) || follows(token));
+        let (mut words, mut next) = after.split_at(end.unwrap_or(after.len()));
         // `0.05171 +- 0.00348 seconds time elapsed`
-        let mut words = words;
         if words == ["+-"]
             && let Some((_, behind)) = next.split_first()
         {
-            let end = behind.iter().position(|token| token.starts_with(['#', '(']));
+            let end = behind.iter().position(|token| follows(token));
             (words, next) = behind.split_at(end.unwrap_or(behind.len()));
         }
-        let told = next.first().is_some_and(|token| token.starts_with(['#', '(']));
-        let Some(mut row) = counter(token, words, told)? else {
-            if rows.is_empty() {
-                return Ok(rows);
-            }
-            return Err(format!("has '{token} {}', which is no counter", words.join(" ")));
+        // What stands behind the last line of a table is prose again.
+        if words.starts_with(&ELAPSED) {
+            let behind = next.len() + words.len() - ELAPSED.len();
+            next = tokens.get(tokens.len() - behind..).unwrap_or_default();
+            words = &ELAPSED;
+        }
+        let told = next.first().is_some_and(|token| follows(token));
+        // Amid prose only what has a metric behind it is taken for a counter.
+        let read = match counter(token, words, told) {
+            read if !prose => read?,
+            read => read.ok().flatten().filter(|_| told),
         };
-        while next.first().is_some_and(|token| token.starts_with('#')) {
+        let Some(mut row) = read else {
+            if !outside {
+                let said =
+                    words.iter().take(4).fold(token.to_string(), |all, word| all + " " + word);
+                return Err(format!("has '{said}', which is no counter"));
+            }
+            (prose, rest) = (true, after);
+            continue;
+        };
+        prose = false;
+        while next.first() == Some(&"#") {
             // The value of the metric is a number, and begins no counter.
             next = next.get(2..).unwrap_or_default();
-            let end = next.iter().position(|token| begins(token) || token.starts_with(['#', '(']));
+            let end = next.iter().position(|token| begins(token) || follows(token));
             next = next.get(end.unwrap_or(next.len())..).unwrap_or_default();
         }
         while next.first().is_some_and(|token| token.starts_with('(')) {
@@ -109,13 +129,16 @@ fn parse(text: &str) -> Result<Vec<Count>, String> {
 /// follows, which prose does not have.
 fn counter(value: &str, words: &[&str], told: bool) -> Result<Option<Count>, String> {
     let (name, unit) = match words {
-        ["seconds", "time", "elapsed"] => ("time elapsed", "s"),
+        _ if words == ELAPSED => ("time elapsed", "s"),
         ["seconds", name @ ("user" | "sys")] => (*name, "s"),
         ["counted>" | "supported>", name] if is_event(name) => (*name, ""),
         ["counted>" | "supported>", unit, name] if is_event(name) => (*name, scaled(unit).0),
         [name] if is_event(name) && (told || telling(name)) => (*name, ""),
         [unit, name] if is_event(name) && is_unit(unit) => (*name, scaled(unit).0),
         _ if told => return Err("names no counter of perf stat".into()),
+        [name, rest @ ..] if telling(name) && rest.iter().any(|word| word.starts_with('(')) => {
+            return Err(format!("is not clear behind '{name}'"));
+        }
         _ => return Ok(None),
     };
     let unit_word = words.first().copied().filter(|_| !unit.is_empty()).unwrap_or_default();
@@ -139,6 +162,11 @@ fn begins(token: &str) -> bool {
     let digit =
         |c: char| c.is_ascii_digit() || !c.is_ascii() && !c.is_alphanumeric() || ".,'".contains(c);
     token == "<not" || token.starts_with(|c: char| c.is_ascii_digit()) && token.chars().all(digit)
+}
+
+/// What comes behind the name of a counter: a metric, or in parentheses how sure it is.
+fn follows(token: &str) -> bool {
+    matches!(token, "#" | "(") || token.starts_with('(') && token.ends_with("%)")
 }
 
 /// The units that `perf stat` prints before the name of an event.
@@ -261,10 +289,27 @@ mod tests {
     }
 
     #[test]
+    fn tables_that_were_joined_into_one_line() {
+        let rows = parse(
+            "So it is. Before: 47 context-switches # 467,2 cs/sec 2,5 seconds time elapsed \
+             After: 48 context-switches # 1,0 cs/sec 3,5 seconds time elapsed",
+        );
+        let rows: Vec<_> = rows.unwrap().into_iter().map(|row| row.value.unwrap()).collect();
+        assert_eq!(rows, [47.0, 2.5, 48.0, 3.5]);
+    }
+
+    #[test]
     fn prose_is_no_counter_and_a_bad_counter_is_an_error() {
-        for text in
-            ["", "100 packets", "2 hosts were used", "3) what", "# 0.22 insn", "see 5 cycles"]
-        {
+        for text in [
+            "",
+            "100 packets",
+            "2 hosts were used",
+            "3) what",
+            "5 of 6 (see below)",
+            "it was 3 of them # 7",
+            "# 0.22 insn",
+            "see 5 cycles",
+        ] {
             assert_eq!(parse(text), Ok(Vec::new()), "{text}");
         }
         for text in [
@@ -274,6 +319,7 @@ mod tests {
             "12 cycles (often)",
             "12 of them # 1.0 GHz",
             "12 cycles # 1.0 GHz (50.0%) and so on",
+            "12 cycles # 1.0 GHz 2,5 seconds time elapsedAnd so on",
         ] {
             assert!(parse(text).is_err(), "{text}");
         }

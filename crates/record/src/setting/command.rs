@@ -62,6 +62,14 @@ impl Setting {
                 let flags = text.splitn(3, ' ').nth(2).unwrap_or_default();
                 format!("# ioctl(TUNSETIFF) on {device} with {flags}")
             }
+            Setting::Dsa { part, attribute, value } if attribute.as_str() == "state" => {
+                let driver = if part.as_str().starts_with("wq") { "user" } else { "idxd" };
+                let file = if value.as_str() == "enabled" { "bind" } else { "unbind" };
+                format!("echo {part} > /sys/bus/dsa/drivers/{driver}/{file}")
+            }
+            Setting::Dsa { part, attribute, value } => {
+                format!("echo {value} > /sys/bus/dsa/devices/{part}/{attribute}")
+            }
             Setting::Loan { device } => {
                 format!(
                     "ip netns add lent-{device} && ip link set dev {device} netns lent-{device}"

@@ -44,6 +44,10 @@ const EXAMPLES: &[(&str, &str)] = &[
         "echo 4 > /sys/devices/system/node/node1/hugepages/hugepages-1048576kB/nr_hugepages",
     ),
     ("threaded-napi eth0 on", "echo 1 > /sys/class/net/eth0/threaded"),
+    ("dsa wq0.0 size=128", "echo 128 > /sys/bus/dsa/devices/wq0.0/size"),
+    ("dsa engine0.3 group_id=0", "echo 0 > /sys/bus/dsa/devices/engine0.3/group_id"),
+    ("dsa wq0.0 state=enabled", "echo wq0.0 > /sys/bus/dsa/drivers/user/bind"),
+    ("dsa dsa0 state=disabled", "echo dsa0 > /sys/bus/dsa/drivers/idxd/unbind"),
     ("tap tap0 backpressure=on", "# ioctl(TUNSETIFF) on tap0 with backpressure=on"),
 ];
 
@@ -123,6 +127,12 @@ fn what_makes_no_sense_is_refused_with_the_form() {
         ("idle all", "which states"),
         ("threaded-napi eth0 yes", "not on or off"),
         ("rps eth0 8192", "list of CPUs"),
+        ("dsa wq0.0", "sets no attribute"),
+        ("dsa wq0 size=1", "wq0 is not dsaD, engineD.N or wqD.N"),
+        ("dsa dsa0.0 state=enabled", "is not dsaD"),
+        ("dsa engine0.0 size=1", "of engine0.0 can be set: group_id"),
+        ("dsa wq0.0 state=on", "enabled or disabled"),
+        ("dsa .. state=enabled", "'..'"),
     ] {
         let text = line.parse::<Setting>().unwrap_err().to_string();
         assert!(text.contains(says), "{line}: {text}");

@@ -44,6 +44,7 @@ pub const FORMS: &[(&str, &str)] = &[
     ),
     ("hugepages SIZE [node=N] COUNT", "huge pages set aside: hugepages 2M 512"),
     ("threaded-napi DEVICE on|off", "polling in kernel threads: threaded-napi eth0 on"),
+    ("dsa PART ATTRIBUTE=VALUE", "an engine, a work queue or a device of DSA: dsa wq0.0 size=128"),
     (
         "tap DEVICE [vnet-hdr=on|off] [napi=on|off] [backpressure=on|off]",
         "flags of a tap device: tap tap0 backpressure=on",
@@ -98,6 +99,7 @@ impl fmt::Display for Setting {
             Setting::ThreadedNapi { device, on } => {
                 write!(f, "threaded-napi {device} {}", flag(*on))
             }
+            Setting::Dsa { part, attribute, value } => write!(f, "dsa {part} {attribute}={value}"),
             Setting::Loan { device } => write!(f, "loan {device}"),
         }
     }
@@ -154,6 +156,13 @@ fn parse(kind: &str, rest: &str) -> Result<Setting, Fault> {
         "irq" => {
             let irq = number(words.next("the number of the interrupt")?)?;
             Setting::IrqAffinity { irq, cpus: words.next("the CPUs")?.parse()? }
+        }
+        "dsa" => {
+            let part = Word::new(words.next("the part")?)?;
+            let (attribute, value) =
+                words.pairs.pop().ok_or_else(|| wrong("it sets no attribute"))?;
+            let (attribute, value) = (Word::new(attribute)?, Word::new(value)?);
+            Setting::Dsa { part, attribute, value }
         }
         "hugepages" => {
             let size = unit::parse_bytes(words.next("the size of a page")?).map_err(wrong)?;
