@@ -2,7 +2,6 @@
 //! (Documentation/networking/af_xdp.rst). The kernel copies each, unless driver and device
 //! can do without: what was bound is asked of the kernel, and said.
 
-use super::xdp::{mode, unloaded};
 use super::{DataPath, HalfPath, RxPath, TxPath, frames};
 use crate::connection::{Attached, Connection, FRAMES, Transport};
 use crate::record::{
@@ -250,9 +249,9 @@ impl RxPath for Receive {
         let receiver = Receiver::bind(at.device()?, flow, ring(job)?, binding(job));
         let receiver = receiver.map_err(|e| refused(&at, &e))?;
         let redirector = group.share(|| {
-            let mode = mode(&job.options);
+            let mode = frames::mode(job);
             Redirector::attach(at.device()?, FramePlan::MARK, job.flows, mode)
-                .map_err(|refused| unloaded("attaching a program to the device", refused))
+                .map_err(|refused| frames::unloaded("attaching a program to the device", refused))
         })?;
         let served = redirector.serve(flow, receiver.as_fd());
         served.map_err(|e| at.fault("giving the queue to an AF_XDP socket", &e))?;

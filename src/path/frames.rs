@@ -1,6 +1,8 @@
 //! What the halves that move frames ask of their jobs.
 
 use crate::record::{Fault, FaultKind, Support, Touch};
+use crate::sys::bpf::Refused;
+use crate::sys::bpf::xdp::Mode;
 use crate::workload::{FramePlan, Job};
 
 /// The frames that a half is asked for.
@@ -74,4 +76,25 @@ pub fn counted_by_frame(job: &Job) -> Support {
             "choose qdisc=none, or another generator",
         ),
     }
+}
+
+/// Where a program is to run.
+pub fn mode(job: &Job) -> Mode {
+    match job.options.word("mode") {
+        "generic" => Mode::Generic,
+        _ => Mode::Native,
+    }
+}
+
+/// A program that the kernel did not take.
+pub fn unloaded(what: &str, refused: Refused) -> Fault {
+    let Refused { error, log } = refused;
+    let remedy = match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => "run as root: it takes CAP_BPF and CAP_NET_ADMIN",
+        Some(libc::EBUSY | libc::EEXIST) => "the device has a program: take it off",
+        Some(libc::EOPNOTSUPP | libc::EINVAL) => "the driver has no XDP: choose mode=generic",
+        _ => "it takes CONFIG_BPF_SYSCALL and Linux 5.9",
+    };
+    let fault = Fault::system(what, &error).remedy(remedy);
+    if log.is_empty() { fault } else { Fault { kind: FaultKind::Unsupported, ..fault } }
 }

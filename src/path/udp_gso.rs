@@ -12,6 +12,7 @@ use crate::workload::{Account, FramePlan, Group, Job, Recorder, Tx};
 use std::io;
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The `udp-gso` path.
@@ -72,7 +73,7 @@ impl TxPath for Generate {
         &self,
         job: &Job,
         connection: &dyn Connection,
-        _: &Group,
+        group: &Group,
     ) -> Result<Box<dyn Tx>, Fault> {
         let at = Attached::of(connection)?;
         let (plan, segments) = (frames::plan(job)?, segments(job)?);
@@ -81,6 +82,7 @@ impl TxPath for Generate {
         let payload = &frame[FramePlan::HEADERS..];
         let fault = |what| move |e: io::Error| Fault::system(what, &e);
         let [from, to] = FramePlan::ADDRESSES;
+        let cut = group.share(|| Cut::by_the_kernel(at.device()?))?;
         // Nobody would answer for the sink's address.
         let mut netlink = Netlink::new();
         netlink
@@ -89,14 +91,15 @@ impl TxPath for Generate {
         let socket = UdpSocket::bind((from, FramePlan::port(connection.index())));
         let socket = socket.map_err(fault("opening a UDP socket at the sender's address"))?;
         socket.connect((to, FramePlan::PORT)).map_err(fault("connecting it to the sink's"))?;
-        let cut = payload.len() as i32;
-        tcp::set_int(socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, cut).map_err(|e| {
+        let each = payload.len() as i32;
+        tcp::set_int(socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, each).map_err(|e| {
             fault("UDP_SEGMENT")(e).remedy("it takes Linux 4.18, and frames within the MTU")
         })?;
         let burst = u64::from(plan.burst).div_ceil(segments);
         let message = payload.repeat(segments as usize);
         Ok(Box::new(Generator {
             at,
+            _cut: cut,
             socket,
             messages: Frames::new(&[&message], burst as usize),
             single: Frames::new(&[payload], segments as usize),
@@ -109,8 +112,54 @@ impl TxPath for Generate {
     }
 }
 
+/// A device that is given datagrams, and no messages to be cut: a veth would hand those on
+/// uncut, so that 32 frames were one. Dropping it switches that on again.
+#[derive(Debug)]
+struct Cut {
+    device: u32,
+    was_on: bool,
+}
+
+/// The offload feature by which a device takes messages (ethtool(8), -k).
+const CUTS: &str = "tx-udp-segmentation";
+
+impl Cut {
+    fn by_the_kernel(device: u32) -> Result<Cut, Fault> {
+        let mut netlink = Netlink::new();
+        let failed = |e: io::Error| Fault::system(format!("switching {CUTS} off"), &e);
+        let mut is_on = || -> io::Result<bool> {
+            Ok(netlink.features(device)?.active.iter().any(|name| name == CUTS))
+        };
+        let was_on = is_on().map_err(failed)?;
+        let cut = Cut { device, was_on };
+        if was_on {
+            cut.switch(false).map_err(failed)?;
+        }
+        match is_on().map_err(failed)? {
+            false => Ok(cut),
+            true => Err(Fault::new(FaultKind::Unsupported, format!("the device keeps {CUTS} on"))
+                .remedy("choose another generator")),
+        }
+    }
+
+    fn switch(&self, on: bool) -> io::Result<()> {
+        Netlink::new().set_features(self.device, &[(CUTS, on)])
+    }
+}
+
+impl Drop for Cut {
+    fn drop(&mut self) {
+        if self.was_on {
+            // A device that is gone needs nothing.
+            let _ = self.switch(true);
+        }
+    }
+}
+
 struct Generator {
     at: Attached,
+    /// Held for as long as any flow sends.
+    _cut: Arc<Cut>,
     socket: UdpSocket,
     messages: Frames,
     /// Datagrams of their own, for what is less than a message.

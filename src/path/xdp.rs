@@ -3,9 +3,8 @@
 
 use super::{DataPath, HalfPath, RxPath, TxPath, frames};
 use crate::connection::{Attached, Connection, FRAMES, Transport};
-use crate::record::{Facts, Fault, FaultKind, Hops, Manner, OptionKind, OptionSpec, Support};
-use crate::sys::bpf::Refused;
-use crate::sys::bpf::xdp::{Count, Dropper, LiveFrames, Mode};
+use crate::record::{Facts, Fault, Hops, Manner, OptionKind, OptionSpec, Support};
+use crate::sys::bpf::xdp::{Count, Dropper, LiveFrames};
 use crate::workload::{Account, FramePlan, Group, Job, QUIET, Recorder, Rx, Tx};
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,19 +80,11 @@ impl RxPath for Drop {
     ) -> Result<Box<dyn Rx>, Fault> {
         let at = Attached::of(connection)?;
         let dropper = group.share(|| {
-            Dropper::attach(at.device()?, FramePlan::MARK, mode(&job.options))
-                .map_err(|refused| unloaded("attaching a program to the device", refused))
+            Dropper::attach(at.device()?, FramePlan::MARK, frames::mode(job))
+                .map_err(|refused| frames::unloaded("attaching a program to the device", refused))
         })?;
         let counts = connection.index() == 0;
         Ok(Box::new(Dropping { at, dropper, counts, seen: Count::default() }))
-    }
-}
-
-/// Where a program is to run.
-pub(super) fn mode(options: &crate::record::Options) -> Mode {
-    match options.word("mode") {
-        "generic" => Mode::Generic,
-        _ => Mode::Native,
     }
 }
 
@@ -166,8 +157,9 @@ impl TxPath for Live {
         let at = Attached::of(connection)?;
         let all = frames::plan(job)?.all(connection.index());
         let frame = all.first().map(Vec::as_slice).unwrap_or_default();
-        let live = LiveFrames::new(at.device()?, frame)
-            .map_err(|refused| unloaded("loading the program that makes frames", refused))?;
+        let live = LiveFrames::new(at.device()?, frame).map_err(|refused| {
+            frames::unloaded("loading the program that makes frames", refused)
+        })?;
         let number = |name, usual| job.options.number(name).unwrap_or(usual);
         Ok(Box::new(Generator {
             at,
@@ -236,17 +228,4 @@ impl Tx for Generator {
         account.ledger.mode = "made in the kernel".into();
         Ok(account)
     }
-}
-
-/// A program that the kernel did not take.
-pub(super) fn unloaded(what: &str, refused: Refused) -> Fault {
-    let Refused { error, log } = refused;
-    let remedy = match error.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => "run as root: it takes CAP_BPF and CAP_NET_ADMIN",
-        Some(libc::EBUSY | libc::EEXIST) => "the device has a program: take it off",
-        Some(libc::EOPNOTSUPP | libc::EINVAL) => "the driver has no XDP: choose mode=generic",
-        _ => "it takes CONFIG_BPF_SYSCALL and Linux 5.9",
-    };
-    let fault = Fault::system(what, &error).remedy(remedy);
-    if log.is_empty() { fault } else { Fault { kind: FaultKind::Unsupported, ..fault } }
 }
