@@ -29,7 +29,7 @@ fn main() {
         let style = Style { details: true, ..Style::default() };
         let mut out = Vec::new();
         let start = Instant::now();
-        let subject = Subject { study: &study, analysis: &analysis, explanation: None };
+        let subject = Subject::of(&study, &analysis, None);
         report.render(&subject, &style, &mut out).expect("memory takes everything");
         let took = start.elapsed();
         let (ms, kib) = (took.as_secs_f64() * 1e3, out.len() >> 10);

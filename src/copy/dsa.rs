@@ -259,7 +259,7 @@ impl Dsa {
     /// Nothing has come for too long: a record that cannot be written is not reported.
     fn overdue(&mut self) -> Result<(), Fault> {
         self.empty += 1;
-        if self.empty % GLANCES != 0 || self.progress.elapsed() < self.patience {
+        if !self.empty.is_multiple_of(GLANCES) || self.progress.elapsed() < self.patience {
             return Ok(());
         }
         let seconds = self.patience.as_secs_f64();
@@ -311,7 +311,7 @@ impl Engine for Dsa {
 impl Drop for Dsa {
     /// Waits for what is under way, so that a software device touches nothing afterwards.
     fn drop(&mut self) {
-        while self.done < self.posted && matches!(self.poll(), Ok(_)) {
+        while self.done < self.posted && self.poll().is_ok() {
             std::hint::spin_loop();
         }
     }

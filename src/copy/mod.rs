@@ -74,8 +74,10 @@ pub struct EngineKind {
     pub model: bool,
     /// Its options.
     pub options: &'static [OptionSpec],
-    open: fn(&Memories, Shape, &Options) -> Result<Box<dyn Engine>, Fault>,
+    open: Open,
 }
+
+type Open = fn(&Memories, Shape, &Options) -> Result<Box<dyn Engine>, Fault>;
 
 impl EngineKind {
     /// Opens it for copies between these memories.

@@ -60,7 +60,7 @@ pub static KIND: EngineKind = EngineKind {
             help: "every so many copies half of one is left to the CPU; 0 is never",
         },
     ],
-    open: |memories, shape, options| Ok(open(memories, shape, &Settings::of(options))?),
+    open: |memories, shape, options| open(memories, shape, &Settings::of(options)),
 };
 
 /// What the device is like.
@@ -281,7 +281,11 @@ impl Worker {
             } else {
                 idle += 1;
                 // Where it has no core of its own, the driver has to run, too.
-                if idle % 64 == 0 { std::thread::yield_now() } else { std::hint::spin_loop() }
+                if idle.is_multiple_of(64) {
+                    std::thread::yield_now()
+                } else {
+                    std::hint::spin_loop()
+                }
             }
         }
     }
@@ -335,7 +339,7 @@ impl Worker {
             ..Record::default()
         };
         let every = self.settings.fault_every;
-        let scheduled = (every > 0 && self.seen[0] % every == 0).then_some(Some(half));
+        let scheduled = (every > 0 && self.seen[0].is_multiple_of(every)).then_some(Some(half));
         let record = match (mishap.or(scheduled), refusal(descriptor, self.settings.longest)) {
             (None, Some(status)) => Some(Record { status, ..Record::default() }),
             (None, None) => Some(self.copy(descriptor, descriptor.size(), false)),
@@ -420,7 +424,7 @@ fn refusal(descriptor: &Descriptor, longest: u32) -> Option<u8> {
         _ if descriptor.flags() & !known != 0 => Some(0x11),
         Descriptor([what, .., a, b, c]) if what & 0xffff_ffff != 0 || a | b | c != 0 => Some(0x12),
         _ if !(1..=longest).contains(&descriptor.size()) => Some(0x13),
-        _ if descriptor.addresses()[0] % RECORD as u64 != 0 => Some(0x1b),
+        _ if !descriptor.addresses()[0].is_multiple_of(RECORD as u64) => Some(0x1b),
         _ => None,
     }
 }

@@ -94,7 +94,7 @@ impl Ring {
     /// The helper's life.
     fn serve(&self, memories: &Memories) {
         let mut done = 0;
-        let mut idle = 0;
+        let mut idle = 0_u32;
         loop {
             let head = self.head.0.load(Ordering::Acquire);
             if done == head {
@@ -102,7 +102,7 @@ impl Ring {
                     return;
                 }
                 idle += 1;
-                if idle % PATIENCE == 0 {
+                if idle.is_multiple_of(PATIENCE) {
                     std::thread::yield_now();
                 } else {
                     std::hint::spin_loop();

@@ -15,7 +15,7 @@ pub enum Attachment {
         /// The end of a veth pair.
         veth: LinkEnd,
         /// What it is in place of that where the cell's link is a tap.
-        tap: LinkEnd,
+        tap: Box<LinkEnd>,
     },
     /// By a device that is there, and stays as it is.
     Given {
@@ -61,7 +61,7 @@ impl Attachment {
     pub fn end(&self, settings: &LinkSettings, softirq_cpu: Option<u32>) -> Option<LinkEnd> {
         let (end, hw_gro) = match self {
             Attachment::Made(end, hw_gro) => (end, *hw_gro),
-            Attachment::Beside { tap, .. } if settings.tap.is_some() => (tap, HwGro::AsAsked),
+            Attachment::Beside { tap, .. } if settings.tap.is_some() => (&**tap, HwGro::AsAsked),
             Attachment::Beside { veth, .. } => (veth, HwGro::AsAsked),
             Attachment::Given { .. } => return None,
         };

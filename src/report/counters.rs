@@ -37,7 +37,10 @@ pub fn counters(found: &Compared, style: &Style, out: &mut dyn Write) -> io::Res
         table.print(&mut page, 0);
     }
     page.gap();
-    page.text("", "ratio = after / before; - was not counted on that side.");
+    page.text(
+        "",
+        "ratio = after / before. - stands where nothing was counted, or for a ratio to zero.",
+    );
     for note in &found.notes {
         page.text("- ", note);
     }

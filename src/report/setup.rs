@@ -332,13 +332,16 @@ fn prepared(study: &Study) -> Option<(&'static str, String)> {
     Some(("prepared", format!("made before each trial and restored after it: {text}")))
 }
 
+/// What cells have of their own: their names, and the texts.
+type Own<'a> = (Vec<&'a str>, Vec<&'a str>);
+
 /// What all cells have in common, and what cells have of their own, those with the same in
 /// one group.
-pub fn by_cells(cells: &[(String, Vec<String>)]) -> (Vec<&str>, Vec<(Vec<&str>, Vec<&str>)>) {
+pub fn by_cells(cells: &[(String, Vec<String>)]) -> (Vec<&str>, Vec<Own<'_>>) {
     let everywhere = |text: &&str| cells.iter().all(|(_, all)| all.iter().any(|t| t == text));
     let first = cells.first().into_iter().flat_map(|(_, all)| all.iter().map(String::as_str));
     let common: Vec<&str> = first.filter(everywhere).collect();
-    let mut groups: Vec<(Vec<&str>, Vec<&str>)> = Vec::new();
+    let mut groups: Vec<Own> = Vec::new();
     for (cell, all) in cells {
         let own: Vec<&str> =
             all.iter().map(String::as_str).filter(|text| !common.contains(text)).collect();

@@ -55,8 +55,8 @@ pub fn beside([sender, receiver]: [u32; 2]) -> [Attachment; 2] {
     [
         Attachment::Beside {
             veth: LinkEnd { peer, ..plain(Role::Sender) },
-            tap: plain(Role::Sender),
+            tap: Box::new(plain(Role::Sender)),
         },
-        Attachment::Beside { veth: plain(Role::Receiver), tap: descriptors },
+        Attachment::Beside { veth: plain(Role::Receiver), tap: Box::new(descriptors) },
     ]
 }

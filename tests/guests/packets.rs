@@ -5,8 +5,9 @@ use crate::guests::{able, bytepath, leftovers, shown};
 use bytepath::record::{Cell, Hops, TrialStatus};
 use bytepath::run::load;
 
-/// The study that ships, in small: a reader that four generators overrun, past the queueing
-/// discipline as pktgen goes, and through it.
+/// The study that ships, in small: a reader with a short ring that a generator overruns, past
+/// the queueing discipline as pktgen goes, and through it. One thread, because several that go
+/// past it race for the last place of the ring.
 const EXPERIMENT: &str = r#"
 testbed = "vm"
 workload = "packets:count=20000"
@@ -21,7 +22,6 @@ link = "tap"
 qdisc = "fq_codel"
 backpressure = [false, true]
 queue-length = 32
-flows = 4
 cores = "unpinned"
 "#;
 

@@ -265,6 +265,7 @@ fn two_tables_of_one_mail_are_compared_as_they_stand() {
     let (_, out, _) = compared(&[("mail", MAIL)], &arguments[..4]);
     let said = words(&out);
     assert!(said.contains("mail@1: left out: 3 lines of other text"), "{out}");
+    assert!(!said.contains("has no sample"), "{out}");
     let (code, _, err) = compared(&[("mail", MAIL)], &["mail", "mail"]);
     assert!(code == 6 && err.contains("mail holds 2 tables, which begin in lines 3, 8"), "{err}");
     let torn = MAIL.replace("copy_words\nThat", "copy_wordsThat");

@@ -77,7 +77,7 @@ pub fn compare(tables: [&Counts; 2], work: Option<[f64; 2]>) -> Compared {
         rows.push(row(*key, tables.map(|table| table.sum(*key)), false));
     }
     for (name, unit, rate) in DERIVED {
-        let values = tables.map(|table| rate(table));
+        let values = tables.map(rate);
         if values.iter().any(Option::is_some) {
             rows.push(row(["", name, unit], values, true));
         }

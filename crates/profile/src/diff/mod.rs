@@ -352,7 +352,8 @@ fn notes(without: &Side, with: &Side, per: Per) -> Vec<String> {
                 side.lost
             ));
         }
-        if side.samples == 0 {
+        // Shares alone tell of no number of samples.
+        if side.samples == 0 && side.weight == 0.0 {
             notes.push(format!("the profile {name} has no sample"));
         }
     }

@@ -96,6 +96,7 @@ pub static COUNTS: &[&CountsImporter] = &[&perf_stat::FORMAT, &perf_trace::FORMA
 
 /// What a file holds.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "there is one for each file, and it is taken apart")]
 pub enum Content {
     /// Functions or stacks.
     Profile(Profile),

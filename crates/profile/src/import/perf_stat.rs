@@ -90,10 +90,15 @@ fn parse(text: &str) -> Result<Vec<Count>, String> {
         }
         let told = next.first().is_some_and(|token| follows(token));
         // Amid prose only what has a metric behind it is taken for a counter.
-        let read = if prose && !told { None } else { counter(token, words, told)? };
+        let read = match counter(token, words, told) {
+            read if !prose => read?,
+            read => read.ok().flatten().filter(|_| told),
+        };
         let Some(mut row) = read else {
             if !outside {
-                return Err(format!("has '{token} {}', which is no counter", words.join(" ")));
+                let said =
+                    words.iter().take(4).fold(token.to_string(), |all, word| all + " " + word);
+                return Err(format!("has '{said}', which is no counter"));
             }
             (prose, rest) = (true, after);
             continue;
@@ -301,6 +306,7 @@ mod tests {
             "2 hosts were used",
             "3) what",
             "5 of 6 (see below)",
+            "it was 3 of them # 7",
             "# 0.22 insn",
             "see 5 cycles",
         ] {

@@ -71,7 +71,7 @@ fn call(text: &str) -> Result<Option<Call<'_>>, String> {
     let tokens: Vec<&str> = text.split_ascii_whitespace().collect();
     let [name, rest @ .., deviation] = tokens.as_slice() else { return Ok(None) };
     let numeric = |token: &&str| token.starts_with(|c: char| c.is_ascii_digit());
-    if !deviation.ends_with('%') || rest.len() < 4 || !rest.iter().all(|token| numeric(&token)) {
+    if !deviation.ends_with('%') || rest.len() < 4 || !rest.iter().all(numeric) {
         return Ok(None);
     }
     let (calls, errors, times) = match rest {
@@ -79,7 +79,7 @@ fn call(text: &str) -> Result<Option<Call<'_>>, String> {
         [calls, errors, times @ ..] if times.len() == 4 => (calls, errors, times),
         _ => return Err("has more or fewer columns than perf trace prints".into()),
     };
-    if numeric(&name) || name.contains(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
+    if numeric(name) || name.contains(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
         return Err(format!("begins with '{name}', which is no system call"));
     }
     let count = |text: &str| {
