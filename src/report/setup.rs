@@ -2,6 +2,7 @@
 
 use super::figures::{self, number, plural};
 use super::{Subject, names};
+use crate::record::TrialStatus::Unavailable;
 use crate::record::unit;
 use crate::record::{
     Activity, Cell, CopyCeiling, Design, Facts, Kernel, KernelHosts, LinkSettings, Placement,
@@ -316,12 +317,15 @@ fn settings(records: &[SettingRecord]) -> Vec<(&'static str, String)> {
 /// one's stands for all.
 fn prepared(study: &Study) -> Option<(&'static str, String)> {
     let of = |cell: &Cell| {
-        let trials = study.trials.iter().chain(&study.profiles);
-        let first = trials.filter(|t| t.cell == cell.id).find(|t| !t.prepared.is_empty())?;
-        Some((cell.id.to_string(), first.prepared.iter().map(ToString::to_string).collect()))
+        let ran = |t: &&Trial| t.cell == cell.id && !matches!(t.status, Unavailable { .. });
+        let mut trials = study.trials.iter().chain(&study.profiles).filter(ran).peekable();
+        trials.peek()?;
+        let first = trials.find(|trial| !trial.prepared.is_empty());
+        let made = first.into_iter().flat_map(|trial| &trial.prepared).map(ToString::to_string);
+        Some((cell.id.to_string(), made.collect()))
     };
     let cells: Vec<(String, Vec<String>)> = study.header.cells.iter().filter_map(of).collect();
-    if cells.is_empty() {
+    if cells.iter().all(|(_, made)| made.is_empty()) {
         return None;
     }
     let (everywhere, own) = by_cells(&cells);

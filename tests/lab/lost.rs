@@ -3,7 +3,7 @@
 //! `ssh.rs`.
 
 use crate::isolated::{isolated, text};
-use crate::places::{Place, ran};
+use crate::places::Place;
 use crate::running::{Running, await_that, signal};
 use crate::ssh::{Host, Lab, failure};
 use bytepath::record::wire::{Reply, Request, Token};
@@ -146,7 +146,7 @@ fn inside_a_cut_while_restoring() {
     assert!(said.contains("the steward on the sender's host is gone"), "{said}");
     await_that("all are restored", || settings.are_restored());
     lab.nothing_is_left();
-    assert!(load(&out).unwrap().trials.iter().all(ran), "{said}");
+    assert_eq!(load(&out).unwrap().trials.len(), 4, "{said}");
     let output = lab.bytepath(&["resume", out.to_str().unwrap()]);
     assert!(text(&output).contains("is complete"), "{}", text(&output));
 

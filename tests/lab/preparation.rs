@@ -132,7 +132,7 @@ fn a_card_is_prepared_for_those_cells_that_ask_and_for_no_others() {
     assert!(!journal().exists());
     let report = rendered(&study);
     assert!(
-        report.contains("wanting: mtu eth0: 1500 -> 4148; threaded-napi eth0: 0 -> 1"),
+        report.contains("for wanting: mtu eth0: 1500 -> 4148; threaded-napi eth0: 0 -> 1"),
         "{report}"
     );
 }
