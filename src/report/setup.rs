@@ -6,7 +6,7 @@ use crate::record::TrialStatus::Unavailable;
 use crate::record::unit;
 use crate::record::{
     Activity, Cell, CopyCeiling, Design, Facts, Kernel, KernelHosts, LinkSettings, Placement,
-    Protocol, Role, SettingRecord, SoftirqCpu, Stream, Study, Touch, Work,
+    Protocol, Role, SettingRecord, SoftirqCpu, Stream, Study, Touch, Trial, Work,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
