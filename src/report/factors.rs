@@ -104,8 +104,11 @@ fn interaction(pair: &Interaction, work: Work) -> String {
 /// then the table of effects, if speed was measured.
 pub fn print(page: &mut Page, study: &Study, analysis: &Analysis, bar: usize) {
     let Some(view) = &analysis.factors else { return };
-    page.heading(TITLE);
-    if let Some(panels) = Panels::of(study, analysis) {
+    let panels = Panels::of(study, analysis);
+    if panels.is_some() || !view.effects.is_empty() {
+        page.heading(TITLE);
+    }
+    if let Some(panels) = panels {
         chart(page, &panels, analysis, bar);
     }
     if !view.effects.is_empty() {
@@ -199,7 +202,7 @@ pub struct Panels<'a> {
 
 impl<'a> Panels<'a> {
     /// The chart of a study: paths are rows, and placements panels, where they vary; of the
-    /// others those with the largest effect on the rate.
+    /// others those with the largest effect on the rate. None where no cell was measured.
     pub fn of(study: &'a Study, analysis: &'a Analysis) -> Option<Panels<'a>> {
         let view = analysis.factors.as_ref()?;
         let rows = view
@@ -229,6 +232,9 @@ impl<'a> Panels<'a> {
                 (!cell.null && row.status.measured > 0).then_some((&cell.levels, row))
             })
             .collect();
+        if cells.is_empty() {
+            return None;
+        }
         let base = study.header.cells.iter().find(|cell| cell.id == analysis.baseline)?;
         let at_base = |factor: &'a Factor| {
             Some((factor.name.as_str(), base.levels.get(&factor.name)?.as_str()))

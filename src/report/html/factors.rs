@@ -19,8 +19,12 @@ const MARGIN: f64 = 4.0;
 pub fn section(view: &View) -> Option<Markup> {
     let analysis = view.analysis;
     let factors = analysis.factors.as_ref()?;
+    let panels = Panels::of(view.study, analysis);
+    if panels.is_none() && factors.effects.is_empty() {
+        return None;
+    }
     Some(html! {
-        @if let Some(panels) = Panels::of(view.study, analysis) { (chart(&panels, analysis)) }
+        @if let Some(panels) = panels { (chart(&panels, analysis)) }
         @if !factors.effects.is_empty() {
             (effects(&lines(factors, analysis)))
             p class="note" { (rule(factors, analysis)) }
