@@ -2,7 +2,7 @@
 //! toolkit, "Driver API"), which is loaded when it is first asked for: nothing of
 //! CUDA is needed to build bytepath, and a machine without it hears so in words.
 
-use libloading::{Library, Symbol};
+use crate::nvidia::Loaded;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fmt;
 use std::io;
@@ -73,14 +73,7 @@ pub fn driver() -> io::Result<&'static Driver> {
 }
 
 fn load() -> io::Result<Driver> {
-    // SAFETY: the driver's library has an initialiser that is made to be run
-    // from any thread of any process.
-    let library = unsafe { Library::new(LIBRARY) }.map_err(|_| {
-        io::Error::other(format!("{LIBRARY} cannot be loaded: no NVIDIA driver is installed"))
-    })?;
-    // Never unloaded, whatever comes of it: the driver starts threads of its own.
-    let library: &'static Library = Box::leak(Box::new(library));
-    let call = functions(library)?;
+    let call = functions(Loaded::load(LIBRARY)?)?;
     // SAFETY: plain calls by the signatures of cuda.h; every pointer is to a
     // live variable of ours.
     unsafe {
@@ -105,33 +98,24 @@ fn load() -> io::Result<Driver> {
     }
 }
 
-fn functions(library: &Library) -> io::Result<Functions> {
-    /// # Safety
-    ///
-    /// `T` is the type of the function of that name.
-    unsafe fn find<T: Copy>(library: &Library, name: &str) -> io::Result<T> {
-        // SAFETY: by the caller's promise; the library is never unloaded.
-        let symbol: Result<Symbol<T>, _> = unsafe { library.get(name) };
-        let missing = |_| io::Error::other(format!("{LIBRARY} is too old: it has no {name}"));
-        symbol.map(|symbol| *symbol).map_err(missing)
-    }
+fn functions(library: Loaded) -> io::Result<Functions> {
     // SAFETY: the fields have the signatures of cuda.h, where functions without
     // a suffix below are #defined to those with one.
     unsafe {
         Ok(Functions {
-            init: find(library, "cuInit")?,
-            error_string: find(library, "cuGetErrorString")?,
-            device: find(library, "cuDeviceGet")?,
-            device_name: find(library, "cuDeviceGetName")?,
-            attribute: find(library, "cuDeviceGetAttribute")?,
-            retain: find(library, "cuDevicePrimaryCtxRetain")?,
-            make_current: find(library, "cuCtxSetCurrent")?,
-            allocate: find(library, "cuMemAlloc_v2")?,
-            free: find(library, "cuMemFree_v2")?,
-            set_attribute: find(library, "cuPointerSetAttribute")?,
-            handle: find(library, "cuMemGetHandleForAddressRange")?,
-            to_host: find(library, "cuMemcpyDtoH_v2")?,
-            to_device: find(library, "cuMemcpyHtoD_v2")?,
+            init: library.find("cuInit")?,
+            error_string: library.find("cuGetErrorString")?,
+            device: library.find("cuDeviceGet")?,
+            device_name: library.find("cuDeviceGetName")?,
+            attribute: library.find("cuDeviceGetAttribute")?,
+            retain: library.find("cuDevicePrimaryCtxRetain")?,
+            make_current: library.find("cuCtxSetCurrent")?,
+            allocate: library.find("cuMemAlloc_v2")?,
+            free: library.find("cuMemFree_v2")?,
+            set_attribute: library.find("cuPointerSetAttribute")?,
+            handle: library.find("cuMemGetHandleForAddressRange")?,
+            to_host: library.find("cuMemcpyDtoH_v2")?,
+            to_device: library.find("cuMemcpyHtoD_v2")?,
         })
     }
 }

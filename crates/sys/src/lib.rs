@@ -33,6 +33,7 @@ pub mod namespace;
 pub mod netlink;
 pub mod netstat;
 pub mod nic_stats;
+mod nvidia;
 pub mod nvml;
 pub mod packet;
 pub mod packet_ring;

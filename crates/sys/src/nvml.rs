@@ -2,7 +2,7 @@
 //! Reference"). It is loaded when it is first asked for, so that nothing of it is needed to build
 //! bytepath.
 
-use libloading::{Library, Symbol};
+use crate::nvidia::Loaded;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::fmt;
 use std::io;
@@ -78,15 +78,9 @@ pub struct Look {
 }
 
 /// Loads the library of this machine. Errors have no number but words: which library is missing,
-/// what it says. The machine has a GPU at least where there is none.
+/// what it says. There is at least one GPU.
 pub fn open() -> io::Result<Nvml> {
-    // SAFETY: the library's initialiser is made to be run from any thread of any process.
-    let library = unsafe { Library::new(LIBRARY) }.map_err(|_| {
-        io::Error::other(format!("{LIBRARY} cannot be loaded: no NVIDIA driver is installed"))
-    })?;
-    // Never unloaded, whatever comes of it: it starts threads of its own.
-    let library: &'static Library = Box::leak(Box::new(library));
-    let call = functions(library)?;
+    let call = functions(Loaded::load(LIBRARY)?)?;
     let mut nvml = Nvml { call, gpus: Vec::new() };
     let mut count = 0;
     // SAFETY: plain calls by the signatures of nvml.h; every pointer is to a live variable.
@@ -112,30 +106,21 @@ pub fn open() -> io::Result<Nvml> {
     }
 }
 
-fn functions(library: &Library) -> io::Result<Functions> {
-    /// # Safety
-    ///
-    /// `T` is the type of the function of that name.
-    unsafe fn find<T: Copy>(library: &Library, name: &str) -> io::Result<T> {
-        // SAFETY: by the caller's promise; the library is never unloaded.
-        let symbol: Result<Symbol<T>, _> = unsafe { library.get(name) };
-        let missing = |_| io::Error::other(format!("{LIBRARY} is too old: it has no {name}"));
-        symbol.map(|symbol| *symbol).map_err(missing)
-    }
+fn functions(library: Loaded) -> io::Result<Functions> {
     // SAFETY: the fields have the signatures of nvml.h, where functions without a suffix below
     // are #defined to those with one.
     unsafe {
         Ok(Functions {
-            init: find(library, "nvmlInit_v2")?,
-            error_string: find(library, "nvmlErrorString")?,
-            count: find(library, "nvmlDeviceGetCount_v2")?,
-            handle: find(library, "nvmlDeviceGetHandleByIndex_v2")?,
-            name: find(library, "nvmlDeviceGetName")?,
-            power: find(library, "nvmlDeviceGetPowerUsage")?,
-            energy: find(library, "nvmlDeviceGetTotalEnergyConsumption")?,
-            pcie: find(library, "nvmlDeviceGetPcieThroughput")?,
-            clock: find(library, "nvmlDeviceGetClockInfo")?,
-            utilisation: find(library, "nvmlDeviceGetUtilizationRates")?,
+            init: library.find("nvmlInit_v2")?,
+            error_string: library.find("nvmlErrorString")?,
+            count: library.find("nvmlDeviceGetCount_v2")?,
+            handle: library.find("nvmlDeviceGetHandleByIndex_v2")?,
+            name: library.find("nvmlDeviceGetName")?,
+            power: library.find("nvmlDeviceGetPowerUsage")?,
+            energy: library.find("nvmlDeviceGetTotalEnergyConsumption")?,
+            pcie: library.find("nvmlDeviceGetPcieThroughput")?,
+            clock: library.find("nvmlDeviceGetClockInfo")?,
+            utilisation: library.find("nvmlDeviceGetUtilizationRates")?,
         })
     }
 }
