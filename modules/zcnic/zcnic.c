@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * zcnic: two Ethernet devices back to back, all software, that behave towards the stack
- * as NICs with memory providers do. Receive buffers come out of a page pool that may be
- * bound to an io_uring area or a dmabuf, headers are split off, flows are steered to
- * queues. README.md says what it is for.
+ * zcnic: two Ethernet devices connected back to back, in software only, that look to the
+ * stack like NICs with memory providers. Receive buffers come from a page pool that may
+ * be bound to an io_uring area or a dmabuf, headers are split off, flows are steered to
+ * queues. README.md explains what it is for.
  *
- * Two things are kept apart, as a bus keeps them apart:
+ * Two parts are separate, as they are with a bus between them:
  *
  *  - the card: a kernel thread for each receive queue ("zcnic1-rx3"), which takes packets
- *    off the wire, cuts them (TSO), copies their bytes by DMA addresses into buffers that
+ *    off the wire, segments them (TSO), copies their bytes by DMA address into buffers that
  *    the driver has posted, and raises an interrupt. The copy is what a NIC does by DMA.
  *  - the driver: ndo_start_xmit(), NAPI, ethtool. It never touches a byte of payload.
  *
@@ -38,32 +38,32 @@
 #define MAX_RULES	32
 #define MAX_CONTEXTS	8	/* of RSS; 0 is the device's own */
 #define INDIR		128
-#define TX_LIMIT	256	/* packets of a transmit queue that are under way */
-#define COMPLETIONS	256	/* that a queue holds; a power of two */
-#define HEADERS		256	/* room for headers, and for what is not split */
+#define TX_LIMIT	256	/* packets in flight of a transmit queue */
+#define COMPLETIONS	256	/* capacity of a queue; a power of two */
+#define HEADERS		256	/* space for headers, and for packets that are not split */
 
 static unsigned int queues = 4;
 module_param(queues, uint, 0444);
 MODULE_PARM_DESC(queues, "queue pairs of each device, 1 to 16");
 static unsigned int ring = 512;
 module_param(ring, uint, 0444);
-MODULE_PARM_DESC(ring, "receive buffers that a queue holds ready, 64 to 8192");
+MODULE_PARM_DESC(ring, "receive buffers that a queue keeps posted, 64 to 8192");
 static char *driver = "zcnic";
 module_param(driver, charp, 0444);
-MODULE_PARM_DESC(driver, "name of the driver, as sysfs and ethtool show it");
+MODULE_PARM_DESC(driver, "driver name in sysfs and ethtool");
 
-/* Trouble on demand, of both devices; 0 is none. */
+/* Fault injection in both devices; 0 is off. */
 static unsigned int drop;
 module_param(drop, uint, 0644);
-MODULE_PARM_DESC(drop, "lose one packet in so many");
+MODULE_PARM_DESC(drop, "drop one packet in N");
 static unsigned int reorder;
 module_param(reorder, uint, 0644);
-MODULE_PARM_DESC(reorder, "let one packet in so many be overtaken by the next");
+MODULE_PARM_DESC(reorder, "let the next packet overtake one packet in N");
 static unsigned int starve;
 module_param(starve, uint, 0644);
-MODULE_PARM_DESC(starve, "find no buffers for one packet in so many");
+MODULE_PARM_DESC(starve, "find no buffers for one packet in N");
 
-/* The same by the clock. */
+/* The same, periodically. */
 static unsigned int flap, reset;
 static void zc_flap(struct work_struct *work);
 static void zc_reset(struct work_struct *work);
@@ -91,20 +91,20 @@ static const struct kernel_param_ops zc_period_ops = {
 	.get = param_get_uint,
 };
 module_param_cb(flap, &zc_period_ops, &flap, 0644);
-MODULE_PARM_DESC(flap, "take the link down every so many milliseconds, for a tenth of that");
+MODULE_PARM_DESC(flap, "take the link down every N milliseconds, for a tenth of that time");
 module_param_cb(reset, &zc_period_ops, &reset, 0644);
-MODULE_PARM_DESC(reset, "restart every receive queue every so many milliseconds");
+MODULE_PARM_DESC(reset, "restart every receive queue every N milliseconds");
 
 struct zc_completion {
 	u8 head[HEADERS];
 	netmem_ref buffers[MAX_SKB_FRAGS];
 	u32 linear, len;		/* bytes of head, and of buffers */
 	u32 hash;
-	u16 mss, segments;		/* of a packet that is several */
+	u16 mss, segments;		/* of a packet that TSO splits */
 	bool v6, checked;
 };
 
-/* What a memory provider replaces. Indices run freely, sizes are powers of two. */
+/* What a memory provider replaces. Indices are free-running, sizes are powers of two. */
 struct zc_ring {
 	struct page_pool *pool;
 	netmem_ref *buffers;
@@ -122,7 +122,7 @@ struct zc_rxq {
 	struct zc_ring ring;
 	struct task_struct *card;
 	call_single_data_t irq;
-	int cpu;			/* that is interrupted */
+	int cpu;			/* the one that is interrupted */
 	bool live;
 	u32 polls;
 	u64 packets, bytes, gro_packets, gro_bytes;
@@ -161,7 +161,7 @@ static void *zc_bus(dma_addr_t address)
 	return phys_to_virt((phys_addr_t)address);
 }
 
-/* Whether it is the turn of one in `of` events, of which `n` have been. */
+/* Whether to act on this event, for one in `of`; `n` have happened. */
 static bool zc_turn(unsigned int of, u64 n)
 {
 	return of && n % of == of - 1;
@@ -224,7 +224,7 @@ static int ring_alloc(struct zc_dev *zc, struct zc_ring *r, int idx,
 	return err;
 }
 
-/* The driver posts as many buffers as there are. */
+/* The driver posts all buffers that are available. */
 static void ring_fill(struct zc_ring *r)
 {
 	u32 posted = r->posted;
@@ -244,7 +244,7 @@ static void ring_fill(struct zc_ring *r)
 struct headers {
 	u8 proto;
 	bool v6;
-	u16 l3, l4, payload;	/* offsets; payload is 0 where it is not known */
+	u16 l3, l4, payload;	/* offsets; payload is 0 if unknown */
 	__be16 sport, dport;
 	union {
 		__be32 v4;
@@ -365,7 +365,7 @@ static u32 zc_steer(struct zc_dev *zc, const struct headers *h)
 
 /* ---- the card ---- */
 
-/* Reads bytes of a packet as a device does: the frags by their bus addresses. */
+/* Reads bytes of a packet as a device does: frags by their bus addresses. */
 struct gather {
 	struct zc_rxq *q;
 	struct device *dma;
@@ -422,7 +422,7 @@ static void zc_interrupt(struct zc_rxq *q)
 	local_bh_enable();
 }
 
-/* Waits for the driver. False: the queue is to stop. */
+/* Waits for the driver. False: the queue has to stop. */
 #define zc_await(q, condition)							\
 	({									\
 		bool met;							\
@@ -439,8 +439,8 @@ static void zc_interrupt(struct zc_rxq *q)
 	})
 
 /*
- * Waits for so many buffers as a link with pause frames does: until the driver has
- * looked once more. It is not waited for an application that gives nothing back.
+ * Waits for that many buffers as a link with pause frames does: until the driver has
+ * polled once more. It does not wait for an application that returns no buffers.
  */
 static bool zc_has_buffers(struct zc_rxq *q, u32 n)
 {
@@ -466,7 +466,7 @@ static bool zc_has_buffers(struct zc_rxq *q, u32 n)
 
 /*
  * Posts a completion: headers, and `len` bytes of payload in buffers. Null: there is no
- * room for it, and it is lost.
+ * space for it, and it is lost.
  */
 static struct zc_completion *zc_land(struct zc_rxq *q, struct gather *g, const void *head,
 				     u32 linear, u32 len)
@@ -509,7 +509,7 @@ static struct zc_completion *zc_land(struct zc_rxq *q, struct gather *g, const v
 	return c;
 }
 
-/* Segment `at` bytes into the payload, as TSO cuts it. */
+/* The segment that starts `at` bytes into the payload, as TSO splits it. */
 static void zc_segment(struct zc_completion *c, const struct headers *h, u32 at, u32 mss, bool last)
 {
 	struct tcphdr *tcp = (void *)(c->head + h->l4);
@@ -654,7 +654,7 @@ static netdev_tx_t zc_xmit(struct sk_buff *skb, struct net_device *dev)
 
 	zc_parse(skb, &h);
 	q = &to->rx[zc_steer(to, &h)];
-	if (!READ_ONCE(q->live)) {	/* zc_stop() waits for whoever saw it true */
+	if (!READ_ONCE(q->live)) {	/* zc_stop() waits for all that saw it true */
 		tx->dropped++;
 		dev_kfree_skb_any(skb);
 		return NETDEV_TX_OK;
@@ -675,7 +675,7 @@ static netdev_tx_t zc_xmit(struct sk_buff *skb, struct net_device *dev)
 	return NETDEV_TX_OK;
 }
 
-/* Hands a completion to the stack. */
+/* Passes a completion to the stack. */
 static void zc_up(struct zc_rxq *q, const struct zc_completion *c)
 {
 	struct zc_ring *r = &q->ring;
@@ -726,7 +726,7 @@ static int zc_poll(struct napi_struct *napi, int budget)
 	}
 	ring_fill(r);
 	WRITE_ONCE(q->polls, q->polls + 1);
-	wake_up_process(q->card);	/* it may wait for buffers, or for room */
+	wake_up_process(q->card);	/* it may be waiting for buffers, or for space */
 	if (done < budget)
 		napi_complete_done(napi, done);
 	return done;
@@ -966,7 +966,7 @@ static const struct {
 	const char *name;
 	size_t at;
 } zc_counters[] = {
-	/* Bytes of payload, by the memory that they were put into. */
+	/* Bytes of payload, by the kind of memory they were placed in. */
 	{ "rx_to_pages_bytes", offsetof(struct zc_rxq, to_pages) },
 	{ "rx_to_iovs_bytes", offsetof(struct zc_rxq, to_iovs) },
 	{ "rx_no_buffer", offsetof(struct zc_rxq, no_buffer) },
@@ -1117,7 +1117,7 @@ static int zc_set_rxfh(struct net_device *dev, struct ethtool_rxfh_param *p,
 	return 0;
 }
 
-/* A context without a table of its own spreads as the device does by default. */
+/* A context without its own table uses the device's default spread. */
 static int zc_modify_context(struct net_device *dev, struct ethtool_rxfh_context *ctx,
 			     const struct ethtool_rxfh_param *p, struct netlink_ext_ack *extack)
 {
@@ -1258,7 +1258,7 @@ static const struct ethtool_ops zc_ethtool_ops = {
 	.set_rxnfc = zc_set_rxnfc,
 };
 
-/* ---- trouble by the clock ---- */
+/* ---- periodic faults ---- */
 
 static void zc_flap(struct work_struct *work)
 {
@@ -1293,7 +1293,7 @@ static void zc_reset(struct work_struct *work)
 
 /* ---- two devices ---- */
 
-/* Whether bus addresses are physical ones, on which zc_bus() stands. */
+/* Whether bus addresses are physical ones, on which zc_bus() relies. */
 static int zc_check_dma(struct device *dev)
 {
 	struct page *page = alloc_page(GFP_KERNEL);
@@ -1400,7 +1400,7 @@ static int __init zc_init(void)
 		err = PTR_ERR_OR_ZERO(boards[i]);
 		if (err)
 			goto undo;
-		err = -ENODEV;	/* probe is synchronous, and says why in the log */
+		err = -ENODEV;	/* probe is synchronous, and logs the reason */
 		if (!ports[i])
 			goto undo;
 	}

@@ -1,5 +1,5 @@
 //! Programs in the kernel, for meters and for `observe`: the kernel's types, loading and
-//! attaching, what to say where it is refused, and what programs are made of.
+//! attaching, the error if it is refused, and the parts of programs.
 
 use crate::record::{Fault, FaultKind};
 use crate::sys::Roots;
@@ -81,7 +81,7 @@ pub fn refuse_emulated(roots: &Roots) -> Result<(), Fault> {
     if !cpuinfo.contains("QEMU TCG") {
         return Ok(());
     }
-    let text = "an emulated processor (QEMU TCG) does not stand programs at tracepoints";
+    let text = "an emulated processor (QEMU TCG) is not stable with programs at tracepoints";
     Err(Fault::new(FaultKind::Unsupported, text))
 }
 
@@ -128,7 +128,7 @@ pub fn take(map: &Map) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
     Ok(entries)
 }
 
-/// A number of so many bytes, at most 8, in the order of the machine; a part that is
+/// A number of this many bytes, at most 8, in the order of the machine; a part that is
 /// missing counts as zero.
 pub fn number(bytes: &[u8], at: usize, size: usize) -> u64 {
     let mut wide = [0; 8];

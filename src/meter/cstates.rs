@@ -1,7 +1,7 @@
 //! Where idle CPUs have been: residency of idle states, by two sources that do not
-//! measure the same and are told apart by name.
+//! measure the same and are distinguished by name.
 //!
-//! `cstate.C6` is what the *kernel asked for*: cpuidle's own counters, as a part of the
+//! `cstate.C6` is what the *kernel requested*: cpuidle's own counters, as a part of the
 //! window. The hardware may have stayed shallower than it was asked to, because the
 //! other thread of the core was busy or the firmware thought so. A phase that still goes
 //! on is not in the counters, so at the edges of a window a long sleep is missing, or
@@ -46,7 +46,7 @@ impl Meter for CStates {
     }
 
     fn summary(&self) -> &'static str {
-        "share of each CPU's time in every idle state, as asked for (cpuidle) and as done (perf)"
+        "share of each CPU's time in every idle state, as requested (cpuidle) and by the hardware (perf)"
     }
 
     fn reach(&self) -> Reach {
@@ -138,7 +138,7 @@ impl Running for Window {
             }
         }
         for cpu in gone {
-            output.warnings.push(format!("cstates: left out, not online all the time: CPU {cpu}"));
+            output.warnings.push(format!("cstates: left out, not online throughout: CPU {cpu}"));
         }
         self.hardware(&mut output)?;
         Ok(output)
@@ -182,8 +182,9 @@ impl Window {
             let clock = clock.into_iter().find(|(clock, _)| clock.cpu == counter.cpu);
             let Some((clock, clock_before)) = clock else {
                 let text = "cstates: perf's unit msr has no tsc to compare residencies with";
-                return Err(Fault::new(FaultKind::Unsupported, text)
-                    .remedy("switch this meter off: --meters"));
+                return Err(
+                    Fault::new(FaultKind::Unsupported, text).remedy("disable this meter: --meters")
+                );
             };
             let (ticks, time) = (gained(before, counter)?, gained(clock_before, clock)?);
             if let Some((ticks, time)) = ticks.zip(time).filter(|(_, time)| *time > 0) {

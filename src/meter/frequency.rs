@@ -5,8 +5,8 @@
 //! APERF over MPERF, times the rate of the time-stamp counter (the hardware counts both
 //! in C0 alone; Intel SDM 14.2, AMD APM 17.3). `frequency.shown` is the mean of cpufreq's
 //! `scaling_cur_freq` at both edges of the window: on x86 with counters that is the mean of
-//! the last tick or so, elsewhere what was asked for. Times that a CPU was throttled are
-//! counted by the meter `steady`, because they spoil a trial.
+//! the last tick or so, elsewhere what was requested. Times that a CPU was throttled are
+//! counted by the meter `steady`, because they invalidate a trial.
 
 use super::held::Held;
 use super::{Context, Meter, Output, Reach, Running};
@@ -53,7 +53,7 @@ impl Meter for Frequency {
             true => Support::Yes,
             false => Support::no(
                 "no cpufreq driver and no APERF counter, as in most virtual machines",
-                "measure on the bare machine",
+                "measure on bare metal",
             ),
         }
     }

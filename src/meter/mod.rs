@@ -2,11 +2,13 @@
 //! [`CATALOG`]. Meters run in the agent, around the measured window.
 
 pub mod bpf;
+mod counters;
 mod cpu;
 mod cstates;
 mod frequency;
 mod handoffs;
 mod held;
+mod ipis;
 mod link;
 mod locks;
 mod nic;
@@ -21,6 +23,7 @@ mod tcp_info;
 mod tcp_stack;
 mod threads;
 mod throughput;
+mod workers;
 
 pub use power::{
     NAME as POWER_NAME, at_rest, dcmi_reading, printed_watts, support as power_support,
@@ -186,7 +189,7 @@ pub struct Chosen {
     pub role: Option<Role>,
 }
 
-/// The meters of a catalogue that are asked for, in the catalogue's order.
+/// The meters of a catalogue that are requested, in the catalogue's order.
 pub fn chosen(catalog: &[&'static dyn Meter], requests: &[MeterRequest]) -> Vec<Chosen> {
     let choose = |meter: &&'static dyn Meter| {
         let request = requests.iter().find(|request| request.name == meter.name())?;
@@ -249,13 +252,13 @@ impl Watched {
         let text = self.source.read().map_err(|e| Fault::system(self.path.display(), &e))?;
         take(&text).map_err(|e| {
             Fault::new(FaultKind::Unsupported, e.to_string())
-                .remedy("switch this meter off, and please report the kernel version")
+                .remedy("disable this meter, and please report the kernel version")
         })
     }
 }
 
 /// The kernel threads that poll for a device: folder below `/proc`, id, name. A device of
-/// another namespace may have the same name, so the ids are asked for where the kernel
+/// another namespace may have the same name, so the ids are requested where the kernel
 /// tells them (Linux 6.8).
 fn polling_threads(proc: &Path, device: &str) -> Vec<(PathBuf, u32, String)> {
     let mut found = procfs::napi_threads(proc, device);
@@ -278,6 +281,7 @@ pub static CATALOG: &[&dyn Meter] = &[
     &tcp_stack::TcpStack,
     &softnet::Softnet,
     &softirqs::Softirqs,
+    &ipis::Ipis,
     &link::Link,
     &nic::Nic,
     &steady::Steady,
@@ -285,6 +289,7 @@ pub static CATALOG: &[&dyn Meter] = &[
     &frequency::FREQUENCY,
     &power::Power,
     &nvml::Nvml,
+    &counters::Counters,
     &locks::LOCKS,
     &handoffs::HANDOFFS,
     &profile::Profile,
@@ -295,20 +300,20 @@ pub fn regular() -> impl Iterator<Item = &'static dyn Meter> {
     CATALOG.iter().copied().filter(|meter| meter.usual())
 }
 
-/// The meters that a study may name. Profiles are asked for in a way of their own.
+/// The meters that a study may name. Profiles are requested in a way of their own.
 pub fn selectable() -> impl Iterator<Item = &'static dyn Meter> {
     CATALOG.iter().copied().filter(|meter| meter.name() != PROFILE_NAME)
 }
 
-/// Engines time their system calls where this meter is asked for.
+/// Engines time their system calls where this meter is requested.
 pub static SYSCALLS: Counted = Counted {
     name: "syscalls",
     summary: "system calls of the engine: count, errors, time, bytes (timed in place)",
 };
-/// Engines enter the size of each piece where this meter is asked for.
+/// Engines enter the size of each piece where this meter is requested.
 pub static SIZES: Counted = Counted {
     name: "sizes",
-    summary: "distribution of the bytes handed over at once (counted in place)",
+    summary: "distribution of transfer sizes in bytes (counted in place)",
 };
 
 /// A meter whose counting is part of the engine.

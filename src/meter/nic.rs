@@ -112,12 +112,13 @@ impl Sum {
 
     fn driver(&mut self, names: &[String], before: &[u64], after: &[u64], device: &str) {
         if before.len() != after.len() || names.len() < after.len() {
-            let text = format!("nic: the driver of {device} counts other things than at the start");
+            let text =
+                format!("nic: the driver of {device} has different counters than at the start");
             self.output.warnings.push(text);
             return;
         }
         let moved = names.iter().zip(before.iter().zip(after));
-        // What went down is no counter, or the device was reset: the meter `link` says so.
+        // What went down is not a counter, or the device was reset: the meter `link` says so.
         let moved = moved.filter_map(|(name, (before, after))| {
             after.checked_sub(*before).filter(|gained| *gained > 0).map(|gained| (name, gained))
         });
@@ -163,7 +164,7 @@ impl Sum {
     }
 
     /// All pools of the device together, and those of each receive queue apart: the one whose
-    /// memory a provider has given, the one that headers are in beside it, and ordinary ones. A
+    /// memory a provider has given, the the accompanying one for headers, and ordinary ones. A
     /// pool that was made in the window counts from zero; one that is gone cannot be asked any
     /// more.
     fn pools(&mut self, before: &[PoolStats], after: &[PoolStats], device: &str) {
@@ -257,7 +258,7 @@ fn gained<'a>(
 /// Part of the pages that may come from the allocator before a pool is called exhausted.
 const SLOW: f64 = 0.01;
 
-/// A pool that gives back what it takes hardly ever asks the page allocator. One that
+/// A pool that returns what it takes hardly ever asks the page allocator. One that
 /// does is too small for what the application holds on to, or its pages are never given
 /// back: a copying path then pays for allocation, and one whose memory is given to it
 /// (zcrx, devmem) copies or drops.
@@ -269,15 +270,15 @@ fn exhausted(sums: &[(&'static str, u64)], device: &str) -> Vec<String> {
     if slow as f64 > SLOW * all as f64 {
         said.push(format!(
             "nic: page pools of {device} ran dry: {slow} of {all} pages came from the allocator, \
-             {} times nothing was there to be used again",
+             {} times there was nothing to reuse",
             count("alloc-empty")
         ));
     }
     let lost = count("recycle-ring-full");
     if lost > 0 {
         said.push(format!(
-            "nic: {lost} pages did not fit back into the page pools of {device}: given back in \
-             too large batches"
+            "nic: {lost} pages did not fit back into the page pools of {device}: \
+             returned in too large batches"
         ));
     }
     said
@@ -331,7 +332,7 @@ mod tests {
         assert_eq!(values(&sum), expected);
         assert_eq!(sum.output.warnings, ["nic: eth0 counts rx out_of_buffer 3"]);
         sum.driver(&names, &[1], &[1, 2], "eth0");
-        assert!(sum.output.warnings[1].contains("other things"));
+        assert!(sum.output.warnings[1].contains("different counters"));
     }
 
     #[test]

@@ -67,7 +67,7 @@ impl Meter for Nvml {
 }
 
 /// What helps where there is no GPU.
-const REMEDY: &str = "install NVIDIA's driver on a machine with a GPU, or leave the meter nvml out";
+const REMEDY: &str = "install NVIDIA's driver on a machine with a GPU, or leave out the meter nvml";
 
 struct Ready(Arc<nvml::Nvml>);
 
@@ -90,7 +90,7 @@ impl Prepared for Ready {
             looks
         };
         let thread = std::thread::Builder::new().name("nvml".into()).spawn(look);
-        let thread = thread.map_err(|e| Fault::system("nvml: a thread that looks", &e))?;
+        let thread = thread.map_err(|e| Fault::system("nvml: the polling thread", &e))?;
         Ok(Box::new(Window { nvml, before, begin, ends, thread }))
     }
 }
@@ -110,7 +110,7 @@ impl Running for Window {
         let seconds = begin.elapsed().as_secs_f64();
         ends.store(true, Relaxed);
         thread.thread().unpark();
-        let ended = || Fault::new(FaultKind::System, "nvml: the thread that looks ended early");
+        let ended = || Fault::new(FaultKind::System, "nvml: the polling thread ended early");
         let looks = thread.join().map_err(|_| ended())?;
         let mut output = Output::default();
         for (gpu, looks) in looks.iter().enumerate() {
@@ -121,7 +121,7 @@ impl Running for Window {
     }
 }
 
-/// The readings of a GPU over a window of so many seconds.
+/// The readings of a GPU over a window of this many seconds.
 fn enter(output: &mut Output, gpu: usize, looks: &[Look], joules: Option<f64>, seconds: f64) {
     let mean = |of: &dyn Fn(&Look) -> Option<f64>| -> Option<f64> {
         let said: Vec<f64> = looks.iter().filter_map(of).collect();

@@ -1,7 +1,7 @@
 //! What was on the CPUs: samples with call chains, by perf_event_open(2). Only
 //! in trials of their own, because sampling costs throughput.
 //!
-//! Opening and mapping happen when the stream starts, so that nothing but an
+//! Opening and mapping happen when the stream starts, so that only an
 //! ioctl falls into the window. A thread of its own moves what the kernel writes
 //! out of the rings into memory that was taken before; addresses are named after
 //! the window, and elsewhere.
@@ -28,10 +28,10 @@ pub struct Profile;
 /// Its name.
 pub const NAME: &str = "profile";
 
-/// Everything that was sampled in a window, as the kernel told it.
+/// Everything that was sampled in a window, as the kernel delivered it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Capture {
-    /// What was asked for.
+    /// What was requested.
     pub sampling: Sampling,
     /// What one count of the event is.
     pub unit: Unit,
@@ -41,7 +41,7 @@ pub struct Capture {
     pub begin: u64,
     /// Seconds of the window.
     pub seconds: f64,
-    /// Samples that the kernel took and nobody could read.
+    /// Samples that the kernel took and that were lost.
     pub lost: u64,
     /// Times that the kernel stopped sampling because it took too long.
     pub throttled: u64,
@@ -70,7 +70,7 @@ impl Meter for Profile {
     }
 
     fn summary(&self) -> &'static str {
-        "samples of what runs on the CPUs, with call chains; in trials of its own (perf_event_open)"
+        "samples of what runs on the CPUs, with call chains; in separate trials (perf_event_open)"
     }
 
     fn reach(&self) -> Reach {
@@ -207,7 +207,7 @@ fn fault(refused: Refused, roots: &Roots) -> Fault {
                  cannot be sampled?"
             ))
         }
-        (Step::Open, libc::EBUSY) => fault.remedy("another profiler holds the counters: end it"),
+        (Step::Open, libc::EBUSY) => fault.remedy("another profiler uses the counters: stop it"),
         _ => fault,
     }
 }
@@ -362,7 +362,7 @@ impl Drop for Drainer {
     }
 }
 
-/// Moves records out of the rings until it is told to end.
+/// Moves records out of the rings until it is asked to end.
 fn drain(mut sampler: Sampler, mut store: Store, ended: &AtomicBool) -> Result<Drained, Fault> {
     loop {
         // Looked at before the last turn: the event is off by then.
@@ -482,6 +482,6 @@ mod tests {
         assert!(facts("0", &[], true).is_yes());
         assert!(!facts("1", &[], false).is_yes());
         assert!(!facts("2", &["SYS_ADMIN"], true).is_yes(), "root of its own namespace only");
-        assert!(Profile.probe(&Facts::default()).is_yes(), "nothing known is no refusal");
+        assert!(Profile.probe(&Facts::default()).is_yes(), "nothing known is not a refusal");
     }
 }

@@ -1,4 +1,4 @@
-//! Where the kernel's receive work really ran: how often each CPU ran the network
+//! Where the kernel's receive work actually ran: how often each CPU ran the network
 //! softirqs (`/proc/softirqs`), and on which CPU the threads that poll for the link's
 //! device ran (`/proc/PID/stat`).
 //!
@@ -8,8 +8,8 @@
 //! like any other. The time of softirqs is the meter `cpu`'s.
 //!
 //! A thread's run time is given to the CPU that it is seen on at the end of each
-//! tick (100 ms). Of a pinned thread that is exact; one that wanders is given to a
-//! CPU for what it ran on another in between.
+//! tick (100 ms). Of a pinned thread that is exact; a migrating one is attributed
+//! to a CPU for what it ran on another in between.
 
 use super::{Context, Meter, Output, Reach, Running, Watched, polling_threads};
 use crate::record::{Fault, Scope, Unit};

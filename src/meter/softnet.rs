@@ -79,7 +79,7 @@ fn pair(
     }
     let online = Watched::open(stat.to_owned())?.read(procfs::parse_stat)?;
     if online.len() != stop.len() || start.len() != stop.len() {
-        let text = "softnet: CPUs came or went, and this kernel does not say which";
+        let text = "softnet: CPUs came or went, and this kernel does not report which";
         return Err(Fault::new(FaultKind::System, text));
     }
     let rows = start.iter().zip(stop);

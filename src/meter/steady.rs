@@ -1,6 +1,6 @@
-//! What has to stay as it is while bytes flow: the clock that everything is
-//! timed by, the speed of the CPUs, the settings of the link. A change spoils the
-//! trial (`stats::judge_events`).
+//! What must not change while bytes flow: the clock that everything is
+//! timed by, the speed of the CPUs, the settings of the link. A change invalidates
+//! the trial (`stats::judge_events`).
 
 use super::{Context, Meter, Output, Reach, Running};
 use crate::record::{Fault, Role, Scope, Unit};
@@ -14,7 +14,7 @@ use std::{fs, io};
 /// Throttling (`thermal_throttle/*_throttle_count`, arch/x86/kernel/cpu/mce/therm_throt.c),
 /// the clock source, and the settings of the link's device. The end of a window is
 /// compared with the end of the one before, so that a change between two windows
-/// of a stream is seen too, and told once.
+/// of a stream is seen too, and reported once.
 pub struct Steady;
 
 impl Meter for Steady {
@@ -23,7 +23,7 @@ impl Meter for Steady {
     }
 
     fn summary(&self) -> &'static str {
-        "throttled CPUs, a changed clock source, changed settings of the link: spoil a trial"
+        "throttled CPUs, a changed clock source, changed link settings: invalidate a trial"
     }
 
     fn reach(&self) -> Reach {
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_told_in_words() {
+    fn a_change_is_reported_in_words() {
         let was = [("mtu", "4148".to_owned()), ("carrier", "true".to_owned())];
         let is = [("mtu", "1500".to_owned()), ("carrier", "true".to_owned())];
         assert_eq!(changes(&was, &is), ["mtu was 4148 and is 1500"]);

@@ -1,4 +1,4 @@
-//! What the kernel knows of each connection: `TCP_INFO`.
+//! The kernel's figures for each connection: `TCP_INFO`.
 
 use super::{Context, Meter, Output, Reach, Running};
 use crate::record::{Fault, Reading, Role, Scope, Unit};

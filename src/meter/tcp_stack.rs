@@ -2,8 +2,8 @@
 //! namespace, `/proc/self/net/netstat` and `/proc/self/net/snmp`
 //! (Documentation/networking/snmp_counter.rst).
 //!
-//! A copy in place of a zero-copy send is counted by no counter of the kernel's: it is in
-//! the ledger, by the completions.
+//! The kernel has no counter for copies made in place of zero-copy sends: they are
+//! in the ledger, by the completions.
 
 use super::{Context, Meter, Output, Reach, Running, Watched};
 use crate::record::{Fault, Role, Scope, Unit};

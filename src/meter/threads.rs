@@ -1,11 +1,11 @@
-//! Run time of the engine's threads and of the kernel threads that work for
+//! Run time of the engine's threads and of the helpers and kernel threads that work for
 //! them: `/proc/self/task/TID/{schedstat,stat,status}`.
 //!
 //! Run time is counted by the scheduler from clock to clock; what `stat` calls
 //! user and system time is the run time, divided in the proportion of the
 //! sampled ticks (`cputime_adjust`, kernel/sched/cputime.c). So the two agree on
-//! most kernels by construction, but for ticks of 10 ms; where they do not, one
-//! of them is accounted for in another way and the reader is told. Interrupts
+//! most kernels by construction, except for ticks of 10 ms; where they do not, one
+//! of them is accounted for in another way and the report says so. Interrupts
 //! and softirqs that ran on top of a thread are in its times, unless the kernel
 //! has `CONFIG_IRQ_TIME_ACCOUNTING`.
 //!
@@ -16,8 +16,9 @@
 //! A thread that is running is charged at each tick, so an edge of the window
 //! is sharp to one tick (1 to 10 ms).
 
-use super::{Context, Meter, Output, Reach, Running, Watched, polling_threads};
-use crate::record::{Fault, Reading, Role, Scope, ThreadTime, Unit, Work};
+use super::workers::{self, Worker};
+use super::{Context, Meter, Output, Reach, Running, Watched};
+use crate::record::{Fault, Reading, Role, Scope, ThreadTime, Unit};
 use crate::sys::procfs::{self, SchedStat, Switches};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -25,14 +26,8 @@ use std::time::Instant;
 /// Metric of the time between the two looks.
 const WALL: &str = "threads.wall";
 
-/// How the names of pktgen's threads begin.
-const PKTGEN: &str = "kpktgend_";
-
-/// Share of the time below which one of them does nothing but look for something to do.
-const IDLE: f64 = 0.01;
-
-/// CPU time, waiting time and context switches of every thread of the engine,
-/// of io_uring's and vhost's workers that are there at the end of the window, and of the
+/// CPU time, waiting time and context switches of every thread of the engine, of threads that
+/// help it, of io_uring's and vhost's workers that are there at the end of the window, and of the
 /// NAPI threads of the link's device where this PID namespace shows them.
 pub struct Threads;
 
@@ -42,7 +37,7 @@ impl Meter for Threads {
     }
 
     fn summary(&self) -> &'static str {
-        "run time, wait and context switches of each engine, io_uring, vhost and NAPI thread (schedstat)"
+        "run time, wait and switches of engine, helper, io_uring, vhost and NAPI threads (schedstat)"
     }
 
     fn reach(&self) -> Reach {
@@ -50,39 +45,18 @@ impl Meter for Threads {
     }
 
     fn start(&self, context: &Context) -> Result<Box<dyn Running>, Fault> {
-        let proc = &context.roots.proc;
         let mut window = Window {
             role: context.role,
             begin: Instant::now(),
-            tasks: proc.join("self/task"),
+            tasks: context.roots.proc.join("self/task"),
             own: context.threads.iter().map(|thread| thread.tid).collect(),
             threads: Vec::new(),
             missed: Vec::new(),
         };
-        for thread in &context.threads {
-            let dir = window.tasks.join(thread.tid.to_string());
-            window.watch((dir, thread.tid, thread.name.clone()));
-        }
-        for worker in kernel_workers(&window.tasks, &window.own) {
-            window.watch(worker);
-        }
-        if context.work == Work::Packets {
-            for thread in frame_workers(proc, &window.own, context.role) {
-                window.watch(thread);
-            }
-        }
-        // Last, because it looks at every kernel thread: 0.5 ms with a hundred.
-        if let Some(device) = &context.device {
-            for thread in polling_threads(proc, device) {
-                window.watch(thread);
-            }
-        }
+        workers::of_role(context).into_iter().for_each(|worker| window.watch(worker));
         Ok(Box::new(window))
     }
 }
-
-/// A thread's folder below `/proc`, its id and its name.
-type Found = (PathBuf, u32, String);
 
 struct Window {
     role: Role,
@@ -95,7 +69,7 @@ struct Window {
 }
 
 impl Window {
-    fn watch(&mut self, (dir, tid, name): Found) {
+    fn watch(&mut self, Worker { dir, tid, name }: Worker) {
         match Thread::open(&dir, tid, name.clone()) {
             Ok(thread) => self.threads.push(thread),
             Err(fault) => self.missed.push((name, fault)),
@@ -114,10 +88,6 @@ impl Running for Window {
             match thread.read() {
                 Ok(now) => {
                     let (time, source) = thread.time(&now);
-                    // Of another namespace.
-                    if time.name.starts_with(PKTGEN) && time.run < IDLE * wall {
-                        continue;
-                    }
                     without_schedstat |= source == Source::Ticks;
                     output.warnings.extend(doubt(&time, source));
                     output.threads.push(time);
@@ -125,9 +95,10 @@ impl Running for Window {
                 Err(fault) => self.missed.push((thread.name.clone(), fault)),
             }
         }
+        output.threads = workers::at_work(output.threads, |time| &time.name, |time| time.run);
         let known: Vec<u32> =
             self.own.iter().copied().chain(self.threads.iter().map(|t| t.tid)).collect();
-        for (dir, tid, name) in kernel_workers(&self.tasks, &known) {
+        for Worker { dir, tid, name } in workers::of_process(&self.tasks, &known) {
             // Born within the window, so all it has ever done is of the window.
             // It may end at any moment, which is no news.
             if let Ok(mut thread) = Thread::open(&dir, tid, name) {
@@ -145,7 +116,7 @@ impl Running for Window {
             );
         }
         output.warnings.extend(self.missed.into_iter().map(|(name, fault)| {
-            format!("threads: {name} ended before the window did, its times are missing: {fault}")
+            format!("threads: {name} ended before the window, so its times are missing: {fault}")
         }));
         Ok(output)
     }
@@ -247,31 +218,4 @@ fn doubt(time: &ThreadTime, source: Source) -> Option<String> {
             time.user + time.system
         )
     })
-}
-
-/// Kernel threads that move frames for a role: the vhost workers that its threads asked for,
-/// which Linux 6.4 made threads of the process itself, and those of pktgen, whose namespace
-/// does not show: in others they sleep.
-fn frame_workers(proc: &Path, own: &[u32], role: Role) -> Vec<Found> {
-    let vhost: Vec<String> = own.iter().map(|tid| format!("vhost-{tid}")).collect();
-    let worker = |tid: u32| {
-        let dir = proc.join(tid.to_string());
-        let name = procfs::name(&dir)?;
-        let generates = role == Role::Sender && name.starts_with(PKTGEN);
-        (generates || vhost.contains(&name)).then_some((dir, tid, name))
-    };
-    procfs::kernel_threads(proc).into_iter().filter_map(worker).collect()
-}
-
-/// io_uring's workers and submission threads, and vhost's workers, among the threads of this
-/// process.
-fn kernel_workers(tasks: &Path, known: &[u32]) -> Vec<Found> {
-    let worker = |tid: u32| {
-        let dir = tasks.join(tid.to_string());
-        let name = procfs::name(&dir)?;
-        let ours = ["iou-wrk-", "iou-sqp-", "vhost-"].iter().any(|lead| name.starts_with(lead));
-        ours.then_some((dir, tid, name))
-    };
-    let threads = procfs::numbered(tasks).unwrap_or_default();
-    threads.into_iter().filter(|tid| !known.contains(tid)).filter_map(worker).collect()
 }

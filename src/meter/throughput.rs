@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_missed_tick_is_spread_over_what_it_missed() {
-        // 0 bytes until 0.1, then 300 bytes by 0.4, nobody knows when.
+        // 0 bytes until 0.1, then 300 bytes by 0.4, at unknown times.
         let values = resample(&[0.0, 0.1, 0.4], &[0, 0, 300], 0.1);
         close(&values, &[0.0, 1000.0, 1000.0, 1000.0]);
     }

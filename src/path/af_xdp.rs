@@ -1,7 +1,8 @@
-//! `af-xdp`: frames in memory of this process by AF_XDP sockets, past the network stack
+//! `af-xdp`: frames in memory of this process by AF_XDP sockets, bypassing the network stack
 //! (Documentation/networking/af_xdp.rst). The kernel copies each, unless driver and device
-//! can do without: what was bound is asked of the kernel, and said.
+//! can do without: the bind mode is queried from the kernel, and reported.
 
+use super::frames::Intake;
 use super::{DataPath, HalfPath, RxPath, TxPath, frames};
 use crate::connection::{Attached, Connection, FRAMES, Transport};
 use crate::record::{
@@ -10,7 +11,7 @@ use crate::record::{
 };
 use crate::sys::bpf::xdp::Redirector;
 use crate::sys::xsk::{Binding, FRAME, Receiver, Sender, Sent};
-use crate::workload::{Account, FramePlan, Group, Job, QUIET, Recorder, Rx, Taken, Tx};
+use crate::workload::{Account, FramePlan, Group, Job, QUIET, Recorder, Rx, Tx};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 /// The `af-xdp` path.
 pub static PATH: DataPath = DataPath {
     name: "af-xdp",
-    summary: "AF_XDP sockets at both ends: copied or not, as they were bound",
+    summary: "AF_XDP sockets at both ends: copied or zero-copy, depending on the bind mode",
     attempt: super::nothing_to_try,
     uses_io_uring: false,
     tx: Some(&Send),
@@ -40,7 +41,7 @@ const BIND: OptionSpec = OptionSpec {
     name: "bind",
     kind: OptionKind::Choice(&["auto", "copy", "zero-copy"]),
     default: "auto",
-    help: "how frames get between device and memory; auto: zero-copy where the driver can",
+    help: "how frames pass between device and memory; auto: zero-copy if the driver can",
 };
 
 const TX_OPTIONS: &[OptionSpec] = &[RING, BIND];
@@ -54,6 +55,8 @@ const RX_OPTIONS: &[OptionSpec] = &[
         default: "native",
         help: "where the program that redirects runs: in the driver, or in the stack",
     },
+    frames::WAIT,
+    frames::STOP_AFTER,
 ];
 
 /// Frames that are taken at once.
@@ -119,7 +122,7 @@ fn refused(at: &Attached, error: &io::Error) -> Fault {
         Some(libc::EBUSY) => fault.remedy("another socket has that queue: end its program"),
         Some(libc::EINVAL) => fault.remedy("the device has fewer queues than there are flows"),
         Some(libc::ENOBUFS) => fault.remedy("raise 'ulimit -l' (RLIMIT_MEMLOCK), or ring smaller"),
-        Some(libc::EAFNOSUPPORT) => fault.remedy("it takes a kernel with CONFIG_XDP_SOCKETS"),
+        Some(libc::EAFNOSUPPORT) => fault.remedy("use a kernel with CONFIG_XDP_SOCKETS"),
         _ => fault.remedy("run as root, or with CAP_NET_RAW"),
     }
 }
@@ -157,7 +160,7 @@ const SENDTO: usize = 0;
 const POLL: usize = 1;
 
 /// How long it waits for what is under way, when it is over.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Tx for Generator {
     fn calls(&self) -> &'static [&'static str] {
@@ -180,7 +183,7 @@ impl Tx for Generator {
 
     fn send_up_to(&mut self, total: u64, recorder: &mut Recorder) -> Result<(), Fault> {
         while recorder.total() < total {
-            // What is under way will be done, and is not to pass the total.
+            // What is in flight will be done, and is not to pass the total.
             let left = total - recorder.total();
             let left = left.saturating_sub(self.sender.under_way().into());
             self.send_at_most(left, recorder)?;
@@ -192,7 +195,7 @@ impl Tx for Generator {
         let begin = Instant::now();
         while self.sender.under_way() > 0 {
             self.turn(0, recorder)?;
-            if begin.elapsed() > PATIENCE {
+            if begin.elapsed() > TIMEOUT {
                 let text = format!("{} frames were not sent", self.sender.under_way());
                 return Err(Fault::new(FaultKind::PeerLost, text)
                     .remedy("see whether the device's queue is stopped"));
@@ -200,7 +203,7 @@ impl Tx for Generator {
         }
         let lost = self.sender.lost().map_err(|e| self.at.fault("XDP_STATISTICS", &e))?;
         if lost.invalid > 0 {
-            let text = format!("the kernel would not send {} descriptors", lost.invalid);
+            let text = format!("the kernel did not send {} descriptors", lost.invalid);
             return Err(Fault::new(FaultKind::System, text).remedy("report this as a bug"));
         }
         let mut account = Account { hops: self.hops, ..Account::default() };
@@ -212,7 +215,7 @@ impl Tx for Generator {
 }
 
 impl Generator {
-    /// Shows up to so many frames to the kernel, notes what it is done with, and says how many
+    /// Shows up to this many frames to the kernel, notes what it is done with, and says how many
     /// were shown.
     #[inline]
     fn turn(&mut self, wanted: u32, recorder: &mut Recorder) -> Result<u64, Fault> {
@@ -255,8 +258,8 @@ impl RxPath for Receive {
         })?;
         let served = redirector.serve(flow, receiver.as_fd());
         served.map_err(|e| at.fault("giving the queue to an AF_XDP socket", &e))?;
-        let (taken, hops) = (Taken::new(job.touch, 0), Hops::default());
-        Ok(Box::new(Queue { at, receiver, _redirector: redirector, flow, taken, hops, bytes: 0 }))
+        let intake = Intake::of(job, 0);
+        Ok(Box::new(Queue { at, receiver, _redirector: redirector, flow, intake }))
     }
 }
 
@@ -266,9 +269,7 @@ struct Queue {
     _redirector: Arc<Redirector>,
     receiver: Receiver,
     flow: u32,
-    taken: Taken,
-    hops: Hops,
-    bytes: u64,
+    intake: Intake,
 }
 
 impl Rx for Queue {
@@ -278,42 +279,29 @@ impl Rx for Queue {
 
     #[inline]
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
-        let (mut known, mut changed) = (0, None);
-        let visit = |frame: &[u8]| match self.taken.look(frame) {
-            Ok(Some(size)) => {
-                known += 1;
-                self.bytes += size as u64;
-                recorder.piece(size);
-            }
-            Ok(None) => self.hops.strays += 1,
-            Err(fault) => changed = Some(fault),
-        };
-        let frames = self.receiver.take(TURN, visit);
-        let frames = frames.map_err(|e| self.at.fault("receiving by AF_XDP", &e))?;
-        if let Some(fault) = changed {
-            return Err(fault);
+        if self.intake.leaves(&self.at, recorder)? {
+            return Ok(false);
         }
-        self.hops.received += known;
-        recorder.moved(known as usize);
+        let (most, mut entered) = (self.intake.most(TURN), Ok(()));
+        let visit = |frame: &[u8]| {
+            if entered.is_ok() {
+                entered = self.intake.enter(frame, recorder);
+            }
+        };
+        let frames = self.receiver.take(most, visit);
+        let frames = frames.map_err(|e| self.at.fault("receiving by AF_XDP", &e))?;
+        entered?;
         if frames > 0 {
             return Ok(true);
         }
-        self.at.check()?;
-        let (receiver, mut there) = (&mut self.receiver, false);
-        let waited = recorder.timed(0, || {
-            there = receiver.wait(QUIET)?;
-            Ok(0)
-        });
-        waited.map_err(|e| self.at.fault("poll", &e))?;
-        Ok(there)
+        self.intake.wait(&self.at, recorder, (0, "poll"), |time| self.receiver.wait(time))
     }
 
     fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
         let lost = self.receiver.lost().map_err(|e| self.at.fault("XDP_STATISTICS", &e))?;
-        self.hops.sink_dropped = lost.dropped + lost.ring_full;
-        let mut account = Account { hops: self.hops, ..Account::default() };
         let (manner, source) = as_bound(self.receiver.binding());
-        account.ledger.enter(manner, self.bytes, self.hops.received, source);
+        let dropped = lost.dropped + lost.ring_full;
+        let mut account = self.intake.account(&self.at, dropped, manner, source);
         account.readings.push(wakes(Role::Receiver, self.flow, self.receiver.wakes()));
         Ok(account)
     }

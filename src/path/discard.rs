@@ -1,6 +1,6 @@
 //! `discard`: recv(2) with `MSG_TRUNC`, which on TCP takes bytes off the receive queue and
-//! throws them away without a copy (tcp(7); `tcp_recvmsg_locked` in net/ipv4/tcp.c). No
-//! application sees them: an upper bound for what a receive path could reach.
+//! discards them without a copy (tcp(7); `tcp_recvmsg_locked` in net/ipv4/tcp.c). No
+//! application sees them: an upper bound for receive paths.
 
 use super::{DataPath, HalfPath, RxPath};
 use crate::connection::{Connection, Flow};
@@ -14,7 +14,7 @@ use std::time::Duration;
 /// The `discard` path.
 pub static PATH: DataPath = DataPath {
     name: "discard",
-    summary: "recv with MSG_TRUNC: thrown away in the kernel unread, an upper bound",
+    summary: "recv with MSG_TRUNC: discarded unread in the kernel, an upper bound",
     attempt: super::nothing_to_try,
     uses_io_uring: false,
     tx: None,
@@ -40,8 +40,8 @@ impl HalfPath for Discard {
             Touch::None => super::reads_into_kernel_memory(job, PATH.name)
                 .and(super::waits_within_messages(job, job.options.number("lowat"))),
             Touch::Read | Touch::Verify => Support::no(
-                "discard throws the bytes away in the kernel, so that they cannot be read or \
-                 verified",
+                "discard drops the bytes in the kernel, so they cannot \
+                 be read or verified",
                 "choose touch=none, or a receiver that delivers them, such as socket",
             ),
         }
@@ -110,7 +110,7 @@ impl Rx for Discarder {
 
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
         let mut account = Account::default();
-        let source = "recv(2) with MSG_TRUNC: thrown away in the kernel";
+        let source = "recv(2) with MSG_TRUNC: discarded in the kernel";
         account.ledger.enter(Manner::Discarded, recorder.total(), self.calls, source);
         Ok(account)
     }

@@ -1,5 +1,5 @@
-//! The ways bytes can take: one file per data path, one line each in
-//! [`CATALOG`]. Sender and receiver halves are chosen apart; [`PAIRS`] names
+//! The data paths: one file per path, one line each in
+//! [`CATALOG`]. Sender and receiver halves are chosen separately; [`PAIRS`] names
 //! the combinations that make sense together.
 
 mod af_xdp;
@@ -20,6 +20,7 @@ mod tcp_zerocopy_receive;
 mod udp_gso;
 mod uring;
 mod uring_zc;
+mod userspace;
 mod vhost;
 mod xdp;
 mod zcrx;
@@ -27,13 +28,13 @@ mod zerocopy_send;
 
 pub use nic::{OwnQueues, header_split, splits_by_merging, spread_ports, steering};
 
-use crate::connection::{Connection, KERNEL_TCP, Transport};
+use crate::connection::{Connection, FRAMES, KERNEL_TCP, Transport};
 use crate::record::{
     Attempt, Cell, Facts, Fault, FaultKind, Half, OptionSpec, Options, Outcome, Protocol, Role,
     Setting, Support,
 };
 use crate::sys::memory::Region;
-use crate::workload::{Direction, Group, Job, Pattern, Rx, Tx, Workload};
+use crate::workload::{self, Direction, FramePlan, Group, Job, Pattern, Rx, Tx, Workload};
 use std::io;
 use std::net::IpAddr;
 
@@ -44,7 +45,7 @@ pub struct DataPath {
     pub name: &'static str,
     /// One line: how the bytes move.
     pub summary: &'static str,
-    /// Tries for real what its halves' `check` wants to know. Called once per host, in
+    /// Actually tries what its halves' `check` wants to know. Called once per host, in
     /// the agent, never during a trial, with the network device the bytes would take.
     pub attempt: fn(Option<&str>) -> Vec<Attempt>,
     /// Whether it works by io_uring, and may have worker threads therefore.
@@ -72,7 +73,13 @@ impl DataPath {
             |spec: &OptionSpec| Some((spec.name.to_owned(), spec.kind.parse(spec.default).ok()?));
         let options = Options(half.options().iter().filter_map(default).collect());
         let usual = Cell::new(self.name, Half::plain(self.name), Half::plain(self.name));
-        Some(half.check(&Job { options, ..Job::stream(&usual, role) }, facts))
+        let mut job = Job { options, ..Job::stream(&usual, role) };
+        if half.transports().iter().all(|transport| transport.name() == FRAMES.name())
+            && let Ok(frames) = FramePlan::parse("60", 32)
+        {
+            (job.message_size, job.frames) = (frames.largest().into(), Some(frames));
+        }
+        Some(half.check(&job, facts))
     }
 }
 
@@ -88,7 +95,7 @@ pub trait HalfPath: Sync {
     fn check(&self, job: &Job, facts: &Facts) -> Support;
 
     /// What has to be set on a NIC before this half with these options can be opened
-    /// over it, in this order. Pure; nothing is set here, and nothing is asked for on a
+    /// over it, in this order. Pure; nothing is set here, and nothing is requested on a
     /// virtual device.
     fn preparation(&self, options: &Options, wire: &Wire) -> Result<Vec<Setting>, Fault> {
         let _ = (options, wire);
@@ -157,6 +164,7 @@ pub static CATALOG: &[&DataPath] = &[
     &zcrx::PATH,
     &devmem::PATH,
     &discard::PATH,
+    &userspace::PATH,
     &packet::PATH,
     &packet_ring::PATH,
     &tap::PATH,
@@ -195,6 +203,22 @@ pub static PAIRS: &[Pair] = &[
 /// The entry of a catalogue with this name.
 pub fn find<'a>(catalog: &[&'a DataPath], name: &str) -> Option<&'a DataPath> {
     catalog.iter().copied().find(|path| path.name == name)
+}
+
+/// A cell as one of its ends plays it. Where a workload opens both halves at each end, and they
+/// are of different stacks so that no end can have both, each end takes the path of its own role
+/// for both directions.
+pub fn of_end(paths: &[&DataPath], cell: &Cell, role: Role) -> Cell {
+    let meets = |cell: &Cell| {
+        let find = |role: Role| find(paths, &cell.half(role).path);
+        let both = find(Role::Sender).zip(find(Role::Receiver));
+        let workload = workload::of(cell).ok();
+        both.zip(workload)
+            .is_some_and(|((tx, rx), workload)| transport(workload, cell, role, [tx, rx]).is_ok())
+    };
+    let own = cell.half(role).clone();
+    let apart = Cell { tx: own.clone(), rx: own, ..cell.clone() };
+    if !meets(cell) && meets(&apart) { apart } else { cell.clone() }
 }
 
 /// How one end of a cell meets its peer: by the first transport that speaks what the
@@ -302,7 +326,7 @@ fn buffer(what: &str, bytes: u64, huge: bool) -> Result<Region, Fault> {
     )
 }
 
-/// What came of something that was tried, as a fact; the text of a success is
+/// The outcome of an attempt, as a fact; the text of a success is
 /// a detail.
 fn tried(name: &str, result: io::Result<String>) -> Attempt {
     let outcome = match result {
@@ -318,7 +342,17 @@ fn tried(name: &str, result: io::Result<String>) -> Attempt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload;
+
+    #[test]
+    fn the_usual_job_of_a_path_of_frames_is_a_frame() {
+        let facts = Facts::default();
+        let all = CATALOG.iter().filter(|path| ["af-xdp", "udp-gso"].contains(&path.name));
+        let halves =
+            all.flat_map(|path| [Role::Sender, Role::Receiver].map(|r| path.check(r, &facts)));
+        let found: Vec<Support> = halves.flatten().collect();
+        assert_eq!(found.len(), 3);
+        assert!(found.iter().all(Support::is_yes), "{found:?}");
+    }
 
     #[test]
     fn an_end_meets_its_peer_by_what_the_workload_wants() {
@@ -348,5 +382,24 @@ mod tests {
             assert!(of(packets, &cell, role, [&socket::PATH, &socket::PATH]).is_err());
         }
         assert!(of(stream, &cell, Role::Sender, [&packet::PATH, &socket::PATH]).is_err());
+    }
+
+    #[test]
+    fn ends_of_different_stacks_take_their_own_path_for_both_directions() {
+        let names = |tx: &str, rx: &str, workload: &str, role| {
+            let mut cell = Cell::new("test", Half::plain(tx), Half::plain(rx));
+            cell.workload.name = workload.into();
+            let cell = of_end(CATALOG, &cell, role);
+            [cell.tx.path, cell.rx.path]
+        };
+        let [own, other] = ["userspace", "socket"];
+        assert_eq!(names(own, other, "rr", Role::Sender), [own, own]);
+        assert_eq!(names(own, other, "rr", Role::Receiver), [other, other]);
+        assert_eq!(names(other, own, "rr", Role::Receiver), [own, own]);
+        // One end opens one half alone, or can have both.
+        assert_eq!(names(own, other, "stream", Role::Sender), [own, other]);
+        assert_eq!(names("uring-zc", "uring", "rr", Role::Sender), ["uring-zc", "uring"]);
+        // A path without the half that it would have to take stays refused.
+        assert_eq!(names(own, "splice", "rr", Role::Receiver), [own, "splice"]);
     }
 }

@@ -1,10 +1,10 @@
 //! `msg-zerocopy`: send(2) with MSG_ZEROCOPY pins the pages of the message,
-//! and a completion on the error queue says when the kernel has let go of them
+//! and a completion on the error queue says when the kernel has released them
 //! and whether it copied after all
 //! (Documentation/networking/msg_zerocopy.rst).
 //!
-//! The ledger rests on the completions alone. A completion without the COPIED
-//! flag does not prove it: with XDP on a local peer the kernel copies later. So the witness page has the last word.
+//! The ledger rests on the completions only. A completion without the
+//! COPIED flag is not proof: with XDP on a local peer the kernel copies later. So the witness page decides.
 
 use super::zerocopy_send::{COMPLETIONS, Payload, WINDOW, ZerocopySender};
 use super::{DataPath, HalfPath, TxPath};
@@ -34,13 +34,13 @@ const OPTIONS: &[OptionSpec] = &[
         name: "huge",
         kind: OptionKind::Flag,
         default: "off",
-        help: "ask for transparent huge pages under the message",
+        help: "use transparent huge pages for the message",
     },
     OptionSpec {
         name: "reap",
         kind: OptionKind::Count(1, WINDOW as u64),
         default: "16",
-        help: "sends between two looks at the error queue",
+        help: "sends between checks of the error queue",
     },
 ];
 
@@ -127,7 +127,9 @@ fn attempt() -> io::Result<String> {
                 &tcp::FlowOptions::default(),
             )?;
             enable(idle.as_fd())?;
-            return Ok(format!("the option; not sent, for want of a loopback connection: {e}"));
+            return Ok(format!(
+                "the option; not sent, because there is no loopback connection: {e}"
+            ));
         }
     };
     enable(tx.as_fd())?;

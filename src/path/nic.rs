@@ -1,5 +1,5 @@
-//! What a NIC has to be set to before it writes payload into memory of ours, so that flows, and
-//! nothing else, come by receive queues of their own: what `zcrx` and `devmem` both ask of it
+//! NIC settings required before it writes payload into our memory, so that flows, and
+//! nothing else, arrive on dedicated receive queues: what `zcrx` and `devmem` both require
 //! (Documentation/networking/devmem.rst, "NIC Setup",
 //! Documentation/networking/iou-zcrx.rst, "Setup NIC").
 
@@ -15,7 +15,7 @@ pub(super) const QUEUES: OptionSpec = OptionSpec {
     name: "queues",
     kind: OptionKind::Count(1, 64),
     default: "1",
-    help: "receive queues, from that one on, that flows are spread over (above 200 Gbit/s)",
+    help: "number of receive queues, starting at that one, to spread flows over (above 200 Gbit/s)",
 };
 
 /// Refuses queues that no flow of a job would come by.
@@ -30,18 +30,18 @@ pub(super) fn each_has_a_flow(job: &Job) -> Support {
     }
 }
 
-/// The receive queue of a flow, of a device with so many queues.
+/// The receive queue of a flow, of a device with this many queues.
 pub(super) fn queue_of(options: &Options, flow: u32, of: u32) -> u32 {
     let count = number_of(options);
     first(options, count, of) + flow % count
 }
 
-/// How many receive queues options ask for.
+/// How many receive queues options request.
 pub(super) fn number_of(options: &Options) -> u32 {
     options.number(QUEUES.name).map_or(1, |queues| queues as u32)
 }
 
-/// The first of so many queues: the one of the option `queue`, or else they are the last.
+/// The first of this many queues: the one of the option `queue`, or else they are the last.
 fn first(options: &Options, count: u32, of: u32) -> u32 {
     options.number("queue").map_or(of.saturating_sub(count), |queue| queue as u32)
 }
@@ -72,10 +72,8 @@ pub(super) fn own_queues(
             1 => format!("queue {first}"),
             _ => format!("queues {first} to {}", first + count - 1),
         };
-        let text = format!(
-            "{queues} of the {has} that {} has cannot be set apart for {path}",
-            wire.device
-        );
+        let text =
+            format!("{queues} of the {has} of {} cannot be dedicated to {path}", wire.device);
         return Err(Fault::new(FaultKind::Usage, text).remedy(format!(
             "choose a queue from 1 on (the others carry everything else), or give the device more: \
              ethtool -L {} combined N",
@@ -92,7 +90,7 @@ pub(super) fn own_queues(
 /// What has a device put headers into buffers of their own.
 pub fn header_split(wire: &Wire) -> Result<Vec<Setting>, Fault> {
     let device = DeviceName::new(wire.device)?;
-    // Drivers without a threshold always split, and refuse to be told.
+    // Drivers without a threshold always split, and refuse the setting.
     let hds_thresh = THRESHOLD.contains(&wire.driver).then_some(0);
     let rings = Rings { tcp_data_split: Some(Split::On), hds_thresh, ..Rings::default() };
     let merging = splits_by_merging(wire.driver).then(|| Word::new(HW_GRO)).transpose()?;
@@ -109,7 +107,7 @@ pub fn splits_by_merging(driver: &str) -> bool {
 
 /// What sends flows, and nothing else, to receive queues of a device: also for a path
 /// that can do without, so that it is compared over the same queues. Several queues take flows
-/// that are told apart by their ports: [`spread_ports`].
+/// that are distinguished by their ports: [`spread_ports`].
 pub fn steering(queues: OwnQueues, wire: &Wire) -> Result<Vec<Setting>, Fault> {
     let device = DeviceName::new(wire.device)?;
     let feature = Word::new("rx-ntuple-filter")?;

@@ -1,31 +1,34 @@
-//! `packet`: frames by a packet socket, so many in each sendmmsg(2). The kernel copies each
-//! into a buffer of its own.
+//! `packet`: frames by packet sockets, many in each sendmmsg(2) or recvmmsg(2). The kernel
+//! copies each into a buffer of its own, and from there to the sink.
 
-use super::{DataPath, HalfPath, TxPath, frames};
+use super::frames::Intake;
+use super::{DataPath, HalfPath, RxPath, TxPath, frames};
 use crate::connection::{Attached, Connection, FRAMES, Transport};
-use crate::record::{Facts, Fault, Hops, Manner, OptionKind, OptionSpec, Support};
+use crate::record::{Facts, Fault, Manner, OptionKind, OptionSpec, Support};
 use crate::sys::packet::{self, Frames};
-use crate::workload::{Account, Group, Job, Recorder, Tx};
+use crate::sys::packet_batch::Receiver;
+use crate::workload::{Account, Group, Job, Recorder, Rx, Tx};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 /// The `packet` path.
 pub static PATH: DataPath = DataPath {
     name: "packet",
-    summary: "frames by a packet socket and sendmmsg: copied from user memory",
+    summary: "frames by packet sockets, sendmmsg and recvmmsg: copied at both ends",
     attempt: super::nothing_to_try,
     uses_io_uring: false,
     tx: Some(&Generate),
-    rx: None,
+    rx: Some(&Take),
 };
 
 struct Generate;
+struct Take;
 
 const OPTIONS: &[OptionSpec] = &[OptionSpec {
     name: "bypass",
     kind: OptionKind::Flag,
     default: "off",
-    help: "PACKET_QDISC_BYPASS: to the driver past the queueing discipline",
+    help: "PACKET_QDISC_BYPASS: straight to the driver, bypassing the queueing discipline",
 }];
 
 impl HalfPath for Generate {
@@ -64,9 +67,7 @@ impl TxPath for Generate {
             socket,
             frames,
             burst: plan.burst,
-            hops: Hops::default(),
-            bytes: 0,
-            calls: 0,
+            handed: frames::Handed::default(),
         }))
     }
 }
@@ -76,17 +77,14 @@ struct Generator {
     socket: OwnedFd,
     frames: Frames,
     burst: u32,
-    hops: Hops,
-    /// Bytes of the frames that the kernel took.
-    bytes: u64,
-    calls: u64,
+    handed: frames::Handed,
 }
 
 /// Slot of the generator's only call.
 const SENDMMSG: usize = 0;
 
 /// How long it waits at once for room in its socket's buffer.
-const PATIENCE: Duration = Duration::from_millis(10);
+const TIMEOUT: Duration = Duration::from_millis(10);
 
 impl Tx for Generator {
     fn calls(&self) -> &'static [&'static str] {
@@ -106,7 +104,7 @@ impl Tx for Generator {
     fn send_at_most(&mut self, most: u64, recorder: &mut Recorder) -> Result<u64, Fault> {
         // Frames that a stopped queue holds fill the buffer. A call that waited for room
         // itself would not notice that the trial is over.
-        let writable = packet::wait_writable(self.socket.as_fd(), PATIENCE);
+        let writable = packet::wait_writable(self.socket.as_fd(), TIMEOUT);
         if !writable.map_err(|e| self.at.fault("poll", &e))? {
             return self.at.check().map(|()| 0);
         }
@@ -118,19 +116,101 @@ impl Tx for Generator {
             Ok(batch.sent)
         });
         let sent = sent.map_err(|e| self.at.fault("sendmmsg", &e))?;
-        self.calls += 1;
-        self.bytes += bytes;
-        let tried = sent as u64 + u64::from(refused);
-        self.hops.offered += tried;
-        self.hops.refused += u64::from(refused);
-        recorder.moved(sent);
-        Ok(tried)
+        Ok(self.handed.enter(sent, bytes, refused, recorder))
     }
 
     fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
-        let mut account = Account { hops: self.hops, ..Account::default() };
         let source = "sendmmsg(2) on a packet socket: copied from user memory";
-        account.ledger.enter(Manner::Copied, self.bytes, self.calls, source);
-        Ok(account)
+        Ok(self.handed.account(Manner::Copied, source))
+    }
+}
+
+const TAKE_OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "buffer",
+        kind: OptionKind::AutoSize(4096, 1 << 30),
+        default: "auto",
+        help: "receive buffer in bytes, including overhead (SO_RCVBUFFORCE); auto: the default",
+    },
+    frames::WAIT,
+    frames::STOP_AFTER,
+];
+
+/// Frames of one recvmmsg(2).
+const BATCH: usize = 64;
+
+/// Room for a frame that is larger than any of the generator's, which is another's.
+const ROOM: usize = 2048;
+
+impl HalfPath for Take {
+    fn options(&self) -> &'static [OptionSpec] {
+        TAKE_OPTIONS
+    }
+
+    fn check(&self, job: &Job, _: &Facts) -> Support {
+        frames::on_a_device(job)
+    }
+
+    fn transports(&self) -> &'static [&'static dyn Transport] {
+        &[FRAMES]
+    }
+}
+
+impl RxPath for Take {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        _: &Group,
+    ) -> Result<Box<dyn Rx>, Fault> {
+        let at = Attached::of(connection)?;
+        let room = ROOM.max(frames::plan(job)?.largest() as usize);
+        let (group, buffer) = (frames::group(job), job.options.number("buffer"));
+        let opened = Receiver::open(at.device()?, frames::ETHERTYPE, [BATCH, room], group, buffer);
+        let receiver = opened.map_err(|e| {
+            at.fault("opening a packet socket", &e)
+                .remedy("run as root, or with CAP_NET_RAW and, for a buffer, CAP_NET_ADMIN")
+        })?;
+        Ok(Box::new(Taker { at, receiver, intake: Intake::of(job, 0) }))
+    }
+}
+
+struct Taker {
+    at: Attached,
+    receiver: Receiver,
+    intake: Intake,
+}
+
+/// Slots of the sink's calls.
+const RECVMMSG: usize = 0;
+const POLL: usize = 1;
+
+impl Rx for Taker {
+    fn calls(&self) -> &'static [&'static str] {
+        &["recvmmsg", "poll"]
+    }
+
+    #[inline]
+    fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
+        if self.intake.leaves(&self.at, recorder)? {
+            return Ok(false);
+        }
+        let most = self.intake.most(BATCH);
+        let received = recorder.timed(RECVMMSG, || self.receiver.receive(most));
+        let received = received.map_err(|e| self.at.fault("recvmmsg", &e))?;
+        for frame in self.receiver.frames(received) {
+            self.intake.enter(frame, recorder)?;
+        }
+        if received > 0 {
+            return Ok(true);
+        }
+        self.intake.wait(&self.at, recorder, (POLL, "poll"), |time| self.receiver.wait(time))
+    }
+
+    fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
+        let dropped = self.receiver.dropped();
+        let dropped = dropped.map_err(|e| self.at.fault("PACKET_STATISTICS", &e))?;
+        let source = "recvmmsg(2) on a packet socket: copied to user memory";
+        Ok(self.intake.account(&self.at, dropped, Manner::Copied, source))
     }
 }

@@ -1,17 +1,18 @@
 //! `packet-ring`: frames in memory that the kernel shares, by the rings of packet sockets. One
-//! send(2) hands over many; what is received lies in the ring already.
+//! send(2) passes many; what is received is already in the ring.
 
+use super::frames::Intake;
 use super::{DataPath, HalfPath, RxPath, TxPath, frames};
 use crate::connection::{Attached, Connection, FRAMES, Transport};
-use crate::record::{Facts, Fault, Hops, Manner, OptionKind, OptionSpec, Support};
+use crate::record::{Facts, Fault, Manner, OptionKind, OptionSpec, Support};
 use crate::sys::packet;
 use crate::sys::packet_ring::{Receiver, Sender};
-use crate::workload::{Account, Group, Job, QUIET, Recorder, Rx, Taken, Tx};
+use crate::workload::{Account, Group, Job, Recorder, Rx, Tx};
 
 /// The `packet-ring` path.
 pub static PATH: DataPath = DataPath {
     name: "packet-ring",
-    summary: "frames in rings of packet sockets (PACKET_TX_RING, PACKET_RX_RING), by one call many",
+    summary: "frames in rings of packet sockets (PACKET_TX_RING, PACKET_RX_RING), many per call",
     attempt: super::nothing_to_try,
     uses_io_uring: false,
     tx: Some(&Generate),
@@ -25,7 +26,7 @@ const SLOTS: OptionSpec = OptionSpec {
     name: "slots",
     kind: OptionKind::Count(64, 65536),
     default: "4096",
-    help: "frames that the ring has room for, at least",
+    help: "minimum number of frames in the ring",
 };
 
 const GENERATE_OPTIONS: &[OptionSpec] = &[
@@ -34,18 +35,11 @@ const GENERATE_OPTIONS: &[OptionSpec] = &[
         name: "bypass",
         kind: OptionKind::Flag,
         default: "off",
-        help: "PACKET_QDISC_BYPASS: to the driver past the queueing discipline",
+        help: "PACKET_QDISC_BYPASS: straight to the driver, bypassing the queueing discipline",
     },
 ];
 
-const TAKE_OPTIONS: &[OptionSpec] = &[SLOTS];
-
-/// IPv4, which the frames of generators are.
-const ETHERTYPE: u16 = 0x0800;
-
-/// The group of the sockets that share what a device receives; the number is this network
-/// namespace's.
-const GROUP: u16 = 1;
+const TAKE_OPTIONS: &[OptionSpec] = &[SLOTS, frames::WAIT, frames::STOP_AFTER];
 
 impl HalfPath for Generate {
     fn options(&self) -> &'static [OptionSpec] {
@@ -97,7 +91,7 @@ impl TxPath for Generate {
             packet::bypass_qdisc(ring.socket()).map_err(|e| at.fault("PACKET_QDISC_BYPASS", &e))?;
         }
         let burst = plan.burst.into();
-        Ok(Box::new(Generator { at, ring, burst, hops: Hops::default(), bytes: 0, calls: 0 }))
+        Ok(Box::new(Generator { at, ring, burst, handed: frames::Handed::default() }))
     }
 }
 
@@ -105,10 +99,7 @@ struct Generator {
     at: Attached,
     ring: Sender,
     burst: u64,
-    hops: Hops,
-    /// Bytes of the frames that the kernel took.
-    bytes: u64,
-    calls: u64,
+    handed: frames::Handed,
 }
 
 /// Slot of the generator's only call.
@@ -138,12 +129,7 @@ impl Tx for Generator {
             Ok(turn.sent)
         });
         let sent = sent.map_err(|e| self.at.fault("send from the ring", &e))?;
-        self.calls += 1;
-        self.bytes += bytes;
-        let tried = sent as u64 + u64::from(refused);
-        self.hops.offered += tried;
-        self.hops.refused += u64::from(refused);
-        recorder.moved(sent);
+        let tried = self.handed.enter(sent, bytes, refused, recorder);
         if tried == 0 {
             self.at.check()?;
         }
@@ -151,11 +137,9 @@ impl Tx for Generator {
     }
 
     fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
-        let mut account = Account { hops: self.hops, ..Account::default() };
         let source =
-            "PACKET_TX_RING: the kernel refers to the ring, what the device did is not told";
-        account.ledger.enter(Manner::Unknown, self.bytes, self.calls, source);
-        Ok(account)
+            "PACKET_TX_RING: the kernel references the ring, what the device did is not reported";
+        Ok(self.handed.account(Manner::Unknown, source))
     }
 }
 
@@ -168,24 +152,26 @@ impl RxPath for Take {
     ) -> Result<Box<dyn Rx>, Fault> {
         let at = Attached::of(connection)?;
         let plan = frames::plan(job)?;
-        let group = (job.flows > 1).then_some(GROUP);
         let largest = plan.largest() as usize;
-        let ring = Receiver::open(at.device()?, ETHERTYPE, largest, slots(job), group);
+        let ring = Receiver::open(
+            at.device()?,
+            frames::ETHERTYPE,
+            largest,
+            slots(job),
+            frames::group(job),
+        );
         let ring = ring.map_err(|e| {
             at.fault("making a ring to receive into", &e)
                 .remedy("run as root, or with CAP_NET_RAW; or choose fewer slots")
         })?;
-        let taken = Taken::new(job.touch, 0);
-        Ok(Box::new(Taker { at, ring, taken, hops: Hops::default(), bytes: 0 }))
+        Ok(Box::new(Taker { at, ring, intake: Intake::of(job, 0) }))
     }
 }
 
 struct Taker {
     at: Attached,
     ring: Receiver,
-    taken: Taken,
-    hops: Hops,
-    bytes: u64,
+    intake: Intake,
 }
 
 /// Slot of the sink's only call.
@@ -201,39 +187,29 @@ impl Rx for Taker {
 
     #[inline]
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
-        let mut count = 0;
-        while count < TURN {
-            let Some(found) = self.ring.look(|frame| self.taken.look(frame)) else { break };
+        if self.intake.leaves(&self.at, recorder)? {
+            return Ok(false);
+        }
+        let (mut count, most) = (0, self.intake.most(TURN));
+        while count < most {
+            let looked = self.ring.look(|frame| self.intake.enter(frame, recorder));
+            let Some(entered) = looked else { break };
+            entered?;
             count += 1;
-            match found? {
-                Some(size) => {
-                    self.hops.received += 1;
-                    self.bytes += size as u64;
-                    recorder.moved(1);
-                    recorder.piece(size);
-                }
-                None => self.hops.strays += 1,
-            }
         }
         if count > 0 {
             return Ok(true);
         }
-        self.at.check()?;
-        let mut there = false;
-        let waited = recorder.timed(POLL, || {
-            there = self.ring.wait(QUIET)?;
-            Ok(0)
-        });
-        waited.map_err(|e| self.at.fault("poll", &e))?;
-        Ok(there)
+        if self.intake.spins() {
+            self.at.check()?;
+            return Ok(self.intake.woken(frames::spin(|| self.ring.is_there())));
+        }
+        self.intake.wait(&self.at, recorder, (POLL, "poll"), |time| self.ring.wait(time))
     }
 
     fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
-        self.hops.sink_dropped =
-            self.ring.dropped().map_err(|e| self.at.fault("PACKET_STATISTICS", &e))?;
-        let mut account = Account { hops: self.hops, ..Account::default() };
+        let dropped = self.ring.dropped().map_err(|e| self.at.fault("PACKET_STATISTICS", &e))?;
         let source = "PACKET_RX_RING: copied by the kernel into the ring";
-        account.ledger.enter(Manner::Copied, self.bytes, self.hops.received, source);
-        Ok(account)
+        Ok(self.intake.account(&self.at, dropped, Manner::Copied, source))
     }
 }

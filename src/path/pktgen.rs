@@ -17,7 +17,7 @@ use std::time::Duration;
 /// The `pktgen` path.
 pub static PATH: DataPath = DataPath {
     name: "pktgen",
-    summary: "frames by the kernel's packet generator, past the queueing discipline",
+    summary: "frames by the kernel's packet generator, bypassing the queueing discipline",
     attempt,
     uses_io_uring: false,
     tx: Some(&Generate),
@@ -36,7 +36,7 @@ const OPTIONS: &[OptionSpec] = &[
         name: "burst",
         kind: OptionKind::Count(1, 1024),
         default: "1",
-        help: "frames handed to the device at once; above 1 its driver has to share buffers",
+        help: "frames handed to the device at once; above 1 requires a driver that shares buffers",
     },
     OptionSpec {
         name: "clones",
@@ -52,7 +52,7 @@ const PROC: &str = "/proc";
 /// How often it is asked how far it is.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// How often it is told to stop until it has: one that was told before it began goes on.
+/// How often it is asked to stop until it has: one that was asked before it started goes on.
 const TELL: Duration = Duration::from_millis(20);
 
 fn attempt(_: Option<&str>) -> Vec<Attempt> {
@@ -154,7 +154,7 @@ impl Threads {
         Ok(())
     }
 
-    /// Waits until all have ended; those without a number of frames are told to.
+    /// Waits until all have ended; those without a number of frames are asked to.
     fn end(&self, tell: bool) -> Result<(), Fault> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let Waiting::Started(running) = std::mem::replace(&mut *waiting, Waiting::Ended) else {
@@ -173,7 +173,7 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        // A trial that was cut: nobody hears of what fails now.
+        // A trial that was cut: failures are no longer reported.
         let _ = self.end(true);
     }
 }
@@ -243,14 +243,14 @@ fn refused(refused: &Refused) -> Fault {
     let shares = ["burst ", "clone_skb "].iter().any(|word| refused.command.starts_with(word));
     match refused.error.raw_os_error() {
         Some(libc::EOPNOTSUPP) if shares => {
-            let why = "the driver does not let one buffer be sent several times \
-                       (IFF_TX_SKB_SHARING), as a tap and a veth do not";
+            let why = "the driver does not allow one buffer to be sent \
+                       several times (IFF_TX_SKB_SHARING); taps and veths do not";
             let fault = Fault { kind: FaultKind::Unsupported, ..fault };
             fault.words(Some(why)).remedy("choose burst=1 and clones=0, or a network card")
         }
         Some(libc::ENOENT) => fault.remedy(REMEDY),
         Some(libc::ENODEV) => Fault { kind: FaultKind::PeerLost, ..fault }
-            .remedy("the device went away: see what removed it"),
+            .remedy("the device was removed: find out why"),
         _ => fault.remedy("run as root, with CAP_NET_ADMIN"),
     }
 }
@@ -266,14 +266,14 @@ mod tests {
         let file = "/proc/net/pktgen/byte0@0".into();
         let fault = refused(&Refused { file, command: "burst 32".into(), error });
         assert_eq!(fault.kind, FaultKind::Unsupported);
-        for word in ["byte0@0", "burst 32", "IFF_TX_SKB_SHARING", "a tap"] {
+        for word in ["byte0@0", "burst 32", "IFF_TX_SKB_SHARING", "taps and veths"] {
             assert!(fault.message.contains(word), "{word}: {fault}");
         }
         assert!(fault.remedy.unwrap().contains("burst=1"));
     }
 
     #[test]
-    fn a_host_without_pktgen_is_told_what_to_load() {
+    fn a_host_without_pktgen_reports_what_to_load() {
         let error = io::Error::from_raw_os_error(libc::ENOENT);
         let file = "/proc/net/pktgen/kpktgend_0".into();
         let fault = refused(&Refused { file, command: "rem_device_all".into(), error });

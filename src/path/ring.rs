@@ -1,5 +1,5 @@
-//! What the io_uring paths have in common: what is tried on a host, the words
-//! for what it lacks, and the words for what fails.
+//! What the io_uring paths have in common: what is probed on a host, and
+//! the messages for what it lacks and what fails.
 
 use crate::connection::{Flow, WITNESS_LEN, WitnessPage};
 use crate::record::{Attempt, Facts, Fault, FaultKind, OptionKind, OptionSpec, Outcome, Support};
@@ -9,7 +9,7 @@ use crate::workload::Job;
 use std::fmt;
 use std::io;
 
-/// Names of the attempts, as they stand in [`Facts`].
+/// Names of the attempts, as in [`Facts`].
 pub(super) const SETUP: &str = "io_uring.setup";
 pub(super) const BUFFER_RING: &str = "io_uring.buffer-ring";
 pub(super) const INCREMENTAL: &str = "io_uring.buffer-ring-incremental";
@@ -38,7 +38,7 @@ pub(super) const IOWAIT: OptionSpec = OptionSpec {
     help: "whether waiting counts as iowait (off: Linux 6.15; auto: off where the kernel can)",
 };
 
-/// Whether a job asks for waits that count as iowait.
+/// Whether a job requests waits that count as iowait.
 pub(super) fn counts_iowait(job: &Job) -> bool {
     job.options.word(IOWAIT.name) == "on"
 }
@@ -62,7 +62,7 @@ pub(super) fn message_size(job: &Job) -> Result<usize, Fault> {
         return Ok(size as usize);
     }
     let message = format!("io_uring cannot send messages of {size} bytes");
-    Err(Fault::new(FaultKind::Usage, message).remedy("give 1 byte to 2G less a page"))
+    Err(Fault::new(FaultKind::Usage, message).remedy("choose 1 byte to 2G minus a page"))
 }
 
 /// Memory that is there before it is timed.
@@ -111,7 +111,7 @@ fn await_witness(ring: &mut SendRing) -> Result<(), Fault> {
     if sent == WITNESS_LEN {
         return Ok(());
     }
-    let message = format!("{sent} bytes of the witness page's {WITNESS_LEN} were sent");
+    let message = format!("{sent} of the witness page's {WITNESS_LEN} bytes were sent");
     Err(Fault::new(FaultKind::System, message))
 }
 
@@ -149,7 +149,7 @@ fn bundle(name: &str, feature: bool, try_it: impl FnOnce() -> io::Result<()>) ->
     }
 }
 
-/// An attempt with what came of it.
+/// An attempt with its outcome.
 pub(super) fn attempt(name: &str, result: io::Result<()>, detail: &str) -> Attempt {
     let outcome = match result {
         Ok(()) => Outcome::Works(detail.into()),
@@ -193,7 +193,7 @@ fn forbidden(facts: &Facts) -> Support {
     match facts.settings.get(SYSCTL).map(String::as_str) {
         Some("2") => Support::no("io_uring is switched off (kernel.io_uring_disabled = 2)", open),
         Some("1") => Support::no(
-            "io_uring is for a privileged group only (kernel.io_uring_disabled = 1)",
+            "io_uring is restricted to a privileged group (kernel.io_uring_disabled = 1)",
             format!("{open}, or join the group of kernel.io_uring_group, or run as root"),
         ),
         Some("0") => Support::no(
@@ -236,12 +236,12 @@ pub(super) fn fault(what: impl fmt::Display, error: &io::Error) -> Fault {
         // io_cqring_wait(), io_uring/wait.c: from now on every wait says so.
         Some(libc::EBADR) => fault
             .context(
-                "a completion, and the bytes it spoke of, is lost: its queue was full and the \
-                      kernel had no memory to keep it aside",
+                "a completion, and the bytes it reported, is lost: its queue \
+                      was full and the kernel had no memory for overflow",
             )
             .remedy(
-                "give more completions (zcrx: completions=N; uring: more buffers), and the \
-                     host more memory",
+                "allow more completions (zcrx: completions=N; uring: more buffers), \
+                     or give the host more memory",
             ),
         Some(libc::ENOSYS | libc::EINVAL) => {
             Fault { kind: FaultKind::Unsupported, ..fault }.remedy("see 'bytepath paths'")
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_setup_is_told_apart_by_its_cause() {
+    fn a_refused_setup_is_distinguished_by_its_cause() {
         let refused = |errno| host("6.12.0", &[(SETUP, Outcome::Errno(errno))]);
         let (reason, remedy) = words(rings(&refused(libc::ENOSYS)));
         assert_eq!(reason, "this kernel has no io_uring");

@@ -1,9 +1,9 @@
-//! `sendfile`: the message lies in a file in memory, and sendfile(2) puts
+//! `sendfile`: the message is in a file in memory, and sendfile(2) puts
 //! references to its pages into the socket.
 //!
-//! The kernel copies even so where the device cannot gather (no scatter-gather
+//! The kernel copies anyway if the device cannot gather (no scatter-gather
 //! in `ethtool -k`; `tcp_sendmsg_locked`, net/ipv4/tcp.c), and nothing in the
-//! call tells. The witness page does: it goes the same way.
+//! call shows it. The witness page does: it takes the same path.
 
 use super::{DataPath, HalfPath, TxPath};
 use crate::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
@@ -56,7 +56,7 @@ struct Sender {
     /// The message, once.
     file: MemoryFile,
     size: u64,
-    /// Where in the message the stream stands.
+    /// Position of the stream in the message.
     at: u64,
     calls: u64,
 }
@@ -132,7 +132,7 @@ fn attempt() -> io::Result<String> {
     use std::os::fd::AsFd;
     match tcp::loopback_pair() {
         Ok((tx, _rx)) => file.send(tx.as_fd(), 0, WITNESS_LEN).map(|n| format!("{n} bytes sent")),
-        Err(e) => Ok(format!("the file; not sent, for want of a loopback connection: {e}")),
+        Err(e) => Ok(format!("the file; not sent, because there is no loopback connection: {e}")),
     }
 }
 

@@ -57,7 +57,7 @@ const RECEIVE_OPTIONS: &[OptionSpec] = &[
         name: "wait",
         kind: OptionKind::Choice(&["block", "epoll", "spin"]),
         default: "block",
-        help: "where nothing is queued: sleep in recv, sleep in epoll_wait, or ask again",
+        help: "when nothing is queued: sleep in recv, sleep in epoll_wait, or poll again",
     },
 ];
 
@@ -147,7 +147,7 @@ impl RxPath for Receive {
 struct Sender {
     flow: Flow,
     message: Region,
-    /// Where in the message the stream stands.
+    /// Position of the stream in the message.
     at: usize,
     calls: u64,
 }

@@ -9,9 +9,9 @@
 //! message of any length. The end of a message that is not a whole number of
 //! pages is sent from the front part of a page; those bytes cannot be mapped.
 //!
-//! Segments and pages fall out of step where the peer's window ends inside a
-//! page: the kernel cuts there, fills the rest up to full length from the pages
-//! that follow, and until chance puts them in step again every packet begins and
+//! Segments and pages become misaligned if the peer's window ends inside
+//! a page: the kernel cuts there, fills the rest up to full length from the pages
+//! that follow, and until they happen to realign, every packet begins and
 //! ends inside a page, which cannot be mapped there. So TCP_CORK keeps the
 //! kernel from cutting segments short, and the last byte of each record of
 //! 1 MiB goes by send(2) with MSG_EOR, after which the kernel begins a new
@@ -19,8 +19,8 @@
 //! stream, against 3 to 7 % and many more calls at a receiver that is slower
 //! than the sender. The option `align` turns this off.
 //!
-//! The kernel copies even so where the device cannot gather, and nothing in
-//! the calls tells; the witness page does.
+//! The kernel copies anyway if the device cannot gather, and nothing in
+//! the calls shows it; the witness page does.
 
 use super::{DataPath, HalfPath, TxPath};
 use crate::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
@@ -48,13 +48,13 @@ const OPTIONS: &[OptionSpec] = &[
         name: "pipe",
         kind: OptionKind::Size(64 << 10, 256 << 20),
         default: "1M",
-        help: "size of each pipe: the most that one tee and splice moves",
+        help: "size of each pipe: the maximum that one tee and splice moves",
     },
     OptionSpec {
         name: "align",
         kind: OptionKind::Flag,
         default: "on",
-        help: "TCP_CORK and an end of record every MiB: segments stay whole pages",
+        help: "TCP_CORK and an end of record every MiB: segments remain whole pages",
     },
 ];
 
@@ -156,7 +156,7 @@ struct Sender {
     stand: Stand,
 }
 
-/// Where the stream stands.
+/// Position of the stream.
 #[derive(Debug, Default)]
 struct Stand {
     /// Offset within the message.
@@ -182,7 +182,7 @@ impl Tx for Sender {
         &["tee", "splice", "send"]
     }
 
-    /// The page that is sent is user memory lent to a pipe, because nobody can
+    /// The page that is sent is user memory lent to a pipe, because no one can
     /// write to a page that a pipe owns. From the pipe on it goes the way of
     /// the stream.
     fn witness(&mut self) -> Result<(), Fault> {
@@ -282,7 +282,7 @@ fn attempt() -> io::Result<String> {
     let len = source.tee(&mut through, WITNESS_LEN)?;
     match tcp::loopback_pair() {
         Ok((tx, _rx)) => through.splice(tx.as_fd(), len, false).map(|n| format!("{n} bytes sent")),
-        Err(e) => Ok(format!("the pipes; not sent, for want of a loopback connection: {e}")),
+        Err(e) => Ok(format!("the pipes; not sent, because there is no loopback connection: {e}")),
     }
 }
 

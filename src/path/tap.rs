@@ -1,46 +1,69 @@
-//! `tap`: frames read from the descriptors of a tap, one a read(2). The kernel copies each.
+//! `tap`: frames read from the descriptors of a tap or a macvtap: one per read(2), one per
+//! readv(2) into two pieces, or by io_uring, which reads as many as it has buffers without another
+//! request. The kernel copies each.
 
-use super::{DataPath, HalfPath, RxPath, frames};
+use super::frames::Intake;
+use super::{DataPath, HalfPath, RxPath, frames, ring};
 use crate::connection::{Attached, Connection, FRAMES, Transport};
-use crate::record::{Facts, Fault, Hops, Manner, OptionKind, OptionSpec, Support};
+use crate::record::{Facts, Fault, Manner, OptionKind, OptionSpec, Support, TapSettings};
 use crate::sys::memory::Region;
-use crate::sys::packet;
-use crate::workload::{Account, Group, Job, Phase, QUIET, Recorder, Rx, Taken};
+use crate::sys::uring::{self, Arrival, RecvRing, RecvShape};
+use crate::sys::{packet, tap};
+use crate::workload::{Account, FramePlan, Group, Job, Recorder, Rx, Taken};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 /// The `tap` path.
 pub static PATH: DataPath = DataPath {
     name: "tap",
-    summary: "frames read from a tap, one a read: copied to user memory",
-    attempt: super::nothing_to_try,
-    uses_io_uring: false,
+    summary: "frames read from a tap or macvtap, by read, readv or io_uring: copied to user memory",
+    attempt: |_| vec![ring::attempt(MULTISHOT, uring::try_read_multishot(), "")],
+    uses_io_uring: true,
     tx: None,
     rx: Some(&Read),
 };
 
 struct Read;
 
-const OPTIONS: &[OptionSpec] = &[OptionSpec {
-    name: "stop-after",
-    kind: OptionKind::MaybeCount(0, 1_000_000_000_000),
-    default: "none",
-    help: "frames after which it reads no more, so that the rest is left in the queues",
-}];
+/// What is tried on a host.
+const MULTISHOT: &str = "io_uring.read-multishot";
+
+const OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "by",
+        kind: OptionKind::Choice(&["read", "readv", "uring"]),
+        default: "read",
+        help: "read; readv: its header and the rest into two pieces; uring: a multishot read \
+               (Linux 6.7)",
+    },
+    OptionSpec {
+        name: "depth",
+        kind: OptionKind::Count(1, 4096),
+        default: "64",
+        help: "with by=uring: frames read before any is examined",
+    },
+    frames::WAIT,
+    frames::STOP_AFTER,
+];
 
 /// Frames that are read in a turn: how often it looks whether the trial is over.
 const TURN: usize = 64;
-
-/// Bytes of a `struct virtio_net_hdr` (linux/virtio_net.h), as taps have it.
-const VNET_HEADER: usize = 10;
 
 impl HalfPath for Read {
     fn options(&self) -> &'static [OptionSpec] {
         OPTIONS
     }
 
-    fn check(&self, job: &Job, _: &Facts) -> Support {
-        frames::on_a_tap(job)
+    fn check(&self, job: &Job, facts: &Facts) -> Support {
+        frames::on_a_tap(job).and(match job.options.word("by") {
+            "uring" => ring::support(job, facts).and(ring::needs(
+                facts,
+                MULTISHOT,
+                "multishot read; by=read works without it",
+                "6.7",
+            )),
+            _ => Support::Yes,
+        })
     }
 
     fn transports(&self) -> &'static [&'static dyn Transport] {
@@ -56,31 +79,34 @@ impl RxPath for Read {
         _: &Group,
     ) -> Result<Box<dyn Rx>, Fault> {
         let at = Attached::of(connection)?;
-        let plan = frames::plan(job)?;
-        let before = if plan.vnet_header { VNET_HEADER } else { 0 };
-        // Room for a frame that is larger than any that was asked for, which is another's.
-        let room = (plan.largest() as usize + before).max(4096) as u64;
-        Ok(Box::new(Reader {
-            queue: at.queue()?,
-            at,
-            room: super::buffer("the read buffer", room, false)?,
-            taken: Taken::new(job.touch, before),
-            left: job.options.number("stop-after").unwrap_or(u64::MAX),
-            hops: Hops::default(),
-            bytes: 0,
-        }))
+        let (plan, queue) = (frames::plan(job)?, at.queue()?);
+        let TapSettings { vnet_header, uso, .. } = plan.tap.unwrap_or_default();
+        let before = if vnet_header { Taken::VNET_HEADER } else { 0 };
+        // Room for a frame that is larger than any that was requested, which is another's.
+        let largest = if uso { MESSAGE } else { plan.largest() };
+        let room = (largest as usize + before).max(4096);
+        let intake = Intake::of(job, before);
+        if job.options.word("by") == "uring" {
+            return Ring::open(job, at, &queue, room, intake).map(|ring| Box::new(ring) as _);
+        }
+        // The header of a tap's own, or those of the frame.
+        let head = if vnet_header { before } else { FramePlan::HEADERS };
+        let head = (job.options.word("by") == "readv").then_some(head);
+        let room = super::buffer("the read buffer", room as u64, false)?;
+        Ok(Box::new(Reader { at, queue, room, head, intake }))
     }
 }
+
+/// Most bytes of a UDP message that was not cut, with all headers.
+const MESSAGE: u32 = 65_535 + 14;
 
 struct Reader {
     at: Attached,
     queue: Arc<OwnedFd>,
     room: Region,
-    taken: Taken,
-    /// Frames that are still to be read.
-    left: u64,
-    hops: Hops,
-    bytes: u64,
+    /// Bytes of the first of two pieces; none reads into one.
+    head: Option<usize>,
+    intake: Intake,
 }
 
 /// Slots of the reader's calls.
@@ -89,73 +115,107 @@ const POLL: usize = 1;
 
 impl Rx for Reader {
     fn calls(&self) -> &'static [&'static str] {
-        &["read", "poll"]
+        if self.head.is_some() { &["readv", "poll"] } else { &["read", "poll"] }
     }
 
     #[inline]
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
-        for _ in 0..TURN {
-            if self.left == 0 {
-                return self.leave(recorder);
-            }
-            let (queue, room) = (self.queue.as_fd(), &mut self.room);
-            let mut length = None;
+        if self.intake.leaves(&self.at, recorder)? {
+            return Ok(false);
+        }
+        for _ in 0..self.intake.most(TURN) {
+            let (queue, room, mut length) = (self.queue.as_fd(), &mut self.room, None);
             let read = recorder.timed(READ, || {
-                length = packet::read(queue, room)?;
+                length = match self.head {
+                    Some(head) => packet::read_in_two(queue, room, head),
+                    None => packet::read(queue, room),
+                }?;
                 Ok(length.unwrap_or(0))
             });
-            read.map_err(|e| self.at.fault("read", &e))?;
-            let Some(length) = length else { return self.wait_for_frames(recorder) };
-            match self.taken.look(&self.room[..length])? {
-                Some(size) => {
-                    self.hops.received += 1;
-                    self.bytes += size as u64;
-                    self.left -= 1;
-                    recorder.moved(1);
-                    recorder.piece(size);
-                }
-                None => self.hops.strays += 1,
-            }
+            read.map_err(|e| self.at.fault(self.calls()[READ], &e))?;
+            let Some(length) = length else {
+                let wait = |time| packet::wait_readable(queue, time);
+                return self.intake.wait(&self.at, recorder, (POLL, "poll"), wait);
+            };
+            self.intake.enter(&self.room[..length], recorder)?;
         }
         Ok(true)
     }
 
     fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
-        let mut account = Account { hops: self.hops, ..Account::default() };
-        let source = "read(2) of a tap: copied to user memory";
-        account.ledger.enter(Manner::Copied, self.bytes, self.hops.received, source);
-        Ok(account)
+        let source = "read of a tap: copied to user memory";
+        Ok(self.intake.account(&self.at, 0, Manner::Copied, source))
     }
 }
 
-impl Reader {
-    /// Leaves frames where they are, and at the end takes them to be counted.
-    fn leave(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
-        if recorder.phase() != Phase::Stop {
-            self.at.check()?;
-            std::thread::sleep(QUIET);
+/// A multishot read into provided buffers.
+struct Ring {
+    at: Attached,
+    ring: RecvRing,
+    intake: Intake,
+}
+
+impl Ring {
+    fn open(
+        job: &Job,
+        at: Attached,
+        queue: &OwnedFd,
+        room: usize,
+        intake: Intake,
+    ) -> Result<Ring, Fault> {
+        // io_uring would give up where there is no frame.
+        tap::set_waiting(queue.as_fd()).map_err(|e| at.fault("making it block", &e))?;
+        let shape = RecvShape {
+            buffers: job.options.number("depth").unwrap_or(1) as u16,
+            buffer_size: room as u32,
+            bundle: false,
+            incremental: false,
+            read: true,
+        };
+        let ring = RecvRing::new(queue.as_fd(), shape)
+            .map_err(|e| ring::fault("cannot set up a reading io_uring", &e))?;
+        Ok(Ring { at, ring, intake })
+    }
+
+    fn turn(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
+        if self.intake.leaves(&self.at, recorder)? {
             return Ok(false);
         }
-        let read = packet::read(self.queue.as_fd(), &mut self.room);
-        let Some(length) = read.map_err(|e| self.at.fault("read", &e))? else {
-            return self.wait_for_frames(recorder);
-        };
-        match self.taken.look(&self.room[..length])? {
-            Some(_) => self.hops.ring_queued += 1,
-            None => self.hops.strays += 1,
+        if !self.ring.pending() {
+            let wait = |time| self.ring.wait(time);
+            let call = (ring::ENTER, ring::CALLS[ring::ENTER]);
+            if !self.intake.wait(&self.at, recorder, call, wait)? {
+                return Ok(false);
+            }
+        }
+        for _ in 0..self.intake.most(TURN) {
+            match self.ring.arrival() {
+                Some(Arrival::Bytes(frame)) => self.intake.enter(frame, recorder)?,
+                Some(Arrival::Failed(e)) => return Err(self.at.fault("io_uring's read", &e)),
+                Some(Arrival::End) | None => break,
+            }
         }
         Ok(true)
     }
+}
 
-    fn wait_for_frames(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
-        self.at.check()?;
-        let mut there = false;
-        let queue = self.queue.as_fd();
-        let waited = recorder.timed(POLL, || {
-            there = packet::wait_readable(queue, QUIET)?;
-            Ok(0)
-        });
-        waited.map_err(|e| self.at.fault("poll", &e))?;
-        Ok(there)
+impl Rx for Ring {
+    fn calls(&self) -> &'static [&'static str] {
+        ring::CALLS
+    }
+
+    fn begin(&mut self) -> Result<(), Fault> {
+        self.ring.activate().map_err(|e| ring::fault("cannot start the io_uring", &e))
+    }
+
+    #[inline]
+    fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
+        self.turn(recorder).inspect_err(|_| self.ring.cancel())
+    }
+
+    fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
+        self.ring.cancel();
+        let source = "IORING_OP_READ_MULTISHOT copies into provided buffers";
+        Ok(self.intake.account(&self.at, 0, Manner::Copied, source))
     }
 }

@@ -2,11 +2,11 @@
 //! of copied (`TCP_ZEROCOPY_RECEIVE`, net/ipv4/tcp.c).
 //!
 //! The kernel maps a fragment only if it is exactly one page of its own:
-//! neither part of a larger page nor page cache. Up to a page of what is in
-//! between it copies in the same call, the rest is read with recv(2). Where
+//! neither part of a larger page nor page cache. It copies up to a page of
+//! what is in between in the same call; the rest is read with recv(2). Where
 //! nothing can be mapped, the engine reads longer and longer stretches with
 //! recv(2) before it tries again, so that a hopeless sender costs no more than
-//! the `socket` path; the ledger tells the bytes apart.
+//! the `socket` path; the ledger distinguishes the bytes.
 
 use super::{DataPath, HalfPath, RxPath};
 use crate::connection::{Connection, Flow};
@@ -44,11 +44,11 @@ const ATTEMPT: &str = "tcp-zerocopy-receive";
 const REMEDY: &str = "needs Linux 4.18 with CONFIG_MMU";
 
 /// Bytes to wait for where the option says `auto`, at most half the read size:
-/// enough for the cost of a wake-up to vanish beside that of its pages, and little
+/// enough for the cost of a wake-up to be negligible compared with that of its pages, and little
 /// enough to leave the sender room in the window while we map.
 const AUTO_LOWAT: u64 = 512 << 10;
 
-/// Bytes that have to be queued behind a call that ended at a piece of a page for
+/// Bytes that have to be queued after a call that ended at a piece of a page for
 /// the next call to be made at once: one packet, which is the most that such a
 /// call takes anyway.
 const PACKET: usize = 64 << 10;
@@ -197,7 +197,7 @@ impl Rx for Receiver {
     }
 }
 
-/// What became of a recv.
+/// The outcome of a recv.
 enum Read {
     Bytes(usize),
     Nothing,
@@ -283,9 +283,9 @@ impl Receiver {
         let share = ledger.not_copied_share();
         if ledger.delivered > 0 && share < NEARLY_ALL {
             account.notes.push(format!(
-                "{:.1} % could be mapped: that takes packets whose payload is whole pages \
-                 (MTU 4148 for 4 KiB) and a sender whose bytes lie in single pages of their \
-                 own (splice, msg-zerocopy)",
+                "{:.1} % could be mapped: that requires packets whose payload \
+                 is whole pages (MTU 4148 for 4 KiB) and a sender whose bytes lie in \
+                 separate pages (splice, msg-zerocopy)",
                 share * 100.0
             ));
         }
@@ -338,7 +338,7 @@ fn attempt() -> io::Result<String> {
         Err(e) => {
             let any = std::net::Ipv4Addr::UNSPECIFIED.into();
             Mapping::new(tcp::listen(any, 1, &tcp::FlowOptions::default())?.as_fd(), LEN)?;
-            Ok(format!("the mapping; not received, for want of a loopback connection: {e}"))
+            Ok(format!("the mapping; not received, because there is no loopback connection: {e}"))
         }
     }
 }

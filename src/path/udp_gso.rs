@@ -1,4 +1,4 @@
-//! `udp-gso`: datagrams that the kernel cuts out of large messages (`UDP_SEGMENT`, udp(7)),
+//! `udp-gso`: datagrams that the kernel segments from large messages (`UDP_SEGMENT`, udp(7)),
 //! many messages in each sendmmsg(2): frames that went through the network stack, and through
 //! most of it once for each message.
 
@@ -18,7 +18,7 @@ use std::time::Duration;
 /// The `udp-gso` path.
 pub static PATH: DataPath = DataPath {
     name: "udp-gso",
-    summary: "datagrams cut by the kernel from large messages (UDP_SEGMENT): copied",
+    summary: "datagrams segmented by the kernel from large messages (UDP_SEGMENT): copied",
     attempt: super::nothing_to_try,
     uses_io_uring: false,
     tx: Some(&Generate),
@@ -31,14 +31,14 @@ const OPTIONS: &[OptionSpec] = &[OptionSpec {
     name: "segments",
     kind: OptionKind::Count(1, 64),
     default: "32",
-    help: "datagrams of one message; a burst is as many messages as that makes",
+    help: "datagrams per message; a burst is as many messages as that makes",
 }];
 
 /// Most bytes of a message: what UDP over IPv4 can say of its length.
 const LARGEST: u64 = 65_507;
 
 /// How long it waits at once for room in its socket's buffer.
-const PATIENCE: Duration = Duration::from_millis(10);
+const TIMEOUT: Duration = Duration::from_millis(10);
 
 impl HalfPath for Generate {
     fn options(&self) -> &'static [OptionSpec] {
@@ -49,11 +49,31 @@ impl HalfPath for Generate {
         frames::of_one_size(job, PATH.name)
             .and(frames::counted_by_frame(job))
             .and(super::fits(segments(job)))
+            .and(whole_messages(job))
     }
 
     fn transports(&self) -> &'static [&'static dyn Transport] {
         &[FRAMES]
     }
+}
+
+/// If messages are not cut, drops are reported by message, so that all have to
+/// be of the same number of datagrams.
+fn whole_messages(job: &Job) -> Support {
+    let count = job.frames.as_ref().filter(|_| uncut(job)).and_then(|frames| frames.count);
+    let all = u64::from(job.flows) * segments(job).unwrap_or(1);
+    match count {
+        Some(count) if count % all != 0 => Support::no(
+            format!("a count of {count} frames is not a whole number of messages per flow"),
+            format!("choose a multiple of {all}, flows times segments, or uso=off"),
+        ),
+        _ => Support::Yes,
+    }
+}
+
+/// Whether the link hands messages on as they are.
+fn uncut(job: &Job) -> bool {
+    job.frames.as_ref().and_then(|frames| frames.tap).is_some_and(|tap| tap.uso)
 }
 
 /// Datagrams of one message.
@@ -63,7 +83,7 @@ fn segments(job: &Job) -> Result<u64, Fault> {
     if size * segments <= LARGEST {
         return Ok(segments);
     }
-    let text = format!("{segments} datagrams of {size} bytes are more than a message has room for");
+    let text = format!("{segments} datagrams of {size} bytes do not fit into one message");
     Err(Fault::new(FaultKind::Usage, text)
         .remedy(format!("choose segments={} or less", LARGEST / size)))
 }
@@ -82,8 +102,9 @@ impl TxPath for Generate {
         let payload = &frame[FramePlan::HEADERS..];
         let fault = |what| move |e: io::Error| Fault::system(what, &e);
         let [from, to] = FramePlan::ADDRESSES;
-        let cut = group.share(|| Cut::by_the_kernel(at.device()?))?;
-        // Nobody would answer for the sink's address.
+        let uncut = uncut(job);
+        let cut = group.share(|| Cut::by_the_kernel(at.device()?, !uncut))?;
+        // No one would answer for the sink's address.
         let mut netlink = Netlink::new();
         netlink
             .set_neighbour(at.device()?, to.into(), FramePlan::HARDWARE[1])
@@ -93,7 +114,7 @@ impl TxPath for Generate {
         socket.connect((to, FramePlan::PORT)).map_err(fault("connecting it to the sink's"))?;
         let each = payload.len() as i32;
         tcp::set_int(socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, each).map_err(|e| {
-            fault("UDP_SEGMENT")(e).remedy("it takes Linux 4.18, and frames within the MTU")
+            fault("UDP_SEGMENT")(e).remedy("this requires Linux 4.18, and frames within the MTU")
         })?;
         let burst = u64::from(plan.burst).div_ceil(segments);
         let message = payload.repeat(segments as usize);
@@ -106,40 +127,44 @@ impl TxPath for Generate {
             segments,
             burst,
             size: size.into(),
-            hops: Hops::default(),
+            uncut,
+            hops: Hops { merged: if uncut { segments } else { 0 }, ..Hops::default() },
             calls: 0,
         }))
     }
 }
 
-/// A device that is given datagrams, and no messages to be cut: a veth would hand those on
-/// uncut, so that 32 frames were one. Dropping it switches that on again.
+/// Who cuts messages: a veth would hand them on uncut, so that 32 frames were one, unless the
+/// link is to have that. Dropping it restores the device's setting.
 #[derive(Debug)]
 struct Cut {
     device: u32,
     was_on: bool,
+    on: bool,
 }
 
 /// The offload feature by which a device takes messages (ethtool(8), -k).
 const CUTS: &str = "tx-udp-segmentation";
 
 impl Cut {
-    fn by_the_kernel(device: u32) -> Result<Cut, Fault> {
+    /// By the kernel or, if not `by_kernel`, by the peer of the device.
+    fn by_the_kernel(device: u32, by_kernel: bool) -> Result<Cut, Fault> {
         let mut netlink = Netlink::new();
-        let failed = |e: io::Error| Fault::system(format!("switching {CUTS} off"), &e);
+        let failed = |e: io::Error| Fault::system(format!("setting {CUTS}"), &e);
         let mut is_on = || -> io::Result<bool> {
             Ok(netlink.features(device)?.active.iter().any(|name| name == CUTS))
         };
-        let was_on = is_on().map_err(failed)?;
-        let cut = Cut { device, was_on };
-        if was_on {
-            cut.switch(false).map_err(failed)?;
+        let (was_on, on) = (is_on().map_err(failed)?, !by_kernel);
+        let cut = Cut { device, was_on, on };
+        if was_on != on {
+            cut.switch(on).map_err(failed)?;
         }
-        match is_on().map_err(failed)? {
-            false => Ok(cut),
-            true => Err(Fault::new(FaultKind::Unsupported, format!("the device keeps {CUTS} on"))
-                .remedy("choose another generator")),
+        if is_on().map_err(failed)? == on {
+            return Ok(cut);
         }
+        let state = if on { "off" } else { "on" };
+        Err(Fault::new(FaultKind::Unsupported, format!("the device keeps {CUTS} {state}"))
+            .remedy("choose another generator, or a link with uso=off"))
     }
 
     fn switch(&self, on: bool) -> io::Result<()> {
@@ -149,9 +174,9 @@ impl Cut {
 
 impl Drop for Cut {
     fn drop(&mut self) {
-        if self.was_on {
+        if self.was_on != self.on {
             // A device that is gone needs nothing.
-            let _ = self.switch(true);
+            let _ = self.switch(self.was_on);
         }
     }
 }
@@ -168,6 +193,8 @@ struct Generator {
     /// Messages of one call.
     burst: u64,
     size: u64,
+    /// Messages cross the link as they are, and only whole ones are sent.
+    uncut: bool,
     hops: Hops,
     calls: u64,
 }
@@ -190,12 +217,13 @@ impl Tx for Generator {
     }
 
     fn send_at_most(&mut self, most: u64, recorder: &mut Recorder) -> Result<u64, Fault> {
-        let writable = packet::wait_writable(self.socket.as_fd(), PATIENCE);
+        let writable = packet::wait_writable(self.socket.as_fd(), TIMEOUT);
         if !writable.map_err(|e| self.at.fault("poll", &e))? {
             return self.at.check().map(|()| 0);
         }
         let (segments, socket) = (self.segments, self.socket.as_fd());
         let (each, frames, wanted) = match most / segments {
+            0 if self.uncut => (segments, &mut self.messages, 1),
             0 => (1, &mut self.single, most),
             whole => (segments, &mut self.messages, whole.min(self.burst)),
         };

@@ -1,7 +1,7 @@
 //! `uring`: a stream through io_uring with ordinary (copying) sends and
-//! receives. What it saves against `socket` is system calls: a chain or bundle
+//! receives. Compared with `socket` it saves system calls: a chain or bundle
 //! of sends is one io_uring_enter, and a multishot receive delivers all that
-//! has arrived, into buffers picked by the kernel, without being asked again.
+//! has arrived, into buffers picked by the kernel, without another request.
 
 use super::ring::{self, CALLS, ENTER};
 use super::{DataPath, HalfPath, RxPath, TxPath};
@@ -38,7 +38,7 @@ const TX_OPTIONS: &[OptionSpec] = &[
         name: "depth",
         kind: OptionKind::Count(1, 1024),
         default: "4",
-        help: "messages per submission; at most 16M of them, or one",
+        help: "messages per submission; at most 16M in total, or one message",
     },
     ring::IOWAIT,
 ];
@@ -48,7 +48,7 @@ const RX_OPTIONS: &[OptionSpec] = &[
         name: "buffers",
         kind: OptionKind::Count(0, 32768),
         default: "0",
-        help: "buffers in the ring; 0: as many as make up the read memory, or 64K if that is more",
+        help: "buffers in the ring; 0: as many as fill the read memory, or 64K if that is more",
     },
     OptionSpec {
         name: "buffer-size",
@@ -144,7 +144,7 @@ struct Sender {
     /// Messages per submission.
     chain: u32,
     bundle: bool,
-    /// Where in the message the stream stands.
+    /// Position of the stream in the message.
     at: usize,
     completions: u64,
 }
@@ -237,7 +237,7 @@ impl Sender {
         match failure {
             Some(e) => Err(ring::fault("cannot send", &e)),
             None if recorder.total() == before => {
-                Err(Fault::new(FaultKind::System, "io_uring sent nothing and gave no reason"))
+                Err(Fault::new(FaultKind::System, "io_uring sent nothing and reported no error"))
             }
             None => Ok(()),
         }
@@ -302,7 +302,7 @@ struct Receiver {
     fillings: u64,
 }
 
-/// Least memory of the provided buffers where nothing else is asked for. By default they
+/// Least memory of the provided buffers where nothing else is requested. By default they
 /// take what any receiver's memory takes: a working set that leaves the cache costs a
 /// stream a sixth of its rate.
 const POOL: u64 = 64 << 10;
@@ -361,7 +361,7 @@ impl Receiver {
     }
 }
 
-/// The buffers that a job asks for.
+/// The buffers that a job requests.
 fn shape(job: &Job) -> Result<RecvShape, Fault> {
     let (options, read_size) = (&job.options, job.read_size);
     if read_size == 0 {
@@ -381,9 +381,9 @@ fn shape(job: &Job) -> Result<RecvShape, Fault> {
     if buffers > 1 << 15 || buffers * buffer_size > MOST {
         return Err(Fault::new(
             FaultKind::Usage,
-            format!("{buffers} buffers of {buffer_size} bytes are too much"),
+            format!("{buffers} buffers of {buffer_size} bytes are too many"),
         )
-        .remedy("give fewer or smaller ones: at most 32768, and at most 4G in all"));
+        .remedy("choose fewer or smaller ones: at most 32768, and at most 4G in total"));
     }
     if job.protocol == Protocol::Udp && buffer_size < job.message_size {
         let text = format!("buffers of {buffer_size} bytes would cut datagrams short");
@@ -395,6 +395,7 @@ fn shape(job: &Job) -> Result<RecvShape, Fault> {
         buffer_size: buffer_size as u32,
         bundle: options.flag("bundle"),
         incremental: options.flag("incremental"),
+        read: false,
     })
 }
 
@@ -424,8 +425,8 @@ impl Rx for Receiver {
         let (again, starved) = (self.ring.arms().saturating_sub(1), self.ring.starved());
         if again > 0 {
             notes.push(format!(
-                "the multishot receive was started again {again} times, {starved} of them because \
-                 it had found no buffer (ENOBUFS)"
+                "the multishot receive was restarted {again} times, {starved} of them \
+                 because it had found no buffer (ENOBUFS)"
             ));
         }
         Ok(Account { ledger, notes, ..Account::default() })

@@ -1,6 +1,6 @@
 //! `uring-zc`: a stream sent by reference through io_uring. The kernel takes
 //! references to the pages of the message, and posts a notification when it
-//! lets go of them, which also says whether it copied after all.
+//! releases them, which also says whether it copied after all.
 
 use super::ring::{self, CALLS, ENTER};
 use super::{DataPath, HalfPath, TxPath};
@@ -28,7 +28,7 @@ const OPTIONS: &[OptionSpec] = &[
         name: "depth",
         kind: OptionKind::Count(1, 1024),
         default: "4",
-        help: "messages per submission; at most 16M of them, or one",
+        help: "messages per submission; at most 16M in total, or one message",
     },
     OptionSpec {
         name: "fixed",
@@ -49,7 +49,7 @@ const GLANCE: Duration = Duration::from_millis(100);
 /// How long the last notifications are waited for after the peer's kernel has
 /// all bytes (the pages may be held until the peer's application has read
 /// them), and how long for pages that others hold.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 fn attempt(_: Option<&str>) -> Vec<Attempt> {
     match uring::features() {
@@ -94,9 +94,9 @@ struct Sender {
     /// Messages per submission.
     chain: u32,
     fixed: bool,
-    /// Where in the message the stream stands.
+    /// Position of the stream in the message.
     at: usize,
-    /// The sends that are under way or not notified yet.
+    /// The sends that are in flight or not notified yet.
     slots: Box<[Slot]>,
     /// Slots that are not in use. Never grows above its first size.
     free: Vec<u32>,
@@ -117,7 +117,7 @@ struct Slot {
     copied: Option<bool>,
 }
 
-/// Bytes and the notifications that spoke of them.
+/// Bytes and the notifications that referred to them.
 #[derive(Clone, Copy, Default)]
 struct Sum {
     bytes: u64,
@@ -255,7 +255,7 @@ impl Sender {
     fn settle(&mut self, slot: u32, silent: bool) {
         let known = self.slots[slot as usize];
         let (Some(bytes), true) = (known.bytes, known.copied.is_some() || silent) else { return };
-        // A send that failed is notified too, and speaks of nothing.
+        // A send that failed is notified too, and refers to nothing.
         if bytes > 0 {
             match known.copied {
                 Some(true) => self.copied.enter(bytes),
@@ -267,7 +267,7 @@ impl Sender {
         self.free.push(slot);
     }
 
-    /// Nothing could be sent: pages have to be let go of first, `held` of our
+    /// Nothing could be sent: pages have to be released first, `held` of our
     /// own sends or, where there were none, those of others of the same user,
     /// with whom the limit is shared and of whom no event tells.
     fn make_room(&mut self, recorder: &mut Recorder, held: u32) -> Result<(), Fault> {
@@ -279,9 +279,9 @@ impl Sender {
             return Ok(());
         }
         let begin = *self.stalled.get_or_insert_with(Instant::now);
-        if begin.elapsed() > PATIENCE {
+        if begin.elapsed() > TIMEOUT {
             let refused = std::io::Error::from_raw_os_error(libc::ENOMEM);
-            return Err(ring::fault("cannot hold the pages of one message", &refused));
+            return Err(ring::fault("cannot pin the pages of one message", &refused));
         }
         self.await_notification(recorder, Duration::from_millis(1))
     }
@@ -292,11 +292,11 @@ impl Sender {
     fn await_notification(
         &mut self,
         recorder: &mut Recorder,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(), Fault> {
         self.flow.check_open()?;
         recorder
-            .timed(ENTER, || self.ring.wait(patience).map(|()| 0))
+            .timed(ENTER, || self.ring.wait(timeout).map(|()| 0))
             .map_err(|e| ring::fault("io_uring_enter", &e))?;
         self.collect(recorder)
     }
@@ -305,9 +305,9 @@ impl Sender {
     /// has everything.
     fn drain(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
         let begin = Instant::now();
-        while self.ring.notifications() > 0 && begin.elapsed() < PATIENCE {
+        while self.ring.notifications() > 0 && begin.elapsed() < TIMEOUT {
             self.ring
-                .wait(PATIENCE.saturating_sub(begin.elapsed()))
+                .wait(TIMEOUT.saturating_sub(begin.elapsed()))
                 .map_err(|e| ring::fault("io_uring_enter", &e))?;
             self.collect(recorder)?;
         }
@@ -337,7 +337,7 @@ impl Sender {
         let mut notes = Vec::new();
         if self.refused > 0 {
             notes.push(format!(
-                "{} sends had to wait because no more pages could be held (RLIMIT_MEMLOCK)",
+                "{} sends had to wait because no more pages could be pinned (RLIMIT_MEMLOCK)",
                 self.refused
             ));
         }

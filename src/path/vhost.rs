@@ -1,18 +1,18 @@
 //! `vhost`: frames of a tap by the kernel's vhost worker, with this process in the place of
 //! the virtual machine: the worker copies each into a buffer of our receive queue. It is what
-//! a guest's network device is fed by, without the guest and without qemu.
+//! feeds a guest's network device, without the guest and without qemu.
 
+use super::frames::Intake;
 use super::{DataPath, HalfPath, RxPath, frames};
 use crate::connection::{Attached, Connection, FRAMES, Transport};
 use crate::record::{
-    Facts, Fault, FaultKind, Hops, Manner, OptionKind, OptionSpec, Outcome, Reading, Role, Scope,
+    Facts, Fault, FaultKind, Manner, OptionKind, OptionSpec, Outcome, Reading, Role, Scope,
     Support, Unit,
 };
 use crate::sys::thread;
 use crate::sys::vhost::{self, HEADER, Piece, Receiver, Refused, Shape, Step, Trouble};
-use crate::workload::{Account, Group, Job, Phase, QUIET, Recorder, Rx, Taken};
+use crate::workload::{Account, Group, Job, QUIET, Recorder, Rx};
 use std::os::fd::AsFd;
-use std::time::Instant;
 
 /// The `vhost` path.
 pub static PATH: DataPath = DataPath {
@@ -37,30 +37,20 @@ const OPTIONS: &[OptionSpec] = &[
         name: "ring",
         kind: OptionKind::Count(2, 32768),
         default: "256",
-        help: "buffers of the receive queue, a power of two; 256 as qemu's",
+        help: "buffers of the receive queue, a power of two; 256 as in qemu",
     },
     OptionSpec {
         name: "mergeable",
         kind: OptionKind::Flag,
         default: "on",
-        help: "VIRTIO_NET_F_MRG_RXBUF: a frame may take several buffers, as guests agree to",
+        help: "VIRTIO_NET_F_MRG_RXBUF: a frame may take several buffers, as guests negotiate",
     },
-    OptionSpec {
-        name: "spin",
-        kind: OptionKind::Flag,
-        default: "off",
-        help: "never sleep while there is nothing: the worker has nobody to wake",
-    },
-    OptionSpec {
-        name: "stop-after",
-        kind: OptionKind::MaybeCount(0, 1_000_000_000_000),
-        default: "none",
-        help: "frames after which it takes no more, so that the queue is left full",
-    },
+    frames::WAIT,
+    frames::STOP_AFTER,
 ];
 
 /// Frames that are taken at once, after which their buffers are shown to the worker again.
-const TURN: u64 = 64;
+const TURN: usize = 64;
 
 /// Least bytes of a buffer: room for a frame of the usual size, as guests offer it.
 const BUFFER: u32 = 2048;
@@ -71,12 +61,14 @@ impl HalfPath for Receive {
     }
 
     fn check(&self, job: &Job, facts: &Facts) -> Support {
-        frames::on_a_tap(job).and(super::fits(ring(job))).and(match facts.attempt(ATTEMPT) {
-            Some(Outcome::Errno(libc::ENOENT | libc::ENODEV)) => {
-                Support::no("this host has no vhost-net", REMEDY)
-            }
-            _ => facts.require(ATTEMPT, REMEDY),
-        })
+        frames::on_a_tap(job).and(frames::cut(job, PATH.name)).and(super::fits(ring(job))).and(
+            match facts.attempt(ATTEMPT) {
+                Some(Outcome::Errno(libc::ENOENT | libc::ENODEV)) => {
+                    Support::no("this host has no vhost-net", REMEDY)
+                }
+                _ => facts.require(ATTEMPT, REMEDY),
+            },
+        )
     }
 
     fn transports(&self) -> &'static [&'static dyn Transport] {
@@ -108,29 +100,21 @@ impl RxPath for Receive {
         let shape = Shape { entries: ring(job)?, buffer, mergeable };
         let vhost = Receiver::new(at.queue()?.as_fd(), shape).map_err(|r| refused(&r))?;
         place(&vhost, plan.vhost)?;
-        Ok(Box::new(Queue {
-            at,
-            vhost,
-            flow: connection.index(),
-            taken: Taken::new(job.touch, 0),
-            spin: job.options.flag("spin"),
-            left: job.options.number("stop-after").unwrap_or(u64::MAX),
-            hops: Hops::default(),
-            bytes: 0,
-        }))
+        Ok(Box::new(Queue { at, vhost, intake: Intake::of(job, 0) }))
     }
 }
 
-/// The worker has the CPU of the thread that asked for it, which is about to be busy.
+/// The worker has the CPU of the thread that requested it, which is about to be busy.
 fn place(vhost: &Receiver, cpu: Option<u32>) -> Result<(), Fault> {
     let fault = |e| Fault::system("choosing the CPU of the vhost worker", &e);
     match (vhost.worker(), cpu) {
         (Some(worker), Some(cpu)) => thread::pin_other(worker, cpu).map_err(fault),
         (Some(worker), None) => thread::free_other(worker).map_err(fault),
-        (None, Some(_)) => Err(Fault::new(FaultKind::Unsupported, "the vhost worker is not shown")
-            .remedy(
+        (None, Some(_)) => {
+            Err(Fault::new(FaultKind::Unsupported, "the vhost worker is not visible").remedy(
                 "leave vhost out of the placement, or run where /proc shows the kernel's threads",
-            )),
+            ))
+        }
         (None, None) => Ok(()),
     }
 }
@@ -138,16 +122,10 @@ fn place(vhost: &Receiver, cpu: Option<u32>) -> Result<(), Fault> {
 struct Queue {
     at: Attached,
     vhost: Receiver,
-    flow: u32,
-    taken: Taken,
-    spin: bool,
-    /// Frames that are still to be taken.
-    left: u64,
-    hops: Hops,
-    bytes: u64,
+    intake: Intake,
 }
 
-/// Slot of the only call that it makes of its own accord.
+/// Slot of the only call that it makes on its own.
 const POLL: usize = 0;
 
 impl Rx for Queue {
@@ -157,51 +135,30 @@ impl Rx for Queue {
 
     #[inline]
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
-        let over = self.left == 0;
-        if over && recorder.phase() != Phase::Stop {
-            self.at.check()?;
-            std::thread::sleep(QUIET);
+        if self.intake.leaves(&self.at, recorder)? {
             return Ok(false);
         }
-        let most = if over { TURN } else { TURN.min(self.left) };
-        let (mut known, mut changed) = (0, None);
+        let (most, mut entered) = (self.intake.most(TURN), Ok(()));
         let visit = |piece: Piece| {
             // What takes several buffers is larger than any frame of ours.
-            let looked = match (piece.begins && piece.ends, &changed) {
-                (true, None) => self.taken.look(piece.bytes),
-                _ => Ok(None),
-            };
-            match looked {
-                Ok(Some(size)) => {
-                    known += 1;
-                    self.bytes += size as u64;
-                    recorder.piece(size);
+            if piece.begins && piece.ends {
+                if entered.is_ok() {
+                    entered = self.intake.enter(piece.bytes, recorder);
                 }
-                Ok(None) => self.hops.strays += u64::from(piece.ends),
-                Err(fault) => changed = Some(fault),
+            } else if piece.ends {
+                self.intake.stray();
             }
         };
-        let frames = self.vhost.take(most as usize, visit).map_err(trouble)?;
-        if let Some(fault) = changed {
-            return Err(fault);
-        }
-        if over {
-            // Emptied to be counted: it was left there.
-            self.hops.ring_queued += known;
-        } else {
-            self.hops.received += known;
-            self.left -= known;
-            recorder.moved(known as usize);
-        }
+        let frames = self.vhost.take(most, visit).map_err(trouble)?;
+        entered?;
         if frames > 0 { Ok(true) } else { self.wait_for_frames(recorder) }
     }
 
     fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
-        let mut account = Account { hops: self.hops, ..Account::default() };
         let source = "vhost-net: its worker copies each frame into the queue's memory";
-        account.ledger.enter(Manner::Copied, self.bytes, self.hops.received, source);
+        let mut account = self.intake.account(&self.at, 0, Manner::Copied, source);
         let counts = self.vhost.counts();
-        let scope = Scope::Flow(Role::Receiver, self.flow);
+        let scope = Scope::Flow(Role::Receiver, self.at.index());
         for (name, value) in
             [("batches", counts.batches), ("kicks", counts.kicks), ("sleeps", counts.sleeps)]
         {
@@ -215,11 +172,8 @@ impl Rx for Queue {
 impl Queue {
     fn wait_for_frames(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
         self.at.check()?;
-        if self.spin {
-            let begin = Instant::now();
-            while self.vhost.waiting() == 0 && begin.elapsed() < QUIET {
-                std::hint::spin_loop();
-            }
+        if self.intake.spins() {
+            frames::spin(|| self.vhost.waiting() > 0);
             self.vhost.examine().map_err(trouble)?;
             return Ok(self.vhost.waiting() > 0);
         }
@@ -229,7 +183,7 @@ impl Queue {
             there = vhost.wait(QUIET);
             Ok(0)
         });
-        there.map_err(trouble)
+        there.map(|there| self.intake.woken(there)).map_err(trouble)
     }
 }
 
@@ -238,7 +192,7 @@ fn trouble(trouble: Trouble) -> Fault {
         Trouble::System(e) => Fault::system("the queue that vhost-net fills", &e),
         Trouble::DeviceGone | Trouble::WorkerEnded(_) => {
             Fault::new(FaultKind::PeerLost, trouble.to_string())
-                .remedy("see what removed the device, or ended the worker")
+                .remedy("find out what removed the device or ended the worker")
         }
         Trouble::QueueBroken | Trouble::Malformed(_) => {
             Fault::new(FaultKind::Corrupt, trouble.to_string()).remedy("see the kernel's log")
@@ -274,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_without_vhost_net_is_told_what_to_load() {
+    fn a_host_without_vhost_net_reports_what_to_load() {
         let error = io::Error::from_raw_os_error(libc::ENOENT);
         let fault = refused(&Refused { step: Step::Open, error });
         assert!(fault.message.contains("/dev/vhost-net"), "{fault}");

@@ -4,7 +4,7 @@
 use super::{DataPath, HalfPath, RxPath, TxPath, frames};
 use crate::connection::{Attached, Connection, FRAMES, Transport};
 use crate::record::{Facts, Fault, Hops, Manner, OptionKind, OptionSpec, Support};
-use crate::sys::bpf::xdp::{Count, Dropper, LiveFrames};
+use crate::sys::bpf::xdp::{Count, Dropper, LiveFrames, Mode};
 use crate::workload::{Account, FramePlan, Group, Job, QUIET, Recorder, Rx, Tx};
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,13 +44,13 @@ const LIVE_OPTIONS: &[OptionSpec] = &[
         name: "repeat",
         kind: OptionKind::Count(1, 1 << 24),
         default: "262144",
-        help: "frames of one system call, which takes some 20 ms of preparation, and during which no edge of the window is seen",
+        help: "frames per system call; a call takes some 20 ms of preparation and cannot notice an edge of the window",
     },
     OptionSpec {
         name: "batch",
         kind: OptionKind::Count(1, 256),
         default: "64",
-        help: "frames that the device is handed at once",
+        help: "frames handed to the device at once",
     },
 ];
 
@@ -84,7 +84,8 @@ impl RxPath for Drop {
                 .map_err(|refused| frames::unloaded("attaching a program to the device", refused))
         })?;
         let counts = connection.index() == 0;
-        Ok(Box::new(Dropping { at, dropper, counts, seen: Count::default() }))
+        let in_driver = frames::mode(job) == Mode::Native;
+        Ok(Box::new(Dropping { at, dropper, counts, in_driver, seen: Count::default() }))
     }
 }
 
@@ -94,6 +95,7 @@ struct Dropping {
     dropper: Arc<Dropper>,
     /// Whether it is the flow that counts the frames of all.
     counts: bool,
+    in_driver: bool,
     seen: Count,
 }
 
@@ -126,7 +128,8 @@ impl Rx for Dropping {
 
     fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
         let Count { frames, bytes } = self.seen;
-        let hops = Hops { received: frames, ..Hops::default() };
+        let dropped_as_asked = if self.in_driver { frames } else { 0 };
+        let hops = Hops { received: frames, dropped_as_asked, ..Hops::default() };
         let mut account = Account { hops, ..Account::default() };
         account.ledger.enter(Manner::Discarded, bytes, frames, "dropped by an XDP program");
         Ok(account)
@@ -167,7 +170,7 @@ impl TxPath for Live {
             size: frame.len() as u64,
             repeat: number("repeat", 1 << 18),
             batch: number("batch", 64) as u32,
-            is_tap: frames::plan(job)?.tap,
+            is_tap: frames::plan(job)?.tap.is_some_and(|tap| !tap.macvtap),
             made: 0,
             calls: 0,
         }))
@@ -208,7 +211,7 @@ impl Tx for Generator {
             let fault = self.at.fault("making frames (BPF_PROG_TEST_RUN)", &e);
             match e.raw_os_error() {
                 Some(libc::EINVAL) => {
-                    fault.remedy("live frames take Linux 5.18 and a page a frame")
+                    fault.remedy("live frames require Linux 5.18 and a page per frame")
                 }
                 _ => fault,
             }

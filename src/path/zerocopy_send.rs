@@ -1,6 +1,6 @@
 //! Sends whose memory is lent to the kernel (`MSG_ZEROCOPY`,
-//! Documentation/networking/msg_zerocopy.rst): the loop, and the books of what is
-//! still lent. Where the bytes lie is the path's business: [`Payload`].
+//! Documentation/networking/msg_zerocopy.rst): the loop, and the account of what
+//! is still lent. Where the bytes are is up to the path: [`Payload`].
 
 use crate::connection::Flow;
 use crate::record::{Fault, Ledger, Manner};
@@ -20,7 +20,7 @@ const SMALLEST: usize = 4096;
 /// How long completions may lag behind the acknowledgement of the last byte.
 pub(super) const COMPLETIONS: Duration = Duration::from_secs(2);
 
-/// One message, wherever it lies.
+/// One message, in whichever memory.
 pub(super) trait Payload: Send {
     /// Bytes of the message.
     fn len(&self) -> usize;
@@ -49,7 +49,7 @@ pub(super) struct ZerocopySender<P> {
     /// refused to pin more.
     piece: usize,
     reap: u32,
-    /// Where in the message the stream stands.
+    /// Position of the stream in the message.
     at: usize,
     /// Sends since the last look at the error queue.
     unreaped: u32,
@@ -234,13 +234,13 @@ impl<P: Payload> ZerocopySender<P> {
         self.in_flight.enter(&mut account.ledger);
         if self.refusals > 0 {
             account.notes.push(format!(
-                "the kernel refused {} sends for want of memory for notifications or pinned pages",
+                "the kernel refused {} sends for lack of memory for notifications or pinned pages",
                 self.refusals
             ));
         }
         if self.piece < self.payload.len() {
             account.notes.push(format!(
-                "messages went in pieces of {} bytes, because no more could be pinned",
+                "messages were sent in pieces of {} bytes, because no more could be pinned",
                 self.piece
             ));
         }

@@ -1,4 +1,4 @@
-//! Settings of network devices that are spoken of by netlink and ioctl.
+//! Settings of network devices that are made by netlink and ioctl.
 
 use super::missing;
 use crate::record::{
@@ -21,7 +21,7 @@ pub(super) fn read(
     let Some(device) = setting.device() else { return Ok(None) };
     let fault = |e: &io::Error| match e.kind() {
         io::ErrorKind::Unsupported => {
-            let text = format!("the driver of {device} has no such thing ({e})");
+            let text = format!("the driver of {device} does not support this ({e})");
             Fault::new(FaultKind::Unsupported, text)
         }
         _ => Fault::system(format!("cannot ask {device}"), e),
@@ -34,8 +34,16 @@ pub(super) fn read(
             let features = netlink.features(link.index).map_err(|e| fault(&e))?;
             let has = |names: &[String]| names.iter().any(|name| name == feature.as_str());
             let on = has(&features.active);
+            // What does not exist is not off.
+            if !has(&features.known) {
+                let text = format!("this kernel knows no feature {feature}");
+                return Err(Fault::new(FaultKind::Unsupported, text).remedy(format!(
+                    "`ethtool -k {device}` lists the features; write tx-tcp-segmentation for tso, \
+                     and so on"
+                )));
+            }
             if *wanted && !on && !has(&features.changeable) {
-                let text = format!("{device} has no {feature} that could be switched on");
+                let text = format!("{device} has no {feature} that can be enabled");
                 return Err(Fault::new(FaultKind::Unsupported, text)
                     .remedy(format!("`ethtool -k {device}` shows what it has")));
             }
@@ -87,8 +95,8 @@ pub(super) fn read(
     Ok(Some(value))
 }
 
-/// What the device is to say. The fault tells why it cannot, or why what is there
-/// could not be put back.
+/// The value the device should have. The fault shows why it cannot, or why what is there
+/// could not be restored.
 pub(super) fn goal(setting: &Setting, before: &SettingValue) -> Result<SettingValue, Fault> {
     Ok(match setting {
         Setting::Feature { feature, on, .. } => SettingValue::one(feature.as_str(), flag(*on)),
@@ -196,7 +204,7 @@ pub(super) fn write(
     done.map_err(|e| fault(&e))
 }
 
-/// Whether two texts of a device's setting mean the same. What we ask for says
+/// Whether two texts of a device's setting mean the same. What we request says
 /// less than what is there then: a rule's place and a discipline's options are
 /// not for us to choose.
 pub(super) fn same(setting: &Setting, a: &str, b: &str) -> bool {
@@ -213,7 +221,7 @@ pub(super) fn same(setting: &Setting, a: &str, b: &str) -> bool {
         || matches!(setting, Setting::Qdisc { .. }) && defaults(a, b)
 }
 
-/// What a rule that is wanted is to be: wherever the device puts it.
+/// The required rule: wherever the device puts it.
 const PRESENT: &str = "present";
 
 const TAP_FLAGS: &[(&str, u32)] =
@@ -290,7 +298,7 @@ fn parts(setting: &Setting) -> SettingValue {
 }
 
 /// Sets the table by which flows are spread. One that is the driver's own is
-/// given back to the driver, so that it follows the number of queues again.
+/// returned to the driver, so that it follows the number of queues again.
 fn set_table(device: &DeviceName, text: &str) -> io::Result<()> {
     let numbers: Result<Vec<u32>, _> = text.split(' ').map(str::parse).collect();
     let table = numbers.map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
@@ -330,7 +338,7 @@ fn find_rule(device: &DeviceName, rule: &FlowRule) -> io::Result<Option<u32>> {
     Ok(None)
 }
 
-/// Puts the rule where the driver likes, or behind all others.
+/// Puts the rule where the driver likes, or after all others.
 fn insert(device: &DeviceName, rule: &FlowRule) -> io::Result<()> {
     let table = steering::rules(device.as_str())?;
     let free = || (0..table.size).rev().find(|at| table.locations.binary_search(at).is_err());
@@ -349,7 +357,7 @@ fn delete(device: &DeviceName, rule: &FlowRule) -> io::Result<()> {
 }
 
 /// Disciplines without classes, filters or a state worth keeping: made again with
-/// the options that they told, they are what they were.
+/// the options that they reported, they are what they were.
 const CLASSLESS: &[&str] =
     &["pfifo", "bfifo", "pfifo_fast", "noqueue", "fq", "fq_codel", "codel", "sfq", "fq_pie", "pie"];
 
@@ -366,23 +374,23 @@ pub(super) fn qdisc_text(root: &Qdisc, all: &[Qdisc]) -> String {
     text
 }
 
-/// Why a discipline could not be put back; none if it could.
+/// Why a discipline could not be restored; none if it could.
 pub(super) fn irreplaceable(root: &str) -> Option<String> {
     let kind = root.split(' ').next().unwrap_or_default();
     let own = root.split(' ').any(|word| word == "handle=0:");
     if kind == "none" {
-        return Some("the device is down, and its queueing discipline comes when it is up".into());
+        return Some("the device is down, and gets its queueing discipline when it is up".into());
     }
     if root.split(' ').any(|word| word == "with-children") {
-        return Some(format!("{kind} has disciplines below it that could not be put back"));
+        return Some(format!("{kind} has child disciplines that could not be restored"));
     }
     (!own && !CLASSLESS.contains(&kind))
-        .then(|| format!("somebody set up {kind} there, which could not be put back"))
+        .then(|| format!("{kind} was set up there by someone else and could not be restored"))
 }
 
 /// One of the two is the kernel's own (handle 0) and the other is not, and they
-/// are alike but for that: where the kernel's default has changed since, what it
-/// had put there can only be put back by name.
+/// are alike except for that: where the kernel's default has changed since, what it
+/// had put there can only be restored by name.
 pub(super) fn defaults(a: &str, b: &str) -> bool {
     let own = |text: &str| text.split(' ').any(|word| word == "handle=0:");
     let rest = |text: &str| -> Vec<String> {

@@ -1,4 +1,4 @@
-//! Setting things and putting them back: read, journal, change, verify; and the
+//! Making and restoring settings: read, journal, change, verify; and the
 //! same steps backwards.
 
 use super::journal::{Begin, Change, Chronicle, Entry, JOURNAL_SCHEMA, Medium};
@@ -90,7 +90,7 @@ impl<M: Machine, J: Medium> Engine<M, J> {
         match self.change(setting, &before, &goal) {
             Ok(after) => Ok(SettingRecord { before, after, ..record }),
             Err(fault) if want.optional && fault.kind != FaultKind::Storage => {
-                // What a half-made change left behind is put back at once.
+                // What a half-made change left behind is restored at once.
                 if let Some(last) = self.changes.len().checked_sub(1) {
                     self.undo_one(last, Home::Here);
                 }
@@ -100,7 +100,7 @@ impl<M: Machine, J: Medium> Engine<M, J> {
         }
     }
 
-    /// What a setting is and what it is to be, or why it cannot be made.
+    /// The current and required value of a setting, or why it cannot be made.
     pub fn feasible(&mut self, setting: &Setting) -> Feasible {
         let before = self.machine.read(setting)?;
         let before = before.ok_or_else(|| super::missing(setting))?;
@@ -142,12 +142,12 @@ impl<M: Machine, J: Medium> Engine<M, J> {
         self.machine.write(setting, goal)?;
         let after = self.machine.read(setting)?.ok_or_else(|| super::missing(setting))?;
         if !self.holds(setting, &after, goal) {
-            let text = format!("the kernel took it, but it says {after} now");
+            let text = format!("the kernel accepted it, but it reads {after} now");
             let remedy = match setting {
                 Setting::HugePages { .. } => {
-                    "memory is in pieces: ask for fewer, or set them aside at boot (hugepages=N)"
+                    "memory is fragmented: choose fewer, or reserve them at boot (hugepages=N)"
                 }
-                _ => "ask for what the kernel or the driver can do",
+                _ => "choose what the kernel or the driver supports",
             };
             return Err(Fault::new(FaultKind::Unsupported, text).remedy(remedy));
         }
@@ -160,7 +160,7 @@ impl<M: Machine, J: Medium> Engine<M, J> {
     }
 
     /// Puts everything back, the last change first. Rows come in that order. The
-    /// journal goes when nothing is left to be put back.
+    /// journal goes when nothing is left to be restored.
     pub fn undo(&mut self, home: Home) -> Result<Vec<RestorationRow>, Fault> {
         let rows = self.undo_from(0, home);
         if self.changes.iter().all(|change| change.undone) {
@@ -171,7 +171,7 @@ impl<M: Machine, J: Medium> Engine<M, J> {
     }
 
     /// Puts the changes from this one on back, the last first, and goes on with the
-    /// journal. Asked again, it tries those again that could not be put back.
+    /// journal. Asked again, it tries those again that could not be restored.
     pub fn undo_from(&mut self, first: usize, home: Home) -> Vec<RestorationRow> {
         let mut rows = Vec::new();
         for at in (first..self.changes.len()).rev() {
@@ -187,7 +187,7 @@ impl<M: Machine, J: Medium> Engine<M, J> {
         let (outcome, note) = if home == Home::Elsewhere && change.setting.is_of_namespace() {
             (Restoration::Elsewhere, "it belongs to another network namespace".to_owned())
         } else if home == Home::Lost && change.setting.is_of_namespace() {
-            (Restoration::Gone, "its network namespace is gone, and it with it".to_owned())
+            (Restoration::Gone, "its network namespace is gone, and the device with it".to_owned())
         } else {
             match self.put_back(&change, home) {
                 Ok(result) => result,
@@ -199,7 +199,7 @@ impl<M: Machine, J: Medium> Engine<M, J> {
             }
         };
         if !matches!(outcome, Restoration::Failed | Restoration::Elsewhere) {
-            // A full disk must not keep the rest from being put back. Whoever
+            // A full disk must not keep the rest from being restored. Whoever
             // reads the journal later finds that this one is back already.
             let _ = self.note(&Entry::Undone { number: change.number });
             self.changes[at].undone = true;
@@ -219,7 +219,7 @@ impl<M: Machine, J: Medium> Engine<M, J> {
     fn put_back(&mut self, change: &Change, home: Home) -> Result<(Restoration, String), Fault> {
         let setting = &change.setting;
         let Some(now) = self.machine.read(setting)? else {
-            return Ok((Restoration::Gone, "it is not there any more".into()));
+            return Ok((Restoration::Gone, "it no longer exists".into()));
         };
         let mut ours = SettingValue::default();
         let (mut gone, mut foreign) = (Vec::new(), Vec::new());
@@ -252,12 +252,12 @@ impl<M: Machine, J: Medium> Engine<M, J> {
             self.machine.write(setting, &ours)?;
             let after = self.machine.read(setting)?.ok_or_else(|| super::missing(setting))?;
             if !self.holds(setting, &after, &ours) {
-                let text = format!("it was put back to {ours}, but says {after}");
+                let text = format!("it was restored to {ours}, but reads {after}");
                 return Err(Fault::new(FaultKind::System, text));
             }
         }
         if !gone.is_empty() {
-            notes.push(format!("{} not there any more", gone.join(", ")));
+            notes.push(format!("{} no longer there", gone.join(", ")));
         }
         for (name, now, set) in &foreign {
             let of = if change.before.0.len() > 1 { format!("{name} ") } else { String::new() };
@@ -325,8 +325,8 @@ pub(super) enum Home {
 }
 
 impl Home {
-    pub fn of(told: &Chronicle, machine: &impl Machine) -> Home {
-        let Some(begin) = &told.begin else { return Home::Here };
+    pub fn of(chronicle: &Chronicle, machine: &impl Machine) -> Home {
+        let Some(begin) = &chronicle.begin else { return Home::Here };
         let here = machine.identity();
         if begin.boot != here.boot {
             Home::Rebooted

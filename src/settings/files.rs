@@ -1,5 +1,5 @@
-//! Settings that are files below `/proc` and `/sys`: where each is, what it is to
-//! say, and when two texts mean the same.
+//! Settings that are files below `/proc` and `/sys`: where each is, its new
+//! value, and when two texts mean the same.
 
 use crate::record::{Cpus, DeviceName, IdleChoice, Setting};
 use crate::sys::Roots;
@@ -13,7 +13,7 @@ pub(super) struct Knob {
     /// Its name among the setting's values: `cpu3`, `rx-0`.
     pub name: String,
     pub path: PathBuf,
-    /// What it is to say.
+    /// The value it should have.
     pub goal: String,
 }
 
@@ -129,7 +129,7 @@ pub(super) fn may_write(path: &Path) -> io::Result<()> {
 /// Writes a file that is there, in one call, as the kernel wants it.
 pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
     if text.len() > LONGEST || text.contains('\0') {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "that is no text of a setting"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "that is not a setting"));
     }
     let mut file = OpenOptions::new().write(true).truncate(true).open(path)?;
     file.write_all(text.as_bytes())
@@ -147,7 +147,7 @@ fn existing(knobs: impl Iterator<Item = Knob>) -> Vec<Knob> {
     knobs.filter(|knob| knob.path.exists()).collect()
 }
 
-/// The CPUs asked for, or all that the host shows.
+/// The CPUs requested, or all that the host shows.
 fn cpu_numbers(roots: &Roots, cpus: &Option<Cpus>) -> Vec<u32> {
     match cpus {
         Some(cpus) => cpus.iter().collect(),
@@ -155,7 +155,7 @@ fn cpu_numbers(roots: &Roots, cpus: &Option<Cpus>) -> Vec<u32> {
     }
 }
 
-/// The idle states of a CPU that are to be disabled.
+/// The idle states of a CPU to be disabled.
 fn idle_states(roots: &Roots, cpu: u32, choice: &IdleChoice) -> Vec<Knob> {
     let folder = cpu_folder(roots, cpu).join("cpuidle");
     let chosen = |state: &u32| {

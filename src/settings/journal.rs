@@ -1,10 +1,11 @@
-//! The journal: what was about to be changed, written down before it is changed,
-//! so that whoever comes after a crash can put it back.
+//! The journal: what is about to be changed, written down before it is changed,
+//! so that it can be restored after a crash.
 //!
-//! One line an entry: eight hexadecimal digits of a CRC-32 (that of gzip), a
-//! blank, the entry as JSON. A line whose sum is wrong is passed over and counted:
-//! it is either the last one, torn by a crash before what it announces was begun,
-//! or damage. Lines are only appended, and each is on disk before the next step.
+//! One line per entry: eight hexadecimal digits of a CRC-32 (that of gzip), a
+//! space, the entry as JSON. Lines are only appended, and each is on disk before the next
+//! step. So a crash can tear the last one alone, before what it announces was started: it is
+//! skipped. Any other line whose sum is wrong is damage: it may contain a setting that
+//! is recorded nowhere else.
 
 use crate::record::{Fault, FaultKind, Setting, SettingValue};
 use serde::{Deserialize, Serialize};
@@ -37,12 +38,12 @@ pub enum Entry {
         /// What its parts say now.
         value: SettingValue,
     },
-    /// It was put back, or need not be, or somebody else's value was left alone.
+    /// It was restored, or need not be, or someone else's value was left alone.
     Undone {
         /// Which one.
         number: u32,
     },
-    /// Everything was put back.
+    /// Everything was restored.
     End,
 }
 
@@ -88,10 +89,30 @@ pub struct Chronicle {
     pub begin: Option<Begin>,
     /// What was changed, or was about to be, in that order.
     pub changes: Vec<Change>,
-    /// True if everything was put back.
+    /// True if everything was restored.
     pub ended: bool,
-    /// Lines that are damaged or torn, counted from 1.
-    pub damaged: Vec<usize>,
+    /// True if the last line was torn by a crash.
+    pub torn: bool,
+    /// Lines that are damaged.
+    pub damaged: Vec<Damage>,
+}
+
+/// A line of a journal that does not say what was written, or that does not follow from those
+/// before it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Damage {
+    /// Its number, counted from 1.
+    pub line: usize,
+    /// The beginning of what it says now.
+    pub text: String,
+}
+
+impl Chronicle {
+    /// Whether something is left to be restored, as far as can be known.
+    pub fn is_unfinished(&self) -> bool {
+        let pending = self.changes.iter().any(|change| !change.undone);
+        !self.ended && (pending || !self.damaged.is_empty())
+    }
 }
 
 /// Where a journal is kept.
@@ -99,7 +120,7 @@ pub trait Medium {
     /// Appends; when this returns, it is on disk.
     fn append(&mut self, bytes: &[u8]) -> std::io::Result<()>;
 
-    /// Takes the journal away: there is nothing to put back any more.
+    /// Takes the journal away: there is nothing left to restore.
     fn discard(&mut self) -> std::io::Result<()>;
 }
 
@@ -121,14 +142,14 @@ impl Entry {
         }
         let entry = serde_json::from_slice(json).ok()?;
         match &entry {
-            // A setting that nobody could have asked for is damage, too.
+            // A setting that could not have been requested is damage, too.
             Entry::Intent { setting, .. } => setting.clone().checked().ok().map(|_| entry),
             _ => Some(entry),
         }
     }
 }
 
-/// Puts the sum in front of an entry's JSON, and the end of the line behind it.
+/// Puts the sum in front of an entry's JSON, and the end of the line after it.
 pub fn seal(json: &[u8]) -> Vec<u8> {
     [format!("{:08x} ", checksum(json)).as_bytes(), json, b"\n"].concat()
 }
@@ -136,13 +157,29 @@ pub fn seal(json: &[u8]) -> Vec<u8> {
 /// Reads a journal, however it is damaged. A newer version is refused, because
 /// half of what it says might be understood.
 pub fn read(bytes: &[u8]) -> Result<Chronicle, Fault> {
-    let mut told = Chronicle::default();
+    let (whole, torn) = bytes.split_at(bytes.len() - torn(bytes));
+    let mut chronicle = Chronicle { torn: !torn.is_empty(), ..Chronicle::default() };
     let mut found: BTreeMap<u32, Change> = BTreeMap::new();
-    for (number, line) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
+    for (number, line) in (1..).zip(whole.split(|byte| *byte == b'\n')) {
         if line.is_empty() {
             continue;
         }
-        match Entry::read(line) {
+        let entry = Entry::read(line);
+        let follows = match &entry {
+            None | Some(Entry::Begin(_) | Entry::End) => true,
+            _ if chronicle.begin.is_none() => false,
+            Some(Entry::Intent { number, .. }) => {
+                *number == found.last_key_value().map_or(0, |(last, _)| last.saturating_add(1))
+            }
+            Some(Entry::Done { number, .. } | Entry::Undone { number }) => {
+                found.contains_key(number)
+            }
+        };
+        // The line is whole, but one before it is gone.
+        if !follows && chronicle.damaged.is_empty() {
+            chronicle.damaged.push(Damage { line: number, text: beginning(line) });
+        }
+        match entry {
             Some(Entry::Begin(begin)) if begin.schema > JOURNAL_SCHEMA => {
                 return Err(Fault::new(
                     FaultKind::Unsupported,
@@ -150,7 +187,7 @@ pub fn read(bytes: &[u8]) -> Result<Chronicle, Fault> {
                 )
                 .remedy("restore with that version"));
             }
-            Some(Entry::Begin(begin)) => told.begin = Some(begin),
+            Some(Entry::Begin(begin)) => chronicle.begin = Some(begin),
             Some(Entry::Intent { number, setting, before, goal }) => {
                 let change =
                     Change { number, setting, before, set: goal, verified: false, undone: false };
@@ -167,17 +204,29 @@ pub fn read(bytes: &[u8]) -> Result<Chronicle, Fault> {
                     change.undone = true;
                 }
             }
-            Some(Entry::End) => told.ended = true,
-            None => told.damaged.push(number),
+            Some(Entry::End) => chronicle.ended = true,
+            None => chronicle.damaged.push(Damage { line: number, text: beginning(line) }),
         }
     }
-    told.changes = found.into_values().collect();
-    Ok(told)
+    chronicle.changes = found.into_values().collect();
+    Ok(chronicle)
 }
 
-/// Whether more can be appended as it is, or a torn line must be ended first.
-pub fn is_torn(bytes: &[u8]) -> bool {
-    bytes.last().is_some_and(|last| *last != b'\n')
+/// What is shown of a damaged line.
+fn beginning(line: &[u8]) -> String {
+    String::from_utf8_lossy(&line[..line.len().min(SHOWN)]).into_owned()
+}
+
+/// Bytes of a damaged line that are shown.
+const SHOWN: usize = 240;
+
+/// Bytes of a torn line at the end: the beginning of one as they are written, and no more.
+pub fn torn(bytes: &[u8]) -> usize {
+    let last = bytes.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+    let (sum, json) = last.split_at(last.len().min(8));
+    let begins =
+        sum.iter().all(u8::is_ascii_hexdigit) && json.iter().zip(b" {").all(|(a, b)| a == b);
+    if begins && Entry::read(last).is_none() { last.len() } else { 0 }
 }
 
 fn checksum(bytes: &[u8]) -> u32 {
@@ -210,32 +259,35 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let told = read(&bytes(&example())).unwrap();
-        assert_eq!(told.begin.as_ref().map(|begin| begin.pid), Some(7));
-        assert!(told.ended && told.damaged.is_empty());
-        assert_eq!(told.changes[0].set.get("value"), Some("1\n"));
-        assert!(told.changes[0].undone);
-        let told = read(&bytes(&example()[..2])).unwrap();
-        assert_eq!(told.changes[0].set.get("value"), Some("1"), "the goal, until it is done");
+        let chronicle = read(&bytes(&example())).unwrap();
+        assert_eq!(chronicle.begin.as_ref().map(|begin| begin.pid), Some(7));
+        assert!(chronicle.ended && chronicle.damaged.is_empty());
+        assert_eq!(chronicle.changes[0].set.get("value"), Some("1\n"));
+        assert!(chronicle.changes[0].undone);
+        let chronicle = read(&bytes(&example()[..2])).unwrap();
+        assert_eq!(chronicle.changes[0].set.get("value"), Some("1"), "the goal, until it is done");
     }
 
     /// However a crash cuts the journal, the whole lines before the cut tell what
-    /// they told, and what is appended behind the cut is read.
+    /// they recorded, nothing of it is damage, and what is appended after the cut is read.
     #[test]
     fn a_torn_line_hides_nothing_but_itself() {
         let whole = bytes(&example());
         for cut in 0..whole.len() {
-            let mut torn = whole[..cut].to_vec();
+            let mut kept = whole[..cut].to_vec();
             // A line that lacks nothing but its end is whole.
             let lines = whole[..=cut].iter().filter(|byte| **byte == b'\n').count();
             let entries = &example()[..lines];
-            let told = read(&torn).unwrap();
-            assert_eq!(told.changes, read(&bytes(entries)).unwrap().changes, "cut at {cut}");
-            if is_torn(&torn) {
-                torn.push(b'\n');
+            let chronicle = read(&kept).unwrap();
+            assert_eq!(chronicle.changes, read(&bytes(entries)).unwrap().changes, "cut at {cut}");
+            assert!(chronicle.damaged.is_empty(), "cut at {cut}");
+            kept.truncate(cut - torn(&kept));
+            if kept.last().is_some_and(|last| *last != b'\n') {
+                kept.push(b'\n');
             }
-            torn.extend(Entry::End.line().unwrap());
-            assert!(read(&torn).unwrap().ended, "cut at {cut}");
+            kept.extend(Entry::End.line().unwrap());
+            let chronicle = read(&kept).unwrap();
+            assert!(chronicle.ended && chronicle.damaged.is_empty(), "cut at {cut}");
         }
     }
 
@@ -244,8 +296,25 @@ mod tests {
         let mut damaged = bytes(&example());
         let second = damaged.iter().position(|byte| *byte == b'\n').unwrap() + 30;
         damaged[second] ^= 1;
-        let told = read(&damaged).unwrap();
-        assert!(told.damaged == [2] && told.changes.is_empty(), "{told:?}");
+        let chronicle = read(&damaged).unwrap();
+        assert!(chronicle.changes.is_empty() && !chronicle.torn, "{chronicle:?}");
+        let [Damage { line: 2, text }] = &chronicle.damaged[..] else { panic!("{chronicle:?}") };
+        assert!(text.contains("net.core.rmem_max"), "{text}");
+        // Whole lines are gone.
+        let lines: Vec<Vec<u8>> = example().iter().map(|entry| entry.line().unwrap()).collect();
+        for (first, second) in [(0, 2), (0, 3), (1, 2)] {
+            let chronicle = read(&[&lines[first][..], &lines[second]].concat()).unwrap();
+            let noticed = if first == 0 { 2 } else { 1 };
+            assert!(
+                chronicle.is_unfinished() && chronicle.damaged[0].line == noticed,
+                "{chronicle:?}"
+            );
+        }
+        // Neither noise nor a page of zeros is what a crash makes of a line.
+        for garbage in [&b"garbage"[..], &[0; 4096], b"12345678 garbage"] {
+            let chronicle = read(garbage).unwrap();
+            assert!(!chronicle.torn && chronicle.is_unfinished(), "{garbage:?}: {chronicle:?}");
+        }
         let newer = Entry::Begin(Begin { schema: JOURNAL_SCHEMA + 1, ..Begin::default() });
         assert_eq!(read(&newer.line().unwrap()).unwrap_err().kind, FaultKind::Unsupported);
     }
@@ -257,8 +326,8 @@ mod tests {
             all.push(b'\n');
             all.extend(bytes(&example()));
             all.extend(noise);
-            let told = read(&all).unwrap();
-            prop_assert!(told.ended);
+            let chronicle = read(&all).unwrap();
+            prop_assert!(chronicle.ended);
         }
     }
 }

@@ -1,5 +1,5 @@
 //! A device that is lent to a testbed: moved into a network namespace of its own, and
-//! brought back as it was. The namespace is tied to a file beside the journal, so a crash
+//! brought back as it was. The namespace is tied to a file next to the journal, so a crash
 //! leaves the device where it was, to be brought back from there.
 //!
 //! A move flushes addresses, routes, the queueing discipline and the sysctls of a device
@@ -128,8 +128,8 @@ pub fn tune(netlink: &mut Netlink, device: &DeviceName, to: &SettingValue) -> Re
     Ok(())
 }
 
-/// What there is to say of a device; none if it is nowhere. A namespace that has lost
-/// its device is of no use to anybody and is let go.
+/// The state of a device; none if it does not exist. A namespace that has lost
+/// its device is of no use to anyone and is released.
 pub(super) fn read(
     netlink: &mut Netlink,
     device: &DeviceName,
@@ -169,7 +169,7 @@ pub(super) fn read(
     Ok(Some(SettingValue(parts)))
 }
 
-/// What it is to say: that it is lent. The fault says what the device is in use for, or
+/// The value it should have: that it is lent. The fault says what the device is in use for, or
 /// what of it could not be restored.
 pub(super) fn goal(
     netlink: &mut Netlink,
@@ -185,12 +185,12 @@ pub(super) fn goal(
             let (text, path) = (format!("{device} has a namespace already"), file.display());
             return no(text, format!("umount {path} && rm {path}"));
         }
-        _ => return no(format!("{device} is lent already"), "bytepath restore".into()),
+        _ => return no(format!("{device} is already lent"), "bytepath restore".into()),
     }
     let link = netlink.link(device.as_str()).map_err(|e| asking(device, &e))?;
     let link = link.ok_or_else(|| super::missing(&loan(device)))?;
     if device.as_str() == "lo" {
-        return no("the loopback device stays where it is".into(), "name a NIC's port".into());
+        return no("the loopback device cannot be lent".into(), "name a NIC's port".into());
     }
     if link.master != 0 {
         let master = kernel::name(link.master).unwrap_or_else(|_| "another device".into());
@@ -201,8 +201,8 @@ pub(super) fn goal(
     }
     let upon = netlink.devices_upon(link.index).map_err(|e| asking(device, &e))?;
     if !upon.is_empty() {
-        let text = format!("{} stands on {device}", upon.join(", "));
-        return no(text, "remove what stands on it, or name another device".into());
+        let text = format!("{} is stacked on {device}", upon.join(", "));
+        return no(text, "remove what is stacked on it, or choose another device".into());
     }
     if let Some(why) = before.get("qdisc").filter(|text| *text != "none").and_then(irreplaceable) {
         return no(format!("{device}: {why}"), "remove it first: tc qdisc del ... root".into());
@@ -279,7 +279,7 @@ fn bring_back(netlink: &mut Netlink, device: &DeviceName, to: &SettingValue) -> 
             let link = link.ok_or_else(|| super::missing(&loan(device)))?;
             there.set_namespace(link.index, home.as_fd()).map_err(|e| {
                 fault("bringing back", &e).remedy(
-                    "if another device has the name by now, rename that one; then `bytepath restore`",
+                    "if another device has taken the name, rename that one; then run `bytepath restore`",
                 )
             })
         };
@@ -301,7 +301,7 @@ fn bring_back(netlink: &mut Netlink, device: &DeviceName, to: &SettingValue) -> 
     if let Some(text) = to.get("qdisc").filter(|text| is_set_up(text)) {
         set_root(netlink, index, text).map_err(|e| fault("queueing discipline of", &e))?;
     }
-    lasting::release(&file).map_err(|e| fault("letting go of the namespace of", &e))
+    lasting::release(&file).map_err(|e| fault("releasing the namespace of", &e))
 }
 
 /// What a device is in use for, and the remedy; none if it is idle.
@@ -310,7 +310,7 @@ fn in_use(
     addresses: &[(IpAddr, u8)],
     routes: &[(IpAddr, u8)],
 ) -> Option<(String, String)> {
-    let other = "name a port that nothing uses";
+    let other = "choose a port that nothing uses";
     if let Some((ip, prefix)) = addresses.first() {
         let text = format!("{device} has the address {ip}/{prefix}");
         let remedy = format!("{other}, or take its addresses away: ip addr flush dev {device}");
@@ -320,7 +320,7 @@ fn in_use(
     let family = if to.is_ipv6() { "-6 " } else { "" };
     let remedy =
         format!("{other}, or remove its routes: ip {family}route show table all dev {device}");
-    Some((format!("the route to {to}/{length} goes by {device}"), remedy))
+    Some((format!("the route to {to}/{length} uses {device}"), remedy))
 }
 
 /// The root discipline, in the words of [`Setting::Qdisc`].
@@ -330,7 +330,7 @@ fn discipline(netlink: &mut Netlink, link: &Link) -> io::Result<String> {
     Ok(root.map_or("none".into(), |root| qdisc_text(root, &all)))
 }
 
-/// Whether somebody set up this discipline; the kernel's own comes back by itself.
+/// Whether this discipline was set up explicitly; the kernel's own comes back by itself.
 fn is_set_up(text: &str) -> bool {
     text != "none" && !text.split(' ').any(|word| word == "handle=0:")
 }
@@ -449,7 +449,7 @@ mod tests {
         assert_eq!(text, "eth1 has the address 192.0.2.7/24");
         assert!(remedy.ends_with(": ip addr flush dev eth1"), "{remedy}");
         let (text, remedy) = in_use(&device, &[], &route).unwrap();
-        assert_eq!(text, "the route to 203.0.113.0/24 goes by eth1");
+        assert_eq!(text, "the route to 203.0.113.0/24 uses eth1");
         assert!(remedy.ends_with(": ip route show table all dev eth1"), "{remedy}");
         assert_eq!(in_use(&device, &[], &[]), None);
     }

@@ -1,4 +1,4 @@
-//! Where settings are: the running kernel, or a tree of files that stands for it.
+//! Where settings are: the running kernel, or a tree of files in its place.
 
 use super::{device, files, loan, missing};
 use crate::record::{Fault, FaultKind, Setting, SettingValue};
@@ -12,12 +12,12 @@ use std::path::Path;
 /// can put a machine in its place that dies at any step.
 pub trait Machine {
     /// What a setting's parts say now; none if what it is about is not there.
-    /// More parts than the setting asks for may be told: those that it changes
+    /// More parts than the setting names may be reported: those that it changes
     /// beside itself.
     fn read(&mut self, setting: &Setting) -> Result<Option<SettingValue>, Fault>;
 
-    /// What those parts are to say that the setting is about. The fault tells why
-    /// this cannot be, or why what is there could not be put back.
+    /// What those parts are to say that the setting is about. The fault shows why
+    /// this cannot be, or why what is there could not be restored.
     fn goal(&mut self, setting: &Setting, before: &SettingValue) -> Result<SettingValue, Fault>;
 
     /// Changes these parts to these texts. On a fault some of them may be changed.
@@ -178,7 +178,7 @@ impl Machine for ThisMachine {
     }
 }
 
-/// What the engine asks for, in the network namespace that this thread is in.
+/// What the engine requests, in the network namespace that this thread is in.
 impl ThisMachine {
     fn read_here(&mut self, setting: &Setting) -> Result<Option<SettingValue>, Fault> {
         let knobs = files::knobs(&self.roots, setting);

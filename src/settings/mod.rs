@@ -1,7 +1,7 @@
-//! Settings of the host that are always put back: read, written down, changed,
+//! Settings of the host that are always restored: read, written down, changed,
 //! verified; and undone in reverse order at the end, on an error, on Ctrl-C, on a
-//! panic, and after SIGKILL by whoever reads the journal next. `docs/settings.md`
-//! says how each setting is read, changed and undone, and what outlives what.
+//! panic, and after SIGKILL by the next process that reads the journal. `docs/settings.md`
+//! describes how each setting is read, changed and undone, and what survives what.
 
 mod device;
 mod engine;
@@ -20,10 +20,11 @@ use crate::record::{
     Fault, FaultKind, RestorationRow, Setting, SettingRecord, SettingValue, WantedSetting,
 };
 use engine::{Engine, Home};
-use journal::{Chronicle, Medium};
+use journal::{Chronicle, Damage, Medium};
+use std::io::Write;
 
 /// Settings that are in force. Dropping it puts them back; [`Applied::undo`]
-/// does so too and tells what became of each.
+/// does so too and returns the outcome of each.
 pub struct Applied {
     engine: Engine<ThisMachine, JournalFile>,
     records: Vec<SettingRecord>,
@@ -35,12 +36,12 @@ pub struct Applied {
 
 impl Applied {
     /// Sets everything that is wanted, in this order. The journal of an earlier run
-    /// that died is worked off first; its rows come back beside.
+    /// that died is replayed first; its rows are returned too.
     ///
     /// Nothing is changed where another bytepath sets things on this host, where
-    /// the earlier run's settings cannot be put back, or where a mandatory setting
-    /// cannot be made. If one fails when it is its turn, those before it are put
-    /// back.
+    /// the earlier run's settings cannot be restored, or where a mandatory setting
+    /// cannot be made. If one fails when it is its turn, those before it are
+    /// restored.
     pub fn apply(
         place: &Place,
         host: ThisMachine,
@@ -51,7 +52,7 @@ impl Applied {
         if let Some(row) = rows.iter().find(|row| row.is_pending()) {
             let text = format!("settings of an earlier run are still in force: {row}");
             return Err(Fault::new(FaultKind::System, text).remedy(format!(
-                "`bytepath restore --show` tells more; removing {} forgets them",
+                "`bytepath restore --show` has details; removing {} forgets them",
                 place.journal().display()
             )));
         }
@@ -63,7 +64,7 @@ impl Applied {
         Ok((applied, rows))
     }
 
-    /// Sets more. On a fault everything is put back, what was set before too.
+    /// Sets more. On a fault everything is restored, what was set before too.
     pub fn add(&mut self, wanted: &[WantedSetting]) -> Result<(), Fault> {
         match self.engine.apply(wanted) {
             Ok(records) => {
@@ -80,8 +81,8 @@ impl Applied {
         }
     }
 
-    /// Sets more for a while, until [`Applied::unprepare`]. On a fault these alone are put
-    /// back, and what was set before stays.
+    /// Sets more for a while, until [`Applied::unprepare`]. On a fault these alone are
+    /// restored, and what was set before stays.
     pub fn prepare(&mut self, wanted: &[WantedSetting]) -> Result<Vec<SettingRecord>, Fault> {
         self.engine.apply(wanted).map_err(|mut fault| {
             for row in self.unprepare().iter().filter(|row| row.is_pending()) {
@@ -91,7 +92,7 @@ impl Applied {
         })
     }
 
-    /// Puts back what was prepared, the last first. What cannot be put back yet is tried
+    /// Restores what was prepared, the last first. What cannot be restored yet is tried
     /// again when this is called again.
     pub fn unprepare(&mut self) -> Vec<RestorationRow> {
         self.engine.undo_from(self.lasting, Home::Here)
@@ -102,7 +103,7 @@ impl Applied {
         &self.records
     }
 
-    /// Puts everything back, the last first; tells what became of each.
+    /// Restores everything, the last first; returns the outcome of each.
     pub fn undo(mut self) -> Vec<RestorationRow> {
         self.put_back()
     }
@@ -120,12 +121,13 @@ impl Drop for Applied {
             return;
         }
         for row in self.put_back().iter().filter(|row| row.is_pending()) {
-            eprintln!("bytepath: {row}");
+            // A standard error that is gone must not keep the rest of it from being restored.
+            let _ = writeln!(std::io::stderr(), "bytepath: {row}");
         }
     }
 }
 
-/// Puts back what a run that has died left behind. The rows come in the order in
+/// Restores what a run that has died left behind. The rows come in the order in
 /// which it was done; none are there if nothing was to be done.
 pub fn restore(place: &Place, host: ThisMachine) -> Result<Vec<RestorationRow>, Fault> {
     // Without a journal there is nothing to lock, and no folder to make.
@@ -141,22 +143,34 @@ fn work_off(
     lock: &Lock,
     host: ThisMachine,
 ) -> Result<(ThisMachine, Vec<RestorationRow>), Fault> {
-    let Some(told) = place.read()? else {
+    let Some(chronicle) = place.read()? else {
         return Ok((host, Vec::new()));
     };
-    let home = Home::of(&told, &host);
-    let mut engine = Engine::inherit(host, place.reopen(lock)?, told.changes);
-    let rows = engine.undo(home)?;
-    Ok((engine.machine, rows))
+    let home = Home::of(&chronicle, &host);
+    let mut engine = Engine::inherit(host, place.reopen(lock)?, chronicle.changes);
+    if chronicle.damaged.is_empty() {
+        let rows = engine.undo(home)?;
+        return Ok((engine.machine, rows));
+    }
+    // Where its first line is lost, it may be of another boot or another namespace.
+    let rows = if chronicle.begin.is_some() { engine.undo_from(0, home) } else { Vec::new() };
+    let mut text = format!("the journal {} is damaged", place.journal().display());
+    for Damage { line, text: says } in &chronicle.damaged {
+        text.push_str(&format!("; line {line} reads '{says}'"));
+    }
+    rows.iter().for_each(|row| text.push_str(&format!("; {row}")));
+    let remedy = "what the damaged lines had set is unknown: compare the host \
+                  with their text, then remove the journal";
+    Err(Fault::new(FaultKind::Storage, text).remedy(remedy))
 }
 
 /// What a run that has died left behind, if any did; none while one is at work.
 pub fn left_behind(place: &Place) -> Option<Chronicle> {
-    // One that cannot be read is told of by whoever wants to set something.
+    // One that cannot be read is reported by the next attempt to set something.
     place.read().ok().flatten().filter(|_| !place.is_locked())
 }
 
-/// Whether these settings can be made, the mandatory ones; the fault tells which one
+/// Whether these settings can be made, the mandatory ones; the fault shows which one
 /// cannot, and why. Nothing is changed, nothing written.
 pub fn feasible(host: ThisMachine, wanted: &[WantedSetting]) -> Result<(), Fault> {
     Engine::inherit(host, Nowhere, Vec::new()).all_feasible(wanted)
@@ -206,21 +220,21 @@ fn missing(setting: &Setting) -> Fault {
     let (what, remedy) = match setting {
         Setting::Sysctl { name, .. } => (format!("this kernel has no sysctl {name}"), ""),
         Setting::Governor { .. } => (
-            "no CPU's clock can be chosen (there is no cpufreq)".into(),
-            "a hypervisor keeps it to itself; set it on the host",
+            "no CPU's clock can be set (there is no cpufreq)".into(),
+            "a hypervisor withholds it; set it on the host",
         ),
         Setting::IdleStates { .. } => ("no CPU has such an idle state".into(), ""),
         Setting::IrqAffinity { irq, .. } => (format!("there is no interrupt {irq}"), ""),
         Setting::HugePages { .. } => (format!("there are no {}", setting.subject()), ""),
         Setting::Dsa { .. } => {
-            (format!("there is no {}", setting.subject()), "bytepath doctor says what is missing")
+            (format!("there is no {}", setting.subject()), "bytepath doctor lists what is missing")
         }
         Setting::Rps { device, .. } | Setting::Xps { device, .. } => {
             (format!("there is no device {device} with such a queue"), "")
         }
         other => match other.device() {
             Some(device) => (format!("there is no device {device}"), ""),
-            None => ("it is not there".into(), ""),
+            None => ("it does not exist".into(), ""),
         },
     };
     let fault = Fault::new(FaultKind::Unsupported, what);

@@ -1,11 +1,12 @@
-//! Where the journal is, and who may write it: one bytepath a host.
+//! Where the journal is, and who may write it: one bytepath per host.
 
 use super::journal::{self, Chronicle, Medium};
 use crate::record::{DeviceName, Fault, FaultKind};
 use crate::sys::file_lock;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use crate::sys::files::{self, Folder};
+use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// Environment variable that names another folder for journal and lock.
@@ -37,9 +38,13 @@ impl Drop for Lock {
 /// A journal on disk.
 #[derive(Debug)]
 pub struct JournalFile {
-    path: PathBuf,
+    folder: Folder,
     file: File,
 }
+
+/// Names of the files.
+const JOURNAL: &str = "journal";
+const LOCK: &str = "lock";
 
 impl Place {
     /// Where the next bytepath looks, also after a reboot: `$BYTEPATH_STATE`,
@@ -66,7 +71,7 @@ impl Place {
 
     /// The journal's file.
     pub fn journal(&self) -> PathBuf {
-        self.folder.join("journal")
+        self.folder.join(JOURNAL)
     }
 
     /// The file that holds the network namespace of a device that is lent.
@@ -74,17 +79,17 @@ impl Place {
         self.folder.join("lent").join(device.as_str())
     }
 
-    /// Takes the right to set things. One fault tells which process has it.
+    /// Takes the right to set things. One fault shows which process has it.
     pub fn lock(&self) -> Result<Lock, Fault> {
-        let path = self.folder.join("lock");
+        let path = self.folder.join(LOCK);
         let fault = |e: &io::Error| storage("lock", &path, e);
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(&self.folder)
             .map_err(|e| storage("make", &self.folder, &e))?;
-        let mut file = open(OpenOptions::new().read(true).write(true).create(true), &path)
-            .map_err(|e| fault(&e))?;
+        let opened = self.open().and_then(|folder| own(folder.appender(LOCK, true)?));
+        let mut file = opened.map_err(|e| fault(&e))?;
         if !file_lock::take(&file).map_err(|e| fault(&e))? {
             let mut pid = String::new();
             let _ = (&mut file).take(20).read_to_string(&mut pid);
@@ -92,9 +97,9 @@ impl Place {
                 "" => "another bytepath".to_owned(),
                 pid => format!("another bytepath (process {pid})"),
             };
-            let text = format!("{who} is setting things on this host");
+            let text = format!("{who} is changing settings on this host");
             return Err(Fault::new(FaultKind::Storage, text)
-                .remedy("wait until it has ended; two would spoil each other's numbers"));
+                .remedy("wait until it has ended; two would distort each other's results"));
         }
         // The number is for people alone; the lock itself goes with the process.
         let mut note = || -> io::Result<()> {
@@ -107,52 +112,59 @@ impl Place {
     }
 
     /// What the journal of an earlier run tells; none if there is none, or if it
-    /// has nothing to put back. Without the lock, that run may be going on still.
+    /// has nothing to restore. Without the lock, that run may be going on still.
     pub fn read(&self) -> Result<Option<Chronicle>, Fault> {
         let path = self.journal();
-        let mut bytes = Vec::new();
-        let file = match open(OpenOptions::new().read(true), &path) {
-            Ok(file) => file,
+        let opened = self.open().and_then(|folder| own(folder.reader(JOURNAL)?));
+        let bytes = match opened.and_then(|file| files::bounded(file, LONGEST)) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(storage("read", &path, &e)),
+            bytes => bytes.map_err(|e| storage("read", &path, &e))?,
         };
-        file.take(LONGEST).read_to_end(&mut bytes).map_err(|e| storage("read", &path, &e))?;
-        let told = journal::read(&bytes).map_err(|f| f.context(path.display()))?;
-        Ok((!told.ended && told.changes.iter().any(|change| !change.undone)).then_some(told))
+        let chronicle = journal::read(&bytes).map_err(|f| f.context(path.display()))?;
+        Ok(chronicle.is_unfinished().then_some(chronicle))
     }
 
     /// Whether some bytepath holds the lock at this moment.
     pub fn is_locked(&self) -> bool {
-        let file = open(OpenOptions::new().read(true), &self.folder.join("lock"));
+        let file = self.open().and_then(|folder| own(folder.reader(LOCK)?));
         file.is_ok_and(|file| file_lock::is_taken(&file).unwrap_or(false))
     }
 
-    /// Begins a new journal in place of one that has nothing to put back.
+    /// Begins a new journal in place of one that has nothing to restore.
     pub fn create(&self, _lock: &Lock) -> Result<JournalFile, Fault> {
         let path = self.journal();
         let fault = |e: &io::Error| storage("write", &path, e);
-        let options = OpenOptions::new().write(true).create(true).truncate(true).clone();
-        let file = open(&options, &path).map_err(|e| fault(&e))?;
-        file.sync_all().and_then(|()| sync_folder(&self.folder)).map_err(|e| fault(&e))?;
-        Ok(JournalFile { path, file })
+        let create = || -> io::Result<JournalFile> {
+            let folder = self.open()?;
+            let file = own(folder.appender(JOURNAL, true)?)?;
+            file.set_len(0)?;
+            file.sync_all()?;
+            folder.sync()?;
+            Ok(JournalFile { folder, file })
+        };
+        create().map_err(|e| fault(&e))
     }
 
-    /// Opens the journal of an earlier run, to write down what is put back. A
-    /// torn line is ended first.
+    /// Opens the journal of an earlier run, to write down what is restored. A
+    /// torn line is cut off.
     pub fn reopen(&self, _lock: &Lock) -> Result<JournalFile, Fault> {
-        let path = self.journal();
-        let fault = |e: &io::Error| storage("write", &path, e);
-        let mut file =
-            open(OpenOptions::new().read(true).append(true), &path).map_err(|e| fault(&e))?;
-        let length = file.metadata().map_err(|e| fault(&e))?.len();
-        let mut last = Vec::new();
-        file.seek(io::SeekFrom::Start(length.saturating_sub(1)))
-            .and_then(|_| file.read_to_end(&mut last))
-            .map_err(|e| fault(&e))?;
-        if journal::is_torn(&last) {
-            file.write_all(b"\n").map_err(|e| fault(&e))?;
-        }
-        Ok(JournalFile { path, file })
+        let reopen = || -> io::Result<JournalFile> {
+            let folder = self.open()?;
+            let mut file = own(folder.appender(JOURNAL, false)?)?;
+            let bytes = files::bounded(&mut file, LONGEST)?;
+            let torn = journal::torn(&bytes);
+            if torn > 0 {
+                file.set_len((bytes.len() - torn) as u64)?;
+            } else if bytes.last().is_some_and(|last| *last != b'\n') {
+                file.write_all(b"\n")?;
+            }
+            Ok(JournalFile { folder, file })
+        };
+        reopen().map_err(|e| storage("write", &self.journal(), &e))
+    }
+
+    fn open(&self) -> io::Result<Folder> {
+        Folder::open(&self.folder).map(Folder::private)
     }
 }
 
@@ -163,19 +175,14 @@ impl Medium for JournalFile {
     }
 
     fn discard(&mut self) -> io::Result<()> {
-        match fs::remove_file(&self.path) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            _ => {}
-        }
-        self.path.parent().map_or(Ok(()), sync_folder)
+        self.folder.remove(JOURNAL)?;
+        self.folder.sync()
     }
 }
 
-/// Opens a file that only its owner may read. One that belongs to somebody else
-/// is refused: what a journal says is written to the kernel.
-fn open(options: &OpenOptions, path: &Path) -> io::Result<File> {
-    let mut options = options.clone();
-    let file = options.mode(0o600).custom_flags(libc::O_NOFOLLOW).open(path)?;
+/// A file that belongs to this user. Another's is refused even for reading: what a journal
+/// says is written to the kernel.
+fn own(file: File) -> io::Result<File> {
     let owner = file.metadata()?.uid();
     let me = rustix::process::geteuid().as_raw();
     if owner != me {
@@ -183,11 +190,6 @@ fn open(options: &OpenOptions, path: &Path) -> io::Result<File> {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
     }
     Ok(file)
-}
-
-/// A file's name has to outlive a crash, too.
-fn sync_folder(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
 }
 
 fn storage(verb: &str, path: &Path, error: &io::Error) -> Fault {

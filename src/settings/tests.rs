@@ -154,7 +154,7 @@ fn burn(fuse: &Fuse) -> bool {
 }
 
 /// A machine whose user dies: from then on nothing is read or written. Each part
-/// of a setting is a step of its own. It finds at most so many huge pages.
+/// of a setting is a step of its own. It finds at most this many huge pages.
 struct Mortal {
     host: ThisMachine,
     fuse: Fuse,
@@ -225,7 +225,7 @@ impl Medium for Torn {
     }
 }
 
-/// Applies and undoes, as a run does, but dies after so many steps. True if it
+/// Applies and undoes, as a run does, but dies after this many steps. True if it
 /// came to its end.
 fn run(tree: &Tree, lines: &[WantedSetting], steps: u32, part: f64) -> bool {
     let fuse = Rc::new(Cell::new(steps));
@@ -239,16 +239,16 @@ fn run(tree: &Tree, lines: &[WantedSetting], steps: u32, part: f64) -> bool {
     fuse.get() > 0
 }
 
-/// Puts back what is in the journal, but dies after so many steps.
+/// Restores what is in the journal, but dies after this many steps.
 fn restore_until(tree: &Tree, steps: u32, part: f64) {
     let place = tree.place();
     let lock = place.lock().unwrap();
-    let Some(told) = place.read().unwrap() else { return };
+    let Some(chronicle) = place.read().unwrap() else { return };
     let fuse = Rc::new(Cell::new(steps));
     let machine = Mortal { host: tree.host(), fuse: fuse.clone(), pages: u64::MAX };
-    let home = Home::of(&told, &machine);
+    let home = Home::of(&chronicle, &machine);
     let journal = Torn { file: place.reopen(&lock).unwrap(), fuse, part };
-    let _ = Engine::inherit(machine, journal, told.changes).undo(home);
+    let _ = Engine::inherit(machine, journal, chronicle.changes).undo(home);
 }
 
 proptest! {
@@ -258,7 +258,7 @@ proptest! {
     /// is killed (before a line of the journal, in the middle of it, after it,
     /// between two parts of one setting, before or after it is read back, while it
     /// is undone, while a restore undoes it), a restore gives the very files that
-    /// were there; and a file that somebody else wrote meanwhile stays theirs.
+    /// were there; and a file that someone else wrote meanwhile stays theirs.
     #[test]
     fn killed_at_every_step(
         chosen in prop::collection::vec(0..LINES.len(), 1..6),
@@ -295,7 +295,7 @@ proptest! {
 }
 
 #[test]
-fn what_was_set_is_told_and_put_back() {
+fn what_was_set_is_reported_and_restored() {
     let tree = Tree::new();
     let before = tree.snapshot();
     let lines: Vec<&str> = LINES.iter().map(|(line, _)| *line).collect();
@@ -325,7 +325,7 @@ fn what_was_set_is_told_and_put_back() {
 }
 
 #[test]
-fn a_drop_and_a_panic_put_back_too() {
+fn a_drop_and_a_panic_restore_too() {
     let tree = Tree::new();
     let before = tree.snapshot();
     let apply = || Applied::apply(&tree.place(), tree.host(), &wanted(&["mtu eth0 4148"])).unwrap();
@@ -357,15 +357,15 @@ fn a_mandatory_setting_that_cannot_be_made_is_an_error_before_anything_changes()
 
 /// A kernel that takes a value and does something else with it.
 #[test]
-fn what_does_not_say_what_was_asked_for_is_undone() {
+fn what_does_not_say_what_was_requested_is_undone() {
     let tree = Tree::new();
     fs::remove_file(tree.path("proc/sys/net/core/optmem_max")).unwrap();
     std::os::unix::fs::symlink("/dev/null", tree.path("proc/sys/net/core/optmem_max")).unwrap();
     let before = tree.snapshot();
     let lines = ["mtu eth0 4148", "sysctl net.core.optmem_max=1048576"];
     let refusal = Applied::apply(&tree.place(), tree.host(), &wanted(&lines)).err().unwrap();
-    assert!(refusal.message.contains("the kernel took it, but it says"), "{refusal}");
-    assert_eq!(tree.snapshot(), before, "the MTU was put back");
+    assert!(refusal.message.contains("the kernel accepted it, but it reads"), "{refusal}");
+    assert_eq!(tree.snapshot(), before, "the MTU was restored");
     assert!(tree.restore().is_empty());
 }
 
@@ -386,8 +386,8 @@ fn huge_pages_of_which_fewer_were_found_are_an_error_and_given_back() {
             Err(fault) => fault.to_string(),
             Ok(records) => records[1].skipped.clone().expect("it is skipped"),
         };
-        assert!(said.contains("but it says 60 now"), "{said}");
-        assert_eq!(said.contains("in pieces"), !optional, "{said}");
+        assert!(said.contains("but it reads 60 now"), "{said}");
+        assert_eq!(said.contains("fragmented"), !optional, "{said}");
         engine.undo(Home::Here).unwrap();
         drop(lock);
         assert_eq!(tree.snapshot(), before, "the three that were there, and the MTU");
@@ -396,7 +396,7 @@ fn huge_pages_of_which_fewer_were_found_are_an_error_and_given_back() {
 
 /// Settings of a run that was killed, and then the device is pulled out.
 #[test]
-fn what_has_vanished_is_told_and_the_rest_put_back() {
+fn what_has_vanished_is_reported_and_the_rest_restored() {
     let tree = Tree::new();
     let lines = ["mtu eth0 4148", "governor all performance", "sysctl net.core.rmem_max=1"];
     killed_after_applying(&tree, &lines);
@@ -406,17 +406,17 @@ fn what_has_vanished_is_told_and_the_rest_put_back() {
     assert_eq!(
         texts,
         [
-            "net.core.rmem_max: put back: 212992 (was set to 1)",
-            "governor: put back: cpu0 schedutil, cpu1 powersave (was set to performance): \
-             cpu1 not there any more",
-            "mtu eth0: gone: it is not there any more",
+            "net.core.rmem_max: restored: 212992 (was set to 1)",
+            "governor: restored: cpu0 schedutil, cpu1 powersave (was set to performance): \
+             cpu1 no longer there",
+            "mtu eth0: gone: it no longer exists",
         ]
     );
     assert!(!tree.place().journal().exists());
 }
 
 #[test]
-fn somebody_elses_value_is_left_alone_by_name() {
+fn a_foreign_value_is_left_alone_by_name() {
     let tree = Tree::new();
     killed_after_applying(&tree, &["sysctl net.core.rmem_max=67108864", "mtu eth0 4148"]);
     tree.put("proc/sys/net/core/rmem_max", "5000000\n");
@@ -424,7 +424,7 @@ fn somebody_elses_value_is_left_alone_by_name() {
     assert_eq!(
         texts,
         [
-            "mtu eth0: put back: 1500 (was set to 4148)",
+            "mtu eth0: restored: 1500 (was set to 4148)",
             "net.core.rmem_max: left alone: is 5000000 now, not the 67108864 that bytepath had set",
         ]
     );
@@ -438,7 +438,7 @@ fn after_a_reboot_nothing_is_written() {
     tree.put("sys/class/net/eth0/mtu", "1500\n");
     let rows = tree.restore();
     let texts: Vec<String> = rows.iter().map(ToString::to_string).collect();
-    assert_eq!(texts[0], "mtu eth0: already back: 1500: the machine was rebooted since");
+    assert_eq!(texts[0], "mtu eth0: already restored: 1500: the machine was rebooted since");
     assert!(texts[1].ends_with("the machine was rebooted since, and it is 67108864 now"));
     assert_eq!(fs::read(tree.path("proc/sys/net/core/rmem_max")).unwrap(), b"67108864");
 }
@@ -458,7 +458,7 @@ fn another_network_namespace_is_not_this_one() {
     let rows = tree.restore();
     let outcomes: Vec<Restoration> = rows.iter().map(|row| row.outcome).collect();
     assert_eq!(outcomes, [Restoration::Restored, Restoration::Elsewhere]);
-    // Its journal stays, and nobody else may set anything meanwhile.
+    // Its journal stays, and no one else may set anything meanwhile.
     let refusal = Applied::apply(&tree.place(), tree.host(), &wanted(&["mtu eth0 9000"]));
     assert!(refusal.err().unwrap().message.contains("still in force: mtu eth0"));
     enter("4026531840");
@@ -476,8 +476,8 @@ fn a_run_finds_and_restores_what_another_left_behind() {
     let tree = Tree::new();
     let before = tree.snapshot();
     killed_after_applying(&tree, &["mtu eth0 4148"]);
-    let told = left_behind(&tree.place()).unwrap();
-    assert_eq!(told.begin.unwrap().pid, std::process::id());
+    let chronicle = left_behind(&tree.place()).unwrap();
+    assert_eq!(chronicle.begin.unwrap().pid, std::process::id());
     let (applied, rows) =
         Applied::apply(&tree.place(), tree.host(), &wanted(&["mtu eth0 9000"])).unwrap();
     assert_eq!(rows[0].outcome, Restoration::Restored);
@@ -487,9 +487,9 @@ fn a_run_finds_and_restores_what_another_left_behind() {
     assert_eq!(tree.snapshot(), before);
 }
 
-/// A driver that adapts moves its waits by itself: that is nobody else's doing.
+/// A driver that adapts changes its waits by itself: that is not a foreign change.
 #[test]
-fn waits_of_a_driver_that_adapts_are_put_back() {
+fn waits_of_a_driver_that_adapts_are_restored() {
     let engine = Engine::inherit(Tree::new().host(), Nowhere, Vec::new());
     let set = |adaptive: &str| journal::Change {
         number: 0,
@@ -552,15 +552,15 @@ fn what_is_prepared_goes_before_what_lasts() {
     for _ in 0..2 {
         assert_eq!(applied.prepare(&asked).unwrap().len(), 2);
         assert_ne!(tree.snapshot(), usual);
-        // What a crash would leave to be put back.
-        let told = tree.place().read().unwrap().unwrap();
-        assert_eq!(told.changes.iter().filter(|change| !change.undone).count(), 3);
+        // What a crash would leave to be restored.
+        let chronicle = tree.place().read().unwrap().unwrap();
+        assert_eq!(chronicle.changes.iter().filter(|change| !change.undone).count(), 3);
         let rows = applied.unprepare();
         let rows: Vec<String> = rows.iter().map(|row| row.setting.to_string()).collect();
         assert_eq!(rows, ["threaded-napi eth0 on", "mtu eth0 4148"]);
         assert_eq!(tree.snapshot(), usual);
     }
-    // One that does not say what was asked for takes the others of its kind with it, and
+    // One that does not say what was requested takes the others of its kind with it, and
     // nothing else.
     let stubborn = tree.path("sys/class/net/eth0/threaded");
     let kept = fs::read(&stubborn).unwrap();
@@ -572,13 +572,13 @@ fn what_is_prepared_goes_before_what_lasts() {
     fs::write(&stubborn, kept).unwrap();
     assert_eq!(tree.snapshot(), usual);
     applied.prepare(&asked).unwrap();
-    assert_eq!(applied.records().len(), 1, "a preparation is no setting of the study");
+    assert_eq!(applied.records().len(), 1, "a preparation is not a setting of the study");
     assert_eq!(applied.undo().len(), 3);
     assert_eq!(tree.snapshot(), before);
     assert!(tree.place().read().unwrap().is_none());
 }
 
-/// No kernel stands behind this tree, so the state stays; what was written says what would
+/// There is no kernel for this tree, so the state stays; what was written says what would
 /// have been done.
 #[test]
 fn a_part_of_dsa_is_enabled_by_its_driver() {
@@ -594,6 +594,6 @@ fn a_part_of_dsa_is_enabled_by_its_driver() {
     let state = host.read(&setting).unwrap().unwrap();
     assert_eq!(state.get("state").map(str::trim), Some("disabled"));
     let error = Applied::apply(&tree.place(), host, &[setting.into()]).err().unwrap();
-    assert!(error.message.contains("the kernel took it, but it says"), "{error}");
+    assert!(error.message.contains("the kernel accepted it, but it reads"), "{error}");
     assert_eq!(tree.host().read(&"dsa wq9.9 size=1".parse().unwrap()).unwrap(), None);
 }

@@ -1,5 +1,5 @@
-//! The cable between two guests, or between a guest and this host: which one can be
-//! had, and laying it.
+//! The cable between two guests, or between a guest and this host: which one is
+//! available, and creating it.
 //!
 //! The good cable is made of tap devices in a network namespace of our own: a bridge
 //! between two of them, or one that a role of this host uses itself. Packets cross it
@@ -42,7 +42,7 @@ pub struct Wish {
     pub vhost: &'static str,
 }
 
-/// A cable that can be had.
+/// A cable that is available.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cable {
     /// Sockets, and why not taps.
@@ -65,17 +65,17 @@ pub struct Laid {
 }
 
 impl Wish {
-    /// What a user who asks for nothing gets.
+    /// What a user who requests nothing gets.
     pub const DEFAULT: Wish = Wish { kind: "auto", queues: 1, vhost: "auto" };
 
     /// The cable it comes to here, between guests or to a role `on_host`. Tries it for
     /// real, and leaves nothing behind.
     pub fn settle(&self, on_host: Option<Role>) -> Result<Cable, Fault> {
         if self.kind == "socket" {
-            return Ok(Cable::Sockets("wire=socket asks for it".into()));
+            return Ok(Cable::Sockets("wire=socket requires it".into()));
         }
         let vhost = match self.vhost {
-            "off" => Err("vhost=off asks for it".to_owned()),
+            "off" => Err("vhost=off requires it".to_owned()),
             wish => match (vhost(Path::new(VHOST_NET)), wish) {
                 (Err(fault), "on") => return Err(fault),
                 (found, _) => found.map(drop).map_err(|fault| fault.message),
@@ -150,8 +150,8 @@ pub fn findings() -> Vec<Finding> {
     vec![Finding {
         severity: Severity::Note,
         what: format!("testbed vm: {}", fault.message),
-        effect: "two guests are joined by sockets, packet by packet; a guest and this host not \
-                 at all"
+        effect: "two guests are joined by sockets, packet by packet; a guest and this \
+                 host cannot be joined"
             .to_owned(),
         command: fault.remedy.unwrap_or_default(),
     }]
@@ -167,7 +167,7 @@ fn vhost(device: &Path) -> Result<OwnedFd, Fault> {
         let name = device.display();
         let remedy = match e.kind() {
             io::ErrorKind::PermissionDenied => {
-                format!("run as root, or as one of the group that {name} belongs to (often kvm)")
+                format!("run as root, or as a member of the group that owns {name} (often kvm)")
             }
             _ => "modprobe vhost_net, or a kernel with CONFIG_VHOST_NET; vhost=off does without"
                 .to_owned(),
@@ -176,7 +176,7 @@ fn vhost(device: &Path) -> Result<OwnedFd, Fault> {
             io::ErrorKind::PermissionDenied => FaultKind::Permission,
             _ => FaultKind::Unsupported,
         };
-        Fault::new(kind, format!("vhost-net cannot be had: {name}: {e}")).remedy(remedy)
+        Fault::new(kind, format!("vhost-net is not available: {name}: {e}")).remedy(remedy)
     })
 }
 
@@ -226,7 +226,7 @@ fn fault(refused: &Refused, roots: &Roots) -> Fault {
     let denied = matches!(code, libc::EPERM | libc::EACCES);
     let help = match refused.step {
         Step::OpenTap if denied => {
-            "run as root, or let everybody open it, as most systems do: chmod 0666 /dev/net/tun"
+            "run as root, or make it accessible to all users, as most systems do: chmod 0666 /dev/net/tun"
                 .to_owned()
         }
         Step::OpenTap => "modprobe tun; in a container, give it the device /dev/net/tun".into(),
@@ -277,14 +277,14 @@ mod tests {
     fn a_socket_is_a_choice_and_never_what_taps_fall_back_to_by_name() {
         let wish = Wish { kind: "socket", ..Wish::DEFAULT };
         let cable = wish.settle(None).unwrap();
-        assert!(matches!(&cable, Cable::Sockets(why) if why.contains("asks for it")));
+        assert!(matches!(&cable, Cable::Sockets(why) if why.contains("requires it")));
         let laid = cable.lay(None).unwrap();
         assert!(laid.networks.len() == 2 && laid.host.is_none());
-        assert_eq!(cable.facts()[0].1, "sockets (wire=socket asks for it)");
+        assert_eq!(cable.facts()[0].1, "sockets (wire=socket requires it)");
     }
 
     #[test]
-    fn taps_have_the_queues_that_were_asked_for() {
+    fn taps_have_the_queues_that_were_requested() {
         let wish = Wish { kind: "tap", queues: 3, vhost: "off" };
         let cable = match wish.settle(None) {
             Ok(cable) => cable,
@@ -295,7 +295,7 @@ mod tests {
         };
         let facts = cable.facts();
         assert_eq!(facts[1], ("link.queues", "3".to_owned()));
-        assert_eq!(facts[2].1, "off (vhost=off asks for it)");
+        assert_eq!(facts[2].1, "off (vhost=off requires it)");
         let both = cable.lay(None).unwrap();
         let counts: Vec<usize> = both.networks.iter().map(|n| n.descriptors().len()).collect();
         assert_eq!(counts, [3, 3]);

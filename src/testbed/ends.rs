@@ -5,9 +5,9 @@ use crate::record::Role;
 use crate::record::wire::LinkEnd;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Length of the link's prefix in bits.
-const PREFIX: u8 = 30;
-const PREFIX_V6: u8 = 126;
+/// Length of the link's prefix in bits. There is room for addresses that are not the kernel's.
+const PREFIX: u8 = 24;
+const PREFIX_V6: u8 = 64;
 
 /// Addresses from 198.18.0.0/15, which RFC 2544 sets aside for benchmarks of
 /// network devices; no real network has them.
@@ -44,19 +44,33 @@ pub fn end_v6(role: Role, device: impl Into<String>) -> LinkEnd {
     LinkEnd::plain(device, address_v6(role), PREFIX_V6)
 }
 
+/// The receiver's end of a veth pair where a macvtap is on it, which has the end's name then.
+const BELOW: &str = "below1";
+
 /// Both ends between the namespaces of two processes: of a veth pair, of which the first
-/// makes both, or of a tap, whose device the receiver makes and puts into the sender's
-/// namespace.
+/// makes both, and on whose other end there may be a macvtap; or of a tap, whose device the
+/// receiver makes and puts into the sender's namespace.
 pub fn beside([sender, receiver]: [u32; 2]) -> [Attachment; 2] {
     let plain = |role| end(role, device(role));
-    let peer = Some((device(Role::Receiver).to_owned(), receiver));
+    let to = |peer: &str| {
+        let peer = Some((peer.to_owned(), receiver));
+        LinkEnd { peer, ..plain(Role::Sender) }
+    };
     let descriptors =
         LinkEnd { tap_for: Some(sender), ..end(Role::Receiver, device(Role::Sender)) };
     [
         Attachment::Beside {
-            veth: LinkEnd { peer, ..plain(Role::Sender) },
+            veth: to(device(Role::Receiver)),
             tap: Box::new(plain(Role::Sender)),
+            macvtap: Box::new(to(BELOW)),
         },
-        Attachment::Beside { veth: plain(Role::Receiver), tap: Box::new(descriptors) },
+        Attachment::Beside {
+            veth: plain(Role::Receiver),
+            tap: Box::new(descriptors),
+            macvtap: Box::new(LinkEnd {
+                macvtap_on: Some(BELOW.to_owned()),
+                ..plain(Role::Receiver)
+            }),
+        },
     ]
 }

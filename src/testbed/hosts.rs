@@ -1,5 +1,5 @@
 //! Two hosts that the user names, each this machine, or reached by ssh(1) or another
-//! command that runs programs there. The link between them is theirs, and stays as it is.
+//! command that runs programs there. The link between them exists already, and stays as it is.
 
 use super::ssh::{Ssh, start};
 use super::{Deployment, Properties, Site, Stewardship, Testbed};
@@ -14,11 +14,11 @@ use std::time::Duration;
 pub struct Hosts {
     named: Option<[Named; 2]>,
     ports: Option<Ports>,
-    patience: Duration,
+    timeout: Duration,
 }
 
 /// No host is named.
-pub static UNNAMED: Hosts = Hosts { named: None, ports: None, patience: Duration::ZERO };
+pub static UNNAMED: Hosts = Hosts { named: None, ports: None, timeout: Duration::ZERO };
 
 /// A host as the user names it.
 struct Named {
@@ -43,10 +43,10 @@ enum Reached {
     },
 }
 
-const REMEDY: &str = "name it: --receiver ssh://peer";
+const REMEDY: &str = "give it: --receiver ssh://peer";
 
 const HOST: &str =
-    "here, ssh://[USER@]HOST[:PORT], or exec:COMMAND, which runs what follows it there";
+    "here, ssh://[USER@]HOST[:PORT], or exec:COMMAND, which runs the words after it there";
 
 const OPTIONS: &[OptionSpec] = &[
     OptionSpec { name: "sender", kind: OptionKind::Text, default: "here", help: HOST },
@@ -54,7 +54,7 @@ const OPTIONS: &[OptionSpec] = &[
         name: "sender-address",
         kind: OptionKind::Text,
         default: "auto",
-        help: "the sender's address on the link; auto: that of the network which both hosts are in",
+        help: "the sender's address on the link; auto: the one in the network that both hosts share",
     },
     OptionSpec {
         name: "sender-device",
@@ -84,19 +84,19 @@ const OPTIONS: &[OptionSpec] = &[
         name: "ports",
         kind: OptionKind::Text,
         default: "any",
-        help: "ports that the receiver may listen on, LOW-HIGH, where a firewall lets only some in",
+        help: "ports that the receiver may listen on, LOW-HIGH, if a firewall admits only some",
     },
     OptionSpec {
-        name: "patience",
+        name: "timeout",
         kind: OptionKind::Time(0, 24 * 3600 * 1000),
         default: "60s",
-        help: "how long a host that was lost is waited for before the study ends",
+        help: "how long to wait for a lost host before the study ends",
     },
     OptionSpec {
         name: "copies",
         kind: OptionKind::Choice(&["kept", "removed"]),
         default: "kept",
-        help: "what becomes of copies of this program in the cache of hosts that have none",
+        help: "copies of this program in the cache of hosts that have none: kept, or removed after the study",
     },
 ];
 
@@ -118,17 +118,17 @@ impl Testbed for Hosts {
         let named = [sender?, receiver?];
         if named.iter().all(|host| matches!(host.reached, Reached::Here)) {
             return Err(usage("both hosts are this machine")
-                .remedy("name another, or choose the testbed netns or ports"));
+                .remedy("choose another host, or the testbed netns or ports"));
         }
         let ports = ports(options.word("ports"))?;
-        let patience = Duration::from_millis(options.number("patience").unwrap_or_default());
-        Ok(Some(Box::new(Hosts { named: Some(named), ports, patience })))
+        let timeout = Duration::from_millis(options.number("timeout").unwrap_or_default());
+        Ok(Some(Box::new(Hosts { named: Some(named), ports, timeout })))
     }
 
     fn probe(&self) -> Support {
         match &self.named {
             Some(_) => Support::Yes,
-            None => Support::no("no hosts are named", REMEDY),
+            None => Support::no("no hosts are given", REMEDY),
         }
     }
 
@@ -145,7 +145,7 @@ impl Testbed for Hosts {
             // A card that is prepared for one cell is not as another wants it.
             holds_several: false,
             usual_link: "given",
-            patience: self.patience,
+            timeout: self.timeout,
             ..Properties::default()
         }
     }
@@ -160,7 +160,7 @@ impl Testbed for Hosts {
         site.refuse_kernel(self.name())?;
         let mut deployment = Deployment::of(self.start(site, false)?);
         deployment.ports = self.ports;
-        deployment.link_facts.push(("link.made", "no: it is as it was found".to_owned()));
+        deployment.link_facts.push(("link.made", "no: it is as found".to_owned()));
         Ok(deployment)
     }
 }
@@ -169,7 +169,7 @@ impl Hosts {
     /// Starts an agent on each, on both at once: a login takes its time.
     fn start(&self, site: &Site, last: bool) -> Result<[ProcessHost; 2], Fault> {
         let named = self.named.as_ref();
-        let [sender, receiver] = named.ok_or_else(|| usage("no hosts are named").remedy(REMEDY))?;
+        let [sender, receiver] = named.ok_or_else(|| usage("no hosts are given").remedy(REMEDY))?;
         std::thread::scope(|scope| {
             let one = scope.spawn(|| sender.start(site, last));
             let other = receiver.start(site, last);

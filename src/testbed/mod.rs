@@ -59,7 +59,7 @@ pub trait Testbed: Sync {
         None
     }
 
-    /// What of it cannot be had here, or works less well than it could.
+    /// What of it is not available here, or works less well than it could.
     fn findings(&self) -> Vec<Finding> {
         Vec::new()
     }
@@ -112,17 +112,17 @@ pub struct Properties {
     /// A cable, real or emulated, is between the hosts. It copies the witness page in any
     /// case, which says nothing of the sender's kernel then.
     pub has_cable: bool,
-    /// The link is there already, and stays as it is.
+    /// The link already exists, and stays as it is.
     pub link_is_given: bool,
     /// Cards are made with each deployment and go with it: its agents prepare them, and
-    /// nothing has to be put back.
+    /// nothing has to be restored.
     pub cards_are_new: bool,
     /// Both hosts are namespaces of one kernel, so that their link may be a tap.
     pub holds_taps: bool,
     /// The link that it is for: one of `spec::PRESETS`.
     pub usual_link: &'static str,
     /// How long a host that was lost is waited for before the study ends.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 impl Default for Properties {
@@ -137,7 +137,7 @@ impl Default for Properties {
             cards_are_new: false,
             holds_taps: false,
             usual_link: "wire",
-            patience: Duration::ZERO,
+            timeout: Duration::ZERO,
         }
     }
 }
@@ -148,9 +148,9 @@ pub struct Emulation {
     /// Why the speed of its hosts says nothing of any machine.
     pub because: String,
     /// How many times slower than a current machine they may be: what waits for them
-    /// waits so many times longer.
+    /// waits this many times longer.
     pub slowness: f64,
-    /// Instructions that a second of their CPU time stands for, where their clock counts
+    /// Instructions that a second of their CPU time represents, where their clock counts
     /// instructions and not time.
     pub instructions_per_second: Option<f64>,
 }
@@ -189,7 +189,7 @@ impl Deployment {
 
 impl Drop for Deployment {
     fn drop(&mut self) {
-        // Both are told before one is waited for.
+        // Both are notified before any is waited for.
         self.hosts.iter_mut().for_each(|host| host.close());
     }
 }

@@ -1,11 +1,11 @@
 //! Two network devices of this machine, joined by a cable or a switch: the cheapest
 //! testbed whose link is real. Each is lent to a network namespace of its own for the
 //! study (`settings/loan.rs`), because between two addresses of one namespace the kernel
-//! takes the short way; and comes back as it was, also after a crash. A device with an
+//! uses loopback; and comes back as it was, also after a crash. A device with an
 //! address or a route is in use, and refused.
 //!
 //! The devices stay from trial to trial. What a link sets on them is renewed before each,
-//! so that no setting of one cell meets another.
+//! so that no setting of one cell affects another.
 
 use super::{Deployment, Properties, Site, Testbed, ends};
 use crate::host::{Adapter, AgentProcess, Attachment, HwGro, LocalAgent, ProcessHost};
@@ -45,7 +45,7 @@ const CARRIER: Duration = Duration::from_secs(20);
 
 const WMEM: &str = "/proc/sys/net/ipv4/tcp_wmem";
 
-const REMEDY: &str = "name both: --testbed ports:sender=eth1,receiver=eth2";
+const REMEDY: &str = "give both: --testbed ports:sender=eth1,receiver=eth2";
 
 const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
@@ -64,13 +64,13 @@ const OPTIONS: &[OptionSpec] = &[
         name: "neighbours",
         kind: OptionKind::Choice(&["arp", "static"]),
         default: "arp",
-        help: "static: each end is told the other's hardware address, and nobody asks for it",
+        help: "static: each end is given the other's hardware address, so there are no neighbour requests",
     },
     OptionSpec {
         name: "ip",
         kind: OptionKind::Choice(&["v4", "v6"]),
         default: "v4",
-        help: "addresses that the ends get: of 198.18.0.0/15, or of 2001:2::/48",
+        help: "addresses of the ends: in 198.18.0.0/15, or in 2001:2::/48",
     },
 ];
 
@@ -106,10 +106,10 @@ impl Testbed for Ports {
 
     fn probe(&self) -> Support {
         if !namespace::privileged() {
-            return Support::no("moving devices is for root alone", "run as root");
+            return Support::no("only root may move devices", "run as root");
         }
         if self.devices.is_none() {
-            return Support::no("no devices are named", REMEDY);
+            return Support::no("no devices are given", REMEDY);
         }
         match settings::feasible(ThisMachine::new(Roots::real()), &self.settings()) {
             Ok(()) => Support::Yes,
@@ -144,7 +144,7 @@ impl Testbed for Ports {
     fn raise(&self, site: &Site) -> Result<Deployment, Fault> {
         site.refuse_kernel(self.name())?;
         let devices = self.devices.clone().ok_or_else(|| {
-            Fault::new(FaultKind::Usage, "testbed ports: no devices are named").remedy(REMEDY)
+            Fault::new(FaultKind::Usage, "testbed ports: no devices are given").remedy(REMEDY)
         })?;
         let ends = [End::find(&devices[0])?, End::find(&devices[1])?];
         self.renew(&ends)?;
@@ -167,7 +167,7 @@ impl Testbed for Ports {
             let device = devices[role as usize].to_string();
             let end = if self.ipv6 { ends::end_v6(role, device) } else { ends::end(role, device) };
             let end = LinkEnd {
-                patience: CARRIER.as_secs_f64(),
+                timeout: CARRIER.as_secs_f64(),
                 neighbour: hardware.map(|all| (self.address(peer), all[peer as usize])),
                 ..end
             };
@@ -294,7 +294,7 @@ mod tests {
     #[test]
     fn two_devices_are_named_and_lent() {
         let said = |set| configured(set).err().unwrap().to_string();
-        assert!(said(&[]).contains("no device for the sender (name both"));
+        assert!(said(&[]).contains("no device for the sender (give both"));
         assert!(said(&[("sender", "eth1")]).contains("no device for the receiver"));
         assert!(said(&[("sender", "eth1"), ("receiver", "eth1")]).contains("cannot be both ends"));
         assert!(said(&[("sender", "../x"), ("receiver", "eth1")]).contains("not a name"));

@@ -24,7 +24,7 @@ struct Main {
     socket: PathBuf,
 }
 
-/// For every connection. Nobody is there to answer a question, nothing but the pipe is
+/// For every connection. No one is there to answer a question, nothing but the pipe is
 /// forwarded, and what the user's configuration runs by itself is not what we want to run.
 const OPTIONS: &[&str] = &[
     "-T",
@@ -77,7 +77,7 @@ impl Ssh {
         &self.address
     }
 
-    /// The command that runs a shell there, over the connection that stands.
+    /// The command that runs a shell there, over the existing connection.
     pub fn shell(&self, stop: &AtomicBool) -> Result<Vec<String>, Fault> {
         let socket = self.socket(stop)?;
         Ok(self.command(&["-oControlMaster=no"], &socket, "sh"))
@@ -94,7 +94,7 @@ impl Ssh {
         words.chain([&*socket, "--", &*self.address, program]).map(str::to_owned).collect()
     }
 
-    /// The socket of the connection that carries the others; connects if none stands.
+    /// The socket of the connection that carries the others; connects if there is none.
     fn socket(&self, stop: &AtomicBool) -> Result<PathBuf, Fault> {
         let mut main = self.main.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(main) = main.as_mut()
@@ -154,7 +154,7 @@ fn new_socket() -> Result<PathBuf, Fault> {
     DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(|e| fault(&e))?;
     let found = fs::symlink_metadata(&folder).map_err(|e| fault(&e))?;
     if !found.is_dir() || found.uid() != own || found.mode() & 0o077 != 0 {
-        let text = format!("the folder {} is not ours alone", folder.display());
+        let text = format!("the folder {} is accessible to others", folder.display());
         return Err(Fault::new(FaultKind::Permission, text).remedy("remove it"));
     }
     remove_left(&folder);

@@ -1,5 +1,5 @@
 //! Guests as testbed: both hosts in one virtual machine, or each in one of its own, or
-//! one of them on this machine. `docs/vm.md` says how, and what it proves.
+//! one of them on this machine. `docs/vm.md` describes how, and what it proves.
 
 use super::cable::{self, Cable, Laid};
 use super::vm_options::{IMPLIED, OPTIONS, Settings};
@@ -87,7 +87,7 @@ impl Vm {
         if let Some(booted) = self.free_guest(&kernel) {
             return Ok(booted);
         }
-        // Nobody else has to wait while it boots.
+        // No one else has to wait while it boots.
         let booted = twice_if_emulated(self.is_emulated(), || self.boot(site, &kernel))?;
         self.guests().push(Guest { kernel, booted: booted.clone() });
         Ok(booted)
@@ -169,7 +169,7 @@ impl Testbed for Vm {
     }
 
     fn summary(&self) -> &'static str {
-        "virtual machines with a kernel of the study's choice"
+        "virtual machines with a kernel chosen by the study"
     }
 
     fn options(&self) -> &'static [OptionSpec] {

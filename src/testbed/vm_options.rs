@@ -1,4 +1,4 @@
-//! What can be set of the testbed, as the user types it, and what contradicts itself.
+//! The testbed's options, as the user types them, and their contradictions.
 
 use super::cable::{self, Wish};
 use crate::guest::{Limits, Shape};
@@ -40,7 +40,7 @@ pub const OPTIONS: &[OptionSpec] = &[
     },
     OptionSpec {
         name: "memory",
-        kind: OptionKind::Size(256 << 20, 1 << 40),
+        kind: OptionKind::Size(LEAST_MEMORY, 1 << 40),
         default: "1G",
         help: "memory of a guest, bytes",
     },
@@ -54,7 +54,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         name: "count",
         kind: OptionKind::Choice(COUNTS),
         default: "time",
-        help: "what CPU time is: time, or instructions (emulated, one guest with one CPU)",
+        help: "what CPU time counts: time, or instructions (emulated, one guest with one CPU)",
     },
     OptionSpec {
         name: "host",
@@ -90,15 +90,19 @@ pub const OPTIONS: &[OptionSpec] = &[
         name: "boot",
         kind: OptionKind::Time(1000, 3_600_000),
         default: "60s",
-        help: "a guest that is not up after so long has failed",
+        help: "time after which a guest that is not up has failed",
     },
     OptionSpec {
         name: "silence",
         kind: OptionKind::Time(1000, 3_600_000),
         default: "20s",
-        help: "a guest that leaves a question unanswered for so long hangs, and is ended",
+        help: "time after which a guest that does not answer a ping is considered hung and terminated",
     },
 ];
+
+/// Memory of a guest below which one of the two agents is ended for lack of it: the kernel,
+/// its initramfs, the buffers of both ends and what copies are measured with.
+const LEAST_MEMORY: u64 = 768 << 20;
 
 /// With two CPUs the clock of both would go on while one of them counts.
 pub const IMPLIED: &[Implied] = &[Implied { given: ("count", INSTRUCTIONS), then: ("cpus", "1") }];
@@ -176,7 +180,9 @@ impl Settings {
             self.check_counted(wrong)?;
         }
         if let Some(role) = on_host.filter(|_| guests > 1) {
-            let text = format!("guests={guests} has a guest for each role, and host={role} none");
+            let text = format!(
+                "guests={guests} has a guest for each role, but host={role} has none for that role"
+            );
             return wrong(text, "leave one of them out");
         }
         if self.is_whole() && *cable != Wish::DEFAULT {
@@ -185,19 +191,20 @@ impl Settings {
         }
         if self.cards && !self.is_whole() {
             let text = "nic=zcnic joins two roles in one guest".to_owned();
-            return wrong(text, "leave guests and host out");
+            return wrong(text, "leave out guests and host");
         }
         if cable.queues > cpus {
             let text = format!("queues={} are more than a guest's {cpus} CPUs", cable.queues);
-            return wrong(text, "a queue is worked by one CPU: raise cpus, or lower queues");
+            return wrong(text, "each queue needs a CPU: raise cpus, or lower queues");
         }
         if cable.kind != "socket" {
             return Ok(());
         }
         match (on_host, cable.queues, cable.vhost) {
             (Some(role), ..) => {
-                let text = format!("wire=socket joins two guests, and host={role} is none");
-                wrong(text, "leave wire out: the host's end is a tap")
+                let text =
+                    format!("wire=socket joins two guests, but with host={role} there is only one");
+                wrong(text, "leave out wire: the host's end is a tap")
             }
             (None, 2.., _) | (None, _, "on") => {
                 let text = "wire=socket has one queue and no vhost".to_owned();
@@ -215,15 +222,17 @@ impl Settings {
         let Settings { accelerator, shape: Shape { cpus, .. }, .. } = *self;
         if accelerator == "kvm" {
             let text = "a processor (accel=kvm) runs guests without counting instructions".into();
-            return wrong(text, "leave accel out, or count=instructions");
+            return wrong(text, "leave out accel, or count=instructions");
         }
         if cpus > 1 {
-            let text = format!("count=instructions takes one CPU, and cpus={cpus} share a clock");
-            return wrong(text, "leave cpus out");
+            let text = format!(
+                "count=instructions requires one CPU, because cpus={cpus} would share a clock"
+            );
+            return wrong(text, "leave out cpus");
         }
         if !self.is_whole() {
             let text = "count=instructions counts in one guest that has both roles".into();
-            return wrong(text, "leave guests and host out");
+            return wrong(text, "leave out guests and host");
         }
         Ok(())
     }

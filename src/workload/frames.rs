@@ -1,29 +1,27 @@
 //! The frames of the workload `packets`: how large they are, what is in them, and how a sink
-//! knows them again.
+//! recognises them.
 //!
 //! Each is Ethernet, IPv4 and UDP to the port discard (9), from a port of its flow's own, so
-//! that whatever hashes headers tells the flows apart. The hardware addresses are nobody's
+//! that anything that hashes headers distinguishes the flows. The hardware addresses belong to no one
 //! (locally administered): a kernel that gets such a frame drops it as another host's.
 
 use super::payload::{PATTERN_PERIOD, Pattern, Toucher};
-use crate::record::{Fault, FaultKind, Touch};
+use crate::record::{Fault, FaultKind, TapSettings, Touch};
 use crate::sys::bpf::xdp::Mark;
 use crate::sys::packet::Frames;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::net::Ipv4Addr;
 
-/// Frames as a cell asks for them.
+/// Frames as a cell requests them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FramePlan {
     /// Sizes in the order in which they are sent, bytes without the frame check sequence.
     sizes: Vec<u32>,
     /// Most frames that are handed to the kernel at once.
     pub burst: u32,
-    /// Whether the link is a tap.
-    pub tap: bool,
-    /// Whether a `struct virtio_net_hdr` stands before each frame.
-    pub vnet_header: bool,
+    /// What the tap is like that the link is; none where it ends in a device.
+    pub tap: Option<TapSettings>,
     /// Whether the generator's device has a queueing discipline.
     pub queued: bool,
     /// CPU of vhost's workers; none leaves them to the scheduler.
@@ -73,7 +71,7 @@ impl FramePlan {
     /// Reads `60`, `60-1514` or `imix`.
     pub fn parse(sizes: &str, burst: u32) -> Result<FramePlan, Fault> {
         let wrong = || {
-            let text = format!("'{sizes}' is no size of frames");
+            let text = format!("'{sizes}' is not a frame size");
             Fault::new(FaultKind::Usage, text)
                 .remedy("choose bytes (frame=60), a range (frame=60-1514), or frame=imix")
         };
@@ -93,8 +91,7 @@ impl FramePlan {
         let plan = FramePlan {
             sizes,
             burst,
-            tap: false,
-            vnet_header: false,
+            tap: None,
             queued: false,
             vhost: None,
             rate: None,
@@ -133,7 +130,7 @@ impl FramePlan {
     }
 }
 
-/// What is behind the headers: every frame has its beginning.
+/// What follows the headers: every frame has its beginning.
 fn payload() -> Pattern {
     Pattern::new(PATTERN_PERIOD as u64)
 }
@@ -175,38 +172,67 @@ fn checksum(header: &[u8]) -> u16 {
 
 /// What a sink does with each frame that it has read.
 pub struct Taken {
-    /// Bytes that stand before it.
+    /// Bytes that precede it: its own header, or none.
     before: usize,
     toucher: Toucher,
     payload: Option<Pattern>,
 }
 
 impl Taken {
-    /// As the contract says; `before` are the bytes that stand before each frame.
+    /// Bytes of a `struct virtio_net_hdr` (linux/virtio_net.h), as taps have it.
+    pub const VNET_HEADER: usize = 10;
+
+    /// As the contract says; `before` are the bytes that precede each frame: none, or
+    /// those of a [`Taken::VNET_HEADER`].
     pub fn new(touch: Touch, before: usize) -> Taken {
         let payload = (touch == Touch::Verify).then(payload);
         let touch = if touch == Touch::Verify { Touch::None } else { touch };
         Taken { before, toucher: Toucher::new(touch, PATTERN_PERIOD as u64), payload }
     }
 
-    /// The size of a frame of the generator's; none of one that is another's. The error is
-    /// that of one that was changed on its way.
+    /// What of the generator's was read: a frame, or several in one message that was not cut;
+    /// none where it is another's. The error is that of one that was changed on its way.
     #[inline]
-    pub fn look(&mut self, read: &[u8]) -> Result<Option<usize>, Fault> {
-        let frame = read.get(self.before..).unwrap_or_default();
+    pub fn look(&mut self, read: &[u8]) -> Result<Option<Seen>, Fault> {
+        let (header, frame) = read.split_at_checked(self.before).unwrap_or_default();
         if frame.get(..TARGET.len()) != Some(&TARGET[..]) {
             return Ok(None);
         }
         self.toucher.take(frame)?;
+        let length = frame.len().saturating_sub(HEADERS);
+        let each = uncut(header).unwrap_or(length);
         if let Some(payload) = &self.payload {
-            intact(frame, payload)?;
+            intact(frame, each, payload)?;
         }
-        Ok(Some(frame.len()))
+        let frames = length.div_ceil(each.max(1)).max(1);
+        // Cut, each would have headers.
+        let bytes = frame.len() + (frames - 1) * HEADERS;
+        Ok(Some(Seen { frames: frames as u64, bytes: bytes as u64 }))
     }
 }
 
-/// Compares a frame with what its generator sent, all but the port of its flow.
-fn intact(frame: &[u8], payload: &Pattern) -> Result<(), Fault> {
+/// Frames of the generator's in what was read at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// How many.
+    pub frames: u64,
+    /// Bytes of all of them, each with its headers.
+    pub bytes: u64,
+}
+
+/// Bytes of payload by which a message would be cut, where its `struct virtio_net_hdr` says
+/// so (VIRTIO_NET_HDR_GSO_UDP_L4).
+fn uncut(header: &[u8]) -> Option<usize> {
+    const GSO_UDP_L4: u8 = 5;
+    match header {
+        [_, GSO_UDP_L4, _, _, low, high, ..] => Some(u16::from_ne_bytes([*low, *high]).into()),
+        _ => None,
+    }
+}
+
+/// Compares a frame with what its generator sent, all but the port of its flow. A message that
+/// was not cut has the same in every `each` bytes.
+fn intact(frame: &[u8], each: usize, payload: &Pattern) -> Result<(), Fault> {
     let changed =
         |how| Err(Fault::new(FaultKind::Corrupt, format!("a frame was changed on its way: {how}")));
     let Some(bytes) = frame.get(HEADERS..) else {
@@ -216,10 +242,12 @@ fn intact(frame: &[u8], payload: &Pattern) -> Result<(), Fault> {
     if whole != frame.len() {
         return changed(format!("it is {} bytes long, not {whole}", frame.len()));
     }
-    match payload.check(bytes, 0) {
-        Ok(()) => Ok(()),
-        Err(at) => changed(format!("byte {} is not what was sent", HEADERS as u64 + at)),
+    for (from, part) in (HEADERS..).step_by(each.max(1)).zip(bytes.chunks(each.max(1))) {
+        if let Err(at) = payload.check(part, 0) {
+            return changed(format!("byte {} is not what was sent", from as u64 + at));
+        }
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -249,7 +277,7 @@ mod tests {
         let verified = |read: &[u8]| looked(read, Touch::Verify, 0);
         for size in [60, 61, 590, 1514, 9014] {
             let frame = frame(&payload, 3, size);
-            let length = Some(size as usize);
+            let length = Some(Seen { frames: 1, bytes: size.into() });
             assert_eq!(checksum(&frame[14..34]), 0, "the header's own checksum is right");
             assert_eq!(verified(&frame).unwrap(), length);
             let mut changed = frame.clone();
@@ -263,5 +291,24 @@ mod tests {
             assert_eq!(looked(&with_header, Touch::Verify, 10).unwrap(), length);
         }
         assert_eq!(verified(&[0; 8]).unwrap(), None);
+    }
+
+    #[test]
+    fn a_message_that_was_not_cut_is_as_many_frames_as_it_would_be() {
+        let payload = payload();
+        let one = frame(&payload, 3, 142);
+        let mut message = frame(&payload, 3, 342);
+        for at in [142, 242] {
+            message.copy_within(HEADERS..HEADERS + 100, at);
+        }
+        let header = [0, 5, 42, 0, 100, 0, 0, 0, 0, 0];
+        let mut taken = Taken::new(Touch::Verify, Taken::VNET_HEADER);
+        let seen = taken.look(&[&header[..], &message].concat()).unwrap();
+        assert_eq!(seen, Some(Seen { frames: 3, bytes: 3 * 142 }));
+        let seen = taken.look(&[&[0; 10][..], &one].concat()).unwrap();
+        assert_eq!(seen, Some(Seen { frames: 1, bytes: 142 }));
+        message[250] ^= 1;
+        let fault = taken.look(&[&header[..], &message].concat()).unwrap_err();
+        assert!(fault.message.contains("byte 250 is not what was sent"), "{fault}");
     }
 }

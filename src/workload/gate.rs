@@ -1,10 +1,10 @@
-//! How the control thread steers engines and looks at them. While bytes flow
-//! there is no lock; only an engine that is held sleeps behind one.
+//! How the control thread controls and monitors engines. While bytes flow
+//! there is no lock; only an engine that is held sleeps on one.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Where a trial stands. Engines look at it once per turn of their loop.
+/// State of a trial. Engines check it once per turn of their loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Phase {
@@ -99,7 +99,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn whoever_is_held_wakes_when_the_phase_moves_on() {
+    fn a_held_engine_wakes_when_the_phase_moves_on() {
         let gate = Arc::new(Gate::default());
         gate.set(Phase::Hold);
         let sleeper = std::thread::spawn({

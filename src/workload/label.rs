@@ -1,4 +1,4 @@
-//! The label of a path, which has to be earned from both ledgers.
+//! The label of a path, which follows from both ledgers.
 
 use crate::record::{Ledger, Manner, ProvenWitness, Work};
 
@@ -12,7 +12,7 @@ enum End {
     ZeroCopy,
     Copied,
     Mixed(f64),
-    /// More of it thrown away than passed without a copy: this share of all bytes.
+    /// More of it discarded than passed without a copy: this share of all bytes.
     Discarded(f64),
     Unknown,
 }
@@ -31,16 +31,16 @@ pub fn believe(tx: &Ledger, witness: Option<ProvenWitness>) -> Ledger {
 
 /// The sender's ledger where the two ends share no memory. A wire copies the
 /// witness page in any case, so the page says nothing of the sender's kernel, and
-/// the path's own evidence stands alone.
+/// the path's own evidence is the only one.
 pub fn untested(tx: &Ledger) -> Ledger {
     tx.sent_by_reference(
         Manner::NotCopied,
-        "by the sender's word alone, as a wire is between the ends",
+        "by the sender's account only, because there is a wire between the ends",
     )
 }
 
 /// What may be said of work whose ends kept these ledgers. Both ends of an exchange send
-/// and receive, so a ledger speaks of an actor there, and of a direction elsewhere.
+/// and receive, so a ledger refers to an actor there, and of a direction elsewhere.
 pub fn label(work: Work, tx: &Ledger, rx: &Ledger) -> String {
     let label = match (work, end(tx), end(rx)) {
         (_, End::ZeroCopy, End::ZeroCopy) => "zero-copy".into(),
@@ -159,7 +159,7 @@ mod tests {
         discards.enter(Manner::Discarded, 1000, 10, "recv(2) with MSG_TRUNC");
         assert_eq!(label(Work::Bytes, &zero, &discards), "send zero-copy, receive discarded");
         assert_eq!(label(Work::Bytes, &copy, &discards), "send copied, receive discarded");
-        // Neither is one that throws a good part away beside what it maps.
+        // Neither is one that discards a good part in addition to what it maps.
         discards.enter(Manner::NotCopied, 900, 9, "mapped");
         assert_eq!(label(Work::Bytes, &zero, &discards), "send zero-copy, receive discarded");
         discards.enter(Manner::NotCopied, 900, 9, "mapped");
@@ -193,10 +193,10 @@ mod tests {
 
     #[test]
     fn between_machines_the_sender_s_own_evidence_stands() {
-        let told = untested(&ledger(5, 95, 0));
-        assert_eq!((told.copied, told.not_copied, told.delivered), (5, 95, 100));
-        let sources: Vec<&str> = told.evidence.iter().map(|e| e.source.as_str()).collect();
-        assert_eq!(sources.iter().filter(|s| s.contains("a wire is between")).count(), 1);
+        let ledger = untested(&ledger(5, 95, 0));
+        assert_eq!((ledger.copied, ledger.not_copied, ledger.delivered), (5, 95, 100));
+        let sources: Vec<&str> = ledger.evidence.iter().map(|e| e.source.as_str()).collect();
+        assert_eq!(sources.iter().filter(|s| s.contains("there is a wire between")).count(), 1);
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! What is done over a connection, and by whom: one file per workload, one line each
-//! in [`CATALOG`]. A workload owns the loop; how the bytes move is its movers' business,
-//! and where its actors run is the testbed's.
+//! in [`CATALOG`]. A workload owns the loop; how the bytes move is up to its movers, and
+//! where its actors run is up to the testbed.
 
 mod frames;
 mod gate;
 mod label;
+mod load;
 mod mover;
 mod packets;
 mod payload;
@@ -137,7 +138,7 @@ pub struct Actor {
     pub cell: Arc<Cell>,
     /// What the movers move over.
     pub connection: Arc<dyn Connection>,
-    /// The sending half, if the workload asked for one here.
+    /// The sending half, if the workload requested one here.
     pub tx: Option<Box<dyn Tx>>,
     /// The receiving half, likewise.
     pub rx: Option<Box<dyn Rx>>,

@@ -30,7 +30,7 @@ pub trait Tx: Send {
     /// call, completions that had to be taken first).
     fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault>;
 
-    /// The same of at most so many units of what its recorder counts; a mover of bytes may
+    /// The same of at most this many units of what its recorder counts; a mover of bytes may
     /// send more. Gives how many it tried to send.
     fn send_at_most(&mut self, most: u64, recorder: &mut Recorder) -> Result<u64, Fault> {
         let (_, before) = (most, recorder.total());
@@ -116,7 +116,7 @@ pub struct Job {
     pub flows: u32,
     /// Bytes of one message: the sender's memory, filled once and sent again and again.
     pub message_size: u64,
-    /// Bytes that a receiver asks for at once.
+    /// Bytes that a receiver requests at once.
     pub read_size: u64,
     /// Bytes of its memory that reads fill in turn; at least one read.
     pub read_memory: u64,
@@ -155,7 +155,7 @@ impl Job {
 pub struct Account {
     /// Copied or not, over the whole stream; `delivered` equals the bytes moved.
     pub ledger: Ledger,
-    /// What became of frames, as far as it is known here.
+    /// The outcome of frames, as far as it is known here.
     pub hops: Hops,
     /// What the reader should know: "12 buffers ran out and were re-armed".
     pub notes: Vec<String>,
@@ -180,7 +180,7 @@ impl Account {
 pub struct Group(Mutex<Option<Arc<dyn Any + Send + Sync>>>);
 
 impl Group {
-    /// What is shared; made by `make` where it is not there yet.
+    /// What is shared; made by `make` where it does not exist yet.
     pub fn share<T: Any + Send + Sync>(
         &self,
         make: impl FnOnce() -> Result<T, Fault>,

@@ -1,5 +1,5 @@
-//! `packets`: a generator hands frames to a device, a sink takes them in, and every frame has
-//! to be found again: received, dropped at a place that is named, or waiting somewhere.
+//! `packets`: a generator sends frames to a device, a sink receives them, and every
+//! frame must be accounted for: received, dropped at a named place, or queued.
 
 use super::{Actor, Direction, FlowEnd, FramePlan, Job, Phase, Recorder, Tx, Workload};
 use crate::record::{
@@ -31,25 +31,25 @@ const OPTIONS: &[OptionSpec] = &[
         name: "frame",
         kind: OptionKind::Text,
         default: "60",
-        help: "bytes of a frame without its check sequence; a range (60-1514), or imix",
+        help: "frame size in bytes without the check sequence; a range (60-1514), or imix",
     },
     OptionSpec {
         name: "burst",
         kind: OptionKind::Count(1, 1024),
         default: "32",
-        help: "most frames that a generator hands over in one call",
+        help: "maximum frames that a generator submits per call",
     },
     OptionSpec {
         name: "rate",
         kind: OptionKind::AutoCount(1, 1_000_000_000),
         default: "auto",
-        help: "frames a second of all generators together; auto: as fast as they can",
+        help: "frames per second of all generators together; auto: as fast as possible",
     },
     OptionSpec {
         name: "count",
         kind: OptionKind::AutoCount(1, 1_000_000_000_000),
         default: "auto",
-        help: "frames that the kernel takes of all generators together, after which the trial ends; auto: by time",
+        help: "frames from all generators together after which the trial ends; auto: ends by time",
     },
 ];
 
@@ -59,7 +59,7 @@ impl Workload for Packets {
     }
 
     fn summary(&self) -> &'static str {
-        "a generator sends frames, a sink takes them in: packets, losses by place, cost per packet"
+        "a generator sends frames, a sink receives them: packets, losses by place, cost per packet"
     }
 
     fn options(&self) -> &'static [OptionSpec] {
@@ -134,26 +134,26 @@ impl Workload for Packets {
 fn does_not_close(hops: &Hops) -> Fault {
     let text = format!(
         "the counts of frames do not close: {} generated, and {} received, {} dropped in the \
-         qdisc, {} at the device, {} at the sink, {} queued: {} are nowhere",
+         qdisc, {} at the device, {} on arrival, {} at the sink, {} queued: {} are unaccounted for",
         hops.generated(),
         hops.received,
         hops.qdisc_dropped,
         hops.device_dropped,
+        hops.arrival_dropped,
         hops.sink_dropped,
         hops.queued(),
         hops.unaccounted()
     );
     Fault::new(FaultKind::Corrupt, text)
-        .remedy("see whether anything else sends by that device, or takes frames off it")
+        .remedy("check whether anything else sends through that device, or removes frames from it")
 }
 
-/// The frames that a cell asks for.
+/// The frames that a cell requests.
 fn plan(cell: &Cell) -> Result<FramePlan, Fault> {
     let options = &cell.workload.options;
     let burst = options.number("burst").unwrap_or(1) as u32;
     let mut plan = FramePlan::parse(options.word("frame"), burst)?;
-    plan.tap = cell.link.tap.is_some();
-    plan.vnet_header = cell.link.tap.is_some_and(|tap| tap.vnet_header);
+    plan.tap = cell.link.tap;
     plan.queued = cell.link.qdisc != "none";
     plan.vhost = cell.placement.vhost;
     (plan.rate, plan.count) = (options.number("rate"), options.number("count"));
@@ -187,7 +187,7 @@ pub fn share(all: u64, flows: u32, index: u32) -> u64 {
     all / flows + u64::from(index < all % flows)
 }
 
-/// Sends so many frames a second, in bursts of what is due.
+/// Sends this many frames a second, in bursts of what is due.
 fn paced(
     tx: &mut dyn Tx,
     recorder: &mut Recorder,
@@ -268,6 +268,6 @@ mod tests {
         let hops = Hops { offered: 10, received: 8, device_dropped: 1, ..Hops::default() };
         let fault = does_not_close(&hops);
         assert_eq!(fault.kind, FaultKind::Corrupt);
-        assert!(fault.message.ends_with("0 queued: 1 are nowhere"), "{fault}");
+        assert!(fault.message.ends_with("0 queued: 1 are unaccounted for"), "{fault}");
     }
 }

@@ -108,11 +108,11 @@ impl Toucher {
         self.touch != Touch::None
     }
 
-    /// The same as [`Toucher::take`] for bytes that nobody looks at, wherever they
+    /// The same as [`Toucher::take`] for bytes that are not examined, wherever they
     /// are. Bytes that should have been looked at are none of its business.
     #[inline]
     pub fn pass(&mut self, bytes: u64) {
-        debug_assert!(!self.looks(), "the contract says to look at these bytes");
+        debug_assert!(!self.looks(), "the contract requires these bytes to be read");
         self.offset += bytes;
     }
 

@@ -1,5 +1,5 @@
-//! What a mover writes its progress into: the tally, read against the clock and
-//! steered by the gate.
+//! What a mover records its progress in: the tally, read against the clock and
+//! controlled by the gate.
 
 use super::tally::Edge;
 use super::{Gate, Phase, Progress, Tally, TallyEnd};
@@ -33,9 +33,14 @@ impl Recorder {
         Recorder { tally: self.tally.with_latency(), ..self }
     }
 
-    /// Another recorder of the same flow, whose counts nobody reads before its end: for
+    /// What steers it, for a thread that helps.
+    pub fn gate(&self) -> Arc<Gate> {
+        self.gate.clone()
+    }
+
+    /// Another recorder of the same flow, whose counts are not read before its end: for
     /// workloads that move bytes both ways and count something else.
-    pub fn beside(&self) -> Recorder {
+    pub fn companion(&self) -> Recorder {
         Recorder::new(false, self.gate.clone(), Arc::default(), self.tally.detail())
     }
 
@@ -95,14 +100,14 @@ impl Recorder {
         self.tally.piece(bytes as u64);
     }
 
-    /// A receive brought so many fragments in device memory, after which `held`
-    /// tokens were held; `freed` if they were given back at once.
+    /// A receive brought this many fragments in device memory, after which `held`
+    /// tokens were held; `freed` if they were returned at once.
     #[inline(always)]
     pub fn fragments(&mut self, fragments: u64, held: u64, freed: bool) {
         self.tally.fragments(fragments, held, freed);
     }
 
-    /// An exchange took so many nanoseconds.
+    /// An exchange took this many nanoseconds.
     #[inline(always)]
     pub fn latency(&mut self, nanoseconds: u64) {
         self.tally.latency(nanoseconds);

@@ -1,9 +1,9 @@
 //! `rr`: a client sends requests and a server answers each; what counts is how many
 //! exchanges there are and how long each takes.
 //!
-//! Closed loop: so many requests are under way at a time, and each answer is followed by
-//! the next request. Open loop (`rate`): requests are due at times of their own, and an
-//! exchange is timed from the moment at which it was due, so that a stall is seen by all
+//! Closed loop: a fixed number of requests are in flight at a time, and each response is followed
+//! by the next request. Open loop (`rate`): requests are due at predetermined times, and
+//! an exchange is timed from the moment at which it was due, so that a stall is seen by all
 //! requests it delays and not by one (no coordinated omission).
 
 use super::{Account, Actor, Direction, FlowEnd, Job, Phase, Recorder, Rx, Tx, Workload};
@@ -34,20 +34,20 @@ const OPTIONS: &[OptionSpec] = &[
         name: "outstanding",
         kind: OptionKind::Count(1, 1024),
         default: "1",
-        help: "requests of a connection that may be unanswered at a time",
+        help: "maximum requests in flight per connection",
     },
     OptionSpec {
         name: "rate",
         kind: OptionKind::AutoCount(1, 100_000_000),
         default: "auto",
-        help: "requests a second over all connections, timed from when they were due; auto: each \
-               answer is followed by the next request",
+        help: "requests per second over all connections, timed from when they were due; \
+               auto: each response is followed by the next request",
     },
     OptionSpec {
         name: "arrivals",
         kind: OptionKind::Choice(&["even", "poisson"]),
         default: "even",
-        help: "with a rate: equal gaps, or random ones as of independent users",
+        help: "with a rate: equal gaps, or random ones as from independent users",
     },
 ];
 
@@ -68,7 +68,7 @@ const DATAGRAM: u64 = 65_507;
 /// Smallest memory to receive into, bytes: what a system call brings without a second.
 const ROOM: u64 = 4096;
 
-/// Largest, where many long answers may be under way.
+/// Largest, where many long answers may be in flight.
 const MOST_ROOM: u64 = 1 << 20;
 
 impl Workload for RequestResponse {
@@ -131,18 +131,19 @@ impl Workload for RequestResponse {
         }
         let [request, response] = [plan.request, plan.response].map(bytes);
         let text = format!(
-            "with {} requests of {request} and answers of {response} under way both ends may wait \
-             for each other to read",
+            "with {} requests of {request} and responses of {response} in flight, both ends \
+             may wait for each other to read",
             plan.outstanding
         );
-        let remedy = format!("choose at most outstanding={most}, or less in one direction");
+        let remedy =
+            format!("choose at most outstanding={most}, or smaller messages in one direction");
         Err(Fault::new(FaultKind::Usage, text).remedy(remedy))
     }
 
     fn play(&self, mut actor: Actor) -> Result<FlowEnd, Fault> {
         let (tx, rx) = (actor.tx()?, actor.rx()?);
         let plan = Plan::of(&actor.cell);
-        let (sent, received) = (actor.recorder.beside(), actor.recorder.beside());
+        let (sent, received) = (actor.recorder.companion(), actor.recorder.companion());
         let exchanges = match actor.role {
             Role::Sender => actor.recorder.with_latency(),
             Role::Receiver => actor.recorder,
@@ -181,13 +182,13 @@ fn fits_datagrams(cell: &Cell, plan: &Plan) -> Result<(), Fault> {
     }
     let congestion = &cell.stream.congestion;
     if *congestion != Stream::default().congestion {
-        let text = format!("UDP has no congestion control that could be {congestion}");
+        let text = format!("UDP has no congestion control, so it cannot be {congestion}");
         return Err(Fault::new(FaultKind::Usage, text).remedy("leave congestion out"));
     }
     Ok(())
 }
 
-/// What the options ask for.
+/// What the options request.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     request: u64,
@@ -270,7 +271,7 @@ fn serve(ends: &mut Ends, plan: &Plan) -> Result<(), Fault> {
     }
 }
 
-/// Requests under way: when each was sent, or was due.
+/// Requests in flight: when each was sent, or was due.
 struct UnderWay {
     since: Box<[u64]>,
     sent: u64,
@@ -304,7 +305,7 @@ impl UnderWay {
     #[inline(always)]
     fn await_answer(&mut self, ends: &mut Ends, plan: &Plan) -> Result<u64, Fault> {
         if !ends.receive((self.answered + 1) * plan.response)? {
-            let text = "the server ended the connection before it had answered";
+            let text = "the server closed the connection before it had answered";
             return Err(Fault::new(FaultKind::PeerLost, text));
         }
         let now = clock::monotonic();
@@ -318,7 +319,7 @@ impl UnderWay {
     }
 }
 
-/// Keeps so many requests under way until the gate says stop.
+/// Keeps this many requests in flight until the gate says stop.
 fn closed_loop(ends: &mut Ends, plan: &Plan) -> Result<(), Fault> {
     let mut under_way = UnderWay::new(plan);
     let mut now = clock::monotonic();
@@ -338,7 +339,7 @@ fn closed_loop(ends: &mut Ends, plan: &Plan) -> Result<(), Fault> {
 /// more than a sleep usually oversleeps.
 const AWAKE: u64 = 100_000;
 
-/// Sends requests when they are due, as far as no more than `outstanding` are under way.
+/// Sends requests when they are due, as far as no more than `outstanding` are in flight.
 fn open_loop(
     ends: &mut Ends,
     plan: &Plan,
@@ -376,7 +377,7 @@ fn open_loop(
 }
 
 fn cannot_wait() -> Fault {
-    let text = "this receiving half cannot wait for an answer and for the clock at once";
+    let text = "this receiving half cannot wait for a response and for the clock at once";
     Fault::new(FaultKind::Usage, text).remedy("leave rate out, or choose outstanding=1")
 }
 

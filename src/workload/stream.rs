@@ -1,10 +1,19 @@
-//! `stream`: one end sends as fast as it can, the other receives.
+//! `stream`: one end sends as fast as it can, the other receives, and may load the sender with
+//! unsolicited packets.
 
+use super::load::{self, Load};
 use super::{Actor, Direction, FlowEnd, Job, Workload};
-use crate::record::{Cell, Fault, FaultKind, Protocol, Role, Work};
+use crate::record::{Cell, Fault, FaultKind, OptionKind, OptionSpec, Protocol, Role, Work};
 
 /// The workload.
 pub(super) struct Stream;
+
+const OPTIONS: &[OptionSpec] = &[OptionSpec {
+    name: "load",
+    kind: OptionKind::Choice(&["none", "trickle", "flood"]),
+    default: "none",
+    help: "UDP datagrams from the receiver's host to the sender's end: 160 per second, or as many as possible",
+}];
 
 impl Workload for Stream {
     fn name(&self) -> &'static str {
@@ -13,6 +22,10 @@ impl Workload for Stream {
 
     fn summary(&self) -> &'static str {
         "one end sends as fast as it can, the other receives: bytes, rate, cost per byte"
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        OPTIONS
     }
 
     fn work(&self) -> Work {
@@ -57,8 +70,11 @@ fn send(mut actor: Actor) -> Result<FlowEnd, Fault> {
 
 fn receive(mut actor: Actor) -> Result<FlowEnd, Fault> {
     let (mut rx, mut recorder) = (actor.rx()?, actor.recorder);
+    let start = |gap| Load::start(gap, &*actor.connection, recorder.gate());
+    let load = load::gap(&actor.cell).map(start).transpose()?;
     rx.begin()?;
     rx.receive_to_end(&mut recorder)?;
-    let account = rx.account(&mut recorder)?;
+    let mut account = rx.account(&mut recorder)?;
+    account.readings.extend(load.map(Load::end));
     Ok(FlowEnd { account, bytes: recorder.total(), tally: recorder.finish(rx.calls()) })
 }

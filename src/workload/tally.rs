@@ -1,5 +1,5 @@
-//! What one engine counts: bytes, calls, sizes. All memory is taken before the
-//! stream starts.
+//! What one engine counts: bytes, calls, sizes. All memory is allocated before
+//! the stream starts.
 
 use super::gate::Phase;
 use super::recorder::Detail;
@@ -153,7 +153,7 @@ pub struct TallyEnd {
     pub window: Window,
     /// Calls within the window, by name.
     pub calls: Vec<(&'static str, CallStats)>,
-    /// Sizes handed over at once within the window.
+    /// Transfer sizes within the window.
     pub sizes: Histogram<u64>,
     /// Fragments per receive within the window.
     pub fragments: FragmentCounts,
@@ -199,7 +199,7 @@ impl Tally {
         self.phase as u32 == Phase::Window as u32
     }
 
-    /// True while calls are to be timed.
+    /// True while calls have to be timed.
     #[inline(always)]
     pub fn timing(&self) -> bool {
         self.detail.calls && self.counting()
@@ -233,7 +233,7 @@ impl Tally {
         self.calls[slot].enter(ticks, moved);
     }
 
-    /// A piece of this many bytes was handed over at once.
+    /// One call transferred a piece of this many bytes.
     #[inline(always)]
     pub fn piece(&mut self, bytes: u64) {
         if self.detail.sizes && self.counting() {
@@ -241,8 +241,8 @@ impl Tally {
         }
     }
 
-    /// A receive brought so many fragments in device memory, after which `held`
-    /// tokens were held; `freed` if they were given back at once.
+    /// A receive brought this many fragments in device memory, after which `held`
+    /// tokens were held; `freed` if they were returned at once.
     #[inline(always)]
     pub fn fragments(&mut self, fragments: u64, held: u64, freed: bool) {
         if self.detail.sizes && self.counting() {
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_nobody_saw_counts_nothing() {
+    fn an_unseen_window_counts_nothing() {
         let mut t = Tally::new(Detail::ALL);
         t.moved(100);
         t.turn(Phase::Stop, at(4000));
@@ -436,7 +436,7 @@ mod tests {
         let rows = end.rows();
         assert_eq!((rows.len(), rows[0].name.as_str()), (1, "recv"));
         assert!((rows[0].total - 100e-9).abs() < 1e-15, "{}", rows[0].total);
-        assert_eq!(end.size_distribution().count, 0, "sizes were not asked for");
+        assert_eq!(end.size_distribution().count, 0, "sizes were not requested");
     }
 
     #[test]

@@ -1,10 +1,12 @@
-//! What a study comes to: the numbers and words that every report prints.
+//! The results of a study: the numbers and verdicts that every report prints.
 
 use super::cpu::CpuRule;
 use super::effect::{CONFIDENCE, Effect};
 use super::factors::FactorView;
+use super::frames::Fact;
 use super::hops::HopsRow;
 use super::idle::IdleShare;
+use super::offloading::Offloading;
 use super::pairs::PairSpread;
 use super::placement::ReceiveWork;
 use super::pool::Fragments;
@@ -45,10 +47,13 @@ pub struct Analysis {
     /// What each level of the factors does; none unless two of them vary.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub factors: Option<FactorView>,
+    /// From which size on copy engines pay; none unless engines and sizes vary.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offloading: Option<Offloading>,
     /// Why the study says nothing of speed; none where it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub functional: Option<String>,
-    /// Instructions that a second of CPU time stands for, where hosts counted those and
+    /// Instructions that a second of CPU time represents, where hosts counted those and
     /// not time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instructions_per_second: Option<f64>,
@@ -126,7 +131,7 @@ impl Default for Rules {
     }
 }
 
-/// A stopping rule and what came of it.
+/// A stopping rule and its outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct StoppingNote {
     /// Stop when every interval is within this part of its ratio.
@@ -135,7 +140,7 @@ pub struct StoppingNote {
     pub at_least: u32,
     /// Most blocks.
     pub most: u32,
-    /// Blocks that were begun.
+    /// Blocks that were started.
     pub run: u32,
 }
 
@@ -150,7 +155,7 @@ pub struct Row {
     pub rx: String,
     /// True for the cell that others are compared with.
     pub baseline: bool,
-    /// What became of its trials.
+    /// The outcome of its trials.
     pub status: Status,
     /// What its trials count.
     pub work: Work,
@@ -159,9 +164,12 @@ pub struct Row {
     /// Latency of all measured trials together; none where none was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency: Option<LatencyRow>,
-    /// What became of its frames; none of what counts no frames.
+    /// The outcome of its frames; none where frames are not counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hops: Option<HopsRow>,
+    /// What its ends did for each frame; empty of what counts no frames.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub facts: Vec<Fact>,
     /// Mean rate of bytes as a part of the copy ceiling: bytes moved in a second over the
     /// bytes one core copies in a second, with buffers of the workload's size.
     pub ceiling_share: Option<f64>,
@@ -180,13 +188,13 @@ pub struct Row {
     pub cpu_per_packet: Option<Summary>,
     /// Return on investment, T^n / C: the rate as reports show it (Gbit/s) to the
     /// power of [`Rules::roi_throughput`] over CPUs kept busy. An exponent above 1
-    /// rewards the rate and hides cost, so it stands beside its parts.
+    /// rewards the rate and hides cost, so it is shown next to its parts.
     pub roi: PerEnd,
     /// Return on investment by power, T^n / P^m, with P in watts to the power of
     /// [`Rules::roi_power`]; none where no meter reported
     /// [`power.watts`](super::POWER).
     pub roi_power: PerEnd,
-    /// Watts that both ends drew, less the resting power if that is taken off; none
+    /// Watts that both ends drew, less the idle power if that is subtracted; none
     /// where no meter reported any.
     pub watts: Option<Summary>,
     /// Joules per unit of work, both ends together.
@@ -271,14 +279,14 @@ pub struct PercentileRow {
     pub trials: Option<Summary>,
 }
 
-/// What became of a cell's trials.
+/// The outcome of a cell's trials.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Status {
     /// Trials that ran and count.
     pub measured: u32,
     /// Trials that came to no valid end, by reason.
     pub failed: Vec<Failure>,
-    /// Trials that an event spoiled: the events of each.
+    /// Trials that an event invalidated: the events of each.
     pub rejected: Vec<String>,
     /// Why it cannot run here, if so: (reason, remedy).
     pub unavailable: Option<(String, String)>,
@@ -310,7 +318,7 @@ pub struct End {
     pub role: Role,
     /// What it cost in CPU time; none where no meter saw it.
     pub cpu: Option<CpuCost>,
-    /// Watts that its host drew, less the resting power if that is taken off; none where
+    /// Watts that its host drew, less the idle power if that is subtracted; none where
     /// it shares a machine or a meter with the other end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watts: Option<Summary>,
@@ -325,7 +333,7 @@ pub struct End {
     pub witness: Witness,
     /// The system-call table, all trials together.
     pub calls: Vec<CallRow>,
-    /// Sizes handed over at once, all trials together.
+    /// Transfer sizes, all trials together.
     pub sizes: SizeDistribution,
     /// Where its CPU rested; empty where no meter saw it or it has no CPU of its own.
     pub idle: Vec<IdleShare>,
@@ -343,7 +351,7 @@ pub struct End {
 pub struct CpuCost {
     /// How time was given to the role.
     pub rule: CpuRule,
-    /// Whether the kernel's account told the kinds, and not ticks.
+    /// Whether the kinds come from the kernel's account, not from ticks.
     pub exact: bool,
     /// All of it.
     pub total: Summary,
@@ -354,7 +362,7 @@ pub struct CpuCost {
     /// In softirq and interrupt context. By [`CpuRule::Threads`], softirq on top
     /// of the role's threads is in `system` instead.
     pub softirq: f64,
-    /// Not told apart by any tick.
+    /// Not attributed by any tick.
     pub unsplit: f64,
     /// CPUs kept busy, in CPU seconds per second.
     pub cores: Summary,
@@ -387,7 +395,7 @@ pub struct PerEnd {
 }
 
 /// The mean rate without the first and the last trial in order of time, to
-/// be set beside work that publishes "the middle three of five runs". It decides
+/// be compared with work that publishes "the middle three of five runs". It decides
 /// nothing: verdicts and intervals use every trial that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Headline {

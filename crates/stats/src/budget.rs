@@ -1,14 +1,14 @@
 //! A study with a budget of time: a first pass over all cells, then fresh blocks for the
 //! comparisons that matter, as many as there is time for.
 //!
-//! What the first pass chooses it would flatter: who leads after three blocks was also lucky in
-//! them. So a chosen cell is **judged by its later blocks alone**, and every other cell by the
+//! The first pass would favour what it chooses: the leader after three blocks was also lucky
+//! in them. So a chosen cell is **judged by its later blocks alone**, and every other cell by the
 //! first pass. Under no difference the p of a cell is then within x with a probability of at
 //! most x from the one pass plus x from the other, whatever was chosen and why; twice that p is
 //! a p-value, and Holm's rule holds for any dependence. So in such a study each interval and
-//! each word of a comparison has half of the error that was declared
-//! ([`Rules::in_two_passes`]). What factors do is taken from the first pass, in which every
-//! cell has every block: nothing was chosen there.
+//! each verdict of a comparison has half of the declared error
+//! ([`Rules::in_two_passes`]). The effects of factors are taken from the first pass, in which
+//! every cell has every block: nothing was chosen there.
 
 use super::analysis::{Analysis, Rules};
 use super::build::analyse;
@@ -26,8 +26,8 @@ const ENOUGH: u32 = 5;
 /// The baseline and its second copy, which are in every block.
 const KEPT: usize = 2;
 
-/// What so many seconds hold of a study, whose trials take so many seconds each: its blocks, and
-/// those of its first pass, fewer where a second one follows. The blocks are fewer than asked for
+/// What this many seconds hold of a study, whose trials take this many seconds each: its blocks, and
+/// those of its first pass, fewer where a second one follows. The blocks are fewer than requested
 /// where some fit and nothing is left for a second pass. None where two do not fit, without which
 /// there is no comparison.
 pub fn allot(seconds: f64, trial: f64, cells: usize, blocks: u32) -> Option<(u32, u32)> {
@@ -40,7 +40,7 @@ pub fn allot(seconds: f64, trial: f64, cells: usize, blocks: u32) -> Option<(u32
     (fits >= blocks.min(2)).then_some((kept, first))
 }
 
-/// Cells that a second pass of so many seconds can hold with [`ENOUGH`] blocks each.
+/// Cells that a second pass of this many seconds can hold with [`ENOUGH`] blocks each.
 pub fn most_chosen(seconds: f64, trial: f64) -> usize {
     ((seconds / trial / f64::from(ENOUGH)) as usize).saturating_sub(KEPT).max(1)
 }

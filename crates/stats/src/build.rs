@@ -8,8 +8,10 @@ use super::budget;
 use super::compare::{Frame, Side};
 use super::cpu::RoleCpu;
 use super::factors::factor_view;
+use super::frames;
 use super::hops::HopsRow;
 use super::idle::idle;
+use super::offloading::offloading;
 use super::order;
 use super::placement::{ReceiveWork, collisions};
 use super::pool::{self, Shares, count};
@@ -79,6 +81,7 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
             factor_view(&Frame { rules, ..frame }, &all, base, &noises)
         }
     };
+    let sides: Vec<Side> = cells.iter().map(|k| k.side()).collect();
     let warnings = study.trials.iter().flat_map(|t| &t.warnings);
     let remarks = remarks(study).into_iter().chain(in_order(&rows)).collect();
     Analysis {
@@ -90,6 +93,7 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
         noise_of: original.map(|k| k.cell.id.clone()),
         noises,
         factors,
+        offloading: offloading(&frame, &sides, &header.baseline),
         functional: header.functional.clone(),
         instructions_per_second: header.instructions_per_second,
         stopping: stopping(study),
@@ -232,6 +236,7 @@ fn row(study: &Study, rules: &Rules, known: &Known) -> Row {
         rate,
         latency: latency(measured, rules),
         hops: HopsRow::of(cell, measured, rules.confidence),
+        facts: frames::facts(cell, measured, &study.profiles, rules.confidence),
         ceiling_share: share.filter(|share| share.is_finite()),
         labels: pool::count_exact(measured.iter().map(|t| t.label.as_str())),
         sender: end(Role::Sender),
@@ -277,7 +282,7 @@ fn status(trials: &[&Trial]) -> Status {
 
 fn end(role: Role, work: Work, cell: &Cell, measured: &[&Trial], costs: &[Costs]) -> End {
     let records: Vec<&RoleRecord> = measured.iter().filter_map(|t| t.role(role)).collect();
-    // The witness page is recorded with the sender; it speaks of that end only.
+    // The witness page is recorded with the sender; it refers to that end only.
     let seen = |what| records.iter().filter(|r| r.witness == Some(what)).count() as u32;
     End {
         role,

@@ -1,4 +1,4 @@
-//! Where a series changed for good: change points over many studies.
+//! Where a series changed permanently: change points over many studies.
 //!
 //! The method is e-divisive (Matteson and James 2014, "A nonparametric approach
 //! for multiple change point analysis of multivariate data"), which build systems
@@ -9,8 +9,8 @@
 //!
 //! What it cannot do: with n values the best p is about 2 / C(n, n/2), which is 0.029 for
 //! eight, 0.016 for nine and 0.008 for ten. So at 1 % it takes ten values before any cut
-//! can be kept, and a change is seen only when at least two values stand on either side of
-//! it.
+//! can be kept, and a change is seen only if there are at least two values on either side
+//! of it.
 
 use crate::math::Random;
 use serde::Serialize;
@@ -35,7 +35,7 @@ pub struct Change {
 }
 
 /// Finds the changes of a series at an error rate of `level` for each search,
-/// in order of time. Values that are no numbers belong to nothing. The draws are
+/// in order of time. Values that are not numbers belong to nothing. The draws are
 /// the same every time. Takes time in proportion to the square of the length.
 pub fn changes(values: &[f64], level: f64) -> Vec<Change> {
     if values.iter().any(|v| !v.is_finite()) {

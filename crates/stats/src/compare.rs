@@ -5,6 +5,7 @@ use super::contract::{undeclared, unlike};
 use super::effect::Effect;
 use super::estimate::Estimate;
 use super::pairs::PairSpread;
+use super::pool::rejections;
 use super::verdict::{Ceiling, Findings, Noise, Question, Test, Verdict, judge, tests};
 use super::worth::Costs;
 use crate::record::{Cell, CopyCeiling, RoleRecord, Scope, Trial, TrialStatus, Work};
@@ -21,9 +22,6 @@ const HEADERS: f64 = 20.0 + 20.0 + 12.0;
 /// Bytes that a packet takes on Ethernet beyond its MTU: preamble, header, frame
 /// check sequence, gap (IEEE 802.3).
 const FRAMING: f64 = 8.0 + 14.0 + 4.0 + 12.0;
-
-/// Rejected trials that are named before the rest is only counted.
-const NAMED: usize = 3;
 
 /// A cell with all that was run of it.
 #[derive(Clone, Copy)]
@@ -64,13 +62,14 @@ impl Side<'_> {
         !self.trials.iter().any(by_reference)
     }
 
-    fn rejected(&self) -> impl Iterator<Item = String> + '_ {
-        self.trials.iter().filter_map(|t| match &t.status {
-            TrialStatus::Rejected { events } => {
-                Some(format!("{}, block {}: {}", t.cell, t.block + 1, events.join("; ")))
-            }
+    /// What its rejected trials were rejected for.
+    fn rejected(&self) -> Vec<String> {
+        let events = self.trials.iter().filter_map(|t| match &t.status {
+            TrialStatus::Rejected { events } => Some(events.join("; ")),
             _ => None,
-        })
+        });
+        let reasons = rejections(&events.collect::<Vec<_>>(), self.trials.len());
+        reasons.into_iter().map(|reason| format!("{}: {reason}", self.cell.id)).collect()
     }
 }
 
@@ -88,7 +87,7 @@ pub struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// Whether nothing is said of a question: speed was not measured, and only instructions
+    /// Whether a question is left open: speed was not measured, and only instructions
     /// are the same whatever the speed.
     pub fn is_silent(&self, question: Question) -> bool {
         self.functional && question != Question::Instructions
@@ -141,8 +140,7 @@ impl Frame<'_> {
 
     fn draft(&self, question: Question, baseline: Option<Side>, cell: Side) -> Option<Draft> {
         let measured = !cell.figures(question).is_empty();
-        let rejected = cell.rejected().next().is_some();
-        if !measured && (question != Question::Rate || !rejected) {
+        if !measured && (question != Question::Rate || cell.rejected().is_empty()) {
             return None;
         }
         let mut draft = Draft::default();
@@ -162,19 +160,14 @@ impl Frame<'_> {
             let rule = |side: Side| side.costs.iter().find_map(Costs::rules);
             if rule(baseline) != rule(cell) {
                 draft.reasons.push(
-                    "CPU time was found by another rule than that of the baseline (whole CPUs \
+                    "CPU time was obtained by a different rule than the baseline's (whole CPUs \
                      against threads, or exact times against ticks)"
                         .into(),
                 );
             }
         }
         if draft.effect.as_ref().is_none_or(|e| e.interval.is_none()) {
-            let rejected: Vec<String> = baseline.rejected().chain(cell.rejected()).collect();
-            let more = rejected.len().saturating_sub(NAMED);
-            draft.reasons.extend(rejected.into_iter().take(NAMED));
-            if more > 0 {
-                draft.reasons.push(format!("{more} more trials rejected"));
-            }
+            draft.reasons.extend(baseline.rejected().into_iter().chain(cell.rejected()));
         }
         let ceiling = |side| self.ceiling_of(side);
         draft.ceiling =
@@ -246,7 +239,7 @@ struct Draft {
 }
 
 impl Draft {
-    /// What is not comparable makes no claim and is no part of the family.
+    /// What is not comparable makes no claim and is not part of the family.
     fn estimate(&self) -> Option<Estimate> {
         let usable = self.effect.as_ref().filter(|e| e.interval.is_some())?;
         self.reasons.is_empty().then(|| usable.estimate())
@@ -312,7 +305,7 @@ mod tests {
         assert_eq!(word(&BELOW, &NEAR, Some(50.0)), "FASTER");
         assert_eq!(word(&NEAR, &BELOW, Some(50.0)), "SLOWER");
         assert_eq!(word(&NEAR, &NEAR, None), "EQUIVALENT");
-        // Far above what a copy allows it is no ceiling.
+        // Far above what a copy allows it is not a ceiling.
         assert_eq!(word(&NEAR, &NEAR, Some(30.0)), "EQUIVALENT");
         assert_eq!(word(&NEAR[..1], &NEAR[..1], Some(50.0)), "NOT ENOUGH");
     }
@@ -361,7 +354,7 @@ mod tests {
         let c = compared((&first, &a), (&second, &b), Question::Rate, None).unwrap();
         assert_eq!(c.verdict, Verdict::NotComparable);
         assert_eq!(c.reasons, ["touch is none in a and read here"]);
-        assert_eq!(c.test, None, "it is no part of the family");
+        assert_eq!(c.test, None, "it is not part of the family");
         second.levels.insert("touch".into(), "read".into());
         let c = compared((&first, &a), (&second, &b), Question::Rate, None).unwrap();
         assert_eq!((c.verdict, c.reasons.len()), (Verdict::Faster, 0));
@@ -381,8 +374,7 @@ mod tests {
         b[3].status = TrialStatus::Rejected { events: events.clone() };
         let c = compare(&b);
         assert_eq!(c.verdict, Verdict::NotComparable);
-        assert_eq!(c.reasons[0], "b, block 1: CPU 1 lost 12 % to steal");
-        assert_eq!(c.reasons[3], "1 more trials rejected");
+        assert_eq!(c.reasons, ["b: 4 of 5 rejected, the first because CPU 1 lost 12 % to steal"]);
         // What merely was not run is NOT ENOUGH.
         assert_eq!(compare(&trials("b", &NEAR[..1])).verdict, Verdict::NotEnough { blocks: 1 });
     }
@@ -414,7 +406,7 @@ mod tests {
         }
         let c = compared((&cell("a"), &a), (&cell("b"), &whole), Question::Cpu, None).unwrap();
         assert_eq!(c.verdict, Verdict::NotComparable);
-        assert!(c.reasons[0].contains("another rule"));
+        assert!(c.reasons[0].contains("a different rule"));
         let unseen = trials("b", &BELOW);
         let none = compared((&cell("a"), &a), (&cell("b"), &unseen), Question::Cpu, None);
         assert_eq!(none, None, "where nothing was measured there is no question");
@@ -454,7 +446,7 @@ mod tests {
             let same = word(&[50.1, 51.1, 50.4, 49.4, 50.1], percentile).unwrap();
             assert_eq!(same, ("EQUIVALENT", None));
         }
-        // Two exchanges lie above p99.99: nothing is said of it.
+        // Two exchanges lie above p99.99: nothing is reported about it.
         assert_eq!(word(&[50.0; 5], Percentile::P9999), None);
         // A rate of exchanges knows no copy ceiling, however fast a core copies.
         let b = exchanges("b", &[50.0; 5]);

@@ -1,4 +1,4 @@
-//! Were two cells asked the same? A comparison means something only where they
+//! Were two cells given the same task? A comparison is meaningful only if they
 //! differ in what the experiment varies and in nothing else.
 
 use crate::record::{Cell, LinkSettings, Role, Setting, SettingRecord, Trial};
@@ -24,6 +24,12 @@ pub fn undeclared(first: &str, baseline: &Cell, cell: &Cell) -> Vec<String> {
             }
         };
     }
+    // Records before it was an option have none.
+    let load = |cell: &Cell| match cell.workload.options.word("load") {
+        "" => "none".to_owned(),
+        load => load.to_owned(),
+    };
+    same!("load", &["workload"], load(baseline), load(cell));
     same!("flows", &[], b.flows, c.flows);
     same!("protocol", &[], b.protocol, c.protocol);
     same!("message-size", &[], b.message_size, c.message_size);
@@ -46,10 +52,11 @@ pub fn undeclared(first: &str, baseline: &Cell, cell: &Cell) -> Vec<String> {
     same!("queue-length", &["link"], b.queue_length, c.queue_length);
     let tap = |link: &LinkSettings| link.tap.unwrap_or_default();
     let (of_b, of_c) = (tap(b), tap(c));
-    same!("link", &[], b.tap.is_some(), c.tap.is_some());
+    same!("link", &[], b.tap.map(|tap| tap.macvtap), c.tap.map(|tap| tap.macvtap));
     same!("queues", &["link"], of_b.queues, of_c.queues);
     same!("backpressure", &["link"], of_b.backpressure, of_c.backpressure);
     same!("vnet-header", &["link"], of_b.vnet_header, of_c.vnet_header);
+    same!("uso", &["link"], of_b.uso, of_c.uso);
     same!("threaded-napi", &["link"], b.threaded_napi, c.threaded_napi);
     same!("rps", &["link", "cores"], b.rps, c.rps);
     let (b, c) = (baseline.placement, cell.placement);
@@ -70,7 +77,7 @@ pub fn undeclared(first: &str, baseline: &Cell, cell: &Cell) -> Vec<String> {
 }
 
 /// What the trials of two cells show that makes them incomparable, whatever factor
-/// says so: another work, or a receiver that throws the bytes away beside one that
+/// says so: another work, or a receiver that discards the bytes compared with one that
 /// delivers them. Each in words; `first` is how the words call the first.
 pub fn unlike(first: &str, ours: &[&Trial], theirs: &[&Trial]) -> Vec<String> {
     let mut found = Vec::new();
@@ -79,7 +86,7 @@ pub fn unlike(first: &str, ours: &[&Trial], theirs: &[&Trial]) -> Vec<String> {
         && a != b
     {
         found.push(format!(
-            "what is counted is the {} in {first} and the {} here",
+            "the unit counted is the {} in {first} and the {} here",
             a.terms().rate,
             b.terms().rate
         ));
@@ -116,7 +123,7 @@ pub fn unlike(first: &str, ours: &[&Trial], theirs: &[&Trial]) -> Vec<String> {
 }
 
 /// A value as its record has it, in plain words.
-fn shown(value: &impl Serialize) -> String {
+pub(super) fn shown(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(Value::Bool(on)) => if on { "on" } else { "off" }.into(),
         Ok(Value::String(word)) => word,
@@ -129,13 +136,18 @@ fn shown(value: &impl Serialize) -> String {
 mod tests {
     use super::*;
     use crate::pool::tests::{cell, trial};
-    use crate::record::{Manner, SettingValue, Touch, Work};
+    use crate::record::{Manner, OptionValue, SettingValue, Touch, Work};
 
     #[test]
     fn what_no_factor_varies_must_be_the_same() {
         let baseline = cell("a");
         let mut other = cell("b");
         assert_eq!(undeclared("a", &baseline, &other), [""; 0]);
+        let mut baseline = baseline;
+        for (cell, load) in [(&mut baseline, "none"), (&mut other, "trickle")] {
+            let load = OptionValue::Word(load.into());
+            cell.workload.options.0.insert("load".into(), load);
+        }
         other.stream.touch = Touch::Read;
         other.link.tso = true;
         other.stream.send_buffer = Some(4096);
@@ -143,6 +155,7 @@ mod tests {
         assert_eq!(
             undeclared("a", &baseline, &other),
             [
+                "load is none in a and trickle here",
                 "touch is none in a and read here",
                 "send-buffer is left to the kernel in a and 4096 here",
                 "tso is off in a and on here",
@@ -179,7 +192,7 @@ mod tests {
         let exchanges = Trial { work: Work::Exchanges, ..bytes.clone() };
         assert_eq!(
             unlike("a", &[&bytes], &[&exchanges]),
-            ["what is counted is the throughput in a and the transaction rate here"]
+            ["the unit counted is the throughput in a and the transaction rate here"]
         );
     }
 

@@ -1,4 +1,4 @@
-//! Whose CPU time it was.
+//! Attribution of CPU time to roles.
 //!
 //! **Roles pinned to different CPUs**: a role's time is what its CPU was busy,
 //! `cpu.busy` = wall - idle - iowait - steal, over `cpu.wall`. Idle and iowait
@@ -12,9 +12,9 @@
 //!
 //! **Otherwise**: a role's time is the run time of its own threads (exact, from
 //! schedstat), split into user and system by ticks. A softirq that ran on top
-//! of a thread is inside its system time, one that ran on an idle CPU is seen
-//! nowhere; a report has to say so. Threads are looked at before the window begins and after
-//! it ends, and who looks may take the CPU from them meanwhile. The engine's own threads know
+//! of a thread is inside its system time, one that ran on an idle CPU is not
+//! seen; a report has to say so. Threads are read before the window begins and after it
+//! ends, and the reader may take the CPU from them meanwhile. The engine's own threads know
 //! what they ran between the edges themselves ([`ENGINE_RUN`]); all others are taken to have
 //! worked in the same proportion.
 //!
@@ -22,23 +22,30 @@
 //! `cpu.foreign` of the role's CPU says so), nothing is proportioned: user and system time
 //! are those of the role's threads and io_uring workers on all CPUs, softirq is what
 //! softirqs and interrupts took of its own CPU, and work of others is not in the total.
-//! Time that the hypervisor took is taken off each in proportion. By the second rule the
+//! Time that the hypervisor took is subtracted from each in proportion. By the second rule the
 //! account only splits the threads' run time into user and system.
 //!
-//! **Work for a role's device away from the role's CPU** is the role's all the same: see
+//! **Work for a role's device away from the role's CPU** is still the role's: see
 //! [`super::device_work`]. Where a thread that polls for it may run anywhere, no CPU is
 //! anyone's own, and the second rule holds.
+//!
+//! **Helpers** are threads that work for one of the engine's and are named after it
+//! (`sender/0 copy`); they avoid its CPU if there is another, and belong to the same role.
+//! One that models a device (`sender/0 model`) is shown, but is in no sum.
 //!
 //! iowait is idle: no thread ran. It is kept apart, never added. ksoftirqd
 //! needs no care: its time is in its CPU's softirq ticks, once.
 
-use super::device_work::{Beside, DeviceWork};
+use super::device_work::{Correction, DeviceWork};
 use crate::record::{Cell, Reading, Role, Scope, ThreadTime, Trial};
 use serde::Serialize;
 
 /// Name of the reading, of `Scope::Role`, of what the engine's threads ran between the edges
 /// of the window, in seconds.
 pub const ENGINE_RUN: &str = "engine.run";
+
+/// How the names of threads end that stand for a device.
+const MODEL: &str = " model";
 
 /// How CPU time was given to roles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -56,7 +63,7 @@ pub enum CpuRule {
 pub struct RoleCpu {
     /// How it was found.
     pub rule: CpuRule,
-    /// Whether the kernel's account of each CPU told the kinds, and not ticks.
+    /// Whether the kinds come from the kernel's account of each CPU, not from ticks.
     pub exact: bool,
     /// All of it.
     pub total: f64,
@@ -66,7 +73,7 @@ pub struct RoleCpu {
     pub system: f64,
     /// In softirq or interrupt context, or in a thread that polls for the device.
     pub softirq: f64,
-    /// What no tick told apart.
+    /// What no tick attributes.
     pub unsplit: f64,
     /// The CPU idle while a task waited for I/O; none by [`CpuRule::Threads`].
     /// Not part of the total.
@@ -89,7 +96,7 @@ pub fn role_cpu(cell: &Cell, trial: &Trial, role: Role) -> Option<RoleCpu> {
     });
     alone
         .and_then(|cpu| {
-            whole_cpu(trial, (role, cpu), &threads, Beside::of(trial, (role, cpu), &works)?)
+            whole_cpu(trial, (role, cpu), &threads, Correction::of(trial, (role, cpu), &works)?)
         })
         .or_else(|| by_threads(&threads.within(trial, role), account_of(trial, role)))
 }
@@ -103,8 +110,13 @@ pub(super) struct Threads {
     system: f64,
     /// Kernel threads that poll for the device.
     pub polling: f64,
-    /// What of `run` is not of io_uring's workers.
+    /// What of `run` is of the flows' own threads: not of io_uring's workers, nor of helpers.
     engine: f64,
+    /// What of `run` is of helpers: they run off the role's CPU.
+    helpers: f64,
+    /// User and system time of software devices, which stand for work that takes no CPU time:
+    /// in nothing else.
+    models: [f64; 2],
 }
 
 impl Threads {
@@ -119,9 +131,16 @@ impl Threads {
         for t in &record.threads {
             if polls_for_device(t) {
                 sums.polling += cores(t.run, window);
+            } else if t.name.ends_with(MODEL) {
+                let [user, all] = [t.user, t.user + t.system].map(|part| cores(part, window));
+                let run = cores(t.run, window);
+                let user = if all > 0.0 { run * (user / all) } else { run };
+                sums.models = [sums.models[0] + user, sums.models[1] + run - user];
             } else {
-                let is_worker = t.name.starts_with("iou-");
-                sums.engine += if is_worker { 0.0 } else { cores(t.run, window) };
+                let is_helper = t.name.contains(' ');
+                let is_own = !is_helper && !t.name.starts_with("iou-");
+                sums.engine += if is_own { cores(t.run, window) } else { 0.0 };
+                sums.helpers += if is_helper { cores(t.run, window) } else { 0.0 };
                 sums.run += cores(t.run, window);
                 sums.user += cores(t.user, window);
                 sums.system += cores(t.system, window);
@@ -144,6 +163,8 @@ impl Threads {
             system: self.system * part,
             polling: self.polling * part,
             engine: self.engine * part,
+            helpers: self.helpers * part,
+            models: self.models,
         }
     }
 }
@@ -163,7 +184,7 @@ fn whole_cpu(
     trial: &Trial,
     (role, cpu): (Role, u32),
     threads: &Threads,
-    beside: Beside,
+    correction: Correction,
 ) -> Option<RoleCpu> {
     let wall = trial.of_machine("cpu.wall", role).filter(|w| *w > 0.0)?;
     let of = |metric| trial.of_cpu(metric, role, cpu).map(|s| cores(s, wall));
@@ -173,19 +194,20 @@ fn whole_cpu(
         // The account knows nothing of steal.
         let kept = total / (total + of("cpu.steal").unwrap_or(0.0));
         let part = |cores: f64| if kept.is_finite() { cores * kept } else { 0.0 };
-        let (user, system) = (part(account.user), part(account.system + account.uring));
-        let napi = of("cpu.napi").filter(|_| beside.polls_here).unwrap_or(0.0);
-        let napi = (napi - beside.less).max(0.0);
+        let [user, system] = account.without(threads.models);
+        let (user, system) = (part(user), part(system + account.uring));
+        let napi = of("cpu.napi").filter(|_| correction.polls_here).unwrap_or(0.0);
+        let napi = (napi - correction.less).max(0.0);
         let softirq = part(ticks("cpu.softirq") + ticks("cpu.irq") + napi);
         let here = user + system + softirq;
-        let own = threads.run + if beside.polls_here { threads.polling } else { 0.0 };
+        let own = threads.run + if correction.polls_here { threads.polling } else { 0.0 };
         return Some(RoleCpu {
             rule: CpuRule::WholeCpu(cpu),
             exact: true,
-            total: here + beside.more,
+            total: here + correction.more,
             user,
             system,
-            softirq: softirq + beside.more,
+            softirq: softirq + correction.more,
             unsplit: 0.0,
             iowait: of("cpu.iowait"),
             threads: threads.run + threads.polling,
@@ -196,18 +218,20 @@ fn whole_cpu(
     let softirq = ticks("cpu.softirq") + ticks("cpu.irq");
     let all = user + system + softirq;
     let split = |part: f64| if all > 0.0 { total * (part / all) } else { 0.0 };
-    let polling = if beside.polls_here { threads.polling.min(split(system)) } else { 0.0 };
-    let less = beside.less.min(split(system) - polling);
+    let polling = if correction.polls_here { threads.polling.min(split(system)) } else { 0.0 };
+    let less = correction.less.min(split(system) - polling);
     let total_here = total - less;
-    let own = threads.run + if beside.polls_here { threads.polling } else { 0.0 };
+    // These were not on this CPU, and their own ticks are few.
+    let elsewhere = threads.helpers;
+    let own = threads.run + if correction.polls_here { threads.polling } else { 0.0 };
     Some(RoleCpu {
         rule: CpuRule::WholeCpu(cpu),
         exact: false,
-        total: total_here + beside.more,
+        total: total_here + correction.more + elsewhere,
         user: split(user),
         system: split(system) - polling - less,
-        softirq: split(softirq) + polling + beside.more,
-        unsplit: if all > 0.0 { 0.0 } else { total },
+        softirq: split(softirq) + polling + correction.more,
+        unsplit: elsewhere + if all > 0.0 { 0.0 } else { total },
         iowait: of("cpu.iowait"),
         threads: threads.run + threads.polling,
         other: (total_here - own).max(0.0),
@@ -222,7 +246,10 @@ fn by_threads(threads: &Threads, account: Option<Account>) -> Option<RoleCpu> {
     let all = threads.user + threads.system;
     let split = |part: f64| if all > 0.0 { threads.run * (part / all) } else { 0.0 };
     let (user, system) = match &account {
-        Some(account) => (account.user.min(threads.run), (threads.run - account.user).max(0.0)),
+        Some(account) => {
+            let [user, _] = account.without(threads.models);
+            (user.min(threads.run), (threads.run - user).max(0.0))
+        }
         None => (split(threads.user), split(threads.system)),
     };
     Some(RoleCpu {
@@ -244,6 +271,13 @@ struct Account {
     user: f64,
     system: f64,
     uring: f64,
+}
+
+impl Account {
+    /// User and system time less that of software devices, which are named as the role's.
+    fn without(&self, models: [f64; 2]) -> [f64; 2] {
+        [self.user - models[0], self.system - models[1]].map(|part| part.max(0.0))
+    }
 }
 
 /// None where the kernel kept no account on the role's host.
@@ -328,6 +362,28 @@ pub(super) mod tests {
         assert!(near(total(&t), 0.546 / 1.2));
         t.readings.push(Reading::sum(ENGINE_RUN.to_owned(), Unit::Seconds, 0.4, scope()));
         assert!(near(total(&t), 0.4 + 0.04 + 0.08), "{}", total(&t));
+    }
+
+    #[test]
+    fn a_helper_is_the_roles_and_a_model_of_a_device_is_no_ones() {
+        let scope = || Scope::Role(Role::Sender);
+        let mut t = wall(trial("a", 0, 1.0, 0), 1.0);
+        t.roles[0].threads = vec![
+            thread("sender/0", 0.8, 0.8, 0.0),
+            thread("sender/0 copy", 0.5, 0.5, 0.0),
+            thread("sender/0 model", 1.0, 0.75, 0.25),
+        ];
+        t.readings.push(Reading::sum(ENGINE_RUN.to_owned(), Unit::Seconds, 0.8, scope()));
+        let free = Cell { placement: Placement::default(), ..cell("a") };
+        let total = |cell: &Cell, t: &Trial| role_cpu(cell, t, Role::Sender).unwrap().total;
+        assert!(near(total(&free, &t), 1.3), "{}", total(&free, &t));
+        let ticks = with_cpu(t.clone(), 0, &[("cpu.busy", 0.9), ("cpu.user", 0.8)]);
+        assert!(near(total(&cell("a"), &ticks), 1.4), "its CPU, and the helper elsewhere");
+        // The kernel's account has all three, since they are named after the role.
+        let t = with_cpu(t, 0, &[("cpu.busy", 0.8)]);
+        let t = accounted(t, 0, [2.05, 0.25, 0.0, 0.0]);
+        let c = role_cpu(&cell("a"), &t, Role::Sender).unwrap();
+        assert!(c.exact && near(c.user, 1.3) && near(c.system, 0.0), "{c:?}");
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! Whose CPU time the work for a network device was, where it ran away from the CPU of its
-//! role: the role's all the same.
+//! Attribution of the work for a network device that ran on a CPU other than its role's:
+//! it is still charged to the role.
 //!
 //! Of a polling thread that was put on another CPU the run time is added to the role's, and
-//! taken from its peer's if it was put there. Of softirqs that were put on a CPU that is no
-//! role's, by RPS or by a card's interrupts, that CPU's time in them is added. Where nobody
+//! taken from its peer's if it was put there. Of softirqs that were put on a CPU that belongs
+//! to no role, by RPS or by a card's interrupts, that CPU's time in them is added. Where nothing
 //! put them anywhere, they are looked for: a card raises them on the CPU that its queue
 //! interrupts. A CPU that runs no role and at least [`A_PART`] of its machine's network
 //! softirqs counts; where the hosts share the machine, as the receiver's.
@@ -11,7 +11,7 @@
 use super::cpu::{Threads, cores};
 use crate::record::{Cell, Role, SoftirqCpu, Trial};
 
-/// The part of a machine's received network softirqs from which on a CPU that nobody named
+/// The share of a machine's received network softirqs from which on an unnamed CPU
 /// takes part in the work.
 pub const A_PART: f64 = 0.05;
 
@@ -49,15 +49,15 @@ pub(super) enum DeviceWork {
     Counted,
     /// By a polling thread on another CPU than the role's, that ran for so long, in cores.
     Thread { cpu: u32, run: f64 },
-    /// By softirqs on CPUs that are no role's, and whether one was set aside for them.
+    /// By softirqs on CPUs that belong to no role, and whether one was reserved for them.
     Softirqs { cpus: Vec<u32>, named: bool },
     /// By a polling thread that may have run on any CPU.
     Anywhere,
 }
 
-/// What of the work for devices is to be put right beside a role's own CPU, in cores.
+/// How a role's own CPU time is corrected for device work, in cores.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Beside {
+pub(super) struct Correction {
     /// Done for it elsewhere.
     pub more: f64,
     /// Done on its CPU for its peer, by a thread that polls.
@@ -83,29 +83,33 @@ impl DeviceWork {
     }
 }
 
-impl Beside {
+impl Correction {
     /// None where a CPU that the work was on was not seen.
-    pub fn of(trial: &Trial, (role, own): (Role, u32), works: &[DeviceWork; 2]) -> Option<Beside> {
+    pub fn of(
+        trial: &Trial,
+        (role, own): (Role, u32),
+        works: &[DeviceWork; 2],
+    ) -> Option<Correction> {
         let less = match works[role.peer() as usize] {
             DeviceWork::Thread { cpu, run } if cpu == own && !trial.has_hosts_apart() => run,
             _ => 0.0,
         };
         Some(match &works[role as usize] {
-            DeviceWork::Thread { run, .. } => Beside { more: *run, less, polls_here: false },
+            DeviceWork::Thread { run, .. } => Correction { more: *run, less, polls_here: false },
             DeviceWork::Softirqs { cpus, named } => {
                 let wall = trial.of_machine("cpu.wall", role).filter(|w| *w > 0.0)?;
                 let in_softirqs = |cpu: &u32| {
                     let read = |metric| trial.of_cpu(metric, role, *cpu);
                     match read("cpu.foreign") {
-                        // Ticks are sampled. What was set aside does nothing else.
+                        // Ticks are sampled. What was reserved does nothing else.
                         None if *named => read("cpu.busy"),
                         _ => Some(read("cpu.softirq")? + read("cpu.irq").unwrap_or(0.0)),
                     }
                 };
                 let seconds: Option<f64> = cpus.iter().map(in_softirqs).sum();
-                Beside { more: cores(seconds?, wall), less, polls_here: true }
+                Correction { more: cores(seconds?, wall), less, polls_here: true }
             }
-            _ => Beside { more: 0.0, less, polls_here: true },
+            _ => Correction { more: 0.0, less, polls_here: true },
         })
     }
 }
@@ -137,7 +141,7 @@ mod tests {
         let [tx, rx] = Role::ALL.map(|role| role_cpu(&c, &t, role).unwrap());
         assert!(near(tx.total, 0.5) && near(tx.system, 0.4) && near(tx.other, 0.0), "{tx:?}");
         assert!(near(rx.total, 0.9) && near(rx.system, 0.5) && near(rx.softirq, 0.3), "{rx:?}");
-        // On a CPU that is no role's, only the receiver's sum changes.
+        // On a CPU that belongs to no role, only the receiver's sum changes.
         c.placement.softirq = SoftirqCpu::Cpu(2);
         let [tx, rx] = Role::ALL.map(|role| role_cpu(&c, &t, role).unwrap());
         assert!(near(tx.total, 0.8) && near(rx.total, 0.9), "{tx:?} {rx:?}");
@@ -187,14 +191,14 @@ mod tests {
         let [tx, rx] = Role::ALL.map(|role| role_cpu(&c, &t, role).unwrap());
         assert!(near(tx.total, 0.7) && near(tx.softirq, 0.2), "{tx:?}");
         assert!(near(rx.total, 1.3) && near(rx.softirq, 0.7), "{rx:?}");
-        // Both devices interrupt the same CPU: whose it was nobody knows, and it counts once.
+        // Both devices interrupt the same CPU: whose it was is unknown, and it counts once.
         c.placement.sender_softirq = SoftirqCpu::Cpu(3);
         let [tx, rx] = Role::ALL.map(|role| role_cpu(&c, &t, role).unwrap());
         assert!(near(tx.total, 0.5) && near(rx.total, 1.3), "{tx:?} {rx:?}");
     }
 
     #[test]
-    fn softirqs_that_nobody_placed_are_found_where_they_ran() {
+    fn unplaced_softirqs_are_found_where_they_ran() {
         let mut c = cell("a");
         c.link.threaded_napi = false;
         let t = two_cores_an_end();

@@ -4,7 +4,7 @@
 use crate::math::{StandardError, tails};
 use serde::Serialize;
 
-/// A ratio is never told beyond exp(700), about 1e304: an interval that
+/// A ratio is never reported beyond exp(700), about 1e304: an interval that
 /// reaches there is unbounded for every purpose, and stays a number.
 const LOG_BOUND: f64 = 700.0;
 

@@ -1,13 +1,13 @@
-//! What spoils a trial: an event that was recorded, never a value that is odd.
+//! What invalidates a trial: a recorded event, never an odd value.
 //!
 //! A trial that was slow is a result. A trial whose CPU was taken away is not a
-//! trial of its path. The list of events and their limits stands here, is applied
-//! before anybody has looked at the throughput, and is printed in every report:
+//! trial of its path. The list of events and their limits is here, is applied
+//! before anyone has looked at the throughput, and is printed in every report:
 //!
 //! | event | limit | why there |
 //! |---|---|---|
 //! | steal | [`STEAL_LIMIT`] of a role's CPU | what the hypervisor takes, the stream loses; but on rented machines a few percent are always gone, and meet all cells of a block alike, so only what one block alone may suffer counts |
-//! | foreign CPU | [`FOREIGN_LIMIT`] of a role's CPU | work of others on a CPU the role has for itself; how it is found is said in `foreign.rs` |
+//! | foreign CPU | [`FOREIGN_LIMIT`] of a role's CPU | work of others on a CPU the role has for itself; `foreign.rs` explains how it is found |
 //! | foreign CPU, a role left to the scheduler | [`FOREIGN_LIMIT`] of all CPUs | the same for cells that have no CPU of their own |
 //! | meters out of step | 10 % and 50 ms | meters and stream measured different times, so no cost per byte holds |
 //! | windows of hosts apart out of step | 5 % and 50 ms, and what their clocks may be off | one end's cost is divided by what the other one counted: what happened while the window of one alone was open is in one of the two only. The part is half of that for meters, because it comes on top; the seconds are the same, because who opens a window may wake late |
@@ -16,11 +16,11 @@
 //! | a role's CPU was throttled | any | it ran at another speed than its neighbours in the block |
 //! | clock source changed | any | times before and after do not compare |
 //! | settings of the link changed | any | the rest of the trial ran over another link |
-//! | settings of the host changed | any, by somebody else | the rest of the trial ran on another host |
+//! | settings of the host changed | any, by someone else | the rest of the trial ran on another host |
 //! | samples lost | any | a profile trial's own: what is missing is not missing at random |
 //!
 //! Packets dropped on the link and retransmits are results of the path, and no
-//! events. Every time here is told to 10 ms by `/proc/stat`, at both ends of a
+//! events. `/proc/stat` gives every time here to within 10 ms, at both ends of a
 //! window, so a limit is passed only by more than that. The windows of a sliced
 //! trial are many; their errors are as likely up as down and add up like the root of
 //! their number.
@@ -38,7 +38,7 @@ pub const STEAL_LIMIT: f64 = 0.10;
 pub const FOREIGN_LIMIT: f64 = 0.10;
 
 /// How long the window of one end alone may be open: a part of it, and seconds, because
-/// whoever opens it may wake late.
+/// the thread that opens it may wake late.
 const ALONE: (f64, f64) = (0.05, 0.05);
 
 /// What a column of `/proc/stat` may be off over one window, seconds.
@@ -47,7 +47,7 @@ const TICK: f64 = 0.01;
 /// How far the meters' window may be from the stream's: a part of it, and seconds.
 const OUT_OF_STEP: (f64, f64) = (0.1, 0.05);
 
-/// The events that spoil a trial, each in words; none if it counts. Only a
+/// The events that invalidate a trial, each in words; none if it counts. Only a
 /// measured trial has any. What no meter saw cannot spoil it. `earlier` are the trials of
 /// the same cell that were measured before.
 pub fn judge_events(
@@ -150,7 +150,7 @@ fn of_cpu(
 ) -> Vec<String> {
     let read = |metric: &str| trial.reading(metric, &Scope::Cpu(cpu));
     if read("cpu.busy").is_none() {
-        return vec![format!("CPU {cpu} was not online all the time")];
+        return vec![format!("CPU {cpu} was not online throughout")];
     }
     let mut events = Vec::new();
     let steal = read("cpu.steal").unwrap_or(0.0);
@@ -168,7 +168,11 @@ fn of_cpu(
 
 fn foreign_event(share: Option<f64>, of: &str) -> Option<String> {
     let share = share.filter(|share| *share > FOREIGN_LIMIT)?;
-    Some(format!("others used {} of {of} (limit {})", percent(share), percent(FOREIGN_LIMIT)))
+    Some(format!(
+        "other processes used {} of {of} (limit {})",
+        percent(share),
+        percent(FOREIGN_LIMIT)
+    ))
 }
 
 /// Steal where a role is left to the scheduler, which may put it on any CPU.
@@ -210,7 +214,7 @@ fn lost(trial: &Trial, cell: &Cell, role: Role) -> Vec<String> {
     let fewest = metrics.into_iter().map(|m| (seen(m), m)).min();
     if let Some((seen, metric)) = fewest.filter(|(seen, _)| *seen < flows) {
         events.push(format!(
-            "{metric} is missing of {} of {flows} flows of the {role}",
+            "{metric} is missing for {} of {flows} flows of the {role}",
             flows - seen
         ));
     }
@@ -310,7 +314,7 @@ pub(crate) mod tests {
         assert_eq!(events(&t)[0], "the meters' window was 3.60 s and the stream's 3.00 s");
         let mut t = quiet();
         t.readings.retain(|r| r.scope != Scope::Cpu(1));
-        assert_eq!(events(&t), ["CPU 1 was not online all the time"]);
+        assert_eq!(events(&t), ["CPU 1 was not online throughout"]);
         let mut t = quiet();
         let mut two = cell("a");
         two.stream.flows = 2;
@@ -319,7 +323,7 @@ pub(crate) mod tests {
             judge_events(&t, &two, &SCHEDULE, &[]),
             [
                 "only 1 of 2 threads of the sender were seen",
-                "tcp.retransmits is missing of 1 of 2 flows of the sender",
+                "tcp.retransmits is missing for 1 of 2 flows of the sender",
                 "only 1 of 2 threads of the receiver were seen",
             ]
         );
@@ -359,7 +363,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn values_are_no_events_and_what_is_not_measured_has_none() {
+    fn values_are_not_events_and_what_is_not_measured_has_none() {
         let mut slow = quiet();
         slow.count = 1;
         read(&mut slow, "link.rx_dropped", Scope::Link(Role::Receiver, "veth".into()), 1e6);
@@ -378,7 +382,7 @@ pub(crate) mod tests {
         read(&mut t, "steady.clock_changes", Scope::Machine, 0.0);
         read(&mut t, "steady.throttled", Scope::Cpu(7), 3.0);
         read(&mut t, "steady.link_changes", link.clone(), 0.0);
-        assert_eq!(events(&t), [""; 0], "CPU 7 is nobody's");
+        assert_eq!(events(&t), [""; 0], "CPU 7 belongs to no role");
         read(&mut t, "steady.throttled", Scope::Cpu(1), 2.0);
         read(&mut t, "steady.clock_changes", Scope::Machine, 1.0);
         read(&mut t, "steady.link_changes", link, 1.0);

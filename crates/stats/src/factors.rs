@@ -1,10 +1,10 @@
-//! What each level of each factor does, and which factors depend on one another.
+//! The effect of each level of each factor, and which factors interact.
 //!
 //! A **context** is one combination of the levels of all other factors. In a block the
 //! effect of a level in a context is the mean log figure of its cells less that of all
 //! cells with another level; its effect on the study is the mean over the contexts, block
 //! by block, as one cell is compared with another. So what drifts from block to block
-//! cancels, and so does what the other factors do.
+//! cancels, and so do the effects of the other factors.
 
 use super::analysis::Rules;
 use super::compare::{Frame, Side};
@@ -248,7 +248,7 @@ impl<'a> Grid<'a> {
         Some((effect, differences.len()))
     }
 
-    /// Whether the cells of a context were asked the same but for the factors, and their
+    /// Whether the cells of a context were asked the same except for the factors, and their
     /// figures found by one rule.
     fn alike(&self, groups: &[Vec<usize>]) -> bool {
         let mut sides = groups.iter().flatten().map(|at| self.cells[*at].0);

@@ -1,4 +1,4 @@
-//! Work of others beside a stream.
+//! Foreign work during a stream.
 //!
 //! **Exact** where the kernel kept an account for the meter `cpu`: `cpu.foreign` is what ran
 //! there and was neither a thread or worker of a role nor a softirq, an interrupt or a
@@ -9,7 +9,7 @@
 //!
 //! 1. User time that is not of the roles' threads: no kernel thread has any.
 //! 2. Busy time that neither the roles' threads nor interrupts explain, above what is usual
-//!    in this cell. It is not others' work as it stands: interrupts that wake an idle CPU
+//!    in this cell. It is not all foreign work: interrupts that wake an idle CPU
 //!    make it busy and are lost to the ticks, so that a path whose sender sleeps while the
 //!    kernel works for it always has some, and more of it than another path. So a trial is
 //!    compared with the median of the cell's earlier trials ([`USUAL`] of them at least,
@@ -19,7 +19,7 @@ use super::cpu::polls_for_device;
 use super::summary::Summary;
 use crate::record::{Cell, Reading, Role, Scope, ThreadTime, Trial};
 
-/// From so many trials on their median says what is usual.
+/// From this many trials on their median says what is usual.
 const USUAL: usize = 3;
 
 /// The share of a CPU that a role, or both, are pinned to. `tick`: what a column of
@@ -34,7 +34,7 @@ pub fn of_cpu(trial: &Trial, cell: &Cell, cpu: u32, tick: f64, earlier: &[&Trial
 /// trials of one side only.
 pub fn anywhere(trial: &Trial, tick: f64, earlier: &[&Trial]) -> Option<f64> {
     let look = Look::at_all(trial)?;
-    // Errors of so many CPUs are as likely up as down.
+    // Errors of this many CPUs are as likely up as down.
     let tick = tick * look.cpus.sqrt();
     share(look, tick, earlier.iter().filter_map(|trial| Look::at_all(trial)))
 }
@@ -145,7 +145,7 @@ mod tests {
             t
         };
         assert_eq!(events(&exact(0.29)), [""; 0]);
-        assert_eq!(events(&exact(0.33)), ["others used 11% of CPU 0 (limit 10%)"]);
+        assert_eq!(events(&exact(0.33)), ["other processes used 11% of CPU 0 (limit 10%)"]);
         assert_eq!(judge(&exact(0.33), &[]).len(), 1, "it needs no other trials");
         // Without a CPU of their own: of both CPUs, and only if both were accounted for.
         let mut free = cell("a");
@@ -155,7 +155,7 @@ mod tests {
         read(&mut t, "cpu.foreign", Scope::Cpu(1), 0.1);
         assert_eq!(
             judge_events(&t, &free, &SCHEDULE, &[]),
-            ["others used 15% of the machine's CPUs (limit 10%)"]
+            ["other processes used 15% of the machine's CPUs (limit 10%)"]
         );
     }
 
@@ -172,7 +172,10 @@ mod tests {
         assert_eq!(judge(&usual, &[]), [""; 0], "the first has nothing to be compared with");
         assert_eq!(judge(&usual, &earlier[..2]), [""; 0]);
         assert_eq!(judge(&usual, &earlier), [""; 0]);
-        assert_eq!(judge(&itself(1.1), &earlier), ["others used 12.3% of CPU 0 (limit 10%)"]);
+        assert_eq!(
+            judge(&itself(1.1), &earlier),
+            ["other processes used 12.3% of CPU 0 (limit 10%)"]
+        );
     }
 
     /// Ticks are drawn as the kernel draws them: one in a hundred of a second, to whatever is
@@ -209,18 +212,18 @@ mod tests {
         let mut t = quiet();
         t.roles[0].threads = vec![thread("engine", 2.0, 0.1, 1.9)];
         read(&mut t, "cpu.user", Scope::Cpu(0), 0.5);
-        assert_eq!(events(&t), ["others used 12.7% of CPU 0 (limit 10%)"]);
+        assert_eq!(events(&t), ["other processes used 12.7% of CPU 0 (limit 10%)"]);
         // A kernel thread has no user time, but its time is unexplained.
         let mut t = quiet();
         t.roles[1].threads = vec![thread("engine", 2.0, 0.1, 1.8)];
-        assert_eq!(events(&t), ["others used 12.3% of CPU 1 (limit 10%)"]);
-        // Softirqs beside the thread are the role's own work.
+        assert_eq!(events(&t), ["other processes used 12.3% of CPU 1 (limit 10%)"]);
+        // Softirqs in addition to the thread are the role's own work.
         read(&mut t, "cpu.softirq", Scope::Cpu(1), 0.8);
         assert_eq!(events(&t), [""; 0]);
     }
 
     #[test]
-    fn foreign_work_beside_roles_that_are_left_to_the_scheduler() {
+    fn foreign_work_with_roles_left_to_the_scheduler() {
         let mut free = cell("a");
         free.placement = Placement::default();
         let judge = |t: &Trial| judge_events(t, &free, &SCHEDULE, &[&quiet(), &quiet(), &quiet()]);
@@ -228,7 +231,7 @@ mod tests {
         assert_eq!(judge(&t), [""; 0], "two CPUs, each busy with a role");
         // Another process used 0.8 of the 6 seconds.
         read(&mut t, "cpu.user", Scope::Cpu(0), 0.91);
-        assert_eq!(judge(&t), ["others used 13.2% of the machine's CPUs (limit 10%)"]);
+        assert_eq!(judge(&t), ["other processes used 13.2% of the machine's CPUs (limit 10%)"]);
         // On four CPUs it is less of them.
         for cpu in [2, 3] {
             for metric in ["cpu.busy", "cpu.user", "cpu.softirq"] {
@@ -240,14 +243,14 @@ mod tests {
         let mut t = quiet();
         read(&mut t, "cpu.busy", Scope::Cpu(2), 2.9);
         t.roles.iter_mut().for_each(|role| role.threads[0].run = 1.9);
-        assert_eq!(judge(&t), ["others used 42.8% of the machine's CPUs (limit 10%)"]);
+        assert_eq!(judge(&t), ["other processes used 42.8% of the machine's CPUs (limit 10%)"]);
         t.roles.iter_mut().for_each(|role| role.threads.clear());
         assert_eq!(judge(&t), [""; 0], "what no meter saw cannot spoil it");
     }
 
     #[test]
     fn the_peers_polling_thread_is_not_foreign() {
-        // The receiver's NAPI thread was not pinned and ran beside the sender.
+        // The receiver's NAPI thread was not pinned and ran on the sender's CPU.
         let mut t = quiet();
         t.roles[0].threads = vec![thread("engine", 2.0, 0.1, 1.8)];
         assert_eq!(events(&t).len(), 1);
@@ -267,6 +270,6 @@ mod tests {
         let judge = |t: &Trial| judge_events(t, &shared, &SCHEDULE, &[&usual, &usual, &usual]);
         assert_eq!(judge(&t), [""; 0]);
         t.roles[1].threads = vec![thread("engine", 0.3, 0.05, 0.2)];
-        assert_eq!(judge(&t), ["others used 25.7% of CPU 0 (limit 10%)"]);
+        assert_eq!(judge(&t), ["other processes used 25.7% of CPU 0 (limit 10%)"]);
     }
 }

@@ -1,8 +1,8 @@
-//! What became of the frames of a cell, over its measured trials.
+//! What happened to the frames of a cell, over its measured trials.
 
-use super::cpu::ENGINE_RUN;
+use super::frames;
 use super::summary::Summary;
-use crate::record::{Cell, Hops, Role, Scope, Trial};
+use crate::record::{Cell, Hops, Role, Trial};
 use serde::Serialize;
 
 /// A thread that runs for this part of its window does nothing else than its work.
@@ -38,7 +38,7 @@ pub struct HopsRow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bound {
-    /// The rate that was asked for.
+    /// The rate that was requested.
     Rate,
     /// The generator has no time left, and what it sends is taken in: a faster one would show
     /// more.
@@ -73,7 +73,7 @@ impl HopsRow {
             let values = trials.iter().filter_map(|(trial, hops)| figure(trial, hops));
             Summary::of(values).map(|summary| summary.at(confidence))
         };
-        // Counts are of the whole trial, rates of its window: so many for each received.
+        // Counts are of the whole trial, rates of its window: this many for each received.
         let rate = |count: fn(&Hops) -> u64| {
             over(&|trial, hops| {
                 let each = count(hops) as f64 / hops.received as f64;
@@ -81,14 +81,7 @@ impl HopsRow {
             })
         };
         let threads = Role::ALL.map(|role| cell.flows(role));
-        let busy = Role::ALL.map(|role| {
-            over(&|trial, _| {
-                let run = trial.reading(ENGINE_RUN, &Scope::Role(role))?;
-                let threads = f64::from(threads[role as usize]);
-                let part = run / (trial.role(role)?.window * threads);
-                Some(part.max(in_its_place(trial, role) / threads)).filter(|part| part.is_finite())
-            })
-        });
+        let busy = Role::ALL.map(|role| over(&|trial, _| frames::busy(cell, trial, role)));
         let options = &cell.workload.options;
         let is_counted = options.number("count").is_some();
         Some(HopsRow {
@@ -110,16 +103,6 @@ impl HopsRow {
     }
 }
 
-/// Part of the window that kernel threads ran which work in the place of a role's own: those
-/// of pktgen and vhost. 0 where there are none.
-fn in_its_place(trial: &Trial, role: Role) -> f64 {
-    let works = |name: &str| name.starts_with("kpktgend_") || name.starts_with("vhost-");
-    let threads = trial.role(role).map_or(&[][..], |record| &record.threads);
-    let run: f64 = threads.iter().filter(|one| works(&one.name)).map(|one| one.run).sum();
-    let wall = trial.reading("threads.wall", &Scope::Role(role));
-    wall.filter(|wall| *wall > 0.0).map_or(0.0, |wall| run / wall)
-}
-
 fn bound(is_paced: bool, hops: &Hops, busy: [Option<Summary>; 2]) -> Bound {
     let is_full = |role: Role| busy[role as usize].is_some_and(|part| part.mean >= FULL);
     let generated = hops.generated() as f64;
@@ -137,7 +120,8 @@ fn bound(is_paced: bool, hops: &Hops, busy: [Option<Summary>; 2]) -> Bound {
 mod tests {
     use super::super::pool::tests::{cell, thread, trial};
     use super::*;
-    use crate::record::{OptionValue, Reading, Unit, Work};
+    use crate::cpu::ENGINE_RUN;
+    use crate::record::{OptionValue, Reading, Scope, Unit, Work};
 
     /// A window of 2 s in which 1000 frames arrived; over the whole trial, twice as many.
     fn frames(block: u32, busy: [f64; 2], hops: Hops) -> Trial {

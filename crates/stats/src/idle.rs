@@ -9,7 +9,7 @@ pub struct IdleShare {
     /// Name of the state: "C6", "core-c6".
     pub state: String,
     /// True of what the hardware did, by its residency registers; false of what the
-    /// kernel asked for. They are not the same and are never mixed.
+    /// kernel requested. They are not the same and are never mixed.
     pub hardware: bool,
     /// Part of the window, the mean over the trials.
     pub share: f64,

@@ -1,4 +1,4 @@
-//! From trials to words: summaries, paired effects, verdicts, and the analysis
+//! From trials to verdicts: summaries, paired effects, verdicts, and the analysis
 //! of a whole study. Pure: the same study gives the same numbers anywhere.
 
 #![forbid(unsafe_code)]
@@ -19,10 +19,12 @@ mod estimate;
 mod events;
 mod factors;
 mod foreign;
+mod frames;
 mod history;
 mod hops;
 mod idle;
 mod offload;
+mod offloading;
 mod order;
 mod pairs;
 mod placement;
@@ -52,15 +54,20 @@ pub use effect::{Effect, Opening};
 pub use estimate::Interval;
 pub use events::{FOREIGN_LIMIT, STEAL_LIMIT, judge_events};
 pub use factors::{Factor, FactorView, Interaction, LevelEffect};
+pub use frames::{Fact, FactStep, What, fact_steps, sink};
 pub use history::{CHANGE_LEVEL, Entry, History, Point, Shift, StudyPoints, history, points};
 pub use hops::{Bound, HopsRow};
 pub use idle::IdleShare;
-pub use offload::{BreakEven, CopyAt, CopyCell, CopyRow, CopyTrial, Pays, offload};
+pub use offload::{BreakEven, CopyAt, CopyCell, CopyComparison, CopyRow, CopyTrial, Pays, offload};
+pub use offloading::Offloading;
 pub use pairs::PairSpread;
 pub use placement::{CpuShare, ELSEWHERE_LIMIT, ReceiveWork, collisions};
-pub use pool::{Counted, Fragments, Shares};
+pub use pool::{Counted, Fragments, Shares, rejections};
 pub use profiling::{ProfilingNote, SamplingCost, cells_to_profile};
-pub use published::{Beside, BesidePublished, FigureBeside, PUBLISHED_FACTORS, RowBeside, beside};
+pub use published::{
+    Agreement, FigureComparison, NumberComparison, PUBLISHED_FACTORS, PublishedComparison,
+    RowComparison, compare_published,
+};
 pub use sequential::should_stop;
 pub use sizing::{
     DONTNEED, Goal, LARGEST_RING, POLL_WEIGHT, Shortage, Sizing, Traffic, shortages, traffic,

@@ -1,30 +1,38 @@
-//! Copy engines beside a first one: what they cost the caller, how fast they are, and from
-//! which size on they pay.
+//! Copy engines compared with a first one: what they cost the caller, how fast they are, and from
+//! which size on they pay. Engines alone are [`offload`]; within a study: `offloading.rs`.
 
 use super::effect::{CONFIDENCE, Effect};
 use super::summary::Summary;
+use crate::record::is_model;
 use serde::Serialize;
 
 /// What is copied, and by what.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct CopyCell {
+pub struct CopyCell<A = CopyAt> {
     /// The engine with its options, as typed.
     pub engine: String,
     /// Whether its times are those of a model, and no device's.
     pub model: bool,
-    /// Bytes of a copy.
-    pub size: u32,
+    /// Bytes of a copy; in a study, of a message.
+    pub size: u64,
     /// How it is done.
     #[serde(flatten)]
-    pub at: CopyAt,
+    pub at: A,
+}
+
+impl<A> CopyCell<A> {
+    /// A cell of an engine as typed.
+    pub fn new(engine: &str, size: u64, at: A) -> CopyCell<A> {
+        CopyCell { engine: engine.to_owned(), model: is_model(engine), size, at }
+    }
 }
 
 /// What cells have in common that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct CopyAt {
-    /// Copies under way.
+    /// Copies in flight.
     pub depth: usize,
-    /// Copies that are handed over together.
+    /// Copies that are submitted together.
     pub batch: usize,
     /// Through more memory than caches have, in turn.
     pub rotate: bool,
@@ -47,22 +55,30 @@ pub struct CopyTrial {
     pub hindrances: f64,
 }
 
-/// A cell over all blocks, beside the first engine's cell of the same size and shape.
+/// A cell compared with the first engine's of the same size and shape.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CopyComparison<A = CopyAt> {
+    /// Which.
+    pub cell: CopyCell<A>,
+    /// Its rate to that of the first engine; none for that one.
+    pub faster: Option<Effect>,
+    /// What it costs, to that of the first engine; none for that one.
+    pub dearer: Option<Effect>,
+}
+
+/// The same of an engine alone, over all blocks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CopyRow {
-    /// Which.
-    pub cell: CopyCell,
+    /// Which, compared with the first engine; the cost is the caller's time for a copy.
+    #[serde(flatten)]
+    pub beside: CopyComparison,
     /// Means over the blocks.
     pub mean: CopyTrial,
     /// Its rate over the blocks.
     pub rate: Summary,
-    /// Its rate to that of the first engine; none for that one.
-    pub faster: Option<Effect>,
-    /// Its caller's time for a copy to that of the first engine; none for that one.
-    pub dearer: Option<Effect>,
 }
 
-/// What an engine is to be better in.
+/// In what an engine has to be better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pays {
@@ -70,28 +86,30 @@ pub enum Pays {
     Time,
     /// Bytes per second.
     Rate,
+    /// CPU time of the sender for what it sends.
+    Cpu,
 }
 
 /// From which size on an engine pays.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct BreakEven {
+pub struct BreakEven<A = CopyAt> {
     /// The engine.
     pub engine: String,
     /// Whether its times are those of a model.
     pub model: bool,
     /// How copies are done.
     #[serde(flatten)]
-    pub at: CopyAt,
+    pub at: A,
     /// In what.
     pub pays: Pays,
     /// The least size from which on it is better beyond doubt at every size, and how much at
     /// that one; none if it does not even at the largest.
-    pub from: Option<(u32, Effect)>,
+    pub from: Option<(u64, Effect)>,
     /// The largest size that was tried.
-    pub largest: u32,
+    pub largest: u64,
 }
 
-/// Every cell beside the first engine's, and from where on each engine pays. Trials are by
+/// Every cell compared with the first engine's, and from where on each engine pays off. Trials are by
 /// block; those of one block are compared with each other.
 pub fn offload(cells: &[(CopyCell, Vec<CopyTrial>)]) -> (Vec<CopyRow>, Vec<BreakEven>) {
     let first = cells.first().map_or("", |(cell, _)| cell.engine.as_str());
@@ -104,40 +122,55 @@ pub fn offload(cells: &[(CopyCell, Vec<CopyTrial>)]) -> (Vec<CopyRow>, Vec<Break
                 base.1.iter().zip(trials).map(|(a, b)| (of(a), of(b))).collect();
             Effect::of(&pairs, CONFIDENCE)
         };
+        let (faster, dearer) = (effect(|trial| trial.rate), effect(|trial| trial.caller));
         Some(CopyRow {
-            cell: cell.clone(),
+            beside: CopyComparison { cell: cell.clone(), faster, dearer },
             mean: mean(trials),
             rate: Summary::of(trials.iter().map(|trial| trial.rate))?,
-            faster: effect(|trial| trial.rate),
-            dearer: effect(|trial| trial.caller),
         })
     });
     let rows: Vec<CopyRow> = rows.collect();
-    let mut found: Vec<BreakEven> = Vec::new();
-    for row in rows.iter().filter(|row| row.faster.is_some()) {
-        let known = |it: &BreakEven| it.engine == row.cell.engine && it.at == row.cell.at;
-        if !found.iter().any(known) {
-            found.extend([Pays::Time, Pays::Rate].map(|pays| break_even(&rows, &row.cell, pays)));
-        }
-    }
+    let beside: Vec<&CopyComparison> = rows.iter().map(|row| &row.beside).collect();
+    let found = break_evens(&beside, [Pays::Time, Pays::Rate]);
     (rows, found)
 }
 
-fn break_even(rows: &[CopyRow], cell: &CopyCell, pays: Pays) -> BreakEven {
-    let mut sizes: Vec<&CopyRow> = rows
+/// From where on each engine other than the first pays off, in each of two ways.
+pub(super) fn break_evens<A: Clone + PartialEq>(
+    rows: &[&CopyComparison<A>],
+    pays: [Pays; 2],
+) -> Vec<BreakEven<A>> {
+    let mut found: Vec<BreakEven<A>> = Vec::new();
+    for row in rows.iter().filter(|row| row.faster.is_some()) {
+        let known = |it: &BreakEven<A>| it.engine == row.cell.engine && it.at == row.cell.at;
+        if !found.iter().any(known) {
+            found.extend(pays.map(|pays| break_even(rows, &row.cell, pays)));
+        }
+    }
+    found
+}
+
+fn break_even<A: Clone + PartialEq>(
+    rows: &[&CopyComparison<A>],
+    cell: &CopyCell<A>,
+    pays: Pays,
+) -> BreakEven<A> {
+    let mut sizes: Vec<&CopyComparison<A>> = rows
         .iter()
+        .copied()
         .filter(|row| row.cell.engine == cell.engine && row.cell.at == cell.at)
         .collect();
     sizes.sort_by_key(|row| row.cell.size);
-    let better = |row: &&&CopyRow| match pays {
-        Pays::Time => row.dearer.as_ref().and_then(|e| e.interval).is_some_and(|i| i.high < 1.0),
-        Pays::Rate => row.faster.as_ref().and_then(|e| e.interval).is_some_and(|i| i.low > 1.0),
+    let effect = |row: &CopyComparison<A>| match pays {
+        Pays::Rate => row.faster.clone(),
+        Pays::Time | Pays::Cpu => row.dearer.clone(),
+    };
+    let better = |row: &&&CopyComparison<A>| {
+        let interval = effect(row).and_then(|effect| effect.interval);
+        interval.is_some_and(|i| if pays == Pays::Rate { i.low > 1.0 } else { i.high < 1.0 })
     };
     let least = sizes.iter().rev().take_while(better).last();
-    let from = least.and_then(|row| {
-        let effect = if pays == Pays::Time { &row.dearer } else { &row.faster };
-        Some((row.cell.size, effect.clone()?))
-    });
+    let from = least.and_then(|row| Some((row.cell.size, effect(row)?)));
     let CopyCell { engine, model, at, .. } = cell.clone();
     let largest = sizes.last().map_or(0, |row| row.cell.size);
     BreakEven { engine, model, at, pays, from, largest }
@@ -162,7 +195,7 @@ mod tests {
 
     /// Made up: an engine that takes 100 ns of the caller whatever the size, and a CPU that
     /// takes 1 ns for 10 bytes.
-    fn cells(sizes: &[u32]) -> Vec<(CopyCell, Vec<CopyTrial>)> {
+    fn cells(sizes: &[u64]) -> Vec<(CopyCell, Vec<CopyTrial>)> {
         let at = CopyAt { depth: 4, batch: 1, rotate: false };
         let trials = |caller: f64, rate: f64| -> Vec<CopyTrial> {
             let noise = [0.98, 1.0, 1.01, 1.02, 0.99, 1.0];
@@ -176,9 +209,8 @@ mod tests {
             };
             noise.into_iter().map(trial).collect()
         };
-        let cell = |engine: &str, size| CopyCell { engine: engine.into(), model: false, size, at };
-        let cpu =
-            sizes.iter().map(|size| (cell("cpu", *size), trials(f64::from(*size) * 1e-10, 1e10)));
+        let cell = |engine: &str, size| CopyCell::new(engine, size, at);
+        let cpu = sizes.iter().map(|size| (cell("cpu", *size), trials(*size as f64 * 1e-10, 1e10)));
         let other = sizes.iter().map(|size| {
             let mut all = trials(1e-7, 0.5e10);
             // Of one block nothing is alike.
@@ -192,11 +224,11 @@ mod tests {
     fn an_engine_pays_from_the_least_size_from_which_on_it_is_better_everywhere() {
         let (rows, found) = offload(&cells(&[64, 512, 1000, 2048, 65536]));
         assert_eq!(rows.len(), 10);
-        assert!(rows[0].dearer.is_none());
+        assert!(rows[0].beside.dearer.is_none());
         let [time, rate] = found.as_slice() else { panic!("{found:?}") };
         assert_eq!((time.pays, rate.pays), (Pays::Time, Pays::Rate));
         let (size, effect) = time.from.as_ref().unwrap();
-        assert_eq!(*size, 2048, "at 1000 it is no better beyond doubt");
+        assert_eq!(*size, 2048, "at 1000 it is not significantly better");
         let interval = effect.interval.unwrap();
         assert!(interval.low < 0.5 && interval.high > 0.488 && interval.high < 0.6, "{interval:?}");
         assert_eq!((rate.from.clone(), rate.largest), (None, 65536));

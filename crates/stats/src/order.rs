@@ -1,16 +1,16 @@
 //! Whether the order of the blocks shows in their log ratios. Every interval assumes that
-//! blocks are independent; neighbours that resemble each other, or a trend, say that they
-//! are not, and that the interval is narrower than it should be.
+//! blocks are independent; neighbours that resemble each other, or a trend, indicate that
+//! they are not, and that the interval is narrower than it should be.
 
 use crate::math::tails;
 
-/// With fewer blocks hardly any order could be told from chance.
+/// With fewer blocks hardly any order could be distinguished from chance.
 const LEAST: usize = 8;
 
 /// Log ratios that differ by less are equal but for rounding.
 const ROUNDING: f64 = 1e-9;
 
-/// Probability with which anything is said of a study whose blocks are independent.
+/// Probability of a note on a study whose blocks are independent.
 pub const LEVEL: f64 = 0.01;
 
 /// How log ratios depend on their order.
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
     use crate::math::Random;
 
-    /// The share of made-up series of which something is said.
+    /// The share of simulated series that get a note.
     fn said(n: usize, next: &mut dyn FnMut(usize, f64, &mut Random) -> f64) -> f64 {
         let (mut random, series) = (Random::new(7), 4000);
         let found = (0..series).filter(|_| {

@@ -1,4 +1,4 @@
-//! How far an effect scatters from one pair of hosts to another.
+//! How much an effect varies from one pair of hosts to another.
 //!
 //! A study that was merged from several pairs has blocks in groups. The log ratio of block b
 //! on pair p is taken as mu + P(p) + e(p, b), P being random with variance s_p² and e with

@@ -1,5 +1,5 @@
-//! Where a cell's receive work was asked to run, where it ran, and which parts of the
-//! work get in each other's way. What ran where is measured; nothing is taken from
+//! Where a cell's receive work was asked to run, where it ran, and which parts
+//! of the work conflict. What ran where is measured; nothing is taken from
 //! what was asked.
 
 use crate::record::{Cell, Facts, Placement, Reading, Role, Trial};
@@ -14,9 +14,9 @@ pub const ELSEWHERE_LIMIT: f64 = 0.25;
 /// Where the softirqs of a cell's devices ran, on one machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ReceiveWork {
-    /// The CPU that was asked for; none where that was left to the scheduler.
+    /// The CPU that was requested; none where that was left to the scheduler.
     pub asked: Option<u32>,
-    /// The CPU that was asked for the sender's device, where it is on the same machine.
+    /// The CPU that was requested for the sender's device, where it is on the same machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked_of_sender: Option<u32>,
     /// Every CPU that did some, by its number.
@@ -93,7 +93,7 @@ impl ReceiveWork {
         Some(ReceiveWork { asked: cell.softirq_cpu(role), asked_of_sender: of_sender, cpus })
     }
 
-    /// The part that ran on other CPUs than those asked for; none where the receiver's
+    /// The part that ran on other CPUs than those requested; none where the receiver's
     /// was not.
     pub fn elsewhere(&self) -> Option<f64> {
         let asked = self.asked?;
@@ -108,7 +108,7 @@ impl ReceiveWork {
         self.elsewhere().is_some_and(|part| part > ELSEWHERE_LIMIT)
     }
 
-    /// The same CPU asked for by several cells: the means of their parts.
+    /// The same CPU requested by several cells: the means of their parts.
     pub fn mean(of: &[&ReceiveWork]) -> Vec<(u32, f64)> {
         let mut parts: BTreeMap<u32, f64> = BTreeMap::new();
         for share in of.iter().flat_map(|work| &work.cpus) {
@@ -132,7 +132,7 @@ fn sound(value: f64) -> bool {
 
 /// Parts of a cell's work that were put in each other's way, each in words: on one CPU,
 /// or on two that are threads of one core. What the link does by itself (its polling
-/// thread on the receiver's CPU), and an end whose softirqs were put beside its threads,
+/// thread on the receiver's CPU), and an end whose softirqs were placed with its threads,
 /// are no news and not among them. On machines of their own (`apart`) the ends cannot meet.
 /// Also parts on another NUMA node than the device of their link.
 pub fn collisions(cell: &Cell, facts: &[Facts], apart: bool) -> Vec<String> {
@@ -209,7 +209,7 @@ mod tests {
         c.placement.softirq = SoftirqCpu::Cpu(0);
         assert!(ReceiveWork::of(&c, &[&one]).unwrap().strayed());
         c.placement.sender_softirq = SoftirqCpu::Cpu(1);
-        assert!(!ReceiveWork::of(&c, &[&one]).unwrap().strayed(), "CPU 1 was asked for as well");
+        assert!(!ReceiveWork::of(&c, &[&one]).unwrap().strayed(), "CPU 1 was requested as well");
         assert_eq!(ReceiveWork::of_sender(&c, &[&one]), None, "one machine");
         let mut apart = one.clone();
         let at =
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_meter_saw_is_not_told() {
+    fn what_no_meter_saw_is_not_reported() {
         let c = cell("a");
         let without = seen(&[("cpu.softirq", 0, 0.5)]);
         assert_eq!(ReceiveWork::of(&c, &[&without]), None, "the meter softirqs did not run");
@@ -259,7 +259,7 @@ mod tests {
         );
         assert_eq!(collisions(&c, &[smt.clone(), smt], true), [""; 0], "a machine each");
         c.placement = Placement { softirq: SoftirqCpu::Cpu(1), ..Placement::pinned(0, 1) };
-        assert_eq!(collisions(&c, &[], false), [""; 0], "the receiver's softirqs beside it");
+        assert_eq!(collisions(&c, &[], false), [""; 0], "the receiver's softirqs next to it");
         let host = |node: &str| Facts {
             nodes: [(0, vec![0, 1]), (1, vec![2, 3])].into(),
             settings: [(LINK_DEVICE, "eth1"), (LINK_NODE, node)]

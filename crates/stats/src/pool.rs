@@ -13,6 +13,17 @@ pub struct Counted {
     pub count: u32,
 }
 
+/// Says what the rejected ones among this many trials were rejected for, given the events of each;
+/// those that differ in their figures only once.
+pub fn rejections(events: &[String], of: usize) -> Vec<String> {
+    let all = count(events.iter().map(String::as_str)).into_iter();
+    let words = |Counted { text, count }: Counted| match count {
+        1 => format!("1 of {of} rejected: {text}"),
+        n => format!("{n} of {of} rejected, the first because {text}"),
+    };
+    all.map(words).collect()
+}
+
 /// Counts sentences in the order in which they first came. Two that differ only
 /// in their digits are the same sentence: a warning carries its measurement.
 pub fn count<'a>(sentences: impl IntoIterator<Item = &'a str>) -> Vec<Counted> {
@@ -65,7 +76,7 @@ pub struct Shares {
     pub copied: f64,
     /// Part that was not copied, 0 to 1.
     pub not_copied: f64,
-    /// Part that was thrown away in the kernel, 0 to 1.
+    /// Part that was discarded in the kernel, 0 to 1.
     #[serde(skip_serializing_if = "is_zero")]
     pub discarded: f64,
     /// Part without proof either way, 0 to 1.
@@ -216,7 +227,7 @@ pub struct Fragments {
     /// Part of all calls that brought more than 1024, 0 to 1.
     pub above_share: f64,
     /// Of the calls after which more than 1024 were held, the part that brought
-    /// so many by itself, 0 to 1; none where there was no such call.
+    /// this many by itself, 0 to 1; none where there was no such call.
     pub above_share_of_gathered: Option<f64>,
     /// Part of all calls that brought fewer than 512, 0 to 1.
     pub below_share: f64,
@@ -248,7 +259,7 @@ pub mod tests {
         Cell { placement: Placement::pinned(0, 1), ..Cell::new(id, half(), half()) }
     }
 
-    /// A measured trial of a window in seconds that delivered so many bytes.
+    /// A measured trial of a window in seconds that delivered this many bytes.
     pub fn trial(cell: &str, block: u32, window: f64, count: u64) -> Trial {
         let role = |role| RoleRecord {
             role,

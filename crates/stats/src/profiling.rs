@@ -1,4 +1,4 @@
-//! Of which cells profiles are taken, and what it cost the stream to take them.
+//! Which cells are profiled, and what that cost the stream.
 
 use super::analysis::{Analysis, Row, Rules};
 use super::build::analyse;
@@ -18,7 +18,7 @@ pub struct ProfilingNote {
     pub cells: Vec<CellId>,
     /// Profile trials that count.
     pub trials: u32,
-    /// Profile trials that failed, or that an event spoiled: its words.
+    /// Profile trials that failed, or that an event invalidated: its words.
     pub spoiled: Vec<String>,
     /// The rate with sampling over the rate without; none where a cell has
     /// not both.
@@ -72,7 +72,7 @@ pub fn cells_to_profile(study: &Study, which: ProfiledCells) -> Vec<CellId> {
     }
 }
 
-/// What there is to say of the profiles of a study; none where it has none.
+/// Notes on the profiles of a study; none where it has none.
 pub fn profiling_note(study: &Study, rules: &Rules) -> Option<ProfilingNote> {
     let first = study.profiles.iter().find_map(|trial| trial.profile.as_ref())?;
     let mut note = ProfilingNote {

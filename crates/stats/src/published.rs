@@ -1,8 +1,11 @@
-//! A study beside a published work: the work's ratios to its own baseline, and the study's
+//! A study compared with a published work: the work's ratios to its own baseline, and the study's
 //! over the pairs of cells that have the same levels.
 //!
 //! Where a row's levels leave factors of the study open, there are several such pairs, each
 //! of cells with the same levels of those; the ratio is their mean, block by block.
+//!
+//! A figure without a baseline has no such ratio. Where its numbers are of a quantity that the
+//! study has measured, too, they are shown side by side: two machines, so there is no verdict.
 
 use super::analysis::Rules;
 use super::build::{Known, known};
@@ -10,9 +13,11 @@ use super::compare::Side;
 use super::contract::{undeclared, unlike};
 use super::effect::Effect;
 use super::factors::by_block;
+use super::summary::Summary;
 use super::verdict::Question;
 use crate::record::{
-    Cell, Levels, Published, PublishedFactor, PublishedFigure, ReadFrom, Role, Study,
+    Cell, Levels, Ours, Published, PublishedFactor, PublishedFigure, ReadFrom, Reading, Role,
+    Scope, Study, Trial,
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -20,18 +25,45 @@ use std::collections::BTreeMap;
 /// The quantity that is compared.
 const RATE: &str = "rate";
 
-/// A study beside a work.
+/// The factor by which works tell their own numbers apart: which of several readings one is.
+const ITEM: &str = "item";
+
+/// A study compared with a work.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct BesidePublished {
+pub struct PublishedComparison {
     /// The figures of the work that have ratios of rates.
-    pub figures: Vec<FigureBeside>,
-    /// Figures that have none, by their ids: nothing of a study is laid beside them.
+    pub figures: Vec<FigureComparison>,
+    /// Numbers of figures that have none, with those of the study that are the same quantity.
+    pub numbers: Vec<NumberComparison>,
+    /// Figures that have neither, by their ids: nothing of a study is compared with them.
     pub not_compared: Vec<String>,
+}
+
+/// A published number and the study's.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NumberComparison {
+    /// Id of its figure.
+    pub figure: String,
+    /// What it is a number of, and its unit.
+    pub quantity: String,
+    /// The work's unit.
+    pub unit: String,
+    /// Its levels, those of the figure included.
+    pub at: Levels,
+    /// How it was read.
+    pub read: ReadFrom,
+    /// The work's number.
+    pub theirs: f64,
+    /// The study's, over all measured trials of the cells that have these levels.
+    pub ours: Option<Summary>,
+    /// Why it has none, if so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_measured: Option<String>,
 }
 
 /// A figure of the work.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct FigureBeside {
+pub struct FigureComparison {
     /// Its id.
     pub id: String,
     /// What it shows.
@@ -43,12 +75,12 @@ pub struct FigureBeside {
     /// The levels of its baseline.
     pub baseline: Levels,
     /// Every row but the baseline's.
-    pub rows: Vec<RowBeside>,
+    pub rows: Vec<RowComparison>,
 }
 
 /// A row of a figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct RowBeside {
+pub struct RowComparison {
     /// Its levels.
     pub at: Levels,
     /// How its number was read.
@@ -62,47 +94,51 @@ pub struct RowBeside {
     /// Pairs of cells that it is the mean of.
     pub pairs: usize,
     /// What comes of it.
-    pub outcome: Beside,
+    pub outcome: Agreement,
 }
 
-/// How a published ratio stands to that of a study.
+/// How a published ratio compares with that of a study.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Beside {
-    /// It lies in the study's interval.
+pub enum Agreement {
+    /// It is in the study's interval.
     Agrees,
-    /// It lies outside.
+    /// It is outside.
     Disagrees,
     /// The study does not say, and why.
     NotMeasured(String),
 }
 
-impl BesidePublished {
+impl PublishedComparison {
     /// How many rows agree, disagree, and are not measured.
     pub fn counts(&self) -> [usize; 3] {
         let mut counts = [0; 3];
         for row in self.figures.iter().flat_map(|figure| &figure.rows) {
             counts[match row.outcome {
-                Beside::Agrees => 0,
-                Beside::Disagrees => 1,
-                Beside::NotMeasured(_) => 2,
+                Agreement::Agrees => 0,
+                Agreement::Disagrees => 1,
+                Agreement::NotMeasured(_) => 2,
             }] += 1;
         }
         counts
     }
 }
 
-/// Lays a study beside a work.
-pub fn beside(work: &Published, study: &Study, rules: &Rules) -> BesidePublished {
+/// Compares a study with a work.
+pub fn compare_published(work: &Published, study: &Study, rules: &Rules) -> PublishedComparison {
     let mut known = known(study);
     known.retain(|known| !known.cell.null);
     let ground = Ground { work, study, rules, known: &known };
-    let figures: Vec<FigureBeside> =
+    let figures: Vec<FigureComparison> =
         work.figures.iter().filter_map(|figure| ground.figure(figure)).collect();
-    let compared = |id: &String| figures.iter().any(|figure| figure.id == *id);
+    let plain = work.figures.iter().filter(|figure| figure.baseline.is_none());
+    let numbers: Vec<NumberComparison> = plain.flat_map(|figure| ground.numbers(figure)).collect();
+    let compared = |id: &String| {
+        figures.iter().any(|figure| figure.id == *id) || numbers.iter().any(|n| n.figure == *id)
+    };
     let ids = work.figures.iter().map(|figure| &figure.id);
     let not_compared = ids.filter(|id| !compared(id)).cloned().collect();
-    BesidePublished { figures, not_compared }
+    PublishedComparison { figures, numbers, not_compared }
 }
 
 struct Ground<'a> {
@@ -113,7 +149,7 @@ struct Ground<'a> {
 }
 
 impl Ground<'_> {
-    fn figure(&self, figure: &PublishedFigure) -> Option<FigureBeside> {
+    fn figure(&self, figure: &PublishedFigure) -> Option<FigureComparison> {
         let base = figure.baseline.as_ref()?;
         let column = figure.columns.iter().position(|column| column.quantity == RATE)?;
         let value = |at: &Levels| figure.rows.iter().find(|row| row.at == *at)?.is.get(column);
@@ -124,9 +160,17 @@ impl Ground<'_> {
             let their_ratio = theirs / base_value;
             let (ours, pairs, outcome) = self.outcome(figure, base, &row.at, their_ratio);
             let read = row.read.unwrap_or(figure.read);
-            Some(RowBeside { at: row.at.clone(), read, theirs, their_ratio, ours, pairs, outcome })
+            Some(RowComparison {
+                at: row.at.clone(),
+                read,
+                theirs,
+                their_ratio,
+                ours,
+                pairs,
+                outcome,
+            })
         });
-        Some(FigureBeside {
+        Some(FigureComparison {
             id: figure.id.clone(),
             title: figure.title.clone(),
             unit: figure.columns[column].unit.clone(),
@@ -136,14 +180,61 @@ impl Ground<'_> {
         })
     }
 
+    /// The numbers of a figure whose columns are something that studies measure.
+    fn numbers(&self, figure: &PublishedFigure) -> Vec<NumberComparison> {
+        let mut all = Vec::new();
+        for row in &figure.rows {
+            let at: Levels =
+                figure.at.iter().chain(&row.at).map(|(k, v)| (k.clone(), v.clone())).collect();
+            for (column, theirs) in figure.columns.iter().zip(&row.is) {
+                let Some(ours) = &column.ours else { continue };
+                let found = self.number(&at, ours);
+                all.push(NumberComparison {
+                    figure: figure.id.clone(),
+                    quantity: column.quantity.clone(),
+                    unit: column.unit.clone(),
+                    at: at.clone(),
+                    read: row.read.unwrap_or(figure.read),
+                    theirs: *theirs,
+                    ours: found.as_ref().ok().copied(),
+                    not_measured: found.err(),
+                });
+            }
+        }
+        all
+    }
+
+    fn number(&self, at: &Levels, ours: &Ours) -> Result<Summary, String> {
+        if self.study.header.functional.is_some() {
+            return Err("the study measured no speed".into());
+        }
+        let wanted = at.iter().filter(|(factor, _)| *factor != ITEM);
+        let cells = self.cells(&wanted.map(|(k, v)| (k.clone(), v.clone())).collect())?;
+        let trials = cells.iter().flat_map(|side| side.trials).filter(|t| t.rate().is_some());
+        let figure = |trial: &&Trial| match ours.figure.as_str() {
+            RATE => trial.rate(),
+            "packets" => Some(trial.packets()? / trial.window),
+            name => {
+                let of_sender = |r: &&Reading| {
+                    r.metric == name && matches!(r.scope, Scope::Flow(Role::Sender, _))
+                };
+                let values = trial.readings.iter().filter(of_sender).map(|r| r.value);
+                values.reduce(|sum, value| sum + value)
+            }
+        };
+        let values = trials.filter_map(|trial| Some(figure(trial)? * ours.scale));
+        let none = || format!("no trial has {}", ours.figure);
+        Summary::of(values).map(|all| all.at(self.rules.confidence)).ok_or_else(none)
+    }
+
     fn outcome(
         &self,
         figure: &PublishedFigure,
         base: &Levels,
         row: &Levels,
         their_ratio: f64,
-    ) -> (Option<Effect>, usize, Beside) {
-        let not = |why: String| (None, 0, Beside::NotMeasured(why));
+    ) -> (Option<Effect>, usize, Agreement) {
+        let not = |why: String| (None, 0, Agreement::NotMeasured(why));
         if self.study.header.functional.is_some() {
             return not("the study measured no speed".into());
         }
@@ -176,12 +267,12 @@ impl Ground<'_> {
         let effect = Effect::of(&by_block(&logs), self.rules.confidence);
         let Some(effect) = effect else {
             let why = reasons.into_iter().next();
-            return not(why.unwrap_or_else(|| "no two cells differ in this alone".into()));
+            return not(why.unwrap_or_else(|| "no two cells differ only in this".into()));
         };
         let outcome = match effect.interval {
-            None => Beside::NotMeasured("an interval takes two blocks".into()),
-            Some(i) if (i.low..=i.high).contains(&their_ratio) => Beside::Agrees,
-            Some(_) => Beside::Disagrees,
+            None => Agreement::NotMeasured("an interval requires two blocks".into()),
+            Some(i) if (i.low..=i.high).contains(&their_ratio) => Agreement::Agrees,
+            Some(_) => Agreement::Disagrees,
         };
         (Some(effect), logs.len(), outcome)
     }
@@ -223,7 +314,7 @@ fn ratios(first: &Side, second: &Side) -> BTreeMap<u32, f64> {
 }
 
 /// The factors whose levels are known of a cell, whether or not the experiment varies them.
-pub const PUBLISHED_FACTORS: [&str; 11] = [
+pub const PUBLISHED_FACTORS: [&str; 13] = [
     "path",
     "rx",
     "cores",
@@ -235,6 +326,8 @@ pub const PUBLISHED_FACTORS: [&str; 11] = [
     "read-size",
     "flows",
     "backpressure",
+    "copy",
+    "load",
 ];
 
 /// The level of a factor of a cell, as published works are written down. `apart` says that
@@ -252,6 +345,8 @@ fn level_of(cell: &Cell, factor: &str, apart: bool) -> Option<String> {
             None => cell.id.0.split(' ').next()?.to_owned(),
         },
         "rx" => cell.rx.path.clone(),
+        "copy" => cell.tx.copy_engine()?.split(':').next()?.to_owned(),
+        "load" => cell.workload.options.word("load").to_owned(),
         "flows" => cell.stream.flows.to_string(),
         "backpressure" => cell.link.tap?.backpressure.to_string(),
         "cores" => cores(cell, apart)?.to_owned(),

@@ -2,7 +2,7 @@
 //! at the median and p99 of the latency where there is one.
 //!
 //! To look at a result after each block and to stop when it pleases inflates the
-//! error: who stops when the effect looks large keeps the lucky moments. The rule
+//! error: stopping when the effect looks large keeps the lucky moments. The rule
 //! here cannot do that, because **it never looks at an effect, only at spreads**:
 //! stop when the interval of every comparison is narrow enough. Its error is
 //! bounded by an argument that needs no table of boundaries:
@@ -38,7 +38,7 @@ use crate::record::{CellId, Study, Trial};
 /// Whether the declared stopping rule ends the study now; the reason if so. To
 /// be asked at the end of a block. None without a rule, before
 /// [`Stopping::at_least`](crate::record::Stopping) blocks of every comparison,
-/// and where there is nothing to compare. Cells without a measured trial are no
+/// and where there is nothing to compare. Cells without a measured trial are not
 /// comparison.
 pub fn should_stop(study: &Study) -> Option<String> {
     let header = &study.header;
@@ -152,7 +152,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_wide_percentile_goes_on() {
+    fn a_wide_percentile_continues() {
         let mut exchanges = study(0.01, &QUIET);
         for trial in &mut exchanges.trials {
             let mut latency = Latency::new();
@@ -166,7 +166,7 @@ pub mod tests {
     }
 
     #[test]
-    fn one_wide_interval_goes_on() {
+    fn one_wide_interval_continues() {
         let mut rows = QUIET;
         rows[1][2] = 2400;
         assert_eq!(should_stop(&study(0.01, &rows)), None);

@@ -4,7 +4,7 @@
 use crate::record::Facts;
 use serde::Serialize;
 
-/// What is to be moved, and how.
+/// What to transfer, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Goal {
     /// Payload, bits per second.
@@ -19,7 +19,7 @@ pub struct Goal {
     pub queues: u32,
     /// Entries of each receive ring; none takes the least that will do.
     pub ring: Option<u32>,
-    /// Bytes of a receive buffer: a page, or a larger `rx_buf_len`.
+    /// Size of a receive buffer in bytes: a page, or a larger `rx_buf_len`.
     pub buffer: u32,
 }
 
@@ -36,7 +36,7 @@ pub const POLL_WEIGHT: f64 = 64.0;
 /// most 1024 fragments.
 pub const DONTNEED: f64 = 1024.0;
 
-/// What it takes.
+/// What the flow requires.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Sizing {
     /// Payload of a full segment, bytes.
@@ -66,7 +66,7 @@ pub struct Sizing {
     pub held: u64,
     /// Calls a second that give buffers back, at [`DONTNEED`] a call.
     pub recycles: f64,
-    /// Seconds until a queue at full rate has filled its area, if nothing is given back.
+    /// Seconds until a queue at full rate has filled its area, if nothing is returned.
     pub lasts: f64,
     /// What `tcp_rmem` and `tcp_wmem` have to allow, bytes: twice what one flow
     /// has in flight, because a socket buffer counts the memory and not the payload.

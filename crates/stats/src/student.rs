@@ -2,7 +2,7 @@
 
 use crate::math::two_sided;
 
-/// Most blocks that a plan will speak of; above that it says "more".
+/// Most blocks that a plan will refer to; above that it says "more".
 pub const MOST_BLOCKS: u32 = 1000;
 
 /// The probability with which a plan answers.
@@ -15,7 +15,7 @@ pub const POWER: f64 = 0.8;
 ///
 /// The first takes a mean that is t above zero, and lies z(power) standard errors below
 /// the truth at most; the second an interval that fits into the margin on both sides of a
-/// mean that is within z((1 + power) / 2) standard errors of zero. For z stands t, which
+/// mean that is within z((1 + power) / 2) standard errors of zero. t takes the place of z, which
 /// allows for a spread that is estimated, too.
 pub fn blocks_for(stddev: f64, margin: f64, different: f64, equivalent: f64) -> Option<u32> {
     let enough = |n: u32| {
@@ -61,7 +61,7 @@ mod tests {
         assert_eq!(blocks_for(0.0, 0.02, 0.95, 0.95), Some(2));
         assert_eq!(blocks_for(5.0, 0.02, 0.95, 0.95), None);
         assert_eq!(blocks_for(f64::NAN, 0.02, 0.95, 0.95), None);
-        // A higher confidence, as Holm's rule may ask for, takes more.
+        // A higher confidence, as Holm's rule may require, needs more.
         assert!(blocks_for(0.05, 0.02, 0.99, 0.95) > blocks_for(0.05, 0.02, 0.95, 0.95));
     }
 

@@ -3,8 +3,8 @@
 //! Nothing pairs their trials, so each cell is compared by Welch's t over the
 //! logarithms of its trials (Welch 1947; degrees of freedom by Satterthwaite),
 //! which asks neither for equal spreads nor for equal numbers. Holm's rule and the
-//! words are those of one study. What cannot be had is an A-against-A: whatever
-//! else changed between the two (memory layout, neighbours, temperature, a reboot)
+//! words are those of one study. An A-against-A is not possible: anything
+//! else that changed between the two (memory layout, neighbours, temperature, a reboot)
 //! is in the effect and not in the interval. One study that holds both as levels
 //! of a factor is always the better experiment.
 

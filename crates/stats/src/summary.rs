@@ -1,4 +1,4 @@
-//! What a handful of values looks like.
+//! Summary of a handful of values.
 
 use crate::math::{Moments, StandardError};
 use serde::Serialize;
@@ -20,7 +20,7 @@ pub struct Summary {
     /// because one value says nothing of its spread.
     pub stddev: Option<f64>,
     /// Where the true mean lies, by Student's t; none below two values, and none
-    /// where nobody asked for it.
+    /// where it was not requested.
     pub interval: Option<(f64, f64)>,
 }
 

@@ -16,7 +16,7 @@
 //!
 //! A threshold fails where the difference is *shown*: the whole interval lies
 //! beyond the limit. It passes where the whole interval lies on the good side of
-//! it, and is undecided in between, which is not a pass: more blocks would tell.
+//! it, and is undecided in between, which is not a pass: more blocks are needed.
 //! The intervals are those of Bonferroni for as many checks as are made together,
 //! so that the confidence holds for the build and not for each of them.
 
@@ -43,7 +43,7 @@ pub struct Threshold {
     above: bool,
 }
 
-/// What came of one check.
+/// The outcome of one check.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ThresholdResult {
     /// What was asked.
@@ -103,7 +103,7 @@ impl Threshold {
         let mut parts = text.trim().rsplitn(3, ' ').map(str::trim);
         let (Some(amount), Some(word), Some(subject)) = (parts.next(), parts.next(), parts.next())
         else {
-            return Err(wrong("it takes a subject, a word and an amount".into()));
+            return Err(wrong("it needs a subject, a word and an amount".into()));
         };
         let Some((cell, question)) = Question::split(subject) else {
             let names = Question::ALL.map(Question::name).join(", ");
@@ -197,7 +197,7 @@ pub fn subjects(analysis: &Analysis) -> Vec<Subject<'_>> {
     for row in analysis.rows.iter().filter(|row| !row.baseline) {
         for question in Question::ALL {
             let comparison = row.comparison(question);
-            // What no trial has a figure for is no subject, so that a limit on it is
+            // What no trial has a figure for is not a subject, so that a limit on it is
             // a fault and not a check that never fails.
             let other_cost = matches!(question, Question::Cpu | Question::Instructions)
                 && question != analysis.cost();

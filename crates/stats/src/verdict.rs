@@ -1,12 +1,12 @@
-//! The word for a comparison, and the rule that earns it.
+//! The verdict of a comparison, and the rule behind it.
 //!
 //! The rule, in order:
 //! 0. The study measured no speed, because its hosts were emulated: FUNCTIONAL ONLY.
-//!    Instructions, where they were counted, are judged all the same.
-//! 1. Something happened, or the two were not asked the same: NOT COMPARABLE.
+//!    Instructions, if they were counted, are still judged.
+//! 1. Something happened, or the two were not given the same task: NOT COMPARABLE.
 //! 2. Fewer than two blocks: NOT ENOUGH.
 //! 3. The rate of bytes only, both at the same ceiling: SATURATED. The ceiling was
-//!    measured then, and not the paths; their CPU per GiB tells them apart.
+//!    measured then, and not the paths; their CPU per GiB distinguishes them.
 //! 4. The whole interval inside the margin: EQUIVALENT. A difference may even
 //!    be proven then; it is one too small to matter.
 //! 5. The whole interval on one side of 1: FASTER or SLOWER for a rate, LESS CPU or
@@ -15,8 +15,8 @@
 //! 6. Otherwise: INCONCLUSIVE, which is not "no difference": these blocks
 //!    cannot tell.
 //!
-//! "The interval" of 4 and 5 is not the printed one, which stands for its own
-//! comparison, but the wider one that [Holm's rule](holm) leaves to it, so
+//! "The interval" of 4 and 5 is not the printed one, which is for its own
+//! comparison only, but the wider one that [Holm's rule](holm) leaves to it, so
 //! that the confidence holds for all cells. The comparisons of one question (the
 //! rate; CPU per unit of work; one percentile) are two families: all claims of a
 //! difference, and all claims of EQUIVALENT. So at 95 %, for each question, in 95 of
@@ -27,7 +27,7 @@
 //! A-against-A comparison is worse than the claim is fine: the noise floor
 //! ([`Noise::floor`]) lies above the margin (4), or above the effect (5).
 //!
-//! The decision rests on the t interval; the permutation p is printed beside
+//! The decision rests on the t interval; the permutation p is printed with
 //! it from six blocks on and decides nothing, because with few blocks it cannot be small.
 
 use super::analysis::Rules;
@@ -311,7 +311,7 @@ pub struct Test {
 }
 
 /// The tests of one question's comparisons, in their order. None for those
-/// without an interval; they are no part of the family.
+/// without an interval; they are not part of the family.
 pub fn tests(estimates: &[Option<Estimate>], rules: &Rules) -> Vec<Option<Test>> {
     let margin = rules.margin.max(0.0).ln_1p();
     let ps: Vec<Option<(f64, f64)>> = estimates
@@ -522,13 +522,13 @@ mod tests {
         assert!((noise.log_floor(4).unwrap() - 0.138_822_255).abs() < 1e-7);
         assert!((noise.log_floor(16).unwrap() - 0.069_411_128).abs() < 1e-7);
         assert!((noise.floor - (0.138_822_255f64.exp() - 1.0)).abs() < 1e-7);
-        // A constant bias has no spread around its mean and is noise all the same.
+        // A constant bias has no spread around its mean and is noise anyway.
         let biased = Noise::of(Question::Rate, effect(&[1.1, 1.1, 1.1]), CONFIDENCE).unwrap();
         assert!((biased.log_rms - 1.1f64.ln()).abs() < 1e-12);
     }
 
     #[test]
-    fn identical_cells_are_seldom_told_apart() {
+    fn identical_cells_are_seldom_distinguished() {
         // Baseline, null and cell all draw from the same distribution: the two
         // words together may come up in 5 % of 2000 studies, and the guard by the
         // null cell keeps them well below.

@@ -1,4 +1,4 @@
-//! What a trial cost, and what came back for it: CPU per unit of work, return on
+//! What a trial cost, and what it achieved: CPU per unit of work, return on
 //! investment, service demand, and the headline of published work.
 
 use super::analysis::{Headline, PerEnd, Rules};
@@ -27,13 +27,13 @@ pub struct Costs {
     work: Work,
     /// Work per second.
     rate: f64,
-    /// Instructions that a CPU second stands for, where they are counted.
+    /// Instructions that a CPU second represents, where they are counted.
     instructions_per_second: Option<f64>,
     /// Packets per second at the receiver's device; none where no meter counted them.
     pub packets_per_second: Option<f64>,
     /// CPU time by role, in the order of `Role::ALL`.
     pub roles: [Option<RoleCpu>; 2],
-    /// Watts drawn by role, then by both together, less the resting power if that is taken
+    /// Watts drawn by role, then by both together, less the idle power if that is taken
     /// off.
     pub watts: [Option<f64>; 3],
 }
@@ -46,7 +46,7 @@ pub fn costs(cell: &Cell, trial: &Trial) -> [Option<f64>; 2] {
 }
 
 impl Costs {
-    /// The costs of a measured trial, of whose CPU seconds each stands for so many
+    /// The costs of a measured trial, whose CPU seconds each represent that many
     /// instructions, where those were counted.
     pub fn of(cell: &Cell, trial: &Trial, instructions_per_second: Option<f64>) -> Costs {
         let watts = |scope| trial.reading(POWER, &scope).filter(|w| *w > 0.0 && w.is_finite());
@@ -83,6 +83,12 @@ impl Costs {
     /// CPU seconds per unit of work, both ends together.
     pub fn cpu_per_unit(&self) -> Option<f64> {
         let cost = self.cores(2)? / self.units_per_second();
+        cost.is_finite().then_some(cost)
+    }
+
+    /// CPU seconds of the sender per unit of work.
+    pub fn sender_per_unit(&self) -> Option<f64> {
+        let cost = self.cores(0)? / self.units_per_second();
         cost.is_finite().then_some(cost)
     }
 
@@ -150,7 +156,7 @@ pub fn service_demand(costs: &[Costs], rules: &Rules) -> PerEnd {
     })
 }
 
-/// The figure of each trial; what is no number (nothing was spent) is left out.
+/// The figure of each trial; what is not a number (nothing was spent) is left out.
 fn per_end(
     costs: &[Costs],
     rules: &Rules,

@@ -8,8 +8,8 @@ use crate::sys::Roots;
 use crate::sys::bpf::{Hook, Link, Map, MapKind, Program};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// System calls are watched from the begin of every so many windows of a process, and
-/// during one of so many ticks of a window. To watch a call takes 0.12 to 0.19 us: all the
+/// System calls are watched from the begin of every N windows of a process, and
+/// during one of this many ticks of a window. To watch a call takes 0.12 to 0.19 us: all the
 /// time, it would cost paths of many calls 2 % of their rate and others nothing.
 const WINDOWS: u64 = 8;
 const TICKS: u64 = 10;
@@ -251,7 +251,7 @@ impl Spent {
 
 fn new_map(name: &str, size: usize, entries: u32) -> Result<Map, Fault> {
     Map::new(MapKind::Array, name, 4, size, entries)
-        .map_err(|e| bpf::with_remedy(Fault::system("cannot make BPF maps", &e)))
+        .map_err(|e| bpf::with_remedy(Fault::system("cannot create BPF maps", &e)))
 }
 
 /// Asks the kernel who we are: inside a PID namespace we would not know.
@@ -344,7 +344,7 @@ mod tests {
     #[test]
     fn made_up_run_time_is_split_as_calls_were_seen() {
         let mut spent = Spent::idle(0, 1.0);
-        // What a thread was in last when nobody watched says nothing.
+        // What a thread was in last while unobserved means nothing.
         spent.move_from_idle(class::thread(Role::Receiver), 0.3);
         spent.move_from_idle(class::thread(Role::Receiver) + class::SYSTEM, 0.1);
         spent.move_from_idle(class::thread(Role::Sender), 0.2);
@@ -381,7 +381,7 @@ mod tests {
         use super::*;
         use std::io::{Read, Write};
 
-        /// Nanoseconds that one of so many takes: the least of several.
+        /// Nanoseconds that one of this many takes: the least of several.
         fn each(count: u32, mut work: impl FnMut()) -> f64 {
             let once = |_| {
                 let begin = Instant::now();

@@ -1,4 +1,4 @@
-//! What became of the time of each CPU, by kind: from `/proc/stat` at both edges of the
+//! The time of each CPU by kind: from `/proc/stat` at both edges of the
 //! window, and from the kernel's account where there is one.
 
 use super::account::Spent;
@@ -7,7 +7,7 @@ use crate::meter::Output;
 use crate::record::{Role, Scope, Unit};
 use crate::sys::procfs::CpuTicks;
 
-/// What became of `wall` seconds on each CPU that was online at both ends; `exact` has the
+/// How `wall` seconds were spent on each CPU that was online at both ends; `exact` has the
 /// kernel's own account of some or none.
 pub fn account(
     start: &[CpuTicks],
@@ -195,7 +195,7 @@ impl Doubts {
         say(&self.taken_back, "iowait went down (counted as idle)");
         if !self.came_or_went.is_empty() {
             let list: Vec<_> = self.came_or_went.iter().map(|cpu| format!("CPU {cpu}")).collect();
-            lines.push(format!("cpu: left out, not online all the time: {}", list.join(", ")));
+            lines.push(format!("cpu: left out, not online throughout: {}", list.join(", ")));
         }
         lines
     }
@@ -280,7 +280,7 @@ mod tests {
         assert_cpu(&output, 7, [0.0, 0.0, 0.0, 0.0, 0.0, 0.4, 0.0, 0.6]);
         let [ticks, lost] = &output.warnings[..] else { panic!("{:?}", output.warnings) };
         assert!(ticks.ends_with("CPU 5 40 %, CPU 6 40 %, CPU 7 40 %"), "{ticks}");
-        assert_eq!(lost, "cpu: left out, not online all the time: CPU 4");
+        assert_eq!(lost, "cpu: left out, not online throughout: CPU 4");
     }
 
     /// A CPU of one second, by class: made up.

@@ -7,11 +7,11 @@
 //! to clock. They are attached for the window alone; those at system calls, which
 //! divide a thread's time into user and system, for a part of it ([`account`]).
 //! A CPU with `cpu.foreign` was accounted for in this way; its user, system,
-//! softirq, irq, iowait and idle times add up to `cpu.wall`. Which of the
-//! foreign work was user time is still told by ticks, and so is iowait; time
+//! softirq, irq, iowait and idle times add up to `cpu.wall`. The user
+//! part of foreign work still comes from ticks, as does iowait; time
 //! that the hypervisor took is in what it was taken from, and in `cpu.steal`.
 //!
-//! **Ticks.** Two kinds of numbers stand in `/proc/stat`. User, system, irq and softirq
+//! **Ticks.** `/proc/stat` has two kinds of numbers. User, system, irq and softirq
 //! time are *sampled*, on most kernels: the tick charges whatever it happens to
 //! interrupt (`CONFIG_TICK_CPU_ACCOUNTING` without `CONFIG_IRQ_TIME_ACCOUNTING`).
 //! A CPU that alternates between idle and busy stops its tick whenever it
@@ -167,7 +167,7 @@ enum Method {
     Ticks {
         /// Each with its CPU and its run time at the start.
         ksoftirqd: Vec<(u32, Watched, u64)>,
-        /// Why it is not exact; none where nobody asked for that.
+        /// Why it is not exact; none if exactness was not requested.
         because: Option<Fault>,
     },
 }

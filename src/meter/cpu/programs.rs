@@ -1,4 +1,4 @@
-//! The programs that account for the time of each CPU, and what they and we agree on.
+//! The programs that account for the time of each CPU, and the layout shared with user space.
 //!
 //! A CPU's time is always one class's ([`class`]). At each event the time since the event
 //! before is added to the class that it was, so the classes add up to the wall time
@@ -34,7 +34,7 @@ pub mod class {
     pub const SENDER_URING: usize = 8;
     /// A receiver's.
     pub const RECEIVER_URING: usize = 9;
-    /// Softirqs, but for those in `ksoftirqd`.
+    /// Softirqs, except for those in `ksoftirqd`.
     pub const SOFTIRQ: usize = 10;
     /// Interrupts of devices.
     pub const IRQ: usize = 11;

@@ -1,18 +1,18 @@
 //! Work that goes from one CPU to another: threads woken there (`sched_waking`,
 //! `sched_wakeup`), interrupts sent there (`ipi_send_cpu`, `ipi_send_cpumask`, Linux 6.4), memory
-//! freed on another CPU than it was taken on (`kmalloc`, `kmem_cache_alloc`, `mm_page_alloc`
+//! freed on a CPU other than the allocating one (`kmalloc`, `kmem_cache_alloc`, `mm_page_alloc`
 //! and what frees), by the function that did it.
 //!
 //! Of memory one address in [`SAMPLED`] is followed, the same ones all the time, and its
-//! figures are multiplied by that. Of [`ASKED`] threads woken, one tells by which function.
+//! figures are multiplied by that. Of [`ASKED`] threads woken, one is unwound for its function.
 
 mod programs;
 
 use super::held::Held;
-use super::tallies::{ASKED, Maps, Names, Tallies, Tally, Task, ranked};
+use super::tallies::{ASKED, Maps, Names, Tallies, Tally, Task, WHOSE, ranked};
 use super::{Context, Meter, Output, Prepared, Reach, Running, bpf};
 use crate::profile::subsystem::Subsystem;
-use crate::record::{Attempt, Facts, Fault, Outcome, Scope, Support, Unit};
+use crate::record::{Attempt, Facts, Fault, Outcome, Role, Scope, Support, Unit};
 use crate::sys::Roots;
 use crate::sys::bpf::asm::{AsmError, Insn};
 use crate::sys::bpf::{Link, Map, MapKind};
@@ -39,7 +39,7 @@ impl Meter for Handoffs {
     }
 
     fn summary(&self) -> &'static str {
-        "wake-ups, interrupts, frees across CPUs, by function; in profile trials, if asked for (BPF)"
+        "wake-ups, interrupts, frees across CPUs, by function; in profile trials, on request (BPF)"
     }
 
     fn reach(&self) -> Reach {
@@ -86,7 +86,7 @@ impl Handoffs {
     }
 }
 
-/// The programs, and what is under way.
+/// The programs, and what is in flight.
 struct Seen {
     tallies: Tallies,
     wakings: Map,
@@ -106,7 +106,7 @@ impl Seen {
         let btf = bpf::types(roots)?;
         let map = |kind, name, value, entries| {
             Map::new(kind, name, 8, value, entries)
-                .map_err(|e| bpf::with_remedy(Fault::system("cannot make BPF maps", &e)))
+                .map_err(|e| bpf::with_remedy(Fault::system("cannot create BPF maps", &e)))
         };
         let wakings = map(MapKind::LruHash, "wakings", waking::SIZE, Self::WAKINGS)?;
         let memory = map(MapKind::LruHash, "memory", 8, Self::MEMORY)?;
@@ -165,10 +165,10 @@ impl Running for Window {
         let mut output = readings(seen.take()?);
         let lost = seen.tallies.maps.take_lost()?;
         output.add("handoffs.lost", Unit::Count, lost as f64, &Scope::Machine);
-        let lost = (lost > 0).then(|| format!("{lost} events found no room and are not counted"));
+        let lost = (lost > 0).then(|| format!("{lost} events did not fit and are not counted"));
         let hidden = seen.tallies.names.hidden().map(str::to_owned);
-        let beware = [lost, hidden, seen.absent.clone()].into_iter().flatten();
-        output.warnings.extend(beware.map(|text| format!("handoffs: {text}")));
+        let warnings = [lost, hidden, seen.absent.clone()].into_iter().flatten();
+        output.warnings.extend(warnings.map(|text| format!("handoffs: {text}")));
         Ok(output)
     }
 }
@@ -199,7 +199,27 @@ fn readings(all: Vec<Tally>) -> Output {
             enter(metric, &Scope::Function(row.function.clone()), &[row]);
         }
     }
+    for row in &all {
+        if let Some((metric, scope)) = woken(row) {
+            output.add(&metric, Unit::Count, row.count as f64, &scope);
+        }
+    }
     output
+}
+
+/// Metric and scope of a thread of an end that was woken: by whom, from which CPU, to which.
+fn woken(row: &Tally) -> Option<(String, Scope)> {
+    let whose = |at: u32| WHOSE.get((row.what >> at & 0xf) as usize);
+    let (who, by) = (whose(what::WOKEN_AT)?, whose(what::BY_AT)?);
+    let (role, group) = match *who {
+        "sender" => (Role::Sender, "flows"),
+        "receiver" => (Role::Receiver, "flows"),
+        "vhost" => (Role::Receiver, "vhost"),
+        _ => (Role::Sender, "pktgen"),
+    };
+    let (from, to) = (row.place >> 32, row.place & 0xffff_ffff);
+    let metric = format!("handoffs.woken.{by}.{from}-{to}");
+    (row.what & 0xff == what::WOKEN).then(|| (metric, Scope::Threads(role, group.to_owned())))
 }
 
 #[cfg(test)]
@@ -207,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn made_up_handoffs_are_told_by_kind_and_function_and_a_sample_is_scaled_up() {
+    fn made_up_handoffs_are_reported_by_kind_and_function_and_a_sample_is_scaled_up() {
         let row = |what, function: &str, count| Tally {
             what,
             function: function.into(),
@@ -238,5 +258,26 @@ mod tests {
         assert_eq!(read("handoffs.frees", ""), Some(192.0));
         assert_eq!(read("handoffs.frees", "skb_release_data"), Some(192.0));
         assert_eq!(read("handoffs.frees.same-cpu", ""), Some(320.0));
+    }
+
+    #[test]
+    fn made_up_threads_of_an_end_are_reported_with_their_wakers() {
+        let row = |woken: u32, by: u32, place, count| Tally {
+            what: what::WOKEN | woken << what::WOKEN_AT | by << what::BY_AT,
+            function: String::new(),
+            place,
+            sum: count,
+            count,
+        };
+        let output = readings(vec![row(2, 1, 1 << 32, 7), row(3, 0, 5 << 32 | 3, 9)]);
+        let read = |metric: &str, role, group: &str| {
+            let scope = Scope::Threads(role, group.to_owned());
+            output.readings.iter().find(|r| r.metric == metric && r.scope == scope).map(|r| r.value)
+        };
+        let (sender, receiver) = (Role::Sender, Role::Receiver);
+        assert_eq!(read("handoffs.woken.sender.1-0", receiver, "flows"), Some(7.0));
+        assert_eq!(read("handoffs.woken.other.5-3", receiver, "vhost"), Some(9.0));
+        assert_eq!(read("handoffs.woken.sender.1-0", sender, "flows"), None);
+        assert_eq!(output.readings.iter().filter(|r| r.metric == "handoffs.wakeups").count(), 1);
     }
 }

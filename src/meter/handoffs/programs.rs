@@ -18,22 +18,32 @@ pub mod what {
     pub const FREE: u32 = 3;
     /// Memory was freed where it was taken; of a sample.
     pub const FREE_HERE: u32 = 4;
+    /// A thread of an end was woken, wherever it runs. Which is in the four bits at
+    /// [`WOKEN_AT`], who woke it in those at [`BY_AT`], both of `WHOSE` of the tallies; the place
+    /// has the CPU that it was woken from in its upper half and that it was put on in the lower.
+    pub const WOKEN: u32 = 5;
+    /// See [`WOKEN`].
+    pub const WOKEN_AT: u32 = 8;
+    /// See [`WOKEN`].
+    pub const BY_AT: u32 = 12;
     /// Added for what is another program's.
     pub const FOREIGN: u32 = 1 << 16;
 }
 
-/// Of so many addresses one is looked at; a power of two.
+/// Of this many addresses one is looked at; a power of two.
 pub const SAMPLED: u64 = 1 << SAMPLED_BITS;
 const SAMPLED_BITS: i32 = 6;
 
 /// Who wakes a thread; offsets in bytes. The key is the thread woken.
 pub mod waking {
-    /// The CPU of whoever wakes it.
+    /// The CPU of its waker.
     pub const CPU: i16 = 0;
     /// The key of what it counts for.
     pub const KEY: i16 = 8;
+    /// Whose thread ran there, of `WHOSE` of the tallies.
+    pub const BY: i16 = 24;
     /// Size of the whole.
-    pub const SIZE: usize = 24;
+    pub const SIZE: usize = 32;
 }
 
 /// The programs are written for one machine.
@@ -55,7 +65,7 @@ pub struct Programs<'a> {
 pub fn task_cpu(btf: &Btf) -> Result<i16, Fault> {
     let at = |path| btf.offset("task_struct", path).and_then(|at| i16::try_from(at).ok());
     let found = at("thread_info.cpu").or_else(|| at("cpu"));
-    found.ok_or_else(|| bpf::too_old("this kernel does not tell the CPU of a task".to_owned()))
+    found.ok_or_else(|| bpf::too_old("this kernel does not expose the CPU of a task".to_owned()))
 }
 
 // Places on the program's stack.
@@ -63,6 +73,7 @@ const WHO: i16 = -8;
 const SUM: i16 = WHO - key::SIZE;
 const WAKING: i16 = SUM - waking::SIZE as i16;
 const SCRATCH: i16 = WAKING - 16;
+const WOKEN: i16 = SCRATCH - key::SIZE;
 
 impl Programs<'_> {
     /// For `sched_waking(struct task_struct *p)`, which runs where the waker does, before it
@@ -75,6 +86,9 @@ impl Programs<'_> {
         self.maps.stack_of_some(a, R6);
         a.store(Size::Word, R10, WAKING + waking::KEY + key::STACK, R0);
         a.call(Helper::GetSmpProcessorId).store(Size::Double, R10, WAKING + waking::CPU, R0);
+        a.call(Helper::GetCurrentTaskBtf).mov(R1, R0);
+        self.task.whose(a, R1, R7, "waker");
+        a.store(Size::Double, R10, WAKING + waking::BY, R7);
         bpf::update(a, self.wakings, WHO, WAKING, Update::Any);
         a.jump_if(If::Eq, R0, 0, "out");
         self.maps.count_lost(a, SCRATCH, "out");
@@ -92,12 +106,28 @@ impl Programs<'_> {
         for at in (0..key::SIZE).step_by(8) {
             a.load(Size::Double, R1, R0, waking::KEY + at).store(Size::Double, R10, SUM + at, R1);
         }
-        a.load(Size::Double, R8, R0, waking::CPU);
+        a.load(Size::Double, R8, R0, waking::CPU).load(Size::Double, R9, R0, waking::BY);
         bpf::delete(a, self.wakings, WHO);
+        self.of_an_end(a);
         a.load(Size::Word, R1, R6, self.task_cpu).jump_if(If::Eq, R1, R8, "out");
         self.count(a);
         bpf::leave(a);
         asm.finish()
+    }
+
+    /// Counts that the task in `R6` was woken, if it is of an end: from CPU `R8` by whom `R9`
+    /// says. Changes R0 to R5 and R7.
+    fn of_an_end(&self, a: &mut Assembler) {
+        self.task.whose(a, R6, R7, "woken");
+        a.jump_if(If::Eq, R7, 0, "of no end");
+        a.alu(Alu::Lsh, R7, what::WOKEN_AT as i32).alu(Alu::Lsh, R9, what::BY_AT as i32);
+        a.alu(Alu::Or, R7, R9).alu(Alu::Or, R7, what::WOKEN as i32);
+        a.store(Size::Word, R10, WOKEN + key::WHAT, R7);
+        a.store(Size::Word, R10, WOKEN + key::STACK, key::NOT_TAKEN);
+        a.load(Size::Word, R1, R6, self.task_cpu).mov(R2, R8).alu(Alu::Lsh, R2, 32);
+        a.alu(Alu::Or, R1, R2).store(Size::Double, R10, WOKEN + key::PLACE, R1).mov(R7, 1);
+        self.maps.add(a, WOKEN, SCRATCH, "woken");
+        a.label("of no end");
     }
 
     /// For `ipi_send_cpu(unsigned int cpu, unsigned long callsite, ...)` and

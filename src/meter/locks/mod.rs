@@ -1,13 +1,13 @@
 //! Waits for the kernel's locks: how long, how often, where. By programs at the tracepoints
 //! `contention_begin` and `contention_end` (include/trace/events/lock.h, Linux 5.19), which
-//! only those pass who did not get a lock at once.
+//! only contended acquisitions pass.
 //!
 //! A wait that spins takes CPU time from the stream; one that sleeps (mutexes, read-write
 //! semaphores) leaves the CPU to others, and takes time alone. A mutex is spun on first where
 //! its owner runs, and slept on then: each part is a wait of its own.
 //!
-//! To find out the function takes longer than most spins, and meanwhile the lock may become
-//! free. So of [`ASKED`] spins one is asked, and what functions have is multiplied by that.
+//! Determining the function takes longer than most spins, and meanwhile the lock may become
+//! free. So one of [`ASKED`] spins is unwound, and figures by function are multiplied by that.
 
 mod programs;
 
@@ -41,7 +41,7 @@ impl Meter for Locks {
     }
 
     fn summary(&self) -> &'static str {
-        "waits for the kernel's locks, by function; if asked for (BPF at contention)"
+        "waits for the kernel's locks, by function; on request (BPF at contention)"
     }
 
     fn reach(&self) -> Reach {
@@ -103,7 +103,7 @@ impl Waits {
         let (names, maps, task) = (Names::read(roots)?, Maps::new()?, Task::of(&btf)?);
         let kind = MapKind::ReservedHash;
         let under_way = Map::new(kind, "waits", wait::KEY_SIZE, wait::SIZE, Self::UNDER_WAY)
-            .map_err(|e| bpf::with_remedy(Fault::system("cannot make BPF maps", &e)))?;
+            .map_err(|e| bpf::with_remedy(Fault::system("cannot create BPF maps", &e)))?;
         let programs = Programs { task, maps: &maps, waits: &under_way, named: names.objects() };
         let programs =
             vec![("contention_begin", programs.begin()), ("contention_end", programs.end())];
@@ -145,7 +145,7 @@ impl Running for Window {
         let lost = waits.tallies.maps.take_lost()?;
         output.add("locks.lost", Unit::Count, lost as f64, &Scope::Machine);
         if lost > 0 {
-            output.warnings.push(format!("locks: {lost} waits found no room and are not counted"));
+            output.warnings.push(format!("locks: {lost} waits did not fit and are not counted"));
         }
         output.warnings.extend(names.hidden().map(|why| format!("locks: {why}")));
         Ok(output)
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn made_up_waits_are_told_by_kind_and_function_and_spinning_from_sleeping() {
+    fn made_up_waits_are_reported_by_kind_and_function_and_spinning_from_sleeping() {
         let waits = vec![
             wait(flag::SPIN, "tcp_v4_rcv", 0, 100_000, 1),
             wait(flag::SPIN, "", 0, 1_900_000, 4),

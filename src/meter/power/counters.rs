@@ -78,7 +78,7 @@ impl Gauge for Rapl {
     fn tick(&mut self) {
         if self.looked.elapsed() >= LOOK {
             self.looked = Instant::now();
-            // A counter that cannot be read is told at the end.
+            // A counter that cannot be read is reported at the end.
             self.counters.iter_mut().for_each(|counter| drop(counter.look()));
         }
     }
@@ -110,7 +110,8 @@ pub(super) fn perf(sys: &Path) -> Result<Box<dyn Gauge>, Fault> {
         for cpu in cpus {
             let counter = Counter::open(&event, cpu, sys).map_err(|e| {
                 let what = format!("power: perf refuses power/{}/ on CPU {cpu}", event.name);
-                Fault::system(what, &e).remedy("sysctl -w kernel.perf_event_paranoid=0, or be root")
+                Fault::system(what, &e)
+                    .remedy("sysctl -w kernel.perf_event_paranoid=0, or run as root")
             })?;
             counters.push((event.clone(), counter));
         }

@@ -11,7 +11,7 @@ pub enum Domain {
     /// The memory of one processor.
     Dram,
     /// A part of a package (cores, graphics), which the package's figure holds already,
-    /// or something beside them. Told, and never added.
+    /// or something besides them. Reported, and never added.
     Part,
 }
 
@@ -51,10 +51,10 @@ impl Part {
     }
 }
 
-/// The energy of the machine as far as the parts show it, and what is to be said of it.
+/// The energy of the machine as far as the parts show it, and notes on it.
 ///
 /// Packages and memory are beside each other and are added. The platform's figure
-/// contains both, so it stands alone, and of several (one a socket on some servers, of
+/// contains both, so it is used alone, and of several (one a socket on some servers, of
 /// which the first sees all) the largest is taken. It is believed only if it is at least
 /// what its parts are: on many boards the register exists and counts nothing.
 pub(super) fn total(parts: &[Part]) -> (Option<f64>, Option<String>) {
@@ -67,7 +67,7 @@ pub(super) fn total(parts: &[Part]) -> (Option<f64>, Option<String>) {
         Some(platform) => {
             let doubt = format!(
                 "power: the platform's counter shows {platform:.1} J, less than the {inner:.1} J \
-                 of packages and memory that it should contain; these are taken"
+                 of packages and memory that it should contain; these are used"
             );
             (Some(inner), Some(doubt))
         }

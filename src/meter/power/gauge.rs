@@ -9,7 +9,7 @@ pub(super) trait Gauge: Send {
     /// Called about every tenth of a second.
     fn tick(&mut self) {}
 
-    /// The energy since it was begun.
+    /// The energy since it was started.
     fn stop(self: Box<Self>) -> Result<Measured, Fault>;
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Measured {
 }
 
 /// Joules of readings of power (moment, watts) between two moments, by straight lines
-/// from reading to reading; before the first and behind the last it is as they are.
+/// from reading to reading; before the first and after the last it is as they are.
 /// None of no readings.
 pub(super) fn integrate(readings: &[(Instant, f64)], begin: Instant, end: Instant) -> Option<f64> {
     let (first, last) = (readings.first()?, readings.last()?);

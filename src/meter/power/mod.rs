@@ -3,7 +3,7 @@
 //! No two sources are ever added: each gives figures of parts of the machine
 //! (`power.package-0`), and by a rule of its own one figure that stands for the whole
 //! (`power.energy`, `power.watts`). What the sources see is not the same, so figures
-//! of different sources do not compare: RAPL sees processors and memory, an external
+//! of different sources are not comparable: RAPL sees processors and memory, an external
 //! meter sees fans, disks and what the power supply loses.
 
 mod counters;
@@ -96,9 +96,9 @@ pub fn support(facts: &Facts, source: &PowerSource) -> Support {
                 _ => None,
             });
             let other = if facts.settings.contains_key("device.ipmi") {
-                "ask the board's controller: --power ipmi"
+                "query the board's controller: --power ipmi"
             } else {
-                "an external meter: --power csv=FILE or --power command=PROGRAM"
+                "use an external meter: --power csv=FILE or --power command=PROGRAM"
             };
             Support::no(reasons.collect::<Vec<_>>().join("; "), denied.unwrap_or(other))
         }
@@ -128,7 +128,7 @@ pub fn at_rest(context: &Context, time: Duration) -> Result<f64, Fault> {
     let watts = |r: &&Reading| r.metric == "power.watts" && r.scope == Scope::Machine;
     output.readings.iter().find(watts).map(|r| r.value).ok_or_else(|| {
         let why = output.warnings.first().map_or("the source gave no figure", String::as_str);
-        Fault::new(FaultKind::Unsupported, format!("the resting power cannot be measured: {why}"))
+        Fault::new(FaultKind::Unsupported, format!("the idle power cannot be measured: {why}"))
             .remedy("give it: --power SOURCE,rest=WATTS")
     })
 }
@@ -137,7 +137,7 @@ fn of_rapl(facts: &Facts) -> Support {
     match (facts.settings.get("power.rapl"), facts.settings.get("power.rapl.denied")) {
         (Some(_), None) => Support::Yes,
         (Some(_), Some(_)) => Support::no(
-            "RAPL's counters are for root alone",
+            "RAPL's counters are readable by root only",
             "run as root, or: chmod a+r /sys/class/powercap/*/energy_uj",
         ),
         _ => Support::no("no RAPL zone in /sys/class/powercap", ""),
@@ -156,7 +156,7 @@ fn of_perf(facts: &Facts) -> Support {
         Support::Yes
     } else {
         Support::no(
-            "perf's unit power is not for this user",
+            "perf's unit power is not accessible to this user",
             "sysctl -w kernel.perf_event_paranoid=0",
         )
     }
@@ -170,7 +170,7 @@ fn of_hwmon(facts: &Facts) -> Support {
 }
 
 /// Opens a source and begins to read it. `Auto` takes the first that can be opened, and
-/// none is no error there.
+/// none is not an error there.
 fn open(source: &PowerSource, context: &Context) -> Result<Option<Box<dyn Gauge>>, Fault> {
     let sys = &context.roots.sys;
     match source {
@@ -255,7 +255,7 @@ fn report(measured: Measured, rest: Option<f64>) -> Output {
     }
     if net < 0.0 {
         output.warnings.push(format!(
-            "power: the window drew less than the resting power of {rest:.1} W that is taken off"
+            "power: the window drew less than the idle power of {rest:.1} W that is subtracted"
         ));
     }
     output

@@ -1,9 +1,9 @@
 //! Sources that are programs: `ipmitool`, and a program of the user's. The only ones
-//! that bytepath starts while bytes flow, and only where they are asked for by name. No
+//! that bytepath starts while bytes flow, and only where they are requested by name. No
 //! shell reads their command lines.
 //!
 //! A thread reads what they print. A management controller has a new reading once a
-//! second or less often, so a window may hold very few: how many is told, and from fewer
+//! second or less often, so a window may have very few: how many is reported, and with fewer
 //! than two no figure is made.
 
 use super::domain::{Domain, Part};
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 const IPMITOOL: [&str; 4] = ["ipmitool", "dcmi", "power", "reading"];
 
 /// How long one answer of `ipmitool` may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time from one question to the next; controllers have nothing new sooner.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -53,7 +53,7 @@ pub(super) fn start(source: &PowerSource) -> Result<Program, Fault> {
 fn run(argv: Vec<String>, asked: bool) -> Result<Program, Fault> {
     let name = argv.first().cloned().unwrap_or_default();
     let shared = Arc::new(Shared::default());
-    // The first is started here, so that a program that is not there is told at once.
+    // The first is started here, so that a missing program is reported at once.
     let first = spawn(&argv, &shared)?;
     let theirs = Arc::clone(&shared);
     let run = move || match asked {
@@ -78,7 +78,7 @@ impl Drop for Program {
         let mut state = self.shared.lock();
         state.over = true;
         if let Some(pid) = state.child {
-            // A program that has ended by itself is no error.
+            // A program that has ended by itself is not an error.
             let _ = kill_process_group(pid, Signal::KILL);
         }
         self.shared.wake.notify_all();
@@ -105,8 +105,8 @@ impl Gauge for Reader {
         measured.readings = Some(u32::try_from(count).unwrap_or(u32::MAX));
         if count < FEWEST {
             measured.warnings.push(format!(
-                "power: {name} gave {count} readings in a window of {seconds:.1} s, too few for a \
-                 figure (--window 5s and --design trials give it time)"
+                "power: {name} gave {count} readings in a window of {seconds:.1} s, too \
+                 few for a figure (--window 5s and --design trials allow more)"
             ));
             return Ok(measured);
         }
@@ -126,7 +126,7 @@ struct Shared {
 struct State {
     readings: Vec<(Instant, f64)>,
     trouble: Option<String>,
-    /// The program while it has not been waited for; so its number is nobody else's.
+    /// The program while it has not been waited for; so its number is not reused.
     child: Option<Pid>,
     over: bool,
 }
@@ -195,7 +195,7 @@ fn read_lines((child, mut output): (Child, ChildStdout), shared: &Shared) {
                         Some(watts) => state.readings.push((now, watts)),
                         None => {
                             let shown: String = text.trim().chars().take(40).collect();
-                            state.trouble = Some(format!("'{shown}' is no reading in watts"));
+                            state.trouble = Some(format!("'{shown}' is not a reading in watts"));
                         }
                     }
                     drop(state);
@@ -215,7 +215,7 @@ fn read_lines((child, mut output): (Child, ChildStdout), shared: &Shared) {
     shared.reap(child);
 }
 
-/// One reading an answer, asked for again and again.
+/// One reading per answer, requested again and again.
 fn ask_again_and_again(argv: &[String], first: (Child, ChildStdout), shared: &Shared) {
     let mut next = Some(first);
     loop {
@@ -228,7 +228,7 @@ fn ask_again_and_again(argv: &[String], first: (Child, ChildStdout), shared: &Sh
                 return;
             }
         };
-        let answer = read_until(&mut output, asked + PATIENCE);
+        let answer = read_until(&mut output, asked + TIMEOUT);
         let now = Instant::now();
         shared.reap(child);
         let reading = answer.and_then(|text| dcmi_reading(&text));
@@ -258,7 +258,7 @@ fn read_until(output: &mut ChildStdout, deadline: Instant) -> Result<String, Str
         let wait = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
         let mut fds = [PollFd::new(&*output, PollFlags::IN)];
         match poll(&mut fds, Some(&wait)) {
-            Ok(0) => return Err(format!("no answer within {} s", PATIENCE.as_secs())),
+            Ok(0) => return Err(format!("no answer within {} s", TIMEOUT.as_secs())),
             Err(rustix::io::Errno::INTR) => continue,
             Err(e) => return Err(e.to_string()),
             Ok(_) => {}
@@ -289,11 +289,11 @@ pub fn dcmi_reading(text: &str) -> Result<f64, String> {
     let value = value.ok_or("the answer holds no instantaneous power reading")?;
     printed_watts(value).ok_or_else(|| {
         let shown: String = value.chars().take(40).collect();
-        format!("'{shown}' is no reading in watts")
+        format!("'{shown}' is not a reading in watts")
     })
 }
 
-/// A reading as a program prints it: `230`, `230.5 W`, `231 Watts`. None of what is no
+/// A reading as a program prints it: `230`, `230.5 W`, `231 Watts`. None of what is not a
 /// power that a machine can draw.
 pub fn printed_watts(line: &str) -> Option<f64> {
     const MOST: f64 = 1e7;
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_ends_with_whoever_started_it() {
+    fn a_program_ends_with_its_parent() {
         let start = || {
             let shared = Shared { state: Mutex::default(), wake: Condvar::new() };
             let (child, _output) = spawn(&argv("exec sleep 60"), &shared).unwrap();
@@ -363,7 +363,7 @@ mod tests {
         start(&PowerSource::Command { argv: argv(script) }).unwrap()
     }
 
-    /// Waits until a program has done what it is to do; a minute means that it never will.
+    /// Waits until a program has finished; after a minute it is assumed that it never will.
     fn until(program: &Program, done: impl Fn(&State) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(60);
         while !done(&program.shared.lock()) {
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn one_reading_makes_no_figure_and_nonsense_is_told() {
+    fn one_reading_makes_no_figure_and_nonsense_is_reported() {
         let program = program("echo 50; echo volts; sleep 60");
         until(&program, |state| state.trouble.is_some());
         let reader = Reader { begin: Instant::now(), program };
@@ -426,7 +426,7 @@ mod tests {
         let pids: Vec<u32> = program.shared.lock().readings.iter().map(|r| r.1 as u32).collect();
         drop(program);
         let deadline = Instant::now() + Duration::from_secs(60);
-        // A zombie that nobody has waited for yet is dead all the same.
+        // A zombie that has not been waited for is dead anyway.
         let lives = |pid: &u32| {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
             !stat.is_empty() && !stat.contains(") Z ")

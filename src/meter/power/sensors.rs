@@ -99,5 +99,5 @@ fn domain(sensor: &Sensor) -> Domain {
 
 fn unreadable(sensor: &Sensor, error: &std::io::Error) -> Fault {
     Fault::system(format_args!("power: {}", sensor.path.display()), error)
-        .remedy("is the sensor for root alone? see its permissions")
+        .remedy("is the sensor readable by root only? see its permissions")
 }

@@ -27,7 +27,7 @@ pub(super) struct Area {
     pub dmabuf: u32,
     /// Its memory.
     pub memory: Box<dyn Memory>,
-    /// None where somebody plays the kernel.
+    /// None with a fake kernel.
     _binding: Option<Binding>,
 }
 
@@ -49,7 +49,7 @@ impl Areas {
 }
 
 impl Place {
-    /// What the options of a receiver ask for.
+    /// What the options of a receiver request.
     pub fn of(options: &Options, flow: &Flow) -> Result<Place, Fault> {
         let device = device(options, flow)?;
         let queue = nic::queue_of(options, flow.index, receive_queues(&device)?);
@@ -59,14 +59,14 @@ impl Place {
     }
 }
 
-/// The size of a buffer that options ask for; none leaves it to the device.
+/// The size of a buffer that options request; none leaves it to the device.
 pub(super) fn page_size(options: &Options) -> Result<Option<u32>, Fault> {
     let page_size = options.number("rx-page-size").map(|bytes| bytes as u32);
     match page_size.filter(|bytes| !bytes.is_power_of_two()) {
         None => Ok(page_size),
         Some(bytes) => {
             let message = format!("rx-page-size of {bytes} bytes is not a power of two");
-            Err(Fault::new(FaultKind::Usage, message).remedy("give 4K, 8K, 16K ..., or auto"))
+            Err(Fault::new(FaultKind::Usage, message).remedy("choose 4K, 8K, 16K ..., or auto"))
         }
     }
 }
@@ -88,14 +88,14 @@ impl Area {
         Ok(Area { dmabuf: binding.dmabuf, memory, _binding: Some(binding) })
     }
 
-    /// An area that nobody bound, for who plays the kernel.
+    /// An unbound area, for fake kernels.
     #[cfg(test)]
     pub fn unbound(dmabuf: u32, memory: Box<dyn Memory>) -> Arc<Area> {
         Arc::new(Area { dmabuf, memory, _binding: None })
     }
 }
 
-/// Memory of a provider, at least so many bytes.
+/// Memory of a provider, at least this many bytes.
 pub(super) fn allocate(name: &str, bytes: u64) -> Result<Box<dyn Memory>, Fault> {
     let provider = dmabuf::provider(name).ok_or_else(|| {
         Fault::new(FaultKind::Usage, format!("there is no memory '{name}' for dmabufs"))
@@ -107,8 +107,8 @@ pub(super) fn allocate(name: &str, bytes: u64) -> Result<Box<dyn Memory>, Fault>
             ("udmabuf" | "udmabuf-huge", Some(libc::EINVAL)) => {
                 "raise /sys/module/udmabuf/parameters/size_limit_mb (64 by default)"
             }
-            ("udmabuf-huge", Some(libc::ENOMEM)) => "set huge pages aside: sysctl vm.nr_hugepages",
-            _ => "'bytepath paths' says what each kind of memory lacks on this host",
+            ("udmabuf-huge", Some(libc::ENOMEM)) => "reserve huge pages: sysctl vm.nr_hugepages",
+            _ => "'bytepath paths' lists what each kind of memory lacks on this host",
         };
         fault.remedy(remedy)
     })

@@ -37,14 +37,14 @@ const MEMORY: OptionSpec = OptionSpec {
     name: "memory",
     kind: OptionKind::Choice(&["udmabuf", "udmabuf-huge", "heap", "gpu"]),
     default: "udmabuf",
-    help: "where the dmabuf is: host memory, huge pages of it, the system heap, the first GPU",
+    help: "memory of the dmabuf: host memory, huge pages, the system heap, the first GPU",
 };
 
 const DEVICE: OptionSpec = OptionSpec {
     name: "device",
     kind: OptionKind::Name,
     default: "auto",
-    help: "network device to bind to (auto: the one that has the flow's address)",
+    help: "network device to bind to (auto: the one with the flow's address)",
 };
 
 const RECEIVER_OPTIONS: &[OptionSpec] = &[
@@ -73,7 +73,7 @@ const RECEIVER_OPTIONS: &[OptionSpec] = &[
         name: "recycle-batch",
         kind: OptionKind::WordCount("each", 1, 65_536),
         default: "each",
-        help: "fragments to gather before they are given back (each: after every call)",
+        help: "fragments to gather before they are returned (each: after every call)",
     },
 ];
 
@@ -84,7 +84,7 @@ const SENDER_OPTIONS: &[OptionSpec] = &[
         name: "reap",
         kind: OptionKind::Count(1, super::zerocopy_send::WINDOW as u64),
         default: "16",
-        help: "sends between two looks at the error queue",
+        help: "sends between checks of the error queue",
     },
 ];
 

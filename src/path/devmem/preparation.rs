@@ -1,4 +1,4 @@
-//! What a NIC has to be set to so that a flow, and nothing else, comes by the
+//! NIC settings by which a flow, and nothing else, arrives on the
 //! queue that the dmabuf is bound to.
 
 use crate::path::{Wire, nic};

@@ -1,9 +1,9 @@
 //! The receiver: fragments are taken where the device has put them, and their
-//! tokens go back to the kernel, at once or gathered.
+//! tokens are returned to the kernel, at once or in batches.
 //!
-//! Gathering saves calls and costs buffers: whoever holds so many that the device
+//! Gathering saves calls and costs buffers: a receiver that holds so many that the device
 //! has none left waits for bytes that cannot come. So a receive waits for
-//! [`PATIENCE`] only, and then everything held goes back.
+//! [`TIMEOUT`] only, and then everything held goes back.
 
 use super::area::Area;
 use crate::connection::Flow;
@@ -20,7 +20,7 @@ use std::time::Duration;
 /// A socket that receives into device memory, or who plays one.
 pub(super) trait Receiver: Freer + Send {
     /// Receives; see [`devmem::Socket::receive`]. WouldBlock: nothing came for
-    /// [`PATIENCE`].
+    /// [`TIMEOUT`].
     fn receive(&mut self, linear: &mut [u8], control: &mut Control) -> io::Result<Received>;
 
     /// Called before the first receive.
@@ -34,7 +34,7 @@ pub(super) trait Receiver: Freer + Send {
 }
 
 /// How long tokens are gathered while nothing arrives.
-pub(super) const PATIENCE: Duration = Duration::from_millis(20);
+pub(super) const TIMEOUT: Duration = Duration::from_millis(20);
 
 /// Smallest fragment that room is made for, bytes: packets of an ordinary MTU
 /// carry more. With smaller ones a receive brings less than it was asked for.
@@ -60,7 +60,7 @@ impl Receiver for Live {
     }
 
     fn prepare(&mut self) -> Result<(), Fault> {
-        let set = devmem::Socket(self.0.fd()).set_patience(PATIENCE);
+        let set = devmem::Socket(self.0.fd()).set_timeout(TIMEOUT);
         set.map_err(|e| self.0.fault("SO_RCVTIMEO", &e))
     }
 
@@ -80,14 +80,14 @@ pub(super) struct Receiving<R> {
     control: Control,
     /// Where the kernel copies what is not in device memory.
     linear: Region,
-    eyes: Eyes,
+    inspection: Inspection,
     held: Held,
     batch: u64,
     counts: Counts,
 }
 
 /// What the application does with what it gets.
-struct Eyes {
+struct Inspection {
     toucher: Toucher,
     /// Where bytes are copied to be looked at; none where they can be seen.
     window: Option<Region>,
@@ -95,7 +95,7 @@ struct Eyes {
     copied: (u64, u64),
 }
 
-impl Eyes {
+impl Inspection {
     /// Does with a fragment what the contract says. False: it is not within the
     /// memory.
     #[inline]
@@ -157,7 +157,7 @@ impl<R: Receiver> Receiving<R> {
         Ok(Receiving {
             control: Control::new(most),
             linear: buffer("the read buffer", size, false)?,
-            eyes: Eyes {
+            inspection: Inspection {
                 toucher: Toucher::new(job.touch, job.message_size),
                 window: window.transpose()?,
                 copied: (0, 0),
@@ -174,11 +174,11 @@ impl<R: Receiver> Receiving<R> {
     /// Takes what a receive has brought.
     fn deliver(&mut self, received: Received, recorder: &mut Recorder) -> Result<(), Fault> {
         if received.truncated {
-            let text = "the kernel truncated the control messages of a receive (MSG_CTRUNC), so \
-                        fragments of the stream are lost";
+            let text = "the kernel truncated the control messages of a receive \
+                        (MSG_CTRUNC), so fragments of the stream were lost";
             return Err(Fault::new(FaultKind::System, text).remedy("choose a smaller read size"));
         }
-        let looks = self.eyes.toucher.looks();
+        let looks = self.inspection.toucher.looks();
         if looks {
             self.sync(recorder, |memory| memory.begin_read())?;
         }
@@ -192,7 +192,7 @@ impl<R: Receiver> Receiving<R> {
                 Arrived::Linear(len) => {
                     let end = copied.saturating_add(len as usize);
                     let bytes = self.linear.get(copied..end).ok_or_else(|| beyond(&arrived))?;
-                    self.eyes.toucher.take(bytes)?;
+                    self.inspection.toucher.take(bytes)?;
                     copied = end;
                     described += u64::from(len);
                     add(&mut self.counts.linear, len);
@@ -204,7 +204,7 @@ impl<R: Receiver> Receiving<R> {
                     pieces += 1;
                     described += u64::from(lent.len);
                     add(&mut self.counts.device, lent.len);
-                    if !self.eyes.look(self.area.memory.as_ref(), &lent)? {
+                    if !self.inspection.look(self.area.memory.as_ref(), &lent)? {
                         return Err(beyond(&lent));
                     }
                     self.held.take(lent);
@@ -214,7 +214,7 @@ impl<R: Receiver> Receiving<R> {
         if ordinary {
             // By a queue without a dmabuf: an ordinary receive.
             let bytes = self.linear.get(..received.bytes).unwrap_or_default();
-            self.eyes.toucher.take(bytes)?;
+            self.inspection.toucher.take(bytes)?;
             self.counts.ordinary.0 += received.bytes as u64;
             self.counts.ordinary.1 += 1;
         } else if described != received.bytes as u64 {
@@ -241,7 +241,7 @@ impl<R: Receiver> Receiving<R> {
         recorder: &mut Recorder,
         call: impl FnOnce(&dyn Memory) -> io::Result<()>,
     ) -> Result<(), Fault> {
-        if self.eyes.window.is_some() {
+        if self.inspection.window.is_some() {
             return Ok(());
         }
         let memory = self.area.memory.as_ref();
@@ -257,7 +257,7 @@ impl<R: Receiver> Receiving<R> {
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.raw_os_error() == Some(libc::EBADMSG) => {
                     let text = format!(
-                        "the kernel did not take {} fragments back (SO_DEVMEM_DONTNEED)",
+                        "the kernel did not accept {} returned fragments (SO_DEVMEM_DONTNEED)",
                         self.held.len()
                     );
                     return Err(Fault::new(FaultKind::System, text)
@@ -271,7 +271,7 @@ impl<R: Receiver> Receiving<R> {
 
     fn sums(&self) -> Account {
         let Counts { device, linear, ordinary, starved } = self.counts;
-        let looked_at = self.eyes.copied;
+        let looked_at = self.inspection.copied;
         let mut account = Account::default();
         let ledger = &mut account.ledger;
         ledger.enter(
@@ -293,26 +293,26 @@ impl<R: Receiver> Receiving<R> {
             ));
         }
         if device.0 == 0 && ordinary.0 > 0 {
-            notes.push("no byte came by the bound queue: the flow was not steered to it".into());
+            notes.push("no byte arrived on the bound queue: the flow was not steered to it".into());
         }
         if looked_at.1 > 0 {
             notes.push(format!(
-                "{} bytes were copied out of device memory in {} copies to be looked at; the \
-                 ledger does not count these",
+                "{} bytes were copied out of device memory in {} copies for \
+                 inspection; the ledger does not count these",
                 looked_at.0, looked_at.1
             ));
         }
         if starved > 0 {
             notes.push(format!(
-                "{starved} times nothing came for {} ms while fragments were held: the batch is \
-                 large for the area",
-                PATIENCE.as_millis()
+                "{starved} times nothing arrived for {} ms while fragments were held: \
+                 the batch is large for the area",
+                TIMEOUT.as_millis()
             ));
         }
         let (calls, short) = self.held.calls();
         if short > 0 {
             notes.push(format!(
-                "{short} of {calls} times the kernel freed fewer fragments than it was asked to"
+                "{short} of {calls} times the kernel freed fewer fragments than requested"
             ));
         }
         account
@@ -370,13 +370,13 @@ fn receive_fault(receiver: &impl Receiver, error: &io::Error) -> Fault {
     match error.raw_os_error() {
         Some(libc::EFAULT) => fault
             .context("bytes are in device memory that the kernel cannot describe")
-            .remedy("receive into device memory takes Linux 6.12 with CONFIG_NET_DEVMEM"),
+            .remedy("receiving into device memory requires Linux 6.12 with CONFIG_NET_DEVMEM"),
         Some(libc::ENODEV) => fault
-            .context("bytes are in memory that someone else has bound to the queue")
+            .context("bytes are in memory that another program has bound to the queue")
             .remedy("free the queue of other programs (io_uring zero-copy receive, ncdevmem)"),
         Some(libc::ENOMEM | libc::EBUSY) => fault
-            .context("the kernel had no token to give for a fragment")
-            .remedy("give fragments back earlier (a smaller recycle-batch), or free memory"),
+            .context("the kernel had no token left for a fragment")
+            .remedy("return fragments earlier (a smaller recycle-batch), or free memory"),
         Some(devmem::ETOOSMALL) => fault
             .context("the control buffer has no room for one fragment")
             .remedy("choose a larger read size"),
@@ -385,7 +385,7 @@ fn receive_fault(receiver: &impl Receiver, error: &io::Error) -> Fault {
 }
 
 fn foreign(found: u32, ours: u32) -> Fault {
-    let text = format!("a fragment is in dmabuf {found}, and the one we have bound is {ours}");
+    let text = format!("a fragment is in dmabuf {found}, but the bound one is {ours}");
     Fault::new(FaultKind::System, text).remedy("bind one dmabuf to the queue, and steer to it")
 }
 

@@ -1,4 +1,4 @@
-//! The receiving engine against somebody who plays kernel and NIC: whole streams
+//! The receiving engine against a fake kernel and NIC: whole streams
 //! run through the same loop that runs on a connection.
 
 use super::area::Area;
@@ -128,7 +128,7 @@ impl Freer for Kernel {
         let mut freed = 0;
         for token in tokens.take(self.most) {
             let buffer = out[token as usize].take().expect("freed twice, or never dealt out");
-            // The device overwrites what is free: whoever looks too late sees it.
+            // The device overwrites what is free: late reads see it.
             self.memory.write_all_at(&[0xee; PAGE], (buffer * PAGE) as u64).unwrap();
             self.free.push_back(buffer);
             freed += 1;
@@ -179,7 +179,7 @@ impl Receiver for Kernel {
 struct Run {
     result: Result<Account, Fault>,
     tally: TallyEnd,
-    /// Tokens that were dealt out and not given back.
+    /// Tokens that were dealt out and not returned.
     leaked: usize,
     /// Fragments asked back, call by call.
     calls: Vec<u32>,
@@ -346,7 +346,7 @@ fn a_kernel_that_frees_fewer_is_asked_again() {
 fn a_kernel_that_frees_none_is_a_fault_and_no_endless_loop() {
     let run = play(Scene { arrivals: vec![pages(10)], most: 0, ..Scene::default() });
     let fault = run.result.unwrap_err();
-    assert!(fault.message.contains("did not take 10 fragments back"), "{fault}");
+    assert!(fault.message.contains("did not accept 10 returned fragments"), "{fault}");
 }
 
 #[test]
@@ -389,19 +389,16 @@ fn what_the_kernel_cannot_have_meant_is_a_fault_that_names_it() {
     let piece = |dmabuf, offset, len| Fragment::Dmabuf { dmabuf, offset, len, token: 0 };
     for (arrival, words) in [
         (Arrival::Raw(16, true, vec![]), "MSG_CTRUNC"),
-        (
-            Arrival::Raw(16, false, vec![piece(9, 0, 16)]),
-            "dmabuf 9, and the one we have bound is 3",
-        ),
+        (Arrival::Raw(16, false, vec![piece(9, 0, 16)]), "dmabuf 9, but the bound one is 3"),
         (Arrival::Raw(16, false, vec![piece(3, u64::MAX, 16)]), "outside of its memory"),
         (Arrival::Raw(16, false, vec![piece(3, 4096 * 4096 - 15, 16)]), "outside of its memory"),
         (Arrival::Raw(16, false, vec![piece(3, 0, 15)]), "16 bytes and described 15"),
         (Arrival::Raw(16, false, vec![Fragment::Linear { len: 0 }]), "16 bytes and described 0"),
         (Arrival::Raw(16, false, vec![Fragment::Linear { len: u32::MAX }]), "outside"),
         (Arrival::Error(libc::EFAULT), "cannot describe"),
-        (Arrival::Error(libc::ENODEV), "someone else has bound"),
+        (Arrival::Error(libc::ENODEV), "another program has bound"),
         (Arrival::Error(crate::sys::devmem::ETOOSMALL), "no room for one fragment"),
-        (Arrival::Error(libc::ENOMEM), "no token to give"),
+        (Arrival::Error(libc::ENOMEM), "no token left"),
         (Arrival::Error(libc::ECONNRESET), "recvmsg with MSG_SOCK_DEVMEM"),
     ] {
         let scene = Scene { arrivals: vec![arrival], touch: Touch::None, ..Scene::default() };
@@ -411,7 +408,7 @@ fn what_the_kernel_cannot_have_meant_is_a_fault_that_names_it() {
 }
 
 #[test]
-fn token_numbers_come_back_and_are_told_apart() {
+fn token_numbers_come_back_and_are_distinguished() {
     // The kernel deals the lowest free numbers out again, as soon as it may.
     let run = play(Scene { arrivals: (0..50).map(|_| pages(40)).collect(), ..Scene::default() });
     run.result.unwrap();

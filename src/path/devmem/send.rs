@@ -1,6 +1,6 @@
-//! The sender: a message lies in a dmabuf, and sends name it by offset. The
-//! kernel cannot look at the bytes and so cannot copy them; completions come as
-//! for any `MSG_ZEROCOPY`.
+//! The sender: a message is in a dmabuf, and sends name it by offset. The
+//! kernel cannot access the bytes and so cannot copy them; completions arrive
+//! as for any `MSG_ZEROCOPY`.
 
 use super::area::allocate;
 use super::{device, memory};
@@ -43,12 +43,12 @@ pub(super) fn sendable(job: &Job) -> Result<u64, Fault> {
         return Ok(job.message_size);
     }
     let text = format!("devmem cannot send messages of {} bytes", job.message_size);
-    Err(Fault::new(FaultKind::Usage, text).remedy("give at least a page (4K)"))
+    Err(Fault::new(FaultKind::Usage, text).remedy("choose at least a page (4K)"))
 }
 
 /// The message in a dmabuf.
 struct InDmabuf {
-    // First, so that the device lets go of the memory before it is freed.
+    // First, so that the device releases the memory before it is freed.
     binding: Binding,
     memory: Box<dyn Memory>,
     size: usize,

@@ -1,4 +1,4 @@
-//! What is tried on a host, and what it lacks.
+//! What is probed on a host, and what it lacks.
 
 use crate::path::ring::attempt;
 use crate::record::{Attempt, Facts, Outcome, Role, Support};
@@ -8,7 +8,7 @@ use crate::sys::dmabuf::{self, Memory};
 
 use std::os::fd::AsFd;
 
-/// Names of the attempts, as they stand in [`Facts`].
+/// Names of the attempts, as in [`Facts`].
 const FAMILY: &str = "devmem.netdev-family";
 const MEMORY: &str = "devmem.memory.";
 const BIND_RX: &str = "devmem.bind-rx";
@@ -62,7 +62,7 @@ fn bindings(device: &str, memory: Option<&dyn Memory>) -> Vec<Attempt> {
     vec![receive, bound(BIND_TX, result, memory.is_some(), false, device)]
 }
 
-/// What came of a binding. With a plain memory file the kernel refuses at the
+/// The outcome of a binding. With a plain memory file the kernel refuses at the
 /// latest when it looks for the dmabuf: then the driver has nothing against it,
 /// and unless that was all we wanted to know, it is the dmabuf that is missing.
 fn bound(
@@ -78,7 +78,7 @@ fn bound(
     };
     let outcome = match (refusal.error.raw_os_error(), refusal.words) {
         (Some(libc::EINVAL), None) if !has_dmabuf && enough => {
-            Outcome::Works(format!("{device} does not refuse; its queue is bound by a trial"))
+            Outcome::Works(format!("{device} supports it; a trial binds its queue"))
         }
         (Some(libc::EINVAL), None) if !has_dmabuf => Outcome::Missing("no dmabuf to bind".into()),
         (Some(errno), Some(words)) => Outcome::Refused { errno, words },
@@ -96,7 +96,7 @@ pub(super) fn support(role: Role, memory: &str, facts: &Facts) -> Support {
     family(facts).and(both(provided(memory, facts), device(facts, bind, direction)))
 }
 
-/// Two things that are independent of each other: whoever lacks both should
+/// Two things that are independent of each other: a host that lacks both should
 /// not find out one after the other.
 fn both(one: Support, other: Support) -> Support {
     match (one, other) {
@@ -134,7 +134,7 @@ fn provided(memory: &str, facts: &Facts) -> Support {
             "/dev/udmabuf may not be opened by this user",
             "join the group that owns /dev/udmabuf (often kvm), or run as root",
         ),
-        "udmabuf-huge" => facts.require(&name, "set huge pages of 2 MiB aside: vm.nr_hugepages"),
+        "udmabuf-huge" => facts.require(&name, "reserve huge pages of 2 MiB: vm.nr_hugepages"),
         "heap" if absent => Support::no(
             "there is no /dev/dma_heap/system to take a dmabuf from",
             "boot a kernel with CONFIG_DMABUF_HEAPS_SYSTEM, or choose memory=udmabuf",
@@ -164,13 +164,15 @@ fn device(facts: &Facts, bind: &str, direction: &str) -> Support {
         Some(libc::EOPNOTSUPP) => {
             no(format!("no driver of the link's device {direction} a dmabuf"), "EOPNOTSUPP")
         }
-        Some(libc::EPERM) => no("binding a dmabuf to a receive queue is not ours".into(), "EPERM"),
+        Some(libc::EPERM) => {
+            no("binding a dmabuf to a receive queue is not permitted".into(), "EPERM")
+        }
         Some(libc::EINVAL) => {
             no(format!("the link's device {direction} dmabufs, but is not set up for it"), "EINVAL")
         }
         Some(libc::ENODEV) => no("the link's device does not exist".into(), "ENODEV"),
         Some(errno @ (libc::EEXIST | libc::EBUSY)) => no(
-            "the queue of the link's device is in use by something else".into(),
+            "the queue of the link's device is in use by another program".into(),
             if errno == libc::EBUSY { "EBUSY" } else { "EEXIST" },
         ),
         _ => match outcome {
@@ -183,7 +185,7 @@ fn device(facts: &Facts, bind: &str, direction: &str) -> Support {
 /// What helps against the refusal of a binding.
 pub(super) fn cure(errno: Option<i32>) -> &'static str {
     match errno {
-        Some(libc::EPERM) => "run as root: it takes CAP_NET_ADMIN in the device's namespace",
+        Some(libc::EPERM) => "run as root: this requires CAP_NET_ADMIN in the device's namespace",
         Some(libc::EINVAL) => {
             "ethtool -G DEV tcp-data-split on hds-thresh 0; detach XDP and AF_XDP from the queue"
         }
@@ -237,7 +239,7 @@ mod tests {
             (OK(), OK(), errno(libc::EPERM), "EPERM", "CAP_NET_ADMIN"),
             (OK(), OK(), said(libc::EINVAL, "tcp-data-split is off"), "is off", "data-split on"),
             (OK(), OK(), errno(libc::ENODEV), "does not exist", "name of the device"),
-            (OK(), OK(), errno(libc::EBUSY), "in use by something else (EBUSY)", "another queue"),
+            (OK(), OK(), errno(libc::EBUSY), "in use by another program (EBUSY)", "another queue"),
             (OK(), OK(), Outcome::Missing("no dmabuf to bind".into()), "no dmabuf", "mlx5"),
             (OK(), OK(), OK(), "yes", ""),
             (OK(), errno(libc::ENOENT), no_driver(), "; and no driver", "; and use"),
@@ -265,7 +267,7 @@ mod tests {
             let said = refusal(Role::Receiver, memory, &facts);
             assert!(said.0.contains(reason), "'{}' lacks '{reason}'", said.0);
             assert!(said.1.contains(remedy), "'{}' lacks '{remedy}'", said.1);
-            // Nobody asked for that memory: what counts is what was asked for.
+            // That memory was not requested: only what was requested counts.
             let other = refusal(Role::Receiver, "udmabuf", &facts);
             assert!(other.0.contains("not tried"), "{other:?}");
         }
@@ -298,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_device_the_device_is_asked_for() {
+    fn without_a_device_the_device_is_requested() {
         let said = refusal(Role::Sender, "udmabuf", &facts(OK(), ("udmabuf", OK()), None));
         assert!(said.0.contains("no device"), "{said:?}");
     }

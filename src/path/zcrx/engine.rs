@@ -1,5 +1,5 @@
 //! The receiving engine: one multishot receive, pieces of the area handed over
-//! as they come, buffers given back in batches.
+//! as they come, buffers returned in batches.
 
 use super::plan::Plan;
 use super::setup::{self, Writer};
@@ -87,7 +87,7 @@ impl Receiver {
                 } else {
                     self.ring.give_back()
                 };
-                given.map_err(|e| ring::fault("cannot give buffers back", &e))?;
+                given.map_err(|e| ring::fault("cannot return buffers", &e))?;
             }
         }
         Ok(true)
@@ -149,7 +149,7 @@ impl Receiver {
             && self.flow.index == 0
         {
             let why = unable.as_ref().map_or(String::new(), |device| {
-                format!(", for {device} has no memory-provider queues")
+                format!(", because {device} has no memory-provider queues")
             });
             notes.push(format!(
                 "zcrx ran on a queue without a device (NODEV){why}: the kernel copied every byte"
@@ -162,20 +162,20 @@ impl Receiver {
         };
         event(
             counts.no_buffer,
-            "no buffer of the area was free to copy into, and the receive was started again; give a larger area",
+            "no buffer of the area was free to copy into, and the receive was restarted; choose a larger area",
         );
         event(
             counts.alloc_failures,
-            "the NIC found no buffer of the area free (counted at most once a turn), and may have dropped packets; give a larger area, or the NIC a smaller ring",
+            "the NIC found no free buffer in the area (counted at most once per turn), and may have dropped packets; choose a larger area, or a smaller NIC ring",
         );
         event(
             counts.queue_full,
-            "the completion queue was full, and the receive was started again; give more completions",
+            "the completion queue was full, and the receive was restarted; allow more completions",
         );
         event(u64::from(lost), "a completion was lost");
         event(
             counts.refill_full,
-            "the refill ring had no room for all that went back; give a larger rq",
+            "the refill ring had no room for all returned buffers; choose a larger rq",
         );
         notes
     }
@@ -183,7 +183,7 @@ impl Receiver {
 
 /// What may be said of the bytes. A NIC's queue cannot be registered unless the
 /// device splits headers off all packets (net/core/netdev_rx_queue.c), so payload
-/// that is no counted fragment was written by the device. But rings that share a
+/// that is not a counted fragment was written by the device. But rings that share a
 /// queue overwrite each other's counts (`zcrx_stat_add`, io_uring/zcrx.c): there
 /// anything above zero is a lower bound, and only zero is proof.
 fn ledger(total: u64, pieces: u64, copied: Option<Copied>, device: bool, shared: bool) -> Ledger {
@@ -202,7 +202,7 @@ fn ledger(total: u64, pieces: u64, copied: Option<Copied>, device: bool, shared:
             }
         }
         (true, None) => {
-            let source = "RECV_ZC completions; before Linux 7.2 nothing tells which were copied";
+            let source = "RECV_ZC completions; before Linux 7.2 the kernel does not report which were copied";
             ledger.enter(Manner::Unknown, total, pieces, source);
         }
         (false, Some(copied)) => {
@@ -238,16 +238,16 @@ fn receive_fault(flow: &Flow, error: &io::Error) -> Fault {
     match error.raw_os_error() {
         Some(libc::EFAULT) => fault
             .context(
-                "bytes are in memory of another queue's, or would have to be copied into a \
-                      dmabuf",
+                "bytes are in another queue's memory, or would have to \
+                      be copied into a dmabuf",
             )
             .remedy(
-                "steer the flow to its queue alone ('bytepath settings --path zcrx' says how), \
-                     or give memory=normal, into which the kernel can copy",
+                "steer the flow to its queue only ('bytepath settings --path zcrx' \
+                     shows how), or choose memory=normal, into which the kernel can copy",
             ),
         Some(libc::EPROTONOSUPPORT) => fault
-            .context("the socket is not the kernel's plain TCP any more (kTLS, a sockmap of BPF)")
-            .remedy("take the program off that attaches to sockets of this cgroup"),
+            .context("the socket is no longer plain kernel TCP (kTLS, a BPF sockmap)")
+            .remedy("detach the program that attaches to sockets of this cgroup"),
         Some(libc::ENXIO | libc::ENODEV) => fault
             .context("the queue is gone: its device was removed")
             .remedy("see dmesg for what happened to the device"),
@@ -258,7 +258,7 @@ fn receive_fault(flow: &Flow, error: &io::Error) -> Fault {
 fn starved(error: io::Error) -> Fault {
     if error.kind() == io::ErrorKind::TimedOut {
         return Fault::system("zcrx stalled", &error)
-            .remedy("give a larger area; other flows of the queue hold what there is");
+            .remedy("choose a larger area; other flows of the queue hold all of it");
     }
     ring::fault("io_uring_enter", &error)
 }
@@ -291,7 +291,7 @@ mod tests {
         let (socket, _peer) = crate::sys::tcp::loopback_pair().unwrap();
         let flow = Flow::tcp(socket, 0);
         for (errno, cause, cure) in [
-            (libc::EFAULT, "memory of another queue's", "memory=normal"),
+            (libc::EFAULT, "in another queue's memory", "memory=normal"),
             (libc::EPROTONOSUPPORT, "kTLS", "attaches"),
             (libc::ENODEV, "the queue is gone", "dmesg"),
         ] {

@@ -35,13 +35,13 @@ const OPTIONS: &[OptionSpec] = &[
         name: "area",
         kind: OptionKind::Size(4096, 64 << 30),
         default: "64M",
-        help: "memory that bytes arrive in; whole pages",
+        help: "receive memory in bytes; whole pages",
     },
     OptionSpec {
         name: "memory",
         kind: OptionKind::Choice(&["normal", "huge", "dmabuf"]),
         default: "normal",
-        help: "what it is made of: pages, huge pages that were set aside, or a udmabuf (Linux 6.16)",
+        help: "kind of memory: pages, reserved huge pages, or a udmabuf (Linux 6.16)",
     },
     OptionSpec {
         name: "rx-buf-len",
@@ -59,13 +59,13 @@ const OPTIONS: &[OptionSpec] = &[
         name: "rq-memory",
         kind: OptionKind::Choice(&["user", "kernel"]),
         default: "user",
-        help: "who provides the refill ring's memory",
+        help: "provider of the refill ring's memory",
     },
     OptionSpec {
         name: "recycle",
         kind: OptionKind::Count(1, 32768),
         default: "64",
-        help: "buffers that go back at once, at most a quarter of the area",
+        help: "buffers returned at a time, at most a quarter of the area",
     },
     OptionSpec {
         name: "completions",
@@ -77,7 +77,7 @@ const OPTIONS: &[OptionSpec] = &[
         name: "device",
         kind: OptionKind::Choice(&["auto", "none"]),
         default: "auto",
-        help: "none: a queue without a device, always copied (Linux 7.1); auto: where there is none",
+        help: "none: a queue without a device, always copied (Linux 7.1); auto: if there is none",
     },
     OptionSpec {
         name: "queue",
@@ -90,7 +90,7 @@ const OPTIONS: &[OptionSpec] = &[
         name: "share",
         kind: OptionKind::Flag,
         default: "off",
-        help: "flows share one queue without a device, as they do on a NIC (Linux 6.19)",
+        help: "flows share one queue without a device, as on a NIC (Linux 6.19)",
     },
     ring::IOWAIT,
 ];

@@ -1,22 +1,22 @@
-//! What a cell's options come to: sizes that fit each other.
+//! The plan that follows from a cell's options: consistent sizes.
 
 use crate::path::nic;
 use crate::record::{Fault, FaultKind, Options};
 use crate::sys::memory::HUGE_PAGE;
 use crate::workload::Job;
 
-/// How a receiver is to be made.
+/// How to make a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     /// Bytes of the area.
     pub area: usize,
-    /// What it is made of.
+    /// The parts it is made of.
     pub memory: Memory,
     /// Bytes of a buffer, where other than a page.
     pub buffer: Option<u32>,
     /// Entries of the refill ring.
     pub entries: u32,
-    /// The refill ring lies in memory of the kernel's.
+    /// The refill ring is in kernel memory.
     pub kernel_ring: bool,
     /// Buffers that go back at once.
     pub batch: usize,
@@ -28,7 +28,7 @@ pub(super) struct Plan {
     pub queues: u32,
     /// Flows share a queue also without a device.
     pub share: bool,
-    /// Most bytes that are handed over at once.
+    /// Most bytes that one call transfers.
     pub read_size: usize,
 }
 
@@ -37,14 +37,14 @@ pub(super) struct Plan {
 pub(super) enum Memory {
     /// Pages.
     Normal,
-    /// Huge pages that were set aside.
+    /// Huge pages that were reserved.
     Huge,
     /// A dmabuf of host memory.
     Dmabuf,
 }
 
 impl Memory {
-    /// What the options ask for.
+    /// What the options request.
     pub fn of(options: &Options) -> Memory {
         match options.word("memory") {
             "huge" => Memory::Huge,
@@ -70,7 +70,9 @@ impl Plan {
             && (!bytes.is_power_of_two() || bytes < page)
         {
             let text = format!("rx-buf-len={bytes} is not a power of two of at least {page} bytes");
-            return Err(Fault::new(FaultKind::Usage, text).remedy("give 8K, 16K, 32K ..., or auto"));
+            return Err(
+                Fault::new(FaultKind::Usage, text).remedy("choose 8K, 16K, 32K ..., or auto")
+            );
         }
         let unit = if memory == Memory::Huge { HUGE_PAGE as u64 } else { page };
         let unit = unit.max(buffer.unwrap_or(page));
@@ -78,7 +80,7 @@ impl Plan {
         let area = asked.checked_next_multiple_of(unit).and_then(|area| usize::try_from(area).ok());
         let area = area.ok_or_else(|| {
             Fault::new(FaultKind::Usage, format!("an area of {asked} bytes does not fit"))
-                .remedy("give a smaller one; 64M is usual for one queue")
+                .remedy("choose a smaller one; 64M is usual for one queue")
         })?;
         let buffers = area as u64 / buffer.unwrap_or(page);
         let entries = options.number("rq").unwrap_or_else(|| buffers.next_power_of_two());
@@ -102,13 +104,13 @@ impl Plan {
     }
 }
 
-/// The receive queue that a flow comes by, of a NIC with so many of them.
+/// The receive queue that a flow comes by, of a NIC with this many of them.
 pub(super) fn queue_of(options: &Options, flow: u32, queues: u32) -> Result<u32, Fault> {
     let queue = nic::queue_of(options, flow, queues);
     if queue < queues {
         return Ok(queue);
     }
-    let text = format!("the device has {queues} receive queues, and none is number {queue}");
+    let text = format!("the device has {queues} receive queues, and no queue {queue}");
     Err(Fault::new(FaultKind::Usage, text).remedy("queues are counted from 0"))
 }
 

@@ -1,4 +1,4 @@
-//! What is tried on a host, and what it says about whether zcrx can run there.
+//! What is probed on a host, and whether zcrx can run there.
 
 use super::plan::Memory;
 use crate::path::ring;
@@ -8,7 +8,7 @@ use crate::sys::uring::zcrx::{self, Abilities};
 use crate::workload::Job;
 use std::io;
 
-/// Names of the attempts, as they stand in [`Facts`].
+/// Names of the attempts, as in [`Facts`].
 const KERNEL: &str = "zcrx.kernel";
 const QUERY: &str = "zcrx.query";
 const NO_DEVICE: &str = "zcrx.nodev";
@@ -22,7 +22,7 @@ pub(super) const NIC: &str = "use a NIC with driver mlx5, gve, bnxt or fbnic, wi
 /// Drivers whose queues take a memory provider, by the names in sysfs.
 const DRIVERS: [&str; 4] = ["mlx5_core", "gve", "bnxt_en", "fbnic"];
 
-/// Tries for real what [`support`] wants to know.
+/// Actually tries what [`support`] needs to know.
 pub(super) fn attempts(device: Option<&str>) -> Vec<Attempt> {
     let kernel = zcrx::zcrx_in_kernel();
     let in_kernel = kernel.is_ok();
@@ -54,7 +54,7 @@ pub(super) fn support(job: &Job, facts: &Facts) -> Support {
         let release = &facts.kernel_release;
         return Support::no(
             format!("Linux {release} has no queues without a device"),
-            "boot Linux 7.1 or later, or give device=auto",
+            "boot Linux 7.1 or later, or choose device=auto",
         );
     }
     let buffer = options.number("rx-buf-len").is_some_and(|bytes| bytes != facts.page_size);
@@ -68,7 +68,7 @@ pub(super) fn support(job: &Job, facts: &Facts) -> Support {
 fn no_device(can: Abilities) -> io::Result<String> {
     Ok(match zcrx::try_no_device(can)? {
         true => "copied bytes over a loopback connection",
-        false => "registered; nothing received, for want of a loopback connection",
+        false => "registered; nothing received, because there is no loopback connection",
     }
     .into())
 }
@@ -103,7 +103,8 @@ fn on_device(device: &str) -> Attempt {
 
 fn nic(device: &str, driver: &str) -> Attempt {
     if DRIVERS.contains(&driver) {
-        let text = format!("driver {driver} of {device} can; registered when a trial begins");
+        let text =
+            format!("driver {driver} of {device} supports it; registered when a trial begins");
         return Attempt { name: REGISTER.into(), outcome: Outcome::Works(text) };
     }
     missing(REGISTER, format!("driver {driver} of {device} has no memory-provider queues"))
@@ -175,7 +176,7 @@ fn of_device(facts: &Facts) -> Support {
             "ethtool -G DEV tcp-data-split on hds-thresh 0; detach XDP and AF_XDP from the queue",
         ),
         Some(Outcome::Errno(libc::EEXIST | libc::EBUSY)) => Support::no(
-            "receive queue 0 of the link's device is taken by someone else",
+            "receive queue 0 of the link's device is in use by another program",
             "free the queue, or use another device",
         ),
         Some(Outcome::Errno(libc::ENODEV)) => {
@@ -223,7 +224,7 @@ mod tests {
             (OK(), Some(errno(libc::EOPNOTSUPP)), "has no queues without a device", "7.1"),
             (OK(), Some(errno(libc::EPERM)), "initial user namespace", "run as root"),
             (OK(), Some(errno(libc::EINVAL)), "not set up", "tcp-data-split on"),
-            (OK(), Some(errno(libc::EEXIST)), "taken by someone else", "free the queue"),
+            (OK(), Some(errno(libc::EEXIST)), "in use by another program", "free the queue"),
             (OK(), Some(errno(libc::ENODEV)), "does not exist", "name of the device"),
             (OK(), Some(errno(libc::ENOMEM)), "locked memory", "ulimit -l"),
             (OK(), Some(nic("eth0", "virtio_net").outcome), "driver virtio_net of eth0", "mlx5"),
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn options_may_ask_for_more() {
+    fn options_may_request_more() {
         let facts = |register: Outcome, no_device: Outcome| Facts {
             attempts: [(ring::SETUP, OK()), (KERNEL, OK()), (NO_DEVICE, no_device)]
                 .into_iter()

@@ -1,4 +1,4 @@
-//! Getting a queue to receive from: of the device that the flow goes through, or
+//! Obtaining a queue to receive from: of the device that the flow goes through, or
 //! one without a device.
 
 use super::plan::{Memory, Plan, queue_of};
@@ -33,7 +33,7 @@ impl Writer {
 }
 
 /// How long a NIC's queue may still belong to a ring that was closed: the
-/// kernel takes rings apart in the background and tells nobody.
+/// kernel tears rings down in the background without notification.
 const SETTLING: Duration = Duration::from_secs(5);
 
 /// Registers a queue: of the device that the flow goes through, if it can, and
@@ -67,7 +67,8 @@ pub(super) fn register(
         (plan.memory == Memory::Dmabuf, "memory=dmabuf", "memory=normal or huge"),
     ] {
         if asked {
-            let text = format!("{option} needs a NIC: without a device (NODEV) the kernel copies");
+            let text =
+                format!("{option} requires a NIC: without a device (NODEV) the kernel copies");
             return Err(Fault::new(FaultKind::Usage, text).remedy(format!("give {instead}")));
         }
     }
@@ -169,7 +170,7 @@ fn refused(device: &str, error: &io::Error) -> Fault {
         // net_mp_open_rxq(), net/core/netdev_rx_queue.c.
         Some(libc::EEXIST | libc::EBUSY) => fault.remedy(
             "free the queue (another program's memory, AF_XDP, or leased to a container), detach \
-             XDP from the device, or give queue=N",
+             XDP from the device, or choose queue=N",
         ),
         Some(libc::EPERM) => fault.remedy("run as root, not in a user namespace"),
         Some(libc::ENOMEM) => fault.remedy("raise 'ulimit -l' (RLIMIT_MEMLOCK), or a smaller area"),
@@ -184,7 +185,7 @@ fn memory_fault(plan: &Plan, error: &io::Error) -> Fault {
     match error.raw_os_error() {
         Some(libc::ENOMEM) if plan.memory == Memory::Huge => {
             let pages = plan.area.div_ceil(crate::sys::memory::HUGE_PAGE);
-            fault.remedy(format!("set {pages} huge pages aside: sysctl vm.nr_hugepages={pages}"))
+            fault.remedy(format!("reserve {pages} huge pages: sysctl vm.nr_hugepages={pages}"))
         }
         Some(libc::ENOMEM) => fault.remedy("raise 'ulimit -l' (RLIMIT_MEMLOCK), or a smaller area"),
         Some(libc::EPERM) => fault.remedy("run as root, not in a user namespace"),

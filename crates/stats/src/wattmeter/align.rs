@@ -1,12 +1,12 @@
-//! How the clock of a log stands to the clock of the study, found by the study's own
+//! The offset of a log's clock to the study's clock, found by the study's own
 //! edges: power goes up when a stream begins and down when it ends.
 //!
 //! For an offset, every reading falls into one of the stretches in which a stream
-//! flowed, or into the time between, before and behind them. The better the offset, the
+//! flowed, or into the time between, before and after them. The better the offset, the
 //! less the readings within a stretch differ from each other: what is maximised is the
 //! part of the log's variance that lies between the stretches (the R² of an analysis of
-//! variance). Other than a plain correlation with on and off it does not suppose that
-//! all cells draw the same. Readings of stretches are sums of a range, so one offset
+//! variance). Unlike a plain correlation with on and off, it does not assume that all
+//! cells draw the same power. Readings of stretches are sums of a range, so one offset
 //! costs as many look-ups as there are stretches, and all offsets for which the log
 //! covers the study are tried.
 
@@ -23,7 +23,7 @@ const DOUBT: f64 = 0.97;
 /// Most offsets that are tried in a pass.
 const MOST_TRIED: f64 = 200_000.0;
 
-/// How a log's clock stands to the study's.
+/// The offset of a log's clock to the study's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Alignment {
     /// What has to be added to the log's times, seconds. Good to about half the time
@@ -39,14 +39,14 @@ pub struct Alignment {
 pub fn align(log: &Log, flowed: &[TimeSpan]) -> Result<Alignment, String> {
     let stretches = merged(flowed);
     let (Some(first), Some(last)) = (stretches.first(), stretches.last()) else {
-        return Err("the study has no trial to lay the log beside".into());
+        return Err("the study has no trial to align the log with".into());
     };
     let (begin, end) = log.extent();
     let (lowest, highest) = (last.1 - end, first.0 - begin);
     if lowest > highest {
         return Err(format!(
-            "the log covers {:.0} s and the study took {:.0} s: begin it before the study and \
-             end it behind",
+            "the log covers {:.0} s and the study took {:.0} s: start it before the \
+             study and end it after",
             end - begin,
             last.1 - first.0
         ));
@@ -55,13 +55,13 @@ pub fn align(log: &Log, flowed: &[TimeSpan]) -> Result<Alignment, String> {
     let shortest = stretches.iter().map(|(from, to)| to - from).fold(f64::INFINITY, f64::min);
     if shortest < 2.0 * interval {
         return Err(format!(
-            "the log has a reading every {interval:.1} s, too few to see the edges of streams \
-             that flowed {shortest:.1} s"
+            "the log has a reading every {interval:.1} s, too few to detect the \
+             edges of streams of {shortest:.1} s"
         ));
     }
     let sums = Sums::of(log);
     if sums.variance <= 0.0 {
-        return Err("the log shows the same power all the time".into());
+        return Err("the log shows constant power".into());
     }
     let step = (interval / 4.0).max((highest - lowest) / MOST_TRIED).max(1e-3);
     let count = ((highest - lowest) / step).floor() as usize + 1;
@@ -80,15 +80,15 @@ pub fn align(log: &Log, flowed: &[TimeSpan]) -> Result<Alignment, String> {
         .max_by(|a, b| a.explained.total_cmp(&b.explained));
     if best.explained < LEAST_EXPLAINED {
         return Err(format!(
-            "the trials' begins and ends explain only {:.0}% of the log at best: is it the log \
-             of this machine and this time?",
+            "the trials' start and end times explain only {:.0}% of the log at best: is \
+             it the log of this machine and this time?",
             best.explained * 100.0
         ));
     }
     if let Some(rival) = rival.filter(|rival| rival.explained > DOUBT * best.explained) {
         return Err(format!(
-            "two offsets fit alike: {:.1} s ({:.0}%) and {:.1} s ({:.0}%); a log with more time \
-             at rest before and behind the study would tell",
+            "two offsets fit equally well: {:.1} s ({:.0}%) and {:.1} s ({:.0}%); a log \
+             with more idle time before and after the study would decide",
             best.offset,
             best.explained * 100.0,
             rival.offset,
@@ -136,7 +136,7 @@ fn merged(flowed: &[TimeSpan]) -> Vec<(f64, f64)> {
 /// The log with running sums.
 struct Sums<'a> {
     log: &'a Log,
-    /// Sum of the first so many readings, less their mean.
+    /// Sum of the first this many readings, less their mean.
     sums: Vec<f64>,
     /// Sum of squares about the mean.
     variance: f64,
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_is_not_guessed() {
+    fn what_is_unknown_is_not_guessed() {
         let flat = Log::parse("0,5\n1000,5\n2000,5\n").unwrap();
         let spans = [TimeSpan { begin: 500.0, length: 300.0 }];
         assert!(align(&flat, &spans).unwrap_err().contains("every 1000.0 s"));

@@ -18,8 +18,8 @@ impl Log {
     /// between them. A first line of words names the columns; without one the first is
     /// the time and the second the power. Times are seconds, milli-, micro- or
     /// nanoseconds since the Unix epoch, seconds since anything, or RFC 3339 (UTC where
-    /// nothing else is said). Powers are watts. Lines that begin with `#` are comments,
-    /// and a last line without an end is passed over. Errors name the line.
+    /// nothing else is specified). Powers are watts. Lines that begin with `#` are comments,
+    /// and a last line without an end is skipped. Errors name the line.
     pub fn parse(text: &str) -> Result<Log, String> {
         // A log that is still being written ends in the middle of a line.
         let whole = text.rfind('\n').map_or(text, |end| text.get(..=end).unwrap_or(text));
@@ -57,7 +57,10 @@ impl Log {
             let watts = watts.ok_or_else(|| wrong(line, field(power), "a power in watts"))?;
             match log.points.last() {
                 Some((last, _)) if time < *last => {
-                    return Err(format!("line {line}: the time goes back by {} s", last - time));
+                    return Err(format!(
+                        "line {line}: the time goes backwards by {} s",
+                        last - time
+                    ));
                 }
                 // Some meters repeat a reading; the first of them is as good.
                 Some((last, _)) if time == *last => {}
@@ -65,7 +68,7 @@ impl Log {
             }
         }
         match log.points.len() {
-            0 | 1 => Err("the log holds fewer than two readings".into()),
+            0 | 1 => Err("the log has fewer than two readings".into()),
             _ => Ok(log),
         }
     }
@@ -75,7 +78,7 @@ impl Log {
         &self.points
     }
 
-    /// When it begins and ends, by its own clock.
+    /// When it starts and ends, by its own clock.
     pub fn extent(&self) -> (f64, f64) {
         let time = |point: Option<&(f64, f64)>| point.map_or(0.0, |(time, _)| *time);
         (time(self.points.first()), time(self.points.last()))
@@ -169,7 +172,7 @@ fn seconds(text: &str) -> Option<f64> {
         };
         return number.is_finite().then_some(number * scale).filter(|s| s.abs() < 1e11);
     }
-    // "2026-11-21 12:00:00.25" is RFC 3339 but for the T and the zone.
+    // "2026-11-21 12:00:00.25" is RFC 3339 except for the T and the zone.
     let mut text = text.replacen(' ', "T", 1);
     let clock = text.split_once('T').map_or("", |(_, clock)| clock);
     if !clock.contains(['Z', 'z', '+', '-']) {
@@ -213,7 +216,7 @@ mod tests {
             wrong("1,2\n2,x\n")
         );
         assert!(wrong("1,2\nx,2\n").contains("line 2: 'x' is not a time"));
-        assert!(wrong("5,2\n4,2\n").contains("line 2: the time goes back by 1 s"));
+        assert!(wrong("5,2\n4,2\n").contains("line 2: the time goes backwards by 1 s"));
         assert!(wrong("1,2\n2,nan\n").contains("line 2"));
     }
 

@@ -1,6 +1,6 @@
-//! The log of an external power meter, laid beside the trials of a study.
+//! The log of an external power meter, aligned with the trials of a study.
 //!
-//! The meter has a clock of its own. How it stands to the study's is found by
+//! The meter has a clock of its own. Its offset to the study's is found by
 //! [`align`], or given.
 
 mod align;
