@@ -5,7 +5,7 @@ use crate::record::{Fault, FaultKind, Protocol};
 use crate::sys::tcp::{self, Ready};
 use socket2::Socket;
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, Shutdown};
+use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -49,6 +49,13 @@ impl Flow {
         Ok(address.ok_or_else(|| self.cut_off())?.ip().to_canonical())
     }
 
+    /// Its peer's address.
+    pub fn peer(&self) -> Result<SocketAddr, Fault> {
+        let address = self.socket.peer_addr();
+        let address = address.map_err(|e| self.fault("reading its peer", &e))?.as_socket();
+        address.ok_or_else(|| self.cut_off())
+    }
+
     /// Sender, after its stream: ends it and waits until the peer's kernel has
     /// acknowledged all of it; datagrams end with an empty one. A receiver that no longer reads makes this wait
     /// until the socket is shut down, which is a `PeerLost` fault.
@@ -58,7 +65,7 @@ impl Flow {
             return tcp::send(self.fd(), &[], 0).map(drop).map_err(failed);
         }
         tcp::shutdown(self.fd(), Shutdown::Write).map_err(failed)?;
-        // No event tells of an acknowledgement, so it has to be asked for; the
+        // No event tells of an acknowledgement, so it has to be requested; the
         // stream is over, and nothing is timed any more.
         let mut pause = Duration::from_micros(50);
         while tcp::unacknowledged(self.fd()).map_err(failed)? > 0 {
@@ -141,8 +148,8 @@ impl Flow {
         if self.protocol == Protocol::Udp {
             let message = format!("flow {}: a datagram did not arrive", self.index);
             return Fault::new(FaultKind::PeerLost, message).remedy(
-                "UDP sends nothing again: choose fewer or smaller messages under way, a larger \
-                 receive-buffer, or TCP",
+                "UDP does not retransmit: choose fewer or smaller messages in flight, \
+                 a larger receive-buffer, or TCP",
             );
         }
         let message = format!("flow {}: the connection was cut in the middle", self.index);

@@ -6,6 +6,7 @@ use super::{Connection, Flow, Listener, Terms, Transport};
 use crate::record::wire::Token;
 use crate::record::{Fault, FaultKind, Protocol};
 use crate::sys::netlink::Netlink;
+use crate::sys::packet;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -27,10 +28,18 @@ impl Transport for Frames {
     }
 
     /// One flow for each queue of a tap; where the link ends in a device, one for each of the
-    /// contract's.
-    fn listen(&self, _: IpAddr, terms: &Terms) -> Result<Box<dyn Listener>, Fault> {
+    /// contract's. That device accepts frames addressed to no one, which its filter might not
+    /// let in.
+    fn listen(&self, address: IpAddr, terms: &Terms) -> Result<Box<dyn Listener>, Fault> {
         let device = terms.device.map(Device::find).transpose()?;
-        Ok(Box::new(Sink { device, queues: terms.queues.to_vec() }))
+        let open_to_all = device.as_ref().map(|device| {
+            packet::promiscuous(device.index).map(Arc::new).map_err(|e| {
+                Fault::system(format!("making {} promiscuous", device.name), &e)
+                    .remedy("run as root, or with CAP_NET_RAW")
+            })
+        });
+        let open_to_all = open_to_all.transpose()?;
+        Ok(Box::new(Sink { address, device, open_to_all, queues: terms.queues.to_vec() }))
     }
 
     fn connect(
@@ -46,14 +55,16 @@ impl Transport for Frames {
 }
 
 struct Sink {
+    address: IpAddr,
     device: Option<Device>,
+    open_to_all: Option<Arc<OwnedFd>>,
     queues: Vec<Arc<OwnedFd>>,
 }
 
 impl Listener for Sink {
     /// Frames have no ports.
-    fn port(&self) -> Result<u16, Fault> {
-        Ok(0)
+    fn address(&self) -> Result<SocketAddr, Fault> {
+        Ok((self.address, 0).into())
     }
 
     fn accept(&self, _: &Token, flows: u32) -> Result<Vec<Arc<dyn Connection>>, Fault> {
@@ -62,7 +73,8 @@ impl Listener for Sink {
             queues => queues.iter().cloned().map(Some).collect(),
         };
         let flow = |(index, queue)| -> Arc<dyn Connection> {
-            Arc::new(Attached { device: self.device.clone(), queue, ..Attached::new(index) })
+            let (device, open_to_all) = (self.device.clone(), self.open_to_all.clone());
+            Arc::new(Attached { device, queue, _open_to_all: open_to_all, ..Attached::new(index) })
         };
         Ok((0..).zip(queues).map(flow).collect())
     }
@@ -87,7 +99,7 @@ impl Device {
 /// The fault of a device that is not there.
 fn gone(name: &str) -> Fault {
     Fault::new(FaultKind::PeerLost, format!("there is no device {name}"))
-        .remedy("see what removed it; a tap goes when its reader closes it")
+        .remedy("find out what removed it; a tap disappears when its reader closes it")
 }
 
 /// One flow's place on the link.
@@ -96,19 +108,22 @@ pub struct Attached {
     index: u32,
     device: Option<Device>,
     queue: Option<Arc<OwnedFd>>,
+    /// While it is held the device takes in frames whatever their destination.
+    _open_to_all: Option<Arc<OwnedFd>>,
     cut: Arc<AtomicBool>,
 }
 
 impl Attached {
     fn new(index: u32) -> Attached {
-        Attached { index, device: None, queue: None, cut: Arc::default() }
+        let cut = Arc::default();
+        Attached { index, device: None, queue: None, _open_to_all: None, cut }
     }
 
     /// Of a connection whose transport is [`FRAMES`].
     pub fn of(connection: &dyn Connection) -> Result<Attached, Fault> {
         let any: &dyn std::any::Any = connection;
         any.downcast_ref().cloned().ok_or_else(|| {
-            Fault::new(FaultKind::System, "a path of frames over another transport")
+            Fault::new(FaultKind::System, "a frame path over another transport")
                 .remedy("report this as a bug")
         })
     }
@@ -117,14 +132,14 @@ impl Attached {
     pub fn device(&self) -> Result<u32, Fault> {
         self.device.as_ref().map(|device| device.index).ok_or_else(|| {
             Fault::new(FaultKind::Usage, "this end of the link has no device")
-                .remedy("choose a link with two, such as --link offload")
+                .remedy("choose a link with a device at each end, such as --link offload")
         })
     }
 
     /// Its queue of the tap.
     pub fn queue(&self) -> Result<Arc<OwnedFd>, Fault> {
         self.queue.clone().ok_or_else(|| {
-            Fault::new(FaultKind::Usage, "this end of the link is no queue of a tap")
+            Fault::new(FaultKind::Usage, "this end of the link is not a tap queue")
                 .remedy("choose --link tap")
         })
     }
@@ -147,7 +162,7 @@ impl Attached {
         let fault = Fault::system(format_args!("flow {}: {call} at {device}", self.index), error);
         match error.raw_os_error() {
             Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV | libc::EBADFD | libc::EIO) => {
-                let remedy = "the device went down, or away: see what did it";
+                let remedy = "the device went down or was removed: find out why";
                 Fault { kind: FaultKind::PeerLost, ..fault }.remedy(remedy)
             }
             _ => fault,
@@ -166,7 +181,7 @@ impl Connection for Attached {
 
     fn kernel(&self) -> Result<Flow, Fault> {
         Err(Fault::new(FaultKind::Usage, "frames have no connected socket")
-            .remedy("choose a path of frames, such as packet+tap"))
+            .remedy("choose a frame path, such as packet+tap"))
     }
 
     fn end_stream(&self) -> Result<(), Fault> {

@@ -1,4 +1,4 @@
-//! What a flow shows first: the token's digits and its own index.
+//! What a flow sends first: the token's digits and its own index.
 
 use crate::record::wire::Token;
 use crate::record::{Fault, FaultKind};

@@ -46,15 +46,14 @@ impl Transport for KernelTcp {
             .map_err(|e| socket_fault(&format!("connect to {peer}"), contract, &e))?;
         socket
             .write_all(&hello::of(token, index))
-            .map_err(|e| Fault::system("cannot show the token to the receiver", &e))?;
+            .map_err(|e| Fault::system("cannot send the token to the receiver", &e))?;
         Ok(Arc::new(Flow::tcp(socket, index)))
     }
 }
 
 impl Listener for TcpListener {
-    fn port(&self) -> Result<u16, Fault> {
-        let address = self.local_addr();
-        Ok(address.map_err(|e| Fault::system("cannot read the port", &e))?.port())
+    fn address(&self) -> Result<SocketAddr, Fault> {
+        self.local_addr().map_err(|e| Fault::system("cannot read the port", &e))
     }
 
     /// Any connection that does not show the token in time is closed and forgotten.
@@ -89,9 +88,7 @@ fn socket_fault(what: &str, contract: &Stream, error: &std::io::Error) -> Fault 
             format!("this kernel has no congestion control '{}'", contract.congestion),
         )
         .remedy("sysctl net.ipv4.tcp_available_congestion_control lists what it has"),
-        Some(libc::EPERM) => {
-            fault.remedy("is the congestion control in net.ipv4.tcp_allowed_congestion_control?")
-        }
+        Some(libc::EPERM) => fault.remedy("is it in net.ipv4.tcp_allowed_congestion_control?"),
         _ => fault,
     }
 }

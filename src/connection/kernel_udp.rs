@@ -1,5 +1,5 @@
-//! The kernel's UDP: a connected socket for each flow. Nothing is sent again, the hello
-//! included; whoever waits for a datagram that was lost waits until it is cut.
+//! The kernel's UDP: a connected socket for each flow. Nothing is retransmitted, not
+//! even the hello; waiting for a lost datagram ends only when the connection is cut.
 
 use super::{Connection, Flow, Listener, Terms, Transport, hello, ports};
 use crate::record::wire::Token;
@@ -54,7 +54,7 @@ impl Transport for KernelUdp {
         let socket = bind((any, from).into(), terms.contract)?;
         let flow = connected(socket, peer, index)?;
         tcp::send(flow.fd(), &hello::of(token, index), 0)
-            .map_err(|e| flow.fault("showing the token to the receiver", &e))?;
+            .map_err(|e| flow.fault("sending the token to the receiver", &e))?;
         Ok(Arc::new(flow))
     }
 }
@@ -66,8 +66,8 @@ struct Meeting {
 }
 
 impl Listener for Meeting {
-    fn port(&self) -> Result<u16, Fault> {
-        Ok(self.address()?.port())
+    fn address(&self) -> Result<SocketAddr, Fault> {
+        self.socket.local_addr().map_err(|e| Fault::system("cannot read the port", &e))
     }
 
     fn accept(&self, token: &Token, flows: u32) -> Result<Vec<Arc<dyn Connection>>, Fault> {
@@ -91,12 +91,6 @@ impl Listener for Meeting {
             Ok(Arc::new(connected(bind(own, &self.contract)?, peer, index)?))
         };
         (0..).zip(peers.into_iter().flatten()).map(accept).collect()
-    }
-}
-
-impl Meeting {
-    fn address(&self) -> Result<SocketAddr, Fault> {
-        self.socket.local_addr().map_err(|e| Fault::system("cannot read the port", &e))
     }
 }
 
@@ -133,12 +127,18 @@ mod tests {
 
     fn pairs(flows: u32) -> Vec<(Arc<dyn Connection>, Arc<dyn Connection>)> {
         let (contract, link) = (Stream { flows, ..Stream::default() }, LinkSettings::default());
-        let terms =
-            Terms { contract: &contract, link: &link, device: None, ports: None, queues: &[] };
+        let terms = Terms {
+            contract: &contract,
+            link: &link,
+            device: None,
+            ports: None,
+            queues: &[],
+            options: &Default::default(),
+        };
         let (token, wrong) = (Token("a".repeat(32)), Token("b".repeat(32)));
         let here = IpAddr::from(Ipv4Addr::LOCALHOST);
         let listener = KERNEL_UDP.listen(here, &terms).unwrap();
-        let peer = (here, listener.port().unwrap()).into();
+        let peer = listener.address().unwrap();
         let _stranger = KERNEL_UDP.connect(peer, &terms, &wrong, 0).unwrap();
         let connect = |index| KERNEL_UDP.connect(peer, &terms, &token, index).unwrap();
         // Whichever order they arrive in.

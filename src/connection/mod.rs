@@ -1,5 +1,5 @@
-//! How the two ends of a workload meet, and what their movers move over: the
-//! kernel's TCP first. One file a transport; whether they can meet at all is tried by
+//! How the two ends of a workload connect, and what their movers move over: the
+//! kernel's TCP first. One file per transport; whether they can connect at all is tested by
 //! [`reach`].
 
 mod flow;
@@ -9,16 +9,18 @@ mod kernel_tcp;
 mod kernel_udp;
 mod ports;
 pub mod reach;
+pub mod userspace;
 mod witness;
 
 pub use flow::Flow;
 pub use frames::{Attached, FRAMES};
 pub use kernel_tcp::KERNEL_TCP;
 pub use kernel_udp::KERNEL_UDP;
+pub use userspace::USERSPACE_TCP;
 pub use witness::{WITNESS_LEN, WitnessPage, read_witness};
 
 use crate::record::wire::Token;
-use crate::record::{Fault, LinkSettings, Ports, Protocol, Stream};
+use crate::record::{Cell, Fault, LinkSettings, Options, Ports, Protocol, Stream};
 use std::any::Any;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -33,6 +35,12 @@ pub trait Transport: Sync {
 
     /// What it speaks: its peer may be another transport that does.
     fn protocol(&self) -> Protocol;
+
+    /// Refuses a cell whose contract or link it cannot keep. Pure.
+    fn check(&self, cell: &Cell) -> Result<(), Fault> {
+        let _ = cell;
+        Ok(())
+    }
 
     /// Gets ready to meet the peer's flows at an address of this host.
     fn listen(&self, address: IpAddr, terms: &Terms) -> Result<Box<dyn Listener>, Fault>;
@@ -61,12 +69,14 @@ pub struct Terms<'a> {
     pub ports: Option<Ports>,
     /// Queues of the tap of which this is the end with the descriptors.
     pub queues: &'a [Arc<OwnedFd>],
+    /// What is set of the half of the path that this end's role is named after.
+    pub options: &'a Options,
 }
 
 /// An end that listens.
 pub trait Listener: Send {
     /// Where the peer has to connect to.
-    fn port(&self) -> Result<u16, Fault>;
+    fn address(&self) -> Result<SocketAddr, Fault>;
 
     /// Takes the connections of all flows, in their order; none where the flows of this
     /// transport end in a device.
@@ -102,7 +112,7 @@ pub trait Connection: Any + Send + Sync {
     /// Fills the buffer with what comes next, the plain way.
     fn read_exact(&self, buffer: &mut [u8]) -> Result<(), Fault>;
 
-    /// Ends both directions at once: whoever waits for this connection returns.
+    /// Ends both directions at once: calls that wait for this connection return.
     fn cut(&self);
 
     /// Ends the sending direction without waiting.

@@ -35,7 +35,7 @@ pub(super) fn of_flow(ports: Ports, flow: u32) -> Result<u16, Fault> {
 pub(super) fn fault(what: String, error: &io::Error) -> Fault {
     let fault = Fault::system(what, error);
     match error.kind() {
-        ErrorKind::AddrInUse => fault.remedy("name other ports; `ss -tulp` says who has these"),
+        ErrorKind::AddrInUse => fault.remedy("choose other ports; `ss -tulp` shows who uses these"),
         _ => fault,
     }
 }
@@ -44,7 +44,7 @@ pub(super) fn fault(what: String, error: &io::Error) -> Fault {
 mod tests {
     use super::*;
     use crate::connection::{KERNEL_TCP, KERNEL_UDP, Listener, Terms, Transport};
-    use crate::record::{LinkSettings, Stream};
+    use crate::record::{LinkSettings, Options, Stream};
     use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 
     const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -54,7 +54,14 @@ mod tests {
         let ports = Some(ports);
         transport.listen(
             HERE,
-            &Terms { contract: &contract, link: &link, device: None, ports, queues: &[] },
+            &Terms {
+                contract: &contract,
+                link: &link,
+                device: None,
+                ports,
+                queues: &[],
+                options: &Options::default(),
+            },
         )
     }
 
@@ -67,7 +74,7 @@ mod tests {
         let ports = Ports { low, high: low + 1 };
         let _taken = take(low).unwrap();
         let listener = listen(transport, ports).unwrap();
-        assert_eq!(listener.port().unwrap(), low + 1);
+        assert_eq!(listener.address().unwrap().port(), low + 1);
         let said = listen(transport, ports).err().unwrap().to_string();
         assert!(said.contains(&format!("none of the ports {low} to {}", low + 1)), "{said}");
         assert!(said.contains("ss -tulp"), "{said}");

@@ -1,7 +1,7 @@
-//! Whether the bytes of two hosts arrive, tried before anything is measured: the way that
-//! each kernel chooses, a connection that shows a token, and data in packets as large as
-//! that way is taken for. No packet may be cut on the way (`IP_MTU_DISCOVER`, ip(7)), so
-//! one that is too large is lost, or a router says so.
+//! Whether the bytes of two hosts arrive, tried before anything is measured: the route
+//! that each kernel chooses, a connection that sends a token, and data in packets as large
+//! as the path MTU. No packet may be fragmented on the way (`IP_MTU_DISCOVER`, ip(7)), so
+//! one that is too large is lost, or a router reports it.
 
 use super::{hello, ports};
 use crate::record::wire::Token;
@@ -21,7 +21,7 @@ use std::thread;
 use std::time::Duration;
 
 /// How long a connection may take. The kernel asks three times, a second each, who has an
-/// address on the link, and after that says by itself that nobody has.
+/// address on the link, and after that reports by itself that no host has it.
 pub const CONNECTING: Duration = Duration::from_secs(4);
 
 /// How long data may take that should arrive.
@@ -67,7 +67,7 @@ fn no_route(to: IpAddr, error: &io::Error) -> Fault {
     )
 }
 
-/// The receiver's end: whoever connects and shows the token gets data, or an answer to
+/// The receiver's end: a peer that connects and sends the token gets data, or an answer to
 /// data.
 pub struct Meeting {
     address: SocketAddr,
@@ -145,7 +145,7 @@ fn answer(mut socket: &TcpStream, token: &Token, met: &Mutex<Met>) -> io::Result
         socket.read_exact(&mut vec![0; AMOUNT])?;
     }
     socket.write_all(&[0])?;
-    // The sender closes first; otherwise the answer could be thrown away with the socket.
+    // The sender closes first; otherwise the answer could be discarded with the socket.
     socket.read(&mut [0]).map(drop)
 }
 
@@ -183,7 +183,7 @@ fn nowhere(error: &io::Error) -> Contact {
 /// How far a connection came.
 enum Came {
     Nowhere(io::Error),
-    /// It stands, and the token is not answered.
+    /// It is established, but the token is not answered.
     Unanswered,
     /// The token is answered, and data does not arrive.
     Stuck,
@@ -231,7 +231,7 @@ fn open(peer: SocketAddr, packet: Option<u32>) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(peer), Type::STREAM, None)?;
     keep_whole(socket.as_fd(), peer.ip())?;
     if let Some(packet) = packet {
-        // The peer is told, so this bounds its packets, too.
+        // The peer learns of it, so this bounds its packets, too.
         let segment = (packet - headers(peer.ip())) as i32;
         tcp::set_int(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_MAXSEG, segment)?;
     }

@@ -56,7 +56,7 @@ fn judge(page: &[u8; WITNESS_LEN]) -> Result<ProvenWitness, Fault> {
     } else if page.iter().all(|b| *b == AFTER) {
         Ok(ProvenWitness::Shared)
     } else {
-        Err(Fault::new(FaultKind::Corrupt, "the witness page shows neither of its two contents"))
+        Err(Fault::new(FaultKind::Corrupt, "the witness page has neither of its two contents"))
     }
 }
 
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_contents_are_told_apart_and_nothing_else_passes() {
+    fn both_contents_are_distinguished_and_nothing_else_passes() {
         assert_eq!(judge(&[BEFORE; WITNESS_LEN]).unwrap(), ProvenWitness::Copied);
         assert_eq!(judge(&[AFTER; WITNESS_LEN]).unwrap(), ProvenWitness::Shared);
         let mut torn = [BEFORE; WITNESS_LEN];

@@ -23,13 +23,13 @@ pub static KIND: EngineKind = EngineKind {
             name: "queues",
             kind: OptionKind::Text,
             default: "auto",
-            help: "work queues with + between, wq0.0+wq1.0; auto takes all that are there",
+            help: "work queues with + between, wq0.0+wq1.0; auto uses all that exist",
         },
         OptionSpec {
             name: "block-on-fault",
             kind: OptionKind::Flag,
             default: "off",
-            help: "let the engine wait for pages that are not there, where its queue allows it",
+            help: "let the engine wait for missing pages, if its queue allows it",
         },
         OptionSpec {
             name: "cache",
@@ -43,12 +43,12 @@ pub static KIND: EngineKind = EngineKind {
         let flags = queue::flags(options);
         let queues = facts.iter().map(|facts| facts.open(memories, shape, flags));
         let queues = queues.collect::<Result<Vec<_>, Fault>>()?;
-        Ok(Box::new(Dsa::new(memories, shape, queues, PATIENCE)))
+        Ok(Box::new(Dsa::new(memories, shape, queues, TIMEOUT)))
     },
 };
 
 /// How long a device may take for a copy before it is given up.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Empty polls between two looks at the clock.
 const GLANCES: u32 = 4096;
@@ -109,7 +109,7 @@ pub(super) struct Dsa {
     empty: u32,
     /// When the last copy was complete, or the first one was posted.
     progress: Instant,
-    patience: Duration,
+    timeout: Duration,
     /// Why a copy could not be made.
     failed: Option<Fault>,
 }
@@ -119,7 +119,7 @@ impl Dsa {
         memories: &Memories,
         shape: Shape,
         queues: Vec<Queue>,
-        patience: Duration,
+        timeout: Duration,
     ) -> Dsa {
         let none = super::Place { memory: 0, at: 0 };
         let copy = Copy { from: none, to: none, len: 0 };
@@ -137,7 +137,7 @@ impl Dsa {
             events: Events::default(),
             empty: 0,
             progress: Instant::now(),
-            patience,
+            timeout,
             failed: None,
         }
     }
@@ -259,10 +259,10 @@ impl Dsa {
     /// Nothing has come for too long: a record that cannot be written is not reported.
     fn overdue(&mut self) -> Result<(), Fault> {
         self.empty += 1;
-        if !self.empty.is_multiple_of(GLANCES) || self.progress.elapsed() < self.patience {
+        if !self.empty.is_multiple_of(GLANCES) || self.progress.elapsed() < self.timeout {
             return Ok(());
         }
-        let seconds = self.patience.as_secs_f64();
+        let seconds = self.timeout.as_secs_f64();
         let what = format!("the work queue has completed nothing for {seconds} s");
         Err(Fault::new(FaultKind::System, what)
             .remedy("see /sys/bus/dsa/devices/dsa*/errors, and the kernel log"))
@@ -309,7 +309,7 @@ impl Engine for Dsa {
 }
 
 impl Drop for Dsa {
-    /// Waits for what is under way, so that a software device touches nothing afterwards.
+    /// Waits for what is in flight, so that a software device touches nothing afterwards.
     fn drop(&mut self) {
         while self.done < self.posted && self.poll().is_ok() {
             std::hint::spin_loop();

@@ -1,10 +1,10 @@
 //! A software device in place of a DSA: it takes the 64-byte descriptors of the driver and
 //! writes 32-byte completion records, from a thread of its own, after a latency and at a
-//! bandwidth that are set. It shows that the driver is right, and not how fast a device is.
+//! bandwidth that are set. It shows that the driver is correct, not how fast a device is.
 
 use super::dsa::status;
-use super::dsa::{Dsa, PATIENCE, Queue};
-use super::{Engine, EngineKind, Shape};
+use super::dsa::{Dsa, Queue, TIMEOUT};
+use super::{Engine, EngineKind, Shape, helper, pause};
 use crate::record::{Fault, OptionKind, OptionSpec, Options};
 use crate::sys::copying::{Memory, Method, Piece};
 use crate::sys::idxd::{
@@ -17,10 +17,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+/// What its thread is called: it represents a device, whose work is not CPU time
+/// (`crates/stats/src/cpu.rs`).
+const THREAD: &str = "model";
+
 /// See the module's text.
 pub static KIND: EngineKind = EngineKind {
     name: "dsa-model",
-    summary: "a software device driven as a DSA is; its times are a model's",
+    summary: "a software device driven like a DSA; its times are a model's",
     model: true,
     options: &[
         OptionSpec {
@@ -39,7 +43,7 @@ pub static KIND: EngineKind = EngineKind {
             name: "size",
             kind: OptionKind::Count(1, 4096),
             default: "128",
-            help: "descriptors that the queue holds",
+            help: "capacity of the queue in descriptors",
         },
         OptionSpec {
             name: "queues",
@@ -51,13 +55,13 @@ pub static KIND: EngineKind = EngineKind {
             name: "shared",
             kind: OptionKind::Flag,
             default: "off",
-            help: "the queue may be full and asks to try again, as a shared one does",
+            help: "a full queue requests a retry, as a shared one does",
         },
         OptionSpec {
             name: "fault-every",
             kind: OptionKind::Count(0, 1_000_000_000),
             default: "0",
-            help: "every so many copies half of one is left to the CPU; 0 is never",
+            help: "every Nth copy is left half done for the CPU to finish; 0 means never",
         },
     ],
     open: |memories, shape, options| open(memories, shape, &Settings::of(options)),
@@ -82,10 +86,10 @@ pub struct Settings {
     pub longest: u32,
     /// What happens to some descriptors.
     pub mishaps: Vec<Mishap>,
-    /// Every so many copies half of one is a page fault; 0 is never.
+    /// Every N copies half of one is a page fault; 0 is never.
     pub fault_every: u64,
     /// How long the driver waits for a record.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 /// Something that happens to one descriptor.
@@ -111,7 +115,7 @@ impl Default for Settings {
             longest: 1 << 31,
             mishaps: Vec::new(),
             fault_every: 0,
-            patience: PATIENCE,
+            timeout: TIMEOUT,
         }
     }
 }
@@ -139,22 +143,23 @@ pub fn open(
 ) -> Result<Box<dyn Engine>, Fault> {
     let queues = (0..settings.queues).map(|_| {
         let setup = (memories.clone(), shape.depth, shape.batch, TO_CACHE);
-        let device = |records: &Arc<Memory>, lists: &Arc<Memory>| {
-            let space = Space {
-                memories: memories.clone(),
-                records: Arc::clone(records),
-                lists: Arc::clone(lists),
+        let device =
+            |records: &Arc<Memory>, lists: &Arc<Memory>| -> Result<Box<dyn Device>, Fault> {
+                let space = Space {
+                    memories: memories.clone(),
+                    records: Arc::clone(records),
+                    lists: Arc::clone(lists),
+                };
+                Ok(Box::new(Model::start(space, settings.clone())?))
             };
-            Box::new(Model::start(space, settings.clone())) as Box<dyn Device>
-        };
         let queue = WorkQueue::software(setup, device)
-            .map_err(|e| Fault::system("cannot map memory for the model", &e))?;
+            .map_err(|e| Fault::system("cannot map memory for the model", &e))??;
         // A shared queue may be tried when it is full: it says so.
         let size = if settings.shared { usize::MAX } else { settings.size };
         Ok(Queue::new(queue, size, settings.longest))
     });
     let queues = queues.collect::<Result<Vec<_>, Fault>>()?;
-    Ok(Box::new(Dsa::new(memories, shape, queues, settings.patience)))
+    Ok(Box::new(Dsa::new(memories, shape, queues, settings.timeout)))
 }
 
 /// What a device can reach.
@@ -190,12 +195,14 @@ struct Shared {
 /// The software device, as a portal sees it.
 pub struct Model {
     shared: Arc<Shared>,
+    /// The tail as it was last read: the engine writes it all the time.
+    tail: u64,
     full_is_said: bool,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Model {
-    fn start(space: Space, settings: Settings) -> Model {
+    fn start(space: Space, settings: Settings) -> Result<Model, Fault> {
         let empty = || std::array::from_fn(|_| AtomicU64::new(0));
         let shared = Arc::new(Shared {
             slots: (0..settings.size).map(|_| empty()).collect(),
@@ -206,8 +213,8 @@ impl Model {
         });
         let full_is_said = settings.shared;
         let queue = Arc::clone(&shared);
-        let thread = std::thread::spawn(move || Worker::new(space, settings, queue).run());
-        Model { shared, full_is_said, thread: Some(thread) }
+        let thread = helper(THREAD, None, move || Worker::new(space, settings, queue).run())?;
+        Ok(Model { shared, tail: 0, full_is_said, thread: Some(thread) })
     }
 }
 
@@ -215,7 +222,10 @@ impl Device for Model {
     fn post(&mut self, descriptor: [u8; DESCRIPTOR]) -> bool {
         let Shared { slots, head, tail, lost, .. } = &*self.shared;
         let number = head.load(Ordering::Relaxed);
-        if number - tail.load(Ordering::Acquire) >= slots.len() as u64 {
+        if number - self.tail >= slots.len() as u64 {
+            self.tail = tail.load(Ordering::Acquire);
+        }
+        if number - self.tail >= slots.len() as u64 {
             // A dedicated queue has no way to say so (DSA specification, 3.6).
             lost.fetch_add(u64::from(!self.full_is_said), Ordering::Relaxed);
             return !self.full_is_said;
@@ -279,13 +289,8 @@ impl Worker {
             } else if stopped && self.due.is_empty() {
                 return;
             } else {
-                idle += 1;
-                // Where it has no core of its own, the driver has to run, too.
-                if idle.is_multiple_of(64) {
-                    std::thread::yield_now()
-                } else {
-                    std::hint::spin_loop()
-                }
+                idle = idle.saturating_add(1);
+                pause(idle);
             }
         }
     }
@@ -388,7 +393,7 @@ impl Worker {
             Some(Some(record)) if record.status & !status::WRITE == status::BATCH_PAGE_FAULT => {
                 record.completed.min(count)
             }
-            Some(Some(record)) if record.status == status::BATCH_FAILED => count,
+            Some(Some(Record { status: status::SUCCESS | status::BATCH_FAILED, .. })) => count,
             Some(Some(_)) => 0,
         };
         let mut bytes = 0;

@@ -1,16 +1,16 @@
-//! Every engine copies every byte, in order, with several under way; and the driver of DSA
+//! Every engine copies every byte, in order, with several in flight; and the driver of DSA
 //! answers to every status of the kernel's header.
 
 use super::dsa::status;
 use super::model::{Mishap, Settings};
-use super::trial::{Load, memories, run};
+use super::trial::{Load, memories, on_cpu, run};
 use super::*;
 use crate::record::FaultKind;
 use crate::sys::idxd::{BATCH, MEMMOVE, Record};
 use std::time::Duration;
 
 /// Options of an engine as declared, with these words in place of defaults.
-fn options(kind: &EngineKind, given: &[(&str, &str)]) -> Options {
+pub(super) fn options(kind: &EngineKind, given: &[(&str, &str)]) -> Options {
     let value = |spec: &OptionSpec| {
         let typed = given.iter().find(|(name, _)| *name == spec.name).map(|(_, value)| *value);
         spec.kind.parse(typed.unwrap_or(spec.default)).unwrap()
@@ -18,13 +18,14 @@ fn options(kind: &EngineKind, given: &[(&str, &str)]) -> Options {
     Options(kind.options.iter().map(|spec| (spec.name.to_owned(), value(spec))).collect())
 }
 
-fn kind(name: &str) -> &'static EngineKind {
+pub(super) fn kind(name: &str) -> &'static EngineKind {
     CATALOG.iter().find(|kind| kind.name == name).unwrap()
 }
 
 /// Engines that run on every machine, with options.
-const HERE: [(&str, &[(&str, &str)]); 8] = [
+pub(super) const HERE: [(&str, &[(&str, &str)]); 9] = [
     ("cpu", &[]),
+    ("cpu", &[("method", "best")]),
     ("cpu", &[("method", "rep-movsb")]),
     ("cpu", &[("method", "non-temporal")]),
     ("thread", &[]),
@@ -87,7 +88,7 @@ fn what_was_not_copied_is_an_error() {
     assert!(fault.message.contains("copy 0 of 100 bytes differs"), "{fault}");
 }
 
-/// Copies with the model, `count` of `size` bytes, all under way together: how many were done
+/// Copies with the model, `count` of `size` bytes, all in flight together: how many were done
 /// and what was said.
 fn copied(
     settings: &Settings,
@@ -166,15 +167,24 @@ fn copies_of_a_batch_whose_list_was_not_there_are_made_by_the_cpu() {
     assert_eq!((events.faults, events.by_cpu), (5, 5 * 300));
 }
 
-/// Every status of `enum dsa_completion_status`: each is either an answer that the driver
+/// Every status of `enum dsa_completion_status`.
+pub(super) fn header() -> impl Iterator<Item = u8> {
+    (0x01..=0x09).chain(0x10..=0x22).chain([0x26, 0x27])
+}
+
+/// Those of an operation that the driver deals with.
+pub(super) fn dealt_with(operation: u8) -> &'static [u8] {
+    match operation {
+        MEMMOVE => &[status::SUCCESS, status::PAGE_FAULT, status::PAGE_FAULT_UNANSWERED],
+        _ => &[status::SUCCESS, status::BATCH_FAILED, status::BATCH_PAGE_FAULT],
+    }
+}
+
+/// Every status of the header: each is either an answer that the driver
 /// deals with, or an error with its own words, of a copy and of a batch.
 #[test]
 fn every_status_of_the_header_is_answered() {
-    let header: Vec<u8> = (0x01..=0x09).chain(0x10..=0x22).chain([0x26, 0x27]).collect();
-    let dealt_with = |operation| match operation {
-        MEMMOVE => &[status::SUCCESS, status::PAGE_FAULT, status::PAGE_FAULT_UNANSWERED][..],
-        _ => &[status::SUCCESS, status::BATCH_FAILED, status::BATCH_PAGE_FAULT],
-    };
+    let header: Vec<u8> = header().collect();
     for operation in [MEMMOVE, BATCH] {
         for code in header.iter().copied().filter(|code| !dealt_with(operation).contains(code)) {
             let (memories, done, _) = copied(&mishap(operation, 0, code, 0), (4, 100), 4);
@@ -196,7 +206,7 @@ fn every_status_of_the_header_is_answered() {
 }
 
 #[test]
-fn a_batch_that_failed_is_told_by_its_copies() {
+fn a_batch_that_failed_is_reported_by_its_copies() {
     let mut settings = mishap(BATCH, 0, status::BATCH_FAILED, 4);
     let (memories, done, _) = copied(&settings, (4, 100), 4);
     assert_eq!((done, arrived(&memories, 4, 100)), (Ok(4), vec![true; 4]));
@@ -248,8 +258,8 @@ fn a_shared_queue_that_is_full_is_tried_again() {
 #[test]
 fn a_device_that_says_nothing_is_given_up() {
     let mishaps = vec![Mishap { operation: MEMMOVE, number: 1, record: None }];
-    let patience = Duration::from_millis(50);
-    let settings = Settings { mishaps, patience, ..Settings::default() };
+    let timeout = Duration::from_millis(50);
+    let settings = Settings { mishaps, timeout, ..Settings::default() };
     let (memories, done, _) = copied(&settings, (3, 100), 1);
     assert!(done.unwrap_err().message.contains("completed nothing for 0.05 s"));
     assert_eq!(arrived(&memories, 3, 100), [true, false, true]);
@@ -267,4 +277,19 @@ fn options_that_are_not_there_are_refused() {
     let thread = kind("thread");
     let refused = thread.open(&memories, shape, &options(thread, &[("cpu", "4095")])).err();
     assert!(refused.unwrap().message.contains("cannot pin the helper"));
+}
+
+/// Also where the thread is not the process's first, whose CPUs are the helper's choice.
+#[test]
+fn a_helper_stays_off_the_cpu_of_a_pinned_caller() {
+    let all = thread::allowed().unwrap();
+    let Some((first, others)) = all.split_first().filter(|(_, others)| !others.is_empty()) else {
+        return bytepath_testing::skip!("a single CPU");
+    };
+    let seen = on_cpu(Some(*first), || {
+        let (say, said) = channel();
+        helper("looks", None, move || drop(say.send(thread::allowed())))?.join().unwrap();
+        Ok((thread::allowed().unwrap(), said.recv().unwrap().unwrap()))
+    });
+    assert_eq!(seen.unwrap(), (vec![*first], others.to_vec()));
 }

@@ -1,8 +1,8 @@
-//! One trial of an engine alone: copies of one size, so many under way, for a time.
+//! One trial of an engine alone: copies of one size, with a fixed number in flight, for a time.
 
 use super::{Copy, EngineKind, Events, Memories, Memory, Place, Shape};
 use crate::record::{Fault, FaultKind, Options};
-use crate::sys::clock;
+use crate::sys::{clock, thread};
 use std::time::Duration;
 
 /// Bytes on each side that copies go through in turn, so that none is in a cache.
@@ -16,7 +16,7 @@ const VERIFIED: usize = 8 << 20;
 pub struct Load {
     /// Bytes of a copy.
     pub size: u32,
-    /// Copies under way, and handed over together.
+    /// Copies in flight, and submitted together.
     pub shape: Shape,
     /// Through [`ROTATION`] bytes and not the same few again and again.
     pub rotate: bool,
@@ -24,7 +24,7 @@ pub struct Load {
     pub time: Duration,
 }
 
-/// What came of it. Times are the caller's.
+/// Its outcome. Times are the caller's.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Copies that were made.
@@ -39,8 +39,25 @@ pub struct Outcome {
     pub polls: u64,
     /// Mean seconds from a submission to the poll that found the copy done.
     pub latency: f64,
-    /// What the engine had to do beside.
+    /// What else the engine had to do.
     pub events: Events,
+}
+
+/// Runs `work` on a thread of its own, pinned to this CPU if one is given. The process's first
+/// thread keeps its CPUs, from which a helper chooses another than its caller's
+/// ([`thread::leave`]).
+pub fn on_cpu<R: Send>(
+    cpu: Option<u32>,
+    work: impl FnOnce() -> Result<R, Fault> + Send,
+) -> Result<R, Fault> {
+    let life = || {
+        if let Some(cpu) = cpu {
+            thread::pin(cpu).map_err(|e| Fault::system(format!("cannot use CPU {cpu}"), &e))?;
+        }
+        work()
+    };
+    let done = std::thread::scope(|scope| scope.spawn(life).join());
+    done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Memory for loads: one source and one target, [`ROTATION`] bytes each at least.
@@ -106,13 +123,14 @@ pub fn run(
             if warm {
                 break;
             }
-            // The warm-up is over: what is under way counts from here on.
+            // The warm-up is over: what is in flight counts from here on.
             (warm, begin, end) = (true, before, before + ticks(load.time));
             counted = Counted { under_way: submitted - done, ..Counted::default() };
             counted.submitted_at = u128::from(before) * u128::from(counted.under_way);
             events = engine.events();
         }
         let first = submitted;
+        let room = submitted - done < load.shape.depth as u64;
         while submitted - done < load.shape.depth as u64 && engine.submit(&load.copy(submitted))? {
             submitted += 1;
         }
@@ -120,7 +138,7 @@ pub fn run(
         let new = engine.poll()?;
         let after = clock::now();
         counted.polls += 1;
-        counted.submitting += between - before;
+        counted.submitting += if room { between - before } else { 0 };
         counted.submitted_at += u128::from(between) * u128::from(submitted - first);
         if new > done {
             counted.polling += after - between;
@@ -157,7 +175,7 @@ pub fn run(
     })
 }
 
-/// Sums, in ticks. The mean time under way follows from the sums of both moments (Little's
+/// Sums, in ticks. The mean time in flight follows from the sums of both moments (Little's
 /// law), so no copy needs a note of its own.
 #[derive(Default)]
 struct Counted {

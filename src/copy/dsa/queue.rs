@@ -52,7 +52,7 @@ fn facts(folder: &Path, name: String) -> QueueFacts {
 
 /// The queues of the option: those with these names, or all that can be used.
 pub(super) fn chosen(roots: &Roots, names: &str) -> Result<Vec<QueueFacts>, Fault> {
-    let remedy = "bytepath doctor says what is missing; docs/copy.md has the commands";
+    let remedy = "bytepath doctor lists what is missing; docs/copy.md has the commands";
     let all = found(roots);
     let usable: Vec<QueueFacts> = match names {
         "auto" => all.into_iter().filter(|facts| facts.usable).collect(),
@@ -93,7 +93,7 @@ impl QueueFacts {
     ) -> Result<Queue, Fault> {
         let path = PathBuf::from("/dev/dsa").join(&self.name);
         if shape.batch > self.batch.max(1) {
-            let what = format!("batches of {} are more than {} takes", shape.batch, self.name);
+            let what = format!("batches of {} are larger than {} accepts", shape.batch, self.name);
             return Err(Fault::new(FaultKind::Usage, what)
                 .remedy(format!("its max_batch_size is {}", self.batch)));
         }
@@ -103,12 +103,12 @@ impl QueueFacts {
             Fault::system(what, &e).remedy(match e.raw_os_error() {
                 Some(libc::EBUSY) => "another program has this dedicated queue: end it",
                 Some(libc::EOPNOTSUPP) => {
-                    "the processor has not the instruction of this queue's mode"
+                    "the processor lacks the instruction for this queue's mode"
                 }
                 _ if e.kind() == io::ErrorKind::PermissionDenied => {
-                    "be root, or let the device's file be yours"
+                    "run as root, or own the device file"
                 }
-                _ => "bytepath doctor says what is missing",
+                _ => "bytepath doctor lists what is missing",
             })
         })?;
         Ok(Queue::new(queue, self.size, self.longest))

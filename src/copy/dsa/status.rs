@@ -1,4 +1,4 @@
-//! What completion records say (`enum dsa_completion_status`, include/uapi/linux/idxd.h).
+//! The meaning of completion records (`enum dsa_completion_status`, include/uapi/linux/idxd.h).
 
 use crate::record::{Fault, FaultKind};
 use crate::sys::idxd::Record;
@@ -24,23 +24,23 @@ pub(super) const NOTHING_DONE: Record =
 
 /// Statuses that end a copy for good, and what each means.
 pub const ERRORS: &[(u8, &str)] = &[
-    (0x02, "success with a false predicate, which no copy has"),
+    (0x02, "success with a false predicate, which copies do not have"),
     (0x07, "an offset of a delta record does not increase"),
     (0x08, "an offset of a delta record is outside its range"),
     (0x09, "a data-integrity field is wrong"),
     (0x10, "the operation is not known to the device or not allowed in its queue"),
     (0x11, "a flag is not allowed for the operation"),
     (0x12, "a reserved field is not zero"),
-    (0x13, "the size is outside what the queue takes"),
-    (0x14, "a batch has more descriptors than the queue takes, or fewer than two"),
+    (0x13, "the size is outside the queue's limits"),
+    (0x14, "a batch has more descriptors than the queue accepts, or fewer than two"),
     (0x15, "the size of a delta record is outside its range"),
     (0x16, "buffers overlap"),
     (0x17, "the two targets of a dualcast differ in their page offsets"),
-    (0x18, "the list of a batch does not begin at 64 bytes"),
+    (0x18, "the list of a batch is not aligned to 64 bytes"),
     (0x19, "the interrupt handle is not valid"),
     (0x1a, "the completion record is at an address that cannot be translated"),
-    (0x1b, "the completion record does not begin at 32 bytes"),
-    (0x1c, "an address is not aligned as the operation wants"),
+    (0x1b, "the completion record is not aligned to 32 bytes"),
+    (0x1c, "an address is not aligned as the operation requires"),
     (0x1d, "the privilege bit is set without privilege"),
     (0x1e, "the traffic classes are not set up"),
     (0x1f, "a page fault at the address of a readback"),
@@ -66,7 +66,7 @@ pub fn left_over(record: &Record, len: u32) -> Result<Option<Range<u32>>, Fault>
     }
 }
 
-/// What became of one descriptor of a batch.
+/// The outcome of one descriptor of a batch.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Member {
     /// Its own record says so.

@@ -1,10 +1,9 @@
-//! A helper thread on another core: copies go through a ring without locks.
+//! A helper thread on another core: copies go through a lock-free ring.
 
-use super::{Copy, Engine, EngineKind, Events, Place, Shape};
+use super::{Copy, Counter, Engine, EngineKind, Events, Place, Shape, helper, pause};
 use crate::record::{Fault, OptionKind, OptionSpec};
 use crate::sys::copying::Method;
 use crate::sys::idxd::Memories;
-use crate::sys::thread::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -12,13 +11,13 @@ use std::thread::JoinHandle;
 /// See the module's text.
 pub static KIND: EngineKind = EngineKind {
     name: "thread",
-    summary: "a helper core, by a ring without locks",
+    summary: "a helper core, through a lock-free ring",
     model: false,
     options: &[OptionSpec {
         name: "cpu",
         kind: OptionKind::AutoCount(0, 4095),
         default: "auto",
-        help: "CPU that the helper is pinned to; auto leaves it to the scheduler",
+        help: "CPU that the helper is pinned to; auto leaves it to the scheduler, away from the caller's",
     }],
     open: |memories, shape, options| {
         let cpu = options.number("cpu").and_then(|cpu| u32::try_from(cpu).ok());
@@ -26,17 +25,9 @@ pub static KIND: EngineKind = EngineKind {
     },
 };
 
-/// Polls of an empty ring before the helper lets others run: they may need its core.
-const PATIENCE: u32 = 1000;
-
 /// A copy in the ring: both memories, both offsets, and the length.
 #[derive(Default)]
 struct Slot([AtomicU64; 4]);
-
-/// On a line of its own: one side writes it, the other one reads it.
-#[derive(Default)]
-#[repr(align(128))]
-struct Counter(AtomicU64);
 
 struct Ring {
     slots: Vec<Slot>,
@@ -66,19 +57,7 @@ impl Helper {
             stop: AtomicBool::new(false),
         });
         let (theirs, shared) = (memories.clone(), Arc::clone(&ring));
-        let (told, pinned) = std::sync::mpsc::channel();
-        let work = move || {
-            let ready = cpu.map_or(Ok(()), pin);
-            let fine = ready.is_ok();
-            let _ = told.send(ready);
-            if fine {
-                shared.serve(&theirs);
-            }
-        };
-        let builder = std::thread::Builder::new().name("copy-helper".into());
-        let thread = builder.spawn(work).map_err(|e| Fault::system("cannot start a thread", &e))?;
-        let ready = pinned.recv().unwrap_or(Ok(()));
-        ready.map_err(|e| Fault::system("cannot pin the helper to its CPU", &e))?;
+        let thread = helper("copy", cpu, move || shared.serve(&theirs))?;
         let batch = shape.batch as u64;
         let events = Events::default();
         let memories = memories.clone();
@@ -101,14 +80,11 @@ impl Ring {
                 if self.stop.load(Ordering::Relaxed) {
                     return;
                 }
-                idle += 1;
-                if idle.is_multiple_of(PATIENCE) {
-                    std::thread::yield_now();
-                } else {
-                    std::hint::spin_loop();
-                }
+                idle = idle.saturating_add(1);
+                pause(idle);
                 continue;
             }
+            idle = 0;
             while done < head {
                 let [places, from, to, len] =
                     self.slot(done).0.each_ref().map(|word| word.load(Ordering::Relaxed) as usize);
