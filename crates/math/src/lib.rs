@@ -2,7 +2,7 @@
 //! ([`Moments`]), the standard error of a difference of means ([`welch`]), quantiles and
 //! tails of Student's t ([`two_sided`], [`tails`]), one error rate for many comparisons
 //! ([`holm`]), and random numbers that never change
-//! ([`Random`]). It knows nothing of what the numbers stand for.
+//! ([`Random`]). It does not know what the numbers mean.
 //!
 //! ```
 //! use bytepath_math::{Moments, welch};

@@ -13,7 +13,7 @@ pub fn two_sided(confidence: f64, freedom: f64) -> Option<f64> {
 }
 
 /// The probability that a t variable with `freedom` degrees of freedom is at
-/// least `statistic` away from zero. 1 where that is no number, so that nothing
+/// least `statistic` away from zero. 1 where that is not a number, so that nothing
 /// follows from it.
 pub fn tails(statistic: f64, freedom: f64) -> f64 {
     match StudentsT::new(0.0, 1.0, freedom) {

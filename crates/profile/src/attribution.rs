@@ -1,4 +1,4 @@
-//! For whom a sample's time was spent, from the thread it hit, the functions on
+//! The owner of a sample's time, from the thread it hit, the functions on
 //! its stack and the CPU it ran on. Pure.
 
 use super::{Owner, Thread};
@@ -15,7 +15,7 @@ pub struct Stream {
 }
 
 /// Functions by which softirqs are run, whatever they interrupt (kernel/softirq.c,
-/// net/core/dev.c). Which of them stand on a stack depends on what the compiler
+/// net/core/dev.c). Which of them appear on a stack depends on what the compiler
 /// has put into its caller.
 const SOFTIRQ: &[&str] = &[
     "handle_softirqs",
@@ -28,13 +28,14 @@ const SOFTIRQ: &[&str] = &[
 ];
 
 /// Names of kernel threads, as they begin (kernel/softirq.c, net/core/dev.c,
-/// io_uring/io-wq.c, io_uring/sqpoll.c, kernel/vhost_task.c).
+/// io_uring/io-wq.c, io_uring/sqpoll.c, kernel/vhost_task.c, net/core/pktgen.c).
 const KERNEL_THREADS: &[(&str, Owner)] = &[
     ("ksoftirqd/", Owner::Ksoftirqd),
     ("napi/", Owner::Napi),
     ("iou-wrk-", Owner::IoWq),
     ("iou-sqp-", Owner::IoWq),
     ("vhost-", Owner::Vhost),
+    ("kpktgend_", Owner::Pktgen),
 ];
 
 /// The owner of a sample. `functions` are the kernel's on its stack, in any order.
@@ -97,7 +98,7 @@ fn role_of_softirq(stream: &Stream, cpu: Option<u32>) -> Option<Role> {
     let mut here = Role::ALL.into_iter().filter(|role| placement.cpu(*role) == Some(cpu));
     match (here.next(), here.next()) {
         (Some(role), None) => Some(role),
-        // A CPU that was set aside for the work of one end's device is no role's own.
+        // A CPU that was reserved for the work of one end's device is not a role's own.
         (None, _) => {
             let mut set_aside =
                 Role::ALL.into_iter().filter(|role| placement.softirq(*role).cpu() == Some(cpu));
@@ -146,6 +147,8 @@ mod tests {
             ("iou-sqp-12", 10, 41, 0, &[], Owner::IoWq),
             ("iou-wrk-12", 10, 40, 0, &["do_softirq"], softirq(Some(Role::Sender))),
             ("vhost-77", 70, 71, 0, &["handle_tx"], Owner::Vhost),
+            ("kpktgend_0", 80, 80, 0, &["pktgen_xmit"], Owner::Pktgen),
+            ("kpktgend_0", 80, 80, 1, &["net_rx_action"], softirq(Some(Role::Receiver))),
             ("", u32::MAX, u32::MAX, 0, &[], Owner::Unknown),
             ("kworker/0:1", 8, 8, 0, &["my_do_softirq_stats"], Owner::Foreign),
         ];
@@ -166,7 +169,7 @@ mod tests {
             let found = owner(&stream, &thread, cpu, ["handle_softirqs"].into_iter());
             assert_eq!(found, Owner::Softirq(None));
         }
-        // One that was set aside for the work of a device is of that end.
+        // One that was reserved for the work of a device is of that end.
         let placement =
             Placement { softirq: SoftirqCpu::Cpu(2), sender_softirq: SoftirqCpu::Cpu(4), ..APART };
         let stream = Stream { agents: [None, None], placement };

@@ -1,4 +1,4 @@
-//! The difference of two means, and how far it can be off.
+//! The difference of two means and its uncertainty.
 
 use bytepath_math::{Moments, StandardError, tails, welch};
 use schemars::JsonSchema;

@@ -4,6 +4,23 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
+/// What is counted of threads, by the names of perf-list(1) and in the order of `perf stat`.
+pub const EVENTS: [&str; 10] = [
+    "task-clock",
+    "context-switches",
+    "cpu-migrations",
+    "page-faults",
+    "cycles",
+    "instructions",
+    "branches",
+    "branch-misses",
+    "stalled-cycles-frontend",
+    "stalled-cycles-backend",
+];
+
+/// Name of the wall time in a table, in s.
+pub const ELAPSED: &str = "time elapsed";
+
 /// A table of counters.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counts {
@@ -39,7 +56,7 @@ pub struct Compared {
     pub work: Option<[f64; 2]>,
     /// Every counter of either table, then what follows from them.
     pub rows: Vec<ComparedRow>,
-    /// What was left out, and what to beware of.
+    /// What was left out, and warnings.
     pub notes: Vec<String>,
 }
 
@@ -58,7 +75,7 @@ pub struct ComparedRow {
     pub after: Option<f64>,
     /// After over before; none unless both are there and the first is not zero.
     pub ratio: Option<f64>,
-    /// Whether it was worked out from counters.
+    /// Whether it was computed from counters.
     pub derived: bool,
 }
 
@@ -76,8 +93,8 @@ pub fn compare(tables: [&Counts; 2], work: Option<[f64; 2]>) -> Compared {
     for key in &keys {
         rows.push(row(*key, tables.map(|table| table.sum(*key)), false));
     }
-    for (name, unit, rate) in DERIVED {
-        let values = tables.map(rate);
+    for Derived { name, unit, of, .. } in DERIVED {
+        let values = tables.map(of);
         if values.iter().any(Option::is_some) {
             rows.push(row(["", name, unit], values, true));
         }
@@ -143,19 +160,53 @@ const CYCLES: &[&str] = &["cycles", "cpu-cycles"];
 const BRANCHES: &[&str] = &["branches", "branch-instructions"];
 const CLOCK: &[&str] = &["task-clock", "cpu-clock"];
 
-type Rate = fn(&Counts) -> Option<f64>;
+/// A figure that follows from counters.
+#[derive(Clone, Copy, Debug)]
+pub struct Derived {
+    /// The event of [`EVENTS`] next to which it is printed.
+    pub event: &'static str,
+    /// Its name.
+    pub name: &'static str,
+    /// Its unit; may be empty.
+    pub unit: &'static str,
+    /// How it follows from a table, whose clocks are in ms; none where something it takes was
+    /// not counted.
+    pub of: fn(&Counts) -> Option<f64>,
+}
 
-/// What follows from counters: name, unit, how. The clocks are in ms.
-const DERIVED: [(&str, &str, Rate); 8] = [
-    ("CPUs used", "", |t| t.ratio(CLOCK, &["time elapsed"], 1e-3)),
-    ("clock rate", "GHz", |t| t.ratio(CYCLES, CLOCK, 1e-6)),
-    ("instructions per cycle", "", |t| t.ratio(&["instructions"], CYCLES, 1.0)),
-    ("branch-miss rate", "%", |t| t.ratio(&["branch-misses"], BRANCHES, 100.0)),
-    ("branches", "M/s", |t| t.ratio(BRANCHES, CLOCK, 1e-3)),
-    ("front end idle", "% of cycles", |t| t.ratio(&["stalled-cycles-frontend"], CYCLES, 100.0)),
-    ("context switches", "/s", |t| t.ratio(&["context-switches", "cs"], CLOCK, 1e3)),
-    ("CPU migrations", "/s", |t| t.ratio(&["cpu-migrations", "migrations"], CLOCK, 1e3)),
+/// Everything that follows from counters.
+pub const DERIVED: [Derived; 9] = [
+    derived("task-clock", "CPUs used", "", |t| t.ratio(CLOCK, &[ELAPSED], 1e-3)),
+    derived("cycles", "clock rate", "GHz", |t| t.ratio(CYCLES, CLOCK, 1e-6)),
+    derived("instructions", "instructions per cycle", "", |t| {
+        t.ratio(&["instructions"], CYCLES, 1.0)
+    }),
+    derived("branch-misses", "branch-miss rate", "%", |t| {
+        t.ratio(&["branch-misses"], BRANCHES, 100.0)
+    }),
+    derived("branches", "branches", "M/s", |t| t.ratio(BRANCHES, CLOCK, 1e-3)),
+    derived("stalled-cycles-frontend", "front end idle", "% of cycles", |t| {
+        t.ratio(&["stalled-cycles-frontend"], CYCLES, 100.0)
+    }),
+    derived("stalled-cycles-backend", "back end idle", "% of cycles", |t| {
+        t.ratio(&["stalled-cycles-backend"], CYCLES, 100.0)
+    }),
+    derived("context-switches", "context switches", "/s", |t| {
+        t.ratio(&["context-switches", "cs"], CLOCK, 1e3)
+    }),
+    derived("cpu-migrations", "CPU migrations", "/s", |t| {
+        t.ratio(&["cpu-migrations", "migrations"], CLOCK, 1e3)
+    }),
 ];
+
+const fn derived(
+    event: &'static str,
+    name: &'static str,
+    unit: &'static str,
+    of: fn(&Counts) -> Option<f64>,
+) -> Derived {
+    Derived { event, name, unit, of }
+}
 
 #[cfg(test)]
 mod tests {
@@ -195,7 +246,7 @@ mod tests {
         assert_eq!(find("time elapsed", "s"), (Some(4.0), None, None));
         assert_eq!(find("CPUs used", ""), (Some(0.5), None, None));
         assert_eq!(find("instructions:u", "per unit"), (Some(4000.0), Some(3000.0), Some(0.75)));
-        assert_eq!(find("clock rate", "GHz"), (Some(2.0), None, None), "a hole is no zero");
+        assert_eq!(find("clock rate", "GHz"), (Some(2.0), None, None), "a hole is not zero");
     }
 
     #[test]

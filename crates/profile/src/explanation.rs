@@ -4,6 +4,7 @@
 
 use super::WorkUnit;
 use super::diff::{self, CONFIDENCE, LeftOut, Options, Pair, Per, Places, Row};
+use super::ends::Ends;
 use super::flame::{Chart, Widths, flames};
 use super::subsystem::{Classes, Coverage, Rules};
 use super::symptom::{Seen, Tally};
@@ -36,6 +37,10 @@ pub struct Explanation {
     /// What well-known functions mean.
     #[serde(default)]
     pub symptoms: Symptoms,
+    /// What each end costs by itself, cell by cell and from the baseline to each other cell;
+    /// only of what is known per packet and end.
+    #[serde(default, skip_serializing_if = "Ends::is_empty")]
+    pub ends: Ends,
     /// Whether the processor was an emulated one: what ran is then as anywhere, and
     /// what it cost is not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -96,7 +101,7 @@ pub fn explain(
     let all: Vec<Trials> = std::iter::once(*baseline).chain(others.iter().copied()).collect();
     let (symptoms, coverage) = symptoms(&all, rules);
     for (i, other) in others.iter().enumerate() {
-        explanation.waterfalls.push(waterfall(baseline, other, rules, unit, CONFIDENCE)?);
+        explanation.waterfalls.push(waterfall(baseline, other, rules, (unit, None), CONFIDENCE)?);
         let mut found = diff::diff(baseline.profiles, other.profiles, &options)?;
         let flames = flames(baseline.profiles, other.profiles, &found, rules);
         let charts = &mut explanation.charts;

@@ -7,6 +7,7 @@
 use super::diff::Diff;
 use super::subsystem::{Classes, Rules, is_idle};
 use super::{FrameKind, Owner, Profile, Sample, StackId, normalise};
+use crate::record::steers;
 use hashbrown::{HashMap, HashSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -41,7 +42,7 @@ pub struct FlameBox {
     pub start: f64,
     /// Width, as a part of the whole width.
     pub width: f64,
-    /// What it takes with all that it called.
+    /// What it takes, including all that it called.
     pub amount: f64,
     /// How much more it takes after the change than before it, whichever of the two
     /// the widths are of; none in a graph of one side.
@@ -291,7 +292,7 @@ pub fn flames(without: &[Profile], with: &[Profile], diff: &Diff, rules: &Rules)
     flames
 }
 
-/// Under what a stack stands: for whom the time was spent, else the thread.
+/// The root of a stack: for whom the time was spent, else the thread.
 fn root(profile: &Profile, sample: &Sample) -> Option<String> {
     match sample.owner {
         Owner::Unknown => {
@@ -312,11 +313,7 @@ fn index(widths: Widths) -> usize {
 /// A name that can be shown anywhere: signs that steer a terminal, break XML or
 /// change the direction of text become escapes.
 pub fn label(name: &str) -> String {
-    let steers = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
-            || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{ffff}')
-    };
+    let steers = |c: char| steers(c) || matches!(c, '\u{fffc}'..='\u{ffff}');
     let name = name.trim();
     if name.is_empty() {
         return "[unknown]".to_owned();
@@ -382,7 +379,7 @@ mod tests {
         assert_eq!((chart.total, chart.narrower, chart.unit.as_str()), (8.0, 0.0, "samples"));
         let before = flames.chart("t", Widths::Without, false, 100);
         assert_eq!(before.boxes.last().map(|b| (b.name.as_str(), b.change)), Some(("h", None)));
-        // No room for g: its part is told, and f stays where it was.
+        // No room for g: its part is reported, and f stays where it was.
         let few = flames.chart("t", Widths::With, true, 3);
         assert_eq!(few.boxes.len(), 3);
         assert!((few.narrower - 1.0 / 8.0).abs() < 1e-12);

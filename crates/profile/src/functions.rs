@@ -47,7 +47,7 @@ pub fn functions(profile: &Profile) -> Vec<Function<'_>> {
     functions
 }
 
-/// What is told of a profile in a record: all of its functions, without stacks.
+/// What a record keeps of a profile: all of its functions, without stacks.
 pub fn summarise(profile: &Profile, rules: &Rules) -> ProfileSummary {
     let header = &profile.header;
     let record = |function: Function| {

@@ -7,6 +7,7 @@ pub mod attribution;
 pub mod change;
 pub mod counts;
 pub mod diff;
+mod ends;
 mod explanation;
 pub mod export;
 pub mod flame;
@@ -20,6 +21,7 @@ pub mod symbols;
 pub mod symptom;
 pub mod waterfall;
 
+pub use ends::{CellEnds, EndPart, Ends};
 pub use explanation::{Explanation, Ranked, Symptoms, explain, symptoms};
 pub use functions::{Function, functions, summarise};
 pub use model::{

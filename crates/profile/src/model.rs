@@ -1,4 +1,4 @@
-//! The one shape that every profile has here, whatever it was read from.
+//! The common form of all profiles, whatever they were read from.
 
 mod builder;
 
@@ -40,13 +40,13 @@ pub struct Header {
     pub seconds: Option<f64>,
     /// CPUs that were sampled.
     pub cpus: Option<u32>,
-    /// Samples that the kernel took and nobody could read.
+    /// Samples that the kernel took and that were lost.
     pub lost: u64,
     /// What was done meanwhile.
     pub work: Work,
     /// Anything else worth keeping, one line each: host, kernel, command.
     pub notes: Vec<String>,
-    /// What was counted meanwhile, to be drawn beside the samples.
+    /// What was counted meanwhile, to be drawn next to the samples.
     pub tracks: Vec<Track>,
 }
 
@@ -69,7 +69,7 @@ pub enum Weight {
     Nanoseconds,
     /// Occurrences of the event.
     Events,
-    /// Samples: nothing is known of how much each stands for.
+    /// Samples: it is unknown how much each represents.
     #[default]
     Samples,
     /// Hundredths of the whole; all that `perf report` leaves of a profile.
@@ -122,7 +122,7 @@ pub struct Frame {
     pub inlined: bool,
 }
 
-/// A [`Frame`] whose texts are somebody else's, to look one up before any memory is
+/// A [`Frame`] with borrowed texts, to look one up before any memory is
 /// taken for it. The fields are those of the frame.
 #[derive(Clone, Copy, Debug, Default, Eq)]
 #[allow(missing_docs, reason = "they are documented at Frame")]
@@ -185,7 +185,7 @@ pub enum FrameKind {
     Kernel,
     /// A program or a library.
     User,
-    /// Not told.
+    /// Unknown.
     #[default]
     Unknown,
 }
@@ -216,13 +216,15 @@ pub enum Owner {
     IoWq,
     /// The kernel's virtual-machine network thread.
     Vhost,
+    /// The kernel's packet generator.
+    Pktgen,
     /// A program that is observed.
     Program,
     /// The idle task.
     Idle,
     /// Threads that have nothing to do with the stream.
     Foreign,
-    /// Not told.
+    /// Unknown.
     #[default]
     Unknown,
 }
@@ -248,11 +250,11 @@ pub struct Sample {
     pub thread: ThreadId,
     /// For whom.
     pub owner: Owner,
-    /// On which CPU; none if samples of several are in one or nobody told.
+    /// On which CPU; none if samples of several are in one, or if it is unknown.
     pub cpu: Option<u32>,
     /// When, in seconds from the start; none if samples of several moments are in one.
     pub time: Option<f64>,
-    /// How many samples it stands for.
+    /// How many samples it represents.
     pub count: u64,
     /// How much of [`Header::weight`].
     pub weight: f64,
@@ -309,7 +311,7 @@ impl Profile {
 
 impl Owner {
     /// Every owner there is, in the order in which tables show them.
-    pub const ALL: [Owner; 13] = [
+    pub const ALL: [Owner; 14] = [
         Owner::Role(Role::Sender),
         Owner::Softirq(Some(Role::Sender)),
         Owner::Role(Role::Receiver),
@@ -319,6 +321,7 @@ impl Owner {
         Owner::Napi,
         Owner::IoWq,
         Owner::Vhost,
+        Owner::Pktgen,
         Owner::Program,
         Owner::Idle,
         Owner::Foreign,
@@ -328,6 +331,17 @@ impl Owner {
     /// The owner whose [`name`](Owner::name) this is.
     pub fn parse(text: &str) -> Option<Owner> {
         Owner::ALL.into_iter().find(|owner| owner.name() == text)
+    }
+
+    /// The end of a study's stream that it worked for: pktgen is in the sender's place and
+    /// vhost's worker in the receiver's. None where that is not known.
+    pub fn end(self) -> Option<Role> {
+        match self {
+            Owner::Role(role) | Owner::Softirq(Some(role)) => Some(role),
+            Owner::Pktgen => Some(Role::Sender),
+            Owner::Vhost => Some(Role::Receiver),
+            _ => None,
+        }
     }
 
     /// Its name, as profiles on disk and tables spell it.
@@ -342,6 +356,7 @@ impl Owner {
             Owner::Napi => "napi thread",
             Owner::IoWq => "io-wq",
             Owner::Vhost => "vhost",
+            Owner::Pktgen => "pktgen",
             Owner::Program => "program",
             Owner::Idle => "idle",
             Owner::Foreign => "foreign",

@@ -1,11 +1,11 @@
 //! Names that mean the same function in two builds, so that profiles of two
-//! kernels can be laid side by side.
+//! kernels can be compared.
 
 use super::{Frame, FrameKind};
 use std::borrow::Cow;
 
 /// Endings that compilers and linkers add to the name of a function, each
-/// perhaps with a number behind it. `.isra`, `.constprop` and `.part` are GCC's
+/// perhaps followed by a number. `.isra`, `.constprop` and `.part` are GCC's
 /// clones, `.cold` the part of a function that hardly ever runs, `.llvm` a
 /// static function that ThinLTO made global, `.lto_priv` what GCC's LTO did the
 /// same to, `.localalias` and `.warm` GCC's, `.cfi_jt` and `.cfi` Clang's.
@@ -25,7 +25,7 @@ const CLONES: &[&str] = &[
 
 /// The name of a function without what differs between two builds: an offset
 /// (`+0x1f`), the kind that folded stacks carry (`_[k]`), a symbol version
-/// (`@@GLIBC_2.14`), the hash of a Rust crate and the endings of clones. A name that is nothing but that
+/// (`@@GLIBC_2.14`), the hash of a Rust crate and the endings of clones. A name that is only that
 /// is left as it is.
 pub fn function(name: &str) -> &str {
     let mut rest = name.trim();
@@ -59,7 +59,7 @@ pub fn of_frame(frame: &Frame) -> Cow<'_, str> {
 /// The name of a file without its folder: a library may lie elsewhere.
 pub fn module(path: &str) -> &str {
     let path = path.trim();
-    // perf writes this behind a file that was replaced while it ran.
+    // perf writes this after a file that was replaced while it ran.
     let path = path.strip_suffix(" (deleted)").unwrap_or(path);
     path.rsplit('/').next().unwrap_or(path)
 }
@@ -82,7 +82,7 @@ pub fn thread(name: &str) -> String {
     short
 }
 
-/// Whether a name is nothing but an address, or says that there is none.
+/// Whether a name is only an address, or states that there is none.
 fn is_address(name: &str) -> bool {
     let hex = |digits: &str, least: usize| {
         digits.len() >= least && digits.bytes().all(|b| b.is_ascii_hexdigit())
@@ -119,7 +119,7 @@ fn without_hash(name: &str) -> &str {
     head.unwrap_or(name)
 }
 
-/// Without the `_[k]` that `stackcollapse-perf.pl --all` puts behind a function
+/// Without the `_[k]` that `stackcollapse-perf.pl --all` puts after a function
 /// (kernel, inlined, compiled just in time, waking).
 fn without_kind(name: &str) -> &str {
     ["_[k]", "_[i]", "_[j]", "_[w]"].iter().find_map(|kind| name.strip_suffix(kind)).unwrap_or(name)

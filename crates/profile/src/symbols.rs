@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// Module of a function that is in the kernel itself.
 pub const KERNEL: &str = "[kernel]";
 
-/// Bytes that no function is longer than. What is farther behind a symbol lies
+/// Bytes that no function is longer than. What is farther after a symbol lies
 /// in a gap between the kernel, its modules and BPF programs.
 const LONGEST_FUNCTION: u64 = 1 << 20;
 
@@ -24,6 +24,8 @@ pub struct KernelSymbols {
     /// Ascending, one an address.
     symbols: Vec<Symbol>,
     text: String,
+    /// Where modules are: base, size, name in brackets; ascending.
+    modules: Vec<(u64, u64, String)>,
     /// Build id of the kernel, hexadecimal; empty if unknown.
     pub build_id: String,
 }
@@ -39,8 +41,8 @@ struct Symbol {
 
 impl KernelSymbols {
     /// Reads the text of `/proc/kallsyms`: `ADDRESS TYPE NAME [MODULE]` a line.
-    /// Lines that are no such are passed over. Addresses that are all zero, as
-    /// they are for whoever `kernel.kptr_restrict` keeps them from, give no
+    /// Lines that are no such are skipped. Addresses that are all zero, as
+    /// they are for users from whom `kernel.kptr_restrict` hides them, give no
     /// symbols, and [`hidden`](KernelSymbols::hidden) says so.
     pub fn parse(text: String) -> KernelSymbols {
         // Places are 32 bits wide; no kernel's table is nearly that long.
@@ -56,7 +58,30 @@ impl KernelSymbols {
             a.address.cmp(&b.address).then_with(|| preference(b).cmp(&preference(a)))
         });
         symbols.dedup_by_key(|symbol| symbol.address);
-        KernelSymbols { symbols, text, build_id: String::new() }
+        KernelSymbols { symbols, text, modules: Vec::new(), build_id: String::new() }
+    }
+
+    /// The same, with the addresses of modules from the text of `/proc/modules`: an address in one whose
+    /// functions have no names is of that module, and not of whatever lies before it.
+    pub fn with_modules(mut self, text: &str) -> KernelSymbols {
+        // NAME SIZE USERS BY STATE ADDRESS (`m_show`, kernel/module/procfs.c)
+        let module = |line: &str| {
+            let mut fields = line.split_ascii_whitespace();
+            let (name, size) = (fields.next()?, fields.next()?.parse().ok()?);
+            let base = u64::from_str_radix(fields.nth(3)?.strip_prefix("0x")?, 16).ok()?;
+            (base != 0).then(|| (base, size, format!("[{name}]")))
+        };
+        self.modules = text.lines().filter_map(module).collect();
+        self.modules.sort();
+        self
+    }
+
+    /// Base and name of the module at an address. The sizes of all its parts count from the
+    /// base of its code, so a module that begins nearer is asked first.
+    fn module(&self, address: u64) -> Option<(u64, &str)> {
+        let after = self.modules.partition_point(|(base, ..)| *base <= address);
+        let (base, size, name) = self.modules.get(after.checked_sub(1)?)?;
+        (address - base < *size).then_some((*base, name))
     }
 
     /// Why there are no symbols, if there are none.
@@ -74,13 +99,16 @@ impl KernelSymbols {
         if !symbol.code || address - symbol.address >= LONGEST_FUNCTION {
             return None;
         }
+        if self.module(address).is_some_and(|(base, _)| symbol.address < base) {
+            return None;
+        }
         let place = |(from, to): (u32, u32)| self.text.get(from as usize..to as usize);
         let module = place(symbol.module).filter(|module| !module.is_empty());
         Some((place(symbol.name)?, module.unwrap_or(KERNEL)))
     }
 
     /// The addresses of the objects of the kernel itself, which the table names where
-    /// `CONFIG_KALLSYMS_ALL` is set; nothing where it does not. What comes before its code is no
+    /// `CONFIG_KALLSYMS_ALL` is set; nothing where it does not. What comes before its code is not an
     /// address but a place in the memory of each CPU.
     pub fn objects(&self) -> Range<u64> {
         /// Some marks of sections are named anyhow, and nothing between them.
@@ -115,7 +143,10 @@ impl KernelSymbols {
                 kind: FrameKind::Kernel,
                 ..Frame::default()
             },
-            None => unnamed(address, KERNEL, FrameKind::Kernel),
+            None => {
+                let module = self.module(address).map_or(KERNEL, |(_, name)| name);
+                unnamed(address, module, FrameKind::Kernel)
+            }
         }
     }
 }
@@ -181,7 +212,7 @@ pub fn kernel_build_id(notes: &[u8]) -> Option<String> {
 pub struct Mapping {
     /// First address.
     pub start: u64,
-    /// Address behind it.
+    /// Address after it.
     pub end: u64,
     /// Where in the file it begins, bytes.
     pub offset: u64,
@@ -190,7 +221,7 @@ pub struct Mapping {
 }
 
 /// The executable lines of `/proc/PID/maps` (proc_pid_maps(5)), in its order,
-/// which is ascending. Lines that are no such are passed over.
+/// which is ascending. Lines that are no such are skipped.
 pub fn parse_maps(text: &str) -> Vec<Mapping> {
     text.lines().filter_map(parse_mapping).collect()
 }
@@ -395,9 +426,9 @@ ffffffffc0000100 t bpf_prog_6deef7357e7b4530_sd\t[bpf]
         assert_eq!(find(0xffff_ffff_8100_0000), Some(("startup_64", KERNEL)));
         assert_eq!(find(0xffff_ffff_8100_00ff), Some(("startup_64", KERNEL)));
         assert_eq!(find(0xffff_ffff_8100_0180), Some(("do_work.isra.0", KERNEL)));
-        assert_eq!(find(0xffff_ffff_8100_0210), None, "data is no function");
+        assert_eq!(find(0xffff_ffff_8100_0210), None, "data is not a function");
         assert_eq!(find(0xffff_ffff_8100_0300), Some(("weak_one", KERNEL)));
-        assert_eq!(find(0xffff_ffff_9100_0300), None, "far behind the last one");
+        assert_eq!(find(0xffff_ffff_9100_0300), None, "far past the last one");
         assert_eq!(find(0xffff_ffff_c000_0010), Some(("veth_xmit", "[veth]")));
         assert_eq!(find(0xffff_ffff_c000_0100).unwrap().1, "[bpf]");
         assert_eq!(find(0x1000), None);
@@ -408,6 +439,26 @@ ffffffffc0000100 t bpf_prog_6deef7357e7b4530_sd\t[bpf]
         assert!(KernelSymbols::parse("ffffffff81000000 T _stext\n".into()).objects().is_empty());
         let frame = symbols.frame(0x1000);
         assert_eq!((frame.function.as_str(), frame.kind), ("0x1000", FrameKind::Kernel));
+    }
+
+    #[test]
+    fn an_address_without_a_name_is_of_the_module_that_it_lies_in() {
+        let modules = "vhost 8192 1 vhost_net, Live 0xffffffffc0002000\n\
+                       veth 65536 0 - Live 0xffffffffc0000000\n\
+                       hidden 4096 0 - Live 0x0000000000000000\nnonsense\n";
+        let symbols = KernelSymbols::parse(KALLSYMS.into()).with_modules(modules);
+        let frame = |address| {
+            let Frame { function, module, .. } = symbols.frame(address);
+            (function, module)
+        };
+        let of = |function: &str, module: &str| (function.to_owned(), module.to_owned());
+        assert_eq!(frame(0xffff_ffff_c000_0010), of("veth_xmit", "[veth]"));
+        assert_eq!(frame(0xffff_ffff_c000_2e70), of("0xffffffffc0002e70", "[vhost]"));
+        assert_eq!(frame(0xffff_ffff_c000_0108).1, "[bpf]", "it has a name of its own");
+        assert_eq!(frame(0xffff_ffff_9100_0000).1, KERNEL);
+        let unresolved =
+            crate::normalise::of_frame(&symbols.frame(0xffff_ffff_c000_2e70)).into_owned();
+        assert_eq!(unresolved, "[vhost] unresolved");
     }
 
     #[test]
@@ -477,7 +528,7 @@ not a line
         assert!(processes.find(7, 0x45_1fff).is_some() && processes.find(7, 0x45_2000).is_none());
         let over = Mapping { start: 0x45_0000, end: 0x46_0000, offset: 0, path: "/new".into() };
         processes.map(7, over);
-        assert!(processes.find(7, 0x44_0000).is_none(), "what it lies over is gone");
+        assert!(processes.find(7, 0x44_0000).is_none(), "what it overlaps is gone");
         processes.fork(8, 7);
         assert_eq!(processes.find(8, 0x45_0001).unwrap().path, "/new");
         processes.fork(8, 9);

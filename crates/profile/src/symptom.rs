@@ -24,7 +24,7 @@ pub struct Seen {
     /// What it is, in a few words.
     pub name: String,
     /// The part of the busy time, 0 to 1, of each side in order: idle samples and those of
-    /// foreign threads are no part of it. Of several profiles the mean.
+    /// foreign threads are not part of it. Of several profiles the mean.
     pub shares: Vec<f64>,
     /// The functions that took it, those that took most first; at most four.
     pub functions: Vec<String>,
@@ -51,7 +51,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Of so many sides.
+    /// Of this many sides.
     pub fn new(sides: usize) -> Tally {
         let shares = vec![vec![0.0; sides]; table().symptoms.len()];
         Tally { profiles: vec![0; sides], shares, functions: HashMap::new() }
@@ -239,7 +239,11 @@ mod tests {
             assert!(names.clone().next().is_some(), "{}", symptom.name);
             for name in names {
                 assert_eq!(table.named(name), Some(at), "{name} is in two symptoms");
-                assert_eq!(normalise::function(name), name, "{name} is never asked for like this");
+                assert_eq!(
+                    normalise::function(name),
+                    name,
+                    "{name} is never looked up in this form"
+                );
                 let kind = if symptom.user { FrameKind::User } else { FrameKind::Kernel };
                 let beside = symptom.beside.first().map_or("tcp_ack", String::as_str);
                 let found = seen(&[profile(&[(&[name], kind, 1.0), (&[beside], kind, 3.0)])]);
@@ -269,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_samples_are_no_part_of_it() {
+    fn idle_samples_are_not_part_of_it() {
         let mut builder = Builder::new(Header::default());
         let thread = builder.thread(Thread::default());
         for (name, owner, weight) in [
@@ -301,7 +305,7 @@ mod tests {
             (&["csum_partial"], User, 1.0),
         ])]);
         let names: Vec<&str> = found.iter().map(|seen| seen.name.as_str()).collect();
-        assert_eq!(names, ["spinning in the program", "zero-copy data copied after all"]);
+        assert_eq!(names, ["spinning in the program", "zero-copy data copied anyway"]);
         assert_eq!(found[1].functions, ["skb_copy_ubufs"]);
     }
 

@@ -1,4 +1,4 @@
-//! From what one cell costs to what another costs, in steps: the CPU time per GiB,
+//! From the cost of one cell to that of another, in steps: the CPU time per GiB,
 //! or per packet, of every subsystem, more or less, with intervals over repeated
 //! profile trials, and what the samples do not account for.
 //!
@@ -8,14 +8,14 @@ use super::change::Change;
 use super::subsystem::{Classes, Rules, Subsystem, is_idle};
 use super::{Header, Owner, Profile, Weight, WorkUnit, normalise};
 use crate::record::unit::GIB;
-use crate::record::{Fault, FaultKind};
+use crate::record::{Fault, FaultKind, Role};
 use bytepath_math::{Moments, holm};
 use hashbrown::HashMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Functions that are told of each part.
+/// Functions that are listed for each part.
 const FUNCTIONS: usize = 5;
 
 /// Least tolerance of the sum check, as a part of the larger cost: two clocks of
@@ -30,7 +30,7 @@ pub struct Trials<'a> {
     /// One profile a trial, each with the bytes that were delivered.
     pub profiles: &'a [Profile],
     /// What the CPU meter said in each of these trials, in the unit that the steps are
-    /// asked for in; empty unless it is known of all.
+    /// requested in; empty unless it is known of all.
     pub metered: &'a [f64],
 }
 
@@ -133,15 +133,23 @@ pub struct Check {
     pub holds: bool,
 }
 
-/// The steps between two cells, in the cost of this unit of work.
+/// The steps between two cells, in the cost of this unit of work; of what was done for one end
+/// alone, if one is named, with which no meter is compared.
 pub fn waterfall(
     before: &Trials,
     after: &Trials,
     rules: &Rules,
-    unit: WorkUnit,
+    (unit, end): (WorkUnit, Option<Role>),
     confidence: f64,
 ) -> Result<Waterfall, Fault> {
-    let costs = [Costs::of(before, rules, unit)?, Costs::of(after, rules, unit)?];
+    let [before, after] = [before, after].map(|trials| match end {
+        Some(_) => Trials { metered: &[], ..*trials },
+        None => *trials,
+    });
+    let (before, after) = (&before, &after);
+    let costs = [before, after].map(|trials| Costs::of(trials, rules, (unit, end)));
+    let [first, second] = costs;
+    let costs = [first?, second?];
     if costs[0].unit != costs[1].unit {
         let what = format!(
             "the profiles of {} and {} are of different kinds: {} and {}",
@@ -199,28 +207,33 @@ pub fn waterfall(
 }
 
 /// What one cell costs, trial by trial.
-struct Costs {
-    trials: Vec<Cost>,
-    unit: String,
+pub(super) struct Costs {
+    pub(super) trials: Vec<Cost>,
+    pub(super) unit: String,
     /// Whether the unit is one that the CPU meter knows.
     time: bool,
     notes: Vec<String>,
 }
 
 /// What one trial costs, per unit of work.
-struct Cost {
-    by: BTreeMap<Subsystem, f64>,
-    functions: HashMap<(Subsystem, String), f64>,
+pub(super) struct Cost {
+    pub(super) by: BTreeMap<Subsystem, f64>,
+    pub(super) functions: HashMap<(Subsystem, String), f64>,
 }
 
 impl Cost {
-    fn total(&self) -> f64 {
+    pub(super) fn total(&self) -> f64 {
         self.by.values().sum()
     }
 }
 
 impl Costs {
-    fn of(trials: &Trials, rules: &Rules, per: WorkUnit) -> Result<Costs, Fault> {
+    /// Of all ends together, or of one.
+    pub(super) fn of(
+        trials: &Trials,
+        rules: &Rules,
+        (per, end): (WorkUnit, Option<Role>),
+    ) -> Result<Costs, Fault> {
         let Some(first) = trials.profiles.first() else {
             let what = format!("there is no profile of {}", trials.cell);
             return Err(Fault::new(FaultKind::Usage, what));
@@ -241,7 +254,7 @@ impl Costs {
                 let (title, lost) = (&profile.header.title, profile.header.lost);
                 costs.notes.push(format!("{title} lost {lost} samples: its parts are too small"));
             }
-            costs.trials.push(cost(profile, rules, per)?);
+            costs.trials.push(cost(profile, rules, per, end)?);
         }
         Ok(costs)
     }
@@ -256,7 +269,7 @@ impl Costs {
     }
 }
 
-/// The name of the unit in which costs are told.
+/// The name of the unit in which costs are shown.
 fn unit_of(header: &Header, per: WorkUnit) -> Result<String, Fault> {
     let event = if header.event.is_empty() { "events" } else { &header.event };
     Ok(match (header.weight, per) {
@@ -265,22 +278,22 @@ fn unit_of(header: &Header, per: WorkUnit) -> Result<String, Fault> {
         (Weight::Events, WorkUnit::Gib) => format!("10^9 {event}/GiB"),
         (Weight::Events, WorkUnit::Packet) => format!("{event}/packet"),
         (Weight::Samples | Weight::Percent, _) => {
-            let what = format!("{}: its samples tell no CPU time", header.title);
+            let what = format!("{}: its samples do not measure CPU time", header.title);
             return Err(Fault::new(FaultKind::Usage, what)
-                .remedy("take the profile by time or by an event that is counted"));
+                .remedy("profile by time or by an event that is counted"));
         }
     })
 }
 
 /// By what the weights of a profile are multiplied: per GiB nanoseconds become
-/// seconds and events are told by the thousand million, per packet both stay.
+/// seconds and events are shown in thousand millions, per packet both stay.
 fn scale(header: &Header, per: WorkUnit) -> Result<f64, Fault> {
     let (amount, unit, what, remedy) = match per {
         WorkUnit::Gib => (
             header.work.bytes,
             1e-9 * GIB,
             "bytes",
-            "name profiles that bytepath took, or compare functions without --explain",
+            "use profiles that bytepath took, or compare functions without --explain",
         ),
         WorkUnit::Packet => (
             header.work.packets,
@@ -291,7 +304,8 @@ fn scale(header: &Header, per: WorkUnit) -> Result<f64, Fault> {
     };
     let amount = amount.filter(|amount| *amount > 0.0 && amount.is_finite());
     amount.map(|amount| unit / amount).ok_or_else(|| {
-        let what = format!("{}: it does not tell how many {what} it was taken over", header.title);
+        let what =
+            format!("{}: it does not record how many {what} it was taken over", header.title);
         Fault::new(FaultKind::Usage, what).remedy(remedy)
     })
 }
@@ -303,14 +317,15 @@ fn packet(profiles: &[Profile]) -> Option<f64> {
     (!sizes.is_empty()).then(|| sizes.iter().sum::<f64>() / sizes.len() as f64)
 }
 
-fn cost(profile: &Profile, rules: &Rules, per: WorkUnit) -> Result<Cost, Fault> {
+fn cost(profile: &Profile, rules: &Rules, per: WorkUnit, end: Option<Role>) -> Result<Cost, Fault> {
     let scale = scale(&profile.header, per)?;
     let classes = Classes::of(profile, rules);
     let mut cost = Cost { by: BTreeMap::new(), functions: HashMap::new() };
     for sample in profile.samples() {
         let subsystem = classes.sample(sample);
         let apart = subsystem == Subsystem::Idle || is_idle(profile, &classes, sample);
-        if apart || sample.owner == Owner::Foreign || !sample.weight.is_finite() {
+        let other = end.is_some() && sample.owner.end() != end;
+        if apart || other || sample.owner == Owner::Foreign || !sample.weight.is_finite() {
             continue;
         }
         let amount = sample.weight * scale;
@@ -413,7 +428,7 @@ pub(crate) mod tests {
             &Trials { cell: "a", profiles: before, metered: meters[0] },
             &Trials { cell: "b", profiles: after, metered: meters[1] },
             Rules::built_in(),
-            WorkUnit::Gib,
+            (WorkUnit::Gib, None),
             0.95,
         )
         .unwrap()
@@ -473,7 +488,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_rest_beyond_the_tolerance_is_told() {
+    fn a_rest_beyond_the_tolerance_is_reported() {
         let a = [trial(&[("tcp_ack", 0.10)])];
         let b = [trial(&[("tcp_ack", 0.20)])];
         let w = steps(&a, &b, [&[0.10], &[0.50]]);
@@ -499,22 +514,22 @@ pub(crate) mod tests {
                 Trials { cell: "a", profiles: &good, metered: &[] },
                 Trials { cell: "b", profiles, metered: &[] },
             );
-            waterfall(&first, &second, Rules::built_in(), WorkUnit::Gib, 0.95)
+            waterfall(&first, &second, Rules::built_in(), (WorkUnit::Gib, None), 0.95)
         };
         for (profiles, expected) in [
             (&idle[..], "how many bytes"),
-            (&counted, "tell no CPU time"),
+            (&counted, "do not measure CPU time"),
             (&cycles, "CPU-s/GiB and 10^9 cycles/GiB"),
             (&[], "no profile of b"),
         ] {
             let fault = of(profiles).unwrap_err();
             assert!(fault.message.contains(expected), "{fault}");
         }
-        // Cycles are told among themselves, but no meter of seconds is laid beside them.
+        // Cycles are compared with each other, but not with a meter of seconds.
         let both = Trials { cell: "a", profiles: &cycles, metered: &[1.0] };
-        let w = waterfall(&both, &both, Rules::built_in(), WorkUnit::Gib, 0.95).unwrap();
+        let w = waterfall(&both, &both, Rules::built_in(), (WorkUnit::Gib, None), 0.95).unwrap();
         assert_eq!((w.check, w.before.metered, w.unit.as_str()), (None, None, "10^9 cycles/GiB"));
-        let w = waterfall(&both, &both, Rules::built_in(), WorkUnit::Packet, 0.95).unwrap();
+        let w = waterfall(&both, &both, Rules::built_in(), (WorkUnit::Packet, None), 0.95).unwrap();
         // 0.1 * 2e9 events over a million packets.
         assert_eq!(w.unit, "cycles/packet");
         assert!(near(w.before.sampled, 200.0), "{}", w.before.sampled);
@@ -533,7 +548,7 @@ pub(crate) mod tests {
         let first = Trials { cell: "a", profiles: &a, metered: &[209.0, 211.0] };
         let second = Trials { cell: "b", profiles: &b, metered: &[51.0, 53.0] };
         let rules = Rules::built_in();
-        let w = waterfall(&first, &second, rules, WorkUnit::Packet, 0.95).unwrap();
+        let w = waterfall(&first, &second, rules, (WorkUnit::Packet, None), 0.95).unwrap();
         assert_eq!(w.unit, "CPU-ns/packet");
         assert!(near(w.before.sampled, 200.0) && near(w.after.sampled, 50.0), "{w:?}");
         assert!(near(w.parts[0].change.mean, -150.0) && near(w.check.unwrap().rest, -8.0));
@@ -544,9 +559,9 @@ pub(crate) mod tests {
         bare.header.work.packets = None;
         let bare = [bare];
         let third = Trials { cell: "c", profiles: &bare, metered: &[] };
-        let fault = waterfall(&first, &third, rules, WorkUnit::Packet, 0.95).unwrap_err();
+        let fault = waterfall(&first, &third, rules, (WorkUnit::Packet, None), 0.95).unwrap_err();
         assert!(fault.message.contains("how many packets"), "{fault}");
-        let per_gib = waterfall(&first, &third, rules, WorkUnit::Gib, 0.95).unwrap();
+        let per_gib = waterfall(&first, &third, rules, (WorkUnit::Gib, None), 0.95).unwrap();
         assert_eq!(per_gib.after.packet, None);
     }
 }

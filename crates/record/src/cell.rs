@@ -33,7 +33,7 @@ pub struct Cell {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settings: Vec<WantedSetting>,
     /// The level of every factor that the experiment varies, as typed:
-    /// "path" = "socket", "mtu" = "9000". Empty for a cell asked for by flags.
+    /// "path" = "socket", "mtu" = "9000". Empty for a cell requested by flags.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub levels: BTreeMap<String, String>,
     /// True for the second copy of the baseline, which exists so that the
@@ -43,7 +43,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// A cell in which nothing but the paths is said.
+    /// A cell that sets only the paths.
     pub fn new(id: impl Into<String>, tx: Half, rx: Half) -> Cell {
         Cell {
             id: CellId(id.into()),
@@ -106,6 +106,17 @@ impl Half {
     pub fn plain(path: impl Into<String>) -> Half {
         Half { path: path.into(), options: Options::default() }
     }
+
+    /// The engine that copies for it, as typed, where its path leaves a choice.
+    pub fn copy_engine(&self) -> Option<&str> {
+        Some(self.options.word("copy")).filter(|engine| !matches!(*engine, "" | "none"))
+    }
+}
+
+/// Whether the times of a copy engine, as typed, are those of a model and no device's: its name
+/// says so.
+pub fn is_model(engine: &str) -> bool {
+    engine.split(':').next().is_some_and(|name| name.ends_with("-model"))
 }
 
 /// What is done over the connections: an entry of the workload catalogue and its
@@ -136,7 +147,7 @@ pub struct Stream {
     /// Bytes of one application message; also the size of the sender's buffer,
     /// which is filled once and sent again and again.
     pub message_size: u64,
-    /// Bytes the receiver asks for at once.
+    /// Bytes the receiver requests at once.
     pub read_size: u64,
     /// Bytes of the receiver's memory that reads fill in turn: its working set. None is
     /// one read.
@@ -152,7 +163,7 @@ pub struct Stream {
     pub touch: Touch,
 }
 
-/// What is asked of a path where nothing is said; `spec::STREAM_OPTIONS` has the
+/// What a path is required to do by default; `spec::STREAM_OPTIONS` has the
 /// same for the user.
 impl Default for Stream {
     fn default() -> Self {
@@ -265,11 +276,11 @@ pub struct LinkSettings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tap: Option<TapSettings>,
     /// Whether the receiving device polls in a kernel thread of its own, on the
-    /// receiver's CPU where that can be had.
+    /// receiver's CPU where that is available.
     pub threaded_napi: bool,
     /// CPU that receives packets by RPS at the receiver; none leaves RPS off.
     pub rps: Option<u32>,
-    /// Of a link that is there already: those settings that were asked for, by name and as
+    /// Of a link that already exists: those settings that were requested, by name and as
     /// typed. Everything else is as it was found, whatever it says here. None where the
     /// link is made, and has all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -277,21 +288,29 @@ pub struct LinkSettings {
 }
 
 impl LinkSettings {
-    /// Whether one of the settings is in force because it was asked for.
+    /// Whether one of the settings is in force because it was requested.
     pub fn is_asked(&self, name: &str) -> bool {
         self.asked.as_ref().is_none_or(|asked| asked.contains_key(name))
     }
 }
 
-/// A tap: the sender's device, whose other end is descriptors of the receiver's.
+/// A link that ends in descriptors of the receiver's: those of a tap, which is the sender's
+/// device, or of a macvtap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TapSettings {
     /// Queues, each with a descriptor and a ring of its own.
     pub queues: u32,
     /// Whether a full ring stops the queue (`IFF_BACKPRESSURE`, Linux 7.3) and drops nothing.
     pub backpressure: bool,
-    /// Whether a `struct virtio_net_hdr` stands before each frame (`IFF_VNET_HDR`).
+    /// Whether a `struct virtio_net_hdr` precedes each frame (`IFF_VNET_HDR`).
     pub vnet_header: bool,
+    /// Whether it takes UDP messages that have to be segmented, and passes them on whole
+    /// (`TUN_F_USO4`, Linux 6.2).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub uso: bool,
+    /// Whether the descriptors are those of a macvtap on the receiver's end of a veth pair.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub macvtap: bool,
 }
 
 /// The wire-like link, `spec::PRESETS`' first.

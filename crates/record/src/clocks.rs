@@ -1,4 +1,4 @@
-//! How the clocks of two hosts apart stood to each other during a trial.
+//! The offset between the clocks of two separate hosts during a trial.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

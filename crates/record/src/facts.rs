@@ -39,7 +39,7 @@ pub struct Facts {
     /// Settings by name, as the host prints them: sysctls, accounting
     /// configuration, clock source. Sorted, so that two hosts can be compared.
     pub settings: BTreeMap<String, String>,
-    /// Things that were tried for real, in the order tried.
+    /// Things that were actually tried, in the order tried.
     pub attempts: Vec<Attempt>,
 }
 
@@ -80,11 +80,11 @@ pub struct Privileges {
 pub struct Attempt {
     /// Dotted name of what was tried: "io_uring.setup".
     pub name: String,
-    /// What came of it.
+    /// Its outcome.
     pub outcome: Outcome,
 }
 
-/// What came of an attempt.
+/// The outcome of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
@@ -146,7 +146,7 @@ impl Support {
 }
 
 impl Facts {
-    /// What came of an attempt, if it was made.
+    /// The outcome of an attempt, if it was made.
     pub fn attempt(&self, name: &str) -> Option<&Outcome> {
         self.attempts.iter().find(|a| a.name == name).map(|a| &a.outcome)
     }

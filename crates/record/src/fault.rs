@@ -1,10 +1,10 @@
-//! What went wrong, in a form that crosses a pipe: the thing, the cause, the remedy.
+//! A failure, in a form that crosses a pipe: the thing, the cause, the remedy.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// One failure, told to a person in one line.
+/// One failure, described in one line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, thiserror::Error)]
 pub struct Fault {
     /// Kind, which decides the exit code.

@@ -24,7 +24,7 @@ pub struct Finding {
 pub enum Severity {
     /// Something cannot run.
     Blocks,
-    /// Results are spoiled, or favour one side.
+    /// Results are distorted, or favour one side.
     Distorts,
     /// Good to know when reading results.
     Note,

@@ -31,13 +31,13 @@ pub struct FragmentCounts {
     /// Calls after which more than 1024 tokens were held, their own and those
     /// gathered before.
     pub gathered_above_1024: u64,
-    /// Calls after which nothing was given back, because tokens were gathered.
+    /// Calls after which nothing was returned, because tokens were gathered.
     pub frees_avoided: u64,
 }
 
 impl FragmentCounts {
     /// Enters a call that brought `fragments`, after which `held` tokens were
-    /// held, and `freed` if they were given back at once.
+    /// held, and `freed` if they were returned at once.
     #[inline]
     pub fn enter(&mut self, fragments: u64, held: u64, freed: bool) {
         if fragments == 0 {
@@ -88,7 +88,7 @@ impl FragmentCounts {
     }
 
     /// Of the calls after which more than 1024 were held, the part that brought
-    /// so many by itself; the rest came about by gathering.
+    /// this many by itself; the rest came about by gathering.
     pub fn above_share_of_gathered(&self) -> Option<f64> {
         share(self.above_1024, self.gathered_above_1024)
     }

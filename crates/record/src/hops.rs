@@ -1,4 +1,4 @@
-//! What became of frames: where each of them was last seen.
+//! What happened to frames: where each of them was last seen.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct Hops {
     /// Handed to the kernel by the generator.
     pub offered: u64,
-    /// Of those, given back with an error: they may be among the drops below as well.
+    /// Of those, returned with an error: they may be among the drops below as well.
     #[serde(default)]
     pub refused: u64,
     /// Dropped by the sender's queueing discipline.
@@ -19,7 +19,11 @@ pub struct Hops {
     /// Dropped by the sender's device, whose ring was full.
     #[serde(default)]
     pub device_dropped: u64,
-    /// Dropped on the sink's side of the device, for want of room in its socket.
+    /// Dropped by the sink's device, for lack of room or memory, where that device counts what
+    /// the sender's does not.
+    #[serde(default)]
+    pub arrival_dropped: u64,
+    /// Dropped on the sink's side of the device, for lack of room in its socket.
     #[serde(default)]
     pub sink_dropped: u64,
     /// In the queueing discipline at the end.
@@ -40,6 +44,14 @@ pub struct Hops {
     /// and has not sent is what it dropped.
     #[serde(default)]
     pub drops_untold: bool,
+    /// Taken by a program that has the sink's device drop them: its driver may count them among
+    /// its drops.
+    #[serde(default)]
+    pub dropped_as_asked: u64,
+    /// Frames that devices count as one packet, because they are handed them as one message;
+    /// 0 is one.
+    #[serde(default)]
+    pub merged: u64,
 }
 
 impl Hops {
@@ -61,7 +73,7 @@ impl Hops {
 
     /// Dropped somewhere.
     pub fn lost(&self) -> u64 {
-        self.qdisc_dropped + self.device_dropped + self.sink_dropped
+        self.qdisc_dropped + self.device_dropped + self.arrival_dropped + self.sink_dropped
     }
 
     /// Still somewhere at the end.
@@ -82,6 +94,7 @@ impl Hops {
         self.refused += other.refused;
         self.qdisc_dropped += other.qdisc_dropped;
         self.device_dropped += other.device_dropped;
+        self.arrival_dropped += other.arrival_dropped;
         self.sink_dropped += other.sink_dropped;
         self.qdisc_queued += other.qdisc_queued;
         self.ring_queued += other.ring_queued;
@@ -89,6 +102,8 @@ impl Hops {
         self.strays += other.strays;
         self.device_sent += other.device_sent;
         self.drops_untold |= other.drops_untold;
+        self.dropped_as_asked += other.dropped_as_asked;
+        self.merged = self.merged.max(other.merged);
     }
 }
 

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::time::Duration;
 
-/// Longest time that is told apart, nanoseconds; a longer one counts as this.
+/// Longest time that is distinguished, in nanoseconds; a longer one counts as this.
 const LONGEST: u64 = 100_000_000_000;
 
 /// Significant digits of every time.
@@ -205,7 +205,7 @@ mod tests {
         assert!(text.starts_with("[[1,1],[3001,3]"), "{text}");
         let back: Latency = serde_json::from_str(&text).unwrap();
         assert_eq!(back, latency);
-        assert!(near(back.max(), 100.0), "longer than can be told apart");
+        assert!(near(back.max(), 100.0), "longer than can be distinguished");
         // What a damaged file may hold is refused or bounded.
         let huge: Latency = serde_json::from_str("[[18446744073709551615, 2], [0, 1]]").unwrap();
         assert_eq!(huge.count(), 3);

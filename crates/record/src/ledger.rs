@@ -15,7 +15,7 @@ pub struct Ledger {
     pub copied: u64,
     /// Bytes known not to have been copied.
     pub not_copied: u64,
-    /// Bytes that were thrown away in the kernel: no application saw them, so
+    /// Bytes that were discarded in the kernel: no application saw them, so
     /// they are neither copied nor passed without a copy.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub discarded: u64,
@@ -32,9 +32,9 @@ pub struct Ledger {
 /// One source of knowledge about bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Evidence {
-    /// What it says of the bytes.
+    /// What it reports about the bytes.
     pub manner: Manner,
-    /// Bytes it speaks of.
+    /// Bytes it refers to.
     pub bytes: u64,
     /// Events (completions, calls, mappings) that said so.
     pub events: u64,
@@ -143,7 +143,7 @@ impl Ledger {
         share(self.copied, self.delivered)
     }
 
-    /// Share of the bytes that were thrown away unseen, 0 to 1.
+    /// Share of the bytes that were discarded unseen, 0 to 1.
     pub fn discarded_share(&self) -> f64 {
         share(self.discarded, self.delivered)
     }

@@ -1,7 +1,7 @@
-//! The plain data that everything else hangs on: what is asked (a cell), what
-//! came out (a trial), and what controller and agent say to each other.
+//! The plain data that everything else depends on: what is requested (a cell),
+//! the result (a trial), and the messages between controller and agent.
 //!
-//! These types are the only ones that reach a disk or a pipe. They know nothing
+//! These types are the only ones that reach a disk or a pipe. They are independent
 //! of how they are measured. A new field has a default, so that older records can be
 //! read; another meaning or name of a field is a change of [`SCHEMA_VERSION`].
 
@@ -29,10 +29,13 @@ mod setting;
 mod study;
 mod trial;
 pub mod unit;
+mod visible;
 pub mod wire;
 mod work;
 
-pub use cell::{Activity, Cell, CellId, Half, LinkSettings, Protocol, Stream, TapSettings, Touch};
+pub use cell::{
+    Activity, Cell, CellId, Half, LinkSettings, Protocol, Stream, TapSettings, Touch, is_model,
+};
 pub use clocks::{Clocks, HostClock};
 pub use facts::{Attempt, Facts, LINK_DEVICE, LINK_NODE, Outcome, Privileges, Support};
 pub use fault::{Fault, FaultKind};
@@ -53,7 +56,8 @@ pub use profile::{
     Bytes, ProfileRecord, ProfiledCells, Profiling, SAMPLING_OPTIONS, SamplePrice, Sampling,
 };
 pub use published::{
-    Levels, Published, PublishedColumn, PublishedFactor, PublishedFigure, PublishedRow, ReadFrom,
+    Levels, Ours, Published, PublishedColumn, PublishedFactor, PublishedFigure, PublishedRow,
+    ReadFrom,
 };
 pub use reach::{Contact, Met, Passage, Ports, ReachReply, ReachRequest, Route};
 pub use reading::{Aggregation, Reading, Scope, Series, Unit};
@@ -69,6 +73,7 @@ pub use trial::{
     CallRow, ProvenWitness, RX_PACKETS, Role, RoleRecord, SizeDistribution, ThreadTime, Trial,
     TrialStatus,
 };
+pub use visible::{steers, visible, visible_json};
 pub use work::{Cost, Terms, Work};
 
 /// Version of every record on disk and on the wire. A reader accepts this

@@ -1,4 +1,4 @@
-//! What was seen of a program that is not ours.
+//! What was observed of a foreign program.
 
 use super::{CallRow, Ledger, Reading, ThreadTime};
 use schemars::JsonSchema;
@@ -38,7 +38,7 @@ pub struct Observation {
     pub used: Option<CpuTime>,
     /// CPU time of the machine meanwhile: `cpu.user`, `cpu.softirq`, and so on.
     pub machine: Vec<Reading>,
-    /// Bytes really copied between kernel and program, by another source than
+    /// Bytes actually copied between kernel and program, by another source than
     /// the ledgers.
     pub copies: CopyCount,
     /// Where its time went, by samples; none if none were taken.
@@ -97,7 +97,7 @@ pub struct ObservedThread {
     pub name: String,
     /// Whether it ended meanwhile.
     pub ended: bool,
-    /// CPU time and context switches while watched; none where nobody told.
+    /// CPU time and context switches while observed; none if unknown.
     pub time: Option<ThreadTime>,
 }
 
@@ -119,8 +119,8 @@ pub struct ObservedCall {
 /// A socket.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ObservedSocket {
-    /// Inode number, as in `/proc/PID/fd`; none if it stands for many that
-    /// could not be told apart.
+    /// Inode number, as in `/proc/PID/fd`; none if it represents many that
+    /// could not be distinguished.
     pub inode: Option<u64>,
     /// What it is: `tcp`, `udp`, `unix`, ...
     pub kind: String,
@@ -161,7 +161,7 @@ pub struct CpuTime {
     pub source: CpuSource,
 }
 
-/// Who told the CPU time.
+/// Source of the CPU time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CpuSource {
@@ -175,7 +175,7 @@ pub enum CpuSource {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CopyCount {
-    /// Counted behind the kernel's copy functions.
+    /// Counted after the kernel's copy functions return.
     Counted {
         /// From the kernel to the program.
         to_program: u64,
@@ -206,7 +206,7 @@ pub struct ProfileSummary {
     pub seconds: Option<f64>,
     /// How many samples.
     pub samples: u64,
-    /// Samples that the kernel took and nobody could read, of the whole machine.
+    /// Samples that the kernel took and that were lost, of the whole machine.
     pub lost: u64,
     /// Weight of all samples.
     pub total: f64,

@@ -139,7 +139,7 @@ impl OptionKind {
             OptionKind::Text => {
                 let fine = !text.is_empty() && text.len() <= 1000;
                 if !fine || text.chars().any(char::is_control) {
-                    return Err(format!("'{text}' is no text of one line and 1000 bytes"));
+                    return Err(format!("'{text}' is not one line of at most 1000 bytes"));
                 }
                 Ok(OptionValue::Word(text.into()))
             }

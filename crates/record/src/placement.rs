@@ -4,7 +4,7 @@ use super::{Cell, Role};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Where the work of a cell runs, as it was asked for. Where it really ran is
+/// Where the work of a cell runs, as it was requested. Where it really ran is
 /// measured (meter `softirqs`). None leaves the choice to the scheduler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Placement {
@@ -50,7 +50,7 @@ impl SoftirqCpu {
         *self == SoftirqCpu::Link
     }
 
-    /// The CPU that was asked for by its number.
+    /// The CPU that was requested by its number.
     pub fn cpu(self) -> Option<u32> {
         match self {
             SoftirqCpu::Cpu(cpu) => Some(cpu),
@@ -88,7 +88,7 @@ impl Placement {
         }
     }
 
-    /// Every CPU that was asked for by its number, with what is to run there.
+    /// Every CPU that was requested by its number, with what is to run there.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, u32)> + use<> {
         self.parts().map(|(part, _, cpu)| (part, cpu))
     }
@@ -115,7 +115,7 @@ impl Placement {
 
 impl Cell {
     /// The CPU that the kernel's work for a role's device was asked to run on, by the
-    /// placement or by the link; none where nobody asked.
+    /// placement or by the link; none if not requested.
     pub fn softirq_cpu(&self, role: Role) -> Option<u32> {
         match self.placement.softirq(role) {
             SoftirqCpu::Cpu(cpu) => Some(cpu),
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_a_cpu_of_the_receive_work() {
+    fn who_requests_a_cpu_of_the_receive_work() {
         let mut cell = Cell::new("a", Half::plain("socket"), Half::plain("socket"));
         cell.placement = Placement::pinned(0, 1);
         assert_eq!(

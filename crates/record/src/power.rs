@@ -10,7 +10,7 @@ pub struct Power {
     /// Where the readings come from.
     #[serde(default)]
     pub source: PowerSource,
-    /// What is taken off every reading.
+    /// What is subtracted from every reading.
     #[serde(default)]
     pub rest: Rest,
     /// How that of the receiver's host is measured, where each host has a source of its own;
@@ -28,7 +28,7 @@ impl Power {
         }
     }
 
-    /// True for what is done if nobody asks for anything.
+    /// True for the default.
     pub fn is_default(&self) -> bool {
         *self == Power::default()
     }
@@ -58,16 +58,16 @@ pub enum PowerSource {
     Csv {
         /// Path of the file.
         file: String,
-        /// How its clock stands to that of the study.
+        /// The offset of its clock from that of the study.
         clock: LogClock,
     },
 }
 
-/// How the clock of a log stands to the clock of the study.
+/// The offset of the clock of a log from the clock of the study.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "by")]
 pub enum LogClock {
-    /// Found by laying the steps of the power on the begins and ends of trials.
+    /// Found by matching steps of the power to the start and end times of trials.
     #[default]
     Steps,
     /// Given.
@@ -77,7 +77,7 @@ pub enum LogClock {
     },
 }
 
-/// What is taken off every reading, because the machine draws it anyway.
+/// What is subtracted from every reading: the machine's idle power.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "rest")]
 pub enum Rest {
@@ -93,7 +93,7 @@ pub enum Rest {
     Measured,
 }
 
-/// `power.json`: what an external meter's log says of the trials of a study.
+/// `power.json`: the trials' power by an external meter's log of a study.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PowerLog {
     /// Version of this record.
@@ -105,11 +105,11 @@ pub struct PowerLog {
     pub file: String,
     /// What was added to the log's times, seconds.
     pub offset: f64,
-    /// How much of the log's variation the trials' begins and ends explain at that
+    /// How much of the log's variation the trials' start and end times explain at that
     /// offset, as a part of one; none if the offset was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub explained: Option<f64>,
-    /// What was taken off, watts.
+    /// What was subtracted, watts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rest: Option<f64>,
     /// One entry a trial that the log covers.
@@ -123,7 +123,7 @@ pub struct PowerLog {
 pub struct LoggedTrial {
     /// `Trial::order` of the trial.
     pub order: u32,
-    /// Energy over its windows, joules, less what was taken off.
+    /// Energy over its windows, joules, less what was subtracted.
     pub joules: f64,
     /// Length of its windows, seconds.
     pub seconds: f64,

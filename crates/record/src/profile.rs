@@ -1,5 +1,5 @@
-//! Profiles as records: what a study wants of them, what an agent is told, and
-//! what stands in a trial that took one.
+//! Profiles as records: what a study requests, what an agent receives, and
+//! what a trial that took one contains.
 
 use super::{OptionKind, OptionSpec};
 use schemars::JsonSchema;
@@ -39,7 +39,7 @@ pub const SAMPLING_OPTIONS: [OptionSpec; 2] = [
         name: "rate",
         kind: OptionKind::AutoCount(1, 100_000),
         default: "auto",
-        help: "samples a second and CPU; auto goes by what a sample costs",
+        help: "samples per second and CPU; auto adapts to the cost of a sample",
     },
     OptionSpec {
         name: "event",
@@ -79,7 +79,7 @@ pub struct ProfileRecord {
     pub file: String,
     /// The event that was sampled.
     pub event: String,
-    /// Samples a second and CPU that were asked for.
+    /// Samples a second and CPU that were requested.
     pub rate: u64,
     /// Samples in the file.
     pub samples: u64,

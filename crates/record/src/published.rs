@@ -1,4 +1,4 @@
-//! Published work as data: the figures of a study that was made elsewhere, with their source.
+//! Published work as data: the figures of a study made elsewhere, with their source.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -70,17 +70,32 @@ pub struct PublishedFigure {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PublishedColumn {
-    /// `rate` is compared with the rate of a study; anything else is printed as published.
+    /// `rate` is compared with the rate of a study, as a ratio to the figure's baseline; anything
+    /// else is printed as published.
     pub quantity: String,
     /// Its unit.
     pub unit: String,
+    /// The study's figure to compare the number with, if the figure has no baseline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ours: Option<Ours>,
+}
+
+/// A figure of a study that is the same quantity as a published one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Ours {
+    /// `rate`: work per second; `packets`: those per second that the receiver's device took in;
+    /// else the name of a reading of the sender's flows.
+    pub figure: String,
+    /// How many of the published unit one of the study's is: 8e-6 Mbit/s are a byte per second.
+    pub scale: f64,
 }
 
 /// The numbers of one combination of levels.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PublishedRow {
-    /// Its levels, besides those of the figure.
+    /// Its levels, in addition to those of the figure.
     #[serde(default)]
     pub at: Levels,
     /// One number a column.
@@ -96,6 +111,6 @@ pub struct PublishedRow {
 pub enum ReadFrom {
     /// It is printed, in a text or a table.
     Text,
-    /// It stands beside a mark of a chart.
+    /// It was read from a mark of a chart.
     Chart,
 }

@@ -1,4 +1,4 @@
-//! How the bytes of two hosts would go, and whether they arrive: what agents are asked
+//! The route of the bytes between two hosts, and whether they arrive: what agents are asked
 //! before the first trial, and what they find.
 
 use super::wire::Token;
@@ -86,7 +86,7 @@ pub enum Contact {
         /// Largest packet in bytes that the sender's kernel now takes the way for.
         mtu: u32,
     },
-    /// A connection stands, and the token is not answered.
+    /// A connection is established, and the token is not answered.
     Mute,
     /// Nothing answers.
     Silent,
@@ -105,14 +105,14 @@ pub enum Contact {
 pub enum Passage {
     /// It arrives in packets as large as the way is taken for.
     Whole,
-    /// It arrives in packets of at most so many bytes; 0 where in none that was tried.
+    /// It arrives in packets of at most this many bytes; 0 where in none that was tried.
     UpTo(u32),
 }
 
 /// What the receiver saw of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Met {
-    /// Whether a connection was begun whose third packet is missing (SYN_RECV): what the
+    /// Whether a connection was started whose third packet is missing (SYN_RECV): what the
     /// sender sends arrives, and the answers do not.
     pub half_open: bool,
     /// Connections that stood.

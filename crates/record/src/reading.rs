@@ -1,4 +1,4 @@
-//! What a meter says: a number with its unit and what it is a number of.
+//! What a meter reports: a number with its unit and scope.
 
 use super::Role;
 use schemars::JsonSchema;
@@ -140,6 +140,8 @@ pub enum Scope {
     Function(String),
     /// One of the kernel of one role's host, where each has its own.
     FunctionOf(Role, String),
+    /// The threads of one role that do the same work, by name: "flows", "vhost".
+    Threads(Role, String),
 }
 
 impl Scope {

@@ -1,9 +1,9 @@
 //! What may be set on a host: a closed set, each with the one thing it changes.
 //!
 //! A [`Setting`] is data: it says what is set, on what, to what. How the present
-//! value is read, written down, changed and put back is `host::settings`'
-//! business. Every name in it was checked when it was made, be it typed, read
-//! from a file or built by a path: no name leads out of the folder it is for.
+//! value is read, written down, changed and restored is `host::settings`'
+//! business. Every name in it was checked when it was made, whether typed,
+//! read from a file or built by a path: no name leads out of the folder it is for.
 //!
 //! People write settings as one line each ([`std::str::FromStr`], and what
 //! [`std::fmt::Display`] prints): `mtu eth0 4148`, `rings eth0 rx=4096`. The
@@ -91,7 +91,7 @@ pub enum Setting {
         /// The device.
         device: DeviceName,
         /// From 1280 on: below that the kernel takes IPv6 off the device, with
-        /// addresses that nobody could put back.
+        /// addresses that could not be restored.
         bytes: u32,
     },
     /// Largest packets of segmentation and receive offload (`ip link set DEVICE
@@ -155,7 +155,7 @@ pub enum Setting {
         /// Which states are taken away.
         disable: IdleChoice,
     },
-    /// Huge pages that are set aside
+    /// Huge pages that are reserved
     /// (Documentation/admin-guide/mm/hugetlbpage.rst).
     HugePages {
         /// Bytes of one page: a power of two.
@@ -163,7 +163,7 @@ pub enum Setting {
         /// The NUMA node; none leaves it to the kernel.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         node: Option<u32>,
-        /// How many pages there are to be.
+        /// The number of pages to reserve.
         count: u64,
     },
     /// A device's polling in kernel threads instead of softirqs
@@ -191,11 +191,11 @@ pub enum Setting {
         part: Word,
         /// Its file there; `state` is set by binding.
         attribute: Word,
-        /// What it is to say.
+        /// The value it should have.
         value: Word,
     },
     /// A device without address and route that is moved into a network namespace of its own
-    /// for the time of a study, and back. Only a testbed asks for it.
+    /// for the time of a study, and back. Only a testbed requests it.
     Loan {
         /// The device.
         device: DeviceName,
@@ -468,7 +468,7 @@ impl Setting {
         }
     }
 
-    /// True where a testbed asks for it, and never a person.
+    /// True where a testbed requests it, and never a person.
     pub fn is_of_testbed(&self) -> bool {
         matches!(self, Setting::Loan { .. })
     }
@@ -488,7 +488,7 @@ impl Setting {
             let place = |text: &str| SettingValue::one(Self::PLACE, text);
             return (String::new(), place(was), place(is));
         }
-        before.beside(after)
+        before.compared_with(after)
     }
 
     /// The part of a [`Setting::Loan`] that says where the device is.
@@ -508,12 +508,10 @@ impl Setting {
             {
                 Some("it sets nothing".into())
             }
-            Setting::Spread { queues: 0, .. } => {
-                Some("flows have to go to at least one queue".into())
-            }
+            Setting::Spread { queues: 0, .. } => Some("flows must go to at least one queue".into()),
             Setting::Flow { rule, .. } => rule.flaw(),
             Setting::Mtu { bytes, .. } if *bytes < LEAST_MTU => Some(format!(
-                "below {LEAST_MTU} bytes the kernel takes IPv6 off the device, and its addresses"
+                "below {LEAST_MTU} bytes the kernel removes IPv6 and its addresses from the device"
             )),
             Setting::IrqAffinity { cpus, .. } if cpus.is_empty() => {
                 Some("an interrupt needs a CPU".into())

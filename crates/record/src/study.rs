@@ -39,11 +39,11 @@ pub struct StudyHeader {
     /// shows that things work, and no verdict is given. None where it measures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub functional: Option<String>,
-    /// Instructions that a second of the hosts' CPU time stands for, where their clock
+    /// Instructions that a second of the hosts' CPU time represents, where their clock
     /// counts instructions and not time. None where time is time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instructions_per_second: Option<f64>,
-    /// The cells, in the order asked for.
+    /// The cells, in the order requested.
     pub cells: Vec<Cell>,
     /// The cell all others are compared with.
     pub baseline: CellId,
@@ -122,13 +122,13 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// So many whole trials of each cell, with so many seconds of warm-up and window.
+    /// That many whole trials of each cell, with this many seconds of warm-up and window.
     pub fn trials(blocks: u32, warm_up: f64, window: f64) -> Schedule {
         let (seed, design) = (0, Design::Trials);
         Schedule { blocks, warm_up, window, seed, design, stopping: None, budget: None }
     }
 
-    /// Blocks of the first of two passes, which a budget asks for; none where all cells have all
+    /// Blocks of the first of two passes, which a budget requests; none where all cells have all
     /// blocks.
     pub fn first_pass(&self) -> Option<u32> {
         self.budget.map(|budget| budget.first).filter(|first| *first < self.blocks)
@@ -169,7 +169,7 @@ pub struct Stopping {
     /// Stop when the interval of every comparison is within this share of its
     /// effect (0.01: plus or minus 1 %). `Schedule::blocks` is the most that is run.
     pub within: f64,
-    /// Blocks that are run before the rule is asked for the first time.
+    /// Blocks that are run before the rule is first evaluated.
     pub at_least: u32,
 }
 

@@ -1,4 +1,4 @@
-//! A trial: one cell, run once, with everything that was seen.
+//! A trial: one cell, run once, with everything that was observed.
 
 use super::{
     CellId, Clocks, Fault, FaultKind, FragmentCounts, Hops, Latency, Ledger, ProfileRecord,
@@ -24,7 +24,7 @@ pub struct Trial {
     pub order: u32,
     /// When it began, milliseconds since the Unix epoch.
     pub started_ms: u64,
-    /// What became of it.
+    /// Its outcome.
     pub status: TrialStatus,
     /// What is counted. Records of version 1 have none of this field and count bytes.
     #[serde(default)]
@@ -38,11 +38,11 @@ pub struct Trial {
     /// How long the exchanges of that window took; none of bytes and packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
-    /// What became of every frame; none of bytes and exchanges.
+    /// The outcome of every frame; none of bytes and exchanges.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hops: Option<Hops>,
     /// When the window was open, by the controller's clock; several stretches where the
-    /// cells take turns. An external meter's log is laid beside it.
+    /// cells take turns. An external meter's log is aligned with it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spans: Vec<TimeSpan>,
     /// The hosts' clocks, where the hosts are apart.
@@ -52,18 +52,18 @@ pub struct Trial {
     pub label: String,
     /// What each end saw.
     pub roles: Vec<RoleRecord>,
-    /// Everything the meters said.
+    /// All readings of the meters.
     pub readings: Vec<Reading>,
     /// Metrics over time.
     pub series: Vec<Series>,
     /// What the reader should know; none of it makes the trial invalid.
     pub warnings: Vec<String>,
-    /// What was set on the cards for this trial, at its paths' wish, and put back after
+    /// What was set on the cards for this trial, at its paths' request, and restored after
     /// it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prepared: Vec<SettingRecord>,
     /// The profile that was taken. Sampling costs throughput, so a trial with a
-    /// profile is no measurement of its cell: see `Study::profiles`.
+    /// profile is not a measurement of its cell: see `Study::profiles`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<ProfileRecord>,
     /// Name of the pair of hosts that ran it, where the study was merged from several.
@@ -71,13 +71,13 @@ pub struct Trial {
     pub pair: Option<String>,
 }
 
-/// What became of a trial.
+/// The outcome of a trial.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "is")]
 pub enum TrialStatus {
     /// It ran and counts.
     Measured,
-    /// It ran, but something happened that spoils it: an event, never a value.
+    /// It ran, but an event invalidates it; a value never does.
     Rejected {
         /// What happened, each in words: "CPU 1 lost 12 % to steal".
         events: Vec<String>,
@@ -147,18 +147,18 @@ pub struct RoleRecord {
     pub ledger: Ledger,
     /// System calls of the engine within the window.
     pub calls: Vec<CallRow>,
-    /// Sizes of what was handed over at once within the window.
+    /// Sizes of the pieces that one call transferred within the window.
     pub sizes: SizeDistribution,
     /// Fragments per receive within the window; none where nothing was received
     /// into device memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fragments: Option<FragmentCounts>,
     /// How long the exchanges of this end's flows took within the window, on the wire
-    /// between agent and controller; on disk it stands in the trial.
+    /// between agent and controller; on disk it is part of the trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
     /// What this end counted of frames, on the wire between agent and controller; on disk
-    /// it stands in the trial.
+    /// it is part of the trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hops: Option<Hops>,
     /// The engine's threads within the window.
@@ -166,13 +166,13 @@ pub struct RoleRecord {
     /// What the witness page showed of the sender's path; none at the receiver.
     #[serde(default)]
     pub witness: Option<ProvenWitness>,
-    /// What the engine wants the reader to know.
+    /// Notes of the engine for the reader.
     pub notes: Vec<String>,
 }
 
 /// Result of the witness page: the sender sends one page by its own path, waits
 /// until the peer's kernel has it, overwrites it, and only then the receiver
-/// reads it. What the receiver sees tells whether the page was copied on the way.
+/// reads it. What the receiver sees shows whether the page was copied on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProvenWitness {

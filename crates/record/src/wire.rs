@@ -1,6 +1,6 @@
-//! What controller and agent say to each other: one JSON object a line, over
+//! The messages between controller and agent: one JSON object per line, over
 //! the agent's standard input and output. The agent begins with [`SYNC`]; then the
-//! controller asks and the agent answers once; `Reply::Lost` alone may come unasked,
+//! controller asks and the agent answers once; only `Reply::Lost` may come unsolicited,
 //! `Reply::Pong` and `Reply::Clock` at any time.
 
 use super::{
@@ -11,13 +11,13 @@ use super::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Longest line either side accepts, in bytes.
 pub const MAX_LINE: usize = 16 << 20;
 
 /// The end of the first line that an agent writes. What comes before it was printed by
-/// whatever started the agent, a login shell for example, and is passed over.
+/// whatever started the agent, a login shell for example, and is skipped.
 pub const SYNC: &str = "bytepath agent begins";
 
 /// Most bytes that may come before [`SYNC`].
@@ -110,10 +110,8 @@ pub enum Request {
     Connect {
         /// The cell to play.
         cell: Box<Cell>,
-        /// The receiver's address.
-        address: IpAddr,
-        /// The receiver's port.
-        port: u16,
+        /// Where the receiver listens.
+        peer: SocketAddr,
         /// The network device of the link at this end.
         device: Option<String>,
         /// What to show it.
@@ -158,7 +156,7 @@ pub enum Request {
     /// window. Answered by `Done`.
     AwaitWindow {
         /// Seconds that may pass without anything being moved.
-        patience: f64,
+        timeout: f64,
     },
     /// What have this device and its queueing discipline dropped so far, and what waits
     /// there? Answered by `Hops`.
@@ -172,7 +170,7 @@ pub enum Request {
     /// Wait until the stream has drained, at most this long. Answered by `Finished`.
     Finish {
         /// Seconds to wait before the flow is cut.
-        patience: f64,
+        timeout: f64,
     },
     /// What does one sample cost? Answered by `SamplePrice`.
     SamplePrice {
@@ -203,7 +201,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// The moment that it is for, where it is not for now.
+    /// The moment that it is for; none means at once.
     pub fn moment(&self) -> Option<u64> {
         match self {
             Request::WindowBegin { at } | Request::WindowEnd { at } => *at,
@@ -223,7 +221,7 @@ pub struct HostAddress {
     pub prefix: u8,
 }
 
-/// A meter that is asked for, and how.
+/// A meter that is requested, and how.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MeterRequest {
     /// Its name in the catalogue.
@@ -271,7 +269,7 @@ pub enum Reply {
     Reach(ReachReply),
     /// What the steward says.
     Steward(StewardReply),
-    /// The device that was asked for.
+    /// The device that was requested.
     Device {
         /// Its name.
         name: String,
@@ -290,17 +288,17 @@ pub enum Reply {
     Done,
     /// The link is up.
     Linked {
-        /// What was wished for and could not be had.
+        /// What was requested as optional and not available.
         notes: Vec<String>,
     },
     /// What the host is.
     Facts(Box<Facts>),
     /// Memory-copy bandwidth.
     Ceiling(CopyCeiling),
-    /// The port it listens on.
+    /// Where it listens.
     Listening {
-        /// TCP port.
-        port: u16,
+        /// The address, which need not be the host's, and the port.
+        address: SocketAddr,
     },
     /// What the meters said of the window.
     Window {
@@ -347,7 +345,7 @@ pub enum Reply {
     },
     /// The request failed.
     Failed(Fault),
-    /// Unasked: the engine stopped before it was told to.
+    /// Unsolicited: the engine stopped before it was asked to.
     Lost(Fault),
 }
 
@@ -385,7 +383,7 @@ pub enum StewardRequest {
     Fingerprint,
     /// Restore what a run that died has left. Answered by `Rows`.
     Restore,
-    /// What would spoil a measurement here? Answered by `Findings`.
+    /// What would distort a measurement here? Answered by `Findings`.
     Examine,
     /// Hold the first GPU, if there is one, until the agent ends. Answered by `Done`.
     HoldGpu,
@@ -417,7 +415,7 @@ pub enum StewardReply {
         /// As the host prints it.
         settings: BTreeMap<String, String>,
     },
-    /// What would spoil a measurement.
+    /// What would distort a measurement.
     Findings {
         /// What forbids first.
         findings: Vec<Finding>,
@@ -456,6 +454,10 @@ pub struct LinkEnd {
     /// whose namespace the device goes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tap_for: Option<u32>,
+    /// Where the link is a veth pair that ends in a macvtap, and this is the end of its
+    /// descriptors: the device of the pair that it is put on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub macvtap_on: Option<String>,
     /// Own address.
     pub address: IpAddr,
     /// Length of its prefix in bits.
@@ -464,7 +466,7 @@ pub struct LinkEnd {
     pub settings: LinkSettings,
     /// CPU that the device's receive processing should run on.
     pub softirq_cpu: Option<u32>,
-    /// Whether that CPU was asked for by name. Otherwise it is a wish: not everyone
+    /// Whether that CPU was requested by name. Otherwise it is best effort: not everyone
     /// may pin kernel threads.
     #[serde(default)]
     pub softirq_required: bool,
@@ -474,8 +476,8 @@ pub struct LinkEnd {
     pub interrupts_there: bool,
     /// Seconds that the carrier may take to come. A cable's two ends agree for some.
     #[serde(default = "LinkEnd::moment")]
-    pub patience: f64,
-    /// The other end's address and hardware address, where nobody is to ask for it.
+    pub timeout: f64,
+    /// Peer's address and hardware address, to avoid neighbour discovery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub neighbour: Option<(IpAddr, [u8; 6])>,
 }
@@ -488,13 +490,14 @@ impl LinkEnd {
             device: device.into(),
             peer: None,
             tap_for: None,
+            macvtap_on: None,
             address,
             prefix,
             settings: LinkSettings::default(),
             softirq_cpu: None,
             softirq_required: false,
             interrupts_there: false,
-            patience: LinkEnd::moment(),
+            timeout: LinkEnd::moment(),
             neighbour: None,
         }
     }

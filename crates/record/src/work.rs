@@ -173,7 +173,7 @@ impl Work {
     }
 
     /// How costs are shown that are kept in CPU seconds: as such, or as the instructions
-    /// that the seconds stand for, where a second stands for so many.
+    /// that the seconds represent, at a fixed number for each second.
     pub fn cost(self, instructions_per_second: Option<f64>) -> Cost {
         let Terms { cost, instructions, .. } = *self.terms();
         instructions_per_second

@@ -14,7 +14,7 @@ const IFAPROT_KERNEL_LL: u8 = 3;
 /// A route that the kernel made with an address (`include/uapi/linux/rtnetlink.h`).
 const RTPROT_KERNEL: u8 = 2;
 
-/// An entry that is never asked for (`include/uapi/linux/neighbour.h`).
+/// An entry that is never requested (`include/uapi/linux/neighbour.h`).
 const NUD_PERMANENT: u16 = 0x80;
 
 /// Bytes of `struct rtnexthop`; the device's number is the last four.
@@ -34,7 +34,7 @@ pub struct RouteTo {
 }
 
 impl Netlink {
-    /// The way that packets to an address would go now, as `ip route get` asks for it.
+    /// The way that packets to an address would go now, as `ip route get` reports it.
     /// NetworkUnreachable: there is no route. HostUnreachable, PermissionDenied,
     /// InvalidInput: the route says `unreachable`, `prohibit`, `blackhole` (ip-route(8)).
     pub fn route_to(&mut self, to: IpAddr) -> io::Result<RouteTo> {

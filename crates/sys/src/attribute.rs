@@ -25,7 +25,7 @@ pub fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// "0-3,8" as numbers, ascending (the kernel's list format, lib/bitmap.c); what is no
+/// "0-3,8" as numbers, ascending (the kernel's list format, lib/bitmap.c); what is not a
 /// number is skipped.
 pub fn list(text: &str) -> Vec<u32> {
     // Far above what the kernel supports (8192 on x86-64); it keeps a nonsense range
@@ -88,7 +88,7 @@ impl Number {
         let text = buffer.get(..len).map(String::from_utf8_lossy).unwrap_or_default();
         number(&text).ok_or_else(|| {
             let shown: String = text.trim().chars().take(30).collect();
-            let what = format!("{} is no number but '{shown}'", self.path.display());
+            let what = format!("{} is not a number but '{shown}'", self.path.display());
             io::Error::new(ErrorKind::InvalidData, what)
         })
     }
@@ -127,6 +127,6 @@ mod tests {
         assert_eq!((open.read().unwrap(), closed.read().unwrap()), (18, 18));
         fs::write(&path, "none\n").unwrap();
         let error = open.read().unwrap_err();
-        assert!(error.to_string().contains("energy_uj is no number but 'none'"), "{error}");
+        assert!(error.to_string().contains("energy_uj is not a number but 'none'"), "{error}");
     }
 }

@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 /// The protocol of frames that are ours (IEEE 802, local experiments): the kernel sends some
-/// of its own accord.
+/// on its own.
 pub const PROTOCOL: [u8; 2] = [0x88, 0xb5];
 
 /// Puts the calling thread into a network namespace of its own. None, with the reason
@@ -79,8 +79,8 @@ impl Port {
     /// The next frame; none if there is none for a while.
     pub fn receive(&self) -> Option<Vec<u8>> {
         use std::os::fd::AsFd;
-        let patience = Duration::from_millis(500);
-        if !crate::tcp::wait_readable(self.0.as_fd(), patience).unwrap() {
+        let timeout = Duration::from_millis(500);
+        if !crate::tcp::wait_readable(self.0.as_fd(), timeout).unwrap() {
             return None;
         }
         let mut frame = vec![0; 2048];

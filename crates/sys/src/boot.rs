@@ -16,15 +16,15 @@ pub fn mount_virtual(kind: &str, folder: &str) -> io::Result<()> {
 }
 
 /// Loads a module into the kernel; parameters are `name=value`, with blanks between
-/// them. EEXIST: it is there already. ENOENT: a symbol that it needs is in no module
+/// them. EEXIST: it already exists. ENOENT: a symbol that it needs is in no module
 /// that was loaded.
 pub fn load_module(module: &[u8], parameters: &str) -> io::Result<()> {
     let parameters = CString::new(parameters).map_err(|_| io::ErrorKind::InvalidInput)?;
     Ok(rustix::system::init_module(module, &parameters)?)
 }
 
-/// Loads a module that a guest has kept for whoever wants it. NotFound: it has none, or this
-/// is no guest.
+/// Loads a module that a guest has kept for later use. NotFound: it has none, or this
+/// is not a guest.
 pub fn load_kept(name: &str) -> io::Result<()> {
     let file = module_file(MODULES.as_ref(), name).ok_or(io::ErrorKind::NotFound)?;
     match load_module(&fs::read(file)?, "") {
@@ -45,7 +45,7 @@ pub fn is_module(file: &Path, name: &str) -> bool {
     file.split_once('-').is_some_and(|(_, of)| of == name)
 }
 
-/// Takes a module out of the kernel. ENOENT: it is not there. EWOULDBLOCK: something
+/// Takes a module out of the kernel. ENOENT: it does not exist. EWOULDBLOCK: something
 /// uses it.
 pub fn unload_module(name: &str) -> io::Result<()> {
     let name = CString::new(name).map_err(|_| io::ErrorKind::InvalidInput)?;

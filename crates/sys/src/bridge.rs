@@ -6,7 +6,7 @@ use netlink_bindings::rt_link::{Ifinfomsg, Request};
 use std::io;
 
 /// Makes a bridge of this interface index, and brings it up. It forwards at once,
-/// because it speaks no spanning tree, and asks nobody about multicast groups.
+/// because it speaks no spanning tree, and sends no multicast queries.
 /// EOPNOTSUPP: the kernel has no bridges.
 pub fn bridge_message(name: &str, index: u32) -> io::Result<Vec<u8>> {
     let mut request = Request::new().set_create().set_excl().op_newlink_do(&up(index));

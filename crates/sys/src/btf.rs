@@ -3,7 +3,7 @@
 //! `/sys/kernel/btf/vmlinux`; the format is that of
 //! Documentation/bpf/btf.rst and include/uapi/linux/btf.h.
 //!
-//! Every read is checked: a file that is no BTF gives an error, never a panic.
+//! Every read is checked: a file that is not BTF gives an error, never a panic.
 
 use std::fs;
 use std::path::Path;
@@ -31,7 +31,7 @@ pub enum Kind {
     Function = 12,
 }
 
-/// A file that is no BTF, or is cut short.
+/// A file that is not BTF, or is cut short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not the type information of a kernel: {0}")]
 pub struct Malformed(&'static str);
@@ -54,7 +54,7 @@ impl Btf {
 
     /// Takes a whole file.
     pub fn parse(bytes: Vec<u8>) -> Result<Btf, Malformed> {
-        let short = Malformed("it is cut short");
+        let short = Malformed("it is truncated");
         if u16_at(&bytes, 0).ok_or(short)? != MAGIC {
             return Err(Malformed("it has another magic number"));
         }
@@ -73,7 +73,7 @@ impl Btf {
         while at < section.end {
             types.push(u32::try_from(at).map_err(|_| Malformed("it is too large"))?);
             let info = u32_at(&bytes, at + 4).ok_or(short)?;
-            at += HEAD + tail(info).ok_or(Malformed("it has a kind of type unknown here"))?;
+            at += HEAD + tail(info).ok_or(Malformed("it has an unknown kind of type"))?;
         }
         if at != section.end {
             return Err(short);

@@ -1,7 +1,7 @@
 //! Memory that several threads, or a device, copy in at the same time, and the ways in which a
 //! processor copies.
 //!
-//! [`Memory`] is never referred to by Rust references: who reads what somebody is copying gets
+//! [`Memory`] is never referred to by Rust references: reading what is being copied gives
 //! old bytes, new ones or some of both, as with any DMA, and nothing worse.
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
@@ -108,7 +108,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nobody refers to it any more.
+        // SAFETY: the mapping is ours, and nothing refers to it any more.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 }

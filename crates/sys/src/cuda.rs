@@ -1,6 +1,6 @@
 //! Memory of a GPU, by the CUDA driver's own library (cuda.h of the CUDA
-//! toolkit, "Driver API"), which is loaded when it is first asked for: nothing of
-//! CUDA is needed to build bytepath, and a machine without it hears so in words.
+//! toolkit, "Driver API"), which is loaded when it is first requested: nothing of
+//! CUDA is needed to build bytepath, and a machine without it gets a clear message.
 
 use crate::nvidia::Loaded;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -89,7 +89,7 @@ fn load() -> io::Result<Driver> {
         call.check("cuDeviceGetAttribute", asked)?;
         if supported == 0 {
             return Err(io::Error::other(format!(
-                "the driver of {name} exports no dmabufs (that takes the open kernel modules)"
+                "the driver of {name} exports no dmabufs (this requires the open kernel modules)"
             )));
         }
         let mut context: Context = std::ptr::null_mut();

@@ -66,7 +66,7 @@ pub fn receive_queues(name: &str) -> io::Result<u32> {
     Ok(count)
 }
 
-/// Name of the driver of a device that stands on a bus: a NIC, also an emulated
+/// Name of the driver of a device on a bus: a NIC, also an emulated
 /// one. None for devices that are all software, and for those that do not exist.
 pub fn driver(name: &str) -> io::Result<Option<String>> {
     let Some(folder) = on_bus(name)? else { return Ok(None) };
@@ -79,7 +79,7 @@ pub fn driver(name: &str) -> io::Result<Option<String>> {
 /// queues included (Documentation/ABI/testing/sysfs-bus-pci, `msi_irqs`). None of others.
 pub fn interrupts(name: &str) -> io::Result<Vec<u32>> {
     let Some(folder) = on_bus(name)? else { return Ok(Vec::new()) };
-    // A virtio device stands on a PCI device that has them.
+    // A virtio device sits on a PCI device that has them.
     let folders = [folder.clone(), fs::canonicalize(folder)?.join("..")];
     let mut all: Vec<u32> = folders
         .iter()
@@ -94,13 +94,13 @@ pub fn interrupts(name: &str) -> io::Result<Vec<u32>> {
 /// (Documentation/ABI/testing/sysfs-bus-pci, `numa_node`).
 pub fn node(name: &str) -> io::Result<Option<u32>> {
     let Some(folder) = on_bus(name)? else { return Ok(None) };
-    // A virtio device stands on a PCI device that has one.
+    // A virtio device sits on a PCI device that has one.
     let folders = [folder.clone(), fs::canonicalize(folder)?.join("..")];
     let said = folders.iter().find_map(|folder| crate::attribute::text(&folder.join("numa_node")));
     Ok(said.and_then(|text| text.trim().parse().ok()))
 }
 
-/// Where a device that stands on a bus is in sysfs, which shows buses in every namespace.
+/// Where a device on a bus is in sysfs, which shows buses in every namespace.
 fn on_bus(name: &str) -> io::Result<Option<PathBuf>> {
     let header = rt_link::Ifinfomsg::new();
     let mut request = rt_link::Request::new().op_getlink_do(&header);
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn what_does_not_exist_is_not_found() {
-        // TEST-NET-1 of RFC 5737, which nobody has.
+        // TEST-NET-1 of RFC 5737, which no host has.
         let error = of_address(Ipv4Addr::new(192, 0, 2, 77).into()).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
         assert_eq!(driver("no-such-dev").unwrap(), None);

@@ -1,4 +1,4 @@
-//! What the driver of a network device says of itself and of the card's firmware:
+//! What the driver of a network device reports about itself and the card's firmware:
 //! `ETHTOOL_GDRVINFO` (linux/ethtool.h, `struct ethtool_drvinfo`), which ethtool's netlink
 //! family does not have.
 

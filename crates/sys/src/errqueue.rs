@@ -11,7 +11,7 @@ const ORIGIN_ZEROCOPY: u8 = 5;
 /// `SO_EE_CODE_ZEROCOPY_COPIED`, the same file.
 const CODE_COPIED: u8 = 1;
 
-/// The kernel has let go of the memory of some sends.
+/// The kernel has release the memory of some sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// Number of the first send; sends with `MSG_ZEROCOPY` that took bytes are
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn other_origins_are_no_completions() {
+    fn other_origins_are_not_completions() {
         // SAFETY: a plain struct of integers.
         let mut error: libc::sock_extended_err = unsafe { zeroed() };
         (error.ee_origin, error.ee_info, error.ee_data) = (ORIGIN_ZEROCOPY, 4, 9);

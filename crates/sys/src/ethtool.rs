@@ -3,7 +3,7 @@
 //! later). Features are in [`super::netlink`]; spreading and steering of flows,
 //! which the family could not change for long, in [`super::flow_steering`].
 //!
-//! EOPNOTSUPP everywhere: the driver has no such thing (veth has no rings).
+//! EOPNOTSUPP everywhere: the driver does not support it (veth has no rings).
 
 use super::netlink::{Netlink, acknowledged, explained, number};
 use netlink_bindings::ethtool::{self, HeaderFlags};
@@ -21,7 +21,7 @@ pub struct Rings {
     pub tx: Option<u32>,
     /// Most that there can be.
     pub tx_max: Option<u32>,
-    /// Bytes of a receive buffer.
+    /// Size of a receive buffer in bytes.
     pub rx_buf_len: Option<u32>,
     /// Header split; see [`DataSplit`].
     pub tcp_data_split: Option<DataSplit>,

@@ -1,13 +1,13 @@
 //! Locks that belong to an open file and end with it (fcntl(2), "open file
 //! description locks"): a process that was killed holds none. Unlike flock(2),
-//! somebody else's lock can be seen without taking it.
+//! another process's lock can be seen without taking it.
 
 use super::check;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// Takes the lock on a whole file that is open for writing. False: somebody else
+/// Takes the lock on a whole file that is open for writing. False: another process
 /// has it.
 pub fn take(file: &File) -> io::Result<bool> {
     match fcntl(file, libc::F_OFD_SETLK, libc::F_WRLCK) {
@@ -17,12 +17,12 @@ pub fn take(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Whether somebody else has the lock.
+/// Whether another process has the lock.
 pub fn is_taken(file: &File) -> io::Result<bool> {
     Ok(fcntl(file, libc::F_OFD_GETLK, libc::F_WRLCK)?.l_type != libc::F_UNLCK as libc::c_short)
 }
 
-/// Gives the lock back. Closing the file would do, but for a child that another
+/// Gives the lock back. Closing the file would do, except for a child that another
 /// thread is just starting: it has the file open, too, until it executes its program.
 pub fn release(file: &File) -> io::Result<()> {
     fcntl(file, libc::F_OFD_SETLK, libc::F_UNLCK).map(drop)
@@ -53,7 +53,7 @@ mod tests {
         assert!(!is_taken(&second).unwrap());
         assert!(take(&first).unwrap());
         assert!(is_taken(&second).unwrap() && !take(&second).unwrap());
-        assert!(!is_taken(&first).unwrap(), "one's own is not somebody else's");
+        assert!(!is_taken(&first).unwrap(), "one's own lock does not count as taken");
         drop(first);
         assert!(!is_taken(&second).unwrap() && take(&second).unwrap());
     }

@@ -1,7 +1,7 @@
 //! How a device spreads flows over its receive queues, and rules that steer
 //! single flows: ioctl(SIOCETHTOOL) (linux/ethtool.h, net/ethtool/ioctl.c). The
 //! netlink family reads the table since Linux 6.3 and changes it since 6.17, and
-//! has no rules at all, so this is the older interface, which every driver serves.
+//! has no rules at all, so this is the older interface, which every driver supports.
 
 use super::interface_request::{Ethtool, word, words};
 use std::io;
@@ -101,7 +101,7 @@ pub fn rules(device: &str) -> io::Result<RuleTable> {
     Ok(RuleTable { locations, size, chooses })
 }
 
-/// The rule at a place; none if it is no rule about TCP flows, or matches only
+/// The rule at a place; none if it is not a rule about TCP flows, or matches only
 /// parts of addresses. ENOENT (or EINVAL): there is none.
 pub fn rule(device: &str, location: u32) -> io::Result<Option<Rule>> {
     let mut request = Classifier::new(GRXCLSRULE, 0);
@@ -127,7 +127,7 @@ pub fn delete_rule(device: &str, location: u32) -> io::Result<()> {
     request.send(device)
 }
 
-/// `struct ethtool_rxnfc` with room for places behind it.
+/// `struct ethtool_rxnfc` followed by room for places.
 struct Classifier(Vec<u8>);
 
 // Offsets in it. `fs`, the rule, begins at 16: type, fields to match, more
@@ -186,7 +186,7 @@ impl Classifier {
         ];
         let (offsets, size) = fields(rule.ipv6);
         for (offset, value) in offsets.into_iter().zip(values) {
-            // An address of the other family has no room here, and is no match.
+            // An address of the other family has no room here, and is not a match.
             if let Some(value) = value.filter(|value| value.len() == size || value.len() == 2) {
                 self.put(MASKS + offset, &vec![0xff; value.len()]);
                 self.put(FIELDS + offset, &value);

@@ -89,7 +89,7 @@ impl Descriptor {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     /// `enum dsa_completion_status`, and bit 7 where a page fault was that of a write; 0 while
-    /// the descriptor is under way.
+    /// the descriptor is in flight.
     pub status: u8,
     /// Of a copy: 1 where it went from the end to the beginning.
     pub result: u8,
@@ -100,7 +100,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// The record in a memory; none while the descriptor is under way.
+    /// The record in a memory; none while the descriptor is in flight.
     fn read(memory: &Memory, at: usize) -> Option<Record> {
         let status = memory.acquire(at);
         if status == 0 {
@@ -175,7 +175,7 @@ impl Place {
         Piece { memory: &memories[self.memory], at: self.at }
     }
 
-    /// The address of so many bytes here. Panics beyond the end of the memory.
+    /// The address of this many bytes here. Panics beyond the end of the memory.
     pub fn address(self, memories: &[Memory], len: usize) -> u64 {
         let memory = &memories[self.memory];
         assert!(self.at.checked_add(len).is_some_and(|end| end <= memory.len()));
@@ -226,30 +226,31 @@ impl WorkQueue {
             Err(e) if e.raw_os_error() == Some(libc::EPERM) => Portal::Written(file),
             Err(e) => return Err(e),
         };
-        WorkQueue::of(memories, depth, batch, flags, |_, _| portal)
+        WorkQueue::of(memories, depth, batch, flags, |_, _| Ok(portal))?
     }
 
-    /// A queue whose device is software, made of the memory of records and that of lists.
-    pub fn software(
+    /// A queue whose device is software, made of the memory of records and that of lists; or why
+    /// that could not be made.
+    pub fn software<E>(
         (memories, depth, batch, flags): (Memories, usize, usize, u32),
-        device: impl FnOnce(&Arc<Memory>, &Arc<Memory>) -> Box<dyn Device>,
-    ) -> io::Result<WorkQueue> {
+        device: impl FnOnce(&Arc<Memory>, &Arc<Memory>) -> Result<Box<dyn Device>, E>,
+    ) -> io::Result<Result<WorkQueue, E>> {
         WorkQueue::of(memories, depth, batch, flags, |records, lists| {
-            Portal::Software(device(records, lists))
+            device(records, lists).map(Portal::Software)
         })
     }
 
-    fn of(
+    fn of<E>(
         memories: Memories,
         depth: usize,
         batch: usize,
         flags: u32,
-        portal: impl FnOnce(&Arc<Memory>, &Arc<Memory>) -> Portal,
-    ) -> io::Result<WorkQueue> {
+        portal: impl FnOnce(&Arc<Memory>, &Arc<Memory>) -> Result<Portal, E>,
+    ) -> io::Result<Result<WorkQueue, E>> {
         let records = Arc::new(Memory::new(2 * depth * RECORD)?);
         let lists = Arc::new(Memory::new(depth * batch.max(1) * DESCRIPTOR)?);
         let portal = portal(&records, &lists);
-        Ok(WorkQueue { portal, memories, records, lists, depth, batch, flags })
+        Ok(portal.map(|portal| WorkQueue { portal, memories, records, lists, depth, batch, flags }))
     }
 
     /// How descriptors get in; none for software.
@@ -282,7 +283,7 @@ impl WorkQueue {
         self.submit(&Descriptor::new(flags, BATCH, addresses, size))
     }
 
-    /// The completion record of a slot; none while its descriptor is under way.
+    /// The completion record of a slot; none while its descriptor is in flight.
     pub fn record(&self, slot: usize) -> Option<Record> {
         Record::read(&self.records, slot * RECORD)
     }

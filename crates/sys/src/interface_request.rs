@@ -28,7 +28,7 @@ pub(super) struct Ethtool {
     request: libc::ifreq,
 }
 
-// SAFETY: the pointer in the request is set anew by each command and not followed
+// SAFETY: the pointer in the request is set by each command and not followed
 // between them.
 unsafe impl Send for Ethtool {}
 

@@ -1,5 +1,5 @@
-//! Network namespaces that outlive whoever made them: a bind mount of the namespace
-//! on a file holds it, as ip-netns(8) does it. Nothing but [`release`], or a reboot,
+//! Network namespaces that outlive their creator: a bind mount of the namespace
+//! on a file holds it, as ip-netns(8) does it. Only [`release`], or a reboot,
 //! ends one; what was in it is still there after a crash.
 
 use super::namespace::reside;
@@ -15,8 +15,8 @@ use std::path::Path;
 /// `NSFS_MAGIC`, include/uapi/linux/magic.h: what statfs(2) says of a namespace.
 const NSFS: FsWord = 0x6e73_6673;
 
-/// Makes a network namespace and ties it to a file, which is made where it is not
-/// there. EEXIST: a namespace is tied to it already. EPERM: not root.
+/// Makes a network namespace and ties it to a file, which is made where it does
+/// not exist. EEXIST: a namespace is tied to it already. EPERM: not root.
 pub fn make(file: &Path) -> io::Result<()> {
     if open(file)?.is_some() {
         return Err(io::Error::from_raw_os_error(libc::EEXIST));
@@ -129,6 +129,6 @@ mod tests {
         assert!(!file.exists() && open(&file).unwrap().is_none());
         release(&file).unwrap();
         fs::write(&file, "").unwrap();
-        assert!(open(&file).unwrap().is_none(), "a file is no namespace");
+        assert!(open(&file).unwrap().is_none(), "a file is not a namespace");
     }
 }

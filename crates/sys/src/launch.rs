@@ -93,7 +93,7 @@ impl Held {
         let (argv, envp) = (list(&arguments), list(&environment));
         let (wait, go) = pipe()?;
         let (failed, report) = pipe()?;
-        // SAFETY: the child does nothing but system calls before it runs the
+        // SAFETY: the child only makes system calls before it runs the
         // program or ends, as fork(2) demands of a process with threads.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
@@ -282,7 +282,7 @@ mod tests {
         let held = Held::new(&file, &["true".into()]).unwrap();
         let pid = held.pid();
         signal(pid, libc::SIGKILL).unwrap();
-        // Until it is a zombie nobody notices that it is gone.
+        // Until it is a zombie its end goes unnoticed.
         let state = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         while !state().contains(") Z ") {
             std::thread::yield_now();

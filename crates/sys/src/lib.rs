@@ -1,8 +1,9 @@
 //! The only crate with `unsafe`: system calls, rings, netlink, and readers of
-//! `/proc` and `/sys`. It knows nothing of bytepath's own words; each file is
+//! `/proc` and `/sys`. It is independent of bytepath's own terms; each file is
 //! one kernel interface, wrapped so that its callers cannot misuse it.
 
 pub mod addressing;
+pub mod allocations;
 pub mod attribute;
 #[cfg(test)]
 mod bed;
@@ -22,12 +23,15 @@ pub mod driver_info;
 pub mod errqueue;
 pub mod ethtool;
 pub mod file_lock;
+pub mod files;
 pub mod flow_steering;
 pub mod hwmon;
 pub mod idxd;
 mod interface_request;
+pub mod interrupts;
 pub mod lasting_namespace;
 pub mod launch;
+pub mod macvtap;
 pub mod memory;
 pub mod namespace;
 pub mod netlink;
@@ -36,7 +40,9 @@ pub mod nic_stats;
 mod nvidia;
 pub mod nvml;
 pub mod packet;
+pub mod packet_batch;
 pub mod packet_ring;
+pub mod packet_vnet;
 pub mod perf;
 pub mod pipe;
 pub mod pktgen;
@@ -60,11 +66,11 @@ use std::path::{Path, PathBuf};
 /// made up.
 #[derive(Clone, Debug)]
 pub struct Roots {
-    /// Folder that stands for `/proc`.
+    /// Folder used in place of `/proc`.
     pub proc: PathBuf,
-    /// Folder that stands for `/sys`.
+    /// Folder used in place of `/sys`.
     pub sys: PathBuf,
-    /// File that stands for what netlink says of the network cards; none asks the
+    /// File used in place of what netlink reports about the network cards; none asks the
     /// kernel. A tree of files without such a file says nothing of them.
     pub cards: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! Page-aligned memory that is there before it is timed.
+//! Page-aligned memory, prefaulted before anything is timed.
 
 use rustix::fs::{MemfdFlags, memfd_create, sendfile};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
@@ -30,7 +30,7 @@ unsafe impl Sync for Region {}
 
 impl Region {
     /// At least `len` zeroed bytes, rounded up to whole pages for the mapping.
-    /// With `huge`, asks for transparent huge pages (advice only).
+    /// With `huge`, requests transparent huge pages (advice only).
     pub fn new(len: usize, huge: bool) -> io::Result<Self> {
         let page = rustix::param::page_size();
         let mut region = Region::map(len, page, MapFlags::PRIVATE)?;
@@ -45,8 +45,8 @@ impl Region {
     }
 
     /// At least `len` zeroed bytes on huge pages of 2 MiB that the administrator
-    /// has set aside (`vm.nr_hugepages`, `MAP_HUGETLB`), in whole ones. ENOMEM:
-    /// not so many of them are free.
+    /// has reserved (`vm.nr_hugepages`, `MAP_HUGETLB`), in whole ones. ENOMEM:
+    /// not this many of them are free.
     pub fn on_huge_pages(len: usize) -> io::Result<Self> {
         let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
         let mut region = Region::map(len, HUGE_PAGE, flags)?;
@@ -87,7 +87,7 @@ impl Region {
         self.start.as_ptr()
     }
 
-    /// The same, for whoever shares the memory with the kernel and therefore
+    /// The same, for callers that share the memory with the kernel and therefore
     /// must not make references to it.
     pub(super) fn start(&self) -> NonNull<u8> {
         self.start
@@ -111,14 +111,14 @@ impl DerefMut for Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours and nobody borrows it any more. Pages
-        // the kernel still refers to live on until it lets go of them.
+        // SAFETY: the mapping is ours and no longer borrowed. Pages
+        // the kernel still refers to live on until it releases them.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.mapped) };
     }
 }
 
 /// Part of a file or device, mapped for reading and writing and shared with
-/// whoever else has it: never referred to by Rust references, because others
+/// other processes: never referred to by Rust references, because others
 /// change it at any time.
 #[derive(Debug)]
 pub struct FileMapping {
@@ -126,7 +126,7 @@ pub struct FileMapping {
     len: usize,
 }
 
-// SAFETY: a mapping is not tied to a thread; whoever reads or writes through its
+// SAFETY: a mapping is not tied to a thread; code that reads or writes through its
 // address answers for that.
 unsafe impl Send for FileMapping {}
 // SAFETY: as above: the address alone is what is shared.
@@ -158,7 +158,7 @@ impl FileMapping {
 
 impl Drop for FileMapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nobody refers to it any more.
+        // SAFETY: the mapping is ours, and nothing refers to it any more.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 }

@@ -41,7 +41,7 @@ pub enum Enter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::FromRepr)]
 #[repr(u8)]
 pub enum Step {
-    /// Find the user namespace of the process to be beside.
+    /// Find the user namespace of the process to join.
     FindPeer,
     /// Create a user namespace (unprivileged callers only).
     UserNamespace,
@@ -124,7 +124,7 @@ pub fn spawn(command: Command, enter: Enter) -> Result<Child, Refused> {
     Plan::new(Way::of(enter)?)?.spawn(command, None)
 }
 
-/// The same in a network namespace that is there already, with a mount namespace of
+/// The same in a network namespace that already exists, with a mount namespace of
 /// its own in which `/sys` shows that namespace's devices. Takes CAP_SYS_ADMIN.
 pub fn spawn_in(command: Command, network: OwnedFd) -> Result<Child, Refused> {
     Plan::new(Way::Resident(network))?.spawn(command, None)
@@ -132,7 +132,7 @@ pub fn spawn_in(command: Command, network: OwnedFd) -> Result<Child, Refused> {
 
 /// Goes through everything that [`spawn`] does with [`Enter::New`], sends one
 /// request to rtnetlink from inside, and ends without running any program.
-/// `request` is a complete netlink message that asks for an acknowledgement.
+/// `request` is a complete netlink message that requests an acknowledgement.
 pub fn rehearse(request: Vec<u8>) -> Result<(), Refused> {
     inside_new(Step::Device, Box::new(move || attempt(Step::Device, send_request(&request))))
 }
@@ -158,7 +158,7 @@ fn inside_new(step: Step, work: Work) -> Result<(), Refused> {
 struct Plan {
     way: Way,
     parent: Pid,
-    /// Where the child writes the step that failed; `std` hands over only the
+    /// Where the child writes the step that failed; `std` passes only the
     /// error number.
     failed_step: OwnedFd,
     step_reader: OwnedFd,
@@ -343,7 +343,7 @@ fn end_now() {
 }
 
 /// sysfs as the caller's network namespace sees it. `/sys` shows the devices
-/// of the namespace of whoever mounted it, which for a child of [`spawn`] is
+/// of the namespace of the process that mounted it, which for a child of [`spawn`] is
 /// the outside. This mounts a sysfs of the caller's own and attaches it
 /// nowhere (fsmount(2), Linux 5.2): it is gone with the value.
 #[derive(Debug)]

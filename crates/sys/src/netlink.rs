@@ -3,7 +3,7 @@
 //! and NAPI instances (Documentation/netlink/specs in the kernel tree).
 //!
 //! Errors carry the kernel's own explanation (its extended acknowledgement)
-//! behind the error number's text, and keep the error's kind.
+//! after the error number's text, and keep the error's kind.
 
 use netlink_bindings::traits::{NetlinkRequest, Pusher};
 use netlink_bindings::utils::{finalize_nested_header, push_nested_header};
@@ -94,6 +94,8 @@ pub struct Features {
     pub changeable: Vec<String>,
     /// Those that are on.
     pub active: Vec<String>,
+    /// All that this kernel knows, of whatever device.
+    pub known: Vec<String>,
 }
 
 /// A NAPI instance (netdev family, Linux 6.8).
@@ -106,6 +108,18 @@ pub struct Napi {
     pub thread: Option<u32>,
     /// Number of its interrupt, where it has one.
     pub interrupt: Option<u32>,
+}
+
+/// Packets that a device has counted since it is there (`struct rtnl_link_stats64`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Sent (`tx_packets`).
+    pub sent: u64,
+    /// To be sent, and dropped (`tx_dropped`).
+    pub dropped: u64,
+    /// Received, and dropped by the driver or the stack, or missed for lack of memory
+    /// (`rx_dropped`, `rx_missed_errors`).
+    pub dropped_on_arrival: u64,
 }
 
 impl Default for Netlink {
@@ -220,9 +234,8 @@ impl Netlink {
         acknowledged(&mut self.socket, &request)
     }
 
-    /// Packets that a device has sent, and those that it was to send and dropped (`tx_packets`
-    /// and `tx_dropped` of its statistics); none if there is no such device.
-    pub fn sent_and_dropped(&mut self, name: &str) -> io::Result<Option<[u64; 2]>> {
+    /// What a device has counted of packets; none if there is no such device.
+    pub fn traffic(&mut self, name: &str) -> io::Result<Option<Traffic>> {
         let mut request = rt_link::Request::new().op_getlink_do(&rt_link::Ifinfomsg::new());
         request.encode().push_ifname(&device_name(name)?);
         let mut reply = self.socket.request(&request)?;
@@ -231,12 +244,16 @@ impl Netlink {
             other => {
                 let (_, attributes) = other.map_err(explained)?;
                 let all = attributes.get_stats64().map_err(undecodable)?;
-                Ok(Some([all.tx_packets, all.tx_dropped]))
+                Ok(Some(Traffic {
+                    sent: all.tx_packets,
+                    dropped: all.tx_dropped,
+                    dropped_on_arrival: all.rx_dropped + all.rx_missed_errors,
+                }))
             }
         }
     }
 
-    /// Names of the devices that stand on this one: VLANs, macvlans and the like.
+    /// Names of the devices stacked on this one: VLANs, macvlans and the like.
     pub fn devices_upon(&mut self, index: u32) -> io::Result<Vec<String>> {
         let header = rt_link::Ifinfomsg::new();
         let request = rt_link::Request::new().op_getlink_dump(&header);
@@ -245,7 +262,7 @@ impl Netlink {
         while let Some(link) = reply.recv() {
             let (header, attributes) = link.map_err(explained)?;
             let kind = attributes.get_linkinfo().ok().and_then(|info| info.get_kind().ok());
-            // The other end of a veth pair is named the same way, and stands on nothing.
+            // The other end of a veth pair is named the same way, but is not stacked on anything.
             let stands = attributes.get_link().is_ok_and(|lower| lower == index)
                 && attributes.get_link_netnsid().is_err()
                 && header.ifi_index as u32 != index
@@ -360,10 +377,12 @@ impl Netlink {
         };
         let changeable = answer.get_hw().and_then(|set| set.get_value()).map_err(undecodable)?;
         let active = answer.get_active().and_then(|set| set.get_value()).map_err(undecodable)?;
-        Ok(Features { changeable: named(changeable), active: named(active) })
+        let (changeable, active) = (named(changeable), named(active));
+        let known = names.into_iter().map(|(_, name)| name).collect();
+        Ok(Features { changeable, active, known })
     }
 
-    /// Asks for features to be on or off. The kernel may keep some as they
+    /// Requests that features be on or off. The kernel may keep some as they
     /// are, without an error, so read them back. EINVAL: no such feature.
     pub fn set_features(&mut self, index: u32, wanted: &[(&str, bool)]) -> io::Result<()> {
         let mut request = ethtool::Request::new().op_features_set_do();
@@ -438,7 +457,7 @@ pub fn veth_message(veth: &Veth) -> io::Result<Vec<u8>> {
     Ok(message(libc::RTM_NEWLINK, &veth_request(veth)?))
 }
 
-/// A complete message of this type that asks for an acknowledgement, for those who
+/// A complete message of this type that requests an acknowledgement, for those who
 /// cannot use [`Netlink`]: a child between fork and exec.
 pub(super) fn message<R: NetlinkRequest>(kind: u16, request: &R) -> Vec<u8> {
     let payload = request.payload();

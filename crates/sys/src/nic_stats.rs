@@ -52,7 +52,7 @@ impl DriverStats {
         // answer.
         let mut info = words(&[ETHTOOL_GSSET_INFO, 0, 0, 0, 0]);
         info[8..16].copy_from_slice(&(1u64 << STATS).to_ne_bytes());
-        // SAFETY: it asks for one set, and has room for one answer.
+        // SAFETY: it requests one set, and has room for one answer.
         unsafe { self.device.ask(&mut info)? };
         // The kernel clears the bits of sets that the driver does not have.
         let here = info[8..16].iter().any(|byte| *byte != 0);
@@ -74,9 +74,9 @@ impl DriverStats {
         Ok(data.chunks(NAME).map(text).collect())
     }
 
-    /// What a command answers behind its header: `count` things of so many bytes. There
+    /// What a command answers after its header: `count` items of a given size. There
     /// is room for as many again and some more: the kernel writes as many as the driver
-    /// has by then, whatever is asked for, and another program may add queues between
+    /// has by then, whatever is requested, and another program may add queues between
     /// the question how many there are and this one.
     fn ask_all(&mut self, header: &[u32], count: u32, size: usize) -> io::Result<Vec<u8>> {
         let mut data = words(header);
@@ -125,7 +125,7 @@ pub struct PoolStats {
 pub enum PoolUser {
     /// The receive queue of this number.
     Queue(u32),
-    /// The NAPI of this id, which is no queue's.
+    /// The NAPI of this id, which is not a queue's.
     Napi(u32),
 }
 

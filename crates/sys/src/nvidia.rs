@@ -1,4 +1,4 @@
-//! The libraries of NVIDIA's driver, which are there or not, found when the program runs.
+//! The libraries of NVIDIA's driver, which may be missing, loaded at run time.
 
 use libloading::{Library, Symbol};
 use std::io;

@@ -1,5 +1,5 @@
-//! What NVIDIA's management library says of GPUs (nvml.h of the CUDA toolkit, "NVML API
-//! Reference"). It is loaded when it is first asked for, so that nothing of it is needed to build
+//! What NVIDIA's management library reports about GPUs (nvml.h of the CUDA toolkit, "NVML API
+//! Reference"). It is loaded when it is first requested, so that nothing of it is needed to build
 //! bytepath.
 
 use crate::nvidia::Loaded;
@@ -91,7 +91,7 @@ pub fn open() -> io::Result<Nvml> {
     for at in 0..count {
         let (mut handle, mut name) = (std::ptr::null_mut(), [0 as c_char; NAME]);
         // SAFETY: as above; the name is written with its terminating zero, which stays in place
-        // because the library is told of one byte less.
+        // because the library is given a length of one byte less.
         let name = unsafe {
             nvml.check("nvmlDeviceGetHandleByIndex", (nvml.call.handle)(at, &mut handle))?;
             let room = NAME as c_uint - 1;
@@ -101,7 +101,7 @@ pub fn open() -> io::Result<Nvml> {
         nvml.gpus.push((handle, name));
     }
     match nvml.gpus.is_empty() {
-        true => Err(io::Error::other("the NVIDIA driver knows of no GPU")),
+        true => Err(io::Error::other("the NVIDIA driver reports no GPU")),
         false => Ok(nvml),
     }
 }

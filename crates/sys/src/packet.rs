@@ -3,13 +3,18 @@
 use super::{check, tcp};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::null_mut;
 use std::time::Duration;
 
 // linux/if_packet.h.
+const PACKET_ADD_MEMBERSHIP: i32 = 1;
+const PACKET_STATISTICS: i32 = 6;
+const PACKET_FANOUT: i32 = 18;
+const PACKET_FANOUT_HASH: i32 = 0;
 const PACKET_QDISC_BYPASS: i32 = 20;
+const PACKET_MR_PROMISC: u16 = 1;
 
 /// A socket that sends whole frames by the device of an interface index, and receives none.
 /// EPERM: no CAP_NET_RAW over the network namespace; ENODEV: no such device; ENETDOWN, from
@@ -37,6 +42,41 @@ pub(super) fn bind(socket: &OwnedFd, index: u32, ethertype: u16) -> io::Result<(
         )
     };
     check(bound.into()).map(drop)
+}
+
+/// Has a device take in frames whatever their destination, as long as the descriptor is open
+/// (`PACKET_MR_PROMISC`). EPERM: no CAP_NET_RAW over the network namespace.
+pub fn promiscuous(index: u32) -> io::Result<OwnedFd> {
+    let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+    // struct packet_mreq: the index, the type, and an address of no length.
+    let request = [&index.to_ne_bytes()[..], &PACKET_MR_PROMISC.to_ne_bytes(), &[0; 10]].concat();
+    tcp::set_option(socket.as_fd(), libc::SOL_PACKET, PACKET_ADD_MEMBERSHIP, &request)?;
+    Ok(socket)
+}
+
+/// Has the sockets of one group share what a device receives, by a hash of its headers.
+pub(super) fn share(socket: BorrowedFd, group: u16) -> io::Result<()> {
+    let value = i32::from(group) | PACKET_FANOUT_HASH << 16;
+    tcp::set_int(socket, libc::SOL_PACKET, PACKET_FANOUT, value)
+}
+
+/// Frames for which a socket had no room, since this was last asked.
+pub(super) fn dropped(socket: BorrowedFd) -> io::Result<u64> {
+    // struct tpacket_stats; reading it resets it.
+    let mut counts = [0u32; 2];
+    let mut length = size_of_val(&counts) as libc::socklen_t;
+    // SAFETY: the pointers are to a live array and to its length.
+    let read = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            PACKET_STATISTICS,
+            counts.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    check(read.into())?;
+    Ok(counts[1].into())
 }
 
 /// Hands frames to the driver past the queueing discipline (`PACKET_QDISC_BYPASS`): one for
@@ -67,7 +107,7 @@ fn ready(fd: BorrowedFd, wanted: PollFlags, timeout: Duration) -> io::Result<boo
     }
 }
 
-/// The error that a socket has met; of a descriptor that is no socket, EIO.
+/// The error that a socket has met; of a descriptor that is not a socket, EIO.
 fn pending_error(fd: BorrowedFd) -> io::Error {
     match rustix::net::sockopt::socket_error(fd) {
         Ok(Err(errno)) => errno.into(),
@@ -87,10 +127,10 @@ pub struct Frames {
     next: usize,
 }
 
-// SAFETY: the pointers are into memory that it owns, which nobody writes.
+// SAFETY: the pointers are into memory that it owns and that is not written.
 unsafe impl Send for Frames {}
 
-/// What became of a batch.
+/// The outcome of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
     /// Frames that the kernel took.
@@ -134,11 +174,11 @@ impl Frames {
         Frames { _memory: memory, _vectors: vectors, headers, lengths, next: 0 }
     }
 
-    /// Sends the next frames, at most so many; fewer at the end of the order. A frame that was
-    /// refused is passed over. Waits for room in the socket's buffer.
+    /// Sends the next frames, at most that many; fewer at the end of the order. A frame that was
+    /// refused is skipped. Waits for room in the socket's buffer.
     ///
     /// sendmmsg tells of an error only if it is the first frame's; where it took some, what
-    /// stopped it is not told. A socket that waits for room can have been stopped by nothing
+    /// stopped it is not reported. A socket that waits for room can have been stopped by nothing
     /// but a refusal, or by an error that the next batch meets again.
     pub fn send(&mut self, socket: BorrowedFd, most: usize) -> io::Result<Batch> {
         let rest = &mut self.headers[self.next..];
@@ -164,10 +204,23 @@ impl Frames {
     }
 }
 
+/// Reads one frame from a descriptor that does not wait, its first `head` bytes by a vector of
+/// their own (readv(2)); none where there is none.
+#[inline]
+pub fn read_in_two(queue: BorrowedFd, room: &mut [u8], head: usize) -> io::Result<Option<usize>> {
+    let (head, rest) = room.split_at_mut(head);
+    let result = rustix::io::readv(queue, &mut [IoSliceMut::new(head), IoSliceMut::new(rest)]);
+    there(result)
+}
+
 /// Reads one frame from a descriptor that does not wait; none where there is none.
 #[inline]
 pub fn read(queue: BorrowedFd, room: &mut [u8]) -> io::Result<Option<usize>> {
-    match rustix::io::read(queue.as_fd(), room) {
+    there(rustix::io::read(queue, room))
+}
+
+fn there(result: rustix::io::Result<usize>) -> io::Result<Option<usize>> {
+    match result {
         Ok(length) => Ok(Some(length)),
         Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(None),
         Err(errno) => Err(errno.into()),
@@ -198,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_read_is_no_error() {
+    fn nothing_to_read_is_not_an_error() {
         let (ours, theirs) = std::os::unix::net::UnixDatagram::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         assert_eq!(read(ours.as_fd(), &mut [0; 8]).unwrap(), None);
@@ -206,5 +259,10 @@ mod tests {
         theirs.send(b"frame").unwrap();
         assert!(wait_readable(ours.as_fd(), Duration::from_secs(5)).unwrap());
         assert_eq!(read(ours.as_fd(), &mut [0; 8]).unwrap(), Some(5));
+        theirs.send(b"another").unwrap();
+        let mut room = [0; 8];
+        assert_eq!(read_in_two(ours.as_fd(), &mut room, 3).unwrap(), Some(7));
+        assert_eq!(&room[..7], b"another", "both pieces are next to each other");
+        assert_eq!(read_in_two(ours.as_fd(), &mut room, 3).unwrap(), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Rings of a packet socket that both the kernel and the program have in memory
 //! (Documentation/networking/packet_mmap.rst), of version 2: one slot a frame.
 
-use super::packet::{bind, wait_readable};
+use super::packet::{bind, dropped, share, wait_readable};
 use super::{check, tcp};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
@@ -13,11 +13,8 @@ use std::time::Duration;
 
 // linux/if_packet.h.
 const PACKET_RX_RING: i32 = 5;
-const PACKET_STATISTICS: i32 = 6;
 const PACKET_VERSION: i32 = 10;
 const PACKET_TX_RING: i32 = 13;
-const PACKET_FANOUT: i32 = 18;
-const PACKET_FANOUT_HASH: i32 = 0;
 const TPACKET_V2: i32 = 1;
 const STATUS_KERNEL: u32 = 0;
 const STATUS_USER: u32 = 1;
@@ -25,7 +22,7 @@ const STATUS_SEND_REQUEST: u32 = 1;
 const STATUS_WRONG_FORMAT: u32 = 4;
 
 /// Bytes of `struct tpacket2_hdr`, rounded up as TPACKET_ALIGN does: in a slot to be sent the
-/// frame begins behind it.
+/// frame starts after it.
 const HEADER: usize = 32;
 
 /// Bytes that the kernel puts before a received frame at most: the header, a `sockaddr_ll`,
@@ -49,7 +46,7 @@ struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// A ring for frames of at most this size, for at least so many.
+    /// A ring for at least this many frames of at most this size.
     fn open(
         kind: i32,
         index: u32,
@@ -129,7 +126,7 @@ pub struct Sender {
     waiting: usize,
 }
 
-/// What became of a turn.
+/// The outcome of a turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turn {
     /// Frames that the kernel took.
@@ -141,11 +138,11 @@ pub struct Turn {
 }
 
 impl Sender {
-    /// Puts frames into a ring of at least so many slots that are sent by a device.
+    /// Puts frames into a ring of at least this many slots that are sent by a device.
     pub fn open(index: u32, frames: &[Vec<u8>], least: usize) -> io::Result<Sender> {
         let largest = frames.iter().map(Vec::len).max().unwrap_or(0);
         let ring = Ring::open(PACKET_TX_RING, index, largest, least.max(frames.len()), 0)?;
-        // The order begins anew with each round of the ring.
+        // The order restarts with each round of the ring.
         let of = |slot: usize| &frames[slot % frames.len()];
         for slot in 0..ring.slots {
             let frame = of(slot);
@@ -164,7 +161,7 @@ impl Sender {
         self.ring.socket.as_fd()
     }
 
-    /// Hands over at most so many frames, as far as slots are free, with those that the kernel
+    /// Hands over at most this many frames, as far as slots are free, with those that the kernel
     /// did not take before, and never waits. EINVAL: it could not read a frame.
     pub fn send(&mut self, most: usize) -> io::Result<Turn> {
         while self.waiting < most
@@ -211,7 +208,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// A ring of at least so many slots that gets what a device receives of an EtherType, the
+    /// A ring of at least this many slots that gets what a device receives of an EtherType, the
     /// addresses of other hosts included. Those of one `group`, if there is one, share it by a
     /// hash of its headers (`PACKET_FANOUT`).
     pub fn open(
@@ -223,8 +220,7 @@ impl Receiver {
     ) -> io::Result<Receiver> {
         let ring = Ring::open(PACKET_RX_RING, index, largest, least, ethertype)?;
         if let Some(group) = group {
-            let value = i32::from(group) | PACKET_FANOUT_HASH << 16;
-            tcp::set_int(ring.socket.as_fd(), libc::SOL_PACKET, PACKET_FANOUT, value)?;
+            share(ring.socket.as_fd(), group)?;
         }
         Ok(Receiver { ring, next: 0, dropped: 0 })
     }
@@ -232,10 +228,10 @@ impl Receiver {
     /// Looks at the next frame; none where there is none.
     #[inline]
     pub fn look<T>(&mut self, at: impl FnOnce(&[u8]) -> T) -> Option<T> {
-        let slot = self.next;
-        if self.ring.status(slot).load(Ordering::Acquire) & STATUS_USER == 0 {
+        if !self.is_there() {
             return None;
         }
+        let slot = self.next;
         let length = self.ring.get(slot, SNAPPED) as usize;
         // Two numbers of 16 bits; the first is where the frame begins.
         let begin = (self.ring.get(slot, OFFSETS) & 0xffff) as usize;
@@ -253,6 +249,12 @@ impl Receiver {
         Some(found)
     }
 
+    /// Whether there is a frame, seen without a call.
+    #[inline]
+    pub fn is_there(&self) -> bool {
+        self.ring.status(self.next).load(Ordering::Acquire) & STATUS_USER != 0
+    }
+
     /// Waits until there is a frame, at most this long.
     pub fn wait(&self, timeout: Duration) -> io::Result<bool> {
         wait_readable(self.ring.socket.as_fd(), timeout)
@@ -260,21 +262,7 @@ impl Receiver {
 
     /// Frames for which the ring had no room, since it was opened.
     pub fn dropped(&mut self) -> io::Result<u64> {
-        // struct tpacket_stats; reading it resets it.
-        let mut counts = [0u32; 2];
-        let mut length = size_of_val(&counts) as libc::socklen_t;
-        // SAFETY: the pointers are to a live array and to its length.
-        let read = unsafe {
-            libc::getsockopt(
-                self.ring.socket.as_raw_fd(),
-                libc::SOL_PACKET,
-                PACKET_STATISTICS,
-                counts.as_mut_ptr().cast(),
-                &raw mut length,
-            )
-        };
-        check(read.into())?;
-        self.dropped += u64::from(counts[1]);
+        self.dropped += dropped(self.ring.socket.as_fd())?;
         Ok(self.dropped)
     }
 }

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// A pipe whose both ends are ours. It keeps count of what it holds, so that
-/// no call on it can block for want of bytes or of room.
+/// no call on it can block for lack of bytes or of room.
 #[derive(Debug)]
 pub struct Pipe {
     read: OwnedFd,

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Where its files are, below `/proc`: those of the caller's network namespace.
 pub const FOLDER: &str = "net/pktgen";
 
-/// What is to be generated. The frames are UDP over IPv4.
+/// What to generate. The frames are UDP over IPv4.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
     /// Name of the device.
@@ -81,6 +81,28 @@ pub fn is_there(proc: &Path) -> bool {
 
 const CONTROL: &str = "pgctrl";
 
+/// How the names of its threads begin, and of their files: `kpktgend_0` is that of CPU 0. Every
+/// network namespace has threads of its own by the same names.
+pub const THREAD: &str = "kpktgend_";
+
+/// The threads of the caller's network namespace that have a device to send by, by name.
+pub fn threads_at_work(proc: &Path) -> Vec<String> {
+    let files = fs::read_dir(proc.join(FOLDER)).into_iter().flatten().flatten();
+    let at_work = |file: fs::DirEntry| {
+        let name = file.file_name().into_string().ok().filter(|name| name.starts_with(THREAD))?;
+        has_device(&fs::read_to_string(file.path()).ok()?).then_some(name)
+    };
+    files.filter_map(at_work).collect()
+}
+
+/// Whether a thread's file names a device, running or stopped (`pktgen_thread_show`).
+pub fn has_device(text: &str) -> bool {
+    let devices = |line: &str| {
+        Some(line.strip_prefix("Running:").or(line.strip_prefix("Stopped:"))?.trim().len())
+    };
+    text.lines().filter_map(devices).any(|length| length > 0)
+}
+
 impl Generator {
     /// Sets threads up; nothing is generated yet. `proc` is where `/proc` is. A setting that
     /// the kernel refuses is an error with its name.
@@ -130,7 +152,7 @@ impl Generator {
     }
 
     fn thread(&self, cpu: u32) -> PathBuf {
-        self.folder.join(format!("kpktgend_{cpu}"))
+        self.folder.join(format!("{THREAD}{cpu}"))
     }
 }
 

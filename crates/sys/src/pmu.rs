@@ -19,7 +19,7 @@ pub struct Offered {
     pub scale: f64,
     /// What is measured: "Joules"; empty where the unit says nothing.
     pub measure: String,
-    /// CPUs on which it is to be counted, one a package or core; empty where the unit
+    /// CPUs on which to count it, one per package or core; empty where the unit
     /// leaves that open.
     pub cpus: Vec<u32>,
 }

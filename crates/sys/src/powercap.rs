@@ -38,7 +38,7 @@ pub fn zones(sys: &Path) -> Vec<Zone> {
         let Some((own, range)) = name(folder).zip(range.and_then(|text| text.parse().ok())) else {
             continue;
         };
-        // "intel-rapl:0:1" is a part of "intel-rapl:0"; the type alone is no zone.
+        // "intel-rapl:0:1" is a part of "intel-rapl:0"; the type alone is not a zone.
         let parent = folder.rsplit_once(':').filter(|(parent, _)| parent.contains(':'));
         let name = match parent.and_then(|(parent, _)| name(parent)) {
             Some(parent) => format!("{parent}/{own}"),

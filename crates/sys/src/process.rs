@@ -51,7 +51,7 @@ fn spawn_signalled(
 /// In a child that was made above: lets a descriptor outlive execve.
 fn inherit(number: RawFd) -> io::Result<()> {
     // SAFETY: the parent borrows the descriptor of this number while it forks,
-    // so the child has it too, and nobody closes it before execve.
+    // so the child has it too, and nothing closes it before execve.
     let fd = unsafe { BorrowedFd::borrow_raw(number) };
     let flags = fcntl_getfd(fd)?;
     Ok(fcntl_setfd(fd, flags - FdFlags::CLOEXEC)?)

@@ -24,7 +24,7 @@ impl Source {
         Ok(Source { file: File::open(path)?, buffer: vec![0; 4096], len: 0 })
     }
 
-    /// What the file says now. Bytes that are no UTF-8 (a thread may be called
+    /// What the file says now. Bytes that are not UTF-8 (a thread may be called
     /// anything) are replaced. The file of a thread that has ended gives ESRCH.
     pub fn read(&mut self) -> io::Result<Cow<'_, str>> {
         self.len = 0;
@@ -75,7 +75,7 @@ pub fn kernel_threads(proc: &Path) -> Vec<u32> {
 
 /// The NAPI threads of a device, named `napi/DEVICE-ID` (`napi_kthread_create`,
 /// net/core/dev.c): folder below `/proc`, id, name. A device of the same name in
-/// another network namespace cannot be told apart.
+/// another network namespace cannot be distinguished.
 pub fn napi_threads(proc: &Path, device: &str) -> Vec<(PathBuf, u32, String)> {
     let prefix = format!("napi/{device}-");
     let thread = |pid: u32| {

@@ -1,4 +1,4 @@
-//! Queueing disciplines of devices: rtnetlink(7), RTM_GETQDISC and its kin
+//! Queueing disciplines of devices: rtnetlink(7), RTM_GETQDISC and related calls
 //! (net/sched/sch_api.c). Encoded here, because the bindings of the `tc` family
 //! are larger than the rest of bytepath.
 
@@ -71,7 +71,7 @@ impl Netlink {
 
     /// Takes the root discipline off a device; the kernel puts its default there
     /// (`net.core.default_qdisc`, or none for a virtual device). EINVAL or
-    /// ENOENT: the kernel's default is there already.
+    /// ENOENT: the kernel's default already exists.
     pub fn delete_root_qdisc(&mut self, index: u32) -> io::Result<()> {
         acknowledged(&mut self.socket, &Delete(header(index, 0, ROOT)))
     }
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_are_told_by_name() {
+    fn counters_are_recognised_by_name() {
         let words = |words: &[u32]| words.iter().flat_map(|w| w.to_ne_bytes()).collect::<Vec<u8>>();
         let (mut stats, mut message) = (Vec::new(), header(12, 0x8001_0000, ROOT));
         let basic = [1000u64.to_ne_bytes().to_vec(), words(&[10, 0])].concat();

@@ -1,5 +1,5 @@
 //! Tap devices: `/dev/net/tun` (Documentation/networking/tuntap.rst,
-//! drivers/net/tun.c). Flags of one that is there already, and new ones that live
+//! drivers/net/tun.c). Flags of one that already exists, and new ones that live
 //! as long as the descriptors of their queues.
 
 use super::{check, interface_request};
@@ -66,6 +66,23 @@ pub fn set_header_size(queue: BorrowedFd, bytes: usize) -> io::Result<()> {
     check(result as libc::c_long).map(drop)
 }
 
+/// Has a tap or macvtap take UDP messages uncut from now on (`TUNSETOFFLOAD` with `TUN_F_USO4`
+/// and `TUN_F_USO6`), which it says in the header of each. EINVAL: before Linux 6.2.
+pub fn take_messages(queue: BorrowedFd) -> io::Result<()> {
+    // linux/if_tun.h: TUN_F_CSUM, TUN_F_USO4, TUN_F_USO6.
+    const OFFLOADS: libc::c_ulong = 0x01 | 0x20 | 0x40;
+    const TUNSETOFFLOAD: libc::c_ulong = 0x4004_54d0;
+    // SAFETY: the request takes a number, and no memory.
+    let result = unsafe { libc::ioctl(queue.as_raw_fd(), TUNSETOFFLOAD as _, OFFLOADS) };
+    check(result as libc::c_long).map(drop)
+}
+
+/// Has reads of a queue wait for a frame, which those of [`make`] do not.
+pub fn set_waiting(queue: BorrowedFd) -> io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(queue)?;
+    Ok(rustix::fs::fcntl_setfl(queue, flags - OFlags::NONBLOCK)?)
+}
+
 /// Makes a tap in the caller's namespace: its queues, from which frames are read without
 /// waiting. It is there as long as one of them is open, also in another namespace
 /// ([`super::netlink::Netlink::set_namespace_of`]).
@@ -111,14 +128,14 @@ impl Tap {
     }
 
     /// Opens the device by which taps are made. ENOENT: there is none; EACCES: it is
-    /// not ours to open; ENODEV: the kernel has no driver for it. A system call only.
+    /// not permitted to open; ENODEV: the kernel has no driver for it. A system call only.
     pub(super) fn open_driver() -> io::Result<OwnedFd> {
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
         Ok(rustix::fs::open(c"/dev/net/tun", flags, Mode::empty())?)
     }
 
     /// Makes one queue of the device behind a descriptor of the driver, and the
-    /// device with its first. Offloads are off until whoever reads the queue says
+    /// device with its first. Offloads are off until the reader of the queue says
     /// what it takes (TUNSETOFFLOAD). EPERM: no CAP_NET_ADMIN over the network
     /// namespace; EBUSY: the name or the index is taken. System calls only.
     pub(super) fn attach(&self, driver: &OwnedFd, first: bool) -> io::Result<()> {

@@ -142,10 +142,10 @@ pub fn unacknowledged(socket: BorrowedFd) -> io::Result<u64> {
 }
 
 /// Waits until everything written has reached the peer's kernel.
-pub fn wait_acknowledged(socket: BorrowedFd, patience: Duration) -> io::Result<()> {
+pub fn wait_acknowledged(socket: BorrowedFd, timeout: Duration) -> io::Result<()> {
     let start = std::time::Instant::now();
     while unacknowledged(socket)? > 0 {
-        if start.elapsed() > patience {
+        if start.elapsed() > timeout {
             return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT));
         }
         // An acknowledgement takes microseconds on a local link; polling is simpler
@@ -156,9 +156,9 @@ pub fn wait_acknowledged(socket: BorrowedFd, patience: Duration) -> io::Result<(
 }
 
 /// Waits until a descriptor can be read from, or a time has passed: false then.
-pub fn wait_readable(fd: BorrowedFd, patience: Duration) -> io::Result<bool> {
+pub fn wait_readable(fd: BorrowedFd, timeout: Duration) -> io::Result<bool> {
     use rustix::event::{PollFd, PollFlags, poll};
-    let timeout = patience.try_into().map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    let timeout = timeout.try_into().map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
     let ready = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout))?;
     Ok(ready > 0)
 }
@@ -178,7 +178,7 @@ pub fn shutdown(socket: BorrowedFd, how: std::net::Shutdown) -> io::Result<()> {
 pub use rustix::event::PollFlags as Ready;
 
 /// Waits until the socket is ready for one of these, fails, or the time is
-/// over (an empty answer). Without a timeout it waits for ever. poll(2).
+/// over (an empty answer). Without a timeout it waits forever. poll(2).
 pub fn wait(socket: BorrowedFd, ready: Ready, timeout: Option<Duration>) -> io::Result<Ready> {
     let timeout = timeout.map(|t| rustix::time::Timespec {
         tv_sec: t.as_secs() as i64,

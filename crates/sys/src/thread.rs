@@ -23,6 +23,16 @@ pub fn free_other(tid: u32) -> io::Result<()> {
     Ok(sched_setaffinity(Some(tid), &all)?)
 }
 
+/// Lets the calling thread run wherever the first thread of this process may, except for one CPU,
+/// if any other is left.
+pub fn leave(cpu: u32) -> io::Result<()> {
+    let mut set = rustix::thread::sched_getaffinity(Some(rustix::process::getpid()))?;
+    if set.count() > 1 && (cpu as usize) < CpuSet::MAX_CPU {
+        set.unset(cpu as usize);
+    }
+    Ok(sched_setaffinity(None, &set)?)
+}
+
 fn pin_to(thread: Option<Pid>, cpu: u32) -> io::Result<()> {
     if cpu as usize >= CpuSet::MAX_CPU {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));

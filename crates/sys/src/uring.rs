@@ -7,10 +7,10 @@
 //! The kernel reads and writes memory of an operation long after the call that
 //! asked for it, so that memory must outlive the operation whatever the caller
 //! does. Here every ring owns all memory that its operations refer to, callers
-//! name parts of it by offset, and the memory is given back only after the
-//! kernel has reported the end of every operation. Where that cannot be had
-//! (a ring that is dropped by another thread than the one it is bound to,
-//! while operations are under way), the memory is leaked instead.
+//! name parts of it by offset, and the memory is returned only after the
+//! kernel has reported the end of every operation. Where that is not possible
+//! (a ring that is dropped by a thread other than the one it is bound to,
+//! while operations are in flight), the memory is leaked instead.
 //! Notifications of zero-copy sends are the one exception: they may stay
 //! outstanding, because the kernel holds references to those pages itself.
 //!
@@ -29,7 +29,8 @@ mod workers;
 pub mod zcrx;
 
 pub use attempt::{
-    Features, features, try_buffer_ring, try_recv_multishot, try_send_bundle, try_send_zc,
+    Features, features, try_buffer_ring, try_read_multishot, try_recv_multishot, try_send_bundle,
+    try_send_zc,
 };
 pub use recv::{Arrival, RecvRing, RecvShape};
 pub use send::{SendEvent, SendRing};
@@ -51,7 +52,7 @@ pub fn is_transient(error: &io::Error) -> bool {
 
 /// How long the end of cancelled operations is waited for. Cancelling a socket
 /// operation takes microseconds; the bound only keeps a bug from being a hang.
-const CANCEL_PATIENCE: Duration = Duration::from_secs(2);
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Mark in the user data of operations that also post a notification.
 const NOTIFIES: u64 = 1 << 63;
@@ -170,8 +171,8 @@ impl Core {
 
     /// Waits for one completion at most this long and submits nothing. ETIME
     /// is not an error. Needs `IORING_FEAT_EXT_ARG` (Linux 5.11).
-    fn wait(&mut self, patience: Duration) -> io::Result<()> {
-        let limit = Timespec::from(patience);
+    fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        let limit = Timespec::from(timeout);
         let args = SubmitArgs::new().timespec(&limit);
         let flags = self.wait_flags | EnterFlags::EXT_ARG.bits();
         // SAFETY: `args` is the structure that EXT_ARG announces, and it and
@@ -221,8 +222,8 @@ impl Core {
         let queued = |core: &mut Core| core.ring.submission().len() as u32;
         self.gathered.clear();
         let begin = Instant::now();
-        while self.operations > queued(self) && begin.elapsed() < CANCEL_PATIENCE {
-            let limit = Some(Timespec::from(CANCEL_PATIENCE));
+        while self.operations > queued(self) && begin.elapsed() < CANCEL_TIMEOUT {
+            let limit = Some(Timespec::from(CANCEL_TIMEOUT));
             // ENOENT says that nothing was found; what is left then only has
             // to be taken. EEXIST: this is not the ring's own thread.
             match self.ring.submitter().register_sync_cancel(limit, CancelBuilder::any()) {
@@ -243,10 +244,10 @@ impl Drop for Core {
         if !self.cancel() {
             std::mem::forget(std::mem::take(&mut self.kept));
         }
-        // Otherwise the kernel would let go of these only some time after the
+        // Otherwise the kernel would release these only some time after the
         // ring is closed, and the next ring would find its memory still
         // charged and its peer would wait for the socket to close. Errors mean
-        // that there is nothing to let go of.
+        // that there is nothing to release.
         let _ = self.ring.submitter().unregister_buffers();
         let _ = self.ring.submitter().unregister_files();
     }
@@ -286,7 +287,7 @@ mod tests {
     use std::time::Duration;
 
     const SHAPE: RecvShape =
-        RecvShape { buffers: 2, buffer_size: 4096, bundle: false, incremental: false };
+        RecvShape { buffers: 2, buffer_size: 4096, bundle: false, incremental: false, read: false };
 
     /// None, with the reason printed, where this host has no io_uring.
     fn here() -> Option<Features> {

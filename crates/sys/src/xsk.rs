@@ -94,7 +94,7 @@ pub struct Sent {
 }
 
 impl Receiver {
-    /// Binds to a queue of the device of an interface index, with a ring of so many frames:
+    /// Binds to a queue of the device of an interface index, with a ring of this many frames:
     /// a power of two. EBUSY: another socket is bound to the queue; EPERM: no CAP_NET_RAW;
     /// EINVAL: there is no such queue; ENOBUFS: not so much memory may be locked.
     pub fn bind(device: u32, queue: u32, entries: u32, binding: Binding) -> io::Result<Self> {
@@ -133,8 +133,8 @@ impl Receiver {
 
     /// Sleeps until something has come or the time is over: true when something has.
     /// ENETDOWN, ENXIO: the device is down, or gone.
-    pub fn wait(&mut self, patience: Duration) -> io::Result<bool> {
-        self.socket.wait(tcp::Ready::IN, patience)?;
+    pub fn wait(&mut self, timeout: Duration) -> io::Result<bool> {
+        self.socket.wait(tcp::Ready::IN, timeout)?;
         Ok(self.received.filled() > 0)
     }
 
@@ -145,7 +145,7 @@ impl Receiver {
 }
 
 impl Sender {
-    /// Binds to a queue of the device of an interface index, with a ring of so many frames:
+    /// Binds to a queue of the device of an interface index, with a ring of this many frames:
     /// a power of two. The frames are sent in this order and again from their start.
     /// EINVAL: there are none, more than the ring has room for, one of them is larger than
     /// [`FRAME`], or there is no such queue. Other errors as for [`Receiver::bind`].
@@ -181,7 +181,7 @@ impl Sender {
     pub fn send(&mut self, most: u32) -> io::Result<Sent> {
         let completed = self.completed.discard();
         self.under_way = self.under_way.saturating_sub(completed);
-        // What is under way has to fit into the ring of what is completed.
+        // What is in flight has to fit into the ring of what is completed.
         let room = self.send.room().min(self.completed.entries() - self.under_way).min(most);
         for _ in 0..room {
             self.send.put(self.frames[self.next]);
@@ -218,8 +218,8 @@ impl Sender {
     }
 
     /// Waits until the kernel can take more, at most this long.
-    pub fn wait(&mut self, patience: Duration) -> io::Result<()> {
-        self.socket.wait(tcp::Ready::OUT, patience)
+    pub fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        self.socket.wait(tcp::Ready::OUT, timeout)
     }
 
     /// What the kernel would not send.
@@ -331,8 +331,8 @@ impl Socket {
         check(done as libc::c_long).map(drop)
     }
 
-    fn wait(&self, ready: tcp::Ready, patience: Duration) -> io::Result<()> {
-        match tcp::wait(self.fd.as_fd(), ready, Some(patience)) {
+    fn wait(&self, ready: tcp::Ready, timeout: Duration) -> io::Result<()> {
+        match tcp::wait(self.fd.as_fd(), ready, Some(timeout)) {
             Ok(now) if now.contains(tcp::Ready::ERR) => {
                 Err(io::Error::from_raw_os_error(libc::ENETDOWN))
             }
@@ -359,7 +359,7 @@ impl Socket {
     }
 }
 
-/// Memory for so many frames, a power of two.
+/// Memory for this many frames, a power of two.
 fn memory_of(entries: u32) -> io::Result<Region> {
     if !entries.is_power_of_two() {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -368,7 +368,7 @@ fn memory_of(entries: u32) -> io::Result<Region> {
 }
 
 fn outside() -> io::Error {
-    io::Error::other("the kernel says that a frame lies outside of the socket's memory")
+    io::Error::other("the kernel reports a frame outside the socket's memory")
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ struct Request {
 /// An address range into which the kernel maps received pages. The range is
 /// reused: each call of [`Mapping::receive`] makes the kernel drop the pages of
 /// the call before, as far as it needs the room, so nothing has to be unmapped
-/// in between. Beside it is a page for what the kernel copies in the same call.
+/// in between. Next to it is a page for what the kernel copies in the same call.
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,
@@ -79,16 +79,16 @@ impl Mapping {
     }
 
     /// Takes the whole pages at the front of the queue by mapping them, as many
-    /// as there are and fit, and up to a page behind them by copying
+    /// as there are and fit, and up to a page after them by copying
     /// (`copybuf`, Linux 5.11), and never waits. Returns how many bytes that
     /// were; [`Mapping::mapped`] and [`Mapping::copied`] are these bytes, in this
     /// order. 0 with nothing to [`Mapping::skip`] means that nothing is queued.
     ///
     /// Packets whose payload is not whole pages end in a piece of one. Copied in
-    /// the same call it costs no call of its own. That is asked for only after a
+    /// the same call it costs no call of its own. That is requested only after a
     /// call that ended at such a piece: where the range is full the kernel copies a
     /// page that it could have mapped. And then it is a whole page that may be
-    /// copied, because behind a part of it nothing of the packet could be mapped
+    /// copied, because after a part of it nothing of the packet could be mapped
     /// any more.
     ///
     /// EIO: nothing is queued and the peer has ended its stream; the kernel has
@@ -149,16 +149,16 @@ impl Mapping {
         // SAFETY: the kernel has mapped this much of the range, readable, and it
         // stays mapped until `self` is borrowed mutably. It maps only whole
         // pages that belong to the receive queue alone: neither page cache nor
-        // memory of a process, so nobody writes to them.
+        // memory of a process, so no one writes to them.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.mapped) }
     }
 
-    /// What the last call copied; it comes behind what it mapped.
+    /// What the last call copied; it comes after what it mapped.
     pub fn copied(&self) -> &[u8] {
         &self.leftover[..self.copied]
     }
 
-    /// How many bytes come next that cannot be mapped and are to be read with
+    /// How many bytes come next that cannot be mapped and have to be read with
     /// recv(2). The kernel looks no further than to the end of one packet.
     pub fn skip(&self) -> usize {
         self.skip
@@ -173,7 +173,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range is ours and nobody borrows it any more.
+        // SAFETY: the range is ours and no longer borrowed.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 }

@@ -13,11 +13,11 @@ use serde::Serialize;
 pub struct Side {
     /// Titles of the profiles, in the order given.
     pub profiles: Vec<String>,
-    /// Sampled event; empty if nobody told, or if they differ.
+    /// Sampled event; empty if unknown, or if they differ.
     pub event: String,
     /// Samples taken.
     pub samples: u64,
-    /// Samples that nobody could read.
+    /// Samples that could not be read.
     pub lost: u64,
     /// Weight of all samples, idle ones too, in the unit of the profiles.
     pub weight: f64,
@@ -65,7 +65,7 @@ impl Side {
             side.weight += profile.total();
         }
         if !side.weight.is_finite() || side.weight < 0.0 {
-            let what = format!("the weights of the samples {name} are no numbers to add up");
+            let what = format!("the weights of the samples {name} cannot be added up");
             return Err(Fault::new(FaultKind::Usage, what));
         }
         Ok(side)
@@ -86,14 +86,14 @@ fn scale(name: &str, profile: &Profile, per: Per) -> Result<f64, Fault> {
             .remedy("compare with --per sample or --per none")
     };
     if header.weight == Weight::Percent && !matches!(per, Per::None | Per::Sample) {
-        return Err(lacks("has nothing but hundredths of a whole that it does not tell"));
+        return Err(lacks("has only percentages of an unknown total"));
     }
     let by = |amount: Option<f64>, what: &str| {
         amount
             .filter(|a| *a > 0.0 && a.is_finite())
-            .ok_or_else(|| lacks(&format!("does not tell how many {what} it was taken over")))
+            .ok_or_else(|| lacks(&format!("does not record how many {what} it was taken over")))
     };
-    // Nanoseconds are told in seconds, but for those of a packet.
+    // Nanoseconds are shown in seconds, except those of a packet.
     let unit = if header.weight == Weight::Nanoseconds { 1e-9 } else { 1.0 };
     Ok(match per {
         Per::None => unit,
@@ -104,7 +104,7 @@ fn scale(name: &str, profile: &Profile, per: Per) -> Result<f64, Fault> {
     })
 }
 
-/// The unit in which two sides can be compared, when none was asked for: by the
+/// The unit in which two sides can be compared, when none was requested: by the
 /// bytes delivered where both tell them, else as they are.
 pub fn natural(sides: [&Side; 2]) -> Per {
     let known = |side: &Side| {
@@ -128,7 +128,7 @@ pub fn comparable(sides: [&Side; 2], per: Per) -> Result<(), Fault> {
     Err(Fault::new(FaultKind::Usage, what).remedy("compare their shares with --per sample"))
 }
 
-/// The name of the unit in which amounts are told.
+/// The name of the unit in which amounts are shown.
 pub fn unit(side: &Side, per: Per) -> String {
     let event = if side.event.is_empty() { "events" } else { &side.event };
     let counted = match side.counts {

@@ -1,5 +1,5 @@
-//! What makes the difference between two profiles: every function with what it
-//! takes in both, ranked by what is saved.
+//! The difference between two profiles: every function with its
+//! share in both, ranked by the savings.
 //!
 //! `without` is the profile before a change, `with` the one after it, and saved =
 //! without - with, so that a positive number is a gain. Each side may be several
@@ -261,11 +261,11 @@ pub fn diff(without: &[Profile], with: &[Profile], options: &Options) -> Result<
             ranking.add(side, profile, *scale);
         }
     }
-    let told = Told::new(per, [without.len(), with.len()], ranking.busy);
+    let scaling = Scaling::new(per, [without.len(), with.len()], ranking.busy);
     for (side, scales) in scales.iter_mut().enumerate() {
-        scales.iter_mut().for_each(|scale| *scale *= told.factor(side));
+        scales.iter_mut().for_each(|scale| *scale *= scaling.factor(side));
     }
-    let pair = |amounts: [Moments; 2]| told.pair(amounts);
+    let pair = |amounts: [Moments; 2]| scaling.pair(amounts);
     let rows = ranking.rows(pair);
     let apart = |amounts: [Moments; 2]| {
         amounts.iter().any(|amount| amount.sum() != 0.0).then(|| pair(amounts))
@@ -293,23 +293,23 @@ pub fn diff(without: &[Profile], with: &[Profile], options: &Options) -> Result<
     })
 }
 
-/// How amounts that were added up are told.
-struct Told {
+/// How sums are scaled for output.
+struct Scaling {
     /// Profiles of each side, where amounts are means over them.
     means: Option<[usize; 2]>,
     /// By what sums are multiplied.
     sums: [f64; 2],
 }
 
-impl Told {
-    fn new(per: Per, profiles: [usize; 2], busy: [Moments; 2]) -> Told {
+impl Scaling {
+    fn new(per: Per, profiles: [usize; 2], busy: [Moments; 2]) -> Scaling {
         let share = |all: f64| if all > 0.0 { 100.0 / all } else { 0.0 };
         match per {
             Per::Gib | Per::Packet | Per::Second => {
-                Told { means: Some(profiles), sums: profiles.map(|n| 1.0 / n.max(1) as f64) }
+                Scaling { means: Some(profiles), sums: profiles.map(|n| 1.0 / n.max(1) as f64) }
             }
-            Per::Sample => Told { means: None, sums: busy.map(|busy| share(busy.sum())) },
-            Per::None => Told { means: None, sums: [1.0; 2] },
+            Per::Sample => Scaling { means: None, sums: busy.map(|busy| share(busy.sum())) },
+            Per::None => Scaling { means: None, sums: [1.0; 2] },
         }
     }
 
@@ -360,8 +360,8 @@ fn notes(without: &Side, with: &Side, per: Per) -> Vec<String> {
     let (a, b) = (without.profiles.len(), with.profiles.len());
     if per == Per::None && a != b {
         notes.push(format!(
-            "{a} profiles without and {b} with are added up as they are: divide by the work with \
-             --per"
+            "{a} profiles without and {b} with are added up unnormalised: use --per to \
+             divide by the work"
         ));
     }
     if without.event != with.event && !without.event.is_empty() && !with.event.is_empty() {

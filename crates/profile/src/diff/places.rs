@@ -1,4 +1,4 @@
-//! The functions that take most of each side, in two columns, with where each stands on the other.
+//! The functions that take most on each side, in two columns, with the rank of each on the other.
 
 use super::Row;
 use schemars::JsonSchema;
@@ -27,7 +27,7 @@ pub struct Placed {
     pub other: Option<usize>,
 }
 
-/// The first so many places of all rows of a difference. Functions that take the same stand by
+/// The first N places of all rows of a difference. Functions that take the same are ordered by
 /// name.
 pub fn places(rows: &[Row], top: usize) -> Vec<Places> {
     let ranked = |amount: fn(&Row) -> f64| {
@@ -82,12 +82,12 @@ mod tests {
             row("free", 3.0, 0.0),
             row("alloc", 3.0, 0.0),
         ];
-        let told = |placed: &Option<Placed>| {
+        let parts = |placed: &Option<Placed>| {
             placed.as_ref().map(|p| (p.function.clone(), p.amount, p.other))
         };
         let lines = places(&rows, 4);
         let all: Vec<_> =
-            lines.iter().map(|line| (told(&line.without), told(&line.with))).collect();
+            lines.iter().map(|line| (parts(&line.without), parts(&line.with))).collect();
         let of = |name: &str, amount, other| Some((name.to_owned(), amount, other));
         assert_eq!(
             all,

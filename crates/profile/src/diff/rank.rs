@@ -6,7 +6,7 @@ use super::*;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     function: String,
-    /// Empty where functions are told apart by name alone.
+    /// Empty if functions are distinguished by name only.
     module: String,
 }
 
@@ -20,7 +20,7 @@ struct Known {
 /// Amounts being added up.
 pub(super) struct Ranking<'a> {
     options: &'a Options<'a>,
-    /// Whether functions of user space are told apart by the file they are in:
+    /// Whether functions of user space are distinguished by the file they are in:
     /// only where both sides tell it.
     modules: bool,
     keys: HashMap<Key, u32>,
@@ -170,7 +170,7 @@ impl<'a> Ranking<'a> {
         id
     }
 
-    /// Every row with its amounts told by `pair`, in order.
+    /// Every row with its amounts computed by `pair`, in order.
     pub fn rows(&self, pair: impl Fn([Moments; 2]) -> Pair) -> Vec<Row> {
         let mut functions = vec![""; self.known.len()];
         for (key, id) in &self.keys {
@@ -205,7 +205,7 @@ impl<'a> Ranking<'a> {
 /// Most saved first. Of equal savings, first those of functions that both
 /// profiles have: one that is missing may only have fallen below what its tool
 /// lists, and then its saving is no more than a bound. Then those that leave less
-/// behind, for which the saving is the larger part; then by name.
+/// after, for which the saving is the larger part; then by name.
 fn order(a: &Row, b: &Row) -> std::cmp::Ordering {
     let one_sided = |row: &Row| row.presence != Presence::Both;
     b.amount

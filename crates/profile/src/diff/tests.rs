@@ -212,7 +212,7 @@ fn what_cannot_be_compared_is_refused_with_a_way_out() {
         (&bare, &bare, Some(Per::Second), "how many seconds"),
         (&bare, &ns, None, "samples without, nanoseconds of cpu-clock with"),
         (&cycles, &misses, None, "events of cycles without, events of cache-misses with"),
-        (&percent, &percent, Some(Per::Gib), "hundredths of a whole"),
+        (&percent, &percent, Some(Per::Gib), "percentages of an unknown total"),
         (&[], &bare, None, "no profile without"),
     ] {
         let fault = with_per(a, b, per).unwrap_err();

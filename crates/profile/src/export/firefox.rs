@@ -163,7 +163,7 @@ fn weights(profile: &Profile) -> Weights {
     }
     let largest = profile.samples().iter().map(|s| s.weight.abs()).fold(0.0, f64::max);
     let wide = f64::from(i32::MAX);
-    // Percent have two digits behind the point.
+    // Percentages have two decimal digits.
     let unit = if weight == Weight::Percent { 0.01 } else { 1.0 };
     let scale = (largest / unit / wide).max(1.0).log10().ceil();
     Weights::Over(unit * 10_f64.powf(scale))

@@ -5,7 +5,7 @@
 use super::Times;
 use crate::{Builder, Owner, Profile, Sample, StackId, ThreadId};
 
-/// So many samples keep their times, which are worth more in a small profile
+/// Up to this many samples keep their times, which are worth more in a small profile
 /// and cost more in a large one.
 pub const TIMED: usize = 200_000;
 
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_nobody_wants_are_not_kept() {
+    fn unneeded_times_are_not_kept() {
         let sums = collect(Times::LeftOut, 3);
         assert_eq!((sums.samples().len(), sums.count()), (1, 3));
         assert_eq!((sums.samples()[0].time, sums.header.seconds), (None, Some(2e-6)));

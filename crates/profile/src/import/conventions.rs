@@ -1,4 +1,4 @@
-//! Names as the tools spell them, made one: modules, threads, events.
+//! Normalises the names that tools use: modules, threads, events.
 
 use crate::attribution::kernel_thread;
 use crate::{FrameKind, Header, Owner, Weight};

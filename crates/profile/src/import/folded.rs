@@ -203,7 +203,7 @@ impl Reader {
     }
 
     fn finish(mut self) -> Profile {
-        // Weights with fractions are no samples.
+        // Weights with fractions are not samples.
         if !self.whole {
             self.builder.header().weight = Weight::Events;
         }
@@ -310,7 +310,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn lines_of_any_likeness_are_told_apart(stacks in proptest::collection::vec("[ab](;[ab]{0,3}){0,5}", 1..40)) {
+        fn lines_of_any_likeness_are_distinguished(stacks in proptest::collection::vec("[ab](;[ab]{0,3}){0,5}", 1..40)) {
             let text: String = stacks.iter().map(|stack| format!("{stack} 1\n")).collect();
             let mut expected = std::collections::BTreeMap::new();
             for stack in stacks {
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_with_fractions_are_no_samples() {
+    fn weights_with_fractions_are_not_samples() {
         let profile = read("t;a 1,5\nt;b 2,25\nt;c 1.000\nt;d 1e+06\n").unwrap();
         assert_eq!(profile.header.weight, Weight::Events);
         assert_eq!(profile.total(), 1.5 + 2.25 + 1.0 + 1e6);

@@ -2,7 +2,7 @@
 //! period event: rest`, of which `-F` may leave out any.
 //!
 //! A thread's name may hold blanks and digits (`net rx 0 20554 1811.1:`), so the
-//! line is read outwards from the fields that look like nothing else.
+//! line is read outwards from the fields that are unambiguous.
 
 use super::lines::digits;
 
@@ -124,7 +124,7 @@ pub(super) fn parse(line: &[u8]) -> Option<Head<'_>> {
         .find(|index| words.get(*index).is_some_and(address))
         .unwrap_or(words.count);
     let event = stop.checked_sub(1).filter(|at| words.get(*at).is_some_and(is_event));
-    // What a tracepoint recorded stands between.
+    // What a tracepoint recorded comes between.
     let event = event.or_else(|| {
         (1..stop).find(|at| {
             words.get(*at).is_some_and(is_event)
@@ -186,7 +186,7 @@ fn anchored<'a>(words: &Words<'a>, anchor: usize) -> Head<'a> {
     if event.is_some() {
         next += 1;
     } else if period.is_some() {
-        // A number without an event is no period.
+        // A number without an event is not a period.
         next -= 1;
     }
     let (pid, tid) = ids.map_or((None, None), |(pid, tid)| (pid, Some(tid)));
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn a_frame_on_the_same_line() {
         let h = head("   tx:1 (main) 1/20555  1811.1:  5 cycles:P:  ffff81 read+0x7 ([kernel])");
-        assert_eq!(h.time, None, "one digit is no time");
+        assert_eq!(h.time, None, "one digit is not a time");
         let h = head("   tx:1 (main) 1/20555  1811.125:  5 cycles:P:  ffff81 read+0x7 ([kernel])");
         assert_eq!((h.comm, h.pid, h.tid), (&b"tx:1 (main)"[..], Some(1), Some(20555)));
         assert_eq!((h.event, h.rest), (Some(&b"cycles:P"[..]), &b"ffff81 read+0x7 ([kernel])"[..]));

@@ -1,10 +1,10 @@
 //! Text, line by line, in memory that does not grow.
 
 use super::HEAD;
-use crate::record::{Fault, FaultKind};
+use crate::record::{Fault, FaultKind, steers};
 use std::io::BufRead;
 
-/// A longer line is no profile's.
+/// A longer line does not belong to a profile.
 const LONGEST: usize = 1 << 20;
 
 /// The lines of a text, with their numbers.
@@ -74,7 +74,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// The lines of the beginning of a file ([`HEAD`] bytes of it), but for the last if it may be
+/// The lines of the beginning of a file ([`HEAD`] bytes of it), except for the last if it may be
 /// torn.
 pub(super) fn first_lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
     let end = match head.len() < HEAD {
@@ -95,7 +95,7 @@ pub(crate) fn quote(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line.get(..line.len().min(240)).unwrap_or_default());
     let text = text.trim();
     let mut quoted: String =
-        text.chars().take(60).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+        text.chars().take(60).map(|c| if steers(c) { '\u{fffd}' } else { c }).collect();
     if text.chars().count() > 60 {
         quoted.push_str("...");
     }

@@ -1,8 +1,8 @@
-//! Tables of functions as they stand in a mail: rows of `perf report` or `perf top`, and lists
+//! Tables of functions as found in a mail: rows of `perf report` or `perf top`, and lists
 //! of `symbol [address]: ticks`, quoted or not, with prose around.
 //!
 //! A mail keeps no columns, so rows are read by tokens ([`super::perf_rows`]). A line that does
-//! not begin as a row is prose: it is counted. One that does and cannot be read is an error.
+//! not begin like a row is prose: it is counted. One that does and cannot be parsed is an error.
 
 use super::lines::{Lines, first_lines};
 use super::perf_report::Reader;
@@ -16,7 +16,7 @@ use std::io::BufRead;
 /// See the module's text.
 pub static FORMAT: Importer = Importer {
     name: "mail",
-    summary: "rows of `perf report`, `perf top` or readprofile as they stand in a mail",
+    summary: "rows of `perf report`, `perf top` or readprofile as found in a mail",
     recognises,
     read: |title, _, input| read(title, None, input),
 };
@@ -59,7 +59,7 @@ pub(super) fn read(
             continue;
         }
         let found = perf_rows::parse(text, &mut next.layout).map_err(|what| {
-            let remedy = "correct the line, or leave it out if it is no row";
+            let remedy = "correct the line, or remove it if it is not a row";
             lines.fault(what).remedy(remedy)
         })?;
         for found in found {
@@ -105,7 +105,7 @@ impl Row {
     }
 }
 
-/// What stands above a table.
+/// The text above a table.
 #[derive(Default)]
 struct Heading {
     layout: Layout,
@@ -187,7 +187,7 @@ impl Table {
         });
         builder.header().notes.extend(left_out(skipped));
         if ticks.is_empty() {
-            let rows = perf_rows::told(shares, &layout)?;
+            let rows = perf_rows::assign_columns(shares, &layout)?;
             return Reader::of(builder, samples, total, rows).finish();
         }
         let thread = builder.thread(Thread::default());
@@ -269,11 +269,11 @@ That is a lot.
     fn a_row_that_cannot_be_read_is_an_error_with_its_line() {
         let good = "9.00% a [kernel.kallsyms] [k] f\n";
         for (row, why) in [
-            ("> 1.93% a [kernel.kallsyms] [k] sizeLet's", "is no name of a function"),
-            ("1.93% a [kernel.kallsyms] [k] sizeSo try it", "stands after the name"),
+            ("> 1.93% a [kernel.kallsyms] [k] sizeLet's", "is not a function name"),
+            ("1.93% a [kernel.kallsyms] [k] sizeSo try it", "comes after the name"),
             ("1.93% a [kernel.kallsyms] [k]", "has no function"),
             ("1.93% a [kernel.kallsyms] c", "has no [k] or [.]"),
-            ("1.93% a [.] of the same", "stands after the name"),
+            ("1.93% a [.] of the same", "comes after the name"),
         ] {
             let error = named(&format!("{good}{row}\n"), None).unwrap_err();
             assert!(error.message.starts_with("m, line 2: '1.93% a"), "{error}");
@@ -289,7 +289,7 @@ That is a lot.
     }
 
     #[test]
-    fn columns_collapsed_to_blanks_are_no_columns_of_perf_report() {
+    fn columns_collapsed_to_blanks_are_not_columns_of_perf_report() {
         let apart = "# Overhead  Symbol\n# ........  ......\n#\n     5.97%  [k] f\n";
         let collapsed = apart.replace("  ", " ");
         let report = super::super::perf_report::FORMAT.recognises;

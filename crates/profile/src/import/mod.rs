@@ -60,7 +60,7 @@ pub enum Times {
     /// Kept, up to [`TIMED`] samples.
     #[default]
     Kept,
-    /// Left out: for whoever only adds up.
+    /// Left out: for callers that only add up.
     LeftOut,
 }
 
@@ -96,7 +96,7 @@ pub static COUNTS: &[&CountsImporter] = &[&perf_stat::FORMAT, &perf_trace::FORMA
 
 /// What a file holds.
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "there is one for each file, and it is taken apart")]
+#[allow(clippy::large_enum_variant, reason = "there is one for each file, and it is destructured")]
 pub enum Content {
     /// Functions or stacks.
     Profile(Profile),
@@ -118,7 +118,7 @@ pub fn read(title: &str, input: &mut dyn BufRead) -> Result<Profile, Fault> {
 /// What of a file is wanted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted<'a> {
-    /// Its format, by name, if it is not to be told by its beginning.
+    /// Its format, by name, if it is not to be detected from its first bytes.
     pub format: Option<&'a str>,
     /// Of several tables in a mail the one of this number, counted from 1.
     pub table: Option<usize>,
@@ -147,9 +147,9 @@ pub fn open(title: &str, wanted: Wanted<'_>, input: &mut dyn BufRead) -> Result<
             (None, None) => {
                 let known = CATALOG.iter().map(|importer| importer.name);
                 let known: Vec<&str> = known.chain(COUNTS.iter().map(|it| it.name)).collect();
-                let what = format!("{title} is no profile of a known format");
+                let what = format!("{title} is not a profile of a known format");
                 Err(Fault::new(FaultKind::Storage, what)
-                    .remedy(format!("known are: {}", known.join(", "))))
+                    .remedy(format!("known formats: {}", known.join(", "))))
             }
         }
     })
@@ -161,15 +161,15 @@ impl Content {
         match self {
             Content::Profile(profile) => Ok(profile),
             Content::Counts(Counts { title, .. }) => {
-                let what = format!("{title} holds counters, and no functions");
+                let what = format!("{title} holds counters, not functions");
                 Err(Fault::new(FaultKind::Storage, what)
-                    .remedy("bytepath diff lays two such texts side by side"))
+                    .remedy("bytepath diff compares two such texts"))
             }
         }
     }
 }
 
-/// Reading in large pieces, which what is behind a trait object is best read in.
+/// Reading in large pieces, the best way to read from a trait object.
 const BUFFER: usize = 256 << 10;
 
 /// Unpacks what gzip has packed, and hands it to `reader`.

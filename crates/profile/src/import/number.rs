@@ -1,4 +1,4 @@
-//! Numbers with a decimal point or a decimal comma, the other one between thousands:
+//! Numbers with a decimal point or a decimal comma, the other one separating thousands:
 //! `1234.5`, `1,234.5`, `1.234,5`.
 
 /// A number that may have decimals. Where both marks stand, the last is the decimal one; a
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_none() {
+    fn what_is_not_a_number_is_none() {
         for text in
             ["", "-", ".", ",", "-1", "1x", "1.2.3", "1..2", "1 2", "1,23,4.5", "1e5", "nan", "inf"]
         {

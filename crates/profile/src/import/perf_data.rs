@@ -27,7 +27,7 @@ use std::collections::HashMap;
 use std::io::{BufRead, Cursor, Read};
 
 /// A larger file is refused.
-const MOST: u64 = 4 << 30;
+const MOST: u64 = 1 << 30;
 
 /// See the module's text.
 pub static FORMAT: Importer = Importer {
@@ -49,9 +49,9 @@ fn read(title: &str, times: Times, input: &mut dyn BufRead) -> Result<Profile, F
         return Err(bad(format!("larger than {} GiB", MOST >> 30)));
     }
     let shape = guard::check(&bytes).map_err(|what| {
-        let fault = bad(format!("is no complete perf.data: {what}"));
+        let fault = bad(format!("is not a complete perf.data: {what}"));
         match what.contains("compressed") {
-            true => fault.remedy("record without -z, or give it to `perf script` first"),
+            true => fault.remedy("record without -z, or convert it with `perf script` first"),
             false => fault,
         }
     })?;
@@ -71,7 +71,7 @@ fn pass(
     event: Option<usize>,
 ) -> Result<Reader, String> {
     let cursor = Cursor::new(bytes);
-    let said = |e: linux_perf_data::Error| format!("is no perf.data: {e}");
+    let said = |e: linux_perf_data::Error| format!("is not perf.data: {e}");
     let PerfFileReader { mut perf_file, mut record_iter } = match shape {
         guard::Shape::File => PerfFileReader::parse_file(cursor).map_err(said)?,
         guard::Shape::Pipe => PerfFileReader::parse_pipe(cursor).map_err(said)?,

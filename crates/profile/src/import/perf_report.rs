@@ -1,10 +1,10 @@
 //! What `perf report --stdio` prints: a table of functions with their shares.
-//! Its columns stand under a ruler of dots (`tools/perf/ui/stdio/hist.c`), so
+//! Its columns are under a ruler of dots (`tools/perf/ui/stdio/hist.c`), so
 //! they are read by place; their headings say what they are, in any order. Where a mail has
 //! collapsed the columns, [`super::mail`] reads the rows.
 //!
 //! Shares become weights by the line "Event count (approx.)" above the table,
-//! or stay percent without it. Call graphs below the rows are passed over: they
+//! or stay percent without it. Call graphs below the rows are skipped: they
 //! are cut off at some share and do not add up.
 
 use super::conventions;
@@ -50,7 +50,7 @@ fn read(title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault
     reader.finish().map_err(|what| lines.whole(what))
 }
 
-/// A report of more functions than this is no report: all kernels have fewer.
+/// A report of more functions than this is not a report: all kernels have fewer.
 const MOST: usize = 1 << 20;
 
 /// What a column holds.
@@ -106,7 +106,7 @@ impl Column {
     }
 }
 
-/// A function with what was told of it.
+/// A function with what was printed about it.
 #[derive(Default)]
 pub(super) struct Row {
     pub(super) share: Option<f64>,
@@ -119,7 +119,7 @@ pub(super) struct Row {
 
 pub(super) struct Reader {
     builder: Builder,
-    /// Where each column begins and ends, and what it holds.
+    /// Where each column starts and ends, and what it holds.
     columns: Vec<(usize, usize, Column)>,
     /// The comment before, which is the heading if the ruler follows.
     heading: Vec<u8>,
@@ -150,10 +150,10 @@ impl Reader {
             return Ok(());
         }
         if self.columns.is_empty() {
-            return Err(format!("{} stands before any heading of perf report", quote(line)));
+            return Err(format!("{} comes before any heading of perf report", quote(line)));
         }
         if line.first().is_some_and(|byte| !byte.is_ascii_whitespace()) {
-            return Err(format!("{} is no row of perf report", quote(line)));
+            return Err(format!("{} is not a row of perf report", quote(line)));
         }
         if let Some(row) = self.row(line)? {
             self.rows.push(row);
@@ -197,7 +197,7 @@ impl Reader {
         Ok(())
     }
 
-    /// What stands above each stretch of the ruler.
+    /// The text above each section of the ruler.
     fn headed(&self, places: &[(usize, usize)]) -> Result<Vec<(usize, usize, Column)>, String> {
         let mut columns: Vec<(usize, usize, Column)> = Vec::new();
         for (begin, end) in places {

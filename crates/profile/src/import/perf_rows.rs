@@ -4,7 +4,7 @@
 
 use super::lines::quote;
 use super::number::{decimal, whole};
-use super::perf_report::{COLUMNS, Column, Row as Told, frame};
+use super::perf_report::{COLUMNS, Column, Row as Parsed, frame};
 
 /// What a line holds.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(super) struct Layout(Vec<Column>);
 pub(super) struct Row {
     /// One, or the share with and the share without all that was called.
     shares: Vec<f64>,
-    /// What stands between the shares and the function.
+    /// The text between the shares and the function.
     words: Vec<String>,
     /// The function with its mark; empty where there is no such column.
     symbol: String,
@@ -70,7 +70,7 @@ pub(super) fn parse(text: &str, layout: &mut Layout) -> Result<Vec<Found>, Strin
             let body = rest.get(shares.len()..).unwrap_or_default();
             let end = body.iter().position(|token| share(token).is_some() || *token == "#");
             let (body, next) = body.split_at(end.unwrap_or(body.len()));
-            // The mark that opens or closes what is called stands before the next share.
+            // The mark that opens or closes a callee precedes the next share.
             let body = body.strip_suffix(&["+"]).or(body.strip_suffix(&["-"])).unwrap_or(body);
             let said = rest.get(..shares.len() + body.len()).unwrap_or_default().join(" ");
             let wrong = |what: String| format!("{} {what}", quote(said.as_bytes()));
@@ -116,13 +116,13 @@ fn row(shares: Vec<f64>, body: &[&str], layout: &Layout) -> Result<Option<Row>, 
     let signs = if body.get(mark) == Some(&"[.]") { "(<:[~" } else { "<:" };
     let spoken = |c: char| c.is_control() || "'\"`;!?".contains(c);
     if more.is_empty() && first.contains(spoken) && !first.contains("::") {
-        return Err(format!("ends in '{first}', which is no name of a function"));
+        return Err(format!("ends in '{first}', which is not a function name"));
     }
     // Names of C++ and Rust have blanks, but none without one of these signs.
     let named = matches!(more, ["(inlined)"])
         || name.iter().any(|token| token.contains(|c| signs.contains(c)));
     if !more.is_empty() && !named && !first.starts_with("operator") {
-        return Err(format!("is not clear: '{}' stands after the name", more.join(" ")));
+        return Err(format!("is ambiguous: '{}' comes after the name", more.join(" ")));
     }
     let symbol = format!("{} {}", body.get(mark).unwrap_or(&""), name.join(" "));
     let words = words.iter().map(|word| (*word).to_owned()).collect();
@@ -147,7 +147,7 @@ fn heading(tokens: &[&str]) -> Result<Option<(Vec<Column>, usize)>, String> {
     }
     match tokens.get(used) {
         Some(word) if !word.starts_with(['#', '.']) && !columns.contains(&Column::Symbol) => {
-            Err(format!("a heading names a column that is not known: '{word}'"))
+            Err(format!("a heading names an unknown column: '{word}'"))
         }
         _ => Ok(Some((columns, used))),
     }
@@ -164,7 +164,7 @@ fn share(token: &str) -> Option<f64> {
 }
 
 /// The rows with their words put into columns.
-pub(super) fn told(rows: Vec<Row>, layout: &Layout) -> Result<Vec<Told>, String> {
+pub(super) fn assign_columns(rows: Vec<Row>, layout: &Layout) -> Result<Vec<Parsed>, String> {
     let columns: Vec<Column> = if layout.0.is_empty() {
         guessed(&rows)
     } else {
@@ -174,7 +174,7 @@ pub(super) fn told(rows: Vec<Row>, layout: &Layout) -> Result<Vec<Told>, String>
     rows.into_iter().map(|row| in_columns(row, &columns)).collect()
 }
 
-/// The columns between share and function, by what stands in all rows: numbers of samples and
+/// The columns between share and function, by the contents of all rows: numbers of samples and
 /// periods first, then the name of a thread, the file last. There are files if the last word of
 /// any row has brackets, as the kernel and its modules have, or if no function is of the kernel.
 fn guessed(rows: &[Row]) -> Vec<Column> {
@@ -203,11 +203,11 @@ fn guessed(rows: &[Row]) -> Vec<Column> {
     columns
 }
 
-/// Puts the words of a row into these columns: one word each, but for the name of the thread,
+/// Puts the words of a row into these columns: one word each, except for the name of the thread,
 /// which takes what is left.
-fn in_columns(row: Row, columns: &[Column]) -> Result<Told, String> {
+fn in_columns(row: Row, columns: &[Column]) -> Result<Parsed, String> {
     let Row { shares, words, symbol, .. } = row;
-    let mut told = Told { share: shares.last().copied(), ..Told::default() };
+    let mut parsed = Parsed { share: shares.last().copied(), ..Parsed::default() };
     let bad = |what: &str| format!("the row '{} {symbol}' {what}", words.join(" "));
     let named = columns.iter().position(|column| column.is_command());
     let right = columns.len() - named.map_or(columns.len(), |at| at + 1);
@@ -225,20 +225,22 @@ fn in_columns(row: Row, columns: &[Column]) -> Result<Told, String> {
         left = rest;
         match column {
             Column::Samples => {
-                told.samples = Some(whole(&cell).ok_or_else(|| bad("has no number of samples"))?)
+                parsed.samples = Some(whole(&cell).ok_or_else(|| bad("has no number of samples"))?)
             }
-            Column::Period => told.period = Some(whole(&cell).ok_or_else(|| bad("has no period"))?),
+            Column::Period => {
+                parsed.period = Some(whole(&cell).ok_or_else(|| bad("has no period"))?)
+            }
             Column::Object => object = Some(cell),
-            Column::Cpu => told.cpu = cell.parse().ok(),
-            column => told.thread = column.thread(&cell),
+            Column::Cpu => parsed.cpu = cell.parse().ok(),
+            column => parsed.thread = column.thread(&cell),
         }
     }
     if !left.is_empty() {
         return Err(bad("has more words than columns"));
     }
     let symbol = Some(symbol.as_str()).filter(|symbol| !symbol.is_empty());
-    told.frame = frame(symbol, object.as_deref());
-    Ok(told)
+    parsed.frame = frame(symbol, object.as_deref());
+    Ok(parsed)
 }
 
 /// Words that the name of a file has beyond its last: `[JIT] tid 7`, `memfd:x (deleted)`.

@@ -2,8 +2,8 @@
 //! chains were recorded, one line a frame, leaf first (`tools/perf/builtin-script.c`,
 //! `sample__fprintf_callchain` in `tools/perf/util/evsel_fprintf.c`).
 //!
-//! Which fields a line has is the user's choice (`-F`), so they are told by
-//! their looks: a time has a point and a colon, a CPU brackets, an event a colon.
+//! Which fields a line has is the user's choice (`-F`), so they are recognised
+//! by their form: a time has a point and a colon, a CPU brackets, an event a colon.
 
 use super::collect::{Collector, Taken};
 use super::conventions;
@@ -94,7 +94,7 @@ struct Reader {
     samples: u64,
 }
 
-/// So many names of other events are told; the rest only counted.
+/// At most this many names of other events are listed; the rest are only counted.
 const OTHERS: usize = 16;
 
 impl Reader {
@@ -143,7 +143,7 @@ impl Reader {
     fn head(&mut self, line: &[u8]) -> Result<(), String> {
         self.flush()?;
         let Some(head) = header::parse(line) else {
-            return Err(format!("{} is no sample of perf script", quote(line)));
+            return Err(format!("{} is not a sample of perf script", quote(line)));
         };
         if let Some(record) = head.rest.strip_prefix(b"PERF_RECORD_") {
             self.record(record);
@@ -218,7 +218,7 @@ impl Reader {
 
     fn frame(&mut self, line: &[u8]) -> Result<(), String> {
         let located = Located::of(line)
-            .ok_or_else(|| format!("{} is no frame of perf script", quote(line)))?;
+            .ok_or_else(|| format!("{} is not a frame of perf script", quote(line)))?;
         match &self.open {
             Some(open) if open.skipped => return Ok(()),
             Some(_) => {}
@@ -305,7 +305,7 @@ impl Reader {
             }
         }
         if !open.certain && self.stack.is_empty() {
-            return Err("the line before is no sample of perf script".into());
+            return Err("the line before is not a sample of perf script".into());
         }
         if !open.skipped {
             self.samples += 1;
@@ -353,7 +353,7 @@ impl Reader {
             header.notes.push(format!("left out: {count} samples of the event {name}"));
         }
         if self.more > 0 {
-            header.notes.push(format!("left out: {} samples of yet other events", self.more));
+            header.notes.push(format!("left out: {} samples of other events", self.more));
         }
         Ok(self.collector.build())
     }

@@ -1,5 +1,5 @@
 //! What `perf stat` prints, alone or in a mail: `1,234 cycles # 1.2 GHz (50.24%)`. Read by
-//! tokens, several counters in a line where a mail has joined them. What stands behind `#` is
+//! tokens, several counters in a line where a mail has joined them. What comes after `#` is
 //! not read: it follows from the counters.
 
 use super::lines::{Lines, first_lines, quote};
@@ -13,7 +13,7 @@ use std::io::BufRead;
 /// See the module's text.
 pub static FORMAT: CountsImporter = CountsImporter {
     name: "perf-stat",
-    summary: "what `perf stat` prints, as it stands in a mail or not",
+    summary: "what `perf stat` prints, also as found in a mail",
     recognises,
     read,
 };
@@ -42,7 +42,7 @@ fn read(title: &str, table: Option<usize>, input: &mut dyn BufRead) -> Result<Co
         let rows = parse(text).map_err(|what| {
             lines
                 .fault(format!("{} {what}", quote(text.as_bytes())))
-                .remedy("correct the line, or leave it out if it is no counter")
+                .remedy("correct the line, or remove it if it is not a counter")
         })?;
         if rows.is_empty() && !text.is_empty() {
             tables.skipped += 1;
@@ -54,10 +54,10 @@ fn read(title: &str, table: Option<usize>, input: &mut dyn BufRead) -> Result<Co
     tables.choose(title, table)
 }
 
-/// The words behind the number in the first of the last lines of a table.
+/// The words after the number in the first of the last lines of a table.
 const ELAPSED: [&str; 3] = ["seconds", "time", "elapsed"];
 
-/// The counters of a line; none if it is no line of counters.
+/// The counters of a line; none if it is not a line of counters.
 fn parse(text: &str) -> Result<Vec<Count>, String> {
     let tokens: Vec<&str> = text.split_ascii_whitespace().collect();
     let mut rows = Vec::new();
@@ -82,23 +82,23 @@ fn parse(text: &str) -> Result<Vec<Count>, String> {
             let end = behind.iter().position(|token| follows(token));
             (words, next) = behind.split_at(end.unwrap_or(behind.len()));
         }
-        // What stands behind the last line of a table is prose again.
+        // What comes after the last line of a table is prose again.
         if words.starts_with(&ELAPSED) {
             let behind = next.len() + words.len() - ELAPSED.len();
             next = tokens.get(tokens.len() - behind..).unwrap_or_default();
             words = &ELAPSED;
         }
-        let told = next.first().is_some_and(|token| follows(token));
-        // Amid prose only what has a metric behind it is taken for a counter.
-        let read = match counter(token, words, told) {
+        let annotated = next.first().is_some_and(|token| follows(token));
+        // Amid prose only what is followed by a metric is taken for a counter.
+        let read = match counter(token, words, annotated) {
             read if !prose => read?,
-            read => read.ok().flatten().filter(|_| told),
+            read => read.ok().flatten().filter(|_| annotated),
         };
         let Some(mut row) = read else {
             if !outside {
                 let said =
                     words.iter().take(4).fold(token.to_string(), |all, word| all + " " + word);
-                return Err(format!("has '{said}', which is no counter"));
+                return Err(format!("has '{said}', which is not a counter"));
             }
             (prose, rest) = (true, after);
             continue;
@@ -125,19 +125,19 @@ fn parse(text: &str) -> Result<Vec<Count>, String> {
     Ok(rows)
 }
 
-/// A counter of this value; none if it is prose. `told` says that a metric or a parenthesis
+/// A counter of this value; none if it is prose. `annotated` says that a metric or a parenthesis
 /// follows, which prose does not have.
-fn counter(value: &str, words: &[&str], told: bool) -> Result<Option<Count>, String> {
+fn counter(value: &str, words: &[&str], annotated: bool) -> Result<Option<Count>, String> {
     let (name, unit) = match words {
         _ if words == ELAPSED => ("time elapsed", "s"),
         ["seconds", name @ ("user" | "sys")] => (*name, "s"),
         ["counted>" | "supported>", name] if is_event(name) => (*name, ""),
         ["counted>" | "supported>", unit, name] if is_event(name) => (*name, scaled(unit).0),
-        [name] if is_event(name) && (told || telling(name)) => (*name, ""),
+        [name] if is_event(name) && (annotated || telling(name)) => (*name, ""),
         [unit, name] if is_event(name) && is_unit(unit) => (*name, scaled(unit).0),
-        _ if told => return Err("names no counter of perf stat".into()),
+        _ if annotated => return Err("names no counter of perf stat".into()),
         [name, rest @ ..] if telling(name) && rest.iter().any(|word| word.starts_with('(')) => {
-            return Err(format!("is not clear behind '{name}'"));
+            return Err(format!("is ambiguous after '{name}'"));
         }
         _ => return Ok(None),
     };
@@ -151,7 +151,7 @@ fn counter(value: &str, words: &[&str], told: bool) -> Result<Option<Count>, Str
         decimal(&digits)
     };
     if counts && number.is_none() {
-        return Err(format!("has '{value}', which is no number or may be two"));
+        return Err(format!("has '{value}', which is not a number, or could be two"));
     }
     let value = number.filter(|_| counts).map(|value| value * scaled(unit_word).1);
     Ok(Some(Count { name: name.to_owned(), unit: unit.to_owned(), value, ..Count::default() }))
@@ -164,7 +164,7 @@ fn begins(token: &str) -> bool {
     token == "<not" || token.starts_with(|c: char| c.is_ascii_digit()) && token.chars().all(digit)
 }
 
-/// What comes behind the name of a counter: a metric, or in parentheses how sure it is.
+/// What comes after the name of a counter: a metric, or in parentheses how sure it is.
 fn follows(token: &str) -> bool {
     matches!(token, "#" | "(") || token.starts_with('(') && token.ends_with("%)")
 }
@@ -202,7 +202,7 @@ fn telling(name: &str) -> bool {
 fn counted(text: &str) -> Result<f64, String> {
     let number = text.trim_matches(['(', ')']).strip_suffix('%').and_then(decimal);
     let part = number.map(|percent| percent / 100.0).filter(|part| *part <= 1.0);
-    part.ok_or_else(|| format!("has '{text}', which is no share of the time"))
+    part.ok_or_else(|| format!("has '{text}', which is not a share of the time"))
 }
 
 #[cfg(test)]
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn prose_is_no_counter_and_a_bad_counter_is_an_error() {
+    fn prose_is_not_a_counter_and_a_bad_counter_is_an_error() {
         for text in [
             "",
             "100 packets",

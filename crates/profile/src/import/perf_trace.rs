@@ -12,7 +12,7 @@ use std::io::BufRead;
 /// See the module's text.
 pub static FORMAT: CountsImporter = CountsImporter {
     name: "perf-trace",
-    summary: "what `perf trace -s` prints, as it stands in a mail or not",
+    summary: "what `perf trace -s` prints, also as found in a mail",
     recognises,
     read,
 };
@@ -37,7 +37,7 @@ fn read(title: &str, table: Option<usize>, input: &mut dyn BufRead) -> Result<Co
         let call = call(text).map_err(|what| {
             lines
                 .fault(format!("{} {what}", quote(text.as_bytes())))
-                .remedy("correct the line, or leave it out if it is no system call")
+                .remedy("correct the line, or remove it if it is not a system call")
         })?;
         if let Some(call) = call {
             for (unit, value) in call.values {
@@ -66,7 +66,7 @@ struct Call<'a> {
 }
 
 /// `write 2833 0 123.456 0.001 0.043 1.234 1.23%`, in older versions without the errors; none
-/// if it is no row.
+/// if it is not a row.
 fn call(text: &str) -> Result<Option<Call<'_>>, String> {
     let tokens: Vec<&str> = text.split_ascii_whitespace().collect();
     let [name, rest @ .., deviation] = tokens.as_slice() else { return Ok(None) };
@@ -80,10 +80,10 @@ fn call(text: &str) -> Result<Option<Call<'_>>, String> {
         _ => return Err("has more or fewer columns than perf trace prints".into()),
     };
     if numeric(name) || name.contains(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
-        return Err(format!("begins with '{name}', which is no system call"));
+        return Err(format!("begins with '{name}', which is not a system call"));
     }
     let count = |text: &str| {
-        whole(text).map(|n| n as f64).ok_or_else(|| format!("has '{text}', which is no number"))
+        whole(text).map(|n| n as f64).ok_or_else(|| format!("has '{text}', which is not a number"))
     };
     let [total, ..] = times else { return Ok(None) };
     for time in times {
@@ -96,7 +96,7 @@ fn call(text: &str) -> Result<Option<Call<'_>>, String> {
 
 /// Times have three decimals, so that one mark alone is the decimal one.
 fn milliseconds(text: &str) -> Result<f64, String> {
-    let bad = || format!("has '{text}', which is no time in milliseconds");
+    let bad = || format!("has '{text}', which is not a time in milliseconds");
     let (whole, part) =
         text.rsplit_once(['.', ',']).filter(|(_, part)| part.len() == 3).ok_or_else(bad)?;
     decimal(&format!("{whole}.{part}")).ok_or_else(bad)
@@ -167,7 +167,7 @@ So much for that.
     }
 
     #[test]
-    fn what_is_no_row_is_refused_or_passed_over() {
+    fn what_is_not_a_row_is_refused_or_passed_over() {
         assert_eq!(call("we saw 12 of them, 50%"), Ok(None));
         for text in [
             "read 7 0 3.000 0.001 0.430 1.234 1.0 1.23%",

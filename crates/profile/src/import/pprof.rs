@@ -7,12 +7,12 @@ use crate::{Profile, pprof};
 use std::io::{BufRead, Read};
 
 /// Unpacked profiles of more bytes are refused: they are held in memory.
-const MOST: u64 = 2 << 30;
+const MOST: u64 = 1 << 30;
 
 /// See the module's text.
 pub static FORMAT: Importer = Importer {
     name: "pprof",
-    summary: "protocol buffer of bytepath, Go and others, packed by gzip or not",
+    summary: "protocol buffer of bytepath, Go and others, gzipped or not",
     recognises,
     read,
 };

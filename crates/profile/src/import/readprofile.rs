@@ -141,7 +141,7 @@ fn is_symbol(text: &str) -> bool {
         && !text.contains(|c: char| c.is_whitespace() || c == ';' || c.is_control())
 }
 
-/// A function of the kernel, which is all that readprofile sees, but for the one
+/// A function of the kernel, which is all that readprofile sees, except for the one
 /// line in which some kernels counted everything that was not theirs.
 fn frame(symbol: &str) -> Frame {
     let (kind, module) = match symbol {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_add_up_and_the_sum_is_no_function() {
+    fn lines_add_up_and_the_sum_is_not_a_function() {
         let text = b"# two\n\n 7 schedule 0.5\n 3 schedule 0.5\n 4 total 0.1\n";
         let profile = read(text).unwrap();
         assert_eq!(ticks(&profile), [("schedule".to_owned(), 10)]);

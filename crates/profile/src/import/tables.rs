@@ -1,4 +1,4 @@
-//! Texts that may hold several tables, as mails do: before and after a change.
+//! Texts that may contain several tables, as mails do: before and after a change.
 
 use crate::counts::{Count, Counts};
 use crate::record::{Fault, FaultKind};
@@ -54,7 +54,7 @@ impl Tables {
     }
 }
 
-/// What is said of lines that are no rows.
+/// What is reported about lines that are not rows.
 pub(super) fn left_out(lines: u64) -> Option<String> {
     let word = if lines == 1 { "line" } else { "lines" };
     (lines > 0).then(|| format!("left out: {lines} {word} of other text"))
@@ -72,7 +72,7 @@ pub(super) fn chosen(title: &str, starts: &[u64], number: Option<usize>) -> Resu
         (_, 0) => Err(fault("holds no row that can be read".into())),
         (None, 1) => Ok(0),
         (None, count) => Err(fault(format!("holds {count} tables, {}", listed()))
-            .remedy(format!("name one of them: {title}@1"))),
+            .remedy(format!("choose one of them: {title}@1"))),
         (Some(number), count) if (1..=count).contains(&number) => Ok(number - 1),
         (Some(number), count) => {
             Err(fault(format!("has no table {number}: it holds {count}, {}", listed())))

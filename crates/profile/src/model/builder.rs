@@ -8,7 +8,7 @@ use std::hash::{BuildHasher, Hasher};
 ///
 /// What is known already is found in tables of ids, whose keys are in the profile
 /// itself: nothing is kept twice, which counts where there are a million stacks. The
-/// hashes are seeded anew in every process, so no file can be made to collide.
+/// hashes are reseeded in every process, so no file can be made to collide.
 #[derive(Debug, Default)]
 pub struct Builder {
     profile: Profile,
@@ -258,7 +258,7 @@ mod tests {
         let lent = FrameRef { function: "f", kind: FrameKind::Kernel, ..FrameRef::default() };
         let f = builder.frame_of(lent);
         assert_eq!(builder.frame(lent.to_frame()), f);
-        // What its hash leaves out tells it apart all the same.
+        // What its hash leaves out tells it apart anyway.
         for other in [
             FrameRef { kind: FrameKind::User, ..lent },
             FrameRef { inlined: true, ..lent },

@@ -32,7 +32,7 @@ pub fn recognises(head: &[u8]) -> bool {
                     return false;
                 };
                 let Some((message, after)) = rest.split_at_checked(length) else {
-                    // It goes on behind the head.
+                    // It continues after the head.
                     return typed;
                 };
                 if field == 1 {
@@ -68,7 +68,7 @@ fn varint(bytes: &mut &[u8]) -> Option<u64> {
 pub fn decode(title: &str, bytes: &[u8]) -> Result<Profile, Fault> {
     let bad = |what: String| Fault::new(FaultKind::Storage, format!("{title}: {what}"));
     let message =
-        pb::Profile::decode(bytes).map_err(|e| bad(format!("is no complete pprof: {e}")))?;
+        pb::Profile::decode(bytes).map_err(|e| bad(format!("is not a complete pprof: {e}")))?;
     // A location can stand for many frames, and a stack can name it many times:
     // without a limit a small file could fill any memory.
     let room = bytes.len().saturating_mul(16).saturating_add(1 << 20);
@@ -119,7 +119,7 @@ impl<'a> Decoder<'a> {
         for id in &message.comment {
             let text = decoder.text(*id)?;
             match text.strip_prefix(OURS).and_then(|rest| rest.split_once('=')) {
-                // Where it stands among the others, so that notes keep their order.
+                // Its place among the others, so that notes keep their order.
                 Some(("note", value)) => decoder.builder.header().notes.push(value.to_owned()),
                 Some((key, value)) => decoder.own.push((key, value)),
                 None if !text.is_empty() => decoder.builder.header().notes.push(text.to_owned()),
@@ -174,7 +174,7 @@ impl<'a> Decoder<'a> {
         self.own(key)
             .map(|text| {
                 text.parse()
-                    .map_err(|_| format!("{OURS}{key} is no number: {}", quote(text.as_bytes())))
+                    .map_err(|_| format!("{OURS}{key} is not a number: {}", quote(text.as_bytes())))
             })
             .transpose()
     }
@@ -346,7 +346,7 @@ impl<'a> Decoder<'a> {
             let mut parts = text.splitn(3, ' ');
             let mut id = || parts.next().and_then(|part| part.parse().ok());
             let (Some(pid), Some(tid)) = (id(), id()) else {
-                return Err(format!("{OURS}thread is none: {}", quote(text.as_bytes())));
+                return Err(format!("{OURS}thread is invalid: {}", quote(text.as_bytes())));
             };
             let name = parts.next().unwrap_or("").to_owned();
             self.builder.thread(Thread { name, pid, tid });
@@ -354,7 +354,7 @@ impl<'a> Decoder<'a> {
         for text in self.all("stack") {
             let ids: Result<Vec<u64>, _> = text.split_whitespace().map(str::parse).collect();
             let ids =
-                ids.map_err(|_| format!("{OURS}stack is none: {}", quote(text.as_bytes())))?;
+                ids.map_err(|_| format!("{OURS}stack is invalid: {}", quote(text.as_bytes())))?;
             self.stack(&ids)?;
         }
         Ok(())
@@ -428,7 +428,7 @@ impl<'a> Decoder<'a> {
             }
         }
         if !weight.is_finite() || time.is_some_and(|time| !time.is_finite()) {
-            return Err("its weight or time is no number".into());
+            return Err("its weight or time is not a number".into());
         }
         let owner = owner.unwrap_or_else(|| conventions::owner(&thread.name, Some(thread.pid)));
         let thread: ThreadId = self.builder.thread(thread);
@@ -444,7 +444,7 @@ fn types_agree(message: &pb::Profile, weight: usize) -> bool {
 }
 
 fn track(text: &str) -> Result<Track, String> {
-    let bad = || format!("{OURS}track is none: {}", quote(text.as_bytes()));
+    let bad = || format!("{OURS}track is invalid: {}", quote(text.as_bytes()));
     let (name, unit, points): (String, String, Vec<(String, String)>) =
         serde_json::from_str(text).map_err(|_| bad())?;
     let points = points

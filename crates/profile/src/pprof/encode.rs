@@ -198,7 +198,7 @@ impl<'a> Encoder<'a> {
             self.message.location.push(pb::Location { id, mapping_id, line, ..Default::default() });
         }
         // A function that is inlined is so by its place before the last line of
-        // a location; what is inlined and stands last has to be named.
+        // a location; an inlined function that is last has to be named.
         let last: Vec<String> = self
             .message
             .location

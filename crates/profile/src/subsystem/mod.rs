@@ -138,7 +138,7 @@ impl Classes {
                     (_, Some(Class::Is(subsystem))) => return subsystem,
                     (_, Some(Class::Caller)) => {}
                     (FrameKind::Kernel, None) => return Subsystem::Other,
-                    // Of a stack of which nothing is told, and no function of which
+                    // Of a stack about which nothing is known, and no function of which
                     // is one of the kernel's, only user space is left.
                     (FrameKind::Unknown, None) if stack.iter().all(|id| known(id).is_none()) => {
                         return Subsystem::User;

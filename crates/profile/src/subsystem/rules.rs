@@ -12,15 +12,15 @@ const BUILT_IN: &str = include_str!("../subsystems.toml");
 /// The version of the rule format that is understood.
 const VERSION: i64 = 1;
 
-/// The table whose functions are no subsystem of their own.
+/// The table whose functions are not a subsystem of their own.
 const CALLER: &str = "caller";
 
-/// What is said of a function.
+/// What the table states about a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// It belongs to this subsystem.
     Is(Subsystem),
-    /// It is a helper, and belongs to whoever called it.
+    /// It is a helper, and belongs to its caller.
     Caller,
 }
 
@@ -128,16 +128,17 @@ impl Layer {
                 fault(format!("there is no subsystem '{name}'"))
                     .remedy(format!("choose from {CALLER}, {}", names.join(", ")))
             })?;
-            let kinds = value.as_table().ok_or_else(|| fault(format!("'{name}' is no table")))?;
+            let kinds =
+                value.as_table().ok_or_else(|| fault(format!("'{name}' is not a table")))?;
             for (kind, list) in kinds {
                 let wrong = || {
-                    fault(format!("'{name}.{kind}' is no list of names"))
+                    fault(format!("'{name}.{kind}' is not a list of names"))
                         .remedy(format!("a table holds {}", KINDS.join(", ")))
                 };
                 for pattern in list.as_array().ok_or_else(wrong)? {
                     let pattern = pattern.as_str().filter(|p| !p.is_empty()).ok_or_else(wrong)?;
                     layer.add(kind, pattern, class).ok_or_else(|| {
-                        let what = format!("'{pattern}' of '{name}.{kind}' cannot be taken");
+                        let what = format!("'{pattern}' of '{name}.{kind}' is not valid");
                         fault(what).remedy(format!("name it once, in one of {}", KINDS.join(", ")))
                     })?;
                 }
@@ -147,14 +148,14 @@ impl Layer {
         layer.folder.sort_by_key(|(folder, _)| std::cmp::Reverse(folder.len()));
         let twice = layer.prefix.windows(2).find(|pair| pair[0].text == pair[1].text);
         if let Some(prefix) = twice.and_then(|pair| pair.first()) {
-            let what = format!("the prefix '{}' is there twice", prefix.text);
+            let what = format!("the prefix '{}' appears twice", prefix.text);
             return Err(fault(what).remedy("name it once"));
         }
         layer.link();
         Ok(layer)
     }
 
-    /// Adds a rule; none if its kind is unknown or it is there already.
+    /// Adds a rule; none if its kind is unknown or it already exists.
     fn add(&mut self, kind: &str, pattern: &str, class: Class) -> Option<()> {
         let owned = pattern.to_owned();
         let known = match kind {
@@ -206,8 +207,8 @@ impl Layer {
         }
     }
 
-    /// The longest prefix that fits. Of the one that stands last before a name, and of
-    /// those that it begins with in turn: all that stands between a prefix of the name
+    /// The longest prefix that fits. Of the one that is sorted last before a name, and of
+    /// those that it begins with in turn: everything sorted between a prefix of the name
     /// and the name begins with that prefix.
     fn by_prefix(&self, name: &str) -> Option<Class> {
         let after = self.prefix.partition_point(|prefix| prefix.text.as_str() <= name);
@@ -247,13 +248,13 @@ mod tests {
         for (name, class) in &layer.exact {
             assert_eq!(by_name(name), Some(*class));
             assert_ne!(layer.by_prefix(name), Some(*class), "exact {name}: a prefix says it too");
-            assert_eq!(normalise::function(name), name, "{name} is never asked for like this");
+            assert_eq!(normalise::function(name), name, "{name} is never looked up in this form");
         }
         for pair in layer.prefix.windows(2) {
             assert_ne!(pair[0].text, pair[1].text, "twice");
         }
         for Prefix { text: prefix, class, .. } in &layer.prefix {
-            // No function is called so: nothing but the prefix can fit.
+            // No function has this name: only the prefix can match.
             assert_eq!(by_name(&format!("{prefix}\u{1}")), Some(*class), "prefix {prefix}");
             let shorter = &prefix[..prefix.len() - 1];
             let said = layer.by_prefix(shorter);
@@ -313,14 +314,14 @@ mod tests {
             ("version = 2", "is not 1"),
             ("version = 'x'", "is not 1"),
             ("version = 1\n[tpc]\nexact = ['a']", "no subsystem 'tpc'"),
-            ("version = 1\ntcp = 3", "'tcp' is no table"),
-            ("version = 1\n[tcp]\nexact = 'a'", "'tcp.exact' is no list"),
-            ("version = 1\n[tcp]\nexact = [1]", "'tcp.exact' is no list"),
-            ("version = 1\n[tcp]\nprefix = ['']", "'tcp.prefix' is no list"),
+            ("version = 1\ntcp = 3", "'tcp' is not a table"),
+            ("version = 1\n[tcp]\nexact = 'a'", "'tcp.exact' is not a list"),
+            ("version = 1\n[tcp]\nexact = [1]", "'tcp.exact' is not a list"),
+            ("version = 1\n[tcp]\nprefix = ['']", "'tcp.prefix' is not a list"),
             ("version = 1\n[tcp]\nsuffix = ['a']", "'a' of 'tcp.suffix'"),
             ("version = 1\n[caller]\nalone = ['a']", "'a' of 'caller.alone'"),
             ("version = 1\n[tcp]\nexact = ['a']\n[ip]\nexact = ['a']", "'a' of "),
-            ("version = 1\n[tcp]\nprefix = ['a']\n[ip]\nprefix = ['a']", "prefix 'a' is"),
+            ("version = 1\n[tcp]\nprefix = ['a']\n[ip]\nprefix = ['a']", "prefix 'a' appears"),
             ("version = [", "mine.toml"),
         ] {
             let fault = Rules::built_in().with("mine.toml", text).unwrap_err();

@@ -120,7 +120,7 @@ fn helpers_belong_to_their_caller_and_nothing_else_does() {
     assert_eq!(kernel(&["xas_store"]), PageAllocation);
     assert_eq!(kernel(&["__xa_alloc", "tcp_recvmsg_dmabuf"]), Tcp);
     assert_eq!(kernel(&["made_up_by_nobody", "tcp_ack"]), Other);
-    // A lock is a lock, whoever takes it.
+    // A lock is a lock, no matter who takes it.
     assert_eq!(kernel(&["_raw_spin_lock", "tcp_ack"]), Locks);
 }
 
@@ -131,7 +131,7 @@ fn user_space_is_apart() {
     assert_eq!(class(&[("memcpy", User), ("main", User)]), Subsystem::User);
     assert_eq!(class(&[("memcpy", Kernel), ("main", User)]), Subsystem::Copy);
     assert_eq!(class(&[("rb_erase", Kernel), ("main", User)]), Subsystem::Other);
-    // Where nothing is told, names have to do.
+    // Without other information, names have to do.
     assert_eq!(class(&[("work", Unknown), ("main", Unknown)]), Subsystem::User);
     assert_eq!(class(&[("tcp_ack", Unknown), ("main", Unknown)]), Subsystem::Tcp);
     assert_eq!(class(&[("new_one", Unknown), ("tcp_ack", Unknown)]), Subsystem::Other);

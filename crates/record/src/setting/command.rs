@@ -1,12 +1,12 @@
-//! The equivalent of a setting in the words of the usual tools, for people who
-//! want to do by hand, or undo, what bytepath does.
+//! The equivalent of a setting as a command of the usual tools, for
+//! doing or undoing by hand what bytepath does.
 
 use super::{Cpus, FlowRule, IdleChoice, Setting, flag};
 use std::fmt::Write;
 
 impl Setting {
     /// What a person would type. It is printed and never run. Where no tool
-    /// does it (flags of a tap device) the call is described behind a `#`.
+    /// does it (flags of a tap device) the call is described after a `#`.
     pub fn command(&self) -> String {
         match self {
             Setting::Sysctl { name, value } => format!("sysctl -w {name}='{value}'"),

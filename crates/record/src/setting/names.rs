@@ -1,5 +1,5 @@
 //! Names in settings. Each type can hold only what is safe to put into a path or
-//! a message to the kernel, whoever made it: the same check stands before typed
+//! a message to the kernel, no matter who wrote it: the same check applies to typed
 //! text, files and journals.
 
 use crate::{Fault, FaultKind};
@@ -16,7 +16,7 @@ use std::str::FromStr;
 #[schemars(with = "String")]
 pub struct DeviceName(String);
 
-/// Dotted name of a kernel parameter that may be set. A slash stands for a dot
+/// Dotted name of a kernel parameter that may be set. A slash represents a dot
 /// inside a part, as sysctl(8) has it: `net.ipv4.conf.eth0/100.rp_filter`.
 ///
 /// May be set: everything below `net` but what changes other parameters or acts
@@ -103,7 +103,9 @@ impl SysctlName {
             || matches!(parts.as_slice(), ["net", _, "conf", "all" | "default", ..]);
         if acts {
             let text = format!("the sysctl '{name}' changes more than itself when it is written");
-            return Err(wrong(text).remedy("what it changes could not be put back; set it by hand"));
+            return Err(
+                wrong(text).remedy("its side effects could not be restored; set it by hand")
+            );
         }
         Ok(SysctlName(name.to_owned()))
     }
@@ -177,7 +179,7 @@ impl Cpus {
         text
     }
 
-    /// Reads such a mask. None: the text is no mask.
+    /// Reads such a mask. None: the text is not a mask.
     pub fn from_mask(text: &str) -> Option<Self> {
         let mut cpus = BTreeSet::new();
         let words: Vec<&str> = text.trim().split(',').collect();
@@ -286,7 +288,7 @@ pub(super) fn value_flaw(value: &str) -> Option<String> {
         return Some("it has no value".into());
     }
     let fits = value.len() <= 1024 && value.chars().all(sound) && value.trim() == value;
-    (!fits).then(|| "its value is not one line of plain text, without blanks around it".into())
+    (!fits).then(|| "its value is not one line of plain text without surrounding blanks".into())
 }
 
 fn wrong(message: String) -> Fault {

@@ -1,4 +1,4 @@
-//! What a setting was, what it became, and what became of it in the end: the rows
+//! What a setting was, what it became, and its final outcome: the rows
 //! of `hosts.json`, of the journal and of `bytepath restore`.
 
 use super::Setting;
@@ -7,12 +7,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A setting that somebody asked for.
+/// A requested setting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WantedSetting {
     /// The setting.
     pub setting: Setting,
-    /// The profile that asks for it, as typed; none if it is asked for by itself.
+    /// The profile that requests it, as typed; none if it is requested by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
     /// True: where it cannot be made it is a row with its reason, and no error.
@@ -27,7 +27,7 @@ pub struct WantedSetting {
 }
 
 impl From<Setting> for WantedSetting {
-    /// Asked for by itself: where it cannot be made, that is an error.
+    /// Requested explicitly: where it cannot be made, that is an error.
     fn from(setting: Setting) -> Self {
         WantedSetting { setting, profile: None, optional: false, obstacle: None, host: None }
     }
@@ -35,17 +35,17 @@ impl From<Setting> for WantedSetting {
 
 /// What a setting is or was, by name. Which names there are depends on the kind:
 /// `rx` and `tx` of rings, one name a CPU for governors. Texts are as the kernel
-/// prints them, so that what is put back is what was there.
+/// prints them, so that what is restored is what was there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct SettingValue(pub BTreeMap<String, String>);
 
-/// What became of a setting: a row of the report's setup and of `hosts.json`.
+/// The outcome of a setting: a row of the report's setup and of `hosts.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SettingRecord {
     /// The setting.
     pub setting: Setting,
-    /// The profile that asked for it, as typed; none if it was asked for by itself.
+    /// The profile that requested it, as typed; none if it was requested by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
     /// What it was; empty where that could not be read.
@@ -63,7 +63,7 @@ pub struct SettingRecord {
     pub host: Option<Role>,
 }
 
-/// What became of a setting when it was to be put back.
+/// The outcome of a setting when it was to be restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Restoration {
@@ -71,7 +71,7 @@ pub enum Restoration {
     Restored,
     /// It said so already.
     AlreadyBack,
-    /// Somebody else has changed it since; that stands.
+    /// Someone else has changed it since; their value is kept.
     LeftAlone,
     /// What it was about is not there any more.
     Gone,
@@ -81,7 +81,7 @@ pub enum Restoration {
     Failed,
 }
 
-/// A setting that was to be put back.
+/// A setting that was to be restored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RestorationRow {
     /// The setting.
@@ -90,7 +90,7 @@ pub struct RestorationRow {
     pub before: SettingValue,
     /// What it had been set to.
     pub set: SettingValue,
-    /// What became of it.
+    /// Its outcome.
     pub outcome: Restoration,
     /// More of it, in words; may be empty.
     pub note: String,
@@ -133,13 +133,13 @@ impl std::fmt::Display for RestorationRow {
         of_host(*host, f)?;
         let (part, before, set) = setting.differing(before, set);
         let what = match outcome {
-            Restoration::Restored => format!("put back: {before} (was set to {set})"),
-            Restoration::AlreadyBack => format!("already back: {before}"),
+            Restoration::Restored => format!("restored: {before} (was set to {set})"),
+            Restoration::AlreadyBack => format!("already restored: {before}"),
             // The note says it all.
             Restoration::LeftAlone => String::new(),
             Restoration::Gone => "gone".into(),
             Restoration::Elsewhere => "still set".into(),
-            Restoration::Failed => format!("NOT put back to {before}"),
+            Restoration::Failed => format!("NOT restored to {before}"),
         };
         let colon = if what.is_empty() || note.is_empty() { "" } else { ": " };
         write!(f, "{}{part}: {what}{colon}{note}", setting.subject())
@@ -173,8 +173,8 @@ impl SettingValue {
     }
 
     /// Those parts of this and a later value that differ, and where of several
-    /// parts only one does, its name behind a blank.
-    pub fn beside(&self, later: &SettingValue) -> (String, SettingValue, SettingValue) {
+    /// parts only one does, its name after a blank.
+    pub fn compared_with(&self, later: &SettingValue) -> (String, SettingValue, SettingValue) {
         let (before, after) = (self.parts_of(later), later.parts_unlike(self));
         let part = match after.0.keys().next() {
             Some(name) if self.0.len() > 1 && after.0.len() == 1 => format!(" {name}"),

@@ -1,6 +1,6 @@
 use super::*;
 
-/// One of each kind: as typed, and what the usual tools would be told.
+/// One of each kind: as typed, and as a command of the usual tools.
 const EXAMPLES: &[(&str, &str)] = &[
     (
         "sysctl net.ipv4.tcp_rmem=4096 131072 67108864",
@@ -114,17 +114,17 @@ fn what_makes_no_sense_is_refused_with_the_form() {
         ("rings eth0", "sets nothing"),
         ("rings eth0 rx=1 rx=2", "twice"),
         ("rings eth0 rx=4294967296", "not a whole number"),
-        ("rings eth0 speed=1", "'speed' does not belong there"),
+        ("rings eth0 speed=1", "'speed' is unexpected"),
         ("mtu eth0 1279", "IPv6"),
         ("mtu eth0", "it lacks the bytes"),
-        ("mtu eth0 1500 9000", "'9000' does not belong there"),
+        ("mtu eth0 1500 9000", "'9000' is unexpected"),
         ("spread eth0 queues=0", "at least one queue"),
         ("flow eth0 queue=1", "every flow"),
         ("flow eth0 src=10.0.0.1 dst=fd00::1 queue=1", "one family"),
         ("irq 4 none", "needs a CPU"),
         ("governor none performance", "names no CPU"),
         ("hugepages 3M 1", "no pages of"),
-        ("idle all", "which states"),
+        ("idle all", "any states"),
         ("threaded-napi eth0 yes", "not on or off"),
         ("rps eth0 8192", "list of CPUs"),
         ("dsa wq0.0", "sets no attribute"),
@@ -143,7 +143,7 @@ fn what_makes_no_sense_is_refused_with_the_form() {
 fn what_was_built_is_checked_as_if_it_had_been_typed() {
     let json = r#"{"kind":"sysctl","name":"net.core.rmem_max","value":" 1"}"#;
     let built: Setting = serde_json::from_str(json).unwrap();
-    assert!(built.checked().unwrap_err().message.contains("blanks around it"));
+    assert!(built.checked().unwrap_err().message.contains("surrounding blanks"));
 }
 
 #[test]
@@ -215,5 +215,5 @@ fn what_became_of_a_setting_in_one_line() {
         note: String::new(),
         host: Some(crate::Role::Sender),
     };
-    assert_eq!(back.to_string(), "sender: rings eth0 rx: put back: 512 (was set to 4096)");
+    assert_eq!(back.to_string(), "sender: rings eth0 rx: restored: 512 (was set to 4096)");
 }

@@ -1,4 +1,4 @@
-//! Settings as people write them, one line each, and the way back.
+//! Settings as users write them, one line each, and their parser.
 
 use super::names::tame;
 use super::{
@@ -23,7 +23,7 @@ pub const FORMS: &[(&str, &str)] = &[
          [adaptive-rx=on|off] [adaptive-tx=on|off]",
         "when a device interrupts: coalescing eth0 adaptive-rx=off rx-usecs=30",
     ),
-    ("spread DEVICE queues=N", "receive flows over the first N queues alone: spread eth0 queues=7"),
+    ("spread DEVICE queues=N", "receive flows over the first N queues only: spread eth0 queues=7"),
     (
         "flow DEVICE [src=IP] [dst=IP] [src-port=N] [dst-port=N] [ipv6] queue=N",
         "TCP flows to one queue: flow eth0 dst-port=5201 queue=7",
@@ -37,12 +37,12 @@ pub const FORMS: &[(&str, &str)] = &[
     ("irq NUMBER CPUS", "the CPUs of an interrupt: irq 45 2-3"),
     ("rps DEVICE [QUEUE] CPUS", "the CPUs that received packets are handed to: rps eth0 0 1"),
     ("xps DEVICE [QUEUE] CPUS", "the CPUs that send by a queue: xps eth0 3 3"),
-    ("governor CPUS|all NAME", "what chooses the clock: governor all performance"),
+    ("governor CPUS|all NAME", "clock governor: governor all performance"),
     (
         "idle CPUS|all slower-than=TIME | idle CPUS|all without=NAME",
-        "idle states taken away: idle all slower-than=10us",
+        "idle states to disable: idle all slower-than=10us",
     ),
-    ("hugepages SIZE [node=N] COUNT", "huge pages set aside: hugepages 2M 512"),
+    ("hugepages SIZE [node=N] COUNT", "huge pages to reserve: hugepages 2M 512"),
     ("threaded-napi DEVICE on|off", "polling in kernel threads: threaded-napi eth0 on"),
     ("dsa PART ATTRIBUTE=VALUE", "an engine, a work queue or a device of DSA: dsa wq0.0 size=128"),
     (
@@ -149,7 +149,7 @@ fn parse(kind: &str, rest: &str) -> Result<Setting, Fault> {
             let disable = match (slower.transpose()?, words.take("without")) {
                 (Some(us), None) => IdleChoice::SlowerThan(us),
                 (None, Some(name)) => IdleChoice::Named(Word::new(name)?),
-                _ => return Err(wrong("it does not say which states")),
+                _ => return Err(wrong("it does not name any states")),
             };
             Setting::IdleStates { cpus, disable }
         }
@@ -285,7 +285,7 @@ fn flow_rule(words: &mut Words) -> Result<FlowRule, Fault> {
     })
 }
 
-/// The words behind the kind: plain ones (last first) and pairs NAME=VALUE.
+/// The words after the kind: plain ones (last first) and pairs NAME=VALUE.
 struct Words<'t> {
     plain: Vec<&'t str>,
     pairs: Vec<(&'t str, &'t str)>,
@@ -298,7 +298,7 @@ impl<'t> Words<'t> {
             match word.split_once('=') {
                 None => words.plain.push(word),
                 Some((name, _)) if words.pairs.iter().any(|(known, _)| *known == name) => {
-                    return Err(wrong(format!("it has '{}' twice", tame(name))));
+                    return Err(wrong(format!("it contains '{}' twice", tame(name))));
                 }
                 Some(pair) => words.pairs.push(pair),
             }
@@ -346,7 +346,7 @@ impl<'t> Words<'t> {
     /// Everything must have been understood.
     fn done(self) -> Result<(), Fault> {
         let rest = self.plain.first().or(self.pairs.first().map(|(name, _)| name));
-        rest.map_or(Ok(()), |word| Err(wrong(format!("'{}' does not belong there", tame(word)))))
+        rest.map_or(Ok(()), |word| Err(wrong(format!("'{}' is unexpected", tame(word)))))
     }
 }
 

@@ -1,6 +1,6 @@
 //! An assembler for BPF: instructions by name, jumps by label. It does what the
 //! text of Documentation/bpf/standardization/instruction-set.rst says and
-//! nothing more; whether a program is safe is for the kernel's verifier to say.
+//! nothing more; whether a program is safe is decided by the kernel's verifier.
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -114,7 +114,7 @@ pub enum AsmError {
     #[error("no label '{0}'")]
     NoLabel(String),
     /// Two places of one name.
-    #[error("label '{0}' is there twice")]
+    #[error("label '{0}' is defined twice")]
     LabelTwice(String),
     /// The offset of a jump has 16 bits.
     #[error("label '{0}' is too far away")]
@@ -264,7 +264,7 @@ impl Assembler {
         self.push(JMP | CALL, Reg::R0, 0, 0, helper as i32)
     }
 
-    /// Calls a function of the kernel that is no helper but open to programs
+    /// Calls a function of the kernel that is not a helper but open to programs
     /// (Documentation/bpf/kfuncs.rst), by its number in the kernel's BTF.
     pub fn call_function(&mut self, id: u32) -> &mut Self {
         self.push(JMP | CALL, Reg::R0, PSEUDO_KFUNC_CALL, 0, id as i32)
@@ -283,7 +283,7 @@ impl Assembler {
         let mut insns = self.insns;
         for (at, name) in self.jumps {
             let Some(target) = self.labels.get(&name) else { return Err(AsmError::NoLabel(name)) };
-            // Offsets count from the instruction behind the jump.
+            // Offsets count from the instruction after the jump.
             let off = *target as i64 - at as i64 - 1;
             match (i16::try_from(off), insns.get_mut(at)) {
                 (Ok(off), Some(insn)) => insn.off = off,

@@ -1,6 +1,6 @@
 //! Small programs that run in the kernel, and the maps they share with us:
 //! bpf(2). Programs are written with [`asm`] and checked by the kernel's
-//! verifier when they are loaded; what it says is part of the error.
+//! verifier when they are loaded; its message is part of the error.
 //!
 //! Everything made here is a file descriptor: when the last one is closed, by
 //! whatever way the process ends, program and map are gone.
@@ -67,9 +67,9 @@ pub enum Hook {
     TypedTracepoint(u32),
     /// Attached before a function of the kernel, by its number.
     FunctionEntry(u32),
-    /// Attached behind the return of a function of the kernel, by its number.
+    /// Attached to the return of a kernel function, by its number.
     FunctionExit(u32),
-    /// Attached to nothing: runs when it is told to, on a CPU ([`Program::run_on`]).
+    /// Attached to nothing: runs on demand, on a CPU ([`Program::run_on`]).
     OnDemand,
     /// Attached to a network device: sees each frame before the kernel does ([`xdp`]).
     Frames,
@@ -110,7 +110,7 @@ pub enum Update {
 /// Licence of the programs. Some helpers are for programs under the GPL or
 /// compatible licences only (`license_is_gpl_compatible`, linux/license.h).
 const LICENCE: &CStr = c"Dual MIT/GPL";
-/// Largest log that is asked for, bytes (`bpf_verifier_log_attr_valid`).
+/// Largest log that is requested, bytes (`bpf_verifier_log_attr_valid`).
 const LARGEST_LOG: usize = 16 << 20;
 
 // Commands, `enum bpf_cmd`.
@@ -462,7 +462,7 @@ fn load_types(types: &[u8]) -> io::Result<OwnedFd> {
 unsafe fn make<T>(command: libc::c_int, attr: &T) -> io::Result<OwnedFd> {
     // SAFETY: promised by the caller.
     let fd = unsafe { call(command, attr) }?;
-    // SAFETY: a descriptor that was just made and belongs to nobody else. The
+    // SAFETY: a descriptor that was just created and has no other owner. The
     // kernel makes all of bpf(2)'s close-on-exec.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }

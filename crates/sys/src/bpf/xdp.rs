@@ -104,7 +104,7 @@ impl Dropper {
 }
 
 impl Redirector {
-    /// Attaches to the device of an interface index, with room for the sockets of so many
+    /// Attaches to the device of an interface index, with room for the sockets of that many
     /// queues. EBUSY, EEXIST: it has a program.
     pub fn attach(device: u32, mark: Mark, queues: u32, mode: Mode) -> Result<Redirector, Refused> {
         let sockets = Map::new(MapKind::Sockets, "sockets", 4, 4, queues).map_err(unloaded)?;
@@ -133,7 +133,7 @@ impl LiveFrames {
     /// What the device does not take is dropped without a word: its own count of what it
     /// sent is what went. EINVAL: a frame shorter than 14 bytes or larger than fits into a
     /// page; EPERM: no CAP_BPF and CAP_NET_ADMIN. A signal ends it early with EINTR, and
-    /// how many it made by then is not told.
+    /// how many it made by then is not reported.
     pub fn send(&self, count: u32, batch: u32) -> io::Result<()> {
         /// `BPF_F_TEST_XDP_LIVE_FRAMES`, uapi/linux/bpf.h.
         const LIVE: u32 = 2;
@@ -231,7 +231,7 @@ mod tests {
     use bytepath_testing::skip;
     use std::time::{Duration, Instant};
 
-    /// What is dropped, once it is so many or nothing more comes.
+    /// What is dropped, once it is this many or nothing more comes.
     fn dropped(dropper: &Dropper, wanted: u64) -> Count {
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn live_frames_arrive_as_often_as_they_were_asked_for() {
+    fn live_frames_arrive_as_often_as_they_were_requested() {
         let Some([one, other]) = pair() else { return };
         let dropper = match Dropper::attach(other, MARK, Mode::Native) {
             Ok(dropper) => dropper,

@@ -13,7 +13,7 @@ pub struct Binding {
     /// The number by which control messages name the dmabuf.
     pub dmabuf: u32,
     // The kernel unbinds when this socket closes. Behind a lock only because
-    // several threads share a binding; nobody ever takes it.
+    // several threads share a binding; it is never taken.
     _socket: Mutex<NetlinkSocket>,
 }
 
@@ -55,14 +55,14 @@ impl From<io::Error> for Refusal {
 
 /// Binds memory to receive queues of a device, from which moment on the device
 /// writes what these queues receive into it. It restarts the queues for that, so
-/// packets under way are lost: not for a queue that others use.
+/// packets in flight are lost: not for a queue that others use.
 ///
-/// `page_size` (Linux 7.3) asks for buffers larger than a page: a power of two,
+/// `page_size` (Linux 7.3) requests buffers larger than a page: a power of two,
 /// and pieces of the memory have to be at least as large.
 ///
 /// EPERM: `CAP_NET_ADMIN` in the namespace of the device is missing; EOPNOTSUPP:
 /// the driver cannot; EINVAL: it could, but the queue is set up otherwise or the
-/// descriptor is no dmabuf; EEXIST, EBUSY: the queue is bound already; ERANGE:
+/// descriptor is not a dmabuf; EEXIST, EBUSY: the queue is bound already; ERANGE:
 /// there is no such queue.
 pub fn bind_receive(
     device: u32,
@@ -98,7 +98,7 @@ pub fn bind_send(device: u32, memory: BorrowedFd) -> Result<Binding, Refusal> {
 fn bound<E>(socket: NetlinkSocket, dmabuf: Result<u32, E>) -> Result<Binding, Refusal> {
     match dmabuf {
         Ok(dmabuf) => Ok(Binding { dmabuf, _socket: Mutex::new(socket) }),
-        Err(_) => Err(io::Error::other("the kernel bound the dmabuf and gave it no number").into()),
+        Err(_) => Err(io::Error::other("the kernel bound the dmabuf but returned no id").into()),
     }
 }
 

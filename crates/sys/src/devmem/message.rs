@@ -6,7 +6,7 @@ use std::fmt;
 /// Where a piece of the stream is. Pieces come in the order of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fragment {
-    /// In a dmabuf, until its token is given back.
+    /// In a dmabuf, until its token is returned.
     Dmabuf {
         /// The dmabuf, by the number it was bound under.
         dmabuf: u32,
@@ -14,7 +14,7 @@ pub enum Fragment {
         offset: u64,
         /// Bytes.
         len: u32,
-        /// What to give back.
+        /// What to return.
         token: u32,
     },
     /// In host memory: the device could not split the packet there, and the
@@ -56,7 +56,7 @@ pub(super) const LINEAR: i32 = libc::SO_DEVMEM_LINEAR;
 pub(super) const DMABUF: i32 = libc::SO_DEVMEM_DMABUF;
 
 /// The fragments among control messages as recvmsg(2) leaves them. Messages of
-/// other kinds are passed over; the first malformed one ends the walk.
+/// other kinds are skipped; the first malformed one ends the walk.
 pub fn fragments(control: &[u8]) -> Fragments<'_> {
     Fragments { control, at: 0 }
 }

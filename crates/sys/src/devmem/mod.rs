@@ -3,8 +3,8 @@
 //! in net/ipv4/tcp.c, sock_devmem_dontneed() in net/core/sock.c).
 //!
 //! [`bind`] ties a dmabuf to queues of a device, [`socket`] receives, frees and
-//! sends, [`message`] reads what a receive says, and [`tokens`] keeps the books
-//! of what has to be given back.
+//! sends, [`message`] reads what a receive says, and [`tokens`] keeps track
+//! of what has to be returned.
 
 pub mod bind;
 pub mod message;

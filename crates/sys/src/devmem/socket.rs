@@ -27,7 +27,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// Room for so many fragments.
+    /// Room for this many fragments.
     pub fn new(fragments: usize) -> Self {
         let bytes = fragments.max(1).saturating_mul(SPACE);
         Control { words: vec![0; bytes.div_ceil(8)].into_boxed_slice(), filled: 0 }
@@ -75,7 +75,7 @@ impl Control {
 pub enum Arrived {
     /// In a dmabuf.
     Lent(Lent),
-    /// So many bytes that the kernel copied into the buffer of the call.
+    /// Bytes that the kernel copied into the buffer of the call.
     Linear(u32),
 }
 
@@ -99,7 +99,7 @@ impl Socket<'_> {
     /// brought bytes that came by a queue without a dmabuf.
     ///
     /// EFAULT: bytes are in device memory and cannot be described; ENODEV: they
-    /// are in memory that somebody else has bound; [`ETOOSMALL`].
+    /// are in memory that another process has bound; [`ETOOSMALL`].
     #[inline]
     pub fn receive(self, linear: &mut [u8], control: &mut Control) -> io::Result<Received> {
         let mut iov = libc::iovec { iov_base: linear.as_mut_ptr().cast(), iov_len: linear.len() };
@@ -118,11 +118,11 @@ impl Socket<'_> {
         Ok(Received { bytes, truncated: message.msg_flags & libc::MSG_CTRUNC != 0 })
     }
 
-    /// How long a receive waits; zero is for ever (`SO_RCVTIMEO`).
-    pub fn set_patience(self, patience: Duration) -> io::Result<()> {
+    /// How long a receive waits; zero is forever (`SO_RCVTIMEO`).
+    pub fn set_timeout(self, timeout: Duration) -> io::Result<()> {
         use rustix::net::sockopt::{Timeout, set_socket_timeout};
-        let patience = (!patience.is_zero()).then_some(patience);
-        Ok(set_socket_timeout(self.0, Timeout::Recv, patience)?)
+        let timeout = (!timeout.is_zero()).then_some(timeout);
+        Ok(set_socket_timeout(self.0, Timeout::Recv, timeout)?)
     }
 
     /// Sends bytes of a dmabuf, and waits while the socket has no room. As with
@@ -136,7 +136,7 @@ impl Socket<'_> {
         /// Room for one control message, aligned as it has to be.
         #[repr(C, align(8))]
         struct Room([u8; 24]);
-        // By contract an address is an offset here; nobody follows it.
+        // By contract an address is an offset here; it is never dereferenced.
         let base = std::ptr::without_provenance_mut(offset);
         let mut iov = libc::iovec { iov_base: base, iov_len: len };
         let mut room = Room([0; 24]);
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(received, Received { bytes: 3000, truncated: false });
         assert_eq!(fragments(control.bytes()).count(), 0);
         assert!(linear[..3000].iter().all(|b| *b == 7));
-        Socket(rx.as_fd()).set_patience(Duration::from_millis(1)).unwrap();
+        Socket(rx.as_fd()).set_timeout(Duration::from_millis(1)).unwrap();
         let error = Socket(rx.as_fd()).receive(&mut linear, &mut control).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
         drop(tx);

@@ -1,10 +1,10 @@
-//! The books of fragments that we hold: each has a token, which goes back to the
-//! kernel once, so that the device can use the memory again
+//! The fragments that we hold: each has a token, which is returned to the
+//! kernel once, so that the device can reuse the memory
 //! (`SO_DEVMEM_DONTNEED`).
 //!
 //! One call takes at most [`MOST_RANGES`] ranges of tokens and frees at most
 //! [`MOST_FRAGMENTS`] fragments, in the order given, and says how many those
-//! were. Whoever does not ask again for the rest loses buffers until the pool is
+//! were. A caller that does not return the rest again loses buffers until the pool is
 //! dry.
 
 use crate::dmabuf::Memory;
@@ -60,19 +60,19 @@ pub trait Freer {
     fn free(&mut self, ranges: &[TokenRange]) -> io::Result<usize>;
 }
 
-/// Tokens that are to be given back. Takes no memory beyond what it is made
+/// Tokens to be returned. Takes no memory beyond what it is made
 /// with unless more ranges are gathered than it was made for.
 #[derive(Debug)]
 pub struct Held {
     ranges: VecDeque<TokenRange>,
     tokens: u64,
-    /// Calls that freed fewer than they were asked for.
+    /// Calls that freed fewer than requested.
     short: u64,
     calls: u64,
 }
 
 impl Held {
-    /// Books with room for so many ranges.
+    /// Books with room for this many ranges.
     pub fn with_room(ranges: usize) -> Self {
         Held { ranges: VecDeque::with_capacity(ranges), tokens: 0, short: 0, calls: 0 }
     }
@@ -84,7 +84,7 @@ impl Held {
     }
 
     /// Takes a token into the books. The kernel mostly deals them out in a row,
-    /// so that one range stands for many.
+    /// so that one range represents many.
     #[inline]
     pub(super) fn enter(&mut self, token: u32) {
         self.tokens += 1;
@@ -104,12 +104,12 @@ impl Held {
         self.tokens
     }
 
-    /// True with nothing to give back.
+    /// True with nothing to return.
     pub fn is_empty(&self) -> bool {
         self.tokens == 0
     }
 
-    /// Calls made, and those among them that freed fewer than they were asked for.
+    /// Calls made, and those among them that freed fewer than requested.
     pub fn calls(&self) -> (u64, u64) {
         (self.calls, self.short)
     }
@@ -117,8 +117,8 @@ impl Held {
     /// Gives one call's worth back, the oldest first. The books then hold what
     /// is left, so call it until they are empty.
     ///
-    /// EBADMSG: the kernel freed nothing, or more than it was asked for: it does
-    /// not know these tokens. No token is asked for twice unless the kernel said
+    /// EBADMSG: the kernel freed nothing, or more than requested: it does
+    /// not know these tokens. No token is requested twice unless the kernel said
     /// that it has not freed it; no receive may come in between, because the
     /// kernel deals the numbers of freed tokens out again.
     pub fn give_back(&mut self, kernel: &mut impl Freer) -> io::Result<usize> {
@@ -169,7 +169,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashSet;
 
-    /// A kernel that knows which tokens are out, and frees at most so many a call.
+    /// A kernel that knows which tokens are out, and frees at most this many a call.
     struct Kernel {
         out: HashSet<u32>,
         most: usize,
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn no_call_asks_for_more_than_the_kernel_takes() {
+    fn no_call_requests_more_than_the_kernel_takes() {
         let row: Vec<u32> = (0..3000).collect();
         let every_other: Vec<u32> = (0..300).map(|i| 10_000 + 2 * i).collect();
         let tokens = [row, every_other].concat();

@@ -1,5 +1,5 @@
 //! Memory of a GPU as a dmabuf, by the CUDA driver that [`crate::cuda`]
-//! loads when it is asked for. The CPU cannot look at it; bytes are copied out
+//! loads when it is requested. The CPU cannot look at it; bytes are copied out
 //! and in by the driver.
 
 use super::{Memory, Provider, whole, within};

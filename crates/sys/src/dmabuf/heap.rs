@@ -51,7 +51,7 @@ impl Provider for SystemHeap {
             libc::ioctl(heap.as_raw_fd(), DMA_HEAP_IOCTL_ALLOC as _, &raw mut allocation)
         };
         check(result as libc::c_long)?;
-        // SAFETY: the kernel has just made this descriptor; nobody else owns it.
+        // SAFETY: the kernel has just made this descriptor; it has no other owner.
         let dmabuf = unsafe { OwnedFd::from_raw_fd(allocation.fd as i32) };
         Ok(Box::new(Mapped::new(dmabuf, size)?))
     }

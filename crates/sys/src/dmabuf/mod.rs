@@ -20,7 +20,7 @@ pub use heap::SystemHeap;
 pub use udmabuf::Udmabuf;
 pub(super) use udmabuf::sealed;
 
-/// Somebody who makes dmabufs.
+/// A provider of dmabufs.
 pub trait Provider: Sync {
     /// Name, as the user types it.
     fn name(&self) -> &'static str;
@@ -178,7 +178,7 @@ impl Memory for Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours and nobody borrows it any more. Devices
+        // SAFETY: the mapping is ours and no longer borrowed. Devices
         // hold on to the memory by the dmabuf, not by this mapping.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.size) };
     }
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_dmabuf_cannot_be_synchronised() {
+    fn what_is_not_a_dmabuf_cannot_be_synchronised() {
         let error = mapped(4096).begin_read().unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ENOTTY));
     }

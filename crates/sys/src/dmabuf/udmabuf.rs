@@ -12,14 +12,14 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 /// The provider, of ordinary or of huge pages.
 #[derive(Clone, Copy, Debug)]
 pub struct Udmabuf {
-    /// Take huge pages from the pool that the administrator has set aside.
+    /// Take huge pages from the pool that the administrator has reserved.
     pub huge: bool,
 }
 
 /// The character device that makes dmabufs of memory files (`CONFIG_UDMABUF`).
 const DEVICE: &str = "/dev/udmabuf";
 
-/// The size of a huge page that `MFD_HUGE_2MB` asks for.
+/// The size of a huge page that `MFD_HUGE_2MB` requests.
 const HUGE: usize = 2 << 20;
 
 impl Provider for Udmabuf {
@@ -43,7 +43,7 @@ impl Provider for Udmabuf {
     }
 }
 
-/// A memory file that cannot shrink, which udmabuf asks for.
+/// A memory file that cannot shrink, which udmabuf requires.
 pub(crate) fn sealed(size: u64, huge: bool) -> io::Result<OwnedFd> {
     let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     if huge {
@@ -75,6 +75,6 @@ fn create(device: &File, memory: BorrowedFd, size: u64) -> io::Result<OwnedFd> {
     // SAFETY: the request reads one `struct udmabuf_create`, which is live.
     let fd = unsafe { libc::ioctl(device.as_raw_fd(), UDMABUF_CREATE as _, &raw const create) };
     let fd = check(fd as libc::c_long)?;
-    // SAFETY: the kernel has just returned this descriptor; nobody else owns it.
+    // SAFETY: the kernel has just returned this descriptor; it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }

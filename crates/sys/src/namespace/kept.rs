@@ -1,5 +1,5 @@
 //! A network namespace without a process in it: what is made in it stays as long as
-//! somebody holds a descriptor of the namespace, or of a tap device in it
+//! someone holds a descriptor of the namespace, or of a tap device in it
 //! (a tap's file holds the namespace in which it was opened; drivers/net/tun.c).
 
 use super::super::tap::Tap;
@@ -34,7 +34,7 @@ pub struct Kept {
 pub enum Part {
     /// A tap device; its queues are handed over.
     Tap(Tap),
-    /// A complete message to rtnetlink that asks for an acknowledgement.
+    /// A complete message to rtnetlink that requests an acknowledgement.
     Request(Vec<u8>),
     /// Some text for a file below `/proc/sys`. One that cannot be written (as in
     /// containers) stays as it is.
@@ -54,7 +54,7 @@ pub struct Made {
 /// of them are the namespaces'.
 const MOST: usize = 130;
 
-/// Bytes kept of all files that are to be restored.
+/// Bytes kept of all files to be restored.
 const KEPT: usize = 1024;
 
 /// Makes a network namespace and these parts in it. `restored` are files below

@@ -1,5 +1,5 @@
 //! What one sample costs: the time by which it interrupts a loop that does
-//! nothing but read the clock.
+//! only read the clock.
 
 use super::sampler::{Rate, Refused, Request, Sampler};
 use super::{Event, Record, records};
@@ -25,7 +25,7 @@ const TURNS: u32 = 4;
 const TURN: Duration = Duration::from_millis(100);
 
 /// Gaps between two readings of the clock that are interrupts: longer than the
-/// reading takes, shorter than to wait for somebody else's turn on the CPU.
+/// reading takes, shorter than to wait for another thread's turn on the CPU.
 const GAP: std::ops::Range<f64> = 0.5e-6..300e-6;
 
 /// Measures the cost of a sample of this event on a CPU: the time of all

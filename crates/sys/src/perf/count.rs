@@ -1,8 +1,9 @@
 //! An event that is counted and not sampled (perf_event_open(2)).
 
-use super::event::Event;
+use super::event::{Event, Target};
+use perf_event_open_sys::{bindings as b, ioctls};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// A counter of one event on one CPU, every task together.
 #[derive(Debug)]
@@ -16,7 +17,7 @@ impl Count {
     pub fn open(event: &Event, cpu: u32) -> io::Result<Count> {
         // Units outside the core count whole packages and refuse to leave out a mode,
         // so nothing is excluded.
-        Ok(Count { fd: super::event::open(event.attributes(), cpu)? })
+        Ok(Count { fd: super::event::open(event.attributes(), Target::Cpu(cpu))? })
     }
 
     /// Counts since it was opened. Without a read format that is one word.
@@ -27,5 +28,114 @@ impl Count {
             // The kernel says end of file of an event that is in an error state.
             _ => Err(io::Error::from_raw_os_error(libc::EIO)),
         }
+    }
+}
+
+/// A counter of one event in one thread, on whatever CPU that runs.
+#[derive(Debug)]
+pub struct ThreadCount {
+    fd: OwnedFd,
+}
+
+/// What the kernel says of one event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Times it happened.
+    pub count: u64,
+    /// Time it was enabled, nanoseconds; of a thread, only while the thread ran.
+    pub enabled: u64,
+    /// Time it was really counted: less than `enabled` where events had to take
+    /// turns on the hardware's counters.
+    pub running: u64,
+    /// Samples that found no room in the ring, where the kernel counts them
+    /// (`PERF_FORMAT_LOST`, Linux 6.0).
+    pub lost: Option<u64>,
+}
+
+impl ThreadCount {
+    /// Opens it; nothing is counted yet. ENOENT, EOPNOTSUPP, ENODEV: this machine cannot count
+    /// it. EACCES: not for this user (kernel.perf_event_paranoid above 1 and no CAP_PERFMON, or
+    /// another user's thread). ESRCH: the thread has ended. EMFILE: too many are open.
+    pub fn open(event: &Event, thread: u32) -> io::Result<ThreadCount> {
+        let times = b::PERF_FORMAT_TOTAL_TIME_ENABLED | b::PERF_FORMAT_TOTAL_TIME_RUNNING;
+        let mut attributes = b::perf_event_attr { read_format: times.into(), ..event.attributes() };
+        attributes.set_disabled(1);
+        Ok(ThreadCount { fd: super::event::open(attributes, Target::Thread(thread))? })
+    }
+
+    /// Lets it be counted.
+    pub fn enable(&self) -> io::Result<()> {
+        // SAFETY: an ioctl without a pointer on an event that is open.
+        crate::check(unsafe { ioctls::ENABLE(self.fd.as_raw_fd(), 0) }.into()).map(drop)
+    }
+
+    /// Ends that.
+    pub fn disable(&self) -> io::Result<()> {
+        // SAFETY: as above.
+        crate::check(unsafe { ioctls::DISABLE(self.fd.as_raw_fd(), 0) }.into()).map(drop)
+    }
+
+    /// What was counted so far. `lost` means nothing of what is not sampled.
+    pub fn read(&self) -> io::Result<Tally> {
+        tally(self.fd.as_fd())
+    }
+}
+
+/// Reads an event with both times, and with what was lost where that was requested.
+pub(super) fn tally(event: BorrowedFd) -> io::Result<Tally> {
+    let mut words = [0u64; 4];
+    let mut bytes = [0u8; 32];
+    let length = rustix::io::read(event, &mut bytes)?;
+    for (word, bytes) in words.iter_mut().zip(bytes[..length].chunks_exact(8)) {
+        *word = u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
+    }
+    let [count, enabled, running, lost] = words;
+    Ok(Tally { count, enabled, running, lost: Some(lost) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use std::sync::mpsc;
+
+    #[test]
+    fn a_thread_is_counted_while_that_is_enabled() {
+        let event = |name| Event::parse(name, Path::new("/sys")).unwrap();
+        let (go, begin) = mpsc::channel();
+        let (done, ended) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            done.send(crate::thread::id()).unwrap();
+            while begin.recv().is_ok() {
+                std::thread::yield_now();
+                done.send(0).unwrap();
+            }
+        });
+        let tid = ended.recv().unwrap();
+        let switches = match ThreadCount::open(&event("context-switches"), tid) {
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                return bytepath_testing::skip!("the kernel lets this user count no threads");
+            }
+            other => other.unwrap(),
+        };
+        let turn = || {
+            go.send(()).unwrap();
+            ended.recv().unwrap();
+        };
+        turn();
+        assert_eq!(switches.read().unwrap().count, 0, "it is not enabled yet");
+        switches.enable().unwrap();
+        (0..10).for_each(|_| turn());
+        switches.disable().unwrap();
+        let counted = switches.read().unwrap();
+        // It slept before each turn but perhaps the first.
+        assert!(counted.count > 0 && counted.enabled > 0, "{counted:?}");
+        assert_eq!(counted.enabled, counted.running, "a software event takes no turns");
+        (0..10).for_each(|_| turn());
+        assert_eq!(switches.read().unwrap().count, counted.count);
+        drop(go);
+        thread.join().unwrap();
+        let gone = ThreadCount::open(&event("task-clock"), tid).unwrap_err();
+        assert_eq!(gone.raw_os_error(), Some(libc::ESRCH));
     }
 }

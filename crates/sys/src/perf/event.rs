@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::Path;
 
-/// What is to be counted, as perf_event_open(2) takes it.
+/// What to count, as perf_event_open(2) takes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// Its name as typed.
@@ -35,19 +35,34 @@ pub enum Unit {
     Events,
 }
 
-/// Opens an event on one CPU, for all tasks.
-pub(super) fn open(mut attributes: b::perf_event_attr, cpu: u32) -> io::Result<OwnedFd> {
-    let cpu = i32::try_from(cpu).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+/// What an event is opened on.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Target {
+    /// One CPU, for all tasks.
+    Cpu(u32),
+    /// One thread, on whatever CPU.
+    Thread(u32),
+}
+
+/// Opens an event.
+pub(super) fn open(mut attributes: b::perf_event_attr, target: Target) -> io::Result<OwnedFd> {
+    let signed =
+        |id: u32| i32::try_from(id).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
+    let (thread, cpu) = match target {
+        Target::Cpu(cpu) => (-1, signed(cpu)?),
+        Target::Thread(id) => (signed(id)?, -1),
+    };
     let flags = b::PERF_FLAG_FD_CLOEXEC.into();
     // SAFETY: the attributes are initialised and know their size; the kernel
     // writes at most their `size` field.
-    let fd = unsafe { perf_event_open_sys::perf_event_open(&mut attributes, -1, cpu, -1, flags) };
+    let fd =
+        unsafe { perf_event_open_sys::perf_event_open(&mut attributes, thread, cpu, -1, flags) };
     let fd = crate::check(fd.into())?;
     // SAFETY: the kernel has just made this descriptor, and nothing else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// A name that is no event here.
+/// A name that is not an event here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct UnknownEvent {
@@ -195,7 +210,7 @@ impl Event {
         let known = modifiers.chars().all(|c| matches!(c, 'u' | 'k' | 'p'));
         if !known || precise > 3 {
             return Err(UnknownEvent {
-                what: format!("'{modifiers}' are no modifiers of an event"),
+                what: format!("'{modifiers}' are not event modifiers"),
                 instead: Some("u, k, or up to three p".into()),
             });
         }
@@ -204,7 +219,7 @@ impl Event {
     }
 }
 
-/// The modifiers stand behind the last colon, or behind the slash that ends an
+/// The modifiers follow the last colon, or the slash that ends an
 /// event of a unit.
 fn split_modifiers(text: &str) -> (&str, &str) {
     if let Some((name, behind)) = text.rsplit_once('/') {
@@ -265,7 +280,7 @@ fn of_unit(unit: &str, rest: &str, sys: &Path) -> Result<Event, UnknownEvent> {
     })?;
     let mut event = Event::new("", kind, 0);
     let mut queue: Vec<String> = split_terms(terms);
-    // A named event stands for terms of its own; it cannot name another.
+    // A named event is an alias for terms; it cannot name another.
     if let Some(at) = queue.iter().position(|term| {
         sound(term) && !term.starts_with('.') && folder.join("events").join(term).is_file()
     }) {
@@ -275,8 +290,9 @@ fn of_unit(unit: &str, rest: &str, sys: &Path) -> Result<Event, UnknownEvent> {
     }
     for term in queue {
         let (key, value) = term.split_once('=').unwrap_or((&term, "1"));
-        let value = number(value)
-            .ok_or_else(|| wrong(format!("'{value}' in '{unit}/{terms}/' is no number"), None))?;
+        let value = number(value).ok_or_else(|| {
+            wrong(format!("'{value}' in '{unit}/{terms}/' is not a number"), None)
+        })?;
         let place = match key {
             "config" => Some("config:0-63".to_owned()),
             "config1" => Some("config1:0-63".to_owned()),
@@ -415,7 +431,7 @@ mod tests {
         assert!(what("cpu/umask=0x100/").contains("too large"));
         assert!(what("cpu/nothing=1/").contains("no term"));
         assert!(what("cpu/broken=1/").contains("no term"));
-        assert!(what("cpu/event=x/").contains("no number"));
+        assert!(what("cpu/event=x/").contains("not a number"));
         assert!(what("cpu/event=1").contains("slash"));
         assert!(what("gpu/event=1/").contains("no event source"));
         assert!(what("../cpu/event=1/").contains("no event source"));

@@ -1,6 +1,6 @@
 //! The records that the kernel writes into a ring (perf_event_open(2), "MMAP
 //! layout"; `perf_event_type` in include/uapi/linux/perf_event.h), for the one
-//! layout that [`Sampler`](super::Sampler) asks for:
+//! layout that [`Sampler`](super::Sampler) requests:
 //! `IP | TID | TIME | CPU | PERIOD | CALLCHAIN` with `sample_id_all`.
 //!
 //! Pure: any bytes give records or an error, never a panic, and nothing is
@@ -13,7 +13,7 @@ use perf_event_open_sys::bindings as b;
 pub enum Record<'a> {
     /// The event happened.
     Sample(Sample<'a>),
-    /// So many records found no room in the ring.
+    /// This many records did not fit in the ring.
     Lost(u64),
     /// A thread has a name; true if because it runs another program now.
     Comm(Task, &'a [u8], bool),
@@ -45,7 +45,7 @@ pub struct Sample<'a> {
     pub time: u64,
     /// On which CPU.
     pub cpu: u32,
-    /// Counts of the event that it stands for.
+    /// Counts of the event that it represents.
     pub period: u64,
     /// The call chain.
     pub chain: Chain<'a>,
@@ -84,7 +84,7 @@ pub struct Call {
     /// Whether it is in the kernel.
     pub in_kernel: bool,
     /// Whether the instruction at the address itself was executed. Otherwise it is
-    /// where a call returns to, behind the instruction that called.
+    /// where a call returns to, after the call instruction.
     pub exact: bool,
 }
 
@@ -115,7 +115,7 @@ impl<'a> Chain<'a> {
     }
 }
 
-/// Bytes that are no records.
+/// Bytes that are not records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("record at byte {at} of a perf ring is malformed: {what}")]
 pub struct Malformed {
@@ -128,7 +128,7 @@ pub struct Malformed {
 /// `struct perf_event_header`: type, misc, size.
 const HEADER: usize = 8;
 
-/// What `sample_id_all` puts behind every other record here: pid, tid, time,
+/// What `sample_id_all` appends to every other record here: pid, tid, time,
 /// cpu and 4 reserved bytes.
 const TRAILER: usize = 8 + 8 + 8;
 

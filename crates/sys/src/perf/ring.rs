@@ -22,7 +22,7 @@ pub type Span = Range<usize>;
 pub fn spans(tail: u64, head: u64, size: usize) -> Result<(Span, Span), Malformed> {
     let malformed = |what| Malformed { at: 0, what };
     if !size.is_power_of_two() {
-        return Err(malformed("the ring's size is no power of two"));
+        return Err(malformed("the ring's size is not a power of two"));
     }
     let unread = usize::try_from(head.wrapping_sub(tail)).ok().filter(|unread| *unread <= size);
     let unread = unread.ok_or(malformed("its head is behind its tail or too far ahead"))?;

@@ -1,6 +1,7 @@
 //! An event opened on CPUs, for everything that runs there, with a ring each.
 
-use super::event::Event;
+use super::count::{Tally, tally};
+use super::event::{Event, Target};
 use super::record::{self, Malformed};
 use super::ring::Ring;
 use perf_event_open_sys::bindings as b;
@@ -14,9 +15,9 @@ use std::time::Duration;
 /// How often to sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
-    /// So many times a second, the kernel choosing the period.
+    /// This many times a second; the kernel chooses the period.
     Frequency(u64),
-    /// Every so many counts.
+    /// Every N counts.
     Period(u64),
 }
 
@@ -60,21 +61,6 @@ pub struct Refused {
     pub error: io::Error,
 }
 
-/// What the kernel says of one CPU's event.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Times it happened.
-    pub count: u64,
-    /// Time it was enabled, nanoseconds.
-    pub enabled: u64,
-    /// Time it was really counted: less than `enabled` where events had to take
-    /// turns on the hardware's counters.
-    pub running: u64,
-    /// Samples that found no room in the ring, where the kernel counts them
-    /// (`PERF_FORMAT_LOST`, Linux 6.0).
-    pub lost: Option<u64>,
-}
-
 /// An open event, not yet enabled. Drop it to close it.
 #[derive(Debug)]
 pub struct Sampler {
@@ -85,7 +71,7 @@ pub struct Sampler {
     counts_lost: bool,
 }
 
-/// Switches an event on and off while somebody else drains it.
+/// Switches an event on and off while another thread drains it.
 #[derive(Clone, Debug)]
 pub struct Control {
     events: Arc<Vec<OwnedFd>>,
@@ -127,9 +113,9 @@ impl Control {
 /// the kernel's usual limit (`kernel.perf_event_max_stack`, 127) with its marks.
 pub const LARGEST_SAMPLE: usize = 56 + 8 * 132;
 
-/// Seconds that a ring can hold of the largest samples: as long as whoever
-/// drains it may be kept from doing so.
-const PATIENCE: f64 = 0.5;
+/// Seconds of the largest samples that a ring can hold: how long its
+/// reader may be kept from draining it.
+const RING_SECONDS: f64 = 0.5;
 
 /// Fewest and most pages of a ring.
 const PAGES: std::ops::RangeInclusive<usize> = 16..=2048;
@@ -199,11 +185,11 @@ impl Sampler {
         self.rings.iter().map(Ring::size).min().unwrap_or_default()
     }
 
-    /// Waits until a ring is a quarter full, somebody calls [`Control::wake`], or
+    /// Waits until a ring is a quarter full, [`Control::wake`] is called, or
     /// the time is over.
-    pub fn wait(&self, patience: Duration) -> io::Result<()> {
+    pub fn wait(&self, timeout: Duration) -> io::Result<()> {
         let timeout =
-            Timespec::try_from(patience).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+            Timespec::try_from(timeout).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
         let nothing =
             epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
         let mut ready = [nothing; 8];
@@ -212,7 +198,7 @@ impl Sampler {
             Err(e) => return Err(e.into()),
         }
         let mut count = [0u8; 8];
-        // Nobody may have called; then there is nothing to read.
+        // There may have been no call; then there is nothing to read.
         let _ = rustix::io::read(&*self.control.wake, &mut count);
         Ok(())
     }
@@ -231,27 +217,18 @@ impl Sampler {
 
     /// What the kernel says of each CPU's event.
     pub fn tallies(&self) -> io::Result<Vec<Tally>> {
-        let tally = |event: &OwnedFd| {
-            let mut words = [0u64; 4];
-            let mut bytes = [0u8; 32];
-            let length = rustix::io::read(event.as_fd(), &mut bytes)?;
-            for (word, bytes) in words.iter_mut().zip(bytes[..length].chunks_exact(8)) {
-                *word = u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
-            }
-            let [count, enabled, running, lost] = words;
-            Ok(Tally { count, enabled, running, lost: self.counts_lost.then_some(lost) })
-        };
-        self.control.events.iter().map(tally).collect()
+        let lost = |tally: Tally| Tally { lost: tally.lost.filter(|_| self.counts_lost), ..tally };
+        self.control.events.iter().map(|event| tally(event.as_fd()).map(lost)).collect()
     }
 }
 
 fn pages(rate: Rate) -> usize {
     let per_second = match rate {
         Rate::Frequency(rate) => rate as f64,
-        // How often a count comes nobody knows; as often as any sampling is allowed.
+        // The rate of a count is unknown; assume the highest permitted sampling rate.
         Rate::Period(_) => 10_000.0,
     };
-    let bytes = per_second * PATIENCE * LARGEST_SAMPLE as f64;
+    let bytes = per_second * RING_SECONDS * LARGEST_SAMPLE as f64;
     let pages = (bytes / rustix::param::page_size() as f64) as usize;
     pages.next_power_of_two().clamp(*PAGES.start(), *PAGES.end())
 }
@@ -267,7 +244,7 @@ fn open(request: &Request, watermark: usize, cpu: u32, counts_lost: bool) -> io:
             | b::PERF_SAMPLE_CALLCHAIN)
             .into(),
         read_format: (b::PERF_FORMAT_TOTAL_TIME_ENABLED | b::PERF_FORMAT_TOTAL_TIME_RUNNING).into(),
-        // So that times can be laid beside those of other meters.
+        // So that times can be compared with those of other meters.
         clockid: libc::CLOCK_MONOTONIC,
         ..event.attributes()
     };
@@ -295,5 +272,5 @@ fn open(request: &Request, watermark: usize, cpu: u32, counts_lost: bool) -> io:
     attr.set_mmap(1);
     attr.set_mmap2(1);
     attr.set_task(1);
-    super::event::open(attr, cpu)
+    super::event::open(attr, Target::Cpu(cpu))
 }

@@ -29,7 +29,7 @@ fn what_it_prints_is_read() {
     let ended =
         Progress { sent: 1000, errors: 0, idle: Duration::from_micros(25), rate: Some(41273) };
     assert_eq!(parse(PRINTED), Ok(ended));
-    // The result of the last command stands there while it runs.
+    // The result of the last command is shown there while it runs.
     let (running, _) = PRINTED.split_once("Result:").unwrap();
     let running = format!("{running}Result: OK: burst=32\n").replace("errors: 0", "errors: 17");
     assert_eq!(parse(&running), Ok(Progress { errors: 17, rate: None, ..ended }));
@@ -39,6 +39,26 @@ fn what_it_prints_is_read() {
     }
     let too_large = PRINTED.replace("pkts-sofar: 1000", "pkts-sofar: 99999999999999999999");
     assert!(parse(&too_large).is_err());
+}
+
+#[test]
+fn a_thread_is_at_work_that_has_a_device() {
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(threads_at_work(folder.path()), [""; 0]);
+    let files = folder.path().join(FOLDER);
+    fs::create_dir_all(&files).unwrap();
+    for (name, text) in [
+        ("kpktgend_0", "Running: \nStopped: byte0@0 \nResult: OK: add_device=byte0@0\n"),
+        ("kpktgend_1", "Running: \nStopped: \nResult: NA\n"),
+        ("kpktgend_2", "Running: byte0@1 \nStopped: \nResult: OK: start\n"),
+        ("byte0@0", "Running: x\n"),
+        ("pgctrl", "Packet Generator for packet performance testing.\n"),
+    ] {
+        fs::write(files.join(name), text).unwrap();
+    }
+    let mut found = threads_at_work(folder.path());
+    found.sort();
+    assert_eq!(found, ["kpktgend_0", "kpktgend_2"]);
 }
 
 #[test]
@@ -77,7 +97,7 @@ fn real() -> Option<Dropper> {
 const PROC: &str = "/proc/thread-self";
 
 #[test]
-fn it_generates_as_many_as_asked_for() {
+fn it_generates_as_many_as_requested() {
     let Some(dropper) = real() else { return };
     let generator = Generator::new(PROC.as_ref(), &job("one")).unwrap();
     assert_eq!(generator.progress(0).unwrap(), Progress::default());
@@ -100,7 +120,7 @@ fn one_thread_may_serve_several() {
 }
 
 #[test]
-fn it_ends_when_it_is_told_to() {
+fn it_ends_on_request() {
     let Some(_dropper) = real() else { return };
     let generator = Generator::new(PROC.as_ref(), &Job { counts: vec![], ..job("one") }).unwrap();
     std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! What the kernel's io_uring can do, found out by doing it: nothing here
+//! What the kernel's io_uring can do, determined by trying it: nothing here
 //! needs a network, and nothing is left behind.
 
 use super::{Arrival, RecvRing, RecvShape, SendEvent, SendRing};
@@ -8,6 +8,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 /// What a ring's setup tells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,7 +42,7 @@ pub fn features() -> io::Result<Features> {
 /// 6.12 for buffers that are used up incrementally.
 pub fn try_buffer_ring(incremental: bool) -> io::Result<()> {
     let (socket, _peer) = UnixStream::pair()?;
-    let shape = RecvShape { buffers: 1, buffer_size: 4096, bundle: false, incremental };
+    let shape = RecvShape { incremental, ..ONE };
     RecvRing::new(socket.as_fd(), shape).map(drop)
 }
 
@@ -49,7 +50,7 @@ pub fn try_buffer_ring(incremental: bool) -> io::Result<()> {
 /// stream. EINVAL: before Linux 6.0, or before 6.10 for bundles.
 pub fn try_recv_multishot(bundle: bool) -> io::Result<()> {
     let (socket, mut peer) = UnixStream::pair()?;
-    let shape = RecvShape { buffers: 2, buffer_size: 4096, bundle, incremental: false };
+    let shape = RecvShape { buffers: 2, bundle, ..ONE };
     let mut ring = RecvRing::new(socket.as_fd(), shape)?;
     ring.activate()?;
     peer.write_all(MESSAGE)?;
@@ -65,6 +66,20 @@ pub fn try_recv_multishot(bundle: bool) -> io::Result<()> {
                 Arrival::Failed(e) => return Err(e),
             }
         }
+    }
+}
+
+/// Reads a message by a multishot read. EINVAL: before Linux 6.7.
+pub fn try_read_multishot() -> io::Result<()> {
+    let (pipe, mut writer) = io::pipe()?;
+    let mut ring = RecvRing::new(pipe.as_fd(), RecvShape { buffers: 2, read: true, ..ONE })?;
+    ring.activate()?;
+    writer.write_all(MESSAGE)?;
+    ring.wait(SOON)?;
+    match ring.arrival() {
+        Some(Arrival::Bytes(MESSAGE)) => Ok(()),
+        Some(Arrival::Failed(e)) => Err(e),
+        _ => Err(io::ErrorKind::InvalidData.into()),
     }
 }
 
@@ -86,7 +101,7 @@ pub fn try_send_bundle() -> io::Result<()> {
     if whole { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 
-/// Makes a zero-copy send that asks for a usage report, on a TCP socket that
+/// Makes a zero-copy send that requests a usage report, on a TCP socket that
 /// is not connected: EPIPE says that the request itself was in order. EINVAL:
 /// before Linux 6.2 (or 6.0 for the operation).
 pub fn try_send_zc() -> io::Result<()> {
@@ -102,7 +117,14 @@ pub fn try_send_zc() -> io::Result<()> {
     }
 }
 
+/// Longer than what is there takes to come.
+const SOON: Duration = Duration::from_secs(1);
+
 const MESSAGE: &[u8] = b"eight of";
+
+/// The least that can be registered.
+const ONE: RecvShape =
+    RecvShape { buffers: 1, buffer_size: 4096, bundle: false, incremental: false, read: false };
 
 fn first_result(ring: &mut SendRing) -> io::Result<()> {
     loop {

@@ -50,7 +50,7 @@ impl BufferGroup {
     pub(super) unsafe fn provide(&mut self, core: &Core, address: u64, len: u32, id: u16) {
         let base = core.kept[self.place].as_ptr().cast_mut().cast::<BufRingEntry>();
         // SAFETY: the index is masked, so the entry lies in the array; the
-        // kernel does not look at entries behind the tail. Only address,
+        // kernel does not look at entries past the tail. Only address,
         // length and id are written, because the tail shares the first entry's
         // last bytes. An all-zero entry is initialized.
         unsafe {
@@ -61,7 +61,7 @@ impl BufferGroup {
         }
         self.tail = self.tail.wrapping_add(1);
         // SAFETY: the tail is an aligned u16 within the first entry, which the
-        // kernel reads and nobody else writes.
+        // kernel reads and no one else writes.
         unsafe {
             let tail = BufRingEntry::tail(base).cast_mut();
             AtomicU16::from_ptr(tail).store(self.tail, Ordering::Release);

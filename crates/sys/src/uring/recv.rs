@@ -1,16 +1,17 @@
-//! Receiving: one multishot receive that takes its buffers from a ring and
-//! posts a completion per arrival. io_uring_prep_recv_multishot(3).
+//! Receiving: one multishot receive, or read, that takes its buffers from a ring and
+//! posts a completion per arrival. io_uring_prep_recv_multishot(3),
+//! io_uring_prep_read_multishot(3).
 
 use super::group::{BufferGroup, GROUP};
 use super::{Completion, Core};
 use crate::memory::Region;
 use io_uring::{cqueue, opcode, types};
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::slice;
 use std::time::Duration;
 
-/// What a receiving ring is made of.
+/// The parts of a receiving ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecvShape {
     /// Number of buffers, 1 to 32768.
@@ -23,6 +24,8 @@ pub struct RecvShape {
     /// A buffer is filled by several completions until it is full
     /// (`IOU_PBUF_RING_INC`, Linux 6.12).
     pub incremental: bool,
+    /// By read(2) and not recv(2), of what is not a socket (Linux 6.7).
+    pub read: bool,
 }
 
 /// What came in.
@@ -37,15 +40,18 @@ pub enum Arrival<'a> {
     Failed(io::Error),
 }
 
-/// A ring that receives from one stream socket into buffers of its own.
+/// A ring that receives from one stream socket, or reads what comes in messages, into buffers
+/// of its own.
 pub struct RecvRing {
     pub(super) core: Core,
+    /// What is read: a multishot read of a registered file ends with EBADFD (Linux 6.18).
+    file: Option<OwnedFd>,
     group: BufferGroup,
     shape: RecvShape,
     armed: bool,
     arms: u64,
     starved: u64,
-    /// Bytes of the completion at hand that were not handed out yet, and its flags.
+    /// Bytes of the current completion that were not returned yet, and its flags.
     left: u32,
     flags: u32,
     /// The buffer that comes next, and how far it is filled. Buffers go back in
@@ -75,8 +81,10 @@ impl RecvRing {
         let place = core.keep(Region::new(bytes, false)?);
         debug_assert_eq!(place, BUFFERS);
         let group = BufferGroup::new(&mut core, shape.buffers, shape.incremental)?;
+        let file = shape.read.then(|| socket.try_clone_to_owned()).transpose()?;
         let mut ring = RecvRing {
             core,
+            file,
             group,
             shape,
             armed: false,
@@ -137,10 +145,14 @@ impl RecvRing {
 
     fn arm(&mut self) -> io::Result<()> {
         let socket = types::Fixed(0);
-        let entry = if self.shape.bundle {
-            opcode::RecvMultiBundle::new(socket, GROUP).build()
-        } else {
-            opcode::RecvMulti::new(socket, GROUP).build()
+        let entry = match &self.file {
+            Some(file) => {
+                // A length of 0 is that of the buffer.
+                let file = types::Fd(file.as_raw_fd());
+                opcode::ReadMulti::new(file, 0, GROUP).build()
+            }
+            None if self.shape.bundle => opcode::RecvMultiBundle::new(socket, GROUP).build(),
+            None => opcode::RecvMulti::new(socket, GROUP).build(),
         };
         // SAFETY: the operation writes only to buffers of the group, which
         // `give_back` put there.
@@ -195,7 +207,7 @@ impl RecvRing {
         Ok(())
     }
 
-    /// The bytes of the completion at hand that lie in one buffer.
+    /// The bytes of the current completion that are in one buffer.
     fn piece(&mut self) -> &[u8] {
         let len = self.left.min(self.shape.buffer_size - self.offset);
         let at = usize::from(self.next) * self.shape.buffer_size as usize + self.offset as usize;

@@ -22,7 +22,7 @@ const REPORT_USAGE: u16 = 1 << 3;
 /// `IORING_NOTIF_USAGE_ZC_COPIED`: the top bit of a notification's result.
 const COPIED: i32 = i32::MIN;
 
-/// What became of sends.
+/// The outcome of sends.
 #[derive(Debug)]
 pub enum SendEvent {
     /// A send is over, or has made progress.
@@ -186,8 +186,8 @@ impl SendRing {
     }
 
     /// Waits for an event at most this long, and submits nothing.
-    pub fn wait(&mut self, patience: Duration) -> io::Result<()> {
-        self.core.wait(patience)
+    pub fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        self.core.wait(timeout)
     }
 
     /// The next event; none when `enter` has to be called again.

@@ -6,7 +6,7 @@ use std::io;
 /// Pins the workers that io_uring starts for the calling thread to one CPU, those of
 /// every ring that this thread drives, now and later (`IORING_REGISTER_IOWQ_AFF`,
 /// Linux 5.14; io_uring_register(2)). Workers belong to the thread that submits and
-/// not to a ring (io_uring/tctx.c), so that the ring it takes to say so is given back
+/// not to a ring (io_uring/tctx.c), so that the ring it takes to say so is returned
 /// at once. EINVAL: no such CPU, or an older kernel.
 pub fn pin_workers(cpu: u32) -> io::Result<()> {
     if cpu as usize >= libc::CPU_SETSIZE as usize {

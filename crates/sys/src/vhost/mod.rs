@@ -5,7 +5,7 @@
 //! # Why this is safe to call
 //!
 //! The worker writes to the queue's memory for as long as the queue has a backend. The
-//! backend is taken away, which waits for the worker, before the memory is given back;
+//! backend is removed, which waits for the worker, before the memory is returned;
 //! where that fails the memory is leaked.
 
 mod ring;
@@ -32,7 +32,7 @@ const MRG_RXBUF: u64 = 1 << 15;
 /// vhost writes the header, since the tap gives none (`VHOST_NET_F_VIRTIO_NET_HDR`).
 const OWN_HEADER: u64 = 1 << 27;
 
-// Requests, as `_IOR` and its kin of asm-generic/ioctl.h make them.
+// Requests, as `_IOR` and related calls of asm-generic/ioctl.h make them.
 const GET_FEATURES: libc::c_ulong = 0x8008_af00;
 const SET_FEATURES: libc::c_ulong = 0x4008_af00;
 const SET_OWNER: libc::c_ulong = 0xaf01;
@@ -69,9 +69,9 @@ impl Step {
         match self {
             Step::Open => "opening /dev/vhost-net",
             Step::Owner => "starting the vhost worker",
-            Step::Features => "agreeing with vhost-net on features",
-            Step::Queue => "showing the queue to vhost-net",
-            Step::Backend => "giving the tap to vhost-net",
+            Step::Features => "negotiating features with vhost-net",
+            Step::Queue => "configuring the queue of vhost-net",
+            Step::Backend => "passing the tap to vhost-net",
         }
     }
 }
@@ -106,12 +106,12 @@ pub enum Trouble {
     System(#[from] io::Error),
 }
 
-/// How often either side had to be told something.
+/// How often either side had to be notified.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// [`Receiver::take`] that brought frames.
     pub batches: u64,
-    /// The worker was out of buffers and was told of new ones.
+    /// The worker was out of buffers and was notified of new ones.
     pub kicks: u64,
     /// [`Receiver::wait`] that slept.
     pub sleeps: u64,
@@ -137,7 +137,7 @@ pub fn features() -> io::Result<u64> {
 }
 
 impl Receiver {
-    /// Takes a queue of a tap. From here on nobody else must read the tap's descriptor.
+    /// Takes a queue of a tap. From here on no one else may read the tap's descriptor.
     /// The worker serves this process until the value is dropped.
     pub fn new(tap: BorrowedFd, shape: Shape) -> Result<Receiver, Refused> {
         let at = |step| move |error| Refused { step, error };
@@ -167,7 +167,7 @@ impl Receiver {
         self.worker
     }
 
-    /// How often either side had to be told something.
+    /// How often either side had to be notified.
     pub fn counts(&self) -> Counts {
         self.counts
     }
@@ -195,14 +195,14 @@ impl Receiver {
 
     /// Sleeps until something has come or the time is over: true when something has. What
     /// has gone wrong meanwhile is an error.
-    pub fn wait(&mut self, patience: Duration) -> Result<bool, Trouble> {
+    pub fn wait(&mut self, timeout: Duration) -> Result<bool, Trouble> {
         if self.ring.waiting() > 0 {
             return Ok(true);
         }
         self.ring.want_calls(true);
         if self.ring.waiting() == 0 {
             self.counts.sleeps += 1;
-            self.sleep(patience)?;
+            self.sleep(timeout)?;
         }
         self.ring.want_calls(false);
         let come = self.ring.waiting() > 0;
@@ -212,12 +212,12 @@ impl Receiver {
         Ok(come)
     }
 
-    fn sleep(&self, patience: Duration) -> Result<(), Trouble> {
-        let patience = patience.try_into().map_err(|_| io::ErrorKind::InvalidInput);
-        let patience = patience.map_err(io::Error::from)?;
+    fn sleep(&self, timeout: Duration) -> Result<(), Trouble> {
+        let timeout = timeout.try_into().map_err(|_| io::ErrorKind::InvalidInput);
+        let timeout = timeout.map_err(io::Error::from)?;
         let wanted = [&self.call, &self.broken];
         let mut polled = wanted.map(|event| PollFd::new(event, PollFlags::IN));
-        match poll(&mut polled, Some(&patience)) {
+        match poll(&mut polled, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(io::Error::from(e).into()),
         }
@@ -340,8 +340,8 @@ fn agree(device: &File, mergeable: bool, tap_has_header: bool) -> io::Result<()>
 
 /// Makes this process the owner, which starts the worker, and finds the worker.
 fn start_worker(device: &File) -> io::Result<Option<u32>> {
-    // The worker is named after the thread that asks for it, as the initial PID namespace
-    // numbers it; in another namespace only that it is new tells which it is.
+    // The worker is named after the thread that requests it, as the initial PID namespace
+    // numbers it; in another namespace only that it is new shows which it is.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let before = workers();

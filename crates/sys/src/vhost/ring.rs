@@ -21,7 +21,7 @@ const NO_INTERRUPT: u16 = 1;
 /// Bytes of flags and index, before the entries of either ring.
 const RING_HEADER: usize = 4;
 
-/// How a queue is laid out.
+/// The layout of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Buffers: a power of two up to 32768.
@@ -29,7 +29,7 @@ pub struct Shape {
     /// Bytes of each, more than those of the header.
     pub buffer: u32,
     /// Whether a frame may take several buffers (`VIRTIO_NET_F_MRG_RXBUF`). Without it one
-    /// that does not fit into a buffer is thrown away by vhost, which counts it nowhere.
+    /// that does not fit into a buffer is discarded by vhost, which counts it nowhere.
     pub mergeable: bool,
 }
 
@@ -48,15 +48,15 @@ pub struct Piece<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// A buffer that was never offered, or more bytes than it has.
-    #[error("it handed back {len} bytes in buffer {id}")]
+    #[error("it returned {len} bytes in buffer {id}")]
     Buffer {
         /// Number of the buffer.
         id: u32,
-        /// Bytes that are said to be in it.
+        /// Bytes that are reported to be in it.
         len: u32,
     },
     /// A frame of no buffer, or of more than there are.
-    #[error("it says that a frame takes {0} buffers")]
+    #[error("it reports that a frame takes {0} buffers")]
     Count(u16),
 }
 
@@ -104,7 +104,7 @@ impl ReceiveRing {
             };
             let at = id as usize * size_of::<Descriptor>();
             // SAFETY: the descriptors lie at the start of the memory, which is aligned to a
-            // page and which nobody else has seen yet.
+            // page and which no one else has seen yet.
             unsafe { ring.at(at).cast::<Descriptor>().write_volatile(descriptor) };
             ring.offer(id);
         }
@@ -152,7 +152,7 @@ impl ReceiveRing {
         Ok(frames)
     }
 
-    /// Whether the device has to be told of buffers that were shown.
+    /// Whether the device has to be notified of new buffers.
     #[inline]
     pub fn must_kick(&self) -> bool {
         // Between showing the index and looking whether anyone waits for it.
@@ -162,7 +162,7 @@ impl ReceiveRing {
     }
 
     /// Whether the device is to call when it has filled a buffer. Look once more at what is
-    /// [`Self::waiting`] after asking for it.
+    /// [`Self::waiting`] after requesting it.
     pub fn want_calls(&self, wanted: bool) {
         let flags = if wanted { 0 } else { NO_INTERRUPT };
         self.word(available_at(self.shape.entries)).store(flags.to_le(), Ordering::Relaxed);
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn each_side_says_whether_it_wants_to_be_told() {
+    fn each_side_says_whether_it_wants_notifications() {
         let ring = ReceiveRing::new(SHAPE).unwrap();
         let device = FakeDevice::of(&ring);
         let (available, used) = (available_at(8), used_at(8));

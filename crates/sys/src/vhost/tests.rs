@@ -1,4 +1,4 @@
-//! A real worker on a real tap, where the kernel has vhost-net; else skipped aloud.
+//! A real worker on a real tap, where the kernel has vhost-net; otherwise it is skipped and reported.
 
 use super::*;
 use crate::bed::{PROTOCOL, Port, apart, frame};
@@ -8,7 +8,7 @@ use crate::{tap, thread};
 use bytepath_testing::skip;
 
 const SHAPE: Shape = Shape { entries: 256, buffer: 2048, mergeable: true };
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A tap in a network namespace of the calling thread's own, up.
 struct Bed {
@@ -28,7 +28,7 @@ fn bed(flags: u32) -> Option<Bed> {
 /// Frames of ours that have come, each as one piece.
 fn taken(receiver: &mut Receiver, wanted: usize) -> Vec<Vec<u8>> {
     let (mut all, mut one) = (Vec::new(), Vec::new());
-    while all.len() < wanted && receiver.wait(PATIENCE).unwrap() {
+    while all.len() < wanted && receiver.wait(TIMEOUT).unwrap() {
         let visit = |piece: Piece| {
             one.extend_from_slice(piece.bytes);
             if piece.ends {
@@ -36,7 +36,7 @@ fn taken(receiver: &mut Receiver, wanted: usize) -> Vec<Vec<u8>> {
             }
         };
         receiver.take(64, visit).unwrap();
-        // What the kernel sends of its own accord is not ours.
+        // What the kernel sends on its own is not ours.
         all.retain(|frame: &Vec<u8>| frame[12..14] == PROTOCOL);
     }
     all
@@ -103,7 +103,7 @@ fn a_tap_that_vanishes_is_named() {
 }
 
 #[test]
-fn what_is_no_tap_is_refused() {
+fn what_is_not_a_tap_is_refused() {
     let Some(_bed) = bed(0) else { return };
     let file = tempfile::tempfile().unwrap();
     let refused = Receiver::new(file.as_fd(), SHAPE).unwrap_err();

@@ -1,5 +1,5 @@
 //! A ring between us and the kernel: one side moves the producer's index, the other the
-//! consumer's. Each side trusts nothing but its own.
+//! consumer's. Each side trusts only its own.
 
 use crate::memory::FileMapping;
 use std::io;
@@ -16,7 +16,7 @@ pub(super) enum Kind {
     Completed,
     /// Frames that came.
     Received,
-    /// Frames that are to be sent.
+    /// Frames to be sent.
     Send,
 }
 
@@ -76,7 +76,7 @@ pub(super) struct Ring<T> {
 }
 
 impl<T: Copy> Ring<T> {
-    /// Maps a ring that was made with so many entries, a power of two. `offsets` are what
+    /// Maps a ring that was made with this many entries, a power of two. `offsets` are what
     /// the kernel says of all four. Everything is checked to lie within the mapping.
     pub fn map(
         socket: BorrowedFd,
@@ -96,7 +96,7 @@ impl<T: Copy> Ring<T> {
         let Some(len) = len.filter(|_| {
             entries.is_power_of_two() && array.is_multiple_of(8) && words.into_iter().all(word_fits)
         }) else {
-            let what = "the kernel laid a ring of AF_XDP out beyond its memory";
+            let what = "the kernel placed an AF_XDP ring beyond its memory";
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         };
         let memory = FileMapping::new(socket, kind.place(), len)?;

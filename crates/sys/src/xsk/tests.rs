@@ -1,4 +1,4 @@
-//! Real sockets on a veth pair in a namespace of the test's own; skipped aloud where there
+//! Real sockets on a veth pair in a namespace of the test's own; skipped and reported where there
 //! is none.
 
 use super::*;
@@ -6,7 +6,7 @@ use crate::bed::{MARK, Port, frame, pair};
 use crate::bpf::xdp::{Mode, Redirector};
 use bytepath_testing::skip;
 
-const PATIENCE: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_millis(500);
 const ENTRIES: u32 = 64;
 
 /// A socket that receives at one end of a pair, and the index of the other.
@@ -22,7 +22,7 @@ fn receiving() -> Option<(Redirector, Receiver, u32)> {
 
 fn taken(receiver: &mut Receiver, wanted: usize) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
-    while all.len() < wanted && receiver.wait(PATIENCE).unwrap() {
+    while all.len() < wanted && receiver.wait(TIMEOUT).unwrap() {
         receiver.take(7, |frame| all.push(frame.to_vec())).unwrap();
     }
     all
@@ -49,7 +49,7 @@ fn what_does_not_fit_into_the_ring_is_lost_and_counted() {
     let sender = Port::of(one);
     // Fewer at a time than a veth's own ring holds.
     (0..200).for_each(|n| sender.send(&frame(n, 60)));
-    std::thread::sleep(PATIENCE);
+    std::thread::sleep(TIMEOUT);
     let all = taken(&mut receiver, 200);
     let lost = receiver.lost().unwrap();
     assert_eq!(all.len() as u64 + lost.dropped + lost.ring_full, 200, "{lost:?}");

@@ -1,6 +1,6 @@
-//! What has to hold before a perf.data is given to the crate that reads it:
-//! every size in it is within the file. The crate takes memory by the sizes
-//! that the file states.
+//! Checks that must hold before a perf.data is given to the crate that reads
+//! it: every size in it is within the file. The crate allocates memory by the
+//! sizes that the file states.
 
 use linux_perf_data::linux_perf_event_reader::Endianness;
 
@@ -123,12 +123,12 @@ pub(super) fn check(file: &[u8]) -> Result<Shape, String> {
                 events(Bytes::new(content, endian)).ok_or("its description of events is torn")?;
                 described = true;
             }
-            SIMPLEPERF_META_INFO => return Err("it is of simpleperf, not of perf".into()),
+            SIMPLEPERF_META_INFO => return Err("it is from simpleperf, not from perf".into()),
             _ => {}
         }
     }
     if !types.is_empty() && !described {
-        return Err("it is of a perf before Linux 3.0".into());
+        return Err("it is from a perf older than Linux 3.0".into());
     }
     records(Bytes::new(data, endian))?;
     Ok(Shape::File)
@@ -166,7 +166,7 @@ fn events(mut bytes: Bytes<'_>) -> Option<()> {
     Some(())
 }
 
-/// Every record, one behind the other.
+/// Every record, one after the other.
 fn records(mut bytes: Bytes<'_>) -> Result<(), String> {
     let torn = || "a record is torn".to_owned();
     while !bytes.rest.is_empty() {

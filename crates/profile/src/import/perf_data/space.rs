@@ -39,7 +39,7 @@ struct Mapping {
 /// A process cannot have more mappings by default (vm.max_map_count is 65530).
 const MOST: usize = 1 << 17;
 
-/// So many mappings may be copied because a child has its parent's and changes
+/// Up to this many mappings may be copied because a child has its parent's and changes
 /// one; a real profile stays far below, and a made-up one cannot fill the memory.
 const COPIES: usize = 1 << 24;
 

@@ -1,4 +1,4 @@
-//! What the kernel and we write to each other: structures and numbers of
+//! The interface between the kernel and us: structures and numbers of
 //! include/uapi/linux/io_uring/zcrx.h and include/uapi/linux/io_uring/query.h
 //! (Linux 7.3; in include/uapi/linux/io_uring.h up to 6.18).
 //!
@@ -13,7 +13,7 @@ pub(super) const REGISTER_QUERY: libc::c_long = 35;
 /// `IORING_REGISTER_ZCRX_CTRL` (Linux 6.19).
 pub(super) const REGISTER_CTRL: libc::c_long = 36;
 
-/// `IORING_MEM_REGION_TYPE_USER`: the refill ring lies in memory of ours.
+/// `IORING_MEM_REGION_TYPE_USER`: the refill ring is in our memory.
 pub(super) const REGION_OF_USER: u32 = 1;
 /// `IORING_ZCRX_AREA_DMABUF` (Linux 6.16).
 pub(super) const AREA_DMABUF: u32 = 1;
@@ -125,7 +125,7 @@ pub(super) struct Ctrl {
     pub reserved_too: [u32; 11],
 }
 
-/// `struct io_uring_zcrx_rqe`: a piece of the area that is given back.
+/// `struct io_uring_zcrx_rqe`: a piece of the area that is returned.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RefillEntry {

@@ -1,5 +1,5 @@
 //! What completions of a zero-copy receive say, and the account of the pieces
-//! that are lent: the pure part, which trusts nobody with a length.
+//! that are lent: the pure part, which trusts no length.
 
 use super::abi::{AREA_SHIFT, EVENT_ALLOC_FAIL, EVENT_COPY, RefillEntry};
 use io_uring::cqueue;
@@ -123,14 +123,14 @@ pub struct Owed {
 }
 
 impl Owed {
-    /// Gives back whenever `batch` pieces have gathered; never holds more than
+    /// Returns whenever `batch` pieces have gathered; never holds more than
     /// `most`, which is at least the batch.
     pub fn new(reader: Reader, batch: usize, most: usize) -> Self {
         let returning = Vec::with_capacity(most.max(batch).max(1));
         Owed { reader, lent: None, returning, batch: batch.max(1) }
     }
 
-    /// Lends a piece to the caller; the one lent before is to be returned.
+    /// Lends a piece to the caller; the one lent before has to be returned.
     /// False where nothing more can be held: something has to go back first.
     #[inline]
     pub fn lend(&mut self, piece: Piece) -> bool {
@@ -163,7 +163,7 @@ impl Owed {
         self.returning.len() >= self.batch
     }
 
-    /// What is to be returned, in the order it came.
+    /// What has to be returned, in the order of arrival.
     pub fn returning(&self) -> &[RefillEntry] {
         &self.returning
     }
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn every_end_of_a_receive_is_told_apart() {
+    fn every_end_of_a_receive_is_distinguished() {
         let ended = |result| READER.read(&RawCompletion { result, ..Default::default() });
         assert_eq!(ended(0), Arrived::End);
         assert_eq!(ended(-libc::ENOMEM), Arrived::NoBuffer);

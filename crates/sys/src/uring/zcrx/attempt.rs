@@ -1,4 +1,4 @@
-//! Trying what a host can, with queues that are gone at once.
+//! Probing what a host can do, with queues that are released at once.
 
 use super::abi::{IfqReg, REGISTER_IFQ};
 use super::register::{Abilities, AreaMemory, QueueShape, register};

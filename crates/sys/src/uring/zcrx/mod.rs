@@ -6,7 +6,7 @@
 //!
 //! While a queue is registered the kernel has the pages of its area and of its
 //! refill ring pinned, so nothing here can be freed too early. The kernel writes
-//! to a piece of the area only after it was given back, and a [`RecvZcRing`]
+//! to a piece of the area only after it was returned, and a [`RecvZcRing`]
 //! gives a piece back only after the borrow by which the caller looked at it is
 //! over. Pieces are checked to lie within the area.
 

@@ -33,7 +33,7 @@ impl RingMemory {
     }
 }
 
-/// Our end of a refill ring. There is one for each queue, whoever shares it.
+/// Our end of a refill ring. There is one for each queue, no matter who shares it.
 #[derive(Debug)]
 pub(super) struct RefillRing {
     memory: RingMemory,
@@ -50,7 +50,7 @@ pub(super) struct RefillRing {
 
 impl RefillRing {
     /// The ring that the kernel has laid out in this memory. `entries` is what
-    /// it made of the number asked for; `stats` where it was asked to keep its
+    /// it made of the number requested; `stats` where it was asked to keep its
     /// statistics. Everything is checked to lie within the memory.
     pub fn new(
         memory: RingMemory,
@@ -70,7 +70,7 @@ impl RefillRing {
             && array.is_some_and(|len| fits(rqes, len, align_of::<RefillEntry>()))
             && stats.is_none_or(|at| fits(at, STATS, 8));
         if !sane {
-            let what = "the kernel laid the refill ring out beyond its memory";
+            let what = "the kernel placed the refill ring beyond its memory";
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         }
         let mut ring = RefillRing {
@@ -176,7 +176,7 @@ pub(super) mod tests {
     }
 
     impl FakeKernel {
-        /// Takes up to so many entries.
+        /// Takes up to this many entries.
         pub fn take(&mut self, most: usize) -> Vec<RefillEntry> {
             // SAFETY: the ring of the test lives, and its memory has these words.
             let word = |at: u32| unsafe {

@@ -1,4 +1,4 @@
-//! Asking what the kernel can, registering queues, and what can be told to a
+//! Querying the kernel's features, registering queues, and what can be passed to a
 //! queue that is registered.
 
 use super::abi::{
@@ -63,18 +63,18 @@ pub fn abilities() -> io::Result<Abilities> {
     })
 }
 
-/// What a queue's area is made of.
+/// The memory of a queue's area.
 #[derive(Debug)]
 pub enum AreaMemory {
-    /// Ordinary pages, with the wish for transparent huge ones.
+    /// Ordinary pages, with the advice for transparent huge ones.
     Normal(usize),
-    /// Huge pages that were set aside; rounded up to whole ones.
+    /// Huge pages that were reserved; rounded up to whole ones.
     Huge(usize),
     /// A whole dmabuf that the CPU can look at. The kernel cannot copy into it.
     Dmabuf(Box<dyn dmabuf::Memory>),
 }
 
-/// What a queue is to be like.
+/// The required properties of a queue.
 #[derive(Debug)]
 pub struct QueueShape {
     /// Index of the network device and of its receive queue; none for a queue
@@ -131,7 +131,7 @@ impl Area {
         }
     }
 
-    /// How the kernel is told of it. A dmabuf is named by offset and descriptor.
+    /// How the kernel refers to it. A dmabuf is named by offset and descriptor.
     fn request(&self) -> AreaReg {
         let len = self.len() as u64;
         match self {
@@ -231,18 +231,18 @@ impl Queue {
                 let end = piece.at.checked_add(piece.len)?;
                 let within = end <= region.len();
                 // SAFETY: the piece lies within the mapping, and by the caller's
-                // promise nobody writes to it.
+                // promise no one writes to it.
                 within.then(|| unsafe {
                     slice::from_raw_parts(region.start().add(piece.at).as_ptr(), piece.len)
                 })
             }
-            // SAFETY: by the caller's promise nobody writes to the piece.
+            // SAFETY: by the caller's promise no one writes to the piece.
             Area::Dmabuf(memory) => unsafe { memory.view(piece.at, piece.len) },
         }
     }
 
     /// Around the CPU's looking at what a device wrote: makes it visible. Nothing
-    /// to do for an area that is no dmabuf.
+    /// to do for an area that is not a dmabuf.
     pub fn sync(&self, begin: bool) -> io::Result<()> {
         match &self.area {
             Area::Memory(_) => Ok(()),
@@ -252,9 +252,9 @@ impl Queue {
     }
 
     /// Shows entries to the kernel, as many as there is room for; how many. With
-    /// `patient` false, none while another ring that shares the queue does the same.
-    pub fn give(&self, entries: &[RefillEntry], patient: bool) -> usize {
-        let refill = if patient {
+    /// `blocking` false, none while another ring that shares the queue does the same.
+    pub fn give(&self, entries: &[RefillEntry], blocking: bool) -> usize {
+        let refill = if blocking {
             Some(self.refill.lock().unwrap_or_else(PoisonError::into_inner))
         } else {
             self.refill.try_lock().ok()
@@ -290,7 +290,7 @@ pub(super) fn arm_event(ring: BorrowedFd, id: u32, event: u32) -> io::Result<()>
 pub(super) fn export(ring: BorrowedFd, id: u32) -> io::Result<OwnedFd> {
     let done = control(ring, Ctrl { zcrx_id: id, op: CTRL_EXPORT, ..Default::default() })?;
     let fd = i32::try_from(done.argument).map_err(|_| io::ErrorKind::InvalidData)?;
-    // SAFETY: the kernel has just made this descriptor; nobody else owns it.
+    // SAFETY: the kernel has just made this descriptor; it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

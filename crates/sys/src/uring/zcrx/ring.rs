@@ -11,14 +11,14 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a receive that finds no buffer is started again in vain.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a receive that finds no buffer is restarted without success.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long to wait before that: others give their buffers back meanwhile.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// How long the end of a cancelled receive is waited for.
-const CANCEL_PATIENCE: Duration = Duration::from_secs(2);
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What came in.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub struct Counts {
     pub no_buffer: u64,
     /// Ends of it because the completion queue was full.
     pub queue_full: u64,
-    /// Times that the kernel had to keep completions aside for want of room.
+    /// Times that the kernel had to keep completions aside for lack of room.
     pub overflows: u64,
     /// Events: the page pool of the NIC found no buffer. Once per time that we
     /// came to know, however often it happened in between.
@@ -73,7 +73,7 @@ pub struct RecvZcRing {
     owed: Owed,
     counts: Counts,
     armed: bool,
-    /// Events that fired and are to be armed again.
+    /// Events that fired and have to be armed again.
     fired: [bool; 2],
     /// Since when receives end without a byte, and how many have.
     barren: Option<(Instant, u32)>,
@@ -96,7 +96,7 @@ impl RecvZcRing {
     /// once. Errors are those of the registration: EPERM without `CAP_NET_ADMIN`
     /// in the initial user namespace; EOPNOTSUPP where the driver has no memory
     /// providers; EINVAL where it has, and is not set up for them, and from
-    /// kernels without zero-copy receive; ENOMEM for want of memory, huge pages,
+    /// kernels without zero-copy receive; ENOMEM for lack of memory, huge pages,
     /// or memory that may be locked.
     pub fn register(
         socket: BorrowedFd,
@@ -188,7 +188,7 @@ impl RecvZcRing {
         self.counts
     }
 
-    /// Fragments that the kernel says it copied into this queue, whoever shares
+    /// Fragments that the kernel reports as copied into this queue, no matter who shares
     /// it, and their bytes. None where it does not count (before Linux 7.2).
     /// The linear part of a packet is copied too, and never counted there.
     pub fn copied(&self) -> Option<(u64, u64)> {
@@ -215,6 +215,10 @@ impl RecvZcRing {
         }
         if !self.armed {
             self.start()?;
+        }
+        if self.queue.flush && self.owed.due() {
+            // A small refill ring had no room for it, and nothing may arrive before the NIC has it.
+            self.give_all()?;
         }
         if self.ring.submission().cq_overflow() {
             self.counts.overflows += 1;
@@ -251,8 +255,8 @@ impl RecvZcRing {
             match self.queue.reader.read(&completion) {
                 Arrived::Bytes(piece) => return Some(self.lend(piece)),
                 Arrived::End => return Some(ZcArrival::End),
-                Arrived::NoBuffer => self.ended_barren(|counts| counts.no_buffer += 1),
-                Arrived::QueueFull => self.ended_barren(|counts| counts.queue_full += 1),
+                Arrived::NoBuffer => self.ended_starved(|counts| counts.no_buffer += 1),
+                Arrived::QueueFull => self.ended_starved(|counts| counts.queue_full += 1),
                 Arrived::AllocFailed => {
                     self.counts.alloc_failures += 1;
                     self.fired[EVENT_ALLOC_FAIL as usize] = true;
@@ -281,7 +285,7 @@ impl RecvZcRing {
         self.barren = None;
         self.counts.pieces += 1;
         // SAFETY: the kernel has written the piece, and writes to it again only
-        // after it was given back, which takes another call of a method that
+        // after it was returned, which takes another call of a method that
         // borrows `self` mutably.
         match unsafe { self.queue.bytes(piece) } {
             Some(bytes) => ZcArrival::Bytes(bytes),
@@ -289,13 +293,13 @@ impl RecvZcRing {
         }
     }
 
-    /// Whether a batch of buffers waits to be given back.
+    /// Whether a batch of buffers waits to be returned.
     #[inline]
     pub fn due(&self) -> bool {
         self.owed.due()
     }
 
-    /// Gives back what has gathered, by a system call only where the queue has no
+    /// Returns what has gathered, by a system call only where the queue has no
     /// device. Where another ring is just doing so, ours stays for the next turn.
     pub fn give_back(&mut self) -> io::Result<()> {
         let given = self.give(false);
@@ -305,11 +309,11 @@ impl RecvZcRing {
         Ok(())
     }
 
-    fn give(&mut self, patient: bool) -> usize {
+    fn give(&mut self, blocking: bool) -> usize {
         let want = self.owed.returning().len();
-        let given = self.queue.give(self.owed.returning(), patient);
+        let given = self.queue.give(self.owed.returning(), blocking);
         match given {
-            0 if want > 0 && !patient => self.counts.contended += 1,
+            0 if want > 0 && !blocking => self.counts.contended += 1,
             _ if given < want => self.counts.refill_full += 1,
             _ => {}
         }
@@ -328,7 +332,7 @@ impl RecvZcRing {
     /// where there was something.
     fn give_all(&mut self) -> io::Result<bool> {
         let mut some = false;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !self.owed.returning().is_empty() {
             some |= self.give(true) > 0;
             if self.queue.flush && (self.queue.no_device || !self.owed.returning().is_empty()) {
@@ -344,19 +348,19 @@ impl RecvZcRing {
         Ok(some)
     }
 
-    fn ended_barren(&mut self, count: impl FnOnce(&mut Counts)) {
+    fn ended_starved(&mut self, count: impl FnOnce(&mut Counts)) {
         count(&mut self.counts);
         let barren = self.barren.get_or_insert_with(|| (Instant::now(), 0));
         barren.1 += 1;
     }
 
     /// Starts the receive, once everything of ours has gone back. One that ended
-    /// for want of buffers without a single byte waits a little for those of
+    /// for lack of buffers without a single byte waits a little for those of
     /// others; that there are none for seconds is an error.
     fn start(&mut self) -> io::Result<()> {
         let gave = self.give_all()?;
         if let Some((since, times)) = self.barren {
-            if since.elapsed() > PATIENCE {
+            if since.elapsed() > TIMEOUT {
                 return Err(starved("no buffer could be had to receive into"));
             }
             if times > 1 || (!gave && self.shared) {
@@ -430,11 +434,11 @@ impl RecvZcRing {
 
 impl Drop for RecvZcRing {
     fn drop(&mut self) {
-        // The kernel would let go of the socket only some time after the ring is
+        // The kernel would release the socket only some time after the ring is
         // closed, and the peer would wait for that. Memory is not at stake. Errors
-        // mean that there is nothing to cancel or to let go of.
+        // mean that there is nothing to cancel or to release.
         if self.armed {
-            let limit = Some(Timespec::from(CANCEL_PATIENCE));
+            let limit = Some(Timespec::from(CANCEL_TIMEOUT));
             let _ = self.ring.submitter().register_sync_cancel(limit, CancelBuilder::any());
         }
         let _ = self.ring.submitter().unregister_files();
@@ -445,7 +449,7 @@ fn starved(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, what)
 }
 
-/// A disabled ring with the socket as file 0. zcrx asks for deferred task work
+/// A disabled ring with the socket as file 0. zcrx requires deferred task work
 /// and completions of 32 bytes.
 fn ring(
     socket: BorrowedFd,

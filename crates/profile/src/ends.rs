@@ -1,0 +1,186 @@
+//! What each end of a stream costs by itself: of frames, the generator and the sink, with the
+//! kernel threads that work for them.
+
+use super::WorkUnit;
+use super::diff::CONFIDENCE;
+use super::subsystem::{Rules, Subsystem};
+use super::waterfall::{Costs, Metered, Trials, Waterfall, waterfall};
+use crate::record::{Fault, Role};
+use bytepath_math::Moments;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Functions that are named of an end.
+const FUNCTIONS: usize = 5;
+
+/// The costs of both ends, apart.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Ends {
+    /// Of each cell, the baseline first.
+    pub cells: Vec<CellEnds>,
+    /// From the baseline to each other cell, of the sender and then of the receiver.
+    pub steps: Vec<[Waterfall; 2]>,
+}
+
+/// What the ends of a cell cost, in the order of [`Role::ALL`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CellEnds {
+    /// The cell.
+    pub cell: String,
+    /// Unit of all amounts, as in a waterfall.
+    pub unit: String,
+    /// Its profile trials.
+    pub trials: usize,
+    /// All of it.
+    pub total: [Metered; 2],
+    /// By subsystem, those that cost most at either end first.
+    pub parts: Vec<EndPart>,
+    /// The functions that take most.
+    pub functions: [Vec<(String, f64)>; 2],
+}
+
+/// What both ends spend in one subsystem.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct EndPart {
+    /// Which.
+    pub subsystem: Subsystem,
+    /// How much.
+    pub amounts: [Metered; 2],
+}
+
+impl Ends {
+    /// Of the cells, the baseline first, per unit of work. What no end was known of is in none.
+    pub fn of(all: &[Trials], rules: &Rules, unit: WorkUnit) -> Result<Ends, Fault> {
+        let mut ends = Ends::default();
+        for trials in all {
+            ends.cells.push(CellEnds::of(trials, rules, unit)?);
+        }
+        let Some((baseline, others)) = all.split_first() else { return Ok(ends) };
+        for other in others {
+            let [sender, receiver] = Role::ALL
+                .map(|role| waterfall(baseline, other, rules, (unit, Some(role)), CONFIDENCE));
+            ends.steps.push([sender?, receiver?]);
+        }
+        Ok(ends)
+    }
+
+    /// Whether there is nothing to show.
+    pub fn is_empty(&self) -> bool {
+        self.cells.is_empty()
+    }
+}
+
+impl CellEnds {
+    fn of(trials: &Trials, rules: &Rules, unit: WorkUnit) -> Result<CellEnds, Fault> {
+        let [sender, receiver] = Role::ALL.map(|role| Costs::of(trials, rules, (unit, Some(role))));
+        let costs = [sender?, receiver?];
+        let mut parts: Vec<EndPart> = Subsystem::ALL
+            .iter()
+            .map(|subsystem| EndPart {
+                subsystem: *subsystem,
+                amounts: [0, 1].map(|end: usize| {
+                    let of = costs[end].trials.iter().map(|cost| cost.by.get(subsystem));
+                    amount(of.map(|part| part.copied().unwrap_or(0.0)))
+                }),
+            })
+            .filter(|part| part.amounts.iter().any(|amount| amount.mean > 0.0))
+            .collect();
+        let most = |part: &EndPart| part.amounts[0].mean.max(part.amounts[1].mean);
+        parts.sort_by(|a, b| most(b).total_cmp(&most(a)));
+        Ok(CellEnds {
+            cell: trials.cell.to_owned(),
+            unit: costs[0].unit.clone(),
+            trials: trials.profiles.len(),
+            total: [0, 1].map(|end: usize| amount(costs[end].trials.iter().map(|c| c.total()))),
+            parts,
+            functions: [0, 1].map(|end: usize| functions(&costs[end])),
+        })
+    }
+}
+
+fn amount(values: impl Iterator<Item = f64>) -> Metered {
+    let moments: Moments = values.collect();
+    let half_width = moments.error().and_then(|error| error.half_width(CONFIDENCE));
+    Metered { mean: moments.mean(), half_width }
+}
+
+/// The functions of an end that take most, in the mean over the trials.
+fn functions(costs: &Costs) -> Vec<(String, f64)> {
+    let mut all: BTreeMap<&str, f64> = BTreeMap::new();
+    for ((_, name), amount) in costs.trials.iter().flat_map(|trial| &trial.functions) {
+        *all.entry(name).or_default() += amount / costs.trials.len() as f64;
+    }
+    let mut all: Vec<(String, f64)> = all.into_iter().map(|(f, a)| (f.to_owned(), a)).collect();
+    all.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    all.truncate(FUNCTIONS);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Builder, Frame, FrameKind, Header, Owner, Profile, Sample, Thread, Weight, Work};
+
+    /// A made-up trial of a thousand packets: owner, function, nanoseconds a packet.
+    fn trial(samples: &[(Owner, &str, f64)]) -> Profile {
+        let mut builder = Builder::new(Header {
+            weight: Weight::Nanoseconds,
+            work: Work { bytes: None, packets: Some(1000.0) },
+            ..Header::default()
+        });
+        for (owner, function, nanoseconds) in samples {
+            let frame = builder.frame(Frame {
+                function: (*function).into(),
+                kind: FrameKind::Kernel,
+                ..Frame::default()
+            });
+            let sample = Sample {
+                stack: builder.stack(&[frame]),
+                thread: builder.thread(Thread { name: "t".into(), pid: 1, tid: 1 }),
+                owner: *owner,
+                cpu: Some(0),
+                time: None,
+                count: 1,
+                weight: nanoseconds * 1000.0,
+            };
+            builder.add(sample);
+        }
+        builder.build()
+    }
+
+    #[test]
+    fn made_up_ends_are_apart_with_the_threads_in_their_place() {
+        let (tx, rx) = (Owner::Role(Role::Sender), Owner::Role(Role::Receiver));
+        let before = [
+            trial(&[(tx, "packet_snd", 400.0), (rx, "tun_do_read", 300.0)]),
+            trial(&[(tx, "packet_snd", 402.0), (rx, "tun_do_read", 300.0)]),
+        ];
+        let after: Vec<Profile> = [700.0, 704.0]
+            .map(|spin| {
+                trial(&[
+                    (Owner::Pktgen, "native_queued_spin_lock_slowpath", spin),
+                    (Owner::Vhost, "tun_do_read", 200.0),
+                    (Owner::Softirq(Some(Role::Receiver)), "net_rx_action", 50.0),
+                    (Owner::Foreign, "packet_snd", 9e9),
+                    (Owner::Napi, "packet_snd", 77.0),
+                ])
+            })
+            .into();
+        let of = |cell, profiles| Trials { cell, profiles, metered: &[] };
+        let ends =
+            Ends::of(&[of("a", &before), of("b", &after)], Rules::built_in(), WorkUnit::Packet)
+                .unwrap();
+        let [a, b] = ends.cells.as_slice() else { panic!("two cells") };
+        assert_eq!(a.total.map(|end| end.mean), [401.0, 300.0]);
+        assert_eq!(b.total.map(|end| end.mean), [702.0, 250.0]);
+        assert_eq!(b.unit, "CPU-ns/packet");
+        assert_eq!(b.parts[0].subsystem, Subsystem::Locks);
+        assert_eq!(b.parts[0].amounts.map(|amount| amount.mean), [702.0, 0.0]);
+        assert_eq!(b.functions[1][0], ("tun_do_read".to_owned(), 200.0));
+        let [generator, sink] = &ends.steps[0];
+        assert!((generator.sampled.mean - 301.0).abs() < 1e-9, "{:?}", generator.sampled);
+        assert!((sink.sampled.mean + 50.0).abs() < 1e-9 && sink.check.is_none());
+        assert!(generator.parts[0].change.half_width.is_some());
+    }
+}

@@ -1,0 +1,61 @@
+//! Text from elsewhere, made safe to display: names and messages may come from files of others.
+
+use std::borrow::Cow;
+
+/// Whether a character steers or disguises text instead of being shown: control characters
+/// (C0, DEL, C1), and those that change the direction of text, break lines or take no room
+/// (Unicode's `Bidi_Control`, `Zl`, `Zp` and most of `Cf`).
+pub fn steers(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
+        || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
+}
+
+/// The text with such characters as escapes (`\u{1b}`); line feeds stay.
+pub fn visible(text: &str) -> Cow<'_, str> {
+    let steers = |c: char| c != '\n' && steers(c);
+    if !text.contains(steers) {
+        return text.into();
+    }
+    let mut shown = String::with_capacity(text.len() + 64);
+    for c in text.chars() {
+        if steers(c) { shown.extend(c.escape_unicode()) } else { shown.push(c) }
+    }
+    shown.into()
+}
+
+/// JSON in which such characters are escaped; to a reader it says the same. All of them are of the
+/// Basic Multilingual Plane and stand within strings.
+pub fn visible_json(json: &str) -> String {
+    let mut all = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c {
+            '\n' => all.push(c),
+            c if steers(c) => all.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => all.push(c),
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_steers_a_terminal_is_shown_and_all_else_stays() {
+        assert_eq!(visible("\u{1b}[31mX\u{7}\u{9b}"), "\\u{1b}[31mX\\u{7}\\u{9b}");
+        assert_eq!(visible("a\u{202e}b\u{2066}c\u{61c}"), "a\\u{202e}b\\u{2066}c\\u{61c}");
+        for plain in ["two cells\nand Grüße, 試験 \u{2026}", ""] {
+            assert!(matches!(visible(plain), Cow::Borrowed(text) if text == plain));
+        }
+    }
+
+    #[test]
+    fn visible_json_says_the_same() {
+        let value = "a\u{202e}b\u{9b}c\u{1b}\"\\\n\u{fffb}Grüße";
+        let text = visible_json(&serde_json::to_string_pretty(&[value]).unwrap());
+        assert!(!text.contains(|c| c != '\n' && steers(c)), "{text}");
+        assert_eq!(serde_json::from_str::<Vec<String>>(&text).unwrap(), [value]);
+    }
+}

@@ -1,0 +1,355 @@
+//! Files whose content or place is not ours: read up to a limit, and opened in folders that
+//! others may write to without following what they put there.
+//!
+//! A process of root that works in a folder of another user must not be led out of it. So
+//! every component of a path is opened by itself (openat(2), `O_NOFOLLOW`): a link is followed
+//! only if it belongs to root or to this user, as `fs.protected_symlinks` has it for /tmp;
+//! within the folder none is. Only a regular file is opened, and none is written that
+//! another user owns, or that has a second name in another user's folder.
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
+use rustix::process::geteuid;
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Error, ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path};
+
+/// Links that may follow each other, as in the kernel (path_resolution(7)).
+const MOST_LINKS: usize = 40;
+
+/// A folder that stays the same one whatever becomes of its name.
+#[derive(Debug)]
+pub struct Folder {
+    fd: OwnedFd,
+    owner: u32,
+    /// Permissions of files that are made in it, before the umask.
+    mode: Mode,
+}
+
+/// All that a file holds; an error where that is more than `most` bytes.
+pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    bounded(File::open(path)?, most)
+}
+
+/// The same of a file that holds UTF-8.
+pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
+    String::from_utf8(read(path, most)?).map_err(|e| Error::new(ErrorKind::InvalidData, e))
+}
+
+/// All that comes; an error where that is more than `most` bytes.
+pub fn bounded(input: impl Read, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    input.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        let text = format!("it is larger than {} KiB, the maximum that is read", most >> 10);
+        return Err(Error::new(ErrorKind::InvalidData, text));
+    }
+    Ok(bytes)
+}
+
+impl Folder {
+    /// Opens a folder.
+    pub fn open(path: &Path) -> io::Result<Folder> {
+        let own = geteuid().as_raw();
+        let mut at = start(path)?;
+        let mut rest: VecDeque<OsString> = names(path).collect();
+        let mut links = 0;
+        while let Some(name) = rest.pop_front() {
+            let next = openat(&at, &name, PLACE | OFlags::NOFOLLOW, Mode::empty())?;
+            let stat = fstat(&next)?;
+            if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
+                at = next;
+                continue;
+            }
+            links += 1;
+            if links > MOST_LINKS {
+                return Err(rustix::io::Errno::LOOP.into());
+            }
+            if ![0, own].contains(&stat.st_uid) {
+                let (name, owner) = (name.display(), stat.st_uid);
+                return Err(refused(format!(
+                    "'{name}' is a link of user {owner}, which is not followed"
+                )));
+            }
+            let target = readlinkat(&next, "", Vec::new())?;
+            let target = Path::new(OsStr::from_bytes(target.as_bytes()));
+            if target.is_absolute() {
+                at = start(target)?;
+            }
+            for name in names(target).collect::<Vec<_>>().into_iter().rev() {
+                rest.push_front(name);
+            }
+        }
+        Folder::of(openat(&at, ".", FOLDER, Mode::empty())?)
+    }
+
+    /// The same folder, but files that are made in it are for this user alone.
+    pub fn private(self) -> Folder {
+        Folder { mode: Mode::RUSR | Mode::WUSR, ..self }
+    }
+
+    /// The folder that a file is in, and the file's name there.
+    pub fn around(file: &Path) -> io::Result<(Folder, &OsStr)> {
+        let name = file.file_name().ok_or_else(|| refused("it names no file".to_owned()))?;
+        Ok((Folder::open(file.parent().unwrap_or(Path::new("")))?, name))
+    }
+
+    /// A folder in it.
+    pub fn inner(&self, name: &str) -> io::Result<Folder> {
+        let fd = openat(&self.fd, name, FOLDER | OFlags::NOFOLLOW, Mode::empty());
+        Folder::of(fd.map_err(unfollowed)?)
+    }
+
+    /// Makes a folder in it, if it does not exist.
+    pub fn make(&self, name: &str) -> io::Result<Folder> {
+        match rustix::fs::mkdirat(&self.fd, name, Mode::from_raw_mode(0o777)) {
+            Err(rustix::io::Errno::EXIST) | Ok(()) => self.inner(name),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Opens a file of it for reading.
+    pub fn reader(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
+        self.file(name.as_ref(), OFlags::RDONLY)
+    }
+
+    /// All that a file of it holds; an error where that is more than `most` bytes.
+    pub fn read(&self, name: impl AsRef<OsStr>, most: u64) -> io::Result<Vec<u8>> {
+        bounded(self.reader(name)?, most)
+    }
+
+    /// Opens a file of it to read it and to append to it.
+    pub fn appender(&self, name: impl AsRef<OsStr>, create: bool) -> io::Result<File> {
+        let create = if create { OFlags::CREATE } else { OFlags::empty() };
+        self.file(name.as_ref(), OFlags::RDWR | OFlags::APPEND | create)
+    }
+
+    /// Makes a file of it, which must not be there.
+    pub fn create(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
+        self.file(name.as_ref(), OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL)
+    }
+
+    /// Puts a file into it, whole or not at all, in place of what had its name, and on disk
+    /// when this returns. One process at a time may do so; it also removes what one has left
+    /// that was killed here.
+    pub fn replace(&self, name: impl AsRef<OsStr>, content: &[u8]) -> io::Result<()> {
+        self.put(name.as_ref(), "part", content)
+    }
+
+    /// The same where several processes may do so at once.
+    pub fn replace_shared(&self, name: impl AsRef<OsStr>, content: &[u8]) -> io::Result<()> {
+        self.put(name.as_ref(), &format!("{}.part", std::process::id()), content)
+    }
+
+    /// Removes what [`Folder::replace`] has left of a file when it was killed, if it has.
+    pub fn remove_part(&self, name: &str) -> io::Result<()> {
+        self.remove(format!("{name}.part"))
+    }
+
+    fn put(&self, name: &OsStr, ending: &str, content: &[u8]) -> io::Result<()> {
+        let mut part = name.to_owned();
+        part.push(".");
+        part.push(ending);
+        let put = || -> io::Result<()> {
+            // One that a crash has left would be in the way.
+            self.remove(&part)?;
+            let mut file = self.create(&part)?;
+            file.write_all(content)?;
+            file.sync_all()?;
+            rustix::fs::renameat(&self.fd, &part, &self.fd, name)?;
+            self.sync()
+        };
+        put().inspect_err(|_| {
+            // The first error is the one that matters.
+            let _ = self.remove(&part);
+        })
+    }
+
+    /// Removes a file from it, if it is there.
+    pub fn remove(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
+        match rustix::fs::unlinkat(&self.fd, name.as_ref(), AtFlags::empty()) {
+            Err(rustix::io::Errno::NOENT) | Ok(()) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Whether a file that was opened here still has its name.
+    pub fn still_has(&self, name: &str, file: &File) -> io::Result<bool> {
+        let opened = fstat(file)?;
+        match statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(now) => Ok((now.st_dev, now.st_ino) == (opened.st_dev, opened.st_ino)),
+            Err(rustix::io::Errno::NOENT) => Ok(false),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Makes the names in it outlive a crash.
+    pub fn sync(&self) -> io::Result<()> {
+        Ok(rustix::fs::fsync(&self.fd)?)
+    }
+
+    fn of(fd: OwnedFd) -> io::Result<Folder> {
+        let owner = fstat(&fd)?.st_uid;
+        Ok(Folder { fd, owner, mode: Mode::from_raw_mode(0o666) })
+    }
+
+    fn file(&self, name: &OsStr, flags: OFlags) -> io::Result<File> {
+        if name.as_bytes().contains(&b'/') {
+            return Err(refused("it is not the name of a file in this folder".to_owned()));
+        }
+        // Opening a FIFO or a terminal could wait forever.
+        let always = OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let fd = openat(&self.fd, name, flags | always, self.mode);
+        let file: File = fd.map_err(unfollowed)?.into();
+        let stat = fstat(&file)?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => {}
+            kind => return Err(refused(format!("it is not a regular file ({kind:?})"))),
+        }
+        if flags.contains(OFlags::RDWR) {
+            self.may_write(&stat)?;
+        }
+        Ok(file)
+    }
+
+    /// A name in another user's folder may be a second one of any file of ours.
+    fn may_write(&self, file: &Stat) -> io::Result<()> {
+        let own = geteuid().as_raw();
+        if ![own, self.owner].contains(&file.st_uid) {
+            return Err(refused(format!(
+                "it belongs to user {}, and this is user {own}",
+                file.st_uid
+            )));
+        }
+        if file.st_nlink > 1 && self.owner != own {
+            let text =
+                format!("it has {} names, and user {} gave it this", file.st_nlink, self.owner);
+            return Err(refused(text));
+        }
+        Ok(())
+    }
+}
+
+const PLACE: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
+
+/// Where the resolution of a path begins.
+fn start(path: &Path) -> io::Result<OwnedFd> {
+    Ok(openat(CWD, if path.is_absolute() { "/" } else { "." }, PLACE, Mode::empty())?)
+}
+
+fn names(path: &Path) -> impl Iterator<Item = OsString> {
+    path.components().filter_map(|component| match component {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        _ => None,
+    })
+}
+
+fn unfollowed(error: rustix::io::Errno) -> Error {
+    match error {
+        rustix::io::Errno::LOOP => refused("it is a symbolic link, which is not followed".into()),
+        // A FIFO without a reader, a socket.
+        rustix::io::Errno::NXIO => refused("it is not a regular file".into()),
+        other => other.into(),
+    }
+}
+
+fn refused(text: String) -> Error {
+    Error::new(ErrorKind::PermissionDenied, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{chown, lchown, symlink};
+
+    fn why<T>(result: io::Result<T>) -> String {
+        result.map(drop).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_is_read_is_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        fs::write(&path, vec![b'x'; 1 << 10]).unwrap();
+        assert_eq!(read_text(&path, 1 << 10).unwrap().len(), 1 << 10);
+        assert!(read(&path, (1 << 10) - 1).is_err());
+        let endless = why(read(Path::new("/dev/zero"), 1 << 20));
+        assert_eq!(endless, "it is larger than 1024 KiB, the maximum that is read");
+    }
+
+    #[test]
+    fn nothing_but_regular_files_is_opened_and_no_link_is_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::open(dir.path()).unwrap();
+        let name = |name: &str| dir.path().join(name);
+        fs::write(name("precious"), "precious").unwrap();
+        symlink("precious", name("link")).unwrap();
+        symlink("/dev/zero", name("device")).unwrap();
+        rustix::fs::mknodat(CWD, name("fifo"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        fs::create_dir(name("folder")).unwrap();
+        for odd in ["link", "device", "fifo", "folder", "../x", "folder/x"] {
+            assert!(folder.read(odd, 10).is_err(), "{odd}");
+            assert!(folder.appender(odd, true).is_err(), "{odd}");
+        }
+        assert!(why(folder.read("link", 10)).contains("symbolic link"));
+        assert!(why(folder.read("fifo", 10)).contains("not a regular file (Fifo)"));
+        // What replaces a link replaces the link.
+        folder.replace("link", b"new").unwrap();
+        assert_eq!(fs::read(name("precious")).unwrap(), b"precious");
+        assert_eq!(folder.read("link", 10).unwrap(), b"new");
+        // So does one that is in the way of the part.
+        symlink("precious", name("link.part")).unwrap();
+        folder.replace("link", b"newer").unwrap();
+        assert_eq!(fs::read(name("precious")).unwrap(), b"precious");
+        assert!(!name("link.part").exists());
+    }
+
+    #[test]
+    fn a_file_that_was_replaced_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::open(dir.path()).unwrap();
+        let file = folder.create("file").unwrap();
+        assert!(folder.still_has("file", &file).unwrap());
+        folder.replace("file", b"").unwrap();
+        assert!(!folder.still_has("file", &file).unwrap());
+        folder.remove("file").unwrap();
+        assert!(!folder.still_has("file", &file).unwrap());
+    }
+
+    #[test]
+    fn root_is_not_led_out_of_a_folder_of_others() {
+        if !geteuid().is_root() {
+            bytepath_testing::skip!("only root has folders of others to write to");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let name = |name: &str| dir.path().join(name);
+        fs::write(name("precious"), "precious").unwrap();
+        fs::create_dir_all(name("theirs/study")).unwrap();
+        for (target, link) in [("..", "theirs/up"), ("theirs", "own")] {
+            symlink(target, name(link)).unwrap();
+        }
+        lchown(name("theirs/up"), Some(1), Some(1)).unwrap();
+        // Links of root are followed, those of others are not.
+        Folder::open(&name("own/study")).unwrap();
+        let led = why(Folder::open(&name("theirs/up")));
+        assert_eq!(led, "'up' is a link of user 1, which is not followed");
+        // A file of ours under a second name, in a folder of theirs; and one of a third.
+        chown(name("theirs"), Some(1), Some(1)).unwrap();
+        fs::hard_link(name("precious"), name("theirs/second")).unwrap();
+        fs::write(name("theirs/third"), "").unwrap();
+        chown(name("theirs/third"), Some(2), Some(2)).unwrap();
+        let theirs = Folder::open(&name("theirs")).unwrap();
+        assert!(why(theirs.appender("second", false)).contains("it has 2 names"));
+        assert!(why(theirs.appender("third", false)).contains("it belongs to user 2"));
+        assert_eq!(theirs.read("second", 10).unwrap(), b"precious", "reading does no harm");
+        chown(name("theirs/third"), Some(1), Some(1)).unwrap();
+        theirs.appender("third", false).unwrap();
+    }
+}

@@ -1,0 +1,72 @@
+//! Macvtaps: devices on another device whose frames are read from descriptors, as those of
+//! taps are (drivers/net/macvtap.c, drivers/net/tap.c).
+
+use super::netlink::{Netlink, acknowledged, device_name};
+use super::{check, tap};
+use netlink_bindings::rt_link;
+use netlink_bindings::traits::Pusher;
+use netlink_bindings::utils::{finalize_nested_header, push_nested_header};
+use rustix::fs::{CWD, FileType, Mode, OFlags, makedev, mknodat, unlink};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+impl Netlink {
+    /// Makes a macvtap that gets everything that a device receives (mode `passthru`,
+    /// ip-link(8)). EOPNOTSUPP: the kernel has no macvtap; EEXIST: the name is taken; EINVAL:
+    /// the device has another on it already.
+    pub fn create_macvtap(&mut self, name: &str, lower: u32) -> io::Result<()> {
+        // linux/if_link.h; the bindings have no macvlan.
+        const IFLA_INFO_DATA: u16 = 2;
+        const IFLA_MACVLAN_MODE: u16 = 1;
+        const PASSTHRU: u32 = 8;
+        let header = rt_link::Ifinfomsg::new();
+        let mut request = rt_link::Request::new().set_create().set_excl().op_newlink_do(&header);
+        let attributes = request.encode().push_ifname(&device_name(name)?).push_link(lower);
+        let mut info = attributes.nested_linkinfo().push_kind(c"macvtap");
+        let buffer = info.as_vec_mut();
+        let data = push_nested_header(buffer, IFLA_INFO_DATA);
+        buffer.extend(8u16.to_ne_bytes());
+        buffer.extend(IFLA_MACVLAN_MODE.to_ne_bytes());
+        buffer.extend(PASSTHRU.to_ne_bytes());
+        finalize_nested_header(buffer, data);
+        drop(info);
+        acknowledged(&mut self.socket, &request)
+    }
+}
+
+/// Opens one more queue of a macvtap, with these of the flags of taps; frames are read from it
+/// without waiting. `number` is that of its device file, `major:minor`, as
+/// `/sys/class/net/NAME/macvtap/tapINDEX/dev` has it. That file is made for a moment under a
+/// name of our own, since the one in `/dev` may be another network namespace's. EPERM: no
+/// CAP_MKNOD; EINVAL: it is not a number.
+pub fn open(number: &str, flags: u32) -> io::Result<OwnedFd> {
+    let (major, minor) = number.split_once(':').ok_or(io::ErrorKind::InvalidInput)?;
+    let parse = |text: &str| text.trim().parse().map_err(|_| io::ErrorKind::InvalidInput);
+    let number = makedev(parse(major)?, parse(minor)?);
+    let file = format!("/dev/bytepath-{}-{minor}", std::process::id());
+    mknodat(CWD, &file, FileType::CharacterDevice, Mode::RUSR | Mode::WUSR, number)?;
+    let options = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(&file, options, Mode::empty());
+    unlink(&file)?;
+    let queue = opened?;
+    // SAFETY: all-zero bytes are a valid `ifreq`: it is plain data.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    let flags = flags | tap::TAP | libc::IFF_NO_PI as u32;
+    request.ifr_ifru.ifru_flags = flags as libc::c_short;
+    // SAFETY: the kernel reads one `ifreq`, which is live.
+    let set = unsafe { libc::ioctl(queue.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) };
+    check(set.into())?;
+    Ok(queue)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_a_number_of_a_device_is_refused() {
+        for text in ["", "246", "246:", "a:1", "246:1:2"] {
+            assert_eq!(open(text, 0).unwrap_err().kind(), io::ErrorKind::InvalidInput, "{text}");
+        }
+    }
+}

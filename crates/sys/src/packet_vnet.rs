@@ -1,0 +1,298 @@
+//! Packet sockets for a protocol stack in this process: whole frames with a hardware address
+//! of their own, each after a `struct virtio_net_hdr` (`PACKET_VNET_HDR`, packet(7),
+//! linux/virtio_net.h). That header states what the kernel still has to do for
+//! a sent frame, segmentation and checksum, and what is known about a
+//! received one.
+
+use super::packet::bind;
+use super::{check, tcp};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socket_with};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+// linux/if_packet.h.
+const PACKET_ADD_MEMBERSHIP: i32 = 1;
+const PACKET_STATISTICS: i32 = 6;
+const PACKET_VNET_HDR: i32 = 15;
+const PACKET_IGNORE_OUTGOING: i32 = 23;
+const PACKET_MR_ALLMULTI: u16 = 2;
+const PACKET_MR_UNICAST: u16 = 3;
+
+/// Every EtherType (linux/if_ether.h).
+const ETH_P_ALL: u16 = 0x0003;
+const ETH_P_ARP: u32 = 0x0806;
+const ETH_P_IPV6: u32 = 0x86dd;
+
+/// Bytes of the header before each frame.
+pub const HEADER: usize = 10;
+
+// linux/virtio_net.h.
+const NEEDS_CSUM: u8 = 1;
+const DATA_VALID: u8 = 2;
+const GSO_NONE: u8 = 0;
+const GSO_TCPV4: u8 = 1;
+const GSO_TCPV6: u8 = 4;
+
+/// What a header says of its frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offload {
+    /// The checksum is not filled in, or the kernel has found it right: it need not be
+    /// computed.
+    pub vouched: bool,
+    /// Of a frame to be sent: where the bytes begin that the checksum is over, and how far
+    /// after that it goes. The sum of the pseudo header is already there.
+    pub checksum: Option<[u16; 2]>,
+    /// The frame represents several.
+    pub segments: Option<Segments>,
+}
+
+/// How a frame is cut into segments of TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segments {
+    /// Bytes of payload of each, the last excepted.
+    pub size: u16,
+    /// Bytes of all headers, which each gets.
+    pub headers: u16,
+    /// Whether it is IPv6.
+    pub v6: bool,
+}
+
+impl Offload {
+    /// Writes the header.
+    #[inline]
+    pub fn write(&self, header: &mut [u8; HEADER]) {
+        *header = [0; HEADER];
+        if let Some([start, offset]) = self.checksum {
+            header[0] = NEEDS_CSUM;
+            header[6..8].copy_from_slice(&start.to_ne_bytes());
+            header[8..10].copy_from_slice(&offset.to_ne_bytes());
+        }
+        if let Some(Segments { size, headers, v6 }) = self.segments {
+            header[1] = if v6 { GSO_TCPV6 } else { GSO_TCPV4 };
+            header[2..4].copy_from_slice(&headers.to_ne_bytes());
+            header[4..6].copy_from_slice(&size.to_ne_bytes());
+        }
+    }
+
+    /// Reads the header of a frame that was received.
+    #[inline]
+    pub fn read(header: &[u8; HEADER]) -> Offload {
+        let number = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
+        let waits = header[0] & NEEDS_CSUM != 0;
+        let merged = header[1] != GSO_NONE;
+        let segments =
+            Segments { size: number(4), headers: number(2), v6: header[1] & !0x80 == GSO_TCPV6 };
+        Offload {
+            vouched: waits || header[0] & DATA_VALID != 0,
+            checksum: waits.then(|| [number(6), number(8)]),
+            segments: merged.then_some(segments),
+        }
+    }
+}
+
+/// A packet socket with a hardware address of its own.
+#[derive(Debug)]
+pub struct Port {
+    socket: OwnedFd,
+    dropped: u64,
+}
+
+/// The outcome of a frame to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// The kernel has it.
+    Whole,
+    /// There was no room for it, or it was dropped for lack of room (EAGAIN, ENOBUFS).
+    NoRoom,
+}
+
+impl Port {
+    /// Opens it at the device of an interface index. It receives what is for `hardware`, ARP
+    /// and neighbour discovery for everyone, and nothing that this host sends; up to `room`
+    /// bytes of the kernel's memory wait to be received. EPERM: no CAP_NET_RAW over the network
+    /// namespace; ENODEV: no such device.
+    pub fn open(index: u32, hardware: [u8; 6], room: usize) -> io::Result<Port> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        // A protocol of 0 receives nothing until it is bound, and the filter is there then.
+        let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
+        let set = |option, value| tcp::set_int(socket.as_fd(), libc::SOL_PACKET, option, value);
+        set(PACKET_VNET_HDR, 1)?;
+        set(PACKET_IGNORE_OUTGOING, 1)?;
+        filter(&socket, hardware)?;
+        let room = i32::try_from(room).unwrap_or(i32::MAX);
+        for (forced, plain) in
+            [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)]
+        {
+            // Forced by those who may; others get what net.core.rmem_max leaves them.
+            tcp::set_int(socket.as_fd(), libc::SOL_SOCKET, forced, room)
+                .or_else(|_| tcp::set_int(socket.as_fd(), libc::SOL_SOCKET, plain, room))?;
+        }
+        bind(&socket, index, ETH_P_ALL)?;
+        join(&socket, index, PACKET_MR_UNICAST, hardware)?;
+        join(&socket, index, PACKET_MR_ALLMULTI, [0; 6])?;
+        Ok(Port { socket, dropped: 0 })
+    }
+
+    /// Receives the next frame with its header, without waiting: how many bytes they are. What
+    /// is longer than the room is cut off. ENETDOWN: the device went down, or away.
+    #[inline]
+    pub fn receive(&self, room: &mut [u8]) -> io::Result<Option<usize>> {
+        match rustix::net::recv(&self.socket, room, RecvFlags::empty()) {
+            Ok((length, _)) => Ok(Some(length)),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Sends a frame that follows its header, without waiting. ENETDOWN, ENXIO: the device
+    /// is down, or gone.
+    #[inline]
+    pub fn send(&self, frame: &[u8]) -> io::Result<Sent> {
+        match rustix::net::send(&self.socket, frame, SendFlags::empty()) {
+            Ok(_) => Ok(Sent::Whole),
+            Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => Ok(Sent::NoRoom),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Frames for which the socket had no room, since it was opened.
+    pub fn dropped(&mut self) -> io::Result<u64> {
+        // struct tpacket_stats; reading it resets it.
+        let mut counts = [0u32; 2];
+        let mut length = size_of_val(&counts) as libc::socklen_t;
+        // SAFETY: the pointers are to a live array and to its length.
+        let read = unsafe {
+            libc::getsockopt(
+                self.socket.as_raw_fd(),
+                libc::SOL_PACKET,
+                PACKET_STATISTICS,
+                counts.as_mut_ptr().cast(),
+                &raw mut length,
+            )
+        };
+        check(read.into())?;
+        self.dropped += u64::from(counts[1]);
+        Ok(self.dropped)
+    }
+}
+
+impl AsFd for Port {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Lets in what is for this address, and requests for everyone's by ARP and neighbour
+/// discovery (Documentation/networking/filter.rst).
+fn filter(socket: &OwnedFd, hardware: [u8; 6]) -> io::Result<()> {
+    let [a, b, c, d, e, f] = hardware;
+    let load = |size, at| (libc::BPF_LD | size | libc::BPF_ABS, 0, 0, at);
+    let equal = |value, yes, no| (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, yes, no, value);
+    let any_bit = |bits, yes, no| (libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, yes, no, bits);
+    let give = |bytes| (libc::BPF_RET | libc::BPF_K, 0, 0, bytes);
+    // Jumps say how many instructions they skip.
+    let program = [
+        load(libc::BPF_W, 0),
+        equal(u32::from_be_bytes([a, b, c, d]), 0, 2),
+        load(libc::BPF_H, 4),
+        equal(u32::from(u16::from_be_bytes([e, f])), 5, 6),
+        load(libc::BPF_B, 0),
+        any_bit(1, 0, 4),
+        load(libc::BPF_H, 12),
+        equal(ETH_P_ARP, 1, 0),
+        equal(ETH_P_IPV6, 0, 1),
+        give(u32::MAX),
+        give(0),
+    ];
+    let mut program =
+        program.map(|(code, jt, jf, k)| libc::sock_filter { code: code as u16, jt, jf, k });
+    let attached =
+        libc::sock_fprog { len: program.len() as libc::c_ushort, filter: program.as_mut_ptr() };
+    // SAFETY: the kernel reads the structure, and as many instructions as it says; both live.
+    let set = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const attached).cast(),
+            size_of_val(&attached) as libc::socklen_t,
+        )
+    };
+    check(set.into()).map(drop)
+}
+
+/// Has the device take in more than what is for its own address, as long as the socket is open.
+fn join(socket: &OwnedFd, index: u32, kind: u16, hardware: [u8; 6]) -> io::Result<()> {
+    // struct packet_mreq.
+    let mut request = [0; 16];
+    request[..4].copy_from_slice(&index.to_ne_bytes());
+    request[4..6].copy_from_slice(&kind.to_ne_bytes());
+    request[6..8].copy_from_slice(&6u16.to_ne_bytes());
+    request[8..14].copy_from_slice(&hardware);
+    tcp::set_option(socket.as_fd(), libc::SOL_PACKET, PACKET_ADD_MEMBERSHIP, &request)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bed::{self, Port as Peer};
+    use std::time::{Duration, Instant};
+
+    const OWN: [u8; 6] = [2, 0, 0, 0, 0, 9];
+
+    /// A frame for an address.
+    fn to(hardware: [u8; 6], ethertype: u16) -> Vec<u8> {
+        let mut frame = bed::frame(7, 60);
+        frame[..6].copy_from_slice(&hardware);
+        frame[12..14].copy_from_slice(&ethertype.to_be_bytes());
+        frame
+    }
+
+    #[test]
+    fn a_header_says_what_was_written() {
+        let whole = Offload {
+            vouched: true,
+            checksum: Some([34, 16]),
+            segments: Some(Segments { size: 8948, headers: 54, v6: false }),
+        };
+        for written in [whole, Offload { segments: None, ..whole }, Offload::default()] {
+            let mut header = [0xff; HEADER];
+            written.write(&mut header);
+            assert_eq!(Offload::read(&header), written);
+        }
+    }
+
+    #[test]
+    fn it_takes_in_what_is_for_its_address_and_questions_to_everyone() {
+        let Some([one, other]) = bed::pair() else { return };
+        let port = Port::open(one, OWN, 1 << 20).unwrap();
+        let peer = Peer::of(other);
+        let others = [2, 0, 0, 0, 0, 8];
+        let everyone = [0xff; 6];
+        peer.send(&to(others, 0x0800));
+        peer.send(&to(everyone, 0x0800));
+        peer.send(&to(everyone, 0x0806));
+        peer.send(&to(OWN, 0x0800));
+        let mut room = [0; 256];
+        let deadline = Instant::now() + Duration::from_secs(5);
+        for wanted in [everyone, OWN] {
+            let length = loop {
+                assert!(Instant::now() < deadline, "nothing came for {wanted:?}");
+                // The kernel resolves neighbours on its own.
+                match port.receive(&mut room).unwrap() {
+                    Some(length) if room[HEADER + 12..][..2] != [0x86, 0xdd] => break length,
+                    _ => {}
+                }
+            };
+            assert_eq!((length, &room[HEADER..HEADER + 6]), (HEADER + 60, &wanted[..]));
+        }
+    }
+
+    #[test]
+    fn a_device_that_is_not_there_is_refused() {
+        let Some(()) = bed::apart() else { return };
+        let refused = Port::open(4711, OWN, 1 << 20).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::ENODEV));
+    }
+}
