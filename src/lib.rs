@@ -1,7 +1,7 @@
 //! bytepath answers one question: which way should your bytes take through
 //! this machine, and why?
 //!
-//! The modules stand in dependency order: each may use only those above it,
+//! The modules are in dependency order: each may use only those above it,
 //! and the exact edges are checked by `tests/it/tidy.rs`. Start reading at
 //! [`run`], or at `docs/architecture.md`.
 
@@ -38,3 +38,7 @@ pub mod fleet;
 pub mod report;
 
 pub mod cli;
+
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: sys::allocations::Counting = sys::allocations::Counting;

@@ -11,15 +11,15 @@ pub(super) struct BedArguments {
     /// Where the roles run: netns, ports:sender=DEVICE,receiver=DEVICE, vm[:key=value,...], or hosts[:key=value,...] [default: the file's, or netns]
     #[arg(long, value_name = "TESTBED")]
     testbed: Option<String>,
-    /// The sender's host, on the testbed hosts: here, ssh://[USER@]HOST[:PORT], or exec:COMMAND, which runs what follows it there [default: here]
+    /// Host of the sender, on the testbed hosts: here, ssh://[USER@]HOST[:PORT], or exec:COMMAND, which runs the words after it there [default: here]
     #[arg(long, value_name = "HOST")]
     sender: Option<String>,
-    /// The receiver's host, likewise
+    /// Host of the receiver, likewise
     #[arg(long, value_name = "HOST")]
     receiver: Option<String>,
 }
 
-/// The testbed where nobody asks for another.
+/// The default testbed.
 pub(super) const USUAL: &str = "netns";
 
 impl BedArguments {
@@ -33,7 +33,7 @@ impl BedArguments {
         self.text()?.as_deref().map(choice).transpose()
     }
 
-    /// As one would type it for `--testbed` alone.
+    /// As it would be typed for `--testbed` alone.
     fn text(&self) -> Result<Option<String>, Fault> {
         let mut text = self.testbed.clone();
         for (role, host) in Role::ALL.into_iter().zip([&self.sender, &self.receiver]) {
@@ -75,7 +75,7 @@ pub(super) fn chosen(choice: &TestbedChoice) -> Result<Bed, Fault> {
     Ok(configured.map_or(Bed::Catalogue(known), Bed::Configured))
 }
 
-/// Reads a testbed as it is typed.
+/// Parses a testbed.
 pub(super) fn choice(text: &str) -> Result<TestbedChoice, Fault> {
     spec::parse_testbed(text, &testbed_spec(testbed::CATALOG))
 }

@@ -1,7 +1,7 @@
 //! `bytepath paths` and `bytepath meters`: the catalogues with what this host
 //! supports.
 
-use super::output::{print, print_json};
+use super::output::{print_json, print_text};
 use super::place::{PlaceArguments, unknown};
 use crate::path::DataPath;
 use crate::record::{Facts, Fault, OptionSpec, Role, Support};
@@ -51,7 +51,7 @@ pub(super) fn paths(arguments: &CatalogArguments) -> Result<ExitCode, Fault> {
         print_json(&entries)?;
         return Ok(ExitCode::SUCCESS);
     }
-    print(|out| {
+    print_text(|out| {
         write(&entries, out)?;
         writeln!(out, "pairs (TX+RX), as --path takes them:")?;
         path::PAIRS
@@ -78,7 +78,7 @@ pub(super) fn meters(arguments: &CatalogArguments) -> Result<ExitCode, Fault> {
     if arguments.json {
         print_json(&entries)?
     } else {
-        print(|out| write(&entries, out))?
+        print_text(|out| write(&entries, out))?
     }
     Ok(ExitCode::SUCCESS)
 }

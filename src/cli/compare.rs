@@ -20,27 +20,27 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct CompareArguments {
-    /// Folder of the study; with OTHER, the one before. published:NAME is a published work,
-    /// whose ratios are laid beside those of OTHER; published: alone lists all
+    /// Folder of the study, or of the earlier one if OTHER is given. published:NAME compares
+    /// a published work's ratios with those of OTHER; published: alone lists the works
     #[arg(value_name = "STUDY")]
     study: PathBuf,
-    /// Folder of the study after: its cells are compared with those of STUDY
+    /// Folder of the later study, whose cells are compared with those of STUDY
     #[arg(value_name = "OTHER")]
     other: Option<PathBuf>,
     /// Cell that the others of STUDY are compared with [default: the study's own]
     #[arg(long, value_name = "CELL", conflicts_with = "other")]
     baseline: Option<String>,
-    /// Exit with 7 if this is shown to be so, with 125 if it is undecided; repeatable
+    /// Exit with 7 if this limit is exceeded, with 125 if that is undecided; repeatable
     #[arg(long, value_name = "LIMIT", value_parser = Threshold::parse)]
     fail_if: Vec<Threshold>,
     /// Treat undecided limits as failures
     #[arg(long, requires = "fail_if")]
     strict: bool,
-    /// Compare each cell's ratio to the baseline of its own study: what changed for the
-    /// machine as a whole cancels
+    /// Compare each cell's ratio to the baseline of its own study, so that changes to
+    /// the machine as a whole cancel out
     #[arg(long, requires = "other")]
     relative: bool,
-    /// Compare two studies although their machines differ
+    /// Compare two studies even if their machines differ
     #[arg(long, requires = "other")]
     different_hosts: bool,
     /// Print the result as JSON
@@ -49,7 +49,7 @@ pub(super) struct CompareArguments {
     /// Add system-call tables, sizes and rates over time (one study)
     #[arg(long, conflicts_with = "other")]
     details: bool,
-    /// What the explanation's CPU time is divided by (one study) [default: gib]
+    /// Unit of work for the explanation's CPU time (one study) [default: gib]
     #[arg(long, value_name = "UNIT", conflicts_with = "other")]
     per: Option<WorkName>,
 }
@@ -60,9 +60,9 @@ Limits (--fail-if):
   CELL.cpu more 5%        CELL.cpu less 5%      (CPU time per unit of work, both ends)
   CELL.instructions more 3%                     (or fewer; where they were counted)
   CELL.p99 higher 10%     CELL.p99 lower 10%    (latency; p50, p90, p99, p99.9, p99.99)
-  CELL is a cell's id, or * for all. A limit fails (exit code 7) where the whole
-  interval lies beyond it, and is undecided (125) where the interval contains it,
-  or where the report makes no claim (see docs/statistics.md).";
+  CELL is a cell's id, or * for all. A limit fails (exit code 7) if the whole
+  interval lies beyond it, and is undecided (125) if the interval contains it,
+  or if the report makes no claim (see docs/statistics.md).";
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -80,7 +80,7 @@ struct Document<'a> {
 }
 
 impl<'a> Document<'a> {
-    /// One of nothing but thresholds.
+    /// One that has only thresholds.
     fn new(thresholds: &'a [ThresholdResult], failed: bool) -> Document<'a> {
         let format = "bytepath-comparison";
         Document { format, analysis: None, explanation: None, between: None, thresholds, failed }
@@ -112,7 +112,7 @@ fn refuse_what_no_work_has(arguments: &CompareArguments) -> Result<(), Fault> {
     ];
     match given.into_iter().find(|(_, given)| *given) {
         Some((name, _)) => {
-            let what = format!("{name} says nothing of a published work");
+            let what = format!("{name} does not apply to a published work");
             Err(Fault::new(FaultKind::Usage, what).remedy("leave it out"))
         }
         None => Ok(()),
@@ -184,7 +184,7 @@ fn choose_baseline(study: &mut Study, name: &str) -> Result<(), Fault> {
     let declared = std::mem::replace(&mut study.header.baseline, CellId(name.to_owned()));
     if declared.0 != name {
         study.remarks.push(format!(
-            "the baseline '{name}' was chosen after the fact; the study declared '{declared}'"
+            "the baseline '{name}' was chosen after the study, which had declared '{declared}'"
         ));
     }
     Ok(())
@@ -208,8 +208,7 @@ fn refuse_other_machines(arguments: &CompareArguments, between: &Between) -> Res
         return Ok(());
     }
     let what = format!("the studies are of different machines: {}", named.join(", "));
-    Err(Fault::new(FaultKind::Usage, what)
-        .remedy("compare them all the same with --different-hosts"))
+    Err(Fault::new(FaultKind::Usage, what).remedy("compare them anyway with --different-hosts"))
 }
 
 fn check(

@@ -1,12 +1,11 @@
-//! `bytepath copy`: copy engines alone, beside the CPU.
+//! `bytepath copy`: copy engines by themselves, compared with the CPU.
 
 use super::output::{print, print_json};
 use super::show::style;
-use crate::copy::trial::{Load, Outcome, memories, run};
-use crate::copy::{CATALOG, EngineKind, Memories, Shape, dsa};
+use crate::copy::trial::{Load, Outcome, memories, on_cpu, run};
+use crate::copy::{CATALOG, EngineKind, Memories, Shape, dsa, engine};
 use crate::record::{Fault, FaultKind, OptionKind, Options, unit};
 use crate::report;
-use crate::spec::{resolve, split, suggest};
 use crate::stats::{BreakEven, CopyAt, CopyCell, CopyRow, CopyTrial, offload};
 use crate::sys::{self, Roots};
 use clap::Args;
@@ -20,28 +19,28 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 #[command(after_help = after_help())]
 pub(super) struct CopyArguments {
-    /// An engine with its options; the first one is what the others are compared with [default: cpu, thread, and dsa where it is set up]
+    /// Engine with its options; the others are compared with the first [default: cpu, thread, and dsa if it is set up]
     #[arg(long = "engine", value_name = "NAME[:KEY=VALUE,...]")]
     engines: Vec<String>,
-    /// Bytes of a copy, several with commas
+    /// Bytes per copy, comma-separated
     #[arg(long, value_name = "SIZES", default_value = "64,512,4K,32K,256K,1M", value_delimiter = ',', value_parser = size)]
     size: Vec<u32>,
-    /// Copies under way, several with commas
+    /// Copies in flight, comma-separated
     #[arg(long, value_name = "N", default_value = "1,8", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=4096))]
     depth: Vec<u16>,
-    /// Copies that are handed over together, several with commas; those above a depth are left out
+    /// Copies submitted together, comma-separated; batches larger than the depth are left out
     #[arg(long, value_name = "N", default_value = "1", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
     batch: Vec<u16>,
     /// Which memory is copied: the same few buffers (hot), or 128 MiB in rotation (cold)
     #[arg(long, value_name = "WHICH", default_value = "hot,cold", value_delimiter = ',', value_parser = ["hot", "cold"])]
     memory: Vec<String>,
-    /// Times every cell is run, each time all in random order
+    /// Blocks; each runs every cell once, in random order
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(2..=1000))]
     blocks: u32,
-    /// How long a trial measures
+    /// Duration of each trial
     #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = unit::parse_duration)]
     time: Duration,
-    /// CPU that the caller is pinned to
+    /// CPU to pin the caller to
     #[arg(long, value_name = "CPU")]
     cpu: Option<u32>,
     /// Seed of the order
@@ -72,35 +71,34 @@ struct Document<'a> {
 /// Measures copy engines.
 pub(super) fn copy(arguments: &CopyArguments) -> Result<ExitCode, Fault> {
     let engines = engines(&arguments.engines)?;
-    if let Some(cpu) = arguments.cpu {
-        sys::thread::pin(cpu).map_err(|e| Fault::system(format!("cannot use CPU {cpu}"), &e))?;
-    }
     let mut cells: Vec<(CopyCell, Vec<CopyTrial>)> = Vec::new();
     let mut plan: Vec<(usize, Load)> = Vec::new();
     for (number, engine) in engines.iter().enumerate() {
         for load in loads(arguments) {
             let Load { size, shape: Shape { depth, batch }, rotate, .. } = load;
             let at = CopyAt { depth, batch, rotate };
-            let (name, model) = (engine.text.clone(), engine.kind.model);
-            cells.push((CopyCell { engine: name, model, size, at }, Vec::new()));
+            cells.push((CopyCell::new(&engine.text, size.into(), at), Vec::new()));
             plan.push((number, load));
         }
     }
     if plan.is_empty() {
-        return Err(Fault::new(FaultKind::Usage, "every --batch is above every --depth")
+        return Err(Fault::new(FaultKind::Usage, "every --batch is larger than every --depth")
             .remedy("raise --depth"));
     }
     let every: Vec<Load> = plan.iter().map(|(_, load)| *load).collect();
     let memories = memories(&every)?;
     let mut order: Vec<usize> = (0..plan.len()).collect();
     let mut random = StdRng::seed_from_u64(arguments.seed);
-    for _ in 0..arguments.blocks {
-        order.shuffle(&mut random);
-        for at in &order {
-            let (number, load) = &plan[*at];
-            cells[*at].1.push(trial(&engines[*number], &memories, load)?);
+    on_cpu(arguments.cpu, || {
+        for _ in 0..arguments.blocks {
+            order.shuffle(&mut random);
+            for at in &order {
+                let (number, load) = &plan[*at];
+                cells[*at].1.push(trial(&engines[*number], &memories, load)?);
+            }
         }
-    }
+        Ok(())
+    })?;
     let (rows, found) = offload(&cells);
     let notes = notes(&engines);
     if arguments.json {
@@ -160,14 +158,8 @@ fn engines(typed: &[String]) -> Result<Vec<Typed>, Fault> {
             names.push("dsa".into());
         }
     }
-    let all: Vec<&str> = CATALOG.iter().map(|kind| kind.name).collect();
     let one = |text: &String| {
-        let (name, given) = split(text)?;
-        let kind = CATALOG.iter().find(|kind| kind.name == name).ok_or_else(|| {
-            let fault = Fault::new(FaultKind::Usage, format!("there is no copy engine '{name}'"));
-            suggest(fault, &name, &all)
-        })?;
-        let options = resolve(&format!("engine {name}"), kind.options, &given)?;
+        let (kind, options) = engine(text)?;
         Ok(Typed { text: text.clone(), kind, options })
     };
     let typed = names.iter().map(one).collect::<Result<Vec<_>, Fault>>()?;
@@ -183,19 +175,17 @@ fn engines(typed: &[String]) -> Result<Vec<Typed>, Fault> {
 
 fn notes(engines: &[Typed]) -> Vec<String> {
     let model = engines.iter().any(|engine| engine.kind.model);
-    let text = "(model): a software device with a latency and a bandwidth that were set; it shows \
-                that the driver is right, and nothing of how fast a device is";
     let counter = 1e-9 / sys::clock::tick_seconds();
     let cycles = format!("a nanosecond is {counter:.2} cycles of the time-stamp counter");
     // Elsewhere the clock counts nanoseconds.
     let counted = (counter - 1.0).abs() > 1e-6;
-    model.then(|| text.to_owned()).into_iter().chain(counted.then_some(cycles)).collect()
+    model.then(|| report::MODEL.to_owned()).into_iter().chain(counted.then_some(cycles)).collect()
 }
 
 fn size(text: &str) -> Result<u32, String> {
     match OptionKind::Size(1, 1 << 30).parse(text)? {
         crate::record::OptionValue::Number(size) => u32::try_from(size).map_err(|e| e.to_string()),
-        _ => Err(format!("'{text}' is no size")),
+        _ => Err(format!("'{text}' is not a size")),
     }
 }
 
@@ -209,12 +199,12 @@ fn after_help() -> String {
     }
     text.push_str(
         "\nExamples:
-  bytepath copy                                     the CPU beside a helper core
+  bytepath copy                                     the CPU against a helper core
   bytepath copy --engine cpu --engine cpu:method=rep-movsb --engine cpu:method=non-temporal
   bytepath copy --engine cpu --engine dsa --depth 32 --batch 1,8
   bytepath copy --engine cpu --engine dsa-model:latency=1000,bandwidth=20G
 
-docs/copy.md says what is measured, and what has not run on DSA hardware.",
+docs/copy.md describes what is measured, and what has not run on DSA hardware.",
     );
     text
 }

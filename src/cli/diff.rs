@@ -1,6 +1,7 @@
-//! `bytepath diff`: what makes the difference between two profiles.
+//! `bytepath diff`: the difference between two profiles.
 
 use super::output::{print, print_json};
+use super::plan::LONGEST_TEXT;
 use super::profile::{open, source};
 use super::show::{replace, style};
 use crate::profile::counts::{self, Counts};
@@ -12,11 +13,12 @@ use crate::profile::waterfall::Trials;
 use crate::profile::{self, Profile, WorkUnit};
 use crate::record::{Fault, FaultKind};
 use crate::report;
-use crate::run::{ProfiledCell, profiled_cell};
+use crate::run::{ProfiledCell, ends, profiled_cell};
+use crate::stats;
+use crate::sys::files;
 use clap::{Args, ValueEnum};
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -24,61 +26,61 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct DiffArguments {
-    /// The profile without the change: FILE, several with commas, FILE@N for the Nth table of a mail, STUDY#CELL, or - for standard input
+    /// Profile before the change: FILE (several: comma-separated), FILE@N for the Nth table of a mail, STUDY#CELL, or - for standard input
     #[arg(value_name = "BEFORE")]
     without: String,
-    /// The profile with the change
+    /// Profile after the change
     #[arg(value_name = "AFTER")]
     with: String,
-    /// Format of both sides [default: what they look like]
+    /// Format of both sides [default: detected]
     #[arg(long, value_name = "FORMAT", value_parser = source)]
     from: Option<&'static str>,
-    /// Units of work that were done (packets, requests), to divide counters by: one number for both sides, or two
+    /// Units of work done (packets, requests) to divide counters by: one number for both sides, or two
     #[arg(long, value_name = "N[,N]", value_parser = work)]
     work: Option<[f64; 2]>,
-    /// Count what a function called, too; one that calls itself counts once
+    /// Include what each function called; recursive calls count once
     #[arg(long)]
     total: bool,
-    /// Divide by the work that was done [default: gib if both profiles tell it, else none]
+    /// Divide by the work done [default: gib if both profiles record it, else none]
     #[arg(long, value_name = "UNIT")]
     per: Option<PerName>,
-    /// Tell the rows of one function apart
+    /// Group rows by
     #[arg(long, value_name = "WHAT", default_value = "none")]
     by: ByName,
-    /// Show at most so many functions, those that differ most [default: 30 for text, else all]
+    /// Show at most this many functions, those that differ most [default: 30 for text, else all]
     #[arg(long, value_name = "N")]
     top: Option<usize>,
-    /// Show only functions that differ by so many percent of the larger total
+    /// Show only functions that differ by at least this percentage of the larger total
     #[arg(long, value_name = "PERCENT", default_value = "0", value_parser = percent)]
     threshold: f64,
-    /// Show the functions that take most on each side in two columns, with their places on the other
+    /// Show the top functions of each side in two columns, with their rank on the other side
     #[arg(long, conflicts_with_all = ["format", "json", "explain", "threshold"])]
     side_by_side: bool,
-    /// Rank idle samples, too
+    /// Include idle samples
     #[arg(long)]
     idle: bool,
-    /// Rank samples of threads that have nothing to do with the stream, too
+    /// Include samples of threads that are unrelated to the stream
     #[arg(long)]
     foreign: bool,
-    /// File of rules that say which subsystem a function is in; asked before the built-in ones
+    /// File of rules that map functions to subsystems; they take precedence over the built-in ones
     #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
-    /// How the difference is printed
+    /// Output format
     #[arg(long, value_name = "NAME", default_value = "text")]
     format: FormatName,
-    /// Print the result as JSON: short for --format json
+    /// Print the result as JSON (same as --format json)
     #[arg(long, conflicts_with = "format")]
     json: bool,
-    /// Columns of the text [default: the terminal's, else 100]
+    /// Width of the text in columns [default: the terminal's, else 100]
     #[arg(long, value_name = "N")]
     width: Option<usize>,
-    /// Explain the difference by subsystems instead, in steps from one cost per GiB (or, with --per packet, per packet) to the other
+    /// Explain the difference by subsystem instead, in steps from one cost per GiB (with --per packet, per packet) to the other
     #[arg(long, value_name = "NAME", conflicts_with_all = ["format", "json", "by", "total", "svg", "svg_before"])]
     explain: Option<ExplainName>,
-    /// Write a differential flame graph, its widths those of AFTER
+    /// Write a differential flame graph with the widths of AFTER
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Write a differential flame graph, its widths those of BEFORE: shows what vanished
+    /// Write a differential flame graph with the widths of BEFORE, which shows what vanished
     #[arg(long, value_name = "FILE")]
     svg_before: Option<PathBuf>,
 }
@@ -94,10 +96,10 @@ Examples:
   bytepath diff mail.txt@1 mail.txt@2                    two tables of perf in one mail
   bytepath diff a.txt b.txt --work 100000000             perf stat: counters, and per packet
 
-saved = without - with: what is saved by going from BEFORE to AFTER.
-docs/profiles.md says what is read, how functions are matched, and what the rules are.";
+saved = without - with: what going from BEFORE to AFTER saves.
+docs/profiles.md describes the formats, how functions are matched, and the rules.";
 
-/// Functions that text shows unless told otherwise.
+/// Functions that text shows by default.
 const TOP: usize = 30;
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -120,7 +122,7 @@ enum ByName {
     None,
     /// By name of the thread
     Thread,
-    /// By for whom the time was spent
+    /// By the owner of the time
     #[value(alias = "owner")]
     Role,
     /// By subsystem of the sample
@@ -152,7 +154,7 @@ enum ExplainName {
 /// What is printed as JSON.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Document<T> {
-    /// Says what this is, wherever it is found: `bytepath-diff`, `bytepath-explanation`.
+    /// Identifies the document wherever it is found: `bytepath-diff`, `bytepath-explanation`.
     format: &'static str,
     /// Version of the content. It grows when a field changes its name or meaning, not
     /// when one is added.
@@ -172,9 +174,9 @@ pub(super) fn diff(arguments: &DiffArguments) -> Result<ExitCode, Fault> {
     match (&without, &with) {
         (Side::Counts(before), Side::Counts(after)) => return counters(arguments, [before, after]),
         (Side::Counts(_), _) | (_, Side::Counts(_)) => {
-            let what = "one side holds counters, the other one functions";
+            let what = "one side holds counters and the other functions";
             return Err(Fault::new(FaultKind::Usage, what)
-                .remedy("name two of a kind; --from chooses, where a mail has both"));
+                .remedy("name two of the same kind; --from chooses if a mail has both"));
         }
         _ if arguments.work.is_some() => {
             return Err(Fault::new(
@@ -201,8 +203,8 @@ pub(super) fn diff(arguments: &DiffArguments) -> Result<ExitCode, Fault> {
     found.notes.extend(notes([&without, &with]));
     if without.functional() || with.functional() {
         found.notes.push(
-            "the samples are of an emulated processor: they show what ran, and not what it would \
-             cost on a real one"
+            "the samples are of an emulated processor: they show what ran, not what \
+             it would cost on a real one"
                 .to_owned(),
         );
     }
@@ -270,7 +272,13 @@ fn explain(
     rules: &Rules,
     form: ExplainName,
 ) -> Result<(), Fault> {
+    let cells = match sides {
+        [Side::Cell(before), Side::Cell(after)] => Some([&**before, &**after]),
+        _ => None,
+    };
+    let frames = cells.filter(|cells| cells.iter().all(|cell| cell.row.hops.is_some()));
     let unit = match arguments.per {
+        None if frames.is_some() => WorkUnit::Packet,
         None | Some(PerName::Gib) => WorkUnit::Gib,
         Some(PerName::Packet) => WorkUnit::Packet,
         Some(_) => {
@@ -284,14 +292,22 @@ fn explain(
     let mut found = profile::explain(&before, &[after], rules, unit)?;
     found.notes.extend(notes(sides));
     found.functional = sides.into_iter().any(Side::functional);
+    if let Some(cells) = frames {
+        found.ends = ends(&cells, unit)?;
+    }
+    let why = frames.and_then(|cells| {
+        let confidence = stats::Rules::default().confidence;
+        report::why(cells.map(|cell| &cell.row), Some(&found.ends), found.functional, confidence)
+    });
+    let why = why.as_ref();
     match form {
         ExplainName::Text => print(|out| {
             let mut style = style(false);
             style.width = arguments.width.unwrap_or(style.width);
-            report::explanation(&found, &style, out)
+            report::explanation(&found, why, &style, out)
         }),
-        ExplainName::Netdev => print(|out| report::explanation_for_mail(&found, out)),
-        ExplainName::Html => print(|out| report::explanation_page(&found, out)),
+        ExplainName::Netdev => print(|out| report::explanation_for_mail(&found, why, out)),
+        ExplainName::Html => print(|out| report::explanation_page(&found, why, out)),
         ExplainName::Json => {
             let format = "bytepath-explanation";
             print_json(&Document { format, schema: 1, content: &found })
@@ -303,8 +319,8 @@ fn explain(
 enum Side {
     /// Profiles from files or standard input.
     Files(Vec<Profile>),
-    /// Those of a cell, of which its study knows more than they tell.
-    Cell(ProfiledCell),
+    /// Those of a cell; its study knows more than the profiles record.
+    Cell(Box<ProfiledCell>),
     /// Counters.
     Counts(Counts),
 }
@@ -336,7 +352,7 @@ impl Side {
     }
 
     fn functional(&self) -> bool {
-        matches!(self, Side::Cell(ProfiledCell { functional: true, .. }))
+        matches!(self, Side::Cell(cell) if cell.functional)
     }
 
     /// The side as one of a waterfall, without a name.
@@ -349,7 +365,7 @@ impl Side {
     }
 }
 
-/// What both sides say, each thing once.
+/// Notes of both sides, without repetition.
 fn notes(sides: [&Side; 2]) -> Vec<String> {
     let [first, second] = sides.map(Side::notes);
     let more: Vec<String> = second.into_iter().filter(|note| !first.contains(note)).collect();
@@ -372,7 +388,7 @@ fn side(argument: &str, format: Option<&str>) -> Result<Side, Fault> {
     if let Some((study, cell)) = argument.rsplit_once('#')
         && !Path::new(argument).exists()
     {
-        return profiled_cell(Path::new(study), cell).map(Side::Cell);
+        return profiled_cell(Path::new(study), cell).map(|cell| Side::Cell(Box::new(cell)));
     }
     // A name is taken as it is before anything is read into its signs.
     let names: Vec<&str> = match Path::new(argument).exists() {
@@ -385,7 +401,7 @@ fn side(argument: &str, format: Option<&str>) -> Result<Side, Fault> {
             Content::Profile(profile) => profiles.push(profile),
             Content::Counts(counts) if names.len() == 1 => return Ok(Side::Counts(counts)),
             Content::Counts(_) => {
-                let what = format!("{name} holds counters, of which one text is compared with one");
+                let what = format!("{name} holds counters, which are compared one text with one");
                 return Err(
                     Fault::new(FaultKind::Usage, what).remedy("name one file for each side")
                 );
@@ -399,7 +415,7 @@ fn side(argument: &str, format: Option<&str>) -> Result<Side, Fault> {
 fn work(text: &str) -> Result<[f64; 2], String> {
     let number = |text: &str| {
         let units = text.parse::<f64>().ok().filter(|units| units.is_finite() && *units > 0.0);
-        units.ok_or_else(|| format!("'{text}' is no number of units above 0"))
+        units.ok_or_else(|| format!("'{text}' is not a positive number of units"))
     };
     let (before, after) = text.split_once(',').unwrap_or((text, text));
     Ok([number(before)?, number(after)?])
@@ -431,7 +447,7 @@ fn title(diff: &Diff) -> String {
 /// The built-in rules, and those of a file before them.
 fn rules(file: Option<&Path>) -> Result<Rules, Fault> {
     let Some(file) = file else { return Ok(Rules::built_in().clone()) };
-    let text = fs::read_to_string(file).map_err(|e| cannot("read", file, &e))?;
+    let text = files::read_text(file, LONGEST_TEXT).map_err(|e| cannot("read", file, &e))?;
     Rules::built_in().with(&file.display().to_string(), &text)
 }
 
@@ -485,7 +501,7 @@ fn tsv(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
 fn percent(text: &str) -> Result<f64, String> {
     match text.trim_end_matches('%').parse::<f64>() {
         Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
-        _ => Err(format!("'{text}' is no number of percent from 0 to 100")),
+        _ => Err(format!("'{text}' is not a percentage from 0 to 100")),
     }
 }
 

@@ -1,7 +1,7 @@
-//! `bytepath doctor`: what works on this host, and what would spoil a measurement.
+//! `bytepath doctor`: what works on this host, and what would distort measurements.
 
 use super::exit::UNSUPPORTED;
-use super::output::print as print_text;
+use super::output::{json, print as print_text};
 use super::place::{Place, PlaceArguments, of_host, unknown};
 use super::plan::{from_file, read};
 use super::show::style;
@@ -17,10 +17,10 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct DoctorArguments {
-    /// Also say which cells of an experiment cannot run here
+    /// Also list the cells of an experiment that cannot run here
     #[arg(long = "for", value_name = "EXPERIMENT")]
     experiment: Option<PathBuf>,
-    /// Examine this host instead: ssh://[USER@]HOST[:PORT], or exec:COMMAND, which runs what follows it there
+    /// Check this host instead: ssh://[USER@]HOST[:PORT], or exec:COMMAND, which runs the words after it there
     #[arg(long, value_name = "HOST", conflicts_with_all = ["experiment", "testbed", "sender", "receiver", "device", "kernel"])]
     host: Option<String>,
     #[command(flatten)]
@@ -38,8 +38,8 @@ Examples:
   bytepath doctor --for experiments/battle.toml --device eth1
   bytepath doctor --for experiments/battle.toml --testbed ports:sender=eth1,receiver=eth2
 
-Exits with 3 if something blocks: a cell of the experiment that cannot run, or
-without --for anything that is marked 'blocks'.";
+Exits with 3 if something blocks: a cell of the experiment that cannot run
+or, without --for, anything marked 'blocks'.";
 
 /// What is printed.
 #[derive(Serialize)]
@@ -61,7 +61,7 @@ struct Item {
 }
 
 pub(super) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Fault> {
-    // A slip in the file is told before anything is raised.
+    // An error in the file is reported before anything is set up.
     let experiment = arguments
         .experiment
         .as_deref()
@@ -131,8 +131,8 @@ pub(super) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Fault> {
     Ok(if blocked { ExitCode::from(UNSUPPORTED) } else { ExitCode::SUCCESS })
 }
 
-/// What would spoil a measurement on this host, and in testbeds that can be raised
-/// here and measure no speed.
+/// What would distort measurements on this host, and testbeds that work
+/// here but measure no speed.
 fn findings(roots: &Roots) -> Vec<Finding> {
     let mut all = host::examine(&host::survey(roots), &host::moment(roots));
     all.extend(host::examine_dsa(roots));
@@ -142,7 +142,7 @@ fn findings(roots: &Roots) -> Vec<Finding> {
             all.push(Finding {
                 severity: Severity::Note,
                 what: format!("testbed {}: {because}", bed.name()),
-                effect: "its studies show that things work, and not how fast".to_owned(),
+                effect: "its studies show that things work, not how fast".to_owned(),
                 command: "run it on the machine itself, or ask its host for nested virtualisation"
                     .to_owned(),
             });
@@ -164,8 +164,7 @@ fn print(document: &Document, arguments: &DoctorArguments) -> Result<(), Fault> 
     let fault = |e: &std::io::Error| Fault::system("cannot print the examination", e);
     let mut text = Vec::new();
     if arguments.json {
-        serde_json::to_writer_pretty(&mut text, document).map_err(|e| fault(&e.into()))?;
-        text.push(b'\n');
+        text = json(document)?.into_bytes();
     } else {
         let pairs = |items: &[Item]| -> Vec<(String, Support)> {
             items.iter().map(|item| (item.name.clone(), item.support.clone())).collect()

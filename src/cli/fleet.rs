@@ -1,9 +1,9 @@
-//! `bytepath fleet`: an experiment on many pairs of hosts, which Slurm gives.
+//! `bytepath fleet`: an experiment on many pairs of hosts, allocated by Slurm.
 
 use super::bed::choice;
 use super::exit::{TRIAL_FAILED, UNDECIDED};
-use super::output::print;
-use super::plan::{catalogues, read, seed};
+use super::output::{print_text, say};
+use super::plan::{LONGEST_TEXT, catalogues, read, seed};
 use super::run::own_program;
 use super::{Arguments, dispatch};
 use crate::fleet::slurm::{self, Task};
@@ -11,6 +11,7 @@ use crate::fleet::{self, EXPERIMENT, Fleet, JOB, JOB_TEXT, MOST_SHARDS, PROGRAM,
 use crate::record::{Fault, FaultKind, unit};
 use crate::run::{Reached, is_begun, load, merge, refuse_used, storage};
 use crate::spec::{self, Catalogues, Cpus, Experiment};
+use crate::sys::files;
 use clap::{Args, Parser, Subcommand};
 use std::fs;
 use std::net::IpAddr;
@@ -28,13 +29,13 @@ pub(super) struct FleetArguments {
 enum FleetCommand {
     /// Submit a job array to Slurm: each task runs a shard on two nodes of its own
     ///
-    /// Typed again, it submits the shards that neither are complete nor wait or run.
+    /// Run again, it submits the shards that are neither complete nor waiting nor running.
     Submit(SubmitArguments),
-    /// Show what became of each shard; exit with 0 if all are complete, 125 if some wait or run, 5 if one was lost
+    /// Show the state of each shard; exit with 0 if all are complete, 125 if some are waiting or running, 5 if one was lost
     Status(StatusArguments),
     /// Merge the shards into one study
     Collect(CollectArguments),
-    /// Run a shard, in the fleet's folder and in a job of Slurm's
+    /// Run a shard, in the fleet's folder and within a Slurm job
     #[command(hide = true)]
     Shard,
 }
@@ -53,10 +54,10 @@ struct SubmitArguments {
     /// Partition of the nodes [default: Slurm's]
     #[arg(long, value_name = "NAME")]
     partition: Option<String>,
-    /// One more option of sbatch, as in --sbatch=--time=30; repeatable
+    /// Additional option for sbatch, as in --sbatch=--time=30; repeatable
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
     sbatch: Vec<String>,
-    /// Addresses that data goes between, NODE=ADDRESS,... [default: those that Slurm has]
+    /// Addresses for the data, NODE=ADDRESS,... [default: those that Slurm has]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = address)]
     addresses: Vec<(String, IpAddr)>,
 }
@@ -66,7 +67,7 @@ struct StatusArguments {
     /// Folder of the fleet
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// Show what changes, until no shard waits or runs
+    /// Show changes until no shard is waiting or running
     #[arg(long)]
     follow: bool,
 }
@@ -79,10 +80,10 @@ struct CollectArguments {
     /// Folder for the merged study [default: DIR/study]
     #[arg(long, value_name = "STUDY")]
     out: Option<PathBuf>,
-    /// Merge the shards that are complete, although others are not
+    /// Merge the complete shards even if others are not
     #[arg(long)]
     partial: bool,
-    /// Merge the shards although their CPUs or kernels differ
+    /// Merge the shards even if their CPUs or kernels differ
     #[arg(long)]
     different_hosts: bool,
 }
@@ -121,7 +122,7 @@ fn submit(arguments: &SubmitArguments) -> Result<ExitCode, Fault> {
     let missing = |row: &&Row| matches!(row.state(), State::Lost | State::New);
     let shards: Vec<u32> = rows.iter().filter(missing).map(|row| row.shard).collect();
     if shards.is_empty() {
-        let text = format!("every shard of {} is complete, waits or runs", out.display());
+        let text = format!("every shard of {} is complete, waiting or running", out.display());
         return Err(Fault::new(FaultKind::Usage, text)
             .remedy(format!("bytepath fleet status {}", out.display())));
     }
@@ -129,7 +130,7 @@ fn submit(arguments: &SubmitArguments) -> Result<ExitCode, Fault> {
     fleet.jobs.push(job.clone());
     fleet.write(&folder)?;
     let (count, trials, out) = (shards.len(), fleet.trials, out.display());
-    print(|to| {
+    print_text(|to| {
         let shards = if count == 1 { "shard" } else { "shards" };
         writeln!(to, "job {job}: {count} {shards} of {trials} trials, each on two nodes")?;
         writeln!(to, "follow them:  bytepath fleet status {out} --follow")?;
@@ -176,11 +177,11 @@ fn begin(
     Ok(fleet)
 }
 
-/// The fleet that is there, if it is the one that is asked for.
+/// The existing fleet, if it is the requested one.
 fn again(folder: &Path, arguments: &SubmitArguments, text: &str) -> Result<Fleet, Fault> {
     let mut fleet = Fleet::read(folder)?;
     let path = folder.join(EXPERIMENT);
-    let before = fs::read_to_string(&path).map_err(|e| storage("read", &path, &e))?;
+    let before = files::read_text(&path, LONGEST_TEXT).map_err(|e| storage("read", &path, &e))?;
     if before != text || fleet.shards != arguments.shards {
         let text = format!("{} is another fleet", folder.display());
         return Err(Fault::new(FaultKind::Usage, text).remedy(format!(
@@ -203,11 +204,11 @@ struct Row {
     reached: Option<Reached>,
     /// Trials, if every cell can run.
     trials: usize,
-    /// Whether it was ever submitted.
+    /// Whether it was submitted at least once.
     submitted: bool,
 }
 
-/// What became of a shard.
+/// State of a shard.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     /// It was never submitted.
@@ -216,7 +217,7 @@ enum State {
     Active,
     /// All trials have ended.
     Complete,
-    /// Its job ended before its study did, or Slurm has forgotten it.
+    /// Its job ended before its study was complete, or Slurm no longer knows it.
     Lost,
 }
 
@@ -279,7 +280,7 @@ fn status(arguments: &StatusArguments) -> Result<ExitCode, Fault> {
     loop {
         let rows = rows(folder, &fleet)?;
         let lines: Vec<String> = rows.iter().map(Row::line).collect();
-        print(|to| {
+        print_text(|to| {
             if shown.is_empty() {
                 writeln!(to, "{HEADING}")?;
             }
@@ -293,7 +294,7 @@ fn status(arguments: &StatusArguments) -> Result<ExitCode, Fault> {
             continue;
         }
         if any(State::Lost) || any(State::New) {
-            eprintln!("submit what is missing by the same `bytepath fleet submit`");
+            say("submit what is missing with the same `bytepath fleet submit`");
             return Ok(ExitCode::from(TRIAL_FAILED));
         }
         let done = !any(State::Active);
@@ -312,7 +313,7 @@ fn collect(arguments: &CollectArguments) -> Result<ExitCode, Fault> {
             Some(Reached { ended, missing: left, .. }) => {
                 missing.push(format!("{} has {ended} of {} trials", name(shard), ended + left));
             }
-            None => missing.push(format!("{} was not begun", name(shard))),
+            None => missing.push(format!("{} has not started", name(shard))),
         }
     }
     if !missing.is_empty() && (!arguments.partial || complete.is_empty()) {
@@ -320,20 +321,20 @@ fn collect(arguments: &CollectArguments) -> Result<ExitCode, Fault> {
         let fault = Fault::new(FaultKind::Usage, text);
         return Err(match complete.is_empty() {
             true => fault.remedy(format!("see bytepath fleet status {}", folder.display())),
-            false => fault.remedy("merge the others without them by --partial"),
+            false => fault.remedy("merge the others without them with --partial"),
         });
     }
-    missing.iter().for_each(|missing| eprintln!("left out: {missing}"));
+    missing.iter().for_each(|missing| say(format!("left out: {missing}")));
     let out = arguments.out.clone().unwrap_or_else(|| folder.join("study"));
     merge(&complete, &out, arguments.different_hosts)?;
-    print(|to| {
+    print_text(|to| {
         writeln!(to, "study: {}, merged from {}", out.display(), complete.len())?;
         writeln!(to, "its report:  bytepath show {} --details", out.display())
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs a shard or goes on with it: what Slurm starts.
+/// Runs or resumes a shard: what Slurm starts.
 fn shard(folder: &Path) -> Result<ExitCode, Fault> {
     let fleet = Fleet::read(folder)?;
     let shard: u32 = of_job("SLURM_ARRAY_TASK_ID")?.parse().map_err(|_| outside())?;
@@ -342,7 +343,7 @@ fn shard(folder: &Path) -> Result<ExitCode, Fault> {
     let addresses = [sender, receiver].map(|node| slurm::address(node, &fleet.addresses));
     let [sender, receiver] = addresses;
     let testbed = slurm::testbed(&nodes, [sender?, receiver?]);
-    eprintln!("{} on {}", name(shard), nodes.join(" and "));
+    say(format!("{} on {}", name(shard), nodes.join(" and ")));
     let out = folder.join(name(shard));
     if is_begun(&out) {
         let study = load(&out)?;
@@ -354,7 +355,7 @@ fn shard(folder: &Path) -> Result<ExitCode, Fault> {
         }
         // A study is of one pair of hosts; what this one measured is of another.
         let aside = fleet::set_aside(folder, shard)?;
-        eprintln!("the nodes are others than before: begun again, {} stays", aside.display());
+        say(format!("the nodes differ from before: started over, {} is kept", aside.display()));
     } else if out.exists() {
         // It was stopped before its first trial could be written down.
         fs::remove_dir_all(&out).map_err(|e| storage("remove", &out, &e))?;
@@ -364,7 +365,7 @@ fn shard(folder: &Path) -> Result<ExitCode, Fault> {
     bytepath(&["run", EXPERIMENT, "--testbed", &testbed, "--seed", &seed, "--out", &out])
 }
 
-/// Does what these words ask for.
+/// Runs the given command.
 fn bytepath(words: &[&str]) -> Result<ExitCode, Fault> {
     dispatch(Arguments::parse_from([&[PROGRAM][..], words].concat()))
 }
@@ -375,6 +376,6 @@ fn of_job(variable: &str) -> Result<String, Fault> {
 }
 
 fn outside() -> Fault {
-    Fault::new(FaultKind::Usage, "this is not a task of a job array of Slurm's")
+    Fault::new(FaultKind::Usage, "this is not a task of a Slurm job array")
         .remedy("`bytepath fleet submit` makes one")
 }

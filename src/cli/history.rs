@@ -1,14 +1,15 @@
 //! `bytepath history`: one figure over all studies of a folder. The store is the
-//! folder itself; an index beside the studies spares reading all of their trials
+//! folder itself; an index next to the studies saves reading all of their trials
 //! again, and can be deleted at any time.
 
-use super::output::{print, print_json};
+use super::output::{print, print_json, say};
 use super::show::style;
 use crate::record::{Fault, FaultKind};
 use crate::report;
 use crate::run::load;
 use crate::spec::suggest;
 use crate::stats::{self, Question, StudyPoints};
+use crate::sys::files::Folder;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -19,14 +20,14 @@ use std::time::UNIX_EPOCH;
 
 #[derive(Debug, Args)]
 pub(super) struct HistoryArguments {
-    /// Folder that holds the folders of studies
+    /// Folder that contains the study folders
     #[arg(value_name = "DIR")]
     folder: PathBuf,
     /// CELL.rate, CELL.cpu or CELL.p50 to CELL.p99.99 [default: rate of the newest study's
     /// baseline]
     #[arg(value_name = "FIGURE")]
     figure: Option<String>,
-    /// Read every study again
+    /// Reread every study
     #[arg(long)]
     rebuild: bool,
     /// Print the result as JSON
@@ -38,7 +39,10 @@ pub(super) struct HistoryArguments {
 const INDEX: &str = "bytepath-index.json";
 
 /// Version of the index; another one is rebuilt.
-const INDEX_SCHEMA: u32 = 2;
+const INDEX_SCHEMA: u32 = 3;
+
+/// Most bytes of an index that are read.
+const MOST: u64 = 256 << 20;
 
 /// Files of a study that its points follow from.
 const SOURCES: [&str; 3] = ["experiment.toml", "hosts.json", "trials.jsonl"];
@@ -49,7 +53,7 @@ pub(super) fn history(arguments: &HistoryArguments) -> Result<ExitCode, Fault> {
     for (study, fault) in &unread {
         // A parser's message draws the place over several lines.
         let cause = fault.message.lines().next().unwrap_or_default();
-        eprintln!("bytepath: left out: {study}: {cause}");
+        say(format!("bytepath: left out: {study}: {cause}"));
     }
     let studies: Vec<(String, StudyPoints)> =
         index.studies.into_iter().map(|(name, known)| (name, known.points)).collect();
@@ -63,7 +67,7 @@ pub(super) fn history(arguments: &HistoryArguments) -> Result<ExitCode, Fault> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What was asked for, checked against what is there.
+/// The request, checked against what exists.
 fn figure(
     asked: Option<&str>,
     studies: &[(String, StudyPoints)],
@@ -72,7 +76,7 @@ fn figure(
     let Some((_, newest)) = studies.iter().max_by_key(|(_, s)| s.started_ms) else {
         let what = format!("there is no study in {}", folder.display());
         return Err(Fault::new(FaultKind::Usage, what)
-            .remedy("name the folder that holds the folders of studies"));
+            .remedy("name the folder that contains the study folders"));
     };
     let Some(asked) = asked else {
         return Ok((newest.baseline.clone(), Question::Rate));
@@ -101,6 +105,8 @@ fn figure(
 #[derive(Debug, Serialize, Deserialize)]
 struct Index {
     schema: u32,
+    /// CRC-32 of the studies as JSON.
+    sum: u32,
     studies: BTreeMap<String, Known>,
 }
 
@@ -113,13 +119,12 @@ struct Known {
 }
 
 /// Reads the studies of a folder, those that the index knows from there. Also
-/// tells the studies that could not be read.
+/// returns the studies that could not be read.
 fn gather(folder: &Path, rebuild: bool) -> Result<(Index, Vec<(String, Fault)>), Fault> {
-    let path = folder.join(INDEX);
-    let old = if rebuild { None } else { read_index(&path) };
+    let old = if rebuild { None } else { read_index(folder) };
     let fresh = old.is_none();
     let mut old = old.map(|index| index.studies).unwrap_or_default();
-    let mut index = Index { schema: INDEX_SCHEMA, studies: BTreeMap::new() };
+    let mut index = Index { schema: INDEX_SCHEMA, sum: 0, studies: BTreeMap::new() };
     let mut unread = Vec::new();
     let mut changed = fresh;
     for (name, study) in studies_of(folder)? {
@@ -139,7 +144,7 @@ fn gather(folder: &Path, rebuild: bool) -> Result<(Index, Vec<(String, Fault)>),
     }
     // What is left in the old index is gone from the folder.
     if (changed || !old.is_empty()) && !index.studies.is_empty() {
-        write_index(&path, &index);
+        write_index(folder, &mut index);
     }
     Ok((index, unread))
 }
@@ -171,19 +176,24 @@ fn stamp(study: &Path) -> Vec<(u64, u64)> {
 }
 
 /// The index, unless it is missing, damaged, or of another version: then it is
-/// made anew, and nothing is lost.
-fn read_index(path: &Path) -> Option<Index> {
-    let index: Index = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
-    (index.schema == INDEX_SCHEMA).then_some(index)
+/// rebuilt, and nothing is lost.
+fn read_index(folder: &Path) -> Option<Index> {
+    let bytes = Folder::open(folder).and_then(|folder| folder.read(INDEX, MOST)).ok()?;
+    let index: Index = serde_json::from_slice(&bytes).ok()?;
+    (index.schema == INDEX_SCHEMA && index.sum == sum(&index)?).then_some(index)
 }
 
 /// Puts the index in its place, whole or not at all. A folder that may not be
-/// written to is read anew each time.
-fn write_index(path: &Path, index: &Index) {
+/// written to is read again each time.
+fn write_index(folder: &Path, index: &mut Index) {
+    let Some(sum) = sum(index) else { return };
+    index.sum = sum;
     let Ok(text) = serde_json::to_vec(index) else { return };
-    let part = path.with_extension(format!("{}.part", std::process::id()));
-    if fs::write(&part, text).and_then(|()| fs::rename(&part, path)).is_err() {
-        // Whatever was left half-written is of no use to anybody.
-        let _ = fs::remove_file(&part);
-    }
+    let _ = Folder::open(folder).and_then(|folder| folder.replace_shared(INDEX, &text));
+}
+
+fn sum(index: &Index) -> Option<u32> {
+    let mut crc = flate2::Crc::new();
+    crc.update(&serde_json::to_vec(&index.studies).ok()?);
+    Some(crc.sum())
 }

@@ -1,5 +1,6 @@
 //! `bytepath merge`: one study from several.
 
+use super::output::say;
 use crate::record::{Fault, FaultKind};
 use crate::run::merge as join;
 use clap::Args;
@@ -8,13 +9,13 @@ use std::process::ExitCode;
 
 #[derive(Debug, Args)]
 pub(super) struct MergeArguments {
-    /// Folders of studies of the same experiment, each on a pair of hosts
+    /// Study folders of the same experiment, each on a pair of hosts
     #[arg(value_name = "STUDY", required = true, num_args = 2..)]
     studies: Vec<PathBuf>,
     /// Folder for the merged study
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Merge the studies although their CPUs or kernels differ
+    /// Merge the studies even if their CPUs or kernels differ
     #[arg(long)]
     different_hosts: bool,
 }
@@ -24,7 +25,7 @@ pub(super) fn merge(arguments: &MergeArguments) -> Result<ExitCode, Fault> {
     let named = |folder: &PathBuf| name(folder).map(|name| (name, folder.clone()));
     let folders = arguments.studies.iter().map(named).collect::<Result<Vec<_>, Fault>>()?;
     join(&folders, &arguments.out, arguments.different_hosts)?;
-    eprintln!("study: {}", arguments.out.display());
+    say(format!("study: {}", arguments.out.display()));
     Ok(ExitCode::SUCCESS)
 }
 

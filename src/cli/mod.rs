@@ -25,6 +25,7 @@ mod run;
 mod schema;
 mod settings;
 mod show;
+mod signals;
 mod sizing;
 
 pub use exit::{exit_code, explain};
@@ -47,11 +48,11 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Compare paths: run every one in random order, print a table
+    /// Run the data paths and compare them
     Run(Box<run::RunArguments>),
-    /// Go on with a study that was interrupted
+    /// Resume an interrupted study
     Resume(run::ResumeArguments),
-    /// Print the report of a study that was run before
+    /// Print the report of an earlier study
     Show(show::ShowArguments),
     /// Compare a study's paths, or two studies, and check limits
     Compare(compare::CompareArguments),
@@ -59,33 +60,33 @@ enum Command {
     Merge(merge::MergeArguments),
     /// Run an experiment on many pairs of hosts by Slurm
     Fleet(fleet::FleetArguments),
-    /// Lay the log of an external power meter beside a study
+    /// Attach an external power-meter log to a study
     Power(power::PowerArguments),
-    /// Show one figure over many studies, and where it changed
+    /// Show one figure over many studies and where it changed
     History(history::HistoryArguments),
-    /// Rank the functions that make the difference between two profiles
+    /// Rank the functions that differ between two profiles
     Diff(diff::DiffArguments),
-    /// Show a profile, or write it in another format
+    /// Show a profile or convert it to another format
     Profile(profile::ProfileArguments),
-    /// Watch a program: its calls, its CPU, its profile
+    /// Observe a program: its system calls, its CPU time, its profile
     Observe(observe::ObserveArguments),
     /// Measure copy engines: the CPU, a helper core, a DMA engine
     Copy(copy::CopyArguments),
-    /// Work out how large buffers, rings and limits have to be
+    /// Compute the required sizes of buffers, rings and limits
     Plan(sizing::PlanArguments),
-    /// Say what works on this host, and what would spoil a measurement
+    /// Check this host and report what would distort measurements
     Doctor(doctor::DoctorArguments),
-    /// List settings of a host, and what a profile would change here
+    /// List settings of a host and what a profile would change here
     Settings(settings::SettingsArguments),
-    /// Put back what a run that was killed left set
+    /// Restore host settings left behind by a killed run
     Restore(settings::RestoreArguments),
-    /// List the data paths, what this host supports, and why not
+    /// List the data paths and whether this host supports them
     Paths(catalogs::CatalogArguments),
     /// List the meters and what this host supports
     Meters(catalogs::CatalogArguments),
     /// Print the JSON Schema of a file that bytepath reads or writes
     Schema(schema::SchemaArguments),
-    /// The far half, started by `run` and steered over a pipe
+    /// The agent, started by `run` and controlled over a pipe
     #[command(hide = true)]
     Agent(AgentArguments),
 }
@@ -99,26 +100,33 @@ Examples:
   bytepath compare BEFORE AFTER --fail-if \"*.rate slower 2%\"
   bytepath history bytepath-studies socket.rate
   bytepath fleet submit FILE --shards 9 --out DIR  on 18 nodes of a cluster, by Slurm
-  bytepath run experiments/battle-quick.toml       what an experiment file says
-  bytepath resume bytepath-studies/20260102-030405 go on after Ctrl-C or a crash
-  bytepath plan --rate 200G --rtt 0.1ms --mtu 4148 how large the buffers have to be
-  bytepath doctor                                  what would spoil a measurement
-  bytepath run --settings quiet                    hold the host still; put back afterwards
+  bytepath run experiments/battle-quick.toml       an experiment file
+  bytepath resume bytepath-studies/20260102-030405 resume after Ctrl-C or a crash
+  bytepath plan --rate 200G --rtt 0.1ms --mtu 4148 required buffer sizes
+  bytepath doctor                                  what would distort measurements
+  bytepath run --settings quiet                    quiet the host; restore it afterwards
   bytepath observe -- iperf3 -c 10.0.0.2           any program: calls, sockets, CPU
-  bytepath paths                                   what works here, and why not
+  bytepath paths                                   what works here, and why the rest does not
 
 Exit codes:
-  0 done   1 the kernel refused something   2 wrong request   3 not supported here
+  0 success   1 the kernel refused something   2 usage error   3 not supported here
   4 not permitted   5 a trial failed   6 a file could not be read or written
-  7 a threshold of --fail-if was passed
-  130 stopped by the user (what was measured is kept)";
+  7 a threshold of --fail-if was exceeded
+  130 interrupted by the user (what was measured is kept)";
 
 /// Reads the command line; prints help or a usage error and exits by itself.
 pub fn parse() -> Arguments {
-    Arguments::parse()
+    Arguments::try_parse().unwrap_or_else(|error| {
+        if !error.use_stderr() {
+            error.exit();
+        }
+        // It repeats what was typed, which may be anything.
+        output::say(error.render().to_string().trim_end());
+        std::process::exit(error.exit_code())
+    })
 }
 
-/// Does what was asked.
+/// Runs the command.
 pub fn dispatch(arguments: Arguments) -> Result<ExitCode, Fault> {
     match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
@@ -154,16 +162,16 @@ pub fn is_guest_init() -> bool {
 /// switched off; the kernel then panics, because its first process ended.
 pub fn guest_init() -> ExitCode {
     let error = crate::guest::guest_init(crate::host::own_build());
-    eprintln!("bytepath: the guest cannot be switched off: {error}");
+    output::say(format_args!("bytepath: the guest cannot be switched off: {error}"));
     ExitCode::FAILURE
 }
 
 #[derive(Debug, Args)]
 struct AgentArguments {
-    /// Print which build this is, and end
+    /// Print the build and exit
     #[arg(long)]
     build: bool,
-    /// Started by something else than its controller: live as long as the pipe, not the parent
+    /// Started by something other than its controller: live as long as the pipe, not the parent
     #[arg(long)]
     away: bool,
 }
@@ -180,6 +188,6 @@ fn agent(arguments: &AgentArguments) -> Result<ExitCode, Fault> {
         .map_err(|e| Fault::system("cannot tie the agent to its controller", &e))?;
     crate::sys::process::allow_many_files();
     crate::run::agent::serve(std::io::stdin(), std::io::stdout(), path::CATALOG, meter::CATALOG)
-        .map_err(|e| Fault::system("cannot speak to the controller", &e))?;
+        .map_err(|e| Fault::system("cannot communicate with the controller", &e))?;
     Ok(ExitCode::SUCCESS)
 }

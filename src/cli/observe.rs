@@ -1,6 +1,7 @@
 //! `bytepath observe`: any program under the same meters.
 
 use super::exit::{exit_code, explain};
+use super::output::{json, taken};
 use super::profile::summary;
 use super::show::{PAGE, replace};
 use crate::observe::{self, Asked, Method, Observed, Request, Target};
@@ -19,7 +20,7 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ObserveArguments {
-    /// Watch a process that runs already, with its threads and descendants, until it ends or Ctrl-C
+    /// Observe a running process, with its threads and descendants, until it ends or Ctrl-C
     #[arg(
         long,
         value_name = "PID",
@@ -27,16 +28,16 @@ pub(super) struct ObserveArguments {
         required_unless_present = "command"
     )]
     pid: Option<u32>,
-    /// Stop watching after this long (with --pid)
+    /// Stop observing after this time (with --pid)
     #[arg(long = "for", value_name = "TIME", requires = "pid", value_parser = unit::parse_duration)]
     limit: Option<Duration>,
-    /// Write the report to this file instead of to standard error
+    /// Write the report to this file instead of standard error
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Write everything as JSON (`bytepath schema observation`)
     #[arg(long)]
     json: bool,
-    /// Show every thread, every call, and how long calls took in steps of powers of two
+    /// Show every thread, every call, and histograms of call durations in powers of two
     #[arg(long)]
     details: bool,
     /// How system calls are counted
@@ -45,10 +46,10 @@ pub(super) struct ObserveArguments {
     /// Samples a second and CPU for the profile: a rate in Hz, auto or none
     #[arg(long, value_name = "HZ", default_value = "auto", value_parser = sampling)]
     sample: Sampling,
-    /// Write the program's profile to this file, in the format its name ends with
+    /// Write the program's profile to this file, in the format given by its suffix
     #[arg(long, value_name = "FILE", value_parser = profile_file)]
     profile: Option<PathBuf>,
-    /// The program and its arguments, behind `--`
+    /// The program and its arguments, after `--`
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
@@ -56,9 +57,9 @@ pub(super) struct ObserveArguments {
 /// Whether a profile is taken.
 #[derive(Clone, Copy, Debug)]
 enum Sampling {
-    /// As often as it costs little.
+    /// As often as is cheap.
     Auto,
-    /// So often.
+    /// This often.
     Hz(u64),
     /// Not at all.
     None,
@@ -70,27 +71,32 @@ fn sampling(text: &str) -> Result<Sampling, String> {
         "none" => Ok(Sampling::None),
         rate => match rate.parse() {
             Ok(rate @ 1..=20_000) => Ok(Sampling::Hz(rate)),
-            _ => Err(format!("'{rate}' is no rate (write auto, none, or 1 to 20000 Hz)")),
+            _ => {
+                Err(format!("'{rate}' is not a sampling rate (write auto, none, or 1 to 20000 Hz)"))
+            }
         },
     }
 }
 
-/// A file whose name tells a format.
+/// A file whose name implies a format.
 fn profile_file(text: &str) -> Result<PathBuf, String> {
     if export::find_by_file_name(text).is_some() {
         return Ok(text.into());
     }
     let endings: Vec<String> =
         export::CATALOG.iter().map(|e| format!(".{}", e.extension)).collect();
-    Err(format!("the name does not tell the format (let it end in one of {})", endings.join(", ")))
+    Err(format!(
+        "cannot infer the format from the name (use one of the suffixes {})",
+        endings.join(", ")
+    ))
 }
 
 /// How system calls are counted.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Count {
-    /// By BPF at typed tracepoints; where that does not work, the report says why
+    /// By BPF at typed tracepoints; if that does not work, the report says why
     Auto,
-    /// The same, and where it does not work nothing is run
+    /// The same; if that does not work, nothing is run
     TaskStorage,
     /// Not at all
     None,
@@ -98,7 +104,7 @@ enum Count {
 
 const EXAMPLES: &str = "\
 The program keeps standard input, output and error; the report goes to standard
-error when it has ended, or to the file of --out. Its exit code is kept (128 and
+error when it has ended, or to the file of --out. Its exit code is kept (128 plus
 the number if a signal ended it). Ctrl-C goes to the program; the report follows.
 Threads and children are followed.
 
@@ -109,10 +115,10 @@ Examples:
   bytepath observe --profile redis.svg -- redis-benchmark -q -n 100000
   bytepath observe --json --out run.json -- redis-benchmark -q -n 100000
 
-docs/observe.md says how each figure comes about, what it costs, and what cannot
+docs/observe.md describes how each figure is obtained, what that costs, and what cannot
 be seen.";
 
-/// Watches, and prints what was seen.
+/// Observes, and prints what was seen.
 pub(super) fn observe(arguments: &ObserveArguments) -> Result<ExitCode, Fault> {
     let target = match arguments.pid {
         Some(pid) => Target::Process(pid),
@@ -145,7 +151,7 @@ pub(super) fn observe(arguments: &ObserveArguments) -> Result<ExitCode, Fault> {
             explain(&fault);
             Ok(exit_code(&fault))
         }
-        // The program's own failure is the one that its caller asks for.
+        // The program's own failure is the one that its caller expects.
         Err(fault) => {
             explain(&fault);
             Ok(ExitCode::from(code))
@@ -169,18 +175,18 @@ fn complete(observed: &mut Observed) {
     }
 }
 
-/// Bytes that a program copies at once, for the upper end of the estimate.
+/// Bytes that a program copies at a time, for the upper end of the estimate.
 const COPIED_AT_ONCE: u64 = 128 << 10;
 
 /// How many times slower than the ceiling a copy of the kernel may be: it goes to or
 /// from pages that were just allocated, and interrupts fall into it. iperf3 over
-/// loopback was seen to copy at 0.57 of the ceiling of memory.
+/// loopback was observed to copy at 0.57 of the ceiling of memory.
 const COLD: f64 = 3.0;
 
 /// Functions of the profile that are shown.
 const FUNCTIONS: usize = 15;
 
-/// A terminal sends Ctrl-C to the program too, so it is enough not to die of
+/// A terminal sends Ctrl-C to the program too, so it is enough to survive
 /// it. What `kill` sends to us alone is passed on. What is ignored stays ignored,
 /// which the program inherits.
 fn heed(asked: &Asked, process: bool) -> std::io::Result<()> {
@@ -203,11 +209,9 @@ fn write(arguments: &ObserveArguments, observed: &Observed) -> Result<(), Fault>
     let style = Style { width, colour, details: arguments.details };
     let mut text = Vec::new();
     if arguments.json {
-        text = serde_json::to_vec_pretty(&observed.observation)
-            .map_err(|e| Fault::new(FaultKind::System, format!("cannot encode: {e}")))?;
-        text.push(b'\n');
+        text = json(&observed.observation)?.into_bytes();
     } else {
-        let fault = |e: std::io::Error| Fault::system("cannot make the report", &e);
+        let fault = |e: std::io::Error| Fault::system("cannot write the report", &e);
         report::observation(&observed.observation, &style, &mut text).map_err(fault)?;
         if let Some(profile) = &observed.profile {
             text.extend_from_slice(b"\nProfile of the program\n");
@@ -221,14 +225,11 @@ fn write(arguments: &ObserveArguments, observed: &Observed) -> Result<(), Fault>
         Some(file) => replace(file, &text).map_err(|e| {
             Fault::new(FaultKind::Storage, format!("cannot write {}: {e}", file.display()))
         }),
-        None => std::io::stderr()
-            .lock()
-            .write_all(&text)
-            .map_err(|e| Fault::system("cannot print the report", &e)),
+        None => taken("standard error", std::io::stderr().lock().write_all(&text)),
     }
 }
 
-/// Writes the profile in the format that the file's name tells.
+/// Writes the profile in the format that the file's name implies.
 fn keep(profile: &Profile, file: &Path) -> Result<(), Fault> {
     let name = file.to_string_lossy();
     let mut content = Vec::new();

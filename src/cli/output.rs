@@ -1,22 +1,55 @@
-//! Standard output, whose reader may stop early: `bytepath paths | head`.
+//! Standard output and standard error. Either may go away at any time: a reader that stops
+//! early (`bytepath paths | head`), a closed terminal, a full device. Nothing panics for
+//! that, and no measurement stops.
 
-use crate::record::{Fault, FaultKind};
+use crate::record::{Fault, FaultKind, visible, visible_json};
 use serde::Serialize;
+use std::fmt::Display;
 use std::io::{self, BufWriter, ErrorKind, Write};
+
+/// A value as JSON, with nothing in it that would steer a terminal.
+pub(super) fn json(value: &impl Serialize) -> Result<String, Fault> {
+    let text = serde_json::to_string_pretty(value)
+        .map_err(|e| Fault::new(FaultKind::System, format!("cannot encode: {e}")))?;
+    Ok(visible_json(&text) + "\n")
+}
 
 /// Prints a value as JSON.
 pub(super) fn print_json(value: &impl Serialize) -> Result<(), Fault> {
-    let text = serde_json::to_string_pretty(value)
-        .map_err(|e| Fault::new(FaultKind::System, format!("cannot encode: {e}")))?;
-    print(|out| writeln!(out, "{text}"))
+    let text = json(value)?;
+    print(|out| out.write_all(text.as_bytes()))
 }
 
-/// Prints what is written.
+/// Prints lines of text, without terminal control characters.
+pub(super) fn print_text(
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), Fault> {
+    let mut text = Vec::new();
+    print(|out| {
+        write(&mut text)?;
+        out.write_all(visible(&String::from_utf8_lossy(&text)).as_bytes())
+    })
+}
+
+/// Prints what is written, as it is: colours, and binary data.
 pub(super) fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Fault> {
     // Standard output is flushed at every line, which a long table would pay for.
     let mut out = BufWriter::new(io::stdout().lock());
-    match write(&mut out).and_then(|()| out.flush()) {
+    taken("standard output", write(&mut out).and_then(|()| out.flush()))
+}
+
+/// Prints a line on standard error. If standard error cannot be written to, the line is lost.
+pub(super) fn say(line: impl Display) {
+    let line = line.to_string();
+    let _ = io::stderr().write_all(format!("{}\n", visible(&line)).as_bytes());
+}
+
+/// The outcome of printing something. A reader that has read enough is not
+/// a failure.
+pub(super) fn taken(what: &str, result: io::Result<()>) -> Result<(), Fault> {
+    match result {
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
-        other => other.map_err(|e| Fault::system("cannot write to standard output", &e)),
+        other => other
+            .map_err(|e| Fault::new(FaultKind::Storage, format!("cannot write to {what}: {e}"))),
     }
 }

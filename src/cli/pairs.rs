@@ -2,10 +2,12 @@
 //! the next block when it has ended one, so that none waits for another.
 
 use super::bed::{Bed, choice};
+use super::output::say;
 use super::plan::{plan_on, read_text};
 use super::progress::outcome;
-use super::run::{RunArguments, catch_signals, own_program};
+use super::run::{RunArguments, own_program};
 use super::show;
+use super::signals::catch_signals;
 use crate::record::{CellId, Fault, FaultKind, StudyHeader, Trial};
 use crate::run::{Blocks, Laboratory, Observer, Plan, conduct, load, merge};
 use crate::spec::{Chosen, Inventory};
@@ -16,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Runs the blocks of an experiment over pairs of an inventory; one study comes of it.
+/// Runs the blocks of an experiment over pairs of an inventory and merges them into one study.
 pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode, Fault> {
     let file = arguments.inventory.as_deref().unwrap_or(Path::new("hosts.toml"));
     let inventory = Inventory::parse(&file.display().to_string(), &read_text(file)?)?;
@@ -30,8 +32,10 @@ pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode, Fault> {
     };
     // A trial is read by the CPUs of its cell, which is one for all pairs.
     if let Some(other) = pairs.iter().find(|pair| pair.plan.cells != first.plan.cells) {
-        let text =
-            format!("the hosts of {} and {} have other CPUs to choose", first.name, other.name);
+        let text = format!(
+            "the hosts of {} and {} differ in the CPUs to choose from",
+            first.name, other.name
+        );
         return Err(Fault::new(FaultKind::Usage, text)
             .remedy("name some that all have: --cores sender=2,receiver=3; or --cores unpinned"));
     }
@@ -39,7 +43,7 @@ pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode, Fault> {
     if schedule.stopping.is_some() || schedule.budget.is_some() {
         let text = "a study over several pairs has a fixed number of blocks";
         return Err(
-            Fault::new(FaultKind::Usage, text).remedy("leave the stopping rule and the budget out")
+            Fault::new(FaultKind::Usage, text).remedy("leave out the stopping rule and the budget")
         );
     }
     let parts = part_folder(&out);
@@ -56,7 +60,7 @@ pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode, Fault> {
     let program = own_program()?;
     let total = schedule.blocks as usize * pairs[0].plan.cells.len();
     let ended = AtomicUsize::new(0);
-    eprintln!("{total} trials over {} pairs", pairs.len());
+    say(format!("{total} trials over {} pairs", pairs.len()));
     let results: Vec<Result<(), Fault>> = std::thread::scope(|scope| {
         let run = |pair: &Pair| {
             let laboratory = Laboratory {
@@ -74,11 +78,11 @@ pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode, Fault> {
         started.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect()
     });
 
-    let mut measured = Vec::new();
+    let (mut measured, mut printed) = (Vec::new(), Ok(()));
     let mut first_fault = Ok(());
     for (pair, result) in pairs.iter().zip(results) {
         if let Err(fault) = result {
-            eprintln!("{}: {fault}", pair.name);
+            say(format!("{}: {fault}", pair.name));
             first_fault = first_fault.and(Err(fault));
         }
         // One that never began has no folder.
@@ -90,10 +94,10 @@ pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode, Fault> {
         // What differs between the hosts is in the study's remarks: each comparison is made
         // on one pair.
         merge(&measured, &out, true)?;
-        show::print(&out, &load(&out)?, &arguments.form, None)?;
-        eprintln!("study: {}\nof each pair: {}", out.display(), parts.display());
+        printed = show::print(&out, &load(&out)?, &arguments.form, None);
+        say(format!("study: {}\nof each pair: {}", out.display(), parts.display()));
     }
-    first_fault.map(|()| ExitCode::SUCCESS)
+    first_fault.and(printed).map(|()| ExitCode::SUCCESS)
 }
 
 struct Pair {
@@ -102,14 +106,14 @@ struct Pair {
     bed: Bed,
 }
 
-/// The folder for the studies of the pairs, beside the one that comes of them.
+/// The folder for the studies of the pairs, next to the merged one.
 fn part_folder(out: &Path) -> PathBuf {
     let mut name = out.file_name().unwrap_or_default().to_owned();
     name.push("-pairs");
     out.with_file_name(name)
 }
 
-/// Says which pair ran what.
+/// Reports which pair ran what.
 struct Watcher<'a> {
     pair: &'a str,
     /// Trials of all pairs that have ended.
@@ -125,10 +129,10 @@ impl Observer for Watcher<'_> {
     fn trial_ends(&mut self, _: usize, trial: &Trial, _: Duration) {
         let number = self.ended.fetch_add(1, Ordering::Relaxed) + 1;
         let (pair, total, cell) = (self.pair, self.total, &trial.cell);
-        eprintln!("[{number:>3}/{total}] {pair:<12} {cell:<28} {}", outcome(trial));
+        say(format!("[{number:>3}/{total}] {pair:<12} {cell:<28} {}", outcome(trial)));
     }
 
     fn host_changed(&mut self, remark: &str) {
-        eprintln!("{}: {remark}", self.pair);
+        say(format!("{}: {remark}", self.pair));
     }
 }

@@ -1,4 +1,4 @@
-//! On which hosts a question is asked: a testbed, and the kernel that it boots.
+//! The hosts that are examined: a testbed, and the kernel that it boots.
 
 use super::bed::{Bed, BedArguments, USUAL, choice, chosen};
 use super::run::own_program;
@@ -17,12 +17,12 @@ pub(super) struct PlaceArguments {
     /// Kernel that the testbed vm boots: [NAME=]SOURCE [COMMAND LINE]
     #[arg(long, value_name = "KERNEL")]
     kernel: Option<String>,
-    /// Ask over this network device of this host, instead of on a testbed
+    /// Check over this network device of this host instead of on a testbed
     #[arg(long, value_name = "DEVICE", conflicts_with_all = ["testbed", "sender", "receiver", "kernel"])]
     device: Option<String>,
 }
 
-/// A testbed on which questions are asked.
+/// A testbed that is examined.
 pub(super) struct Place {
     choice: TestbedChoice,
     bed: Bed,
@@ -31,7 +31,7 @@ pub(super) struct Place {
 /// A kernel, and what the hosts are under it.
 type Seen = (Option<Kernel>, Result<Vec<Facts>, Fault>);
 
-/// Facts of both hosts, and what would spoil a measurement on hosts that are not this machine.
+/// Facts of both hosts, and what would distort measurements on hosts that are not this machine.
 type Examined = (Result<Vec<Facts>, Fault>, Option<Vec<Finding>>);
 
 impl PlaceArguments {
@@ -46,8 +46,8 @@ impl PlaceArguments {
     }
 
     /// Facts of both hosts, or of this one for both roles over the device that
-    /// was named. The outer fault is of what was typed, the inner one of the
-    /// testbed. With `meters` what those need is tried, too.
+    /// was named. The outer fault is a usage error, the inner one the
+    /// testbed's. With `meters`, what those need is tried too.
     pub fn facts(&self, meters: bool) -> Result<Result<Vec<Facts>, Fault>, Fault> {
         match &self.device {
             Some(device) => facts_over(device, meters).map(Ok),
@@ -55,7 +55,7 @@ impl PlaceArguments {
         }
     }
 
-    /// The same with meters, and what would spoil a measurement on hosts that are not this
+    /// The same with meters, and what would distort measurements on hosts that are not this
     /// machine; none where no such testbed was named. Hosts are connected to once for both.
     pub fn examined(&self) -> Result<Examined, Fault> {
         if let Some(device) = &self.device {
@@ -190,7 +190,7 @@ fn tried(meters: bool) -> &'static [&'static dyn meter::Meter] {
     if meters { meter::CATALOG } else { &[] }
 }
 
-/// What one host that is not this machine is, and what would spoil a measurement there.
+/// What one host that is not this machine is, and what would distort measurements there.
 pub(super) fn of_host(name: &str) -> Result<(Facts, Vec<Finding>), Fault> {
     let choice = BedArguments::with_receiver(name).choice()?;
     let choice = choice.ok_or_else(|| Fault::new(FaultKind::Usage, "no host is named"))?;
@@ -204,10 +204,10 @@ pub(super) fn of_host(name: &str) -> Result<(Facts, Vec<Finding>), Fault> {
     Ok((facts, findings.collect()))
 }
 
-/// What is said of a path or a meter where the testbed cannot be raised.
+/// The support of a path or a meter if the testbed cannot be set up.
 pub(super) fn unknown(fault: &Fault) -> Support {
     Support::no(
-        format!("unknown, because the testbed cannot be raised: {}", fault.message),
+        format!("unknown, because the testbed cannot be set up: {}", fault.message),
         fault.remedy.clone().unwrap_or_default(),
     )
 }

@@ -12,7 +12,7 @@ use crate::record::{
 };
 use crate::run::{self, Plan, Stewards, path_spec, testbed_spec, time_of_trial};
 use crate::spec::{self, Ask, Catalogues, Cpus, Experiment, TestbedChoice};
-use crate::sys::Roots;
+use crate::sys::{Roots, files};
 use crate::testbed::{self, Site, Testbed};
 use crate::{meter, path, report, stats, workload};
 use serde::Serialize;
@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// What is asked for, checked as far as that needs no testbed, and where.
+/// The request, checked as far as possible without a testbed, and where it runs.
 pub(super) fn plan(arguments: &RunArguments) -> Result<(Plan, Bed), Fault> {
     plan_on(arguments, arguments.bed.choice()?, None)
 }
@@ -63,7 +63,7 @@ pub(super) fn plan_on(
         return Err(Fault::new(FaultKind::Usage, text).remedy("choose the design trials"));
     }
     if design != Design::Trials && !slices_suit {
-        let text = "a workload of this study measures single events, which slices cut short";
+        let text = "a workload of this study measures single events, which slices would cut short";
         return Err(Fault::new(FaultKind::Usage, text).remedy("choose the design trials"));
     }
     let schedule = Schedule {
@@ -139,16 +139,16 @@ fn refuse_foreign_link(cells: &[Cell], testbed: &dyn Testbed) -> Result<(), Faul
     }
     let text = format!("testbed {} has a link that bytepath did not make", testbed.name());
     Err(Fault::new(FaultKind::Usage, text).remedy(
-        "add --i-own-this-link if nobody else needs it, or choose --testbed netns, whose link is \
-         made for the study",
+        "add --i-own-this-link if no one else uses it, or choose --testbed netns, whose \
+         link is made for the study",
     ))
 }
 
-/// What a trial takes beside its window and warm-up, seconds, until a first pass has shown it:
+/// Seconds that a trial takes besides its window and warm-up, until a first pass has shown it:
 /// to raise the hosts, to connect, to drain.
 const AROUND: f64 = 1.0;
 
-/// The schedule of a study that is to take so long.
+/// The schedule of a study with a given duration.
 fn within(
     budget: Duration,
     schedule: Schedule,
@@ -166,14 +166,14 @@ fn within(
     let (blocks, first) = held.ok_or_else(|| {
         let least = Duration::from_secs_f64((2.0 * trial * cells.len() as f64).ceil());
         let text = format!(
-            "a budget of {} does not hold two blocks of {} cells, which take about {} without \
-             profiles",
+            "a budget of {} is too short for two blocks of {} cells, which take about \
+             {} without profiles",
             unit::seconds(budget),
             cells.len(),
             unit::seconds(least)
         );
         Fault::new(FaultKind::Usage, text)
-            .remedy("a longer budget, a shorter --window, --profile none, or fewer cells")
+            .remedy("use a longer budget, a shorter --window, --profile none, or fewer cells")
     })?;
     Ok(Schedule { blocks, budget: Some(Budget { seconds, profiles, first }), ..schedule })
 }
@@ -331,7 +331,7 @@ pub(super) fn print(plan: &Plan, testbed: &dyn Testbed, json: bool) -> Result<()
         settings: previewed(plan, testbed)?,
         prepared: prepared(plan, testbed)?,
     };
-    if json { output::print_json(&outline) } else { output::print(|out| write(&outline, out)) }
+    if json { output::print_json(&outline) } else { output::print_text(|out| write(&outline, out)) }
 }
 
 fn write(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
@@ -340,7 +340,7 @@ fn write(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{}", plan.title)?;
     }
     match s.design {
-        Design::Trials => writeln!(out, "design: one whole trial after the other")?,
+        Design::Trials => writeln!(out, "design: one whole trial after another")?,
         Design::Slices { slice } => {
             writeln!(out, "design: cells take turns in slices of {slice} s")?;
         }
@@ -370,7 +370,7 @@ fn write(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
     if !plan.settings.is_empty() {
         writeln!(
             out,
-            "settings of the host, made before the first trial and put back at the end:"
+            "settings of the host, made before the first trial and restored at the end:"
         )?;
         for record in &plan.settings {
             writeln!(out, "  {record}")?;
@@ -381,7 +381,7 @@ fn write(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
         let early = each * plan.cells.len() as f64 * f64::from(rule.at_least);
         writeln!(
             out,
-            "stops after {} blocks or later, when every interval is within {}%: {} at best",
+            "stops after at least {} blocks, when every interval is within {}%: {} at best",
             rule.at_least,
             rule.within * 100.0,
             time(early)
@@ -396,22 +396,27 @@ fn within_budget(plan: &Outline, budget: Budget) -> String {
     let (held, trial) = (whole(budget.seconds), plan.seconds_per_trial + AROUND);
     let blocks = plan.schedule.blocks;
     if plan.schedule.first_pass().is_none() {
-        return format!("a budget of {held} holds {blocks} blocks, at about {trial:.1} s a trial");
+        return format!(
+            "a budget of {held} allows {blocks} blocks, at about {trial:.1} s per trial"
+        );
     }
     let left =
         budget.seconds - budget.profiles - trial * (plan.order.len() * plan.cells.len()) as f64;
     format!(
-        "a budget of {held} leaves about {} after these {} blocks, at {trial:.1} s a trial: for the \
-         leaders and for what they leave open against the baseline, most telling first; about {} of \
-         these cells with 5 to {blocks} new blocks each, by which alone they are judged",
+        "a budget of {held} leaves about {} after these {} blocks, at {trial:.1} s per trial: \
+         for the leaders and for cells that are undecided against the baseline, most informative first; about \
+         {} of these cells get 5 to {blocks} new blocks each, and are judged by those alone",
         whole(left),
         budget.first,
         stats::most_chosen(left, trial),
     )
 }
 
+/// Most bytes that are read of a file that a user has written.
+pub(super) const LONGEST_TEXT: u64 = 16 << 20;
+
 pub(super) fn read_text(file: &Path) -> Result<String, Fault> {
-    std::fs::read_to_string(file)
+    files::read_text(file, LONGEST_TEXT)
         .map_err(|e| Fault::new(FaultKind::Storage, format!("cannot read {}: {e}", file.display())))
 }
 
@@ -439,8 +444,8 @@ fn cpus_of_hosts(bed: &Bed) -> Result<Option<Cpus>, Fault> {
     }))
 }
 
-/// The experiment of a file, and its testbed. A slip in the file is reported before any host
-/// is asked.
+/// The experiment of a file, and its testbed. An error in the file is reported before any host
+/// is queried.
 pub(super) fn from_file(
     file: &Path,
     text: &str,

@@ -1,4 +1,4 @@
-//! `bytepath power`: the log of an external meter beside a study that has ended.
+//! `bytepath power`: attaches the log of an external meter to a study that has ended.
 
 use super::show::{self, Form};
 use crate::record::{Fault, Power, PowerSource, Role};
@@ -14,16 +14,16 @@ pub(super) struct PowerArguments {
     /// Folder of the study
     #[arg(value_name = "STUDY")]
     study: PathBuf,
-    /// The meter's log: a table with a column of times and one of watts
+    /// The meter's log: a table with a time column and a watts column
     #[arg(value_name = "LOG")]
     log: String,
-    /// What is added to the log's times: auto, or seconds
+    /// Offset added to the log's times: auto, or seconds
     #[arg(long, value_name = "SECONDS", default_value = "auto", allow_hyphen_values = true)]
     clock: String,
-    /// What the machine draws anyway and is taken off: measure, or watts [default: nothing]
+    /// Idle power to subtract: measure, or watts [default: nothing]
     #[arg(long, value_name = "WATTS")]
     rest: Option<String>,
-    /// The role whose host the log is of, where each host has a meter
+    /// Role whose host the log covers, if each host has its own meter
     #[arg(long, value_name = "ROLE", value_parser = role)]
     role: Option<Role>,
     #[command(flatten)]
@@ -42,12 +42,12 @@ Examples:
   bytepath power bytepath-studies/20260102-030405 wattmeter.csv --clock -3.5
   bytepath power bytepath-studies/20260102-030405 rack-b.csv --role receiver
 
-The log's clock is found by the begins and ends of the trials: begin the log some
-seconds before the study and end it some seconds after it. Use --design trials and a
-window that holds several readings. What the log says is kept with the study, in
-power.json, or power-ROLE.json where it is of one host; no other file is changed.";
+The log's clock is aligned by the start and end times of the trials: start the log
+some seconds before the study and end it some seconds after. Use --design trials
+and a window that spans several readings. The result is kept with the study, in
+power.json, or in power-ROLE.json if it covers one host; no other file is changed.";
 
-/// Lays a log beside a study and prints the study's report.
+/// Attaches a log to a study and prints the study's report.
 pub(super) fn power(arguments: &PowerArguments) -> Result<ExitCode, Fault> {
     let clock = spec::read_clock(&arguments.clock)?;
     let rest = arguments.rest.as_deref().map(spec::read_rest).transpose()?.unwrap_or_default();

@@ -1,5 +1,5 @@
-//! `bytepath settings --path`: what a data path asks of a NIC before a stream
-//! comes by it, as settings that a run makes and puts back.
+//! `bytepath settings --path`: what a data path requires of a NIC before a
+//! stream uses it, as settings that a run makes and restores.
 
 use crate::host;
 use crate::path::{self, HalfPath, Wire};
@@ -15,31 +15,31 @@ use std::net::IpAddr;
 /// Which path, and between which addresses its flows go.
 #[derive(Debug, Args)]
 pub(super) struct PreparationArguments {
-    /// Show what a path asks of the NIC with --address instead: PATH[:key=value,...]
+    /// Show what a path requires of the NIC with --address instead: PATH[:key=value,...]
     #[arg(long, value_name = "PATH", requires = "address", requires = "peer")]
     path: Option<String>,
-    /// Own address of the flows, on this host's NIC
+    /// Local address of the flows, on this host's NIC
     #[arg(long, requires = "path")]
     address: Option<IpAddr>,
-    /// The other end's address
+    /// Peer's address
     #[arg(long, requires = "path")]
     peer: Option<IpAddr>,
-    /// Port that the flows go to; without it all that the peer sends by TCP is taken
-    /// for them
+    /// Port that the flows go to; without it, all TCP from the peer is
+    /// taken for them
     #[arg(long, requires = "path")]
     port: Option<u16>,
-    /// The role that is played here: receiver or sender
+    /// Role of this host: receiver or sender
     #[arg(long, requires = "path", default_value = "receiver")]
     role: String,
 }
 
-/// What a path asks of a NIC here: the device, and each setting from what to what.
+/// What a path requires of a NIC here: the device, and each setting from what to what.
 pub(super) struct Preparation {
     pub device: String,
     pub records: Vec<SettingRecord>,
 }
 
-/// What is asked for; none where no path was named. Nothing is changed.
+/// The requirements; none if no path was named. Nothing is changed.
 pub(super) fn preparation(asked: &PreparationArguments) -> Result<Option<Preparation>, Fault> {
     let (Some(text), Some(own), Some(peer)) = (&asked.path, asked.address, asked.peer) else {
         return Ok(None);
@@ -56,9 +56,9 @@ pub(super) fn preparation(asked: &PreparationArguments) -> Result<Option<Prepara
     let name = device::of_address(own)
         .map_err(|e| Fault::system(format!("cannot find the device with address {own}"), &e))?;
     let Some(Nic { driver, queues, .. }) = host::nic(&name)? else {
-        let text = format!("{name}, which has the address {own}, is all software");
+        let text = format!("{name}, which has the address {own}, is a software device");
         let fault = Fault::new(FaultKind::Unsupported, text);
-        return Err(fault.remedy("there is nothing to prepare; a NIC is what asks for it"));
+        return Err(fault.remedy("there is nothing to prepare; only NICs need that"));
     };
     let wire = Wire {
         device: &name,
@@ -76,17 +76,17 @@ pub(super) fn preparation(asked: &PreparationArguments) -> Result<Option<Prepara
     Ok(Some(Preparation { device: name, records }))
 }
 
-/// The settings as text: from what to what, and how a run is told to make them.
+/// The settings as text: from what to what, and the option by which a run makes them.
 pub(super) fn text(preparation: &Preparation) -> String {
     let mut text = String::new();
     if preparation.records.is_empty() {
-        return format!("nothing has to be set on {} for this role\n", preparation.device);
+        return format!("nothing needs to be set on {} for this role\n", preparation.device);
     }
     // Writing to a String cannot fail.
     for record in &preparation.records {
         let _ = writeln!(text, "  {record}\n    as   {}", record.setting.command());
     }
-    text.push_str("\nA run makes them, and puts them back, with:\n");
+    text.push_str("\nA run makes and restores them with:\n");
     for record in &preparation.records {
         let _ = writeln!(text, "  --set \"{}\" \\", record.setting);
     }

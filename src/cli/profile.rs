@@ -17,19 +17,19 @@ pub(super) mod summary;
 #[derive(Debug, Args)]
 #[command(after_help = formats_help())]
 pub(super) struct ProfileArguments {
-    /// Profile of any known format, packed by gzip or not; FILE@N is the Nth table of a mail, - standard input
+    /// Profile in any known format, gzipped or not; FILE@N is the Nth table of a mail, - standard input
     #[arg(value_name = "FILE")]
     file: String,
-    /// Format of the file [default: what it looks like]
+    /// Format of the file [default: detected]
     #[arg(long, value_name = "FORMAT", value_parser = source)]
     from: Option<&'static str>,
-    /// Write it in this format instead of showing it
+    /// Convert to this format instead of showing the profile
     #[arg(long, value_name = "FORMAT", value_parser = target)]
     to: Option<&'static str>,
-    /// Write to this file, in the format its name ends with unless --to says another
+    /// Write to this file, in the format given by its suffix unless --to is given
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Functions to show
+    /// Number of functions to show
     #[arg(long, value_name = "N", default_value_t = 20, conflicts_with_all = ["to", "out"])]
     top: usize,
 }
@@ -41,7 +41,7 @@ pub(super) fn profile(arguments: &ProfileArguments) -> Result<ExitCode, Fault> {
         && format.binary
         && std::io::stdout().is_terminal()
     {
-        let what = format!("'{}' is not fit for a terminal", format.name);
+        let what = format!("refusing to write binary {} to a terminal", format.name);
         let file = format!("name a file with --out FILE.{}", format.extension);
         return Err(Fault::new(FaultKind::Usage, what).remedy(file));
     }
@@ -80,7 +80,7 @@ pub(super) fn open(name: &str, format: Option<&str>, times: Times) -> Result<Con
     import::open(name, wanted, &mut BufReader::with_capacity(256 << 10, opened))
 }
 
-/// What to write, if anything is to be written and not shown.
+/// What to write instead of printing, if anything.
 fn exporter(arguments: &ProfileArguments) -> Result<Option<&'static export::Exporter>, Fault> {
     if let Some(name) = arguments.to {
         return Ok(export::find(name));
@@ -90,8 +90,8 @@ fn exporter(arguments: &ProfileArguments) -> Result<Option<&'static export::Expo
     export::find_by_file_name(&name).map(Some).ok_or_else(|| {
         let endings: Vec<String> =
             export::CATALOG.iter().map(|e| format!(".{}", e.extension)).collect();
-        Fault::new(FaultKind::Usage, format!("the name '{name}' does not tell the format"))
-            .remedy(format!("let it end in one of {}, or add --to", endings.join(", ")))
+        Fault::new(FaultKind::Usage, format!("cannot infer the format from '{name}'"))
+            .remedy(format!("use one of the suffixes {}, or add --to", endings.join(", ")))
     })
 }
 
@@ -136,12 +136,12 @@ fn formats_help() -> String {
     }
     text.push_str(
         "\nExamples:
-  perf script | bytepath profile -                    what perf recorded, at a glance
+  perf script | bytepath profile -                    summary of what perf recorded
   bytepath profile perf.script --out perf.svg         a flame graph
   bytepath profile cpu.pb.gz --to folded | grep tcp_  what Go recorded, one stack a line
-  perf report --stdio | bytepath profile - --top 50   a table that came by mail
+  perf report --stdio | bytepath profile - --top 50   a table from a mail
 
-docs/profiles.md says what each format keeps and loses.",
+docs/profiles.md lists what each format keeps and loses.",
     );
     text
 }

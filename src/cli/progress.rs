@@ -1,14 +1,15 @@
 //! Progress on standard error: a bar on a terminal, plain lines elsewhere.
 
+use super::output::say;
 use crate::record::{
-    CellId, Restoration, RestorationRow, SettingRecord, StudyHeader, Trial, TrialStatus,
+    CellId, Restoration, RestorationRow, SettingRecord, StudyHeader, Trial, TrialStatus, visible,
 };
 use crate::run::{Observer, time_of_trial};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::Duration;
 
-/// Shows how a study gets on.
+/// Shows the progress of a study.
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
     trials: usize,
@@ -29,12 +30,12 @@ impl Progress {
     /// One line, above the bar where there is one.
     fn say(&self, line: &str) {
         match &self.bar {
-            Some(bar) => bar.println(line),
-            None => eprintln!("{line}"),
+            Some(bar) => bar.println(visible(line)),
+            None => say(line),
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -52,7 +53,7 @@ impl Observer for Progress {
                 bar.set_position(0);
                 bar.set_length(trials as u64);
             }
-            None => eprintln!("{trials} trials, about {left}"),
+            None => say(format!("{trials} trials, about {left}")),
         }
     }
 
@@ -75,7 +76,7 @@ impl Observer for Progress {
             }
             None => {
                 let (cell, total) = (&trial.cell, self.trials);
-                eprintln!("[{number:>3}/{total}] {cell:<32} {result:<24} {left} left");
+                say(format!("[{number:>3}/{total}] {cell:<32} {result:<24} {left} left"));
             }
         }
     }
@@ -84,7 +85,7 @@ impl Observer for Progress {
         self.profiles = trials;
         match &self.bar {
             Some(bar) => bar.inc_length(trials as u64),
-            None => eprintln!("{trials} profiles, about {}", clock(each * trials as u32)),
+            None => say(format!("{trials} profiles, about {}", clock(each * trials as u32))),
         }
     }
 
@@ -108,7 +109,7 @@ impl Observer for Progress {
             }
             None => {
                 let (cell, total) = (&trial.cell, self.profiles);
-                eprintln!("[profile {number}/{total}] {cell:<28} {result:<24} {left} left");
+                say(format!("[profile {number}/{total}] {cell:<28} {result:<24} {left} left"));
             }
         }
     }
@@ -140,7 +141,7 @@ impl Observer for Progress {
         let count = rows.iter().filter(back).count();
         if count > 0 {
             let what = if count == 1 { "setting" } else { "settings" };
-            self.say(&format!("put back: {count} {what} of the host"));
+            self.say(&format!("restored: {count} {what} of the host"));
         }
         for row in rows.iter().filter(|row| !back(row)) {
             self.say(&row.to_string());

@@ -1,5 +1,5 @@
 //! `bytepath compare published:NAME [STUDY]`: the figures of a published work, and a study
-//! beside its ratios.
+//! with its ratios.
 
 use super::output::{print, print_json};
 use super::show::style;
@@ -7,7 +7,7 @@ use crate::record::{Fault, Published};
 use crate::report;
 use crate::run::load;
 use crate::spec::{find_published, published_names};
-use crate::stats::{self, BesidePublished, Rules};
+use crate::stats::{self, PublishedComparison, Rules};
 use serde::Serialize;
 use std::path::Path;
 
@@ -17,10 +17,10 @@ struct Document<'a> {
     format: &'static str,
     work: &'a Published,
     #[serde(skip_serializing_if = "Option::is_none")]
-    beside: Option<&'a BesidePublished>,
+    beside: Option<&'a PublishedComparison>,
 }
 
-/// Prints the names of all works, a work, or a study beside it.
+/// Prints the names of all works, a work, or a study compared with it.
 pub(super) fn published(name: &str, study: Option<&Path>, json: bool) -> Result<(), Fault> {
     if name.is_empty() && study.is_none() {
         return list(json);
@@ -34,12 +34,12 @@ pub(super) fn published(name: &str, study: Option<&Path>, json: bool) -> Result<
         };
     };
     let study = load(folder)?;
-    let found = stats::beside(&work, &study, &Rules::of(&study.header));
+    let found = stats::compare_published(&work, &study, &Rules::of(&study.header));
     match json {
         true => print_json(&Document { format, work: &work, beside: Some(&found) }),
         false => print(|out| {
             let name = folder.display().to_string();
-            report::beside(&work, &name, &found, &style(false), out)
+            report::published_comparison(&work, &name, &found, &style(false), out)
         }),
     }
 }

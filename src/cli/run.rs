@@ -2,98 +2,98 @@
 
 use super::bed::{BedArguments, choice, chosen};
 use super::exit::TRIAL_FAILED;
+use super::output::say;
 use super::pairs;
 use super::place::laboratory;
 use super::plan;
 use super::progress::Progress;
 use super::settings;
 use super::show::{self, Form};
+use super::signals::catch_signals;
 use crate::record::{Design, Fault, OptionSpec, Study, Trial, TrialStatus};
-use crate::run::{Laboratory, conduct, load, resume as go_on};
+use crate::run::{Laboratory, conduct, is_begun, load, resume as go_on};
 use crate::testbed::{self, Testbed};
 use crate::{spec, sys, workload};
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
 #[command(after_help = "`bytepath run --help` lists every option, preset and source.", after_long_help = run_options_help())]
 pub(super) struct RunArguments {
-    /// Experiment file (see docs/experiments.md); without it, the flags say what to run
+    /// Experiment file (see docs/experiments.md); without it, the options below select what to run
     #[arg(value_name = "FILE", conflicts_with_all = ["path", "baseline", "workload", "stream", "link", "cores", "kernel"])]
     pub file: Option<PathBuf>,
     /// Path to run: PAIR[:key=value,...] or TX[:...]+RX[:...]; repeatable [default: all pairs]
     #[arg(long, value_name = "PATH")]
     pub path: Vec<String>,
-    /// Path that all others are compared with [default: the first]
+    /// Baseline: the path that all others are compared with [default: the first]
     #[arg(long, value_name = "PATH")]
     pub baseline: Option<String>,
-    /// What is done: stream, rr[:key=value,...], or packets[:key=value,...] [default: stream]
+    /// Workload: stream, rr[:key=value,...], or packets[:key=value,...] [default: stream]
     #[arg(long, value_name = "WORKLOAD")]
     pub workload: Option<String>,
-    /// The contract of the connections: key=value,...
+    /// Parameters of the connections, the same for all paths: key=value,...
     #[arg(long, value_name = "OPTIONS", default_value = "")]
     pub stream: String,
-    /// The testbed's link: PRESET[:key=value,...] [default: wire; nic on the testbed ports]
+    /// Link of the testbed: PRESET[:key=value,...] [default: wire; nic on the testbed ports]
     #[arg(long, value_name = "LINK")]
     pub link: Option<String>,
     #[command(flatten)]
     pub bed: BedArguments,
-    /// Pairs of hosts among which the blocks are shared out: NAME,... of the inventory
+    /// Pairs of hosts to distribute the blocks over: NAME,... of the inventory
     #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with_all = ["testbed", "sender", "receiver", "dry_run", "kernel"])]
     pub pairs: Vec<String>,
-    /// The inventory: a file that lists hosts and pairs (see docs/hosts.md) [default: hosts.toml]
+    /// Inventory: a file that lists hosts and pairs (see docs/hosts.md) [default: hosts.toml]
     #[arg(long, value_name = "FILE", requires = "pairs")]
     pub inventory: Option<PathBuf>,
     /// Kernel that the hosts of the testbed vm boot: [NAME=]SOURCE [COMMAND LINE]; repeatable
     #[arg(long, value_name = "KERNEL")]
     pub kernel: Vec<String>,
-    /// CPUs of the work: two (or two-cores), one (one-core), unpinned, S,R, or parts by name as in sender=0,receiver=1,softirq=1,io-wq=0
+    /// CPU placement: two (or two-cores), one (one-core), unpinned, S,R, or parts by name as in sender=0,receiver=1,softirq=1,io-wq=0
     #[arg(long, value_name = "CORES", default_value = "two")]
     pub cores: String,
-    /// Meters to run: usual, all, none, or a list with commas as in usual,locks [default: the file's, or usual]
+    /// Meters to run: usual, all, none, or a comma-separated list as in usual,locks [default: the file's, or usual]
     #[arg(long, value_name = "METERS")]
     pub meters: Option<String>,
-    /// Passes over all cells, each in random order [default: the file's, or 10]
+    /// Number of blocks; each runs all cells in random order [default: the file's, or 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(spec::MOST_BLOCKS)))]
     pub blocks: Option<u32>,
-    /// Time that flows before the window [default: the file's, or 1s]
+    /// Warm-up before the measured window [default: the file's, or 1s]
     #[arg(long, value_name = "TIME", value_parser = spec::parse_warm_up)]
     pub warm_up: Option<Duration>,
-    /// The measured window [default: the file's, or 1500ms]
+    /// Measured window [default: the file's, or 1500ms]
     #[arg(long, value_name = "TIME", value_parser = spec::parse_window)]
     pub window: Option<Duration>,
     /// How the cells of a block share its time: trials or slices[:TIME] [default: the file's, or slices if all cells can be open at once]
     #[arg(long, value_name = "DESIGN", value_parser = design)]
     pub design: Option<Design>,
-    /// Time that the study may take, as in 2h: a first pass over all cells, then new blocks of the comparisons that matter [default: the file's, or what all blocks take]
+    /// Time limit for the study, as in 2h: a first pass over all cells, then further blocks of the comparisons that matter [default: the file's, or none]
     #[arg(long, value_name = "TIME", value_parser = spec::parse_budget)]
     pub budget: Option<Duration>,
     /// Seed of the random order [default: the file's, or random]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
     pub seed: Option<u64>,
-    /// Profiles to take at the end: largest, all or none, with options as in largest:rate=499,trials=5 [default: largest; of a file, what it says, or none]
+    /// Profiles to take at the end: largest, all or none, with options as in largest:rate=499,trials=5 [default: largest; with a file, the file's, or none]
     #[arg(long, value_name = "WHAT")]
     pub profile: Option<String>,
-    /// Where readings of power come from: SOURCE[=ARGUMENT][,rest=WATTS] [default: the file's, or auto]
+    /// Source of power readings: SOURCE[=ARGUMENT][,rest=WATTS] [default: the file's, or auto]
     #[arg(long, value_name = "SOURCE")]
     pub power: Option<String>,
-    /// Settings of the host that are made for the study and put back: PROFILE[:device=NAME]; repeatable
+    /// Profile of host settings to make for the study and restore afterwards: PROFILE[:device=NAME]; repeatable
     #[arg(long, value_name = "PROFILE")]
     pub settings: Vec<String>,
-    /// One such setting, as `bytepath settings` lists them: "mtu eth0 4148", or "sender: mtu eth0 4148" for one host; repeatable
+    /// Single host setting, as `bytepath settings` lists them: "mtu eth0 4148", or "sender: mtu eth0 4148" for one host; repeatable
     #[arg(long, value_name = "SETTING")]
     pub set: Vec<String>,
     /// Folder for the study [default: bytepath-studies/DATE-TIME]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Let generators of frames send into devices that bytepath has not made
+    /// Let frame generators send into devices that bytepath did not create
     #[arg(long)]
     pub i_own_this_link: bool,
-    /// List the cells, their order, the time they take, and what would be set; run nothing
+    /// List the cells, their order, their duration, and what would be set; run nothing
     #[arg(long)]
     pub dry_run: bool,
     #[command(flatten)]
@@ -129,7 +129,7 @@ pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode, Fault> {
     watch(testbed, &plan.folder, &arguments.form, work)
 }
 
-/// Goes on with a study that was interrupted and prints its report.
+/// Resumes an interrupted study and prints its report.
 pub(super) fn resume(arguments: &ResumeArguments) -> Result<ExitCode, Fault> {
     let testbed = chosen(&choice(&load(&arguments.study)?.header.testbed)?)?;
     let testbed = testbed.as_ref();
@@ -139,8 +139,8 @@ pub(super) fn resume(arguments: &ResumeArguments) -> Result<ExitCode, Fault> {
     watch(testbed, &arguments.study, &arguments.form, work)
 }
 
-/// Runs trials with a progress bar and prints the report of what came out, be
-/// it whole or not.
+/// Runs trials with a progress bar and prints the report of the outcome,
+/// complete or not.
 fn watch(
     testbed: &dyn Testbed,
     folder: &Path,
@@ -154,16 +154,17 @@ fn watch(
     let mut progress = Progress::new();
     let (study, result) = work(&laboratory, &mut progress);
     progress.finish();
+    let mut printed = Ok(());
     if let Some(study) = &study
         && !study.trials.is_empty()
     {
-        show::print(folder, study, form, None)?;
-        eprintln!("study: {}", folder.display());
+        printed = show::print(folder, study, form, None);
+        say(format!("study: {}", folder.display()));
     }
-    if result.is_err() && study.is_some() {
-        eprintln!("go on with: bytepath resume {}", folder.display());
+    if result.is_err() && study.is_some() && is_begun(folder) {
+        say(format!("resume with: bytepath resume {}", folder.display()));
     }
-    result?;
+    result.and(printed)?;
     let failed = |trial: &Trial| matches!(trial.status, TrialStatus::Failed { .. });
     let any_failed = study.is_some_and(|study| study.trials.iter().any(failed));
     Ok(if any_failed { ExitCode::from(TRIAL_FAILED) } else { ExitCode::SUCCESS })
@@ -171,17 +172,6 @@ fn watch(
 
 pub(super) fn own_program() -> Result<PathBuf, Fault> {
     std::env::current_exe().map_err(|e| Fault::system("cannot find the bytepath binary", &e))
-}
-
-/// A flag that the first Ctrl-C sets; the second one ends the process at once.
-pub(super) fn catch_signals() -> Result<Arc<AtomicBool>, Fault> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-        signal_hook::flag::register_conditional_default(signal, stop.clone())
-            .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
-            .map_err(|e| Fault::system("cannot catch signals", &e))?;
-    }
-    Ok(stop)
 }
 
 /// The typed options of workload and link, from their declarations.

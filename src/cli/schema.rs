@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 #[derive(Debug, Args)]
 pub(super) struct SchemaArguments {
-    /// Whose schema
+    /// Document to print the schema of
     #[arg(value_name = "FILE", value_enum, default_value_t = Subject::Trial)]
     subject: Subject,
 }
@@ -30,17 +30,17 @@ enum Subject {
     Study,
     /// hosts.json in a study folder
     Hosts,
-    /// power.json and power-ROLE.json in a study folder: what an external meter's log says of the trials
+    /// power.json and power-ROLE.json in a study folder: the trials' power by an external meter's log
     Power,
     /// hosts-after.json in a study folder
     HostsAfter,
-    /// What `bytepath observe --json` writes
+    /// Output of `bytepath observe --json`
     Observation,
-    /// What `bytepath diff --json` prints
+    /// Output of `bytepath diff --json`
     Diff,
-    /// What `bytepath diff --json` prints of two texts of counters
+    /// Output of `bytepath diff --json` for counters
     Counters,
-    /// What `bytepath diff --explain json` prints
+    /// Output of `bytepath diff --explain json`
     Explanation,
     /// An experiment file, as `bytepath run FILE` reads it
     Experiment,

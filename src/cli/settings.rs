@@ -1,14 +1,14 @@
 //! `bytepath settings` and `bytepath restore`: what can be set on a host, and what
-//! an earlier run left set.
+//! an earlier run left changed.
 
 use super::bed::{BedArguments, chosen};
-use super::output;
+use super::exit::explain;
+use super::output::{self, say};
 use super::preparation::{self, PreparationArguments};
 use super::run::own_program;
-use crate::record::{
-    Fault, FaultKind, RestorationRow, SETTING_FORMS, SettingRecord, WantedSetting,
-};
+use crate::record::{Fault, RestorationRow, SETTING_FORMS, SettingRecord, WantedSetting};
 use crate::run::Stewards;
+use crate::settings::journal::{Change, Damage};
 use crate::settings::{self as engine, Place, ThisMachine};
 use crate::spec::{SETTING_PROFILES, find_setting_profile};
 use crate::sys::Roots;
@@ -24,7 +24,7 @@ pub(super) struct SettingsArguments {
     /// Profile to show: PROFILE[:device=NAME]; without it, all are listed
     #[arg(value_name = "PROFILE")]
     profile: Option<String>,
-    /// Print the profile's file instead, with its reasons
+    /// Print the profile's file instead, with its rationale
     #[arg(long, requires = "profile")]
     file: bool,
     /// Print as JSON
@@ -42,12 +42,12 @@ Examples:
   bytepath settings --path zcrx --address 10.0.0.2 --peer 10.0.0.1
   bytepath run --settings quiet --set \"sysctl net.core.rmem_max=67108864\"
 
-Nothing is changed here. docs/settings.md tells how each setting is put back.";
+Nothing is changed here. docs/settings.md describes how each setting is restored.";
 
 #[derive(Debug, Args)]
 #[command(after_help = RESTORE_HELP)]
 pub(super) struct RestoreArguments {
-    /// Print what the journal of this machine says, and change nothing
+    /// Print this machine's journal and change nothing
     #[arg(long, conflicts_with_all = ["testbed", "sender", "receiver"])]
     show: bool,
     #[command(flatten)]
@@ -61,10 +61,10 @@ const RESTORE_HELP: &str = "\
 Examples:
   bytepath restore --show
   bytepath restore
-  bytepath restore --receiver ssh://peer           this machine, and a host that it knows
+  bytepath restore --receiver ssh://peer           this machine and another host
 
-A run puts its settings back by itself, also after an error or Ctrl-C. This is for
-one that was killed. Exits with 1 if something could not be put back.";
+A run restores its settings by itself, also after an error or Ctrl-C. This is for a
+run that was killed. Exits with 1 if something could not be restored.";
 
 /// One setting of a profile, and what it would change here.
 #[derive(Serialize)]
@@ -79,7 +79,7 @@ struct Item {
 pub(super) fn settings(arguments: &SettingsArguments) -> Result<ExitCode, Fault> {
     if let Some(asked) = preparation::preparation(&arguments.preparation)? {
         return print(&match arguments.json {
-            true => json(&asked.records)?,
+            true => output::json(&asked.records)?,
             false => preparation::text(&asked),
         });
     }
@@ -99,7 +99,7 @@ pub(super) fn settings(arguments: &SettingsArguments) -> Result<ExitCode, Fault>
         .map(|(record, why)| Item { command: record.setting.command(), record, why })
         .collect();
     if arguments.json {
-        return print(&json(&items)?);
+        return print(&output::json(&items)?);
     }
     let mut text = format!("{}: {}\n", profile.name, profile.summary());
     for item in &items {
@@ -110,7 +110,7 @@ pub(super) fn settings(arguments: &SettingsArguments) -> Result<ExitCode, Fault>
     print(&text)
 }
 
-/// Puts back what a run that was killed left set.
+/// Restores the settings that a killed run left behind.
 pub(super) fn restore(arguments: &RestoreArguments) -> Result<ExitCode, Fault> {
     let place = Place::standard();
     if arguments.show {
@@ -124,7 +124,7 @@ pub(super) fn restore(arguments: &RestoreArguments) -> Result<ExitCode, Fault> {
         None => engine::restore(&place, ThisMachine::new(Roots::real()))?,
     };
     let text = if arguments.json {
-        json(&rows)?
+        output::json(&rows)?
     } else if rows.is_empty() {
         nothing(&place)
     } else {
@@ -135,28 +135,46 @@ pub(super) fn restore(arguments: &RestoreArguments) -> Result<ExitCode, Fault> {
     Ok(if pending { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Says on standard error what a run that was killed has left set, if one has.
+/// Reports which settings of this host this process would leave changed if it ended now.
+pub(super) fn tell_what_stays() {
+    match Place::standard().read() {
+        Ok(Some(chronicle))
+            if chronicle.begin.as_ref().is_some_and(|b| b.pid == std::process::id()) =>
+        {
+            let set = chronicle.changes.iter().filter(|change| !change.undone);
+            let lines: String = set.map(|change| format!("\n  {}", changed(change))).collect();
+            say(format!("bytepath: these settings stay; `bytepath restore` restores them:{lines}"));
+        }
+        Err(fault) => explain(&fault),
+        _ => {}
+    }
+}
+
+/// Reports on standard error what a killed run has left changed, if anything.
 pub(super) fn tell_left_behind() {
-    let Some(told) = engine::left_behind(&Place::standard()) else { return };
-    let count = told.changes.iter().filter(|change| !change.undone).count();
-    let pid = told.begin.map_or("unknown".to_owned(), |begin| begin.pid.to_string());
-    eprintln!(
+    let Some(chronicle) = engine::left_behind(&Place::standard()) else { return };
+    if !chronicle.damaged.is_empty() {
+        return say("bytepath: the journal of an earlier run is damaged; see `bytepath restore`");
+    }
+    let count = chronicle.changes.iter().filter(|change| !change.undone).count();
+    let pid = chronicle.begin.map_or("unknown".to_owned(), |begin| begin.pid.to_string());
+    say(format!(
         "bytepath: an earlier run (process {pid}) was killed and left {count} settings of this \
-         host changed; `bytepath restore` puts them back"
-    );
+         host changed; `bytepath restore` restores them"
+    ));
 }
 
 fn list(as_json: bool) -> Result<String, Fault> {
     let profiles: Vec<(&str, String)> =
         SETTING_PROFILES.iter().map(|profile| (profile.name, profile.summary())).collect();
     if as_json {
-        return json(&serde_json::json!({ "profiles": profiles, "forms": SETTING_FORMS }));
+        return output::json(&serde_json::json!({ "profiles": profiles, "forms": SETTING_FORMS }));
     }
-    let mut text = "profiles, as --settings takes them:\n".to_owned();
+    let mut text = "profiles, for --settings:\n".to_owned();
     for (name, summary) in profiles {
         let _ = writeln!(text, "  {name:<14} {summary}");
     }
-    text.push_str("\nsettings, as --set takes them:\n");
+    text.push_str("\nsettings, for --set:\n");
     for (form, example) in SETTING_FORMS {
         let _ = writeln!(text, "  {form}\n      {example}");
     }
@@ -164,44 +182,44 @@ fn list(as_json: bool) -> Result<String, Fault> {
 }
 
 fn show(place: &Place, as_json: bool) -> Result<String, Fault> {
-    let told = place.read()?;
+    let chronicle = place.read()?;
     if as_json {
-        return json(&told);
+        return output::json(&chronicle);
     }
     let path = place.journal();
-    let Some(told) = told else {
+    let Some(chronicle) = chronicle else {
         return Ok(nothing(place));
     };
     let mut text = format!("{}\n", path.display());
-    if let Some(begin) = &told.begin {
-        let state = if place.is_locked() { "still at work" } else { "not at work any more" };
+    if let Some(begin) = &chronicle.begin {
+        let state = if place.is_locked() { "still running" } else { "no longer running" };
         let _ = writeln!(text, "bytepath {}, process {}, {state}", begin.bytepath, begin.pid);
         let _ = writeln!(text, "boot {}, network namespace {}", begin.boot, begin.namespace);
     }
-    for change in &told.changes {
+    for change in &chronicle.changes {
         let state = if change.undone { "back" } else { "set" };
-        let (part, before, set) = change.setting.differing(&change.before, &change.set);
-        let subject = change.setting.subject();
-        let line = format!("{:>3}  {state:<4}  {subject}{part}: {before} -> {set}", change.number);
-        let _ = writeln!(text, "  {line}");
+        let _ = writeln!(text, "  {:>3}  {state:<4}  {}", change.number, changed(change));
     }
-    for line in &told.damaged {
-        let _ = writeln!(text, "  line {line} is torn or damaged, and passed over");
+    for Damage { line, text: says } in &chronicle.damaged {
+        let _ = writeln!(text, "  line {line} is damaged: {says}");
+    }
+    if chronicle.torn {
+        text.push_str("  the last line is torn: the change it announces was not started\n");
     }
     Ok(text)
 }
 
-fn nothing(place: &Place) -> String {
-    format!("nothing to restore: {} tells of nothing\n", place.journal().display())
+/// `mtu eth0: 1500 -> 4148`
+fn changed(change: &Change) -> String {
+    let (part, before, set) = change.setting.differing(&change.before, &change.set);
+    format!("{}{part}: {before} -> {set}", change.setting.subject())
 }
 
-fn json(value: &impl Serialize) -> Result<String, Fault> {
-    let text = serde_json::to_string_pretty(value);
-    let text = text.map_err(|e| Fault::new(FaultKind::System, format!("cannot encode: {e}")))?;
-    Ok(text + "\n")
+fn nothing(place: &Place) -> String {
+    format!("nothing to restore: {} is empty\n", place.journal().display())
 }
 
 fn print(text: &str) -> Result<ExitCode, Fault> {
-    output::print(|out| out.write_all(text.as_bytes()))?;
+    output::print_text(|out| out.write_all(text.as_bytes()))?;
     Ok(ExitCode::SUCCESS)
 }

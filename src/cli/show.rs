@@ -7,6 +7,7 @@ use crate::report::{self, CATALOG, Report, Style, Subject};
 use crate::run::{explanation, load};
 use crate::spec::suggest;
 use crate::stats::{self, Analysis};
+use crate::sys::files::Folder;
 use clap::{Args, ValueEnum};
 use std::fs;
 use std::io::{IsTerminal, Write};
@@ -21,10 +22,10 @@ pub(super) struct ShowArguments {
     study: PathBuf,
     #[command(flatten)]
     form: Form,
-    /// What the explanation's CPU time is divided by [default: gib]
+    /// Unit of work for the explanation's CPU time [default: gib]
     #[arg(long, value_name = "UNIT")]
     per: Option<WorkName>,
-    /// Write the report to this file, in the format its name ends with unless --format says another
+    /// Write the report to this file, in the format given by its suffix unless --format is given
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -35,7 +36,7 @@ pub(super) struct Form {
     /// Format of the report [default: text]
     #[arg(long, value_name = "NAME", value_parser = format)]
     format: Option<&'static str>,
-    /// Print the result as JSON: short for --format json
+    /// Print the result as JSON (same as --format json)
     #[arg(long, conflicts_with = "format")]
     json: bool,
     /// Add system-call tables, sizes and rates over time
@@ -52,10 +53,10 @@ pub(super) enum WorkName {
     Packet,
 }
 
-/// Columns of a page that is no terminal.
+/// Columns of a page that is not a terminal.
 pub(super) const PAGE: usize = 100;
 
-/// Writes the report of a study folder to where it was asked.
+/// Writes the report of a study folder to the requested place.
 pub(super) fn show(arguments: &ShowArguments) -> Result<ExitCode, Fault> {
     let study = load(&arguments.study)?;
     match &arguments.out {
@@ -76,8 +77,11 @@ pub(super) fn print(
     let report = form.named().unwrap_or(CATALOG[0]);
     if report.binary && std::io::stdout().is_terminal() {
         let name = report.name;
-        return Err(Fault::new(FaultKind::Usage, format!("'{name}' is not fit for a terminal"))
-            .remedy(format!("name a file with `bytepath show STUDY --out FILE.{name}`")));
+        return Err(Fault::new(
+            FaultKind::Usage,
+            format!("refusing to write binary {name} to a terminal"),
+        )
+        .remedy(format!("name a file with `bytepath show STUDY --out FILE.{name}`")));
     }
     let style = style(form.details);
     let named = report.named(study);
@@ -89,8 +93,8 @@ pub(super) fn print(
     output::print(|out| report.render(&subject, &style, out))
 }
 
-/// The explanation of a study. Where a unit was asked for that its profiles do not
-/// tell, a fault; where none was, what cannot be said is in the explanation's notes.
+/// The explanation of a study. A fault if a unit was requested that its profiles
+/// do not record; if none was, what is missing is in the explanation's notes.
 pub(super) fn explained(
     folder: &Path,
     study: &Study,
@@ -98,7 +102,7 @@ pub(super) fn explained(
     per: Option<WorkName>,
 ) -> Result<Option<Explanation>, Fault> {
     let unit = match per {
-        // Exchanges are no bytes: what they cost is laid side by side by packets.
+        // Exchanges are not bytes: their cost is compared by packets.
         None if analysis.work() != Work::Bytes => WorkUnit::Packet,
         None | Some(WorkName::Gib) => WorkUnit::Gib,
         Some(WorkName::Packet) => WorkUnit::Packet,
@@ -115,12 +119,12 @@ pub(super) fn explained(
 }
 
 impl Form {
-    /// Whether JSON was asked for.
+    /// Whether JSON was requested.
     pub fn is_json(&self) -> bool {
         self.named().is_some_and(|report| report.name == "json")
     }
 
-    /// The format asked for by name.
+    /// The format requested by name.
     fn named(&self) -> Option<&'static Report> {
         report::find(if self.json { "json" } else { self.format? })
     }
@@ -132,9 +136,9 @@ fn write(arguments: &ShowArguments, study: &Study, file: &Path) -> Result<(), Fa
     let by_ending = || report::find_by_extension(file.extension()?.to_str()?);
     let report = form.named().or_else(by_ending).ok_or_else(|| {
         let endings: Vec<String> = CATALOG.iter().map(|r| format!(".{}", r.extension)).collect();
-        let what = format!("the name '{}' does not tell the format", file.display());
+        let what = format!("cannot infer the format from '{}'", file.display());
         Fault::new(FaultKind::Usage, what)
-            .remedy(format!("let it end in one of {}, or add --format", endings.join(", ")))
+            .remedy(format!("use one of the suffixes {}, or add --format", endings.join(", ")))
     })?;
     let style = Style { width: PAGE, colour: false, details: form.details };
     let storage = |e: std::io::Error| {
@@ -151,21 +155,14 @@ fn write(arguments: &ShowArguments, study: &Study, file: &Path) -> Result<(), Fa
     replace(file, &content).map_err(storage)
 }
 
-/// Puts a whole new file in the place of an old one, if there is one. What is
-/// no regular file, a pipe say, is written to as it is.
+/// Replaces a file atomically. What is not a regular file,
+/// such as a pipe, is written to as it is.
 pub(super) fn replace(file: &Path, content: &[u8]) -> std::io::Result<()> {
     if fs::metadata(file).is_ok_and(|m| !m.is_file()) {
         return fs::OpenOptions::new().write(true).open(file)?.write_all(content);
     }
-    let mut name = file.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.part", std::process::id()));
-    let part = file.with_file_name(name);
-    let done = fs::write(&part, content).and_then(|()| fs::rename(&part, file));
-    if done.is_err() {
-        // The first error is the one that matters.
-        let _ = fs::remove_file(&part);
-    }
-    done
+    let (folder, name) = Folder::around(file)?;
+    folder.replace_shared(name, content)
 }
 
 /// A name of the catalogue.
@@ -177,7 +174,7 @@ fn format(text: &str) -> Result<&'static str, String> {
     })
 }
 
-/// Every format with what it is good for.
+/// Every format with its purpose.
 fn formats_help() -> String {
     let mut text = String::from("Formats (--format):\n");
     for report in CATALOG {

@@ -1,4 +1,4 @@
-//! `bytepath plan`: how large buffers, rings and limits have to be.
+//! `bytepath plan`: the required sizes of buffers, rings and limits.
 
 use super::output;
 use super::show::style;
@@ -13,7 +13,7 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct PlanArguments {
-    /// Payload to move, bits per second: 200G, 2.5G
+    /// Payload rate in bits per second: 200G, 2.5G
     #[arg(long, value_parser = unit::parse_rate)]
     rate: f64,
     /// Round-trip time: 0.1ms, 20us
@@ -22,16 +22,16 @@ pub(super) struct PlanArguments {
     /// MTU in bytes
     #[arg(long, default_value_t = 4148, value_parser = clap::value_parser!(u32).range(68..=65535))]
     mtu: u32,
-    /// Bytes the application keeps before it gives them back
+    /// Bytes that the application holds before it returns them
     #[arg(long, default_value = "0", value_parser = unit::parse_bytes)]
     hold: u64,
     /// Receive queues that share the rate
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     queues: u32,
-    /// Entries of each receive ring [default: the least that will do]
+    /// Entries of each receive ring [default: the minimum required]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=LARGEST_RING as i64))]
     ring: Option<u32>,
-    /// Bytes of a receive buffer
+    /// Size of a receive buffer in bytes
     #[arg(long, default_value = "4096", value_parser = buffer)]
     buffer: u32,
     /// Print as JSON
@@ -80,6 +80,9 @@ fn buffer(text: &str) -> Result<u32, String> {
     let bytes = unit::parse_bytes(text)?;
     match u32::try_from(bytes) {
         Ok(bytes) if (64..=1 << 24).contains(&bytes) => Ok(bytes),
-        _ => Err(Fault::new(FaultKind::Usage, "a receive buffer has 64 bytes to 16M").to_string()),
+        _ => {
+            Err(Fault::new(FaultKind::Usage, "a receive buffer must have 64 bytes to 16M")
+                .to_string())
+        }
     }
 }

@@ -1,5 +1,5 @@
 //! A fleet: one experiment on many pairs of hosts, each of which runs a shard of it. Slurm
-//! gives the pairs; its words are in [`slurm`]. The folder of a fleet is on a file system that
+//! allocates the pairs; its commands are in [`slurm`]. The folder of a fleet is on a file system that
 //! all nodes share:
 //!
 //! | file | content |
@@ -15,11 +15,15 @@ pub mod slurm;
 
 use crate::record::{Fault, FaultKind};
 use crate::run::{Reached, is_begun, load, storage};
+use crate::sys::files::{self, Folder};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+
+/// Most bytes of a record that are read.
+const MOST: u64 = 64 << 20;
 
 /// Name of the experiment in a fleet's folder.
 pub const EXPERIMENT: &str = "experiment.toml";
@@ -46,7 +50,7 @@ const RECORD: &str = "fleet.json";
 /// Version of `fleet.json`.
 const SCHEMA: u32 = 1;
 
-/// What is known of a fleet besides its experiment.
+/// What is known about a fleet in addition to its experiment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fleet {
     schema: u32,
@@ -81,7 +85,7 @@ impl Fleet {
             Fault::new(FaultKind::Storage, format!("cannot read {}: {e}", path.display()))
                 .remedy("name the folder of a fleet, which `bytepath fleet submit` makes")
         };
-        let text = fs::read(&path).map_err(|e| storage(&e))?;
+        let text = files::read(&path, MOST).map_err(|e| storage(&e))?;
         let fleet: Fleet = serde_json::from_slice(&text).map_err(|e| storage(&e))?;
         match fleet.schema {
             SCHEMA => Ok(fleet),
@@ -145,8 +149,8 @@ pub fn studies(folder: &Path, shard: u32) -> Vec<(String, PathBuf)> {
 
 /// Writes a file, whole or not at all.
 pub fn write(path: &Path, content: &[u8]) -> Result<(), Fault> {
-    let part = path.with_extension("part");
-    let written = fs::write(&part, content).and_then(|()| fs::rename(&part, path));
+    let written =
+        Folder::around(path).and_then(|(folder, name)| folder.replace_shared(name, content));
     written.map_err(|e| storage("write", path, &e))
 }
 
@@ -171,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_pair_measured_stays_beside_its_shard() {
+    fn what_another_pair_measured_stays_next_to_its_shard() {
         let folder = tempfile::tempdir().unwrap();
         let begin = || {
             fs::create_dir(folder.path().join("shard-0")).unwrap();

@@ -106,7 +106,7 @@ pub fn address(node: &str, known: &BTreeMap<String, IpAddr>) -> Result<IpAddr, F
     let words = ["show", "node", node].map(str::to_owned);
     let text = said("scontrol", &words)?;
     let name = parse_address(&text).unwrap_or(node);
-    let remedy = format!("name it with --addresses {node}=ADDRESS");
+    let remedy = format!("give it with --addresses {node}=ADDRESS");
     let unknown = |what: &str| {
         let text = format!("node {node}: {name} {what}");
         Fault::new(FaultKind::Unsupported, text).remedy(remedy.clone())
@@ -120,7 +120,7 @@ pub fn address(node: &str, known: &BTreeMap<String, IpAddr>) -> Result<IpAddr, F
             .collect::<Vec<IpAddr>>(),
     };
     found.retain(|address| !address.is_loopback());
-    found.first().copied().ok_or_else(|| unknown("is a loopback address, which no peer reaches"))
+    found.first().copied().ok_or_else(|| unknown("is a loopback address, which peers cannot reach"))
 }
 
 /// The testbed of two nodes: srun, within the job, runs what becomes an agent on each. The
@@ -151,7 +151,7 @@ pub fn parse_job(text: &str) -> Result<String, Fault> {
     }
 }
 
-/// Reads lines of `squeue` in the form `%K|%T|%N|%r`. Those of no array are passed over.
+/// Reads lines of `squeue` in the form `%K|%T|%N|%r`. Those of no array are skipped.
 pub fn parse_tasks(text: &str) -> Result<Vec<Task>, Fault> {
     let mut tasks = Vec::new();
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
@@ -190,7 +190,7 @@ pub fn parse_address(text: &str) -> Option<&str> {
 
 fn garbled(program: &str, text: &str) -> Fault {
     let shown: String = text.chars().take(80).collect();
-    let text = format!("{program} printed what is not understood: {shown:?}");
+    let text = format!("cannot parse the output of {program}: {shown:?}");
     Fault::new(FaultKind::System, text)
 }
 
@@ -198,8 +198,9 @@ fn garbled(program: &str, text: &str) -> Fault {
 fn said(program: &str, words: &[String]) -> Result<String, Fault> {
     let output = Command::new(program).args(words).output().map_err(|e| match e.kind() {
         ErrorKind::NotFound => {
-            Fault::new(FaultKind::Unsupported, format!("{program} is not on this machine"))
-                .remedy("run this where Slurm's commands are; Debian has them in slurm-client")
+            Fault::new(FaultKind::Unsupported, format!("{program} is not on this machine")).remedy(
+                "run this where Slurm's commands are installed; Debian has them in slurm-client",
+            )
         }
         _ => Fault::system(format!("cannot start {program}"), &e),
     })?;
@@ -227,7 +228,7 @@ mod tests {
 
     #[test]
     fn tasks_are_read_by_line_whatever_the_reason_says() {
-        // Made up, in the form that is asked for.
+        // Made up, in the form that is requested.
         let text = "1|PENDING||Resources\n0|RUNNING|n[0-1]|None\nN/A|RUNNING|n2|None\n\n\
                     2|FAILED|n0,n1|a|b\n";
         let tasks = parse_tasks(text).unwrap();

@@ -21,7 +21,7 @@ pub struct Shape {
 }
 
 /// How long a guest may take before it counts as one that hangs. A limit is reached
-/// by nothing but a guest that is lost, so it is generous: an emulated guest on a
+/// only by a guest that is lost, so it is generous: an emulated guest on a
 /// busy host is slow and all right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -32,7 +32,7 @@ pub struct Limits {
 }
 
 impl Shape {
-    /// What a user who asks for nothing gets.
+    /// What a user who requests nothing gets.
     pub const DEFAULT: Shape = Shape {
         cpus: 2,
         memory: 1 << 30,
@@ -42,7 +42,7 @@ impl Shape {
 
 /// Modules that guests load if the kernel has them, and whether a session needs
 /// them: the port to the host, the pair of devices between two agents, then what
-/// paths and congestion controls may ask for.
+/// paths and congestion controls may require.
 const MODULES: &[(&str, bool)] = &[
     ("virtio_pci", true),
     ("virtio_console", true),
@@ -53,6 +53,7 @@ const MODULES: &[(&str, bool)] = &[
     ("udmabuf", false),
     ("dummy", false),
     ("tun", false),
+    ("macvtap", false),
     ("sch_fq_codel", false),
     ("sch_fq", false),
     ("vhost_net", false),

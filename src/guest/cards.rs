@@ -1,5 +1,5 @@
 //! Two network cards of a guest that are joined by a wire: software, by the module of
-//! `modules/zcnic`, with what paths ask of a card that hardware would have.
+//! `modules/zcnic`, with what paths require of a hardware card.
 
 use crate::record::{Fault, FaultKind};
 use crate::sys::boot;

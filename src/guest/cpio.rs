@@ -122,7 +122,7 @@ mod tests {
         }
     }
 
-    /// Laid beside the tool where there is one.
+    /// Added next to the tool where there is one.
     #[test]
     fn cpio_itself_reads_it() {
         use std::io::Write;

@@ -76,7 +76,7 @@ pub fn normal(name: &str) -> String {
 }
 
 fn parse(bytes: &[u8]) -> Result<ElfFile<'_, FileHeader64<Endianness>>, String> {
-    ElfFile::parse(bytes).map_err(|e| format!("it is no 64-bit ELF file: {e}"))
+    ElfFile::parse(bytes).map_err(|e| format!("it is not a 64-bit ELF file: {e}"))
 }
 
 fn text(bytes: &[u8]) -> Result<String, String> {
@@ -130,6 +130,6 @@ mod tests {
             let _ = needs(part);
             assert!(depends(part).is_err(), "{length}");
         }
-        assert!(needs(b"#!/bin/sh\n").unwrap_err().contains("no 64-bit ELF"));
+        assert!(needs(b"#!/bin/sh\n").unwrap_err().contains("not a 64-bit ELF"));
     }
 }

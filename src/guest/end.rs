@@ -1,4 +1,4 @@
-//! How a guest ended, told from its console and from the end of the process that
+//! How a guest ended, derived from its console and from the end of the process that
 //! ran it.
 
 use crate::host::ending;
@@ -9,7 +9,7 @@ const QUOTED: usize = 6;
 
 /// How a guest ended, in words: `exit` is how its qemu did, if it has, and `words`
 /// the last that qemu said itself.
-pub fn told(console: &str, exit: Option<ExitStatus>, words: Option<&str>) -> String {
+pub fn describe(console: &str, exit: Option<ExitStatus>, words: Option<&str>) -> String {
     let how = match (panic(console), exit) {
         (Some(words), _) => format!("the guest's kernel panicked: {words}"),
         (None, Some(status)) if status.success() && words.is_none() => switched_off(console),
@@ -38,9 +38,9 @@ fn switched_off(console: &str) -> String {
     let how = if said("reboot: Restarting system") {
         "the guest restarted"
     } else if said("reboot: Power down") {
-        "the guest switched itself off"
+        "the guest powered off"
     } else {
-        "the guest was reset, without a word of its kernel"
+        "the guest was reset without a message from its kernel"
     };
     how.to_owned()
 }
@@ -88,16 +88,16 @@ mod tests {
         for (console, exit, words, expected) in [
             (oops, clean, None, "the guest's kernel panicked: Fatal exception; its console ended"),
             ("[1] reboot: Restarting system\n", clean, None, "the guest restarted; its console"),
-            ("[1] reboot: Power down", clean, None, "the guest switched itself off; its"),
-            ("booting", clean, None, "the guest was reset, without a word of its kernel; its"),
+            ("[1] reboot: Power down", clean, None, "the guest powered off; its"),
+            ("booting", clean, None, "the guest was reset without a message from its kernel; its"),
             ("", killed, None, "the guest's qemu killed by signal 9 (SIGKILL); its console shows"),
             ("", Some(ExitStatus::from_raw(256)), Some(refused), "exited with code 1: qemu: no"),
             ("", clean, Some(terminated), "exited with code 0: qemu: terminating on signal 15"),
             ("", None, None, "the guest closed its port; its console shows nothing"),
         ] {
-            let text = told(console, exit, words);
+            let text = describe(console, exit, words);
             assert!(text.contains(expected), "{text}");
         }
-        assert!(told(oops, None, None).ends_with("| [ 1.6] Rebooting"));
+        assert!(describe(oops, None, None).ends_with("| [ 1.6] Rebooting"));
     }
 }

@@ -1,4 +1,4 @@
-//! A guest that runs programs one after the other and gives back what they print:
+//! A guest that runs programs one after the other and returns what they print:
 //! what a kernel lets a program do can be tried without being that kernel.
 //!
 //! A session like any other, whose two pipes are not those of two agents but a
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 pub struct Errand {
     /// Its path in the guest, and its arguments.
     pub words: Vec<String>,
-    /// Variables of its environment, beside those of the first process.
+    /// Variables of its environment, in addition to those of the first process.
     pub environment: Vec<(String, String)>,
 }
 
@@ -35,7 +35,7 @@ pub struct Errands {
     machine: Arc<Machine>,
 }
 
-/// What came of a program.
+/// The outcome of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// What it wrote to its standard output.
@@ -47,7 +47,7 @@ pub struct Outcome {
 }
 
 /// How long a program may take, where guests are emulated too.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 impl Errands {
     /// Boots a kernel, named as a study names it (`debian:newest`). `bytepath` is
@@ -93,7 +93,7 @@ impl Errands {
         let name = errand.words.first().cloned().unwrap_or_default();
         let never = AtomicBool::new(false);
         let (session, printed) = self.machine.raise(Layout::Errand(errand), &never)?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let [mut output, mut errors] = [Vec::new(), Vec::new()];
         for (pipe, bytes) in printed.iter().zip([&mut output, &mut errors]) {
             loop {
@@ -103,7 +103,7 @@ impl Errands {
                     Err(RecvTimeoutError::Timeout) => {
                         let text = format!(
                             "{name} did not end within {} s in the guest, whose console shows: {}",
-                            PATIENCE.as_secs(),
+                            TIMEOUT.as_secs(),
                             self.machine.console()
                         );
                         return Err(Fault::new(FaultKind::PeerLost, text));

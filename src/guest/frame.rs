@@ -1,10 +1,10 @@
-//! What host and guest say to each other over one serial port: frames, each of
+//! The messages between host and guest over one serial port: frames, each of
 //! a session. A session is one or two hosts inside the guest, raised for one trial; its
 //! agents' pipes are carried as bytes, so that a guest can hold several at once
 //! and each trial gets fresh agents.
 //!
 //! A frame is five numbers and bytes: session (4 bytes), length (4), kind (1),
-//! all little-endian; then so many bytes.
+//! all little-endian; then this many bytes.
 
 use super::errand::Errand;
 use crate::record::Fault;
@@ -28,7 +28,7 @@ pub struct Frame {
 pub enum Says {
     /// Guest: it is up.
     Ready(Ready),
-    /// Host: raise what this guest is to be.
+    /// Host: set up this guest as specified.
     Raise(Layout),
     /// Guest: it is raised.
     Raised(Raised),

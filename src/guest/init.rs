@@ -1,6 +1,6 @@
 //! The first process of a guest: mounts, modules, then sessions.
 //!
-//! There is nothing to reap but the agents, which their own handles wait for:
+//! There is nothing to reap except the agents, which their own handles wait for:
 //! no program but this one exists in a guest, and agents start no other.
 
 use super::cards;
@@ -11,20 +11,26 @@ use crate::record::{Fault, FaultKind};
 use crate::sys::boot;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::HashMap;
+use std::fmt;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// How long the port may take to appear, and the host to open its side.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Runs a guest and switches it off at the end. Returns only if that fails.
 pub fn run(build: &str) -> io::Error {
     if let Err(fault) = serve(build) {
-        eprintln!("bytepath: the guest ends: {fault}");
+        say(format_args!("the guest ends: {fault}"));
     }
     boot::power_off()
+}
+
+/// Says something on the console, if there is one.
+fn say(what: fmt::Arguments) {
+    let _ = writeln!(io::stderr(), "bytepath: {what}");
 }
 
 fn serve(build: &str) -> Result<(), Fault> {
@@ -38,7 +44,7 @@ fn serve(build: &str) -> Result<(), Fault> {
         notes.push(format!("no tracefs: {e}"));
     }
     let port = open_port()?;
-    let fail = |e: io::Error| Fault::system("speaking to the host", &e);
+    let fail = |e: io::Error| Fault::system("connecting to the host", &e);
     let mut input = port.try_clone().map_err(fail)?;
     let output = Output::new(port);
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
@@ -82,7 +88,7 @@ fn serve(build: &str) -> Result<(), Fault> {
     }
 }
 
-/// Loads what the host packed, in its order. What will not load is told: whether
+/// Loads what the host packed, in its order. What will not load is reported: whether
 /// it was needed shows soon enough.
 fn load_modules() -> Vec<String> {
     let folder = Path::new(boot::MODULES);
@@ -99,7 +105,7 @@ fn load_modules() -> Vec<String> {
         match loaded {
             Err(e) if e.raw_os_error() != Some(libc::EEXIST) => {
                 let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                eprintln!("bytepath: module {name}: {e}");
+                say(format_args!("module {name}: {e}"));
                 notes.push(format!("module {name} cannot be loaded: {e}"));
             }
             _ => {}
@@ -114,10 +120,10 @@ fn load_modules() -> Vec<String> {
 /// host has opened its side (drivers/char/virtio_console.c: until then poll(2)
 /// says POLLHUP).
 fn open_port() -> Result<File, Fault> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let pause = || std::thread::sleep(Duration::from_millis(1));
     let absent = |what: &str| {
-        let text = format!("{what} within {} s", PATIENCE.as_secs());
+        let text = format!("{what} within {} s", TIMEOUT.as_secs());
         Fault::new(FaultKind::Unsupported, text)
             .remedy("use a kernel with CONFIG_VIRTIO_PCI and CONFIG_VIRTIO_CONSOLE")
     };

@@ -20,7 +20,7 @@ pub const INIT: &str = "/init";
 /// Most libraries of a program; more is a file that leads in circles.
 const MOST_LIBRARIES: usize = 256;
 
-/// Folders in which the loader looks for libraries by itself, beside those of
+/// Folders in which the loader looks for libraries by itself, in addition to those of
 /// `/etc/ld.so.conf` (ld.so(8)). The first are Debian's.
 const LIBRARY_FOLDERS: &[&str] = &[
     concat!("/lib/", "x86_64-linux-gnu"),
@@ -122,7 +122,7 @@ fn with_libraries(program: &Path, folders: &[PathBuf]) -> Result<(Vec<u8>, Libra
             let Some(path) = places.into_iter().find(|path| path.is_file()) else {
                 return Err(unfit(
                     &of,
-                    format!("it needs {name}, which is in no folder of libraries"),
+                    format!("it needs {name}, which is not in any library folder"),
                 ));
             };
             let bytes = read(&path)?;

@@ -15,7 +15,7 @@ use std::process::Command;
 const FETCHED: &str = "debian:";
 
 /// How to come by one.
-const FETCH: &str = "make vm-kernel (tools/vm-kernel) fetches one, or name an image by its path";
+const FETCH: &str = "make vm-kernel (tools/vm-kernel) fetches one, or give the path of an image";
 
 /// A kernel that can be booted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,8 +32,8 @@ pub struct Image {
 const LARGEST: u64 = 256 << 20;
 
 impl Image {
-    /// What qemu is given: the image itself, or, if it is to be `unpacked`, the kernel
-    /// in it, in memory. An image of which that cannot be had unpacks itself.
+    /// What qemu is given: the image itself, or, if it has to be `unpacked`, the kernel
+    /// in it, in memory. An image for which that is not available unpacks itself.
     pub fn open(&self, unpacked: bool) -> Result<OwnedFd, Fault> {
         let fault = |e: io::Error| unreadable(&self.path, &e);
         let mut file = fs::File::open(&self.path).map_err(fault)?;
@@ -125,7 +125,7 @@ fn image(path: &Path) -> Result<Image, Fault> {
     Ok(Image { path, release, modules })
 }
 
-/// How much of an image is read for its release: the text lies in the setup code,
+/// How much of an image is read for its release: the text is in the setup code,
 /// which is at most 64 KiB long.
 const SETUP: u64 = 0x200 + (1 << 16) + 256;
 
@@ -135,9 +135,9 @@ fn release(path: &Path) -> Result<String, Fault> {
     let mut setup = Vec::new();
     file.take(SETUP).read_to_end(&mut setup).map_err(|e| fault(&e))?;
     release_in(&setup).ok_or_else(|| {
-        let text = format!("{} is no kernel image (bzImage) for x86", path.display());
+        let text = format!("{} is not a kernel image (bzImage) for x86", path.display());
         Fault::new(FaultKind::Usage, text)
-            .remedy("name what a boot loader takes: /boot/vmlinuz-..., arch/x86/boot/bzImage")
+            .remedy("give what a boot loader takes: /boot/vmlinuz-..., arch/x86/boot/bzImage")
     })
 }
 
@@ -157,7 +157,7 @@ pub fn release_in(image: &[u8]) -> Option<String> {
     known.then(|| String::from_utf8_lossy(release).into_owned())
 }
 
-/// The modules of an image: its own folder, or lib/modules/RELEASE beside it,
+/// The modules of an image: its own folder, or lib/modules/RELEASE next to it,
 /// above it, or of this machine.
 fn modules_beside(image: &Path, release: &str) -> Option<PathBuf> {
     let folder = image.parent()?;
@@ -172,7 +172,7 @@ fn modules_beside(image: &Path, release: &str) -> Option<PathBuf> {
     roots.into_iter().flatten().flat_map(below).find(|found| found.is_dir())
 }
 
-/// Unpacks a package and whatever lies beside it for the same release: since
+/// Unpacks a package and those next to it for the same release: since
 /// Linux 7.1 Debian packs image, modules and lists apart.
 fn unpacked(package: &Path, cache: &Path) -> Result<Image, Fault> {
     let package = fs::canonicalize(package).map_err(|e| unreadable(package, &e))?;
@@ -196,14 +196,14 @@ fn unpacked(package: &Path, cache: &Path) -> Result<Image, Fault> {
     }
     let images = files_called(&folder, "vmlinuz", 8);
     match images.as_slice() {
-        [] => Err(absent(format!("{} holds no kernel image", package.display()))
-            .remedy("name the package with the image: linux-image-* or linux-binary-*")),
+        [] => Err(absent(format!("{} contains no kernel image", package.display()))
+            .remedy("give the package with the image: linux-image-* or linux-binary-*")),
         [first, ..] => image(first),
     }
 }
 
 /// What tells these packages from others of the same names: their number, their
-/// size and the time of the youngest. A kernel that was built anew is another one.
+/// size and the time of the youngest. A rebuilt kernel is another one.
 fn state(packages: &[PathBuf]) -> Result<String, Fault> {
     let (mut bytes, mut youngest) = (0, 0);
     for package in packages {
@@ -215,7 +215,7 @@ fn state(packages: &[PathBuf]) -> Result<String, Fault> {
     Ok(format!("{}-{bytes}-{youngest}", packages.len()))
 }
 
-/// The package, and those of the same release beside it.
+/// The package, and those of the same release next to it.
 fn relatives(package: &Path) -> Result<Vec<PathBuf>, Fault> {
     let mut all = vec![package.to_owned()];
     let name = package.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -237,7 +237,7 @@ fn extract(package: &Path, folder: &Path) -> Result<(), Fault> {
     let output = Command::new("dpkg-deb").arg("-x").arg(package).arg(folder).output();
     let output = output.map_err(|e| {
         Fault::system(format!("running dpkg-deb to unpack {}", package.display()), &e)
-            .remedy("install dpkg, or unpack the package and name the image in it")
+            .remedy("install dpkg, or unpack the package and give the image in it")
     })?;
     if output.status.success() {
         return Ok(());
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_finds_its_modules_beside_it() {
+    fn an_image_finds_its_modules_next_to_it() {
         let root = tempfile::tempdir().unwrap();
         let modules = install(root.path(), "1.2.3-mine");
         let boot = root.path().join("boot");
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_package_is_unpacked_with_its_relatives_and_anew_when_it_changes() {
+    fn a_package_is_unpacked_with_its_relatives_and_again_when_it_changes() {
         let (root, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let beside = |name: &str| root.path().join(name);
         let binary = beside("linux-binary-1.2.3-mine_1_all.deb");
@@ -372,14 +372,14 @@ mod tests {
         let module = [("usr/lib/modules/1.2.3-mine/kernel/veth.ko", &b"veth"[..])];
         package(&beside("linux-modules-1.2.3-mine_1_all.deb"), &module).unwrap();
         let whole = unpacked(&binary, cache.path()).unwrap();
-        let modules = whole.modules.clone().expect("its modules lie beside it");
+        let modules = whole.modules.clone().expect("its modules are next to it");
         assert!(modules.join("kernel/veth.ko").is_file(), "{modules:?}");
         assert_eq!(unpacked(&binary, cache.path()).unwrap(), whole, "once is enough");
         package(&binary, &[("boot/vmlinuz-9", &fake_image("1.2.3-mine2")[..])]).unwrap();
         assert_eq!(unpacked(&binary, cache.path()).unwrap().release, "1.2.3-mine2");
         package(&binary, &module).unwrap();
         let fault = unpacked(&binary, cache.path()).unwrap_err();
-        assert!(fault.message.contains("holds no kernel image"), "{fault}");
+        assert!(fault.message.contains("contains no kernel image"), "{fault}");
         fs::write(&binary, b"no package").unwrap();
         let fault = unpacked(&binary, cache.path()).unwrap_err();
         assert!(fault.message.contains("dpkg-deb cannot unpack"), "{fault}");
@@ -388,13 +388,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_image_is_refused_by_name() {
+    fn what_is_not_an_image_is_refused_by_name() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("notes.txt");
         for content in [&b""[..], b"hello", &[0; 4096]] {
             fs::write(&path, content).unwrap();
             let fault = image(&path).unwrap_err();
-            assert!(fault.message.contains("notes.txt is no kernel image"), "{fault}");
+            assert!(fault.message.contains("notes.txt is not a kernel image"), "{fault}");
         }
         let mut odd = fake_image("../../etc");
         odd.truncate(0x310);

@@ -44,7 +44,7 @@ pub struct Machine {
     kernel: String,
     /// Time from the start of its process until its program answered.
     pub booted: Duration,
-    /// What it told of itself.
+    /// What it reported about itself.
     pub ready: Ready,
 }
 
@@ -64,7 +64,7 @@ struct State {
     last: u32,
 }
 
-/// A session. Dropping it takes it down, whatever became of it: also one that was
+/// A session. Dropping it takes it down, whatever its state: also one that was
 /// refused, or that was not waited for.
 pub struct Session {
     /// The guest.
@@ -105,7 +105,7 @@ impl From<NotBooted> for Fault {
     }
 }
 
-/// What came of a session so far.
+/// The outcome of a session so far.
 #[derive(Default)]
 struct Heard {
     pipes: [Option<Sender<Vec<u8>>>; 2],
@@ -121,7 +121,7 @@ impl Machine {
         let limits = start.shape.limits;
         let kernel = start.name.clone();
         let shared = Arc::<Shared>::default();
-        // A guest that stands still does not empty its port.
+        // A stalled guest does not empty its port.
         let timed = ours.set_write_timeout(Some(limits.silence));
         let reader = timed.and_then(|()| ours.try_clone());
         let reader = reader.map_err(|e| Fault::system("starting a guest", &e))?;
@@ -219,10 +219,10 @@ impl Machine {
     /// Why nothing comes from it any more.
     fn exit_report(&self) -> String {
         let never = AtomicBool::new(false);
-        let exit = self.wait_whatever(LAST_WORDS, &never, |state| state.exit);
+        let exit = self.wait_for_state(LAST_WORDS, &never, |state| state.exit);
         self.console.await_end(Duration::from_millis(500));
         let words = self.words.last_line(Duration::from_millis(200));
-        end::told(&self.console.text(), exit, words.as_deref())
+        end::describe(&self.console.text(), exit, words.as_deref())
     }
 
     fn await_ready(&self, stop: &AtomicBool) -> Result<Ready, Fault> {
@@ -230,7 +230,7 @@ impl Machine {
         ready.ok_or_else(|| self.lost("did not come up"))
     }
 
-    /// A fault that says what became of the guest, or for how long it has been
+    /// A fault that reports what happened to the guest, or for how long it has been
     /// silent and what its console shows; such a guest is ended, since nothing that
     /// it says can be relied on any more.
     fn lost(&self, what: &str) -> Fault {
@@ -253,32 +253,32 @@ impl Machine {
     }
 
     /// Waits for something to be there; none at the deadline, or when the guest
-    /// is gone and it is not there.
+    /// is gone and it does not exist.
     fn wait<T>(
         &self,
-        patience: Duration,
+        timeout: Duration,
         stop: &AtomicBool,
         mut look: impl FnMut(&mut State) -> Option<T>,
     ) -> Result<Option<T>, Fault> {
         let mut gone = false;
-        let found = self.wait_whatever(patience, stop, |state| {
+        let found = self.wait_for_state(timeout, stop, |state| {
             let found = look(state);
             gone = found.is_none() && state.gone;
             if gone { Some(None) } else { found.map(Some) }
         });
         if found.is_none() && stop.load(Ordering::Relaxed) {
-            return Err(Fault::new(FaultKind::Interrupted, "stopped by the user"));
+            return Err(Fault::new(FaultKind::Interrupted, "interrupted by the user"));
         }
         Ok(found.flatten())
     }
 
-    fn wait_whatever<T>(
+    fn wait_for_state<T>(
         &self,
-        patience: Duration,
+        timeout: Duration,
         stop: &AtomicBool,
         mut look: impl FnMut(&mut State) -> Option<T>,
     ) -> Option<T> {
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         let mut state = self.shared.lock();
         loop {
             if let Some(found) = look(&mut state) {
@@ -319,10 +319,10 @@ impl Session {
     /// How an agent ended, in words.
     pub fn last_words(&self, agent: usize) -> String {
         let never = AtomicBool::new(false);
-        let told = self.machine.wait(LAST_WORDS, &never, |state| {
+        let words = self.machine.wait(LAST_WORDS, &never, |state| {
             state.sessions.get(&self.number)?.ended.get(agent)?.clone()
         });
-        match told {
+        match words {
             Ok(Some(words)) => words,
             _ if self.machine.is_alive() => "still running".into(),
             _ => self.machine.exit_report(),
@@ -361,7 +361,7 @@ impl Shared {
             Says::Raised(raised) => session.raised = Some(Ok(raised)),
             Says::Refused(fault) => session.raised = Some(Err(fault)),
             Says::Bytes(agent, bytes) => {
-                // Whoever read it may be gone.
+                // Its reader may be gone.
                 let _ = session.pipes[agent].as_ref().map(|pipe| pipe.send(bytes));
             }
             Says::Ended(agent, words) => {
@@ -410,7 +410,7 @@ fn keep(start: Start, shared: Arc<Shared>) -> Result<Kept, Fault> {
         let process = match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(process) => process,
             Err(e) => {
-                // Without a handle nobody could end it later.
+                // Without a handle it could not be ended later.
                 let _ = child.kill();
                 let _ = child.wait();
                 return drop(started.send(Err(e.into())));

@@ -1,5 +1,5 @@
 //! Guests: virtual machines whose kernel the study chooses and whose only program is
-//! this one. `docs/vm.md` says how, and what it proves.
+//! this one. `docs/vm.md` describes how, and what it proves.
 //!
 //! | file | what |
 //! |---|---|
@@ -14,7 +14,7 @@
 //! | `frame` | what host and guest say to each other |
 //! | `init`, `session`, `device`, `cards` | the guest's side of it: the first process |
 //! | `host` | an agent in a guest, as a host of a deployment |
-//! | `errand` | a session that runs a program and gives back what it prints |
+//! | `errand` | a session that runs a program and returns what it prints |
 
 mod boot;
 mod cards;

@@ -71,7 +71,7 @@ impl Modules {
 
     /// Everything that has to be loaded for some modules to be there, each after
     /// what it depends on. One that is built in needs no loading; one that does
-    /// not exist is passed over if it is not `required`.
+    /// not exist is skipped if it is not `required`.
     pub fn order(&self, wanted: &[(&str, bool)]) -> Result<Vec<Module>, Fault> {
         let mut order = Vec::new();
         for (name, required) in wanted {
@@ -82,8 +82,8 @@ impl Modules {
                 let text = format!("the kernel has no {name}, neither built in nor as a module");
                 let config = format!("CONFIG_{}", name.to_uppercase());
                 return Err(Fault::new(FaultKind::Unsupported, text).remedy(format!(
-                    "use a kernel with {config}=y or =m; a bare image needs its modules beside \
-                     it, as lib/modules/RELEASE"
+                    "use a kernel with {config}=y or =m; a bare image needs its modules \
+                     next to it, as lib/modules/RELEASE"
                 )));
             }
         }
@@ -108,7 +108,7 @@ impl Modules {
         Ok(())
     }
 
-    /// Puts a module behind its dependencies. `above` are those that want it.
+    /// Places a module after its dependencies. `above` are those that want it.
     fn visit(
         &self,
         name: &str,
@@ -267,7 +267,7 @@ mod tests {
         assert!(wrong("a").contains("a needs b needs a"), "{}", wrong("a"));
         assert!(wrong("c").contains("module c depends on gone"), "{}", wrong("c"));
         tree.write("d.ko", b"no ELF");
-        assert!(wrong("d").contains("d.ko: it is no 64-bit ELF"), "{}", wrong("d"));
+        assert!(wrong("d").contains("d.ko: it is not a 64-bit ELF"), "{}", wrong("d"));
         tree.write("e.ko.xz", b"\xfd7zXZ\0no archive");
         assert!(wrong("e").contains("cannot read"), "{}", wrong("e"));
         assert_eq!(Modules::unknown().order(&[("veth", true)]), Ok(Vec::new()));

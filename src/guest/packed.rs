@@ -8,7 +8,7 @@ use std::io::{self, Read};
 const XZ_MEMORY: u32 = 160 << 10;
 
 /// Unpacks what gzip, xz or zstd has packed, by the bytes that it begins with, and
-/// stops one byte behind `most`; what follows the packed data is left alone. None
+/// stops one byte past `most`; what follows the packed data is left alone. None
 /// if it was packed by none of them.
 pub fn unpack(bytes: &[u8], most: u64) -> Option<io::Result<Vec<u8>>> {
     let invalid = |e: &dyn Display| io::Error::new(io::ErrorKind::InvalidData, e.to_string());

@@ -1,7 +1,7 @@
 //! The program that runs guests: its command line, and whether it may use KVM.
 //!
-//! `/dev/kvm` says little: inside a virtual machine it is often there and
-//! cannot run a guest. So a guest is run: a firmware of a dozen bytes that
+//! `/dev/kvm` proves little: inside a virtual machine it often exists
+//! but cannot run a guest. So a guest is run: a firmware of a dozen bytes that
 //! writes to a port by which qemu ends with a known code.
 
 use super::boot::Shape;
@@ -47,7 +47,7 @@ pub const COUNTED: &str = "counted";
 /// long in the guest.
 const SHIFT: u32 = 4;
 
-/// Instructions that a second of such a guest's CPU time stands for.
+/// Instructions that a second of such a guest's CPU time represents.
 pub const INSTRUCTIONS_PER_SECOND: f64 = 1e9 / (1_u32 << SHIFT) as f64;
 
 /// Finds the program.
@@ -63,8 +63,8 @@ pub fn find() -> Result<PathBuf, Fault> {
 pub fn accelerator(wish: &str) -> Result<Accelerator, Fault> {
     let emulated = |because: String, counted| Ok(Accelerator::Tcg { because, counted });
     match wish {
-        "tcg" => emulated("accel=tcg asks for it".into(), false),
-        COUNTED => emulated("count=instructions asks for it".into(), true),
+        "tcg" => emulated("accel=tcg requires it".into(), false),
+        COUNTED => emulated("count=instructions requires it".into(), true),
         _ => match (kvm(), wish) {
             (Support::Yes, _) => Ok(Accelerator::Kvm),
             (Support::No { reason, .. }, "auto") => emulated(reason, false),
@@ -126,8 +126,8 @@ fn try_kvm(device: &str, modules: &Path) -> Support {
         Ok((Some(EXIT), _)) => Support::Yes,
         Ok((_, said)) => {
             let said = said.lines().map(str::trim).find(|line| !line.is_empty());
-            let said = said.unwrap_or("qemu ended without a word");
-            no(format!("{device} is there and cannot run a guest: {said}"))
+            let said = said.unwrap_or("qemu ended without a message");
+            no(format!("{device} exists but cannot run a guest: {said}"))
         }
         Err(e) => no(format!("{device} could not be tried: {e}")),
     }
@@ -163,7 +163,7 @@ fn firmware() -> Vec<u8> {
     bytes
 }
 
-/// What every run of qemu has: nothing that was not asked for, no window, no
+/// What every run of qemu has: nothing that was not requested, no window, no
 /// configuration of the user's, and a seccomp filter against the rest.
 const COMMON: &[&str] = &[
     "-nodefaults",
@@ -238,7 +238,7 @@ pub fn command(start: &Start) -> Command {
 fn cmdline(accelerator: &Accelerator, added: &str) -> String {
     let clocks = match accelerator {
         Accelerator::Kvm => "",
-        // An emulated processor stands still while others use the real one. The
+        // An emulated processor stalls while others use the real one. The
         // kernel would take that for a timer without interrupts, and panic
         // (arch/x86/kernel/apic/io_apic.c), or for a counter that is unstable, and
         // read a far slower clock from then on (kernel/time/clocksource.c). Under
@@ -277,7 +277,7 @@ mod tests {
     fn a_kvm_that_runs_only_its_own_kernels_is_not_used() {
         let modules = tempfile::tempdir().unwrap();
         std::fs::create_dir(modules.path().join(PARAVIRTUAL)).unwrap();
-        // Any file that opens stands for the device: it is not asked.
+        // Any file that opens is taken for the device: it is not queried.
         let Support::No { reason, .. } = try_kvm("/dev/null", modules.path()) else {
             panic!("it was used")
         };

@@ -107,7 +107,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         let taken: Vec<Option<LocalAgent>> =
             self.agents.iter().map(|one| lock(one).take()).collect();
-        // All are told before one is waited for.
+        // All are notified before any is waited for.
         taken.iter().flatten().for_each(|agent| agent.process.close());
     }
 }
@@ -123,7 +123,7 @@ fn carry(session: u32, agent: usize, mut written: Written, output: &Output) {
     }
     let words = match &mut *lock(&written.by) {
         Some(running) => running.process.last_words_within(written.grace),
-        // The host asked for its end, and does not ask how it was.
+        // The host requested that it end, and does not read its status.
         None => return,
     };
     let _ = output.say(session, Says::Ended(agent, words));

@@ -22,10 +22,10 @@ const OWNER: &[u8] = b"Xen";
 /// Takes the kernel out of an image. The error says why this one has to unpack
 /// itself.
 pub fn of_image(image: &[u8]) -> Result<Vec<u8>, String> {
-    let payload = payload(image).ok_or("it is no image with a payload (boot protocol 2.08)")?;
+    let payload = payload(image).ok_or("it is not an image with a payload (boot protocol 2.08)")?;
     let kernel = match packed::unpack(payload, LARGEST) {
         Some(kernel) => kernel.map_err(|e| format!("it cannot be unpacked: {e}"))?,
-        None => return Err("it is packed neither by gzip, nor by xz, nor by zstd".into()),
+        None => return Err("it is compressed with neither gzip, xz nor zstd".into()),
     };
     if kernel.len() as u64 > LARGEST {
         return Err(format!("it unpacks to more than {} MiB", LARGEST >> 20));
@@ -33,18 +33,18 @@ pub fn of_image(image: &[u8]) -> Result<Vec<u8>, String> {
     match has_entry(&kernel) {
         Ok(true) => Ok(kernel),
         Ok(false) => Err("it has no entry for hypervisors (CONFIG_PVH)".into()),
-        Err(why) => Err(format!("what it unpacks to is no kernel: {why}")),
+        Err(why) => Err(format!("it does not unpack to a kernel: {why}")),
     }
 }
 
-/// The packed part of an image; setup code stands before it.
+/// The packed part of an image; setup code precedes it.
 fn payload(image: &[u8]) -> Option<&[u8]> {
     let word = |at: usize| Some(u16::from_le_bytes(image.get(at..at + 2)?.try_into().ok()?));
     let long = |at: usize| Some(u32::from_le_bytes(image.get(at..at + 4)?.try_into().ok()?));
     if image.get(0x202..0x206)? != b"HdrS" || word(0x206)? < 0x208 {
         return None;
     }
-    // Sectors of setup code behind the first one; 0 means 4.
+    // Sectors of setup code after the first one; 0 means 4.
     let sectors = match image.get(0x1f1)? {
         0 => 4,
         n => usize::from(*n),
@@ -76,7 +76,7 @@ mod tests {
     use object::elf::{EM_X86_64, ET_EXEC};
     use std::io::Write;
 
-    /// A kernel of nothing but a note of this type.
+    /// A kernel that consists only of a note of this type.
     fn kernel(note: u32) -> Vec<u8> {
         let mut bytes = vec![0u8; 64 + 56];
         bytes[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
@@ -100,7 +100,7 @@ mod tests {
         bytes
     }
 
-    /// An image with a payload behind one sector of setup code.
+    /// An image with a payload after one sector of setup code.
     fn image(payload: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0u8; 1024];
         bytes[0x1f1] = 1;
@@ -129,8 +129,8 @@ mod tests {
         let wrong = |image: &[u8]| of_image(image).unwrap_err();
         let without = image(&gzip(&kernel(1)));
         assert!(wrong(&without).contains("CONFIG_PVH"), "{}", wrong(&without));
-        assert!(wrong(&image(&gzip(b"text"))).contains("no kernel"));
-        assert!(wrong(&image(b"\x02\x21\x4c\x18 lz4")).contains("neither by gzip"));
+        assert!(wrong(&image(&gzip(b"text"))).contains("not unpack to a kernel"));
+        assert!(wrong(&image(b"\x02\x21\x4c\x18 lz4")).contains("neither gzip"));
         assert!(wrong(&image(&gzip(&kernel(18))[..30])).contains("cannot be unpacked"));
         let mut old = image(b"");
         old[0x206] = 7;

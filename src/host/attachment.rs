@@ -1,8 +1,8 @@
 //! How a host is attached to the link: by an end that its agent makes as a cell asks
-//! for it, or by a device that somebody else has set up.
+//! for it, or by a device that someone else has set up.
 
-use crate::record::LinkSettings;
 use crate::record::wire::LinkEnd;
+use crate::record::{LinkSettings, TapSettings};
 use std::net::IpAddr;
 
 /// Where a host is on the link.
@@ -16,6 +16,8 @@ pub enum Attachment {
         veth: LinkEnd,
         /// What it is in place of that where the cell's link is a tap.
         tap: Box<LinkEnd>,
+        /// The same of a veth pair that ends in a macvtap.
+        macvtap: Box<LinkEnd>,
     },
     /// By a device that is there, and stays as it is.
     Given {
@@ -29,7 +31,7 @@ pub enum Attachment {
 /// Which hardware GRO an end gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HwGro {
-    /// What the cell asks for.
+    /// What the cell requests.
     AsAsked,
     /// None: the device hands on what it is given as it is.
     Never,
@@ -57,12 +59,18 @@ impl Attachment {
         }
     }
 
-    /// What the agent is asked for; none where the link is not ours to make.
+    /// What is requested of the agent; none where the link is not ours to make.
     pub fn end(&self, settings: &LinkSettings, softirq_cpu: Option<u32>) -> Option<LinkEnd> {
         let (end, hw_gro) = match self {
             Attachment::Made(end, hw_gro) => (end, *hw_gro),
-            Attachment::Beside { tap, .. } if settings.tap.is_some() => (&**tap, HwGro::AsAsked),
-            Attachment::Beside { veth, .. } => (veth, HwGro::AsAsked),
+            Attachment::Beside { veth, tap, macvtap } => {
+                let end = match settings.tap {
+                    Some(TapSettings { macvtap: true, .. }) => &**macvtap,
+                    Some(_) => &**tap,
+                    None => veth,
+                };
+                (end, HwGro::AsAsked)
+            }
             Attachment::Given { .. } => return None,
         };
         let hw_gro = match hw_gro {

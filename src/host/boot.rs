@@ -1,10 +1,10 @@
-//! Starting an agent on a host where nothing of ours may be: a command runs a POSIX shell
+//! Starting an agent on a host that may have nothing of ours: a command runs a POSIX shell
 //! there, the shell looks for a bytepath of this build or takes a copy over the same pipe,
 //! and becomes the agent.
 //!
 //! The two take turns, so that neither reads what is meant for the other: a shell may read
 //! ahead of the command that it runs. Each line of the shell's begins with a mark, and what
-//! comes before, a login shell's greeting for example, is passed over.
+//! comes before, a login shell's greeting for example, is skipped.
 
 use super::child::AgentProcess;
 use crate::record::wire::LONGEST_PREFACE;
@@ -46,7 +46,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// What the shell there is given. It is the same for every host: whatever varies is sent
 /// as lines, which no shell interprets. A copy was looked at before it got its name.
 ///
-/// `head -c` may read ahead of what it was asked for, which does no harm, because nothing
+/// `head -c` may read ahead of the requested bytes, which does no harm, because nothing
 /// follows until the shell has answered.
 const SCRIPT: &str = r#"{
 say() { printf '\nbytepath: %s\n' "$*"; }
@@ -109,7 +109,7 @@ impl Boot<'_> {
         let own = rustix::system::uname();
         let own = own.machine().to_string_lossy();
         if machine != own {
-            let why = format!("it is a machine of {machine}, and this bytepath is for {own}");
+            let why = format!("it is a {machine} machine, and this bytepath is for {own}");
             return Err(Trouble::Refused(why));
         }
         let path = self.program.to_str().filter(|text| !text.contains('\n')).unwrap_or("");
@@ -148,7 +148,7 @@ impl Boot<'_> {
     }
 }
 
-/// Waits until a program on a host gives back what it is sent: the way there is open.
+/// Waits until a program on a host returns what it is sent: the way there is open.
 pub fn echoes(host: &str, program: &mut AgentProcess, stop: &AtomicBool) -> Result<(), Fault> {
     let open = program.converse(|to, from| {
         let mut talk = Talk { to, from, stop };
@@ -174,19 +174,19 @@ impl Trouble {
             Trouble::Fault(fault) => fault,
             Trouble::Ended => {
                 let how = process.last_words();
-                let text = format!("no shell began on {host}: {how}");
+                let text = format!("no shell started on {host}: {how}");
                 Fault::new(FaultKind::PeerLost, text).remedy(remedy(&how))
             }
             Trouble::Silent(time) => {
-                let text = format!("{host} said nothing for {} s", time.as_secs());
+                let text = format!("{host} was silent for {} s", time.as_secs());
                 Fault::new(FaultKind::PeerLost, text)
             }
-            Trouble::Stopped => Fault::new(FaultKind::Interrupted, "stopped by the user"),
+            Trouble::Stopped => Fault::new(FaultKind::Interrupted, "interrupted by the user"),
             Trouble::Refused(why) => {
-                let text = format!("no agent can be started on {host}: {why}");
+                let text = format!("cannot start an agent on {host}: {why}");
                 Fault::new(FaultKind::Unsupported, text).remedy(
-                    "install this bytepath there, on the PATH, or use one that was built for \
-                     every distribution: make static",
+                    "install this bytepath there, in the PATH, or use one that \
+                     runs on every distribution: make static",
                 )
             }
         }
@@ -202,19 +202,19 @@ fn remedy(words: &str) -> &'static str {
     let known = [
         (
             "Host key verification failed",
-            "run ssh to it once by hand: its key is new, or not the one it had",
+            "run ssh to it once by hand: its key is new or has changed",
         ),
-        ("Permission denied", "it has to work without a password: ssh-copy-id, or ssh-agent"),
-        ("Could not resolve", "name it as ssh does, or give its address"),
+        ("Permission denied", "login must work without a password: use ssh-copy-id or ssh-agent"),
+        ("Could not resolve", "use the name that ssh knows, or its address"),
         ("Connection refused", "is sshd running there, on this port?"),
-        ("timed out", "is it up, and does a firewall let ssh through?"),
+        ("timed out", "is it up, and does the firewall allow ssh?"),
         ("No route to host", "is it up, and is there a route to it?"),
     ];
     let known = known.iter().find(|(mark, _)| words.contains(mark));
-    known.map_or("try the command by hand: it has to run `sh` there", |(_, remedy)| remedy)
+    known.map_or("try the command by hand: it must run `sh` there", |(_, remedy)| remedy)
 }
 
-/// The pipes to a shell, with patience.
+/// The pipes to a shell, read with timeouts.
 struct Talk<'a> {
     to: &'a mut ChildStdin,
     from: &'a mut ChildStdout,
@@ -223,12 +223,12 @@ struct Talk<'a> {
 
 impl Talk<'_> {
     /// The next line with the mark, without it.
-    fn line(&mut self, patience: Duration) -> Result<String, Trouble> {
-        let deadline = Instant::now() + patience;
+    fn line(&mut self, timeout: Duration) -> Result<String, Trouble> {
+        let deadline = Instant::now() + timeout;
         let mut line = Vec::new();
         // One byte at a time: what follows the line is the agent's.
         for _ in 0..LONGEST_PREFACE {
-            await_ready(self.from.as_fd(), PollFlags::IN, deadline, patience, self.stop)?;
+            await_ready(self.from.as_fd(), PollFlags::IN, deadline, timeout, self.stop)?;
             let mut byte = [0];
             match self.from.read(&mut byte) {
                 Ok(0) => return Err(Trouble::Ended),
@@ -262,7 +262,7 @@ fn await_ready(
     fd: BorrowedFd,
     what: PollFlags,
     deadline: Instant,
-    patience: Duration,
+    timeout: Duration,
     stop: &AtomicBool,
 ) -> Result<(), Trouble> {
     loop {
@@ -271,7 +271,7 @@ fn await_ready(
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(Trouble::Silent(patience));
+            return Err(Trouble::Silent(timeout));
         }
         let wait = left.min(LOOK);
         let wait = Timespec { tv_sec: 0, tv_nsec: wait.subsec_nanos().into() };
@@ -393,7 +393,7 @@ mod tests {
         assert!(odd.contains("is not a shell"), "{odd}");
         host.program("bin/uname", "echo pdp11");
         let other = said("exec sh", "");
-        assert!(other.contains("a machine of pdp11, and this bytepath is for"), "{other}");
+        assert!(other.contains("a pdp11 machine, and this bytepath is for"), "{other}");
         fs::remove_file(host.path("bin/uname")).unwrap();
         host.program("bin/head", "exit 1");
         let full = said("exec sh", &"x".repeat(1 << 20));

@@ -1,4 +1,4 @@
-//! What is known of the network cards of a host by netlink: rings, channels, interrupt
+//! What netlink reports about the network cards of a host: rings, channels, interrupt
 //! coalescing, offloads, header split, queueing discipline. What the kernel says of a
 //! card is kept as a [`Card`], so that a recorded host can say the same.
 
@@ -35,7 +35,7 @@ pub struct Card {
     /// Whether headers are received into buffers of their own; none where the driver
     /// cannot or does not say.
     pub header_split: Option<bool>,
-    /// Packets up to so many bytes are not split.
+    /// Packets up to this many bytes are not split.
     pub split_threshold: Option<u32>,
     /// Largest packets of segmentation offload and GRO, bytes.
     pub big: (Option<u32>, Option<u32>),
@@ -117,7 +117,7 @@ impl Card {
         let (micros, frames) = self.rx_coalescing;
         let waits = [micros.map(|n| format!("{n} us")), frames.map(|n| format!("{n} packets"))];
         let waits: Vec<String> = waits.into_iter().flatten().collect();
-        // A driver that adapts may tell what it waits for at the moment, which is no setting.
+        // A driver that adapts may tell what it waits for at the moment, which is not a setting.
         let set = self.adaptive != Some(true);
         keep("rx_coalescing", Some(waits.join(", ")).filter(|text| set && !text.is_empty()));
         keep("adaptive_coalescing", self.adaptive.map(switch));

@@ -1,4 +1,4 @@
-//! An agent that is a child process: its pipes, its last words, its sure end.
+//! An agent that is a child process: its pipes, its last output, its guaranteed end.
 
 use super::AgentPipe;
 use super::tail::Tail;
@@ -94,14 +94,14 @@ impl AgentProcess {
     }
 
     /// Waits for its end, at most that long.
-    fn wait(&mut self, patience: Duration) -> Option<ExitStatus> {
+    fn wait(&mut self, timeout: Duration) -> Option<ExitStatus> {
         if let Ok(Some(status)) = self.child.try_wait() {
             return Some(status);
         }
         // The child has not been reaped, so its id cannot mean anyone else.
         let pid = Pid::from_raw(self.child.id() as i32)?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let timeout =
@@ -127,13 +127,13 @@ impl Drop for AgentProcess {
 }
 
 /// The writing end of the agent's standard input, which may be closed under
-/// whoever holds it: a forgotten clone must not keep an agent alive.
+/// its holder: a forgotten clone must not keep an agent alive.
 #[derive(Clone)]
 struct SharedStdin(Arc<Mutex<Option<ChildStdin>>>);
 
 impl SharedStdin {
     fn close(&self) {
-        // Whoever is blocked in a write holds the lock; the agent does not read
+        // A thread blocked in a write holds the lock; the agent does not read
         // then, and will be killed instead.
         if let Ok(mut stdin) = self.0.try_lock() {
             *stdin = None;

@@ -1,11 +1,11 @@
-//! What would spoil, hide or forbid a measurement on a host: rules over its facts.
+//! What would distort, hide or prevent a measurement on a host: rules over its facts.
 
 use super::doctor_card::say;
 use super::facts::read;
 use crate::record::{Facts, Finding, Severity};
 use crate::sys::Roots;
 
-/// What a host does at the moment, beside what it is.
+/// What a host is doing at the moment, in addition to what it is.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Moment {
     /// Load average of the last minute.
@@ -47,7 +47,7 @@ fn steal(stat: &str) -> Option<f64> {
 /// gap between two bursts of packets is.
 const SLOW_WAKE: u64 = 50;
 
-/// Everything there is to say, what forbids first. A fact that the host does not
+/// All findings, those that prevent a study first. A fact that the host does not
 /// show is not judged.
 pub fn examine(facts: &Facts, moment: &Moment) -> Vec<Finding> {
     let mut all = Vec::new();
@@ -87,7 +87,7 @@ fn forbids(facts: &Facts, all: &mut Vec<Finding>) {
             all,
             Severity::Blocks,
             format!("kernel.perf_event_paranoid is {paranoid}"),
-            "no profile of the whole machine can be taken, so no explanation",
+            "the whole machine cannot be profiled, so there is no explanation",
             "sysctl -w kernel.perf_event_paranoid=0",
         );
     }
@@ -119,7 +119,7 @@ fn cpus(facts: &Facts, all: &mut Vec<Finding>) {
             all,
             Severity::Note,
             "turbo is on",
-            "the clock depends on heat and on what other cores do",
+            "the clock depends on temperature and on other cores",
             if intel {
                 "echo 1 > /sys/devices/system/cpu/intel_pstate/no_turbo"
             } else {
@@ -137,7 +137,7 @@ fn cpus(facts: &Facts, all: &mut Vec<Finding>) {
         say(
             all,
             Severity::Distorts,
-            format!("idle states that take long to leave are on: {}", slow.join(", ")),
+            format!("idle states with long exit latency are enabled: {}", slow.join(", ")),
             "a path that sleeps between reads pays for the wake-up",
             "cpupower idle-set -D 10",
         );
@@ -147,7 +147,7 @@ fn cpus(facts: &Facts, all: &mut Vec<Finding>) {
             all,
             Severity::Note,
             "SMT is on",
-            "two roles on one core's threads share its units; pin roles to different cores",
+            "two roles on one core's threads share its execution units; pin roles to different cores",
             "echo off > /sys/devices/system/cpu/smt/control",
         );
     }
@@ -157,7 +157,7 @@ fn cpus(facts: &Facts, all: &mut Vec<Finding>) {
             all,
             Severity::Distorts,
             "NUMA balancing is on",
-            "the kernel unmaps pages to see who uses them, and moves them while bytes flow",
+            "the kernel unmaps pages to see who uses them, and moves them during trials",
             "sysctl -w kernel.numa_balancing=0",
         );
     }
@@ -178,11 +178,11 @@ const DEBUG: &[(&str, &str)] = &[
 const MITIGATIONS: &[(&str, &str)] = &[
     (
         "spec_rstack_overflow",
-        "SRSO: every return is made safe; costs about a third of tap packets a second on a \
-         published Ryzen",
+        "SRSO: every return is protected; costs about a third of tap packets per \
+         second on a published Ryzen",
     ),
-    ("retbleed", "retbleed: every return or every system call is made safe"),
-    ("spectre_v2", "spectre v2: every indirect call is made safe"),
+    ("retbleed", "retbleed: every return or every system call is protected"),
+    ("spectre_v2", "spectre v2: every indirect call is protected"),
     ("mds", "MDS: buffers are cleared at every return to user space"),
     ("gather_data_sampling", "GDS: gathers are slower"),
     ("its", "ITS: indirect branches go through thunks"),
@@ -201,8 +201,8 @@ fn kernel(facts: &Facts, all: &mut Vec<Finding>) {
             all,
             Severity::Note,
             "hardened usercopy is on",
-            "every copy to or from user space checks its bounds; it hides what small packets cost",
-            "boot with hardened_usercopy=off (a laboratory machine only)",
+            "every copy to or from user space checks its bounds, which hides the cost of small packets",
+            "boot with hardened_usercopy=off (on a lab machine only)",
         );
     }
     if option("IRQ_TIME_ACCOUNTING") == Some("n") && option("VIRT_CPU_ACCOUNTING_GEN") != Some("y")
@@ -211,7 +211,7 @@ fn kernel(facts: &Facts, all: &mut Vec<Finding>) {
             all,
             Severity::Note,
             "the kernel does not time interrupts (no IRQ_TIME_ACCOUNTING)",
-            "softirq shares are sampled by the tick: fair over seconds, not over milliseconds",
+            "softirq shares are sampled by the tick: accurate over seconds, not over milliseconds",
             "boot a kernel with CONFIG_IRQ_TIME_ACCOUNTING=y",
         );
     }
@@ -219,7 +219,7 @@ fn kernel(facts: &Facts, all: &mut Vec<Finding>) {
         let state = facts.settings.get(&format!("vulnerability.{name}"));
         if let Some(state) = state.and_then(|state| state.strip_prefix("Mitigation: ")) {
             let what = format!("mitigation in force: {state}");
-            let command = "boot with mitigations=off (a laboratory machine only), as a variant";
+            let command = "boot with mitigations=off (on a lab machine only), as a variant";
             say(all, Severity::Note, what, effect, command);
         }
     }
@@ -227,8 +227,8 @@ fn kernel(facts: &Facts, all: &mut Vec<Finding>) {
         say(
             all,
             Severity::Note,
-            format!("the kernel is locked down ({mode})"),
-            "BPF may not attach to kernel functions, so copied bytes are estimated and not counted",
+            format!("the kernel is in lockdown mode ({mode})"),
+            "BPF may not attach to kernel functions, so copied bytes are estimated, not counted",
             "boot without lockdown= and without secure boot",
         );
     }
@@ -242,7 +242,7 @@ fn kernel(facts: &Facts, all: &mut Vec<Finding>) {
             all,
             Severity::Distorts,
             format!("the clock source is {clock}"),
-            "reading the time is a system call or a device access, and every call is timed",
+            "reading the time requires a system call or a device access, and every call is timed",
             "boot with tsc=reliable, if the machine's clock is sound",
         );
     }
@@ -251,7 +251,7 @@ fn kernel(facts: &Facts, all: &mut Vec<Finding>) {
             all,
             Severity::Note,
             "the NMI watchdog is on",
-            "it takes one of the hardware's counters from profiles",
+            "it occupies a hardware counter that profiles need",
             "sysctl -w kernel.nmi_watchdog=0",
         );
     }
@@ -263,9 +263,9 @@ fn network(facts: &Facts, moment: &Moment, all: &mut Vec<Finding>) {
         say(
             all,
             Severity::Note,
-            format!("packet sockets that listen here: {count}"),
-            "each sees every packet of a real link, which forces copies on zero-copy senders",
-            "ss -0 -p names them: stop tcpdump, DHCP clients and the like on the link under test",
+            format!("packet sockets listening here: {count}"),
+            "each sees every packet of a real link, which forces zero-copy senders to copy",
+            "ss -0 -p names them: stop tcpdump, DHCP clients and similar programs on the link under test",
         );
     }
     let optmem = facts.settings.get("net.core.optmem_max").and_then(|text| text.parse().ok());
@@ -295,8 +295,8 @@ fn network(facts: &Facts, moment: &Moment, all: &mut Vec<Finding>) {
                             "{card}: {} is {value} and could be {most}",
                             what.replace('_', " ")
                         ),
-                        "the bus may be the limit and not the path",
-                        "another slot; see `lspci -vv`, LnkSta",
+                        "the bus may be the bottleneck instead of the path",
+                        "use another slot; see `lspci -vv`, LnkSta",
                     );
                 }
             }
@@ -312,8 +312,8 @@ fn network(facts: &Facts, moment: &Moment, all: &mut Vec<Finding>) {
                     all,
                     Severity::Note,
                     format!("{card} is on NUMA node {value}"),
-                    "roles on another node cross the interconnect with every byte",
-                    "name the card with the testbed, and CPUs of its node come first; or --cores",
+                    "roles on another node move every byte across the interconnect",
+                    "name the card with the testbed, so that CPUs of its node are preferred; or use --cores",
                 );
             }
             _ => {}
@@ -337,8 +337,8 @@ fn others(facts: &Facts, moment: &Moment, all: &mut Vec<Finding>) {
         say(
             all,
             Severity::Distorts,
-            format!("others are at work: load average {load:.1} on {cpus} CPUs"),
-            "trials that lose 10% of a CPU to others are rejected",
+            format!("the machine is busy: load average {load:.1} on {cpus} CPUs"),
+            "trials that lose 10% of a CPU to other processes are rejected",
             "stop them, or wait",
         );
     }
@@ -348,13 +348,13 @@ fn others(facts: &Facts, moment: &Moment, all: &mut Vec<Finding>) {
             Severity::Distorts,
             format!("the hypervisor has taken {:.1}% of the CPUs since boot", steal * 100.0),
             "trials that lose 10% of a CPU to it are rejected",
-            "a machine of your own, or another hour",
+            "use a dedicated machine, or another time",
         );
     }
     let devices = [
         ("udmabuf", "devmem needs a dmabuf: udmabuf makes one of host memory", "modprobe udmabuf"),
         ("vhost-net", "tap studies run without vhost", "modprobe vhost_net"),
-        ("dsa", "copies cannot be handed to a DSA engine", "modprobe idxd, then accel-config"),
+        ("dsa", "copies cannot be offloaded to a DSA engine", "modprobe idxd, then accel-config"),
     ];
     for (device, effect, command) in devices {
         if !facts.settings.contains_key(&format!("device.{device}")) {
@@ -375,7 +375,7 @@ fn others(facts: &Facts, moment: &Moment, all: &mut Vec<Finding>) {
         say(
             all,
             Severity::Note,
-            "no huge pages are set aside (vm.nr_hugepages = 0)",
+            "no huge pages are reserved (vm.nr_hugepages = 0)",
             "receive areas of zcrx and devmem fall back to small pages",
             "sysctl -w vm.nr_hugepages=64",
         );

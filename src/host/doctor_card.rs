@@ -1,4 +1,4 @@
-//! What a card's settings do to a measurement: rules over the facts `nic.CARD.*`.
+//! How a card's settings affect a measurement: rules over the facts `nic.CARD.*`.
 
 use crate::record::{Facts, Finding, Severity};
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ const RING: u32 = 4096;
 /// Packets above this are BIG TCP, bytes (include/linux/netdevice.h, GSO_LEGACY_MAX_SIZE).
 const BIG: u32 = 65_537;
 
-/// Largest wait of an interrupt that is still short beside a round trip, microseconds.
+/// Largest wait of an interrupt that is still short compared with a round trip, microseconds.
 const LONG_WAIT: u32 = 100;
 
 /// Part of a bus's bytes that is payload, with packets of 256 bytes and headers of 20 to 28
@@ -58,7 +58,7 @@ impl Examined<'_> {
                 all,
                 Severity::Distorts,
                 format!("{card}: the qdisc {qdisc} shapes what is sent"),
-                "its rate and its delays are measured, and not the path",
+                "its rate and delays are measured instead of the path",
                 &format!("tc qdisc replace dev {card} root fq"),
             );
         }
@@ -73,7 +73,7 @@ impl Examined<'_> {
             say(
                 all,
                 Severity::Distorts,
-                format!("{card}: receive rings of {now} descriptors, {most} are possible"),
+                format!("{card}: receive rings have {now} descriptors, {most} are possible"),
                 "a burst that the ring cannot hold is dropped by the card, and TCP slows down",
                 &format!("ethtool -G {card} rx {wanted}"),
             );
@@ -92,7 +92,7 @@ impl Examined<'_> {
         }
     }
 
-    /// What stands in the way of BIG TCP (Documentation/networking/ip-sysctl.rst knows of
+    /// Obstacles to BIG TCP (Documentation/networking/ip-sysctl.rst knows of
     /// it as "gso_max_size"; include/linux/skbuff.h, MAX_SKB_FRAGS).
     fn big_packets(&self, all: &mut Vec<Finding>) {
         let card = self.card;
@@ -102,7 +102,7 @@ impl Examined<'_> {
                 all,
                 Severity::Note,
                 format!("{card}: its segmentation takes packets of up to {most} bytes"),
-                "a cell with a larger gso-max cannot run (published runs of BIG TCP had 131072)",
+                "a cell with a larger gso-max cannot run (published runs of BIG TCP used 131072)",
                 &format!("leave gso-max at {most}, or use a card with a larger tso_max_size"),
             );
         }
@@ -112,7 +112,7 @@ impl Examined<'_> {
                 all,
                 Severity::Note,
                 format!("{card}: the kernel's packets hold 17 fragments (CONFIG_MAX_SKB_FRAGS)"),
-                "a received packet of pages of 4 KiB ends at 68 KiB, so that BIG TCP gains little",
+                "a received packet of 4 KiB pages is limited to 68 KiB, so BIG TCP gains little",
                 "boot a kernel with CONFIG_MAX_SKB_FRAGS=45",
             );
         }
@@ -134,8 +134,8 @@ impl Examined<'_> {
                 all,
                 Severity::Distorts,
                 format!("{card}: its bus carries about {bus:.0} Gbit/s, its link {link:.0} Gbit/s"),
-                "the bus is the limit and not the path",
-                "another slot or card; see `lspci -vv`, LnkSta",
+                "the bus is the bottleneck instead of the path",
+                "use another slot or card; see `lspci -vv`, LnkSta",
             );
         }
     }
@@ -156,7 +156,7 @@ impl Examined<'_> {
                 all,
                 Severity::Distorts,
                 format!("{card} is on NUMA node {node}, and all {others} huge pages are elsewhere"),
-                "receive areas of zcrx and devmem cross the interconnect with every byte",
+                "receive areas of zcrx and devmem move every byte across the interconnect",
                 &format!("bytepath run --set \"hugepages 2M node={node} 128\""),
             );
         }
@@ -169,7 +169,7 @@ impl Examined<'_> {
                 all,
                 Severity::Distorts,
                 format!("{card}: interrupt coalescing adapts to the load"),
-                "paths meet other interrupts than each other, and one trial other than the next",
+                "interrupt rates differ between paths, and from trial to trial",
                 &format!("ethtool -C {card} adaptive-rx off rx-usecs 8"),
             );
             return;
@@ -181,7 +181,7 @@ impl Examined<'_> {
                 all,
                 Severity::Note,
                 format!("{card}: an interrupt waits {micros} us for more packets"),
-                "each round trip is longer by that, so buffers have to be larger (bytepath plan)",
+                "each round trip is that much longer, so buffers must be larger (bytepath plan)",
                 &format!("ethtool -C {card} rx-usecs 8"),
             );
         }
@@ -195,7 +195,7 @@ impl Examined<'_> {
                 "off",
                 Severity::Distorts,
                 "GRO is off",
-                "every packet goes up the stack alone, which hides what a path costs",
+                "every packet goes up the stack individually, which hides the cost of a path",
                 "gro on",
             ),
             (
@@ -203,7 +203,7 @@ impl Examined<'_> {
                 "off",
                 Severity::Distorts,
                 "TSO is off",
-                "the CPU cuts what is sent into packets, which hides what a path costs",
+                "the CPU segments what is sent, which hides the cost of a path",
                 "tso on",
             ),
             (
@@ -219,15 +219,15 @@ impl Examined<'_> {
                 "off",
                 Severity::Distorts,
                 "receive checksums are not offloaded",
-                "the CPU reads every byte, so no path is without a touch of the payload",
+                "the CPU reads every byte, so every path touches the payload",
                 "rx on",
             ),
             (
                 "hw_gro",
                 "off",
                 Severity::Note,
-                "hardware GRO is there and off",
-                "published runs of zcrx gained a third by it",
+                "hardware GRO is available and off",
+                "published runs of zcrx gained a third from it",
                 "rx-gro-hw on",
             ),
         ];
@@ -253,7 +253,7 @@ impl Examined<'_> {
                 all,
                 Severity::Distorts,
                 format!("{card}: packets up to {threshold} bytes are not split from their headers"),
-                "they are copied, on a path that is called zero-copy",
+                "they are copied, on a path labelled zero-copy",
                 &format!("ethtool -G {card} hds-thresh 0"),
             ),
             _ => {}

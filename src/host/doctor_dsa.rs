@@ -27,7 +27,7 @@ pub fn examine_dsa(roots: &Roots) -> Vec<Finding> {
             &mut all,
             Severity::Note,
             format!("the DSA {address} has no driver"),
-            "copies cannot be handed to it",
+            "it cannot be used for copies",
             "modprobe idxd",
         );
     }
@@ -38,10 +38,10 @@ pub fn examine_dsa(roots: &Roots) -> Vec<Finding> {
         say(
             &mut all,
             Severity::Note,
-            "the firmware's values for DSA cannot be seen from here",
-            "published runs had cache entries for non-atomics 120, for atomics 8, CTAG entry \
+            "the firmware settings for DSA are not visible from here",
+            "published runs used cache entries for non-atomics 120, for atomics 8, CTAG entry \
              avail mask 255, VT-d and ENQCMD on",
-            "look into the firmware's set-up: Uncore Dfx Configuration, IIO Configuration",
+            "look in the firmware setup: Uncore Dfx Configuration, IIO Configuration",
         );
     }
     all
@@ -59,14 +59,14 @@ fn examine(roots: &Roots, bus: &Path, device: &Path, all: &mut Vec<Finding>) {
             "boot with intel_iommu=on,sm_on, and VT-d on in the firmware",
         );
     }
-    // Engines and queues lie beside their device on the bus, and in its folder.
+    // Engines and queues are next to their device on the bus, and in its folder.
     let parts = |kind: &str| folders(bus, &format!("{kind}{number}."));
     if parts("engine").iter().all(|engine| word(engine, "group_id").starts_with('-')) {
         say(
             all,
             Severity::Note,
             format!("no engine of {name} is in a group"),
-            "nothing works on its queues",
+            "nothing processes its queues",
             &format!("echo 0 > /sys/bus/dsa/devices/engine{number}.0/group_id"),
         );
     }
@@ -79,7 +79,7 @@ fn examine(roots: &Roots, bus: &Path, device: &Path, all: &mut Vec<Finding>) {
             all,
             Severity::Note,
             format!("no work queue of {name} is enabled for programs"),
-            "copies cannot be handed to it",
+            "it cannot be used for copies",
             "docs/copy.md has the commands",
         );
     }
@@ -97,10 +97,10 @@ fn examine(roots: &Roots, bus: &Path, device: &Path, all: &mut Vec<Finding>) {
             say(
                 all,
                 Severity::Note,
-                format!("the processor shows no {instruction}, which {queue} needs"),
-                "nothing can be submitted to it; whether the firmware hides it cannot be seen \
-                 from here",
-                "let the queue be dedicated, or switch ENQCMD on in the firmware",
+                format!("the processor does not show {instruction}, which {queue} requires"),
+                "nothing can be submitted to it; whether the firmware hides the instruction \
+                 is not visible from here",
+                "make the queue dedicated, or enable ENQCMD in the firmware",
             );
         }
     }
@@ -167,7 +167,7 @@ mod tests {
         made.set(&format!("{bus}/engine0.0/group_id"), "-1");
         made.set(&format!("{bus}/wq0.0/state"), "disabled");
         made.set("proc/cpuinfo", "flags : fpu sse2");
-        let firmware = "the firmware's values for DSA cannot be seen from here";
+        let firmware = "the firmware settings for DSA are not visible from here";
         assert_eq!(
             made.said(),
             [
@@ -182,10 +182,16 @@ mod tests {
         made.set(&format!("{bus}/wq0.0/state"), "enabled");
         made.set(&format!("{bus}/wq0.0/type"), "user");
         made.set(&format!("{bus}/wq0.0/mode"), "dedicated");
-        assert_eq!(made.said(), ["the processor shows no movdir64b, which wq0.0 needs", firmware]);
+        assert_eq!(
+            made.said(),
+            ["the processor does not show movdir64b, which wq0.0 requires", firmware]
+        );
         made.set("proc/cpuinfo", "flags : fpu movdir64b");
         assert_eq!(made.said(), [firmware]);
         made.set(&format!("{bus}/wq0.0/mode"), "shared");
-        assert_eq!(made.said(), ["the processor shows no enqcmd, which wq0.0 needs", firmware]);
+        assert_eq!(
+            made.said(),
+            ["the processor does not show enqcmd, which wq0.0 requires", firmware]
+        );
     }
 }

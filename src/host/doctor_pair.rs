@@ -1,4 +1,4 @@
-//! What two hosts, or the cards at the ends of one link, have not alike.
+//! Differences between two hosts, or the cards at the ends of one link.
 
 use super::doctor_card::say;
 use crate::record::{Facts, Finding, Role, Severity};
@@ -25,7 +25,7 @@ pub fn examine_pair(facts: [&Facts; 2], devices: &[Option<String>; 2]) -> Vec<Fi
         };
         for (what, name) in OF_CARDS {
             let both = of(facts, &card, what).zip(of(others, &other, what));
-            // A driver of the kernel's tree has the kernel's version, which is told below.
+            // An in-tree driver has the kernel's version, which is reported below.
             let own = |text: &String| *text != facts.kernel_release;
             let apart = both.filter(|(here, there)| here != there && own(here));
             let Some((here, there)) = apart else { continue };
@@ -33,7 +33,7 @@ pub fn examine_pair(facts: [&Facts; 2], devices: &[Option<String>; 2]) -> Vec<Fi
                 &mut all,
                 Severity::Distorts,
                 format!("{name}: {here} of {card} (sender), {there} of {other} (receiver)"),
-                "what differs between the ends may be the cards' and not the path's",
+                "differences between the ends may come from the cards and not from the path",
                 "update one of them: `devlink dev flash`, or the vendor's tool",
             );
         }
@@ -44,7 +44,7 @@ pub fn examine_pair(facts: [&Facts; 2], devices: &[Option<String>; 2]) -> Vec<Fi
             &mut all,
             Severity::Note,
             format!("kernel: {here} (sender), {there} (receiver)"),
-            "a path may be of another age at each end",
+            "a path's code may differ between the ends",
             "boot the same kernel on both, unless that is the question",
         );
     }

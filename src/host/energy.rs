@@ -1,4 +1,4 @@
-//! What a host has that measures energy and clocks: the sources of the meters `power` and
+//! What a host has to measure energy and clocks: the sources of the meters `power` and
 //! `frequency`.
 
 use crate::sys::{hwmon, pmu, powercap};

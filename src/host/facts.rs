@@ -123,7 +123,7 @@ const OPTIONS: &[&str] = &[
     "VIRT_CPU_ACCOUNTING_GEN",
 ];
 
-/// What somebody could set while a study runs.
+/// What someone could change while a study runs.
 pub(super) fn adjustable(roots: &Roots) -> BTreeMap<String, String> {
     let mut settings = BTreeMap::new();
     let mut keep = |name: String, value: Option<String>| {
@@ -260,7 +260,7 @@ fn memory(meminfo: &str) -> u64 {
     kib.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0).saturating_mul(1024)
 }
 
-/// Capabilities that some path or meter asks for, by bit (linux/capability.h).
+/// Capabilities that some path or meter requires, by bit (linux/capability.h).
 const CAPABILITIES: &[(u32, &str)] = &[
     (12, "NET_ADMIN"),
     (13, "NET_RAW"),
@@ -292,7 +292,7 @@ fn is_mapped(uid_map: &str) -> bool {
 }
 
 /// The options of interest from `/proc/config.gz`, where the kernel has it
-/// (CONFIG_IKCONFIG_PROC). "n" stands for "is not set".
+/// (CONFIG_IKCONFIG_PROC). "n" means "is not set".
 fn kernel_options(path: &Path) -> Vec<(String, String)> {
     const LONGEST: u64 = 4 << 20;
     let Ok(file) = File::open(path) else { return Vec::new() };

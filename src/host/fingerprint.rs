@@ -1,4 +1,4 @@
-//! What a host is set to: the facts that must not change while a study runs.
+//! A host's settings: the facts that must not change while a study runs.
 
 use super::facts::adjustable;
 use crate::sys::Roots;
@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 pub type Fingerprint = BTreeMap<String, String>;
 
 /// Facts that change by themselves while a study runs: a congestion control's
-/// module is loaded when a socket asks for it, and devices come with modules.
+/// module is loaded when a socket requests it, and devices come with modules.
 const PASSING: &[&str] = &["net.ipv4.tcp_available_congestion_control", "device."];
 
 /// Sysctls, clock source, governors, idle states, the CPUs of every interrupt, and
 /// attributes, rings, queues, offloads and queueing disciplines of the network
-/// cards: what the doctor reads, as far as somebody could set it, and what moves
+/// cards: what the doctor reads, as far as it can be changed, and what moves
 /// packets.
 pub fn fingerprint(roots: &Roots) -> Fingerprint {
     let passing = |name: &str| PASSING.iter().any(|passing| name.starts_with(passing));

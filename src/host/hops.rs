@@ -1,4 +1,4 @@
-//! What became of frames at a device and in its queueing discipline.
+//! What happened to frames at a device and in its queueing discipline.
 
 use crate::record::{Fault, FaultKind, Hops};
 use crate::sys::netlink::Netlink;
@@ -8,16 +8,13 @@ use std::io;
 /// What a device of this namespace and its root discipline have dropped so far, and what waits
 /// there. A discipline of several (mq) tells the sums of all.
 pub fn hops(device: &str) -> Result<Hops, Fault> {
-    let failed = |e: io::Error| Fault::system(format!("counting what {device} has dropped"), &e);
+    let failed = |e: io::Error| Fault::system(format!("counting the drops of {device}"), &e);
     let mut netlink = Netlink::new();
     let link = netlink.link(device).map_err(failed)?;
-    let counts = netlink.sent_and_dropped(device).map_err(failed)?;
-    let (Some(link), Some([sent, dropped])) = (link, counts) else {
-        return Err(Fault::new(
-            FaultKind::PeerLost,
-            format!("there is no device {device} any more"),
-        )
-        .remedy("see what removed it; a tap goes when its reader closes it"));
+    let traffic = netlink.traffic(device).map_err(failed)?;
+    let (Some(link), Some(traffic)) = (link, traffic) else {
+        return Err(Fault::new(FaultKind::PeerLost, format!("device {device} no longer exists"))
+            .remedy("find out what removed it; a tap disappears when its reader closes it"));
     };
     let all = netlink.qdiscs(link.index).map_err(failed)?;
     let root = all.iter().find(|qdisc| qdisc.parent == ROOT);
@@ -26,8 +23,9 @@ pub fn hops(device: &str) -> Result<Hops, Fault> {
         counts.iter().find(|(known, _)| *known == name).map_or(0, |(_, count)| *count)
     };
     Ok(Hops {
-        device_sent: sent,
-        device_dropped: dropped,
+        device_sent: traffic.sent,
+        device_dropped: traffic.dropped,
+        arrival_dropped: traffic.dropped_on_arrival,
         qdisc_dropped: count("drops"),
         qdisc_queued: count("qlen"),
         ..Hops::default()

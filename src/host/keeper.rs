@@ -1,5 +1,5 @@
 //! The thread that starts agents on this machine. The kernel kills them when it ends,
-//! so it waits for nothing else than the end of those agents, and whoever raised a
+//! so it waits only for the end of those agents, and the caller that set up a
 //! deployment may do so from any thread.
 
 use super::child::AgentProcess;
@@ -26,7 +26,7 @@ impl LocalAgent {
     }
 }
 
-/// Ties agents to whoever holds it. To be dropped after them.
+/// Ties agents to its holder. To be dropped after them.
 struct Keeper {
     /// Dropped to let the thread go.
     end: Option<mpsc::Sender<()>>,

@@ -28,13 +28,13 @@ use std::io;
 use std::time::{Duration, Instant};
 
 /// How long the peer's end may take to appear.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Sets up this end of a link: the first end makes the pair, the second finds it.
 /// Returns when every setting was seen to be in force and, at the second end, when
 /// both ends can send. That end steers what it receives; the first one does where it was
-/// asked for by name.
-/// The answer names wishes that could not be had.
+/// requested by name.
+/// The answer names optional requests that failed.
 pub fn apply(end: &LinkEnd) -> Result<Vec<String>, Fault> {
     check(end)?;
     let mut netlink = Netlink::new();
@@ -47,7 +47,7 @@ pub fn apply(end: &LinkEnd) -> Result<Vec<String>, Fault> {
     configure(&mut netlink, &link, end).map_err(|f| f.context(&end.device))?;
     send_memory::limit(end.settings.wmem)?;
     if end.second {
-        wait_for_carrier(&mut netlink, &end.device, end.patience)?;
+        wait_for_carrier(&mut netlink, &end.device, end.timeout)?;
     }
     if !end.second && !end.softirq_required {
         return Ok(Vec::new());
@@ -55,7 +55,7 @@ pub fn apply(end: &LinkEnd) -> Result<Vec<String>, Fault> {
     steer(&mut netlink, &link, end).map_err(|f| f.context(&end.device))
 }
 
-/// Waits until a device can send, at most so many seconds.
+/// Waits until a device can send, at most this many seconds.
 pub fn await_carrier(device: &str, timeout: f64) -> Result<(), Fault> {
     wait_for_carrier(&mut Netlink::new(), device, timeout)
 }
@@ -71,7 +71,7 @@ fn check(end: &LinkEnd) -> Result<(), Fault> {
 }
 
 /// Makes the pair. A pair that is left from earlier settings goes first, so
-/// that no setting outlives the cell that asked for it.
+/// that no setting outlives the cell that requested it.
 fn make_pair(
     netlink: &mut Netlink,
     end: &LinkEnd,
@@ -81,7 +81,7 @@ fn make_pair(
     let what = format!("creating the veth pair {} and {peer}", end.device);
     if let Some(old) = netlink.link(&end.device).map_err(|e| refused(&what, &e))? {
         if old.kind != "veth" {
-            let text = format!("{what}: a device of that name exists and is no veth");
+            let text = format!("{what}: a device of that name exists and is not a veth");
             return Err(Fault::new(FaultKind::System, text));
         }
         netlink.delete_link(old.index).map_err(|e| refused(&what, &e))?;
@@ -97,13 +97,13 @@ fn make_pair(
         refused(format!("{what}, MTU {}", end.settings.mtu), &e).remedy(match e.kind() {
             io::ErrorKind::Unsupported => "modprobe veth, or use a kernel with CONFIG_VETH",
             io::ErrorKind::InvalidInput => "a veth takes an MTU of 68 to 65535 bytes",
-            _ => "both ends have to be in namespaces that this process may administer",
+            _ => "both ends must be in namespaces that this process may administer",
         })
     })?;
     find(netlink, &end.device)
 }
 
-/// A device that is there already, without what an earlier link has set of it.
+/// A device that already exists, without what an earlier link has set of it.
 fn found(netlink: &mut Netlink, name: &str) -> Result<Link, Fault> {
     let link = find(netlink, name)?;
     if link.kind != tap::KIND {
@@ -115,7 +115,7 @@ fn found(netlink: &mut Netlink, name: &str) -> Result<Link, Fault> {
 
 /// Waits for a device to be there.
 fn find(netlink: &mut Netlink, name: &str) -> Result<Link, Fault> {
-    poll(&format!("looking for {name}"), PATIENCE, || netlink.link(name))?.ok_or_else(|| {
+    poll(&format!("looking for {name}"), TIMEOUT, || netlink.link(name))?.ok_or_else(|| {
         let text = format!("there is no device {name}");
         Fault::new(FaultKind::System, text).remedy("set up the other end of the link first")
     })
@@ -139,25 +139,25 @@ fn wait_for_carrier(netlink: &mut Netlink, device: &str, timeout: f64) -> Result
         Ok(netlink.peer(&own)?.filter(|peer| peer.operational).map(drop))
     };
     let what = format!("waiting for the carrier of {device}");
-    let patience = Duration::try_from_secs_f64(timeout).unwrap_or(PATIENCE);
-    poll(&what, patience, || both(netlink))?.ok_or_else(|| {
-        let text = format!("{what}: none within {} s", patience.as_secs());
+    let timeout = Duration::try_from_secs_f64(timeout).unwrap_or(TIMEOUT);
+    poll(&what, timeout, || both(netlink))?.ok_or_else(|| {
+        let text = format!("{what}: none within {} s", timeout.as_secs());
         Fault::new(FaultKind::System, text)
-            .remedy("see that both ends are plugged in, and speak the same speed")
+            .remedy("check that both ends are plugged in and run at the same speed")
     })
 }
 
 /// Asks again and again, for a while; none if it never came.
 fn poll<T>(
     what: &str,
-    patience: Duration,
+    timeout: Duration,
     mut ask: impl FnMut() -> io::Result<Option<T>>,
 ) -> Result<Option<T>, Fault> {
     let start = Instant::now();
     loop {
         match ask().map_err(|e| refused(what, &e))? {
             Some(answer) => return Ok(Some(answer)),
-            None if start.elapsed() > patience => return Ok(None),
+            None if start.elapsed() > timeout => return Ok(None),
             None => std::thread::sleep(Duration::from_millis(1)),
         }
     }
@@ -235,7 +235,7 @@ fn set_offloads(netlink: &mut Netlink, index: u32, settings: &LinkSettings) -> R
     let reading = |e| refused("reading offload features (needs CONFIG_ETHTOOL_NETLINK)", &e);
     let before = netlink.features(index).map_err(reading)?;
     if hw_gro && !before.changeable.iter().any(|name| name == HW_GRO) {
-        let text = format!("this device has no hardware GRO ({HW_GRO} cannot be switched on)");
+        let text = format!("this device has no hardware GRO ({HW_GRO} cannot be enabled)");
         return Err(Fault::new(FaultKind::Unsupported, text)
             .remedy("use a NIC with hardware GRO; 'ethtool -k DEVICE' shows it"));
     }
@@ -284,7 +284,7 @@ fn verify(netlink: &mut Netlink, end: &LinkEnd, wanted: &Limits) -> Result<(), F
     match pairs.iter().find(|(_, wanted, has)| wanted.is_some() && wanted != has) {
         None => Ok(()),
         Some((name, wanted, None)) => {
-            let text = format!("this kernel has no {name} (asked for: {})", wanted.unwrap_or(0));
+            let text = format!("this kernel has no {name} (requested: {})", wanted.unwrap_or(0));
             Err(Fault::new(FaultKind::Unsupported, text)
                 .remedy("use Linux 6.3 or later, or leave gso_max and gro_max unset"))
         }
@@ -301,7 +301,7 @@ fn limits_text(limits: &Limits) -> String {
 }
 
 /// Which CPU receives: RPS, or a kernel thread that polls. Both are set through
-/// sysfs, and only when asked for.
+/// sysfs, and only when requested.
 fn steer(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<Vec<String>, Fault> {
     let (settings, mut notes) = (&end.settings, Vec::new());
     let by_name = end
@@ -322,8 +322,8 @@ fn steer(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<Vec<String
             match pin_napi(netlink, link, end, cpu) {
                 Err(fault) if fault.kind == FaultKind::Permission && !end.softirq_required => {
                     notes.push(format!(
-                        "the NAPI thread of {} runs where the scheduler puts it: only root may pin \
-                         it",
+                        "the NAPI thread of {} is not pinned: only \
+                         root may pin it",
                         end.device
                     ));
                 }
@@ -354,9 +354,8 @@ fn set_attribute(
     let fault = |e: io::Error| {
         let fault = refused(format!("{what} (/sys/{path})"), &e);
         match e.kind() {
-            io::ErrorKind::PermissionDenied => {
-                fault.remedy("run as root: the kernel allows this to the host's administrator only")
-            }
+            io::ErrorKind::PermissionDenied => fault
+                .remedy("run as root: the kernel permits this only to the host's administrator"),
             io::ErrorKind::NotFound => fault.remedy("use a kernel that has this attribute"),
             _ => fault,
         }
@@ -371,7 +370,7 @@ fn set_attribute(
 }
 
 /// Pins the kernel threads of the device's NAPI instances to a CPU.
-/// The answer is why they are not, on a kernel that does not tell which they are.
+/// The answer is why they are not, on a kernel that does not show which they are.
 fn pin_napi(
     netlink: &mut Netlink,
     link: &Link,
@@ -381,7 +380,7 @@ fn pin_napi(
     let what = format!("pinning the NAPI thread to CPU {cpu}");
     let napis = match netlink.napis(link.index) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => None,
-        // The instances of a tap have no numbers, and are not told of.
+        // The instances of a tap have no numbers, and are not reported.
         Ok(none) if none.is_empty() && link.kind == tap::KIND => None,
         napis => Some(napis.map_err(|e| refused(&what, &e))?),
     };
@@ -409,7 +408,7 @@ fn pin_napi(
         let fail = |e: io::Error| {
             refused(format!("{what} ({name})"), &e).remedy(match e.kind() {
                 io::ErrorKind::InvalidInput => "choose a CPU that is online",
-                _ => "run as root with CAP_SYS_NICE, or do not ask for a softirq CPU",
+                _ => "run as root with CAP_SYS_NICE, or leave out the softirq CPU",
             })
         };
         if cpu as usize >= CpuSet::MAX_CPU {
@@ -441,8 +440,8 @@ fn only_thread(device: &str) -> Result<(String, Option<u32>), String> {
         (found, _) => {
             let how = if found.is_none() { "none" } else { "several" };
             Err(format!(
-                "the NAPI thread of {device} runs where the scheduler puts it: {how} of the \
-                 kernel's threads are called {lead}*, and it does not tell whose they are"
+                "the NAPI thread of {device} is not pinned: {how} kernel threads \
+                 are named {lead}*, and the kernel does not show to which device each belongs"
             ))
         }
     }

@@ -1,6 +1,6 @@
 //! What a host is: an agent in its place, reached over a pipe, with an address on
 //! the link. A host knows no role and no other host; which hosts and links make a
-//! deployment is the testbed's business. Facts of a host, the doctor's rules, one
+//! deployment is up to the testbed. Facts of a host, the doctor's rules, one
 //! end of a link and the steward of its settings are here too.
 
 mod attachment;
@@ -33,7 +33,7 @@ pub use boot::{Boot, echoes};
 pub use build::{VERSION, of as build_of, own as own_build};
 pub use card::{Card, record as record_cards};
 pub use child::{AgentProcess, ending};
-pub use descriptors::make as make_tap;
+pub use descriptors::link_end;
 pub use doctor::{Moment, examine, moment};
 pub use doctor_dsa::examine_dsa;
 pub use doctor_pair::examine_pair;
@@ -41,7 +41,7 @@ pub use facts::survey;
 pub use fingerprint::{Fingerprint, differences, fingerprint};
 pub use hops::hops;
 pub use keeper::LocalAgent;
-pub use link::{apply as apply_link_end, await_carrier};
+pub use link::await_carrier;
 pub use namespace::{pair_of_agents, remedy};
 pub use nic::nic;
 pub use process_host::ProcessHost;
@@ -60,7 +60,7 @@ pub trait Host: Send {
     /// The pipe to its agent, once.
     fn take_pipe(&mut self) -> AgentPipe;
 
-    /// Tells its agent to end, without waiting: several are told before one is
+    /// Asks its agent to end, without waiting: several are asked before one is
     /// waited for.
     fn close(&mut self) {}
 
@@ -93,7 +93,7 @@ pub trait Host: Send {
 
     /// Gives up a host that left a ping unanswered, and says what it showed last.
     fn give_up(&mut self) -> String {
-        format!("its agent left a ping unanswered for {} s", self.silence().as_secs_f64())
+        format!("its agent did not answer a ping within {} s", self.silence().as_secs_f64())
     }
 
     /// What the console of a host that does not answer shows, if it has one.

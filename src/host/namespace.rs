@@ -2,11 +2,11 @@
 //! by a veth pair.
 //!
 //! The namespaces are anonymous. They belong to the two agents and end with
-//! them, so that nothing can be left behind, whoever is killed.
+//! them, so that nothing can be left behind, no matter which process is killed.
 
 use super::child::AgentProcess;
 use super::keeper::LocalAgent;
-use crate::record::Fault;
+use crate::record::{Fault, FaultKind};
 use crate::sys::Roots;
 use crate::sys::namespace::{self, Enter, Refused, Step};
 use std::io;
@@ -29,8 +29,15 @@ pub fn pair_of_agents(program: &Path) -> Result<[LocalAgent; 2], Fault> {
 fn fault(refused: &Refused, program: &Path) -> Fault {
     match refused.step {
         Step::Program => Fault::system(format!("starting {}", program.display()), &refused.error),
-        step => Fault::system(format!("testbed netns: {}", step.words()), &refused.error)
-            .remedy(remedy(refused, &Roots::real())),
+        step => {
+            let what = format!("testbed netns: {}", step.words());
+            let fault = Fault::system(what, &refused.error).remedy(remedy(refused, &Roots::real()));
+            match is_limit(&refused.error) {
+                // ENOSPC of namespaces is a limit that an administrator sets, not a full disk.
+                true => Fault { kind: FaultKind::Permission, ..fault },
+                false => fault,
+            }
+        }
     }
 }
 
@@ -121,6 +128,14 @@ mod tests {
             let text = remedy(&refused(Step::UserNamespace, libc::EPERM), &roots);
             assert!(text.contains(expected), "{name}={value}: {text}");
         }
+    }
+
+    #[test]
+    fn a_limit_on_namespaces_is_a_permission_and_not_a_full_disk() {
+        let limit = fault(&refused(Step::UserNamespace, libc::ENOSPC), Path::new("bytepath"));
+        assert_eq!(limit.kind, FaultKind::Permission, "{limit}");
+        let denied = fault(&refused(Step::UserNamespace, libc::EPERM), Path::new("bytepath"));
+        assert_eq!(denied.kind, FaultKind::Permission, "{denied}");
     }
 
     #[test]

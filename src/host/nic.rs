@@ -1,4 +1,4 @@
-//! What is known of the network cards of a host: what preparing one takes, and from
+//! The network cards of a host: what preparing one requires, and from
 //! `/sys/class/net` the rest (Documentation/ABI/testing/sysfs-class-net, sysfs-bus-pci).
 
 use crate::record::Fault;

@@ -1,5 +1,5 @@
-//! A host whose agent is a process of this machine: in a network namespace, beside a
-//! guest, with a device that is lent to it, or behind a command of the user's.
+//! A host whose agent is a process of this machine: in a network namespace, next to
+//! a guest, with a device that is lent to it, or behind a command of the user's.
 
 use super::{Adapter, AgentPipe, Attachment, Host, LocalAgent};
 use crate::record::LinkSettings;

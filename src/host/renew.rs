@@ -1,4 +1,4 @@
-//! A tap as if it had just been made. A veth pair is made anew for each link; a tap
+//! Resets a tap to its initial state. A veth pair is recreated for each link; a tap
 //! stays, because a guest holds the other end of it, and so does what was set of it.
 
 use super::nic::is_set;

@@ -16,7 +16,7 @@ static INITIAL: OnceLock<String> = OnceLock::new();
 pub fn limit(most: Option<u32>) -> Result<(), Fault> {
     let fault = |e: std::io::Error| {
         Fault::system(format!("limiting send buffers ({PATH})"), &e)
-            .remedy("add wmem=auto to the link, which leaves the kernel's limit")
+            .remedy("add wmem=auto to the link, which keeps the kernel's limit")
     };
     let before = fs::read_to_string(PATH).map_err(fault)?;
     let initial = INITIAL.get_or_init(|| before.clone());
@@ -40,7 +40,7 @@ pub fn limit(most: Option<u32>) -> Result<(), Fault> {
 fn values(text: &str) -> Result<[u64; 3], Fault> {
     let all: Vec<u64> = text.split_whitespace().map_while(|word| word.parse().ok()).collect();
     all.try_into().map_err(|_| {
-        let text = format!("{PATH} holds '{}' and not three numbers", text.trim());
+        let text = format!("{PATH} contains '{}', not three numbers", text.trim());
         Fault::new(FaultKind::Unsupported, text)
     })
 }

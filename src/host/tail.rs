@@ -5,7 +5,7 @@ use std::io::Read;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The last bytes of a stream, read by a thread of their own, so that whoever
+/// The last bytes of a stream, read by a thread of their own, so that the process that
 /// writes much never blocks.
 pub struct Tail {
     state: Mutex<State>,
@@ -32,24 +32,24 @@ impl Tail {
         tail
     }
 
-    /// What is kept; bytes that are no UTF-8 are replaced.
+    /// What is kept; bytes that are not UTF-8 are replaced.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(self.lock().bytes.make_contiguous()).into_owned()
     }
 
     /// The last line with something to say, once the pipe is at its end (a
     /// process that inherited it may hold it open; that is waited for no longer
-    /// than `patience`).
-    pub fn last_line(&self, patience: Duration) -> Option<String> {
-        self.await_end(patience);
+    /// than `timeout`).
+    pub fn last_line(&self, timeout: Duration) -> Option<String> {
+        self.await_end(timeout);
         let hint = "note: run with `RUST_BACKTRACE";
         let telling = |line: &&str| !line.is_empty() && !line.starts_with(hint);
         self.text().lines().map(str::trim).rfind(telling).map(str::to_string)
     }
 
     /// Waits for the end of the pipe, at most that long.
-    pub fn await_end(&self, patience: Duration) {
-        drop(self.changed.wait_timeout_while(self.lock(), patience, |state| !state.ended));
+    pub fn await_end(&self, timeout: Duration) {
+        drop(self.changed.wait_timeout_while(self.lock(), timeout, |state| !state.ended));
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

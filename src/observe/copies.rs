@@ -1,14 +1,14 @@
-//! The copy meter: bytes really copied between kernel and program, from another
+//! The copy meter: bytes actually copied between kernel and program, from another
 //! source than the ledgers, and whether the two agree.
 //!
-//! Where the kernel lets a program be put behind its copy functions, their
+//! Where the kernel lets a program be attached to the return of its copy functions, their
 //! results are added up. Elsewhere the time spent in them, by a profile, times
 //! the speed at which the machine copies is an estimate, and is called one.
 
 use crate::profile::{FrameKind, Profile, Weight};
 use crate::record::{CopyCount, Ledger};
 
-/// Functions of the kernel that do nothing but copy between it and a program:
+/// Functions of the kernel that only copy between it and a program:
 /// arch/x86/lib/copy_user_64.S and its forerunners, arch/arm64/lib, and the
 /// generic ones of lib/iov_iter.c, into which the others may be inlined.
 const COPYING: &[&str] = &[
@@ -99,13 +99,13 @@ pub fn disagreement(
             let most = most.saturating_add(peeked) as f64;
             if *high < least {
                 Some(format!(
-                    "the ledgers have {least:.0} bytes as copied, the time in copy functions is \
-                     enough for {high:.0} at most"
+                    "the ledgers have {least:.0} bytes as copied, but the time in \
+                     copy functions suffices for {high:.0} at most"
                 ))
             } else if *low > most {
                 Some(format!(
-                    "the time in copy functions is enough for {low:.0} bytes at least, but only \
-                     {most:.0} went through the sockets"
+                    "the time in copy functions suffices for at least {low:.0} bytes, \
+                     but only {most:.0} went through the sockets"
                 ))
             } else {
                 None
@@ -121,7 +121,7 @@ fn direction(what: &str, ledger: &Ledger, more: u64, counted: u64) -> Option<Str
     let most = ledger.copied.saturating_add(ledger.unknown).saturating_add(more);
     let most = most as f64 * (1.0 + AGREE);
     let counted = counted as f64;
-    // A few messages of control data are no disagreement.
+    // A few messages of control data are not a disagreement.
     let slack = 4096.0;
     (counted + slack < least || counted > most + slack).then(|| {
         format!(

@@ -1,4 +1,4 @@
-//! Whether system calls are counted, and whom that begins with.
+//! Whether system calls are counted, and which thread that begins with.
 
 use super::kernel::{Counting, From};
 use super::{family, missing};
@@ -7,7 +7,7 @@ use crate::sys::Roots;
 use std::collections::HashSet;
 use std::io;
 
-/// How system calls are to be counted.
+/// How to count system calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Method {
     /// By BPF at typed tracepoints where that works; otherwise not, with the reason.
@@ -42,7 +42,7 @@ pub fn start(
 ) -> Result<(Option<Counting>, Vec<Absent>), Fault> {
     let absent = match method {
         Method::None => {
-            let reason = "it was not asked for".to_owned();
+            let reason = "it was not requested".to_owned();
             Absent { what: WHAT.to_owned(), reason, remedy: None }
         }
         Method::TaskStorage => return Ok((Some(begin(roots, start)?), Vec::new())),
@@ -90,6 +90,6 @@ fn follow_all(counting: &Counting, process: u32, roots: &Roots) -> Result<(), Fa
     }
     Err(Fault::new(
         FaultKind::System,
-        format!("process {process} makes threads faster than they can be followed"),
+        format!("process {process} creates threads faster than they can be followed"),
     ))
 }

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_has_no_threads() {
+    fn no_thread_groups_without_threads() {
         let dir = tempfile::tempdir().unwrap();
         assert!(members(dir.path(), 1).is_empty());
         assert_eq!(used(dir.path(), 1), None);

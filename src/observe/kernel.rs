@@ -49,13 +49,13 @@ impl Counting {
         let mut remarks = Vec::new();
         if !initial_pid_namespace(roots) {
             remarks.push(
-                "inside a PID namespace: thread ids are the host's, so CPU time of threads that \
-                 live is missing"
+                "inside a PID namespace: thread ids are the host's, so CPU time of \
+                 running threads is missing"
                     .to_owned(),
             );
         }
         let maps =
-            maps().map_err(|e| bpf::with_remedy(Fault::system("cannot make BPF maps", &e)))?;
+            maps().map_err(|e| bpf::with_remedy(Fault::system("cannot create BPF maps", &e)))?;
         let mut links = Vec::new();
         for (name, insns) in [
             ("sched_process_fork", fork::program(&members, &maps)),
@@ -86,7 +86,7 @@ impl Counting {
         let own = crate::sys::thread::id();
         let tried = || -> io::Result<[u64; 2]> {
             let (mut one, mut other) = UnixStream::pair()?;
-            // NETLINK_ROUTE: a message of no length is no request, and the kernel passes
+            // NETLINK_ROUTE: a message of no length is not a request, and the kernel passes
             // over it.
             let kind = (AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC);
             let kernel = socket_with(kind.0, kind.1, kind.2, None)?;
@@ -103,17 +103,17 @@ impl Counting {
                 Ok::<u64, io::Error>(layout::long(&value, 0))
             };
             let counts = [count(copies::FROM_PROGRAM)?, count(copies::TO_PROGRAM)?];
-            self.maps.begin_anew()?;
+            self.maps.restart_counting()?;
             Ok(counts)
         };
         let seen = tried();
-        let seen = seen.map_err(|e| Fault::system("cannot try whether copies are counted", &e))?;
+        let seen = seen.map_err(|e| Fault::system("cannot test whether copies are counted", &e))?;
         let moved = [2 * BYTES as u64, BYTES as u64];
         if seen == moved {
             return Ok(());
         }
         let text = format!(
-            "of {} bytes sent and {} received to try it, {} and {} were seen being copied",
+            "of {} bytes sent and {} received as a test, {} and {} were seen being copied",
             moved[0], moved[1], seen[0], seen[1]
         );
         Err(Fault::new(FaultKind::Unsupported, text).remedy(
@@ -183,8 +183,8 @@ impl Counting {
 }
 
 impl Maps {
-    /// Takes out all that was counted. Nobody may be followed.
-    fn begin_anew(&self) -> io::Result<()> {
+    /// Takes out all that was counted. No thread may be followed.
+    fn restart_counting(&self) -> io::Result<()> {
         for map in [&self.rows, &self.threads, &self.sockets] {
             for (key, _) in map.entries()? {
                 map.delete(&key)?;
@@ -249,7 +249,7 @@ fn count_copies(
 ) -> Result<(), Fault> {
     for function in copy::FUNCTIONS {
         let found = btf.id(Kind::Function, function.name).and_then(|id| {
-            // No function that a program can be put behind takes more than twelve.
+            // No function to whose return a program can be attached has more than twelve.
             Some((id, i16::try_from(btf.arguments(id)?).ok()?))
         });
         let Some((id, arguments)) = found else {
@@ -264,7 +264,7 @@ fn count_copies(
         let insns = copy::program(members, maps, function.says, arguments);
         let program = bpf::load(function.says.hook(id), function.name, insns).map_err(|fault| {
             // Other programs of ours have been taken by now, so it is not for
-            // want of privileges.
+            // lack of privileges.
             match fault.kind {
                 FaultKind::Permission => Fault { remedy: None, ..fault }
                     .remedy("a kernel that is not locked down counts them: see kernel_lockdown(7)"),
@@ -301,7 +301,7 @@ mod tests {
             }
         };
         // Functions may be out of bounds here, so it is loaded for a tracepoint whose
-        // last four arguments are numbers and stand where theirs and a result would.
+        // last four arguments are numbers and are where theirs and a result would be.
         let btf = Btf::kernel(&roots.sys).unwrap();
         let members = Members::of(&btf).unwrap();
         let id = btf.id(Kind::Typedef, "btf_trace_mm_page_alloc_extfrag").unwrap();
@@ -317,7 +317,7 @@ mod tests {
             skip!("no typed tracepoints");
             return;
         };
-        // Where nobody may be put behind a function nothing is counted, which is told.
+        // If no program can be attached to a function, nothing is counted, which is reported.
         match counting.try_copies() {
             Ok(()) => assert!(counting.no_copies.is_none()),
             Err(fault) => {

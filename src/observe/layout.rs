@@ -1,5 +1,5 @@
-//! What the programs in the kernel and we agree on: the shape of the values in
-//! the maps, and what is known of each system call. Offsets are in bytes, all
+//! The layout shared with the programs in the kernel: the values
+//! in the maps, and what is known of each system call. Offsets are in bytes, all
 //! numbers in the machine's own order.
 
 use crate::sys::calls;

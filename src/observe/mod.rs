@@ -1,6 +1,6 @@
-//! Any program under the same meters: a program that is not ours is started, or
+//! Any program under the same meters: a foreign program is started, or
 //! a process taken as it runs, and its system calls, sockets and CPU time are
-//! counted until it ends. `docs/observe.md` says how each figure comes about.
+//! counted until it ends. `docs/observe.md` describes how each figure is obtained.
 
 mod copies;
 mod counter;
@@ -56,7 +56,7 @@ pub enum Target {
     Process(u32),
 }
 
-/// What signals ask for; set by handlers.
+/// What signals request; set by handlers.
 #[derive(Debug, Default)]
 pub struct Asked {
     /// To stop watching a process. A program that we started hears Ctrl-C by
@@ -108,7 +108,7 @@ impl Observed {
     }
 }
 
-/// Longest time between two looks at what signals ask for, and at samples.
+/// Longest time between two looks at what signals request, and at samples.
 pub const LOOK: Duration = Duration::from_millis(100);
 
 /// Starts the program or takes the process, and watches until it ends, or until
@@ -133,10 +133,10 @@ fn command(
     let name = words.first().ok_or_else(|| Fault::new(FaultKind::Usage, "no program is named"))?;
     let cannot = |e: &std::io::Error| {
         Fault::new(FaultKind::Usage, format!("cannot run '{}': {e}", name.to_string_lossy()))
-            .remedy("name a program as the shell would")
+            .remedy("use the program's name as in a shell")
     };
     let file = launch::find(name, std::env::var_os("PATH")).map_err(|e| cannot(&e))?;
-    let held = Held::new(&file, words).map_err(|e| Fault::system("cannot make a process", &e))?;
+    let held = Held::new(&file, words).map_err(|e| Fault::system("cannot create a process", &e))?;
     let pid = held.pid();
     let roots = Roots::real();
     let started = counter::start(method, &roots, &Start::Exec(pid))?;
@@ -208,7 +208,7 @@ impl<'a> Watch<'a> {
         mut sampler: Option<&'a mut dyn Sampler>,
         roots: Roots,
     ) -> Self {
-        // Whoever cannot begin is absent, and nobody else's figures suffer.
+        // A part that cannot start is absent, and no other figures suffer.
         let begun = sampler.as_mut().map(|sampler| sampler.begin(pid));
         if or_absent(&mut absent, PROFILE, begun).is_none() {
             sampler = None;
@@ -366,7 +366,7 @@ impl<'a> Watch<'a> {
                 if let Some(why) =
                     self.counting.as_ref().and_then(|counting| counting.no_copies.clone())
                 {
-                    self.absent.push(missing("bytes really copied", why));
+                    self.absent.push(missing("bytes actually copied", why));
                 }
                 CopyCount::Unknown
             }
@@ -376,8 +376,11 @@ impl<'a> Watch<'a> {
     fn warn(&mut self, seen: &Seen, machine: Vec<String>) {
         for (count, what) in [
             (seen.lost_calls, "system calls were not counted: no room in the table"),
-            (seen.lost_threads, "threads were not followed: no room for them"),
-            (seen.lost_sockets, "looks at new sockets found no room: their bytes are missing"),
+            (seen.lost_threads, "threads were not followed: no room in the table"),
+            (
+                seen.lost_sockets,
+                "new sockets were not recorded: no room in the table, so their bytes are missing",
+            ),
         ] {
             if count > 0 {
                 self.warnings.push(format!("{count} {what}"));
@@ -428,7 +431,7 @@ fn table(rows: &[Row]) -> Vec<ObservedCall> {
     table
 }
 
-/// The program's CPU time: what its parent was told, or the sum of its threads.
+/// The program's CPU time: as reported to its parent, or the sum of its threads.
 fn used(ended: Option<Ended>, threads: &[ObservedThread]) -> Option<CpuTime> {
     if let Some(ended) = ended {
         return Some(CpuTime {
@@ -455,7 +458,7 @@ fn command_line(proc: &Path, pid: u32) -> Vec<String> {
 fn end_of(pid: u32) -> Result<OwnedFd, Fault> {
     let no_such = || {
         Fault::new(FaultKind::Usage, format!("there is no process {pid}"))
-            .remedy("name a process by the number that ps prints")
+            .remedy("give the process id that ps prints")
     };
     let id = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or_else(no_such)?;
     pidfd_open(id, PidfdFlags::empty()).map_err(|e| match e {
@@ -465,21 +468,21 @@ fn end_of(pid: u32) -> Result<OwnedFd, Fault> {
 }
 
 /// Waits until a process has ended, at most for so long.
-fn readable(end: &OwnedFd, patience: Duration) -> Result<bool, Fault> {
+fn readable(end: &OwnedFd, timeout: Duration) -> Result<bool, Fault> {
     let mut fds = [PollFd::new(end, PollFlags::IN)];
-    let patience = rustix::event::Timespec {
-        tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: patience.subsec_nanos().into(),
+    let timeout = rustix::event::Timespec {
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
     };
-    match poll(&mut fds, Some(&patience)) {
+    match poll(&mut fds, Some(&timeout)) {
         Ok(ready) => Ok(ready > 0),
-        // A signal: what it asks for is looked at by the caller.
+        // A signal: what it requests is looked at by the caller.
         Err(rustix::io::Errno::INTR) => Ok(false),
         Err(e) => Err(Fault::system("poll", &e.into())),
     }
 }
 
-/// A figure, or the reason why it is not there.
+/// A figure, or the reason why it does not exist.
 fn or_absent<T>(
     absent: &mut Vec<Absent>,
     what: &str,

@@ -1,4 +1,4 @@
-//! What was seen of the threads that were followed.
+//! Observations of the followed threads.
 
 use super::layout::{self, WAYS, long, row, socket, thread, word};
 use std::collections::BTreeMap;
@@ -59,7 +59,7 @@ pub struct Thread {
     pub parent: u32,
     /// Whether it has ended.
     pub ended: bool,
-    /// CPU time at its end, where the kernel told.
+    /// CPU time at its end, where the kernel reported it.
     pub used: Option<Used>,
     /// Name.
     pub name: String,
@@ -151,7 +151,7 @@ impl Row {
     /// became another program, or if its id was used before.
     pub fn merged(rows: Vec<Row>) -> Vec<Row> {
         let mut merged: BTreeMap<(u32, u32), Row> = BTreeMap::new();
-        // One that was begun a moment ago has no call yet, and maybe no key.
+        // One that was started a moment ago has no call yet, and maybe no key.
         for row in rows.into_iter().filter(|row| row.calls > 0) {
             match merged.entry((row.tid, row.number)) {
                 Entry::Vacant(place) => _ = place.insert(row),

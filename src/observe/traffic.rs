@@ -1,6 +1,6 @@
-//! What went through the sockets of a program that is not ours, and how: the
-//! ledgers. What its calls say is all there is; so a way that only may have
-//! avoided a copy is "unknown", however it is called.
+//! What went through the sockets of a foreign program, and how: the
+//! ledgers. Its calls are the only evidence, so a method that may have
+//! avoided a copy is "unknown", whatever its name.
 
 use super::layout::Way;
 use super::seen::{Seen, Socket};
@@ -47,14 +47,14 @@ pub fn doubts(seen: &Seen, name: impl Fn(u32) -> Option<&'static str>) -> Vec<St
     for beyond in BEYOND {
         if seen.rows.iter().any(|row| name(row.number) == Some(beyond)) {
             doubts.push(format!(
-                "the program uses {beyond}: bytes that it moves through it are in no ledger"
+                "the program uses {beyond}: bytes that it moves that way are in no ledger"
             ));
         }
     }
     let peeked = peeked(seen);
     if peeked > 0 {
         doubts.push(format!(
-            "{peeked} bytes were read with MSG_PEEK: copied besides, and not counted as received"
+            "{peeked} bytes were read with MSG_PEEK: copied in addition, and not counted as received"
         ));
     }
     doubts
@@ -89,9 +89,9 @@ fn meaning(way: Way, socket: &Socket) -> (Manner, &'static str) {
         Way::Received => {
             (Manner::Copied, "read and receive calls: the kernel copies to the program's memory")
         }
-        // On other sockets MSG_TRUNC only asks for the real length.
+        // On other sockets MSG_TRUNC only requests the real length.
         Way::Discarded if i32::from(socket.protocol) == libc::IPPROTO_TCP => {
-            (Manner::Discarded, "receive calls with MSG_TRUNC on TCP: thrown away unread")
+            (Manner::Discarded, "receive calls with MSG_TRUNC on TCP: discarded unread")
         }
         Way::Discarded => {
             (Manner::Copied, "receive calls with MSG_TRUNC: copied as far as there was room")
@@ -99,15 +99,16 @@ fn meaning(way: Way, socket: &Socket) -> (Manner, &'static str) {
         Way::Mapped => (Manner::NotCopied, "TCP_ZEROCOPY_RECEIVE: length mapped, by the kernel"),
         Way::ZeroCopy => (
             Manner::Unknown,
-            "MSG_ZEROCOPY: whether the kernel copied after all is told to the program only",
+            "MSG_ZEROCOPY: whether the kernel copied anyway is reported to the program only",
         ),
         Way::Into => (
             Manner::Unknown,
             "sendfile and splice into a socket: by reference, unless the device needs a copy",
         ),
-        Way::OutOf => {
-            (Manner::Unknown, "splice out of a socket: by reference, what follows is not seen")
-        }
+        Way::OutOf => (
+            Manner::Unknown,
+            "splice out of a socket: by reference, what happens next is not visible",
+        ),
         Way::Peeked => (Manner::Copied, "receive calls with MSG_PEEK"),
     }
 }

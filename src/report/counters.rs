@@ -37,10 +37,7 @@ pub fn counters(found: &Compared, style: &Style, out: &mut dyn Write) -> io::Res
         table.print(&mut page, 0);
     }
     page.gap();
-    page.text(
-        "",
-        "ratio = after / before. - stands where nothing was counted, or for a ratio to zero.",
-    );
+    page.text("", "ratio = after / before. - means that nothing was counted, or a ratio to zero.");
     for note in &found.notes {
         page.text("- ", note);
     }

@@ -1,6 +1,6 @@
 //! `csv`: the long table as text, quoted as RFC 4180 says, for spreadsheets and
-//! scripts. Lines end in a line feed alone, which every reader of CSV takes and
-//! every Unix tool wants. An absent value is an empty field.
+//! scripts. Lines end in a line feed alone, which every CSV reader accepts and
+//! every Unix tool expects. An absent value is an empty field.
 
 use super::rows::{COLUMNS, Value, rows};
 use super::{Report, Style, Subject};

@@ -55,7 +55,7 @@ pub fn examination(
     }
     if findings.is_empty() {
         page.gap();
-        page.pieces(&[("Nothing was found that would spoil a measurement.".into(), Tone::Strong)]);
+        page.pieces(&[("Nothing was found that would distort measurements.".into(), Tone::Strong)]);
     }
     page.finish(out)
 }

@@ -21,7 +21,7 @@ pub struct Step<'a> {
     pub title: String,
     /// What kind of line.
     pub kind: Kind,
-    /// Where its bar begins and ends.
+    /// Where its bar starts and ends.
     pub span: (f64, f64),
     /// The amount: a cost, or a step.
     pub amount: f64,
@@ -118,7 +118,7 @@ fn larger_cost(waterfall: &Waterfall) -> f64 {
     waterfall.before.cost().max(waterfall.after.cost())
 }
 
-/// Digits behind the point, so that the larger cost has three that count.
+/// Decimal digits, so that the larger cost has three significant ones.
 pub fn decimals(waterfall: &Waterfall) -> usize {
     let cost = larger_cost(waterfall);
     if cost > 0.0 { digits(cost, 3) } else { 3 }
@@ -141,7 +141,7 @@ pub fn words(waterfall: &Waterfall, functional: bool) -> String {
     let mut text = match (all.resolved(), all.mean < 0.0) {
         _ if functional => format!(
             "FUNCTIONAL ONLY: on an emulated processor {} took {} {unit} {} than {} {by}. Which \
-             functions ran is as anywhere, what they cost is not",
+             functions ran is the same as on any machine, what they cost is not",
             after.cell,
             number(all.mean.abs(), digits),
             if all.mean < 0.0 { "less" } else { "more" },
@@ -181,9 +181,9 @@ pub fn words(waterfall: &Waterfall, functional: bool) -> String {
     if resolved.is_empty() {
         let why = match before.trials.min(after.trials) {
             0 | 1 => "one profile trial of a cell has no interval",
-            _ => "among so many steps none is beyond doubt, or it is small",
+            _ => "no step is significant among this many, or it is small",
         };
-        text += &format!(". No step can be named: {why}.");
+        text += &format!(". No step can be singled out: {why}.");
         return text;
     }
     let more = resolved.len().saturating_sub(NAMED);
@@ -203,20 +203,20 @@ pub fn words(waterfall: &Waterfall, functional: bool) -> String {
     text
 }
 
-/// What a packet is, where costs are told per packet: packets of two sizes are two
+/// What a packet is, if costs are given per packet: packets of two sizes are two
 /// kinds of work.
 pub fn packets(waterfall: &Waterfall) -> Option<String> {
     let Waterfall { before, after, unit, .. } = waterfall;
     let (a, b) = (before.packet?, after.packet?);
     let differ = if (a / b).ln().abs() > ALIKE {
-        " That is work of two kinds: compare per GiB, too."
+        " These differ in kind of work: compare per GiB, too."
     } else {
         ""
     };
     unit.ends_with("/packet").then(|| {
         format!(
-            "A packet is what the receiver's device counts as one: {} of stream on average in {}, \
-             {} in {}.{differ}",
+            "A packet is what the receiver's device counts as one: on average {} of the \
+             stream in {}, {} in {}.{differ}",
             bytes(a),
             before.cell,
             bytes(b),
@@ -238,15 +238,15 @@ pub fn check(waterfall: &Waterfall) -> String {
     let sampled = signed(waterfall.sampled.mean, digits);
     let Some(Check { metered, rest, tolerance, holds }) = waterfall.check else {
         return format!(
-            "Over {trials}. The steps add up to {sampled} {}; there is no CPU meter of both cells \
-             to compare that with.",
+            "Over {trials}. The steps add up to {sampled} {}; there are no CPU meter readings of \
+             both cells to compare that with.",
             waterfall.unit
         );
     };
     let verdict = if holds { "within" } else { "BEYOND" };
     // A check that nothing can fail says nothing.
     let weak = if holds && tolerance >= metered.mean.abs() {
-        " That is wider than the difference itself: more profile trials would tell."
+        " That is wider than the difference itself: more profile trials are needed."
     } else {
         ""
     };
@@ -259,11 +259,11 @@ pub fn check(waterfall: &Waterfall) -> String {
     )
 }
 
-/// How the steps are to be read.
+/// How to read the steps.
 pub fn rule(waterfall: &Waterfall) -> String {
     format!(
-        "Steps are CPU time of samples by subsystem, idle and foreign ones aside; intervals are \
-         Welch's at {}, each for itself.",
+        "Steps are CPU time of samples by subsystem, without idle and foreign ones; \
+         intervals are Welch's at {}, individually.",
         level(waterfall.confidence)
     )
 }

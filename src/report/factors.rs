@@ -51,13 +51,13 @@ pub fn cells(found: Option<&LevelEffect>) -> [String; 3] {
     ]
 }
 
-/// How the table is to be read.
+/// How to read the table.
 pub fn rule(view: &FactorView, analysis: &Analysis) -> String {
     let confidence = level(analysis.rules.confidence);
     format!(
-        "Each level over the rest of its factor: block by block, the mean over all combinations of \
-         the other factors in which both were measured. Intervals are at {confidence}, each for \
-         itself; the words hold at {confidence} for all {} of a question together (Holm's rule).",
+        "Each level relative to the rest of its factor: block by block, the mean over all combinations of \
+         the other factors in which both were measured. Intervals are at {confidence}, \
+         individually; the verdicts hold at {confidence} for all {} of a question together (Holm's rule).",
         plural(view.effects.len() as u64 / questions(view).max(1), "level")
     )
 }
@@ -73,14 +73,14 @@ pub fn interactions(view: &FactorView, analysis: &Analysis, most: usize) -> Vec<
     if view.interactions.is_empty() {
         let pairs = plural(view.looked_at as u64, "pair");
         return vec![format!(
-            "No two factors were shown to depend on each other ({pairs} of levels looked at)."
+            "No interaction between factors was shown ({pairs} of levels examined)."
         )];
     }
     let shown = view.interactions.iter().take(most);
     let mut lines: Vec<String> = shown.map(|pair| interaction(pair, analysis.work())).collect();
     let more = view.interactions.len().saturating_sub(most);
     if more > 0 {
-        lines.push(format!("and {} that depend less on each other", plural(more as u64, "pair")));
+        lines.push(format!("and {} with weaker interactions", plural(more as u64, "pair")));
     }
     lines
 }
@@ -93,14 +93,14 @@ fn interaction(pair: &Interaction, work: Work) -> String {
         .test
         .map(|test| format!(", p {} among {}", probability(test.different.adjusted), test.family));
     format!(
-        "{first} with {second}: {what} is {}{} of what their own effects make together{}",
+        "{first} with {second}: {what} is {}{} of the product of their individual effects{}",
         ratio(pair.effect.ratio),
         range.unwrap_or_default(),
         p.unwrap_or_default()
     )
 }
 
-/// Puts the view on a page of plain text: the chart, with bars of at most so many columns,
+/// Puts the view on a page of plain text: the chart, with bars of at most this many columns,
 /// then the table of effects, if speed was measured.
 pub fn print(page: &mut Page, study: &Study, analysis: &Analysis, bar: usize) {
     let Some(view) = &analysis.factors else { return };

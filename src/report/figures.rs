@@ -1,13 +1,13 @@
-//! How numbers are written: as many digits as they are worth, never a NaN, and
-//! never wider than a column can be.
+//! How numbers are written: with their significant digits, never a NaN,
+//! and never wider than a column.
 
 use crate::record::{Cost, Work};
 use crate::stats::Question;
 
-/// Stands where there is no number.
+/// Printed where there is no number.
 pub const NONE: &str = "-";
 
-/// A number with so many decimals; a dash for none; an exponent where it is
+/// A number with this many decimals; a dash for none; an exponent where it is
 /// too large for a column.
 pub fn number(value: impl Into<Option<f64>>, decimals: usize) -> String {
     match value.into() {
@@ -20,13 +20,22 @@ pub fn number(value: impl Into<Option<f64>>, decimals: usize) -> String {
     }
 }
 
-/// Digits behind the point that give a number so many that count; none behind that of
+/// Decimal digits that give a number this many significant ones; none after those of
 /// a thousand, and never more than six.
 pub fn digits(largest: f64, counting: u32) -> usize {
     if largest > 0.0 && largest.is_finite() {
         (f64::from(counting) - 1.0 - largest.log10().floor()).clamp(0.0, 6.0) as usize
     } else {
         0
+    }
+}
+
+/// Three significant digits, and at most four decimals.
+pub fn three(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        size if size < 5e-5 => "<0.0001".to_owned(),
+        size => number(value, digits(size, 3).min(4)),
     }
 }
 
@@ -147,7 +156,7 @@ pub fn probability(p: f64) -> String {
     if p < 0.0001 { "<0.0001".into() } else { trimmed(p, 4) }
 }
 
-/// A part of one that somebody chose, in percent: `2%`, `0.5%`, `95%`.
+/// A fraction that a user chose, in percent: `2%`, `0.5%`, `95%`.
 pub fn level(part: f64) -> String {
     format!("{}%", trimmed(part * 100.0, 2))
 }
@@ -175,7 +184,7 @@ pub fn bytes(bytes: f64) -> String {
         value /= 1024.0;
         step += 1;
     }
-    // Round sizes are told in their own unit even when small.
+    // Round sizes are shown in their own unit even when small.
     if step == 0 && value >= 1024.0 && value % 1024.0 == 0.0 {
         value /= 1024.0;
         step = 1;
@@ -203,6 +212,7 @@ mod tests {
         assert_eq!(number(-0.0001, 2), "0.00");
         assert_eq!(number(f64::NAN, 2), "-");
         assert_eq!(number(1e300, 2), "1.0e300");
+        assert_eq!([0.0, 0.00001, -0.0123, 1234.5].map(three), ["0", "<0.0001", "-0.0123", "1234"]);
         assert_eq!(rate(Work::Bytes, 53.096e9 / 8.0), "53.10");
         assert_eq!(rate(Work::Exchanges, 24_873.4), "24873");
         assert_eq!(rate(Work::Packets, 1.234e6), "1.23");
@@ -226,7 +236,11 @@ mod tests {
         assert_eq!(amount(1.5), "1.5");
         assert_eq!(ratio(1e9), ">999x");
         assert_eq!(interval(1.0912, 1.2288), "[1.09, 1.23]");
-        assert_eq!(interval(1.0012, 1.2288), "[1.001, 1.229]", "an end beside 1 is told apart");
+        assert_eq!(
+            interval(1.0012, 1.2288),
+            "[1.001, 1.229]",
+            "an end next to 1 is distinguishable"
+        );
         assert_eq!(change(1.2049), "+20.5%");
         assert_eq!(change(0.284), "-71.6%");
         assert_eq!(change(10.0), "+900%");

@@ -1,5 +1,5 @@
-//! What formats share of the functions of the kernel that meters name: who waited for
-//! locks, who handed work to other CPUs.
+//! What formats share of the functions of the kernel that meters name: which waited
+//! for locks, which handed work to other CPUs.
 
 use super::figures::amount;
 use crate::record::{CellId, Scope, Study, Trial, TrialStatus, Work};
@@ -36,27 +36,27 @@ const RANKED: [(&str, &str, &str, bool); 5] = [
     (
         "locks.spin",
         "Spinning for locks",
-        "CPU time of those who waited; functions are those of one wait in 16, multiplied. Locks that were free are not in it, nor is the first who \
-         waits for a queued spin lock where the processor is not a virtual one.",
+        "CPU time of the waiters; functions are sampled from one wait in 16 and scaled up. Uncontended locks are not included, \
+         nor, on bare metal, is the first waiter of a queued spin lock.",
         true,
     ),
     (
         "locks.sleep",
         "Sleeping for locks",
-        "Time that passed; it took no CPU. Of several who slept at once, the times add up.",
+        "Elapsed time; it took no CPU. The times of simultaneous sleepers add up.",
         true,
     ),
     (
         "handoffs.wakeups",
         "Threads woken on another CPU",
-        "Of the profile trials; functions are those of one wake-up in 16, multiplied.",
+        "From the profile trials; functions are sampled from one wake-up in 16 and scaled up.",
         false,
     ),
     ("handoffs.interrupts", "Interrupts sent to other CPUs", "Of the profile trials.", false),
     (
         "handoffs.frees",
-        "Memory freed on another CPU than it was taken on",
-        "Of the profile trials; of 64 addresses one was followed, and its figures are multiplied.",
+        "Memory freed on a CPU other than the one that allocated it",
+        "From the profile trials; one address in 64 was followed, and its figures are scaled up.",
         false,
     ),
 ];
@@ -76,16 +76,16 @@ pub fn rankings(study: &Study, analysis: &Analysis) -> Vec<Ranking> {
 }
 
 fn lines(study: &Study, row: &Row, metric: &str, timed: bool) -> Vec<Line> {
-    let told = |trial: &&Trial| {
+    let has_figures = |trial: &&Trial| {
         trial.cell == row.cell
             && trial.status == TrialStatus::Measured
             && trial.readings.iter().any(|reading| reading.metric == metric)
     };
     // A meter runs in all trials or in profile trials alone. Where it runs in all, those that
     // count are enough.
-    let counting: Vec<&Trial> = study.trials.iter().filter(told).collect();
+    let counting: Vec<&Trial> = study.trials.iter().filter(has_figures).collect();
     let trials = match counting.is_empty() {
-        true => study.profiles.iter().filter(told).collect(),
+        true => study.profiles.iter().filter(has_figures).collect(),
         false => counting,
     };
     let terms = row.work.terms();

@@ -24,11 +24,12 @@ pub const HEADS: [(&str, &str); 11] = [
     ("", "bound by"),
 ];
 
-/// How the table is to be read.
+/// How to read the table.
 pub const RULE: &str = "Rates of all threads together; 'a thread' is the received rate by each generator. Losses are \
-     parts of what was generated; what is queued lay in a queue at the end. The rate is bound by \
-     the generator where that has no time left (97 % of a CPU) and less than 1 % is lost: a faster \
-     one would show more.";
+     shares of what was generated, at the sink including those in its device's driver; queued \
+     frames were in a queue at the end. The rate is bound by \
+     the generator if that has no time left (97 % of a CPU) and less than 1 % is lost: a faster \
+     one would achieve more.";
 
 /// The rows that count frames.
 pub fn rows(analysis: &Analysis) -> Vec<(&Row, &HopsRow)> {
@@ -48,7 +49,7 @@ pub fn cells(row: &HopsRow) -> [String; 11] {
         kpps(mean(&row.lost)),
         lost(hops.qdisc_dropped),
         lost(hops.device_dropped),
-        lost(hops.sink_dropped),
+        lost(hops.arrival_dropped + hops.sink_dropped),
         hops.queued().to_string(),
         percent(mean(&row.busy[0])),
         percent(mean(&row.busy[1])),
@@ -70,11 +71,11 @@ fn kpps(rate: Option<f64>) -> String {
 /// Width of the columns of the block: of the sink, of the figure, and of each variant.
 const WIDTHS: [usize; 3] = [9, 11, 13];
 
-/// Variants that stand beside each other: as many as a mail's 72 columns hold.
-const BESIDE: usize = 3;
+/// Variants side by side: as many as a mail's 72 columns hold.
+const SIDE_BY_SIDE: usize = 3;
 
 /// The packet rates as a block of lines for a mail to a kernel list: what was transmitted and
-/// what was lost, by sink, and beside each other the variants of link and kernel. One block for
+/// what was lost, by sink, and side by side the variants of link and kernel. One block for
 /// each number of generating threads.
 pub fn blocks(study: &Study, analysis: &Analysis) -> Vec<Vec<String>> {
     let rows = rows(analysis).into_iter();
@@ -88,20 +89,20 @@ pub fn blocks(study: &Study, analysis: &Analysis) -> Vec<Vec<String>> {
         let here: Vec<&Figure> =
             figures.iter().filter(|figure| figure.hops.threads[0] == threads).collect();
         let variants = distinct(here.iter().map(|figure| variant(figure.cell)));
-        for beside in variants.chunks(BESIDE) {
-            blocks.push(block(study, &here, beside, threads));
+        for group in variants.chunks(SIDE_BY_SIDE) {
+            blocks.push(block(study, &here, group, threads));
         }
     }
     blocks
 }
 
-/// A cell and what became of its frames.
+/// A cell and the outcome of its frames.
 struct Figure<'a> {
     cell: &'a Cell,
     hops: &'a HopsRow,
 }
 
-/// Everything that stands beside each other, in lines of a head.
+/// Everything side by side, in lines of a head.
 fn variant(cell: &Cell) -> Vec<String> {
     let LinkSettings { qdisc, tap, queue_length, .. } = &cell.link;
     let qdisc = if qdisc == "none" { "noqueue" } else { qdisc };
@@ -110,6 +111,7 @@ fn variant(cell: &Cell) -> Vec<String> {
         true => "backpressure".to_owned(),
         false => "stock".to_owned(),
     }));
+    lines.extend(tap.filter(|tap| tap.uso).map(|_| "uso".to_owned()));
     lines.extend(queue_length.map(|packets| format!("queue {packets}")));
     let queues = tap.map_or(1, |tap| tap.queues);
     lines.extend((queues > 1).then(|| plural(queues.into(), "queue")));
@@ -119,10 +121,12 @@ fn variant(cell: &Cell) -> Vec<String> {
 
 /// The sink in the words of such mails; with the generator, where not all have the same.
 fn sink(cell: &Cell, generators: usize) -> String {
-    let sink = match cell.rx.path.as_str() {
-        "tap" => "TAP".to_owned(),
-        vhost if vhost.starts_with("vhost") => "TAP + vhost-net".to_owned(),
-        other => other.to_owned(),
+    let tap = if cell.link.tap.is_some_and(|tap| tap.macvtap) { "MACVTAP" } else { "TAP" };
+    let sink = match (cell.rx.path.as_str(), cell.rx.options.word("by")) {
+        ("tap", "" | "read") => tap.to_owned(),
+        ("tap", by) => format!("{tap} {by}"),
+        ("vhost", _) => format!("{tap} + vhost-net"),
+        (other, _) => other.to_owned(),
     };
     if generators < 2 {
         return sink;

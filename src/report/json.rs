@@ -3,7 +3,7 @@
 
 use super::{Report, Style, Subject};
 use crate::profile::Explanation;
-use crate::record::StudyHeader;
+use crate::record::{StudyHeader, visible_json};
 use crate::stats::Analysis;
 use serde::Serialize;
 use std::io::{self, Write};
@@ -36,6 +36,5 @@ fn render(subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
     let Subject { study, analysis, explanation, .. } = *subject;
     let format = "bytepath-analysis";
     let document = Document { format, study: &study.header, analysis, explanation };
-    serde_json::to_writer_pretty(&mut *out, &document)?;
-    writeln!(out)
+    writeln!(out, "{}", visible_json(&serde_json::to_string_pretty(&document)?))
 }

@@ -2,13 +2,17 @@
 //! [`CATALOG`]. A report needs nothing but the study, so an old one renders
 //! on any machine, and to the same bytes.
 
+mod counted;
 mod counters;
 mod csv;
+mod ends;
 mod examination;
 mod explanation;
 mod factors;
 mod figures;
+mod frames;
 mod functions;
+mod grid;
 mod hops;
 mod html;
 mod json;
@@ -33,9 +37,10 @@ mod words;
 
 pub use counters::{counters, counters_tsv};
 pub use examination::examination;
+pub use frames::{Why, why};
 pub use observation::observation;
-pub use offload::offload;
-pub use published::{beside, published};
+pub use offload::{MODEL, offload};
+pub use published::{published, published_comparison};
 pub use setup::by_cells;
 pub use sizing::sizing;
 pub use text::{between, difference, history, side_by_side, thresholds};
@@ -131,13 +136,16 @@ pub fn find_by_extension(extension: &str) -> Option<&'static Report> {
     CATALOG.iter().copied().find(|report| report.extension == extension)
 }
 
-/// Prints why cells differ, for a terminal: in words, in steps, function by function.
+/// Prints why cells differ, for a terminal: in words, in steps, function by function; of two
+/// cells of frames first why their rates do.
 pub fn explanation(
     explanation: &Explanation,
+    why: Option<&Why>,
     style: &Style,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let mut page = page::Page::new(style.width, style.colour);
+    frames::print(&mut page, why);
     waterfall::print(&mut page, explanation, 32, true);
     page.finish(out)
 }
@@ -150,13 +158,21 @@ pub fn symptoms(seen: &[Seen], style: &Style, out: &mut dyn Write) -> io::Result
 }
 
 /// Prints why cells differ, for a mail: at most 72 columns.
-pub fn explanation_for_mail(explanation: &Explanation, out: &mut dyn Write) -> io::Result<()> {
-    netdev::explanation(explanation, out)
+pub fn explanation_for_mail(
+    explanation: &Explanation,
+    why: Option<&Why>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    netdev::explanation(explanation, why, out)
 }
 
 /// Writes why cells differ as a page of its own, with flame graphs.
-pub fn explanation_page(explanation: &Explanation, out: &mut dyn Write) -> io::Result<()> {
-    html::explanation(explanation, out)
+pub fn explanation_page(
+    explanation: &Explanation,
+    why: Option<&Why>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    html::explanation(explanation, why, out)
 }
 
 /// The columns of `csv` and `parquet`, in order.

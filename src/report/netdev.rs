@@ -6,10 +6,13 @@
 use super::figures::{
     NONE, amount, change, cost as cost_of, level, microseconds, number, percent, plural, rate,
 };
-use super::page::{Page, Tone};
+use super::page::{Page, Tone, plain};
 use super::table::{Column, Table};
 use super::words::{self, by_work, cautions, labels};
-use super::{Report, Style, Subject, factors, hops, reproduce, setup, verdicts, waterfall};
+use super::{
+    Report, Style, Subject, Why, counted, factors, frames, hops, offload, reproduce, setup,
+    verdicts, waterfall,
+};
 use crate::profile::Explanation;
 use crate::record::{Cell, Percentile, Role, Study, StudyHeader, Work};
 use crate::stats::{Analysis, End, Question, Row, Summary, Verdict};
@@ -26,13 +29,13 @@ const BARS: usize = 18;
 /// Longest experiment file that is printed whole, in lines.
 const FILE_LINES: usize = 24;
 
-/// Warnings beyond this many are only counted: a mail is no log.
+/// Warnings beyond this many are only counted: a mail is not a log.
 const CAUTIONS: usize = 8;
 
 /// See the module's text.
 pub static FORMAT: Report = Report {
     name: "netdev",
-    summary: "plain text of at most 72 columns, to paste into mail",
+    summary: "plain text of at most 72 columns, to paste into a mail",
     render,
     extension: "txt",
     binary: false,
@@ -53,6 +56,11 @@ fn render(subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
         cost(&mut page, analysis, *work, rows);
         energy(&mut page, analysis, *work, rows);
     }
+    for block in counted::blocks(study, analysis) {
+        page.gap();
+        block.into_iter().for_each(|line| page.pieces(&[(plain(&line), Tone::Plain)]));
+    }
+    frames::print(&mut page, frames::all(analysis, explanation).iter().take(frames::SHOWN));
     factors::print(&mut page, study, analysis, BARS);
     if let Some(explanation) = explanation {
         waterfall::print(&mut page, explanation, BARS, false);
@@ -60,15 +68,20 @@ fn render(subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
     zero_copy(&mut page, analysis);
     rules(&mut page, analysis);
     missing(&mut page, analysis);
-    beware(&mut page, analysis);
+    warnings(&mut page, analysis);
     head(&mut page, subject);
     again(&mut page, subject.recorded);
     page.finish(out)
 }
 
 /// Why cells differ, compact: words and steps.
-pub fn explanation(explanation: &Explanation, out: &mut dyn Write) -> io::Result<()> {
+pub fn explanation(
+    explanation: &Explanation,
+    why: Option<&Why>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let mut page = Page::new(WIDTH, false);
+    frames::print(&mut page, why);
     waterfall::print(&mut page, explanation, BARS, false);
     page.finish(out)
 }
@@ -80,6 +93,10 @@ fn measured(analysis: &Analysis) -> impl Iterator<Item = &Row> {
 /// What was compared, and the answer.
 fn opening(page: &mut Page, study: &Study, analysis: &Analysis) {
     let header = &study.header;
+    for line in offload::sentences(analysis) {
+        page.text("", &line);
+    }
+    page.gap();
     if !header.title.is_empty() {
         page.text("", &header.title);
         page.gap();
@@ -132,7 +149,7 @@ fn differ_in_path_alone(study: &Study) -> bool {
 }
 
 fn kernel(study: &Study) -> &str {
-    study.header.facts.first().map_or("(version not known)", |f| f.kernel_release.as_str())
+    study.header.facts.first().map_or("(version unknown)", |f| f.kernel_release.as_str())
 }
 
 /// Blocks that really have a trial.
@@ -423,12 +440,12 @@ fn missing(page: &mut Page, analysis: &Analysis) {
     }
 }
 
-fn beware(page: &mut Page, analysis: &Analysis) {
+fn warnings(page: &mut Page, analysis: &Analysis) {
     let lines = cautions(analysis);
     if lines.is_empty() {
         return;
     }
-    page.heading("To be kept in mind:");
+    page.heading("Warnings:");
     page.gap();
     for line in lines.iter().take(CAUTIONS) {
         page.text("  - ", line);
@@ -457,7 +474,7 @@ fn again(page: &mut Page, header: &StudyHeader) {
         return page.text(
             "",
             "with the experiment file of this study; experiment.toml in the folder of the study \
-             lists every cell with all that was set.",
+             lists every cell with all its options.",
         );
     };
     let mut line = String::from(" ");

@@ -115,7 +115,7 @@ fn ledger(page: &mut Page, seen: &Observation) {
     if seen.counter.is_none() {
         return;
     }
-    page.heading("Ledger: how the bytes went between program and kernel");
+    page.heading("Ledger: how bytes passed between program and kernel");
     for (lead, traffic) in [("  sent      ", &seen.sent), ("  received  ", &seen.received)] {
         page.text(lead, &direction(traffic));
         for evidence in &traffic.ledger.evidence {
@@ -175,7 +175,7 @@ fn time(page: &mut Page, seen: &Observation, details: bool) {
     let moved = seen.sent.ledger.delivered.saturating_add(seen.received.ledger.delivered) as f64;
     let per_gib = (moved > 0.0).then(|| (used.user + used.system) / (moved / GIB));
     let source = match used.source {
-        CpuSource::Wait => "with the children it waited for, by wait4",
+        CpuSource::Wait => "including children it waited for, by wait4",
         CpuSource::Threads => "the sum of its threads",
     };
     let mut text = format!(
@@ -270,7 +270,7 @@ fn calls(page: &mut Page, seen: &Observation, details: bool) {
     };
     let mut tids: Vec<(u32, f64)> = Vec::new();
     for call in &seen.calls {
-        // Rows of a thread stand together.
+        // Rows of a thread are adjacent.
         if tids.last().is_none_or(|(tid, _)| *tid != call.tid) {
             tids.push((call.tid, total(call.tid)));
         }
@@ -393,7 +393,7 @@ fn remarks(page: &mut Page, seen: &Observation) {
 fn more(page: &mut Page, all: usize, shown: usize, what: &str) {
     if all > shown {
         let rest = plural((all - shown) as u64, what);
-        page.text("  ", &format!("and {rest} more: --details shows all"));
+        page.text("  ", &format!("and {rest} more: --details lists all"));
     }
 }
 
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_told() {
+    fn everything_is_reported() {
         let text = printed(false, 100);
         let flowing = text.split_whitespace().collect::<Vec<_>>().join(" ");
         for words in [
@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_told_in_their_unit() {
+    fn steps_are_reported_in_their_unit() {
         let steps: Vec<String> = [0, 9, 10, 13, 20, 30, 39].map(nanoseconds).into();
         assert_eq!(steps, ["1 ns", "512 ns", "1.0 us", "8.2 us", "1.0 ms", "1.1 s", "550 s"]);
     }

@@ -1,11 +1,38 @@
-//! Copy engines beside the CPU, as text: from which size each pays comes first.
+//! Copy engines compared with a first one: from which size each pays off, in sentences that every format
+//! shares, and engines alone as text.
 
 use super::Style;
 use super::figures::{NONE, bytes, digits, interval, number, ratio};
 use super::page::{Page, Tone};
 use super::table::{Column, Table};
-use crate::stats::{BreakEven, CopyAt, CopyRow, Effect, Pays};
+use crate::record::{Levels, Work};
+use crate::stats::{Analysis, BreakEven, CopyAt, CopyComparison, CopyRow, Effect, Pays};
 use std::io::{self, Write};
+
+/// From which size on the copy engines of a study pay; nothing where it has none.
+pub fn sentences(analysis: &Analysis) -> Vec<String> {
+    let Some(found) = &analysis.offloading else { return Vec::new() };
+    let of = |line: &BreakEven<Levels>| {
+        let with = match levels(&line.at) {
+            at if at.is_empty() => String::new(),
+            at => format!(" with {at}"),
+        };
+        sentence(line, &with, &found.first, analysis.work())
+    };
+    let mut lines: Vec<String> = found.break_even.iter().map(of).collect();
+    lines.extend(found.break_even.iter().any(|line| line.model).then(|| format!("{MODEL}.")));
+    lines
+}
+
+/// What to know about a model's figures.
+pub const MODEL: &str = "(model): a software device with a configured latency and bandwidth; \
+    it shows that the driver is correct, not how fast a device is";
+
+/// Levels in one line: `writer=thread, mtu=9000`.
+pub fn levels(levels: &Levels) -> String {
+    let each = levels.iter().map(|(factor, level)| format!("{factor}={level}"));
+    each.collect::<Vec<_>>().join(", ")
+}
 
 /// Writes break-evens, then a table of all cells.
 pub fn offload(
@@ -15,12 +42,13 @@ pub fn offload(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let mut page = Page::new(style.width, style.colour);
-    let first = rows.first().map_or("", |row| row.cell.engine.as_str());
+    let first = rows.first().map_or("", |row| row.beside.cell.engine.as_str());
     for line in found {
-        page.text("", &sentence(line, first));
+        page.text("", &sentence(line, &shape(&line.at), first, Work::Bytes));
     }
     for rotate in [false, true] {
-        let rows: Vec<&CopyRow> = rows.iter().filter(|row| row.cell.at.rotate == rotate).collect();
+        let here = |row: &&CopyRow| row.beside.cell.at.rotate == rotate;
+        let rows: Vec<&CopyRow> = rows.iter().filter(here).collect();
         if rows.is_empty() {
             continue;
         }
@@ -31,10 +59,10 @@ pub fn offload(
     page.text(
         "",
         &format!(
-            "caller: its time for a copy, within submissions and polls that found something; \
-             empty polls are time it has for other work. latency: from submission to the poll \
-             that found it done. Ratios are to {first}, block by block, with their intervals, \
-             each for itself."
+            "caller: its time for a copy, in submissions and successful polls; \
+             empty polls count as time for other work. latency: from submission to \
+             the poll that found the copy done. Ratios are to {first}, block by block, \
+             with individual intervals."
         ),
     );
     for note in notes {
@@ -58,18 +86,18 @@ fn table(rows: &[&CopyRow]) -> Table {
         Column::number("", "polls", 2),
     ]);
     for row in rows {
-        let CopyRow { cell, mean, faster, dearer, .. } = row;
+        let CopyRow { beside: CopyComparison { cell, faster, dearer }, mean, .. } = row;
         let three = |value: f64| number(value, digits(value, 3).min(3));
         let cells = [
             name(&cell.engine, cell.model),
-            bytes(cell.size.into()),
+            bytes(cell.size as f64),
             cell.at.depth.to_string(),
             cell.at.batch.to_string(),
             three(mean.rate / 1e9),
-            beside(faster.as_ref()),
+            effect_text(faster.as_ref()),
             three(mean.caller * 1e9),
             three(mean.submitting * 1e9),
-            beside(dearer.as_ref()),
+            effect_text(dearer.as_ref()),
             three(mean.latency * 1e6),
             three(mean.polls),
         ];
@@ -78,42 +106,48 @@ fn table(rows: &[&CopyRow]) -> Table {
     table
 }
 
-/// `dsa-model (model)`: whose times are no device's is said wherever it is named.
-fn name(engine: &str, model: bool) -> String {
+/// `dsa-model (model)`: the label says wherever it is named that its times are not a device's.
+pub fn name(engine: &str, model: bool) -> String {
     if model { format!("{engine} (model)") } else { engine.to_owned() }
 }
 
-fn beside(effect: Option<&Effect>) -> String {
+pub fn effect_text(effect: Option<&Effect>) -> String {
     let Some(effect) = effect else { return NONE.into() };
     let range = effect.interval.map(|i| format!(" {}", interval(i.low, i.high)));
     format!("{}{}", ratio(effect.ratio), range.unwrap_or_default())
 }
 
-fn sentence(line: &BreakEven, first: &str) -> String {
-    let BreakEven { engine, model, at: CopyAt { depth, batch, rotate }, pays, from, largest } =
-        line;
-    let engine = name(engine, *model);
+/// How copies of an engine alone are done.
+fn shape(CopyAt { depth, batch, rotate }: &CopyAt) -> String {
     let under_way = if *depth == 1 { "1 copy".into() } else { format!("{depth} copies") };
     let batches = if *batch > 1 { format!(" in batches of {batch}") } else { String::new() };
     let memory = if *rotate { ", 128 MiB in rotation" } else { ", in cache" };
-    let with = format!("with {under_way} under way{batches}{memory}");
-    let (what, more) = match pays {
-        Pays::Time => ("saves the caller's time", "of its time for a copy"),
-        Pays::Rate => ("is faster", "times the rate"),
+    format!(" with {under_way} in flight{batches}{memory}")
+}
+
+fn sentence<A>(line: &BreakEven<A>, with: &str, first: &str, work: Work) -> String {
+    let BreakEven { engine, model, pays, from, largest, .. } = line;
+    let engine = name(engine, *model);
+    let unit = work.terms().unit;
+    let (what, not, more) = match pays {
+        Pays::Time => (
+            "saves the caller's time",
+            "does not save the caller's time",
+            format!("of its time for a copy of {first} there"),
+        ),
+        Pays::Rate => ("is faster", "is not faster", format!("the rate of {first} there")),
+        Pays::Cpu => (
+            "saves the sender's CPU time",
+            "does not save the sender's CPU time",
+            format!("of its CPU time per {unit} with {first} there"),
+        ),
     };
     match from {
         Some((size, effect)) => format!(
-            "{engine} {what} from {} on {with}: {} {more} of {first} there.",
-            bytes(f64::from(*size)),
-            beside(Some(effect)),
+            "{engine} {what} from {} on{with}: {} {more}.",
+            bytes(*size as f64),
+            effect_text(Some(effect)),
         ),
-        None => format!(
-            "{engine} {} up to {} {with}.",
-            match pays {
-                Pays::Time => "does not save the caller's time beyond doubt",
-                Pays::Rate => "is not faster beyond doubt",
-            },
-            bytes(f64::from(*largest))
-        ),
+        None => format!("{engine} {not} with certainty up to {}{with}.", bytes(*largest as f64)),
     }
 }

@@ -57,7 +57,7 @@ impl Page {
         }
     }
 
-    /// A text behind a lead ("kernel    "), broken into lines that start below
+    /// A text after a lead ("kernel    "), broken into lines that start below
     /// the text's own beginning.
     pub fn text(&mut self, lead: &str, text: &str) {
         let lead = plain(lead);
@@ -71,7 +71,7 @@ impl Page {
         };
         for (i, line) in wrap(&plain(text), self.width - indent).into_iter().enumerate() {
             let lead = if i == 0 { lead.as_str() } else { "" };
-            // Text of nothing but spaces, as a title may be, is no line.
+            // Text of nothing but spaces, as a title may be, is not a line.
             match format!("{lead:indent$}{line}").trim_end() {
                 "" => self.gap(),
                 line => self.lines.push(line.to_owned()),
@@ -143,7 +143,7 @@ pub fn plain(text: &str) -> String {
 }
 
 /// Breaks plain ASCII text into lines of at most `width`: at blanks, else
-/// behind a sign that joins parts of a name, else anywhere. At least one line.
+/// after a character that joins parts of a name, otherwise anywhere. At least one line.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let width = width.max(1);
     let mut rest = text.trim_end();

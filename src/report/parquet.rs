@@ -20,7 +20,7 @@ const GROUP: usize = 65_536;
 /// See the module's text.
 pub static FORMAT: Report = Report {
     name: "parquet",
-    summary: "the same table as csv in columns, for pandas, DuckDB and the like",
+    summary: "the csv table in columnar form, for pandas, DuckDB and the like",
     extension: "parquet",
     binary: true,
     short_names: false,

@@ -7,12 +7,12 @@ use crate::stats::{Analysis, ReceiveWork, Row};
 pub struct Placed {
     /// The cells: a name, or how many they are.
     pub cells: String,
-    /// What is to be said of them.
+    /// Notes on them.
     pub text: String,
 }
 
 /// Every placement with where its receive work ran. Cells of which the same CPU was
-/// asked for share a line, with the means of their parts.
+/// requested share a line, with the means of their parts.
 pub fn lines(analysis: &Analysis) -> Vec<Placed> {
     let mut groups: Vec<Vec<&Row>> = Vec::new();
     for row in &analysis.rows {
@@ -33,12 +33,12 @@ pub fn lines(analysis: &Analysis) -> Vec<Placed> {
     groups.iter().map(|group| placed(group, alone)).collect()
 }
 
-/// The receive work of cells that strayed from the CPU that was asked for.
+/// The receive work of cells that strayed from the CPU that was requested.
 pub fn strayed(analysis: &Analysis) -> Vec<String> {
     let of = |(row, work, what): (&Row, &Option<ReceiveWork>, &str)| {
         let work = work.as_ref().filter(|work| work.strayed())?;
         let (asked, part) = (work.asked?, percent(work.elsewhere()?));
-        Some(format!("{}: {part} of {what} ran elsewhere than on CPU {asked}", row.cell))
+        Some(format!("{}: {part} of {what} ran on a CPU other than {asked}", row.cell))
     };
     let both = analysis.rows.iter().flat_map(|row| {
         let sender = (row, &row.sender_work, "the softirqs at the sender");
@@ -65,7 +65,8 @@ fn placed(group: &[&Row], alone: bool) -> Placed {
         let (first, cpus) = seen?;
         let of_cpu = |(cpu, part): &(u32, f64)| format!("CPU {cpu}: {}", percent(*part));
         let ran: Vec<String> = cpus.iter().filter(|(_, part)| *part >= 0.001).map(of_cpu).collect();
-        let asked = first.asked.map_or("left free".to_owned(), |cpu| format!("asked: CPU {cpu}"));
+        let asked =
+            first.asked.map_or("left free".to_owned(), |cpu| format!("requested: CPU {cpu}"));
         let sender = first.asked_of_sender.filter(|cpu| first.asked != Some(*cpu));
         let sender = sender.map(|cpu| format!(", CPU {cpu} for the sender"));
         Some(format!("{what} ran on {}; {asked}{}", ran.join(", "), sender.unwrap_or_default()))

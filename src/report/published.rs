@@ -1,14 +1,17 @@
-//! Published works: their figures, and a study beside their ratios.
+//! Published works: their figures, and a study compared with their ratios.
 
 use super::Style;
-use super::figures::{NONE, interval, plural, ratio};
+use super::figures::{NONE, amount, interval, plural, ratio};
+use super::offload::levels;
 use super::page::{Page, Tone};
 use super::table::{Column, Table};
-use crate::record::{Levels, Published, PublishedFigure, ReadFrom};
-use crate::stats::{Beside, BesidePublished, FigureBeside, RowBeside};
+use crate::record::{Published, PublishedFigure, ReadFrom};
+use crate::stats::{
+    Agreement, FigureComparison, NumberComparison, PublishedComparison, RowComparison,
+};
 use std::io::{self, Write};
 
-/// Stands behind a number that was read off a chart.
+/// Marks a number that was read off a chart.
 const CHART: &str = "*";
 
 /// Prints a work and all of its figures.
@@ -22,11 +25,11 @@ pub fn published(work: &Published, style: &Style, out: &mut dyn Write) -> io::Re
     page.finish(out)
 }
 
-/// Prints a study, called `name`, beside a work.
-pub fn beside(
+/// Prints the comparison of a study, called `name`, with a work.
+pub fn published_comparison(
     work: &Published,
     name: &str,
-    found: &BesidePublished,
+    found: &PublishedComparison,
     style: &Style,
     out: &mut dyn Write,
 ) -> io::Result<()> {
@@ -36,21 +39,26 @@ pub fn beside(
     for figure in &found.figures {
         ratios(&mut page, figure);
     }
+    if !found.numbers.is_empty() {
+        side_by_side(&mut page, &found.numbers);
+    }
     page.gap();
     let [agree, disagree, not] = found.counts();
-    let all = plural((agree + disagree + not) as u64, "published ratio");
-    page.text(
-        "",
-        &format!("Of {all} {agree} agree, {disagree} disagree, {not} are not measured here."),
-    );
-    for line in disagreements(found) {
-        page.text("  - ", &line);
+    if agree + disagree + not > 0 {
+        let all = plural((agree + disagree + not) as u64, "published ratio");
+        page.text(
+            "",
+            &format!("Of {all} {agree} agree, {disagree} disagree, {not} are not measured here."),
+        );
+        for line in disagreements(found) {
+            page.text("  - ", &line);
+        }
+        page.text(
+            "",
+            "A published ratio agrees if it lies in the interval of ours (an individual \
+             interval); the uncertainty of the published ratio is unknown.",
+        );
     }
-    page.text(
-        "",
-        "A published ratio agrees where it lies in the interval of ours, which is for itself; how \
-         sure the published one is, is not known.",
-    );
     footnote(&mut page);
     if !found.not_compared.is_empty() {
         let more = plural(found.not_compared.len() as u64, "figure");
@@ -74,14 +82,8 @@ fn heading(page: &mut Page, work: &Published) {
 fn footnote(page: &mut Page) {
     page.text(
         "",
-        &format!("{CHART} beside a mark of a chart; all other numbers are printed in text."),
+        &format!("{CHART} marks numbers read from a chart; all others are printed in text."),
     );
-}
-
-/// Levels in one line: `path=zcrx, hw-gro=true`.
-fn levels(levels: &Levels) -> String {
-    let each = levels.iter().map(|(factor, level)| format!("{factor}={level}"));
-    each.collect::<Vec<_>>().join(", ")
 }
 
 /// A number as it was published.
@@ -111,8 +113,8 @@ fn numbers(page: &mut Page, figure: &PublishedFigure) {
     table.print(page, 2);
 }
 
-/// The ratios of a figure beside ours.
-fn ratios(page: &mut Page, figure: &FigureBeside) {
+/// The ratios of a figure and ours.
+fn ratios(page: &mut Page, figure: &FigureComparison) {
     page.heading(&format!("{}: {}", figure.id, figure.title));
     page.text("  ", &format!("over {}; {}", levels(&figure.baseline), levels(&figure.at)));
     let mut table = Table::new(vec![
@@ -138,19 +140,61 @@ fn ratios(page: &mut Page, figure: &FigureBeside) {
     table.print(page, 2);
 }
 
-fn outcome(row: &RowBeside) -> (String, Tone) {
+/// Numbers without a ratio in their own work, and ours.
+fn side_by_side(page: &mut Page, numbers: &[NumberComparison]) {
+    page.heading("Numbers side by side");
+    let mut table = Table::new(vec![
+        Column::words("figure", 0, Some(20)),
+        Column::words("levels", 0, Some(20)),
+        Column::number("", "theirs", 0),
+        Column::number("", "ours", 0),
+        Column::number("", "ours/theirs", 0),
+        Column::words("interval", 2, None),
+    ]);
+    let mut missing: Vec<String> = Vec::new();
+    for number in numbers {
+        let what = format!("{}, {} [{}]", number.figure, number.quantity, number.unit);
+        let ours = number.ours.as_ref();
+        let over = ours.map(|ours| ours.mean / number.theirs);
+        let range = ours.and_then(|ours| ours.interval);
+        let ends = range.map(|(low, high)| interval(low / number.theirs, high / number.theirs));
+        let texts = [
+            what.clone(),
+            levels(&number.at),
+            value(number.theirs, number.read),
+            ours.map_or(NONE.into(), |ours| amount(ours.mean)),
+            ratio(over),
+            ends.unwrap_or_else(|| NONE.into()),
+        ];
+        table.row(texts.map(|text| (text, Tone::Plain)).into());
+        if let Some(why) = &number.not_measured {
+            missing.push(format!("{what}, {}: not measured here: {why}", levels(&number.at)));
+        }
+    }
+    table.print(page, 2);
+    for line in &missing {
+        page.text("  - ", line);
+    }
+    page.text(
+        "",
+        "Numbers of two machines, from which nothing is concluded; ours is the mean of all \
+         measured trials of the cells with these levels.",
+    );
+}
+
+fn outcome(row: &RowComparison) -> (String, Tone) {
     match &row.outcome {
-        Beside::Agrees => ("agrees".into(), Tone::Good),
-        Beside::Disagrees => ("DISAGREES".into(), Tone::Bad),
-        Beside::NotMeasured(why) => (format!("not measured here: {why}"), Tone::Faint),
+        Agreement::Agrees => ("agrees".into(), Tone::Good),
+        Agreement::Disagrees => ("DISAGREES".into(), Tone::Bad),
+        Agreement::NotMeasured(why) => (format!("not measured here: {why}"), Tone::Faint),
     }
 }
 
 /// Where ours disagree, each in a sentence.
-fn disagreements(found: &BesidePublished) -> Vec<String> {
+fn disagreements(found: &PublishedComparison) -> Vec<String> {
     let mut lines = Vec::new();
     for figure in &found.figures {
-        for row in figure.rows.iter().filter(|row| row.outcome == Beside::Disagrees) {
+        for row in figure.rows.iter().filter(|row| row.outcome == Agreement::Disagrees) {
             let Some(effect) = &row.ours else { continue };
             let range = effect.interval.map_or(String::new(), |i| interval(i.low, i.high));
             lines.push(format!(

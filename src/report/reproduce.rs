@@ -119,11 +119,11 @@ fn other_testbed(header: &StudyHeader, file: &str) -> Option<String> {
     (!same).then(|| flag("--testbed", testbed))
 }
 
-/// Settings of the host that the file, if there is one, does not ask for itself.
+/// Settings of the host that the file, if there is one, does not request itself.
 fn settings(header: &StudyHeader) -> Vec<String> {
     let file = header.source.as_ref().map_or("", |source| source.text.as_str());
     let mut pieces: Vec<String> = Vec::new();
-    // What a testbed asks for, it asks for again.
+    // What a testbed requests, it requests again.
     for record in header.settings.iter().filter(|record| !record.setting.is_of_testbed()) {
         let (option, value) = match &record.profile {
             Some(profile) => ("--settings", profile.clone()),
@@ -149,14 +149,14 @@ fn compact(s: f64) -> String {
 fn split(cell: &Cell) -> Option<(&str, Vec<&str>)> {
     let mut words = cell.id.0.split(' ');
     let path = words.next().filter(|path| !path.is_empty())?;
-    // The kernel is said apart, with its source.
+    // The kernel is reported separately, with its source.
     // So is the workload.
     let said_apart = |word: &&str| word.starts_with("kernel=") || workload(cell) == Some(*word);
     let levels: Vec<&str> = words.filter(|word| !said_apart(word)).collect();
     levels.iter().all(|level| level.contains('=')).then_some((path, levels))
 }
 
-/// The workload as it stands in an id, where it is not the usual one.
+/// The workload as in an id, if it is not the default.
 fn workload(cell: &Cell) -> Option<&str> {
     let name = &cell.workload.name;
     cell.id.0.split(' ').skip(1).find(|level| {

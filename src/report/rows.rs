@@ -6,7 +6,7 @@ use crate::record::{
     Scope, Series, Work,
 };
 use crate::record::{Study, StudyHeader, Trial, TrialStatus, Unit};
-use crate::stats::{Costs, Rules, role_cpu};
+use crate::stats::{self, Costs, Rules, role_cpu};
 use std::borrow::Cow;
 
 /// A column of the long table.
@@ -115,7 +115,7 @@ pub fn rows<'a>(study: &'a Study, trial: &'a Trial) -> Vec<Row<'a>> {
     rows.rows
 }
 
-/// What became of a trial, in a word, and why if it was not measured.
+/// The outcome of a trial, in a word, and why if it was not measured.
 pub fn status(trial: &Trial) -> (&'static str, Option<String>) {
     match &trial.status {
         TrialStatus::Measured => ("measured", None),
@@ -183,6 +183,9 @@ impl<'a> Rows<'a> {
         if let Some(hops) = &trial.hops {
             self.of_hops(hops, TRIAL);
         }
+        for (metric, value) in stats::sink(trial) {
+            self.push(metric, "1", ("role", Some(Role::Receiver), None, None), value);
+        }
         let Some(latency) = &trial.latency else { return };
         self.push("latency.count", "1", TRIAL, latency.count() as f64);
         for (metric, value) in [("latency.mean", latency.mean()), ("latency.max", latency.max())] {
@@ -203,6 +206,7 @@ impl<'a> Rows<'a> {
             ("hops.sent", hops.sent()),
             ("hops.dropped.qdisc", hops.qdisc_dropped),
             ("hops.dropped.device", hops.device_dropped),
+            ("hops.dropped.arrival", hops.arrival_dropped),
             ("hops.dropped.sink", hops.sink_dropped),
             ("hops.queued.qdisc", hops.qdisc_queued),
             ("hops.queued.ring", hops.ring_queued),
@@ -367,6 +371,7 @@ fn place(scope: &Scope) -> Place<'_> {
         Scope::Link(role, device) => ("link", Some(*role), None, Some(device)),
         Scope::Function(name) => ("function", None, None, Some(name)),
         Scope::FunctionOf(role, name) => ("function", Some(*role), None, Some(name)),
+        Scope::Threads(role, group) => ("threads", Some(*role), None, Some(group)),
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use time::OffsetDateTime;
 use time::macros::format_description;
 
-/// The facts as (name, text), in the order in which a reader wants them.
+/// The facts as (name, text), in reading order.
 pub fn facts(subject: &Subject) -> Vec<(&'static str, String)> {
     let study = subject.study;
     let header = &study.header;
@@ -163,18 +163,18 @@ fn varied(cells: &[&Cell]) -> String {
 }
 
 fn varies() -> String {
-    "not the same in all rows".into()
+    "differs between rows".into()
 }
 
 fn link(l: &LinkSettings) -> String {
     let flag = |on: bool| if on { "on" } else { "off" };
     if let Some(asked) = &l.asked {
         return match asked.is_empty() {
-            true => "the link as it was found".into(),
+            true => "the link as found".into(),
             false => {
                 let asked: Vec<String> =
                     asked.iter().map(|(name, value)| format!("{name}={value}")).collect();
-                format!("the link as it was found, but for {}", asked.join(", "))
+                format!("the link as found, but for {}", asked.join(", "))
             }
         };
     }
@@ -192,6 +192,7 @@ fn link(l: &LinkSettings) -> String {
             flag(tap.backpressure)
         );
         text += if tap.vnet_header { ", virtio-net header" } else { "" };
+        text += if tap.uso { ", messages uncut" } else { "" };
     }
     let qdisc = if l.qdisc == "none" { "noqueue" } else { &l.qdisc };
     if l.tap.is_some() || l.queue_length.is_some() {
@@ -303,7 +304,7 @@ fn settings(records: &[SettingRecord]) -> Vec<(&'static str, String)> {
         records.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
     };
     [
-        ("settings", format!("made for the study and put back: {}", all(&set)), set.is_empty()),
+        ("settings", format!("made for the study and restored: {}", all(&set)), set.is_empty()),
         ("found so", all(&so), so.is_empty()),
         ("not set", all(&skipped), skipped.is_empty()),
     ]
@@ -314,7 +315,7 @@ fn settings(records: &[SettingRecord]) -> Vec<(&'static str, String)> {
 }
 
 /// What was set on cards for each cell's trials. Every trial has it of its own; the first
-/// one's stands for all.
+/// one's represents all.
 fn prepared(study: &Study) -> Option<(&'static str, String)> {
     let of = |cell: &Cell| {
         let ran = |t: &&Trial| t.cell == cell.id && !matches!(t.status, Unavailable { .. });

@@ -33,15 +33,15 @@ pub fn sizing(
         table.row(vec![plain(way.way.into()), plain(number(way.crossings, 0)), rate]);
     }
     table.print(&mut page, 2);
-    page.text("  ", "An application that reads what it got adds 1.");
+    page.text("  ", "An application that reads what it received adds 1.");
     page.heading("This host");
     if shortages.is_empty() {
-        page.text("  ", "None of the limits that it shows is too low.");
+        page.text("  ", "None of the limits visible here is too low.");
     }
     for short in shortages {
         page.text(
             "  - ",
-            &format!("{} is {} and has to be {}", short.setting, short.is, short.needs),
+            &format!("{} is {} and must be {}", short.setting, short.is, short.needs),
         );
         page.text("    ", &short.command);
     }
@@ -61,7 +61,7 @@ fn title(goal: &Goal) -> String {
 }
 
 fn sizes(page: &mut Page, goal: &Goal, s: &Sizing) {
-    page.heading("What it takes");
+    page.heading("Requirements");
     let mut segment = format!("{} bytes of payload", s.segment);
     if !s.segment.is_multiple_of(goal.buffer) {
         let whole = bytes(f64::from(goal.buffer));
@@ -82,7 +82,7 @@ fn sizes(page: &mut Page, goal: &Goal, s: &Sizing) {
         (
             "area",
             format!(
-                "{} each queue (ring and what is kept): udmabuf, zcrx area or GPU buffer; {} huge \
+                "{} each queue (ring and held data): udmabuf, zcrx area or GPU buffer; {} huge \
                  pages in all",
                 bytes(s.area as f64),
                 s.huge_pages
@@ -91,7 +91,7 @@ fn sizes(page: &mut Page, goal: &Goal, s: &Sizing) {
         (
             "lasts",
             format!(
-                "{} ms if the application gives nothing back; then packets are dropped or copied",
+                "{} ms if the application returns nothing; then packets are dropped or copied",
                 number(s.lasts * 1e3, 2)
             ),
         ),
@@ -99,7 +99,7 @@ fn sizes(page: &mut Page, goal: &Goal, s: &Sizing) {
         ("give back", format!("{} calls a second at {DONTNEED} buffers each", amount(s.recycles))),
         (
             "socket buffer",
-            format!("{}: the most that tcp_rmem and tcp_wmem allow", bytes(s.socket_buffer as f64)),
+            format!("{}: maximum in tcp_rmem and tcp_wmem", bytes(s.socket_buffer as f64)),
         ),
     ] {
         page.text(&format!("  {name:<14}"), &text);

@@ -8,8 +8,8 @@ use crate::profile::symptom::Seen;
 pub const TITLE: &str = "What well-known functions mean";
 
 /// What its shares are parts of.
-pub const NOTE: &str = "Shares of the busy time, as sampled; idle samples and foreign threads are \
-                        no part of it. Below 0.5% on every side a line is left out.";
+pub const NOTE: &str = "Shares of the busy time, as sampled, without idle samples \
+                        and foreign threads. Lines below 0.5% on every side are omitted.";
 
 /// Puts them on a page. `sides` are the names of what the shares are of, none for one
 /// profile alone.
@@ -22,10 +22,10 @@ pub fn print(page: &mut Page, seen: &[Seen], sides: &[impl AsRef<str>]) {
         let shares = match sides {
             [] => percent(symptom.shares.first().copied()),
             names => {
-                let told = names.iter().zip(&symptom.shares);
-                let told =
-                    told.map(|(name, share)| format!("{} {}", name.as_ref(), percent(*share)));
-                told.collect::<Vec<String>>().join(", ")
+                let shares = names.iter().zip(&symptom.shares);
+                let shares =
+                    shares.map(|(name, share)| format!("{} {}", name.as_ref(), percent(*share)));
+                shares.collect::<Vec<String>>().join(", ")
             }
         };
         let functions = symptom.functions.join(", ");

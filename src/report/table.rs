@@ -15,7 +15,7 @@ pub struct Column {
     pub title: String,
     /// Which side its text leans on.
     pub align: Align,
-    /// When it goes if the page is too narrow: 0 stays for ever, the highest
+    /// When it goes if the page is too narrow: 0 stays forever, the highest
     /// goes first, equal ones go together.
     pub rank: u8,
     /// Least width of a column whose text may be wrapped; none is never wrapped.
@@ -118,7 +118,7 @@ impl Table {
         widths
     }
 
-    /// Neighbours that share a group, as ranges; a column without one stands alone.
+    /// Neighbours that share a group, as ranges; a column without one is separate.
     fn runs(&self, stay: &[usize]) -> Vec<(usize, usize)> {
         let mut runs: Vec<(usize, usize)> = Vec::new();
         for (i, at) in stay.iter().enumerate() {

@@ -44,7 +44,7 @@ pub fn sentence(comparison: &Comparison, analysis: &Analysis) -> String {
         return format!("{word}: {}", comparison.reasons.join("; "));
     }
     let Some(effect) = &comparison.effect else {
-        return format!("{word}: no block has measured both");
+        return format!("{word}: no block has measurements of both");
     };
     let mut text = format!("{word} {}", ratio(effect.ratio));
     if let Some(i) = &effect.interval {
@@ -55,14 +55,14 @@ pub fn sentence(comparison: &Comparison, analysis: &Analysis) -> String {
         text += &format!(", {}", chance(test, comparison.verdict));
     }
     if let Some(p) = &effect.permutation {
-        text += &format!(" (sign flips {})", probability(*p));
+        text += &format!(" (permutation p {})", probability(*p));
     }
     let margin = level(analysis.rules.margin);
     match comparison.verdict {
         Verdict::Inconclusive { smallest, blocks } => {
             let plan = match blocks {
-                Some(n) => format!("{margin} takes about {n} blocks"),
-                None => format!("{margin} takes more than 1000 blocks"),
+                Some(n) => format!("{margin} requires about {n} blocks"),
+                None => format!("{margin} requires more than 1000 blocks"),
             };
             let smallest = percent(smallest);
             text += &format!(": minimum detectable effect {smallest} (80% power); {plan}");
@@ -70,7 +70,7 @@ pub fn sentence(comparison: &Comparison, analysis: &Analysis) -> String {
         Verdict::NoiseTooHigh { floor } => {
             text += &format!(": within the noise of this study, {}", percent(floor));
         }
-        Verdict::NotEnough { .. } => text += ": an interval takes two",
+        Verdict::NotEnough { .. } => text += ": an interval requires two",
         Verdict::Equivalent => text += &format!(": the whole interval is within {margin}"),
         Verdict::Saturated { ceiling } => {
             let at = match ceiling {
@@ -113,8 +113,8 @@ pub fn chance(test: &Test, verdict: Verdict) -> String {
 pub fn noise(analysis: &Analysis, question: Question) -> String {
     let known = analysis.noise(question).zip(analysis.noise_of.as_ref());
     let Some((noise, cell)) = known else {
-        return "Noise: not known, because no cell was measured against itself in two blocks or \
-                more. Verdicts rest on their own spread alone."
+        return "Noise: unknown, because no cell was measured against itself in two \
+                or more blocks. Verdicts rest on their own spread alone."
             .into();
     };
     let e = &noise.effect;
@@ -133,9 +133,9 @@ pub fn noise(analysis: &Analysis, question: Question) -> String {
 pub fn rule(analysis: &Analysis) -> String {
     let confidence = level(analysis.rules.confidence);
     let mut text = format!(
-        "Rule: printed intervals are {confidence} by t over the blocks' log ratios, each by \
-         itself. Words hold at {confidence} for all comparisons of their kind together (Holm; the \
-         second p); EQUIVALENT takes an interval within {}.",
+        "Rule: printed intervals are {confidence} by t over the blocks' log ratios, \
+         individually. Verdicts hold at {confidence} for all comparisons of their kind together (Holm; \
+         the second p); EQUIVALENT requires an interval within {}.",
         level(analysis.rules.margin),
     );
     let all = Question::MAIN.map(|question| compared(analysis, question));
@@ -143,7 +143,7 @@ pub fn rule(analysis: &Analysis) -> String {
         comparison.effect.as_ref().is_some_and(|effect| effect.permutation.is_some())
     };
     if all.iter().flatten().any(|(_, comparison)| flipped(comparison)) {
-        text += " Sign flips decide nothing.";
+        text += " The permutation p decides nothing.";
     }
     text
 }
@@ -152,19 +152,19 @@ pub fn rule(analysis: &Analysis) -> String {
 pub fn events_rule() -> String {
     format!(
         "A trial is rejected for what happened to it, never for its value: steal above {} or \
-         foreign work above {} of a role's CPU, meters that lost a part of it.",
+         foreign work above {} of a role's CPU, meters that lost part of it.",
         level(STEAL_LIMIT),
         level(FOREIGN_LIMIT),
     )
 }
 
-/// The stopping rule and what came of it; none where none was declared.
+/// The stopping rule and its outcome; none where none was declared.
 pub fn stopping(analysis: &Analysis) -> Option<String> {
     let s = analysis.stopping?;
     Some(format!(
         "Stopping rule, declared in advance: after {} of at most {}, end when every interval is \
-         within {}; it looks at spreads only, and intervals are no narrower than those {} say. \
-         {} run.",
+         within {}; it looks at spreads only, and intervals are at least as wide as those \
+         {} give. {} run.",
         plural(s.at_least.into(), "block"),
         s.most,
         level(s.within),

@@ -1,5 +1,6 @@
 //! Waterfalls in plain text: shared by the formats that are plain.
 
+use super::ends;
 use super::explanation::{self, Kind, Step, decimals, steps};
 use super::figures::number;
 use super::page::{Page, Tone};
@@ -8,10 +9,10 @@ use super::table::{Column, Table};
 use crate::profile::Explanation;
 use crate::profile::waterfall::Waterfall;
 
-/// Steps whose functions are told.
+/// Steps whose functions are listed.
 const EXPLAINED: usize = 6;
 
-/// Puts the explanation on a page, with bars of so many columns.
+/// Puts the explanation on a page, with bars of this many columns.
 pub fn print(page: &mut Page, explanation: &Explanation, bar: usize, functions: bool) {
     for waterfall in &explanation.waterfalls {
         let (before, after) = (&waterfall.before.cell, &waterfall.after.cell);
@@ -21,13 +22,14 @@ pub fn print(page: &mut Page, explanation: &Explanation, bar: usize, functions: 
         table(page, waterfall, bar);
         page.gap();
         if functions {
-            told(page, waterfall);
+            list_functions(page, waterfall);
         }
         page.text("", &explanation::check(waterfall));
         if let Some(text) = explanation::packets(waterfall) {
             page.text("", &text);
         }
     }
+    ends::grids(&explanation.ends).iter().for_each(|grid| grid.print(page));
     let remarks = explanation::remarks(explanation);
     match explanation.waterfalls.first() {
         Some(first) => {
@@ -71,7 +73,7 @@ fn table(page: &mut Page, waterfall: &Waterfall, bar: usize) {
 }
 
 /// The bar of a step: where it begins and ends between 0 and `most`. `#` is a
-/// cost, `-` less, `+` more; a step without doubt is told by its interval.
+/// cost, `-` less, `+` more; the interval shows whether a step is significant.
 fn drawn(step: &Step, most: f64, width: usize, digits: usize) -> String {
     let zero = number(step.amount, digits) == number(0.0, digits);
     if zero || !(most > 0.0 && most.is_finite()) {
@@ -89,7 +91,7 @@ fn drawn(step: &Step, most: f64, width: usize, digits: usize) -> String {
 }
 
 /// The functions behind the largest steps.
-fn told(page: &mut Page, waterfall: &Waterfall) {
+fn list_functions(page: &mut Page, waterfall: &Waterfall) {
     let digits = decimals(waterfall);
     let steps = steps(waterfall);
     let parts = steps.iter().filter(|step| !step.functions.is_empty());

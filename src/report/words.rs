@@ -1,19 +1,21 @@
-//! What is said in words, the same in every format: the answer, the verdicts,
-//! the evidence, what did not run, and what to beware of.
+//! The text of a report, the same in every format: the answer, the verdicts,
+//! the evidence, what did not run, and warnings.
 
 use super::figures::{
     NONE, amount, bytes, figure as shown, interval, number, percent, plural, ratio, unit,
 };
 use super::placement;
 use crate::record::{Evidence, Manner, Percentile, Role, Work};
-use crate::stats::{Analysis, Comparison, Counted, CpuRule, Direction, Effect, End, Question, Row};
+use crate::stats::{
+    Analysis, Comparison, Counted, CpuRule, Direction, Effect, End, Question, Row, rejections,
+};
 
 /// Parts above this one are worth a sentence.
 const NOTABLE_OTHER: f64 = 0.05;
 const NOTABLE_IOWAIT: f64 = 0.01;
 
 /// A cell that has the best mean in one question: what comes first, not what is
-/// shown to be better, which is the verdict beside it.
+/// shown to be better, which is the verdict next to it.
 pub struct Leader<'a> {
     /// In which question.
     pub question: Question,
@@ -108,11 +110,11 @@ pub fn answer(analysis: &Analysis) -> Vec<(String, String)> {
     opening.map(|text| (String::new(), text)).into_iter().chain(leaders.iter().map(line)).collect()
 }
 
-/// What there is to say where nothing was measured.
+/// The text where nothing was measured.
 pub const NOTHING: &str = "No trial was measured, so there is nothing to compare.";
 
 /// The measured rows by what they count, in the order of the table: figures of two
-/// works stand in two tables.
+/// works are in two tables.
 pub fn by_work(analysis: &Analysis) -> Vec<(Work, Vec<&Row>)> {
     let measured = |work| -> Vec<&Row> {
         let rows = analysis.rows.iter();
@@ -130,18 +132,18 @@ pub fn functional(analysis: &Analysis) -> Option<String> {
     Some(match analysis.instructions_per_second {
         None => format!(
             "Functional, not performance: {because}. {worked} of {cells} ran; what was copied and \
-             what arrived is as on any machine, and no figure here says how fast anything is."
+             what arrived is the same as on any machine, but no figure here shows how fast anything is."
         ),
         Some(_) => format!(
             "Instructions, not time: {because}. {worked} of {cells} ran. Costs are counts of the \
-             instructions that ran: no cache and no branch predictor is in them, and the kernel \
-             chose its routines, those that copy among them, for the processor that is emulated. \
-             No figure here says how fast anything is."
+             instructions that ran: they include no cache and no branch predictor, and \
+             the kernel chose its routines, including those that copy, for the emulated processor. \
+             No figure here shows how fast anything is."
         ),
     })
 }
 
-/// Label of a row and how it stands to the baseline.
+/// Label of a row and how it compares with the baseline.
 fn standing(row: &Row, analysis: &Analysis) -> String {
     let label = format!(", {}", labels(&row.labels));
     match row.comparison(Question::Rate) {
@@ -176,7 +178,7 @@ pub fn cpu_rule(analysis: &Analysis) -> String {
     if whole(true) {
         parts.push(
             "CPU, exact: threads and io_uring workers of the role, softirqs and interrupts of its \
-             own CPU; iowait is idle, work of others is left out."
+             own CPU; iowait is idle, work of others is excluded."
                 .into(),
         );
     }
@@ -185,8 +187,8 @@ pub fn cpu_rule(analysis: &Analysis) -> String {
     }
     if rules().any(|(rule, _)| rule == CpuRule::Threads) {
         parts.push(
-            "CPU: run time of the role's threads; softirq on top of them is in sys, softirq on an \
-             idle CPU is not seen."
+            "CPU: run time of the role's threads; softirq that interrupts them is in sys, \
+             softirq on an idle CPU is not seen."
                 .into(),
         );
     }
@@ -234,8 +236,8 @@ pub fn middle_rule(analysis: &Analysis) -> Option<String> {
     let most = headlines.iter().max_by_key(|h| h.of)?;
     let fewer = headlines.iter().any(|h| h.of != most.of);
     Some(format!(
-        "middle: mean {} of the middle {} of {}{}, in order of time, as published work prints \
-         it; no verdict rests on it.",
+        "middle: mean {} of the middle {} of {}{}, in order of time, as in published \
+         work; no verdict rests on it.",
         analysis.work().terms().rate_unit,
         most.kept,
         plural(most.of.into(), "trial"),
@@ -293,7 +295,7 @@ pub fn unavailable(analysis: &Analysis) -> Vec<Unmeasured<'_>> {
     all(analysis).filter_map(of).collect()
 }
 
-/// Trials that failed, or that an event spoiled: none of them counts.
+/// Trials that failed, or that an event invalidated: none of them counts.
 pub fn not_counted(analysis: &Analysis) -> Vec<Unmeasured<'_>> {
     let mut found = Vec::new();
     for row in all(analysis) {
@@ -305,8 +307,7 @@ pub fn not_counted(analysis: &Analysis) -> Vec<Unmeasured<'_>> {
             let remedy = failure.fault.remedy.as_deref().unwrap_or("");
             found.push(Unmeasured { row, reason, remedy });
         }
-        for events in &status.rejected {
-            let reason = format!("1 of {of} rejected: {events}");
+        for reason in rejections(&status.rejected, of as usize) {
             found.push(Unmeasured { row, reason, remedy: "" });
         }
     }
@@ -339,7 +340,7 @@ pub fn profiles(analysis: &Analysis) -> Option<String> {
             range.unwrap_or_default(),
             analysis.work().terms().rate,
             // A trial that runs alone has its caches to itself.
-            if cost.same_design { "" } else { ", where cells took turns and here they ran alone" }
+            if cost.same_design { "" } else { ", where cells took turns; here they ran alone" }
         );
     }
     if let Some(first) = note.spoiled.first() {
@@ -348,7 +349,7 @@ pub fn profiles(analysis: &Analysis) -> Option<String> {
     Some(text)
 }
 
-/// What the reader has to beware of: remarks on the study, stalls, warnings of the
+/// Warnings: remarks on the study, stalls, warnings of the
 /// trials, notes of the engines.
 pub fn cautions(analysis: &Analysis) -> Vec<String> {
     let mut lines: Vec<String> = analysis.remarks.clone();
@@ -379,6 +380,6 @@ pub fn cautions(analysis: &Analysis) -> Vec<String> {
 pub fn counted(sentence: &Counted) -> String {
     match sentence.count {
         0 | 1 => sentence.text.clone(),
-        n => format!("{} ({} more like it)", sentence.text, n - 1),
+        n => format!("{} ({} similar)", sentence.text, n - 1),
     }
 }

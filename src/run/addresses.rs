@@ -1,11 +1,11 @@
-//! Where two hosts meet, if nobody says: at their addresses in the network that both are in.
+//! Where two hosts meet by default: at their addresses in the network that both are in.
 
 use crate::record::wire::HostAddress;
 use crate::record::{Fault, FaultKind, Role};
 use std::net::IpAddr;
 
 const REMEDY: &str =
-    "name the addresses: --testbed hosts:sender-address=10.0.0.1,receiver-address=10.0.0.2,...";
+    "give the addresses: --testbed hosts:sender-address=10.0.0.1,receiver-address=10.0.0.2,...";
 
 /// The addresses of sender and receiver, of which some are known, by all that the two hosts
 /// have. Of a network with addresses of both kinds those of IPv4 are taken.
@@ -33,13 +33,13 @@ pub(super) fn common(
             let all = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
             format!("the {role} has {all}")
         });
-        let text = format!("the hosts are in no network together: {}", listed.join("; "));
+        let text = format!("the hosts share no network: {}", listed.join("; "));
         return Err(Fault::new(FaultKind::Unsupported, text).remedy(REMEDY));
     };
     if pairs.iter().any(|pair| devices(pair) != devices(first)) {
         let all: Vec<String> =
             pairs.iter().map(|[one, other]| format!("{} - {}", shown(one), shown(other))).collect();
-        let text = format!("the hosts are in several networks together: {}", all.join(", "));
+        let text = format!("the hosts share several networks: {}", all.join(", "));
         return Err(Fault::new(FaultKind::Usage, text).remedy(REMEDY));
     }
     Ok(first.map(|address| address.address))

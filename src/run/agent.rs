@@ -1,4 +1,4 @@
-//! The far half: one process per role, steered over its standard input and
+//! The agent: one process per role, controlled over its standard input and
 //! output. It holds nothing that outlives it, so it ends when the pipe does.
 
 use super::ceiling;
@@ -90,7 +90,7 @@ fn read_requests(input: impl Read, events: &Sender<Event>, output: &Output<impl 
             return;
         }
     }
-    // The receiver may be gone already, and then nobody needs to know.
+    // The receiver may be gone already, and then no one needs to know.
     let _ = events.send(Event::HungUp);
 }
 
@@ -225,12 +225,8 @@ impl Agent {
             Request::Link(end) => {
                 // An earlier tap goes first: it has the name.
                 self.queues.clear();
-                if let Some(process) = end.tap_for {
-                    let queues = host::make_tap(&end, process)?;
-                    self.queues = queues.into_iter().map(Arc::new).collect();
-                    return Ok(Reply::Linked { notes: Vec::new() });
-                }
-                let notes = host::apply_link_end(&end)?;
+                let (queues, notes) = host::link_end(&end)?;
+                self.queues = queues.into_iter().map(Arc::new).collect();
                 Ok(Reply::Linked { notes })
             }
             Request::Sysctls { values } => {
@@ -246,12 +242,12 @@ impl Agent {
             Request::Listen { cell, address, device, token, ports } => {
                 let (paths, queues) = (self.paths, &self.queues);
                 let session = Session::listen(paths, *cell, address, ports, device, queues, token)?;
-                let port = session.port()?;
+                let address = session.address()?;
                 self.session = Some(session);
-                Ok(Reply::Listening { port })
+                Ok(Reply::Listening { address })
             }
-            Request::Connect { cell, address, port, device, token, ports } => {
-                let ends = ((address, port).into(), ports);
+            Request::Connect { cell, peer, device, token, ports } => {
+                let ends = (peer, ports);
                 let events = self.events.clone();
                 let session = Session::connect(self.paths, *cell, ends, device, &token, events)?;
                 self.session = Some(session);
@@ -293,13 +289,13 @@ impl Agent {
                 Ok(Reply::Done)
             }
             Request::WindowEnd { .. } => self.session()?.window_end(),
-            Request::AwaitWindow { patience } => self.await_window(patience),
+            Request::AwaitWindow { timeout } => self.await_window(timeout),
             Request::Hops { device } => host::hops(&device).map(Reply::Hops),
             Request::Stop => {
                 self.session()?.stop();
                 Ok(Reply::Done)
             }
-            Request::Finish { patience } => self.finish(patience),
+            Request::Finish { timeout } => self.finish(timeout),
             Request::SamplePrice { event, cpu } => {
                 let cpu = match cpu {
                     Some(cpu) => cpu,
@@ -322,7 +318,7 @@ impl Agent {
             Request::Part { at } => {
                 let packed = self.packed.as_ref().ok_or_else(|| out_of_turn("no profile"))?;
                 let rest = usize::try_from(at).ok().and_then(|at| packed.bytes.get(at..));
-                let rest = rest.ok_or_else(|| out_of_turn("a part behind the end"))?;
+                let rest = rest.ok_or_else(|| out_of_turn("a part past the end"))?;
                 let part = &rest[..rest.len().min(LARGEST_PART)];
                 Ok(Reply::Part { bytes: Bytes(part.to_vec()) })
             }
@@ -346,8 +342,8 @@ impl Agent {
     }
 
     /// Waits until the engines have closed their windows, as long as something moves.
-    fn await_window(&mut self, patience: f64) -> Result<Reply, Fault> {
-        let patience = Duration::try_from_secs_f64(patience).unwrap_or(meter::TICK);
+    fn await_window(&mut self, timeout: f64) -> Result<Reply, Fault> {
+        let timeout = Duration::try_from_secs_f64(timeout).unwrap_or(meter::TICK);
         let (mut moved, mut since) = (0, Instant::now());
         loop {
             let session = self.session()?;
@@ -359,10 +355,10 @@ impl Agent {
             if total > moved {
                 (moved, since) = (total, Instant::now());
             }
-            if since.elapsed() > patience {
-                let text = format!("nothing moved for {} s after {moved}", patience.as_secs());
+            if since.elapsed() > timeout {
+                let text = format!("nothing moved for {} s after {moved}", timeout.as_secs());
                 return Err(Fault::new(FaultKind::PeerLost, text)
-                    .remedy("see whether the sink still reads"));
+                    .remedy("check whether the sink still reads"));
             }
             match self.inbox.recv_timeout(LOOK) {
                 Ok(Event::Ended(ended)) => {
@@ -370,32 +366,34 @@ impl Agent {
                         return Err(fault);
                     }
                 }
-                Ok(Event::Request(_)) => return Err(out_of_turn("a request came in a window")),
+                Ok(Event::Request(_)) => {
+                    return Err(out_of_turn("a request arrived during a window"));
+                }
                 Ok(Event::HungUp) | Err(RecvTimeoutError::Disconnected) => {
                     let _ = self.events.send(Event::HungUp);
-                    return Err(Fault::new(FaultKind::PeerLost, "the controller went away"));
+                    return Err(Fault::new(FaultKind::PeerLost, "the controller is gone"));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
         }
     }
 
-    /// Waits for the engines, cutting the connections when patience runs out.
-    fn finish(&mut self, patience: f64) -> Result<Reply, Fault> {
-        let patience = Duration::try_from_secs_f64(patience).unwrap_or(Duration::from_secs(10));
-        let mut deadline = Instant::now() + patience;
+    /// Waits for the engines, cutting the connections when the timeout expires.
+    fn finish(&mut self, timeout: f64) -> Result<Reply, Fault> {
+        let timeout = Duration::try_from_secs_f64(timeout).unwrap_or(Duration::from_secs(10));
+        let mut deadline = Instant::now() + timeout;
         let mut cut = false;
         while !self.session()?.all_ended() {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.inbox.recv_timeout(left) {
                 Ok(Event::Ended(ended)) => self.session()?.record_end(*ended),
                 Ok(Event::Request(_)) => {
-                    return Err(out_of_turn("a request came while the stream drained"));
+                    return Err(out_of_turn("a request arrived while the stream drained"));
                 }
                 Ok(Event::HungUp) | Err(RecvTimeoutError::Disconnected) => {
                     // Whether the answer can still be written or not, it ends the agent.
                     let _ = self.events.send(Event::HungUp);
-                    return Err(Fault::new(FaultKind::PeerLost, "the controller went away"));
+                    return Err(Fault::new(FaultKind::PeerLost, "the controller is gone"));
                 }
                 Err(RecvTimeoutError::Timeout) if cut => {
                     return Err(Fault::new(

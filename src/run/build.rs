@@ -1,4 +1,4 @@
-//! Whether an agent is of the build that its controller is.
+//! Whether an agent has the same build as its controller.
 
 use super::remote::unexpected;
 use crate::host::{build_of, own_build};

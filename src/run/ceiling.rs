@@ -1,5 +1,5 @@
 //! The copy ceiling: how fast one core copies memory, as the yardstick that
-//! every path with a copy has to stand beside.
+//! every path with a copy is measured against.
 
 use crate::record::{CopyCeiling, Fault};
 use crate::sys::memory::Region;

@@ -1,9 +1,9 @@
-//! The clocks of hosts apart: how far each is from this machine's, and by that the moment
-//! at which both ends open their windows.
+//! The clocks of separate hosts: the offset of each from this machine's, and from that the
+//! moment at which both ends open their windows.
 //!
 //! A clock is read as NTP reads one (RFC 5905): it was read there at some moment of the
-//! round trip, so it is taken for the middle, and cannot be off by more than half of it.
-//! Of several round trips the shortest says most.
+//! round trip, so the midpoint is assumed, and cannot be off by more than half of it. Of
+//! several round trips the shortest is the most accurate.
 
 use super::remote::{Remotes, unexpected};
 use crate::record::wire::{Reply, Request};
@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 /// Round trips to each host at most.
 const TRIPS: usize = 8;
 
-/// Time in which no further one is begun, for each host.
+/// Time in which no further one is started, for each host.
 const TIME: Duration = Duration::from_millis(50);
 
-/// How long before its moment a request for it leaves, beside the longest round trip: the
+/// How long before its moment a request for it leaves, in addition to the longest round trip: the
 /// agent has meters to start.
 const LEAD: Duration = Duration::from_millis(20);
 
@@ -90,15 +90,15 @@ fn read_one(remotes: &mut Remotes, role: Role) -> Result<Clock, Fault> {
     Clock::of(&trips).ok_or_else(|| Fault::new(FaultKind::System, "no clock was read"))
 }
 
-/// What is said of wall clocks that are far off.
+/// The message about wall clocks that are far off.
 pub(super) fn remarks(clocks: &[Clock; 2]) -> Vec<String> {
     let remark = |(role, clock): (Role, &Clock)| {
         let off = seconds(clock.wall);
         let way = if off > 0.0 { "ahead of" } else { "behind" };
         (off.abs() > WALL).then(|| {
             format!(
-                "the wall clock of the {role}'s host is {:.0} s {way} this machine's: no figure \
-                 depends on it but those of a power meter whose log was written there",
+                "the wall clock of the {role}'s host is {:.0} s {way} this machine's: it affects \
+                 only figures of a power meter whose log was written there",
                 off.abs()
             )
         })

@@ -1,4 +1,4 @@
-//! A study from its first look at the hosts to its last trial, and on from
+//! A study from its first look at the hosts to its last trial, or from
 //! where it was interrupted.
 
 use super::Laboratory;
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Runs a study. What was measured before an error or the user's stop is on
-/// disk and comes back beside the fault.
+/// disk and is returned with the fault.
 pub fn conduct(
     laboratory: &Laboratory,
     plan: &Plan,
@@ -39,7 +39,7 @@ pub fn conduct(
 /// the order in which they would have come. Nothing that has ended, however it
 /// ended, is repeated.
 ///
-/// Refuses a study that is complete, and one that was begun on another kernel,
+/// Refuses a study that is complete, and one that was started on another kernel,
 /// another CPU or by another version of bytepath, because its trials would not
 /// compare with those to come.
 pub fn resume(
@@ -150,7 +150,7 @@ fn prepare(
         settings: guard.records().to_vec(),
         fingerprint: guard.fingerprint(),
     };
-    // What is asked for by name must run, and so must the baseline.
+    // What is requested by name must run, and so must the baseline.
     let mut outlook = Outlook::of(surveyed, baseline);
     guard.alike = outlook.alike(laboratory, &mut guard, &header.cells)?;
     for cell in header.cells.iter().filter(|cell| plan.mandatory || cell.id == header.baseline) {
@@ -207,9 +207,9 @@ fn reopen(
     observer.settings(guard.records(), &left_behind);
     let (surveyed, _) = look_at_all(laboratory, &header.cells, baseline, false)?;
     if let Some(difference) = difference(header, &surveyed) {
-        let text = format!("the study {} cannot go on here: {difference}", folder.display());
+        let text = format!("cannot resume the study {} here: {difference}", folder.display());
         return Err(Fault::new(FaultKind::Unsupported, text)
-            .remedy("go on where it was begun, or begin a new study"));
+            .remedy("resume it where it was started, or start a new study"));
     }
     let mut outlook = Outlook::of(surveyed, baseline);
     guard.alike = outlook.alike(laboratory, &mut guard, &header.cells)?;
@@ -225,7 +225,7 @@ fn reopen(
     let header = &study.header;
     if !header.fingerprint.is_empty() {
         for change in differences(&header.fingerprint, &guard.fingerprint()) {
-            let remark = format!("when the study went on, {change}");
+            let remark = format!("when the study was resumed, {change}");
             writer.remark(&remark)?;
             study.remarks.push(remark);
         }
@@ -233,8 +233,8 @@ fn reopen(
     Ok(Opened { study, writer, guard, outlook, shared: None })
 }
 
-/// What a study had set, to be set again; what its testbed asks for, it asks for by
-/// itself. What could not be set then is no error
+/// What a study had set, to be set again; what its testbed requests, it requests by
+/// itself. What could not be set then is not an error
 /// if it cannot be now.
 fn again(records: &[SettingRecord]) -> Vec<WantedSetting> {
     let want = |record: &SettingRecord| WantedSetting {
@@ -247,7 +247,7 @@ fn again(records: &[SettingRecord]) -> Vec<WantedSetting> {
     records.iter().filter(|record| !record.setting.is_of_testbed()).map(want).collect()
 }
 
-/// What differs between the hosts a study was begun on and these, if it matters.
+/// What differs between the hosts a study was started on and these, if it matters.
 fn difference(header: &StudyHeader, now: &[Surveyed]) -> Option<String> {
     if header.bytepath != VERSION {
         return Some(format!("bytepath was {} and is {VERSION}", header.bytepath));
@@ -279,8 +279,8 @@ pub(super) fn host_difference(then: &[Facts], now: &[Facts]) -> Option<String> {
     None
 }
 
-/// Why the declared rule ends a study that stands at the end of a block. A rule
-/// that was asked and said no is not asked again after later blocks were begun.
+/// Why the declared rule ends a study at the end of a block. A rule
+/// that was asked and said no is not asked again after later blocks were started.
 fn stopped_early(study: &Study) -> Option<String> {
     let header = &study.header;
     header.schedule.stopping?;
@@ -354,9 +354,9 @@ impl Run<'_, '_> {
         let Some((first, pass)) = first.zip(stats::second_pass(study)) else { return Ok(()) };
         let chosen: Vec<&str> = pass.chosen.iter().map(|cell| cell.0.as_str()).collect();
         let remark = format!(
-            "within its budget: {first} blocks of all cells, then {} more of those that lead or \
-             that these left open; judged by the later ones alone: {}. Each comparison has half \
-             of the error that was declared, since the first blocks chose by which it is judged",
+            "within its budget: {first} blocks of all cells, then {} more of the leaders \
+             and of cells still undecided; judged by the later ones alone: {}. Each comparison \
+             has half of the declared error, since the first blocks chose which ones judge it",
             pass.blocks,
             chosen.join(", ")
         );
@@ -458,7 +458,7 @@ impl Run<'_, '_> {
         self.meters().into_iter().filter(|chosen| !chosen.meter.apart()).collect()
     }
 
-    /// The meters that were asked for.
+    /// The meters that were requested.
     pub(super) fn meters(&self) -> Vec<Chosen> {
         metering::of_trial(self.laboratory.meters, &self.opened.study.header)
     }
@@ -495,11 +495,11 @@ impl Run<'_, '_> {
         match pending {
             None => Ok(()),
             Some(row) => Err(Fault::new(FaultKind::System, row)
-                .remedy("`bytepath restore` tries again; the study itself is whole")),
+                .remedy("`bytepath restore` tries again; the study itself is complete")),
         }
     }
 
-    /// What somebody changed on the host while these trials ran, noted in them and
+    /// Foreign changes to the host while these trials ran, noted in them and
     /// in the study.
     pub(super) fn watch_host(&mut self, trials: &mut [Trial]) -> Result<(), Fault> {
         if !trials.iter().any(|trial| trial.status == TrialStatus::Measured) {
@@ -543,8 +543,8 @@ impl Run<'_, '_> {
     }
 }
 
-/// A trial that an event spoiled is marked before anybody looks at its value.
-/// Where no speed is measured, events spoil nothing and are only told. `before` are the
+/// A trial that an event invalidated is marked before anyone looks at its value.
+/// Where no speed is measured, events invalidate nothing and are only reported. `before` are the
 /// study's trials of its kind up to now, of all cells.
 pub(super) fn judged(
     mut trial: Trial,

@@ -87,7 +87,7 @@ impl Engine {
                 FaultKind::System,
                 format!("thread {name} panicked while it opened its path"),
             )
-            .remedy("report this as a bug, with what it printed")),
+            .remedy("report this as a bug, with its output")),
         }
     }
 
@@ -115,7 +115,7 @@ fn life(assignment: Assignment, opened: &Sender<Opened>, start: &Receiver<Detail
     let _ = events.send(Event::Ended(Box::new(Ended { flow, result })));
 }
 
-/// Opens, waits, plays. None: it never came to play, and whoever waited for it to open
+/// Opens, waits, plays. None: it never got to play, and the caller that waited for it to open
 /// knows why.
 fn play(
     assignment: Assignment,
@@ -142,7 +142,7 @@ fn play(
     Some(result)
 }
 
-/// Both halves, as far as the workload wants them here.
+/// Both halves, as far as the workload needs them here.
 #[derive(Default)]
 struct Open {
     tx: Option<Box<dyn workload::Tx>>,
@@ -158,8 +158,9 @@ impl Open {
         }
         if let Some(cpu) = cell.placement.io_wq.filter(|_| uses_io_uring) {
             uring::pin_workers(cpu).map_err(|e| {
-                Fault::system(format!("cannot pin io_uring's workers to CPU {cpu}"), &e)
-                    .remedy("leave io-wq out; it takes Linux 5.14 and a CPU of this process")
+                Fault::system(format!("cannot pin io_uring's workers to CPU {cpu}"), &e).remedy(
+                    "leave out io-wq; it requires Linux 5.14 and a CPU available to this process",
+                )
             })?;
         }
         let (mut open, connection) = (Open::default(), connection.as_ref());

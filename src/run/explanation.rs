@@ -1,15 +1,15 @@
 //! The explanation of a study: its profiles are read from its folder, and the
-//! costs of cells are laid side by side.
+//! costs of cells are compared.
 
-use super::{load, waits};
+use super::load::{load, open_profile};
+use super::waits;
 use crate::profile::import::{PPROF, Times};
 use crate::profile::subsystem::Rules;
 use crate::profile::waterfall::Trials;
-use crate::profile::{Explanation, Profile, WorkUnit, explain, symptoms};
+use crate::profile::{Ends, Explanation, Profile, WorkUnit, explain, symptoms};
 use crate::record::{CellId, Fault, FaultKind, Study, Trial, TrialStatus, Work};
 use crate::spec::suggest;
 use crate::stats::{self, Analysis, Row};
-use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
@@ -18,11 +18,13 @@ use std::path::Path;
 pub struct ProfiledCell {
     /// Its id.
     pub id: CellId,
+    /// What its trials come to.
+    pub row: Row,
     /// The profiles of its profile trials that count, each with the work that was done.
     pub profiles: Vec<Profile>,
     /// What has to be kept in mind: profiles that were left out, and why.
     pub notes: Vec<String>,
-    /// Whether the processor was an emulated one: its costs are no costs.
+    /// Whether the processor was an emulated one: its costs are not costs.
     pub functional: bool,
     /// CPU seconds per GiB and CPU nanoseconds per packet, by the CPU meter.
     metered: [Vec<f64>; 2],
@@ -68,15 +70,29 @@ pub fn explanation(
         }
     }
     explanation.notes.extend(notes);
+    let profiled = std::iter::once(&baseline).chain(&others).filter(|c| !c.profiles.is_empty());
+    let profiled: Vec<&ProfiledCell> = profiled.collect();
+    match ends(&profiled, unit) {
+        Ok(ends) => explanation.ends = ends,
+        Err(fault) => explanation.notes.push(format!("the ends' costs are not known: {fault}")),
+    }
     if explanation.waterfalls.is_empty() {
-        let alone = std::iter::once(&baseline).chain(&others).filter(|c| !c.profiles.is_empty());
-        let alone: Vec<Trials> = alone.map(|cell| cell.trials(unit)).collect();
+        let alone: Vec<Trials> = profiled.iter().map(|cell| cell.trials(unit)).collect();
         explanation.symptoms = symptoms(&alone, Rules::built_in()).0;
-        let says = !explanation.notes.is_empty() || !explanation.symptoms.seen.is_empty();
-        return says.then_some(explanation);
+        let silent = explanation.notes.is_empty() && explanation.symptoms.seen.is_empty();
+        return (!silent || !explanation.ends.is_empty()).then_some(explanation);
     }
     explanation.functional = study.header.functional.is_some();
     Some(explanation)
+}
+
+/// What the ends of these cells cost by themselves, the baseline first, if all count frames.
+pub fn ends(cells: &[&ProfiledCell], unit: WorkUnit) -> Result<Ends, Fault> {
+    if unit != WorkUnit::Packet || cells.iter().any(|cell| cell.row.work != Work::Packets) {
+        return Ok(Ends::default());
+    }
+    let trials: Vec<Trials> = cells.iter().map(|cell| cell.trials(unit)).collect();
+    Ends::of(&trials, Rules::built_in(), unit)
 }
 
 /// A cell of the study in a folder, by its id; a fault if it has no profile that counts.
@@ -108,6 +124,7 @@ impl ProfiledCell {
     fn of(folder: &Path, study: &Study, row: &Row) -> ProfiledCell {
         let mut cell = ProfiledCell {
             id: row.cell.clone(),
+            row: row.clone(),
             profiles: Vec::new(),
             notes: Vec::new(),
             functional: study.header.functional.is_some(),
@@ -115,7 +132,7 @@ impl ProfiledCell {
         };
         let declared = study.header.cells.iter().find(|cell| cell.id == row.cell);
         for trial in study.profiles.iter().filter(|trial| trial.cell == row.cell) {
-            // A trial that was spoiled is told of by the analysis.
+            // An invalidated trial is reported by the analysis.
             if trial.status != TrialStatus::Measured {
                 continue;
             }
@@ -133,7 +150,7 @@ impl ProfiledCell {
         cell
     }
 
-    /// What is to be laid beside another cell's.
+    /// What to compare with another cell's.
     pub fn trials(&self, unit: WorkUnit) -> Trials<'_> {
         let [per_gib, per_packet] = &self.metered;
         let metered = match unit {
@@ -149,19 +166,10 @@ impl ProfiledCell {
 fn profile(folder: &Path, trial: &Trial) -> Result<Profile, Fault> {
     let record = trial.profile.as_ref();
     let record = record.ok_or_else(|| Fault::new(FaultKind::Storage, "it has no file"))?;
-    // The name is read from a file, and must not lead out of the folder.
-    let path = Path::new(&record.file);
-    let plain = |part| matches!(part, std::path::Component::Normal(_));
-    if record.file.is_empty() || !path.components().all(plain) {
-        let text = format!("'{}' is no file of the study", record.file);
-        return Err(Fault::new(FaultKind::Storage, text));
-    }
-    let path = folder.join(path);
-    let title = path.display().to_string();
-    let file = File::open(&path)
-        .map_err(|e| Fault::new(FaultKind::Storage, format!("cannot read {title}: {e}")))?;
+    let file = open_profile(folder, &record.file)?;
+    let title = folder.join(&record.file).display().to_string();
     let mut profile = PPROF.read(&title, Times::LeftOut, &mut BufReader::new(file))?;
-    // A profile that was taken before packets were told has them in its trial.
+    // A profile that was taken before packets were recorded has them in its trial.
     let packets = &mut profile.header.work.packets;
     *packets = packets.or_else(|| trial.packets());
     Ok(profile)

@@ -1,4 +1,4 @@
-//! A link that is there already, as a cell asks for it: settings of its devices, made for
+//! A link that already exists, as a cell requests it: settings of its devices, made for
 //! the cell's trials and restored after each. What a cell does not name stays as it was
 //! found. Pure.
 
@@ -78,7 +78,7 @@ pub(super) fn one(cpu: u32) -> Result<Cpus, Fault> {
 
 /// Threads that poll for a device are placed by those who make its link.
 pub(super) fn no_polling_thread(cpu: u32) -> Fault {
-    let text = format!("softirq={cpu}: threads that poll for a device of yours are not placed");
+    let text = format!("softirq={cpu}: polling threads of a device of yours are not placed");
     Fault::new(FaultKind::Unsupported, text)
-        .remedy("leave threaded-napi out: its interrupts are moved to that CPU")
+        .remedy("leave out threaded-napi: its interrupts are moved to that CPU")
 }

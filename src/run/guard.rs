@@ -1,5 +1,5 @@
 //! The hosts while a study runs: settings that are made before the first deployment is
-//! raised and restored after the last, and an eye on what else changes meanwhile.
+//! raised and restored after the last, and a check for what else changes meanwhile.
 
 use super::Laboratory;
 use super::preparation::Alike;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// rings and bindings apart in the background.
 const RELEASE: Duration = Duration::from_secs(5);
 
-/// Keeps the hosts as the study wants them. Dropping it restores everything.
+/// Keeps the hosts as the study requires. Dropping it restores everything.
 pub(super) struct Guard {
     /// None while hosts are lost.
     stewards: Option<Stewards>,
@@ -114,7 +114,7 @@ impl Guard {
     }
 
     /// Restores what was prepared. What an agent that has just ended still holds is
-    /// asked for until the kernel has let it go. A fault ends the study, because the
+    /// requested until the kernel has let it go. A fault ends the study, because the
     /// next cell would run on a card that another one had prepared.
     pub fn unprepare(&mut self) -> Result<Vec<RestorationRow>, Fault> {
         let deadline = Instant::now() + RELEASE;
@@ -128,7 +128,7 @@ impl Guard {
                 None => return Ok(all),
                 Some(row) if Instant::now() > deadline => {
                     return Err(Fault::new(FaultKind::System, row.to_string())
-                        .remedy("`bytepath restore` tries again; the study itself is whole"));
+                        .remedy("`bytepath restore` tries again; the study itself is complete"));
                 }
                 Some(_) => std::thread::sleep(Duration::from_millis(50)),
             }
@@ -158,7 +158,7 @@ impl Guard {
         Ok(changes)
     }
 
-    /// Restores everything and reports what became of each.
+    /// Restores everything and reports the outcome of each.
     pub fn end(&mut self) -> Result<Vec<RestorationRow>, Fault> {
         self.stewards()?.undo()
     }

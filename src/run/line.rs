@@ -47,7 +47,7 @@ fn read_replies(from_agent: Box<dyn Read + Send>, tell: &dyn Fn(News) -> bool) {
     match pass_preface(&mut from_agent) {
         Ok(()) => {}
         Err(Some(printed)) => {
-            tell(News::Garbled(format!("no agent began; what came was: {printed}")));
+            tell(News::Garbled(format!("no agent started; the output was: {printed}")));
             return;
         }
         Err(None) => {
@@ -67,7 +67,7 @@ fn read_replies(from_agent: Box<dyn Read + Send>, tell: &dyn Fn(News) -> bool) {
     tell(News::Gone);
 }
 
-/// Passes over whatever comes before the agent's first line. The error is what was
+/// Skips whatever comes before the agent's first line. The error is what was
 /// printed instead, or none where the pipe ended.
 fn pass_preface(from_agent: &mut impl BufRead) -> Result<(), Option<String>> {
     let mut preface = from_agent.take(LONGEST_PREFACE);
@@ -80,7 +80,7 @@ fn pass_preface(from_agent: &mut impl BufRead) -> Result<(), Option<String>> {
             _ => return Err(None),
         }
         let line = line.trim_ascii_end();
-        // A prompt may stand before it.
+        // A prompt may precede it.
         if line.ends_with(SYNC.as_bytes()) {
             return Ok(());
         }

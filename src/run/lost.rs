@@ -1,4 +1,4 @@
-//! A host that is lost while a study runs: what ran on it has failed, and the study goes on
+//! A host that is lost while a study runs: what ran on it has failed, and the study continues
 //! when it is back.
 
 use super::conduct::{Run, host_difference};
@@ -25,20 +25,20 @@ impl Run<'_, '_> {
     /// declared. An agent alone comes back with the next trial.
     pub(super) fn regain(&mut self, lost: Option<Fault>) -> Result<(), Fault> {
         let Some(lost) = lost.filter(|_| !self.opened.guard.holds()) else { return Ok(()) };
-        let patience = self.laboratory.testbed.properties().patience;
+        let timeout = self.laboratory.testbed.properties().timeout;
         let begin = Instant::now();
         self.observer.host_changed(&format!("{}; waiting for its host", lost.message));
-        let (facts, rows) = self.begin_again(begin + patience)?;
+        let (facts, rows) = self.begin_again(begin + timeout)?;
         let away = unit::seconds(Duration::from_secs(begin.elapsed().as_secs()));
-        self.remark(format!("a host was lost ({}) and was back after {away}", lost.message))?;
+        self.remark(format!("a host was lost ({}) and came back after {away}", lost.message))?;
         self.observer.settings(self.opened.guard.records(), &rows);
         let before = &self.opened.study.header.facts;
         match facts.and_then(|facts| host_difference(before, &facts)) {
             None => Ok(()),
             Some(difference) => {
-                let text = format!("the study cannot go on: {difference}");
+                let text = format!("the study cannot continue: {difference}");
                 Err(Fault::new(FaultKind::Unsupported, text)
-                    .remedy("`bytepath resume` goes on when the host is as it was"))
+                    .remedy("`bytepath resume` continues once the host is as it was"))
             }
         }
     }
@@ -53,8 +53,8 @@ impl Run<'_, '_> {
                 Err(fault) if fault.kind == FaultKind::Interrupted => return Err(fault),
                 Err(fault) if Instant::now() >= deadline => {
                     return Err(fault
-                        .context("a host was lost and is not back")
-                        .remedy("`bytepath resume` goes on when it is"));
+                        .context("a host was lost and has not come back")
+                        .remedy("`bytepath resume` continues once it is back"));
                 }
                 Err(_) => self.pause(RETRY)?,
             }
@@ -66,7 +66,7 @@ impl Run<'_, '_> {
         let end = Instant::now() + time;
         while Instant::now() < end {
             if self.laboratory.stop.load(Ordering::Relaxed) {
-                return Err(Fault::new(FaultKind::Interrupted, "stopped by the user"));
+                return Err(Fault::new(FaultKind::Interrupted, "interrupted by the user"));
             }
             std::thread::sleep(LOOK);
         }

@@ -1,9 +1,11 @@
 //! One study from several folders: the same experiment, run on several pairs of hosts.
 
-use super::profiles::file_name;
-use super::store::{StudyWriter, load, refuse_used, storage};
+use super::load::{load, open_profile};
+use super::profiles::{LARGEST, file_name};
+use super::store::{StudyWriter, refuse_used, storage};
 use crate::record::{CellId, Fault, FaultKind, Study, StudyHeader, Trial, TrialStatus};
 use crate::stats::{Difference, Weight, differences};
+use crate::sys::files;
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -63,7 +65,7 @@ impl Part {
         Ok(Part { name: name.to_owned(), folder: folder.to_owned(), study })
     }
 
-    /// Blocks that were begun.
+    /// Blocks that were started.
     fn blocks(&self) -> u32 {
         let ran = |t: &&Trial| !matches!(t.status, TrialStatus::Unavailable { .. });
         self.study.trials.iter().filter(ran).map(|t| t.block + 1).max().unwrap_or(0)
@@ -116,17 +118,17 @@ fn check(
     let (a, b) = (&first.study.header, &part.study.header);
     let kind = |header: &StudyHeader| header.testbed.split(':').next().map(str::to_owned);
     let asked = [
-        ("records of another version", a.schema == b.schema),
-        ("other cells", a.cells == b.cells),
-        ("another baseline", a.baseline == b.baseline),
-        ("another margin, confidence or exponent", a.judgement == b.judgement),
-        ("other profiles", a.profiling == b.profiling),
-        ("another testbed", kind(a) == kind(b)),
-        ("another reason to measure no speed", a.functional == b.functional),
+        ("records of a different version", a.schema == b.schema),
+        ("different cells", a.cells == b.cells),
+        ("a different baseline", a.baseline == b.baseline),
+        ("a different margin, confidence or exponent", a.judgement == b.judgement),
+        ("different profiles", a.profiling == b.profiling),
+        ("a different testbed", kind(a) == kind(b)),
+        ("a different reason to measure no speed", a.functional == b.functional),
     ];
     let other = asked.iter().find(|(_, same)| !same).map(|(what, _)| (*what).to_owned());
     let method = apart.iter().find(|d| d.weight == Weight::Method);
-    let method = method.map(|d| format!("another {} ({} and {})", d.what, d.first, d.second));
+    let method = method.map(|d| format!("a different {} ({} and {})", d.what, d.first, d.second));
     if let Some(what) = other.or(method) {
         let text = format!("{} has {what} than {}", part.name, first.name);
         return Err(usage(text).remedy("merge studies of one experiment and one bytepath"));
@@ -147,7 +149,7 @@ fn check(
     }
     let what = machine.join(", ");
     Err(usage(format!("the hosts of {} and {} differ: {what}", first.name, part.name))
-        .remedy("merge them all the same with --different-hosts"))
+        .remedy("merge them anyway with --different-hosts"))
 }
 
 fn write(
@@ -176,8 +178,9 @@ fn write(
             profile.number = *number;
             trial.block = *number - 1;
             if !profile.file.is_empty() {
-                let file = part.folder.join(&profile.file);
-                let packed = fs::read(&file).map_err(|e| storage("read", &file, &e))?;
+                let file = open_profile(&part.folder, &profile.file)?;
+                let packed = files::bounded(file, LARGEST)
+                    .map_err(|e| storage("read", &part.folder.join(&profile.file), &e))?;
                 profile.file = writer.profile(&file_name(&trial.cell, *number), &packed)?;
             }
         }

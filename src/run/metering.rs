@@ -1,4 +1,4 @@
-//! What a study asks of its meters. A study's header says it in fields of its own
+//! What a study requests of its meters. A study's header has it in separate fields
 //! (`meters`, `power`), which its readers know; a meter gets it as its options.
 
 use crate::meter::{self, Chosen, Meter, POWER_NAME, PROFILE_NAME};
@@ -17,10 +17,10 @@ pub fn requests(
     let apart = |meter: &&dyn Meter| meter.apart() && names.iter().any(|n| n == meter.name());
     if let (Some(meter), None) = (meter::CATALOG.iter().copied().find(apart), profiling) {
         let text = format!("meter {} runs in profile trials, and there are none", meter.name());
-        return Err(Fault::new(FaultKind::Usage, text).remedy("ask for some with --profile all"));
+        return Err(Fault::new(FaultKind::Usage, text).remedy("take some with --profile all"));
     }
     if !power.is_default() && !names.iter().any(|name| name == POWER_NAME) {
-        let text = "power is to be read, but its meter is switched off";
+        let text = "power is requested, but its meter is disabled";
         return Err(Fault::new(FaultKind::Usage, text).remedy("add power to --meters"));
     }
     let options = |name: &str| match name {
@@ -49,7 +49,7 @@ pub fn for_header(meters: &[MeterRequest]) -> Result<(Vec<String>, Power), Fault
 }
 
 /// The meters of a trial. Where each host has a source of power of its own, its meter is
-/// there twice, for each role as that is asked for.
+/// there twice, for each role as that is requested.
 pub(super) fn of_trial(catalog: &[&'static dyn Meter], header: &StudyHeader) -> Vec<Chosen> {
     let power = &header.power;
     let request = |name: &String| MeterRequest {

@@ -1,5 +1,5 @@
-//! The life of a study: survey the hosts, run the trials in random blocks,
-//! write each one down the moment it ends. [`agent`] is the far half.
+//! The life of a study: survey the hosts, run the trials in random
+//! blocks, store each one when it ends. [`agent`] is the other end.
 
 mod addresses;
 pub mod agent;
@@ -12,6 +12,7 @@ mod explanation;
 mod given;
 mod guard;
 mod line;
+mod load;
 mod lost;
 mod merge;
 mod metering;
@@ -37,7 +38,8 @@ mod waits;
 pub use agent::survey as survey_device;
 pub use ceiling::measure as copy_ceiling;
 pub use conduct::{Reached, conduct, resume};
-pub use explanation::{ProfiledCell, explanation, profiled_cell};
+pub use explanation::{ProfiledCell, ends, explanation, profiled_cell};
+pub use load::load;
 pub use merge::merge;
 pub use metering::{for_header as meters_for_header, requests as meter_requests};
 pub use observing::{ProgramSampler, of_program};
@@ -48,7 +50,7 @@ pub use preparation::{preparable, previewed};
 pub use slices::time_of_trial;
 pub use stand::Stand;
 pub use stewards::Stewards;
-pub use store::{Hosts, HostsAfter, StudyWriter, is_begun, load, refuse_used, storage};
+pub use store::{Hosts, HostsAfter, StudyWriter, is_begun, refuse_used, storage};
 
 use crate::meter::Meter;
 use crate::path::{DataPath, Pair};
@@ -65,7 +67,7 @@ use std::sync::atomic::AtomicBool;
 pub struct Laboratory<'a> {
     /// Data paths that cells may name.
     pub paths: &'static [&'static DataPath],
-    /// Meters that can be asked for.
+    /// Meters that can be requested.
     pub meters: &'static [&'static dyn Meter],
     /// Where the roles run.
     pub testbed: &'a dyn Testbed,

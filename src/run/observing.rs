@@ -1,4 +1,4 @@
-//! The profile of a program that is observed, by the meter that trials use.
+//! The profile of an observed program, by the meter that trials use.
 
 use super::profiles::affordable_rate;
 use super::samples;
@@ -10,20 +10,20 @@ use crate::record::{Fault, FaultKind, Sampling};
 use crate::sys::{Roots, thread};
 use serde_json::json;
 
-/// The highest rate that is chosen by itself, Hz. A program is watched once, beside
+/// The highest rate that is chosen by itself, Hz. A program is observed once, along with
 /// what it is there for; trials are sampled apart from those that count.
 const GENTLE: u64 = 99;
 
 /// Samples all CPUs from the program's first instruction to its end.
 pub struct ProgramSampler {
     roots: Roots,
-    /// Ready to sample, or why not; told when the program is there.
+    /// Ready to sample, or why not; reported once the program exists.
     prepared: Option<Result<Box<dyn Prepared>, Fault>>,
     running: Option<Box<dyn Running>>,
 }
 
 impl ProgramSampler {
-    /// Gets ready to sample so many times a second and CPU; without a rate, as
+    /// Gets ready to sample this many times a second and CPU; without a rate, as
     /// often as costs little. Takes about a second, in which it measures what a
     /// sample costs: to be called before anything else is counted.
     pub fn new(rate: Option<u64>) -> Self {

@@ -1,4 +1,4 @@
-//! What can run on the hosts at hand: facts, probes, and what is tried for real
+//! What can run on the given hosts: facts, probes, and what is actually tried
 //! before the first trial.
 
 use super::Laboratory;
@@ -29,7 +29,7 @@ pub fn survey(laboratory: &Laboratory, cell: &Cell, meters: bool) -> Result<Vec<
 struct Seen {
     facts: Vec<Facts>,
     cards: Cards,
-    /// Memory-copy bandwidth of the receiver, if it was asked for.
+    /// Memory-copy bandwidth of the receiver, if it was requested.
     ceiling: Option<CopyCeiling>,
     /// What the reader of a study should know.
     remarks: Vec<String>,
@@ -83,7 +83,7 @@ impl Obstacle {
         Obstacle { kind, reason: message, remedy: remedy.unwrap_or_default() }
     }
 
-    /// The fault of asking for such a cell by name.
+    /// The fault of requesting such a cell by name.
     pub fn fault(self, cell: &Cell) -> Fault {
         let message = format!("path {} cannot run here: {}", cell.id, self.reason);
         let fault = Fault::new(self.kind, message);
@@ -100,8 +100,8 @@ struct Rehearsed {
     congestion: String,
 }
 
-/// Finds out what stands in the way of cells. Links and congestion controls are
-/// tried for real, each combination once, with the baseline's path, because the
+/// Determines the obstacles of cells. Links and congestion controls are
+/// actually tried, each combination once, with the baseline's path, because the
 /// answer depends on devices, modules and privileges in ways that no fact tells.
 pub(super) struct Outlook {
     surveyed: Vec<Surveyed>,
@@ -188,8 +188,8 @@ impl Outlook {
         Ok(Alike::default())
     }
 
-    /// What stands in the way of a cell, if anything does. The error is the
-    /// user's wish to stop.
+    /// The obstacle of a cell, if there is one. The error is the
+    /// user's request to stop.
     pub fn obstacle(
         &mut self,
         laboratory: &Laboratory,
@@ -231,7 +231,7 @@ impl Outlook {
     }
 
     /// Why the cards cannot be prepared for a cell, if they cannot: what its paths ask of
-    /// them is made and put back once, because only the driver knows.
+    /// them is made and restored once, because only the driver knows.
     fn unprepared(
         &mut self,
         laboratory: &Laboratory,
@@ -307,7 +307,7 @@ impl Outlook {
     }
 }
 
-/// A link that is there already is not made as a preset says, and no other link has
+/// A link that already exists is not made as a preset says, and no other link has
 /// anything to be left as it is.
 fn other_link(laboratory: &Laboratory, cell: &Cell) -> Option<Obstacle> {
     let (testbed, preset) = (laboratory.testbed, &cell.link.preset);
@@ -323,19 +323,19 @@ fn other_link(laboratory: &Laboratory, cell: &Cell) -> Option<Obstacle> {
     (given != cell.link.asked.is_some()).then(|| Obstacle {
         kind: FaultKind::Usage,
         reason: format!("testbed {} {does} its link, which is not '{preset}'", testbed.name()),
-        remedy: format!("name what is to be set alone, such as --link {usual}:mtu=4148"),
+        remedy: format!("choose only what is to be set, such as --link {usual}:mtu=4148"),
     })
 }
 
 fn probe(laboratory: &Laboratory, cell: &Cell, role: Role, facts: &[Facts]) -> Support {
     let Some(facts) = facts.get(role as usize) else {
-        return Support::no("there are no facts of its host", "report this as a bug");
+        return Support::no("there are no facts about its host", "report this as a bug");
     };
     if let Some(vhost) = cell.placement.vhost.filter(|_| !path::has_vhost_worker(&cell.rx.path)) {
         return Support::no(
-            format!("vhost={vhost}: nothing here has vhost threads that could be placed"),
-            "leave vhost out, or receive by the path vhost; vhost threads of guests run where the \
-             scheduler puts them",
+            format!("vhost={vhost}: nothing here has vhost threads to place"),
+            "leave out vhost, or receive by the path vhost; vhost threads \
+             of guests are not pinned",
         );
     }
     let mut named = cell.placement.named_at(role);

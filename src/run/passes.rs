@@ -1,4 +1,4 @@
-//! Which trials a study wants, block by block, and which of them it has.
+//! Which trials a study consists of, block by block, and which of them it has.
 
 use crate::record::{Cell, CellId, Study, StudyHeader, TrialStatus};
 use crate::{spec, stats};
@@ -41,7 +41,7 @@ impl Ended {
         passes.iter().flatten().map(missing).sum()
     }
 
-    /// Whether a block was begun.
+    /// Whether a block was started.
     pub fn has(&self, block: u32) -> bool {
         self.trials.iter().any(|(_, known)| *known == block)
     }

@@ -1,4 +1,4 @@
-//! What a study is to run, and who watches it.
+//! What a study runs, and who observes it.
 
 use crate::record::wire::MeterRequest;
 use crate::record::{
@@ -30,9 +30,9 @@ pub struct Plan {
     /// Which profiles are taken after the last block; none if none are.
     pub profiling: Option<Profiling>,
     /// Settings of the host that are made before the first testbed is raised, and
-    /// put back after the last trial.
+    /// restored after the last trial.
     pub settings: Vec<WantedSetting>,
-    /// True if every cell was asked for by name: one that cannot run here is
+    /// True if every cell was requested by name: one that cannot run here is
     /// an error then, and not a row with a reason.
     pub mandatory: bool,
     /// The testbed as one would type it, to find it again.
@@ -61,7 +61,7 @@ impl Blocks {
 }
 
 impl Plan {
-    /// These cells on the embedded testbed, each of which must run, and nothing beside
+    /// These cells on the embedded testbed, each of which must run, and nothing else
     /// their throughput: no meters, no profiles, no settings.
     pub fn bare(
         cells: Vec<Cell>,
@@ -90,15 +90,15 @@ impl Plan {
 /// Who watches a study.
 pub trait Observer {
     /// The host is set; the rows tell what an earlier run that died had left
-    /// behind and was put back first.
+    /// behind and was restored first.
     fn settings(&mut self, records: &[SettingRecord], left_behind: &[RestorationRow]) {
         let _ = (records, left_behind);
     }
-    /// The host's settings were put back, the last one first.
+    /// The host's settings were restored, the last one first.
     fn put_back(&mut self, rows: &[RestorationRow]) {
         let _ = rows;
     }
-    /// Somebody else changed settings of the host while trials ran.
+    /// Someone else changed settings of the host while trials ran.
     fn host_changed(&mut self, remark: &str) {
         let _ = remark;
     }
@@ -108,7 +108,7 @@ pub trait Observer {
     fn trial_begins(&mut self, number: usize, cell: &CellId, block: u32);
     /// A trial has ended; so much time the rest will take.
     fn trial_ends(&mut self, number: usize, trial: &Trial, left: Duration);
-    /// The trials that count have ended; so many profile trials follow, each of
+    /// The trials that count have ended; this many profile trials follow, each of
     /// this length.
     fn profiles_begin(&mut self, trials: usize, each: Duration) {
         let _ = (trials, each);

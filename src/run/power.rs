@@ -1,8 +1,9 @@
-//! Power at the edges of a study: whether the source is there, what the machine draws
-//! at rest, and the log of an external meter at the end.
+//! Power at the edges of a study: whether the source exists, the machine's
+//! idle power, and the log of an external meter at the end.
 
 use super::conduct::Run;
-use super::store::{StudyWriter, load};
+use super::load::load;
+use super::store::StudyWriter;
 use crate::meter::{self, Context};
 use crate::record::{
     Facts, Fault, FaultKind, LogClock, LoggedTrial, Power, PowerLog, PowerSource, Reading, Rest,
@@ -22,7 +23,7 @@ const AT_REST: Duration = Duration::from_secs(5);
 const FEWEST: u32 = 2;
 
 /// Power as a study will measure it, before its first trial: a source that was asked
-/// for by name must be there, and a resting power that is to be measured is. Gives a
+/// for by name must be there, and a idle power that is to be measured is. Gives a
 /// remark with it. `apart`: the testbed's hosts do not share this machine.
 pub(super) fn settle(
     asked: &Power,
@@ -48,7 +49,7 @@ pub(super) fn settle(
     let mut watches = false;
     for power in Role::ALL.map(|role| asked.of(role)) {
         match &power.source {
-            // A slip in its name is better reported before the study than after it. Its rest
+            // An error in its name is better reported before the study than after it. Its rest
             // is found in it.
             PowerSource::Csv { file, .. } => drop(read_text(file)?),
             _ => watches |= power.rest == Rest::Measured,
@@ -58,13 +59,13 @@ pub(super) fn settle(
         return Ok((asked.clone(), None));
     }
     if apart {
-        let text = "rest=measured: each host has a machine of its own, with a rest of its own";
-        return Err(Fault::new(FaultKind::Unsupported, text).remedy("leave rest out"));
+        let text = "rest=measured: each host is a machine of its own, with its own idle power";
+        return Err(Fault::new(FaultKind::Unsupported, text).remedy("leave out rest"));
     }
     let watts = meter::at_rest(&context(asked), AT_REST)?;
     let remark = format!(
-        "at rest the machine drew {watts:.1} W over {} s before the first trial; that is taken \
-         off every reading of power",
+        "idle, the machine drew {watts:.1} W over {} s before the first trial; that is \
+         subtracted from every power reading",
         AT_REST.as_secs()
     );
     Ok((Power { rest: Rest::Given { watts }, ..asked.clone() }, Some(remark)))
@@ -76,10 +77,10 @@ fn context(power: &Power) -> Context {
 
 fn shared() -> Fault {
     let text = "a source of power for each role: their hosts share a machine";
-    Fault::new(FaultKind::Usage, text).remedy("name one source, of both")
+    Fault::new(FaultKind::Usage, text).remedy("give one source for both")
 }
 
-/// Lays the log of an external meter beside a study that has ended, and keeps what it
+/// Aligns the log of an external meter with a study that has ended, and keeps what it
 /// says with the study. It is of a role's host, or of both; a log of the same that was there
 /// before is replaced.
 pub fn import(
@@ -97,7 +98,7 @@ pub fn import(
     Ok((load(folder)?, log))
 }
 
-/// A log that is asked for: of which role's host, if it is of one, and how it is read.
+/// A log that is requested: of which role's host, if it is of one, and how it is read.
 type Logged = (Option<Role>, Power);
 
 /// The logs that a study names.
@@ -111,7 +112,7 @@ fn logs(power: &Power) -> Vec<Logged> {
 
 impl Run<'_, '_> {
     /// Reads the logs of external meters, if the study names some. A log that does not fit
-    /// costs its figures and not the study: it can be laid beside it again.
+    /// costs its figures and not the study: it can be aligned again.
     pub(super) fn power_log(&mut self) -> Result<(), Fault> {
         for asked in logs(&self.opened.study.header.power) {
             match read(&self.opened.study, &asked) {
@@ -136,7 +137,7 @@ fn read(study: &Study, (role, power): &Logged) -> Result<PowerLog, Fault> {
     let PowerSource::Csv { file, clock } = &power.source else {
         return Err(Fault::new(
             FaultKind::Usage,
-            "only a log can be laid beside a study that has ended",
+            "only a log can be attached to a study that has ended",
         )
         .remedy("csv=FILE"));
     };
@@ -149,7 +150,7 @@ fn read(study: &Study, (role, power): &Logged) -> Result<PowerLog, Fault> {
             let flowed =
                 trials.iter().filter_map(|trial| flow(trial, study.header.schedule.warm_up));
             align(&log, &flowed.collect::<Vec<_>>()).map_err(|cause| {
-                wrong(cause).remedy("give the offset of its clock, if you know it: clock=SECONDS")
+                wrong(cause).remedy("give the offset of its clock, if known: clock=SECONDS")
             })?
         }
     };
@@ -162,7 +163,7 @@ fn read(study: &Study, (role, power): &Logged) -> Result<PowerLog, Fault> {
             let mean = log.mean_before(first as f64 * 1e-3 - offset);
             let mean = mean.filter(|(_, count)| *count >= FEWEST as usize).map(|(mean, _)| mean);
             Some(mean.ok_or_else(|| {
-                wrong("the log begins with the study, so it does not show the resting power".into())
+                wrong("the log starts with the study, so it does not show the idle power".into())
                     .remedy("give it: rest=WATTS")
             })?)
         }
@@ -178,8 +179,8 @@ fn read(study: &Study, (role, power): &Logged) -> Result<PowerLog, Fault> {
     let mut remarks = Vec::new();
     if without > 0 {
         remarks.push(format!(
-            "power: the log has no {FEWEST} readings in every window of {without} trials, which \
-             therefore have no figure of power (a reading every {:.1} s)",
+            "power: the log has fewer than {FEWEST} readings in some window of {without} \
+             trials, which therefore have no power figure (a reading every {:.1} s)",
             log.interval()
         ));
     }
@@ -242,14 +243,14 @@ pub(super) fn enter(study: &mut Study, log: &PowerLog) {
     }
     let how = match log.explained {
         Some(explained) => format!(
-            "found by the trials' begins and ends, which explain {:.0}% of it",
+            "found from the trials' start and end times, which explain {:.0}% of it",
             explained * 100.0
         ),
         None => "as given".to_owned(),
     };
     let of = log.role.map_or_else(String::new, |role| format!(" of the {role}'s host"));
     study.remarks.push(format!(
-        "power{of} is by the log {}, {} trials; its clock is {:+.2} s off, {how}",
+        "power{of} is from the log {}, {} trials; its clock is {:+.2} s off, {how}",
         log.file,
         log.trials.len(),
         -log.offset
@@ -260,7 +261,7 @@ pub(super) fn enter(study: &mut Study, log: &PowerLog) {
 fn read_text(file: &str) -> Result<String, Fault> {
     let fault = |e: &std::io::Error| {
         Fault::new(FaultKind::Storage, format!("cannot read the log {file}: {e}"))
-            .remedy("name a file of times and watts: --power csv=FILE")
+            .remedy("give a file of times and watts: --power csv=FILE")
     };
     let mut bytes = Vec::new();
     let open = std::fs::File::open(file).map_err(|e| fault(&e))?;

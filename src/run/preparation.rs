@@ -1,10 +1,10 @@
-//! What a cell's paths ask of the cards that its flows come by: made when the link is
-//! up, before the ends are opened, and put back when the agents are gone.
+//! What a cell's paths require of the cards that its flows use: made when the link is
+//! up, before the ends are opened, and restored when the agents are gone.
 //!
-//! Made for each trial anew, and not once for a block: the next cell in the random order
+//! Made for each trial, not once for a block: the next cell in the random order
 //! may be one that runs unprepared, and a link's settings may contradict a preparation
-//! (hardware GRO, which some cards split headers by). The carrier that a card loses over
-//! it is waited for.
+//! (hardware GRO, which some cards split headers by). If the card loses its carrier,
+//! the run waits for it.
 
 use super::Laboratory;
 use super::given;
@@ -192,7 +192,7 @@ fn split_headers(
     }
     match cell.link.hds.filter(|_| cell.link.is_asked("hds")) {
         Some(false) if split_already => {
-            let text = "the path takes headers split, and the cell's link has hds=off";
+            let text = "the path requires header split, and the cell's link has hds=off";
             Err(Fault::new(FaultKind::Unsupported, text)
                 .remedy("leave hds at auto for this path, or compare paths with hds=on"))
         }
@@ -223,7 +223,7 @@ fn connect_from(wanted: &[WantedSetting], cell: &Cell) -> Option<Ports> {
 
 fn no_card_to_split(device: Option<&str>) -> Fault {
     let device = device.unwrap_or("the device");
-    let text = format!("hds=on: {device} is no card that splits headers");
+    let text = format!("hds=on: {device} is not a card that splits headers");
     Fault::new(FaultKind::Unsupported, text)
         .remedy("leave hds at auto; `--testbed vm:nic=zcnic` has software cards that can")
 }
@@ -239,11 +239,11 @@ fn turns_merging_on(setting: &Setting) -> bool {
 /// A cell that says "software GRO" must not run with the card's.
 fn splits_by_merging(nic: &Nic) -> Fault {
     let text = format!(
-        "{} splits headers by hardware GRO alone ({}), and the cell does not ask for it",
+        "{} splits headers only by hardware GRO ({}), which the cell does not request",
         nic.driver, nic.device
     );
     Fault::new(FaultKind::Unsupported, text)
-        .remedy("add hw-gro=on to the link, for the cells that it is compared with as well")
+        .remedy("add hw-gro=on to the link, also for the cells it is compared with")
 }
 
 /// The halves of a cell's paths that the actor of a role opens, each with its job.
@@ -252,17 +252,18 @@ pub(super) fn halves(
     cell: &Cell,
     role: Role,
 ) -> Result<Vec<(&'static dyn HalfPath, Job)>, Fault> {
+    let cell = &path::of_end(paths, cell, role);
     let workload = workload::of(cell)?;
     workload.check(cell)?;
     let protocol = workload.protocol(cell);
     if cell.link.tap.is_some() && protocol != Protocol::Frames {
-        let text = format!("no {protocol} goes over a tap: its other end is descriptors");
+        let text = format!("a tap does not carry {protocol}: its other end is descriptors");
         let remedy = "choose another --link, or --workload packets";
         return Err(Fault::new(FaultKind::Usage, text).remedy(remedy));
     }
     let find = |role: Role| path::find(paths, &cell.half(role).path);
     if let (Some(tx), Some(rx)) = (find(Role::Sender), find(Role::Receiver)) {
-        path::transport(workload, cell, role, [tx, rx])?;
+        path::transport(workload, cell, role, [tx, rx])?.check(cell)?;
     }
     let open = workload.halves(role).iter().map(|&direction| {
         let name = &cell.half(direction.role()).path;
@@ -277,7 +278,7 @@ pub(super) fn halves(
 }
 
 /// Whether the devices of a testbed could be prepared for a cell, as far as a look at them
-/// tells where they are. Nothing is changed.
+/// shows where they are. Nothing is changed.
 pub fn preparable(
     paths: &[&'static DataPath],
     testbed: &dyn Testbed,
@@ -343,7 +344,7 @@ pub(super) fn reach_namespaces(
 }
 
 /// Prepares the cards of a deployment whose link is up. The caller has the guard restore
-/// them once it is down: a queue cannot be given back while an agent holds it.
+/// them once it is down: a queue cannot be returned while an agent holds it.
 pub(super) fn prepare(
     laboratory: &Laboratory,
     guard: &mut Guard,

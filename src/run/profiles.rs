@@ -1,5 +1,5 @@
-//! Profiles are taken after the last block, in trials of their own: the same
-//! stream once more, sampled. They stand in the study beside the trials that
+//! Profiles are taken after the last block, in separate trials: the same
+//! stream once more, sampled. They are stored in the study next to the trials that
 //! count, each with the name of its file.
 
 use super::Laboratory;
@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 const NAMING: Duration = Duration::from_secs(300);
 
 /// Largest profile that a study takes, bytes.
-const LARGEST: u64 = 1 << 30;
+pub(super) const LARGEST: u64 = 1 << 30;
 
 /// Part of a CPU that sampling may take, by the cost of a sample in a loop. A stream
 /// loses several times of that, with its longer call chains, colder caches and CPUs
@@ -39,7 +39,7 @@ const LARGEST: u64 = 1 << 30;
 /// below 2 %.
 const SHARE: f64 = 0.0025;
 
-/// Rates to choose from, in Hz: beside those of the kernel's own ticks, so that
+/// Rates to choose from, in Hz: off those of the kernel's own ticks, so that
 /// samples do not always hit the same thing.
 const RATES: [u64; 6] = [999, 499, 249, 99, 49, 19];
 
@@ -131,7 +131,7 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// Whether profiles were wanted of cells that were all run in vain.
+    /// Whether profiles were wanted of cells that were all run without success.
     fn has_nothing_to_profile(&self) -> bool {
         let study = &self.opened.study;
         let Some(profiling) = &study.header.profiling else { return false };
@@ -169,11 +169,11 @@ fn words(price: &SamplePrice, rate: u64) -> String {
     let event = &price.event;
     match price.seconds {
         Some(seconds) => format!(
-            "profiles: {event} at {rate} Hz; a sample takes {:.1} us, all of them {:.1}% of a CPU",
+            "profiles: {event} at {rate} Hz; a sample takes {:.1} us, all together {:.1}% of a CPU",
             seconds * 1e6,
             seconds * rate as f64 * 100.0
         ),
-        None => format!("profiles: {event} at {rate} Hz; what a sample takes is not known"),
+        None => format!("profiles: {event} at {rate} Hz; the time per sample is unknown"),
     }
 }
 
@@ -198,7 +198,7 @@ fn price(
     if apart {
         let event = Some(price.event.clone());
         let sender = at(Role::Sender, event).map_err(|fault| {
-            fault.remedy("name an event that both hosts have: --profile largest:event=cpu-clock")
+            fault.remedy("choose an event that both hosts have: --profile largest:event=cpu-clock")
         })?;
         let costs = price.seconds.zip(sender.seconds);
         price.seconds = costs.map(|(one, other)| one.max(other));
@@ -243,7 +243,7 @@ fn cpus(cell: &Cell, study: &Study, role: Role, apart: bool) -> Vec<u32> {
 }
 
 /// One profile trial and its packed profile. A flow that dies is a failed trial
-/// without a profile; only the user's wish to stop is an error.
+/// without a profile; only the user's request to stop is an error.
 fn taken(
     laboratory: &Laboratory,
     guard: &mut Guard,
@@ -353,7 +353,9 @@ fn fetch_from(
     };
     if size > LARGEST {
         let text = format!("the profile takes {} MiB", size >> 20);
-        return Err(Fault::new(FaultKind::System, text).remedy("a lower rate, a shorter window"));
+        return Err(
+            Fault::new(FaultKind::System, text).remedy("choose a lower rate or a shorter window")
+        );
     }
     let mut packed = Vec::new();
     while (packed.len() as u64) < size {

@@ -1,4 +1,4 @@
-//! How the bytes of two hosts would go, and whether they arrive: asked of both agents once,
+//! The route of the bytes between two hosts, and whether they arrive: asked of both agents once,
 //! before the first trial, where the link is not the testbed's to make.
 
 use super::remote::{Remotes, unexpected};
@@ -98,9 +98,9 @@ fn refuse_link_local(address: IpAddr) -> Result<(), Fault> {
     match address {
         IpAddr::V6(v6) if v6.is_unicast_link_local() => Err(Fault::new(
             FaultKind::Usage,
-            format!("{address} is a link-local address, which every device of a host could mean"),
+            format!("{address} is a link-local address, which could mean any device of a host"),
         )
-        .remedy("give both devices addresses such as fd00::1 and fd00::2, and name those")),
+        .remedy("give both devices addresses such as fd00::1 and fd00::2, and use those")),
         _ => Ok(()),
     }
 }
@@ -109,10 +109,10 @@ fn refuse_own(ends: &[End; 2]) -> Result<(), Fault> {
     let Some(end) = ends.iter().find(|end| end.route.own) else { return Ok(()) };
     let peer = &ends[end.role.peer() as usize];
     let text = format!(
-        "{} is named as the {}'s address, but the {}'s host has it itself",
+        "{} is given as the {}'s address, but it is an address of the {}'s host",
         peer.address, peer.role, end.role
     );
-    Err(Fault::new(FaultKind::Usage, text).remedy("see whether the two addresses are swapped"))
+    Err(Fault::new(FaultKind::Usage, text).remedy("check whether the two addresses are swapped"))
 }
 
 /// What both ends saw, in words.
@@ -147,22 +147,22 @@ fn verdict(ends: &[End; 2], port: u16, contact: &Contact, met: &Met) -> Result<W
         ))
         .remedy(firewall())),
         Contact::Silent if met.half_open => Err(fault(format!(
-            "one-way: what the sender ({from}) sends arrives at {at}, and the receiver's answers \
-             by {} do not come back",
+            "one-way: what the sender ({from}) sends arrives at {at}, but the receiver's \
+             answers by {} do not come back",
             receiver.way()
         ))
         .remedy(format!(
-            "see what drops them: a firewall that lets only one direction through, a wrong \
+            "find out what drops them: a firewall that lets only one direction through, a wrong \
              entry of `ip neigh` at the receiver, rp_filter of {} at the sender",
             sender.route.device
         ))),
         Contact::Silent => Err(fault(format!(
             "no answer from {at}, within {seconds} s, and nothing arrived there: what the sender \
-             ({from}) sends by {} is dropped on the way",
+             ({from}) sends through {} is dropped on the way",
             sender.way()
         ))
         .remedy(format!(
-            "{}; else see the VLANs, `ip neigh` at the sender, and rp_filter of {} at the receiver",
+            "{}; otherwise check the VLANs, `ip neigh` at the sender, and rp_filter of {} at the receiver",
             firewall(),
             receiver.route.device
         ))),
@@ -171,18 +171,18 @@ fn verdict(ends: &[End; 2], port: u16, contact: &Contact, met: &Met) -> Result<W
             sender.way()
         ))
         .remedy(
-            "nobody on the link has that address (is the host up, the cable plugged in, the VLAN \
-             the same?), or a router on the way refuses",
+            "no host on the link has that address (is it up, is the cable plugged in, is \
+             the VLAN the same?), or a router on the way refuses",
         )),
         Contact::Mute if met.accepted == 0 => Err(fault(format!(
-            "a connection to {at}, stands, but not with the receiver's agent: something in \
-             between answers in its place"
+            "a connection to {at}, is established, but not with the receiver's agent: \
+             something in between answers in its place"
         ))
-        .remedy("take the proxy or load balancer out of the way, or name other addresses")),
+        .remedy("remove the proxy or load balancer, or use other addresses")),
         Contact::Mute => Err(fault(format!(
-            "a connection to {at}, stands, but nothing that is sent over it is answered"
+            "a connection to {at}, is established, but nothing sent over it is answered"
         ))
-        .remedy("see what on the way drops packets with data: a firewall that tracks connections")),
+        .remedy("find out what on the way drops packets with data: a firewall that tracks connections")),
     }
 }
 
@@ -191,22 +191,22 @@ fn black_hole(end: &End, ends: &[End; 2], largest: u32) -> Fault {
     let peer = role.peer();
     if largest == 0 {
         let text = format!(
-            "data from the {role} to the {peer} does not arrive although a connection stands, \
-             however small its packets are"
+            "data from the {role} to the {peer} does not arrive although a connection is \
+             established, however small its packets are"
         );
         return Fault::new(FaultKind::Unsupported, text)
-            .remedy("see the counters of errors and drops of both devices (`ip -s link`)");
+            .remedy("check the error and drop counters of both devices (`ip -s link`)");
     }
     let text = format!(
-        "black hole: packets of more than {largest} bytes from the {role} to the {peer} are lost, \
-         and no router says so; the device {} takes {} bytes",
+        "black hole: packets of more than {largest} bytes from the {role} to the {peer} are \
+         lost, and no router reports it; the device {} accepts {} bytes",
         route.device, route.mtu
     );
     let set = ends
         .iter()
         .map(|end| format!("--set \"{}: mtu {} {largest}\"", end.role, end.route.device));
     Fault::new(FaultKind::Unsupported, text).remedy(format!(
-        "let every switch on the way take {} bytes, and ICMP \"fragmentation needed\" or \
+        "make every switch on the way accept {} bytes, and let ICMP \"fragmentation needed\" or \
          \"packet too big\" pass; or {}",
         route.mtu,
         set.collect::<Vec<_>>().join(" ")
@@ -236,14 +236,14 @@ fn remarks(ends: &[End; 2], path: [u32; 2]) -> Vec<String> {
         }
         if path < route.mtu {
             all.push(format!(
-                "the way from the {role} takes packets of {path} bytes, its device {} {}",
+                "the path from the {role} accepts packets of {path} bytes, its device {} {}",
                 route.device, route.mtu
             ));
         }
     }
     if all.is_empty() && path[0] != path[1] {
         all.push(format!(
-            "the sender's packets have up to {} bytes and the receiver's {}: TCP keeps to the \
+            "the sender's packets have up to {} bytes and the receiver's {}: TCP uses the \
              smaller of the two, UDP does not",
             path[0], path[1]
         ));
@@ -284,7 +284,7 @@ mod tests {
             (Contact::Silent, met(true, 0), "one-way: what the sender (10.0.0.1) sends arrives"),
             (Contact::Failed { error: "No route to host".into() }, nothing.clone(), "No route to"),
             (Contact::Mute, nothing, "something in between answers"),
-            (Contact::Mute, met(false, 1), "nothing that is sent over it is answered"),
+            (Contact::Mute, met(false, 1), "nothing sent over it is answered"),
             (
                 made(Passage::UpTo(1500), Passage::Whole, 9000),
                 met(false, 2),
@@ -320,7 +320,7 @@ mod tests {
     fn what_is_odd_and_works_is_remarked_on() {
         assert_eq!(
             found(&ends(), 1400, 9000).remarks,
-            ["the way from the sender takes packets of 1400 bytes, its device eth0 9000"]
+            ["the path from the sender accepts packets of 1400 bytes, its device eth0 9000"]
         );
         let mut other = ends();
         other[1].route.mtu = 1500;
@@ -350,6 +350,6 @@ mod tests {
         let mut swapped = ends();
         swapped[0].route.own = true;
         let said = refuse_own(&swapped).unwrap_err().to_string();
-        assert!(said.contains("10.0.0.2 is named as the receiver's address"), "{said}");
+        assert!(said.contains("10.0.0.2 is given as the receiver's address"), "{said}");
     }
 }

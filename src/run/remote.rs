@@ -34,7 +34,7 @@ const WATCH: Duration = Duration::from_secs(1);
 /// Time an agent has to answer anything that does not wait for its engines.
 pub(super) const PROMPT: Duration = Duration::from_secs(30);
 
-/// Time an agent has to open both ends of a flow, beside what its engine may take.
+/// Time an agent has to open both ends of a flow, in addition to what its engine may take.
 pub(super) fn opening(flows: u32) -> Duration {
     PROMPT + OPENING * flows
 }
@@ -63,9 +63,9 @@ pub(super) struct Remotes<'a> {
     pub connect_from: Option<Ports>,
     /// The receiver's end of the link is descriptors, and no device.
     pub ends_in_descriptors: bool,
-    /// The sender's device and what it had counted of frames before the first; none where the
-    /// workload is not one of frames.
-    pub hops: Option<(String, Hops)>,
+    /// What the link's devices had counted of frames before the first; none where the workload
+    /// is not one of frames.
+    pub hops: Option<Hops>,
     /// The hosts' clocks as they were last read; none where they are not looked at.
     pub clocks: Option<[Clock; 2]>,
 }
@@ -125,6 +125,16 @@ impl<'a> Remotes<'a> {
         self.devices[role as usize].clone().filter(|_| is_device)
     }
 
+    /// What a role's device on the link has counted of frames so far: the answer to
+    /// [`Request::Hops`].
+    pub fn count_frames(&mut self, role: Role) -> Result<Reply, Fault> {
+        let device = self.devices[role as usize].clone().ok_or_else(|| {
+            Fault::new(FaultKind::Usage, format!("the {role}'s device is not known"))
+                .remedy("give it with the testbed")
+        })?;
+        self.ask(role, &Request::Hops { device })
+    }
+
     /// What to ask of an agent so that its end of the link exists; none where the link
     /// is not ours to make.
     pub fn link_end(
@@ -141,7 +151,7 @@ impl<'a> Remotes<'a> {
         self.deployment.ports
     }
 
-    /// Whether each host has clocks of its own by which it can be told when to act: one
+    /// Whether each host has its own clocks by which it can be given a time to act: one
     /// that is emulated does nothing on time.
     pub fn has_clocks_apart(&self) -> bool {
         self.properties.hosts_apart && !self.counted && self.slowness <= 1.0
@@ -193,7 +203,7 @@ impl<'a> Remotes<'a> {
         for role in Role::ALL {
             let asked = self.deployment.host(role).adapter() == Adapter::Asked;
             let Some(device) = self.device(role).filter(|_| asked) else { continue };
-            let timeout = self.patience(CARRIER).as_secs_f64();
+            let timeout = self.timeout(CARRIER).as_secs_f64();
             self.tell(role, &Request::AwaitCarrier { device, timeout })?;
         }
         Ok(())
@@ -231,7 +241,7 @@ impl<'a> Remotes<'a> {
     }
 
     /// How long these hosts may take for what takes others so long.
-    pub fn patience(&self, usual: Duration) -> Duration {
+    pub fn timeout(&self, usual: Duration) -> Duration {
         usual.mul_f64(self.slowness)
     }
 
@@ -270,20 +280,28 @@ impl<'a> Remotes<'a> {
 
     /// Waits for the answer of one agent, on slow hosts accordingly longer; that
     /// of the other is kept.
-    pub fn await_reply(&mut self, role: Role, patience: Duration) -> Result<Reply, Fault> {
+    pub fn await_reply(&mut self, role: Role, timeout: Duration) -> Result<Reply, Fault> {
         if let Some(at) = self.early.iter().position(|(who, _)| *who == role) {
             let (_, reply) = self.early.remove(at).expect("position is valid");
-            return accept(role, reply);
+            return self.accept(role, reply);
         }
-        let patience = self.patience(patience);
-        let deadline = Instant::now() + patience;
+        let timeout = self.timeout(timeout);
+        let deadline = Instant::now() + timeout;
         loop {
             match self.hear(deadline.min(Instant::now() + WATCH))? {
-                Some((who, reply)) if who == role => return accept(role, reply),
+                Some((who, reply)) if who == role => return self.accept(role, reply),
                 Some(other) => self.early.push_back(other),
-                None if Instant::now() >= deadline => return Err(self.silent(role, patience)),
+                None if Instant::now() >= deadline => return Err(self.silent(role, timeout)),
                 None => self.watch()?,
             }
+        }
+    }
+
+    /// An answer; one that something failed because a peer was lost may have a cause.
+    fn accept(&mut self, role: Role, reply: Reply) -> Result<Reply, Fault> {
+        match reply {
+            Reply::Failed(fault) => Err(self.root_cause(fault.context(role))),
+            reply => Ok(reply),
         }
     }
 
@@ -342,7 +360,7 @@ impl<'a> Remotes<'a> {
     fn hear(&mut self, deadline: Instant) -> Result<Option<(Role, Reply)>, Fault> {
         loop {
             if self.stop.load(Ordering::Relaxed) {
-                return Err(Fault::new(FaultKind::Interrupted, "stopped by the user"));
+                return Err(Fault::new(FaultKind::Interrupted, "interrupted by the user"));
             }
             let left = deadline.saturating_duration_since(Instant::now());
             let heard = self.inbox.recv_timeout(left.min(LOOK));
@@ -389,8 +407,8 @@ impl<'a> Remotes<'a> {
         }
     }
 
-    fn silent(&mut self, role: Role, patience: Duration) -> Fault {
-        let mut text = format!("the {role}'s agent gave no answer within {} s", patience.as_secs());
+    fn silent(&mut self, role: Role, timeout: Duration) -> Fault {
+        let mut text = format!("the {role}'s agent did not answer within {} s", timeout.as_secs());
         if let Some(shown) = self.deployment.host(role).console() {
             text.push_str(&format!("; its host's console shows: {shown}"));
         }
@@ -405,13 +423,6 @@ impl<'a> Remotes<'a> {
 
 fn lost(role: Role, fault: Fault) -> Fault {
     fault.context(format!("{role} lost its stream"))
-}
-
-fn accept(role: Role, reply: Reply) -> Result<Reply, Fault> {
-    match reply {
-        Reply::Failed(fault) => Err(fault.context(role)),
-        reply => Ok(reply),
-    }
 }
 
 pub(super) fn unexpected(role: Role, reply: &Reply) -> Fault {

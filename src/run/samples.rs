@@ -1,6 +1,6 @@
-//! From what the kernel told of a window to a profile that opens anywhere: names
+//! From what the kernel delivered for a window to a profile that opens anywhere: names
 //! for addresses, names and owners for threads. Done by the agent right after the
-//! window, while the processes and files that were sampled are still there.
+//! window, while the sampled processes and files still exist.
 
 use crate::meter::Capture;
 use crate::profile::attribution::{Stream, owner};
@@ -50,7 +50,8 @@ pub(super) fn pack(
 pub(super) fn profile(capture: &Capture, stream: &Stream, roots: &Roots) -> Result<Profile, Fault> {
     let read = |path: &std::path::Path| std::fs::read(path).unwrap_or_default();
     let kallsyms = String::from_utf8_lossy(&read(&roots.proc.join("kallsyms"))).into_owned();
-    let mut kernel = KernelSymbols::parse(kallsyms);
+    let modules = String::from_utf8_lossy(&read(&roots.proc.join("modules"))).into_owned();
+    let mut kernel = KernelSymbols::parse(kallsyms).with_modules(&modules);
     kernel.build_id = kernel_build_id(&read(&roots.sys.join("kernel/notes"))).unwrap_or_default();
 
     let header = header(capture, kernel.hidden());
@@ -94,7 +95,7 @@ fn header(capture: &Capture, hidden: Option<&str>) -> Header {
         period: (capture.unit == Unit::Nanoseconds).then(|| (1e9 / sampling.rate as f64).floor()),
         seconds: Some(capture.seconds),
         cpus: Some(sampling.cpus.len() as u32),
-        // How many samples a pause has cost nobody knows; at least one.
+        // The number of samples lost in a pause is unknown; at least one.
         lost: capture.lost + capture.throttled,
         notes,
         ..Header::default()
@@ -110,7 +111,7 @@ struct World {
 impl World {
     /// A thread is called what it was called last. What a process has mapped is
     /// what it had at the end of the window; of one that was gone by then, what
-    /// the records told.
+    /// the records contain.
     fn of(capture: &Capture) -> Result<World, Fault> {
         let mut processes = Processes::default();
         for (pid, text) in &capture.maps {
@@ -164,7 +165,7 @@ struct Names<'a> {
     user: UserSymbols,
     roots: &'a Roots,
     known: HashMap<(u32, Call), Option<Rc<[FrameId]>>>,
-    /// Names of the kernel's functions, by which owners are told.
+    /// Names of the kernel's functions that reveal owners.
     functions: HashMap<FrameId, String>,
 }
 
@@ -254,7 +255,7 @@ fn build(
     Ok(builder.build())
 }
 
-/// What a sample of a clock stands for: the periods since the one before on its CPU.
+/// The weight of a clock sample: the periods since the previous one on its CPU.
 /// A timer that comes late, because interrupts were off or the hypervisor had the
 /// CPU, gives one sample for all the periods it missed (`perf_swevent_hrtimer`,
 /// kernel/events/core.c); counted as one each, a fifth of the time and more was lost
@@ -267,7 +268,7 @@ fn elapsed(time: u64, period: u64, before: Option<u64>) -> u64 {
 
 fn malformed(error: perf::Malformed) -> Fault {
     Fault::new(FaultKind::System, error.to_string())
-        .remedy("please report this with the kernel version")
+        .remedy("please report this, with the kernel version")
 }
 
 #[cfg(all(test, target_endian = "little"))]
@@ -402,7 +403,7 @@ ffffffff81000300 T default_idle
     }
 
     #[test]
-    fn bytes_that_are_no_records_are_a_fault() {
+    fn bytes_that_are_not_records_are_a_fault() {
         let (_dir, roots) = roots("");
         let fault = profile(&capture(vec![vec![1; 24]], &[]), &Stream::default(), &roots);
         assert!(fault.unwrap_err().message.contains("malformed"));

@@ -72,10 +72,10 @@ impl Session {
         Ok(session)
     }
 
-    /// The port it listens on.
-    pub fn port(&self) -> Result<u16, Fault> {
+    /// Where it listens.
+    pub fn address(&self) -> Result<SocketAddr, Fault> {
         let (listener, _) = self.listener.as_ref().ok_or_else(|| wrong_state("not listening"))?;
-        listener.port()
+        listener.address()
     }
 
     /// Sender: connects all flows to a peer, from these ports if some are given, opens the path,
@@ -109,6 +109,7 @@ impl Session {
         role: Role,
         device: Option<String>,
     ) -> Result<Self, Fault> {
+        let cell = path::of_end(paths, &cell, role);
         let find = |role: Role| {
             let name = &cell.half(role).path;
             path::find(paths, name)
@@ -150,7 +151,8 @@ impl Session {
 
     fn terms(&self) -> Terms<'_> {
         let (contract, link) = (&self.cell.stream, &self.cell.link);
-        Terms { contract, link, device: self.device.as_deref(), ports: None, queues: &[] }
+        let (device, options) = (self.device.as_deref(), &self.cell.half(self.role).options);
+        Terms { contract, link, device, ports: None, queues: &[], options }
     }
 
     fn open(
@@ -269,7 +271,7 @@ impl Session {
     /// Waits until every engine has noticed the end of its window. An engine
     /// looks when bytes come, so the sender must not be held before that: a
     /// window that ends in silence would last until the next slice. A stream
-    /// that stands still is not waited for; the length of its window shows it.
+    /// that stalls is not waited for; the length of its window shows it.
     fn await_notice(&self, phase: Phase) {
         let deadline = Instant::now() + NOTICE;
         let noticed = || self.progress.iter().all(|flow| flow.has_noticed(phase));

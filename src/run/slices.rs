@@ -1,6 +1,6 @@
 //! One block of a sliced study: every cell has a testbed and an open stream of
-//! its own, and they take turns in slices of a fraction of a second. Whatever
-//! the machine does slowly then meets all cells alike.
+//! its own, and they take turns in slices of a fraction of a second. Slow
+//! changes of the machine then affect all cells equally.
 
 use super::Laboratory;
 use super::guard::Guard;

@@ -44,7 +44,7 @@ impl<'a> Stand<'a> {
         Ok(trial)
     }
 
-    /// What a study samples of a pinned cell if nobody asks for anything else.
+    /// What a study samples of a pinned cell by default.
     pub fn usual_sampling(&mut self, cell: &Cell) -> Result<Sampling, Fault> {
         let price = price_at(&mut self.remotes, Role::Receiver, None, cell.placement.receiver)?;
         let cpus = Role::ALL.into_iter().filter_map(|role| cell.placement.cpu(role)).collect();

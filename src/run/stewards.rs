@@ -1,4 +1,4 @@
-//! The stewards of a testbed's hosts, as the controller asks them: one in this process
+//! The stewards of a testbed's hosts, from the controller's side: one in this process
 //! where the hosts share this machine, else an agent on each host.
 
 use super::Laboratory;
@@ -21,7 +21,7 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 /// where they share a machine.
 pub type Fingerprints = Vec<(Option<Role>, Fingerprint)>;
 
-/// What would spoil a measurement on hosts, likewise.
+/// What would distort a measurement on hosts, likewise.
 pub type Examination = Vec<(Option<Role>, Vec<Finding>)>;
 
 /// Everyone who keeps settings for a study.
@@ -107,7 +107,7 @@ impl Stewards {
         self.records(wanted, |wanted| StewardRequest::Preview { wanted })
     }
 
-    /// Keeps the GPU of a role's host awake: one that nobody holds goes to sleep between trials,
+    /// Keeps the GPU of a role's host awake: one that is not held goes to sleep between trials,
     /// and wakes in the first of the next.
     pub fn hold_gpu(&mut self, role: Role) -> Result<(), Fault> {
         let of_role = |seat: &&mut Seat| seat.host.is_none_or(|host| host == role);
@@ -149,7 +149,7 @@ impl Stewards {
         })
     }
 
-    /// What would spoil a measurement on each host.
+    /// What would distort a measurement on each host.
     pub fn examine(&mut self) -> Result<Examination, Fault> {
         self.each(&StewardRequest::Examine, |reply| match reply {
             StewardReply::Findings { findings } => Ok(findings),
@@ -277,7 +277,7 @@ impl Away {
         }
         let role = self.role;
         let deadline = Instant::now() + TIMEOUT;
-        // One that is at work answers a ping all the same.
+        // A busy one answers a ping anyway.
         let mut pinged = false;
         loop {
             let wait = deadline.saturating_duration_since(Instant::now());

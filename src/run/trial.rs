@@ -15,15 +15,20 @@ use crate::record::{
 };
 use crate::workload::{self, Workload};
 use rand::rngs::OsRng;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How long a stream may take to drain after its sender was told to stop.
+/// How long a stream may take to drain after its sender was asked to stop.
 const DRAIN: Duration = Duration::from_secs(10);
+
+/// How long frames may take that the sender's device has not sent on, and how often it is
+/// looked.
+const CARRIED: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(10);
 
 /// How long a workload that ends by itself may take, as long as something moves.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// Where a trial stands in its study.
+/// Position of a trial in its study.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Position {
     pub block: u32,
@@ -31,7 +36,7 @@ pub(super) struct Position {
 }
 
 /// Runs one cell once, its cards prepared for it. A flow that dies is a failed trial, with
-/// the reason and without a number; only the user's wish to stop is an error.
+/// the reason and without a number; only the user's request to stop is an error.
 pub(super) fn trial(
     laboratory: &Laboratory,
     guard: &mut Guard,
@@ -45,15 +50,15 @@ pub(super) fn trial(
     match settled(guard, measured)? {
         Ok(((), rows)) => {
             trial.status = TrialStatus::Measured;
-            trial.warnings.extend(not_put_back(&rows));
+            trial.warnings.extend(not_restored(&rows));
         }
         Err(fault) => fail(&mut trial, fault),
     }
     Ok(trial)
 }
 
-/// What came of a trial once its cards are as they were before it. A host that was lost
-/// restores itself and costs this trial; the user's wish to stop, and a card that cannot be
+/// The outcome of a trial once its cards are as they were before it. A host that was lost
+/// restores itself and costs this trial; the user's request to stop, and a card that cannot be
 /// restored, end the study.
 pub(super) fn settled<T>(
     guard: &mut Guard,
@@ -79,8 +84,8 @@ pub(super) fn fail(trial: &mut Trial, fault: Fault) {
     };
 }
 
-/// What somebody else changed of a card while it was prepared.
-fn not_put_back(rows: &[RestorationRow]) -> impl Iterator<Item = String> + '_ {
+/// Foreign changes to a card while it was prepared.
+fn not_restored(rows: &[RestorationRow]) -> impl Iterator<Item = String> + '_ {
     let odd = |row: &&RestorationRow| {
         !matches!(row.outcome, Restoration::Restored | Restoration::AlreadyBack)
     };
@@ -131,7 +136,7 @@ pub(super) fn nothing_to_place(laboratory: &Laboratory, cell: &Cell) -> Option<S
         path.is_some_and(|path| path.uses_io_uring)
     };
     let none = !Role::ALL.into_iter().any(works);
-    none.then(|| format!("io-wq={cpu} places nothing: neither end works by io_uring"))
+    none.then(|| format!("io-wq={cpu} has no effect: neither end uses io_uring"))
 }
 
 /// One stream over a link that is up, from its handshake to its ledger.
@@ -157,10 +162,9 @@ pub(super) fn stream(
 pub(super) fn begin(remotes: &mut Remotes, cell: &Cell, meters: &[Chosen]) -> Result<(), Fault> {
     connect(remotes, cell)?;
     remotes.hops = match workload::of(cell)?.protocol(cell) {
-        Protocol::Frames => remotes.device(Role::Sender).map(|device| hops(remotes, device)),
+        Protocol::Frames => Some(hops(remotes, cell)?),
         _ => None,
-    }
-    .transpose()?;
+    };
     remotes.clocks = clocks::read(remotes)?;
     let apart = remotes.properties.hosts_apart;
     tell_both(remotes, |role| {
@@ -177,7 +181,7 @@ pub(super) fn let_flow(remotes: &mut Remotes) -> Result<(), Fault> {
 }
 
 /// A measured window of a stream that flows, after some time that is not measured. Ends that
-/// have clocks of their own are told before it when it opens and closes, so that it does not
+/// have clocks of their own are given its opening and closing times in advance, so that it does not
 /// depend on how long it takes to tell them, and nothing is said while it is open but that
 /// it has opened.
 pub(super) fn window(remotes: &mut Remotes, before: Duration, length: f64) -> Result<Seen, Fault> {
@@ -216,8 +220,8 @@ fn whole(remotes: &mut Remotes) -> Result<Seen, Fault> {
         remotes.tell(role, &Request::WindowBegin { at: None })?;
     }
     let begin = now_seconds();
-    let patience = remotes.patience(DRAIN).as_secs_f64();
-    remotes.tell_within(Role::Sender, &Request::AwaitWindow { patience }, LONGEST)?;
+    let timeout = remotes.timeout(DRAIN).as_secs_f64();
+    remotes.tell_within(Role::Sender, &Request::AwaitWindow { timeout }, LONGEST)?;
     tell_both(remotes, |_| Request::WindowEnd { at: None })?;
     windows(remotes, begin).map(|(seen, _)| seen)
 }
@@ -273,12 +277,12 @@ pub(super) fn end(
 }
 
 /// Asks both agents for their end of the link, the one first that makes the devices: the
-/// sender makes a veth pair, the receiver a tap. The answer names wishes that could not be had.
+/// sender makes a veth pair, the receiver a tap. The answer names optional requests that failed.
 pub(super) fn set_up_link(remotes: &mut Remotes, cell: &Cell) -> Result<Vec<String>, Fault> {
     let mut all = Vec::new();
-    let is_tap = cell.link.tap.is_some();
+    let is_tap = cell.link.tap.is_some_and(|tap| !tap.macvtap);
     let order = if is_tap { [Role::Receiver, Role::Sender] } else { Role::ALL };
-    remotes.ends_in_descriptors = is_tap;
+    remotes.ends_in_descriptors = cell.link.tap.is_some();
     for role in order {
         let Some(end) = remotes.link_end(role, &cell.link, cell.softirq_cpu(role)) else {
             continue;
@@ -305,19 +309,19 @@ pub(super) fn connect(remotes: &mut Remotes, cell: &Cell) -> Result<(), Fault> {
     let receiver = Box::new(cell.clone());
     let (ports, shown) = (remotes.ports(), token.clone());
     let listen = Request::Listen { cell: receiver, address, device: own, token: shown, ports };
-    let port = match remotes.ask(Role::Receiver, &listen)? {
-        Reply::Listening { port } => port,
+    let peer = match remotes.ask(Role::Receiver, &listen)? {
+        Reply::Listening { address } => address,
         other => return Err(unexpected(Role::Receiver, &other)),
     };
     let timeout = opening(cell.stream.flows);
     let cell = Box::new(cell.clone());
     let ports = remotes.connect_from;
-    let connect = Request::Connect { cell, address, port, device, token, ports };
+    let connect = Request::Connect { cell, peer, device, token, ports };
     remotes.tell_within(Role::Sender, &connect, timeout)?;
     remotes.tell_within(Role::Receiver, &Request::Accept, timeout)
 }
 
-/// 128 bits that nobody else knows.
+/// 128 bits that no one else knows.
 pub(super) fn new_token() -> Result<Token, Fault> {
     let mut bytes = [0u8; 16];
     use rand::TryRngCore;
@@ -375,19 +379,19 @@ fn finish(
     trial: &mut Trial,
 ) -> Result<(), Fault> {
     // What drains slowly because its hosts are slow is not stuck.
-    let patience = remotes.patience(DRAIN).as_secs_f64();
-    let finish = Request::Finish { patience };
+    let timeout = remotes.timeout(DRAIN).as_secs_f64();
+    let finish = Request::Finish { timeout };
     let mut shown = None;
     let mut left = Hops::default();
     remotes.send(Role::Sender, &finish)?;
-    // Frames have no end that a sink could see: it is told once the generator has ended.
-    let before = remotes.hops.clone();
+    // Frames have no end that a sink could see: it is notified once the generator has ended.
+    let before = remotes.hops;
     if before.is_none() {
         remotes.send(Role::Receiver, &finish)?;
     }
     for role in Role::ALL {
-        if let (Role::Receiver, Some((device, _))) = (role, &before) {
-            left = hops(remotes, device.clone())?.1;
+        if let (Role::Receiver, Some(before)) = (role, &before) {
+            left = carried(remotes, cell, before, &trial.roles)?;
             remotes.tell(role, &Request::Stop)?;
             remotes.send(role, &finish)?;
         }
@@ -400,8 +404,8 @@ fn finish(
             other => return Err(unexpected(role, &other)),
         }
     }
-    if let Some((device, before)) = before {
-        let after = hops(remotes, device)?.1;
+    if let Some(before) = before {
+        let after = hops(remotes, cell)?;
         trial.hops = Some(found(&mut trial.roles, &[before, left, after]));
     }
     settle(trial, workload, shown, remotes.properties.has_cable)?;
@@ -411,25 +415,65 @@ fn finish(
     check_window(trial, workload.counted_by(), schedule)
 }
 
-/// What the sender's device counts of frames.
-fn hops(remotes: &mut Remotes, device: String) -> Result<(String, Hops), Fault> {
-    match remotes.ask(Role::Sender, &Request::Hops { device: device.clone() })? {
-        Reply::Hops(hops) => Ok((device, hops)),
-        other => Err(unexpected(Role::Sender, &other)),
+/// What the devices of the link count of frames: the sender's what it sent and dropped, the
+/// receiver's what it dropped on arrival. The two ends of a veth pair count the same drop.
+fn hops(remotes: &mut Remotes, cell: &Cell) -> Result<Hops, Fault> {
+    let is_macvtap = cell.link.tap.is_some_and(|tap| tap.macvtap);
+    let counts_arrivals = is_macvtap || remotes.properties.has_cable;
+    let mut of = |role| match remotes.count_frames(role)? {
+        Reply::Hops(hops) => Ok(hops),
+        other => Err(unexpected(role, &other)),
+    };
+    let sent = of(Role::Sender)?;
+    let arrival_dropped = if counts_arrivals { of(Role::Receiver)?.arrival_dropped } else { 0 };
+    Ok(Hops { arrival_dropped, ..sent })
+}
+
+/// What the devices count once the sender's has sent or dropped what its generator handed it,
+/// or a while has passed: a process that forwards frames from there, as a guest's qemu, may have to
+/// wait for a CPU, and a notified sink takes silence for the end.
+fn carried(
+    remotes: &mut Remotes,
+    cell: &Cell,
+    before: &Hops,
+    roles: &[RoleRecord],
+) -> Result<Hops, Fault> {
+    let own = roles.first().and_then(|sender| sender.hops).unwrap_or_default();
+    let end = Instant::now() + remotes.timeout(CARRIED);
+    loop {
+        let now = hops(remotes, cell)?;
+        let Hops { qdisc_dropped, device_dropped, device_sent, .. } = since(before, &now, own);
+        let dropped = Hops { qdisc_dropped, device_dropped, ..own };
+        let is_carried = dropped.lost() + device_sent >= dropped.generated();
+        if is_carried || own.drops_untold || !remotes.properties.has_cable || Instant::now() > end {
+            return Ok(now);
+        }
+        remotes.pass(LOOK)?;
     }
 }
 
-/// Where all frames are, from what both ends counted and what the sender's device did before
-/// the first frame, after the generator's last, and after the sink's last.
-fn found(roles: &mut [RoleRecord], [before, left, after]: &[Hops; 3]) -> Hops {
-    let mut hops = Hops {
-        device_dropped: after.device_dropped.saturating_sub(before.device_dropped),
-        qdisc_dropped: after.qdisc_dropped.saturating_sub(before.qdisc_dropped),
-        qdisc_queued: after.qdisc_queued,
-        device_sent: after.device_sent.saturating_sub(before.device_sent),
+/// What the devices have counted since before the first frame, and what waits there, in the
+/// generator's frames.
+fn since(before: &Hops, now: &Hops, own: Hops) -> Hops {
+    let each = own.merged.max(1);
+    Hops {
+        qdisc_dropped: now.qdisc_dropped.saturating_sub(before.qdisc_dropped),
+        qdisc_queued: now.qdisc_queued,
+        device_sent: now.device_sent.saturating_sub(before.device_sent) * each,
+        device_dropped: now.device_dropped.saturating_sub(before.device_dropped) * each,
+        arrival_dropped: now.arrival_dropped.saturating_sub(before.arrival_dropped) * each,
         ..Hops::default()
-    };
-    roles.iter_mut().filter_map(|role| role.hops.take()).for_each(|own| hops.add(&own));
+    }
+}
+
+/// Where all frames are, from what both ends counted and what the devices did before the first
+/// frame, after the generator's last, and after the sink's last.
+fn found(roles: &mut [RoleRecord], [before, left, after]: &[Hops; 3]) -> Hops {
+    let mut own = Hops::default();
+    roles.iter_mut().filter_map(|role| role.hops.take()).for_each(|one| own.add(&one));
+    let mut hops = since(before, after, own);
+    hops.add(&own);
+    hops.arrival_dropped = hops.arrival_dropped.saturating_sub(hops.dropped_as_asked);
     if hops.drops_untold {
         let sent = hops.device_sent.saturating_sub(hops.strays);
         hops.device_dropped = hops.offered.saturating_sub(sent);
@@ -451,7 +495,7 @@ fn take_whole(trial: &mut Trial) -> Result<(), Fault> {
     (trial.window, trial.count) = (receiver.window, receiver.count);
     match trial.window > 0.0 {
         true => Ok(()),
-        false => Err(Fault::new(FaultKind::System, "the generator's window was never open")),
+        false => Err(Fault::new(FaultKind::System, "the generator's window never opened")),
     }
 }
 
@@ -491,11 +535,11 @@ fn notes(record: &RoleRecord) -> impl Iterator<Item = String> + '_ {
 
 /// An engine notices the edges of the window between two calls. A call that
 /// takes long there makes the window longer: still a true rate, but of another
-/// window than was asked for, which the reader is told.
+/// window than requested, which is reported.
 fn check_window(trial: &mut Trial, counted: Role, schedule: &Schedule) -> Result<(), Fault> {
     let actor = trial.work.actor(counted);
     if trial.window <= 0.0 {
-        let text = format!("the {actor} never saw the window begin and end: nothing moved");
+        let text = format!("the {actor} did not see the window start and end: nothing moved");
         return Err(Fault::new(FaultKind::System, text));
     }
     if trial.window < 0.8 * schedule.window {

@@ -7,7 +7,7 @@ use crate::record::{Scope, Trial, TrialStatus, Work};
 use std::collections::BTreeMap;
 
 /// What two cells spent spinning for locks while their profiles were taken; none where the meter
-/// `locks` did not run in both, or the steps are no times.
+/// `locks` did not run in both, or the steps are not times.
 pub(super) fn words(profiles: &[Trial], waterfall: &Waterfall, per: WorkUnit) -> Option<String> {
     let Waterfall { before, after, unit, .. } = waterfall;
     let scale = if unit.starts_with("CPU-ns") { 1e9 } else { 1.0 };
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn made_up_waits_are_told_per_unit_with_the_function_that_waited_longest() {
+    fn made_up_waits_are_reported_per_unit_with_the_function_that_waited_longest() {
         let bar = |cell: &str| Bar {
             cell: cell.into(),
             trials: 1,

@@ -49,7 +49,7 @@ pub struct PathSpec {
     pub pairs: Vec<PairDeclaration>,
 }
 
-/// What is asked for.
+/// What is requested.
 #[derive(Clone, Debug)]
 pub struct Ask<'a> {
     /// Paths: `PAIR`, `PAIR:key=value,...` or `TX[:...]+RX[:...]`.
@@ -76,7 +76,7 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// The cells asked for, and the id of the baseline. The baseline gets a second cell,
+/// The cells requested, and the id of the baseline. The baseline gets a second cell,
 /// marked `null`, by which the study measures its own noise.
 pub fn cells(ask: &Ask, spec: &PathSpec) -> Result<(Vec<Cell>, CellId), Fault> {
     let mut cells: Vec<Cell> = Vec::new();
@@ -89,7 +89,7 @@ pub fn cells(ask: &Ask, spec: &PathSpec) -> Result<(Vec<Cell>, CellId), Fault> {
                 cell(text, ask.workload, ask.stream, ask.link, ask.cores, *kernel, spec)?;
             if cells.iter().any(|known| known.id == cell.id) {
                 let what = kernel.map_or(String::new(), |k| format!(" with kernel '{}'", k.name));
-                return Err(usage(format!("path '{text}'{what} is asked for twice")));
+                return Err(usage(format!("path '{text}'{what} is requested twice")));
             }
             // Two kernels are what such a study varies, and it says so.
             if let (true, Some(kernel)) = (kernels.len() > 1, kernel) {
@@ -180,7 +180,7 @@ fn agree(link: &LinkSettings, cores: &CoreSpec) -> Result<(), Fault> {
         return Ok(());
     }
     let text = format!("the link's rps={rps} and the placement's softirq contradict each other");
-    Err(usage(text).remedy("say it once: leave out rps, or softirq"))
+    Err(usage(text).remedy("give only one of rps and softirq"))
 }
 
 /// The second copy of the baseline, by which a study measures its own noise.
@@ -198,9 +198,19 @@ fn id(name: &str, levels: &[String]) -> CellId {
     CellId(id)
 }
 
+/// `TX+RX`, by the first sign that is not between double quotes.
+fn two_halves(text: &str) -> Option<(&str, &str)> {
+    let mut quoted = false;
+    let (at, _) = text.char_indices().find(|(_, c)| {
+        quoted ^= *c == '"';
+        *c == '+' && !quoted
+    })?;
+    Some((&text[..at], &text[at + 1..]))
+}
+
 /// Reads one path request into its canonical name and both halves.
 pub(super) fn halves(text: &str, spec: &PathSpec) -> Result<(String, Half, Half), Fault> {
-    if let Some((tx, rx)) = text.split_once('+') {
+    if let Some((tx, rx)) = two_halves(text) {
         let (tx_name, tx_given) = split(tx)?;
         let (rx_name, rx_given) = split(rx)?;
         let tx_half = half(&tx_name, "sender", |d| d.tx, spec)?;
@@ -224,7 +234,7 @@ pub(super) fn halves(text: &str, spec: &PathSpec) -> Result<(String, Half, Half)
         let fault = usage(format!("path {name} has no option '{stray}'"));
         return Err(match did_you_mean(stray, &names) {
             Some(near) => fault.remedy(format!("did you mean '{near}'?")),
-            None if names.is_empty() => fault.remedy("it has no options at all"),
+            None if names.is_empty() => fault.remedy("it has no options"),
             None => fault.remedy(format!("it has: {}", names.join(", "))),
         });
     }
@@ -347,6 +357,13 @@ mod tests {
     }
 
     #[test]
+    fn a_sign_between_quotes_is_part_of_a_value() {
+        let two = two_halves("uring:a=\"wq0.0+wq1.0\",b=1+socket").unwrap();
+        assert_eq!(two, ("uring:a=\"wq0.0+wq1.0\",b=1", "socket"));
+        assert_eq!(two_halves("socket:a=\"x+y\""), None);
+    }
+
+    #[test]
     fn a_workload_is_named_in_ids_where_it_is_not_the_usual_one() {
         let of = |text: &str| activity(text, &spec());
         assert_eq!(of("").unwrap(), (Activity::default(), String::new()));
@@ -405,7 +422,7 @@ mod tests {
         assert!(text("splice").contains("one half of a path"));
         assert!(text("socket+splice").contains("no receiver half"));
         assert!(text("uring:dpth=1").contains("did you mean 'depth'"));
-        assert!(text("socket:x=1").contains("no options at all"));
+        assert!(text("socket:x=1").contains("no options"));
         assert!(ids(&["socket", "socket"], "", "wire").unwrap_err().message.contains("twice"));
     }
 

@@ -1,4 +1,4 @@
-//! `hosts.toml`: the hosts of a laboratory, and which of them are joined by a link.
+//! `hosts.toml`: the hosts of a lab, and which of them are connected by a link.
 
 use super::options::usage;
 use super::suggest;
@@ -112,7 +112,7 @@ impl Inventory {
             return Err(suggest(usage(format!("there is no host '{host}'")), host, &known));
         };
         if at.contains('"') || device.as_ref().is_some_and(|device| device.contains(['"', ','])) {
-            return Err(usage(format!("the host '{host}' has quotes or commas in its words")));
+            return Err(usage(format!("the address of host '{host}' contains quotes or commas")));
         }
         let address = address.map(|address| format!("{role}-address={address}"));
         let device = device.as_ref().map(|device| format!("{role}-device={device}"));

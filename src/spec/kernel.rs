@@ -41,7 +41,7 @@ pub fn parse_kernel(text: &str) -> Result<Kernel, Fault> {
     };
     let fine = |c: char| c.is_ascii_alphanumeric() || "._+~-".contains(c);
     if name.is_empty() || name.len() > 64 || !name.chars().all(fine) {
-        let wrong = format!("'{name}' is no name for a kernel (letters, digits and ._+~-)");
+        let wrong = format!("'{name}' is not a valid kernel name (letters, digits and ._+~-)");
         return Err(usage(wrong).remedy(example));
     }
     Ok(Kernel { cmdline: cmdline.to_owned(), ..Kernel::named(name, source) })
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn name_source_and_command_line_are_told_apart() {
+    fn name_source_and_command_line_are_distinguished() {
         let read = |text: &str| {
             let kernel = parse_kernel(text).unwrap();
             [kernel.name, kernel.source, kernel.cmdline]
@@ -81,7 +81,7 @@ mod tests {
         assert!(wrong("stock=").contains("has no source"));
         assert!(wrong("debian:newest quiet").contains("write NAME=debian:newest quiet"));
         assert!(wrong("a b=./x").contains("no name"));
-        assert!(wrong("st&ck=./x").contains("'st&ck' is no name"));
+        assert!(wrong("st&ck=./x").contains("'st&ck' is not a valid kernel name"));
         assert!(wrong("a=./x \u{e9}").contains("plain ASCII"));
         assert!(wrong(&format!("a=./x {}", "y".repeat(2000))).contains("at most 1024"));
         assert!(wrong("a=b\nc").contains("names no kernel"));

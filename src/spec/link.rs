@@ -33,7 +33,7 @@ pub const LINK_OPTIONS: &[OptionSpec] = &[
         name: "hds",
         kind: OptionKind::Choice(&["auto", "on", "off"]),
         default: "auto",
-        help: "header split by the receiving card; auto: as it is, or as a path of the study needs it",
+        help: "header split by the receiving NIC; auto: unchanged, or as a path of the study requires",
     },
     OptionSpec {
         name: "gso-max",
@@ -51,7 +51,7 @@ pub const LINK_OPTIONS: &[OptionSpec] = &[
         name: "wmem",
         kind: OptionKind::AutoSize(4096, 1 << 30),
         default: "768K",
-        help: "most memory of a send buffer that TCP tunes, bytes: bounds what is in flight",
+        help: "maximum size of an autotuned send buffer in bytes: bounds what is in flight",
     },
     OptionSpec {
         name: "qdisc",
@@ -69,19 +69,25 @@ pub const LINK_OPTIONS: &[OptionSpec] = &[
         name: "queues",
         kind: OptionKind::Count(1, 64),
         default: "1",
-        help: "of a tap: queues, each with a ring and a thread of the sink",
+        help: "tap: number of queues, each with a ring and a sink thread",
     },
     OptionSpec {
         name: "backpressure",
         kind: OptionKind::Flag,
         default: "off",
-        help: "of a tap: a full ring stops the queue and drops nothing (Linux 7.3)",
+        help: "tap: a full ring stops the queue instead of dropping (Linux 7.3)",
     },
     OptionSpec {
         name: "vnet-header",
         kind: OptionKind::Flag,
         default: "off",
-        help: "of a tap: a virtio_net_hdr before each frame",
+        help: "tap: a virtio_net_hdr before each frame",
+    },
+    OptionSpec {
+        name: "uso",
+        kind: OptionKind::Flag,
+        default: "off",
+        help: "tap: UDP messages arrive unsegmented (Linux 6.2), as the virtio_net_hdr states",
     },
     OptionSpec {
         name: "threaded-napi",
@@ -114,8 +120,11 @@ const GIVEN: &str = "given";
 /// The preset of a link that ends in descriptors.
 const TAP: &str = "tap";
 
+/// Likewise, of a veth pair.
+const MACVTAP: &str = "macvtap";
+
 /// What only a tap has.
-const OF_A_TAP: [&str; 3] = ["queues", "backpressure", "vnet-header"];
+const OF_A_TAP: [&str; 4] = ["queues", "backpressure", "vnet-header", "uso"];
 
 /// The presets; the first is the default.
 pub const PRESETS: &[Preset] = &[
@@ -126,12 +135,12 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "nic",
-        summary: "a card as it is: it cuts what is sent, its driver merges what comes, its own queues",
+        summary: "a NIC as it is: TSO, GRO by its driver, its own queues",
         values: &[("tso", "on"), ("threaded-napi", "off"), ("qdisc", "none"), ("wmem", "auto")],
     },
     Preset {
         name: GIVEN,
-        summary: "a link that is there, between hosts of yours: what is named is set on its devices",
+        summary: "an existing link between hosts of yours: the given options are set on its devices",
         values: &[("tso", "on"), ("threaded-napi", "off"), ("qdisc", "none"), ("wmem", "auto")],
     },
     Preset {
@@ -160,7 +169,12 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: TAP,
-        summary: "a tap: the sender has the device, the receiver its descriptors; for packets alone",
+        summary: "a tap: the sender has the device, the receiver its descriptors; for packets only",
+        values: &[("mtu", "1500"), ("threaded-napi", "off"), ("qdisc", "none"), ("wmem", "auto")],
+    },
+    Preset {
+        name: MACVTAP,
+        summary: "a veth pair with a macvtap on its other end, read through descriptors; for packets only",
         values: &[("mtu", "1500"), ("threaded-napi", "off"), ("qdisc", "none"), ("wmem", "auto")],
     },
 ];
@@ -177,11 +191,20 @@ pub fn parse_link(text: &str) -> Result<(LinkSettings, String), Fault> {
     let options = resolve(&format!("link {name}"), LINK_OPTIONS, &all)?;
     let asked = (preset.name == GIVEN).then(|| given.iter().cloned().collect());
     let settings = LinkSettings { asked, ..settings(preset.name, &options) };
-    let no_tap = preset.name != TAP;
+    let no_tap = settings.tap.is_none();
     if let Some((key, _)) = given.iter().find(|(key, _)| no_tap && OF_A_TAP.contains(&key.as_str()))
     {
-        return Err(usage(format!("link {name} is no tap, which alone has {key}"))
+        return Err(usage(format!("only tap links have {key}, and {name} is not one"))
             .remedy(format!("choose --link {TAP}:{key}=...")));
+    }
+    let tap = settings.tap.unwrap_or_default();
+    if tap.macvtap && tap.backpressure {
+        let text = "a macvtap has no back-pressure: it drops what its ring cannot hold".into();
+        return Err(usage(text).remedy(format!("choose --link {TAP}, or backpressure=off")));
+    }
+    if tap.uso && !tap.vnet_header {
+        let text = "uso requires vnet-header, which carries the segment size";
+        return Err(usage(text.into()).remedy("add vnet-header=on"));
     }
     if settings.rps.is_some() && settings.threaded_napi {
         return Err(usage("rps and threaded-napi both move the receive work".into())
@@ -189,7 +212,7 @@ pub fn parse_link(text: &str) -> Result<(LinkSettings, String), Fault> {
     }
     if settings.threaded_napi && !settings.gro {
         return Err(usage(
-            "threaded-napi needs gro: without it a veth has no NAPI to thread".into(),
+            "threaded-napi requires gro: without it a veth has no NAPI to thread".into(),
         )
         .remedy("add threaded-napi=off"));
     }
@@ -202,6 +225,8 @@ fn settings(preset: &str, options: &Options) -> LinkSettings {
         queues: number("queues").unwrap_or(1),
         backpressure: options.flag("backpressure"),
         vnet_header: options.flag("vnet-header"),
+        uso: options.flag("uso"),
+        macvtap: preset == MACVTAP,
     };
     LinkSettings {
         preset: preset.to_owned(),
@@ -216,7 +241,7 @@ fn settings(preset: &str, options: &Options) -> LinkSettings {
         },
         qdisc: options.word("qdisc").to_owned(),
         queue_length: number("queue-length"),
-        tap: (preset == TAP).then_some(tap),
+        tap: [TAP, MACVTAP].contains(&preset).then_some(tap),
         gso_max: number("gso-max"),
         gro_max: number("gro-max"),
         wmem: number("wmem"),
@@ -301,8 +326,16 @@ mod tests {
         assert_eq!((settings.qdisc.as_str(), settings.queue_length), ("fq_codel", Some(1000)));
         assert_eq!(difference, "link=tap,backpressure=on,qdisc=fq_codel,queue-length=1000");
         assert!(parse_link("wire").unwrap().0.tap.is_none());
-        let fault = parse_link("offload:backpressure=on").unwrap_err();
-        assert!(fault.message.contains("alone has backpressure"), "{fault}");
+        let macvtap = parse_link("macvtap:queues=2,vnet-header=on,uso=on").unwrap().0.tap.unwrap();
+        assert!(macvtap.macvtap && macvtap.uso && macvtap.queues == 2 && !tap.macvtap);
+        for (link, words) in [
+            ("offload:backpressure=on", "have backpressure"),
+            ("macvtap:backpressure=on", "a macvtap has no back-pressure"),
+            ("tap:uso=on", "uso requires vnet-header"),
+        ] {
+            let fault = parse_link(link).unwrap_err();
+            assert!(fault.message.contains(words) && fault.remedy.is_some(), "{fault}");
+        }
     }
 
     #[test]

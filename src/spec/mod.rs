@@ -1,4 +1,4 @@
-//! From what a user asks to validated cells. Pure: the catalogues come in as
+//! From a user's request to validated cells. Pure: the catalogues come in as
 //! plain declarations, and the same request gives the same cells anywhere.
 
 mod cells;

@@ -56,11 +56,18 @@ pub fn resolve(what: &str, declared: &[OptionSpec], given: &[Given]) -> Result<O
     Ok(options)
 }
 
+/// Options that were renamed, with their new names.
+const RENAMED: &[(&str, &str)] = &[("patience", "timeout")];
+
 fn unknown_option(what: &str, declared: &[OptionSpec], key: &str) -> Fault {
     let names: Vec<&str> = declared.iter().map(|spec| spec.name).collect();
     let fault = usage(format!("{what} has no option '{key}'"));
     if names.is_empty() {
-        fault.remedy("it has no options at all")
+        fault.remedy("it has no options")
+    } else if let Some((_, new)) =
+        RENAMED.iter().find(|(old, new)| *old == key && names.contains(new))
+    {
+        fault.remedy(format!("it is now called '{new}'"))
     } else {
         suggest(fault, key, &names)
     }
@@ -89,7 +96,8 @@ pub fn suggest(fault: Fault, typed: &str, known: &[&str]) -> Fault {
 /// `name=value`, the value in quotes where it could be misread without.
 fn typed(name: &str, value: &str) -> String {
     let slashes = value.matches('/').count();
-    match slashes % 2 == 1 || (slashes == 0 && value.contains(',')) || value.contains(' ') {
+    let comma = slashes == 0 && value.contains(',');
+    match slashes % 2 == 1 || comma || value.contains([' ', '+']) {
         true => format!("{name}=\"{value}\""),
         false => format!("{name}={value}"),
     }
@@ -171,5 +179,23 @@ mod tests {
         );
         assert!(text("uring:depth=1,depth=2").contains("given twice"));
         assert!(text("uring:fixed=maybe").contains("neither on nor off"));
+    }
+
+    #[test]
+    fn a_renamed_option_is_answered_with_its_new_name() {
+        const TIMEOUT: &[OptionSpec] = &[OptionSpec {
+            name: "timeout",
+            kind: OptionKind::Count(1, 60),
+            default: "10",
+            help: "seconds",
+        }];
+        let old = [("patience".to_string(), "5".to_string())];
+        assert_eq!(
+            resolve("testbed hosts", TIMEOUT, &old).unwrap_err().to_string(),
+            "testbed hosts has no option 'patience' (it is now called 'timeout')"
+        );
+        // Where the new one does not exist, the old one is as unknown as any other.
+        let fault = resolve("path uring", DECLARED, &old).unwrap_err().to_string();
+        assert!(fault.contains("choose from depth"), "{fault}");
     }
 }

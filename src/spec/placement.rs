@@ -49,7 +49,7 @@ impl Cpus {
         Cpus::Shared(shared)
     }
 
-    /// The short form where nobody asks for another: a machine with one CPU has no two.
+    /// The default short form: a machine with one CPU has no two.
     pub fn usual(&self) -> &'static str {
         match self {
             Cpus::Shared(cpus) if cpus.len() == 1 => "one",
@@ -122,8 +122,8 @@ pub const SHORT_FORMS: &[(&str, &str, &str)] = &[
     ("two", "two-cores", "sender and receiver on a CPU each"),
     ("one", "one-core", "both on one CPU"),
     ("none", "unpinned", "wherever the scheduler puts them"),
-    ("together", "together", "each end on a CPU of its own, which its device interrupts as well"),
-    ("apart", "apart", "each end on a CPU of its own, and the softirqs of its device on another"),
+    ("together", "together", "each end on its own CPU, which also takes its device's interrupts"),
+    ("apart", "apart", "each end on its own CPU, and the softirqs of its device on another"),
 ];
 
 /// The parts of the work that can be named, and what each is.
@@ -133,7 +133,7 @@ pub const PARTS: [(&str, &str); 6] = [
     ("sender-softirq", "the kernel's work for the sender's device, likewise"),
     ("softirq", "the kernel's receive work: the link's polling thread, a card's interrupts, RPS"),
     ("io-wq", "io_uring's worker threads"),
-    ("vhost", "the vhost thread of a virtual machine's device, and that of the path vhost"),
+    ("vhost", "the vhost thread of a virtual machine's device, and of the path vhost"),
 ];
 
 /// Reads a placement: `two-cores` (the default) or another of [`SHORT_FORMS`], two CPU
@@ -179,7 +179,7 @@ fn place(text: &str, cpus: &Cpus) -> Result<CoreSpec, Fault> {
         Base::Short("one") => match cpus {
             Cpus::Shared(_) => Placement::pinned(sender, sender),
             Cpus::Apart(_) => {
-                let text = "two hosts cannot share a CPU, as 'one' would have it";
+                let text = "two hosts cannot share a CPU, as 'one' requires";
                 return Err(usage(text.into()).remedy("write 'together': one CPU at each end"));
             }
         },
@@ -208,7 +208,7 @@ fn place(text: &str, cpus: &Cpus) -> Result<CoreSpec, Fault> {
     Ok(CoreSpec { placement, difference })
 }
 
-/// What stands before the parts that are named.
+/// What precedes the named parts.
 #[derive(Clone, Copy)]
 enum Base {
     Nothing,
@@ -234,7 +234,7 @@ fn split_base<'a>(text: &str, words: &'a [&'a str]) -> Result<(Base, &'a [&'a st
     }
 }
 
-/// A part as asked for.
+/// A part as requested.
 struct Asked {
     part: &'static str,
     at: At,
@@ -253,7 +253,7 @@ fn read_part(text: &str, word: &str) -> Result<Asked, Fault> {
     let (name, value) = (name.trim(), value.trim());
     let Some((part, _)) = PARTS.iter().find(|(part, _)| *part == name) else {
         let names: Vec<&str> = PARTS.iter().map(|(part, _)| *part).collect();
-        let fault = usage(format!("'{name}' in '{text}' is no part of the work"));
+        let fault = usage(format!("'{name}' in '{text}' is not a part of the work"));
         return Err(suggest(fault, name, &names));
     };
     let at = match value {
@@ -261,7 +261,7 @@ fn read_part(text: &str, word: &str) -> Result<Asked, Fault> {
         "sender" if *part != "sender" => At::Sender,
         "receiver" if *part != "receiver" => At::Receiver,
         number => At::Cpu(number.parse().map_err(|_| {
-            usage(format!("'{value}' in '{text}' is no place for '{part}'"))
+            usage(format!("'{value}' in '{text}' is not a place for '{part}'"))
                 .remedy("write a CPU number, free, sender or receiver")
         })?),
     };
@@ -324,7 +324,7 @@ fn difference(placement: &Placement, base: Base, of_base: &Placement) -> String 
 }
 
 fn wrong(text: &str) -> Fault {
-    usage(format!("'{text}' is no placement")).remedy(
+    usage(format!("'{text}' is not a placement")).remedy(
         "write two-cores, one-core, together, apart, unpinned, two CPU numbers (sender,receiver), or \
          parts as in sender=0,receiver=1,softirq=1,io-wq=0",
     )
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_by_name_alone_and_behind_a_short_form() {
+    fn parts_by_name_alone_and_after_a_short_form() {
         let all =
             Placement { softirq: SoftirqCpu::Cpu(1), io_wq: Some(0), ..Placement::pinned(0, 1) };
         assert_eq!(placed("sender=0,receiver=1,softirq=1,io-wq=0"), all);
@@ -505,9 +505,9 @@ mod tests {
         assert!(wrong("softirq=all").contains("'all'"));
         assert!(wrong("sender=0,sender=1").contains("twice"));
         assert!(wrong("unpinned,softirq=receiver").contains("has no CPU"));
-        assert!(wrong("sender=sender").contains("no place"));
+        assert!(wrong("sender=sender").contains("not a place"));
         for text in ["", ",", "0", "0,1,2", "two,one", "sender", "0,softirq=1"] {
-            assert!(wrong(text).contains("is no placement"), "{text}: {}", wrong(text));
+            assert!(wrong(text).contains("is not a placement"), "{text}: {}", wrong(text));
         }
     }
 }

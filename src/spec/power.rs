@@ -10,18 +10,18 @@ pub const POWER_SOURCES: &[(&str, &str)] = &[
     ("rapl", "the processor's energy counters (/sys/class/powercap)"),
     ("perf", "the same counters by perf's unit power"),
     ("hwmon", "sensors of the whole machine, or of the sockets (/sys/class/hwmon)"),
-    ("ipmi", "the board's controller, asked once a second: ipmitool dcmi power reading"),
-    ("command=PROGRAM ARG ...", "a program that prints watts, one reading a line; no shell"),
-    ("csv=FILE", "an external meter's log of time and watts, read when the study has ended"),
+    ("ipmi", "the board's controller, queried once a second: ipmitool dcmi power reading"),
+    ("command=PROGRAM ARG ...", "a program that prints watts, one reading per line; no shell"),
+    ("csv=FILE", "an external meter's log of times and watts, read after the study"),
 ];
 
 /// What can be set of power, and what it means.
 pub const POWER_OPTIONS: &[(&str, &str)] = &[
-    ("sender=...,receiver=...", "for hosts that each have a source of their own, with its options"),
-    ("rest=WATTS|measure", "what the machine draws anyway is taken off every reading"),
+    ("sender=...,receiver=...", "for hosts that each have their own source, with its options"),
+    ("rest=WATTS|measure", "idle power, subtracted from every reading"),
     (
         "clock=auto|SECONDS",
-        "csv: what is added to its times; auto finds it by the trials' begins and ends",
+        "csv: offset added to its times; auto derives it from the trials' start and end times",
     ),
 ];
 
@@ -29,7 +29,7 @@ pub const POWER_OPTIONS: &[(&str, &str)] = &[
 pub fn parse_power(text: &str) -> Result<Power, Fault> {
     let Some(both) = text.trim().strip_prefix("sender=") else { return parse_one(text) };
     let (sender, receiver) = both.split_once(",receiver=").ok_or_else(|| {
-        usage("the sender's source of power is named, and the receiver's is not".to_owned())
+        usage("the sender's source of power is given, and the receiver's is not".to_owned())
             .remedy("sender=SOURCE,receiver=SOURCE")
     })?;
     Ok(Power { receiver: Some(Box::new(parse_one(receiver)?)), ..parse_one(sender)? })
@@ -117,7 +117,7 @@ fn print_one(power: &Power) -> String {
     text
 }
 
-/// What a log's clock is said to be off by: `auto`, `-3.5`, `250ms`.
+/// The stated offset of a log's clock: `auto`, `-3.5`, `250ms`.
 pub fn read_clock(text: &str) -> Result<LogClock, Fault> {
     if text == "auto" {
         return Ok(LogClock::Steps);
@@ -127,12 +127,12 @@ pub fn read_clock(text: &str) -> Result<LogClock, Fault> {
         None => (1.0, text.strip_prefix('+').unwrap_or(text)),
     };
     let wrong =
-        || usage(format!("'{text}' is no offset of a clock")).remedy("write auto, -3.5 or 250ms");
+        || usage(format!("'{text}' is not a clock offset")).remedy("write auto, -3.5 or 250ms");
     let seconds = unit::parse_duration(rest).map_err(|_| wrong())?.as_secs_f64();
     Ok(LogClock::Offset { seconds: sign * seconds })
 }
 
-/// What is taken off: `measure`, `230`, `230W`.
+/// What is subtracted: `measure`, `230`, `230W`.
 pub fn read_rest(text: &str) -> Result<Rest, Fault> {
     if text == "measure" {
         return Ok(Rest::Measured);
@@ -141,13 +141,13 @@ pub fn read_rest(text: &str) -> Result<Rest, Fault> {
     match digits.parse::<f64>() {
         Ok(watts) if watts.is_finite() && watts >= 0.0 => Ok(Rest::Given { watts }),
         _ => {
-            Err(usage(format!("'{text}' is no resting power"))
+            Err(usage(format!("'{text}' is not an idle power"))
                 .remedy("write measure or watts: 230"))
         }
     }
 }
 
-/// What stands before the options, and the options. They stand at the end, so that a
+/// What precedes the options, and the options. They are at the end, so that a
 /// file or a program may have commas in its name.
 fn options(text: &str) -> (&str, Vec<(&str, &str)>) {
     let mut head = text;
@@ -204,8 +204,8 @@ mod tests {
         assert!(wrong("rapl=0").contains("takes no argument"));
         assert!(wrong("rapl,clock=3").contains("no clock of its own"));
         assert!(wrong("csv=x,clock=soon").contains("-3.5"));
-        assert!(wrong("hwmon,rest=-3").contains("resting power"));
-        assert!(wrong("hwmon,rest=nan").contains("resting power"));
+        assert!(wrong("hwmon,rest=-3").contains("idle power"));
+        assert!(wrong("hwmon,rest=nan").contains("idle power"));
         assert!(wrong("hwmon,rest=3,rest=4").contains("twice"));
     }
 }

@@ -20,7 +20,7 @@ pub const PROFILE_OPTIONS: &[OptionSpec] = &[
         name: "window",
         kind: OptionKind::Time(100, 3_600_000),
         default: "2s",
-        help: "the sampled time of each",
+        help: "sampled time of each",
     },
 ];
 
@@ -34,7 +34,7 @@ pub const PROFILED_CELLS: &[(&str, &str)] = &[
 /// The profiles of a study whose flags say nothing of them.
 pub const DEFAULT_PROFILE: &str = "largest";
 
-/// Reads `largest`, `all` or `none`, each but the last with options behind a colon.
+/// Reads `largest`, `all` or `none`, each but the last with options after a colon.
 /// A number alone is `largest` at that rate.
 pub fn parse_profile(text: &str) -> Result<Option<Profiling>, Fault> {
     let (name, mut given) = split(text)?;
@@ -50,10 +50,10 @@ pub fn parse_profile(text: &str) -> Result<Option<Profiling>, Fault> {
         "largest" => ProfiledCells::Largest,
         "all" => ProfiledCells::All,
         "none" if given.is_empty() => return Ok(None),
-        "none" => return Err(usage("no profiles have no options".into()).remedy("write none")),
+        "none" => return Err(usage("'none' takes no options".into()).remedy("write none")),
         other => {
             let names: Vec<&str> = PROFILED_CELLS.iter().map(|(name, _)| *name).collect();
-            let fault = usage(format!("'{other}' does not say of what profiles are taken"));
+            let fault = usage(format!("'{other}' does not select what to profile"));
             return Err(suggest(fault, other, &names));
         }
     };

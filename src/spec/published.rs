@@ -3,7 +3,7 @@
 use super::suggest;
 use crate::record::{Fault, FaultKind, Published};
 
-/// What stands before the name of a work where a study may stand.
+/// The prefix of the name of a work in place of a study.
 pub const PUBLISHED: &str = "published:";
 
 /// Every work by its name, with its file as it ships.

@@ -1,4 +1,4 @@
-//! Which settings of the host a study asks for: profiles that ship with bytepath,
+//! Which settings of the host a study requests: profiles that ship with bytepath,
 //! and single settings, as typed and as an experiment file has them.
 
 use super::options::{split, usage};
@@ -22,7 +22,7 @@ pub const SETTING_PROFILES: &[SettingProfile] = &[
     SettingProfile { name: "quiet", text: include_str!("settings/quiet.toml") },
 ];
 
-/// Stands for the device that a profile is given: `--settings NAME:device=eth0`.
+/// Represents the device that is passed to a profile: `--settings NAME:device=eth0`.
 const DEVICE: &str = "DEVICE";
 
 /// A profile's file.
@@ -41,7 +41,7 @@ struct Line {
     set: String,
     /// What it is good for.
     why: String,
-    /// True: a host that cannot do it is no error.
+    /// True: a host that cannot do it is not an error.
     #[serde(default)]
     optional: bool,
 }
@@ -71,7 +71,7 @@ impl SettingProfile {
             let setting: Setting = text.parse()?;
             let nameless = setting.device().is_some_and(|device| device.as_str() == DEVICE);
             let obstacle = nameless
-                .then(|| format!("no device was named: --settings {}:device=NAME", self.name));
+                .then(|| format!("no device was given: --settings {}:device=NAME", self.name));
             let (profile, optional) = (Some(typed.clone()), line.optional);
             Ok((WantedSetting { setting, profile, optional, obstacle, host: None }, line.why))
         };
@@ -109,8 +109,8 @@ pub fn find_setting_profile(
     Ok((profile, device))
 }
 
-/// Everything that profiles and single lines ask for: profiles first, so that a
-/// line may say otherwise. A single setting is mandatory: it was asked for by name.
+/// Everything that profiles and single lines request: profiles first, so that a
+/// line may say otherwise. A single setting is mandatory: it was requested by name.
 pub fn wanted_settings<'t>(
     profiles: impl IntoIterator<Item = &'t str>,
     lines: impl IntoIterator<Item = &'t str>,
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_by_name() {
+    fn what_is_requested_by_name() {
         let wanted =
             wanted_settings(["quiet"], ["sysctl kernel.numa_balancing=1", "mtu eth0 4148"])
                 .unwrap();

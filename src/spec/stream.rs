@@ -9,7 +9,7 @@ pub const STREAM_OPTIONS: &[OptionSpec] = &[
         name: "protocol",
         kind: OptionKind::Choice(&["tcp", "udp"]),
         default: "tcp",
-        help: "what the ends speak; by UDP each message is a datagram, and a lost one fails the trial",
+        help: "transport protocol; with UDP each message is a datagram, and a lost one fails the trial",
     },
     OptionSpec {
         name: "flows",
@@ -27,13 +27,13 @@ pub const STREAM_OPTIONS: &[OptionSpec] = &[
         name: "read-size",
         kind: OptionKind::Size(1, 1 << 30),
         default: "1M",
-        help: "bytes the receiver asks for at once",
+        help: "bytes requested per read",
     },
     OptionSpec {
         name: "read-memory",
         kind: OptionKind::AutoSize(1, 1 << 30),
         default: "auto",
-        help: "bytes of the receiver's memory that reads fill in turn; auto is one read",
+        help: "bytes of receiver memory that reads fill in turn; auto is one read",
     },
     OptionSpec {
         name: "touch",
@@ -90,7 +90,7 @@ pub fn parse_stream(text: &str) -> Result<(Stream, Options), Fault> {
     if memory > MEMORY_LIMIT {
         let gib = memory >> 30;
         return Err(usage(format!("the buffers of all flows would take {gib} GiB"))
-            .remedy("fewer flows, or smaller messages and reads"));
+            .remedy("choose fewer flows, or smaller messages and reads"));
     }
     Ok((stream, options))
 }

@@ -17,11 +17,11 @@ pub struct TestbedDeclaration {
     pub implied: &'static [Implied],
     /// Whether it boots the kernels that cells name.
     pub boots_kernels: bool,
-    /// The preset of its link, where nobody asks for another.
+    /// The default preset of its link.
     pub link: &'static str,
 }
 
-/// A testbed that was asked for.
+/// A testbed that was requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestbedChoice {
     /// Name in the catalogue.
@@ -32,7 +32,7 @@ pub struct TestbedChoice {
     pub text: String,
     /// Whether it boots the kernels that cells name.
     pub boots_kernels: bool,
-    /// The preset of its link, where nobody asks for another.
+    /// The default preset of its link.
     pub link: &'static str,
 }
 
@@ -152,7 +152,7 @@ mod tests {
         let wrong = |text: &str| parse_testbed(text, KNOWN).unwrap_err().to_string();
         assert!(wrong("netsn").contains("did you mean 'netns'?"));
         assert!(wrong("cloud").contains("choose from netns, vm"));
-        assert!(wrong("netns:cpus=2").contains("no options at all"));
+        assert!(wrong("netns:cpus=2").contains("no options"));
         assert!(wrong("vm:cpu=2").contains("did you mean 'cpus'?"));
         assert!(wrong("vm:cpus=9").contains("it takes 1..8"));
     }

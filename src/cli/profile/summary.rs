@@ -4,12 +4,13 @@ use super::unit;
 use crate::profile::subsystem::{Classes, Rules};
 use crate::profile::symptom::symptoms;
 use crate::profile::{self, FrameKind, Function, Header, Owner, Profile, Weight};
+use crate::record::visible;
 use crate::report::{self, Style};
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-/// Writes what the profile is of, for whom the time went, and the functions
-/// with the largest shares; what well-known ones mean, in this style.
+/// Writes what the profile is of, who the time was spent by, the functions
+/// with the largest shares, and what well-known ones mean, in this style.
 pub(in crate::cli) fn write(
     profile: &Profile,
     top: usize,
@@ -19,7 +20,7 @@ pub(in crate::cli) fn write(
     facts(profile, out)?;
     let total = profile.total();
     if total <= 0.0 {
-        return writeln!(out, "\nNo sample has any weight.");
+        return writeln!(out, "\nAll samples have weight zero.");
     }
     owners(profile, total, out)?;
     functions(profile, total, top, out)?;
@@ -34,9 +35,9 @@ pub(in crate::cli) fn write(
 fn facts(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let Header { title, event, weight, period, seconds, cpus, lost, work, notes, tracks } =
         &profile.header;
-    let mut fact = |name: &str, value: &str| writeln!(out, "{name:<9} {}", plain(value));
+    let mut fact = |name: &str, value: &str| writeln!(out, "{name:<9} {}", visible(value));
     fact("profile", title)?;
-    let event = if event.is_empty() { "not told" } else { event };
+    let event = if event.is_empty() { "not named" } else { event };
     match period {
         Some(period) => {
             let each = amount(*weight, *period);
@@ -75,7 +76,7 @@ fn facts(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Shares by owner, if any is told.
+/// Shares by owner, if any is recorded.
 fn owners(profile: &Profile, total: f64, out: &mut dyn Write) -> io::Result<()> {
     let mut weights: HashMap<Owner, f64> = HashMap::new();
     for sample in profile.samples() {
@@ -111,7 +112,7 @@ fn functions(profile: &Profile, total: f64, top: usize, out: &mut dyn Write) -> 
         let by = if split { by_whom(function) } else { String::new() };
         let line = format!("{}{inlined}{module}{by}", short(&frame.function));
         let (own, all) = (percent(function.own, total), percent(function.total, total));
-        writeln!(out, "{own} {all}  {}", plain(&line))?;
+        writeln!(out, "{own} {all}  {}", visible(&line))?;
     }
     let rest = functions.len().saturating_sub(top);
     if rest > 0 {
@@ -138,7 +139,7 @@ fn percent(weight: f64, total: f64) -> String {
     format!("{:>7.2}%", weight / total * 100.0)
 }
 
-/// Whether an owner says more than the name of the thread does.
+/// Whether an owner tells more than the name of the thread does.
 fn tells(owner: &Owner) -> bool {
     !matches!(owner, Owner::Unknown | Owner::Idle | Owner::Program)
 }
@@ -161,9 +162,4 @@ fn amount(weight: Weight, value: f64) -> String {
         Weight::Events | Weight::Samples => format!("{value:.0}"),
         Weight::Percent => format!("{value:.2} %"),
     }
-}
-
-/// Names come from files; nothing in them is to reach a terminal but text.
-fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }

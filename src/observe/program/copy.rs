@@ -1,13 +1,13 @@
 //! Where the kernel copies between itself and a program: adds up how much, for calls
 //! of followed threads on sockets. Kernels under lockdown do not let a program be put
-//! behind a function; then there is no such figure.
+//! to a function's return; then there is no such figure.
 //!
 //! The functions that do the copying itself cannot be watched at all: they are those of
 //! lib/iov_iter.c, and nothing in lib/ is compiled for tracing (lib/Makefile removes
-//! `CC_FLAGS_FTRACE`). So it is done one step before and behind:
+//! `CC_FLAGS_FTRACE`). So it is done one step before and after:
 //!
 //! - to a program, everything goes through `skb_copy_datagram_iter`, which has a
-//!   length and tells whether all of it was copied;
+//!   length and shows whether all of it was copied;
 //! - from a program, the kernel checks each copy with `__check_object_size`
 //!   (`CONFIG_HARDENED_USERCOPY`). It does so for addresses and control data too,
 //!   which are copied before the call comes to `security_socket_sendmsg`, and so only
@@ -38,7 +38,7 @@ pub struct Watched {
 pub enum Says {
     /// From now on it is the data of the call that is copied from the program.
     Data,
-    /// So many bytes, its second argument, may be copied: to the program if the third
+    /// As many bytes as its second argument may be copied: to the program if the third
     /// is true.
     Checked,
     /// By its begin: until it returns, checks are of no matter.
@@ -54,7 +54,7 @@ pub enum Says {
 }
 
 impl Says {
-    /// What to put a program before or behind, by the function's number.
+    /// What to attach a program to, at entry or return, by the function's number.
     pub fn hook(self, function: u32) -> Hook {
         match self {
             Says::Unchecked => Hook::FunctionEntry(function),
@@ -78,7 +78,7 @@ pub const FUNCTIONS: &[Watched] = &[
 // Places on the stack.
 const KEY: i16 = -8;
 
-/// For a function that takes so many arguments.
+/// For a function that takes this many arguments.
 pub fn program(
     members: &Members,
     maps: &Maps,
@@ -92,7 +92,7 @@ pub fn program(
     // Only within a call, and only one that concerns a socket.
     a.load(Size::Double, R1, R0, state::START).jump_if(If::Eq, R1, 0, "out");
     a.load(Size::Double, R1, R0, state::SOCKET).jump_if(If::Eq, R1, 0, "out");
-    // The result stands behind the arguments.
+    // The result follows the arguments.
     let argument = |a: &mut Assembler, dst, n: i16| _ = a.load(Size::Double, dst, R6, 8 * n);
     let result = |a: &mut Assembler, dst| _ = a.load(Size::Double, dst, R6, 8 * arguments);
     let mut index = copies::TO_PROGRAM;

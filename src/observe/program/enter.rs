@@ -1,5 +1,5 @@
-//! At the beginning of a system call: notes which one it is, which socket it
-//! concerns and which way bytes will go, and looks at the clock last.
+//! At the start of a system call: notes which one it is, which socket it
+//! concerns and in which direction bytes will go, and reads the clock last.
 
 use super::super::layout::{Way, kind, lost, socket, state, used};
 use super::{
@@ -152,7 +152,7 @@ fn which_socket(a: &mut Assembler, members: &SocketMembers, maps: &Maps) {
 }
 
 /// Puts the inode number of the socket with the descriptor in R7 to `KEY`, and
-/// its file to `FILE`; goes to `not` if it is no socket.
+/// its file to `FILE`; goes to `not` if it is not a socket.
 ///
 /// The kernel's own way: `task->files->fdt->fd[n]->f_inode` (`files_lookup_fd_raw`,
 /// include/linux/fdtable.h). The first steps are loads that the verifier checks

@@ -63,7 +63,7 @@ pub fn program(members: &Members, maps: &Maps) -> Result<Vec<Insn>, AsmError> {
 }
 
 /// A thread that has become another program may have another id since: that of
-/// its process (`de_thread`, fs/exec.c). So its rows begin anew.
+/// its process (`de_thread`, fs/exec.c). So its rows restart.
 fn another_program(a: &mut Assembler) {
     a.load(Size::Word, R1, R9, state::NUMBER);
     a.jump_if(If::Eq, R1, libc::SYS_execve as i32, "executed");
@@ -75,7 +75,7 @@ fn another_program(a: &mut Assembler) {
     a.label("same program");
 }
 
-/// R6 = the row of this thread and call, by its index; goes on behind `by hash`
+/// R6 = the row of this thread and call, by its index; continues after `by hash`
 /// if there is no more room.
 fn find_slot(a: &mut Assembler, slots: &Slots) {
     a.load(Size::Word, R6, R9, state::NUMBER);
@@ -103,7 +103,7 @@ fn find_row(a: &mut Assembler, maps: &Maps) {
     a.load(Size::Word, R1, R9, state::NUMBER).store(Size::Word, R10, KEY + 4, R1);
     lookup(a, &maps.rows, KEY);
     a.jump_if(If::Ne, R0, 0, "row");
-    // A row is larger than the stack, so it is begun with one of zeros.
+    // A row is larger than the stack, so it is started with one of zeros.
     a.store(Size::Word, R10, SCRATCH, 0);
     lookup(a, &maps.zero, SCRATCH);
     a.jump_if(If::Eq, R0, 0, "out");

@@ -1,5 +1,5 @@
-//! When a followed thread makes another, before that one runs for the first
-//! time (`kernel_clone`, kernel/fork.c): follows it too.
+//! When a followed thread creates another, before that one runs for the
+//! first time (`kernel_clone`, kernel/fork.c): follows it too.
 
 use super::super::layout::{lost, thread};
 use super::{Maps, Members, count_lost, find_state, leave};

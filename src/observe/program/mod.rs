@@ -1,12 +1,12 @@
-//! The programs that run in the kernel, one a file, and what they have in
-//! common: how a thread finds its state, how an argument of a system call is
+//! The programs that run in the kernel, one per file, and what they have
+//! in common: how a thread finds its state, how an argument of a system call is
 //! read, how memory of the kernel is read.
 //!
 //! They are at typed tracepoints: the verifier knows the kernel's types, a thread's state
 //! hangs on the thread itself (task storage, about 10 ns), and the kernel's own BTF says
 //! where members are.
 //!
-//! What they cost is what everything costs that is watched, and calls of helpers
+//! Their cost is paid by everything that is observed, and calls of helpers
 //! are most of it: each is left by a return that processors with mitigations take
 //! slowly. Look-ups in arrays are a few instructions, and so are loads that the
 //! verifier can check; both are used where there is a choice.
@@ -49,13 +49,13 @@ pub struct Maps {
 
 /// The first rows and sockets are found by index, which a thread's state holds:
 /// an array is looked up by three instructions, a hash by several calls. Arrays
-/// are there as a whole from the start, so there is an end to them; whoever comes
+/// are there as a whole from the start, so there is an end to them; what comes
 /// later is in the hashes.
 #[derive(Debug)]
 pub struct Slots {
-    /// Rows, each with its key. The first is nobody's.
+    /// Rows, each with its key. The first belongs to no one.
     pub rows: Map,
-    /// Bytes and calls of sockets. The first is nobody's.
+    /// Bytes and calls of sockets. The first belongs to no one.
     pub sockets: Map,
     /// How many of each are [`used`](super::layout::used).
     pub used: Map,
@@ -231,7 +231,7 @@ fn take_slot(asm: &mut Assembler, slots: &Slots, kind: i32, dst: Reg, none: &str
     asm.store(Size::Word, R10, -4, kind);
     lookup(asm, &slots.used, -4);
     asm.jump_if(If::Eq, R0, 0, none);
-    // It is not counted on for ever, so that it does not wrap.
+    // It is not counted on forever, so that it does not wrap.
     asm.load(Size::Double, R1, R0, 0).jump_if(If::Ge, R1, limit as i32 - 1, none);
     asm.mov(R1, 1).atomic_fetch_add(R0, 0, R1).add(R1, 1);
     asm.jump_if(If::Ge, R1, limit as i32, none).mov(dst, R1);

@@ -14,7 +14,7 @@ const KINDS: [(&str, &str); 4] = [
     ("user", "application (user)"),
     ("system", "system calls"),
     ("softirq", "softirq"),
-    ("unsplit", "not told apart"),
+    ("unsplit", "unattributed"),
 ];
 
 /// Pixels of a row with two bars: its height, where each bar begins and ends.
@@ -93,7 +93,7 @@ fn of_work(view: &View, work: Work, rows: &[&Row]) -> Option<Markup> {
     })
 }
 
-/// Both ends of a row, each kind of CPU time beside the one before.
+/// Both ends of a row, each kind of CPU time next to the one before.
 fn bars(row: &Row, shown: Cost) -> Vec<Mark> {
     let scale = shown.scale;
     let mut marks = Vec::new();
@@ -125,7 +125,7 @@ fn parts(work: Work, shown: Cost, rows: &[&Row]) -> Markup {
                 table class="sortable" {
                     thead { tr {
                         th { "cell" } th { "role" } th class="n" { "user" } th class="n" { "system" }
-                        th class="n" { "softirq" } th class="n" { "not told apart" } th class="n" { "total" }
+                        th class="n" { "softirq" } th class="n" { "unattributed" } th class="n" { "total" }
                         th class="n" { "sd" } th class="n" { "CPUs busy" } th class="n" { "iowait" } th class="n" { "not its threads" }
                     } }
                     tbody {
@@ -163,8 +163,8 @@ pub fn returns(view: &View) -> Option<Markup> {
         html! { "Service demand, CPU microseconds per KiB delivered, both ends together." };
     let roi = html! {
         "Return on investment, T\u{207f} / C (" (terms) "), both ends together: the mean over the \
-         trials and its interval. The exponent rewards the rate and hides cost: read it beside \
-         Figures 1 and 2."
+         trials and its interval. The exponent rewards the rate and hides cost: read it \
+         together with Figures 1 and 2."
     };
     let power =
         html! { "Return on investment by power, T\u{207f} / P\u{1d50}, both ends together." };

@@ -1,4 +1,4 @@
-//! How even the flows were: every trial's throughput over its window.
+//! Evenness of the flows: every trial's throughput over its window.
 
 use super::plot::{self, Mark};
 use super::scale::Scale;
@@ -75,7 +75,7 @@ fn steps(trial: &Trial) -> Option<Vec<f64>> {
     (length > 1).then(|| (0..length).map(sum).collect())
 }
 
-/// A line through the steps of so many seconds: second, shown rate. Each point stands in
+/// A line through the steps of this many seconds: second, shown rate. Each point is in
 /// the middle of what it is the mean of.
 fn points(steps: &[f64], step: f64, work: Work) -> Vec<(f64, f64)> {
     let part = steps.len().div_ceil(POINTS).max(1);

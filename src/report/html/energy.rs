@@ -1,4 +1,4 @@
-//! What was drawn, and where the roles' CPUs rested.
+//! Power drawn, and the idle states of the roles' CPUs.
 
 use super::{View, name};
 use crate::record::Role;
@@ -21,8 +21,8 @@ pub fn energy(view: &View) -> Option<Markup> {
     let terms = view.analysis.work().terms();
     Some(html! {
         p class="note" {
-            "Mean power over the window and energy per " (terms.unit) " " (terms.done) ", of what the source "
-            "sees: figures of different sources do not compare."
+            "Mean power over the window and energy per " (terms.unit) " " (terms.done) ", as seen by the source "
+            ": figures of different sources are not comparable."
         }
         div class="scroll" {
             table class="sortable" {
@@ -59,11 +59,11 @@ pub fn idle(view: &View) -> Option<Markup> {
     if ends().all(|(_, end)| end.idle.is_empty()) {
         return None;
     }
-    let by = |share: &IdleShare| if share.hardware { "done by the hardware" } else { "asked for" };
+    let by = |share: &IdleShare| if share.hardware { "done by the hardware" } else { "requested" };
     Some(html! {
         p class="note" {
-            "Part of the window that the CPU of each role spent in its idle states. What the kernel "
-            "asked for and what the hardware did are counted apart; they are not the same."
+            "Share of the window that the CPU of each role spent in its idle states. What the kernel "
+            "requested and what the hardware did are counted apart; they are not the same."
         }
         div class="scroll" {
             table class="sortable" {

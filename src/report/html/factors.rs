@@ -1,4 +1,4 @@
-//! What each factor does: the bars of two or three of them, and the effects of all.
+//! The effect of each factor: the bars of two or three of them, and the effects of all.
 
 use super::View;
 use super::plot::{self, Mark};

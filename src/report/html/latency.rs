@@ -1,4 +1,4 @@
-//! How long exchanges took: percentiles as a line, and what was found of each.
+//! How long exchanges took: percentiles as a line, and the verdict on each.
 
 use super::plot::{self, Mark};
 use super::scale::Scale;
@@ -25,8 +25,8 @@ pub fn figure(view: &View) -> Option<Markup> {
             figcaption {
                 b { "Latency. " }
                 "Microseconds, all measured trials of a cell together: the dot is the median, the thick line \
-                 reaches to p99, the thin one to the highest percentile in the row. A percentile is given where ten \
-                 exchanges or more took longer."
+                 reaches to p99, the thin one to the highest percentile in the row. A percentile is given if \
+                 at least ten exchanges took longer."
             }
             table class="plot" {
                 thead { tr {

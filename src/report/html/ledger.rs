@@ -39,10 +39,10 @@ pub fn figure(view: &View) -> Option<Markup> {
         figure {
             figcaption {
                 b { "Figure 4. " }
-                "Bytes delivered at each end, by what is proven of them; the sender above, the \
-                 receiver below, with the part not copied in numbers. The witness page is sent first and overwritten before it is read: \
-                 \u{201c}shared\u{201d} means that the receiver saw the new content, so that the path \
-                 passed memory by reference."
+                "Bytes delivered at each end, by what is proven about them; the sender \
+                 above, the receiver below, with the share not copied as a number. The witness page is sent first and overwritten before it is read: \
+                 \u{201c}shared\u{201d} means that the receiver saw the new content, so \
+                 the path passed memory by reference."
                 ul class="key" {
                     @for (class, name, _) in shown {
                         li { svg viewBox="0 0 14 10" aria-hidden="true" { rect class=(class) width="14" height="10" {} } (name) }
@@ -71,7 +71,7 @@ pub fn figure(view: &View) -> Option<Markup> {
             }
         }
         details {
-            summary { "What the ledger rests on" }
+            summary { "Evidence for the ledger" }
             ul class="note" {
                 @for row in &rows {
                     li {

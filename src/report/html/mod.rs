@@ -2,10 +2,10 @@
 //! a printer. Verdicts first, figures, tables, methods and host facts last.
 //!
 //! Every text that comes from outside goes through `maud`, which escapes it;
-//! control and direction signs are made visible in the finished page
-//! ([`tame`]); and the page's own policy lets nothing run but the one script
+//! control and direction characters are made visible in the finished page
+//! ([`visible`]); and the page's own policy lets nothing run but the one script
 //! whose digest it names. Figures are tables whose rows hold a small drawing
-//! ([`plot`]): what is drawn can be read beside it.
+//! ([`plot`]): what is drawn can be read next to it.
 
 mod cost;
 mod course;
@@ -13,6 +13,7 @@ mod energy;
 mod factors;
 mod latency;
 mod ledger;
+mod offload;
 mod plot;
 mod rate;
 mod scale;
@@ -24,12 +25,11 @@ mod waterfall;
 
 use super::figures::{NONE, change};
 use super::verdicts::word;
-use super::{Report, Style, Subject, hops, setup};
+use super::{Report, Style, Subject, Why, counted, frames, hops, setup};
 use crate::profile::Explanation;
-use crate::record::{CellId, Study, Trial, Work};
+use crate::record::{CellId, Study, Trial, Work, visible};
 use crate::stats::{Analysis, Effect, Question, Row};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::{self, Write};
 
@@ -53,12 +53,16 @@ pub static FORMAT: Report = Report {
 
 fn render(subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
     let page = page(&View::new(subject)).into_string();
-    out.write_all(tame(&page).as_bytes())?;
+    out.write_all(visible(&page).as_bytes())?;
     writeln!(out)
 }
 
 /// Writes a page that holds nothing but why cells differ.
-pub fn explanation(explanation: &Explanation, out: &mut dyn Write) -> io::Result<()> {
+pub fn explanation(
+    explanation: &Explanation,
+    why: Option<&Why>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let title = match explanation.waterfalls.as_slice() {
         [one] => format!("{} against {}", one.after.cell, one.before.cell),
         all => format!("{} differences", all.len()),
@@ -69,12 +73,15 @@ pub fn explanation(explanation: &Explanation, out: &mut dyn Write) -> io::Result
             (head(&title, env!("CARGO_PKG_VERSION")))
             body {
                 header { h1 { (title) } }
-                main { section { @if let Some(part) = waterfall::section(explanation) { (part) } } }
+                main { section {
+                    @if let Some(why) = why { (tables::why(why)) }
+                    @if let Some(part) = waterfall::section(explanation) { (part) }
+                } }
                 script { (PreEscaped(SCRIPT)) }
             }
         }
     };
-    out.write_all(tame(&page.into_string()).as_bytes())?;
+    out.write_all(visible(&page.into_string()).as_bytes())?;
     writeln!(out)
 }
 
@@ -155,22 +162,29 @@ fn page(view: &View) -> Markup {
         ("rate", terms.rate_heading, rate::figure(view)),
         ("latency", "Latency", latency::figure(view)),
         ("hops", hops::TITLE, tables::hops(view)),
+        ("differs", frames::TITLE, tables::whys(view)),
         ("cpu", &cost, cost::figure(view)),
+        (
+            "counters",
+            "Counters of threads",
+            counted::grid(view.study, view.analysis).map(|grid| tables::grid(&grid)),
+        ),
+        ("engines", "Copy engines", offload::figure(view)),
         ("factors", "What each factor does", factors::section(view)),
         ("why", "Where the CPU time goes", view.explanation.and_then(waterfall::section)),
         ("roi", "Return on investment", cost::returns(view)),
         ("energy", "Energy", energy::energy(view)),
         ("idle", "Idle states", energy::idle(view)),
         ("ledger", "Zero-copy ledger", ledger::figure(view)),
-        ("course", "Course of the flows", course::figure(view)),
-        ("sizes", "Sizes", sizes::figure(view)),
+        ("course", "Throughput over time", course::figure(view)),
+        ("sizes", "Transfer sizes", sizes::figure(view)),
         ("functions", "Locks and other CPUs", tables::functions(view)),
         ("fragments", "Fragments", tables::fragments(view)),
         ("calls", "System calls", tables::calls(view)),
         ("trials", "All trials", tables::trials(view)),
         ("readings", "All readings", tables::readings(view)),
         ("missing", "Not measured", setting::missing(view)),
-        ("beware", "Beware", setting::beware(view)),
+        ("warnings", "Warnings", setting::warnings(view)),
         ("method", "How to read this", setting::method(view)),
         ("setup", "Setup", setting::facts(view)),
     ];
@@ -257,22 +271,4 @@ fn verdict(row: &Row, question: Question) -> Markup {
 /// A ratio as a difference in percent, with a minus as long as the plus.
 fn signed(ratio: impl Into<Option<f64>>) -> String {
     change(ratio).replace('-', "\u{2212}")
-}
-
-/// Makes signs visible that steer or disguise: control characters, and those
-/// that change the direction of text or take no room.
-fn tame(page: &str) -> Cow<'_, str> {
-    let steers = |c: char| {
-        c.is_control() && c != '\n'
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
-            || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
-    };
-    if !page.contains(steers) {
-        return page.into();
-    }
-    let mut tamed = String::with_capacity(page.len() + 64);
-    for c in page.chars() {
-        if steers(c) { tamed.extend(c.escape_unicode()) } else { tamed.push(c) }
-    }
-    tamed.into()
 }

@@ -20,7 +20,7 @@ const RIGHT: f64 = 290.0;
 const TOP: f64 = 6.0;
 const BOTTOM: f64 = 92.0;
 
-/// Length of a tick at an axis of a panel, in pixels; its text stands twice as far off.
+/// Length of a tick at an axis of a panel, in pixels; its text is twice as far off.
 const TICK: f64 = 2.0;
 
 /// Ticks of a row, and of the two axes of a panel, at most.
@@ -119,7 +119,7 @@ pub fn head(scale: &Scale) -> Markup {
     }
 }
 
-/// A row of a plot, so many pixels tall.
+/// A row of a plot, this many pixels tall.
 pub fn row(scale: &Scale, height: f64, marks: Vec<Mark>) -> Markup {
     let grid = |tick| Mark::line("grid", (tick, 0.0), (tick, height));
     let grid = scale.ticks(TICKS).into_iter().map(grid);

@@ -8,7 +8,7 @@ use crate::report::figures::{percent, plural, rate as rate_of};
 use crate::stats::{Effect, Question, Row};
 use maud::{Markup, html};
 
-/// Height of a row in pixels, and where its dots and its interval stand.
+/// Height of a row in pixels, and where its dots and its interval are.
 const HEIGHT: f64 = 38.0;
 const DOTS: (f64, f64) = (7.0, 20.0);
 const SPAN: f64 = 30.0;
@@ -39,7 +39,7 @@ fn of_work(view: &View, work: Work, rows: &[&Row]) -> Markup {
     for row in rows {
         let effect = view.effect(row, Question::Rate);
         lines.push(Line { row, effect, base, null: false });
-        // The second copy of a cell stands below the first.
+        // The second copy of a cell is below the first.
         let null = analysis.null.as_ref().filter(|n| n.status.measured > 0);
         if let Some(null) = null.filter(|_| analysis.noise_of.as_ref() == Some(&row.cell)) {
             let effect = analysis.noise(Question::Rate).map(|n| &n.effect);
@@ -60,8 +60,8 @@ fn of_work(view: &View, work: Work, rows: &[&Row]) -> Markup {
                  a tick; the bar is the " (percent(analysis.rules.confidence))
                 " interval of the ratio to " (analysis.baseline)
                 ", drawn from the mean of " (analysis.baseline) " (dashed). "
-                @if scale.low() > 0.0 { "The axis does not begin at zero. " }
-                @if cut { "An interval that reaches an end of the axis goes on beyond it." }
+                @if scale.low() > 0.0 { "The axis does not start at zero. " }
+                @if cut { "An interval that reaches an end of the axis extends beyond it." }
             }
             table class="plot" {
                 thead { tr {

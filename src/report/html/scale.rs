@@ -1,4 +1,4 @@
-//! From which value to which value an axis goes, where a value stands between them,
+//! From which value to which value an axis goes, where a value is between them,
 //! and which ticks there are.
 
 use crate::report::figures::bytes;
@@ -11,7 +11,7 @@ const SIZES: (f64, f64) = (1.0, 9_223_372_036_854_775_808.0);
 const LARGEST: f64 = 1e15;
 const FINEST: f64 = 1e-12;
 
-/// An axis. It has a place for every value: one outside of the range stands at
+/// An axis. It has a place for every value: one outside of the range is at
 /// its end, and one that is not a number at its beginning.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scale {
@@ -69,7 +69,7 @@ impl Scale {
         (self.low..=self.high).contains(&value)
     }
 
-    /// Where a value stands: 0 at the beginning of the axis, 1 at its end.
+    /// Where a value is: 0 at the start of the axis, 1 at its end.
     pub fn part(&self, value: f64) -> f64 {
         let value = if value.is_nan() { self.low } else { value.clamp(self.low, self.high) };
         // Halves, so that the way from one end to the other is finite.
@@ -77,7 +77,7 @@ impl Scale {
         ((on(value) - on(self.low)) / (on(self.high) - on(self.low))).clamp(0.0, 1.0)
     }
 
-    /// At most so many values that are evenly spaced and round: multiples of 1, 2 or 5
+    /// At most this many values that are evenly spaced and round: multiples of 1, 2 or 5
     /// and a power of ten, or powers of two.
     pub fn ticks(&self, most: usize) -> Vec<f64> {
         let sizes = self.kind == Kind::Sizes;

@@ -1,4 +1,4 @@
-//! What did not run, what to beware of, how to read the page, and the hosts.
+//! What did not run, warnings, how to read the page, and the hosts.
 
 use super::View;
 use crate::record::Facts;
@@ -35,23 +35,23 @@ fn list(all: &[Unmeasured]) -> Markup {
 }
 
 /// Warnings.
-pub fn beware(view: &View) -> Option<Markup> {
+pub fn warnings(view: &View) -> Option<Markup> {
     let lines = cautions(view.analysis);
     (!lines.is_empty()).then(|| html! { ul { @for line in &lines { li { (line) } } } })
 }
 
-/// How the page is to be read.
+/// How to read the page.
 pub fn method(view: &View) -> Option<Markup> {
     let rules = &view.analysis.rules;
     Some(html! {
         p {
             "Every cell does the same work under the same contract. The cells run in "
             (plural(view.study.header.schedule.blocks.into(), "block"))
-            ", each cell once a block in random order, so that slow drift of the machine meets all of \
-             them. A cell is compared with the baseline block by block: the effect is the mean of the \
+            ", each cell once a block in random order, so that slow drift of the machine affects \
+             all of them. A cell is compared with the baseline block by block: the effect is the mean of the \
              logarithms of the ratios, its interval is by Student\u{2019}s t over the blocks. \
              Figures show the " (level(rules.confidence)) " interval of each comparison by itself; the \
-             words rest on wider ones, so that they hold for all comparisons together."
+             verdicts rest on wider ones, so that they hold for all comparisons together."
         }
         ul {
             li {
@@ -68,22 +68,22 @@ pub fn method(view: &View) -> Option<Markup> {
                 }
                 ": the whole interval lies on one side of the baseline." }
             li { span class="word" { "EQUIVALENT" } ": the whole interval lies within " (level(rules.margin))
-                ". This has to be earned; few blocks do not earn it." }
-            li { span class="word" { "INCONCLUSIVE" } ": these blocks cannot tell. It does not mean \
-                that there is no difference." }
+                ". This has to be shown; few blocks cannot show it." }
+            li { span class="word" { "INCONCLUSIVE" } ": these blocks cannot decide. It does \
+                not mean that there is no difference." }
             li { span class="word" { "NOISE TOO HIGH" } ": a cell differs from its own second copy \
                 (A against A) by as much as the claim." }
             @if view.analysis.functional.is_none() {
                 li { span class="word" { "SATURATED" } ": both reach the same ceiling, so that the ceiling \
                 was measured and not the paths; compare their CPU." }
             }
-            li { span class="word" { "NOT COMPARABLE" } ": the two were not asked the same, or \
-                something happened to one of them." }
+            li { span class="word" { "NOT COMPARABLE" } ": the two were not given the same \
+                task, or something happened to one of them." }
         }
         p {
             "A trial is left out for a recorded event only, never for its value, and the event is \
-             shown. \u{201c}Zero-copy\u{201d} is a label that both ledgers and the witness page have to \
-             agree on; bytes without proof count as unknown, not as zero-copy."
+             shown. \u{201c}Zero-copy\u{201d} is a label on which both ledgers and the witness page \
+             have to agree; bytes without proof count as unknown, not as zero-copy."
         }
     })
 }

@@ -1,4 +1,4 @@
-//! How much was handed over at once.
+//! How many bytes one call transferred.
 
 use super::plot::{self, Mark};
 use super::scale::Scale;
@@ -19,7 +19,7 @@ struct Sizes<'a> {
     middle: Option<&'a SizeDistribution>,
 }
 
-/// Sizes of what was handed over at once, at both ends.
+/// Sizes of the pieces that one call transferred, at both ends.
 pub fn figure(view: &View) -> Option<Markup> {
     let mut ends: Vec<Sizes> = Vec::new();
     for row in &view.rows {
@@ -40,9 +40,9 @@ pub fn figure(view: &View) -> Option<Markup> {
         figure {
             figcaption {
                 b { "Figure 6. " }
-                "Bytes handed over at once, on a scale of doublings. The thin line goes from the \
-                 smallest to the largest piece of all trials, the thick one from the 10th to the \
-                 90th percentile of the trial with the middle rate; the dot is the mean."
+                "Bytes per transfer, on a logarithmic scale. The thin line spans \
+                 the smallest to the largest transfer of all trials, the thick one the 10th to the \
+                 90th percentile of the trial with the median rate; the dot is the mean."
             }
             table class="plot" {
                 thead { tr {

@@ -2,8 +2,11 @@
 
 use super::{View, name};
 use crate::record::{CallRow, Reading, Role, Scope, Trial, Unit, Work};
+use crate::report::Why;
 use crate::report::figures::{NONE, amount, bytes, milliseconds, number, percent, rate};
+use crate::report::frames;
 use crate::report::functions::rankings;
+use crate::report::grid::Grid;
 use crate::report::hops;
 use crate::report::rows::status;
 use crate::stats::{Fragments, Row, Summary, role_cpu};
@@ -25,7 +28,7 @@ pub fn calls(view: &View) -> Option<Markup> {
         ["calls", "errors", "bytes/call", "total s", "min ms", "avg ms", "max ms", "sd of trials"];
     (!lines.is_empty()).then(|| {
         html! {
-            p class="note" { "All measured trials of a cell together; a click on a head sorts." }
+            p class="note" { "All measured trials of a cell together; click a column head to sort." }
             div class="scroll" {
                 table class="sortable" {
                     thead { tr {
@@ -82,6 +85,52 @@ pub fn hops(view: &View) -> Option<Markup> {
     })
 }
 
+/// Why the rates of frames differ.
+pub fn whys(view: &View) -> Option<Markup> {
+    let all = frames::all(view.analysis, view.explanation);
+    let done = frames::grid(view.analysis);
+    (!all.is_empty() || done.is_some()).then(|| {
+        html! {
+            @for one in &all { (why(one)) }
+            @if let Some(done) = &done { h3 { (done.title) } (grid(done)) }
+        }
+    })
+}
+
+/// Why two of them differ.
+pub fn why(why: &Why) -> Markup {
+    html! {
+        h3 { (name(&why.after)) " (after) against " (name(&why.before)) " (before)" }
+        ul { @for line in &why.lines { li { (line) } } }
+    }
+}
+
+/// A table that is the same in all formats.
+pub fn grid(grid: &Grid) -> Markup {
+    html! {
+        p class="note" { (grid.note) }
+        div class="scroll" {
+            table class="sortable" {
+                thead { tr {
+                    @for (at, (group, head)) in grid.heads.iter().enumerate() {
+                        th class=[(at >= grid.words).then_some("n")] { (format!("{group} {head}").trim()) }
+                    }
+                } }
+                tbody {
+                    @for row in &grid.rows {
+                        tr {
+                            @for (at, text) in row.iter().enumerate() {
+                                @if at == 0 { th scope="row" { (text) } }
+                                @else { td class=[(at >= grid.words).then_some("n")] { (text) } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Fragments per receive into device memory.
 pub fn fragments(view: &View) -> Option<Markup> {
     let lines: Vec<(&Row, Fragments)> =
@@ -102,11 +151,11 @@ pub fn fragments(view: &View) -> Option<Markup> {
     (!lines.is_empty()).then(|| {
         html! {
             p class="note" {
-                "How many pieces of device memory one receive brought, all measured trials of a cell \
-                 together. One call gives at most 1024 of them back. \u{201c}Frees avoided\u{201d} are calls \
-                 after which nothing was given back, because pieces were gathered; \u{201c}of \
-                 gathered\u{201d} are those that brought more than 1024 by themselves, among the calls \
-                 after which more than 1024 were held."
+                "Fragments of device memory per receive, all measured trials of a \
+                 cell together. One call returns at most 1024 of them. \u{201c}Frees avoided\u{201d} are calls \
+                 after which nothing was returned, because fragments were gathered; \u{201c}of \
+                 gathered\u{201d} are those that alone brought more than 1024, among the \
+                 calls after which more than 1024 were held."
             }
             div class="scroll" {
                 table class="sortable" {
@@ -152,8 +201,8 @@ pub fn trials(view: &View) -> Option<Markup> {
     (!trials.is_empty()).then(|| {
         html! {
             p class="note" {
-                "In the order run; \u{201c}after\u{201d} counts from the start of the study. CPU is in CPUs \
-                 kept busy by the role."
+                "In run order; \u{201c}after\u{201d} counts from the start of the study. CPU is the \
+                 number of CPUs kept busy by the role."
             }
             @if trials.len() > FOLDED {
                 details { summary { (trials.len()) " trials" } (table) }
@@ -229,7 +278,7 @@ pub fn readings(view: &View) -> Option<Markup> {
     (!lines.is_empty()).then(|| {
         html! {
             p class="note" {
-                "Everything the meters said, as the mean over the measured trials of a cell. The values \
+                "All meter readings, as means over the measured trials of a cell. The values \
                  of each trial are in the " code { "csv" } " and " code { "parquet" } " reports."
             }
             details {
@@ -269,6 +318,7 @@ fn scope_words(scope: &Scope) -> String {
         Scope::Link(role, device) => format!("{role}, {device}"),
         Scope::Function(name) => name.clone(),
         Scope::FunctionOf(role, name) => format!("{role}, {name}"),
+        Scope::Threads(role, group) => format!("{role}, threads: {group}"),
     }
 }
 

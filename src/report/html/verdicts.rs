@@ -2,6 +2,7 @@
 
 use super::{View, signed, verdict};
 use crate::report::figures::plural;
+use crate::report::offload::sentences;
 use crate::report::verdicts::{compared, events_rule, noise, rule, sentence, stopping, subject};
 use crate::report::words::{Leader, NOTHING, functional, labels, leaders};
 use crate::stats::{Comparison, Question, Row, Verdict};
@@ -13,6 +14,7 @@ pub fn answer(view: &View) -> Markup {
     let functional = functional(view.analysis);
     let opening = functional.or(leaders.is_empty().then(|| NOTHING.to_owned()));
     html! {
+        @for line in sentences(view.analysis) { p class="lede" { (line) } }
         @if let Some(text) = &opening { p class="lede" { (text) } }
         p class="lede" {
             @for leader in &leaders {
@@ -39,11 +41,11 @@ fn standing(view: &View, leader: &Leader) -> Markup {
     }
 }
 
-/// Cells that are listed whatever is said of them; of more, those without a claim
+/// Cells that are listed whatever their verdict; of more, those without a claim
 /// are folded, so that a large matrix does not bury its answer.
 const LISTED: usize = 8;
 
-/// What is said of a cell: the question and its comparison.
+/// The verdict on a cell: the question and its comparison.
 type Said<'a> = Vec<(Question, &'a Comparison)>;
 
 fn said(row: &Row) -> Said<'_> {
@@ -71,7 +73,7 @@ pub fn list(view: &View) -> Markup {
             (bullets(view, &shown))
             @if !folded.is_empty() {
                 details {
-                    summary { (plural(folded.len() as u64, "cell")) " not told apart from " (analysis.baseline) }
+                    summary { (plural(folded.len() as u64, "cell")) " not distinguishable from " (analysis.baseline) }
                     (bullets(view, &folded))
                 }
             }

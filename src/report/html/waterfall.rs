@@ -2,10 +2,12 @@
 
 use super::plot::{self, Mark};
 use super::scale::Scale;
+use super::tables;
 use crate::profile::diff::{Pair, Placed};
 use crate::profile::flame::{Chart, FlameBox};
 use crate::profile::waterfall::Waterfall;
 use crate::profile::{Explanation, Ranked, Symptoms};
+use crate::report::ends;
 use crate::report::explanation::{self, Kind, Step, decimals, signed, steps};
 use crate::report::figures::{digits, number, percent};
 use crate::report::symptoms;
@@ -26,13 +28,15 @@ pub fn section(explanation: &Explanation) -> Option<Markup> {
     let (rule, remarks) =
         (explanation.waterfalls.first().map(explanation::rule), explanation::remarks(explanation));
     let symptoms = &explanation.symptoms;
-    if rule.is_none() && remarks.is_empty() && symptoms.seen.is_empty() {
+    let ends = &explanation.ends;
+    if rule.is_none() && remarks.is_empty() && symptoms.seen.is_empty() && ends.is_empty() {
         return None;
     }
     Some(html! {
         @for waterfall in &explanation.waterfalls { (figure(waterfall, explanation.functional)) }
         @for line in rule.iter().chain(&remarks) { p class="note" { (line) } }
         @if !symptoms.seen.is_empty() { (symptom_table(symptoms)) }
+        @for grid in ends::grids(ends) { h3 { (grid.title) } (tables::grid(&grid)) }
         @for ranked in &explanation.ranked {
             (ranking(ranked))
             @if !ranked.places.is_empty() { (side_by_side(ranked)) }
@@ -86,7 +90,7 @@ fn figure(waterfall: &Waterfall, functional: bool) -> Markup {
         figure {
             figcaption {
                 (waterfall.unit) ", from the cost of " (waterfall.before.cell) " to that of "
-                (waterfall.after.cell) ". A step is pale where it is in doubt among all of them. "
+                (waterfall.after.cell) ". A step is pale if it is not significant among all of them. "
                 (explanation::check(waterfall))
                 @if let Some(text) = explanation::packets(waterfall) { " " (text) }
             }
@@ -115,9 +119,9 @@ fn bar(step: &Step) -> Mark {
     let class = match (step.kind, step.amount < 0.0, step.resolved) {
         (Kind::Cost, _, _) => "cost",
         (_, true, true) => "less",
-        (_, true, false) => "less unsure",
+        (_, true, false) => "less uncertain",
         (_, false, true) => "more",
-        (_, false, false) => "more unsure",
+        (_, false, false) => "more uncertain",
     };
     Mark::bar(class, (step.span.0.min(step.span.1), BAR.0), (step.span.0.max(step.span.1), BAR.1))
 }
@@ -240,8 +244,8 @@ fn side_by_side(ranked: &Ranked) -> Markup {
         details {
             summary { "Functions side by side: " (ranked.without) " and " (ranked.with) }
             p class="note" {
-                (ranked.unit) "; each cell's own ranking; to, from: the place in the other, = the "
-                "same, - it takes nothing there."
+                (ranked.unit) "; each cell's own ranking; to, from: the rank in the other, = the "
+                "same, - it takes no time there."
             }
             div class="scroll" {
                 table class="sortable" {
@@ -276,8 +280,8 @@ fn flame(chart: &Chart) -> Markup {
             summary { "Flame graph: " (chart.title) ", " (number(chart.total, digits)) " " (chart.unit) }
             p class="note" {
                 "Width: " (chart.unit) " of a function with all that it called; callers are below. "
-                @if differential { "Orange: more in the cell named first than in the other, green: less; the stronger, the more. " }
-                @if chart.narrower > 0.0005 { (percent(chart.narrower)) " of it goes on in boxes too narrow to be drawn." }
+                @if differential { "Orange: more in the first-named cell than in the other, green: less; the stronger the colour, the larger the difference. " }
+                @if chart.narrower > 0.0005 { (percent(chart.narrower)) " of it is in boxes too narrow to draw." }
             }
             svg class="flame" height=(lines * LINE) role="img" aria-label={ "flame graph of " (chart.title) } {
                 @for one in &chart.boxes { (flame_box(one, chart, lines, (most, digits))) }
@@ -286,7 +290,7 @@ fn flame(chart: &Chart) -> Markup {
     }
 }
 
-/// One box; `most` is the largest change of all, told in so many digits behind the
+/// One box; `most` is the largest change of all, printed with this many digits after the
 /// point.
 fn flame_box(one: &FlameBox, chart: &Chart, lines: u32, (most, digits): (f64, usize)) -> Markup {
     let y = lines.saturating_sub(one.depth + 1) * LINE;

@@ -1,7 +1,8 @@
-//! What only some want to see: system calls, sizes, and the course of the flow.
+//! Details: system calls, transfer sizes, and throughput over time.
 
 use crate::record::{CallRow, Role, Study, Work};
 use crate::report::figures::{amount, bytes, milliseconds, number, percent, rate, ratio};
+use crate::report::frames;
 use crate::report::functions::{Ranking, rankings};
 use crate::report::page::{Page, Tone};
 use crate::report::table::{Column, Table};
@@ -12,6 +13,7 @@ const SHADES: &[u8] = b"_.:-=+*#%@";
 
 /// Prints all details.
 pub fn print(page: &mut Page, study: &Study, analysis: &Analysis) {
+    frames::grid(analysis).iter().for_each(|grid| grid.print(page));
     calls(page, analysis);
     sizes(page, analysis);
     idle(page, analysis);
@@ -95,7 +97,7 @@ fn sizes(page: &mut Page, analysis: &Analysis) {
         }
     }
     if any {
-        page.heading("Sizes handed over at once");
+        page.heading("Transfer sizes");
         table.print(page, 2);
     }
 }
@@ -115,7 +117,7 @@ fn idle(page: &mut Page, analysis: &Analysis) {
             for share in &end.idle {
                 any = true;
                 let by =
-                    if share.hardware { "done by the hardware" } else { "asked for (cpuidle)" };
+                    if share.hardware { "done by the hardware" } else { "requested (cpuidle)" };
                 let texts = [
                     row.cell.to_string(),
                     end.role.to_string(),
@@ -129,7 +131,7 @@ fn idle(page: &mut Page, analysis: &Analysis) {
         }
     }
     if any {
-        page.heading("Idle states of each role's CPU, as parts of the window");
+        page.heading("Idle states of each role's CPU, as shares of the window");
         table.print(page, 2);
     }
 }
@@ -194,16 +196,16 @@ fn fragments(page: &mut Page, analysis: &Analysis) {
 }
 
 /// What the columns of fragments mean.
-const FRAGMENTS: &str = "One call gives at most 1024 fragments back. Frees avoided: calls after \
-                         which nothing was given back, because fragments were gathered. Of \
-                         gathered: calls that brought more than 1024 by themselves, among those \
-                         after which more than 1024 were held.";
+const FRAGMENTS: &str = "One call returns at most 1024 fragments. Frees \
+                         avoided: calls after which nothing was returned, because fragments were \
+                         gathered. Of gathered: calls that alone brought more than 1024, among \
+                         those after which more than 1024 were held.";
 
 fn course(page: &mut Page, analysis: &Analysis) {
     let paced: Vec<_> = analysis.rows.iter().filter_map(|r| Some((r, r.pace.as_ref()?))).collect();
     let Some((_, first)) = paced.first() else { return };
     page.heading(&format!(
-        "Course of the flow, in steps of {} s (drawn: the middle trial, from 0 to its fastest step)",
+        "Throughput over time, in steps of {} s (drawn: the median trial, from 0 to its fastest step)",
         number(first.step, 2)
     ));
     let drawn = page.width().saturating_sub(62).clamp(10, 60);
@@ -261,15 +263,15 @@ fn pairs(page: &mut Page, analysis: &Analysis) {
         table.row(texts.map(|text| (text, Tone::Plain)).to_vec());
     }
     if any {
-        page.heading("Pairs of hosts: how far the ratio to the baseline scatters");
+        page.heading("Pairs of hosts: how the ratio to the baseline varies");
         table.print(page, 2);
         page.text("  ", PAIRS);
     }
 }
 
 /// What an interval says of pairs.
-const PAIRS: &str = "Intervals are about these pairs together. What another pair would show scatters \
-                     around them with the standard deviation between pairs on top.";
+const PAIRS: &str = "Intervals are for these pairs together. Another pair would vary \
+                     around them by the standard deviation between pairs in addition.";
 
 /// The typical trial in at most `width` signs; neighbouring steps share one.
 fn sparkline(pace: &Pace, width: usize) -> String {

@@ -31,7 +31,7 @@ pub fn side_by_side(
     let mut page = Page::new(style.width, style.colour);
     heading(&mut page, diff);
     columns(&mut page, places, decimals(diff.total));
-    page.text("", "to, from: the place on the other side; -: it takes nothing there");
+    page.text("", "to, from: the rank on the other side; -: it takes no time there");
     diff.notes.iter().for_each(|note| page.text("note: ", note));
     page.finish(out)
 }
@@ -105,9 +105,9 @@ pub fn ranked(page: &mut Page, ranked: &Ranked) {
 }
 
 /// What the column of intervals holds.
-const INTERVALS: &str = "+-: half the width of the interval of what is saved, Welch's at 95% over \
-                         the profiles, each for itself; ?: \
-                         the interval contains zero.";
+const INTERVALS: &str = "+-: half the width of the interval of what is saved, \
+                         Welch's at 95% over the profiles, individually; \
+                         ?: the interval contains zero.";
 
 /// With, without, saved, perhaps its interval, change.
 fn amount_columns(intervals: bool) -> Vec<Column> {
@@ -171,7 +171,7 @@ fn side(side: &Side) -> String {
 }
 
 /// The titles of a side's profiles: those that differ in the number of the trial alone,
-/// `socket (1)` and `socket (2)`, are told once.
+/// `socket (1)` and `socket (2)`, are reported once.
 fn titles(titles: &[String]) -> String {
     let numbered = |title: &'_ String| {
         let (name, number) = title.strip_suffix(')')?.rsplit_once(" (")?;
@@ -228,7 +228,7 @@ fn table(page: &mut Page, diff: &Diff) {
     }
 }
 
-/// Digits behind the point, so that the total has four that count.
+/// Decimal digits, so that the total has four significant ones.
 fn decimals(total: Pair) -> usize {
     digits(total.with.max(total.without), 4)
 }

@@ -12,7 +12,7 @@ pub use difference::{difference, side_by_side};
 pub use studies::{between, history, thresholds};
 
 use super::page::Page;
-use super::{Report, Style, Subject, factors, waterfall};
+use super::{Report, Style, Subject, counted, factors, frames, waterfall};
 use std::io::{self, Write};
 
 /// Columns of the bars of a waterfall or chart.
@@ -21,7 +21,7 @@ const BARS: usize = 32;
 /// See the module's text.
 pub static FORMAT: Report = Report {
     name: "text",
-    summary: "tables and plain words, for a terminal or a mail",
+    summary: "tables and plain text, for a terminal or a mail",
     render,
     extension: "txt",
     binary: false,
@@ -31,12 +31,18 @@ pub static FORMAT: Report = Report {
 fn render(subject: &Subject, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let Subject { study, analysis, explanation, .. } = *subject;
     let mut page = Page::new(style.width, style.colour);
+    prose::break_even(&mut page, analysis);
     heading::print(&mut page, subject);
     prose::answer(&mut page, analysis);
     tables::result(&mut page, analysis);
     tables::latency(&mut page, analysis);
     tables::hops(&mut page, analysis);
+    let most = if style.details { usize::MAX } else { frames::SHOWN };
+    frames::print(&mut page, frames::all(analysis, explanation).iter().take(most));
     tables::cost(&mut page, analysis);
+    if let Some(grid) = counted::grid(study, analysis) {
+        grid.print(&mut page);
+    }
     tables::energy(&mut page, analysis);
     tables::worth(&mut page, analysis);
     factors::print(&mut page, study, analysis, BARS);
@@ -45,7 +51,7 @@ fn render(subject: &Subject, style: &Style, out: &mut dyn Write) -> io::Result<(
     prose::profiles(&mut page, analysis);
     if let Some(explanation) = explanation {
         waterfall::print(&mut page, explanation, BARS, style.details);
-        // Of many pairs the waterfalls are enough, unless details are asked for.
+        // Of many pairs the waterfalls are enough, unless details are requested.
         if explanation.ranked.len() == 1 || style.details {
             explanation.ranked.iter().for_each(|each| difference::ranked(&mut page, each));
         }

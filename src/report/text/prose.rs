@@ -3,8 +3,16 @@
 use crate::record::Role;
 use crate::report::page::{Page, plain};
 use crate::report::words::{self, evidence};
-use crate::report::{placement, verdicts};
+use crate::report::{offload, placement, verdicts};
 use crate::stats::{Analysis, Question, Row};
+
+/// From which size on copy engines pay, where the study asks that.
+pub fn break_even(page: &mut Page, analysis: &Analysis) {
+    for line in offload::sentences(analysis) {
+        page.text("", &line);
+    }
+    page.gap();
+}
 
 /// The answer: what leads in what.
 pub fn answer(page: &mut Page, analysis: &Analysis) {
@@ -82,7 +90,7 @@ pub fn zero_copy(page: &mut Page, analysis: &Analysis) {
     if proven.is_empty() {
         return;
     }
-    page.heading("What the labels rest on");
+    page.heading("Evidence for the labels");
     let leads = Leads::of(proven.iter().copied());
     for row in proven {
         let ends = format!(
@@ -121,13 +129,13 @@ pub fn not_measured(page: &mut Page, analysis: &Analysis) {
     }
 }
 
-/// What to beware of.
+/// Warnings.
 pub fn warnings(page: &mut Page, analysis: &Analysis) {
     let lines = words::cautions(analysis);
     if lines.is_empty() {
         return;
     }
-    page.heading("Beware");
+    page.heading("Warnings");
     for line in lines {
         page.text("  - ", &line);
     }
@@ -144,7 +152,7 @@ impl Leads {
         Leads(widths.filter(|n| *n <= 24).max().unwrap_or(0))
     }
 
-    /// The lead of one row; that of no name stands below the others.
+    /// The lead of one row; the one without a name is below the others.
     pub fn lead(&self, name: &str) -> String {
         format!("  {:<width$}  ", plain(name), width = self.0)
     }

@@ -1,5 +1,5 @@
 //! More than one study, and limits: two studies side by side, a figure over many,
-//! and what came of thresholds.
+//! and the outcome of thresholds.
 
 use crate::record::{Study, Work};
 use crate::report::Style;
@@ -59,18 +59,18 @@ pub fn between(
     page.gap();
     let rules = &between.rules;
     if between.relative {
-        let text = "Ratios are of ratios: each cell's to the baseline of its own study, second over \
-                    first. What changed for all cells of a study alike cancels.";
+        let text = "Ratios are ratios of ratios: each cell's to the baseline of its own study, \
+                    second over first. What changed for all cells of a study cancels out.";
         page.text("", text);
     }
     page.text(
         "",
         &format!(
-            "Rule: intervals are {} by Welch's t over the logarithms of all trials, each by \
-             itself; words hold at {} for all cells of a table together (Holm; the second p); \
-             EQUIVALENT takes an interval within {}. No trial of the one is paired with one of the \
-             other and no A-against-A lies between them, so whatever else changed from the first \
-             to the second is in the ratio and not in the interval.",
+            "Rule: intervals are {} by Welch's t over the logarithms of all trials, \
+             individually; verdicts hold at {} for all cells of a table together (Holm; the \
+             second p); EQUIVALENT requires an interval within {}. Trials of the two studies are \
+             not paired and there is no A-against-A between them, so anything else that changed \
+             between the studies is in the ratio and not in the interval.",
             level(rules.confidence),
             level(rules.confidence),
             level(rules.margin),
@@ -81,13 +81,13 @@ pub fn between(
 
 fn differences(page: &mut Page, all: &[Difference]) {
     if all.is_empty() {
-        page.text("hosts   ", "no difference in what the studies recorded of hosts and method");
+        page.text("hosts   ", "no recorded difference in hosts or method");
         return;
     }
     for (weight, title) in [
         (Weight::Machine, "Another machine"),
         (Weight::State, "The hosts differ in"),
-        (Weight::Method, "Measured in another way"),
+        (Weight::Method, "Measured differently"),
     ] {
         let of: Vec<&Difference> = all.iter().filter(|d| d.weight == weight).collect();
         if of.is_empty() {
@@ -163,7 +163,7 @@ fn tone(better: Option<bool>) -> Tone {
     }
 }
 
-/// Writes what came of thresholds.
+/// Writes the outcome of thresholds.
 pub fn thresholds(
     results: &[ThresholdResult],
     style: &Style,
@@ -181,8 +181,8 @@ pub fn thresholds(
     }
     if let Some(i) = results.iter().find_map(|r| r.interval) {
         let text = format!(
-            "FAILED: the whole interval lies beyond the limit; UNDECIDED: it holds the limit. \
-             Intervals are {} each, for {} together.",
+            "FAILED: the whole interval lies beyond the limit; UNDECIDED: it contains \
+             the limit. Intervals are {} each, for {} together.",
             percent_of_confidence(i.confidence),
             plural(results.len() as u64, "check"),
         );
@@ -239,15 +239,15 @@ pub fn history(history: &History, style: &Style, out: &mut dyn Write) -> io::Res
     page.text(
         "",
         &format!(
-            "{text}: e-divisive (energy distance, random orders) at {}. It takes ten \
-             studies before any change can be found, and two on either side of it.",
+            "{text}: e-divisive (energy distance, random orders) at {}. A change can \
+             be found from ten studies on, with at least two on either side of it.",
             level(CHANGE_LEVEL)
         ),
     );
     page.finish(out)
 }
 
-/// What is to be said of one study: a change of level, and what else changed.
+/// Notes on one study: a change of level, and what else changed.
 fn remark(entry: &Entry, shift: Option<&Shift>) -> String {
     let mut parts = Vec::new();
     if let Some(s) = shift {

@@ -112,8 +112,8 @@ pub fn latency(page: &mut Page, analysis: &Analysis) {
     table.print(page, 2);
     page.text(
         "  ",
-        "Ratios are of the percentiles of each block; a percentile is given where ten exchanges \
-         or more took longer.",
+        "Ratios are of the percentiles of each block; a percentile is given if at least \
+         ten exchanges took longer.",
     );
 }
 
@@ -261,7 +261,7 @@ pub fn energy(page: &mut Page, analysis: &Analysis) {
     table.print(page, 2);
     page.text(
         "  ",
-        "Watts: mean over the window, of what the source sees (`docs/meters.md`): figures of \
+        "Watts: mean over the window, as seen by the source (`docs/meters.md`): figures of \
          different sources do not compare.",
     );
 }

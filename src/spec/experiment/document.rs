@@ -1,9 +1,9 @@
-//! What an experiment file says, as TOML gives it. Every value whose sense is
-//! checked later knows its place, so that each error can point at a line and a
-//! column and say what would be right there.
+//! The content of an experiment file, as TOML gives it. Every value that is
+//! validated later keeps its position, so that each error can point at a line and
+//! a column and say what would be right there.
 
 use super::schema;
-use crate::record::{Fault, FaultKind};
+use crate::record::{Fault, FaultKind, steers};
 use crate::spec::suggest;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -48,7 +48,7 @@ pub(super) struct Document {
     /// How the cells of a block share its time: "trials" or "slices:TIME"
     #[schemars(regex(pattern = "^(trials|slices(:.+)?)$"))]
     pub design: Option<Placed<String>>,
-    /// Stopping rule: within this share, after at least so many blocks
+    /// Stopping rule: within this share, after at least this many blocks
     pub stop: Option<Placed<Stop>>,
     /// Time that the study may take: "2h"
     pub budget: Option<Placed<Time>>,
@@ -61,7 +61,7 @@ pub(super) struct Document {
     /// Where readings of power come from: "auto", "rapl", "csv=FILE" ..., with options
     #[schemars(regex(pattern = schema::power()))]
     pub power: Option<Placed<String>>,
-    /// Settings of the host that are made and put back: a profile, or a table of profile and set
+    /// Settings of the host that are made and restored: a profile, or a table of profile and set
     #[serde(default)]
     #[schemars(schema_with = "schema::settings")]
     pub settings: Option<Placed<Item>>,
@@ -156,7 +156,7 @@ impl<'de> Visitor<'de> for ItemVisitor {
     type Value = Item;
 
     fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str("a text, a whole number, or true or false")
+        f.write_str("a string, an integer, or true or false")
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Item, E> {
@@ -221,9 +221,9 @@ impl<'a> Text<'a> {
         let Some(expected) = expected else { return fault };
         let names: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
         match expected {
-            "i64" => fault.remedy("write a whole number"),
+            "i64" => fault.remedy("write an integer"),
             "f64" => fault.remedy("write a number"),
-            "a string" | "a spanned value" => fault.remedy("write a text, in quotes"),
+            "a string" | "a spanned value" => fault.remedy("write a quoted string"),
             _ if names.is_empty() => fault.remedy(format!("write {expected}")),
             _ => suggest(fault, self.text[place].trim_matches(['"', '\'']), &names),
         }
@@ -308,7 +308,7 @@ impl<'a> Section<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// A key of the experiment itself; errors at its key stand at its value.
+    /// A key of the experiment itself; errors at its key are reported at its value.
     pub fn top(text: Text<'a>, key: &'a str, said: &'a Option<Placed<Item>>) -> Option<Self> {
         said.as_ref().map(|value| Entry { text, key, key_at: value.at(), value })
     }
@@ -345,7 +345,7 @@ impl<'a> Entry<'a> {
     pub fn one_word(&self) -> Result<&'a str, Fault> {
         self.word().ok_or_else(|| {
             let fault = self.wrong(format!("'{}' takes one value here", short(self.key)));
-            fault.remedy("write a text, a whole number, or true or false")
+            fault.remedy("write a string, an integer, or true or false")
         })
     }
 
@@ -407,5 +407,5 @@ fn cut(text: &str, most: usize) -> String {
 /// What a file says may be long and hold line breaks and escapes; an error is one
 /// plain line.
 fn one_line(text: &str) -> String {
-    cut(text, 1000).chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    cut(text, 1000).chars().map(|c| if steers(c) { ' ' } else { c }).collect()
 }

@@ -11,19 +11,16 @@ use crate::spec::stream::STREAM_OPTIONS;
 use crate::spec::{PRESETS, suggest, wanted_settings};
 use std::collections::HashMap;
 
-/// The factors that are no option of the stream or the link, and what they take.
+/// The factors that are not options of the stream or the link, and what they take.
 pub const OWN_FACTORS: &[(&str, &str)] = &[
-    ("path", "both ends of the path: PAIR[:key=value,...] or TX[:...]+RX[:...]"),
+    ("path", "both halves of the path: PAIR[:key=value,...] or TX[:...]+RX[:...]"),
     ("tx", "the sender's half of the path alone: TX[:key=value,...]"),
     ("rx", "the receiver's half of the path alone: RX[:key=value,...]"),
-    ("workload", "what is done: NAME[:key=value,...]"),
+    ("workload", "workload: NAME[:key=value,...]"),
     ("link", "the link: PRESET[:key=value,...]"),
-    (
-        "cores",
-        "CPUs of the work: two-cores, one-core, unpinned, S,R, or parts (sender=0,softirq=1)",
-    ),
-    ("kernel", "the kernel that hosts boot: [NAME=]SOURCE [COMMAND LINE]"),
-    ("settings", "settings of the hosts, as --set takes them, with semicolons between: or none"),
+    ("cores", "CPU placement: two-cores, one-core, unpinned, S,R, or parts (sender=0,softirq=1)"),
+    ("kernel", "kernel that hosts boot: [NAME=]SOURCE [COMMAND LINE]"),
+    ("settings", "host settings, as for --set, separated by semicolons; or none"),
 ];
 
 /// The name of every factor that an experiment file may vary.
@@ -32,7 +29,7 @@ pub fn factor_names() -> Vec<&'static str> {
     own.chain(STREAM_OPTIONS.iter().chain(LINK_OPTIONS).map(|spec| spec.name)).collect()
 }
 
-/// Most combinations of levels that a file may ask for. A study of so many
+/// Most combinations of levels that a file may request. A study of so many
 /// cells would take a day with windows of a few seconds.
 pub const MOST_CELLS: usize = 20_000;
 
@@ -138,10 +135,10 @@ fn complete(entry: &Entry, section: &Section) -> Result<(), Fault> {
             .wrong_key(format!("'{}' contradicts 'path', which names both halves", half.key))
             .remedy("write path, or tx and rx")),
         (None, Some(half), None) => {
-            Err(half.wrong_key("'tx' stands without 'rx'").remedy("write rx = \"socket\""))
+            Err(half.wrong_key("'tx' requires 'rx'").remedy("write rx = \"socket\""))
         }
         (None, None, Some(half)) => {
-            Err(half.wrong_key("'rx' stands without 'tx'").remedy("write tx = \"socket\""))
+            Err(half.wrong_key("'rx' requires 'tx'").remedy("write tx = \"socket\""))
         }
         (None, None, None) => {
             let fault = entry.wrong_key("[factors] names no path");
@@ -169,7 +166,7 @@ pub(super) fn choice(
             levels.push(level_index(&factors[index], &value, catalogues)?);
         }
         if levels.is_empty() {
-            return Err(entry.wrong(format!("no level of '{}' is named", entry.key)));
+            return Err(entry.wrong(format!("no level of '{}' is given", entry.key)));
         }
         choice.factors.push((index, levels));
     }

@@ -1,9 +1,9 @@
-//! An experiment file: TOML that says what is varied, against what, how long
-//! and how often. `docs/experiments.md` describes the format by example.
+//! An experiment file: TOML that defines what is varied, against what, how
+//! long and how often. `docs/experiments.md` describes the format by example.
 //!
 //! Pure: what a file may name comes in as [`Catalogues`], and the same text
 //! gives the same cells anywhere. A level that is well formed but that this
-//! host cannot do (a path that needs a NIC, a CPU that is not there) is no
+//! host cannot do (a path that needs a NIC, a CPU that is not there) is not an
 //! error here: its cells become rows with a reason when the hosts are known.
 
 mod document;
@@ -45,7 +45,7 @@ pub struct Catalogues {
     pub usual_meters: Vec<&'static str>,
     /// CPUs to choose from: those of this machine, or of the hosts of the testbed.
     pub cpus: Cpus,
-    /// The testbed that was asked for, whatever the experiment says.
+    /// The testbed that was requested, whatever the experiment says.
     pub testbed: Option<TestbedChoice>,
     /// The workload of cells that name none; empty takes the first there is.
     pub workload: String,
@@ -86,12 +86,12 @@ pub struct Experiment {
     pub profiling: Option<Profiling>,
     /// How power is measured.
     pub power: Power,
-    /// Settings of the host that are made before the first trial and put back
+    /// Settings of the host that are made before the first trial and restored
     /// after the last.
     pub settings: Vec<WantedSetting>,
 }
 
-/// Reads an experiment file. `name` stands in front of errors, which read
+/// Reads an experiment file. `name` prefixes errors, which read
 /// `NAME:LINE:COLUMN: cause (remedy)`, all of kind [`Usage`].
 ///
 /// [`Usage`]: crate::record::FaultKind::Usage
@@ -128,7 +128,7 @@ pub fn parse_experiment(
     let settings = settings.map(|entry| settings::settings(&entry)).transpose()?;
 
     let varied = Entry::top(text, "factors", &said.factors).ok_or_else(|| {
-        let fault = text.wrong(0, "an experiment lacks 'factors'");
+        let fault = text.wrong(0, "the experiment has no 'factors'");
         fault.remedy("write [factors] with path = [\"socket\", \"uring\"]")
     })?;
     let factors = factors::factors(&varied, catalogues)?;

@@ -1,4 +1,4 @@
-//! From factors to cells: their product, less what is excluded.
+//! From factors to cells: their product, minus what is excluded.
 
 use super::Catalogues;
 use super::document::Entry;
@@ -57,7 +57,7 @@ pub(super) fn product<'a, 'f>(
     if let Some((_, entry, _)) = choices.iter().find(|(.., used)| !used) {
         return Err(entry
             .wrong("this exclude excludes nothing")
-            .remedy("no combination of levels is like this; correct it or take it out"));
+            .remedy("no combination of levels matches; correct or remove it"));
     }
     if cells.is_empty() {
         let text = "nothing is left to run: every combination is excluded";
@@ -101,12 +101,12 @@ impl Product<'_, '_> {
             [one] => Ok(*one),
             [] => Err(entry
                 .wrong("the baseline is not among the cells")
-                .remedy("name levels of [factors] that no [[exclude]] takes away")),
+                .remedy("name levels of [factors] that no [[exclude]] removes")),
             several => {
                 let (count, open) = (several.len(), open.join(", "));
                 let text = format!("{count} cells have the levels of the baseline");
                 let example = describe(self.factors, &self.cells[several[0]].0);
-                Err(entry.wrong(text).remedy(format!("name its {open} too: one is '{example}'")))
+                Err(entry.wrong(text).remedy(format!("give its {open} too: one is '{example}'")))
             }
         }
     }

@@ -24,7 +24,7 @@ pub const DEFAULT_WINDOW: Duration = Duration::from_millis(1500);
 const DEFAULT_SLICE: f64 = 0.1;
 
 /// Blocks before the stopping rule is asked for the first time. Fewer give no
-/// variance that an interval could stand on.
+/// variance to base an interval on.
 const DEFAULT_AT_LEAST: u32 = 5;
 
 /// Most cells that a sliced block keeps open at once.
@@ -104,7 +104,7 @@ const LONGEST: Duration = Duration::from_secs(3600);
 /// Reads a measured window: [`unit::parse_duration`] within 100 ms, the
 /// shortest that a tick-based CPU figure means anything for, and one hour.
 pub fn parse_window(text: &str) -> Result<Duration, String> {
-    between(text, Duration::from_millis(100), "a window lasts from 100ms to 60m")
+    between(text, Duration::from_millis(100), "a window lasts 100ms to 60m")
 }
 
 /// Reads a warm-up: none, or at most one hour.
@@ -143,7 +143,7 @@ pub fn parse_design(text: &str) -> Result<Design, Fault> {
     match (kind, slice) {
         ("trials", None) => Ok(Design::Trials),
         ("trials", Some(_)) => Err(usage("the design 'trials' has no slices".into())
-            .remedy("write slices:TIME, or trials alone")),
+            .remedy("write slices:TIME, or just trials")),
         ("slices", None) => Ok(Design::Slices { slice: DEFAULT_SLICE }),
         ("slices", Some(time)) => {
             let least = Duration::from_millis(10);
@@ -157,7 +157,7 @@ pub fn parse_design(text: &str) -> Result<Design, Fault> {
     }
 }
 
-/// The design of a study that asks for none: slices, which see smaller effects
+/// The design of a study that requests none: slices, which see smaller effects
 /// in the same time, unless all cells cannot be open at once.
 pub fn default_design(cells: &[Cell], window: Duration) -> Design {
     let slices = Design::Slices { slice: DEFAULT_SLICE };
@@ -183,12 +183,12 @@ pub fn check_lanes(cells: &[Cell], design: Design) -> Result<(), Fault> {
         return Ok(());
     }
     if cells.iter().any(|cell| !cell.settings.is_empty()) {
-        let text = "slices keep all cells open at once, and some have settings of the hosts";
+        let text = "slices keep all cells open at once, and some need their own host settings";
         return Err(usage(text.into()).remedy("choose the design trials"));
     }
     let memory = cells.iter().map(|cell| cell.stream.buffers()).fold(0, u64::saturating_add);
     let what = if cells.len() > MOST_LANES {
-        format!("slices keep all {} cells open at once, and {MOST_LANES} is the most", cells.len())
+        format!("slices keep all {} cells open at once, and the limit is {MOST_LANES}", cells.len())
     } else if memory > MEMORY_LIMIT {
         format!("slices keep all cells open at once, and their buffers take {} GiB", memory >> 30)
     } else {
@@ -202,8 +202,8 @@ pub fn check_stopping(rule: Stopping, blocks: u32) -> Result<(), Fault> {
     if rule.at_least <= blocks {
         return Ok(());
     }
-    let text = format!("the rule wants at least {} of {blocks} blocks", rule.at_least);
-    Err(usage(text).remedy("blocks is the most that is run: raise it, or lower at-least"))
+    let text = format!("the rule requires at least {} of {blocks} blocks", rule.at_least);
+    Err(usage(text).remedy("blocks is the maximum that is run: raise it, or lower at-least"))
 }
 
 pub(super) fn judgement(text: Text, said: &Document) -> Result<Judgement, Fault> {

@@ -1,5 +1,5 @@
 //! The JSON Schema of an experiment file, from the types and the declarations
-//! that its reader goes by. Editors for TOML complete and check by it.
+//! that its reader uses. Editors for TOML use it for completion and checks.
 
 use super::Catalogues;
 use super::document::Document;

@@ -1,4 +1,4 @@
-//! Which settings of the host an experiment asks for: `settings = "quiet"`, or a
+//! Which settings of the host an experiment requests: `settings = "quiet"`, or a
 //! table of profiles and single settings.
 
 use super::document::Entry;
@@ -6,7 +6,7 @@ use crate::record::{Fault, WantedSetting};
 use crate::spec::wanted_settings;
 
 /// Reads a profile, a list of them, or `{ profile = ..., set = [...] }`. Errors
-/// stand at the text that is wrong.
+/// are reported at the wrong text.
 pub(super) fn settings(entry: &Entry) -> Result<Vec<WantedSetting>, Fault> {
     if !entry.is_section() {
         return profiles(entry);

@@ -51,7 +51,7 @@ fn words_stand_for_several_meters_and_each_is_named_once() {
 }
 
 #[test]
-fn a_testbed_that_was_asked_for_wins_over_the_files() {
+fn a_testbed_that_was_requested_wins_over_the_files() {
     let text = "testbed = 'vm'\n[factors]\npath = 'socket'\nmtu = 9000\n";
     let asked = parse_testbed("wired", &catalogues().testbeds).unwrap();
     let catalogues = Catalogues { testbed: Some(asked), ..catalogues() };
@@ -188,7 +188,7 @@ fn halves_are_factors_of_their_own() {
 }
 
 #[test]
-fn a_cpu_that_is_not_there_is_no_error() {
+fn a_cpu_that_is_not_there_is_not_an_error() {
     let x = read("[factors]\npath = 'socket'\ncores = ['two', '0,63']").unwrap();
     assert_eq!(x.cells[1].placement.receiver, Some(63));
     let one = Catalogues { cpus: [3].into(), ..catalogues() };
@@ -227,12 +227,12 @@ fn every_error_has_a_place_a_cause_and_a_remedy() {
         (
             "blocks = '5'",
             "x.toml:1:10: ",
-            "blocks = '5': invalid type: string \"5\" (write a whole number)",
+            "blocks = '5': invalid type: string \"5\" (write an integer)",
         ),
         ("blocks = 99999999999999999999", "x.toml:1:10: ", "blocks = 99999"),
         ("workload = 'rr'", "x.toml:1:12: ", "there is no workload 'rr'"),
         ("testbed = 'netsn'", "x.toml:1:11: ", "did you mean 'netns'?"),
-        ("window = '1ms'", "x.toml:1:10: ", "from 100ms to 60m"),
+        ("window = '1ms'", "x.toml:1:10: ", "100ms to 60m"),
         ("window = true", "x.toml:1:10: ", "window = true: write a duration, such as \"3s\""),
         ("warm-up = '2h'", "x.toml:1:11: ", "a warm-up lasts at most 60m"),
         ("warm-up = '2d'", "x.toml:1:11: ", "is not a duration (write 3s, 250ms, 2m)"),
@@ -261,14 +261,14 @@ fn every_error_has_a_place_a_cause_and_a_remedy() {
         (
             "profile = 499",
             "x.toml:1:11: ",
-            "profile = 499: invalid type: integer `499` (write a text, in quotes)",
+            "profile = 499: invalid type: integer `499` (write a quoted string)",
         ),
-        ("title = 'x'", "x.toml:1:1: ", "lacks 'factors' (write [factors] with path"),
+        ("title = 'x'", "x.toml:1:1: ", "has no 'factors' (write [factors] with path"),
         ("[factors]\nmtu = 1500", "x.toml:1:1: ", "names no path"),
         ("[factors]\npath = 'sockte'", "x.toml:2:8: ", "no path 'sockte' (did you mean 'socket'?)"),
         ("[factors]\npath = ['socket',\n 'uring:dpth=3']", "x.toml:3:2: ", "did you mean 'depth'"),
         ("[factors]\npath = 'uring:depth=0'", "x.toml:2:8: ", "0 is outside 1 to 64"),
-        ("[factors]\ntx = 'socket'", "x.toml:2:1: ", "'tx' stands without 'rx'"),
+        ("[factors]\ntx = 'socket'", "x.toml:2:1: ", "'tx' requires 'rx'"),
         ("[factors]\nrx = 'splice'\ntx = 'splice'", "x.toml:2:6: ", "has no receiver half"),
         ("[factors]\npath='socket'\nrx='socket'", "x.toml:3:1: ", "contradicts 'path'"),
         ("[factors]\npath='socket'\nred-size='1M'", "x.toml:3:1: ", "did you mean 'read-size'?"),
@@ -280,7 +280,7 @@ fn every_error_has_a_place_a_cause_and_a_remedy() {
         (
             "[factors]\npath='socket'\nmtu=1.5",
             "x.toml:3:5: ",
-            "mtu=1.5: invalid type: floating point `1.5` (write a text, a whole number",
+            "mtu=1.5: invalid type: floating point `1.5` (write a string, an integer",
         ),
         ("[factors]\nmtu=1979-05-27", "x.toml:2:5: ", "mtu=1979-05-27: invalid type: date (write"),
         ("[factors]\npath='socket'\nmtu=-1", "x.toml:3:5: ", "not a whole number"),
@@ -297,11 +297,11 @@ fn every_error_has_a_place_a_cause_and_a_remedy() {
         ),
         ("[factors]\npath=['uring', 'uring+uring']", "x.toml:2:16: ", "same level"),
         ("[factors]\npath='socket'\nlink=['wire', 'wier']", "x.toml:3:15: ", "'wire'"),
-        ("[factors]\npath='socket'\ncores='left'", "x.toml:3:7: ", "'left' is no placement"),
+        ("[factors]\npath='socket'\ncores='left'", "x.toml:3:7: ", "'left' is not a placement"),
         (
             "[factors]\npath='socket'\ngro=['on','off']",
             "x.toml:1:1: ",
-            "gro = off: threaded-napi needs gro",
+            "gro = off: threaded-napi requires gro",
         ),
         (
             "[factors]\npath='socket'\nlink=['wire','wire:mtu=9000']\nmtu=1500",
@@ -339,18 +339,18 @@ fn every_error_has_a_place_a_cause_and_a_remedy() {
         (
             "exclude = {path=[]}\n[factors]\npath='socket'",
             "x.toml:1:17: ",
-            "no level of 'path' is named",
+            "no level of 'path' is given",
         ),
         ("baseline = 'uring'\n[factors]\npath='socket'", "x.toml:1:12: ", "not among the cells"),
         (
             "baseline = 'socket'\n[factors]\npath='socket'\nmtu=[1500,9000]",
             "x.toml:1:12: ",
-            "2 cells have the levels of the baseline (name its mtu too: one is 'path = socket, mtu = 1500')",
+            "2 cells have the levels of the baseline (give its mtu too: one is 'path = socket, mtu = 1500')",
         ),
         (
             "baseline = {path='socket'}\n[factors]\npath=['socket','uring']\nmtu=[1500,9000]",
             "x.toml:1:12: ",
-            "name its mtu too",
+            "give its mtu too",
         ),
         (
             "baseline = {mtu=1400}\n[factors]\npath='socket'\nmtu=[1500,9000]",
@@ -376,7 +376,7 @@ fn every_error_has_a_place_a_cause_and_a_remedy() {
 fn an_exclude_that_excludes_nothing_is_an_error() {
     // The second says nothing that the factors allow once both are read as one table.
     let text = "[factors]\npath=['socket','uring']\nmtu=[1500,9000]\n[[exclude]]\npath='uring'\nmtu=1500\n[[exclude]]\npath='uring'\nmtu=1500\n";
-    assert_eq!(read(text).unwrap().cells.len(), 4, "said twice is no contradiction");
+    assert_eq!(read(text).unwrap().cells.len(), 4, "said twice is not a contradiction");
 }
 
 #[test]
