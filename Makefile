@@ -4,14 +4,15 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 FUZZ_SECONDS ?= 5
+FAULTS_SECONDS ?= 180
 MUSL := $(shell uname -m)-unknown-linux-musl
 # Programs that tests start; tools/need knows their Debian packages.
 TEST_PROGRAMS := chromium ip iperf3 python3 qemu-system-x86_64 strace
-# Servers: a machine gets them when it is asked to, and not by `make test`, which then
+# Servers: they are installed only on request, not by `make test`, which then
 # skips the tests that start them.
 FLEET_PROGRAMS := munged sbatch slurmctld slurmd ssh sshd
 
-.PHONY: run test test-fleet build static unit timing fuzz bench bench-rr lint clean tools-build tools-bench tools-tests tools-fleet tools-observe observe-examples vm-kernel vm-nic
+.PHONY: run test test-fleet build static unit timing fuzz faults bench bench-rr bench-packets lint clean tools-build tools-bench tools-tests tools-fleet tools-observe observe-examples vm-kernel vm-nic
 
 ## run: build in release and compare every path on this machine (about 4 minutes after the build)
 run: build
@@ -28,7 +29,7 @@ static: tools-build
 	cargo build --release --locked --bin bytepath --target $(MUSL)
 	@echo target/$(MUSL)/release/bytepath
 
-## test: everything that needs no special hardware; closes with "N passed, N failed, N skipped"
+## test: everything that needs no special hardware; ends with "N passed, N failed, N skipped"
 test: tools-tests
 	@$(MAKE) --no-print-directory lint unit
 
@@ -43,7 +44,7 @@ lint:
 unit:
 	@tools/unit
 
-## timing: tests that a busy machine fails; for one that does nothing else
+## timing: tests that a busy machine fails; for an otherwise idle one
 timing: tools-build
 	cargo test --locked --test it --test lab --test guests -- --ignored timing:: --test-threads=1 --nocapture
 
@@ -51,6 +52,10 @@ timing: tools-build
 fuzz: tools-build
 	@tools/need c++
 	fuzz/run $(FUZZ_SECONDS)
+
+## faults: the fault campaign for FAULTS_SECONDS (as root); FAULTS_SEED=N repeats a round
+faults: tools-build
+	FAULTS_SECONDS=$(FAULTS_SECONDS) cargo bench --locked --bench faults
 
 ## bench: bytepath against iperf3 and neper, each at its best, as ratios
 bench: build tools-bench
@@ -63,10 +68,15 @@ tools-build:
 bench-rr: build tools-bench
 	cargo bench --locked --bench rr
 
+## bench-packets: the workload packets against DPDK's testpmd and plain loops, by turns, as ratios
+bench-packets: build tools-bench
+	@tools/need dpdk-testpmd
+	cargo bench --locked --bench packets
+
 tools-bench:
 	@tools/need iperf3 nsenter taskset sysctl sockperf qperf
 
-## observe-examples: iperf3, nginx and redis, watched by bytepath (as root)
+## observe-examples: iperf3, nginx and redis, observed by bytepath (as root)
 observe-examples: build tools-observe
 	examples/observe-iperf3.sh
 	examples/observe-nginx.sh

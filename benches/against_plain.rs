@@ -38,13 +38,10 @@ const CONGESTION: &str = "cubic";
 /// Seconds of a stream before its window.
 const WARM_UP: f64 = 0.5;
 
-/// The argument with which the bench starts itself as one end of a small program.
-const PLAIN: &str = "plain";
-
 fn main() -> Result<()> {
     let asked: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
-    if let Some((PLAIN, end)) = asked.split_first().map(|(first, rest)| (first.as_str(), rest)) {
-        return plain::run(end);
+    if let Some(played) = plain::played(&asked) {
+        return played;
     }
     let links: Vec<&str> = match asked.as_slice() {
         [] => LINKS.to_vec(),
@@ -80,7 +77,7 @@ fn fight(path: &str, link: &str, pairs: usize, window: f64) -> Result<Duel> {
     let stop = AtomicBool::new(false);
     let laboratory = common::laboratory(&stop);
     let (cells, _) = common::cells(&[path], &format!("congestion={CONGESTION}"), link)?;
-    // The baseline may be added to what was asked for.
+    // The baseline may be added to what was requested.
     let halves = |cell: &Cell| match path.split_once('+') {
         Some((tx, rx)) => cell.tx.path == tx && cell.rx.path == rx,
         None => cell.tx.path == path,
@@ -95,7 +92,7 @@ fn fight(path: &str, link: &str, pairs: usize, window: f64) -> Result<Duel> {
         for turn in 0..2 {
             if (pair + turn) % 2 == 0 {
                 let trial = stand.run(cell, &meters, &schedule, None)?;
-                duel.ours.push(trial.rate().context("the trial has no throughput")?);
+                duel.ours.push(trial.rate().context("the trial has no throughput")? * 8.0);
             } else {
                 duel.theirs.push(program(&stand, cell, window)?);
             }
@@ -148,7 +145,7 @@ fn program(stand: &Stand, cell: &Cell, window: f64) -> Result<f64> {
 /// This program again, as one end of a small program.
 fn end(stand: &Stand, cell: &Cell, role: Role) -> Result<Command> {
     let mut command = inside(stand, cell, role);
-    command.arg(std::env::current_exe()?).arg(PLAIN);
+    command.arg(std::env::current_exe()?).arg(plain::PLAIN);
     Ok(command)
 }
 
@@ -158,7 +155,7 @@ fn line(output: &mut BufReader<ChildStdout>) -> Result<String> {
     Ok(line.trim().to_owned())
 }
 
-/// A process that does not outlive whoever waits for it.
+/// A process that does not outlive its parent.
 struct Process(Child);
 
 impl Drop for Process {

@@ -87,7 +87,7 @@ fn main() -> Result<()> {
 /// Seconds of two contenders that take turns, the order changing from turn to turn.
 fn turns(repeat: u64, run: [&dyn Fn() -> Result<f64>; 2]) -> Result<[Vec<f64>; 2]> {
     let mut seconds = [Vec::new(), Vec::new()];
-    // Once in vain: files come into the page cache.
+    // Once untimed, so that the files are in the page cache.
     run[0]()?;
     for turn in 0..repeat {
         for who in if turn % 2 == 0 { [0, 1] } else { [1, 0] } {
@@ -130,7 +130,7 @@ fn finished((mut child, begin): (Child, Instant)) -> Result<f64> {
     Ok(seconds)
 }
 
-/// Most memory that a contender held, in KiB: what /proc told last, which only grows.
+/// Most memory that a contender held, in KiB: the last value in /proc, which only grows.
 fn peak(started: Result<(Child, Instant)>) -> Result<u64> {
     let (mut child, _) = started?;
     let path = format!("/proc/{}/status", child.id());
@@ -309,7 +309,7 @@ impl Random {
 
 fn number(name: &str, default: u64) -> Result<u64> {
     match std::env::var(name) {
-        Ok(text) => text.parse().with_context(|| format!("{name} is no number")),
+        Ok(text) => text.parse().with_context(|| format!("{name} is not a number")),
         Err(_) => Ok(default),
     }
 }

@@ -32,7 +32,7 @@ fn main() -> Result<()> {
         for path in PATHS {
             let (mut logs, mut own_rates) = (Moments::default(), Moments::default());
             for round in 0..rounds {
-                // Whoever is first meets another machine; so they take turns.
+                // The first one finds the machine in another state, so they take turns.
                 let (mine, theirs) = if round % 2 == 0 {
                     let mine = rate(&own, path, link, window)?;
                     (mine, rate(&other, path, link, window)?)

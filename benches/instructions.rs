@@ -1,4 +1,4 @@
-//! How often is a path called dearer than itself where guests count instructions, and is
+//! How often is a path called more expensive than itself where guests count instructions, and is
 //! one per cent found? Runs studies of equal cells and of one whose every message is
 //! followed by a loop of known length, on `vm:count=instructions`, and prints the verdicts.
 //!
@@ -167,7 +167,7 @@ fn show([equals, injected]: &[Tally; 2]) {
 /// The meter of what threads ran.
 const METER: &str = "threads";
 
-/// The cells of a study. No two of its comparisons share a trial, but for those of the null
+/// The cells of a study. No two of its comparisons share a trial, except for those of the null
 /// cell.
 struct Cells {
     /// What is compared with what; the last is the one with the loop.

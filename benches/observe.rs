@@ -1,5 +1,5 @@
 //! What watching costs. First, what it adds to one call: loops of calls under
-//! `bytepath observe`, and beside it. Then iperf3 over loopback alone, under
+//! `bytepath observe`, and next to it. Then iperf3 over loopback alone, under
 //! `bytepath observe`, `perf record`, `perf trace -s` and `strace -c -f`, one after the
 //! other in every round. Prints throughput and its ratio to iperf3 alone: median and range.
 //!
@@ -80,7 +80,7 @@ fn a_call() -> Result<()> {
             Err(e) => println!("{name} did not run: {e:#}"),
         }
     }
-    // Somebody else's program is watched, and runs when it answers.
+    // Another program is observed, and runs once it answers.
     let mut watched = Command::new(BYTEPATH)
         .args(["observe", "--sample", "none", "--out", "/dev/null", "--", "cat"])
         .stdin(Stdio::piped())
@@ -187,7 +187,7 @@ fn run(watcher: &[&str], options: &str, window: f64) -> Result<f64> {
 /// A number from the environment.
 fn number(name: &str, default: f64) -> Result<f64> {
     match std::env::var(name) {
-        Ok(text) => text.parse().with_context(|| format!("{name} is no number")),
+        Ok(text) => text.parse().with_context(|| format!("{name} is not a number")),
         Err(_) => Ok(default),
     }
 }

@@ -1,5 +1,5 @@
 //! What watching costs: the same stream with all meters and with none, and with
-//! the profile a study takes beside all meters and without, interleaved in one
+//! the profile a study takes with all meters and without, interleaved in one
 //! testbed; the same stream, and requests and answers, with the kernel's account of each
 //! CPU's time (the meter `cpu`) and without; prints the ratio's median and range, and what
 //! part of the CPUs' time the account's programs take by the kernel's own count. And how
@@ -84,7 +84,7 @@ fn account(
             meter.name() == "threads" || (with && meter.name() == "cpu")
         };
         let meters: Vec<_> = meter::regular().filter(wanted).collect();
-        // Others may keep a stream from most of its window; then it is no trial.
+        // Others may keep a stream from most of its window; then it is not a trial.
         let mut attempts = (0..5).map(|_| stand.run(cell, &meters, schedule, None));
         let trial = attempts.find_map(Result::ok).context("not one trial of five")?;
         let exact = trial.readings.iter().any(|reading| reading.metric == "cpu.foreign");
@@ -116,7 +116,7 @@ fn programs(laboratory: &Laboratory, cell: &Cell) -> Result<String> {
         (trial, looks.join())
     });
     trial?;
-    let looks = looks.map_err(|_| anyhow!("nobody looked at the programs"))?;
+    let looks = looks.map_err(|_| anyhow!("no one observed the programs"))?;
     // Only while they are attached, which is when they run.
     let most = looks.iter().map(|(_, programs)| programs.runs).max().unwrap_or(0);
     let mut while_they_run = looks.iter().skip_while(|(_, programs)| programs.runs == 0);

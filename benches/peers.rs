@@ -5,7 +5,7 @@
 //! `cargo bench --bench peers [-- LINK ...]`; needs root and nsenter, and at least one of
 //! `iperf3` and `tcp_stream` (neper) on the PATH; BENCH_IPERF3 names another iperf3. On
 //! each link a first pass tries every way to run each program, ours too, BENCH_SCREEN
-//! times; what was best there then runs beside `socket` in BENCH_BLOCKS blocks of random
+//! times; the best then runs against `socket` in BENCH_BLOCKS blocks of random
 //! order, of whose figures alone the table is made: so no program profits from having been
 //! lucky when it was chosen. Windows are of BENCH_WINDOW seconds (whole ones), after one
 //! second that does not count.
@@ -444,7 +444,7 @@ impl Tcp {
         })
     }
 
-    /// A run of this rate for so many seconds that began here and has ended.
+    /// A run of this rate for this many seconds that began here and has ended.
     fn until(&self, stand: &Stand, rate: f64, seconds: f64) -> Result<Run> {
         let after = Tcp::of(stand)?;
         let gib = rate * seconds / f64::from(1 << 30);

@@ -1,4 +1,4 @@
-//! How fast a perf script is read, and in how much memory: ours beside
+//! How fast a perf script is read, and in how much memory: ours compared with
 //! `stackcollapse-perf.pl` (if it is on PATH) and inferno's collapse.
 //!
 //! `cargo bench --bench profiles`; BENCH_SIZE is the size of the text in bytes
@@ -22,7 +22,7 @@ fn main() -> Result<()> {
         return read(&reader, Path::new(&file));
     }
     let size = match std::env::var("BENCH_SIZE") {
-        Ok(text) => text.parse::<f64>().context("BENCH_SIZE is no number")? as u64,
+        Ok(text) => text.parse::<f64>().context("BENCH_SIZE is not a number")? as u64,
         Err(_) => 1_000_000_000,
     };
     let folder = tempfile::tempdir()?;

@@ -1,5 +1,5 @@
 //! The workload `rr` against sockperf, qperf and neper's tcp_rr, in the same namespaces,
-//! on the same link, CPUs and congestion control, by turns in an order that rotates.
+//! on the same link, CPUs and congestion control, alternately in an order that rotates.
 //! Prints medians, and the ratio of ours to each with its interval.
 //!
 //! `cargo bench --bench rr [-- LINK ...]`; needs nsenter, taskset and root, and at least
@@ -27,13 +27,13 @@ const SIZE: &str = "64";
 const WARM_UP: f64 = 0.4;
 
 /// How long a peer's server may take until a client gets through.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What one run found.
 #[derive(Clone, Copy, Default)]
 struct Run {
     rate: f64,
-    /// Microseconds there and back; none where the program does not report it.
+    /// Microseconds round trip; none where the program does not report it.
     p50: Option<f64>,
     p99: Option<f64>,
 }
@@ -143,9 +143,9 @@ fn compare(
                 runs.iter().zip(&ours).filter_map(|(peer, own)| Some((of(peer)?, of(own)?)));
             let effect = Effect::of(&pairs.collect::<Vec<_>>(), 0.95)?;
             let within = effect.interval.as_ref()?;
-            let told = if (within.low..=within.high).contains(&1.0) { "" } else { "*" };
+            let mark = if (within.low..=within.high).contains(&1.0) { "" } else { "*" };
             Some(format!(
-                "{name} {:.3}{told} [{:.3}, {:.3}]",
+                "{name} {:.3}{mark} [{:.3}, {:.3}]",
                 effect.ratio, within.low, within.high
             ))
         };
@@ -212,7 +212,7 @@ impl Peer {
                 ensure!(run.rate > 0.0, "{} exchanged nothing", self.name);
                 return Ok(run);
             }
-            if begin.elapsed() > PATIENCE {
+            if begin.elapsed() > TIMEOUT {
                 bail!("{}: {text}{}", self.name, String::from_utf8_lossy(&output.stderr));
             }
             std::thread::sleep(Duration::from_millis(50));

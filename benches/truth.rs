@@ -2,7 +2,7 @@
 //! any study: equal cells, and senders that pause for a known part of their time.
 //!
 //! `cargo bench --bench truth`; runs for BENCH_MINUTES (60), in studies of BENCH_BLOCKS
-//! (10) blocks and windows of BENCH_WINDOW (1) seconds, of both designs by turns.
+//! (10) blocks and windows of BENCH_WINDOW (1) seconds, of both designs alternately.
 //!
 //! A study has the baseline, its null cell, ten more equals, and two senders that pause
 //! for 3 and 5 % of their time. A pause empties what is in flight, so that the receiver

@@ -129,7 +129,7 @@ fn requests() -> Vec<Request> {
         Request::WindowBegin { at: Some(1 << 40) },
         Request::WindowEnd { at: None },
         Request::Stop,
-        Request::Finish { patience: 2.5 },
+        Request::Finish { timeout: 2.5 },
         Request::Clock,
         Request::Route { to: "fd00::1".parse().expect("an address") },
         Request::Reach(ReachRequest::Listen { address, ports: None, token: token() }),

@@ -1,4 +1,4 @@
-//! What the benches share: the real laboratory, cells asked for by name, and
+//! What the benches share: the real lab, cells requested by name, and
 //! numbers from the environment.
 
 use anyhow::{Context, Result};
@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// The real catalogues, the default testbed, and the binary built for the bench.
+#[allow(dead_code, reason = "not every bench has a laboratory")]
 pub fn laboratory(stop: &AtomicBool) -> Laboratory<'_> {
     Laboratory {
         paths: path::CATALOG,
@@ -27,6 +28,7 @@ pub fn cells(paths: &[&str], stream: &str, link: &str) -> Result<(Vec<Cell>, Cel
 }
 
 /// The same of a workload.
+#[allow(dead_code, reason = "not every bench has cells")]
 pub fn cells_of(
     paths: &[&str],
     workload: &str,

@@ -1,15 +1,17 @@
-//! Small programs that move one stream: what somebody writes who knows the calls
+//! Small programs that move one stream: what a programmer writes who knows the calls
 //! of a path and wants nothing but the bytes moved. No meters, no ledger, no
 //! options; one message in memory that is sent again and again, as `bytepath`
 //! does it, and a receiver that looks at no byte. One file per data path.
 //!
 //! Each end runs as a process of its own: the bench starts itself again with the
-//! arguments that [`run`] reads. The receiver prints the port on which it
+//! arguments that [`played`] reads. The receiver prints the port on which it
 //! listens, and after its window `BYTES SECONDS`. Then it closes the connection,
 //! and the reset is what ends the sender.
 
+pub mod frames;
 pub mod msg_zerocopy;
 pub mod sendfile;
+pub mod smoltcp;
 pub mod socket;
 pub mod splice;
 pub mod tcp_zerocopy_receive;
@@ -53,11 +55,22 @@ const RECEIVERS: &[(&str, Receiver)] = &[
     ("uring", uring::receive),
 ];
 
+/// The argument with which a bench starts itself as one end.
+pub const PLAIN: &str = "plain";
+
+/// Plays one end, if this process was started for that.
+pub fn played(arguments: &[String]) -> Option<Result<()>> {
+    let (first, rest) = arguments.split_first()?;
+    (first == PLAIN).then(|| run(rest))
+}
+
 /// Plays one end: `send PATH CONGESTION ADDRESS` or
-/// `receive PATH CONGESTION ADDRESS WARM-UP WINDOW`, in seconds.
-pub fn run(arguments: &[String]) -> Result<()> {
+/// `receive PATH CONGESTION ADDRESS WARM-UP WINDOW`, in seconds; of frames `generate DEVICE`
+/// or `take DEVICE PROCESS WARM-UP WINDOW`, which prints the device once it is there. `smoltcp in|out MTU
+/// CPU CPU WARM-UP WINDOW` is both ends.
+fn run(arguments: &[String]) -> Result<()> {
     // SAFETY: alarm(2) takes no pointer. Nothing handles SIGALRM, so it ends
-    // this process: an end whose other half died must not stay behind.
+    // this process: an end whose other half died must not stay around.
     unsafe { libc::alarm(LIFE) };
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments.as_slice() {
@@ -80,6 +93,22 @@ pub fn run(arguments: &[String]) -> Result<()> {
             let (stream, _) = listener.accept().context("accept")?;
             let mut window = Window::new(warm_up.parse()?, window.parse()?);
             receive(&stream, &mut window).with_context(|| format!("{path}: receive"))?;
+            let (bytes, seconds) = window.measured().context("the stream ended too early")?;
+            println!("{bytes} {seconds}");
+            Ok(())
+        }
+        ["generate", device] => frames::generate(device),
+        ["take", device, process, warm_up, window] => {
+            let mut window = Window::new(warm_up.parse()?, window.parse()?);
+            frames::receive(device, process.parse()?, &mut window)?;
+            let (frames, seconds) = window.measured().context("no frames")?;
+            println!("{frames} {seconds}");
+            Ok(())
+        }
+        ["smoltcp", direction, mtu, stack, client, warm_up, window] => {
+            let mut window = Window::new(warm_up.parse()?, window.parse()?);
+            let cpus = [stack.parse()?, client.parse()?];
+            smoltcp::run(*direction == "in", mtu, cpus, &mut window)?;
             let (bytes, seconds) = window.measured().context("the stream ended too early")?;
             println!("{bytes} {seconds}");
             Ok(())

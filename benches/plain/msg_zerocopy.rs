@@ -43,7 +43,7 @@ pub fn send(stream: &TcpStream) -> io::Result<()> {
     }
 }
 
-/// Takes all completions that are there; each may speak of many sends.
+/// Takes all completions that are there; each may refer to many sends.
 fn reap(stream: &TcpStream) {
     let mut control = [0u64; 16];
     loop {

@@ -16,7 +16,7 @@ use std::ptr::null_mut;
 const LOWAT: libc::c_int = 512 << 10;
 
 /// `struct tcp_zerocopy_receive`, include/uapi/linux/tcp.h, without the fields
-/// that ask for copies and control messages.
+/// that request copies and control messages.
 #[repr(C)]
 #[derive(Default)]
 struct Request {

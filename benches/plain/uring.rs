@@ -113,7 +113,7 @@ impl Buffers {
     fn provide(&mut self, id: u16) {
         let at = usize::from(id % BUFFERS) * MESSAGE;
         // SAFETY: there are `BUFFERS` entries, and the kernel does not look at
-        // those behind the tail.
+        // those past the tail.
         let entries = unsafe { slice::from_raw_parts_mut(self.entries, usize::from(BUFFERS)) };
         let entry = &mut entries[usize::from(self.tail % BUFFERS)];
         entry.set_addr(self.memory[at..].as_ptr() as u64);

@@ -1,6 +1,6 @@
 //! Control messages as recvmsg(2) leaves them, and the books of the tokens in
 //! them against a kernel that frees as many as it likes: no token is lost, none is
-//! given back twice, and there is an end to it.
+//! returned twice, and there is an end to it.
 
 use bytepath::sys::devmem::message::encode;
 use bytepath::sys::devmem::{Arrived, Control, Fragment, Freer, Held, TokenRange, fragments};

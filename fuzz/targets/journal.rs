@@ -7,12 +7,12 @@ use bytepath::settings::journal::{read, seal};
 
 pub fn check(data: &[u8]) {
     let _ = read(data);
-    // With a right sum on every line, so that what is behind it is reached.
+    // With a right sum on every line, so that what follows is reached.
     let sealed: Vec<u8> = data.split(|byte| *byte == b'\n').flat_map(seal).collect();
-    if let Ok(told) = read(&sealed) {
-        for change in &told.changes {
+    if let Ok(chronicle) = read(&sealed) {
+        for change in &chronicle.changes {
             let _ = (change.before.to_string(), change.set.to_string(), change.setting.command());
-            // Nobody types what a testbed asks for.
+            // What a testbed requests is never typed.
             if !change.setting.is_of_testbed() {
                 typed_again(&change.setting);
             }

@@ -1,4 +1,4 @@
-//! What meters read beside `/proc`: logs and programs of power meters, lists and numbers
+//! What meters read in addition to `/proc`: logs and programs of power meters, lists and numbers
 //! of sysfs, protocol counters, netlink's counters of devices. A value or an error, no
 //! panic; and what is a value has the properties that callers rest on.
 

@@ -3,6 +3,7 @@
 
 mod devmem;
 mod experiment;
+mod frame;
 mod guest;
 mod journal;
 mod meters;
@@ -23,6 +24,7 @@ pub type Check = fn(&[u8]);
 pub static TARGETS: &[(&str, Check)] = &[
     ("devmem", devmem::check),
     ("experiment", experiment::check),
+    ("frame", frame::check),
     ("guest", guest::check),
     ("journal", journal::check),
     ("meters", meters::check),

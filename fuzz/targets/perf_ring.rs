@@ -19,7 +19,7 @@ pub fn check(data: &[u8]) {
     // a chain comes from the record, and an error is the last item.
     let mut ended = false;
     for record in records(bytes) {
-        assert!(!ended, "a record behind an error");
+        assert!(!ended, "a record after an error");
         match record {
             Ok(Record::Sample(sample)) => {
                 assert!(sample.chain.calls().count() * 8 <= bytes.len());

@@ -1,6 +1,6 @@
-//! Every parser of `sys::procfs`, and pktgen's, on any text: a value or an error, no panic.
+//! Every parser of `sys::procfs`, and those of pktgen and interrupts, on any text: a value or an error, no panic.
 
-use bytepath::sys::{pktgen, procfs};
+use bytepath::sys::{interrupts, pktgen, procfs};
 
 pub fn check(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
@@ -13,6 +13,10 @@ pub fn check(data: &[u8]) {
     if let Ok(rows) = procfs::parse_softirqs(&text) {
         assert!(rows.len() <= text.split_ascii_whitespace().count());
     }
+    if let Ok(rows) = interrupts::parse(&text) {
+        assert!(rows.len() <= text.split_ascii_whitespace().count());
+    }
+    pktgen::has_device(&text);
     if let Ok(devices) = procfs::parse_net_dev(&text) {
         assert!(devices.iter().all(|device| device.name.trim() == device.name));
     }

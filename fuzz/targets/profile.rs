@@ -1,7 +1,7 @@
 //! Every importer of profiles on any bytes: a profile or an error with the
 //! title, no panic; and what was read is written by every exporter and, as
 //! pprof, read again as it was. Counters likewise, and compared with themselves. The first
-//! byte says which importer, or that the format is to be told by the bytes.
+//! byte says which importer, or that the format is to be detected from the bytes.
 
 use bytepath::profile::import::{Content, Wanted};
 use bytepath::profile::{counts, export, import};

@@ -25,7 +25,8 @@ pub fn agent() {
             }
             "link" => {
                 let end: LinkEnd = serde_json::from_str(rest).unwrap();
-                say(serde_json::to_string(&bytepath::host::apply_link_end(&end)).unwrap());
+                let notes = bytepath::host::link_end(&end).map(|(_, notes)| notes);
+                say(serde_json::to_string(&notes).unwrap());
             }
             "device" => say(describe(rest)),
             "counters" => say(counters(rest)),

@@ -47,7 +47,7 @@ pub fn family() {
             unsafe { libc::_exit(0) };
         }
         println!("\nchild {pid}");
-        // SAFETY: waits for the child just made; no status is asked for.
+        // SAFETY: waits for the child just made; no status is requested.
         assert_eq!(unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) }, pid);
     }
     std::process::exit(7);

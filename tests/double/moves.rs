@@ -1,4 +1,4 @@
-//! Moves so many bytes through sockets, in ways that copy them and in others.
+//! Moves this many bytes through sockets, in ways that copy them and in others.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -30,7 +30,7 @@ pub fn copied(bytes: u64) {
     sender.join().unwrap();
 }
 
-/// sendfile at one end; thrown away unread at the other.
+/// sendfile at one end; discarded unread at the other.
 pub fn reference(bytes: u64) {
     let (out, into) = connected();
     let mut file = tempfile::tempfile_in("/tmp").unwrap();

@@ -13,7 +13,7 @@ const TCP_TO_CONTEXT: u32 = 0x2000_0001;
 /// Entries of the software NIC's table.
 const TABLE: u32 = 128;
 
-/// Spreads all TCP over IPv4 evenly over so many queues of a device, by a context of its own.
+/// Spreads all TCP over IPv4 evenly over this many queues of a device, by a context of its own.
 pub fn context(device: &str, first: u32, count: u32) {
     // struct ethtool_rxfh: command, context, sizes of table and key, hash, reserved, table.
     let head = [SET_CONTEXT, NEW, TABLE, 0, 0, 0];

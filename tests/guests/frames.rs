@@ -1,6 +1,6 @@
 //! What moves frames by modules that this host may not have, in a guest whose kernel has
 //! them: vhost-net with this program in the guest's place of a virtual machine, and pktgen.
-//! Without qemu or such a kernel it is skipped aloud.
+//! Without qemu or such a kernel it is skipped and reported.
 
 use crate::guests::{able, bytepath, leftovers, shown};
 use bytepath::record::{Role, TrialStatus};
@@ -12,7 +12,7 @@ fn vhost_net_and_pktgen_lose_no_frame_that_is_not_named() {
     let Some(_machine) = able() else { return };
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");
-    let paths = ["packet+vhost", "pktgen+vhost:spin=on", "packet+vhost:stop-after=50"];
+    let paths = ["packet+vhost", "pktgen+vhost:wait=spin", "packet+vhost:stop-after=50"];
     let mut words = vec!["run", "--testbed", "vm", "--workload", "packets", "--link", "tap"];
     paths.iter().for_each(|path| words.extend(["--path", path]));
     words.extend(["--cores", "0,1,vhost=0", "--blocks", "1", "--warm-up", "100ms"]);

@@ -88,7 +88,7 @@ pub fn leftovers() -> Vec<Pid> {
     guests_of(1)
 }
 
-/// Processes whose name begins so and whose `/proc/PID/stat` is as asked for.
+/// Processes whose name begins so and whose `/proc/PID/stat` is as requested.
 fn processes(name: &str, is_meant: &dyn Fn(&str) -> bool) -> Vec<Pid> {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let numbered = entries.filter_map(|e| Some((e.file_name().to_str()?.parse().ok()?, e.path())));

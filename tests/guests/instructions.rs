@@ -1,5 +1,5 @@
 //! Guests whose clock counts instructions: what a path costs is the same in every boot,
-//! and is all that the study judges. Without qemu or a kernel it is skipped aloud.
+//! and is all that the study judges. Without qemu or a kernel it is skipped and reported.
 
 use crate::guests::{able, bytepath, leftovers, shown};
 use bytepath::run::load;

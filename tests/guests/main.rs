@@ -7,6 +7,7 @@ mod instructions;
 mod nic;
 mod observe;
 mod packets;
+mod sinks;
 mod trouble;
 mod vm;
 mod wire;

@@ -1,5 +1,5 @@
-//! Bytes really copied, counted behind the kernel's own copy functions. Kernels that
-//! are locked down let nobody do that, so it is done in guests whose kernels are not:
+//! Bytes really copied, counted at the return of the kernel's own copy functions. Kernels that
+//! are locked down do not permit that, so it is done in guests whose kernels are not:
 //! the double is the program that moves bytes there, and bytepath watches it.
 
 use crate::guests::able;
@@ -18,8 +18,8 @@ const KERNELS: [&str; 2] = ["debian:newest", "debian:6.1"];
 /// Bytes that each part moves.
 const BYTES: u64 = 6 << 20;
 
-/// Bytes that may be copied beside those that a part moves: none is expected.
-const BESIDE: u64 = 4096;
+/// Bytes that may be copied in addition to those that a part moves: none is expected.
+const TOLERANCE: u64 = 4096;
 
 #[test]
 fn copies_are_counted_where_the_kernel_lets_us() {
@@ -38,7 +38,7 @@ fn copies_are_counted_where_the_kernel_lets_us() {
         println!("--- Linux {}", guest.release());
         what_is_copied_is_counted(&guest);
         what_goes_by_reference_is_not(&guest);
-        a_ledger_that_is_wrong_is_told_so(&guest);
+        a_wrong_ledger_is_reported(&guest);
         mapped_pages_are_not_copied(&guest);
     }
 }
@@ -48,29 +48,29 @@ fn what_is_copied_is_counted(guest: &guest::Errands) {
     let seen = watched(guest, &double("copied"));
     let (to_program, from_program) = counted(&seen);
     assert_eq!((seen.sent.ledger.copied, seen.received.ledger.copied), (BYTES, BYTES), "{seen:#?}");
-    assert!((BYTES..=BYTES + BESIDE).contains(&from_program), "{from_program}: {seen:#?}");
-    assert!((BYTES..=BYTES + BESIDE).contains(&to_program), "{to_program}: {seen:#?}");
+    assert!((BYTES..=BYTES + TOLERANCE).contains(&from_program), "{from_program}: {seen:#?}");
+    assert!((BYTES..=BYTES + TOLERANCE).contains(&to_program), "{to_program}: {seen:#?}");
     assert_eq!(seen.disagreement, None);
     println!("copied: {BYTES} bytes each way; {from_program} from the program, {to_program} to it");
 }
 
-/// sendfile at one end; thrown away unread at the other.
+/// sendfile at one end; discarded unread at the other.
 fn what_goes_by_reference_is_not(guest: &guest::Errands) {
     let seen = watched(guest, &double("reference"));
     let (to_program, from_program) = counted(&seen);
     assert_eq!((seen.sent.ledger.unknown, seen.received.ledger.discarded), (BYTES, BYTES));
-    assert!(from_program <= BESIDE && to_program <= BESIDE, "{from_program} {to_program}");
+    assert!(from_program <= TOLERANCE && to_program <= TOLERANCE, "{from_program} {to_program}");
     assert_eq!(seen.disagreement, None);
     println!("by reference: {BYTES} bytes; {from_program} from the program, {to_program} to it");
 }
 
-/// A datagram whose length is asked for, and of which only the beginning is taken:
+/// A datagram whose length is requested, and of which only the beginning is taken:
 /// its calls cannot tell how much that is, the copy functions can.
-fn a_ledger_that_is_wrong_is_told_so(guest: &guest::Errands) {
+fn a_wrong_ledger_is_reported(guest: &guest::Errands) {
     let seen = watched(guest, &double("truncated"));
     let (to_program, from_program) = counted(&seen);
     assert_eq!((seen.sent.ledger.copied, seen.received.ledger.copied), (BYTES, BYTES));
-    assert!((BYTES..=BYTES + BESIDE).contains(&from_program), "{from_program}: {seen:#?}");
+    assert!((BYTES..=BYTES + TOLERANCE).contains(&from_program), "{from_program}: {seen:#?}");
     assert!(to_program < BYTES / 8, "{to_program}: {seen:#?}");
     let said = seen.disagreement.as_deref().unwrap_or_default();
     assert!(said.starts_with("received: the ledger has"), "{seen:#?}");
@@ -91,9 +91,9 @@ fn mapped_pages_are_not_copied(guest: &guest::Errands) {
     let received = &seen.received.ledger;
     assert!(received.not_copied > BYTES / 4, "{seen:#?}");
     assert!(received.not_copied > 9 * received.copied, "{received:?}");
-    // What it copied besides is what the calls say, the rest of a page here and there.
+    // What it copied in addition is what the calls say, the rest of a page here and there.
     assert!(
-        to_program <= received.copied + received.copied / 20 + BESIDE,
+        to_program <= received.copied + received.copied / 20 + TOLERANCE,
         "{to_program} {received:?}"
     );
     assert!(from_program < seen.sent.ledger.unknown / 20, "{from_program} {:?}", seen.sent);

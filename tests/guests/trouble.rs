@@ -1,7 +1,7 @@
 //! Guests that panic, hang, restart or are killed, while they boot and in the
 //! middle of a trial: a fault that says what happened and quotes the console, in
 //! bounded time, and nothing left. Without qemu or a kernel the tests that need
-//! one are skipped aloud.
+//! one are skipped and reported.
 
 use crate::guests::{able, able_alone, cpu_time, guests_of, leftovers, shown, testbed};
 use bytepath::record::{Kernel, Study, TrialStatus};
@@ -30,7 +30,7 @@ const TWO_TRIALS: &[&str] = &[
 ];
 
 #[test]
-fn a_guest_that_is_killed_fails_its_trial_and_the_next_boots_anew() {
+fn a_guest_that_is_killed_fails_its_trial_and_the_next_boots_again() {
     let Some(_machine) = able() else { return };
     let (fault, _) = harmed("vm", &[], Signal::KILL);
     assert!(fault.contains("qemu killed by signal 9 (SIGKILL)"), "{fault}");
@@ -38,7 +38,7 @@ fn a_guest_that_is_killed_fails_its_trial_and_the_next_boots_anew() {
 }
 
 #[test]
-fn a_guest_that_hangs_fails_its_trial_and_the_next_boots_anew() {
+fn a_guest_that_hangs_fails_its_trial_and_the_next_boots_again() {
     let Some(_machine) = able() else { return };
     // A stopped process keeps its sockets open and answers nothing, like a kernel that
     // spins with interrupts off.
@@ -89,9 +89,9 @@ fn a_guest_that_panics_in_a_trial_fails_it_with_its_last_words() {
 }
 
 #[test]
-fn a_guest_that_panics_as_it_boots_is_told_with_its_console() {
+fn a_guest_that_panics_as_it_boots_is_reported_with_its_console() {
     let Some(_machine) = able_alone() else { return };
-    // There is no such program in the guest, and the kernel ends for want of one.
+    // There is no such program in the guest, and the kernel ends for lack of one.
     let fault = refused("vm", "debian:newest", "rdinit=/nothing init=/nothing");
     assert!(fault.contains("did not come up: the guest's kernel panicked"), "{fault}");
     assert!(fault.contains("console ended with"), "{fault}");
@@ -121,7 +121,7 @@ fn a_guest_that_restarts_as_it_boots_is_not_waited_for() {
     let fault = refused("vm:boot=50s", image.path().to_str().unwrap(), "");
     assert!(began.elapsed().as_secs() < 50, "it was waited for: {fault}");
     let expected =
-        "was reset, without a word of its kernel; its console ended with: about to restart";
+        "was reset without a message from its kernel; its console ended with: about to restart";
     assert!(fault.contains(expected), "{fault}");
 }
 
@@ -199,7 +199,7 @@ fn made_up_kernel(says: &str, code: &[u8]) -> tempfile::NamedTempFile {
     const MESSAGE: usize = 0x340;
     let mut image = vec![0u8; 4096];
     let mut put = |at: usize, bytes: &[u8]| image[at..at + bytes.len()].copy_from_slice(bytes);
-    // One sector of setup code behind the first; its signature; protocol 2.6; loaded
+    // One sector of setup code after the first; its signature; protocol 2.6; loaded
     // high; the highest address of a first file system; the text of the release.
     put(0x1f1, &[1]);
     put(0x1fe, &[0x55, 0xaa]);

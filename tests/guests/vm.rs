@@ -1,6 +1,6 @@
 //! The vm testbed, really booted: this binary as the first process of a guest,
 //! real trials in it, two kernels in one study, a kernel that comes as a package.
-//! Without qemu or a kernel each of these is skipped aloud.
+//! Without qemu or a kernel each of these is skipped and reported.
 
 use crate::guests::{able, able_alone, bytepath, guests_of, leftovers, shown, testbed};
 use bytepath::record::{Role, Scope, Study, TrialStatus};
@@ -128,7 +128,7 @@ fn study_of_two(folder: &Path, kernels: [&str; 2], profile: &str) -> (Study, Str
         bytepath(&["run", file.to_str().unwrap(), "--out", out.to_str().unwrap(), "--seed", "3"]);
     println!("a study of two kernels took {:.1} s", began.elapsed().as_secs_f64());
     let text = shown(&output);
-    // On a busy machine an emulated stream may stand still for a whole window, which is
+    // On a busy machine an emulated stream may stall for a whole window, which is
     // a failed trial (exit code 5) as it ought to be.
     assert!(matches!(output.status.code(), Some(0 | 5)), "{text}");
     let study = load(&out).unwrap();

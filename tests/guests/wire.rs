@@ -1,6 +1,6 @@
 //! What joins guests, really joined: two of them by taps, one and this host; several
 //! queues, packets that cross whole, and nothing left behind. Without qemu, a kernel
-//! or taps each of these is skipped aloud.
+//! or taps each of these is skipped and reported.
 
 use crate::guests::{Turn, able, able_alone, guests_of, leftovers, shown, testbed};
 use bytepath::record::{Role, Scope, Study, TrialStatus};
@@ -122,17 +122,17 @@ fn killed_in_the_middle_nothing_stays() {
 }
 
 #[test]
-fn contradictions_are_told_before_anything_is_booted() {
+fn contradictions_are_reported_before_anything_is_booted() {
     for (bed, what) in [
         ("vm:wire=tap", "both roles are in one guest"),
         ("vm:queues=2", "both roles are in one guest"),
-        ("vm:guests=2,host=sender", "host=sender none"),
+        ("vm:guests=2,host=sender", "host=sender has none for that role"),
         ("vm:guests=2,queues=4", "queues=4 are more than a guest's 2 CPUs"),
         ("vm:host=receiver,wire=socket", "wire=socket joins two guests"),
         ("vm:guests=2,wire=socket,queues=2", "one queue and no vhost"),
         ("vm:guests=2,wire=socket,vhost=on", "one queue and no vhost"),
         ("vm:nic=zcnic,guests=2", "joins two roles in one guest"),
-        ("vm:count=instructions,cpus=2", "cpus=2 share a clock"),
+        ("vm:count=instructions,cpus=2", "cpus=2 would share a clock"),
         ("vm:count=instructions,accel=kvm", "without counting instructions"),
         ("vm:count=instructions,guests=2", "in one guest that has both roles"),
         ("vm:count=instructions,host=sender", "in one guest that has both roles"),
@@ -148,7 +148,7 @@ fn contradictions_are_told_before_anything_is_booted() {
 }
 
 #[test]
-fn vhost_that_is_asked_for_and_missing_is_named() {
+fn vhost_that_is_requested_and_missing_is_named() {
     let Some(_machine) = able() else { return };
     if Path::new("/dev/vhost-net").exists() {
         skip!("there is a /dev/vhost-net");

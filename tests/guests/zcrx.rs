@@ -1,7 +1,7 @@
 //! zcrx end to end in a guest with a kernel that has queues without a device
 //! (Linux 7.1): a study of several shapes, with every byte compared, its ledgers
 //! against the kernel's copy statistics, and what was made to run dry reported.
-//! Without qemu or such a kernel it is skipped aloud.
+//! Without qemu or such a kernel it is skipped and reported.
 
 use crate::guests::able;
 use bytepath::record::{Role, RoleRecord, Scope, Study, Trial, TrialStatus};

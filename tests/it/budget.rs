@@ -178,13 +178,13 @@ fn a_dry_run_says_what_a_budget_holds() {
     // Nine cells of a second and a half, and one around each.
     let (code, text) = run("100s");
     assert_eq!(code, Some(0), "{text}");
-    let said = "a budget of 100s leaves about 32s after these 3 blocks, at 2.5 s a trial: for the \
-                leaders";
+    let said = "a budget of 100s leaves about 32s after these 3 blocks, at 2.5 s per trial: \
+                for the leaders";
     assert!(text.contains(said) && text.contains("27 trials"), "{text}");
     let (code, text) = run("1h");
-    let whole = "a budget of 3600s holds 5 blocks, at about 2.5 s a trial";
+    let whole = "a budget of 3600s allows 5 blocks, at about 2.5 s per trial";
     assert!(code == Some(0) && text.contains(whole), "{text}");
     let (code, text) = run("40s");
-    assert!(code == Some(2) && text.contains("does not hold two blocks of 9 cells"), "{text}");
+    assert!(code == Some(2) && text.contains("is too short for two blocks of 9 cells"), "{text}");
     assert!(run("soon").1.contains("'soon' is not a duration"));
 }

@@ -12,7 +12,7 @@ fn wrong_requests_are_explained_in_one_line() {
         (&["--path", "splice"], ""),
         (&["--path", "sendfile+splice"], "path 'splice' has no receiver half"),
         (&["--path", "tcp-zerocopy-receive"], "'tcp-zerocopy-receive' is one half of a path"),
-        (&["--path", "socket", "--path", "socket"], "asked for twice"),
+        (&["--path", "socket", "--path", "socket"], "requested twice"),
         (&["--path", "socket", "--baseline", "uring"], "not among the paths of this run"),
         (&["--stream", "message-size=0"], "outside 1 to 1G"),
         (&["--stream", "message-size=many"], "'many' is not a size (write 4096, 64K, 1M)"),
@@ -21,7 +21,7 @@ fn wrong_requests_are_explained_in_one_line() {
         (&["--link", "wire:mtu=70000"], "70000 is outside 576 to 65535"),
         (&["--link", "wierd"], "there is no link preset 'wierd'"),
         (&["--cores", "0,4000"], "CPU 4000 does not exist or may not be used"),
-        (&["--cores", "left"], "'left' is no placement"),
+        (&["--cores", "left"], "'left' is not a placement"),
         (&["--meters", "cpus"], "there is no meter 'cpus' (did you mean 'cpu'?)"),
     ];
     for (arguments, words) in cases {
@@ -82,7 +82,7 @@ fn an_experiment_file_and_the_flags_that_go_over_it() {
     {
         assert!(stdout.contains(words), "{words}: {stdout}");
     }
-    assert!(stdout.contains("stops after 2 blocks or later") && stdout.contains("22.56s at best"));
+    assert!(stdout.contains("stops after at least 2 blocks") && stdout.contains("22.56s at best"));
     let (_, stdout, _) = dry(text, &["--blocks", "2", "--window", "500ms", "--seed", "1"]);
     assert!(stdout.contains("6 trials of 1.7 s") && stdout.contains("seed 1"), "{stdout}");
 
@@ -211,7 +211,7 @@ fn options_of_meters_are_listed_and_none_is_set_of_a_meter_that_is_off() {
 }
 
 #[test]
-fn a_reader_that_stops_early_is_no_error() {
+fn a_reader_that_stops_early_is_not_an_error() {
     for arguments in [
         &["paths", "--device", "lo"][..],
         &["paths", "--device", "lo", "--json"],
@@ -231,7 +231,7 @@ fn a_reader_that_stops_early_is_no_error() {
 }
 
 #[test]
-fn a_folder_that_is_no_study_is_named() {
+fn a_folder_that_is_not_a_study_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let (code, _, stderr) = bytepath(&["show", folder.path().to_str().unwrap()]);
     assert_eq!(code, 6);

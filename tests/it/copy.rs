@@ -21,12 +21,12 @@ fn every_cell_is_measured_and_the_break_even_stands_first() {
     assert_eq!((code, err.as_str()), (0, ""));
     let said = words(&out);
     assert!(out.starts_with("thread "), "{out}");
-    assert!(said.contains("with 4 copies under way in batches of 4, in cache"), "{out}");
+    assert!(said.contains("with 4 copies in flight in batches of 4, in cache"), "{out}");
     // Wherever a model's figures stand, they are called so.
     for line in out.lines().filter(|line| line.contains("dsa-model:")) {
         assert!(line.contains("(model)") || words(&out).contains("100 (model)"), "{line}");
     }
-    assert!(said.contains("nothing of how fast a device is"), "{out}");
+    assert!(said.contains("not how fast a device is"), "{out}");
     let (_, json, _) = copy(&[&engines[..], &cells, &SMALL, &["--json"]].concat());
     let value: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(value["format"], "bytepath-copy");
@@ -36,7 +36,7 @@ fn every_cell_is_measured_and_the_break_even_stands_first() {
         assert_eq!(row["cell"]["model"], row["cell"]["engine"].as_str().unwrap().contains("model"));
         assert!(row["mean"]["rate"].as_f64().unwrap() > 0.0, "{row}");
     }
-    // Two engines beside the first, two shapes, time and rate.
+    // Two engines in addition to the first, two shapes, time and rate.
     assert_eq!(value["break_even"].as_array().unwrap().len(), 2 * 2 * 2);
 }
 
@@ -47,8 +47,8 @@ fn what_cannot_be_measured_is_refused() {
         (&["--engine", "cpu:method=magic"], 2, "option 'method' of engine cpu"),
         (&["--engine", "cpu", "--engine", "cpu"], 2, "engine cpu is given twice"),
         (&["--engine", "dsa:queues=wq99.99"], 3, "there is no work queue wq99.99"),
-        (&["--depth", "1", "--batch", "2"], 2, "every --batch is above every --depth"),
-        (&["--engine", "thread:cpu=4095"], 1, "cannot pin the helper to its CPU"),
+        (&["--depth", "1", "--batch", "2"], 2, "every --batch is larger than every --depth"),
+        (&["--engine", "thread:cpu=4095"], 1, "cannot pin the helper to CPU 4095"),
     ] {
         let (was, out, err) = copy(&[arguments, &SMALL].concat());
         assert!(was == code && out.is_empty() && err.contains(why), "{arguments:?}: {was} {err}");

@@ -23,7 +23,7 @@ use std::process::Command;
 /// them are tried, too.
 const ALL_DEVICES: &str = "BYTEPATH_TEST_ALL_DEVICES";
 
-/// What stands for the dmabuf where the kernel has no udmabuf: a driver that
+/// The substitute for the dmabuf where the kernel has no udmabuf: a driver that
 /// cannot bind says so before it looks.
 fn memory() -> (Option<Box<dyn Memory>>, OwnedFd) {
     let memory = dmabuf::PROVIDERS.iter().find_map(|provider| provider.allocate(1 << 20).ok());
@@ -86,7 +86,7 @@ fn recorded() -> Recorded {
     serde_json::from_str(include_str!("../data/devmem/refusals-7.3.4.json")).unwrap()
 }
 
-/// The words of the kernel reach whoever asks why.
+/// The kernel's words reach the user who asks why.
 #[test]
 fn recorded_refusals_become_reasons() {
     let Recorded { kernel, refusals } = recorded();
@@ -123,7 +123,7 @@ fn recorded_refusals_become_reasons() {
 }
 
 #[test]
-fn memory_that_is_asked_for_is_memory_that_is_probed() {
+fn memory_that_is_requested_is_memory_that_is_probed() {
     let devmem = path::find(path::CATALOG, "devmem").unwrap();
     let works = |name: &str| Attempt { name: name.into(), outcome: Outcome::Works(String::new()) };
     let attempts = ["devmem.netdev-family", "devmem.memory.heap", "devmem.bind-rx"].map(works);

@@ -116,7 +116,7 @@ fn sides_are_added_up_and_shares_do_not_change_by_it() {
     let twice = printed(&["baseline.txt,baseline.txt", "affinity.txt", "--format", "tsv"]);
     assert!(twice.contains("\npoll_idle\t72241\t243486\t171245\t"), "{twice}");
     let text = printed(&["baseline.txt,baseline.txt", "affinity.txt"]);
-    assert!(text.contains("2 profiles without and 1 with are added up as they are"), "{text}");
+    assert!(text.contains("2 profiles without and 1 with are added up unnormalised"), "{text}");
     let share = |before: &str| {
         let text = printed(&[before, "affinity.txt", "--per", "sample", "--format", "tsv"]);
         let row = text.lines().find(|row| row.starts_with("schedule\t")).unwrap().to_owned();
@@ -137,7 +137,7 @@ fn standard_input_is_a_side() {
 }
 
 #[test]
-fn what_well_known_functions_mean_is_told_of_pasted_profiles() {
+fn symptoms_are_reported_for_pasted_profiles() {
     // Made up: a fifth of what is busy goes to the return thunks, then nothing.
     let folder = tempfile::tempdir().unwrap();
     let pasted = |name: &str, lines: &str| {
@@ -209,15 +209,20 @@ fn refusals_name_the_thing_and_the_way_out() {
     let nowhere = format!("{}#uring", folder.path().display());
     for (before, extra, code, expected) in [
         (torn.as_str(), &[][..], 6, "torn, line 10: 'garbage' is not a function and its ticks"),
-        (nothing.as_str(), &[], 6, "no profile of a known format"),
+        (nothing.as_str(), &[], 6, "not a profile of a known format"),
         ("missing", &[], 6, "cannot read missing"),
         (".", &[], 2, "is a folder (name a cell of the study: .#CELL)"),
         (nowhere.as_str(), &[], 6, "experiment.toml"),
-        ("baseline.txt", &["--per", "gib"], 2, "does not tell how many bytes"),
-        ("baseline.txt", &["--explain", "text"], 2, "baseline.txt: its samples tell no CPU time"),
+        ("baseline.txt", &["--per", "gib"], 2, "does not record how many bytes"),
+        (
+            "baseline.txt",
+            &["--explain", "text"],
+            2,
+            "baseline.txt: its samples do not measure CPU time",
+        ),
         ("baseline.txt", &["--explain", "text", "--json"], 2, "cannot be used with"),
         ("baseline.txt", &["--explain", "text", "--per", "second"], 2, "--per gib or --per packet"),
-        ("baseline.txt", &["--threshold", "101"], 2, "no number of percent"),
+        ("baseline.txt", &["--threshold", "101"], 2, "not a percentage"),
     ] {
         let mut arguments = vec![before, "affinity.txt"];
         arguments.extend(extra);
@@ -313,7 +318,7 @@ fn counters_stand_side_by_side() {
     for (arguments, why) in [
         (&["a.txt", "mail@1"][..], "one side holds counters"),
         (&["a.txt", "b.txt", "--explain", "text"], "no functions to explain"),
-        (&["a.txt,b.txt", "b.txt"], "one text is compared with one"),
+        (&["a.txt,b.txt", "b.txt"], "are compared one text with one"),
         (&["mail@1", "mail@2", "--work", "7"], "--work divides counters"),
     ] {
         let (code, _, err) = compared(&[files[0], files[1], ("mail", MAIL)], arguments);

@@ -42,7 +42,7 @@ fn study(folder: &Path, packets: bool) -> Study {
                 [0.0, 0.03, -0.02, 0.9][number as usize - 1],
                 "",
             );
-            // Those of before told no packets; their trials do.
+            // Earlier ones recorded no packets; their trials do.
             profile.header.work.packets = None;
             if number == 4 {
                 trial.status = TrialStatus::Rejected { events: vec!["7 samples were lost".into()] };
@@ -115,7 +115,7 @@ fn a_cell_is_its_profiles_that_count_and_what_the_meter_says() {
 }
 
 #[test]
-fn reports_of_the_study_tell_costs_per_packet_when_asked() {
+fn reports_of_the_study_give_costs_per_packet_on_request() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("study");
     study(&path, true);
@@ -126,7 +126,7 @@ fn reports_of_the_study_tell_costs_per_packet_when_asked() {
         let per_packet = printed(&["show", path, "--format", format, "--per", "packet"]);
         assert!(per_packet.contains("CPU-ns/packet"), "{per_packet}");
         assert!(per_packet.contains(extra), "{per_packet}");
-        assert!(words(&per_packet).contains("64 KiB of stream on average"), "{format}");
+        assert!(words(&per_packet).contains("on average 64 KiB of the stream"), "{format}");
     }
     let json: Value =
         serde_json::from_str(&printed(&["show", path, "--json", "--per", "packet"])).unwrap();
@@ -155,13 +155,13 @@ fn what_a_study_does_not_tell_is_refused_with_a_way_out() {
         let (code, _, said) = bytepath(arguments);
         assert!(code != 0 && said.contains(expected), "{arguments:?}: {said}");
     }
-    // Nobody asked for packets: nothing is missing.
+    // Packets were not requested: nothing is missing.
     assert!(printed(&["show", study]).contains("by the CPU meter"));
 }
 
-/// There is nothing to lay beside one cell, but its functions mean what they mean.
+/// There is nothing to compare one cell with, but its symptoms still apply.
 #[test]
-fn what_well_known_functions_mean_is_told_of_one_cell_alone() {
+fn symptoms_are_reported_for_one_cell_alone() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("study");
     let mut study = made_up::study();

@@ -15,7 +15,7 @@ fn findings(machine: &str) -> Vec<Finding> {
     examine(&survey(&roots), &moment(&roots))
 }
 
-/// What is said of a machine, one line each: "Distorts: irqbalance is running".
+/// The findings on a machine, one line each: "Distorts: irqbalance is running".
 fn said(machine: &str) -> String {
     let line = |f: &Finding| format!("{:?}: {}", f.severity, f.what);
     findings(machine).iter().map(line).collect::<Vec<_>>().join("\n")
@@ -55,7 +55,7 @@ fn what_netlink_says_of_a_card_is_judged_with_the_exact_command() {
         ("header split is off", "ethtool -G ens3f0np0 tcp-data-split on"),
         ("1024 descriptors, 8192", "ethtool -G ens3f0np0 rx 4096"),
         ("adapts to the load", "ethtool -C ens3f0np0 adaptive-rx off rx-usecs 8"),
-        ("hardware GRO is there", "ethtool -K ens3f0np0 rx-gro-hw on"),
+        ("hardware GRO is available", "ethtool -K ens3f0np0 rx-gro-hw on"),
     ] {
         assert_eq!(command("sapphire-rapids-server", what), expected);
     }
@@ -68,7 +68,7 @@ fn what_netlink_says_of_a_card_is_judged_with_the_exact_command() {
     ] {
         assert_eq!(command("arm-server", what), expected);
     }
-    // A ring that cannot be larger, and what a driver does not tell, are no findings.
+    // A ring that cannot be larger, and what a driver does not report, are not findings.
     assert!(!said("arm-server").contains("descriptors"));
     assert!(!said("laptop").contains("wlp0s20f3"), "{}", said("laptop"));
 }

@@ -13,13 +13,13 @@ const SYMPTOMS: &str = "What well-known functions mean";
 
 fn text(explanation: &Explanation, width: usize) -> String {
     let mut out = Vec::new();
-    report::explanation(explanation, &Style { width, ..Style::default() }, &mut out).unwrap();
+    report::explanation(explanation, None, &Style { width, ..Style::default() }, &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 
 fn mail(explanation: &Explanation) -> String {
     let mut out = Vec::new();
-    report::explanation_for_mail(explanation, &mut out).unwrap();
+    report::explanation_for_mail(explanation, None, &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 
@@ -35,27 +35,29 @@ fn the_words_name_what_is_beyond_doubt() {
 }
 
 #[test]
-fn costs_are_told_per_packet() {
+fn costs_are_reported_per_packet() {
     let explanation = explanation_per(WorkUnit::Packet, 3, "");
     // 0.17 CPU-s/GiB over 16384 packets a GiB are 10.4 us for each.
     let said = words(&text(&explanation, 100));
     let expected = "tcp-zerocopy-receive saves 10376 CPU-ns/packet against socket by the CPU \
                     meter: 14644 less copying, 3650 more page mapping, ";
     assert!(said.contains(expected), "{said}");
-    let packets = "A packet is what the receiver's device counts as one: 64 KiB of stream on \
-                   average in socket, 64 KiB in tcp-zerocopy-receive.";
-    assert!(said.contains(packets) && !said.contains("two kinds"), "{said}");
+    let packets = "A packet is what the receiver's device counts as one: on average 64 \
+                   KiB of the stream in socket, 64 KiB in tcp-zerocopy-receive.";
+    assert!(said.contains(packets) && !said.contains("differ in kind"), "{said}");
     assert!(words(&mail(&explanation)).contains(packets));
     // Half of the packets twice as large are other work.
     let mut other = explanation.clone();
     other.waterfalls[0].after.packet = Some(131072.0);
-    assert!(words(&text(&other, 100)).contains("work of two kinds: compare per GiB, too."));
+    assert!(
+        words(&text(&other, 100)).contains("These differ in kind of work: compare per GiB, too.")
+    );
     // Costs per GiB say nothing of packets.
     assert!(!words(&text(&explanation_per(WorkUnit::Gib, 3, ""), 100)).contains("packet is"));
 }
 
 #[test]
-fn what_cannot_be_compared_is_told_all_the_same() {
+fn what_cannot_be_compared_is_reported_all_the_same() {
     let notes = vec!["a profile is left out: it is torn".to_owned()];
     let explanation = Explanation { notes, ..Explanation::default() };
     for said in [text(&explanation, 72), mail(&explanation)] {
@@ -68,8 +70,8 @@ fn of_an_emulated_processor_nothing_is_said_to_cost_or_save() {
     let explanation = Explanation { functional: true, ..explanation(3, "") };
     for said in [words(&text(&explanation, 100)), words(&mail(&explanation))] {
         let expected = "FUNCTIONAL ONLY: on an emulated processor tcp-zerocopy-receive took 0.170 \
-                        CPU-s/GiB less than socket by the CPU meter. Which functions ran is as \
-                        anywhere, what they cost is not. Of the steps these are resolved: 0.240 \
+                        CPU-s/GiB less than socket by the CPU meter. Which functions ran is \
+                        the same as on any machine, what they cost is not. Of the steps these are resolved: 0.240 \
                         less copying";
         assert!(said.contains(expected), "{said}");
         assert!(!said.contains(" saves ") && !said.contains(" costs "), "{said}");
@@ -89,9 +91,11 @@ fn a_largest_step_in_doubt_is_not_passed_over() {
 #[test]
 fn one_trial_names_nothing() {
     let said = words(&text(&explanation(1, ""), 100));
-    assert!(said.contains("No step can be named: one profile trial of a cell has no interval."));
+    assert!(
+        said.contains("No step can be singled out: one profile trial of a cell has no interval.")
+    );
     assert!(!said.contains("less copying"), "{said}");
-    // The steps are there all the same.
+    // The steps are there anyway.
     assert!(said.contains("copying -0.240 - "), "{said}");
 }
 
@@ -128,7 +132,7 @@ fn nothing_to_explain_prints_nothing() {
 }
 
 #[test]
-fn what_well_known_functions_mean_is_told_cell_by_cell() {
+fn symptoms_are_reported_cell_by_cell() {
     let explanation = explanation(2, "");
     assert!(!text(&explanation, 100).contains(SYMPTOMS), "the made-up profiles have none");
     let symptom = Seen {
@@ -142,7 +146,7 @@ fn what_well_known_functions_mean_is_told_cell_by_cell() {
     let symptoms = Symptoms { cells, seen: vec![symptom] };
     let explanation = Explanation { symptoms, ..explanation };
     let mut page = Vec::new();
-    report::explanation_page(&explanation, &mut page).unwrap();
+    report::explanation_page(&explanation, None, &mut page).unwrap();
     let page = String::from_utf8(page).unwrap();
     for said in [words(&text(&explanation, 100)), words(&mail(&explanation))] {
         let line = "made up: socket 25%, tcp-zerocopy-receive 0% (one, two) it means nothing try: \

@@ -136,7 +136,7 @@ fn one_factor_alone_has_no_view() {
     assert_eq!(analysed(&one).factors, None);
 }
 
-/// Under emulation the chart shows that all cells ran; nothing is said of effects.
+/// Under emulation the chart shows that all cells ran; nothing is reported about effects.
 #[test]
 fn without_speed_there_is_a_chart_and_no_effect() {
     let mut study = study(&mut Random::new(3), |cell, _, _| Some(truth(cell)));
@@ -146,11 +146,11 @@ fn without_speed_there_is_a_chart_and_no_effect() {
         let part = text.split_once("What each factor does").expect("the section").1;
         assert!(part.contains("How the bytes went; no speed was measured."), "{part}");
         assert!(part.contains("hw-gro") && !part.contains("##"), "{part}");
-        assert!(!part.contains("Each level over"), "{part}");
+        assert!(!part.contains("Each level relative to"), "{part}");
     }
     let page = said("html");
     let chart = page.split_once("id=\"factors\"").expect("the section").1;
-    assert!(chart.contains("<h3>cores=one</h3>") && !chart.contains("Each level over"));
+    assert!(chart.contains("<h3>cores=one</h3>") && !chart.contains("Each level relative to"));
 }
 
 #[test]
@@ -159,13 +159,13 @@ fn reports_tell_it_and_draw_it() {
     let said = |format: &str| String::from_utf8(render(format, &study, &Style::default())).unwrap();
     for text in [said("text"), said("netdev")] {
         let part = text.split_once("What each factor does").expect("the section").1;
-        let told = words(part);
-        assert!(told.contains("hw-gro=true false 1.") && told.contains(" FASTER"), "{part}");
-        assert!(told.contains("hw-gro=true with path=zcrx: throughput is 1.2"), "{part}");
+        let text = words(part);
+        assert!(text.contains("hw-gro=true false 1.") && text.contains(" FASTER"), "{part}");
+        assert!(text.contains("hw-gro=true with path=zcrx: throughput is 1.2"), "{part}");
         // The chart: two panels with two bars for each of three paths.
-        let chart = part.split_once("Each level over").unwrap().0;
+        let chart = part.split_once("Each level relative to").unwrap().0;
         assert_eq!(chart.lines().filter(|line| line.ends_with("##")).count(), 12, "{chart}");
-        assert!(told.contains("hw-gro Gbit/s cores=two"), "{chart}");
+        assert!(text.contains("hw-gro Gbit/s cores=two"), "{chart}");
     }
     assert!(said("netdev").lines().all(|line| line.len() <= 72));
     let mut many = analysed(&study);
@@ -176,7 +176,7 @@ fn reports_tell_it_and_draw_it() {
     let subject = Subject::of(&study, &many, None);
     find("text").unwrap().render(&subject, &Style::default(), &mut out).unwrap();
     let text = words(&String::from_utf8(out).unwrap());
-    assert!(text.contains("and 3 pairs that depend less on each other"), "{text}");
+    assert!(text.contains("and 3 pairs with weaker interactions"), "{text}");
     let page = said("html");
     let chart = page.split_once("id=\"factors\"").expect("the section").1;
     for part in ["<h3>cores=two</h3>", "<h3>cores=one</h3>", "hw-gro=true", "class=\"user\""] {

@@ -1,4 +1,4 @@
-//! `bytepath fleet` beside made-up programs in Slurm's place: what is asked of them, and what
+//! `bytepath fleet` with made-up programs in Slurm's place: what is requested of them, and what
 //! their answers come to. `tests/lab/slurm.rs` asks the real ones.
 
 use crate::made_up;
@@ -122,11 +122,11 @@ fn a_fleet_is_submitted_shown_submitted_again_and_collected() {
 
     let (code, _, errors) = cluster.bytepath(&["fleet", "collect", fleet]);
     assert_eq!(code, 2, "{errors}");
-    assert!(errors.contains("shard-1 has 14 of 35 trials; shard-2 was not begun"), "{errors}");
+    assert!(errors.contains("shard-1 has 14 of 35 trials; shard-2 has not started"), "{errors}");
     // What a shard measured on another pair before is a pair of its own.
     write(&folder.join("shard-0.1"), 1);
     let (code, text, errors) = cluster.bytepath(&["fleet", "collect", fleet, "--partial"]);
-    assert!(code == 0 && errors.contains("left out: shard-2 was not begun"), "{text}{errors}");
+    assert!(code == 0 && errors.contains("left out: shard-2 has not started"), "{text}{errors}");
     let study = load(&folder.join("study")).unwrap();
     assert_eq!(study.header.schedule.blocks, 6);
     let of = |pair| study.trials.iter().filter(|t| t.pair.as_deref() == Some(pair)).count();
@@ -134,7 +134,7 @@ fn a_fleet_is_submitted_shown_submitted_again_and_collected() {
 }
 
 #[test]
-fn a_shard_goes_on_on_its_own_nodes_and_begins_again_on_others() {
+fn a_shard_continues_on_its_own_nodes_and_begins_again_on_others() {
     let cluster = Cluster::new();
     let addresses = "case $3 in n0) echo NodeAddr=10.9.0.1;; *) echo NodeAddr=10.9.0.2;; esac";
     let names = format!("case $2 in hostnames) echo n0; echo n1;; *) {addresses};; esac");
@@ -156,7 +156,7 @@ fn a_shard_goes_on_on_its_own_nodes_and_begins_again_on_others() {
     write_of(&folder.join("shard-0"), 2, "hosts:receiver=ssh://another");
     let (code, _, errors) = shard();
     assert!(code != 0 && errors.contains("shard-0 on n0 and n1"), "{errors}");
-    assert!(errors.contains("the nodes are others than before"), "{errors}");
+    assert!(errors.contains("the nodes differ from before"), "{errors}");
     assert!(errors.contains("made-up: no step"), "it was begun again: {errors}");
     assert!(is_there("shard-0.1") && !is_there("shard-0"));
 

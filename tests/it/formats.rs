@@ -105,7 +105,7 @@ fn values<'a>(words: &'a [String], flag: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn the_command_asks_for_the_same_cells_again() {
+fn the_command_requests_the_same_cells_again() {
     let declared = path_spec(path::CATALOG, path::PAIRS);
     let ask = |paths: &[&str], stream: &str, link: &str, cores: &str, baseline: Option<&str>| {
         let paths: Vec<String> = paths.iter().map(|p| (*p).to_owned()).collect();
@@ -241,7 +241,7 @@ fn same(field: &Field, text: &str) -> bool {
         Field::Long(n) | Field::TimestampMillis(n) => Ok(*n) == text.parse(),
         Field::Double(n) => Ok(*n) == text.parse(),
         Field::Bool(flag) => flag.to_string() == text,
-        other => panic!("{other:?} is no type of the long table"),
+        other => panic!("{other:?} is not a type of the long table"),
     }
 }
 
@@ -407,15 +407,19 @@ fn a_report_goes_to_a_file_whose_name_tells_the_format() {
     let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap()).collect();
     assert!(left.iter().all(|e| !e.file_name().to_string_lossy().contains(".part")), "{left:?}");
     for (arguments, code, words) in [
-        (&["--out", "report.doc"][..], 2, "does not tell the format (let it end in one of .txt"),
+        (
+            &["--out", "report.doc"][..],
+            2,
+            "cannot infer the format from 'report.doc' (use one of the suffixes .txt",
+        ),
         (&["--out", "nowhere/report.csv"], 6, "cannot write nowhere/report.csv"),
         (&["--format", "htlm"], 2, "did you mean 'html'?"),
         (&["--format", "csv", "--json"], 2, "cannot be used with"),
     ] {
         let output = show(arguments);
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {told}");
-        assert!(told.contains(words), "{told}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(words), "{stderr}");
     }
 }
 

@@ -5,20 +5,20 @@ use crate::made_up::{self, PATHS, cell, header};
 use crate::report::render;
 
 use bytepath::record::{
-    Cell, CellId, Hops, Reading, Role, Scope, Study, TapSettings, Trial, Unit, Work,
+    Cell, CellId, Hops, OptionValue, Reading, Role, Scope, Study, TapSettings, Trial, Unit, Work,
 };
 use bytepath::report::Style;
 use bytepath::stats::{Bound, ENGINE_RUN, Rules, analyse};
 
-/// Two blocks of 2 s windows: 1.33 M frames a second read, and 3.895 M lost beside them, or
+/// Two blocks of 2 s windows: 1.33 M frames a second read, and 3.895 M lost in addition, or
 /// with back-pressure 1.033 M and none.
-fn study() -> Study {
+pub fn study() -> Study {
     let one = |name: &str, backpressure: bool, flows: u32| {
         let mut one = cell(name, "packet", "tap");
         one.workload.name = "packets".into();
         one.link.preset = "tap".into();
         one.link.qdisc = if backpressure { "fq_codel" } else { "none" }.into();
-        one.link.tap = Some(TapSettings { queues: 1, backpressure, vnet_header: false });
+        one.link.tap = Some(TapSettings { queues: 1, backpressure, ..TapSettings::default() });
         one.stream.flows = flows;
         let qdisc = one.link.qdisc.clone();
         let levels = [
@@ -106,6 +106,20 @@ fn a_mail_has_the_block_of_such_threads() {
     assert!(mail.contains("| 4 generating threads    |"), "{mail}");
     assert!(mail.contains("| a thread    | 332 Kpps"), "{mail}");
     assert!(mail.lines().all(|line| line.len() <= 72), "{mail}");
+}
+
+#[test]
+fn other_ways_to_read_have_rows_of_their_own() {
+    let mut study = study();
+    let cell = &mut study.header.cells[1];
+    cell.rx.options.0.insert("by".into(), OptionValue::Word("uring".into()));
+    cell.link.tap.as_mut().unwrap().macvtap = true;
+    let mail = render("netdev", &study, &Style::default());
+    for row in
+        ["| TAP       | Transmitted | 1330 Kpps", "| MACVTAP   | Transmitted |", "| uring     |"]
+    {
+        assert!(mail.contains(row), "{row}: {mail}");
+    }
 }
 
 #[test]

@@ -29,7 +29,7 @@ struct Tag {
     attributes: BTreeMap<String, String>,
 }
 
-/// What a page is made of.
+/// The parts of a page.
 #[derive(Debug, Default)]
 struct Parsed {
     tags: Vec<Tag>,
@@ -170,7 +170,7 @@ fn the_page_says_what_the_study_says() {
 
 #[test]
 fn an_interval_is_drawn_whole_or_said_to_go_on() {
-    let cut = "An interval that reaches an end of the axis goes on beyond it.";
+    let cut = "An interval that reaches an end of the axis extends beyond it.";
     assert!(!words(&sound(&page(&study())).text).contains(cut));
     // Two blocks that disagree have an interval without a useful end.
     let mut wild = study();
@@ -221,7 +221,7 @@ fn the_page_needs_nothing_and_allows_nothing() {
 
 fn explained(trials: usize, hostile: &str) -> String {
     let mut out = Vec::new();
-    report::explanation_page(&profiles::explanation(trials, hostile), &mut out).unwrap();
+    report::explanation_page(&profiles::explanation(trials, hostile), None, &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 
@@ -321,7 +321,7 @@ fn text_and_marks_stand_out_in_every_scheme() {
                 assert!(found >= least, "{name} {found:.2} in {scheme:?}");
             }
         }
-        // Parts of one bar are told apart without their hue.
+        // Parts of one bar are distinguishable without their hue.
         for (a, b) in [("user", "system"), ("system", "softirq"), ("free", "copied")] {
             let found = contrast(scheme[a], scheme[b]);
             assert!(found >= 1.3, "{a} {b} {found:.2}");
@@ -500,8 +500,8 @@ fn browse(browser: &str, page: &str) -> (String, Vec<String>) {
     let dom = String::from_utf8_lossy(&output.stdout);
     let found =
         dom.split_once("<pre id=\"found\">").and_then(|(_, rest)| rest.split_once("</pre>"));
-    let told = String::from_utf8_lossy(&output.stderr);
-    let complaints = told.lines().filter(|l| l.contains("CONSOLE")).map(str::to_owned).collect();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let complaints = stderr.lines().filter(|l| l.contains("CONSOLE")).map(str::to_owned).collect();
     (found.map(|(found, _)| found.to_owned()).unwrap_or_default(), complaints)
 }
 

@@ -25,7 +25,7 @@ fn write(study: &Study, folder: &Path) -> String {
     folder.display().to_string()
 }
 
-/// The made-up study on another pair of hosts, where splice is so many times as fast.
+/// The made-up study on another pair of hosts, where splice is this many times as fast.
 fn shard(seed: u64, splice: f64) -> Study {
     let mut study = made_up::study();
     study.header.schedule.seed = seed;
@@ -102,7 +102,7 @@ fn two_pairs_become_one_study_with_the_spread_between_them() {
     assert_eq!(1 + ends(",one") + ends(",two"), csv.lines().count());
     let details = Style { details: true, ..Style::default() };
     let text = words(&String::from_utf8(render("text", &merged, &details)).unwrap());
-    assert!(text.contains("Pairs of hosts: how far the ratio"), "{text}");
+    assert!(text.contains("Pairs of hosts: how the ratio"), "{text}");
     assert!(text.contains("splice rate 2 33%"), "{text}");
     let json = render("json", &merged, &details);
     let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
@@ -135,11 +135,11 @@ fn what_is_another_experiment_or_another_machine_is_refused() {
         errors
     };
     let window = merge("window", &|s| s.header.schedule.window = 1.0, &[]);
-    assert!(window.contains("window has another window (3 s and 1 s) than first"), "{window}");
+    assert!(window.contains("window has a different window (3 s and 1 s) than first"), "{window}");
     let cells = merge("cells", &|s| s.header.cells = rr::study().header.cells, &[]);
-    assert!(cells.contains("other cells"), "{cells}");
+    assert!(cells.contains("different cells"), "{cells}");
     let version = merge("version", &|s| s.header.bytepath = "0.0.9".into(), &[]);
-    assert!(version.contains("another bytepath"), "{version}");
+    assert!(version.contains("a different bytepath"), "{version}");
     let empty = merge("empty", &|s| s.trials.clear(), &[]);
     assert!(empty.contains("has no trials"), "{empty}");
     let other = |s: &mut Study| s.header.facts[1].cpu_model = "another".into();

@@ -238,7 +238,7 @@ fn a_device_that_was_replaced_has_no_numbers() {
 #[test]
 fn files_of_nonsense_are_errors_that_name_the_file() {
     let dir = tempfile::tempdir().unwrap();
-    for file in ["stat", "softirqs", "net/softnet_stat", "self/net/dev"] {
+    for file in ["stat", "softirqs", "interrupts", "net/softnet_stat", "self/net/dev"] {
         let path = dir.path().join("proc").join(file);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, b"\xff\0nonsense\n:\n:\ncpu\n").unwrap();
@@ -248,6 +248,7 @@ fn files_of_nonsense_are_errors_that_name_the_file() {
     for (name, file) in [
         ("cpu", "/proc/stat"),
         ("softirqs", "/proc/softirqs"),
+        ("ipis", "/proc/interrupts"),
         ("softnet", "softnet_stat"),
         ("link", "net/dev"),
     ] {
@@ -269,6 +270,7 @@ fn every_meter_says_what_it_is() {
         "tcp-stack",
         "softnet",
         "softirqs",
+        "ipis",
         "link",
         "nic",
         "steady",
@@ -276,7 +278,10 @@ fn every_meter_says_what_it_is() {
         "frequency",
         "power",
     ];
-    assert_eq!(names, [&always[..], &["nvml", "locks", "handoffs", "profile"]].concat());
+    assert_eq!(
+        names,
+        [&always[..], &["nvml", "counters", "locks", "handoffs", "profile"]].concat()
+    );
     assert_eq!(regular().map(|m| m.name()).collect::<Vec<_>>(), always);
     assert!(!selectable().any(|m| m.name() == "profile"));
     let apart: Vec<_> = CATALOG.iter().filter(|m| m.apart()).map(|m| m.name()).collect();
@@ -287,7 +292,7 @@ fn every_meter_says_what_it_is() {
     assert_eq!(meter("threads").reach(), Reach::Agent);
 }
 
-/// A thread that works for a while when told to, and stays until it is let go.
+/// A thread that works for a while on demand, and stays until it is released.
 struct Worker {
     tid: u32,
     go: mpsc::Sender<()>,
@@ -297,16 +302,16 @@ struct Worker {
 fn worker(work: impl FnOnce() -> Duration + Send + 'static) -> Worker {
     let (go, begin) = mpsc::channel();
     let (report, done) = mpsc::channel();
-    let (tell, told) = mpsc::channel();
+    let (announce, tid) = mpsc::channel();
     std::thread::spawn(move || {
-        tell.send(thread::id()).unwrap();
+        announce.send(thread::id()).unwrap();
         if begin.recv().is_ok() {
             report.send(work()).unwrap();
         }
         // Stays until the worker is dropped.
         let _ = begin.recv();
     });
-    Worker { tid: told.recv().unwrap(), go, done }
+    Worker { tid: tid.recv().unwrap(), go, done }
 }
 
 /// Uses 300 ms of CPU time, however busy the machine is; gives the time used.
@@ -352,9 +357,9 @@ fn a_thread_that_ended_is_said_to_have() {
     let running = meter("threads").start(&context).unwrap();
     drop(short);
     let task = PathBuf::from(format!("/proc/self/task/{}", context.threads[0].tid));
-    let patience = Instant::now();
+    let begin = Instant::now();
     while task.exists() {
-        assert!(patience.elapsed() < Duration::from_secs(10));
+        assert!(begin.elapsed() < Duration::from_secs(10));
         std::thread::yield_now();
     }
     let output = running.stop().unwrap();
@@ -408,7 +413,7 @@ fn steady_tells_of_throttling_and_of_another_clock_once() {
     let second = window(&|| lay(clock, "hpet\n"));
     assert_eq!(seen(&second), (1.0, 2.0));
     assert_eq!(second.warnings, ["steady: the clock source was tsc and is hpet"]);
-    assert_eq!(seen(&window(&|| ())), (0.0, 0.0), "told once");
+    assert_eq!(seen(&window(&|| ())), (0.0, 0.0), "reported once");
 }
 
 /// What only a quiet machine can show: `make timing`.

@@ -107,7 +107,7 @@ fn a_machine_without_a_source_says_so_and_gives_no_figure() {
 }
 
 #[test]
-fn resting_power_is_taken_off_and_told() {
+fn idle_power_is_subtracted_and_reported() {
     let machine = Machine::at_start("epyc-amd-energy");
     let rest = Rest::Given { watts: 50.0 };
     let power = Power { source: PowerSource::Rapl, rest, ..Power::default() };
@@ -122,12 +122,12 @@ fn resting_power_is_taken_off_and_told() {
 }
 
 #[test]
-fn counters_that_are_nonsense_are_told_by_their_path() {
+fn counters_that_are_nonsense_are_reported_by_their_path() {
     let machine = Machine::at_start("epyc-amd-energy");
     let path = machine.dir.path().join("sys/class/powercap/intel-rapl:0/energy_uj");
     fs::write(&path, "a lot\n").unwrap();
     let fault = meter("power").start(&context(&machine, PowerSource::Rapl)).err().unwrap();
-    assert!(fault.message.contains("intel-rapl:0/energy_uj is no number"), "{fault}");
+    assert!(fault.message.contains("intel-rapl:0/energy_uj is not a number"), "{fault}");
 }
 
 #[test]
@@ -188,12 +188,12 @@ fn idle_states_of_an_arm_server_and_a_cpu_that_went_away() {
     let machine = Machine::at_start("arm-server-psci");
     let running = meter("cstates").start(&context(&machine, PowerSource::Auto)).unwrap();
     machine.lay("stop");
-    // What a CPU that goes offline leaves is no number any more.
+    // What a CPU that goes offline leaves is no longer a number.
     let time = machine.dir.path().join("sys/devices/system/cpu/cpu1/cpuidle/state0/time");
     fs::write(time, "").unwrap();
     let output = running.stop().unwrap();
     assert_eq!(value(&output, "cstate.cpu-sleep-0.entries", &Scope::Cpu(0)), 100.0);
-    assert_eq!(output.warnings, ["cstates: left out, not online all the time: CPU 1"]);
+    assert_eq!(output.warnings, ["cstates: left out, not online throughout: CPU 1"]);
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn trials(folder: &Path) -> Vec<serde_json::Value> {
     ran
 }
 
-/// Whether a study ended: its trials may have failed (5), because others are at work.
+/// Whether a study ended: its trials may have failed (5), because the machine is busy.
 fn ended(code: Option<i32>) -> bool {
     matches!(code, Some(0 | 5))
 }
@@ -280,7 +280,7 @@ fn a_program_that_prints_watts_gives_joules_per_gib() {
 }
 
 #[test]
-fn a_log_with_another_clock_is_laid_beside_a_study() {
+fn a_log_with_another_clock_is_aligned_with_a_study() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("study");
     let (code, text) = study(&folder, &[]);
@@ -311,7 +311,7 @@ fn a_log_with_another_clock_is_laid_beside_a_study() {
     let (study, file) = (folder.display().to_string(), file.display().to_string());
     let (code, text) = bytepath(&["power", &study, &file, "--rest", "measure"]);
     assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains(&format!("power is by the log meter.csv, {count} trials")), "{text}");
+    assert!(text.contains(&format!("power is from the log meter.csv, {count} trials")), "{text}");
     let kept: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(folder.join("power.json")).unwrap()).unwrap();
     let offset = kept["offset"].as_f64().unwrap();

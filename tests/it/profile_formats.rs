@@ -58,7 +58,7 @@ fn again(profile: &Profile, format: &str) -> Profile {
 }
 
 /// Everything that was read, as text.
-fn told(profile: &Profile) -> String {
+fn dump(profile: &Profile) -> String {
     let mut text = String::new();
     writeln!(text, "{:#?}", profile.header).unwrap();
     for thread in profile.threads() {
@@ -82,7 +82,7 @@ fn told(profile: &Profile) -> String {
 #[test]
 fn files_of_other_tools() {
     for name in files() {
-        insta::assert_snapshot!(name.replace('.', "_"), told(&read(&name)));
+        insta::assert_snapshot!(name.replace('.', "_"), dump(&read(&name)));
     }
 }
 
@@ -108,7 +108,7 @@ fn every_file_is_recognised_for_what_it_is() {
     }
 }
 
-/// The same recording, told by `perf script` and by `perf report`, has the same shares.
+/// The same recording, printed by `perf script` and by `perf report`, has the same shares.
 #[test]
 fn script_and_report_agree() {
     let self_shares = |profile: &Profile| {
@@ -165,9 +165,9 @@ fn a_mail_loses_the_columns_of_a_table_and_nothing_else() {
         assert_eq!(rows(&mail), rows(&table), "{name}");
         assert_eq!(mail.header.event, table.header.event, "{name}");
     }
-    // Behind the name of a function nothing says where it ends.
+    // After the name of a function nothing says where it ends.
     let error = import::read("mail", &mut collapsed("period.report", true).as_bytes()).unwrap_err();
-    assert!(error.message.contains("'busy net rx 0' stands after the name"), "{error}");
+    assert!(error.message.contains("'busy net rx 0' comes after the name"), "{error}");
     for name in ["flat.report", "comma.report", "pid.report", "children.report"] {
         let text = collapsed(name, false);
         let bare =
@@ -207,7 +207,7 @@ fn profiles_survive_the_formats_that_can_hold_them() {
     }
 }
 
-/// inferno folds a perf script as we do, but for the names of threads: it joins their words.
+/// inferno folds a perf script as we do, except for the names of threads: it joins their words.
 #[test]
 fn inferno_folds_the_same() {
     use inferno::collapse::Collapse;
@@ -399,16 +399,16 @@ fn the_command_refuses_with_a_reason() {
     };
     fails(&["--to", "flamegraph"], 2, &["there is no format 'flamegraph'"]);
     fails(&["--from", "perfscript"], 2, &["did you mean 'perf-script'"]);
-    fails(&["--out", "x.png"], 2, &["does not tell the format", ".svg"]);
+    fails(&["--out", "x.png"], 2, &["cannot infer the format", ".svg"]);
     fails(&["--from", "perf-report"], 6, &["line 6: ", "before any heading"]);
-    fails(&["--from", "pprof"], 6, &["is no complete pprof"]);
+    fails(&["--from", "pprof"], 6, &["is not a complete pprof"]);
     fails(&["--from", "perf.data"], 6, &["does not begin with PERFILE2"]);
-    let (code, _, told) = said(bytepath().args(["profile", "/nowhere"]));
+    let (code, _, stderr) = said(bytepath().args(["profile", "/nowhere"]));
     assert_eq!(code, 6);
-    assert!(told.contains("cannot read /nowhere"), "{told}");
-    let (code, _, told) = said(bytepath().args(["profile", "-"]).write_stdin("dear all\n"));
+    assert!(stderr.contains("cannot read /nowhere"), "{stderr}");
+    let (code, _, stderr) = said(bytepath().args(["profile", "-"]).write_stdin("dear all\n"));
     assert_eq!(code, 6);
-    assert!(told.contains("known are: perf.data, pprof"), "{told}");
+    assert!(stderr.contains("known formats: perf.data, pprof"), "{stderr}");
 }
 
 /// On a terminal, which script(1) makes.
@@ -421,7 +421,7 @@ fn a_terminal_is_spared_binary() {
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stdout).into_owned();
             assert_eq!(output.status.code(), Some(2), "{said}");
-            assert!(said.contains("not fit for a terminal") && said.contains("--out FILE.pb.gz"));
+            assert!(said.contains("to a terminal") && said.contains("--out FILE.pb.gz"));
         }
         Err(_) => skip!("no script(1)"),
     }

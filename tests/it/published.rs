@@ -1,15 +1,20 @@
-//! Published works: what ships is sound, and a made-up study beside one.
+//! Published works: what ships is sound, and a made-up study compared with one.
 
 use crate::made_up::{self, cell, header};
 use crate::shared::{bytepath, words};
 
 use bytepath::math::Random;
 use bytepath::path::{CATALOG, PAIRS};
-use bytepath::record::{Cell, CellId, Published, PublishedFactor, Role, SoftirqCpu, Study, Trial};
+use bytepath::record::{
+    Cell, CellId, OptionValue, Published, PublishedFactor, Reading, Role, Scope, SoftirqCpu, Study,
+    Trial, Unit,
+};
 use bytepath::report::{self, Style};
 use bytepath::run::StudyWriter;
 use bytepath::spec::{find_published, published_names};
-use bytepath::stats::{Beside, BesidePublished, PUBLISHED_FACTORS, Rules, beside};
+use bytepath::stats::{
+    Agreement, NumberComparison, PUBLISHED_FACTORS, PublishedComparison, Rules, compare_published,
+};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -95,60 +100,100 @@ fn study() -> Study {
     Study { header, trials, profiles: Vec::new(), remarks: Vec::new() }
 }
 
-fn laid_beside(study: &Study) -> BesidePublished {
-    beside(&find_published("battle").unwrap(), study, &Rules::of(&study.header))
+fn compared(study: &Study) -> PublishedComparison {
+    compare_published(&find_published("battle").unwrap(), study, &Rules::of(&study.header))
 }
 
 #[test]
 fn ratios_agree_where_they_lie_in_our_interval_and_disagree_outside() {
-    let found = laid_beside(&study());
+    let found = compared(&study());
     let figure = found.figures.iter().find(|f| f.id == "throughput-two-cpus").unwrap();
     let row = |path: &str, gro: &str| {
-        let is = |r: &&bytepath::stats::RowBeside| r.at["path"] == path && r.at["hw-gro"] == gro;
+        let is =
+            |r: &&bytepath::stats::RowComparison| r.at["path"] == path && r.at["hw-gro"] == gro;
         figure.rows.iter().find(is).unwrap()
     };
     let (same, other, gone) = (row("zcrx", "false"), row("zcrx", "true"), row("devmem", "true"));
     assert!((same.their_ratio - 139.46 / 83.85).abs() < 1e-12);
-    assert_eq!((same.outcome.clone(), same.pairs), (Beside::Agrees, 1));
-    assert_eq!(other.outcome, Beside::Disagrees);
+    assert_eq!((same.outcome.clone(), same.pairs), (Agreement::Agrees, 1));
+    assert_eq!(other.outcome, Agreement::Disagrees);
     let ours = other.ours.as_ref().unwrap();
     assert!((ours.ratio / 1.4).ln().abs() < 0.02, "hardware GRO is in both levels: {ours:?}");
-    assert_eq!(gone.outcome, Beside::NotMeasured("no cell has path=devmem".into()));
+    assert_eq!(gone.outcome, Agreement::NotMeasured("no cell has path=devmem".into()));
     let one = found.figures.iter().find(|f| f.id == "throughput-one-cpu").unwrap();
-    let why = Beside::NotMeasured("no cell has cores=together".into());
+    let why = Agreement::NotMeasured("no cell has cores=together".into());
     assert!(one.rows.iter().any(|row| row.outcome == why), "{:?}", one.rows);
     assert!(found.not_compared.contains(&"fragments".to_owned()));
+}
+
+/// A made-up study of 2 Gbit/s whose sender was refused 90 of 100 writes a second.
+#[test]
+fn numbers_without_their_own_ratio_are_shown_with_ours() {
+    let mut study = study();
+    for cell in &mut study.header.cells {
+        let word = |text: &str| OptionValue::Word(text.into());
+        cell.tx.options.0.insert("copy".into(), word("cpu:method=rep-movsb"));
+        cell.workload.options.0.insert("load".into(), word("trickle"));
+        cell.stream.message_size = 1 << 20;
+    }
+    for trial in &mut study.trials {
+        trial.count = (0.25e9 * trial.window) as u64;
+        for (name, value) in [("copy.attempts", 100.0), ("copy.refused", 90.0)] {
+            let scope = Scope::Flow(Role::Sender, 0);
+            trial.readings.push(Reading::mean(name, Unit::PerSecond, value, scope));
+        }
+    }
+    let work = find_published("mtcp-dsa").unwrap();
+    let found = compare_published(&work, &study, &Rules::of(&study.header));
+    let number = |figure: &str, quantity: &str| {
+        let is = |n: &&NumberComparison| n.figure == figure && n.quantity == quantity;
+        found.numbers.iter().find(is).unwrap()
+    };
+    let bits = number("packets", "bits");
+    assert_eq!((bits.theirs, bits.at["load"].as_str()), (37563.0, "trickle"));
+    assert!((bits.ours.unwrap().mean - 2000.0).abs() < 1.0, "{bits:?}");
+    assert_eq!(number("writes", "refused").ours.unwrap().mean, 90.0);
+    let gone = number("dsa-bandwidth", "bytes");
+    assert_eq!((gone.ours, gone.not_measured.as_deref()), (None, Some("no cell has copy=dsa")));
+    assert_eq!(found.counts(), [0; 3], "the work has no ratios");
+    let mut out = Vec::new();
+    report::published_comparison(&work, "made up", &found, &Style::default(), &mut out).unwrap();
+    let text = words(&String::from_utf8(out).unwrap());
+    assert!(text.contains("37563 2.0k 0.05x"), "{text}");
+    assert!(text.contains("not measured here: no cell has copy=dsa"), "{text}");
+    assert!(!text.contains("published ratio"), "{text}");
 }
 
 #[test]
 fn what_is_not_known_of_a_study_is_not_said() {
     let mut emulated = study();
     emulated.header.functional = Some("made up".into());
-    let [agree, disagree, not] = laid_beside(&emulated).counts();
+    let [agree, disagree, not] = compared(&emulated).counts();
     assert!(agree + disagree == 0 && not > 0);
     let mut one_block = study();
     one_block.trials.retain(|trial| trial.block == 0);
-    assert_eq!(laid_beside(&one_block).counts()[..2], [0, 0]);
+    assert_eq!(compared(&one_block).counts()[..2], [0, 0]);
     // Ends that share a CPU are laid out in neither of the work's two ways.
     let mut shared = study();
     for cell in &mut shared.header.cells {
         cell.placement.sender = cell.placement.receiver;
     }
-    assert_eq!(laid_beside(&shared).counts()[..2], [0, 0]);
+    assert_eq!(compared(&shared).counts()[..2], [0, 0]);
 }
 
 #[test]
 fn the_text_stays_as_it_is() {
     let (work, study) = (find_published("battle").unwrap(), study());
     let mut out = Vec::new();
-    let found = laid_beside(&study);
-    report::beside(&work, "a made-up study", &found, &Style::default(), &mut out).unwrap();
+    let found = compared(&study);
+    report::published_comparison(&work, "a made-up study", &found, &Style::default(), &mut out)
+        .unwrap();
     insta::assert_snapshot!("beside", String::from_utf8(out).unwrap());
     for width in [40, 72, 120] {
         let mut out = Vec::new();
         let style = Style { width, ..Style::default() };
         report::published(&work, &style, &mut out).unwrap();
-        report::beside(&work, "x", &found, &style, &mut out).unwrap();
+        report::published_comparison(&work, "x", &found, &style, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(text.is_ascii() && text.lines().all(|line| line.len() <= width), "{text}");
     }
@@ -176,7 +221,7 @@ fn works_are_listed_shown_and_compared_by_the_command() {
     assert_eq!(json["beside"]["figures"][0]["rows"][0]["read"], "chart");
     for (arguments, said) in [
         (&["compare", "published:batle"][..], "battle"),
-        (&["compare", "published:battle", &path, "--relative"], "--relative says nothing"),
+        (&["compare", "published:battle", &path, "--relative"], "--relative does not apply"),
         (&["compare", "published:battle", "/nowhere"], "/nowhere"),
     ] {
         let (code, _, errors) = bytepath(arguments);

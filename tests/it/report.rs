@@ -72,7 +72,7 @@ fn functions_that_waited_or_handed_work_over_are_ranked_per_unit() {
     let csv = render("csv", &study, &details);
     assert!(csv.contains("locks.spin.lock,s,function,,,tcp_v4_rcv,"), "{csv}");
     assert!(csv.contains("handoffs.wakeups,1,function,sender,,pollwake,"));
-    // They do not stand where they were not asked for.
+    // They are absent if not requested.
     let without = render("text", &made_up::study(), &details);
     assert!(!without.contains("Spinning") && !without.contains("woken"));
 }
@@ -325,7 +325,7 @@ fn what_was_not_shown_is_not_claimed() {
     assert!(!said.contains("no difference") && !said.contains("not significant"));
     assert!(said.contains("highest splice") && !said.contains("fastest"), "{said}");
     assert!(
-        !said.to_lowercase().contains("sign flips"),
+        !said.to_lowercase().contains("permutation"),
         "five blocks cannot bring their p below 0.05"
     );
     // A noisy null takes the claim of a small effect back.
@@ -364,7 +364,7 @@ fn rows_that_did_not_run_say_why() {
 }
 
 #[test]
-fn trials_that_disagree_are_told() {
+fn trials_that_disagree_are_reported() {
     let mut split = study();
     let odd = split.trials.iter_mut().find(|t| t.cell.0 == "splice").unwrap();
     odd.label = "zero-copy send, receive copied".into();
@@ -375,7 +375,7 @@ fn trials_that_disagree_are_told() {
 }
 
 #[test]
-fn a_throughput_of_zero_is_left_out_of_the_ratio_and_told() {
+fn a_throughput_of_zero_is_left_out_of_the_ratio_and_reported() {
     let mut dead = study();
     let t = dead.trials.iter_mut().find(|t| t.cell.0 == "splice" && t.block == 2).unwrap();
     t.count = 0;
@@ -390,7 +390,9 @@ fn without_pinned_cpus_the_report_says_what_it_cannot_see() {
     }
     let said = words(&text(&free, 100));
     assert!(said.contains("placement left to the scheduler"));
-    assert!(said.contains("softirq on top of them is in sys, softirq on an idle CPU is not seen"));
+    assert!(
+        said.contains("softirq that interrupts them is in sys, softirq on an idle CPU is not seen")
+    );
     assert!(!said.contains("busy time of the role's own CPU"));
 }
 
@@ -427,18 +429,18 @@ fn with_receive_work(parts: impl Fn(&str) -> [f64; 2]) -> Study {
 }
 
 #[test]
-fn where_receive_work_ran_is_told_and_a_cell_that_strayed_is_named() {
+fn where_receive_work_ran_is_reported_and_a_cell_that_strayed_is_named() {
     let said = words(&text(&with_receive_work(|_| [0.05, 0.95]), 100));
     assert!(
-        said.contains("all cells softirq ran on CPU 0: 5.0%, CPU 1: 95%; asked: CPU 1"),
+        said.contains("all cells softirq ran on CPU 0: 5.0%, CPU 1: 95%; requested: CPU 1"),
         "{said}"
     );
-    assert!(!said.contains("ran elsewhere"), "{said}");
+    assert!(!said.contains("ran on a CPU other"), "{said}");
     let splice = |cell: &str| if cell == "splice" { [0.4, 0.6] } else { [0.05, 0.95] };
     let study = with_receive_work(splice);
     for format in ["text", "netdev"] {
         let said = words(&render(format, &study, &Style::default()));
-        let stray = "splice: 40% of the receive work ran elsewhere than on CPU 1";
+        let stray = "splice: 40% of the receive work ran on a CPU other than 1";
         assert_eq!(said.matches(stray).count(), 1, "{format}: {said}");
     }
     let json: Value = serde_json::from_str(&render("json", &study, &Style::default())).unwrap();
@@ -451,7 +453,7 @@ fn where_receive_work_ran_is_told_and_a_cell_that_strayed_is_named() {
     let cell = apart.header.cells.iter_mut().find(|cell| cell.id.0 == "splice").unwrap();
     cell.placement = Placement { softirq: SoftirqCpu::Cpu(0), ..Placement::pinned(0, 0) };
     let said = words(&text(&apart, 100));
-    let own = "splice softirq ran on CPU 0: 40%, CPU 1: 60%; asked: CPU 0; sender and receiver \
+    let own = "splice softirq ran on CPU 0: 40%, CPU 1: 60%; requested: CPU 0; sender and receiver \
                share CPU 0; sender and softirq share CPU 0";
     assert!(said.contains(own), "{said}");
     assert!(!text(&made_up::study(), 100).contains("Where it ran"), "no meter, no line");

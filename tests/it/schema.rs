@@ -26,7 +26,7 @@ fn every_record_of_a_study_fits_its_schema() {
     });
     check(&schema("hosts"), &hosts).unwrap();
 
-    // The same with settings of the host, and what became of them.
+    // The same with settings of the host, and their outcome.
     let value = |text: &str| SettingValue::one("value", text);
     let mut set = study.header.clone();
     set.settings = ["mtu eth0 4148", "rings eth0 rx=4096 tcp-data-split=on", "idle all without=C6"]
@@ -55,7 +55,7 @@ fn every_record_of_a_study_fits_its_schema() {
     };
     check(&schema("hosts-after"), &serde_json::to_value(&after).unwrap()).unwrap();
 
-    // What is no record does not pass.
+    // What is not a record does not pass.
     let mut wrong = serde_json::to_value(&study.trials[0]).unwrap();
     wrong["block"] = json!("first");
     assert!(check(&trial, &wrong).unwrap_err().starts_with("/block"));
@@ -140,7 +140,7 @@ fn what_diff_prints_fits_its_schema() {
     wrong["waterfalls"][0]["parts"][0]["subsystem"] = json!("coffee");
     let place = check(&explanation, &wrong).unwrap_err();
     assert!(place.starts_with("/waterfalls/0/parts/0/subsystem"), "{place}");
-    // What the other prints is no explanation.
+    // What the other prints is not an explanation.
     assert!(check(&explanation, &printed(&pair, &["--json"])).is_err());
 }
 
@@ -179,7 +179,7 @@ fn schema(subject: &str) -> Value {
 }
 
 /// Checks a value by the part of JSON Schema that our schemas use. An unknown
-/// word in a schema is a failure, so that none is passed over.
+/// word in a schema is a failure, so that none is skipped.
 fn check(schema: &Value, value: &Value) -> Result<(), String> {
     at(schema, schema, value, "")
 }
@@ -190,7 +190,7 @@ fn at(root: &Value, schema: &Value, value: &Value, place: &str) -> Result<(), St
         Value::Bool(true) => return Ok(()),
         Value::Bool(false) => return wrong("nothing may be here"),
         Value::Object(schema) => schema,
-        other => panic!("{other} is no schema"),
+        other => panic!("{other} is not a schema"),
     };
     for (word, says) in schema {
         let fits = |schema: &&Value| at(root, schema, value, place).is_ok();
@@ -205,7 +205,9 @@ fn at(root: &Value, schema: &Value, value: &Value, place: &str) -> Result<(), St
                     return wrong(&format!("is no {says}"));
                 }
             }
-            "enum" if !says.as_array().unwrap().contains(value) => return wrong("is no word of"),
+            "enum" if !says.as_array().unwrap().contains(value) => {
+                return wrong("is not a word of");
+            }
             "const" if says != value => return wrong("is not what is said"),
             "anyOf" if !says.as_array().unwrap().iter().any(|s| fits(&s)) => {
                 return wrong("fits nothing of anyOf");
@@ -286,6 +288,6 @@ fn is(kind: &str, value: &Value) -> bool {
         "null" => value.is_null(),
         "number" => value.is_number(),
         "integer" => value.is_u64() || value.is_i64(),
-        other => panic!("'{other}' is no type"),
+        other => panic!("'{other}' is not a type"),
     }
 }

@@ -93,7 +93,7 @@ fn differs(verdict: Verdict) -> bool {
 
 #[test]
 fn shuffled_labels_hit_at_the_declared_rate() {
-    // One set of trials with real differences between cells; whoever shuffles the
+    // One set of trials with real differences between cells; a test that shuffles the
     // labels within blocks has destroyed them. Of 1200 comparisons alone, 5 % have
     // p below 0.05; three standard errors are 1.9 %.
     let mut chance = Random::new(1);
@@ -143,7 +143,7 @@ fn a_known_factor_is_found_within_its_interval() {
 
 #[test]
 fn equal_cells_are_seldom_called_different_however_many() {
-    // Ten cells that are all the same: without Holm's rule about 30 % of such
+    // Ten cells that are all equal: without Holm's rule about 30 % of such
     // studies hold a false claim (the ten share their baseline); with it at most
     // 5 %. Three standard errors of 500 studies are 2.9 %.
     let names: Vec<String> = (0..11).map(|i| format!("c{i}")).collect();
@@ -190,7 +190,7 @@ fn rate_and_cpu_have_an_error_rate_each() {
     assert!(either > rate.max(cpu) && either > 15, "there is something to count: {either}");
 }
 
-/// What came of pairs of studies of three cells, of which the second is as fast as
+/// The outcome of pairs of studies of three cells, of which the second is as fast as
 /// `truth` says at one.
 #[derive(Debug, Default)]
 struct Compared {
@@ -254,7 +254,7 @@ fn cells_at_the_margin_are_seldom_called_equivalent() {
     assert!(wrong <= 39, "{wrong} of 500 studies");
 }
 
-/// What came of studies that may stop early.
+/// The outcome of studies that may stop early.
 #[derive(Default)]
 struct Stopped {
     claims: u32,

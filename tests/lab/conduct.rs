@@ -73,39 +73,8 @@ fn cells_take_turns_in_slices_with_their_streams_kept_open() {
     }
 }
 
-/// Delays put into a path come out of the study: three paced cells whose true
-/// ratios to the baseline are known.
 #[test]
-fn a_known_delay_is_recovered() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut plan = plan(&["paced", "paced+3", "paced+5", "paced+10"], folder.path());
-    for cell in &mut plan.cells {
-        cell.stream.flows = 1;
-        cell.stream.touch = Touch::None;
-    }
-    plan.schedule =
-        Schedule { blocks: 5, window: 1.0, design: Design::Slices { slice: 0.2 }, ..plan.schedule };
-    let study = {
-        let _alone = alone();
-        let (study, result) = really_run(&plan);
-        result.unwrap();
-        study.unwrap()
-    };
-    let analysis = stats::analyse(&study, &stats::Rules::of(&study.header));
-    for (name, delay) in [("paced+3", 1.03), ("paced+5", 1.05), ("paced+10", 1.10)] {
-        let row = analysis.rows.iter().find(|row| row.cell.0 == name).unwrap();
-        let effect = row.comparison(stats::Question::Rate).unwrap().effect.as_ref().unwrap();
-        let interval = effect.interval.unwrap();
-        let truth = 1.0 / delay;
-        // One piece of 64 KiB more or less in a window of 1 s is 0.2 %.
-        let (low, high) = (interval.low - 0.005, interval.high + 0.005);
-        assert!(low <= truth && truth <= high, "{name}: {truth} is not in {interval:?}");
-        assert!((effect.ratio - truth).abs() < 0.02, "{name}: {} for {truth}", effect.ratio);
-    }
-}
-
-#[test]
-fn a_budget_runs_a_second_pass_and_a_resumed_study_goes_on_with_it() {
+fn a_budget_runs_a_second_pass_and_a_resumed_study_continues_with_it() {
     let folder = tempfile::tempdir().unwrap();
     let mut plan = plan(&["paced+10", "paced", "paced+3", "paced+5"], folder.path());
     for cell in &mut plan.cells {
@@ -145,7 +114,7 @@ fn a_budget_runs_a_second_pass_and_a_resumed_study_goes_on_with_it() {
 }
 
 #[test]
-fn a_flow_that_dies_is_a_failed_trial_and_the_study_goes_on() {
+fn a_flow_that_dies_is_a_failed_trial_and_the_study_continues() {
     let folder = tempfile::tempdir().unwrap();
     for (path, kind, words) in [
         ("dies", FaultKind::PeerLost, "ended before the window did"),
@@ -180,7 +149,7 @@ fn the_witness_page_overrules_a_path_that_claims_too_much() {
 }
 
 #[test]
-fn what_is_asked_for_by_name_must_run() {
+fn what_is_requested_by_name_must_run() {
     let folder = tempfile::tempdir().unwrap();
     let (study, result) = run(&plan(&["honest", "absent"], &folder.path().join("s")));
     let fault = result.unwrap_err();
@@ -493,4 +462,44 @@ fn account(conduct: &str, manner: Manner, recorder: &Recorder) -> Account {
     let miscount = u64::from(conduct == "miscounts");
     account.ledger.enter(manner, recorder.total() + miscount, 1, "the fake says so");
     account
+}
+
+mod timing {
+    use super::*;
+
+    /// Delays put into a path come out of the study: three paced cells whose true
+    /// ratios to the baseline are known.
+    #[test]
+    #[ignore = "timing"]
+    fn a_known_delay_is_recovered() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut plan = plan(&["paced", "paced+3", "paced+5", "paced+10"], folder.path());
+        for cell in &mut plan.cells {
+            cell.stream.flows = 1;
+            cell.stream.touch = Touch::None;
+        }
+        plan.schedule = Schedule {
+            blocks: 5,
+            window: 1.0,
+            design: Design::Slices { slice: 0.2 },
+            ..plan.schedule
+        };
+        let study = {
+            let _alone = alone();
+            let (study, result) = really_run(&plan);
+            result.unwrap();
+            study.unwrap()
+        };
+        let analysis = stats::analyse(&study, &stats::Rules::of(&study.header));
+        for (name, delay) in [("paced+3", 1.03), ("paced+5", 1.05), ("paced+10", 1.10)] {
+            let row = analysis.rows.iter().find(|row| row.cell.0 == name).unwrap();
+            let effect = row.comparison(stats::Question::Rate).unwrap().effect.as_ref().unwrap();
+            let interval = effect.interval.unwrap();
+            let truth = 1.0 / delay;
+            // One piece of 64 KiB more or less in a window of 1 s is 0.2 %.
+            let (low, high) = (interval.low - 0.005, interval.high + 0.005);
+            assert!(low <= truth && truth <= high, "{name}: {truth} is not in {interval:?}");
+            assert!((effect.ratio - truth).abs() < 0.02, "{name}: {} for {truth}", effect.ratio);
+        }
+    }
 }

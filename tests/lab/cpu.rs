@@ -152,7 +152,7 @@ fn two_cpus() -> Option<[u32; 2]> {
     Some(*two)
 }
 
-/// A thread that does nothing but run, and is no stream's.
+/// A thread that does nothing but run, and is not a stream's.
 struct Burner(Arc<AtomicBool>);
 
 impl Burner {

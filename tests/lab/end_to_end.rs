@@ -99,7 +99,7 @@ fn zero_copy_is_proven_and_silent_copies_are_found() {
 #[test]
 fn a_receiver_that_cannot_map_says_copied() {
     let _alone = alone();
-    // An MTU whose segments are no whole page: nothing can be mapped.
+    // An MTU whose segments are not whole pages: nothing can be mapped.
     let study = run_paths(&["splice"], &["--link", "wire:mtu=1500"]);
     let receiver = study.trials[0].role(Role::Receiver).unwrap();
     assert!(receiver.ledger.copied_share() > 0.95, "{:?}", receiver.ledger);
@@ -224,7 +224,7 @@ fn ctrl_c_keeps_what_was_measured_and_leaves_nothing() {
     child.signal(libc::SIGINT);
     let (code, stderr) = child.end();
     assert_eq!(code, Some(130), "{stderr}");
-    assert!(stderr.contains("stopped by the user"), "{stderr}");
+    assert!(stderr.contains("interrupted by the user"), "{stderr}");
     assert!(load(&out).unwrap().trials.len() >= 2);
     assert!(agents.iter().all(|pid| !alive(*pid)), "an agent outlived its controller");
 }
@@ -273,7 +273,7 @@ fn a_full_disk_is_named_and_what_was_written_stays() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");
     let command = bytepath(&out, &["--path", "socket", "--blocks", "20"]);
-    // Stands for a full disk.
+    // Simulates a full disk.
     let output = with_file_size_limit(&command, 32).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(6), "{stderr}");
@@ -312,7 +312,7 @@ fn with_file_size_limit(command: &Command, kilobytes: u32) -> Command {
 }
 
 /// It ran to a valid end. On a machine that does other things meanwhile its
-/// number may have been rejected; its bytes and its ledger stand.
+/// number may have been rejected; its bytes and its ledger are valid.
 fn assert_measured(trial: &Trial) {
     match &trial.status {
         TrialStatus::Measured | TrialStatus::Rejected { .. } => {}

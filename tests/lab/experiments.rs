@@ -166,7 +166,7 @@ const LONG: &str = "design = 'trials'\nblocks = 3\nseed = 5\nwarm-up = '50ms'\nw
                     [factors]\npath = ['socket', 'uring', 'zcrx']\n";
 
 #[test]
-fn a_study_that_was_killed_goes_on_to_the_same_set_of_trials() {
+fn a_study_that_was_killed_continues_to_the_same_set_of_trials() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let file = write(folder.path(), LONG);
@@ -199,7 +199,7 @@ fn a_study_that_was_killed_goes_on_to_the_same_set_of_trials() {
 
 /// A sliced block is all or nothing.
 #[test]
-fn a_sliced_study_goes_on_with_the_block_that_was_lost() {
+fn a_sliced_study_continues_with_the_block_that_was_lost() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let file = write(folder.path(), &LONG.replace("'trials'", "'slices:100ms'"));
@@ -231,7 +231,7 @@ fn ctrl_c_says_how_to_go_on() {
 }
 
 #[test]
-fn a_study_goes_on_only_where_it_was_begun() {
+fn a_study_continues_only_where_it_was_begun() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let file = write(folder.path(), LONG);
@@ -318,7 +318,7 @@ fn more_blocks(study: &Path, from: u32, to: u32, rule: &str) {
     std::fs::write(&experiment, format!("{asked}\n[schedule.stopping]\n{rule}\n")).unwrap();
 }
 
-/// Resuming asks the rule where the study stands, and finds it satisfied.
+/// Resuming applies the rule to the present state of the study, and finds it satisfied.
 #[test]
 fn a_study_that_its_rule_had_ended_is_complete() {
     let _alone = alone();
@@ -348,7 +348,7 @@ fn a_study_that_its_rule_had_ended_is_complete() {
     }
 }
 
-/// On a busy machine a stream may stand still for so long that its trial fails;
+/// On a busy machine a stream may stall for so long that its trial fails;
 /// here it counts that it ended and was written down.
 fn assert_ended(code: i32, stderr: &str) {
     assert!([0, 5].contains(&code), "{code}: {stderr}");

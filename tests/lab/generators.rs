@@ -55,7 +55,7 @@ fn study(
     }
 }
 
-/// What became of the frames of a trial, all of which were found.
+/// The outcome of the frames of a trial, all of which were found.
 fn found(trial: &Trial, text: &str) -> Hops {
     let failed = matches!(trial.status, TrialStatus::Failed { .. });
     assert!(!failed, "{}: {:?}: {text}", trial.cell, trial.status);
@@ -139,9 +139,9 @@ fn what_cannot_be_done_is_refused_before_the_study() {
         shown(&output)
     };
     for (words, reason) in [
-        (&["packets", "--link", "tap", "--path", "packet+xdp-drop"][..], "is no device"),
-        (&["packets", "--link", "tap", "--path", "packet+af-xdp"], "is no device"),
-        (&["packets", "--link", "offload", "--path", "packet+vhost"], "the link is no tap"),
+        (&["packets", "--link", "tap", "--path", "packet+xdp-drop"][..], "is not a device"),
+        (&["packets", "--link", "tap", "--path", "packet+af-xdp"], "is not a device"),
+        (&["packets", "--link", "offload", "--path", "packet+vhost"], "the link is not a tap"),
         (
             &["packets:frame=imix", "--link", "tap", "--path", "xdp-live+tap"],
             "makes frames of one size",
@@ -169,9 +169,9 @@ fn what_cannot_be_done_is_refused_before_the_study() {
     }
 }
 
-/// On a host that has neither, what to do is said.
+/// On a host that has neither, the remedy is printed.
 #[test]
-fn a_host_without_the_modules_is_told_which() {
+fn a_host_without_the_modules_reports_which() {
     for (path, file, remedy) in [
         ("packet+vhost", "/dev/vhost-net", "modprobe vhost_net"),
         ("pktgen+tap", "/proc/net/pktgen", "modprobe pktgen"),

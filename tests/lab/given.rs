@@ -1,6 +1,6 @@
-//! A link between two hosts that was there before: set as each cell asks for it, and as it
+//! A link between two hosts that was there before: set as each cell requests it, and as it
 //! was found after each trial. Needs root, unshare(1) and nsenter(1); else it is skipped
-//! aloud.
+//! and reported.
 
 use crate::isolated::{isolated, text};
 use crate::places::{Place, bytepath, join, ran};
@@ -80,7 +80,7 @@ fn inside_each_cell_has_its_link() {
             let steered = trial.cell.0.contains("softirq=0");
             assert_eq!(has(&format!("{role}: rps {device}")), steered, "{}: {said:?}", trial.cell);
         }
-        assert!(!has("tso") && !has("tx-tcp"), "nobody has named it: {said:?}");
+        assert!(!has("tso") && !has("tx-tcp"), "it was not named: {said:?}");
     }
     for (host, device) in [(&hosts[0], "to-receiver"), (&hosts[1], "to-sender")] {
         assert_eq!(host.mtu(device), 1500);

@@ -52,7 +52,7 @@ fn a_made_up_gpu_is_read_and_held_for_the_study() {
     let output = run.wait_with_output().unwrap();
     let said = text(&output);
     let study = load(&out).unwrap_or_else(|fault| panic!("{fault}: {said}"));
-    // Where no namespaces can be had there is no study at all, and load says so.
+    // Without namespaces there is no study at all, and load reports it.
     let trial = study.trials.iter().find(|trial| trial.status == TrialStatus::Measured);
     let trial = trial.unwrap_or_else(|| panic!("nothing was measured: {said}"));
     let reading = |metric: &str| {

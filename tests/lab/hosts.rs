@@ -1,6 +1,6 @@
 //! Hosts that are reached by a command: two network and mount namespaces that the test
 //! makes, a veth pair between them, and in each an agent with a state folder of its own.
-//! Needs root, unshare(1) and nsenter(1); else it is skipped aloud.
+//! Needs root, unshare(1) and nsenter(1); else it is skipped and reported.
 
 use crate::isolated::{isolated, text};
 use crate::places::{Place, bytepath, join, ran};
@@ -97,7 +97,7 @@ fn inside_hosts_run_a_study() {
     let restored = || hosts[0].mtu("to-receiver") == 1500 && !journal.exists();
     await_that("the sender's host is as it was", restored);
 
-    // An agent that is killed cannot: then it is done when it is asked for.
+    // An agent that is killed cannot: then it is done when it is requested.
     let out = dir.path().join("lost");
     let mut lost = bytepath(&["run", "--path", "socket", "--testbed", &testbed, "--set", set]);
     lost.args(["--cores", "unpinned", "--blocks", "9", "--window", "2s", "--profile", "none"]);
@@ -116,7 +116,7 @@ fn inside_hosts_run_a_study() {
     assert!(output.status.success(), "{}", text(&output));
     assert_eq!((hosts[0].mtu("to-receiver"), journal.exists()), (1500, false));
 
-    // A link that is there already is not another one because a cell asks for it.
+    // A link that already exists is not another one because a cell requests it.
     let other = ["--link", "nic:mtu=9000", "--blocks", "1", "--profile", "none", "--out"];
     let mut refused = bytepath(&["run", "--path", "socket", "--testbed", &testbed]);
     let refused = refused.args(other).arg(dir.path().join("refused")).output().unwrap();
@@ -127,7 +127,7 @@ fn inside_hosts_run_a_study() {
     let mut wrong = bytepath(&["run", "--path", "socket", "--receiver", "exec:/bin/echo"]);
     let wrong = wrong.arg("--out").arg(dir.path().join("wrong")).output().unwrap();
     assert!(!wrong.status.success());
-    assert!(text(&wrong).contains("no shell began on exec:/bin/echo"), "{}", text(&wrong));
+    assert!(text(&wrong).contains("no shell started on exec:/bin/echo"), "{}", text(&wrong));
 }
 
 #[test]

@@ -11,7 +11,7 @@ pub fn isolated(module: &str, name: &str) {
     isolated_by(Command::new("unshare").args(["--net", "--mount"]), module, name);
 }
 
-/// The same by a command that makes its own namespaces and runs what stands after it.
+/// The same by a command that makes its own namespaces and runs what follows it.
 pub fn isolated_by(command: &mut Command, module: &str, name: &str) {
     if !rustix::process::geteuid().is_root() {
         return skip!("not root");

@@ -81,31 +81,31 @@ fn inside_a_cut_in_each_phase() {
         let why = failed[at].as_ref().unwrap();
         assert!(why.contains(role), "{at}: {why}");
     }
-    let back = study.remarks.iter().filter(|remark| remark.contains("was back after")).count();
+    let back = study.remarks.iter().filter(|remark| remark.contains("came back after")).count();
     assert_eq!(back, 5, "{:?}", study.remarks);
     assert_eq!(receiver.place.mtu(DEVICE), 1500);
     lab.nothing_is_left();
 }
 
 #[test]
-fn a_host_that_does_not_come_back_ends_the_study_and_resume_goes_on() {
+fn a_host_that_does_not_come_back_ends_the_study_and_resume_continues() {
     isolated(module_path!(), "inside_does_not_come_back");
 }
 
 #[test]
-#[ignore = "started by a_host_that_does_not_come_back_ends_the_study_and_resume_goes_on"]
+#[ignore = "started by a_host_that_does_not_come_back_ends_the_study_and_resume_continues"]
 fn inside_does_not_come_back() {
     let Some(mut lab) = Lab::new() else { return };
     let out = lab.dir.path().join("gone");
     let options = ["--blocks", "2", "--window", "1s", "--set", SET];
-    let patience = ["--testbed", "hosts:patience=3s"];
-    let mut run = Running::start(&mut lab.run(&out, &[&options[..], &patience].concat()));
+    let timeout = ["--testbed", "hosts:timeout=3s"];
+    let mut run = Running::start(&mut lab.run(&out, &[&options[..], &timeout].concat()));
     run.await_that("a trial has ended", || ended(&out) == 1);
     run.await_that("a stream flows", || flow(&lab) == Some(ESTABLISHED));
     lab.hosts[1].stop();
     let (code, said) = run.end();
     assert_eq!(code, Some(5), "{said}");
-    assert!(said.contains("a host was lost and is not back"), "{said}");
+    assert!(said.contains("a host was lost and has not come back"), "{said}");
     assert!(said.contains("bytepath resume"), "{said}");
     assert_eq!(lab.hosts[1].place.mtu(DEVICE), 1500);
     lab.nothing_is_left();
@@ -217,7 +217,10 @@ fn inside_cannot_be_reached() {
     assert_eq!(code, Some(5), "{said}");
     let study = load(&out).unwrap();
     let failed: Vec<Option<String>> = study.trials.iter().map(failure).collect();
-    assert!(failed[1].as_ref().is_some_and(|why| why.contains("unanswered")), "{failed:?}");
+    assert!(
+        failed[1].as_ref().is_some_and(|why| why.contains("did not answer a ping")),
+        "{failed:?}"
+    );
     assert_eq!(failed.iter().flatten().count(), 1, "{failed:?}");
     assert_eq!(receiver.mtu(DEVICE), 1500);
     lab.nothing_is_left();
@@ -243,15 +246,16 @@ fn an_agent_ends_with_its_controller_while_a_stream_drains() {
         token: token.clone(),
         ports: None,
     };
-    let Reply::Listening { port } = receiver.ask(&listen) else { panic!("it does not listen") };
-    let connect =
-        Request::Connect { cell: Box::new(cell), address, port, device: None, token, ports: None };
+    let Reply::Listening { address: peer } = receiver.ask(&listen) else {
+        panic!("it does not listen")
+    };
+    let connect = Request::Connect { cell: Box::new(cell), peer, device: None, token, ports: None };
     assert!(matches!(sender.ask(&connect), Reply::Done));
     assert!(matches!(receiver.ask(&Request::Accept), Reply::Done));
     let start = Request::Start { meters: vec![], alone: false };
     assert!(matches!(receiver.ask(&start), Reply::Done));
-    // The sender, which is never started, ends nothing; and somebody reads what is answered.
-    receiver.tell(&Request::Finish { patience: 60.0 });
+    // The sender, which is never started, ends nothing; and someone reads the answers.
+    receiver.tell(&Request::Finish { timeout: 60.0 });
     sleep(Duration::from_millis(100));
     drop(receiver.to_agent);
     let ended = || receiver.thread.is_finished();
@@ -363,7 +367,7 @@ fn flow(lab: &Lab) -> Option<u8> {
     all.lines().filter_map(to_receiver).find(|state| [ESTABLISHED, FIN_WAIT1].contains(state))
 }
 
-/// Makes what a host sends to the other one leave slowly; false, said aloud, where that
+/// Throttles what a host sends to the other one; false, with a report, where that
 /// cannot be done.
 fn drains_slowly(host: &Host) -> bool {
     let mut tc = host.place.command("tc");

@@ -65,7 +65,7 @@ fn bytes_of_sockets_go_to_their_ledger_by_the_way_they_took() {
     assert_eq!(received.delivered, 40_000 + 10_000 + 20_000 + 8_192 + 600 + 3_000);
     assert_eq!(received.copied, received.delivered - 5_000);
     assert!(seen.warnings.iter().any(|w| w.starts_with("100 bytes were read with MSG_PEEK")));
-    // Both ends are closed by now, and are here all the same.
+    // Both ends are closed by now, and are here anyway.
     let tcp: Vec<_> = seen.sockets.iter().filter(|s| s.kind == "tcp").collect();
     assert_eq!(tcp.len(), 2, "{tcp:#?}");
     assert_eq!(tcp[0].local, tcp[1].remote);
@@ -277,7 +277,7 @@ fn mapped_bytes_are_those_that_the_program_knows_of() {
     assert!(mapped > 1 << 20, "{trials}");
     assert_eq!(seen.received.ledger.not_copied, mapped);
     assert_eq!(seen.received.label, "not copied");
-    assert_eq!(seen.sent.label, "unknown", "splice is no proof");
+    assert_eq!(seen.sent.label, "unknown", "splice is not proof");
     println!("{mapped} bytes mapped, by its ledger and by ours");
 }
 
@@ -303,7 +303,7 @@ fn functions_of_the_profile_are_in_the_json_as_in_the_text() {
 fn without_counting_the_program_still_runs_and_the_reason_is_there() {
     let (seen, output) = watched(&["--count", "none"], &["sh", "-c", "exit 5"].map(String::from));
     assert_eq!((output.status.code(), seen.counter), (Some(5), None));
-    assert!(seen.calls.is_empty() && seen.absent[0].reason.contains("not asked for"));
+    assert!(seen.calls.is_empty() && seen.absent[0].reason.contains("not requested"));
     assert!(seen.used.is_some());
 }
 
@@ -334,7 +334,7 @@ fn an_ordinary_user_gets_reasons_and_remedies() {
         let bpf = &seen.absent[0];
         assert!(bpf.remedy.as_ref().is_some_and(|r| r.contains("CAP_BPF")), "{bpf:?}");
     }
-    // What is asked for by name has to work.
+    // What is requested by name has to work.
     let output = Command::new(&program)
         .args(["observe", "--count", "task-storage", "--", "true"])
         .uid(65_534)
@@ -459,7 +459,7 @@ mod timing {
         let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         let itself = json["end"]["sum_sent"]["bytes"].as_u64().unwrap();
         let ours: u64 = seen.sockets.iter().filter(|s| s.sent > 1 << 20).map(|s| s.sent).sum();
-        // It stops to count at the end of the time, and a block of each stream is under way.
+        // It stops to count at the end of the time, and a block of each stream is in flight.
         let apart = ours.abs_diff(itself);
         assert!(apart <= 2 * 128 * 1024 + 100, "we saw {ours}, iperf3 says {itself}");
         assert_eq!(seen.sockets.len(), 3, "two streams and the control connection");

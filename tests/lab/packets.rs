@@ -3,7 +3,7 @@
 
 use crate::running::{Running, said};
 use crate::testbed::unavailable;
-use bytepath::record::{Hops, Role, Study, Trial, TrialStatus};
+use bytepath::record::{Hops, Role, Scope, Study, Trial, TrialStatus};
 use bytepath::run::load;
 use bytepath::sys::namespace::privileged;
 use bytepath::sys::netlink::Netlink;
@@ -15,23 +15,20 @@ use std::path::Path;
 use std::process::Command;
 
 /// Short trials that no other program's work spoils.
-const SHORT: &[&str] = &[
-    "--blocks=1",
-    "--warm-up=50ms",
-    "--window=200ms",
-    "--meters=none",
-    "--profile=none",
-    "--cores=unpinned",
-];
+const SHORT: &[&str] =
+    &["--blocks=1", "--warm-up=50ms", "--window=200ms", "--profile=none", "--cores=unpinned"];
 
-fn command(out: &Path, arguments: &[&str]) -> Command {
+pub fn command(out: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
     command.arg("run").arg("--out").arg(out).args(SHORT).args(arguments);
+    if !arguments.iter().any(|argument| argument.starts_with("--meters")) {
+        command.arg("--meters=none");
+    }
     command
 }
 
 /// A study of one cell and its copy; the first trial of the cell.
-fn run(workload: &str, path: &str, link: &str, flows: u32) -> (Study, Trial, Hops) {
+pub fn run(workload: &str, path: &str, link: &str, flows: u32) -> (Study, Trial, Hops) {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");
     let stream = format!("--stream=flows={flows},touch=verify");
@@ -65,6 +62,10 @@ fn every_frame_is_found_again_under_overload() {
         ("packets:frame=imix,burst=7", "packet:bypass=on+tap:stop-after=2000", "tap", 2),
         ("packets:frame=60-1514", "packet-ring+tap:stop-after=3000", "tap:qdisc=pfifo", 1),
         ("packets", "packet-ring:bypass=on+tap", "tap", 1),
+        ("packets:frame=imix", "packet+tap:by=readv,stop-after=3000", "tap:vnet-header=on", 1),
+        ("packets:frame=60-1514", "packet+tap:by=readv", "tap", 1),
+        ("packets", "packet+tap:by=uring,depth=16,stop-after=3000", "tap:queues=2", 2),
+        ("packets:frame=imix", "packet+tap:by=uring", "tap:vnet-header=on", 1),
     ] {
         let (_, trial, hops) = run(workload, path, link, flows);
         assert!(hops.received > 0, "{path} {link}: {hops:?}");
@@ -90,6 +91,8 @@ fn frames_cross_a_veth_pair_into_rings() {
         ("packet+packet-ring", "offload:qdisc=pfifo", 1),
         ("packet-ring+packet-ring:slots=64", "offload", 2),
         ("packet:bypass=on+packet-ring", "wire:mtu=1500,threaded-napi=off", 1),
+        ("packet+packet", "offload", 2),
+        ("packet+packet:buffer=64K", "offload", 1),
     ] {
         let (_, _, hops) = run("packets:frame=60-1514", path, link, flows);
         assert!(hops.received > 0, "{path} {link}: {hops:?}");
@@ -145,6 +148,68 @@ fn reports_say_where_frames_went() {
     assert!(mail.lines().all(|line| line.len() <= 72), "{mail}");
 }
 
+/// Meters and profiles of two short cells; software events stand in for the machine's counters,
+/// where it has none.
+#[test]
+fn counters_sleeps_and_profiles_of_both_ends_explain_the_rate() {
+    if unavailable() {
+        return;
+    }
+    if !privileged() {
+        return skip!("threads are counted by root alone");
+    }
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("study");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
+    command.arg("run").arg("--out").arg(&out).args([
+        "--workload=packets",
+        "--path=packet+tap",
+        "--path=packet:bypass=on+tap",
+        "--link=tap",
+        "--blocks=1",
+        "--warm-up=50ms",
+        "--window=200ms",
+        "--meters=threads,syscalls,softirqs,ipis,counters",
+        "--profile=all:trials=1,window=300ms",
+        "--cores=unpinned",
+    ]);
+    let (code, text, stderr) = said(&mut command);
+    assert_eq!(code, 0, "{stderr}");
+    let study = load(&out).unwrap();
+    for trial in &study.trials {
+        assert_eq!(trial.status, TrialStatus::Measured, "{stderr}");
+        for role in Role::ALL {
+            let scope = Scope::Threads(role, "flows".into());
+            let clock = trial.reading("counters.task-clock", &scope).unwrap();
+            let wall = trial.reading("counters.wall", &Scope::Role(role)).unwrap();
+            assert!(clock > 0.0 && clock < 1.05 * wall, "{role}: {clock} s of {wall} s");
+            let switches = trial.reading("counters.context-switches", &scope).unwrap();
+            let thread = &trial.role(role).unwrap().threads[0];
+            // Counters are enabled before the meter `threads` looks, and disabled after it.
+            let least = (thread.voluntary + thread.involuntary) as f64;
+            assert!(switches >= least, "{role}: {switches} and {least}");
+        }
+        let calls = trial.readings.iter().filter(|r| r.metric == "ipis.call");
+        assert!(calls.clone().count() > 0 && calls.map(|r| r.value).all(|count| count >= 0.0));
+    }
+    for words in ["Why the packet rate differs", "Counters of each group", "by its own profile"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    let names: Vec<String> = study.profiles.iter().map(|t| t.cell.to_string()).collect();
+    let sides = [&names[0], &names[1]].map(|name| format!("{}#{name}", out.display()));
+    let mut diff = Command::new(env!("CARGO_BIN_EXE_bytepath"));
+    let (code, text, stderr) = said(diff.arg("diff").args(&sides).args(["--explain", "text"]));
+    assert_eq!(code, 0, "{stderr}");
+    for words in ["Why the packet rate differs", "takes in", "CPU-ns/packet", "by its own profile"]
+    {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    let mut show = Command::new(env!("CARGO_BIN_EXE_bytepath"));
+    let (_, csv, _) = said(show.arg("show").arg(&out).args(["--format", "csv"]));
+    assert!(csv.contains("sink.frames-per-read") && csv.contains("sink.frames-per-wake,"), "{csv}");
+}
+
 #[test]
 fn what_cannot_be_is_refused_by_name() {
     if unavailable() {
@@ -161,14 +226,15 @@ fn what_cannot_be_is_refused_by_name() {
     // There need not be such devices: nothing is looked for before it is allowed.
     let ports = "--testbed=ports:sender=pa,receiver=pb";
     for (arguments, words) in [
-        (&["--path=socket", "--link=tap"][..], "no TCP goes over a tap"),
+        (&["--path=socket", "--link=tap"][..], "a tap does not carry TCP"),
         (&[packets, "--path=socket", "--link=offload"], "path 'socket' does not speak frames"),
-        (&[packets, "--path=packet+tap", "--link=wire"], "the link is no tap"),
-        (&[packets, "--path=packet+packet-ring", "--link=tap"], "is no device"),
+        (&[packets, "--path=packet+tap", "--link=wire"], "the link is not a tap"),
+        (&[packets, "--path=packet+packet-ring", "--link=tap"], "is not a device"),
         (&["--workload=packets:frame=1515", "--path=packet+tap", "--link=tap"], "an MTU of 1500"),
         (&["--workload=packets:frame=59", "--path=packet+tap", "--link=tap"], "frames of 59"),
         (&[packets, "--path=packet+tap", "--link=tap:queue-length=0"], "outside 1 to 65536"),
         (&[packets, "--path=packet+packet-ring", ports], "--i-own-this-link"),
+        (&[packets, "--path=packet+tap", "--link=macvtap:backpressure=on"], "no back-pressure"),
     ] {
         let said = refused(arguments);
         assert!(said.contains(words), "{arguments:?}: {said}");
@@ -182,6 +248,17 @@ fn what_cannot_be_is_refused_by_name() {
 
 #[test]
 fn a_device_that_vanishes_fails_the_trial_by_name() {
+    for (path, link) in [
+        ("packet+tap", "tap"),
+        ("packet+tap:by=uring", "tap"),
+        ("packet+tap", "macvtap"),
+        ("packet+packet", "offload"),
+    ] {
+        vanishes(path, link);
+    }
+}
+
+fn vanishes(path: &str, link: &str) {
     if unavailable() {
         return;
     }
@@ -191,19 +268,21 @@ fn a_device_that_vanishes_fails_the_trial_by_name() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");
-    let arguments = ["--workload=packets:count=100000000", "--path=packet+tap", "--link=tap"];
+    let path = format!("--path={path}");
+    let link = format!("--link={link}");
+    let arguments = ["--workload=packets:count=100000000", &path, &link];
     let mut running = Running::start(&mut command(&out, &arguments));
     // The agents are children of a thread of the controller's.
     let id = running.0.id();
-    running.await_that("a tap that takes frames is gone", || {
+    running.await_that("a device that takes frames is gone", || {
         children(id).into_iter().any(|agent| vanish(agent).unwrap_or(false))
     });
     let study = || load(&out).ok().filter(|study| !study.trials.is_empty());
     running.await_that("the trial has failed", || study().is_some());
     let study = study().unwrap();
     let TrialStatus::Failed { fault } = &study.trials[0].status else { panic!("{study:?}") };
-    assert!(fault.message.contains("flow 0"), "{fault}");
-    assert!(fault.remedy.as_ref().is_some_and(|remedy| remedy.contains("away")), "{fault:?}");
+    assert!(fault.message.contains("flow 0"), "{path}: {fault}");
+    assert!(fault.remedy.as_ref().is_some_and(|remedy| remedy.contains("removed")), "{fault:?}");
     running.kill();
 }
 
@@ -215,7 +294,7 @@ fn children(id: u32) -> Vec<u32> {
     all.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
-/// Deletes the tap of an agent's namespace once frames flow into it; whether it was there.
+/// Deletes the device of an agent's namespace once frames flow into it; whether it was there.
 fn vanish(agent: u32) -> Option<bool> {
     let namespace = File::open(format!("/proc/{agent}/ns/net")).ok()?;
     // A namespace is entered by a thread, which ends with it.

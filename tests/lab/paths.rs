@@ -24,11 +24,11 @@ const RECEIVERS: [&str; 3] = ["socket", "tcp-zerocopy-receive", "discard"];
 const PAGE_SEGMENTS: i32 = 4108;
 
 /// How long anything may take before it counts as hung.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 type Given = &'static [(&'static str, &'static str)];
 
-/// What one test asks for.
+/// What one test requests.
 #[derive(Clone)]
 struct Setup {
     tx: &'static str,
@@ -135,7 +135,7 @@ impl Running {
     }
 
     fn wait(self) -> (Result<Account, Fault>, TallyEnd) {
-        self.result.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+        self.result.recv_timeout(TIMEOUT).unwrap_or_else(|_| {
             let _ = self.socket.shutdown(Shutdown::Both);
             panic!("an engine hung after {} bytes", self.progress.total());
         })
@@ -148,13 +148,13 @@ impl Running {
     fn await_first_bytes(&self) {
         let begin = Instant::now();
         while self.progress.total() == 0 {
-            assert!(begin.elapsed() < PATIENCE, "nothing moves");
+            assert!(begin.elapsed() < TIMEOUT, "nothing moves");
             thread::yield_now();
         }
     }
 }
 
-/// What came of a trial.
+/// The outcome of a trial.
 struct Outcome {
     witness: ProvenWitness,
     tx: Account,
@@ -340,7 +340,7 @@ fn options_change_how_and_not_what() {
 }
 
 #[test]
-fn reads_fill_the_memory_that_was_asked_for_in_turn() {
+fn reads_fill_the_memory_that_was_requested_in_turn() {
     // The last one leaves a rest that no whole read fits into.
     for (read_size, memory) in [(1 << 20, 1 << 20), (64 << 10, 4 << 20), (100_000, 1_000_001)] {
         trial(&Setup { read_size, read_memory: Some(memory), ..Setup::new("socket", "socket") });
@@ -396,7 +396,7 @@ fn a_sender_that_is_killed_is_a_lost_peer() {
 #[test]
 fn a_shutdown_from_outside_frees_a_sender_whose_receiver_is_stuck() {
     for tx in SENDERS {
-        // Before the sender is told to stop, and while it waits for the end.
+        // Before the sender is asked to stop, and while it waits for the end.
         for stop_first in [false, true] {
             let setup = Setup::new(tx, "socket");
             let (tx_socket, _rx_socket) = setup.connect();
@@ -481,7 +481,7 @@ fn a_flow_that_is_damaged_is_found_out() {
         let receiver = setup.start(Role::Receiver, rx_socket, &gate);
         let sender = other.start(Role::Sender, tx_socket, &gate);
         let Running { result, socket, progress: _ } = receiver;
-        let end = result.recv_timeout(PATIENCE).expect("the receiver hangs");
+        let end = result.recv_timeout(TIMEOUT).expect("the receiver hangs");
         assert_eq!(end.0.unwrap_err().kind, FaultKind::Corrupt, "{rx}");
         drop(socket);
         assert_eq!(sender.fault(), FaultKind::PeerLost, "{rx}");

@@ -28,7 +28,7 @@ fn a_polling_thread_runs_where_it_was_asked_to() {
             assert_eq!(*at, cpu, "{seconds} s of the polling thread on CPU {at}");
         }
         assert!(napi.iter().map(|(_, seconds)| seconds).sum::<f64>() > 0.0);
-        // The same thread, by the meter `threads`, ran as long, but for the edges.
+        // The same thread, by the meter `threads`, ran as long, except for the edges.
         let threads = trial.roles.iter().flat_map(|role| &role.threads);
         let run: f64 = threads.filter(|t| t.name.starts_with("napi/byte1-")).map(|t| t.run).sum();
         let seen: f64 = napi.iter().map(|(_, seconds)| seconds).sum();
@@ -104,7 +104,7 @@ fn the_softirqs_of_the_senders_device_are_placed_as_well() {
 }
 
 #[test]
-fn workers_of_io_uring_are_placed_or_the_reader_is_told_that_there_are_none() {
+fn workers_of_io_uring_are_placed_or_the_report_says_that_there_are_none() {
     let Some(_alone) = able("runs io_uring") else { return };
     // The pinning itself is tested where it is done; here the stream goes on with it.
     let trial = run(&cell("uring", "wire", "two-cores,io-wq=receiver"));
@@ -116,7 +116,7 @@ fn workers_of_io_uring_are_placed_or_the_reader_is_told_that_there_are_none() {
     assert_eq!(code, 0, "{text}");
     // Lines are broken to the width of the page.
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(text.contains("places nothing: neither end works by io_uring"), "{text}");
+    assert!(text.contains("has no effect: neither end uses io_uring"), "{text}");
     let first = cpus()[0];
     assert!(text.contains(&format!("sender and receiver share CPU {first}")), "{text}");
     assert!(text.contains(&format!("sender and io-wq share CPU {first}")), "{text}");
@@ -127,7 +127,7 @@ fn workers_of_io_uring_are_placed_or_the_reader_is_told_that_there_are_none() {
 fn what_cannot_be_placed_is_refused_with_its_reason() {
     for (cores, link, reason) in [
         ("two-cores,softirq=4000", "wire", "CPU 4000 does not exist or may not be used (softirq)"),
-        ("two-cores,vhost=0", "wire", "nothing here has vhost threads that could be placed"),
+        ("two-cores,vhost=0", "wire", "nothing here has vhost threads to place"),
         ("two-cores,softirq=receiver", "offload:rps=0", "contradict each other"),
         ("two-cores,softirc=0", "wire", "did you mean 'softirq'?"),
         ("unpinned,softirq=sender", "wire", "cannot go with the sender, which has no CPU"),
@@ -262,7 +262,7 @@ fn run(cell: &Cell) -> Trial {
     let stop = AtomicBool::new(false);
     let mut stand = Stand::raise(&laboratory(&stop), cell).unwrap();
     let meters: Vec<_> = meter::regular().collect();
-    // Others may keep a stream from most of its window; then it is no trial, but another
+    // Others may keep a stream from most of its window; then it is not a trial, but another
     // one may be.
     let mut attempts = (0..5).map(|_| stand.run(cell, &meters, &schedule, None));
     let trial = attempts.find_map(Result::ok).expect("one trial of five");

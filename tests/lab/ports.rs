@@ -1,5 +1,5 @@
-//! The testbed `ports` with a veth pair that stands for two ports and their cable, in a
-//! network namespace that stands for a machine. Each test starts itself anew in there
+//! The testbed `ports` with a veth pair in place of two ports and their cable, in a
+//! network namespace in place of a machine. Each test restarts itself in there
 //! (unshare(1)); what the devices are is read by iproute2, which knows nothing of ours.
 
 use crate::isolated::{isolated, text};
@@ -68,11 +68,11 @@ fn inside_two_ports_stream_and_come_back() {
     let run = machine.bytepath(&["run", "ports.toml", "--out", "study"]);
     let said = text(&run);
     assert!(said.contains("set: loan pa: here -> lent"), "{said}");
-    assert!(said.contains("put back: 2 settings of the host"), "{said}");
+    assert!(said.contains("restored: 2 settings of the host"), "{said}");
     let study = load(&machine.dir.path().join("study")).unwrap();
     assert_eq!(study.trials.len(), 10, "four cells and the baseline's second, two blocks");
     for trial in &study.trials {
-        // A busy machine spoils a figure, or lets a stream stand still, and spoils no byte.
+        // A busy machine invalidates a figure, or lets a stream stall, but corrupts no byte.
         if matches!(&trial.status, TrialStatus::Failed { fault } if fault.message.contains("stood still"))
         {
             continue;
@@ -117,7 +117,7 @@ fn inside_a_killed_study_gives_its_ports_back() {
     let machine = Machine::new();
     let before = machine.look();
 
-    // Killed while a trial runs: the ports are away until somebody restores.
+    // Killed while a trial runs: the ports are away until someone restores them.
     let study = machine.study("killed");
     machine.await_trials("killed", 1);
     end(study);
@@ -130,7 +130,7 @@ fn inside_a_killed_study_gives_its_ports_back() {
     assert!(shown.contains("set   loan pa: here -> lent"), "{shown}");
     let restored = machine.bytepath(&["restore"]);
     assert!(restored.status.success(), "{}", text(&restored));
-    assert!(text(&restored).contains("loan pb: put back: here (was set to lent)"));
+    assert!(text(&restored).contains("loan pb: restored: here (was set to lent)"));
     machine.is(&before, &text(&restored));
     machine.has_no_namespaces();
     assert!(text(&machine.bytepath(&["restore"])).starts_with("nothing to restore: "));
@@ -146,7 +146,7 @@ fn inside_a_killed_study_gives_its_ports_back() {
         machine.has_no_namespaces();
     }
 
-    // Killed while they are given back: what is lost by then comes back.
+    // Killed while they are returned: what is lost by then comes back.
     for lines in 6..=7 {
         let study = machine.study(&format!("ended-{lines}"));
         machine.await_trials(&format!("ended-{lines}"), 1);
@@ -219,7 +219,7 @@ fn inside_a_port_in_use_stays() {
     assert!(run("ports:sender=pb,receiver=pb").contains("pb cannot be both ends"));
     assert!(run("ports:sender=pb").contains("no device for the receiver"));
     assert!(run("ports:sender=pb,receiver=nix").contains("no device nix"), "pb stayed, too");
-    assert!(run("ports:sender=lo,receiver=pb").contains("the loopback device stays"));
+    assert!(run("ports:sender=lo,receiver=pb").contains("the loopback device cannot be lent"));
 
     let both = "ports:sender=pa,receiver=pb";
     for (words, said) in [
@@ -227,10 +227,13 @@ fn inside_a_port_in_use_stays() {
         ("addr add 2001:db8::1/64 dev pb nodad", "pb has the address 2001:db8::1/64"),
         // One that a user made does not come back by itself.
         ("addr add fe80::77/64 dev pa nodad", "pa has the address fe80::77/64"),
-        ("route add 10.77.0.0/16 dev pa table 77", "the route to 10.77.0.0/16 goes by pa"),
-        ("route add default dev pb", "the route to 0.0.0.0/0 goes by pb"),
-        ("route add 10.78.0.0/16 nexthop dev lo nexthop dev pb", "the route to 10.78.0.0/16 goes"),
-        ("link add link pa name pa.5 type macvlan", "pa.5 stands on pa"),
+        ("route add 10.77.0.0/16 dev pa table 77", "the route to 10.77.0.0/16 uses pa"),
+        ("route add default dev pb", "the route to 0.0.0.0/0 uses pb"),
+        (
+            "route add 10.78.0.0/16 nexthop dev lo nexthop dev pb",
+            "the route to 10.78.0.0/16 uses pb",
+        ),
+        ("link add link pa name pa.5 type macvlan", "pa.5 is stacked on pa"),
     ] {
         done(&words.split(' ').collect::<Vec<_>>());
         let text = run(both);
@@ -263,7 +266,7 @@ fn inside_a_dry_run_shows_every_setting() {
         let id = cell["cell"].as_str().unwrap();
         if id.contains("hw-gro=on") {
             let why = cell["fault"].as_str().expect(id);
-            assert!(why.contains("pa has no rx-gro-hw that could be switched on"), "{id}: {why}");
+            assert!(why.contains("pa has no rx-gro-hw that can be enabled"), "{id}: {why}");
             continue;
         }
         let lines: Vec<&str> = cell["settings"]
@@ -433,7 +436,7 @@ impl Machine {
         await_that(&format!("the journal has {lines} lines"), enough);
     }
 
-    /// The journal goes when all is back, which may be before anybody has looked.
+    /// The journal goes when all is back, which may be before anyone has looked.
     fn await_journal_or_end(&self, lines: usize) {
         let path = self.dir.path().join("state/journal");
         let enough = || !path.exists() || self.lines("state/journal".as_ref()) >= lines;

@@ -109,7 +109,7 @@ fn inside_two_meters() {
     assert!(trial.reading("power.watts", &Scope::MachineOf(Role::Sender)).is_none());
 }
 
-/// Watts, joules and the return by power stand for the sender, the receiver and both.
+/// Watts, joules and the return by power are given for the sender, the receiver and both.
 fn columns_are_in_reports(out: &Path, study: &Study) {
     let show = |format: &str| {
         let words = ["show", out.to_str().unwrap(), "--details", "--format", format];
@@ -181,7 +181,7 @@ fn log(study: &Study, folder: &Path, role: Role, ahead: f64) -> PathBuf {
     file
 }
 
-/// What is loaded before a program to put its wall clock ahead; none, said aloud, without a
+/// What is loaded before a program to put its wall clock ahead; none, with a report, without a
 /// compiler.
 fn clock_ahead(folder: &Path) -> Option<PathBuf> {
     let [source, library] = ["clock.c", "clock.so"].map(|name| folder.join(name));

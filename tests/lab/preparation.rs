@@ -66,7 +66,7 @@ fn journal() -> PathBuf {
 static TURN: Mutex<()> = Mutex::new(());
 
 #[test]
-fn a_baseline_that_asks_for_something_is_rehearsed_with_it() {
+fn a_baseline_that_requires_something_is_rehearsed_with_it() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
     let study = conducted(&threads::plan(&["wanting", "plain"], 1, 1, folder.path()));
@@ -199,7 +199,7 @@ impl Testbed for OneCard {
     }
 }
 
-/// The path `socket` under another name, that asks for something.
+/// The path `socket` under another name, that requests something.
 struct Asking(&'static str);
 
 static PATHS: &[&DataPath] = made_up![Asking: "plain", "wanting", "refused", "unwilling", "placed"];

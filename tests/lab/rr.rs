@@ -151,7 +151,7 @@ mod timing {
     }
 
     /// A server that stalls for 50 ms at 1000 requests a second holds up about 50 of them,
-    /// and not the one that a closed loop would have under way.
+    /// and not the one that a closed loop would have in flight.
     #[test]
     #[ignore = "timing"]
     fn a_stall_is_seen_by_every_request_that_was_due() {
@@ -203,7 +203,7 @@ fn run_paths(
     Ok(study.expect("it ran").trials.into_iter().next().expect("one cell, one block"))
 }
 
-/// Plain sockets; what goes wrong with them once at the server is their name.
+/// Plain sockets; errors with them once at the server is their name.
 struct Sockets(&'static str);
 
 static PATHS: LazyLock<Vec<&'static DataPath>> = LazyLock::new(|| {
@@ -211,7 +211,7 @@ static PATHS: LazyLock<Vec<&'static DataPath>> = LazyLock::new(|| {
     [made_up, path::CATALOG].concat()
 });
 
-/// How long the server stands still, once.
+/// How long the server stalls, once.
 const STALL: Duration = Duration::from_millis(50);
 
 impl HalfPath for Sockets {
@@ -266,7 +266,7 @@ impl Rx for GoingWrong {
             // It does not read for a while.
             "stalls" => std::thread::sleep(STALL),
             // What it reads first in the window is lost.
-            "loses" => return self.rx.receive(&mut recorder.beside()),
+            "loses" => return self.rx.receive(&mut recorder.companion()),
             _ => {}
         }
         self.rx.receive(recorder)

@@ -1,7 +1,10 @@
 //! The binary as a child of a test.
 
+use signal_hook::flag;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
 /// A bytepath that runs; killed if the test fails.
@@ -10,6 +13,7 @@ pub struct Running(pub Child);
 impl Running {
     /// Starts it; what it says on standard error is kept.
     pub fn start(command: &mut Command) -> Running {
+        heed_signals();
         Running(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap())
     }
 
@@ -50,6 +54,18 @@ impl Running {
         self.0.kill().unwrap();
         self.end();
     }
+}
+
+/// Tests in the background of a shell ignore SIGINT, and what they start would as well: a signal
+/// that is ignored stays so over execve(2), and one that is caught does not.
+pub fn heed_signals() {
+    static CAUGHT: Once = Once::new();
+    CAUGHT.call_once(|| {
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+            let always = Arc::new(AtomicBool::new(true));
+            flag::register_conditional_shutdown(signal, 130, always).unwrap();
+        }
+    });
 }
 
 impl Drop for Running {

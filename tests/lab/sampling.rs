@@ -23,7 +23,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// True where this host lets nobody sample it, after checking that it says why.
+/// True where this host permits no sampling, after checking that it says why.
 fn unavailable() -> bool {
     if let bytepath::record::Support::No { reason, .. } = testbed::CATALOG[0].probe() {
         skip!("{reason}");
@@ -59,7 +59,7 @@ fn a_profile_trial_of_a_socket_stream() {
     assert_eq!(header.work.bytes, Some(trial.count as f64));
     assert!((header.seconds.unwrap() / trial.window - 1.0).abs() < 0.01, "{header:?}");
 
-    // Both ends were seen, and the copies that a socket stream is made of.
+    // Both ends were seen, and the copies of a socket stream.
     for role in Role::ALL {
         assert!(profile.samples().iter().any(|s| s.owner == Owner::Role(role)), "no {role}");
     }
@@ -91,7 +91,7 @@ fn a_profile_trial_of_a_socket_stream() {
     let kernel = profile.frames().iter().find(|f| f.module == "[kernel]").unwrap();
     assert!(hidden || !kernel.build_id.is_empty(), "{kernel:?}");
 
-    // On disk it stands among the trials; read back it is apart again.
+    // On disk it is among the trials; read back it is separate again.
     assert_eq!(load(folder.path()).unwrap(), study);
 }
 
@@ -138,12 +138,12 @@ fn losses_are_counted() {
     if let Some(lost) = counted {
         assert_eq!(lost > 0, full, "{lost} lost with {} of {room} bytes used", bytes.len());
     }
-    // Once drained, there is room again and the loss is told in the ring, too, with
-    // the next sample, which a busy machine may take its time to take.
-    let mut told = 0;
+    // Once drained, there is room again and the loss is reported in the ring, too,
+    // with the next sample, which may take a while on a busy machine.
+    let mut reported = 0;
     let again = Instant::now();
     let mut is_first = true;
-    while is_first || (full && told == 0 && again.elapsed() < Duration::from_secs(10)) {
+    while is_first || (full && reported == 0 && again.elapsed() < Duration::from_secs(10)) {
         is_first = false;
         control.enable().unwrap();
         let slice = Instant::now();
@@ -154,13 +154,13 @@ fn losses_are_counted() {
         let mut take = |_: usize, first: &[u8], second: &[u8]| {
             for record in records(&[first, second].concat()) {
                 if let Record::Lost(count) = record.unwrap() {
-                    told += count;
+                    reported += count;
                 }
             }
         };
         sampler.drain(&mut take).unwrap();
     }
-    assert_eq!(told > 0, full, "{told} told");
+    assert_eq!(reported > 0, full, "{reported} reported");
 }
 
 #[inline(never)]
@@ -235,7 +235,7 @@ fn an_event_that_cannot_be_sampled_is_a_remark_and_no_failure() {
     assert!(result.unwrap_err().message.contains("is complete"));
 }
 
-/// Every thread that the sampler finds on the CPUs can be told from the others.
+/// Every thread that the sampler finds on the CPUs can be distinguished from the others.
 #[test]
 fn a_profile_knows_the_kernel_s_threads() {
     let _alone = alone();
@@ -261,7 +261,7 @@ fn read(file: &Path) -> Profile {
     PPROF.read(&name, Times::Kept, &mut file).unwrap()
 }
 
-/// Stops a study after so many profiles.
+/// Stops a study after this many profiles.
 struct StopAfter<'a> {
     profiles: usize,
     stop: &'a AtomicBool,
@@ -279,14 +279,14 @@ impl Observer for StopAfter<'_> {
 }
 
 /// A study with one profile that counts. On a machine that does other things an
-/// event may spoil the trial or its profile; then it is run again, a few times.
+/// event may invalidate the trial or its profile; then it is run again, a few times.
 fn profiled(path: &str, what: &str, meters: &[&str]) -> (tempfile::TempDir, Study, Profile) {
     for _ in 0..5 {
         let folder = tempfile::tempdir().unwrap();
         let meters = meters.iter().map(|name| (*name).into()).collect();
         let plan = Plan { meters, ..plan(&[path], what, folder.path()) };
         let study = run(&plan).unwrap();
-        assert_eq!(study.trials.len(), 1, "the profile is no trial of its cell");
+        assert_eq!(study.trials.len(), 1, "the profile is not a trial of its cell");
         let trial = study.profiles.first();
         if let Some(trial) = trial.filter(|trial| trial.status == TrialStatus::Measured) {
             let record = trial.profile.as_ref().unwrap();
@@ -372,7 +372,7 @@ mod timing {
             read("cpu.busy") - read("cpu.steal").min(0.0)
         };
         let busy: f64 = cpus.map(share).iter().sum();
-        // A late sample stands for the periods it missed, so what was busy is accounted for
+        // A late sample represents the periods it missed, so what was busy is accounted for
         // however late the clock of a virtual machine is.
         let busy_sample = |s: &&bytepath::profile::Sample| s.owner != Owner::Idle;
         let sampled: f64 =

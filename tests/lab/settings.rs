@@ -1,30 +1,13 @@
 //! Settings of a real host, by the real binary: in a network namespace of its own,
-//! with a veth pair that nobody else uses. The test starts itself anew in there
+//! with a veth pair that no one else uses. The test restarts itself in there
 //! (unshare(1)); without root or unshare it is skipped.
 
+use crate::host::{Host, LINES};
 use crate::isolated::{isolated, text};
-use crate::running::{Running, await_that};
-use bytepath::host::{Fingerprint, differences, fingerprint};
+use bytepath::host::differences;
 use bytepath::run::{HostsAfter, load};
-use bytepath::sys::Roots;
-use bytepath::sys::netlink::{Netlink, Veth};
 use std::fs;
-use std::path::Path;
-use std::process::{Command, Output};
-
-/// What is set, one of each kind that a veth has.
-const LINES: &[&str] = &[
-    "sysctl net.ipv4.tcp_rmem=4096 131072 50000000",
-    "mtu set0 4148",
-    "feature set0 tx-tcp-segmentation=off",
-    "feature set0 rx-gro=on",
-    "threaded-napi set0 on",
-    "packet-limits set0 gso=60000 gro-ipv4=100000",
-    "qdisc set0 pfifo",
-    "rps set0 0",
-    "xps set0 0 0",
-    "channels set0 rx=1 tx=1",
-];
+use std::process::Command;
 
 #[test]
 fn a_study_that_is_killed_leaves_nothing_after_a_restore() {
@@ -42,12 +25,12 @@ fn what_others_change_meanwhile_is_named() {
 }
 
 #[test]
-fn settings_that_a_cell_asks_for_hold_where_its_sockets_are() {
+fn settings_that_a_cell_requests_apply_where_its_sockets_are() {
     isolated(module_path!(), "inside_settings_are_a_factor");
 }
 
 #[test]
-#[ignore = "started in a namespace by settings_that_a_cell_asks_for_hold_where_its_sockets_are"]
+#[ignore = "started in a namespace by settings_that_a_cell_requests_apply_where_its_sockets_are"]
 fn inside_settings_are_a_factor() {
     // Without timestamps a segment holds 12 bytes more (RFC 7323). The testbed's namespaces
     // have a value of their own, and not that of the host.
@@ -97,20 +80,20 @@ fn inside_a_killed_study_is_restored() {
     assert!(changed.len() >= LINES.len(), "{changed:?}");
     for second in [host.run(&["restore"]), host.quick("second", &["mtu set0 9000"])] {
         assert_eq!(second.status.code(), Some(6), "{}", text(&second));
-        let who = format!("another bytepath (process {}) is setting things", study.0.id());
+        let who = format!("another bytepath (process {}) is changing settings", study.0.id());
         assert!(text(&second).contains(&who), "{}", text(&second));
     }
     study.kill();
-    assert_eq!(differences(&before, &host.look()), changed, "nobody has put anything back");
+    assert_eq!(differences(&before, &host.look()), changed, "no one has restored anything");
     let shown = text(&host.run(&["restore", "--show"]));
-    assert!(shown.contains("not at work any more"), "{shown}");
+    assert!(shown.contains("no longer running"), "{shown}");
     assert_eq!(shown.matches("  set   ").count(), LINES.len(), "{shown}");
     // Another run tells of it, and leaves it alone.
-    let told = text(&host.quick("teller", &[]));
-    assert!(told.contains("`bytepath restore` puts them back"), "{told}");
+    let stderr = text(&host.quick("teller", &[]));
+    assert!(stderr.contains("`bytepath restore` restores them"), "{stderr}");
     let restored = host.run(&["restore"]);
     assert!(restored.status.success(), "{}", text(&restored));
-    assert_eq!(text(&restored).matches(": put back: ").count(), LINES.len());
+    assert_eq!(text(&restored).matches(": restored: ").count(), LINES.len());
     assert_eq!(differences(&before, &host.look()), [""; 0]);
     assert!(text(&host.run(&["restore"])).starts_with("nothing to restore: "));
 
@@ -135,7 +118,7 @@ fn inside_a_study_puts_back() {
     // To its end.
     let run = host.quick("whole", LINES);
     assert!(run.status.success(), "{}", text(&run));
-    assert!(text(&run).contains("put back: 10 settings of the host"), "{}", text(&run));
+    assert!(text(&run).contains("restored: 10 settings of the host"), "{}", text(&run));
     assert!(text(&run).contains("mtu set0: 1500 -> 4148"), "{}", text(&run));
     assert_eq!(differences(&before, &host.look()), [""; 0]);
     assert!(!host.dir.path().join("state/journal").exists());
@@ -185,103 +168,4 @@ fn inside_a_change_is_named() {
     });
     assert!(rejected.is_some(), "{:?}", study.trials.iter().map(|t| &t.status).collect::<Vec<_>>());
     assert!(study.remarks.iter().any(|remark| remark.contains("and is 777777")), "{study:?}");
-}
-
-/// The namespace that this process is in, with a pair of devices and a folder for
-/// the journal.
-struct Host {
-    dir: tempfile::TempDir,
-}
-
-impl Host {
-    fn new() -> Host {
-        // The old /sys shows the devices of the namespace that we came from.
-        rustix::mount::mount("sysfs", "/sys", "sysfs", rustix::mount::MountFlags::empty(), None)
-            .unwrap();
-        let mut netlink = Netlink::new();
-        let veth = Veth {
-            name: "set0".into(),
-            peer: "set1".into(),
-            peer_process: None,
-            mtu: None,
-            queues: 2,
-        };
-        netlink.create_veth(&veth).unwrap();
-        for name in ["lo", "set0", "set1"] {
-            let index = netlink.link(name).unwrap().unwrap().index;
-            netlink.set_up(index).unwrap();
-        }
-        Host { dir: tempfile::tempdir().unwrap() }
-    }
-
-    /// Everything that could have been changed: what bytepath itself looks at, and
-    /// every attribute of the device, read here in ways of our own.
-    fn look(&self) -> Fingerprint {
-        let mut all = fingerprint(&Roots::real());
-        let device = Path::new("/sys/class/net/set0");
-        for path in [
-            "mtu",
-            "threaded",
-            "queues/rx-0/rps_cpus",
-            "queues/rx-1/rps_cpus",
-            "queues/tx-0/xps_cpus",
-            "queues/tx-1/xps_cpus",
-        ] {
-            let text = fs::read_to_string(device.join(path)).unwrap_or_default();
-            all.insert(format!("set0/{path}"), text);
-        }
-        let mut netlink = Netlink::new();
-        let link = netlink.link("set0").unwrap().unwrap();
-        // All but its counters.
-        let qdiscs = netlink.qdiscs(link.index).unwrap().into_iter();
-        let qdiscs: Vec<_> = qdiscs.map(|q| (q.kind, q.handle, q.parent, q.options)).collect();
-        all.insert("qdisc".into(), format!("{qdiscs:?}"));
-        all.insert("limits".into(), format!("{:?}", link.limits));
-        all.insert("channels".into(), format!("{:?}", netlink.channels(link.index).unwrap()));
-        for feature in netlink.features(link.index).unwrap().active {
-            all.insert(format!("feature {feature}"), "on".into());
-        }
-        all
-    }
-
-    fn command(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
-        command.env("BYTEPATH_STATE", self.dir.path().join("state"));
-        command.current_dir(self.dir.path());
-        command
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        self.command().args(arguments).output().unwrap()
-    }
-
-    fn study_command(&self, name: &str, (blocks, window): (&str, &str), lines: &[&str]) -> Command {
-        let mut command = self.command();
-        command.args(["run", "--path", "socket", "--warm-up", "0", "--profile", "none"]);
-        command.args(["--blocks", blocks, "--window", window, "--design", "trials"]);
-        command.args(["--meters", "none", "--out", name]);
-        for line in lines {
-            command.args(["--set", line]);
-        }
-        command
-    }
-
-    /// A study of a moment.
-    fn quick(&self, name: &str, lines: &[&str]) -> Output {
-        self.study_command(name, ("1", "100ms"), lines).output().unwrap()
-    }
-
-    /// A study that goes on until it is stopped, or for a good while.
-    fn study(&self, name: &str, window: &str, lines: &[&str]) -> Running {
-        Running::start(&mut self.study_command(name, ("4", window), lines))
-    }
-
-    /// Waits until the journal has so many lines.
-    fn await_journal(&self, lines: usize) {
-        let path = self.dir.path().join("state/journal");
-        let found = || fs::read(&path).unwrap_or_default();
-        await_that(&format!("the journal has {lines} lines"), || {
-            found().iter().filter(|byte| **byte == b'\n').count() >= lines
-        });
-    }
 }

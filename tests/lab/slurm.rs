@@ -26,7 +26,7 @@ const EXPERIMENT: &str = "\
     cores = 'unpinned'\n";
 
 #[test]
-fn a_fleet_runs_on_slurm_and_a_shard_that_is_requeued_goes_on() {
+fn a_fleet_runs_on_slurm_and_a_shard_that_is_requeued_continues() {
     let there = |folder: &str, name: &str| Path::new(folder).join(name).exists();
     let missing = |name: &&&str| !["/usr/bin", "/usr/sbin"].iter().any(|at| there(at, name));
     if let Some(name) = PROGRAMS.iter().find(missing) {
@@ -38,7 +38,7 @@ fn a_fleet_runs_on_slurm_and_a_shard_that_is_requeued_goes_on() {
 }
 
 #[test]
-#[ignore = "started in namespaces by a_fleet_runs_on_slurm_and_a_shard_that_is_requeued_goes_on"]
+#[ignore = "started in namespaces by a_fleet_runs_on_slurm_and_a_shard_that_is_requeued_continues"]
 fn inside_a_fleet_runs() {
     let dir = tempfile::tempdir().unwrap();
     let experiment = dir.path().join("short.toml");
@@ -113,7 +113,7 @@ fn inside_a_fleet_runs() {
     await_that("every agent has ended", || programs_running().is_empty());
     // All is there: nothing is left to submit.
     let again = bytepath(&words);
-    assert!(text(&again).contains("is complete, waits or runs"), "{}", text(&again));
+    assert!(text(&again).contains("is complete, waiting or running"), "{}", text(&again));
 }
 
 /// Processes of this namespace that run bytepath.

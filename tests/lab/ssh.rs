@@ -1,5 +1,5 @@
 //! Hosts behind ssh(1): two namespaces with an sshd each, a third one that steers them, and
-//! what goes wrong between them. The names, keys and configuration are the test's own.
+//! errors between them. The names, keys and configuration are the test's own.
 //! Needs root, unshare(1), nsenter(1) and OpenSSH's client and server; else it is skipped.
 
 use crate::isolated::{isolated, text};
@@ -71,7 +71,7 @@ fn inside_a_doctor() {
     let Some(lab) = Lab::new() else { return };
     let output =
         lab.bytepath(&["doctor", "--sender", "ssh://sender", "--receiver", "ssh://receiver"]);
-    // The hosts may have what blocks; that is said.
+    // The hosts may have a blocking condition; that is reported.
     assert!(matches!(output.status.code(), Some(0 | 3)), "{}", text(&output));
     assert!(text(&output).contains("receiver: "), "{}", text(&output));
     assert_eq!([lab.hosts[0].logins(), lab.hosts[1].logins()], [1, 1]);
@@ -149,7 +149,7 @@ fn inside_a_host_that_is_lost() {
         agents = lab.hosts[1].place.agents();
         agents.len() == 2
     });
-    signal(*agents.iter().max().unwrap(), libc::SIGKILL);
+    signal(*agents.last().unwrap(), libc::SIGKILL);
     let (code, said) = run.end();
     assert_eq!(code, Some(5), "{said}");
     let study = load(&out).unwrap();

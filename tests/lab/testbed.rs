@@ -108,7 +108,7 @@ fn the_receiving_cpu_is_root_s_to_choose_and_a_note_otherwise() {
 }
 
 #[test]
-fn a_queue_is_there_when_it_is_asked_for() {
+fn a_queue_is_there_when_it_is_requested() {
     if unavailable() {
         return;
     }
@@ -137,7 +137,7 @@ fn refused_settings_are_faults_that_name_them() {
     let idle = LinkSettings { threaded_napi: true, gro: false, ..wire_like() };
     let fault = bed.link(&idle).unwrap_err();
     assert!(fault.kind == FaultKind::Usage && fault.message.contains("GRO"), "{fault}");
-    // None of it spoiled the testbed.
+    // None of it damaged the testbed.
     bed.link(&wire_like()).unwrap();
     bed.transfer(MIB);
 }
@@ -250,7 +250,7 @@ fn run_copied(command: &mut Command) -> std::io::Result<std::process::Output> {
 }
 
 /// Where the host forbids namespaces the tests cannot run; the refusal has to
-/// be one that a user can act on. Whoever has the privileges is always
+/// be one that a user can act on. A user with the privileges is always
 /// expected to get them.
 pub fn unavailable() -> bool {
     let support = testbed::CATALOG[0].probe();
@@ -300,7 +300,7 @@ impl Bed {
         self.link_on(settings, None)
     }
 
-    /// Sets up both ends; the answer names wishes that could not be had.
+    /// Sets up both ends; the answer names optional requests that failed.
     fn link_on(&mut self, settings: &LinkSettings, cpu: Option<u32>) -> Result<Vec<String>, Fault> {
         let mut notes = Vec::new();
         for role in Role::ALL {

@@ -106,7 +106,7 @@ fn end(running: &Receiver<Ended>) -> Ended {
     running.recv_timeout(HANG).expect("the engine hangs or has panicked")
 }
 
-/// A stream of at least so many bytes for each flow; the receivers' accounts.
+/// A stream of at least this many bytes for each flow; the receivers' accounts.
 fn stream(zcrx: &DataPath, cell: &Cell, bytes: u64) -> Vec<(Account, TallyEnd)> {
     let tx_path = path::find(path::CATALOG, &cell.tx.path).unwrap();
     let gate = Arc::new(Gate::default());
@@ -371,7 +371,7 @@ fn a_ring_that_is_dropped_in_the_middle_leaves_nothing_behind() {
         let open = zcrx.open(Role::Receiver, &cell, rx).unwrap();
         (&tx.socket).write_all(&[0; 10_000]).unwrap();
         drop(open);
-        // The socket is let go of at once, not when the kernel gets around to it.
+        // The socket is release at once, not when the kernel gets around to it.
         let mut byte = [0];
         let begin = Instant::now();
         tx.socket.set_read_timeout(Some(HANG)).unwrap();
@@ -390,7 +390,7 @@ fn what_needs_a_nic_is_refused_without_one() {
     assert!(fault.message.contains("rx-buf-len") && fault.remedy.is_some());
 }
 
-/// What was tried is said, whatever became of it.
+/// Attempts are reported, whatever their outcome.
 #[test]
 fn zcrx_says_what_this_host_can_or_lacks() {
     let tried: Vec<&Attempt> =

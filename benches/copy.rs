@@ -1,0 +1,117 @@
+//! How fast the copy engines are that need no device: the CPU's compared with the best of its methods at
+//! each size, and what a submission of the driver of DSA costs its caller, against the model.
+//!
+//! `cargo bench --bench copy`; rounds and seconds of a trial by BENCH_ROUNDS, BENCH_WINDOW. Fails
+//! where `cpu:method=best` is more than 3 % slower than the best way at any size, and where a
+//! submission takes 100 ns or more.
+
+mod common;
+#[path = "common/ratios.rs"]
+mod ratios;
+
+use anyhow::{Context, Result, ensure};
+use bytepath::copy::trial::{Load, Outcome, memories, on_cpu, run};
+use bytepath::copy::{Memories, Shape, engine};
+use bytepath::sys::thread;
+use ratios::Ratios;
+use std::time::Duration;
+
+const WAYS: [&str; 3] = ["cpu:method=memmove", "cpu:method=rep-movsb", "cpu:method=non-temporal"];
+
+/// Least part of the best way's rate that the engine has to reach.
+const NEAR: f64 = 0.97;
+
+/// Nanoseconds of a submission, at most.
+const SUBMISSION: f64 = 100.0;
+
+fn main() -> Result<()> {
+    let first = *thread::allowed()?.first().context("no CPU")?;
+    let measured = on_cpu(Some(first), || Ok(measure()));
+    measured.map_err(|fault| anyhow::anyhow!("{fault}"))?
+}
+
+fn measure() -> Result<()> {
+    let rounds = common::number("BENCH_ROUNDS", 9.0)? as usize;
+    let time = Duration::from_secs_f64(common::number("BENCH_WINDOW", 0.1)?);
+    let loads: Vec<Load> = [false, true]
+        .into_iter()
+        .flat_map(|rotate| {
+            (6..=20).step_by(2).map(move |power| {
+                let shape = Shape { depth: 1, batch: 1 };
+                Load { size: 1 << power, shape, rotate, time }
+            })
+        })
+        .collect();
+    let memories = memories(&loads)?;
+    let mut slow = Vec::new();
+    println!(
+        "{:>8} {:<6} {:>8} {:>8} {:>8} {:>8}",
+        "bytes", "memory", "memmove", "rep", "nt", "best"
+    );
+    for load in &loads {
+        let ratio = ways(&memories, load, rounds)?;
+        if ratio < NEAR {
+            slow.push(format!("{} bytes, {}: {ratio:.3}", load.size, memory(load)));
+        }
+    }
+    let mut dear = Vec::new();
+    println!("\ndsa-model: ns of the caller for a submission");
+    for (depth, batch) in [(8, 1), (32, 1), (32, 8)] {
+        let load = Load { size: 64, shape: Shape { depth, batch }, rotate: false, time };
+        let each = (0..rounds).map(|_| {
+            let Outcome { copies, submitting, .. } =
+                one("dsa-model:latency=0,bandwidth=1T", &memories, &load)?;
+            Ok(submitting / copies as f64 * 1e9)
+        });
+        let each = Ratios::new(each.collect::<Result<_>>()?);
+        println!(
+            "depth {depth:>2}, batch {batch}: {:.1} ({:.1} .. {:.1})",
+            each.at(0.5),
+            each.at(0.0),
+            each.at(1.0)
+        );
+        if each.at(0.5) >= SUBMISSION {
+            dear.push(format!("depth {depth}, batch {batch}: {:.1} ns", each.at(0.5)));
+        }
+    }
+    ensure!(slow.is_empty(), "below {NEAR} of the best way: {}", slow.join("; "));
+    ensure!(dear.is_empty(), "submissions of {SUBMISSION} ns and more: {}", dear.join("; "));
+    Ok(())
+}
+
+fn memory(load: &Load) -> &'static str {
+    if load.rotate { "cold" } else { "hot" }
+}
+
+/// Rates of all ways and of the engine that chooses, alternately; its rate to that of the best way,
+/// in the middle of all rounds.
+fn ways(memories: &Memories, load: &Load, rounds: usize) -> Result<f64> {
+    let all = WAYS.into_iter().chain(["cpu:method=best"]);
+    let mut rates: Vec<Vec<f64>> = vec![Vec::new(); WAYS.len() + 1];
+    for _ in 0..rounds {
+        for (text, rates) in all.clone().zip(&mut rates) {
+            let Outcome { copies, seconds, .. } = one(text, memories, load)?;
+            rates.push(copies as f64 * f64::from(load.size) / seconds);
+        }
+    }
+    let middle = |rates: &Vec<f64>| Ratios::new(rates.clone()).at(0.5);
+    let middles: Vec<f64> = rates.iter().map(middle).collect();
+    let best =
+        (0..WAYS.len()).max_by(|a, b| middles[*a].total_cmp(&middles[*b])).context("none")?;
+    let pairs = rates[WAYS.len()].iter().zip(&rates[best]).map(|(ours, best)| ours / best);
+    let ratio = Ratios::new(pairs.collect()).at(0.5);
+    let shown: Vec<String> = middles.iter().map(|rate| format!("{:>8.2}", rate / 1e9)).collect();
+    println!(
+        "{:>8} {:<6} {} GB/s, {ratio:.3} of {}",
+        load.size,
+        memory(load),
+        shown.join(" "),
+        WAYS[best]
+    );
+    Ok(ratio)
+}
+
+fn one(text: &str, memories: &Memories, load: &Load) -> Result<Outcome> {
+    let (kind, options) = engine(text).map_err(|fault| anyhow::anyhow!("{fault}"))?;
+    run((kind, &options), memories, load).map_err(|fault| anyhow::anyhow!("{fault}"))
+}

@@ -1,0 +1,107 @@
+//! The fault campaign, `make faults`: the built binary under faults that a seed draws, round after
+//! round, and after each a look at what is lost and what is left. docs/reliability.md says more.
+//!
+//! It goes on for FAULTS_SECONDS (180). FAULTS_SEED is the seed of the first round, and the next
+//! round has the next number: a round is repeated by its own. A seed makes the same choices again;
+//! at which instruction a signal meets the other process it does not say. FAULTS_KIND leaves out
+//! all rounds but those of one kind.
+
+mod damage;
+#[path = "../lab/host.rs"]
+#[allow(dead_code, reason = "the tests of the lab call it")]
+mod host;
+mod lab;
+mod places;
+#[path = "../lab/running.rs"]
+#[allow(dead_code, reason = "the tests of the lab call it")]
+mod running;
+mod studies;
+mod words;
+
+use anyhow::{Context, Result, bail, ensure};
+use bytepath::math::Random;
+use lab::Lab;
+use std::env;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant, SystemTime};
+
+/// A kind of fault: its name, and one round of it.
+type Kind = (&'static str, fn(&mut Lab) -> Result<()>);
+
+const KINDS: [Kind; 8] = [
+    ("kill", studies::kill),
+    ("child", studies::child),
+    ("output", studies::output),
+    ("disk", studies::disk),
+    ("damage", damage::damage),
+    ("place", places::place),
+    ("word", words::word),
+    ("link", studies::link),
+];
+
+/// Says that the program runs in namespaces of its own.
+const INSIDE: &str = "FAULTS_INSIDE";
+
+fn main() -> Result<ExitCode> {
+    if env::var_os(INSIDE).is_some() {
+        return campaign();
+    }
+    ensure!(rustix::process::geteuid().is_root(), "the campaign needs root");
+    let mut inside = Command::new("unshare");
+    inside.args(["--net", "--mount"]).arg(env::current_exe()?).env(INSIDE, "1");
+    let status = inside.status().context("cannot start unshare(1)")?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn campaign() -> Result<ExitCode> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs();
+    let (time, first) = (number("FAULTS_SECONDS", 180)?, number("FAULTS_SEED", now)?);
+    let wanted = env::var("FAULTS_KIND").ok();
+    if let Some(kind) = &wanted {
+        let names = KINDS.map(|(name, _)| name);
+        ensure!(names.contains(&kind.as_str()), "FAULTS_KIND is one of {}", names.join(", "));
+    }
+    let mut lab = Lab::new()?;
+    damage::prepare(&mut lab).context("the campaign's own study")?;
+    println!("faults for {time} s, the first by FAULTS_SEED={first}");
+
+    let (mut rounds, mut findings) = ([0; KINDS.len()], [0; KINDS.len()]);
+    let begin = Instant::now();
+    for seed in first.. {
+        let kind = Random::new(!seed).below(KINDS.len());
+        let (name, round) = KINDS[kind];
+        if wanted.as_ref().is_some_and(|wanted| wanted != name) {
+            continue;
+        }
+        rounds[kind] += 1;
+        lab.begin(seed)?;
+        let round = catch_unwind(AssertUnwindSafe(|| round(&mut lab)));
+        let round = round.unwrap_or_else(|_| bail!("the campaign itself panicked"));
+        if let Err(finding) = round.and_then(|()| lab.nothing_is_left()) {
+            findings[kind] += 1;
+            println!("\nFINDING: {name}, FAULTS_SEED={seed}: {finding:#}");
+            lab.lines.iter().for_each(|line| println!("  {line}"));
+            lab.clean_up()?;
+        }
+        if begin.elapsed() >= Duration::from_secs(time) {
+            break;
+        }
+    }
+
+    println!("\n{:<8} {:>6} {:>8}", "kind", "rounds", "findings");
+    for ((name, _), (rounds, findings)) in KINDS.iter().zip(rounds.iter().zip(findings)) {
+        println!("{name:<8} {rounds:>6} {findings:>8}");
+    }
+    let (rounds, findings) = (rounds.iter().sum::<u32>(), findings.iter().sum::<u32>());
+    println!("{:<8} {rounds:>6} {findings:>8}", "all");
+    Ok(if findings == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A whole number from the environment.
+fn number(name: &str, default: u64) -> Result<u64> {
+    match env::var(name) {
+        Ok(text) => text.parse().with_context(|| format!("{name} is no whole number")),
+        Err(_) => Ok(default),
+    }
+}

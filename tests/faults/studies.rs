@@ -1,0 +1,327 @@
+//! Faults that meet a study while it runs: what has ended is kept, the rest can be run, the host
+//! is as it was.
+
+use crate::host::LINES;
+use crate::lab::{Ended, Lab, Started, descendants, strike};
+use anyhow::{Context, Result, ensure};
+use bytepath::record::{Study, TrialStatus};
+use bytepath::run::load;
+use bytepath::sys::lasting_namespace::within;
+use bytepath::sys::netlink::Netlink;
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
+use std::collections::HashSet;
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io::{PipeReader, Read};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::thread::sleep;
+use std::time::Duration;
+
+const PATHS: &[&str] = &["socket", "sendfile", "splice", "msg-zerocopy", "uring", "uring-zc"];
+
+/// A study that takes a moment.
+struct Plan {
+    arguments: Vec<String>,
+    /// Trials that it has when it is complete, profile trials aside.
+    trials: usize,
+    settings: usize,
+    /// About how long it takes, in milliseconds.
+    lasts: usize,
+}
+
+impl Plan {
+    fn draw(lab: &mut Lab, folder: &str) -> Plan {
+        let (paths, blocks, window) = (1 + lab.below(2), 1 + lab.below(2), 100 + lab.below(201));
+        let mut names = PATHS.to_vec();
+        lab.random.shuffle(&mut names);
+        let design = lab.pick(&["trials", "slices:20ms"]);
+        let meters = lab.pick(&["none", "usual"]);
+        let profile = lab.pick(&["none", "none", "none", "all:trials=1,window=100ms"]);
+        let text = format!(
+            "run --blocks {blocks} --window {window}ms --warm-up 0 --design {design} \
+             --meters {meters} --profile {profile} --out {folder}"
+        );
+        let mut arguments: Vec<String> = text.split(' ').map(str::to_owned).collect();
+        arguments.extend(names[..paths].iter().flat_map(|path| ["--path", path]).map(Into::into));
+        let settings = if lab.one_in(2) { 0 } else { 1 + lab.below(LINES.len()) };
+        let lines = LINES[..settings].iter();
+        arguments.extend(lines.flat_map(|line| ["--set", line]).map(Into::into));
+        // The baseline is there twice.
+        let trials = blocks * (paths + 1);
+        Plan { arguments, trials, settings, lasts: 600 + trials * (window + 250) }
+    }
+}
+
+/// The controller gets a signal at some moment, also while it makes or restores settings.
+pub fn kill(lab: &mut Lab) -> Result<()> {
+    let plan = Plan::draw(lab, "study");
+    let number =
+        lab.pick(&[libc::SIGKILL, libc::SIGKILL, libc::SIGINT, libc::SIGTERM, libc::SIGHUP]);
+    let again = number != libc::SIGKILL && lab.one_in(4);
+    let mut run = Started::of(lab.command(&plan.arguments))?;
+    await_moment(lab, &mut run, &plan)?;
+    run.signal(number)?;
+    if again {
+        run.ends_within(Duration::from_millis(lab.below(100) as u64))?;
+        run.signal(number)?;
+    }
+    let ended = run.end()?.tame()?;
+    let (study, journal) = (lab.folder.join("study"), lab.journal());
+    match (ended.code, ended.signal) {
+        (None, Some(by)) if by == number => {
+            let begun = study.exists() || journal.exists();
+            let fine = number == libc::SIGKILL || again || !begun;
+            ensure!(fine, "signal {number} ended a study at once: {}", ended.err);
+            let named = number == libc::SIGKILL || ended.err.contains("bytepath restore");
+            ensure!(named || !journal.exists(), "what stays is not named: {}", ended.err);
+        }
+        (Some(130), _) if number != libc::SIGKILL => lab.host_is_as_before()?,
+        // The study was over; on a busy machine a trial may fail by itself.
+        (Some(0 | 5), _) => lab.host_is_as_before()?,
+        other => anyhow::bail!("signal {number} gives {other:?}: {}", ended.err),
+    }
+    restore(lab)?;
+    is_kept(&study, &ended)?;
+    is_completed(lab, &plan)
+}
+
+/// A process that the controller has started dies, or stops for a while.
+pub fn child(lab: &mut Lab) -> Result<()> {
+    let plan = Plan::draw(lab, "study");
+    let mut run = Started::of(lab.command(&plan.arguments))?;
+    let wait = lab.below(plan.lasts);
+    run.ends_within(Duration::from_millis(wait as u64))?;
+    let mut victims = descendants(run.child.id());
+    while victims.is_empty() && !run.ends_within(Duration::from_millis(1))? {
+        victims = descendants(run.child.id());
+    }
+    if !victims.is_empty() {
+        let victim = lab.pick(&victims);
+        match lab.pick(&[libc::SIGKILL, libc::SIGKILL, libc::SIGSEGV, libc::SIGSTOP]) {
+            libc::SIGSTOP => {
+                strike(victim, libc::SIGSTOP);
+                sleep(Duration::from_millis(lab.below(500) as u64));
+                strike(victim, lab.pick(&[libc::SIGKILL, libc::SIGCONT]));
+            }
+            number => drop(strike(victim, number)),
+        }
+    }
+    is_survived(lab, run, &plan)
+}
+
+/// A device of the link goes down and up again, or for good, while a study runs.
+pub fn link(lab: &mut Lab) -> Result<()> {
+    let plan = Plan::draw(lab, "study");
+    let mut run = Started::of(lab.command(&plan.arguments))?;
+    let wait = lab.below(plan.lasts);
+    run.ends_within(Duration::from_millis(wait as u64))?;
+    let away = Duration::from_millis(1 + lab.below(400) as u64);
+    let removed = lab.one_in(3);
+    let agents = descendants(run.child.id());
+    if !agents.is_empty() {
+        let agent = lab.pick(&agents);
+        // It may be gone by now, and its namespace with it.
+        if let Ok(namespace) = File::open(format!("/proc/{agent}/ns/net")) {
+            let own = fs::read_link("/proc/self/ns/net")?;
+            let elsewhere = fs::read_link(format!("/proc/{agent}/ns/net")).ok() != Some(own);
+            if elsewhere {
+                let _ = within(namespace.as_fd(), || disturb(away, removed))?;
+            }
+        }
+    }
+    is_survived(lab, run, &plan)
+}
+
+/// Within the namespace of an agent. Its device may come and go at any time.
+fn disturb(away: Duration, removed: bool) -> Result<()> {
+    let mut netlink = Netlink::new();
+    let mut names = fs::read_dir("/sys/class/net")?.flatten().map(|entry| entry.file_name());
+    let name = names.find(|name| name != "lo").context("no device")?;
+    let name = name.to_str().context("an odd name")?;
+    let index = netlink.link(name)?.context("no device")?.index;
+    if removed {
+        return Ok(netlink.delete_link(index)?);
+    }
+    netlink.set_down(index)?;
+    sleep(away);
+    Ok(netlink.set_up(index)?)
+}
+
+/// What is written to goes away or takes nothing: a pipe that is closed, now or after some bytes,
+/// or a full device.
+pub fn output(lab: &mut Lab) -> Result<()> {
+    let plan = Plan::draw(lab, "study");
+    let good = lab.host.dir.path().join("good").display().to_string();
+    let words = |text: &str| -> Vec<String> { text.split(' ').map(str::to_owned).collect() };
+    let observe = "observe --count none --sample none -- sh -c";
+    let mut observed = words(observe);
+    observed.push("exit 3".into());
+    // Each with its exit code, and whether it prints to standard output.
+    let commands: [(Vec<String>, i32, bool); 10] = [
+        (plan.arguments.clone(), 0, true),
+        (plan.arguments.clone(), 0, true),
+        (observed, 3, false),
+        (words(&format!("show {good} --details")), 0, true),
+        (words(&format!("show {good} --format html")), 0, true),
+        (words(&format!("show {good} --format parquet")), 0, true),
+        (words(&format!("compare {good}")), 0, true),
+        (words("paths"), 0, true),
+        (words("settings"), 0, true),
+        (words("show nothing"), 6, false),
+    ];
+    let (arguments, code, prints) = commands[lab.below(commands.len())].clone();
+    let (out, out_is_full) = sink(lab)?;
+    let (err, _) = sink(lab)?;
+    let run = Started::into(lab.command(&arguments), out, err)?;
+    let ended = run.end()?.sound()?;
+    let expected = if out_is_full && prints { 6 } else { code };
+    let busy = ended.code == Some(5) && arguments[0] == "run" && expected == 0;
+    ensure!(ended.code == Some(expected) || busy, "exit code {:?}, not {expected}", ended.code);
+    if arguments[0] == "run" {
+        let study = load(&lab.folder.join("study"))?;
+        ensure!(study.trials.len() == plan.trials, "{} trials", study.trials.len());
+    }
+    Ok(())
+}
+
+/// Something to write to, and whether it is a full device.
+fn sink(lab: &mut Lab) -> Result<(Stdio, bool)> {
+    let (from, to) = std::io::pipe()?;
+    Ok(match lab.below(3) {
+        0 => (File::options().write(true).open("/dev/full")?.into(), true),
+        1 => (to.into(), false),
+        _ => {
+            let bytes = lab.below(4096) as u64;
+            let read = move |from: PipeReader| from.take(bytes).read_to_end(&mut Vec::new());
+            std::thread::spawn(move || read(from));
+            (to.into(), false)
+        }
+    })
+}
+
+/// The disk is full at some byte of the study.
+pub fn disk(lab: &mut Lab) -> Result<()> {
+    let folder = lab.folder.join("disk");
+    fs::create_dir(&folder)?;
+    // As many small ones as large ones.
+    let pages = 1 << (1 + lab.below(8));
+    let size = |pages: usize| CString::new(format!("size={}k", 4 * pages));
+    let size_now = size(pages + lab.below(pages))?;
+    mount("tmpfs", &folder, "tmpfs", MountFlags::empty(), size_now.as_c_str())?;
+    let disk = Disk(folder);
+    let plan = Plan::draw(lab, "disk/study");
+    let ended = Started::of(lab.command(&plan.arguments))?.end()?.sound()?.with_code(&[0, 5, 6])?;
+    lab.host_is_as_before()?;
+    let study = disk.0.join("study");
+    ensure!(study.exists() || ended.code == Some(6), "no study, and no error");
+    if study.exists() {
+        is_kept(&study, &ended)?;
+        load(&study).context("a study that was begun on a full disk")?;
+        lab.ask(&["show", "disk/study"])?.with_code(&[0])?;
+        mount_remount(&disk.0, MountFlags::empty(), size(16384)?.as_c_str())?;
+        is_completed(lab, &plan)?;
+    }
+    Ok(())
+}
+
+struct Disk(PathBuf);
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = unmount(&self.0, UnmountFlags::empty());
+    }
+}
+
+/// Waits until some moment of a study: of its settings, or any.
+fn await_moment(lab: &mut Lab, run: &mut Started, plan: &Plan) -> Result<()> {
+    if plan.settings > 0 && lab.one_in(2) {
+        let journal = lab.journal();
+        let lines = 1 + lab.below(2 * plan.settings + 1);
+        let are_there = || {
+            let found = fs::read(&journal).unwrap_or_default();
+            found.iter().filter(|byte| **byte == b'\n').count() >= lines
+        };
+        while !are_there() && !run.ends_within(Duration::ZERO)? {}
+        return Ok(());
+    }
+    let wait = lab.below(plan.lasts + plan.lasts / 4);
+    run.ends_within(Duration::from_millis(wait as u64)).map(drop)
+}
+
+/// A study whose agents or link had trouble goes on to its end, and says what it lost.
+fn is_survived(lab: &mut Lab, run: Started, plan: &Plan) -> Result<()> {
+    let ended = run.end()?.sound()?.with_code(&[0, 5])?;
+    lab.host_is_as_before()?;
+    let study = lab.folder.join("study");
+    is_kept(&study, &ended)?;
+    if ended.code == Some(0) || is_begun(&study) {
+        let failed = |study: &Study| {
+            let all = study.trials.iter().chain(&study.profiles);
+            all.filter(|trial| matches!(trial.status, TrialStatus::Failed { .. })).count()
+        };
+        let loaded = load(&study)?;
+        let reported = ended.code == Some(5);
+        ensure!(
+            !reported || failed(&loaded) > 0 || loaded.trials.len() < plan.trials,
+            "5 for nothing"
+        );
+        ensure!(reported || failed(&loaded) == 0, "a failed trial, and exit code 0: {}", ended.err);
+    }
+    is_completed(lab, plan)
+}
+
+fn is_begun(study: &Path) -> bool {
+    study.join("trials.jsonl").exists()
+}
+
+/// Checks that each trial that was reported is in the study.
+fn is_kept(study: &Path, ended: &Ended) -> Result<()> {
+    let reported = ended.err.lines().filter(|line| {
+        line.starts_with('[') && line.contains(" left") && !line.starts_with("[profile")
+    });
+    let reported = reported.count();
+    if reported > 0 {
+        let kept = load(study)?.trials.len();
+        ensure!(kept >= reported, "{reported} trials were reported, and {kept} are kept");
+    }
+    Ok(())
+}
+
+fn restore(lab: &mut Lab) -> Result<()> {
+    lab.ask(&["restore"])?.with_code(&[0])?;
+    lab.host_is_as_before()
+}
+
+/// Goes on with a study until it is complete, and checks that nothing of it is lost or doubled.
+/// The one that goes on may be killed, too.
+fn is_completed(lab: &mut Lab, plan: &Plan) -> Result<()> {
+    let out = plan.arguments.iter().skip_while(|a| *a != "--out").nth(1).context("no --out")?;
+    let study = lab.folder.join(out);
+    if !is_begun(&study) {
+        lab.ask(&["resume", out])?.with_code(&[6])?;
+        return Ok(());
+    }
+    let trials = || fs::read(study.join("trials.jsonl"));
+    let mut before = trials()?;
+    // A crash tears the last line, and no more.
+    before.truncate(before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1));
+    if lab.one_in(3) {
+        let mut run = Started::of(lab.command(&["resume", out]))?;
+        await_moment(lab, &mut run, plan)?;
+        run.signal(libc::SIGKILL)?;
+        let ended = run.end()?.tame()?;
+        restore(lab)?;
+        is_kept(&study, &ended)?;
+    }
+    // 2 says that there is nothing to go on with.
+    lab.ask(&["resume", out])?.with_code(&[0, 2, 5])?;
+    lab.host_is_as_before()?;
+    ensure!(trials()?.starts_with(&before), "resume has changed trials that were there");
+    let loaded = load(&study)?;
+    let distinct: HashSet<_> = loaded.trials.iter().map(|t| (&t.cell, t.block)).collect();
+    let (all, distinct) = (loaded.trials.len(), distinct.len());
+    ensure!(all == plan.trials && distinct == all, "{all} trials, {distinct} of them distinct");
+    lab.ask(&["show", out])?.with_code(&[0]).map(drop)
+}

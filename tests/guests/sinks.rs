@@ -1,0 +1,117 @@
+//! A guest's own network device as the sink: this host sends into a tap that qemu reads, and
+//! the guest takes the frames in. A macvtap by vhost-net, in a guest that has both. Without
+//! qemu or such a kernel the tests are skipped and reported.
+
+use crate::guests::{able, bytepath, guests_of, leftovers, shown};
+use bytepath::record::{Hops, Trial, TrialStatus};
+use bytepath::run::load;
+use rustix::process::{Signal, kill_process};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const SHORT: &[&str] = &["--blocks", "1", "--meters", "none", "--profile", "none"];
+
+/// The trials of a study, all of whose frames were found again.
+fn found(words: &[&str], paths: &[&str]) -> Vec<(Trial, Hops)> {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("study");
+    let paths = paths.iter().flat_map(|path| ["--path", path]);
+    let words = ["run"].iter().chain(words).chain(SHORT).copied().chain(paths);
+    let words: Vec<&str> = words.chain(["--out", out.to_str().unwrap()]).collect();
+    let text = shown(&bytepath(&words));
+    let study = load(&out).unwrap_or_else(|fault| panic!("{fault}: {text}"));
+    let hops = |trial: Trial| {
+        let failed = matches!(trial.status, TrialStatus::Failed { .. });
+        assert!(!failed, "{}: {:?}: {text}", trial.cell, trial.status);
+        let hops = trial.hops.unwrap();
+        assert_eq!(hops.unaccounted(), 0, "{}: {hops:?}", trial.cell);
+        assert!(hops.received > 0, "{}: {hops:?}", trial.cell);
+        (trial, hops)
+    };
+    study.trials.into_iter().map(hops).collect()
+}
+
+/// One boot, as many drains as there are.
+#[test]
+fn a_guest_takes_in_what_its_host_sends_and_no_frame_is_missing() {
+    let Some(_machine) = able() else { return };
+    let words = [
+        "--testbed",
+        "vm:host=sender",
+        "--workload",
+        "packets:count=5000",
+        "--link",
+        "offload",
+        "--cores",
+        "unpinned",
+    ];
+    let paths = ["packet+packet", "packet+packet-ring", "packet+xdp-drop", "udp-gso+packet-ring"];
+    for (trial, hops) in found(&words, &paths) {
+        let id = trial.cell.to_string();
+        assert_eq!(hops.generated(), 5000, "{id}: {hops:?}");
+        assert!(hops.device_sent >= hops.received + hops.sink_dropped, "{id}: {hops:?}");
+        let in_driver = id.contains("xdp-drop");
+        assert_eq!(hops.dropped_as_asked == hops.received, in_driver, "{id}: {hops:?}");
+    }
+    assert_eq!(leftovers(), []);
+}
+
+#[test]
+fn a_macvtap_is_read_by_vhost_net_too() {
+    let Some(_machine) = able() else { return };
+    let words = [
+        "--testbed",
+        "vm",
+        "--workload",
+        "packets:count=5000",
+        "--link",
+        "macvtap:queue-length=64",
+    ];
+    for (trial, hops) in found(&words, &["packet+tap", "packet+vhost"]) {
+        assert_eq!(hops.device_dropped, 0, "{}: a macvtap drops on arrival: {hops:?}", trial.cell);
+    }
+    assert_eq!(leftovers(), []);
+}
+
+#[test]
+fn a_guest_that_dies_while_it_takes_frames_fails_its_trial() {
+    let Some(_machine) = able() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("study");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
+    command.args(["run", "--testbed", "vm:host=sender", "--workload", "packets:count=100000000"]);
+    command.args(["--link", "offload", "--path", "packet+packet", "--cores", "unpinned"]);
+    command.args(SHORT).arg("--out").arg(&out).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(120);
+    let guests = loop {
+        assert!(Instant::now() < deadline, "the study did not begin");
+        assert!(child.try_wait().unwrap().is_none(), "the study ended at once");
+        let guests = guests_of(child.id());
+        if Path::new(&out).join("trials.jsonl").exists() && !guests.is_empty() {
+            break guests;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    // Until its agent is up, and frames flow.
+    std::thread::sleep(Duration::from_secs(3));
+    kill_process(guests[0], Signal::KILL).unwrap();
+    let faults = || {
+        let study = load(&out).ok()?;
+        study.trials.first().map(|trial| trial.status.clone())
+    };
+    while faults().is_none() {
+        assert!(Instant::now() < deadline, "the trial did not end");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let Some(TrialStatus::Failed { fault }) = faults() else { panic!("{:?}", faults()) };
+    assert!(fault.message.contains("qemu killed by signal 9 (SIGKILL)"), "{fault}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let gone = || guests.iter().all(|guest| rustix::process::test_kill_process(*guest).is_err());
+    while !gone() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(gone(), "the guest was reaped");
+}

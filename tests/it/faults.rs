@@ -1,0 +1,396 @@
+//! What goes away, is damaged or is hostile: outputs, studies, journals, indexes, inputs.
+//! Nothing panics or hangs, nothing is believed that cannot be, and exit codes are true.
+
+use crate::made_up;
+use crate::shared::{bytepath, said};
+use assert_cmd::Command;
+use bytepath::record::{FaultKind, SettingValue, Study, steers};
+use bytepath::run::{HostsAfter, StudyWriter, load};
+use bytepath::settings::journal::{Begin, Entry};
+use bytepath_testing::skip;
+use std::fs::{self, File};
+use std::os::unix::fs::{chown, symlink};
+use std::path::Path;
+use std::process::Stdio;
+use tempfile::TempDir;
+
+const BYTEPATH: &str = env!("CARGO_BIN_EXE_bytepath");
+
+/// A study with its trials in a folder.
+fn write(study: &Study, folder: &Path) -> StudyWriter {
+    let mut writer = StudyWriter::create(folder, &study.header).unwrap();
+    writer.append(&study.trials).unwrap();
+    writer
+}
+
+fn append(file: &Path, text: &str) {
+    let old = fs::read_to_string(file).unwrap_or_default();
+    fs::write(file, old + text).unwrap();
+}
+
+fn make_fifo(path: &Path) {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+}
+
+/// Exit code and standard error of a command line whose output goes there.
+fn to(arguments: &[&str], out: Stdio, err: Stdio) -> (Option<i32>, String) {
+    let mut command = std::process::Command::new(BYTEPATH);
+    let output = command.args(arguments).stdout(out).stderr(err).spawn().unwrap();
+    let output = output.wait_with_output().unwrap();
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+/// A pipe without a reader.
+fn closed() -> Stdio {
+    std::io::pipe().unwrap().1.into()
+}
+
+fn full() -> Stdio {
+    File::options().write(true).open("/dev/full").unwrap().into()
+}
+
+#[test]
+fn lost_outputs_do_not_cause_a_panic() {
+    let all = [&["paths"][..], &["meters"], &["settings"], &["schema", "study"], &["--help"]];
+    for arguments in all {
+        assert_eq!(to(arguments, closed(), Stdio::piped()), (Some(0), String::new()));
+        assert_eq!(to(arguments, closed(), closed()).0, Some(0), "{arguments:?}");
+    }
+    for arguments in &all[..4] {
+        let (code, said) = to(arguments, full(), Stdio::piped());
+        assert_eq!(code, Some(6), "{arguments:?}: {said}");
+        assert!(said.starts_with("bytepath: cannot write to standard output: No space"), "{said}");
+        assert_eq!(to(arguments, full(), full()).0, Some(6), "{arguments:?}");
+    }
+    for (wrong, code) in [(&["run", "--path", "sockte"][..], 2), (&["fly"], 2), (&["show", "x"], 6)]
+    {
+        assert_eq!(to(wrong, closed(), full()).0, Some(code), "{wrong:?}");
+        assert_eq!(to(wrong, closed(), closed()).0, Some(code), "{wrong:?}");
+    }
+}
+
+#[test]
+fn an_observed_program_keeps_its_exit_code_whatever_becomes_of_the_report() {
+    let observe = |program: &str, err| {
+        let quick = ["observe", "--count", "none", "--sample", "none", "--", "sh", "-c", program];
+        to(&quick, Stdio::null(), err).0
+    };
+    assert_eq!(observe("exit 3", full()), Some(3));
+    assert_eq!(observe("exit 3", closed()), Some(3));
+    assert_eq!(observe("kill -TERM $$", full()), Some(143));
+    assert_eq!(observe("exit 0", closed()), Some(0));
+    assert_eq!(observe("exit 0", full()), Some(6), "a report that was asked for is not there");
+}
+
+#[test]
+fn signals_that_are_ignored_stay_so_for_an_observed_program() {
+    let ignored = |by: &str| {
+        let line = format!("trap '' INT HUP QUIT; exec {by} grep SigIgn /proc/self/status");
+        said(Command::new("sh").args(["-c", &line]))
+    };
+    let quiet = "observe --count none --sample none --out /dev/null --";
+    let (direct, observed) = (ignored(""), ignored(&format!("{BYTEPATH} {quiet}")));
+    assert!(direct.1.trim_end().ends_with('7'), "{direct:?}");
+    assert_eq!(observed, direct);
+}
+
+#[test]
+fn a_damaged_journal_is_an_error_that_says_what_is_known_and_stays() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("journal");
+    let restore = |more: &[&str]| {
+        let mut command = Command::new(BYTEPATH);
+        said(command.env("BYTEPATH_STATE", dir.path()).arg("restore").args(more))
+    };
+    // Of another boot: nothing of it is in force, and nothing is set by this test.
+    let begin = Begin { schema: 2, boot: "another".into(), ..Begin::default() };
+    let lines: Vec<Vec<u8>> = [
+        Entry::Begin(begin),
+        Entry::Intent {
+            number: 0,
+            setting: "mtu made-up0 4148".parse().unwrap(),
+            before: SettingValue::one("value", "1500"),
+            goal: SettingValue::one("value", "4148"),
+        },
+        Entry::Done { number: 0, value: SettingValue::one("value", "4148") },
+    ]
+    .iter()
+    .map(|entry| entry.line().unwrap())
+    .collect();
+
+    // A crash tears the last line, and no more.
+    let whole = lines.concat();
+    fs::write(&path, &whole[..whole.len() - 7]).unwrap();
+    let (code, text, errors) = restore(&["--show"]);
+    assert_eq!((code, errors.as_str()), (0, ""));
+    assert!(text.contains("the last line is torn") && text.contains("1500 -> 4148"), "{text}");
+    assert_eq!(restore(&[]).0, 0);
+    assert!(!path.exists(), "nothing is left of it");
+
+    let mut middle = whole.clone();
+    middle[lines[0].len() + 40] ^= 1;
+    let gone = [&lines[0][..], &lines[2]].concat();
+    for damaged in [&middle[..], &gone, b"garbage", &[0; 4096], b"garbage\n\x1b[31mred\n"] {
+        fs::write(&path, damaged).unwrap();
+        for _ in 0..2 {
+            let (code, text, errors) = restore(&[]);
+            assert_eq!((code, text.as_str()), (6, ""), "{errors}");
+            assert!(errors.contains(" is damaged; line ") && errors.contains("compare the host"));
+            assert!(!errors.contains(|c| c != '\n' && steers(c)), "{errors:?}");
+            assert!(fs::read(&path).unwrap().starts_with(damaged), "it is the only witness");
+        }
+        let (code, text, _) = restore(&["--show"]);
+        assert!(code == 0 && text.contains(" is damaged: "), "{text}");
+    }
+    fs::write(&path, &middle).unwrap();
+    let (_, _, errors) = restore(&[]);
+    assert!(errors.contains("; line 2 reads '") && errors.contains("made-up0"), "{errors}");
+
+    for odd in [make_fifo as fn(&Path), |path| symlink("/dev/zero", path).unwrap()] {
+        fs::remove_file(&path).unwrap();
+        odd(&path);
+        for arguments in [&[][..], &["--show"]] {
+            let (code, _, errors) = restore(arguments);
+            assert_eq!(code, 6, "{errors}");
+            assert!(errors.contains("regular file") || errors.contains("link"), "{errors}");
+        }
+    }
+}
+
+#[test]
+fn a_study_is_not_believed_what_no_run_can_have_written() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("study");
+    let study = made_up::study();
+    drop(write(&study, &path));
+    assert_eq!(load(&path).unwrap().trials, study.trials);
+    let trials = path.join("trials.jsonl");
+    let text = fs::read_to_string(&trials).unwrap();
+    let first = text.lines().next().unwrap();
+    let with = |key: &str, value: serde_json::Value| {
+        let mut trial: serde_json::Value = serde_json::from_str(first).unwrap();
+        (trial[key], trial["block"]) = (value, 77.into());
+        format!("{trial}\n")
+    };
+    append(&trials, &format!("{first}\n{first}\n"));
+    append(&trials, &with("cell", "nosuch".into()));
+    append(&trials, &with("window", 1e308.into()));
+    append(&trials, &with("window", (-1.0).into()));
+    let found = load(&path).unwrap();
+    assert_eq!(found.trials, study.trials);
+    let last = study.trials.len();
+    let cell = &study.trials[0].cell;
+    assert_eq!(
+        found.remarks[found.remarks.len() - 5..],
+        [
+            format!("line {} of trials.jsonl is left out: it repeats line 1, of {cell}", last + 1),
+            format!("line {} of trials.jsonl is left out: it repeats line 1, of {cell}", last + 2),
+            format!(
+                "line {} of trials.jsonl is left out: the study has no cell 'nosuch'",
+                last + 3
+            ),
+            format!(
+                "line {} of trials.jsonl is left out: {cell} has an impossible window of 1e308 s",
+                last + 4
+            ),
+            format!(
+                "line {} of trials.jsonl is left out: {cell} has an impossible window of -1e0 s",
+                last + 5
+            ),
+        ]
+    );
+}
+
+#[test]
+fn a_torn_remark_is_named_and_nothing_is_appended_to_it() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("study");
+    write(&made_up::study(), &path).remark("whole").unwrap();
+    append(&path.join("remarks.txt"), "torn rem");
+    let part = path.join("hosts-after.json.part");
+    fs::write(&part, "torn").unwrap();
+    let cut = "the last remark was cut off while it was written; it is left out";
+    assert_eq!(load(&path).unwrap().remarks, ["whole", cut]);
+    let (mut writer, study) = StudyWriter::reopen(&path).unwrap();
+    assert_eq!(study.remarks, ["whole"]);
+    assert!(!part.exists(), "half of a file is none");
+    writer.remark("next").unwrap();
+    assert_eq!(fs::read_to_string(path.join("remarks.txt")).unwrap(), "whole\nnext\n");
+}
+
+#[test]
+fn trials_that_are_removed_or_replaced_while_a_study_runs_end_it() {
+    let folder = TempDir::new().unwrap();
+    let study = made_up::study();
+    for (name, replaced) in [("removed", false), ("replaced", true)] {
+        let path = folder.path().join(name);
+        let mut writer = write(&study, &path);
+        fs::remove_file(path.join("trials.jsonl")).unwrap();
+        if replaced {
+            fs::write(path.join("trials.jsonl"), "").unwrap();
+        }
+        let fault = writer.append(&study.trials[..1]).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Storage);
+        assert!(fault.message.ends_with("was removed or replaced while the study ran"), "{fault}");
+    }
+}
+
+#[test]
+fn root_is_not_led_out_of_a_study_of_another_user() {
+    if !rustix::process::geteuid().is_root() {
+        return skip!("only root has studies of others to write to");
+    }
+    let folder = TempDir::new().unwrap();
+    let (path, precious) = (folder.path().join("study"), folder.path().join("precious"));
+    drop(write(&made_up::study(), &path));
+    let trials = path.join("trials.jsonl");
+    fs::copy(&trials, &precious).unwrap();
+    let before = fs::read(&precious).unwrap();
+    chown(&path, Some(1), Some(1)).unwrap();
+
+    symlink(&precious, path.join("hosts-after.json")).unwrap();
+    let (mut writer, _) = StudyWriter::reopen(&path).unwrap();
+    let after = HostsAfter { schema: 1, fingerprint: [].into(), settings: Vec::new() };
+    writer.after(&after).unwrap();
+    drop(writer);
+    assert!(!path.join("hosts-after.json").is_symlink(), "the link was replaced, not followed");
+
+    symlink(&precious, path.join("remarks.txt")).unwrap();
+    assert!(StudyWriter::reopen(&path).unwrap_err().message.contains("symbolic link"));
+    fs::remove_file(path.join("remarks.txt")).unwrap();
+    for put in [
+        |from, to| symlink(from, to).unwrap(),
+        |from: &Path, to: &Path| fs::hard_link(from, to).unwrap(),
+    ] {
+        fs::remove_file(&trials).unwrap();
+        put(&precious, &trials);
+        let why = StudyWriter::reopen(&path).unwrap_err().message;
+        assert!(why.contains("symbolic link") || why.contains("2 names"), "{why}");
+    }
+    assert_eq!(fs::read(&precious).unwrap(), before);
+}
+
+#[test]
+fn a_damaged_index_of_a_history_is_rebuilt() {
+    let folder = TempDir::new().unwrap();
+    for name in ["one", "two"] {
+        drop(write(&made_up::study(), &folder.path().join(name)));
+    }
+    let path = folder.path().display().to_string();
+    let (code, text, _) = bytepath(&["history", &path]);
+    assert_eq!(code, 0);
+    let index = folder.path().join("bytepath-index.json");
+    let whole = fs::read_to_string(&index).unwrap();
+    let digits: Vec<usize> =
+        whole.match_indices(|c: char| c.is_ascii_digit()).map(|(at, _)| at).collect();
+    for at in digits.iter().step_by(digits.len() / 20) {
+        let mut damaged = whole.clone().into_bytes();
+        damaged[*at] = if damaged[*at] == b'9' { b'1' } else { damaged[*at] + 1 };
+        fs::write(&index, damaged).unwrap();
+        assert_eq!(bytepath(&["history", &path]).1, text, "a digit at {at}");
+    }
+}
+
+#[test]
+fn what_is_read_has_limits() {
+    let folder = TempDir::new().unwrap();
+    let (code, _, errors) = bytepath(&["run", "--dry-run", "/dev/zero"]);
+    assert_eq!(code, 6);
+    assert!(errors.contains("larger than 16384 KiB, the maximum that is read"), "{errors}");
+    let path = folder.path().join("study");
+    drop(write(&made_up::study(), &path));
+    let study = path.to_str().unwrap();
+    for name in ["experiment.toml", "hosts.json", "trials.jsonl", "remarks.txt"] {
+        let kept = fs::read(path.join(name)).ok();
+        for odd in [make_fifo as fn(&Path), |path| symlink("/dev/zero", path).unwrap()] {
+            let _ = fs::remove_file(path.join(name));
+            odd(&path.join(name));
+            let (code, _, errors) = bytepath(&["show", study]);
+            assert!(code == 6 && errors.contains(name), "{errors}");
+        }
+        // Five gigabytes of nothing.
+        fs::remove_file(path.join(name)).unwrap();
+        File::create(path.join(name)).unwrap().set_len(5 << 30).unwrap();
+        let (code, _, errors) = bytepath(&["show", study]);
+        assert!(code == 6 && errors.contains("MiB") | errors.contains("KiB"), "{errors}");
+        fs::remove_file(path.join(name)).unwrap();
+        if let Some(kept) = kept {
+            fs::write(path.join(name), kept).unwrap();
+        }
+    }
+    assert_eq!(bytepath(&["show", study]).0, 0);
+
+    let levels: Vec<String> = (0..200_000).map(|n| format!("\"{n}\"")).collect();
+    let file = folder.path().join("x.toml");
+    fs::write(&file, format!("[factors]\npath = 'socket'\nrate = [{}]", levels.join(","))).unwrap();
+    let started = std::time::Instant::now();
+    let (code, _, errors) = bytepath(&["run", "--dry-run", file.to_str().unwrap()]);
+    assert!(code == 2 && errors.contains("more than 20000 combinations"), "{errors}");
+    assert!(started.elapsed().as_secs() < 60, "{:?}", started.elapsed());
+    let key = "k".repeat(1 << 20);
+    for text in [
+        format!("[factors]\n{key} = 1"),
+        format!("{key} = 1"),
+        format!("[factors]\npath = 'socket'\n[[exclude]]\n{key} = 1"),
+    ] {
+        fs::write(&file, text).unwrap();
+        let (code, _, errors) = bytepath(&["run", "--dry-run", file.to_str().unwrap()]);
+        assert!(code == 2 && errors.len() < 4000, "{} bytes", errors.len());
+    }
+}
+
+#[test]
+fn nothing_steers_a_terminal() {
+    let folder = TempDir::new().unwrap();
+    let clean = |arguments: &[&str]| {
+        let (code, text, errors) = bytepath(arguments);
+        for said in [&text, &errors] {
+            assert!(!said.contains(|c| c != '\n' && steers(c)), "{said:?}");
+        }
+        (code, text + &errors)
+    };
+    let path = folder.path().join("study");
+    drop(write(&made_up::study(), &path));
+    let trials = path.join("trials.jsonl");
+    let text = fs::read_to_string(&trials).unwrap();
+    fs::write(&trials, text.replacen("\"measured\"", r#""\u001b[31mX\u0007\u202e""#, 1)).unwrap();
+    let (code, said) = clean(&["show", path.to_str().unwrap()]);
+    assert!(code == 6 && said.contains("\\u{1b}[31mX"), "{said}");
+    assert!(clean(&["history", folder.path().to_str().unwrap()]).1.contains("left out: study"));
+    let file = folder.path().join("esc.folded");
+    fs::write(&file, "a;\u{202e}evil\u{1b}[31m 5\n").unwrap();
+    let (code, said) = clean(&["profile", file.to_str().unwrap()]);
+    assert!(code == 0 && said.contains("\\u{202e}evil"), "{said}");
+    let file = folder.path().join("x.toml");
+    fs::write(&file, "[factors]\npath = \"\\u202eevil\\u001b\"").unwrap();
+    assert_eq!(clean(&["run", "--dry-run", file.to_str().unwrap()]).0, 2);
+    for typed in ["\u{1b}[31mred", "\u{202e}evil"] {
+        for arguments in
+            [&[typed][..], &["run", typed], &["run", "--path", typed], &["show", typed]]
+        {
+            assert!([2, 6].contains(&clean(arguments).0));
+        }
+    }
+}
+
+#[test]
+fn a_report_in_json_steers_no_terminal_and_says_the_same() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("study");
+    let mut study = made_up::study();
+    study.header.fingerprint.insert("irq.1.cpus".into(), "\u{202e}evil\u{9b}".into());
+    drop(write(&study, &path));
+    let (code, text, _) = bytepath(&["show", path.to_str().unwrap(), "--json"]);
+    assert_eq!(code, 0);
+    assert!(!text.contains(|c| c != '\n' && steers(c)), "{text}");
+    let found: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(found["study"]["fingerprint"]["irq.1.cpus"], "\u{202e}evil\u{9b}");
+}
+
+#[test]
+fn a_guest_without_memory_for_its_work_is_refused() {
+    let (code, _, errors) = bytepath(&["run", "--dry-run", "--testbed", "vm:memory=640M"]);
+    assert_eq!(code, 2);
+    assert!(errors.contains("memory") && errors.contains("768M"), "{errors}");
+}

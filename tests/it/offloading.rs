@@ -1,0 +1,129 @@
+//! Copy engines of a study: from which size on each pays, in a made-up study whose truth is
+//! known, and how reports say it.
+
+use crate::made_up::{self, cell, header};
+use crate::shared::{render, words};
+
+use bytepath::record::{CellId, OptionValue, Study, ThreadTime, Trial};
+use bytepath::report::Style;
+use bytepath::stats::{Analysis, Offloading, Pays, Rules, analyse};
+use serde_json::Value;
+
+const SIZES: [u64; 3] = [4096, 65536, 1 << 20];
+
+/// The CPU sends 10 Gbit/s whatever the size; an engine sends 8 with small messages and 13 with
+/// large ones, and its sender is busy for half of the time.
+fn study(writers: &[&str]) -> Study {
+    let (mut cells, mut trials) = (Vec::new(), Vec::<Trial>::new());
+    let blank = made_up::trial(&made_up::PATHS[0], 0, 0);
+    for writer in writers {
+        for engine in ["cpu", "dsa-model:latency=9"] {
+            for size in SIZES {
+                let mut cell = cell(&format!("{engine} {size} {writer}"), "socket", "socket");
+                let word = |text: &str| OptionValue::Word(text.into());
+                let options = [("copy", word(engine)), ("writer", word(writer))];
+                cell.tx.options.0.extend(options.map(|(k, v)| (k.to_owned(), v)));
+                cell.stream.message_size = size;
+                let tx = format!("x:copy={engine},writer={writer}");
+                let levels = [("tx", tx), ("message-size", size.to_string())];
+                cell.levels = levels.map(|(k, v)| (k.to_owned(), v)).into();
+                let (gbit, busy) = match engine {
+                    "cpu" => (10.0, 1.0),
+                    _ => (8.0 + (size >> 16) as f64 / 3.2, 0.5),
+                };
+                for block in 0..6 {
+                    let noise = 1.0 + f64::from(block) * 1e-3;
+                    let mut roles = blank.roles.clone();
+                    for role in &mut roles {
+                        role.threads = vec![ThreadTime {
+                            name: format!("{}/0", role.role),
+                            tid: 1,
+                            run: busy * blank.window,
+                            wait: 0.0,
+                            user: busy,
+                            system: 0.0,
+                            voluntary: 0,
+                            involuntary: 0,
+                        }];
+                    }
+                    trials.push(Trial {
+                        cell: CellId(cell.id.0.clone()),
+                        block,
+                        order: trials.len() as u32,
+                        count: (gbit * noise * 1e9 / 8.0 * blank.window) as u64,
+                        roles,
+                        readings: Vec::new(),
+                        series: Vec::new(),
+                        warnings: Vec::new(),
+                        ..blank.clone()
+                    });
+                }
+                cells.push(cell);
+            }
+        }
+    }
+    let mut header = header(cells);
+    header.baseline = header.cells[0].id.clone();
+    header.ceiling = None;
+    Study { header, trials, profiles: Vec::new(), remarks: Vec::new() }
+}
+
+fn analysed(study: &Study) -> Analysis {
+    analyse(study, &Rules::of(&study.header))
+}
+
+fn found(study: &Study) -> Option<Offloading> {
+    analysed(study).offloading
+}
+
+#[test]
+fn an_engine_is_compared_at_each_size_and_a_model_is_called_one() {
+    let found = found(&study(&["same"])).unwrap();
+    assert_eq!((found.first.as_str(), found.points.len()), ("cpu", 3));
+    let sizes: Vec<u64> = found.points.iter().map(|point| point.cell.size).collect();
+    assert_eq!(sizes, SIZES);
+    let [rate, cpu] = found.break_even.as_slice() else { panic!("{found:?}") };
+    assert_eq!((rate.pays, cpu.pays), (Pays::Rate, Pays::Cpu));
+    assert!(rate.model && rate.at.is_empty(), "nothing else varies: {rate:?}");
+    assert_eq!((rate.from.as_ref().unwrap().0, rate.largest), (1 << 20, 1 << 20));
+    // Half the time for eight tenths of the work.
+    let (size, effect) = cpu.from.as_ref().unwrap();
+    assert_eq!(*size, 4096);
+    assert!((effect.ratio - 0.625).abs() < 1e-3, "{effect:?}");
+}
+
+#[test]
+fn what_else_varies_is_said_and_each_stands_for_itself() {
+    let found = found(&study(&["same", "thread"])).unwrap();
+    assert_eq!((found.points.len(), found.break_even.len()), (6, 4));
+    assert_eq!(found.break_even[2].at["writer"], "thread");
+}
+
+#[test]
+fn without_two_sizes_or_under_another_contract_nothing_is_said() {
+    let mut one = study(&["same"]);
+    one.header.cells.retain(|cell| cell.stream.message_size == 4096);
+    assert_eq!(found(&one), None);
+    let mut other = study(&["same"]);
+    let engines = other.header.cells.iter_mut().filter(|cell| cell.id.0.starts_with("dsa"));
+    engines.for_each(|cell| cell.stream.flows = 2);
+    assert_eq!(found(&other), None);
+}
+
+#[test]
+fn every_format_begins_with_the_break_even() {
+    let study = study(&["same", "lock-free"]);
+    let text = |format: &str| String::from_utf8(render(format, &study, &Style::default())).unwrap();
+    let first = "dsa-model:latency=9 (model) is faster from 1 MiB on with writer=same: 1.30";
+    for format in ["text", "netdev"] {
+        assert!(words(&text(format)).starts_with(first), "{}", text(format));
+    }
+    let page = words(&text("html"));
+    let (lede, rest) = (page.find(first).unwrap(), page.find("has the highest").unwrap());
+    assert!(lede < rest);
+    assert!(page.contains("id=\"engines\"") && page.contains("polyline class=\"course\""));
+    let json: Value = serde_json::from_str(&text("json")).unwrap();
+    let found = &json["analysis"]["offloading"];
+    assert_eq!(found["break_even"][0]["from"][0], 1 << 20);
+    assert_eq!(found["points"][0]["cell"]["model"], true);
+}

@@ -1,0 +1,131 @@
+//! A study whose outputs, disk or time end: what was measured is kept, what was set is
+//! restored or named, nothing else is left, and the exit code is true.
+
+use crate::host::{Host, LINES};
+use crate::isolated::{isolated, text};
+use crate::running::Running;
+use bytepath::host::differences;
+use bytepath::run::load;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use std::fs::{self, File};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+
+#[test]
+fn a_study_continues_without_its_outputs() {
+    isolated(module_path!(), "inside_outputs_go_away");
+}
+
+#[test]
+fn a_second_signal_names_what_stays() {
+    isolated(module_path!(), "inside_a_second_signal");
+}
+
+#[test]
+fn a_full_disk_leaves_a_study_or_nothing() {
+    isolated(module_path!(), "inside_a_full_disk");
+}
+
+#[test]
+fn a_feature_that_does_not_exist_is_not_off() {
+    isolated(module_path!(), "inside_no_such_feature");
+}
+
+#[test]
+#[ignore = "started in a namespace by a_study_continues_without_its_outputs"]
+fn inside_outputs_go_away() {
+    let host = Host::new();
+    let before = host.look();
+    let full = || Stdio::from(File::options().write(true).open("/dev/full").unwrap());
+    let closed = || Stdio::from(std::io::pipe().unwrap().1);
+    for (name, output) in [("full", full as fn() -> Stdio), ("closed", closed)] {
+        let mut command = host.study_command(name, ("2", "100ms"), LINES);
+        let status = command.stdout(closed()).stderr(output()).status().unwrap();
+        assert_eq!(status.code(), Some(0), "{name}");
+        assert_eq!(load(&host.dir.path().join(name)).unwrap().trials.len(), 4, "{name}");
+        assert_eq!(differences(&before, &host.look()), [""; 0], "{name}");
+    }
+    // A report that cannot be printed is an error; the study is whole.
+    let mut command = host.study_command("unprinted", ("1", "100ms"), &[]);
+    let status = command.stdout(full()).stderr(full()).status().unwrap();
+    assert_eq!(status.code(), Some(6));
+    assert_eq!(load(&host.dir.path().join("unprinted")).unwrap().trials.len(), 2);
+
+    // What a closed terminal does: it takes nothing any more, and sends SIGHUP.
+    let mut study = host.study("hung-up", "2s", LINES);
+    study.wait_for("[  1/");
+    study.0.stderr.take();
+    study.signal(libc::SIGHUP);
+    assert_eq!(study.0.wait().unwrap().code(), Some(130));
+    assert_eq!(differences(&before, &host.look()), [""; 0]);
+    assert_eq!(load(&host.dir.path().join("hung-up")).unwrap().trials.len(), 1);
+
+    // By nohup(1) it goes on.
+    let study = host.study_command("nohup", ("1", "2s"), &[]);
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]).arg(study.get_program());
+    command.args(study.get_args()).current_dir(host.dir.path());
+    let mut study = Running::start(&mut command);
+    study.wait_for("[  1/");
+    study.signal(libc::SIGHUP);
+    let (code, said) = study.end();
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(load(&host.dir.path().join("nohup")).unwrap().trials.len(), 2);
+}
+
+#[test]
+#[ignore = "started in a namespace by a_second_signal_names_what_stays"]
+fn inside_a_second_signal() {
+    let host = Host::new();
+    let before = host.look();
+    let mut study = host.study("impatient", "2s", LINES);
+    study.wait_for("[  1/");
+    // Both are there before it can answer the first.
+    for signal in [libc::SIGSTOP, libc::SIGINT, libc::SIGTERM, libc::SIGCONT] {
+        study.signal(signal);
+    }
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut study.0.stderr.take().unwrap(), &mut said).unwrap();
+    let ended = study.0.wait().unwrap().signal();
+    assert!([Some(libc::SIGINT), Some(libc::SIGTERM)].contains(&ended), "{ended:?}: {said}");
+    assert!(said.contains("these settings stay; `bytepath restore` restores them"), "{said}");
+    assert!(said.contains("\n  mtu set0: 1500 -> 4148"), "{said}");
+    assert_ne!(differences(&before, &host.look()), [""; 0], "{said}");
+    let restored = host.run(&["restore"]);
+    assert!(restored.status.success(), "{}", text(&restored));
+    assert_eq!(differences(&before, &host.look()), [""; 0]);
+}
+
+#[test]
+#[ignore = "started in a namespace by a_full_disk_leaves_a_study_or_nothing"]
+fn inside_a_full_disk() {
+    let host = Host::new();
+    let disk = host.dir.path().join("disk");
+    fs::create_dir(&disk).unwrap();
+    let mut begun = 0;
+    for pages in 1..=12 {
+        let size = std::ffi::CString::new(format!("size={}k", 4 * pages)).unwrap();
+        mount("tmpfs", &disk, "tmpfs", MountFlags::empty(), size.as_c_str()).unwrap();
+        let run = host.quick("disk/deep/study", &[]);
+        match disk.join("deep").exists() {
+            true => {
+                begun += 1;
+                load(&disk.join("deep/study")).unwrap();
+            }
+            false => assert_eq!(run.status.code(), Some(6), "{pages}: {}", text(&run)),
+        }
+        unmount(&disk, UnmountFlags::empty()).unwrap();
+    }
+    assert!((1..12).contains(&begun), "some of these disks hold a study, and some do not: {begun}");
+}
+
+#[test]
+#[ignore = "started in a namespace by a_feature_that_does_not_exist_is_not_off"]
+fn inside_no_such_feature() {
+    let host = Host::new();
+    for feature in ["no-such-thing=off", "tso=off", "no-such-thing=on"] {
+        let refused = host.quick("refused", &[&format!("feature set0 {feature}")]);
+        assert_eq!(refused.status.code(), Some(3), "{feature}: {}", text(&refused));
+        assert!(text(&refused).contains("`ethtool -k set0` lists"), "{}", text(&refused));
+    }
+}

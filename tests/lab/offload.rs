@@ -1,0 +1,122 @@
+//! A user-space TCP whose copies are made by an engine: every engine that this machine has, every
+//! way to share the FIFO, and what becomes of trouble.
+
+use crate::running::said;
+use crate::testbed::unavailable;
+use bytepath::record::{Role, Scope, Trial, TrialStatus};
+use bytepath::run::load;
+use bytepath_testing::alone;
+use std::process::Command;
+
+/// Runs paths towards a kernel's TCP that verifies every byte, and gives their trials without the
+/// baseline's copy. On a machine that does other things meanwhile a number may have been rejected; the
+/// bytes and the ledger stand.
+fn run(senders: &[&str], arguments: &[&str]) -> Vec<Trial> {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("study");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
+    command.arg("run").arg("--out").arg(&out);
+    command.args(senders.iter().map(|sender| format!("--path={sender}+socket")));
+    command.args(["--blocks=1", "--warm-up=100ms", "--window=300ms", "--design=trials"]);
+    command.args(["--profile=none", "--cores=unpinned"]).args(arguments);
+    let (code, _, stderr) = said(&mut command);
+    assert_eq!(code, 0, "{senders:?} {arguments:?}: {stderr}");
+    let study = load(&out).unwrap();
+    let null = study.header.cells.iter().find(|cell| cell.null).unwrap().id.clone();
+    study.trials.into_iter().filter(|trial| trial.cell != null).collect()
+}
+
+const VERIFIED: &str = "--stream=touch=verify";
+
+/// The bytes of both ends agree, and each is in the ledger.
+fn is_sound(trial: &Trial) {
+    match &trial.status {
+        TrialStatus::Measured | TrialStatus::Rejected { .. } => {}
+        other => panic!("{}: {other:?}", trial.cell),
+    }
+    assert_eq!(trial.label, "copied", "{}", trial.cell);
+    let [sender, receiver] = trial.roles.as_slice() else { panic!("two roles") };
+    assert_eq!(sender.total_bytes, receiver.total_bytes, "{}", trial.cell);
+    assert_eq!(sender.ledger.copied, sender.total_bytes, "{}", trial.cell);
+    assert!(sender.total_bytes > 0, "{}: nothing moved", trial.cell);
+}
+
+fn reading(trial: &Trial, name: &str) -> f64 {
+    let of_sender = Scope::Flow(Role::Sender, 0);
+    trial.reading(name, &of_sender).unwrap_or_else(|| panic!("{}: no {name}", trial.cell))
+}
+
+#[test]
+fn every_engine_copies_every_byte_with_any_writer() {
+    if unavailable() {
+        return;
+    }
+    let _alone = alone();
+    let engines = ["cpu:method=best", "thread", "dsa-model", "dsa-model:fault-every=3,shared=on"];
+    for writer in ["same", "thread", "lock-free"] {
+        let paths = engines.map(|engine| {
+            format!(
+                "userspace:copy=\"{engine}\",writer={writer},copy-batch=2,fifo=100000,rotate=1M"
+            )
+        });
+        let paths = paths.each_ref().map(String::as_str);
+        for trial in run(&paths, &["--stream=touch=verify,message-size=70000"]) {
+            is_sound(&trial);
+            let (attempts, refused) =
+                (reading(&trial, "copy.attempts"), reading(&trial, "copy.refused"));
+            assert!(attempts > refused, "{}: {attempts} {refused}", trial.cell);
+            let each = trial.roles[0].total_bytes as f64 / reading(&trial, "copy.copies");
+            assert!((1.0..=70_000.0).contains(&each), "{}: {each}", trial.cell);
+            assert!(reading(&trial, "copy.time") > 0.0 && reading(&trial, "copy.polls") > 0.0);
+            let names = || trial.roles[0].threads.iter().map(|thread| thread.name.as_str());
+            assert_eq!(names().any(|name| name == "sender/0 stack"), writer != "same");
+            let cell = &trial.cell.0;
+            assert_eq!(names().any(|name| name == "sender/0 copy"), cell.contains("copy=thread"));
+            let model = cell.contains("dsa-model");
+            assert_eq!(names().any(|name| name == "sender/0 model"), model, "{cell}");
+            let said = trial.roles[0].notes.iter().any(|note| note.contains("model of a device"));
+            assert_eq!(said, model, "{cell}");
+            let faults = reading(&trial, "copy.faults");
+            assert_eq!(faults > 0.0, cell.contains("fault-every"), "{cell}: {faults}");
+        }
+    }
+}
+
+#[test]
+fn a_trickle_comes_in_while_it_sends() {
+    if unavailable() {
+        return;
+    }
+    let _alone = alone();
+    for (workload, senders, least) in [
+        ("stream:load=trickle", &["userspace:copy=cpu", "userspace:rotate=3M"][..], 30.0),
+        ("stream:load=flood", &["socket"], 300.0),
+    ] {
+        for trial in run(senders, &["--workload", workload, "--link=wire:mtu=9000", VERIFIED]) {
+            is_sound(&trial);
+            let receiver = Scope::Flow(Role::Receiver, 0);
+            let packets = trial.reading("load.packets", &receiver).unwrap();
+            // The warm-up and the window have 0.4 s.
+            assert!(packets >= least, "{}: {packets}", trial.cell);
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_is_said_before_the_study() {
+    let refused = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
+        let (code, _, stderr) = said(command.arg("run").args(arguments));
+        assert_ne!(code, 0, "{arguments:?}");
+        stderr
+    };
+    for (path, workload, word) in [
+        ("userspace:copy=das+socket", "stream", "there is no copy engine 'das'"),
+        ("userspace:writer=thread+socket", "stream", "choose copy=cpu"),
+        ("userspace:copy=cpu+socket", "rr", "it is for streams"),
+        ("userspace:copy=dsa:queues=wq99.99+socket", "stream", "no work queue"),
+    ] {
+        let said = refused(&["--path", path, "--workload", workload]);
+        assert!(said.contains(word), "{path}: {said}");
+    }
+}
