@@ -75,7 +75,7 @@ pub(super) struct RunArguments {
     /// Seed of the random order [default: the file's, or random]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
     pub seed: Option<u64>,
-    /// Profiles to take at the end: largest, all or none, with options as in largest:rate=499,trials=5 [default: largest; with a file, the file's, or none]
+    /// Profiles to take at the end: leading, largest, all or none, with options as in leading:rate=499,trials=5 [default: leading; with a file, the file's, or none]
     #[arg(long, value_name = "WHAT")]
     pub profile: Option<String>,
     /// Source of power readings: SOURCE[=ARGUMENT][,rest=WATTS] [default: the file's, or auto]

@@ -1,7 +1,7 @@
 //! `json`: the analysis and what it is an analysis of, for programs. The raw
 //! trials stay in the study's folder.
 
-use super::{Report, Style, Subject};
+use super::{Report, Style, Subject, answer};
 use crate::profile::Explanation;
 use crate::record::{StudyHeader, visible_json};
 use crate::stats::Analysis;
@@ -15,6 +15,9 @@ struct Document<'a> {
     format: &'static str,
     /// What was asked and on which hosts.
     study: &'a StudyHeader,
+    /// What to use, why, and what is undecided, in sentences; empty where nothing was
+    /// compared.
+    answer: Vec<String>,
     /// What came out.
     analysis: &'a Analysis,
     /// Where the costs of its cells differ, by their profiles.
@@ -35,6 +38,8 @@ pub static FORMAT: Report = Report {
 fn render(subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
     let Subject { study, analysis, explanation, .. } = *subject;
     let format = "bytepath-analysis";
-    let document = Document { format, study: &study.header, analysis, explanation };
+    let paragraphs = answer::answer(analysis, explanation).into_iter();
+    let answer = paragraphs.map(|part| format!("{}: {}", part.lead, part.text)).collect();
+    let document = Document { format, study: &study.header, answer, analysis, explanation };
     writeln!(out, "{}", visible_json(&serde_json::to_string_pretty(&document)?))
 }

@@ -2,6 +2,7 @@
 //! [`CATALOG`]. A report needs nothing but the study, so an old one renders
 //! on any machine, and to the same bytes.
 
+mod answer;
 mod counted;
 mod counters;
 mod csv;

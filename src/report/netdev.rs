@@ -8,9 +8,9 @@ use super::figures::{
 };
 use super::page::{Page, Tone, plain};
 use super::table::{Column, Table};
-use super::words::{self, by_work, cautions, labels};
+use super::words::{self, by_work, cautions, label, labels};
 use super::{
-    Report, Style, Subject, Why, counted, factors, frames, hops, offload, reproduce, setup,
+    Report, Style, Subject, Why, answer, counted, factors, frames, hops, offload, reproduce, setup,
     verdicts, waterfall,
 };
 use crate::profile::Explanation;
@@ -45,7 +45,7 @@ pub static FORMAT: Report = Report {
 fn render(subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
     let Subject { study, analysis, explanation, .. } = *subject;
     let mut page = Page::new(WIDTH, false);
-    opening(&mut page, study, analysis);
+    opening(&mut page, subject);
     for block in hops::blocks(study, analysis) {
         page.gap();
         block.into_iter().for_each(|line| page.pieces(&[(line, Tone::Plain)]));
@@ -91,10 +91,16 @@ fn measured(analysis: &Analysis) -> impl Iterator<Item = &Row> {
 }
 
 /// What was compared, and the answer.
-fn opening(page: &mut Page, study: &Study, analysis: &Analysis) {
+fn opening(page: &mut Page, subject: &Subject) {
+    let Subject { study, analysis, explanation, .. } = *subject;
     let header = &study.header;
     for line in offload::sentences(analysis) {
         page.text("", &line);
+    }
+    page.gap();
+    let paragraphs = answer::answer(analysis, explanation);
+    for paragraph in &paragraphs {
+        page.text("", &format!("{}: {}", paragraph.lead, paragraph.text));
     }
     page.gap();
     if !header.title.is_empty() {
@@ -110,10 +116,13 @@ fn opening(page: &mut Page, study: &Study, analysis: &Analysis) {
         kernel(study),
         plural(blocks(study), "block"),
     );
-    let leaders = words::leaders(analysis);
+    // The answer names them already.
+    let leaders = if paragraphs.is_empty() { words::leaders(analysis) } else { Vec::new() };
     match words::functional(analysis) {
         Some(functional) => text += &format!(" {functional}"),
-        None if leaders.is_empty() => text += &format!(" {}", words::NOTHING),
+        None if leaders.is_empty() && paragraphs.is_empty() => {
+            text += &format!(" {}", words::NOTHING)
+        }
         None => {}
     }
     for leader in &leaders {
@@ -379,11 +388,15 @@ fn zero_copy(page: &mut Page, analysis: &Analysis) {
             share(&row.sender),
             share(&row.receiver),
             witness.to_owned(),
-            labels(&row.labels),
+            label(row),
         ];
         table.row(texts.map(|text| (text, Tone::Plain)).to_vec());
     }
     table.print(page, 2);
+    if let Some(text) = words::on_a_wire(analysis) {
+        page.gap();
+        page.text("", &text);
+    }
 }
 
 /// What the words rest on, and what the undecided ones would take.

@@ -76,7 +76,7 @@ pub fn leaders(analysis: &Analysis) -> Vec<Leader<'_>> {
 }
 
 /// The mean of a row in one question; of a percentile that of all trials together.
-fn mean(analysis: &Analysis, row: &Row, question: Question) -> Option<f64> {
+pub fn mean(analysis: &Analysis, row: &Row, question: Question) -> Option<f64> {
     let cpu = row.cpu_per_unit.map(|s| s.mean);
     match question {
         Question::Rate => row.rate.map(|s| s.mean),
@@ -165,6 +165,26 @@ pub fn labels(labels: &[Counted]) -> String {
             format!("trials disagree: {}", each.join("; "))
         }
     }
+}
+
+/// The label of a row, with a sign if [`on_a_wire`] has more to say of it.
+pub fn label(row: &Row) -> String {
+    let sign = if was_copied_on_the_way(row) { " (*)" } else { "" };
+    format!("{}{sign}", labels(&row.labels))
+}
+
+/// What would be different on a wire, for the rows with the sign.
+pub fn on_a_wire(analysis: &Analysis) -> Option<String> {
+    analysis.rows.iter().any(was_copied_on_the_way).then(|| {
+        "(*) Within one machine the kernel copies what was sent by reference when it delivers it; a \
+         NIC reads it in place. Expect more throughput, and a cheaper send, on a wire."
+            .into()
+    })
+}
+
+fn was_copied_on_the_way(row: &Row) -> bool {
+    let evidence = row.sender.ledger.iter().flat_map(|ledger| &ledger.evidence);
+    evidence.into_iter().any(Evidence::was_copied_on_the_way)
 }
 
 /// How CPU time was given to the roles, and what is not in it.

@@ -137,7 +137,7 @@ impl Run<'_, '_> {
         let Some(profiling) = &study.header.profiling else { return false };
         let cells = study.header.cells.iter().filter(|cell| !cell.null).count();
         let wanted = match profiling.cells {
-            ProfiledCells::Largest => cells > 1,
+            ProfiledCells::Leading | ProfiledCells::Largest => cells > 1,
             ProfiledCells::All => true,
         };
         let said = study.remarks.iter().any(|remark| remark.starts_with(NONE));

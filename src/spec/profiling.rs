@@ -26,16 +26,21 @@ pub const PROFILE_OPTIONS: &[OptionSpec] = &[
 
 /// Of which cells, and what it means.
 pub const PROFILED_CELLS: &[(&str, &str)] = &[
+    (
+        "leading",
+        "the baseline and the cell that the study recommends, or, where it recommends none, that \
+         of largest",
+    ),
     ("largest", "the baseline and the cell whose CPU cost differs most from it"),
     ("all", "every cell that was measured"),
     ("none", "none"),
 ];
 
 /// The profiles of a study whose flags say nothing of them.
-pub const DEFAULT_PROFILE: &str = "largest";
+pub const DEFAULT_PROFILE: &str = "leading";
 
-/// Reads `largest`, `all` or `none`, each but the last with options after a colon.
-/// A number alone is `largest` at that rate.
+/// Reads `leading`, `largest`, `all` or `none`, each but the last with options after a colon.
+/// A number alone is `leading` at that rate.
 pub fn parse_profile(text: &str) -> Result<Option<Profiling>, Fault> {
     let (name, mut given) = split(text)?;
     let mut name = name.as_str();
@@ -44,9 +49,10 @@ pub fn parse_profile(text: &str) -> Result<Option<Profiling>, Fault> {
             return Err(usage(format!("the rate is given twice in '{text}'")));
         }
         given.push(("rate".to_owned(), name.to_owned()));
-        name = "largest";
+        name = DEFAULT_PROFILE;
     }
     let cells = match name {
+        "leading" => ProfiledCells::Leading,
         "largest" => ProfiledCells::Largest,
         "all" => ProfiledCells::All,
         "none" if given.is_empty() => return Ok(None),
@@ -74,7 +80,7 @@ fn profiling(cells: ProfiledCells, options: &Options) -> Profiling {
 /// How many cells the profiles are of at most, of so many that the study has.
 pub fn most_profiled(profiling: &Profiling, cells: usize) -> usize {
     match profiling.cells {
-        ProfiledCells::Largest => cells.min(2),
+        ProfiledCells::Leading | ProfiledCells::Largest => cells.min(2),
         ProfiledCells::All => cells,
     }
 }
@@ -83,6 +89,7 @@ pub fn most_profiled(profiling: &Profiling, cells: usize) -> usize {
 pub fn print_profile(profiling: Option<&Profiling>) -> String {
     let Some(profiling) = profiling else { return "none".to_owned() };
     let name = match profiling.cells {
+        ProfiledCells::Leading => "leading",
         ProfiledCells::Largest => "largest",
         ProfiledCells::All => "all",
     };
@@ -117,7 +124,7 @@ mod tests {
         );
         assert_eq!((default.rate, &default.event), (None, &None));
         assert_eq!(read("none"), None);
-        assert_eq!(read("999"), read("largest:rate=999"));
+        assert_eq!(read("999"), read("leading:rate=999"));
         let event = "all:rate=97,event=cpu/event=0x3c,umask=1/k,trials=2,window=250ms";
         let all = read(event).unwrap();
         assert_eq!(all.event.as_deref(), Some("cpu/event=0x3c,umask=1/k"));
@@ -125,7 +132,9 @@ mod tests {
             (all.cells, all.rate, all.trials, all.window),
             (ProfiledCells::All, Some(97), 2, 0.25)
         );
-        for text in ["largest", "none", event, "largest:event=cycles:k", "all:window=1.5s"] {
+        for text in
+            ["leading", "largest", "none", event, "largest:event=cycles:k", "all:window=1.5s"]
+        {
             let value = read(text);
             assert_eq!(read(&print_profile(value.as_ref())), value, "{text}");
         }
@@ -137,7 +146,7 @@ mod tests {
     fn errors_say_what_would_be_right() {
         let wrong = |text: &str| parse_profile(text).unwrap_err().to_string();
         assert!(wrong("larges").contains("did you mean 'largest'?"));
-        assert!(wrong("").contains("largest, all, none"));
+        assert!(wrong("").contains("leading, largest, all, none"));
         assert!(wrong("none:rate=5").contains("no options"));
         assert!(wrong("all:rat=5").contains("did you mean 'rate'?"));
         assert!(wrong("all:rate=0").contains("auto|1..100000"), "{}", wrong("all:rate=0"));

@@ -1,6 +1,6 @@
 //! The label of a path, which follows from both ledgers.
 
-use crate::record::{Ledger, Manner, ProvenWitness, Work};
+use crate::record::{COPIED_ON_THE_WAY, Ledger, Manner, ProvenWitness, Work};
 
 /// Share of the bytes that must be proven one way or the other before the
 /// label says so without a percentage.
@@ -22,9 +22,7 @@ enum End {
 /// copied on its way.
 pub fn believe(tx: &Ledger, witness: Option<ProvenWitness>) -> Ledger {
     match witness {
-        Some(ProvenWitness::Copied) => {
-            tx.sent_by_reference(Manner::Copied, "but the witness page was copied on the way")
-        }
+        Some(ProvenWitness::Copied) => tx.sent_by_reference(Manner::Copied, COPIED_ON_THE_WAY),
         Some(ProvenWitness::Shared) | None => tx.clone(),
     }
 }

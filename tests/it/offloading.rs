@@ -119,7 +119,7 @@ fn every_format_begins_with_the_break_even() {
         assert!(words(&text(format)).starts_with(first), "{}", text(format));
     }
     let page = words(&text("html"));
-    let (lede, rest) = (page.find(first).unwrap(), page.find("has the highest").unwrap());
+    let (lede, rest) = (page.find(first).unwrap(), page.find("<strong>Use").unwrap());
     assert!(lede < rest);
     assert!(page.contains("id=\"engines\"") && page.contains("polyline class=\"course\""));
     let json: Value = serde_json::from_str(&text("json")).unwrap();

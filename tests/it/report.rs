@@ -323,7 +323,7 @@ fn each_row_has_the_word_it_earned() {
 fn what_was_not_shown_is_not_claimed() {
     let said = words(&text(&study(), 100));
     assert!(!said.contains("no difference") && !said.contains("not significant"));
-    assert!(said.contains("highest splice") && !said.contains("fastest"), "{said}");
+    assert!(said.contains("Use splice") && !said.contains("fastest"), "{said}");
     assert!(
         !said.to_lowercase().contains("permutation"),
         "five blocks cannot bring their p below 0.05"

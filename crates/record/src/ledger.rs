@@ -4,6 +4,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// Added to the source of what was passed by reference, if a witness page was copied.
+pub const COPIED_ON_THE_WAY: &str = "but the witness page was copied on the way";
+
 /// Bytes that crossed the boundary between application and kernel at one end,
 /// split by what is known of them. `delivered = copied + not_copied + discarded +
 /// unknown` holds at all times because every entry goes through [`Ledger::enter`].
@@ -70,6 +73,15 @@ impl Manner {
             Manner::Discarded => "discarded",
             Manner::Unknown => "unknown",
         }
+    }
+}
+
+impl Evidence {
+    /// Whether a witness page showed that what was passed by reference was copied on its way:
+    /// between sockets of one machine the kernel does so (`skb_orphan_frags_rx` in
+    /// include/linux/skbuff.h), where a NIC would read it in place.
+    pub fn was_copied_on_the_way(&self) -> bool {
+        self.source.ends_with(COPIED_ON_THE_WAY)
     }
 }
 

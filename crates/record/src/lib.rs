@@ -44,7 +44,7 @@ pub use fragments::{FEW, FREED_AT_ONCE, FragmentCounts};
 pub use hops::Hops;
 pub use kernel::{Kernel, KernelHosts};
 pub use latency::{Latency, Percentile};
-pub use ledger::{Evidence, Ledger, Manner};
+pub use ledger::{COPIED_ON_THE_WAY, Evidence, Ledger, Manner};
 pub use observation::{
     Absent, CopyCount, Counter, CpuSource, CpuTime, Ending, Observation, ObservedCall,
     ObservedSocket, ObservedThread, ProfileSummary, ProfiledFunction, Traffic,

@@ -27,6 +27,9 @@ pub struct Profiling {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProfiledCells {
+    /// The baseline and the cell that the study recommends; where it recommends none, the
+    /// same as `Largest`.
+    Leading,
     /// The baseline and the cell whose CPU cost differs most from it.
     Largest,
     /// Every cell that was measured.

@@ -40,8 +40,9 @@ pub struct SamplingCost {
 /// The cells of which profiles are taken, the baseline first.
 ///
 /// `Largest`: the baseline and the cell whose CPU seconds per unit of work differ most
-/// from its own, as a ratio; where no meter saw CPU time, whose rate does. None
-/// where there is nothing to compare.
+/// from its own, as a ratio; where no meter saw CPU time, whose rate does. `Leading`: the
+/// baseline and the first cell that the study recommends, or, where it recommends none,
+/// the same as `Largest`. None where there is nothing to compare.
 pub fn cells_to_profile(study: &Study, which: ProfiledCells) -> Vec<CellId> {
     let analysis = analyse(study, &Rules::of(&study.header));
     let measured = |row: &&Row| row.rate.is_some();
@@ -52,7 +53,12 @@ pub fn cells_to_profile(study: &Study, which: ProfiledCells) -> Vec<CellId> {
         ProfiledCells::All => {
             std::iter::once(baseline).chain(others).map(|row| row.cell.clone()).collect()
         }
-        ProfiledCells::Largest => {
+        ProfiledCells::Leading | ProfiledCells::Largest => {
+            if which == ProfiledCells::Leading
+                && let Some(choice) = analysis.choices().first()
+            {
+                return vec![baseline.cell.clone(), choice.row.cell.clone()];
+            }
             let distance = |row: &Row| {
                 let cost = |row: &Row| row.cpu_per_unit.map(|cost| cost.mean);
                 let speed = |row: &Row| row.rate.map(|rate| rate.mean);
@@ -183,6 +189,7 @@ mod tests {
         assert_eq!(ids(cells_to_profile(&study, ProfiledCells::All)), ["a", "b", "c"]);
         study.trials.iter_mut().filter(|t| t.cell.0 == "c").for_each(|t| t.count = 100);
         assert_eq!(ids(cells_to_profile(&study, ProfiledCells::Largest)), ["a", "c"]);
+        assert_eq!(ids(cells_to_profile(&study, ProfiledCells::Leading)), ["a", "b"]);
         study.trials.retain(|t| t.cell.0 == "a");
         assert_eq!(ids(cells_to_profile(&study, ProfiledCells::Largest)), [""; 0]);
         assert_eq!(ids(cells_to_profile(&study, ProfiledCells::All)), ["a"]);

@@ -56,7 +56,6 @@ fn of_work(view: &View, work: Work, rows: &[&Row]) -> Option<Markup> {
     Some(html! {
         figure {
             figcaption {
-                b { "Figure 2. " }
                 (shown.words) " " (terms.done) "; in each row the " (tx) " above, the " (rx) " below. "
                 "The change is that of both ends together against " (view.analysis.baseline) "."
                 ul class="key" {
@@ -120,7 +119,7 @@ fn total(shown: Cost, spent: &Option<CpuCost>) -> String {
 fn parts(work: Work, shown: Cost, rows: &[&Row]) -> Markup {
     html! {
         details {
-            summary { "Figure 2 in numbers" }
+            summary { "The same in numbers" }
             div class="scroll" {
                 table class="sortable" {
                     thead { tr {
@@ -164,7 +163,7 @@ pub fn returns(view: &View) -> Option<Markup> {
     let roi = html! {
         "Return on investment, T\u{207f} / C (" (terms) "), both ends together: the mean over the \
          trials and its interval. The exponent rewards the rate and hides cost: read it \
-         together with Figures 1 and 2."
+         together with the rate and the cost."
     };
     let power =
         html! { "Return on investment by power, T\u{207f} / P\u{1d50}, both ends together." };
@@ -175,10 +174,10 @@ pub fn returns(view: &View) -> Option<Markup> {
     ];
     let there = all.into_iter().filter(|(_, of, _)| rows.iter().any(|r| *of(r) != none));
     Some(html! {
-        @for (letter, (caption, of, write)) in ('a'..).zip(there) {
+        @for (caption, of, write) in there {
             @let scale = scale_of(&rows, of);
             figure {
-                figcaption { b { "Figure 3" (letter) ". " } (caption) }
+                figcaption { (caption) }
                 table class="plot" {
                     thead { tr {
                         th { "cell" } th class="g" { (plot::head(&scale)) }

@@ -27,7 +27,6 @@ pub fn figure(view: &View) -> Option<Markup> {
     Some(html! {
         figure {
             figcaption {
-                b { "Figure 5. " }
                 (terms.rate_heading) " at the " (work.actor(Role::Receiver)) " in steps of " (number(first.step, 2)) " s over the window of "
                 (number(window, 1)) " s, one line per trial: " (terms.rate_unit) " against seconds since the window \
                  began, all panels on the same axes. A stall is a step below 5 % of its trial\u{2019}s mean."
@@ -47,7 +46,7 @@ fn panel(view: &View, row: &Row, pace: &Pace, (across, up): &(Scale, Scale)) -> 
     html! {
         div class="panel" {
             h3 { (name(&row.cell)) }
-            (plot::panel(across, up, lines))
+            (plot::SMALL.drawn(across, up, lines))
             p {
                 "slowest step " (rate(row.work, pace.min)) ", fastest " (rate(row.work, pace.max))
                 " " (row.work.terms().rate_unit) "; "

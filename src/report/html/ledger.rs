@@ -5,7 +5,7 @@ use super::scale::Scale;
 use super::{View, name};
 use crate::record::{Manner, Role};
 use crate::report::figures::percent;
-use crate::report::words::{evidence, labels};
+use crate::report::words::{evidence, label, on_a_wire};
 use crate::stats::Row;
 use maud::{Markup, html};
 
@@ -38,7 +38,6 @@ pub fn figure(view: &View) -> Option<Markup> {
     Some(html! {
         figure {
             figcaption {
-                b { "Figure 4. " }
                 "Bytes delivered at each end, by what is proven about them; the sender \
                  above, the receiver below, with the share not copied as a number. The witness page is sent first and overwritten before it is read: \
                  \u{201c}shared\u{201d} means that the receiver saw the new content, so \
@@ -64,12 +63,13 @@ pub fn figure(view: &View) -> Option<Markup> {
                             td class="n" data-h="not copied: sender" { (share(row, Role::Sender)) }
                             td class="n" data-h="receiver" { (share(row, Role::Receiver)) }
                             td data-h="witness" { (witness(row)) }
-                            td class="w" { (labels(&row.labels)) }
+                            td class="w" { (label(row)) }
                         }
                     }
                 }
             }
         }
+        @if let Some(text) = on_a_wire(view.analysis) { p class="note" { (text) } }
         details {
             summary { "Evidence for the ledger" }
             ul class="note" {

@@ -11,6 +11,7 @@ mod cost;
 mod course;
 mod energy;
 mod factors;
+mod frontier;
 mod latency;
 mod ledger;
 mod offload;
@@ -39,7 +40,7 @@ const SCRIPT: &str = include_str!("script.js");
 /// What the page may do: nothing but apply the style and run the script with these
 /// digests (a test tells the right ones when they change).
 const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; \
-     style-src 'sha256-B7Ur9vkf7O5jd+jJdcbjVFXHJzULzPkr9SO7QEAOdy4='; script-src 'sha256-0RJV5v+En2Y3kbpuqKR2g0yGXHte/ZOrVXGPQCC7cYU='";
+     style-src 'sha256-Z4PnbKPj1Ua5eQx614aj6kleVcwQ7AZhQE7/5yi3CUA='; script-src 'sha256-0RJV5v+En2Y3kbpuqKR2g0yGXHte/ZOrVXGPQCC7cYU='";
 
 /// See the module's text.
 pub static FORMAT: Report = Report {
@@ -204,6 +205,7 @@ fn page(view: &View) -> Markup {
                     }
                 }
                 main {
+                    @if let Some(figure) = frontier::figure(view) { section id="frontier" { (figure) } }
                     (verdicts::list(view))
                     @for (id, name, part) in &parts {
                         section id=(id) {

@@ -30,7 +30,7 @@ pub fn figure(view: &View) -> Option<Markup> {
                 @for points in curves(found) {
                     div class="panel" {
                         h3 { (title(points[0])) }
-                        (plot::panel(&across, &up, curve(&points, &across)))
+                        (plot::SMALL.drawn(&across, &up, curve(&points, &across)))
                     }
                 }
             }

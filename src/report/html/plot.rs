@@ -13,12 +13,19 @@ const MARGIN: f64 = 4.5;
 /// Height of the head of a plot in pixels.
 const HEAD: f64 = 16.0;
 
-/// A panel in pixels: its size, and the edges of what is inside of its axes.
-const PANEL: (f64, f64) = (300.0, 112.0);
-const LEFT: f64 = 28.0;
-const RIGHT: f64 = 290.0;
-const TOP: f64 = 6.0;
-const BOTTOM: f64 = 92.0;
+/// The size of a plot with two axes, in pixels.
+pub struct Panel {
+    size: (f64, f64),
+    /// The edges of what is inside of its axes: from left to right, from top to bottom.
+    across: (f64, f64),
+    up: (f64, f64),
+}
+
+/// One of many.
+pub const SMALL: Panel = Panel { size: (300.0, 112.0), across: (28.0, 290.0), up: (6.0, 92.0) };
+
+/// One that is a figure by itself, with room for the titles of its axes.
+pub const LARGE: Panel = Panel { size: (640.0, 330.0), across: (52.0, 620.0), up: (24.0, 276.0) };
 
 /// Length of a tick at an axis of a panel, in pixels; its text is twice as far off.
 const TICK: f64 = 2.0;
@@ -44,6 +51,9 @@ enum Form {
     Course(Vec<(f64, f64)>),
     /// A filled rectangle between two corners.
     Bar((f64, f64), (f64, f64)),
+    /// A name next to a point: this many pixels to the right and below it. It ends there
+    /// if it is to the left.
+    Name((f64, f64), (f64, f64), String),
 }
 
 impl Mark {
@@ -65,6 +75,11 @@ impl Mark {
     /// A bar between two opposite corners.
     pub fn bar(class: &'static str, from: (f64, f64), to: (f64, f64)) -> Mark {
         Mark { form: Form::Bar(from, to), class, words: None }
+    }
+
+    /// A name next to a point, in a panel, this many pixels to the right and below it.
+    pub fn name(at: (f64, f64), off: (f64, f64), text: String) -> Mark {
+        Mark { form: Form::Name(at, off, text), class: "name", words: None }
     }
 
     /// With words for those who point at it.
@@ -93,6 +108,14 @@ impl Mark {
                 let points: Vec<String> =
                     points.map(|(x, y)| format!("{},{}", short(x), short(y))).collect();
                 html! { polyline class=(class) points=(points.join(" ")) { (words) } }
+            }
+            Form::Name(at, off, text) => {
+                let (x, y) = place(*at);
+                let anchor = if off.0 < 0.0 { "end" } else { "start" };
+                html! {
+                    text class=(class) x=(short(x + off.0)) y=(short(y + off.1)) dy="0.5ex"
+                        text-anchor=(anchor) { (text) }
+                }
             }
             Form::Bar(from, to) => {
                 let (from, to) = (place(*from), place(*to));
@@ -136,28 +159,36 @@ fn percent(scale: &Scale, value: f64) -> f64 {
     MARGIN + scale.part(value) * (100.0 - 2.0 * MARGIN)
 }
 
-/// A small plot with both of its axes.
-pub fn panel(across: &Scale, up: &Scale, marks: Vec<Mark>) -> Markup {
-    let x = |value| LEFT + across.part(value) * (RIGHT - LEFT);
-    let y = |value| BOTTOM - up.part(value) * (BOTTOM - TOP);
-    let line = |class, from, to| Mark::line(class, from, to).drawn("", |at| at);
-    html! {
-        svg class="chart" viewBox={ "0 0 " (PANEL.0) " " (PANEL.1) } aria-hidden="true" {
-            @for tick in across.ticks(PANEL_TICKS.0) {
-                (line("grid", (x(tick), TOP), (x(tick), BOTTOM)))
-                (line("axis", (x(tick), BOTTOM), (x(tick), BOTTOM + TICK)))
-                text class="tick" x=(short(x(tick))) y=(BOTTOM + 2.0 * TICK) dy="0.76em"
-                    text-anchor="middle" { (across.label(tick)) }
+impl Panel {
+    /// Where a pair of values is, in pixels.
+    pub fn place(&self, (across, up): (&Scale, &Scale), at: (f64, f64)) -> (f64, f64) {
+        let between = |(from, to): (f64, f64), part: f64| from + part * (to - from);
+        (between(self.across, across.part(at.0)), between(self.up, 1.0 - up.part(at.1)))
+    }
+
+    /// A plot with both of its axes.
+    pub fn drawn(&self, across: &Scale, up: &Scale, marks: Vec<Mark>) -> Markup {
+        let ((left, right), (top, bottom)) = (self.across, self.up);
+        let place = |at| self.place((across, up), at);
+        let line = |class, from, to| Mark::line(class, from, to).drawn("", |at| at);
+        html! {
+            svg class="chart" viewBox={ "0 0 " (self.size.0) " " (self.size.1) } aria-hidden="true" {
+                @for (tick, x) in across.ticks(PANEL_TICKS.0).into_iter().map(|t| (t, place((t, 0.0)).0)) {
+                    (line("grid", (x, top), (x, bottom)))
+                    (line("axis", (x, bottom), (x, bottom + TICK)))
+                    text class="tick" x=(short(x)) y=(bottom + 2.0 * TICK) dy="0.76em"
+                        text-anchor="middle" { (across.label(tick)) }
+                }
+                @for (tick, y) in up.ticks(PANEL_TICKS.1).into_iter().map(|t| (t, place((0.0, t)).1)) {
+                    (line("grid", (left, y), (right, y)))
+                    (line("axis", (left - TICK, y), (left, y)))
+                    text class="tick" x=(left - 2.0 * TICK) y=(short(y)) dy="0.5ex"
+                        text-anchor="end" { (up.label(tick)) }
+                }
+                (line("axis", (left, top), (left, bottom)))
+                (line("axis", (left, bottom), (right, bottom)))
+                @for mark in marks { (mark.drawn("", place)) }
             }
-            @for tick in up.ticks(PANEL_TICKS.1) {
-                (line("grid", (LEFT, y(tick)), (RIGHT, y(tick))))
-                (line("axis", (LEFT - TICK, y(tick)), (LEFT, y(tick))))
-                text class="tick" x=(LEFT - 2.0 * TICK) y=(short(y(tick))) dy="0.5ex"
-                    text-anchor="end" { (up.label(tick)) }
-            }
-            (line("axis", (LEFT, TOP), (LEFT, BOTTOM)))
-            (line("axis", (LEFT, BOTTOM), (RIGHT, BOTTOM)))
-            @for mark in marks { (mark.drawn("", |(across, up)| (x(across), y(up)))) }
         }
     }
 }
@@ -196,7 +227,8 @@ mod tests {
     #[test]
     fn a_panel_is_drawn_in_pixels_and_scales_as_one() {
         let course = Mark::course("course", vec![(0.0, 0.0), (5.0, 1.0), (10.0, 0.0)]);
-        let drawn = panel(&Scale::over([0.0, 10.0]), &Scale::shares(), vec![course]).into_string();
+        let drawn =
+            SMALL.drawn(&Scale::over([0.0, 10.0]), &Scale::shares(), vec![course]).into_string();
         assert!(drawn.starts_with("<svg class=\"chart\" viewBox=\"0 0 300 112\""), "{drawn}");
         let points = r#"<polyline class="course" points="28,92 159,6 290,92">"#;
         assert!(drawn.contains(points), "{drawn}");
@@ -213,7 +245,7 @@ mod tests {
         };
         assert_eq!(texts(head(&scale)), ["0", "2", "4", "6", "8", "10"]);
         assert!(texts(row(&scale, 20.0, Vec::new())).is_empty());
-        let both = texts(panel(&scale, &Scale::shares(), Vec::new()));
+        let both = texts(SMALL.drawn(&scale, &Scale::shares(), Vec::new()));
         assert!(both.contains(&"10".to_owned()) && both.contains(&"100%".to_owned()), "{both:?}");
     }
 }

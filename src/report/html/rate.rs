@@ -53,7 +53,6 @@ fn of_work(view: &View, work: Work, rows: &[&Row]) -> Markup {
     html! {
         figure {
             figcaption {
-                b { "Figure 1. " }
                 (terms.rate_heading) " at the " (work.actor(work.counted_by())) ", " (terms.rate_unit)
                 ". Each dot is one trial, blocks from top to \
                  bottom; an open circle is a trial that does not count. Below them the mean as \

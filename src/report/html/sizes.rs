@@ -39,7 +39,6 @@ pub fn figure(view: &View) -> Option<Markup> {
     Some(html! {
         figure {
             figcaption {
-                b { "Figure 6. " }
                 "Bytes per transfer, on a logarithmic scale. The thin line spans \
                  the smallest to the largest transfer of all trials, the thick one the 10th to the \
                  90th percentile of the trial with the median rate; the dot is the mean."

@@ -1,6 +1,7 @@
 //! The answer and the verdicts, in words.
 
 use super::{View, signed, verdict};
+use crate::report::answer;
 use crate::report::figures::plural;
 use crate::report::offload::sentences;
 use crate::report::verdicts::{compared, events_rule, noise, rule, sentence, stopping, subject};
@@ -10,6 +11,20 @@ use maud::{Markup, html};
 
 /// What came out, in a few sentences.
 pub fn answer(view: &View) -> Markup {
+    let paragraphs = answer::answer(view.analysis, view.explanation);
+    if paragraphs.is_empty() {
+        return leading(view);
+    }
+    html! {
+        @for line in sentences(view.analysis) { p class="lede" { (line) } }
+        @for (at, paragraph) in paragraphs.iter().enumerate() {
+            p class=[(at == 0).then_some("lede")] { strong { (paragraph.lead) } " " (paragraph.text) }
+        }
+    }
+}
+
+/// What leads in what, where nothing is recommended.
+fn leading(view: &View) -> Markup {
     let leaders = leaders(view.analysis);
     let functional = functional(view.analysis);
     let opening = functional.or(leaders.is_empty().then(|| NOTHING.to_owned()));

@@ -32,8 +32,8 @@ fn render(subject: &Subject, style: &Style, out: &mut dyn Write) -> io::Result<(
     let Subject { study, analysis, explanation, .. } = *subject;
     let mut page = Page::new(style.width, style.colour);
     prose::break_even(&mut page, analysis);
+    prose::answer(&mut page, subject);
     heading::print(&mut page, subject);
-    prose::answer(&mut page, analysis);
     tables::result(&mut page, analysis);
     tables::latency(&mut page, analysis);
     tables::hops(&mut page, analysis);

@@ -3,7 +3,7 @@
 use crate::record::Role;
 use crate::report::page::{Page, plain};
 use crate::report::words::{self, evidence};
-use crate::report::{offload, placement, verdicts};
+use crate::report::{Subject, answer, offload, placement, verdicts};
 use crate::stats::{Analysis, Question, Row};
 
 /// From which size on copy engines pay, where the study asks that.
@@ -14,13 +14,21 @@ pub fn break_even(page: &mut Page, analysis: &Analysis) {
     page.gap();
 }
 
-/// The answer: what leads in what.
-pub fn answer(page: &mut Page, analysis: &Analysis) {
-    page.gap();
-    for (lead, text) in words::answer(analysis) {
-        let lead = if lead.is_empty() { lead } else { format!("{lead:<10} ") };
+/// Which cell to use, why, and what is undecided; where nothing is recommended, because one
+/// cell was measured or no speed, what leads in what.
+pub fn answer(page: &mut Page, subject: &Subject) {
+    let paragraphs = answer::answer(subject.analysis, subject.explanation);
+    let leads = paragraphs.into_iter().map(|paragraph| (paragraph.lead.to_owned(), paragraph.text));
+    let mut leads: Vec<(String, String)> = leads.collect();
+    if leads.is_empty() {
+        leads = words::answer(subject.analysis);
+    }
+    let widest = leads.iter().map(|(lead, _)| lead.len()).max().unwrap_or(0);
+    for (lead, text) in leads {
+        let lead = if lead.is_empty() { lead } else { format!("{lead:<widest$}  ") };
         page.text(&lead, &text);
     }
+    page.gap();
 }
 
 /// Every comparison in a sentence, and what the words rest on.

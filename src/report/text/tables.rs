@@ -7,7 +7,7 @@ use crate::report::figures::{
 use crate::report::hops;
 use crate::report::page::{Page, Tone};
 use crate::report::table::{Column, Table};
-use crate::report::words::{by_work, cpu_rule, labels, middle_rule, powered, terms};
+use crate::report::words::{by_work, cpu_rule, label, middle_rule, on_a_wire, powered, terms};
 use crate::stats::{Analysis, End, PerEnd, Question, Row, Summary};
 
 /// The rate, what it rests on, and the verdict; a table for each work.
@@ -49,11 +49,14 @@ pub fn result(page: &mut Page, analysis: &Analysis) {
                 (shown, Tone::Plain),
                 (range, Tone::Plain),
                 (word.into(), word_tone),
-                (labels(&row.labels), Tone::Plain),
+                (label(row), Tone::Plain),
             ]);
             table.row(cells);
         }
         table.print(page, 2);
+    }
+    if let Some(text) = on_a_wire(analysis) {
+        page.text("  ", &text);
     }
 }
 

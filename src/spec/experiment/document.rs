@@ -55,7 +55,7 @@ pub(super) struct Document {
     /// A meter, "usual", "all" or "none", or a list of them
     #[schemars(with = "Option<Value>")]
     pub meters: Option<Placed<Item>>,
-    /// Profiles taken at the end: "none", "largest" or "all", with options as in largest:rate=499
+    /// Profiles taken at the end: "none", "leading", "largest" or "all", with options as in leading:rate=499
     #[schemars(regex(pattern = schema::profile()))]
     pub profile: Option<Placed<String>>,
     /// Where readings of power come from: "auto", "rapl", "csv=FILE" ..., with options

@@ -1,0 +1,161 @@
+//! The answer, before anything else: which cell to use and what it gains, why, and what
+//! is undecided. The same sentences in every format.
+
+use super::explanation;
+use super::figures::{figure, level, percent, plural, ratio, unit};
+use super::words::{self, mean};
+use crate::profile::Explanation;
+use crate::stats::{Analysis, Choice, Comparison, Question, Row, Undecided, Verdict};
+
+/// Cells that a sentence names; more are counted.
+const NAMED: usize = 4;
+
+/// A sentence or more, and what they are about.
+pub struct Paragraph {
+    /// "Use", "Why", "Undecided"; empty where the text says it.
+    pub lead: &'static str,
+    /// The sentences.
+    pub text: String,
+}
+
+/// The answer; empty where only one cell was measured, so that nothing was asked.
+pub fn answer(analysis: &Analysis, explanation: Option<&Explanation>) -> Vec<Paragraph> {
+    if words::functional(analysis).is_some() || analysis.candidates().next().is_none() {
+        return Vec::new();
+    }
+    let choices = analysis.choices();
+    let mut paragraphs = vec![recommendation(analysis, &choices)];
+    paragraphs.extend(choices.first().and_then(|choice| why(choice.row, explanation)));
+    paragraphs.extend(undecided(analysis, &choices));
+    paragraphs
+}
+
+fn recommendation(analysis: &Analysis, choices: &[Choice]) -> Paragraph {
+    let base = &analysis.baseline;
+    let figures = |choice: &Choice| {
+        let deciding = analysis.deciding().into_iter();
+        let each: Vec<String> =
+            deciding.filter_map(|q| standing(analysis, choice.row, q)).collect();
+        each.join("; ")
+    };
+    let text = match choices {
+        [] => {
+            let others = analysis.candidates().count() as u64;
+            format!("{base}: of {}, none was shown to be better.", plural(others, "other cell"))
+        }
+        [choice] => format!("{} instead of {base}: {}.", choice.row.cell, figures(choice)),
+        several => {
+            let each = several.iter().map(|choice| {
+                let purposes = choice.questions.iter().map(|q| purpose(*q, analysis));
+                let purposes = purposes.collect::<Vec<_>>().join(" and ");
+                format!("{} for {purposes}: {}.", choice.row.cell, figures(choice))
+            });
+            format!("{} All against {base}.", each.collect::<Vec<_>>().join(" "))
+        }
+    };
+    Paragraph { lead: "Use", text }
+}
+
+fn purpose(question: Question, analysis: &Analysis) -> String {
+    match question {
+        Question::Rate => format!("the highest {}", analysis.work().terms().rate),
+        Question::Cpu => "the least CPU".into(),
+        Question::Instructions => "the fewest instructions".into(),
+        Question::Latency(percentile) => format!("the lowest {}", percentile.name()),
+    }
+}
+
+/// How a cell compares with the baseline in one question, in a few words.
+fn standing(analysis: &Analysis, row: &Row, question: Question) -> Option<String> {
+    let Comparison { effect, verdict, .. } = row.comparison(question)?;
+    let work = row.work;
+    let value = |row: &Row| Some(figure(question, work, mean(analysis, row, question)?));
+    let base = value(analysis.rows.iter().find(|row| row.baseline)?)?;
+    let name = match question {
+        Question::Latency(percentile) => format!("{} ", percentile.name()),
+        _ => String::new(),
+    };
+    let figures = format!("{name}{} against {base} {}", value(row)?, unit(question, work));
+    let changed = match (question, verdict.better(), effect) {
+        (Question::Rate, Some(_), Some(effect)) => format!(", {}", ratio(effect.ratio)),
+        (_, Some(better), Some(effect)) => {
+            let less = if better { "less" } else { "more" };
+            format!(", {} {less}", percent((effect.ratio - 1.0).abs()))
+        }
+        _ => String::new(),
+    };
+    Some(format!("{figures}{changed} ({})", verdict.word()))
+}
+
+/// The largest steps of the explanation, if it is one of this cell.
+fn why(row: &Row, explanation: Option<&Explanation>) -> Option<Paragraph> {
+    let explanation = explanation?;
+    let of_row = explanation.waterfalls.iter().find(|w| w.after.cell == row.cell.0)?;
+    let text = explanation::words(of_row, explanation.functional);
+    Some(Paragraph { lead: "Why", text })
+}
+
+/// What was not decided, and what would decide it.
+fn undecided(analysis: &Analysis, choices: &[Choice]) -> Option<Paragraph> {
+    let mut sentences: Vec<String> = choices
+        .iter()
+        .map(|choice| (choice, analysis.close(choice)))
+        .filter(|(_, close)| !close.is_empty())
+        .map(|(choice, close)| {
+            let names = close.iter().map(|row| row.cell.to_string());
+            let best = &choice.row.cell;
+            format!(
+                "Whether {best} is better than {}: their intervals overlap; `--baseline {best}` \
+                 compares them.",
+                listed(names.collect())
+            )
+        })
+        .collect();
+    let mut remedies: Vec<(String, Vec<String>)> = Vec::new();
+    for open in analysis.undecided() {
+        let abouts = open.questions.iter().map(|q| about(*q, analysis));
+        let name = format!("{} ({})", open.row.cell, abouts.collect::<Vec<_>>().join(", "));
+        let remedy = remedy(analysis, &open);
+        match remedies.iter_mut().find(|(known, _)| *known == remedy) {
+            Some((_, names)) => names.push(name),
+            None => remedies.push((remedy, vec![name])),
+        }
+    }
+    sentences.extend(
+        remedies.into_iter().map(|(remedy, names)| format!("{}: {remedy}.", listed(names))),
+    );
+    (!sentences.is_empty()).then(|| Paragraph { lead: "Undecided", text: sentences.join(" ") })
+}
+
+fn about(question: Question, analysis: &Analysis) -> &'static str {
+    match question {
+        Question::Rate => analysis.work().terms().rate,
+        Question::Cpu => "CPU",
+        Question::Instructions => "instructions",
+        Question::Latency(percentile) => percentile.name(),
+    }
+}
+
+fn remedy(analysis: &Analysis, open: &Undecided) -> String {
+    let margin = level(analysis.rules.margin);
+    let is_noisy = |question: &Question| {
+        let verdict = open.row.comparison(*question).map(|comparison| comparison.verdict);
+        matches!(verdict, Some(Verdict::NoiseTooHigh { .. }))
+    };
+    match open.blocks {
+        Some(blocks) => {
+            format!("about {blocks} blocks would decide to within {margin} (--blocks {blocks})")
+        }
+        None if open.questions.iter().any(is_noisy) => {
+            "within the noise of this study; a quieter machine might decide".into()
+        }
+        None => format!("more than 1000 blocks would be needed to decide to within {margin}"),
+    }
+}
+
+fn listed(mut names: Vec<String>) -> String {
+    let more = names.len().saturating_sub(NAMED);
+    names.truncate(NAMED);
+    let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{tail}", names.join(", "))
+}
