@@ -81,7 +81,8 @@ fn name(command: &Command) -> &str {
 /// The manual page of a command.
 fn page(command: &Command) -> io::Result<Vec<u8>> {
     let source = concat!("bytepath ", env!("CARGO_PKG_VERSION"));
-    let man = Man::new(command.clone()).source(source).manual("bytepath");
+    // An empty date would be no argument, and a date of the build no fact of the page.
+    let man = Man::new(command.clone()).date(" ").source(source).manual("User Commands");
     let mut out = Vec::new();
     man.render_title(&mut out)?;
     man.render_name_section(&mut out)?;

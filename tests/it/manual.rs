@@ -51,7 +51,8 @@ fn every_command_has_a_manual_page() {
     let page = |name: &str| fs::read_to_string(pages.join(name)).unwrap();
     for name in commands() {
         let text = page(&format!("bytepath-{name}.1"));
-        assert!(text.contains(&format!(".TH bytepath-{name} 1")), "{text}");
+        let source = concat!("\"bytepath ", env!("CARGO_PKG_VERSION"), "\" \"User Commands\"");
+        assert!(text.contains(&format!(".TH bytepath-{name} 1 \" \" {source}\n")), "{text}");
         assert!(text.contains(".SH SYNOPSIS") && text.contains(".SH \"SEE ALSO\""), "{text}");
     }
     assert!(page("bytepath-fleet-submit.1").contains("\\-\\-shards"));
@@ -66,7 +67,7 @@ fn every_command_has_a_manual_page() {
     assert!(main.contains("\\fBbytepath run\\fR\nevery path, about four minutes\n"), "{main}");
     // What the help says below its options stands in the page under the same heading.
     let run = page("bytepath-run.1");
-    assert!(run.contains(".SH \"STREAM OPTIONS (\\-\\-stream)\"\n"), "{run}");
+    assert!(run.contains(".SH \"STREAM OPTIONS (--stream)\"\n"), "{run}");
     assert!(page("bytepath-observe.1").contains(".SH NOTES\nThe program keeps"));
 }
 
