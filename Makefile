@@ -6,13 +6,15 @@ SHELL := /bin/bash
 FUZZ_SECONDS ?= 5
 FAULTS_SECONDS ?= 180
 MUSL := $(shell uname -m)-unknown-linux-musl
+# What `bytepath --version` says of the source: commit, date, and whether it was changed.
+COMMIT = $(shell said=$$(git log -1 --abbrev=12 --format='%h of %cs' 2>/dev/null) && { git diff --quiet HEAD && echo "$$said" || echo "$$said, changed"; })
 # Programs that tests start; tools/need knows their Debian packages.
 TEST_PROGRAMS := chromium ip iperf3 python3 qemu-system-x86_64 strace
 # Servers: they are installed only on request, not by `make test`, which then
 # skips the tests that start them.
 FLEET_PROGRAMS := munged sbatch slurmctld slurmd ssh sshd
 
-.PHONY: run test test-fleet build static unit timing fuzz faults bench bench-rr bench-packets lint clean tools-build tools-bench tools-tests tools-fleet tools-observe observe-examples vm-kernel vm-nic
+.PHONY: run test test-fleet build install static dist package unit timing fuzz faults truth bench bench-rr bench-packets lint lint-all deny clean tools-build tools-bench tools-tests tools-fleet tools-observe observe-examples vm-kernel vm-nic
 
 ## run: build in release and compare every path on this machine (about 4 minutes after the build)
 run: build
@@ -20,14 +22,28 @@ run: build
 
 ## build: the release binary, target/release/bytepath
 build: tools-build
-	cargo build --release --locked
+	BYTEPATH_COMMIT="$(COMMIT)" cargo build --release --locked
+
+## install: the release binary for this user, in ~/.cargo/bin
+install: tools-build
+	BYTEPATH_COMMIT="$(COMMIT)" cargo install --locked --path .
 
 ## static: a binary that runs on every distribution of this architecture (musl): target/MUSL/release/bytepath
 static: tools-build
 	@command -v rustup >/dev/null || { echo "make static needs rustup, which has the library of $(MUSL)" >&2; exit 1; }
 	rustup target add $(MUSL)
-	cargo build --release --locked --bin bytepath --target $(MUSL)
+	BYTEPATH_COMMIT="$(COMMIT)" cargo build --release --locked --bin bytepath --target $(MUSL)
 	@echo target/$(MUSL)/release/bytepath
+
+## dist: target/dist: a tar archive and a Debian package of the static binary, tried in a bare Debian
+dist: static
+	@tools/need strip dpkg-deb mmdebstrap
+	tools/dist $(MUSL)
+	tools/dist-test
+
+## package: the crates as a registry gets them, built from what is packed
+package: tools-build
+	cargo package --locked --workspace --exclude bytepath-testing
 
 ## test: everything that needs no special hardware; ends with "N passed, N failed, N skipped"
 test: tools-tests
@@ -40,6 +56,15 @@ test-fleet: tools-build tools-fleet
 lint:
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
+
+## lint-all: lint, and the documentation of the source without a warning
+lint-all: lint
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
+
+## deny: licences, known vulnerabilities and sources of what is used; needs the network
+deny:
+	@tools/need cargo-deny
+	cargo deny --locked check
 
 unit:
 	@tools/unit
@@ -56,6 +81,10 @@ fuzz: tools-build
 ## faults: the fault campaign for FAULTS_SECONDS (as root); FAULTS_SEED=N repeats a round
 faults: tools-build
 	FAULTS_SECONDS=$(FAULTS_SECONDS) cargo bench --locked --bench faults
+
+## truth: studies whose truth is known, for BENCH_MINUTES (60) minutes
+truth: tools-build
+	cargo bench --locked --bench truth
 
 ## bench: bytepath against iperf3 and neper, each at its best, as ratios
 bench: build tools-bench

@@ -3,11 +3,18 @@
 use bytepath::cli;
 use std::process::ExitCode;
 
+/// The commit of this build, if `make` or a package told it. It stands here because Cargo then
+/// builds only this file again after a commit.
+const COMMIT: Option<&str> = match option_env!("BYTEPATH_COMMIT") {
+    Some(commit) if !commit.is_empty() => Some(commit),
+    _ => option_env!("BYTEPATH_PACKAGED"),
+};
+
 fn main() -> ExitCode {
     if cli::is_guest_init() {
         return cli::guest_init();
     }
-    match cli::dispatch(cli::parse()) {
+    match cli::dispatch(cli::parse(COMMIT)) {
         Ok(code) => code,
         Err(fault) => {
             cli::explain(&fault);

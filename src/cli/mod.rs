@@ -10,6 +10,7 @@ mod doctor;
 mod exit;
 mod fleet;
 mod history;
+mod manual;
 mod merge;
 mod observe;
 mod output;
@@ -27,12 +28,13 @@ mod settings;
 mod show;
 mod signals;
 mod sizing;
+mod version;
 
 pub use exit::{exit_code, explain};
 
 use crate::record::Fault;
 use crate::{meter, path};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Which way should your bytes take through this machine, and why?
@@ -86,6 +88,10 @@ enum Command {
     Meters(catalogs::CatalogArguments),
     /// Print the JSON Schema of a file that bytepath reads or writes
     Schema(schema::SchemaArguments),
+    /// Print the completion script of a shell
+    Completions(manual::CompletionsArguments),
+    /// Write the manual pages to a folder
+    Man(manual::ManArguments),
     /// The agent, started by `run` and controlled over a pipe
     #[command(hide = true)]
     Agent(AgentArguments),
@@ -101,8 +107,8 @@ Examples:
   bytepath history bytepath-studies socket.rate
   bytepath fleet submit FILE --shards 9 --out DIR  on 18 nodes of a cluster, by Slurm
   bytepath run experiments/battle-quick.toml       an experiment file
-  bytepath resume bytepath-studies/20260102-030405 resume after Ctrl-C or a crash
-  bytepath plan --rate 200G --rtt 0.1ms --mtu 4148 required buffer sizes
+  bytepath resume bytepath-studies/20260102-030405  after Ctrl-C or a crash
+  bytepath plan --rate 200G --rtt 0.1ms --mtu 4148  required buffer sizes
   bytepath doctor                                  what would distort measurements
   bytepath run --settings quiet                    quiet the host; restore it afterwards
   bytepath observe -- iperf3 -c 10.0.0.2           any program: calls, sockets, CPU
@@ -114,9 +120,13 @@ Exit codes:
   7 a threshold of --fail-if was exceeded
   130 interrupted by the user (what was measured is kept)";
 
-/// Reads the command line; prints help or a usage error and exits by itself.
-pub fn parse() -> Arguments {
-    Arguments::try_parse().unwrap_or_else(|error| {
+/// Reads the command line; prints help, the version or a usage error and exits by itself.
+/// `commit` is that of the build, if it is known.
+pub fn parse(commit: Option<&str>) -> Arguments {
+    let mut command = Arguments::command().long_version(version::long(commit));
+    let matches = command.try_get_matches_from_mut(std::env::args_os());
+    let parsed = matches.and_then(|mut matches| Arguments::from_arg_matches_mut(&mut matches));
+    parsed.map_err(|error| error.format(&mut command)).unwrap_or_else(|error| {
         if !error.use_stderr() {
             error.exit();
         }
@@ -148,6 +158,8 @@ pub fn dispatch(arguments: Arguments) -> Result<ExitCode, Fault> {
         Command::Paths(arguments) => catalogs::paths(&arguments),
         Command::Meters(arguments) => catalogs::meters(&arguments),
         Command::Schema(arguments) => schema::schema(&arguments),
+        Command::Completions(arguments) => manual::completions(&arguments),
+        Command::Man(arguments) => manual::man(&arguments),
         Command::Agent(arguments) => agent(&arguments),
     }
 }

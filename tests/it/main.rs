@@ -28,6 +28,7 @@ mod frames;
 mod fuzz;
 mod html;
 mod instructions;
+mod manual;
 mod merge;
 mod meters;
 mod offloading;

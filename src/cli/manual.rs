@@ -1,0 +1,248 @@
+//! `bytepath completions` and `bytepath man`: what a package installs beside the program, from
+//! the clap types that the help comes from.
+
+use super::output::print;
+use super::show::replace;
+use crate::record::{Fault, FaultKind};
+use clap::{Args, Command, CommandFactory};
+use clap_complete::Shell;
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, roman};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+#[derive(Debug, Args)]
+#[command(after_help = COMPLETIONS_HELP)]
+pub(super) struct CompletionsArguments {
+    /// Shell to print the script for
+    #[arg(value_name = "SHELL", value_enum)]
+    shell: Shell,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = MAN_HELP)]
+pub(super) struct ManArguments {
+    /// Folder for the pages; it is created if it does not exist
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+}
+
+const COMPLETIONS_HELP: &str = "\
+Examples:
+  bytepath completions bash > ~/.local/share/bash-completion/completions/bytepath
+  bytepath completions fish > ~/.config/fish/completions/bytepath.fish
+  bytepath completions zsh > ~/.zfunc/_bytepath     with ~/.zfunc in $fpath
+
+The Debian package installs those of bash, zsh and fish.";
+
+const MAN_HELP: &str = "\
+Examples:
+  bytepath man ~/.local/share/man/man1              for man(1) to find
+  bytepath man /tmp/pages && man -l /tmp/pages/bytepath-run.1
+
+One page for each command: bytepath.1, bytepath-run.1 and so on. The Debian package
+installs them.";
+
+/// Prints a shell's completion script.
+pub(super) fn completions(arguments: &CompletionsArguments) -> Result<ExitCode, Fault> {
+    let mut script = Vec::new();
+    let mut command = super::Arguments::command();
+    clap_complete::generate(arguments.shell, &mut command, "bytepath", &mut script);
+    print(|out| out.write_all(&script))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes a page for each command.
+pub(super) fn man(arguments: &ManArguments) -> Result<ExitCode, Fault> {
+    let folder = &arguments.folder;
+    let mut command = super::Arguments::command().disable_help_subcommand(true);
+    command.build();
+    std::fs::create_dir_all(folder)
+        .and_then(|()| write_pages(&command, folder))
+        .map_err(|e| Fault::new(FaultKind::Storage, cannot_write(folder, &e)))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn cannot_write(folder: &Path, error: &io::Error) -> String {
+    format!("cannot write man pages to {}: {error}", folder.display())
+}
+
+fn write_pages(command: &Command, folder: &Path) -> io::Result<()> {
+    replace(&folder.join(format!("{}.1", name(command))), &page(command)?)?;
+    command.get_subcommands().filter(|c| !c.is_hide_set()).try_for_each(|c| write_pages(c, folder))
+}
+
+/// Its name as a page: `bytepath-run`.
+fn name(command: &Command) -> &str {
+    command.get_display_name().unwrap_or(command.get_name())
+}
+
+/// The manual page of a command.
+fn page(command: &Command) -> io::Result<Vec<u8>> {
+    let source = concat!("bytepath ", env!("CARGO_PKG_VERSION"));
+    // An empty date would be no argument, and a date of the build no fact of the page.
+    let man = Man::new(command.clone()).date(" ").source(source).manual("User Commands");
+    let mut out = Vec::new();
+    man.render_title(&mut out)?;
+    man.render_name_section(&mut out)?;
+    let mut roff = Roff::new();
+    // Commands and names of files are neither stretched nor hyphenated.
+    roff.control("ad", ["l"]).control("nh", []);
+    roff.control("SH", ["SYNOPSIS"]);
+    for usage in command.clone().render_usage().to_string().lines() {
+        roff.text([bold(usage.trim_start_matches("Usage: ").trim())]);
+        roff.control("br", []);
+    }
+    roff.to_writer(&mut out)?;
+    man.render_description_section(&mut out)?;
+    man.render_options_section(&mut out)?;
+    let mut roff = Roff::new();
+    subcommands(&mut roff, command);
+    let help = command.get_after_long_help().or(command.get_after_help());
+    after_help(&mut roff, &help.map(ToString::to_string).unwrap_or_default());
+    let main = name(command) == "bytepath";
+    if main {
+        items(&mut roff, "ENVIRONMENT", ENVIRONMENT);
+        items(&mut roff, "FILES", FILES);
+    }
+    roff.control("SH", ["SEE ALSO"]);
+    roff.text([roman(if main {
+        SEE_ALSO
+    } else {
+        "bytepath(1): exit status, environment, files"
+    })]);
+    roff.to_writer(&mut out)?;
+    Ok(out)
+}
+
+const ENVIRONMENT: &[(&str, &str)] = &[
+    (
+        "BYTEPATH_STATE",
+        "Folder of the journal of changed settings; by default /var/lib/bytepath for root, else \
+         $XDG_STATE_HOME/bytepath or ~/.local/state/bytepath.",
+    ),
+    ("NO_COLOR", "If it is set, nothing is coloured."),
+    (
+        "XDG_CACHE_HOME",
+        "Kernels for guests are found in its folder bytepath/kernels; by default in ~/.cache.",
+    ),
+    ("XDG_RUNTIME_DIR", "Sockets by which one ssh connection to a host serves several agents."),
+];
+
+const FILES: &[(&str, &str)] = &[
+    (
+        "bytepath-studies/DATE-TIME/",
+        "A study, in the folder where run was started, unless --out names another: \
+         experiment.toml (what was asked), hosts.json (facts of the hosts), trials.jsonl (one \
+         trial per line), profiles/. The command schema prints the JSON Schema of each.",
+    ),
+    (
+        "/var/lib/bytepath/, ~/.local/state/bytepath/",
+        "The journal of changed settings, of root and of other users. What a killed run left \
+         there is undone by the command restore.",
+    ),
+    ("~/.cache/bytepath/kernels/", "Kernels for guests, as make vm-kernel fetches them."),
+];
+
+const SEE_ALSO: &str = "\
+Each command has a page: bytepath-run(1), bytepath-show(1), bytepath-compare(1), \
+bytepath-observe(1), bytepath-doctor(1) and so on. README.md and docs/ of the source, which the \
+Debian package installs in /usr/share/doc/bytepath.";
+
+/// The commands, each with the name of its page.
+fn subcommands(roff: &mut Roff, command: &Command) {
+    let shown: Vec<(String, String)> = command
+        .get_subcommands()
+        .filter(|c| !c.is_hide_set())
+        .map(|c| {
+            let about = c.get_about().map(ToString::to_string).unwrap_or_default();
+            (format!("{}(1)", name(c)), about)
+        })
+        .collect();
+    if !shown.is_empty() {
+        items(roff, "COMMANDS", &shown);
+    }
+}
+
+fn items<T: AsRef<str>>(roff: &mut Roff, heading: &str, items: &[(T, T)]) {
+    roff.control("SH", [heading]);
+    items.iter().for_each(|(tag, text)| item(roff, tag.as_ref(), text.as_ref()));
+}
+
+fn item(roff: &mut Roff, tag: &str, text: &str) {
+    roff.control("TP", []);
+    roff.text([bold(tag)]);
+    if text.is_empty() {
+        // Without a text the next tag would become it.
+        roff.control("PP", []);
+    } else {
+        roff.text([roman(text)]);
+    }
+}
+
+/// What stands below the options of a help, which is written for a terminal: a line that ends
+/// with a colon is the heading of the indented lines that follow, in which two spaces separate a
+/// thing from what it means. The rest are notes.
+fn after_help(roff: &mut Roff, help: &str) {
+    let mut notes = Vec::new();
+    let mut lines = help.lines().peekable();
+    while let Some(line) = lines.next() {
+        let mut block = Vec::new();
+        while let Some(next) = lines.next_if(|next| next.starts_with("  ")) {
+            block.push(next);
+        }
+        match line.strip_suffix(':').filter(|_| !block.is_empty()) {
+            Some("Exit codes") => exit_status(roff, &block),
+            Some(heading) => {
+                // An option in parentheses stays as it is typed.
+                let (words, option) = heading.split_at(heading.find('(').unwrap_or(heading.len()));
+                roff.control("SH", [format!("{}{option}", words.to_uppercase()).as_str()]);
+                list(roff, &block);
+            }
+            None => notes.push(line),
+        }
+    }
+    if notes.iter().any(|line| !line.is_empty()) {
+        roff.control("SH", ["NOTES"]);
+        for line in notes {
+            match line {
+                "" => roff.control("PP", []),
+                text => roff.text([roman(text)]),
+            };
+        }
+    }
+}
+
+/// Several codes a line, each with its meaning, three spaces between them.
+fn exit_status(roff: &mut Roff, block: &[&str]) {
+    roff.control("SH", ["EXIT STATUS"]);
+    for code in block.iter().flat_map(|line| line.trim().split("   ")) {
+        let (code, meaning) = code.trim().split_once(' ').unwrap_or((code.trim(), ""));
+        item(roff, code, meaning);
+    }
+}
+
+fn list(roff: &mut Roff, block: &[&str]) {
+    let parts = |line: &str| line.trim().split("  ").filter(|part| !part.is_empty()).count();
+    if block.iter().any(|line| parts(line) > 2) {
+        // A table, which would not stay one.
+        roff.control("nf", []);
+        for line in block {
+            roff.text([roman(*line)]);
+        }
+        roff.control("fi", []);
+        return;
+    }
+    for line in block {
+        let inner = line.starts_with("    ");
+        let (tag, text) = line.trim().split_once("  ").unwrap_or((line.trim(), ""));
+        if inner {
+            roff.control("RS", []);
+        }
+        item(roff, tag, text.trim());
+        if inner {
+            roff.control("RE", []);
+        }
+    }
+}

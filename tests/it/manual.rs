@@ -1,0 +1,94 @@
+//! What a package installs beside the program, as the program writes it, and what it says of its
+//! build.
+
+use crate::shared::bytepath;
+use std::fs;
+use std::process::Command;
+
+/// The commands that the help lists.
+fn commands() -> Vec<String> {
+    let (_, help, _) = bytepath(&["--help"]);
+    let list = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let names = list.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    let names = names.map(|line| line.split_whitespace().next().unwrap().to_owned());
+    let names: Vec<String> = names.filter(|name| name != "help").collect();
+    assert!(names.len() > 15 && names.contains(&"observe".to_owned()), "{names:?}");
+    names
+}
+
+#[test]
+fn the_version_is_short_or_has_commit_target_and_compiler() {
+    let version = format!("bytepath {}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(bytepath(&["-V"]), (0, version.clone(), String::new()));
+    let (code, long, _) = bytepath(&["--version"]);
+    assert_eq!(code, 0);
+    let rest: Vec<&str> = long.strip_prefix(&version).unwrap().lines().collect();
+    assert!(rest.len() == 3 && rest[0].starts_with("commit    "), "{long}");
+    let target = rest[1].strip_prefix("target    ").unwrap();
+    assert!(target.starts_with(std::env::consts::ARCH) && target.contains("-linux-"), "{long}");
+    assert!(rest[2].starts_with("compiler  rustc 1."), "{long}");
+}
+
+#[test]
+fn completions_know_every_command() {
+    for shell in ["bash", "zsh", "fish"] {
+        let (code, script, stderr) = bytepath(&["completions", shell]);
+        assert_eq!((code, stderr.as_str()), (0, ""));
+        for name in commands() {
+            assert!(script.contains(&name), "{shell} lacks {name}");
+        }
+        assert!(script.contains("dry-run") && script.contains("bytepath"), "{shell}");
+    }
+    assert_eq!(bytepath(&["completions", "cmd"]).0, 2);
+}
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let pages = folder.path().join("share/man1");
+    let (code, stdout, stderr) = bytepath(&["man", pages.to_str().unwrap()]);
+    assert_eq!((code, stdout.as_str(), stderr.as_str()), (0, "", ""));
+    let page = |name: &str| fs::read_to_string(pages.join(name)).unwrap();
+    for name in commands() {
+        let text = page(&format!("bytepath-{name}.1"));
+        let source = concat!("\"bytepath ", env!("CARGO_PKG_VERSION"), "\" \"User Commands\"");
+        assert!(text.contains(&format!(".TH bytepath-{name} 1 \" \" {source}\n")), "{text}");
+        assert!(text.contains(".SH SYNOPSIS") && text.contains(".SH \"SEE ALSO\""), "{text}");
+    }
+    assert!(page("bytepath-fleet-submit.1").contains("\\-\\-shards"));
+    assert!(!pages.join("bytepath-agent.1").exists() && !pages.join("bytepath-help.1").exists());
+
+    let main = page("bytepath.1");
+    for section in ["COMMANDS", "EXAMPLES", "\"EXIT STATUS\"", "ENVIRONMENT", "FILES"] {
+        assert!(main.contains(&format!(".SH {section}\n")), "{section}: {main}");
+    }
+    // One code an item, each with its meaning.
+    assert!(main.contains(".TP\n\\fB4\\fR\nnot permitted\n.TP\n"), "{main}");
+    assert!(main.contains("\\fBbytepath run\\fR\nevery path, about four minutes\n"), "{main}");
+    // What the help says below its options stands in the page under the same heading.
+    let run = page("bytepath-run.1");
+    assert!(run.contains(".SH \"STREAM OPTIONS (--stream)\"\n"), "{run}");
+    assert!(page("bytepath-observe.1").contains(".SH NOTES\nThe program keeps"));
+}
+
+#[test]
+fn pages_that_cannot_be_written_are_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    let (code, _, stderr) = bytepath(&["man", file.to_str().unwrap()]);
+    assert_eq!(code, 6, "{stderr}");
+    assert!(stderr.contains("cannot write man pages to"), "{stderr}");
+}
+
+#[test]
+fn groff_has_nothing_to_say_about_a_page() {
+    let folder = tempfile::tempdir().unwrap();
+    bytepath(&["man", folder.path().to_str().unwrap()]);
+    for page in fs::read_dir(folder.path()).unwrap() {
+        let page = page.unwrap().path();
+        let groff = Command::new("groff").args(["-man", "-Tutf8", "-ww", "-z"]).arg(&page).output();
+        let Ok(said) = groff else { return bytepath_testing::skip!("no groff") };
+        assert_eq!(String::from_utf8_lossy(&said.stderr), "", "{}", page.display());
+    }
+}
