@@ -35,10 +35,10 @@ pub(super) struct CopyArguments {
     #[arg(long, value_name = "WHICH", default_value = "hot,cold", value_delimiter = ',', value_parser = ["hot", "cold"])]
     memory: Vec<String>,
     /// Blocks; each runs every cell once, in random order
-    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(2..=1000))]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(2..=1000))]
     blocks: u32,
     /// Duration of each trial
-    #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = unit::parse_duration)]
+    #[arg(short, long, value_name = "TIME", default_value = "10ms", value_parser = unit::parse_duration)]
     time: Duration,
     /// CPU to pin the caller to
     #[arg(long, value_name = "CPU")]

@@ -46,7 +46,7 @@ struct SubmitArguments {
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Folder for the fleet, on a file system that all nodes share
-    #[arg(long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR")]
     out: PathBuf,
     /// Shards, each on two nodes and with a seed of its own
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_SHARDS)))]
@@ -78,7 +78,7 @@ struct CollectArguments {
     #[arg(value_name = "DIR")]
     folder: PathBuf,
     /// Folder for the merged study [default: DIR/study]
-    #[arg(long, value_name = "STUDY")]
+    #[arg(short, long, value_name = "STUDY")]
     out: Option<PathBuf>,
     /// Merge the complete shards even if others are not
     #[arg(long)]

@@ -32,7 +32,7 @@ pub(super) struct ObserveArguments {
     #[arg(long = "for", value_name = "TIME", requires = "pid", value_parser = unit::parse_duration)]
     limit: Option<Duration>,
     /// Write the report to this file instead of standard error
-    #[arg(long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Write everything as JSON (`bytepath schema observation`)
     #[arg(long)]

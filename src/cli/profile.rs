@@ -27,7 +27,7 @@ pub(super) struct ProfileArguments {
     #[arg(long, value_name = "FORMAT", value_parser = target)]
     to: Option<&'static str>,
     /// Write to this file, in the format given by its suffix unless --to is given
-    #[arg(long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Number of functions to show
     #[arg(long, value_name = "N", default_value_t = 20, conflicts_with_all = ["to", "out"])]

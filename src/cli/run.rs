@@ -6,11 +6,11 @@ use super::output::say;
 use super::pairs;
 use super::place::laboratory;
 use super::plan;
-use super::progress::Progress;
+use super::progress::{Progress, Talk};
 use super::settings;
 use super::show::{self, Form};
 use super::signals::catch_signals;
-use crate::record::{Design, Fault, OptionSpec, Study, Trial, TrialStatus};
+use crate::record::{Design, Fault, OptionSpec, OptionValue, Study, Trial, TrialStatus};
 use crate::run::{Laboratory, conduct, is_begun, load, resume as go_on};
 use crate::testbed::{self, Testbed};
 use crate::{spec, sys, workload};
@@ -23,7 +23,7 @@ use std::time::Duration;
 #[command(after_help = "`bytepath run --help` lists every option, preset and source.", after_long_help = run_options_help())]
 pub(super) struct RunArguments {
     /// Experiment file (see docs/experiments.md); without it, the options below select what to run
-    #[arg(value_name = "FILE", conflicts_with_all = ["path", "baseline", "workload", "stream", "link", "cores", "kernel"])]
+    #[arg(value_name = "FILE", conflicts_with_all = ["path", "baseline", "workload", "flows", "message_size", "stream", "link", "cores", "kernel"])]
     pub file: Option<PathBuf>,
     /// Path to run: PAIR[:key=value,...] or TX[:...]+RX[:...]; repeatable [default: all pairs]
     #[arg(long, value_name = "PATH")]
@@ -34,7 +34,13 @@ pub(super) struct RunArguments {
     /// Workload: stream, rr[:key=value,...], or packets[:key=value,...] [default: stream]
     #[arg(long, value_name = "WORKLOAD")]
     pub workload: Option<String>,
-    /// Parameters of the connections, the same for all paths: key=value,...
+    /// Connections, each with a thread at both ends [default: 1]
+    #[arg(short = 'P', long, value_name = "N", value_parser = flows)]
+    pub flows: Option<OptionValue>,
+    /// Size of a message and of the sender's buffer: bytes, or with K, M or G (powers of 1024) [default: 1M]
+    #[arg(short = 'l', long, value_name = "SIZE", value_parser = message_size)]
+    pub message_size: Option<OptionValue>,
+    /// Further parameters of the connections, the same for all paths: key=value,...
     #[arg(long, value_name = "OPTIONS", default_value = "")]
     pub stream: String,
     /// Link of the testbed: PRESET[:key=value,...] [default: wire; nic on the testbed ports]
@@ -58,13 +64,13 @@ pub(super) struct RunArguments {
     #[arg(long, value_name = "METERS")]
     pub meters: Option<String>,
     /// Number of blocks; each runs all cells in random order [default: the file's, or 10]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(spec::MOST_BLOCKS)))]
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(spec::MOST_BLOCKS)))]
     pub blocks: Option<u32>,
     /// Warm-up before the measured window [default: the file's, or 1s]
     #[arg(long, value_name = "TIME", value_parser = spec::parse_warm_up)]
     pub warm_up: Option<Duration>,
     /// Measured window [default: the file's, or 1500ms]
-    #[arg(long, value_name = "TIME", value_parser = spec::parse_window)]
+    #[arg(short = 't', long, value_name = "TIME", value_parser = spec::parse_window)]
     pub window: Option<Duration>,
     /// How the cells of a block share its time: trials or slices[:TIME] [default: the file's, or slices if all cells can be open at once]
     #[arg(long, value_name = "DESIGN", value_parser = design)]
@@ -88,7 +94,7 @@ pub(super) struct RunArguments {
     #[arg(long, value_name = "SETTING")]
     pub set: Vec<String>,
     /// Folder for the study [default: bytepath-studies/DATE-TIME]
-    #[arg(long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Let frame generators send into devices that bytepath did not create
     #[arg(long)]
@@ -96,6 +102,8 @@ pub(super) struct RunArguments {
     /// List the cells, their order, their duration, and what would be set; run nothing
     #[arg(long)]
     pub dry_run: bool,
+    #[command(flatten)]
+    pub talk: Talk,
     #[command(flatten)]
     pub form: Form,
 }
@@ -106,7 +114,25 @@ pub(super) struct ResumeArguments {
     #[arg(value_name = "STUDY")]
     study: PathBuf,
     #[command(flatten)]
+    talk: Talk,
+    #[command(flatten)]
     form: Form,
+}
+
+impl RunArguments {
+    /// The name of the workload, unless it is the default.
+    pub fn other_workload(&self) -> Option<&str> {
+        let name = self.workload.as_deref()?.split(':').next().unwrap_or_default().trim();
+        (!["", "stream"].contains(&name)).then_some(name)
+    }
+}
+
+fn flows(text: &str) -> Result<OptionValue, String> {
+    spec::stream_value("flows", text)
+}
+
+fn message_size(text: &str) -> Result<OptionValue, String> {
+    spec::stream_value("message-size", text)
 }
 
 fn design(text: &str) -> Result<Design, String> {
@@ -126,7 +152,7 @@ pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode, Fault> {
     }
     let work =
         |laboratory: &Laboratory, progress: &mut Progress| conduct(laboratory, &plan, progress);
-    watch(testbed, &plan.folder, &arguments.form, work)
+    watch(testbed, &plan.folder, &arguments.talk, &arguments.form, work)
 }
 
 /// Resumes an interrupted study and prints its report.
@@ -136,7 +162,7 @@ pub(super) fn resume(arguments: &ResumeArguments) -> Result<ExitCode, Fault> {
     let work = |laboratory: &Laboratory, progress: &mut Progress| {
         go_on(laboratory, &arguments.study, progress)
     };
-    watch(testbed, &arguments.study, &arguments.form, work)
+    watch(testbed, &arguments.study, &arguments.talk, &arguments.form, work)
 }
 
 /// Runs trials with a progress bar and prints the report of the outcome,
@@ -144,6 +170,7 @@ pub(super) fn resume(arguments: &ResumeArguments) -> Result<ExitCode, Fault> {
 fn watch(
     testbed: &dyn Testbed,
     folder: &Path,
+    talk: &Talk,
     form: &Form,
     work: impl FnOnce(&Laboratory, &mut Progress) -> (Option<Study>, Result<(), Fault>),
 ) -> Result<ExitCode, Fault> {
@@ -151,7 +178,7 @@ fn watch(
     sys::process::report_file_size_limit();
     let laboratory = laboratory(testbed, &stop)?;
     settings::tell_left_behind();
-    let mut progress = Progress::new();
+    let mut progress = Progress::new(talk);
     let (study, result) = work(&laboratory, &mut progress);
     progress.finish();
     let mut printed = Ok(());
@@ -159,7 +186,7 @@ fn watch(
         && !study.trials.is_empty()
     {
         printed = show::print(folder, study, form, None);
-        say(format!("study: {}", folder.display()));
+        progress.remark(&format!("study: {}", folder.display()));
     }
     if result.is_err() && study.is_some() && is_begun(folder) {
         say(format!("resume with: bytepath resume {}", folder.display()));

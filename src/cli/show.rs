@@ -26,7 +26,7 @@ pub(super) struct ShowArguments {
     #[arg(long, value_name = "UNIT")]
     per: Option<WorkName>,
     /// Write the report to this file, in the format given by its suffix unless --format is given
-    #[arg(long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
 

@@ -17,6 +17,10 @@ fn wrong_requests_are_explained_in_one_line() {
         (&["--stream", "message-size=0"], "outside 1 to 1G"),
         (&["--stream", "message-size=many"], "'many' is not a size (write 4096, 64K, 1M)"),
         (&["--stream", "flows=0"], "0 is outside 1 to 256"),
+        (&["-P4", "--stream", "flows=2"], "--flows 4 contradicts --stream flows=2"),
+        (&["-P4", "--stream", "flows=4"], ""),
+        (&["-l64K", "--stream", "message-size=1M"], "--message-size 64K contradicts --stream"),
+        (&["-l64K", "--workload", "rr"], "--message-size is for the workload stream, not for rr"),
         (&["--stream", "touhc=verify"], "did you mean 'touch'?"),
         (&["--link", "wire:mtu=70000"], "70000 is outside 576 to 65535"),
         (&["--link", "wierd"], "there is no link preset 'wierd'"),
@@ -40,11 +44,40 @@ fn wrong_requests_are_explained_in_one_line() {
 
 #[test]
 fn wrong_flags_exit_with_2() {
-    for arguments in
-        [&["run", "--blocks", "0"][..], &["run", "--window", "1ms"], &["fly"], &["run", "--nope"]]
-    {
+    for arguments in [
+        &["run", "--blocks", "0"][..],
+        &["run", "-n", "0"],
+        &["run", "--window", "1ms"],
+        &["run", "-P", "0"],
+        &["run", "-l", "many"],
+        &["run", "-q", "-v"],
+        &["run", "FILE", "-P", "4"],
+        &["run", "FILE", "-l", "64K"],
+        &["fly"],
+        &["run", "--nope"],
+    ] {
         assert_eq!(bytepath(arguments).0, 2, "{arguments:?}");
     }
+}
+
+/// What is set daily has short names, which do what the long ones and the stream's keys do.
+#[test]
+fn short_names_do_what_the_long_ones_do() {
+    let plan = |arguments: &[&str]| {
+        let all = [&["run", "--dry-run", "--json", "--seed", "7"], arguments].concat();
+        let (code, text, stderr) = bytepath(&all);
+        assert_eq!(code, 0, "{stderr}");
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()
+    };
+    let short = ["-P", "4", "-l", "64K", "-t", "2s", "-n", "3", "-o", "folder", "-q"];
+    let long = ["--window", "2s", "--blocks", "3", "--out", "folder"];
+    let found = plan(&short);
+    assert_eq!(found, plan(&[&["--stream", "flows=4,message-size=64K"], &long[..]].concat()));
+    assert_eq!(found, plan(&[&["--flows=4", "--message-size=65536"], &long[..]].concat()));
+    let stream = &found["cells"][0]["stream"];
+    assert_eq!((&stream["flows"], &stream["message_size"]), (&4.into(), &65536.into()));
+    assert_eq!(found["folder"], "folder");
+    assert_eq!(plan(&["-P", "4", "--workload", "rr"])["cells"][0]["stream"]["flows"], 4);
 }
 
 #[test]
