@@ -1,8 +1,8 @@
 //! `bytepath paths` and `bytepath meters`: the catalogues with what this host
 //! supports.
 
-use super::output::{print_json, print_text};
 use super::place::{PlaceArguments, unknown};
+use super::printed::Printed;
 use crate::path::DataPath;
 use crate::record::{Facts, Fault, OptionSpec, Role, Support};
 use crate::{meter, path};
@@ -15,9 +15,8 @@ use std::process::ExitCode;
 pub(super) struct CatalogArguments {
     #[command(flatten)]
     place: PlaceArguments,
-    /// Print as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    printed: Printed,
 }
 
 /// One half of a path, or a meter, and whether it works here.
@@ -47,11 +46,7 @@ pub(super) fn paths(arguments: &CatalogArguments) -> Result<ExitCode, Fault> {
     for path in path::CATALOG {
         entries.extend(Role::ALL.into_iter().filter_map(|role| path_entry(path, role, &facts)));
     }
-    if arguments.json {
-        print_json(&entries)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    print_text(|out| {
+    arguments.printed.print_plain(&entries, |out| {
         write(&entries, out)?;
         writeln!(out, "pairs (TX+RX), as --path takes them:")?;
         path::PAIRS
@@ -75,11 +70,7 @@ pub(super) fn meters(arguments: &CatalogArguments) -> Result<ExitCode, Fault> {
         options: meter.options().iter().map(option).collect(),
     };
     let entries: Vec<Entry> = meter::CATALOG.iter().map(entry).collect();
-    if arguments.json {
-        print_json(&entries)?
-    } else {
-        print_text(|out| write(&entries, out))?
-    }
+    arguments.printed.print_plain(&entries, |out| write(&entries, out))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -2,9 +2,9 @@
 //! other, and the thresholds of a build server.
 
 use super::exit::{THRESHOLD_FAILED, UNDECIDED};
-use super::output::{print, print_json};
+use super::printed::Printed;
 use super::published::published;
-use super::show::{WorkName, explained, style};
+use super::show::{WorkName, explained};
 use crate::profile::Explanation;
 use crate::record::{CellId, Fault, FaultKind, Study};
 use crate::report;
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_long_help = AFTER_HELP)]
 pub(super) struct CompareArguments {
     /// Folder of the study, or of the earlier one if OTHER is given. published:NAME compares
     /// a published work's ratios with those of OTHER; published: alone lists the works
@@ -43,9 +43,8 @@ pub(super) struct CompareArguments {
     /// Compare two studies even if their machines differ
     #[arg(long, requires = "other")]
     different_hosts: bool,
-    /// Print the result as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    printed: Printed,
     /// Add system-call tables, sizes and rates over time (one study)
     #[arg(long, conflicts_with = "other")]
     details: bool,
@@ -68,6 +67,7 @@ Limits (--fail-if):
 #[derive(Serialize)]
 struct Document<'a> {
     format: &'static str,
+    schema: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     analysis: Option<&'a Analysis>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -83,7 +83,15 @@ impl<'a> Document<'a> {
     /// One that has only thresholds.
     fn new(thresholds: &'a [ThresholdResult], failed: bool) -> Document<'a> {
         let format = "bytepath-comparison";
-        Document { format, analysis: None, explanation: None, between: None, thresholds, failed }
+        Document {
+            format,
+            schema: 1,
+            analysis: None,
+            explanation: None,
+            between: None,
+            thresholds,
+            failed,
+        }
     }
 }
 
@@ -91,7 +99,7 @@ impl<'a> Document<'a> {
 pub(super) fn compare(arguments: &CompareArguments) -> Result<ExitCode, Fault> {
     if let Some(name) = arguments.study.to_str().and_then(|name| name.strip_prefix(PUBLISHED)) {
         refuse_what_no_work_has(arguments)?;
-        published(name, arguments.other.as_deref(), arguments.json)?;
+        published(name, arguments.other.as_deref(), &arguments.printed)?;
         return Ok(ExitCode::SUCCESS);
     }
     match &arguments.other {
@@ -129,22 +137,16 @@ fn within(arguments: &CompareArguments) -> Result<ExitCode, Fault> {
     let subjects = stats::subjects(&analysis);
     let results = check(arguments, &subjects, &analysis.rules)?;
     let failed = failed(arguments, &results);
-    let style = style(arguments.details);
     let explanation = explained(&arguments.study, &study, &analysis, arguments.per)?;
     let explanation = explanation.as_ref();
-    if arguments.json {
-        print_json(&Document {
-            analysis: Some(&analysis),
-            explanation,
-            ..Document::new(&results, failed)
-        })?;
-    } else {
-        print(|out| {
-            let subject = report::Subject::of(&study, &analysis, explanation);
-            report::CATALOG[0].render(&subject, &style, out)?;
-            print_results(&results, &style, out)
-        })?;
-    }
+    let document =
+        Document { analysis: Some(&analysis), explanation, ..Document::new(&results, failed) };
+    arguments.printed.print(&document, |style, out| {
+        let style = report::Style { details: arguments.details, ..*style };
+        let subject = report::Subject::of(&study, &analysis, explanation);
+        report::CATALOG[0].render(&subject, &style, out)?;
+        print_results(&results, &style, out)
+    })?;
     Ok(exit(failed, &results))
 }
 
@@ -160,17 +162,13 @@ fn across(arguments: &CompareArguments, other: &Path) -> Result<ExitCode, Fault>
     }
     let results = check(arguments, &between.subjects(), &between.rules)?;
     let failed = failed(arguments, &results);
-    if arguments.json {
-        print_json(&Document { between: Some(&between), ..Document::new(&results, failed) })?;
-    } else {
+    let document = Document { between: Some(&between), ..Document::new(&results, failed) };
+    arguments.printed.print(&document, |style, out| {
         let paths = [&arguments.study, other].map(|path| path.display().to_string());
-        let style = style(false);
-        print(|out| {
-            let names = [paths[0].as_str(), paths[1].as_str()];
-            report::between(names, [&first, &second], &between, &style, out)?;
-            print_results(&results, &style, out)
-        })?;
-    }
+        let names = [paths[0].as_str(), paths[1].as_str()];
+        report::between(names, [&first, &second], &between, style, out)?;
+        print_results(&results, style, out)
+    })?;
     Ok(exit(failed, &results))
 }
 

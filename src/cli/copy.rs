@@ -1,7 +1,7 @@
 //! `bytepath copy`: copy engines by themselves, compared with the CPU.
 
-use super::output::{print, print_json};
-use super::show::style;
+use super::help::list;
+use super::printed::{Document, Printed};
 use crate::copy::trial::{Load, Outcome, memories, on_cpu, run};
 use crate::copy::{CATALOG, EngineKind, Memories, Shape, dsa, engine};
 use crate::record::{Fault, FaultKind, OptionKind, Options, unit};
@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
-#[command(after_help = after_help())]
+#[command(after_long_help = after_help())]
 pub(super) struct CopyArguments {
     /// Engine with its options; the others are compared with the first [default: cpu, thread, and dsa if it is set up]
     #[arg(long = "engine", value_name = "NAME[:KEY=VALUE,...]")]
@@ -46,9 +46,8 @@ pub(super) struct CopyArguments {
     /// Seed of the order
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Print as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    printed: Printed,
 }
 
 /// An engine as typed.
@@ -60,9 +59,7 @@ struct Typed {
 
 /// What is printed as JSON.
 #[derive(Serialize)]
-struct Document<'a> {
-    format: &'static str,
-    schema: u32,
+struct Found<'a> {
     break_even: &'a [BreakEven],
     cells: &'a [CopyRow],
     notes: &'a [String],
@@ -101,18 +98,10 @@ pub(super) fn copy(arguments: &CopyArguments) -> Result<ExitCode, Fault> {
     })?;
     let (rows, found) = offload(&cells);
     let notes = notes(&engines);
-    if arguments.json {
-        let document = Document {
-            format: "bytepath-copy",
-            schema: 1,
-            break_even: &found,
-            cells: &rows,
-            notes: &notes,
-        };
-        print_json(&document)?;
-    } else {
-        print(|out| report::offload((&rows, &found), &notes, &style(false), out))?;
-    }
+    let content = Found { break_even: &found, cells: &rows, notes: &notes };
+    arguments.printed.print(&Document::new("bytepath-copy", content), |style, out| {
+        report::offload((&rows, &found), &notes, style, out)
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -190,12 +179,13 @@ fn size(text: &str) -> Result<u32, String> {
 }
 
 fn after_help() -> String {
-    let mut text = String::from("Engines:\n");
-    for kind in CATALOG {
-        text.push_str(&format!("  {:<10} {}\n", kind.name, kind.summary));
-        for option in kind.options {
-            text.push_str(&format!("    {}={}  {}\n", option.name, option.default, option.help));
-        }
+    let mut text =
+        list("Engines (--engine):", CATALOG.iter().map(|kind| (kind.name, kind.summary)));
+    for kind in CATALOG.iter().filter(|kind| !kind.options.is_empty()) {
+        let options = kind.options.iter();
+        let rows = options.map(|o| (format!("{}={}", o.name, o.default), o.help));
+        text.push('\n');
+        text.push_str(&list(&format!("Options of {}:", kind.name), rows));
     }
     text.push_str(
         "\nExamples:

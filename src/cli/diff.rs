@@ -2,6 +2,7 @@
 
 use super::output::{print, print_json};
 use super::plan::LONGEST_TEXT;
+use super::printed::Document;
 use super::profile::{open, source};
 use super::show::{replace, style};
 use crate::profile::counts::{self, Counts};
@@ -17,14 +18,12 @@ use crate::run::{ProfiledCell, ends, profiled_cell};
 use crate::stats;
 use crate::sys::files;
 use clap::{Args, ValueEnum};
-use schemars::JsonSchema;
-use serde::Serialize;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_long_help = AFTER_HELP)]
 pub(super) struct DiffArguments {
     /// Profile before the change: FILE (several: comma-separated), FILE@N for the Nth table of a mail, STUDY#CELL, or - for standard input
     #[arg(value_name = "BEFORE")]
@@ -151,18 +150,6 @@ enum ExplainName {
     Json,
 }
 
-/// What is printed as JSON.
-#[derive(Serialize, JsonSchema)]
-pub(super) struct Document<T> {
-    /// Identifies the document wherever it is found: `bytepath-diff`, `bytepath-explanation`.
-    format: &'static str,
-    /// Version of the content. It grows when a field changes its name or meaning, not
-    /// when one is added.
-    schema: u32,
-    #[serde(flatten)]
-    content: T,
-}
-
 /// Compares two profiles.
 pub(super) fn diff(arguments: &DiffArguments) -> Result<ExitCode, Fault> {
     let rules = rules(arguments.rules.as_deref())?;
@@ -238,7 +225,7 @@ pub(super) fn diff(arguments: &DiffArguments) -> Result<ExitCode, Fault> {
         })?,
         FormatName::Tsv => print(|out| tsv(&found, out))?,
         FormatName::Json => {
-            print_json(&Document { format: "bytepath-diff", schema: 1, content: &found })?;
+            print_json(&Document::new("bytepath-diff", &found))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -252,7 +239,7 @@ fn counters(arguments: &DiffArguments, sides: [&Counts; 2]) -> Result<ExitCode, 
     }
     let found = counts::compare(sides, arguments.work);
     if arguments.json || arguments.format == FormatName::Json {
-        print_json(&Document { format: "bytepath-counters", schema: 1, content: &found })?;
+        print_json(&Document::new("bytepath-counters", &found))?;
     } else if arguments.format == FormatName::Tsv {
         print(|out| report::counters_tsv(&found, out))?;
     } else {
@@ -308,10 +295,7 @@ fn explain(
         }),
         ExplainName::Netdev => print(|out| report::explanation_for_mail(&found, why, out)),
         ExplainName::Html => print(|out| report::explanation_page(&found, why, out)),
-        ExplainName::Json => {
-            let format = "bytepath-explanation";
-            print_json(&Document { format, schema: 1, content: &found })
-        }
+        ExplainName::Json => print_json(&Document::new("bytepath-explanation", &found)),
     }
 }
 

@@ -16,7 +16,9 @@ pub(super) struct Talk {
     /// No progress: print only the report, warnings and errors
     #[arg(short, long)]
     pub quiet: bool,
-    /// Print a line for each trial above the progress bar; without a terminal they are printed anyway
+    /// Print a line for each trial above the progress bar
+    ///
+    /// Without a terminal there is no bar, and they are printed anyway.
     #[arg(short, long, conflicts_with = "quiet")]
     verbose: bool,
 }

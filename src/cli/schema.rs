@@ -1,8 +1,8 @@
 //! `bytepath schema`: JSON Schemas of the files that bytepath reads and writes.
 
-use super::diff::Document;
 use super::output::print_json;
 use super::plan::catalogues;
+use super::printed::Document;
 use crate::profile::Explanation;
 use crate::profile::counts::Compared;
 use crate::profile::diff::Diff;
