@@ -8,9 +8,9 @@ use clap::Args;
 
 #[derive(Debug, Args)]
 pub(super) struct BedArguments {
-    /// Where the roles run: netns, ports, vm or hosts [default: the file's, or netns]
+    /// Where roles run: netns, ports, vm or hosts [default: netns]
     ///
-    /// With options: ports:sender=DEVICE,receiver=DEVICE, vm[:key=value,...],
+    /// The default with a file is the file's. With options: ports:sender=DEVICE,receiver=DEVICE, vm[:key=value,...],
     /// hosts[:key=value,...].
     #[arg(long, value_name = "TESTBED")]
     testbed: Option<String>,

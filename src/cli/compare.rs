@@ -20,8 +20,10 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 #[command(after_long_help = AFTER_HELP)]
 pub(super) struct CompareArguments {
-    /// Folder of the study, or of the earlier one if OTHER is given. published:NAME compares
-    /// a published work's ratios with those of OTHER; published: alone lists the works
+    /// Folder of the study, or of the earlier one of two; or published:NAME
+    ///
+    /// published:NAME compares a published work's ratios with those of OTHER; published: alone
+    /// lists the works.
     #[arg(value_name = "STUDY")]
     study: PathBuf,
     /// Folder of the later study, whose cells are compared with those of STUDY
@@ -30,14 +32,15 @@ pub(super) struct CompareArguments {
     /// Cell that the others of STUDY are compared with [default: the study's own]
     #[arg(long, value_name = "CELL", conflicts_with = "other")]
     baseline: Option<String>,
-    /// Exit with 7 if this limit is exceeded, with 125 if that is undecided; repeatable
+    /// Exit with 7 if this limit is exceeded, 125 if undecided; repeatable
     #[arg(long, value_name = "LIMIT", value_parser = Threshold::parse)]
     fail_if: Vec<Threshold>,
     /// Treat undecided limits as failures
     #[arg(long, requires = "fail_if")]
     strict: bool,
-    /// Compare each cell's ratio to the baseline of its own study, so that changes to
-    /// the machine as a whole cancel out
+    /// Compare ratios to the baseline of each study
+    ///
+    /// Changes to the machine as a whole cancel out.
     #[arg(long, requires = "other")]
     relative: bool,
     /// Compare two studies even if their machines differ
@@ -48,8 +51,10 @@ pub(super) struct CompareArguments {
     /// Add system-call tables, sizes and rates over time (one study)
     #[arg(long, conflicts_with = "other")]
     details: bool,
-    /// Unit of work for the explanation's CPU time (one study) [default: gib]
-    #[arg(long, value_name = "UNIT", conflicts_with = "other")]
+    /// Unit of work for CPU time: gib or packet (one study) [default: gib]
+    ///
+    /// It is that of the explanation.
+    #[arg(long, hide_possible_values = true, value_name = "UNIT", conflicts_with = "other")]
     per: Option<WorkName>,
 }
 

@@ -19,20 +19,26 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 #[command(after_long_help = after_help())]
 pub(super) struct CopyArguments {
-    /// Engine with its options; the others are compared with the first [default: cpu, thread, and dsa if it is set up]
-    #[arg(long = "engine", value_name = "NAME[:KEY=VALUE,...]")]
+    /// Engine, compared with the first; repeatable [default: all that work]
+    ///
+    /// With options: NAME[:key=value,...]. The default is cpu, thread, and dsa if it is set up.
+    #[arg(long = "engine", value_name = "ENGINE")]
     engines: Vec<String>,
-    /// Bytes per copy, comma-separated
+    /// Bytes per copy, as in 64,4K
     #[arg(long, value_name = "SIZES", default_value = "64,512,4K,32K,256K,1M", value_delimiter = ',', value_parser = size)]
     size: Vec<u32>,
     /// Copies in flight, comma-separated
     #[arg(long, value_name = "N", default_value = "1,8", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=4096))]
     depth: Vec<u16>,
-    /// Copies submitted together, comma-separated; batches larger than the depth are left out
+    /// Copies submitted together, comma-separated
+    ///
+    /// Batches larger than the depth are left out.
     #[arg(long, value_name = "N", default_value = "1", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
     batch: Vec<u16>,
-    /// Which memory is copied: the same few buffers (hot), or 128 MiB in rotation (cold)
-    #[arg(long, value_name = "WHICH", default_value = "hot,cold", value_delimiter = ',', value_parser = ["hot", "cold"])]
+    /// Memory that is copied: hot, cold or both
+    ///
+    /// hot: the same few buffers; cold: 128 MiB in rotation.
+    #[arg(long, hide_possible_values = true, value_name = "WHICH", default_value = "hot,cold", value_delimiter = ',', value_parser = ["hot", "cold"])]
     memory: Vec<String>,
     /// Blocks; each runs every cell once, in random order
     #[arg(short = 'n', long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(2..=1000))]

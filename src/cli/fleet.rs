@@ -33,7 +33,9 @@ enum FleetCommand {
     ///
     /// Run again, it submits the shards that are neither complete nor waiting nor running.
     Submit(SubmitArguments),
-    /// Show the state of each shard; exit with 0 if all are complete, 125 if some are waiting or running, 5 if one was lost
+    /// Show the state of each shard
+    ///
+    /// Exits with 0 if all are complete, 125 if some are waiting or running, 5 if one was lost.
     Status(StatusArguments),
     /// Merge the shards into one study
     Collect(CollectArguments),

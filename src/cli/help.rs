@@ -2,6 +2,8 @@
 
 use super::show::{PAGE, console_width};
 use crate::report::wrap;
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
 
 /// Columns of help: the terminal's, at most 100.
 pub(super) fn width() -> usize {
@@ -18,6 +20,16 @@ pub(super) fn list<T: AsRef<str>, W: AsRef<str>>(
     rows: impl IntoIterator<Item = (T, W)>,
 ) -> String {
     in_columns(heading, rows, width())
+}
+
+/// A list of the values that an option can have.
+pub(super) fn values<T: ValueEnum>(heading: &str) -> String {
+    let values = T::value_variants().iter().filter_map(T::to_possible_value);
+    let row = |value: PossibleValue| {
+        let what = value.get_help().map(ToString::to_string).unwrap_or_default();
+        (value.get_name().to_owned(), what)
+    };
+    list(heading, values.map(row))
 }
 
 fn in_columns<T: AsRef<str>, W: AsRef<str>>(

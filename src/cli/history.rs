@@ -23,8 +23,9 @@ pub(super) struct HistoryArguments {
     /// Folder that contains the study folders
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// CELL.rate, CELL.cpu or CELL.p50 to CELL.p99.99 [default: rate of the newest study's
-    /// baseline]
+    /// CELL.rate, CELL.cpu, or CELL.p50 to CELL.p99.99 [default: the baseline's rate]
+    ///
+    /// The default is of the newest study.
     #[arg(value_name = "FIGURE")]
     figure: Option<String>,
     /// Reread every study

@@ -48,6 +48,7 @@ pub struct Arguments {
     #[arg(
         long,
         global = true,
+        display_order = 900,
         value_name = "WHEN",
         default_value = "auto",
         hide_possible_values = true,

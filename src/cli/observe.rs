@@ -1,6 +1,7 @@
 //! `bytepath observe`: any program under the same meters.
 
 use super::exit::{exit_code, explain};
+use super::help::values;
 use super::output::{self, json, taken};
 use super::printed::{Printed, keep};
 use super::profile::summary;
@@ -19,9 +20,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
-#[command(after_long_help = EXAMPLES)]
+#[command(after_long_help = format!("{EXAMPLES}\n{}", values::<Count>("How calls are counted (--count):")))]
 pub(super) struct ObserveArguments {
-    /// Observe a running process, with its threads and descendants, until it ends or Ctrl-C
+    /// Observe a running process until it ends or Ctrl-C
+    ///
+    /// Its threads and descendants are observed, too.
     #[arg(
         long,
         value_name = "PID",
@@ -34,16 +37,18 @@ pub(super) struct ObserveArguments {
     limit: Option<Duration>,
     #[command(flatten)]
     printed: Printed,
-    /// Show every thread, every call, and histograms of call durations in powers of two
+    /// Show every thread, every call, and histograms of durations
+    ///
+    /// The histograms are of calls, in powers of two.
     #[arg(long)]
     details: bool,
-    /// How system calls are counted
-    #[arg(long, value_enum, default_value_t = Count::Auto)]
+    /// How calls are counted: auto, task-storage or none
+    #[arg(long, value_enum, hide_possible_values = true, default_value_t = Count::Auto)]
     count: Count,
-    /// Samples a second and CPU for the profile: a rate in Hz, auto or none
+    /// Samples a second and CPU: a rate in Hz, auto or none
     #[arg(long, value_name = "HZ", default_value = "auto", value_parser = sampling)]
     sample: Sampling,
-    /// Write the program's profile to this file, in the format given by its suffix
+    /// Write the program's profile to this file; its suffix gives the format
     #[arg(long, value_name = "FILE", value_parser = profile_file)]
     profile_out: Option<PathBuf>,
     /// The program and its arguments, after `--`
@@ -113,7 +118,8 @@ Examples:
   bytepath observe --json --out run.json -- redis-benchmark -q -n 100000
 
 docs/observe.md describes how each figure is obtained, what that costs, and what cannot
-be seen.";
+be seen.
+";
 
 /// Observes, and prints what was seen.
 pub(super) fn observe(arguments: &ObserveArguments) -> Result<ExitCode, Fault> {

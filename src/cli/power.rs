@@ -17,7 +17,7 @@ pub(super) struct AttachArguments {
     /// The meter's log: a table with a time column and a watts column
     #[arg(value_name = "LOG")]
     log: String,
-    /// Offset added to the log's times: auto, or a time such as -3.5s
+    /// Offset added to the log's times: auto, or as in -3.5s
     #[arg(long, value_name = "TIME", default_value = "auto", allow_hyphen_values = true)]
     clock: String,
     /// Idle power to subtract: measure, or watts [default: nothing]

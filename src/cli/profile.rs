@@ -20,7 +20,9 @@ pub(super) mod summary;
 #[derive(Debug, Args)]
 #[command(after_long_help = formats_help())]
 pub(super) struct ProfileArguments {
-    /// Profile in any known format, gzipped or not; FILE@N is the Nth table of a mail, - standard input
+    /// Profile in any known format, gzipped or not, or - for standard input
+    ///
+    /// FILE@N is the Nth table of a mail.
     #[arg(value_name = "FILE")]
     file: String,
     /// Format of the file [default: detected]

@@ -83,21 +83,25 @@ pub(super) struct RunArguments {
     /// Meters to run: usual, all, none, or names as in usual,locks [default: the file's, or usual]
     #[arg(long, hide_short_help = true, value_name = "METERS")]
     pub meters: Option<String>,
-    /// Blocks; each runs all cells in random order [default: the file's, or 10]
+    /// Blocks; each runs all cells in random order [default: 10]
+    ///
+    /// The default with a file is the file's.
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(spec::MOST_BLOCKS)))]
     pub blocks: Option<u32>,
     /// Warm-up before the measured window, as in 500ms [default: the file's, or 1s]
     #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = spec::parse_warm_up)]
     pub warm_up: Option<Duration>,
-    /// Measured window, as in 2s or 500ms [default: the file's, or 1500ms]
+    /// Measured window, as in 2s or 500ms [default: 1500ms]
+    ///
+    /// The default with a file is the file's.
     #[arg(short = 't', long, value_name = "TIME", value_parser = spec::parse_window)]
     pub window: Option<Duration>,
     /// How the cells of a block share its time: trials or slices[:TIME] [default: the file's, or slices if all cells can be open at once]
     #[arg(long, hide_short_help = true, value_name = "DESIGN", value_parser = design)]
     pub design: Option<Design>,
-    /// Time limit for the study, as in 2h [default: the file's, or none]
+    /// Time limit for the study, as in 2h [default: none]
     ///
-    /// A first pass over all cells, then further blocks of the comparisons that matter.
+    /// The default with a file is the file's. A first pass over all cells, then further blocks of the comparisons that matter.
     #[arg(long, value_name = "TIME", value_parser = spec::parse_budget)]
     pub budget: Option<Duration>,
     /// Seed of the random order [default: the file's, or random]
@@ -123,7 +127,7 @@ pub(super) struct RunArguments {
     /// Let frame generators send into devices that bytepath did not create
     #[arg(long, hide_short_help = true)]
     pub i_own_this_link: bool,
-    /// Run nothing; list the cells, their order, their duration, and what would be set
+    /// Run nothing; list cells, order, duration, and what would be set
     #[arg(long)]
     pub dry_run: bool,
     #[command(flatten)]

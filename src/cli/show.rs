@@ -23,8 +23,10 @@ pub(super) struct ShowArguments {
     study: PathBuf,
     #[command(flatten)]
     form: Form,
-    /// Unit of work for the explanation's CPU time [default: gib]
-    #[arg(long, value_name = "UNIT")]
+    /// Unit of work for CPU time: gib or packet [default: gib]
+    ///
+    /// It is that of the explanation.
+    #[arg(long, hide_possible_values = true, value_name = "UNIT")]
     per: Option<WorkName>,
     /// Write to this file; its suffix gives the format unless --format does
     #[arg(short, long, value_name = "FILE")]

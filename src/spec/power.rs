@@ -20,7 +20,7 @@ pub const POWER_OPTIONS: &[(&str, &str)] = &[
     ("sender=...,receiver=...", "for hosts that each have their own source, with its options"),
     ("rest=WATTS|measure", "idle power, subtracted from every reading"),
     (
-        "clock=auto|SECONDS",
+        "clock=auto|TIME",
         "csv: offset added to its times; auto derives it from the trials' start and end times",
     ),
 ];
@@ -202,7 +202,7 @@ mod tests {
         assert!(wrong("csv").contains("csv=FILE"));
         assert!(wrong("command= ").contains("command=PROGRAM"));
         assert!(wrong("rapl=0").contains("takes no argument"));
-        assert!(wrong("rapl,clock=3").contains("no clock of its own"));
+        assert!(wrong("rapl,clock=3s").contains("no clock of its own"));
         assert!(wrong("csv=x,clock=soon").contains("-3.5s"));
         assert!(wrong("csv=x,clock=-3.5").contains("-3.5s"));
         assert!(wrong("hwmon,rest=-3").contains("idle power"));
