@@ -2,7 +2,7 @@
 //! supports.
 
 use super::place::{PlaceArguments, unknown};
-use super::printed::Printed;
+use super::printed::{Document, Printed};
 use crate::path::DataPath;
 use crate::record::{Facts, Fault, OptionSpec, Role, Support};
 use crate::{meter, path};
@@ -17,6 +17,21 @@ pub(super) struct CatalogArguments {
     place: PlaceArguments,
     #[command(flatten)]
     printed: Printed,
+}
+
+/// What `paths --json` prints.
+#[derive(Serialize)]
+struct Paths<'a> {
+    /// Halves.
+    paths: &'a [Entry],
+    /// What `--path` takes, and the halves that it stands for.
+    pairs: &'a [path::Pair],
+}
+
+/// What `meters --json` prints.
+#[derive(Serialize)]
+struct Meters<'a> {
+    meters: &'a [Entry],
 }
 
 /// One half of a path, or a meter, and whether it works here.
@@ -46,7 +61,8 @@ pub(super) fn paths(arguments: &CatalogArguments) -> Result<ExitCode, Fault> {
     for path in path::CATALOG {
         entries.extend(Role::ALL.into_iter().filter_map(|role| path_entry(path, role, &facts)));
     }
-    arguments.printed.print_plain(&entries, |out| {
+    let list = Paths { paths: &entries, pairs: path::PAIRS };
+    arguments.printed.print_plain(&Document::new("bytepath-paths", list), |out| {
         write(&entries, out)?;
         writeln!(out, "pairs (TX+RX), as --path takes them:")?;
         path::PAIRS
@@ -70,7 +86,8 @@ pub(super) fn meters(arguments: &CatalogArguments) -> Result<ExitCode, Fault> {
         options: meter.options().iter().map(option).collect(),
     };
     let entries: Vec<Entry> = meter::CATALOG.iter().map(entry).collect();
-    arguments.printed.print_plain(&entries, |out| write(&entries, out))?;
+    let document = Document::new("bytepath-meters", Meters { meters: &entries });
+    arguments.printed.print_plain(&document, |out| write(&entries, out))?;
     Ok(ExitCode::SUCCESS)
 }
 

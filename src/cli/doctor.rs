@@ -3,7 +3,7 @@
 use super::exit::UNSUPPORTED;
 use super::place::{Place, PlaceArguments, of_host, unknown};
 use super::plan::{from_file, read};
-use super::printed::Printed;
+use super::printed::{Document, Printed};
 use crate::record::{Cell, CellId, Facts, Fault, Finding, Role, Severity, Support};
 use crate::sys::Roots;
 use crate::testbed::{self, Emulation};
@@ -43,7 +43,7 @@ or, without --experiment, anything marked 'blocks'.";
 
 /// What is printed.
 #[derive(Serialize)]
-struct Document {
+struct Examination {
     testbeds: Vec<Item>,
     paths: Vec<Item>,
     meters: Vec<Item>,
@@ -88,7 +88,7 @@ pub(super) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Fault> {
         let there = Role::ALL.into_iter().filter(|role| path.half(*role).is_some());
         there.map(move |role| (path, role))
     });
-    let document = Document {
+    let examination = Examination {
         testbeds: testbed::CATALOG.iter().map(|bed| item(bed.name(), bed.probe())).collect(),
         paths: halves
             .map(|(path, role)| {
@@ -123,11 +123,11 @@ pub(super) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Fault> {
             })
             .transpose()?,
     };
-    let blocked = match &document.cells {
+    let blocked = match &examination.cells {
         Some(cells) => !cells.is_empty(),
-        None => document.findings.iter().any(|f| f.severity == Severity::Blocks),
+        None => examination.findings.iter().any(|f| f.severity == Severity::Blocks),
     };
-    print(&document, &arguments.printed)?;
+    print(&examination, &arguments.printed)?;
     Ok(if blocked { ExitCode::from(UNSUPPORTED) } else { ExitCode::SUCCESS })
 }
 
@@ -160,19 +160,19 @@ fn able(cell: &Cell, facts: &Result<Vec<Facts>, Fault>) -> Support {
     check(Role::Sender).and(check(Role::Receiver))
 }
 
-fn print(document: &Document, printed: &Printed) -> Result<(), Fault> {
+fn print(examination: &Examination, printed: &Printed) -> Result<(), Fault> {
     let pairs = |items: &[Item]| -> Vec<(String, Support)> {
         items.iter().map(|item| (item.name.clone(), item.support.clone())).collect()
     };
-    printed.print(document, |style, out| {
+    printed.print(&Document::new("bytepath-doctor", examination), |style, out| {
         let mut groups = vec![
-            ("Testbeds", pairs(&document.testbeds)),
-            ("Paths", pairs(&document.paths)),
-            ("Meters", pairs(&document.meters)),
+            ("Testbeds", pairs(&examination.testbeds)),
+            ("Paths", pairs(&examination.paths)),
+            ("Meters", pairs(&examination.meters)),
         ];
-        if let Some(cells) = &document.cells {
+        if let Some(cells) = &examination.cells {
             groups.push(("Cells of the experiment that cannot run", pairs(cells)));
         }
-        report::examination(&groups, &document.findings, style, out)
+        report::examination(&groups, &examination.findings, style, out)
     })
 }

@@ -3,6 +3,7 @@
 use super::bed::{Bed, USUAL, choice, chosen};
 use super::output;
 use super::place::laboratory;
+use super::printed::Document;
 use super::run::RunArguments;
 use super::run::own_program;
 use crate::host;
@@ -331,7 +332,10 @@ pub(super) fn print(plan: &Plan, testbed: &dyn Testbed, json: bool) -> Result<()
         settings: previewed(plan, testbed)?,
         prepared: prepared(plan, testbed)?,
     };
-    if json { output::print_json(&outline) } else { output::print_text(|out| write(&outline, out)) }
+    match json {
+        true => output::print_json(&Document::new("bytepath-plan", &outline)),
+        false => output::print_text(|out| write(&outline, out)),
+    }
 }
 
 fn write(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {

@@ -5,7 +5,7 @@ use super::bed::{BedArguments, chosen};
 use super::exit::explain;
 use super::output::{self, warn};
 use super::preparation::{self, PreparationArguments};
-use super::printed::Printed;
+use super::printed::{Document, Printed};
 use super::run::own_program;
 use crate::record::{Fault, RestorationRow, SETTING_FORMS, SettingRecord, WantedSetting};
 use crate::run::Stewards;
@@ -16,6 +16,7 @@ use crate::sys::Roots;
 use crate::testbed::Site;
 use clap::Args;
 use serde::Serialize;
+use serde_json::json;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
@@ -65,6 +66,18 @@ Examples:
 A run restores its settings by itself, also after an error or Ctrl-C. This is for a
 run that was killed. Exits with 1 if something could not be restored.";
 
+/// What `--json` prints of settings.
+#[derive(Serialize)]
+struct Settings<'a, T> {
+    settings: &'a [T],
+}
+
+impl<T> Settings<'_, T> {
+    fn new(settings: &[T]) -> Document<Settings<'_, T>> {
+        Document::new("bytepath-settings", Settings { settings })
+    }
+}
+
 /// One setting of a profile, and what it would change here.
 #[derive(Serialize)]
 struct Item {
@@ -78,7 +91,7 @@ struct Item {
 pub(super) fn settings(arguments: &SettingsArguments) -> Result<ExitCode, Fault> {
     let printed = &arguments.printed;
     if let Some(asked) = preparation::preparation(&arguments.preparation)? {
-        return print(printed, &asked.records, || preparation::text(&asked));
+        return print(printed, &Settings::new(&asked.records), || preparation::text(&asked));
     }
     let Some(name) = &arguments.profile else {
         return list(printed);
@@ -96,7 +109,7 @@ pub(super) fn settings(arguments: &SettingsArguments) -> Result<ExitCode, Fault>
         .zip(reasons)
         .map(|(record, why)| Item { command: record.setting.command(), record, why })
         .collect();
-    print(printed, &items, || {
+    print(printed, &Settings::new(&items), || {
         let mut text = format!("{}: {}\n", profile.name, profile.summary());
         for item in &items {
             // Writing to a String cannot fail.
@@ -120,7 +133,7 @@ pub(super) fn restore(arguments: &RestoreArguments) -> Result<ExitCode, Fault> {
         }
         None => engine::restore(&place, ThisMachine::new(Roots::real()))?,
     };
-    print(&arguments.printed, &rows, || match rows.is_empty() {
+    print(&arguments.printed, &Settings::new(&rows), || match rows.is_empty() {
         true => nothing(&place),
         false => rows.iter().map(|row| format!("{row}\n")).collect(),
     })?;
@@ -160,8 +173,13 @@ pub(super) fn tell_left_behind() {
 fn list(printed: &Printed) -> Result<ExitCode, Fault> {
     let profiles: Vec<(&str, String)> =
         SETTING_PROFILES.iter().map(|profile| (profile.name, profile.summary())).collect();
-    let document = serde_json::json!({ "profiles": profiles, "forms": SETTING_FORMS });
-    print(printed, &document, || {
+    let profile = |(name, summary): &(&str, String)| json!({ "name": name, "summary": summary });
+    let form = |(form, example): &(&str, &str)| json!({ "form": form, "example": example });
+    let names = json!({
+        "profiles": profiles.iter().map(profile).collect::<Vec<_>>(),
+        "forms": SETTING_FORMS.iter().map(form).collect::<Vec<_>>(),
+    });
+    print(printed, &Document::new("bytepath-setting-names", names), || {
         let mut text = "profiles, for --settings:\n".to_owned();
         for (name, summary) in profiles {
             let _ = writeln!(text, "  {name:<14} {summary}");
@@ -176,7 +194,7 @@ fn list(printed: &Printed) -> Result<ExitCode, Fault> {
 
 fn show(place: &Place, printed: &Printed) -> Result<ExitCode, Fault> {
     let chronicle = place.read()?;
-    print(printed, &chronicle, || match &chronicle {
+    print(printed, &Document::new("bytepath-journal", &chronicle), || match &chronicle {
         Some(chronicle) => journal(place, chronicle),
         None => nothing(place),
     })

@@ -1,6 +1,6 @@
 //! `bytepath size`: the required sizes of buffers, rings and limits.
 
-use super::printed::Printed;
+use super::printed::{Document, Printed};
 use crate::record::{Fault, FaultKind, unit};
 use crate::stats::{Goal, LARGEST_RING, Shortage, Sizing, Traffic};
 use crate::{host, report, stats, sys};
@@ -44,7 +44,7 @@ Examples:
 
 /// What is printed.
 #[derive(Serialize)]
-struct Document {
+struct Sizes {
     goal: Goal,
     sizing: Sizing,
     traffic: [Traffic; 4],
@@ -64,9 +64,9 @@ pub(super) fn size(arguments: &SizeArguments) -> Result<ExitCode, Fault> {
     let sizing = Sizing::of(&goal);
     let traffic = stats::traffic(goal.rate);
     let shortages = stats::shortages(&host::survey(&sys::Roots::real()), &sizing);
-    let document = Document { goal, sizing, traffic, shortages };
+    let document = Document::new("bytepath-size", Sizes { goal, sizing, traffic, shortages });
     arguments.printed.print(&document, |style, out| {
-        let Document { goal, sizing, traffic, shortages } = &document;
+        let Sizes { goal, sizing, traffic, shortages } = &document.content;
         report::sizing(goal, sizing, traffic, shortages, style, out)
     })?;
     Ok(ExitCode::SUCCESS)

@@ -200,7 +200,9 @@ fn results_are_printed_as_json_and_into_files() {
             stdout
         };
         let printed = run(&["--json"]);
-        serde_json::from_str::<serde_json::Value>(&printed).unwrap();
+        let document: serde_json::Value = serde_json::from_str(&printed).unwrap();
+        assert!(document["format"].as_str().unwrap().starts_with("bytepath-"), "{document}");
+        assert_eq!(document["schema"], 1);
         let file = [json.to_str().unwrap(), text.to_str().unwrap()];
         if command[0] == "profile" {
             assert!(run(&["--json", "--out", file[0]]).is_empty());
