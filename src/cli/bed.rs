@@ -8,13 +8,21 @@ use clap::Args;
 
 #[derive(Debug, Args)]
 pub(super) struct BedArguments {
-    /// Where the roles run: netns, ports:sender=DEVICE,receiver=DEVICE, vm[:key=value,...], or hosts[:key=value,...] [default: the file's, or netns]
+    /// Where roles run: netns, ports, vm or hosts [default: netns]
+    ///
+    /// The default with a file is the file's. With options: ports:sender=DEVICE,receiver=DEVICE, vm[:key=value,...],
+    /// hosts[:key=value,...].
     #[arg(long, value_name = "TESTBED")]
     testbed: Option<String>,
-    /// Host of the sender, on the testbed hosts: here, ssh://[USER@]HOST[:PORT], or exec:COMMAND, which runs the words after it there [default: here]
+    /// Host of the sender, as in ssh://HOST [default: here]
+    ///
+    /// On the testbed hosts: here, ssh://[USER@]HOST[:PORT], or exec:COMMAND, which runs the words
+    /// after it there.
     #[arg(long, value_name = "HOST")]
     sender: Option<String>,
-    /// Host of the receiver, likewise
+    /// Host of the receiver, as in ssh://HOST [default: here]
+    ///
+    /// Written like that of the sender.
     #[arg(long, value_name = "HOST")]
     receiver: Option<String>,
 }

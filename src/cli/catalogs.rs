@@ -1,8 +1,8 @@
 //! `bytepath paths` and `bytepath meters`: the catalogues with what this host
 //! supports.
 
-use super::output::{print_json, print_text};
 use super::place::{PlaceArguments, unknown};
+use super::printed::{Document, Printed};
 use crate::path::DataPath;
 use crate::record::{Facts, Fault, OptionSpec, Role, Support};
 use crate::{meter, path};
@@ -15,9 +15,23 @@ use std::process::ExitCode;
 pub(super) struct CatalogArguments {
     #[command(flatten)]
     place: PlaceArguments,
-    /// Print as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    printed: Printed,
+}
+
+/// What `paths --json` prints.
+#[derive(Serialize)]
+struct Paths<'a> {
+    /// Halves.
+    paths: &'a [Entry],
+    /// What `--path` takes, and the halves that it stands for.
+    pairs: &'a [path::Pair],
+}
+
+/// What `meters --json` prints.
+#[derive(Serialize)]
+struct Meters<'a> {
+    meters: &'a [Entry],
 }
 
 /// One half of a path, or a meter, and whether it works here.
@@ -47,11 +61,8 @@ pub(super) fn paths(arguments: &CatalogArguments) -> Result<ExitCode, Fault> {
     for path in path::CATALOG {
         entries.extend(Role::ALL.into_iter().filter_map(|role| path_entry(path, role, &facts)));
     }
-    if arguments.json {
-        print_json(&entries)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    print_text(|out| {
+    let list = Paths { paths: &entries, pairs: path::PAIRS };
+    arguments.printed.print_plain(&Document::new("bytepath-paths", list), |out| {
         write(&entries, out)?;
         writeln!(out, "pairs (TX+RX), as --path takes them:")?;
         path::PAIRS
@@ -75,11 +86,8 @@ pub(super) fn meters(arguments: &CatalogArguments) -> Result<ExitCode, Fault> {
         options: meter.options().iter().map(option).collect(),
     };
     let entries: Vec<Entry> = meter::CATALOG.iter().map(entry).collect();
-    if arguments.json {
-        print_json(&entries)?
-    } else {
-        print_text(|out| write(&entries, out))?
-    }
+    let document = Document::new("bytepath-meters", Meters { meters: &entries });
+    arguments.printed.print_plain(&document, |out| write(&entries, out))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -2,9 +2,9 @@
 //! other, and the thresholds of a build server.
 
 use super::exit::{THRESHOLD_FAILED, UNDECIDED};
-use super::output::{print, print_json};
+use super::printed::Printed;
 use super::published::published;
-use super::show::{WorkName, explained, style};
+use super::show::{WorkName, explained};
 use crate::profile::Explanation;
 use crate::record::{CellId, Fault, FaultKind, Study};
 use crate::report;
@@ -18,10 +18,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_long_help = AFTER_HELP)]
 pub(super) struct CompareArguments {
-    /// Folder of the study, or of the earlier one if OTHER is given. published:NAME compares
-    /// a published work's ratios with those of OTHER; published: alone lists the works
+    /// Folder of the study, or of the earlier one of two; or published:NAME
+    ///
+    /// published:NAME compares a published work's ratios with those of OTHER; published: alone
+    /// lists the works.
     #[arg(value_name = "STUDY")]
     study: PathBuf,
     /// Folder of the later study, whose cells are compared with those of STUDY
@@ -30,27 +32,29 @@ pub(super) struct CompareArguments {
     /// Cell that the others of STUDY are compared with [default: the study's own]
     #[arg(long, value_name = "CELL", conflicts_with = "other")]
     baseline: Option<String>,
-    /// Exit with 7 if this limit is exceeded, with 125 if that is undecided; repeatable
+    /// Exit with 7 if this limit is exceeded, 125 if undecided; repeatable
     #[arg(long, value_name = "LIMIT", value_parser = Threshold::parse)]
     fail_if: Vec<Threshold>,
     /// Treat undecided limits as failures
     #[arg(long, requires = "fail_if")]
     strict: bool,
-    /// Compare each cell's ratio to the baseline of its own study, so that changes to
-    /// the machine as a whole cancel out
+    /// Compare ratios to the baseline of each study
+    ///
+    /// Changes to the machine as a whole cancel out.
     #[arg(long, requires = "other")]
     relative: bool,
     /// Compare two studies even if their machines differ
     #[arg(long, requires = "other")]
     different_hosts: bool,
-    /// Print the result as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    printed: Printed,
     /// Add system-call tables, sizes and rates over time (one study)
     #[arg(long, conflicts_with = "other")]
     details: bool,
-    /// Unit of work for the explanation's CPU time (one study) [default: gib]
-    #[arg(long, value_name = "UNIT", conflicts_with = "other")]
+    /// Unit of work for CPU time: gib or packet (one study) [default: gib]
+    ///
+    /// It is that of the explanation.
+    #[arg(long, hide_possible_values = true, value_name = "UNIT", conflicts_with = "other")]
     per: Option<WorkName>,
 }
 
@@ -68,6 +72,7 @@ Limits (--fail-if):
 #[derive(Serialize)]
 struct Document<'a> {
     format: &'static str,
+    schema: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     analysis: Option<&'a Analysis>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -83,7 +88,15 @@ impl<'a> Document<'a> {
     /// One that has only thresholds.
     fn new(thresholds: &'a [ThresholdResult], failed: bool) -> Document<'a> {
         let format = "bytepath-comparison";
-        Document { format, analysis: None, explanation: None, between: None, thresholds, failed }
+        Document {
+            format,
+            schema: 1,
+            analysis: None,
+            explanation: None,
+            between: None,
+            thresholds,
+            failed,
+        }
     }
 }
 
@@ -91,7 +104,7 @@ impl<'a> Document<'a> {
 pub(super) fn compare(arguments: &CompareArguments) -> Result<ExitCode, Fault> {
     if let Some(name) = arguments.study.to_str().and_then(|name| name.strip_prefix(PUBLISHED)) {
         refuse_what_no_work_has(arguments)?;
-        published(name, arguments.other.as_deref(), arguments.json)?;
+        published(name, arguments.other.as_deref(), &arguments.printed)?;
         return Ok(ExitCode::SUCCESS);
     }
     match &arguments.other {
@@ -129,22 +142,16 @@ fn within(arguments: &CompareArguments) -> Result<ExitCode, Fault> {
     let subjects = stats::subjects(&analysis);
     let results = check(arguments, &subjects, &analysis.rules)?;
     let failed = failed(arguments, &results);
-    let style = style(arguments.details);
     let explanation = explained(&arguments.study, &study, &analysis, arguments.per)?;
     let explanation = explanation.as_ref();
-    if arguments.json {
-        print_json(&Document {
-            analysis: Some(&analysis),
-            explanation,
-            ..Document::new(&results, failed)
-        })?;
-    } else {
-        print(|out| {
-            let subject = report::Subject::of(&study, &analysis, explanation);
-            report::CATALOG[0].render(&subject, &style, out)?;
-            print_results(&results, &style, out)
-        })?;
-    }
+    let document =
+        Document { analysis: Some(&analysis), explanation, ..Document::new(&results, failed) };
+    arguments.printed.print(&document, |style, out| {
+        let style = report::Style { details: arguments.details, ..*style };
+        let subject = report::Subject::of(&study, &analysis, explanation);
+        report::CATALOG[0].render(&subject, &style, out)?;
+        print_results(&results, &style, out)
+    })?;
     Ok(exit(failed, &results))
 }
 
@@ -160,17 +167,13 @@ fn across(arguments: &CompareArguments, other: &Path) -> Result<ExitCode, Fault>
     }
     let results = check(arguments, &between.subjects(), &between.rules)?;
     let failed = failed(arguments, &results);
-    if arguments.json {
-        print_json(&Document { between: Some(&between), ..Document::new(&results, failed) })?;
-    } else {
+    let document = Document { between: Some(&between), ..Document::new(&results, failed) };
+    arguments.printed.print(&document, |style, out| {
         let paths = [&arguments.study, other].map(|path| path.display().to_string());
-        let style = style(false);
-        print(|out| {
-            let names = [paths[0].as_str(), paths[1].as_str()];
-            report::between(names, [&first, &second], &between, &style, out)?;
-            print_results(&results, &style, out)
-        })?;
-    }
+        let names = [paths[0].as_str(), paths[1].as_str()];
+        report::between(names, [&first, &second], &between, style, out)?;
+        print_results(&results, style, out)
+    })?;
     Ok(exit(failed, &results))
 }
 

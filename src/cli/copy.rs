@@ -1,7 +1,7 @@
 //! `bytepath copy`: copy engines by themselves, compared with the CPU.
 
-use super::output::{print, print_json};
-use super::show::style;
+use super::help::list;
+use super::printed::{Document, Printed};
 use crate::copy::trial::{Load, Outcome, memories, on_cpu, run};
 use crate::copy::{CATALOG, EngineKind, Memories, Shape, dsa, engine};
 use crate::record::{Fault, FaultKind, OptionKind, Options, unit};
@@ -17,28 +17,34 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
-#[command(after_help = after_help())]
+#[command(after_long_help = after_help())]
 pub(super) struct CopyArguments {
-    /// Engine with its options; the others are compared with the first [default: cpu, thread, and dsa if it is set up]
-    #[arg(long = "engine", value_name = "NAME[:KEY=VALUE,...]")]
+    /// Engine, compared with the first; repeatable [default: all that work]
+    ///
+    /// With options: NAME[:key=value,...]. The default is cpu, thread, and dsa if it is set up.
+    #[arg(long = "engine", value_name = "ENGINE")]
     engines: Vec<String>,
-    /// Bytes per copy, comma-separated
+    /// Bytes per copy, as in 64,4K
     #[arg(long, value_name = "SIZES", default_value = "64,512,4K,32K,256K,1M", value_delimiter = ',', value_parser = size)]
     size: Vec<u32>,
     /// Copies in flight, comma-separated
     #[arg(long, value_name = "N", default_value = "1,8", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=4096))]
     depth: Vec<u16>,
-    /// Copies submitted together, comma-separated; batches larger than the depth are left out
+    /// Copies submitted together, comma-separated
+    ///
+    /// Batches larger than the depth are left out.
     #[arg(long, value_name = "N", default_value = "1", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
     batch: Vec<u16>,
-    /// Which memory is copied: the same few buffers (hot), or 128 MiB in rotation (cold)
-    #[arg(long, value_name = "WHICH", default_value = "hot,cold", value_delimiter = ',', value_parser = ["hot", "cold"])]
+    /// Memory that is copied: hot, cold or both
+    ///
+    /// hot: the same few buffers; cold: 128 MiB in rotation.
+    #[arg(long, hide_possible_values = true, value_name = "WHICH", default_value = "hot,cold", value_delimiter = ',', value_parser = ["hot", "cold"])]
     memory: Vec<String>,
     /// Blocks; each runs every cell once, in random order
-    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(2..=1000))]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(2..=1000))]
     blocks: u32,
     /// Duration of each trial
-    #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = unit::parse_duration)]
+    #[arg(short, long, value_name = "TIME", default_value = "10ms", value_parser = unit::parse_duration)]
     time: Duration,
     /// CPU to pin the caller to
     #[arg(long, value_name = "CPU")]
@@ -46,9 +52,8 @@ pub(super) struct CopyArguments {
     /// Seed of the order
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Print as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    printed: Printed,
 }
 
 /// An engine as typed.
@@ -60,9 +65,7 @@ struct Typed {
 
 /// What is printed as JSON.
 #[derive(Serialize)]
-struct Document<'a> {
-    format: &'static str,
-    schema: u32,
+struct Found<'a> {
     break_even: &'a [BreakEven],
     cells: &'a [CopyRow],
     notes: &'a [String],
@@ -101,18 +104,10 @@ pub(super) fn copy(arguments: &CopyArguments) -> Result<ExitCode, Fault> {
     })?;
     let (rows, found) = offload(&cells);
     let notes = notes(&engines);
-    if arguments.json {
-        let document = Document {
-            format: "bytepath-copy",
-            schema: 1,
-            break_even: &found,
-            cells: &rows,
-            notes: &notes,
-        };
-        print_json(&document)?;
-    } else {
-        print(|out| report::offload((&rows, &found), &notes, &style(false), out))?;
-    }
+    let content = Found { break_even: &found, cells: &rows, notes: &notes };
+    arguments.printed.print(&Document::new("bytepath-copy", content), |style, out| {
+        report::offload((&rows, &found), &notes, style, out)
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -190,12 +185,13 @@ fn size(text: &str) -> Result<u32, String> {
 }
 
 fn after_help() -> String {
-    let mut text = String::from("Engines:\n");
-    for kind in CATALOG {
-        text.push_str(&format!("  {:<10} {}\n", kind.name, kind.summary));
-        for option in kind.options {
-            text.push_str(&format!("    {}={}  {}\n", option.name, option.default, option.help));
-        }
+    let mut text =
+        list("Engines (--engine):", CATALOG.iter().map(|kind| (kind.name, kind.summary)));
+    for kind in CATALOG.iter().filter(|kind| !kind.options.is_empty()) {
+        let options = kind.options.iter();
+        let rows = options.map(|o| (format!("{}={}", o.name, o.default), o.help));
+        text.push('\n');
+        text.push_str(&list(&format!("Options of {}:", kind.name), rows));
     }
     text.push_str(
         "\nExamples:

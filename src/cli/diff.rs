@@ -1,7 +1,9 @@
 //! `bytepath diff`: the difference between two profiles.
 
+use super::help::values;
 use super::output::{print, print_json};
 use super::plan::LONGEST_TEXT;
+use super::printed::Document;
 use super::profile::{open, source};
 use super::show::{replace, style};
 use crate::profile::counts::{self, Counts};
@@ -17,16 +19,16 @@ use crate::run::{ProfiledCell, ends, profiled_cell};
 use crate::stats;
 use crate::sys::files;
 use clap::{Args, ValueEnum};
-use schemars::JsonSchema;
-use serde::Serialize;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_long_help = after_help())]
 pub(super) struct DiffArguments {
-    /// Profile before the change: FILE (several: comma-separated), FILE@N for the Nth table of a mail, STUDY#CELL, or - for standard input
+    /// Profile before the change: FILE,..., FILE@N, STUDY#CELL, or - for standard input
+    ///
+    /// Several files are repeated trials. FILE@N is the Nth table of a mail.
     #[arg(value_name = "BEFORE")]
     without: String,
     /// Profile after the change
@@ -35,25 +37,31 @@ pub(super) struct DiffArguments {
     /// Format of both sides [default: detected]
     #[arg(long, value_name = "FORMAT", value_parser = source)]
     from: Option<&'static str>,
-    /// Units of work done (packets, requests) to divide counters by: one number for both sides, or two
+    /// Units of work done (packets, requests) to divide counters by
+    ///
+    /// One number for both sides, or two.
     #[arg(long, value_name = "N[,N]", value_parser = work)]
     work: Option<[f64; 2]>,
     /// Include what each function called; recursive calls count once
     #[arg(long)]
     total: bool,
-    /// Divide by the work done [default: gib if both profiles record it, else none]
-    #[arg(long, value_name = "UNIT")]
+    /// Divide by: gib, packet, second, sample or none
+    ///
+    /// The default is gib if both profiles record it, else none.
+    #[arg(long, hide_possible_values = true, value_name = "UNIT")]
     per: Option<PerName>,
-    /// Group rows by
-    #[arg(long, value_name = "WHAT", default_value = "none")]
+    /// Group rows by: none, thread, role or subsystem
+    #[arg(long, hide_possible_values = true, value_name = "WHAT", default_value = "none")]
     by: ByName,
-    /// Show at most this many functions, those that differ most [default: 30 for text, else all]
+    /// Show the functions that differ most [default: 30 for text, else all]
     #[arg(long, value_name = "N")]
     top: Option<usize>,
     /// Show only functions that differ by at least this percentage of the larger total
-    #[arg(long, value_name = "PERCENT", default_value = "0", value_parser = percent)]
+    #[arg(long, hide_short_help = true, value_name = "PERCENT", default_value = "0", value_parser = percent)]
     threshold: f64,
-    /// Show the top functions of each side in two columns, with their rank on the other side
+    /// Show the top functions of each side in two columns
+    ///
+    /// Each has its rank on the other side.
     #[arg(long, conflicts_with_all = ["format", "json", "explain", "threshold"])]
     side_by_side: bool,
     /// Include idle samples
@@ -63,24 +71,26 @@ pub(super) struct DiffArguments {
     #[arg(long)]
     foreign: bool,
     /// File of rules that map functions to subsystems; they take precedence over the built-in ones
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, hide_short_help = true, value_name = "FILE")]
     rules: Option<PathBuf>,
-    /// Output format
-    #[arg(long, value_name = "NAME", default_value = "text")]
+    /// Format: text, tsv or json
+    #[arg(long, hide_possible_values = true, value_name = "NAME", default_value = "text")]
     format: FormatName,
-    /// Print the result as JSON (same as --format json)
+    /// Print JSON (same as --format json)
     #[arg(long, conflicts_with = "format")]
     json: bool,
     /// Width of the text in columns [default: the terminal's, else 100]
     #[arg(long, value_name = "N")]
     width: Option<usize>,
-    /// Explain the difference by subsystem instead, in steps from one cost per GiB (with --per packet, per packet) to the other
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["format", "json", "by", "total", "svg", "svg_before"])]
+    /// Explain the difference by subsystem: text, netdev, html or json
+    ///
+    /// In steps from one cost per GiB (with --per packet, per packet) to the other.
+    #[arg(long, hide_possible_values = true, value_name = "NAME", conflicts_with_all = ["format", "json", "by", "total", "svg", "svg_before"])]
     explain: Option<ExplainName>,
     /// Write a differential flame graph with the widths of AFTER
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Write a differential flame graph with the widths of BEFORE, which shows what vanished
+    /// Write one with the widths of BEFORE, which shows what vanished
     #[arg(long, value_name = "FILE")]
     svg_before: Option<PathBuf>,
 }
@@ -97,7 +107,19 @@ Examples:
   bytepath diff a.txt b.txt --work 100000000             perf stat: counters, and per packet
 
 saved = without - with: what going from BEFORE to AFTER saves.
-docs/profiles.md describes the formats, how functions are matched, and the rules.";
+docs/profiles.md describes the formats, how functions are matched, and the rules.
+";
+
+fn after_help() -> String {
+    [
+        AFTER_HELP.to_owned(),
+        values::<PerName>("Units of work (--per):"),
+        values::<ByName>("Groups (--by):"),
+        values::<FormatName>("Formats (--format):"),
+        values::<ExplainName>("Explanations (--explain):"),
+    ]
+    .join("\n")
+}
 
 /// Functions that text shows by default.
 const TOP: usize = 30;
@@ -149,18 +171,6 @@ enum ExplainName {
     Html,
     /// Everything, for programs
     Json,
-}
-
-/// What is printed as JSON.
-#[derive(Serialize, JsonSchema)]
-pub(super) struct Document<T> {
-    /// Identifies the document wherever it is found: `bytepath-diff`, `bytepath-explanation`.
-    format: &'static str,
-    /// Version of the content. It grows when a field changes its name or meaning, not
-    /// when one is added.
-    schema: u32,
-    #[serde(flatten)]
-    content: T,
 }
 
 /// Compares two profiles.
@@ -238,7 +248,7 @@ pub(super) fn diff(arguments: &DiffArguments) -> Result<ExitCode, Fault> {
         })?,
         FormatName::Tsv => print(|out| tsv(&found, out))?,
         FormatName::Json => {
-            print_json(&Document { format: "bytepath-diff", schema: 1, content: &found })?;
+            print_json(&Document::new("bytepath-diff", &found))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -252,7 +262,7 @@ fn counters(arguments: &DiffArguments, sides: [&Counts; 2]) -> Result<ExitCode, 
     }
     let found = counts::compare(sides, arguments.work);
     if arguments.json || arguments.format == FormatName::Json {
-        print_json(&Document { format: "bytepath-counters", schema: 1, content: &found })?;
+        print_json(&Document::new("bytepath-counters", &found))?;
     } else if arguments.format == FormatName::Tsv {
         print(|out| report::counters_tsv(&found, out))?;
     } else {
@@ -308,10 +318,7 @@ fn explain(
         }),
         ExplainName::Netdev => print(|out| report::explanation_for_mail(&found, why, out)),
         ExplainName::Html => print(|out| report::explanation_page(&found, why, out)),
-        ExplainName::Json => {
-            let format = "bytepath-explanation";
-            print_json(&Document { format, schema: 1, content: &found })
-        }
+        ExplainName::Json => print_json(&Document::new("bytepath-explanation", &found)),
     }
 }
 

@@ -1,10 +1,9 @@
 //! `bytepath doctor`: what works on this host, and what would distort measurements.
 
 use super::exit::UNSUPPORTED;
-use super::output::{json, print as print_text};
 use super::place::{Place, PlaceArguments, of_host, unknown};
 use super::plan::{from_file, read};
-use super::show::style;
+use super::printed::{Document, Printed};
 use crate::record::{Cell, CellId, Facts, Fault, Finding, Role, Severity, Support};
 use crate::sys::Roots;
 use crate::testbed::{self, Emulation};
@@ -15,35 +14,36 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 #[derive(Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_long_help = AFTER_HELP)]
 pub(super) struct DoctorArguments {
-    /// Also list the cells of an experiment that cannot run here
-    #[arg(long = "for", value_name = "EXPERIMENT")]
+    /// Also list the cells of this experiment file that cannot run here
+    #[arg(long, value_name = "FILE")]
     experiment: Option<PathBuf>,
-    /// Check this host instead: ssh://[USER@]HOST[:PORT], or exec:COMMAND, which runs the words after it there
+    /// Check this host instead, as in ssh://HOST
+    ///
+    /// ssh://[USER@]HOST[:PORT], or exec:COMMAND, which runs the words after it there.
     #[arg(long, value_name = "HOST", conflicts_with_all = ["experiment", "testbed", "sender", "receiver", "device", "kernel"])]
     host: Option<String>,
     #[command(flatten)]
     place: PlaceArguments,
-    /// Print as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    printed: Printed,
 }
 
 const AFTER_HELP: &str = "\
 Examples:
   bytepath doctor
   bytepath doctor --host ssh://peer
-  bytepath doctor --for experiments/battle.toml
-  bytepath doctor --for experiments/battle.toml --device eth1
-  bytepath doctor --for experiments/battle.toml --testbed ports:sender=eth1,receiver=eth2
+  bytepath doctor --experiment experiments/battle.toml
+  bytepath doctor --experiment experiments/battle.toml --device eth1
+  bytepath doctor --experiment experiments/battle.toml --testbed ports:sender=eth1,receiver=eth2
 
 Exits with 3 if something blocks: a cell of the experiment that cannot run
-or, without --for, anything marked 'blocks'.";
+or, without --experiment, anything marked 'blocks'.";
 
 /// What is printed.
 #[derive(Serialize)]
-struct Document {
+struct Examination {
     testbeds: Vec<Item>,
     paths: Vec<Item>,
     meters: Vec<Item>,
@@ -88,7 +88,7 @@ pub(super) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Fault> {
         let there = Role::ALL.into_iter().filter(|role| path.half(*role).is_some());
         there.map(move |role| (path, role))
     });
-    let document = Document {
+    let examination = Examination {
         testbeds: testbed::CATALOG.iter().map(|bed| item(bed.name(), bed.probe())).collect(),
         paths: halves
             .map(|(path, role)| {
@@ -123,11 +123,11 @@ pub(super) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Fault> {
             })
             .transpose()?,
     };
-    let blocked = match &document.cells {
+    let blocked = match &examination.cells {
         Some(cells) => !cells.is_empty(),
-        None => document.findings.iter().any(|f| f.severity == Severity::Blocks),
+        None => examination.findings.iter().any(|f| f.severity == Severity::Blocks),
     };
-    print(&document, arguments)?;
+    print(&examination, &arguments.printed)?;
     Ok(if blocked { ExitCode::from(UNSUPPORTED) } else { ExitCode::SUCCESS })
 }
 
@@ -160,25 +160,19 @@ fn able(cell: &Cell, facts: &Result<Vec<Facts>, Fault>) -> Support {
     check(Role::Sender).and(check(Role::Receiver))
 }
 
-fn print(document: &Document, arguments: &DoctorArguments) -> Result<(), Fault> {
-    let fault = |e: &std::io::Error| Fault::system("cannot print the examination", e);
-    let mut text = Vec::new();
-    if arguments.json {
-        text = json(document)?.into_bytes();
-    } else {
-        let pairs = |items: &[Item]| -> Vec<(String, Support)> {
-            items.iter().map(|item| (item.name.clone(), item.support.clone())).collect()
-        };
+fn print(examination: &Examination, printed: &Printed) -> Result<(), Fault> {
+    let pairs = |items: &[Item]| -> Vec<(String, Support)> {
+        items.iter().map(|item| (item.name.clone(), item.support.clone())).collect()
+    };
+    printed.print(&Document::new("bytepath-doctor", examination), |style, out| {
         let mut groups = vec![
-            ("Testbeds", pairs(&document.testbeds)),
-            ("Paths", pairs(&document.paths)),
-            ("Meters", pairs(&document.meters)),
+            ("Testbeds", pairs(&examination.testbeds)),
+            ("Paths", pairs(&examination.paths)),
+            ("Meters", pairs(&examination.meters)),
         ];
-        if let Some(cells) = &document.cells {
+        if let Some(cells) = &examination.cells {
             groups.push(("Cells of the experiment that cannot run", pairs(cells)));
         }
-        report::examination(&groups, &document.findings, &style(false), &mut text)
-            .map_err(|e| fault(&e))?;
-    }
-    print_text(|out| out.write_all(&text))
+        report::examination(&groups, &examination.findings, style, out)
+    })
 }

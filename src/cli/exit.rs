@@ -1,6 +1,6 @@
 //! Exit codes and the one line that explains a failure.
 
-use super::output::say;
+use super::output::fail;
 use crate::record::{Fault, FaultKind};
 use std::process::ExitCode;
 
@@ -32,5 +32,5 @@ pub fn exit_code(fault: &Fault) -> ExitCode {
 
 /// Prints thing, cause and remedy to standard error.
 pub fn explain(fault: &Fault) {
-    say(format!("bytepath: {fault}"));
+    fail(fault);
 }

@@ -2,8 +2,9 @@
 
 use super::bed::choice;
 use super::exit::{TRIAL_FAILED, UNDECIDED};
-use super::output::{print_text, say};
+use super::output::{print_text, say, warn};
 use super::plan::{LONGEST_TEXT, catalogues, read, seed};
+use super::printed::{Document, Printed};
 use super::run::own_program;
 use super::{Arguments, dispatch};
 use crate::fleet::slurm::{self, Task};
@@ -13,6 +14,7 @@ use crate::run::{Reached, is_begun, load, merge, refuse_used, storage};
 use crate::spec::{self, Catalogues, Cpus, Experiment};
 use crate::sys::files;
 use clap::{Args, Parser, Subcommand};
+use serde::Serialize;
 use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -31,7 +33,9 @@ enum FleetCommand {
     ///
     /// Run again, it submits the shards that are neither complete nor waiting nor running.
     Submit(SubmitArguments),
-    /// Show the state of each shard; exit with 0 if all are complete, 125 if some are waiting or running, 5 if one was lost
+    /// Show the state of each shard
+    ///
+    /// Exits with 0 if all are complete, 125 if some are waiting or running, 5 if one was lost.
     Status(StatusArguments),
     /// Merge the shards into one study
     Collect(CollectArguments),
@@ -46,7 +50,7 @@ struct SubmitArguments {
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Folder for the fleet, on a file system that all nodes share
-    #[arg(long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR")]
     out: PathBuf,
     /// Shards, each on two nodes and with a seed of its own
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_SHARDS)))]
@@ -68,8 +72,10 @@ struct StatusArguments {
     #[arg(value_name = "DIR")]
     folder: PathBuf,
     /// Show changes until no shard is waiting or running
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["json", "format", "out"])]
     follow: bool,
+    #[command(flatten)]
+    printed: Printed,
 }
 
 #[derive(Debug, Args)]
@@ -78,7 +84,7 @@ struct CollectArguments {
     #[arg(value_name = "DIR")]
     folder: PathBuf,
     /// Folder for the merged study [default: DIR/study]
-    #[arg(long, value_name = "STUDY")]
+    #[arg(short, long, value_name = "STUDY")]
     out: Option<PathBuf>,
     /// Merge the complete shards even if others are not
     #[arg(long)]
@@ -208,8 +214,32 @@ struct Row {
     submitted: bool,
 }
 
+/// What `status --json` prints.
+#[derive(Serialize)]
+struct Shards<'a> {
+    shards: Vec<Shard<'a>>,
+}
+
+#[derive(Serialize)]
+struct Shard<'a> {
+    shard: u32,
+    state: State,
+    /// The state of its task, as Slurm calls it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    slurm_state: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nodes: Option<&'a str>,
+    trials_ended: usize,
+    /// All of its trials, ended or not.
+    trials: usize,
+    /// At least.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seconds_left: Option<f64>,
+}
+
 /// State of a shard.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 enum State {
     /// It was never submitted.
     New,
@@ -229,6 +259,21 @@ impl Row {
             (_, Some(reached)) if reached.is_all() => State::Complete,
             _ if self.submitted => State::Lost,
             _ => State::New,
+        }
+    }
+
+    /// As a program reads it.
+    fn shown(&self) -> Shard<'_> {
+        let task = self.task.as_ref();
+        let reached = self.reached.as_ref();
+        Shard {
+            shard: self.shard,
+            state: self.state(),
+            slurm_state: task.map(|task| task.state.as_str()),
+            nodes: task.map(|task| task.nodes.as_str()).filter(|nodes| !nodes.is_empty()),
+            trials_ended: reached.map_or(0, |reached| reached.ended),
+            trials: reached.map_or(self.trials, |reached| reached.ended + reached.missing),
+            seconds_left: reached.map(|reached| reached.left),
         }
     }
 
@@ -280,7 +325,9 @@ fn status(arguments: &StatusArguments) -> Result<ExitCode, Fault> {
     loop {
         let rows = rows(folder, &fleet)?;
         let lines: Vec<String> = rows.iter().map(Row::line).collect();
-        print_text(|to| {
+        let shards = Shards { shards: rows.iter().map(Row::shown).collect() };
+        let document = Document::new("bytepath-fleet", shards);
+        arguments.printed.print_plain(&document, |to| {
             if shown.is_empty() {
                 writeln!(to, "{HEADING}")?;
             }
@@ -324,7 +371,7 @@ fn collect(arguments: &CollectArguments) -> Result<ExitCode, Fault> {
             false => fault.remedy("merge the others without them with --partial"),
         });
     }
-    missing.iter().for_each(|missing| say(format!("left out: {missing}")));
+    missing.iter().for_each(|missing| warn(format!("left out: {missing}")));
     let out = arguments.out.clone().unwrap_or_else(|| folder.join("study"));
     merge(&complete, &out, arguments.different_hosts)?;
     print_text(|to| {

@@ -2,8 +2,8 @@
 //! folder itself; an index next to the studies saves reading all of their trials
 //! again, and can be deleted at any time.
 
-use super::output::{print, print_json, say};
-use super::show::style;
+use super::output::warn;
+use super::printed::{Document, Printed};
 use crate::record::{Fault, FaultKind};
 use crate::report;
 use crate::run::load;
@@ -23,16 +23,16 @@ pub(super) struct HistoryArguments {
     /// Folder that contains the study folders
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// CELL.rate, CELL.cpu or CELL.p50 to CELL.p99.99 [default: rate of the newest study's
-    /// baseline]
+    /// CELL.rate, CELL.cpu, or CELL.p50 to CELL.p99.99 [default: the baseline's rate]
+    ///
+    /// The default is of the newest study.
     #[arg(value_name = "FIGURE")]
     figure: Option<String>,
     /// Reread every study
     #[arg(long)]
     rebuild: bool,
-    /// Print the result as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    printed: Printed,
 }
 
 /// Name of the index in the folder of the studies.
@@ -53,17 +53,14 @@ pub(super) fn history(arguments: &HistoryArguments) -> Result<ExitCode, Fault> {
     for (study, fault) in &unread {
         // A parser's message draws the place over several lines.
         let cause = fault.message.lines().next().unwrap_or_default();
-        say(format!("bytepath: left out: {study}: {cause}"));
+        warn(format!("left out: {study}: {cause}"));
     }
     let studies: Vec<(String, StudyPoints)> =
         index.studies.into_iter().map(|(name, known)| (name, known.points)).collect();
     let (cell, question) = figure(arguments.figure.as_deref(), &studies, &arguments.folder)?;
     let history = stats::history(&studies, &cell, question);
-    if arguments.json {
-        print_json(&history)?;
-    } else {
-        print(|out| report::history(&history, &style(false), out))?;
-    }
+    let document = Document::new("bytepath-history", &history);
+    arguments.printed.print(&document, |style, out| report::history(&history, style, out))?;
     Ok(ExitCode::SUCCESS)
 }
 

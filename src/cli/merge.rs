@@ -13,11 +13,14 @@ pub(super) struct MergeArguments {
     #[arg(value_name = "STUDY", required = true, num_args = 2..)]
     studies: Vec<PathBuf>,
     /// Folder for the merged study
-    #[arg(long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR")]
     out: PathBuf,
     /// Merge the studies even if their CPUs or kernels differ
     #[arg(long)]
     different_hosts: bool,
+    /// Print only warnings and errors
+    #[arg(short, long)]
+    quiet: bool,
 }
 
 /// Merges studies; pairs of hosts are named after the folders.
@@ -25,7 +28,9 @@ pub(super) fn merge(arguments: &MergeArguments) -> Result<ExitCode, Fault> {
     let named = |folder: &PathBuf| name(folder).map(|name| (name, folder.clone()));
     let folders = arguments.studies.iter().map(named).collect::<Result<Vec<_>, Fault>>()?;
     join(&folders, &arguments.out, arguments.different_hosts)?;
-    say(format!("study: {}", arguments.out.display()));
+    if !arguments.quiet {
+        say(format!("study: {}", arguments.out.display()));
+    }
     Ok(ExitCode::SUCCESS)
 }
 

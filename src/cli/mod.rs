@@ -9,6 +9,7 @@ mod diff;
 mod doctor;
 mod exit;
 mod fleet;
+mod help;
 mod history;
 mod manual;
 mod merge;
@@ -19,6 +20,7 @@ mod place;
 mod plan;
 mod power;
 mod preparation;
+mod printed;
 mod profile;
 mod progress;
 mod published;
@@ -34,7 +36,7 @@ pub use exit::{exit_code, explain};
 
 use crate::record::Fault;
 use crate::{meter, path};
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Which way should your bytes take through this machine, and why?
@@ -44,6 +46,17 @@ use std::process::ExitCode;
 #[derive(Debug, Parser)]
 #[command(name = "bytepath", version, after_long_help = AFTER_HELP)]
 pub struct Arguments {
+    /// When to use colours: auto (on a terminal, unless NO_COLOR is set), always or never
+    #[arg(
+        long,
+        global = true,
+        display_order = 900,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_possible_values = true,
+        hide_short_help = true
+    )]
+    color: ColorChoice,
     #[command(subcommand)]
     command: Command,
 }
@@ -62,8 +75,8 @@ enum Command {
     Merge(merge::MergeArguments),
     /// Run an experiment on many pairs of hosts by Slurm
     Fleet(fleet::FleetArguments),
-    /// Attach an external power-meter log to a study
-    Power(power::PowerArguments),
+    /// Attach the log of an external power meter to a study
+    Attach(power::AttachArguments),
     /// Show one figure over many studies and where it changed
     History(history::HistoryArguments),
     /// Rank the functions that differ between two profiles
@@ -75,7 +88,7 @@ enum Command {
     /// Measure copy engines: the CPU, a helper core, a DMA engine
     Copy(copy::CopyArguments),
     /// Compute the required sizes of buffers, rings and limits
-    Plan(sizing::PlanArguments),
+    Size(sizing::SizeArguments),
     /// Check this host and report what would distort measurements
     Doctor(doctor::DoctorArguments),
     /// List settings of a host and what a profile would change here
@@ -108,7 +121,7 @@ Examples:
   bytepath fleet submit FILE --shards 9 --out DIR  on 18 nodes of a cluster, by Slurm
   bytepath run experiments/battle-quick.toml       an experiment file
   bytepath resume bytepath-studies/20260102-030405  after Ctrl-C or a crash
-  bytepath plan --rate 200G --rtt 0.1ms --mtu 4148  required buffer sizes
+  bytepath size --rate 200G --rtt 0.1ms --mtu 4148 required buffer sizes
   bytepath doctor                                  what would distort measurements
   bytepath run --settings quiet                    quiet the host; restore it afterwards
   bytepath observe -- iperf3 -c 10.0.0.2           any program: calls, sockets, CPU
@@ -123,21 +136,43 @@ Exit codes:
 /// Reads the command line; prints help, the version or a usage error and exits by itself.
 /// `commit` is that of the build, if it is known.
 pub fn parse(commit: Option<&str>) -> Arguments {
-    let mut command = Arguments::command().long_version(version::long(commit));
+    // Help and errors come before options are known.
+    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    output::set_colours(wanted_colours(words));
+    let mut command = Arguments::command()
+        .long_version(version::long(commit))
+        .term_width(help::width());
     let matches = command.try_get_matches_from_mut(std::env::args_os());
-    let parsed = matches.and_then(|mut matches| Arguments::from_arg_matches_mut(&mut matches));
-    parsed.map_err(|error| error.format(&mut command)).unwrap_or_else(|error| {
+    let parsed = matches.and_then(|matches| Arguments::from_arg_matches(&matches));
+    parsed.unwrap_or_else(|error| {
+        let error = error.format(&mut command);
         if !error.use_stderr() {
             error.exit();
         }
         // It repeats what was typed, which may be anything.
-        output::say(error.render().to_string().trim_end());
+        output::usage(error.render().to_string().trim_end());
         std::process::exit(error.exit_code())
     })
 }
 
+/// The value of `--color` in a command line, if it has a valid one before any `--`.
+fn wanted_colours(words: impl Iterator<Item = String>) -> ColorChoice {
+    let mut words = words.take_while(|word| word != "--");
+    let mut wanted = ColorChoice::Auto;
+    while let Some(word) = words.next() {
+        let value = match word.strip_prefix("--color") {
+            Some("") => words.next(),
+            Some(rest) => rest.strip_prefix('=').map(str::to_owned),
+            None => None,
+        };
+        wanted = value.and_then(|value| value.parse().ok()).unwrap_or(wanted);
+    }
+    wanted
+}
+
 /// Runs the command.
 pub fn dispatch(arguments: Arguments) -> Result<ExitCode, Fault> {
+    output::set_colours(arguments.color);
     match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Resume(arguments) => run::resume(&arguments),
@@ -145,13 +180,13 @@ pub fn dispatch(arguments: Arguments) -> Result<ExitCode, Fault> {
         Command::Compare(arguments) => compare::compare(&arguments),
         Command::Merge(arguments) => merge::merge(&arguments),
         Command::Fleet(arguments) => fleet::fleet(&arguments),
-        Command::Power(arguments) => power::power(&arguments),
+        Command::Attach(arguments) => power::attach(&arguments),
         Command::History(arguments) => history::history(&arguments),
         Command::Diff(arguments) => diff::diff(&arguments),
         Command::Profile(arguments) => profile::profile(&arguments),
         Command::Observe(arguments) => observe::observe(&arguments),
         Command::Copy(arguments) => copy::copy(&arguments),
-        Command::Plan(arguments) => sizing::plan(&arguments),
+        Command::Size(arguments) => sizing::size(&arguments),
         Command::Doctor(arguments) => doctor::doctor(&arguments),
         Command::Settings(arguments) => settings::settings(&arguments),
         Command::Restore(arguments) => settings::restore(&arguments),

@@ -1,7 +1,9 @@
 //! `bytepath observe`: any program under the same meters.
 
 use super::exit::{exit_code, explain};
-use super::output::{json, taken};
+use super::help::values;
+use super::output::{self, json, taken};
+use super::printed::{Printed, keep};
 use super::profile::summary;
 use super::show::{PAGE, replace};
 use crate::observe::{self, Asked, Method, Observed, Request, Target};
@@ -18,9 +20,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = format!("{EXAMPLES}\n{}", values::<Count>("How calls are counted (--count):")))]
 pub(super) struct ObserveArguments {
-    /// Observe a running process, with its threads and descendants, until it ends or Ctrl-C
+    /// Observe a running process until it ends or Ctrl-C
+    ///
+    /// Its threads and descendants are observed, too.
     #[arg(
         long,
         value_name = "PID",
@@ -31,24 +35,22 @@ pub(super) struct ObserveArguments {
     /// Stop observing after this time (with --pid)
     #[arg(long = "for", value_name = "TIME", requires = "pid", value_parser = unit::parse_duration)]
     limit: Option<Duration>,
-    /// Write the report to this file instead of standard error
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
-    /// Write everything as JSON (`bytepath schema observation`)
-    #[arg(long)]
-    json: bool,
-    /// Show every thread, every call, and histograms of call durations in powers of two
+    #[command(flatten)]
+    printed: Printed,
+    /// Show every thread, every call, and histograms of durations
+    ///
+    /// The histograms are of calls, in powers of two.
     #[arg(long)]
     details: bool,
-    /// How system calls are counted
-    #[arg(long, value_enum, default_value_t = Count::Auto)]
+    /// How calls are counted: auto, task-storage or none
+    #[arg(long, value_enum, hide_possible_values = true, default_value_t = Count::Auto)]
     count: Count,
-    /// Samples a second and CPU for the profile: a rate in Hz, auto or none
+    /// Samples a second and CPU: a rate in Hz, auto or none
     #[arg(long, value_name = "HZ", default_value = "auto", value_parser = sampling)]
     sample: Sampling,
-    /// Write the program's profile to this file, in the format given by its suffix
+    /// Write the program's profile to this file; its suffix gives the format
     #[arg(long, value_name = "FILE", value_parser = profile_file)]
-    profile: Option<PathBuf>,
+    profile_out: Option<PathBuf>,
     /// The program and its arguments, after `--`
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -112,11 +114,12 @@ Examples:
   bytepath observe -- iperf3 -c 10.0.0.2 -t 10
   bytepath observe --out nginx.txt --details -- nginx -g 'daemon off;'
   bytepath observe --pid 4711 --for 10s
-  bytepath observe --profile redis.svg -- redis-benchmark -q -n 100000
+  bytepath observe --profile-out redis.svg -- redis-benchmark -q -n 100000
   bytepath observe --json --out run.json -- redis-benchmark -q -n 100000
 
 docs/observe.md describes how each figure is obtained, what that costs, and what cannot
-be seen.";
+be seen.
+";
 
 /// Observes, and prints what was seen.
 pub(super) fn observe(arguments: &ObserveArguments) -> Result<ExitCode, Fault> {
@@ -203,12 +206,12 @@ fn heed(asked: &Asked, process: bool) -> std::io::Result<()> {
 }
 
 fn write(arguments: &ObserveArguments, observed: &Observed) -> Result<(), Fault> {
-    let terminal = arguments.out.is_none() && std::io::stderr().is_terminal();
-    let colour = terminal && std::env::var_os("NO_COLOR").is_none();
+    let terminal = arguments.printed.out.is_none() && std::io::stderr().is_terminal();
+    let colour = arguments.printed.out.is_none() && output::colours(&std::io::stderr());
     let width = if terminal { width().unwrap_or(PAGE) } else { PAGE };
     let style = Style { width, colour, details: arguments.details };
     let mut text = Vec::new();
-    if arguments.json {
+    if arguments.printed.is_json() {
         text = json(&observed.observation)?.into_bytes();
     } else {
         let fault = |e: std::io::Error| Fault::system("cannot write the report", &e);
@@ -218,19 +221,17 @@ fn write(arguments: &ObserveArguments, observed: &Observed) -> Result<(), Fault>
             summary::write(profile, FUNCTIONS, &style, &mut text).map_err(fault)?;
         }
     }
-    if let (Some(file), Some(profile)) = (&arguments.profile, &observed.profile) {
-        keep(profile, file)?;
+    if let (Some(file), Some(profile)) = (&arguments.profile_out, &observed.profile) {
+        keep_profile(profile, file)?;
     }
-    match &arguments.out {
-        Some(file) => replace(file, &text).map_err(|e| {
-            Fault::new(FaultKind::Storage, format!("cannot write {}: {e}", file.display()))
-        }),
+    match &arguments.printed.out {
+        Some(file) => keep(file, &text),
         None => taken("standard error", std::io::stderr().lock().write_all(&text)),
     }
 }
 
 /// Writes the profile in the format that the file's name implies.
-fn keep(profile: &Profile, file: &Path) -> Result<(), Fault> {
+fn keep_profile(profile: &Profile, file: &Path) -> Result<(), Fault> {
     let name = file.to_string_lossy();
     let mut content = Vec::new();
     let written = match export::find_by_file_name(&name) {

@@ -3,9 +3,28 @@
 //! that, and no measurement stops.
 
 use crate::record::{Fault, FaultKind, visible, visible_json};
+use anstream::AutoStream;
+use anstream::stream::RawStream;
+use clap::ColorChoice;
+use clap::builder::styling::{AnsiColor, Style};
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::{self, BufWriter, ErrorKind, Write};
+
+/// Sets when colours are used, here and in clap's help.
+pub(super) fn set_colours(when: ColorChoice) {
+    match when {
+        ColorChoice::Auto => anstream::ColorChoice::Auto,
+        ColorChoice::Always => anstream::ColorChoice::Always,
+        ColorChoice::Never => anstream::ColorChoice::Never,
+    }
+    .write_global();
+}
+
+/// Whether this stream gets colours: on a terminal unless `NO_COLOR` is set, or as requested.
+pub(super) fn colours<S: RawStream>(stream: &S) -> bool {
+    AutoStream::choice(stream) != anstream::ColorChoice::Never
+}
 
 /// A value as JSON, with nothing in it that would steer a terminal.
 pub(super) fn json(value: &impl Serialize) -> Result<String, Fault> {
@@ -42,6 +61,35 @@ pub(super) fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Res
 pub(super) fn say(line: impl Display) {
     let line = line.to_string();
     let _ = io::stderr().write_all(format!("{}\n", visible(&line)).as_bytes());
+}
+
+/// Prints what failed on standard error.
+pub(super) fn fail(line: impl Display) {
+    led("bytepath:", AnsiColor::Red, &line.to_string());
+}
+
+/// Prints on standard error what needs attention and is not a failure.
+pub(super) fn warn(line: impl Display) {
+    led("bytepath:", AnsiColor::Yellow, &line.to_string());
+}
+
+/// Prints clap's error, which begins with this word.
+pub(super) fn usage(text: &str) {
+    const LEAD: &str = "error:";
+    match text.strip_prefix(LEAD) {
+        Some(text) => led(LEAD, AnsiColor::Red, text.trim_start()),
+        None => say(text),
+    }
+}
+
+/// Prints text on standard error after a word in this colour.
+fn led(lead: &str, colour: AnsiColor, text: &str) {
+    let style = match colours(&io::stderr()) {
+        true => Style::new().fg_color(Some(colour.into())).bold(),
+        false => Style::new(),
+    };
+    let line = format!("{style}{lead}{style:#} {}\n", visible(text));
+    let _ = io::stderr().write_all(line.as_bytes());
 }
 
 /// The outcome of printing something. A reader that has read enough is not

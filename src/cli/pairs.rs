@@ -60,7 +60,10 @@ pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode, Fault> {
     let program = own_program()?;
     let total = schedule.blocks as usize * pairs[0].plan.cells.len();
     let ended = AtomicUsize::new(0);
-    say(format!("{total} trials over {} pairs", pairs.len()));
+    let quiet = arguments.talk.quiet;
+    if !quiet {
+        say(format!("{total} trials over {} pairs", pairs.len()));
+    }
     let results: Vec<Result<(), Fault>> = std::thread::scope(|scope| {
         let run = |pair: &Pair| {
             let laboratory = Laboratory {
@@ -70,7 +73,7 @@ pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode, Fault> {
                 program: program.clone(),
                 stop: &stop,
             };
-            let mut watcher = Watcher { pair: &pair.name, ended: &ended, total };
+            let mut watcher = Watcher { pair: &pair.name, ended: &ended, total, quiet };
             conduct(&laboratory, &pair.plan, &mut watcher).1
         };
         let started: Vec<_> = pairs.iter().map(|pair| scope.spawn(move || run(pair))).collect();
@@ -95,7 +98,9 @@ pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode, Fault> {
         // on one pair.
         merge(&measured, &out, true)?;
         printed = show::print(&out, &load(&out)?, &arguments.form, None);
-        say(format!("study: {}\nof each pair: {}", out.display(), parts.display()));
+        if !quiet {
+            say(format!("study: {}\nof each pair: {}", out.display(), parts.display()));
+        }
     }
     first_fault.and(printed).map(|()| ExitCode::SUCCESS)
 }
@@ -119,6 +124,7 @@ struct Watcher<'a> {
     /// Trials of all pairs that have ended.
     ended: &'a AtomicUsize,
     total: usize,
+    quiet: bool,
 }
 
 impl Observer for Watcher<'_> {
@@ -129,7 +135,9 @@ impl Observer for Watcher<'_> {
     fn trial_ends(&mut self, _: usize, trial: &Trial, _: Duration) {
         let number = self.ended.fetch_add(1, Ordering::Relaxed) + 1;
         let (pair, total, cell) = (self.pair, self.total, &trial.cell);
-        say(format!("[{number:>3}/{total}] {pair:<12} {cell:<28} {}", outcome(trial)));
+        if !self.quiet {
+            say(format!("[{number:>3}/{total}] {pair:<12} {cell:<28} {}", outcome(trial)));
+        }
     }
 
     fn host_changed(&mut self, remark: &str) {

@@ -15,9 +15,9 @@ pub(super) struct PlaceArguments {
     #[command(flatten)]
     bed: BedArguments,
     /// Kernel that the testbed vm boots: [NAME=]SOURCE [COMMAND LINE]
-    #[arg(long, value_name = "KERNEL")]
+    #[arg(long, hide_short_help = true, value_name = "KERNEL")]
     kernel: Option<String>,
-    /// Check over this network device of this host instead of on a testbed
+    /// Check over this device of this host, not on a testbed
     #[arg(long, value_name = "DEVICE", conflicts_with_all = ["testbed", "sender", "receiver", "kernel"])]
     device: Option<String>,
 }

@@ -3,6 +3,7 @@
 use super::bed::{Bed, USUAL, choice, chosen};
 use super::output;
 use super::place::laboratory;
+use super::printed::Document;
 use super::run::RunArguments;
 use super::run::own_program;
 use crate::host;
@@ -331,7 +332,10 @@ pub(super) fn print(plan: &Plan, testbed: &dyn Testbed, json: bool) -> Result<()
         settings: previewed(plan, testbed)?,
         prepared: prepared(plan, testbed)?,
     };
-    if json { output::print_json(&outline) } else { output::print_text(|out| write(&outline, out)) }
+    match json {
+        true => output::print_json(&Document::new("bytepath-plan", &outline)),
+        false => output::print_text(|out| write(&outline, out)),
+    }
 }
 
 fn write(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
@@ -484,10 +488,18 @@ fn from_flags(
         asked => asked,
     };
     let cores = spec::parse_cores(cores, cpus)?;
+    let flags =
+        [("flows", arguments.flows.as_ref()), ("message-size", arguments.message_size.as_ref())];
+    let stream = spec::with_flags(&arguments.stream, &flags)?;
+    if let (Some(_), Some(other)) = (&arguments.message_size, arguments.other_workload()) {
+        let text = format!("--message-size is for the workload stream, not for {other}");
+        return Err(Fault::new(FaultKind::Usage, text)
+            .remedy("choose --workload rr:request=SIZE,response=SIZE or packets:frame=SIZE"));
+    }
     let ask = Ask {
         paths: if arguments.path.is_empty() { &all } else { &arguments.path },
         workload: arguments.workload.as_deref().unwrap_or_default(),
-        stream: &arguments.stream,
+        stream: &stream,
         link: arguments.link.as_deref().unwrap_or(testbed.link),
         cores: &cores,
         kernels: &kernels,

@@ -1,4 +1,4 @@
-//! `bytepath power`: attaches the log of an external meter to a study that has ended.
+//! `bytepath attach`: attaches the log of an external meter to a study that has ended.
 
 use super::show::{self, Form};
 use crate::record::{Fault, Power, PowerSource, Role};
@@ -9,16 +9,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 #[derive(Debug, Args)]
-#[command(after_help = AFTER_HELP)]
-pub(super) struct PowerArguments {
+#[command(after_long_help = AFTER_HELP)]
+pub(super) struct AttachArguments {
     /// Folder of the study
     #[arg(value_name = "STUDY")]
     study: PathBuf,
     /// The meter's log: a table with a time column and a watts column
     #[arg(value_name = "LOG")]
     log: String,
-    /// Offset added to the log's times: auto, or seconds
-    #[arg(long, value_name = "SECONDS", default_value = "auto", allow_hyphen_values = true)]
+    /// Offset added to the log's times: auto, or as in -3.5s
+    #[arg(long, value_name = "TIME", default_value = "auto", allow_hyphen_values = true)]
     clock: String,
     /// Idle power to subtract: measure, or watts [default: nothing]
     #[arg(long, value_name = "WATTS")]
@@ -37,10 +37,10 @@ fn role(text: &str) -> Result<Role, String> {
 
 const AFTER_HELP: &str = "\
 Examples:
-  bytepath power bytepath-studies/20260102-030405 wattmeter.csv
-  bytepath power bytepath-studies/20260102-030405 wattmeter.csv --rest measure
-  bytepath power bytepath-studies/20260102-030405 wattmeter.csv --clock -3.5
-  bytepath power bytepath-studies/20260102-030405 rack-b.csv --role receiver
+  bytepath attach bytepath-studies/20260102-030405 wattmeter.csv
+  bytepath attach bytepath-studies/20260102-030405 wattmeter.csv --rest measure
+  bytepath attach bytepath-studies/20260102-030405 wattmeter.csv --clock -3.5s
+  bytepath attach bytepath-studies/20260102-030405 rack-b.csv --role receiver
 
 The log's clock is aligned by the start and end times of the trials: start the log
 some seconds before the study and end it some seconds after. Use --design trials
@@ -48,7 +48,7 @@ and a window that spans several readings. The result is kept with the study, in
 power.json, or in power-ROLE.json if it covers one host; no other file is changed.";
 
 /// Attaches a log to a study and prints the study's report.
-pub(super) fn power(arguments: &PowerArguments) -> Result<ExitCode, Fault> {
+pub(super) fn attach(arguments: &AttachArguments) -> Result<ExitCode, Fault> {
     let clock = spec::read_clock(&arguments.clock)?;
     let rest = arguments.rest.as_deref().map(spec::read_rest).transpose()?.unwrap_or_default();
     let source = PowerSource::Csv { file: arguments.log.clone(), clock };

@@ -15,7 +15,9 @@ use std::net::IpAddr;
 /// Which path, and between which addresses its flows go.
 #[derive(Debug, Args)]
 pub(super) struct PreparationArguments {
-    /// Show what a path requires of the NIC with --address instead: PATH[:key=value,...]
+    /// Show what this path requires of the NIC with --address instead
+    ///
+    /// With options: PATH[:key=value,...].
     #[arg(long, value_name = "PATH", requires = "address", requires = "peer")]
     path: Option<String>,
     /// Local address of the flows, on this host's NIC
@@ -24,8 +26,7 @@ pub(super) struct PreparationArguments {
     /// Peer's address
     #[arg(long, requires = "path")]
     peer: Option<IpAddr>,
-    /// Port that the flows go to; without it, all TCP from the peer is
-    /// taken for them
+    /// Port that the flows go to [default: all TCP from the peer]
     #[arg(long, requires = "path")]
     port: Option<u16>,
     /// Role of this host: receiver or sender

@@ -1,9 +1,12 @@
 //! `bytepath profile`: one profile, shown or converted.
 
-use super::output::print;
+use super::help::list;
+use super::output::{json, print};
+use super::printed::{Document, keep};
 use super::show::{replace, style};
 use crate::profile::import::{self, Content, Times, Wanted};
-use crate::profile::{Weight, export};
+use crate::profile::subsystem::Rules;
+use crate::profile::{Weight, export, summarise};
 use crate::record::{Fault, FaultKind};
 use crate::spec::suggest;
 use clap::Args;
@@ -15,9 +18,11 @@ use std::process::ExitCode;
 pub(super) mod summary;
 
 #[derive(Debug, Args)]
-#[command(after_help = formats_help())]
+#[command(after_long_help = formats_help())]
 pub(super) struct ProfileArguments {
-    /// Profile in any known format, gzipped or not; FILE@N is the Nth table of a mail, - standard input
+    /// Profile in any known format, gzipped or not, or - for standard input
+    ///
+    /// FILE@N is the Nth table of a mail.
     #[arg(value_name = "FILE")]
     file: String,
     /// Format of the file [default: detected]
@@ -27,15 +32,24 @@ pub(super) struct ProfileArguments {
     #[arg(long, value_name = "FORMAT", value_parser = target)]
     to: Option<&'static str>,
     /// Write to this file, in the format given by its suffix unless --to is given
-    #[arg(long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Number of functions to show
-    #[arg(long, value_name = "N", default_value_t = 20, conflicts_with_all = ["to", "out"])]
-    top: usize,
+    /// Print the summary as JSON: samples, threads, functions
+    #[arg(long, conflicts_with = "to")]
+    json: bool,
+    /// Number of functions to show [default: 20; all in JSON]
+    #[arg(long, value_name = "N", conflicts_with_all = ["to", "out"])]
+    top: Option<usize>,
 }
+
+/// Functions that text shows by default.
+const TOP: usize = 20;
 
 /// Reads a profile and shows it, or writes it in another format.
 pub(super) fn profile(arguments: &ProfileArguments) -> Result<ExitCode, Fault> {
+    if arguments.json {
+        return summarised(arguments);
+    }
     let format = exporter(arguments)?;
     if let (Some(format), None) = (format, &arguments.out)
         && format.binary
@@ -55,7 +69,22 @@ pub(super) fn profile(arguments: &ProfileArguments) -> Result<ExitCode, Fault> {
                 .map_err(|e| unwritten(&file.display().to_string(), &e))?;
         }
         (Some(format), None) => print(|out| format.write(&profile, out))?,
-        (None, _) => print(|out| summary::write(&profile, arguments.top, &style(false), out))?,
+        (None, _) => {
+            print(|out| summary::write(&profile, arguments.top.unwrap_or(TOP), &style(false), out))?
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the summary of a profile as JSON.
+fn summarised(arguments: &ProfileArguments) -> Result<ExitCode, Fault> {
+    let profile = open(&arguments.file, arguments.from, Times::Kept)?.profile()?;
+    let mut summary = summarise(&profile, Rules::built_in());
+    summary.functions.truncate(arguments.top.unwrap_or(usize::MAX));
+    let document = json(&Document::new("bytepath-profile-summary", summary))?;
+    match &arguments.out {
+        Some(file) => keep(file, document.as_bytes())?,
+        None => print(|out| out.write_all(document.as_bytes()))?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -123,17 +152,12 @@ fn pick(text: &str, names: &[&'static str]) -> Result<&'static str, String> {
 
 /// Every format with what it is, and examples.
 fn formats_help() -> String {
-    let mut text = String::from("Formats that are read (--from):\n");
-    for importer in import::CATALOG {
-        text.push_str(&format!("  {:<12} {}\n", importer.name, importer.summary));
-    }
-    for importer in import::COUNTS {
-        text.push_str(&format!("  {:<12} {} (bytepath diff)\n", importer.name, importer.summary));
-    }
-    text.push_str("\nFormats that are written (--to):\n");
-    for exporter in export::CATALOG {
-        text.push_str(&format!("  {:<12} {}\n", exporter.name, exporter.summary));
-    }
+    let profiles = import::CATALOG.iter().map(|i| (i.name, i.summary.to_owned()));
+    let counts = import::COUNTS.iter().map(|i| (i.name, format!("{} (bytepath diff)", i.summary)));
+    let mut text = list("Formats that are read (--from):", profiles.chain(counts));
+    let written = export::CATALOG.iter().map(|exporter| (exporter.name, exporter.summary));
+    text.push('\n');
+    text.push_str(&list("Formats that are written (--to):", written));
     text.push_str(
         "\nExamples:
   perf script | bytepath profile -                    summary of what perf recorded

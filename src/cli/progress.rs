@@ -5,26 +5,59 @@ use crate::record::{
     CellId, Restoration, RestorationRow, SettingRecord, StudyHeader, Trial, TrialStatus, visible,
 };
 use crate::run::{Observer, time_of_trial};
+use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::Duration;
 
+/// How much is said about the progress of a study.
+#[derive(Debug, Args)]
+pub(super) struct Talk {
+    /// No progress: print only the report, warnings and errors
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Print a line for each trial above the progress bar
+    ///
+    /// Without a terminal there is no bar, and they are printed anyway.
+    #[arg(short, long, conflicts_with = "quiet")]
+    verbose: bool,
+}
+
 /// Shows the progress of a study.
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
+    quiet: bool,
+    /// Whether each trial has a line.
+    lines: bool,
     trials: usize,
     profiles: usize,
 }
 
 impl Progress {
-    pub fn new() -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
+    pub fn new(talk: &Talk) -> Self {
+        let quiet = talk.quiet;
+        let bar = (!quiet && std::io::stderr().is_terminal()).then(|| {
             let bar = ProgressBar::new(0);
             let style = ProgressStyle::with_template("{bar:24} {pos}/{len}  {msg}");
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar
         });
-        Progress { bar, trials: 0, profiles: 0 }
+        let lines = !quiet && (talk.verbose || bar.is_none());
+        Progress { bar, quiet, lines, trials: 0, profiles: 0 }
+    }
+
+    /// One line that a quiet run leaves out.
+    pub fn remark(&self, line: &str) {
+        if !self.quiet {
+            self.say(line);
+        }
+    }
+
+    /// The line of a trial.
+    fn line(&self, line: &str) {
+        if self.lines {
+            self.say(line);
+        }
     }
 
     /// One line, above the bar where there is one.
@@ -48,13 +81,11 @@ impl Observer for Progress {
         self.trials = trials;
         let each = Duration::from_secs_f64(time_of_trial(&header.schedule));
         let left = clock(each * trials as u32);
-        match &self.bar {
-            Some(bar) => {
-                bar.set_position(0);
-                bar.set_length(trials as u64);
-            }
-            None => say(format!("{trials} trials, about {left}")),
+        if let Some(bar) = &self.bar {
+            bar.set_position(0);
+            bar.set_length(trials as u64);
         }
+        self.line(&format!("{trials} trials, about {left}"));
     }
 
     fn trial_begins(&mut self, _number: usize, cell: &CellId, block: u32) {
@@ -69,24 +100,20 @@ impl Observer for Progress {
 
     fn trial_ends(&mut self, number: usize, trial: &Trial, left: Duration) {
         let (left, result) = (clock(left), outcome(trial));
-        match &self.bar {
-            Some(bar) => {
-                bar.inc(1);
-                bar.set_message(format!("{left} left  {}: {result}", trial.cell));
-            }
-            None => {
-                let (cell, total) = (&trial.cell, self.trials);
-                say(format!("[{number:>3}/{total}] {cell:<32} {result:<24} {left} left"));
-            }
+        let (cell, total) = (&trial.cell, self.trials);
+        if let Some(bar) = &self.bar {
+            bar.inc(1);
+            bar.set_message(format!("{left} left  {cell}: {result}"));
         }
+        self.line(&format!("[{number:>3}/{total}] {cell:<32} {result:<24} {left} left"));
     }
 
     fn profiles_begin(&mut self, trials: usize, each: Duration) {
         self.profiles = trials;
-        match &self.bar {
-            Some(bar) => bar.inc_length(trials as u64),
-            None => say(format!("{trials} profiles, about {}", clock(each * trials as u32))),
+        if let Some(bar) = &self.bar {
+            bar.inc_length(trials as u64);
         }
+        self.line(&format!("{trials} profiles, about {}", clock(each * trials as u32)));
     }
 
     fn profile_begins(&mut self, number: usize, cell: &CellId) {
@@ -102,24 +129,20 @@ impl Observer for Progress {
             _ => outcome(trial),
         };
         let left = clock(left);
-        match &self.bar {
-            Some(bar) => {
-                bar.inc(1);
-                bar.set_message(format!("{left} left  profile of {}: {result}", trial.cell));
-            }
-            None => {
-                let (cell, total) = (&trial.cell, self.profiles);
-                say(format!("[profile {number}/{total}] {cell:<28} {result:<24} {left} left"));
-            }
+        let (cell, total) = (&trial.cell, self.profiles);
+        if let Some(bar) = &self.bar {
+            bar.inc(1);
+            bar.set_message(format!("{left} left  profile of {cell}: {result}"));
         }
+        self.line(&format!("[profile {number}/{total}] {cell:<28} {result:<24} {left} left"));
     }
 
     fn second_pass(&mut self, remark: &str) {
-        self.say(remark);
+        self.remark(remark);
     }
 
     fn stops_early(&mut self, why: &str) {
-        self.say(why);
+        self.remark(why);
     }
 
     fn settings(&mut self, records: &[SettingRecord], left_behind: &[RestorationRow]) {
@@ -127,7 +150,7 @@ impl Observer for Progress {
             self.say(&format!("left behind by an earlier run: {row}"));
         }
         for record in records.iter().filter(|record| record.before != record.after) {
-            self.say(&format!("set: {record}"));
+            self.remark(&format!("set: {record}"));
         }
         for record in records.iter().filter(|record| record.skipped.is_some()) {
             self.say(&format!("not set: {record}"));
@@ -141,7 +164,7 @@ impl Observer for Progress {
         let count = rows.iter().filter(back).count();
         if count > 0 {
             let what = if count == 1 { "setting" } else { "settings" };
-            self.say(&format!("restored: {count} {what} of the host"));
+            self.remark(&format!("restored: {count} {what} of the host"));
         }
         for row in rows.iter().filter(|row| !back(row)) {
             self.say(&row.to_string());

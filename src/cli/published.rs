@@ -1,8 +1,7 @@
 //! `bytepath compare published:NAME [STUDY]`: the figures of a published work, and a study
 //! with its ratios.
 
-use super::output::{print, print_json};
-use super::show::style;
+use super::printed::{Document, Printed};
 use crate::record::{Fault, Published};
 use crate::report;
 use crate::run::load;
@@ -11,48 +10,56 @@ use crate::stats::{self, PublishedComparison, Rules};
 use serde::Serialize;
 use std::path::Path;
 
-/// What `--json` prints.
+/// What `--json` prints of a work.
 #[derive(Serialize)]
-struct Document<'a> {
-    format: &'static str,
+struct Shown<'a> {
     work: &'a Published,
     #[serde(skip_serializing_if = "Option::is_none")]
     beside: Option<&'a PublishedComparison>,
 }
 
+/// What `--json` prints of all works.
+#[derive(Serialize)]
+struct List<'a> {
+    works: Vec<Named<'a>>,
+}
+
+#[derive(Serialize)]
+struct Named<'a> {
+    name: &'a str,
+    title: &'a str,
+    /// How many it has.
+    figures: usize,
+}
+
 /// Prints the names of all works, a work, or a study compared with it.
-pub(super) fn published(name: &str, study: Option<&Path>, json: bool) -> Result<(), Fault> {
+pub(super) fn published(name: &str, study: Option<&Path>, printed: &Printed) -> Result<(), Fault> {
     if name.is_empty() && study.is_none() {
-        return list(json);
+        return list(printed);
     }
     let work = find_published(name)?;
-    let format = "bytepath-published";
+    let document = |beside| Document::new("bytepath-published", Shown { work: &work, beside });
     let Some(folder) = study else {
-        return match json {
-            true => print_json(&Document { format, work: &work, beside: None }),
-            false => print(|out| report::published(&work, &style(false), out)),
-        };
+        return printed.print(&document(None), |style, out| report::published(&work, style, out));
     };
     let study = load(folder)?;
     let found = stats::compare_published(&work, &study, &Rules::of(&study.header));
-    match json {
-        true => print_json(&Document { format, work: &work, beside: Some(&found) }),
-        false => print(|out| {
-            let name = folder.display().to_string();
-            report::published_comparison(&work, &name, &found, &style(false), out)
-        }),
-    }
+    printed.print(&document(Some(&found)), |style, out| {
+        let name = folder.display().to_string();
+        report::published_comparison(&work, &name, &found, style, out)
+    })
 }
 
-fn list(json: bool) -> Result<(), Fault> {
+fn list(printed: &Printed) -> Result<(), Fault> {
     let names = published_names();
     let works = names.iter().map(|name| find_published(name)).collect::<Result<Vec<_>, _>>()?;
-    if json {
-        return print_json(&names);
-    }
-    print(|out| {
-        for (name, work) in names.iter().zip(&works) {
-            writeln!(out, "{name:<14} {}: {} figures", work.title, work.figures.len())?;
+    let named = names.iter().zip(&works);
+    let named =
+        named.map(|(name, work)| Named { name, title: &work.title, figures: work.figures.len() });
+    let list = List { works: named.collect() };
+    printed.print(&Document::new("bytepath-published-works", &list), |_, out| {
+        for Named { name, title, figures } in &list.works {
+            writeln!(out, "{name:<14} {title}: {figures} figures")?;
         }
         writeln!(out, "\nbytepath compare published:NAME [STUDY]")
     })

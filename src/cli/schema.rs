@@ -1,8 +1,9 @@
 //! `bytepath schema`: JSON Schemas of the files that bytepath reads and writes.
 
-use super::diff::Document;
+use super::help::values;
 use super::output::print_json;
 use super::plan::catalogues;
+use super::printed::Document;
 use crate::profile::Explanation;
 use crate::profile::counts::Compared;
 use crate::profile::diff::Diff;
@@ -15,9 +16,10 @@ use serde_json::Value;
 use std::process::ExitCode;
 
 #[derive(Debug, Args)]
+#[command(after_long_help = values::<Subject>("Documents:"))]
 pub(super) struct SchemaArguments {
-    /// Document to print the schema of
-    #[arg(value_name = "FILE", value_enum, default_value_t = Subject::Trial)]
+    /// Document to print the schema of, as in study or experiment
+    #[arg(hide_possible_values = true, value_name = "FILE", value_enum, default_value_t = Subject::Trial)]
     subject: Subject,
 }
 

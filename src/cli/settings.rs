@@ -3,23 +3,25 @@
 
 use super::bed::{BedArguments, chosen};
 use super::exit::explain;
-use super::output::{self, say};
+use super::output::{self, warn};
 use super::preparation::{self, PreparationArguments};
+use super::printed::{Document, Printed};
 use super::run::own_program;
 use crate::record::{Fault, RestorationRow, SETTING_FORMS, SettingRecord, WantedSetting};
 use crate::run::Stewards;
-use crate::settings::journal::{Change, Damage};
+use crate::settings::journal::{Change, Chronicle, Damage};
 use crate::settings::{self as engine, Place, ThisMachine};
 use crate::spec::{SETTING_PROFILES, find_setting_profile};
 use crate::sys::Roots;
 use crate::testbed::Site;
 use clap::Args;
 use serde::Serialize;
+use serde_json::json;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
 #[derive(Debug, Args)]
-#[command(after_help = SETTINGS_HELP)]
+#[command(after_long_help = SETTINGS_HELP)]
 pub(super) struct SettingsArguments {
     /// Profile to show: PROFILE[:device=NAME]; without it, all are listed
     #[arg(value_name = "PROFILE")]
@@ -27,9 +29,8 @@ pub(super) struct SettingsArguments {
     /// Print the profile's file instead, with its rationale
     #[arg(long, requires = "profile")]
     file: bool,
-    /// Print as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    printed: Printed,
     #[command(flatten)]
     preparation: PreparationArguments,
 }
@@ -45,16 +46,15 @@ Examples:
 Nothing is changed here. docs/settings.md describes how each setting is restored.";
 
 #[derive(Debug, Args)]
-#[command(after_help = RESTORE_HELP)]
+#[command(after_long_help = RESTORE_HELP)]
 pub(super) struct RestoreArguments {
     /// Print this machine's journal and change nothing
     #[arg(long, conflicts_with_all = ["testbed", "sender", "receiver"])]
     show: bool,
     #[command(flatten)]
     bed: BedArguments,
-    /// Print as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    printed: Printed,
 }
 
 const RESTORE_HELP: &str = "\
@@ -65,6 +65,18 @@ Examples:
 
 A run restores its settings by itself, also after an error or Ctrl-C. This is for a
 run that was killed. Exits with 1 if something could not be restored.";
+
+/// What `--json` prints of settings.
+#[derive(Serialize)]
+struct Settings<'a, T> {
+    settings: &'a [T],
+}
+
+impl<T> Settings<'_, T> {
+    fn new(settings: &[T]) -> Document<Settings<'_, T>> {
+        Document::new("bytepath-settings", Settings { settings })
+    }
+}
 
 /// One setting of a profile, and what it would change here.
 #[derive(Serialize)]
@@ -77,18 +89,17 @@ struct Item {
 
 /// Lists profiles and forms, or shows one profile.
 pub(super) fn settings(arguments: &SettingsArguments) -> Result<ExitCode, Fault> {
+    let printed = &arguments.printed;
     if let Some(asked) = preparation::preparation(&arguments.preparation)? {
-        return print(&match arguments.json {
-            true => output::json(&asked.records)?,
-            false => preparation::text(&asked),
-        });
+        return print(printed, &Settings::new(&asked.records), || preparation::text(&asked));
     }
     let Some(name) = &arguments.profile else {
-        return print(&list(arguments.json)?);
+        return list(printed);
     };
     let (profile, device) = find_setting_profile(name)?;
     if arguments.file {
-        return print(profile.text);
+        output::print_text(|out| out.write_all(profile.text.as_bytes()))?;
+        return Ok(ExitCode::SUCCESS);
     }
     let (wanted, reasons): (Vec<WantedSetting>, Vec<String>) =
         profile.settings(device.as_ref())?.into_iter().unzip();
@@ -98,23 +109,22 @@ pub(super) fn settings(arguments: &SettingsArguments) -> Result<ExitCode, Fault>
         .zip(reasons)
         .map(|(record, why)| Item { command: record.setting.command(), record, why })
         .collect();
-    if arguments.json {
-        return print(&output::json(&items)?);
-    }
-    let mut text = format!("{}: {}\n", profile.name, profile.summary());
-    for item in &items {
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "\n  {}\n    why  {}", item.record, item.why);
-        let _ = writeln!(text, "    as   {}", item.command);
-    }
-    print(&text)
+    print(printed, &Settings::new(&items), || {
+        let mut text = format!("{}: {}\n", profile.name, profile.summary());
+        for item in &items {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "\n  {}\n    why  {}", item.record, item.why);
+            let _ = writeln!(text, "    as   {}", item.command);
+        }
+        text
+    })
 }
 
 /// Restores the settings that a killed run left behind.
 pub(super) fn restore(arguments: &RestoreArguments) -> Result<ExitCode, Fault> {
     let place = Place::standard();
     if arguments.show {
-        return print(&show(&place, arguments.json)?);
+        return show(&place, &arguments.printed);
     }
     let rows = match arguments.bed.choice()? {
         Some(choice) => {
@@ -123,14 +133,10 @@ pub(super) fn restore(arguments: &RestoreArguments) -> Result<ExitCode, Fault> {
         }
         None => engine::restore(&place, ThisMachine::new(Roots::real()))?,
     };
-    let text = if arguments.json {
-        output::json(&rows)?
-    } else if rows.is_empty() {
-        nothing(&place)
-    } else {
-        rows.iter().map(|row| format!("{row}\n")).collect()
-    };
-    print(&text)?;
+    print(&arguments.printed, &Settings::new(&rows), || match rows.is_empty() {
+        true => nothing(&place),
+        false => rows.iter().map(|row| format!("{row}\n")).collect(),
+    })?;
     let pending = rows.iter().any(RestorationRow::is_pending);
     Ok(if pending { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -143,7 +149,7 @@ pub(super) fn tell_what_stays() {
         {
             let set = chronicle.changes.iter().filter(|change| !change.undone);
             let lines: String = set.map(|change| format!("\n  {}", changed(change))).collect();
-            say(format!("bytepath: these settings stay; `bytepath restore` restores them:{lines}"));
+            warn(format!("these settings stay; `bytepath restore` restores them:{lines}"));
         }
         Err(fault) => explain(&fault),
         _ => {}
@@ -154,42 +160,48 @@ pub(super) fn tell_what_stays() {
 pub(super) fn tell_left_behind() {
     let Some(chronicle) = engine::left_behind(&Place::standard()) else { return };
     if !chronicle.damaged.is_empty() {
-        return say("bytepath: the journal of an earlier run is damaged; see `bytepath restore`");
+        return warn("the journal of an earlier run is damaged; see `bytepath restore`");
     }
     let count = chronicle.changes.iter().filter(|change| !change.undone).count();
     let pid = chronicle.begin.map_or("unknown".to_owned(), |begin| begin.pid.to_string());
-    say(format!(
-        "bytepath: an earlier run (process {pid}) was killed and left {count} settings of this \
+    warn(format!(
+        "an earlier run (process {pid}) was killed and left {count} settings of this \
          host changed; `bytepath restore` restores them"
     ));
 }
 
-fn list(as_json: bool) -> Result<String, Fault> {
+fn list(printed: &Printed) -> Result<ExitCode, Fault> {
     let profiles: Vec<(&str, String)> =
         SETTING_PROFILES.iter().map(|profile| (profile.name, profile.summary())).collect();
-    if as_json {
-        return output::json(&serde_json::json!({ "profiles": profiles, "forms": SETTING_FORMS }));
-    }
-    let mut text = "profiles, for --settings:\n".to_owned();
-    for (name, summary) in profiles {
-        let _ = writeln!(text, "  {name:<14} {summary}");
-    }
-    text.push_str("\nsettings, for --set:\n");
-    for (form, example) in SETTING_FORMS {
-        let _ = writeln!(text, "  {form}\n      {example}");
-    }
-    Ok(text)
+    let profile = |(name, summary): &(&str, String)| json!({ "name": name, "summary": summary });
+    let form = |(form, example): &(&str, &str)| json!({ "form": form, "example": example });
+    let names = json!({
+        "profiles": profiles.iter().map(profile).collect::<Vec<_>>(),
+        "forms": SETTING_FORMS.iter().map(form).collect::<Vec<_>>(),
+    });
+    print(printed, &Document::new("bytepath-setting-names", names), || {
+        let mut text = "profiles, for --settings:\n".to_owned();
+        for (name, summary) in profiles {
+            let _ = writeln!(text, "  {name:<14} {summary}");
+        }
+        text.push_str("\nsettings, for --set:\n");
+        for (form, example) in SETTING_FORMS {
+            let _ = writeln!(text, "  {form}\n      {example}");
+        }
+        text
+    })
 }
 
-fn show(place: &Place, as_json: bool) -> Result<String, Fault> {
+fn show(place: &Place, printed: &Printed) -> Result<ExitCode, Fault> {
     let chronicle = place.read()?;
-    if as_json {
-        return output::json(&chronicle);
-    }
+    print(printed, &Document::new("bytepath-journal", &chronicle), || match &chronicle {
+        Some(chronicle) => journal(place, chronicle),
+        None => nothing(place),
+    })
+}
+
+fn journal(place: &Place, chronicle: &Chronicle) -> String {
     let path = place.journal();
-    let Some(chronicle) = chronicle else {
-        return Ok(nothing(place));
-    };
     let mut text = format!("{}\n", path.display());
     if let Some(begin) = &chronicle.begin {
         let state = if place.is_locked() { "still running" } else { "no longer running" };
@@ -206,7 +218,7 @@ fn show(place: &Place, as_json: bool) -> Result<String, Fault> {
     if chronicle.torn {
         text.push_str("  the last line is torn: the change it announces was not started\n");
     }
-    Ok(text)
+    text
 }
 
 /// `mtu eth0: 1500 -> 4148`
@@ -219,7 +231,11 @@ fn nothing(place: &Place) -> String {
     format!("nothing to restore: {} is empty\n", place.journal().display())
 }
 
-fn print(text: &str) -> Result<ExitCode, Fault> {
-    output::print_text(|out| out.write_all(text.as_bytes()))?;
+fn print(
+    printed: &Printed,
+    document: &impl Serialize,
+    text: impl FnOnce() -> String,
+) -> Result<ExitCode, Fault> {
+    printed.print_plain(document, |out| out.write_all(text().as_bytes()))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,5 +1,6 @@
 //! `bytepath show`: the report of a study, now or long after, in any format.
 
+use super::help::list;
 use super::output;
 use crate::profile::{Explanation, WorkUnit};
 use crate::record::{Fault, FaultKind, Study, Work};
@@ -15,28 +16,30 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(Debug, Args)]
-#[command(after_help = formats_help())]
+#[command(after_long_help = formats_help())]
 pub(super) struct ShowArguments {
     /// Folder of the study
     #[arg(value_name = "STUDY")]
     study: PathBuf,
     #[command(flatten)]
     form: Form,
-    /// Unit of work for the explanation's CPU time [default: gib]
-    #[arg(long, value_name = "UNIT")]
+    /// Unit of work for CPU time: gib or packet [default: gib]
+    ///
+    /// It is that of the explanation.
+    #[arg(long, hide_possible_values = true, value_name = "UNIT")]
     per: Option<WorkName>,
-    /// Write the report to this file, in the format given by its suffix unless --format is given
-    #[arg(long, value_name = "FILE")]
+    /// Write to this file; its suffix gives the format unless --format does
+    #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
 
 /// How a report is printed.
 #[derive(Debug, Args)]
 pub(super) struct Form {
-    /// Format of the report [default: text]
+    /// Format: text, netdev, html, json, csv or parquet [default: text]
     #[arg(long, value_name = "NAME", value_parser = format)]
     format: Option<&'static str>,
-    /// Print the result as JSON (same as --format json)
+    /// Print JSON (same as --format json)
     #[arg(long, conflicts_with = "format")]
     json: bool,
     /// Add system-call tables, sizes and rates over time
@@ -176,10 +179,8 @@ fn format(text: &str) -> Result<&'static str, String> {
 
 /// Every format with its purpose.
 fn formats_help() -> String {
-    let mut text = String::from("Formats (--format):\n");
-    for report in CATALOG {
-        text.push_str(&format!("  {:<8} {}\n", report.name, report.summary));
-    }
+    let formats = CATALOG.iter().map(|report| (report.name, report.summary));
+    let mut text = list("Formats (--format):", formats);
     text.push_str("\ndocs/reports.md describes each of them.");
     text
 }
@@ -188,11 +189,10 @@ fn formats_help() -> String {
 pub(super) fn style(details: bool) -> Style {
     let terminal = std::io::stdout().is_terminal();
     let width = if terminal { console_width().unwrap_or(PAGE) } else { PAGE };
-    let colour = terminal && std::env::var_os("NO_COLOR").is_none();
-    Style { width, colour, details }
+    Style { width, colour: output::colours(&std::io::stdout()), details }
 }
 
-fn console_width() -> Option<usize> {
+pub(super) fn console_width() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
     (size.ws_col > 0).then_some(size.ws_col.into())
 }

@@ -1,7 +1,6 @@
-//! `bytepath plan`: the required sizes of buffers, rings and limits.
+//! `bytepath size`: the required sizes of buffers, rings and limits.
 
-use super::output;
-use super::show::style;
+use super::printed::{Document, Printed};
 use crate::record::{Fault, FaultKind, unit};
 use crate::stats::{Goal, LARGEST_RING, Shortage, Sizing, Traffic};
 use crate::{host, report, stats, sys};
@@ -11,8 +10,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
-#[command(after_help = AFTER_HELP)]
-pub(super) struct PlanArguments {
+#[command(after_long_help = AFTER_HELP)]
+pub(super) struct SizeArguments {
     /// Payload rate in bits per second: 200G, 2.5G
     #[arg(long, value_parser = unit::parse_rate)]
     rate: f64,
@@ -34,26 +33,25 @@ pub(super) struct PlanArguments {
     /// Size of a receive buffer in bytes
     #[arg(long, default_value = "4096", value_parser = buffer)]
     buffer: u32,
-    /// Print as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    printed: Printed,
 }
 
 const AFTER_HELP: &str = "\
 Examples:
-  bytepath plan --rate 200G --rtt 0.1ms --hold 48MiB --ring 4096
-  bytepath plan --rate 40G --rtt 2ms --mtu 9000 --queues 4 --json";
+  bytepath size --rate 200G --rtt 0.1ms --hold 48MiB --ring 4096
+  bytepath size --rate 40G --rtt 2ms --mtu 9000 --queues 4 --json";
 
 /// What is printed.
 #[derive(Serialize)]
-struct Document {
+struct Sizes {
     goal: Goal,
     sizing: Sizing,
     traffic: [Traffic; 4],
     shortages: Vec<Shortage>,
 }
 
-pub(super) fn plan(arguments: &PlanArguments) -> Result<ExitCode, Fault> {
+pub(super) fn size(arguments: &SizeArguments) -> Result<ExitCode, Fault> {
     let goal = Goal {
         rate: arguments.rate,
         rtt: arguments.rtt.as_secs_f64(),
@@ -66,13 +64,11 @@ pub(super) fn plan(arguments: &PlanArguments) -> Result<ExitCode, Fault> {
     let sizing = Sizing::of(&goal);
     let traffic = stats::traffic(goal.rate);
     let shortages = stats::shortages(&host::survey(&sys::Roots::real()), &sizing);
-    if arguments.json {
-        output::print_json(&Document { goal, sizing, traffic, shortages })?;
-    } else {
-        output::print(|out| {
-            report::sizing(&goal, &sizing, &traffic, &shortages, &style(false), out)
-        })?;
-    }
+    let document = Document::new("bytepath-size", Sizes { goal, sizing, traffic, shortages });
+    arguments.printed.print(&document, |style, out| {
+        let Sizes { goal, sizing, traffic, shortages } = &document.content;
+        report::sizing(goal, sizing, traffic, shortages, style, out)
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

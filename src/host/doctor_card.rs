@@ -181,7 +181,7 @@ impl Examined<'_> {
                 all,
                 Severity::Note,
                 format!("{card}: an interrupt waits {micros} us for more packets"),
-                "each round trip is that much longer, so buffers must be larger (bytepath plan)",
+                "each round trip is that much longer, so buffers must be larger (bytepath size)",
                 &format!("ethtool -C {card} rx-usecs 8"),
             );
         }

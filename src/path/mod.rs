@@ -35,6 +35,7 @@ use crate::record::{
 };
 use crate::sys::memory::Region;
 use crate::workload::{self, Direction, FramePlan, Group, Job, Pattern, Rx, Tx, Workload};
+use serde::Serialize;
 use std::io;
 use std::net::IpAddr;
 
@@ -177,7 +178,7 @@ pub static CATALOG: &[&DataPath] = &[
 ];
 
 /// A named combination of a sender's and a receiver's half.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Pair {
     /// Name, as the user types it.
     pub name: &'static str,

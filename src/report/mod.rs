@@ -41,6 +41,7 @@ pub use examination::examination;
 pub use frames::{Why, why};
 pub use observation::observation;
 pub use offload::{MODEL, offload};
+pub use page::wrap;
 pub use published::{published, published_comparison};
 pub use setup::by_cells;
 pub use sizing::sizing;

@@ -1,4 +1,4 @@
-//! The text of `bytepath plan`: what a goal takes, and what this host lacks.
+//! The text of `bytepath size`: what a goal takes, and what this host lacks.
 
 use super::Style;
 use super::figures::{amount, bytes, number};

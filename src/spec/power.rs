@@ -20,7 +20,7 @@ pub const POWER_OPTIONS: &[(&str, &str)] = &[
     ("sender=...,receiver=...", "for hosts that each have their own source, with its options"),
     ("rest=WATTS|measure", "idle power, subtracted from every reading"),
     (
-        "clock=auto|SECONDS",
+        "clock=auto|TIME",
         "csv: offset added to its times; auto derives it from the trials' start and end times",
     ),
 ];
@@ -107,7 +107,7 @@ fn print_one(power: &Power) -> String {
         PowerSource::Csv { file, .. } => format!("csv={file}"),
     };
     if let PowerSource::Csv { clock: LogClock::Offset { seconds }, .. } = power.source {
-        text += &format!(",clock={seconds}");
+        text += &format!(",clock={seconds}s");
     }
     match power.rest {
         Rest::Kept => {}
@@ -117,7 +117,7 @@ fn print_one(power: &Power) -> String {
     text
 }
 
-/// The stated offset of a log's clock: `auto`, `-3.5`, `250ms`.
+/// The stated offset of a log's clock: `auto`, `-3.5s`, `250ms`.
 pub fn read_clock(text: &str) -> Result<LogClock, Fault> {
     if text == "auto" {
         return Ok(LogClock::Steps);
@@ -127,7 +127,7 @@ pub fn read_clock(text: &str) -> Result<LogClock, Fault> {
         None => (1.0, text.strip_prefix('+').unwrap_or(text)),
     };
     let wrong =
-        || usage(format!("'{text}' is not a clock offset")).remedy("write auto, -3.5 or 250ms");
+        || usage(format!("'{text}' is not a clock offset")).remedy("write auto, -3.5s or 250ms");
     let seconds = unit::parse_duration(rest).map_err(|_| wrong())?.as_secs_f64();
     Ok(LogClock::Offset { seconds: sign * seconds })
 }
@@ -175,8 +175,8 @@ mod tests {
             "command=meter --port /dev/ttyUSB0,9600",
             "command=./watts,rest=0.5",
             "csv=log, of the day.csv",
-            "csv=a=b.csv,clock=-3.25,rest=60",
-            "sender=csv=s.csv,rest=60,receiver=csv=r.csv,clock=-3",
+            "csv=a=b.csv,clock=-3.25s,rest=60",
+            "sender=csv=s.csv,rest=60,receiver=csv=r.csv,clock=-3s",
             "sender=rapl,receiver=hwmon,rest=measure",
         ] {
             let power = parse_power(text).unwrap();
@@ -202,8 +202,9 @@ mod tests {
         assert!(wrong("csv").contains("csv=FILE"));
         assert!(wrong("command= ").contains("command=PROGRAM"));
         assert!(wrong("rapl=0").contains("takes no argument"));
-        assert!(wrong("rapl,clock=3").contains("no clock of its own"));
-        assert!(wrong("csv=x,clock=soon").contains("-3.5"));
+        assert!(wrong("rapl,clock=3s").contains("no clock of its own"));
+        assert!(wrong("csv=x,clock=soon").contains("-3.5s"));
+        assert!(wrong("csv=x,clock=-3.5").contains("-3.5s"));
         assert!(wrong("hwmon,rest=-3").contains("idle power"));
         assert!(wrong("hwmon,rest=nan").contains("idle power"));
         assert!(wrong("hwmon,rest=3,rest=4").contains("twice"));

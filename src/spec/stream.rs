@@ -1,7 +1,7 @@
 //! The `stream` workload as typed options.
 
 use super::options::{resolve, split_values, usage};
-use crate::record::{Fault, OptionKind, OptionSpec, Options, Protocol, Stream, Touch};
+use crate::record::{Fault, OptionKind, OptionSpec, OptionValue, Options, Protocol, Stream, Touch};
 
 /// What can be set of a stream; the same for every path.
 pub const STREAM_OPTIONS: &[OptionSpec] = &[
@@ -95,6 +95,35 @@ pub fn parse_stream(text: &str) -> Result<(Stream, Options), Fault> {
     Ok((stream, options))
 }
 
+/// Reads the value of one option that has a flag of its own.
+pub fn stream_value(name: &str, text: &str) -> Result<OptionValue, String> {
+    declared(name).map_or_else(|| Err(format!("a stream has no {name}")), |o| o.kind.parse(text))
+}
+
+/// `key=value,...` together with options that were given as flags (`--flows 4`). One that was
+/// given both ways has to be the same.
+pub fn with_flags(text: &str, flags: &[(&str, Option<&OptionValue>)]) -> Result<String, Fault> {
+    let mut all: Vec<String> = vec![text.to_owned()];
+    let given = split_values(text)?;
+    for (name, value) in flags {
+        let (Some(value), Some(option)) = (value, declared(name)) else { continue };
+        let printed = option.kind.print(value);
+        match given.iter().find(|(key, _)| key == name) {
+            None => all.push(format!("{name}={printed}")),
+            Some((_, other)) if option.kind.parse(other).is_ok_and(|other| other != **value) => {
+                let both = format!("--{name} {printed} contradicts --stream {name}={other}");
+                return Err(usage(both).remedy("leave one of them out"));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(all.join(","))
+}
+
+fn declared(name: &str) -> Option<&'static OptionSpec> {
+    STREAM_OPTIONS.iter().find(|option| option.name == name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,6 +135,17 @@ mod tests {
         assert_eq!((s.read_size, s.send_buffer), (1 << 20, None));
         assert_eq!(s.congestion, "cubic");
         assert_eq!(parse_stream("").unwrap().0, Stream::default());
+    }
+
+    #[test]
+    fn a_flag_and_the_same_option_must_not_contradict() {
+        let four = stream_value("flows", "4").unwrap();
+        let with = |text: &str| with_flags(text, &[("flows", Some(&four)), ("touch", None)]);
+        assert_eq!(parse_stream(&with("touch=read").unwrap()).unwrap().0.flows, 4);
+        assert_eq!(parse_stream(&with("flows=4").unwrap()).unwrap().0.flows, 4);
+        let fault = with("flows=2").unwrap_err().to_string();
+        assert_eq!(fault, "--flows 4 contradicts --stream flows=2 (leave one of them out)");
+        assert!(parse_stream(&with("flows=many").unwrap()).unwrap_err().message.contains("many"));
     }
 
     #[test]

@@ -17,6 +17,12 @@ fn wrong_requests_are_explained_in_one_line() {
         (&["--stream", "message-size=0"], "outside 1 to 1G"),
         (&["--stream", "message-size=many"], "'many' is not a size (write 4096, 64K, 1M)"),
         (&["--stream", "flows=0"], "0 is outside 1 to 256"),
+        (&["--stream", "message-size=64KB"], "may mean powers of 1000 or of 1024"),
+        (&["--power", "csv=x,clock=-3.5"], "write auto, -3.5s or 250ms"),
+        (&["-P4", "--stream", "flows=2"], "--flows 4 contradicts --stream flows=2"),
+        (&["-P4", "--stream", "flows=4"], ""),
+        (&["-l64K", "--stream", "message-size=1M"], "--message-size 64K contradicts --stream"),
+        (&["-l64K", "--workload", "rr"], "--message-size is for the workload stream, not for rr"),
         (&["--stream", "touhc=verify"], "did you mean 'touch'?"),
         (&["--link", "wire:mtu=70000"], "70000 is outside 576 to 65535"),
         (&["--link", "wierd"], "there is no link preset 'wierd'"),
@@ -40,11 +46,40 @@ fn wrong_requests_are_explained_in_one_line() {
 
 #[test]
 fn wrong_flags_exit_with_2() {
-    for arguments in
-        [&["run", "--blocks", "0"][..], &["run", "--window", "1ms"], &["fly"], &["run", "--nope"]]
-    {
+    for arguments in [
+        &["run", "--blocks", "0"][..],
+        &["run", "-n", "0"],
+        &["run", "--window", "1ms"],
+        &["run", "-P", "0"],
+        &["run", "-l", "many"],
+        &["run", "-q", "-v"],
+        &["run", "FILE", "-P", "4"],
+        &["run", "FILE", "-l", "64K"],
+        &["fly"],
+        &["run", "--nope"],
+    ] {
         assert_eq!(bytepath(arguments).0, 2, "{arguments:?}");
     }
+}
+
+/// What is set daily has short names, which do what the long ones and the stream's keys do.
+#[test]
+fn short_names_do_what_the_long_ones_do() {
+    let plan = |arguments: &[&str]| {
+        let all = [&["run", "--dry-run", "--json", "--seed", "7"], arguments].concat();
+        let (code, text, stderr) = bytepath(&all);
+        assert_eq!(code, 0, "{stderr}");
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()
+    };
+    let short = ["-P", "4", "-l", "64K", "-t", "2s", "-n", "3", "-o", "folder", "-q"];
+    let long = ["--window", "2s", "--blocks", "3", "--out", "folder"];
+    let found = plan(&short);
+    assert_eq!(found, plan(&[&["--stream", "flows=4,message-size=64K"], &long[..]].concat()));
+    assert_eq!(found, plan(&[&["--flows=4", "--message-size=65536"], &long[..]].concat()));
+    let stream = &found["cells"][0]["stream"];
+    assert_eq!((&stream["flows"], &stream["message_size"]), (&4.into(), &65536.into()));
+    assert_eq!(found["folder"], "folder");
+    assert_eq!(plan(&["-P", "4", "--workload", "rr"])["cells"][0]["stream"]["flows"], 4);
 }
 
 #[test]
@@ -58,9 +93,126 @@ fn help_has_examples_exit_codes_and_every_option() {
     }
     let (_, short, _) = bytepath(&["run", "-h"]);
     assert!(short.contains("--window") && short.contains("--help"), "{short}");
-    assert!(short.lines().count() < 80 && !short.contains("message-size="), "{short}");
+    assert!(short.lines().count() < 40 && !short.contains("message-size="), "{short}");
     for preset in bytepath::spec::PRESETS {
         assert!(help.contains(preset.summary.split(',').next().unwrap()), "{help}");
+    }
+}
+
+/// What `-h` shows of an option is one line, and examples are left to `--help`.
+#[test]
+fn short_help_has_one_line_for_each_option() {
+    let (_, top, _) = bytepath(&["--help"]);
+    let commands = top.split_once("Commands:").unwrap().1.split_once("Options:").unwrap().0;
+    let commands = commands.lines().filter_map(|line| line.split_whitespace().next());
+    let fleet = ["fleet submit", "fleet status", "fleet collect"];
+    for command in commands.filter(|name| *name != "help").chain(fleet) {
+        let words: Vec<&str> = command.split(' ').collect();
+        let (code, short, _) = bytepath(&[&words[..], &["-h"]].concat());
+        let (_, long, _) = bytepath(&[&words[..], &["--help"]].concat());
+        assert_eq!(code, 0, "{command}");
+        assert!(!short.contains("Examples:") && !short.contains("Exit codes"), "{short}");
+        assert!(short.len() <= long.len(), "{command}");
+        for line in short.lines() {
+            assert!(line.len() <= 100 && !line.starts_with("          "), "{command}: {line}");
+        }
+        assert!(long.lines().all(|line| line.len() <= 100), "{long}");
+    }
+}
+
+/// The second line of an entry begins below the first.
+#[test]
+fn lists_of_the_long_help_have_hanging_indents() {
+    let (_, help, _) = bytepath(&["run", "--help"]);
+    let list = help.split_once("Stream options (--stream):\n").unwrap().1;
+    let list: Vec<&str> = list.lines().take_while(|line| !line.is_empty()).collect();
+    let begins = |line: &str| line.find(|c: char| c != ' ').unwrap();
+    let broken = list.iter().filter(|line| begins(line) > 2);
+    let column = list[0].find("transport protocol").unwrap();
+    assert!(broken.clone().count() > 0, "{list:#?}");
+    assert!(broken.into_iter().all(|line| begins(line) == column), "{list:#?}");
+}
+
+#[test]
+fn colours_are_for_terminals_unless_requested() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("sizes.txt");
+    let size = ["size", "--rate", "10G", "--rtt", "1ms"];
+    let said = |arguments: &[&str]| {
+        let (_, stdout, stderr) = bytepath(&[&size[..], arguments].concat());
+        (stdout.contains('\x1b'), stderr.contains('\x1b'))
+    };
+    assert_eq!(said(&[]), (false, false));
+    assert_eq!(said(&["--color", "auto"]), (false, false));
+    assert_eq!(said(&["--color=always"]), (true, false));
+    assert_eq!(said(&["--mtu", "none", "--color", "always"]), (false, true), "a wrong option");
+    assert_eq!(said(&["--mtu", "none", "--color", "never"]), (false, false));
+    assert_eq!(said(&["--color", "always", "--out", file.to_str().unwrap()]), (false, false));
+    assert!(!std::fs::read_to_string(&file).unwrap().contains('\x1b'), "a file is plain");
+
+    let (code, _, stderr) = bytepath(&["--color", "always", "show", "/nowhere"]);
+    assert!(code == 6 && stderr.starts_with("\x1b[1m\x1b[31mbytepath:\x1b[0m "), "{stderr:?}");
+    assert!(bytepath(&["--color", "always", "--help"]).1.contains('\x1b'));
+    assert!(!bytepath(&["--color", "never", "--help"]).1.contains('\x1b'));
+    let (code, _, stderr) = bytepath(&["paths", "--color", "sometimes"]);
+    assert!(code == 2 && stderr.contains("auto, always, never"), "{stderr}");
+    // A name can still not steer a terminal.
+    let (_, _, stderr) = bytepath(&["--color", "always", "show", "/a\x1b[2Jb"]);
+    assert!(stderr.contains("/a\\u{1b}[2Jb"), "{stderr:?}");
+}
+
+#[test]
+fn a_number_that_may_mean_two_things_is_refused() {
+    for (arguments, words) in [
+        (&["run", "--window", "2"][..], "'2' has no unit: 2s or 2ms?"),
+        (&["run", "--warm-up", "0.5"], "'0.5' has no unit: 0.5s or 0.5ms?"),
+        (&["run", "-l", "64KB"], "write 64K or 64KiB for 1024"),
+        (&["copy", "--time", "10"], "10s or 10ms?"),
+        (&["copy", "--size", "4kb"], "write 4K or 4KiB"),
+        (&["observe", "--pid", "1", "--for", "10"], "10s or 10ms?"),
+        (&["size", "--rate", "10G", "--rtt", "1"], "1s or 1ms?"),
+    ] {
+        let (code, _, stderr) = bytepath(arguments);
+        assert!(code == 2 && stderr.contains(words), "{arguments:?}: {stderr}");
+    }
+    assert_eq!(bytepath(&["run", "--dry-run", "--path", "socket", "--warm-up", "0"]).0, 0);
+}
+
+/// Everything that prints a result prints it as JSON, too, and into a file.
+#[test]
+fn results_are_printed_as_json_and_into_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("x.json");
+    let text = folder.path().join("x.txt");
+    for command in [
+        &["size", "--rate", "10G", "--rtt", "1ms"][..],
+        &["paths", "--device", "lo"],
+        &["meters", "--device", "lo"],
+        &["settings"],
+        &["settings", "quiet"],
+        &["compare", "published:"],
+        &["compare", "published:battle"],
+        &["profile", "tests/data/affinity-2002/baseline.txt"],
+    ] {
+        let run = |more: &[&str]| {
+            let (code, stdout, stderr) = bytepath(&[command, more].concat());
+            assert_eq!(code, 0, "{command:?} {more:?}: {stderr}");
+            stdout
+        };
+        let printed = run(&["--json"]);
+        let document: serde_json::Value = serde_json::from_str(&printed).unwrap();
+        assert!(document["format"].as_str().unwrap().starts_with("bytepath-"), "{document}");
+        assert_eq!(document["schema"], 1);
+        let file = [json.to_str().unwrap(), text.to_str().unwrap()];
+        if command[0] == "profile" {
+            assert!(run(&["--json", "--out", file[0]]).is_empty());
+            assert_eq!(std::fs::read_to_string(&json).unwrap(), printed);
+            continue;
+        }
+        assert_eq!(run(&["--format", "json"]), printed);
+        assert!(run(&["-o", file[0]]).is_empty() && run(&["-o", file[1]]).is_empty());
+        assert_eq!(std::fs::read_to_string(&json).unwrap(), printed);
+        assert_eq!(std::fs::read_to_string(&text).unwrap(), run(&["--format", "text"]));
     }
 }
 
@@ -93,6 +245,7 @@ fn an_experiment_file_and_the_flags_that_go_over_it() {
         (text, &["--design", "slices:5s"], "longer than the window"),
         (text, &["--design", "slcies"], "did you mean 'slices'?"),
         (text, &["--meters", "cpus"], "did you mean 'cpu'?"),
+        ("window = 2\n[factors]\npath = 'socket'", &[], "x.toml:1:10: '2' has no unit: 2s or 2ms?"),
         (
             "blcoks = 3",
             &[],
@@ -256,9 +409,9 @@ fn an_agent_answers_lines_and_ends_with_its_pipe() {
 }
 
 #[test]
-fn plan_repeats_the_published_arithmetic() {
+fn size_repeats_the_published_arithmetic() {
     const GOAL: &[&str] =
-        &["plan", "--rate", "200G", "--rtt", "0.1ms", "--hold", "48MiB", "--ring", "4096"];
+        &["size", "--rate", "200G", "--rtt", "0.1ms", "--hold", "48MiB", "--ring", "4096"];
     let (code, text, _) = bytepath(GOAL);
     assert_eq!(code, 0);
     for line in [
@@ -280,6 +433,6 @@ fn plan_repeats_the_published_arithmetic() {
         };
         assert_eq!(bytepath(&asked).0, 2, "{wrong:?}");
     }
-    let (code, _, error) = bytepath(&["plan", "--rate", "200", "--rtt", "0.1ms"]);
+    let (code, _, error) = bytepath(&["size", "--rate", "200", "--rtt", "0.1ms"]);
     assert!(code == 2 && error.contains("bit/s, k, M, G or T"), "{error}");
 }

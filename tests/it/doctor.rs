@@ -177,14 +177,14 @@ fn this_machine_is_examined_and_cells_that_cannot_run_are_named() {
         assert!(text.contains(part), "{text}");
     }
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/battle.toml");
-    let (code, text) = bytepath(&["doctor", "--for", file, "--json"]);
+    let (code, text) = bytepath(&["doctor", "--experiment", file, "--json"]);
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
     let cells = json["cells"].as_array().unwrap();
     assert_eq!(code, if cells.is_empty() { 0 } else { 3 });
     for cell in cells {
         assert!(!cell["reason"].as_str().unwrap().is_empty(), "{cell}");
     }
-    assert_eq!(bytepath(&["doctor", "--for", "/no/such.toml"]).0, 6);
+    assert_eq!(bytepath(&["doctor", "--experiment", "/no/such.toml"]).0, 6);
 }
 
 #[test]

@@ -309,7 +309,7 @@ fn a_log_with_another_clock_is_aligned_with_a_study() {
     let file: PathBuf = dir.path().join("meter.csv");
     fs::write(&file, log).unwrap();
     let (study, file) = (folder.display().to_string(), file.display().to_string());
-    let (code, text) = bytepath(&["power", &study, &file, "--rest", "measure"]);
+    let (code, text) = bytepath(&["attach", &study, &file, "--rest", "measure"]);
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains(&format!("power is from the log meter.csv, {count} trials")), "{text}");
     let kept: serde_json::Value =
@@ -329,13 +329,13 @@ fn a_log_with_another_clock_is_aligned_with_a_study() {
     let (_, csv) = bytepath(&["show", &study, "--format", "csv"]);
     assert_eq!(csv.lines().filter(|line| line.contains(",power.watts,")).count(), count, "{csv}");
     // Of one host it cannot be: they share the machine.
-    let (code, text) = bytepath(&["power", &study, &file, "--role", "sender"]);
+    let (code, text) = bytepath(&["attach", &study, &file, "--role", "sender"]);
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("their hosts share a machine"), "{text}");
     // A log of another time is refused, and what was kept stays.
     let other = dir.path().join("other.csv");
     fs::write(&other, "0,5\n1,6\n2,7\n").unwrap();
-    let (code, text) = bytepath(&["power", &study, &other.display().to_string()]);
+    let (code, text) = bytepath(&["attach", &study, &other.display().to_string()]);
     assert_eq!(code, Some(6), "{text}");
     assert!(text.contains("covers 2 s"), "{text}");
 }

@@ -230,6 +230,24 @@ fn ctrl_c_keeps_what_was_measured_and_leaves_nothing() {
 }
 
 #[test]
+fn a_quiet_run_says_nothing_but_its_report() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let said = |name: &str, more: &[&str]| {
+        let arguments = [&["--path", "socket"], more].concat();
+        let output = bytepath(&folder.path().join(name), &arguments).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (text(output.stdout), text(output.stderr))
+    };
+    let (report, progress) = said("usual", &[]);
+    assert!(report.contains("placement  sender CPU"), "{report}");
+    assert!(progress.contains("[  1/2]") && progress.contains("study: "), "{progress}");
+    let (report, progress) = said("quiet", &["-q"]);
+    assert!(report.contains("placement  sender CPU") && progress.is_empty(), "{progress}");
+}
+
+#[test]
 fn sigkill_leaves_nothing_and_a_readable_study() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();

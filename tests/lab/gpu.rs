@@ -98,7 +98,7 @@ fn without_a_gpu_the_meter_and_the_study_say_why() {
     }
     assert!(about.contains("no NVIDIA driver is installed"), "{about}");
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/battle-gpu.toml");
-    let why = bytepath(&["doctor", "--for", file]);
+    let why = bytepath(&["doctor", "--experiment", file]);
     let cells = why.split_once("Cells of the experiment that cannot run").expect(&why).1;
     assert!(cells.contains("memory=gpu"), "{why}");
 }

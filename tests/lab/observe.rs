@@ -286,7 +286,7 @@ fn functions_of_the_profile_are_in_the_json_as_in_the_text() {
     let words = ["dd", "if=/dev/zero", "of=/dev/null", "bs=1M", "count=4000"].map(String::from);
     let folder = tempfile::tempdir().unwrap();
     let kept = folder.path().join("profile.pb.gz").display().to_string();
-    let (seen, _) = watched(&["--sample", "499", "--profile", &kept], &words);
+    let (seen, _) = watched(&["--sample", "499", "--profile-out", &kept], &words);
     let Some(profile) = &seen.profile else {
         let why = seen.absent.iter().find(|absent| absent.what == "profile").unwrap();
         return skip!("{why:?}");

@@ -82,7 +82,7 @@ fn inside_two_meters() {
         let log = log(&study, dir.path(), role, ahead);
         let (study, log, role_name) = (out.display(), log.display(), role.to_string());
         let words = [&format!("{study}"), &format!("{log}"), "--role", &*role_name];
-        let output = bytepath(&["power", "--rest", "measure"]).args(words).output().unwrap();
+        let output = bytepath(&["attach", "--rest", "measure"]).args(words).output().unwrap();
         assert!(output.status.success(), "{}", text(&output));
         let file = fs::read_to_string(out.join(format!("power-{role}.json"))).unwrap();
         let kept: serde_json::Value = serde_json::from_str(&file).unwrap();
@@ -102,7 +102,7 @@ fn inside_two_meters() {
     // A log of both takes the place of two logs.
     let both = log(&study, dir.path(), Role::Sender, 7.0);
     let words = [out.as_os_str(), both.as_os_str()];
-    let output = bytepath(&["power", "--rest", "measure"]).args(words).output().unwrap();
+    let output = bytepath(&["attach", "--rest", "measure"]).args(words).output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
     let trial = &load(&out).unwrap().trials[0];
     assert!(trial.reading("power.watts", &Scope::Machine).is_some());

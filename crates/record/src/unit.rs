@@ -18,10 +18,17 @@ pub fn bytes(n: u64) -> String {
     n.to_string()
 }
 
-/// Reads bytes: `4096`, `64K`, `64KiB`, `1m`. Powers of 1024.
+/// Reads bytes: `4096`, `64K`, `64KiB`, `1m`. Powers of 1024; `64KB` is refused, because it is as
+/// likely meant as 64000.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let wrong = || format!("'{text}' is not a size (write 4096, 64K, 1M)");
     let upper = text.trim().to_ascii_uppercase();
+    if let Some((digits, suffix)) = decimal(&upper) {
+        return Err(format!(
+            "'{text}' may mean powers of 1000 or of 1024 (write {digits}{suffix} or \
+             {digits}{suffix}iB for 1024, or the bytes as a bare number)"
+        ));
+    }
     let stem = upper.strip_suffix("IB").or_else(|| upper.strip_suffix('B')).unwrap_or(&upper);
     let (digits, factor) = match stem.chars().last() {
         Some(last) => match SUFFIXES.iter().find(|(s, _)| *s == last) {
@@ -60,10 +67,14 @@ pub fn seconds(d: Duration) -> String {
     format!("{}s", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// Reads a duration: `3`, `3s`, `250ms`, `20us`, `2m`, `1h`.
+/// Reads a duration: `3s`, `250ms`, `20us`, `2m`, `1h`. A number without a unit is refused,
+/// because it is as likely meant in milliseconds; 0 needs none.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("'{text}' is not a duration (write 3s, 250ms, 2m)");
     let lower = text.trim().to_ascii_lowercase();
+    if lower.parse::<f64>().is_ok_and(|number| number.is_finite() && number > 0.0) {
+        return Err(format!("'{text}' has no unit: {lower}s or {lower}ms?"));
+    }
     let (digits, scale) = if let Some(stem) = lower.strip_suffix("ms") {
         (stem, 1e-3)
     } else if let Some(stem) = lower.strip_suffix("us") {
@@ -81,6 +92,15 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(value * scale).map_err(|_| wrong())
 }
 
+/// The number and the letter of a size such as `64KB`.
+fn decimal(upper: &str) -> Option<(&str, char)> {
+    let stem = upper.strip_suffix('B')?;
+    let (at, letter) = stem.char_indices().next_back()?;
+    let known = SUFFIXES.iter().any(|(suffix, _)| *suffix == letter);
+    let digits = &stem[..at];
+    (known && digits.parse::<u64>().is_ok()).then_some((digits, letter))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,7 +112,8 @@ mod tests {
         }
         assert_eq!(bytes(1 << 20), "1M");
         assert_eq!(parse_bytes("64KiB"), Ok(65536));
-        assert_eq!(parse_bytes("64kb"), Ok(65536));
+        assert_eq!(parse_bytes("64kib"), Ok(65536));
+        assert_eq!(parse_bytes("64B"), Ok(64));
     }
 
     #[test]
@@ -100,9 +121,20 @@ mod tests {
         for text in ["", "K", "1.5M", "-1", "1X", "99999999999T"] {
             assert!(parse_bytes(text).unwrap_err().contains("64K"), "{text}");
         }
-        for text in ["", "s", "-1s", "1d", "nan", "inf"] {
+        for text in ["", "s", "-1s", "-1", "1d", "nan", "inf"] {
             assert!(parse_duration(text).unwrap_err().contains("250ms"), "{text}");
         }
+    }
+
+    #[test]
+    fn what_may_mean_two_things_is_refused() {
+        assert_eq!(parse_duration("2").unwrap_err(), "'2' has no unit: 2s or 2ms?");
+        assert_eq!(parse_duration("0"), Ok(Duration::ZERO));
+        assert_eq!(
+            parse_bytes("64kB").unwrap_err(),
+            "'64kB' may mean powers of 1000 or of 1024 (write 64K or 64KiB for 1024, or the bytes \
+             as a bare number)"
+        );
     }
 
     #[test]

@@ -61,7 +61,7 @@ const RECEIVER_OPTIONS: &[OptionSpec] = &[
         name: "area",
         kind: OptionKind::Size(64 << 10, 64 << 30),
         default: "64M",
-        help: "bytes of the dmabuf, for all flows of the queue ('bytepath plan' sizes it)",
+        help: "bytes of the dmabuf, for all flows of the queue ('bytepath size' computes it)",
     },
     OptionSpec {
         name: "rx-page-size",

@@ -123,7 +123,8 @@ impl<T> Placed<T> {
 #[serde(untagged, expecting = "write a duration, such as \"3s\"")]
 pub(super) enum Time {
     Text(String),
-    Seconds(#[schemars(range(min = 0))] f64),
+    /// Only 0 needs no unit.
+    Number(#[schemars(range(min = 0, max = 0))] f64),
 }
 
 /// A share: `"2%"` or 0.02.

@@ -64,7 +64,7 @@ fn time(
     let read = |said: &Placed<Time>| {
         let time = match said.get() {
             Time::Text(time) => parse(time),
-            Time::Seconds(seconds) => parse(&seconds.to_string()),
+            Time::Number(number) => parse(&number.to_string()),
         };
         time.map_err(|wrong| text.wrong(said.at(), wrong))
     };

@@ -108,8 +108,7 @@ fn option_level(spec: &OptionSpec) -> Value {
         | OptionKind::WordCount(_, min, max) => {
             json!({"anyOf": [{"type": "integer", "minimum": min, "maximum": max}, {"type": "string"}]})
         }
-        OptionKind::Time(..) => json!({"type": ["string", "number"]}),
-        OptionKind::Name | OptionKind::Text => json!({"type": "string"}),
+        OptionKind::Name | OptionKind::Text | OptionKind::Time(..) => json!({"type": "string"}),
         OptionKind::Size(..) | OptionKind::AutoSize(..) => {
             json!({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]})
         }

@@ -77,7 +77,7 @@ testbed = "netns"
 baseline = { path = "socket", gro = true, cores = "two" }
 blocks = 12
 warm-up = "500ms"
-window = 2
+window = "2s"
 seed = 7
 margin = "3%"
 confidence = 0.9

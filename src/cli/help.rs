@@ -1,0 +1,71 @@
+//! What clap leaves to us of `--help`: how wide it is, and lists of names that can be typed.
+
+use super::show::{PAGE, console_width};
+use crate::report::wrap;
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+
+/// Columns of help: the terminal's, at most 100.
+pub(super) fn width() -> usize {
+    console_width().map_or(PAGE, |columns| columns.min(PAGE))
+}
+
+/// Names that stay on a line with what they mean have at most this many columns.
+const BESIDE: usize = 34;
+
+/// A heading, and below it what can be typed and what it means, broken into lines that begin
+/// below each other.
+pub(super) fn list<T: AsRef<str>, W: AsRef<str>>(
+    heading: &str,
+    rows: impl IntoIterator<Item = (T, W)>,
+) -> String {
+    in_columns(heading, rows, width())
+}
+
+/// A list of the values that an option can have.
+pub(super) fn values<T: ValueEnum>(heading: &str) -> String {
+    let values = T::value_variants().iter().filter_map(T::to_possible_value);
+    let row = |value: PossibleValue| {
+        let what = value.get_help().map(ToString::to_string).unwrap_or_default();
+        (value.get_name().to_owned(), what)
+    };
+    list(heading, values.map(row))
+}
+
+fn in_columns<T: AsRef<str>, W: AsRef<str>>(
+    heading: &str,
+    rows: impl IntoIterator<Item = (T, W)>,
+    width: usize,
+) -> String {
+    let rows: Vec<(T, W)> = rows.into_iter().collect();
+    let lengths = rows.iter().map(|(typed, _)| typed.as_ref().len());
+    let indent = lengths.filter(|length| *length <= BESIDE).max().unwrap_or_default() + 4;
+    let mut text = format!("{heading}\n");
+    for (typed, what) in &rows {
+        let mut lead = format!("  {}", typed.as_ref());
+        if lead.len() + 2 > indent {
+            text.push_str(&format!("{lead}\n"));
+            lead.clear();
+        }
+        for line in wrap(what.as_ref(), width.saturating_sub(indent)) {
+            text.push_str(format!("{lead:<indent$}{line}").trim_end());
+            text.push('\n');
+            lead.clear();
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_a_list_begin_below_each_other() {
+        let long = "x".repeat(BESIDE + 1);
+        let rows = [("a", "one two three"), ("bcd", "four"), (long.as_str(), "five")];
+        let text =
+            format!("Names:\n  a    one two\n       three\n  bcd  four\n  {long}\n       five\n");
+        assert_eq!(in_columns("Names:", rows, 16), text);
+    }
+}
