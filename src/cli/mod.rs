@@ -1,6 +1,7 @@
 //! The command line: clap types turned into requests, and answers printed.
 //! What can be named comes from the catalogues; nothing is listed twice.
 
+mod advise;
 mod bed;
 mod catalogs;
 mod compare;
@@ -70,6 +71,8 @@ enum Command {
     Profile(profile::ProfileArguments),
     /// Observe a program: its system calls, its CPU time, its profile
     Observe(observe::ObserveArguments),
+    /// Predict from a study what an observed program would save by other calls
+    Advise(advise::AdviseArguments),
     /// Measure copy engines: the CPU, a helper core, a DMA engine
     Copy(copy::CopyArguments),
     /// Compute the required sizes of buffers, rings and limits
@@ -140,6 +143,7 @@ pub fn dispatch(arguments: Arguments) -> Result<ExitCode, Fault> {
         Command::Diff(arguments) => diff::diff(&arguments),
         Command::Profile(arguments) => profile::profile(&arguments),
         Command::Observe(arguments) => observe::observe(&arguments),
+        Command::Advise(arguments) => advise::advise(&arguments),
         Command::Copy(arguments) => copy::copy(&arguments),
         Command::Plan(arguments) => sizing::plan(&arguments),
         Command::Doctor(arguments) => doctor::doctor(&arguments),

@@ -2,6 +2,7 @@
 //! [`CATALOG`]. A report needs nothing but the study, so an old one renders
 //! on any machine, and to the same bytes.
 
+mod advice;
 mod counted;
 mod counters;
 mod csv;
@@ -16,6 +17,7 @@ mod grid;
 mod hops;
 mod html;
 mod json;
+mod limits;
 mod names;
 mod netdev;
 mod observation;
@@ -35,9 +37,11 @@ mod verdicts;
 mod waterfall;
 mod words;
 
+pub use advice::{Advice, advice, advice_or_hint, advise};
 pub use counters::{counters, counters_tsv};
 pub use examination::examination;
 pub use frames::{Why, why};
+pub use limits::limits;
 pub use observation::observation;
 pub use offload::{MODEL, offload};
 pub use published::{published, published_comparison};
