@@ -109,6 +109,7 @@ Examples:
   bytepath doctor                                  what would distort measurements
   bytepath run --settings quiet                    quiet the host; restore it afterwards
   bytepath observe -- iperf3 -c 10.0.0.2           any program: calls, sockets, CPU
+  bytepath advise run.json bytepath-studies/...    what other calls would save it
   bytepath paths                                   what works here, and why the rest does not
 
 Exit codes:

@@ -51,8 +51,8 @@ struct Space {
     counters: Option<TcpCounters>,
     /// Figures of the sockets that were there when watching began, by cookie.
     before: HashMap<u64, TcpInfo>,
-    /// Inode numbers by cookie: a freed socket has none any more.
-    inodes: HashMap<u64, u64>,
+    /// Inode number and congestion control by cookie: a freed socket has neither any more.
+    known: HashMap<u64, (u64, String)>,
     /// Those that were there at the last look.
     live: Vec<TcpSocket>,
     freed: Vec<TcpSocket>,
@@ -102,7 +102,8 @@ impl Connections {
             match space.sockets.read() {
                 Ok(live) => {
                     let known = live.iter().filter(|socket| socket.inode != 0);
-                    space.inodes.extend(known.map(|socket| (socket.cookie, socket.inode)));
+                    let known = known.map(|s| (s.cookie, (s.inode, s.congestion.clone())));
+                    space.known.extend(known);
                     space.live = live;
                 }
                 Err(e) => failed = Some(Fault::system("cannot read TCP sockets", &e)),
@@ -163,9 +164,9 @@ impl Connections {
         match opened.and_then(|opened| opened) {
             Ok(sockets) => {
                 let counters = TcpCounters::open(&folder.join("net")).ok();
-                let (before, inodes) = (HashMap::new(), HashMap::new());
+                let (before, known) = (HashMap::new(), HashMap::new());
                 let (live, freed) = (Vec::new(), Vec::new());
-                let space = Space { sockets, counters, before, inodes, live, freed };
+                let space = Space { sockets, counters, before, known, live, freed };
                 self.spaces.insert(id, space);
             }
             Err(e) => {
@@ -183,7 +184,9 @@ impl Connections {
             let Ok((freed, complete)) = space.sockets.freed() else { continue };
             self.lost += u64::from(!complete);
             for mut socket in freed {
-                socket.inode = space.inodes.remove(&socket.cookie).unwrap_or(socket.inode);
+                if let Some(known) = space.known.remove(&socket.cookie) {
+                    (socket.inode, socket.congestion) = known;
+                }
                 if space.freed.len() < MOST {
                     space.freed.push(socket);
                 } else {
@@ -206,7 +209,7 @@ impl Connections {
             let freed = space.freed.iter().map(|socket| (socket, true));
             for (socket, closed) in freed.chain(live.map(|socket| (socket, false))) {
                 let known = match socket.inode {
-                    0 => space.inodes.get(&socket.cookie).copied(),
+                    0 => space.known.get(&socket.cookie).map(|(inode, _)| *inode),
                     inode => Some(inode),
                 };
                 let inode = match known {
@@ -273,5 +276,50 @@ fn connection(socket: &TcpSocket, before: &TcpInfo, inode: u64, closed: bool) ->
         delivery_rate: info.delivery_rate,
         cwnd: info.cwnd,
         mss: info.snd_mss,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::tcp::loopback_pair;
+    use bytepath_testing::skip;
+    use std::io::{Read, Write};
+
+    #[test]
+    fn figures_are_those_since_watching_began_and_of_its_own_sockets() {
+        let roots = Roots::real();
+        let (mut old, mut peer) = loopback_pair().unwrap();
+        old.write_all(&[1; 3000]).unwrap();
+        peer.read_exact(&mut [0; 3000]).unwrap();
+        let mut watched = Connections::watch(std::process::id(), &roots);
+        if let Some(absent) = &watched.absent {
+            return skip!("{absent:?}");
+        }
+        old.write_all(&[1; 500]).unwrap();
+        peer.read_exact(&mut [0; 500]).unwrap();
+        let (mut new, mut other) = loopback_pair().unwrap();
+        new.write_all(&[1; 7000]).unwrap();
+        other.read_exact(&mut [0; 7000]).unwrap();
+        watched.look();
+        let ends = [&old, &new].map(|socket| socket.local_addr().unwrap().to_string());
+        let inode = |socket: &std::net::TcpStream| rustix::fs::fstat(socket).unwrap().st_ino;
+        let inodes = [&old, &new].map(inode);
+        drop((new, other));
+        let tcp = watched.finish(&[]).0.unwrap();
+        let of = |end: &String| tcp.connections.iter().find(|c| c.local == *end).unwrap();
+        let (old, new) = (of(&ends[0]), of(&ends[1]));
+        assert_eq!((old.bytes_sent, old.closed, old.inode), (500, false, Some(inodes[0])));
+        assert!(new.bytes_sent == 7000 && new.inode == Some(inodes[1]), "{new:?}");
+        assert!(!old.congestion.is_empty() && !new.congestion.is_empty(), "{tcp:#?}");
+        assert!(tcp.counters["OutSegs"] > 0, "{tcp:#?}");
+    }
+
+    #[test]
+    fn what_cannot_be_looked_into_is_absent_with_a_reason() {
+        // No process has this id, so there is no namespace either.
+        let watched = Connections::watch(u32::MAX, &Roots::real());
+        let (tcp, _, warnings) = watched.finish(&[]);
+        assert_eq!((tcp, warnings), (None, Vec::new()));
     }
 }

@@ -80,11 +80,9 @@ fn retransmitted(all: &[Connection]) -> (Option<String>, bool) {
     let part = share(sum(|c| c.bytes_retransmitted), sum(|c| c.bytes_sent));
     let affected = all.iter().filter(|c| c.retransmits > 0).count();
     let timeouts = sum(|c| c.timeouts);
-    let mut text = format!(
-        "Retransmitted {} segments, {} of the bytes sent",
-        grouped(segments),
-        percent(part)
-    );
+    let unit = if segments == 1 { "segment" } else { "segments" };
+    let mut text =
+        format!("Retransmitted {} {unit}, {} of the bytes sent", grouped(segments), percent(part));
     if all.len() > 1 {
         text += &format!(", on {affected} of {}", plural(all.len() as u64, "connection"));
     }
@@ -94,10 +92,8 @@ fn retransmitted(all: &[Connection]) -> (Option<String>, bool) {
     text += ": packets are lost or late on the way to the peer.";
     let needless = sum(|c| c.duplicates);
     if share(needless, segments) >= NEEDLESS {
-        text += &format!(
-            " {} arrived twice, so they were late or out of order and not lost.",
-            grouped(needless)
-        );
+        text +=
+            &format!(" {} arrived twice: late or out of order, and not lost.", grouped(needless));
     }
     (Some(text), part >= MUCH || timeouts > 0)
 }
@@ -253,9 +249,7 @@ mod tests {
         assert!(said[0].starts_with("72% of the busy time waiting for the receiver's window"));
         assert!(said[1].starts_with("26% of the busy time with a full send buffer"), "{said:?}");
         assert!(said[2].starts_with("Retransmitted 20 segments, <0.1% of the bytes"), "{said:?}");
-        assert!(
-            said[2].ends_with("15 arrived twice, so they were late or out of order and not lost.")
-        );
+        assert!(said[2].ends_with("15 arrived twice: late or out of order, and not lost."));
         assert_eq!(said.len(), 3, "2 % of the time is not worth a sentence");
     }
 

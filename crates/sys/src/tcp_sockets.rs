@@ -215,7 +215,7 @@ fn half(bytes: &[u8], at: usize) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tcp::{loopback_pair, wait_acknowledged};
+    use super::super::tcp::{loopback_pair, wait_acknowledged, wait_readable};
     use super::*;
     use bytepath_testing::skip;
     use proptest::prelude::*;
@@ -282,16 +282,15 @@ mod tests {
         assert_eq!(found.info.bytes_sent, 50_000);
         drop((tx, rx));
         let begun = Instant::now();
-        loop {
+        let last = loop {
             let (freed, _) = sockets.freed().unwrap();
-            if let Some(last) = freed.iter().find(|socket| socket.cookie == found.cookie) {
-                assert_eq!((last.info.bytes_sent, last.local), (50_000, found.local));
-                return;
+            if let Some(last) = freed.into_iter().find(|socket| socket.cookie == found.cookie) {
+                break last;
             }
             assert!(begun.elapsed() < Duration::from_secs(20), "it was never reported");
-            super::super::tcp::wait_readable(sockets.freed_ready(), Duration::from_secs(1))
-                .unwrap();
-        }
+            wait_readable(sockets.freed_ready(), Duration::from_secs(1)).unwrap();
+        };
+        assert_eq!((last.info.bytes_sent, last.local), (50_000, found.local));
     }
 
     proptest! {

@@ -2,9 +2,11 @@
 //! same host. Nothing is extrapolated: where the study has not measured what the program
 //! does, the answer is a refusal with its reason.
 
-use super::Style;
+mod text;
+
+pub use text::{advice, advice_or_hint};
+
 use super::figures::{bytes, level, plural, three};
-use super::page::Page;
 use crate::record::unit::GIB;
 use crate::record::{
     Cell, Observation, ObservedSocket, Role, Study, Traffic, Trial, TrialStatus, Way,
@@ -12,12 +14,13 @@ use crate::record::{
 use crate::stats::{Costs, Summary, Weight, host_differences};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::io::{self, Write};
 
 /// How far the bytes of a call may be from those of a cell: a factor.
 const NEAR: f64 = 2.0;
 /// Bytes in one direction below which there is nothing to advise.
 const LEAST: u64 = 64 << 20;
+/// Share of the other direction's bytes below which a direction is beside the point.
+const BESIDES: f64 = 0.01;
 /// Share of a direction's bytes that one kind of call has to move to stand for it.
 const MOST_BYTES: f64 = 0.9;
 /// The flows of a direction are the connections that carry this share of its bytes.
@@ -144,123 +147,8 @@ pub fn advise(seen: &Observation, study: &Study) -> Advice {
             }
         }
     }
-    advice.first = first(&advice);
+    advice.first = text::first(&advice);
     advice
-}
-
-/// Prints advice.
-pub fn advice(advice: &Advice, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    let mut page = Page::new(style.width, style.colour);
-    page.heading(&format!("Advice for {}", advice.command.join(" ")));
-    page.text("  ", &advice.first);
-    for direction in &advice.directions {
-        page.heading(&format!(
-            "{} by {}: {}, {} a call, {}",
-            role_words(direction.role),
-            direction.calls,
-            bytes(direction.bytes as f64),
-            bytes(direction.bytes_per_call.round()),
-            plural(direction.flows as u64, "flow"),
-        ));
-        page.text(
-            "  in the study: ",
-            &format!(
-                "cell '{}', {} a call, {}",
-                direction.cell,
-                bytes(direction.cell_bytes_per_call.round()),
-                plural(direction.cell_flows.into(), "flow")
-            ),
-        );
-        for option in &direction.options {
-            page.text(&format!("  '{}': ", option.cell), &sentence(option));
-            page.text("      ", &option.basis);
-        }
-        refusals(&mut page, &direction.refused);
-    }
-    if !advice.refused.is_empty() {
-        page.heading("No answer");
-        refusals(&mut page, &advice.refused);
-    }
-    if !advice.remarks.is_empty() {
-        page.heading("Mind");
-        for remark in &advice.remarks {
-            page.text("  ", remark);
-        }
-    }
-    page.finish(out)
-}
-
-/// The end of an observation: the answer in one sentence, or how to get one.
-pub fn advice_or_hint(
-    advice: Option<&Advice>,
-    seen: &Observation,
-    style: &Style,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    let ways = seen.sent.ways.iter().chain(&seen.received.ways);
-    let moved = ways.map(|way| way.bytes).fold(0, u64::saturating_add);
-    let text = match advice {
-        Some(advice) => advice.first.clone(),
-        None if moved >= LEAST => "Whether other calls would save CPU time: observe with --study \
-             STUDY, the folder of a `bytepath run` on this host."
-            .into(),
-        None => return Ok(()),
-    };
-    let mut page = Page::new(style.width, style.colour);
-    page.gap();
-    page.heading("Advice");
-    page.text("  ", &text);
-    page.finish(out)
-}
-
-fn refusals(page: &mut Page, refused: &[Refusal]) {
-    for refusal in refused {
-        page.text(&format!("  '{}': ", refusal.what), &format!("no answer: {}", refusal.reason));
-    }
-}
-
-/// The answer in one sentence: the way that saves most, or why there is none.
-fn first(advice: &Advice) -> String {
-    let best = advice.directions.iter().filter_map(|direction| {
-        let option = direction.options.iter().find(|o| o.shown && o.saved.mean > 0.0)?;
-        Some((direction, option))
-    });
-    let best = best.max_by(|a, b| a.1.saved.mean.total_cmp(&b.1.saved.mean));
-    match (best, advice.directions.first(), advice.refused.first()) {
-        (Some((direction, option)), ..) => {
-            format!("{} instead of {}: {}", option.calls, direction.calls, sentence(option))
-        }
-        (None, Some(_), _) => "The study shows no way that would save CPU time.".into(),
-        (None, None, Some(refusal)) => format!("No answer: {}", refusal.reason),
-        (None, None, None) => "No answer: the program moved no bytes over TCP.".into(),
-    }
-}
-
-fn sentence(option: &Alternative) -> String {
-    let Range { mean, low, high } = option.saved_per_gib;
-    let range = |low: f64, high: f64| format!("{} to {}", three(low), three(high));
-    if !option.shown {
-        let more_or_less = range(-high, -low);
-        return format!("no difference shown (CPU s per GiB: {more_or_less} more)");
-    }
-    let (word, sign) = if mean > 0.0 { ("less", 1.0) } else { ("more", -1.0) };
-    let ends = |range: Range| {
-        let (a, b) = (sign * range.low, sign * range.high);
-        (sign * range.mean, a.min(b), a.max(b))
-    };
-    let ((mean, low, high), (all, all_low, all_high)) =
-        (ends(option.saved_per_gib), ends(option.saved));
-    let mut text = format!(
-        "{} CPU s {word} per GiB ({}), {} CPU s {word} over all of these bytes ({})",
-        three(mean),
-        range(low, high),
-        three(all),
-        range(all_low, all_high)
-    );
-    if let Some(time) = option.time_saved {
-        text += &format!("; {} s less time ({})", three(time.mean), range(time.low, time.high));
-    }
-    text + "."
 }
 
 /// Whether both are of one machine and kernel, and what is different anyway.
@@ -314,7 +202,10 @@ fn direction(seen: &Observation, study: &Study, role: Role) -> Result<Option<Dir
         Role::Receiver => &seen.received,
     };
     let moved = traffic.ways.iter().map(|way| way.bytes).fold(0, u64::saturating_add);
-    if moved == 0 {
+    let all = [&seen.sent, &seen.received]
+        .map(|traffic| traffic.ways.iter().map(|way| way.bytes).fold(0, u64::saturating_add));
+    // Requests, say, where it is the answers that count.
+    if (moved as f64) < BESIDES * all[0].max(all[1]) as f64 || moved == 0 {
         return Ok(None);
     }
     if moved < LEAST {
